@@ -15,8 +15,7 @@ from twin.hardware.placement import place_instances
 from twin.lab.library import load_facts
 from twin.ui import session
 from twin.ui.pages import PAGES
-from twin.ui.pages.playback.frames import happened, message
-from twin.ui.pages.playback.player import KINDS
+from twin.ui.pages.playback.player import KINDS, happened, message
 
 
 @pytest.fixture(autouse=True)

@@ -1,20 +1,230 @@
 """Playback: a run is sent to the browser once, where time, zoom and selection live
-(`playback*.js`); the view's rest comes back for the address."""
+(`playback*.js`); the view's rest comes back for the address.
 
+The message has bytes by window, plane, class and instance, and shares by node and sub-plane, which
+the browser multiplies. Numbers are base64 of little-endian f4, NaN: none."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
 import streamlit as st
 
 from twin.hardware.fabric import Fabric, build_fabric
+from twin.hardware.network import network
+from twin.hardware.placement import Instance
 from twin.lab.share.shipped import Shipped
 from twin.lab.store import RunRow
 from twin.metrics.events import Kind
 from twin.scenario import Scenario
-from twin.ui import record, session
-from twin.ui.fabric_message import component, geometry
+from twin.ui import record, session, theme
+from twin.ui.fabric_message import changes, columns, component, deflated, geometry, packed
 from twin.ui.formulas import seated
-from twin.ui.pages.playback import frames as playback_frames
+
+TABLES = ("windows", "instances", "traffic", "shares", "events", "links")
+MEASURED = ("queue", "running", "busy", "iteration_s", "hot_factor", "contention", "up", "dies")
+STRIP = (  # column of `windows`, what it is called, unit, factor from SI
+    ("ttft_s_mean", "TTFT, mean", "s", 1.0, "prefill"),
+    ("tpot_s_mean", "TPOT, mean", "ms", 1e3, "decode"),
+    ("waiting", "Requests waiting", "", 1.0, "router"),
+    ("output_tokens_per_s", "Output", "tokens/s", 1.0, "decode"),
+)
+WAY = (  # columns of `windows` along the way of a request: what it is called, unit, colour
+    ("input_tokens_per_s", "Prompts", "tokens/s", "front_end"),
+    ("waiting", "Waiting", "", "router"),
+    ("prefill_running", "Prefill", "", "prefill"),
+    ("transfer_running", "KV transfer", "", "memory_pool"),
+    ("decode_running", "Decode", "", "decode"),
+    ("output_tokens_per_s", "Answers", "tokens/s", "decode"),
+)
+WAITING, POOL = ("front_end_queue", "router_queue", "prefill_queue"), "pool_used_fraction"
+# An open end means: until the run ends.
+LASTING = (Kind.FAULT, Kind.INSTANCE_DOWN, Kind.SHRUNK, Kind.REJOINED)
+TRAFFIC = {
+    "experts": "Exchange among dies",
+    "attention": "Attention exchange",
+    "kv_hand_off": "KV hand-off",
+    "pool_read": "Memory pool, reads",
+    "pool_write": "Memory pool, writes",
+    "weights": "Weights moved",
+    "ssd_read": "SSD tier, reads",
+    "ssd_write": "SSD tier, writes",
+    "offload": "Offloaded attention",
+    "swap": "KV swap",
+}
+
+Array = np.ndarray[Any, Any]
+
+
+def message(
+    scenario: Scenario, tables: Mapping[str, pl.DataFrame], instances: Sequence[Instance],
+    fabric: Fabric,
+) -> dict[str, Any]:  # fmt: skip
+    """The player's message of a run: `tables` has TABLES, maybe "seats"; `instances`: placed."""
+    net = network(fabric)
+    windows = tables["windows"]
+    count = windows.height
+    number = {(i.role, i.index): k for k, i in enumerate(instances)}
+    series, moved_bytes = _moved(tables["traffic"], windows, number)
+    return {
+        "nodes": net.nodes,
+        "planes": net.sub_planes,
+        "windows": count,
+        "window_s": scenario.horizon_s / count if count else 0.0,
+        "horizon_s": scenario.horizon_s,
+        "warmup_s": scenario.warmup_s,
+        "instances": [[i.role, i.name] for i in instances],
+        "seats": _seats(tables.get("seats"), instances, windows, number),
+        "measured": _measured(tables["instances"], windows, number),
+        "series": series,
+        "bytes": packed(moved_bytes),
+        "shares": _shares(tables["shares"], windows, series, net.sub_planes, number),
+        "capacity": packed(_capacity(tables["links"], net.nodes, net.sub_planes)),
+        "traffic": TRAFFIC,
+        "strip": _curves(windows, STRIP),
+        "way": _curves(windows, [(c, title, unit, 1.0, colour) for c, title, unit, colour in WAY]),
+        "pool": packed(_floats(windows[POOL]))
+        if scenario.memory_pool.enabled and POOL in windows.columns
+        else "",
+        "events": happened(tables["events"], scenario.horizon_s),
+        "changes": deflated(changes(fabric)),
+        "colours": theme.PLANE | theme.ROLE,
+    }
+
+
+def _window_of(frame: pl.DataFrame, windows: pl.DataFrame) -> Array:
+    """Window number of each row, by the middle of its own window."""
+    starts = windows["t_s"].to_numpy()
+    middle = frame["t_s"].to_numpy() + 0.5 * frame["window_s"].to_numpy()
+    return np.clip(np.searchsorted(starts, middle, "right") - 1, 0, max(len(starts) - 1, 0))
+
+
+def _places(frame: pl.DataFrame, number: Mapping[tuple[str, int], int]) -> Array:
+    """Number of each row's instance, -1 if the scenario does not place it."""
+    pairs = zip(frame["role"].cast(pl.String), frame["instance"], strict=True)
+    return np.fromiter((number.get(pair, -1) for pair in pairs), np.int64, frame.height)
+
+
+def _seats(
+    seats: pl.DataFrame | None, instances: Sequence[Instance], windows: pl.DataFrame,
+    number: Mapping[tuple[str, int], int],
+) -> list[list[int]]:  # fmt: skip
+    """Instance, first die, end die, first and end window; one without dies keeps its place."""
+    if seats is None:
+        return [[k, first, last + 1, 0, windows.height]
+                for k, i in enumerate(instances) for first, last in i.parts()]  # fmt: skip
+    starts = windows["t_s"].to_numpy()
+    places: dict[int, dict[float, list[tuple[int, int]]]] = {}
+    for row, instance in zip(seats.iter_rows(named=True), _places(seats, number), strict=True):
+        place = (row["first_die"], row["first_die"] + row["dies"])
+        places.setdefault(int(instance), {}).setdefault(row["t_s"], []).append(place)
+    rows: list[list[int]] = []
+    for instance, spans in places.items():
+        begins = [int(np.searchsorted(starts, t_s - 1e-9)) for t_s in spans] + [windows.height]
+        for (begin, end), parts in zip(pairwise(begins), spans.values(), strict=True):
+            rows += [[instance, a, b, begin, end] for a, b in parts if begin < end]
+    return rows
+
+
+def _measured(
+    frame: pl.DataFrame, windows: pl.DataFrame, number: Mapping[tuple[str, int], int]
+) -> dict[str, str]:
+    """Each figure of the instances as f4[windows, instances]."""
+    window_of, instance = _window_of(frame, windows), _places(frame, number)
+    is_known, figures = instance >= 0, {}
+    for name in [name for name in MEASURED if name in frame.columns]:
+        grid = np.full((windows.height, len(number)), np.nan)
+        grid[window_of[is_known], instance[is_known]] = _floats(frame[name])[is_known]
+        figures[name] = packed(grid)
+    return figures
+
+
+def _floats(column: pl.Series) -> Array:
+    return column.cast(pl.Float64).fill_null(np.nan).to_numpy()
+
+
+def _moved(
+    traffic: pl.DataFrame, windows: pl.DataFrame, number: Mapping[tuple[str, int], int]
+) -> tuple[list[list[Any]], Array]:
+    """Series as [plane, class, instance], and their bytes f8[series, windows]."""
+    window_of, instance = _window_of(traffic, windows), _places(traffic, number)
+    planes, classes = traffic["plane"].cast(pl.String), traffic["traffic"].cast(pl.String)
+    keys = list(zip(planes, classes, instance.tolist(), strict=True))
+    index = {key: k for k, key in enumerate(dict.fromkeys(keys))}
+    moved_bytes = np.zeros((len(index), windows.height))
+    rows = np.array([index[key] for key in keys], np.int64)
+    np.add.at(moved_bytes, (rows, window_of), traffic["bytes"].to_numpy())
+    return [list(key) for key in index], moved_bytes
+
+
+def _shares(
+    shares: pl.DataFrame, windows: pl.DataFrame, series: Sequence[Sequence[Any]], planes: int,
+    number: Mapping[tuple[str, int], int],
+) -> dict[str, str]:  # fmt: skip
+    """Shares of each series' bytes, f4: series, node, column (UB sub-planes, RDMA, VPC), direction
+    (0 out, 1 in), share, first and end window (`t_s` to `end_s`, null: to the end)."""
+    starts = windows["t_s"].to_numpy()
+    index = {tuple(key): k for k, key in enumerate(series)}
+    place_of = _places(shares, number)
+    rows: list[tuple[float, ...]] = []
+    for row, instance in zip(shares.iter_rows(named=True), place_of, strict=True):
+        k = index.get((row["plane"], row["traffic"], int(instance)))
+        if k is None or row["node"] is None:
+            continue
+        inward = float(row["direction"] == "in")
+        cells = columns(row["plane"], row["sub_plane"], planes)
+        first, last = int(np.searchsorted(starts, row["t_s"] - 1e-9)), len(starts)
+        if row["end_s"] is not None:
+            last = int(np.searchsorted(starts, row["end_s"] - 1e-9))
+        rows += [(k, row["node"], c, inward, row["share"] / len(cells), first, last) for c in cells]
+    names = ("series", "node", "column", "direction", "share", "from", "until")
+    table = np.array(rows, float).reshape(-1, len(names))
+    return {name: packed(table[:, k]) for k, name in enumerate(names)}
+
+
+def _capacity(links: pl.DataFrame, nodes: int, planes: int) -> Array:
+    """Bytes/s of one direction by node and column, f8[nodes, planes + 2]; NaN without a link."""
+    cells = np.full((nodes, planes + 2), np.nan)
+    for row in links.iter_rows(named=True):
+        if row["node"] is not None and row["capacity_bytes_per_s"]:
+            cell_of = columns(row["plane"], row["sub_plane"], planes)
+            cells[row["node"], cell_of] = row["capacity_bytes_per_s"] / len(cell_of)
+    return cells
+
+
+def _curves(
+    windows: pl.DataFrame, wanted: Sequence[tuple[str, str, str, float, str]]
+) -> list[dict[str, Any]]:
+    """Available columns of the windows, as curves."""
+    names = [name for name in WAITING if name in windows.columns]
+    frame = windows.with_columns(waiting=pl.sum_horizontal(*names) if names else pl.lit(None))
+    curves = []
+    for name, title, unit, factor, colour in wanted:
+        if name not in frame.columns or frame[name].null_count() == frame.height:
+            continue
+        values = packed(_floats(frame[name]) * factor)
+        look = {"title": title, "unit": unit, "colour": theme.ROLE[colour]}
+        curves.append(look | {"values": values})
+    return curves
+
+
+def happened(events: pl.DataFrame, horizon_s: float) -> list[dict[str, Any]]:
+    """Events for the player, in order of time: time, text, place on the picture."""
+    return [
+        {
+            "t": row["t_s"],
+            "end": horizon_s if row["end_s"] is None and row["kind"] in LASTING else row["end_s"],
+            "kind": row["kind"],
+            "element": row["element"] or "",
+            "instance": f"{row['role']} {row['instance']}" if row["role"] else "",
+            "detail": (row["detail"] or "").replace("->", "→"),
+        }
+        for row in events.sort("t_s").iter_rows(named=True)
+    ]
+
 
 AT, SEE = "at", "see"  # query parameters: seconds of simulated time, name of what is selected
 KINDS = {
@@ -36,7 +246,7 @@ _player = component("playback", Path(__file__).parent, "playback", _PARTS)
 def missing(run: str) -> list[str]:
     """Tables that playback needs and a run of an earlier engine lacks."""
     names = session.store().runs.tables(run)
-    return [name for name in playback_frames.TABLES if name not in names]
+    return [name for name in TABLES if name not in names]
 
 
 @st.cache_resource(show_spinner="Reading the run", max_entries=20)
@@ -44,10 +254,10 @@ def film(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Any]:
     """The run as the player's message; shared, so never changed. Raises StoreError."""
     fabric = record.fabric(_row, _scenario)
     names = session.store().runs.tables(run)
-    table_names = [*playback_frames.TABLES, *(name for name in ("seats",) if name in names)]
+    table_names = [*TABLES, *(name for name in ("seats",) if name in names)]
     tables = {name: record.table(run, name) for name in table_names}
     instances, _ = seated(_scenario, fabric)
-    return playback_frames.message(_scenario, tables, instances.instances, fabric)
+    return message(_scenario, tables, instances.instances, fabric)
 
 
 @st.fragment
@@ -75,7 +285,7 @@ def shipped_film(_scenario: Scenario, _run: Shipped, digest: str) -> dict[str, A
     """A result that came with the project as the player's message; shared, so never changed."""
     fabric = build_fabric(_scenario.supernode, session.facts())
     instances, _ = seated(_scenario, fabric)
-    return playback_frames.message(_scenario, _run.tables, instances.instances, fabric)
+    return message(_scenario, _run.tables, instances.instances, fabric)
 
 
 def brief(name: str, film: dict[str, Any], fabric: Fabric) -> None:

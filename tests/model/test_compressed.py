@@ -7,7 +7,7 @@ import pytest
 
 from tests.model.agreement import MODES, agree
 from twin.model.decode import decode_flops, decode_hbm_bytes
-from twin.model.layer import local_s, window_pairs
+from twin.model.layer import local_s, product_s, prompt_core_s, window_pairs
 from twin.model.memory import whole_model_bytes
 from twin.model.operators import formats
 from twin.model.prefill import prefill_flops
@@ -119,6 +119,52 @@ def test_more_residual_streams_move_more_bytes_and_take_no_matrix_product(facts)
     assert four_s > one_s
     costs = [costs_of(flash(), known).decode for known in (facts, one)]
     assert decode_flops(costs[0], 64.0, 1e5) == decode_flops(costs[1], 64.0, 1e5)
+
+
+@pytest.mark.parametrize(
+    ("chip", "requests", "context", "measured_s"),
+    [("b200", 1, 1_024, 108e-6), ("b200", 1, 4_096, 140e-6), ("b200", 64, 1_024, 128e-6),
+     ("b200", 64, 4_096, 164e-6), ("h200", 1, 4_096, 160e-6), ("h200", 64, 4_096, 190e-6),
+     ("gb300", 64, 4_096, 161e-6)],
+)  # fmt: skip
+def test_a_layer_on_nvidia_takes_what_its_modules_were_measured_with(
+    facts, chip, requests, context, measured_s
+):
+    """V4-Flash's mean layer under SGLang 0.5.14: attention of 21 layers that select and 22 that do
+    not, and mixing of residual streams (aiconfigurator-core 0.12: dsv4_csa_generation_module,
+    dsv4_hca_generation_module, mhc_module)."""
+    p = costs_of(on_nvidia(chip), facts).colocated_role.decode
+    m, rows = p.sequence, float(requests)
+    time = m.core.fixed + local_s(m.core, rows, rows * context)
+    time += sum(product_s(w, rows) for w in (*m.before, *m.after))
+    assert time == pytest.approx(measured_s, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("chip", "tokens", "measured_s"),
+    [("b200", 1_024, 399e-6), ("b200", 4_096, 1_374e-6), ("h200", 1_024, 689e-6),
+     ("h200", 4_096, 2_308e-6), ("gb300", 4_096, 1_273e-6)],
+)  # fmt: skip
+def test_a_prompt_on_nvidia_takes_what_its_modules_were_measured_with(
+    facts, chip, tokens, measured_s
+):
+    p = costs_of(on_nvidia(chip), facts).colocated_role.decode
+    c, rows = p.chunk, float(tokens)
+    assert c.least_from == 0.0  # no kernel attends to compressed keys whole
+    time = p.sequence.core.fixed + prompt_core_s(
+        c.pair, c.latent, c.index, c.select, c.reach, c.least, c.least_from, c.windowed, c.window,
+        rows, rows * (rows + 1.0) / 2,
+    )  # fmt: skip
+    time += c.edge * rows + sum(product_s(w, rows) for w in (*p.sequence.before, *p.sequence.after))
+    assert time == pytest.approx(measured_s, rel=0.2)
+
+
+def on_nvidia(chip):
+    return flash(
+        supernode__chip=chip, supernode__nodes=1, supernode__npus_per_node=8,
+        supernode__scale_up="node", supernode__sub_planes=1, deployment__mode="colocated",
+        deployment__precision__weights="fp8", deployment__stack="sglang-0-5",
+    )  # fmt: skip
 
 
 def test_dies_that_split_the_heads_have_the_groups_of_their_heads(facts):

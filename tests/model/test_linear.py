@@ -164,3 +164,20 @@ def test_what_it_cannot_say_is_refused(facts):
     wrong = facts.replaced({name: replace(facts[name], value="rwkv")})
     with pytest.raises(ModelError, match=f"linear = {' or '.join(map(repr, LINEAR))}"):
         load_shape(wrong, "qwen3-next-80b")
+
+
+@pytest.mark.parametrize(("dies", "tokens", "measured_us"), [(1, 8_192, 616), (2, 8_192, 439)])
+def test_a_prompt_of_linear_attention_on_nvidia_takes_its_chunks_one_after_another(
+    facts, dies, tokens, measured_us
+):
+    """Gated DeltaNet's chunks in SGLang 0.5.14 on a B200 with 32 and 16 heads (aiconfigurator-core
+    0.12, gdn)."""
+    scenario = nxt(
+        supernode__chip="b200", supernode__nodes=1, supernode__npus_per_node=8,
+        supernode__scale_up="node", supernode__sub_planes=1, deployment__mode="colocated",
+        deployment__precision__weights="bf16", deployment__stack="sglang-0-5",
+        deployment__decode__tp_dies=dies,
+    )  # fmt: skip
+    chunk = costs_of(scenario, facts).colocated_role.decode.chunk
+    layer_s = chunk.edge * tokens * LAYERS / STATES
+    assert 1e6 * layer_s == pytest.approx(measured_us, rel=0.2)

@@ -4,7 +4,7 @@ import pytest
 
 from twin.engine.simulate import simulate
 from twin.model.decode import decode_flops, decode_hbm_bytes
-from twin.model.layer import local_s, prompt_core_s, prompt_pairs
+from twin.model.layer import local_s, product_s, prompt_core_s, prompt_pairs
 from twin.model.shape import load_shape
 from twin.scenario import Scenario, with_overrides
 from twin.steady import Priced
@@ -44,7 +44,7 @@ def test_query_tokens_of_sparse_attention_take_the_cores_of_a_die_in_rounds(fact
 @pytest.mark.parametrize("prompt", [512, 2_048, 4_096, 65_536])
 def test_selected_pairs_of_a_prompt_are_their_sum_over_its_tokens(prompt):
     every = prompt * (prompt + 1) / 2
-    whole, selected, indexed = prompt_pairs(1.0, 0.0, 2_048.0, 0.0, float(prompt), every)
+    whole, selected, indexed = prompt_pairs(1.0, 0.0, 2_048.0, 0.0, 0.0, float(prompt), every)
     by_hand = sum(min(i, 2_048) for i in range(1, prompt + 1))
     assert whole + selected == pytest.approx(by_hand, rel=1e-3)
     assert (indexed > 0.0) == (prompt > 2_048)
@@ -52,12 +52,14 @@ def test_selected_pairs_of_a_prompt_are_their_sum_over_its_tokens(prompt):
 
 def test_a_kernel_that_computes_every_place_takes_each_token_of_a_prompt_alike():
     def core(prompt):
-        return prompt_core_s(1.0, 3.0, 0.5, 2_048.0, 2_048.0, 0.0, 0.0, prompt, prompt**2 / 2)
+        return prompt_core_s(
+            1.0, 3.0, 0.5, 7.0, 2_048.0, 2_048.0, 0.0, 0.0, 0.0, prompt, prompt**2 / 2
+        )
 
     for prompt in (16.0, 2_048.0, 8_192.0):
-        scoring = 0.5 * prompt**2 / 2
+        scoring = 0.5 * prompt**2 / 2 + 7.0 * prompt
         assert core(prompt) - scoring == pytest.approx(3.0 * 2_048.0 * prompt)
-        counted = prompt_pairs(1.0, 3.0, 2_048.0, 2_048.0, prompt, prompt**2 / 2)
+        counted = prompt_pairs(1.0, 3.0, 2_048.0, 2_048.0, 0.0, prompt, prompt**2 / 2)
         assert counted == (0.0, 2_048.0 * prompt, prompt**2 / 2)
 
 
@@ -92,16 +94,62 @@ def test_vllm_takes_short_prompts_through_the_sparse_kernel_and_sglang_does_not(
         return Priced(scenario, facts).parts.costs.prefill.core
 
     vllm, sglang = prefill_of("vllm-0-24"), prefill_of("sglang-0-5")
-    assert (vllm.least, sglang.least) == (2_048.0, 0.0)
+    assert (vllm.least_from, sglang.least_from) == (0.0, 2_048.0)
+    assert (vllm.least, sglang.least) == (2_048.0, 2_048.0)
     assert vllm.latent >= sglang.latent  # padded to as many heads or more
+
+
+@pytest.mark.parametrize(
+    ("before", "tokens", "prompts", "sparse"),
+    [(0, 2_048, 1, False), (0, 2_049, 1, True), (0, 1_000, 8, False), (0, 4_096, 4, True),
+     (1_024, 1_024, 1, False), (1_536, 1_024, 1, True), (65_536, 16, 1, True)],
+)  # fmt: skip
+def test_prompts_longer_than_the_selection_go_through_the_sparse_kernel(
+    before, tokens, prompts, sparse
+):
+    """By the length of a prompt, also of the later pieces of one, not by the faster way."""
+    rows = float(tokens * prompts)
+    pairs = rows * (before + 0.5 * (tokens + 1.0))
+    counted = prompt_pairs(1.0, 1e9, 2_048.0, 2_048.0, 2_048.0, rows, pairs)
+    assert counted == ((0.0, 2_048.0 * rows, pairs) if sparse else (pairs, 0.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("chip", "heads", "tokens", "measured_s"),
+    [("h200", 16, 4_096, 3.97e-3), ("h200", 16, 8_192, 8.06e-3), ("h200", 64, 8_192, 8.82e-3),
+     ("b200", 16, 8_192, 2.78e-3), ("b200", 128, 8_192, 4.81e-3)],
+)  # fmt: skip
+def test_a_long_prompt_on_a_die_of_nvidia_takes_what_its_module_was_measured_with(
+    facts, chip, heads, tokens, measured_s
+):
+    """DeepSeek-V3.2's attention under SGLang 0.5.14 with 8-bit KV, projections with it
+    (aiconfigurator-core 0.12, dsa_context_module)."""
+    dies = 128 // heads
+    machine = {"supernode.chip": chip, "supernode.nodes": 1, "supernode.npus_per_node": 8,
+               "supernode.scale_up": "node", "supernode.sub_planes": 1,
+               "deployment.model": "deepseek-v3-2", "deployment.mode": "colocated",
+               "deployment.precision.weights": "fp8", "deployment.precision.kv": "int8",
+               "deployment.stack": "sglang-0-5",
+               "deployment.colocated.npus_per_instance": 8, "deployment.decode.tp_dies": dies,
+               "deployment.decode.mtp_draft_tokens": 0}  # fmt: skip
+    p = Priced(with_overrides(Scenario(), machine), facts).parts.costs.colocated_role.decode
+    c, rows = p.chunk, float(tokens)
+    time = p.sequence.core.fixed + c.edge * rows + prompt_core_s(
+        c.pair, c.latent, c.index, c.select, c.reach, c.least, c.least_from, c.windowed, c.window,
+        rows, rows * (rows + 1.0) / 2,
+    ) + sum(product_s(w, rows) for w in (*p.sequence.before, *p.sequence.after))  # fmt: skip
+    assert time == pytest.approx(measured_s, rel=0.25)
 
 
 def test_a_prompt_takes_the_faster_of_all_pairs_and_the_selected_ones():
     def core(prompt):
-        return prompt_core_s(1.0, 3.0, 0.0, 2_048.0, 0.0, 0.0, 0.0, prompt, prompt * prompt / 2)
+        pairs = prompt * prompt / 2
+        return prompt_core_s(1.0, 3.0, 0.0, 9.0, 2_048.0, 0.0, 0.0, 0.0, 0.0, prompt, pairs) - (
+            9.0 * prompt * (pairs > 0.0)
+        )
 
     assert core(4_096.0) == 4_096.0**2 / 2  # a mask over all
-    counted = prompt_pairs(1.0, 3.0, 2_048.0, 0.0, 4_096.0, 4_096.0**2 / 2)
+    counted = prompt_pairs(1.0, 3.0, 2_048.0, 0.0, 0.0, 4_096.0, 4_096.0**2 / 2)
     assert counted == (4_096.0**2 / 2, 0.0, 4_096.0**2 / 2)  # FLOPs are those of what is timed
     assert core(65_536.0) == pytest.approx(3.0 * (65_536 * 2_048 - 2_048**2 / 2))
 

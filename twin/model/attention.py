@@ -32,6 +32,7 @@ class Kind:
     small_bytes: Count  # of these in 8 bits
     core_products: Count  # multiply-adds of decode's core for a query and a cached token
     kernels: str = "mla"  # whose table of a chip it has, mla or gqa
+    normed: Count = lambda s: 0  # query values that a norm over each head reads and writes
 
 
 GQA = Kind(
@@ -77,6 +78,7 @@ KINDS = {
         cached=lambda s: s.value_dim,
         small_bytes=lambda s: s.nope_dim + 2 * s.rope_dim,  # the positional part stays in BF16
         core_products=lambda s: 2 * s.heads * s.value_dim,
+        normed=lambda s: s.query_width,
     ),
     "gqa": GQA,
     "gated_gqa": replace(

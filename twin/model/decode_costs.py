@@ -137,8 +137,10 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.Decode:
         pair=x.pair_s * x.shape.growing,
         latent=x.context_s(1, prompt=True) * x.shape.growing,
         index=x.index_pair_s,
+        select=x.index_token_s,
         reach=float(x.shape.reach),
         least=x.prompt_places,
+        least_from=x.places_from,
         windowed=x.pair_s * x.shape.windowed,
         window=float(x.shape.window),
         windowed_flops=x.shape.prefill_core_flops * x.shape.window_layers,
@@ -181,9 +183,12 @@ def _mode(
     gate, dispatch, experts, combine = moe_parts(x, traffic, moe)
     gather, scatter = _collectives(x, attention)
     prolog, *others = x.plain(o.plain_operators("decode", "before"), attention)
+    prolog = replace(
+        prolog, fixed=prolog.fixed + x.small_kernels_s, vector=prolog.vector + x.mixing_s[1]
+    )
     mode = c.Mode(
         gather=gather,
-        before=(replace(prolog, fixed=prolog.fixed + x.small_kernels_s), *others),
+        before=(prolog, *others),
         core=_core(x, query, attention),
         context=_collective(x, "context", "core", attention),
         after=x.plain(o.plain_operators("decode", "after"), attention),
@@ -306,6 +311,7 @@ def _core(x: Setting, query: int, cores: Cores) -> c.DecodeCore:
         reach_one=most,
         index=whole.index_s(query, cores) / pieces,
         index_one=whole.index_s(1, cores) / pieces,
+        select=x.machine.selection_start_s * s.selecting if s.compressed else 0.0,
         windowed=s.windowed * all_queries_s,
         windowed_one=s.windowed * each,
         window=s.window / query,

@@ -224,7 +224,9 @@ def local_s(w: DecodeCore, tokens: float, context: float) -> float:
     """Seconds of the core on the die itself without its launch, all query tokens of a pass."""
     selected_s = w.context * attended(w.reach, tokens, context)
     window_s = w.windowed * attended(w.window, tokens, context)
-    return (selected_s + window_s) * idle(w, tokens) + w.index * context + w.state * tokens
+    select_s = w.select if 0.0 < w.reach * tokens < context else 0.0
+    scored_s = w.index * context + select_s
+    return (selected_s + window_s) * idle(w, tokens) + scored_s + w.state * tokens
 
 
 @kernel
@@ -235,8 +237,9 @@ def core_s(w: DecodeCore, tokens: float, context: float) -> float:
 
 @kernel
 def prompt_pairs(
-    pair_s: float, latent_s: float, reach: float, least: float, tokens: float, pairs: float
-) -> tuple[float, float, float]:
+    pair_s: float, latent_s: float, reach: float, least: float, least_from: float, tokens: float,
+    pairs: float,
+) -> tuple[float, float, float]:  # fmt: skip
     """Query-key pairs of prompt tokens: (multi-head form, latent form, indexed).
 
     `reach`: tokens that an indexer selects; 0 without one. A token attends to earlier tokens: pairs
@@ -244,9 +247,13 @@ def prompt_pairs(
     (4 pairs / tokens) are selected. Short prompts attend to all tokens. For longer ones the faster
     way counts: all pairs in multi-head form with a mask, or the selected ones in latent form, which
     costs more per pair (DeepSeek-V3.2 report, section 2.1). `least`: places that a kernel computes
-    for every token, whatever it attends to; 0: no such kernel."""
+    for every token of a prompt longer than `least_from`, whatever it attends to; 0: no such
+    kernel."""
     if least > 0.0:
-        return 0.0, least * tokens, pairs
+        each = pairs / tokens if tokens > 0.0 else 0.0
+        # Whole prompts, or a later piece of one: it ends half of itself beyond its mean.
+        length = min(2.0 * each - 1.0, each + 0.5 * (tokens - 1.0))
+        return (0.0, least * tokens, pairs) if length > least_from else (pairs, 0.0, 0.0)
     if reach <= 0.0 or 2.0 * pairs <= (reach + 1.0) * tokens:
         return pairs, 0.0, 0.0
     selected = tokens * (reach - 0.25 * reach * reach * tokens / pairs)
@@ -263,13 +270,16 @@ def window_pairs(window: float, tokens: float, pairs: float) -> float:
 
 @kernel
 def prompt_core_s(
-    pair_s: float, latent_s: float, index_s: float, reach: float, least: float, windowed_s: float,
-    window: float, tokens: float, pairs: float,
+    pair_s: float, latent_s: float, index_s: float, select_s: float, reach: float, least: float,
+    least_from: float, windowed_s: float, window: float, tokens: float, pairs: float,
 ) -> float:  # fmt: skip
     """Seconds of the attention core of prompt tokens without its launch."""
-    full_pairs, selected, indexed = prompt_pairs(pair_s, latent_s, reach, least, tokens, pairs)
+    full_pairs, selected, indexed = prompt_pairs(
+        pair_s, latent_s, reach, least, least_from, tokens, pairs
+    )
+    index = index_s * indexed + (select_s * tokens if indexed > 0.0 else 0.0)
     window_s = windowed_s * window_pairs(window, tokens, pairs) if window > 0.0 else 0.0
-    return pair_s * full_pairs + latent_s * selected + index_s * indexed + window_s
+    return pair_s * full_pairs + latent_s * selected + index + window_s
 
 
 @kernel

@@ -66,8 +66,7 @@ def _pass_s(
     chunk: np.ndarray, pairs: np.ndarray, first: int, count: int, hot_tokens: np.ndarray,
     hot_factor: np.ndarray, ops: np.ndarray,
 ) -> float:  # fmt: skip
-    """Seconds of a pass with decode's tokens (answers: 1, or 0 without), the chunk (prompts), or
-    both; arrays as in mixed_iteration_s."""
+    """Seconds of a pass with answers (1; 0: none), prompts or both; arrays: mixed_iteration_s."""
     fullest_rank, busiest, total = first, 0, 0
     if answers > 0.0:
         fullest_rank, busiest, total = layer.survey(p, requests, context, first, count)
@@ -112,8 +111,9 @@ def _pass_s(
             rows = own_tokens + piece
             core = layer.local_s(m.core, own_tokens, answers * context[r])
             core += layer.prompt_core_s(
-                p.chunk.pair, p.chunk.latent, p.chunk.index, p.chunk.reach, p.chunk.least,
-                p.chunk.windowed, p.chunk.window, piece, prompts * pairs[r],
+                p.chunk.pair, p.chunk.latent, p.chunk.index, p.chunk.select, p.chunk.reach,
+                p.chunk.least, p.chunk.least_from, p.chunk.windowed, p.chunk.window, piece,
+                prompts * pairs[r],
             )  # fmt: skip
             core += p.chunk.edge * piece
             if rows > most_rows or core > most_core:  # else a rank before it has no less of either
@@ -153,7 +153,7 @@ def mixed_flops(p: Decode, requests: float, context: float, chunk: float, pairs:
     token *= at.rank_dies
     token += demand.expert_flops * (at.top_k + at.shared_experts) * at.split * p.moe_layers
     full_pairs, selected, indexed = layer.prompt_pairs(
-        p.chunk.pair, p.chunk.latent, p.chunk.reach, p.chunk.least, chunk, pairs
+        p.chunk.pair, p.chunk.latent, p.chunk.reach, p.chunk.least, p.chunk.least_from, chunk, pairs
     )
     core = full_pairs * p.chunk.pair_flops + selected * p.chunk.latent_flops
     core += indexed * p.chunk.index_flops

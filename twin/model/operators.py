@@ -144,6 +144,13 @@ def residual_bytes(s: Shape) -> float:
     return 2.0 * 2.0 * ACTIVATION_BYTES * s.hidden * (s.residual_streams - 1)
 
 
+def mixing_bytes(s: Shape) -> float:
+    """Bytes of a token that kernels before a layer's two sublayers move, each to mix one hidden
+    state of all residual streams, which it reads twice: for the weights, and for their sum (SGLang
+    `mhc.py`, mhc_pre_gemm_sqrsum and mhc_pre_big_fuse)."""
+    return 2.0 * ACTIVATION_BYTES * s.hidden * (2 * s.residual_streams + 1)
+
+
 def prefill_down(s: Shape, f: Formats) -> Work:
     """Norm and down-projections of a prompt token (all of QKV without MLA)."""
     out = s.down_weights / s.hidden
@@ -159,9 +166,8 @@ def prefill_up(s: Shape, f: Formats) -> Work:
     up_values = s.kind.up_values(s)
     out = s.query_width + up_values if up_values or s.q_up_weights else 0
     read = f.activation_bytes * (s.q_lora + s.kv_lora)
-    cached = linear(
-        f.linear, s.q_up_weights + s.kv_up_weights, read, 2.0 * out, 2.0 * s.query_width
-    )
+    vector = 2.0 * s.query_width + 2.0 * ACTIVATION_BYTES * s.kind.normed(s)
+    cached = linear(f.linear, s.q_up_weights + s.kv_up_weights, read, 2.0 * out, vector)
     return _mean_layer(s, cached)
 
 

@@ -46,7 +46,8 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
                 weight=x.seconds(down)[0] + x.seconds(up)[0] * form.up_share,
                 flop=form.down_rows * x.many_rows(down)
                 + group * x.many_rows(up)
-                + group * (pieces - 1.0) * x.many_rows(o.cached_up(s, f)),
+                + group * (pieces - 1.0) * x.many_rows(o.cached_up(s, f))
+                + group * x.mixing_s[1],
                 place=x.place("attention_input"),
             ),
             *_more(x, "before"),
@@ -98,8 +99,10 @@ def _core(x: Setting) -> c.PrefillCore:
         window=float(s.window),
         latent=x.context_s(1, prompt=True) * s.growing,
         index=x.index_pair_s,
+        select=x.index_token_s,
         reach=float(s.reach),
         least=x.prompt_places,
+        least_from=x.places_from,
         hit=up_again / x.layout.dies,
         edge=group * x.edge_s,
     )

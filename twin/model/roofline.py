@@ -98,12 +98,19 @@ class Machine:
     bf16_start_s: float = of_family("product_start.bf16", 0.0)
     linear_start_s: float = of_family("linear_start", 0.0)  # of linear attention's kernels
     linear_bandwidth: float = of_family("linear_bandwidth", 0.0)  # of HBM, its states
+    linear_prompts: float = of_family("linear_prompts", 0.0)  # of the BF16 peak, prompts in chunks
+    linear_chain_s: float = of_family("linear_chain", 0.0)  # there, a token, whatever the heads
     # of the kernel that scores and selects
     indexer_start_s: float = of_family("indexer_start", 0.0)
+    compressed_start_s: float = of_family("compressed_start", 0.0)  # over compressed keys
+    selection_start_s: float = of_family("selection_start", 0.0)  # there, of more than it selects
+    index_token_s: float = of_family("index_token", 0.0)  # of the indexer, a token of a prompt
+    streams_start_s: float = of_family("streams_start", 0.0)  # of mixing a layer's residual streams
     sparse_start_s: float = of_family("sparse_start", 0.0)  # of the core over what it selected
     sparse_alone: float = of_family("sparse_alone", 0.0)  # 1: a core has a query token to itself
     # 1: short prompts go through the sparse kernel too
     sparse_prompts: float = of_family("sparse_prompts", 0.0)
+    sparse_longer: float = of_family("sparse_longer", 0.0)  # 1: those longer than it selects do
     sparse_heads: float = of_family("sparse_heads", 0.0)  # that its kernel computes together
     sparse_prompt_heads: float = of_family("sparse_prompt_heads", 0.0)  # of prompts, if more
     sparse_prompt_from: float = of_family("sparse_prompt_from", 0.0)  # heads of a die, at least
@@ -162,6 +169,10 @@ class Machine:
         stored = "bf16" if kv == "bf16" else "8bit"
         own_reach = self.reaches.get(f"gqa.{stored}") if kind == "gqa" else None
         return own_reach or self.reaches[f"attention.{stored}"]
+
+    def sparse_prompt(self, kv: str) -> Reach | None:
+        """Reach of the sparse kernel of prompts with KV of a number format; None: unknown."""
+        return self.reaches.get(f"sparse.{'bf16' if kv == 'bf16' else '8bit'}")
 
     def prompt_attention(self, kv: str, kind: str) -> Reach:
         """Reach of prefill's attention by format of KV; kind: `mla` or `gqa`."""

@@ -123,7 +123,15 @@ class Setting:
         each, kind = self.machine.small_kernels, self.shape.kind.kernels
         linear = "_int8" if self.formats.linear == "int8" else ""
         index = each.get("index", 0.0) if self.shape.index_top_k else 0.0
-        return each.get(f"{kind}{linear}", 0.0) + index
+        return each.get(f"{kind}{linear}", 0.0) + index + self.mixing_s[0]
+
+    @property
+    def mixing_s(self) -> tuple[float, float]:
+        """Seconds of mixing a layer's residual streams in kernels of their own, and per token."""
+        m, s = self.machine, self.shape
+        if s.residual_streams == 1 or m.streams_start_s <= 0.0:
+            return 0.0, 0.0
+        return m.streams_start_s, o.mixing_bytes(s) / m.vector_bytes_per_s()
 
     @property
     def decode_kernels(self) -> float:
@@ -327,20 +335,38 @@ class Setting:
         edge_s = 0.0 if s.index_top_k else self._prompt_attention.edge * self.pair_s
         if not s.linear_layers:
             return edge_s
-        state_s = s.linear_kind.prompt_flops(s) / self._prefill_core_flops_per_s
+        share = self.machine.linear_prompts
+        flop_rate = share * self.machine.chip.peak("bf16") * self.machine.cores
+        flop_rate = flop_rate or self._prefill_core_flops_per_s
+        state_s = self.machine.linear_chain_s + s.linear_kind.prompt_flops(s) / flop_rate
         return (1.0 - s.recurrent) * edge_s + s.recurrent * state_s
 
     @property
     def selecting_s(self) -> float:
         """Seconds of selecting before sparse attention's core: as measured, or two launches."""
-        start_s = self.machine.indexer_start_s or 2 * self.gap
+        m = self.machine
+        start_s = self.shape.compressed * m.compressed_start_s or m.indexer_start_s or 2 * self.gap
         return start_s * self.shape.selecting if self.shape.index_top_k else 0.0
 
     @property
     def prompt_places(self) -> float:
         """Selected places that an engine's sparse kernel computes for every token of a prompt; 0:
-        prompts without more places are attended whole."""
-        return self.machine.sparse_prompts * float(self.shape.reach)
+        the engine has none, or prompts take the faster way."""
+        every, longer = self.machine.sparse_prompts, self.machine.sparse_longer
+        return max(every, longer) * float(self.shape.reach)
+
+    @property
+    def places_from(self) -> float:
+        """Tokens of a prompt up to which it is attended whole instead. No kernel attends compressed
+        keys whole."""
+        apart = self.machine.sparse_prompts > 0.0 or self.shape.compressed
+        return 0.0 if apart else float(self.shape.reach)
+
+    @property
+    def index_token_s(self) -> float:
+        """Seconds of the indexer for a token of a prompt, besides its pairs, mean layer."""
+        s = self.shape
+        return self.machine.index_token_s * s.selecting if s.index_top_k else 0.0
 
     @property
     def index_pair_s(self) -> float:
@@ -369,19 +395,21 @@ class Setting:
         core that serves one query token gathers them first. `prompt`: of a prompt's tokens."""
         m, s, kv = machine or self.machine, self.shape, self.formats.kv
         reach = m.attention(kv, s.kind.kernels)
+        own = m.sparse_prompt(kv) if prompt and s.index_top_k else None
+        reach, block = (reach, m.sparse_heads) if own is None else (own, own.tile_small)
         flop_rate = m.chip.peak(reach.peak) * m.cores * reach.compute * cores.cube
-        compute_s = query_tokens * s.decode_core_flops * self._head_blocks(prompt) / flop_rate
+        heads = self._head_blocks(prompt, block)
+        compute_s = query_tokens * s.decode_core_flops * heads / flop_rate
         bytes_read = s.core_bytes_per_token_layer(kv) * (query_tokens if s.index_top_k else 1.0)
         read_s = bytes_read / (m.chip.hbm_bytes_per_s * reach.bandwidth * m.pull(cores.cube))
         if self.lanes > 0.0:
             return float(compute_s + read_s)
         return float((compute_s**reach.power + read_s**reach.power) ** (1.0 / reach.power))
 
-    def _head_blocks(self, prompt: bool) -> float:
+    def _head_blocks(self, prompt: bool, block: float) -> float:
         """Heads that a sparse kernel computes, in whole blocks, over those of a die; prompt: the
         kernel of prompts, which dies with few heads have none of."""
         heads = self.shape.heads / (self.head_dies if self.pool.phase == "prefill" else 1)
-        block = self.machine.sparse_heads
         if prompt and heads >= self.machine.sparse_prompt_from:
             block = max(block, self.machine.sparse_prompt_heads)
         if block <= 0.0 or not self.shape.index_top_k:

@@ -106,6 +106,28 @@ def test_latent_attention_with_8_bit_kv_is_fitted_in_both_ways_to_compute():
     assert fp8.facts["compute"] == pytest.approx(0.35, rel=0.05)  # of twice the peak
 
 
+def test_a_sparse_core_is_told_from_the_projections_and_the_indexer_of_its_module():
+    cases = [(b, n, h, skip) for b in (1, 2) for n in (4096, 8192, 16384, 32768)
+             for h in (8, 16, 64, 128) for skip in (False, True)]  # fmt: skip
+    batch, prompt, heads, skip = (np.array(side) for side in zip(*cases, strict=True))
+    tokens = batch * prompt
+    blocks = np.ceil(heads / 64) * 64
+    core = np.cbrt((blocks * 2 * 1088 / 1e15 / 0.45) ** 3 + ((576 + 80) / 4e12 / 0.8) ** 3)
+    weights = 7168 * (1536 + 576) + 1536 * heads * 192
+    weights += heads * 512 * 256 + heads * 128 * 7168
+    weights += ~skip * (1536 * 64 * 128 + 7168 * (128 + 64))
+    scores = ~skip * (6e-8 + 0.5 * (prompt + 1) * 2 * 64 * 129 / 2e15 / 0.25)
+    seconds = tokens * (2048 * core + 2 * weights / 2e15 / 0.6 + scores)
+    names = np.where(skip, "dsa_context_module_skip_indexer", "dsa_context_module")
+    frame = {"batch_size": batch, "isl": prompt, "num_heads": heads, "op_name": names}
+    frame |= {"step": 0, "gemm_type": "fp8_block", "kernel_source": "flashmla_kv"}
+    frame |= {"architecture": "DeepseekV32ForCausalLM", "latency": 1e3 * seconds}
+    (found,) = fit(Table("sparse", "fp8", "made", pl.DataFrame(frame)), PEAKS)
+    assert found.facts["compute"] == pytest.approx(0.45, rel=0.03)
+    assert found.facts["tile_small"] == 64
+    assert found.mean < 0.02
+
+
 def test_prompts_give_back_the_share_of_the_peak_and_the_pairs_at_the_diagonal():
     cases = [(b, n, h) for b in (1, 4, 16) for n in (256, 1024, 4096, 16384) for h in (16, 128)]
     batch, prompt, heads = (np.array(side, dtype=float) for side in zip(*cases, strict=True))

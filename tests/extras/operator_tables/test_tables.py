@@ -40,6 +40,15 @@ def test_packed_weights_are_a_format_of_experts_alone(tmp_path):
     assert found == dict.fromkeys(("w4a16", "mxfp4", "mxfp4_bf16"), "grouped")
 
 
+def test_of_modules_only_sparse_attention_of_prompts_is_read(tmp_path):
+    rows = {"kv_cache_dtype": ["fp8"], "num_heads": [16], "batch_size": [1], "isl": [4096]}
+    rows |= {"mla_dtype": ["bfloat16"], "step": [0], "latency": [1.0]}
+    for name in ("dsa_context_module_perf", "dsa_generation_module_perf"):
+        pl.DataFrame(rows).write_parquet(tmp_path / f"{name}.parquet")
+    (table,) = read_tables(tmp_path)
+    assert (table.operator, table.format) == ("sparse", "fp8")
+
+
 def test_end_results_of_systems_are_never_opened(tmp_path):
     (tmp_path / "silicon_sample.csv").write_text("not even a table")
     with pytest.raises(NoTable, match="no table of operators"):

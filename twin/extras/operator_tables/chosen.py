@@ -25,7 +25,7 @@ SERVED = {
 TRITON = "triton"  # in the names of kernels for experts that engines compile themselves
 ORDER = (
     "gemm", "grouped", "fused", "fused_gqa", "contiguous", "mla", "gqa", "prefill_mla",
-    "prefill_gqa", "eager_mla", "exchange", "alltoall", "collective",
+    "prefill_gqa", "sparse", "eager_mla", "exchange", "alltoall", "collective",
 )  # fmt: skip
 APART = ("exchange", "alltoall", "collective")  # whose facts are of a network
 HOSTS = {"eager_mla": "mla", "contiguous": "moe"}  # launched kernel by kernel: what of a layer
@@ -176,11 +176,11 @@ def _table(each: Fitted, source: str, above: str = "operators", apart: bool = Fa
     """TOML text of one operator's facts, with source and error of the fit; apart: models without
     latent attention have another kernel for experts."""
     operator = PARTS.get(each.operator, each.operator)
-    by_cache = operator in ("attention", "gqa", "prefill_mla", "prefill_gqa")
+    by_cache = operator in ("attention", "gqa", "prefill_mla", "prefill_gqa", "sparse")
     name = "8bit" if by_cache and each.format != "bf16" else each.format
     origin = {"source": f"{source}: {each.table}", "mark": "d"}
     lines = []
-    if operator != "contiguous":  # whose start is the host's (`eager`)
+    if operator not in ("contiguous", "sparse"):  # whose start is the host's (`eager`)
         lines.append(_line("start", round(1e6 * each.facts["start"], 1), "us", origin))
     shares = [name for name in ("compute", "bandwidth") if name in each.facts]
     lines += [_line(k, round(100 * each.facts[k], 1), "%", origin) for k in shares]
@@ -194,6 +194,8 @@ def _table(each: Fitted, source: str, above: str = "operators", apart: bool = Fa
     elif "power" in each.facts:
         lines.append(_line("power", int(each.facts["power"]), "", origin))
         lines.append(_line("peak", each.part.removeprefix("computed in "), "", origin))
+        if operator == "sparse":  # heads that are computed together
+            lines.append(_line("tile_small", int(each.facts["tile_small"]), "heads", origin))
     else:
         rows = [int(each.facts[k]) for k in ("tile_small", "tile_large")]
         tiled = rows[1] > 1  # else it computes no more than its rows

@@ -63,7 +63,7 @@ def _row(each: "Fitted") -> tuple[str, ...]:
     figures = [f"{facts[n]:.0f}" for n in ("tile_small", "tile_large", "power") if n in facts]
     memory = f"{facts['bandwidth']:.3f}" if "bandwidth" in facts else ""
     return (
-        each.table.replace(", ", "\n", 1), f"{1e6 * facts['start']:.1f} us", rate, memory,
+        each.table.replace(", ", "\n", 1), f"{1e6 * facts.get('start', 0.0):.1f} us", rate, memory,
         "/".join(figures), str(each.rows), f"{100 * each.mean:.1f} %", f"{100 * each.worst:.0f} %",
     )  # fmt: skip
 

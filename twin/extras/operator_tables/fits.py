@@ -378,6 +378,49 @@ def _alltoall(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     return parts
 
 
+def _sparse(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
+    """Fit of the sparse core of long prompts in a module with its projections and, mostly, its
+    indexer, whose rates are parameters too: shares of peak and memory, blocks of heads. Each token
+    computes all selected places. Modules that only wait for the host are left out."""
+    whole_prompts = (pl.col("step") == 0) & ~pl.col("kernel_source").str.contains("dense")
+    chosen = rows.filter(
+        whole_prompts & (pl.col("gemm_type") == "fp8_block") & (pl.col("isl") > SELECTED)
+    )
+    few_tokens = rows.filter(pl.col("batch_size") * pl.col("isl") <= 256)
+    least = float(few_tokens["latency"].cast(pl.Float64).median() or 0.0)  # type: ignore[arg-type]
+    chosen = chosen.filter(pl.col("latency") >= 2.0 * least)
+    heads, batch, isl, latency = _columns(chosen, "num_heads", "batch_size", "isl", "latency")
+    glm = chosen["architecture"].str.starts_with("Glm").to_numpy()
+    scored = ~chosen["op_name"].str.contains("skip").to_numpy()
+    hidden, query, key, value, index_heads = (
+        np.where(glm, *of_both)
+        for of_both in ((6144.0, 7168.0), (2048.0, 1536.0), (192.0, 128.0), (256.0, 128.0),
+                        (32.0, 64.0))
+    )  # fmt: skip
+    tokens, pairs = batch * isl, batch * isl * 0.5 * (isl + 1.0)
+    weights = hidden * (query + 576.0) + query * heads * (key + 64.0)
+    weights += heads * 512.0 * (key + value) + heads * value * hidden
+    weights += scored * (query * index_heads * 128.0 + hidden * (128.0 + index_heads))
+    bytes_read = 576.0 * FORMATS[fmt].weight_bytes + (64.0 + 16.0) * (fmt != "bf16")
+    moving_s = tokens * SELECTED * bytes_read / peaks.memory
+    pairs_s = scored * pairs * 2.0 * index_heads * 129.0 / peaks.flops["fp8"]
+
+    def predict(at: Mapping[str, float], block: int) -> Floats:
+        """Predicted seconds of each module."""
+        flops = tokens * SELECTED * np.ceil(heads / block) * block * 2.0 * (2 * 512 + 64)
+        computing = flops / peaks.flops["bf16"]
+        core = _roofs(computing / at["compute"], moving_s / at["bandwidth"], 3.0)
+        products = 2.0 * tokens * weights / peaks.flops["fp8"] / at["linear"]
+        return np.asarray(core + products + pairs_s / at["index"] + at["passing"] * tokens * scored)
+
+    blocks: Candidates = [
+        (partial(predict, block=n), {"power": 3.0, "tile_small": n}) for n in (1, 64, 128)
+    ]
+    begin = {"compute": 0.5, "bandwidth": 0.8, "linear": 0.5, "index": 0.3, "passing": 5e-8}
+    return [("computed in bf16", latency * 1e-3, blocks, begin)]
+
+
+SELECTED = 2048  # tokens that the indexers of these tables select
 LONG = pl.col("isl") >= 256  # prompts
 FITS: Mapping[str, Callable[[pl.DataFrame, Peaks, str], list[Part]]] = {
     "gemm": _gemm, "grouped": _grouped, "contiguous": _contiguous, "mla": _mla, "gqa": _gqa,
@@ -388,6 +431,6 @@ FITS: Mapping[str, Callable[[pl.DataFrame, Peaks, str], list[Part]]] = {
         LONG & (pl.col("head_dim") == 128) & (pl.col("window_size") == 0)
         & (pl.col("num_heads") >= 4) & (pl.col("attn_dtype") == "bfloat16"),
     ),
-    "eager_mla": _eager_mla, "exchange": _exchange, "alltoall": _alltoall,
+    "sparse": _sparse, "eager_mla": _eager_mla, "exchange": _exchange, "alltoall": _alltoall,
     "collective": _collective,
 }  # fmt: skip

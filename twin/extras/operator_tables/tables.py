@@ -24,8 +24,9 @@ NAMED = {
     "wideep_context_mla": "eager_mla",
     "wideep_context_moe": "contiguous",
     "custom_allreduce": "collective",
+    "dsa_context_module": "sparse",
 }
-# In names of files: whole modules in a graph, other kernels, and end results.
+# In names of other files: whole modules in a graph, other kernels, and end results.
 OTHERS = ("module", "wideep_generation_mla", "mlp", "silicon", "sample")
 ONE_FORMAT = {"exchange": "fp8", "alltoall": "fp4", "collective": "bf16", "eager_mla": "fp8"}
 PROFILE = {"Input Shapes", "Duration(us)", "Type"}  # kernel_details.csv of Ascend's profiler
@@ -55,7 +56,8 @@ def read_tables(path: Path) -> list[Table]:
     tables = [
         table
         for file in files
-        if file.suffix in (".parquet", ".csv") and not any(word in file.name for word in OTHERS)
+        if file.suffix in (".parquet", ".csv")
+        and (file.name.startswith(tuple(NAMED)) or not any(word in file.name for word in OTHERS))
         for table in _tables(file)
     ]
     if not tables:

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
@@ -202,54 +203,72 @@ def command_list(extra: str = "") -> str:
         given = [p.name.upper() for p in command.params if p.param_type_name == "argument"]
         options = [p for p in command.params if p.param_type_name == "option"]
         text += [f"### {' '.join([name, *given])}", "", command.help, ""]
-        rows = [
-            _row(f"`{' '.join([p.opts[0], p.metavar or '']).strip()}`", p.help) for p in options
-        ]
-        text += ["| option | what it does |", "|---|---|", *rows, ""]
+        rows = [f"- `{' '.join([p.opts[0], p.metavar or '']).strip()}`: {p.help}" for p in options]
+        text += [*rows, ""] if rows else []
     return "\n".join(text[:-1])
 
 
 AS_RUN = ", as its benchmark runs"  # of a row that simulates a benchmark from its first request
 UNLISTED = ("derived", *UNJUDGED)  # kinds of rows that only the Evidence page lists
+UNSAID = ("ms", "tokens/s/NPU", "tokens/s/GPU")  # units that the words above the tables give
+SAID = re.compile(r"(.*(: |, )|\S+/\S+ |arXiv \S+ )")  # of a source: up to a sign, or whose it is
 
 
 def evidence_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """A table for each system: its published rows with the twin's answers and their errors, but for
     rows of the kinds `UNLISTED`, which say nothing of their own."""
-    text = []
+    text, alone = [], []
     for scores in score_table(rows, "system"):
         system = scores.pop("rows of")
-        said = "; ".join(f"{kind} {score}" for kind, score in scores.items() if score)
-        text += [f"### {system}", "", f"{said[0].upper()}{said[1:]}.", "",
-                 *_of_system([row for row in rows if row["system"] == system
-                              and row["kind"] not in UNLISTED]), ""]  # fmt: skip
-    return "\n".join(text[:-1])
+        own = [row for row in rows if row["system"] == system and row["kind"] not in UNLISTED]
+        usual = Counter(row["kind"] for row in own).most_common(1)[0][0] if own else ""
+        said = "; ".join(f"{f'*{kind}*' if kind == usual else kind} {score}"
+                         for kind, score in scores.items() if score)  # fmt: skip
+        if own:
+            text += [f"### {system}", "", f"{_capital(said)}.", "", *_of_system(own, usual), ""]
+        else:
+            alone += [f"- {system}: {said}"]
+    return "\n".join([*text, "### Systems of which no row stands alone", "", *alone])
 
 
-def _of_system(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The rows of one system; sources and reasons have numbers, explained below the table. Its
-    commonest kind is stated once, above it."""
-    numbers: dict[str, int] = {}
-    if not rows:
-        return ["None of its rows stands alone."]
-    usual, _ = Counter(row["kind"] for row in rows).most_common(1)[0]
+def _capital(words: str) -> str:
+    return re.sub("[a-z]", lambda first: first[0].upper(), words, count=1)
+
+
+def _of_system(rows: Sequence[Mapping[str, Any]], usual: str) -> list[str]:
+    """The rows of one system; sources and reasons have numbers, explained below the table, where a
+    kind that is not `usual` stands, too. A column without a word is left out."""
+    noted = {row["id"]: [row["source"], "; ".join(f"{name} {100 * x:+.0f} %"
+                         for name, x in row["others"])] for row in rows}  # fmt: skip
+    notes = sorted({note for own in noted.values() for note in own if note})
     lines = []
     for row in rows:
-        others = [f"{name} {100 * x:+.0f} %" for name, x in row["others"]]
-        noted = [row["source"], "; ".join(others)]
-        refs = [numbers.setdefault(note, len(numbers) + 1) for note in noted if note]
-        begun = "" if row["first_error"] is None else f"{100 * row['first_error']:+.1f} %"
-        lines.append(
-            _row(row["quantity"].replace(AS_RUN, r"\*"), f"{row['published']:,.4g} {row['unit']}",
-                 f"{row['twin']:,.4g}",
-                 f"{100 * row['error']:+.1f} %", begun,
-                 "" if row["kind"] == usual else row["kind"], ", ".join(map(str, refs)))
-        )  # fmt: skip
-    mixed = any(row["kind"] != usual for row in rows)  # else the line of scores has named it
-    heads = [*([f"Rows without a kind are *{usual}*.", ""] if mixed else []),
-             _row("what", "published", "twin", "error", "first error", "kind", "notes"),
-             "|---" * 7 + "|"]  # fmt: skip
-    return [*heads, *lines, "", *(f"{number}. {note}" for note, number in numbers.items())]
+        refs = [str(notes.index(note) + 1) for note in noted[row["id"]] if note]
+        first, now = row["first_error"], _percent(row["error"])
+        lines.append({
+            "what": row["quantity"].replace(AS_RUN, r"\*"),
+            "published": f"{row['published']:,.4g} {'' if row['unit'] in UNSAID else row['unit']}",
+            "twin": f"{row['twin']:,.4g}",
+            "error, %": now,
+            "first": "" if first is None else "=" if _percent(first) == now else _percent(first),
+            "notes": ", ".join(refs if row["kind"] == usual else [*refs, row["kind"]]),
+        })  # fmt: skip
+    empty = [head for head in lines[0] if not any(line[head] for line in lines)]
+    table = _table([{head: it for head, it in line.items() if head not in empty} for line in lines])
+    return [table, "", *_short(notes)]
+
+
+def _percent(error: float) -> str:
+    return f"{100 * error:+.1f}"
+
+
+def _short(notes: Sequence[str]) -> list[str]:
+    """Numbered notes, where a dash repeats the beginning of the note above."""
+    lines = []
+    for number, (above, note) in enumerate(zip(["", *notes], notes, strict=False), 1):
+        same = SAID.match(commonprefix([above, note]))
+        lines.append(f"{number}. " + (f"— {note[same.end() :]}" if same else note))
+    return lines
 
 
 def _table(rows: Sequence[Mapping[str, str]]) -> str:

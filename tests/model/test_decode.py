@@ -178,9 +178,10 @@ def test_a_layer_that_selects_is_launched_in_more_kernels(facts):
     assert launched[1] / launched[0] == pytest.approx(1 + more / count)
 
 
-def test_a_layer_of_grouped_query_attention_and_a_dense_ffn_is_launched_in_fewer(facts):
+def test_layers_of_grouped_query_attention_are_launched_by_their_own_counts(facts):
     name, table = "vllm-ascend-0-13", "stacks.vllm-ascend-0-13.operators.ascend"
-    for model, count in (("qwen3-32b", "dense_decode_kernels"), ("qwen3-235b", "decode_kernels")):
+    experts = ("qwen3-235b", "gqa_decode_kernels")
+    for model, count in (("qwen3-32b", "dense_decode_kernels"), experts):
         s = with_overrides(Scenario(), {
             "deployment.mode": "decode_only", "deployment.model": model, "deployment.stack": name,
             "deployment.decode.mtp_draft_tokens": 0, "experts.redundant": 0,

@@ -125,6 +125,8 @@ class Machine:
     decode_kernels: float = of_family("decode_kernels", 0.0)  # of a layer, launched one by one
     prefill_kernels: float = of_family("prefill_kernels", 0.0)
     dense_decode_kernels: float = of_family("dense_decode_kernels", 0.0)  # of plain dense layers
+    # of layers of grouped-query attention with experts
+    gqa_decode_kernels: float = of_family("gqa_decode_kernels", 0.0)
     dense_prefill_kernels: float = of_family("dense_prefill_kernels", 0.0)
     index_kernels: float = of_family("index_kernels", 0.0)  # of a layer that selects, besides those
     prefill_fused: float = of_family("prefill_fused", 1.0)  # 0: all-to-all, whatever decode does

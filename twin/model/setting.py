@@ -136,7 +136,9 @@ class Setting:
     @property
     def decode_kernels(self) -> float:
         """Kernels of a layer of decode that are launched one by one, by the model's layers."""
-        m = self.machine
+        m, s = self.machine, self.whole
+        if s.moe_layers and s.kind.kernels == "gqa":
+            return m.gqa_decode_kernels or m.decode_kernels
         return (self._plain_dense and m.dense_decode_kernels) or m.decode_kernels
 
     @property

@@ -1,6 +1,7 @@
 """What tables of NVIDIA's chips say of prompts, of one rank's all-reduces, and of launches."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,10 +10,11 @@ from twin.hardware.chip import load_chip
 from twin.hardware.fabric import wired
 from twin.metrics.operators import DECODE_OPERATORS
 from twin.model.costs import build_costs
+from twin.model.decode import launch_gap_s
 from twin.model.formats import FORMATS
 from twin.model.mixed import mixed_iteration_s
 from twin.model.record import dtype_of, numbers
-from twin.model.roofline import load_machine
+from twin.model.roofline import load_machine, of_stack
 from twin.model.shape import load_shape
 from twin.scenario import Scenario, with_overrides
 
@@ -107,7 +109,12 @@ def test_a_pass_with_prompts_is_no_shorter_than_its_launches(facts):
     assert decode.kernels == pytest.approx(of["mla"] * 61 + of["dense"] * 3 + host["moe"] * 58)
     known = {"deployment__stack": "tensorrt-llm"}  # of its launches one by one no table is known
     assert prompts(facts, **known).kernels == 0.0
-    assert prompts(facts, supernode__chip="h20", **WIDE).kernels == 0.0
+    # Hosts of H20 and H800 are taken for those of H100 and H200, which were measured.
+    assumed, measured = (
+        [prompts(facts, supernode__chip=chip, **WIDE).kernels for chip in chips]
+        for chips in (("h20", "h800"), ("h200", "h100"))
+    )
+    assert all(measured[0] < each < measured[1] for each in assumed)
 
 
 @pytest.mark.parametrize(
@@ -197,3 +204,20 @@ def test_a_batch_of_prefill_is_a_graph_up_to_the_tokens_that_were_captured(facts
         deployment__prefill__tp_dies=8, deployment__stack="vllm-0-24",
     ).prefill  # fmt: skip
     assert shared.captured == 512 / 8
+
+
+@pytest.mark.parametrize(
+    ("stack", "singly"), [("sglang-0-4-3", True), ("sglang-0-4", False), ("sglang-0-5", False)]
+)
+def test_passes_beyond_the_sizes_that_a_release_captures_are_launched_one_by_one(
+    facts, stack, singly
+):
+    """SGLang of February 2025 captured passes of 160 requests at most (server_args.py)."""
+    host = one_rank(of_stack(facts, stack, "h200"), deployment__stack=stack).host
+    ops = np.zeros(len(DECODE_OPERATORS))
+    within, beyond = (
+        launch_gap_s(SimpleNamespace(host=host, passes=0.0), 0.03, 1, requests, False, ops)
+        for requests in (160.0, 161.0)
+    )
+    assert within == pytest.approx(host.gap)
+    assert (beyond > within + 0.02) == singly

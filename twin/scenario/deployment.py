@@ -393,6 +393,7 @@ class Deployment(Section):
             "sglang-npu": "SGLang on Ascend, 0.5.6 to 0.5.10",
             "vllm-ascend-0-11": "vLLM-Ascend 0.11, graphs in pieces",
             "vllm-ascend-0-13": "vLLM-Ascend 0.13 to 0.18, whole decode passes as graphs",
+            "sglang-0-4-3": "SGLang on NVIDIA, 0.4.1 to 0.4.3, winter of 2025",
             "sglang-0-4": "SGLang on NVIDIA, 0.4.6, spring of 2025",
             "sglang-0-5": "SGLang on NVIDIA, 0.5.10 to 0.5.14",
             "vllm-0-24": "vLLM on NVIDIA, 0.24",

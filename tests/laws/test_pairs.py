@@ -186,10 +186,15 @@ def named(pair):
     ids=named,
 )
 def test_a_pair_runs_and_keeps_every_law(pair, seed):
-    found = simulate(drawn(pair, seed), QUICK)
+    scenario = drawn(pair, seed)
+    found = simulate(scenario, QUICK)
     lawful(found)
-    # Clients may all run out of patience with a pool of a few cores.
-    assert found.summary["finished"] > 0 or retries in pair
+    # Clients may all run out of patience with a pool of a few cores, and no answer ends where the
+    # plane fails for good before the first could.
+    dark = any(
+        f.element == "UB plane" and not f.duration_s and f.at_s < 1.0 for f in scenario.faults
+    )
+    assert found.summary["finished"] > 0 or retries in pair or dark
 
 
 @pytest.mark.parametrize("pair", REFUSED, ids=named)

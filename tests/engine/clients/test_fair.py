@@ -125,3 +125,15 @@ def test_who_is_refused_does_not_pay():
     assert refused[gate.tenant == 1].all() and not refused[gate.tenant == 0].any()
     assert gate.waiting[1] == gate.handed[1] == 0 and gate.waiting[0] > 1000
     assert gate.served[1] <= gate.served[0]
+
+
+def test_the_rest_of_a_prompt_that_comes_forward_is_computed_and_the_prompt_not_begun_again():
+    asked = {
+        "seed": 14, "start": "steady", "horizon_s": 2.5, "warmup_s": 0.5,
+        "workload.rate_req_per_s": 80.0, "workload.output_tokens": 60,
+        "deployment.mode": "colocated", "admission.order": "fair",
+        "tenants": [{"name": "a", "share": 0.7}, {"name": "b", "share": 0.3, "weight": 2.0}],
+    }  # fmt: skip
+    run = simulate(small(asked | {"deployment.colocated.instances": 2}), load_facts())
+    lawful(run)  # begun twice, fewer than none would wait
+    assert run.tables["windows"]["prefill_running"].max() > 1.0

@@ -94,9 +94,9 @@ def form_batch(world: World, p: int, now_s: float) -> int:
     seen_s = received_by(world, p, now_s)
     i = w.NONE if waits_for_ranks(world, p, seen_s) else state.queue[p, w.HEAD]
     while i != w.NONE and request.ready_s[i] <= seen_s and taken < settings.prefill_budget:
-        begins = request.progress[i] == w.NONE
-        if begins and settings.order == w.FAIR:
+        if settings.order == w.FAIR and request.progress[i] == w.NONE:
             i = bring_forward(world, state.queue, p, before, seen_s, False)
+        begins = request.progress[i] == w.NONE  # who came forward may be computed in part
         if settings.colocated and rank_room(world, p, i) <= 0:  # ranks of others have room
             before, i = i, request.following[i]
             continue

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.engine.small import run, small
-from twin.extras.cached_kv.break_even import reads
+from twin.extras.cached_kv.hit_curve import reads
 from twin.lab.library import load_facts
 from twin.policies.batching import fetch_pays
 from twin.scenario import with_overrides

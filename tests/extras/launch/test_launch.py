@@ -8,9 +8,8 @@ import subprocess
 import pytest
 
 from tests.draws import some
-from twin.extras.launch.engines import ENGINES, launched
+from twin.extras.launch.engines import ENGINES, launched, workers
 from twin.extras.launch.section import packed
-from twin.extras.launch.workers import workers
 from twin.lab.library import load_facts, preset, presets
 from twin.scenario import with_overrides
 

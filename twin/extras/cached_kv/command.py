@@ -3,8 +3,8 @@
 from dataclasses import asdict
 
 from twin.commands.terminal import AsJson, ScenarioName, Settings, TraceFile, print_json, print_rows
-from twin.extras.cached_kv.break_even import reads
 from twin.extras.cached_kv.hit_curve import hit_curve as curve_of
+from twin.extras.cached_kv.hit_curve import reads
 from twin.lab.ask import question
 from twin.lab.library import load_facts
 from twin.metrics.measures import amount

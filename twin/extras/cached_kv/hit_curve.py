@@ -1,20 +1,86 @@
 """Hit ratio of a scenario's prompts by the size of its memory pool: one LRU gets every prompt in
 order of arrival and stores it at once. A run is an LRU too, but looks up when a prefill begins and
 stores when it ends, so it mostly hits less. The curve is no upper bound: in Mooncake's
-conversations with 3 GB a node a run hits 9.23 %, the curve 9.01 %."""
+conversations with 3 GB a node a run hits 9.23 %, the curve 9.01 %.
+
+What reading a cached token takes by its place, and computing it again, is by formula."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from twin.engine.contention.flows import from_storage
 from twin.facts import Facts
 from twin.model.fetch import node_dram_bytes
-from twin.scenario import Scenario
-from twin.steady import assemble
+from twin.scenario import Scenario, with_overrides
+from twin.steady import Counts, assemble, recompute_s, traffic_of
 from twin.workload.generate import generate
 from twin.workload.requests import TraceTable
 from twin.workload.reuse_curve import ReuseCurve, reuse_curve
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Read of one prompt's cached tokens from one place."""
+
+    place: str
+    latency_s: float
+    s_per_token: float
+    computed_s_per_token: float  # were it not cached
+    bytes_per_s: float  # that the instance gets from there
+    pays_above_bytes_per_s: float | None  # for long prompts; None: never
+    block_tokens: int
+
+    @property
+    def pays_from_tokens(self) -> int | None:
+        """Cached tokens, in whole blocks, from which reading takes no longer; None: never."""
+        saved_s = self.computed_s_per_token - self.s_per_token
+        if saved_s <= 0.0:
+            return None
+        return self.block_tokens * max(1, math.ceil(self.latency_s / saved_s / self.block_tokens))
+
+
+def reads(
+    s: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
+) -> list[Read]:
+    """Reads from DRAM over each plane, the scenario's own first, and from SSD, if any."""
+    if not s.memory_pool.enabled or s.deployment.mode == "decode_only":
+        return []
+    planes = [s.memory_pool.plane]
+    if s.memory_pool.scope == "shared":
+        planes += [plane for plane in ("ub", "vpc") if plane not in planes]
+    return [read for plane in planes for read in _over(s, plane, facts, trace, counts)]
+
+
+def _over(
+    s: Scenario, plane: str, facts: Facts, trace: TraceTable | None, counts: Counts | None
+) -> Iterator[Read]:
+    """Reads of cached KV over one plane: from DRAM, and from the SSD tier if there is one."""
+    question = with_overrides(s, {"memory_pool.plane": plane})
+    parts = assemble(question, facts, trace, counts)
+    role = parts.costs.prefill_role or parts.costs.colocated_role
+    assert role is not None  # somebody prefills
+    computed_s = recompute_s(parts, role, traffic_of(question, facts, trace).input_tokens)
+    servers = parts.costs.servers
+    price, _ = servers.prices()
+    fetch, block, latency_s = role.fetch, s.memory_pool.block_tokens, price.latency_s
+    left_s = computed_s - fetch.ahead_s_per_token(latency_s)
+    enough = fetch.bytes_per_token / left_s if left_s > 0.0 else None
+    if enough is not None and enough > fetch.copies_bytes_per_s:
+        enough = None
+    token_s = fetch.seconds(1.0, latency_s, price.bytes_per_s) - latency_s
+    place = (
+        "DRAM of its own nodes" if s.memory_pool.scope == "local" else f"DRAM over {plane.upper()}"
+    )
+    yield Read(place, latency_s, token_s, computed_s, price.bytes_per_s, enough, block)
+    cold = from_storage(parts.net, servers.dies) if s.memory_pool.ssd_gb_per_node > 0.0 else None
+    if cold is not None and plane == s.memory_pool.plane:  # together with the copy out of DRAM
+        size, rate = parts.costs.kv_bytes_per_token, cold.alone(parts.net)[0]
+        cold_s, enough = max(token_s, size / rate), enough and size / computed_s
+        yield Read("SSD over VPC", latency_s, cold_s, computed_s, rate, enough, block)
+
 
 LOOKED_AT = 50_000  # requests of a run, at most
 POINTS = 24  # of the curve

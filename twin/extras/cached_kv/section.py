@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from twin.extras.cached_kv.break_even import Read
-from twin.extras.cached_kv.break_even import reads as all_reads
-from twin.extras.cached_kv.hit_curve import hit_curve
+from twin.extras.cached_kv.hit_curve import Read, hit_curve
+from twin.extras.cached_kv.hit_curve import reads as all_reads
 from twin.metrics.measures import amount
 from twin.scenario import Scenario
 from twin.ui import session, theme

@@ -1,16 +1,92 @@
 """Which instances serve and by which policies, with the steady state by formula next to them."""
 
+from typing import Any
+
+import polars as pl
 import streamlit as st
 
 from twin.hooks import drawn
 from twin.lab.explain.waterfall import iteration_of
-from twin.model.predict import DecodePrediction
-from twin.ui import formulas, imports, live, session, words
-from twin.ui.fields import sentence
+from twin.metrics.measures import amount, seconds
+from twin.model.predict import DecodePrediction, Prediction, PrefillPrediction
+from twin.scenario import Scenario
+from twin.ui import formulas, imports, live, session, theme, words
+from twin.ui.fields import glossed, sentence
 from twin.ui.forms import faults, instances, whole
-from twin.ui.pages.deployment import answers
-from twin.ui.show import passes
+from twin.ui.show import against_slo, passes
 from twin.ui.toolbar import workspace
+from twin.workload.offered import Offered
+
+Tile = dict[str, Any]
+
+
+def capacity(s: Scenario, prediction: Prediction, demand: Offered | str) -> list[Tile]:
+    """Tiles: sustained rates, their limit, and how they meet load and SLO."""
+    rate, room = prediction.requests_per_s, prediction.kv_tokens_per_rank
+    help_text = (
+        "Requests per second that all pools together keep up with, for ever, whatever TTFT and "
+        "TPOT come to. The largest rate within the SLO stands in the sentence above."
+    )
+    shown_limits = [
+        _tile("Most requests, SLO aside", amount(rate, "rate", "req/s"), help_text),
+        _load(prediction, demand),
+    ]
+    if prediction.decode is not None:
+        shown_limits += _decode(s, prediction.decode)
+    dies = decoding.pool.rank_dies if (decoding := prediction.costs.decoding) else 1
+    owner, owner_text = ("die", "one die") if dies == 1 else ("rank", f"the {dies} dies of a rank")
+    help_text = f"Tokens whose KV fits into the HBM of {owner_text} next to weights and buffers."
+    shown_limits.append(_tile(f"KV room, per {owner}", amount(room, "rate", "tokens"), help_text))
+    if (part := prediction.prefill) is not None:
+        help_text = (
+            "Prompt tokens computed per second by one NPU (two dies on a 910C) of the prefill "
+            f"pool, hits not counted; a full batch takes {seconds(part.batch_s)} and waits longest "
+            f"for {part.resource}."
+        )
+        each = amount(part.tokens_per_s_per_npu, "rate", "tokens/s")
+        shown_limits.append(_tile("Prefill, per NPU", each, help_text))
+    return shown_limits
+
+
+def _load(prediction: Prediction, demand: Offered | str) -> Tile:
+    """Tile of the offered load against the capacity."""
+    if isinstance(demand, str) or demand.rate_req_per_s is None:
+        return _tile("Limited by", theme.title(prediction.limit), "The pool that is full first.")
+    load = demand.rate_req_per_s / prediction.requests_per_s
+    text = amount(load, "share")
+    help_text = (
+        f"{amount(demand.rate_req_per_s, 'rate', 'req/s')} offered, over what is sustained; the "
+        f"{prediction.limit} is full first. Above 100 % queues grow without end."
+    )
+    return _tile("Offered load", f":red[{text}]" if load > 1 else text, help_text)
+
+
+def _decode(s: Scenario, part: DecodePrediction) -> list[Tile]:
+    """Tiles of the decode pool."""
+    iteration = (
+        f"Time per output token. An iteration takes {seconds(part.iteration_s)} and gives each "
+        f"request {part.tokens_per_iteration:.3g} tokens; it waits longest for {part.resource} in "
+        f"{theme.title(part.longest_operator).lower()}."
+    )
+    slo = against_slo(part.tpot_s, 1e-3 * s.slo.tpot_ms)
+    help_text = "Output tokens per second of one NPU (two dies on a 910C) of the decode pool."
+    limit = f"Requests one NPU decodes at once; limited by {part.limited_by}."
+    return [
+        _tile("TPOT, slots full", seconds(part.tpot_s), iteration, **slo),
+        _tile("Decode, per NPU", amount(part.tokens_per_s_per_npu, "rate", "tokens/s"), help_text),
+        _tile("Batch, per NPU", f"{part.batch_per_npu:,.0f} requests", limit),
+    ]
+
+
+def _tile(label: str, value: str, help_: str, **more: Any) -> Tile:
+    return {"label": label, "value": value, "help": glossed(label, help_), **more}
+
+
+def operators(phase: str, part: DecodePrediction | PrefillPrediction) -> pl.DataFrame:
+    """Seconds by operator of one iteration, as the operators table of a run has them."""
+    table = pl.DataFrame([*part.operators.items()], ["operator", "per_iteration_s"], orient="row")
+    return table.with_columns(phase=pl.lit(phase), total_s="per_iteration_s")
+
 
 simulated = workspace("deployment")
 form, facts = st.columns([3, 2], gap="large")
@@ -47,7 +123,7 @@ with facts, st.container(border=True):
         advice = advice.replace(remark, "")
         st.warning(sentence(remark), icon=":material/event_busy:")
     with st.grid(2, min_column_width=180):
-        for tile in answers.capacity(draft, prediction, demand):
+        for tile in capacity(draft, prediction, demand):
             st.metric(**tile)
     st.caption(
         f"{sentence(advice.strip())} By formula, with every slot taken and the traffic's mean "
@@ -64,7 +140,7 @@ with facts:
     )  # fmt: skip
     part, name_of = phases[phase], "iteration" if phase == "Decode" else "batch"
     plan = formulas.layers(draft).get(phase.lower())
-    rows = iteration_of(answers.operators(phase.lower(), part), phase.lower(), plan)
+    rows = iteration_of(operators(phase.lower(), part), phase.lower(), plan)
     took_s = part.iteration_s if isinstance(part, DecodePrediction) else part.batch_s
     passes(plan, rows, took_s, name_of)
 

@@ -7,16 +7,3 @@ from twin.lab.store.handle import Store, open_store
 from twin.lab.store.models import ImportRow, RunRow, ScenarioRow
 from twin.lab.store.owner import Owner
 from twin.lab.store.statements import Page
-
-__all__ = [
-    "Artefact",
-    "ImportRow",
-    "Owner",
-    "Page",
-    "RunRow",
-    "ScenarioRow",
-    "Store",
-    "StoreError",
-    "UnknownId",
-    "open_store",
-]

@@ -13,8 +13,6 @@ from twin.ui import theme
 from twin.ui.charts import base
 from twin.ui.charts.base import Chart, Curve, empty, figure
 
-__all__ = ["Chart", "Curve", "empty", "figure"]
-
 QUANTILES = 240  # points of a distribution curve
 TOP_OPERATORS = 5  # bands of a stacked picture before the rest is one band
 TOP_COMPARED = 8  # operators shown apart where several runs are compared

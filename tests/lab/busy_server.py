@@ -17,12 +17,13 @@ def command(url: str, diary: Path, seed: int) -> None:
     """One run in this process, as the command line does; written down once it has begun."""
     begun = False
 
-    def watch(_fraction: float, _live: object) -> None:
+    def watch(_fraction: float, _live: object) -> bool:
         nonlocal begun
         if not begun:
             begun = True
             with diary.open("a") as file:
                 file.write(f"began {seed}\n")
+        return True
 
     scenario = Scenario(seed=1_000_000 - seed, horizon_s=20.0, warmup_s=0.0)
     run_now(open_store(url), scenario, watch=watch, engine=ENGINE)

@@ -1,6 +1,5 @@
 """The library: stored scenarios, runs and imported files."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -78,14 +77,8 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Compute every run of an archive anew, and say whether it gives the same bytes."""
-    rows = []
     with progress(file.name) as watch:
-
-        def note(share: float, live: Mapping[str, Any]) -> bool:
-            watch(share, live)
-            return True
-
-        rows += [*verified(file, note)]
+        rows = [*verified(file, watch)]
     if as_json:
         print_json([asdict(row) for row in rows])
     else:

@@ -53,7 +53,7 @@ def report_to(kind: str, to: Path | None) -> Callable[..., None]:
 
 
 @contextmanager
-def progress(name: str) -> Iterator[Callable[[float, Mapping[str, Any]], None]]:
+def progress(name: str) -> Iterator[Callable[[float, Mapping[str, Any]], bool]]:
     """A bar on standard error; the first run on a machine compiles before the bar moves."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -61,9 +61,10 @@ def progress(name: str) -> Iterator[Callable[[float, Mapping[str, Any]], None]]:
     with Progress(*columns, TextColumn("{task.fields[live]}"), console=err, transient=True) as bar:
         task = bar.add_task(escape(name), total=1.0, live="preparing (compiles once per machine)")
 
-        def watch(fraction: float, live: Mapping[str, Any]) -> None:
+        def watch(fraction: float, live: Mapping[str, Any]) -> bool:
             counts = ", ".join(f"{v:,.0f} {k}" for k, v in live.items() if k != "points")
             bar.update(task, completed=fraction, live=counts)
+            return True
 
         yield watch
 

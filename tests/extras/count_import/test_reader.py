@@ -186,6 +186,6 @@ def test_counts_are_imported_by_command_and_asked_for_as_it_says(tmp_path, monke
         {"experts.popularity": "imported", "experts.counts.digest": digest, "horizon_s": 4.0,
          "warmup_s": 1.0},
     )  # fmt: skip
-    kept = answer(asked, None, lambda _share, _live: None)
-    unkept = answer(asked, None, lambda _share, _live: None, keep=False)
+    kept = answer(asked, None, lambda _share, _live: True)
+    unkept = answer(asked, None, lambda _share, _live: True, keep=False)
     assert kept["digest"] == unkept["digest"]

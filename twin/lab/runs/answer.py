@@ -1,7 +1,7 @@
 """An answer to a question, here and now, as one object for the command line."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -34,11 +34,6 @@ def answer(
     """Simulate a scenario in this process, as one object; keep: store the run; also: called with
     the run; tables: included as rows; tenants, models: a row each. Raises ValueErrors of the
     simulation, SpecError for an unknown table."""
-
-    def progress(fraction: float, live: Mapping[str, Any]) -> bool:
-        watch(fraction, live)
-        return True
-
     begun_s, run_id = time.perf_counter(), None
     if keep:
         with closing(open_store()) as store:
@@ -49,7 +44,7 @@ def answer(
     else:
         facts, counts = load_facts(), _found(scenario)
         require_fits(estimate(scenario, facts, len(trace) if trace is not None else 0))
-        result = simulate(scenario, facts, trace, progress, counts)
+        result = simulate(scenario, facts, trace, watch, counts)
     if missing_tables := [name for name in tables if name not in result.tables]:
         table_names = ", ".join(sorted(result.tables))
         raise SpecError(f"this run has no table {missing_tables[0]}; it has {table_names}")

@@ -39,7 +39,7 @@ PULSE_S = 0.25  # between two looks at the database while a run goes on
 POLL_S = 1.0  # between two looks for work; a line on standard input wakes at once
 LATER = ("colocated engine",)  # compiled by a helper or when first needed: few runs need it
 
-Watch = Callable[[float, Mapping[str, Any]], None]
+Watch = Callable[[float, Mapping[str, Any]], bool]  # whether to go on
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +102,7 @@ def execute(
         with pulse(store, row.id, owner) as note:
 
             def progress(fraction: float, live: Mapping[str, Any]) -> bool:
-                if watch is not None:
-                    watch(fraction, live)
-                return note(fraction, live)
+                return note(fraction, live) and (watch is None or watch(fraction, live))
 
             result = answered(store, row, engine, progress)
             store.runs.finish(row.id, owner, result, time.monotonic() - start_s)
@@ -117,9 +115,7 @@ def execute(
     return result
 
 
-def answered(
-    store: Store, row: RunRow, engine: Engine, progress: Callable[[float, Mapping[str, Any]], bool]
-) -> "Run":
+def answered(store: Store, row: RunRow, engine: Engine, progress: Watch) -> "Run":
     """Result for the row's scenario, facts and engine."""
     if row.engine_version != engine.version:
         raise StoreError(

@@ -1,11 +1,11 @@
 """Asking for runs: what a question needs is stored, then the run is queued or carried out here.
 Whether runs of an archive are reproduced: each is computed again in a temporary store."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from twin.lab import ask
 from twin.lab.library import load_facts
@@ -91,7 +91,6 @@ def run_or_question(
 
 
 State = Literal["same bytes", "differs", "not compared"]
-Continues = Callable[[float, Mapping[str, Any]], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,7 @@ class Verified:
     why: str = ""
 
 
-def verified(file: Path, watch: Continues = lambda _share, _live: True) -> Iterator[Verified]:
+def verified(file: Path, watch: Watch = lambda _share, _live: True) -> Iterator[Verified]:
     """Every run of an archive, computed again with its own facts; unreadable parts first. Raises
     StoreError if the file is no archive."""
     with TemporaryDirectory() as folder:
@@ -126,7 +125,7 @@ def _rows(store: Store) -> Iterator[RunRow]:
         offset += len(rows)
 
 
-def _compared(store: Store, row: RunRow, watch: Continues) -> Verified:
+def _compared(store: Store, row: RunRow, watch: Watch) -> Verified:
     """Simulate a run again and compare digests and figures."""
     if row.state != DONE or row.damaged:
         return Verified(row.id, row.name, "not compared", row.message or f"it is {row.state}")

@@ -237,7 +237,8 @@ def _capital(words: str) -> str:
 
 def _of_system(rows: Sequence[Mapping[str, Any]], usual: str) -> list[str]:
     """The rows of one system; sources and reasons have numbers, explained below the table, where a
-    kind that is not `usual` stands, too. A column without a word is left out."""
+    kind that is not `usual` stands, too. A column without a word is left out, and so are notes that
+    are the same in every row."""
     noted = {row["id"]: [row["source"], "; ".join(f"{name} {100 * x:+.0f} %"
                          for name, x in row["others"])] for row in rows}  # fmt: skip
     notes = sorted({note for own in noted.values() for note in own if note})
@@ -254,6 +255,8 @@ def _of_system(rows: Sequence[Mapping[str, Any]], usual: str) -> list[str]:
             "notes": ", ".join(refs if row["kind"] == usual else [*refs, row["kind"]]),
         })  # fmt: skip
     empty = [head for head in lines[0] if not any(line[head] for line in lines)]
+    if len({line["notes"] for line in lines}) == 1:
+        empty.append("notes")
     table = _table([{head: it for head, it in line.items() if head not in empty} for line in lines])
     return [table, "", *_short(notes)]
 

@@ -24,11 +24,10 @@ app = typer.Typer(help=__doc__, no_args_is_help=True)
 @app.command("export")
 def export_library(
     file: Annotated[Path, typer.Argument(help="The archive to write.")],
-    run: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="Only this run; repeat it for more.")
-    ] = None,
+    run: Annotated[list[str] | None, typer.Option(
+        metavar="ID", help="Only this run; repeat it for more.")] = None,
     as_json: AsJson = False,
-) -> None:
+) -> None:  # fmt: skip
     """Write all that is stored, or some runs and what belongs to them, to one file."""
     store = open_store()
     with whole_file(file) as target:
@@ -90,19 +89,13 @@ def verify(
 
 def import_trace(
     trace: Annotated[Path, typer.Argument(help="A recorded request stream, plain or gzip.")],
-    block_tokens: Annotated[
-        int | None,
-        typer.Option(min=1, help="Tokens of a hashed block, where the file does not say."),
-    ] = None,
-    prompt_tokens: Annotated[
-        int,
-        typer.Option(
-            min=0, help="Leave longer prompts out; 0: than any model of data/models takes."
-        ),
-    ] = 0,
+    block_tokens: Annotated[int | None, typer.Option(
+        min=1, help="Tokens of a hashed block, where the file does not say.")] = None,
+    prompt_tokens: Annotated[int, typer.Option(
+        min=0, help="Leave longer prompts out; 0: than any model of data/models takes.")] = 0,
     as_json: AsJson = False,
     no_store: Annotated[bool, typer.Option("--no-store", help="Only show what is in it.")] = False,
-) -> None:
+) -> None:  # fmt: skip
     """Import a recorded request stream and show its figures."""
     limits = replace(LOCAL, prompt_tokens=prompt_tokens)
     table = read_trace(trace, block_tokens=block_tokens, limits=limits)

@@ -49,11 +49,10 @@ def show_machine(name: Named, as_json: AsJson = False) -> None:
 @app.command("import")
 def import_machine(
     file: Annotated[Path, typer.Argument(help="A cable list or a graph.")],
-    routing: Annotated[
-        str, typer.Option(help="adaptive, ecmp or hashed; as the file says, else adaptive.")
-    ] = "",
+    routing: Annotated[str, typer.Option(
+        help="adaptive, ecmp or hashed; as the file says, else adaptive.")] = "",
     as_json: AsJson = False,
-) -> None:
+) -> None:  # fmt: skip
     """Import a machine from a file."""
     if routing and routing not in ROUTINGS:
         raise typer.BadParameter(f"take {' or '.join(ROUTINGS)}", param_hint="--routing")

@@ -19,38 +19,28 @@ from twin.metrics.measures import amount
 
 
 def plan(
-    scenario: terminal.ScenarioName,
-    trace: terminal.TraceFile = None,
+    scenario: terminal.ScenarioName, trace: terminal.TraceFile = None,
     settings: terminal.Settings = None,
-    goal: Annotated[
-        str, typer.Option(help="npus, efficiency or rate; as the traffic suggests if left out.")
-    ] = "",
-    by: Annotated[
-        str, typer.Option(help="share: so many requests meet TTFT and TPOT; or mean: means do.")
-    ] = "share",
+    goal: Annotated[str, typer.Option(
+        help="npus, efficiency or rate; as the traffic suggests if left out.")] = "",
+    by: Annotated[str, typer.Option(
+        help="share: so many requests meet TTFT and TPOT; or mean: means do.")] = "share",
     npus: Annotated[int, typer.Option(min=0, help="NPUs that may be taken; 0: all.")] = 0,
     power_kw: Annotated[float, typer.Option(min=0, help="Limit of power in kW; 0: none.")] = 0.0,
-    cost: Annotated[
-        float, typer.Option(min=0, help="Limit of cost per million tokens; 0: none.")
-    ] = 0.0,
-    survives: Annotated[
-        list[str] | None,
-        typer.Option(help="die, node, sub_plane or memory_server; repeat it for more."),
-    ] = None,
-    vary: Annotated[
-        list[str] | None, typer.Option(help="What may vary; repeat it. --vary list names all.")
-    ] = None,
+    cost: Annotated[float, typer.Option(
+        min=0, help="Limit of cost per million tokens; 0: none.")] = 0.0,
+    survives: Annotated[list[str] | None, typer.Option(
+        help="die, node, sub_plane or memory_server; repeat it for more.")] = None,
+    vary: Annotated[list[str] | None, typer.Option(
+        help="What may vary; repeat it. --vary list names all.")] = None,
     more: Annotated[float, typer.Option(help="Load beyond the scenario's: 0.2 is 20 %.")] = 0.0,
-    simulations: Annotated[
-        int, typer.Option(min=1, max=20_000, help="Budget of the search, in short simulations.")
-    ] = 96,
+    simulations: Annotated[int, typer.Option(
+        min=1, max=20_000, help="Budget of the search, in short simulations.")] = 96,
     seconds: Annotated[float, typer.Option(min=0, help="Budget in seconds too; 0: none.")] = 0.0,
-    ledger: Annotated[
-        Path | None, typer.Option(help="Write every deployment with its status to this file.")
-    ] = None,
-    html: terminal.HtmlFile = None,
-    as_json: terminal.AsJson = False,
-) -> None:
+    ledger: Annotated[Path | None, typer.Option(
+        help="Write every deployment with its status to this file.")] = None,
+    html: terminal.HtmlFile = None, as_json: terminal.AsJson = False,
+) -> None:  # fmt: skip
     """Find what to deploy for a scenario: priced by formula, proved by simulation, ranked."""
     if vary == ["list"]:
         choices = [(key, c.label, "yes" if c.crossed else "") for key, c in CHOICES.items()]

@@ -47,18 +47,13 @@ def lab(name: str) -> Any:
 
 
 def run(
-    scenario: terminal.ScenarioName,
-    trace: terminal.TraceFile = None,
-    settings: terminal.Settings = None,
-    rate_multiplier: Multiplier = 1.0,
-    tree_copies: Copies = 1,
-    as_json: terminal.AsJson = False,
-    no_store: NoStore = False,
-    table: Annotated[
-        list[str] | None, typer.Option(help="With --json: a table of the run too, as rows.")
-    ] = None,
+    scenario: terminal.ScenarioName, trace: terminal.TraceFile = None,
+    settings: terminal.Settings = None, rate_multiplier: Multiplier = 1.0, tree_copies: Copies = 1,
+    as_json: terminal.AsJson = False, no_store: NoStore = False,
+    table: Annotated[list[str] | None, typer.Option(
+        help="With --json: a table of the run too, as rows.")] = None,
     html: terminal.HtmlFile = None,
-) -> None:
+) -> None:  # fmt: skip
     """Simulate a scenario and store the run."""
     report = terminal.report_to("run", html)
     resolved, recorded = question(scenario, settings or [], trace, rate_multiplier, tree_copies)
@@ -75,11 +70,10 @@ def run(
 
 def compare(
     runs: Annotated[list[str], typer.Argument(help="Presets, scenario files or run ids; 2 to 6.")],
-    seeds: Annotated[
-        int, typer.Option(min=1, max=99, help="Seeds of each, in pairs; from 3 on, with intervals.")
-    ] = 1,
+    seeds: Annotated[int, typer.Option(
+        min=1, max=99, help="Seeds of each, in pairs; from 3 on, with intervals.")] = 1,
     as_json: terminal.AsJson = False,
-) -> None:
+) -> None:  # fmt: skip
     """Compare runs with the first one; scenarios without a run are simulated first."""
     with terminal.progress("compare") as watch:
         comparison = lab("compared")(runs, lambda name: watch, seeds)
@@ -124,14 +118,11 @@ def explain(
 
 
 def sweep(
-    scenario: terminal.ScenarioName,
-    over: Over,
-    settings: terminal.Settings = None,
+    scenario: terminal.ScenarioName, over: Over, settings: terminal.Settings = None,
     as_json: terminal.AsJson = False,
-    as_csv: Annotated[
-        bool, typer.Option("--csv", help="CSV on standard output; SI units.")
-    ] = False,
-) -> None:
+    as_csv: Annotated[bool, typer.Option(
+        "--csv", help="CSV on standard output; SI units.")] = False,
+) -> None:  # fmt: skip
     """Simulate a scenario over a range of one or two fields, and say where its SLO breaks."""
     resolved, _ = question(scenario, settings or [])
     with terminal.progress(resolved.name) as watch:
@@ -202,10 +193,9 @@ def warm() -> None:
 
 
 def worker(
-    address: Annotated[
-        str, typer.Argument(metavar="[SCHEDULER]", help="tcp://host:8786; else TWIN_SCHEDULER.")
-    ] = "",
-) -> None:
+    address: Annotated[str, typer.Argument(
+        metavar="[SCHEDULER]", help="tcp://host:8786; else TWIN_SCHEDULER.")] = "",
+) -> None:  # fmt: skip
     """Simulate for a Dask scheduler with one process, until Ctrl-C."""
     lab("work_for")(lab("scheduler")(address, required=True))
 

@@ -11,20 +11,15 @@ from twin.lab.library import load_facts
 
 
 def allocate(
-    supernode: Annotated[
-        list[int] | None,
-        typer.Option(min=1, max=100_000, metavar="NPUS", help="A size; repeat it for more."),
-    ] = None,
-    block: Annotated[
-        list[float] | None,
-        typer.Option(metavar="NPUS", help="Mean size of tightly coupled blocks; repeat it."),
-    ] = None,
-    instances_of: Annotated[
-        str, typer.Option(metavar="SCENARIO", help="Also blocks as large as its instances.")
-    ] = "",
+    supernode: Annotated[list[int] | None, typer.Option(
+        min=1, max=100_000, metavar="NPUS", help="A size; repeat it for more.")] = None,
+    block: Annotated[list[float] | None, typer.Option(
+        metavar="NPUS", help="Mean size of tightly coupled blocks; repeat it.")] = None,
+    instances_of: Annotated[str, typer.Option(
+        metavar="SCENARIO", help="Also blocks as large as its instances.")] = "",
     seed: Annotated[int, typer.Option(min=0, help="Of the blocks that come.")] = 1,
     as_json: AsJson = False,
-) -> None:
+) -> None:  # fmt: skip
     """Show how full tightly coupled blocks fill supernodes of several sizes over time."""
     deployment = scenario_named(instances_of) if instances_of else None
     table = by_blocks(study(load_facts(), supernode or (), block or (), deployment, seed))

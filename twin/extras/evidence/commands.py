@@ -24,14 +24,12 @@ from twin.lab.library import load_facts
 
 
 def evidence(
-    first: Annotated[
-        bool, typer.Option("--first", help="Store the first errors of rows never answered before.")
-    ] = False,
-    write: Annotated[
-        bool, typer.Option("--write", help="Keep the errors for whoever asks for one figure.")
-    ] = False,
+    first: Annotated[bool, typer.Option(
+        "--first", help="Store the first errors of rows never answered before.")] = False,
+    write: Annotated[bool, typer.Option(
+        "--write", help="Keep the errors for whoever asks for one figure.")] = False,
     as_json: AsJson = False,
-) -> None:
+) -> None:  # fmt: skip
     """Put published figures next to the twin's own, with the error of each."""
     rows = keep_first(load_facts()) if first else rows_of(load_facts())
     if write and not first:
@@ -48,23 +46,16 @@ def evidence(
 
 def calibrate(
     write: Annotated[bool, typer.Option("--write", help="Replace data/calibration.toml.")] = False,
-    points: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.csv", help="Fit to figures you measured, not published ones."),
-    ] = None,
-    private: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE.toml", help="Keep that private fit here.")
-    ] = None,
-    cross: Annotated[
-        bool,
-        typer.Option(
-            "--cross-validate",
-            help="Fit without each row, source and system in turn, and count every figure that was "
-            "chosen; some minutes. With --write stored in data/record.",
-        ),
-    ] = False,
+    points: Annotated[Path | None, typer.Option(
+        metavar="FILE.csv", help="Fit to figures you measured, not published ones.")] = None,
+    private: Annotated[Path | None, typer.Option(
+        "--out", metavar="FILE.toml", help="Keep that private fit here.")] = None,
+    cross: Annotated[bool, typer.Option(
+        "--cross-validate",
+        help="Fit without each row, source and system in turn, and count every figure that was "
+        "chosen; some minutes. With --write stored in data/record.")] = False,
     as_json: AsJson = False,
-) -> None:
+) -> None:  # fmt: skip
     """Fit the few constants of the model to the published rows that calibrate."""
     check_options(points, private, write)
     if cross:

@@ -19,11 +19,10 @@ COLUMNS = ("requests", "throughput_req_per_s", "slo_attainment", "ttft_s_p99", "
 
 def fleet(
     file: Annotated[Path, typer.Argument(help="A fleet file (.toml), as data/examples has them.")],
-    processes: Annotated[
-        int, typer.Option(min=0, max=64, help="Runs at a time on this machine; 0: as many as fit.")
-    ] = 0,
+    processes: Annotated[int, typer.Option(
+        min=0, max=64, help="Runs at a time on this machine; 0: as many as fit.")] = 0,
     as_json: AsJson = False,
-) -> None:
+) -> None:  # fmt: skip
     """Simulate supernodes behind a front router; each different one is run once and stored."""
     question, fleet_name = load_fleet(file)
     with (

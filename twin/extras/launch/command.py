@@ -16,11 +16,10 @@ def launch(
     scenario: ScenarioName,
     engine: Annotated[str, typer.Option(help="vllm-ascend, sglang or dynamo.")] = "vllm-ascend",
     settings: Settings = None,
-    folder: Annotated[
-        Path | None, typer.Option(help="Write the files to this folder; else they are printed.")
-    ] = None,
+    folder: Annotated[Path | None, typer.Option(
+        help="Write the files to this folder; else they are printed.")] = None,
     as_json: AsJson = False,
-) -> None:
+) -> None:  # fmt: skip
     """Launch files of a deployment for an engine, what they leave out, and a start check."""
     from twin.extras.launch.engines import launched
 

@@ -14,21 +14,18 @@ if TYPE_CHECKING:
 def operator_facts(
     path: Annotated[Path, typer.Argument(help="A table, or a folder with the tables of a chip.")],
     chip: Annotated[str, typer.Option(help="The chip in data/chips that was measured.")],
-    held: Annotated[
-        float, typer.Option(min=0.05, max=0.5, help="Share of a table's rows that is held back.")
-    ] = 0.2,
+    held: Annotated[float, typer.Option(
+        min=0.05, max=0.5, help="Share of a table's rows that is held back.")] = 0.2,
     seed: Annotated[int, typer.Option(help="Draws the rows that are held back.")] = 26,
     node: Annotated[int, typer.Option(min=1, help="Dies of a node.")] = 8,
-    source: Annotated[
-        str, typer.Option(help="Print facts for data/chips, with this as where tables stand.")
-    ] = "",
-    engine: Annotated[
-        str, typer.Option(help="With --source: facts of this engine's own kernel library.")
-    ] = "",
+    source: Annotated[str, typer.Option(
+        help="Print facts for data/chips, with this as where tables stand.")] = "",
+    engine: Annotated[str, typer.Option(
+        help="With --source: facts of this engine's own kernel library.")] = "",
     link: Annotated[float, typer.Option(help="GB/s of a die inside a node, one way.")] = 450.0,
     nic: Annotated[float, typer.Option(help="GB/s of a die's NIC, one way.")] = 50.0,
     as_json: AsJson = False,
-) -> None:
+) -> None:  # fmt: skip
     """Print a chip's operator efficiencies by a measured table, with errors of rows left out."""
     from dataclasses import asdict
 

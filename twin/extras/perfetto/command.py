@@ -16,21 +16,17 @@ from twin.metrics.measures import seconds
 
 def trace_run(
     run: Annotated[str, typer.Argument(help="A preset, a scenario file or a run's id.")],
-    begin_s: Annotated[
-        float | None, typer.Option("--from", metavar="S", help="Second of the run to begin at.")
-    ] = None,
-    end_s: Annotated[
-        float | None, typer.Option("--to", metavar="S", help="Second of the run to end at.")
-    ] = None,
-    request: Annotated[
-        int | None, typer.Option(min=0, help="From a request's arrival to its end, by its number.")
-    ] = None,
-    to: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write it here; .gz compresses it.")
-    ] = None,
+    begin_s: Annotated[float | None, typer.Option(
+        "--from", metavar="S", help="Second of the run to begin at.")] = None,
+    end_s: Annotated[float | None, typer.Option(
+        "--to", metavar="S", help="Second of the run to end at.")] = None,
+    request: Annotated[int | None, typer.Option(
+        min=0, help="From a request's arrival to its end, by its number.")] = None,
+    to: Annotated[Path | None, typer.Option(
+        "--out", metavar="FILE", help="Write it here; .gz compresses it.")] = None,
     settings: Settings = None,
     most_events: Annotated[int, typer.Option(min=1000, help="At most so many events.")] = 200_000,
-) -> None:
+) -> None:  # fmt: skip
     """Write a span of a run as a trace that ui.perfetto.dev opens; print a request's stages."""
     check_span(begin_s, end_s)
     if to is not None:

@@ -3,16 +3,21 @@
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tests.engine.contention.test_flows import machine
 from tests.engine.small import end_of, facts_with_kv_space, recorded, run, small
 from twin.engine import codes as w
+from twin.engine.contention.traffic import load_servers, mark, settle_links
 from twin.engine.invariants import swapped_conserved
 from twin.engine.simulate import simulate
+from twin.engine.swap import begin_copy, copies_s
 from twin.hardware.prices import host_copy
 from twin.lab.ask import replayed
 from twin.lab.library import load_facts
 from twin.lab.schedulers import by_default
+from twin.metrics.operators import DECODE_OPERATORS
 from twin.scenario import with_overrides
 
 SWAP = "deployment.decode.swap_gb_per_die"
@@ -129,3 +134,74 @@ def test_stacks_say_whether_they_swap():
     mindie = with_overrides(s, {"deployment.stack": "mindie", "supernode.chip": "ascend-910c"})
     assert by_default(mindie, facts)[SWAP] == 0.0
     assert not any("has no swap" in note for note in simulate(mindie, facts).notes)
+
+
+# Prefill on node 0, decode on nodes 1 and 2, of which some links are a hundredth as fast.
+NARROW = {
+    SWAP: 5.0, "deployment.prefill.instances": 1, "deployment.prefill.npus_per_instance": 8,
+    "deployment.decode.instances": 2, "deployment.decode.npus_per_instance": 8,
+    "deployment.kv_transfer_plane": "ub",
+}  # fmt: skip
+CPUS = [f"CPU {n}.{c}" for n in (1, 2) for c in range(4)]
+DIES = [f"die {n}.{npu}.{die}" for n in (1, 2) for npu in range(8) for die in (0, 1)]
+SIZE = 1e8  # bytes of a die
+
+
+def narrow(elements, factor: float = 0.01):
+    faults = [{"element": name, "kind": "derate", "factor": factor} for name in elements]
+    return machine(NARROW, faults)
+
+
+def copied_s(found, d: int, ranks, out: int) -> float:
+    """Seconds that these ranks' copies of SIZE bytes take before a pass."""
+    for r in ranks:
+        begin_copy(found.world, d, 16 * d + r, SIZE, out)
+    return copies_s(found.world, d, 0.0, np.zeros(len(DECODE_OPERATORS)))
+
+
+@pytest.mark.parametrize("factor", [0.01, 1.0])
+@pytest.mark.parametrize("out", [0, 1])
+def test_ranks_of_a_node_that_copy_at_once_share_the_links_of_its_cpus(out, factor):
+    """As the machine is built, the start of copies holds all sixteen back."""
+    found = narrow(CPUS, factor)
+    alone_s = SIZE * found.world.decode.s_per_host_byte[0, out]  # as built
+    rate = host_copy(found.fabric, found.serving(1), "ub")[1 - out]  # in and out of memory
+    for ranks in ([3], range(4), range(16)):
+        links_s = len(ranks) * SIZE / rate
+        expected_s = max(alone_s, links_s)
+        assert copied_s(found, 0, ranks, out) == pytest.approx(expected_s, rel=0.011)
+        assert (links_s > alone_s) == (factor < 1.0)
+
+
+def at(found, t_s: float):
+    """Flows and links as at a border at this time; no link has more than it can carry."""
+    flows = found.world.traffic
+    mark(found.world, t_s)
+    settle_links(found.world)
+    use = np.zeros(flows.load.size)
+    for f in np.flatnonzero(flows.active):
+        part = slice(flows.start[f], flows.end[f])
+        use[flows.links[part]] += flows.parts[part] * flows.level[f]
+    assert use.max() < 1.011
+    return flows
+
+
+@pytest.mark.parametrize(
+    ("elements", "other"), [(CPUS, w.POOL_READ), (DIES, w.KV_HAND_OFF)], ids=["reads", "hand-off"]
+)
+def test_copies_and_other_traffic_slow_each_other_down(elements, other):
+    """A prompt's cached KV from the CPUs of node 1, or KV handed to the dies of both instances."""
+    found = narrow(elements)
+    flows, world = found.world.traffic, found.world
+    quiet_s = copied_s(found, 0, range(16), 0)
+    f = flows.first[other]
+    if other == w.KV_HAND_OFF:
+        world.prefill.sending[0] = 1
+    else:
+        flows.active[f] = 1
+        world.streams.requested[0, 1] = 7
+        load_servers(world, 0)
+    alone = float(at(found, 2.0 * quiet_s).level[f])
+    assert copied_s(found, 0, range(16), 0) > 1.1 * quiet_s
+    assert at(found, 0.5 * quiet_s).level[f] < 0.9 * alone
+    assert at(found, 9.0 * quiet_s).level[f] == pytest.approx(alone, rel=0.011)

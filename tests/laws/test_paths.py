@@ -6,9 +6,12 @@ import pytest
 from tests.draws import some
 from tests.engine.lifecycle.test_elastic import BUSY, SWAP
 from tests.engine.lifecycle.test_elastic import run as run_elastic
-from tests.engine.small import MODES, run
+from tests.engine.small import MODES, facts_with_kv_space, run, small
 from tests.engine.test_movement import HURT
+from tests.engine.test_swap import FULL, SPACE
+from tests.engine.test_swap import SWAP as SWAPS
 from tests.laws.any_scenario import any_scenario
+from tests.laws.lawful import lawful
 from twin.engine.simulate import simulate
 from twin.facts import FactError
 from twin.lab.library import load_facts
@@ -75,6 +78,22 @@ def test_every_counter_of_bytes_is_on_a_path(settings):
     tables = run(settings).tables
     assert off_the_paths(tables) == []
     assert astray(tables) < 1e-9
+
+
+@pytest.mark.parametrize("plane", ["ub", "vpc"])
+@pytest.mark.parametrize("mode", ["disaggregated", "colocated", "decode_only"])
+def test_bytes_of_swapped_kv_are_on_paths(mode, plane):
+    """Also of an instance that has a node and a half."""
+    s = small(
+        FULL | STORED | {"workload.rate_req_per_s": 200.0, "workload.turn_gap_s": 5.0}
+        | {"deployment.mode": mode, SWAPS: 5.0, "memory_pool.plane": plane}
+        | {"supernode.nodes": 6, "deployment.decode.npus_per_instance": 12}
+    )  # fmt: skip
+    made = simulate(s, facts_with_kv_space(s, SPACE))
+    lawful(made)
+    assert off_the_paths(made.tables) == []
+    assert astray(made.tables) < 1e-9
+    assert made.tables["traffic"]["traffic"].is_in(["swap"]).any()
 
 
 @pytest.mark.parametrize(

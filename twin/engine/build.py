@@ -69,6 +69,7 @@ def _sizes(
         "served": setup.memory_pools * servers,
         "prefill_operators": len(PREFILL_OPERATORS),
         "decode_operators": len(DECODE_OPERATORS),
+        "hosts": 2 * min(setup.fabric.nodes, settings.decode_dies) if settings.swap_bytes else 1,
         "windows": WINDOWS,
         "fields": w.FIRST_OPERATOR + len(DECODE_OPERATORS) + len(PREFILL_OPERATORS) + 1,
         "bins": EDGES - 1,
@@ -93,7 +94,7 @@ def _empty_world(setup: Setup) -> c.World:
     price = nic(setup.fabric, setup.first_die, s.deployment.kv_transfer_plane)
     ports = setup.fabric.nodes if price.shared_by_dies > 1 else setup.fabric.dies.size
     slots = slots_of(setup, decode)
-    first, end = numbers_of(prefills, prefills + decodes)
+    first, end = numbers_of(prefills, prefills + decodes, settings.swap_bytes > 0.0)
     sizes = _sizes(setup, settings, slots, ports, int(end.max()))
     free = np.full(ports, float(price.bytes_per_s))
     return c.World(

@@ -243,9 +243,15 @@ class Decode(Columns):
     swapped_out = i8("decodes", "Requests with KV in host memory.", by="swap")
     swapped_tokens = f8("ranks", "Of these, in `reserved_tokens`.", "tokens", by="swap")
     swapped_bytes = f8("ranks, 4", "As in codes HELD to DROPPED, of each die.", "B", by="swap")
-    booked_copies = f8("decodes", "Of all copies so far, in the traffic.", "B", by="swap")
     copy_s = f8("ranks", "Copies to and from host memory before the next pass.", "s", by="swap")
-    s_per_host_byte = f8("decodes, 2", "Into and out of host memory, of a die.", by="machine")
+    copying = f8("decodes, hosts", "Of these, by 2 * node + 1 if out.", "B", by="swap")
+    copies_end_s = f8("decodes", "End of the copies before the present pass.", "s", by="swap")
+    host = i4("ranks", "Node of a rank, of those of its instance.", by="machine")
+    host_bytes_per_s = f8(
+        "decodes, 2", "Of copies of all its nodes both ways; mean of one of these.", by="machine",
+        fill=1,
+    )  # fmt: skip
+    s_per_host_byte = f8("decodes, 2", "Out of and into host memory, of a die.", by="machine")
     returned = i4(
         "1, 2", "List of requests that go back to the router.", fill=NONE,
         by="arrivals, decode, faults, router",

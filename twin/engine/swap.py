@@ -4,7 +4,9 @@ As in vLLM V0 (vllm/core/scheduler.py, vllm/worker/worker.py): copies run before
 stream, so that an instance waits for the rank that copies longest; requests come back to their
 rank in the order in which they left, before others join, and only where a share of the KV space
 stays free (`operators.swap.watermark`). Meanwhile a request keeps its slot and its tokens stay
-reserved. Ranks that copy at once do not slow each other down."""
+reserved. Copies are a flow on the links between dies and the CPUs of their nodes: their rate is
+found when they begin, as that of an exchange is, and what else is on these links yields to them
+from the next border on."""
 
 from __future__ import annotations
 
@@ -14,8 +16,9 @@ from twin.engine import codes as w
 from twin.engine.books import book_traffic
 from twin.engine.columns import World
 from twin.engine.contention.kv_transfer import kv_bytes
+from twin.engine.contention.traffic import copying_s
 from twin.engine.in_hbm import let_go, shared_tokens
-from twin.engine.lists import append, pop
+from twin.engine.lists import append, fill, pop, total
 from twin.kernels.compiled import kernel
 from twin.metrics.operators import DECODE_OPERATORS
 
@@ -43,7 +46,7 @@ def swap_out(world: World, d: int, i: int) -> bool:
     state.swapped_out[d] += 1
     state.swapped_bytes[rank, w.HELD] += size
     state.swapped_bytes[rank, w.OUT] += size
-    state.copy_s[rank] += size * state.s_per_host_byte[d, 0]
+    begin_copy(world, d, rank, size, 1)
     append(state.swapped, rank, request.following, i)
     return True
 
@@ -67,8 +70,16 @@ def swap_in(world: World, d: int, rank: int) -> int:
     state.changed[d] = 1
     state.reserved_tokens[rank] -= tokens
     state.swapped_bytes[rank, w.BACK] += size
-    state.copy_s[rank] += size * state.s_per_host_byte[d, 1]
+    begin_copy(world, d, rank, size, 0)
     return int(i)
+
+
+@kernel
+def begin_copy(world: World, d: int, rank: int, size: float, out: int) -> None:
+    """Add bytes of each die of a rank to the copies before the next pass."""
+    state = world.decode
+    state.copy_s[rank] += size * state.s_per_host_byte[d, out]
+    state.copying[d, 2 * state.host[rank] + out] += size * world.settings.rank_dies
 
 
 @kernel
@@ -94,19 +105,20 @@ def forget_copy(world: World, i: int) -> None:
 def copies_s(world: World, d: int, now_s: float, operators: np.ndarray) -> float:
     """Seconds of copies before a pass that begins now, of the rank that copies longest; books them
     and the bytes of all ranks, and begins to count anew."""
-    settings, state = world.settings, world.decode
-    longest_s, copied = 0.0, 0.0
+    settings, state, longest_s = world.settings, world.decode, 0.0
     if settings.swap_bytes <= 0.0:
-        return longest_s
+        return 0.0
     for r in range(d * settings.decode_ranks, (d + 1) * settings.decode_ranks):
-        copied += state.swapped_bytes[r, w.OUT] + state.swapped_bytes[r, w.BACK]
         longest_s = max(longest_s, state.copy_s[r])
         state.copy_s[r] = 0.0
-    copied *= settings.rank_dies
+    if longest_s <= 0.0:
+        return longest_s
+    longest_s = copying_s(world, d, longest_s)
     operators[PLACE] += longest_s
+    state.copies_end_s[d] = now_s + longest_s
     book_traffic(
-        world, w.SWAP, settings.pool_plane, settings.prefills + d, now_s, now_s + longest_s,
-        copied - state.booked_copies[d],
+        world, w.SWAP, w.UB, settings.prefills + d, now_s, now_s + longest_s,
+        total(state.copying[d]),
     )  # fmt: skip
-    state.booked_copies[d] = copied
+    fill(state.copying[d], 0.0)
     return longest_s

@@ -78,7 +78,8 @@ def test_merged_links_give_the_rates_of_all_links(seed):
         for name in draw.sample(names, 8)
     ]
     plane = {"deployment.kv_transfer_plane": draw.choice(["ub", "rdma", "vpc"]),
-             "memory_pool.plane": draw.choice(["ub", "vpc"])}  # fmt: skip
+             "memory_pool.plane": draw.choice(["ub", "vpc"]),
+             "deployment.decode.swap_gb_per_die": seed % 2}  # fmt: skip
     found = machine(UNALIGNED | plane, faults)
     there = np.isin(np.arange(found.world.traffic.alone.size), [f.number for f in found.flows])
     for _ in range(5):

@@ -16,7 +16,7 @@ from twin.engine import codes as w
 from twin.engine.contention.shared_links import Traffic
 from twin.hardware import demands
 from twin.hardware.faults import dies_without
-from twin.hardware.flows import Load, Moved, Pattern
+from twin.hardware.flows import Load, Moved, Operation, Pattern
 from twin.hardware.network import Network
 from twin.hardware.quotient import mixed
 from twin.hardware.walks import BOOLS, FLOATS, INTS
@@ -24,6 +24,7 @@ from twin.scenario import Scenario, offloaded_share
 
 T = TypeVar("T")
 
+DIRECTIONS: tuple[Operation, ...] = ("read", "write")  # of host memory: back, and out
 IDLE = 1e30  # bytes/s of a flow that is not there
 TINY = 1e-9  # bytes/s of a link that is gone
 # Columns that begin at zero when flows are laid out.
@@ -36,15 +37,16 @@ SPARE = 1e-9  # how much more than a link flows may want in all before it holds 
 
 
 def numbers_of(
-    prefills: int, columns: int, exchanges: int = 0, others: int | None = None
+    prefills: int, columns: int, swaps: bool, exchanges: int = 0, others: int | None = None
 ) -> tuple[INTS, INTS]:
-    """First flow of each class of traffic and the one after its last, both i8[classes]. exchanges,
-    others: where those of one model begin among those of several."""
+    """First flow of each class of traffic and the one after its last, both i8[classes]. swaps:
+    whether KV is swapped; exchanges, others: where those of one model begin among several."""
     first, end = np.zeros((2, len(w.TRAFFIC)), np.int64)
     number = exchanges
     for kind in w.FLOWS:
         first[kind] = number
-        number += columns if kind in w.PER_INSTANCE else prefills
+        if swaps or kind != w.SWAP:
+            number += columns if kind in w.PER_INSTANCE else prefills
         end[kind] = number
         if kind == w.EXPERTS and others is not None:
             number = others
@@ -64,6 +66,8 @@ class Flow:
     nodes: tuple[int, ...] = ()  # of reads: all nodes of the pool, by which servers are numbered
     port: BOOLS | None = None  # links of the load's pattern that are ports of memory servers
     beyond: BOOLS | None = None  # those that are not on the servers' side
+    groups: INTS | None = None  # of swaps: 2 * node + direction of each link, which are the servers
+    rate: float = 0.0  # of swaps: bytes/s of all groups together, without the ports of CPUs
 
     @property
     def traffic(self) -> str:
@@ -72,7 +76,7 @@ class Flow:
 
     def alone(self, net: Network) -> float:
         """Bytes/s without other flows, at least 1; reads: without the servers' own ports."""
-        rate = self.load.alone(net)[0]
+        rate = self.rate or self.load.alone(net)[0]
         if self.beyond is not None and self.beyond.any():
             read = self.load.pattern
             rate = float((net.capacity[read.links] / read.amounts)[self.beyond].min())
@@ -163,7 +167,7 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
             hand = demands.hand_off(net, source, among[seat.supernode], hand_off)
             add(w.KV_HAND_OFF, seat, hand)
     if s.deployment.decode.swap_gb_per_die:
-        flows += _swaps(net, seats, plane)
+        flows += _swaps(net, seats, int(first[w.SWAP]))
     if offloaded_share(s):
         flows += _offloads(net, seats, no_way, hand_off)
     return flows
@@ -185,28 +189,49 @@ def _answers(net: Network, seat: Seat, plane: str, nodes: Sequence[int]) -> Iter
         yield Flow(w.NONE, w.POOL_WRITE, seat.role, seat.index, load[0])
 
 
-def _swaps(net: Network, seats: Sequence[Seat], plane: str) -> Iterator[Flow]:
-    """Flows of swapped KV between dies that decode and the memory of their nodes, as many bytes out
-    as back. They only locate the bytes and take no part in sharing."""
+def _swaps(net: Network, seats: Sequence[Seat], first: int) -> Iterator[Flow]:
+    """Flows of swapped KV between dies that decode and the memory of their nodes. The links of a
+    node and a direction are a group, of which a pass uses a part by its bytes (`aim`). The places
+    of the bytes are those of all dies evenly, as many out as back."""
     for seat in seats:
-        loads: list[tuple[Load, float]] = []  # each with its part of the bytes
-        for node in net.nodes_of(seat.dies) if seat.role != "prefill" else ():
+        nodes = tuple(net.nodes_of(seat.dies)) if seat.role != "prefill" else ()
+        loads, groups, rate = list[tuple[Load, float]](), list[int](), 0.0
+        for k, node in enumerate(nodes):
             dies = [die for die in seat.dies if net.node[net.dies[die]] == node]
-            for operation in ("write", "read"):
-                if (load := demands.pool(net, dies, plane, (node,), operation)) is not None:
-                    loads.append((load[0], float(len(dies))))
+            for out, operation in enumerate(DIRECTIONS):
+                if (way := demands.pool(net, dies, "ub", (node,), operation)) is not None:
+                    loads.append((way[0], float(len(dies))))
+                    groups.append(2 * k + out)
+                    rate += _of_ends(net, way[0], dies)
         if loads:
-            yield Flow(w.NONE, w.SWAP, seat.role, seat.index, _placed(loads))
+            load, owner = _joined(loads)
+            yield Flow(
+                first + seat.column, w.SWAP, seat.role, seat.index, load, nodes=nodes, rate=rate,
+                sources=np.array(groups), port=owner >= 0, groups=np.array(groups)[owner],
+            )  # fmt: skip
 
 
-def _placed(loads: Sequence[tuple[Load, float]]) -> Load:
-    """A load with the places of all of these, each times its factor, and the links of the first."""
-    first = loads[0][0]
+def _of_ends(net: Network, load: Load, dies: Sequence[int]) -> float:
+    """Bytes/s of a load through the links of these dies, at least 1."""
+    ends = np.isin([net.tail[load.links], net.head[load.links]], net.dies[dies]).any(axis=0)
+    return max(float((net.capacity[load.links] / load.amounts)[ends].min()), 1.0)
+
+
+def _joined(loads: Sequence[tuple[Load, float]]) -> tuple[Load, INTS]:
+    """A load of equal parts of these on all of their links, with their places, each times its
+    factor; and the number of the load that each link is of."""
+    links, amounts, places = (
+        np.concatenate([getattr(load, name) for load, _ in loads])
+        for name in ("links", "amounts", "places")
+    )
+    placed = np.concatenate([factor * load.placed for load, factor in loads])
+    owner = np.repeat(np.arange(len(loads)), [load.links.size for load, _ in loads])
+    by_link, by_place = (np.argsort(of, kind="stable") for of in (links, places))
     pattern = Pattern(
-        first.links, first.amounts, np.concatenate([load.places for load, _ in loads]),
-        np.concatenate([factor * load.placed for load, factor in loads]),
-    )  # fmt: skip
-    return replace(first, pattern=pattern, moved=Moved(), moved_places=Moved())
+        links[by_link], amounts[by_link] / len(loads), places[by_place], placed[by_place]
+    )
+    joined = replace(loads[0][0], pattern=pattern, moved=Moved(), moved_places=Moved())
+    return joined, owner[by_link]
 
 
 def _offloads(
@@ -222,7 +247,8 @@ def _offloads(
         if seat.role == "decode" and with_path and lend:
             out = demands.hand_off(net, with_path, lend, plane)
             back = demands.hand_off(net, lend, with_path, plane)
-            yield Flow(w.NONE, w.OFFLOAD, seat.role, seat.index, _placed([(out, 1.0), (back, 1.0)]))
+            load, _ = _joined([(out, 1.0), (back, 1.0)])
+            yield Flow(w.NONE, w.OFFLOAD, seat.role, seat.index, load)
 
 
 def from_storage(net: Network, dies: Sequence[int]) -> Load | None:
@@ -260,6 +286,7 @@ class _Family:
     part: FLOATS  # of each link of the pattern, at that rate
     most: FLOATS  # the same if all is read from one memory server
     port: BOOLS  # whether the link is the port of one
+    of: BOOLS | INTS  # links that differ in it are not alike
 
     def crossings(
         self, net: Network, row_of: INTS
@@ -274,7 +301,9 @@ class _Family:
             index = index[np.argsort(links[index], kind="stable")]
             server = np.full(index.size, -1, np.int32)
             port = self.port[index]
-            if port.any():
+            if flow.groups is not None:
+                server[:] = flow.groups[index]
+            elif port.any():
                 server[port] = np.searchsorted(flow.nodes, net.node[net.tail[links[index[port]]]])
             yield (flow.number, row_of[links[index]], server, self.part[index], self.most[index])
 
@@ -292,7 +321,8 @@ def _families(flows: Sequence[Flow], net: Network) -> Iterator[_Family]:
         part = _rounded(pattern.amounts * rate / np.maximum(net.capacity[pattern.links], TINY))
         port = np.zeros(part.size, bool) if first.port is None else first.port
         most = np.where(port, part * len(first.sources), part)
-        yield _Family(family_flows, pattern, rate, part, most, port)
+        of = port if first.groups is None else first.groups + 1
+        yield _Family(family_flows, pattern, rate, part, most, port, of)
 
 
 def _shared(flows: Sequence[Flow], net: Network) -> INTS:
@@ -307,7 +337,7 @@ def _shared(flows: Sequence[Flow], net: Network) -> INTS:
         for table, of_link, of_flow in (
             (total, f.most, units), (count, np.ones(f.part.size), units),
             (ports, f.port.astype(np.float64), units),
-            (alike, mixed(f.part.view(np.uint64) + f.port), marks),
+            (alike, mixed(f.part.view(np.uint64) + f.of.astype(np.uint64)), marks),
         ):  # fmt: skip
             table[f.pattern.links] += of_link * of_flow.sum()
             for flow, part in zip(f.flows, of_flow, strict=True):

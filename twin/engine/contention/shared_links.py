@@ -26,9 +26,11 @@ class Traffic(Columns):
     link_end = i8("links", "The row behind its last.", by="levels")
     owners = i4("crossings", "A flow that crosses it.", by="levels")
     owner_parts = f8("crossings", "What it takes alone.", by="levels")
-    alone = f8("flows", "Rate without other flows.", "B/s", fill=1)
-    pace = f8("flows", "Most it takes; 0 of weights that rest.", "B/s", fill=inf, by="machine")
-    wish = f8("flows", "Share of `alone` that it takes if it may.", fill=1, by="machine")
+    alone = f8("flows", "Rate without other flows.", "B/s", fill=1, by="traffic")
+    pace = f8(
+        "flows", "Most it takes; 0 of weights that rest.", "B/s", fill=inf, by="machine, traffic"
+    )
+    wish = f8("flows", "Share of `alone` that it takes if it may.", fill=1, by="machine, traffic")
     active = i1("flows", "Whether it is under way.", by="traffic")
     most = f8("flows", "Share of `alone` that it would take.", by="levels")
     load = f8("links", "Sum of parts times most.", by="levels")

@@ -20,6 +20,7 @@ from twin.engine.columns import World
 from twin.engine.contention import levels
 from twin.engine.contention.shared_links import Traffic
 from twin.engine.contention.streams import end_of, room_for, steer, under_way
+from twin.engine.lists import total
 from twin.kernels.compiled import kernel
 
 SLACK = 0.01  # overload of a link that is let pass: less than what its capacity is known to
@@ -49,6 +50,9 @@ def mark(world: World, now_s: float) -> None:
         active[exchange + c] = running[c] and up[c]
     for p in range(instances):
         active[flows.first[w.KV_HAND_OFF] + p] = sending[p] > 0
+    for f in range(flows.first[w.SWAP] + instances, flows.last[w.SWAP]):
+        d = f - flows.first[w.SWAP] - instances
+        active[f] = world.decode.copies_end_s[d] > now_s and up[instances + d]
     for f in range(flows.first[w.WEIGHTS], flows.last[w.WEIGHTS]):
         active[f] = pace[f] > 0.0
     streams, unfinished = world.streams, 0
@@ -309,21 +313,25 @@ def slowed_by_hand_off(world: World, d: int) -> float:
 @kernel
 def load_servers(world: World, p: int) -> None:
     """Set the load of memory servers' ports by the blocks that the batch of p reads from each."""
-    flows, requested = world.traffic, world.streams.requested
-    f, blocks = flows.first[w.POOL_READ] + p, 0
-    if flows.most[f] > 0.0:  # the last batch's read is through
+    aim(world.traffic, world.traffic.first[w.POOL_READ] + p, world.streams.requested[p], 1.0)
+
+
+@kernel
+def aim(flows: Traffic, f: int, amounts: np.ndarray, scale: float) -> None:
+    """Set a flow's parts of links by what it carries from, or to, each server; scale: its `alone`
+    over that for which it was laid out."""
+    if flows.most[f] > 0.0:  # what it carried before is through
         levels.take_note(flows, f, 0.0)
-    for s in range(requested.shape[1]):
-        blocks += requested[p, s]
-    if blocks == 0:
+    whole = total(amounts)
+    if whole == 0:
         return
     row = flows.start[f]
     for k in range(flows.start[f], flows.start[f + 1]):
         s, part = flows.port[k], flows.whole[k]
         if s >= 0:
-            if requested[p, s] == 0:
+            if amounts[s] == 0:
                 continue
-            part = part * requested[p, s] / blocks
+            part = part * amounts[s] / whole * scale
         flows.links[row], flows.parts[row], flows.server[row] = flows.way[k], part, s
         row += 1
     flows.end[f] = row
@@ -353,6 +361,26 @@ def first_rate(world: World, p: int, column: int, now_s: float, amount: float) -
         share(world)
     part = min(float(flows.level[first + p]), room_for(world, p, now_s, amount))
     return float(flows.alone[first + p]) * part
+
+
+@kernel
+def copying_s(world: World, d: int, alone_s: float) -> float:
+    """Seconds of an instance's copies of KV that begin now and take alone_s without other traffic:
+    longer by what other flows, and ranks of a node that copy at once, use of their links."""
+    flows, column, copied = world.traffic, world.settings.prefills + d, world.decode.copying[d]
+    f, exchange = flows.first[w.SWAP] + column, flows.first[w.EXPERTS] + column
+    every_node, of_one = world.decode.host_bytes_per_s[d]
+    flows.alone[f] = 0.0  # of nodes and directions with copies, so that a flow of many weighs more
+    for s in range(copied.size):
+        flows.alone[f] += of_one if copied[s] > 0.0 else 0.0
+    aim(flows, f, copied, flows.alone[f] / every_node)
+    rate = total(copied) / alone_s
+    flows.pace[f], flows.wish[f], flows.active[f] = rate, min(rate / flows.alone[f], 1.0), 1
+    if flows.most[exchange] > 0.0:  # it comes after
+        levels.take_note(flows, exchange, 0.0)
+    if levels.take_note(flows, f, flows.wish[f]) > 1.0 + SLACK or flows.held[0] == 1:
+        share(world)
+    return float(alone_s * max(1.0, rate / (flows.alone[f] * flows.level[f])))
 
 
 @kernel

@@ -223,10 +223,10 @@ class Machine:
         layers = kv_layers(costs.deployed.shape, costs.deployed.drafter)
         layer_bytes = costs.kv_bytes_per_token / layers / self.world.settings.kv_pieces
         copies = copies_bytes_per_s(self.facts, s.memory_pool.block_tokens * layer_bytes)
-        rates = host_copy(self.fabric, dies, s.memory_pool.read_plane)
+        rates = host_copy(self.fabric, dies, "ub")
         row = self.setup.instances[k].index
         self.world.decode.s_per_host_byte[row] = [
-            1.0 / min(rate / len(dies), copies) for rate in rates
+            1.0 / min(rate / len(dies), copies) for rate in reversed(rates)
         ]
 
     def _price_reads(self, at: int, costs: RoleCosts) -> None:
@@ -324,6 +324,8 @@ class Machine:
         prefill.ssd_bytes_per_s[:] = 0.0
         for flow in self.flows:
             instance = flow.instance
+            if flow.kind == w.SWAP:
+                self._find_hosts(flow)
             if flow.kind == w.SSD_READ:
                 prefill.ssd_bytes_per_s[instance] = traffic.alone[flow.number]
             if flow.kind != w.POOL_READ:
@@ -336,3 +338,13 @@ class Machine:
             streams.answers[instance, : len(nodes)] = np.isin(nodes, flow.sources)
             if streams.requested[instance].any():
                 load_servers(self.world, instance)
+
+    def _find_hosts(self, swaps: Flow) -> None:
+        """Set on which of its instance's nodes each rank lies, or its first die, and what copies
+        between dies and their nodes' memory have in all."""
+        at = [k for k, i in enumerate(self.setup.instances) if i.role != "prefill"][swaps.instance]
+        dies = [next((die for die in rank if die is not None), 0) for rank in self.ranks(at)]
+        place = np.searchsorted(swaps.nodes, self.fabric.node[self.fabric.dies[dies]])
+        decode = self.world.decode
+        decode.host[self.rows(at)] = np.minimum(place, len(swaps.nodes) - 1)
+        decode.host_bytes_per_s[swaps.instance] = swaps.rate, swaps.rate / swaps.sources.size

@@ -41,11 +41,14 @@ def share_links(machines: Sequence[Machine]) -> bool:
     if len(machines) == 1 or not (changes or meet([m.flows for m in machines], first.fabric)):
         return False
     worlds = [machine.world for machine in machines]
-    sizes = [(world.settings.prefills, world.instance.running.size) for world in worlds]
-    columns = sum(size for _, size in sizes)
+    sizes = [
+        (world.settings.prefills, world.instance.running.size, world.settings.swap_bytes > 0.0)
+        for world in worlds
+    ]
+    columns = sum(size for _, size, _ in sizes)
     numbers, exchanges, others = [], 0, columns
-    for prefills, own in sizes:
-        first_of, last_of = numbers_of(prefills, own, exchanges, others)
+    for prefills, own, swaps in sizes:
+        first_of, last_of = numbers_of(prefills, own, swaps, exchanges, others)
         numbers.append((first_of, last_of))
         exchanges += own
         others = int(last_of.max(initial=others))

@@ -1,12 +1,16 @@
 """The front router of several supernodes: what it knows, where requests go, no KV that crosses."""
 
 import numpy as np
+import polars as pl
 import pytest
 
-from tests.engine.small import MODES, run, small
-from twin.engine.setup import ScenarioError, set_up
+from tests.engine.small import MODES, facts_with, run, small
+from tests.laws.lawful import lawful
+from tests.laws.test_models import SECOND
+from twin.engine.setup import ScenarioError, set_up, set_up_models
+from twin.engine.simulate import simulate
 from twin.lab.library import load_facts
-from twin.scenario import SpecError
+from twin.scenario import SpecError, of_models, with_overrides
 
 STEP_S = 0.005
 APART = {
@@ -110,9 +114,79 @@ def test_a_request_that_finds_no_room_holds_none_of_another_supernode():
     assert left > 0
 
 
+SCALED = APART | {
+    "elastic.controller": "schedule", "elastic.npus": 32, "elastic.least_instances": 0,
+    "horizon_s": 8.0,
+    "elastic.interval_s": 1.0, "memory_pool.enabled": True, "workload.prefix": "sessions",
+    "workload.turn_gap_s": 0.3,
+}  # fmt: skip
+QUICK = facts_with({"startup.process": 0.2, "startup.regroup": 0.1, "startup.bucket": 1e12})
+
+
+@pytest.mark.parametrize("weights", ["pool", "object_storage"])
+def test_instances_come_and_go_in_each_supernode_alike(weights):
+    """Two of 16 NPUs each: an instance more of decode in each, later one less and no prefill."""
+    steps = [{"at_s": 1.0, "prefill": 2, "decode": 4}, {"at_s": 5.0, "prefill": 1, "decode": 3}]
+    s = small(SCALED | {"elastic.schedule": steps, "elastic.weights": weights})
+    setup = set_up(s, QUICK, None)
+    at = {(i.role, i.index): setup.supernode_of(i) for i in setup.instances}
+    for i in setup.instances:
+        assert {setup.supernode_at(die) for die in i.die_of_rank} == {at[i.role, i.index]}
+    made = simulate(s, QUICK)
+    lawful(made)
+    lives = made.tables["lives"].filter(pl.col("state") == "serve")
+
+    def serving(role, t_s):
+        there = lives.filter((pl.col("t_s") <= t_s) & (pl.col("end_s") > t_s), role=role)
+        return sorted(at[role, index] for index in there["instance"])
+
+    assert serving("decode", 0.5) == [0, 1] and serving("decode", 4.5) == [0, 0, 1, 1]
+    assert serving("decode", 7.5) == [0, 0, 1] and serving("prefill", 7.5) == [0]
+    requests = made.tables["requests"].drop_nulls("decode_instance")
+    for one in requests.drop_nulls("prefill_instance").iter_rows(named=True):
+        assert at["prefill", one["prefill_instance"]] == at["decode", one["decode_instance"]]
+    late = requests.filter(pl.col("routed_s") > 6.0)  # a supernode without prefill serves nothing
+    assert late.height and {at["decode", d] for d in late["decode_instance"]} == {0}
+    # Weights come from nodes of their own supernode alone.
+    shares = made.tables["shares"].filter(traffic="weights", direction="out", plane="ub")
+    for role, index, node in shares.select("role", "instance", "node").rows():
+        assert node // 2 == at[role, index]
+
+
+def test_none_serves_until_a_request_comes_and_then_every_supernode_does():
+    zero = {"elastic.controller": "queue", "elastic.least_instances": 0, "elastic.idle_s": 1.0,
+            "workload.rate_req_per_s": 1.0, "horizon_s": 12.0, "elastic.npus": 0}  # fmt: skip
+    made = simulate(small(SCALED | zero), QUICK)
+    lawful(made)
+    lives = made.tables["lives"].filter(state="serve")
+    assert lives.height > 4 and set(lives["instance"]) == {0, 1}
+    assert made.summary["finished"] > 3
+
+
+def models_apart(settings):
+    s = with_overrides(small(APART | {"models": [SECOND]}), settings)
+    setups = set_up_models(s, load_facts(), None)
+    for setup in setups:
+        assert [setup.supernode_of(i) for i in setup.instances] == [0, 1] * len(setup.roles)
+    return s, simulate(s, load_facts())
+
+
+def test_every_model_has_a_part_of_each_supernode():
+    """NPUs 0 to 7 of each are the first model's, those behind the second's; alone it has them too,
+    and the same figures where the models share no link."""
+    s, made = models_apart({})
+    lawful(made)
+    alone = simulate(of_models(s)[1], load_facts())
+    (second,) = made.tables["models"].filter(model="second").to_dicts()
+    assert {key: second[key] for key in alone.summary} == alone.summary
+
+
 REFUSED = {
     "which has 3 instances: take a multiple of 2": {"deployment.decode.instances": 3},
-    "needs elastic.controller = fixed": {"elastic.controller": "queue"},
+    "or more in each supernode": {"elastic.controller": "queue", "elastic.least_instances": 2},
+    "needs models that all decode": {
+        "models": [SECOND | {"deployment": SECOND["deployment"] | {"mode": "prefill_only"}}]
+    },
 }
 
 

@@ -79,11 +79,37 @@ def supernodes(_):
     return {"supernode.supernodes": 2, "supernode.nodes": 2}
 
 
+def front(d):
+    """Behind it each supernode has an equal part of the instances."""
+    return supernodes(d) | {
+        "router.front": d.choice(("round_robin", "least_loaded")),
+        "router.front_report_s": d.choice((0.0, 0.3)), "deployment.colocated.instances": 2,
+    }  # fmt: skip
+
+
+def several(d):
+    """A second model, with NPUs of its own besides those that the first may take."""
+    own = {f"deployment.{role}.npus_per_instance": 2 for role in ("prefill", "decode")}
+    own |= {"deployment.mode": d.choice(("disaggregated", "colocated", "decode_only"))}
+    deployment = small(own | {"deployment.colocated.npus_per_instance": d.randint(1, 4)}).deployment
+    workload = {
+        "rate_req_per_s": d.uniform(10.0, 60.0), "input_tokens": 800, "output_tokens": 40,
+        "prefix": d.choice(("none", "shared")),
+    }  # fmt: skip
+    row = {"name": "second", "workload": workload, "pool_share": d.choice((0.0, 0.3))}
+    row |= {"deployment": deployment.model_dump(mode="json")}
+    return {"models": [row], "supernode.nodes": 6}
+
+
 def retries(d):
     return {
         "clients.timeout_s": d.uniform(0.02, 0.3), "clients.answer_timeout_s": d.uniform(0.2, 1.0),
         "clients.retries": d.randint(1, 3), "clients.backoff_s": 0.1,
     }  # fmt: skip
+
+
+def two_formats(d):
+    return {"deployment.precision.prefill_weights": d.choice(("bf16", "int8"))}
 
 
 def drift(d):
@@ -128,7 +154,7 @@ def prefix_cache(d):
 
 MECHANISMS = (
     faults, elasticity, colocated, domains, tenants, supernodes, retries, drift, imported,
-    capped, offload, sharing, prefix_cache,
+    capped, offload, sharing, prefix_cache, front, several,
 )  # fmt: skip
 REFUSED = {
     (faults, offload): "attention_offload beside faults",
@@ -137,8 +163,12 @@ REFUSED = {
     (faults, sharing): "needs no faults",
     (elasticity, sharing): "needs elastic.controller = fixed",
     (domains, sharing): "needs deployment.decode.expert_npus = 0",
+    (imported, front): "needs a machine of a recipe",
+    (tenants, several): "tenants next to several models",
+    (sharing, several): "decode_npus next to several models",
 }
 PAIRS = [pair for pair in combinations(MECHANISMS, 2) if pair not in REFUSED]
+TWICE = ((elasticity, front), (front, several))  # in the suite with two seeds
 SEVERAL = 20
 APART = (5,)  # places in the list, around its end: of the suite's pairs
 
@@ -146,7 +176,7 @@ APART = (5,)  # places in the list, around its end: of the suite's pairs
 def in_suite(pair):
     """Whether the suite takes a pair."""
     places = MECHANISMS.index(pair[1]) - MECHANISMS.index(pair[0])
-    return places in APART or len(MECHANISMS) - places in APART
+    return pair in TWICE or places in APART or len(MECHANISMS) - places in APART
 
 
 @cache
@@ -179,13 +209,17 @@ def named(pair):
     return " x ".join(mechanism.__name__ for mechanism in pair)
 
 
-@pytest.mark.parametrize("seed", some([0], *range(1, SEVERAL)))
+CASES = [(pair, seed) for pair in PAIRS for seed in range(SEVERAL)]
+FEW = [(pair, seed) for pair, seed in CASES if in_suite(pair) and seed <= (pair in TWICE)]
+
+
 @pytest.mark.parametrize(
-    "pair",
-    some([p for p in PAIRS if in_suite(p)], *(p for p in PAIRS if not in_suite(p))),
-    ids=named,
+    "case",
+    some(FEW, *(case for case in CASES if case not in FEW)),
+    ids=lambda case: f"{named(case[0])}-{case[1]}",
 )
-def test_a_pair_runs_and_keeps_every_law(pair, seed):
+def test_a_pair_runs_and_keeps_every_law(case):
+    pair, seed = case
     scenario = drawn(pair, seed)
     found = simulate(scenario, QUICK)
     lawful(found)
@@ -202,6 +236,11 @@ def test_a_pair_that_is_not_modelled_is_refused_in_one_sentence(pair):
     with pytest.raises(ValueError, match=REFUSED[pair]) as refusal:
         drawn(pair, 0)
     assert "\n" not in str(refusal.value).strip()
+
+
+@pytest.mark.parametrize("seed", some([0, 1], *range(2, SEVERAL)))
+def test_prefill_with_weights_of_its_own_format_comes_and_goes(seed):
+    lawful(simulate(drawn((elasticity, two_formats), seed), QUICK))
 
 
 def test_who_was_behind_a_client_that_left_begins_no_earlier_than_that():

@@ -165,10 +165,16 @@ class Setup:
 
     def supernode_of(self, instance: Instance) -> int:
         """The supernode behind the front router in which an instance lies; 0 without one."""
-        if self.apart == 1:
-            return 0
-        first_node = next(iter(self.fabric.nodes_of(instance.die_of_rank[:1])))
-        return int(first_node) // self.scenario.supernode.nodes
+        return self.supernode_at(instance.die_of_rank[0])
+
+    def supernode_at(self, die: int) -> int:
+        """The supernode behind the front router in which a die lies; 0 without one."""
+        node = int(self.fabric.node[self.fabric.dies[die]])
+        return node // self.scenario.supernode.nodes if self.apart > 1 else 0
+
+    def weights_from(self, instance: Instance) -> tuple[int, ...] | None:
+        """Nodes whose DRAM sends an instance its weights: of its supernode; None: all."""
+        return self._lending(self.supernode_of(instance)) if self.apart > 1 else None
 
     @property
     def memory_pools(self) -> int:
@@ -202,16 +208,23 @@ class Setup:
     def pool_nodes(self, row: int) -> tuple[int, ...]:
         """Nodes whose DRAM is memory pool `row`: all with CPUs, of its supernode behind a front
         router; if local, those of instance `row`."""
-        net = self.fabric
-        lending = net.once("lending", lambda: np.unique(net.node[net.of_kind("cpu")]))
-        if self.scenario.memory_pool.scope == "shared" and self.apart > 1:
-            of = lending // self.scenario.supernode.nodes
-            own = "lending", self.apart, row
-            return net.once(own, lambda: tuple(lending[of == row].tolist()))
-        if self.scenario.memory_pool.scope == "shared":  # one object for all instances
-            return net.once("all lending", lambda: tuple(lending.tolist()))
-        own_nodes = net.nodes_of(self.of_role("prefill")[row].die_of_rank)
-        return tuple(lending[np.isin(lending, own_nodes)].tolist())
+        if self.scenario.memory_pool.scope == "shared":
+            return self._lending(row)
+        own_nodes = self.fabric.nodes_of(self.of_role("prefill")[row].die_of_rank)
+        return tuple(sorted({*own_nodes} & {*self._lending(0, 1)}))
+
+    def _lending(self, supernode: int, apart: int = 0) -> tuple[int, ...]:
+        """Nodes with CPUs, of one of `apart` supernodes; by default of those behind the front
+        router, if there is one. One object for all instances."""
+        net, apart = self.fabric, apart or self.apart
+
+        def own() -> tuple[int, ...]:
+            lending = np.unique(net.node[net.of_kind("cpu")])
+            if apart > 1:
+                lending = lending[lending // self.scenario.supernode.nodes == supernode]
+            return tuple(lending.tolist())
+
+        return net.once(("lending", apart, supernode), own)
 
     def blocks(self, bytes_per_node: float) -> int:
         """KV blocks that one memory pool holds in a tier of these bytes per node."""

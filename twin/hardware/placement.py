@@ -73,7 +73,8 @@ class Npus:
     on: BOOLS  # whether every die can serve
     chips: Sequence[str]
     fits: BOOLS  # whether its chip is the one that is needed
-    first: int = 0  # instances sit on those from this one on
+    place: INTS  # of each in its supernode, behind a front router, else in the machine
+    first: int = 0  # instances sit on those from this place on
     chip: str = ""  # that is needed
 
     @property
@@ -84,7 +85,7 @@ class Npus:
     @property
     def free(self) -> list[int]:
         """Those that may be taken, on or off: of the chip, and not before the first."""
-        return [npu for npu in np.flatnonzero(self.fits).tolist() if npu >= self.first]
+        return [npu for npu in np.flatnonzero(self.fits).tolist() if self.place[npu] >= self.first]
 
     @property
     def usable(self) -> list[int]:
@@ -156,7 +157,8 @@ def place(s: Scenario, fabric: Wiring) -> Placement:
 
 def further(s: Scenario, fabric: Wiring) -> list[Instance]:
     """Instances that may start later: of each pool on the NPUs of other pools' instances and on as
-    many free NPUs as `elastic.npus` adds. Only one of them uses an NPU at a time."""
+    many free NPUs as `elastic.npus` adds. Only one of them uses an NPU at a time. Behind a front
+    router each lies in one supernode, and each supernode has an equal part of the free NPUs."""
     net = network(fabric)
     npus = _npus(s, net)
     declared = place(s, net).instances
@@ -165,17 +167,20 @@ def further(s: Scenario, fabric: Wiring) -> list[Instance]:
         by_role[one.role] += dict.fromkeys(net.npu[list(one.die_of_rank)].tolist())
     used_npus = {npu for own in by_role.values() for npu in own}
     free = [n for n in npus.usable if n not in used_npus]
-    free = free[: max(0, s.elastic.npus - len(used_npus))]
-    added = []
+    added, apart = list[Instance](), supernodes_apart(s) or 1
+    home = npus.node // s.supernode.nodes if apart > 1 else np.zeros(npus.count, np.int64)
+    more = max(0, s.elastic.npus - len(used_npus)) // apart
+    free = [n for g in range(apart) for n in [n for n in free if home[n] == g][:more]]
     for role, _, size in pools(s):
         chip = serving(s)[role].chip
         room = [npu for other, own in by_role.items() if other != role for npu in own] + free
         room = [npu for npu in room if npus.chips[npu] == chip]
-        first = sum(one.role == role for one in declared)
-        added += [
-            Instance(role, first + k, tuple(npus.dies_of(room[k * size : (k + 1) * size])))
-            for k in range(len(room) // size)
-        ]
+        number = sum(one.role == role for one in declared)
+        for own in _grouped(room, home).values():
+            for k in range(len(own) // size):
+                dies = npus.dies_of(own[k * size : (k + 1) * size])
+                added.append(Instance(role, number, tuple(dies)))
+                number += 1
     return added
 
 
@@ -257,9 +262,12 @@ def _npus(s: Scenario, net: Network) -> Npus:
     racks = [net.vertex_data[v].get("rack", "") for v in first.tolist()]
     number = {name: i if name else -1 for i, name in enumerate(dict.fromkeys(racks))}
     rack = np.array([number[name] for name in racks], np.int64)
-    first_npu = s.deployment.first_npu
+    first_npu, place = s.deployment.first_npu, np.arange(first.size)
+    if apart := supernodes_apart(s):  # each has an equal part of what is left free
+        home = net.node[first] // s.supernode.nodes
+        first_npu, place = first_npu // apart, place - np.searchsorted(home, home)
     chips = net.chips(s.supernode.chip)
-    return Npus(net, net.node[first], rack, net.domain[first], is_on, chips, fits, first_npu)
+    return Npus(net, net.node[first], rack, net.domain[first], is_on, chips, fits, place, first_npu)
 
 
 def packed(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]]:
@@ -331,6 +339,7 @@ def by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]
     """Instances at the places of `deployment.seats`, the others packed around them. An instance
     whose rows name fewer NPUs than it needs continues on the following ones."""
     number = {(one.role, one.index): k for k, one in enumerate(needed)}
+    may_be_taken = {*npus.free}
     seats: list[list[int]] = [[] for _ in needed]
     owner: dict[int, int] = {}
     for row in s.deployment.seats:
@@ -355,7 +364,7 @@ def by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]
     for k in [*by_row, *unplaced]:
         after = seats[k][-1] + 1 if seats[k] else 0
         following = [n % npus.count for n in range(after, after + npus.count)]
-        free = [n for n in following if n not in owner and n >= npus.first and npus.fits[n]]
+        free = [n for n in following if n not in owner and n in may_be_taken]
         free.sort(key=lambda n: not npus.on[n])  # what is off last, and only where nothing moves
         new = free[: needed[k].npus - len(seats[k])]
         owner.update(dict.fromkeys(new, k))

@@ -438,6 +438,7 @@ class Deployment(Section):
     is."""
     first_npu: int = quantity(0, "", "First NPU of its instances", (0, 1_000_000), since=4)
     """Instances sit on NPUs from this number on, in the order of the machine; those before it are
-    left free. Of a further model 0 is the first NPU behind the model before it."""
+    left free, behind a front router an equal part of them in each supernode. Of a further model 0
+    is the first NPU behind the model before it."""
     seats: tuple[Seat, ...] = rows("Seats", most=1000, applies=BY_HAND, since=2)
     """Where instances sit that are placed by hand; the others are packed around them."""

@@ -68,9 +68,9 @@ class Elastic(Section):
     least_instances: int = quantity(
         1, "instances", "Fewest instances of a pool", (0, 128), applies=MOVES
     )
-    """A pool never has fewer that serve; with 0 all stop when no request has come for
-    `idle_s`, and one of each pool starts when one comes. A schedule decides by itself when none
-    serves."""
+    """A pool never has fewer that serve, behind a front router in each supernode; with 0 all stop
+    when no request has come for `idle_s`, and one of each pool starts when one comes. A schedule
+    decides by itself when none serves."""
     idle_s: float = quantity(
         60.0, "s", "Idle time before zero", (0, 86_400), step=30, since=4,
         applies=(DECIDES, when("elastic.least_instances", 0)),

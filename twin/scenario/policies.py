@@ -33,7 +33,8 @@ class Router(Section):
     )  # fmt: skip
     """Requests go to a supernode first, whose own router then chooses among its instances. Each
     supernode has an equal part of every pool, a memory pool and a line of waiting requests of its
-    own, and no KV crosses. None: one router sees all instances."""
+    own, and no KV crosses. Instances that come and go do so in each supernode alike, and each of
+    several models has a front router of its own. None: one router sees all instances."""
     front_report_s: float = quantity(
         0.0, "s", "Age of the front router's metrics", (0, 3600), since=4,
         applies=(*BEHIND_FRONT, when("router.front", "least_loaded")),

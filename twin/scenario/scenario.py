@@ -111,7 +111,7 @@ def disagreements(s: Scenario) -> list[str]:
     if s.workload.arrivals == "trace" and not s.workload.trace.digest:
         problems.append("workload.arrivals = trace needs a trace: load a trace file first")
     problems += _kinds_disagree(s)
-    problems += _front_disagreements(s) if supernodes_apart(s) else []
+    problems += _front_disagreements(s) if any(map(supernodes_apart, of_models(s))) else []
     problems += _sharing_disagreements(s) if sharing(s) else []
     problems += _offload_disagreements(s)
     if s.models:
@@ -122,11 +122,6 @@ def disagreements(s: Scenario) -> list[str]:
             for row, one in alone
             for problem in disagreements(one)
         ]
-    if s.deployment.precision.prefill_weights != "as_decode" and is_elastic(s):
-        problems.append(
-            "deployment.precision.prefill_weights needs elastic.controller = fixed, for instances "
-            "that start read the one stored model: set it to as_decode"
-        )
     return problems + (_elastic_disagreements(s) if is_elastic(s) else [])
 
 
@@ -189,7 +184,7 @@ def supernodes_apart(s: Scenario) -> int:
 
 def _front_disagreements(s: Scenario) -> list[str]:
     """Sentences about supernodes behind a front router that cannot run."""
-    count, why = supernodes_apart(s), f"router.front = {s.router.front}"
+    count, why = s.supernode.supernodes, f"router.front = {s.router.front}"
     problems = [
         f"{why} gives each of the {count} supernodes an equal part of the {role} pool, which has "
         f"{instances} instances: take a multiple of {count}"
@@ -198,8 +193,9 @@ def _front_disagreements(s: Scenario) -> list[str]:
     ]
     refused = {
         "a machine of a recipe": s.supernode.imported,
-        "elastic.controller = fixed, for instances may start in any supernode": is_elastic(s),
-        "one model, for each model has a router of its own": bool(s.models),
+        "models that all decode, for it counts requests with a decode slot": any(
+            one.deployment.mode == "prefill_only" for one in of_models(s)
+        ),
     }
     return problems + [f"{why} needs {what}" for what, wrong in refused.items() if wrong]
 
@@ -221,9 +217,11 @@ def _elastic_disagreements(s: Scenario) -> list[str]:
         problems.append(
             f"elastic.npus = {e.npus} is more than the {s.supernode.npus} NPUs of the supernode"
         )
-    if min(count for _, count, _ in pools(s)) < e.least_instances:
+    apart = supernodes_apart(s)
+    if min(count for _, count, _ in pools(s)) < (least := e.least_instances) * (apart or 1):
+        where = " in each supernode" if apart else ""
         problems.append(
-            f"each pool must start with elastic.least_instances = {e.least_instances} or more"
+            f"each pool must start with elastic.least_instances = {least} or more{where}"
         )
     if e.controller in ("queue", "slo", "kv", "own") and e.low >= e.high:
         problems.append(f"elastic.low = {e.low:g} must be below elastic.high = {e.high:g}")

@@ -184,3 +184,15 @@ def test_same_question_same_bytes_and_smaller_steps():
 def test_what_cannot_be_is_refused_in_a_sentence(settings, sentence):
     with pytest.raises((SpecError, ValueError), match=sentence):
         small({"elastic.controller": "queue"} | settings)
+
+
+def test_a_format_of_its_own_is_a_stored_model_of_its_own():
+    """Prefill in BF16 next to decode in INT8: an instance that changes its role fetches the other
+    one from object storage, unless DRAM has both; an equal format is found where it was."""
+    begun = {}
+    for name, own in (("equal", "int8"), ("two", "bf16")):
+        found = run(SWAP | {"elastic.weights": "local", "horizon_s": 20.0,
+                            "deployment.precision.prefill_weights": own})  # fmt: skip
+        lives = found.tables["lives"].filter(pl.col("t_s") > 0.0)
+        begun[name] = set(lives["state"])
+    assert "fetch" not in begun["equal"] and "fetch" in begun["two"]

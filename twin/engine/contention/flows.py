@@ -89,6 +89,7 @@ class Coming:
 
     stored: bool
     dies: tuple[int, ...]
+    nodes: tuple[int, ...] | None = None  # whose DRAM sends them; None: of all
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,7 @@ def _weights(net: Network, coming: Coming, plane: str) -> Load | None:
     """Load of a transfer of weights on links; None: there is no path."""
     if coming.stored:
         return demands.into_memory(net, coming.dies) or from_storage(net, coming.dies)
-    read = demands.pool(net, coming.dies, plane)
+    read = demands.pool(net, coming.dies, plane, coming.nodes)
     return read[0] if read is not None else None
 
 

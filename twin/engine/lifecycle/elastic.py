@@ -3,7 +3,8 @@
 At every interval the pools are measured; when the metrics have aged, the controller
 (policies/controllers.py) says how many instances it wants, and as many begin to start, change role
 or drain as cool-down and the hourly bound allow. A schedule is followed at once. What an instance
-then goes through is engine/lifecycle/life.py's."""
+then goes through is engine/lifecycle/life.py's. Behind a front router each supernode has an equal
+part of what is wanted of a pool."""
 
 import math
 from collections import Counter, deque
@@ -17,6 +18,7 @@ from twin.engine.loop import requests_inside
 from twin.policies.controllers import CONTROLLERS, PoolSeen, Rule, Seen, Wanted, own_controller
 
 HOUR_S = 3600.0
+Pool = tuple[str, int]  # role and supernode
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +41,12 @@ class Elastic:
         self.life, self.machine, self.agenda = life, life.machine, life.agenda
         self.setup = self.machine.setup
         self.rule, self.roles = self.setup.scenario.elastic, self.setup.roles
+        self.pools = [(role, g) for g in range(self.setup.apart) for role in self.roles]
         self.decisions: list[Decision] = []
         self.role_changes = 0
         self._npus = max(self.rule.npus, self.setup.fabric.npus_of(self.life.held()))
         self._changed_s: deque[float] = deque()
-        self._calm_s = dict.fromkeys(self.roles, 0.0)  # until when a pool is left alone
+        self._calm_s = dict.fromkeys(self.pools, 0.0)  # until when a pool is left alone
         self._lately = deque([(0.0, self._all_committed())])
         # With none but at its time in a schedule; a controller leaves the last one to `_watch`.
         decides = self.rule.controller != "schedule"
@@ -68,32 +71,38 @@ class Elastic:
                 self._choose = own_controller(rules.own.digest)
             else:
                 self._choose = CONTROLLERS[rules.controller]
-            self._limits = Rule(rules.high, rules.low, self._least, rules.idle == "keep")
+            self._limits = Rule(
+                rules.high, rules.low, self._least * self.setup.apart, rules.idle == "keep"
+            )
             self.agenda.at(rules.interval_s, self._measure)
 
-    def _count(self, role: str, *states: str) -> int:
-        return len(self.life.of(role, *states))
-
-    def _committed(self, role: str) -> int:
+    def _committed(self, pool: Pool) -> int:
         """Instances of a pool that serve, start or recover, or start once others have drained."""
-        planned = sum(self.setup.instances[k].role == role for k in self.life.planned)
-        return self._count(role, *STARTS, "serve", "down") + planned
+        planned = sum(_pool(self.life, k) == pool for k in self.life.planned)
+        return len(self.life.of(pool[0], *STARTS, "serve", "down", at=pool[1])) + planned
 
     def _all_committed(self) -> Wanted:
-        return tuple(self._committed(role) for role in self.roles)
+        counts = {pool: self._committed(pool) for pool in self.pools}
+        return tuple(sum(n for pool, n in counts.items() if pool[0] == r) for r in self.roles)
+
+    def _parts(self, wanted: Wanted) -> dict[Pool, int]:
+        """Instances of each pool in each supernode: equal parts, and no fewer than the least."""
+        total, apart = dict(zip(self.roles, wanted, strict=True)), self.setup.apart
+        return {(role, g): max(self._least, (total[role] + apart - 1 - g) // apart)
+                for role, g in self.pools}  # fmt: skip
 
     def _measure(self, t_s: float) -> None:
         """Measure the pools at every interval; the controller decides `metrics_age_s` later."""
         self.agenda.at(t_s + self.rule.interval_s, self._measure)
         columns, starting = {}, {}
-        for role in self.roles:
+        for role, committed in zip(self.roles, self._all_committed(), strict=True):
             serving = self.life.of(role, "serve")
             columns[role] = [self.setup.instances[k].index for k in serving]
-            starting[role] = self._committed(role) - len(serving)
+            starting[role] = committed - len(serving)
         measured = self._look.at(columns, starting, t_s)
         pools = {
             role: PoolSeen(
-                len(columns[role]), starting[role], self._count(role, "drain"),
+                len(columns[role]), starting[role], len(self.life.of(role, "drain")),
                 self._size[role], *measured[role],
             )
             for role in self.roles
@@ -108,11 +117,11 @@ class Elastic:
         arrived, inside = int(world.record.counters[w.ARRIVED]), requests_inside(world)
         if inside or arrived > self._arrived:
             self._arrived, self._idle_since_s = arrived, t_s
-        for role in self.roles:
-            if inside and not self._committed(role):
-                self._grow(role, {}, t_s, urgent=True)
+        for pool in self.pools:
+            if inside and not self._committed(pool):
+                self._grow(pool, {}, t_s, urgent=True)
             elif not inside and t_s >= self._idle_since_s + idle_s:
-                for k in self.life.of(role, "serve"):
+                for k in self.life.of(pool[0], "serve", at=pool[1]):
                     self.life.drain(k, t_s)
 
     def _decide(self, seen: Seen, t_s: float) -> None:
@@ -120,7 +129,7 @@ class Elastic:
         if not self.rule.least_instances and 0 in self._all_committed():
             return  # until a request comes
         targets = self._choose(seen, self._limits)
-        calm = {role: t_s >= self._calm_s[role] for role in self.roles}
+        calm = {pool: t_s >= self._calm_s[pool] for pool in self.pools}
         self._reach(targets, t_s, calm, seen, self._patient(targets, t_s))
 
     def _patient(self, wanted: Wanted, t_s: float) -> Wanted:
@@ -139,10 +148,8 @@ class Elastic:
     def _follow(self, wanted: Wanted, t_s: float) -> None:
         """Apply a row of the schedule; what cannot begin yet is retried until the next."""
         self._goal = wanted
-        self._reach(wanted, t_s, dict.fromkeys(self.roles, True), None, wanted)
-        least = self._least
-        targets = tuple(max(least, count) for count in wanted)
-        if targets != self._all_committed():
+        self._reach(wanted, t_s, dict.fromkeys(self.pools, True), None, wanted)
+        if any(count != self._committed(pool) for pool, count in self._parts(wanted).items()):
             again_s = t_s + self.rule.interval_s
 
             def again(now_s: float) -> None:
@@ -159,45 +166,43 @@ class Elastic:
             len(self._changed_s) < self.rule.changes_per_hour
         )
 
-    def _note(self, t_s: float, *roles: str) -> None:
-        """Note a change of these roles; their cool-down begins."""
+    def _note(self, t_s: float, *pools: Pool) -> None:
+        """Note a change of these pools; their cool-down begins."""
         self._changed_s.append(t_s)
-        for role in roles:
-            self._calm_s[role] = t_s + self.rule.cool_down_s
+        for pool in pools:
+            self._calm_s[pool] = t_s + self.rule.cool_down_s
 
     def _reach(
-        self, wanted: Wanted, t_s: float, calm: dict[str, bool], seen: Seen | None, now: Wanted
+        self, wanted: Wanted, t_s: float, calm: dict[Pool, bool], seen: Seen | None, now: Wanted
     ) -> None:
         """Begin changes towards the target counts `now`: starts and role changes before stops."""
-        least = self._least
-        goal = {role: max(least, count) for role, count in zip(self.roles, now, strict=True)}
-        gap = {role: goal[role] - self._committed(role) for role in self.roles}
+        gap = {pool: count - self._committed(pool) for pool, count in self._parts(now).items()}
         started = stopped = changed = 0
         why = ""
-        for role in self.roles:
-            others = [other for other in self.roles if other != role]
-            while gap[role] > 0 and calm[role]:
+        for pool in self.pools:
+            others = self._others(pool)
+            while gap[pool] > 0 and calm[pool]:
                 if not self._may(t_s):
                     why = "bound of changes per hour"
                     break
                 spare = {other: max(0, -gap[other]) for other in others if calm[other]}
-                started_counts = self._grow(role, spare, t_s)
+                started_counts = self._grow(pool, spare, t_s)
                 if started_counts is None:
                     why = "no NPUs are free"
                     break
-                gap[role] -= 1
+                gap[pool] -= 1
                 for other in started_counts:
                     gap[other] += 1
                 changed += bool(started_counts)
                 started += not started_counts
-        for role in self.roles:
-            while gap[role] < 0 and calm[role] and self._may(t_s):
-                serving = self.life.of(role, "serve")
-                if len(serving) <= least:
+        for pool in self.pools:
+            while gap[pool] < 0 and calm[pool] and self._may(t_s):
+                serving = self.life.of(pool[0], "serve", at=pool[1])
+                if len(serving) <= self._least:
                     break
                 self.life.drain(min(serving, key=partial(_load, self.life)), t_s)
-                self._note(t_s, role)
-                gap[role] += 1
+                self._note(t_s, pool)
+                gap[pool] += 1
                 stopped += 1
         if any(gap.values()) and not why:
             why = "cool-down" if not all(calm.values()) else "bound of changes per hour"
@@ -205,29 +210,33 @@ class Elastic:
         if seen is not None:
             self.decisions.append(Decision(t_s, seen, wanted, started, stopped, changed, why))
 
+    def _others(self, pool: Pool) -> list[Pool]:
+        """The other pools of a supernode."""
+        return [other for other in self.pools if other != pool and other[1] == pool[1]]
+
     def _grow(
-        self, role: str, spare: dict[str, int], t_s: float, *, urgent: bool = False
-    ) -> list[str] | None:
+        self, pool: Pool, spare: dict[Pool, int], t_s: float, *, urgent: bool = False
+    ) -> list[Pool] | None:
         """Add an instance to a pool; returns the pools that give up instances for it, None if it is
         impossible. A draining instance without a successor serves again; otherwise one starts on
         free NPUs, preferring places that other pools need least; otherwise at most `spare` of each
         other pool drain for it, or instances of other models that yield."""
-        life = self.life
-        for k in life.of(role, "drain"):
+        life, (role, at) = self.life, pool
+        for k in life.of(role, "drain", at=at):
             if life.reopen(k, t_s):
-                self._note(t_s, role)
+                self._note(t_s, pool)
                 return []
         held_dies, out = life.held(), self.machine.out
         claimed = {die for each in life.together for k in each.planned for die in each.dies[k]}
-        free = [life.dies[j] for other in self.roles if other != role
-                for j in life.of(other, "off") if not life.dies[j] & held_dies]  # fmt: skip
+        free = [life.dies[j] for other, _ in self._others(pool)
+                for j in life.of(other, "off", at=at) if not life.dies[j] & held_dies]  # fmt: skip
         candidates = []
-        for k in life.of(role, "off"):
+        for k in life.of(role, "off", at=at):
             if k in life.planned or life.dies[k] & (claimed | out):
                 continue
             stopping = [(each, j) for each in life.together for j, state in enumerate(each.state)
                         if state != "off" and each.has(j) & life.dies[k]]  # fmt: skip
-            giving = Counter(_role(each, j) for each, j in stopping if each is life)
+            giving = Counter(_pool(each, j) for each, j in stopping if each is life)
             if any(each.state[j] != "serve" for each, j in stopping) or any(
                 count > spare.get(other, 0) for other, count in giving.items()
             ):
@@ -242,15 +251,15 @@ class Elastic:
         *_, k, stopping = min(candidates, key=lambda one: one[:-1])
         if not stopping:
             self.life.start(k, t_s)
-            self._note(t_s, role)
+            self._note(t_s, pool)
             return []
         over: Over = "role" if life.dies[k] <= held_dies else "model"
         all_held = life.dies[k] <= set().union(*(each.held() for each in life.together))
         life.planned[k] = len(stopping)
         for each, j in stopping:
             each.drain(j, t_s, partial(self._drained, k, over if all_held else ""))
-        self._note(t_s, *self.roles)
-        return [_role(life, j) for each, j in stopping if each is life]
+        self._note(t_s, pool, *self._others(pool))
+        return [_pool(life, j) for each, j in stopping if each is life]
 
     def _drained(self, k: int, over: Over, t_s: float) -> None:
         """Start instance k once the last instance that it waits for and replaces has drained."""
@@ -260,8 +269,8 @@ class Elastic:
             self.life.start(k, t_s, over)
 
 
-def _role(life: Life, k: int) -> str:
-    return life.setup.instances[k].role
+def _pool(life: Life, k: int) -> Pool:
+    return life.setup.instances[k].role, life.supernode[k]
 
 
 def _load(life: Life, k: int) -> tuple[int, int]:

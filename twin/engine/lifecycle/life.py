@@ -6,7 +6,8 @@ instances there may be is settled before time starts (`hardware.placement.furthe
 NPUs, and an NPU belongs to one of them at a time. What a step of a start takes is bytes over a rate
 or a published figure (data/startup.toml)."""
 
-from collections.abc import Callable, Sequence, Set
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -25,7 +26,7 @@ from twin.hardware.faults import servers_out
 from twin.hardware.prices import pool_read
 from twin.model.memory import whole_model_bytes
 from twin.model.operators import formats
-from twin.scenario import is_elastic
+from twin.scenario import is_elastic, serving
 
 LOOK_S = 0.25  # between two looks at what drains
 STARTS = ("process", "fetch", "load", "graphs")
@@ -61,8 +62,11 @@ class Life:
         self._bucket_bytes_per_s = facts.si("startup.bucket")
         self._loader_bytes_per_s = facts.si("startup.loader")
         self.loading = Loading(machine, agenda)
-        precision = formats(self.setup.scenario.deployment.precision)
-        self._model_bytes = whole_model_bytes(self.setup.costs.shape, precision)
+        self._weights_of = {  # format of the stored model that a pool reads, and its bytes
+            role: (pool.precision.weights,
+                   whole_model_bytes(self.setup.costs.shape, formats(pool.precision)))
+            for role, pool in serving(self.setup.scenario).items()
+        }  # fmt: skip
         self.dies = [frozenset(i.die_of_rank) for i in self.setup.instances]
         self.state = ["off"] * len(self.dies)
         self.spans: list[Span] = []
@@ -71,7 +75,9 @@ class Life:
         self.together: list[Life] = [self]  # of each model one
         self.planned: dict[int, int] = {}  # for how many that drain an instance waits
         self.residency, self._model = Residency([self.setup]), 0
-        self._fetching: dict[int, Then] = {}  # who loads what the first of them fetches
+        self.supernode = [self.setup.supernode_of(i) for i in self.setup.instances]
+        # By supernode and stored model: who loads what the first of them fetches.
+        self._fetching = defaultdict[Hashable, dict[int, Then]](dict)
         self._begun = [0] * len(self.dies)  # starts of each instance: what an aborted one left over
         self.stops: set[int] = set()  # instances that failed while they drained
         self._failed: set[int] = set()  # instances that have failed since they were built
@@ -90,17 +96,18 @@ class Life:
         """Share the DRAM for weights with other models, as the model of this number. It has the
         weights of what serves, and without bounds those of every model."""
         self.residency, self._model = residency, model
-        if not residency.pool.bounded:
-            residency.pool.keep(model, self._model_bytes)
+        for pool in residency.pools:
+            for stored, size in self._weights_of.values() if not pool.bounded else ():
+                pool.keep((model, stored), size)
         for k, state in enumerate(self.state):
             if state == "serve":
                 self._keep(k)
 
-    def of(self, role: str, *states: str) -> list[int]:
-        """Instances of a role in one of some states."""
+    def of(self, role: str, *states: str, at: int | None = None) -> list[int]:
+        """Instances of a role in one of some states; at: of that supernode."""
         return [
             k for k, i in enumerate(self.setup.instances)
-            if i.role == role and self.state[k] in states
+            if i.role == role and self.state[k] in states and at in (None, self.supernode[k])
         ]  # fmt: skip
 
     def held(self) -> set[int]:
@@ -111,7 +118,7 @@ class Life:
     def yields(self, k: int, *, urgent: bool) -> bool:
         """Whether another model may take the NPUs of instance k: the model has more than its fewest
         instances, and no request unless it is `urgent`."""
-        serving = self.of(self.setup.instances[k].role, "serve")
+        serving = self.of(self.setup.instances[k].role, "serve", at=self.supernode[k])
         may = k in serving and len(serving) > self.rule.least_instances
         return may and (urgent or not requests_inside(self.machine.world))
 
@@ -205,7 +212,7 @@ class Life:
         def unless_aborted(action: Then) -> Then:
             return lambda now_s: action(now_s) if start_number == self._begun[k] else None
 
-        if over == "role":
+        if over == "role" and len({*self._weights_of.values()}) == 1:
             self._keep(k)
         graphs_s = self._regroup_s if over else 0.0
         after_s = 0.0 if over else self._process_s
@@ -229,16 +236,18 @@ class Life:
 
         def weights(now_s: float) -> None:
             """Load the weights from DRAM if they are there, otherwise from object storage."""
-            found = [dram.read(self._model) for dram in self._drams(k)]
+            stored, size = self._stored(k)
+            found = [dram.read(stored) for dram in self._drams(k)]
             if found and all(found):
                 return load(now_s)
             self._enter(k, "fetch", now_s)
             if self.rule.weights != "pool":
-                self._send(self.loading.fetch, k, self._model_bytes, now_s, load)
+                self._send(self.loading.fetch, k, size, now_s, load)
                 return None
-            self._fetching[k] = load
-            if len(self._fetching) == 1:
-                self._fetch(now_s)
+            waiting = self._fetching[self.supernode[k], stored]
+            waiting[k] = load
+            if len(waiting) == 1:
+                self._fetch(waiting, now_s)
             return None
 
         if after_s:
@@ -246,48 +255,55 @@ class Life:
         else:
             weights(t_s)
 
-    def _fetch(self, t_s: float) -> None:
+    def _fetch(self, waiting: dict[int, Then], t_s: float) -> None:
         """Fetch the model for the first instance that can; all that wait for it load it then."""
 
         def arrived(now_s: float) -> None:
-            waiting, self._fetching = self._fetching, {}
-            for load in waiting.values():
+            loads = [*waiting.values()]
+            waiting.clear()
+            for load in loads:
                 load(now_s)
 
-        while self._fetching:
-            k = next(iter(self._fetching))
-            self._send(self.loading.fetch, k, self._model_bytes, t_s, arrived)
+        while waiting:
+            k = next(iter(waiting))
+            self._send(self.loading.fetch, k, self._stored(k)[1], t_s, arrived)
             if self.state[k] == "fetch":
                 return
-            del self._fetching[k]
+            del waiting[k]
 
     def _stop_waiting(self, k: int, t_s: float) -> None:
         """Let another instance fetch what instance k fetched, if any waits for it."""
-        first = next(iter(self._fetching), None) == k
-        if self._fetching.pop(k, None) is not None and first:
-            self._fetch(t_s)
+        waiting = self._fetching[self.supernode[k], self._stored(k)[0]]
+        first = next(iter(waiting), None) == k
+        if waiting.pop(k, None) is not None and first:
+            self._fetch(waiting, t_s)
 
     def _drams(self, k: int) -> list[Dram]:
         """DRAM that the instance reads its weights from."""
-        nodes = set(self.machine.fabric.nodes_of(self.setup.instances[k].die_of_rank))
+        nodes = self.machine.fabric.nodes_of(self.setup.instances[k].die_of_rank)
         return self.residency.drams(self.rule.weights, nodes)
+
+    def _stored(self, k: int) -> tuple[Hashable, float]:
+        """The stored model that the instance reads, in the format of its pool, and its bytes."""
+        stored, size = self._weights_of[self.setup.instances[k].role]
+        return (self._model, stored), size
 
     def _keep(self, k: int) -> None:
         """Store the model in the DRAM that the instance reads."""
-        drams = self._drams(k)
+        drams, (stored, size) = self._drams(k), self._stored(k)
         for dram in drams:
-            dram.keep(self._model, self._model_bytes / len(drams))
+            dram.keep(stored, size / len(drams))
 
     def is_warm(self, k: int) -> bool:
         """Whether the DRAM that the instance reads contains the model."""
         drams = self._drams(k)
-        return bool(drams) and all(self._model in dram.held for dram in drams)
+        return bool(drams) and all(self._stored(k)[0] in dram.held for dram in drams)
 
     def start_s(self) -> float:
         """Seconds from a start on free NPUs to serving, of the slower of the two pools."""
         fetch_s = 0.0
         if self.rule.weights == "object_storage":
-            fetch_s = self._model_bytes / self._bucket_bytes_per_s
+            fetch_s = max(size for _, size in self._weights_of.values()) / self._bucket_bytes_per_s
         first = {i.role: k for k, i in reversed(list(enumerate(self.setup.instances)))}
         return self._process_s + fetch_s + max(self._weights(k)[1] for k in first.values())
 
@@ -296,7 +312,8 @@ class Life:
         links, or at the rate of the loaders if that is less."""
         i, plane = self.setup.instances[k], self.setup.scenario.memory_pool.read_plane
         size = float(self.machine.roles[k].memory.weights * i.dies)
-        of_links = float(pool_read(self.machine.fabric, i.die_of_rank, plane).bytes_per_s)
+        nodes = self.setup.weights_from(i)
+        of_links = float(pool_read(self.machine.fabric, i.die_of_rank, plane, nodes).bytes_per_s)
         return size, size / min(of_links, self._loader_bytes_per_s * i.dies)
 
     def _send(self, way: Send, k: int, size: float, t_s: float, then: Then) -> None:

@@ -50,7 +50,8 @@ class Loading:
     def load(self, k: int, dies: Sequence[int], size: float, t_s: float, then: Then) -> None:
         """Send `size` bytes in the DRAM of nodes into dies of instance k, after its earlier
         transfer, and call `then` when they have arrived. Raises HardwareError without a path."""
-        coming = Coming(False, tuple(dies))
+        setup = self._machine.setup
+        coming = Coming(False, tuple(dies), setup.weights_from(setup.instances[k]))
         if (before := self._under_way.get(k)) is not None:
             self._settle(k, t_s)
             size += before.left

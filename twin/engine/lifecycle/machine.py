@@ -127,8 +127,10 @@ class Machine:
                 held_dies = held_dies.union(*(i.die_of_rank for i in machine.setup.instances))
         chips = self._whole.chips(self.setup.scenario.supernode.chip)
         chip = self.setup.costs.roles[self.setup.instances[k].role].chip.name
-        npu = self._whole.npu.tolist()
-        return [die for die, of in enumerate(npu) if die not in held_dies and chips[of] == chip]
+        npu, at = self._whole.npu.tolist(), self.setup.supernode_at
+        home = at(self.setup.instances[k].die_of_rank[0])
+        return [die for die, of in enumerate(npu)
+                if die not in held_dies and chips[of] == chip and at(die) == home]  # fmt: skip
 
     def column(self, k: int) -> int:
         """Column of instance k (its place in setup.instances) in the record and the traffic."""

@@ -5,30 +5,30 @@ table, as they share its DRAM. [EMS: LRU at the granularity of models, arXiv 250
 
 import math
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Hashable, Sequence, Set
 
 from twin.engine.setup import Setup
 
 
 class Dram:
-    """Whole models by number, the least recently used first, within `room_bytes`."""
+    """Whole models by key, the least recently used first, within `room_bytes`."""
 
     def __init__(self, room_bytes: float) -> None:
         self._room_bytes = room_bytes
-        self.held: OrderedDict[int, float] = OrderedDict()
+        self.held: OrderedDict[Hashable, float] = OrderedDict()
 
     @property
     def bounded(self) -> bool:
         """Whether it may have to evict a model."""
         return self._room_bytes < math.inf
 
-    def read(self, model: int) -> bool:
+    def read(self, model: Hashable) -> bool:
         """Whether the model is there; it becomes the most recently used."""
         if model in self.held:
             self.held.move_to_end(model)
         return model in self.held
 
-    def keep(self, model: int, size_bytes: float) -> None:
+    def keep(self, model: Hashable, size_bytes: float) -> None:
         """Store a model and evict others for it; a model that is larger than all is not stored."""
         if self.read(model) or size_bytes > self._room_bytes:
             return
@@ -38,7 +38,8 @@ class Dram:
 
 
 class Residency:
-    """DRAM for weights: of the memory pool, and of each node by itself."""
+    """DRAM for weights: of the memory pool, behind a front router of each supernode's, and of each
+    node by itself."""
 
     def __init__(self, setups: Sequence[Setup]) -> None:
         lent = 0.0  # by a node
@@ -48,14 +49,15 @@ class Residency:
         first = setups[0]
         shared = first.scenario.memory_pool.scope == "shared"
         nodes = len(first.pool_nodes(0)) if lent and shared else 1
-        self.pool = Dram(lent * nodes or math.inf)
+        self.pools = [Dram(lent * nodes or math.inf) for _ in range(first.apart)]
+        self._nodes = first.scenario.supernode.nodes if first.apart > 1 else math.inf  # of each
         self.nodes = defaultdict[int, Dram](lambda: Dram(lent or math.inf))
         self._out: set[int] = set()
 
-    def drams(self, source: str, nodes: Iterable[int]) -> list[Dram]:
+    def drams(self, source: str, nodes: Sequence[int]) -> list[Dram]:
         """DRAM that an instance on these nodes reads weights from, equal parts; or none."""
         if source == "pool":
-            return [self.pool]
+            return [self.pools[int(nodes[0] // self._nodes)]]
         return [self.nodes[node] for node in sorted(nodes)] if source == "local" else []
 
     def lose(self, out: Set[int]) -> None:
@@ -63,6 +65,7 @@ class Residency:
         pool a part, without which it has to be fetched again."""
         for node in out:
             self.nodes.pop(node, None)
-        if self.pool.bounded and out - self._out:
-            self.pool.held.clear()
+        for g in {int(node // self._nodes) for node in out - self._out}:
+            if self.pools[g].bounded:
+                self.pools[g].held.clear()
         self._out = set(out)

@@ -14,6 +14,7 @@ from twin.lab.explain.capacity import (
     SEEDS,
     at_steady,
     capacity,
+    longer,
     with_load,
 )
 from twin.lab.explain.view import holds, load_of
@@ -92,6 +93,24 @@ def test_seeds_are_added_where_some_fall_behind_for_good_and_others_do_not():
     assert 100.0 / CLOSE <= found.load <= 100.0 * CLOSE
     assert FEWER < max(len(set(seeds)) for seeds in runs.values()) <= MANY
     assert found.runs == sum(map(len, runs.values()))
+
+
+def test_the_range_of_a_thorough_search_holds_the_load_where_runs_fall_behind_for_good():
+    most, holds_it, draws = 100.0, 0, 20
+    longest_s = longer(at_steady(QUICK, load_facts(), most)).horizon_s
+    for seed in range(draws):
+        rng = random.Random(seed)
+
+        def simulated(s, rng=rng):
+            # At a time of its own, on average after 50 runs at `most`, in half of that at 1 % more.
+            runs = 50.0 * 2.0 ** min(100.0 - 100.0 * load_of(s)[1] / most, 500.0)
+            share = min(1.0, rng.expovariate(1.0) * runs * longest_s / s.horizon_s)
+            return {"slo_attainment": share, "requests": 10_000, "requests_steady": 10_000}
+
+        found = capacity(with_load(QUICK, most), load_facts(), simulated, thorough=True)
+        assert found.low <= found.load <= found.high
+        holds_it += found.low <= most <= found.high
+    assert holds_it >= 0.8 * draws
 
 
 def test_a_search_whose_runs_have_their_own_times_judges_by_more_seeds():

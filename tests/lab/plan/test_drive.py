@@ -92,13 +92,15 @@ def test_it_is_told_in_sentences():
 
 
 def test_the_sentences_name_headroom_and_the_next_step_for_more_load():
-    margins = {"largest_req_per_s": 165.0, "headroom": 0.1, "breaks_first": "TPOT"}
+    margins = {"largest_req_per_s": 165.0, "headroom": 0.1, "breaks_first": "TPOT",
+               "largest_low": 160.04, "largest_high": None}  # fmt: skip
     row = answer()["ranked"][0] | {"margins": margins, "next_step": "Prefill instances 2: more."}
     text = " ".join(sentences(answer() | {"ranked": [row]}))
-    assert "It carries 165 requests/s, 10.0 % above the load; with more, TPOT misses" in text
+    assert "It carries 165 requests/s (at least 160), 10.0 % above the load; with" in text
     assert "Next step for more load: Prefill instances 2: more." in text
+    margins["largest_high"] = 170.04
     own_load = " ".join(sentences(answer() | {"ranked": [row], "goal": "rate"}))
-    assert "It carries 165 requests/s; with more" in own_load
+    assert "It carries 165 requests/s (160 to 170); with more, TPOT misses" in own_load
 
 
 def test_a_scenario_is_simulated_once_in_a_plan(monkeypatch):

@@ -8,7 +8,7 @@ from tests.draws import some
 from tests.lab.plan.small import facts, plan, small
 from tests.lab.plan.test_search import driven
 from twin.lab.plan.candidates import space_of
-from twin.lab.plan.finish import Finish, breaks_first
+from twin.lab.plan.finish import Finish, breaks_first, most_break
 from twin.lab.plan.search import Search
 from twin.lab.plan.trial import STORED
 from twin.scenario import with_overrides
@@ -99,3 +99,10 @@ def test_relaxed_by_what_a_plan_says_something_fits(tight):
     for row in finish.relaxations:
         if row["limit"].startswith("slo."):
             assert finished(with_overrides(scenario, {row["limit"]: row["to"]})).finalists
+
+
+def test_of_several_runs_most_decide_what_breaks_first():
+    ttft, tpot = ({"needs_ttft_s": a, "needs_tpot_s": b} for a, b in ((2.0, None), (None, 0.1)))
+    runs = [ttft | {"share": 0.8}, tpot | {"share": 0.7}]
+    assert most_break(runs, plan()) == "TPOT"
+    assert most_break([*runs, ttft | {"share": 0.9}], plan()) == "TTFT"

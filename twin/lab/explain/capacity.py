@@ -4,8 +4,10 @@ judge both ends, because near the capacity a queue takes many lives of a request
 
 import math
 import statistics
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from twin.engine.start import begins_steady
 from twin.facts import Facts
@@ -25,6 +27,9 @@ MOST_REQUESTS = 400_000.0  # of a longer run: more take minutes, and chance is s
 FEWER = 4  # seeds where longer runs decide
 MANY = 16  # at most, of a thorough search: doubled where fewer leave the load open
 SETTLED = 0.003  # of a load: its standard error that needs no more seeds
+FALLS = (10.0, 1000.0)  # odds of a miss grow by e in a tenth to a thousandth of a load
+FINE, BEYOND = 0.0005, 0.03  # of a load: steps of a range, and how far from what was run
+RANGE = (0.025, 0.975)  # of its probability
 TRIED = 60  # loads at most
 SURE = 2.0  # standard errors
 CLUSTERED = 4.0  # standard errors that a share of requests has at least: they share iterations
@@ -43,7 +48,7 @@ class Capacity:
 
     path: str  # the field
     load: float  # 0: no load keeps it
-    low: float  # the largest load that keeps it beyond chance
+    low: float  # the largest load that keeps it beyond chance; where seeds differ, of a range
     high: float  # the least that misses it beyond chance; infinite: all that were tried keep it
     runs: int
     held: float = 0.0  # the largest load tried that keeps the SLO
@@ -123,7 +128,13 @@ def searching(
     surely = max((each.load for each in certain if each.meets), default=low_load)
     surely_not = min((each.load for each in certain if not each.meets), default=high)
     most = low_load + (high - low_load) * part
-    return Capacity(path, most, surely / CLOSE, surely_not * CLOSE, runs, low_load)
+    surely, surely_not = surely / CLOSE, surely_not * CLOSE
+    differ = met[-1].runs_of is long and len(met[-1].shares) > _fewest(long)  # seeds
+    if thorough and differ and s.slo.share < 1.0:
+        longest = [each for each in tried if each.runs_of is long and each.shares]
+        likely, unlikely = _range(longest, s.slo.share)
+        surely, surely_not = min(likely, most), max(unlikely, most)
+    return Capacity(path, most, surely, surely_not, runs, low_load)
 
 
 @dataclass
@@ -233,6 +244,25 @@ def _unsettled(low: _Load, missed: _Load) -> bool:
     variance = (statistics.variance(low.shares) + statistics.variance(missed.shares)) / 2.0
     error = math.sqrt(variance / min(len(low.shares), len(missed.shares)))
     return error * math.log(missed.load / low.load) > SETTLED * (low.beyond - missed.beyond)
+
+
+def _range(judged: Sequence[_Load], share: float) -> tuple[float, float]:
+    """Between which loads the mean of runs probably falls to the share, from all longer runs: near
+    its capacity a deployment falls behind for good in a few of many runs, so that all seeds at a
+    load may keep the SLO by chance. The odds of a miss are logistic, of unknown steepness."""
+    x = np.log([each.load for each in judged])
+    count = np.array([len(each.shares) for each in judged])
+    kept = np.array([sum(each.shares) for each in judged])
+    missed = 1.0 - np.concatenate([each.shares for each in judged])
+    part = float(missed @ missed / missed.sum())  # that a run loses: its variance over its mean
+    loads = np.arange(x.min() - BEYOND, x.max() + BEYOND, FINE)
+    falls = np.geomspace(*FALLS, 25)[:, None, None]
+    odds = math.log(share / (1.0 - share)) - falls * (x - loads[:, None])
+    misfit = kept * np.logaddexp(0.0, -odds) + (count - kept) * np.logaddexp(0.0, odds)
+    fit = -misfit.sum(axis=-1) / part
+    chance = np.exp(fit - fit.max()).sum(axis=0)
+    low, high = np.exp(loads[np.searchsorted(np.cumsum(chance) / chance.sum(), RANGE)])
+    return float(low), float(high)
 
 
 def _judged(

@@ -325,5 +325,7 @@ def _headroom(goal: str, margins: Mapping[str, Any]) -> list[str]:
     if goal == "npus":  # others are ranked by their own largest load
         share = 100 * margins["headroom"]
         above = f", {share:.1f} % above the load" if share >= 0.1 else ", which is the load"
-    return [f"It carries {margins['largest_req_per_s']:.4g} requests/s{above}; with more, "
+    low, high = margins["largest_low"], margins["largest_high"]
+    within = f" ({low:.4g} to {high:.4g})" if high else f" (at least {low:.4g})"
+    return [f"It carries {margins['largest_req_per_s']:.4g} requests/s{within}{above}; with more, "
             f"{margins['breaks_first']} misses its limit first."]  # fmt: skip

@@ -3,6 +3,7 @@ lost, and when it is judged); where none fits, the smallest relaxation of each l
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +13,13 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import wired
 from twin.hardware.faults import broken
 from twin.hardware.placement import Instance, place_instances
-from twin.lab.explain.capacity import Capacity, at_steady, searching, steady_by_itself
+from twin.lab.explain.capacity import (
+    Capacity,
+    at_steady,
+    searching,
+    steady_by_itself,
+    with_load,
+)
 from twin.lab.explain.runs import seeded
 from twin.lab.explain.view import load_of
 from twin.lab.plan.candidates import Candidate, score
@@ -199,10 +206,13 @@ class Finish:
                     searches.append((f, search, scenario))
                 except StopIteration as found:
                     f.capacity = found.value
-                    above_held = [pair for pair in missed_by[id(f)] if pair[0] > found.value.held]
-                    if above_held:  # of the least load that is too much the worst run
-                        worst = min(above_held, key=lambda pair: (pair[0], pair[1]["share"]))[1]
-                        f.breaks = breaks_first(worst, self.search.plan)
+                    held = found.value.held  # loads were run as `with_load` rounds them
+                    held = load_of(with_load(f.scenario, held))[1] if held else 0.0
+                    above_held = [pair for pair in missed_by[id(f)] if pair[0] > held]
+                    if above_held:  # of the least load that is too much
+                        least = min(load for load, _ in above_held)
+                        missed = [trial for load, trial in above_held if load == least]
+                        f.breaks = most_break(missed, self.search.plan)
                     if not self.search.one_load and found.value.held:
                         f.rate = found.value.held
                         f.scenario = self._at(f, f.rate)
@@ -275,6 +285,12 @@ def _error_of_mean(f: Finalist) -> float:
     """Standard error of the mean share over seeds that meets the SLO."""
     errors = [trial.get("share_error", 0.0) for trial in f.seeds]
     return math.hypot(*errors) / max(len(errors), 1)
+
+
+def most_break(missed: Sequence[Trial], plan: Plan) -> str:
+    """What most of some runs miss first; of as many the worst decides."""
+    worst_first = sorted(missed, key=lambda trial: trial["share"])
+    return Counter(breaks_first(trial, plan) for trial in worst_first).most_common(1)[0][0]
 
 
 def breaks_first(trial: Trial, plan: Plan) -> str:

@@ -188,3 +188,13 @@ def test_what_no_client_uses_changes_nothing():
     assert first.equals(second)
     third = simulate(small(plain | {"clients.retries": 3}), load_facts())
     assert third.digest == simulate(small(plain), load_facts()).digest
+
+
+def test_a_prompt_whose_client_has_left_goes_through_no_further_pipeline_stage():
+    asked = {
+        "horizon_s": 3.0, "workload.input_tokens": 20000, "workload.rate_req_per_s": 20.0,
+        "deployment.prefill.pp_stages": 2, "clients.answer_timeout_s": 0.05,
+    }  # fmt: skip
+    run = simulate(small(asked), load_facts())
+    lawful(run)  # counted inside until the first stage ends, as its stamps say
+    assert (run.tables["requests"]["status"] == "cancelled").all()

@@ -57,7 +57,7 @@ def finish_pieces(world: World, c: int, now_s: float) -> None:
     pool.look_at_pool(world, c, now_s)
     before = pool.kept_by(world, c)
     while True:
-        i = next_computed(world, c, now_s)
+        i = next_computed(world, c, now_s, now_s)
         if i == w.NONE:
             break
         if request.emitted[i] == 0:

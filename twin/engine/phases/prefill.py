@@ -396,9 +396,10 @@ def move_activations(world: World, column: int, begin_s: float, end_s: float, ta
 
 
 @kernel
-def next_computed(world: World, p: int, now_s: float) -> int:
-    """Take the next request of an ended batch out of the queue and store its blocks; returns it or
-    NONE. Requests whose client has left are dropped."""
+def next_computed(world: World, p: int, now_s: float, left_s: float) -> int:
+    """Take the next request of a batch that ended at now_s out of the queue and store its blocks;
+    returns it or NONE. Its prefill ends at left_s, when the last pipeline stage has it computed.
+    Requests whose client has left are dropped, and go through no further stage."""
     request, state = world.request, world.prefill
     while True:
         i = pop(state.batch, p, request.following)
@@ -412,7 +413,7 @@ def next_computed(world: World, p: int, now_s: float) -> int:
         if world.settings.pool_enabled and state.pool_open[p]:
             pool.store_blocks(world, p, i, request.input_tokens[i])
         if request.emitted[i] == 0:
-            request.prefill_end_s[i] = now_s
+            request.prefill_end_s[i] = left_s
         world.record.counters[w.PREFILLED] += 1
         return i
 
@@ -427,7 +428,7 @@ def finish_batch(world: World, p: int) -> None:
     pool.look_at_pool(world, p, end_s)
     before = pool.kept_by(world, p)
     while True:
-        i = next_computed(world, p, left_s)
+        i = next_computed(world, p, end_s, left_s)
         if i == w.NONE:
             break
         request.ready_s[i] = left_s + settings.transfer_latency_s

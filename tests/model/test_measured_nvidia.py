@@ -109,12 +109,11 @@ def test_a_pass_with_prompts_is_no_shorter_than_its_launches(facts):
     assert decode.kernels == pytest.approx(of["mla"] * 61 + of["dense"] * 3 + host["moe"] * 58)
     known = {"deployment__stack": "tensorrt-llm"}  # of its launches one by one no table is known
     assert prompts(facts, **known).kernels == 0.0
-    # Hosts of H20 and H800 are taken for those of H100 and H200, which were measured.
-    assumed, measured = (
-        [prompts(facts, supernode__chip=chip, **WIDE).kernels for chip in chips]
-        for chips in (("h20", "h800"), ("h200", "h100"))
+    # Hosts of H20 and H800 are an H100's, by its table.
+    h100, *others = (
+        prompts(facts, supernode__chip=chip, **WIDE).kernels for chip in ("h100", "h800", "h20")
     )
-    assert all(measured[0] < each < measured[1] for each in assumed)
+    assert h100 > 0.0 and others == [h100, h100]
 
 
 @pytest.mark.parametrize(

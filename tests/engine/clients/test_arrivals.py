@@ -191,10 +191,10 @@ def test_what_no_client_uses_changes_nothing():
 
 
 def test_a_prompt_whose_client_has_left_goes_through_no_further_pipeline_stage():
-    asked = {
+    settings = {
         "horizon_s": 3.0, "workload.input_tokens": 20000, "workload.rate_req_per_s": 20.0,
         "deployment.prefill.pp_stages": 2, "clients.answer_timeout_s": 0.05,
     }  # fmt: skip
-    run = simulate(small(asked), load_facts())
+    run = simulate(small(settings), load_facts())
     lawful(run)  # counted inside until the first stage ends, as its stamps say
     assert (run.tables["requests"]["status"] == "cancelled").all()

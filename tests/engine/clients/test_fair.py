@@ -128,12 +128,12 @@ def test_who_is_refused_does_not_pay():
 
 
 def test_the_rest_of_a_prompt_that_comes_forward_is_computed_and_the_prompt_not_begun_again():
-    asked = {
+    settings = {
         "seed": 14, "start": "steady", "horizon_s": 2.5, "warmup_s": 0.5,
         "workload.rate_req_per_s": 80.0, "workload.output_tokens": 60,
         "deployment.mode": "colocated", "admission.order": "fair",
         "tenants": [{"name": "a", "share": 0.7}, {"name": "b", "share": 0.3, "weight": 2.0}],
     }  # fmt: skip
-    run = simulate(small(asked | {"deployment.colocated.instances": 2}), load_facts())
+    run = simulate(small(settings | {"deployment.colocated.instances": 2}), load_facts())
     lawful(run)  # begun twice, fewer than none would wait
     assert run.tables["windows"]["prefill_running"].max() > 1.0

@@ -252,13 +252,13 @@ def _range(judged: Sequence[_Load], share: float) -> tuple[float, float]:
     load may keep the SLO by chance. The odds of a miss are logistic, of unknown steepness."""
     x = np.log([each.load for each in judged])
     count = np.array([len(each.shares) for each in judged])
-    kept = np.array([sum(each.shares) for each in judged])
+    met = np.array([sum(each.shares) for each in judged])
     missed = 1.0 - np.concatenate([each.shares for each in judged])
     part = float(missed @ missed / missed.sum())  # that a run loses: its variance over its mean
     loads = np.arange(x.min() - BEYOND, x.max() + BEYOND, FINE)
     falls = np.geomspace(*FALLS, 25)[:, None, None]
     odds = math.log(share / (1.0 - share)) - falls * (x - loads[:, None])
-    misfit = kept * np.logaddexp(0.0, -odds) + (count - kept) * np.logaddexp(0.0, odds)
+    misfit = met * np.logaddexp(0.0, -odds) + (count - met) * np.logaddexp(0.0, odds)
     fit = -misfit.sum(axis=-1) / part
     chance = np.exp(fit - fit.max()).sum(axis=0)
     low, high = np.exp(loads[np.searchsorted(np.cumsum(chance) / chance.sum(), RANGE)])

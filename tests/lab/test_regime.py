@@ -19,6 +19,7 @@ from twin.lab.evidence.near import (
 )
 from twin.lab.evidence.rows import SUPERNODE, UNJUDGED, UNSEEN, load_published, scenario_of
 from twin.lab.library import load_facts, published_table
+from twin.lab.share.shipped import shipped_evidence
 
 ALONE = {"deployment.mode": "decode_only"}
 CLOSED = {**ALONE, "workload.arrivals": "closed_loop"}
@@ -130,6 +131,12 @@ def test_every_row_that_is_judged_has_a_band_made_without_its_system():
     assert all(-1.0 < low < high for low, high, _ in found.values())
     held = [each for _, _, each in found.values() if each is not None]
     assert 0.7 <= sum(held) / len(held) <= 0.9
+    came = shipped_evidence(load_facts())
+    assert came is not None, "sources or published figures have changed: make shipped"
+    assert {r["id"] for r in came["rows"] if r["band"]} == judged
+    for r in came["rows"]:
+        assert r["band"] is None or tuple(r["band"]) == pytest.approx(found[r["id"]], abs=1e-6)
+    assert came["held"] == covered_in_words()
 
 
 def test_what_bands_hold_is_computed_and_said():

@@ -9,9 +9,10 @@ from twin.extras.evidence.made import load_made, one_skew
 from twin.extras.evidence.page import charts as drawings
 from twin.extras.evidence.page import proof
 from twin.extras.evidence.reproduce import Part
-from twin.lab.evidence.judge import HONEST, evidence, headlines, today
+from twin.lab.evidence.judge import HONEST, headlines, today
 from twin.lab.evidence.rows import UNSEEN, load_beyond, load_published
 from twin.lab.library import load_facts
+from twin.lab.share import shipped
 from twin.ui import charts
 from twin.ui.pages import PAGES
 
@@ -28,7 +29,8 @@ def rows():
 
 @pytest.fixture(scope="module")
 def found(facts):
-    return proof.by_regime(evidence(facts))
+    stored = shipped.shipped_evidence(facts) or shipped.judged(facts)
+    return proof.by_regime(stored["rows"])
 
 
 @pytest.fixture
@@ -42,7 +44,7 @@ def row(**changes):
         "quantity": "TPOT", "unit": "ms", "basis": "NPU", "published": 50.0, "twin": 55.0,
         "error": 0.1, "kind": "seen", "because": "", "judged_error": 0.1, "first_error": None,
         "first_commit": "", "bar": 0.12, "outside": False, "others": [], "source": "a paper",
-        "mark": "a", "note": "",
+        "mark": "a", "note": "", "band": None,
     }  # fmt: skip
     return {**given, **changes}
 

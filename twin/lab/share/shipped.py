@@ -18,6 +18,7 @@ from twin.facts import Facts
 from twin.kernels.compiled import ANSWERS as ROOMS
 from twin.kernels.compiled import source_digest
 from twin.lab.evidence.judge import evidence
+from twin.lab.evidence.near import covered_in_words, row_bands
 from twin.lab.library import ROOT, load_facts, preset
 from twin.scenario import Scenario, scenario_digest
 
@@ -30,7 +31,7 @@ FOLDER = ROOT / "data" / "shipped"
 PRESETS = ("quickstart", "deepseek-service", "fault-node", "r1-reasoning", "colocated-contrast")
 TABLES = ("windows", "instances", "traffic", "shares", "events", "links", "seats")
 ABOUT = "about.json"
-EVIDENCE = "evidence.json.gz"  # the published rows, judged
+EVIDENCE = "evidence.json.gz"  # the published rows, judged, and what bands hold of them
 ANSWERS = "answers.json"  # figures of every preset's run, by the digest of its question
 MADE = (2020, 1, 1, 0, 0, 0)  # of every entry: the same result is the same bytes
 
@@ -103,13 +104,21 @@ def write(key: str, scenario: Scenario, run: "Run", engine: str, folder: Path = 
     return path
 
 
-def shipped_evidence(facts: Facts, folder: Path = FOLDER) -> list[dict[str, Any]] | None:
-    """The published rows with shipped answers; None: sources or figures have changed."""
+def judged(facts: Facts) -> dict[str, Any]:
+    """The published rows (`rows`), each with its `band` as `row_bands` has it, and what bands hold
+    of rows left out (`held`, sentences); half a minute."""
+    bands = row_bands()
+    rows = [{**row, "band": bands.get(row["id"])} for row in evidence(facts)]
+    return {"rows": rows, "held": covered_in_words()}
+
+
+def shipped_evidence(facts: Facts, folder: Path = FOLDER) -> dict[str, Any] | None:
+    """What `judged` returns, as shipped; None: sources or figures have changed."""
     try:
-        stored = json.loads(gzip.decompress((folder / EVIDENCE).read_bytes()))
+        stored: dict[str, Any] = json.loads(gzip.decompress((folder / EVIDENCE).read_bytes()))
     except (OSError, ValueError):
         return None
-    return stored["rows"] if stored["of"] == _evidence_of(facts) else None
+    return stored if stored["of"] == _evidence_of(facts) else None
 
 
 def _evidence_of(facts: Facts) -> str:
@@ -146,7 +155,7 @@ def main() -> None:
         path = write(key, scenario, simulate(scenario, load_facts()), ENGINE_VERSION)
         sys.stdout.write(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1e3:.0f} kB\n")
     facts = load_facts()
-    text = json.dumps({"of": _evidence_of(facts), "rows": evidence(facts)}, sort_keys=True)
+    text = json.dumps({"of": _evidence_of(facts), **judged(facts)}, sort_keys=True)
     (FOLDER / EVIDENCE).write_bytes(gzip.compress(text.encode(), mtime=0))
 
 

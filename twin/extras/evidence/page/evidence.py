@@ -10,12 +10,10 @@ from twin.extras.evidence.page import charts, proof
 from twin.extras.evidence.rankings import ranking_table
 from twin.extras.evidence.slides import slide_table
 from twin.lab.evidence.envelope import outside_evidence, reach
-from twin.lab.evidence.judge import evidence, headlines, score_table, today
-from twin.lab.evidence.near import covered_in_words
+from twin.lab.evidence.judge import headlines, score_table, today
 from twin.lab.evidence.rows import KINDS, UNJUDGED, EvidenceError, Row, load_beyond, load_published
 from twin.lab.runs.runner import find_run
-from twin.lab.share import links
-from twin.lab.share.shipped import shipped_evidence
+from twin.lab.share import links, shipped
 from twin.scenario import Scenario
 from twin.ui import session
 from twin.ui.fields import choice_label, sentence
@@ -31,9 +29,11 @@ SEARCHED = ("quantity", "system", "kind", "regime", "source", "note")  # of a ro
 
 
 @st.cache_resource(show_spinner="Working out every published row", max_entries=2)
-def judged(digest: str) -> list[dict[str, Any]]:
-    """The judged rows, the shipped ones where they are of these facts; shared, so never changed."""
-    return proof.by_regime(shipped_evidence(session.facts()) or evidence(session.facts()))
+def judged(digest: str) -> dict[str, Any]:
+    """The judged rows and what bands hold, as shipped where they are of these facts; shared, so
+    never changed."""
+    found = shipped.shipped_evidence(session.facts()) or shipped.judged(session.facts())
+    return {**found, "rows": proof.by_regime(found["rows"])}
 
 
 @st.cache_data(show_spinner=False, max_entries=4)
@@ -80,11 +80,12 @@ st.title("Evidence", anchor=False)
 st.caption("How far the twin is from what was measured and published, and where it stops holding.")
 try:
     published = {row.id: row for row in load_published()}
-    answers = judged(facts.digest)
+    found = judged(facts.digest)
 except EvidenceError as error:
     st.error(sentence(str(error)), icon=":material/fact_check:")
     st.stop()
 
+answers = found["rows"]
 by_id = {row["id"]: row for row in answers}
 named = st.query_params.get("row", "") in by_id
 if st.session_state.get("row") not in by_id:
@@ -265,7 +266,7 @@ with holding:
         "range: its spread is that of first errors, of other systems where a stack has few rows of "
         "its own, and its centre is where the twin stands today. On rows left out:"
     )
-    for text in covered_in_words():
+    for text in found["held"]:
         st.markdown(f"- {text}")
     how_far_off({session.draft().name: session.draft()})
     draft = session.draft()

@@ -8,7 +8,6 @@ from typing import Any
 
 from twin.facts import Facts
 from twin.lab.evidence.judge import HONEST
-from twin.lab.evidence.near import row_bands
 from twin.lab.evidence.rows import KINDS, Beyond, Row, bars
 from twin.metrics.measures import three_figures
 from twin.scenario import field_unit
@@ -82,9 +81,9 @@ def standing(row: Mapping[str, Any]) -> str:
 
 def band(row: Mapping[str, Any]) -> str:
     """The band of a row's error without its system: '−48 to +61', or '' without one."""
-    if row["id"] not in (bands := row_bands()):
+    if row["band"] is None:
         return ""
-    low, high, inside = bands[row["id"]]
+    low, high, inside = row["band"]
     ends = f"{100 * low:+.0f} to {100 * high:+.0f}".replace("-", "−")
     return f"\u26a0 {ends}" if inside is False else ends
 
@@ -93,7 +92,7 @@ def band_in_words(row: Mapping[str, Any]) -> str:
     """The same as a sentence, for one row."""
     if not (text := band(row)):
         return ""
-    inside = row_bands()[row["id"]][2]
+    inside = row["band"][2]
     first = "" if inside is None else f"; its first error lies {'within' if inside else 'outside'}"
     ends = text.removeprefix("\u26a0 ")
     return (

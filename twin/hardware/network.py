@@ -248,16 +248,11 @@ class Network:
     def links_at(self, element: str, to: str = "") -> INTS:
         """Links at an element, or between it and `to`, in both directions. Either may be a group
         ("NPU 20.1"). Raises HardwareError when there is none."""
-        is_element = np.zeros(len(self.vertices), bool)
-        is_element[self.members(element)] = True
-        joins = is_element[self.tail] | is_element[self.head]
+        out, into = (ways.at(self.members(element))[0] for ways in self.ways)
         if to:
-            is_other = np.zeros_like(is_element)
-            is_other[self.members(to)] = True
-            joins = (is_element[self.tail] & is_other[self.head]) | (
-                is_other[self.tail] & is_element[self.head]
-            )
-        links = np.flatnonzero(joins)
+            others = self.members(to)
+            out, into = out[np.isin(self.head[out], others)], into[np.isin(self.tail[into], others)]
+        links = np.union1d(out, into)
         if not links.size:
             raise HardwareError(
                 f"no link joins {element} and {to}: name the two ends of one link, such as L1 20.3 "
@@ -409,13 +404,13 @@ def compiled(plan: Plan) -> Network:
     vertices, vertex_data = tuple(plan.vertices), tuple(plan.vertices.values())
     number = {v: i for i, v in enumerate(vertices)}
     tails, heads, attributes = plan.links
-    tail = np.array([number[a] for a in tails], np.int64)
-    order = np.argsort(tail, kind="stable")
-    tail, head = tail[order], np.array([number[b] for b in heads], np.int64)[order]
+    ends = [np.fromiter(map(number.__getitem__, at), np.int64, len(at)) for at in (tails, heads)]
+    order = np.argsort(ends[0], kind="stable")
+    tail, head = ends[0][order], ends[1][order]
     # Links that are built alike share their attributes: each is read once.
     distinct = {id(data): data for data in attributes}
     place, kinds = {key: i for i, key in enumerate(distinct)}, list(distinct.values())
-    index = np.array([place[id(data)] for data in attributes], np.int64)[order]
+    index = np.fromiter(map(place.__getitem__, map(id, attributes)), np.int64)[order]
 
     def column(name: str, kind: type[Any], *default: Any) -> Any:
         """One property of all links, from the different kinds of links."""

@@ -10,7 +10,7 @@ from types import ModuleType
 import numpy as np
 
 from twin.hardware.walks import FLOATS, INTS, Walks
-from twin.kernels.rng import each
+from twin.kernels.rng import each_distinct
 
 GAP = 0.005  # the game ends when the fullest link is this near to the proven bound
 ROUNDS = 60  # of the game, at most
@@ -86,7 +86,7 @@ def _spread(
     log_weight, log_price = np.zeros(0), SHARPNESS * (use / use.max() - 1.0)
 
     def prices() -> FLOATS:
-        price = each(math.exp, log_price - log_price.max())
+        price = each_distinct(math.exp, log_price - log_price.max())
         return np.asarray(price / price.sum())
 
     for turn in range(ROUNDS):
@@ -100,8 +100,7 @@ def _spread(
                 break
             mixed, proven = float(full.max()), bound
         if before is None:
-            widths, width_of = np.unique(capacity, return_inverse=True)  # few: a log is slow
-            log_weight = START * each(math.log, widths / widths[-1])[width_of]
+            log_weight = START * each_distinct(math.log, capacity / capacity.max())
         slope = prices() / capacity
         step = slope if before is None else 2.0 * slope - before
         log_weight = log_weight - LINK_STEP * step * total / max(bound, LEAST_BOUND * full.max())
@@ -117,7 +116,9 @@ def _spread(
             mixture = _solvers().mixture([taken(x) / capacity for x in tried])
             if mixture is None:
                 continue
-            best = np.sum([part * x for part, x in zip(mixture, tried, strict=True)], axis=0)
+            best = np.zeros_like(best)
+            for part, split in zip(mixture, tried, strict=True):
+                best += part * split
             full = taken(best) / capacity
     return best
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.kernels.rng import each
+from twin.kernels.rng import each_distinct
 
 FLOATS = NDArray[np.float64]
 INTS = NDArray[np.int64]
@@ -111,37 +111,40 @@ class Walks:
         steps = []
         need = np.zeros_like(reach[0])
         tail_in_order, head_in_order = tail[order], head[order]
+        all_by_tail = np.argsort(tail_in_order, kind="stable")
         for hops in range(len(reach) - 1, 0, -1):
             end, row = np.nonzero(self._arrives(hops))
             exists = reach[hops][self.ends[end], row]
             end, row = end[exists], row[exists]
             need[self.ends[end], row] = True
             need &= reach[hops]
-            some = np.flatnonzero(
-                _somewhere(need)[head_in_order] & _somewhere(reach[hops - 1])[tail_in_order]
-            )
+            live = _somewhere(need)[head_in_order] & _somewhere(reach[hops - 1])[tail_in_order]
+            some = np.flatnonzero(live)
             heads, sources = head_in_order[some], tail_in_order[some]
-            link, row_index = np.nonzero(need[heads] & reach[hops - 1][sources])
-            links, head_rows = order[some[link]], heads[link] * rows + row_index
-            source = sources[link] * rows + row_index
-            if rows > 1:  # else they are in order of their heads
-                by_head = np.argsort(head_rows, kind="stable")
-                links, source, head_rows = links[by_head], source[by_head], head_rows[by_head]
-            steps.append((links, source, head_rows, end, row))
+            taken = need.T.take(heads, axis=1) & reach[hops - 1].T.take(sources, axis=1)
+            # States are numbered by row, so steps are in the order of their states.
+            row_index, link = np.divmod(np.flatnonzero(taken), max(some.size, 1))
+            by_tail = _taken_in_order(taken, _place_in(some, live)[all_by_tail[live[all_by_tail]]])
+            source = sources[link]
+            steps.append(
+                (order[some[link]], row_index * self.size + source,
+                 row_index * self.size + heads[link], by_tail, end, row)
+            )  # fmt: skip
             need = np.zeros_like(need)
-            need.ravel()[source] = True  # walks go back from the ends: what leads nowhere drops out
+            need[source, row_index] = (
+                True  # walks go back from the ends: what leads nowhere drops out
+            )
         used = _numbers(tail.size, *(links for links, *_ in steps))
         place = np.zeros_like(tail)
         place[used] = np.arange(used.size)
         levels = []
-        before = np.sort(self.rows * rows + np.arange(rows))
-        state_of = np.zeros(self.size * rows, np.int64)  # by vertex and row: index in `before`
-        for links, source, head_rows, end, row in reversed(steps):
+        before = np.arange(rows) * self.size + self.rows
+        state_of = np.zeros(self.size * rows, np.int64)  # by row and vertex: index in `before`
+        for links, source, head_rows, by_tail, end, row in reversed(steps):
             head_start = _starts(head_rows)
             states = head_rows[head_start]
             state_of[before] = np.arange(before.size)
             tails = state_of[source]
-            by_tail = np.argsort(tails, kind="stable")
             tail_start = _starts(tails[by_tail])
             levels.append(
                 _Level(
@@ -149,7 +152,7 @@ class Walks:
                         np.arange(states.size), np.diff(np.append(head_start, head_rows.size))
                     ),
                     head_start, by_tail, tails[by_tail][tail_start], tail_start,
-                    end, row, np.searchsorted(states, self.ends[end] * rows + row),
+                    end, row, np.searchsorted(states, row * self.size + self.ends[end]),
                 )
             )  # fmt: skip
             before = states
@@ -162,14 +165,12 @@ class Walks:
     def digest(self, capacity: FLOATS, beyond: float, adaptive: bool) -> bytes:
         """Digest of what decides how bytes spread; equal for instances at equivalent places."""
         content = hashlib.sha1(f"{beyond} {adaptive} {self.detour}".encode(), usedforsecurity=False)
-        for level in self.levels:
-            for part in (level.links, level.tail, level.head, level.end, level.row, level.state):
-                content.update(part.data)
         place = np.zeros(self.size, np.int64)
         vertices = _numbers(self.size, self.tail, self.head)
         place[vertices] = np.arange(vertices.size)
-        ends = place[np.concatenate([self.tail, self.head])]
-        for table in (capacity, ends, self.hops, self.parts):
+        # All walks follow from these.
+        ends = place[np.concatenate([self.tail, self.head, self.rows, self.ends])]
+        for table in (capacity, ends, self.hops, self.most, self.parts):
             content.update(np.ascontiguousarray(table).data)
         return content.digest()
 
@@ -287,7 +288,7 @@ class Walks:
 def _weights(log_weight: FLOATS) -> SCALED:
     """Exponentials of the logarithms, as mantissa and binary exponent."""
     power = np.floor(log_weight / LOG_2)
-    return each(math.exp, log_weight - power * LOG_2), power.astype(np.int32)
+    return each_distinct(math.exp, log_weight - power * LOG_2), power.astype(np.int32)
 
 
 def _numbers(size: int, *some: INTS) -> INTS:
@@ -296,6 +297,20 @@ def _numbers(size: int, *some: INTS) -> INTS:
     for numbers in some:
         is_member[numbers] = True
     return np.flatnonzero(is_member)
+
+
+def _place_in(some: INTS, member: BOOLS) -> INTS:
+    """Index in the ascending `some` of each number that is a member."""
+    place = np.zeros(member.size, np.int64)
+    place[some] = np.arange(some.size)
+    return place
+
+
+def _taken_in_order(taken: BOOLS, order: INTS) -> INTS:
+    """Numbers of the true cells, counted row by row, with the columns of each row in `order`."""
+    number = np.cumsum(taken.ravel()).reshape(taken.shape) - 1
+    row, index = np.divmod(np.flatnonzero(taken.take(order, axis=1)), max(order.size, 1))
+    return number[row, order[index]]
 
 
 def _somewhere(table: BOOLS) -> BOOLS:

@@ -124,6 +124,12 @@ def each(function: Callable[[float], float], values: np.ndarray) -> np.ndarray:
     return np.fromiter(answers, np.float64, values.size).reshape(values.shape)
 
 
+def each_distinct(function: Callable[[float], float], values: np.ndarray) -> np.ndarray:
+    """`each` where many values are equal: the function is called once for each."""
+    distinct = np.unique(values)
+    return each(function, distinct)[np.searchsorted(distinct, values)]
+
+
 def uniforms(keys: np.ndarray | np.uint64, index: np.ndarray) -> np.ndarray:
     """`uniform` of keys u8 and index i8, which are broadcast against each other."""
     raw = (_bits(keys, index) >> SHIFT_11).astype(np.float64)

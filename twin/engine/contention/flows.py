@@ -296,10 +296,11 @@ class _Family:
         whose port it is (-1: none), part of the flow and maximum."""
         is_listed = row_of[self.pattern.links] >= 0
         for flow in self.flows:
-            kept_links = is_listed.copy()
-            kept_links[flow.load.moved.at] = row_of[flow.load.moved.to] >= 0
+            kept_links, moved = is_listed.copy(), flow.load.moved
+            kept_links[moved.at] = row_of[moved.to] >= 0
             index, links = np.flatnonzero(kept_links), flow.load.links
-            index = index[np.argsort(links[index], kind="stable")]
+            if moved.at.size:  # else they are in order
+                index = index[np.argsort(links[index], kind="stable")]
             server = np.full(index.size, -1, np.int32)
             port = self.port[index]
             if flow.groups is not None:
@@ -385,14 +386,16 @@ def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
         crossings += f.crossings(net, row_of)
     crossings.sort(key=lambda crossing: crossing[0])
     flow_numbers, *columns = zip(*crossings, strict=True)
-    numbers = np.repeat(np.array(flow_numbers), [rows.size for rows in columns[0]])
+    numbers, sizes = np.array(flow_numbers), [rows.size for rows in columns[0]]
     rows, servers, parts, most = (np.concatenate(column) for column in columns)
     del crossings, columns
     print_of_row = np.zeros(links.size, np.uint64)
-    fingerprint = mixed(numbers.view(np.uint64)) + (parts + (servers + 1.0)).view(np.uint64)
+    fingerprint = np.repeat(mixed(numbers.view(np.uint64)), sizes)
+    fingerprint += (parts + (servers + 1.0)).view(np.uint64)
     np.add.at(print_of_row, rows, mixed(fingerprint))
     rows = np.argsort(np.argsort(print_of_row, kind="stable"), kind="stable")[rows]
-    start, size, width = _ends(numbers, rate_alone.size), rate_alone.size, links.size
+    size, width = rate_alone.size, links.size
+    start, link_start = _ends(np.repeat(numbers, sizes), size), _ends(rows, width)
     columns_of = dict(
         alone=rate_alone, wish=np.minimum(traffic.pace / rate_alone, 1.0),
         # As laid out, and now: until a batch says otherwise, reads are even over servers.
@@ -402,7 +405,7 @@ def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
         most=np.zeros(size), level=np.zeros(size), levels=np.zeros((4, size)),
         held=np.ones(1), counts=np.array([size, 0, 0, 0, 0, 0]),
         noted=np.arange(size), is_noted=np.ones(size), movers=np.zeros(size),
-        link_start=_ends(rows, width), link_end=_ends(rows, width)[:-1],
+        link_start=link_start, link_end=link_start[:-1].copy(),
         owners=np.zeros(rows.size), owner_parts=np.zeros(rows.size),
         **{name: np.zeros(width) for name in OF_LINKS},
         **{name: np.zeros(size) for name in OF_FLOWS},

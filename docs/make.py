@@ -212,6 +212,8 @@ AS_RUN = ", as its benchmark runs"  # of a row that simulates a benchmark from i
 UNLISTED = ("derived", *UNJUDGED)  # kinds of rows that only the Evidence page lists
 UNSAID = ("ms", "tokens/s/NPU", "tokens/s/GPU")  # units that the words above the tables give
 SAID = re.compile(r"(.*(: |, )|\S+/\S+ |arXiv \S+ )")  # of a source: up to a sign, or whose it is
+SIGNS = ("", "†", "‡", "§")  # of the kinds in a table, the most frequent first
+NAMED = re.compile(r".{10,}, ")  # of what was measured: more than a quantity alone
 
 
 def evidence_table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -221,11 +223,12 @@ def evidence_table(rows: Sequence[Mapping[str, Any]]) -> str:
     for scores in score_table(rows, "system"):
         system = scores.pop("rows of")
         own = [row for row in rows if row["system"] == system and row["kind"] not in UNLISTED]
-        usual = Counter(row["kind"] for row in own).most_common(1)[0][0] if own else ""
-        said = "; ".join(f"{f'*{kind}*' if kind == usual else kind} {score}"
+        kinds = [kind for kind, _ in Counter(row["kind"] for row in own).most_common()]
+        signs = dict(zip(kinds, SIGNS, strict=False))
+        said = "; ".join(f"{kind}{signs.get(kind, '')} {score}"
                          for kind, score in scores.items() if score)  # fmt: skip
         if own:
-            text += [f"### {system}", "", f"{_capital(said)}.", "", *_of_system(own, usual), ""]
+            text += [f"### {system}", "", f"{_capital(said)}.", "", *_of_system(own, signs), ""]
         else:
             alone += [f"- {system}: {said}"]
     return "\n".join([*text, "### Systems of which no row stands alone", "", *alone])
@@ -235,42 +238,43 @@ def _capital(words: str) -> str:
     return re.sub("[a-z]", lambda first: first[0].upper(), words, count=1)
 
 
-def _of_system(rows: Sequence[Mapping[str, Any]], usual: str) -> list[str]:
-    """The rows of one system; sources and reasons have numbers, explained below the table, where a
-    kind that is not `usual` stands, too. A column without a word is left out, and so are notes that
-    are the same in every row."""
+def _of_system(rows: Sequence[Mapping[str, Any]], signs: Mapping[str, str]) -> list[str]:
+    """The rows of one system; sources and reasons have numbers, explained below the table, and
+    `signs` say their kinds. A column without a word is left out, and so are notes that are the
+    same in every row."""
     noted = {row["id"]: [row["source"], "; ".join(f"{name} {100 * x:+.0f} %"
                          for name, x in row["others"])] for row in rows}  # fmt: skip
     notes = sorted({note for own in noted.values() for note in own if note})
     lines = []
-    for row in rows:
+    whats = _short([row["quantity"].replace(AS_RUN, r"\*") for row in rows], NAMED)
+    for row, what in zip(rows, whats, strict=True):
         refs = [str(notes.index(note) + 1) for note in noted[row["id"]] if note]
         first, now = row["first_error"], _percent(row["error"])
         lines.append({
-            "what": row["quantity"].replace(AS_RUN, r"\*"),
+            "what": what,
             "published": f"{row['published']:,.4g} {'' if row['unit'] in UNSAID else row['unit']}",
             "twin": f"{row['twin']:,.4g}",
             "error, %": now,
             "first": "" if first is None else "=" if _percent(first) == now else _percent(first),
-            "notes": ", ".join(refs if row["kind"] == usual else [*refs, row["kind"]]),
+            "notes": ", ".join(refs) + signs[row["kind"]],
         })  # fmt: skip
     empty = [head for head in lines[0] if not any(line[head] for line in lines)]
     if len({line["notes"] for line in lines}) == 1:
         empty.append("notes")
     table = _table([{head: it for head, it in line.items() if head not in empty} for line in lines])
-    return [table, "", *_short(notes)]
+    return [table, "", *(f"{n}. {note}" for n, note in enumerate(_short(notes, SAID), 1))]
 
 
 def _percent(error: float) -> str:
     return f"{100 * error:+.1f}"
 
 
-def _short(notes: Sequence[str]) -> list[str]:
-    """Numbered notes, where a dash repeats the beginning of the note above."""
+def _short(texts: Sequence[str], shared: re.Pattern[str]) -> list[str]:
+    """Texts in which a dash repeats the beginning of the text above, as far as `shared` matches."""
     lines = []
-    for number, (above, note) in enumerate(zip(["", *notes], notes, strict=False), 1):
-        same = SAID.match(commonprefix([above, note]))
-        lines.append(f"{number}. " + (f"— {note[same.end() :]}" if same else note))
+    for above, text in zip(["", *texts], texts, strict=False):
+        same = shared.match(commonprefix([above, text]))
+        lines.append(f"— {text[same.end() :]}" if same else text)
     return lines
 
 

@@ -1,26 +1,43 @@
 """The JSON API: the same questions, answers and refusals as on the pages and the command line."""
 
+import json
 import time
 
 import pytest
 from starlette.testclient import TestClient
 
+from tests.lab.plan.small import BASE, VARY, facts, plan
 from twin.api.app import MOST_BYTES, application
+from twin.lab.plan import drive
+from twin.lab.plan.work import plans_of
 from twin.lab.runs.executor import Runner
 from twin.lab.store import open_store
 
 SHORT = {"horizon_s": 20.0, "warmup_s": 5.0, "workload.rate_req_per_s": 20.0}
 QUESTION = {"scenario": "quickstart", "settings": SHORT}
+LIMITS = {"goal": "npus", "vary": VARY, "simulations": 4, "finalists": 1}
+PLAN = {"scenario": BASE, "limits": LIMITS}
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory):
-    store = open_store(f"sqlite:///{tmp_path_factory.mktemp('api') / 'twin.db'}")
+def store(tmp_path_factory):
+    opened = open_store(f"sqlite:///{tmp_path_factory.mktemp('api') / 'twin.db'}")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def client(store):
     runner = Runner(store).start()
     with TestClient(application(lambda _: store, lambda: runner)) as browser:
         yield browser
     runner.close(kill=True)
-    store.close()
+
+
+@pytest.fixture
+def planner(store):
+    with TestClient(application(lambda _: store, lambda: pytest.fail("no run"))) as browser:
+        yield browser
 
 
 def test_a_run_is_submitted_followed_and_read(client):
@@ -53,11 +70,20 @@ def test_a_formula_answers_at_once(client):
         ("POST", "/runs", {"scenario": {"name": "a" * MOST_BYTES}}, 413, "bytes"),
         ("GET", "/runs/none", None, 404, "none"),
         ("DELETE", "/runs/none", None, 404, "none"),
+        ("POST", "/plans", {"scenario": "quick-start"}, 422, "quickstart"),
+        ("POST", "/plans", PLAN | {"limits": {"goal": "fast"}}, 422, "goal"),
+        ("POST", "/plans", PLAN | {"limits": {"vary": ["x"]}}, 422, "does not vary"),
+        ("POST", "/plans", PLAN | {"limits": {"scenario": BASE}}, 422, "scenario"),
+        ("POST", "/plans", PLAN | {"limit": {}}, 422, "limit"),
+        ("POST", "/plans", PLAN | {"settings": {"horizon_s": 604_800.0}}, 413, "shorten"),
+        ("GET", "/plans/none", None, 404, "plan"),
+        ("DELETE", "/plans/..%2Fnone", None, 404, ""),
+        ("GET", "/plans/none/result", None, 404, "plan"),
     ],
 )
 def test_a_refusal_is_one_sentence(client, method, path, body, status, says):
     answer = client.request(method, path, json=body)
-    assert answer.status_code == status
+    assert answer.status_code == status, answer.text
     assert says in answer.json()["detail"] and "\n" not in answer.json()["detail"]
 
 
@@ -74,3 +100,70 @@ def test_openapi_names_every_path(client):
         "/presets", "/predict", "/runs", "/runs/{run}", "/runs/{run}/tables/{table}",
         "/plans", "/plans/{plan}", "/plans/{plan}/result",
     }  # fmt: skip
+
+
+def after(planner, key):
+    """The plan once it is no longer at work."""
+    while (seen := planner.get(f"/plans/{key}").json())["working"]:
+        time.sleep(0.05)
+    return seen
+
+
+def test_a_plan_is_begun_followed_stopped_taken_up_again_and_read(planner, store):
+    answer = planner.post("/plans", json=PLAN)
+    assert answer.status_code == 202, answer.text
+    key = answer.json()["plan"]
+    assert answer.json()["limits"]["simulations"] == 4 and answer.json()["name"] == "small"
+    early = planner.get(f"/plans/{key}/result")
+    assert early.status_code == 409 and "at work" in early.json()["detail"]
+    assert planner.delete(f"/plans/{key}").status_code == 200
+    assert "stopped" in after(planner, key)["problem"]
+    stopped = planner.get(f"/plans/{key}/result")
+    assert stopped.status_code == 409 and "stopped" in stopped.json()["detail"]
+
+    assert planner.post("/plans", json=PLAN).json()["plan"] == key
+    seen = after(planner, key)
+    assert seen["answered"] and seen["progress"] == 1.0 and not seen["problem"]
+    found = planner.get(f"/plans/{key}/result").json()
+    assert {"ranked", "gap", "relaxations", "front", "ledger"} <= found.keys()
+    assert found == json.loads(
+        json.dumps(plans_of(store.artefacts.folder, facts()).look(key).answer)
+    )
+    # The same question is that plan, answered: nothing begins.
+    assert planner.post("/plans", json=PLAN).json() == seen
+
+
+def test_a_read_only_server_shows_plans_and_begins_and_stops_none(store):
+    plans = plans_of(store.artefacts.folder, facts())
+    key = plans.key(plan(simulations=5))
+    (plans.folder / key).mkdir(parents=True)
+    plans.write_question(key, plan(simulations=5))
+    shown = application(lambda _: store.of("", writes=False), lambda: pytest.fail("no run"))
+    with TestClient(shown) as visitor:
+        assert visitor.get(f"/plans/{key}").json()["name"] == "small"
+        for refused in (visitor.post("/plans", json=PLAN), visitor.delete(f"/plans/{key}")):
+            assert refused.status_code == 409 and "keeps nothing" in refused.json()["detail"]
+    assert not (plans.folder / key / "stop").exists()
+
+
+def test_a_login_is_needed_where_runs_need_one():
+    def refuse(_):
+        raise PermissionError("log in first")
+
+    with TestClient(application(refuse, lambda: pytest.fail("no run"))) as visitor:
+        for method, path in (("POST", "/plans"), ("GET", "/plans/x"), ("DELETE", "/plans/x")):
+            assert visitor.request(method, path, json=PLAN).status_code == 401
+
+
+def test_more_plans_than_may_work_are_refused(planner, monkeypatch):
+    monkeypatch.setattr("twin.lab.plan.work.WORKING_MOST", 0)
+    answer = planner.post("/plans", json=PLAN | {"limits": {**LIMITS, "simulations": 3}})
+    assert answer.status_code == 409 and "at work" in answer.json()["detail"]
+
+
+def test_openapi_describes_the_limits(planner):
+    schemas = planner.get("/openapi.json").json()["components"]["schemas"]
+    limits = schemas["PlanQuestion"]["properties"]["limits"]
+    assert limits["properties"]["goal"]["enum"] == ["efficiency", "rate", "npus"]
+    assert "scenario" not in limits["properties"]
+    assert drive.Plan.model_fields.keys() == {*limits["properties"], "scenario"}

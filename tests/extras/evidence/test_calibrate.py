@@ -1,6 +1,10 @@
+"""Constants are found again from points; what a row alone carries is lost without it."""
+
 import json
 import tomllib
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from twin.extras.evidence import calibrate
@@ -8,14 +12,18 @@ from twin.extras.evidence.calibrate import (
     CALIBRATION,
     CONSTANTS,
     PointsError,
+    _refit,
     check_options,
+    cross_validate,
     fit_points,
     read_points,
     with_constants,
     write_private,
 )
+from twin.extras.evidence.made import load_made
 from twin.facts import FactError
 from twin.lab.evidence.judge import answer_row
+from twin.lab.evidence.rows import load_published
 from twin.lab.files import NotWritten
 from twin.lab.library import load_facts
 
@@ -24,6 +32,9 @@ COLLECTIVES = [f"{q}_us,1,{ep},{tokens},," for q, ep, tokens in (
     ("dispatch", 8, 128), ("dispatch", 256, 128), ("dispatch", 64, 16), ("combine", 8, 128),
     ("combine", 256, 128), ("combine", 64, 16))]  # fmt: skip
 DECODE = [f"decode_tpot_ms,1,,,decode_only,{batch}" for batch in (8, 96)]
+SLOPE = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+TRUTH = np.array([0.8, 0.4])
+START = np.array([0.5, 0.5])
 
 
 @pytest.fixture(scope="module")
@@ -225,3 +236,32 @@ def test_the_command_says_one_sentence_of_a_file_that_holds_no_points(twin):
     done = twin("calibrate", "--points", "README.md")
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"README.md, line 1: no column is called quantity" in done.stderr
+
+
+def errors_of(x, chosen):
+    return (SLOPE @ (x - TRUTH))[list(chosen)]
+
+
+def test_a_constant_that_one_row_carries_goes_back_to_its_start_without_it():
+    ones = np.ones(3)
+    space = SimpleNamespace(start=START, errors=errors_of)
+    assert _refit(space, [SLOPE], ones, [0, 1, 2]) == pytest.approx(TRUTH, abs=1e-3)
+    without = _refit(space, [SLOPE], ones, [1, 2])
+    assert without == pytest.approx([START[0], TRUTH[1]], abs=1e-3)
+
+
+def test_rows_of_one_kernel_leave_each_other_out(facts):
+    rows = [r for r in load_published() if r.calibrates and r.id.startswith("cm384-dispatch")]
+    own = [c for c in CONSTANTS if c.name in ("quantise", "barrier_round")]
+    cross = cross_validate(facts, rows, own)
+    assert [left.name for left in cross.left_out if left.by == "row"] == [r.id for r in rows]
+    assert [span.name for span in cross.constants] == [c.name for c in own]
+    assert all(span.low <= span.high for span in cross.constants)
+    assert cross.mean("row") >= 0.0
+
+
+def test_the_kept_cross_validation_has_every_constant_and_every_calibrating_row():
+    cross = load_made().cross
+    assert {span.name for span in cross.constants} == {c.name for c in CONSTANTS}
+    assert all(0.0 <= left.predicted < 1.0 for left in cross.left_out)
+    assert {left.by for left in cross.left_out} == {"row", "source", "system"}

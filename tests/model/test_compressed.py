@@ -151,10 +151,7 @@ def test_a_prompt_on_nvidia_takes_what_its_modules_were_measured_with(
     p = costs_of(on_nvidia(chip), facts).colocated_role.decode
     c, rows = p.chunk, float(tokens)
     assert c.least_from == 0.0  # no kernel attends to compressed keys whole
-    time = p.sequence.core.fixed + prompt_core_s(
-        c.pair, c.latent, c.index, c.select, c.reach, c.least, c.least_from, c.windowed, c.window,
-        rows, rows * (rows + 1.0) / 2,
-    )  # fmt: skip
+    time = p.sequence.core.fixed + prompt_core_s(c, rows, rows * (rows + 1.0) / 2)
     time += c.edge * rows + sum(product_s(w, rows) for w in (*p.sequence.before, *p.sequence.after))
     assert time == pytest.approx(measured_s, rel=0.2)
 

@@ -3,6 +3,7 @@
 import pytest
 
 from twin.engine.simulate import simulate
+from twin.model.coefficients import PromptCore
 from twin.model.decode import decode_flops, decode_hbm_bytes
 from twin.model.layer import local_s, product_s, prompt_core_s, prompt_pairs
 from twin.model.shape import load_shape
@@ -44,22 +45,24 @@ def test_query_tokens_of_sparse_attention_take_the_cores_of_a_die_in_rounds(fact
 @pytest.mark.parametrize("prompt", [512, 2_048, 4_096, 65_536])
 def test_selected_pairs_of_a_prompt_are_their_sum_over_its_tokens(prompt):
     every = prompt * (prompt + 1) / 2
-    whole, selected, indexed = prompt_pairs(1.0, 0.0, 2_048.0, 0.0, 0.0, float(prompt), every)
+    whole, selected, indexed = prompt_pairs(
+        PromptCore(pair=1.0, reach=2_048.0), float(prompt), every
+    )
     by_hand = sum(min(i, 2_048) for i in range(1, prompt + 1))
     assert whole + selected == pytest.approx(by_hand, rel=1e-3)
     assert (indexed > 0.0) == (prompt > 2_048)
 
 
 def test_a_kernel_that_computes_every_place_takes_each_token_of_a_prompt_alike():
+    w = PromptCore(pair=1.0, latent=3.0, index=0.5, select=7.0, reach=2_048.0, least=2_048.0)
+
     def core(prompt):
-        return prompt_core_s(
-            1.0, 3.0, 0.5, 7.0, 2_048.0, 2_048.0, 0.0, 0.0, 0.0, prompt, prompt**2 / 2
-        )
+        return prompt_core_s(w, prompt, prompt**2 / 2)
 
     for prompt in (16.0, 2_048.0, 8_192.0):
         scoring = 0.5 * prompt**2 / 2 + 7.0 * prompt
         assert core(prompt) - scoring == pytest.approx(3.0 * 2_048.0 * prompt)
-        counted = prompt_pairs(1.0, 3.0, 2_048.0, 2_048.0, 0.0, prompt, prompt**2 / 2)
+        counted = prompt_pairs(w, prompt, prompt**2 / 2)
         assert counted == (0.0, 2_048.0 * prompt, prompt**2 / 2)
 
 
@@ -110,7 +113,8 @@ def test_prompts_longer_than_the_selection_go_through_the_sparse_kernel(
     """By the length of a prompt, also of the later pieces of one, not by the faster way."""
     rows = float(tokens * prompts)
     pairs = rows * (before + 0.5 * (tokens + 1.0))
-    counted = prompt_pairs(1.0, 1e9, 2_048.0, 2_048.0, 2_048.0, rows, pairs)
+    w = PromptCore(pair=1.0, latent=1e9, reach=2_048.0, least=2_048.0, least_from=2_048.0)
+    counted = prompt_pairs(w, rows, pairs)
     assert counted == ((0.0, 2_048.0 * rows, pairs) if sparse else (pairs, 0.0, 0.0))
 
 
@@ -135,21 +139,20 @@ def test_a_long_prompt_on_a_die_of_nvidia_takes_what_its_module_was_measured_wit
     p = Priced(with_overrides(Scenario(), machine), facts).parts.costs.colocated_role.decode
     c, rows = p.chunk, float(tokens)
     time = p.sequence.core.fixed + c.edge * rows + prompt_core_s(
-        c.pair, c.latent, c.index, c.select, c.reach, c.least, c.least_from, c.windowed, c.window,
-        rows, rows * (rows + 1.0) / 2,
+        c, rows, rows * (rows + 1.0) / 2
     ) + sum(product_s(w, rows) for w in (*p.sequence.before, *p.sequence.after))  # fmt: skip
     assert time == pytest.approx(measured_s, rel=0.25)
 
 
 def test_a_prompt_takes_the_faster_of_all_pairs_and_the_selected_ones():
+    w = PromptCore(pair=1.0, latent=3.0, select=9.0, reach=2_048.0)
+
     def core(prompt):
         pairs = prompt * prompt / 2
-        return prompt_core_s(1.0, 3.0, 0.0, 9.0, 2_048.0, 0.0, 0.0, 0.0, 0.0, prompt, pairs) - (
-            9.0 * prompt * (pairs > 0.0)
-        )
+        return prompt_core_s(w, prompt, pairs) - 9.0 * prompt * (pairs > 0.0)
 
     assert core(4_096.0) == 4_096.0**2 / 2  # a mask over all
-    counted = prompt_pairs(1.0, 3.0, 2_048.0, 0.0, 0.0, 4_096.0, 4_096.0**2 / 2)
+    counted = prompt_pairs(w, 4_096.0, 4_096.0**2 / 2)
     assert counted == (4_096.0**2 / 2, 0.0, 4_096.0**2 / 2)  # FLOPs are those of what is timed
     assert core(65_536.0) == pytest.approx(3.0 * (65_536 * 2_048 - 2_048**2 / 2))
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.model.agreement import MODES, agree
+from twin.model.coefficients import PromptCore
 from twin.model.decode import decode_flops, decode_hbm_bytes
 from twin.model.layer import local_s, prompt_core_s, window_pairs
 from twin.model.prefill import prefill_flops
@@ -89,9 +90,7 @@ def test_pairs_within_a_window_are_their_sum_over_a_prompt(facts):
     pairs = every * (LAYERS - NEAR) + window_pairs(128.0, prompt, every) * NEAR
     core = prefill_flops(p, prompt, every) - prefill_flops(p, prompt, 1e-9)
     assert core == pytest.approx(pairs * 4 * HEADS * WIDTH, rel=1e-3)
-    assert (
-        prompt_core_s(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 128.0, prompt, every) < 0.04 * every
-    )
+    assert prompt_core_s(PromptCore(windowed=1.0, window=128.0), prompt, every) < 0.04 * every
 
 
 @pytest.mark.parametrize("kv", ["bf16", "int8"])

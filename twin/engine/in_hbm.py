@@ -71,39 +71,43 @@ def begin_here(world: World, cell: int, i: int, blocks: int) -> None:
 
 
 @kernel
+def cell_of(world: World, i: int) -> int:
+    """The cell that has a request's KV; NONE: no cell, or no prefix cache."""
+    return world.prefix.cell[i] if world.settings.in_hbm else w.NONE
+
+
+@kernel
 def keep_here(world: World, i: int, tokens: int) -> None:
     """Make blocks of a request's first tokens, which have been computed, blocks of its cell."""
-    prefix, request = world.prefix, world.request
-    if not world.settings.in_hbm or prefix.cell[i] == w.NONE:
+    prefix, request, cell = world.prefix, world.request, cell_of(world, i)
+    if cell == w.NONE:
         return
     turn, chain = turn_of(world, i), 0
     for s in range(request.segment_offset[turn], request.segment_offset[turn + 1]):
         chain += request.segment_blocks[s]
     blocks = min(chain, tokens // world.settings.block_tokens)
     if blocks > prefix.pinned[i]:
-        pin(world.hbm, prefix, prefix.cell[i], request, turn, prefix.pinned[i], blocks)
+        pin(world.hbm, prefix, cell, request, turn, prefix.pinned[i], blocks)
         prefix.pinned[i] = blocks
 
 
 @kernel
 def has_joined(world: World, i: int) -> None:
     """Count a request's tokens in its rank's context and no longer as begun."""
-    prefix = world.prefix
-    if world.settings.in_hbm and prefix.own_tokens[i] > 0:
-        prefix.begun_tokens[prefix.cell[i]] -= prefix.own_tokens[i]
+    prefix, cell = world.prefix, cell_of(world, i)
+    if cell != w.NONE:
+        prefix.begun_tokens[cell] -= prefix.own_tokens[i]
         prefix.own_tokens[i] = 0
 
 
 @kernel
 def let_go(world: World, i: int) -> None:
     """End a request's use of its cell, if it has one: its blocks become idle."""
-    prefix = world.prefix
-    if not world.settings.in_hbm or prefix.cell[i] == w.NONE:
-        return
-    has_joined(world, i)
-    cell, blocks = prefix.cell[i], int(prefix.pinned[i])
-    unpin(world.hbm, prefix, cell, world.request, turn_of(world, i), blocks)
-    prefix.cell[i], prefix.pinned[i] = w.NONE, 0
+    prefix, cell = world.prefix, cell_of(world, i)
+    if cell != w.NONE:
+        has_joined(world, i)
+        unpin(world.hbm, prefix, cell, world.request, turn_of(world, i), int(prefix.pinned[i]))
+        prefix.cell[i], prefix.pinned[i] = w.NONE, 0
 
 
 @kernel

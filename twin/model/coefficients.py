@@ -179,26 +179,31 @@ class Host(Record):
 
 
 @record
-class Chunk(Record):
-    """Costs that a piece of a prompt adds to an iteration besides its rows (colocated)."""
+class PromptCore(Record):
+    """The attention core of prompt tokens: per layer where iterations mix, of all heads of a die in
+    prefill."""
 
-    pair: float = computed("Attention core, per query-key pair and layer.")
-    latent: float = computed("In latent form, per pair that is selected and layer.")
-    index: float = computed("To select, per query-key pair and layer.")
-    select: float = computed("To select, per token and layer.")
+    pair: float = computed("Per query-key pair.")
+    latent: float = computed("In latent form, per pair that is selected.")
+    index: float = computed("To select, per query-key pair.")
+    select: float = computed("To select, per token.")
     reach: float = given("Tokens that are selected for a token; 0: all.", "tokens")
     least: float = given("Computed for a token, whatever it attends to; 0: no more.", "tokens")
     least_from: float = given("Of prompts that are longer than this.", "tokens")
     windowed: float = computed("As `pair`, of the layers with a window.", CORE)
     window: float = given("Tokens of a window; 0: none has one.", "tokens")
+    edge: float = computed("Per token: blocks at the diagonal, linear attention.", CORE)
+
+
+@record
+class Chunk(PromptCore):
+    """Costs that a piece of a prompt adds to an iteration besides its rows (colocated)."""
+
     windowed_flops: float = given("Per pair within a window, all layers that have one.", "FLOP")
     pair_flops: float = given("Per query-key pair, all layers.", "FLOP")
     latent_flops: float = given("In latent form, all layers.", "FLOP")
     index_flops: float = given("To select, per query-key pair, all layers.", "FLOP")
     hit: float = computed("Up-projection of one cached token, all layers.")
-    edge: float = computed(
-        "Attention core, per token and layer: blocks at the diagonal, linear attention.", CORE
-    )
     apart: float = given("1: prompts have passes of their own, decode waits; 0: both in one pass.")
 
 
@@ -269,21 +274,11 @@ class Decode(Record):
 
 
 @record
-class PrefillCore(Record):
+class PrefillCore(PromptCore):
     """Prefill's attention core."""
 
     fixed: float = computed("Launch.")
-    pair: float = computed("Per query-key pair on the die.")
-    latent: float = computed("In latent form, per pair that is selected.")
-    index: float = computed("To select, per query-key pair.")
-    select: float = computed("To select, per token.")
-    reach: float = given("Tokens that are selected for a token; 0: all.", "tokens")
-    least: float = given("Computed for a token, whatever it attends to; 0: no more.", "tokens")
-    least_from: float = given("Of prompts that are longer than this.", "tokens")
-    windowed: float = computed("As `pair`, of the layers with a window.")
-    window: float = given("Tokens of a window; 0: none has one.", "tokens")
     hit: float = computed("Up-projection of one cached token of the batch.")
-    edge: float = computed("Per token of the die: blocks at the diagonal, linear attention.")
 
 
 @record

@@ -9,7 +9,16 @@ from typing import NamedTuple
 import numpy as np
 
 from twin.kernels.compiled import kernel
-from twin.model.coefficients import Collective, Decode, DecodeCore, Experts, Layout, Mode, Product
+from twin.model.coefficients import (
+    Collective,
+    Decode,
+    DecodeCore,
+    Experts,
+    Layout,
+    Mode,
+    Product,
+    PromptCore,
+)
 from twin.model.roofline import interpolate_from, roof
 
 
@@ -236,28 +245,25 @@ def core_s(w: DecodeCore, tokens: float, context: float) -> float:
 
 
 @kernel
-def prompt_pairs(
-    pair_s: float, latent_s: float, reach: float, least: float, least_from: float, tokens: float,
-    pairs: float,
-) -> tuple[float, float, float]:  # fmt: skip
+def prompt_pairs(w: PromptCore, tokens: float, pairs: float) -> tuple[float, float, float]:
     """Query-key pairs of prompt tokens: (multi-head form, latent form, indexed).
 
-    `reach`: tokens that an indexer selects; 0 without one. A token attends to earlier tokens: pairs
-    / tokens on average, evenly spread between none and twice as many; of these, reach - reach^2 /
-    (4 pairs / tokens) are selected. Short prompts attend to all tokens. For longer ones the faster
-    way counts: all pairs in multi-head form with a mask, or the selected ones in latent form, which
-    costs more per pair (DeepSeek-V3.2 report, section 2.1). `least`: places that a kernel computes
-    for every token of a prompt longer than `least_from`, whatever it attends to; 0: no such
-    kernel."""
+    A token attends to earlier tokens: pairs / tokens on average, evenly spread between none and
+    twice as many; of these an indexer selects reach - reach^2 / (4 pairs / tokens). Short prompts
+    attend to all tokens. For longer ones the faster way counts: all pairs in multi-head form with a
+    mask, or the selected ones in latent form, which costs more per pair (DeepSeek-V3.2 report,
+    section 2.1). A kernel with `least` computes so many places for every token of a prompt longer
+    than `least_from`, whatever it attends to."""
+    reach, least = w.reach, w.least
     if least > 0.0:
         each = pairs / tokens if tokens > 0.0 else 0.0
         # Whole prompts, or a later piece of one: it ends half of itself beyond its mean.
         length = min(2.0 * each - 1.0, each + 0.5 * (tokens - 1.0))
-        return (0.0, least * tokens, pairs) if length > least_from else (pairs, 0.0, 0.0)
+        return (0.0, least * tokens, pairs) if length > w.least_from else (pairs, 0.0, 0.0)
     if reach <= 0.0 or 2.0 * pairs <= (reach + 1.0) * tokens:
         return pairs, 0.0, 0.0
     selected = tokens * (reach - 0.25 * reach * reach * tokens / pairs)
-    return (pairs, 0.0, pairs) if pair_s * pairs < latent_s * selected else (0.0, selected, pairs)
+    return (pairs, 0.0, pairs) if w.pair * pairs < w.latent * selected else (0.0, selected, pairs)
 
 
 @kernel
@@ -269,17 +275,12 @@ def window_pairs(window: float, tokens: float, pairs: float) -> float:
 
 
 @kernel
-def prompt_core_s(
-    pair_s: float, latent_s: float, index_s: float, select_s: float, reach: float, least: float,
-    least_from: float, windowed_s: float, window: float, tokens: float, pairs: float,
-) -> float:  # fmt: skip
-    """Seconds of the attention core of prompt tokens without its launch."""
-    full_pairs, selected, indexed = prompt_pairs(
-        pair_s, latent_s, reach, least, least_from, tokens, pairs
-    )
-    index = index_s * indexed + (select_s * tokens if indexed > 0.0 else 0.0)
-    window_s = windowed_s * window_pairs(window, tokens, pairs) if window > 0.0 else 0.0
-    return pair_s * full_pairs + latent_s * selected + index + window_s
+def prompt_core_s(w: PromptCore, tokens: float, pairs: float) -> float:
+    """Seconds of the attention core of prompt tokens, without its launch and its `edge`."""
+    full_pairs, selected, indexed = prompt_pairs(w, tokens, pairs)
+    index = w.index * indexed + (w.select * tokens if indexed > 0.0 else 0.0)
+    window_s = w.windowed * window_pairs(w.window, tokens, pairs) if w.window > 0.0 else 0.0
+    return w.pair * full_pairs + w.latent * selected + index + window_s
 
 
 @kernel

@@ -110,11 +110,7 @@ def _pass_s(
             own_tokens = query * (answers * requests[r])
             rows = own_tokens + piece
             core = layer.local_s(m.core, own_tokens, answers * context[r])
-            core += layer.prompt_core_s(
-                p.chunk.pair, p.chunk.latent, p.chunk.index, p.chunk.select, p.chunk.reach,
-                p.chunk.least, p.chunk.least_from, p.chunk.windowed, p.chunk.window, piece,
-                prompts * pairs[r],
-            )  # fmt: skip
+            core += layer.prompt_core_s(p.chunk, piece, prompts * pairs[r])
             core += p.chunk.edge * piece
             if rows > most_rows or core > most_core:  # else a rank before it has no less of either
                 attention_time = layer.attention_s(m, rows, core)
@@ -152,9 +148,7 @@ def mixed_flops(p: Decode, requests: float, context: float, chunk: float, pairs:
     token = demand.attention_flops * layers + demand.dense_flops * p.dense_layers
     token *= at.rank_dies
     token += demand.expert_flops * (at.top_k + at.shared_experts) * at.split * p.moe_layers
-    full_pairs, selected, indexed = layer.prompt_pairs(
-        p.chunk.pair, p.chunk.latent, p.chunk.reach, p.chunk.least, p.chunk.least_from, chunk, pairs
-    )
+    full_pairs, selected, indexed = layer.prompt_pairs(p.chunk, chunk, pairs)
     core = full_pairs * p.chunk.pair_flops + selected * p.chunk.latent_flops
     core += indexed * p.chunk.index_flops
     if p.chunk.window > 0.0:

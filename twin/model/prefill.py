@@ -76,10 +76,7 @@ def _attention(
     gather = p.gather.fixed + p.gather.token * tokens
     gather += p.context.fixed + p.context.token * die_tokens
     w = p.core
-    core = w.fixed + layer.prompt_core_s(
-        w.pair, w.latent, w.index, w.select, w.reach, w.least, w.least_from, w.windowed, w.window,
-        die_tokens, die_pairs,
-    )  # fmt: skip
+    core = w.fixed + layer.prompt_core_s(w, die_tokens, die_pairs)
     core += w.edge * die_tokens
     exchange = p.exchange.fixed + p.exchange.token * die_tokens
     time = 0.0
@@ -261,9 +258,7 @@ def prefill_hbm_bytes(p: Prefill, new_tokens: float) -> float:
 @kernel
 def prefill_flops(p: Prefill, new_tokens: float, pairs: float) -> float:
     """FLOPs all dies of an instance compute for one batch."""
-    full_pairs, selected, indexed = layer.prompt_pairs(
-        p.core.pair, p.core.latent, p.core.reach, p.core.least, p.core.least_from, new_tokens, pairs
-    )
+    full_pairs, selected, indexed = layer.prompt_pairs(p.core, new_tokens, pairs)
     core = full_pairs * p.demand.pair_flops + selected * p.demand.latent_flops
     if p.core.window > 0.0:
         core += layer.window_pairs(p.core.window, new_tokens, pairs) * p.demand.windowed_flops

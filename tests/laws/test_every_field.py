@@ -153,6 +153,7 @@ SEATED = HOT | {
 # Nodes of a second kind, for half of the deployment.
 KIND = {"chip": "ascend-950dt", "nodes": 2}
 KINDS = PLAIN | {"supernode.kinds": [KIND]}
+CPUS = {"chip": "none", "nodes": 1}
 # NICs on rails of leaves and spines, with one slow spine: adaptive routing keeps clear of it.
 RAILS = PLAIN | {
     "deployment.model": "deepseek-r1",
@@ -242,8 +243,10 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
                              [{"element": "node 0", "latency_factor": 5.0}],
                              [{"element": "nobody"}]]),
     "supernode.kinds": (
-        PLAIN | {"deployment.decode.chip": "ascend-950dt", "cost.price_per_npu_hour": 1.0},
-        [[KIND], [], [KIND | {"rdma_gb_per_s_per_npu": 5.0}], [KIND | {"npu_w": 900.0}],
+        REUSE | {"deployment.decode.chip": "ascend-950dt", "cost.price_per_npu_hour": 1.0},
+        [[KIND], [], [KIND, CPUS], [KIND, CPUS | {"cpus_per_node": 1}],
+         [KIND, CPUS | {"npu_w": 900.0}], [KIND, CPUS | {"price_per_npu_hour": 2.0}],
+         [KIND | {"rdma_gb_per_s_per_npu": 5.0}], [KIND | {"npu_w": 900.0}],
          [KIND | {"price_per_npu_hour": 2.0}], [KIND | {"ub_link_gb_per_s": 2.0}]],
     ),
     "supernode.nodes": (REUSE | {"memory_pool.layout": "block"}, [4, 5]),

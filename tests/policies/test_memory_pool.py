@@ -519,7 +519,7 @@ def test_servers_are_asked_as_unevenly_as_chance_has_it():
     up = UP[:servers]
     seen = np.zeros((200, servers))
     for k in range(200):
-        count_servers(*chain((k * run, run)), run, 0, up, servers, seen[k])
+        count_servers(*chain((k * run, run)), run, 0, up, servers, np.arange(servers), seen[k])
     assert (seen.sum(axis=1) == run).all()
     assert seen.sum(axis=0) == pytest.approx(200 * run / servers, rel=0.06)
     assert seen.var() == pytest.approx(run / servers * (1 - 1 / servers), rel=0.12)

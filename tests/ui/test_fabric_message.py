@@ -15,6 +15,7 @@ from twin.lab.library import load_facts
 from twin.lab.machines import read_machine
 from twin.scenario import Edit, Supernode
 from twin.ui.fabric_message import changes, layout, loads, machine, machine_text, spread
+from twin.ui.fields import rows_in_words
 
 FACTS = load_facts()
 FULL = build_fabric(Supernode(), FACTS)
@@ -70,6 +71,15 @@ def test_nodes_of_another_chip_are_told_apart():
     assert machine(FULL)["chips"] == ["ascend-910c"] and not any(machine(FULL)["chip"])
     known = network(build_fabric(Supernode(nodes=8, supernodes=2, kinds=kinds), FACTS))
     assert known.chips("")[8 * 8 :] == known.chips("")[: 8 * 8]  # in every supernode
+
+
+def test_nodes_of_cpus_alone_are_a_kind():
+    kinds = [{"chip": "none", "nodes": 2, "cpus_per_node": 8}]
+    mixed = machine(build_fabric(Supernode(nodes=4, kinds=kinds), FACTS))
+    assert mixed["chips"] == ["ascend-910c", "none"]
+    assert mixed["chip"] == [0, 0, 1, 1]
+    assert sum(name.startswith("CPU") for name in mixed["name"]) == 2 * 4 + 2 * 8
+    assert rows_in_words("supernode.kinds", kinds) == "2 nodes of CPUs alone"
 
 
 def test_marks_say_what_edits_make_of_an_element_and_who_holds_one():

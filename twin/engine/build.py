@@ -15,6 +15,7 @@ from twin.engine.record import Log, Record
 from twin.engine.settings import Settings, Source
 from twin.engine.setup import Setup
 from twin.engine.start import take_seats
+from twin.hardware.demands import equal_parts
 from twin.hardware.placement import Instance
 from twin.hardware.prices import Price, nic, ports_of
 from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS
@@ -41,7 +42,8 @@ def _sizes(
     prefills, decodes = settings.prefills, slots.size // settings.decode_ranks
     columns = prefills + decodes
     cells = prefills * settings.kv_cells if settings.in_hbm else 1
-    servers = max((len(setup.pool_nodes(row)) for row in set(setup.pool_of)), default=1)
+    pools = [setup.pool_nodes(row) for row in set(setup.pool_of)]
+    servers = max(map(len, pools), default=1)
     return sizes | {
         "supernodes": setup.apart,
         "sent": sizes["requests"] if settings.front else 1,
@@ -66,6 +68,7 @@ def _sizes(
         "crossings": 0,
         "streams": len(w.STREAMS) * prefills,
         "servers": servers,
+        "parts": max((equal_parts(setup.fabric, nodes).size for nodes in pools), default=1),
         "served": setup.memory_pools * servers,
         "prefill_operators": len(PREFILL_OPERATORS),
         "decode_operators": len(DECODE_OPERATORS),

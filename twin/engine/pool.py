@@ -96,8 +96,8 @@ def warm(world: World, p: int, i: int, held: int, here: int) -> int:
     streams = world.streams
     blocks = -(-held // world.settings.block_tokens)
     count_servers(
-        world.request, turn_of(world, i), blocks, here, streams.answers[p], streams.servers[p],
-        streams.requested[p],
+        world.request, turn_of(world, i), blocks, here, streams.answers[p], streams.parts[p],
+        streams.home[p], streams.requested[p],
     )  # fmt: skip
     cold = cold_of(world, p, i, blocks, here)
     if cold > 0:

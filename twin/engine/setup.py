@@ -15,6 +15,7 @@ from twin import experts as x
 from twin.engine.start import Residents, limits, residents, with_residents
 from twin.experts import Imbalance
 from twin.facts import Facts
+from twin.hardware.demands import dram
 from twin.hardware.faults import broken
 from twin.hardware.network import Network
 from twin.hardware.placement import Instance, further, place
@@ -230,7 +231,7 @@ class Setup:
         """KV blocks that one memory pool holds in a tier of these bytes per node."""
         s = self.scenario
         owners = self.of_role("prefill")
-        nodes = float(len(self.pool_nodes(0))) if owners else 0.0
+        nodes = dram(self.fabric, self.pool_nodes(0)) if owners else 0.0
         if s.memory_pool.scope == "local" and owners:  # which may have a part of a node
             nodes *= owners[0].dies / self.fabric.dies_per_node
             nodes /= len(self.fabric.nodes_of(owners[0].die_of_rank))

@@ -150,7 +150,7 @@ def one_hop(draft: Draft) -> None:
             for d, p in product(range(dies), range(s.sub_planes)):
                 rate = draft.die_link_bytes_per_s(n)
                 draft.link(f"die {n}.{i}.{d}", _nvswitch(g, p), "die-NVSwitch", rate, p)
-        each = math.ceil(s.npus_per_node / s.cpus_per_node)  # NPUs of one CPU
+        each = math.ceil(s.npus_per_node / len(draft.cpus(n)))  # NPUs of one CPU
         for i in range(s.npus_per_node):
             for d in range(dies):
                 rate = draft.recipe.cpu_bytes_per_s / each / dies

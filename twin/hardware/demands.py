@@ -87,8 +87,8 @@ def pool(
     operation: Operation = "read",
 ) -> tuple[Load, INTS] | None:  # fmt: skip
     """Demand of reading blocks from (or writing them to) the DRAM of the CPUs of `nodes` (default:
-    all). Blocks are spread evenly over reachable nodes (consistent hashing), and over a node's CPUs
-    by their links. Returns these nodes too; None without any node or die."""
+    all). Blocks are spread over reachable nodes by their DRAM (consistent hashing), and over a
+    node's CPUs by their links. Returns these nodes too; None without any node or die."""
     own, even = _evenly(net, dies)
     own_nodes = set(net.node[list(own)].tolist())
     node_key, lost = None if nodes is None else tuple(nodes), frozenset[int]()
@@ -112,6 +112,19 @@ def pool(
 Lent: TypeAlias = "tuple[INTS, Ends[int], Ends[float]]"
 
 
+def dram(net: Network, nodes: Sequence[int]) -> float:
+    """DRAM of these nodes, which goes with CPUs, over that of the first NPU's node."""
+    of_one = net.cpus[net.node[net.dies[0]]] or net.cpus.max(initial=1)
+    return float(net.cpus[list(nodes)].sum() / of_one)
+
+
+def equal_parts(net: Network, nodes: Sequence[int] | INTS) -> INTS:
+    """Node of each of the equal parts, as few as there can be, of the DRAM of these nodes."""
+    rows = np.asarray(nodes, np.int64)
+    cpus = net.cpus[rows]
+    return np.repeat(rows, cpus // max(1, np.gcd.reduce(cpus, initial=0)))
+
+
 def _lent(net: Network, nodes: tuple[int, ...] | None, lost: frozenset[int]) -> Lent | None:
     """Nodes with memory servers, their CPUs, and each one's share of the bytes; None without."""
     cpus = net.of_kind("cpu")
@@ -124,7 +137,8 @@ def _lent(net: Network, nodes: tuple[int, ...] | None, lost: frozenset[int]) -> 
     offered_by_node = np.bincount(net.node[cpus], offered)
     sources = np.flatnonzero(offered_by_node)
     lending = offered > 0.0
-    shares = offered[lending] / offered_by_node[net.node[cpus][lending]] / sources.size
+    home = net.node[cpus][lending]
+    shares = offered[lending] / offered_by_node[home] / (net.cpus[sources].sum() / net.cpus[home])
     return sources, Ends(cpus[lending].tolist()), Ends(shares.tolist())
 
 

@@ -41,6 +41,16 @@ class Draft:
         """The further kind of a node; None: it is of the first."""
         return self.s.kinds[self._kind[n] - 1] if self._kind[n] else None
 
+    def npus(self, n: int) -> range:
+        """The NPUs of a node, by number."""
+        kind = self.kind(n)
+        return range(self.s.npus_per_node if kind is None or kind.has_npus else 0)
+
+    def cpus(self, n: int) -> range:
+        """The CPUs of a node, by number."""
+        kind = self.kind(n)
+        return range((kind.cpus_per_node if kind else 0) or self.s.cpus_per_node)
+
     def of(self, n: int) -> Recipe:
         """The recipe with the figures of a node's chip."""
         return self._recipes[self._kind[n]]
@@ -107,6 +117,11 @@ class Draft:
         s, per_rack = self.s, self.recipe.nodes_per_rack
         racks = math.ceil(s.nodes / per_rack)  # of a supernode
         add = self.add
+        if s.cpu_nodes and not switches:
+            raise HardwareError(
+                f"supernode.kinds has nodes of CPUs alone, and {self.recipe.name} joins nodes by "
+                "their NPUs: take a machine with L1 switches in its nodes, as cloudmatrix384"
+            )
         nic_forwards = "rdma host vpc" if self.recipe.scale_out == "unified" else ""
         for n in range(s.all_nodes):
             rack = n // s.nodes * racks + n % s.nodes // per_rack
@@ -114,12 +129,12 @@ class Draft:
             end = home | {"domain": domain(n)}
             kind = self.kind(n)
             chip = {"chip": kind.chip} if kind else {}
-            for i in range(s.npus_per_node):
+            for i in self.npus(n):
                 for d in range(self.of(n).dies_per_npu):
                     die = end | {"npu": i, "die": d}
                     add(f"die {n}.{i}.{d}", "die", die_forwards, **die, **chip)
                     add(f"NIC {n}.{i}.{d}", "nic", nic_forwards, **die)
-            for i in range(s.cpus_per_node):
+            for i in self.cpus(n):
                 add(f"CPU {n}.{i}", "cpu", **end, index=i)
             for i in range(s.npus_per_node * ports):
                 add(f"port {n}.{i}", "port", **home, npu=i)
@@ -150,7 +165,7 @@ class Draft:
                 f"supernode.sub_planes = {s.sub_planes} does not fit {self.recipe.name}, whose "
                 f"dies have links to {len(parallel)} switches: take sub_planes = {len(parallel)}"
             )
-        for i in range(s.npus_per_node):
+        for i in self.npus(n):
             self.packages(n, i)
             for d in range(self.of(n).dies_per_npu):
                 for p, links in enumerate(parallel):
@@ -159,7 +174,7 @@ class Draft:
                         links * self.die_link_bytes_per_s(n), p, links,
                     )  # fmt: skip
         rate = self.recipe.cpu_bytes_per_s / s.sub_planes
-        for i in range(s.cpus_per_node):
+        for i in self.cpus(n):
             for p in range(s.sub_planes):
                 self.link(f"CPU {n}.{i}", f"L1 {n}.{p}", "CPU-L1", rate, p)
 
@@ -170,7 +185,7 @@ class Draft:
             of_node, dies = self.kind(n), self.of(n).dies_per_npu
             own = of_node.rdma_gb_per_s_per_npu if of_node else 0.0
             capacity = (own or s.rdma_gb_per_s_per_npu) * 1e9 / dies
-            for i in range(s.npus_per_node):
+            for i in self.npus(n):
                 for d in range(dies):
                     nic = f"NIC {n}.{i}.{d}"
                     self.link(f"die {n}.{i}.{d}", nic, "die-NIC", capacity)
@@ -180,11 +195,10 @@ class Draft:
     def storage_links(self) -> None:
         """Link every node's DPU, joined to one of its CPUs or to all, with storage."""
         capacity = self.s.vpc_gb_per_s_per_node * 1e9
-        cpu, count = self.recipe.cpu_with_dpu, self.s.cpus_per_node
-        hosts = range(count) if cpu < 0 else (min(cpu, count - 1),)
+        cpu = self.recipe.cpu_with_dpu
         for n in range(self.s.all_nodes):
-            dpu = f"Qingtian {n}"
-            for host in hosts:
+            dpu, hosts = f"Qingtian {n}", self.cpus(n)
+            for host in hosts if cpu < 0 else (min(cpu, hosts[-1]),):
                 self.link(f"CPU {n}.{host}", dpu, "CPU-Qingtian", capacity)
             self.link(dpu, self.storage, "Qingtian-VPC", capacity)
 

@@ -76,7 +76,8 @@ def _made_of(s: Supernode, facts: Facts) -> Recipe | Facts:
     """The recipe, or the facts for an imported machine: the cache key of the built machine."""
     if s.imported:
         return facts
-    further = tuple(recipe(s.machine, kind.chip, facts) for kind in s.kinds)
+    chips = (kind.chip if kind.has_npus else s.chip for kind in s.kinds)
+    further = tuple(recipe(s.machine, chip, facts) for chip in chips)
     return replace(recipe(s.machine, s.chip, facts), further=further)
 
 

@@ -194,8 +194,9 @@ def _cpus_at_ports(draft: Draft) -> None:
     """Link CPUs to the ports of their node."""
     s = draft.s
     rate = draft.recipe.cpu_bytes_per_s / s.npus_per_node
-    for n, i, k in product(range(s.all_nodes), range(s.cpus_per_node), range(s.npus_per_node)):
-        draft.link(f"CPU {n}.{i}", f"port {n}.{k}", "CPU-port", rate)
+    for n in range(s.all_nodes):
+        for i, k in product(draft.cpus(n), range(s.npus_per_node)):
+            draft.link(f"CPU {n}.{i}", f"port {n}.{k}", "CPU-port", rate)
 
 
 def _rack_switches(draft: Draft) -> None:
@@ -246,7 +247,7 @@ def _between_racks(draft: Draft) -> None:
         for p in range(s.sub_planes):
             for i in range(s.npus_per_node):
                 draft.link(f"port {n}.{i}", f"LRS {rack}.{p}", "port-LRS", link, p)
-            for i in range(s.cpus_per_node):
+            for i in draft.cpus(n):
                 draft.link(f"CPU {n}.{i}", f"LRS {rack}.{p}", "CPU-LRS", cpu, p)
     if racks == 1:
         return

@@ -121,6 +121,11 @@ class Network:
         return int(self.node.max()) + 1
 
     @cached_property
+    def cpus(self) -> INTS:
+        """CPUs of each node; its DRAM goes with them."""
+        return np.bincount(self.node[self.of_kind("cpu")], minlength=self.nodes)
+
+    @cached_property
     def npu(self) -> INTS:
         """Number of the NPU package of each die, in the order of dies."""
         homes = ((d["node"], d["npu"]) for d in map(self.vertex_data.__getitem__, self.dies))

@@ -13,6 +13,7 @@ from typing import Any
 
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError
+from twin.hardware.imported import npus_of
 from twin.scenario import Scenario, serving
 
 
@@ -100,6 +101,15 @@ def power(
         machine_fact = f"machines.{scenario.supernode.machine}.{name}"
         return facts.si(machine_fact if machine_fact in facts else f"power.{name}")
 
+    host_w, switches_w, optics_w = (around(name) for name in ("host", "switches", "optics"))
+    machine = scenario.supernode
+    of_cpu_nodes_w = 0.0
+    for row in machine.kinds:  # every NPU has an equal part of nodes of CPUs alone
+        if not row.has_npus:
+            host = host_w * (row.cpus_per_node or machine.cpus_per_node) / machine.cpus_per_node
+            node_w = row.npu_w or machine.npus_per_node * (host + switches_w + optics_w)
+            of_cpu_nodes_w += node_w * machine.supernodes * row.nodes / max(npus_of(machine), 1)
+
     # A share of the rated peak at a lower clock is more of the time: watts of a FLOP go with one
     # power of the clock less than watts of a second.
     exponent, clock_of = facts.si("power.clock_exponent"), dict(clocks or {})
@@ -110,8 +120,8 @@ def power(
         prefill_w=tdp_w * facts.si("power.prefill") * prefill**exponent,
         cube_w=tdp_w * facts.si("power.cube") * decode ** (exponent - 1.0),
         hbm_w=tdp_w * facts.si("power.hbm"),
-        host_w=around("host"),
-        switches_w=around("switches"),
-        optics_w=around("optics"),
+        host_w=host_w + of_cpu_nodes_w,
+        switches_w=switches_w,
+        optics_w=optics_w,
         prefill_cube=(prefill / decode) ** (exponent - 1.0) - 1.0,
     )

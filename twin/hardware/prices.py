@@ -133,9 +133,8 @@ def pool_read(
     load, sources = pool_load
     rate, label = _priced(net, load, f"a pool read over {plane}")
     collision = worst_collision([load])
-    return Price(
-        rate, load.latency_s, label, sources.size, load.off_node, len(dies), collision=collision
-    )
+    parts = demands.equal_parts(net, sources).size
+    return Price(rate, load.latency_s, label, parts, load.off_node, len(dies), collision=collision)
 
 
 def host_copy(fabric: Wiring, dies: Sequence[int], plane: Plane) -> tuple[float, float]:
@@ -152,7 +151,7 @@ def host_copy(fabric: Wiring, dies: Sequence[int], plane: Plane) -> tuple[float,
 def server_port(
     fabric: Wiring, dies: Sequence[int], plane: Plane = "ub", nodes: Sequence[int] | None = None,
 ) -> float:  # fmt: skip
-    """Bytes/s that the median memory server sends into `dies` if all is read from it."""
+    """Bytes/s of each equal part of the DRAM of the median memory server, were all read from it."""
     net = network(fabric)
     pool_load = _reached(net, dies, plane, nodes)
     if pool_load is None:
@@ -164,7 +163,7 @@ def server_port(
         port, _ = demands.server_ports(net, load, plane)
         rates, links = np.full(net.nodes, np.inf), load.links[port]
         np.minimum.at(rates, net.node[net.tail[links]], net.capacity[links] / load.amounts[port])
-        return float(np.median(rates[sources])) / sources.size
+        return float(np.median(rates[sources])) / demands.equal_parts(net, sources).size
 
     return net.once(("server port", load.pattern, plane), rate)
 

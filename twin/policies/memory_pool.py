@@ -316,15 +316,15 @@ def server_of(block: int, up: np.ndarray, servers: int) -> int:
 
 @kernel
 def count_servers(
-    chains: Chains, k: int, blocks: int, skip: int, up: np.ndarray, servers: int,
+    chains: Chains, k: int, blocks: int, skip: int, up: np.ndarray, parts: int, home: np.ndarray,
     requested: np.ndarray,
 ) -> None:  # fmt: skip
     """Add the first blocks of chain k, after the first `skip`, to those requested of each server
-    that holds them."""
+    that holds them; home: the server of each of the equal parts of all DRAM."""
     for s in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         first, count = chains.segment_first[s], min(chains.segment_blocks[s], blocks)
         for block in range(first + min(skip, count), first + count):
-            requested[server_of(block, up, servers)] += 1
+            requested[home[server_of(block, up, parts)]] += 1
         blocks -= count
         skip -= min(skip, count)
 

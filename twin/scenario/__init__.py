@@ -47,5 +47,5 @@ from twin.scenario.scenario import (
     seated,
     supernodes_apart,
 )
-from twin.scenario.supernode import ROUTINGS, Edit, NodeKind, Supernode
+from twin.scenario.supernode import NO_CHIP, ROUTINGS, Edit, NodeKind, Supernode
 from twin.scenario.workload import Profile, Trace, Workload

@@ -122,7 +122,8 @@ class MemoryPool(Section):
     gb_per_node: float = quantity(
         512.0, "GB", "Memory pool DRAM per node", (0.001, 16_384), applies=POOL_ON
     )
-    """DRAM a node lends to the pool (the paper does not state a size). [assumption]"""
+    """DRAM a node lends to the pool, one with another number of CPUs by these (the paper does not
+    state a size). [assumption]"""
     weights_share: float = quantity(
         0.0, "of the DRAM", "Share for models' weights", (0, 0.99), step=0.1, since=4,
         applies=POOL_ON,

@@ -86,7 +86,8 @@ def disagreements(s: Scenario) -> list[str]:
     if used > s.supernode.npus and not s.supernode.imported:  # else the machine's own count decides
         problems.append(
             f"deployment needs {used} NPUs but supernode has {s.supernode.npus} "
-            f"({s.supernode.all_nodes} nodes x {s.supernode.npus_per_node}): "
+            f"({s.supernode.npus // s.supernode.npus_per_node} nodes x "
+            f"{s.supernode.npus_per_node}): "
             "add nodes or take fewer or smaller instances"
         )
     problems += [
@@ -135,10 +136,18 @@ def _kinds_disagree(s: Scenario) -> list[str]:
             f"supernode.kinds has {further} nodes and the supernode {machine.nodes}: raise "
             "supernode.nodes, which counts all kinds, or take fewer nodes of a kind"
         )
-    if len(machine.chips) <= len(machine.kinds):
+    if len({machine.chip, *(kind.chip for kind in machine.kinds)}) <= len(machine.kinds):
         problems.append(
             "supernode.kinds has a chip twice, or that of supernode.chip: give each kind one row "
             "and a chip of its own"
+        )
+    cut = machine.scale_up == "node" or (machine.supernodes > 1 and not supernodes_apart(s))
+    read = s.memory_pool.enabled and (s.memory_pool.scope, s.memory_pool.plane) == ("shared", "ub")
+    if machine.cpu_nodes and cut and read:
+        problems.append(
+            "supernode.kinds has nodes of CPUs alone, whose DRAM has no NIC but that of the VPC "
+            "plane, and UB does not reach it from everywhere: set memory_pool.plane = vpc, or "
+            "supernode.scale_up = supernode and supernode.supernodes = 1"
         )
     needed: dict[str, int] = {}
     for pool in serving(s).values():

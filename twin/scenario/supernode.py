@@ -27,6 +27,7 @@ ROUTINGS = {
     "hashed": "Whole flows hashed to paths (ECMP)",
 }
 CLOS = (unless("supernode.machine", "gb200-nvl72"), *L2_SWITCHED)
+NO_CHIP = "none"  # of nodes of CPUs alone
 
 
 class Edit(Section):
@@ -57,20 +58,33 @@ class Edit(Section):
 class NodeKind(Section):
     """Nodes with another chip: the last ones of every supernode. What is 0 is as in the others."""
 
-    chip: str = choice("ascend-950dt", "Chip of these nodes", files="chips", since=4)
-    """Accelerator package of these nodes, a file in data/chips."""
+    chip: str = choice(
+        "ascend-950dt", "Chip of these nodes", files="chips", options={NO_CHIP: "CPUs alone"},
+        since=4,
+    )  # fmt: skip
+    """Accelerator package of these nodes, a file in data/chips; `none`: they have CPUs and no NPUs.
+    [arXiv 2506.12708v2 6.1.3]"""
     nodes: int = quantity(8, "nodes", "Nodes of this kind", (1, 8192), since=4)
     """Nodes of a supernode that have it."""
+    cpus_per_node: int = quantity(0, "CPUs", "CPUs per node of the kind", (0, 32), since=4)
+    """CPU sockets in one of these nodes; 0: as many as in the others. DRAM goes with CPUs."""
     ub_link_gb_per_s: float = quantity(0.0, "GB/s", "UB link of a die", (0, 1000), since=4)
     """Capacity of one UB link of their dies, one direction; 0: that of the machine."""
     rdma_gb_per_s_per_npu: float = quantity(0.0, "GB/s", "RDMA plane per NPU", (0, 1000), since=4)
     """RDMA plane, one of their NPUs, one direction; 0: that of the machine."""
     npu_w: float = quantity(0.0, "W", "Rated power of an NPU", (0, 20_000), since=4)
-    """Rated power of one of their packages; 0: cost.npu_w, or what data/chips says."""
+    """Rated power of one of their packages; 0: cost.npu_w, or what data/chips says. Without NPUs:
+    watts of a node; 0: by its CPUs and links what stands around the NPUs of another node."""
     price_per_npu_hour: float = quantity(
         0.0, "per hour", "Price of an NPU-hour", (0, 10_000), since=4
     )
-    """What an hour of one of their NPUs costs; 0: cost.price_per_npu_hour."""
+    """What an hour of one of their NPUs costs; 0: cost.price_per_npu_hour. Without NPUs: what an
+    hour of a node costs."""
+
+    @property
+    def has_npus(self) -> bool:
+        """Whether these are not nodes of CPUs alone."""
+        return self.chip != NO_CHIP
 
 
 class Supernode(Section):
@@ -93,7 +107,7 @@ class Supernode(Section):
     kinds: tuple[NodeKind, ...] = rows("Further kinds of nodes", most=4, since=4)
     """Nodes with another chip than `supernode.chip`, which the others have: the last nodes of every
     supernode, in the order of the rows. A pool names the chip of its NPUs (`deployment.prefill.
-    chip`, `deployment.decode.chip`, `deployment.colocated.chip`)."""
+    chip`, `deployment.decode.chip`, `deployment.colocated.chip`). Nodes of CPUs alone lend DRAM."""
     npus_per_node: int = quantity(8, "NPUs", "NPUs per node", (1, 72), group="Machine")
     """NPU packages in a node. [arXiv 2506.12708v2 3.3.2]"""
     cpus_per_node: int = quantity(4, "CPUs", "CPUs per node", (1, 8), group="Machine")
@@ -154,7 +168,13 @@ class Supernode(Section):
     @property
     def chips(self) -> tuple[str, ...]:
         """Chips of its nodes, those of the first nodes first."""
-        return tuple(dict.fromkeys((self.chip, *(kind.chip for kind in self.kinds))))
+        further = (kind.chip for kind in self.kinds if kind.has_npus)
+        return tuple(dict.fromkeys((self.chip, *further)))
+
+    @property
+    def cpu_nodes(self) -> int:
+        """Nodes of CPUs alone, of a supernode."""
+        return sum(kind.nodes for kind in self.kinds if not kind.has_npus)
 
     def kind_of(self, node: int) -> int:
         """The kind of a node: the number of its row of `kinds`, from 1; 0: the first kind."""
@@ -183,4 +203,4 @@ class Supernode(Section):
     @property
     def npus(self) -> int:
         """NPU packages of all supernodes."""
-        return self.all_nodes * self.npus_per_node
+        return (self.all_nodes - self.supernodes * self.cpu_nodes) * self.npus_per_node

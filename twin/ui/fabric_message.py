@@ -21,10 +21,10 @@ from twin.hardware.fabric import Fabric
 from twin.hardware.kinds import VERTICES
 from twin.hardware.network import network
 from twin.hardware.placement import Instance
-from twin.scenario import Edit
+from twin.scenario import NO_CHIP, Edit
 from twin.ui import session, theme
 from twin.ui.fabric_layout import boxes, row_of
-from twin.ui.fields import choice_label
+from twin.ui.fields import CHIPS, choice_label
 
 KINDS = {  # of boxes: one, several, colour
     "rack": ("rack", "racks", ""),
@@ -111,7 +111,8 @@ def machine(fabric: Fabric) -> dict[str, Any]:
     own_chip = fabric.graph["supernode"].chip
     of_npus = zip(net.node[net.first_dies].tolist(), net.chips(own_chip), strict=True)
     chip = {f"node {node}": name for node, name in of_npus}
-    chips = list(dict.fromkeys([own_chip, *chip.values()]))
+    found = [chip.get(name, NO_CHIP) for name in picture.nodes]
+    chips = list(dict.fromkeys([own_chip, *found]))
     return {
         "kinds": [[kind, *KINDS.get(kind, (kind, kind, planes.get(kind, "")))] for kind in kinds],
         "name": sheet.name,
@@ -121,7 +122,7 @@ def machine(fabric: Fabric) -> dict[str, Any]:
         "blocks": [list(block) for block in sheet.blocks],
         "fixed": sheet.fixed,
         "dies": box[net.dies].tolist(),
-        "chip": [chips.index(chip.get(name, own_chip)) for name in picture.nodes],
+        "chip": [chips.index(name) for name in found],
         "chips": chips,
         "also": [  # what a plane has in the nodes
             [k, sorted(boxes[name] - {j for j, p in enumerate(sheet.parent) if p == k})]
@@ -300,7 +301,7 @@ def fabric_picture(
                 "changes": deflated(changes(fabric)),
                 "instances": seats,
                 "colours": theme.PLANE | theme.ROLE | theme.KIND,
-                "chips": [choice_label("supernode.chip", chip, facts) for chip in chips],
+                "chips": [choice_label(CHIPS, chip, facts) for chip in chips],
                 "carried": "" if carried is None else deflated(list(carried)),
                 "high": max((v for v in carried or () if v is not None), default=0.0) or 1.0,
                 "unit": unit,

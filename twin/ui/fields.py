@@ -231,12 +231,14 @@ def _model(row: dict[str, Any]) -> str:
 def _kind(row: dict[str, Any]) -> str:
     """Further nodes as text: how many, and their chip by its title."""
     kind = NodeKind.model_validate(row)
-    return f"{kind.nodes:,} nodes of {choice_label('supernode.chip', kind.chip, load_facts())}"
+    return f"{kind.nodes:,} nodes of {choice_label(CHIPS, kind.chip, load_facts())}"
 
 
 def _named(row: dict[str, Any]) -> str:
     return f"{row['element']} – {row['to']}" if row.get("to") else str(row["element"])
 
+
+CHIPS = "supernode.kinds.0.chip"
 
 # What each list is called, and one row of it in words; those that name a run come first.
 LISTS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {

@@ -322,7 +322,11 @@ def _families(flows: Sequence[Flow], net: Network) -> Iterator[_Family]:
         rate = first.alone(net)
         part = _rounded(pattern.amounts * rate / np.maximum(net.capacity[pattern.links], TINY))
         port = np.zeros(part.size, bool) if first.port is None else first.port
-        most = np.where(port, part * len(first.sources), part)
+        servers: FLOATS | int = len(first.sources)
+        if first.groups is None:  # of one server's DRAM
+            home = net.node[net.tail[pattern.links]]
+            servers = net.cpus[first.sources].sum() / np.maximum(net.cpus[home], 1)
+        most = np.where(port, part * servers, part)
         of = port if first.groups is None else first.groups + 1
         yield _Family(family_flows, pattern, rate, part, most, port, of)
 

@@ -19,6 +19,7 @@ from twin.engine.contention.traffic import load_servers
 from twin.engine.setup import Setup
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError
+from twin.hardware.demands import equal_parts
 from twin.hardware.faults import broken, dies_unfit, slow_dies
 from twin.hardware.network import Network
 from twin.hardware.prices import host_copy, nic, port_rates, ports_of, transfer_collision
@@ -336,8 +337,10 @@ class Machine:
             rate, _ = flow.load.alone(self.fabric)
             prefill.read_bytes_per_s[instance] = min(rate, traffic.pace[flow.number])
             nodes = self.setup.pool_nodes(int(prefill.pool[instance]))
-            streams.servers[instance] = len(nodes)
-            streams.answers[instance, : len(nodes)] = np.isin(nodes, flow.sources)
+            parts = equal_parts(self.fabric, nodes)
+            streams.parts[instance] = parts.size
+            streams.home[instance, : parts.size] = np.searchsorted(nodes, parts)
+            streams.answers[instance, : parts.size] = np.isin(parts, flow.sources)
             if streams.requested[instance].any():
                 load_servers(self.world, instance)
 

@@ -6,6 +6,7 @@ engine/lifecycle/incidents.py's."""
 import numpy as np
 
 from twin.engine.lifecycle.machine import Machine
+from twin.hardware.demands import dram, equal_parts
 from twin.hardware.faults import servers_out
 from twin.metrics.events import Event, Kind
 from twin.policies.memory_pool import lose_server, resize
@@ -40,10 +41,11 @@ class MemoryServers:
         count = 0
         names = machine.setup.namespaces
         for row in range(pool.capacity.size):
-            nodes = machine.setup.pool_nodes(row // names)
-            if node in nodes:
-                up = np.array([n not in self._out for n in nodes], np.int8)
-                count += lose_server(pool, ssd, row, nodes.index(node), up, keeps)
+            parts = equal_parts(machine.fabric, machine.setup.pool_nodes(row // names))
+            if node in parts:
+                up = (~np.isin(parts, list(self._out))).astype(np.int8)
+                for part in np.flatnonzero(parts == node).tolist():
+                    count += lose_server(pool, ssd, row, part, up, keeps)
         consequence = "read again from the SSD tier" if keeps else "lost"
         sentence = f"{count:,} KV blocks of node {node} {consequence}"
         self._log.append(Event(t_s, Kind.POOL_LOST, sentence, element=f"node {node}"))
@@ -57,5 +59,6 @@ class MemoryServers:
         quotas = machine.setup.quotas
         for row in range(pool.capacity.size):
             nodes = machine.setup.pool_nodes(row // len(quotas))
-            part = sum(node not in self._out for node in nodes) / max(len(nodes), 1)
+            left = dram(machine.fabric, [node for node in nodes if node not in self._out])
+            part = left / max(dram(machine.fabric, nodes), 1e-9)
             resize(pool, row, int(machine.setup.pool_blocks * part * quotas[row % len(quotas)]))

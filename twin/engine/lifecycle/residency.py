@@ -8,6 +8,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Hashable, Sequence, Set
 
 from twin.engine.setup import Setup
+from twin.hardware.demands import dram
 
 
 class Dram:
@@ -48,7 +49,7 @@ class Residency:
             lent += pool.weights_share * pool.gb_per_node * 1e9 if pool.enabled else 0.0
         first = setups[0]
         shared = first.scenario.memory_pool.scope == "shared"
-        nodes = len(first.pool_nodes(0)) if lent and shared else 1
+        nodes = dram(first.fabric, first.pool_nodes(0)) if lent and shared else 1
         self.pools = [Dram(lent * nodes or math.inf) for _ in range(first.apart)]
         self._nodes = first.scenario.supernode.nodes if first.apart > 1 else math.inf  # of each
         self.nodes = defaultdict[int, Dram](lambda: Dram(lent or math.inf))

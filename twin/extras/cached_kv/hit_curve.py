@@ -13,6 +13,7 @@ import numpy as np
 
 from twin.engine.contention.flows import from_storage
 from twin.facts import Facts
+from twin.hardware.demands import dram
 from twin.model.fetch import node_dram_bytes
 from twin.scenario import Scenario, with_overrides
 from twin.steady import Counts, assemble, recompute_s, traffic_of
@@ -127,7 +128,7 @@ def hit_curve(s: Scenario, facts: Facts, trace: TraceTable | None = None) -> Hit
     parts = assemble(s, facts, trace)
     nodes = 0.0
     if s.memory_pool.enabled:
-        nodes = float(np.unique(parts.net.node[parts.net.of_kind("cpu")]).size)
+        nodes = dram(parts.net, range(parts.net.nodes))
         if s.memory_pool.scope == "local":  # what one instance has
             role = parts.costs.prefill_role or parts.costs.colocated_role
             nodes = role.dies / parts.net.dies_per_node if role else 0.0

@@ -94,7 +94,8 @@ def column(known: ScenarioField, options: list[str] | None = None) -> Any:
     title = titled(known)
     common: dict[str, Any] = {"help": known.help, "required": known.required}
     if options:
-        return st.column_config.SelectboxColumn(title, options=options, **common)
+        also = [option for option in known.options if option not in options]
+        return st.column_config.SelectboxColumn(title, options=options + also, **common)
     if known.kind is str:
         return st.column_config.TextColumn(title, **common)
     return st.column_config.NumberColumn(

@@ -4,14 +4,16 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache, partial
 
+import numpy as np
 import streamlit as st
 
 from twin.facts import Facts
 from twin.hardware.chip import Chip, HardwareError, load_chip
+from twin.hardware.demands import dram
 from twin.hardware.fabric import Fabric
 from twin.hardware.graph_text import forms
 from twin.hardware.machine_file import write_machine
-from twin.hardware.network import network
+from twin.hardware.network import Network, network
 from twin.hardware.prices import summary
 from twin.hardware.validation import problems
 from twin.metrics.measures import NOTHING
@@ -115,7 +117,7 @@ def in_all(fabric: Fabric, facts: Facts, draft: Scenario) -> None:
     st.subheader("In all", anchor=False)
     total, edited = totals(fabric), bool(fabric.graph["supernode"].edits)
     with st.grid(5, min_column_width=160):
-        for name, (text, note) in (_chips(total, chips, pool) | _rates(total, edited)).items():
+        for name, (text, note) in (_chips(total, chips, pool, net) | _rates(total, edited)).items():
             st.metric(name, text, help=note)
     ways = {plane: network(fabric).routing(plane) for plane in ("ub", "rdma")}
     if ways["ub"] == ways["rdma"]:
@@ -128,7 +130,7 @@ def in_all(fabric: Fabric, facts: Facts, draft: Scenario) -> None:
 
 
 def _chips(
-    total: dict[str, float], dies: Sequence[tuple[Chip, int]], pool: MemoryPool
+    total: dict[str, float], dies: Sequence[tuple[Chip, int]], pool: MemoryPool, net: Network
 ) -> dict[str, tuple[str, str]]:
     """Totals of chips: value and meaning; dies: of each chip."""
     nodes, parts = total["nodes"], total["supernodes"]
@@ -140,9 +142,10 @@ def _chips(
     spread = f" in {parts} supernodes" if parts > 1 else ""
     l1, l2, switches = total["l1_chips"], total["l2_chips"], total["switches"]
     a_plane, ports = total["l2_chips_per_sub_plane"], total["l2_port_utilisation"]
-    pool_tb = pool.gb_per_node * nodes / 1e3 if pool.enabled else 0.0
+    pool_tb = pool.gb_per_node * dram(net, range(net.nodes)) / 1e3 if pool.enabled else 0.0
     peak = f"{peaks[best] / 1e15:,.0f} P{'OPS' if best[:3] == 'int' else 'FLOPS'}"
-    stored = f"{pool.gb_per_node:,.4g} GB of every node." if pool_tb else "No blocks are stored."
+    per_node = "a node with NPUs, of others by their CPUs" if np.ptp(net.cpus) else "every node"
+    stored = f"{pool.gb_per_node:,.4g} GB of {per_node}." if pool_tb else "No blocks are stored."
     chips = f"{switches:,}", "Of every level, scale-up and scale-out."
     if l1 + l2 == switches > 0:
         note = f"L1 in the nodes + L2 between them, {a_plane} a sub-plane; {ports:.0%} of the L2 "

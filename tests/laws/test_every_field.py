@@ -385,6 +385,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
         PLAIN | {"workload.rate_req_per_s": 200.0},
         ["as_decode", "bf16", "w4a8", "w4a16", "fp8", "fp4", "mxfp4", "mxfp4_fp8"]),
     "deployment.precision.kv": (PLAIN, EVERY),
+    "deployment.precision.prefill_kv": (PLAIN, ["as_decode", "int8"]),
     "deployment.precision.attention": (R1, EVERY),
     "deployment.communication.fused": (R1, EVERY),
     "deployment.communication.early_quantisation": (R1, EVERY),
@@ -562,13 +563,14 @@ def test_a_choice_that_is_tried_in_part_does_what_another_does():
     """`auto` does what is faster for the batch at hand, so it equals one of the others.
 
     Mooncake and MemCache lend segments of one size, and differ by what their own tests say. Every
-    recipe is built adaptive. Decode's own weights are INT8 here, so prefill's are as decode's.
+    recipe is built adaptive. Decode's weights are INT8 here and its KV BF16: prefill's as decode's.
     """
     closed = {path: set(fields()[path].options) for path in FIELDS if fields()[path].closed}
     left = {path: names - set(values_of(path)) for path, names in closed.items()}
     assert {path: names for path, names in left.items() if names} == {
         "deployment.decode.microbatch": {"auto"},
         "deployment.precision.prefill_weights": {"int8"},
+        "deployment.precision.prefill_kv": {"bf16"},
         "memory_pool.store": {"memcache"},
         "supernode.ub_routing": {"adaptive"},
         "supernode.rdma_routing": {"adaptive"},

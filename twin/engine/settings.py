@@ -212,6 +212,10 @@ class Settings(Columns):
 
     # Bytes that travel for a token.
     kv_bytes_per_token = number(float, "KV handed to decode.", lambda f: f.kv_bytes()[0])
+    held_kv = number(
+        float, "Bytes of KV as decode has it over those that are handed over.",
+        lambda f: f.costs.held_kv,
+    )  # fmt: skip
     window_bytes_per_token = number(
         float, "As KV, of a window's tokens.", lambda f: f.costs.window_bytes_per_token
     )

@@ -126,7 +126,7 @@ class Setup:
         expert_bytes = self.crowd.expert_bytes[costs.pool.role]
         expert_bytes = costs.layout.slots_per_die * expert_bytes / costs.layout.split
         expert_bytes *= kv_pieces(costs.pool)  # dies that each lose the space of a part of a token
-        return float(int(costs.kv_tokens_per_rank - expert_bytes / self.costs.kv_bytes_per_token))
+        return float(int(costs.kv_tokens_per_rank - expert_bytes / costs.kv_bytes_per_token))
 
     @property
     def dynamic(self) -> bool:

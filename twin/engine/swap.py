@@ -28,7 +28,10 @@ PLACE = DECODE_OPERATORS.index("kv_swap")
 @kernel
 def copied_bytes(world: World, i: int) -> float:
     """Bytes of a request's KV now on each die of its rank."""
-    return kv_bytes(world, i) / world.settings.kv_pieces
+    settings = world.settings
+    state_bytes = settings.state_bytes  # has one format
+    held_bytes = (kv_bytes(world, i) - state_bytes) * settings.held_kv + state_bytes
+    return held_bytes / settings.kv_pieces
 
 
 @kernel

@@ -56,6 +56,7 @@ class RoleCosts:
     memory: Budget
     kv_tokens_per_rank: int  # KV space, tokens (all layers), with what prefill dies lend
     kv_tokens_lent: int  # of a prefill die beyond that, for requests whose attention is offloaded
+    kv_bytes_per_token: float  # in its own format
     exchange_bytes_per_s: float  # what a die injects in dispatch and combine
     gather_bytes_per_s: float  # what a die reads where attention's dies collect
     exchange_bytes_per_token: float  # that leave its NPU or die, to experts and back, all layers
@@ -117,8 +118,9 @@ class Costs:
     deployed: Deployed  # what it is priced by
     shape: Shape
     roles: Mapping[str, RoleCosts]  # of the pools that it has
-    kv_bytes_per_token: float  # all layers that cache every token, and the MTP module's
+    kv_bytes_per_token: float  # as handed over: all layers that cache every token, and MTP's
     window_bytes_per_token: float  # of the last `shape.window` tokens, in layers with a window
+    held_kv: float  # bytes of KV as decode has it, over those as handed over
     state_bytes: float  # of a request, in layers of linear attention
     mtp_acceptance: float  # chance that a draft token is right
     tokens_per_iteration: float  # of one request
@@ -212,6 +214,8 @@ def build_costs(
     first = {i.role: i for i in reversed(at.instances)}
     roles = {r: role_costs(at, r, first[r].die_of_rank, first[r].name) for r in pools}
     reader = first.get("prefill") or first.get("colocated")
+    handed_bytes = kv_bytes(shape, drafts, at.stored_kv)
+    held_kv = list(roles.values())[-1].kv_bytes_per_token / handed_bytes
     acceptance = d.decode.mtp_acceptance
     if d.decode.mtp_dataset != "as_stated":
         acceptance = facts.si(f"operators.mtp_acceptance.{d.decode.mtp_dataset}")
@@ -228,8 +232,9 @@ def build_costs(
         deployed=at,
         shape=shape,
         roles=roles,
-        kv_bytes_per_token=kv_bytes(shape, drafts, d.precision.kv),
-        window_bytes_per_token=shape.window_bytes(d.precision.kv) / max(1, shape.window),
+        kv_bytes_per_token=handed_bytes,
+        held_kv=held_kv,
+        window_bytes_per_token=shape.window_bytes(at.stored_kv) / max(1, shape.window),
         state_bytes=shape.state_bytes * shape.linear_layers,
         mtp_acceptance=acceptance,
         tokens_per_iteration=1.0 + accepted_tokens(d.decode.mtp_draft_tokens, acceptance),
@@ -239,7 +244,7 @@ def build_costs(
         else math.inf,
         remarks=(*idle, *stages.notes(pools.values(), shape, ranks)),
         clocks=at.clocks,
-        laid_out_bytes_per_s=_laid_out_bytes_per_s(facts, chips),
+        laid_out_bytes_per_s=_laid_out_bytes_per_s(facts, chips, held_kv),
         **{name: name in traits and traits[name].si > 0.0 for name in LOOPS},
     )
 
@@ -249,19 +254,22 @@ def accepted_tokens(drafts: int, acceptance: float) -> float:
     return math.fsum(acceptance**k for k in range(1, drafts + 1))
 
 
-def _laid_out_bytes_per_s(facts: Facts, chips: Sequence[str]) -> float:
-    """KV bytes/s that a decode die lays out anew where prefill's chip is of another family, whose
-    kernels want other blocks: once they have arrived, each byte is read and written (vLLM's NIXL
-    connector permutes received blocks: vllm-project/vllm pull requests 26556 and 30275)."""
-    if len({family_of(facts, chip) for chip in chips}) == 1:
+def _laid_out_bytes_per_s(facts: Facts, chips: Sequence[str], held_kv: float) -> float:
+    """KV bytes/s that a decode die lays out anew where prefill's KV has another format, or its chip
+    is of another family, whose kernels want other blocks: once they have arrived, each byte is read
+    and what becomes of it written (vLLM's NIXL connector permutes received blocks: vllm-project/
+    vllm pull requests 26556 and 30275)."""
+    if held_kv == 1.0 and len({family_of(facts, chip) for chip in chips}) == 1:
         return math.inf
-    return load_machine(facts, load_chip(facts, chips[-1])).vector_bytes_per_s() / 2.0
+    machine = load_machine(facts, load_chip(facts, chips[-1]))
+    return machine.vector_bytes_per_s() / (1.0 + held_kv)
 
 
 def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> RoleCosts:
     """Costs of one instance of a role on these dies of the machine in its present state. Raises
     ModelError when the model does not fit them, HardwareError when links are missing."""
-    net, pool, kv = at.net, at.pools[role], at.deployment.precision.kv
+    net, pool = at.net, at.pools[role]
+    token_bytes = kv_bytes(at.shape, at.drafter, pool.precision.kv)
     offloaded = offload(at) if pool.away else None
     setting, coefficients = _coefficients_of(at, pool, dies, offloaded)
     if offloaded is not None and (setting.shape.index_top_k or setting.shape.growing < 1.0):
@@ -298,6 +306,7 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
         memory=room.memory,
         kv_tokens_per_rank=tokens,
         kv_tokens_lent=room.lent_tokens,
+        kv_bytes_per_token=token_bytes,
         exchange_bytes_per_s=exchange_of_pool.rate_bytes_per_s,
         gather_bytes_per_s=gather.rate_bytes_per_s,
         exchange_bytes_per_token=0.0 if one_npu else setting.exchange_bytes * setting.stages,
@@ -311,7 +320,7 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
         dies_per_node=per_node,
         fetch=fetch(
             at.memory_pool, at.facts, setting.readers, len(dies), per_node,
-            kv_bytes(at.shape, at.drafter, kv), kv_layers(at.shape, at.drafter),
+            token_bytes, kv_layers(at.shape, at.drafter),
         ),
     )  # fmt: skip
 

@@ -34,6 +34,11 @@ class Deployed:
     clocks: Mapping[str, float]  # shares of the rated clock, by role, where a cap lowers it
 
     @property
+    def stored_kv(self) -> str:
+        """Format of KV as prompts leave it: handed over, and stored in the memory pool."""
+        return next(iter(self.pools.values())).precision.kv
+
+    @property
     def guest(self) -> Pool | None:
         """The pool on the NPUs of another; None: each has NPUs of its own."""
         return next((pool for pool in self.pools.values() if pool.over), None)

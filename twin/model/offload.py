@@ -80,7 +80,7 @@ def token_bytes(s: Shape, kv: str) -> tuple[float, float]:
 def bytes_per_token(at: Deployed, kv_bytes: float) -> tuple[float, float]:
     """Bytes of a token's KV handed to decode, and bytes that its offloaded attention moves in an
     iteration: means over requests, all layers; kv_bytes: of a token."""
-    decode, shape, kv = at.pools.get("decode"), at.shape, at.deployment.precision.kv
+    decode, shape, kv = at.pools.get("decode"), at.shape, at.stored_kv
     share = decode.away.requests if decode and decode.away else 0.0
     moved_bytes = sum(token_bytes(shape, kv)) * (kv_bytes / shape.kv_bytes_per_token_layer(kv))
     return (1.0 - share) * kv_bytes, share * moved_bytes

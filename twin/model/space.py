@@ -64,7 +64,7 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
         slots = d.decode.batch_per_npu / chip.dies_per_npu * x.pool.rank_dies * x.concentration
         # A state after each verified token, so that drafts can be taken back.
         states = (1 + d.decode.mtp_draft_tokens) * x.shape.state_bytes * x.shape.linear_layers
-        state_bytes = x.shape.window_bytes(d.precision.kv) + states
+        state_bytes = x.shape.window_bytes(x.pool.precision.kv) + states
         memory = replace(memory, slots=slots * state_bytes)
     if at.guest is not None:
         memory = _with_others(memory, x, at, at.guest)
@@ -72,7 +72,7 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
         state_bytes = hbm.expert_bytes(x.shape, x.formats, x.layout) * passes
         hbm.budget(chip, x.facts, state_bytes, 0.0, f"The experts of {subject}")
     # A rank stands for its share of the instance: with expert dies less than a die's KV.
-    per_token = kv_bytes(x.shape, x.drafter, d.precision.kv)
+    per_token = kv_bytes(x.shape, x.drafter, x.pool.precision.kv)
     tokens = int(memory.kv / per_token * (1.0 - x.expert_dies / dies)) * kv_pieces(x.pool)
     if x.pool.own.cores < x.pool.cores:  # it lends the rest, and KV space with them
         own_tokens = min(tokens, _own_tokens(x, d))
@@ -114,7 +114,7 @@ def _with_others(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) -> hbm.
     where an instance of each has the same dies. Prefill has room for the KV of one batch, decode
     has the rest. Raises ModelError when that fits no request."""
     d, p, host = at.deployment, at.deployment.prefill, at.pools[guest.over]
-    per_token = kv_bytes(x.shape, x.drafter, d.precision.kv)
+    per_token = kv_bytes(x.shape, x.drafter, x.pool.precision.kv)
     passes = x.shape.moe_layers + x.drafter.module
     own_part, split = stages.part_of(x.whole, guest), guest.own.experts_tp
 
@@ -141,7 +141,7 @@ def _with_others(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) -> hbm.
     buffers = _buffers(lying, d)
     # Every die holds KV of all prompts, unless each has its own or a piece of them.
     holders = layout.dies if p.attention == "dp" else kv_pieces(guest)
-    whole_token = kv_bytes(x.whole.split(separate_dies), x.drafter, d.precision.kv)
+    whole_token = kv_bytes(x.whole.split(separate_dies), x.drafter, guest.precision.kv)
     kv = p.tokens_per_npu * guest.npus / holders * whole_token
     if x.pool.over:
         return replace(own, others=own.kv - kv)

@@ -297,12 +297,18 @@ class Precision(Section):
         applies=DISAGGREGATED, since=4,
     )  # fmt: skip
     """Weights and matrix products of the prefill pool, where its chip computes in another format
-    than decode's; the KV cache has one format in both."""
+    than decode's."""
     attention: Literal["as_weights", "bf16"] = choice("as_weights", "Attention")
     """Attention projections and dense FFN: in the format of the weights, or BF16 beside quantised
     experts. [arXiv 2506.12708v2 4.5]"""
     kv: Literal["bf16", "int8"] = choice("bf16", "KV cache")
     """KV cache. [arXiv 2506.12708v2 4.2.2]"""
+    prefill_kv: Literal["as_decode", "bf16", "int8"] = choice(
+        "as_decode", "KV cache of prefill", options={"as_decode": "As in decode"},
+        applies=DISAGGREGATED, since=4,
+    )  # fmt: skip
+    """KV cache of the prefill pool, which is handed over and stored in the memory pool as it is;
+    dies of decode convert what they receive. [mechanism: docs/SERVING.md]"""
 
 
 class Communication(Section):

@@ -175,6 +175,8 @@ def _prefill(deployment: Deployment, chip: str) -> Pool:
     precision = deployment.precision
     if both and precision.prefill_weights != "as_decode":
         precision = precision.model_copy(update={"weights": precision.prefill_weights})
+    if both and precision.prefill_kv != "as_decode":
+        precision = precision.model_copy(update={"kv": precision.prefill_kv})
     return Pool(
         "prefill", p.instances, (own,), cores, hands_to="decode" if both else "",
         precision=precision, tokens_per_npu=p.tokens_per_npu,

@@ -176,6 +176,11 @@ def _offload_disagreements(s: Scenario) -> list[str]:
             "deployment.decode.attention_offload needs prefill NPUs that are not decode's own: set "
             "deployment.prefill.on = own_npus"
         ]
+    if s.deployment.precision.prefill_kv not in ("as_decode", s.deployment.precision.kv):
+        return [
+            "deployment.decode.attention_offload reads KV where prefill left it, so it has one "
+            "format: set deployment.precision.prefill_kv = as_decode"
+        ]
     beside = {"elastic.controller": is_elastic(s), "faults": bool(s.faults)}
     return [
         f"deployment.decode.attention_offload beside {name} is not modelled: set one of them back "

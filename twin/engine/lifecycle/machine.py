@@ -224,7 +224,8 @@ class Machine:
             return
         s, costs = self.setup.scenario, self.setup.costs
         layers = kv_layers(costs.deployed.shape, costs.deployed.drafter)
-        layer_bytes = costs.kv_bytes_per_token / layers / self.world.settings.kv_pieces
+        token_bytes = costs.held_kv * costs.kv_bytes_per_token
+        layer_bytes = token_bytes / layers / self.world.settings.kv_pieces
         copies = copies_bytes_per_s(self.facts, s.memory_pool.block_tokens * layer_bytes)
         rates = host_copy(self.fabric, dies, "ub")
         row = self.setup.instances[k].index

@@ -134,6 +134,8 @@ def left_out(s: Scenario) -> list[str]:
                      "SGLANG_DYNAMIC_CHUNKING_SMOOTH_FACTOR.")  # fmt: skip
     if d.precision.kv == "int8":
         notes.append("8-bit KV: checkpoints with KV scales are needed, the cache is BF16 here.")
+    if d.precision.prefill_kv not in ("as_decode", d.precision.kv):
+        notes.append("KV of prefill in another format: engines hand over the format of both.")
     if d.placement != "packed":
         notes.append(f"Placement {d.placement}: which nodes an instance gets is the scheduler's.")
     notes.append(f"Router {s.router.policy}: proxies have policies of their own.")

@@ -61,9 +61,10 @@ def test_every_link_to_a_file_leads_somewhere(page: Path):
 
 def test_the_machine_page_has_scenarios_of_faults_and_of_kinds():
     texts = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/MACHINE.md").read_text(), re.DOTALL)
-    faults, kinds = (parse_scenario(tomllib.loads(text)) for text in texts)
+    faults, kinds, cpus = (parse_scenario(tomllib.loads(text)) for text in texts)
     assert faults.faults[0].element == "node 20"
     assert kinds.supernode.kinds[0].chip == kinds.deployment.decode.chip
+    assert cpus.supernode.cpu_nodes == 8 and cpus.supernode.npus == 40 * 8
 
 
 def test_the_readme_is_read_in_one_sitting():

@@ -144,11 +144,11 @@ def residual_bytes(s: Shape) -> float:
     return 2.0 * 2.0 * ACTIVATION_BYTES * s.hidden * (s.residual_streams - 1)
 
 
-def mixing_bytes(s: Shape) -> float:
+def mixing_bytes(s: Shape, reads: int) -> float:
     """Bytes of a token that kernels before a layer's two sublayers move, each to mix one hidden
-    state of all residual streams, which it reads twice: for the weights, and for their sum (SGLang
-    `mhc.py`, mhc_pre_gemm_sqrsum and mhc_pre_big_fuse)."""
-    return 2.0 * ACTIVATION_BYTES * s.hidden * (2 * s.residual_streams + 1)
+    state of all residual streams. Two kernels read these twice, for the weights and for their sum
+    (SGLang `mhc.py`, mhc_pre_gemm_sqrsum and mhc_pre_big_fuse); one reads them once (HcPre)."""
+    return 2.0 * ACTIVATION_BYTES * s.hidden * (reads * s.residual_streams + 1)
 
 
 def prefill_down(s: Shape, f: Formats) -> Work:

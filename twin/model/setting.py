@@ -129,9 +129,12 @@ class Setting:
     def mixing_s(self) -> tuple[float, float]:
         """Seconds of mixing a layer's residual streams in kernels of their own, and per token."""
         m, s = self.machine, self.shape
-        if s.residual_streams == 1 or m.streams_start_s <= 0.0:
+        measured = m.measured("mixing", "bf16")  # on this chip, else the family's
+        start_s = measured.start_s if measured is not None else m.streams_start_s
+        if s.residual_streams == 1 or start_s <= 0.0:
             return 0.0, 0.0
-        return m.streams_start_s, o.mixing_bytes(s) / m.vector_bytes_per_s()
+        bytes_moved = o.mixing_bytes(s, 2 if measured is None else 1)
+        return start_s, bytes_moved / m.vector_bytes_per_s()
 
     @property
     def decode_kernels(self) -> float:

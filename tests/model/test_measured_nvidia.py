@@ -10,9 +10,10 @@ from twin.hardware.chip import load_chip
 from twin.hardware.fabric import wired
 from twin.metrics.operators import DECODE_OPERATORS
 from twin.model.costs import build_costs
-from twin.model.decode import launch_gap_s
+from twin.model.decode import decode_iteration_s, launch_gap_s
 from twin.model.formats import FORMATS
 from twin.model.mixed import mixed_iteration_s
+from twin.model.predict import EVEN
 from twin.model.record import dtype_of, numbers
 from twin.model.roofline import load_machine, of_stack
 from twin.model.shape import load_shape
@@ -220,3 +221,45 @@ def test_passes_beyond_the_sizes_that_a_release_captures_are_launched_one_by_one
     )
     assert within == pytest.approx(host.gap)
     assert (beyond > within + 0.02) == singly
+
+
+def by_operator(role, requests, context):
+    """Seconds of an iteration by operator, with so many requests on each rank."""
+    load = [requests] * role.ranks, [requests * context] * role.ranks
+    ops = role.operator_sink()
+    decode_iteration_s(role.decode, *load, 0, role.ranks, *EVEN, ops)
+    return dict(zip(role.operators, ops.tolist(), strict=True))
+
+
+def test_without_an_exchange_ranks_gather_all_tokens_and_sum_the_results(facts):
+    """Whole experts then send what experts split over all dies do, and no messages."""
+    alone = {"deployment__mode": "decode_only", "deployment__decode__instances": 1,
+             "deployment__decode__npus_per_instance": 8}  # fmt: skip
+    messages, gathered, split = (
+        costs(facts, **alone, **more).decoding
+        for more in (
+            {}, {"deployment__communication__fused": False}, {"deployment__decode__experts_tp": 8},
+        )
+    )  # fmt: skip
+    assert gathered.layout == messages.layout != split.layout
+    sent, read, same = (by_operator(role, 8, 4096) for role in (messages, gathered, split))
+    for name in ("dispatch", "combine"):
+        assert read[name] == pytest.approx(same[name])
+        assert read[name] != pytest.approx(sent[name])
+
+
+def test_an_indexer_whose_weights_are_in_fp32_takes_its_stack_longer(facts):
+    """40 us of each layer, of models that have an indexer alone (SGLang issue 16861), and 3 % that
+    the slowest of eight dies takes longer."""
+    alone = {"deployment__mode": "decode_only", "deployment__decode__instances": 1,
+             "deployment__decode__npus_per_instance": 8}  # fmt: skip
+    for model, more in (("deepseek-v3-2", 40e-6), ("deepseek-r1", 0.0)):
+        newer, older = (
+            costs(
+                of_stack(facts, stack, "h200"), **alone,
+                deployment__stack=stack, deployment__model=model,
+            ).decoding
+            for stack in ("sglang-0-5", "sglang-0-5-6")
+        )  # fmt: skip
+        before, after = (by_operator(role, 8, 4096)["mla_prolog"] for role in (newer, older))
+        assert after - before == pytest.approx(more * load_shape(facts, model).layers, rel=0.04)

@@ -378,7 +378,9 @@ def _priced(seat: _Seat, net: Network, dies: tuple[int, ...]) -> tuple[Setting, 
     price = exchange(net, dies)
     if own_dies:
         price = replace(price, remote=1.0)  # no expert is at home
-    reads = pool.phase == "prefill" or pool.own.experts_tp > 1
+    nvidia = family_of(seat.facts, pool.chip) == "nvidia"
+    gathered = pool.own.experts_tp > 1 or (nvidia and not seat.deployment.communication.fused)
+    reads = pool.phase == "prefill" or gathered
     gather = exchange(net, dies, "read") if reads else price
     return _priced_over(seat, len(dies), price, gather, groups)
 

@@ -73,11 +73,12 @@ def exchange_buffer_bytes(
     tokens_per_die: float,
     early_quantisation: bool,
     scale_bytes: float,
+    gathered: bool = False,
 ) -> float:
     """Bytes of a die's static dispatch and combine buffers: peers x tokens x message. arXiv
     2506.12708v2 section 4.2.1: max tokens of a peer = local batch x min(top_k, experts). With split
-    experts: all tokens' hidden states, and the sums of their results."""
-    if layout.split > 1:
+    experts, or tokens gathered: all tokens' hidden states, and the sums of their results."""
+    if gathered or layout.split > 1:
         return layout.dies * tokens_per_die * 2.0 * combine_bytes(s)
     slots_per_die = layout.slots_per_die
     message = dispatch_bytes(s, early_quantisation, scale_bytes) + combine_bytes(s)

@@ -205,10 +205,17 @@ class Setting:
         return operator
 
     @property
+    def gathers(self) -> bool:
+        """Whether ranks without an exchange of messages gather all tokens on all dies, whose whole
+        experts compute those that are theirs: on NVIDIA (SGLang, moe-a2a-backend none)."""
+        apart = not self.expert_dies and self.exchanges and self.exchange.peers > 1
+        return apart and not self.communication.fused and self.machine.family == "nvidia"
+
+    @property
     def summed(self) -> wire.Exchange | None:
         """Network of dies that have all tokens and sum the results of their experts or parts of
         experts; None: tokens are sent to their experts."""
-        if self.layout.split > 1:
+        if self.layout.split > 1 or (self.gathers and not self.one_rank):
             return self.gather
         return self.tp_exchange if self.one_rank else None
 

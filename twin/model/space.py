@@ -86,7 +86,9 @@ def _buffers(x: Setting, d: Deployment) -> float:
 
     def buffers_for(tokens: float) -> float:
         scale = x.machine.message_scale_bytes
-        return hbm.exchange_buffer_bytes(x.shape, x.layout, tokens, comm.early_quantisation, scale)
+        return hbm.exchange_buffer_bytes(
+            x.shape, x.layout, tokens, comm.early_quantisation, scale, x.gathers
+        )
 
     if x.pool.phase == "prefill":
         tokens = d.prefill.tokens_per_npu / per_npu * x.pool.own.pp_stages

@@ -316,7 +316,8 @@ class Communication(Section):
 
     fused: bool = choice(True, "Fused dispatch and combine")
     """Fused dispatch and combine (direct remote writes); off: gate, all-to-all-v, expert, all-to-
-    all. [arXiv 2506.12708v2 4.2.1]"""
+    all; off on NVIDIA: ranks gather all tokens on all dies and sum what their experts return
+    (SGLang without --moe-a2a-backend). [arXiv 2506.12708v2 4.2.1]"""
     early_quantisation: bool = choice(True, "Early quantisation")
     """Dispatch sends INT8 tokens with a scale instead of BF16. [arXiv 2506.12708v2 4.2.1]"""
     buffer_tokens_per_die: int = quantity(
@@ -401,6 +402,7 @@ class Deployment(Section):
             "vllm-ascend-0-13": "vLLM-Ascend 0.13 to 0.18, whole decode passes as graphs",
             "sglang-0-4-3": "SGLang on NVIDIA, 0.4.1 to 0.4.3, winter of 2025",
             "sglang-0-4": "SGLang on NVIDIA, 0.4.6, spring of 2025",
+            "sglang-0-5-6": "SGLang on NVIDIA, 0.5.6 and 0.5.7, winter of 2026",
             "sglang-0-5": "SGLang on NVIDIA, 0.5.10 to 0.5.14",
             "vllm-0-24": "vLLM on NVIDIA, 0.24",
             "tensorrt-llm-1-3": "TensorRT-LLM, 1.3",

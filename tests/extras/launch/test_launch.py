@@ -237,3 +237,14 @@ def test_what_an_engine_is_not_told_is_listed():
 def test_an_archive_of_the_same_files_has_the_same_bytes():
     first, second = (launched(preset("quickstart"), FACTS, "sglang") for _ in range(2))
     assert packed(first) == packed(second)
+
+
+def test_ranks_that_gather_tokens_on_nvidia_name_no_exchange():
+    s = preset("gb200-nvl72-decode")
+    off = with_overrides(s, {"deployment.communication.fused": False})
+    named, none = (
+        options_in(command_of(launched(one, FACTS, "sglang").files["decode.sh"]))
+        for one in (s, off)
+    )
+    assert named.pop("--moe-a2a-backend") == "deepep" and named.pop("--deepep-mode")
+    assert none == named

@@ -306,7 +306,8 @@ def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> 
             "--tp-size": w.ranks // w.stages, "--ep-size": w.ranks // w.stages // w.experts_tp,
             "--enable-dp-attention": w.data_parallel > 1,
         }  # fmt: skip
-        if w.experts_tp == 1:  # else tokens are gathered on all ranks
+        gathers = w.experts_tp > 1 or not (ascend or s.deployment.communication.fused)
+        if not gathers:  # else tokens are gathered on all ranks
             mode = "normal" if w.role == "prefill" else "low_latency"
             options |= {"--moe-a2a-backend": "deepep", "--deepep-mode": mode}
     else:  # whole copies of the model, each over so many dies

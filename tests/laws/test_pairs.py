@@ -109,7 +109,16 @@ def retries(d):
 
 
 def two_formats(d):
-    return {"deployment.precision.prefill_weights": d.choice(("bf16", "int8"))}
+    return {
+        "deployment.precision.prefill_weights": d.choice(("bf16", "int8")),
+        "deployment.precision.prefill_kv": d.choice(("bf16", "int8")),
+    }
+
+
+def cpu_nodes(d):
+    row = {"chip": "none", "nodes": d.choice((1, 2)), "cpus_per_node": d.choice((0, 1, 8))}
+    return {"supernode.kinds": [row], "supernode.nodes": d.choice((8, 9)),
+            "memory_pool.plane": d.choice(("ub", "vpc")), "workload.prefix": "shared"}  # fmt: skip
 
 
 def drift(d):
@@ -239,8 +248,14 @@ def test_a_pair_that_is_not_modelled_is_refused_in_one_sentence(pair):
 
 
 @pytest.mark.parametrize("seed", some([0, 1], *range(2, SEVERAL)))
-def test_prefill_with_weights_of_its_own_format_comes_and_goes(seed):
+def test_prefill_with_formats_of_its_own_comes_and_goes(seed):
     lawful(simulate(drawn((elasticity, two_formats), seed), QUICK))
+
+
+@pytest.mark.parametrize("seed", some([0], *range(1, SEVERAL)))
+@pytest.mark.parametrize("other", [faults, elasticity], ids=lambda other: other.__name__)
+def test_nodes_of_cpus_alone_go_with_what_fails_and_what_comes(other, seed):
+    lawful(simulate(drawn((other, cpu_nodes), seed), QUICK))
 
 
 def test_who_was_behind_a_client_that_left_begins_no_earlier_than_that():

@@ -50,6 +50,13 @@ def test_a_prefill_pool_takes_one_budget_a_rank_and_pieces_no_longer_than_it():
     assert chunk(staged, "deployment.prefill.tokens_per_npu") == 8192 // 16
 
 
+def test_stages_of_mixed_serving_have_a_budget_a_pass():
+    """One engine of 16 dies: an iteration is a pass of each of two groups, of 2,048 tokens each."""
+    whole = ASCEND | {"deployment.decode.tp_dies": 8, "deployment.decode.mtp_draft_tokens": 0}
+    one, two = (changed(whole | {"deployment.decode.pp_stages": n}) for n in (1, 2))
+    assert two[CHUNK] == one[CHUNK] and two[BATCH] == one[BATCH] // 2
+
+
 def test_a_scheduled_scenario_has_nothing_left_to_set():
     facts = load_facts()
     for stack in facts.names("schedulers"):

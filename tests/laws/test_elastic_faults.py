@@ -48,6 +48,7 @@ def drawn(seed):
         "recovery.policy": d.choice(("restart", "in_place", "shrink")),
         "elastic.drain": d.choice(("finish", "hand_on")),
         "elastic.idle": d.choice(("keep", "release")),
+        "deployment.decode.pp_stages": d.choice((1, 2, 4)),
     }  # fmt: skip
 
 

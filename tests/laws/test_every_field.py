@@ -349,6 +349,7 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "deployment.decode.batch_per_npu": (DECODE | {"workload.rate_req_per_s": 400.0}, [16, 2]),
     "deployment.decode.tp_dies": (DECODE, [1, 2]),
     "deployment.decode.cp_dies": (DECODE | {"deployment.decode.tp_dies": 4}, [1, 2, 4]),
+    "deployment.decode.pp_stages": (DECODE | {"deployment.decode.mtp_draft_tokens": 0}, [1, 2, 4]),
     "deployment.decode.experts_tp": (DECODE, [1, 4]),
     "deployment.decode.microbatch": (HOT, ["on", "off"]),
     "deployment.decode.mtp_draft_tokens": (R1, [0, 1, 2]),

@@ -19,6 +19,7 @@ from twin.engine.tabling import parts, schema, stacked, window_of
 from twin.hardware.prices import port_rates
 from twin.metrics.events import Event, events_table
 from twin.metrics.operators import DECODE_OPERATORS, OPERATORS, PREFILL_OPERATORS
+from twin.model.parallel import place_in_stage
 from twin.model.prefill import prefill_hbm_bytes
 from twin.scenario import core_share
 
@@ -331,7 +332,9 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
         layout = setup.costs.roles[instance.role].layout
         if layout.slots_per_die:
             each = np.repeat(hot.die_load.mean(axis=0), layout.split)
+            pool = setup.costs.roles[instance.role].pool
             load[: each.size] = each[:n]
+            load = load[[place_in_stage(pool, k, n) for k in range(n)]]
         room = float(world.decode.kv_tokens[instance.index]) if decodes else np.inf
         pieces.append(
             {

@@ -14,7 +14,7 @@ from twin.hardware.prices import nic, pool_read, port_rates
 from twin.kernels.buffers import Columns, key, number
 from twin.kernels.rng import stream_key
 from twin.model.offload import bytes_per_token
-from twin.model.parallel import kv_pieces
+from twin.model.parallel import kv_holders
 from twin.policies.router import FRONTS, RANK_CHOICES, ROUTERS
 from twin.scenario import serving, sharing, supernodes_apart
 
@@ -204,7 +204,7 @@ class Settings(Columns):
     rank_dies = number(int, "Dies of a decode rank.", lambda f: f.setup.rank_dies)
     kv_pieces = number(
         int, "Dies that each hold a part of a request's KV.",
-        lambda f: kv_pieces(f.costs.decoding.pool) if f.costs.decoding else 1,
+        lambda f: kv_holders(f.costs.decoding.pool) if f.costs.decoding else 1,
     )  # fmt: skip
     fetch_latency_s = number(float, "Of a read.", lambda f: f.fetch_latency_s())
     pool_plane = number(int, "As in PLANES.", lambda f: w.PLANES.index(f.s.memory_pool.read_plane))

@@ -143,9 +143,10 @@ def place(s: Scenario, fabric: Wiring) -> Placement:
     net = network(fabric)
     d = s.deployment
     chips = {role: pool.chip for role, pool in serving(s).items()}
+    ranks = tuple((pool.layer_dies, pool.rank_dies) for pool in serving(s).values())
     needed = [Needed(role, i, npus, chips[role]) for role, n, npus in seated(s) for i in range(n)]
     host_pool = (d.prefill.instances, d.prefill.npus_per_instance) if sharing(s) else ()
-    question = ("placement", tuple(needed), host_pool, d.placement, d.when_off, d.seats,
+    question = ("placement", tuple(needed), ranks, host_pool, d.placement, d.when_off, d.seats,
                 d.first_npu, d.kv_transfer_plane, supernodes_apart(s))  # fmt: skip
 
     def answer() -> Placement:
@@ -179,7 +180,7 @@ def further(s: Scenario, fabric: Wiring) -> list[Instance]:
         for own in _grouped(room, home).values():
             for k in range(len(own) // size):
                 dies = npus.dies_of(own[k * size : (k + 1) * size])
-                added.append(Instance(role, number, tuple(dies)))
+                added.append(Instance(role, number, rank_by_rank(dies, s, role)))
                 number += 1
     return added
 
@@ -234,11 +235,23 @@ def _on_chip(s: Scenario, npus: Npus, needed: Sequence[Needed]) -> Placement:
     moved_npus = _move_off(seats, [one.name for one in needed], npus) if moves else []
     return Placement(
         tuple(
-            Instance(one.role, one.index, tuple(npus.dies_of(instance_npus)))
+            Instance(one.role, one.index, rank_by_rank(npus.dies_of(instance_npus), s, one.role))
             for one, instance_npus in zip(needed, seats, strict=True)
         ),
         tuple(moved_npus),
     )
+
+
+def rank_by_rank(dies: Sequence[int], s: Scenario, role: str) -> tuple[int, ...]:
+    """Dies of an instance rank by rank: of each those of its first pipeline stage, then of the next
+    ones. A stage of all ranks is an unbroken part of the dies."""
+    pool = serving(s)[role]
+    each, stages = pool.layer_dies, pool.rank_dies // pool.layer_dies
+    size = len(dies) // stages
+    if stages == 1 or len(dies) % pool.rank_dies:  # the latter is refused by those who price it
+        return tuple(dies)
+    starts = (k * size + r for r in range(0, size, each) for k in range(stages))
+    return tuple(die for start in starts for die in dies[start : start + each])
 
 
 def _with_prefill(s: Scenario, net: Network, decode: Placement) -> Placement:

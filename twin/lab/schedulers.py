@@ -54,14 +54,14 @@ def _of_pool(
     dies = own.npus * dies_per_npu
     whole = role == "prefill" and own.attention == "sp_tp_sp"  # one batch over all dies
     together = own.tp_dies * pool.prompt_ranks
-    if role == "prefill":
-        together *= own.cp_dies * own.pp_stages
+    together *= own.pp_stages * (own.cp_dies if role == "prefill" else 1)
     ranks = 1 if whole else dies // together
     changes: dict[str, Any] = {}
     if budget := traits.get("token_budget"):
         budgets = 1 if traits.get("budget_of") == "instance" else ranks
         per_npu = budget * budgets // own.npus
-        if role == "colocated":
+        if role == "colocated":  # the budget is that of one of the passes of an iteration
+            per_npu *= own.pp_stages
             changes["deployment.colocated.chunk_tokens_per_npu"] = per_npu
         elif role == "prefill":
             changes["deployment.prefill.tokens_per_npu"] = per_npu

@@ -44,15 +44,15 @@ def streams_s(costs: Costs, traffic: Traffic, hot: Hot) -> tuple[float, float]:
     """Seconds of attention and MoE streams for a microbatch of a layer, on the paper's cores."""
     role, p = costs.decode_role, costs.decode
     assert role is not None
-    each = role.pool.rank_dies
+    each = role.pool.layer_dies
     per_rank = int(role.slots(role.pool.batch_per_npu))
     _, context = rank_load(per_rank, role.ranks, traffic)
     half = 0.5 * p.query_tokens
     total = half * (per_rank * role.ranks)
     factor = interpolate(total, *hot)
     load = layer.Pass(
-        half * per_rank, 0.5 * float(context[0]), half * per_rank / each, total, float(role.dies),
-        factor, layer.on_wire(p.layout, total, factor, *hot),
+        half * per_rank, 0.5 * float(context[0]), half * per_rank / each, total,
+        float(role.stage_dies), factor, layer.on_wire(p.layout, total, factor, *hot),
     )  # fmt: skip
     return layer.layer_s(p, p.splits[PAPER_SPLIT], load)
 
@@ -75,7 +75,7 @@ def collective_alone_s(costs: Costs, operation: str, bytes_per_die: float) -> fl
     """Seconds of a rank's `gather` or `scatter` of bytes of hidden states on each die, no waits."""
     mode, role = _unhurried(costs), costs.decode_role
     assert role is not None
-    tokens = role.pool.rank_dies * bytes_per_die / (ACTIVATION_BYTES * costs.shape.hidden)
+    tokens = role.pool.layer_dies * bytes_per_die / (ACTIVATION_BYTES * costs.shape.hidden)
     return layer.collective_s(mode.gather if operation == "gather" else mode.scatter, tokens)
 
 

@@ -208,6 +208,19 @@ class Chunk(PromptCore):
 
 
 @record
+class Pipeline(Record):
+    """Stages of layers that a pass of decode goes through."""
+
+    hop: Collective = part(Collective)  # to the next stage, per token of a rank
+    stages: float = given("How many; 1: every die has all layers.")
+    most_moe: float = given("Share of the layers with experts in the stage with most layers.")
+    most_dense: float = given("Share of the layers without.")
+    last_moe: float = given("Share of the layers with experts in the last stage.")
+    last_dense: float = given("Share of the layers without.")
+    piece: float = given("Tokens of prompts that a rank computes in a pass; 0: all.", "tokens")
+
+
+@record
 class Demand(Record):
     """Bytes and FLOPs for figures of utilisation."""
 
@@ -253,6 +266,7 @@ class Decode(Record):
     logits: Collective = part(Collective)  # of a rank's dies, each with a part of the vocabulary
     sampling: Sampling = part(Sampling)
     host: Host = part(Host)
+    pipeline: Pipeline = part(Pipeline)
     chunk: Chunk = part(Chunk)
     layout: Layout = part(Layout)
     demand: Demand = part(Demand)

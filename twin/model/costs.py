@@ -283,7 +283,7 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
         i = next(i for i in at.instances if i.role == offloaded.lender)
         rated = replace(at, clocks={})
         lender = role_costs(rated, i.role, i.die_of_rank, i.name)
-        ranks_per_die = setting.concentration / pool.rank_dies
+        ranks_per_die = setting.concentration / pool.layer_dies
         tokens = offloaded.kv_tokens(tokens, lender.kv_tokens_lent, ranks_per_die)
     exchange_of_pool, route_of_pool = setting.exchange, setting.route
     gather = setting.tp_exchange or setting.gather
@@ -313,7 +313,7 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
         dispatched=setting.dispatched,
         off_node_fraction=route_of_pool.off_node if route_of_pool.slow_between else 0.0,
         gather_off_node=gather.off_node if gather.slow_between else 0.0,
-        rank_bytes_per_token=rank_bytes(setting.whole, pool.rank_dies),
+        rank_bytes_per_token=rank_bytes(setting.whole, pool.layer_dies),
         context_bytes_per_token=math.fsum(moved_bytes),
         context_off_node=math.fsum(far_bytes) / max(math.fsum(moved_bytes), 1.0),
         stages=setting.stages,
@@ -373,7 +373,7 @@ def _priced(seat: _Seat, net: Network, dies: tuple[int, ...]) -> tuple[Setting, 
         for name, form in parallel.PARALLELISMS.items()
         if form.size(pool) > 1
     )
-    dies = dies[: len(dies) // pool.own.pp_stages]  # of a stage
+    dies = parallel.first_stage(pool, dies)
     _check_groups(pool, model_shape, len(dies) - own_dies)
     price = exchange(net, dies)
     if own_dies:
@@ -421,7 +421,7 @@ def _priced_over(
         expert_dies=own_dies,
         offload=away,
         lender=_lender(facts, pool, away, kernel),
-        drafter=drafter(d, model_shape, facts).split(pool.rank_dies),
+        drafter=drafter(d, model_shape, facts).split(pool.layer_dies),
     )
     drafts = d.decode.mtp_draft_tokens
     costs: Coefficients

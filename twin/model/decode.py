@@ -115,7 +115,7 @@ def outside_s(
 
 @kernel
 def launch_gap_s(
-    p: Decode, busy: float, total: int, tokens: float, pieces: bool, ops: np.ndarray
+    p: Decode, busy: float, total: float, tokens: float, pieces: bool, ops: np.ndarray
 ) -> float:
     """Seconds that the host adds to an iteration in which the NPU is `busy` for a time.
 
@@ -219,40 +219,45 @@ def decode_iteration_s(
     if total == 0:
         return 0.0
     query = p.query_tokens
-    entering = query * total
+    groups = layer.groups_of(p, total)
+    own = layer.share_of_group(requests[busiest_rank], groups, count)
     rank_requests, rank_context = (
-        p.concentration * requests[busiest_rank],
-        p.concentration * context[busiest_rank],
+        p.concentration * (own * requests[busiest_rank]),
+        p.concentration * (own * context[busiest_rank]),
     )
+    largest = layer.share_of_group(busiest, groups, count) * busiest
+    together = total / groups  # requests of a group
+    entering = query * together
     hot = interpolate(entering, hot_tokens, hot_factor)
     wire = layer.on_wire(p.layout, entering, hot, hot_tokens, hot_factor)
-    fullest_rank_tokens = query * (p.concentration * busiest)  # tokens of the rank that has most
+    fullest_rank_tokens = query * (p.concentration * largest)  # tokens of the rank that has most
     load = Pass(
         query * rank_requests, rank_context, fullest_rank_tokens / p.layout.rank_dies, entering,
         count * p.layout.rank_dies, hot, wire,
     )  # fmt: skip
-    time = dense_layers_s(p, load, ops)
-    time += outside_s(p, rank_requests, rank_context, float(total), load.dies, hot, wire, ops)
-    layers, domains = p.moe_layers, p.layout.domains
+    dense = dense_layers_s(p, load, ops)
+    outside = outside_s(p, rank_requests, rank_context, together, load.dies, hot, wire, ops)
+    layers, domains, moe = p.moe_layers, p.layout.domains, -1.0
     if p.microbatch > 0.0:
         part = 0.5 * entering / domains
         hot = interpolate(part, hot_tokens, hot_factor)
         wire = layer.on_wire(p.layout, part, hot, hot_tokens, hot_factor)
         half = half_of(load, domains, hot, wire)
         k, split = best_split(p, half)
-        attention, moe = layer.layer_s(p, p.sequence, load)
-        if split < attention + moe or p.microbatch == 1.0:
-            time += _add_two_microbatches(p, p.splits[k], layers, half, ops)
-            return time + launch_gap_s(p, time, total, fullest_rank_tokens, False, ops)
-    if domains > 1.0:
+        attention, experts = layer.layer_s(p, p.sequence, load)
+        if split < attention + experts or p.microbatch == 1.0:
+            moe = _add_two_microbatches(p, p.splits[k], layers, half, ops)
+    if moe < 0.0 and domains > 1.0:
         part = entering / domains
         hot = interpolate(part, hot_tokens, hot_factor)
         wire = layer.on_wire(p.layout, part, hot, hot_tokens, hot_factor)
         one = Pass(load.tokens, load.context, load.busiest, part, load.dies, hot, wire)
-        time += _add_ring(p, p.sequence, layers, one, 1.0, ops)
-    else:
-        time += layers_in_sequence_s(p, layers, load, ops)
-    return time + launch_gap_s(p, time, total, fullest_rank_tokens, False, ops)
+        moe = _add_ring(p, p.sequence, layers, one, 1.0, ops)
+    elif moe < 0.0:
+        moe = layers_in_sequence_s(p, layers, load, ops)
+    time = dense + outside + moe
+    gap = launch_gap_s(p, time, together, fullest_rank_tokens, False, ops)
+    return time + gap + layer.stages_s(p, dense, moe, outside, gap, groups, load.tokens, ops)
 
 
 @kernel
@@ -276,7 +281,8 @@ def dense_layers_s(p: Decode, load: Pass, ops: np.ndarray) -> float:
 @kernel
 def decode_hbm_bytes(p: Decode, requests: float, context: float, ranks: float) -> float:
     """HBM bytes moved by all dies of an instance with `ranks` in one iteration (weights, KV).
-    `requests` and `context` are sums over ranks. Weights count once, unused experts not at all."""
+    `requests` and `context` are sums over ranks. Weights count once for each group of requests that
+    is in a pipeline stage of its own, unused experts not at all."""
     demand, layout = p.demand, p.layout
     layers = p.moe_layers + p.dense_layers + p.modules
     own_passes = p.passes - p.modules  # of a drafter that is no part of the model
@@ -284,14 +290,15 @@ def decode_hbm_bytes(p: Decode, requests: float, context: float, ranks: float) -
     weights = demand.attention_bytes * layers + demand.dense_bytes * p.dense_layers
     weights += demand.head_bytes * (1.0 + p.modules)
     weights += demand.draft_bytes * own_passes + demand.draft_first_bytes * min(own_passes, 1.0)
-    rows = layer.routed_per_die(layout, p.query_tokens * requests)
+    groups = layer.groups_of(p, requests)
+    rows = layer.routed_per_die(layout, p.query_tokens * requests / groups)
     expert_bytes = layout.routed_dies * layer.popular_read(layout, layout.slots, rows)
     holding = layout.expert_dies if layout.expert_dies > 0.0 else dies
     shared = layout.shared_experts * (layout.shared_dies if layout.shared_dies > 0.0 else holding)
     expert_bytes += shared
     experts = demand.expert_bytes * (p.moe_layers + p.modules) * expert_bytes
     experts += demand.shared_more_bytes * (p.moe_layers + p.modules) * shared
-    read = weights * dies / p.concentration + experts
+    read = groups * (weights * dies / p.concentration + experts)
     selected = layer.attended(p.sequence.core.reach, p.query_tokens * requests, context)
     window_tokens = layer.attended(p.sequence.core.window, p.query_tokens * requests, context)
     cached = selected * demand.context_bytes + context * demand.index_bytes

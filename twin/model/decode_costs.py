@@ -9,7 +9,7 @@ from twin.model import operators as o
 from twin.model.collectives import MoeTraffic, half_of_sum, launch_and_round_s
 from twin.model.formats import ACTIVATION_BYTES, FORMATS
 from twin.model.offload import token_bytes
-from twin.model.parallel import Where
+from twin.model.parallel import Where, stage_of
 from twin.model.record import scaled
 from twin.model.roofline import largest_of
 from twin.model.setting import WHOLE, Cores, Setting
@@ -36,6 +36,7 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
             x.machine.sampling_logit_s * x.whole.vocabulary or x.seconds(o.sampling(x.whole))[3],
         ),
         host=_host(x),
+        pipeline=_pipeline(x),
         layout=layout(x),
         demand=_demand(x, query, dense, head),
         ways=float(len(splits)),
@@ -107,13 +108,14 @@ def _host(x: Setting) -> c.Host:
     m, layers, ranks = x.machine, x.shape.layers, x.waiting_dies
     drafted = x.drafter.passes if m.kernel_launch_s else 0  # layers that draft, one a pass
     sync = m.rank_sync_s * (ranks - 1)
+    stages = x.pool.own.pp_stages  # a graph each
     return c.Host(
-        launch=m.graph_launch_s,
+        launch=stages * m.graph_launch_s,
         gap=m.host_gap_s + (1.0 - m.works_ahead) * sync,
         answer=m.works_ahead * m.host_answer_s,
         apart=(1.0 - m.works_ahead) * m.host_answer_s,
         sync=m.works_ahead * sync,
-        replay=m.replay_gap_s + m.host_spread_s * largest_of(ranks),
+        replay=stages * (m.replay_gap_s + m.host_spread_s * largest_of(ranks)),
         drafting=m.draft_graphs,
         alongside=m.layer_host_s * layers,
         kernels=x.launched_s(x.decode_kernels, x.shape.moe_layers, layers + drafted),
@@ -122,14 +124,32 @@ def _host(x: Setting) -> c.Host:
     )
 
 
+def _pipeline(x: Setting) -> c.Pipeline:
+    """Stages of an instance. The last has no more layers than any other, with the LM head (vLLM and
+    SGLang, get_pp_indices); a piece of a prompt is what a pass of a rank has room for."""
+    s, count = x.whole, x.pool.own.pp_stages
+    most, last = stage_of(s, x.pool), s.layers // count
+    moe, dense = max(s.moe_layers, 1), max(s.dense_layers, 1)
+    room = x.pool.tokens_per_npu / x.machine.chip.dies_per_npu * x.pool.layer_dies
+    return c.Pipeline(
+        hop=x.hop,
+        stages=float(count),
+        most_moe=most.moe_layers / moe,
+        most_dense=most.dense_layers / dense,
+        last_moe=min(last, s.moe_layers) / moe,
+        last_dense=max(0, last - s.moe_layers) / dense,
+        piece=room if count > 1 else 0.0,
+    )
+
+
 def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.Decode:
     """Coefficients of a colocated instance: decode in sequence, and what a prompt's piece adds.
 
     delay: iterations that prompts wait for ranks without. Ranks that have none decode while another
     computes a prompt, so passes are apart where there is one rank or all have prompts at once."""
-    same_dies = x.pool.rank_dies == x.exchange.peers or delay > 0
-    ranks = x.layout.dies / x.pool.rank_dies
-    cached = x.many_rows(o.cached_up(x.shape, x.formats)) * x.pool.rank_dies / x.layout.dies
+    same_dies = x.pool.layer_dies == x.exchange.peers or delay > 0
+    ranks = x.layout.dies / x.pool.layer_dies
+    cached = x.many_rows(o.cached_up(x.shape, x.formats)) * x.pool.layer_dies / x.layout.dies
     if (group := x.cp_exchange) is not None:  # latents of cached tokens come from all dies first
         kv = x.shape.cached_bytes_per_token(x.formats.kv) / x.shape.layers
         cached += kv * group.remote / group.rate_bytes_per_s / ranks
@@ -166,7 +186,7 @@ def layout(x: Setting) -> c.Layout:
         split=float(x.layout.split),
         expert_dies=float(x.expert_dies),
         domains=float(x.pool.own.domains),
-        rank_dies=float(x.pool.rank_dies),
+        rank_dies=float(x.pool.layer_dies),
         context_dies=float(x.pool.own.cp_dies),
         ports=x.exchange.ports,
         classed=float(bool(x.layout.loads)),
@@ -328,7 +348,7 @@ def _core(x: Setting, query: int, cores: Cores) -> c.DecodeCore:
     lent_cores = Cores(offloaded.cores, offloaded.cores)
     away_dies = replace(x, shape=x.whole)  # which compute all heads of a request
     offloaded_s, far_one = (away_dies.context_s(q, lent_cores, x.lender) for q in (query, 1))
-    served_share = offloaded.served / x.pool.rank_dies
+    served_share = offloaded.served / x.pool.layer_dies
     return replace(
         core,
         context=(1.0 - offloaded.share) * per_query_s,
@@ -345,7 +365,7 @@ def _demand(x: Setting, query: float, dense: o.Work, head: o.Work) -> c.Demand:
     s, f = x.shape, x.formats
     plain = [*o.plain_operators("decode", "before"), *o.plain_operators("decode", "after")]
     gate, expert = o.gate(s, f), o.expert(s, f)
-    own = replace(gate, flops_per_token=gate.flops_per_token / x.pool.rank_dies)  # of its tokens
+    own = replace(gate, flops_per_token=gate.flops_per_token / x.pool.layer_dies)  # of its tokens
     attention = [*(entry.work(s, f) for entry in plain), own]
     pieces = x.pool.own.cp_dies  # of a context: a die reads one
     cached = s.core_bytes_per_token_layer(f.kv) * (query if s.index_top_k else 1.0)

@@ -60,6 +60,11 @@ class Drafter:
 def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
     """The drafter of a deployment; raises ModelError when the model has none of that kind."""
     kind, drafts = DRAFTERS[d.decode.drafter], d.decode.mtp_draft_tokens
+    if drafts and d.decode.pp_stages > 1 and d.mode != "prefill_only":
+        raise ModelError(
+            f"deployment.decode.pp_stages = {d.decode.pp_stages}: engines draft nothing over "
+            "pipeline stages (vLLM to 0.26, SGLang): set deployment.decode.mtp_draft_tokens = 0"
+        )
     if not drafts or not kind.passes:
         return Drafter(0)
     if not kind.table:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from twin.kernels.compiled import kernel
+from twin.metrics.operators import DECODE_OPERATORS
 from twin.model.coefficients import (
     Collective,
     Decode,
@@ -20,6 +21,8 @@ from twin.model.coefficients import (
     PromptCore,
 )
 from twin.model.roofline import interpolate_from, roof
+
+_PIPELINE = DECODE_OPERATORS.index("pipeline")
 
 
 class Pass(NamedTuple):
@@ -319,6 +322,41 @@ def survey(
                 slowest, most_requests, most_context = t, r, c
                 fullest_rank = i
     return fullest_rank, busiest, total
+
+
+@kernel
+def groups_of(p: Decode, requests: float) -> float:
+    """Groups of an instance's requests, each in a pipeline stage of its own at a time."""
+    return max(1.0, min(p.pipeline.stages, requests))
+
+
+@kernel
+def share_of_group(requests: float, groups: float, ranks: int) -> float:
+    """Share of a rank's requests in one group, evenly dealt, as passes wait for: odd ones fill up
+    groups, and the more ranks have some, the more passes have one of them."""
+    if groups <= 1.0 or requests <= 0.0:
+        return 1.0
+    even = requests // groups
+    return (even + min(1.0, (requests / groups - even) * ranks)) / requests
+
+
+@kernel
+def stages_s(
+    p: Decode, dense: float, moe: float, outside: float, gap: float, groups: float, tokens: float,
+    ops: np.ndarray,
+) -> float:  # fmt: skip
+    """Seconds of an iteration beyond one pass through all stages, which takes `dense` and `moe` in
+    its layers, then `outside` in the last stage, and `gap` of the host. Hidden states go from stage
+    to stage; no stage begins a group's next pass before it has done those of all groups."""
+    x = p.pipeline
+    if x.stages <= 1.0:
+        return 0.0
+    longest = x.last_moe * moe + x.last_dense * dense + outside
+    longest = max(longest, x.most_moe * moe + x.most_dense * dense)
+    hops = (x.stages - 1.0) * collective_s(x.hop, tokens)
+    time = max(hops, groups * longest - (dense + moe + outside + gap))
+    ops[_PIPELINE] += time
+    return time
 
 
 @kernel

@@ -36,10 +36,12 @@ def whole_model_bytes(s: Shape, f: Formats) -> float:
 
 
 def layer_stack_bytes(
-    s: Shape, f: Formats, layout: ExpertLayout | None, mtp: bool, tp: int = 1, output: bool = False
-) -> float:
+    s: Shape, f: Formats, layout: ExpertLayout | None, mtp: bool, tp: int = 1, output: bool = False,
+    vocabularies: int = 2,
+) -> float:  # fmt: skip
     """Bytes of the weights of one die; without a layout it has no experts. Up-projections, and the
-    output projection if `output`, are split by heads over `tp` dies."""
+    output projection if `output`, are split by heads over `tp` dies. vocabularies: embedding and LM
+    head, or one of them in the first and in the last of several stages."""
     unit = FORMATS[f.linear].weight_bytes
     split = s.q_up_weights + s.kv_up_weights + (s.o_weights if output else 0)
     attention = s.attention_weights * unit
@@ -53,7 +55,7 @@ def layer_stack_bytes(
         out = s.linear_kind.out_values(s) * s.hidden if output else 0
         total += (s.linear_weights - out * (1.0 - 1.0 / min(tp, s.heads))) * unit * s.linear_layers
     total += s.dense_layers * s.dense_weights * unit
-    total += 2.0 * s.vocabulary * s.hidden * FORMATS["bf16"].weight_bytes  # embedding, LM head
+    total += vocabularies * s.vocabulary * s.hidden * FORMATS["bf16"].weight_bytes
     if mtp:
         total += 2.0 * s.hidden * s.hidden * unit
     return total

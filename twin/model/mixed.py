@@ -70,31 +70,31 @@ def _pass_s(
     fullest_rank, busiest, total = first, 0, 0
     if answers > 0.0:
         fullest_rank, busiest, total = layer.survey(p, requests, context, first, count)
-    each = p.layout.rank_dies
-    dies = count * each
-    query = p.query_tokens
-    entering, most = query * total, query * busiest
-    for r in range(first, first + count):
-        entering += prompts * chunk[r]
-        rows = query * (answers * requests[r]) + prompts * chunk[r]
-        if rows > most:  # noqa: PLR1730 - a call of max takes several times as long in plain Python
-            most = rows
+    each, query, m = p.layout.rank_dies, p.query_tokens, p.sequence
+    dies, moe = count * each, p.moe_layers > 0.0
+    groups, room = layer.groups_of(p, total), p.pipeline.piece
+    together = total / groups  # requests of a group
+    largest = layer.share_of_group(busiest, groups, count) * busiest
+    entering, most = _rows(
+        p, answers, prompts, requests, chunk, first, count, groups, query * together,
+        query * largest,
+    )  # fmt: skip
     if entering <= 0.0:
         return 0.0
     hot = interpolate(entering, hot_tokens, hot_factor)
     wire = layer.on_wire(p.layout, entering, hot, hot_tokens, hot_factor)
-    rank_requests, rank_context = answers * requests[fullest_rank], answers * context[fullest_rank]
-    tokens = query * rank_requests
+    own = answers * layer.share_of_group(requests[fullest_rank], groups, count)
+    rank_requests, rank_context = own * requests[fullest_rank], own * context[fullest_rank]
     alone_s = 0.0
     if total > 0:
         load = layer.Pass(
-            tokens, rank_context, query * busiest / each, query * total, dies, hot, wire
-        )
-        if p.moe_layers > 0.0:  # a decode batch is booked in layers with experts, or in all
+            query * rank_requests, rank_context, query * largest / each, query * together, dies,
+            hot, wire,
+        )  # fmt: skip
+        if moe:  # a decode batch is booked in layers with experts, or in all
             alone_s += decode.layers_in_sequence_s(p, p.moe_layers, load, ops)
         else:
             alone_s += decode.dense_layers_s(p, load, ops)
-    m = p.sequence
     attention = dense = most_rows = most_core = 0.0
     for r in range(first, first + count):
         if (
@@ -105,12 +105,16 @@ def _pass_s(
             and context[r] == context[r - 1]
         ):
             continue  # as long as the rank before it
-        piece = prompts * chunk[r]
+        piece, part = prompts * chunk[r], prompts
+        if 0.0 < room < piece:
+            piece, part = room, room / chunk[r]
         if piece > 0.0 or r == fullest_rank:
-            own_tokens = query * (answers * requests[r])
+            if groups > 1.0:
+                own = answers * layer.share_of_group(requests[r], groups, count)
+            own_tokens = query * (own * requests[r])
             rows = own_tokens + piece
-            core = layer.local_s(m.core, own_tokens, answers * context[r])
-            core += layer.prompt_core_s(p.chunk, piece, prompts * pairs[r])
+            core = layer.local_s(m.core, own_tokens, own * context[r])
+            core += layer.prompt_core_s(p.chunk, piece, part * pairs[r])
             core += p.chunk.edge * piece
             if rows > most_rows or core > most_core:  # else a rank before it has no less of either
                 attention_time = layer.attention_s(m, rows, core)
@@ -118,15 +122,35 @@ def _pass_s(
                     attention, most_rows, most_core = attention_time, rows, core
                 dense = max(dense, layer.dense_s(p, rows))
     load = layer.Pass(most, rank_context, most / each, entering, dies, hot, wire)
-    layer_s = attention + layer.moe_s(p, m, load)
+    in_moe = (attention + layer.moe_s(p, m, load)) * p.moe_layers
     dense = p.dense_layers * (attention + dense)
     # Without a chunk the two are equal but for rounding, and a time is never negative.
-    moe = p.moe_layers > 0.0
-    ops[_CHUNK] += max(0.0, (layer_s * p.moe_layers if moe else dense) - alone_s)
+    ops[_CHUNK] += max(0.0, (in_moe if moe else dense) - alone_s)
     ops[_DENSE] += dense if moe else 0.0
-    time = layer_s * p.moe_layers + dense
-    time += decode.outside_s(p, rank_requests, rank_context, float(total), dies, hot, wire, ops)
-    return time + decode.launch_gap_s(p, time, total, most, entering > query * total, ops)
+    outside = decode.outside_s(p, rank_requests, rank_context, together, dies, hot, wire, ops)
+    time = in_moe + dense + outside
+    gap = decode.launch_gap_s(p, time, together, most, entering > query * together, ops)
+    return time + gap + layer.stages_s(p, dense, in_moe, outside, gap, groups, most, ops)
+
+
+@kernel
+def _rows(
+    p: Decode, answers: float, prompts: float, requests: np.ndarray, chunk: np.ndarray, first: int,
+    count: int, groups: float, decoding: float, busiest: float,
+) -> tuple[float, float]:  # fmt: skip
+    """Tokens of a pass and of its fullest rank, of which `decoding` and `busiest` decode."""
+    entering, most, room, share = decoding, busiest, p.pipeline.piece, 1.0
+    for r in range(first, first + count):
+        piece = prompts * chunk[r]
+        if 0.0 < room < piece:
+            piece = room
+        if groups > 1.0:
+            share = layer.share_of_group(requests[r], groups, count)
+        entering += piece
+        rows = p.query_tokens * (answers * (share * requests[r])) + piece
+        if rows > most:  # noqa: PLR1730 - a call of max takes several times as long in plain Python
+            most = rows
+    return entering, most
 
 
 @kernel

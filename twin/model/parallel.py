@@ -84,6 +84,12 @@ def _handed(x: Part) -> float:
     return x.stages * ACTIVATION_BYTES * x.shape.hidden * x.shape.residual_streams
 
 
+def _passed(x: Part) -> float:
+    """The same in decode, where each die of a rank sends its share (vLLM and SGLang, `send_tensor_
+    dict` with an `all_gather_group`)."""
+    return _handed(x) / x.heads
+
+
 def stage_of(s: Shape, pool: Pool) -> Shape:
     """The layers of a pool's slowest stage: as many as any, without the dense ones of the first
     where others have experts."""
@@ -137,9 +143,14 @@ PARALLELISMS: Mapping[str, Parallelism] = {
     # Stages of layers: a batch's hidden states go from each die to its counterpart of the next.
     "layers": Parallelism(
         size=lambda pool: pool.own.pp_stages,
-        stride=lambda pool, dies: dies // pool.own.pp_stages,
+        stride=lambda pool, dies: (
+            pool.layer_dies if pool.phase == "decode" else dies // pool.own.pp_stages
+        ),
         pieces=lambda _: 1,  # by layers: `stage_of`
-        sends=(Sent("prefill", "after", _handed, layers=lambda s: 1.0 / s.layers),),
+        sends=(
+            Sent("prefill", "after", _handed, layers=lambda s: 1.0 / s.layers),
+            Sent("decode", "after", _passed, layers=lambda s: 1.0 / s.layers),
+        ),
     ),
 }
 
@@ -149,6 +160,23 @@ def members(pool: Pool, name: str, dies: int) -> slice:
     form = PARALLELISMS[name]
     stride = form.stride(pool, dies)
     return slice(0, form.size(pool) * stride, stride)
+
+
+def first_stage(pool: Pool, dies: tuple[int, ...]) -> tuple[int, ...]:
+    """Dies of an instance that have the first layers: in decode the first ones of every rank."""
+    each = PARALLELISMS["layers"].stride(pool, len(dies))
+    return tuple(die for k, die in enumerate(dies) if k // each % pool.own.pp_stages == 0)
+
+
+def place_in_stage(pool: Pool, die: int, dies: int) -> int:
+    """Place among the dies of its stage of a die of so many."""
+    each = PARALLELISMS["layers"].stride(pool, dies)
+    return die // (each * pool.own.pp_stages) * each + die % each
+
+
+def kv_holders(pool: Pool) -> int:
+    """Dies that each hold a part of a request's KV where it decodes, by tokens or by layers."""
+    return kv_pieces(pool) * pool.rank_dies // pool.layer_dies
 
 
 def kv_pieces(pool: Pool) -> int:
@@ -179,20 +207,25 @@ def sent_bytes(pool: Pool, name: str, part: Part) -> float:
         for sent in form.sends
         if sent.phase == pool.phase
     )
-    return pool.rank_dies * together * (size - 1) / size * part.whole.layers
+    return pool.layer_dies * together * (size - 1) / size * part.whole.layers
 
 
 def _stage_dies(pool: Pool, shape: Shape, dies: int) -> int:
     """Dies of a stage; raises ModelError where there can be none."""
     stages = pool.own.pp_stages
-    field = f"deployment.prefill.pp_stages = {stages}"
+    field = f"deployment.{pool.phase}.pp_stages = {stages}"
+    if pool.phase == "decode" and (pool.cores < 1.0 or pool.experts or pool.away):
+        raise ModelError(
+            f"{field}: dies that decode shares with prefill, that run its attention or have "
+            "experts alone need all layers: take 1, or give decode NPUs of its own that do all"
+        )
     if pool.over or pool.cores != pool.own.cores:
         raise ModelError(
             f"{field}: dies that prefill shares with decode, or that run its attention, need all "
             "layers: take 1, or give prefill NPUs of its own"
         )
     if dies % stages:
-        raise ModelError(f"{field} must divide the {dies} dies of a prefill instance")
+        raise ModelError(f"{field} must divide the {dies} dies of a {pool.role} instance")
     if stages > shape.layers:
         raise ModelError(f"{field} is more than the {shape.layers} layers of {shape.title}")
     return dies // stages

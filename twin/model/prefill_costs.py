@@ -73,7 +73,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
         drafter=_drafter(x),
         drafter_pair=x.drafting.pair_s if x.drafting else 0.0,
         layout=layout(x),
-        hop=_hop(x),
+        hop=x.hop,
         demand=changed(_demand(x, s.moe_layers + mtp, form), lambda _, one: x.stages * one),
         head=head.weight_bytes / m.stream_bytes_per_s(fmt=head.format) + 2 * x.gap,
         launch=m.graph_launch_s + passes * x.traffic(own_streams=False).host_s,
@@ -209,15 +209,6 @@ def _context(x: Setting) -> c.Collective:
         return c.Collective()
     together = x.together("context", "before")
     return c.Collective(group.latency_s + x.gap, together * (group.remote / group.rate_bytes_per_s))
-
-
-def _hop(x: Setting) -> c.Collective:
-    """Transfer of a batch's hidden states to the next stage, per token of a die."""
-    if (group := dict(x.groups).get("layers")) is None:
-        return c.Collective()
-    (sent,) = x.sends("layers", "after")
-    each = sent.together(x.part) / group.peers
-    return c.Collective(group.latency_s + x.gap, each / group.rate_bytes_per_s)
 
 
 def _moe(x: Setting) -> tuple[c.Gate, c.Dispatch, c.Experts, c.Combine]:

@@ -14,7 +14,7 @@ from twin.metrics.operators import names_of
 from twin.model import collectives as wire
 from twin.model import operators as o
 from twin.model import parallel
-from twin.model.coefficients import Product
+from twin.model.coefficients import Collective, Product
 from twin.model.drafters import OWN_FORMAT, Drafter
 from twin.model.offload import Offload
 from twin.model.roofline import ALL_MODELS, Machine, Reach, roof
@@ -85,6 +85,15 @@ class Setting:
         return parallel.Part(
             self.shape, self.whole, self.formats.kv, own.tp_dies, own.cp_dies, own.pp_stages
         )
+
+    @property
+    def hop(self) -> Collective:
+        """Transfer of hidden states to the next pipeline stage, per token of a die or rank."""
+        if (group := dict(self.groups).get("layers")) is None:
+            return Collective()
+        (sent,) = self.sends("layers", "after")
+        each = sent.together(self.part) / group.peers
+        return Collective(group.latency_s + self.gap, each / group.rate_bytes_per_s)
 
     def sends(self, name: str, where: parallel.Where) -> list[parallel.Sent]:
         """Collectives of a parallelism at a place of a layer, in this phase."""
@@ -188,7 +197,7 @@ class Setting:
     def one_rank(self) -> bool:
         """Whether an instance's dies are one rank that sums experts' results, as engines on NVIDIA
         do: no token is sent to its experts."""
-        is_alone = self.pool.rank_dies == self.exchange.peers > 1 and not self.expert_dies
+        is_alone = self.pool.layer_dies == self.exchange.peers > 1 and not self.expert_dies
         return is_alone and self.machine.family == "nvidia" and self.exchanges
 
     def experts_by(self, operator: str) -> str:

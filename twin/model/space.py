@@ -10,7 +10,7 @@ from twin.model import memory as hbm
 from twin.model import stages
 from twin.model.deployed import Deployed
 from twin.model.drafters import Drafter
-from twin.model.parallel import kv_pieces
+from twin.model.parallel import kv_pieces, stage_of
 from twin.model.setting import Setting
 from twin.model.shape import ModelError, Shape
 from twin.scenario import Deployment, Pool
@@ -45,6 +45,8 @@ def kv_bytes(shape: Shape, own: Drafter, kv: str) -> float:
 def space(x: Setting, at: Deployed, name: str) -> Space:
     """HBM budget of a die of an instance of a name. Raises ModelError if it does not fit."""
     d, chip, dies = at.deployment, x.machine.chip, x.exchange.peers
+    if x.pool.phase == "decode":  # a die stores its stage alone
+        x = replace(x, shape=stage_of(x.shape, x.pool))
     subject = f"{x.shape.title} on {dies} dies ({dies // chip.dies_per_npu} NPUs) of {name}"
     passes = x.shape.moe_layers + x.drafter.module
     has_expert_dies = x.expert_dies > 0
@@ -55,6 +57,7 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
         x.drafter.module,
         x.head_dies // x.split_dies if x.pool.phase == "prefill" else 1,
         x.pool.own.tp_dies > 1,
+        vocabularies=2 if x.pool.own.pp_stages == 1 else 1,
     )
     weights += x.drafter.weight_bytes
     memory = hbm.budget(

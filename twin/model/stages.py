@@ -43,7 +43,8 @@ def experts_of(experts: Experts, shape: Shape) -> Experts:
 
 def part_of(whole: Shape, pool: Pool) -> Shape:
     """The part of a model on a die of a pool: of its layers, heads and of each of its experts."""
-    whole = stage_of(whole, pool)
+    if pool.phase == "prefill":  # a pass of decode is priced through all stages
+        whole = stage_of(whole, pool)
     inner = math.ceil(whole.expert_intermediate / pool.own.experts_tp)
     return replace(whole.split(split_dies(pool, whole)), expert_intermediate=inner)
 
@@ -117,7 +118,7 @@ def router_groups(experts: Experts, shape: Shape) -> tuple[int, int]:
 def split_dies(pool: Pool, shape: Shape) -> int:
     """Number of dies that together hold the weights once, without routed experts. Prefill splits
     only projections of a model with experts (prefill_costs.py): its shape stays whole."""
-    return pool.rank_dies if "experts" in shape.stages else pool.own.tp_dies
+    return pool.layer_dies if "experts" in shape.stages else pool.own.tp_dies
 
 
 def room_for_weights(pool: Pool, shape: Shape) -> tuple[str, ...]:

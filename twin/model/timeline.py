@@ -62,10 +62,11 @@ def decode_timeline(
     run in sequence or nothing is decoded."""
     if p.microbatch == 0.0 or not requests > 0.0:
         return None
-    tokens, each = p.query_tokens * requests, p.layout.rank_dies
+    groups = max(1.0, min(p.pipeline.stages, requests * p.layout.dies / p.layout.rank_dies))
+    tokens, each = p.query_tokens * requests / groups, p.layout.rank_dies
     load = Pass(
         p.concentration * tokens,
-        p.concentration * context,
+        p.concentration * context / groups,
         p.concentration * tokens / each,
         tokens * (p.layout.dies / each),
         p.layout.dies,
@@ -114,7 +115,7 @@ def _decode_section(
     iteration_time = decode_iteration_s(p, *ranks, 0, count, *_curve(hot, wire), operators)
     layers = p.moe_layers * layer_s
     booked = dict(zip(names, operators.tolist(), strict=True))
-    after = sum(booked[name] for name in ("mtp", "lm_head", "sampling", "launch_gaps"))
+    after = sum(booked[name] for name in ("mtp", "lm_head", "sampling", "launch_gaps", "pipeline"))
     before = max(0.0, iteration_time - layers - after)
     iteration_time = before + layers + after
     return float(before / iteration_time), float((before + layers) / iteration_time)

@@ -178,6 +178,14 @@ class Decode(Section):
     exchanged after it. At most as many as a rank has copies: `tp_dies`, over the KV heads where
     there are some. [vLLM: decode-context-parallel-size; SGLang: dcp-size; Helix, arXiv
     2507.07120]"""
+    pp_stages: int = quantity(
+        1, "stages", "Pipeline stages in decode", (1, 64), applies=DECODES, since=4,
+        also="PP, pipeline parallelism, pipeline-parallel-size, pp-size",
+    )  # fmt: skip
+    """Parts of an instance's NPUs that each have as many of the layers, with their experts and KV.
+    As many groups of requests are in different stages at the same time; an iteration is one pass of
+    each. [vLLM: pipeline-parallel-size; SGLang: pp-size, pp-max-micro-batch-size; TensorRT-LLM:
+    pp_size]"""
     experts_tp: int = quantity(
         1, "dies", "Experts split over dies", (1, 128), applies=DECODES, since=4,
         also="MoE TP, moe_tp, tensor-parallel-size without expert parallelism"

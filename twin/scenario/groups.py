@@ -75,9 +75,14 @@ class Pool:
     prompt_delay: int = 0  # iterations that prompts wait for ranks without one, at most
 
     @property
-    def rank_dies(self) -> int:
-        """Dies of a rank, which decode together; prefill's batch has no ranks of several dies."""
+    def layer_dies(self) -> int:
+        """Dies of a rank that have the same layers; prefill's batch has no ranks of several."""
         return self.own.tp_dies if self.phase == "decode" else 1
+
+    @property
+    def rank_dies(self) -> int:
+        """Dies of a rank, which decode together: those of all its pipeline stages."""
+        return self.layer_dies * (self.own.pp_stages if self.phase == "decode" else 1)
 
     @property
     def own(self) -> Group:
@@ -139,7 +144,7 @@ def _serving(deployment: Deployment, chip: str) -> Mapping[str, Pool]:
         own = Group(
             LAYER, c.npus_per_instance, _named(c.chip, chip),
             attention="tp" if tp > 1 else "dp", tp_dies=tp, cp_dies=deployment.decode.cp_dies,
-            experts_tp=deployment.decode.experts_tp,
+            pp_stages=deployment.decode.pp_stages, experts_tp=deployment.decode.experts_tp,
         )  # fmt: skip
         split = -(-c.prompt_dies // tp)
         pool = Pool(
@@ -192,7 +197,7 @@ def _decode(deployment: Deployment, chip: str) -> Pool:
         ("attention", "dense") if apart else LAYER, d.npus_per_instance - apart,
         _named(d.chip, chip), cores, requests=1.0 - away, domains=d.domains if apart else 1,
         attention="tp" if d.tp_dies > 1 else "dp", tp_dies=d.tp_dies, cp_dies=d.cp_dies,
-        experts_tp=d.experts_tp,
+        pp_stages=d.pp_stages, experts_tp=d.experts_tp,
     )  # fmt: skip
     groups = [own]
     if apart:

@@ -166,6 +166,27 @@ def test_contexts_and_stages_are_the_engines_own_options(engine, names):
     assert any("SMOOTH_FACTOR" in line for line in found.left_out)
 
 
+@pytest.mark.parametrize(("engine", "stages", "total", "tokens"), [
+    ("vllm-ascend", "--pipeline-parallel-size", "--max-num-seqs", "--max-num-batched-tokens"),
+    ("sglang", "--pp-size", "--max-running-requests", "--chunked-prefill-size"),
+])  # fmt: skip
+def test_stages_of_mixed_serving_share_requests_and_have_passes_of_their_own(
+    engine, stages, total, tokens
+):
+    """An engine of 2 stages of 8 dies: 16 dies' requests in all, and a pass of half of them with
+    half an iteration's prompt tokens."""
+    s = with_overrides(preset("quickstart"), {
+        "deployment.mode": "colocated", "deployment.colocated.npus_per_instance": 8,
+        "deployment.decode.tp_dies": 8, "deployment.decode.pp_stages": 2,
+        "deployment.decode.mtp_draft_tokens": 0, "deployment.decode.batch_per_npu": 32,
+        "deployment.colocated.chunk_tokens_per_npu": 512, "deployment.decode.experts_tp": 8,
+    })  # fmt: skip
+    options = options_in(command_of(launched(s, FACTS, engine).files["colocated.sh"]))
+    checked(engine, options)
+    assert (options[stages], options[total]) == ("2", str(32 * 8))
+    assert int(options[tokens]) == 512 * 8 // 2 + 32 * 8 // 2
+
+
 def test_prompts_that_wait_are_sglangs_prefill_delayer():
     mixed = {"deployment.mode": "colocated", "deployment.colocated.npus_per_instance": 16,
              "deployment.colocated.prompt_delay": 30}  # fmt: skip

@@ -27,6 +27,7 @@ from twin.engine.phases.decode import settle
 from twin.experts import ExpertsError
 from twin.hardware.chip import HardwareError
 from twin.metrics.events import Event, Kind
+from twin.model.parallel import place_in_stage
 from twin.model.shape import ModelError
 from twin.scenario import KINDS, Fault
 from twin.scenario.faults import Spans
@@ -242,8 +243,12 @@ class Incidents:
         machine = self.machine
         self.life.loading.stop(k, t_s)  # a failure before this one
         live = [d for d in machine.serving(k) if d not in machine.out]
-        lost = {slot for slot, die in enumerate(machine.serving(k)) if die in machine.out}
+        dies, pool = machine.serving(k), machine.roles[k].pool
+        lost = {
+            place_in_stage(pool, n, len(dies)) for n, die in enumerate(dies) if die in machine.out
+        }
         each = machine.setup.crowd.expert_bytes[machine.setup.instances[k].role]
+        each /= pool.own.pp_stages  # a die has those of its stage
         size = self.missing(k, lost) * each if live and lost else 0.0
         if size <= 0.0:
             return self.agenda.at(t_s, self._recovery(k))

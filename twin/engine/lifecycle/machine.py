@@ -26,6 +26,7 @@ from twin.hardware.prices import host_copy, nic, port_rates, ports_of, transfer_
 from twin.model.batch import attention_s_per_token, batch_line, recompute_s_per_token
 from twin.model.costs import RoleCosts, role_costs
 from twin.model.fetch import copies_bytes_per_s
+from twin.model.parallel import kv_pieces
 from twin.model.record import numbers, slowed
 from twin.model.space import kv_layers
 from twin.scenario import Fault
@@ -225,7 +226,7 @@ class Machine:
         s, costs = self.setup.scenario, self.setup.costs
         layers = kv_layers(costs.deployed.shape, costs.deployed.drafter)
         token_bytes = costs.held_kv * costs.kv_bytes_per_token
-        layer_bytes = token_bytes / layers / self.world.settings.kv_pieces
+        layer_bytes = token_bytes / layers / kv_pieces(self.roles[k].pool)
         copies = copies_bytes_per_s(self.facts, s.memory_pool.block_tokens * layer_bytes)
         rates = host_copy(self.fabric, dies, "ub")
         row = self.setup.instances[k].index

@@ -50,13 +50,18 @@ class Worker:
     @property
     def rows(self) -> int:
         """Tokens of the largest decode-only pass of a data-parallel rank."""
-        return self.sequences * (1 + self.drafts)
+        return self.batch * (1 + self.drafts)
+
+    @property
+    def batch(self) -> int:
+        """Requests of a data-parallel rank in one pass, at most; each stage has another part."""
+        return -(-self.sequences // self.stages)
 
     @property
     def graphs(self) -> list[int]:
         """Token counts of passes with captured graphs: up to the largest batch, 16 sizes."""
         step = 1 + self.drafts
-        most = self.sequences
+        most = self.batch
         sizes = {step * max(1, round(most * k / 16)) for k in range(1, 17)}
         return sorted(sizes)
 
@@ -91,6 +96,8 @@ def _worker(s: Scenario, pool: Pool, dies: int) -> Worker:
         sequences = max(1, round(tokens / max(s.workload.input_tokens, 1)))
     elif pool.role == "colocated":
         tokens += round(d.colocated.chunk_tokens_per_npu / dies * tp)
+    if pool.role != "prefill":
+        sequences *= pool.own.pp_stages  # of which a pass has a part
     if ranks // pool.own.pp_stages % (tp * prefill_cp):
         raise ValueError(
             f"{tp * prefill_cp} dies that share a prompt do not divide the {ranks} of a "
@@ -327,7 +334,7 @@ def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> 
     if w.role == "prefill":
         options["--disable-cuda-graph"] = True
     else:
-        options["--cuda-graph-max-bs"] = w.sequences
+        options["--cuda-graph-max-bs"] = w.batch
     if w.drafts:
         options |= {
             "--speculative-algorithm": ALGORITHMS[s.deployment.decode.drafter],

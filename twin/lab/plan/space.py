@@ -194,8 +194,9 @@ CHOICES: dict[str, Choice] = {
         crossed=False,
     ),
     "pipeline": Choice(
-        "Pipeline stages in prefill", "Parts of an instance that have a part of the layers each.",
-        {f"{PREFILL}.pp_stages": lambda s, _: sorted({1, 2, 4, s.deployment.prefill.pp_stages})},
+        "Pipeline stages", "Parts of an instance that have a part of the layers each.",
+        {f"{PREFILL}.pp_stages": lambda s, _: sorted({1, 2, 4, s.deployment.prefill.pp_stages}),
+         f"{DECODE}.pp_stages": lambda s, _: sorted({1, 2, 4, s.deployment.decode.pp_stages})},
         crossed=False,
     ),
     "experts_tp": Choice(

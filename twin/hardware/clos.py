@@ -1,6 +1,7 @@
 """Scale-up networks of switches: L1, L2 and L3 of a Clos, and one hop through shared chips."""
 
 import math
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -30,12 +31,12 @@ def clos(draft: Draft) -> None:
     for n in range(s.all_nodes):
         draft.inside(n)
         group = n % s.nodes // nodes_per_group(s)
+        switches = [(p, f"L1 {n}.{p}") for p in range(s.sub_planes)]
         for i, links in dealt(n % s.nodes % nodes_per_group(s), s.l1_uplinks, chips):
-            for p in range(s.sub_planes):
-                draft.link(
-                    f"L1 {n}.{p}", l2_name(n // s.nodes, p, group * chips + i), "L1-L2",
-                    links * draft.link_bytes_per_s, p, links,
-                )  # fmt: skip
+            rate = links * draft.link_bytes_per_s
+            for p, switch in switches:
+                above = l2_name(n // s.nodes, p, group * chips + i)
+                draft.link(switch, above, "L1-L2", rate, p, links)
     _l3_links(draft, chips, groups)
 
 
@@ -65,6 +66,7 @@ def l2_chips_per_sub_plane(s: Supernode, step: int) -> int:
     return min(step * math.ceil(needed / step), s.l1_uplinks)
 
 
+@cache
 def l2_name(supernode: int, sub_plane: int, index: int) -> str:
     """Name of an L2 chip: "L2 3.12" in the first supernode, "L2 1:3.12" in the second."""
     return f"L2 {supernode}:{sub_plane}.{index}" if supernode else f"L2 {sub_plane}.{index}"
@@ -99,6 +101,7 @@ def _l3_chips(draft: Draft, chips: int, groups: int) -> None:
             draft.add(_l3_name(g, p, place["index"]), "l3", **place, rack=rack)
 
 
+@cache
 def _l3_name(supernode: int, sub_plane: int, index: int) -> str:
     return l2_name(supernode, sub_plane, index).replace("L2", "L3")
 
@@ -111,11 +114,10 @@ def _l3_links(draft: Draft, chips: int, groups: int) -> None:
     spines = _l3_per_l2(s, groups)
     uplinks = s.l2_ports_per_chip - nodes_per_group(s)
     for g, p, i in product(range(s.supernodes), range(s.sub_planes), range(chips * groups)):
+        below = l2_name(g, p, i)
         for j, links in dealt(i // chips, uplinks, spines):
-            draft.link(
-                l2_name(g, p, i), _l3_name(g, p, i % chips * spines + j), "L2-L3",
-                links * draft.link_bytes_per_s, p, links,
-            )  # fmt: skip
+            above = _l3_name(g, p, i % chips * spines + j)
+            draft.link(below, above, "L2-L3", links * draft.link_bytes_per_s, p, links)
 
 
 def dealt(turn: int, uplinks: int, chips: int) -> list[tuple[int, int]]:

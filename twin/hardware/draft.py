@@ -165,18 +165,18 @@ class Draft:
                 f"supernode.sub_planes = {s.sub_planes} does not fit {self.recipe.name}, whose "
                 f"dies have links to {len(parallel)} switches: take sub_planes = {len(parallel)}"
             )
+        switches = [(p, f"L1 {n}.{p}") for p in range(s.sub_planes)]
+        rate = self.die_link_bytes_per_s(n)
         for i in self.npus(n):
             self.packages(n, i)
             for d in range(self.of(n).dies_per_npu):
-                for p, links in enumerate(parallel):
-                    self.link(
-                        f"die {n}.{i}.{d}", f"L1 {n}.{p}", "die-L1",
-                        links * self.die_link_bytes_per_s(n), p, links,
-                    )  # fmt: skip
+                die = f"die {n}.{i}.{d}"
+                for p, switch in switches:
+                    self.link(die, switch, "die-L1", parallel[p] * rate, p, parallel[p])
         rate = self.recipe.cpu_bytes_per_s / s.sub_planes
         for i in self.cpus(n):
-            for p in range(s.sub_planes):
-                self.link(f"CPU {n}.{i}", f"L1 {n}.{p}", "CPU-L1", rate, p)
+            for p, switch in switches:
+                self.link(f"CPU {n}.{i}", switch, "CPU-L1", rate, p)
 
     def nics(self, beyond: Callable[[int, int], tuple[str, str]]) -> None:
         """Add every die's NIC and its link to (vertex, kind of link), given by node and die."""

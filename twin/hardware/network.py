@@ -413,9 +413,10 @@ def compiled(plan: Plan) -> Network:
     order = np.argsort(ends[0], kind="stable")
     tail, head = ends[0][order], ends[1][order]
     # Links that are built alike share their attributes: each is read once.
-    distinct = {id(data): data for data in attributes}
+    ids = list(map(id, attributes))
+    distinct = dict(zip(ids, attributes, strict=True))
     place, kinds = {key: i for i, key in enumerate(distinct)}, list(distinct.values())
-    index = np.fromiter(map(place.__getitem__, map(id, attributes)), np.int64)[order]
+    index = np.fromiter(map(place.__getitem__, ids), np.int64, len(ids))[order]
 
     def column(name: str, kind: type[Any], *default: Any) -> Any:
         """One property of all links, from the different kinds of links."""
@@ -427,7 +428,7 @@ def compiled(plan: Plan) -> Network:
     mask = cache(lambda words: sum(bits.get(word, 0) for word in words.split()))
     node = np.array([d.get("node", -1) for d in vertex_data], np.int64)
     sub_plane = column("sub_plane", np.int64, -1)
-    plane = column("plane", np.str_)
+    plane = np.array([COUNTED.get(data["plane"], 0) for data in kinds], np.int64)[index]
     places, leaves, enters = _places(vertex_data, node, tail, head, sub_plane, plane)
     return Network(
         about=plan.about,
@@ -465,10 +466,10 @@ def compiled(plan: Plan) -> Network:
 
 def _places(
     vertex_data: Sequence[Mapping[str, Any]], node: INTS, tail: INTS, head: INTS, sub_plane: INTS,
-    planes: NDArray[np.str_],
+    plane: INTS,
 ) -> tuple[tuple[Place, ...], INTS, INTS]:  # fmt: skip
-    """Places where a link's bytes are counted when they leave, and enter, a node's ends."""
-    plane = np.sum([number * (planes == name) for name, number in COUNTED.items()], axis=0)
+    """Places where a link's bytes are counted when they leave, and enter, a node's ends; plane: of
+    each link in COUNTED, 0 of others."""
     ends, others = np.stack([tail, head], 1), np.stack([head, tail], 1)  # as they leave, enter
     computes, nics = (
         np.array([d["kind"] in kinds for d in vertex_data])

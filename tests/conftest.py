@@ -56,6 +56,7 @@ SHARED = {
     "lab.plan.small": "a plan",
     "evidence(": "the judged rows",
     "docs.make import": "the judged rows",
+    "import covered": "the judged rows",
     "nodes(path)": "the syntax trees of all files",
 }
 

@@ -10,8 +10,9 @@ import pytest
 from docs.make import field_table, pages, paths
 from tests.draws import some
 from twin.engine import balancing
+from twin.lab.ask import question
 from twin.lab.library import ROOT
-from twin.scenario import fields, parse_scenario
+from twin.scenario import fields, npus_used, parse_scenario
 
 # What a preset answers over its whole horizon, golden figures say.
 BRIEFLY = ("--set", "horizon_s=20", "--set", "warmup_s=5")
@@ -83,9 +84,26 @@ def runs(command: str) -> bool:
     return command.partition("-m twin ")[2].startswith(("run ", "sweep "))
 
 
-# To its end, past the faults that a preset has, a run goes on in `make long`.
-WAYS = [(command, BRIEFLY if runs(command) else ()) for command in commands()]
-WHOLE = [(command, ()) for command, horizon in WAYS if horizon]
+# The largest machine there is, and a 64th of it, which takes seconds in place of a minute.
+LARGEST = (("nodes=8192", "nodes=128"), ("instances=1024", "instances=16"), ("s=16732", "s=261"))
+
+
+def smaller(command: str) -> str:
+    for large, small in LARGEST:
+        command = command.replace(large, small)
+    return command
+
+
+# To its end, past the faults that a preset has, and at its size a run goes on in `make long`.
+WAYS = [(smaller(command), BRIEFLY if runs(command) else ()) for command in commands()]
+WHOLE = [(command, ()) for command in commands() if runs(command)]
+
+
+def test_the_largest_machine_of_the_documents_is_a_scenario():
+    (command,) = [command for command in commands() if command != smaller(command)]
+    name, *words = shlex.split(command.partition("-m twin run ")[2])
+    asked, _ = question(name, [word for word in words if word != "--set"])
+    assert npus_used(asked) == asked.supernode.npus == 65_536
 
 
 @pytest.mark.parametrize("way", some(WAYS, *WHOLE), ids=lambda way: way[0])

@@ -240,6 +240,16 @@ def test_experts_alike_have_no_classes(facts, asked):
     assert popular(plain, asked, facts, CLASSES) == plain
 
 
+@pytest.mark.parametrize(("dies", "slots"), [(40, 7), (64, 4), (128, 2)])
+def test_few_experts_of_a_die_fill_all_classes(facts, dies, slots):
+    """Power-law popularity is of one layer: a class may be a part of one expert."""
+    plain = expert_layout(load_shape(facts, "deepseek-r1"), 0, dies)
+    assert plain.slots_per_die == slots < CLASSES
+    loads = popular(plain, Experts(popularity="power_law"), facts, CLASSES).loads
+    assert len(loads) == CLASSES and sum(loads) / CLASSES == pytest.approx(1.0)
+    assert len(set(loads)) >= slots and list(loads) == sorted(loads)
+
+
 def test_an_expert_alone_on_its_die_is_as_popular_as_itself(facts):
     plain = expert_layout(load_shape(facts, "deepseek-r1"), 0, 256)
     assert popular(plain, Experts(skew=1.0), facts, CLASSES) == plain

@@ -95,6 +95,8 @@ def popular(layout: ExpertLayout, experts: Experts, facts: Facts, classes: int) 
             logs = each(math.log1p, rank * math.expm1(power * top)) / power
     loads = each(math.exp, skew * np.outer(np.asarray(scales, np.float64), logs))
     pooled = np.sort((loads / loads.mean(axis=1, keepdims=True)).ravel())
+    if pooled.size < classes:  # one layer of few experts a die: an expert is part of many classes
+        pooled = np.repeat(pooled, classes)
     return replace(layout, loads=tuple(float(p.mean()) for p in np.array_split(pooled, classes)))
 
 

@@ -214,6 +214,7 @@ UNSAID = ("ms", "tokens/s/NPU", "tokens/s/GPU")  # units that the words above th
 SAID = re.compile(r"(.*(: |, )|\S+/\S+ |arXiv \S+ )")  # of a source: up to a sign, or whose it is
 SIGNS = ("", "†", "‡", "§")  # of the kinds in a table, the most frequent first
 NAMED = re.compile(r".{10,}, ")  # of what was measured: more than a quantity alone
+ENDED = re.compile(r"(?<=\S)(, | on ).{8,}$")  # how it was measured: on so many, in which layout
 
 
 def evidence_table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -246,7 +247,7 @@ def _of_system(rows: Sequence[Mapping[str, Any]], signs: Mapping[str, str]) -> l
                          for name, x in row["others"])] for row in rows}  # fmt: skip
     notes = sorted({note for own in noted.values() for note in own if note})
     lines = []
-    whats = _short([row["quantity"].replace(AS_RUN, r"\*") for row in rows], NAMED)
+    whats = _short([row["quantity"].replace(AS_RUN, r"\*") for row in rows], NAMED, ENDED)
     for row, what in zip(rows, whats, strict=True):
         refs = [str(notes.index(note) + 1) for note in noted[row["id"]] if note]
         first, now = row["first_error"], _percent(row["error"])
@@ -269,12 +270,19 @@ def _percent(error: float) -> str:
     return f"{100 * error:+.1f}"
 
 
-def _short(texts: Sequence[str], shared: re.Pattern[str]) -> list[str]:
-    """Texts in which a dash repeats the beginning of the text above, as far as `shared` matches."""
+def _short(
+    texts: Sequence[str], shared: re.Pattern[str], ending: re.Pattern[str] | None = None
+) -> list[str]:
+    """Texts in which a dash repeats the beginning of the text above, as far as `shared` matches,
+    and an ellipsis its end, from where `ending` matches."""
     lines = []
     for above, text in zip(["", *texts], texts, strict=False):
         same = shared.match(commonprefix([above, text]))
-        lines.append(f"— {text[same.end() :]}" if same else text)
+        own = text[same.end() :] if same else text
+        alike = commonprefix([above[::-1], own[::-1]])[::-1]
+        end = ending.search(alike) if ending else None
+        own = own[: len(own) - len(alike) + end.start()] + " …" if end else own
+        lines.append(f"— {own}" if same else own)
     return lines
 
 

@@ -53,7 +53,7 @@ DUMMIES = {
             ('    "weighted": WEIGHTED,\n', '    "dummy": DUMMY,\n'),
             ("    if policy == WEIGHTED:\n",
              "    if policy == DUMMY:\n        return in_turn(view.opened, 0)\n")],
-         "twin/scenario/policies.py": [('"predicted_ttft", "weighted"', '"dummy", ')]},
+         "twin/scenario/policies.py": [('"predicted_ttft", "weighted",', '"dummy", ')]},
         units=2,
     ),
     "kind of fault": Dummy(

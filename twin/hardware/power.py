@@ -13,7 +13,6 @@ from typing import Any
 
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError
-from twin.hardware.imported import npus_of
 from twin.scenario import Scenario, serving
 
 
@@ -104,11 +103,11 @@ def power(
     host_w, switches_w, optics_w = (around(name) for name in ("host", "switches", "optics"))
     machine = scenario.supernode
     of_cpu_nodes_w = 0.0
-    for row in machine.kinds:  # every NPU has an equal part of nodes of CPUs alone
-        if not row.has_npus:
-            host = host_w * (row.cpus_per_node or machine.cpus_per_node) / machine.cpus_per_node
-            node_w = row.npu_w or machine.npus_per_node * (host + switches_w + optics_w)
-            of_cpu_nodes_w += node_w * machine.supernodes * row.nodes / max(npus_of(machine), 1)
+    for row, nodes in machine.cpu_nodes_per_npu:  # every NPU has an equal part of them
+        host = host_w * (row.cpus_per_node or machine.cpus_per_node) / machine.cpus_per_node
+        of_cpu_nodes_w += nodes * (
+            row.npu_w or machine.npus_per_node * (host + switches_w + optics_w)
+        )
 
     # A share of the rated peak at a lower clock is more of the time: watts of a FLOP go with one
     # power of the clock less than watts of a second.

@@ -131,9 +131,8 @@ class Walks:
                  row_index * self.size + heads[link], by_tail, end, row)
             )  # fmt: skip
             need = np.zeros_like(need)
-            need[source, row_index] = (
-                True  # walks go back from the ends: what leads nowhere drops out
-            )
+            # Walks go back from the ends: what leads nowhere drops out.
+            need[source, row_index] = True
         used = _numbers(tail.size, *(links for links, *_ in steps))
         place = np.zeros_like(tail)
         place[used] = np.arange(used.size)

@@ -269,10 +269,8 @@ class Observed:
                 kind = s.supernode.kind_with(pools[role].chip)
                 price = (kind.price_per_npu_hour if kind else 0.0) or s.cost.price_per_npu_hour
                 npus[price] = npus.get(price, 0.0) + count
-        around = sum(  # every NPU has an equal part of nodes of CPUs alone
-            kind.price_per_npu_hour * s.supernode.supernodes * kind.nodes / s.supernode.npus
-            for kind in s.supernode.kinds if not kind.has_npus
-        )  # fmt: skip
+        # Every NPU has an equal part of nodes of CPUs alone.
+        around = sum(n * kind.price_per_npu_hour for kind, n in s.supernode.cpu_nodes_per_npu)
         if len(npus) < 2 or not any(npus.values()):
             return next(iter(npus), s.cost.price_per_npu_hour) + around
         return sum(price * count for price, count in npus.items()) / sum(npus.values()) + around

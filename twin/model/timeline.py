@@ -10,7 +10,16 @@ import numpy as np
 from twin.metrics.operators import names_of
 from twin.model.coefficients import Decode, Mode, Prefill
 from twin.model.decode import best_split, decode_iteration_s, half_of
-from twin.model.layer import Pass, collective_s, core_s, layer_s, local_s, moe_parts, product_s
+from twin.model.layer import (
+    Pass,
+    collective_s,
+    core_s,
+    groups_of,
+    layer_s,
+    local_s,
+    moe_parts,
+    product_s,
+)
 from twin.model.prefill import prefill_batch_s
 from twin.model.schedule import Operators, Piece, decode_pieces, pipeline_pieces, stages
 
@@ -62,7 +71,7 @@ def decode_timeline(
     run in sequence or nothing is decoded."""
     if p.microbatch == 0.0 or not requests > 0.0:
         return None
-    groups = max(1.0, min(p.pipeline.stages, requests * p.layout.dies / p.layout.rank_dies))
+    groups = groups_of(p, requests * p.layout.dies / p.layout.rank_dies)
     tokens, each = p.query_tokens * requests / groups, p.layout.rank_dies
     load = Pass(
         p.concentration * tokens,

@@ -204,3 +204,9 @@ class Supernode(Section):
     def npus(self) -> int:
         """NPU packages of all supernodes."""
         return (self.all_nodes - self.supernodes * self.cpu_nodes) * self.npus_per_node
+
+    @property
+    def cpu_nodes_per_npu(self) -> list[tuple[NodeKind, float]]:
+        """Kinds of nodes of CPUs alone, each with how many of its nodes there are to an NPU."""
+        each = self.supernodes / max(self.npus, 1)
+        return [(kind, kind.nodes * each) for kind in self.kinds if not kind.has_npus]

@@ -32,7 +32,7 @@ def test_deepep_rows_that_set_another_machines_constants_agree_within_eight_perc
 def test_dispatch_and_combine_follow_ep_degree_within_eight_percent(found):
     # <= 8 % each: arXiv 2506.12708v2 Table 7
     rows = [e for e in found if "-ep" in e["id"] and e["system"] == PAPER]
-    assert len(rows) == 8
+    assert len(rows) == 12
     assert max(abs(e["error"]) for e in rows) <= 0.08
 
 

@@ -242,11 +242,16 @@ def attainment(priced: Priced) -> Attainment:
     if costs.prefill_role is not None and costs.decode_role is not None:
         price = nic(parts.net, 0, d.kv_transfer_plane)
         handed_bytes, _ = bytes_per_token(costs.deployed, costs.kv_bytes_per_token)
+        decoding = costs.decode_role
+        at_once = math.ceil(decoding.pool.rank_dies / costs.senders)  # dies that one die sends to
+        handed_bytes *= decoding.die_kv * at_once
         dies_by_role = [(i.role, i.die_of_rank) for i in place_instances(s, parts.net)]
         rate = hand_off_bytes_per_s(parts.net, price, dies_by_role, d.kv_transfer_plane)
         transfer_s = TRANSFERS * handed_bytes / costs.handed_bytes_per_s(rate)
         transfer_s *= transfer_collision(parts.net, dies_by_role, d.kv_transfer_plane).mean
-        fixed = costs.state_bytes + costs.shape.window * costs.window_bytes_per_token
+        fixed = costs.state_bytes * decoding.die_state
+        fixed += costs.shape.window * costs.window_bytes_per_token * decoding.die_kv
+        fixed *= at_once
         extra_s += price.latency_s + transfer_s * fixed / handed_bytes
     drafts, accepted = d.decode.mtp_draft_tokens, costs.mtp_acceptance
     return Attainment(

@@ -129,7 +129,7 @@ def test_kv_goes_at_the_rate_of_the_slower_port(plane):
         ends = [(i.role, i.die_of_rank) for i in found.setup.instances]
         price = nic(net, 0, plane)
         by_formula = hand_off_bytes_per_s(net, price, ends, plane)
-        ports = transfer.port_of_prefill[0, 0], transfer.port_of_decode[0]
+        ports = transfer.port_of_prefill[0, 0], transfer.port_of_decode[0, 0]
         lesser = min(transfer.granted[port] for port in ports)
         assert by_formula == pytest.approx(lesser / price.shared_by_dies)
         assert np.unique(transfer.port_of_decode).size == (8 if plane == "rdma" else 1)

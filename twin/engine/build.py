@@ -44,6 +44,7 @@ def _sizes(
     cells = prefills * settings.kv_cells if settings.in_hbm else 1
     pools = [setup.pool_nodes(row) for row in set(setup.pool_of)]
     servers = max(map(len, pools), default=1)
+    transfers = min(int(slots.sum()), sizes["requests"]) + 1
     return sizes | {
         "supernodes": setup.apart,
         "sent": sizes["requests"] if settings.front else 1,
@@ -60,7 +61,9 @@ def _sizes(
         "rank_blocks": -(-settings.decode_ranks // BLOCK),
         "slots": max(int(slots.max()), 1),
         "ring": 1 << (int(setup.requests.output_tokens.max()) + 2).bit_length(),
-        "transfers": min(int(slots.sum()), sizes["requests"]) + 1,
+        "transfers": transfers,
+        "parts_sent": transfers * settings.rank_dies,
+        "rank_dies": settings.rank_dies,
         "ports": ports,
         "flows": flows,
         "classes": len(w.TRAFFIC),
@@ -122,7 +125,7 @@ def _empty_world(setup: Setup) -> c.World:
             capacity=free.copy(),
             granted=free,
             port_of_prefill=_ports(setup, prefill, price),
-            port_of_decode=_ports(setup, decode, price)[:, :: setup.rank_dies].reshape(-1),
+            port_of_decode=_ports(setup, decode, price).reshape(-1, setup.rank_dies),
         ),
         decode=c.Decode(sizes, room=slots.reshape(decodes, -1).sum(axis=1), slots=slots),
         pool=_tier(setup, prefill, setup.pool_blocks),

@@ -64,6 +64,7 @@ class Requests(Columns):
     slot = i4("requests", "Row of its rank's slot table.", fill=NONE, by="decode")
     joined = i4("requests", "Iteration at which it joined.", by="decode")
     due = i4("requests", "Iteration at which it finishes.", by="decode")
+    parts = i2("requests", "Dies that still receive its KV.", by="kv_transfer")
     preemptions = i2("requests", "Times that its KV was given up.", by="decode")
     retries = i2("requests", "Times that a fault ended an attempt of it.", by="faults")
     status = i1(
@@ -161,7 +162,7 @@ class Prefill(Columns):
     pool_open = i1("prefills", "Whether it reaches a memory server.", fill=1, by="machine")
     ssd_bytes_per_s = f8("prefills", "SSD reads without other traffic.", "B/s", by="machine")
     cold_blocks = i8("1", "Scratch: hit blocks that only the SSD tier holds.", by="prefill")
-    sending = i8("prefills", "KV transfers under way.", by="kv_transfer")
+    sending = i8("prefills", "Parts of KV transfers under way.", by="kv_transfer")
     stage_s = f8("prefills, stages", "When a pipeline stage is free.", "s", by="prefill")
     die_tokens = f8("prefill_ranks", "Scratch of data-parallel attention.", by="prefill")
     die_pairs = f8("prefill_ranks", "Scratch of data-parallel attention.", by="prefill")
@@ -170,14 +171,15 @@ class Prefill(Columns):
 
 
 class Transfers(Columns):
-    """KV transfers in progress, and the ports that they share."""
+    """Parts of KV transfers in progress, one for each receiving die, and the ports they share."""
 
-    request = i4("transfers", "Request whose KV it moves.", by="kv_transfer")
-    port_out = i4("transfers", "Port it leaves by.", by="kv_transfer")
-    port_in = i4("transfers", "Port it enters by.", by="kv_transfer")
-    left_bytes = f8("transfers", "Bytes still to move.", "B", by="kv_transfer")
-    rate = f8("transfers", "Rate at present.", "B/s", fill=1, by="kv_transfer")
-    active = i8("1", "Transfers in flight.", by="kv_transfer")
+    request = i4("parts_sent", "Request whose KV it moves.", by="kv_transfer")
+    die = i4("parts_sent", "Which die of its rank it goes to.", by="kv_transfer")
+    port_out = i4("parts_sent", "Port it leaves by.", by="kv_transfer")
+    port_in = i4("parts_sent", "Port it enters by.", by="kv_transfer")
+    left_bytes = f8("parts_sent", "Bytes still to move.", "B", by="kv_transfer")
+    rate = f8("parts_sent", "Rate at present.", "B/s", fill=1, by="kv_transfer")
+    active = i8("1", "Parts of transfers in flight.", by="kv_transfer")
     now_s = f8("1", "Time up to which `left_bytes` is right.", "s", by="kv_transfer")
     unsent = i4(
         "1, 2", "List of prefilled requests whose transfer has not begun.", fill=NONE,
@@ -191,7 +193,7 @@ class Transfers(Columns):
     )
     granted = f8("ports", "Rate of a port without other traffic.", "B/s", fill=None, by="machine")
     port_of_prefill = i4("prefills, prefill_ranks", "Port of a rank.", fill=None, by="machine")
-    port_of_decode = i4("ranks", "Port of a rank.", fill=None, by="machine")
+    port_of_decode = i4("ranks, rank_dies", "Of each die.", fill=None, by="machine")
 
 
 class Decode(Columns):

@@ -14,7 +14,7 @@ from twin.engine import codes as w
 from twin.engine.build import slots_of
 from twin.engine.clock import steps_in
 from twin.engine.columns import World
-from twin.engine.contention.kv_transfer import kv_bytes
+from twin.engine.contention.kv_transfer import die_bytes
 from twin.engine.in_hbm import shared_tokens
 from twin.engine.lifecycle.life import Life
 from twin.engine.setup import Setup
@@ -132,7 +132,7 @@ def bytes_conserved(world: World) -> Check:
     t = world.transfer
     in_transfer_bytes = 0.0
     for k in range(int(t.active[0])):
-        in_transfer_bytes += kv_bytes(world, t.request[k])
+        in_transfer_bytes += die_bytes(world, t.request[k])
     ok = math.isclose(sent_bytes, received + in_transfer_bytes, rel_tol=ROUNDING, abs_tol=1.0)
     return Check(
         "I4a", "KV bytes sent = received + under way", ok,

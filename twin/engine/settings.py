@@ -14,7 +14,6 @@ from twin.hardware.prices import nic, pool_read, port_rates
 from twin.kernels.buffers import Columns, key, number
 from twin.kernels.rng import stream_key
 from twin.model.offload import bytes_per_token
-from twin.model.parallel import kv_holders
 from twin.policies.router import FRONTS, RANK_CHOICES, ROUTERS
 from twin.scenario import serving, sharing, supernodes_apart
 
@@ -75,6 +74,17 @@ class Source:
     def transfer_latency_s(self) -> float:
         """Latency of a KV transfer."""
         return nic(self.setup.fabric, self.setup.first_die, self.d.kv_transfer_plane).latency_s
+
+    def die_kv(self) -> tuple[float, float]:
+        """Shares of a request's KV, and of its state, that each die of a decode rank has."""
+        decoding = self.costs.decoding
+        return (decoding.die_kv, decoding.die_state) if decoding else (1.0, 1.0)
+
+    def through_port(self) -> float:
+        """Share of a request's KV that crosses the fullest port of a lone transfer."""
+        dies, plane = self.setup.rank_dies, self.d.kv_transfer_plane
+        shared = nic(self.setup.fabric, self.setup.first_die, plane).shared_by_dies
+        return self.die_kv()[0] * max(math.ceil(dies / self.costs.senders), min(dies, shared))
 
     def fetch_latency_s(self) -> float:
         """Latency of a read from the memory pool, 0 without one."""
@@ -202,9 +212,12 @@ class Settings(Columns):
         lambda f: 1.0 - f.costs.deployed.facts.si("operators.swap.watermark"),
     )  # fmt: skip
     rank_dies = number(int, "Dies of a decode rank.", lambda f: f.setup.rank_dies)
-    kv_pieces = number(
-        int, "Dies that each hold a part of a request's KV.",
-        lambda f: kv_holders(f.costs.decoding.pool) if f.costs.decoding else 1,
+    die_kv = number(float, "Of a request's KV, on a die of its rank.", lambda f: f.die_kv()[0])
+    die_state = number(float, "Of its state of linear attention.", lambda f: f.die_kv()[1])
+    senders = number(int, "Prefill dies that send to a rank.", lambda f: f.costs.senders)
+    through_port = number(
+        float, "Of a request's KV, through the fullest port of a lone transfer.",
+        lambda f: f.through_port(),
     )  # fmt: skip
     fetch_latency_s = number(float, "Of a read.", lambda f: f.fetch_latency_s())
     pool_plane = number(int, "As in PLANES.", lambda f: w.PLANES.index(f.s.memory_pool.read_plane))

@@ -25,7 +25,7 @@ from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import decode_iteration_s
 from twin.model.fetch import node_dram_bytes
 from twin.model.formats import FORMATS, computes
-from twin.model.parallel import kv_cells, kv_holders
+from twin.model.parallel import kv_cells
 from twin.model.prefill import prefill_batch_s
 from twin.model.roofline import stack_facts
 from twin.policies.batching import tokens_per_iteration
@@ -125,8 +125,8 @@ class Setup:
             return float(costs.kv_tokens_per_rank)
         expert_bytes = self.crowd.expert_bytes[costs.pool.role]
         expert_bytes = costs.layout.slots_per_die * expert_bytes / costs.layout.split
-        expert_bytes *= kv_holders(costs.pool)  # dies that each lose the space of a part of a token
-        return float(int(costs.kv_tokens_per_rank - expert_bytes / costs.kv_bytes_per_token))
+        token_bytes = costs.kv_bytes_per_token * costs.die_kv  # of each die
+        return float(int(costs.kv_tokens_per_rank - expert_bytes / token_bytes))
 
     @property
     def dynamic(self) -> bool:

@@ -30,8 +30,8 @@ def copied_bytes(world: World, i: int) -> float:
     """Bytes of a request's KV now on each die of its rank."""
     settings = world.settings
     state_bytes = settings.state_bytes  # has one format
-    held_bytes = (kv_bytes(world, i) - state_bytes) * settings.held_kv + state_bytes
-    return held_bytes / settings.kv_pieces
+    held_bytes = (kv_bytes(world, i) - state_bytes) * settings.held_kv
+    return held_bytes * settings.die_kv + state_bytes * settings.die_state
 
 
 @kernel

@@ -57,6 +57,8 @@ class RoleCosts:
     kv_tokens_per_rank: int  # KV space, tokens (all layers), with what prefill dies lend
     kv_tokens_lent: int  # of a prefill die beyond that, for requests whose attention is offloaded
     kv_bytes_per_token: float  # in its own format
+    die_kv: float  # share of a request's KV that each die of its rank has
+    die_state: float  # of its state of linear attention
     exchange_bytes_per_s: float  # what a die injects in dispatch and combine
     gather_bytes_per_s: float  # what a die reads where attention's dies collect
     exchange_bytes_per_token: float  # that leave its NPU or die, to experts and back, all layers
@@ -142,6 +144,13 @@ class Costs:
         """Bytes of KV, windows and state of a request with a number of tokens."""
         window_tokens = min(tokens, self.shape.window) * self.window_bytes_per_token
         return tokens * self.kv_bytes_per_token + window_tokens + self.state_bytes
+
+    @property
+    def senders(self) -> int:
+        """Prefill dies that send the KV of a prompt to one decode rank; 1 if none do."""
+        if (role := self.prefill_role) is None or self.decode_role is None:
+            return 1
+        return parallel.kv_senders(role.pool, role.dies, self.decode_role.pool.rank_dies)
 
     @property
     def decode_role(self) -> RoleCosts | None:
@@ -307,6 +316,10 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
         kv_tokens_per_rank=tokens,
         kv_tokens_lent=room.lent_tokens,
         kv_bytes_per_token=token_bytes,
+        die_kv=kv_bytes(setting.shape, setting.drafter, pool.precision.kv)
+        / token_bytes / parallel.kv_holders(pool),
+        die_state=setting.shape.state_bytes / at.shape.state_bytes / pool.own.pp_stages
+        if at.shape.linear_layers else 1.0,
         exchange_bytes_per_s=exchange_of_pool.rate_bytes_per_s,
         gather_bytes_per_s=gather.rate_bytes_per_s,
         exchange_bytes_per_token=0.0 if one_npu else setting.exchange_bytes * setting.stages,

@@ -197,6 +197,12 @@ def kv_cells(pool: Pool, dies: int) -> int:
     return dies // (own.pp_stages * own.cp_dies) if own.attention == "dp" else 1
 
 
+def kv_senders(pool: Pool, dies: int, receivers: int) -> int:
+    """Dies of an instance that prefills which send the KV of a prompt to a rank of so many dies:
+    as many, if so many have it."""
+    return min(dies // kv_cells(pool, dies), receivers)
+
+
 def sent_bytes(pool: Pool, name: str, part: Part) -> float:
     """Bytes that all dies of a rank (decode), or a die (prefill), receive for a token, all
     layers, by collectives of a parallelism."""

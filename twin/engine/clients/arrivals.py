@@ -159,10 +159,12 @@ def stop_transfer(world: World, i: int) -> None:
     state = world.transfer
     if unlist(state.unsent, 0, world.request.following, i):
         return
-    for k in range(state.active[0]):
+    k = 0
+    while world.request.parts[i] > 0:
         if state.request[k] == i:
             take_back(world, k)
-            return
+        else:
+            k += 1
 
 
 @kernel

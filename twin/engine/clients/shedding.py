@@ -70,4 +70,5 @@ def handed_over_in_s(world: World, p: int, i: int) -> float:
     if settings.colocated or not settings.has_decode:
         return 0.0
     pace = state.capacity[state.port_of_prefill[p, 0]]
-    return 0.0 if pace <= 0.0 else settings.transfer_latency_s + kv_bytes(world, i) / pace
+    size = kv_bytes(world, i) * settings.through_port
+    return 0.0 if pace <= 0.0 else settings.transfer_latency_s + size / pace

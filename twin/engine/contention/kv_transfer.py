@@ -1,6 +1,11 @@
-"""Phase: KV moves from prefill dies to decode dies; concurrent transfers share their ports. As in
-arXiv 2506.12708v2 section 4.3.3 every prefill rank holds the whole latent KV, and consecutive
-groups of decode ranks draw from the same one."""
+"""Phase: KV moves from prefill dies to decode dies; concurrent transfers share their ports.
+
+Each die of a decode rank receives its own part over its own port: the KV of its heads, of its
+tokens (context parallelism) and of its layers (pipeline stages). Latents and KV heads that several
+dies have go to each of them (vLLM-Ascend, mooncake_connector.py: `tp_num_need_pulls`, 1 for MLA;
+SGLang, disaggregation/common/conn.py: `_resolve_rank_mapping`). A part comes from one prefill die,
+by the mapping of arXiv 2506.12708v2 section 4.3.3: groups of as many prefill dies as a rank has,
+from each of which consecutive decode ranks draw. A request goes on when its last part is there."""
 
 import numpy as np
 
@@ -12,10 +17,11 @@ from twin.kernels.compiled import kernel
 
 
 @kernel
-def sending_rank(decode_rank: int, decode_ranks: int, prefill_ranks: int) -> int:
-    """The prefill rank (0-based in its instance) that sends to decode_rank. With 32 prefill and 320
-    decode ranks each prefill rank feeds 10 decode ranks."""
-    return decode_rank * prefill_ranks // decode_ranks
+def sending_die(rank: int, ranks: int, die: int, dies: int, senders: int, of: int) -> int:
+    """The prefill die (0-based, of so many in its instance) that sends to a die of a decode rank of
+    so many; senders: dies that send to one rank. With 32 prefill dies and 320 decode ranks of one
+    die each prefill die feeds 10 of them."""
+    return rank * (of // senders) // ranks * senders + die * senders // dies
 
 
 @kernel
@@ -43,8 +49,7 @@ def kv_transfer(world: World, t1: float) -> None:
         if next_end_s <= event_s:
             end_transfers(world, event_s)
         while started < count and ready_s[fresh[started]] <= event_s:
-            p, sender = sender_of(world, fresh[started])
-            begin_transfer(world, fresh[started], state.port_of_prefill[p, sender])
+            begin_transfer(world, fresh[started], w.NONE)
             started += 1
         set_rates(state)
     for k in range(started, count):  # their latency reaches past this step
@@ -104,54 +109,72 @@ def set_rates(state: Transfers) -> None:
 
 
 @kernel
-def sender_of(world: World, i: int) -> tuple[int, int]:
-    """Prefill instance and rank that the mapping names for a request's KV."""
+def sender_of(world: World, i: int, die: int) -> int:
+    """Prefill die that the mapping names for what a die of a request's rank receives."""
     settings = world.settings
-    rank = world.request.rank[i] % settings.decode_ranks
-    sender = sending_rank(rank, settings.decode_ranks, settings.prefill_ranks)
-    return world.request.prefill_instance[i], sender
+    rank, ranks = world.request.rank[i] % settings.decode_ranks, settings.decode_ranks
+    dies, senders = settings.rank_dies, settings.senders
+    return sending_die(rank, ranks, die, dies, senders, settings.prefill_ranks)
+
+
+@kernel
+def token_bytes(world: World, i: int) -> float:
+    """Bytes of a request's KV now, with its windows."""
+    settings = world.settings
+    length = world.request.input_tokens[i] + world.request.emitted[i]
+    window_tokens = min(length, settings.window) * settings.window_bytes_per_token
+    return float(length * settings.kv_bytes_per_token + window_tokens)
 
 
 @kernel
 def kv_bytes(world: World, i: int) -> float:
-    """Bytes of a request's KV now, with its windows and its state of linear attention."""
+    """The same with its state of linear attention."""
+    return token_bytes(world, i) + world.settings.state_bytes
+
+
+@kernel
+def die_bytes(world: World, i: int) -> float:
+    """The same as each die of its rank receives it."""
     settings = world.settings
-    length = world.request.input_tokens[i] + world.request.emitted[i]
-    window_tokens = min(length, settings.window) * settings.window_bytes_per_token
-    return float(length * settings.kv_bytes_per_token + window_tokens + settings.state_bytes)
+    return token_bytes(world, i) * settings.die_kv + settings.state_bytes * settings.die_state
 
 
 @kernel
 def take_back(world: World, k: int) -> None:
-    """End a transfer early and undo its counts: it counts as not sent."""
+    """End a part of a transfer early and undo its counts: it counts as not sent."""
     i = world.transfer.request[k]
-    p, sender = sender_of(world, i)
-    world.prefill.sent_bytes[p, sender] -= kv_bytes(world, i)
+    p, sender = world.request.prefill_instance[i], sender_of(world, i, world.transfer.die[k])
+    world.prefill.sent_bytes[p, sender] -= die_bytes(world, i)
     forget(world, k)
 
 
 @kernel
-def begin_transfer(world: World, i: int, port_out: int) -> None:
-    """Start the transfer of a request's KV from a port."""
-    request, state = world.request, world.transfer
-    rank = request.rank[i]
-    p, sender = sender_of(world, i)
-    size = kv_bytes(world, i)
-    k = state.active[0]
-    state.active[0] += 1
-    state.request[k] = i
-    state.port_out[k] = port_out
-    state.port_in[k] = state.port_of_decode[rank]
-    state.left_bytes[k] = size
-    world.prefill.sending[p] += 1
-    state.flows_out[state.port_out[k]] += 1
-    state.flows_in[state.port_in[k]] += 1
-    world.prefill.sent_bytes[p, sender] += size
+def begin_transfer(world: World, i: int, from_rank: int) -> None:
+    """Start the transfer of a request's KV, a part to each die of its rank, from prefill (NONE) or
+    from another decode rank."""
+    request, state, p = world.request, world.transfer, world.request.prefill_instance[i]
+    size = die_bytes(world, i)
+    for die in range(world.settings.rank_dies):
+        sender, k = sender_of(world, i, die), state.active[0]
+        port_out = state.port_of_prefill[p, sender]
+        if from_rank != w.NONE:
+            port_out = state.port_of_decode[from_rank, die]
+        state.active[0] += 1
+        state.request[k] = i
+        state.die[k] = die
+        state.port_out[k] = port_out
+        state.port_in[k] = state.port_of_decode[request.rank[i], die]
+        state.left_bytes[k] = size
+        request.parts[i] += 1
+        world.prefill.sending[p] += 1
+        state.flows_out[state.port_out[k]] += 1
+        state.flows_in[state.port_in[k]] += 1
+        world.prefill.sent_bytes[p, sender] += size
 
 
 @kernel
 def end_transfers(world: World, now_s: float) -> None:
-    """Hand requests whose KV has arrived to their decode instance."""
+    """Hand requests whose KV has arrived to their decode instances."""
     state = world.transfer
     k = 0
     while k < state.active[0]:
@@ -166,13 +189,15 @@ def end_transfers(world: World, now_s: float) -> None:
 
 @kernel
 def forget(world: World, k: int) -> None:
-    """Remove a transfer from the list, after its arrival or a fault."""
+    """Remove a part of a transfer from the list, after its arrival or a fault."""
     state = world.transfer
+    world.request.parts[state.request[k]] -= 1
     world.prefill.sending[world.request.prefill_instance[state.request[k]]] -= 1
     state.flows_out[state.port_out[k]] -= 1
     state.flows_in[state.port_in[k]] -= 1
     last = state.active[0] - 1
     state.request[k] = state.request[last]
+    state.die[k] = state.die[last]
     state.port_out[k] = state.port_out[last]
     state.port_in[k] = state.port_in[last]
     state.left_bytes[k] = state.left_bytes[last]
@@ -182,13 +207,16 @@ def forget(world: World, k: int) -> None:
 
 @kernel
 def arrive(world: World, i: int, now_s: float) -> None:
-    """Deliver a request's first token, as its KV has arrived, and let decode take it."""
+    """Count a part of a request's KV as arrived; after the last, deliver its first token and let
+    decode take it."""
     settings, request, record = world.settings, world.request, world.record
     rank = request.rank[i]
-    size = kv_bytes(world, i)
+    size = die_bytes(world, i)
     begun_s, p = request.ready_s[i], request.prefill_instance[i]
     book_traffic(world, w.KV_HAND_OFF, settings.kv_plane, p, begun_s, now_s, size)
     world.decode.received_bytes[rank] += size
+    if request.parts[i] > 0:
+        return
     if request.emitted[i] == 0 and not settings.first_by_decode:
         request.transfer_end_s[i] = now_s
     request.ready_s[i] = now_s

@@ -281,8 +281,8 @@ def leave_to_hand_off(world: World) -> None:
         c = exchange + instances + d
         part = 1.0 - 0.5 * flows.duty[c] if flows.active[c] else 1.0
         for r in range(d * width, (d + 1) * width):
-            port = transfer.port_of_decode[r]
-            transfer.capacity[port] = transfer.granted[port] * part
+            for port in transfer.port_of_decode[r]:
+                transfer.capacity[port] = transfer.granted[port] * part
 
 
 @kernel

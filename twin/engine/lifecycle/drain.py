@@ -1,7 +1,7 @@
 """Phase: an instance that is to stop runs empty, or hands its requests' KV on to others.
 
 Between two steps (life.py). A request that moves keeps what it has emitted: its KV goes over
-the port of its old die to that of its new one, as hand-offs from prefill do, and is booked
+the ports of its old dies to those of its new ones, as hand-offs from prefill do, and is booked
 with the prefill instance that computed its prompt."""
 
 import numpy as np
@@ -61,7 +61,7 @@ def empty_by_moving(world: World, d: int, now_s: float) -> int:
 @kernel
 def hand_over(world: World, d: int, i: int, now_s: float) -> int:
     """Start the KV transfer of a running request; returns 1; 0: just joined, NONE: no room."""
-    settings, request, transfer = world.settings, world.request, world.transfer
+    settings, request = world.settings, world.request
     counters = world.record.counters
     span = request.due[i] - request.joined[i]
     passes = world.decode.iteration[d] - request.joined[i]
@@ -74,7 +74,7 @@ def hand_over(world: World, d: int, i: int, now_s: float) -> int:
     rank = reserve(world, w.NONE, i, need)
     if rank == w.NONE:
         return w.NONE
-    port_out = transfer.port_of_decode[request.rank[i]]
+    from_rank = request.rank[i]
     pull(world, d, i)
     request.emitted[i] = computed
     request.rank[i] = rank
@@ -83,5 +83,5 @@ def hand_over(world: World, d: int, i: int, now_s: float) -> int:
     request.status[i] = w.TRANSFERRING
     for event in (w.BACK_FROM_DECODE, w.ROUTED, w.PREFILL_BEGUN, w.PREFILLED):
         counters[event] += 1
-    begin_transfer(world, i, port_out)
+    begin_transfer(world, i, from_rank)
     return 1

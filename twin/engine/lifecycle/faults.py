@@ -83,6 +83,8 @@ def empty_transfers(world: World, p: int, d: int, rank: int, now_s: float) -> in
             k += 1
             continue
         take_back(world, k)
+        if request.parts[i] > 0:  # the others are further on in the list
+            continue
         give_slot_back(world, i)
         send_back(world, i, now_s, w.BACK_FROM_TRANSFER)
         count += 1

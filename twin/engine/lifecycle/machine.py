@@ -26,7 +26,6 @@ from twin.hardware.prices import host_copy, nic, port_rates, ports_of, transfer_
 from twin.model.batch import attention_s_per_token, batch_line, recompute_s_per_token
 from twin.model.costs import RoleCosts, role_costs
 from twin.model.fetch import copies_bytes_per_s
-from twin.model.parallel import kv_pieces
 from twin.model.record import numbers, slowed
 from twin.model.space import kv_layers
 from twin.scenario import Fault
@@ -226,7 +225,8 @@ class Machine:
         s, costs = self.setup.scenario, self.setup.costs
         layers = kv_layers(costs.deployed.shape, costs.deployed.drafter)
         token_bytes = costs.held_kv * costs.kv_bytes_per_token
-        layer_bytes = token_bytes / layers / kv_pieces(self.roles[k].pool)
+        decoding = self.roles[k]
+        layer_bytes = token_bytes / layers * decoding.die_kv * decoding.pool.own.pp_stages
         copies = copies_bytes_per_s(self.facts, s.memory_pool.block_tokens * layer_bytes)
         rates = host_copy(self.fabric, dies, "ub")
         row = self.setup.instances[k].index
@@ -262,20 +262,23 @@ class Machine:
         traffic.wish[flow] = min(bytes_per_s / traffic.alone[flow], 1.0)
 
     def _plug_in(self, k: int) -> None:
-        """Set the ports over which ranks hand on KV; a rank without a die uses another's."""
+        """Set the ports over which dies hand on KV; a rank without a die uses those of others."""
         dies = self.serving(k)
         if self.setup.scenario.deployment.mode != "disaggregated" or not dies:
             return
         i, transfer = self.setup.instances[k], self.world.transfer
+        ranks = self.ranks(k)
+        each = len(ranks[0])
         ends = [
-            rank[0] if rank[0] is not None and None not in rank else dies[r % len(dies)]
-            for r, rank in enumerate(self.ranks(k))
+            dies[(r * each + place) % len(dies)] if die is None or None in rank else die
+            for r, rank in enumerate(ranks)
+            for place, die in enumerate(rank)
         ]
         ports = ports_of(self._whole, ends, self._port)
         if i.role == "prefill":
             transfer.port_of_prefill[i.index] = ports
         else:
-            transfer.port_of_decode[self.rows(k)] = ports
+            transfer.port_of_decode[self.rows(k)] = ports.reshape(-1, each)
 
     def _seat(self, k: int) -> None:
         """Set the slots of the instance's ranks: none where no die serves."""

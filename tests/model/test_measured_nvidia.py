@@ -223,6 +223,35 @@ def test_passes_beyond_the_sizes_that_a_release_captures_are_launched_one_by_one
     assert (beyond > within + 0.02) == singly
 
 
+@pytest.mark.parametrize(
+    ("stack", "stages", "lost"),
+    [("sglang-0-4", 4, 4 * 9e-3), ("sglang-0-4", 1, 0.0), ("sglang-0-5", 4, 0.0)],
+)
+def test_a_stage_of_a_pipeline_waits_where_its_host_hands_groups_on(facts, stack, stages, lost):
+    """SGLang of July 2025 lost 9 ms between two stages (pull request 7673)."""
+    fields = {"deployment__mode": "colocated", "deployment__colocated__instances": 1,
+              "deployment__colocated__npus_per_instance": 8, "deployment__decode__tp_dies": 2,
+              "deployment__decode__pp_stages": stages,
+              "deployment__decode__mtp_draft_tokens": 0}  # fmt: skip
+    host = costs(
+        of_stack(facts, stack, "h200"), deployment__model="qwen3-235b", deployment__stack=stack,
+        deployment__precision__weights="fp8", **fields,
+    ).decode.host  # fmt: skip
+    assert host.replay == pytest.approx(lost)
+
+
+def test_one_process_hands_out_the_answers_of_an_engine_of_2025(facts):
+    """65 us each, while the NPU works: a pass of 1,000 requests is no shorter than 65 ms."""
+    host = one_rank(of_stack(facts, "vllm-0-10", "b200"), deployment__stack="vllm-0-10").host
+    ops = np.zeros(len(DECODE_OPERATORS))
+    few, many = (
+        launch_gap_s(SimpleNamespace(host=host, passes=0.0), 0.02, requests, requests, False, ops)
+        for requests in (100.0, 1000.0)
+    )
+    assert few == pytest.approx(1.5e-3)
+    assert many == pytest.approx(few + 0.065 - 0.02, rel=0.05)
+
+
 def by_operator(role, requests, context):
     """Seconds of an iteration by operator, with so many requests on each rank."""
     load = [requests] * role.ranks, [requests * context] * role.ranks

@@ -109,13 +109,14 @@ def _host(x: Setting) -> c.Host:
     drafted = x.drafter.passes if m.kernel_launch_s else 0  # layers that draft, one a pass
     sync = m.rank_sync_s * (ranks - 1)
     stages = x.pool.own.pp_stages  # a graph each
+    between = m.stage_gap_s if stages > 1 else 0.0
     return c.Host(
         launch=stages * m.graph_launch_s,
         gap=m.host_gap_s + (1.0 - m.works_ahead) * sync,
         answer=m.works_ahead * m.host_answer_s,
         apart=(1.0 - m.works_ahead) * m.host_answer_s,
         sync=m.works_ahead * sync,
-        replay=stages * (m.replay_gap_s + m.host_spread_s * largest_of(ranks)),
+        replay=stages * (m.replay_gap_s + m.host_spread_s * largest_of(ranks) + between),
         drafting=m.draft_graphs,
         alongside=m.layer_host_s * layers,
         kernels=x.launched_s(x.decode_kernels, x.shape.moe_layers, layers + drafted),

@@ -91,6 +91,7 @@ class Machine:
     rank_sync_s: float = of_family("rank_sync", 0.0)  # of this, for each further rank
     replay_gap_s: float = of_family("replay_gap", 0.0)  # NPU idle before each graph
     host_spread_s: float = of_family("host_spread", 0.0)  # standard deviation of ranks' starts
+    stage_gap_s: float = of_family("stage_gap", 0.0)  # idle before each stage of a pipeline
     draft_graphs: float = of_family("draft_graphs", 0.0)  # at most, besides the one that verifies
     layer_host_s: float = of_family("layer_host", 0.0)  # host work for a layer of a captured pass
     kernel_launch_s: float = of_family("kernel_launch", 0.0)  # of a pass that was not captured

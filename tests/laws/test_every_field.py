@@ -366,6 +366,13 @@ FIELDS: dict[str, tuple[dict[str, Any], list[Any]]] = {
               "deployment.decode.tp_dies": 2, "workload.input_tokens": 4000,
               "workload.output_tokens": 150, "workload.rate_req_per_s": 100.0, "horizon_s": 6.0},
         [0.0, 5.0]),
+    "deployment.decode.kv_offload": (R1 | {"workload.input_tokens": 16_000}, [0.0, 0.5, 0.9]),
+    "deployment.decode.kv_offload_gb_per_die": (
+        DECODE | {"deployment.decode.kv_offload": 0.9, "workload.rate_req_per_s": 400.0},
+        [32.0, 0.1]),
+    "deployment.decode.kv_offload_hits": (
+        R1 | {"deployment.decode.kv_offload": 0.8, "deployment.model": "deepseek-v3-2"},
+        [0.6, 0.9]),
     "deployment.decode.expert_npus": (R1, [0, 8]),
     "deployment.decode.attention_offload": (PLAIN, [0.0, 0.3]),
     "deployment.prefill.lent_cores": (

@@ -161,9 +161,18 @@ def prefix_cache(d):
     }  # fmt: skip
 
 
+def in_host(d):
+    return {
+        "deployment.decode.kv_offload": d.uniform(0.05, 0.6),
+        "deployment.decode.kv_offload_gb_per_die": d.choice((0.5, 32.0)),
+        "deployment.decode.swap_gb_per_die": d.choice((0.0, 2.0)),
+    }
+
+
 MECHANISMS = (
     faults, elasticity, colocated, domains, tenants, supernodes, retries, drift, imported,
     capped, offload, sharing, prefix_cache, front, several,
+    in_host,
 )  # fmt: skip
 REFUSED = {
     (faults, offload): "attention_offload beside faults",

@@ -75,7 +75,7 @@ def _sizes(
         "served": setup.memory_pools * servers,
         "prefill_operators": len(PREFILL_OPERATORS),
         "decode_operators": len(DECODE_OPERATORS),
-        "hosts": 2 * min(setup.fabric.nodes, settings.decode_dies) if settings.swap_bytes else 1,
+        "hosts": 2 * min(setup.fabric.nodes, settings.decode_dies) if settings.copies_kv else 1,
         "windows": WINDOWS,
         "fields": w.FIRST_OPERATOR + len(DECODE_OPERATORS) + len(PREFILL_OPERATORS) + 1,
         "bins": EDGES - 1,
@@ -100,7 +100,7 @@ def _empty_world(setup: Setup) -> c.World:
     price = nic(setup.fabric, setup.first_die, s.deployment.kv_transfer_plane)
     ports = setup.fabric.nodes if price.shared_by_dies > 1 else setup.fabric.dies.size
     slots = slots_of(setup, decode)
-    first, end = numbers_of(prefills, prefills + decodes, settings.swap_bytes > 0.0)
+    first, end = numbers_of(prefills, prefills + decodes, settings.copies_kv > 0)
     sizes = _sizes(setup, settings, slots, ports, int(end.max()))
     free = np.full(ports, float(price.bytes_per_s))
     return c.World(
@@ -195,6 +195,7 @@ def _costs(setup: Setup, sizes: dict[str, int]) -> c.Costs:
         decode=decode.view(dtype_of(Decode))[:, 0], prefill_now=prefill, decode_now=decode,
         prefill_alone=prefill.copy(), decode_alone=decode.copy(),
         prefill_carried=places(Prefill, "carried"), decode_carried=places(Decode, "carried"),
+        decode_copied=places(Decode, "copied"),
         prefill_hot_tokens=hot_prefill.tokens,
         prefill_hot_factor=rows(hot_prefill.factor, "prefills"),
         decode_hot_tokens=hot_decode.tokens, decode_hot_factor=rows(hot_decode.factor, "decodes"),

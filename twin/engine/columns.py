@@ -248,6 +248,8 @@ class Decode(Columns):
     copy_s = f8("ranks", "Copies to and from host memory before the next pass.", "s", by="swap")
     copying = f8("decodes, hosts", "Of these, by 2 * node + 1 if out.", "B", by="swap")
     copies_end_s = f8("decodes", "End of the copies before the present pass.", "s", by="swap")
+    written = f8("ranks", "KV of each die for host memory since the pass before.", "B", by="swap")
+    streaming = f8("decodes, hosts", "As `copying`, while the pass runs.", "B", by="swap")
     host = i4("ranks", "Node of a rank, of those of its instance.", by="machine")
     host_bytes_per_s = f8(
         "decodes, 2", "Of copies of all its nodes both ways; mean of one of these.", by="machine",
@@ -269,7 +271,9 @@ class Costs(Columns):
     prefill_now = f8(
         "prefills, coefficients", "Prices at present.", fill=None, by="machine, traffic"
     )
-    decode_now = f8("decodes, coefficients", "Prices at present.", fill=None, by="machine, traffic")
+    decode_now = f8(
+        "decodes, coefficients", "Prices at present.", fill=None, by="machine, swap, traffic"
+    )
     prefill_alone = f8(
         "prefills, coefficients", "Prices without other traffic.", fill=None, by="machine"
     )
@@ -279,6 +283,9 @@ class Costs(Columns):
     priced = f8("columns", "Factor on the wire's times at present.", fill=1, by="machine, traffic")
     prefill_carried = i8("carried", "Places of the coefficients that links carry.", fill=None)
     decode_carried = i8("carried", "Places of the coefficients that links carry.", fill=None)
+    decode_copied = i8(
+        "copied", "Places of the coefficients that links to host memory carry.", fill=None
+    )
     prefill_hot_tokens = f8("points", "Tokens at the points of a table.", fill=None)
     prefill_hot_factor = f8(
         "prefills, prefill_loads",

@@ -15,7 +15,7 @@ from twin.kernels.buffers import Columns, key, number
 from twin.kernels.rng import stream_key
 from twin.model.offload import bytes_per_token
 from twin.policies.router import FRONTS, RANK_CHOICES, ROUTERS
-from twin.scenario import serving, sharing, supernodes_apart
+from twin.scenario import copies_kv, serving, sharing, supernodes_apart
 
 if TYPE_CHECKING:
     from twin.engine.setup import Setup
@@ -104,6 +104,12 @@ class Source:
         declared = self.setup.instances[: self.setup.declared]
         instances = max(sum(i.role != "decode" for i in declared), 1)
         return 0.5 * float(port_rates(self.setup.fabric, "vpc").sum()) / instances
+
+    def in_host_share(self) -> float:
+        """Share of a decoding request's KV that lies in host memory."""
+        if (role := self.costs.decoding) is None:
+            return 0.0
+        return role.kv_in_host / role.kv_bytes_per_token
 
     def kv_bytes(self) -> tuple[float, float]:
         """Bytes per token of KV that is handed to decode, and of its offloaded attention."""
@@ -203,6 +209,11 @@ class Settings(Columns):
     block_tokens = number(int, "Of a KV block.", lambda f: f.setup.requests.block_tokens)
     block_bytes = number(float, "KV of a block.", lambda f: f.block_bytes)
     page_tokens = taken(int, "memory_pool.block_tokens")
+    copies_kv = number(int, "KV goes to and from host memory.", lambda f: copies_kv(f.s))
+    kv_on_die = number(
+        float, "Of a decoding request's KV, the share that is not in host memory.",
+        lambda f: 1.0 - f.in_host_share(),
+    )  # fmt: skip
     swap_bytes = number(
         float, "Of a die's KV in host memory, at most.",
         lambda f: 1e9 * f.d.decode.swap_gb_per_die if f.decode else 0.0,

@@ -125,7 +125,7 @@ class Setup:
             return float(costs.kv_tokens_per_rank)
         expert_bytes = self.crowd.expert_bytes[costs.pool.role]
         expert_bytes = costs.layout.slots_per_die * expert_bytes / costs.layout.split
-        token_bytes = costs.kv_bytes_per_token * costs.die_kv  # of each die
+        token_bytes = (costs.kv_bytes_per_token - costs.kv_spared) * costs.die_kv  # of each die
         return float(int(costs.kv_tokens_per_rank - expert_bytes / token_bytes))
 
     @property

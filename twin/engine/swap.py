@@ -1,12 +1,17 @@
-"""Preemption by swap: KV of a preempted request goes to its node's memory and comes back.
+"""KV that goes to the memory of its node and comes back: of preempted requests, and in every pass.
 
-As in vLLM V0 (vllm/core/scheduler.py, vllm/worker/worker.py): copies run before the pass on its
-stream, so that an instance waits for the rank that copies longest; requests come back to their
-rank in the order in which they left, before others join, and only where a share of the KV space
-stays free (`operators.swap.watermark`). Meanwhile a request keeps its slot and its tokens stay
-reserved. Copies are a flow on the links between dies and the CPUs of their nodes: their rate is
-found when they begin, as that of an exchange is, and what else is on these links yields to them
-from the next border on."""
+Preemption by swap is as in vLLM V0 (vllm/core/scheduler.py, vllm/worker/worker.py): copies run
+before the pass on its stream, so that an instance waits for the rank that copies longest; requests
+come back to their rank in the order in which they left, before others join, and only where a share
+of the KV space stays free (`operators.swap.watermark`). Meanwhile a request keeps its slot and its
+tokens stay reserved. Copies are a flow on the links between dies and the CPUs of their nodes: their
+rate is found when they begin, as that of an exchange is, and what else is on these links yields to
+them from the next border on.
+
+KV that lies in host memory (model/in_host.py) is read in every pass, and new KV is written there,
+both while it runs. These bytes are a flow of the same kind, which begins with the pass at the rate
+that the dies have alone; where others use its links, reads take longer by that factor. Writes wait
+for nobody and nothing waits for them."""
 
 from __future__ import annotations
 
@@ -21,6 +26,7 @@ from twin.engine.in_hbm import let_go, shared_tokens
 from twin.engine.lists import append, fill, pop, total
 from twin.kernels.compiled import kernel
 from twin.metrics.operators import DECODE_OPERATORS
+from twin.model.layer import attended
 
 PLACE = DECODE_OPERATORS.index("kv_swap")
 
@@ -30,7 +36,7 @@ def copied_bytes(world: World, i: int) -> float:
     """Bytes of a request's KV now on each die of its rank."""
     settings = world.settings
     state_bytes = settings.state_bytes  # has one format
-    held_bytes = (kv_bytes(world, i) - state_bytes) * settings.held_kv
+    held_bytes = (kv_bytes(world, i) - state_bytes) * settings.held_kv * settings.kv_on_die
     return held_bytes * settings.die_kv + state_bytes * settings.die_state
 
 
@@ -116,7 +122,7 @@ def copies_s(world: World, d: int, now_s: float, operators: np.ndarray) -> float
         state.copy_s[r] = 0.0
     if longest_s <= 0.0:
         return longest_s
-    longest_s = copying_s(world, d, longest_s)
+    longest_s = copying_s(world, d, state.copying[d], longest_s)
     operators[PLACE] += longest_s
     state.copies_end_s[d] = now_s + longest_s
     book_traffic(
@@ -125,3 +131,43 @@ def copies_s(world: World, d: int, now_s: float, operators: np.ndarray) -> float
     )  # fmt: skip
     fill(state.copying[d], 0.0)
     return longest_s
+
+
+@kernel
+def send_to_host(world: World, d: int, i: int) -> None:
+    """Count the KV of a request that joins its rank as written to host memory, as far as it is to
+    lie there."""
+    request, tokens = world.request, world.request.input_tokens[i] + world.request.emitted[i]
+    world.decode.written[request.rank[i]] += tokens * world.costs.decode[d].demand.written_bytes
+
+
+@kernel
+def stream_kv(world: World, d: int, now_s: float) -> float:
+    """Begin the reads and writes of host memory of a pass that begins now, price its reads by what
+    other traffic leaves, and return all bytes."""
+    state, costs, prices = world.decode, world.costs, world.costs.decode[d]
+    demand, layout, reach = prices.demand, prices.layout, prices.sequence.core.reach
+    if demand.written_bytes <= 0.0:
+        return 0.0
+    streaming, layers, alone_s = state.streaming[d], prices.moe_layers + prices.dense_layers, 0.0
+    fill(streaming, 0.0)
+    for r in range(d * world.settings.decode_ranks, (d + 1) * world.settings.decode_ranks):
+        requests = prices.concentration * state.requests[r]
+        context = prices.concentration * state.context[r]
+        selected = attended(reach, prices.query_tokens * requests, context)
+        read = selected * demand.host_bytes * layers
+        written = state.written[r] + state.growth[r] * demand.written_bytes
+        state.written[r] = 0.0
+        written *= prices.concentration
+        alone_s = max(alone_s, read * demand.host_s, written * demand.written_s)
+        share = layout.rank_dies / prices.concentration
+        streaming[2 * state.host[r]] += share * read
+        streaming[2 * state.host[r] + 1] += share * written
+    bytes_moved = total(streaming)
+    if bytes_moved <= 0.0:
+        return 0.0
+    took_s = copying_s(world, d, streaming, alone_s)
+    state.copies_end_s[d] = now_s + took_s
+    for k in costs.decode_copied:
+        costs.decode_now[d, k] = costs.decode_alone[d, k] * took_s / alone_s
+    return bytes_moved

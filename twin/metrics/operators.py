@@ -70,7 +70,8 @@ OPERATORS = {
         Operator("prefill_chunk", "Prefill chunk", "prefilling prompts in the same iterations",
                  DECODE, "iteration", meaning="What pieces of prompts add to an iteration."),
         Operator("kv_swap", "KV swap", "moving KV to and from host memory", DECODE, "iteration",
-                 "link to host memory", "Copies of preempted requests' KV before an iteration.",
+                 "link to host memory", "Copies of preempted requests' KV before an iteration, and "
+                 "waiting for KV that lies in host memory.",
                  optional=True),
         Operator("pipeline", "Pipeline stages", "pipeline stages that wait", DECODE, "iteration",
                  "the slowest stage and the way between stages",

@@ -4,7 +4,7 @@ One record per kind of instance, filled by decode_costs.py and prefill_costs.py.
 declarations follow compiled arrays, what slow dies or crowded links change, and causes of time."""
 
 from twin.model.operators import plain_operators
-from twin.model.record import Record, carried, computed, given, part, parts, record
+from twin.model.record import Record, carried, computed, copied, given, part, parts, record
 
 LAUNCHES = "launches and the host"
 WEIGHTS = "reading weights"
@@ -58,6 +58,9 @@ class DecodeCore(Record):
     lanes: float = given("Cores, each with query tokens of its own; 0: all cores share each.")
     state: float = computed("States of linear attention, per token of a pass.", CORE)
     state_one: float = computed("As `state`, one query token.", CORE)
+    ahead: float = copied("KV in host memory, while earlier layers run: per context token.", CORE)
+    fetch: float = copied("What is selected and lies there: per context token attended to.", CORE)
+    fetch_start: float = given("Launch and latency of that.", "s", CORE)
     away_start: float = given("Launch and barrier of the way there and of that back.", "s", CORE)
     away_token: float = given("The way there and back, per token.", "s", CORE)
     away_context: float = computed("On prefill dies, as `context`.", CORE)
@@ -241,6 +244,10 @@ class Demand(Record):
     dense_flops: float = given("A dense FFN, per token.", "FLOP")
     head_flops: float = given("The LM head, per position.", "FLOP")
     mtp_flops: float = given("The MTP module's own projection, per position.", "FLOP")
+    host_bytes: float = given("Read of host memory, per context token attended to, a layer.", "B")
+    host_s: float = given("Per byte of that, without other traffic.", "s")
+    written_bytes: float = given("Written to host memory, of a new token, all layers.", "B")
+    written_s: float = given("As `host_s`, of these.", "s")
     draft_bytes: float = given("Weights of a drafter's own layer and head, of each pass.", "B")
     draft_first_bytes: float = given("Weights that its first pass reads besides.", "B")
     draft_context_bytes: float = given("KV of one context token in its own layer.", "B")

@@ -25,6 +25,7 @@ from twin.model.deployed import Deployed
 from twin.model.drafters import drafter
 from twin.model.fetch import Fetch, Servers, fetch
 from twin.model.formats import computes
+from twin.model.in_host import HostMemory, host_memory
 from twin.model.memory import Budget
 from twin.model.offload import Offload, offload
 from twin.model.operators import formats, rank_bytes
@@ -59,6 +60,8 @@ class RoleCosts:
     kv_bytes_per_token: float  # in its own format
     die_kv: float  # share of a request's KV that each die of its rank has
     die_state: float  # of its state of linear attention
+    kv_in_host: float  # of `kv_bytes_per_token`, as lie in host memory
+    kv_spared: float  # of these, as need no room on dies
     exchange_bytes_per_s: float  # what a die injects in dispatch and combine
     gather_bytes_per_s: float  # what a die reads where attention's dies collect
     exchange_bytes_per_token: float  # that leave its NPU or die, to experts and back, all layers
@@ -280,7 +283,9 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
     net, pool = at.net, at.pools[role]
     token_bytes = kv_bytes(at.shape, at.drafter, pool.precision.kv)
     offloaded = offload(at) if pool.away else None
-    setting, coefficients = _coefficients_of(at, pool, dies, offloaded)
+    attending = dies[: len(dies) - _expert_dies(pool, load_chip(at.facts, pool.chip), len(dies))]
+    host = host_memory(net, attending, pool.own.in_host, at.memory_pool.block_tokens)
+    setting, coefficients = _coefficients_of(at, pool, dies, offloaded, host)
     if offloaded is not None and (setting.shape.index_top_k or setting.shape.growing < 1.0):
         raise ModelError(
             f"deployment.decode.attention_offload: {setting.shape.title} attends to a part of the "
@@ -320,6 +325,8 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
         / token_bytes / parallel.kv_holders(pool),
         die_state=setting.shape.state_bytes / at.shape.state_bytes / pool.own.pp_stages
         if at.shape.linear_layers else 1.0,
+        kv_in_host=host.token_bytes(at.shape, pool.precision.kv) if host else 0.0,
+        kv_spared=host.spared(at.shape, pool.precision.kv) if host else 0.0,
         exchange_bytes_per_s=exchange_of_pool.rate_bytes_per_s,
         gather_bytes_per_s=gather.rate_bytes_per_s,
         exchange_bytes_per_token=0.0 if one_npu else setting.exchange_bytes * setting.stages,
@@ -339,7 +346,7 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
 
 
 def _coefficients_of(
-    at: Deployed, pool: Pool, dies: tuple[int, ...], away: Offload | None
+    at: Deployed, pool: Pool, dies: tuple[int, ...], away: Offload | None, host: HostMemory | None
 ) -> tuple[Setting, Coefficients]:
     """`_priced` with the HBM bandwidth left by a pool on the same dies."""
     chip, net = load_chip(at.facts, pool.chip), at.net
@@ -347,14 +354,16 @@ def _coefficients_of(
     one = at.deployment.decode.model_copy(update={"batch_per_npu": 1})
     d, pool = at.deployment.model_copy(update={"decode": one}), replace(pool, batch_per_npu=1)
     clock = at.clocks.get(pool.role, 1.0)
-    seat = _Seat(d, at.experts, at.facts, pool, clock, away=away)
+    seat = _Seat(d, at.experts, at.facts, pool, clock, away=away, host=host)
     if (guest := at.guest) is None:
         return _priced(seat, net, dies)
     machine = load_machine(at.facts, replace(chip, clock=clock), cores=guest.cores)
     hbm = bandwidth_for_prefill(machine, replace(machine, cores=1.0 - guest.cores))
     if not pool.over:
         host_dies = dies[: guest.npus * chip.dies_per_npu]
-        prefill = _priced(seat._replace(pool=guest, hbm=hbm, away=None), net, host_dies)[1]
+        prefill = _priced(seat._replace(pool=guest, hbm=hbm, away=None, host=None), net, host_dies)[
+            1
+        ]
         assert isinstance(prefill, c.Prefill)
         batch = guest.tokens_per_npu * len(host_dies) / chip.dies_per_npu
         hbm = bandwidth_for_decode(prefill, batch, machine)
@@ -371,6 +380,7 @@ class _Seat(NamedTuple):
     clock: float  # share of the rated one
     hbm: float = 1.0  # share of the sustained HBM bandwidth that the pool has
     away: Offload | None = None
+    host: HostMemory | None = None
 
 
 @lru_cache(maxsize=16)
@@ -407,7 +417,7 @@ def _priced_over(
     groups: tuple[tuple[str, Exchange], ...],
 ) -> tuple[Setting, Coefficients]:
     """`_priced` of a number of dies with this exchange; equal arguments share one object."""
-    d, experts, facts, pool, clock, hbm, away = seat
+    d, experts, facts, pool, clock, hbm, away, host = seat
     model_shape, chip = load_shape(facts, d.model), load_chip(facts, pool.chip)
     if pool.role != "decode" and (hot := f"chips.{pool.chip}.sustained_clock") in facts:
         clock = min(clock, facts.si(hot))
@@ -434,6 +444,7 @@ def _priced_over(
         expert_dies=own_dies,
         offload=away,
         lender=_lender(facts, pool, away, kernel),
+        host=host,
         drafter=drafter(d, model_shape, facts).split(pool.layer_dies),
     )
     drafts = d.decode.mtp_draft_tokens

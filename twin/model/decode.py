@@ -21,6 +21,7 @@ _CORE, _AWAY, _GATE, _DISPATCH, _EXPERTS, _COMBINE, _DENSE, _MTP, _HEAD, _SAMPLI
     ("attention_core", "offloaded_core", "gate", "dispatch", "experts", "combine", "dense_ffn",
      "mtp", "lm_head", "sampling", "launch_gaps"),
 )  # fmt: skip
+_HOST = DECODE_OPERATORS.index("kv_swap")
 
 
 @kernel
@@ -35,7 +36,9 @@ def _add_attention(m: Mode, times: float, load: Pass, ops: np.ndarray) -> float:
     local = layer.local_s(m.core, load.tokens, load.context)
     core = (m.core.fixed + local) * times
     core += layer.collective_s(m.context, load.tokens) * times
-    ops[_CORE] += core
+    fetched = layer.fetched_s(m.core, load.tokens, load.context) * times
+    ops[_HOST] += fetched
+    ops[_CORE] += core - fetched
     time += core
     waited = (layer.core_s(m.core, load.tokens, load.context) - local) * times
     ops[_AWAY] += waited
@@ -255,6 +258,7 @@ def decode_iteration_s(
         moe = _add_ring(p, p.sequence, layers, one, 1.0, ops)
     elif moe < 0.0:
         moe = layers_in_sequence_s(p, layers, load, ops)
+    dense, moe = layer.with_host(p, dense, moe, load.context, ops)
     time = dense + outside + moe
     gap = launch_gap_s(p, time, together, fullest_rank_tokens, False, ops)
     return time + gap + layer.stages_s(p, dense, moe, outside, gap, groups, load.tokens, ops)

@@ -59,7 +59,7 @@ def _with_drafter(costs: c.Decode, x: Setting, query: int) -> c.Decode:
     if (own := x.drafting) is None:
         start = x.product(o.mtp_projection(x.shape, x.formats), 3)
         return replace(
-            costs, drafter=costs.sequence, mtp=start, later=start, draft_head=costs.head,
+            costs, drafter=_on_die(costs.sequence), mtp=start, later=start, draft_head=costs.head,
             draft_share=1.0,
         )  # fmt: skip
     s, f, more = own.shape, own.formats, x.drafter.wider_weights
@@ -100,6 +100,11 @@ def _with_drafter(costs: c.Decode, x: Setting, query: int) -> c.Decode:
         draft_share=s.vocabulary / x.shape.vocabulary,
         demand=demand,
     )
+
+
+def _on_die(mode: c.Mode) -> c.Mode:
+    """A mode without KV in host memory, as of the layer that drafts."""
+    return replace(mode, core=replace(mode.core, ahead=0.0, fetch=0.0, fetch_start=0.0))
 
 
 def _host(x: Setting) -> c.Host:
@@ -341,6 +346,14 @@ def _core(x: Setting, query: int, cores: Cores) -> c.DecodeCore:
         state=x.state_s(query, cores),
         state_one=x.state_s(1, cores),
     )
+    if (host := x.host) is not None:
+        read_s = _in_host(x, query)[0] / host.read_bytes_per_s(s, x.formats.kv, x.facts)
+        core = replace(
+            core,
+            ahead=0.0 if s.index_top_k else read_s,
+            fetch=read_s if s.index_top_k else 0.0,
+            fetch_start=(x.gap + host.latency_s) * s.selecting if s.index_top_k else 0.0,
+        )
     if (offloaded := x.offload) is None or x.lender is None:
         return core
     launch, a_round = launch_and_round_s(x.machine, x.facts)
@@ -361,6 +374,16 @@ def _core(x: Setting, query: int, cores: Cores) -> c.DecodeCore:
     )
 
 
+def _in_host(x: Setting, query: float) -> tuple[float, float]:
+    """Bytes that a die reads of host memory for a context token attended to, mean layer, and that
+    it writes there of a new one, all layers."""
+    if (host := x.host) is None:
+        return 0.0, 0.0
+    share = (1.0 - (x.offload.share if x.offload else 0.0)) / x.pool.own.cp_dies
+    kv = x.formats.kv
+    return share * host.read_bytes(x.shape, kv, query), share * host.token_bytes(x.shape, kv)
+
+
 def _demand(x: Setting, query: float, dense: o.Work, head: o.Work) -> c.Demand:
     """FLOPs and bytes of an iteration, as coefficients."""
     s, f = x.shape, x.formats
@@ -371,6 +394,7 @@ def _demand(x: Setting, query: float, dense: o.Work, head: o.Work) -> c.Demand:
     pieces = x.pool.own.cp_dies  # of a context: a die reads one
     cached = s.core_bytes_per_token_layer(f.kv) * (query if s.index_top_k else 1.0)
     states = s.recurrent * s.linear_kind.core_flops(s) if s.linear_layers else 0.0
+    host, (read, written) = x.host, _in_host(x, query)
     return c.Demand(
         attention_bytes=sum(w.weight_bytes for w in attention),
         expert_bytes=expert.weight_bytes,
@@ -393,4 +417,8 @@ def _demand(x: Setting, query: float, dense: o.Work, head: o.Work) -> c.Demand:
         dense_flops=dense.flops_per_token,
         head_flops=head.flops_per_token,
         mtp_flops=o.mtp_projection(s, f).flops_per_token,
+        host_bytes=read,
+        host_s=1.0 / host.read_bytes_per_s(s, f.kv, x.facts) if host else 0.0,
+        written_bytes=written,
+        written_s=1.0 / host.out_bytes_per_s if host else 0.0,
     )

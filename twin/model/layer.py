@@ -22,7 +22,7 @@ from twin.model.coefficients import (
 )
 from twin.model.roofline import interpolate_from, roof
 
-_PIPELINE = DECODE_OPERATORS.index("pipeline")
+_PIPELINE, _HOST = map(DECODE_OPERATORS.index, ("pipeline", "kv_swap"))
 
 
 class Pass(NamedTuple):
@@ -238,7 +238,29 @@ def local_s(w: DecodeCore, tokens: float, context: float) -> float:
     window_s = w.windowed * attended(w.window, tokens, context)
     select_s = w.select if 0.0 < w.reach * tokens < context else 0.0
     scored_s = w.index * context + select_s
-    return (selected_s + window_s) * idle(w, tokens) + scored_s + w.state * tokens
+    here_s = (selected_s + window_s) * idle(w, tokens) + scored_s + w.state * tokens
+    return here_s + fetched_s(w, tokens, context)
+
+
+@kernel
+def fetched_s(w: DecodeCore, tokens: float, context: float) -> float:
+    """Seconds until the KV that was selected has come from host memory, before the core begins."""
+    if w.fetch <= 0.0 or context <= 0.0:
+        return 0.0
+    return w.fetch_start + w.fetch * attended(w.reach, tokens, context)
+
+
+@kernel
+def with_host(
+    p: Decode, dense: float, moe: float, context: float, ops: np.ndarray
+) -> tuple[float, float]:
+    """Seconds of the layers without and with experts, which take `dense` and `moe` alone, with
+    their waits for KV in host memory, which is read while earlier layers compute."""
+    read = p.sequence.core.ahead * context
+    waited_dense = max(0.0, p.dense_layers * read - dense)
+    waited_moe = max(0.0, p.moe_layers * read - moe)
+    ops[_HOST] += waited_dense + waited_moe
+    return dense + waited_dense, moe + waited_moe
 
 
 @kernel

@@ -70,9 +70,8 @@ def _pass_s(
     fullest_rank, busiest, total = first, 0, 0
     if answers > 0.0:
         fullest_rank, busiest, total = layer.survey(p, requests, context, first, count)
-    each, query, m = p.layout.rank_dies, p.query_tokens, p.sequence
-    dies, moe = count * each, p.moe_layers > 0.0
-    groups, room = layer.groups_of(p, total), p.pipeline.piece
+    each, query, m, moe = p.layout.rank_dies, p.query_tokens, p.sequence, p.moe_layers > 0.0
+    groups, room, dies = layer.groups_of(p, total), p.pipeline.piece, count * each
     together = total / groups  # requests of a group
     largest = layer.share_of_group(busiest, groups, count) * busiest
     entering, most = _rows(
@@ -127,6 +126,7 @@ def _pass_s(
     # Without a chunk the two are equal but for rounding, and a time is never negative.
     ops[_CHUNK] += max(0.0, (in_moe if moe else dense) - alone_s)
     ops[_DENSE] += dense if moe else 0.0
+    dense, in_moe = layer.with_host(p, dense, in_moe, rank_context, ops)
     outside = decode.outside_s(p, rank_requests, rank_context, together, dies, hot, wire, ops)
     time = in_moe + dense + outside
     gap = decode.launch_gap_s(p, time, together, most, entering > query * together, ops)

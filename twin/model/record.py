@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 T = TypeVar("T")
 R = TypeVar("R", bound="Record")
-Scale = Literal["", "computed", "carried"]
+Scale = Literal["", "computed", "carried", "copied"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,9 @@ class Coefficient:
     meaning: str
     unit: str
     cause: str  # of an iteration's time, as people name it
-    scale: Scale  # stretched by a slow die (computed), by crowded links (carried), or by nothing
+    # Stretched by a slow die (computed), by crowded links (carried; copied: those to host memory),
+    # or by nothing.
+    scale: Scale
     name: str = ""  # dotted, from the outermost record
 
 
@@ -48,6 +50,11 @@ def computed(meaning: str, cause: str = "") -> float:
 def carried(meaning: str, cause: str = "") -> float:
     """Declare a coefficient in seconds that a link carries."""
     return _number(meaning, "s", cause, "carried")
+
+
+def copied(meaning: str, cause: str = "") -> float:
+    """Declare a coefficient in seconds that links to host memory carry."""
+    return _number(meaning, "s", cause, "copied")
 
 
 def given(meaning: str, unit: str = "", cause: str = "") -> float:
@@ -162,7 +169,7 @@ def _fields(kind: type[Record]) -> tuple[Field[Any], ...]:
 
 
 def places(kind: type[Record], scale: Scale) -> NDArray[np.int64]:
-    """Indices of the computed, or carried, numbers of a kind of record, i8[N]."""
+    """Indices of the computed, carried or copied numbers of a kind of record, i8[N]."""
     return np.array(_places(kind, scale), np.int64)  # type: ignore[arg-type]
 
 

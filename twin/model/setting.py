@@ -16,6 +16,7 @@ from twin.model import operators as o
 from twin.model import parallel
 from twin.model.coefficients import Collective, Product
 from twin.model.drafters import OWN_FORMAT, Drafter
+from twin.model.in_host import HostMemory
 from twin.model.offload import Offload
 from twin.model.roofline import ALL_MODELS, Machine, Reach, roof
 from twin.model.shape import Shape
@@ -53,6 +54,7 @@ class Setting:
     expert_dies: int = 0  # that hold experts alone (AFD); 0: every die does both
     offload: Offload | None = None  # attention that dies of another pool take over
     lender: Machine | None = None  # these dies
+    host: HostMemory | None = None  # where a part of the KV lies
     drafter: Drafter = Drafter(0)
 
     @property
@@ -61,7 +63,8 @@ class Setting:
         if self.drafter.shape is None:
             return None
         formats = o.Formats(OWN_FORMAT, OWN_FORMAT, OWN_FORMAT, self.formats.kv)
-        return replace(self, shape=self.drafter.shape, formats=formats, offload=None, lender=None)
+        return replace(self, shape=self.drafter.shape, formats=formats, offload=None, lender=None,
+                       host=None)  # fmt: skip
 
     @property
     def tp_exchange(self) -> wire.Exchange | None:

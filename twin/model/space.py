@@ -76,7 +76,12 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
         hbm.budget(chip, x.facts, state_bytes, 0.0, f"The experts of {subject}")
     # A rank stands for its share of the instance: with expert dies less than a die's KV.
     per_token = kv_bytes(x.shape, x.drafter, x.pool.precision.kv)
-    tokens = int(memory.kv / per_token * (1.0 - x.expert_dies / dies)) * kv_pieces(x.pool)
+    die_tokens = memory.kv / per_token
+    if x.host is not None:
+        kv = x.pool.precision.kv
+        die_tokens = memory.kv / (per_token - x.host.spared(x.shape, kv))
+        die_tokens = min(die_tokens, x.host.tokens(x.shape, kv, at.request_tokens))
+    tokens = int(die_tokens * (1.0 - x.expert_dies / dies)) * kv_pieces(x.pool)
     if x.pool.own.cores < x.pool.cores:  # it lends the rest, and KV space with them
         own_tokens = min(tokens, _own_tokens(x, d))
         return Space(memory, own_tokens, tokens - own_tokens)

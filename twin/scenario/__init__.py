@@ -16,7 +16,7 @@ from twin.scenario.fields import (
     read,
     unmet,
 )
-from twin.scenario.groups import Group, Pool, Stage, chip_of, serving, sharing
+from twin.scenario.groups import Group, InHost, Pool, Stage, chip_of, copies_kv, serving, sharing
 from twin.scenario.identity import (
     SCHEMA_VERSION,
     canonical,

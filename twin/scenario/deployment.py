@@ -17,6 +17,7 @@ from twin.scenario.declaration import (
 DECODES = unless("deployment.mode", "prefill_only")
 DECODE_POOL = when("deployment.mode", "disaggregated", "decode_only")
 OFFLOADS = unless("deployment.decode.attention_offload", 0)
+IN_HOST = unless("deployment.decode.kv_offload", 0)
 MTP = unless("deployment.decode.mtp_draft_tokens", 0)
 BY_HAND = when("deployment.placement", "by_hand")
 DISAGGREGATED = when("deployment.mode", "disaggregated")
@@ -213,6 +214,29 @@ class Decode(Section):
     before the next pass and come back, first of all, when there is room. What has no room there is
     computed again, as everything is with 0. [vLLM V0, preemption-mode swap with swap-space of 4
     GiB; MindIE, maxPreemptCount with cpuMemSize of 5 GB; vLLM V1 computes again]"""
+    kv_offload: float = quantity(
+        0.0, "", "KV in host memory", (0, 0.95), step=0.05, applies=DECODES, since=4,
+        also="KV offload, CPU offload, HiSparse, long context, host memory",
+    )  # fmt: skip
+    """Share of the KV of requests that decode which lies in the DRAM of their node, and is read
+    from there in every pass, layer by layer: all of it while the layers before compute, or what an
+    indexer selected and the die does not have. An indexer's keys, windows, states and the KV of a
+    layer that drafts stay on the die. [FlexGen, arXiv 2303.06865; SGLang: enable-hisparse; vLLM
+    pull request 53781; vLLM-Ascend pull request 13026; ESS, arXiv 2512.10576]"""
+    kv_offload_gb_per_die: float = quantity(
+        32.0, "GB/die", "Host memory for KV", (0.001, 4096), applies=(DECODES, IN_HOST), since=4,
+        also="host_pool_gib, host_to_device_ratio",
+    )  # fmt: skip
+    """DRAM of its node for a die's part of that KV, besides what the node lends to the memory pool.
+    A die holds no more tokens than it has room for. [assumption: 512 GB for a node of 16 dies, as
+    of the memory pool; 160 GiB a rank: vLLM pull request 46326]"""
+    kv_offload_hits: float = quantity(
+        0.6, "", "Selected tokens on the die", (0, 1), step=0.05, applies=(DECODES, IN_HOST),
+        since=4, also="hot buffer, device_buffer_size, hit rate",
+    )  # fmt: skip
+    """With an indexer, share of the tokens that it selects which the die has from passes before;
+    at least the share of all KV that lies there. [ShadowKV, arXiv 2410.21465: 60 % of what is
+    selected was selected in the step before]"""
     microbatch: Literal["auto", "on", "off"] = choice(
         "auto", "Decode microbatches", applies=DECODE_POOL
     )

@@ -11,6 +11,8 @@ dies. A *pool* is the instances of one kind. The placements differ in their grou
 | attention/FFN disaggregation (`decode.expert_npus`) | decode | one with attention, in `domains`; \
 one with the experts, which serves the domains in turn |
 | prefill on decode NPUs (`prefill.on`) | prefill, over decode | one each, on cores c and 1 - c |
+| KV in host memory (`decode.kv_offload`) | any that decodes | the own one, with a share of its \
+KV in the DRAM of its nodes |
 | offloaded attention (`decode.attention_offload`) | decode | the own one; one with the attention \
 core of a share of the requests, over prefill NPUs, on cores that prefill sets aside |
 
@@ -39,6 +41,15 @@ LAYER: tuple[Stage, ...] = ("attention", "dense", "experts")  # those that the m
 
 
 @dataclass(frozen=True, slots=True)
+class InHost:
+    """KV of a group's requests in the DRAM of their nodes, read from there in every pass."""
+
+    share: float = 0.0  # of the KV that grows with the context
+    die_bytes: float = 0.0  # DRAM for a die's part of it
+    hits: float = 0.0  # share of what an indexer selects that a die has from passes before
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """NPUs of an instance that run the same stages of every layer, experts over all dies (EP).
     `coupling`: "own": fed by the batch former; "iteration": exchanges in every layer; "turns":
@@ -56,6 +67,7 @@ class Group:
     cp_dies: int = 1  # dies, in prefill also groups of them ("tp"), that split its context
     pp_stages: int = 1  # parts of the dies that have a part of the layers each
     experts_tp: int = 1  # dies that hold a part of each of their experts
+    in_host: InHost = InHost()
     coupling: Coupling = "own"
 
 
@@ -131,6 +143,13 @@ def chip_of(s: Scenario, phase: str) -> str:
     return (pools.get(phase) or next(iter(pools.values()))).chip
 
 
+def copies_kv(s: Scenario) -> bool:
+    """Whether KV crosses between dies that decode and the memory of their nodes."""
+    pools = [pool for pool in serving(s).values() if pool.phase == "decode"]
+    swaps = s.deployment.decode.swap_gb_per_die > 0.0
+    return any(swaps or pool.own.in_host.share > 0.0 for pool in pools)
+
+
 def sharing(s: Scenario) -> Pool | None:
     """The pool that shares the NPUs of another; None: each has NPUs of its own."""
     return next((pool for pool in serving(s).values() if pool.over), None)
@@ -145,6 +164,7 @@ def _serving(deployment: Deployment, chip: str) -> Mapping[str, Pool]:
             LAYER, c.npus_per_instance, _named(c.chip, chip),
             attention="tp" if tp > 1 else "dp", tp_dies=tp, cp_dies=deployment.decode.cp_dies,
             pp_stages=deployment.decode.pp_stages, experts_tp=deployment.decode.experts_tp,
+            in_host=_in_host(deployment),
         )  # fmt: skip
         split = -(-c.prompt_dies // tp)
         pool = Pool(
@@ -197,7 +217,7 @@ def _decode(deployment: Deployment, chip: str) -> Pool:
         ("attention", "dense") if apart else LAYER, d.npus_per_instance - apart,
         _named(d.chip, chip), cores, requests=1.0 - away, domains=d.domains if apart else 1,
         attention="tp" if d.tp_dies > 1 else "dp", tp_dies=d.tp_dies, cp_dies=d.cp_dies,
-        pp_stages=d.pp_stages, experts_tp=d.experts_tp,
+        pp_stages=d.pp_stages, experts_tp=d.experts_tp, in_host=_in_host(deployment),
     )  # fmt: skip
     groups = [own]
     if apart:
@@ -212,6 +232,14 @@ def _decode(deployment: Deployment, chip: str) -> Pool:
         "decode", d.instances, tuple(groups), cores, precision=deployment.precision,
         batch_per_npu=d.batch_per_npu,
     )  # fmt: skip
+
+
+def _in_host(deployment: Deployment) -> InHost:
+    """KV of decode in host memory."""
+    d = deployment.decode
+    if d.kv_offload <= 0.0:
+        return InHost()
+    return InHost(d.kv_offload, 1e9 * d.kv_offload_gb_per_die, d.kv_offload_hits)
 
 
 def _lent_cores(deployment: Deployment) -> float:

@@ -20,7 +20,7 @@ from twin.hardware.flows import Load, Moved, Operation, Pattern
 from twin.hardware.network import Network
 from twin.hardware.quotient import mixed
 from twin.hardware.walks import BOOLS, FLOATS, INTS
-from twin.scenario import Scenario, offloaded_share
+from twin.scenario import Scenario, copies_kv, offloaded_share
 
 T = TypeVar("T")
 
@@ -167,7 +167,7 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
         if seat.role == "prefill" and among[seat.supernode] and source:
             hand = demands.hand_off(net, source, among[seat.supernode], hand_off)
             add(w.KV_HAND_OFF, seat, hand)
-    if s.deployment.decode.swap_gb_per_die:
+    if copies_kv(s):
         flows += _swaps(net, seats, int(first[w.SWAP]))
     if offloaded_share(s):
         flows += _offloads(net, seats, no_way, hand_off)
@@ -191,7 +191,7 @@ def _answers(net: Network, seat: Seat, plane: str, nodes: Sequence[int]) -> Iter
 
 
 def _swaps(net: Network, seats: Sequence[Seat], first: int) -> Iterator[Flow]:
-    """Flows of swapped KV between dies that decode and the memory of their nodes. The links of a
+    """Flows of KV between dies that decode and the memory of their nodes. The links of a
     node and a direction are a group, of which a pass uses a part by its bytes (`aim`). The places
     of the bytes are those of all dies evenly, as many out as back."""
     for seat in seats:

@@ -364,10 +364,11 @@ def first_rate(world: World, p: int, column: int, now_s: float, amount: float) -
 
 
 @kernel
-def copying_s(world: World, d: int, alone_s: float) -> float:
+def copying_s(world: World, d: int, copied: np.ndarray, alone_s: float) -> float:
     """Seconds of an instance's copies of KV that begin now and take alone_s without other traffic:
-    longer by what other flows, and ranks of a node that copy at once, use of their links."""
-    flows, column, copied = world.traffic, world.settings.prefills + d, world.decode.copying[d]
+    longer by what other flows, and ranks of a node that copy at once, use of their links. copied
+    f8[hosts]: bytes by 2 * node + 1 if out."""
+    flows, column = world.traffic, world.settings.prefills + d
     f, exchange = flows.first[w.SWAP] + column, flows.first[w.EXPERTS] + column
     every_node, of_one = world.decode.host_bytes_per_s[d]
     flows.alone[f] = 0.0  # of nodes and directions with copies, so that a flow of many weighs more

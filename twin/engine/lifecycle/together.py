@@ -42,7 +42,7 @@ def share_links(machines: Sequence[Machine]) -> bool:
         return False
     worlds = [machine.world for machine in machines]
     sizes = [
-        (world.settings.prefills, world.instance.running.size, world.settings.swap_bytes > 0.0)
+        (world.settings.prefills, world.instance.running.size, world.settings.copies_kv > 0)
         for world in worlds
     ]
     columns = sum(size for _, size, _ in sizes)

@@ -5,13 +5,13 @@ prompt delays everyone's next token: the contrast that shows what disaggregation
 
 from twin.engine import codes as w
 from twin.engine import pool
-from twin.engine.books import book_one
+from twin.engine.books import book_one, book_traffic
 from twin.engine.columns import World
 from twin.engine.contention.traffic import price_exchange
 from twin.engine.lists import fill
 from twin.engine.phases import decode
 from twin.engine.phases.prefill import form_batch, move_activations, next_computed
-from twin.engine.swap import copies_s
+from twin.engine.swap import copies_s, stream_kv
 from twin.kernels.compiled import kernel
 from twin.model.decode import decode_hbm_bytes
 from twin.model.mixed import mixed_flops, mixed_hits_s, mixed_iteration_s
@@ -85,6 +85,7 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
     pool.note_read(world, c)
     queue.reading[c] = 0
     price_exchange(world, settings.prefills + c, 1.0)
+    streamed_bytes = stream_kv(world, c, now_s)
     prices, operators = costs.decode[c], costs.decode_operators
     fill(operators, 0.0)
     took_s = mixed_iteration_s(
@@ -104,3 +105,5 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
     hbm_bytes = decode_hbm_bytes(prices, total, context, float(settings.decode_ranks))
     decode.begin_iteration(world, c, now_s, took_s)
     decode.book_iteration(world, c, now_s, now_s + took_s, tokens, context, hbm_bytes, flops)
+    column = settings.prefills + c
+    book_traffic(world, w.SWAP, w.UB, column, now_s, now_s + took_s, streamed_bytes)

@@ -15,7 +15,7 @@ from twin.engine.contention.traffic import note_duty, price_exchange, slowed_by_
 from twin.engine.in_hbm import has_joined, keep_here, let_go, make_way, shared_tokens
 from twin.engine.lists import append, fill, pop
 from twin.engine.pool import store_answer
-from twin.engine.swap import copies_s, swap_in, swap_out
+from twin.engine.swap import copies_s, send_to_host, stream_kv, swap_in, swap_out
 from twin.kernels.compiled import kernel
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
 from twin.policies.batching import iterations_needed
@@ -103,6 +103,7 @@ def join(world: World, d: int, i: int, now_s: float) -> None:
         release(world, d, i)
         end_request(world, i, max(now_s, request.ready_s[i]))
         return
+    send_to_host(world, d, i)
     enter(world, d, i)
 
 
@@ -142,6 +143,7 @@ def launch(world: World, d: int, now_s: float) -> None:
     fill(operators, 0.0)
     more = slowed_by_hand_off(world, d) if settings.kv_among_experts else 1.0
     price_exchange(world, settings.prefills + d, more)
+    streamed_bytes = stream_kv(world, d, now_s)
     prices = costs.decode[d]
     took_s = decode_iteration_s(
         prices, state.requests, state.context, first, settings.decode_ranks,
@@ -154,6 +156,8 @@ def launch(world: World, d: int, now_s: float) -> None:
     flops = decode_flops(prices, total, context)
     begin_iteration(world, d, now_s, took_s)
     book_iteration(world, d, now_s, now_s + took_s, tokens, context, hbm_bytes, flops)
+    column = settings.prefills + d
+    book_traffic(world, w.SWAP, w.UB, column, now_s, now_s + took_s, streamed_bytes)
 
 
 @kernel

@@ -128,6 +128,9 @@ def left_out(s: Scenario) -> list[str]:
         notes.append("Attention offload: all attention stays on decode's own dies.")
     if roles.keys() != {"prefill"} and d.decode.swap_gb_per_die:
         notes.append("Swap of preempted requests: vLLM-Ascend and SGLang compute them again.")
+    if any(pool.own.in_host.share for pool in roles.values()):
+        notes.append("KV in host memory: for models with an indexer SGLang's --enable-hisparse; "
+                     "dies hold all KV here.")  # fmt: skip
     if s.memory_pool.enabled and s.memory_pool.scope != "local":
         notes.append("The memory pool over nodes: each instance has its own prefix cache; a shared "
                     "store (Mooncake, HiCache) has a configuration of its own.")  # fmt: skip

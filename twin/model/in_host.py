@@ -1,0 +1,90 @@
+"""KV of requests that decode in the DRAM of their node: how much, over which way, and how fast.
+
+A die reads it in every pass, layer by layer. All of a layer is copied in blocks while the layers
+before compute, as FlexGen does (arXiv 2303.06865, figure 4); two layers have room on the die, one
+that is attended to and one that arrives. With an indexer a layer knows only after its selection
+what it lacks, so a kernel gathers that before the core (SGLang HiSparse, ESS: arXiv 2512.10576)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from twin.facts import Facts
+from twin.hardware.network import Network
+from twin.hardware.prices import host_copy, pool_read
+from twin.model.fetch import copies_bytes_per_s
+from twin.model.shape import ModelError, Shape
+from twin.scenario import InHost
+
+ON_THE_WAY = 2  # layers whose KV has room on a die: attended to, and arriving
+
+
+@dataclass(frozen=True, slots=True)
+class HostMemory:
+    """Part of a die's KV in the DRAM of its node, and the way there, as all dies of a node use it
+    at the same time."""
+
+    part: InHost
+    in_bytes_per_s: float  # of each die
+    out_bytes_per_s: float
+    latency_s: float
+    block_tokens: int  # of a copy of one layer
+
+    def layer_bytes(self, s: Shape, kv: str) -> float:
+        """Bytes in host memory of a token's KV, mean layer."""
+        return self.part.share * s.growing * s.core_bytes_per_token_layer(kv)
+
+    def token_bytes(self, s: Shape, kv: str) -> float:
+        """As `layer_bytes`, of all layers."""
+        return self.layer_bytes(s, kv) * s.layers
+
+    def spared(self, s: Shape, kv: str) -> float:
+        """Bytes of a token's KV, all layers, that a die needs no room for."""
+        staged = 0.0 if s.index_top_k else min(ON_THE_WAY, s.growing_layers)
+        layers = s.growing_layers - staged
+        return self.part.share * layers * s.core_bytes_per_token_layer(kv)
+
+    def tokens(self, s: Shape, kv: str, request: int) -> float:
+        """KV tokens of a die whose part in host memory fits. Raises ModelError where that of a
+        request of so many tokens does not."""
+        fits = self.part.die_bytes / self.token_bytes(s, kv)
+        if fits < request:
+            needed = request * self.token_bytes(s, kv)
+            raise ModelError(
+                f"deployment.decode.kv_offload = {self.part.share:g} does not fit: a request of "
+                f"{request:,} tokens has {needed / 1e9:.3g} GB in host memory, and a die's part is "
+                f"{self.part.die_bytes / 1e9:.3g} GB: raise deployment.decode.kv_offload_gb_per_die"
+            )
+        return fits
+
+    def read_bytes(self, s: Shape, kv: str, query_tokens: float) -> float:
+        """Bytes read for a context token that is attended to, mean layer. Each query token of a
+        pass has a selection of its own, of which a die has what it had selected before."""
+        if not s.index_top_k:
+            return self.layer_bytes(s, kv)
+        lacking = min(self.part.share, 1.0 - self.part.hits)
+        return lacking * s.growing * s.core_bytes_per_token_layer(kv) * query_tokens
+
+    def read_bytes_per_s(self, s: Shape, kv: str, facts: Facts) -> float:
+        """Bytes/s at which a die reads: over the links alone, or also by the starts of copies."""
+        if s.index_top_k:
+            return self.in_bytes_per_s
+        block_bytes = self.block_tokens * s.core_bytes_per_token_layer(kv)
+        return min(self.in_bytes_per_s, copies_bytes_per_s(facts, block_bytes))
+
+
+def host_memory(
+    net: Network, dies: Sequence[int], part: InHost, block_tokens: int
+) -> HostMemory | None:
+    """Host memory of dies with attention, by the node whose dies have least; None where all KV lies
+    on dies. Raises HardwareError where a die does not reach the CPUs of its node."""
+    if part.share <= 0.0:
+        return None
+    into = out = math.inf
+    latency_s = 0.0
+    for node in net.nodes_of(dies):
+        own = [die for die in dies if net.node[net.dies[die]] == node]
+        written, read = host_copy(net, own, "ub")
+        into, out = min(into, read / len(own)), min(out, written / len(own))
+        latency_s = max(latency_s, pool_read(net, own, "ub", (node,)).latency_s)
+    return HostMemory(part, into, out, latency_s, block_tokens)

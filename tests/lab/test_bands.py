@@ -154,7 +154,7 @@ def test_every_judged_row_with_a_first_error_counts_and_bounds_do_not():
     rows, first = load_published(), load_first()
     errors = {e.row: e for e in errors_of(rows, first, {})}
     wanted = {row.id for row in rows if row.id in first and row.kind not in UNJUDGED
-              and not row.bound}  # fmt: skip
+              and not row.at_most}  # fmt: skip
     assert set(errors) == wanted
     assert all(len(e.levels) == len(LEVELS) for e in errors.values())
     assert {quantity_of(row) for row in rows} == {

@@ -94,7 +94,7 @@ def test_errors_are_kept_of_every_row_that_no_fit_helped_and_earlier_facts_are_s
         == {a["id"]: pytest.approx(a["error"], abs=1e-4) for a in answers if a["kind"] == "seen"}
     )
     honest = [row for row in load_published() if row.kind in (*UNSEEN, "seen")]
-    assert set(stored_errors()["error"]) == {row.id for row in honest if not row.bound}
+    assert set(stored_errors()["error"]) == {row.id for row in honest if not row.at_most}
     assert {row.id for row in honest} <= set(stored_errors()["today"])
     other = facts.replaced({"calibration.jitter": 0.02})
     assert "with earlier facts" in near(scenario_of({}), other)[0].sentence

@@ -111,7 +111,7 @@ def errors_of(
     errors = []
     for row in rows:
         first_error = first.get(row.id)
-        if row.kind in UNJUDGED or row.bound or (first_error is None and row.kind != "seen"):
+        if row.kind in UNJUDGED or row.at_most or (first_error is None and row.kind != "seen"):
             continue
         if (now := today.get(row.id, None if first_error is None else first_error.error)) is None:
             continue

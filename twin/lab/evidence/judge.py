@@ -14,7 +14,6 @@ import tomli_w
 
 from twin.facts import Facts
 from twin.lab.evidence.rows import (
-    BOUNDS,
     KINDS,
     OTHER,
     SUPERNODE,
@@ -272,7 +271,7 @@ def _judged(facts: Facts, rows: Sequence[Row]) -> list[dict[str, Any]]:
         error = twin / row.value - 1.0
         first_error = first.get(row.id)
         counts = first_error.error if first_error is not None and row.kind in UNSEEN else error
-        holds = row.bound != "" and BOUNDS[row.bound] * counts >= 0.0
+        holds = row.at_most and counts <= 0.0
         judged_error = None if row.kind in UNJUDGED or holds else counts
         bar = bars().of(row)
         answers.append(

@@ -322,7 +322,7 @@ def row_bands() -> Mapping[str, tuple[float, float, bool | None]]:
         low, high = bands[row.id].ends()
         if speed(row, 1.0) < 0.0:
             low, high = -high, -low
-        begun = None if row.bound else first.get(row.id)
+        begun = None if row.at_most else first.get(row.id)
         held = None if begun is None else bands[row.id].holds(speed(row, begun.error))
         result[row.id] = (math.expm1(low), math.expm1(high), held)
     return result

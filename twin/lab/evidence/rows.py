@@ -24,7 +24,6 @@ KINDS = {
 }
 UNSEEN = ("unseen", "unseen, known family")
 UNJUDGED = ("circular", "unstated")
-BOUNDS = {"": 0.0, "at most": -1.0, "at least": 1.0}  # sign of errors within a published bound
 FIRST = RECORD / "first_errors.toml"
 
 
@@ -48,7 +47,7 @@ class Row:
     source: str
     mark: str
     because: str = ""  # why it is derived, circular or unstated
-    bound: str = ""  # "at most" or "at least": where the bound holds, it says nothing
+    at_most: bool = False  # the published value is a bound: where it holds, it says nothing
     note: str = ""
     scenario: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -143,8 +142,6 @@ def _published(path: Path, _: int) -> tuple[Row, ...]:
         if row.kind not in KINDS:
             kinds = ", ".join(KINDS)
             raise EvidenceError(f"{path.name}: row {row.id}: kind must be one of {kinds}")
-        if row.bound not in BOUNDS:
-            raise EvidenceError(f"{path.name}: row {row.id}: bound {row.bound!r} is unknown")
         rows.append(row)
     if len({row.id for row in rows}) < len(rows):
         raise EvidenceError(f"{path.name}: two rows share an id")

@@ -20,6 +20,8 @@ def test_ascend_910c_is_the_papers_package():
 def test_a_format_the_chip_lacks_is_refused_with_what_it_has():
     with pytest.raises(HardwareError, match=r"bf16, fp16, int8, not fp8"):
         load_chip(FACTS, "ascend-910c").peak("fp8")
+    with pytest.raises(HardwareError, match=r"int8, not fp8, which fp4 needs: choose"):
+        load_chip(FACTS, "ascend-910c").peak("fp8", "fp4")
 
 
 def test_an_unknown_chip_is_refused_with_the_known_ones():

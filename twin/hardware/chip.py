@@ -31,11 +31,13 @@ class Chip:
     flops: Mapping[str, float]  # precision -> dense FLOP/s (OP/s for integers)
     clock: float = 1.0  # of its cores, as a share of the rated one
 
-    def peak(self, precision: str) -> float:
-        """Dense peak of one die, FLOP/s; raises HardwareError when the chip lacks the format."""
+    def peak(self, precision: str, weights: str = "") -> float:
+        """Dense peak of one die, FLOP/s; raises HardwareError when the chip lacks the format.
+        weights: format that was chosen, of which a part is computed in this one."""
         if precision not in self.flops:
+            needed = f", which {weights} needs" if weights not in ("", precision) else ""
             raise HardwareError(
-                f"{self.title} computes {', '.join(sorted(self.flops))}, not {precision}: "
+                f"{self.title} computes {', '.join(sorted(self.flops))}, not {precision}{needed}: "
                 "choose one of these as deployment.precision.weights, or prefill_weights of prefill"
             )
         return self.flops[precision] * self.clock

@@ -4,7 +4,7 @@ Shape, chip, fabric and deployment meet once and give coefficients for the kerne
 experts sit and what travels. Every iteration and the steady state read the same coefficients."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
@@ -32,7 +32,7 @@ from twin.model.operators import formats, rank_bytes
 from twin.model.prefill import bandwidth_for_decode, bandwidth_for_prefill
 from twin.model.prefill_costs import prefill_costs
 from twin.model.record import changed
-from twin.model.roofline import Machine, family_of, load_machine, of_stack
+from twin.model.roofline import Machine, family_of, laid_out_bytes_per_s, load_machine, of_stack
 from twin.model.setting import Setting
 from twin.model.shape import ModelError, Shape, load_shape
 from twin.model.space import kv_bytes, kv_layers, space
@@ -256,7 +256,7 @@ def build_costs(
         else math.inf,
         remarks=(*idle, *stages.notes(pools.values(), shape, ranks)),
         clocks=at.clocks,
-        laid_out_bytes_per_s=_laid_out_bytes_per_s(facts, chips, held_kv),
+        laid_out_bytes_per_s=laid_out_bytes_per_s(facts, chips, held_kv),
         **{name: name in traits and traits[name].si > 0.0 for name in LOOPS},
     )
 
@@ -264,17 +264,6 @@ def build_costs(
 def accepted_tokens(drafts: int, acceptance: float) -> float:
     """Mean accepted draft tokens of an iteration: each counts only if all before it were."""
     return math.fsum(acceptance**k for k in range(1, drafts + 1))
-
-
-def _laid_out_bytes_per_s(facts: Facts, chips: Sequence[str], held_kv: float) -> float:
-    """KV bytes/s that a decode die lays out anew where prefill's KV has another format, or its chip
-    is of another family, whose kernels want other blocks: once they have arrived, each byte is read
-    and what becomes of it written (vLLM's NIXL connector permutes received blocks: vllm-project/
-    vllm pull requests 26556 and 30275)."""
-    if held_kv == 1.0 and len({family_of(facts, chip) for chip in chips}) == 1:
-        return math.inf
-    machine = load_machine(facts, load_chip(facts, chips[-1]))
-    return machine.vector_bytes_per_s() / (1.0 + held_kv)
 
 
 def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> RoleCosts:
@@ -428,11 +417,14 @@ def _priced_over(
     machine = load_machine(facts, chip, kernel, pool.own.cores, hbm)
     places = stages.expert_layout(shape, experts.redundant, own_dies or dies, pool.own.experts_tp)
     decodes = pool.role != "prefill"  # a batch of prompts uses all of a die's experts
+    of_parts = formats(pool.precision, machine.sum_bytes, machine.family, chip.flops)
+    for part in (of_parts.linear, of_parts.expert):  # refused with what was chosen
+        chip.peak(computes(part), pool.precision.weights)
     setting = Setting(
         pool=pool,
         shape=shape,
         whole=model_shape,
-        formats=formats(pool.precision, machine.sum_bytes, machine.family, chip.flops),
+        formats=of_parts,
         machine=machine,
         facts=facts,
         communication=d.communication,

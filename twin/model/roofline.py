@@ -4,6 +4,7 @@
 (data/operators.toml) and the few fitted constants (data/calibration.toml)."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from statistics import NormalDist
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from twin.facts import Fact, FactError, Facts
-from twin.hardware.chip import Chip
+from twin.hardware.chip import Chip, load_chip
 from twin.kernels.compiled import kernel
 from twin.model.formats import computes, kernels_of
 from twin.model.shape import ModelError
@@ -415,3 +416,14 @@ def interpolate_from(x: float, xs: np.ndarray, ys: np.ndarray, first: int) -> fl
             low, high = ys[first + i], ys[first + i + 1]
             return low + (high - low) * (x - xs[i]) / (xs[i + 1] - xs[i])
     return ys[first + last]
+
+
+def laid_out_bytes_per_s(facts: Facts, chips: Sequence[str], held_kv: float) -> float:
+    """KV bytes/s that a decode die lays out anew where prefill's KV has another format, or its chip
+    is of another family, whose kernels want other blocks: once they have arrived, each byte is read
+    and what becomes of it written (vLLM's NIXL connector permutes received blocks: vllm-project/
+    vllm pull requests 26556 and 30275)."""
+    if held_kv == 1.0 and len({family_of(facts, chip) for chip in chips}) == 1:
+        return math.inf
+    machine = load_machine(facts, load_chip(facts, chips[-1]))
+    return machine.vector_bytes_per_s() / (1.0 + held_kv)

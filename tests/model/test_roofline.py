@@ -169,6 +169,31 @@ def test_grouped_query_prompts_on_ascend_take_what_their_profile_has(
     assert seconds == pytest.approx(1e-6 * us, rel=within)
 
 
+@pytest.mark.parametrize(
+    "kind, requests, tokens, heads, query, us, within",
+    [("latent", 60, 2_048, 64, 1, 272.99, 0.01), ("latent", 60, 2_048, 128, 1, 287.75, 0.05),
+     ("latent", 128, 1_024, 128, 1, 322.85, 0.05), ("latent", 96, 2_048, 128, 2, 548.55, 0.13),
+     ("latent", 5, 4_850, 16, 1, 59.8, 0.05), ("gqa", 60, 2_048, 64, 1, 488.29, 0.02),
+     ("gqa", 16, 2_048, 64, 1, 145.8, 0.03)],
+)  # fmt: skip
+def test_decode_attention_of_cann_takes_what_was_measured(
+    facts, kind, requests, tokens, heads, query, us, within
+):
+    """One head's width of values is 512 of latents and 128 of grouped queries; of the first five,
+    one made the figure. Engines call these kernels; the paper's has its own."""
+    of_engine = of_stack(facts, "vllm-ascend-0-13", "ascend-910b")
+    machine = load_machine(of_engine, load_chip(of_engine, "ascend-910b"))
+    reach = machine.attention("bf16", kind)
+    values, width = (576, 2 * (576 + 512)) if kind == "latent" else (2 * 8 * 128, 4 * 128)
+    compute_s = query * heads * width / (machine.chip.peak(reach.peak) * reach.compute)
+    read_s = 2 * values / (machine.chip.hbm_bytes_per_s * reach.bandwidth)
+    seconds = reach.start_s + requests * tokens * roof(compute_s, read_s)
+    assert seconds == pytest.approx(1e-6 * us, rel=within)
+    papers = load_machine(facts, load_chip(facts, "ascend-910c"))
+    assert papers.attention("bf16", "latent").bandwidth == pytest.approx(0.841)
+    assert machine.attention("bf16", "mla").bandwidth == pytest.approx(0.841)  # over selected keys
+
+
 def test_a_stack_that_is_unknown_or_of_other_chips_is_refused(facts):
     with pytest.raises(
         ModelError, match="not in data/stacks.toml: take plain, cann-recipes, chitu, mindie"

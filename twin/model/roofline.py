@@ -168,11 +168,10 @@ class Machine:
         return next((reach for reach in found if reach is not None), None)
 
     def attention(self, kv: str, kind: str = "mla") -> Reach:
-        """Reach of decode's attention core with KV of a number format; kind: `mla`, or `gqa`, which
-        some chips have measured separately."""
+        """Reach of decode's attention core with KV of a number format; kind: `mla`, or `gqa` and
+        `latent` (over all latents, none selected), which some chips have measured separately."""
         stored = "bf16" if kv == "bf16" else "8bit"
-        own_reach = self.reaches.get(f"gqa.{stored}") if kind == "gqa" else None
-        return own_reach or self.reaches[f"attention.{stored}"]
+        return self.reaches.get(f"{kind}.{stored}") or self.reaches[f"attention.{stored}"]
 
     def sparse_prompt(self, kv: str) -> Reach | None:
         """Reach of the sparse kernel of prompts with KV of a number format; None: unknown."""

@@ -410,6 +410,13 @@ class Setting:
         peak = m.chip.peak(reach.peak) * m.cores if reach.peak else m.attention_peak
         return peak * reach.compute
 
+    @property
+    def core_kind(self) -> str:
+        """Kind of decode's attention core (`Machine.attention`)."""
+        s = self.shape
+        every = s.kind.kernels == "mla" and not (s.index_top_k or s.compressed)
+        return "latent" if every else s.kind.kernels
+
     def context_s(
         self, query_tokens: float, cores: Cores = WHOLE, machine: Machine | None = None,
         prompt: bool = False,
@@ -418,7 +425,7 @@ class Setting:
         each query token reads context tokens of its own, and whole blocks of heads are computed; a
         core that serves one query token gathers them first. `prompt`: of a prompt's tokens."""
         m, s, kv = machine or self.machine, self.shape, self.formats.kv
-        reach = m.attention(kv, s.kind.kernels)
+        reach = m.attention(kv, self.core_kind)
         own = m.sparse_prompt(kv) if prompt and s.index_top_k else None
         reach, block = (reach, m.sparse_heads) if own is None else (own, own.tile_small)
         flop_rate = m.chip.peak(reach.peak) * m.cores * reach.compute * cores.cube
@@ -461,7 +468,7 @@ class Setting:
     def core_start_s(self) -> float:
         """Seconds of the start of decode's attention core, mean layer, by kind and as measured."""
         m, s = self.machine, self.shape
-        start_s = m.attention(self.formats.kv, s.kind.kernels).start_s
+        start_s = m.attention(self.formats.kv, self.core_kind).start_s
         if s.index_top_k and m.sparse_start_s > 0.0:
             start_s = m.sparse_start_s
         return (1.0 - s.recurrent) * start_s + s.recurrent * (m.linear_start_s or start_s)
@@ -473,7 +480,7 @@ class Setting:
         m, s, kv = self.machine, self.shape, self.formats.kv
         if not s.index_top_k:
             return 0.0
-        reach = m.attention(kv, s.kind.kernels)
+        reach = m.attention(kv, self.core_kind)
         flop_rate = m.chip.peak(reach.peak) * m.cores * reach.compute * cores.cube
         read_rate = m.chip.hbm_bytes_per_s * reach.bandwidth * m.pull(cores.cube)
         scores = query_tokens * o.SCORE_BYTES / m.vector_bytes_per_s(cores.vector)

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -5,6 +7,7 @@ from twin.facts import Fact
 from twin.hardware.chip import load_chip
 from twin.hardware.fabric import build_fabric
 from twin.kernels.compiled import entry
+from twin.model import layer
 from twin.model.costs import build_costs
 from twin.model.record import walk
 from twin.model.roofline import (
@@ -192,6 +195,19 @@ def test_decode_attention_of_cann_takes_what_was_measured(
     papers = load_machine(facts, load_chip(facts, "ascend-910c"))
     assert papers.attention("bf16", "latent").bandwidth == pytest.approx(0.841)
     assert machine.attention("bf16", "mla").bandwidth == pytest.approx(0.841)  # over selected keys
+
+
+@pytest.mark.parametrize("tokens, us, within", [(2, 5.7, 0.6), (32, 22.7, 0.1), (128, 31.6, 0.1),
+                                                (256, 35.7, 0.25)])  # fmt: skip
+def test_experts_are_chosen_on_ascend_in_what_their_kernel_takes(facts, tokens, us, within):
+    """MoeGatingTopK of 256 experts; of the product before it only its launch."""
+    fields = {"deployment.stack": "vllm-ascend-0-13", "deployment.decode.microbatch": "off"}
+    gate = costs(facts, **fields).decode.sequence.gate
+    selecting = replace(gate, fixed=7.8e-6)
+    assert layer.gate_s(selecting, tokens) == pytest.approx(1e-6 * us, rel=within)
+    assert layer.gate_s(selecting, 8_192) < 0.2 * (8_192 * gate.token)
+    papers = costs(facts, **{"deployment.decode.microbatch": "off"}).decode.sequence.gate
+    assert papers.saved == 0.0
 
 
 def test_a_stack_that_is_unknown_or_of_other_chips_is_refused(facts):

@@ -54,4 +54,4 @@ def attention_s_per_token(p: Prefill, tokens: float) -> float:
     """Seconds that a token adds to a layer's attention on a die with `tokens`, without pairs."""
     products, half = (*p.before, *p.after), 0.5 * tokens
     added = sum(product_s(w, tokens) - product_s(w, half) for w in products)
-    return float(added / half + p.exchange.token + p.context.token + p.gate.token)
+    return float(added / half + p.exchange.token + p.context.token + p.gate.token - p.gate.saved)

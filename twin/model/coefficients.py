@@ -73,6 +73,8 @@ class Gate(Record):
 
     fixed: float = computed("Launch, and reading its weights.", LAUNCHES)
     token: float = computed("Per token.")
+    beyond: float = given("Tokens from which cores have several each.", "tokens")
+    saved: float = computed("Then, per token beyond.")
 
 
 @record

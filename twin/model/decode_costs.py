@@ -290,7 +290,12 @@ def moe_parts(
         saved=t.saved_s / rate,
     )
     return (
-        c.Gate(2 * x.gap + gate_weight, max(gate_flop, gate_io) + m.gate_token_s / cores.vector),
+        c.Gate(
+            fixed=2 * x.gap + gate_weight,
+            token=max(gate_flop, gate_io) + m.gate_token_s / cores.vector,
+            beyond=m.gate_beyond,
+            saved=(m.gate_token_s - m.gate_many_s) / cores.vector if m.gate_beyond else 0.0,
+        ),
         dispatch,
         c.Experts(
             fixed=efficiency.start_s + efficiency.each_s * x.layout.slots_per_die,

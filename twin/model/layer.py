@@ -15,6 +15,7 @@ from twin.model.coefficients import (
     Decode,
     DecodeCore,
     Experts,
+    Gate,
     Layout,
     Mode,
     Product,
@@ -144,10 +145,16 @@ def shared_s(p: Decode, m: Mode, rows: float) -> float:
 
 
 @kernel
+def gate_s(w: Gate, tokens: float) -> float:
+    """Seconds of the choice of experts for `tokens` of a die."""
+    return w.fixed + w.token * tokens - w.saved * max(0.0, tokens - w.beyond)
+
+
+@kernel
 def moe_parts(p: Decode, m: Mode, load: Pass) -> tuple[float, float, float, float]:
     """Seconds of (gate, dispatch, experts, combine) of one pass, without what is hidden. Tokens
     beyond the static buffers go in further rounds."""
-    gate = m.gate.fixed + m.gate.token * load.busiest
+    gate = gate_s(m.gate, load.busiest)
     rounds = max(1.0, math.ceil(load.busiest / p.buffer_tokens)) if p.buffer_tokens > 0.0 else 1.0
     dispatch, experts, combine = _round(p, m, load.busiest / rounds, load.total / rounds, load)
     return gate, dispatch * rounds, experts * rounds, combine * rounds

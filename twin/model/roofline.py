@@ -80,6 +80,8 @@ class Machine:
     core_bytes_per_cycle: float = 0.0  # of HBM, what a matrix core draws; 0: unknown
     core_flops_per_cycle: float = 0.0  # INT8, of one matrix core
     gate_token_s: float = of_family("gate_token")  # vector time of gating one token on all cores
+    gate_many_s: float = of_family("gate_many", 0.0)  # the same of each token beyond `gate_beyond`
+    gate_beyond: float = of_family("gate_beyond", 0.0)  # tokens of a die; 0: all take as long
     vector_utilisation: float = of_family("vector_bandwidth", 0.0)  # of HBM, element-wise kernels
     prefill_compute_share: float = of_family("prefill_compute_share")  # cores left during transfers
     # 1: rows are sorted by expert in the stream that computes
@@ -358,6 +360,7 @@ def load_machine(
             is_stated = fallback is None or name in facts
             figures[declared.name] = facts.si(name) if is_stated else fallback
     figures["gate_token_s"] /= chip.clock * cores
+    figures["gate_many_s"] /= chip.clock * cores
     figures["vector_utilisation"] = figures["vector_utilisation"] or fitted["vector_utilisation"]
     return Machine(
         chip=chip,

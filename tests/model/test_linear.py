@@ -6,13 +6,14 @@ import pytest
 
 from tests.engine.small import run
 from tests.model.agreement import MODES, agree
+from twin.hardware.chip import load_chip
 from twin.model.attention import CHUNK, LINEAR
 from twin.model.decode import decode_flops, decode_hbm_bytes
 from twin.model.layer import local_s
 from twin.model.memory import whole_model_bytes
 from twin.model.operators import formats
 from twin.model.prefill import prefill_flops
-from twin.model.roofline import load_machine
+from twin.model.roofline import load_machine, of_stack
 from twin.model.shape import ModelError, load_shape
 from twin.scenario import Precision, Scenario, with_overrides
 from twin.steady import Priced, steady
@@ -181,3 +182,51 @@ def test_a_prompt_of_linear_attention_on_nvidia_takes_its_chunks_one_after_anoth
     chunk = costs_of(scenario, facts).colocated_role.decode.chunk
     layer_s = chunk.edge * tokens * LAYERS / STATES
     assert 1e6 * layer_s == pytest.approx(measured_us, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("dies", "tokens", "measured_us", "within"),
+    [(2, 65_536, 28_100, 0.01), (1, 65_536, 51_700, 0.01), (1, 21_504, 15_080, 0.25)],
+)
+def test_a_prompt_of_linear_attention_on_ascend_takes_what_its_kernels_do(
+    facts, dies, tokens, measured_us, within
+):
+    """Gated DeltaNet's chunks on a 910B2 with 16 and 32 heads (megagdn-pto); the last are the newer
+    kernels of another table (FlagGems-vllm), which are no part of the figure."""
+    chunk = costs_of(on_a2(dies), facts).colocated_role.decode.chunk
+    layer_s = chunk.edge * tokens * LAYERS / STATES
+    full = dict.fromkeys(("operators.ascend.linear_prompts", "operators.ascend.linear_chain"), 0)
+    assert (
+        chunk.edge
+        > 1.5 * costs_of(on_a2(dies), facts.replaced(full)).colocated_role.decode.chunk.edge
+    )
+    full_s = LAYERS / STATES * (1 - STATES / LAYERS) * attention_edge_s(on_a2(dies), facts)
+    assert 1e6 * (layer_s - full_s * tokens) == pytest.approx(measured_us, rel=within)
+
+
+def test_a_host_launches_the_chunks_of_linear_attention_only_where_there_are_prompts(facts):
+    """2.0 ms a layer, whatever the prompt (FlagGems-vllm, 194 to 1,793 tokens)."""
+    host = costs_of(on_a2(1), facts).colocated_role.decode.host
+    assert host.prompts == pytest.approx(STATES * 2.0e-3, rel=0.01)
+    plain = costs_of(on_a2(1, deployment__stack="plain"), facts).colocated_role.decode.host
+    assert plain.prompts == plain.kernels == 0.0
+
+
+def on_a2(dies, **more):
+    own = {
+        "supernode__chip": "ascend-910b", "supernode__nodes": 1, "supernode__npus_per_node": 8,
+        "supernode__scale_up": "node", "supernode__sub_planes": 7,
+        "deployment__mode": "colocated", "deployment__precision__weights": "int8",
+        "deployment__precision__kv": "bf16", "deployment__stack": "vllm-ascend-0-13",
+        "deployment__decode__tp_dies": dies,
+    }  # fmt: skip
+    return nxt(**(own | more))
+
+
+def attention_edge_s(scenario, facts):
+    """Seconds for a token of a prompt besides its pairs, of a layer that has pairs."""
+    of_stack_facts = of_stack(facts, scenario.deployment.stack, "ascend-910b")
+    machine = load_machine(of_stack_facts, load_chip(of_stack_facts, "ascend-910b"))
+    reach = machine.prompt_attention("bf16", "gqa")
+    flops = 4 * HEADS * WIDTH / scenario.deployment.decode.tp_dies
+    return reach.edge * flops / (machine.chip.peak(reach.peak) * reach.compute)

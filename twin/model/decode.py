@@ -131,7 +131,8 @@ def launch_gap_s(
     h = p.host
     host = h.launch * (1.0 + p.passes) + h.answer * total + h.sync
     captured = tokens <= h.captured_prompts if pieces else h.captured <= 0.0 or tokens <= h.captured
-    host += h.alongside if captured else max(h.alongside, h.kernels)
+    singly = h.kernels + h.prompts if pieces else h.kernels
+    host += h.alongside if captured else max(h.alongside, singly)
     gap = h.gap + h.apart * total + h.replay * (1.0 + min(p.passes, h.drafting))
     gap += max(0.0, host - busy)
     ops[_GAPS] += gap

@@ -125,6 +125,7 @@ def _host(x: Setting) -> c.Host:
         drafting=m.draft_graphs,
         alongside=m.layer_host_s * layers,
         kernels=x.launched_s(x.decode_kernels, x.shape.moe_layers, layers + drafted),
+        prompts=m.kernel_launch_s * m.linear_prefill_kernels * x.shape.linear_layers,
         captured=m.captured_tokens,
         captured_prompts=m.captured_prompts,
     )

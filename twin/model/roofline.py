@@ -132,6 +132,8 @@ class Machine:
     # of layers of grouped-query attention with experts
     gqa_decode_kernels: float = of_family("gqa_decode_kernels", 0.0)
     dense_prefill_kernels: float = of_family("dense_prefill_kernels", 0.0)
+    # of the core of linear attention, besides those
+    linear_prefill_kernels: float = of_family("linear_prefill_kernels", 0.0)
     index_kernels: float = of_family("index_kernels", 0.0)  # of a layer that selects, besides those
     prefill_fused: float = of_family("prefill_fused", 1.0)  # 0: all-to-all, whatever decode does
     captured_tokens: float = of_family("captured_tokens", 0.0)  # of a rank; 0: any number

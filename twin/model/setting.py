@@ -160,7 +160,8 @@ class Setting:
     def prefill_kernels(self) -> float:
         """Kernels of a layer of prefill that are launched one by one, by the model's layers."""
         m = self.machine
-        return (self._plain_dense and m.dense_prefill_kernels) or m.prefill_kernels
+        kernels = (self._plain_dense and m.dense_prefill_kernels) or m.prefill_kernels
+        return kernels + m.linear_prefill_kernels * self.whole.recurrent
 
     @property
     def _plain_dense(self) -> bool:

@@ -224,6 +224,24 @@ def test_passes_beyond_the_sizes_that_a_release_captures_are_launched_one_by_one
 
 
 @pytest.mark.parametrize(
+    ("model", "stack", "table"),
+    [
+        ("qwen3-235b", "tensorrt-llm-1-3", "kernels.trtllm.latest.gemm_gqa.fp8"),
+        ("deepseek-r1", "tensorrt-llm-1-3", "kernels.trtllm.latest.gemm.fp8"),
+        ("qwen3-235b", "sglang-0-5", "operators.gemm.fp8"),
+    ],
+)
+def test_products_in_fp8_have_the_scales_of_their_model_s_checkpoint(facts, model, stack, table):
+    """TensorRT-LLM serves NVIDIA's: one scale a tensor, but blocks for DeepSeek's models."""
+    product = costs(
+        of_stack(facts, stack, "h200"), deployment__model=model, deployment__stack=stack,
+        deployment__precision__weights="fp8", deployment__mode="decode_only",
+        deployment__decode__instances=1, deployment__decode__npus_per_instance=8,
+    ).decode.sequence.before[0]  # fmt: skip
+    assert product.tile_large == facts.si(f"chips.h200.{table}.tile_large")
+
+
+@pytest.mark.parametrize(
     ("stack", "stages", "lost"),
     [("sglang-0-4", 4, 4 * 9e-3), ("sglang-0-4", 1, 0.0), ("sglang-0-5", 4, 0.0)],
 )

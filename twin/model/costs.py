@@ -415,6 +415,7 @@ def _priced_over(
     own_dies = _expert_dies(pool, chip, dies)
     kernel = d.optimisations.attention_kernel
     machine = load_machine(facts, chip, kernel, pool.own.cores, hbm)
+    machine = machine.serving(shape.kind.kernels, pool.precision.weights)
     places = stages.expert_layout(shape, experts.redundant, own_dies or dies, pool.own.experts_tp)
     decodes = pool.role != "prefill"  # a batch of prompts uses all of a die's experts
     of_parts = formats(pool.precision, machine.sum_bytes, machine.family, chip.flops)

@@ -144,6 +144,15 @@ class Machine:
     tile_large: float = of_family("tile_large", 0.0)
     sum_bytes: float = of_family("sum_bytes")  # of a number of an FFN's first INT8 product
 
+    def serving(self, attention: str, weights: str) -> "Machine":
+        """This machine for models of a kind of attention and a format of weights: where it was
+        measured, products of those in FP8 without latent attention are the kernel for one scale a
+        tensor (`gemm_gqa`), not for blocks, as NVIDIA's checkpoints have it."""
+        own = self.reaches.get(f"gemm_gqa.{weights}")
+        if own is None or attention == "mla":
+            return self
+        return replace(self, reaches=self.reaches | {f"gemm.{weights}": own})
+
     def product(self, fmt: str, operator: str = "gemm") -> Reach:
         """Reach of a matrix product of a number format; `grouped`: decode's, of all experts of a
         die; `contiguous`: prefill's. The family's reach if this chip's was not measured."""

@@ -55,6 +55,19 @@ def test_models_without_latent_attention_have_the_kernel_that_sglang_compiles_it
     assert facts["kernels.vllm.latest.fused.fp8.serves"].value == "all"
 
 
+def test_products_of_one_scale_a_tensor_are_of_the_library_whose_checkpoints_have_it():
+    """NVIDIA's own, so TensorRT-LLM's: others serve checkpoints in blocks."""
+    found = [
+        replace(fitted(engine, row=3.8), operator=operator)
+        for engine in ("sglang 0.5.14", "trtllm 1.3.0")
+        for operator in ("gemm", "gemm_gqa")
+    ]
+    of_engine = {name: [e.operator for e in chosen(found, name)] for name in ("", "trtllm")}
+    assert of_engine == {"": ["gemm"], "trtllm": ["gemm", "gemm_gqa"]}
+    facts = facts_from_tables(tomllib.loads(library(chosen(found, "trtllm"), "there", "trtllm")))
+    assert facts.si("kernels.trtllm.latest.gemm_gqa.fp8.row") == pytest.approx(3.8)
+
+
 def test_experts_whose_packed_weights_are_read_unpacked_are_not_what_is_served():
     unpacked = replace(fitted("sglang 0.5.14", bandwidth=0.2), format="mxfp4_bf16")
     packed = replace(fitted("vllm 0.24.0"), format="mxfp4_bf16")

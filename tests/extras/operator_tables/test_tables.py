@@ -21,14 +21,13 @@ def test_a_profile_of_ascend_is_a_table_of_its_matrix_products(tmp_path):
     assert table.rows["latency"].to_list() == pytest.approx([0.040, 0.009])  # ms
 
 
-def test_per_tensor_fp8_stands_back_where_blocks_were_measured(tmp_path):
+def test_fp8_of_one_scale_a_tensor_is_an_operator_of_its_own_where_blocks_were_measured(tmp_path):
     kinds = ["fp8", "fp8_block", "int4_wo"]
     pl.DataFrame(
         {"gemm_dtype": kinds, "m": [1] * 3, "n": [2] * 3, "k": [3] * 3, "latency": [4.0] * 3}
     ).write_parquet(tmp_path / "gemm_perf.parquet")
-    (table,) = read_tables(tmp_path / "gemm_perf.parquet")
-    assert table.format == "fp8"
-    assert table.rows["gemm_dtype"].to_list() == ["fp8_block"]
+    found = {x.operator: (x.format, *x.rows["gemm_dtype"]) for x in read_tables(tmp_path)}
+    assert found == {"gemm_gqa": ("fp8", "fp8"), "gemm": ("fp8", "fp8_block")}
 
 
 def test_packed_weights_are_a_format_of_experts_alone(tmp_path):

@@ -22,9 +22,10 @@ SERVED = {
     "source": "sgl-project/sglang pull requests 11816 and 38374: promoted for DeepSeek's family",
     "mark": "a",
 }  # of a faster kernel for experts than the one that SGLang compiles
+SCALED = "trtllm"  # the engine whose maker's checkpoints in FP8 have one scale a tensor
 TRITON = "triton"  # in the names of kernels for experts that engines compile themselves
 ORDER = (
-    "gemm", "grouped", "fused", "fused_gqa", "contiguous", "mla", "gqa", "prefill_mla",
+    "gemm", "gemm_gqa", "grouped", "fused", "fused_gqa", "contiguous", "mla", "gqa", "prefill_mla",
     "prefill_gqa", "sparse", "eager_mla", "exchange", "alltoall", "collective",
 )  # fmt: skip
 APART = ("exchange", "alltoall", "collective")  # whose facts are of a network
@@ -38,6 +39,8 @@ def chosen(found: Iterable[Fitted], engine: str = "") -> list[Fitted]:
     """One table for each operator, format and way of exchange: of the first engine (or `engine`)
     that has one, its kernel for spread experts, newest release, most rows."""
     engine_fits = [each for each in found if each.engine.partition(" ")[0] == engine or not engine]
+    if engine != SCALED:
+        engine_fits = [each for each in engine_fits if each.operator != "gemm_gqa"]
     one_rank = [replace(each, operator="fused", part=each.part.removesuffix(SUMMED))
                 for each in engine_fits if each.part.endswith(SUMMED)]  # fmt: skip
     known = {(each.engine, each.format, each.part) for each in one_rank}

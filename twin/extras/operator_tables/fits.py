@@ -126,8 +126,9 @@ def _roofs(computing: Floats, moving: Floats, power: float) -> Floats:
     return np.asarray((computing**power + moving**power) ** (1.0 / power))
 
 
-def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Fit of one product of m rows with k x n weights: start, shares of peak and memory."""
+def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str, scaled: bool = False) -> list[Part]:
+    """Fit of one product of m rows with k x n weights: start, shares of peak and memory; `scaled`:
+    and bytes that scaling moves for each value of a row."""
     wide_rows = rows.filter(
         (pl.col("n") >= 1024) & (pl.col("k") >= 512) & (pl.col("n") * pl.col("k") >= 1 << 21)
         & (pl.col("n") <= 51_200) & (pl.col("k") <= 51_200)
@@ -139,14 +140,15 @@ def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     # The measured call scales BF16 rows first; the twin books that as element-wise work of its own.
     scaling = np.zeros_like(m) if fmt == "bf16" else m * k * (ACTIVATION_BYTES + entry)
     scaling /= peaks.memory * VECTOR
+    value_s = m * k / peaks.memory
 
     def predict(at: Mapping[str, float], tile: tuple[int, int]) -> Floats:
         """Predicted seconds of each product."""
         computing = 2.0 * whole(m, tile) * n * k / peaks.flops[computes(fmt)]
         roofs = _roofs(computing / at["compute"], moving_s / at["bandwidth"], 2.0)
-        return np.asarray(at["start"] + roofs + scaling)
+        return np.asarray(at["start"] + roofs + scaling + at.get("row", 0.0) * value_s)
 
-    begin = {"start": 5e-6, "compute": 0.6, "bandwidth": 0.8}
+    begin = {"start": 5e-6, "compute": 0.6, "bandwidth": 0.8} | ({"row": 3.0} if scaled else {})
     return [("", latency * 1e-3, _by_tile(predict), begin)]
 
 
@@ -423,7 +425,8 @@ def _sparse(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 SELECTED = 2048  # tokens that the indexers of these tables select
 LONG = pl.col("isl") >= 256  # prompts
 FITS: Mapping[str, Callable[[pl.DataFrame, Peaks, str], list[Part]]] = {
-    "gemm": _gemm, "grouped": _grouped, "contiguous": _contiguous, "mla": _mla, "gqa": _gqa,
+    "gemm": _gemm, "gemm_gqa": partial(_gemm, scaled=True), "grouped": _grouped,
+    "contiguous": _contiguous, "mla": _mla, "gqa": _gqa,
     # Latent attention with 16 heads and more, and heads of 128 without a window.
     "prefill_mla": partial(_prompts, LATENT, LONG & (pl.col("num_heads").cast(pl.Int64) >= 16)),
     "prefill_gqa": partial(

@@ -88,10 +88,11 @@ def _tables(file: Path) -> Iterator[Table]:
     )
     formats = FORMATS | (PACKED if operator == "grouped" else {})
     for (kind,), rows in sorted(frame.group_by([column]), key=lambda part: str(part[0])):
-        # Of two ways to scale FP8, checkpoints of these models take blocks.
-        if (kind == "fp8" and "fp8_block" in frame[column]) or kind not in formats:
+        # Of two ways to scale FP8 DeepSeek's checkpoints take blocks, NVIDIA's of others a tensor.
+        whole = kind == "fp8" and "fp8_block" in frame[column]
+        if kind not in formats or (whole and operator != "gemm"):
             continue
-        yield Table(operator, formats[str(kind)], engine, rows)
+        yield Table("gemm_gqa" if whole else operator, formats[str(kind)], engine, rows)
 
 
 def _profiled(frame: pl.DataFrame) -> pl.DataFrame:

@@ -58,9 +58,10 @@ def streams_s(costs: Costs, traffic: Traffic, hot: Hot) -> tuple[float, float]:
 
 
 def attention_core_s(costs: Costs, context: float) -> float:
-    """Seconds of decode's attention core on a die for a number of context tokens, without waits."""
+    """Seconds of decode's attention core on a die for a number of context tokens, with all query
+    tokens that a request has there, without waits."""
     core = _unhurried(costs).core
-    return core.fixed + core.context_one * context
+    return core.fixed + core.context * context
 
 
 def grouped_product_s(costs: Costs, experts: float, rows: float) -> float:

@@ -14,6 +14,7 @@ from twin.model.layer import (
     Pass,
     collective_s,
     core_s,
+    fetched_s,
     groups_of,
     layer_s,
     local_s,
@@ -107,7 +108,9 @@ def _attention(m: Mode, half: Pass) -> Operators:
         target[0] = name, seconds + collective_s(collective, half.tokens)
     core, local = m.core, local_s(m.core, half.tokens, half.context)
     exchanged_s = collective_s(m.context, half.tokens)
-    core_pieces = [("attention_core", core.fixed + local + exchanged_s)]
+    fetched = fetched_s(m.core, half.tokens, half.context)
+    core_pieces = [("kv_swap", fetched)] if fetched > 0.0 else []
+    core_pieces.append(("attention_core", core.fixed + local - fetched + exchanged_s))
     if (waited := core_s(core, half.tokens, half.context) - local) > 0.0:
         core_pieces.append(("offloaded_core", waited))
     return (*before, *core_pieces, *after)

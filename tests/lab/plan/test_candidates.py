@@ -86,7 +86,7 @@ def test_offloaded_attention_is_priced_with_the_instances_that_lend_and_ask():
     assert counts == {(2, 2), (2, 1), (3, 2), (3, 1)}
     one = away[-1].given | {OFFLOAD: 0.4, COUNTED["prefill"]: 1, COUNTED["decode"]: 2}
     few, many = (
-        space.prices.curves("decode", one | {COUNTED["prefill"]: count})[0] for count in (1, 3)
+        space.prices.pools(one | {COUNTED["prefill"]: count})["decode"][0] for count in (1, 3)
     )
     assert many.tpots_s[-1] < few.tpots_s[-1]  # more dies attend to the same share
     for c in away[:3]:

@@ -1,9 +1,7 @@
 """The bound of a price: no steady simulation keeps its SLO at it."""
 
-import json
 import math
 import random
-from dataclasses import asdict
 
 import pytest
 from hypothesis import given
@@ -16,7 +14,7 @@ from twin.lab.explain.capacity import at_steady, with_load
 from twin.lab.explain.view import holds
 from twin.lab.plan import price
 from twin.lab.plan.candidates import space_of
-from twin.lab.plan.price import Prices, curve_from
+from twin.lab.plan.price import Prices
 from twin.lab.plan.question import Plan
 from twin.lab.plan.space import CONTROLLER, OFFLOAD
 from twin.scenario import Scenario, parse_scenario, with_overrides
@@ -116,22 +114,16 @@ def test_larger_batches_than_the_slo_allows_change_no_price(monkeypatch, tpot_ms
         pytest.approx(whole.price({}).bound), pytest.approx(whole.price({}).expected),
         whole.price({}).limit,
     )  # fmt: skip
-    few, all_of = some.curves("decode", {})[0], whole.curves("decode", {})[0]
+    few, all_of = some.pools({})["decode"][0], whole.pools({})["decode"][0]
     assert few.batches == all_of.batches[: len(few.batches)]
     assert few.tpots_s[-1] > some.tpot_s or few == all_of
 
 
 def test_a_curve_goes_on_where_a_longer_tpot_is_allowed():
     tight = Prices(small(slo__tpot_ms=3.0), facts(), None)
-    few = tight.curves("decode", {})[0]
+    few = tight.pools({})["decode"][0]
     loose = Prices(small(slo__tpot_ms=300.0), facts(), None, tight.known)
-    assert len(loose.curves("decode", {})[0].batches) > len(few.batches)
-
-
-def test_a_curve_is_the_same_after_json():
-    for role in ("prefill", "decode"):
-        for curve in Prices(small(), facts(), None).curves(role, {}):
-            assert curve_from(json.loads(json.dumps(asdict(curve)))) == curve
+    assert len(loose.pools({})["decode"][0].batches) > len(few.batches)
 
 
 def test_the_bound_knows_that_a_layer_is_read_while_those_before_compute():

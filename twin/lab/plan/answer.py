@@ -1,6 +1,7 @@
 """The answer of a plan as one JSON object: the front, the ranking, relaxations, gap and ledger."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,8 +10,8 @@ from twin.lab.explain.view import load_of
 from twin.lab.plan.candidates import Candidate, score
 from twin.lab.plan.finish import Finalist, Finish
 from twin.lab.plan.question import LOSSES
-from twin.lab.plan.search import Search, front
-from twin.lab.plan.space import BATCH, CHOICES, COUNTED, DRAFTS
+from twin.lab.plan.search import Search
+from twin.lab.plan.space import BATCH, CHOICES, COUNTED, DRAFTS, MODE, SIZED
 from twin.scenario import field_info
 from twin.scenario.words import choice_label
 
@@ -57,11 +58,8 @@ def gap_words(gap: float, goal: str, npus: int) -> str:
 
 def counts(search: Search) -> dict[str, int]:
     """Number of deployments by status, and number of simulations."""
-    total: dict[str, int] = {"simulations": search.runs}
-    for c in search.space.candidates:
-        status, _ = status_of(search, c)
-        total[status] = total.get(status, 0) + 1
-    return total
+    statuses = Counter(status_of(search, c)[0] for c in search.space.candidates)
+    return {"simulations": search.runs, **statuses}
 
 
 def so_far(search: Search) -> dict[str, Any]:
@@ -115,13 +113,13 @@ def _ranked(finish: Finish) -> list[dict[str, Any]]:
     search = finish.search
     rows: list[dict[str, Any]] = []
     goal = search.plan.goal
-    for f in finish.finalists:
+    for rank, f in enumerate(finish.finalists, 1):
         c = f.candidate
         goal_value = score(goal, f.rate, c.npus)
         top = rows[0]["score"] if rows else goal_value
         known_within = throughput_apart(finish.finalists[0].scenario, f.scenario, top / goal_value)
         rows.append({
-            "rank": len(rows) + 1, "equal_to_first": bool(rows) and known_within.equal,
+            "rank": rank, "equal_to_first": rank > 1 and known_within.equal,
             "ratio_known_within": known_within.within,
             "key": c.key, "npus": c.npus, "score": goal_value, "req_per_s": f.rate,
             "settings": _settings(f), "summary": f.seeds[0],
@@ -174,17 +172,14 @@ def _margins(search: Search, f: Finalist) -> dict[str, Any]:
 
 def next_step(search: Search, own: Candidate) -> str:
     """Sentence on the cheapest single change that carries clearly more load, by formula."""
-    best = None
+    steps = []
     for c in search.space.open:
-        changed = [p for p, v in c.settings if dict(own.settings).get(p) != v]
-        if len(changed) != 1 or c.price.expected < NEXT_GAIN * own.price.expected:
-            continue
-        cost = (c.npus - own.npus, -c.price.expected)
-        if best is None or cost < best[0]:
-            best = cost, c, changed[0]
-    if best is None:
+        changed = [p for p, v in c.settings if own.given.get(p) != v]
+        if len(changed) == 1 and c.price.expected >= NEXT_GAIN * own.price.expected:
+            steps.append((c.npus - own.npus, c, changed[0]))
+    if not steps:
         return ""
-    (more, _), c, path = best
+    more, c, path = min(steps, key=lambda step: (step[0], -step[1].price.expected))
     info = field_info(path)
     assert info is not None
     gain = 100 * (c.price.expected / own.price.expected - 1.0)
@@ -201,7 +196,11 @@ def _front(search: Search) -> list[dict[str, Any]]:
             continue
         per_user = 1.0 / (trial["tpot_s_mean"] or math.inf)
         points.append(((trial["tokens_per_s_per_npu"], per_user), t))
-    best = {t.candidate.settings for _, t in front(points)}
+    best, most = set(), -math.inf
+    for (_, y), t in sorted(points, key=lambda p: (-p[0][0], -p[0][1])):
+        if y > most:
+            most = y
+            best.add(t.candidate.settings)
     return [
         {"key": t.candidate.key, "settings": t.candidate.given, "npus": t.candidate.npus,
          "tokens_per_s_per_npu": x, "tokens_per_s_per_user": y,
@@ -218,8 +217,8 @@ def _tornado(search: Search, best: Finalist) -> list[dict[str, Any]]:
     for t in search.tested.values():
         changed = list(search.space.differs(t.candidate, best.candidate).items())
         if len(changed) == 1 and not t.failed:
-            point = search.found(t)
-            rows[changed[0]] = max(rows.get(changed[0], 0.0), point[0] if point else 0.0)
+            worth, _ = search.found(t) or (0.0, 0.0)
+            rows[changed[0]] = max(rows.get(changed[0], 0.0), worth)
     ordered = sorted(rows.items(), key=lambda row: (row[0][0], str(row[0][1])))
     return [
         {"path": path, "value": value, "score_ratio": worth / found[0], "fits": worth > 0.0}
@@ -238,26 +237,23 @@ def _rounded(value: Any) -> Any:
     return value
 
 
-def in_words(settings: dict[str, Any]) -> str:
+def in_words(settings: Mapping[str, Any]) -> str:
     """A deployment in a few words: '4 x 16 prefill + 1 x 128 decode, batch 96, MTP 1'."""
-    parts = []
+    pools = []
     for role, path in COUNTED.items():
-        size = settings.get(f"deployment.{role}.npus_per_instance")
-        if path in settings:
-            count = settings[path]
+        if (count := settings.get(path)) is not None:
+            size = settings.get(SIZED[role])
             alone = f"{count} {role} instance{'s' * (count != 1)}"  # its size does not vary
-            parts.append(f"{count} x {size} {role}" if size else alone)
-    mode_name = " + ".join(parts)
+            pools.append(f"{count} x {size} {role}" if size else alone)
     short_names = {BATCH: "batch", DRAFTS: "MTP"}
     more = [f"{word} {settings[path]}" for path, word in short_names.items() if path in settings]
-    shown_paths = {*COUNTED.values(), *short_names, "deployment.mode"}
+    shown = {MODE, *COUNTED.values(), *SIZED.values(), *short_names}
+    varying = {path for choice in CHOICES.values() for path in (*choice.values, *choice.along)}
     for path, value in settings.items():
         info = field_info(path)
-        if path in shown_paths or path.endswith("npus_per_instance") or info is None:
-            continue
-        if any(path in {**choice.values, **choice.along} for choice in CHOICES.values()):
+        if info is not None and path in varying - shown:
             more.append(f"{info.label} {choice_label(path, value)}")
-    return ", ".join([mode_name, *more]) if mode_name else ", ".join(more)
+    return ", ".join(filter(None, [" + ".join(pools), *more]))
 
 
 def named(limit: str) -> str:
@@ -277,7 +273,7 @@ def relaxed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """For each limit alone the smallest relaxation, as rows of a table."""
     return [
         {"Limit": named(r["limit"]), "Now": amount_of(r["from"]), "Fits from": amount_of(r["to"]),
-         "Then": in_words(dict(r["settings"])), "NPUs": r["npus"]}
+         "Then": in_words(r["settings"]), "NPUs": r["npus"]}
         for r in rows
     ]  # fmt: skip
 
@@ -312,7 +308,6 @@ def sentences(answer: dict[str, Any]) -> Sequence[str]:
 
 
 def _npus(count: int) -> str:
-    """A number of NPUs in words."""
     return f"{count:,} NPU{'s' * (count != 1)}"
 
 

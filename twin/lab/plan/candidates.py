@@ -6,11 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any, Literal
 
 from twin.facts import Facts
 from twin.lab.explain.view import load_of
-from twin.lab.plan.price import LUCK, Curve, Key, Pool, Price, Prices
+from twin.lab.plan.price import LUCK, Curve, Pool, Price, Prices
 from twin.lab.plan.question import Plan, PlanError, base_of, freed
 from twin.lab.plan.space import (
     BATCH,
@@ -36,10 +37,9 @@ from twin.scenario.deployment import AS_MACHINE
 MOST = 12_000  # deployments of a ledger: of more, those with the best bound
 MATCHED = (0.75, 1.6)  # what prefill sustains over what decode does, or over the load
 FINER = (-16, -8, -4, 4, 8, 16)  # requests per NPU, around a batch
-STARTED = 0.2  # of the TTFT limit: what requests take of it, about
-SPARE = 3.0  # decode sustains at most so many times a load that is given
+STARTED = 0.2  # share of the TTFT limit that requests take, about
+SPARE = 3.0  # decode sustains at most so many times a given load
 ALONG = {path: c.along for c in CHOICES.values() for path in c.values if c.along}
-Pricing = Callable[[Prices, Sequence[Key]], None]
 Status = Literal["untested", "feasible", "infeasible", "unsupported", "failed"]
 
 
@@ -76,10 +76,6 @@ class Candidate:
     def bound(self, goal: str) -> float:
         """Upper bound of the score of any simulation of it."""
         return score(goal, self.price.bound, self.npus)
-
-    def expected(self, goal: str) -> float:
-        """Expected score by formula."""
-        return score(goal, self.price.expected, self.npus)
 
     def refused(self, reason: str) -> "Candidate":
         """The candidate, excluded for a reason."""
@@ -126,17 +122,15 @@ class Space:
 
     def differs(self, c: Candidate, other: Candidate) -> Settings:
         """Settings of `c` that differ from another's, without counts of instances."""
-        own_kind, its = dict(c.kind), dict(other.kind)
-        if own_kind == its:
+        if c.kind == other.kind:
             return {}
-        derived = set().union(*ALONG.values())
-        paths = [p for p in {**own_kind, **its} if p not in derived]
-        values = {p: own_kind[p] if p in own_kind else read(self.base, p) for p in paths}
-        others = {p: its[p] if p in its else read(self.base, p) for p in paths}
-        return {p: v for p, v in values.items() if v != others[p]}
+        own, its, derived = dict(c.kind), dict(other.kind), set().union(*ALONG.values())
+        paths = [p for p in own | its if p not in derived]
+        own, its = ({p: read(self.base, p) for p in paths} | kind for kind in (own, its))
+        return {p: own[p] for p in paths if own[p] != its[p]}
 
-    def crossed(self, price: Pricing = lambda _prices, _keys: None) -> None:
-        """Add every combination of crossed choices and the scenario's own; price: of pools."""
+    def crossed(self) -> None:
+        """Add every combination of crossed choices and the scenario's own."""
         base, keys = self.base, [k for k in self.plan.vary if CHOICES[k].crossed]
         values, candidates = varied(base, tuple(keys), self.machine), []
         kinds = [
@@ -144,8 +138,6 @@ class Space:
             for mode in values.get(MODE, [base.deployment.mode])
             for choice in products(_concerned(values, mode))
         ]
-        curve_keys = (self.prices.key(r, kind) for kind in kinds for r in roles_of(kind[MODE]))
-        price(self.prices, list(dict.fromkeys(curve_keys)))
         for kind in kinds:
             candidates += self._counted(kind, values.get(BATCH, []))
         mode = base.deployment.mode
@@ -155,10 +147,13 @@ class Space:
             if (value := read(self.plan.scenario, path)) != read(base, path):
                 settings[path] = value
         candidates += self._judged(settings)
-        g = self.plan.goal
-        candidates.sort(
-            key=lambda c: (c.status != "untested", -c.bound(g), -c.expected(g), c.settings)
-        )
+        goal = self.plan.goal
+
+        def order(c: Candidate) -> tuple[Any, ...]:
+            expected = score(goal, c.price.expected, c.npus)
+            return c.status != "untested", -c.bound(goal), -expected, c.settings
+
+        candidates.sort(key=order)
         self.candidates, self.left_out = candidates[:MOST], len(candidates[MOST:])
 
     def around(self, c: Candidate) -> None:
@@ -197,20 +192,18 @@ class Space:
             return []
         self._known.add(settings_key)
         npus, most, prices = npus_of(self.base, settings), self.machine.npus, self.prices
+        price, rate = Price(0.0, 0.0, "", 0.0), prices.rate
         if npus > most:
             reason = f"needs {npus:,} NPUs, and {most:,} may be taken"
-        else:
-            reason = short_of(self.base, settings)
-        if reason:
-            return [Candidate(settings_key, npus, Price(0.0, 0.0, "", 0.0)).refused(reason)]
-        price, rate = prices.price(settings, pools), prices.rate
+        elif not (reason := short_of(self.base, settings)):
+            price = prices.price(settings, pools)
+            reason = price.refused
+            if not reason and rate and prices.offered is not None and price.bound < rate:
+                reason = (
+                    f"{price.limit} sustains at most {price.bound:.4g} of {rate:.4g} requests/s"
+                )
         candidate = Candidate(settings_key, npus, price)
-        if price.refused:
-            return [candidate.refused(price.refused)]
-        if rate is not None and prices.offered is not None and price.bound < rate:
-            most_of = f"{price.limit} sustains at most {price.bound:.4g} of {rate:.4g} requests/s"
-            return [candidate.refused(most_of)]
-        return [candidate]
+        return [candidate.refused(reason) if reason else candidate]
 
     def _counted(self, settings: Settings, batches: list[int]) -> list[Candidate]:
         """Candidates of a kind with numbers of instances that match each other, or the load."""
@@ -257,17 +250,13 @@ class Space:
 
     def _tied(self, settings: Settings, c: Candidate) -> list[Candidate]:
         """Candidates with attention offload: others' counts, or a lender more and a user less."""
-        counts = {path: c.given.get(path, read(self.base, path)) for path in COUNTED.values()}
+        lenders, users = (pool_size(self.base, c.given, role)[0] for role in ("prefill", "decode"))
         more = 1 if "instances" in self.plan.vary else 0
         candidates = []
-        for lenders in range(more + 1):
-            for fewer in range(min(more, counts[COUNTED["decode"]] - 1) + 1):
-                own_settings = settings | {
-                    COUNTED["prefill"]: counts[COUNTED["prefill"]] + lenders,
-                    COUNTED["decode"]: counts[COUNTED["decode"]] - fewer,
-                }
-                if npus_of(self.base, own_settings) <= self.machine.npus:
-                    candidates += self._judged(own_settings)
+        for p, d in product((lenders, lenders + more), (users, users - more)):
+            counts = {COUNTED["prefill"]: p, COUNTED["decode"]: d}
+            if d > 0 and npus_of(self.base, settings | counts) <= self.machine.npus:
+                candidates += self._judged(settings | counts)  # empty for what is known
         return candidates
 
     def _never_full(
@@ -282,19 +271,18 @@ class Space:
 
 
 def space_of(
-    plan: Plan, facts: Facts, like: Space | None = None,
-    price: Pricing = lambda _prices, _keys: None,
-) -> Space:  # fmt: skip
-    """Priced candidates of a plan; like: a space with the same prices, and runs as long. Raises
-    PlanError."""
+    plan: Plan, facts: Facts, like: Space | None = None, beat: Callable[[], None] = lambda: None
+) -> Space:
+    """Priced candidates of a plan; like: a space whose prices and length of runs are used; beat:
+    called before each price. Raises PlanError."""
     base, notes = base_of(plan)
-    prices = Prices(base, facts, None, like.prices.known if like else {})
+    prices = Prices(base, facts, None, like.prices.known if like else {}, beat=beat)
     machine = Machine.of(base, facts, plan.npus)
     if plan.fixed_load:
         prices.rate = _load(base, prices) * (1.0 + plan.more)
     life_s = base.slo.ttft_s * STARTED + prices.tpot_s * prices.traffic.output_tokens
     space = Space(plan, base, machine, prices, tuple(notes), life_s=like.life_s if like else life_s)
-    space.crossed(price)
+    space.crossed()
     if not space.candidates:
         raise PlanError("no deployment fits the NPUs of this plan: raise the limit or vary sizes")
     return space

@@ -4,10 +4,10 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import lru_cache
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from twin.engine.simulate import ENGINE_VERSION, simulate
 from twin.facts import Facts
@@ -15,7 +15,7 @@ from twin.lab.library import load_facts
 from twin.lab.plan.answer import answered, ledger, so_far
 from twin.lab.plan.candidates import space_of
 from twin.lab.plan.finish import Finish
-from twin.lab.plan.price import Key, Prices, curve_from, imports_of
+from twin.lab.plan.price import imports_of
 from twin.lab.plan.question import Plan, PlanError
 from twin.lab.plan.search import Search
 from twin.lab.plan.trial import (
@@ -35,7 +35,6 @@ from twin.scenario import Scenario, canonical, scenario_digest, scenario_from_ca
 Note = Callable[[float, Mapping[str, Any]], bool]  # share done, answer so far; False: stop
 
 
-T = TypeVar("T")
 NOTHING_YET = {"so_far": [], "front": [], "simulations": 0, "deployments": 0, "stage": "Pricing"}
 BEAT_S = 0.2  # between two looks at a cluster
 RUNS_HELD, REQUESTS_HELD = 2_000, 10_000  # runs that another SLO can judge; requests of one
@@ -47,23 +46,18 @@ class Stopped(Exception):
 
 
 class Memory:
-    """Stored simulations of a plan, one per line, of this engine and these facts."""
+    """Simulations of a plan by digest; with a path stored, one per line, of this engine and these
+    facts."""
 
-    def __init__(self, path: Path, version: str):
+    def __init__(self, path: Path | None = None, version: str = ""):
         """Read the stored lines; an incomplete line is ignored."""
         self._path, self._version = path, version
         self._known: dict[str, Trial | str] = {}
-        try:
-            lines = path.read_text("utf-8").splitlines()
-        except OSError:
-            lines = []
-        for line in lines:
-            try:
+        for line in path.read_text("utf-8").splitlines() if path and path.exists() else ():
+            with suppress(ValueError):
                 row = json.loads(line)
-            except ValueError:
-                continue
-            if row.get("version") == version:
-                self._known[row["scenario"]] = row["trial"]
+                if row.get("version") == version:
+                    self._known[row["scenario"]] = row["trial"]
 
     def get(self, digests: Sequence[str]) -> dict[str, Trial | str]:
         """Stored results of these digests."""
@@ -72,6 +66,8 @@ class Memory:
     def put(self, answers: Mapping[str, Trial | str]) -> None:
         """Store some."""
         self._known |= answers
+        if self._path is None:
+            return
         with self._path.open("a", encoding="utf-8") as file:
             for digest, trial in answers.items():
                 row = {"version": self._version, "scenario": digest, "trial": trial}
@@ -98,30 +94,11 @@ def trial(text: str) -> str:
     """Figures of a simulation as JSON; text: version and scenario, one per line. Raises
     PlanError."""
     version, _, scenario = text.partition("\n")
-    is_same = _same(version)  # first: a scenario of another version may not be readable here
-    answer = one(scenario_from_canonical(scenario), is_same)
-    return json.dumps(answer, default=Latencies.text)
-
-
-def prices(text: str) -> str:
-    """Curves of pools as JSON; text: version, scenario, keys, a line each. Raises as `trial`."""
-    version, scenario, keys = text.split("\n")
-    price_table = _prices(scenario, _same(version))
-    each_key = ((role, *map(tuple, key_parts)) for role, *key_parts in json.loads(keys))
-    return json.dumps([[asdict(c) for c in price_table.curves_of(key)] for key in each_key])
-
-
-@lru_cache(maxsize=1)
-def _prices(scenario: str, facts: Facts) -> Prices:
-    return Prices(scenario_from_canonical(scenario), facts, None)
-
-
-def _same(version: str) -> Facts:
-    """Facts of this process. Raises PlanError if they differ from the caller's."""
+    # First: a scenario of another version may not be readable here.
     if version != version_of(facts := load_facts()):
         other = "a process of the cluster has another twin or other facts"
         raise PlanError(f"{other}: install the same version")
-    return facts
+    return json.dumps(one(scenario_from_canonical(scenario), facts), default=Latencies.text)
 
 
 @dataclass
@@ -131,36 +108,24 @@ class Simulators:
 
     facts: Facts
     helpers: list[Child] = field(default_factory=list)
-    memory: Memory | None = None
+    memory: Memory = field(default_factory=Memory)
     cluster: Cluster | None = None
-    known: dict[str, Trial | str] = field(default_factory=dict)  # of this process, by digest
     # By digest without the SLO, the oldest first:
     runs: dict[str, tuple[Trial, Latencies]] = field(default_factory=dict)
 
     def all(self, scenarios: Sequence[Scenario], beat: Callable[[], None]) -> list[Trial | str]:
         """Figures of each scenario, in order; `beat` is called between two, and may raise."""
         digests = [scenario_digest(s) for s in scenarios]
-        answers = {d: self.known[d] for d in digests if d in self.known}
-        if self.memory is not None:
-            answers |= self.memory.get(digests)
-        unknown = {d: s for d, s in zip(digests, scenarios, strict=True) if d not in answers}
+        known = self.memory.get(digests)
+        unknown = {d: s for d, s in zip(digests, scenarios, strict=True) if d not in known}
         alike = {d: but_for_slo(s) for d, s in unknown.items() if judged_by_alone(s)}
-        figures: dict[str, Trial | str] = {}
         lock = threading.Lock()
 
         def store(digest: str, answer: Trial | str) -> None:
             with lock:
                 if not isinstance(answer, str):
                     answer = self._held(alike.get(digest, ""), answer)
-                figures[digest] = answer
-                if self.memory is not None:
-                    self.memory.put({digest: answer})
-
-        def own(item: tuple[str, Scenario]) -> None:
-            store(item[0], one(item[1], self.facts))
-
-        def helped(helper: Child, item: tuple[str, Scenario]) -> None:
-            store(item[0], json.loads(helper.answer("trial", self._text(item[1]))))
+                self.memory.put({digest: answer})
 
         for digest, key in alike.items():
             if key in self.runs:
@@ -169,10 +134,9 @@ class Simulators:
         if self.cluster is not None:
             self._elsewhere(self.cluster, left, store, beat)
         else:
-            self._shared(left, own, helped, beat)
-        self.known |= figures
-        answers |= figures
-        return [answers[d] for d in digests]
+            self._here(left, store, beat)
+        known = self.memory.get(digests)
+        return [known[d] for d in digests]
 
     def _held(self, key: str, trial: Trial) -> Trial:
         """The figures without latencies, which are held for other SLOs under a key."""
@@ -186,29 +150,14 @@ class Simulators:
             self.runs[key] = figures, latencies
         return figures
 
-    def price(self, known: Prices, keys: Sequence[Key], beat: Callable[[], None]) -> None:
-        """Price pools in this process and its helpers, one group of similar pools at a time."""
-
-        def own(group: list[Key]) -> None:
-            for key in group:
-                known.curves_of(key)
-
-        def helped(helper: Child, group: list[Key]) -> None:
-            text = f"{self._text(known.base)}\n{json.dumps(group)}"
-            answers = json.loads(helper.answer("prices", text))
-            for key, (expected, best_case) in zip(group, answers, strict=True):
-                known.known[key] = curve_from(expected), curve_from(best_case)
-
-        self._shared(known.groups(keys)[::-1], own, helped, beat)  # the largest instances first
-
-    def _shared(
-        self, left: list[T], own: Callable[[T], None], helped: Callable[[Child, T], None],
+    def _here(
+        self, left: list[tuple[str, Scenario]], store: Callable[[str, Trial | str], None],
         beat: Callable[[], None],
     ) -> None:  # fmt: skip
-        """Process all items, in this process with `own` and in each helper with `helped`."""
+        """Simulate in this process and in each helper."""
         lock = threading.Lock()
 
-        def take() -> T | None:
+        def take() -> tuple[str, Scenario] | None:
             with lock:
                 return left.pop(0) if left else None
 
@@ -216,7 +165,7 @@ class Simulators:
             """Take items until none is left; return an item whose helper failed."""
             while (item := take()) is not None:
                 try:
-                    helped(helper, item)
+                    store(item[0], json.loads(helper.answer("trial", self._text(item[1]))))
                 except (OSError, ValueError):
                     with lock:
                         left.insert(0, item)
@@ -229,7 +178,7 @@ class Simulators:
             while True:
                 while (item := take()) is not None:
                     beat()
-                    own(item)
+                    store(item[0], one(item[1], self.facts))
                 for thread in threads:
                     thread.join()
                 if not left:  # else a helper ended and gave its item back
@@ -288,8 +237,9 @@ def carried_out(
 
     address = scheduler() if helpers is None else ""
     count = (0 if address else cores() - 1) if helpers is None else helpers
-    simulators = Simulators(facts, [Child() for _ in range(count)], memory,
-                    Cluster(address) if address else None)  # fmt: skip
+    cluster = Cluster(address) if address else None
+    memory = Memory() if memory is None else memory
+    simulators = Simulators(facts, [Child() for _ in range(count)], memory, cluster)
     try:
         # Simulations of a finalist, about: five seeds, its largest load, losses.
         total = plan.simulations + plan.finalists * (5 + 12 + 2 * len(plan.survives))
@@ -299,7 +249,7 @@ def carried_out(
             if not note(min(0.99, simulated / total), news):
                 raise Stopped
 
-        space = space_of(plan, facts, price=lambda known, keys: simulators.price(known, keys, beat))
+        space = space_of(plan, facts, beat=beat)
         search = Search(space, facts, over)
         finish = Finish(search, facts)
         for stage, steps in (("Searching", search.steps()), ("Making sure", finish.steps())):

@@ -13,13 +13,7 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import wired
 from twin.hardware.faults import broken
 from twin.hardware.placement import Instance, place_instances
-from twin.lab.explain.capacity import (
-    Capacity,
-    at_steady,
-    searching,
-    steady_by_itself,
-    with_load,
-)
+from twin.lab.explain.capacity import Capacity, at_steady, searching, steady_by_itself, with_load
 from twin.lab.explain.runs import seeded
 from twin.lab.explain.view import load_of
 from twin.lab.plan.candidates import Candidate, score
@@ -78,11 +72,8 @@ class Finish:
         yield from self._found()
         self.finalists.sort(key=self._worth)
         del self.finalists[self.search.plan.finalists :]
-        if not self.finalists:
-            yield from self._relaxed()
-
-    def _relaxed(self) -> Steps:
-        """Find the smallest relaxation of each limit."""
+        if self.finalists:
+            return
 
         def proved(search: Search) -> Proved:
             other = Finish(search, self.facts, brief=True)
@@ -95,8 +86,8 @@ class Finish:
         yield from relax.steps()
 
     def _found(self) -> Steps:
-        """Find the finalists, or else the deployments that nearly suffice; lose those that a loss
-        takes out."""
+        """Find the finalists, otherwise deployments that nearly suffice; drop those that do not
+        survive a loss."""
         yield from self._chosen()
         if not self.finalists:
             yield from self._nearly()
@@ -137,15 +128,16 @@ class Finish:
             self.finalists += holding
 
     def _nearly(self) -> Steps:
-        """If nothing fits: longer runs of deployments that may miss the share by chance only, seed
-        after seed until chance hardly explains what is missed."""
-        search, near_misses, share = self.search, [], self.search.space.base.slo.share
-        for t in search.tested.values():
-            for rate, trial in t.trials:
-                share_missing = share - trial["share"]
-                chance = by_chance(trial)
-                if search.one_load and 0.0 < share_missing <= chance:
-                    near_misses.append((share_missing, t.candidate.settings, t, rate))
+        """If nothing fits: simulate longer the deployments that may miss the share by chance only,
+        seed by seed, until chance no longer explains it."""
+        search, share = self.search, self.search.space.base.slo.share
+        near_misses = [
+            (missing, t.candidate.settings, t, rate)
+            for t in search.tested.values()
+            if search.one_load
+            for rate, trial in t.trials
+            if 0.0 < (missing := share - trial["share"]) <= by_chance(trial)
+        ]
         finalists = [self._finalist(t, rate) for _, _, t, rate in sorted(near_misses)[:SPARES]]
         likely = finalists
         for seed in range(1 + len(SEEDS)):
@@ -208,29 +200,24 @@ class Finish:
                     f.capacity = found.value
                     held = found.value.held  # loads were run as `with_load` rounds them
                     held = load_of(with_load(f.scenario, held))[1] if held else 0.0
-                    above_held = [pair for pair in missed_by[id(f)] if pair[0] > held]
-                    if above_held:  # of the least load that is too much
-                        least = min(load for load, _ in above_held)
-                        missed = [trial for load, trial in above_held if load == least]
+                    above = [load for load, _ in missed_by[id(f)] if load > held]
+                    if above:  # of the least load that is too much
+                        missed = [trial for load, trial in missed_by[id(f)] if load == min(above)]
                         f.breaks = most_break(missed, self.search.plan)
                     if not self.search.one_load and found.value.held:
                         f.rate = found.value.held
-                        f.scenario = self._at(f, f.rate)
+                        f.scenario = self.search.at_steady(f.candidate, f.rate)
             in_progress = searches
-
-    def _at(self, f: Finalist, rate: float) -> Scenario:
-        """The finalist at another load."""
-        return at_steady(scenario_of(self.search.space, f.candidate.given, rate), self.facts, rate)
 
     def _losses(self, finalists: Sequence[Finalist]) -> Steps:
         """Simulate every loss at each deployment's load, or at lower loads until the SLO is met."""
-        one, remaining = self.search.one_load, list(finalists)
-        for level in (1.0,) if one else CARRIED:
+        remaining = list(finalists)
+        for level in (1.0,) if self.search.one_load else CARRIED:
             largest = [(f, f.rate) for f in remaining]
             for f, rate in largest:
                 f.losses, f.rate = {}, level * rate
                 if level < 1.0:
-                    f.scenario = self._at(f, f.rate)
+                    f.scenario = self.search.at_steady(f.candidate, f.rate)
             for loss in self.search.plan.survives:
                 yield from self._lost(loss, remaining)
             for f, rate in largest:

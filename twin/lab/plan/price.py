@@ -5,7 +5,7 @@ content, are found by whichever process simulates in its own store."""
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
@@ -142,12 +142,6 @@ class Curve:
         return self.rates[-1] * self.tpots_s[-1] / self.batches[-1]
 
 
-def curve_from(text: Mapping[str, Any]) -> Curve:
-    """A curve from the result of `dataclasses.asdict`, also after JSON."""
-    curve: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in text.items()}
-    return Curve(**curve)
-
-
 Pool = tuple[Curve, Curve]  # (expected, optimistic) of one instance, its batch left open
 Key = tuple[Any, ...]  # role, and pairs of a field and its value
 
@@ -172,6 +166,7 @@ class Prices:
     rate: float | None  # requests/s where every deployment gets the same; None: its own largest
     known: dict[Key, Pool] = field(default_factory=dict)
     parts: dict[tuple[Any, ...], Assembly] = field(default_factory=dict)
+    beat: Callable[[], None] = lambda: None  # called before each price, and may raise to stop
 
     def __post_init__(self) -> None:
         self.imports = imports_of(self.base)
@@ -200,14 +195,12 @@ class Prices:
             own_settings[DRAFTS] = min(1, own_settings.get(DRAFTS, drafts))
         return (role, *sorted(own_settings.items()))
 
-    def curves(self, role: str, settings: Settings) -> Pool:
-        """(expected, optimistic) curve of one instance of a pool, over batches."""
-        return self.curves_of(self.key(role, settings))
-
     def curves_of(self, key: Key) -> Pool:
-        """Curves by key, priced until TPOT exceeds the SLO."""
+        """(expected, optimistic) curve of one instance of a pool, priced until TPOT exceeds the
+        SLO."""
         curves = self.known.get(key)
         if curves is None or curves[0].until_s < self.tpot_s:
+            self.beat()
             until_s = math.inf if curves else BEYOND * self.tpot_s
             curves = self.known[key] = self._priced(key[0], dict(key[1:]), until_s)
         return curves
@@ -215,7 +208,7 @@ class Prices:
     def pools(self, settings: Settings) -> dict[str, Pool]:
         """The curves of every pool of a deployment."""
         mode = settings.get(MODE, self.base.deployment.mode)
-        return {role: self.curves(role, settings) for role in roles_of(mode)}
+        return {role: self.curves_of(self.key(role, settings)) for role in roles_of(mode)}
 
     def price(self, settings: Settings, pools: Mapping[str, Pool] | None = None) -> Price:
         """Price of a deployment (overrides of the scenario); pools: its curves, if known."""
@@ -269,14 +262,6 @@ class Prices:
             return False
         rate, tpot_s = known.within(float(smaller[-1]), self.tpot_s)
         return rate > 0.0 and tpot_s < self.tpot_s and smaller[-1] < known.batches[-1]
-
-    def groups(self, keys: Iterable[Key]) -> list[list[Key]]:
-        """Unpriced keys, grouped so that those sharing most of the work are together."""
-        groups: dict[Key, list[Key]] = {}
-        for key in dict.fromkeys(keys):
-            if key not in self.known:
-                groups.setdefault(self._alike(key[0], dict(key[1:])), []).append(key)
-        return list(groups.values())
 
     def _alike(self, role: str, own: Settings) -> Key:
         """The pool with the scenario's drafts, since imbalance, slow to compute, hardly depends on
@@ -340,7 +325,8 @@ class Prices:
 
 
 def _line(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
-    """y at x on the polyline through points of growing x, clamped at both ends."""
+    """y at x on the polyline through points of growing x, clamped at both ends; quicker than numpy
+    for few points."""
     k = bisect_right(xs, x)
     if k in (0, len(xs)):
         return ys[min(k, len(xs) - 1)]

@@ -124,8 +124,7 @@ def freed(plan: Plan) -> tuple[str, ...]:
 
 def base_of(plan: Plan) -> tuple[Scenario, list[str]]:
     """The scenario that candidates differ from, and sentences about what of it was set aside."""
-    s, notes, changed = plan.scenario, [], {}
-    free = freed(plan)
+    s, notes, changed, free = plan.scenario, [], {}, freed(plan)
     for path, value, sentence in PLAIN:
         own_value = read(s, path)
         if own_value == value or (path == PLACEMENT and own_value != "by_hand"):
@@ -133,7 +132,7 @@ def base_of(plan: Plan) -> tuple[Scenario, list[str]]:
         changed[path] = list(value) if isinstance(value, tuple) else value
         if path not in free and (path != "elastic.npus" or CONTROLLER in free):
             notes.append(f"{sentence[0].upper()}{sentence[1:]}.")
-    return with_overrides(s, changed) if changed else s, notes
+    return with_overrides(s, changed), notes
 
 
 def question_text(plan: Plan) -> str:

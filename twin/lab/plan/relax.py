@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 from twin.facts import Facts
-from twin.lab.explain.capacity import at_steady
 from twin.lab.explain.runs import seeded
 from twin.lab.plan.candidates import Candidate, Space, space_of
 from twin.lab.plan.search import FRESH, Search, Steps, Tested, answers
@@ -96,7 +95,7 @@ class Relax:
         return LEAST * rate if least else 0.0
 
     def _nearest(self) -> list[Candidate]:
-        """Of the deployments that were simulated, those that are nearest to the limits."""
+        """Simulated deployments that are nearest to the limits."""
         slo = self.search.space.base.slo
         limits = (("needs_ttft_s", slo.ttft_s), ("needs_tpot_s", 1e-3 * slo.tpot_ms))
 
@@ -121,8 +120,8 @@ class Relax:
                     self.too_much[settings] = min(rate, self.too_much.get(settings, math.inf))
 
     def _informed(self, search: Search, load: float) -> Steps:
-        """Take from a search with a load what misses the limits at a smaller one, and simulate
-        first what carried most."""
+        """Exclude deployments that miss the limits at a smaller load; simulate first those that
+        carried most."""
         for k, c in enumerate(search.space.candidates):
             if self.too_much.get(c.settings, math.inf) <= load:
                 search.space.candidates[k] = c.refused("misses a limit at a smaller load")
@@ -136,8 +135,8 @@ class Relax:
         return space_of(plan, self.facts, self.search.space)
 
     def _least(self, limit: str, own: Any, key: str, scale: float) -> Steps:
-        """The smallest relaxation of a limit, from the smallest need over seeds of deployments that
-        were simulated (negative scale: the largest)."""
+        """Find the smallest relaxation of a limit. The search begins with the smallest value (with
+        a negative scale the largest) that simulated deployments need over all seeds."""
         search, more = self.search, scale < 0.0
         limited = key in ("power_kw", "cost_per_million_tokens")
         simulated = [
@@ -150,7 +149,9 @@ class Relax:
         for _, settings, rate, c in sorted(simulated, key=lambda row: row[:3]):
             nearest.setdefault(settings, (rate, c))
         nearest_few = list(nearest.values())[:NEAREST]
-        pairs = [(c, s) for rate, c in nearest_few for s in self._seeds(c, rate)]
+        pairs = [
+            (c, s) for rate, c in nearest_few for s in seeded(search.at_steady(c, rate), SEEDS)
+        ]
         needs: dict[Any, list[Any]] = {}
         for (c, _), trial in (yield from answers(pairs)):
             value = None if isinstance(trial, str) else trial[key]
@@ -168,9 +169,8 @@ class Relax:
     def _stepwise(
         self, limit: str, own: float, value: float, nearest: Candidate | None = None,
     ) -> Steps:  # fmt: skip
-        """Relax a limit by a step with which a search finds a deployment, and with the next smaller
-        one none; steps are a geometric series through `value`, which `nearest` needs: that is all
-        where the seconds of the plan are used up."""
+        """Find the smallest step of a geometric series through `value` with which a search finds a
+        deployment. `nearest` needs `value`; it is the answer if the plan's seconds are used up."""
         fits: dict[int, Candidate] = {}
         fails: set[int] = set()
         step, stride = 1, 1
@@ -207,7 +207,7 @@ class Relax:
         for first in (True, False):  # the first that keeps the limits is mostly enough
             search = Search(self._space(**changed), self.facts, self.search.over)
             if first:
-                search.over = partial(_is_over, search, self.search.over)
+                search.over = partial(lambda s: self.search.over() or bool(s.ranked()), search)
             if limit == LOAD:
                 yield from self._informed(search, value)
             yield from search.steps()
@@ -218,11 +218,6 @@ class Relax:
             if found is not None or not stopped:
                 break
         return found
-
-    def _seeds(self, c: Candidate, rate: float) -> list[Scenario]:
-        """Scenarios of a deployment at a load with every seed, long enough for a steady state."""
-        s = at_steady(scenario_of(self.search.space, c.given, rate), self.facts, rate)
-        return seeded(s, SEEDS)
 
     def _fastest(self, limit: str) -> Steps:
         """Simulate deployments of least need by formula; for TPOT, also those of looser plans."""
@@ -251,11 +246,6 @@ class Relax:
     def _relax(self, limit: str, own: Any, value: Any, c: Candidate) -> None:
         to = {"limit": limit, "from": own, "to": value}
         self.found.append(to | {"settings": c.given, "npus": c.npus})
-
-
-def _is_over(search: Search, over: Callable[[], bool]) -> bool:
-    """Whether a search has found a deployment or used up its time."""
-    return over() or bool(search.ranked())
 
 
 def _level(own: float, value: float, step: int) -> float:

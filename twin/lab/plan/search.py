@@ -7,13 +7,13 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Container, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from twin.facts import Facts
+from twin.lab.explain.capacity import at_steady
 from twin.lab.plan.candidates import Candidate, Space, score
 from twin.lab.plan.price import LUCK
 from twin.lab.plan.question import Plan
@@ -27,10 +27,10 @@ FRESH = 0.93  # of the formula's rate keeps an SLO, before anything is known
 STEP = 1.05  # between two loads of a deployment
 LEAST = 1 / 64  # of the formula's rate: no load below is tried
 CLOSE = 1.03  # between a load that keeps the SLO and one that does not: near enough
-# What a deployment may have of what is expected: first that, then more, for the formula compares
-# two deployments within some per cent.
+# Factors on the expected figures of a deployment, tried in turn: the formula compares two
+# deployments within some per cent.
 PROMISING = (1.0, 1.04, 1.08)
-LITTLE, UNLIKELY = 0.003, 0.1  # of the front; a chance
+LITTLE, UNLIKELY = 0.003, 0.1  # gain over the front that is not worth a run; a small chance
 BEST = 3  # deployments whose neighbours are tried
 
 FLOATS = NDArray[np.float64]
@@ -65,8 +65,8 @@ class Tested:
     @property
     def best(self) -> Trial | None:
         """The simulation at `low`."""
-        met_trials = [(rate, trial) for rate, trial in self.trials if trial["within"]]
-        return max(met_trials, key=lambda pair: pair[0])[1] if met_trials else None
+        low = self.low
+        return next((t for rate, t in self.trials if rate == low and t["within"]), None)
 
     @property
     def closed(self) -> bool:
@@ -141,6 +141,10 @@ class Search:
             statistics.median(paces) if paces else 1.0,
         )
 
+    def at_steady(self, c: Candidate, rate: float) -> Scenario:
+        """A deployment at a load, long enough for a steady state."""
+        return at_steady(scenario_of(self.space, c.given, rate), self.facts, rate)
+
     def point(self, c: Candidate, reached: Reached) -> tuple[float, float]:
         """Expected (score, tokens/s per user) of a deployment."""
         rate = c.price.expected * reached.rates.get(c.price.limit, FRESH)
@@ -148,10 +152,6 @@ class Search:
         if not math.isfinite(tpot_s) or tpot_s <= 0.0:
             tpot_s = self.space.prices.tpot_s
         return score(self.plan.goal, rate, c.npus), 1.0 / tpot_s
-
-    def proved(self) -> list[tuple[float, float]]:
-        """Points of all deployments that meet the limits."""
-        return [p for t in self.tested.values() if (p := self.found(t)) is not None]
 
     def found(self, t: Tested) -> tuple[float, float] | None:
         """Simulated (score, tokens/s per user); None if a limit was missed."""
@@ -179,10 +179,11 @@ class Search:
     def _next(self, left: Sequence[Candidate], count: int) -> list[Candidate]:
         """Candidates with the largest gain beyond the front, times their chance to meet the limits;
         ties by reserve."""
-        reached_points, proved_points = self.reached, self.proved()
+        reached_points = self.reached
+        proved_points = [p for t in self.tested.values() if (p := self.found(t)) is not None]
         promising = [c for c in left if self._may_do(c)]
         promising.sort(key=lambda c: (-c.price.expected, c.settings))
-        chance = np.array([*map(self._chances(reached_points), promising)])
+        chance = np.array([self._chance(c, reached_points.tpot) for c in promising])
         if not proved_points and not (chance > UNLIKELY).any():
             return self._fastest(left, count)
         expected = np.array([self.point(c, reached_points) for c in promising]).reshape(-1, 2)
@@ -201,34 +202,28 @@ class Search:
                 return chosen_candidates
         return []
 
-    def _chances(self, reached: Reached) -> Callable[[Candidate], float]:
-        """The probability that a deployment meets the limits, as a function of it."""
-        return partial(self._keeps_tpot, reached.tpot) if self.full else self._chance
-
-    def _chance(self, c: Candidate) -> float:
-        """Probability that a deployment carries the common load, from others limited by the same
-        pool."""
-        if self.space.rate is None or self.space.prices.offered is None:
+    def _chance(self, c: Candidate, pace: float) -> float:
+        """Probability that a deployment meets the limits; pace: simulated TPOT over the formula's.
+        With full batches it is 1 if TPOT is expected to be met, 0 if a deployment that is expected
+        to be as fast failed; with a common load it follows others limited by the same pool."""
+        rate = self.space.rate
+        if self.full:
+            limit_s, own_s = self.space.prices.tpot_s / pace, c.price.tpot_s
+            if own_s <= limit_s:
+                return 1.0
+            tried = (t.candidate.price.tpot_s for t in self.tested.values() if not t.low)
+            return 0.0 if any(limit_s < tpot_s <= own_s for tpot_s in tried) else UNLIKELY
+        if rate is None or self.space.prices.offered is None:
             return 1.0
-        weight_passed, failed = 1.0 / FRESH, 0.0
+        passed, failed = 1.0 / FRESH, 0.0  # ratios of expected to offered rates
         for t in self.tested.values():
-            own_price = t.candidate.price
-            if t.trials and own_price.limit == c.price.limit:
-                if t.low:
-                    weight_passed = min(weight_passed, own_price.expected / self.space.rate)
-                else:
-                    failed = max(failed, own_price.expected / self.space.rate)
-        ratio = c.price.expected / self.space.rate
-        return 0.5 * float(ratio >= weight_passed) + 0.5 * float(ratio > failed) or UNLIKELY
-
-    def _keeps_tpot(self, pace: float, c: Candidate) -> float:
-        """1 if a full batch is expected to meet TPOT; otherwise 0 if one that is expected to be as
-        fast was tried in vain. pace: simulated TPOT over the formula's."""
-        limit_s, own_s = self.space.prices.tpot_s / pace, c.price.tpot_s
-        if own_s <= limit_s:
-            return 1.0
-        tried = (t.candidate.price.tpot_s for t in self.tested.values() if not t.low)
-        return 0.0 if any(limit_s < tpot_s <= own_s for tpot_s in tried) else UNLIKELY
+            if t.trials and t.candidate.price.limit == c.price.limit:
+                ratio = t.candidate.price.expected / rate
+                passed, failed = (
+                    (min(passed, ratio), failed) if t.low else (passed, max(failed, ratio))
+                )
+        ratio = c.price.expected / rate
+        return 0.5 * float(ratio >= passed) + 0.5 * float(ratio > failed) or UNLIKELY
 
     def _fastest(self, left: Sequence[Candidate], count: int) -> list[Candidate]:
         """If nothing is expected to fit: half by shortest TPOT, half by largest bounds."""
@@ -258,7 +253,6 @@ class Search:
         for c in best:
             self.space.around(c)
         reached_points, kinds = self.reached, defaultdict(list)
-        chance_of = self._chances(reached_points)
         for c in self.space.open:
             kinds[c.kind].append(c)
         nearest: dict[Any, tuple[float, Candidate]] = {}
@@ -268,8 +262,11 @@ class Search:
                 untried = [c for c in members if c.settings not in self.tested]
                 if len(changed) > 1 or (changed and len(untried) < len(members)):
                     continue
-                able = [c for c in untried if self._may_do(c) and chance_of(c) > 0.0]
-                scored = [(self.point(c, reached_points)[0], c) for c in able]
+                scored = [
+                    (self.point(c, reached_points)[0], c)
+                    for c in untried
+                    if self._may_do(c) and self._chance(c, reached_points.tpot) > 0.0
+                ]
                 if scored:
                     best_value, c = max(scored, key=lambda pair: (pair[0], pair[1].price.expected))
                     nearest[c.settings] = best_value, c
@@ -286,7 +283,7 @@ class Search:
             )  # fmt: skip
             kept_half = order[: max(2 * BATCHED, int(share * len(order)))]
             still_open, most = [t for t in kept_half if not t.closed], BATCHED
-            if not self.proved():  # the load of the same few is lowered until one carries it
+            if not self.ranked():  # the load of the same few is lowered until one carries it
                 still_open.sort(key=lambda t: -len(t.trials))
                 most = BEST
             still_open = still_open[: min(most, budget - self.runs)]
@@ -376,25 +373,11 @@ def _next_load(t: Tested) -> float:
     return t.low * STEP if math.isinf(t.high) else math.sqrt(t.low * t.high)
 
 
-def front(
-    points: Sequence[tuple[tuple[float, float], Any]],
-) -> list[tuple[tuple[float, float], Any]]:
-    """Pareto front of points (x, y), both maximised."""
-    best, points_of_front = -math.inf, []
-    for point, c in sorted(points, key=lambda pc: (-pc[0][0], -pc[0][1])):
-        if point[1] > best:
-            best = point[1]
-            points_of_front.append((point, c))
-    return points_of_front
-
-
 def answers(
     pairs: Sequence[tuple[Any, Scenario]],
 ) -> Generator[tuple[Scenario, ...], Any, list[tuple[tuple[Any, Scenario], Trial | str]]]:
     """Pairs (key, scenario) with the simulated figures of each."""
-    pairs_answered: list[tuple[tuple[Any, Scenario], Trial | str]] = []
+    found: list[Trial | str] = []
     for k in range(0, len(pairs), BATCHED):
-        part = pairs[k : k + BATCHED]
-        answers = yield tuple(s for _, s in part)
-        pairs_answered += zip(part, answers, strict=True)
-    return pairs_answered
+        found += yield tuple(s for _, s in pairs[k : k + BATCHED])
+    return list(zip(pairs, found, strict=True))

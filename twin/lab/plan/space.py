@@ -1,6 +1,7 @@
 """What may vary in a plan: each choice declared once, with the values that it takes."""
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -56,13 +57,18 @@ class Choice:
     along: dict[str, Values] = field(default_factory=dict)  # what comes with a value that is not 0
 
 
+def _within(path: str, values: list[Any]) -> list[Any]:
+    """Those of some values that a field may have."""
+    low, high = fields()[path].low or 0, fields()[path].high or math.inf
+    return [value for value in values if low <= value <= high]
+
+
 def _around(path: str) -> Values:
     """Half, once and twice a field's own value."""
 
     def values(s: Scenario, _: Machine) -> list[Any]:
-        own_value, info = read(s, path), fields()[path]
-        near_values = [type(own_value)(own_value * multiple) for multiple in (0.5, 1.0, 2.0)]
-        return [v for v in near_values if (info.low or 0) <= v <= (info.high or v)]
+        own = read(s, path)
+        return _within(path, [type(own)(own * multiple) for multiple in (0.5, 1.0, 2.0)])
 
     return values
 
@@ -85,48 +91,43 @@ def _policies(section: str) -> dict[str, Values]:
 def _doubled(path: str) -> Values:
     """A whole number doubled from the declared minimum to the maximum, and its present value."""
 
-    def values(s: Scenario, _: Machine) -> list[Any]:
-        info = fields()[path]
-        low, high = int(info.low or 1), int(info.high or 1)
-        doubled = {low << k for k in range((high // low).bit_length()) if low << k <= high}
-        return sorted({*doubled, read(s, path)})
-
-    return values
+    info = fields()[path]
+    low, high = int(info.low or 1), int(info.high or 1)
+    return _and_own(path, lambda _: (low << k for k in range((high // low).bit_length())))
 
 
 def finer(path: str, value: float) -> list[Any]:
     """Next smaller and larger value of a field: by one, or by its declared step."""
     info = fields()[path]
     step = 1 if info.kind is int else info.step
-    near_values = [round(value + sign * step, 9) for sign in (-1, 1)]
-    return [n for n in near_values if (info.low or 0) <= n <= (info.high or n)]
+    return _within(path, [round(value + sign * step, 9) for sign in (-1, 1)])
 
 
-def _sizes(path: str, most: float = 1.0) -> Values:
+def _and_own(path: str, values: Callable[[Machine], Iterable[Any]]) -> Values:
+    """Values that depend on the machine, and the scenario's own."""
+    return lambda s, m: sorted({*values(m), read(s, path)})
+
+
+def _sizes(role: str, most: float = 1.0) -> dict[str, Values]:
     """Sizes of an instance: whole nodes, or divisors of a node."""
 
     def values(s: Scenario, m: Machine) -> list[Any]:
         node = m.npus_per_node
-        whole_nodes = [n for n in SIZES if n % node == 0 or node % n == 0]
-        return [n for n in sorted({*whole_nodes, read(s, path)}) if n <= most * m.npus]
+        whole_nodes = {n for n in SIZES if n % node == 0 or node % n == 0}
+        return [n for n in sorted({*whole_nodes, read(s, SIZED[role])}) if n <= most * m.npus]
 
-    return values
+    return {SIZED[role]: values}
 
 
 def _modes(s: Scenario, _: Machine) -> list[Any]:
-    own_mode = s.deployment.mode
-    both_modes = ["disaggregated", "colocated"]
+    own_mode, both_modes = s.deployment.mode, ["disaggregated", "colocated"]
     return both_modes if own_mode in both_modes else [own_mode]
 
 
 def _experts_tp(path: str) -> Values:
     """Experts whole, split over the dies of an NPU's node, or as the scenario has them."""
-
-    def values(s: Scenario, m: Machine) -> list[Any]:
-        node = m.npus_per_node * m.dies_per_npu
-        return sorted({1, node, read(s, path)}) if m.routed_experts else [1]
-
-    return values
+    with_own = _and_own(path, lambda m: (1, m.npus_per_node * m.dies_per_npu))
+    return lambda s, m: with_own(s, m) if m.routed_experts else [1]
 
 
 def _redundant(s: Scenario, m: Machine) -> list[Any]:
@@ -136,9 +137,8 @@ def _redundant(s: Scenario, m: Machine) -> list[Any]:
 
 def _expert_npus(s: Scenario, m: Machine) -> list[Any]:
     own_npus, node = s.deployment.decode.expert_npus, m.npus_per_node
-    if not m.routed_experts:
-        return [0]
-    return sorted({0, own_npus, *(n for n in SIZES if n % node == 0 and 2 * n <= m.npus)})
+    nodes = {n for n in SIZES if n % node == 0 and 2 * n <= m.npus}
+    return sorted({0, own_npus, *nodes}) if m.routed_experts else [0]
 
 
 def _controllers(s: Scenario, _: Machine) -> list[Any]:
@@ -165,8 +165,7 @@ CHOICES: dict[str, Choice] = {
     ),
     "sizes": Choice(
         "NPUs of an instance", "Expert parallelism: all dies of an instance share the experts.",
-        {SIZED["prefill"]: _sizes(SIZED["prefill"], 0.5), SIZED["decode"]: _sizes(SIZED["decode"]),
-         SIZED["colocated"]: _sizes(SIZED["colocated"])},
+        _sizes("prefill", 0.5) | _sizes("decode") | _sizes("colocated"),
     ),
     "decode_batch": Choice(
         "Decode batch", "Requests that an NPU decodes at once, at most.",
@@ -181,22 +180,22 @@ CHOICES: dict[str, Choice] = {
     ),
     "attention_tp": Choice(
         "Attention TP in decode", "Dies that split the heads of a request, and are one rank.",
-        {f"{DECODE}.tp_dies": lambda s, m: sorted({
-            1, 2 * m.dies_per_npu, m.npus_per_node * m.dies_per_npu, s.deployment.decode.tp_dies})},
+        {f"{DECODE}.tp_dies": _and_own(f"{DECODE}.tp_dies", lambda m: (
+            1, 2 * m.dies_per_npu, m.npus_per_node * m.dies_per_npu))},
         crossed=False,
     ),
     "context_parallel": Choice(
         "Context parallelism", "Dies that share out the KV of a request, or split a prompt.",
         {f"{DECODE}.cp_dies": lambda s, _: sorted({
             1, s.deployment.decode.tp_dies, s.deployment.decode.cp_dies}),
-         f"{PREFILL}.cp_dies": lambda s, m: sorted({
-            1, m.npus_per_node * m.dies_per_npu, s.deployment.prefill.cp_dies})},
+         f"{PREFILL}.cp_dies": _and_own(f"{PREFILL}.cp_dies", lambda m: (
+            1, m.npus_per_node * m.dies_per_npu))},
         crossed=False,
     ),
     "pipeline": Choice(
         "Pipeline stages", "Parts of an instance that have a part of the layers each.",
-        {f"{PREFILL}.pp_stages": lambda s, _: sorted({1, 2, 4, s.deployment.prefill.pp_stages}),
-         f"{DECODE}.pp_stages": lambda s, _: sorted({1, 2, 4, s.deployment.decode.pp_stages})},
+        {path: _and_own(path, lambda _: (1, 2, 4))
+         for path in (f"{PREFILL}.pp_stages", f"{DECODE}.pp_stages")},
         crossed=False,
     ),
     "experts_tp": Choice(
@@ -206,8 +205,7 @@ CHOICES: dict[str, Choice] = {
     ),
     "prompt_delay": Choice(
         "Prompts that wait for ranks", "Colocated instances compute prompts of all ranks together.",
-        {f"{MIXED}.prompt_delay":
-         lambda s, _: sorted({0, 10, 30, s.deployment.colocated.prompt_delay})},
+        {f"{MIXED}.prompt_delay": _and_own(f"{MIXED}.prompt_delay", lambda _: (0, 10, 30))},
         crossed=False,
     ),
     "mtp": Choice(
@@ -241,7 +239,7 @@ CHOICES: dict[str, Choice] = {
     ),
     "offload": Choice(
         "Attention offload", "Prefill NPUs hold KV of decode's requests, and attend to it.",
-        {OFFLOAD: lambda s, _: sorted({0.0, *OFFLOADED, s.deployment.decode.attention_offload})},
+        {OFFLOAD: _and_own(OFFLOAD, lambda _: (0.0, *OFFLOADED))},
         crossed=False, along={LENT: _around(LENT)},
     ),
     "controller": Choice(
@@ -259,12 +257,11 @@ TICKED = tuple(key for key, choice in CHOICES.items() if choice.crossed)
 def varied(s: Scenario, vary: tuple[str, ...], m: Machine) -> dict[str, list[Any]]:
     """Values of every varying field that has an effect in some mode of the plan."""
     by_path = {}
-    for key in vary:
-        for path, values in CHOICES[key].values.items():
-            reason = unmet(path, s)
-            modes = _modes(s, m) if reason and reason.path == MODE and "mode" in vary else []
-            if not reason or any((mode in reason.values) != reason.negated for mode in modes):
-                by_path[path] = values(s, m)
+    for path, values in (pair for key in vary for pair in CHOICES[key].values.items()):
+        reason = unmet(path, s)
+        modes = _modes(s, m) if reason and reason.path == MODE and "mode" in vary else []
+        if not reason or any((mode in reason.values) != reason.negated for mode in modes):
+            by_path[path] = values(s, m)
     return by_path
 
 

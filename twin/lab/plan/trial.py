@@ -14,7 +14,7 @@ from twin.lab.explain.capacity import OTHERS, steady_by_itself
 from twin.lab.explain.view import Summary, given_up, holds, load_of, one_slo, served_well
 from twin.lab.plan.candidates import Space
 from twin.lab.plan.question import Plan
-from twin.lab.plan.space import BATCH, CONTROLLER, Settings, pool_size, roles_of
+from twin.lab.plan.space import BATCH, CONTROLLER, MODE, Settings, pool_size, roles_of
 from twin.metrics.latency import met_slo, per_second, quotient, tpot_s
 from twin.scenario import Scenario, scenario_digest, with_overrides
 from twin.scenario.clients import Admission, Clients
@@ -27,40 +27,35 @@ STORED = (
     "cost_per_million_tokens", "steady_state", "lost",
     "rejected", "requests", "requests_steady",
 )  # fmt: skip
-LIVES = 0.5  # of a request's life: how long a warm-up lasts, and at least what counts
+LIVES = 0.5  # of a request's life: length of a warm-up, and least length of what counts
 REQUESTS = 800.0  # that count, at least
 WARM_S, COUNTED_S = (5.0, 60.0), (10.0, 120.0)
 FIGURES = 4  # of a rate
 SEEDS = tuple(OTHERS + k for k in range(1, 5))  # beyond the scenario's own, of a proof
-NEARLY = 3.0  # standard errors of a share of requests: what chance hardly exceeds
-BLOCKS = 20  # batches of requests, whose means show what chance makes of a share
+NEARLY = 3.0  # standard errors of a share of requests that chance hardly exceeds
+BLOCKS = 20  # batches of requests whose means give the standard error of a share
 
 
 def times(space: Space, rate: float) -> Settings:
     """Horizon and warm-up of a short run at a rate; the scenario's own if it is not steady."""
-    s = space.base
-    if not steady_by_itself(s):
+    if not steady_by_itself(space.base):
         return {}
-    warm_s = min(max(LIVES * space.life_s, WARM_S[0]), WARM_S[1])
-    counted_s = min(max(LIVES * space.life_s, REQUESTS / rate, COUNTED_S[0]), COUNTED_S[1])
-    return {"warmup_s": math.ceil(warm_s), "horizon_s": math.ceil(warm_s) + math.ceil(counted_s)}
-
-
-def slots(space: Space, settings: Settings) -> int:
-    """Maximum number of requests that a deployment decodes at once."""
-    d = space.base.deployment
-    role = roles_of(settings.get("deployment.mode", d.mode))[-1]
-    npus = math.prod(pool_size(space.base, settings, role))
-    return int(npus * settings.get(BATCH, d.decode.batch_per_npu))
+    life_s = LIVES * space.life_s
+    warm_s = math.ceil(np.clip(life_s, *WARM_S))
+    counted_s = math.ceil(np.clip(max(life_s, REQUESTS / rate), *COUNTED_S))
+    return {"warmup_s": warm_s, "horizon_s": warm_s + counted_s}
 
 
 def load_settings(space: Space, settings: Settings, rate: float) -> Settings:
-    """Settings of a load: a rate (requests/s), or as many clients as there are slots."""
+    """Settings of a load: a rate (requests/s), or as many clients as the deployment has slots."""
     path, own_load = load_of(space.base)
     if path == "workload.concurrency":
         if space.plan.fixed_load:
             return {path: max(1, round(own_load * (1.0 + space.plan.more)))}
-        return {path: slots(space, settings)}
+        d = space.base.deployment
+        role = roles_of(settings.get(MODE, d.mode))[-1]
+        npus = math.prod(pool_size(space.base, settings, role))
+        return {path: int(npus * settings.get(BATCH, d.decode.batch_per_npu))}
     if path == "workload.rate_req_per_s":
         return {path: float(f"{rate:.{FIGURES}g}")}
     offered = space.prices.offered or 1.0
@@ -98,20 +93,22 @@ def latencies_from(text: str) -> Latencies:
 
 def measured(run: Run) -> Trial:
     """Figures of a run that a plan stores; "latencies": for `rejudged`, where that is exact."""
-    s, summary = run.scenario, run.summary
-    latencies = _latencies(run)
-    trial = {
-        **{key: summary.get(key) for key in STORED},
-        "share": served_well(summary),
-        "holds": bool(holds(summary, s)) and run.valid,
-        **_needs(latencies, summary, s),
-        "scenario": scenario_digest(s),
-        "digest": run.digest,
-        "seed": s.seed,
-    }
+    s, latencies = run.scenario, _latencies(run)
+    stored = {key: run.summary.get(key) for key in STORED}
+    figures = _under_slo(run.summary, latencies, run.valid, s)
+    trial = stored | figures | {"digest": run.digest, "seed": s.seed}
     if latencies is None or not judged_by_alone(s) or rejudged(trial, latencies, s) != trial:
         return trial
     return trial | {"latencies": latencies}
+
+
+def _under_slo(summary: Summary, latencies: Latencies | None, valid: bool, s: Scenario) -> Trial:
+    return {
+        "share": served_well(summary),
+        "holds": bool(holds(summary, s)) and valid,
+        **_needs(latencies, summary, s),
+        "scenario": scenario_digest(s),
+    }
 
 
 def judged_by_alone(s: Scenario) -> bool:
@@ -134,12 +131,7 @@ def rejudged(trial: Trial, latencies: Latencies, s: Scenario) -> Trial:
         "slo_attainment": quotient(met, float(latencies.finished)),
         "goodput_req_per_s": per_second(met, s.horizon_s - s.warmup_s),
     }
-    return trial | summary | {
-        "share": served_well(summary),
-        "holds": bool(holds(summary, s)) and latencies.valid,
-        **_needs(latencies, summary, s),
-        "scenario": scenario_digest(s),
-    }  # fmt: skip
+    return trial | summary | _under_slo(summary, latencies, latencies.valid, s)
 
 
 def judged(trial: Trial, plan: Plan, s: Scenario) -> Trial:
@@ -204,5 +196,5 @@ def error_of_share(met: NDArray[np.bool_]) -> float:
 
 
 def by_chance(trial: Trial) -> float:
-    """What chance hardly makes more than of a run's share of requests that meet the SLO."""
+    """Deviation of a run's share within the SLO that chance hardly exceeds."""
     return NEARLY * float(trial.get("share_error", 0.0))

@@ -22,8 +22,8 @@ from twin.lab.plan.question import Plan, PlanError, plan_digest, plan_from_text,
 QUESTION, STATUS, ANSWER, MEMORY, STOP, LOCK, LOG = (
     "question.txt", "status.json", "plan.json", "simulated.jsonl", "stop", "lock", "log.txt",
 )  # fmt: skip
-NOTED_S = 0.3  # between two words of how far a plan is
-BEGUN_S = 30.0  # at most until its process is at work, on a machine that is very busy
+NOTED_S = 0.3  # between two reports of a plan's progress
+BEGUN_S = 30.0  # longest wait for its process to start, on a machine that is very busy
 WORKING_MOST = 2  # plans at work at the same time; more are refused
 
 
@@ -90,12 +90,12 @@ class Plans:
         """State of a plan; an unknown plan has not begun."""
         folder = self._of(key)
         status, answer = _json(folder / STATUS), _json(folder / ANSWER)
-        working = _taken(folder)
-        problem = str(status.get("problem", ""))
-        if not working and not answer and not problem and folder.is_dir():
-            problem = "It was interrupted; go on, and nothing is simulated twice."
-        return Look(working, float(status.get("progress", 0.0)), status.get("so_far", {}),
-                    answer, "" if working or answer else problem)  # fmt: skip
+        working, problem = _taken(folder), ""
+        if not working and not answer and folder.is_dir():
+            interrupted = "It was interrupted; go on, and nothing is simulated twice."
+            problem = str(status.get("problem", interrupted))
+        progress = float(status.get("progress", 0.0))
+        return Look(working, progress, status.get("so_far", {}), answer, problem)
 
     def question(self, key: str) -> Plan | None:
         """The question of a plan; None where it is not known here."""
@@ -133,17 +133,13 @@ def work(here: Path) -> None:
 
         try:
             answer = carried_out(plan, facts, note, memory=memory)
-        except Stopped:
-            _problem(here, "It was stopped; go on, and nothing is simulated twice.")
-        except ValueError as error:
-            _problem(here, str(error))
+        except (Stopped, ValueError) as error:
+            stopped = "It was stopped; go on, and nothing is simulated twice."
+            problem = stopped if isinstance(error, Stopped) else str(error)
+            status = _json(here / STATUS) | {"problem": problem}
+            write_text(here / STATUS, json.dumps(status))
         else:
             write_text(here / ANSWER, json.dumps(answer, sort_keys=True))
-
-
-def _problem(here: Path, sentence: str) -> None:
-    status = _json(here / STATUS)
-    write_text(here / STATUS, json.dumps({**status, "problem": sentence}))
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -155,7 +151,6 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _taken(here: Path) -> bool:
-    """Whether a process holds the lock of a folder."""
     if not (here / LOCK).exists():
         return False
     with locked(here / LOCK, shared=True) as free:

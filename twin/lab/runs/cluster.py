@@ -55,7 +55,6 @@ class Cluster:
     """One process's connection to the scheduler; safe to share between threads."""
 
     def __init__(self, address: str):
-        """Connects at first use."""
         self.address = address
         self._client: Any = None
         self._lock = threading.Lock()
@@ -163,7 +162,6 @@ DONE = {
     "warm": "twin.lab.runs.job:warm_up",
     "run": "twin.lab.runs.job:carry_out",
     "trial": "twin.lab.plan.drive:trial",
-    "prices": "twin.lab.plan.drive:prices",
 }
 REJOIN_S = 1.0
 # What Dask measures of itself would take a core's twentieth from what simulates.

@@ -188,7 +188,6 @@ class _Writer:
         return [{**row, **visitor} for row in rows]
 
     def _member(self, kind: str, sha256: str, size: int, source: Source) -> None:
-        """Write one member of the tar, named by its digest."""
         ending = "parquet" if kind == TABLE else "json"
         info = tarfile.TarInfo(f"twin-{VERSION}/{kind}/{sha256}.{ending}")
         info.size = size
@@ -316,7 +315,6 @@ def _members(file: IO[bytes], name: str, moved: Moved) -> Iterator[tuple[str, st
 
 
 def _row_in(part: _Part, sha256: str) -> dict[str, Any]:
-    """The row inside a member; raises StoreError."""
     data = part.read(ROW_BYTES_MAX)
     if hashlib.sha256(data).hexdigest() != sha256:
         raise StoreError(f"the row {sha256} is damaged (its SHA-256 is not its name)")

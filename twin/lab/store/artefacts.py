@@ -180,7 +180,6 @@ class Artefacts:
             )
 
     def _explain(self, error: Exception) -> str:
-        """A sentence for an error of the disk."""
         # What polars says of the system's error ends with its number.
         match = OS_ERROR.search(str(error))
         number = getattr(error, "errno", None) or (match and int(match[1]))

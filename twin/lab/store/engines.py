@@ -88,7 +88,6 @@ class Database:
             ) from error
 
     def _refusal(self, error: DBAPIError) -> StoreError:
-        """The StoreError for a database error, with what to do."""
         location = str(self.path) if self.path else "the database"
         reason = str(error.orig).splitlines()[0]
         if isinstance(error, IntegrityError):
@@ -127,7 +126,6 @@ def open_database(url: str) -> Database:
 
 
 def _open_postgresql(url: URL) -> Database:
-    """Open a PostgreSQL database. Raises StoreError."""
     options: dict[str, Any] = {"pool_pre_ping": True, "json_serializer": json_text}
     try:
         writer = create_engine(url, **options)

@@ -108,7 +108,6 @@ class Store:
         return wrong
 
     def _imported(self, digest: str) -> object:
-        """An imported value of any kind; raises StoreError."""
         with self.database.read() as session:
             row = require(session.get(models.ImportRow, digest), "import", digest)
         if (part := self.imports.get(row.kind)) is None:

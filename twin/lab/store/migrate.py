@@ -173,7 +173,6 @@ def make_guards(connection: Connection) -> None:
 
 
 def _statement(guard: Guard, *, sqlite: bool) -> str:
-    """SQL of a guard's trigger."""
     head = f"CREATE TRIGGER {guard.name} BEFORE {guard.event} ON {guard.table} FOR EACH ROW"
     refuse = f"BEGIN SELECT RAISE(ABORT, '{guard.message}'); END"
     action = refuse if sqlite else f"EXECUTE FUNCTION twin_refuse('{guard.message}')"

@@ -35,15 +35,7 @@ from twin.lab.store.models import (
 )
 from twin.lab.store.owner import CLUSTER, Owner
 from twin.lab.store.scenarios import called, stored_as
-from twin.lab.store.statements import (
-    PAGE,
-    Page,
-    insert_once,
-    page_of,
-    publish,
-    remember,
-    require,
-)
+from twin.lab.store.statements import PAGE, Page, insert_once, page_of, publish, remember, require
 from twin.lab.store.visitors import WRITTEN, Undo, Visitor, forget, noted, undo_of
 
 if TYPE_CHECKING:
@@ -73,30 +65,11 @@ def tables_of(session: Session, run: str) -> dict[str, Artefact]:
     return {name: Artefact(sha256, size, height) for name, sha256, size, height in rows}
 
 
-def same_question(
-    session: Session, scenario: str, facts: str, version: str, states: Sequence[str]
-) -> str | None:
-    """Newest run of a question in one of some states, without a request to stop."""
+def of_question(scenario: str, facts: str, version: str) -> Select[str]:
+    """Query for the ids of a question's runs, the newest first."""
     r = RunRow
-    return session.scalar(
-        select(r.id)
-        .where(called(r.scenario, scenario), r.facts_digest == facts, r.engine_version == version)
-        .where(r.state.in_(list(states)), r.cancel_s.is_(None) | (r.state == DONE))
-        .order_by(r.queued_s.desc(), r.id)
-        .limit(1)
-    )
-
-
-def contradiction(session: Session, row: RunRow, digest: str) -> str:
-    """Sentence if an earlier run of the same question gave other bytes; otherwise ''."""
-    r = RunRow
-    other = session.scalar(
-        select(r.id)
-        .where(r.scenario == row.scenario, r.facts_digest == row.facts_digest)
-        .where(r.engine_version == row.engine_version, r.state == DONE, r.result_digest != digest)
-        .limit(1)
-    )
-    return f"the same question gave another result in run {other}" if other else ""
+    equal = called(r.scenario, scenario), r.facts_digest == facts, r.engine_version == version
+    return select(r.id).where(*equal).order_by(r.queued_s.desc(), r.id).limit(1)
 
 
 FACT = ("value", "unit", "source", "mark", "note")
@@ -121,14 +94,12 @@ def facts_of_text(text: str, digest: str) -> Facts:
     return facts
 
 
-if TYPE_CHECKING:
-    from twin.engine.simulate import Run
-
 Beat = Literal["go", "cancel", "lost"]
 ID_BYTES = 18  # 144 bits: knowing a run's id is the right to see it
 STOPPED = "stopped on request"
 SHARED = "this run was shared: its link must keep working, or be revoked first"
 NO_OWNER = Owner("", "", 0, "")
+STOPPING = RunRow.cancel_s.is_not(None)  # a stop was requested
 
 
 class Runs:
@@ -191,8 +162,9 @@ class Runs:
 
     def find(self, scenario: str, facts_digest: str, engine_version: str) -> str | None:
         """Newest finished run of a question; None without one."""
+        query = of_question(scenario, facts_digest, engine_version).where(RunRow.state == DONE)
         with self._database.read() as session:
-            return same_question(session, scenario, facts_digest, engine_version, (DONE,))
+            return session.scalar(query)
 
     def tables(self, run: str) -> dict[str, Artefact]:
         """Names, sizes and hashes of a run's tables."""
@@ -241,17 +213,17 @@ class Runs:
         now = time.time()
         row = RunRow(
             id=new_id(), scenario=scenario, facts_digest=facts.digest,
-            engine_version=engine_version, seed=seed, queued_s=now, state=QUEUED,
-            owner=owner or NO_OWNER,
+            engine_version=engine_version, seed=seed, queued_s=now, owner=owner or NO_OWNER,
+            state=RUNNING if owner else QUEUED, started_s=now if owner else None,
+            beat_s=now if owner else None,
         )  # fmt: skip
-        if owner:
-            row.state, row.started_s, row.beat_s = RUNNING, now, now
-        question = (scenario, facts.digest, engine_version)
+        r = RunRow
+        usable = (r.state == DONE) | r.state.in_((QUEUED, RUNNING)) & r.cancel_s.is_(None)
+        equal = of_question(scenario, facts.digest, engine_version).where(usable)
         with self._database.write(durable=True) as session:
-            equal = None if again else same_question(session, *question, (QUEUED, RUNNING, DONE))
-            if equal:
-                self._visitor.hold(session, equal)
-                return equal
+            if not again and (run := session.scalar(equal)):
+                self._visitor.hold(session, run)
+                return run
             require(session.get(ScenarioRow, scenario), "scenario", scenario)
             facts_row = FactsRow(digest=facts.digest, body=facts_text(facts), created_s=now)
             insert_once(session, facts.digest, facts_row)
@@ -277,13 +249,10 @@ class Runs:
 
     def release(self, run: str, owner: Owner) -> bool:
         """Return a run, or end one with a request to stop; False if it has another owner by now."""
-        stopping = RunRow.cancel_s.is_not(None)
-        if self._end(_held(run, owner) & stopping, CANCELLED, STOPPED):
+        if self._end(_held(run, owner) & STOPPING, CANCELLED, STOPPED):
             return True
         values = {RunRow.owner: NO_OWNER, RunRow.progress: 0.0, RunRow.live: {}}
-        change = update(RunRow).where(_held(run, owner)).values(values).returning(RunRow.id)
-        with self._database.write(durable=True) as session:
-            return session.scalar(change) is not None
+        return self._change(_held(run, owner), values)
 
     def beat(
         self, run: str, owner: Owner, progress: float | None = None,
@@ -317,8 +286,10 @@ class Runs:
             row = session.scalar(select(RunRow).where(_held(run, owner)))
             if row is None:
                 return False
-            if result.valid:
-                values["message"] = contradiction(session, row, result.digest)
+            equal = of_question(row.scenario, row.facts_digest, row.engine_version)
+            differs = (RunRow.state == DONE) & (RunRow.result_digest != result.digest)
+            if result.valid and (other := session.scalar(equal.where(differs))):
+                values["message"] = f"the same question gave another result in run {other}"
             for name, artefact in sorted(stored.items()):
                 remember(session, self._artefacts, artefact)
                 session.add(RunTableRow(run=run, name=name, sha256=artefact.sha256))
@@ -373,16 +344,18 @@ class Runs:
     def _abandon(self, row: RunRow, where: ColumnElement[bool], message: str) -> bool:
         """End a run without a process; one with a request to stop counts as cancelled."""
         where = where & (RunRow.owner_name == row.owner.name)
-        stopping = RunRow.cancel_s.is_not(None)
-        stopped = self._end(where & stopping, CANCELLED, STOPPED)
-        return stopped or self._end(where & ~stopping, INTERRUPTED, message)
+        stopped = self._end(where & STOPPING, CANCELLED, STOPPED)
+        return stopped or self._end(where & ~STOPPING, INTERRUPTED, message)
 
     def _end(self, where: ColumnElement[bool], state: str, message: str) -> bool:
         """End a running run in a final state; returns whether it was running."""
         values = {"state": state, "message": message, "finished_s": time.time()}
-        change = update(RunRow).where(where & (RunRow.state == RUNNING)).values(values)
+        return self._change(where & (RunRow.state == RUNNING), values)
+
+    def _change(self, where: ColumnElement[bool], values: Mapping[Any, Any]) -> bool:
+        change = update(RunRow).where(where).values(values).returning(RunRow.id)
         with self._database.write(durable=True) as session:
-            return session.scalar(change.returning(RunRow.id)) is not None
+            return session.scalar(change) is not None
 
     # What a person asks for.
 

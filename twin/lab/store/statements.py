@@ -1,17 +1,17 @@
-"""Statements that several kinds of rows share: insert once, publish, users, search, a page."""
+"""Statements that several kinds of rows share: insert once, publish, search, a page."""
 
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, Select, func, or_, select, update
+from sqlalchemy import Select, func, or_, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from twin.lab.store.artefacts import Artefact, Artefacts
 from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError, UnknownId
-from twin.lab.store.models import ArtefactRow, Row, RunRow, ScenarioRow
+from twin.lab.store.models import ArtefactRow, Row
 
 T = TypeVar("T")
 PAGE = 50  # rows of a page by default
@@ -52,19 +52,6 @@ def require(row: T | None, kind: str, name: str) -> T:
     if row is None:
         raise UnknownId(kind, name)
     return row
-
-
-def users(session: Session, what: str, naming: ColumnElement[bool]) -> str:
-    """Reason why an imported file is in use: number of scenarios that name it; '' if none."""
-    scenarios = session.scalar(select(func.count()).select_from(ScenarioRow).where(naming))
-    if not scenarios:
-        return ""
-    joined = select(func.count(RunRow.id)).join(ScenarioRow, RunRow.scenario == ScenarioRow.digest)
-    runs = session.scalar(joined.where(naming))
-    count = f"{scenarios:,} scenario{'s' if scenarios > 1 else ''}"
-    if runs:
-        count += f" with {runs:,} run{'s' if runs > 1 else ''}"
-    return f"{what} used by {count}: delete those first"
 
 
 def page_of(

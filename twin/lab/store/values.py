@@ -3,10 +3,10 @@ scenario that names one runs without its file."""
 
 import time
 from collections.abc import Mapping
-from typing import Any, Generic, TypeAlias
+from typing import Any, Generic
 
 from polars.exceptions import PolarsError
-from sqlalchemy import ColumnElement, Select, delete, select
+from sqlalchemy import Select, delete, func, select
 from sqlalchemy.orm import Session
 
 from twin.lab.files import printable
@@ -14,15 +14,14 @@ from twin.lab.kinds import Kind, Parts, T
 from twin.lab.store.artefacts import Artefact, Artefacts
 from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError
-from twin.lab.store.models import ImportRow, ImportTableRow, ScenarioRow
+from twin.lab.store.models import ImportRow, ImportTableRow, RunRow, ScenarioRow
 from twin.lab.store.runs import seal
-from twin.lab.store.statements import PAGE, Page, page_of, remember, require, users
+from twin.lab.store.statements import PAGE, Page, page_of, remember, require
 from twin.lab.store.visitors import Visitor
 from twin.scenario import Scenario
 
 AGAIN = "import its file again"
 VALUE_BYTES_MAX = 1 << 30  # of a value's tables in memory
-Made: TypeAlias = tuple[ImportRow, dict[str, Artefact]]  # a row to be, and its files by name
 
 
 class Values(Generic[T]):
@@ -36,21 +35,24 @@ class Values(Generic[T]):
         """Store or repair a value; returns its digest. Raises StoreError when too large."""
         self._visitor.require_writes()
         digest = value.digest
-        new_row = None if self._whole(digest) else self._made(value)
-        while not self._keep(digest, new_row):
-            new_row = self._made(value)
+        row, stored = self._made(value, digest)
+        with self._database.write(durable=True) as session:
+            present = session.get(ImportRow, digest)
+            if present and sealed(present, files_of(session, digest)) != present.seal:
+                session.delete(present)
+                session.flush()
+                present = None
+            if present is None:
+                session.add(row)
+                session.flush()
+                for name, artefact in stored.items():
+                    remember(session, self._artefacts, artefact)
+                    session.add(ImportTableRow(digest=digest, name=name, sha256=artefact.sha256))
+            self._visitor.hold(session, digest)
         return digest
 
-    def _whole(self, digest: str) -> bool:
-        """Whether a value is stored without damage."""
-        with self._database.read() as session:
-            row = self._row(session, digest)
-            files = files_of(session, digest)
-        is_sound = row is not None and sealed(row, files) == row.seal
-        return is_sound and all(self._artefacts.renew(sha256) for sha256 in files.values())
-
-    def _made(self, value: T) -> Made:
-        """Store a value's files; returns its new row."""
+    def _made(self, value: T, digest: str) -> tuple[ImportRow, dict[str, Artefact]]:
+        """Store a value's files; returns its row to be, and the files by name."""
         parts = self.kind.split(value)
         size = sum(frame.estimated_size() for frame in parts.tables.values())
         if size > VALUE_BYTES_MAX:
@@ -60,31 +62,11 @@ class Values(Generic[T]):
             )
         stored = self._artefacts.put_all(parts.tables)
         row = ImportRow(
-            digest=value.digest, kind=self.kind.key, name=parts.name, format=parts.format,
+            digest=digest, kind=self.kind.key, name=parts.name, format=parts.format,
             about=dict(parts.about), rows=next(iter(stored.values())).rows, created_s=time.time(),
         )  # fmt: skip
         row.seal = sealed(row, {name: artefact.sha256 for name, artefact in stored.items()})
         return row, stored
-
-    def _keep(self, digest: str, made: Made | None) -> bool:
-        """Write a value's row, replacing a damaged one; returns whether it is stored."""
-        with self._database.write(durable=True) as session:
-            row_now = session.get(ImportRow, digest)
-            if made is None and row_now is None:
-                return False  # somebody deleted it just now
-            if row_now and made and sealed(row_now, files_of(session, digest)) != row_now.seal:
-                session.delete(row_now)
-                session.flush()
-                row_now = None
-            if row_now is None and made is not None:
-                row, stored = made
-                session.add(row)
-                session.flush()
-                for name, artefact in stored.items():
-                    remember(session, self._artefacts, artefact)
-                    session.add(ImportTableRow(digest=digest, name=name, sha256=artefact.sha256))
-            self._visitor.hold(session, digest)
-        return True
 
     def get(self, digest: str) -> ImportRow | None:
         """The row of a value; None if it is not stored."""
@@ -139,7 +121,19 @@ class Values(Generic[T]):
     def used(self, digest: str) -> str:
         """Reason against deletion: number of scenarios that name it; '' if none."""
         with self._database.read() as session:
-            return users(session, self.kind.in_use, _naming(digest))
+            return self._used(session, digest)
+
+    def _used(self, session: Session, digest: str) -> str:
+        # In a text, 64 hexadecimal digits occur only as a digest.
+        naming = ScenarioRow.body.contains(digest, autoescape=True)
+        scenarios = session.scalar(select(func.count()).select_from(ScenarioRow).where(naming))
+        if not scenarios:
+            return ""
+        joined = select(func.count(RunRow.id)).join(ScenarioRow).where(naming)
+        count = f"{scenarios:,} scenario{'s' if scenarios > 1 else ''}"
+        if runs := session.scalar(joined):
+            count += f" with {runs:,} run{'s' if runs > 1 else ''}"
+        return f"{self.kind.in_use} used by {count}: delete those first"
 
     def delete(self, digest: str) -> None:
         """Delete a value that no scenario names. Raises StoreError when it is in use, UnknownId."""
@@ -147,7 +141,7 @@ class Values(Generic[T]):
             require(self._row(session, digest), self.kind.key, digest)
             if not self._visitor.let_go(session, self.kind.key, digest):
                 return
-            if used := users(session, self.kind.in_use, _naming(digest)):
+            if used := self._used(session, digest):
                 raise StoreError(used)
             session.execute(delete(ImportRow).where(ImportRow.digest == digest))
 
@@ -166,8 +160,3 @@ def files_of(session: Session, digest: str) -> dict[str, str]:
     t = ImportTableRow
     query = select(t.name, t.sha256).where(t.digest == digest)
     return {name: sha256 for name, sha256 in session.execute(query)}
-
-
-def _naming(digest: str) -> ColumnElement[bool]:
-    """Scenarios that name the value: in a text, 64 hexadecimal digits occur only as a digest."""
-    return ScenarioRow.body.contains(digest, autoescape=True)

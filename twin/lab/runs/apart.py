@@ -48,7 +48,6 @@ def apart(
 
 
 def _limit(memory_bytes: int, seconds: float) -> None:
-    """Limit this process's memory and processor time, if the system supports it."""
     if sys.platform == "win32":
         return
     import resource

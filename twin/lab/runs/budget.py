@@ -18,7 +18,7 @@ SHIFT_S, DECISION_S = 0.03, 0.1  # popularity changes; experts are placed anew
 LOOKS = 120  # of a run at a popularity that moves, however long it is
 FASTEST_TOKEN_S = 0.01  # of a closed loop, whose clients ask again when they are answered
 SHARE = 0.8  # of the machine's memory for a run
-OVER = 2.0  # as many times its estimate may a run take that is beyond that
+OVER = 2.0  # a run may take so many times its estimated memory
 LIMIT, LIMIT_S = "TWIN_RUN_SECONDS", 3600.0
 QUEUE = 4.0  # as many times the limit of one run may wait in all
 

@@ -151,14 +151,12 @@ class Runner:
             self._processes.clear()
 
     def _nudge(self) -> None:
-        """Wake every waiting process, then the watching thread."""
         with self._lock:
             for process in self._processes.values():
                 process.say()
         self._wake.set()
 
     def _watch(self) -> None:
-        """Look after runs until the runner is closed."""
         while not self._closed:
             try:
                 busy = self._tick()
@@ -179,7 +177,10 @@ class Runner:
             self._bury()
         if now >= self._recover_at_s:
             self._recover_at_s = now + RECOVER_S
-            self._store.runs.recover(self._lives)
+            # Of a process of ours only `_bury` says that it ended.
+            self._store.runs.recover(
+                lambda owner, silent_s: owner.name in self._processes or owner.lives(silent_s)
+            )
         if now >= self._sweep_at_s:
             self._sweep_at_s = now + SWEEP_S
             self._store.sweep()
@@ -219,10 +220,6 @@ class Runner:
                 if claimed is not None:
                     self._store.runs.fail(run, claimed.owner, f"the cluster gave it up: {answer}")
         return bool(running or waiting)
-
-    def _lives(self, owner: Owner, silent_s: float) -> bool:
-        """Whether the owner of a run lives; only `_bury` says that a process of ours ended."""
-        return owner.name in self._processes or owner.lives(silent_s)
 
     def _bury(self) -> None:
         """Remove processes that ended, and end their runs."""
@@ -283,13 +280,11 @@ class Runner:
             self._processes[name] = self._start_process(name, idle_s)
 
     def _start_process(self, name: str, idle_s: float, *more: str) -> Piped:
-        """Start a process that carries out runs."""
         arguments = (f"--owner={name}", f"--engine={self._engine}", f"--idle-s={idle_s}", *more)
         process = start_process("twin.lab.runs.job", *arguments, **self._store.environment)
         return Piped(process, self._hear)
 
     def _hear(self, news: Message | None) -> None:
-        """Note the begin or the end of a stage of preparation."""
         if news is not None:
             stage, took_s = news[0]["stage"], news[0]["took_s"]
             began = self.stages.get(stage, Stage(time.monotonic())).began_s

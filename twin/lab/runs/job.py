@@ -10,11 +10,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from twin.facts import Facts
 from twin.kernels import compiled
 from twin.lab.library import load_facts
 from twin.lab.runs import warm
@@ -63,16 +62,20 @@ def engine_of(row: RunRow, engine: Engine) -> Engine:
 
 
 @contextmanager
-def pulse(store: Store, run: str, owner: Owner) -> Iterator[Callable[..., bool]]:
-    """Start a thread that stores progress; returns a function that says whether to continue."""
+def pulse(
+    store: Store, run: str, owner: Owner, budget: Budget | None = None
+) -> Iterator[Callable[..., bool]]:
+    """Start a thread that stores progress; returns a function that says whether to continue. With a
+    budget the thread ends the run and this process if they take far more memory."""
     news: tuple[float, dict[str, Any]] = (0.0, {})
     order: Beat = "go"
     is_over = threading.Event()
 
     def beat_until_over() -> None:
-        """Write progress and read the run's order at each pulse."""
         nonlocal order
         while not is_over.wait(PULSE_S):
+            if budget is not None and (taken := resident_bytes()) > limit_bytes(budget):
+                _give_up(store, run, owner, budget, taken)
             try:
                 order = store.runs.beat(run, owner, *news)
             except StoreError as error:
@@ -94,12 +97,16 @@ def pulse(store: Store, run: str, owner: Owner) -> Iterator[Callable[..., bool]]
 
 
 def execute(
-    store: Store, row: RunRow, owner: Owner, engine: Engine, watch: Watch | None = None
-) -> "Run":
-    """Carry out a run and store its result; an error is stored and raised again."""
-    start_s = time.monotonic()
+    store: Store, row: RunRow, owner: Owner, engine: Engine, watch: Watch | None = None,
+    limited: bool = False,
+) -> "Run":  # fmt: skip
+    """Carry out a run and store its result; an error is stored and raised again. limited: in a
+    process of its own, which ends if it takes far more memory than estimated."""
+    start_s, budget = time.monotonic(), None
     try:
-        with pulse(store, row.id, owner) as note:
+        if limited:
+            budget = budget_of(store, store.scenarios.load(row.scenario), load_facts())
+        with pulse(store, row.id, owner, budget) as note:
 
             def progress(fraction: float, live: Mapping[str, Any]) -> bool:
                 return note(fraction, live) and (watch is None or watch(fraction, live))
@@ -131,42 +138,17 @@ def answered(store: Store, row: RunRow, engine: Engine, progress: Watch) -> "Run
     return engine.simulate(scenario, facts, trace=trace, progress=progress, **imported)
 
 
-def within_budget(engine: Engine, store: Store, row: RunRow, owner: Owner) -> Engine:
-    """The engine in a process that ends if it needs far more memory than estimated."""
-
-    def simulate(scenario: Scenario, facts: Facts, **given: Any) -> "Run":
-        """Simulate with a watch on this process's memory."""
-        is_over = threading.Event()
-        budget = budget_of(store, scenario, facts)
-        args = (store, row, owner, budget, is_over)
-        threading.Thread(target=_end_beyond, args=args, daemon=True).start()
-        try:
-            return engine.simulate(scenario, facts, **given)
-        finally:
-            is_over.set()
-
-    return replace(engine, simulate=simulate)
-
-
-def _end_beyond(
-    store: Store, row: RunRow, owner: Owner, budget: Budget, over: threading.Event
-) -> None:
-    """Watch this process's memory until the run ends; end both if it is too much."""
-    most_bytes = limit_bytes(budget)
-    while not over.wait(PULSE_S):
-        if (taken_bytes := resident_bytes()) <= most_bytes:
-            continue
-        sentence = (
-            f"the run took {taken_bytes / 1e9:.2g} GB of memory, and {most_bytes / 1e9:.2g} GB are "
-            f"allowed ({budget.memory_bytes / 1e9:.2g} GB were estimated): shorten horizon_s or "
-            "lower the rate"
-        )
-        try:
-            if not over.is_set():
-                store.runs.fail(row.id, owner, sentence)
-        finally:
-            log.error("run %s was ended: %s", row.id, sentence)
-            os._exit(0)
+def _give_up(store: Store, run: str, owner: Owner, budget: Budget, taken_bytes: int) -> None:
+    sentence = (
+        f"the run took {taken_bytes / 1e9:.2g} GB of memory, and {limit_bytes(budget) / 1e9:.2g} "
+        f"GB are allowed ({budget.memory_bytes / 1e9:.2g} GB were estimated): shorten horizon_s or "
+        "lower the rate"
+    )
+    try:
+        store.runs.fail(run, owner, sentence)
+    finally:
+        log.error("run %s was ended: %s", run, sentence)
+        os._exit(0)
 
 
 def _sentence(error: Exception, run: str) -> str:
@@ -188,7 +170,6 @@ class Parent:
         self._say = listen(lambda _: self._woken.set(), self._end)
 
     def _end(self) -> None:
-        """Note that the parent is gone."""
         if not self.ready:
             leave()  # no process waits for what is being compiled
         self.gone = True
@@ -258,7 +239,7 @@ def carry_out(text: str) -> str:
         time.sleep(PULSE_S)
         store.runs.recover()
     try:
-        execute(store, row, owner, within_budget(engine_of(row, engine), store, row, owner))
+        execute(store, row, owner, engine_of(row, engine), limited=True)
     except engine.cancelled:
         log.info("run %s was stopped on request", run)
     except Exception as error:
@@ -279,8 +260,7 @@ def serve(store: Store, owner: Owner, engine: Engine, parent: Parent, idle_s: fl
                 unstored = ""
             row = store.runs.claim(owner)
             if row is not None:
-                answers = within_budget(engine_of(row, engine), store, row, owner)
-                execute(store, row, owner, answers)
+                execute(store, row, owner, engine_of(row, engine), limited=True)
         except engine.cancelled:
             log.info("run %s was stopped on request", row.id if row else "")
         except Exception as error:

@@ -57,7 +57,6 @@ class Live:
     """The live runs of one server."""
 
     def __init__(self) -> None:
-        """Start the process."""
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._runs: OrderedDict[str, Look] = OrderedDict()
@@ -103,14 +102,12 @@ class Live:
             self._send(run, None)
 
     def _send(self, run: str, question: Scenario | None) -> None:
-        """Send a question, or a stop, to the process of live runs."""
         self._process.say([run, canonical(question) if question else None])
 
     def _start(self) -> Piped:
         return Piped(start_process("twin.lab.runs.live"), self._hear)
 
     def _hear(self, message: Message | None) -> None:
-        """Store a report of the process; at its end drop what has no answer."""
         with self._changed:
             if message is None:  # the run under way and those that waited have no answer
                 self._deaths += 1
@@ -157,7 +154,6 @@ class Answering:
     """The process's side: questions from one stream, answers to another."""
 
     def __init__(self) -> None:
-        """Start listening, so that dropped runs are stopped, including the running one."""
         self._waiting: SimpleQueue[tuple[str, Scenario]] = SimpleQueue()
         self._dropped: set[str] = set()
         # By run, each with its next trial, its state, and what its capacity depends on:
@@ -166,7 +162,6 @@ class Answering:
         self._say = listen(self._hear)
 
     def _hear(self, word: tuple[str, str | None]) -> None:
-        """Take a question or a stop."""
         run, text = word
         if text is None:
             self._dropped.add(run)

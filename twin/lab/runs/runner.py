@@ -118,7 +118,6 @@ def verified(file: Path, watch: Watch = lambda _share, _live: True) -> Iterator[
 
 
 def _rows(store: Store) -> Iterator[RunRow]:
-    """The runs of a store, newest first."""
     offset = 0
     while rows := store.runs.search(offset=offset).rows:
         yield from rows
@@ -126,7 +125,6 @@ def _rows(store: Store) -> Iterator[RunRow]:
 
 
 def _compared(store: Store, row: RunRow, watch: Watch) -> Verified:
-    """Simulate a run again and compare digests and figures."""
     if row.state != DONE or row.damaged:
         return Verified(row.id, row.name, "not compared", row.message or f"it is {row.state}")
     engine = load_engine()

@@ -111,7 +111,6 @@ def inside(run: Source, row: Mapping[str, Any]) -> Inside:
     window = run.window(*span_of_request(run, row["request_id"]), MOST_PASSES)
 
     def passes(role: str, begin: str, end: str) -> list[Pass]:
-        """Iterations of the request's instance between two of its stamps."""
         low, high = row[begin], row[end]
         if low is None:
             return []

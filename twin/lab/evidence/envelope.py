@@ -10,7 +10,6 @@ from twin.hardware.chip import load_chip
 from twin.lab.evidence.rows import Row, load_published, scenario_of
 from twin.model.shape import load_shape
 from twin.scenario import (
-    Deployment,
     Scenario,
     chip_of,
     field_info,
@@ -88,7 +87,6 @@ class Reach:
 
 
 def _chip(c: Configuration, _facts: Facts) -> Value:
-    """Chip of a configuration's pool."""
     return chip_of(c.scenario, "prefill" if c.pool == "prefill" else "decode")
 
 
@@ -96,7 +94,6 @@ def _ep(role: str) -> Callable[[Configuration, Facts], Value]:
     """Reader of the EP degree of a configuration's pool, in dies."""
 
     def read(c: Configuration, facts: Facts) -> Value:
-        """EP degree of a configuration."""
         if c.pool == "exchange":
             return float(c.args["ep"])
         dies = load_chip(facts, chip_of(c.scenario, role)).dies_per_npu
@@ -121,21 +118,18 @@ def _context(sparse: bool) -> Callable[[Configuration, Facts], Value]:
 
 
 def _prompt(c: Configuration, facts: Facts) -> Value:
-    """Mean prompt in tokens."""
     w = c.scenario.workload
     return None if w.arrivals == "trace" else mean_lengths(w, facts)[0]
 
 
-def _acceptance(c: Configuration, facts: Facts) -> Value:
-    """Acceptance of drafted tokens, where there is a drafter."""
-    decode = c.scenario.deployment.decode
-    return decode.mtp_acceptance if decode.mtp_draft_tokens else None
+def _of_drafts(name: str) -> Callable[[Configuration, Facts], Value]:
+    """A reader of a decode field, where there is a drafter."""
 
+    def read(c: Configuration, _facts: Facts) -> Value:
+        decode = c.scenario.deployment.decode
+        return getattr(decode, name) if decode.mtp_draft_tokens else None
 
-def _drafter(c: Configuration, facts: Facts) -> Value:
-    """Kind of drafter, where there is one."""
-    decode = c.scenario.deployment.decode
-    return decode.drafter if decode.mtp_draft_tokens else None
+    return read
 
 
 def _skew(c: Configuration, facts: Facts) -> Value:
@@ -172,10 +166,9 @@ def _field(path: str, pool: str = "") -> Callable[[Configuration, Facts], Value]
 
 def _switches(section: str) -> Iterator[Aspect]:
     """Fields of a section of the deployment, so that every new switch is an aspect."""
-    info = Deployment.model_fields.get(section)
-    for name in getattr(info.annotation if info else None, "model_fields", {}):
-        path = f"deployment.{section}.{name}"
-        yield Aspect(fields()[path].label, field_unit(path), "", _field(path), path)
+    for path, info in fields().items():
+        if path.startswith(f"deployment.{section}."):
+            yield Aspect(info.label, field_unit(path), "", _field(path), path)
 
 
 def _options(name: str, path: str, pool: str = "") -> Aspect:
@@ -193,11 +186,11 @@ ASPECTS = (
            _field("deployment.decode.batch_per_npu", "decode")),
     Aspect("mean decode context", "tokens", "decode", _context(False)),
     Aspect("mean decode context of sparse attention", "tokens", "decode", _context(True)),
-    Aspect("drafter", "", "decode", _drafter, "deployment.decode.drafter"),
+    Aspect("drafter", "", "decode", _of_drafts("drafter"), "deployment.decode.drafter"),
     Aspect("decode EP degree", "dies", "decode", _ep("decode")),
     Aspect("MTP draft", "tokens", "decode",
            _field("deployment.decode.mtp_draft_tokens", "decode")),
-    Aspect("MTP acceptance", "", "decode", _acceptance),
+    Aspect("MTP acceptance", "", "decode", _of_drafts("mtp_acceptance")),
     Aspect("expert skew in decode", "", "decode", _skew),
     Aspect("prompt length", "tokens", "prefill", _prompt),
     Aspect("prefill EP degree", "dies", "prefill", _ep("prefill")),
@@ -275,41 +268,33 @@ def outside_evidence(
                 "Prefill and decode share their iterations (colocated); every published row on "
                 "this chip measures the two pools apart."
             )
-    by_role = {role: chip_of(scenario, role) for role in roles}
-    ranges = [
-        (each, roles_of)
-        for chip in dict.fromkeys(by_role.values())
-        for roles_of in [[role for role in roles if by_role[role] == chip]]
-        for each in reach(facts, rows, chip)  # None: those of the published rows are stored
-    ]
-    for each, roles_of in ranges:
-        pool = each.aspect.pool
-        if pool and pool not in roles_of:
-            continue
-        configuration = Configuration("", pool or roles_of[0], scenario, {})
-        value = each.aspect.read(configuration, facts)
-        if value is not None and not each.holds(value):
-            unit = f" {each.aspect.unit}" if each.aspect.unit else ""
-            text, span = each.aspect.words(value, facts), each.words(facts)
-            texts.append(f"{each.aspect.title}: {text}{unit}; published rows have {span}.")
-    return [*dict.fromkeys(texts), *_lent(scenario, known), *_traffic(scenario, known)]
+    by_chip: dict[str, list[str]] = {}
+    for role in roles:
+        by_chip.setdefault(chip_of(scenario, role), []).append(role)
+    for chip, roles_of in by_chip.items():
+        for each in reach(facts, rows, chip):  # None: those of the published rows are stored
+            pool = each.aspect.pool
+            if pool and pool not in roles_of:
+                continue
+            value = each.aspect.read(Configuration("", pool or roles_of[0], scenario, {}), facts)
+            if value is not None and not each.holds(value):
+                unit = f" {each.aspect.unit}" if each.aspect.unit else ""
+                text, span = each.aspect.words(value, facts), each.words(facts)
+                texts.append(f"{each.aspect.title}: {text}{unit}; published rows have {span}.")
+    for has, what in UNCOMMON:
+        if has(scenario) and not any(has(c.scenario) for c in known):
+            texts.append(f"No published row {what}.")
+    return [*dict.fromkeys(texts), *_traffic(scenario, known)]
 
 
-def _lent(s: Scenario, known: Sequence[Configuration]) -> Iterator[str]:
-    """Sharing of NPUs between pools, which no published row has."""
-    for has_lender, aspect_name in (
-        (sharing, "splits the cores of a die between prefill and decode"),
-        (
-            lambda s: any(pool.away for pool in serving(s).values()),
-            "offloads attention of decode to prefill NPUs",
-        ),
-        (
-            lambda s: len({pool.chip for pool in serving(s).values()}) > 1,
-            "has prefill and decode on different chips",
-        ),
-    ):
-        if has_lender(s) and not any(has_lender(c.scenario) for c in known):
-            yield f"No published row {aspect_name}."
+# What a scenario may have and no published row has.
+UNCOMMON: tuple[tuple[Callable[[Scenario], object], str], ...] = (
+    (sharing, "splits the cores of a die between prefill and decode"),
+    (lambda s: any(pool.away for pool in serving(s).values()),
+     "offloads attention of decode to prefill NPUs"),
+    (lambda s: len({pool.chip for pool in serving(s).values()}) > 1,
+     "has prefill and decode on different chips"),
+)  # fmt: skip
 
 
 def _traffic(s: Scenario, known: Sequence[Configuration]) -> Iterator[str]:

@@ -85,7 +85,6 @@ def answer_row(row: Row, facts: Facts) -> float:
 
 
 def _decode(parts: Sequence[str], ask: Ask) -> float:
-    """A decode quantity of a row's scenario, in SI units."""
     if parts[0] == "slo":
         return _under_slo(ask)
     full = ask.steady
@@ -124,7 +123,6 @@ def _under_slo(ask: Ask) -> float:
 
 
 def _prefill(parts: Sequence[str], ask: Ask) -> float:
-    """A prefill quantity of a row's scenario, in SI units."""
     prediction = ask.steady
     p = prediction.prefill
     assert p is not None

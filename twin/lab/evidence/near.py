@@ -158,7 +158,6 @@ def near(scenario: Scenario, facts: Facts, run: bool = False) -> list[Near]:
 
 
 def _near(figure: Figure, scenario: Scenario, facts: Facts) -> Near:
-    """Band of a figure from the published rows nearest to the scenario."""
     errors, _ = record()
     levels = _levels(figure, scenario)
     of_stack = [e for e in errors if e.levels[:STACK] == levels[:STACK]]
@@ -236,19 +235,6 @@ def in_brief(bands: Sequence[Near]) -> str:
 # Two deployments.
 
 
-def ratio_known(figure: Figure, one: Scenario, other: Scenario) -> tuple[float, float]:
-    """Expected error and half width (MOST) of a ratio, as logarithms of speed. Errors of
-    deployments with the same machine, stack, serving mode and model mostly cancel; others count as
-    independent."""
-    errors, bands = record()
-    first, second = _levels(figure, one), _levels(figure, other)
-    model = one.deployment.model
-    if first[1 : STACK + 1] == second[1 : STACK + 1] and model == other.deployment.model:
-        return 0.0, ratio_within(errors, first, model)[0]
-    a, b = bands.of(first), bands.of(second)
-    return a.centre - b.centre, math.hypot(a.half_width(), b.half_width())
-
-
 @dataclass(frozen=True, slots=True)
 class Apart:
     """Difference of a figure of two runs, and the known error of such a ratio."""
@@ -284,8 +270,17 @@ def apart(
 
 
 def _apart(figure: Figure, one: Scenario, other: Scenario, faster: float) -> Apart:
-    """The comparison of a figure; faster: the speed of one over that of the other."""
-    centre, half = ratio_known(figure, one, other)
+    """The comparison of a figure; faster: the speed of one over that of the other. Errors of
+    deployments with the same machine, stack, serving mode and model mostly cancel; others count as
+    independent."""
+    errors, bands = record()
+    first, second = _levels(figure, one), _levels(figure, other)
+    model = one.deployment.model
+    if first[1 : STACK + 1] == second[1 : STACK + 1] and model == other.deployment.model:
+        centre, half = 0.0, ratio_within(errors, first, model)[0]
+    else:
+        a, b = bands.of(first), bands.of(second)
+        centre, half = a.centre - b.centre, math.hypot(a.half_width(), b.half_width())
     return Apart(figure, math.expm1(half), abs(math.log(faster) - centre) <= half)
 
 

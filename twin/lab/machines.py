@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError
@@ -13,10 +13,8 @@ from twin.hardware.machine_file import read_machine as machine_of
 from twin.hardware.prices import summary
 from twin.hardware.recipes import as_sold, recipe_names
 from twin.lab.files import decoded, printable, read_bytes
+from twin.lab.store import Store
 from twin.scenario import Scenario, SpecError, Supernode, field_info, seated, with_overrides
-
-if TYPE_CHECKING:
-    from twin.lab.store import Store
 
 COUNTED = ("npus", "dies", "nodes", "cpus", "switches", "sub_planes", "ub_links")
 RATES = (
@@ -65,15 +63,13 @@ def fitted(scenario: Scenario, npus: int) -> Scenario:
     return with_overrides(scenario, changes)
 
 
-def keep_brought(store: "Store", scenario: Scenario) -> None:
+def keep_brought(store: Store, scenario: Scenario) -> None:
     """Store the machine that arrived with a scenario's link, if any."""
     if scenario.supernode.imported and (machine := brought(scenario.supernode.machine)):
         store.machines.save(machine)
 
 
-def supernode_of(
-    name: str, facts: Facts, store: "Store | None" = None, chip: str = ""
-) -> Supernode:
+def supernode_of(name: str, facts: Facts, store: Store | None = None, chip: str = "") -> Supernode:
     """A recipe as sold, or a stored machine by its name or digest; raises HardwareError."""
     if name in recipe_names(facts):
         sold = as_sold(name, facts)
@@ -91,7 +87,7 @@ def supernode_of(
 
 
 def fields_of(
-    name: str, facts: Facts, store: "Callable[[], Store]", chip: str = ""
+    name: str, facts: Facts, store: Callable[[], Store], chip: str = ""
 ) -> dict[str, Any]:
     """Fields by path of a sold or imported machine; the chip stays if dies per NPU are equal."""
     if name in recipe_names(facts):
@@ -107,7 +103,7 @@ def chip_of(machine: ImportedMachine, facts: Facts, wanted: str) -> str:
     return wanted if wanted in fits or not fits else fits[0]
 
 
-def machine_rows(facts: Facts, store: "Store") -> list[dict[str, Any]]:
+def machine_rows(facts: Facts, store: Store) -> list[dict[str, Any]]:
     """Every recipe and every stored machine: name, NPUs and title."""
     rows: list[dict[str, Any]] = []
     for name in recipe_names(facts):
@@ -125,6 +121,6 @@ def machine_summary(fabric: Fabric) -> dict[str, float]:
     return {key: figures[key] for key in (*COUNTED, *RATES)}
 
 
-def built_machine(name: str, facts: Facts, store: "Store | None" = None) -> Fabric:
+def built_machine(name: str, facts: Facts, store: Store | None = None) -> Fabric:
     """The graph of a recipe as sold, or of a stored machine."""
     return build_fabric(supernode_of(name, facts, store), facts)

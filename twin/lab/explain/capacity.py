@@ -101,7 +101,8 @@ def searching(
         else:
             least_missed = now
         settled = False
-        while met and _close(met[-1].load, least_missed.load, least_gap):
+        # Two loads are near enough to be the ends within a ratio, or as neighbouring counts.
+        while met and least_missed.load <= max(CLOSE * met[-1].load, met[-1].load + least_gap):
             low, ends, step = met[-1], True, CLOSE
             runs += yield from _both(long, low, least_missed, thorough)
             settled = low.meets and not least_missed.meets
@@ -209,21 +210,16 @@ def with_load(s: Scenario, load: float) -> Scenario:
 
 
 def _fewest(s: Scenario) -> int:
-    """Seeds at least of a load at the ends."""
+    """Minimum number of seeds for a load at the ends."""
     return FEWER if steady_by_itself(s) else SEEDS
-
-
-def _close(low: float, missed: float, least_gap: float) -> bool:
-    """Whether two loads are near enough to be the ends."""
-    return missed <= CLOSE * low or missed - low <= least_gap
 
 
 def _both(
     s: Scenario, low: _Load, missed: _Load, thorough: bool
 ) -> Generator[Scenario, Summary | None, int]:
-    """Run both ends, thorough: with more and more seeds as long as they are ends and chance may
-    have made them; returns the number of runs. Near its capacity a deployment may run for long with
-    short queues and then fall behind for good: whether it does within a run differs by seed."""
+    """Run both ends; returns the number of runs. thorough: with more and more seeds while they stay
+    ends and chance may explain it. Near its capacity a deployment may run for long with short
+    queues and then fall behind for good: whether it does within a run differs by seed."""
     runs = 0
     for each in (low, missed):
         runs += yield from _judged(s, each, [], least=_fewest(s))
@@ -247,8 +243,8 @@ def _unsettled(low: _Load, missed: _Load) -> bool:
 
 
 def _range(judged: Sequence[_Load], share: float) -> tuple[float, float]:
-    """Between which loads the mean of runs probably falls to the share, from all longer runs: near
-    its capacity a deployment falls behind for good in a few of many runs, so that all seeds at a
+    """Range of loads in which the mean of runs probably falls to the share, from all longer runs.
+    Near its capacity a deployment falls behind for good in a few of many runs, so all seeds at a
     load may keep the SLO by chance. The odds of a miss are logistic, of unknown steepness."""
     x = np.log([each.load for each in judged])
     count = np.array([len(each.shares) for each in judged])

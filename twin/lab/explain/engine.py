@@ -64,7 +64,6 @@ def causes_table(causes: Sequence[Measured]) -> pl.DataFrame:
 
 
 def _summary(known: Explanation) -> Summary:
-    """Figures of an explanation: those of the run, and of the suggestion."""
     shown_keys = ("ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu", "slo_attainment")
     figures: Summary = {key: known.summary.get(key) for key in shown_keys}
     return figures | {

@@ -31,13 +31,13 @@ from twin.scenario import Scenario, npus_used, require_one_model, with_overrides
 from twin.steady import steady
 from twin.workload.requests import TraceTable
 
-LOOKS = 5  # changes that are run, those of faults apart
-AGAIN = 0.5  # of what more it promises: what a change counts for each run for the same cause
-WORTH_A_RUN = 0.03  # of the best that was measured: what a change is to promise
+LOOKS = 5  # changes that are run, without those of faults
+AGAIN = 0.5  # factor on what a change promises, for each earlier run for the same cause
+WORTH_A_RUN = 0.03  # of the best that was measured: least promise of a change that is run
 LOOKED_INTO = 5  # causes that may be confirmed on more seeds, the weightiest first,
-CONFIRMED = 3  # until so many are
-TRIED = 2  # changes of a cause that may be
-NEARLY = 0.9  # of the best: then the less intrusive change is advised
+CONFIRMED = 3  # until so many are confirmed
+TRIED = 2  # changes of a cause that may be confirmed
+NEARLY = 0.9  # of the best: from here on the less intrusive change is advised
 FELT = 0.05  # of a score
 WORTH_SAYING = 0.1  # of a score: what a first cause has to bring where the SLO is met
 IDEAL = 0.5  # of its score, where no operator can make the change: it shows what is there to gain
@@ -218,7 +218,6 @@ def _smaller(
 
 
 def _meets(runs: Runs, view: View, change: Change) -> bool:
-    """Whether a run with a change meets the SLO."""
     after = runs.changed(view.scenario, change.settings)
     return after is not None and holds(after, with_overrides(view.scenario, change.settings))
 

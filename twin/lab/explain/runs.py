@@ -75,7 +75,6 @@ class Runs:
         return self.summaries[scenario]
 
     def _run(self, scenario: Scenario) -> Run:
-        """Simulate a scenario of this explanation."""
         imported = {} if self.counts is None else {"counts": self.counts}
 
         def note(_share: float, _live: Mapping[str, float]) -> bool:
@@ -109,7 +108,7 @@ def seeded(s: Scenario, seeds: Sequence[int]) -> list[Scenario]:
     return [with_overrides(s, {"seed": seed}) for seed in all_seeds]
 
 
-AGREES = 0.7  # of one seed's gain, the other's: then no third is run
+AGREES = 0.7  # smaller over larger gain of two seeds from which on no third is run
 EASY = 0.7  # of the SLO: a p99 below it breaks on no other seed
 SAID = 0.05  # a metric that moves by less is not worth a sentence
 NOTABLE = 0.05  # more requests within the SLO, or half of those that miss it: less is chance

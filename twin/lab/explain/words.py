@@ -39,13 +39,9 @@ def _one(path: str, value: Any, before: Scenario | None) -> str:
         return f"{label}: {len(value)} left" if value else f"{label}: none"
     info = field_info(path)
     label, unit = (info.label if info else path), field_unit(path)
-    unit = unit if unit not in label.lower() else ""
-    old = "" if before is None else f"{_value(path, read(before, path))} → "
-    return f"{label} {old}{_value(path, value)} {unit}".rstrip()
-
-
-def _value(path: str, value: Any) -> str:
-    return choice_label(path, value) if isinstance(value, str) else plain(value)
+    values = [value] if before is None else [read(before, path), value]
+    words = [choice_label(path, v) if isinstance(v, str) else plain(v) for v in values]
+    return f"{label} {' → '.join(words)} {unit if unit not in label.lower() else ''}".rstrip()
 
 
 def effect(gain: Mapping[str, Any]) -> str:

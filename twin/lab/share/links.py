@@ -179,7 +179,6 @@ def _with_machine(text: str, hold: Hold) -> Scenario:
 
 
 def _unpacked(text: str) -> str:
-    """The text inside a link; raises ShareError with one sentence."""
     if len(text) > LINK_CHARS_MAX:
         raise ShareError(f"this link is longer than the {LINK_CHARS_MAX} characters of a scenario")
     try:
@@ -201,7 +200,6 @@ def _unpacked(text: str) -> str:
 
 
 def _find_run(name: str, store: Store) -> RunRow | NotHere:
-    """A run by the id of a link, or the reason why it is not here."""
     if not RUN_ID.fullmatch(name):
         return NotHere("this is no run's id: copy the link again, whole")
     try:

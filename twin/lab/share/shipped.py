@@ -20,12 +20,12 @@ from twin.kernels.compiled import source_digest
 from twin.lab.evidence.judge import evidence
 from twin.lab.evidence.near import covered_in_words, row_bands
 from twin.lab.library import ROOT, load_facts, preset
+from twin.lab.runs.executor import Runner
+from twin.lab.store import Store
 from twin.scenario import Scenario, scenario_digest
 
 if TYPE_CHECKING:
     from twin.engine.simulate import Run
-    from twin.lab.runs.executor import Runner
-    from twin.lab.store import Store
 
 FOLDER = ROOT / "data" / "shipped"
 PRESETS = ("quickstart", "deepseek-service", "fault-node", "r1-reasoning", "colocated-contrast")
@@ -135,7 +135,7 @@ def _small(table: pl.DataFrame) -> pl.DataFrame:
     return table.with_columns((cs.float() - times).cast(pl.Float32))
 
 
-def refresh(store: "Store", runner: "Runner") -> None:
+def refresh(store: Store, runner: Runner) -> None:
     """Submit the first preset's run in the background if its shipped result is stale."""
     scenario = preset(PRESETS[0])
     if scenario is None or (stored := shipped(scenario)) is None or not stored.stale:

@@ -4,19 +4,17 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard
+from typing import Any, Literal, TypeGuard
 
+from twin.lab.store import RunRow
 from twin.metrics.measures import amount
 from twin.metrics.registry import Better, metric_of, shown, verdict
 from twin.metrics.steadiness import UNSTEADY
 from twin.scenario import Scenario, field_unit, leaves, with_overrides
 
-if TYPE_CHECKING:
-    from twin.lab.store import RunRow
-
 RUNS_MIN, RUNS_MAX = 2, 6
-LARGE = 10.0  # a difference so many times the baseline is said in its unit, not in per cent
-SAME_LOAD = 0.01  # two runs serve the same load where they finish as many requests, within this
+LARGE = 10.0  # times the baseline: a larger difference is shown in its unit, not in per cent
+SAME_LOAD = 0.01  # largest relative difference in finished requests of two runs with one load
 
 Verdict = Literal["better", "worse", "same", "noise", "different", "unknown"]
 
@@ -113,7 +111,7 @@ def changed(before: Scenario, after: Scenario) -> dict[str, Any]:
 
 
 def compare(
-    runs: "Sequence[RunRow]", scenarios: Sequence[Scenario], baseline: int = 0,
+    runs: Sequence[RunRow], scenarios: Sequence[Scenario], baseline: int = 0,
     titles: Sequence[str] = (),
 ) -> Comparison:  # fmt: skip
     """Two to six runs side by side; titles: by default their names. Raises CompareError."""
@@ -177,13 +175,13 @@ def metric_row(name: str, values: Sequence[Any], baseline: int) -> MetricRow:
     )  # fmt: skip
 
 
-def _spared(row: MetricRow, runs: "Sequence[RunRow]", baseline: int) -> MetricRow:
+def _spared(row: MetricRow, runs: Sequence[RunRow], baseline: int) -> MetricRow:
     """The row with verdict 'different' for runs worse only by more NPUs for the same load."""
     if not row.unit.endswith("per NPU"):
         return row
     base = runs[baseline].summary
 
-    def spare(run: "RunRow") -> bool:
+    def spare(run: RunRow) -> bool:
         more = (run.summary.get("npus") or 0) > (base.get("npus") or 0)
         rate_now, rate_base = (s.get("throughput_req_per_s") or 0.0 for s in (run.summary, base))
         return more and rate_now >= (1 - SAME_LOAD) * rate_base
@@ -207,9 +205,7 @@ def _verdict(name: str, value: float | None, base: float | None) -> Verdict:
     return verdict(name, value, base) or "different"
 
 
-def _notes(
-    runs: "Sequence[RunRow]", titles: Sequence[str], inputs: Sequence[InputRow]
-) -> list[str]:
+def _notes(runs: Sequence[RunRow], titles: Sequence[str], inputs: Sequence[InputRow]) -> list[str]:
     """Sentences that a reader must know before trusting a difference."""
     notes = []
     if len({run.facts_digest for run in runs}) > 1:
@@ -251,7 +247,6 @@ def with_pairs(
 def _row(
     row: MetricRow, summaries: Sequence[Sequence[Mapping[str, Any] | None]], baseline: int
 ) -> MetricRow:
-    """A row with paired differences over equal seeds."""
     verdicts: list[Verdict] = list(row.verdicts)
     differences: list[Paired | None] = [None] * len(summaries)
     for i, seed_summaries in enumerate(summaries):

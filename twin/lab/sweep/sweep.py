@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,14 +15,12 @@ from twin.lab.ask import with_machine
 from twin.lab.evidence.rows import load_published
 from twin.lab.explain import view
 from twin.lab.explain.view import one_slo
+from twin.lab.runs.executor import Runner
+from twin.lab.store import RunRow
 from twin.lab.sweep.compare import is_number
 from twin.metrics.registry import METRICS, Metric, placed, shown
 from twin.scenario import Scenario, SpecError, field_info, read
 from twin.scenario.words import choice_label, no_field
-
-if TYPE_CHECKING:
-    from twin.lab.runs.executor import Runner
-    from twin.lab.store import RunRow
 
 AXES_MAX, POINTS_MAX = 2, 64
 FIGURES = 3  # of a value between two ends: 116.66667 requests per second would say no more
@@ -130,7 +128,6 @@ def _usage(path: str) -> str:
 
 
 def _read(path: str, word: str) -> Any:
-    """A value of a field from text. Raises SweepError."""
     info = field_info(path)
     kind = info.kind if info else str
     if kind is bool:
@@ -182,7 +179,7 @@ def _named(question: Scenario, origin: Scenario, axes: Sequence[Axis]) -> Scenar
     return question.model_copy(update={"name": name})
 
 
-def carried_out(runner: "Runner", points: Sequence[Point]) -> "Iterator[RunRow | None]":
+def carried_out(runner: Runner, points: Sequence[Point]) -> Iterator[RunRow | None]:
     """Run of each point in order; None: no scenario. All are queued first. Raises StoreError."""
     runs = [runner.submit(point.scenario) if point.scenario else None for point in points]
     for run in runs:
@@ -269,7 +266,7 @@ def published() -> list[Published]:
 
 
 def table(
-    axes: Sequence[Axis], points: Sequence[Point], rows: "Sequence[RunRow | None]"
+    axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow | None]
 ) -> list[dict[str, Any]]:
     """One row per point: its values, its run, whether it meets the SLO, and its figures in SI."""
     metrics = [m.key for m in placed("comparison")]

@@ -92,7 +92,6 @@ def _spread(values: np.ndarray) -> dict[str, float]:
 
 
 def _warnings(table: TraceTable, quantum_s: float) -> list[str]:
-    """Sentences about what a trace lacks."""
     warnings = []
     if not table.has_time:
         warnings.append("no times in the file: requests arrive as Poisson at the workload's rate")

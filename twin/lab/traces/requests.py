@@ -365,14 +365,12 @@ def _by_parent(cells: Cells, root: dict[str, str]) -> pl.Series:
 
 
 def _json(name: str, title: str, tells: str, key: str, **layout: Any) -> Format:
-    """Matcher of JSON lines with a key."""
     columns = ("timestamp", "input_length", "output_length")
     reader = Layout(*columns, **layout, opened=json_cells).read
     return Format(name, title, "JSON lines", tells, lambda head: key in head.keys, reader)
 
 
 def _csv(name: str, title: str, layout: Layout) -> Format:
-    """Matcher of CSV with all columns of a layout."""
     tells = {"": "no times", CLOCK: "wall-clock times"}.get(layout.unit, f"times in {layout.unit}")
     tells += ", sessions at times" if layout.session else ""
     return Format(name, title, "CSV", tells, lambda h: layout.columns <= h.header, layout.read)

@@ -145,7 +145,6 @@ def gunzip(name: str, data: bytes, budget: Budget) -> bytes:
 
 
 def _tar(name: str, data: bytes, budget: Budget, packed: bool) -> Iterator[Piece]:
-    """Pieces of a tar file. Raises TraceError."""
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
             count = 0
@@ -166,7 +165,6 @@ def _tar(name: str, data: bytes, budget: Budget, packed: bool) -> Iterator[Piece
 
 
 def _folder(folder: Path, budget: Budget) -> Iterator[Piece]:
-    """Pieces of a folder. Raises TraceError."""
     count = 0
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()

@@ -146,7 +146,6 @@ def _found(seen: Store, key: str) -> tuple[Plans, Plan]:
 
 
 def _plan_shown(seen: Store, key: str) -> PlanState:
-    """A plan's state as the API returns it."""
     plans, question = _found(seen, key)
     look = plans.look(key)
     return PlanState(

@@ -2,21 +2,18 @@
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from twin.commands.terminal import AsJson, out, print_json, print_rows, progress
+from twin.commands.terminal import AsJson, out, print_answer, print_json, progress
 from twin.lab.files import whole_file
 from twin.lab.runs.runner import verified
 from twin.lab.store import open_store
-from twin.lab.store.archive import read_archive_file, write_archive
+from twin.lab.store.archive import Moved, read_archive_file, write_archive
 from twin.lab.traces.reader import preview, read_trace
 from twin.lab.traces.source import LOCAL
-
-if TYPE_CHECKING:
-    from twin.lab.store.archive import Moved
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
@@ -44,7 +41,7 @@ def import_library(
     _tell(f"taken from {file.name}", read_archive_file(open_store(), file), as_json)
 
 
-def _tell(what: str, moved: "Moved", as_json: bool) -> None:
+def _tell(what: str, moved: Moved, as_json: bool) -> None:
     """Say what moved and what was left out; exit status 1 where something was."""
     if as_json:
         print_json({"new": moved.new, "here": moved.here, "left_out": moved.left_out})
@@ -78,11 +75,9 @@ def verify(
     """Compute every run of an archive anew, and say whether it gives the same bytes."""
     with progress(file.name) as watch:
         rows = [*verified(file, watch)]
-    if as_json:
-        print_json([asdict(row) for row in rows])
-    else:
-        cells = [(row.run[:12], row.name, row.state, row.why) for row in rows]
-        print_rows(f"Runs of {file.name}", ("run", "scenario", "computed anew", ""), cells)
+    cells = [(row.run[:12], row.name, row.state, row.why) for row in rows]
+    heads = ("run", "scenario", "computed anew", "")
+    print_answer([asdict(row) for row in rows], as_json, f"Runs of {file.name}", heads, cells)
     if not rows or any(row.state != "same bytes" for row in rows):
         raise typer.Exit(1)
 
@@ -102,12 +97,10 @@ def import_trace(
     if not no_store:
         open_store().traces.save(table)
     contents = preview(table)
-    if as_json:
-        print_json(contents)
-        return
     flat = {f"{k} {n}".strip(): v for k, part in contents.items() for n, v in pairs(part)}
     rows = [(k, f"{v:,.5g}" if isinstance(v, float) else str(v)) for k, v in flat.items()]
-    print_rows(table.name, ("what", "figure"), [row for row in rows if row[1] != "None"])
+    rows = [row for row in rows if row[1] != "None"]
+    print_answer(contents, as_json, table.name, ("what", "figure"), rows)
 
 
 def pairs(value: object) -> list[tuple[str, Any]]:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from twin.commands.terminal import AsJson, print_json, print_rows
+from twin.commands.terminal import AsJson, print_answer
 from twin.lab import ask
 from twin.lab.controllers import VARIABLE, controllers
 from twin.lab.library import ROOT, facts_environment
@@ -15,10 +15,9 @@ from twin.lab.library import presets as library
 
 def presets(as_json: AsJson = False) -> None:
     """List the questions that come with the twin."""
-    if as_json:
-        print_json({p.key: p.scenario.model_dump(mode="json") for p in library()})
-        return
-    print_rows("Presets", ("preset", "question"), [(p.key, p.scenario.question) for p in library()])
+    value = {p.key: p.scenario.model_dump(mode="json") for p in library()}
+    rows = [(p.key, p.scenario.question) for p in library()]
+    print_answer(value, as_json, "Presets", ("preset", "question"), rows)
 
 
 def fields(
@@ -27,10 +26,8 @@ def fields(
 ) -> None:
     """List the fields that `--set` can replace, and where each has an effect."""
     rows = ask.fields_like(words)
-    if as_json:
-        print_json({row.pop("field"): row for row in rows})
-    else:
-        print_rows("Fields", tuple(rows[0]), [tuple(row.values()) for row in rows])
+    value = {row["field"]: {k: v for k, v in row.items() if k != "field"} for row in rows}
+    print_answer(value, as_json, "Fields", tuple(rows[0]), [tuple(row.values()) for row in rows])
 
 
 def serve(
@@ -45,8 +42,5 @@ def serve(
 
 def own_controllers(as_json: AsJson = False) -> None:
     """Controllers of the folder that TWIN_CONTROLLERS names, with their digests."""
-    digests = controllers()
-    if as_json:
-        print_json(digests)
-        return
-    print_rows(f"Controllers of {VARIABLE}", ("name", "elastic.own.digest"), list(digests.items()))
+    digests, title = controllers(), f"Controllers of {VARIABLE}"
+    print_answer(digests, as_json, title, ("name", "elastic.own.digest"), [*digests.items()])

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from twin.commands.terminal import AsJson, out, print_json, print_rows
+from twin.commands.terminal import AsJson, out, print_answer, print_json
 from twin.hardware.graph_text import forms
 from twin.hardware.machine_file import write_machine
 from twin.lab.files import check_writable, printable, write_text
@@ -24,26 +24,21 @@ Named = Annotated[str, typer.Argument(help="A recipe, or an imported machine by 
 def list_machines(as_json: AsJson = False) -> None:
     """List the recipes of data/machines and the machines that were imported."""
     rows = machine_rows(load_facts(), open_store())
-    if as_json:
-        print_json({row.pop("machine"): row for row in rows})
-        return
-    cells = [(row["machine"], f"{row['npus']:,}", row["title"]) for row in rows]
-    print_rows("Machines", ("machine", "NPUs", "what it is"), cells)
+    cells = [(row["machine"], f"{row['npus'] or 0:,}", row["title"]) for row in rows]
+    value = {row.pop("machine"): row for row in rows}
+    print_answer(value, as_json, "Machines", ("machine", "NPUs", "what it is"), cells)
 
 
 @app.command("show")
 def show_machine(name: Named, as_json: AsJson = False) -> None:
     """Count a machine's elements and say its headline rates."""
     figures = machine_summary(built_machine(name, load_facts(), open_store()))
-    if as_json:
-        print_json(figures)
-        return
     rows = [
         (key.replace("_", " ").removesuffix(" bytes per s"),
          f"{value / 1e9:,.1f} GB/s" if key.endswith("_per_s") else f"{value:,.0f}")
         for key, value in figures.items()
     ]  # fmt: skip
-    print_rows(name, ("figure", "value"), rows)
+    print_answer(figures, as_json, name, ("figure", "value"), rows)
 
 
 @app.command("import")

@@ -75,7 +75,6 @@ def plan(
 
 
 def _printed(name: str, wanted: Plan, answer: Mapping[str, Any]) -> None:
-    """Print a plan: ranked deployments, relaxed limits and counts of what was tried."""
     rows = [
         (f"{row['rank']}{' =' if row['equal_to_first'] else ''}", in_words(row["settings"]),
          f"{row['npus']:,}", amount(row["summary"]["tokens_per_s_per_npu"], "rate"),

@@ -33,7 +33,7 @@ HtmlFile = Annotated[
     Path | None, typer.Option("--html", metavar="FILE", help="Write a report, one HTML file.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]
-
+Rows = Sequence[tuple[str, ...]]
 
 # A pipe has no width of its own; 80 columns would cut names and figures in two.
 out = Console(width=None if sys.stdout and sys.stdout.isatty() else 120)
@@ -74,12 +74,22 @@ def print_json(value: object) -> None:
     out.file.write(json.dumps(value, allow_nan=False) + "\n")
 
 
+def print_answer(
+    value: object, as_json: bool, title: str, heads: tuple[str, ...], rows: Rows
+) -> None:
+    """One JSON object, or a table for people."""
+    if as_json:
+        print_json(value)
+    else:
+        print_rows(title, heads, rows)
+
+
 def bytes_out() -> BinaryIO:
     """Standard output for bytes; a process may have been started without one."""
     return sys.stdout.buffer if sys.stdout else BytesIO()
 
 
-def print_rows(title: str, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+def print_rows(title: str, heads: tuple[str, ...], rows: Rows) -> None:
     """A table; cells are plain text."""
     from rich.table import Table
 

@@ -191,7 +191,6 @@ def _keys(seed: int, name: str, layers: int) -> Keys:
 
 
 def _epoch(process: Process, t_s: float) -> int:
-    """Number of shifts until `t_s`."""
     return int(t_s // process.shift_every_s) if process.shift_every_s > 0.0 else 0
 
 

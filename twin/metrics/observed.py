@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from twin.metrics.resilience import Incidents
 
-Spread = Mapping[str, float | None]
 NO_GAPS = (np.array([0.0, 1.0]), np.zeros(1))
 
 
@@ -142,30 +141,16 @@ class Observed:
         return float(self.within_slo[self.whole].sum()) * self.finished_steady / judged
 
     @cached_property
-    def _spreads(self) -> dict[str, Spread]:
-        return {}
-
-    def spread(self, prefix: str) -> Spread:
-        """Mean and percentiles of a latency by the key of its metric."""
-        spreads = self._spreads
-        if prefix not in spreads:
-            spreads[prefix] = self._spread(prefix)
-        return spreads[prefix]
-
-    def _spread(self, prefix: str) -> Spread:
-        """Percentiles and mean of one latency."""
-        if prefix == "itl_s":
-            return gap_spread(*self.gaps, self.totals["decode_tokens"])
-        if prefix == "ttft_s":
-            return spread_of(self.ttft[self.started], prefix)
-        if prefix == "tpot_s":
-            return spread_of(self.tpot[~np.isnan(self.tpot)], prefix)
-        if prefix == "e2e_s":
-            stayed_s = self._span("arrival_s", "finish_s")[self.finished]
-            return spread_of(stayed_s[self.whole], prefix)
-        if prefix == "session_s":
-            return spread_of(self.session_times, prefix)
-        raise KeyError(f"no spread is known of {prefix}: add it here")
+    def spreads(self) -> Mapping[str, float | None]:
+        """Mean and percentiles of every latency, by the key of the metric."""
+        stayed_s = self._span("arrival_s", "finish_s")[self.finished]
+        return {
+            **spread_of(self.ttft[self.started], "ttft_s"),
+            **spread_of(self.tpot[~np.isnan(self.tpot)], "tpot_s"),
+            **gap_spread(*self.gaps, self.totals.get("decode_tokens", 0.0)),
+            **spread_of(stayed_s[self.whole], "e2e_s"),
+            **spread_of(self.session_times, "session_s"),
+        }
 
     @cached_property
     def session_times(self) -> np.ndarray:

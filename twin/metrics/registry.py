@@ -74,7 +74,7 @@ def _latency(
     """Mean and percentiles of one latency; the SLO is about its p99."""
 
     def formula(key: str) -> Formula:
-        return lambda o: o.spread(prefix)[key]
+        return lambda o: o.spreads[key]
 
     return [
         Metric(
@@ -87,7 +87,6 @@ def _latency(
 
 
 def _part(name: str, label: str, what: str) -> Metric:
-    """The metric of one part of TTFT."""
     key = f"ttft_{name}_s_mean"
     return Metric(key, label, "time", "s", "lower", what, "ttft parts",
                   lambda o: o.part_mean(name), PER_REQUEST, term="TTFT")  # fmt: skip

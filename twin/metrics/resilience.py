@@ -49,78 +49,57 @@ class Dip:
 def resilience(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list[Dip]:
     """A dip for each moment of faults. A retried or lost request counts at the first fault noticed
     after its arrival."""
-    events, windows = tables.get("events"), tables.get("windows")
+    events, windows, requests = (tables.get(name) for name in ("events", "windows", "requests"))
     if events is None or windows is None or not windows.height:
         return []
     faults = events.filter(pl.col("kind") == Kind.FAULT).sort("t_s", maintain_order=True)
+    outages = events.filter(pl.col("kind") == Kind.INSTANCE_DOWN).with_columns(
+        pl.col("end_s").cast(pl.Float64).fill_null(float("inf"))
+    )
     moments: list[float] = faults["t_s"].unique().sort().to_list()
     if not moments:
         return []
-    end_s = float(windows["t_s"][-1] + windows["window_s"][-1])
-    victims = _victims(tables.get("requests"), events, moments)
-    good_ends = _good_ends(tables.get("requests"), ttft_limit_s, tpot_limit_s)
+    begin, length = (windows[name].to_numpy().astype(float) for name in ("t_s", "window_s"))
+    phase, rate = _rates(windows)
+    end_s = float(begin[-1] + length[-1])
+    victims = _victims(requests, events, moments)
+    good_s = _good_ends(requests, ttft_limit_s, tpot_limit_s)
     dips: list[Dip] = []
-    usual: float | None = None  # known from before an outage that still goes on
-    for k, at_s in enumerate(moments):
-        stop_s = moments[k + 1] if k + 1 < len(moments) else end_s
-        since_s = moments[k - 1] if k else 0.0
+    known: float | None = None  # usual rate from before an outage that still goes on
+    for k, (at_s, stop_s) in enumerate(pairwise((*moments, end_s))):
+        usual = _before(begin, length, at_s, moments[k - 1] if k else 0.0)
+        before, noise = known, 0.0
+        if known is None and usual.sum() >= FEWEST_WINDOWS:
+            before, noise = float(rate[usual].mean()), float(rate[usual].std())
+        after = (begin >= at_s - 1e-9) & (begin + length <= stop_s + 1e-9)
+        recovery_s, lowest = _recovery(begin[after], rate[after], before, noise, at_s)
+        until_s = stop_s if recovery_s is None else min(stop_s, at_s + recovery_s)
+        tail = rate[after][-SUSTAINED:]
+        began_s = float(begin[usual][0]) if usual.any() else at_s
         rows = faults.filter(pl.col("t_s") == at_s)
-        down = _down(events, at_s, stop_s, end_s)
-        last = k + 1 == len(moments)
-        dip = _dip(rows, windows, good_ends, (since_s, stop_s, last), down, victims[k], usual)
-        usual = dip.before_tokens_per_s if _still_down(events, stop_s) else None
-        dips.append(dip)
+        dip = Dip(
+            at_s=at_s, element=_listed(rows["element"].to_list()),
+            detail=_listed(sorted({str(d) for d in rows["detail"].to_list() if d})), phase=phase,
+            before_tokens_per_s=before, lowest_tokens_per_s=lowest,
+            end_tokens_per_s=float(tail.mean()) if tail.size else None, recovery_s=recovery_s,
+            cut_short=recovery_s is None and k + 1 < len(moments), until_s=until_s,
+            goodput_before_req_per_s=_goodput(good_s, began_s, at_s),
+            goodput_during_req_per_s=_goodput(good_s, at_s, until_s),
+            down=_down(outages, at_s, stop_s, end_s), retried=victims[k][0], lost=victims[k][1],
+            what="",
+        )  # fmt: skip
+        dips.append(replace(dip, what=_sentences(dip, stop_s)))
+        known = before if ((outages["t_s"] < stop_s) & (outages["end_s"] > stop_s)).any() else None
     return dips
 
 
-def _still_down(events: pl.DataFrame, at_s: float) -> bool:
-    """Whether an instance that went out before a moment is still out then."""
-    down = events.filter((pl.col("kind") == Kind.INSTANCE_DOWN) & (pl.col("t_s") < at_s))
-    return bool((down["end_s"].cast(pl.Float64).fill_null(float("inf")) > at_s).any())
-
-
-def _dip(
-    rows: pl.DataFrame, windows: pl.DataFrame, good_s: np.ndarray | None,
-    span_s: tuple[float, float, bool], down: tuple[tuple[str, float], ...],
-    victims: tuple[int, int], known: float | None,
-) -> Dip:  # fmt: skip
-    """The dip of one moment; span_s: previous fault, next fault or end, whether it is the last.
-    known: the usual rate."""
-    at_s = float(rows["t_s"][0])
-    since_s, stop_s, last = span_s
-    phase, begin, length, rate = _rates(windows, at_s)
-    usual = _before(begin, length, at_s, since_s)
-    before = float(rate[usual].mean()) if usual.sum() >= FEWEST_WINDOWS else None
-    before = before if known is None else known
-    after = (begin >= at_s - 1e-9) & (begin + length <= stop_s + 1e-9)
-    noise = float(rate[usual].std()) if before is not None and known is None else 0.0
-    recovery_s, lowest = _recovery(begin[after], rate[after], before, noise, at_s)
-    until_s = stop_s if recovery_s is None else min(stop_s, at_s + recovery_s)
-    tail = rate[after][-SUSTAINED:]
-    began_s = float(begin[usual][0]) if usual.any() else at_s
-    dip = Dip(
-        at_s=at_s, element=_listed(rows["element"].to_list()),
-        detail=_listed(sorted({str(d) for d in rows["detail"].to_list() if d})), phase=phase,
-        before_tokens_per_s=before, lowest_tokens_per_s=lowest,
-        end_tokens_per_s=float(tail.mean()) if tail.size else None, recovery_s=recovery_s,
-        cut_short=recovery_s is None and not last, until_s=until_s,
-        goodput_before_req_per_s=_goodput(good_s, began_s, at_s),
-        goodput_during_req_per_s=_goodput(good_s, at_s, until_s), down=down, retried=victims[0],
-        lost=victims[1], what="",
-    )  # fmt: skip
-    return replace(dip, what=_sentences(dip, stop_s))
-
-
-def _rates(windows: pl.DataFrame, at_s: float) -> tuple[str, np.ndarray, np.ndarray, np.ndarray]:
-    """Phase whose tokens count, and begin, length and rate of each window; input tokens without
-    decode."""
-    begin = windows["t_s"].to_numpy().astype(np.float64)
-    length = windows["window_s"].to_numpy().astype(np.float64)
+def _rates(windows: pl.DataFrame) -> tuple[str, np.ndarray]:
+    """Phase whose tokens count, and their rate in each window; input tokens without decode."""
     for phase in ("output", "input"):
         name = f"{phase}_tokens_per_s"
         if name in windows.columns and (windows[name].sum() or 0.0) > 0.0:
-            return phase, begin, length, windows[name].fill_null(0.0).to_numpy()
-    return "output", begin, length, np.zeros(windows.height)
+            return phase, windows[name].fill_null(0.0).to_numpy()
+    return "output", np.zeros(windows.height)
 
 
 def _before(begin: np.ndarray, length: np.ndarray, at_s: float, since_s: float) -> np.ndarray:
@@ -151,16 +130,15 @@ def _recovery(
 
 
 def _down(
-    events: pl.DataFrame, at_s: float, stop_s: float, end_s: float
+    outages: pl.DataFrame, at_s: float, stop_s: float, end_s: float
 ) -> tuple[tuple[str, float], ...]:
     """Instances that went out of service in a span, with their seconds out, longest first."""
-    within = (pl.col("t_s") >= at_s) & ((pl.col("t_s") < stop_s) | (pl.lit(stop_s) >= end_s))
-    rows = events.filter((pl.col("kind") == Kind.INSTANCE_DOWN) & within)
     out: dict[str, float] = {}
-    for row in rows.iter_rows(named=True):
-        name = instance_name(row["role"], row["instance"])
-        until_s = end_s if row["end_s"] is None else min(row["end_s"], end_s)
-        out[name] = out.get(name, 0.0) + max(0.0, until_s - row["t_s"])
+    for row in outages.iter_rows(named=True):
+        if at_s <= row["t_s"] and (row["t_s"] < stop_s or stop_s >= end_s):
+            name = instance_name(row["role"], row["instance"])
+            lasts_s = max(0.0, min(row["end_s"], end_s) - row["t_s"])
+            out[name] = out.get(name, 0.0) + lasts_s
     return tuple(sorted(out.items(), key=lambda item: (-item[1], item[0])))
 
 

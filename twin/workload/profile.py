@@ -59,7 +59,6 @@ def length_at(workload: Workload, t: np.ndarray, side: str, facts: Facts) -> np.
 
 
 def _of_day(workload: Workload, t: np.ndarray, curve: np.ndarray) -> np.ndarray:
-    """Values of a day's curve, in equal windows, at times f8[n]."""
     p = workload.profile
     day: np.ndarray = (t + p.begins_s) / p.period_s % 1.0
     return curve[(day * curve.size).astype(np.int64)]

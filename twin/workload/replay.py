@@ -2,7 +2,6 @@
 time alone; copies have new sessions and blocks, so load and working set grow together."""
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
@@ -10,7 +9,7 @@ from twin.kernels.compiled import late
 from twin.kernels.rng import exponential, uniforms
 from twin.scenario import Workload
 from twin.workload.chains import expand_runs, ranges, regroup, runs_of, with_answers
-from twin.workload.prefixes import own_chains
+from twin.workload.prefixes import Chains, own_chains
 from twin.workload.profile import POISSON, Clock, renewal_arrivals
 from twin.workload.requests import MOST_REQUESTS, Requests, Streams, TraceTable, WorkloadError
 
@@ -20,16 +19,6 @@ NANOSECOND = 1e-9
 NEVER = math.inf
 NO_LIMIT = 2**62
 NONE = -1
-
-
-class Blocks(NamedTuple):
-    """Rows' chains of whole blocks as runs: shapes as in `Requests`."""
-
-    offset: np.ndarray  # i8[n + 1]
-    first: np.ndarray  # i8[m]
-    blocks: np.ndarray  # i4[m]
-    distinct: int
-    block_tokens: int
 
 
 def replay(
@@ -65,15 +54,15 @@ def replay(
     most = min(count if count is not None else NO_LIMIT, ask.max_requests or NO_LIMIT)
     chosen_rows = arriving[:most]
     copy, row = np.divmod(chosen_rows, max(n, 1))
-    chains = _trace_blocks(table, block_tokens, before if answers else None)
+    chains, size = _trace_chains(table, block_tokens, before if answers else None)
     offset, first, blocks, distinct = place_rows(chains, copy, row)
     sessions = int(table.session.max()) + 1 if n else 0
     return Requests(
         times[chosen_rows], table.input_tokens[row], table.output_tokens[row],
         (table.session[row] + copy * sessions).astype(np.int32), offset, first, blocks, distinct,
-        block_tokens=chains.block_tokens, has_prefix=table.has_prefix,
+        block_tokens=size, has_prefix=table.has_prefix,
         counts=_replay_counts(table, order.size, arriving.size, chosen_rows.size),
-        notes=_replay_notes(workload, table, quantum_s, chains.block_tokens, block_tokens),
+        notes=_replay_notes(workload, table, quantum_s, size, block_tokens),
         waits_for=_places(chosen_rows, copy * n + before[row], before[row] >= 0)
         if turns_wait else None,
         pause_s=_pauses(table, arrival_s, before)[row] if turns_wait else None
@@ -110,21 +99,21 @@ def _places(chosen: np.ndarray, wanted: np.ndarray, some: np.ndarray) -> np.ndar
     return np.where(some, place, NONE)
 
 
-def _trace_blocks(table: TraceTable, block_tokens: int, before: np.ndarray | None) -> Blocks:
-    """Chains of every row; before: `earlier_turn`, if chains include the answers."""
+def _trace_chains(
+    table: TraceTable, block_tokens: int, before: np.ndarray | None
+) -> tuple[Chains, int]:
+    """(chains of every row, tokens of a block); before: `earlier_turn`, if chains include the
+    answers."""
     after = 0 if before is None else table.output_tokens
     if not table.has_prefix:
-        _, offset, first, blocks, distinct = own_chains(table.input_tokens + after, block_tokens)
-        return Blocks(offset, first, blocks, distinct, block_tokens)
-    chains = _prompt_blocks(table, block_tokens)
+        return own_chains(table.input_tokens + after, block_tokens), block_tokens
+    chains, size = _prompt_chains(table, block_tokens)
     if before is None:
-        return chains
+        return chains, size
     child = np.full(len(table), NONE)
     child[before[before >= 0]] = np.flatnonzero(before >= 0)
-    whole_blocks = (table.input_tokens.astype(np.int64) + after) // chains.block_tokens
-    runs = chains.offset, chains.first, chains.blocks, chains.distinct
-    offset, first, blocks, distinct = with_answers(*runs, child, whole_blocks)
-    return Blocks(offset, first, blocks, distinct, chains.block_tokens)
+    whole_blocks = (table.input_tokens.astype(np.int64) + after) // size
+    return Chains(table.session, *with_answers(*chains[1:], child, whole_blocks)), size
 
 
 def _replay_counts(table: TraceTable, offered: int, inside: int, chosen: int) -> dict[str, int]:
@@ -224,9 +213,9 @@ def copied_times(
     return times
 
 
-def _prompt_blocks(table: TraceTable, pool_tokens: int) -> Blocks:
-    """Whole blocks of each row, joined where `pool_tokens` is a multiple of the trace's; otherwise
-    unchanged, because sharing inside a block is unknown."""
+def _prompt_chains(table: TraceTable, pool_tokens: int) -> tuple[Chains, int]:
+    """(whole blocks of each row, tokens of a block); joined where `pool_tokens` is a multiple of
+    the trace's, otherwise unchanged, because sharing inside a block is unknown."""
     trace_tokens, distinct = table.block_tokens, table.blocks
     runs = table.segment_offset, table.segment_first, table.segment_blocks
     row_offset, ids = expand_runs(*runs)
@@ -235,17 +224,18 @@ def _prompt_blocks(table: TraceTable, pool_tokens: int) -> Blocks:
     if size > 1:
         row_offset, ids, distinct = regroup(row_offset, ids, whole_blocks, size)
     end = row_offset[:-1] + np.minimum(whole_blocks, np.diff(row_offset))
-    return Blocks(*runs_of(row_offset[:-1], end, ids), distinct, trace_tokens * size)
+    runs_of_rows = runs_of(row_offset[:-1], end, ids)
+    return Chains(table.session, *runs_of_rows, distinct), trace_tokens * size
 
 
 def place_rows(
-    chains: Blocks, copy: np.ndarray, row: np.ndarray
+    chains: Chains, copy: np.ndarray, row: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """Chains of the wanted (copy, row) pairs i8[k]; every copy has its own ids: (segment_offset
     i8[k + 1], segment_first, segment_blocks, distinct ids)."""
-    count = np.diff(chains.offset)[row]
-    row_places = ranges(chains.offset[row], count)
-    first, blocks = chains.first[row_places], chains.blocks[row_places]
+    count = np.diff(chains.segment_offset)[row]
+    row_places = ranges(chains.segment_offset[row], count)
+    first, blocks = chains.segment_first[row_places], chains.segment_blocks[row_places]
     used = int((first + blocks).max(initial=0))
     copies = int(copy.max(initial=-1)) + 1
     offset = np.concatenate(([0], np.cumsum(count)))

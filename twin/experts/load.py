@@ -51,10 +51,28 @@ class Peaks:
         distinct: bool = True,
     ) -> None:  # fmt: skip
         """Arguments of `hot_factors`; raises ExpertsError."""
-        *moments, self._most = _moments(now, slots, groups, top_groups, nearest, distinct)
-        descending = np.argsort(-moments[0], axis=1, kind="mergesort")
+        experts = now.shape[1]
+        if groups < 1 or experts % groups or not 1 <= top_groups <= groups:
+            raise ExpertsError(
+                f"{experts} experts in {groups} groups, {top_groups} of them a token: the experts "
+                "must divide evenly over the groups, and a token reach from 1 to all of them"
+            )
+        if not distinct and groups > 1:
+            raise ExpertsError(
+                f"distinct = False with {groups} groups: a gate limited to groups picks different "
+                "experts; ask for a multinomial with groups = 1"
+            )
+        part = copy_shares(slots, experts, nearest)
+        picks, own, alike = die_moments(now, slots, part)
+        top_k = round(float(now[0].sum()))
+        self._most = float(min(top_k, slots.shape[2]) if distinct else top_k)  # of one token
+        if not distinct:  # counts of Poisson variance, given their total, are a multinomial's
+            own[:] = 0.0
+        elif groups > 1:
+            own = limited_own(now, slots, part, groups, top_groups)
+        descending = np.argsort(-picks, axis=1, kind="mergesort")
         self._picks, self._own, self._alike = (
-            np.take_along_axis(m, descending, 1) for m in moments
+            np.take_along_axis(m, descending, 1) for m in (picks, own, alike)
         )
 
     def factors(self, tokens: Floats, tokens_per_request: float, correlation: float) -> Floats:
@@ -102,28 +120,6 @@ def side_by_side(mean: Floats, spread: Floats) -> Floats:
     return peak
 
 
-def _moments(
-    now: Floats, slots: Ints, groups: int, top_groups: int, nearest: int, distinct: bool
-) -> tuple[Floats, Floats, Floats, float]:
-    """`die_moments`, and the maximum picks of one token on one die."""
-    refuse_groups(now.shape[1], groups, top_groups)
-    top_k = round(float(now[0].sum()))
-    part = copy_shares(slots, now.shape[1], nearest)
-    picks, own_variance, common_variance = die_moments(now, slots, part)
-    ceiling = min(top_k, slots.shape[2])
-    if not distinct:
-        if groups > 1:
-            raise ExpertsError(
-                f"distinct = False with {groups} groups: a gate limited to groups picks different "
-                "experts; ask for a multinomial with groups = 1"
-            )
-        own_variance[:] = 0.0  # counts of Poisson variance, given their total, are a multinomial's
-        ceiling = top_k
-    elif groups > 1:
-        own_variance = limited_own(now, slots, part, groups, top_groups)
-    return picks, own_variance, common_variance, float(ceiling)
-
-
 def die_load(now: Floats, slots: Ints, nearest: int = 1) -> Floats:
     """Expected load of each die over its layer's mean, f8[layers, dies]; rows average to 1."""
     picks, _, _ = die_moments(now, slots, copy_shares(slots, now.shape[1], nearest))
@@ -134,15 +130,6 @@ def die_load(now: Floats, slots: Ints, nearest: int = 1) -> Floats:
 def hottest_by_layer(now: Floats, slots: Ints, nearest: int = 1) -> Floats:
     """Expected load of the hottest die over the mean in an infinite batch, f8[layers]."""
     return np.asarray(die_load(now, slots, nearest).max(axis=1))
-
-
-def refuse_groups(experts: int, groups: int, top_groups: int) -> None:
-    """Raise ExpertsError for expert groups that a router cannot have."""
-    if groups < 1 or experts % groups or not 1 <= top_groups <= groups:
-        raise ExpertsError(
-            f"{experts} experts in {groups} groups, {top_groups} of them a token: the experts "
-            "must divide evenly over the groups, and a token reach from 1 to all of them"
-        )
 
 
 def copy_shares(slots: Ints, experts: int, nearest: int) -> Floats:

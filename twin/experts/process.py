@@ -214,28 +214,23 @@ def _noise(process: Process, t_s: float) -> Floats:
 
 
 def _shifted(process: Process, t_s: float) -> Floats:
-    """Long-run log loads after the exchanges of the last shift."""
-    epoch = _epoch(process, t_s)
+    """Long-run log loads after the last shift, which rotated a share of each row by one place."""
+    epoch, base = _epoch(process, t_s), process.base
     if epoch == 0 or process.shift_share == 0.0:
-        return process.base
-    keys = _keys(process.seed, f"experts/shift/{epoch}", process.base.shape[0])
-    return _exchange(keys, process.shift_share, process.base)
+        return base
+    layers, experts = base.shape
+    draws = uniforms(_keys(process.seed, f"experts/shift/{epoch}", layers)[:, None],
+                     np.arange(experts))  # fmt: skip
+    order = np.argsort(draws, axis=1, kind="mergesort")
+    moved_experts = order[:, : round(process.shift_share * experts)]
+    out, rows = base.copy(), np.arange(layers)[:, None]
+    out[rows, moved_experts] = base[rows, np.roll(moved_experts, -1, axis=1)]
+    return out
 
 
 def _normal_rows(keys: Keys, first: int, sd: float, experts: int) -> Floats:
     """Normal numbers x sd, f8[layers, experts], draw `first` of each layer's stream on."""
     return sd * normals(keys[:, None], np.arange(first, first + experts))
-
-
-def _exchange(keys: Keys, share: float, base: Floats) -> Floats:
-    """base f8[layers, experts] with a share of each row's entries rotated by one place."""
-    experts = base.shape[1]
-    order = np.argsort(uniforms(keys[:, None], np.arange(experts)), axis=1, kind="mergesort")
-    moved_experts = order[:, : round(share * experts)]
-    out = base.copy()
-    rows = np.arange(base.shape[0])[:, None]
-    out[rows, moved_experts] = base[rows, np.roll(moved_experts, -1, axis=1)]
-    return out
 
 
 def _chances(base: Floats, noise: Floats, offset: Floats, mix: Floats, top_k: int) -> Floats:

@@ -57,15 +57,19 @@ def replay(
     chains, size = _trace_chains(table, block_tokens, before if answers else None)
     offset, first, blocks, distinct = place_rows(chains, copy, row)
     sessions = int(table.session.max()) + 1 if n else 0
+    waits_for, pause_s = None, None
+    if turns_wait:
+        waits_for = _places(chosen_rows, copy * n + before[row], before[row] >= 0)
+        # Think times if the trace has them, otherwise gaps.
+        gaps_s = arrival_s - arrival_s[before]
+        pause_s = np.where(np.isnan(table.think_s), gaps_s, table.think_s)[row]
     return Requests(
         times[chosen_rows], table.input_tokens[row], table.output_tokens[row],
         (table.session[row] + copy * sessions).astype(np.int32), offset, first, blocks, distinct,
         block_tokens=size, has_prefix=table.has_prefix,
         counts=_replay_counts(table, order.size, arriving.size, chosen_rows.size),
         notes=_replay_notes(workload, table, quantum_s, size, block_tokens),
-        waits_for=_places(chosen_rows, copy * n + before[row], before[row] >= 0)
-        if turns_wait else None,
-        pause_s=_pauses(table, arrival_s, before)[row] if turns_wait else None
+        waits_for=waits_for, pause_s=pause_s,
     )  # fmt: skip
 
 
@@ -85,11 +89,6 @@ def first_turn(before: np.ndarray) -> np.ndarray:
     for i in np.flatnonzero(before >= 0):  # rows are in order: the one before is known
         first[i] = first[before[i]]
     return first
-
-
-def _pauses(table: TraceTable, arrival_s: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Pause before each turn, f8[n]: its think time if the trace has it, otherwise the gap."""
-    return np.where(np.isnan(table.think_s), arrival_s - arrival_s[before], table.think_s)
 
 
 def _places(chosen: np.ndarray, wanted: np.ndarray, some: np.ndarray) -> np.ndarray:

@@ -7,14 +7,13 @@ import streamlit as st
 from twin.extras.allocation.study import Filling, by_blocks, study
 from twin.scenario import Scenario, seated
 from twin.ui import session, theme
-from twin.ui.charts.base import Chart, chart, figure, line, reads
+from twin.ui.charts.base import Chart, chart, figure, line
 from twin.ui.show import plot
 
 COLOURS = (*theme.PLANE.values(), *theme.ROLE.values())
 HOVER = "%{y:.1f} %"
 
 
-@reads("Each line is a mix of block sizes; the rest of the NPUs is free.")
 def by_size(fillings: Sequence[Filling]) -> Chart:
     """Chart with a line per mix of blocks: allocated share of the NPUs by supernode size."""
     fig, sentences = figure(height=280), []
@@ -28,12 +27,12 @@ def by_size(fillings: Sequence[Filling]) -> Chart:
     sizes = sorted({one.supernode_npus for one in fillings})
     return chart(
         fig, f"Share of the NPUs that is allocated, over time. {'; '.join(sentences)}.",
+        "Each line is a mix of block sizes; the rest of the NPUs is free.",
         x={"title_text": "NPUs of a supernode", "tickvals": sizes},
         y={"title_text": "allocated, %", "rangemode": "normal"},
     )  # fmt: skip
 
 
-@reads("Blocks come and go: what is free may be too scattered for the next one.")
 def over_time(fillings: Sequence[Filling], npus: int) -> Chart:
     """Chart of the last mix's allocated share over time, for supernodes of one size."""
     fig, names = figure(height=220), list(by_blocks(fillings))
@@ -43,6 +42,7 @@ def over_time(fillings: Sequence[Filling], npus: int) -> Chart:
                  width=1.2, line_shape="hv", name=one.blocks)  # fmt: skip
     return chart(
         fig, f"Share of supernodes of {npus} NPUs that is allocated, over time.",
+        "Blocks come and go: what is free may be too scattered for the next one.",
         x={"title_text": "mean stays of a block"}, showlegend=True,
         y={"title_text": f"of {npus} NPUs, %", "rangemode": "normal"},
     )  # fmt: skip

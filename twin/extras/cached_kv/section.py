@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
-from twin.extras.cached_kv.hit_curve import Read, hit_curve
-from twin.extras.cached_kv.hit_curve import reads as all_reads
+from twin.extras.cached_kv.hit_curve import Read, hit_curve, reads
 from twin.metrics.measures import amount
 from twin.scenario import Scenario
 from twin.ui import session, theme
-from twin.ui.charts.base import Chart, bars, chart, empty, figure, line, line_at, reads
+from twin.ui.charts.base import Chart, bars, chart, empty, figure, line, line_at
 from twin.ui.fields import sentence
 from twin.ui.formulas import files, formula, no_file, replayed
 from twin.ui.show import plot
@@ -21,7 +20,7 @@ curve_of = formula(
     spinner="Following the blocks of every prompt", entries=20,
 )  # fmt: skip
 # What reading cached KV takes against computing it (list[Read]).
-reads_of = formula("reads", lambda s: all_reads(s, session.facts(), *files(s)), no_file)
+reads_of = formula("reads", lambda s: reads(s, session.facts(), *files(s)), no_file)
 
 
 def hits(draft: Scenario, demand: Offered) -> None:
@@ -71,25 +70,24 @@ def reading(draft: Scenario) -> None:
     )
 
 
-@reads("Reading pays where its bar is shorter than computing the same tokens again.")
-def break_even(reads: Sequence[Read]) -> Chart:
+def break_even(found: Sequence[Read]) -> Chart:
     """Chart with a bar per place: milliseconds per thousand cached tokens, a line at break-even."""
-    fig, recompute_s = figure(height=110 + 34 * len(reads)), reads[0].computed_s_per_token
-    took_ms = [1e6 * read.s_per_token + 1e3 * read.latency_s for read in reads]
+    fig, recompute_s = figure(height=110 + 34 * len(found)), found[0].computed_s_per_token
+    took_ms = [1e6 * read.s_per_token + 1e3 * read.latency_s for read in found]
     text = [amount(1e-3 * ms, "time") for ms in took_ms]
-    places = [read.place for read in reads]
+    places = [read.place for read in found]
     bars(fig, places, took_ms, theme.ROLE["memory_pool"], text=text, textposition="outside")
     line_at(fig, "computed again", "top left", x=1e6 * recompute_s)
     listing = "; ".join(f"{place} {time}" for place, time in zip(places, text, strict=True))
     computed, widest = amount(1e3 * recompute_s, "time"), 1.25 * max(1e6 * recompute_s, *took_ms)
     return chart(
         fig, f"Reading a thousand cached tokens: {listing}; computing them again: {computed}.",
+        "Reading pays where its bar is shorter than computing the same tokens again.",
         x={"title_text": "ms for 1,000 cached tokens", "range": [0, widest]},
         hovermode="closest",
     )  # fmt: skip
 
 
-@reads("More room hits more until the reused blocks fit; beyond, only more reuse helps.")
 def hit_ratio(
     points: Sequence[tuple[float, float]], tiers: Mapping[str, tuple[float, float]]
 ) -> Chart:
@@ -110,7 +108,9 @@ def hit_ratio(
     size, ratio = points[-1]
     return chart(
         fig, "Hit ratio against the size of the memory pool, at most "
-        f"{amount(ratio, 'share')} with {amount(size, 'bytes')}.", showlegend=False,
+        f"{amount(ratio, 'share')} with {amount(size, 'bytes')}.",
+        "More room hits more until the reused blocks fit; beyond, only more reuse helps.",
+        showlegend=False,
         x={"type": "log", "title_text": "memory pool (GB)", "showgrid": True},
         y={"range": [0, 101], "ticksuffix": " %", "title_text": "hit ratio"},
     )  # fmt: skip

@@ -1,6 +1,5 @@
 """Charts: a table in, a plotly figure and its alternative text out, of a few hundred points."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +18,6 @@ TOP_COMPARED = 8  # operators shown apart where several runs are compared
 TOP_REASONS = 8
 
 
-@base.reads("Each curve says which share is within a time: further to the left is faster.")
 def distribution(
     curves: Sequence[Curve], slo_s: float | None = None, of: str = "requests"
 ) -> Chart:
@@ -47,6 +45,7 @@ def distribution(
         base.line_at(fig, f"SLO {seconds(slo_s)}", "top left", x=slo_s * factor)
     return base.chart(
         fig, "Cumulative distribution. " + "; ".join(sentences) + ".",
+        "Each curve says which share is within a time: further to the left is faster.",
         x={"range": [0, right * factor], "title_text": unit, "showgrid": True},
         y={"range": [0, 101], "ticksuffix": " %", "title_text": f"of {of}"},
         hovermode="closest", showlegend=len(known) > 1,
@@ -57,12 +56,10 @@ WORD_ABOVE = 1.16  # upper end of an axis over its highest value, where a word s
 
 
 def timeline(
-    windows: pl.DataFrame, columns: Mapping[str, tuple[str, str]], y_title: str, *,
+    windows: pl.DataFrame, columns: Mapping[str, tuple[str, str]], y_title: str, *, reads: str,
     stacked: bool = False, scale: float = 1.0, warmup_s: float = 0.0, top: float | None = None,
-    how_read: str = "",
 ) -> Chart:  # fmt: skip
-    """Columns of the windows table over time: name to (label, colour); `scale` from SI to the unit
-    of y_title; `top` is the upper end of the axis."""
+    """Windows over time: column to (label, colour); scale: from SI to y_title; top: of the axis."""
     present = {c: v for c, v in columns.items() if c in windows.columns}
     # What is nothing all along (a pool that is not there) would only be a line on the axis.
     present = {c: v for c, v in present.items() if windows[c].max()} or present
@@ -87,11 +84,11 @@ def timeline(
     if has_room and highest > 0:  # the word stands above the data
         top = max(top or 0.0, WORD_ABOVE * highest)
     return base.chart(
-        fig, f"{y_title} over simulated time. " + "; ".join(sentences) + ".",
+        fig, f"{y_title} over simulated time. " + "; ".join(sentences) + ".", reads,
         x={"title_text": f"simulated time ({time_unit})", "range": [0, float(t.max())]},
         y={"title_text": y_title, "range": None if top is None else [0, top]},
         showlegend=len(present) > 1,
-    )._replace(reads=how_read)  # fmt: skip
+    )  # fmt: skip
 
 
 # Figures of the windows that a page shows over time: columns with label and colour, what the axis
@@ -102,37 +99,43 @@ OVER_TIME: dict[str, dict[str, Any]] = {
         "prefill_queue": ("for prefill", theme.STAGE["prefill_queue"]),
         "router_queue": ("for a place", theme.STAGE["router"]),
         "front_end_queue": ("at the front end", theme.STAGE["front_end"]),
-    }, "how_read": "A queue that keeps growing means that more comes than is served."},
+    }, "reads": "A queue that keeps growing means that more comes than is served."},
     "running": {"y_title": "requests being served", "columns": {
         "decode_running": ("decode", theme.STAGE["decode"]),
         "prefill_running": ("prefill", theme.STAGE["prefill"]),
         "transfer_running": ("KV transfer", theme.STAGE["kv_transfer"]),
-    }, "how_read": "Decode holds a request for as long as its answer takes."},
+    }, "reads": "Decode holds a request for as long as its answer takes."},
     "output": {"y_title": "output tokens/s, whole machine", "columns": {
         "output_tokens_per_s": ("output tokens", theme.ROLE["decode"]),
-    }, "how_read": "Level where the machine keeps up with what comes."},
+    }, "reads": "Level where the machine keeps up with what comes."},
     "input": {"y_title": "input tokens/s, whole machine", "columns": {
         "input_tokens_per_s": ("input tokens", theme.ROLE["prefill"]),
-    }, "how_read": "Tokens that hit in the memory pool are read and not computed."},
+    }, "reads": "Tokens that hit in the memory pool are read and not computed."},
     "busy": _PERCENT | {"columns": {
         "decode_busy": ("decode busy, of the time", theme.ROLE["decode"]),
         "prefill_busy": ("prefill busy, of the time", theme.ROLE["prefill"]),
         "hbm_utilisation": ("HBM bandwidth", theme.SERIES[4]),
         "cube_utilisation": ("cube cores", theme.SERIES[2]),
-    }, "how_read": "An instance is busy whenever it computes, for however few requests: HBM and "
+    }, "reads": "An instance is busy whenever it computes, for however few requests: HBM and "
         "cube cores say how hard it works."},
     "pool": _PERCENT | {"columns": {
         "hit_token_ratio": ("hit ratio", theme.ROLE["prefill"]),
         "pool_used_fraction": ("DRAM used", theme.ROLE["memory_pool"]),
-    }, "how_read": "Hits rise while the pool fills, and stay where it is full or nothing more "
+    }, "reads": "Hits rise while the pool fills, and stay where it is full or nothing more "
         "comes back."},
+    "npus": {"y_title": "NPUs", "stacked": True, "columns": {
+        "decode_npus": ("decode", theme.ROLE["decode"]),
+        "colocated_npus": ("colocated", theme.ROLE["colocated"]),
+        "prefill_npus": ("prefill", theme.ROLE["prefill"]),
+        "changing_npus": ("starting or draining", theme.OTHER),
+    }, "reads": "NPUs of instances that start, serve or drain; the rest of the machine is free."},
     "power": {"y_title": "kW", "scale": 1e-3, "columns": {
         "power_w": ("power of the NPUs that serve", theme.SERIES[2]),
-    }, "how_read": "Watts follow what cube cores and HBM do."},
+    }, "reads": "Watts follow what cube cores and HBM do."},
     "planes": {"y_title": "% of capacity", "scale": 100, "columns": {
         f"{plane}_utilisation": (theme.title(plane), colour)
         for plane, colour in theme.PLANE.items()
-    }, "how_read": "Mean of all links of a plane: single links may be fuller (see Fabric)."},
+    }, "reads": "Mean of all links of a plane: single links may be fuller (see Fabric)."},
 }  # fmt: skip
 
 
@@ -141,7 +144,6 @@ def over_time(name: str, windows: pl.DataFrame, warmup_s: float = 0.0) -> Chart:
     return timeline(windows, **OVER_TIME[name], warmup_s=warmup_s)
 
 
-@base.reads("The parts add up to the mean time to first token.")
 def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:
     """Parts of the TTFT as one stacked bar per row, parts as (stage, mean seconds)."""
     total = max((sum(value for _, value in parts) for parts in rows.values()), default=0.0)
@@ -166,6 +168,7 @@ def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:
     ]
     return base.chart(
         fig, "Mean time to first token by stage. " + "; ".join(sentences) + ".",
+        "The parts add up to the mean time to first token.",
         x={"title_text": f"mean time ({unit})"}, y={"showticklabels": len(rows) > 1},
         barmode="stack", hovermode="y unified", bargap=0.3, legend_traceorder="normal",
     )  # fmt: skip
@@ -175,17 +178,20 @@ def _stage_title(stage: str) -> str:
     return METRICS[f"ttft_{stage}_s_mean"].label
 
 
-@base.reads("An iteration gives each request 1 + accepted MTP tokens: TPOT is its time over them.")
 def iteration_over_time(
     windows: pl.DataFrame, warmup_s: float = 0.0, in_sequence: bool = True
 ) -> Chart:
     """The decode iteration over time, its operators stacked where they run `in_sequence`."""
-    axis: dict[str, Any] = {"y_title": "ms per iteration", "scale": 1e3, "warmup_s": warmup_s}
+    axis: dict[str, Any] = {
+        "y_title": "ms per iteration", "scale": 1e3, "warmup_s": warmup_s,
+        "reads": "An iteration gives each request 1 + accepted MTP tokens: TPOT is its time over "
+        "them.",
+    }  # fmt: skip
     if not in_sequence:
         iteration_curve = {"decode_iteration_s": ("decode iteration", theme.ROLE["decode"])}
         return timeline(windows, iteration_curve, **axis)
-    names = [c for c in windows.columns if c.startswith("decode_") and c.endswith("_s")]
-    names = [c for c in names if c != "decode_iteration_s"]
+    names = [c for c in windows.columns if c.startswith("decode_") and c.endswith("_s")
+             and c != "decode_iteration_s"]  # fmt: skip
     if not names:
         return empty("No decode iteration ran")
     mean = {c: float(windows[c].mean() or 0.0) for c in names}  # type: ignore[arg-type]
@@ -199,7 +205,6 @@ def iteration_over_time(
     return timeline(windows.with_columns(rest=others), columns, stacked=True, **axis)
 
 
-@base.reads("Share of what could be used, mean of the steady state.")
 def shares(rows: Sequence[tuple[str, float, str]]) -> Chart:
     """Horizontal bars of shares 0..1 as (label, share, colour), on one axis to 100 %."""
     if not rows:
@@ -210,16 +215,16 @@ def shares(rows: Sequence[tuple[str, float, str]]) -> Chart:
     base.bars(fig, labels, percent, list(colours), text=text, textposition="outside")
     return base.chart(
         fig, "; ".join(f"{label} {share}" for label, share in zip(labels, text, strict=True)) + ".",
+        "Share of what could be used, mean of the steady state.",
         x={"range": [0, 112], "tickvals": [0, 25, 50, 75, 100], "ticksuffix": " %"},
         hovermode="closest", showlegend=False, bargap=0.35, margin={"t": 8},
     )  # fmt: skip
 
 
-@base.reads("Each cell is a die: nodes across, the dies of a node down.")
 def dies(
     ranks: pl.DataFrame, column: str, label: str, *, percent: bool, dark: bool = False
 ) -> Chart:
-    """One figure of every die in use as a map: nodes across, the dies of a node down."""
+    """One figure of every die in use as a map."""
     if not ranks.height or column not in ranks.columns:
         return empty("No die served")
     per_node = int(ranks.group_by("node").len()["len"].max() or 1)  # type: ignore[arg-type]
@@ -227,12 +232,11 @@ def dies(
     per_node = max(per_node, int((ranks["die"] - ranks["die"].min()).max() or 0) // nodes + 1)  # type: ignore[arg-type]
     field = np.full((per_node, nodes), np.nan)
     hover = np.full((per_node, nodes), "not in use", dtype=object)
-    for row in ranks.iter_rows(named=True):
-        cell = (row["die"] % per_node, row["node"])
-        value = row[column]
-        field[cell] = (100 if percent else 1) * value if value is not None else math.nan
-        hover[cell] = f"{row['role']} {row['instance']}, rank {row['rank']}, die {row['die']}"
-    unit = " %" if percent else ""
+    cells = (ranks["die"] % per_node).to_numpy(), ranks["node"].to_numpy()
+    scale, unit = (100.0, " %") if percent else (1.0, "")
+    field[cells] = scale * ranks[column].cast(pl.Float64).to_numpy()
+    names = pl.format("{} {}, rank {}, die {}", "role", "instance", "rank", "die")
+    hover[cells] = ranks.select(names).to_series().to_numpy()
     fig = figure(height=120 + 14 * per_node)
     base.heat(
         fig, field, dark=dark, customdata=hover, xgap=1.5, ygap=1.5, hoverongaps=False,
@@ -242,12 +246,12 @@ def dies(
     low, high = (three_figures(float(end)) for end in (np.nanmin(field), np.nanmax(field)))
     return base.chart(
         fig, f"{label} of {ranks.height:,} dies in use, from {low}{unit} to {high}{unit}.",
+        "Each cell is a die: nodes across, the dies of a node down.",
         x={"title_text": "node", "constrain": "domain"}, margin={"t": 8},
         y={"title_text": "die in node", "autorange": "reversed", "showgrid": False},
     )  # fmt: skip
 
 
-@base.reads("Where two streams overlap, operators add up to more than the iteration.")
 def operators_of(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
     """Seconds by operator of several runs, a bar each: runs maps name to (colour, seconds)."""
     each = {name: times for name, (_, times) in runs.items() if sum(times.values()) > 0}
@@ -270,12 +274,12 @@ def operators_of(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
     listing = "; ".join(f"{name}: {seconds(sum(times.values()))}" for name, times in each.items())
     return base.chart(
         fig, f"Time of an iteration by operator. In all {listing}.",
+        "Where two streams overlap, operators add up to more than the iteration.",
         x={"title_text": f"{unit} per iteration"}, barmode="group", hovermode="y unified",
         bargap=0.25, bargroupgap=0.08, legend_traceorder="normal", showlegend=len(each) > 1,
     )  # fmt: skip
 
 
-@base.reads("Both bars of a pair are equal where every request meets its SLO.")
 def tenants(rows: Sequence[Mapping[str, Any]]) -> Chart:
     """Two bars per tenant: offered requests per second, and those that met their SLO."""
     fig, listing = figure(height=110 + 44 * len(rows)), []
@@ -287,16 +291,16 @@ def tenants(rows: Sequence[Mapping[str, Any]]) -> Chart:
         values = [float(row[key]) for row in rows]
         text = [amount(value, "rate", "req/s") for value in values]
         base.bars(fig, names, values, colour, name=name, text=text, textposition="outside")
-        pairs = zip(names, text, strict=True)
-        listing += [f"{tenant}: {name.lower()} {rate}" for tenant, rate in pairs]
-    most = max((float(row["asked_req_per_s"]) for row in rows), default=0.0)
+        listing += [f"{n}: {name.lower()} {rate}" for n, rate in zip(names, text, strict=True)]
+    most = max(float(row["asked_req_per_s"]) for row in rows)
     return base.chart(
-        fig, "; ".join(listing) + ".", barmode="group", showlegend=True, hovermode="closest",
+        fig, "; ".join(listing) + ".",
+        "Both bars of a pair are equal where every request meets its SLO.",
         x={"title_text": "req/s", "range": [0, 1.35 * most or 1]},  # room for the words
+        barmode="group", showlegend=True, hovermode="closest",
     )  # fmt: skip
 
 
-@base.reads("Requests by why they ended without an answer.")
 def reasons(counts: Mapping[str, int]) -> Chart:
     """Numbers of requests that ended without an answer, by reason."""
     if not counts:
@@ -307,4 +311,5 @@ def reasons(counts: Mapping[str, int]) -> Chart:
     base.bars(fig, list(largest), list(largest.values()), theme.ROLE["prefill"], text=text,
          textposition="outside")  # fmt: skip
     listing = "; ".join(f"{why}: {count}" for why, count in zip(largest, text, strict=True))
-    return base.chart(fig, f"{listing}.", hovermode="closest")
+    how = "Requests by why they ended without an answer."
+    return base.chart(fig, f"{listing}.", how, hovermode="closest")

@@ -1,8 +1,7 @@
 """Parts of charts: template, bars, lines, maps, marks; text and grid get the page's colours."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
-from typing import Any, NamedTuple, TypeVar, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas  # noqa: F401 - plotly takes it from sys.modules, where it may be half loaded
@@ -12,7 +11,7 @@ import polars as pl
 from twin.ui import theme
 
 LEGEND = 32  # characters of a name in a legend
-VISIBLE = 0.003  # of an axis of time: shorter spans are drawn so long
+VISIBLE = 0.003  # share of a time axis; shorter spans are drawn with this length
 CROSSHAIR = {
     "showspikes": True, "spikemode": "across", "spikesnap": "cursor", "spikethickness": 1,
     "spikedash": "dot", "spikecolor": theme.OTHER,
@@ -41,29 +40,11 @@ TEMPLATE = go.layout.Template(
 
 
 class Chart(NamedTuple):
-    """A figure, its alternative text, and how to read it."""
+    """A figure, its alternative text, and a sentence below it that says how to read it."""
 
     figure: go.Figure
     alt: str
     reads: str = ""
-
-
-Drawing = TypeVar("Drawing", bound=Callable[..., Chart])
-
-
-def reads(sentence: str) -> Callable[[Drawing], Drawing]:
-    """Decorator that shows below every chart of a function, unless empty, how to read it; an outer
-    one takes precedence."""
-
-    def mark(draw: Drawing) -> Drawing:
-        @wraps(draw)
-        def drawn(*args: Any, **kwargs: Any) -> Chart:
-            drawn_chart = draw(*args, **kwargs)
-            return drawn_chart._replace(reads=sentence) if drawn_chart.figure.data else drawn_chart
-
-        return cast(Drawing, drawn)
-
-    return mark
 
 
 class Curve(NamedTuple):
@@ -89,17 +70,19 @@ def figure(height: int = 300) -> go.Figure:
 
 
 def chart(
-    fig: go.Figure, alt: str, *, x: Mapping[str, Any] = {}, y: Mapping[str, Any] = {}, **layout: Any
-) -> Chart:
-    """The figure as a chart; x and y: properties of its axes."""
-    return Chart(fig.update_layout(xaxis=dict(x), yaxis=dict(y), **layout), alt)
+    fig: go.Figure, alt: str, reads: str, *, x: Mapping[str, Any] = {},
+    y: Mapping[str, Any] = {}, **layout: Any,
+) -> Chart:  # fmt: skip
+    """The figure as a chart; x and y: properties of its axes; reads: not of an empty one."""
+    fig.update_layout(xaxis=dict(x), yaxis=dict(y), **layout)
+    return Chart(fig, alt, reads if fig.data else "")
 
 
 def empty(message: str) -> Chart:
     """A figure with only a sentence that says why there is no chart."""
     fig, hidden = figure(height=120), {"visible": False}
     fig.add_annotation(text=message, showarrow=False, font={"color": theme.OTHER, "size": 14})
-    return chart(fig, f"{message}.", x=hidden, y=hidden)
+    return chart(fig, f"{message}.", "", x=hidden, y=hidden)
 
 
 def bars(
@@ -117,7 +100,7 @@ def bars(
 
 def spans(
     rows: Sequence[str], series: Mapping[str, tuple[str, Sequence[tuple[str, float, float, str]]]],
-    alt: str, *, horizon_s: float, warmup_s: float = 0.0,
+    alt: str, reads: str, *, horizon_s: float, warmup_s: float = 0.0,
 ) -> Chart:  # fmt: skip
     """Bars on rows over time, warm-up shaded: label -> colour, [(row, begin_s, end_s, what)]."""
     factor, unit = time_axis(horizon_s)
@@ -133,7 +116,8 @@ def spans(
             )  # fmt: skip
     warm_up(fig, factor * warmup_s)
     return chart(
-        fig, alt, x={"range": [0, factor * horizon_s], "title_text": f"simulated time ({unit})"},
+        fig, alt, reads,
+        x={"range": [0, factor * horizon_s], "title_text": f"simulated time ({unit})"},
         y={"nticks": len(rows), "categoryorder": "array", "categoryarray": list(rows)},
         barmode="overlay", hovermode="closest", bargap=0.3, showlegend=True,
     )  # fmt: skip

@@ -1,5 +1,4 @@
-"""Charts of changing instances: lives, NPUs by pool, a controller's input, a day by hour; and what
-the tiers and the memory servers of a run's memory pool gave."""
+"""Charts of instances that come and go, of a day by hour, and of the memory pool."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -10,8 +9,8 @@ import polars as pl
 
 from twin.metrics.measures import amount, seconds
 from twin.ui import theme
-from twin.ui.charts import base, timeline
-from twin.ui.charts.base import Chart, chart, figure, line_at, reads, spans
+from twin.ui.charts import OVER_TIME, base, timeline
+from twin.ui.charts.base import Chart, chart, figure, line_at, spans
 
 STATES = {
     "process": ("starts", "#C9CDD8"),
@@ -22,19 +21,13 @@ STATES = {
     "down": ("is down", theme.SERIES[3]),
 }
 ROLES = ("prefill", "decode", "colocated")
-POOLS = {
-    "decode_npus": ("decode", theme.ROLE["decode"]),
-    "colocated_npus": ("colocated", theme.ROLE["colocated"]),
-    "prefill_npus": ("prefill", theme.ROLE["prefill"]),
-    "changing_npus": ("starting or draining", theme.OTHER),
-}
 HOURS = {
     "npu_hours_used": ("computing", theme.ROLE["decode"]),
     "npu_hours_idle": ("without work", theme.OTHER),
 }
 # Panels of a day: title, columns with label and colour, unit.
 DAY = {
-    "NPUs by pool": (POOLS, "NPUs"),
+    "NPUs by pool": (OVER_TIME["npus"]["columns"], "NPUs"),
     "NPU-hours used and wasted": (HOURS, "NPU-hours"),
     "Energy": ({"energy_kwh": ("energy", theme.SERIES[2])}, "kWh"),
     "Prompt tokens found cached": ({"hit_percent": ("hit ratio", theme.ROLE["prefill"])}, "%"),
@@ -44,9 +37,8 @@ DAY = {
 MOST = 60  # rows of a picture
 
 
-@reads("Each row is an instance: what it costs lasts from its start to the end of its drain.")
 def lives(table: pl.DataFrame, horizon_s: float, warmup_s: float = 0.0) -> Chart:
-    """One row per instance that ever lived, sorted by its NPUs, with a bar for each state."""
+    """One row per instance, sorted by its first NPU, with a bar for each state."""
     of = [name for name in ("role", "instance", "model") if name in table.columns]
     instances = table.group_by(of).agg(pl.col("first_npu").first())
     instances = instances.sort("first_npu", "role", "instance").head(MOST)
@@ -62,7 +54,8 @@ def lives(table: pl.DataFrame, horizon_s: float, warmup_s: float = 0.0) -> Chart
         ]  # fmt: skip
     count = table.filter(pl.col("state") == "drain").height
     alt = f"{instances.height} instances over the run; {count} times one drained."
-    return spans(names, series, alt, horizon_s=horizon_s, warmup_s=warmup_s)
+    reads = "Each row is an instance: what it costs lasts from its start to the end of its drain."
+    return spans(names, series, alt, reads, horizon_s=horizon_s, warmup_s=warmup_s)
 
 
 def _named(row: dict[str, Any]) -> str:
@@ -70,28 +63,21 @@ def _named(row: dict[str, Any]) -> str:
     return f"{row['role']} {row['instance']}" + (f", {row['model']}" if "model" in row else "")
 
 
-@reads("NPUs of instances that start, serve or drain; the rest of the machine is free.")
-def npus(windows: pl.DataFrame, warmup_s: float) -> Chart:
-    """NPUs by pool over time, stacked."""
-    return timeline(windows, POOLS, "NPUs", stacked=True, warmup_s=warmup_s)
-
-
-@reads(
-    "What the controller saw; where it has marks, it acts on a pool that leaves the band "
-    "between them."
-)
 def pressures(decisions: pl.DataFrame, column: str, marks: tuple[float, float] | None) -> Chart:
     """Pressure of both pools over time as the controller saw it, with its marks if it has any."""
     columns = {f"{role}_{column}": (role, theme.ROLE[role]) for role in ROLES
                if f"{role}_{column}" in decisions.columns}  # fmt: skip
     unit = "instances needed" if column == "needed" else "pressure, 1 at its limit"
-    chart = timeline(decisions.with_columns(t_s="seen_s"), columns, unit)
+    chart = timeline(
+        decisions.with_columns(t_s="seen_s"), columns, unit,
+        reads="What the controller saw; where it has marks, it acts on a pool that leaves the band "
+        "between them.",
+    )  # fmt: skip
     for name, place, y in zip(("high", "low"), ("top", "bottom"), marks or (), strict=False):
         line_at(chart.figure, f"{name} mark", f"{place} left", y=y)
     return chart
 
 
-@reads("Each bar is one hour of the day.")
 def hourly(hours: pl.DataFrame, columns: Mapping[str, tuple[str, str]], unit: str) -> Chart:
     """Stacked bars, one per hour; `columns` maps name to (label, colour)."""
     fig, sentences = figure(height=240), []
@@ -110,7 +96,7 @@ def hourly(hours: pl.DataFrame, columns: Mapping[str, tuple[str, str]], unit: st
             f"{amount(most[name], 'rate', unit)} at most, in hour {most['hour']}"
         )
     return chart(
-        fig, f"{unit} by hour. " + "; ".join(sentences) + ".",
+        fig, f"{unit} by hour. " + "; ".join(sentences) + ".", "Each bar is one hour of the day.",
         x={"title_text": "hour", "dtick": max(1, hours.height // 8)}, y={"title_text": unit},
         barmode="stack", showlegend=len(sentences) > 1, bargap=0.15,
     )  # fmt: skip
@@ -119,7 +105,6 @@ def hourly(hours: pl.DataFrame, columns: Mapping[str, tuple[str, str]], unit: st
 TIERS = {"pool_read": ("DRAM", theme.ROLE["memory_pool"]), "ssd_read": ("SSD", theme.SERIES[4])}
 
 
-@base.reads("What DRAM has lost comes from SSD, in addition to the reads from DRAM.")
 def tiers(windows: pl.DataFrame, traffic: pl.DataFrame, warmup_s: float) -> base.Chart:
     """Bytes per second read from each tier of the memory pool, over simulated time."""
     reads = traffic.filter(pl.col("traffic").is_in(list(TIERS)))
@@ -127,7 +112,8 @@ def tiers(windows: pl.DataFrame, traffic: pl.DataFrame, warmup_s: float) -> base
     table = windows.select("t_s", "window_s").join(rates, on="t_s", how="left")
     read = pl.col([tier for tier in TIERS if tier in rates.columns])
     table = table.with_columns(read.fill_null(0.0) / pl.col("window_s"))
-    return timeline(table, TIERS, "GB/s", scale=1e-9, warmup_s=warmup_s)
+    how = "What DRAM has lost comes from SSD, in addition to the reads from DRAM."
+    return timeline(table, TIERS, "GB/s", scale=1e-9, warmup_s=warmup_s, reads=how)
 
 
 def tiers_read(traffic: pl.DataFrame) -> list[str]:
@@ -136,18 +122,14 @@ def tiers_read(traffic: pl.DataFrame) -> list[str]:
     return [name for tier, (name, _) in TIERS.items() if tier in tiers]
 
 
-@base.reads("Each tenant hits only blocks of its own namespace.")
 def namespaces(hits: pl.DataFrame, names: Sequence[str], warmup_s: float) -> base.Chart:
     """Hit ratio of each namespace over simulated time; columns are numbers of tenants."""
     looks = zip(names, itertools.cycle(theme.SERIES), strict=False)
     columns = {str(k): look for k, look in enumerate(looks)}
-    return timeline(hits, columns, "%", scale=100, top=101, warmup_s=warmup_s)
+    reads = "Each tenant hits only blocks of its own namespace."
+    return timeline(hits, columns, "%", scale=100, top=101, warmup_s=warmup_s, reads=reads)
 
 
-@base.reads(
-    "Each row is the DRAM of a node: a row that is hotter than others holds blocks that many "
-    "prompts share."
-)
 def servers(read: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> base.Chart:
     """Bytes per second read from each memory server over simulated time, a row a node."""
     nodes, times_s = read["node"].unique().sort(), read["t_s"].unique().sort()
@@ -167,6 +149,8 @@ def servers(read: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> base.
     return base.chart(
         fig, f"Read from {nodes.len()} memory servers over simulated time: on average "
         f"{np.mean(by_node):.3g} GB/s each, node {nodes[int(np.argmax(by_node))]} most with "
-        f"{np.max(by_node):.3g}.", x={"title_text": f"simulated time ({unit})"},
+        f"{np.max(by_node):.3g}.",
+        "Each row is the DRAM of a node: a row that is hotter than others holds blocks that many "
+        "prompts share.", x={"title_text": f"simulated time ({unit})"},
         y={"autorange": "reversed", "showgrid": False}, margin={"t": 8},
     )  # fmt: skip

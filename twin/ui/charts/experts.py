@@ -19,10 +19,6 @@ KIND: dict[str, tuple[str, str]] = {
 }
 
 
-@base.reads(
-    "A die that holds popular experts is hotter than its layer's mean, and every die waits "
-    "for the hottest; EPLB adds copies of experts (dots) to even them out."
-)
 def die_map(
     layers: np.ndarray, load: np.ndarray, replicas: np.ndarray, *, dark: bool = False
 ) -> base.Chart:
@@ -52,6 +48,8 @@ def die_map(
         f"is {load.max(axis=1).mean():.2f} on average over layers; the highest load is "
         f"{load.max():.2f} times the mean, on die {hot[1]} in layer {layers[hot[0]]}. "
         f"{int(replicas.sum()):,} redundant copies.",
+        "A die that holds popular experts is hotter than its layer's mean, and every die waits "
+        "for the hottest; EPLB adds copies of experts (dots) to even them out.",
         x={"title_text": "die of the instance", "range": [-0.5, load.shape[1] - 0.5]},
         y={"title_text": "layer", "nticks": 8, "showgrid": False,
            "range": [layers.max() + 0.5, layers.min() - 0.5]},
@@ -59,7 +57,6 @@ def die_map(
     )  # fmt: skip
 
 
-@base.reads("Each layer waits for its hottest die: 1 would be even.")
 def by_layer(layers: np.ndarray, before: np.ndarray, after: np.ndarray | None) -> base.Chart:
     """Hottest die over the mean by layer, at one moment or on the two sides of a rebalance."""
     if not layers.size:
@@ -79,28 +76,26 @@ def by_layer(layers: np.ndarray, before: np.ndarray, after: np.ndarray | None) -
     base.line_at(fig, "even", "bottom right", y=1.0)
     return base.chart(
         fig, "Hottest die over the mean by layer. " + "; ".join(sentences) + ".",
+        "Each layer waits for its hottest die: 1 would be even.",
         x={"title_text": "layer"}, showlegend=after is not None,
         y={"title_text": "hottest die, × mean", "range": [0, max(2.0, 1.08 * top)]},
     )  # fmt: skip
 
 
-@base.reads(
-    "Popularity drifts and ranks become uneven; EPLB moves and copies experts to even them out."
-)
 def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: float) -> base.Chart:
     """Hottest die over the mean at each measurement: mean, median and worst layer."""
     if not hottest.height:
         return base.empty("No measurement was made in this run")
     factor, unit = base.time_axis(horizon_s)
     fig, sentences, top = base.figure(), [], 0.0
-    by_time = hottest.group_by("t_s", maintain_order=True).agg("hottest").sort("t_s")
-    loads = [np.array(each) for each in by_time["hottest"]]
-    for label, figure_of, colour in (
-        ("worst layer", np.max, theme.SERIES[3]),
-        ("mean of layers", np.mean, theme.SERIES[0]),
-        ("median layer", np.median, theme.SERIES[4]),
-    ):
-        values = np.array([figure_of(each) for each in loads])
+    load = pl.col("hottest")
+    by_time = hottest.group_by("t_s").agg(
+        load.max().alias("worst layer"), load.mean().alias("mean of layers"),
+        load.median().alias("median layer"),
+    ).sort("t_s")  # fmt: skip
+    colours = (theme.SERIES[number] for number in (3, 0, 4))
+    for label, colour in zip(by_time.columns[1:], colours, strict=True):
+        values = by_time[label].to_numpy()
         base.line(fig, by_time["t_s"].to_numpy() * factor, values, colour, HOVER, name=label,
              mode="lines+markers", marker={"size": 5})  # fmt: skip
         sentences.append(f"{label} {values.min():.2f} to {values.max():.2f}")
@@ -109,18 +104,20 @@ def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: fl
     _mark(fig, events, factor, 1.08 * top)
     return base.chart(
         fig, "Hottest die over the mean over time. " + "; ".join(sentences) + ".",
+        "Popularity drifts and ranks become uneven; EPLB moves and copies experts to even them "
+        "out.",
         x={"title_text": f"simulated time ({unit})", "range": [0, horizon_s * factor]},
         y={"title_text": "hottest die, × mean", "range": [0, max(2.0, 1.16 * top)]},
     )  # fmt: skip
 
 
-@base.reads("A rebalance costs the time to move weights, and gives back even dies.")
 def tpot(windows: pl.DataFrame, events: pl.DataFrame, slo_s: float, warmup_s: float) -> base.Chart:
     """Mean TPOT (ms) by window with each rebalance and shift marked, and the SLO as a line."""
     if not windows.height or not windows["tpot_s_mean"].cast(pl.Float64).max():
         return base.empty("No answer ended in this run")
     curve = {"tpot_s_mean": ("TPOT mean", theme.ROLE["decode"])}
-    time_chart = timeline(windows, curve, "TPOT, ms", scale=1e3, warmup_s=warmup_s)
+    reads = "A rebalance costs the time to move weights, and gives back even dies."
+    time_chart = timeline(windows, curve, "TPOT, ms", scale=1e3, warmup_s=warmup_s, reads=reads)
     horizon_s = float(windows["t_s"].max() or 0.0) + float(windows["window_s"][0])  # type: ignore[arg-type]
     top = 1e3 * float(windows["tpot_s_mean"].max() or 0.0)  # type: ignore[arg-type]
     fig = time_chart.figure
@@ -130,7 +127,7 @@ def tpot(windows: pl.DataFrame, events: pl.DataFrame, slo_s: float, warmup_s: fl
     count = _mark(fig, events, base.time_axis(horizon_s)[0], 1.06 * top)
     return base.chart(
         fig, f"{time_chart.alt} {count['rebalance']} rebalances and {count['shift']} shifts of "
-        "popularity are marked.", y={"range": [0, 1.14 * top]},
+        "popularity are marked.", reads, y={"range": [0, 1.14 * top]},
         hovermode="closest", height=320, showlegend=True,
     )  # fmt: skip
 
@@ -155,10 +152,6 @@ def _mark(fig: go.Figure, events: pl.DataFrame, factor: float, height: float) ->
     return counts
 
 
-@base.reads(
-    "Dispatch sends each token to the dies of its experts, combine brings the results back; "
-    "the diagonal stays within a node."
-)
 def node_matrix(
     nodes: np.ndarray, moved: np.ndarray, window: str, *, dark: bool = False
 ) -> base.Chart:
@@ -179,7 +172,9 @@ def node_matrix(
     return base.chart(
         fig, f"Expert exchange between {nodes.size} nodes {window}: "
         f"{amount(float(moved.sum()), 'bytes')} in all, {amount(local, 'share')} within a node; "
-        f"node {nodes[busiest]} receives most.", x={"title_text": "to node", "type": "category"},
+        f"node {nodes[busiest]} receives most.",
+        "Dispatch sends each token to the dies of its experts, combine brings the results back; "
+        "the diagonal stays within a node.", x={"title_text": "to node", "type": "category"},
         y={"title_text": "from node", "type": "category", "autorange": "reversed"},
         margin={"t": 16, "b": 40},
     )  # fmt: skip

@@ -9,7 +9,7 @@ from twin.metrics.events import Kind
 from twin.scenario import KINDS, Fault
 from twin.ui import theme
 from twin.ui.charts import timeline
-from twin.ui.charts.base import Chart, empty, reads, shade, spans, time_axis
+from twin.ui.charts.base import Chart, empty, shade, spans, time_axis
 
 FAULT = "#D03B2F"  # a thing out of service; 4.5:1 on white, 3.9:1 on the dark page
 LOOKS = {"out": FAULT, "reduced": theme.PLANE["rdma"], "slow": theme.ROLE["colocated"]}
@@ -21,7 +21,6 @@ MARKS = {
 }
 
 
-@reads("A bar lasts from the fault to its repair; the warm-up is shaded.")
 def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> Chart:
     """One bar per fault from its begin to its repair, over the simulated time."""
     shown_events = [e for e in events if e.at_s < horizon_s][:MOST]
@@ -38,7 +37,8 @@ def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> 
     }  # fmt: skip
     listing = "; ".join(f"{e.element} at {e.at_s:g} s, {_lasts(e)}" for e in shown_events[:5])
     alt = f"{len(shown_events)} faults over {horizon_s:g} s. {listing}."
-    return spans(names, series, alt, horizon_s=horizon_s, warmup_s=warmup_s)
+    reads = "A bar lasts from the fault to its repair; the warm-up is shaded."
+    return spans(names, series, alt, reads, horizon_s=horizon_s, warmup_s=warmup_s)
 
 
 def _spans(fault: Fault, horizon_s: float) -> list[tuple[float, float]]:
@@ -67,7 +67,6 @@ AROUND = {
 SHADES = 0.06, 0.12  # while a fault is in force; while an instance was out of service
 
 
-@reads("Shaded while a fault is in force, darker while an instance is out of service.")
 def around(
     windows: pl.DataFrame, events: pl.DataFrame, faults: Sequence[Fault], warmup_s: float,
     column: str,
@@ -75,7 +74,8 @@ def around(
     """A chart of AROUND over time, lines at events, shaded during faults, darker out of service."""
     label, role, axis, scale = AROUND[column]
     colours = {column: (label, theme.ROLE[role])}
-    time_chart = timeline(windows, colours, axis, scale=scale, warmup_s=warmup_s)
+    how = "Shaded while a fault is in force, darker while an instance is out of service."
+    time_chart = timeline(windows, colours, axis, scale=scale, warmup_s=warmup_s, reads=how)
     end_s = float(windows["t_s"].max() or 0.0)  # type: ignore[arg-type]
     factor, _ = time_axis(end_s)
     free = -1.0
@@ -97,4 +97,4 @@ def around(
             free = max(free, row["t_s"] + 0.04 * end_s)
     kinds = events["kind"].value_counts().sort("kind").iter_rows()
     listing = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in kinds)
-    return Chart(time_chart.figure, f"{time_chart.alt} Marked: {listing}.")
+    return time_chart._replace(alt=f"{time_chart.alt} Marked: {listing}.")

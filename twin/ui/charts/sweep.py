@@ -1,5 +1,4 @@
-"""A sweep as pictures (its figures over the field, throughput against latency), a plan (throughput
-per NPU against a user's speed), a comparison (how far each figure is from the baseline's)."""
+"""Charts of a sweep, of a plan (per NPU against speed for a user), and of a comparison."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -33,7 +32,6 @@ class Ran(NamedTuple):
 Series = Mapping[str, Sequence[Ran]]  # by the value of the second field; '' where there is none
 
 
-@base.reads("Each point is simulated; points marked x were in no steady state.")
 def over(axis: Axis, key: str, series: Series) -> Chart:
     """A metric over the swept field; hollow: SLO missed; x: no steady state; dashed: knee, SLO."""
     answered = [p for points in series.values() for p in points]
@@ -63,8 +61,9 @@ def over(axis: Axis, key: str, series: Series) -> Chart:
         y |= {"range": [0, 1.3 * highest * factor or 1], "showticklabels": highest > 0}
     listing = "; ".join(filter(None, sentences)) or "No point is done yet"
     return base.chart(
-        fig, f"{metric.label} over {axis.label}. {listing}.", x=_along(axis, numeric), y=y,
-        hovermode="closest", showlegend=len(series) > 1,
+        fig, f"{metric.label} over {axis.label}. {listing}.",
+        "Each point is simulated; points marked x were in no steady state.",
+        x=_along(axis, numeric), y=y, hovermode="closest", showlegend=len(series) > 1,
     )  # fmt: skip
 
 
@@ -82,10 +81,6 @@ def _along(axis: Axis, numeric: bool) -> dict[str, Any]:
     return {"title_text": title, "range": [low - air, high + air]}
 
 
-@base.reads(
-    "Up is more throughput, right is more speed for a user: a point that has none above and "
-    "right of it is a best choice."
-)
 def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Chart:
     """Tokens/s of an NPU over tokens/s of one user, with published operating points."""
     fig, sentences, shown_speeds = base.figure(height=380), [], [0.0]
@@ -96,8 +91,10 @@ def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Char
         texts = [f"{axis.said(p.x)}: {s:.3g} tokens/s a user, {r:,.0f} tokens/s per NPU"
                 for p, s, r in zip(with_both, speeds, rates, strict=True)]  # fmt: skip
         _points(fig, name or "this sweep", colour, speeds, rates, with_both, texts)
+        bands = [p.bands.get(FOR_USER) for p in with_both]
+        bands = [ends and (1.0 / ends[1], 1.0 / ends[0]) for ends in bands]
         fig.data[-1].update(
-            error_x=_bars(speeds, [_inverse(p.bands.get(FOR_USER)) for p in with_both], colour),
+            error_x=_bars(speeds, bands, colour),
             error_y=_bars(rates, [p.bands.get(PER_NPU) for p in with_both], colour),
         )
         sentences += texts
@@ -115,6 +112,8 @@ def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Char
         base.line_at(fig, f"TPOT SLO {shown('tpot_s_p99', limit)}", "bottom right", x=1.0 / limit)
     return base.chart(
         fig, "Throughput against speed for one user. " + "; ".join(sentences) + ".",
+        "Up is more throughput, right is more speed for a user: a point that has none above and "
+        "right of it is a best choice.",
         x={"title_text": "tokens/s for one user", "range": [0, 1.25 * fastest], "showgrid": True},
         y={"title_text": "output tokens/s per decode NPU"}, hovermode="closest", showlegend=True,
     )  # fmt: skip
@@ -124,16 +123,11 @@ TIP = "%{text}<br>%{x:.3g} tokens/s a user, %{y:,.0f} per NPU<extra></extra>"
 
 
 def _crosses(fig: go.Figure, points: Sequence[Published], name: str, **look: Any) -> None:
-    """Add published operating points."""
     marker = {"symbol": "cross-thin", "size": 11, "line": {"width": 2, "color": PUBLISHED}}
     fig.add_scatter(
         x=[1.0 / p.tpot_s for p in points], y=[p.tokens_per_s_per_npu for p in points], name=name,
         text=[p.name for p in points], marker=marker, hovertemplate=TIP, **look,
     )  # fmt: skip
-
-
-def _inverse(ends: tuple[float, float] | None) -> tuple[float, float] | None:
-    return None if ends is None else (1.0 / ends[1], 1.0 / ends[0])
 
 
 def _bars(
@@ -170,7 +164,7 @@ def _colours(series: Series) -> list[str]:
     return [scale[round(i * (len(scale) - 1) / last)] for i in range(len(series))]
 
 
-FAR = 1.0  # of the baseline's value: what changed by more is drawn so long
+FAR = 1.0  # share of the baseline's value; larger changes are drawn with this length
 COLOURS = {"better": theme.ROLE["memory_pool"], "worse": theme.ROLE["prefill"]}
 HATCHES = ("", "/", "\\", "x", "-")  # of the runs in their order, so that colour can tell how good
 
@@ -186,10 +180,6 @@ class Difference(NamedTuple):
     standing: str = ""  # better, worse; all else is only different
 
 
-@base.reads(
-    "Bars go right where a figure is above the baseline's; green is better, red is worse, grey is "
-    "only different."
-)
 def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> Chart:
     """Bars to both sides of the baseline, for the runs in `names`."""
     if not rows:
@@ -207,7 +197,6 @@ def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> 
             customdata=[row.whole for row in ordered],
             hover=f"%{{y}}: %{{customdata}}<extra>{name}</extra>",
         )  # fmt: skip
-        fig.data[-1].cliponaxis = False  # a change's text may reach into the margin
         fig.data[-1].marker.pattern = {"shape": HATCHES[run % len(HATCHES)], "solidity": 0.2}
     width = 100 * min(FAR, max(0.05, *(abs(row.change) for row in rows)))
     fig.add_vline(x=0, line={"color": theme.OTHER, "width": 1})
@@ -216,7 +205,9 @@ def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> 
         for row in rows
     )
     return base.chart(
-        fig, f"What {what}, against the baseline. {listing}.", barmode="group", bargap=0.25,
+        fig, f"What {what}, against the baseline. {listing}.",
+        "Bars go right where a figure is above the baseline's; green is better, red is worse, grey "
+        "is only different.", barmode="group", bargap=0.25,
         # The words at the ends of the bars need room on both sides.
         x={"title_text": "% from the baseline", "range": [-1.8 * width, 1.8 * width],
            "tickvals": [-width, 0, width], "ticktext": [_tick(-width), "0", _tick(width)]},
@@ -232,7 +223,6 @@ def _tick(percent: float) -> str:
 NEAR = 4.0  # times the slowest or fastest deployment: published points beyond are not drawn
 
 
-@base.reads("Up is cheaper, right is faster for a user; the line joins what nothing beats in both.")
 def front(
     points: Sequence[Mapping[str, Any]], ranks: Mapping[str, int], published: Sequence[Published]
 ) -> Chart:
@@ -263,6 +253,7 @@ def front(
     text = "; ".join(f"{_named(p, ranks)}: {p['tokens_per_s_per_npu']:,.0f} per NPU" for p in best)
     return base.chart(
         fig, f"The front of throughput per NPU against speed for one user. {text}.",
+        "Up is cheaper, right is faster for a user; the line joins what nothing beats in both.",
         x={"title_text": "tokens/s for one user", "showgrid": True},
         y={"title_text": "tokens/s per NPU", "rangemode": "tozero"},
         hovermode="closest", showlegend=True,

@@ -7,7 +7,7 @@ from twin.lab.explain.waterfall import SLACK, busy_of
 from twin.metrics.measures import amount, seconds
 from twin.model.timeline import Timeline
 from twin.ui import theme
-from twin.ui.charts.base import Chart, bars, chart, empty, figure, reads, time_unit
+from twin.ui.charts.base import Chart, bars, chart, empty, figure, time_unit
 
 SHOWN = 0.002  # of the whole: a smaller piece is not drawn
 HATCHED = {"fillmode": "overlay", "fgcolor": "rgba(255, 255, 255, 0.75)"}
@@ -15,7 +15,7 @@ SLACK_COLOUR = "rgba(128, 128, 128, 0.18)"
 
 
 def waterfall(
-    parts: Mapping[str, float], how_read: str, *, total: str = "",
+    parts: Mapping[str, float], reads: str, *, total: str = "",
     colours: Mapping[str, str] = {}, median: Mapping[str, float] = {},
 ) -> Chart:  # fmt: skip
     """Seconds of a request part by part; total: name of a bar of all; median: its parts, grey."""
@@ -44,20 +44,18 @@ def waterfall(
         )  # fmt: skip
     usual = {n: f" (median {seconds(median.get(n, 0.0))})" if median else "" for n in names}
     listing = ", ".join(f"{n} {seconds(parts[n])}{usual[n]}" for n in names)
-    bar_chart = chart(
-        fig, f"{total or 'One request'} takes {seconds(sum(parts.values()))}: {listing}.",
+    return chart(
+        fig, f"{total or 'One request'} takes {seconds(sum(parts.values()))}: {listing}.", reads,
         x={"title_text": unit, "range": [0, 1.15 * whole * factor]}, barmode="group",
         hovermode="closest", showlegend=bool(median), bargap=0.24, legend_traceorder="normal",
     )  # fmt: skip
-    return bar_chart._replace(reads=how_read)
 
 
-@reads("Hatched: the second microbatch. Grey: the stream waits for the other one.")
 def layer(plan: Timeline, layer_s: float) -> Chart:
     """A layer over time: streams, microbatches and slack; an overrun is drawn at the begin."""
     factor, unit = time_unit(layer_s)
     names = [f"{name[0].upper()}{name[1:]}" for name in plan.streams]
-    bars_by_operator: dict[str, list[tuple[str, float, float, int, float]]] = {}
+    bars_of: dict[str, list[tuple[str, float, float, int, float]]] = {}
     for piece in plan.pieces:
         total = sum(time for _, time in piece.operators)
         begin = piece.low
@@ -65,12 +63,12 @@ def layer(plan: Timeline, layer_s: float) -> Chart:
             share = time / total * (piece.high - piece.low)
             for low, high in _within(begin, begin + share):
                 bar = names[piece.stream], low, high - low, piece.microbatch, share
-                bars_by_operator.setdefault(operator, []).append(bar)
+                bars_of.setdefault(operator, []).append(bar)
             begin += share
     fig = figure(height=170 + 62 * len(names))
     scale = layer_s * factor
     bars(fig, names, [scale] * len(names), SLACK_COLOUR, name="Slack", hover="Slack")
-    for operator, cut in bars_by_operator.items():
+    for operator, cut in bars_of.items():
         fig.add_bar(
             y=[bar[0] for bar in cut], x=[scale * bar[2] for bar in cut],
             base=[scale * bar[1] for bar in cut], orientation="h", name=theme.title(operator),
@@ -83,6 +81,7 @@ def layer(plan: Timeline, layer_s: float) -> Chart:
     listing = ", ".join(f"{name} {amount(share, 'share')}" for name, share in slack_of(plan))
     return chart(
         fig, f"One layer takes {seconds(layer_s)}. Slack of its streams: {listing}.",
+        "Hatched: the second microbatch. Grey: the stream waits for the other one.",
         x={"title_text": f"{unit} of one layer", "range": [0, scale]},
         barmode="overlay", hovermode="closest", bargap=0.3,
     )  # fmt: skip
@@ -115,7 +114,6 @@ def pace(plan: Timeline | None, rows: Sequence[tuple[str, str, float]]) -> str:
     )
 
 
-@reads("Time each operator is at work; where two streams overlap, the sum exceeds the whole.")
 def at_work(rows: Sequence[tuple[str, str, float]], name_of: str) -> Chart:
     """Busy time of each operator in one iteration, on either stream; slack last."""
     if not rows:
@@ -136,6 +134,7 @@ def at_work(rows: Sequence[tuple[str, str, float]], name_of: str) -> Chart:
     listing = ", ".join(f"{n} {seconds(v)}" for n, (_, _, v) in zip(names[:3], rows, strict=False))
     return chart(
         fig, f"At work in a mean {name_of}: {listing}.",
+        "Time each operator is at work; where two streams overlap, the sum exceeds the whole.",
         x={"title_text": f"{unit} at work per {name_of}", "range": [0, 1.2 * longest * factor]},
         hovermode="closest", showlegend=False, bargap=0.28,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from twin.extras.evidence.reproduce import Part
 from twin.lab.evidence.judge import HONEST
 from twin.metrics.measures import seconds, three_figures
 from twin.ui import theme
-from twin.ui.charts.base import Chart, bars, chart, empty, figure, reads, time_unit
+from twin.ui.charts.base import Chart, bars, chart, empty, figure, time_unit
 
 BAND = 0.1
 # Errors on the axis, of which those that fit are drawn: close to zero they stand evenly, beyond the
@@ -30,26 +30,23 @@ POINTS = {
 Rows = Sequence[Mapping[str, Any]]
 
 
-@reads(
-    "Above zero the twin says more than was published; the band is 10 % to each side, and the axis "
-    "is logarithmic beyond it."
-)
 def errors(rows: Rows) -> Chart:
     """Chart of signed error over the published value."""
     if not rows:
         return empty("No published row to show")
-    fig = figure(height=400)
-    band = _place(BAND)
+    fig, band = figure(height=400), _place(BAND)
     fig.add_hrect(y0=-band, y1=band, fillcolor=theme.OTHER, opacity=0.22, line_width=0)
     fig.add_hline(y=0, line={"color": theme.OTHER, "width": 1})
     _points(fig, rows)
-    low, high = (end(row["error"] for row in rows) for end in (min, max))
-    ends = [_place(min(1.15 * low, -0.15)), _place(max(1.15 * high, 0.15))]
+    errors = [row["error"] for row in rows]
+    ends = [_place(min(1.15 * min(errors), -0.15)), _place(max(1.15 * max(errors), 0.15))]
     ticks = [tick for tick in TICKS if ends[0] <= _place(tick) <= ends[1]]
     worst = max(rows, key=lambda row: abs(row["error"]))
     return chart(
         fig, f"Signed error of {len(rows)} rows; the largest is {100 * worst['error']:+.1f} % for "
-        f"{worst['quantity']}, {worst['system']}.", hovermode="closest", legend_traceorder="normal",
+        f"{worst['quantity']}, {worst['system']}.",
+        "Above zero the twin says more than was published; the band is 10 % to each side, and the "
+        "axis is logarithmic beyond it.", hovermode="closest", legend_traceorder="normal",
         x={"title_text": PUBLISHED, "type": "log", "dtick": 1, "tickformat": ",~g",
            "showgrid": True},
         y={"title_text": "twin over published, %", "range": ends, "rangemode": "normal",
@@ -111,15 +108,15 @@ def parts(rows: Sequence[Part]) -> Chart:
         + ("" if row.published_s is None else f", published {seconds(row.published_s)}")
         for name, row in zip(names, rows, strict=True)
     )
-    drawn = chart(
-        fig, f"One layer by operator. {listing}.", hovermode="closest", barmode="group",
-        x={"title_text": f"{unit} in one layer", "range": [0, 1.22 * longest * factor]},
-        bargap=0.25, showlegend=bool(published), legend_traceorder="normal",
-    )  # fmt: skip
     below = (
         "published above, the twin below" if published else "no published figure is of one alone"
     )
-    return drawn._replace(reads=f"Operators of one layer, each alone: {below}.")
+    return chart(
+        fig, f"One layer by operator. {listing}.",
+        f"Operators of one layer, each alone: {below}.", hovermode="closest", barmode="group",
+        x={"title_text": f"{unit} in one layer", "range": [0, 1.22 * longest * factor]},
+        bargap=0.25, showlegend=bool(published), legend_traceorder="normal",
+    )  # fmt: skip
 
 
 def _time_text(value: float | None) -> str:

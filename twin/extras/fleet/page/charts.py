@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from twin.metrics.registry import Metric, shown
-from twin.ui.charts.base import Chart, chart, empty, figure, heat, reads, time_axis
+from twin.metrics.registry import Metric
+from twin.ui.charts.base import Chart, chart, empty, figure, heat, time_axis
 
 # What is drawn of each hour: key -> what it is called, factor from SI, unit.
 DRAWN = {
@@ -16,7 +16,6 @@ DRAWN = {
 }
 
 
-@reads("Each row is one supernode, or several that are alike. Empty: nothing finished there.")
 def over_time(answer: Mapping[str, Any], key: str, *, dark: bool = False) -> Chart:
     """Map of a figure of each supernode (down) in each hour of the fleet (across)."""
     label, scale, unit = DRAWN[key]
@@ -34,39 +33,28 @@ def over_time(answer: Mapping[str, Any], key: str, *, dark: bool = False) -> Cha
         hovertemplate=f"%{{y}}, at %{{x:.3~g}} {time_unit}<br>%{{z:,.4~g}} {unit}<extra></extra>",
         colorbar={"title": {"text": unit, "side": "top"}},
     )  # fmt: skip
-    low, high = (
-        np.unravel_index(int(find(values)), values.shape) for find in (np.nanargmin, np.nanargmax)
-    )
     text = "; ".join(
-        f"{word} {values[extremes]:,.4g} {unit} at {names[extremes[0]]}"
-        for word, extremes in (("least", low), ("most", high))
+        f"{word} {values.flat[place]:,.4g} {unit} at {names[place // hours]}"
+        for word, place in (("least", np.nanargmin(values)), ("most", np.nanargmax(values)))
     )
     return chart(
         fig, f"{label} of {len(rows)} rows of supernodes over time: {text}.",
+        "Each row is one supernode, or several that are alike. Empty: nothing finished there.",
         x={"title_text": f"simulated time ({time_unit})"},
         y={"autorange": "reversed", "type": "category"},
     )  # fmt: skip
 
 
+IN_MS = "tpot_s"  # the metrics whose seconds the table shows as ms begin so
+
+
 def headed(metric: Metric) -> str:
     """Header of a metric's column: its name, and its unit unless it is a count or share."""
     name = metric.short or metric.label
-    unit = "ms" if in_ms(metric) else metric.unit
+    unit = "ms" if metric.key.startswith(IN_MS) else metric.unit
     return name if metric.kind in ("count", "share") or unit == name else f"{name} ({unit})"
-
-
-def in_ms(metric: Metric) -> bool:
-    """Whether the table shows a metric's seconds as ms: the times of one token."""
-    return metric.key.startswith("tpot_s")
 
 
 def cell(metric: Metric, value: float | None) -> float | None:
     """A metric's figure in the unit of its column."""
-    return 1e3 * value if value is not None and in_ms(metric) else value
-
-
-def tile(key: str, answer: Mapping[str, Any]) -> tuple[str, str | None]:
-    """Tile of a figure of the fleet, and its value without a loss."""
-    without_loss = answer["without_loss"]
-    without_loss_text = f"{shown(key, without_loss[key])} without a loss" if without_loss else None
-    return shown(key, answer["summary"][key]), without_loss_text
+    return 1e3 * value if value is not None and metric.key.startswith(IN_MS) else value

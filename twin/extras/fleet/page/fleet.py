@@ -9,7 +9,7 @@ from twin.extras.fleet.page import charts, form
 from twin.extras.fleet.question import Fleet, FleetError, fleet_to_toml
 from twin.lab.runs.runner import find_run
 from twin.lab.store import RunRow, StoreError
-from twin.metrics.registry import METRICS
+from twin.metrics.registry import METRICS, shown
 from twin.scenario import Scenario, SpecError, scenario_digest
 from twin.ui import access, session
 from twin.ui.fields import sentence
@@ -108,11 +108,13 @@ def results() -> None:
 
 def show(answer: dict[str, Any]) -> None:
     """Draw figures of the fleet, supernodes over time, and the table."""
+    whole = answer["without_loss"]
     tiles = st.grid(4, min_column_width=210, gap="small")
     for key in TILES:
         with tiles.cell():
-            value, tile_help = charts.tile(key, answer)
-            st.metric(METRICS[key].label, value, tile_help, delta_color="off", delta_arrow="off")
+            value = shown(key, answer["summary"][key])
+            before = f"{shown(key, whole[key])} without a loss" if whole else None
+            st.metric(METRICS[key].label, value, before, delta_color="off", delta_arrow="off")
     for line in in_words(answer):
         st.markdown(plain(line))
     key = choice("Over time", charts.DRAWN, "fleet-drawn", format_func=lambda k: charts.DRAWN[k][0])

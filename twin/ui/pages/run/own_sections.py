@@ -24,12 +24,9 @@ from twin.ui.show import dark, plot, two_columns
 
 
 def _figures(summary: Mapping[str, Any], place: Place) -> None:
-    """Figures of a place, in one line."""
     known_metrics = [metric for metric in placed(place) if summary.get(metric.key) is not None]
     st.markdown(" · ".join(f"{m.label}: **{shown(m.key, summary[m.key])}**" for m in known_metrics))
 
-
-# Instances that came, went and changed role, and the decisions behind it.
 
 # The column of what a controller goes by, of both pools.
 GOES_BY = {"queue": "in_hand", "slo": "latency", "kv": "busy", "rebalance": "needed"}
@@ -50,7 +47,7 @@ def instances(row: RunRow, scenario: Scenario) -> None:
         "to pool, or from model to model. "
         + starts(lives, int(row.summary.get("role_changes") or 0))
     )
-    npus = ("NPUs by pool", elastic.npus(windows, scenario.warmup_s), "npus-by-pool")
+    npus = "NPUs by pool", charts.over_time("npus", windows, scenario.warmup_s), "npus-by-pool"
     if not _wrote(row, "decisions") or scenario.models:  # each model's controller decides alone
         two_columns([npus])
         return
@@ -95,8 +92,6 @@ def starts(lives: pl.DataFrame, role_changes: int) -> str:
     return found + (f"; {turns} took the NPUs of another model." if turns > 0 else ".")
 
 
-# A day at a glance.
-
 HOURLY = {
     "prefill_npus": "Prefill NPUs", "decode_npus": "Decode NPUs",
     "colocated_npus": "Colocated NPUs", "changing_npus": "Starting or draining",
@@ -122,21 +117,16 @@ def day(row: RunRow, scenario: Scenario) -> None:
         figures.append(f"energy: **{amount(float(hours['energy_kwh'].sum()), 'rate', 'kWh')}**")
     busiest = hours.sort("arrived", descending=True)["hour"][0]
     st.markdown(" · ".join([*figures, f"busiest hour: **{busiest}**"]))
-    panels = [(title, *panel) for title, panel in elastic.DAY.items() if names & set(panel[0])]
     two_columns((title, elastic.hourly(hours, series, unit), f"day-{next(iter(series))}")
-           for title, series, unit in panels)  # fmt: skip
+           for title, (series, unit) in elastic.DAY.items() if names & set(series))  # fmt: skip
     table = hours.select(Hour="hour", **{HOURLY[c]: c for c in HOURLY if c in names})
     st.dataframe(table.with_columns(pl.col(pl.Float64).round(1)), hide_index=True)
-    note = f"An hour lasts {words.duration(length_s)} of simulated time. " * (length_s != 3600.0)
     daily = scenario.workload.profile.shape in DAILY
-    st.caption(
-        ("Hours of the day that the rate follows. " if daily else "Hours of simulated time. ")
-        + note
-        + "Without work: an instance has no request, starts or drains."
-    )
+    which = "Hours of the day that the rate follows." if daily else "Hours of simulated time."
+    if length_s != 3600.0:
+        which += f" An hour lasts {words.duration(length_s)} of simulated time."
+    st.caption(f"{which} Without work: an instance has no request, starts or drains.")
 
-
-# Clients and tenants.
 
 TENANT = {
     "asked_req_per_s": "Offered", "goodput_req_per_s": "Goodput",
@@ -175,9 +165,9 @@ def clients(row: RunRow, scenario: Scenario) -> None:
         )
     curve = charts.Curve("Session", theme.ROLE["memory_pool"], session_s)
     times = charts.distribution([curve], of="sessions")
-    why = ("Why requests came to nothing", charts.reasons(reasons), "reasons")
-    sessions_tab = ("Sessions", times, "session-times")
-    two_columns([why] * bool(reasons) + [sessions_tab] * bool(session_s.size))
+    why = "Why requests came to nothing", charts.reasons(reasons), "reasons"
+    sessions = "Sessions", times, "session-times"
+    two_columns([why] * bool(reasons) + [sessions] * bool(session_s.size))
     if not reasons:
         st.caption("Every request that ended was answered.")
     if session_s.size:
@@ -201,8 +191,6 @@ def _clients(
     counts = dict(reasons.value_counts(sort=True).iter_rows())
     return tenants, counts, np.sort(session_times_s(observed))
 
-
-# Models that share the machine.
 
 OF_A_MODEL = ("requests", "npus", "npu_hours", "goodput_req_per_s", "slo_attainment", "ttft_s_p50",
               "ttft_s_p99", "tpot_s_mean", "tokens_per_s_per_npu", "hit_token_ratio",
@@ -235,17 +223,16 @@ def _arrived(run: str, warmup_s: float) -> dict[str, int]:
     return dict(model_of.value_counts().iter_rows())
 
 
-# The memory pool.
-
 BINS = 60  # of a run, in which hits are counted by tenant
 
 
 def memory_pool(row: RunRow, scenario: Scenario) -> None:
     """Hits and fill, bytes by tier, and a map of the memory servers, all over time."""
-    windows, servers = record.table(row.id, "windows"), record.table(row.id, "servers")
+    windows, servers, traffic = (
+        record.table(row.id, name) for name in ("windows", "servers", "traffic")
+    )
     warmup_s = scenario.warmup_s
     _figures(row.summary, "memory pool")
-    traffic = record.table(row.id, "traffic")
     tiers = elastic.tiers_read(traffic)
     pictures = [
         ("Hit ratio and fill", charts.over_time("pool", windows, warmup_s), "pool-hits"),
@@ -254,15 +241,13 @@ def memory_pool(row: RunRow, scenario: Scenario) -> None:
     ]  # fmt: skip
     if scenario.tenants and scenario.memory_pool.namespaces:
         names = [tenant.name for tenant in scenario.tenants]
-        hits = _hits(row.id, scenario.horizon_s / BINS)
-        picture = elastic.namespaces(hits, names, warmup_s)
-        pictures.append(("Hit ratio by namespace", picture, "pool-namespaces"))
+        hits = elastic.namespaces(_hits(row.id, scenario.horizon_s / BINS), names, warmup_s)
+        pictures.append(("Hit ratio by namespace", hits, "pool-namespaces"))
     two_columns(pictures)
     st.subheader("Memory servers", anchor=False)
     plot(elastic.servers(servers, warmup_s, dark=dark()), "pool-servers")
-    steady = servers.filter(pl.col("t_s") >= warmup_s)
-    by_node = steady.group_by("node").agg(pl.col("read_bytes", "held_s").sum())
-    by_node = by_node.sort("read_bytes", "node")
+    steady = servers.filter(pl.col("t_s") >= warmup_s).group_by("node")
+    by_node = steady.agg(pl.col("read_bytes", "held_s").sum()).sort("read_bytes", "node")
     total, most = by_node["read_bytes"].sum(), by_node["read_bytes"][-1]
     if total > 0:
         st.caption(
@@ -286,19 +271,15 @@ def _held_back(by_node: pl.DataFrame) -> str:
     whole_s = float(by_node["held_s"].sum())
     if whole_s <= 0:
         return "No read waited for a hot server: their ports had room for all."
-    worst = by_node.sort("held_s", "node")[-1]
+    worst = by_node.sort("held_s", "node").row(-1, named=True)
     return (
-        f"Batches read {seconds(whole_s)} longer in all than from servers with "
-        f"equal load; node {worst['node'].item()} held them back most, "
-        f"by {seconds(worst['held_s'].item())}."
+        f"Batches read {seconds(whole_s)} longer in all than from servers with equal load; node "
+        f"{worst['node']} held them back most, by {seconds(worst['held_s'])}."
     )
 
 
 def _wrote(row: RunRow, table: str) -> bool:
     return table in session.store().runs.tables(row.id)
-
-
-# The faults of a finished run: how deep output fell, when it was back, who paid for it.
 
 
 SHOWN = 6  # dips shown in full; the rest is one sentence each
@@ -359,10 +340,8 @@ def _dip(row: RunRow, dip: Dip, number: int) -> None:
 def _dip_tiles(dip: Dip) -> None:
     """One tile per figure of a dip, with its unit."""
     usual, lowest = dip.before_tokens_per_s, dip.lowest_tokens_per_s
-    fall_text = None
-    if usual and lowest is not None:
-        lower = 1 - lowest / usual
-        fall_text = f"-{amount(lower, 'share')}" if lower > 0 else None
+    lower = 1 - lowest / usual if usual and lowest is not None else 0.0
+    fall_text = f"-{amount(lower, 'share')}" if lower > 0 else None
     recovery = "did not fall" if dip.recovery_s == 0.0 else seconds(dip.recovery_s or 0.0)
     if dip.recovery_s is None:
         recovery = f"not in {seconds(dip.until_s - dip.at_s)}"

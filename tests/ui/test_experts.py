@@ -59,9 +59,8 @@ def test_moments_pair_the_two_sides_of_each_rebalance(tables):
     assert [(m.name, m.number) for m in found] == [
         ("start", 0), ("before", 1), ("after", 1), ("before", 2), ("after", 2), ("end", 0),
     ]  # fmt: skip
-    before, after = experts.pair(found, found[2])
-    assert (before.t_s, after.t_s) == MOVES[0]
-    assert experts.pair(found, found[0]) is None
+    pairs = {n: (before.t_s, after.t_s) for n, (before, after) in experts.pairs(found).items()}
+    assert pairs == {1: MOVES[0], 2: MOVES[1]}
 
 
 def test_loads_written_down_by_another_pools_rebalance_do_not_hide_the_own_one(tables):

@@ -29,28 +29,34 @@ STRIP_ORDER = ("l1", "cpu", "qingtian")  # of what stands below the NPUs
 class Boxes:
     """Boxes, each after the one that contains it; x and y count from that one's corner."""
 
+    net: Network
     name: list[str] = field(default_factory=list)
     kind: list[str] = field(default_factory=list)
     parent: list[int] = field(default_factory=list)
     rect: list[tuple[float, float, float, float]] = field(default_factory=list)  # x, y, w, h
+    outer: list[int] = field(default_factory=list)  # the outermost box around each
     of: dict[int, int] = field(default_factory=dict)  # vertex -> its box
     blocks: list[tuple[int, int, str]] = field(default_factory=list)  # box, supernode, what it is
     rows: dict[str, tuple[str, list[int]]] = field(default_factory=dict)  # text -> plane, vertices
     fixed: bool = False  # whether the blocks have their places
     apart: bool = False  # whether each switch outside the nodes is a block of its own
 
-    def add(
-        self, name: str, kind: str, parent: int, rect: Iterable[float], vertex: int = -1
-    ) -> int:
+    def add(self, name: str, kind: str, parent: int, rect: Iterable[float]) -> int:
         """Put a box into another; returns its number."""
         x, y, w, h = (round(v, 1) for v in rect)
+        box = len(self.name)
         self.name.append(name)
         self.kind.append(kind)
         self.parent.append(parent)
         self.rect.append((x, y, w, h))
-        if vertex >= 0:
-            self.of[vertex] = len(self.name) - 1
-        return len(self.name) - 1
+        self.outer.append(box if parent < 0 else self.outer[parent])
+        return box
+
+    def put(self, vertex: int, parent: int, *rect: float) -> int:
+        """Put the box of a vertex into another; returns its number."""
+        name, kind = self.net.vertices[vertex], self.net.vertex_data[vertex]["kind"]
+        self.of[vertex] = box = self.add(name, kind, parent, rect)
+        return box
 
     def grow(self, box: int, w: float, h: float) -> None:
         """Set a box's size once its contents are known."""
@@ -60,7 +66,8 @@ class Boxes:
 @lru_cache(maxsize=8)
 def boxes(fabric: Fabric) -> Boxes:
     """The boxes of a fabric as built; every vertex has one."""
-    net, sheet = network(fabric), Boxes()
+    net = network(fabric)
+    sheet = Boxes(net)
     nodes: dict[int, list[int]] = defaultdict(list)
     of_racks: dict[str, list[int]] = defaultdict(list)  # switches that stand in a rack of nodes
     racks = {d["rack"] for d in net.vertex_data if "node" in d and "rack" in d}
@@ -84,15 +91,15 @@ def boxes(fabric: Fabric) -> Boxes:
         }
     if sheet.fixed and not of_racks:
         for n, members in nodes.items():
-            sheet.blocks.append((_blade(sheet, net, n, members, -1, 0.0, 0.0), -1, "rack"))
+            sheet.blocks.append((_blade(sheet, n, members, -1, 0.0, 0.0), -1, "rack"))
     else:
-        _racks(sheet, net, nodes, of_racks)
+        _racks(sheet, nodes, of_racks)
     several = len({part for part, _ in switches if part >= 0}) > 1
     for (part, _), members in sorted(switches.items(), key=lambda own: own[0][1][0] in PLANES):
-        sheet.blocks.append((_switches(sheet, net, members, part if several else -1), part, "hub"))
+        sheet.blocks.append((_switches(sheet, members, part if several else -1), part, "hub"))
     if sheet.fixed:
-        _fix(sheet, net, form)
-    _rows(sheet, net)
+        _fix(sheet, form)
+    _rows(sheet)
     return sheet
 
 
@@ -103,13 +110,11 @@ PLANES = {  # kinds off the UB plane that are no switches
 }
 
 
-def _racks(
-    sheet: Boxes, net: Network, nodes: Mapping[int, list[int]], switches: Mapping[str, list[int]]
-) -> None:
+def _racks(sheet: Boxes, nodes: Mapping[int, list[int]], switches: Mapping[str, list[int]]) -> None:
     """Racks of nodes and their own switches: by the vertices' attribute, else of four nodes."""
     racks: dict[tuple[int, str], list[int]] = defaultdict(list)
     for k, (n, inner) in enumerate(nodes.items()):
-        data = net.vertex_data[inner[0]]
+        data = sheet.net.vertex_data[inner[0]]
         rack = data.get("rack") or f"rack {k // NODES_IN_RACK}"
         racks[data.get("supernode", 0), rack].append(n)
     for (part, name), inner in racks.items():
@@ -119,89 +124,84 @@ def _racks(
         for i, n in enumerate(inner):
             if i and i % per == 0:
                 x, y = right + 4.0, HEAD
-            blade = _blade(sheet, net, n, nodes[n], rack, x, y)
+            blade = _blade(sheet, n, nodes[n], rack, x, y)
             _, _, w, h = sheet.rect[blade]
             right, y = max(right, x + w), y + h + 4.0
             low = max(low, y)
         own = switches.get(name, [])
         for k, v in enumerate(own):
             corner = 5.0 + k % CHIPS_IN_ROW * 17.0, low + k // CHIPS_IN_ROW * 14.0
-            rect = (*corner, CHIP_W, CHIP_H)
-            sheet.add(net.vertices[v], net.vertex_data[v]["kind"], rack, rect, v)
+            sheet.put(v, rack, *corner, CHIP_W, CHIP_H)
         low += 14.0 * math.ceil(len(own) / CHIPS_IN_ROW)
         sheet.grow(rack, right + 5.0, low + 1.0)
         sheet.blocks.append((rack, part, "rack"))
 
 
-def _blade(
-    sheet: Boxes, net: Network, n: int, inside: Sequence[int], parent: int, x: float, y: float
-) -> int:
+def _blade(sheet: Boxes, n: int, inside: Sequence[int], parent: int, x: float, y: float) -> int:
     """One node: rows of NPUs, with its switches and hosts below."""
-    blade = sheet.add(f"node {n}", "node", parent, (x, y, 0, 0))
+    blade, data = sheet.add(f"node {n}", "node", parent, (x, y, 0, 0)), sheet.net.vertex_data
     npus: dict[int, list[int]] = defaultdict(list)
     for v in inside:
-        if "npu" in net.vertex_data[v]:
-            npus[net.vertex_data[v]["npu"]].append(v)
+        if "npu" in data[v]:
+            npus[data[v]["npu"]].append(v)
     across = max(4, min(NPUS_IN_ROW, len(npus)))
     for k, (i, parts) in enumerate(npus.items()):
         corner = GUTTER + STEP * (k % across), 4.0 + (NPU_H + 2.0) * (k // across)
         npu = sheet.add(f"NPU {n}.{i}", "npu", blade, (*corner, NPU_W, NPU_H))
-        _package(sheet, net, npu, parts)
+        _package(sheet, npu, parts)
     width = STEP * across - 2.0
     low = 4.0 + (NPU_H + 2.0) * math.ceil(len(npus) / across)
-    kinds = {v: net.vertex_data[v]["kind"] for v in inside if "npu" not in net.vertex_data[v]}
+    kinds = {v: data[v]["kind"] for v in inside if "npu" not in data[v]}
     order = sorted(kinds, key=lambda v: (STRIP_ORDER + (kinds[v],)).index(kinds[v]))
     for first in range(0, len(order), STRIP):
         strip = order[first : first + STRIP]
         w = min(40.0, (width + 2.0) / len(strip) - 2.0)
         for k, v in enumerate(strip):
-            rect = (GUTTER + k * (w + 2.0), low, w, 9.0)
-            sheet.add(net.vertices[v], kinds[v], blade, rect, v)
+            sheet.put(v, blade, GUTTER + k * (w + 2.0), low, w, 9.0)
         low += 11.0
     sheet.grow(blade, GUTTER + width + 4.0, low + 2.0)
     return blade
 
 
-def _package(sheet: Boxes, net: Network, npu: int, parts: Sequence[int]) -> None:
+def _package(sheet: Boxes, npu: int, parts: Sequence[int]) -> None:
     """One NPU: its dies side by side, with a NIC above each die that has one."""
-    dies = [v for v in parts if net.vertex_data[v]["kind"] == "die"]
-    other_parts = [v for v in parts if net.vertex_data[v]["kind"] != "die"]
-    top = 9.0 if other_parts else 3.0
-    for vertices, y, h in ((other_parts, 3.0, 4.0), (dies, top, NPU_H - 3.0 - top)):
+    dies = [v for v in parts if sheet.net.vertex_data[v]["kind"] == "die"]
+    nics = [v for v in parts if v not in dies]
+    top = 9.0 if nics else 3.0
+    for vertices, y, h in ((nics, 3.0, 4.0), (dies, top, NPU_H - 3.0 - top)):
         w = (NPU_W - 2.0 - 2.0 * len(vertices)) / max(1, len(vertices))
         for k, v in enumerate(vertices):
-            rect = (2.0 + k * (w + 2.0), y, w, h)
-            sheet.add(net.vertices[v], net.vertex_data[v]["kind"], npu, rect, v)
+            sheet.put(v, npu, 2.0 + k * (w + 2.0), y, w, h)
 
 
-def _switches(sheet: Boxes, net: Network, inside: Sequence[int], part: int) -> int:
+def _switches(sheet: Boxes, inside: Sequence[int], part: int) -> int:
     """Blocks of switches: a sub-plane, or all of a kind; a single one is its own box."""
-    data = net.vertex_data[inside[0]]
+    data = sheet.net.vertex_data[inside[0]]
     across = CHIPS_IN_ROW if len(inside) <= 4 * CHIPS_IN_ROW else 2 * CHIPS_IN_ROW
     across = max(CHIPS_IN_ROW, min(across, len(inside)))
     w = 10.0 + across * (CHIP_W + 3.0) - 3.0
     h = HEAD + math.ceil(len(inside) / across) * (CHIP_H + 3.0) + 3.0
     if len(inside) == 1 and (sheet.apart or "sub_plane" not in data):
-        return sheet.add(net.vertices[inside[0]], data["kind"], -1, (0, 0, w, h), inside[0])
+        return sheet.put(inside[0], -1, 0, 0, w, h)
     head = f"{part}:" if part >= 0 else ""
-    of_plane = "sub_plane" in data
-    name = f"sub-plane {head}{data['sub_plane']}" if of_plane else f"{data['kind']} {head}"
+    name = f"{data['kind']} {head}"
+    if "sub_plane" in data:
+        name = f"sub-plane {head}{data['sub_plane']}"
     block = sheet.add(name.strip(": "), "plane", -1, (0, 0, w, h))
     for k, v in enumerate(inside):
-        rect = (5.0 + k % across * 17.0, HEAD + k // across * 14.0, CHIP_W, CHIP_H)
-        sheet.add(net.vertices[v], data["kind"], block, rect, v)
+        sheet.put(v, block, 5.0 + k % across * 17.0, HEAD + k // across * 14.0, CHIP_W, CHIP_H)
     return block
 
 
-def _fix(sheet: Boxes, net: Network, wish: str) -> None:
+def _fix(sheet: Boxes, wish: str) -> None:
     """Places of blocks that are no racks: by the vertices' `grid`, otherwise by links."""
     w, h = (max(sheet.rect[box][k] for box, _, _ in sheet.blocks) + 44.0 for k in (2, 3))
     if wish == "grid":
-        positions = _on_grid(sheet, net, w / h)
+        positions = _on_grid(sheet, w / h)
     elif any(kind == "hub" for _, _, kind in sheet.blocks):
-        positions = _in_levels(sheet, net)
+        positions = _in_levels(sheet)
     else:
-        positions = _pulled(sheet, net)
+        positions = _pulled(sheet)
     low = 1.2 + max((y for _, y in positions.values()), default=0.0)
     unplaced = [box for box, _, _ in sheet.blocks if box not in positions]
     across = max(1, round(1.0 + max((x for x, _ in positions.values()), default=len(unplaced))))
@@ -210,14 +210,12 @@ def _fix(sheet: Boxes, net: Network, wish: str) -> None:
         sheet.rect[box] = (round(x * w, 1), round(y * h, 1), *sheet.rect[box][2:])
 
 
-def _on_grid(sheet: Boxes, net: Network, aspect: float) -> dict[int, tuple[float, float]]:
-    """Column and row of blocks by the grid's dimensions, inner first, with the aspect ratio nearest
-    to the screen's (`aspect` is a block's); a dimension of one takes no room."""
-    home = _block_of(sheet)
+def _on_grid(sheet: Boxes, aspect: float) -> dict[int, tuple[float, float]]:
+    """Column and row of blocks by the grid's dimensions, inner first, filling a screen's shape."""
     cells: dict[int, list[tuple[int, ...]]] = defaultdict(list)
-    for v, data in enumerate(net.vertex_data):
+    for v, data in enumerate(sheet.net.vertex_data):
         if data.get("grid"):
-            cells[home[sheet.of[v]]].append((*data["grid"], data.get("supernode", 0)))
+            cells[sheet.outer[sheet.of[v]]].append((*data["grid"], data.get("supernode", 0)))
     # The longest place is that of whole blocks; what has none stands below.
     deep = max((len(place) for own in cells.values() for place in own), default=0)
     full = {box: [p for p in own if len(p) == deep] for box, own in cells.items()}
@@ -234,18 +232,17 @@ def _on_grid(sheet: Boxes, net: Network, aspect: float) -> dict[int, tuple[float
     return {box: (x, y) for box, (x, y) in zip(cells, positions.tolist(), strict=True)}
 
 
-def _in_levels(sheet: Boxes, net: Network) -> dict[int, tuple[float, float]]:
+def _in_levels(sheet: Boxes) -> dict[int, tuple[float, float]]:
     """Column and row of blocks: nodes, and below them switches by links to the nearest node."""
-    home = _block_of(sheet)
-    joined = _joined(sheet, net)
     nodes = [box for box, _, kind in sheet.blocks if kind == "rack"]
-    number = {home[sheet.of[v]]: d["node"] for v, d in enumerate(net.vertex_data) if "node" in d}
+    data = enumerate(sheet.net.vertex_data)
+    number = {sheet.outer[sheet.of[v]]: d["node"] for v, d in data if "node" in d}
     nodes.sort(key=lambda box: number.get(box, 0))
-    hops_away = nx.multi_source_dijkstra_path_length(joined, set(nodes)) if nodes else {}
+    hops_away = nx.multi_source_dijkstra_path_length(_joined(sheet), set(nodes)) if nodes else {}
     levels: dict[int, list[int]] = defaultdict(list)
     for box, _, kind in sheet.blocks:
         if kind != "rack":
-            levels[int(hops_away.get(box, len(home)))].append(box)
+            levels[int(hops_away.get(box, len(sheet.name)))].append(box)
     across = max(NODES_IN_COLUMN, math.ceil(math.sqrt(2 * len(sheet.blocks))))
     rows = [
         level[first : first + across]
@@ -260,21 +257,19 @@ def _in_levels(sheet: Boxes, net: Network) -> dict[int, tuple[float, float]]:
     }
 
 
-def _joined(sheet: Boxes, net: Network) -> nx.Graph:
+def _joined(sheet: Boxes) -> nx.Graph:
     """The blocks as a graph, with an edge where any of their vertices are linked."""
-    home = _block_of(sheet)
-    joined = nx.Graph()
+    joined, net = nx.Graph(), sheet.net
     joined.add_nodes_from(box for box, _, _ in sheet.blocks)
-    outer = np.array([home[sheet.of[v]] for v in range(len(net.vertices))])
+    outer = np.array([sheet.outer[sheet.of[v]] for v in range(len(net.vertices))])
     ends = np.unique(np.stack([outer[net.tail], outer[net.head]], axis=1), axis=0)
     joined.add_edges_from((a, b) for a, b in ends.tolist() if a != b)
     return joined
 
 
-def _pulled(sheet: Boxes, net: Network) -> dict[int, tuple[float, float]]:
+def _pulled(sheet: Boxes) -> dict[int, tuple[float, float]]:
     """Column and row of every block on a lattice, with linked blocks near each other."""
-    joined = _joined(sheet, net)
-    places = nx.spring_layout(joined, seed=1, iterations=60)
+    places = nx.spring_layout(_joined(sheet), seed=1, iterations=60)
     columns = max(1, math.ceil(math.sqrt(len(places) / 2)))
     order = sorted(places, key=lambda box: places[box][0])
     rows = math.ceil(len(order) / columns)
@@ -285,21 +280,13 @@ def _pulled(sheet: Boxes, net: Network) -> dict[int, tuple[float, float]]:
     return cells
 
 
-def _block_of(sheet: Boxes) -> list[int]:
-    """Outermost box that contains each box."""
-    outer: list[int] = []
-    for k, parent in enumerate(sheet.parent):
-        outer.append(k if parent < 0 else outer[parent])
-    return outer
-
-
-def _rows(sheet: Boxes, net: Network) -> None:
+def _rows(sheet: Boxes) -> None:
     """Rows of the load matrix: sub-planes, the RDMA and the VPC plane, further switches."""
-    planes = [d["sub_plane"] for d in net.vertex_data if "sub_plane" in d]
+    planes = [d["sub_plane"] for d in sheet.net.vertex_data if "sub_plane" in d]
     for p in range(max(planes, default=0) + 1):
         sheet.rows[f"UB {p}"] = ("ub", [])
     sheet.rows |= {"RDMA": ("rdma", []), "VPC": ("vpc", [])}
-    for v, data in enumerate(net.vertex_data):
+    for v, data in enumerate(sheet.net.vertex_data):
         if "sub_plane" in data:
             sheet.rows[f"UB {data['sub_plane']}"][1].append(v)
         elif data["kind"] in PLANES:
@@ -308,9 +295,9 @@ def _rows(sheet: Boxes, net: Network) -> None:
             sheet.rows.setdefault(data["kind"], ("ub", []))[1].append(v)
 
 
-def row_of(sheet: Boxes, net: Network) -> np.ndarray[Any, Any]:
+def row_of(sheet: Boxes) -> np.ndarray[Any, Any]:
     """Row of the matrix for each vertex; -1: none."""
-    rows = np.full(len(net.vertices), -1)
+    rows = np.full(len(sheet.net.vertices), -1)
     for k, (_, vertices) in enumerate(sheet.rows.values()):
         rows[vertices] = k
     return rows

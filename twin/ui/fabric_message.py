@@ -43,8 +43,7 @@ class Layout:
     fabric: Fabric
 
     def __post_init__(self) -> None:
-        """Read the graph's arrays, boxes and nodes, and each link's vertices, the lower number
-        first."""
+        """Read the arrays and boxes; a link's two vertices by number."""
         self.net, self.boxes = network(self.fabric), boxes(self.fabric)
         first, _ = self.net.pairs
         ends = np.stack([self.net.tail[first], self.net.head[first]], axis=1)
@@ -63,7 +62,7 @@ class Layout:
     @cached_property
     def cell(self) -> Array:
         """Cell (node x rows + row) where each link leaves or enters its node, -1: none."""
-        net, rows = self.net, row_of(self.boxes, self.net)
+        net, rows = self.net, row_of(self.boxes)
         number = {int(name.split()[1]): k for k, name in enumerate(self.nodes)}
         node = np.array([number.get(n, -1) for n in net.node.tolist()])[self.ends]
         first, _ = net.pairs
@@ -145,8 +144,7 @@ def machine_text(fabric: Fabric) -> str:
 
 @lru_cache(maxsize=16)
 def changes(fabric: Fabric) -> dict[str, Any]:
-    """Message of a fabric's edits: changed links in GB/s, factors of edited elements, boxes that
-    contain them."""
+    """Message of edits: changed links in GB/s, factors of elements, boxes that contain these."""
     picture = layout(built(fabric))
     now = picture.least(network(fabric).capacity)
     differ = np.flatnonzero(now != picture.rates)
@@ -228,9 +226,6 @@ def packed(values: Array, kind: str = "<f4") -> str:
     return base64.b64encode(np.ascontiguousarray(values, kind).tobytes()).decode()
 
 
-# A machine as a picture, coloured by role or by load; what the browser does stands in `canvas/`.
-
-
 _HERE = Path(__file__).parent / "canvas"
 PICTURE = ("scene", "picture", "matrix")  # the modules that every page with the picture shares
 ROLE = "role"  # the colours that need no load
@@ -283,8 +278,7 @@ def fabric_picture(
     modes: Mapping[str, str] | None = None,
     on_act: Callable[[Sequence[dict[str, Any]]], None] | None = None, acted: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
-    """Draw the fabric; returns {name (selected last), names} or {}. `carried`: load of links in
-    `unit`; `modes`: see `colour`; `on_act` gets actions (`number`, `names` ...) until `acted`."""
+    """Draw the fabric, links coloured by `carried`; returns the selection {name, names} or {}."""
 
     def take_acts() -> None:
         picture = st.session_state.get(key)  # None: a picture of another key stands there by now

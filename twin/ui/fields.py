@@ -163,9 +163,6 @@ def why_idle(path: str, scenario: Scenario) -> str:
     return scenario_words.idle_reason(condition) if condition else ""
 
 
-# Lists in a scenario as words: what breaks, what was edited, who sits where.
-
-
 ROWS_SHOWN = 3  # of a list
 
 
@@ -193,7 +190,6 @@ def rows_in_words(path: str, rows: Sequence[Any], most: int = ROWS_SHOWN) -> str
 
 
 def _fault(row: dict[str, Any]) -> str:
-    """One fault as text: element, kind, time."""
     broken = Fault.model_validate(row)
     does = KINDS[broken.kind].says(broken)
     duration_text = f" for {broken.duration_s:g} s" if broken.duration_s else ""
@@ -214,13 +210,12 @@ def _edit(row: dict[str, Any]) -> str:
 
 def _piece(row: dict[str, Any]) -> str:
     """One stretch of a profile as text: its begin, and factors that are not 1."""
-    factors = ((row.get(key, 1.0), f"{key} ×") for key in ("rate", "input", "output"))
-    factor_texts = [f"{name}{value:,.4g}" for value, name in factors if value != 1.0]
-    return f"from {row['at_s']:g} s {', '.join(factor_texts) or 'as the profile says'}"
+    factors = ((key, row.get(key, 1.0)) for key in ("rate", "input", "output"))
+    texts = [f"{key} ×{value:,.4g}" for key, value in factors if value != 1.0]
+    return f"from {row['at_s']:g} s {', '.join(texts) or 'as the profile says'}"
 
 
 def _model(row: dict[str, Any]) -> str:
-    """A further model as text: its name and its load."""
     model = Model.model_validate(row)
     w, name = model.workload, model.name or model.deployment.model
     if w.arrivals == "closed_loop":

@@ -59,7 +59,6 @@ def no_file(s: Scenario) -> str:
 
 
 def _priced(s: Scenario) -> steady.Priced:
-    """A scenario with its files, as formulas read it."""
     return steady.Priced(s, session.facts(), *files(s))
 
 

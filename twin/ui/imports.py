@@ -98,7 +98,6 @@ def _content(one: str, data: bytes, name: str, _kind: Kind[Any]) -> Any:
 
 
 def _choose(kind: Import, own: str) -> None:
-    """Draw the choice among imported files."""
     part = kind.stored()
     names = distinct({row.digest: kind.called(row) for row in part.search(limit=OFFERED).rows})
     if not names:
@@ -139,23 +138,22 @@ def distinct(names: Mapping[str, str]) -> dict[str, str]:
 
 
 def _forget(kind: Import, names: Mapping[str, str], own: str) -> None:
-    """Draw the choice of a stored value (`names`: title by digest), its uses, and its deletion
-    unless it is `own`."""
+    """Draw the deletion of a stored value (`names`: by digest) unless it is used or `own`."""
     key = f"forget-{kind.many}"
     with st.popover(f"Delete stored {kind.many}", icon=":material/delete:"):
         digest = st.selectbox(
             f"{kind.one.capitalize()} to delete", list(names), index=None, key=key,
             format_func=lambda d: names.get(d, d), placeholder=f"Choose the {kind.one}",
         )  # fmt: skip
-        digest_left = OWN if digest == own else ""
-        if digest and not digest_left and (users := kind.stored().used(digest)):
-            digest_left = sentence(users)
-        if digest_left:
-            st.markdown(f":material/lock: {digest_left}")
+        why_not = OWN if digest == own else ""
+        if digest and not why_not and (users := kind.stored().used(digest)):
+            why_not = sentence(users)
+        if why_not:
+            st.markdown(f":material/lock: {why_not}")
         elif digest:
             st.markdown(f"**{plain(names[digest])}** will be gone for good.")
         st.button(
-            "Delete for good", type="primary", disabled=not digest or bool(digest_left),
+            "Delete for good", type="primary", disabled=not digest or bool(why_not),
             key=f"{key}-yes", on_click=_delete, args=(kind, key, own),
         )  # fmt: skip
 
@@ -165,16 +163,16 @@ def _delete(kind: Import, key: str, own: str) -> None:
     # What is chosen now, not when the button was drawn: a click may overtake the page.
     if session.gone(key) or not (digest := st.session_state[key]):
         return
-    name, icon = kind.one.capitalize(), ":material/lock:"
+    name, icon = kind.one.capitalize(), ":material/delete:"
     try:
         if digest == own:
             raise StoreError(OWN)
         kind.stored().delete(digest)
-        text, icon = f"{name} deleted.", ":material/delete:"
+        text = f"{name} deleted."
     except UnknownId:
-        text, icon = f"{name} already deleted.", ":material/delete:"
+        text = f"{name} already deleted."
     except StoreError as error:
-        text = sentence(str(error))
+        text, icon = sentence(str(error)), ":material/lock:"
     st.toast(text, icon=icon, duration="long")
 
 
@@ -218,7 +216,6 @@ def trace_upload() -> None:
 
 
 def _look_at_counts(table: CountsTable) -> Look:
-    """Figures of imported expert counts."""
     layers, experts = table.counts.shape
     hottest = table.counts.max(axis=1) / table.counts.mean(axis=1)
     figures = {
@@ -242,7 +239,6 @@ COUNTS = Import(
 
 
 def _look_at_machine(machine: ImportedMachine) -> Look:
-    """Figures of an imported machine."""
     kinds = Counter(data["kind"] for _, data in machine.vertices)
     figures = {
         "NPUs": f"{machine.npus:,}", "Dies": f"{kinds['die']:,}", "CPUs": f"{kinds['cpu']:,}",
@@ -253,7 +249,6 @@ def _look_at_machine(machine: ImportedMachine) -> Look:
 
 
 def _routed(machine: ImportedMachine) -> ImportedMachine:
-    """The machine with the routing chosen by the visitor."""
     selected = st.selectbox(
         "Routing", list(ROUTINGS), index=list(ROUTINGS).index(machine.routing),
         format_func=lambda name: ROUTINGS[name], key=f"routing:{machine.digest}",

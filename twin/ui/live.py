@@ -11,7 +11,7 @@ from streamlit.delta_generator import DeltaGenerator
 from twin.hardware.imported import npus_of
 from twin.lab.explain.view import load_of, one_slo
 from twin.lab.runs.live import Live, Look, question_of
-from twin.lab.runs.warm import is_ready as ready  # before, a live run would delay a stored one
+from twin.lab.runs.warm import is_ready as ready  # before that a live run delays a stored one
 from twin.lab.sweep import sweep
 from twin.metrics.measures import amount, seconds
 from twin.metrics.registry import shown
@@ -21,7 +21,7 @@ from twin.ui import access, forms, formulas, session, words
 from twin.ui.fields import sentence
 
 STATE = "live"  # session state: digest of the question that is on screen, its run, simulated time
-PATIENCE_S = 2.0  # for so long the script itself shows how a run goes; of a longer one a fragment
+PATIENCE_S = 2.0  # the script shows a run's progress for this long, then a fragment does
 LOOK_S, AGAIN_S = 0.05, 1.0
 LINE: Any = {"horizontal": True, "vertical_alignment": "center", "gap": "small"}
 
@@ -37,7 +37,6 @@ class Strip(NamedTuple):
 
 @st.cache_resource(show_spinner=False, on_release=lambda live: live.close())
 def _live() -> Live:
-    """The server's live runs, created at first use."""
     return Live()
 
 
@@ -92,8 +91,7 @@ def _begin(draft: Scenario) -> tuple[str, float]:
     """Begin the draft's run unless it is displayed; returns it and its seconds; '': not live."""
     if session.refusal() or access.mode() == access.READ_ONLY or not ready():
         return "", 0.0
-    question = question_of(draft, session.facts())
-    if question is None:
+    if (question := question_of(draft, session.facts())) is None:
         return "", 0.0
     digest, run = st.session_state.get(STATE, ("", ""))
     if digest != scenario_digest(question) or _live().look(run) is None:
@@ -104,11 +102,10 @@ def _begin(draft: Scenario) -> tuple[str, float]:
 
 def _awaited(place: DeltaGenerator, run: str) -> Look | None:
     """The run once it has ended, shown as it progresses; each check can be interrupted."""
-    until_s, last_look = time.monotonic() + PATIENCE_S, None
+    until_s, drawn = time.monotonic() + PATIENCE_S, None
     while (look := _live().look(run, LOOK_S)) is not None and not look.ended:
-        if look != last_look:
-            _going(place, look)
-            last_look = look
+        if look != drawn:
+            _going(place, drawn := look)
         st.session_state.get(STATE)  # as drawing does, it lets an edit interrupt the wait
         if time.monotonic() > until_s:
             break
@@ -128,7 +125,6 @@ def _look_again(run: str, *, until_found: bool = False) -> None:
 
 
 def _going(place: DeltaGenerator, seen: Look) -> None:
-    """Show that a simulation is running, and its progress."""
     finished = seen.live.get("finished")
     text = f" · {finished:,.0f} requests served" if finished else ""
     _chip(place, f"By formula; simulating {seen.progress:.0%}{text}")
@@ -143,10 +139,10 @@ def _against_slo(summary: Mapping[str, Any], draft: Scenario) -> str:
     broken = [metric.key for metric, _ in sweep.broken(draft, dict(summary))]
     parts = []
     for metric in sweep.SLOS:
-        value, limit = summary.get(metric.key), metric.slo(draft) if metric.slo else 0.0
-        if value is not None:
-            limit_text = f" of {shown(metric.key, limit)}" if one_slo(draft) else ""
-            text = f"{metric.label} {shown(metric.key, value)}{limit_text}"
+        if (value := summary.get(metric.key)) is not None:
+            text = f"{metric.label} {shown(metric.key, value)}"
+            if metric.slo and one_slo(draft):
+                text += f" of {shown(metric.key, metric.slo(draft))}"
             parts.append(f":red[{text}]" if metric.key in broken else text)
     if (attained := summary.get("slo_attainment")) is not None:
         text = f"{shown('slo_attainment', attained)} within the SLO"
@@ -186,8 +182,7 @@ def _speed(expected: Outlook, summary: Mapping[str, Any]) -> str:
 
 
 def _room(draft: Scenario, expected: Outlook, holds: bool | None) -> str:
-    """Clause on the load that meets the SLO by formula, and whether the simulation (None: none)
-    agrees."""
+    """Clause on the load that keeps the SLO by formula; holds: by simulation, None without one."""
     if not expected.slo_req_per_s:
         slow = f"no batch keeps its SLO of {draft.slo.tpot_ms:g} ms"
         late = f"by formula no load keeps its TTFT SLO of {draft.slo.ttft_s:g} s"

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -19,11 +18,11 @@ from twin.ui.show import against_slo, plain
 from twin.ui.toolbar import open_run
 
 RECENT = 8
-PATIENCE_S = 4.0  # after so long without progress, say what it is waiting for
+PATIENCE_S = 4.0  # without progress for this long, the page says what the run waits for
 AGAIN = "run the scenario again"  # how the store's sentences end when the question was not at fault
-AT_ONCE_S = 2.5  # for so long the script of the page waits for the result itself
+AT_ONCE_S = 2.5  # the page's script waits this long for the result itself
 LOOK_S = 0.02
-# Age of a run (s) until which it is looked at so often (s).
+# A run up to this age (s) is checked at this interval (s).
 PACE_S = ((10.0, 0.25), (60.0, 0.5), (float("inf"), 1.0))
 
 
@@ -191,15 +190,15 @@ def _getting_ready() -> None:
     st.markdown("The engine is compiled once on a machine. Later starts take seconds.")
     with st.container(horizontal=True, gap="small"):
         for name, stage in stages.items():
-            in_progress = stage.took_s is None
-            took_s = time.monotonic() - stage.began_s if stage.took_s is None else stage.took_s
-            icon = ":material/progress_activity:" if in_progress else ":material/check:"
-            colour: Literal["blue", "green"] = "blue" if in_progress else "green"
-            st.badge(f"{name} {took_s:.0f} s", icon=icon, color=colour, width="content")
+            if stage.took_s is None:
+                text = f"{name} {time.monotonic() - stage.began_s:.0f} s"
+                st.badge(text, icon=":material/progress_activity:", color="blue", width="content")
+            else:
+                text = f"{name} {stage.took_s:.0f} s"
+                st.badge(text, icon=":material/check:", color="green", width="content")
 
 
 def _state(row: RunRow) -> str:
-    """Progress of a run in a few words."""
     if row.cancel_s is not None:
         return "Stopping"
     if row.state == "queued":
@@ -219,7 +218,6 @@ def _elapsed_s(row: RunRow) -> float:
 
 
 def _numbers(row: RunRow, scenario: Scenario) -> None:
-    """Draw the live numbers of a run."""
     now = row.live
     simulated = words.duration(round(row.progress * scenario.horizon_s, 1))
     with st.grid(5, min_column_width=150):
@@ -230,10 +228,9 @@ def _numbers(row: RunRow, scenario: Scenario) -> None:
         ):  # fmt: skip
             st.metric(label, f"{now.get(key, 0):,.0f}", help=f"Requests {when_text}.")
     _so_far(now.get("points") or {}, scenario)
-    figures = [f"{three_figures(now.get('arrived', 0) / _elapsed_s(row))} requests per wall second"]
-    if now.get("rejected"):
-        figures.append(f"{now['rejected']:,.0f} rejected")
-    st.caption(" · ".join(figures))
+    pace = f"{three_figures(now.get('arrived', 0) / _elapsed_s(row))} requests per wall second"
+    rejected = f" · {now['rejected']:,.0f} rejected" if now.get("rejected") else ""
+    st.caption(f"{pace}{rejected}")
 
 
 def _so_far(points: Mapping[str, Sequence[float | None]], scenario: Scenario) -> None:
@@ -266,12 +263,12 @@ def ended_without_results(row: RunRow, scenario: Scenario) -> None:
         return
     moment = f"at {row.progress:.0%}"
     if row.state == "cancelled":
-        icon = ":material/do_not_disturb_on:"
-        st.info(f"This run was stopped {moment}, so it has no results.", icon=icon)
+        text = f"This run was stopped {moment}, so it has no results."
+        st.info(text, icon=":material/do_not_disturb_on:")
     else:
         moment += f" ({plain(row.message.rstrip('.'))})" if row.message else ""
-        icon = ":material/power_off:"
-        st.warning(f"This run was interrupted {moment}, so it has no results.", icon=icon)
+        text = f"This run was interrupted {moment}, so it has no results."
+        st.warning(text, icon=":material/power_off:")
     _again(scenario)
 
 

@@ -90,8 +90,8 @@ def watch(ids: Sequence[str], text: str = "") -> None:
     if len(rows) < len(ids):
         st.rerun()
     if text:
-        runs_made = rows[0].live.get("runs")
-        state = f" {runs_made:.0f} re-runs made" if runs_made else ""
+        made = rows[0].live.get("runs")
+        state = f" {made:.0f} re-runs made" if made else ""
         if rows[0].state == "queued":
             state = " Waiting for a free process"
         st.progress(rows[0].progress, text + state)

@@ -45,7 +45,6 @@ def store_of(request: Request) -> Store:
 
 
 def _seen_by(visitor: str) -> Store:
-    """The store as a visitor sees it."""
     shared = _store()
     if access.mode() == "":
         return shared
@@ -246,8 +245,7 @@ def _settle() -> None:
 
 
 def open_link() -> None:
-    """Make the address's scenario the draft, once for each address that is not our own; called
-    first on every page. The first visit starts the runner."""
+    """Make the address's scenario the draft, once an address; called first on every page."""
     try:
         facts()
         runner()
@@ -301,10 +299,9 @@ def named_draft() -> Scenario:
 
 def link(page: str) -> str:
     """Path of a page with the draft, from the host on."""
-    path = links.draft_url(named_draft(), page)
-    query = path.partition("?")[2]
-    if query not in _state().addresses:
-        _state().addresses = [*_state().addresses[-HISTORY_LENGTH:], query]
+    path, state = links.draft_url(named_draft(), page), _state()
+    if (query := path.partition("?")[2]) not in state.addresses:
+        state.addresses = [*state.addresses[-HISTORY_LENGTH:], query]
     return path
 
 

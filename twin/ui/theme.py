@@ -14,7 +14,7 @@ ROLE = {
     "front_end": "#8D909E",
 }
 
-# The way of a request, in order: the same hue as the room it waits in, lighter while it waits.
+# Stages of a request, in order: the hue of the pool that serves it, lighter while it waits.
 STAGE = {
     "front_end": ROLE["front_end"],
     "router": ROLE["router"],

@@ -1,5 +1,4 @@
-"""The bar above every form: what the draft is, its differences from the scenario that it began as,
-each to be taken back, undo, link, Run."""
+"""The bar above every form: the draft, its differences with their undo, link, Run."""
 
 from collections.abc import Callable
 from functools import partial
@@ -32,10 +31,8 @@ def header(page: str, *, run: bool = True) -> None:
         for name, step, can in (
             ("undo", session.undo, session.can_undo()), ("redo", session.redo, session.can_redo()),
         ):  # fmt: skip
-            st.button(
-                f":material/{name}:", help=name.capitalize(), on_click=step, disabled=not can,
-                key=name,
-            )  # fmt: skip
+            help_ = name.capitalize()
+            st.button(f":material/{name}:", name, help_, on_click=step, disabled=not can)
         if run:
             draft_link(page)
             run_button()
@@ -70,14 +67,12 @@ def _parts(page: str) -> None:
     if path is None:
         return
     forms.seek(path)  # the box begins anew: it leads there once
-    info = declared(path)
-    if info.form == page:
+    if declared(path).form == page:
         st.rerun()
-    go_to(info.form)
+    go_to(declared(path).form)
 
 
 def _findable(path: str) -> str:
-    """A field's label with its search words."""
     also = declared(path).also
     return f"{label(path)} · {also}" if also else label(path)
 

@@ -104,8 +104,7 @@ def named(draft: Scenario, origin: Scenario) -> Scenario:
     counted = {path: value for path, value in changed(origin, draft).items() if path not in WORDS}
     if draft.name != origin.name or not counted:
         return draft
-    path = min(counted, key=_weight)
-    new = counted[path]
+    path, new = min(counted.items(), key=lambda item: _weight(item[0]))
     if path.startswith("workload.") and draft.workload.arrivals == "trace":
         change = traffic(draft)
     elif path in fields.LISTS:

@@ -1,5 +1,4 @@
-"""Forms of declared fields, a widget each. A field without effect is hidden and its group says why;
-a refused edit says why below its field."""
+"""Forms of declared fields; those without effect are hidden, refused edits say why below."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -113,7 +112,6 @@ def widget(
 
 
 def _choice(known: ScenarioField, value: str, names: Sequence[str], common: dict[str, Any]) -> None:
-    """Draw a field of options."""
     if value not in names:
         names = [value, *names]
 
@@ -130,16 +128,12 @@ def _choice(known: ScenarioField, value: str, names: Sequence[str], common: dict
 
 
 def _number(known: ScenarioField, value: float, common: dict[str, Any]) -> None:
-    """Draw a field of numbers."""
-    is_integer = known.kind is int
     step = known.step or 10.0 ** (math.floor(math.log10(known.default or 1)) - 1)
-    common |= {"format": "%d", "step": max(1, int(step))} if is_integer else {"format": "%.6g"}
+    form = {"format": "%.6g", "step": float(step)}
+    if known.kind is int:
+        form = {"format": "%d", "step": max(1, int(step))}
     # Without ends of its own: a number beyond them is refused in a sentence that says them.
-    arguments = {"value": known.kind(value), "step": float(step)}
-    st.number_input(titled(known), **arguments | common)
-
-
-# A form as people use it: the fields that matter first, all others one click behind by group.
+    st.number_input(titled(known), value=known.kind(value), **common | form)
 
 
 # What people change, in the order in which they think of it; those that apply are shown.
@@ -168,11 +162,10 @@ FIRST: dict[str, tuple[str, ...]] = {
 def behind(form: str) -> dict[str, list[str]]:
     """Paths by group of a form, without leading fields that have an effect."""
     draft = session.wished()
-    groups = {
+    return {
         name: [path for path in paths if path not in FIRST[form] or why_idle(path, draft)]
-        for name, paths in form_groups(form).items()
-    }
-    return {name: paths for name, paths in groups.items() if set(paths) - set(FIRST[form])}
+        for name, paths in form_groups(form).items() if set(paths) - set(FIRST[form])
+    }  # fmt: skip
 
 
 def whole(form: str, own: Mapping[str, Callable[[], None]]) -> str | None:

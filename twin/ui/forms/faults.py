@@ -54,7 +54,6 @@ def form() -> None:
 
 
 def _add(rows: list[Row], draft: Scenario, fabric: Fabric) -> None:
-    """Draw the menu of typical faults."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         with st.popover("Typical faults", icon=":material/bolt:"):
             instances, _ = seated(draft, fabric)
@@ -73,7 +72,6 @@ def _button(text: str, key: str, rows: list[Row], **look: Any) -> None:
 
 
 def _rows(rows: list[Row], fabric: Fabric) -> None:
-    """Draw the faults of the page."""
     first = 0
     if len(rows) > ROWS_SHOWN:
         pages = -(-len(rows) // ROWS_SHOWN)
@@ -84,7 +82,6 @@ def _rows(rows: list[Row], fabric: Fabric) -> None:
 
 
 def _row(rows: list[Row], number: int, fabric: Fabric) -> None:
-    """Draw one fault."""
     row = rows[number]
     with st.container(border=True):
         *columns, more = st.columns([*WIDTHS, 0.6], gap="small", vertical_alignment="bottom")
@@ -111,7 +108,6 @@ def _row(rows: list[Row], number: int, fabric: Fabric) -> None:
 
 
 def _cell(row: Row, number: int, field: str, fabric: Fabric) -> None:
-    """The widget of one field of a fault."""
     path = f"faults[].{field}"
     special: dict[str, Any] = {"help": declared(path).help}
     if field == "kind":
@@ -160,9 +156,6 @@ def _keep(rows: list[Row]) -> None:
     """Set the draft's list of faults, as one undo step."""
     with session.refusals_toasted():
         session.set_draft(with_overrides(session.draft(), {"faults": rows}))
-
-
-# Faults that people ask about, as dicts of the fields of `twin.scenario.Fault`, and why one cannot.
 
 
 LEFT_OUT = ("NIC", "Qingtian")  # too many to choose from; their names can be typed

@@ -35,8 +35,7 @@ def seats() -> None:
 
 
 def scheduler() -> None:
-    """A button that sets what the scheduler of the draft's stack does otherwise; none for a stack
-    without figures, or where nothing differs."""
+    """A button that sets what the draft's stack schedules by default, where that differs."""
     draft = session.draft()
     changes = by_default(draft, session.facts())
     if not changes:
@@ -46,13 +45,10 @@ def scheduler() -> None:
     st.button(
         f"Schedule as {stack.partition(',')[0]} does by default", icon=":material/schedule:",
         help="  \n".join(starmap(change_line, each)), key="as-stack",
-        on_click=session.refusals_toasted()(_schedule),
+        on_click=session.refusals_toasted()(
+            lambda: session.set_draft(scheduled(session.draft(), session.facts()))
+        ),
     )  # fmt: skip
-
-
-def _schedule() -> None:
-    """Callback: the draft as its stack schedules it, with new widgets that show it."""
-    session.set_draft(scheduled(session.draft(), session.facts()))
 
 
 def models() -> None:
@@ -86,18 +82,15 @@ def scaling() -> None:
 
 def out_of_reach(draft: Scenario) -> list[str]:
     """Impossible rows of a schedule: more NPUs than its bound, or times after the end."""
-    rows = draft.elastic.schedule
+    rows, sentences = draft.elastic.schedule, []
     most = max(draft.elastic.npus, npus_used(draft))
-    sentences = []
-    affected = [
-        (sum(row.wanted(role) * npus for role, _, npus in pools(draft)), row)
-        for row in rows
-        if row.at_s < draft.horizon_s
-    ]
-    if affected and (worst := max(affected, key=lambda each: each[0]))[0] > most:
+    wanted = [(sum(row.wanted(role) * npus for role, _, npus in pools(draft)), -k, row.at_s)
+              for k, row in enumerate(rows) if row.at_s < draft.horizon_s]  # fmt: skip
+    npus, _, at_s = max(wanted, default=(0, 0, 0.0))
+    if npus > most:
         sentences.append(
-            f"From {words.duration(worst[1].at_s)} on {worst[0]:,} NPUs are wanted, and instances "
-            f"may take {most:,}: those beyond do not start."
+            f"From {words.duration(at_s)} on {npus:,} NPUs are wanted, and instances may take "
+            f"{most:,}: those beyond do not start."
         )
     if late := [words.duration(row.at_s) for row in rows if row.at_s >= draft.horizon_s]:
         unseen = f"After the end of the run at {words.duration(draft.horizon_s)}, so never seen"
@@ -106,6 +99,5 @@ def out_of_reach(draft: Scenario) -> list[str]:
 
 
 def _take() -> None:
-    """Set the draft's controller to the chosen file."""
     name = st.session_state[CHOICE]
     session.propose({"elastic.own.name": name, "elastic.own.digest": controllers()[name]})

@@ -77,16 +77,16 @@ def whole(
 
 def _with(row: dict[str, Any], cells: dict[str, Any]) -> dict[str, Any]:
     """A row with these cells and those of its sections; emptied cells are left out."""
-    changed_row = copy.deepcopy(row)
+    changed = copy.deepcopy(row)
     for name, value in cells.items():
         *sections, leaf = name.split(".")
-        table = changed_row
+        table = changed
         for part in sections:
             table = table.setdefault(part, {})
         table.pop(leaf, None)
         if value is not None:
             table[leaf] = value
-    return changed_row
+    return changed
 
 
 def column(known: ScenarioField, options: list[str] | None = None) -> Any:

@@ -1,9 +1,8 @@
-"""Runs side by side: choice, cards, differences, files. Each run has a letter (`lettered`) and a
-colour by its place in the address."""
+"""Runs side by side: choice, cards, differences, files; each by a letter and a colour."""
 
 import html
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import streamlit as st
@@ -56,8 +55,8 @@ def open_runs() -> tuple[list[RunRow], list[str]]:
         rows = links.open_runs(query, session.store())
     except (links.ShareError, StoreError) as error:
         return [], [sentence(str(error))]
-    missing_sentences = [sentence(row.message) for row in rows if isinstance(row, links.NotHere)]
-    return [row for row in rows if isinstance(row, RunRow)], missing_sentences
+    missing = [sentence(row.message) for row in rows if isinstance(row, links.NotHere)]
+    return [row for row in rows if isinstance(row, RunRow)], missing
 
 
 def offer_missing(rows: list[RunRow]) -> None:
@@ -66,23 +65,23 @@ def offer_missing(rows: list[RunRow]) -> None:
     ids = [run for run in st.query_params.get(links.RUNS, "").split(",") if run]
     if len(linked) != len(ids):
         return
-    stored_ids = {run.id for run in rows}
-    missing = [scenario for run, scenario in zip(ids, linked, strict=True) if run not in stored_ids]
+    stored = {run.id for run in rows}
+    named = list(zip(ids, linked, strict=True))
+    missing = [scenario for run, scenario in named if run not in stored]
     for scenario in missing:
         progress.offered(scenario)
     count = "it" if len(missing) == 1 else f"these {len(missing)}"
     if st.button(f"Run {count} here", type="primary", icon=":material/play_arrow:", key="run-here"):
         with session.refusals_toasted():
-            runs_made = [run if run in stored_ids else session.run(scenario)
-                    for run, scenario in zip(ids, linked, strict=True)]  # fmt: skip
-            go_to("compare", {links.RUNS: ",".join(dict.fromkeys(runs_made))})
+            all_ids = dict.fromkeys(run if run in stored else session.run(s) for run, s in named)
+            go_to("compare", {links.RUNS: ",".join(all_ids)})
 
 
 def baseline(rows: list[RunRow]) -> int:
     """Index of the baseline run: the named one, otherwise the first finished one."""
     usable = [i for i, run in enumerate(rows) if run.state == "done"]
-    chosen_rows = [i for i in usable if rows[i].id == st.query_params.get(links.BASELINE)]
-    return (chosen_rows + usable + [0])[0]
+    named = [i for i in usable if rows[i].id == st.query_params.get(links.BASELINE)]
+    return [*named, *usable, 0][0]
 
 
 def compare_these(ids: list[str], base: str = "") -> None:
@@ -135,7 +134,6 @@ def cards(rows: list[RunRow], scenarios: list[Scenario], base: int) -> None:
 
 
 def _card(run: RunRow, scenario: Scenario, i: int, ids: list[str], base: int) -> None:
-    """Draw the card of one run: its scenario, state and buttons."""
     st.caption(f"{words.brief(scenario)} · {words.duration(scenario.horizon_s)} simulated")
     if run.state != "done":
         st.caption(" ".join(runs.line(run)))
@@ -161,11 +159,9 @@ def decode_operators(run: RunRow, scenario: Scenario) -> dict[str, float]:
     """Busy seconds of each operator in a mean decode iteration, on either stream."""
     busy: defaultdict[str, float] = defaultdict(float)
     for _, operator, seconds in record.iteration(run, scenario, "decode"):
-        busy[operator] += seconds
-    return {operator: seconds for operator, seconds in busy.items() if operator != SLACK}
-
-
-# What differs.
+        if operator != SLACK:
+            busy[operator] += seconds
+    return busy
 
 
 def lettered(names: Sequence[str]) -> list[str]:
@@ -178,11 +174,10 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
-def _differing(compared: Comparison) -> Iterator[tuple[str, InputRow]]:
+def _differing(compared: Comparison) -> list[tuple[str, InputRow]]:
     """Label and row of every field that differs and may change a result."""
-    for row in compared.inputs:
-        if row.path not in WORDS:
-            yield "Trace" if row.path == "workload.trace.name" else label(row.path), row
+    return [("Trace" if row.path == "workload.trace.name" else label(row.path), row)
+            for row in compared.inputs if row.path not in WORDS]  # fmt: skip
 
 
 def input_table(compared: Comparison, scenarios: Sequence[Scenario]) -> list[Cells]:
@@ -294,15 +289,14 @@ def known(rows: Sequence[RunRow], scenarios: Sequence[Scenario], base: int) -> K
 
 def equal_in_words(known: Known) -> list[str]:
     """Sentence for each run, by its letter, with the figures that a measurement may find equal."""
-    sentences = []
-    for i, pairs in known.items():
-        equal = (each for each in pairs.values() if each.equal)
-        if names := " and ".join(f"{each.figure.name} ({each.band})" for each in equal):
-            sentences.append(
-                f"Equal within what is known of {LETTERS[i]} against the baseline: {names}. Four "
-                "of five published ratios of such figures are met so closely."
-            )
-    return sentences
+    equal = {i: " and ".join(f"{each.figure.name} ({each.band})"
+                             for each in pairs.values() if each.equal)
+             for i, pairs in known.items()}  # fmt: skip
+    return [
+        f"Equal within what is known of {LETTERS[i]} against the baseline: {names}. Four of five "
+        "published ratios of such figures are met so closely."
+        for i, names in equal.items() if names
+    ]  # fmt: skip
 
 
 def metric_table(compared: Comparison, group: str, known: Known | None = None) -> list[Cells]:
@@ -324,13 +318,12 @@ def metric_table(compared: Comparison, group: str, known: Known | None = None) -
 
 def meanings(compared: Comparison, group: str) -> str:
     """Meaning and span of each figure of a group, as a list in Markdown; each once."""
-    labels_by_help: dict[str, list[str]] = {}
+    labels: dict[str, list[str]] = {}  # by their help
     for row in chosen(compared.metrics, group):
         metric = metric_of(row.name)
         if metric.help:
-            labels_by_help.setdefault(metric.help, []).append(metric.label)
-    lines = (f"- **{', '.join(labels)}**: {text}" for text, labels in labels_by_help.items())
-    return "\n".join(lines)
+            labels.setdefault(metric.help, []).append(metric.label)
+    return "\n".join(f"- **{', '.join(names)}**: {text}" for text, names in labels.items())
 
 
 def chosen(rows: Sequence[MetricRow], group: str) -> list[MetricRow]:
@@ -359,18 +352,15 @@ def change(name: str, value: float, base: float, verdict: str = "", pairs: str =
     return f":{colour}[{text}{f', {judgement}' if judgement not in ('', 'same') else ''}]"
 
 
-# Other seeds.
-
-
 def with_seeds(
     compared: Comparison, rows: list[RunRow], scenarios: list[Scenario]
 ) -> tuple[Comparison, list[Scenario]]:
     """The comparison with stored runs of other seeds, and scenarios without a run."""
+    if any(run.state != "done" for run in rows):
+        return compared, []
     each, store = seeded(scenarios, compared.baseline), session.store()
     stored = [[(s, find_run(store, s)) for s in seeds] for seeds in each]
     missing = [s for seeds in stored for s, run in seeds if run is None]
-    if any(run.state != "done" for run in rows):
-        return compared, []
     summaries = [[None if run is None else run.summary for _, run in seeds] for seeds in stored]
     return with_pairs(compared, summaries), missing
 
@@ -397,9 +387,6 @@ def offer_seeds(compared: Comparison, missing: list[Scenario]) -> None:
         with session.refusals_toasted():
             st.session_state[key] = [session.run(s) for s in missing]
             st.rerun()
-
-
-# Files to keep.
 
 
 def as_csv(compared: Comparison) -> str:

@@ -27,16 +27,14 @@ def capacity(s: Scenario, prediction: Prediction, demand: Offered | str) -> list
         "Requests per second that all pools together keep up with, for ever, whatever TTFT and "
         "TPOT come to. The largest rate within the SLO stands in the sentence above."
     )
-    shown_limits = [
-        _tile("Most requests, SLO aside", amount(rate, "rate", "req/s"), help_text),
-        _load(prediction, demand),
-    ]
+    tiles = [_tile("Most requests, SLO aside", amount(rate, "rate", "req/s"), help_text),
+             _load(prediction, demand)]  # fmt: skip
     if prediction.decode is not None:
-        shown_limits += _decode(s, prediction.decode)
+        tiles += _decode(s, prediction.decode)
     dies = decoding.pool.rank_dies if (decoding := prediction.costs.decoding) else 1
     owner, owner_text = ("die", "one die") if dies == 1 else ("rank", f"the {dies} dies of a rank")
     help_text = f"Tokens whose KV fits into the HBM of {owner_text} next to weights and buffers."
-    shown_limits.append(_tile(f"KV room, per {owner}", amount(room, "rate", "tokens"), help_text))
+    tiles.append(_tile(f"KV room, per {owner}", amount(room, "rate", "tokens"), help_text))
     if (part := prediction.prefill) is not None:
         help_text = (
             "Prompt tokens computed per second by one NPU (two dies on a 910C) of the prefill "
@@ -44,8 +42,8 @@ def capacity(s: Scenario, prediction: Prediction, demand: Offered | str) -> list
             f"for {part.resource}."
         )
         each = amount(part.tokens_per_s_per_npu, "rate", "tokens/s")
-        shown_limits.append(_tile("Prefill, per NPU", each, help_text))
-    return shown_limits
+        tiles.append(_tile("Prefill, per NPU", each, help_text))
+    return tiles
 
 
 def _load(prediction: Prediction, demand: Offered | str) -> Tile:
@@ -62,7 +60,6 @@ def _load(prediction: Prediction, demand: Offered | str) -> Tile:
 
 
 def _decode(s: Scenario, part: DecodePrediction) -> list[Tile]:
-    """Tiles of the decode pool."""
     iteration = (
         f"Time per output token. An iteration takes {seconds(part.iteration_s)} and gives each "
         f"request {part.tokens_per_iteration:.3g} tokens; it waits longest for {part.resource} in "

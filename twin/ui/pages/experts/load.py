@@ -73,14 +73,14 @@ def moments(die_load: pl.DataFrame, role: str, instance: int) -> list[Moment]:
     instance_load = die_load.filter(of(role, instance))
     stamps = [(float(t), str(m)) for t, m in instance_load.select("t_s", "moment").unique().rows()]
     stamps.sort(key=lambda x: (x[0], ORDER.get(x[1], len(ORDER))))
-    moments_found: list[Moment] = []
+    found: list[Moment] = []
     number = 0
     for t_s, name in stamps:
-        if name == "after" and moments_found and moments_found[-1].name == "after":
-            moments_found.pop()
+        if name == "after" and found and found[-1].name == "after":
+            found.pop()
         number += name == "before"
-        moments_found.append(Moment(t_s, name, number if name in ("before", "after") else 0))
-    return moments_found
+        found.append(Moment(t_s, name, number if name in ("before", "after") else 0))
+    return found
 
 
 def snapshot(die_load: pl.DataFrame, role: str, instance: int, moment: Moment) -> Snapshot:
@@ -96,10 +96,11 @@ def snapshot(die_load: pl.DataFrame, role: str, instance: int, moment: Moment) -
     return Snapshot(layers, load, replicas)
 
 
-def pair(every: Sequence[Moment], chosen: Moment) -> tuple[Moment, Moment] | None:
-    """Both sides of a moment's rebalance; None if it belongs to none."""
-    sides = {m.name: m for m in every if chosen.number and m.number == chosen.number}
-    return (sides["before"], sides["after"]) if {"before", "after"} <= set(sides) else None
+def pairs(every: Sequence[Moment]) -> dict[int, tuple[Moment, Moment]]:
+    """Both sides of each rebalance, by its number."""
+    after = {m.number: m for m in every if m.name == "after"}
+    return {m.number: (m, after[m.number])
+            for m in every if m.name == "before" and m.number in after}  # fmt: skip
 
 
 def of(role: str, instance: int) -> pl.Expr:

@@ -42,7 +42,6 @@ def chosen_moment(row: RunRow, role: str, instance: int) -> Moment:
 
 
 def _moment(moment: Moment) -> str:
-    """Name and time of a moment."""
     number = f" {moment.number}" if moment.number else ""
     name = MOMENTS.get(moment.name, moment.name)
     return f"{name}{number} · {words.duration(round(moment.t_s, 1))}"
@@ -94,18 +93,14 @@ def layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     """Hottest die of each layer, before and after a rebalance if there was one."""
     die_load = record.table(row.id, "die_load")
     moments = experts.moments(die_load, role, instance)
-    numbers = [m.number for m in moments if m.name == "before" and experts.pair(moments, m)]
-    number = 0
-    if len(numbers) > 1:
-        times = {m.number: m.t_s for m in moments if m.name == "before"}
+    pairs = experts.pairs(moments)
+    number = next(iter(pairs), 0)
+    if len(pairs) > 1:
         number = st.select_slider(
-            "Rebalance", numbers, value=numbers[0], key=f"rebalance:{row.id}:{role}:{instance}",
-            format_func=lambda n: f"{n} · {words.duration(round(times[n], 1))}",
+            "Rebalance", list(pairs), value=number, key=f"rebalance:{row.id}:{role}:{instance}",
+            format_func=lambda n: f"{n} · {words.duration(round(pairs[n][0].t_s, 1))}",
         )  # fmt: skip
-    elif numbers:
-        number = numbers[0]
-    sides = next((experts.pair(moments, m) for m in moments if m.number == number and number), None)
-    one, two = sides or (moments[0], None)
+    one, two = pairs.get(number, (moments[0], None))
     before = experts.snapshot(die_load, role, instance, one)
     after = experts.snapshot(die_load, role, instance, two).hottest if two else None
     plot(charts_experts.by_layer(before.layers, before.hottest, after), "by-layer")

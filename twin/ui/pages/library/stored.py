@@ -42,15 +42,14 @@ def figures() -> list[tuple[str, str, float, str]]:
     rows = []
     for metric in placed("library"):
         name = metric.short or metric.label
-        unit_text = "" if metric.unit == name.lower() else f" ({metric.unit})"
-        unit, factor, form = units.get(metric.kind, (unit_text, 1.0, "%,.0f"))
+        own = "" if metric.unit == name.lower() else f" ({metric.unit})"
+        unit, factor, form = units.get(metric.kind, (own, 1.0, "%,.0f"))
         rows.append((f"{name}{unit}", metric.key, factor, form))
     return rows
 
 
 def table(rows: Sequence[Row], key: str) -> list[Any]:
-    """Draw runs with their headline figures, or scenarios with their questions; returns the
-    selected ones."""
+    """Draw runs with figures, or scenarios with questions; returns the selected ones."""
     notes = session.store().notes.of([_name(row) for row in rows])
     tagged = any(note.tags for note in notes.values())
     cells = []
@@ -77,7 +76,6 @@ def table(rows: Sequence[Row], key: str) -> list[Any]:
 
 
 def _run(run: RunRow, called: str, tags: dict[str, Any]) -> dict[str, Any]:
-    """Row of a run in the table."""
     state = f"{run.state} {run.progress:.0%}" if run.state == "running" else run.state
     cells = ((name, run.summary.get(key), unit) for name, key, unit, _ in figures())
     return {
@@ -92,7 +90,6 @@ def _run(run: RunRow, called: str, tags: dict[str, Any]) -> dict[str, Any]:
 
 
 def _scenario(row: ScenarioRow, called: str, tags: dict[str, Any]) -> dict[str, Any]:
-    """Row of a scenario in the table."""
     return {
         "Scenario": called,
         "Question": row.question,
@@ -140,9 +137,6 @@ def _name(row: Row) -> str:
 
 def _digest(row: Row) -> str:
     return row.scenario if isinstance(row, RunRow) else row.digest
-
-
-# What can be done.
 
 
 def describe(picked: Sequence[Row]) -> None:

@@ -18,6 +18,7 @@ from twin.ui.link import go_to
 from twin.ui.show import download, json_text, plain, plot
 from twin.ui.toolbar import open_run
 
+TIMES = ("horizon_s", "warmup_s")
 LIMITED = {"prefill": "prefill", "decode": "decode", "colocated": "its instances"}
 
 
@@ -58,13 +59,11 @@ def answer(plan: Plan, found: Mapping[str, Any]) -> None:
     with st.container(horizontal=True, gap="small"):
         download("plan.json", lambda: json_text(dict(found)), "plan.json", "plan-json")
         drawn("plan.download", plan, found)
-    notes = ["2 x 16 prefill: two instances of 16 NPUs."]
-    if rows:
-        notes += [f"{equal_words(rows)}.", "What is ranked was simulated with five seeds."]
-    notes.append(
-        "plan.json has every deployment with its bound by formula, status, reason, seed and digest."
+    seeds = f"{equal_words(rows)}. What is ranked was simulated with five seeds. " if rows else ""
+    st.caption(
+        f"2 x 16 prefill: two instances of 16 NPUs. {seeds}plan.json has every deployment with its "
+        "bound by formula, status, reason, seed and digest."
     )
-    st.caption(" ".join(notes))
 
 
 def _ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -86,11 +85,14 @@ def _ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
         ):  # fmt: skip
             open_run(deployed(plan, one))
         if st.button("Take it into the draft", icon=":material/edit:", key="plan-take"):
-            if why := session.propose(_fields(one)):
+            # Without load and times, which are those of the short run.
+            fields = {path: value for path, value in one["settings"].items()
+                      if path not in TIMES and not path.startswith("workload.")}  # fmt: skip
+            if why := session.propose(fields):
                 st.toast(sentence(why), icon=":material/error:")
             else:
                 go_to("deployment")
-        several = [row for row in (picks if len(picks) > 1 else rows)][: links.COMPARED_MAX]
+        several = (picks if len(picks) > 1 else rows)[: links.COMPARED_MAX]
         if len(several) > 1 and st.button(
             f"Compare {len(several)}", icon=":material/compare_arrows:", key="plan-compare"
         ):
@@ -108,14 +110,7 @@ def deployed(plan: Plan, row: Mapping[str, Any]) -> Scenario:
         return plan.scenario
 
 
-def _fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields that a deployment sets in the draft, without load and times of the short run."""
-    times = ("horizon_s", "warmup_s")
-    return {p: v for p, v in row["settings"].items() if p not in times and p[:9] != "workload."}
-
-
 def _cells(rank: int | str, row: Mapping[str, Any], survives: Sequence[Loss]) -> dict[str, Any]:
-    """Row of a deployment in the table."""
     figures = row["summary"]
     margins = row.get("margins", {})
     cells = {

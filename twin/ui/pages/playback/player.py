@@ -201,14 +201,12 @@ def _curves(
     """Available columns of the windows, as curves."""
     names = [name for name in WAITING if name in windows.columns]
     frame = windows.with_columns(waiting=pl.sum_horizontal(*names) if names else pl.lit(None))
-    curves = []
-    for name, title, unit, factor, colour in wanted:
-        if name not in frame.columns or frame[name].null_count() == frame.height:
-            continue
-        values = packed(_floats(frame[name]) * factor)
-        look = {"title": title, "unit": unit, "colour": theme.ROLE[colour]}
-        curves.append(look | {"values": values})
-    return curves
+    return [
+        {"title": title, "unit": unit, "colour": theme.ROLE[colour],
+         "values": packed(_floats(frame[name]) * factor)}
+        for name, title, unit, factor, colour in wanted
+        if name in frame.columns and frame[name].null_count() < frame.height
+    ]  # fmt: skip
 
 
 def happened(events: pl.DataFrame, horizon_s: float) -> list[dict[str, Any]]:

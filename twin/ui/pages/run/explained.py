@@ -1,5 +1,4 @@
-"""The head of a result: a verdict, four tiles against the SLO, causes by re-runs (`lab/explain`),
-and why one request was slow."""
+"""The head of a result: verdict, tiles, causes by re-runs; and why one request was slow."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,7 +24,7 @@ from twin.ui.pages.run import results
 from twin.ui.show import plain, plot
 
 HEAD = [metric.key for metric in placed("head")]  # figures of the tiles
-AT_ONCE_S = 3.0  # wall time of a run up to which it is explained and repeated unrequested
+AT_ONCE_S = 3.0  # runs up to this wall time are explained and repeated without a request
 FIRST = 3  # causes that are open
 NOW = "explain-now"  # session state: digest of the scenario whose run is explained unrequested
 HEADROOM = (
@@ -35,8 +34,7 @@ HEADROOM = (
 
 
 def applies(row: RunRow, scenario: Scenario) -> bool:
-    """Whether the run can be re-run for an explanation: the present engine and facts made it, and
-    it is of one model."""
+    """Whether the run can be explained: of one model, by the present engine and facts."""
     if scenario.models:
         return False
     today = row.engine_version == load_engine().version
@@ -46,22 +44,23 @@ def applies(row: RunRow, scenario: Scenario) -> bool:
 def card(row: RunRow, scenario: Scenario) -> None:
     """Draw verdict and tiles; the rest of the page does not move when the explanation arrives."""
     stored = _known(row, scenario)
-    done = stored is not None and stored.state == "done"
+    done = stored if stored is not None and stored.state == "done" else None
+    text = plain(_verdict(done)) if done else _met(row)
+    if stored is not None and not stored.ended:
+        text = "Looking for what limits this run …"
     with st.container(border=True, key="explained"):
-        if stored is not None and done:
-            st.subheader(plain(_verdict(stored)), anchor=False)
-        elif stored is not None and not stored.ended:
-            st.subheader("Looking for what limits this run …", anchor=False)
-        else:
-            st.subheader(_met(row), anchor=False)
-        _tiles(row, scenario, stored if done else None)
+        st.subheader(text, anchor=False)
+        with st.grid(4, min_column_width=135):
+            for tile in results.headline(row.summary, scenario, HEAD):
+                st.metric(**tile)
+            st.metric("Headroom", **_headroom(done), help=glossed("SLO", HEADROOM))
 
 
 def _met(row: RunRow) -> str:
     """The share of requests that met the SLO: what a run says before it is explained."""
-    share = row.summary.get("slo_attainment")
-    met = share is not None and f"{amount(float(share), 'share')} of requests met the SLO."
-    return met or "This run is not explained yet."
+    if (share := row.summary.get("slo_attainment")) is None:
+        return "This run is not explained yet."
+    return f"{amount(float(share), 'share')} of requests met the SLO."
 
 
 def _verdict(explanation: RunRow) -> str:
@@ -101,7 +100,6 @@ def _known(row: RunRow, scenario: Scenario) -> RunRow | None:
 
 
 def _ask(row: RunRow, scenario: Scenario) -> bool:
-    """Order an explanation of a run."""
     with session.refusals_toasted():
         st.session_state[f"explained:{row.id}"] = session.run(scenario, EXPLAIN)
         return True
@@ -109,20 +107,11 @@ def _ask(row: RunRow, scenario: Scenario) -> bool:
 
 
 def _offer(row: RunRow, scenario: Scenario, why: str) -> None:
-    """Draw the button that orders an explanation."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.markdown(plain(why))
         clicked = st.button("Explain this run", icon=":material/troubleshoot:", key="explain")
         if clicked and _ask(row, scenario):
             st.rerun()
-
-
-def _tiles(row: RunRow, scenario: Scenario, known: RunRow | None) -> None:
-    """Tiles of TTFT, TPOT and throughput, and the headroom."""
-    with st.grid(4, min_column_width=135):
-        for tile in results.headline(row.summary, scenario, HEAD):
-            st.metric(**tile)
-        st.metric("Headroom", **_headroom(known), help=glossed("SLO", HEADROOM))
 
 
 def _headroom(known: RunRow | None) -> dict[str, Any]:
@@ -141,7 +130,6 @@ def _headroom(known: RunRow | None) -> dict[str, Any]:
 
 
 def _causes(row: RunRow, scenario: Scenario, known: RunRow) -> None:
-    """Draw the causes, the largest first."""
     causes = record.explanation(known.id, known)["causes"]
     if not causes:
         st.markdown("No cause was found whose removal changes these figures on every seed.")
@@ -150,16 +138,16 @@ def _causes(row: RunRow, scenario: Scenario, known: RunRow) -> None:
         "**Causes**, the weightiest first; each is removed in re-runs on seeds of their own, so "
         "figures differ a little from those above"
     )
-    container = st.container()
-    if causes[FIRST:]:
-        expander = st.expander(f"{len(causes) - FIRST} more that weigh less")
+    place = st.container()
     for number, cause in enumerate(causes):
-        with container if number < FIRST else expander:
+        if number == FIRST:
+            place = st.expander(f"{len(causes) - FIRST} more that weigh less")
+        with place:
             _cause(row, scenario, cause, number)
 
 
 def _cause(row: RunRow, scenario: Scenario, cause: dict[str, Any], number: int) -> None:
-    """Draw the gain of a cause's removal, and a button that applies it."""
+    """Draw the gain of a cause's removal, and a button that runs with it and compares."""
     name_text = f": {plain(cause['named'])}" if cause["named"] else ""
     with st.container(border=True, key=f"cause-{number}"):
         left_column, right = st.columns([2, 3], gap="medium")
@@ -173,19 +161,11 @@ def _cause(row: RunRow, scenario: Scenario, cause: dict[str, Any], number: int) 
                 return
             st.markdown(f"{plain(cause['advice'])} {plain(change(gain['settings'], scenario))}")
             st.markdown(f":green[:material/trending_up:] {plain(effect(gain))}")
-            _apply(row, scenario, gain["settings"], number)
-
-
-def _apply(row: RunRow, scenario: Scenario, settings: dict[str, Any], number: int) -> None:
-    """Button that runs the scenario with a suggestion and compares the two."""
-    if st.button("Apply and compare", icon=":material/science:", key=f"apply-{number}"):
-        name = f"{scenario.name[:100]} · suggestion {number + 1}"
-        with session.refusals_toasted():
-            applied = session.run(with_overrides(scenario, {**settings, "name": name}))
-            go_to(links.COMPARE_PAGE, {links.RUNS: f"{row.id},{applied}"})
-
-
-# Why one request was slow: its time part by part, next to the median request's.
+            if st.button("Apply and compare", icon=":material/science:", key=f"apply-{number}"):
+                name = f"{scenario.name[:100]} · suggestion {number + 1}"
+                with session.refusals_toasted():
+                    changed = with_overrides(scenario, {**gain["settings"], "name": name})
+                    go_to(links.COMPARE_PAGE, {links.RUNS: f"{row.id},{session.run(changed)}"})
 
 
 PICKED = "request"  # of the address and of the session: the number of the request
@@ -246,7 +226,7 @@ def _picked(picks: Mapping[str, tuple[int, int]], count: int) -> tuple[str, int]
 
 def _watched(row: RunRow, scenario: Scenario, *numbers: int) -> list[Inside | None]:
     """Passes during the stay of these requests; None if unknown."""
-    no_passes: list[Inside | None] = [None for _ in numbers]
+    no_passes: list[Inside | None] = [None] * len(numbers)
     if not applies(row, scenario):
         return no_passes
     key, wall_s = f"watch:{row.id}", row.wall_s or 0.0
@@ -301,9 +281,9 @@ def _conclusion(
 
 def _hot(seen: Inside) -> str:
     """Memory servers that delayed the read of a request's cached tokens, with the delays."""
-    nodes = [f"node {node} by {seconds(held_s)}" for node, held_s in seen.hot_reads]
+    nodes = ", ".join(f"node {node} by {seconds(held_s)}" for node, held_s in seen.hot_reads)
     return (
-        f"A hot memory server held the read of its cached tokens back: {', '.join(nodes)}. "
+        f"A hot memory server held the read of its cached tokens back: {nodes}. "
         "Its port had more to send than those of the others."
     )
 

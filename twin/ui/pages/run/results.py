@@ -83,8 +83,7 @@ def headline(
     summary: Mapping[str, Any], s: Scenario, keys: Container[str] | None = None
 ) -> list[dict[str, Any]]:
     """Arguments of one tile per figure of the run, for all or some figures."""
-    tiles = []
-    estimates = () if s.models else near(s, session.facts(), run=True)
+    tiles, estimates = [], () if s.models else near(s, session.facts(), run=True)
     bands = {each.figure.metric: each for each in estimates}
     for metric in placed("tile"):
         value = summary.get(metric.key) if keys is None or metric.key in keys else None
@@ -150,9 +149,6 @@ def _counted(s: Scenario) -> str:
         f"Figures are of the steady state, {words.duration(s.warmup_s)} to {end}: the warm-up "
         "before it is left out. Counts are of the whole run."
     )
-
-
-# A run's results as files, made only when clicked.
 
 
 FORMULA = r"^[=+\-@\t\r\x00]"  # what a spreadsheet takes for a formula, or may after trimming
@@ -227,9 +223,8 @@ def stem(row: RunRow) -> str:
 
 def csv_bytes(frame: pl.DataFrame, *, packed: bool = False) -> bytes:
     """The table as CSV with one header line; text that would be a formula behind an apostrophe."""
-    texts = [n for n, t in frame.schema.items() if t in (pl.String, pl.Enum, pl.Categorical)]
-    file, as_text = io.BytesIO(), (pl.col(n).cast(pl.String) for n in texts)
-    safe = frame.with_columns(text.str.replace(FORMULA, "'${0}") for text in as_text)
+    file, texts = io.BytesIO(), pl.col(pl.String, pl.Enum, pl.Categorical).cast(pl.String)
+    safe = frame.with_columns(texts.str.replace(FORMULA, "'${0}"))
     safe.write_csv(file, compression="gzip" if packed else "uncompressed")
     return file.getvalue()
 
@@ -246,11 +241,10 @@ def answer(row: RunRow) -> dict[str, Any]:
 
 def summary_table(row: RunRow) -> pl.DataFrame:
     """The summary as a table: figure, value in SI, unit of the value, what it is."""
-    rows = []
-    for key, value in row.summary.items():
-        metric = metric_of(key)
-        number = float(value) if isinstance(value, int | float) else None
-        unit = "1 = 100 %" if metric.kind == "share" else metric.unit
-        rows.append((key, number, unit, metric.help))
+    rows = [
+        (key, float(value) if isinstance(value, int | float) else None,
+         "1 = 100 %" if (metric := metric_of(key)).kind == "share" else metric.unit, metric.help)
+        for key, value in row.summary.items()
+    ]  # fmt: skip
     names = {"figure": pl.String, "value": pl.Float64, "unit": pl.String, "what": pl.String}
     return pl.DataFrame(rows, schema=names, orient="row")

@@ -239,12 +239,8 @@ def _pins(row: RunRow) -> list[dict[str, str]]:
 
 def field_rows(scenario: Scenario) -> list[dict[str, Any]]:
     """Rows of the table of all fields: group, field, value, unit."""
-    rows = [
-        _field(scenario, group, path)
-        for form in FORMS
-        for group, paths in form_groups(form).items()
-        for path in paths
-    ]
+    groups = [item for form in FORMS for item in form_groups(form).items()]
+    rows = [_field(scenario, group, path) for group, paths in groups for path in paths]
     list_rows = {
         "models": "Pools", "faults": "Faults", "supernode.edits": "Machine",
         "deployment.seats": "Pools",

@@ -115,8 +115,7 @@ def use_idle(draft: Scenario) -> str:
         return sentence(expected)
     pool_sizes = {role: (count, npus) for role, count, npus in pools(draft)}
     role = expected.limit if expected.limit in pool_sizes else next(reversed(pool_sizes))
-    (count, npus), idle = pool_sizes[role], idle_npus(draft)
-    node = draft.supernode.npus_per_node
+    (count, npus), idle, node = pool_sizes[role], idle_npus(draft), draft.supernode.npus_per_node
     if role == "decode" and (more := idle // count // node * node):
         return session.propose({"deployment.decode.npus_per_instance": npus + more})
     if idle < npus:
@@ -132,12 +131,11 @@ def _played(draft: Scenario, fabric: Fabric) -> bool:
         player.brief(row.id, player.film(row.id, row, draft), fabric)
         page_link("run", f"A run of {words.ago(time.time() - row.queued_s)}", {"run": row.id})
         return True
-    film = _shipped_run(digest, draft)
-    if film is None:
+    if (film := _shipped_run(digest, draft)) is None:
         return False
     player.brief(film.key, player.shipped_film(draft, film, film.scenario), fabric)
-    caption = f"A run that came with the project, made by engine {film.engine}."
-    st.caption(f"{caption} Newer ones replace it." if film.stale else caption)
+    stale = " Newer ones replace it." if film.stale else ""
+    st.caption(f"A run that came with the project, made by engine {film.engine}.{stale}")
     return True
 
 

@@ -42,7 +42,7 @@ SHELVES = {
     "All": ("",),
 }  # fmt: skip
 CARD_FIGURES = 3  # of a run, on a card
-CELLS, ROW = 96, 24  # of a card's picture: at most so many nodes, and so many side by side
+CELLS, ROW = 96, 24  # of a card's picture: nodes at most, and nodes in a row
 
 
 # Summaries of the runs that came with the project, by the digest of their scenario; never changed.
@@ -88,14 +88,11 @@ def picture(s: Scenario) -> str:
     if sharing(s):
         (_, instances_over), (_, npus) = parts
         parts = [("colocated", instances_over), ("decode", npus - instances_over)]
-    used = sum(npus for _, npus in parts)
-    idle = max(npus_of(s.supernode) - used, 0)
-    parts.append(("idle", idle))
-    count = min(CELLS, -(-(used + idle) // s.supernode.npus_per_node))
+    parts.append(("idle", max(npus_of(s.supernode) - sum(npus for _, npus in parts), 0)))
     ends = list(accumulate(npus for _, npus in parts))
-    cells = ""
+    count, cells = min(CELLS, -(-ends[-1] // s.supernode.npus_per_node)), ""
     for cell in range(count):
-        role = parts[bisect(ends, (cell + 0.5) * (used + idle) / count)][0]
+        role = parts[bisect(ends, (cell + 0.5) * ends[-1] / count)][0]
         colour = theme.ROLE.get(role)
         look = f'fill="{colour}"' if colour else 'fill="currentColor" fill-opacity=".18"'
         x, y = 10 * (cell % ROW), 12 * (cell // ROW)

@@ -145,8 +145,8 @@ def _act(wish: dict[str, Any]) -> None:
 def take_back(path: str) -> None:
     """Set one field back to the preset's value."""
     value = read(session.preset(), path)
-    plain = [row.model_dump() for row in value] if isinstance(value, tuple) else value
-    session.propose({path: plain})
+    rows = [row.model_dump() for row in value] if isinstance(value, tuple) else value
+    session.propose({path: rows})
     st.session_state["generation"] += 1
 
 
@@ -156,9 +156,6 @@ def take_back_edits(edits: Sequence[Edit]) -> None:
     before = {(e.element, e.to): e for e in session.preset().supernode.edits}
     others = [e for e in session.draft().supernode.edits if (e.element, e.to) not in keys]
     take([*others, *(before[k] for k in keys if k in before)])
-
-
-# Edits of a fabric as values: set at elements or links, taken back again.
 
 
 MOST = 2000  # edits a scenario may hold

@@ -87,9 +87,6 @@ def outcome() -> None:
         st.markdown(f":small[:{colour}[:material/{icon}: {text}]]")
 
 
-# What a machine adds up to.
-
-
 totals = lru_cache(maxsize=8)(summary)  # of a fabric, each with its unit in its name
 ROUTED = {
     "adaptive": "Rates are for traffic that is balanced over its paths to keep the fullest link "
@@ -119,12 +116,9 @@ def in_all(fabric: Fabric, facts: Facts, draft: Scenario) -> None:
     with st.grid(5, min_column_width=160):
         for name, (text, note) in (_chips(total, chips, pool, net) | _rates(total, edited)).items():
             st.metric(name, text, help=note)
-    ways = {plane: network(fabric).routing(plane) for plane in ("ub", "rdma")}
-    if ways["ub"] == ways["rdma"]:
-        st.caption(ROUTED[ways["ub"]])
-    else:
-        each = (f"{PLANES[plane]}: {ROUTED[routing]}" for plane, routing in ways.items())
-        st.caption("  \n".join(each))
+    ways = {plane: net.routing(plane) for plane in ("ub", "rdma")}
+    each = [f"{PLANES[plane]}: {ROUTED[routing]}" for plane, routing in ways.items()]
+    st.caption(ROUTED[ways["ub"]] if ways["ub"] == ways["rdma"] else "  \n".join(each))
     if any(edit.add == "link" for edit in fabric.graph["supernode"].edits):
         st.caption(ADDED[ways["ub"]])
 
@@ -190,9 +184,6 @@ def _rates(total: dict[str, float], uneven: bool) -> dict[str, tuple[str, str]]:
             "All NICs together · all nodes' Qingtian DPUs together, one direction.",
         ),
     }
-
-
-# Files of machines: the fabric in every form, and a box for a machine from elsewhere.
 
 
 def files(fabric: Fabric) -> None:

@@ -48,28 +48,29 @@ class Headline(NamedTuple):
     latency_s: float | None = None
 
 
-class Alike:
+Key = Callable[[Instance], tuple[bytes, ...]]
+
+
+def likeness(fabric: Fabric) -> Key:
     """Key of instances with equal prices: same places in alike nodes, or the same dies."""
+    net = network(fabric)
+    tail, head = net.node[net.tail], net.node[net.head]
+    direct = bool(((tail >= 0) & (head >= 0) & (tail != head)).any())
+    home = np.maximum(tail, head)
+    order = np.argsort(home, kind="stable")
+    links = np.stack([net.capacity, net.latency], axis=1)[order]
+    ends = np.searchsorted(home[order], np.arange(net.nodes + 1))
+    each = [links[a:b].tobytes() for a, b in zip(ends[:-1], ends[1:], strict=True)]
 
-    def __init__(self, fabric: Fabric) -> None:
-        net = network(fabric)
-        self._per_node = net.dies_per_node
-        tail, head = net.node[net.tail], net.node[net.head]
-        self._direct = bool(((tail >= 0) & (head >= 0) & (tail != head)).any())
-        home = np.maximum(net.node[net.tail], net.node[net.head])
-        order = np.argsort(home, kind="stable")
-        links = np.stack([net.capacity, net.latency], axis=1)[order]
-        ends = np.searchsorted(home[order], np.arange(net.nodes + 1))
-        self._nodes = [links[a:b].tobytes() for a, b in zip(ends[:-1], ends[1:], strict=True)]
-
-    def of(self, instance: Instance) -> tuple[bytes, ...]:
-        """Key that is equal for instances with equal prices."""
-        if self._direct:
+    def key(instance: Instance) -> tuple[bytes, ...]:
+        if direct:
             return (np.array(instance.die_of_rank).tobytes(),)
-        node, place = np.divmod(np.array(instance.die_of_rank), self._per_node)
+        node, place = np.divmod(np.array(instance.die_of_rank), net.dies_per_node)
         nodes = list(dict.fromkeys(node.tolist()))
         seats = np.stack([np.searchsorted(np.sort(nodes), node), place])
-        return (seats.tobytes(), *(self._nodes[n] for n in nodes))
+        return (seats.tobytes(), *(each[n] for n in nodes))
+
+    return key
 
 
 @lru_cache(maxsize=16)
@@ -79,7 +80,7 @@ def headlines(s: Scenario, fabric: Fabric) -> list[Headline]:
         instances = place_instances(s, fabric)
     except HardwareError as error:
         return [Headline("Instances", None, "deployment", str(error))]
-    like, prices = Alike(fabric), []
+    like, prices = likeness(fabric), list[Headline]()
 
     def pool(*roles: str) -> list[Instance]:
         return [i for i in instances if i.role in roles]
@@ -146,16 +147,16 @@ def _colliding(
 
 
 def _slowest(
-    label: str, per: str, instances: Sequence[Instance], alike: Alike,
+    label: str, per: str, instances: Sequence[Instance], like: Key,
     price: Callable[[Instance], Price],
 ) -> Headline:  # fmt: skip
     """Lowest rate among instances; of equivalent instances one is priced."""
-    one_each = {alike.of(instance): instance for instance in reversed(instances)}
+    one_each = {like(instance): instance for instance in reversed(instances)}
     try:
-        price_by_likeness = {likeness: price(instance) for likeness, instance in one_each.items()}
+        prices = [price(instance) for instance in one_each.values()]
     except HardwareError as error:
         return Headline(label, None, per, str(error))
-    worst = min(reversed(price_by_likeness.values()), key=lambda p: p.bytes_per_s)
+    worst = min(reversed(prices), key=lambda p: p.bytes_per_s)
     return Headline(label, worst.bytes_per_s, per, worst.bottleneck, worst.latency_s)
 
 
@@ -163,12 +164,7 @@ FIELDS = {"ub": "supernode.ub_routing", "rdma": "supernode.rdma_routing"}
 WAY = {"ub": "ub", "rdma": "rdma", "host": "rdma"}  # plane of a demand -> plane that it takes
 
 
-class Row(NamedTuple):
-    """Collisions of one kind of traffic on one plane."""
-
-    traffic: str
-    plane: str  # of FIELDS
-    found: Collision
+Collisions = dict[tuple[str, str], Collision]  # by kind of traffic and plane of FIELDS
 
 
 def hashed_planes(fabric: Fabric) -> list[str]:
@@ -177,22 +173,22 @@ def hashed_planes(fabric: Fabric) -> list[str]:
 
 
 @lru_cache(maxsize=16)
-def collisions(s: Scenario, fabric: Fabric) -> list[Row]:
+def collisions(s: Scenario, fabric: Fabric) -> Collisions:
     """The collision factors of the deployment: by traffic and plane those of the worst instance."""
-    worst: dict[tuple[str, str], Collision] = {}
+    worst: Collisions = {}
     for traffic, load in _of_traffic(s, fabric):
         for plane, collision in load.collisions:
             key = traffic, WAY.get(plane, plane)
             both = worst.get(key, Collision()), collision
             worst[key] = max(both, key=lambda c: (c.mean, c.flows))
-    return [Row(traffic, plane, collision) for (traffic, plane), collision in worst.items()]
+    return worst
 
 
 def _of_traffic(s: Scenario, fabric: Fabric) -> Iterator[tuple[str, Load]]:
     """Loads of every kind of traffic, for one of all equivalent instances."""
-    net, likeness = network(fabric), Alike(fabric)
+    net, like = network(fabric), likeness(fabric)
     instances = place_instances(s, fabric)
-    one_each = list({(i.role, likeness.of(i)): i for i in reversed(instances)}.values())[::-1]
+    one_each = list({(i.role, like(i)): i for i in reversed(instances)}.values())[::-1]
     among = [die for i in instances if i.role == "decode" for die in i.die_of_rank]
     for i in one_each:
         if i.dies > 1:
@@ -213,7 +209,7 @@ def hashed_flows(draft: Scenario, fabric: Fabric) -> None:
         return
     st.subheader("Hashed flows", anchor=False)
     try:
-        rows = collisions(draft, fabric)
+        found = collisions(draft, fabric)
     except HardwareError:
         return  # the page has said above why instances cannot be placed
     st.caption(
@@ -221,26 +217,26 @@ def hashed_flows(draft: Scenario, fabric: Fabric) -> None:
         "exchange or a read waits for its fullest path, a KV transfer for its own; p99 is over "
         "where the hash puts them. Prices take the mean."
     )
-    if not rows:
+    if not found:
         st.markdown("No traffic of this deployment takes a plane that hashes flows.")
         return
     st.dataframe(
         [
             {
-                "Traffic": row.traffic,
-                "Plane": PLANES[row.plane],
-                "Mean": f"{row.found.mean:.2f} ×",
-                "p99": f"{row.found.p99:.2f} ×",
-                "Flows at once": f"{row.found.flows:,}",
+                "Traffic": traffic,
+                "Plane": PLANES[plane],
+                "Mean": f"{collision.mean:.2f} ×",
+                "p99": f"{collision.p99:.2f} ×",
+                "Flows at once": f"{collision.flows:,}",
             }
-            for row in rows
+            for (traffic, plane), collision in found.items()
         ],
         hide_index=True,
     )
-    st.markdown(_costs(draft, planes, rows))
+    st.markdown(_costs(draft, planes, found))
 
 
-def _costs(draft: Scenario, planes: list[str], rows: list[Row]) -> str:
+def _costs(draft: Scenario, planes: list[str], found: Collisions) -> str:
     """One sentence on TPOT and KV transfers."""
     even = with_overrides(draft, {FIELDS[plane]: "ecmp" for plane in planes})
     now, split = formulas.outlook(draft), formulas.outlook(even)
@@ -250,8 +246,7 @@ def _costs(draft: Scenario, planes: list[str], rows: list[Row]) -> str:
             f"TPOT is {1e3 * now.tpot_s:.3g} ms by formula, and {1e3 * split.tpot_s:.3g} ms with "
             "an even split"
         )
-    slowest = max((row.found.mean for row in rows if row.traffic == "KV transfers"), default=0.0)
-    if slowest:
+    if slowest := max((c.mean for (k, _), c in found.items() if k == "KV transfers"), default=0.0):
         lines.append(
             "KV transfers meet no other on their paths" if slowest < 1.005 else
             f"a KV transfer takes {slowest:.2f} times as long"

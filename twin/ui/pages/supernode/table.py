@@ -3,7 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from zlib import crc32
 
@@ -75,10 +75,10 @@ def chosen(fabric: Fabric, names: Sequence[str]) -> pl.DataFrame:
 
 def matching(frame: pl.DataFrame, typed: str) -> pl.DataFrame:
     """Rows whose name is among those typed: "L1 20.3, node 7", "20.*", "L2 3"."""
-    typed_parts = [part for part in re.split(r"[,;]", typed) if plain(part)]
-    if not typed_parts:
+    parts = [plain(part) for part in re.split(r"[,;]", typed) if plain(part)]
+    if not parts:
         return frame
-    each = (re.escape(plain(part)).replace(r"\*", r"[\d ]+") for part in typed_parts)
+    each = (re.escape(part).replace(r"\*", r"[\d ]+") for part in parts)
     pattern = "|".join(rf"(?:^|\s){one}(?:\s|$)" for one in each)
     ends = [pl.col(c).str.to_lowercase().str.replace_all(r"[.:\-]", " ").str.contains(pattern)
             for c in (NAME, TO) if c in frame.columns]  # fmt: skip
@@ -120,16 +120,13 @@ def parts_table(fabric: Fabric, selection: Sequence[str]) -> None:
 
 
 def _tools(picked: list[Row]) -> None:
-    """Draw the actions on selected rows."""
-    none = not picked
-    st.button("Take out", disabled=none, key="parts-off", on_click=change, args=(picked, 0.0))
-    st.button("Restore", disabled=none, key="parts-restore", on_click=restore, args=(picked,))
+    tool = partial(st.button, disabled=not picked)
+    tool("Take out", "parts-off", on_click=change, args=(picked, 0.0))
+    tool("Restore", "parts-restore", on_click=restore, args=(picked,))
     amount = st.number_input("Set to", 0.0, 1e6, 50.0, key="parts-amount", width=130)
     unit = st.selectbox("Unit", [SHARE, RATE, WAIT], key="parts-unit", width=140)
-    st.button(
-        f"Set {len(picked):,} rows" if picked else "Set", disabled=none, key="parts-set",
-        on_click=change, args=(picked, amount, unit),
-    )  # fmt: skip
+    name = f"Set {len(picked):,} rows" if picked else "Set"
+    tool(name, "parts-set", on_click=change, args=(picked, amount, unit))
 
 
 def change(picked: Sequence[Row], amount: float, unit: str = SHARE) -> None:

@@ -90,14 +90,12 @@ def chosen(
 def runs(points: Sequence[Point]) -> list[RunRow | None]:
     """Run of each point: one started here, or a stored one; None without either."""
     store, started = session.store(), st.session_state.get(STARTED, {})
-    rows: list[RunRow | None] = []
-    for point in points:
-        row = None
-        if point.scenario is not None:
-            run = started.get(scenario_digest(point.scenario))
-            row = store.runs.get(run) if run else find_run(store, point.scenario)
-        rows.append(row)
-    return rows
+
+    def run_of(scenario: Scenario) -> RunRow | None:
+        run = started.get(scenario_digest(scenario))
+        return store.runs.get(run) if run else find_run(store, scenario)
+
+    return [None if p.scenario is None else run_of(p.scenario) for p in points]
 
 
 def simulate(points: Sequence[Point], rows: Sequence[RunRow | None]) -> None:

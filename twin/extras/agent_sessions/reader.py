@@ -206,8 +206,7 @@ def _session_rows(
 def _check_types(name: str, schema: pl.Schema) -> None:
     """Raise TraceError for a column of another type than required."""
     hashes = schema["hash_ids"]
-    is_list = isinstance(hashes, pl.List) and hashes.inner in SMALL_INTEGERS
-    if not is_list:
+    if not (isinstance(hashes, pl.List) and hashes.inner in SMALL_INTEGERS):
         raise TraceError(f"{name}: hash_ids is of type {hashes}, it must be lists of integers")
     if schema["trace"] != pl.String and not schema["trace"].is_integer():
         raise TraceError(f"{name}: trace is of type {schema['trace']}, it must be names or numbers")

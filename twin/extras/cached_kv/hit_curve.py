@@ -72,9 +72,8 @@ def _over(
     if enough is not None and enough > fetch.copies_bytes_per_s:
         enough = None
     token_s = fetch.seconds(1.0, latency_s, price.bytes_per_s) - latency_s
-    place = (
-        "DRAM of its own nodes" if s.memory_pool.scope == "local" else f"DRAM over {plane.upper()}"
-    )
+    own = s.memory_pool.scope == "local"
+    place = "DRAM of its own nodes" if own else f"DRAM over {plane.upper()}"
     yield Read(place, latency_s, token_s, computed_s, price.bytes_per_s, enough, block)
     cold = from_storage(parts.net, servers.dies) if s.memory_pool.ssd_gb_per_node > 0.0 else None
     if cold is not None and plane == s.memory_pool.plane:  # together with the copy out of DRAM
@@ -122,9 +121,8 @@ class HitCurve:
 def hit_curve(s: Scenario, facts: Facts, trace: TraceTable | None = None) -> HitCurve:
     """Hit curve of a scenario's first requests, in one pass; raises as `generate`, `assemble`."""
     count = LOOKED_AT if trace is None else None
-    stream = generate(
-        s.workload, s.horizon_s, s.seed, s.memory_pool.block_tokens, facts, trace, count
-    )
+    block = s.memory_pool.block_tokens
+    stream = generate(s.workload, s.horizon_s, s.seed, block, facts, trace, count)
     parts = assemble(s, facts, trace)
     nodes = 0.0
     if s.memory_pool.enabled:

@@ -82,7 +82,6 @@ def _content(source: str | Path | bytes, name: str | None, limits: Limits) -> tu
 
 
 def _too_large(name: str, most: int) -> str:
-    """Sentence: a file beyond the limit."""
     return f"{name} is larger than {most >> 20} MB, the most that is read: sum its steps first"
 
 
@@ -113,7 +112,6 @@ def _array(name: str, data: bytes, limits: Limits) -> NDArray[Any]:
 
 
 def _json(piece: Piece) -> NDArray[Any]:
-    """Counts of a JSON file. Raises CountsError."""
     body = decode(text_of(piece), piece.name, f"logical_count {SHAPES}")
     if isinstance(body, dict):
         if "logical_count" not in body:
@@ -171,8 +169,8 @@ def _table(name: str, kind: str, array: NDArray[Any]) -> CountsTable:
             f"{name} holds {layers} layers x {experts} experts: at most {MOST_LAYERS} x "
             f"{MOST_EXPERTS} are read"
         )
-    if not np.isfinite(array).all() or (array < 0).any() or (array > MOST_COUNT).any():
-        place = np.argwhere(~(np.isfinite(array) & (array >= 0) & (array <= MOST_COUNT)))[0]
+    if not (sound := (array >= 0) & (array <= MOST_COUNT)).all():
+        place = np.argwhere(~sound)[0]
         raise CountsError(
             f"{name} holds {array[tuple(place)]} at {place.tolist()}: counts are 0 or more"
         )
@@ -181,12 +179,12 @@ def _table(name: str, kind: str, array: NDArray[Any]) -> CountsTable:
         return CountsTable(name, "omni placement", counts, note)
     total = array.sum(axis=0, dtype=np.float64) if array.ndim == 3 else array.astype(np.float64)
     note = f"{array.shape[0]} steps summed" if array.ndim == 3 else ""
-    picked = np.flatnonzero(total.sum(axis=1) > 0)
-    if not picked.size:
+    picked = total.sum(axis=1) > 0
+    if not picked.any():
         raise CountsError(f"{name} counts nothing: every number is 0")
-    dense = int(picked[0])
-    if picked.size != layers - dense:
-        missing = next(n for n in range(dense, layers) if n not in set(picked.tolist()))
+    dense = int(picked.argmax())
+    if not picked[dense:].all():
+        missing = dense + int(picked[dense:].argmin())
         raise CountsError(f"{name} counts nothing in layer {missing}: leave out dense layers")
     if dense:
         note = f"{note}; " if note else ""

@@ -7,6 +7,7 @@ import io
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ class Fit:
     @property
     def error_mean(self) -> float:
         """Mean absolute error of the calibration rows."""
-        return float(np.mean([abs(e) for e in self.errors.values()]))
+        return float(np.abs([*self.errors.values()]).mean())
 
 
 class Space:
@@ -218,14 +219,12 @@ def cross_validate(
     at_start = _jacobian(space, space.start, space.errors(space.start))
     slopes = [at_start, *[_jacobian(space, space.present, fitted)] * STEPS]
     left_out, refits = [], []
-    for group_kind, name, excluded in _groups(used):
-        remaining = [i for i in range(len(used)) if i not in excluded]
-        new_values = _refit(space, slopes, weights, remaining)
-        own = sorted(excluded)
-        predicted = _mean(space.errors(new_values, own))
-        left_out.append(LeftOut(group_kind, name, len(own), _mean(fitted[own]), predicted))
-        if group_kind == "row":
-            refits.append((name, space.low + new_values * space.span))
+    for by, name, own in _groups(used):
+        at = _refit(space, slopes, weights, [i for i in range(len(used)) if i not in own])
+        errors = (float(np.abs(each).mean()) for each in (fitted[own], space.errors(at, own)))
+        left_out.append(LeftOut(by, name, len(own), *errors))
+        if by == "row":
+            refits.append((name, space.low + at * space.span))
     spans = [
         _span(c, facts[f"calibration.{c.name}"].value, [(n, x[i]) for n, x in refits])
         for i, c in enumerate(constants)
@@ -233,15 +232,14 @@ def cross_validate(
     return CrossValidation(spans, left_out)
 
 
-def _groups(rows: Sequence[Row]) -> list[tuple[str, str, set[int]]]:
+def _groups(rows: Sequence[Row]) -> list[tuple[str, str, list[int]]]:
     """Groups to leave out in turn: rows, then sources and systems with more than one row."""
-    groups = [("row", row.id, {i}) for i, row in enumerate(rows)]
-    for group_kind in ("source", "system"):
-        names = dict.fromkeys(getattr(row, group_kind) for row in rows)
-        for name in names:
-            own = {i for i, row in enumerate(rows) if getattr(row, group_kind) == name}
-            if len(own) > 1 and len(own) < len(rows):
-                groups.append((group_kind, str(name), own))
+    groups = [("row", row.id, [i]) for i, row in enumerate(rows)]
+    for by in ("source", "system"):
+        for name in dict.fromkeys(getattr(row, by) for row in rows):
+            own = [i for i, row in enumerate(rows) if getattr(row, by) == name]
+            if 1 < len(own) < len(rows):
+                groups.append((by, str(name), own))
     return groups
 
 
@@ -279,15 +277,9 @@ def _refit(space: Space, slopes: Sequence[Vector], weights: Vector, rows: list[i
 def _span(constant: Constant, value: float, refits: Sequence[tuple[str, float]]) -> Span:
     """Range of a constant over refits, with the row that moves it most."""
     row, farthest = max(refits, key=lambda refit: abs(refit[1] - value))
-    values = [x for _, x in refits]
+    low, high = (float(end(x for _, x in refits)) for end in (min, max))
     reach = abs(farthest - value) / (constant.high - constant.low)
-    return Span(
-        constant.name, value, float(min(values)), float(max(values)), row, bool(reach <= IDENTIFIED)
-    )
-
-
-def _mean(errors: Vector) -> float:
-    return float(np.abs(errors).mean())
+    return Span(constant.name, value, low, high, row, bool(reach <= IDENTIFIED))
 
 
 POINTS_MAX = 128
@@ -359,20 +351,15 @@ def read_points(path: Path, facts: Facts) -> list[Row]:
 
 def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTANTS) -> PrivateFit:
     """Constants that fit measured points best, from present values on. Raises PointsError."""
-    rows = read_points(path, facts)
+    rows, answer = read_points(path, facts), partial(_answer, path.name)
     weights = np.array([float(row.args.get("weight", 1.0)) for row in rows])
-
-    def answer(row: Row, known: Facts) -> float:
-        return _answer(row, known, path.name)
-
-    parameter_space = Space(facts, rows, constants, answer)
-    start = np.clip(parameter_space.present, 1e-6, 1.0 - 1e-6)
-    base = parameter_space.errors(start)
-    informed = []
+    every = Space(facts, rows, constants, answer)
+    start = np.clip(every.present, 1e-6, 1.0 - 1e-6)
+    base, informed = every.errors(start), []
     for i, constant in enumerate(constants):
-        start_values = start.copy()
-        start_values[i] += 0.01 if start[i] < 0.5 else -0.01
-        if np.abs(parameter_space.errors(start_values) - base).max() > INFORMS:
+        moved = start.copy()
+        moved[i] += 0.01 if start[i] < 0.5 else -0.01
+        if np.abs(every.errors(moved) - base).max() > INFORMS:
             informed.append(constant)
     if not informed:
         raise PointsError(f"{path.name}: no constant moves any of these figures: add other points")
@@ -383,7 +370,7 @@ def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTAN
         lambda x: np.append(weights * space.errors(x), HOLD * (x - begin)), begin
     )
     untouched = tuple(c.name for c in constants if c not in informed)
-    return PrivateFit(parameter_space.fit(values), untouched, path.name)
+    return PrivateFit(every.fit(values), untouched, path.name)
 
 
 def write_private(own: PrivateFit, path: Path) -> None:
@@ -423,40 +410,38 @@ def _row(cells: Mapping[str | None, Any], here: str, line: int, facts: Facts) ->
     """One row of a file of points. Raises PointsError."""
     if None in cells or None in cells.values():
         raise PointsError(f"{here}: it must have a cell, if an empty one, for each column")
-    filled_cells = {str(k): v.strip() for k, v in cells.items() if v.strip()}
-    quantity = filled_cells.get("quantity", "")
+    filled = {str(k): v.strip() for k, v in cells.items() if v.strip()}
+    quantity = filled.get("quantity", "")
     if quantity not in QUANTITIES:
-        quantity_names = ", ".join(QUANTITIES)
-        raise PointsError(f"{here}: quantity {quantity[:40]!r} must be one of {quantity_names}")
+        names = ", ".join(QUANTITIES)
+        raise PointsError(f"{here}: quantity {quantity[:40]!r} must be one of {names}")
     measure, unit, role = QUANTITIES[quantity]
-    args: dict[str, float] = {"weight": _number(filled_cells, "weight", here, "1")}
+    args: dict[str, float] = {"weight": _number(filled, "weight", here, "1")}
     try:
-        scenario = (
-            scenario_named(filled_cells["preset"]) if "preset" in filled_cells else Scenario()
-        )
-        settings = settings_from([f"{k}={v}" for k, v in filled_cells.items() if k not in COLUMNS])
-        row_scenario = with_overrides(scenario, settings)
+        base = scenario_named(filled["preset"]) if "preset" in filled else Scenario()
+        settings = settings_from([f"{k}={v}" for k, v in filled.items() if k not in COLUMNS])
+        s = with_overrides(base, settings)
     except SpecError as error:
         raise PointsError(f"{here}: {error}") from None
     if not role:
-        args |= {k: _number(filled_cells, k, here) for k in ("ep", "tokens")}
-        s = row_scenario.supernode
-        dies = s.nodes * s.npus_per_node * load_chip(facts, s.chip).dies_per_npu
+        args |= {k: _number(filled, k, here) for k in ("ep", "tokens")}
+        npus = s.supernode.nodes * s.supernode.npus_per_node
+        dies = npus * load_chip(facts, s.supernode.chip).dies_per_npu
         if args["ep"] != int(args["ep"]) or not 2 <= args["ep"] <= dies:
             raise PointsError(f"{here}: ep must be a whole number from 2 to the {dies} dies")
-    elif role not in {name for name, *_ in pools(row_scenario)}:
-        mode = row_scenario.deployment.mode
+    elif role not in {name for name, *_ in pools(s)}:
+        mode = s.deployment.mode
         raise PointsError(f"{here}: deployment.mode = {mode!r} has no {role} pool to measure")
     # A point is a steady state of fixed lengths without reuse: nothing else has a formula.
-    w = row_scenario.workload
+    w = s.workload
     if role and (w.lengths != "fixed" or w.arrivals == "trace"):
         raise PointsError(f"{here}: workload.lengths must be fixed, and no trace: give the lengths")
-    if role == "prefill" and w.prefix != "none" and row_scenario.memory_pool.enabled:
+    if role == "prefill" and w.prefix != "none" and s.memory_pool.enabled:
         raise PointsError(f"{here}: workload.prefix must be none: prefill is measured unshared")
     return Row(
         id=f"line {line}: {quantity}", system="", regime="", quantity=quantity, unit=unit,
-        value=_number(filled_cells, "value", here), basis="", measure=measure, kind="calibrating",
-        source=here, mark="m", scenario=leaves(row_scenario), args=args,
+        value=_number(filled, "value", here), basis="", measure=measure, kind="calibrating",
+        source=here, mark="m", scenario=leaves(s), args=args,
     )  # fmt: skip
 
 
@@ -471,7 +456,7 @@ def _number(filled: Mapping[str, str], name: str, here: str, absent: str = "") -
     return value
 
 
-def _answer(row: Row, facts: Facts, file: str) -> float:
+def _answer(file: str, row: Row, facts: Facts) -> float:
     """The twin's answer to a row. Raises PointsError."""
     try:
         return answer_row(row, facts)

@@ -115,16 +115,8 @@ def print_evidence(rows: Sequence[Mapping[str, Any]]) -> None:
     heads = ("row", "published", "twin", "error", "first error", "band", "kind")
     print_rows("Published figures", heads, cells)
     _print_table("Absolute error: mean (worst, rows)", score_table(rows))
-    record = load_made()
-    sentences = (
-        *headlines(rows),
-        today(rows),
-        *covered_in_words(),
-        one_skew(load_facts()),
-        record.default_skew,
-    )
-    for sentence in sentences:
+    record, skew = load_made(), one_skew(load_facts())
+    moving = f"{record.counted} figures without a source of their own move a row: calibrate --help"
+    texts = (*headlines(rows), today(rows), *covered_in_words(), skew, record.default_skew, moving)
+    for sentence in texts:
         out.print(escape(sentence))
-    out.print(
-        f"{record.counted} figures without a source of their own move a row: calibrate --help"
-    )

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import tomli_w
 
 from twin.extras.evidence.calibrate import CrossValidation, LeftOut, Span, cross_validate
-from twin.facts import Fact, FactError, Facts
+from twin.facts import FactError, Facts
 from twin.lab.evidence.judge import answer_row, evidence, headlines, score_table, today
 from twin.lab.evidence.near import covered_in_words
 from twin.lab.evidence.rows import (
@@ -56,10 +56,10 @@ class Figure:
     name: str  # of the fact, or what a choice is called
     kind: str  # fitted, chosen, assumed or recalled
     why: str
-    saw: tuple[str, ...]
+    saw: Sequence[str]
     field: str = ""  # of the scenario; "": a fact
     fact: str = ""
-    rows: tuple[str, ...] = ()  # whose setting it is; (): a fact that any row may read
+    rows: Sequence[str] = ()  # whose setting it is; (): a fact that any row may read
     other: Any = None  # the other value, where a tenth more means nothing
 
 
@@ -82,12 +82,9 @@ class Moved:
 def _choices() -> tuple[Figure, ...]:
     """Figures that were chosen with a published result in sight, from choices.toml."""
     return tuple(
-        Figure(
-            entry["name"], "chosen", entry["why"], tuple(entry["saw"]), entry.get("field", ""),
-            entry.get("fact", ""), tuple(entry["rows"]), entry.get("other"),
-        )
+        Figure(**entry, kind="chosen")
         for entry in published_table(RECORD / "choices.toml")["choice"]
-    )  # fmt: skip
+    )
 
 
 def figures(facts: Facts) -> list[Figure]:
@@ -110,7 +107,7 @@ def moved(figure: Figure, facts: Facts, rows: Sequence[Row], known: Mapping[str,
             continue
         try:
             share = abs(_changed(figure, facts, row) / known[row.id] - 1.0)
-        except (ValueError, FactError):  # it could not have been otherwise: all hangs on it
+        except (ValueError, FactError):  # without this value the twin has no answer at all
             share = float("inf")
         if share > most.share:
             most = replace(most, row=row.id, share=share)
@@ -123,12 +120,12 @@ def _concerns(figure: Figure, row: Row) -> bool:
         return row.id in figure.rows
     part, name, *_ = (*figure.fact.split("."), "")
     default = leaves(Scenario())
-    both_scenarios = [row.scenario] if row.against is None else [row.scenario, row.against]
+    both = [row.scenario] if row.against is None else [row.scenario, row.against]
     field = READ_BY.get(part)
     if part == "stacks":  # any may be based on it
-        return any(field in row for row in both_scenarios)
+        return any(field in settings for settings in both)
     if field:
-        return any(row.get(field, default[field]) == name for row in both_scenarios)
+        return any(settings.get(field, default[field]) == name for settings in both)
     if part == "operators" and name in ("ascend", "nvidia"):
         chip = str(row.scenario.get("supernode.chip", default["supernode.chip"]))
         return chip.startswith("ascend") == (name == "ascend")
@@ -144,14 +141,14 @@ def all_moved(facts: Facts) -> list[Moved]:
 
 
 def _changed(figure: Figure, facts: Facts, row: Row) -> float:
-    """The answer to a row with the figure changed."""
     if figure.field:
         against = None if row.against is None else _with(figure, row.against)
         row = replace(row, scenario=_with(figure, row.scenario), against=against)
     elif (name := figure.fact) in row.facts:
         row = replace(row, facts={**row.facts, name: CHANGE * row.facts[name]})
     else:
-        facts = facts.replaced({name: _scaled(facts[name])})
+        fact = facts[name]
+        facts = facts.replaced({name: _scaled(fact.value, fact.unit in COUNTED)})
     return answer_row(row, facts)
 
 
@@ -163,20 +160,15 @@ def _with(figure: Figure, scenario: Mapping[str, Any]) -> dict[str, Any]:
     return {**scenario, figure.field: value}
 
 
-def _scaled(fact: Fact) -> Any:
+def _scaled(value: Any, counted: bool) -> Any:
     """A figure of data/, or a whole table, increased by a tenth; counts by whole numbers."""
-
-    def more(value: Any) -> Any:
-        if isinstance(value, tuple):
-            return tuple(more(v) for v in value)
-        return round(CHANGE * value) if fact.unit in COUNTED else CHANGE * value
-
-    return more(fact.value)
+    if isinstance(value, tuple):
+        return tuple(_scaled(v, counted) for v in value)
+    return round(CHANGE * value) if counted else CHANGE * value
 
 
 def _more(value: Any) -> Any:
-    """A setting increased by a tenth: a whole number to the next even one, because batches are
-    whole requests per die."""
+    """A setting more by a tenth; counts to an even number, as batches are whole requests a die."""
     if isinstance(value, int):
         return max(value + 2, 2 * round(CHANGE * value / 2)) if value else 0
     return CHANGE * value
@@ -247,10 +239,10 @@ class Made:
                 for c in self.cross.constants
             ],
             "Rows left out": [
-                {"left out": left_out.name, "rows": str(left_out.rows),
-                 "fitted": f"{100 * left_out.fitted:.1f} %",
-                 "predicted": f"{100 * left_out.predicted:.1f} %"}
-                for left_out in self.cross.left_out
+                {"left out": left.name, "rows": str(left.rows),
+                 "fitted": f"{100 * left.fitted:.1f} %",
+                 "predicted": f"{100 * left.predicted:.1f} %"}
+                for left in self.cross.left_out
             ],
             f"{self.counted} figures without a source of their own move a row by more than 1 %": [
                 {"figure": f.name, "kind": f.kind, "row moved most": f.row,
@@ -342,9 +334,6 @@ def _git(root: Path, *words: str) -> str:
     except (OSError, subprocess.CalledProcessError):
         raise EvidenceError("a first error needs the git clone whose commit answers") from None
     return done.stdout.strip()
-
-
-# The parts of docs/EVIDENCE.md that hang on what was fitted, chosen and left out.
 
 
 Rows: TypeAlias = Sequence[Mapping[str, Any]]

@@ -41,9 +41,9 @@ def rankings(twin: Mapping[str, float], published: Sequence[Row] | None = None) 
         tau = kendall([row.value for row in rows], [twin[row.id] for row in rows])
         if len(rows) >= LEAST and tau is not None:
             paths = sorted({p for row in rows for p in row.scenario if _chosen(p)})
-            differ = [p for p in paths if len({str(row.scenario.get(p)) for row in rows}) > 1]
+            labels = tuple(fields()[path].label for path in paths
+                           if len({str(row.scenario.get(path)) for row in rows}) > 1)  # fmt: skip
             names = tuple(row.id for row in rows)
-            labels = tuple(fields()[path].label for path in differ)
             result.append(Ranking(rows[0].system, rows[0].measure, names, labels, tau))
     return sorted(result, key=lambda r: (-len(r.rows), r.system, r.measure))
 
@@ -73,7 +73,7 @@ def ranking_table(answers: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 
 def made_table(
-    rows: Sequence[Mapping[str, Any]], table: Callable[[Sequence[Mapping[str, str]]], str]
+    rows: Sequence[Mapping[str, Any]], table: Callable[[list[dict[str, str]]], str]
 ) -> str:
     """Table of the sweeps for the documents."""
     return table(ranking_table(rows))

@@ -74,8 +74,7 @@ def preset_of(wanted: Scenario, presets: Sequence[tuple[str, Scenario]]) -> Scen
     def core(s: Scenario) -> Scenario:
         return s.model_copy(update={**free, "slo": wanted.slo})
 
-    equal_presets = [s for _, s in presets if core(s) == core(wanted)]
-    return equal_presets[0] if equal_presets else wanted
+    return next((s for _, s in presets if core(s) == core(wanted)), wanted)
 
 
 def simulated(row: Row, summary: Mapping[str, Any]) -> float | None:
@@ -110,16 +109,15 @@ def breakdown(row: Row, rows: Sequence[Row], facts: Facts) -> list[Part]:
         and other.scenario == row.scenario and other.facts == row.facts
     ]  # fmt: skip
     head = heads[any(other.measure.startswith(heads[1]) for other in siblings)]
-    operators_left = list(OPERATORS[pool])
-    parts: list[tuple[list[str], float | None]] = []
+    order = list(OPERATORS[pool])
+    left, parts = set(order), list[tuple[list[str], float | None]]()
     for other in sorted(siblings, key=lambda r: r.measure.count("+")):  # single operators first
         names = other.measure.removeprefix(head).split("+")
-        if all(name in operators_left for name in names):
-            operators_left = [name for name in operators_left if name not in names]
+        if left.issuperset(names):
+            left -= set(names)
             parts.append((names, other.value / TO_UNIT.get(other.unit, 1.0)))
-    parts += [([name], None) for name in operators_left]
-    order = {name: i for i, name in enumerate(OPERATORS[pool])}
-    parts.sort(key=lambda part: order[part[0][0]])
+    parts += [([name], None) for name in left]
+    parts.sort(key=lambda part: order.index(part[0][0]))
     layer = replace(row, unit="s", against=None, args={})
     return [
         Part(tuple(names), value, answer_row(replace(layer, measure=head + "+".join(names)), facts))

@@ -24,11 +24,12 @@ def totals(entry: dict[str, Any], facts: Facts) -> dict[str, float]:
     chip, npus = load_chip(facts, supernode.chip), supernode.npus
     dies = npus * chip.dies_per_npu
     links = 2.0 * supernode.sub_planes * supernode.ub_link_gb_per_s * 1e9 * dies
-    figures = {"accelerators": float(npus), "peak_pflops": dies * chip.peak("fp16") / 1e15}
-    for name, full_rate in (("memory", dies * chip.hbm_bytes_per_s), ("interconnect", links)):
-        figures[f"{name}_tb_per_s"] = full_rate / 1e12
-        figures[f"{name}_tb_per_s_each"] = full_rate / npus / 1e12
-    return figures
+    memory = dies * chip.hbm_bytes_per_s
+    return {
+        "accelerators": float(npus), "peak_pflops": dies * chip.peak("fp16") / 1e15,
+        "memory_tb_per_s": memory / 1e12, "memory_tb_per_s_each": memory / npus / 1e12,
+        "interconnect_tb_per_s": links / 1e12, "interconnect_tb_per_s_each": links / npus / 1e12,
+    }  # fmt: skip
 
 
 def slide_table(facts: Facts) -> list[dict[str, str]]:

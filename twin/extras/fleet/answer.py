@@ -85,15 +85,13 @@ def merged(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[str, Any
     met = sum(count * run.observed.met for count, run in runs)
     rate, npus, cost, cost_steady = 0.0, 0.0, 0.0, 0.0
     for count, run in runs:
-        part = count * (run.observed.steady_s / steady_s)
+        o, part = run.observed, count * (run.observed.steady_s / steady_s)
         rate += part * (run.summary.get("output_tokens_per_s") or 0.0)
         npus += part * (run.summary.get("npus") or 0.0)
-        hours = run.summary.get("npu_hours") or 0.0
-        cost_part = count * run.observed.price_per_npu_hour * hours
-        cost += cost_part
-        cost_steady += cost_part * run.observed.steady_s / run.scenario.horizon_s
-    tokens = rate * steady_s
-    energy = total["energy_kwh"]
+        own_cost = count * o.price_per_npu_hour * (run.summary.get("npu_hours") or 0.0)
+        cost += own_cost
+        cost_steady += own_cost * o.steady_s / run.scenario.horizon_s
+    tokens, energy = rate * steady_s, total["energy_kwh"]
     return {
         **total,
         "throughput_req_per_s": per_second(float(total["requests_steady"] or 0.0), steady_s),
@@ -122,8 +120,8 @@ def spread_merged(parts: Sequence[tuple[int, np.ndarray]], prefix: str) -> dict[
 
     >>> spread_merged([(2, np.array([1.0])), (1, np.array([4.0]))], "ttft_s")["ttft_s_p50"]
     1.0"""
-    values = np.concatenate([sample for _, sample in parts] or [np.zeros(0)])
-    if values.size == 0:
+    values = np.concatenate([np.zeros(0), *(sample for _, sample in parts)])
+    if not values.size:
         return spread_of(values, prefix)
     counts = np.concatenate([np.full(sample.size, count) for count, sample in parts])
     order = np.argsort(values, kind="stable")
@@ -142,14 +140,11 @@ def spread_merged(parts: Sequence[tuple[int, np.ndarray]], prefix: str) -> dict[
 
 
 HOURS = 24  # of a run that has no hours of its own
-# A run of one supernode, by the digest of its scenario.
-Runs = dict[str, Served]
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Scenarios that a fleet needs: its stretches and, with lost supernodes, those without a loss;
-    and those that no run has answered yet."""
+    """Scenarios of a fleet, with its losses and without; missing: those without a run so far."""
 
     fleet: Fleet
     lives: Lives
@@ -166,12 +161,11 @@ def wanted(
 ) -> Wanted:
     """Scenarios of a fleet that follow from the present runs. left: requests inside at the end of a
     run, None without a run. Raises FleetError, SpecError."""
-    lives = lives_of(fleet, named, facts, left)
-    without_loss = None
+    lives, without = lives_of(fleet, named, facts, left), None
     if fleet.lost:
         unbroken = fleet.model_copy(update={"lost": ()})
-        without_loss = lives_of(unbroken, named, facts, left, empty=True)
-    result = Wanted(fleet, lives, without_loss)
+        without = lives_of(unbroken, named, facts, left, empty=True)
+    result = Wanted(fleet, lives, without)
     return replace(result, missing=tuple(s for s in result.all() if left(s) is None))
 
 
@@ -181,7 +175,7 @@ def fleet_answer(
 ) -> dict[str, Any]:  # fmt: skip
     """The answer of a fleet as one object. run: runs distinct scenarios, in order. Raises
     FleetError, SpecError, and the errors of `run`."""
-    known_runs: Runs = {}
+    known_runs: dict[str, Served] = {}  # by the digest of their scenario
 
     def left(s: Scenario) -> int | None:
         served_run = known_runs.get(scenario_digest(s))
@@ -235,14 +229,14 @@ def answered(found: Wanted, known: Mapping[str, Served]) -> dict[str, Any]:
         if not runs_of_unit:
             npus = npus_used(layout.kinds[unit.kind])
             rows[-1]["npu_hours"] = npus * traffic.horizon_s / 3600.0
-    summary = merged(_weighed(found.lives, known), steady_s)
+    summary = merged(_weighed(found.lives, served_lives), steady_s)
     idle = [row for row, unit in zip(rows, layout.units, strict=True) if unit.tenants == ()]
     if idle:
         summary["npu_hours"] += sum(row["supernodes"] * row["npu_hours"] for row in idle)
         summary |= {"energy_kwh": None, "joules_per_token": None}
     without_loss = None
-    if found.without is not None:
-        without_loss = merged(_weighed(found.without, known), steady_s)
+    if (without := found.without) is not None:
+        without_loss = merged(_weighed(without, _served(without, known)), steady_s)
     digests = sorted(
         f"{layout.units[life.unit].count} {life.begin_s!r} {run.digest}"
         for life, run in served_lives
@@ -283,10 +277,9 @@ def _served(lives: Lives, known: Mapping[str, Served]) -> list[tuple[Life, Serve
     return [(life, known[scenario_digest(life.scenario)]) for life in lives.lives]
 
 
-def _weighed(lives: Lives, known: Mapping[str, Served]) -> list[tuple[int, Served]]:
+def _weighed(lives: Lives, served: list[tuple[Life, Served]]) -> list[tuple[int, Served]]:
     """Run of each stretch, with the number of supernodes it represents."""
-    units = lives.laid.units
-    return [(units[life.unit].count, run) for life, run in _served(lives, known)]
+    return [(lives.laid.units[life.unit].count, run) for life, run in served]
 
 
 def _row(fleet: Fleet, unit: Unit, runs: Sequence[Served], steady_s: float) -> dict[str, Any]:
@@ -308,12 +301,10 @@ def _by_hour(runs: Sequence[tuple[float, Served]], length_s: float, hours: int) 
     sums = [run.hours(begin_s, length_s, hours) for begin_s, run in runs]
     total = {name: sum((hour_sums[name] for hour_sums in sums), np.zeros(hours))
              for name in ("requests", "finished", "met", "tpot_s", "answers")}  # fmt: skip
-    tpot, met = (
-        [
-            quotient(*pair)
-            for pair in zip(total[numerator].tolist(), total[below].tolist(), strict=True)
-        ]
-        for numerator, below in (("tpot_s", "answers"), ("met", "finished"))
-    )
+
+    def over(above: str, below: str) -> list[float | None]:
+        return list(map(quotient, total[above].tolist(), total[below].tolist()))
+
     rate = (total["requests"] / length_s).tolist()
+    tpot, met = over("tpot_s", "answers"), over("met", "finished")
     return {"hours": {"rate_req_per_s": rate, "tpot_s": tpot, "slo_attainment": met}}

@@ -95,19 +95,17 @@ def lay_out(fleet: Fleet, named: Named) -> Layout:
     units = tuple(_units(fleet, traffic))
     times = {t for unit in units for gap in unit.lost for t in gap}
     edges = np.array(sorted({0.0, traffic.horizon_s} | times))
-    live = [np.array([not _lost(u, begin_s) for u in units]) for begin_s in edges[:-1]]
+    live = [np.array([not any(a <= at_s < b for a, b in u.lost) for u in units])
+            for at_s in edges[:-1]]  # fmt: skip
     parts = np.array([region.share for region in fleet.regions] or [1.0])
-    profile = traffic.workload.profile
-    clocks = [
-        traffic.workload.model_copy(update={"profile": ahead(profile, hours / 24.0)})
-        for hours in [r.shift_h for r in fleet.regions] or [0.0]
-    ]
+    w = traffic.workload
     return Layout(
         traffic, kinds, units, edges,
         share=np.stack([_shares(fleet, units, traffic, now) for now in live]),
         whole=_shares(fleet, units, traffic, np.ones(len(units), bool)),
-        region_rate=traffic.workload.rate_req_per_s * (parts / parts.sum()),
-        regions=tuple(clocks),
+        region_rate=w.rate_req_per_s * (parts / parts.sum()),
+        regions=tuple(w.model_copy(update={"profile": ahead(w.profile, hours / 24.0)})
+                      for hours in [r.shift_h for r in fleet.regions] or [0.0]),
     )  # fmt: skip
 
 
@@ -207,10 +205,6 @@ def _score(tenant: str, kind: str, number: int, weight: float) -> float:
     return -weight / math.log(point)
 
 
-def _lost(unit: Unit, at_s: float) -> bool:
-    return any(begin_s <= at_s < end_s for begin_s, end_s in unit.lost)
-
-
 def _shares(fleet: Fleet, units: Sequence[Unit], traffic: Scenario, live: np.ndarray) -> np.ndarray:
     """Share of each region's traffic that each supernode takes, f8[regions, units]."""
     regions = [r.name for r in fleet.regions] or [""]
@@ -246,9 +240,8 @@ def add_burst(laid: Layout, resend_s: float, at_s: float, inside: int) -> None:
 
 RUNS_MAX = 150  # different scenarios of one fleet: as many can wait
 OF_TRAFFIC = ("clients", "slo")  # sections that every supernode takes over, as its workload
-MINUTES = 1440  # of a day: cells of a load that is no profile of its own
+MINUTES = 1440  # of a day: the resolution of a load that is given as a table
 Left = Callable[[Scenario], int | None]  # requests inside at the end of a run; None: not run yet
-Rows = list[dict[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,8 +272,7 @@ def lives_of(fleet: Fleet, named: Named, facts: Facts, left: Left, *, empty: boo
     """Spans and scenarios of a fleet. left: from earlier runs; empty: none begins in a steady
     state. Raises FleetError, SpecError with one sentence."""
     layout = lay_out(fleet, named)
-    maker = _Maker(fleet, layout, facts, empty or bool(fleet.lost))
-    result = Lives(layout)
+    maker, result = _Maker(fleet, layout, facts, empty or bool(fleet.lost)), Lives(layout)
     for at_s, u in sorted((gap[0], u) for u, unit in enumerate(layout.units) for gap in unit.lost):
         begin_s = max([back_s for _, back_s in layout.units[u].lost if back_s < at_s], default=0.0)
         last = maker.life(u, begin_s, at_s)
@@ -329,22 +321,19 @@ class _Maker:
             changed["faults"] = [
                 row | {"at_s": row["at_s"] - begin_s} for row in faults if row["at_s"] >= begin_s
             ]
-        life_scenario = with_overrides(kind, changed)
-        if life_scenario != kind:
-            life_scenario = life_scenario.model_copy(
-                update={"name": self._name(life_scenario, kind, begin_s, end_s)}
-            )
-        return Life(u, begin_s, end_s, life_scenario)
+        made = with_overrides(kind, changed)
+        if made != kind:
+            made = made.model_copy(update={"name": self._name(made, kind, begin_s, end_s)})
+        return Life(u, begin_s, end_s, made)
 
     def _name(self, made: Scenario, kind: Scenario, begin_s: float, end_s: float) -> str:
         """A name derived from the simulated contents, so that equal supernodes stay equal."""
-        name_parts = [f"{made.workload.rate_req_per_s:.4g} req/s"]
+        parts = [kind.name[:70], f"{made.workload.rate_req_per_s:.4g} req/s"]
         if (begin_s, end_s) != (0.0, self.laid.traffic.horizon_s):
-            name_parts.append(f"{begin_s:g} to {end_s:g} s")
+            parts.append(f"{begin_s:g} to {end_s:g} s")
         elif made.workload.profile.pieces:
-            name_parts.append("a share that changes")
-        name_parts += [f"seed {made.seed}"] if made.seed != kind.seed else []
-        return " · ".join([kind.name[:70], *name_parts])
+            parts.append("a share that changes")
+        return " · ".join([*parts, *[f"seed {made.seed}"] * (made.seed != kind.seed)])
 
     def _load(self, u: int, begin_s: float, end_s: float) -> dict[str, Any]:
         """Workload fields that differ from the whole fleet's."""
@@ -417,15 +406,14 @@ class _Maker:
 
     def _again(self, u: int, t: np.ndarray) -> np.ndarray:
         """Restarted requests per second at a supernode at times t f8[n], f8[n]."""
-        rates = np.zeros_like(t)
-        for burst in self.laid.bursts:
-            rates += burst.rate[u] * ((t >= burst.begin_s) & (t < burst.end_s))
-        return rates
+        bursts = self.laid.bursts
+        during = (b.rate[u] * ((t >= b.begin_s) & (t < b.end_s)) for b in bursts)
+        return sum(during, np.zeros_like(t))
 
 
-def _pieces(edges: np.ndarray, factors: dict[str, np.ndarray]) -> Rows:
+def _pieces(edges: np.ndarray, factors: dict[str, np.ndarray]) -> list[dict[str, float]]:
     """Rows of `workload.profile.pieces`, one for each change of a factor."""
-    rows, last = Rows(), {name: 1.0 for name in factors}
+    rows, last = list[dict[str, float]](), dict.fromkeys(factors, 1.0)
     for k, at_s in enumerate(edges[:-1].tolist()):
         now = {name: float(values[k]) for name, values in factors.items()}
         if now != last:

@@ -212,8 +212,7 @@ def fleet_to_toml(fleet: Fleet) -> str:
 
 
 def load_fleet(path: Path) -> tuple[Fleet, Named]:
-    """Fleet of a file, and a function that finds the scenarios that it names: presets, and files
-    next to it. Raises FleetError."""
+    """The fleet of a file, and a finder of presets and files next to it. Raises FleetError."""
 
     def named(name: str) -> Scenario:
         return scenario_named(str(path.parent / name) if name.endswith(".toml") else name)

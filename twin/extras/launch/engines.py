@@ -6,7 +6,7 @@ import json
 import math
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from twin.facts import Facts
@@ -35,12 +35,12 @@ class Worker:
     sequences: int  # requests of a data-parallel rank, at most
     tokens: int  # of one pass of a data-parallel rank, at most
     drafts: int
-    experts: bool = True  # the model has routed ones
-    weights: str = ""  # their number format
-    experts_tp: int = 1  # ranks that hold a part of each of their experts
-    stages: int = 1  # that have a part of the layers each
-    prefill_cp: int = 1  # parts of a prompt, each on ranks of its own
-    decode_cp: int = 1  # of `tensor_parallel`, ranks that share out a request's KV by tokens
+    experts: bool  # the model has routed ones
+    weights: str  # their number format
+    experts_tp: int  # ranks that hold a part of each of their experts
+    stages: int  # that have a part of the layers each
+    prefill_cp: int  # parts of a prompt, each on ranks of its own
+    decode_cp: int  # of `tensor_parallel`, ranks that share out a request's KV by tokens
 
     @property
     def data_parallel(self) -> int:
@@ -60,22 +60,18 @@ class Worker:
     @property
     def graphs(self) -> list[int]:
         """Token counts of passes with captured graphs: up to the largest batch, 16 sizes."""
-        step = 1 + self.drafts
-        most = self.batch
-        sizes = {step * max(1, round(most * k / 16)) for k in range(1, 17)}
-        return sorted(sizes)
+        step, most = 1 + self.drafts, self.batch
+        return sorted({step * max(1, round(most * k / 16)) for k in range(1, 17)})
 
 
 def workers(s: Scenario, facts: Facts) -> list[Worker]:
     """Kinds of instances of a deployment. Raises ValueError if ranks do not fill nodes."""
-    experts, found = "experts" in load_shape(facts, s.deployment.model).stages, []
-    for pool in serving(s).values():
-        own = _worker(s, pool, load_chip(facts, pool.chip).dies_per_npu)
-        found.append(replace(own, experts=experts, weights=pool.precision.weights))
-    return found
+    experts = "experts" in load_shape(facts, s.deployment.model).stages
+    pools = serving(s).values()
+    return [_worker(s, pool, load_chip(facts, pool.chip).dies_per_npu, experts) for pool in pools]
 
 
-def _worker(s: Scenario, pool: Pool, dies: int) -> Worker:
+def _worker(s: Scenario, pool: Pool, dies: int, experts: bool) -> Worker:
     """Launch sizes of one pool's engine: processes, ranks and degrees of parallelism."""
     d, ranks, per_node = s.deployment, pool.npus * dies, s.supernode.npus_per_node * dies
     if ranks > per_node and ranks % per_node:
@@ -104,58 +100,54 @@ def _worker(s: Scenario, pool: Pool, dies: int) -> Worker:
             f"{pool.role} instance: take {math.gcd(tp * prefill_cp, ranks)}"
         )
     return Worker(pool.role, pool.instances, ranks, -(-ranks // per_node), tp, sequences, tokens,
-                  drafts, experts_tp=pool.own.experts_tp, stages=pool.own.pp_stages,
-                  prefill_cp=prefill_cp, decode_cp=decode_cp)  # fmt: skip
+                  drafts, experts, pool.precision.weights, pool.own.experts_tp, pool.own.pp_stages,
+                  prefill_cp, decode_cp)  # fmt: skip
 
 
 def left_out(s: Scenario) -> list[str]:
     """Settings of a scenario that no engine supports here, each with its replacement."""
-    d, notes = s.deployment, []
-    if s.models:
-        notes.append("Further models: these files start the first; each other one is a scenario of "
-                    "its own.")  # fmt: skip
-    roles = serving(s)
-    if "prefill" in roles and roles["prefill"].own.attention == "sp_tp_sp":
-        notes.append("Staged prefill (SP-TP-SP): engines start data-parallel attention instead.")
-    if any(pool.experts for pool in roles.values()):
-        notes.append("Attention/FFN disaggregation: experts stay with attention.")
-    if sharing(s):
-        notes.append("Prefill on decode's NPUs: each pool is started on NPUs of its own.")
-    if any(pool.own.experts_tp > 1 for pool in roles.values()):
-        notes.append("Over how many dies experts are split: vLLM splits them over all of an "
-                    "instance.")  # fmt: skip
-    if offloaded_share(s):
-        notes.append("Attention offload: all attention stays on decode's own dies.")
-    if roles.keys() != {"prefill"} and d.decode.swap_gb_per_die:
-        notes.append("Swap of preempted requests: vLLM-Ascend and SGLang compute them again.")
-    if any(pool.own.in_host.share for pool in roles.values()):
-        notes.append("KV in host memory: for models with an indexer SGLang's --enable-hisparse; "
-                     "dies hold all KV here.")  # fmt: skip
-    if s.memory_pool.enabled and s.memory_pool.scope != "local":
-        notes.append("The memory pool over nodes: each instance has its own prefix cache; a shared "
-                    "store (Mooncake, HiCache) has a configuration of its own.")  # fmt: skip
-    if "colocated" in roles and d.colocated.prompt_delay:
-        notes.append("Prompts that wait for other ranks: vLLM-Ascend begins each at once.")
-    if "colocated" in roles and d.colocated.receive_every > 1:
-        notes.append("Prompts that are received once in several iterations: vLLM looks for them "
-                    "before each.")  # fmt: skip
-    if "prefill" in roles and d.prefill.chunk_evening:
-        notes.append("How far later pieces of a prompt are shorter: SGLang reads it from "
-                     "SGLANG_DYNAMIC_CHUNKING_SMOOTH_FACTOR.")  # fmt: skip
-    if d.precision.kv == "int8":
-        notes.append("8-bit KV: checkpoints with KV scales are needed, the cache is BF16 here.")
-    if d.precision.prefill_kv not in ("as_decode", d.precision.kv):
-        notes.append("KV of prefill in another format: engines hand over the format of both.")
-    if d.placement != "packed":
-        notes.append(f"Placement {d.placement}: which nodes an instance gets is the scheduler's.")
-    notes.append(f"Router {s.router.policy}: proxies have policies of their own.")
-    if s.experts.balancing.policy not in ("none", "oracle"):
-        notes.append("The interval of rebalancing: engines count iterations, not seconds.")
-    if s.elastic.controller != "fixed":
-        notes.append("The controller of instances: counts are those at the start.")
-    if s.admission.order != "fifo" or s.admission.shed_at or s.tenants:
-        notes.append("Admission and tenants: a gateway in front has to do this.")
-    return notes
+    d, roles = s.deployment, serving(s)
+    colocated = d.colocated if "colocated" in roles else None
+    prefill = roles.get("prefill")
+    sentences = {
+        "Further models: these files start the first; each other one is a scenario of its own.":
+            s.models,
+        "Staged prefill (SP-TP-SP): engines start data-parallel attention instead.":
+            prefill and prefill.own.attention == "sp_tp_sp",
+        "Attention/FFN disaggregation: experts stay with attention.":
+            any(pool.experts for pool in roles.values()),
+        "Prefill on decode's NPUs: each pool is started on NPUs of its own.": sharing(s),
+        "Over how many dies experts are split: vLLM splits them over all of an instance.":
+            any(pool.own.experts_tp > 1 for pool in roles.values()),
+        "Attention offload: all attention stays on decode's own dies.": offloaded_share(s),
+        "Swap of preempted requests: vLLM-Ascend and SGLang compute them again.":
+            roles.keys() != {"prefill"} and d.decode.swap_gb_per_die,
+        "KV in host memory: for models with an indexer SGLang's --enable-hisparse; dies hold all "
+        "KV here.": any(pool.own.in_host.share for pool in roles.values()),
+        "The memory pool over nodes: each instance has its own prefix cache; a shared store "
+        "(Mooncake, HiCache) has a configuration of its own.":
+            s.memory_pool.enabled and s.memory_pool.scope != "local",
+        "Prompts that wait for other ranks: vLLM-Ascend begins each at once.":
+            colocated and colocated.prompt_delay,
+        "Prompts that are received once in several iterations: vLLM looks for them before each.":
+            colocated and colocated.receive_every > 1,
+        "How far later pieces of a prompt are shorter: SGLang reads it from "
+        "SGLANG_DYNAMIC_CHUNKING_SMOOTH_FACTOR.": prefill and d.prefill.chunk_evening,
+        "8-bit KV: checkpoints with KV scales are needed, the cache is BF16 here.":
+            d.precision.kv == "int8",
+        "KV of prefill in another format: engines hand over the format of both.":
+            d.precision.prefill_kv not in ("as_decode", d.precision.kv),
+        f"Placement {d.placement}: which nodes an instance gets is the scheduler's.":
+            d.placement != "packed",
+        f"Router {s.router.policy}: proxies have policies of their own.": True,
+        "The interval of rebalancing: engines count iterations, not seconds.":
+            s.experts.balancing.policy not in ("none", "oracle"),
+        "The controller of instances: counts are those at the start.":
+            s.elastic.controller != "fixed",
+        "Admission and tenants: a gateway in front has to do this.":
+            s.admission.order != "fifo" or s.admission.shed_at or s.tenants,
+    }  # fmt: skip
+    return [sentence for sentence, applies in sentences.items() if applies]
 
 
 def start_check(s: Scenario, facts: Facts, found: list[Worker]) -> list[str]:
@@ -199,17 +191,8 @@ set -euo pipefail
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """An engine: the function that writes its files, and its chip families."""
-
-    name: str
-    families: tuple[str, ...]
-    write: Callable[[Scenario, list[Worker], str], dict[str, str]]
-
-
 def words(options: Mapping[str, Value]) -> list[str]:
-    """Options as words of a command line."""
+    """Options as words of a command line, without those that are False."""
     option_words: list[str] = []
     for flag, value in options.items():
         if value is False:
@@ -235,13 +218,11 @@ def _script(worker: Worker, command: str, options: Mapping[str, Value]) -> str:
     return text + " \\\n  ".join([*lines, pending]) + "\n"
 
 
-def _sizes(found: list[Worker]) -> dict[str, dict[str, int]]:
-    return {w.role: {"dp_size": w.data_parallel, "tp_size": w.tensor_parallel} for w in found}
-
-
 def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str]:
     """A script for each pool, `vllm serve` on every node of an instance."""
-    files = {}
+    files, balancing = {}, s.experts.balancing.policy not in ("none", "oracle")
+    caches = s.memory_pool.enabled or s.memory_pool.in_hbm
+    sizes = {w.role: {"dp_size": w.data_parallel, "tp_size": w.tensor_parallel} for w in found}
     for w in found:
         local = max(1, w.data_parallel // w.nodes)
         options: dict[str, Value] = {
@@ -254,30 +235,22 @@ def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str
             "--enable-expert-parallel": w.experts and w.experts_tp == 1,
             "--max-num-seqs": w.sequences, "--max-num-batched-tokens": w.tokens,
             "--gpu-memory-utilization": MEMORY,
-        }  # fmt: skip
-        if w.stages > 1:
-            options["--pipeline-parallel-size"] = w.stages
-        if w.prefill_cp > 1:
-            options["--prefill-context-parallel-size"] = w.prefill_cp
-        if w.decode_cp > 1:
-            options["--decode-context-parallel-size"] = w.decode_cp
-        if w.weights in ("int8", "w4a8"):
-            options["--quantization"] = "ascend"
-        caches = s.memory_pool.enabled or s.memory_pool.in_hbm
-        options[f"--{'' if caches else 'no-'}enable-prefix-caching"] = True
-        if w.drafts:
-            options["--speculative-config"] = {
+            "--pipeline-parallel-size": w.stages > 1 and w.stages,
+            "--prefill-context-parallel-size": w.prefill_cp > 1 and w.prefill_cp,
+            "--decode-context-parallel-size": w.decode_cp > 1 and w.decode_cp,
+            "--quantization": w.weights in ("int8", "w4a8") and "ascend",
+            f"--{'' if caches else 'no-'}enable-prefix-caching": True,
+            "--speculative-config": w.drafts > 0 and {
                 "method": METHODS[s.deployment.decode.drafter], "num_speculative_tokens": w.drafts,
-            }  # fmt: skip
-        if w.role == "prefill":
-            options["--enforce-eager"] = True
-        else:
-            options["--compilation-config"] = {
+            },
+            "--enforce-eager": w.role == "prefill",
+            "--compilation-config": w.role != "prefill" and {
                 "cudagraph_mode": "FULL_DECODE_ONLY", "cudagraph_capture_sizes": w.graphs,
-            }  # fmt: skip
-        if w.experts and s.experts.balancing.policy not in ("none", "oracle"):
-            balancing = {"dynamic_eplb": True, "num_redundant_experts": s.experts.redundant}
-            options["--additional-config"] = {"eplb_config": balancing}
+            },
+            "--additional-config": w.experts and balancing and {"eplb_config": {
+                "dynamic_eplb": True, "num_redundant_experts": s.experts.redundant,
+            }},
+        }  # fmt: skip
         text = _script(w, f'vllm serve "{MODEL}"', options)
         text = text.replace(f"--data-parallel-start-rank \"$((NODE * {local}))\"",
                             f"$( [ \"$NODE\" -gt 0 ] && echo --headless ) \\\n"
@@ -286,7 +259,7 @@ def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str
             kv = {
                 "kv_connector": "MooncakeConnectorV1", "kv_port": str(KV_PORT),
                 "kv_role": "kv_producer" if w.role == "prefill" else "kv_consumer",
-                "engine_id": "@INSTANCE@", "kv_connector_extra_config": _sizes(found),
+                "engine_id": "@INSTANCE@", "kv_connector_extra_config": sizes,
             }  # fmt: skip
             quoted = shlex.quote(json.dumps(kv)).replace("@INSTANCE@", "'\"$INSTANCE\"'")
             text = text.rstrip("\n") + f" \\\n  --kv-transfer-config {quoted}\n"
@@ -296,8 +269,11 @@ def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str
 
 def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> dict[str, Value]:
     """The options of one node of an instance."""
-    ascend = family == "ascend"
-    options: dict[str, Value] = {
+    ascend, prefill, d = family == "ascend", w.role == "prefill", s.deployment
+    size, colocated = w.ranks // w.stages, w.role == "colocated"
+    gathers = w.experts_tp > 1 or not (ascend or d.communication.fused)  # tokens on all ranks
+    balances = w.experts and s.experts.balancing.policy not in ("none", "oracle")
+    return {
         "--model-path": MODEL, "--served-model-name": SERVED, "--trust-remote-code": True,
         "--host": "0.0.0.0",  # noqa: S104 - the router has to reach it
         "--port": FIRST_PORT, "--dp-size": w.data_parallel,
@@ -305,57 +281,40 @@ def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> 
         "--mem-fraction-static": MEMORY,
         # Of all ranks together, as these two options count.
         "--max-running-requests": w.sequences * w.data_parallel,
-        "--chunked-prefill-size": w.tokens * w.data_parallel if w.role != "decode" else False,
+        "--chunked-prefill-size": w.role != "decode" and w.tokens * w.data_parallel,
         "--disable-radix-cache": not (s.memory_pool.enabled or s.memory_pool.in_hbm),
-        "--enable-two-batch-overlap": (
-            w.experts and s.deployment.prefill.microbatch and w.role == "prefill"
-        ),
+        "--enable-two-batch-overlap": w.experts and d.prefill.microbatch and prefill,
+        # Without experts: whole copies of the model, each over so many dies.
+        "--tp-size": size if w.experts else w.tensor_parallel * w.prefill_cp,
+        "--ep-size": w.experts and size // w.experts_tp,
+        "--enable-dp-attention": w.experts and w.data_parallel > 1,
+        "--moe-a2a-backend": w.experts and not gathers and "deepep",
+        "--deepep-mode":
+            w.experts and not gathers and ("normal" if prefill else "low_latency"),
+        "--pp-size": w.stages > 1 and w.stages,
+        "--enable-dynamic-chunking": prefill and d.prefill.chunk_evening > 0.0,
+        "--dcp-size": w.decode_cp > 1 and w.decode_cp,
+        "--enable-prefill-cp": w.prefill_cp > 1,
+        "--attn-cp-size": w.prefill_cp > 1 and w.prefill_cp,
+        "--attention-backend": ascend and "ascend",
+        "--quantization": ascend and w.weights in ("int8", "w4a8") and "modelslim",
+        "--disable-cuda-graph": prefill, "--cuda-graph-max-bs": not prefill and w.batch,
+        "--speculative-algorithm": w.drafts > 0 and ALGORITHMS[d.decode.drafter],
+        "--speculative-num-steps": w.drafts > 0 and w.drafts,
+        "--speculative-eagle-topk": w.drafts > 0 and 1,
+        "--speculative-num-draft-tokens": w.drafts > 0 and 1 + w.drafts,
+        "--enable-eplb": balances,
+        "--ep-num-redundant-experts": balances and s.experts.redundant,
+        "--enable-prefill-delayer": colocated and d.colocated.prompt_delay > 0,
+        "--prefill-delayer-max-delay-passes":
+            colocated and d.colocated.prompt_delay > 0 and d.colocated.prompt_delay,
+        "--scheduler-recv-interval":
+            colocated and d.colocated.receive_every > 1 and d.colocated.receive_every,
+        "--disaggregation-mode": disaggregated and w.role,
+        "--disaggregation-bootstrap-port": disaggregated and 30001,
+        "--disaggregation-transfer-backend":
+            disaggregated and ("ascend" if ascend else "mooncake"),
     }  # fmt: skip
-    if w.experts:
-        options |= {
-            "--tp-size": w.ranks // w.stages, "--ep-size": w.ranks // w.stages // w.experts_tp,
-            "--enable-dp-attention": w.data_parallel > 1,
-        }  # fmt: skip
-        gathers = w.experts_tp > 1 or not (ascend or s.deployment.communication.fused)
-        if not gathers:  # else tokens are gathered on all ranks
-            mode = "normal" if w.role == "prefill" else "low_latency"
-            options |= {"--moe-a2a-backend": "deepep", "--deepep-mode": mode}
-    else:  # whole copies of the model, each over so many dies
-        options["--tp-size"] = w.tensor_parallel * w.prefill_cp
-    if w.stages > 1:
-        options["--pp-size"] = w.stages
-    if w.role == "prefill" and s.deployment.prefill.chunk_evening > 0.0:
-        options["--enable-dynamic-chunking"] = True
-    if w.decode_cp > 1:
-        options["--dcp-size"] = w.decode_cp
-    if w.prefill_cp > 1:
-        options |= {"--enable-prefill-cp": True, "--attn-cp-size": w.prefill_cp}
-    if ascend:
-        options["--attention-backend"] = "ascend"
-        if w.weights in ("int8", "w4a8"):
-            options["--quantization"] = "modelslim"
-    if w.role == "prefill":
-        options["--disable-cuda-graph"] = True
-    else:
-        options["--cuda-graph-max-bs"] = w.batch
-    if w.drafts:
-        options |= {
-            "--speculative-algorithm": ALGORITHMS[s.deployment.decode.drafter],
-            "--speculative-num-steps": w.drafts,
-            "--speculative-eagle-topk": 1, "--speculative-num-draft-tokens": 1 + w.drafts,
-        }  # fmt: skip
-    if w.experts and s.experts.balancing.policy not in ("none", "oracle"):
-        options |= {"--enable-eplb": True, "--ep-num-redundant-experts": s.experts.redundant}
-    if w.role == "colocated" and (delay := s.deployment.colocated.prompt_delay):
-        options |= {"--enable-prefill-delayer": True, "--prefill-delayer-max-delay-passes": delay}
-    if w.role == "colocated" and (receive_every := s.deployment.colocated.receive_every) > 1:
-        options["--scheduler-recv-interval"] = receive_every
-    if disaggregated:
-        options |= {
-            "--disaggregation-mode": w.role, "--disaggregation-bootstrap-port": 30001,
-            "--disaggregation-transfer-backend": "ascend" if ascend else "mooncake",
-        }  # fmt: skip
-    return options
 
 
 def sglang(s: Scenario, found: list[Worker], family: str) -> dict[str, str]:
@@ -391,10 +350,12 @@ def dynamo(s: Scenario, found: list[Worker], family: str) -> dict[str, str]:
     return {"deploy.json": json.dumps(manifest, indent=2) + "\n"}
 
 
-ENGINES = {engine.name: engine for engine in (
-    Engine("vllm-ascend", ("ascend",), vllm_ascend),
-    Engine("sglang", ("ascend", "nvidia"), sglang), Engine("dynamo", ("nvidia",), dynamo),
-)}  # fmt: skip
+Write = Callable[[Scenario, list[Worker], str], dict[str, str]]
+# Chip families of each engine, and the function that writes its files.
+ENGINES: dict[str, tuple[tuple[str, ...], Write]] = {
+    "vllm-ascend": (("ascend",), vllm_ascend), "sglang": (("ascend", "nvidia"), sglang),
+    "dynamo": (("nvidia",), dynamo),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,11 +371,11 @@ def launched(s: Scenario, facts: Facts, engine: str) -> Launch:
     """Launch files of a deployment for one of ENGINES. Raises ValueError with a sentence."""
     if engine not in ENGINES:
         raise ValueError(f"{engine} is no engine here: take one of {', '.join(ENGINES)}")
-    engine_data = ENGINES[engine]
+    able, write = ENGINES[engine]
     families = {family_of(facts, pool.chip): pool.chip for pool in serving(s).values()}
     for family, chip in families.items():
-        if family not in engine_data.families:
-            engines = [e.name for e in ENGINES.values() if family in e.families]
+        if family not in able:
+            engines = [name for name, (others, _) in ENGINES.items() if family in others]
             raise ValueError(f"{engine} does not run on {chip}: take {' or '.join(engines)}")
     if len(families) > 1:
         raise ValueError(
@@ -423,5 +384,4 @@ def launched(s: Scenario, facts: Facts, engine: str) -> Launch:
             "deployment.mode = decode_only"
         )
     kinds = workers(s, facts)
-    files, checks = engine_data.write(s, kinds, family), start_check(s, facts, kinds)
-    return Launch(files, left_out(s), checks)
+    return Launch(write(s, kinds, family), left_out(s), start_check(s, facts, kinds))

@@ -99,10 +99,11 @@ class ImportedModel:
     @property
     def toml(self) -> str:
         """The text of data/models/<name>.toml."""
-        tables = {}
-        for name, fact in self.figures.items():
-            keys = ("value", "unit", "source", "mark", *(["note"] if fact.note else []))
-            tables[name] = {key: getattr(fact, key) for key in keys}
+        keys = ("value", "unit", "source", "mark", "note")
+        tables = {
+            name: {key: getattr(fact, key) for key in keys if key != "note" or fact.note}
+            for name, fact in self.figures.items()
+        }
         head = "# Shape of a model, made by `python -m twin import-model`; all sizes are counts."
         return f"{head}\n\n{tomli_w.dumps(tables)}"
 
@@ -156,8 +157,8 @@ class _Config:
     def figures(self, title: str) -> dict[str, Fact]:
         """Every field of a Shape, with its place in the config."""
         self._refuse_other_layers()
-        figures = {"title": Fact(title, "", f"name given to {self.file}", "e")}
         attention = {"mla": self._mla, "shared_kv": self._compressed}
+        figures = {"title": Fact(title, "", f"name given to {self.file}", "e")}
         figures |= attention.get(self.family.attention, self._gqa)()
         if self.family.experts:
             figures |= self._experts()
@@ -173,9 +174,9 @@ class _Config:
             figures |= self._linear(figures["layers"].value)
         if figures["dense_layers"].value > figures["layers"].value:
             self._fail("first_k_dense_replace", "is more than num_hidden_layers")
-        figures["dense_intermediate"] = self._derived(0, "no layer is dense")
-        if figures["dense_layers"].value:
-            figures["dense_intermediate"] = self._count("intermediate_size")
+        dense = figures["dense_layers"].value
+        none = self._derived(0, "no layer is dense")
+        figures["dense_intermediate"] = self._count("intermediate_size") if dense else none
         # The models that are here have every field, each with its unit.
         units = {name.rpartition(".")[2]: fact.unit for name, fact in load_facts().items()
                  if name.startswith("models.")}  # fmt: skip
@@ -186,7 +187,6 @@ class _Config:
         }
 
     def _mla(self) -> dict[str, Fact]:
-        """Facts of multi-head latent attention."""
         heads = self._count("num_attention_heads")
         kv_heads = self._count("num_key_value_heads", absent=heads.value)
         if kv_heads.value != heads.value:
@@ -235,7 +235,6 @@ class _Config:
         }  # fmt: skip
 
     def _gqa(self) -> dict[str, Fact]:
-        """Facts of grouped-query attention."""
         heads, hidden = self._count("num_attention_heads"), self._count("hidden_size")
         kv_heads = self._count("num_key_value_heads", absent=heads.value)
         if heads.value % kv_heads.value:
@@ -252,12 +251,11 @@ class _Config:
         }  # fmt: skip
 
     def _experts(self) -> dict[str, Fact]:
-        """Facts of routed and shared experts."""
-        expert_count = self._first_of("n_routed_experts", "num_experts", "num_local_experts")
+        experts = self._first_of("n_routed_experts", "num_experts", "num_local_experts")
         picks = self._first_of("num_experts_per_tok", "num_experts_per_token")
-        routed, top_k = self._count(expert_count), self._count(picks)
+        routed, top_k = self._count(experts), self._count(picks)
         if top_k.value > routed.value:
-            self._fail(picks, f"must be at most {expert_count}, {routed.value}")
+            self._fail(picks, f"must be at most {experts}, {routed.value}")
         size = self._count(width := self.family.width)
         key = self._first_of("n_shared_experts", "num_shared_experts")
         shared = self._count(key, low=0, absent=0)
@@ -285,17 +283,12 @@ class _Config:
         return kinds.count(kind)
 
     def _windows(self, layers: int) -> dict[str, Fact]:
-        """Facts of layers with sliding-window attention."""
-        windowed_layers = self._layers_of("sliding_attention", layers)
-        return {
-            "window_layers": self._derived(windowed_layers, f"layer_types of {self.file}"),
-            "window": self._count("sliding_window")
-            if windowed_layers
-            else self._derived(0, "no such layer"),
-        }
+        windowed = self._layers_of("sliding_attention", layers)
+        window = self._count("sliding_window") if windowed else self._derived(0, "no such layer")
+        source = f"layer_types of {self.file}"
+        return {"window_layers": self._derived(windowed, source), "window": window}
 
     def _linear(self, layers: int) -> dict[str, Fact]:
-        """Facts of layers with linear attention."""
         own = self.table.get("linear_attn_config")
         if isinstance(own, dict):  # Kimi-Linear: heads of keys and values alike
             inner = _Config(own | {"model_type": self.named}, f"linear_attn_config of {self.file}")
@@ -327,8 +320,7 @@ class _Config:
         return next((name for name in names if self.table.get(name) is not None), names[0])
 
     def _most_nodes(self, top_k: int) -> Fact:
-        """Maximum nodes per token: a router that limits groups does so for nodes (arXiv 2412.19437
-        section 2.1.2)."""
+        """Nodes of a token at most: groups are placed on nodes (arXiv 2412.19437 section 2.1.2)."""
         groups = self._count(self._first_of("n_group", "num_expert_group"), absent=1).value
         limit = self._count("topk_group", absent=groups).value
         if limit > groups:

@@ -32,6 +32,11 @@ APART = ("exchange", "alltoall", "collective")  # whose facts are of a network
 HOSTS = {"eager_mla": "mla", "contiguous": "moe"}  # launched kernel by kernel: what of a layer
 NETWORKS = {"inside a node": "inside", "across nodes": "across"}
 TILES = ("tile_small", "tile_large")
+# Facts of one number: factor from SI, digits after the point (None: a whole number), unit.
+FACTS = {
+    "start": (1e6, 1, "us"), "compute": (100, 1, "%"), "bandwidth": (100, 1, "%"),
+    "each": (1e6, 3, "us"), "row": (1, 1, "B"), "edge": (1, None, "pairs"), "power": (1, None, ""),
+}  # fmt: skip
 PARTS = {"mla": "attention"}  # names in data/chips, where they differ from those of tables
 
 
@@ -56,9 +61,8 @@ def chosen(found: Iterable[Fitted], engine: str = "") -> list[Fitted]:
         best.setdefault((ORDER.index(each.operator), each.format, network), each)
     same = {each.table for each in best.values() if each.operator == "fused"}
     return [
-        best[name] for name in sorted(best)
-        if best[name].operator != "fused_gqa"
-        or replace(best[name], operator="fused").table not in same
+        each for _, each in sorted(best.items())
+        if each.operator != "fused_gqa" or replace(each, operator="fused").table not in same
     ]  # fmt: skip
 
 
@@ -90,8 +94,7 @@ def _rank(each: Fitted) -> tuple[object, ...]:
 
 
 def library(found: Iterable[Fitted], source: str, name: str, link: float = 0.0) -> str:
-    """Facts of a kernel library's latest release as lines of data/chips; link: GB/s of a die inside
-    a node, in one direction."""
+    """Facts of a library's latest release, as in data/chips; link: GB/s of a die inside a node."""
     found = list(found)
     kernels = [
         each for each in found
@@ -104,8 +107,7 @@ def library(found: Iterable[Fitted], source: str, name: str, link: float = 0.0) 
 
 
 def lines(found: Iterable[Fitted], source: str, links: Mapping[str, float] | None = None) -> str:
-    """Facts as lines of data/chips; source: of the operators; links: GB/s of a die in one
-    direction, `inside` a node and `across` nodes."""
+    """Facts as lines of data/chips; links: GB/s of a die, `inside` a node and `across` nodes."""
     found = list(found)
     compiled = {each.format for each in found if each.operator == "fused_gqa"}
     products = [
@@ -131,13 +133,11 @@ def _host(each: Fitted, source: str) -> str:
 
 
 def _collective(sums: list[Fitted], source: str, link: float) -> str:
-    """All-reduces inside a node by number of dies: start, and the share of a link, of the kernels
-    for small and for large messages."""
+    """All-reduces inside a node by dies: start and link share, for small and for large messages."""
     ordered = sorted(sums, key=lambda each: int(each.part.split()[0]))
     engines = ", ".join(dict.fromkeys(each.engine for each in ordered))
     head = {"source": f"{source}: all-reduces of 1 KB to 256 MB in a graph, {engines}", "mark": "d"}
-    error = max(each.mean for each in ordered)
-    of_link = head | {"note": f"of {link:g} GB/s"}
+    of_link, error = head | {"note": f"of {link:g} GB/s"}, max(each.mean for each in ordered)
     found = [each.facts for each in ordered]
     starts = [round(1e6 * x["start"], 1) for x in found]
     later = [round(1e6 * (x["start"] + x["later"]), 1) for x in found]
@@ -182,25 +182,18 @@ def _table(each: Fitted, source: str, above: str = "operators", apart: bool = Fa
     by_cache = operator in ("attention", "gqa", "prefill_mla", "prefill_gqa", "sparse")
     name = "8bit" if by_cache and each.format != "bf16" else each.format
     origin = {"source": f"{source}: {each.table}", "mark": "d"}
-    lines = []
-    if operator not in ("contiguous", "sparse"):  # whose start is the host's (`eager`)
-        lines.append(_line("start", round(1e6 * each.facts["start"], 1), "us", origin))
-    shares = [name for name in ("compute", "bandwidth") if name in each.facts]
-    lines += [_line(k, round(100 * each.facts[k], 1), "%", origin) for k in shares]
-    if "each" in each.facts:
-        lines.append(_line("each", round(1e6 * each.facts["each"], 3), "us", origin))
-    if "row" in each.facts:
-        lines.append(_line("row", round(each.facts["row"], 1), "B", origin))
-    if "edge" in each.facts:
-        lines.append(_line("edge", round(each.facts["edge"]), "pairs", origin))
-        lines.append(_line("peak", each.part.removeprefix("computed in "), "", origin))
-    elif "power" in each.facts:
-        lines.append(_line("power", int(each.facts["power"]), "", origin))
+    lines = [
+        _line(fact, round(factor * each.facts[fact], digits), unit, origin)
+        for fact, (factor, digits, unit) in FACTS.items()
+        # The start of some is the host's (`eager`).
+        if fact in each.facts and not (fact == "start" and operator in ("contiguous", "sparse"))
+    ]
+    if "edge" in each.facts or "power" in each.facts:
         lines.append(_line("peak", each.part.removeprefix("computed in "), "", origin))
         if operator == "sparse":  # heads that are computed together
             lines.append(_line("tile_small", int(each.facts["tile_small"]), "heads", origin))
     else:
-        rows = [int(each.facts[k]) for k in ("tile_small", "tile_large")]
+        rows = [int(each.facts[k]) for k in TILES]
         tiled = rows[1] > 1  # else it computes no more than its rows
         if tiled or above != "operators":  # a library says what replaces other tiles
             lines += [_line(k, n * tiled, "rows", origin) for k, n in zip(TILES, rows, strict=True)]

@@ -20,11 +20,11 @@ FEWEST = 10  # rows of a table that are worth a fit
 SENT = ("exchange", "alltoall")  # operators that compute nothing
 TILES = ((1, 1), (16, 16), (32, 32), (64, 128), (128, 128))  # rows of one that fits, of more
 POWERS = (2.0, 3.0, 4.0, 6.0)  # by which computing and reading KV add up
-# Parameters that are no shares.
 SPREAD = "deepepmoe"  # the kernel of experts that are spread over dies by DeepEP
 MASKED = "deepgemm"  # a kernel that passes over all experts of a die, used or not
 OTHER_FFN = ("nongated", "situ_as_silu")  # in names of kernels: experts without SwiGLU
 SUMMED = ", answers summed"  # of a kernel whose dies are one rank: with a term for a row's bytes
+# Parameters that are no shares.
 UNBOUNDED = ("start", "each", "rate", "later", "gain", "edge", "host", "passing", "row")
 LATENT, HEAD = 192.0 + 128.0, 2.0 * 128.0  # values of a query-key pair and head: keys and values
 VECTOR = 0.8  # of the memory's rate, kernels that only move data
@@ -66,13 +66,12 @@ def fit(table: Table, peaks: Peaks, held: float = HELD, seed: int = SEED) -> lis
         return []
     if any(x.unpacked == table.format and x.operand in peaks.flops for x in FORMATS.values()):
         return []  # how chips without such weights compute, which this one is not
-    parts_of = FITS[table.operator]
+    of_table = table.operator, table.format, table.engine
     fitted = []
-    for part, seconds, candidates, begin in parts_of(table.rows, peaks, table.format):
+    for name, seconds, ways, begin in FITS[table.operator](table.rows, peaks, table.format):
         if seconds.size >= FEWEST:
-            facts, held_rows, mean, worst = _fit(seconds, candidates, begin, held, seed)
-            of_table = table.operator, table.format, table.engine, part
-            fitted.append(Fitted(*of_table, facts, seconds.size, held_rows, mean, worst))
+            facts, count, mean, worst = _fit(seconds, ways, begin, held, seed)
+            fitted.append(Fitted(*of_table, name, facts, seconds.size, count, mean, worst))
     return fitted
 
 
@@ -86,7 +85,7 @@ Part = tuple[str, Floats, Candidates, Begin]
 def _fit(
     seconds: Floats, ways: Candidates, begin: Mapping[str, float], held: float, seed: int
 ) -> tuple[Mapping[str, float], int, float, float]:
-    """(parameters, held-back rows, mean and worst error) of the variant of least log error."""
+    """(parameters, rows held back, mean and worst error) of the variant of least log error."""
     held_rows = np.random.default_rng(seed).random(seconds.size) < held
     names = list(begin)
     best: tuple[float, Mapping[str, float], Floats] | None = None
@@ -96,10 +95,8 @@ def _fit(
             """Mean absolute log error on the fitted rows, with a penalty for shares above 1."""
             values = dict(zip(names, np.exp(x), strict=True))
             excess = sum(max(0.0, v - 1.0) for k, v in values.items() if k not in UNBOUNDED)
-            return (
-                float(np.abs(np.log(predict(values)[~held_rows] / seconds[~held_rows])).mean())
-                + excess
-            )
+            error = np.log(predict(values)[~held_rows] / seconds[~held_rows])
+            return float(np.abs(error).mean()) + excess
 
         start = np.log(np.array(list(begin.values())))
         done = minimize(off, start, method="Nelder-Mead",
@@ -143,7 +140,6 @@ def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str, scaled: bool = False) -> l
     value_s = m * k / peaks.memory
 
     def predict(at: Mapping[str, float], tile: tuple[int, int]) -> Floats:
-        """Predicted seconds of each product."""
         computing = 2.0 * whole(m, tile) * n * k / peaks.flops[computes(fmt)]
         roofs = _roofs(computing / at["compute"], moving_s / at["bandwidth"], 2.0)
         return np.asarray(at["start"] + roofs + scaling + at.get("row", 0.0) * value_s)
@@ -153,10 +149,8 @@ def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str, scaled: bool = False) -> l
 
 
 def _by_tile(predict: Callable[..., Floats]) -> Candidates:
-    return [
-        (partial(predict, tile=tile), {"tile_small": tile[0], "tile_large": tile[1]})
-        for tile in TILES
-    ]
+    return [(partial(predict, tile=(small, large)), {"tile_small": small, "tile_large": large})
+            for small, large in TILES]  # fmt: skip
 
 
 def _grouped(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
@@ -180,7 +174,6 @@ def _grouped(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 def _grouped_part(
     name: str, rows: pl.DataFrame, peaks: Peaks, fmt: str, ordered: bool = False
 ) -> Part:
-    """Fit of the grouped products of experts."""
     hidden, inner, tp, top_k, experts, tokens, ep, latency = _columns(
         rows, "hidden_size", "inter_size", "moe_tp_size", "topk", "num_experts", "num_tokens",
         "moe_ep_size", "latency",
@@ -199,7 +192,6 @@ def _grouped_part(
         between_s = between_s + total * copied_bytes / (peaks.memory * VECTOR)
 
     def predict(at: Mapping[str, float], tile: tuple[int, int]) -> Floats:
-        """Predicted seconds of each grouped product."""
         computing = 2.0 * read * whole(total / read, tile) * weights / peaks.flops[computes(fmt)]
         roofs = _roofs(computing / at["compute"], moving_s / at["bandwidth"], 2.0)
         went = at.get("passing", 0.0) * tokens + at.get("row", 0.0) * total * hidden / peaks.memory
@@ -222,9 +214,8 @@ def _mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
         pl.col("num_heads").cast(pl.Int64).is_in([64, 128])
         & (pl.col("isl") + pl.col("step") >= 1024)
     )
-    heads, batch, isl, step, latency = _columns(
-        core, "num_heads", "batch_size", "isl", "step", "latency"
-    )
+    names = ("num_heads", "batch_size", "isl", "step", "latency")
+    heads, batch, isl, step, latency = _columns(core, *names)
     context = batch * (isl + step)
     moving_s = context * 576.0 * FORMATS[fmt].weight_bytes / peaks.memory
     begin = {"start": 1.5e-5, "compute": 0.6, "bandwidth": 0.8}
@@ -240,7 +231,6 @@ def _core(computed: str, computing: Floats, moving: Floats, latency: Floats, beg
     """Fit of a decode attention core: start, shares of peak and memory, sharpness of the roof."""
 
     def predict(at: Mapping[str, float], power: float) -> Floats:
-        """Predicted seconds of each attention core."""
         roofs = _roofs(computing / at["compute"], moving / at["bandwidth"], power)
         return np.asarray(at["start"] + roofs)
 
@@ -257,9 +247,8 @@ def _gqa(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
         & (pl.col("num_key_value_heads") <= 8) & (pl.col("isl") + pl.col("step") >= 1024)
         & ~pl.col("kernel_source").str.contains("triton")
     )  # fmt: skip
-    heads, kv_heads, batch, isl, step, latency = _columns(
-        core, "num_heads", "num_key_value_heads", "batch_size", "isl", "step", "latency"
-    )
+    names = ("num_heads", "num_key_value_heads", "batch_size", "isl", "step", "latency")
+    heads, kv_heads, batch, isl, step, latency = _columns(core, *names)
     context = batch * (isl + step)
     moving_s = context * kv_heads * HEAD * FORMATS[fmt].weight_bytes / peaks.memory
     computing = context * heads * 2.0 * HEAD / peaks.flops["bf16"]
@@ -278,7 +267,6 @@ def _prompts(
     tokens = batch * isl
 
     def predict(at: Mapping[str, float]) -> Floats:
-        """Predicted seconds of each prompt's attention."""
         pairs = tokens * (0.5 * (isl + 1.0) + at["edge"])
         return np.asarray(at["start"] + pair_s * pairs / at["compute"])
 
@@ -293,7 +281,6 @@ def _eager_mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 
 
 def _host(rows: pl.DataFrame) -> Part:
-    """Fit of the host's time for a launch."""
     (latency,) = _columns(rows, "latency")
     candidates: Candidates = [(lambda at: np.full_like(latency, at["host"]), {})]
     return "host", latency * 1e-3, candidates, {"host": 5e-4}
@@ -340,7 +327,6 @@ def _faster(moving: Floats, at: Mapping[str, float]) -> Floats:
 
 
 def _at_rate(moving: Floats) -> Candidates:
-    """Model of a start and a transfer at one rate."""
     return [(lambda at: np.asarray(at["start"] + moving / at["rate"]), {})]
 
 
@@ -408,7 +394,6 @@ def _sparse(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     pairs_s = scored * pairs * 2.0 * index_heads * 129.0 / peaks.flops["fp8"]
 
     def predict(at: Mapping[str, float], block: int) -> Floats:
-        """Predicted seconds of each module."""
         flops = tokens * SELECTED * np.ceil(heads / block) * block * 2.0 * (2 * 512 + 64)
         computing = flops / peaks.flops["bf16"]
         core = _roofs(computing / at["compute"], moving_s / at["bandwidth"], 3.0)

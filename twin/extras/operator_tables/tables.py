@@ -67,16 +67,15 @@ def read_tables(path: Path) -> list[Table]:
 
 def _tables(file: Path) -> Iterator[Table]:
     """Operator tables of a file, one for each format of numbers."""
-    reader = pl.read_parquet if file.suffix == ".parquet" else pl.read_csv
-    frame = reader(file)
+    frame = (pl.read_parquet if file.suffix == ".parquet" else pl.read_csv)(file)
     columns = set(frame.columns)
     if columns >= PROFILE:
         frame, columns = _profiled(frame), OPERATORS["gemm"]
-    operators_named = (operator for name, operator in NAMED.items() if file.name.startswith(name))
-    matching_tables = (name for name, needed in OPERATORS.items() if columns >= needed)
-    operator = next(operators_named, None) or next(matching_tables, None)
-    if operator is None:
+    by_name = [operator for name, operator in NAMED.items() if file.name.startswith(name)]
+    by_columns = [operator for operator, needed in OPERATORS.items() if columns >= needed]
+    if not by_name + by_columns:
         return
+    operator = (by_name + by_columns)[0]
     engine = " ".join(file.parts[-3:-1]) if len(file.parts) > 2 else file.stem
     if (only_format := ONE_FORMAT.get(operator)) is not None:
         yield Table(operator, only_format, engine, frame)

@@ -1,11 +1,10 @@
 """Traces on the Run page: a span of the run as a download, and the command for a request."""
 
-import gzip
 import io
 
 import streamlit as st
 
-from twin.extras.perfetto.writer import SPAN_S, write_trace
+from twin.extras.perfetto.writer import SPAN_S, packed, write_trace
 from twin.lab.runs.watched import repeatable, stored
 from twin.lab.store import RunRow, Store
 from twin.scenario import Scenario
@@ -44,8 +43,8 @@ def download_trace(store: Store, row: RunRow, scenario: Scenario) -> None:
 def trace_bytes(store: Store, run: str, begin_s: float, end_s: float) -> bytes:
     """A span of a stored run as trace-event JSON, compressed; the same bytes each time."""
     source, file = stored(store, run), io.BytesIO()
-    with gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0) as packed:
-        write_trace(source, packed, begin_s, end_s, may_be_empty=True)
+    with packed(file) as compressor:
+        write_trace(source, compressor, begin_s, end_s, may_be_empty=True)
     return file.getvalue()
 
 

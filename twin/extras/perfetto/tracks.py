@@ -3,6 +3,7 @@ end, so a moment is a slice of a microsecond."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -41,18 +42,16 @@ class Track:
 
     def slice(self, name: str, begin_ns: int, end_ns: int, **args: Any) -> Event:
         """A slice: work from begin to end."""
-        more: Event = {"dur": (end_ns - begin_ns) / 1000, "cat": "work"}
-        if args:
-            more["args"] = args
-        return self.event("X", name, begin_ns, **more)
+        more: Event = {"args": args} if args else {}
+        dur = (end_ns - begin_ns) / 1000
+        return self.event("X", name, begin_ns, dur=dur, cat="work", **more)
 
     def bar(
         self, name: str, begin_ns: int, end_ns: int, cat: str, number: int, args: Event
     ) -> list[Event]:
         """An interval that may overlap others: a pair of async events."""
-        bar_fields = {"cat": cat, "id": number}
-        begin = self.event("b", name, begin_ns, **bar_fields, args=args)
-        return [begin, self.event("e", name, end_ns, **bar_fields)]
+        begin = self.event("b", name, begin_ns, cat=cat, id=number, args=args)
+        return [begin, self.event("e", name, end_ns, cat=cat, id=number)]
 
 
 def named(pid: int, name: str, tracks: Mapping[int, str]) -> list[Event]:
@@ -69,9 +68,9 @@ def named(pid: int, name: str, tracks: Mapping[int, str]) -> list[Event]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Instance:
-    """An instance in the trace, with its passes."""
+    """An instance in the trace, with its passes; finds the slice that belongs to a stamp."""
 
     role: str
     index: int
@@ -83,12 +82,32 @@ class Instance:
         """For people: 'decode 0'."""
         return f"{self.role} {self.index}"
 
+    @cached_property
     def edges(self) -> tuple[np.ndarray, np.ndarray]:
         """Begins and ends of the passes, ns, rounded without overlaps."""
         begins = np.array([ns(p.begin_s) for p in self.passes], np.int64)
         ends = np.array([ns(p.end_s) for p in self.passes], np.int64)
         begins[1:] = np.maximum(begins[1:], ends[:-1])
         return begins, ends
+
+    def begins(self, at_s: float | None, *, exact: bool = True) -> Point | None:
+        """A nanosecond into the slice that begins at a stamp, or the first from then on."""
+        return self._point(0, at_s, exact)
+
+    def ends(self, at_s: float | None) -> Point | None:
+        """A nanosecond before the end of the slice that ends at a stamp; None without one."""
+        return self._point(1, at_s, exact=True)
+
+    def _point(self, side: int, at_s: float | None, exact: bool) -> Point | None:
+        edges = self.edges[side]
+        if at_s is None or not edges.size or ns(at_s) < edges[0]:
+            return None
+        k = int(np.searchsorted(edges, ns(at_s), "left"))
+        if k == edges.size or (exact and edges[k] != ns(at_s)):
+            return None
+        if self.edges[1][k] - self.edges[0][k] < 3:
+            return None
+        return self.pid, ITERATIONS, int(edges[k]) + (-1 if side else 1)
 
 
 Tables = Mapping[str, pl.DataFrame]
@@ -129,21 +148,20 @@ def flows(
     tables: Tables, instances: Sequence[Instance], begin_s: float, end_s: float
 ) -> Iterator[list[Event]]:
     """Arrows of requests: arrival, prefill, KV in place, decode, finish, within the span."""
-    work = {(one.role, one.index): Finder(one) for one in instances}
+    work = {(one.role, one.index): one for one in instances}
     rows = moving(tables, begin_s, end_s)
     arrivals = _marks(rows["arrival_s"].to_list(), begin_s, end_s)
     handed_on: dict[int, list[tuple[int, int] | None]] = {}
-    decoders, ends = rows["decode_instance"].to_list(), rows["transfer_end_s"].to_list()
-    for instance in sorted({d for d in decoders if d is not None}):
-        arrived = [t if d == instance else None for t, d in zip(ends, decoders, strict=True)]
-        handed_on[instance] = _marks(arrived, begin_s, end_s)
+    for instance in rows["decode_instance"].unique().drop_nulls().to_list():
+        own = pl.when(pl.col("decode_instance") == instance).then("transfer_end_s")
+        handed_on[instance] = _marks(rows.select(own).to_series().to_list(), begin_s, end_s)
     for k, row in enumerate(rows.iter_rows(named=True)):
         marks = handed_on.get(row["decode_instance"])
         yield _journey(row, work, arrivals[k], marks[k] if marks else None)
 
 
 def _journey(
-    row: Event, work: "Mapping[tuple[str, int], Finder]", arrival: tuple[int, int] | None,
+    row: Event, work: Mapping[tuple[str, int], Instance], arrival: tuple[int, int] | None,
     handed: tuple[int, int] | None,
 ) -> list[Event]:  # fmt: skip
     """One request's marks, and its arrow through these and the slices that served it."""
@@ -168,7 +186,7 @@ def _journey(
         if handed is not None and role == "decode":
             name = f"KV of request {number} in place"
             mark(Track(one.pid, KV_IN), handed, name, row["transfer_end_s"])
-        points += [one.next(row["transfer_end_s"]), one.ends(row["finish_s"])]
+        points += [one.begins(row["transfer_end_s"], exact=False), one.ends(row["finish_s"])]
     return group + _arrow(number, [p for p in points if p is not None])
 
 
@@ -200,35 +218,6 @@ def _marks(
         gap = begins[j + 1] - begins[j] if j + 1 < len(begins) else MARK_NS
         marks[k] = (begins[j], begins[j] + min(MARK_NS, gap))
     return marks
-
-
-class Finder:
-    """Search of an instance's slice that belongs to a stamp; a nanosecond inside it."""
-
-    def __init__(self, one: Instance):
-        self.pid = one.pid
-        self._begin, self._end = one.edges()
-
-    def begins(self, at_s: float | None) -> Point | None:
-        """Time in the slice that begins at a stamp; None without one."""
-        return self._point(self._begin, at_s, exact=True)
-
-    def ends(self, at_s: float | None) -> Point | None:
-        """Time at the end of the slice that ends at a stamp; None without one."""
-        return self._point(self._end, at_s, exact=True)
-
-    def next(self, at_s: float | None) -> Point | None:
-        """Time in the first slice that begins at or after a moment within the span."""
-        return self._point(self._begin, at_s, exact=False)
-
-    def _point(self, edges: np.ndarray, at_s: float | None, *, exact: bool) -> Point | None:
-        """In the slice of the first edge (i8[n], ns, sorted) at a time in s, or from then on."""
-        if at_s is None or not edges.size or ns(at_s) < edges[0]:
-            return None
-        k = int(np.searchsorted(edges, ns(at_s), "left"))
-        if k == edges.size or (exact and edges[k] != ns(at_s)) or self._end[k] - self._begin[k] < 3:
-            return None
-        return self.pid, ITERATIONS, int(edges[k]) + (1 if edges is self._begin else -1)
 
 
 LASTING = (Kind.FAULT, Kind.INSTANCE_DOWN)  # kinds of events that go on until somebody ends them
@@ -268,8 +257,8 @@ def happenings(
         args = {k: row[k] for k in ("detail", "bytes", "requests") if row[k]}
         group = []
         if at_s >= begin_s:
-            more: Event = {"s": "g", "cat": row["kind"], "args": args}
-            group.append(Track(RUN).event("i", name, ns(at_s), **more))
+            instant = Track(RUN).event("i", name, ns(at_s), s="g", cat=row["kind"], args=args)
+            group.append(instant)
         if until_s > at_s:
             track = Track(pids.get((row["role"], row["instance"]), RUN))
             span_ns = ns(max(at_s, begin_s)), ns(min(until_s, end_s))

@@ -74,9 +74,15 @@ def write_trace(
     window = run.window(begin_s, end_s, int(ROOM_FOR_WORK * most_events / each))
     instances = _instances(run.tables, window)
     streams = run.streams()
+    metadata = {
+        "scenario": run.scenario.name, "begin_s": begin_s, "end_s": end_s,
+        "slices": "iterations and batches as the engine ran them; operators are seconds on the "
+        "critical path, all layers together, laid out one after the other",
+    }  # fmt: skip
     with _opened(to) as file:
+        head = f'{{"displayTimeUnit":"ms","otherData":{_json(metadata)},"traceEvents":['
+        file.write(head.encode())
         sink = _Events(file, most_events, left_out=window.left_out * each)
-        sink.open(run, begin_s, end_s)
         most_counters = int(ROOM_FOR_COUNTERS * most_events)
         for group in chain(
             _names(instances, streams),
@@ -90,7 +96,8 @@ def write_trace(
         for one in instances:
             if one.role in streams:
                 _put_streams(sink, one, streams[one.role])
-        return sink.close(begin_s, end_s)
+        file.write(b"\n]}\n")
+    return Written(sink.events, sink.left_out, begin_s, end_s)
 
 
 def check_span(begin_s: float | None, end_s: float | None) -> None:
@@ -126,13 +133,17 @@ def _opened(to: Path | Sink) -> Iterator[Sink]:
     if not isinstance(to, Path):
         yield to
         return
-    with whole_file(to) as raw_file:
+    with whole_file(to) as file:
         if to.suffix == ".gz":
-            # Without a time and a name in it the same run gives the same bytes.
-            with gzip.GzipFile(filename="", fileobj=raw_file, mode="wb", mtime=0) as packed:
-                yield packed
+            with packed(file) as smaller:
+                yield smaller
         else:
-            yield raw_file
+            yield file
+
+
+def packed(file: IO[bytes]) -> gzip.GzipFile:
+    """A compressor into a file; without a time and a name the same run gives the same bytes."""
+    return gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0)
 
 
 @dataclass(slots=True)
@@ -144,15 +155,6 @@ class _Events:
     events: int = 0
     left_out: int = 0
 
-    def open(self, run: Source, begin_s: float, end_s: float) -> None:
-        metadata = {
-            "scenario": run.scenario.name, "begin_s": begin_s, "end_s": end_s,
-            "slices": "iterations and batches as the engine ran them; operators are seconds on "
-            "the critical path, all layers together, laid out one after the other",
-        }  # fmt: skip
-        head = f'{{"displayTimeUnit":"ms","otherData":{_json(metadata)},"traceEvents":['
-        self.file.write(head.encode())
-
     def put(self, group: list[Event]) -> None:
         """Write a group of events, or count it as left out if there is no room."""
         if len(group) > self.room:
@@ -162,10 +164,6 @@ class _Events:
             self.file.write((",\n" if self.events else "\n").encode() + _json(event).encode())
             self.events += 1
         self.room -= len(group)
-
-    def close(self, begin_s: float, end_s: float) -> Written:
-        self.file.write(b"\n]}\n")
-        return Written(self.events, self.left_out, begin_s, end_s)
 
 
 def _json(value: object) -> str:
@@ -196,7 +194,6 @@ def _instances(tables: Tables, window: Window) -> list[Instance]:
 
 
 def _names(instances: Iterable[Instance], streams: Mapping[str, Timeline]) -> Iterator[list[Event]]:
-    """Names and order of processes and tracks."""
     yield tracks.named(tracks.RUN, "run", {0: "events"})
     yield tracks.named(tracks.REQUESTS, "requests", {0: "arrivals"})
     for one in instances:
@@ -214,7 +211,7 @@ def _work(one: Instance) -> Iterator[list[Event]]:
     """Iterations or batches of an instance, each with its operators inside."""
     track = Track(one.pid, ITERATIONS)
     name = "prefill batch" if one.role == "prefill" else f"{one.role} iteration"
-    for pass_, begin, end in zip(one.passes, *(e.tolist() for e in one.edges()), strict=True):
+    for pass_, begin, end in zip(one.passes, *(e.tolist() for e in one.edges), strict=True):
         if end <= begin:
             continue
         args = {"tokens": round(pass_.tokens, 1)}

@@ -146,7 +146,6 @@ def _axes(
     at: Callable[[float, float], Point], xticks: Sequence[float], yticks: Sequence[float],
     x: str,
 ) -> Iterable[Part]:  # fmt: skip
-    """Grid lines and labels of both axes."""
     for value in yticks:
         (a, b), (c, d) = at(xticks[0], value), (WIDE - RIGHT, at(xticks[0], value)[1])
         yield tag("line", cls="grid", x1=a, y1=b, x2=c, y2=d)

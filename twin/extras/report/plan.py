@@ -39,14 +39,15 @@ def plan_report(plan: Plan, found: Row) -> str:
     texts = [s for s in sentences(dict(found)) if s]
     body: list[Part] = [tag("p", plan.scenario.name, ": ", in_brief(plan), cls="soft")]
     body += [tag("p", sentence) for sentence in texts[1:]]
-    if found["ranked"]:
-        body += [tag("h2", "Ranking"), _ranking(plan, found["ranked"])]
-        equal_text = f"{equal_words(found['ranked'])}. Five seeds each."
-        body.append(tag("p", equal_text, cls="soft"))
+    if ranked := found["ranked"]:
+        equal = tag("p", f"{equal_words(ranked)}. Five seeds each.", cls="soft")
+        body += [tag("h2", "Ranking"), _ranking(plan, ranked), equal]
     if found["relaxations"]:
-        body += [tag("h2", "What would have to give"), _relaxed(found["relaxations"])]
+        cells = [row | {"NPUs": f"{row['NPUs']:,}"} for row in relaxed(found["relaxations"])]
+        rows = [list(row.values()) for row in cells]
+        body += [tag("h2", "What would have to give"), table(list(cells[0]), rows, right=(4,))]
     body += [tag("h2", "Throughput against speed"), _front(found)]
-    body += [_each(plan, row) for row in found["ranked"]]
+    body += [_each(row) for row in ranked]
     if found["tornado"]:
         body += [tag("h2", "What each choice alone does to the first"), _tornado(found["tornado"])]
     body += [tag("h2", "Every deployment"), *_ledger(found)]
@@ -55,7 +56,6 @@ def plan_report(plan: Plan, found: Row) -> str:
 
 
 def _ranking(plan: Plan, rows: Sequence[Row]) -> Part:
-    """The table of ranked deployments."""
     after = (f"After: {LOSSES[loss].lower()}" for loss in plan.survives)
     heads = ["", "Deployment", "NPUs", "tokens/s per NPU", "TPOT", "TTFT p99", "Headroom", "Power",
              "Held back by", *after]  # fmt: skip
@@ -77,11 +77,10 @@ def _survived(after: Row) -> Part:
     return tag("span", survived(after), cls="good" if holds else "bad")
 
 
-def _each(plan: Plan, row: Row) -> Part:
+def _each(row: Row) -> Part:
     """Command to run each ranked deployment, its margins and next step."""
-    setting_texts = [f"{path}={value}" for path, value in row["settings"].items()]
-    command = shlex.join(["python", "-m", "twin", "run", "SCENARIO",
-                          *(w for word in setting_texts for w in ("--set", word))])  # fmt: skip
+    settings = (f"--set {shlex.quote(f'{path}={v}')}" for path, v in row["settings"].items())
+    command = " ".join(["python -m twin run SCENARIO", *settings])
     margins = [
         (label, amount(value, kind, unit))
         for key, (label, kind, unit) in MARGINS.items()
@@ -102,35 +101,34 @@ def _each(plan: Plan, row: Row) -> Part:
     )  # fmt: skip
 
 
-def _relaxed(rows: Sequence[Row]) -> Part:
-    cells = [row | {"NPUs": f"{row['NPUs']:,}"} for row in relaxed(rows)]
-    return table(list(cells[0]), [list(row.values()) for row in cells], right=(4,))
-
-
 def _front(found: Row) -> Part:
     """The chart of speed per user against throughput per NPU."""
     ranks = {row["key"]: str(row["rank"]) for row in found["ranked"]}
     timed = [p for p in found["front"] if p["tokens_per_s_per_user"]]
-    best = sorted((p for p in timed if p["on_front"]), key=lambda p: p["tokens_per_s_per_user"])
-    behind_front = [p for p in timed if not p["on_front"]]
-    speeds = [p["tokens_per_s_per_user"] for p in timed]
-    close_rows = [p for p in published()
+    best = sorted((p for p in timed if p["on_front"]), key=_speed)
+    speeds = [_speed(p) for p in timed]
+    near = [p for p in published()
             if speeds and min(speeds) / NEAR < 1.0 / p.tpot_s < NEAR * max(speeds)]  # fmt: skip
 
     def simulated(name: str, some: Sequence[Row], colour: int, joined: bool) -> Series:
         return Series(
-            name, [(p["tokens_per_s_per_user"], p["tokens_per_s_per_npu"]) for p in some],
-            colour, joined, True, [ranks.get(p["key"], "") for p in some],
+            name, [(_speed(p), p["tokens_per_s_per_npu"]) for p in some], colour, joined, True,
+            [ranks.get(p["key"], "") for p in some],
             [f"{in_words(dict(p['settings']))}, {p['npus']} NPUs" for p in some],
         )  # fmt: skip
 
-    drawn_series = [
-        simulated("front", best, 0, True), simulated("simulated", behind_front, 3, False),
+    series = [
+        simulated("front", best, 0, True),
+        simulated("simulated", [p for p in timed if not p["on_front"]], 3, False),
         Series("published, decode NPUs alone", [(1.0 / p.tpot_s, p.tokens_per_s_per_npu)
-               for p in close_rows], 1, False, True, (), [p.name for p in close_rows]),
+               for p in near], 1, False, True, (), [p.name for p in near]),
     ]  # fmt: skip
-    return plot("Up is cheaper, right is faster for a user", drawn_series, "tokens/s for one user",
+    return plot("Up is cheaper, right is faster for a user", series, "tokens/s for one user",
                 "tokens/s per NPU")  # fmt: skip
+
+
+def _speed(point: Row) -> float:
+    return float(point["tokens_per_s_per_user"])
 
 
 def _tornado(rows: Sequence[Row]) -> Part:
@@ -154,11 +152,10 @@ def _ledger(found: Row) -> Iterable[Part]:
     rows = [row for row in found["ledger"] if row["simulated"]]
     ranked = sorted(rows, key=lambda row: row["rank"] or len(rows))
     yield folded(f"{len(rows):,} that were simulated", _listed(ranked))
-    not_simulated = [row for row in found["ledger"] if not row["simulated"]]
-    if not_simulated:
-        more = f", the first {LEDGER_MOST} of them" if len(not_simulated) > LEDGER_MOST else ""
-        priced_text = f"{len(not_simulated):,} that were priced by formula alone{more}"
-        yield folded(priced_text, _listed(not_simulated[:LEDGER_MOST]))
+    if priced := [row for row in found["ledger"] if not row["simulated"]]:
+        more = f", the first {LEDGER_MOST} of them" if len(priced) > LEDGER_MOST else ""
+        head = f"{len(priced):,} that were priced by formula alone{more}"
+        yield folded(head, _listed(priced[:LEDGER_MOST]))
 
 
 def _listed(rows: Sequence[Row]) -> Part:

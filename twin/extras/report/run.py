@@ -50,7 +50,11 @@ def run_report(run: Run) -> str:
     checks_held = sum(bool(c["ok"]) for c in run.checks)
     laws = table(("Law", "", ""), checks, wide=(0, 2))
     body.append(folded(f"{checks_held} of {len(checks)} laws hold", laws))
-    body += [tag("h2", "The question"), fields_of(s), _made_with(run)]
+    made_with = tag(
+        "p", f"Result {run.digest[:16]}, engine {run.engine_version[:16]}, facts "
+        f"{run.facts_digest[:16]}: the same question gives the same bytes.", cls="soft",
+    )  # fmt: skip
+    body += [tag("h2", "The question"), fields_of(s), made_with]
     return doc.page(s.name, *body)
 
 
@@ -111,7 +115,6 @@ def _of_requests(run: Run) -> Iterable[Part]:
 
 
 def _operators(operators: pl.DataFrame | None) -> Iterable[Part]:
-    """Bar charts of operators, one for each phase."""
     if operators is None or not operators.height:
         return
     for phase in operators["phase"].unique(maintain_order=True):
@@ -128,13 +131,6 @@ def _operators(operators: pl.DataFrame | None) -> Iterable[Part]:
 
 def _name(operator: str) -> str:
     return OPERATORS[operator].label if operator in OPERATORS else operator.replace("_", " ")
-
-
-def _made_with(run: Run) -> Part:
-    return tag(
-        "p", f"Result {run.digest[:16]}, engine {run.engine_version[:16]}, facts "
-        f"{run.facts_digest[:16]}: the same question gives the same bytes.", cls="soft",
-    )  # fmt: skip
 
 
 def fields_of(scenario: Scenario) -> Part:

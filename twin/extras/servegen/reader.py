@@ -35,17 +35,16 @@ def read_servegen(reading: Reading) -> Columns:
     """Columns of the day's requests; raises TraceError for an incomplete set of files."""
     name, clients = reading.label, dict[int, _Client]()
     for piece in reading.every():
-        chunk = PIECE_NAME.search(piece.name)
-        if chunk:
+        if chunk := PIECE_NAME.search(piece.name):
             client = clients.setdefault(int(chunk[1]), _Client())
             if chunk[2] == "trace.csv":
                 client.windows = _windows(piece)
             else:
                 client.lengths = _length_tables(piece)
     for number, client in sorted(clients.items()):
-        if not client.windows or not client.lengths:
-            part = "trace.csv" if not client.windows else "dataset.json"
-            raise TraceError(f"{name} has no chunk-{number}-{part}: the set is incomplete")
+        for part, given in (("trace.csv", client.windows), ("dataset.json", client.lengths)):
+            if not given:
+                raise TraceError(f"{name} has no chunk-{number}-{part}: the set is incomplete")
         if any(w[1] for w in client.windows) and not all(client.lengths.values()):
             raise TraceError(f"{name}: chunk-{number} has requests but no lengths for them")
     return _sampled(name, clients, reading.limits.rows)
@@ -110,10 +109,10 @@ def _length_tables(piece: Piece) -> dict[str, list[tuple[float, np.ndarray, np.n
 
 def _pairs(text: str, where: str) -> tuple[np.ndarray, np.ndarray]:
     """(values f8[k], probabilities f8[k]) of text like '{45: 0.01, 46: 0.02}'."""
-    if not text.strip(" {}\n"):
+    if not (inner := text.strip(" {}\n")):
         return np.zeros(0), np.zeros(0)  # a window without requests
     try:
-        flat = np.array(text.strip(" {}\n").replace(":", ",").split(","), np.float64)
+        flat = np.array(inner.replace(":", ",").split(","), np.float64)
         values, chances = flat.reshape(-1, 2).T
     except ValueError:
         raise TraceError(f"{where} must be a text like {{45: 0.01, 46: 0.02}}") from None
@@ -125,32 +124,32 @@ def _pairs(text: str, where: str) -> tuple[np.ndarray, np.ndarray]:
 
 def _sampled(name: str, clients: dict[int, _Client], most_rows: int) -> Columns:
     """Requests of all clients, sampled from their windows."""
-    times, inputs, outputs = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
-    total = 0
+    times, total = [np.zeros(0)], 0
+    lengths = {name: [np.zeros(0, np.int64)] for name in FIELDS}
     for number, client in sorted(clients.items()):
         head = f"servegen/{number}"
         width = min(np.diff([w[0] for w in client.windows]), default=DAY_S)
         arrivals = []
         for index, (start, rate, shape, pattern) in enumerate(client.windows):
-            if (request_count := round(rate * width)) == 0:
+            if (count := round(rate * width)) == 0:
                 continue
-            if (total := total + request_count) > most_rows:
+            if (total := total + count) > most_rows:
                 raise TraceError(
                     f"{name} stands for more than {most_rows:,} requests: keep some of its clients"
                 )
-            shares = np.empty(request_count)  # of the window
+            shares = np.empty(count)  # of the window
             _renewals(stream_key(SEED, f"{head}/arrivals/{index}"), pattern, shape, shares)
             arrivals.append(start + width * shares)
         if arrivals:
             times.append(np.concatenate(arrivals))
-            for field_name, lengths in zip(FIELDS, (inputs, outputs), strict=True):
-                key = stream_key(SEED, f"{head}/{field_name}")
-                lengths.append(_draw_all(client.lengths[field_name], times[-1], key))
-    rows = np.concatenate(times) if times else np.zeros(0)
+            for column, drawn in lengths.items():
+                key = stream_key(SEED, f"{head}/{column}")
+                drawn.append(_draw_all(client.lengths[column], times[-1], key))
+    rows = np.concatenate(times)
     return Columns(
         ticks=rows, ticks_per_s=1.0, in_order=False,
-        input_tokens=np.concatenate(inputs) if inputs else np.zeros(0, np.int64),
-        output_tokens=np.concatenate(outputs) if outputs else np.zeros(0, np.int64),
+        input_tokens=np.concatenate(lengths["input_tokens"]),
+        output_tokens=np.concatenate(lengths["output_tokens"]),
         source_row=np.arange(1, rows.size + 1), warnings=[SAMPLED],
     )  # fmt: skip
 

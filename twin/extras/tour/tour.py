@@ -1,7 +1,6 @@
 """The optional tour of the first page, five steps; the browser remembers who saw it."""
 
 from pathlib import Path
-from typing import NamedTuple
 
 import streamlit as st
 
@@ -11,45 +10,40 @@ _HTML, _CSS, _JS = (
 _tour = st.components.v2.component("tour", html=_HTML, css=_CSS, js=_JS)
 
 
-class Step(NamedTuple):
-    """One step: `target` is the key of the container that it describes."""
-
-    target: str
-    title: str
-    text: str
-
-
-STEPS = (
-    Step(
-        "tour-machine", "The machine, serving",
+# Title and text of each step, by the key of the container that it describes.
+STEPS = {
+    "tour-machine": (
+        "The machine, serving",
         "This is the supernode: nodes of eight NPUs in their racks. Colours tell prefill from "
         "decode, grey stands idle, and a stored run plays on it. Click a node to see how full "
         "its links are.",
     ),
-    Step(
-        "tour-verdict", "The answer in one sentence",
+    "tour-verdict": (
+        "The answer in one sentence",
         "How long an output token takes (TPOT), how much traffic keeps its objective (SLO), and "
         "what stands idle. A chip says whether a formula or a simulation gave the figures.",
     ),
-    Step(
-        "tour-controls", "What moves it most",
+    "tour-controls": (
+        "What moves it most",
         "Traffic, prompt length and the TPOT objective. Move a slider: the formula answers at "
         "once, and a full simulation follows in the same place.",
     ),
-    Step(
-        "tour-questions", "Why, and what if",
+    "tour-questions": (
+        "Why, and what if",
         "One press simulates and ranks the causes by what removing each of them brings in a "
         "re-run; others look for the load at which the SLO breaks, or fail a node.",
     ),
-    Step(
-        "tour-run", "Keep it, compare it, send it",
+    "tour-run": (
+        "Keep it, compare it, send it",
         "Run keeps the result in the library, where runs are named and compared. Copy link gives "
         "an address that opens exactly this scenario in any twin.",
     ),
-)  # fmt: skip
+}
 
 
 def offer() -> None:
     """Button of the tour, highlighted in a browser that has not seen it yet."""
     with st.container(key="tour"):
-        _tour(data={"steps": [step._asdict() for step in STEPS]}, key="tour-steps")
+        steps = [{"target": key, "title": title, "text": text}
+                 for key, (title, text) in STEPS.items()]  # fmt: skip
+        _tour(data={"steps": steps}, key="tour-steps")

@@ -21,17 +21,14 @@ from twin.ui.runs import how_far_off
 from twin.ui.show import plain, plot
 from twin.ui.toolbar import open_run
 
-HOW = (
-    "By formula, the closed steady state with every slot taken; benchmarks as clients run them are "
-    "simulated."
-)
+HOW = ("By formula, the closed steady state with every slot taken; benchmarks as clients run them "
+       "are simulated.")  # fmt: skip
 SEARCHED = ("quantity", "system", "kind", "regime", "source", "note")  # of a row
 
 
 @st.cache_resource(show_spinner="Working out every published row", max_entries=2)
 def judged(digest: str) -> dict[str, Any]:
-    """The judged rows and what bands hold, as shipped where they are of these facts; shared, so
-    never changed."""
+    """The judged rows and what bands hold, shipped where these facts made them; never changed."""
     found = shipped.shipped_evidence(session.facts()) or shipped.judged(session.facts())
     return {**found, "rows": proof.by_regime(found["rows"])}
 
@@ -163,9 +160,10 @@ with left:
             if other := runnable(source, against=True) if source.against is not None else None:
                 run_row(other, "Run what it is compared to", "run-against")
         for fact, value in source.facts.items():  # what its answer changes in data/
-            taken = f"{fact} = {proof.short(value)} {facts[fact].unit}"
-            text = f"{taken} in place of {proof.short(facts[fact].value)}"
-            st.caption(f"This answer takes {text}; a run takes the figure in data/ as it is.")
+            st.caption(
+                f"This answer takes {fact} = {proof.short(value)} {facts[fact].unit} in place of "
+                f"{proof.short(facts[fact].value)}; a run takes the figure in data/ as it is."
+            )
 with right:
     st.markdown("**One layer by operator**")
     if layer := operators(facts.digest, name):
@@ -285,11 +283,10 @@ with holding:
         st.table(reached, border="horizontal", hide_index=True)
     with right, st.container(border=True):
         st.markdown(f"**Your scenario: {plain(draft.name)}**")
-        beyond = outside_evidence(draft, facts)
-        for remark in beyond:
-            st.markdown(f":material/explore_off: {remark}")
-        if not beyond:
-            st.markdown(":material/check: Inside the range of the published rows in every respect.")
+        inside = ":material/check: Inside the range of the published rows in every respect."
+        beyond = [f":material/explore_off: {remark}" for remark in outside_evidence(draft, facts)]
+        for text in beyond or [inside]:
+            st.markdown(text)
 
 with beyond_tab:
     st.caption("Published results that no scenario can express yet, and what is missing for each.")

@@ -24,12 +24,13 @@ def measured(fabric: Fabric) -> None:
         except HardwareError as error:
             st.warning(f"The first die does not reach all it is measured against: {error}.")
             return
+        formats = {
+            name: "%.4g" if "GB" in name else "%.2f" for name in (rows or [{}])[0] if "," in name
+        }
         number = st.column_config.NumberColumn
         st.dataframe(
-            rows, hide_index=True,
-            column_config={name: number(format="%.4g" if "GB" in name else "%.2f")
-                           for name in (rows or [{}])[0] if "," in name},
-        )  # fmt: skip
+            rows, hide_index=True, column_config={n: number(format=f) for n, f in formats.items()}
+        )
         st.caption(
             "Per die, one direction, 512 bytes for the latency. Measured on a CloudMatrix384 with "
             "Ascend 910C (arXiv 2506.12708v2, Table 1): other chips and links have no such table."

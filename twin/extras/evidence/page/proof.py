@@ -31,12 +31,9 @@ _FIELD = re.compile(r"^[\w.*]+(?: = \w+)?(?::\s*|$)")  # the field that a reason
 Found = Sequence[Mapping[str, Any]]
 
 
-# Rows, judged.
-
-
 def by_regime(rows: Found) -> list[dict[str, Any]]:
     """Rows by regime, in the order in which regimes first come."""
-    regimes = list(dict.fromkeys(row["regime"] for row in rows))
+    regimes = [row["regime"] for row in rows]
     return [dict(row) for row in sorted(rows, key=lambda row: regimes.index(row["regime"]))]
 
 
@@ -92,9 +89,8 @@ def band_in_words(row: Mapping[str, Any]) -> str:
     """The same as a sentence, for one row."""
     if not (text := band(row)):
         return ""
-    inside = row["band"][2]
+    inside, ends = row["band"][2], text.removeprefix("\u26a0 ")
     first = "" if inside is None else f"; its first error lies {'within' if inside else 'outside'}"
-    ends = text.removeprefix("\u26a0 ")
     return (
         f"As if nothing of {row['system']} were known, four of five errors of such a row are "
         f"expected within {ends} %{first}."
@@ -138,18 +134,12 @@ def missing_in_words(rows: Sequence[Beyond]) -> str:
     return "\n".join([*lines, f"- {len(rows)} in all, under *Beyond the twin*"])
 
 
-# One row in words.
-
-
 def differs(row: Row) -> list[str]:
     """The row's differences from the default scenario, in words."""
     fields = (f"{field_name(path)}: {show(value, path)} {field_unit(path)}".rstrip()
               for path, value in row.scenario.items())  # fmt: skip
     sizes = (f"{k.replace('_', ' ')}: {short(v)}" for k, v in row.args.items() if k != "weight")
     return [*fields, *sizes]
-
-
-# Facts.
 
 
 def fact_table(facts: Facts, words: str = "", marks: Sequence[str] = ()) -> list[dict[str, str]]:

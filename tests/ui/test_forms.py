@@ -123,6 +123,7 @@ def scenarios():
     yield with_overrides(Scenario(), {"supernode.machine": "dragonfly"})
     yield with_overrides(Scenario(), {"deployment.decode.expert_npus": 48})
     yield with_overrides(Scenario(), {"deployment.decode.attention_offload": 0.2})
+    yield with_overrides(Scenario(), {"deployment.decode.kv_offload": 0.2})
     yield with_overrides(Scenario(), {"router.policy": "weighted", "memory_pool.policy": "ttl"})
     for controller in ("rebalance", "queue"):
         yield with_overrides(Scenario(), {"elastic.controller": controller})

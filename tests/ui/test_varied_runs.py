@@ -25,6 +25,7 @@ def varied(**fields):
         ({"supernode__supernodes": 2}, "Quick start · Supernodes 2"),
         ({"horizon_s": 100.0, "faults": [FAULT]}, "Quick start · node 31 fails at 106 s +1"),
         ({"workload__rate_req_per_s": 80.0}, "Quick start · Request rate 80 req/s"),
+        ({"deployment__model": "deepseek-v3-2"}, "Quick start · Model DeepSeek-V3.2 685B"),
     ],
 )
 def test_a_varied_run_is_named_by_its_weightiest_change(fields, name):

@@ -80,8 +80,8 @@ def options(path: str, facts: Facts) -> list[str] | None:
 def show(value: Any, path: str = "") -> str:
     """A field's value for people, without its unit.
 
-    >>> show(16384), show(0.05), show(True)
-    ('16,384', '0.05', 'on')
+    >>> show(16384), show(0.05), show(True), show("deepseek-v3-2", "deployment.model")
+    ('16,384', '0.05', 'on', 'DeepSeek-V3.2 685B')
     """
     if isinstance(value, bool):
         return "on" if value else "off"
@@ -89,8 +89,8 @@ def show(value: Any, path: str = "") -> str:
         return f"{value:,.6g}" if isinstance(value, float) else f"{value:,}"
     if path in LISTS:
         return rows_in_words(path, value)
-    if path == "supernode.machine":
-        return choice_label(path, str(value))
+    if path == "supernode.machine" or (value and (info := field_info(path)) and info.files):
+        return choice_label(path, str(value), load_facts())
     return scenario_words.choice_label(path, value) if value else "none"
 
 
@@ -217,7 +217,8 @@ def _piece(row: dict[str, Any]) -> str:
 
 def _model(row: dict[str, Any]) -> str:
     model = Model.model_validate(row)
-    w, name = model.workload, model.name or model.deployment.model
+    w = model.workload
+    name = model.name or show(model.deployment.model, "deployment.model")
     if w.arrivals == "closed_loop":
         return f"{name}, {w.concurrency:,} in flight"
     return f"{name}, {w.rate_req_per_s:,.6g} req/s"

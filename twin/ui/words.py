@@ -62,7 +62,7 @@ def of_first(s: Scenario) -> str:
     """Sentence that says that a formula is of the first of several models; '' of one."""
     if not s.models:
         return ""
-    name = choice_label("deployment.model", s.deployment.model)
+    name = show(s.deployment.model, "deployment.model")
     return f"Of {name}, the first of {1 + len(s.models)} models. A run has figures of each."
 
 

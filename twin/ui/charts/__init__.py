@@ -42,7 +42,10 @@ def distribution(
         half, late = np.interp([0.5, 0.99], share, x)
         sentences.append(f"{curve.name}: half within {seconds(half)}, 99 % within {seconds(late)}")
     if slo_s is not None and slo_s <= right:
-        base.line_at(fig, f"SLO {seconds(slo_s)}", "top left", x=slo_s * factor)
+        met = np.mean([np.interp(slo_s, x, share) for _, x in known])  # the curves are there
+        side = "left" if slo_s > right / 2 else "right"
+        where = f"{'bottom' if met > 0.5 else 'top'} {side}"
+        base.line_at(fig, f"SLO {seconds(slo_s)}", where, x=slo_s * factor)
     return base.chart(
         fig, "Cumulative distribution. " + "; ".join(sentences) + ".",
         "Each curve says which share is within a time: further to the left is faster.",

@@ -55,6 +55,8 @@ def form(shown: Plan | None) -> Plan:
         survives = st.pills(
             "The SLO holds after the loss of", list(LOSSES), default=values.get("survives", ()),
             format_func=LOSSES.__getitem__, selection_mode="multi", key="plan-survives",
+            help="Judged once the machine has recovered from it. What requests meet until then "
+            "shows a run with the fault: Fail a node on Start.",
         )  # fmt: skip
         with st.expander("What may vary, and more limits"):
             vary = st.pills(

@@ -176,6 +176,7 @@ PART_COLOURS = {
     "prefill": theme.STAGE["prefill"],
     "KV transfer": theme.STAGE["kv_transfer"],
 }
+EVENTS = (("preemption", "preemptions"), ("retry", "retries"))  # of a request, and its columns
 WAITS = "pool reads and other batches"  # of the time of prefill that no operator accounts for
 
 
@@ -301,7 +302,7 @@ def _about(row: Mapping[str, Any]) -> str:
             f"{row['output_tokens']:,} output tokens"]  # fmt: skip
     parts += [f"{role} instance {row[f'{role}_instance']}" for role in ("prefill", "decode")
              if row[f"{role}_instance"] is not None]  # fmt: skip
-    parts += [f"{row[name]} {name}" for name in ("preemptions", "retries") if row.get(name)]
+    parts += [f"{n} {one if n == 1 else many}" for one, many in EVENTS if (n := row.get(many))]
     ending = "" if str(row["status"]) == "finished" else f" It is {row['status']}."
     return sentence(", ".join(parts)) + ending
 

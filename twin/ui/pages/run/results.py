@@ -146,7 +146,7 @@ def _counted(s: Scenario) -> str:
     if not s.warmup_s:
         return f"Figures are of all {end} simulated; no warm-up was left out."
     return (
-        f"Figures are of the steady state, {words.duration(s.warmup_s)} to {end}: the warm-up "
+        f"Figures are of {words.duration(s.warmup_s)} to {end}: the warm-up "
         "before it is left out. Counts are of the whole run."
     )
 

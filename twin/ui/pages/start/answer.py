@@ -32,13 +32,17 @@ log = logging.getLogger(__name__)
 BREAKS, BREAK_POINTS = (0.4, 1.3), 9  # of the load that keeps the SLO by formula: where to look
 # What moves the answer most, each with the values its slider stops at.
 STOPS = {
-    "workload.rate_req_per_s": (1, 2, 5, 10, 20, 50, *range(75, 225, 25), 250, 300, 400, 600),
+    "workload.rate_req_per_s": (
+        1, 2, 5, *range(10, 100, 10), *range(100, 225, 25), 250, 300, 400, 600,
+    ),
     "workload.concurrency": (16, 64, 256, 832, 1024, 2048, 4096, 8192, 12_672, 16_384, 32_768),
-    "workload.input_tokens": (256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536),
+    "workload.input_tokens": (
+        256, 512, 1024, 2048, 3072, 4096, 6144, 8192, 16_384, 32_768, 65_536, 131_072,
+    ),
     "workload.output_tokens": (64, 128, 256, 512, 1024, 1536, 2048, 4096, 8192),
     "slo.ttft_s": (0.3, 0.5, 1, 2, 3, 5, 10, 20, 30),
     "slo.tpot_ms": (10, 15, 20, 25, 30, 40, 50, 75, 100, 200),
-}
+}  # fmt: skip
 
 
 def break_point(draft: Scenario) -> sweep.Axis:

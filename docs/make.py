@@ -254,7 +254,6 @@ def _of_system(rows: Sequence[Mapping[str, Any]], signs: Mapping[str, str]) -> l
         lines.append({
             "what": what,
             "published": f"{row['published']:,.4g} {'' if row['unit'] in UNSAID else row['unit']}",
-            "twin": f"{row['twin']:,.4g}",
             "error, %": now,
             "first": "" if first is None else "=" if _percent(first) == now else _percent(first),
             "notes": ", ".join(refs) + signs[row["kind"]],

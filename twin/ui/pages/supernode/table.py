@@ -125,7 +125,7 @@ def _tools(picked: list[Row]) -> None:
     tool("Restore", "parts-restore", on_click=restore, args=(picked,))
     amount = st.number_input("Set to", 0.0, 1e6, 50.0, key="parts-amount", width=130)
     unit = st.selectbox("Unit", [SHARE, RATE, WAIT], key="parts-unit", width=140)
-    name = f"Set {len(picked):,} rows" if picked else "Set"
+    name = f"Set {len(picked):,} row{'s' * (len(picked) != 1)}" if picked else "Set"
     tool(name, "parts-set", on_click=change, args=(picked, amount, unit))
 
 

@@ -240,12 +240,12 @@ def attainment(priced: Priced) -> Attainment:
         prompts = prompts.repeated(min(max(often, 1), TIMES))
     transfer_s, extra_s = 0.0, 1e-3 * s.front_end.service_ms
     if costs.prefill_role is not None and costs.decode_role is not None:
-        price = nic(parts.net, 0, d.kv_transfer_plane)
         handed_bytes, _ = bytes_per_token(costs.deployed, costs.kv_bytes_per_token)
         decoding = costs.decode_role
         at_once = math.ceil(decoding.pool.rank_dies / costs.senders)  # dies that one die sends to
         handed_bytes *= decoding.die_kv * at_once
         dies_by_role = [(i.role, i.die_of_rank) for i in place_instances(s, parts.net)]
+        price = nic(parts.net, dies_by_role[0][1][0], d.kv_transfer_plane)
         rate = hand_off_bytes_per_s(parts.net, price, dies_by_role, d.kv_transfer_plane)
         transfer_s = TRANSFERS * handed_bytes / costs.handed_bytes_per_s(rate)
         transfer_s *= transfer_collision(parts.net, dies_by_role, d.kv_transfer_plane).mean

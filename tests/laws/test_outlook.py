@@ -50,6 +50,11 @@ def test_a_looser_slo_allows_at_least_as_much_and_one_too_tight_nothing():
     assert of(slo__tpot_ms=1.0).slo_req_per_s == 0.0
 
 
+def test_a_die_that_no_instance_uses_may_have_lost_its_link():
+    cut = [{"element": "die 0.0.0", "to": "NIC 0.0.0", "capacity_factor": 0.0}]
+    assert of(supernode__edits=cut).slo_req_per_s == pytest.approx(of().slo_req_per_s, rel=1e-3)
+
+
 def test_without_decode_there_is_no_tpot():
     found = of(deployment__mode="prefill_only")
     assert found.tpot_s is None

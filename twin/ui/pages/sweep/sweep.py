@@ -43,9 +43,11 @@ if st.session_state.pop(pts.NOW, False):
 if [axis.text for axis in axes] != st.query_params.get_all(OVER):
     st.query_params[OVER] = [axis.text for axis in axes]
 missing = sum(p.scenario is not None and row is None for p, row in zip(wanted, rows, strict=True))
+under_way = any(row is not None and not row.ended for row in rows)
 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     st.button(
-        f"Simulate {missing} points" if missing else "All points are simulated",
+        f"Simulate {missing} points" if missing else
+        "Points are being simulated" if under_way else "All points are simulated",
         type="primary", icon=":material/play_arrow:", disabled=not missing, key="simulate",
         on_click=pts.simulate, args=(wanted, rows),
     )  # fmt: skip

@@ -187,7 +187,7 @@ def test_layers_of_grouped_query_attention_are_launched_by_their_own_counts(fact
             "deployment.decode.mtp_draft_tokens": 0, "experts.redundant": 0,
         })  # fmt: skip
         parts = build_costs(s, facts, build_fabric(s.supernode, facts))
-        each = facts.si(f"{table}.kernel_launch")
+        each = facts.si("operators.ascend.kernel_launch")
         layers = facts[f"models.{model}.layers"].value
         by_hand = layers * facts[f"{table}.{count}"].value * each
         assert parts.decode.host.kernels == pytest.approx(by_hand)

@@ -129,7 +129,7 @@ def test_weights_of_a_batch_are_what_its_dies_hold_when_all_experts_are_asked_fo
 
 def test_a_small_batch_of_a_served_engine_takes_as_long_as_its_launches(batch, facts):
     served = {"deployment__stack": "vllm-ascend-0-13"}
-    each_s = facts.si("stacks.vllm-ascend-0-13.operators.ascend.kernel_launch")
+    each_s = facts.si("operators.ascend.kernel_launch")
     launches = (58 * 2 + 1 * 2 + 3) * 42 * each_s  # two microbatches, the MTP module's among them
     assert batch(tokens=32.0, **served) == pytest.approx(launches)
     assert batch(**served) > launches > batch(tokens=32.0)

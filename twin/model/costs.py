@@ -350,9 +350,8 @@ def _coefficients_of(
     hbm = bandwidth_for_prefill(machine, replace(machine, cores=1.0 - guest.cores))
     if not pool.over:
         host_dies = dies[: guest.npus * chip.dies_per_npu]
-        prefill = _priced(seat._replace(pool=guest, hbm=hbm, away=None, host=None), net, host_dies)[
-            1
-        ]
+        seat_of_guest = seat._replace(pool=guest, hbm=hbm, away=None, host=None)
+        prefill = _priced(seat_of_guest, net, host_dies)[1]
         assert isinstance(prefill, c.Prefill)
         batch = guest.tokens_per_npu * len(host_dies) / chip.dies_per_npu
         hbm = bandwidth_for_decode(prefill, batch, machine)

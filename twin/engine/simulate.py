@@ -336,11 +336,11 @@ def remarks(setup: Setup, world: World, summary: Summary) -> list[str]:
         notes.append(UNSTEADY[str(state)])
     requests_steady = int(summary["requests_steady"] or 0)
     if requests_steady == 0:
-        notes.append("No request finished in the steady state: lengthen horizon_s.")
+        notes.append("No request finished after the warm-up: lengthen horizon_s.")
     elif requests_steady < 10 * max(PERCENTILES):
         plural = "request" if requests_steady == 1 else "requests"
         notes.append(
-            f"Only {requests_steady} {plural} finished in the steady state: p99 is a rough figure."
+            f"Only {requests_steady} {plural} finished after the warm-up: p99 is a rough figure."
         )
     running, finished = int(summary["running"] or 0), int(summary["finished"] or 0)
     # A start in the steady state has requests of every age in it, so long stays end there too.

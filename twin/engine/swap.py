@@ -142,13 +142,13 @@ def send_to_host(world: World, d: int, i: int) -> None:
 
 
 @kernel
-def stream_kv(world: World, d: int, now_s: float) -> float:
-    """Begin the reads and writes of host memory of a pass that begins now, price its reads by what
-    other traffic leaves, and return all bytes."""
+def stream_kv(world: World, d: int, now_s: float) -> None:
+    """Begin the reads and writes of host memory of a pass that begins now, and price its reads by
+    what other traffic leaves."""
     state, costs, prices = world.decode, world.costs, world.costs.decode[d]
     demand, layout, reach = prices.demand, prices.layout, prices.sequence.core.reach
     if demand.written_bytes <= 0.0:
-        return 0.0
+        return
     streaming, layers, alone_s = state.streaming[d], prices.moe_layers + prices.dense_layers, 0.0
     fill(streaming, 0.0)
     for r in range(d * world.settings.decode_ranks, (d + 1) * world.settings.decode_ranks):
@@ -163,11 +163,9 @@ def stream_kv(world: World, d: int, now_s: float) -> float:
         share = layout.rank_dies / prices.concentration
         streaming[2 * state.host[r]] += share * read
         streaming[2 * state.host[r] + 1] += share * written
-    bytes_moved = total(streaming)
-    if bytes_moved <= 0.0:
-        return 0.0
+    if total(streaming) <= 0.0:
+        return
     took_s = copying_s(world, d, streaming, alone_s)
     state.copies_end_s[d] = now_s + took_s
     for k in costs.decode_copied:
         costs.decode_now[d, k] = costs.decode_alone[d, k] * took_s / alone_s
-    return bytes_moved

@@ -5,7 +5,7 @@ prompt delays everyone's next token: the contrast that shows what disaggregation
 
 from twin.engine import codes as w
 from twin.engine import pool
-from twin.engine.books import book_one, book_traffic
+from twin.engine.books import book_one
 from twin.engine.columns import World
 from twin.engine.contention.traffic import price_exchange
 from twin.engine.lists import fill
@@ -85,7 +85,7 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
     pool.note_read(world, c)
     queue.reading[c] = 0
     price_exchange(world, settings.prefills + c, 1.0)
-    streamed_bytes = stream_kv(world, c, now_s)
+    stream_kv(world, c, now_s)
     prices, operators = costs.decode[c], costs.decode_operators
     fill(operators, 0.0)
     took_s = mixed_iteration_s(
@@ -105,5 +105,3 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
     hbm_bytes = decode_hbm_bytes(prices, total, context, float(settings.decode_ranks))
     decode.begin_iteration(world, c, now_s, took_s)
     decode.book_iteration(world, c, now_s, now_s + took_s, tokens, context, hbm_bytes, flops)
-    column = settings.prefills + c
-    book_traffic(world, w.SWAP, w.UB, column, now_s, now_s + took_s, streamed_bytes)

@@ -13,7 +13,7 @@ from twin.engine.clock import add_at, bin_of, spread
 from twin.engine.columns import World
 from twin.engine.contention.traffic import note_duty, price_exchange, slowed_by_hand_off
 from twin.engine.in_hbm import has_joined, keep_here, let_go, make_way, shared_tokens
-from twin.engine.lists import append, fill, pop
+from twin.engine.lists import append, fill, pop, total
 from twin.engine.pool import store_answer
 from twin.engine.swap import copies_s, send_to_host, stream_kv, swap_in, swap_out
 from twin.kernels.compiled import kernel
@@ -143,7 +143,7 @@ def launch(world: World, d: int, now_s: float) -> None:
     fill(operators, 0.0)
     more = slowed_by_hand_off(world, d) if settings.kv_among_experts else 1.0
     price_exchange(world, settings.prefills + d, more)
-    streamed_bytes = stream_kv(world, d, now_s)
+    stream_kv(world, d, now_s)
     prices = costs.decode[d]
     took_s = decode_iteration_s(
         prices, state.requests, state.context, first, settings.decode_ranks,
@@ -151,13 +151,11 @@ def launch(world: World, d: int, now_s: float) -> None:
     )  # fmt: skip
     took_s += copies_s(world, d, now_s, operators)
     tokens, context = sit_through(world, d, now_s, now_s + took_s)
-    total = float(state.in_batch[d])
-    hbm_bytes = decode_hbm_bytes(prices, total, context, float(settings.decode_ranks))
-    flops = decode_flops(prices, total, context)
+    requests = float(state.in_batch[d])
+    hbm_bytes = decode_hbm_bytes(prices, requests, context, float(settings.decode_ranks))
+    flops = decode_flops(prices, requests, context)
     begin_iteration(world, d, now_s, took_s)
     book_iteration(world, d, now_s, now_s + took_s, tokens, context, hbm_bytes, flops)
-    column = settings.prefills + d
-    book_traffic(world, w.SWAP, w.UB, column, now_s, now_s + took_s, streamed_bytes)
 
 
 @kernel
@@ -225,6 +223,8 @@ def book_iteration(
     book_traffic(world, w.EXPERTS, w.RDMA, column, begin_s, end_s, on_rdma)
     offloaded_bytes = verified * settings.offloaded_bytes_per_token
     book_traffic(world, w.OFFLOAD, settings.kv_plane, column, begin_s, end_s, offloaded_bytes)
+    streamed_bytes = total(world.decode.streaming[d])
+    book_traffic(world, w.SWAP, w.UB, column, begin_s, end_s, streamed_bytes)
     note_duty(world, column, (on_ub + on_rdma) / settings.decode_dies, took_s)
 
 

@@ -146,7 +146,10 @@ def refresh_view(world: World) -> None:
             continue
         decode.changed[d] = 0
         for r in range(d * ranks, (d + 1) * ranks):
-            view[r] = context[r] + reserved[r] + taken[r] * page - shared_tokens(world, r)
+            view[r] = context[r] + reserved[r] + taken[r] * page
+        if world.settings.in_hbm:  # apart, so that the sums above run on vectors
+            for r in range(d * ranks, (d + 1) * ranks):
+                view[r] -= shared_tokens(world, r)
         decode.all_tokens[d] = total(view[d * ranks : (d + 1) * ranks])
         for b in range(floor.shape[1]):  # what was summed anew may have been rounded down
             floor[d, b] *= ROUNDING

@@ -211,6 +211,7 @@ def command_list(extra: str = "") -> str:
 AS_RUN = ", as its benchmark runs"  # of a row that simulates a benchmark from its first request
 UNLISTED = ("derived", *UNJUDGED)  # kinds of rows that only the Evidence page lists
 UNSAID = ("ms", "tokens/s/NPU", "tokens/s/GPU")  # units that the words above the tables give
+PLACE = re.compile(r"(?:'[^']*'|(?!: |; ).)*")  # of a source: without what it says there
 SAID = re.compile(r"(.*(: |, )|\S+/\S+ |arXiv \S+ )")  # of a source: up to a sign, or whose it is
 SIGNS = ("", "†", "‡", "§")  # of the kinds in a table, the most frequent first
 NAMED = re.compile(r".{10,}, ")  # of what was measured: more than a quantity alone
@@ -243,7 +244,7 @@ def _of_system(rows: Sequence[Mapping[str, Any]], signs: Mapping[str, str]) -> l
     """The rows of one system; sources and reasons have numbers, explained below the table, and
     `signs` say their kinds. A column without a word is left out, and so are notes that are the
     same in every row."""
-    noted = {row["id"]: [row["source"], "; ".join(f"{name} {100 * x:+.0f} %"
+    noted = {row["id"]: [PLACE.findall(row["source"])[0], "; ".join(f"{name} {100 * x:+.0f} %"
                          for name, x in row["others"])] for row in rows}  # fmt: skip
     notes = sorted({note for own in noted.values() for note in own if note})
     lines = []

@@ -174,9 +174,10 @@ class Bands:
         scale = np.array([self._scale_of(e.levels[0]) for e in self.errors])
         today = np.array([e.today for e in self.errors]) / scale
         first = np.array([e.first for e in unseen], dtype=float) / scale[: len(unseen)]
-        self._codes = _codes([e.levels for e in self.errors])
-        self._variogram = _variogram(self._codes[: len(unseen)], first)
-        shared = (self._codes[:, None, :] == self._codes[None, :, :]).sum(axis=2)  # levels, by pair
+        self._numbers: list[dict[Levels, int]] = [{} for _ in LEVELS]
+        self._codes = _codes([e.levels for e in self.errors], self._numbers)
+        shared = sum((code[:, None] == code).astype(int) for code in self._codes.T)  # by pair
+        self._variogram = _variogram(self._codes[: len(unseen)], first, shared)
         covariance = self._covariance(shared)
         np.fill_diagonal(covariance, self._variogram[0])
         inverse = np.linalg.inv(covariance + 1e-9 * np.eye(len(today)))
@@ -190,18 +191,17 @@ class Bands:
         residual_variance = np.maximum(np.diag(projected)[: len(unseen)], 1e-12)
         others = today[: len(unseen)] - (projected @ today)[: len(unseen)] / residual_variance
         self._apart = (first - others) * np.sqrt(residual_variance)
-        self._unseen = unseen
         self._priors = _priors(projected, today, first, self.errors)
 
     def of(self, levels: Levels) -> Band:
         """The band of a leaf. A stack without rows has that of all other systems."""
-        equal = [[a == b for a, b in zip(levels, e.levels, strict=True)] for e in self.errors]
-        covariance = self._covariance(np.logical_and.accumulate(equal, axis=1).sum(axis=1))
+        code = [ids.get(levels[: k + 1], -1) for k, ids in enumerate(self._numbers)]
+        covariance = self._covariance((self._codes == code).sum(axis=1))
         centre = self._mean + float(covariance @ self._pull)
         missing = 1.0 - float(covariance @ self._weight)
         known = covariance @ self._inverse @ covariance
         rest = float(self._variogram[0] - known + missing**2 / self._all)
-        own = self._apart[[e.levels[:STACK] == levels[:STACK] for e in self._unseen]]
+        own = self._apart[self._codes[: len(self._apart), STACK - 1] == code[STACK - 1]]
         prior = self._priors.get(levels[0], max(self._priors.values()))
         factor = (PRIOR * prior + float(own @ own)) / (PRIOR + len(own))
         scale = self._scale_of(levels[0])
@@ -230,14 +230,19 @@ def _priors(
     for groups in ([by_system(e) for e in errors], [by_source(e) for e in errors]):
         if len(set(groups)) == 1:  # no other is there to predict it
             continue
-        for group in dict.fromkeys(groups[: len(first)]):
-            rows = [k for k, other in enumerate(groups) if other == group]
-            inverse = np.linalg.pinv(projected[np.ix_(rows, rows)])
-            others = today[rows] - inverse @ residual[rows]
-            spread = np.sqrt(np.maximum(np.diag(inverse), 1e-12))
-            for n, k in enumerate(rows):
-                for key in (None, errors[k].levels[0]) if k < len(first) else ():
-                    by_key.setdefault(key, []).append(abs(first[k] - others[n]) / spread[n])
+        members: dict[Hashable, list[int]] = {}
+        for k, group in enumerate(groups):
+            members.setdefault(group, []).append(k)
+        for size in sorted({len(rows) for rows in members.values()}):
+            same = np.array([rows for rows in members.values() if len(rows) == size])
+            inverses = np.linalg.pinv(projected[same[:, :, None], same[:, None, :]])
+            for rows, inverse in zip(same, inverses, strict=True):
+                others = today[rows] - inverse @ residual[rows]
+                spread = np.sqrt(np.maximum(np.diag(inverse), 1e-12))
+                for n, k in enumerate(rows[rows < len(first)]):  # those come first in a group
+                    off = abs(first[k] - others[n]) / spread[n]
+                    for key in (None, errors[k].levels[0]):
+                        by_key.setdefault(key, []).append(off)
     most = student(0.5 + 0.5 * MOST, PRIOR)
     return {
         key: max((float(np.quantile(values, MOST, method="higher")) / most) ** 2, DIGITS)
@@ -264,31 +269,29 @@ def _scales(unseen: Sequence[Error]) -> dict[Hashable, float]:
     }
 
 
-def _codes(leaves: Sequence[Levels]) -> NDArray[np.intp]:
-    """(leaf, level) -> number of its branch at that level."""
-    numbers: list[dict[Levels, int]] = [{} for _ in LEVELS]
+def _codes(leaves: Sequence[Levels], numbers: list[dict[Levels, int]]) -> NDArray[np.intp]:
+    """(leaf, level) -> number of its branch at that level, which `numbers` then has by level."""
     return np.array([
         [ids.setdefault(leaf[: depth + 1], len(ids)) for depth, ids in enumerate(numbers)]
         for leaf in leaves
     ])  # fmt: skip
 
 
-def _variogram(codes: NDArray[np.intp], errors: Vector) -> Vector:
-    """Half the mean squared difference of errors by shared levels, never rising: a mean over pairs
-    of branches, so that many rows of one stack count once; 1 where no pair exists."""
+def _variogram(codes: NDArray[np.intp], errors: Vector, levels: NDArray[np.intp]) -> Vector:
+    """Half the mean squared difference of errors by shared `levels` of two rows, never rising: a
+    mean over pairs of branches, so that many rows of one stack count once; 1 without a pair."""
     first, second = np.triu_indices(len(errors), 1)
-    shared = (codes[first] == codes[second]).sum(axis=1)
+    shared = levels[first, second]
     root = np.sqrt(np.abs(errors[first] - errors[second]))
     variances = np.full(len(LEVELS) + 1, np.nan)
     for depth in range(len(LEVELS) + 1):
         same = shared == depth
         if same.any():
             level = min(len(LEVELS), max(depth + 1, STACK)) - 1
-            ends = np.stack([codes[first[same], level], codes[second[same], level]])
-            low, high = np.sort(ends, axis=0)
-            _, group = np.unique(low * len(errors) + high, return_inverse=True)
+            one, other = codes[first[same], level], codes[second[same], level]
+            group = np.minimum(one, other) * len(errors) + np.maximum(one, other)
             pairs = np.bincount(group)
-            roots = np.bincount(group, root[same]) / pairs
+            roots = np.bincount(group, root[same])[pairs > 0] / pairs[pairs > 0]
             # One far-off system decides less (Cressie & Hawkins, Math. Geology 12, 1980).
             variances[depth] = float(0.5 * np.mean(roots) ** 4 / (0.457 + 0.494 / len(roots)))
     if np.isnan(variances).all():

@@ -295,6 +295,29 @@ def test_without_an_exchange_ranks_gather_all_tokens_and_sum_the_results(facts):
         assert read[name] != pytest.approx(sent[name])
 
 
+@pytest.mark.parametrize(
+    "model, stack, chip, lost",
+    [
+        ("glm-4-7", "sglang-0-5", "b200", "sglang-0-5"), ("glm-4-7", "vllm-0-24", "b200", None),
+        ("deepseek-r1", "sglang-0-5", "h200", None), ("kimi-k2", "sglang-0-5", "h200", None),
+        ("deepseek-r1", "sglang-0-4-3", "h200", "sglang-0-4-3"),
+        ("minimax-m2-5", "sglang-0-5", "h200", None), ("glm-5", "sglang-0-5", "h200", "sglang-0-5"),
+        ("glm-5", "sglang-0-5", "b200", None),  # whose kernel of experts chooses them
+    ],
+)  # fmt: skip
+def test_a_choice_of_experts_without_a_kernel_of_its_own_takes_several(
+    facts, model, stack, chip, lost
+):
+    none = facts.replaced(
+        {f"stacks.{name}.operators.nvidia.choice": 0.0 for name in ("sglang-0-5", "sglang-0-4-3")}
+    )
+    fields = {"deployment__model": model, "deployment__stack": stack, "supernode__chip": chip,
+              "deployment__decode__experts_tp": 8}  # fmt: skip
+    with_it, without = (one_rank(each, **fields).splits[0].gate.fixed for each in (facts, none))
+    expected = facts.si(f"stacks.{lost}.operators.nvidia.choice") if lost else 0.0
+    assert with_it - without == pytest.approx(expected, abs=1e-9)
+
+
 def test_an_indexer_whose_weights_are_in_fp32_takes_its_stack_longer(facts):
     """40 us of each layer, of models that have an indexer alone (SGLang issue 16861), and 3 % that
     the slowest of eight dies takes longer."""

@@ -292,7 +292,7 @@ def moe_parts(
     )
     return (
         c.Gate(
-            fixed=2 * x.gap + gate_weight,
+            fixed=2 * x.gap + gate_weight + x.choice_s(operator),
             token=max(gate_flop, gate_io) + m.gate_token_s / cores.vector,
             beyond=m.gate_beyond,
             saved=(m.gate_token_s - m.gate_many_s) / cores.vector if m.gate_beyond else 0.0,

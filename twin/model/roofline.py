@@ -82,6 +82,9 @@ class Machine:
     gate_token_s: float = of_family("gate_token")  # vector time of gating one token on all cores
     gate_many_s: float = of_family("gate_many", 0.0)  # the same of each token beyond `gate_beyond`
     gate_beyond: float = of_family("gate_beyond", 0.0)  # tokens of a die; 0: all take as long
+    # Of a choice of experts by groups that is no single kernel; experts of a group for which it is.
+    choice_s: float = of_family("choice", 0.0)
+    choice_groups: tuple[int, ...] = ()
     vector_utilisation: float = of_family("vector_bandwidth", 0.0)  # of HBM, element-wise kernels
     prefill_compute_share: float = of_family("prefill_compute_share")  # cores left during transfers
     # 1: rows are sorted by expert in the stream that computes
@@ -361,6 +364,7 @@ def load_machine(
             f"add operators.{family} or take one of {facts.names('operators')}"
         )
     table = f"operators.{family}"
+    groups = f"{table}.choice_groups"
     fitted = {name: facts.si(f"calibration.{name}") for name in FITTED}
     if f"{table}.kernel_gap" in facts:
         fitted["kernel_gap"] = facts.si(f"{table}.kernel_gap")
@@ -384,6 +388,7 @@ def load_machine(
         hbm=hbm,
         attention_peak=chip.peak(str(facts[f"{table}.attention_format"].value)) * cores,
         eager_layer_s=_eager_layer_s(facts, chip, table, figures["launched_singly"]),
+        choice_groups=tuple(facts[groups].value) if groups in facts else (),
         small_kernels={k: fact.si for k, fact in facts.group(f"{table}.small_kernels").items()},
         **figures,
     )

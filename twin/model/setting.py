@@ -137,6 +137,13 @@ class Setting:
         index = each.get("index", 0.0) if self.shape.index_top_k else 0.0
         return each.get(f"{kind}{linear}", 0.0) + index + self.mixing_s[0]
 
+    def choice_s(self, operator: str) -> float:
+        """Seconds that the choice of experts takes beyond one kernel, where the engine has none for
+        that many experts of a group and the kernel of the experts (operator) does not choose."""
+        m, s, reach = self.machine, self.shape, self.machine.product(self.formats.expert, operator)
+        fits = s.routed_experts // max(s.expert_groups, 1) in m.choice_groups
+        return m.choice_s if s.router and not fits and reach.serves == ALL_MODELS else 0.0
+
     @property
     def mixing_s(self) -> tuple[float, float]:
         """Seconds of mixing a layer's residual streams in kernels of their own, and per token."""

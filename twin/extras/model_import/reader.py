@@ -31,6 +31,7 @@ NOTES = {
     "mtp_layers": "multi-token-prediction modules that were released",
     "most_nodes": "nodes that the router lets a token's experts be on; top_k: no limit",
     "expert_groups": "groups of routed experts that the router chooses first; 1: none",
+    "router": "noaux_tc: experts are chosen by a sigmoid with a bias, groups first",
     "index_top_k": "tokens that sparse attention selects for a token to attend to",
     "o_groups": "groups of heads whose values are projected down before the output",
     "o_lora": "values of such a group",
@@ -57,18 +58,19 @@ class Family:
     drafting: str = "num_nextn_predict_layers"
     windows: bool = False  # `layer_types` says which layers attend to a window
     linear: str = ""  # a kind of LINEAR that some layers have
+    router: str = ""  # as `Shape.router`
 
 
 FAMILIES = {
     "deepseek_v2": Family("mla"),
-    "deepseek_v3": Family("mla"),
-    "kimi_k2": Family("mla"),
-    "deepseek_v32": Family("mla"),
-    "glm_moe_dsa": Family("mla"),
+    "deepseek_v3": Family("mla", router="noaux_tc"),
+    "kimi_k2": Family("mla", router="noaux_tc"),
+    "deepseek_v32": Family("mla", router="noaux_tc"),
+    "glm_moe_dsa": Family("mla", router="noaux_tc"),
     "deepseek_v4": Family("shared_kv"),
     "qwen3_moe": Family("gqa"),
     "qwen2_moe": Family("gqa"),
-    "glm4_moe": Family("gqa"),
+    "glm4_moe": Family("gqa", router="noaux_tc"),
     "mixtral": Family("gqa", width="intermediate_size"),
     "minimax_m2": Family("gqa", width="intermediate_size", drafting="num_mtp_modules"),
     "gpt_oss": Family("gqa", width="intermediate_size", windows=True),
@@ -270,6 +272,7 @@ class _Config:
             "routed_experts": routed, "top_k": top_k, "expert_intermediate": size,
             "shared_experts": shared, "most_nodes": self._most_nodes(top_k.value),
             "expert_groups": self._count(self._first_of("n_group", "num_expert_group"), absent=1),
+            "router": self._derived(self.family.router, f"model_type {self.named}"),
         }  # fmt: skip
 
     def _layers_of(self, kind: str, layers: int) -> int:

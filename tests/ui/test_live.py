@@ -3,6 +3,7 @@
 import pytest
 
 from twin.lab.runs.live import Look
+from twin.outlook import Outlook
 from twin.scenario import with_overrides
 from twin.ui import live, session
 from twin.ui.pages import PAGES
@@ -108,3 +109,24 @@ def test_figures_that_are_no_steady_state_s_are_not_shown_as_such(
     assert not app.exception
     assert any("**24.0 ms a token**" in s.value for s in app.subheader) == figure
     assert any(said in m.value for m in (*app.markdown, *app.subheader))
+
+
+@pytest.mark.parametrize(
+    ("rate", "share", "said"),
+    [(104.0, None, "at its limit"), (106.0, None, "too much load"), (106.0, 0.999, "in this run"),
+     (104.0, 0.81, "too much load"), (99.0, None, "by formula holds its SLO")],
+)  # fmt: skip
+def test_a_load_within_the_formula_s_reserve_is_no_overload(
+    app, running, monkeypatch, rate, share, said
+):
+    """Between 95 % of the load that is found and all of it the formula leaves the verdict open, and
+    a run that keeps the SLO decides."""
+    running.ended = share is not None
+    monkeypatch.setattr(live, "PATIENCE_S", 0.2)
+    for key, value in {"ttft_s_p99": 1.0, "slo_attainment": share}.items():
+        monkeypatch.setitem(SUMMARY, key, value)
+    outlook = Outlook(0.024, rate, 110.0, 100.0, "decode")
+    monkeypatch.setattr(live.formulas, "outlook", lambda _: outlook)
+    app.switch_page(PAGES["workload"].script).run()
+    assert not app.exception
+    assert any(said in s.value for s in app.subheader)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from twin.attainment import SAFE
 from twin.hardware.imported import npus_of
 from twin.lab.explain.view import load_of, one_slo
 from twin.lab.runs.live import Live, Look, question_of
@@ -189,7 +190,12 @@ def _room(draft: Scenario, expected: Outlook, holds: bool | None) -> str:
         return f":red[**{late if expected.limit == 'prefill' else slow}**]"
     rate, most = expected.rate_req_per_s, _rate(expected.slo_req_per_s)
     if rate is not None and rate > expected.slo_req_per_s:
+        if holds:
+            return f"**holds its SLO in this run**; by formula up to **{most}**"
         full = f"{expected.limit} is full"
+        if holds is None and SAFE * rate <= expected.slo_req_per_s:
+            edge = f"by formula its SLO holds up to **{most}**, {1 - SAFE:.0%} of it in reserve"
+            return f":orange[**at its limit**]: {edge} ({full}): Run tells"
         return f":red[**too much load**]: by formula its SLO holds up to **{most}** ({full})"
     if holds is False:
         return f":red[**misses its SLO**], which by formula it holds up to **{most}**"

@@ -3,7 +3,14 @@ import pytest
 from twin.hardware.chip import load_chip
 from twin.hardware.fabric import build_fabric
 from twin.model.coefficients import Collective
-from twin.model.collectives import direct, exchange, half_of_sum, moe_traffic
+from twin.model.collectives import (
+    Half,
+    adding_bytes_per_s,
+    direct,
+    exchange,
+    half_of_sum,
+    moe_traffic,
+)
 from twin.model.layer import collective_s
 from twin.model.roofline import load_machine
 from twin.model.shape import load_shape
@@ -126,6 +133,42 @@ def test_a_chip_without_a_table_says_of_which_other_it_has_its_exchange(facts):
     assert facts["chips.h20.exchange_of"].value == "h200"
     assert one == other
     assert hgx(facts, 8, "h100-pcie") == hgx(facts, 8)  # all of its tables are the other's
+
+
+@pytest.mark.parametrize("dies", [8, 16])
+def test_a_gather_inside_a_node_of_atlas_a3_is_the_faster_of_two_algorithms(facts, dies):
+    """By hand from the chip's facts: the one for large messages starts later for each other die."""
+    found = exchange(build_fabric(Supernode(nodes=1), facts), range(dies), "read")
+    half = half_of_sum(load_machine(facts, load_chip(facts, "ascend-910c")), facts, found)
+    table = "chips.ascend-910c.operators.collective.halves"
+    start = facts[f"{table}.start"].list_si[list(facts[f"{table}.dies"].value).index(dies)]
+    small, large = (196e9 * facts.si(f"{table}.{part}") for part in ("rate", "large_rate"))
+    later = start + (dies - 1) * facts.si(f"{table}.peer")
+    for moved in (1e5, 4e6, 20e6, 60e6, 600e6):
+        cost = Collective(half.start_s, 1.0 / half.bytes_per_s, *half.beyond(1.0))
+        by_hand = min(start + moved / small, later + moved / large)
+        assert collective_s(cost, moved) == pytest.approx(by_hand)
+    assert collective_s(cost, 600e6) == pytest.approx(later + 600e6 / large)
+
+
+def test_a_grade_of_the_same_package_has_its_gathers_and_atlas_a2_has_not(facts):
+    def half(chip: str) -> Half:
+        found = exchange(build_fabric(Supernode(nodes=1), facts), range(8), "read")
+        return half_of_sum(load_machine(facts, load_chip(facts, chip)), facts, found)
+
+    assert half("ascend-910c-560t") == half("ascend-910c")
+    assert half("ascend-910b").saved_s == 0.0
+
+
+def test_a_reduce_scatter_adds_up_faster_than_element_wise_work(facts):
+    machine = load_machine(facts, load_chip(facts, "ascend-910c"))
+    share = facts.si("operators.ascend.collective.adding")
+    whole = adding_bytes_per_s(machine, facts, 1.0)
+    assert whole == pytest.approx(share * machine.chip.hbm_bytes_per_s)
+    assert whole > machine.vector_bytes_per_s()
+    assert adding_bytes_per_s(machine, facts, 0.5) == pytest.approx(0.5 * whole)
+    nvidia = load_machine(facts, load_chip(facts, "h100"))
+    assert adding_bytes_per_s(nvidia, facts, 1.0) == nvidia.vector_bytes_per_s()
 
 
 @pytest.mark.parametrize("chip", ["h100", "h200", "b200", "gb200", "gb300"])

@@ -168,14 +168,24 @@ def launch_and_round_s(m: Machine, facts: Facts) -> tuple[float, float]:
 def half_of_sum(m: Machine, facts: Facts, x: Exchange) -> Half:
     """Half an all-reduce: a gather or a reduce-scatter among the dies of a rank.
 
-    Inside a node start and rate are those measured on the chip (`operators.collective` of
-    data/chips, or of the chip that `exchange_of` names), of the faster of two kernels, with half of
-    an all-reduce's start. Otherwise they are those measured in service for families with
-    `collective`, or the start of dispatch at the fabric's rate. Values are interpolated by number
-    of dies, and constant beyond the measured range."""
+    Inside a node start and rate are those measured on the chip, or on the chip that `exchange_of`
+    names, of the faster of two kernels: of halves themselves (`collective.halves` of data/chips),
+    or of all-reduces (`collective.inside`), with half of an all-reduce's start. Otherwise they are
+    those measured in service for families with `collective`, or the start of dispatch at the
+    fabric's rate. Values are interpolated by number of dies, and constant beyond the measured
+    range."""
     other = f"chips.{m.chip.name}.exchange_of"
-    like = str(facts[other].value) if other in facts else measured_on(facts, m.chip.name)
+    own = str(facts[other].value) if other in facts else m.chip.name
+    like = own if other in facts else measured_on(facts, m.chip.name)
     path, table = f"chips.{like}.operators.collective.inside", f"operators.{m.family}.collective"
+    halves = f"chips.{own}.operators.collective.halves"
+    if f"{halves}.dies" in facts and x.nodes == 1:
+        start_s = float(np.interp(x.peers, facts[f"{halves}.dies"].value,
+                                  facts[f"{halves}.start"].list_si))  # fmt: skip
+        share, large_share = (facts.si(f"{halves}.{part}") for part in ("rate", "large_rate"))
+        link = x.rate_bytes_per_s / facts.si("fabric.efficiency.npu_read")
+        later_s = (x.peers - 1) * facts.si(f"{halves}.peer")
+        return _faster(link, start_s, share, later_s, large_share)
     if f"{path}.dies" in facts and x.nodes == 1:
         dies = facts[f"{path}.dies"].value
         start, share, large_start, large_share = (
@@ -183,15 +193,29 @@ def half_of_sum(m: Machine, facts: Facts, x: Exchange) -> Half:
             for part in ("start", "rate", "large_start", "large_rate")
         )
         link = x.rate_bytes_per_s / facts.si(f"chips.{m.chip.name}.link_efficiency")
-        saved_s = max(0.0, 1.0 / share - 1.0 / large_share) / link
-        later_s = 0.5 * max(0.0, large_start - start)
-        beyond = later_s / saved_s if saved_s > 0.0 else 0.0
-        return Half(0.5 * start, share * link, beyond, saved_s)
+        return _faster(link, 0.5 * start, share, 0.5 * max(0.0, large_start - start), large_share)
     if f"{table}.dies" in facts:
         dies, starts = facts[f"{table}.dies"].value, facts[f"{table}.start"].list_si
         return Half(float(np.interp(x.peers, dies, starts)), x.rate_bytes_per_s)
     launch, a_round = launch_and_round_s(m, facts)
     return Half(launch + x.latency_s + a_round * math.log2(x.peers), x.rate_bytes_per_s)
+
+
+def _faster(link: float, start_s: float, share: float, later_s: float, large_share: float) -> Half:
+    """The faster of two kernels over a link of some bytes/s: one that reaches a share of it, and
+    one for large messages that starts later and reaches another share."""
+    saved_s = max(0.0, 1.0 / share - 1.0 / large_share) / link
+    beyond = later_s / saved_s if saved_s > 0.0 else 0.0
+    return Half(start_s, share * link, beyond, saved_s)
+
+
+def adding_bytes_per_s(m: Machine, facts: Facts, vector_share: float) -> float:
+    """Partial sums that a reduce-scatter adds up in a second on a share of the vector cores: as
+    measured for the family (`collective.adding`), otherwise as element-wise work."""
+    name = f"operators.{m.family}.collective.adding"
+    if name not in facts:
+        return m.vector_bytes_per_s(vector_share)
+    return m.chip.hbm_bytes_per_s * facts.si(name) * vector_share * m.cores
 
 
 def moe_traffic(

@@ -6,7 +6,12 @@ from dataclasses import replace
 
 from twin.model import coefficients as c
 from twin.model import operators as o
-from twin.model.collectives import MoeTraffic, half_of_sum, launch_and_round_s
+from twin.model.collectives import (
+    MoeTraffic,
+    adding_bytes_per_s,
+    half_of_sum,
+    launch_and_round_s,
+)
 from twin.model.formats import ACTIVATION_BYTES, FORMATS
 from twin.model.offload import token_bytes
 from twin.model.parallel import Where, stage_of
@@ -248,7 +253,9 @@ def _collective(x: Setting, name: str, where: Where, cores: Cores) -> c.Collecti
     added = sum(each.added(x.part) * each.layers(x.shape) for each in sends)
     beyond, saved_s = half.beyond(moved)
     token = moved / half.bytes_per_s
-    if added > 0.0:
+    if added > 0.0 and name == "heads":
+        token += added / adding_bytes_per_s(x.machine, x.facts, cores.vector)
+    elif added > 0.0:
         token += added / x.machine.vector_bytes_per_s(cores.vector)
     return c.Collective(starts * half.start_s, token, starts * beyond, saved_s)
 

@@ -106,3 +106,18 @@ def test_the_throughput_of_a_benchmark_is_that_of_its_answers_until_the_last_has
     ttft_s, tpot_s, each = (MEASURES["benchmark"]([part], ask)
                             for part in ("ttft", "tpot", "throughput"))  # fmt: skip
     assert each == pytest.approx(32 / (ttft_s + 31 * tpot_s) / 2, rel=0.01)
+
+
+def test_prompts_of_a_benchmark_at_a_rate_end_with_the_last_answer():
+    """So slow a rate that requests are alone: the last comes after two gaps and takes its time."""
+    asked = {"deployment.mode": "colocated", "deployment.colocated.instances": 1,
+             "deployment.colocated.npus_per_instance": 2, "deployment.decode.tp_dies": 4,
+             "deployment.decode.mtp_draft_tokens": 0, "deployment.model": "qwen3-32b",
+             "workload.output_tokens": 32, "workload.input_tokens": 512}  # fmt: skip
+    facts = load_facts()
+    alone = Ask(with_overrides(Scenario(), asked), facts, {"clients": 1, "prompts": 3})
+    ttft_s, tpot_s = (MEASURES["benchmark"]([part], alone) for part in ("ttft", "tpot"))
+    spaced = Ask(with_overrides(Scenario(), asked), facts, {"rate": 0.1, "prompts": 3})
+    each = MEASURES["benchmark"](["throughput"], spaced)
+    last_s = 3 * 32 / each / 2 - ttft_s - 31 * tpot_s  # when the third request comes
+    assert last_s == pytest.approx(20.0, abs=1.0) or last_s == pytest.approx(30.0, abs=1.0)

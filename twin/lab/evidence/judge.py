@@ -198,15 +198,18 @@ def _finite(parts: Sequence[str], ask: Ask) -> float:
 
 def _benchmark(parts: Sequence[str], ask: Ask) -> float:
     """A benchmark from its first request: `clients` begin at once and send `prompts`, where equal
-    answers stay in step; or evenly spaced requests, `rate` of them a second for `seconds`."""
-    begin: dict[str, Any] = {"start": "empty", "warmup_s": 0.0, "memory_pool.enabled": False}
+    answers stay in step; or evenly spaced requests, `rate` of them a second, for `seconds` or until
+    the last of `prompts` is answered."""
+    begin: dict[str, Any] = {"start": "empty", "warmup_s": 0.0, "memory_pool.enabled": False,
+                             "horizon_s": float(ask.args.get("seconds", HOUR_S))}  # fmt: skip
     if "rate" in ask.args:
-        begin |= {"workload.arrivals": "uniform", "horizon_s": float(ask.args["seconds"]),
+        begin |= {"workload.arrivals": "uniform",
                   "workload.rate_req_per_s": float(ask.args["rate"])}  # fmt: skip
     else:
-        begin |= {"workload.arrivals": "closed_loop", "horizon_s": HOUR_S,
-                  "workload.concurrency": int(ask.args["clients"]),
-                  "workload.prompts": int(ask.args["prompts"])}  # fmt: skip
+        begin |= {"workload.arrivals": "closed_loop",
+                  "workload.concurrency": int(ask.args["clients"])}  # fmt: skip
+    if "prompts" in ask.args:
+        begin["workload.prompts"] = int(ask.args["prompts"])
     from twin.engine.simulate import simulate  # a formula waits for no compiler
 
     finished_run = simulate(with_overrides(ask.scenario, begin), ask.facts)

@@ -69,7 +69,7 @@ def card(key: str, scenario: Scenario, summary: Mapping[str, Any]) -> None:
     st.caption(words.brief(scenario))
     st.space("stretch")
     with st.container(horizontal=True, vertical_alignment="center"):
-        if st.button(f"Run {title}", icon=":material/play_arrow:", key=f"run-{key}"):
+        if st.button("Run", icon=":material/play_arrow:", key=f"run-{key}", help=f"Run “{title}”"):
             session.start_from(scenario)
             open_run(scenario)
         st.space("stretch")

@@ -11,7 +11,6 @@ from twin.lab.plan.trial import (
     but_for_slo,
     error_of_share,
     judged_by_alone,
-    latencies_from,
     measured,
     rejudged,
 )
@@ -44,7 +43,7 @@ SLOS = [{"slo.ttft_s": 0.3}, {"slo.tpot_ms": 4.0}, {"slo.share": 0.8, "slo.tpot_
 def test_a_run_judged_by_another_slo_is_the_run_of_a_scenario_with_it(mode):
     s = small(deployment__mode=mode, horizon_s=8.0, workload__lengths="sharegpt")
     trial = measured(simulate(s, facts()))
-    latencies = latencies_from(trial.pop("latencies").text())
+    latencies = trial.pop("latencies")
     for slo in SLOS:
         other = with_overrides(s, slo)
         again = measured(simulate(other, facts()))

@@ -1,5 +1,6 @@
 """The answer of a plan as one JSON object: the front, the ranking, relaxations, gap and ledger."""
 
+import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -228,13 +229,11 @@ def _tornado(search: Search, best: Finalist) -> list[dict[str, Any]]:
 
 def _rounded(value: Any) -> Any:
     """Numbers to six figures, so that texts of answers stay short."""
-    if isinstance(value, float):
-        return float(f"{value:.{FIGURES}g}") if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _rounded(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_rounded(each) for each in value]
-    return value
+    return json.loads(
+        json.dumps(value),
+        parse_float=lambda text: float(f"{float(text):.{FIGURES}g}"),
+        parse_constant=lambda _: None,
+    )
 
 
 def in_words(settings: Mapping[str, Any]) -> str:

@@ -3,11 +3,14 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from twin.engine.simulate import ENGINE_VERSION, simulate
 from twin.facts import Facts
@@ -24,7 +27,6 @@ from twin.lab.plan.trial import (
     but_for_slo,
     judged,
     judged_by_alone,
-    latencies_from,
     measured,
     rejudged,
 )
@@ -98,7 +100,7 @@ def trial(text: str) -> str:
     if version != version_of(facts := load_facts()):
         other = "a process of the cluster has another twin or other facts"
         raise PlanError(f"{other}: install the same version")
-    return json.dumps(one(scenario_from_canonical(scenario), facts), default=Latencies.text)
+    return json.dumps(one(scenario_from_canonical(scenario), facts), default=np.ndarray.tolist)
 
 
 @dataclass
@@ -142,8 +144,9 @@ class Simulators:
         """The figures without latencies, which are held for other SLOs under a key."""
         figures = {name: value for name, value in trial.items() if name != "latencies"}
         latencies = trial.get("latencies")
-        if isinstance(latencies, str):
-            latencies = latencies_from(latencies)
+        if isinstance(latencies, list):  # of another process
+            ttft_s, per_token_s, *counted = latencies
+            latencies = Latencies(np.array(ttft_s), np.array(per_token_s), *counted)
         if key and latencies is not None and latencies.ttft_s.size <= REQUESTS_HELD:
             if len(self.runs) >= RUNS_HELD:
                 del self.runs[next(iter(self.runs))]
@@ -154,36 +157,30 @@ class Simulators:
         self, left: list[tuple[str, Scenario]], store: Callable[[str, Trial | str], None],
         beat: Callable[[], None],
     ) -> None:  # fmt: skip
-        """Simulate in this process and in each helper."""
-        lock = threading.Lock()
-
-        def take() -> tuple[str, Scenario] | None:
-            with lock:
-                return left.pop(0) if left else None
+        """Simulate in this process and in each helper, and here what helpers fail at."""
+        items, failed = iter(left), list[tuple[str, Scenario]]()  # all threads take of one iterator
 
         def help_out(helper: Child) -> None:
-            """Take items until none is left; return an item whose helper failed."""
-            while (item := take()) is not None:
+            for digest, scenario in items:
                 try:
-                    store(item[0], json.loads(helper.answer("trial", self._text(item[1]))))
+                    store(digest, json.loads(helper.answer("trial", self._text(scenario))))
                 except (OSError, ValueError):
-                    with lock:
-                        left.insert(0, item)
+                    failed.append((digest, scenario))
                     return
 
         threads = [threading.Thread(target=help_out, args=(h,)) for h in self.helpers]
         for thread in threads:
             thread.start()
+
+        def given_back() -> Iterator[tuple[str, Scenario]]:
+            for thread in threads:
+                thread.join()
+            yield from failed
+
         try:
-            while True:
-                while (item := take()) is not None:
-                    beat()
-                    store(item[0], one(item[1], self.facts))
-                for thread in threads:
-                    thread.join()
-                if not left:  # else a helper ended and gave its item back
-                    break
-                threads = []
+            for digest, scenario in chain(items, given_back()):
+                beat()
+                store(digest, one(scenario, self.facts))
         except BaseException:
             left.clear()
             raise
@@ -257,8 +254,7 @@ def carried_out(
             while scenarios is not None:
                 news = so_far(search) | {"stage": stage, "simulations": simulated}
                 beat()
-                answers = simulators.all(scenarios, beat)
-                pairs = zip(answers, scenarios, strict=True)
+                pairs = zip(simulators.all(scenarios, beat), scenarios, strict=True)
                 simulated += len(scenarios)
                 trials = [a if isinstance(a, str) else judged(a, plan, s) for a, s in pairs]
                 try:

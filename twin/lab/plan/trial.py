@@ -1,10 +1,8 @@
 """One simulation of a plan: a deployment at a load, what is stored of its run, and what the same
 run is under another SLO."""
 
-import base64
 import math
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,8 +66,7 @@ def scenario_of(space: Space, settings: Settings, rate: float) -> Scenario:
     return with_overrides(space.base, settings | load_settings(space, settings, rate) | short_times)
 
 
-@dataclass(frozen=True, slots=True)
-class Latencies:
+class Latencies(NamedTuple):
     """What decides which SLO a run meets. Its requests: those that began within the run and
     finished in its steady state."""
 
@@ -77,18 +74,6 @@ class Latencies:
     tpot_s: NDArray[np.float64]  # [requests]; 0 for an answer of one token
     finished: int  # in the steady state, with those in progress at time zero
     valid: bool  # whether the laws held
-
-    def text(self) -> str:
-        """As a text that `latencies_from` reads."""
-        values = np.concatenate([self.ttft_s, self.tpot_s, [self.finished, self.valid]])
-        return base64.b64encode(values.tobytes()).decode()
-
-
-def latencies_from(text: str) -> Latencies:
-    """From the text of `Latencies.text`."""
-    *values, finished, valid = np.frombuffer(base64.b64decode(text), np.float64)
-    ttft_s, per_token_s = np.array(values).reshape(2, -1)
-    return Latencies(ttft_s, per_token_s, int(finished), bool(valid))
 
 
 def measured(run: Run) -> Trial:

@@ -204,8 +204,8 @@ def test_experts_are_chosen_on_ascend_in_what_their_kernel_takes(facts, tokens, 
     fields = {"deployment.stack": "vllm-ascend-0-13", "deployment.decode.microbatch": "off"}
     gate = costs(facts, **fields).decode.sequence.gate
     selecting = replace(gate, fixed=7.8e-6)
-    assert layer.gate_s(selecting, tokens) == pytest.approx(1e-6 * us, rel=within)
-    assert layer.gate_s(selecting, 8_192) < 0.2 * (8_192 * gate.token)
+    assert layer.collective_s(selecting, tokens) == pytest.approx(1e-6 * us, rel=within)
+    assert layer.collective_s(selecting, 8_192) < 0.2 * (8_192 * gate.token)
     papers = costs(facts, **{"deployment.decode.microbatch": "off"}).decode.sequence.gate
     assert papers.saved == 0.0
 
@@ -224,8 +224,8 @@ def test_a_stack_that_is_unknown_or_of_other_chips_is_refused(facts):
 def core_s(facts, chip: str, kv: str) -> float:
     """Seconds of decode's attention core per cached token of a die, launches left out."""
     fields = {"supernode.chip": chip, "deployment.precision.weights": "fp8",
-              "deployment.precision.kv": kv}  # fmt: skip
-    return costs(facts, **fields).decode.splits[0].core.context_one  # waits for no other die
+              "deployment.precision.kv": kv, "deployment.decode.mtp_draft_tokens": 0}  # fmt: skip
+    return costs(facts, **fields).decode.splits[0].core.context  # waits for no other die
 
 
 @pytest.mark.parametrize(

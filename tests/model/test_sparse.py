@@ -78,7 +78,7 @@ def test_sparse_kernels_of_nvidia_compute_blocks_of_64_heads(facts, model, spars
 
     def place_s(dies):
         scenario = with_overrides(Scenario(), chip | {"deployment.decode.tp_dies": dies})
-        return decode_of(scenario, facts).sequence.core.context_one
+        return decode_of(scenario, facts).sequence.core.context
 
     heads_16, heads_64, heads_128 = place_s(8), place_s(2), place_s(1)
     assert (heads_16 == pytest.approx(heads_64, rel=0.02)) == sparse

@@ -45,26 +45,19 @@ class DecodeCore(Record):
 
     fixed: float = computed("Launch, and what it takes beyond its roofs.", LAUNCHES)
     context: float = computed("Per context token, all query tokens of a pass.", CORE)
-    context_one: float = computed("Per context token, one query token.", CORE)
     reach: float = given("Context tokens that are selected per token of a pass; 0: all.", "tokens")
-    reach_one: float = given("As `reach`, one query token.", "tokens")
     index: float = computed("To select: per context token, all query tokens of a pass.", CORE)
-    index_one: float = computed("As `index`, one query token.", CORE)
     select: float = computed("To select, where more is cached than is selected.", LAUNCHES)
     windowed: float = computed("As `context`, of the layers with a window.", CORE)
-    windowed_one: float = computed("As `windowed`, one query token.", CORE)
     window: float = given("Tokens of a window per token of a pass; 0: none has one.", "tokens")
-    window_one: float = given("As `window`, one query token.", "tokens")
     lanes: float = given("Cores, each with query tokens of its own; 0: all cores share each.")
     state: float = computed("States of linear attention, per token of a pass.", CORE)
-    state_one: float = computed("As `state`, one query token.", CORE)
     ahead: float = copied("KV in host memory, while earlier layers run: per context token.", CORE)
     fetch: float = copied("What is selected and lies there: per context token attended to.", CORE)
     fetch_start: float = given("Launch and latency of that.", "s", CORE)
     away_start: float = given("Launch and barrier of the way there and of that back.", "s", CORE)
     away_token: float = given("The way there and back, per token.", "s", CORE)
     away_context: float = computed("On prefill dies, as `context`.", CORE)
-    away_context_one: float = computed("On prefill dies, as `context_one`.", CORE)
 
 
 @record
@@ -270,6 +263,7 @@ class Decode(Record):
     drafter: Mode = part(Mode)  # of a layer that drafts, all cores in sequence
     mtp: Product = part(Product)  # how a first pass of it begins
     later: Product = part(Product)  # how its later passes begin
+    later_core: DecodeCore = part(DecodeCore)  # of these, with one query token of a request
     draft_dense: Product = part(Product)  # its dense FFN; no weights: it has experts
     draft_head: Product = part(Product)
     head: Product = part(Product)

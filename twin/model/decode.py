@@ -81,26 +81,11 @@ def outside_s(
     drafted_tokens = query * requests
     for k in range(int(passes)):
         width = query if k == 0 else 1.0
-        tokens, w = width * requests, m.core
-        if k == 0:
-            core = layer.core_s(w, tokens, context)
-        else:
-            own_core_s = (
-                w.context_one * layer.attended(w.reach_one, tokens, context) * layer.idle(w, tokens)
-            )
-            own_core_s += (
-                w.windowed_one * layer.attended(w.window_one, tokens, context)
-                + w.index_one * context
-            )
-            own_core_s += w.state_one * tokens
-            core = layer.longer_s(w, tokens, own_core_s, w.away_context_one * context)
-        if k == 0:
-            mtp += p.mtp.fixed + p.mtp.vector * tokens
-            mtp += roof(p.mtp.flop * tokens, p.mtp.weight)
-        else:
-            mtp += p.later.fixed + p.later.vector * tokens
-            mtp += roof(p.later.flop * tokens, p.later.weight)
-        mtp += layer.attention_s(m, tokens, core)
+        tokens = width * requests
+        start, core = (p.mtp, m.core) if k == 0 else (p.later, p.later_core)
+        mtp += start.fixed + start.vector * tokens
+        mtp += roof(start.flop * tokens, start.weight)
+        mtp += layer.attention_s(m, tokens, layer.core_s(core, tokens, context))
         if p.modules > 0.0:
             sent = tokens / p.layout.rank_dies
             mtp += layer.moe_s(p, m, Pass(tokens, context, sent, width * total, dies, hot, wire))

@@ -64,8 +64,8 @@ def _with_drafter(costs: c.Decode, x: Setting, query: int) -> c.Decode:
     if (own := x.drafting) is None:
         start = x.product(o.mtp_projection(x.shape, x.formats), 3)
         return replace(
-            costs, drafter=_on_die(costs.sequence), mtp=start, later=start, draft_head=costs.head,
-            draft_share=1.0,
+            costs, drafter=_on_die(costs.sequence), mtp=start, later=start,
+            later_core=_later_core(x, x), draft_head=costs.head, draft_share=1.0,
         )  # fmt: skip
     s, f, more = own.shape, own.formats, x.drafter.wider_weights
     first, *others = o.plain_operators("decode", "before")
@@ -99,6 +99,7 @@ def _with_drafter(costs: c.Decode, x: Setting, query: int) -> c.Decode:
     return replace(
         costs,
         drafter=_whole_die(mode, x),
+        later_core=_later_core(own, x),
         mtp=own.product(join, 1),
         draft_dense=own.product(dense, 3),
         draft_head=own.product(head, 1),
@@ -110,6 +111,13 @@ def _with_drafter(costs: c.Decode, x: Setting, query: int) -> c.Decode:
 def _on_die(mode: c.Mode) -> c.Mode:
     """A mode without KV in host memory, as of the layer that drafts."""
     return replace(mode, core=replace(mode.core, ahead=0.0, fetch=0.0, fetch_start=0.0))
+
+
+def _later_core(own: Setting, x: Setting) -> c.DecodeCore:
+    """The core of a later pass that drafts, which selects as the first pass did; own: of the layer
+    that drafts."""
+    one = _on_die(_whole_die(c.Mode(core=_core(own, 1, WHOLE)), x))
+    return replace(one.core, select=0.0)
 
 
 def _host(x: Setting) -> c.Host:
@@ -162,7 +170,9 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.Decode:
     same_dies = x.pool.layer_dies == x.exchange.peers or delay > 0
     ranks = x.layout.dies / x.pool.layer_dies
     cached = x.many_rows(o.cached_up(x.shape, x.formats)) * x.pool.layer_dies / x.layout.dies
-    if (group := x.cp_exchange) is not None:  # latents of cached tokens come from all dies first
+    if (
+        group := x.cp_exchange
+    ) is not None:  # latents of cached tokens come from all dies first
         kv = x.shape.cached_bytes_per_token(x.formats.kv) / x.shape.layers
         cached += kv * group.remote / group.rate_bytes_per_s / ranks
     chunk = c.Chunk(
@@ -338,26 +348,19 @@ def _whole_die(mode: c.Mode, x: Setting) -> c.Mode:
 def _core(x: Setting, query: int, cores: Cores) -> c.DecodeCore:
     """Coefficients of the attention core on decode's cores, and of its part on prefill's."""
     s, most, pieces = x.shape, float(x.shape.reach), x.pool.own.cp_dies
-    all_queries_s, each = (x.context_s(q, cores) for q in (query, 1))
     # A die has the heads of all that split the context, and its share of the tokens.
     whole = x if pieces == 1 else replace(x, shape=replace(s, heads=s.heads * pieces))
-    per_query_s, one = (whole.context_s(q, cores) / pieces * s.growing for q in (query, 1))
+    context_s = whole.context_s(query, cores) / pieces * s.growing
     core = c.DecodeCore(
         fixed=x.core_start_s() + x.selecting_s,
-        context=per_query_s,
-        context_one=one,
+        context=context_s,
         reach=most / query,
-        reach_one=most,
         index=whole.index_s(query, cores) / pieces,
-        index_one=whole.index_s(1, cores) / pieces,
         select=x.machine.selection_start_s * s.selecting if s.compressed else 0.0,
-        windowed=s.windowed * all_queries_s,
-        windowed_one=s.windowed * each,
+        windowed=s.windowed * x.context_s(query, cores),
         window=s.window / query,
-        window_one=float(s.window),
         lanes=x.lanes * cores.cube,
         state=x.state_s(query, cores),
-        state_one=x.state_s(1, cores),
     )
     if (host := x.host) is not None:
         read_s = _in_host(x, query)[0] / host.read_bytes_per_s(s, x.formats.kv, x.facts)
@@ -374,16 +377,14 @@ def _core(x: Setting, query: int, cores: Cores) -> c.DecodeCore:
     transfer_s = out / offloaded.out_bytes_per_s + back / offloaded.back_bytes_per_s
     lent_cores = Cores(offloaded.cores, offloaded.cores)
     away_dies = replace(x, shape=x.whole)  # which compute all heads of a request
-    offloaded_s, far_one = (away_dies.context_s(q, lent_cores, x.lender) for q in (query, 1))
+    offloaded_s = away_dies.context_s(query, lent_cores, x.lender)
     served_share = offloaded.served / x.pool.layer_dies
     return replace(
         core,
-        context=(1.0 - offloaded.share) * per_query_s,
-        context_one=(1.0 - offloaded.share) * one,
+        context=(1.0 - offloaded.share) * context_s,
         away_start=2.0 * (launch + a_round) + offloaded.latency_s,  # each way has two ends
         away_token=offloaded.share * transfer_s,
         away_context=offloaded.share * served_share * offloaded_s,
-        away_context_one=offloaded.share * served_share * far_one,
     )
 
 

@@ -46,8 +46,9 @@ def product_s(w: Product, rows: float) -> float:
 
 
 @kernel
-def collective_s(w: Collective, tokens: float) -> float:
-    """Seconds of a collective of a rank's dies with a number of tokens; 0 for one die."""
+def collective_s(w: Collective | Gate, tokens: float) -> float:
+    """Seconds of a collective of a rank's dies with a number of tokens, 0 for one die; or of the
+    choice of experts for these."""
     return w.fixed + w.token * tokens - w.saved * max(0.0, tokens - w.beyond)
 
 
@@ -145,16 +146,10 @@ def shared_s(p: Decode, m: Mode, rows: float) -> float:
 
 
 @kernel
-def gate_s(w: Gate, tokens: float) -> float:
-    """Seconds of the choice of experts for `tokens` of a die."""
-    return w.fixed + w.token * tokens - w.saved * max(0.0, tokens - w.beyond)
-
-
-@kernel
 def moe_parts(p: Decode, m: Mode, load: Pass) -> tuple[float, float, float, float]:
     """Seconds of (gate, dispatch, experts, combine) of one pass, without what is hidden. Tokens
     beyond the static buffers go in further rounds."""
-    gate = gate_s(m.gate, load.busiest)
+    gate = collective_s(m.gate, load.busiest)
     rounds = max(1.0, math.ceil(load.busiest / p.buffer_tokens)) if p.buffer_tokens > 0.0 else 1.0
     dispatch, experts, combine = _round(p, m, load.busiest / rounds, load.total / rounds, load)
     return gate, dispatch * rounds, experts * rounds, combine * rounds
@@ -272,8 +267,10 @@ def with_host(
 
 @kernel
 def core_s(w: DecodeCore, tokens: float, context: float) -> float:
-    """Seconds of the core for `tokens` without its launch, all query tokens of a pass."""
-    return longer_s(w, tokens, local_s(w, tokens, context), w.away_context * context)
+    """Seconds of the core for `tokens` without its launch, all query tokens of a pass: the longer
+    of what the die itself and what offload dies take."""
+    away_s = w.away_start + w.away_token * tokens + w.away_context * context
+    return max(local_s(w, tokens, context), away_s)
 
 
 @kernel
@@ -313,12 +310,6 @@ def prompt_core_s(w: PromptCore, tokens: float, pairs: float) -> float:
     index = w.index * indexed + (w.select * tokens if indexed > 0.0 else 0.0)
     window_s = w.windowed * window_pairs(w.window, tokens, pairs) if w.window > 0.0 else 0.0
     return w.pair * full_pairs + w.latent * selected + index + window_s
-
-
-@kernel
-def longer_s(w: DecodeCore, tokens: float, here: float, away: float) -> float:
-    """Seconds of a core with `here` seconds on the die itself and `away` on offload dies."""
-    return max(here, w.away_start + w.away_token * tokens + away)
 
 
 @kernel

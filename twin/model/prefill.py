@@ -157,7 +157,7 @@ def _moe_layers_s(
     hot = interpolate(tokens, hot_tokens, hot_factor)
     busy = passes / p.compute_share if two else passes
     before = _attention(p, busy, tokens, pass_tokens, part * die_pairs, ops)
-    gate = layer.gate_s(p.gate, pass_tokens) * busy
+    gate = layer.collective_s(p.gate, pass_tokens) * busy
     wire = layer.on_wire(p.layout, tokens, hot, hot_tokens, hot_factor)
     experts = _experts_s(p, tokens, hot) * busy
     before += gate

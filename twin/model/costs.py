@@ -289,8 +289,8 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
         ranks_per_die = setting.concentration / pool.layer_dies
         tokens = offloaded.kv_tokens(tokens, lender.kv_tokens_lent, ranks_per_die)
     exchange_of_pool, route_of_pool = setting.exchange, setting.route
-    gather = setting.tp_exchange or setting.gather
-    other_groups = [(name, group) for name, group in setting.groups if name != "heads"]
+    gather = setting.groups.get("heads", setting.gather)
+    other_groups = [(name, group) for name, group in setting.groups.items() if name != "heads"]
     moved_bytes = [parallel.sent_bytes(pool, name, setting.part) for name, _ in other_groups]
     far_bytes = [
         moved * group.off_node * group.slow_between
@@ -311,7 +311,7 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
         kv_tokens_lent=room.lent_tokens,
         kv_bytes_per_token=token_bytes,
         die_kv=kv_bytes(setting.shape, setting.drafter, pool.precision.kv)
-        / token_bytes / parallel.kv_holders(pool),
+        / token_bytes / (pool.own.cp_dies * pool.rank_dies // pool.layer_dies),
         die_state=setting.shape.state_bytes / at.shape.state_bytes / pool.own.pp_stages
         if at.shape.linear_layers else 1.0,
         kv_in_host=host.token_bytes(at.shape, pool.precision.kv) if host else 0.0,
@@ -432,7 +432,7 @@ def _priced_over(
         layout=stages.popular(places, experts, facts, c.CLASSES) if decodes else places,
         exchange=sending,
         gather=gather,
-        groups=groups,
+        groups=dict(groups),
         expert_dies=own_dies,
         offload=away,
         lender=_lender(facts, pool, away, kernel),

@@ -171,7 +171,7 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.Decode:
     ranks = x.layout.dies / x.pool.layer_dies
     cached = x.many_rows(o.cached_up(x.shape, x.formats)) * x.pool.layer_dies / x.layout.dies
     if (
-        group := x.cp_exchange
+        group := x.groups.get("context")
     ) is not None:  # latents of cached tokens come from all dies first
         kv = x.shape.cached_bytes_per_token(x.formats.kv) / x.shape.layers
         cached += kv * group.remote / group.rate_bytes_per_s / ranks
@@ -255,7 +255,7 @@ def _collectives(x: Setting, cores: Cores) -> tuple[c.Collective, c.Collective]:
 def _collective(x: Setting, name: str, where: Where, cores: Cores) -> c.Collective:
     """Collectives of a parallelism at a place of a layer, in sequence, per token of the rank: each
     takes what half an all-reduce of its bytes takes."""
-    if (group := dict(x.groups).get(name)) is None:
+    if (group := x.groups.get(name)) is None:
         return c.Collective()
     sends, half = x.sends(name, where), half_of_sum(x.machine, x.facts, group)
     starts = sum(each.layers(x.shape) for each in sends)
@@ -273,7 +273,7 @@ def _collective(x: Setting, name: str, where: Where, cores: Cores) -> c.Collecti
 def _logits(x: Setting) -> c.Collective:
     """Collective of a rank's dies for logits before sampling and for embeddings before the first
     layer: each die has a part of the vocabulary."""
-    if (group := x.tp_exchange) is None:
+    if (group := x.groups.get("heads")) is None:
         return c.Collective()
     moved_bytes = ACTIVATION_BYTES * (x.whole.vocabulary + x.shape.hidden) * group.remote
     half = half_of_sum(x.machine, x.facts, group)

@@ -53,7 +53,6 @@ class Parallelism:
 
     size: Callable[[Pool], int]
     stride: Callable[[Pool, int], int]  # dies from one member of a group to the next, of so many
-    pieces: Callable[[Pool], int]  # that a request's KV is divided into
     sends: tuple[Sent, ...]
 
 
@@ -121,7 +120,6 @@ PARALLELISMS: Mapping[str, Parallelism] = {
     "heads": Parallelism(
         size=lambda pool: pool.own.tp_dies,
         stride=lambda *_: 1,
-        pieces=lambda _: 1,
         sends=(
             Sent("decode", "before", _hidden),
             Sent("decode", "after", _hidden, added=_hidden),
@@ -133,7 +131,6 @@ PARALLELISMS: Mapping[str, Parallelism] = {
     "context": Parallelism(
         size=lambda pool: pool.own.cp_dies,
         stride=lambda pool, _: pool.own.tp_dies if pool.phase == "prefill" else 1,
-        pieces=lambda pool: pool.own.cp_dies,
         sends=(
             Sent("prefill", "before", _cached),
             Sent("decode", "core", _queries, layers=reaching),
@@ -146,7 +143,6 @@ PARALLELISMS: Mapping[str, Parallelism] = {
         stride=lambda pool, dies: (
             pool.layer_dies if pool.phase == "decode" else dies // pool.own.pp_stages
         ),
-        pieces=lambda _: 1,  # by layers: `stage_of`
         sends=(
             Sent("prefill", "after", _handed, layers=lambda s: 1.0 / s.layers),
             Sent("decode", "after", _passed, layers=lambda s: 1.0 / s.layers),
@@ -172,19 +168,6 @@ def place_in_stage(pool: Pool, die: int, dies: int) -> int:
     """Place among the dies of its stage of a die of so many."""
     each = PARALLELISMS["layers"].stride(pool, dies)
     return die // (each * pool.own.pp_stages) * each + die % each
-
-
-def kv_holders(pool: Pool) -> int:
-    """Dies that each hold a part of a request's KV where it decodes, by tokens or by layers."""
-    return kv_pieces(pool) * pool.rank_dies // pool.layer_dies
-
-
-def kv_pieces(pool: Pool) -> int:
-    """Dies that each hold a part of a request's KV, by tokens."""
-    pieces = 1
-    for form in PARALLELISMS.values():
-        pieces *= form.pieces(pool)
-    return pieces
 
 
 def kv_cells(pool: Pool, dies: int) -> int:

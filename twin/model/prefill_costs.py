@@ -187,8 +187,7 @@ def _tensor_parallel(x: Setting) -> _Attention:
     """Attention split by heads over the dies of a group that has all of its tokens. An all-reduce
     in two halves: hidden states are gathered before it, partial sums reduced and scattered after
     it. Every die computes the down-projections of all tokens, because latents are not split."""
-    s, group = x.shape, x.tp_exchange
-    assert group is not None
+    s, group = x.shape, x.groups["heads"]
     per_byte = _gathered_s(group) / x.layout.dies
     part = ACTIVATION_BYTES * s.hidden * group.peers  # a die's sums for all of the group
     sum_s = part * (group.remote / group.rate_bytes_per_s) + part / x.machine.vector_bytes_per_s()
@@ -205,7 +204,7 @@ def _tensor_parallel(x: Setting) -> _Attention:
 
 def _context(x: Setting) -> c.Collective:
     """Gather of the KV of all dies that split a prompt, per token of a die."""
-    if (group := x.cp_exchange) is None:
+    if (group := x.groups.get("context")) is None:
         return c.Collective()
     together = x.together("context", "before")
     return c.Collective(group.latency_s + x.gap, together * (group.remote / group.rate_bytes_per_s))

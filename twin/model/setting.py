@@ -6,8 +6,8 @@ traffic (collectives.py) and the share of cores it runs on."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from twin.facts import Facts
 from twin.metrics.operators import names_of
@@ -50,7 +50,8 @@ class Setting:
     layout: ExpertLayout
     exchange: wire.Exchange
     gather: wire.Exchange  # the same dies, data pulled by reads
-    groups: tuple[tuple[str, wire.Exchange], ...] = ()  # of dies that share attention, by reads
+    # Of dies that share attention, by reads; by parallelism:
+    groups: Mapping[str, wire.Exchange] = field(default_factory=dict)
     expert_dies: int = 0  # that hold experts alone (AFD); 0: every die does both
     offload: Offload | None = None  # attention that dies of another pool take over
     lender: Machine | None = None  # these dies
@@ -65,16 +66,6 @@ class Setting:
         formats = o.Formats(OWN_FORMAT, OWN_FORMAT, OWN_FORMAT, self.formats.kv)
         return replace(self, shape=self.drafter.shape, formats=formats, offload=None, lender=None,
                        host=None)  # fmt: skip
-
-    @property
-    def tp_exchange(self) -> wire.Exchange | None:
-        """Network of dies that split heads; None: none do."""
-        return dict(self.groups).get("heads")
-
-    @property
-    def cp_exchange(self) -> wire.Exchange | None:
-        """Network of dies that split a context; None: none do."""
-        return dict(self.groups).get("context")
 
     @property
     def stages(self) -> float:
@@ -92,7 +83,7 @@ class Setting:
     @property
     def hop(self) -> Collective:
         """Transfer of hidden states to the next pipeline stage, per token of a die or rank."""
-        if (group := dict(self.groups).get("layers")) is None:
+        if (group := self.groups.get("layers")) is None:
             return Collective()
         (sent,) = self.sends("layers", "after")
         each = sent.together(self.part) / group.peers
@@ -237,7 +228,7 @@ class Setting:
         experts; None: tokens are sent to their experts."""
         if self.layout.split > 1 or (self.gathers and not self.one_rank):
             return self.gather
-        return self.tp_exchange if self.one_rank else None
+        return self.groups.get("heads") if self.one_rank else None
 
     @property
     def exchange_bytes(self) -> float:

@@ -10,7 +10,7 @@ from twin.model import memory as hbm
 from twin.model import stages
 from twin.model.deployed import Deployed
 from twin.model.drafters import Drafter
-from twin.model.parallel import kv_pieces, stage_of
+from twin.model.parallel import stage_of
 from twin.model.setting import Setting
 from twin.model.shape import ModelError, Shape
 from twin.scenario import Deployment, Pool
@@ -81,7 +81,7 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
         kv = x.pool.precision.kv
         die_tokens = memory.kv / (per_token - x.host.spared(x.shape, kv))
         die_tokens = min(die_tokens, x.host.tokens(x.shape, kv, at.request_tokens))
-    tokens = int(die_tokens * (1.0 - x.expert_dies / dies)) * kv_pieces(x.pool)
+    tokens = int(die_tokens * (1.0 - x.expert_dies / dies)) * x.pool.own.cp_dies
     if x.pool.own.cores < x.pool.cores:  # it lends the rest, and KV space with them
         own_tokens = min(tokens, _own_tokens(x, d))
         return Space(memory, own_tokens, tokens - own_tokens)
@@ -113,7 +113,7 @@ def _own_tokens(x: Setting, d: Deployment) -> int:
     """KV tokens that a prefill die with offloaded requests needs itself: a batch, and the longest
     prompt. With data-parallel attention each die has its own prompts, otherwise all."""
     batch = d.prefill.tokens_per_npu * d.prefill.npus_per_instance
-    dies = x.exchange.peers // kv_pieces(x.pool)
+    dies = x.exchange.peers // x.pool.own.cp_dies
     own_batch = batch // dies if x.pool.own.attention == "dp" else batch
     return max(own_batch, x.shape.max_context)
 
@@ -150,7 +150,7 @@ def _with_others(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) -> hbm.
         weights += max(0.0, full_bytes - part)
     buffers = _buffers(lying, d)
     # Every die holds KV of all prompts, unless each has its own or a piece of them.
-    holders = layout.dies if p.attention == "dp" else kv_pieces(guest)
+    holders = layout.dies if p.attention == "dp" else guest.own.cp_dies
     whole_token = kv_bytes(x.whole.split(separate_dies), x.drafter, guest.precision.kv)
     kv = p.tokens_per_npu * guest.npus / holders * whole_token
     if x.pool.over:

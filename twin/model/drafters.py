@@ -7,6 +7,7 @@ from the context, by the host."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from twin.facts import Facts
 from twin.model.formats import FORMATS
@@ -83,32 +84,11 @@ def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
             f"deployment.decode.drafter = {d.decode.drafter!r} has no layer for {model.title} in "
             f"data/drafters.toml: it has one for {', '.join(drafted_models)}"
         )
-    width = facts.count(f"{model_table}.head_dim")
-    layer = replace(
-        model,
-        attention="gqa",
-        layers=1,
-        dense_layers=1,
-        heads=facts.count(f"{model_table}.heads"),
-        kv_heads=facts.count(f"{model_table}.kv_heads"),
-        q_lora=0,
-        kv_lora=0,
-        nope_dim=width,
-        rope_dim=0,
-        value_dim=width,
-        routed_experts=0,
-        shared_experts=0,
-        dense_intermediate=facts.count(f"{model_table}.dense_intermediate"),
-        vocabulary=facts.count(f"{model_table}.vocabulary"),
-        mtp_layers=0,
-        index_heads=0,
-        index_dim=0,
-        index_top_k=0,
-        select_layers=0,
-        pool_layers=0,
-        window_layers=0,
-        window=0,
-        linear_layers=0,
-    )
+    sizes: dict[str, Any] = {n: facts.count(f"{model_table}.{n}") for n in facts.names(model_table)}
+    width = sizes.pop("head_dim")
+    layer = Shape(
+        title=model.title, attention="gqa", layers=1, dense_layers=1, hidden=model.hidden,
+        nope_dim=width, value_dim=width, max_context=model.max_context, **sizes,
+    )  # fmt: skip
     joined, inputs = (facts.count(f"{table}.{name}") for name in ("hidden_states", "inputs"))
     return Drafter(drafts, False, layer, joined, inputs)

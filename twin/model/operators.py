@@ -5,7 +5,7 @@ those of element-wise kernels (norms, quantisation, rotary embedding, activation
 vector cores and do not hide behind a matrix product."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Literal
 
 from twin.model.formats import ACTIVATION_BYTES, FORMATS, Steps, on_chip
@@ -77,19 +77,18 @@ def linear(fmt: str, weights: float, read: float, write: float, vector: float = 
     return Work(fmt, weights * FORMATS[fmt].weight_bytes, 2.0 * weights, read + write, vector)
 
 
+def _together(a: float, one: Work, b: float, other: Work) -> Work:
+    """`a` times a work and `b` times another, in the format of the first."""
+    (fmt, *ones), (_, *others) = astuple(one), astuple(other)
+    return Work(fmt, *(a * x + b * y for x, y in zip(ones, others, strict=True)))
+
+
 def _mean_layer(s: Shape, cached: Work, linear: Work | None = None) -> Work:
     """Work of an operator in a mean layer: of layers that cache tokens, and of linear ones."""
     if not s.linear_layers:
         return cached
     other = linear or Work(cached.format, 0.0, 0.0, 0.0, 0.0)
-    a, b = 1.0 - s.recurrent, s.recurrent
-    return Work(
-        cached.format,
-        a * cached.weight_bytes + b * other.weight_bytes,
-        a * cached.flops_per_token + b * other.flops_per_token,
-        a * cached.io_bytes_per_token + b * other.io_bytes_per_token,
-        a * cached.vector_bytes_per_token + b * other.vector_bytes_per_token,
-    )
+    return _together(1.0 - s.recurrent, cached, s.recurrent, other)
 
 
 def _linear_input(s: Shape, f: Formats) -> Work | None:
@@ -238,14 +237,7 @@ def wider(w: Work, s: Shape, f: Formats, more: float) -> Work:
     """The first projections of decode or prefill with `more` parameters for further inputs
     (EAGLE-3: an embedding and a hidden state), each with its norm."""
     hidden = ACTIVATION_BYTES * s.hidden
-    added = linear(f.linear, more, hidden, 0.0, 2 * hidden)
-    return replace(
-        w,
-        weight_bytes=w.weight_bytes + added.weight_bytes,
-        flops_per_token=w.flops_per_token + added.flops_per_token,
-        io_bytes_per_token=w.io_bytes_per_token + added.io_bytes_per_token,
-        vector_bytes_per_token=w.vector_bytes_per_token + added.vector_bytes_per_token,
-    )
+    return _together(1.0, w, 1.0, linear(f.linear, more, hidden, 0.0, 2 * hidden))
 
 
 def lm_head(s: Shape) -> Work:

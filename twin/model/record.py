@@ -5,7 +5,7 @@ in a numpy record (`dtype_of`, `numbers`), which is what a state column holds.""
 
 from collections.abc import Callable, Iterator
 from dataclasses import Field, dataclass, field, fields, replace
-from functools import cache
+from functools import cache, partial
 from operator import attrgetter
 from typing import Any, Literal, TypeVar, dataclass_transform
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 T = TypeVar("T")
 R = TypeVar("R", bound="Record")
 Scale = Literal["", "computed", "carried", "copied"]
+SCALES: tuple[Scale, ...] = ("computed", "carried", "copied")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,28 +43,17 @@ def record(kind: type[T]) -> type[T]:
     return dataclass(frozen=True, slots=True)(kind)
 
 
-def computed(meaning: str, cause: str = "") -> float:
-    """Declare seconds of a die's cores and memory."""
-    return _number(meaning, "s", cause, "computed")
-
-
-def carried(meaning: str, cause: str = "") -> float:
-    """Declare a coefficient in seconds that a link carries."""
-    return _number(meaning, "s", cause, "carried")
-
-
-def copied(meaning: str, cause: str = "") -> float:
-    """Declare a coefficient in seconds that links to host memory carry."""
-    return _number(meaning, "s", cause, "copied")
-
-
-def given(meaning: str, unit: str = "", cause: str = "") -> float:
-    """Declare a number that neither a slow die nor a crowded link changes."""
-    return _number(meaning, unit, cause, "")
-
-
-def _number(meaning: str, unit: str, cause: str, scale: Scale) -> Any:
+def given(meaning: str, unit: str = "", cause: str = "", scale: Scale = "") -> Any:
+    """Declare a number that neither a slow die nor a crowded link changes, but for a `scale`."""
     return field(default=0.0, metadata={"about": Coefficient(meaning, unit, cause, scale)})
+
+
+def _seconds(scale: Scale, meaning: str, cause: str = "") -> Any:
+    """Declare a coefficient in seconds, stretched as its scale says."""
+    return given(meaning, "s", cause, scale)
+
+
+computed, carried, copied = (partial(_seconds, scale) for scale in SCALES)
 
 
 def part(kind: type[R]) -> R:
@@ -168,35 +158,27 @@ def _fields(kind: type[Record]) -> tuple[Field[Any], ...]:
     return fields(kind)  # type: ignore[arg-type]
 
 
-def places(kind: type[Record], scale: Scale) -> NDArray[np.int64]:
-    """Indices of the computed, carried or copied numbers of a kind of record, i8[N]."""
-    return np.array(_places(kind, scale), np.int64)  # type: ignore[arg-type]
-
-
 @cache
-def _places(kind: type[Record], scale: Scale) -> tuple[int, ...]:
-    return tuple(k for k, (c, _) in enumerate(walk(kind())) if c.scale == scale)
+def places(kind: Any, scale: Scale) -> NDArray[np.int64]:
+    """Indices of the computed, carried or copied numbers of a kind of record, i8[N]."""
+    return np.array([k for k, (c, _) in enumerate(walk(kind())) if c.scale == scale], np.int64)
 
 
 def row_of(whole: Record) -> Any:
     """A record as compiled code sees it: a numpy record of the same names."""
-    return numbers(whole).view(dtype_of(type(whole)))[0]
-
-
-def dtype_of(kind: type[Record]) -> np.dtype[Any]:
-    """The numpy record that holds the numbers of a kind of record, by the same names."""
-    return _dtype_of(kind)  # type: ignore[arg-type]
+    return numbers(whole).view(dtype_of(type(whole)))[0]  # type: ignore[arg-type]
 
 
 @cache
-def _dtype_of(kind: type[Record]) -> np.dtype[Any]:
+def dtype_of(kind: Any) -> np.dtype[Any]:
+    """The numpy record that holds the numbers of a kind of record, by the same names."""
     columns: list[tuple[Any, ...]] = []
-    for declared in fields(kind):  # type: ignore[arg-type]
+    for declared in fields(kind):
         value: Any = declared.default
-        if isinstance(value, tuple):
-            columns.append((declared.name, dtype_of(type(value[0])), (len(value),)))
-        else:
-            is_record = isinstance(value, Record)
-            columns.append((declared.name, dtype_of(type(value)) if is_record else np.float64))
+        many = value if isinstance(value, tuple) else (value,)
+        inner: Any = type(many[0])
+        one = dtype_of(inner) if issubclass(inner, Record) else np.float64
+        shape = [(len(value),)] if isinstance(value, tuple) else []
+        columns.append((declared.name, one, *shape))
     # As scalars of this type plain Python reads fields as attributes, as compiled code does.
     return np.dtype((np.record, np.dtype(columns, align=True)))

@@ -74,12 +74,12 @@ class MoeTraffic:
     tokens received); combine likewise, with the hot tokens on the sending side."""
 
     dispatch_fixed_s: float
-    dispatch_message_s: float
     dispatch_send_s: float
-    dispatch_receive_s: float
     combine_fixed_s: float
-    combine_send_s: float
     combine_receive_s: float
+    dispatch_message_s: float = 0.0
+    dispatch_receive_s: float = 0.0
+    combine_send_s: float = 0.0
     host_s: float = 0.0  # that the host waits for counts before each dispatch: nothing hides it
     beyond_tokens: float = 0.0  # of the busiest die: a kernel for large messages is faster
     saved_s: float = 0.0  # by it in each of the two, per token beyond these
@@ -141,9 +141,8 @@ def direct(x: Exchange, chip: str, facts: Facts) -> Exchange:
     `exchange_of` names), otherwise the family's: writes without a proxy reach another share of the
     NIC than copies do."""
     across = x.slow_between and x.nodes > 1
-    other = f"chips.{chip}.exchange_of"
-    like = str(facts[other].value) if other in facts else measured_on(facts, chip)
-    path = f"chips.{like}.operators.exchange.{'across' if across else 'inside'}"
+    like, where = measured_on(facts, chip, "exchange"), "across" if across else "inside"
+    path = f"chips.{like}.operators.exchange.{where}"
     granted = facts.si("fabric.efficiency.rdma" if across else f"chips.{chip}.link_efficiency")
     if f"{path}.dispatch_rate" in facts:
         dispatch, combine = (
@@ -176,7 +175,7 @@ def half_of_sum(m: Machine, facts: Facts, x: Exchange) -> Half:
     range."""
     other = f"chips.{m.chip.name}.exchange_of"
     own = str(facts[other].value) if other in facts else m.chip.name
-    like = own if other in facts else measured_on(facts, m.chip.name)
+    like = measured_on(facts, m.chip.name, "exchange")
     path, table = f"chips.{like}.operators.collective.inside", f"operators.{m.family}.collective"
     halves = f"chips.{own}.operators.collective.halves"
     if f"{halves}.dies" in facts and x.nodes == 1:
@@ -263,11 +262,8 @@ def gathered_traffic(
     send_s = moved / half.bytes_per_s
     return MoeTraffic(
         dispatch_fixed_s=half.start_s,
-        dispatch_message_s=0.0,
         dispatch_send_s=send_s,
-        dispatch_receive_s=0.0,
         combine_fixed_s=half.start_s,
-        combine_send_s=0.0,
         combine_receive_s=send_s + x.peers * hidden / adding_bytes_per_s,
         beyond_tokens=beyond,
         saved_s=saved_s,
@@ -293,8 +289,6 @@ def _gathered(s: Shape, comm: Communication, m: Machine, x: Exchange, apart: boo
         dispatch_fixed_s=fixed + step_s(node_peers + 1) + step_s(x.nodes),
         dispatch_message_s=m.fitted["quantise"] if comm.early_quantisation else 0.0,
         dispatch_send_s=token * per_byte,
-        dispatch_receive_s=0.0,
         combine_fixed_s=fixed,
-        combine_send_s=0.0,
         combine_receive_s=combine_bytes(s) * per_byte,
     )

@@ -29,15 +29,6 @@ REACH = {n: n for n in ("compute", "bandwidth", "tile_small", "tile_large", "pow
 REACH |= {"start_s": "start", "row_bytes": "row", "each_s": "each"}
 ALL_MODELS = "all"
 LATEST = "latest"  # release of a kernel library; after any month as text
-FITTED = (
-    "comm_fixed",
-    "quantise",
-    "barrier_round",
-    "vector_utilisation",
-    "kernel_gap",
-    "jitter",
-    "copy_engine",
-)
 
 
 def of_family(fact: str, without: float | None = None) -> Any:
@@ -161,11 +152,7 @@ class Machine:
         die; `contiguous`: prefill's. The family's reach if this chip's was not measured."""
         if operator == "contiguous" and (known := self.reaches.get(f"contiguous.{computes(fmt)}")):
             # The host's part of a start is that of a pass that is launched kernel by kernel.
-            return (
-                known
-                if known.start_s
-                else replace(known, start_s=self.product(fmt, "grouped").start_s)
-            )
+            return replace(known, start_s=known.start_s or self.product(fmt, "grouped").start_s)
         gap = self.fitted["kernel_gap"]
         more = {"int8": self.int8_start_s, "bf16": self.bf16_start_s}.get(computes(fmt), 0.0)
         return self.measured(operator, fmt) or Reach(
@@ -254,10 +241,11 @@ def family_of(facts: Facts, chip: str) -> str:
     return "ascend" if chip.startswith("ascend") else "nvidia"
 
 
-def measured_on(facts: Facts, chip: str) -> str:
-    """The chip whose operator tables a chip uses: `operators_of` of data/chips, else its own."""
-    name = f"chips.{chip}.operators_of"
-    return str(facts[name].value) if name in facts else chip
+def measured_on(facts: Facts, chip: str, what: str = "operators") -> str:
+    """The chip whose operator tables a chip uses: `operators_of` of data/chips, else its own; what:
+    `exchange`: first `exchange_of`."""
+    names = (f"chips.{chip}.{what}_of", f"chips.{chip}.operators_of")
+    return next((str(facts[name].value) for name in names if name in facts), chip)
 
 
 def stack_facts(facts: Facts, stack: str, table: str = "stacks") -> dict[str, Fact]:
@@ -365,7 +353,7 @@ def load_machine(
         )
     table = f"operators.{family}"
     groups = f"{table}.choice_groups"
-    fitted = {name: facts.si(f"calibration.{name}") for name in FITTED}
+    fitted = {name: fact.si for name, fact in facts.group("calibration").items()}
     if f"{table}.kernel_gap" in facts:
         fitted["kernel_gap"] = facts.si(f"{table}.kernel_gap")
     figures = {}

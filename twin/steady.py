@@ -57,16 +57,12 @@ def assemble(
     with one sentence."""
     if trace is None and counts is None:  # needed again for the largest batch of the same question
         return _assembled(scenario, facts)
-    return _assemble(scenario, facts, trace, counts)
+    return _assembled.__wrapped__(scenario, facts, trace, counts)
 
 
 @lru_cache(maxsize=4)
-def _assembled(scenario: Scenario, facts: Facts) -> Assembly:
-    return _assemble(scenario, facts, None, None)
-
-
-def _assemble(
-    scenario: Scenario, facts: Facts, trace: TraceTable | None, counts: Counts | None
+def _assembled(
+    scenario: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
 ) -> Assembly:
     """Network, costs and imbalance of a scenario; with a power cap, at the capped clocks."""
     net = wired(scenario.supernode, facts)

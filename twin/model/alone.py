@@ -85,12 +85,6 @@ def _unhurried(costs: Costs) -> Mode:
     return costs.decode.splits[0] if costs.decode.hides > 0.0 else costs.decode.sequence
 
 
-def prefill_layers(costs: Costs) -> tuple[float, float]:
-    """(MoE layers, all layers) of a prefill batch, the MTP module's included."""
-    moe = costs.prefill.moe_layers
-    return moe, moe + costs.prefill.dense_layers
-
-
 def profile_of_mean_die(full: Prediction, traffic: Traffic, facts: Facts) -> dict[str, float]:
     """Seconds of an iteration by operator on a die of mean load, without microbatches. Its own
     attention and experts take their mean time; it waits in dispatch until the slowest die has sent

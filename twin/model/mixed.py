@@ -41,22 +41,19 @@ def mixed_iteration_s(
     f8[R] their query-key pairs; ops f8[len(DECODE_OPERATORS)]: decode's operators as if alone, and
     what the chunk adds as `prefill_chunk`. Where prompts have passes of their own (`chunk.apart`),
     the iteration is one with the chunk alone and then one of decode."""
+    prompts = decoding = False
     if p.chunk.apart > 0.0:
-        prompts = decoding = False
         for r in range(first, first + count):
             prompts = prompts or chunk[r] > 0.0
             decoding = decoding or requests[r] > 0
-        if prompts and decoding:
-            time = _pass_s(
-                p, 0.0, 1.0, requests, context, chunk, pairs, first, count, hot_tokens,
-                hot_factor, ops,
-            )  # fmt: skip
-            return time + _pass_s(
-                p, 1.0, 0.0, requests, context, chunk, pairs, first, count, hot_tokens,
-                hot_factor, ops,
-            )  # fmt: skip
-    return _pass_s(
-        p, 1.0, 1.0, requests, context, chunk, pairs, first, count, hot_tokens, hot_factor, ops
+    time, together = 0.0, 1.0
+    if prompts and decoding:
+        together = 0.0
+        time = _pass_s(
+            p, 0.0, 1.0, requests, context, chunk, pairs, first, count, hot_tokens, hot_factor, ops
+        )
+    return time + _pass_s(
+        p, 1.0, together, requests, context, chunk, pairs, first, count, hot_tokens, hot_factor, ops
     )
 
 

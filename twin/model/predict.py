@@ -80,36 +80,36 @@ class Traffic:
         return self.spread * self.fresh_tokens * (self.hit_tokens + 0.5 * (self.fresh_tokens + 1.0))
 
 
-@dataclass(frozen=True, slots=True)
-class DecodePrediction:
-    """A decode instance with all slots taken, in the steady state."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolPrediction:
+    """An instance in the steady state."""
+
+    tokens_per_s_per_npu: float
+    operators: dict[str, float]  # seconds of an iteration or a batch on the critical path
+    longest_operator: str
+    resource: str  # what that operator waits for
+    cube_utilisation: float  # FLOP/s over the peak of the weights' format
+    requests_per_s: float  # all instances of its pool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodePrediction(PoolPrediction):
+    """A decode instance with all slots taken."""
 
     batch_per_npu: float  # what slots and KV space allow
     limited_by: str  # "slots" or "KV space"
     iteration_s: float
     tokens_per_iteration: float  # of one request
     tpot_s: float
-    tokens_per_s_per_npu: float
-    operators: dict[str, float]  # seconds of an iteration on the critical path
-    longest_operator: str
-    resource: str  # what that operator waits for
-    cube_utilisation: float  # FLOP/s over the peak of the weights' format
     hbm_utilisation: float
-    requests_per_s: float  # all decode instances
 
 
-@dataclass(frozen=True, slots=True)
-class PrefillPrediction:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillPrediction(PoolPrediction):
     """A prefill instance that always has a full batch."""
 
     batch_s: float
     batch_tokens: float  # computed, without hits
-    tokens_per_s_per_npu: float
-    operators: dict[str, float]  # seconds of a batch
-    longest_operator: str
-    resource: str
-    cube_utilisation: float
-    requests_per_s: float  # all prefill instances
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,9 +128,9 @@ def _prefill(parts: Sequence[str], ask: Ask) -> float:
     assert p is not None
     if parts[0] == "layer":
         names = parts[1].split("+") if len(parts) > 1 else PREFILL_LAYER
-        moe_layers, layers = alone.prefill_layers(prediction.costs)
-        if len(parts) > 1 and names[0] in MOE_ONLY:
-            layers = moe_layers
+        layers = prediction.costs.prefill.moe_layers  # the MTP module's included
+        if len(parts) == 1 or names[0] not in MOE_ONLY:
+            layers += prediction.costs.prefill.dense_layers
         return math.fsum(p.operators.get(n, 0.0) for n in names) / layers
     return {"throughput": p.tokens_per_s_per_npu, "batch": p.batch_s, "requests": p.requests_per_s}[
         parts[0]

@@ -318,6 +318,16 @@ def test_a_choice_of_experts_without_a_kernel_of_its_own_takes_several(
     assert with_it - without == pytest.approx(expected, abs=1e-9)
 
 
+def test_the_host_launches_a_choice_of_several_kernels_one_by_one(facts):
+    name = "stacks.sglang-0-5.operators.nvidia.choice_host"
+    fields = {"deployment__model": "glm-4-7", "deployment__stack": "sglang-0-5"}
+    with_it, without = (
+        one_rank(each, **fields).host.kernels for each in (facts, facts.replaced({name: 0.0}))
+    )
+    layers = load_shape(facts, "glm-4-7").moe_layers
+    assert with_it - without == pytest.approx(layers * facts.si(name))
+
+
 def test_an_indexer_whose_weights_are_in_fp32_takes_its_stack_longer(facts):
     """40 us of each layer, of models that have an indexer alone (SGLang issue 16861), and 3 % that
     the slowest of eight dies takes longer."""

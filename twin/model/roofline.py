@@ -76,6 +76,7 @@ class Machine:
     # Of a choice of experts by groups that is no single kernel; experts of a group for which it is.
     choice_s: float = of_family("choice", 0.0)
     choice_groups: tuple[int, ...] = ()
+    choice_host_s: float = of_family("choice_host", 0.0)  # of its launches one by one, beyond one
     vector_utilisation: float = of_family("vector_bandwidth", 0.0)  # of HBM, element-wise kernels
     prefill_compute_share: float = of_family("prefill_compute_share")  # cores left during transfers
     # 1: rows are sorted by expert in the stream that computes

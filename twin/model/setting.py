@@ -129,11 +129,15 @@ class Setting:
         return each.get(f"{kind}{linear}", 0.0) + index + self.mixing_s[0]
 
     def choice_s(self, operator: str) -> float:
-        """Seconds that the choice of experts takes beyond one kernel, where the engine has none for
-        that many experts of a group and the kernel of the experts (operator) does not choose."""
-        m, s, reach = self.machine, self.shape, self.machine.product(self.formats.expert, operator)
-        fits = s.routed_experts // max(s.expert_groups, 1) in m.choice_groups
-        return m.choice_s if s.router and not fits and reach.serves == ALL_MODELS else 0.0
+        """Seconds that the choice of experts takes beyond one kernel."""
+        return self.machine.choice_s if self._chooses_in_several(operator) else 0.0
+
+    def _chooses_in_several(self, operator: str) -> bool:
+        """Whether the choice of experts is several kernels: the engine has none for that many
+        experts of a group, and the kernel of the experts (operator) does not choose."""
+        s, reach = self.shape, self.machine.product(self.formats.expert, operator)
+        fits = s.routed_experts // max(s.expert_groups, 1) in self.machine.choice_groups
+        return bool(s.router) and not fits and reach.serves == ALL_MODELS
 
     @property
     def mixing_s(self) -> tuple[float, float]:
@@ -168,12 +172,14 @@ class Setting:
         return not s.moe_layers and not s.linear_layers and s.kind.kernels == "gqa"
 
     def launched_s(self, kernels: float, moe_passes: float, passes: float) -> float:
-        """Host seconds of a pass launched kernel by kernel: kernels per layer times a time each, or
-        as measured for what a layer has."""
+        """Host seconds of a pass launched kernel by kernel: by its kernels, or as measured."""
         each, shape = self.machine.eager_layer_s, self.shape
         kernels += self.machine.index_kernels if kernels and shape.index_top_k else 0.0
         layer = each.get("sparse" if shape.index_top_k else shape.kind.kernels, 0.0)
-        ffn = each.get("moe", 0.0) * moe_passes + each.get("dense", 0.0) * (passes - moe_passes)
+        moe = each.get("moe", 0.0)
+        if self._chooses_in_several(self.experts_by("grouped")):
+            moe += self.machine.choice_host_s
+        ffn = moe * moe_passes + each.get("dense", 0.0) * (passes - moe_passes)
         one_by_one = self.machine.kernel_launch_s * kernels * passes
         return one_by_one + layer * passes + ffn
 
@@ -197,8 +203,7 @@ class Setting:
 
     @property
     def one_rank(self) -> bool:
-        """Whether an instance's dies are one rank that sums experts' results, as engines on NVIDIA
-        do: no token is sent to its experts."""
+        """Whether an instance's dies are one rank that sums experts' results, as on NVIDIA."""
         is_alone = self.pool.layer_dies == self.exchange.peers > 1 and not self.expert_dies
         return is_alone and self.machine.family == "nvidia" and self.exchanges
 
@@ -260,9 +265,8 @@ class Setting:
 
     @property
     def core_splits(self) -> list[tuple[Cores, Cores]]:
-        """Possible core counts of decode's attention and MoE streams; empty: not split. arXiv
-        2506.12708v2 section 4.2.3 gives 16 of 24 to attention at its 4K point and says that the
-        allocation may be adjusted."""
+        """Possible core counts of decode's attention and MoE streams, which adjust to the load
+        (arXiv 2506.12708v2 section 4.2.3); empty: not split."""
         name = f"operators.{self.machine.family}.attention_core_shares"
         shares = [] if self.expert_dies or name not in self.facts else self.facts[name].value
         return [(Cores(a, a), Cores(1.0 - a, 1.0 - a)) for a in shares]
@@ -279,8 +283,7 @@ class Setting:
 
     @property
     def messages(self) -> float:
-        """Messages per token over those to its routed experts: a shared expert on separate dies
-        adds one message in each direction."""
+        """Messages per token, with shared experts on dies of their own, over the routed ones."""
         shared = self.shape.shared_experts / self.shape.top_k if self.layout.shared_dies else 0.0
         return 1.0 + shared
 

@@ -91,8 +91,8 @@ def test_a_hand_over_that_is_stopped_leaves_no_part_behind():
     stop_transfer(world, 0)
     assert state.active[0] == 4 and set(state.request[:4]) == {1} and world.request.parts[0] == 0
     assert world.prefill.sent_bytes.sum() == pytest.approx(5 * size)
-    assert bytes_conserved(world).ok and (state.flows_in >= 0).all()
-    assert sorted(state.die[:4]) == [0, 1, 2, 3] and state.flows_in.sum() == 4
+    assert bytes_conserved(world).ok and (state.crossing >= 0).all()
+    assert sorted(state.die[:4]) == [0, 1, 2, 3] and state.crossing.sum(axis=1).tolist() == [4, 4]
 
 
 @pytest.mark.parametrize("name", ["heads", "heads that two dies have", "latents", "stages"])

@@ -186,8 +186,11 @@ class Transfers(Columns):
         by="arrivals, faults, kv_transfer, prefill",
     )  # fmt: skip
     fresh = i4("transfers", "Scratch: requests of `unsent` in order of time.", by="kv_transfer")
-    flows_out = i4("ports", "Transfers that leave by a port.", by="kv_transfer")
-    flows_in = i4("ports", "Transfers that enter by a port.", by="kv_transfer")
+    crossing = i4("2, ports", "Parts that leave by a port, that enter by it.", by="kv_transfer")
+    rest = f8("2, ports", "What they leave of it, each way.", "B/s", by="kv_transfer")
+    growing = i4("parts_sent", "Scratch: parts whose rate is not yet known.", by="kv_transfer")
+    open = i4("2, ports", "Scratch: of these, those at a port.", by="kv_transfer")
+    limited = i4("2, ports", "Scratch: of these, those it limits.", by="kv_transfer")
     capacity = f8(
         "ports", "Rate that other traffic leaves.", "B/s", fill=None, by="machine, traffic"
     )

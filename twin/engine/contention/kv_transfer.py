@@ -15,6 +15,8 @@ from twin.engine.columns import Transfers, World
 from twin.engine.lists import append, pop
 from twin.kernels.compiled import kernel
 
+OUT, IN = range(2)  # ways through a port
+
 
 @kernel
 def sending_die(rank: int, ranks: int, die: int, dies: int, senders: int, of: int) -> int:
@@ -22,12 +24,6 @@ def sending_die(rank: int, ranks: int, die: int, dies: int, senders: int, of: in
     so many; senders: dies that send to one rank. With 32 prefill dies and 320 decode ranks of one
     die each prefill die feeds 10 of them."""
     return rank * (of // senders) // ranks * senders + die * senders // dies
-
-
-@kernel
-def shared_rate(capacity_out: float, flows_out: int, capacity_in: float, flows_in: int) -> float:
-    """Bytes/s of one transfer: an equal share of the busier of its two ports."""
-    return min(capacity_out / flows_out, capacity_in / flows_in)
 
 
 @kernel
@@ -99,13 +95,43 @@ def move_to(state: Transfers, time_s: float) -> None:
 
 @kernel
 def set_rates(state: Transfers) -> None:
-    """Share every port equally among its transfers."""
-    capacity, rate = state.capacity, state.rate
-    flows_out, flows_in = state.flows_out, state.flows_in
-    port_out, port_in = state.port_out, state.port_in
-    for k in range(state.active[0]):
-        a, b = port_out[k], port_in[k]
-        rate[k] = shared_rate(capacity[a], flows_out[a], capacity[b], flows_in[b])
+    """Share the ports max-min fairly. In each round a port whose parts all get least there stops
+    them at its equal share. What they leave of their other ports is for those that go on: shares
+    only grow from round to round, so who was limited by such a port stays limited by it."""
+    rate, growing, rest, open_parts = state.rate, state.growing, state.rest, state.open
+    capacity, limited, port_out, port_in = (
+        state.capacity, state.limited, state.port_out, state.port_in
+    )  # fmt: skip
+    count = state.active[0]
+    for k in range(count):
+        growing[k] = k
+        for way, port in ((OUT, port_out[k]), (IN, port_in[k])):
+            rest[way, port], open_parts[way, port] = capacity[port], state.crossing[way, port]
+    while count > 0:
+        for j in range(count):
+            k = growing[j]
+            limited[OUT, port_out[k]] = limited[IN, port_in[k]] = 0
+        for j in range(count):
+            k = growing[j]
+            a, b = port_out[k], port_in[k]
+            share_out, share_in = rest[OUT, a] / open_parts[OUT, a], rest[IN, b] / open_parts[IN, b]
+            limited[OUT, a] += share_out <= share_in
+            limited[IN, b] += share_in <= share_out
+            rate[k] = max(0.0, min(share_out, share_in))
+        go_on = 0
+        for j in range(count):
+            k = growing[j]
+            a, b = port_out[k], port_in[k]
+            stops = limited[OUT, a] == open_parts[OUT, a] or limited[IN, b] == open_parts[IN, b]
+            if not stops:
+                growing[j], growing[go_on] = growing[go_on], k
+                go_on += 1
+        for j in range(go_on, count):
+            k = growing[j]
+            for way, port in ((OUT, port_out[k]), (IN, port_in[k])):
+                rest[way, port] -= rate[k]
+                open_parts[way, port] -= 1
+        count = go_on
 
 
 @kernel
@@ -167,8 +193,8 @@ def begin_transfer(world: World, i: int, from_rank: int) -> None:
         state.left_bytes[k] = size
         request.parts[i] += 1
         world.prefill.sending[p] += 1
-        state.flows_out[state.port_out[k]] += 1
-        state.flows_in[state.port_in[k]] += 1
+        state.crossing[OUT, state.port_out[k]] += 1
+        state.crossing[IN, state.port_in[k]] += 1
         world.prefill.sent_bytes[p, sender] += size
 
 
@@ -193,8 +219,8 @@ def forget(world: World, k: int) -> None:
     state = world.transfer
     world.request.parts[state.request[k]] -= 1
     world.prefill.sending[world.request.prefill_instance[state.request[k]]] -= 1
-    state.flows_out[state.port_out[k]] -= 1
-    state.flows_in[state.port_in[k]] -= 1
+    state.crossing[OUT, state.port_out[k]] -= 1
+    state.crossing[IN, state.port_in[k]] -= 1
     last = state.active[0] - 1
     state.request[k] = state.request[last]
     state.die[k] = state.die[last]

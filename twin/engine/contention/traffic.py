@@ -16,8 +16,9 @@ world marks its own, those from `first` to `last` of a class, and takes up their
 import numpy as np
 
 from twin.engine import codes as w
-from twin.engine.columns import World
+from twin.engine.columns import Transfers, World
 from twin.engine.contention import levels
+from twin.engine.contention.kv_transfer import IN, OUT
 from twin.engine.contention.shared_links import Traffic
 from twin.engine.contention.streams import end_of, room_for, steer, under_way
 from twin.engine.lists import total
@@ -265,24 +266,33 @@ def price_exchange(world: World, column: int, more: float) -> None:
 
 @kernel
 def leave_to_hand_off(world: World) -> None:
-    """Set the capacity that KV transfers get of ports that also carry exchanges: one half during an
-    exchange. Ports of a prefill instance are also limited to the level of its hand-off."""
+    """Set the capacity that KV transfers get of ports that also carry exchanges: during an exchange
+    n transfers get n / (n + 1), as many as there are now. Ports of a prefill instance are also
+    limited to the level of its hand-off."""
     transfer, flows = world.transfer, world.traffic
     instances, ranks = transfer.port_of_prefill.shape
     exchange = flows.first[w.EXPERTS]
     for p in range(instances):
-        part = 1.0 - 0.5 * flows.duty[exchange + p] if flows.active[exchange + p] else 1.0
-        part = min(part, hand_off_level(world, p))
+        duty = flows.duty[exchange + p] if flows.active[exchange + p] else 0.0
         for r in range(ranks):
             port = transfer.port_of_prefill[p, r]
+            part = min(beside_exchange(transfer, OUT, port, duty), hand_off_level(world, p))
             transfer.capacity[port] = transfer.granted[port] * part
     width = world.settings.decode_ranks
     for d in range(world.decode.taken.size):
         c = exchange + instances + d
-        part = 1.0 - 0.5 * flows.duty[c] if flows.active[c] else 1.0
+        duty = flows.duty[c] if flows.active[c] else 0.0
         for r in range(d * width, (d + 1) * width):
             for port in transfer.port_of_decode[r]:
+                part = beside_exchange(transfer, IN, port, duty)
                 transfer.capacity[port] = transfer.granted[port] * part
+
+
+@kernel
+def beside_exchange(transfer: Transfers, way: int, port: int, duty: float) -> float:
+    """Share of a port for KV transfers if an exchange is on it for a share `duty` of the time, as
+    one more flow; without transfers, what a first one would get."""
+    return 1.0 - duty / (1.0 + max(transfer.crossing[way, port], 1))
 
 
 @kernel
@@ -303,8 +313,9 @@ def slowed_by_hand_off(world: World, d: int) -> float:
     for k in range(transfer.active[0]):
         if world.request.rank[transfer.request[k]] // width == d:
             port = transfer.port_in[k]
-            n, port_rate = transfer.flows_in[port], transfer.granted[port]
-            rate_left = max(port_rate / (n + 1.0), port_rate - n * transfer.rate[k])
+            n, port_rate = transfer.crossing[IN, port], transfer.granted[port]
+            used = transfer.capacity[port] - transfer.rest[IN, port]
+            rate_left = max(port_rate / (n + 1.0), port_rate - used)
             if rate_left > 0.0:
                 worst = max(worst, port_rate / rate_left)
     return worst

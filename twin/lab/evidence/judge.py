@@ -210,18 +210,23 @@ def _benchmark(parts: Sequence[str], ask: Ask) -> float:
                   "workload.concurrency": int(ask.args["clients"])}  # fmt: skip
     if "prompts" in ask.args:
         begin["workload.prompts"] = int(ask.args["prompts"])
-    from twin.engine.simulate import simulate  # a formula waits for no compiler
-
-    finished_run = simulate(with_overrides(ask.scenario, begin), ask.facts)
+    ended_s, tokens, summary = _benchmark_run(with_overrides(ask.scenario, begin), ask.facts)
     if parts[0] == "throughput":  # until the last answer has ended
-        ended_s = finished_run.tables["requests"]["finish_s"].max()
-        assert isinstance(ended_s, float)
-        tokens = float(finished_run.tables["requests"]["output_tokens"].to_numpy().sum())
-        return float(tokens / ended_s / npus_used(ask.scenario))
-    summary = finished_run.summary
+        return tokens / ended_s / npus_used(ask.scenario)
     seconds = summary[{"tpot": "tpot_s_mean", "ttft": "ttft_s_mean"}[parts[0]]]
     assert isinstance(seconds, float)
     return seconds
+
+
+@lru_cache(maxsize=256)
+def _benchmark_run(scenario: Scenario, facts: Facts) -> tuple[float, float, Mapping[str, Any]]:
+    """End of a benchmark's last answer, tokens of its answers, and figures: rows share a run."""
+    from twin.engine.simulate import simulate  # a formula waits for no compiler
+
+    run = simulate(scenario, facts)
+    ended_s = run.tables["requests"]["finish_s"].max()
+    assert isinstance(ended_s, float)
+    return ended_s, float(run.tables["requests"]["output_tokens"].to_numpy().sum()), run.summary
 
 
 MEASURES: dict[str, Callable[[Sequence[str], Ask], float]] = {

@@ -178,5 +178,10 @@ def bars() -> Bars:
 
 
 def scenario_of(overrides: Mapping[str, Any]) -> Scenario:
-    """The default scenario with a row's overrides."""
-    return with_overrides(Scenario(), dict(overrides))
+    """The default scenario with a row's overrides; each is made once."""
+    return _scenario_of(json.dumps(dict(overrides)))
+
+
+@lru_cache(maxsize=1024)
+def _scenario_of(overrides: str) -> Scenario:
+    return with_overrides(Scenario(), json.loads(overrides))

@@ -67,9 +67,11 @@ MEMORY = Remembered()
 
 def brief() -> Plan:
     """The plan that is made in several ways, all with the same bytes. In the suite its runs begin
-    empty, so that they are few and short; in `make long` steady, with a search of the largest
-    rate."""
-    return plan(small(start="empty" if FACTOR == 1 else "steady"), simulations=6, finalists=1)
+    empty, so that they are few and short, and instances have one size, since every process prices
+    all sizes anew; in `make long` steady, of all sizes, with a search of the largest rate."""
+    few = {"start": "empty"} if FACTOR == 1 else {}
+    vary = ("instances", "decode_batch") if FACTOR == 1 else VARY
+    return plan(small(**few), simulations=6, finalists=1, vary=vary)
 
 
 @cache

@@ -91,8 +91,10 @@ def test_tokens_are_gathered_and_sums_scattered(facts):
     assert role.exchange_bytes_per_token == hand
     m = role.decode.sequence
     rate = 16 * ACTIVATION_BYTES * shape.hidden * 15 / 16 / m.dispatch.send
-    assert rate == pytest.approx(role.gather_bytes_per_s)
-    start_s = facts["operators.ascend.collective.start"].value[-1] * 1e-6
+    halves = "chips.ascend-910c.operators.collective.halves"
+    link = role.gather_bytes_per_s / facts.si("fabric.efficiency.npu_read")
+    assert rate == pytest.approx(facts.si(f"{halves}.rate") * link)
+    start_s = facts[f"{halves}.start"].list_si[-1]
     assert m.dispatch.fixed == m.combine.fixed == pytest.approx(start_s)
     # All dies of one rank: what attention's own two halves take.
     whole = role_of(facts, 16, deployment__decode__tp_dies=16).decode.sequence

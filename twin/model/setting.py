@@ -291,7 +291,7 @@ class Setting:
         """Dispatch and combine; `own_streams`: transfers between nodes run concurrently; cores:
         cores that sum reduced values."""
         if (group := self.summed) is not None:
-            adding = self.machine.vector_bytes_per_s(cores.vector)
+            adding = wire.adding_bytes_per_s(self.machine, self.facts, cores.vector)
             return wire.gathered_traffic(self.shape, self.machine, self.facts, group, adding)
         comm = self.communication
         if self.pool.phase == "prefill" and not self.machine.prefill_fused:

@@ -127,6 +127,11 @@ def _about(
     }
 
 
+def broken(*rules: tuple[Any, str]) -> list[str]:
+    """Sentences of the rules that are broken, each given with whether it is."""
+    return [sentence for wrong, sentence in rules if wrong]
+
+
 class Section(BaseModel):
     """Base of sections: frozen, no unknown keys, no NaN or infinity; below a field: its help."""
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from twin.scenario.declaration import Section, SpecError, quantity, section, text
+from twin.scenario.declaration import Section, SpecError, broken, quantity, section, text
 from twin.scenario.deployment import Deployment
 from twin.scenario.elastic import Elastic
 from twin.scenario.experts import Experts
@@ -151,30 +151,23 @@ def require_one_model(s: Scenario, what: str) -> None:
 
 def models_disagree(s: Scenario) -> list[str]:
     """Sentences about several models that cannot share a machine."""
-    names, problems = model_names(s), []
-    deployments = [s.deployment, *(row.deployment for row in s.models)]
-    if len(set(names)) < len(names):
-        problems.append("two models have one name: give each row of models a name of its own")
-    if sum(row.pool_share for row in s.models) > 0.99:
-        problems.append("quotas of models must leave the first one 0.01 of the memory pool or more")
-    on_decode = any(deployment.prefill.on == "decode_npus" for deployment in deployments)
-    problems += [
-        f"{what} next to several models is not modelled: take one model, or {instead}"
-        for what, instead, there in (
-            ("tenants", "no tenants", bool(s.tenants)),
-            ("deployment.prefill.on = decode_npus", "prefill on NPUs of its own", on_decode),
-        )
-        if there
-    ]
-    alone = of_models(s)
+    names, alone, own = model_names(s), of_models(s), owners(s)
+    on_decode = any(one.deployment.prefill.on == "decode_npus" for one in alone)
+    several = "next to several models is not modelled: take one model, or"
     begins = [one.deployment.first_npu for one in alone]
     ends = [first + most_npus(one) for first, one in zip(begins, alone, strict=True)]
-    if max(ends) > s.supernode.npus and not s.supernode.imported:
-        problems.append(
-            f"models may take up the NPUs up to {max(ends)} and the supernode has "
-            f"{s.supernode.npus}: add nodes, or take fewer or smaller instances"
-        )
-    own = owners(s)
+    problems = broken(
+        (len(set(names)) < len(names),
+         "two models have one name: give each row of models a name of its own"),
+        (sum(row.pool_share for row in s.models) > 0.99,
+         "quotas of models must leave the first one 0.01 of the memory pool or more"),
+        (s.tenants, f"tenants {several} no tenants"),
+        (on_decode,
+         f"deployment.prefill.on = decode_npus {several} prefill on NPUs of its own"),
+        (max(ends) > s.supernode.npus and not s.supernode.imported,
+         f"models may take up the NPUs up to {max(ends)} and the supernode has "
+         f"{s.supernode.npus}: add nodes, or take fewer or smaller instances"),
+    )  # fmt: skip
     for k in range(len(alone)):  # those that take turns have the NPUs of the largest
         ends[own[k]] = max(ends[own[k]], ends[k])
     order = sorted({*own}, key=begins.__getitem__)
@@ -186,37 +179,35 @@ def models_disagree(s: Scenario) -> list[str]:
             )
     problems += _turns_disagree(s, alone)
     for name, row in zip(names[1:], s.models, strict=True):
-        if row.workload.arrivals == "trace":
-            problems.append(f"{name} cannot replay a trace: only the first model can")
-        if row.experts.popularity == "imported":
-            problems.append(f"{name} cannot have imported expert counts: only the first model can")
+        problems += broken(
+            (row.workload.arrivals == "trace",
+             f"{name} cannot replay a trace: only the first model can"),
+            (row.experts.popularity == "imported",
+             f"{name} cannot have imported expert counts: only the first model can"),
+        )  # fmt: skip
     return problems
 
 
 def _turns_disagree(s: Scenario, alone: Sequence[Scenario]) -> list[str]:
     """Sentences about models that cannot take turns on the same NPUs."""
-    names, own, problems = model_names(s), owners(s), []
+    names, own, problems = model_names(s), owners(s), list[str]()
     for k, row in enumerate(s.models, start=1):
-        if row.npus_of and own[k] == k:
-            problems.append(
-                f"{names[k]} takes the NPUs of {row.npus_of!r}, and no model above it has that "
-                f"name: let its npus_of be one of {', '.join(names[:k])}"
-            )
-        if row.npus_of and row.deployment.first_npu:
-            problems.append(
-                f"{names[k]} has a deployment.first_npu and takes the NPUs of {row.npus_of}: set "
-                "one of them back to its default"
-            )
+        problems += broken(
+            (row.npus_of and own[k] == k,
+             f"{names[k]} takes the NPUs of {row.npus_of!r}, and no model above it has that "
+             f"name: let its npus_of be one of {', '.join(names[:k])}"),
+            (row.npus_of and row.deployment.first_npu,
+             f"{names[k]} has a deployment.first_npu and takes the NPUs of {row.npus_of}: set "
+             "one of them back to its default"),
+        )  # fmt: skip
     for k in sorted({k for turns in enumerate(own) if len({*turns}) > 1 for k in turns}):
         e, pools = alone[k].elastic, serving(alone[k])
-        if e.least_instances or e.controller in ("fixed", "schedule"):
-            problems.append(
-                f"{names[k]} shares NPUs in turns, and they have to come free: set its "
-                "elastic.least_instances to 0 with a controller that decides, such as queue"
-            )
-        if len(pools) > 1:
-            problems.append(
-                f"{names[k]} shares NPUs in turns and has {len(pools)} pools, of which each would "
-                "have to win its own: let its deployment.mode be colocated"
-            )
+        problems += broken(
+            (e.least_instances or e.controller in ("fixed", "schedule"),
+             f"{names[k]} shares NPUs in turns, and they have to come free: set its "
+             "elastic.least_instances to 0 with a controller that decides, such as queue"),
+            (len(pools) > 1,
+             f"{names[k]} shares NPUs in turns and has {len(pools)} pools, of which each would "
+             "have to win its own: let its deployment.mode be colocated"),
+        )  # fmt: skip
     return problems

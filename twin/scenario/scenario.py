@@ -8,7 +8,16 @@ from typing import Literal
 from pydantic import model_validator
 
 from twin.scenario.clients import Admission, Clients, Tenant
-from twin.scenario.declaration import Section, choice, quantity, rows, section, text, unless
+from twin.scenario.declaration import (
+    Section,
+    broken,
+    choice,
+    quantity,
+    rows,
+    section,
+    text,
+    unless,
+)
 from twin.scenario.deployment import AS_MACHINE, Deployment
 from twin.scenario.elastic import Elastic
 from twin.scenario.experts import Experts
@@ -75,42 +84,37 @@ class Scenario(Section):
 
 def disagreements(s: Scenario) -> list[str]:
     """Sentences about fields that are each in bounds but cannot hold together."""
-    problems = []
-    if s.warmup_s >= s.horizon_s:
-        problems.append(
-            f"warmup_s = {s.warmup_s:g} s must end before horizon_s = {s.horizon_s:g} s"
-        )
-    if s.step_s > s.horizon_s:
-        problems.append(f"step_s = {s.step_s:g} s must not exceed horizon_s = {s.horizon_s:g} s")
-    used = s.deployment.first_npu + npus_used(s)
-    if used > s.supernode.npus and not s.supernode.imported:  # else the machine's own count decides
-        problems.append(
-            f"deployment needs {used} NPUs but supernode has {s.supernode.npus} "
-            f"({s.supernode.npus // s.supernode.npus_per_node} nodes x "
-            f"{s.supernode.npus_per_node}): "
-            "add nodes or take fewer or smaller instances"
-        )
+    used, machine, pool = s.deployment.first_npu + npus_used(s), s.supernode, s.memory_pool
+    quotas = sum(tenant.pool_share for tenant in s.tenants)
+    problems = broken(
+        (s.warmup_s >= s.horizon_s,
+         f"warmup_s = {s.warmup_s:g} s must end before horizon_s = {s.horizon_s:g} s"),
+        (s.step_s > s.horizon_s,
+         f"step_s = {s.step_s:g} s must not exceed horizon_s = {s.horizon_s:g} s"),
+        (used > machine.npus and not machine.imported,  # else the machine's own count decides
+         f"deployment needs {used} NPUs but supernode has {machine.npus} "
+         f"({machine.npus // machine.npus_per_node} nodes x {machine.npus_per_node}): "
+         "add nodes or take fewer or smaller instances"),
+    )  # fmt: skip
     problems += [
         f"faults.{i} flaps {count:,} times: take a longer period_s or a shorter duration_s, for at "
         f"most {MOST_FLAPS:,}"
         for i, fault in enumerate(s.faults)
         if fault.kind == "flap" and (count := _flaps(fault, s.horizon_s)) > MOST_FLAPS
     ]
-    if len({tenant.name for tenant in s.tenants}) < len(s.tenants):
-        problems.append("two tenants have one name: give each its own")
-    if (quotas := sum(tenant.pool_share for tenant in s.tenants)) > 1.0 + 1e-9:
-        problems.append(
-            f"quotas of the tenants add up to {quotas:g} of the memory pool: at most 1 can be given"
-        )
-    if s.memory_pool.in_hbm and s.memory_pool.namespaces and len(s.tenants) > 1:
-        problems.append(
-            "memory_pool.in_hbm has one prefix cache for all tenants of an instance: set "
-            "memory_pool.namespaces = false, or in_hbm = false"
-        )
-    if s.experts.popularity == "imported" and not s.experts.counts.digest:
-        problems.append("experts.popularity = imported needs routing counts: load a file of counts")
-    if s.workload.arrivals == "trace" and not s.workload.trace.digest:
-        problems.append("workload.arrivals = trace needs a trace: load a trace file first")
+    problems += broken(
+        (len({tenant.name for tenant in s.tenants}) < len(s.tenants),
+         "two tenants have one name: give each its own"),
+        (quotas > 1.0 + 1e-9,
+         f"quotas of the tenants add up to {quotas:g} of the memory pool: at most 1 can be given"),
+        (pool.in_hbm and pool.namespaces and len(s.tenants) > 1,
+         "memory_pool.in_hbm has one prefix cache for all tenants of an instance: set "
+         "memory_pool.namespaces = false, or in_hbm = false"),
+        (s.experts.popularity == "imported" and not s.experts.counts.digest,
+         "experts.popularity = imported needs routing counts: load a file of counts"),
+        (s.workload.arrivals == "trace" and not s.workload.trace.digest,
+         "workload.arrivals = trace needs a trace: load a trace file first"),
+    )  # fmt: skip
     problems += _kinds_disagree(s)
     problems += _front_disagreements(s) if any(map(supernodes_apart, of_models(s))) else []
     problems += _sharing_disagreements(s) if sharing(s) else []
@@ -128,27 +132,24 @@ def disagreements(s: Scenario) -> list[str]:
 
 def _kinds_disagree(s: Scenario) -> list[str]:
     """Sentences about pools that need NPUs of a chip which the machine does not have."""
-    machine, problems = s.supernode, []
+    machine = s.supernode
     if machine.imported:  # its file says what each die is
         return []
-    if (further := sum(kind.nodes for kind in machine.kinds)) > machine.nodes:
-        problems.append(
-            f"supernode.kinds has {further} nodes and the supernode {machine.nodes}: raise "
-            "supernode.nodes, which counts all kinds, or take fewer nodes of a kind"
-        )
-    if len({machine.chip, *(kind.chip for kind in machine.kinds)}) <= len(machine.kinds):
-        problems.append(
-            "supernode.kinds has a chip twice, or that of supernode.chip: give each kind one row "
-            "and a chip of its own"
-        )
+    further = sum(kind.nodes for kind in machine.kinds)
     cut = machine.scale_up == "node" or (machine.supernodes > 1 and not supernodes_apart(s))
     read = s.memory_pool.enabled and (s.memory_pool.scope, s.memory_pool.plane) == ("shared", "ub")
-    if machine.cpu_nodes and cut and read:
-        problems.append(
-            "supernode.kinds has nodes of CPUs alone, whose DRAM has no NIC but that of the VPC "
-            "plane, and UB does not reach it from everywhere: set memory_pool.plane = vpc, or "
-            "supernode.scale_up = supernode and supernode.supernodes = 1"
-        )
+    problems = broken(
+        (further > machine.nodes,
+         f"supernode.kinds has {further} nodes and the supernode {machine.nodes}: raise "
+         "supernode.nodes, which counts all kinds, or take fewer nodes of a kind"),
+        (len({machine.chip, *(kind.chip for kind in machine.kinds)}) <= len(machine.kinds),
+         "supernode.kinds has a chip twice, or that of supernode.chip: give each kind one row "
+         "and a chip of its own"),
+        (machine.cpu_nodes and cut and read,
+         "supernode.kinds has nodes of CPUs alone, whose DRAM has no NIC but that of the VPC "
+         "plane, and UB does not reach it from everywhere: set memory_pool.plane = vpc, or "
+         "supernode.scale_up = supernode and supernode.supernodes = 1"),
+    )  # fmt: skip
     needed: dict[str, int] = {}
     for pool in serving(s).values():
         if not pool.over:
@@ -171,23 +172,17 @@ def _offload_disagreements(s: Scenario) -> list[str]:
     """Sentences about offloaded attention that cannot run."""
     if not offloaded_share(s):
         return []
-    if sharing(s):
-        return [
-            "deployment.decode.attention_offload needs prefill NPUs that are not decode's own: set "
-            "deployment.prefill.on = own_npus"
-        ]
-    if s.deployment.precision.prefill_kv not in ("as_decode", s.deployment.precision.kv):
-        return [
-            "deployment.decode.attention_offload reads KV where prefill left it, so it has one "
-            "format: set deployment.precision.prefill_kv = as_decode"
-        ]
-    beside = {"elastic.controller": is_elastic(s), "faults": bool(s.faults)}
-    return [
-        f"deployment.decode.attention_offload beside {name} is not modelled: set one of them back "
-        "to its default"
-        for name, asked in beside.items()
-        if asked
-    ]
+    precision, it = s.deployment.precision, "deployment.decode.attention_offload"
+    back = "is not modelled: set one of them back to its default"
+    return broken(
+        (sharing(s), f"{it} needs prefill NPUs that are not decode's own: set "
+         "deployment.prefill.on = own_npus"),
+        (precision.prefill_kv not in ("as_decode", precision.kv),
+         f"{it} reads KV where prefill left it, so it has one format: set "
+         "deployment.precision.prefill_kv = as_decode"),
+        (is_elastic(s), f"{it} beside elastic.controller {back}"),
+        (s.faults, f"{it} beside faults {back}"),
+    )  # fmt: skip
 
 
 def supernodes_apart(s: Scenario) -> int:
@@ -205,13 +200,12 @@ def _front_disagreements(s: Scenario) -> list[str]:
         for role, instances, _ in pools(s)
         if instances % count
     ]
-    refused = {
-        "a machine of a recipe": s.supernode.imported,
-        "models that all decode, for it counts requests with a decode slot": any(
-            one.deployment.mode == "prefill_only" for one in of_models(s)
-        ),
-    }
-    return problems + [f"{why} needs {what}" for what, wrong in refused.items() if wrong]
+    prefills = any(one.deployment.mode == "prefill_only" for one in of_models(s))
+    needs = "models that all decode, for it counts requests with a decode slot"
+    return problems + broken(
+        (s.supernode.imported, f"{why} needs a machine of a recipe"),
+        (prefills, f"{why} needs {needs}"),
+    )
 
 
 def is_elastic(s: Scenario) -> bool:
@@ -221,36 +215,26 @@ def is_elastic(s: Scenario) -> bool:
 
 def _elastic_disagreements(s: Scenario) -> list[str]:
     """Sentences about scaling that cannot run."""
-    e, problems = s.elastic, []
-    if e.npus and e.npus < own_npus(s):
-        problems.append(
-            f"elastic.npus = {e.npus} is less than the {own_npus(s)} NPUs that the deployment "
-            "starts with: raise it, or start with fewer instances"
-        )
-    if e.npus > s.supernode.npus and not s.supernode.imported:
-        problems.append(
-            f"elastic.npus = {e.npus} is more than the {s.supernode.npus} NPUs of the supernode"
-        )
-    apart = supernodes_apart(s)
-    if min(count for _, count, _ in pools(s)) < (least := e.least_instances) * (apart or 1):
-        where = " in each supernode" if apart else ""
-        problems.append(
-            f"each pool must start with elastic.least_instances = {least} or more{where}"
-        )
-    if e.controller in ("queue", "slo", "kv", "own") and e.low >= e.high:
-        problems.append(f"elastic.low = {e.low:g} must be below elastic.high = {e.high:g}")
-    if s.memory_pool.enabled and s.memory_pool.scope == "local":
-        problems.append(
-            "memory_pool.scope = local needs elastic.controller = fixed: an instance that stops "
-            "would take its cache along"
-        )
-    if e.controller == "schedule" and not e.schedule:
-        problems.append("elastic.controller = schedule needs rows of elastic.schedule")
-    if e.controller == "own" and not e.own.digest:
-        problems.append(
-            "elastic.controller = own needs a file of the operator's: elastic.own.digest names it"
-        )
-    return problems
+    e, apart, own = s.elastic, supernodes_apart(s), own_npus(s)
+    where = " in each supernode" if apart else ""
+    return broken(
+        (0 < e.npus < own,
+         f"elastic.npus = {e.npus} is less than the {own} NPUs that the deployment starts with: "
+         "raise it, or start with fewer instances"),
+        (e.npus > s.supernode.npus and not s.supernode.imported,
+         f"elastic.npus = {e.npus} is more than the {s.supernode.npus} NPUs of the supernode"),
+        (min(count for _, count, _ in pools(s)) < e.least_instances * (apart or 1),
+         f"each pool must start with elastic.least_instances = {e.least_instances} or more{where}"),
+        (e.controller in ("queue", "slo", "kv", "own") and e.low >= e.high,
+         f"elastic.low = {e.low:g} must be below elastic.high = {e.high:g}"),
+        (s.memory_pool.enabled and s.memory_pool.scope == "local",
+         "memory_pool.scope = local needs elastic.controller = fixed: an instance that stops "
+         "would take its cache along"),
+        (e.controller == "schedule" and not e.schedule,
+         "elastic.controller = schedule needs rows of elastic.schedule"),
+        (e.controller == "own" and not e.own.digest,
+         "elastic.controller = own needs a file of the operator's: elastic.own.digest names it"),
+    )  # fmt: skip
 
 
 def core_share(s: Scenario, role: str) -> float:
@@ -279,15 +263,15 @@ def _sharing_disagreements(s: Scenario) -> list[str]:
             f"{d.npus_per_instance}: take at most {d.npus_per_instance // each} NPUs a prefill "
             "instance, or fewer of them"
         )
-    refused = {
-        "deployment.decode.expert_npus = 0": d.expert_npus > 0,
-        "deployment.prefill.chip = as_machine": p.chip not in (AS_MACHINE, d.chip),
-        "elastic.controller = fixed": is_elastic(s),
-        "no faults": bool(s.faults),
-        "seats of decode instances alone": any(row.role == "prefill" for row in s.deployment.seats)
-        and s.deployment.placement == "by_hand",
-    }
-    return problems + [f"{why} needs {what}" for what, wrong in refused.items() if wrong]
+    seats = any(row.role == "prefill" for row in s.deployment.seats)
+    return problems + broken(
+        (d.expert_npus > 0, f"{why} needs deployment.decode.expert_npus = 0"),
+        (p.chip not in (AS_MACHINE, d.chip), f"{why} needs deployment.prefill.chip = as_machine"),
+        (is_elastic(s), f"{why} needs elastic.controller = fixed"),
+        (s.faults, f"{why} needs no faults"),
+        (seats and s.deployment.placement == "by_hand",
+         f"{why} needs seats of decode instances alone"),
+    )  # fmt: skip
 
 
 def _flaps(fault: Fault, horizon_s: float) -> int:

@@ -39,30 +39,20 @@ class Outlook:
     limit: str  # the pool that is full first at the latter
 
 
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """Lengths of a sample of requests, tokens, i4[n] each."""
-
-    inputs: NDArray[np.int32]
-    outputs: NDArray[np.int32]
-
-
 def at_load(
-    priced: Priced, rate: float, lengths: Lengths | None = None,
+    priced: Priced, rate: float, lengths: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None,
     most_iteration_s: float = math.inf, reserved_s: float | None = None,
     patience_s: float = math.inf,
 ) -> Stationary | None:  # fmt: skip
     """Steady state of a decode or colocated instance while `rate` requests/s (infinite: a closed
-    loop) reach the deployment, limited by prefill and front end. None: nothing decodes. lengths: by
-    default a sample's; reserved_s: between a request's slot and its first iteration, if known;
-    patience_s: the longest wait of a request for its slot."""
+    loop) reach the deployment, limited by prefill and front end. None: nothing decodes. lengths: of
+    prompts and answers, by default a sample's; reserved_s: between a request's slot and its first
+    iteration, if known; patience_s: the longest wait of a request for its slot."""
     s, parts, full, traffic = priced.scenario, priced.parts, priced.full, priced.traffic
     costs = parts.costs
     role = costs.decoding
     if role is None:
         return None
-    if lengths is None:
-        lengths = Lengths(priced.sample.prompts, priced.sample.answers)
     d, pool, instances = s.deployment.decode, role.pool, role.pool.instances
     admitted = min(rate, full.front_end_requests_per_s)
     if costs.prefill_role is not None and full.prefill is not None:
@@ -75,9 +65,10 @@ def at_load(
     if s.workload.arrivals == "closed_loop" and not math.isfinite(most_iteration_s):
         clients = s.workload.concurrency / instances
     away_s = reserved_s + s.workload.think_s + s.front_end.service_ms * 1e-3
+    inputs, outputs = lengths or (priced.sample.prompts, priced.sample.answers)
     arriving = Arriving(
-        lengths.inputs,
-        lengths.outputs,
+        inputs,
+        outputs,
         admitted / instances,
         reserved_s,
         clients,

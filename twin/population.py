@@ -235,7 +235,7 @@ def iterate(p: Population, iterations: int, per_iteration: float, reserved_for: 
         interval = LOOK_EVERY if p.prompt_delay == 0 else 1
         looks = p.at[ITERATION] % interval == 0 and p.at[DECODES] > 0
         if looks or p.expected_s > 0.0:
-            took_s = seconds(p)
+            took_s = seconds(p, p.requests, p.context, p.chunk, p.chunk_pairs)
             compare(p, took_s)
             if looks:
                 look(p, took_s)
@@ -268,16 +268,18 @@ def waits_for_ranks(p: Population) -> bool:
 
 
 @kernel
-def seconds(p: Population) -> float:
-    """Seconds of the present iteration; each rank computes its chunk of prompts."""
-    ranks = p.requests.size
+def seconds(
+    p: Population, requests: np.ndarray, context: np.ndarray, chunk: np.ndarray, pairs: np.ndarray
+) -> float:
+    """Seconds of an iteration; each rank computes its chunk of prompts where instances do both."""
+    ranks = requests.size
     if p.colocated:
         return mixed_iteration_s(
-            p.prices[0], p.requests, p.context, p.chunk, p.chunk_pairs, 0, ranks, p.hot_tokens,
-            p.hot_factor, p.operators,
+            p.prices[0], requests, context, chunk, pairs, 0, ranks, p.hot_tokens, p.hot_factor,
+            p.operators,
         )  # fmt: skip
     return decode_iteration_s(
-        p.prices[0], p.requests, p.context, 0, ranks, p.hot_tokens, p.hot_factor, p.operators
+        p.prices[0], requests, context, 0, ranks, p.hot_tokens, p.hot_factor, p.operators
     )
 
 
@@ -355,36 +357,22 @@ def live_through(
 
 
 @entry
-def even_s(p: Population, requests: float, context: float) -> float:
-    """Seconds of a decode iteration whose ranks have these requests and context tokens each."""
-    ranks = p.slots.size
-    return decode_iteration_s(
-        p.prices[0], np.full(ranks, requests), np.full(ranks, context), 0, ranks, p.hot_tokens,
-        p.hot_factor, np.zeros(p.operators.size),
-    )  # fmt: skip
-
-
-@entry
-def mixed_even_s(
+def even_s(
     p: Population, requests: float, context: float, each: float, each_pairs: float,
     last: float, last_pairs: float, group: int,
 ) -> float:  # fmt: skip
-    """Seconds of an iteration whose ranks all decode this number of requests and context tokens,
-    and compute `each` prompt tokens with `each_pairs` query-key pairs; the last `group` ranks
-    compute `last` and `last_pairs`."""
+    """Seconds of an iteration whose ranks all decode this number of requests and context tokens
+    and, where instances do both, compute `each` prompt tokens with `each_pairs` query-key pairs;
+    the last `group` ranks compute `last` and `last_pairs`."""
     ranks = p.slots.size
     chunk, pairs = np.full(ranks, each), np.full(ranks, each_pairs)
     chunk[ranks - group :], pairs[ranks - group :] = last, last_pairs
-    return mixed_iteration_s(
-        p.prices[0], np.full(ranks, requests), np.full(ranks, context), chunk, pairs, 0, ranks,
-        p.hot_tokens, p.hot_factor, np.zeros(p.operators.size),
-    )  # fmt: skip
+    return seconds(p, np.full(ranks, requests), np.full(ranks, context), chunk, pairs)
 
 
 @stage("population")
 def compile_population() -> None:
     """Compile the entry points of a population."""
     prepare(live_through, Population, int, int, float, float)
-    prepare(even_s, Population, float, float)
-    prepare(mixed_even_s, Population, *(6 * [float]), int)
+    prepare(even_s, Population, *(6 * [float]), int)
     prompts_by_rank(1.0, 1.0, 1.0, 1.0, 1)  # its recursion

@@ -19,15 +19,7 @@ from twin.model.record import dtype_of, numbers
 from twin.model.waiting import crowd_variance, lasting
 from twin.policies.batching import tokens_per_iteration
 from twin.policies.router import BLOCK, RANK_CHOICES
-from twin.population import (
-    LOOK_EVERY,
-    NONE,
-    Population,
-    even_s,
-    live_through,
-    mixed_even_s,
-    stretch_size,
-)
+from twin.population import LOOK_EVERY, NONE, Population, even_s, live_through, stretch_size
 from twin.scenario.deployment import Decode as DecodePool
 from twin.workload.lengths import elapsed_tokens, mean_square, relative_lengths
 
@@ -228,7 +220,7 @@ def _even_s(
     ranks = p.slots.size
     requests = max(decoding, 1.0) / ranks  # none iterates without a request
     if prompts is None:
-        return even_s(p, requests, requests * held)
+        return even_s(p, requests, requests * held, 0.0, 0.0, 0.0, 0.0, 0)
     group = ranks if p.prompt_delay else p.prompt_ranks  # prompts that wait come to all alike
     prompt, pairs, lengths = prompts
     tokens = min(each, ranks * p.chunk_most / max(prompt, 1.0)) * prompt
@@ -237,7 +229,7 @@ def _even_s(
     for share, chunk, more in loads:
         first, last = (float(chunk[0]), float(more[0])), (float(chunk[-1]), float(more[-1]))
         batch = requests, requests * held
-        seconds += share * mixed_even_s(p, *batch, *first, *last, min(group, ranks))
+        seconds += share * even_s(p, *batch, *first, *last, min(group, ranks))
     return seconds
 
 

@@ -12,7 +12,7 @@ from twin.engine import codes as w
 from twin.engine.clients.returns import BEGUN
 from twin.engine.columns import World
 from twin.model.shape import ModelError
-from twin.outlook import Lengths, at_load
+from twin.outlook import at_load
 from twin.population import COMING, DECODING, ITERATION, live_through
 from twin.scenario import Scenario, may_be_none
 from twin.stationary import Stationary
@@ -64,8 +64,7 @@ def residents(priced: Priced, requests: Requests) -> Residents | None:
     closed = s.workload.arrivals == "closed_loop"
     rate = np.inf if closed else s.workload.rate_req_per_s
     try:
-        lengths = Lengths(requests.input_tokens, requests.output_tokens)
-        population = at_load(priced, rate, lengths)
+        population = at_load(priced, rate, (requests.input_tokens, requests.output_tokens))
     except ModelError:  # mean requests do not fit: the run says so of each of them
         return None
     assert population is not None

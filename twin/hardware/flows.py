@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from twin.hardware.alike import SHORT, Swap, exchanged, short, swap_of
 from twin.hardware.collisions import Collision
@@ -37,6 +38,7 @@ Side: TypeAlias = tuple[tuple[int, ...], tuple[float, ...]]
 T = TypeVar("T", int, float)
 
 TRIED = 4  # loads of one shape that a new one is compared with
+WIDE = 1024  # receivers of a demand that is routed as its reverse
 NEAR = 1024  # vertices that move, at most, from a place to one near it
 # A load of which so many links move, a quarter of them or more, is stored with links of its own:
 # a list of what moves would be longer, and every sum over the machine's links slower.
@@ -216,7 +218,8 @@ def load_of(net: Network, demand: Demand) -> Load:
 def _found(net: Network, demand: Demand) -> Load:
     """A new load, or that of a recent demand if an exchange of two places of the machine maps it to
     this one. Results that move much of it serve as a base for others, as computed ones do."""
-    shape = demand.planes, demand.operation, len(demand.senders), len(demand.receivers)
+    sides = demand.senders, demand.receivers
+    shape = demand.planes, demand.operation, *((len(at), _around(net, at)) for at in sides)
     routed_before = net.once(("found", shape), list[tuple[Demand, Load]])
     for other, load in reversed(routed_before[-TRIED:]):
         swap = _swap_between(net, other, demand)
@@ -228,6 +231,22 @@ def _found(net: Network, demand: Demand) -> Load:
         return routed_before[-1][1]
     routed_before.append((demand, _load(net, demand)))
     return routed_before[-1][1]
+
+
+def _around(net: Network, ends: tuple[int, ...]) -> int:
+    """A number for the links at the nodes of some ends: an exchange of places changes it nowhere,
+    so that what a dead link touches is not compared with what none does."""
+
+    def sums() -> NDArray[np.uint64]:
+        total = np.zeros(net.nodes + 1, np.uint64)
+        for vertices in (net.tail, net.head):
+            np.add.at(total, net.node[vertices], net.link_kinds)
+        total[-1] = 0  # of no node
+        return total
+
+    return net.once(
+        ("around", ends), lambda: int(net.once("nodes", sums)[net.node[list(ends)]].sum())
+    )
 
 
 def _swap_between(net: Network, one: Demand, two: Demand) -> Swap | None:
@@ -261,7 +280,7 @@ def _load(net: Network, demand: Demand) -> Load:
     used = np.zeros(net.tail.size, bool)
     for r in routes:
         used[r.links] = True
-    links = np.flatnonzero(used)
+    links, position = np.flatnonzero(used), np.cumsum(used) - 1
     amounts, at_place = np.zeros(links.size), np.zeros(len(net.places))
     latency_s = total = off_node = 0.0
     unreached: list[tuple[int, int]] = []
@@ -269,10 +288,10 @@ def _load(net: Network, demand: Demand) -> Load:
         total += float(r.part.near.sum() + r.part.far.sum())
         off_node += float(r.part.far.sum())
         node_bytes, off_node_bytes = np.zeros(links.size), np.zeros(links.size)
-        positions = np.searchsorted(links, r.links)
+        positions = position[r.links]
         node_bytes[positions], off_node_bytes[positions] = r.near, r.far
         amounts += (
-            r.collision.mean * (node_bytes + off_node_bytes / r.part.beyond)
+            r.collision.mean * (node_bytes + off_node_bytes / r.beyond)
             / net.efficiency[demand.operation][links]
         )  # fmt: skip
         if demand.operation == "write" and (node_bytes + off_node_bytes).any():
@@ -317,13 +336,34 @@ def _planes_of(net: Network, demand: Demand) -> list[tuple[str, bool | None]]:
     return [*planes, (last, False)] if len(senders | receivers) > 1 else planes
 
 
+def _opposite(net: Network) -> INTS | None:
+    """The link back of each link; None where routing distinguishes one from its own."""
+    back = net.links_between(net.head, net.tail)
+    alike = (net.link_prints == net.link_prints[back]) & (net.serves == net.serves[back])
+    return back if (alike & (back >= 0)).all() else None
+
+
 def _routed(net: Network, demand: Demand, plane: str, same_domain: bool | None) -> Route:
-    """Bytes of a demand on the links of a plane, tried first on the links near its ends."""
+    """Bytes of a demand on the links of a plane, tried first on the links near its ends. The part
+    of the network that was routed last serves other operations between the same ends. To many ends
+    a demand is routed as one from them, where each link has its equal in the opposite direction."""
     out, received = np.zeros((2, len(net.vertices)))
     out[list(demand.senders)], received[list(demand.receivers)] = demand.out, demand.into
-    usable = Usable(net, plane, out, received)
-    for links, reach in usable.tried(same_domain):
-        route = Quotient(usable, demand.operation, same_domain, links, reach).routed(demand.flows)
-        if route is not None:
-            return route
-    raise AssertionError("all links reach as far as any walk")
+    back = None
+    if len(demand.receivers) > max(WIDE, len(demand.senders)) and net.routing(plane) == "adaptive":
+        back = net.once("opposite", lambda: _opposite(net))
+    if back is not None:
+        out, received = received, out
+    last = net.once("routed last", dict[tuple[str, bool | None], Quotient])
+    part, route = last.pop((plane, same_domain), None), None
+    if part and all(map(np.array_equal, (part.usable.out, part.usable.into), (out, received))):
+        route = part.routed(demand.operation, demand.flows)
+    if route is None:
+        usable = Usable(net, plane, out, received)
+        parts = (Quotient(usable, same_domain, *near) for near in usable.tried(same_domain))
+        routes = (part.routed(demand.operation, demand.flows) for part in parts)
+        route = next(each for each in routes if each is not None)  # all links reach far enough
+    last[plane, same_domain] = route.part
+    if back is None:
+        return route
+    return replace(route, links=back[route.links], apart=[(a, b) for b, a in route.apart])

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from twin.hardware import spread
 from twin.hardware.collisions import Collision, Flows, Paths, Side, collision
 from twin.hardware.network import Network
 from twin.hardware.reach import FAR, Usable
-from twin.hardware.spread import spread
 from twin.hardware.walks import BOOLS, FLOATS, INTS, Walks
 
 HASHES = NDArray[np.uint64]
+# Links from which on all that is alike is made one. Fewer keep the order of their sums: a run's
+# digest has every bit of them.
+MANY = 100_000
 CELLS = 40_000_000  # largest table of links by senders that is held at once
 
 
@@ -22,12 +27,31 @@ class Route:
     """Bytes and paths of a demand on one plane."""
 
     part: Quotient
+    beyond: float  # share of its rate that a byte has beyond its node
     links: INTS
     near: FLOATS  # bytes within nodes on each of these links, and beyond them
     far: FLOATS
     longest_s: float  # longest latency
     apart: list[tuple[int, int]]  # pairs without a path
     collision: Collision  # of flows that are hashed; no factor where none are
+
+
+class Problem(NamedTuple):
+    """Bytes to be split over links between vertices, each of which may represent several."""
+
+    size: int
+    tail: INTS
+    head: INTS
+    rows: INTS
+    ends: INTS
+    parts: FLOATS  # bytes/s f8[near and far, rows, ends]
+    added: INTS
+    turned: bool  # rows receive
+    first: INTS  # of the links that each represents, the first
+    link: INTS  # which represents each link of the part
+    number: FLOATS  # of links that each represents, and those of them into one vertex
+    fan: FLOATS
+    end_of: INTS  # which of `ends` represents each end of the part
 
 
 class Quotient:
@@ -41,9 +65,7 @@ class Quotient:
     Every end's own port is made part of the end's link: die -> NIC -> leaf becomes die -> leaf. So
     ends that only differ by these are alike."""
 
-    def __init__(
-        self, usable: Usable, operation: str, same_domain: bool | None, links: INTS, reach: int
-    ) -> None:
+    def __init__(self, usable: Usable, same_domain: bool | None, links: INTS, reach: int) -> None:
         net, passes = usable.net, usable.passes
         self.usable, self.reach, size = usable, reach, len(net.vertices)
         self.same_domain = same_domain
@@ -64,20 +86,14 @@ class Quotient:
         self.links = np.concatenate([links, second[both]])
         self.whole = np.concatenate([link_group, link_group[both]])
         self.count = count.astype(np.float64)
-        capacity, share = net.capacity, net.efficiency[operation]
-        least = capacity[links] * share[links]
-        least[both] = np.minimum(least, capacity[second] * share[second])[both]
-        self.capacity = least[first] * count
         # A link between two ends that pass nothing on serves their pair only: as if it were added.
         straight = (tail >= size) & (head >= 2 * size)
         added = np.maximum(net.added[links], np.where(both, net.added[second], straight))
         self.added = added[first]
-        self.latency = (net.latency[links] + np.where(both, net.latency[second], 0.0))[first]
-        self.cables = np.maximum(net.cables[links[first]], 1)
+        self.first, self.second = links[first], second[first]  # an example of each link
         self.group = group
+        self.stored: Walks | None = None
         self._pairs(group, same_domain)
-        priced_on_path = usable.plane == "ub" and operation != "nominal"
-        self.beyond = float(net.about.get("beyond_node", 1.0)) if priced_on_path else 1.0
 
     def _ways(self, links: INTS) -> tuple[INTS, INTS, INTS]:
         """Tail and head of links, and the second link that each includes (-1: none)."""
@@ -138,48 +154,121 @@ class Quotient:
         near = (net.node[a] == net.node[b]) & (net.node[a] >= 0)
         self.near, self.far = (np.where(near, total, 0.0), np.where(near, 0.0, total))
 
-    def routed(self, flows: str = "none") -> Route | None:
+    def _rates(self, operation: str) -> FLOATS:
+        """Bytes/s of all links of each group of links together."""
+        capacity, share = self.usable.net.capacity, self.usable.net.efficiency[operation]
+        rates = capacity[self.first] * share[self.first]
+        both = self.second >= 0
+        second = self.second[both]
+        rates[both] = np.minimum(rates[both], capacity[second] * share[second])
+        return np.asarray(rates * self.count)
+
+    def routed(self, operation: str, flows: str = "none") -> Route | None:
         """Bytes on every link; None if some pair may use more than `reach` hops. flows: whole flows
         of the demand, for planes that hash them (see Demand)."""
         if self.reach < FAR and self.added.any():
             return None
-        tail, head, rows, ends = self.tail, self.head, self.rows, self.columns
-        parts = np.stack([self.near, self.far])
-        turned = rows.size > ends.size
-        if turned:  # the same paths, found from the side with fewer ends
-            tail, head, rows, ends = head, tail, ends, rows
-            parts = parts.transpose(0, 2, 1)
-        carried = np.zeros((2, tail.size))
+        net, plane, p = self.usable.net, self.usable.plane, self.problem
+        priced_on_path = plane == "ub" and operation != "nominal"
+        beyond = float(net.about.get("beyond_node", 1.0)) if priced_on_path else 1.0
+        rates = self._rates(operation)
+        capacity = rates[p.first] * p.number
+        latency = net.latency[self.first]
+        latency += np.where(self.second >= 0, net.latency[self.second], 0.0)
+        carried = np.zeros((2, p.tail.size))
         longest, unreached, collided = 0.0, [], Collision()
-        routing = self.usable.net.routing(self.usable.plane)
-        each = max(1, CELLS // max(1, tail.size))
+        routing = net.routing(plane)
+        each = max(1, CELLS // max(1, p.tail.size))
         if routing == "hashed":  # who collides with whom shows with all together only
-            each = max(each, rows.size)
-        for start in range(0, rows.size if parts.any() else 0, each):
-            part = slice(start, start + each)
-            walks = Walks(
-                self.size, tail, head, rows[part], ends, parts[:, part], self.usable.detour,
-                self.added,
-            )  # fmt: skip
-            split = walks.apart(start)
+            each = max(each, p.rows.size)
+        for start in range(0, p.rows.size if p.parts.any() else 0, each):
+            walks = self._walks(start, each)
+            split = [(i, k) for i, j in walks.apart(start) for k in np.flatnonzero(p.end_of == j)]
             if self.reach < FAR and (split or walks.most.max() + walks.detour > self.reach):
                 return None
-            balance = rows.size <= each and routing == "adaptive"
+            balance = p.rows.size <= each and routing == "adaptive"
             members = None if routing == "adaptive" else self._members()
-            bytes_ = spread(walks, self.capacity[walks.used], self.beyond, balance, members)
-            carried[:, walks.used] += bytes_
+            used, alike = walks.used, (p.number[walks.used], p.fan[walks.used])
+            bytes_ = spread.spread(walks, capacity[used], beyond, balance, members, alike)
+            carried[:, used] += bytes_
             if routing == "hashed" and flows != "none":
-                collided = self._collision(walks, bytes_, turned, flows == "each")
-            longest = max(longest, walks.longest(self.latency[walks.used]))
+                collided = self._collision(walks, rates, bytes_, flows == "each", beyond)
+            longest = max(longest, walks.longest(latency[p.first][used]))
             unreached += [
-                (int(self.sender[j]), int(self.receiver[i])) if turned
+                (int(self.sender[j]), int(self.receiver[i])) if p.turned
                 else (int(self.sender[i]), int(self.receiver[j]))
                 for i, j in split
             ]  # fmt: skip
-        node_bytes, off_node_bytes = (carried / self.count)[:, self.whole]
-        return Route(self, self.links, node_bytes, off_node_bytes, longest, unreached, collided)
+        near, far = (carried / (p.number * self.count[p.first]))[:, p.link[self.whole]]
+        return Route(self, beyond, self.links, near, far, longest, unreached, collided)
 
-    def _collision(self, walks: Walks, bytes_: FLOATS, turned: bool, each: bool) -> Collision:
+    @cached_property
+    def problem(self) -> Problem:
+        """What is to be split, from the side with fewer ends: the paths are the same. A large one
+        has what is alike made one."""
+        tail, head, rows, ends = self.tail, self.head, self.rows, self.columns
+        parts = np.stack([self.near, self.far])
+        turned = rows.size > ends.size
+        if turned:
+            tail, head, rows, ends = head, tail, ends, rows
+            parts = parts.transpose(0, 2, 1)
+        adaptive = self.usable.net.routing(self.usable.plane) == "adaptive"
+        if not (adaptive and tail.size > MANY):
+            one, link = np.ones(tail.size), np.arange(tail.size)
+            whole = self.size, tail, head, rows, ends, parts, self.added, turned
+            return Problem(*whole, link, link, one, one, np.arange(ends.size))
+        of, prints = self._alike(tail, head, rows, ends, parts)
+        size = int(of.max()) + 1
+        kind = mixed((of[tail] * size + of[head]).astype(np.uint64)) + prints
+        _, first, link, count = np.unique(
+            kind, return_index=True, return_inverse=True, return_counts=True
+        )
+        tail, head = of[tail[first]], of[head[first]]
+        ends, end_of = np.unique(of[ends], return_inverse=True)
+        parts = np.stack([[np.bincount(end_of, row) for row in part] for part in parts])
+        return Problem(
+            size, tail, head, of[rows], ends, parts, self.added[first], turned, first, link,
+            count.astype(np.float64), count / np.bincount(of)[head], end_of,
+        )  # fmt: skip
+
+    def _alike(
+        self, tail: INTS, head: INTS, rows: INTS, ends: INTS, parts: FLOATS
+    ) -> tuple[INTS, HASHES]:
+        """Class of every vertex, and a number for each link, equal for equal links. Vertices of a
+        class have equally many equal links with those of every other class, and equal bytes for
+        each row, which is a class by itself: so a best split exists that treats them alike."""
+        net = self.usable.net
+        colour = mixed(self._members().astype(np.uint64))
+        row = mixed(np.arange(rows.size, dtype=np.uint64) + np.uint64(5))
+        for part in parts:
+            colour[ends] = mixed(colour[ends]) + mixed(_bits(part) ^ row[:, None]).sum(axis=0)
+        colour[rows] += row
+        second = np.where(self.second < 0, np.uint64(0), net.link_prints[self.second])
+        prints = mixed(net.link_prints[self.first] + mixed(second + _bits(self.count)))
+        prints += _bits(self.added)
+        of, size, before = *_numbered(colour), 0
+        while size > before:
+            near = mixed(colour)
+            colour = near.copy()
+            np.add.at(colour, tail, mixed(prints + near[head]))
+            np.add.at(colour, head, mixed(prints ^ near[tail]))
+            (of, size), before = _numbered(colour), size
+        return of, prints
+
+    def _walks(self, start: int, each: int) -> Walks:
+        """Walks from some rows; those of what is alike stay, since they are few and those of any
+        operation."""
+        p, part = self.problem, slice(start, start + each)
+        walks = self.stored or Walks(
+            p.size, p.tail, p.head, p.rows[part], p.ends, p.parts[:, part], self.usable.detour,
+            p.added,
+        )  # fmt: skip
+        self.stored = walks if p.tail.size < self.tail.size and each >= p.rows.size else None
+        return walks
+
+    def _collision(
+        self, walks: Walks, rates: FLOATS, bytes_: FLOATS, each: bool, beyond: float
+    ) -> Collision:
         """Collision factor when each flow uses one of its equal paths."""
         members = self._members()
         order = np.argsort(self.group, kind="stable")
@@ -194,10 +283,11 @@ class Quotient:
                 (self.columns, self.usable.into, self.leave),
             )
         )  # fmt: skip
-        rows, ends = (receivers, senders) if turned else (senders, receivers)
-        flows = Flows(rows, ends, each, self.same_domain, self.beyond)
-        paths = Paths(self.capacity[walks.used], members, self.cables[walks.used])
-        return collision(walks, paths, flows, bytes_[0] + bytes_[1] / self.beyond)
+        rows, ends = (receivers, senders) if self.problem.turned else (senders, receivers)
+        flows = Flows(rows, ends, each, self.same_domain, beyond)
+        cables = np.maximum(self.usable.net.cables[self.first[walks.used]], 1)
+        paths = Paths(rates[walks.used], members, cables)
+        return collision(walks, paths, flows, bytes_[0] + bytes_[1] / beyond)
 
     def _members(self) -> INTS:
         """Number of vertices of each group."""
@@ -260,9 +350,13 @@ def _twins(colour: HASHES, tail: INTS, head: INTS, enter: INTS, leave: INTS) -> 
     for vertices in (tail, head, enter, leave):
         used[vertices] = True
     at = np.flatnonzero(used)
-    _, first, index = np.unique(colour[at], return_index=True, return_inverse=True)
-    order = np.argsort(first, kind="stable")
-    number = np.argsort(order, kind="stable")  # in the machine's order: alike parts look alike
     group = np.full(colour.size, -1, np.int64)
-    group[at] = number[index]
-    return group, int(index.max(initial=-1)) + 1
+    group[at], count = _numbered(colour[at])
+    return group, count
+
+
+def _numbered(colour: HASHES) -> tuple[INTS, int]:
+    """Number of each colour, in the order in which they occur, and how many there are: in the
+    machine's order, so that alike parts look alike."""
+    _, first, index = np.unique(colour, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first, kind="stable"), kind="stable")[index], first.size

@@ -72,10 +72,16 @@ class Usable:
         return None
 
     def tried(self, same_domain: bool | None) -> Iterator[tuple[INTS, int]]:
-        """Yield sets of links for paths, and the maximum hops for which each is enough: first the
-        distance of the farthest of some pairs, then all links."""
-        most = self._farthest(same_domain) + self.detour
-        if 0 < most < FAR:
+        """Yield sets of links for paths, and the maximum hops for which each is enough: first those
+        that were enough for the last demand of as many ends, then the distance of the farthest of
+        some pairs, then all links."""
+        ends = int(np.count_nonzero(self.out)), int(np.count_nonzero(self.into))
+        known = self.net.once(("farthest", self.plane, same_domain), dict[tuple[int, int], int])
+        before = known.get(ends, FAR)
+        if 0 < before < FAR and self.net.routing(self.plane) != "hashed":
+            yield self._between(before), before
+        most = known[ends] = self._farthest(same_domain) + self.detour
+        if 0 < most < FAR and most != before:
             yield self._between(most), most
         yield np.flatnonzero(self.there), FAR
 

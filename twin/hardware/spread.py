@@ -40,28 +40,31 @@ def forget() -> None:
 
 
 def spread(
-    walks: Walks, capacity: FLOATS, beyond: float, adaptive: bool, members: INTS | None = None
-) -> FLOATS:
+    walks: Walks, capacity: FLOATS, beyond: float, adaptive: bool, members: INTS | None = None,
+    alike: tuple[FLOATS, FLOATS] | None = None,
+) -> FLOATS:  # fmt: skip
     """Bytes/s on every link, f8[near and far, links]; far bytes take 1 / beyond as long.
 
-    members: as `by_capacity` takes them. Equal problems are solved once."""
-    problem = walks.digest(capacity, beyond, adaptive)
+    members: as `by_capacity` takes them. alike: number of equal links that each link represents,
+    and of those into each vertex. Equal problems are solved once."""
+    count, fan = np.ones((2, capacity.size)) if alike is None else alike
+    problem = walks.digest(capacity, beyond, adaptive) + count.tobytes() + fan.tobytes()
     problem += b"" if members is None else members.tobytes()
     if problem not in _solved:
         if len(_solved) >= SOLVED:
             _solved.pop(next(iter(_solved)))
-        _solved[problem] = _spread(walks, capacity, beyond, adaptive, members)
+        _solved[problem] = _spread(walks, capacity, beyond, adaptive, members, count, fan)
     return _solved[problem]
 
 
 def _spread(
-    walks: Walks, capacity: FLOATS, beyond: float, adaptive: bool, members: INTS | None
-) -> FLOATS:
-    """The answer of `spread`.
-
-    Split by the links' capacities, or so that the fullest link is as empty as possible. That is a
-    linear program; it is solved as a game by optimistic multiplicative weights (Rakhlin and
-    Sridharan 2013): link weights fall with prices, prices rise with loads, and each side answers
+    walks: Walks, capacity: FLOATS, beyond: float, adaptive: bool, members: INTS | None,
+    count: FLOATS, fan: FLOATS,
+) -> FLOATS:  # fmt: skip
+    """The answer of `spread`: by the links' capacities, or so that the fullest link is as empty as
+    possible. That is a linear program; it is solved as a game by optimistic
+    multiplicative weights (Rakhlin and Sridharan 2013): link weights fall with prices, prices
+    rise with loads, and each side answers
     what the other is about to do (twice the last step less the one before). Every few rounds a
     small linear program takes the best mixture of all splits so far. Weak duality bounds the answer
     from below: with any prices of sum 1 some link is at least as full as all bytes cost on their
@@ -73,7 +76,8 @@ def _spread(
     def taken(parts: FLOATS) -> FLOATS:
         return np.asarray(parts[0] + parts[1] / beyond)
 
-    best = walks.by_capacity(capacity, members)
+    each = capacity / count  # of one of the links
+    best = walks.by_capacity(each, members, fan)
     demand = taken(walks.parts)
     is_sent = (demand > 0.0) & (walks.hops >= 0)
     total = float(demand[is_sent].sum())
@@ -82,25 +86,27 @@ def _spread(
     tried, use = [best], taken(best) / capacity
     full, bound, before = use, 0.0, None
     mixed, proven = math.inf, 0.0  # fullest link and bound MIX rounds ago
-    mix = LARGE_MIX if capacity.size > LARGE else MIX
+    large, slow = count.sum() > LARGE, _steps(walks, count) > SLOW
+    mix = LARGE_MIX if large else MIX
     log_weight, log_price = np.zeros(0), SHARPNESS * (use / use.max() - 1.0)
 
     def prices() -> FLOATS:
-        price = each_distinct(math.exp, log_price - log_price.max())
+        price = count * each_distinct(math.exp, log_price - log_price.max())
         return np.asarray(price / price.sum())
 
     for turn in range(ROUNDS):
-        for guess in _guesses(walks, capacity, full, turn, prices):
+        for guess in _guesses(walks, capacity, full, turn, prices, large, slow):
             least = demand[is_sent] * walks.cheapest(guess / capacity)[is_sent]
             bound = max(bound, float(least.sum()))
         if full.max() <= bound * (1.0 + GAP):
             break
-        if turn % MIX == 0 and _is_slow(walks):
+        if turn % MIX == 0 and slow:
             if full.max() > mixed * (1.0 - STALL) and bound <= proven * (1.0 + STALL):
                 break
             mixed, proven = float(full.max()), bound
         if before is None:
-            log_weight = START * each_distinct(math.log, capacity / capacity.max())
+            log_weight = START * each_distinct(math.log, each / each.max())
+            log_weight += each_distinct(math.log, fan)
         slope = prices() / capacity
         step = slope if before is None else 2.0 * slope - before
         log_weight = log_weight - LINK_STEP * step * total / max(bound, LEAST_BOUND * full.max())
@@ -123,20 +129,26 @@ def _spread(
     return best
 
 
-def _is_slow(walks: Walks) -> bool:
-    """Whether a round takes longer than a cut."""
-    return sum(level.links.size for level in walks.levels) > SLOW
+def _steps(walks: Walks, count: FLOATS) -> float:
+    """Number of steps of all walks, over all links that each represents."""
+    return sum(float(count[level.links].sum()) for level in walks.levels)
 
 
 def _guesses(
-    walks: Walks, capacity: FLOATS, full: FLOATS, turn: int, prices: Callable[[], FLOATS]
+    walks: Walks,
+    capacity: FLOATS,
+    full: FLOATS,
+    turn: int,
+    prices: Callable[[], FLOATS],
+    large: bool,
+    slow: bool,
 ) -> Iterator[FLOATS]:
     """Prices (sum 1) to try for the bound of `_spread` in a round; `prices`: those of its game."""
-    if capacity.size > LARGE:
+    if large:
         yield prices() if turn % LARGE_MIX else _cut(walks, capacity, full)
         return
     yield prices() if turn % 5 == 4 else _guess(walks, capacity, full, turn)
-    if turn and turn % MIX == 0 and _is_slow(walks):  # after a mixture, near the best split
+    if turn and turn % MIX == 0 and slow:  # after a mixture, near the best split
         yield _cut(walks, capacity, full)
 
 

@@ -374,11 +374,8 @@ def _plain(column: pl.Series) -> tuple[Any, np.ndarray | None]:
     """Bytes of a column without nulls (NaN, 0 or "" in their place), and where they were, if any.
     No figure of a run is NaN, so a float that is has no other meaning."""
     if column.dtype == pl.String:
-        texts = column.to_list()
-        if not column.null_count():
-            return "\n".join(texts).encode(), None
-        missing = np.array([text is None for text in texts])
-        return "\n".join([text or "" for text in texts]).encode(), missing
+        missing = column.is_null().to_numpy() if column.null_count() else None
+        return column.fill_null("").str.join("\n").item().encode(), missing
     numbers = column.cat.physical() if isinstance(column.dtype, pl.Enum) else column
     values = np.ascontiguousarray(numbers.to_numpy())
     if not column.null_count():

@@ -246,7 +246,7 @@ class Quotient:
         second = np.where(self.second < 0, np.uint64(0), net.link_prints[self.second])
         prints = mixed(net.link_prints[self.first] + mixed(second + _bits(self.count)))
         prints += _bits(self.added)
-        of, size, before = *_numbered(colour), 0
+        (of, size), before = _numbered(colour), 0
         while size > before:
             near = mixed(colour)
             colour = near.copy()

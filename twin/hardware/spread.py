@@ -62,14 +62,13 @@ def _spread(
     count: FLOATS, fan: FLOATS,
 ) -> FLOATS:  # fmt: skip
     """The answer of `spread`: by the links' capacities, or so that the fullest link is as empty as
-    possible. That is a linear program; it is solved as a game by optimistic
-    multiplicative weights (Rakhlin and Sridharan 2013): link weights fall with prices, prices
-    rise with loads, and each side answers
-    what the other is about to do (twice the last step less the one before). Every few rounds a
-    small linear program takes the best mixture of all splits so far. Weak duality bounds the answer
-    from below: with any prices of sum 1 some link is at least as full as all bytes cost on their
-    cheapest paths. The game ends when the two meet within GAP, after ROUNDS, or, where rounds are
-    slow, when neither comes on."""
+    possible. That is a linear program; it is solved as a game by optimistic multiplicative weights
+    (Rakhlin and Sridharan 2013): link weights fall with prices, prices rise with loads, and each
+    side answers what the other is about to do (twice the last step less the one before). Every few
+    rounds a small linear program takes the best mixture of all splits so far. Weak duality bounds
+    the answer from below: with any prices of sum 1 some link is at least as full as all bytes cost
+    on their cheapest paths. The game ends when the two meet within GAP, after ROUNDS, or, where
+    rounds are slow, when neither comes on."""
     if not capacity.size:
         return np.zeros((walks.parts.shape[0], 0))
 

@@ -78,3 +78,9 @@ def test_a_list_is_no_number_and_a_half_no_count():
     with pytest.raises(FactError, match="half is 0.5: it must be a count"):
         facts.count("half")
     assert facts.count("two") == 2
+
+
+def test_a_name_that_cannot_be_printed_is_refused_in_printable_text():
+    with pytest.raises(FactError, match="must be printable text") as refused:
+        facts_from_tables({"chips": {"a\x00b": DIE}})
+    assert str(refused.value).isprintable()

@@ -166,6 +166,8 @@ def _collect(path: str, table: Mapping[str, Any], flat: dict[str, Fact]) -> None
         return
     for key, value in table.items():
         if isinstance(value, Mapping):
+            if not key.isprintable():
+                raise FactError(f"the name of a fact, {ascii(key)[:40]}, must be printable text")
             _collect(f"{path}.{key}" if path else key, value, flat)
 
 

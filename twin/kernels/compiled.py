@@ -177,7 +177,6 @@ def _locate_by_meaning() -> None:
     """Make numba find our compiled code by the folder alone: its own locators would recompile after
     an edit of a comment, and run old code after an edit of a callee."""
     caching: Any = import_module("numba.core.caching")  # what it keeps has no public name
-    runtime: Any = import_module("numba.core.runtime")
 
     class ByMeaning(caching._CacheLocator):
         """Numba's cache locator for our functions; the folder identifies the sources."""
@@ -208,15 +207,6 @@ def _locate_by_meaning() -> None:
             return locator
 
     caching.CacheImpl._locator_classes.insert(0, ByMeaning)
-
-    def load_overload(self: Any, signature: Any, target: Any) -> Any:
-        """Stored code, without the registries of numba that compiling alone needs: they take 0.4 s
-        of a process that loads."""
-        runtime.rtsys.initialize(target)
-        with self._guard_against_spurious_io_errors():
-            return self._load_overload(signature, target)
-
-    caching.FunctionCache.load_overload = load_overload
 
 
 # ---- what is compiled

@@ -192,11 +192,12 @@ def _room(draft: Scenario, expected: Outlook, holds: bool | None) -> str:
     if rate is not None and rate > expected.slo_req_per_s:
         if holds:
             return f"**holds its SLO in this run**; by formula up to **{most}**"
-        full = f"{expected.limit} is full"
+        limit = f"by formula its SLO holds up to **{most}** ({expected.limit} is full)"
         if holds is None and SAFE * rate <= expected.slo_req_per_s:
-            edge = f"by formula its SLO holds up to **{most}**, {1 - SAFE:.0%} of it in reserve"
-            return f":orange[**at its limit**]: {edge} ({full}): Run tells"
-        return f":red[**too much load**]: by formula its SLO holds up to **{most}** ({full})"
+            return (
+                f":orange[**at its limit**]: {limit}, with {1 - SAFE:.0%} in reserve; a run decides"
+            )
+        return f":red[**too much load**]: {limit}"
     if holds is False:
         return f":red[**misses its SLO**], which by formula it holds up to **{most}**"
     return f"by formula holds its SLO up to **{most}**"

@@ -170,9 +170,8 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.Decode:
     same_dies = x.pool.layer_dies == x.exchange.peers or delay > 0
     ranks = x.layout.dies / x.pool.layer_dies
     cached = x.many_rows(o.cached_up(x.shape, x.formats)) * x.pool.layer_dies / x.layout.dies
-    if (
-        group := x.groups.get("context")
-    ) is not None:  # latents of cached tokens come from all dies first
+    # Latents of cached tokens come from all dies first.
+    if (group := x.groups.get("context")) is not None:
         kv = x.shape.cached_bytes_per_token(x.formats.kv) / x.shape.layers
         cached += kv * group.remote / group.rate_bytes_per_s / ranks
     chunk = c.Chunk(

@@ -10,7 +10,9 @@ memory of its own.
 def decide(seen):
     """One more instance for a pool whose latency is above its SLO, one less far below it."""
     wanted = {}
-    for role in ("prefill", "decode"):
+    for role in ("prefill", "decode", "colocated"):
+        if role not in seen:
+            continue
         pool = seen[role]
         count = pool["serving"] + pool["starting"]
         if pool["latency"] > 0.9 or pool["in_hand"] > 1.0:

@@ -11,6 +11,7 @@ from twin.engine.simulate import simulate
 from twin.lab import controllers
 from twin.lab.runs import answer
 from twin.policies.controllers import ControllerError, look_in
+from twin.scenario import with_overrides
 
 EXAMPLE = Path(__file__).parents[2] / "data" / "examples" / "one_by_one.py"
 
@@ -36,6 +37,12 @@ def test_the_example_moves_instances(folder):
     digest = kept(folder, "one_by_one", EXAMPLE.read_text())
     assert controllers.controllers() == {"one_by_one": digest}
     run = simulate(asked(digest), QUICK)
+    assert run.valid and run.summary["starts"] > 0
+
+
+def test_the_example_scales_colocated_instances_too(folder):
+    digest = kept(folder, "one_by_one", EXAMPLE.read_text())
+    run = simulate(with_overrides(asked(digest), {"deployment.mode": "colocated"}), QUICK)
     assert run.valid and run.summary["starts"] > 0
 
 

@@ -101,12 +101,13 @@ def rebalanced(seen: Seen, rule: Rule) -> Wanted:
     return best if lack(now) > 1.0 and lack(best) <= GAIN * lack(now) else now
 
 
-CONTROLLERS: dict[str, Controller] = {
+# Controllers that read one measurement of each pool: for them `needed` is not computed.
+BY_PRESSURE: dict[str, Controller] = {
     "queue": pool_by_pool(lambda pool: pool.in_hand),  # KPA's concurrency
     "slo": pool_by_pool(lambda pool: pool.latency),  # mean TTFT or TPOT over its SLO
     "kv": pool_by_pool(lambda pool: pool.busy),  # Dynamo's load-based planner
-    "rebalance": rebalanced,
 }
+CONTROLLERS: dict[str, Controller] = BY_PRESSURE | {"rebalance": rebalanced}
 
 Source = Callable[[str], Callable[[dict[str, Any]], Mapping[str, int]]]
 _SOURCES: list[Source] = []
@@ -115,6 +116,11 @@ _SOURCES: list[Source] = []
 def look_in(source: Source) -> None:
     """Set the source of the operator's controllers by digest; it raises ControllerError."""
     _SOURCES[:] = [source]
+
+
+def named(name: str, digest: str) -> Controller:
+    """The controller of this name; digest: of the operator's own. Raises ControllerError."""
+    return own_controller(digest) if name == "own" else CONTROLLERS[name]
 
 
 def own_controller(digest: str) -> Controller:

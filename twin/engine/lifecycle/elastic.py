@@ -15,7 +15,7 @@ from twin.engine import codes as w
 from twin.engine.lifecycle.life import LOOK_S, STARTS, Life, Over
 from twin.engine.lifecycle.looks import Look
 from twin.engine.loop import requests_inside
-from twin.policies.controllers import CONTROLLERS, PoolSeen, Rule, Seen, Wanted, own_controller
+from twin.policies.controllers import BY_PRESSURE, PoolSeen, Rule, Seen, Wanted, named
 
 HOUR_S = 3600.0
 Pool = tuple[str, int]  # role and supernode
@@ -64,13 +64,8 @@ class Elastic:
         if self.rule.controller != "schedule":
             rules = self.rule
             lead_s = rules.metrics_age_s + self.life.start_s()
-            self._look = Look(
-                self.machine, lead_s, forecasts=rules.controller in ("rebalance", "own")
-            )
-            if rules.controller == "own":
-                self._choose = own_controller(rules.own.digest)
-            else:
-                self._choose = CONTROLLERS[rules.controller]
+            self._look = Look(self.machine, lead_s, forecasts=rules.controller not in BY_PRESSURE)
+            self._choose = named(rules.controller, rules.own.digest)
             self._limits = Rule(
                 rules.high, rules.low, self._least * self.setup.apart, rules.idle == "keep"
             )

@@ -49,7 +49,6 @@ class Choice:
     """Fields that vary together under one option of the plan."""
 
     label: str
-    help: str
     values: dict[str, Values]  # by the path of a field
     # Crossed with all others and ticked at first; else varied one at a time around the best: all
     # combinations are millions, and these choices change a deployment by some per cent each.
@@ -156,36 +155,30 @@ BATCH, MODE, DRAFTS = f"{DECODE}.batch_per_npu", "deployment.mode", f"{DECODE}.m
 
 # Counts of instances are no list: they follow from what the pools sustain (`candidates`).
 CHOICES: dict[str, Choice] = {
-    "mode": Choice(
-        "Disaggregated or colocated", "Pools for prefill and decode, or instances that do both.",
-        {MODE: _modes},
-    ),
-    "instances": Choice(
-        "Instances of each pool", "How many prefill and decode instances share the NPUs.", {},
-    ),
+    "mode": Choice("Disaggregated or colocated", {MODE: _modes}),
+    "instances": Choice("Instances of each pool", {}),
     "sizes": Choice(
-        "NPUs of an instance", "Expert parallelism: all dies of an instance share the experts.",
-        _sizes("prefill", 0.5) | _sizes("decode") | _sizes("colocated"),
+        "NPUs of an instance", _sizes("prefill", 0.5) | _sizes("decode") | _sizes("colocated"),
     ),
     "decode_batch": Choice(
-        "Decode batch", "Requests that an NPU decodes at once, at most.",
+        "Decode batch",
         {BATCH: lambda s, m: [b for b in sorted({*BATCHES, s.deployment.decode.batch_per_npu})
                               if b >= m.dies_per_npu]},
     ),
     "prefill_batch": Choice(
-        "Prefill batch and chunk", "Prompt tokens of an NPU in one batch or iteration.",
-        {f"{PREFILL}.tokens_per_npu": _around(f"{PREFILL}.tokens_per_npu"),
-         f"{MIXED}.chunk_tokens_per_npu": _around(f"{MIXED}.chunk_tokens_per_npu")},
+        "Prefill batch and chunk",
+        {path: _around(path)
+         for path in (f"{PREFILL}.tokens_per_npu", f"{MIXED}.chunk_tokens_per_npu")},
         crossed=False,
     ),
     "attention_tp": Choice(
-        "Attention TP in decode", "Dies that split the heads of a request, and are one rank.",
+        "Attention TP in decode",
         {f"{DECODE}.tp_dies": _and_own(f"{DECODE}.tp_dies", lambda m: (
             1, 2 * m.dies_per_npu, m.npus_per_node * m.dies_per_npu))},
         crossed=False,
     ),
     "context_parallel": Choice(
-        "Context parallelism", "Dies that share out the KV of a request, or split a prompt.",
+        "Context parallelism",
         {f"{DECODE}.cp_dies": lambda s, _: sorted({
             1, s.deployment.decode.tp_dies, s.deployment.decode.cp_dies}),
          f"{PREFILL}.cp_dies": _and_own(f"{PREFILL}.cp_dies", lambda m: (
@@ -193,61 +186,49 @@ CHOICES: dict[str, Choice] = {
         crossed=False,
     ),
     "pipeline": Choice(
-        "Pipeline stages", "Parts of an instance that have a part of the layers each.",
+        "Pipeline stages",
         {path: _and_own(path, lambda _: (1, 2, 4))
          for path in (f"{PREFILL}.pp_stages", f"{DECODE}.pp_stages")},
         crossed=False,
     ),
     "experts_tp": Choice(
-        "Experts split inside (MoE TP)", "Dies that hold a part of each of their experts.",
+        "Experts split inside (MoE TP)",
         {f"{role}.experts_tp": _experts_tp(f"{role}.experts_tp") for role in (PREFILL, DECODE)},
         crossed=False,
     ),
     "prompt_delay": Choice(
-        "Prompts that wait for ranks", "Colocated instances compute prompts of all ranks together.",
+        "Prompts that wait for ranks",
         {f"{MIXED}.prompt_delay": _and_own(f"{MIXED}.prompt_delay", lambda _: (0, 10, 30))},
         crossed=False,
     ),
     "mtp": Choice(
-        "MTP draft tokens", "Drafts that a decode pass verifies.",
+        "MTP draft tokens",
         {DRAFTS: lambda s, m: [*range(DRAFTS_CROSSED + 1)]
          if m.mtp_layers or s.deployment.decode.drafter != "mtp" else [0]},
     ),
-    "redundant": Choice(
-        "Redundant experts", "Second copies of experts that are much in demand.",
-        {"experts.redundant": _redundant}, crossed=False,
-    ),
+    "redundant": Choice("Redundant experts", {"experts.redundant": _redundant}, crossed=False),
     "memory_pool": Choice(
-        "Memory pool", "Its plane, store and policies, and DRAM that a node lends.",
-        {**_policies("memory_pool"),
-         "memory_pool.gb_per_node": _around("memory_pool.gb_per_node")},
+        "Memory pool",
+        _policies("memory_pool")
+        | {"memory_pool.gb_per_node": _around("memory_pool.gb_per_node")},
         crossed=False,
     ),
     "kv_plane": Choice(
-        "Plane of the KV transfer", "How KV gets from prefill to decode.",
-        {"deployment.kv_transfer_plane": _options("deployment.kv_transfer_plane")},
-        crossed=False,
+        "Plane of the KV transfer",
+        {"deployment.kv_transfer_plane": _options("deployment.kv_transfer_plane")}, crossed=False,
     ),
-    "router": Choice(
-        "Router", "Which prefill instance takes a request.",
-        _policies("router"), crossed=False,
-    ),
+    "router": Choice("Router", _policies("router"), crossed=False),
     "afd": Choice(
-        "Experts on NPUs of their own (AFD)", "The others do attention, domain after domain.",
-        {f"{DECODE}.expert_npus": _expert_npus}, crossed=False,
-        along={f"{DECODE}.domains": _doubled(f"{DECODE}.domains")},
+        "Experts on NPUs of their own (AFD)", {f"{DECODE}.expert_npus": _expert_npus},
+        crossed=False, along={f"{DECODE}.domains": _doubled(f"{DECODE}.domains")},
     ),
     "offload": Choice(
-        "Attention offload", "Prefill NPUs hold KV of decode's requests, and attend to it.",
-        {OFFLOAD: _and_own(OFFLOAD, lambda _: (0.0, *OFFLOADED))},
+        "Attention offload", {OFFLOAD: _and_own(OFFLOAD, lambda _: (0.0, *OFFLOADED))},
         crossed=False, along={LENT: _around(LENT)},
     ),
-    "controller": Choice(
-        "Controller", "Who moves NPUs between the pools while a day goes on.",
-        {CONTROLLER: _controllers}, crossed=False,
-    ),
+    "controller": Choice("Controller", {CONTROLLER: _controllers}, crossed=False),
     "kv_format": Choice(
-        "Format of the KV cache", "INT8 halves its bytes; what it does to answers is not modelled.",
+        "Format of the KV cache",
         {"deployment.precision.kv": _options("deployment.precision.kv")}, crossed=False,
     ),
 }  # fmt: skip

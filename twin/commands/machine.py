@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from twin.commands.terminal import AsJson, out, print_answer, print_json
+from twin.commands.terminal import AsJson, end_with_json, out, print_answer
 from twin.hardware.graph_text import forms
 from twin.hardware.machine_file import write_machine
 from twin.lab.files import check_writable, printable, write_text
@@ -54,9 +54,7 @@ def import_machine(
     machine = read_machine(file)
     machine = machine.routed(routing or machine.routing)
     digest = open_store().machines.save(machine)
-    if as_json:
-        print_json({"machine": digest, "npus": machine.npus})
-        return
+    end_with_json({"machine": digest, "npus": machine.npus}, as_json)
     how = f"ask for it as supernode.machine={digest}"
     out.print(escape(f"{machine.name}: {machine.npus:,} NPUs; {how}"), soft_wrap=True)
 

@@ -68,9 +68,7 @@ def plan(
     report(wanted, answer)
     if ledger is not None:
         write_text(ledger, json.dumps(answer["ledger"], indent=1))
-    if as_json:
-        terminal.print_json(answer)
-        return
+    terminal.end_with_json(answer, as_json)
     _printed(base.name, wanted, answer)
 
 

@@ -77,9 +77,7 @@ def compare(
     """Compare runs with the first one; scenarios without a run are simulated first."""
     with terminal.progress("compare") as watch:
         comparison = lab("compared")(runs, lambda name: watch, seeds)
-    if as_json:
-        terminal.print_json(asdict(comparison))
-        return
+    terminal.end_with_json(asdict(comparison), as_json)
     heads = [f"{i + 1} {name}" for i, name in enumerate(comparison.names)]
     changed = [r for r in comparison.inputs if r.path not in {"name", "question", "source"}]
     inputs = [(r.path, *(f"{v} {r.unit}".strip() for v in r.values)) for r in changed]
@@ -99,9 +97,7 @@ def explain(
     """Say why a run is as fast as it is and what would help, each measured by re-runs."""
     with terminal.progress(scenario) as watch:
         answer = lab("explained")(scenario, settings or [], trace, lambda name: watch)
-    if as_json:
-        terminal.print_json(answer)
-        return
+    terminal.end_with_json(answer, as_json)
     terminal.out.print(escape(f"{answer['name']}: {answer['verdict']}"), soft_wrap=True)
     rows = []
     for row in answer["causes"]:
@@ -127,9 +123,7 @@ def sweep(
     resolved, _ = question(scenario, settings or [])
     with terminal.progress(resolved.name) as watch:
         answer = lab("swept")(resolved, over, watch)
-    if as_json:
-        terminal.print_json(answer)
-        return
+    terminal.end_with_json(answer, as_json)
     if as_csv:
         terminal.out.file.write(lab("csv_of")(answer["points"]))
         return
@@ -158,9 +152,7 @@ def predict(
     """The steady state by formula alone: no arrivals, no queues, milliseconds of wall time."""
     resolved, _ = question(scenario, settings or [])
     prediction = lab("predicted")(resolved)
-    if as_json:
-        terminal.print_json(prediction)
-        return
+    terminal.end_with_json(prediction, as_json)
     for model, answer in prediction.get("models", {"": prediction}).items():
         print_prediction(": ".join(filter(None, (resolved.name, model))), answer)
     took = f"{seconds(prediction['wall_s'])} of wall time"

@@ -74,6 +74,13 @@ def print_json(value: object) -> None:
     out.file.write(json.dumps(value, allow_nan=False) + "\n")
 
 
+def end_with_json(value: object, as_json: bool) -> None:
+    """The answer as one JSON object, which ends the command; nothing if it is for people."""
+    if as_json:
+        print_json(value)
+        raise typer.Exit
+
+
 def print_answer(
     value: object, as_json: bool, title: str, heads: tuple[str, ...], rows: Rows
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from twin.commands.terminal import AsJson, out, print_json
+from twin.commands.terminal import AsJson, end_with_json, out
 from twin.extras.count_import.reader import read_counts
 from twin.lab.store import open_store
 
@@ -19,9 +19,9 @@ def import_counts(
     table = read_counts(counts)
     digest = open_store().counts.save(table)
     layers, experts = table.counts.shape
-    if as_json:
-        print_json({"counts": digest, "layers": layers, "experts": experts, "note": table.note})
-        return
+    end_with_json(
+        {"counts": digest, "layers": layers, "experts": experts, "note": table.note}, as_json
+    )
     description = f"{table.name}: {experts:,} experts of {layers} layers. {table.note}".rstrip()
     settings_text = f"--set experts.popularity=imported --set experts.counts.digest={digest}"
     out.print(escape(f"{description}\nAsk for it with {settings_text}"), soft_wrap=True)

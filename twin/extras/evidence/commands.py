@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from twin.commands.terminal import AsJson, err, out, print_json, print_rows
+from twin.commands.terminal import AsJson, end_with_json, err, out, print_json, print_rows
 from twin.extras.evidence.calibrate import calibrate as fitted
 from twin.extras.evidence.calibrate import (
     check_options,
@@ -72,9 +72,7 @@ def calibrate(
         write_calibration(result)
     if private:
         write_private(private_fit, private)
-    if as_json:
-        print_json(asdict(result) | ({"untouched": untouched} if points else {}))
-        return
+    end_with_json(asdict(result) | ({"untouched": untouched} if points else {}), as_json)
     remarks = {name: "as before: no point informs it" for name in untouched}
     rows = [(k, f"{v:g}", remarks.get(k, "")) for k, v in result.values.items()]
     print_rows("Constants", ("constant", "value", ""), rows)
@@ -90,9 +88,7 @@ def _cross_validate(write: bool, as_json: bool) -> None:
         evidence = make(load_facts())
     if write:
         write_made(evidence)
-    if as_json:
-        print_json(asdict(evidence))
-        return
+    end_with_json(asdict(evidence), as_json)
     for title, rows in evidence.tables().items():
         _print_table(title, rows)
 

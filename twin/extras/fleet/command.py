@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from twin.commands.terminal import AsJson, out, print_json, print_rows, progress
+from twin.commands.terminal import AsJson, end_with_json, out, print_rows, progress
 from twin.extras.fleet.answer import fleet_answer, in_store, in_words
 from twin.extras.fleet.question import load_fleet
 from twin.lab.runs.executor import Runner
@@ -30,9 +30,7 @@ def fleet(
         closing(Runner(store, processes=processes or None).start()) as runner,
     ):  # fmt: skip
         answer = fleet_answer(question, fleet_name, in_store(store, runner, watch))
-    if as_json:
-        print_json(answer)
-        return
+    end_with_json(answer, as_json)
     fleet_row = answer["summary"] | {"name": "the fleet", "supernodes": answer["supernodes"]}
     rows = [
         (row["name"], str(row["supernodes"]), *(shown(key, row.get(key)) for key in COLUMNS))

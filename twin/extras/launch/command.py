@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from twin.commands.terminal import AsJson, ScenarioName, Settings, out, print_json
+from twin.commands.terminal import AsJson, ScenarioName, Settings, end_with_json, out
 from twin.lab.ask import question
 from twin.lab.files import write_text
 from twin.lab.library import load_facts
@@ -30,9 +30,9 @@ def launch(
             raise typer.BadParameter(f"{folder} is no folder to write to")
         for name, text in files.files.items():
             write_text(folder / name, text)
-    if as_json:
-        print_json({"files": files.files, "left_out": files.left_out, "checks": files.checks})
-        return
+    end_with_json(
+        {"files": files.files, "left_out": files.left_out, "checks": files.checks}, as_json
+    )
     for name, text in files.files.items():
         out.print(escape(f"wrote {folder / name}" if folder else f"# {name}\n{text}"),
                   soft_wrap=True, highlight=False)  # fmt: skip

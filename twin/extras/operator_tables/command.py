@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from twin.commands.terminal import AsJson, err, print_json, print_rows
+from twin.commands.terminal import AsJson, end_with_json, err, print_rows
 
 if TYPE_CHECKING:
     from twin.extras.operator_tables.fits import Fitted, Peaks
@@ -41,9 +41,7 @@ def operator_facts(
                 fits += fit(table, peaks, held, seed)
     except NoTable as refusal:
         raise typer.BadParameter(str(refusal)) from refusal
-    if as_json:
-        print_json([asdict(each) | {"table": each.table} for each in fits])
-        return
+    end_with_json([asdict(each) | {"table": each.table} for each in fits], as_json)
     if source and engine:
         typer.echo(library(chosen(fits, engine), source, engine, link))
         return

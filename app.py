@@ -40,6 +40,7 @@ if __name__ == "__main__":
     st.logo(MARK, size="small")
     access.gate()
     show.frame(shown.title, forms.sought())
+    session.open_link()
     shown.run()
 
 else:

@@ -245,7 +245,7 @@ def _settle() -> None:
 
 
 def open_link() -> None:
-    """Make the address's scenario the draft, once an address; called first on every page."""
+    """Make the address's scenario the draft, once an address, before any page is drawn."""
     try:
         facts()
         runner()

@@ -19,7 +19,6 @@ from twin.ui.show import plain
 
 def header(page: str, *, run: bool = True) -> None:
     """The top of a page that edits the draft: title, sentence, draft, undo, link and (run) Run."""
-    session.open_link()
     session.resume()
     st.set_page_config(page_title=f"{session.named_draft().name} · {PAGES[page].title}")
     st.title(PAGES[page].title, anchor=False)

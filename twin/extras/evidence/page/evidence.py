@@ -71,7 +71,6 @@ def widths(**columns: int) -> dict[str, Any]:
 
 
 # 1) Gather.
-session.open_link()
 facts = session.facts()
 st.title("Evidence", anchor=False)
 st.caption("How far the twin is from what was measured and published, and where it stops holding.")

@@ -25,7 +25,6 @@ TILES = ("goodput_req_per_s", "slo_attainment", "ttft_s_p99", "tpot_s_p99", "tok
 COLUMNS = ("requests", "goodput_req_per_s", "slo_attainment", "ttft_s_p99", "tpot_s_p99",
            "tokens_per_s_per_npu", "npu_hours", "energy_kwh")  # fmt: skip
 
-session.open_link()
 st.title(PAGES["fleet"].title, anchor=False)
 st.caption(PAGES["fleet"].about)
 

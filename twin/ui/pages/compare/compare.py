@@ -18,7 +18,6 @@ from twin.ui.pages.compare import comparison
 from twin.ui.show import choice, download, plain, plot
 
 # 1) Gather: the address says which runs.
-session.open_link()
 runs, absent = comparison.open_runs()
 
 st.title(PAGES["compare"].title, anchor=False)

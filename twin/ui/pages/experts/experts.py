@@ -39,7 +39,6 @@ def conclusion(row: RunRow, scenario: Scenario) -> None:
     )
 
 
-session.open_link()
 row, scenario = progress.ended_run("experts")
 conclusion(row, scenario)
 page_link("run", "Results of this run", {"run": row.id}, ":material/query_stats:")

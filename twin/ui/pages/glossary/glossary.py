@@ -3,7 +3,6 @@
 import streamlit as st
 
 from twin.lab.library import Term, terms
-from twin.ui import session
 from twin.ui.fields import field_name
 from twin.ui.pages import PAGES
 from twin.ui.show import plain
@@ -15,7 +14,6 @@ def meaning(term: Term) -> str:
     return "".join(f"*{plain(field_name(p))}*" if i % 2 else plain(p) for i, p in enumerate(parts))
 
 
-session.open_link()
 st.title(PAGES["glossary"].title, anchor=False)
 st.markdown(PAGES["glossary"].about)
 

@@ -23,7 +23,6 @@ def clear() -> None:
 
 
 # 1) What to look for; it is in the address, so a search can be sent as a link.
-session.open_link()
 st.title(PAGES["library"].title, anchor=False)
 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     shown = choice("Show", ["Runs", "Scenarios"], "show", bind="query-params")

@@ -30,7 +30,6 @@ def happened(events: pl.DataFrame) -> None:
     st.dataframe(rows, hide_index=True)
 
 
-session.open_link()
 row, scenario = progress.ended_run("playback")
 page_link("run", "Results of this run", {"run": row.id}, ":material/query_stats:")
 if playback.missing(row.id):

@@ -6,8 +6,6 @@ from twin.ui import progress, session
 from twin.ui.pages.run import explained, own_sections, results, sections
 from twin.ui.show import choice
 
-session.open_link()
-
 # 1) The run, or why there is none to show, or none yet.
 row, scenario = progress.named_run("run")
 place = st.empty()  # there when the run has ended too: what follows keeps its place, and its state

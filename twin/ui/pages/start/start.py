@@ -16,7 +16,6 @@ from twin.ui.toolbar import draft_link, open_run, refusal, run_button
 RECENT = 5
 
 # 1) Gather.
-session.open_link()
 presets = session.preset_list()
 draft = session.draft()
 

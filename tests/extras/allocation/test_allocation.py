@@ -100,5 +100,5 @@ def test_how_full_blocks_keep_supernodes_is_drawn_when_asked(app):
     page.get_by_key("allocation-study").set_value(True)
     page.run()
     assert not page.exception
-    assert len(page.get("plotly_chart")) == before + 2
+    assert len(page.get("plotly_chart")) == before + 1
     assert any("Figure 24" in c.value for c in page.caption)

@@ -33,30 +33,12 @@ def by_size(fillings: Sequence[Filling]) -> Chart:
     )  # fmt: skip
 
 
-def over_time(fillings: Sequence[Filling], npus: int) -> Chart:
-    """Chart of the last mix's allocated share over time, for supernodes of one size."""
-    fig, names = figure(height=220), list(by_blocks(fillings))
-    for one in fillings:
-        if (one.supernode_npus, one.blocks) == (npus, names[-1]) and one.course is not None:
-            line(fig, one.course.times, 100 * one.course.taken, COLOURS[len(names) - 1], HOVER,
-                 width=1.2, line_shape="hv", name=one.blocks)  # fmt: skip
-    return chart(
-        fig, f"Share of supernodes of {npus} NPUs that is allocated, over time.",
-        "Blocks come and go: what is free may be too scattered for the next one.",
-        x={"title_text": "mean stays of a block"}, showlegend=True,
-        y={"title_text": f"of {npus} NPUs, %", "rangemode": "normal"},
-    )  # fmt: skip
-
-
 def section(draft: Scenario) -> None:
     """Draw a study of allocation, with this deployment's instances among its blocks, on request."""
     if not st.toggle("How full do such blocks keep supernodes?", key="allocation-study"):
         return
     fillings = _study(seated(draft), draft)
     plot(by_size(fillings), "allocation-by-size")
-    sizes = sorted({one.supernode_npus for one in fillings})
-    npus = draft.supernode.nodes * draft.supernode.npus_per_node
-    plot(over_time(fillings, min(sizes, key=lambda n: abs(n - npus))), "allocation-time")
     st.caption(
         "A block needs all of its NPUs in one supernode and waits until one has room. "
         f"Sizes of blocks: {session.facts()['allocation.block_means'].source}; "

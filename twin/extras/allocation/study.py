@@ -112,7 +112,6 @@ class Filling:
     blocks: str  # the mix, for people
     supernode_npus: int
     share: float | None  # of the NPUs, over time; None: the largest block does not fit
-    course: Allocation | None  # of the first seed
 
 
 def study(
@@ -139,9 +138,9 @@ def study(
 def _filling(name: str, npus: int, mix: Mix, fleet: int, seed: int) -> Filling:
     """Allocated share over several seeds; None where a block is larger than the supernode."""
     if max(size for size, _ in mix) > npus:
-        return Filling(name, npus, None, None)
-    runs = [allocation(npus, mix, fleet, seed + k) for k in range(SEEDS)]
-    return Filling(name, npus, sum(run.mean for run in runs) / SEEDS, runs[0])
+        return Filling(name, npus, None)
+    means = [allocation(npus, mix, fleet, seed + k).mean for k in range(SEEDS)]
+    return Filling(name, npus, sum(means) / SEEDS)
 
 
 def by_blocks(fillings: Sequence[Filling]) -> dict[str, dict[int, float | None]]:

@@ -107,6 +107,7 @@ def ended_run(page: str) -> tuple[RunRow, Scenario]:
         st.markdown(f"{PAGES[page].title} shows a run when it has ended with results.")
         page_link("run", "See how far it is", {"run": row.id})
         st.stop()
+    page_link("run", "Results of this run", {"run": row.id}, ":material/query_stats:")
     return row, scenario
 
 

@@ -7,7 +7,6 @@ from twin.metrics.measures import amount, seconds
 from twin.model.shape import load_shape
 from twin.scenario import Scenario
 from twin.ui import progress, record, session
-from twin.ui.link import page_link
 from twin.ui.pages.experts import views as experts_views
 from twin.ui.show import choice
 
@@ -17,7 +16,6 @@ def conclusion(row: RunRow, scenario: Scenario) -> None:
     shape = load_shape(session.facts(), scenario.deployment.model)
     if "experts" not in shape.stages:
         st.subheader(f"{shape.title} has no routed experts: nothing to balance.", anchor=False)
-        page_link("run", "Results of this run", {"run": row.id}, ":material/query_stats:")
         st.stop()
     if scenario.experts.popularity == "uniform":
         text = "Every expert is as popular as the others: imbalance costs nothing."
@@ -41,7 +39,6 @@ def conclusion(row: RunRow, scenario: Scenario) -> None:
 
 row, scenario = progress.ended_run("experts")
 conclusion(row, scenario)
-page_link("run", "Results of this run", {"run": row.id}, ":material/query_stats:")
 
 view = choice("View", experts_views.VIEWS, "experts-view", bind="query-params", wrap=True)
 with session.damage_shown():

@@ -5,7 +5,6 @@ import streamlit as st
 
 from twin.metrics.measures import amount
 from twin.ui import progress, record, session
-from twin.ui.link import page_link
 from twin.ui.pages.playback import player as playback
 from twin.ui.toolbar import open_run
 
@@ -31,7 +30,6 @@ def happened(events: pl.DataFrame) -> None:
 
 
 row, scenario = progress.ended_run("playback")
-page_link("run", "Results of this run", {"run": row.id}, ":material/query_stats:")
 if playback.missing(row.id):
     st.markdown("This run was made by an earlier engine, which did not record what moved when.")
     if st.button("Run it again", type="primary", icon=":material/play_arrow:", key="again"):

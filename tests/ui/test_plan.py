@@ -8,7 +8,7 @@ from twin.engine.simulate import ENGINE_VERSION
 from twin.lab.library import load_facts
 from twin.lab.plan.question import Plan
 from twin.lab.plan.work import Look, Plans
-from twin.scenario import Scenario
+from twin.scenario import Scenario, with_overrides
 from twin.ui import access
 from twin.ui.pages import PAGES
 from twin.ui.pages.plan import requested
@@ -74,9 +74,25 @@ def test_an_answer_is_shown_with_its_ranking_and_goes_into_the_draft(app, stored
     opened(app, plan=stored(ANSWER, Scenario()))
     assert "192 NPUs" in app.subheader[0].value
     assert list(app.dataframe[0].value[""]) == ["1", "2 ="]
-    assert any("met by 99 % of requests" in each.value for each in app.caption)  # its question
+    (question,) = [each.value for each in app.caption if "met by 99 % of requests" in each.value]
+    assert "60 req/s" in question
+    captions = " ".join(each.value for each in app.caption)
+    assert "Four of five measurements" in captions and "price of an NPU-hour" in captions
     app.button(key="plan-take").click().run()
     assert not app.exception
+
+
+def test_a_visitor_of_a_plan_goes_on_from_its_scenario_unless_they_have_a_draft(app, stored):
+    planned = with_overrides(Scenario(), {"name": "Mine", "workload.rate_req_per_s": 33.0})
+    key = stored(ANSWER, planned)
+    opened(app, plan=key).button(key="plan-take").click().run()
+    draft = app.session_state["history"][-1]
+    assert draft.workload.rate_req_per_s == 33.0  # and not of the short run that was ranked
+    assert draft.deployment.prefill.instances == 2
+    app.session_state["history"] = [Scenario(), draft]
+    app.session_state["position"] = 0
+    opened(app, plan=stored(ANSWER, Scenario(seed=2)))
+    assert any("another scenario" in each.value for each in app.caption)
 
 
 def test_where_nothing_fits_the_relaxations_stand(app, stored):

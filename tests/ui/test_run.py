@@ -287,6 +287,14 @@ def test_a_question_that_cannot_be_read_is_a_sentence(app, store, monkeypatch):
     assert primary(app) == ["Choose a preset"]
 
 
+def test_the_run_that_differs_least_is_the_first_to_compare_with(app, store):
+    near = done(store, scenario("Made elsewhere", workload__rate_req_per_s=80.0))
+    done(store, scenario(workload__rate_req_per_s=120.0, seed=2))  # under the preset's name
+    mine = scenario("Quick start · mine", workload__rate_req_per_s=80.0, seed=3)
+    opened(app, done(store, mine))
+    assert app.selectbox(key="baseline").value == near
+
+
 def test_comparing_opens_both_runs(app, store):
     other, run = done(store, scenario("Other")), done(store, scenario("This"))
     opened(app, run)

@@ -36,9 +36,10 @@ def test_a_varied_run_is_named_by_its_weightiest_change(fields, name):
 def test_a_varied_run_has_a_question_of_its_own():
     preset = scenario()
     question = words.named(varied(), preset).question
-    assert question.startswith("What do 2 changes to Quick start do: node 31 fails at 106 s, and 1")
+    edits = "sub-plane 3: 50 % of capacity"
+    assert question == f"Quick start with these changes: node 31 fails at 106 s, {edits}."
     question = words.named(scenario(faults=[FAULT]), preset).question
-    assert question == "What does this change to Quick start do: node 31 fails at 106 s?"
+    assert question == "Quick start with this change: node 31 fails at 106 s."
 
 
 def test_a_long_name_keeps_its_count_and_its_bound():

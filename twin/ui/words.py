@@ -4,11 +4,12 @@ from collections.abc import Iterable
 
 from twin.hardware.imported import npus_of
 from twin.lab.sweep.compare import changed
-from twin.scenario import Scenario, field_unit, npus_used, pools, sharing
+from twin.scenario import Scenario, field_unit, npus_used, pools, read, sharing
 from twin.ui import fields
-from twin.ui.fields import choice_label, field_name, label, show
+from twin.ui.fields import choice_label, declared, field_name, label, show
 
 WORDS = ("name", "question", "source")
+ARRIVALS, TRACE_NAME = "workload.arrivals", "workload.trace.name"
 BETWEEN = " · "  # a preset's name and the change
 NAME_MOST = 80
 QUESTION_MOST = 600  # characters, as the field says
@@ -47,8 +48,17 @@ def lengths(s: Scenario) -> str:
     if w.lengths == "fixed":
         return f"{w.input_tokens:,} → {w.output_tokens:,} tokens"
     if w.lengths == "range":
-        return f"{w.shortest:.0%} to 100 % of {w.input_tokens:,} → {w.output_tokens:,} tokens"
+        return f"{100 * w.shortest:.3g} to 100 % of {w.input_tokens:,} → {w.output_tokens:,} tokens"
     return choice_label("workload.lengths", w.lengths)
+
+
+def reuse(s: Scenario) -> str:
+    """What prompts have in common: '25 % of each prompt shared'; '' where that is nothing."""
+    w = s.workload
+    if w.arrivals == "trace" or w.prefix == "none":
+        return ""
+    share = f"{100 * w.shared_fraction:.3g} % of each prompt shared"
+    return share if w.prefix == "shared" else "in sessions"
 
 
 def split(s: Scenario) -> tuple[str, str]:
@@ -72,7 +82,7 @@ def brief(s: Scenario) -> str:
     used = npus(counts[0]) if len(counts) == 1 else f"{split(s)[1]} NPUs"
     if s.models:
         return f"{1 + len(s.models)} models · {npus(npus_used(s))}"
-    return " · ".join((traffic(s), lengths(s), used))
+    return " · ".join(filter(None, (traffic(s), lengths(s), reuse(s), used)))
 
 
 def duration(seconds: float) -> str:
@@ -101,23 +111,41 @@ def ago(seconds: float) -> str:
 
 def named(draft: Scenario, origin: Scenario) -> Scenario:
     """The draft, named after its first change if it still has its origin's name."""
-    counted = {path: value for path, value in changed(origin, draft).items() if path not in WORDS}
-    if draft.name != origin.name or not counted:
+    paths = [path for path in changed(origin, draft) if path not in WORDS]
+    if draft.name != origin.name or not paths:
         return draft
-    path, new = min(counted.items(), key=lambda item: _weight(item[0]))
-    if path.startswith("workload.") and draft.workload.arrivals == "trace":
-        change = traffic(draft)
-    elif path in fields.LISTS:
-        change = fields.rows_in_words(path, new, 1)
-    else:
-        unit = f" {field_unit(path)}" if label(path) != field_name(path) else ""
-        change = f"{field_name(path)} {show(new, path)}{unit}"
-    more = f" +{len(counted) - 1}" if len(counted) > 1 else ""
-    new_name = f"{draft.name}{BETWEEN}{change}"[: NAME_MOST - len(more)] + more
-    what = f"do {len(counted)} changes" if more else "does this change"
-    rest = f", and {len(counted) - 1} more" if more else ""
-    question = f"What {what} to {draft.name} do: {change}{rest}?"
-    return draft.model_copy(update={"name": new_name, "question": question[:QUESTION_MOST]})
+    stated = [p for p in paths if declared(p).group or p in fields.LISTS or p == TRACE_NAME]
+    changes = [_changed_to(path, draft) for path in sorted(stated or paths, key=_weight)]
+    first, *others = dict.fromkeys(changes)
+    more = f" +{len(others)}" if others else ""
+    what = "these changes" if others else "this change"
+    question = f"{draft.name} with {what}: {', '.join([first, *others])}."
+    return draft.model_copy(
+        update={
+            "name": cut(f"{draft.name}{BETWEEN}{first}", NAME_MOST - len(more)) + more,
+            "question": cut(question, QUESTION_MOST),
+        }
+    )
+
+
+def _changed_to(path: str, draft: Scenario) -> str:
+    """A changed field with its value: 'Request rate 80 req/s'."""
+    value = read(draft, path)
+    if path in (ARRIVALS, TRACE_NAME) and draft.workload.arrivals == "trace":
+        return traffic(draft)
+    if path in fields.LISTS:
+        return fields.rows_in_words(path, value, 1)
+    unit = f" {field_unit(path)}" if label(path) != field_name(path) else ""
+    return f"{field_name(path)} {show(value, path)}{unit}"
+
+
+def cut(text: str, most: int) -> str:
+    """A text of at most so many characters.
+
+    >>> cut("Price of an NPU-hour 2 per hour", 24)
+    'Price of an NPU-hour 2…'
+    """
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
 def taken_apart(scenario: Scenario, presets: Iterable[Scenario]) -> tuple[Scenario, Scenario]:

@@ -166,12 +166,8 @@ def decode_operators(run: RunRow, scenario: Scenario) -> dict[str, float]:
 
 def lettered(names: Sequence[str]) -> list[str]:
     """Name of each run on the page: its letter and its scenario's name, shortened."""
-    return [f"{letter} · {_cut(name, NAME_CHARS)}"
+    return [f"{letter} · {words.cut(name, NAME_CHARS)}"
             for letter, name in zip(LETTERS, names, strict=False)]  # fmt: skip
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
 def _differing(compared: Comparison) -> list[tuple[str, InputRow]]:
@@ -207,7 +203,7 @@ def settings_that_differ(compared: Comparison, scenarios: Sequence[Scenario]) ->
                 continue
             change = value / base - 1.0 if is_number(value) and is_number(base) and base else 0.0
             full_text = f"{show(base, row.path)} → {show(value, row.path)}"
-            text = f"{base:,.4g} → {value:,.4g}" if change else _cut(full_text, CHANGE_CHARS)
+            text = f"{base:,.4g} → {value:,.4g}" if change else words.cut(full_text, CHANGE_CHARS)
             rows.append(Difference(name, run, change, text, full_text))
     return rows
 
@@ -293,8 +289,8 @@ def equal_in_words(known: Known) -> list[str]:
                              for each in pairs.values() if each.equal)
              for i, pairs in known.items()}  # fmt: skip
     return [
-        f"Equal within what is known of {LETTERS[i]} against the baseline: {names}. Four of five "
-        "published ratios of such figures are met so closely."
+        f"{LETTERS[i]} may equal the baseline in {names}: four of five published ratios are met "
+        "within that."
         for i, names in equal.items() if names
     ]  # fmt: skip
 

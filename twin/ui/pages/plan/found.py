@@ -11,7 +11,7 @@ from twin.lab.plan.question import LOSSES, Loss, Plan, in_brief
 from twin.lab.share import links
 from twin.lab.sweep.sweep import published
 from twin.scenario import Scenario, SpecError, with_overrides
-from twin.ui import session
+from twin.ui import runs, session, words
 from twin.ui.charts import sweep as charts
 from twin.ui.fields import label, sentence, show
 from twin.ui.link import go_to
@@ -19,6 +19,7 @@ from twin.ui.show import download, json_text, plain, plot
 from twin.ui.toolbar import open_run
 
 TIMES = ("horizon_s", "warmup_s")
+PRICE = "Costs appear with a price of an NPU-hour, under Power and price on Workload."
 LIMITED = {"prefill": "prefill", "decode": "decode", "colocated": "its instances"}
 
 
@@ -33,13 +34,15 @@ def progress(so_far: Mapping[str, Any]) -> None:
 
 def answer(plan: Plan, found: Mapping[str, Any]) -> None:
     """Draw the whole answer."""
-    first, *more = sentences({**found, "relaxations": []})  # these are a table
+    s, (first, *more) = plan.scenario, sentences({**found, "relaxations": []})  # these: a table
     st.subheader(plain(first), anchor=False)
-    st.caption(plain(f"{plan.scenario.name}: {in_brief(plan)}"))
+    question = filter(None, (words.traffic(s), words.lengths(s), words.reuse(s), in_brief(plan)))
+    st.caption(plain(f"{s.name}: {' · '.join(question)}"))
     st.markdown(plain(" ".join(more)))
     rows = found["ranked"]
     if rows:
         _ranking(plan, rows)
+        runs.how_far_off({"the first": deployed(plan, rows[0])})
     elif found["relaxations"]:
         st.markdown("Each of these changes alone makes a deployment fit:")
         st.dataframe(relaxed(found["relaxations"]), hide_index=True)
@@ -60,6 +63,8 @@ def answer(plan: Plan, found: Mapping[str, Any]) -> None:
         download("plan.json", lambda: json_text(dict(found)), "plan.json", "plan-json")
         drawn("plan.download", plan, found)
     seeds = f"{equal_words(rows)}. What is ranked was simulated with five seeds. " if rows else ""
+    if rows and rows[0]["summary"]["cost_per_million_tokens"] is None:
+        seeds += f"{PRICE} "
     st.caption(
         f"2 x 16 prefill: two instances of 16 NPUs. {seeds}plan.json has every deployment with its "
         "bound by formula, status, reason, seed and digest."

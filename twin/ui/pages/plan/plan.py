@@ -13,10 +13,13 @@ from twin.ui.toolbar import header, refusal
 LOOK_S = 0.7
 READS = access.mode() == access.READ_ONLY  # nothing may be begun or stopped here
 
-header("plan", run=False)
+session.open_link()
 plans = requested.plans()
 key = st.query_params.get(requested.PLAN, "")
 shown = plans.question(key) if key else None
+if shown and not session.edited():  # whoever opens a plan's link goes on from its scenario
+    session.start_from(shown.scenario)
+header("plan", run=False)
 if key and shown is None:
     st.error("This plan is not stored here.", icon=":material/link_off:")
 

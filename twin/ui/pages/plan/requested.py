@@ -75,7 +75,7 @@ def form(shown: Plan | None) -> Plan:
                 cost = st.number_input(
                     "Cost per million tokens at most", 0.0, None,
                     values.get("cost_per_million_tokens", 0.0), key="plan-cost", width=220,
-                    help="0: no limit. It needs a price of an NPU-hour.",
+                    help="0: no limit. It needs a price of an NPU-hour, set on Workload.",
                 )  # fmt: skip
     return plan_from(
         session.named_draft(),

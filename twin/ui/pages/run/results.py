@@ -13,12 +13,13 @@ from twin.lab.evidence.near import near
 from twin.lab.explain.view import one_slo
 from twin.lab.library import scenario_to_toml
 from twin.lab.share import links
-from twin.lab.store import RunRow, Store
+from twin.lab.store import RunRow, Store, StoreError
 from twin.lab.store.archive import export_runs
+from twin.lab.sweep.compare import changed
 from twin.metrics.registry import metric_of, placed, shown
 from twin.metrics.steadiness import UNSTEADY
-from twin.scenario import Scenario
-from twin.ui import fields, formulas, progress, runs, session, words
+from twin.scenario import Scenario, SpecError
+from twin.ui import fields, formulas, progress, record, runs, session, words
 from twin.ui.fields import glossed, sentence
 from twin.ui.link import copy_link, go_to, page_link
 from twin.ui.pages import PAGES
@@ -53,14 +54,17 @@ def header(row: RunRow, scenario: Scenario) -> None:
 
 
 def _compare(row: RunRow, scenario: Scenario) -> None:
-    """Runs to compare with: first the one that this was edited from, then other edits of it."""
+    """Runs to compare with, those that differ in the fewest fields first."""
+
+    def distance(run: RunRow) -> tuple[int, bool]:
+        try:
+            differing = len(changed(record.scenario(run.scenario), scenario))
+        except (StoreError, SpecError):  # damaged, or of fields this twin does not know
+            differing = len(fields.formed())
+        return differing, words.BETWEEN in run.name  # a preset before its edits
+
     rows = [run for run in runs.latest(OFFERED + 1, "done") if run.id != row.id]
-    origin = scenario.name.partition(words.BETWEEN)[0]
-    nearest = sorted(
-        zip(runs.titles(rows), rows, strict=True),
-        key=lambda pair: (pair[0] != origin, not pair[0].startswith(origin)),
-    )
-    others = runs.choices(run for _, run in nearest)
+    others = runs.choices(sorted(rows, key=distance))
     if not others:
         st.markdown("There is no other finished run yet: edit a copy and run it.")
         return

@@ -35,10 +35,6 @@ with st.container(border=True):
         named = session.named_draft()
         st.subheader(plain(named.name), anchor=False, help=plain(draft.source) or None)
         st.markdown(plain(named.question) or "No question written down yet.")
-        # What comes and goes has a place of its own: the focus in the sliders below would be lost.
-        edited = st.empty()
-        if edits := len(session.changes()):
-            edited.caption(f"With {edits} change{'s' if edits > 1 else ''} of yours.")
         with st.container(key="tour-verdict"):
             simulated = live.strip(draft)
         with st.container(key="tour-controls"):

@@ -41,6 +41,15 @@ def still(page: Page) -> None:
     until(lambda: page.evaluate(f"{FADING} === 0"))
 
 
+def opened_group(page: Page, group: str) -> None:
+    """Show a group of a page's fields."""
+    rest(page)
+    chosen = page.get_by_test_id("stMain").get_by_role("radio", name=group, exact=True)
+    chosen.click()
+    expect(chosen).to_be_checked()
+    rest(page)
+
+
 def choose(page: Page, field: str, option: str) -> None:
     """Take an option of a field; its menu closes when the page scrolls, so that comes first.
 

@@ -29,6 +29,8 @@ FLAGS = [
     # Pages of one profile share a process: what one has compiled, the next finds.
     "--process-per-site",
     "--renderer-process-limit=1",
+    # A page of a test does not live long enough to repay its scripts' optimisation.
+    "--js-flags=--no-opt --no-maglev --max-lazy --no-flush-bytecode",
 ]
 
 # Debian's packages, in this order of preference.

@@ -37,6 +37,17 @@ for name in ("TWIN_DB_URL", "TWIN_ARTIFACTS", "TWIN_CALIBRATION", "FORCE_COLOR",
     os.environ.pop(name, None)
 
 
+# Who prefers reduced motion still sees Streamlit's signs of waiting turn, frame by frame.
+UNMOVED = """const unmoved = new CSSStyleSheet()
+unmoved.replaceSync(`@media (prefers-reduced-motion: reduce) {
+  *, ::before, ::after {
+    animation: none !important; transition-duration: 1ms !important; transition-delay: 0s !important
+  }
+}`)
+document.adoptedStyleSheets = [unmoved]
+"""
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Give one process all files that share what takes seconds to make, and others whole files."""
@@ -53,6 +64,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 # What tests share is made once in a process; files that need it, by what stands in them.
 SHARED = {
     "app_url": "a dashboard and a browser",
+    "deployment: Page": "a dashboard and a browser",
     "lab.plan.small": "a plan",
     "evidence(": "the judged rows",
     "docs.make import": "the judged rows",
@@ -197,14 +209,54 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def visits(browser: Browser) -> Iterator[BrowserContext]:
     """One profile for the visits of all tests: all but the first find scripts in its cache."""
-    context = profile(browser)
-    yield context
-    context.close()
+    yield from shared_profile(browser)
+
+
+@pytest.fixture(scope="session")
+def visits_elsewhere(browser: Browser) -> Iterator[BrowserContext]:
+    """The profile of somebody else, for all tests too."""
+    yield from shared_profile(browser)
 
 
 @pytest.fixture
 def page(visits: BrowserContext) -> Iterator[Page]:
     """A page, 1280 x 900, of somebody who was never here before."""
+    with first_visit(visits) as page:
+        yield page
+
+
+@pytest.fixture
+def page_elsewhere(visits_elsewhere: BrowserContext) -> Iterator[Page]:
+    """A page of somebody else, who was never here before either."""
+    with first_visit(visits_elsewhere) as page:
+        yield page
+
+
+@pytest.fixture(scope="session")
+def deployment(visits: BrowserContext, app_url: str) -> Iterator[Page]:
+    """The Deployment page, on which tests open one group of fields after the other."""
+    page = visits.new_page()
+    page.goto(f"{app_url}/deployment")
+    page.get_by_role("heading", level=1).first.wait_for()
+    yield page
+    page.close()
+
+
+def shared_profile(browser: Browser) -> Iterator[BrowserContext]:
+    """A profile to the end of all tests."""
+    context = profile(browser)
+    # Pages of this machine share a process, which ends with the last of them: an empty one stays,
+    # and the next finds compiled what one before it has compiled.
+    stays = context.new_page()
+    stays.route("**", lambda route: route.fulfill(body=""))
+    stays.goto("http://localhost")
+    yield context
+    context.close()
+
+
+@contextmanager
+def first_visit(visits: BrowserContext) -> Iterator[Page]:
+    """A page in a profile that then forgets what the page has stored, and what it was allowed."""
     page = visits.new_page()
     yield page
     at = urlsplit(page.url)
@@ -222,6 +274,7 @@ def profile(browser: Browser, **options: Any) -> BrowserContext:
     """
     usual = {"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce"}
     context = browser.new_context(**usual | options)
+    context.add_init_script(UNMOVED)
     context.set_default_timeout(PATIENCE_MS)
     return context
 

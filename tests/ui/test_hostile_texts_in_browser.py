@@ -136,17 +136,15 @@ def test_what_cannot_be_renders_nothing(app_url, page, what):
     expect(page.locator("body")).to_contain_text(f"{HOST}/p.png")  # it is told, as it was typed
 
 
-def test_no_page_may_be_framed_or_load_from_elsewhere(app_url, page):
-    page.goto(f"{app_url}/compare")
-    page.get_by_role("heading", level=1).wait_for()
-    loaded = page.evaluate(
+def test_no_page_may_be_framed_or_load_from_elsewhere(app_url, deployment):
+    loaded = deployment.evaluate(
         """url => new Promise(done => { const image = new Image()
             image.onload = () => done(true); image.onerror = () => done(false)
             image.src = url })""",
         f"http://{HOST}/p.png",
     )
     assert not loaded
-    answer = page.request.get(app_url)
+    answer = deployment.request.get(app_url)
     policy = answer.headers["content-security-policy"]
     assert "frame-ancestors 'self'" in policy and "img-src 'self' data: blob:" in policy
-    assert page.request.get(f"{app_url}/_stcore/metrics").status == 404
+    assert deployment.request.get(f"{app_url}/_stcore/metrics").status == 404

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import TimeoutError, expect
 
 from tests.browsing import rest, until
-from tests.conftest import ROOT, profile
+from tests.conftest import ROOT
 
 pytestmark = pytest.mark.browser
 TAKEN_MS = 15_000  # a file that is not taken by then is given once more
@@ -24,7 +24,7 @@ def open_files(page, app_url):
 
 
 def test_a_cable_list_becomes_the_machine_of_the_draft_and_a_wrong_one_gets_one_sentence(
-    app_url, page, browser, tmp_path
+    app_url, page, page_elsewhere, tmp_path
 ):
     open_files(page, app_url)
     wrong = tmp_path / "wrong.csv"
@@ -37,11 +37,8 @@ def test_a_cable_list_becomes_the_machine_of_the_draft_and_a_wrong_one_gets_one_
     page.wait_for_url("**/supernode?s=*")
     title = page.get_by_text("NPUs in 2 nodes").first
     title.wait_for()
-    link = page.url
-    other = profile(browser).new_page()
-    other.goto(link)
-    expect(other.get_by_text("NPUs in 2 nodes").first).to_be_visible()
-    other.context.close()
+    page_elsewhere.goto(page.url)
+    expect(page_elsewhere.get_by_text("NPUs in 2 nodes").first).to_be_visible()
 
 
 def test_a_graph_becomes_the_machine_of_the_draft_and_the_deployment_fits(app_url, page, tmp_path):

@@ -1,10 +1,10 @@
-"""Sections of a run and a controller's form in a real browser: pictures, a phone, axe-core."""
+"""Sections of a run in a real browser: pictures, a phone, axe-core."""
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests import axe
-from tests.browsing import choose, rest, still
+from tests.browsing import still
 from tests.draws import some
 from tests.ui.stored_runs import done, scenario
 from tests.ui.test_accessibility_in_browser import broken_rules
@@ -53,20 +53,3 @@ def test_a_section_draws_what_it_tells_at_any_width(page: Page, app_url, runs, s
     page.set_viewport_size({"width": 390, "height": 900})
     still(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-
-
-def opened(page: Page, app_url: str, path: str, group: str) -> None:
-    page.goto(f"{app_url}/{path}")
-    page.get_by_role("heading", level=1).first.wait_for()
-    rest(page)
-    chosen = page.get_by_test_id("stMain").get_by_role("radio", name=group, exact=True)
-    chosen.click()
-    expect(chosen).to_be_checked()
-    rest(page)
-
-
-def test_a_controller_shows_its_fields(page: Page, app_url):
-    opened(page, app_url, "deployment", "Elasticity")
-    expect(page.get_by_role("spinbutton", name="Decision interval")).to_have_count(0)
-    choose(page, "Controller", "Prefill:decode re-balancing")
-    expect(page.get_by_role("spinbutton", name="Decision interval")).to_be_visible()

@@ -37,9 +37,9 @@ def page(canvas) -> Page:
     return canvas.page
 
 
-@pytest.fixture
-def fresh(visits, app_url: str):
-    """The picture on a page of its own, for a test that leaves the page as nobody else wants it."""
+@pytest.fixture(scope="module")
+def other(visits, app_url: str):
+    """The picture on a second page, for tests that leave a page as the others do not want it."""
     page = visits.new_page()
     yield opened(page, app_url)
     page.close()
@@ -136,8 +136,8 @@ def test_the_picture_is_worked_by_keys_alone(page, canvas):
     says(canvas, "selection", "")
 
 
-def test_a_machine_that_cannot_be_wired_says_why(fresh):
-    page = fresh.page
+def test_a_machine_that_cannot_be_wired_says_why(other):
+    page = other.page
     page.get_by_role("tab", name="More fields", exact=True).click()
     set_ports(page, "32")
     expect(
@@ -218,8 +218,8 @@ def test_many_nodes_are_selected_by_a_rectangle_and_edited_by_keys(page, canvas)
     says(canvas, "chosen", "0")
 
 
-def test_load_colours_the_picture_and_fills_the_matrix(fresh):
-    canvas, page = fresh, fresh.page
+def test_load_colours_the_picture_and_fills_the_matrix(other):
+    canvas, page = other, other.page
     page.locator("#colour").select_option("experts")
     says(canvas, "colour", "experts")
     find(page, "node 20")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import profile
 from tests.draws import some
 from tests.ui.walk import Walker, fill
 
@@ -18,13 +17,12 @@ pytestmark = pytest.mark.browser
 @pytest.mark.parametrize(
     "way", some([(1, 10, 1280)], (2, 700, 1280), (3, 700, 1280), (4, 600, 390)), ids=str
 )
-def test_a_walk_comes_to_no_exception_and_no_dead_end(browser, app_url, served_db, way):
+def test_a_walk_comes_to_no_exception_and_no_dead_end(page, app_url, served_db, way):
     seed, clicks, width = way
     fill(served_db)
     log = Path(served_db.removeprefix("sqlite:///")).with_name("server.log")
-    size = {"width": width, "height": 900}
-    context = profile(browser, viewport=size, reduced_motion="no-preference")
-    seen = Walker(context.new_page(), app_url, log, seed).walk(clicks)
-    context.close()
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(reduced_motion="no-preference")
+    seen = Walker(page, app_url, log, seed).walk(clicks)
     assert seen.wrong == []
     assert seen.steps.total() >= clicks

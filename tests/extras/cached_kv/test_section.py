@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browsing import rest
+from tests.browsing import opened_group, rest
 from twin.ui.pages import PAGES
 
 
@@ -35,12 +35,9 @@ def test_where_reading_breaks_even_stands_with_the_memory_pool(app):
 
 
 @pytest.mark.browser
-def test_where_reading_breaks_even_is_drawn_on_the_deployment_page(page: Page, app_url):
-    page.goto(f"{app_url}/deployment")
-    page.get_by_role("heading", level=1).first.wait_for()
-    rest(page)
-    page.get_by_test_id("stMain").get_by_role("radio", name="Memory pool", exact=True).click()
-    expect(page.locator(".st-key-break-even .js-plotly-plot").first).to_be_visible()
+def test_where_reading_breaks_even_is_drawn_on_the_deployment_page(deployment: Page):
+    opened_group(deployment, "Memory pool")
+    expect(deployment.locator(".st-key-break-even .js-plotly-plot").first).to_be_visible()
 
 
 @pytest.mark.browser

@@ -1,9 +1,7 @@
 """A small machine and a small model, whose simulations take a tenth of a second."""
 
 import json
-from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any
 
 from tests.draws import FACTOR
 from twin.lab.library import load_facts
@@ -50,19 +48,7 @@ def plan(scenario: Scenario | None = None, **fields) -> Plan:
     return Plan(**given)
 
 
-class Remembered(dict[str, Any]):
-    """A memory of simulations."""
-
-    def get(self, digests: Iterable[str]) -> dict[str, Any]:  # type: ignore[override]
-        """Those that are known."""
-        return {d: self[d] for d in digests if d in self}
-
-    def put(self, answers: Mapping[str, Any]) -> None:
-        """Store some."""
-        self.update(answers)
-
-
-MEMORY = Remembered()
+MEMORY = drive.Memory()  # of simulations
 
 
 def brief() -> Plan:

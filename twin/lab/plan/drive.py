@@ -54,25 +54,19 @@ class Memory:
     def __init__(self, path: Path | None = None, version: str = ""):
         """Read the stored lines; an incomplete line is ignored."""
         self._path, self._version = path, version
-        self._known: dict[str, Trial | str] = {}
+        self.known: dict[str, Trial | str] = {}
         for line in path.read_text("utf-8").splitlines() if path and path.exists() else ():
             with suppress(ValueError):
                 row = json.loads(line)
                 if row.get("version") == version:
-                    self._known[row["scenario"]] = row["trial"]
+                    self.known[row["scenario"]] = row["trial"]
 
-    def get(self, digests: Sequence[str]) -> dict[str, Trial | str]:
-        """Stored results of these digests."""
-        return {d: self._known[d] for d in digests if d in self._known}
-
-    def put(self, answers: Mapping[str, Trial | str]) -> None:
-        """Store some."""
-        self._known |= answers
-        if self._path is None:
-            return
-        with self._path.open("a", encoding="utf-8") as file:
-            for digest, trial in answers.items():
-                row = {"version": self._version, "scenario": digest, "trial": trial}
+    def put(self, digest: str, trial: Trial | str) -> None:
+        """Store a simulation."""
+        self.known[digest] = trial
+        if self._path is not None:
+            row = {"version": self._version, "scenario": digest, "trial": trial}
+            with self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
 
 
@@ -117,8 +111,7 @@ class Simulators:
 
     def all(self, scenarios: Sequence[Scenario], beat: Callable[[], None]) -> list[Trial | str]:
         """Figures of each scenario, in order; `beat` is called between two, and may raise."""
-        digests = [scenario_digest(s) for s in scenarios]
-        known = self.memory.get(digests)
+        digests, known = [scenario_digest(s) for s in scenarios], self.memory.known
         unknown = {d: s for d, s in zip(digests, scenarios, strict=True) if d not in known}
         alike = {d: but_for_slo(s) for d, s in unknown.items() if judged_by_alone(s)}
         lock = threading.Lock()
@@ -127,7 +120,7 @@ class Simulators:
             with lock:
                 if not isinstance(answer, str):
                     answer = self._held(alike.get(digest, ""), answer)
-                self.memory.put({digest: answer})
+                self.memory.put(digest, answer)
 
         for digest, key in alike.items():
             if key in self.runs:
@@ -137,7 +130,6 @@ class Simulators:
             self._elsewhere(self.cluster, left, store, beat)
         else:
             self._here(left, store, beat)
-        known = self.memory.get(digests)
         return [known[d] for d in digests]
 
     def _held(self, key: str, trial: Trial) -> Trial:

@@ -258,8 +258,8 @@ def test_a_folder_nobody_may_write_in_is_said_before_a_run(store, monkeypatch):
 @pytest.mark.parametrize(
     ("names", "error", "said"),
     [
-        (["quickstart"], CompareError, "1 runs cannot be compared: take 2 to 6"),
-        (["quickstart"] * 7, CompareError, "7 runs cannot be compared: take 2 to 6"),
+        (["quickstart"], CompareError, "a comparison takes 2 to 6 runs, not 1"),
+        (["quickstart"] * 7, CompareError, "a comparison takes 2 to 6 runs, not 7"),
         (["quickstart", "nothing"], SpecError, "nothing is neither"),
     ],
 )

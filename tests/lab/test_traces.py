@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import subprocess
 import sys
 import tarfile
@@ -18,7 +19,7 @@ from tests.draws import draws
 from tests.made_trace import archive, lines
 from twin.lab.traces import requests
 from twin.lab.traces.formats import Format
-from twin.lab.traces.reader import EVERY, FORMATS, preview, read_trace
+from twin.lab.traces.reader import EVERY, FORMATS, OWN, preview, read_trace
 from twin.lab.traces.source import Limits, TraceError
 from twin.workload.chains import expand_runs
 from twin.workload.reuse_curve import reuse_curve
@@ -112,7 +113,7 @@ def test_a_format_is_one_entry(monkeypatch):
     layout = requests.Layout("when", "asked", "answered")
     entry = Format("dummy", "Dummy log", "CSV", "times in s",
                    lambda head: layout.columns <= head.header, layout.read)  # fmt: skip
-    with pytest.raises(TraceError, match="in no format known"):
+    with pytest.raises(TraceError, match="in no format that is read"):
         read_trace(b"when,asked,answered\n1.5,10,2\n")
     monkeypatch.setitem(FORMATS, entry.name, entry)
     table = read_trace(b"when,asked,answered\n1.5,10,2\n2.5,20,4\n")
@@ -210,7 +211,7 @@ BAD = {
     "line 1: hash_ids must": lines(mooncake(0, 1024, [[1], [2, 3]])),
     "line 1 is nested too deeply": b'{"input_length": ' + b"[" * 200_000,
     "line 2 is not UTF-8": lines(GOOD) + b"\n\xff\xfe",
-    "in no format known": b"hello,world\n1,2\n",
+    "in no format that is read": b"hello,world\n1,2\n",
     "is empty": b"",
     "is empty ": b"  \n ",
     "holds a header and no row": b"arrived_at,num_prefill_tokens,num_decode_tokens\n",
@@ -347,3 +348,11 @@ def test_what_a_portion_ends_in_changes_nothing(monkeypatch):
     bare = b"\n" + lines({"timestamp": 9, "input_length": 600, "output_length": 9})
     with pytest.raises(TraceError, match="line 202 has no hash_ids"):
         read_trace(data + bare, "a.jsonl")
+
+
+def test_a_file_of_no_known_format_hears_which_columns_a_csv_needs():
+    with pytest.raises(TraceError) as refused:
+        read_trace(b"hello,world\n1,2\n", "own.csv")
+    assert OWN in str(refused.value)
+    columns = re.findall(r"[a-z_]*_[a-z_]+", OWN)
+    assert len(read_trace(f"{','.join(columns)}\n0,100,10\n1,100,10\n".encode(), "own.csv")) == 2

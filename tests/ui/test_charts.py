@@ -16,8 +16,8 @@ from tests.ui.fake_run import fake_tables
 from twin.lab.library import presets
 from twin.metrics.measures import amount
 from twin.model.timeline import Piece, Timeline
-from twin.ui import charts
-from twin.ui.charts import waterfall
+from twin.ui import charts, show
+from twin.ui.charts import base, waterfall
 
 SAYING = ("chart", "spans", "timeline", "waterfall")  # what takes the sentence below a chart
 
@@ -115,6 +115,15 @@ def test_stages_say_each_part_of_the_way():
     chart = charts.stages({"mean": [("prefill_queue", 0.5), ("prefill", 1.5)]})
     assert [trace.name for trace in chart.figure.data] == ["Prefill queue", "Prefill"]
     assert "prefill 1.50 s" in chart.alt
+
+
+def test_a_sentence_that_charts_of_two_columns_share_stands_once(monkeypatch):
+    said = []
+    monkeypatch.setattr(show, "plot", lambda chart, key: said.append(chart.reads))
+    monkeypatch.setattr(show.st, "caption", said.append)
+    one = base.empty("Nothing")
+    show.two_columns((n, one._replace(reads=r), n) for n, r in (("a", "x"), ("b", "x"), ("c", "y")))
+    assert said == ["", "", "y", "x"]
 
 
 def test_shares_read_as_percent():

@@ -58,7 +58,7 @@ def test_what_takes_too_long_leaves_the_formula_s_answer(app, running, monkeypat
     monkeypatch.setattr(live, "PATIENCE_S", 0.2)
     app.run()
     assert not app.exception
-    assert any("By formula; simulating 40% · 9 requests served" in chip for chip in chips(app))
+    assert any("By formula; simulating 40 % · 9 requests served" in chip for chip in chips(app))
     assert not any("Simulated" in chip for chip in chips(app))
 
 

@@ -130,7 +130,7 @@ def test_a_running_run_shows_live_numbers_and_then_its_results(app, store):
     points["tokens_per_s"] = [0.0, 98_765.0]
     store.runs.beat(run, owner, 0.25, live | {"points": points})
     opened(app, run)
-    assert "Running: 25% done" in words(app)
+    assert "Running: 25 % done" in words(app)
     now = {m.label: m for m in app.metric}
     assert now["Arrived"].value == "1,200"
     assert (now["TTFT, mean"].value, now["TPOT, mean"].value) == ("420 ms", "21.0 ms")

@@ -34,6 +34,15 @@ def test_a_sweep_asks_for_each_point_and_draws_what_came(app, begun):
     assert app.button(key="simulate").disabled
 
 
+def test_nothing_is_drawn_before_a_point_was_begun_and_a_point_that_cannot_be_is_said(app, begun):
+    opened(app, "deployment.decode.npus_per_instance=80:320:4")  # 96 prefill, 384 in all
+    assert not app.get("plotly_chart")
+    assert any("needs 416 NPUs but" in caption.value for caption in app.caption)
+    app.button(key="simulate").click().run()
+    assert len(begun) == 3
+    assert "SLO" in app.subheader[0].value  # of the points that can be
+
+
 def test_what_a_token_costs_is_drawn_where_a_price_is_set():
     runs = [SimpleNamespace(summary={"joules_per_token": 2.0}), None]
     assert points.figures("panel", runs)[-1] == "joules_per_token"

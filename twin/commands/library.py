@@ -15,7 +15,7 @@ from twin.lab.store.archive import Moved, read_archive_file, write_archive
 from twin.lab.traces.reader import preview, read_trace
 from twin.lab.traces.source import LOCAL
 
-app = typer.Typer(help=__doc__, no_args_is_help=True)
+app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
 
 
 @app.command("export")

@@ -15,7 +15,7 @@ from twin.lab.machines import built_machine, machine_rows, machine_summary, read
 from twin.lab.store import open_store
 from twin.scenario import ROUTINGS
 
-app = typer.Typer(help=__doc__, no_args_is_help=True)
+app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False)
 
 Named = Annotated[str, typer.Argument(help="A recipe, or an imported machine by name or digest.")]
 

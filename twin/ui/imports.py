@@ -200,7 +200,7 @@ def _look_at_trace(table: Any) -> Look:
 
 TRACES = Import(
     one="trace", many="traces", says="Replays **{}**", label="Trace file",
-    help=f"{reader.known()}; plain or gzip. Found by content.",
+    help=f"{reader.OWN}. Others: {reader.known()}; plain or gzip. Found by content.",
     called=lambda row: f"{row.name} ({row.rows:,} requests, {amount(row.bytes, 'bytes')})",
     look=_look_at_trace, take=ask.replayed,
 )  # fmt: skip

@@ -128,7 +128,7 @@ def _look_again(run: str, *, until_found: bool = False) -> None:
 def _going(place: DeltaGenerator, seen: Look) -> None:
     finished = seen.live.get("finished")
     text = f" · {finished:,.0f} requests served" if finished else ""
-    _chip(place, f"By formula; simulating {seen.progress:.0%}{text}")
+    _chip(place, f"By formula; simulating {100 * seen.progress:.0f} %{text}")
 
 
 def _chip(place: DeltaGenerator, text: str) -> None:
@@ -194,9 +194,8 @@ def _room(draft: Scenario, expected: Outlook, holds: bool | None) -> str:
             return f"**holds its SLO in this run**; by formula up to **{most}**"
         limit = f"by formula its SLO holds up to **{most}** ({expected.limit} is full)"
         if holds is None and SAFE * rate <= expected.slo_req_per_s:
-            return (
-                f":orange[**at its limit**]: {limit}, with {1 - SAFE:.0%} in reserve; a run decides"
-            )
+            reserve = f"{100 * (1 - SAFE):.0f} % in reserve"
+            return f":orange[**at its limit**]: {limit}, with {reserve}; a run decides"
         return f":red[**too much load**]: {limit}"
     if holds is False:
         return f":red[**misses its SLO**], which by formula it holds up to **{most}**"

@@ -211,7 +211,7 @@ def _state(row: RunRow) -> str:
         return "Starting"
     if row.progress >= 1.0:
         return "Simulated: counting and storing the results"
-    return f"Running: {row.progress:.0%} done"
+    return f"Running: {100 * row.progress:.0f} % done"
 
 
 def _elapsed_s(row: RunRow) -> float:
@@ -262,7 +262,7 @@ def ended_without_results(row: RunRow, scenario: Scenario) -> None:
             session.start_from(scenario)
             go_to("workload")
         return
-    moment = f"at {row.progress:.0%}"
+    moment = f"at {100 * row.progress:.0f} %"
     if row.state == "cancelled":
         text = f"This run was stopped {moment}, so it has no results."
         st.info(text, icon=":material/do_not_disturb_on:")

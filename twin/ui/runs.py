@@ -41,7 +41,7 @@ def line(run: RunRow, figures: int | None = None) -> tuple[str, str]:
     """A run in a list: icon, one line of progress or its first `figures`, and time."""
     queued_text = words.ago(time.time() - run.queued_s)
     if run.state == "running":
-        return STATE_ICONS[run.state], f"{run.progress:.0%} done · started {queued_text}"
+        return STATE_ICONS[run.state], f"{100 * run.progress:.0f} % done · started {queued_text}"
     if run.damaged:
         return ":material/broken_image:", f"damaged: restore a backup · {queued_text}"
     if run.state != "done":

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -101,12 +102,16 @@ def passes(
 
 
 def two_columns(pictures: Iterable[tuple[str, Chart, str]]) -> None:
-    """Charts in two columns, each under its title and with its key."""
-    columns = st.columns(2, gap="large")
-    for place, (title, chart, key) in enumerate(pictures):
+    """Charts in two columns, each under its title and with its key; sentences that several have
+    stand once, below."""
+    columns, drawn = st.columns(2, gap="large"), list(pictures)
+    times = Counter(chart.reads for _, chart, _ in drawn)
+    for place, (title, chart, key) in enumerate(drawn):
         with columns[place % 2]:
             st.subheader(title, anchor=False)
-            plot(chart, key)
+            plot(chart if times[chart.reads] == 1 else chart._replace(reads=""), key)
+    for sentence in (text for text, count in times.items() if text and count > 1):
+        st.caption(sentence)
 
 
 def choice(label: str, options: Iterable[str], key: str, **look: Any) -> str:

@@ -36,7 +36,7 @@ def header(page: str, *, run: bool = True) -> None:
             draft_link(page)
             run_button()
     if session.link_problem():
-        st.error(plain(session.link_problem()), icon=":material/link_off:")
+        st.error(sentence(session.link_problem()), icon=":material/link_off:")
 
 
 def workspace(page: str) -> live.Strip:

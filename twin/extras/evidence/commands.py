@@ -27,7 +27,7 @@ def evidence(
     first: Annotated[bool, typer.Option(
         "--first", help="Store the first errors of rows never answered before.")] = False,
     write: Annotated[bool, typer.Option(
-        "--write", help="Keep the errors for whoever asks for one figure.")] = False,
+        "--write", help="Store the errors, which bands are made of.")] = False,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Put published figures next to the twin's own, with the error of each."""

@@ -29,9 +29,9 @@ STEPS = {
         "once, and a full simulation follows in the same place.",
     ),
     "tour-questions": (
-        "Why, and what if",
-        "One press simulates and ranks the causes by what removing each of them brings in a "
-        "re-run; others look for the load at which the SLO breaks, or fail a node.",
+        "What to deploy, why, and what if",
+        "Each press answers one question by simulation: which deployment serves this traffic, at "
+        "which load the SLO breaks, what takes the time and would help, what a failed node costs.",
     ),
     "tour-run": (
         "Keep it, compare it, send it",

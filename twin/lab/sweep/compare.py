@@ -159,7 +159,7 @@ def change(name: str, value: float, base: float) -> tuple[str, str]:
 def check_number(runs: int) -> None:
     """Raise CompareError for other than two to six runs."""
     if not RUNS_MIN <= runs <= RUNS_MAX:
-        raise CompareError(f"{runs} runs cannot be compared: take {RUNS_MIN} to {RUNS_MAX}")
+        raise CompareError(f"a comparison takes {RUNS_MIN} to {RUNS_MAX} runs, not {runs}")
 
 
 def metric_row(name: str, values: Sequence[Any], baseline: int) -> MetricRow:

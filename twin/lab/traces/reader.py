@@ -17,6 +17,8 @@ from twin.workload.reuse_curve import reuse_curve
 FORMATS: dict[str, Format] = {name: hook.load() for name, hook in found(TraceFormat).items()}
 FORMATS |= {entry.name: entry for entry in requests.FORMATS}
 
+OWN = "A CSV of your own needs columns arrived_at (s), num_prefill_tokens and num_decode_tokens"
+
 
 def read_trace(
     source: str | Path | bytes, name: str | None = None, *, block_tokens: int | None = None,
@@ -34,7 +36,7 @@ def read_trace(
     head = head_of(label, first)
     entry = next((entry for entry in FORMATS.values() if entry.fits(head)), None)
     if entry is None:
-        raise TraceError(f"{label} is in no format known here: {known()} are read")
+        raise TraceError(f"{label} is in no format that is read. {OWN}; docs/SERVING.md has others")
     columns = entry.read(Reading(label, first, pieces, entry.name, block_tokens, limits))
     columns.name, columns.format = label, entry.name
     return build_table(columns, limits.rows)

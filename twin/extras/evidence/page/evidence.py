@@ -110,7 +110,7 @@ with worst:
             key=f"worst:{row['id']}", type="tertiary", wrap=True,
             on_click=name_row, args=(row["id"],),
         )  # fmt: skip
-    st.markdown("**Not modelled**")
+    st.markdown("**Published, and not answered**")
     st.markdown(proof.missing_in_words(load_beyond()))
 outside = [row for row in answers if row["outside"]]
 st.caption(

@@ -67,7 +67,7 @@ with left:
     settings = comparison.settings_that_differ(compared, scenarios)
     drawn = [row for row in settings if row.change]
     if drawn or not settings:
-        plot(differences(drawn, others, "differs in settings"), "settings")
+        plot(differences(drawn, others, "differs in settings")._replace(reads=""), "settings")
     for row in settings:
         if not row.change:
             who = f" ({plain(others[row.run])})" if others[1:] else ""

@@ -76,7 +76,7 @@ def table(rows: Sequence[Row], key: str) -> list[Any]:
 
 
 def _run(run: RunRow, called: str, tags: dict[str, Any]) -> dict[str, Any]:
-    state = f"{run.state} {run.progress:.0%}" if run.state == "running" else run.state
+    state = f"{run.state} {100 * run.progress:.0f} %" if run.state == "running" else run.state
     cells = ((name, run.summary.get(key), unit) for name, key, unit, _ in figures())
     return {
         "Run": called,

@@ -304,10 +304,8 @@ def faults(row: RunRow, scenario: Scenario) -> None:
     two_columns((title, around(windows, events, scenario.faults, scenario.warmup_s, column),
             f"fault-{column}") for title, column in (tokens, *times))  # fmt: skip
     st.caption(
-        "✕ something breaks · ⇄ experts rebalanced · ≈ popularity shifts; shaded while a fault is "
-        "in force, darker while an instance was out of service. Before: the minute before the "
-        "fault, or 20 windows if shorter. Back: "
-        "within 5 % of that and staying there."
+        "✕ something breaks · ⇄ experts rebalanced · ≈ popularity shifts. Before: the minute "
+        "before the fault, or 20 windows if shorter. Back: within 5 % of that and staying there."
     )
 
 

@@ -171,7 +171,9 @@ def downloads(row: RunRow, scenario: Scenario) -> None:
     counts = {name.capitalize(): each.rows for name, each in store.runs.tables(row.id).items()}
     extras = found(Section, "run.download")
     choices = [SUMMARY, WHOLE, *counts, QUESTION, *extras]
-    selected = st.selectbox("What", choices, key="download-what")
+    selected = st.selectbox(
+        "What", choices, key="download-what", format_func=lambda name: name.replace("_", " ")
+    )
     if selected in extras:
         extras[selected].load()(store, row, scenario)
         return

@@ -5,6 +5,7 @@ import streamlit as st
 from twin.hooks import drawn
 from twin.scenario import scenario_digest
 from twin.ui import live, runs, session
+from twin.ui.fields import sentence
 from twin.ui.link import go_to, page_link
 from twin.ui.pages.plan import requested
 from twin.ui.pages.run import explained
@@ -27,7 +28,7 @@ st.markdown(
 )
 drawn("start.top")
 if session.link_problem():
-    st.error(plain(session.link_problem()), icon=":material/link_off:")
+    st.error(sentence(session.link_problem()), icon=":material/link_off:")
 
 with st.container(border=True):
     about, machine = st.columns([4, 5], gap="large")

@@ -142,8 +142,8 @@ def _chips(
     stored = f"{pool.gb_per_node:,.4g} GB of {per_node}." if pool_tb else "No blocks are stored."
     chips = f"{switches:,}", "Of every level, scale-up and scale-out."
     if l1 + l2 == switches > 0:
-        note = f"L1 in the nodes + L2 between them, {a_plane} a sub-plane; {ports:.0%} of the L2 "
-        chips = f"{l1:,} + {l2:,}", f"{note}ports are used."
+        note = f"L1 in the nodes + L2 between them, {a_plane} a sub-plane; {100 * ports:.0f} % of"
+        chips = f"{l1:,} + {l2:,}", f"{note} the L2 ports are used."
     return {
         "NPUs": (f"{total['npus']:,}", f"{titles}, in {nodes:,} nodes{spread}."),
         "HBM": (f"{hbm_tb:,.1f} TB", "Of all dies."),

@@ -5,7 +5,7 @@ import streamlit as st
 from twin.lab.sweep import sweep
 from twin.ui import session, words
 from twin.ui.charts import sweep as charts
-from twin.ui.fields import sentence
+from twin.ui.fields import field_name, sentence
 from twin.ui.link import copy_link
 from twin.ui.pages.sweep import points as pts
 from twin.ui.runs import how_far_off
@@ -14,6 +14,7 @@ from twin.ui.toolbar import header
 
 LOOK_S = 0.7
 OVER = "over"  # of the address, once for each field
+REFUSED_SHOWN = 2  # points that cannot be, with their reasons
 
 header("sweep", run=False)
 
@@ -54,6 +55,14 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     address = f"{session.link('sweep')}&" + "&".join(f"{OVER}={axis.text}" for axis in axes)
     copy_link(address, label="Copy link of this sweep")
     st.caption("Each point is a full simulation and stays in the library.", width="content")
+refused = [p for p in wanted if p.scenario is None]
+for point in refused[:REFUSED_SHOWN]:
+    at = ", ".join(
+        f"{field_name(a.path)} {a.said(v)}" for a, v in zip(axes, point.values, strict=True)
+    )
+    st.caption(f":material/block: {plain(at)}: {sentence(point.refusal)}")
+if more := refused[REFUSED_SHOWN:]:
+    st.caption(f"And {len(more)} points more that cannot be: see the table.")
 
 
 # 2) What came out, drawn anew while points are still to come.
@@ -70,16 +79,21 @@ def results() -> None:
             st.button("Stop the sweep", icon=":material/stop_circle:", key="stop-sweep",
                       on_click=pts.stop, args=(rows,))  # fmt: skip
     series = pts.series(axes, wanted, rows)
-    if not series:
+    if not series or not any(rows):
         return
-    scenarios = [point.scenario for point in wanted if point.scenario]
-    if len(axes) == 1 and not open_ and len(scenarios) == len(wanted):
-        summaries = [row.summary if row else {} for row in rows]
-        st.subheader(plain(sweep.conclusion(axes[0], scenarios, summaries)), anchor=False)
+    can = [
+        (p.values[0], p.scenario, row) for p, row in zip(wanted, rows, strict=True) if p.scenario
+    ]
+    if len(axes) == 1 and not open_ and len(can) > 1:
+        values, scenarios, ran = zip(*can, strict=True)
+        summaries = [row.summary if row else {} for row in ran]
+        axis = sweep.Axis(axes[0].path, values)
+        if said := sweep.conclusion(axis, scenarios, summaries):
+            st.subheader(plain(said), anchor=False)
     grid = st.grid(2, min_column_width=330, gap="medium")
     for key in pts.figures("panel", rows):
-        with grid.cell():  # a chart and its sentence
-            plot(charts.over(axes[0], key, series), f"sweep-{key}")
+        with grid.cell():  # how they are read stands below all of them
+            plot(charts.over(axes[0], key, series)._replace(reads=""), f"sweep-{key}")
     plot(charts.frontier(axes[0], series, sweep.published()), "sweep-frontier")
     st.caption(
         "Filled: the SLO is met. Hollow: it is broken. x: overloaded or still filling, so the "

@@ -278,8 +278,8 @@ class Target:
         return (
             f"No batch keeps a {bound} in this deployment: the best is "
             f"{self.best_tpot_s * 1e3:,.4g} ms with {self.best_batch_per_npu} per NPU, "
-            f"{self.causes[first]:.0%} of it {first}"
-            + (f" and {self.causes[more[0]]:.0%} {more[0]}." if more else ".")
+            f"{100 * self.causes[first]:.0f} % of it {first}"
+            + (f" and {100 * self.causes[more[0]]:.0f} % {more[0]}." if more else ".")
         )
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tests.made_trace import made_trace
-from twin.lab.ask import question, replayed, scenario_named, settings_from
+from twin.lab.ask import fields_like, question, replayed, scenario_named, settings_from
 from twin.lab.library import presets
 from twin.scenario import SpecError
 from twin.workload.generate import TraceTable
@@ -92,3 +92,17 @@ def test_a_multiplier_without_a_trace_is_refused():
 def test_a_number_of_too_many_digits_is_refused_as_text():
     with pytest.raises(SpecError, match="seed"):
         question("quickstart", ["seed=" + "9" * 5000])
+
+
+@pytest.mark.parametrize(
+    ("word", "path"),
+    [
+        ("EP degree", "deployment.decode.npus_per_instance"),
+        ("autoscaling", "elastic.controller"),
+        ("cost", "cost.price_per_npu_hour"),
+        ("duration", "horizon_s"),
+        ("diurnal", "workload.profile.shape"),
+    ],
+)
+def test_a_field_is_found_by_the_word_that_others_use_for_it(word, path):
+    assert path in [row["field"] for row in fields_like(word)]

@@ -91,7 +91,7 @@ def fields_like(text: str) -> list[dict[str, str]]:
         }
         for path, info in fields().items()
         if info.kind is not tuple and "[]" not in path
-        and text.lower() in f"{path} {info.label}".lower()
+        and text.lower() in f"{path} {info.label} {info.also}".lower()
     ]  # fmt: skip
     if not rows:
         raise SpecError(no_field(text))

@@ -401,10 +401,11 @@ def _advice(costs: Costs, rates: dict[str, float]) -> str:
             f"(deployment.prefill.core_share) are taken from {other}."
         )
     need = npus["prefill"] / prefill, npus["decode"] / decode
-    share = need[0] / (need[0] + need[1])
+    balance = 100 * need[0] / (need[0] + need[1])
+    now = 100 * npus["prefill"] / (npus["prefill"] + npus["decode"])
     return (
-        f"The {scarce_pool} pool limits: in balance {share:.0%} of the NPUs would prefill, "
-        f"now it is {npus['prefill'] / (npus['prefill'] + npus['decode']):.0%}."
+        f"The {scarce_pool} pool limits: in balance {balance:.0f} % of the NPUs would prefill, "
+        f"now it is {now:.0f} %."
     )
 
 

@@ -38,7 +38,13 @@ class Prefill(Section):
     instances: int = quantity(6, "instances", "Prefill instances", (1, 512), group="Pools")
     """Prefill instances. [arXiv 2506.12708v2 5.1]"""
     npus_per_instance: int = quantity(
-        16, "NPUs", "NPUs per prefill instance", (1, 384), step=8, group="Pools"
+        16,
+        "NPUs",
+        "NPUs per prefill instance",
+        (1, 384),
+        step=8,
+        group="Pools",
+        also="EP degree, ep_degree, expert parallelism, DP, data parallelism",
     )
     """NPUs per prefill instance. [arXiv 2506.12708v2 4.1]"""
     chip: str = pool_chip("Chip of prefill")
@@ -132,7 +138,7 @@ class Decode(Section):
     """Decode instances. [arXiv 2506.12708v2 5.1]"""
     npus_per_instance: int = quantity(
         160, "NPUs", "NPUs per decode instance", (1, 384), step=16, group="Pools",
-        applies=DECODE_POOL,
+        applies=DECODE_POOL, also="EP degree, ep_degree, expert parallelism, DP, data parallelism",
     )  # fmt: skip
     """NPUs per decode instance. [arXiv 2506.12708v2 4.1]"""
     chip: str = pool_chip("Chip of decode", (DECODE_POOL,))
@@ -273,7 +279,13 @@ class Colocated(Section):
 
     instances: int = quantity(1, "instances", "Colocated instances", (1, 1024), group="Pools")
     npus_per_instance: int = quantity(
-        160, "NPUs", "NPUs per colocated instance", (1, 384), step=16, group="Pools"
+        160,
+        "NPUs",
+        "NPUs per colocated instance",
+        (1, 384),
+        step=16,
+        group="Pools",
+        also="EP degree, ep_degree, expert parallelism, DP, data parallelism",
     )
     chip: str = pool_chip("Chip of colocated instances")
     """Chip of the nodes on which its instances sit, as `deployment.prefill.chip` says."""

@@ -171,7 +171,9 @@ class MemoryPool(Section):
 class Cost(Section):
     """What NPUs draw and cost; nothing but a cap on what they draw moves time."""
 
-    price_per_npu_hour: float = quantity(0.0, "per hour", "Price of an NPU-hour", (0, 10_000))
+    price_per_npu_hour: float = quantity(
+        0.0, "per hour", "Price of an NPU-hour", (0, 10_000), also="cost, TCO"
+    )
     """What an hour of an NPU costs, in a currency of your own; 0: no cost is shown."""
     npu_w: float = quantity(0.0, "W", "Rated power of an NPU", (0, 20_000), step=10)
     """Rated power of a package; 0: what data/chips says, often an estimate."""

@@ -40,7 +40,14 @@ class Scenario(Section):
     """Where its figures come from."""
     seed: int = quantity(1, "", "Seed", (0, 2**31 - 1), group="Time and seed")
     """Seed of all random streams."""
-    horizon_s: float = quantity(120.0, "s", "Simulated time", (0.1, 604_800), group="Time and seed")
+    horizon_s: float = quantity(
+        120.0,
+        "s",
+        "Simulated time",
+        (0.1, 604_800),
+        group="Time and seed",
+        also="horizon, duration",
+    )
     warmup_s: float = quantity(30.0, "s", "Warm-up", (0, 604_800), group="Time and seed")
     """Start of the steady-state window; earlier requests are left out of it."""
     start: Literal["steady", "empty"] = choice(

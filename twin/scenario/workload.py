@@ -72,7 +72,7 @@ class Profile(Section):
             "ramp": "Ramp over the run",
             "day": "Day and night",
             "servegen_r1_day": "A day of DeepSeek-R1 (ServeGen)",
-        },
+        }, also="burst, diurnal",
     )  # fmt: skip
     """Constant; from the low to the high factor over the run; low before a time and high after it;
     high for a while; between both once a period; or as 73 clients of DeepSeek-R1 asked over a day

@@ -24,8 +24,9 @@ def capacity(s: Scenario, prediction: Prediction, demand: Offered | str) -> list
     """Tiles: sustained rates, their limit, and how they meet load and SLO."""
     rate, room = prediction.requests_per_s, prediction.kv_tokens_per_rank
     help_text = (
-        "Requests per second that all pools together keep up with, for ever, whatever TTFT and "
-        "TPOT come to. The largest rate within the SLO stands in the sentence above."
+        "Requests per second that all pools answer with every slot taken, whatever TTFT and TPOT "
+        "come to. Ranks fill unevenly, so queues may grow from a little less on; the largest rate "
+        "within the SLO stands in the sentence above."
     )
     tiles = [_tile("Most requests, SLO aside", amount(rate, "rate", "req/s"), help_text),
              _load(prediction, demand)]  # fmt: skip

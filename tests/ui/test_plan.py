@@ -83,9 +83,11 @@ def test_an_answer_is_shown_with_its_ranking_and_goes_into_the_draft(app, stored
 
 
 def test_a_visitor_of_a_plan_goes_on_from_its_scenario_unless_they_have_a_draft(app, stored):
-    planned = with_overrides(Scenario(), {"name": "Mine", "workload.rate_req_per_s": 33.0})
-    key = stored(ANSWER, planned)
-    opened(app, plan=key).button(key="plan-take").click().run()
+    settings = {"name": "Quick start · mine", "question": "Old?", "workload.rate_req_per_s": 33.0}
+    planned = with_overrides(Scenario(), settings)
+    opened(app, plan=stored(ANSWER, planned))
+    assert not any("another scenario" in each.value for each in app.caption)
+    app.button(key="plan-take").click().run()
     draft = app.session_state["history"][-1]
     assert draft.workload.rate_req_per_s == 33.0  # and not of the short run that was ranked
     assert draft.deployment.prefill.instances == 2

@@ -53,11 +53,11 @@ def lengths(s: Scenario) -> str:
 
 
 def reuse(s: Scenario) -> str:
-    """What prompts have in common: '25 % of each prompt shared'; '' where that is nothing."""
+    """What prompts have in common: '25 % shared'; '' where that is nothing."""
     w = s.workload
     if w.arrivals == "trace" or w.prefix == "none":
         return ""
-    share = f"{100 * w.shared_fraction:.3g} % of each prompt shared"
+    share = f"{100 * w.shared_fraction:.3g} % shared"
     return share if w.prefix == "shared" else "in sessions"
 
 
@@ -107,6 +107,11 @@ def ago(seconds: float) -> str:
         if seconds >= unit_s:
             return f"{int(seconds // unit_s)} {unit} ago".replace("1 days", "1 day")
     return "just now"
+
+
+def same(one: Scenario, other: Scenario) -> bool:
+    """Whether two scenarios differ in their words alone."""
+    return changed(one, other).keys() <= {*WORDS}
 
 
 def named(draft: Scenario, origin: Scenario) -> Scenario:

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from twin.lab.plan.question import Plan, PlanError
-from twin.ui import access, session
+from twin.ui import access, session, words
 from twin.ui.fields import sentence
 from twin.ui.link import copy_link
 from twin.ui.pages.plan import found, requested
@@ -85,7 +85,7 @@ def results() -> None:
 
 
 if shown is not None:
-    if wanted and wanted.scenario != shown.scenario:
+    if wanted and not words.same(wanted.scenario, shown.scenario):
         st.caption("The plan below is of another scenario than the draft above.")
     with session.damage_shown():
         st.fragment(results, run_every=LOOK_S if LOOKING else None)()

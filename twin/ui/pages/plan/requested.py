@@ -8,7 +8,7 @@ from twin.hardware.imported import npus_of
 from twin.lab.plan.question import GOALS, LOSSES, Plan, plan_from, usual_goal
 from twin.lab.plan.space import CHOICES, TICKED
 from twin.lab.plan.work import Plans, plans_of
-from twin.ui import forms, session
+from twin.ui import forms, session, words
 from twin.ui.fields import why_idle
 
 NOW = "plan-now"  # session state: whoever led here wants it searched at once
@@ -26,7 +26,7 @@ def plans() -> Plans:
 def form(shown: Plan | None) -> Plan:
     """Draw the form; returns the plan's question; shown: the address's plan. Raises PlanError."""
     draft = session.draft()
-    previous = shown if shown and shown.scenario == session.named_draft() else None
+    previous = shown if shown and words.same(shown.scenario, draft) else None
     values: dict[str, Any] = previous.model_dump(exclude={"scenario"}) if previous else {}
     with st.container(border=True):
         goal = st.radio(

@@ -53,6 +53,41 @@ def test_selected_pairs_of_a_prompt_are_their_sum_over_its_tokens(prompt):
     assert (indexed > 0.0) == (prompt > 2_048)
 
 
+@pytest.mark.parametrize("prompt", [512, 2_048, 65_536])
+def test_on_ascend_prompts_of_any_length_are_in_latent_form(facts, prompt):
+    core = prefill_on_ascend(facts, "deepseek-v3-2").core
+    assert (core.every, core.least, core.hit) == (1.0, 0.0, 0.0)
+    pairs = prompt * (prompt + 1) / 2
+    whole, selected, indexed = prompt_pairs(core, float(prompt), pairs)
+    assert (whole, indexed) == (0.0, pairs)
+    assert selected == pytest.approx(sum(min(i, 2_048) for i in range(1, prompt + 1)), rel=1e-3)
+
+
+def test_a_prompt_on_ascend_takes_what_canns_kernel_was_measured_with(facts):
+    """8,192 tokens of 64 heads, a window of 128 and 512 selected places of compressed keys
+    (tile-ai/tilelang-ascend pull request 1457)."""
+    core = prefill_on_ascend(facts, "deepseek-v4-flash").core
+    for places, measured_s in ((128, 1.851e-3), (640, 6.882e-3)):
+        assert 8_192 * (core.edge + places * core.windowed) == pytest.approx(measured_s, rel=0.1)
+
+
+def test_dies_that_split_the_heads_of_a_prompt_each_score_and_gather_all_of_it(facts):
+    """Per token of a die: the rank's tokens are as many times its own as it has dies."""
+    alone = prefill_on_ascend(facts, "deepseek-v3-2").core
+    tensor = {"deployment.prefill.attention": "tp", "deployment.prefill.tp_dies": 8}
+    split = prefill_on_ascend(facts, "deepseek-v3-2", tensor).core
+    assert split.edge == pytest.approx(8.0 * alone.edge)
+    assert split.index == pytest.approx(8.0 * alone.index)
+    assert alone.latent < split.latent < 8.0 * alone.latent  # it multiplies for its heads alone
+
+
+def prefill_on_ascend(facts, model, more=None):
+    pool = {"deployment.model": model, "deployment.mode": "prefill_only",
+            "deployment.prefill.instances": 1, "deployment.prefill.attention": "dp"}  # fmt: skip
+    scenario = with_overrides(Scenario(), pool | (more or {}))
+    return Priced(scenario, facts).parts.costs.prefill
+
+
 def test_a_kernel_that_computes_every_place_takes_each_token_of_a_prompt_alike():
     w = PromptCore(pair=1.0, latent=3.0, index=0.5, select=7.0, reach=2_048.0, least=2_048.0)
 

@@ -189,6 +189,7 @@ class PromptCore(Record):
     reach: float = given("Tokens that are selected for a token; 0: all.", "tokens")
     least: float = given("Computed for a token, whatever it attends to; 0: no more.", "tokens")
     least_from: float = given("Of prompts that are longer than this.", "tokens")
+    every: float = given("1: prompts of any length are in latent form, over selected pairs.")
     windowed: float = computed("As `pair`, of the layers with a window.", CORE)
     window: float = given("Tokens of a window; 0: none has one.", "tokens")
     edge: float = computed("Per token: blocks at the diagonal, linear attention.", CORE)

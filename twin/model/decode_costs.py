@@ -15,6 +15,7 @@ from twin.model.collectives import (
 from twin.model.formats import ACTIVATION_BYTES, FORMATS
 from twin.model.offload import token_bytes
 from twin.model.parallel import Where, stage_of
+from twin.model.prompts import latent_only, prompt_core
 from twin.model.record import scaled
 from twin.model.roofline import largest_of
 from twin.model.setting import WHOLE, Cores, Setting
@@ -169,27 +170,19 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.Decode:
     computes a prompt, so passes are apart where there is one rank or all have prompts at once."""
     same_dies = x.pool.layer_dies == x.exchange.peers or delay > 0
     ranks = x.layout.dies / x.pool.layer_dies
-    cached = x.many_rows(o.cached_up(x.shape, x.formats)) * x.pool.layer_dies / x.layout.dies
+    up_again = 0.0 if latent_only(x) else x.many_rows(o.cached_up(x.shape, x.formats))
+    cached = up_again * x.pool.layer_dies / x.layout.dies
     # Latents of cached tokens come from all dies first.
     if (group := x.groups.get("context")) is not None:
         kv = x.shape.cached_bytes_per_token(x.formats.kv) / x.shape.layers
         cached += kv * group.remote / group.rate_bytes_per_s / ranks
     chunk = c.Chunk(
-        pair=x.pair_s * x.shape.growing,
-        latent=x.context_s(1, prompt=True) * x.shape.growing,
-        index=x.index_pair_s,
-        select=x.index_token_s,
-        reach=float(x.shape.reach),
-        least=x.prompt_places,
-        least_from=x.places_from,
-        windowed=x.pair_s * x.shape.windowed,
-        window=float(x.shape.window),
+        **prompt_core(x),
         windowed_flops=x.shape.prefill_core_flops * x.shape.window_layers,
         pair_flops=x.shape.prefill_core_flops * x.shape.growing_layers,
         latent_flops=x.shape.decode_core_flops * x.shape.growing_layers,
         index_flops=x.shape.all_pairs_flops * x.shape.layers,
         hit=cached * x.shape.layers,
-        edge=x.edge_s,
         apart=x.machine.prompts_apart * same_dies,
     )
     return replace(decode_costs(x, drafts, "off", colocated=True), chunk=chunk)

@@ -282,7 +282,7 @@ def prompt_pairs(w: PromptCore, tokens: float, pairs: float) -> tuple[float, flo
     attend to all tokens. For longer ones the faster way counts: all pairs in multi-head form with a
     mask, or the selected ones in latent form, which costs more per pair (DeepSeek-V3.2 report,
     section 2.1). A kernel with `least` computes so many places for every token of a prompt longer
-    than `least_from`, whatever it attends to."""
+    than `least_from`, whatever it attends to. With `every` no prompt is in multi-head form."""
     reach, least = w.reach, w.least
     if least > 0.0:
         each = pairs / tokens if tokens > 0.0 else 0.0
@@ -290,8 +290,10 @@ def prompt_pairs(w: PromptCore, tokens: float, pairs: float) -> tuple[float, flo
         length = min(2.0 * each - 1.0, each + 0.5 * (tokens - 1.0))
         return (0.0, least * tokens, pairs) if length > w.least_from else (pairs, 0.0, 0.0)
     if reach <= 0.0 or 2.0 * pairs <= (reach + 1.0) * tokens:
-        return pairs, 0.0, 0.0
+        return (0.0, pairs, pairs) if w.every > 0.0 else (pairs, 0.0, 0.0)
     selected = tokens * (reach - 0.25 * reach * reach * tokens / pairs)
+    if w.every > 0.0:
+        return 0.0, selected, pairs
     return (pairs, 0.0, pairs) if w.pair * pairs < w.latent * selected else (0.0, selected, pairs)
 
 

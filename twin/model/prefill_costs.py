@@ -9,6 +9,7 @@ from twin.model import operators as o
 from twin.model.collectives import Exchange
 from twin.model.decode_costs import layout, moe_parts
 from twin.model.formats import ACTIVATION_BYTES
+from twin.model.prompts import latent_only, pair_s, prompt_core
 from twin.model.record import changed
 from twin.model.setting import Setting
 
@@ -71,7 +72,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
         combine=combine,
         dense=_product_of_many_rows(x, o.dense_ffn(s, f), 3, group),
         drafter=_drafter(x),
-        drafter_pair=x.drafting.pair_s if x.drafting else 0.0,
+        drafter_pair=pair_s(x.drafting) if x.drafting else 0.0,
         layout=layout(x),
         hop=x.hop,
         demand=changed(_demand(x, s.moe_layers + mtp, form), lambda _, one: x.stages * one),
@@ -90,21 +91,11 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
 
 def _core(x: Setting) -> c.PrefillCore:
     """Coefficients of the attention core."""
-    s, group = x.shape, float(x.split_dies)
-    up_again = x.many_rows(o.cached_up(s, x.formats)) * x.pool.own.cp_dies
+    up_again = x.many_rows(o.cached_up(x.shape, x.formats)) * x.pool.own.cp_dies
     return c.PrefillCore(
         fixed=x.gap + x.selecting_s,
-        pair=group * x.pair_s * s.growing,
-        windowed=group * x.pair_s * s.windowed,
-        window=float(s.window),
-        latent=x.context_s(1, prompt=True) * s.growing,
-        index=x.index_pair_s,
-        select=x.index_token_s,
-        reach=float(s.reach),
-        least=x.prompt_places,
-        least_from=x.places_from,
-        hit=up_again / x.layout.dies,
-        edge=group * x.edge_s,
+        **prompt_core(x),
+        hit=0.0 if latent_only(x) else up_again / x.layout.dies,
     )
 
 

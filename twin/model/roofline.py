@@ -107,7 +107,10 @@ class Machine:
     streams_start_s: float = of_family("streams_start", 0.0)  # of mixing a layer's residual streams
     sparse_start_s: float = of_family("sparse_start", 0.0)  # of the core over what it selected
     sparse_alone: float = of_family("sparse_alone", 0.0)  # 1: a core has a query token to itself
-    # 1: short prompts go through the sparse kernel too
+    # 1: prompts of any length go through the sparse kernel, only selected places are computed
+    sparse_every: float = of_family("sparse_every", 0.0)
+    sparse_token_s: float = of_family("sparse_token", 0.0)  # of a core, before a token's places
+    # 1: short prompts go through the sparse kernel too, with all places it can select
     sparse_prompts: float = of_family("sparse_prompts", 0.0)
     sparse_longer: float = of_family("sparse_longer", 0.0)  # 1: those longer than it selects do
     sparse_heads: float = of_family("sparse_heads", 0.0)  # that its kernel computes together

@@ -18,7 +18,7 @@ from twin.model.coefficients import Collective, Product
 from twin.model.drafters import OWN_FORMAT, Drafter
 from twin.model.in_host import HostMemory
 from twin.model.offload import Offload
-from twin.model.roofline import ALL_MODELS, Machine, Reach, roof
+from twin.model.roofline import ALL_MODELS, Machine, roof
 from twin.model.shape import Shape
 from twin.model.stages import ExpertLayout
 from twin.scenario import Communication, Optimisations, Pool
@@ -119,6 +119,12 @@ class Setting:
         of the prompt's KV."""
         mine = self.pool.own
         return {"dp": 1, "tp": mine.tp_dies, "sp_tp_sp": self.exchange.peers}[mine.attention]
+
+    @property
+    def prompt_copies(self) -> int:
+        """Dies of prefill that each have all tokens of a prompt, for a part of its heads."""
+        mine = self.pool.own
+        return mine.tp_dies if self.pool.phase == "prefill" and mine.attention == "tp" else 1
 
     @property
     def small_kernels_s(self) -> float:
@@ -345,72 +351,11 @@ class Setting:
         return max(product, moved_s)
 
     @property
-    def _prompt_attention(self) -> Reach:
-        return self.machine.prompt_attention(self.formats.kv, self.shape.kind.kernels)
-
-    @property
-    def pair_s(self) -> float:
-        """Prefill attention core: seconds per query-key pair of all heads on one die."""
-        return self.shape.prefill_core_flops / self._prefill_core_flops_per_s
-
-    @property
-    def edge_s(self) -> float:
-        """Prefill attention core: seconds per token of a prompt besides its pairs. Blocks at the
-        diagonal compute masked pairs, a short row fills none; linear attention has no pairs."""
-        s = self.shape
-        edge_s = 0.0 if s.index_top_k else self._prompt_attention.edge * self.pair_s
-        if not s.linear_layers:
-            return edge_s
-        share = self.machine.linear_prompts
-        flop_rate = share * self.machine.chip.peak("bf16") * self.machine.cores
-        flop_rate = flop_rate or self._prefill_core_flops_per_s
-        state_s = self.machine.linear_chain_s + s.linear_kind.prompt_flops(s) / flop_rate
-        return (1.0 - s.recurrent) * edge_s + s.recurrent * state_s
-
-    @property
     def selecting_s(self) -> float:
         """Seconds of selecting before sparse attention's core: as measured, or two launches."""
         m = self.machine
         start_s = self.shape.compressed * m.compressed_start_s or m.indexer_start_s or 2 * self.gap
         return start_s * self.shape.selecting if self.shape.index_top_k else 0.0
-
-    @property
-    def prompt_places(self) -> float:
-        """Selected places that an engine's sparse kernel computes for every token of a prompt; 0:
-        the engine has none, or prompts take the faster way."""
-        every, longer = self.machine.sparse_prompts, self.machine.sparse_longer
-        return max(every, longer) * float(self.shape.reach)
-
-    @property
-    def places_from(self) -> float:
-        """Tokens of a prompt up to which it is attended whole instead. No kernel attends compressed
-        keys whole."""
-        apart = self.machine.sparse_prompts > 0.0 or self.shape.compressed
-        return 0.0 if apart else float(self.shape.reach)
-
-    @property
-    def index_token_s(self) -> float:
-        """Seconds of the indexer for a token of a prompt, besides its pairs, mean layer."""
-        s = self.shape
-        return self.machine.index_token_s * s.selecting if s.index_top_k else 0.0
-
-    @property
-    def index_pair_s(self) -> float:
-        """Seconds per query-key pair of a prompt of the indexer, mean layer, and of the core over
-        keys that are not selected from; 0: the model has none."""
-        s = self.shape
-        if not s.index_top_k:
-            return 0.0
-        scores = o.SCORE_BYTES / self.machine.vector_bytes_per_s()
-        each = s.index_flops / self._prefill_core_flops_per_s + scores
-        return s.growing * each + s.pooled * self.pair_s
-
-    @property
-    def _prefill_core_flops_per_s(self) -> float:
-        """FLOP/s of prefill's attention core on one die."""
-        m, reach = self.machine, self._prompt_attention
-        peak = m.chip.peak(reach.peak) * m.cores if reach.peak else m.attention_peak
-        return peak * reach.compute
 
     @property
     def core_kind(self) -> str:
@@ -425,7 +370,8 @@ class Setting:
     ) -> float:  # fmt: skip
         """Latent attention core: seconds per context token of a request (roofline). With an indexer
         each query token reads context tokens of its own, and whole blocks of heads are computed; a
-        core that serves one query token gathers them first. `prompt`: of a prompt's tokens."""
+        core that serves one query token gathers them first. `prompt`: of a prompt's tokens; each
+        of the dies that split its heads gathers what all of them attend to."""
         m, s, kv = machine or self.machine, self.shape, self.formats.kv
         reach = m.attention(kv, self.core_kind)
         own = m.sparse_prompt(kv) if prompt and s.index_top_k else None
@@ -434,6 +380,7 @@ class Setting:
         heads = self._head_blocks(prompt, block)
         compute_s = query_tokens * s.decode_core_flops * heads / flop_rate
         bytes_read = s.core_bytes_per_token_layer(kv) * (query_tokens if s.index_top_k else 1.0)
+        bytes_read *= self.prompt_copies if prompt else 1
         read_s = bytes_read / (m.chip.hbm_bytes_per_s * reach.bandwidth * m.pull(cores.cube))
         if self.lanes > 0.0:
             return float(compute_s + read_s)

@@ -1,0 +1,86 @@
+"""The attention core of prompts: what its coefficients follow from."""
+
+from __future__ import annotations
+
+from twin.model import operators as o
+from twin.model.roofline import Reach
+from twin.model.setting import Setting
+
+
+def prompt_core(x: Setting) -> dict[str, float]:
+    """Coefficients of the attention core of prompt tokens, by the names of PromptCore. On dies of
+    prefill that share a model without experts, a die has the pairs of its tokens for all of them.
+    """
+    s, group = x.shape, float(x.split_dies) if x.pool.phase == "prefill" else 1.0
+    every = latent_only(x)
+    pair = group * pair_s(x)
+    latent = x.context_s(1, prompt=True)
+    also = latent if every else pair  # keys that are not selected from: one kernel takes them too
+    return {
+        "pair": pair * s.growing,
+        "latent": latent * s.growing,
+        "windowed": also * s.windowed,
+        "window": float(s.window),
+        "index": s.growing * _score_s(x) + s.pooled * also,
+        "select": x.prompt_copies * x.machine.index_token_s * s.selecting * bool(s.index_top_k),
+        "reach": float(s.reach),
+        "least": max(x.machine.sparse_prompts, x.machine.sparse_longer) * float(s.reach),
+        "least_from": _whole_up_to(x),
+        "every": float(every),
+        "edge": group * _token_s(x),
+    }
+
+
+def pair_s(x: Setting) -> float:
+    """Seconds per query-key pair of all heads on one die, in multi-head form."""
+    return x.shape.prefill_core_flops / _flops_per_s(x)
+
+
+def latent_only(x: Setting) -> bool:
+    """Whether prompts of any length go through a sparse kernel in latent form, over what is
+    selected."""
+    return x.machine.sparse_every > 0.0 and x.shape.index_top_k > 0
+
+
+def _reach(x: Setting) -> Reach:
+    """Reach of prefill's attention."""
+    return x.machine.prompt_attention(x.formats.kv, x.shape.kind.kernels)
+
+
+def _flops_per_s(x: Setting) -> float:
+    """FLOP/s of prefill's attention core on one die, in multi-head form."""
+    m, reach = x.machine, _reach(x)
+    peak = m.chip.peak(reach.peak) * m.cores if reach.peak else m.attention_peak
+    return peak * reach.compute
+
+
+def _token_s(x: Setting) -> float:
+    """Seconds per token of a prompt besides its pairs. Blocks at the diagonal compute masked pairs,
+    a short row fills none; linear attention has no pairs; a sparse kernel starts on each query
+    token, on every die that has some of its heads."""
+    s, m = x.shape, x.machine
+    if s.index_top_k:
+        alone = latent_only(x) and x.lanes > 0.0
+        return m.sparse_token_s * x.prompt_copies / x.lanes if alone else 0.0
+    edge_s = _reach(x).edge * pair_s(x)
+    if not s.linear_layers:
+        return edge_s
+    flop_rate = m.linear_prompts * m.chip.peak("bf16") * m.cores or _flops_per_s(x)
+    state_s = m.linear_chain_s + s.linear_kind.prompt_flops(s) / flop_rate
+    return (1.0 - s.recurrent) * edge_s + s.recurrent * state_s
+
+
+def _whole_up_to(x: Setting) -> float:
+    """Tokens of a prompt up to which it is attended whole where a kernel computes more places than
+    are selected. No kernel attends compressed keys whole."""
+    apart = x.machine.sparse_prompts > 0.0 or x.shape.compressed
+    return 0.0 if apart else float(x.shape.reach)
+
+
+def _score_s(x: Setting) -> float:
+    """Seconds of the indexer per query-key pair that it scores, on each die whole; 0: the model has
+    none."""
+    if not x.shape.index_top_k:
+        return 0.0
+    scores = o.SCORE_BYTES / x.machine.vector_bytes_per_s()
+    return x.prompt_copies * (x.shape.index_flops / _flops_per_s(x) + scores)

@@ -101,7 +101,7 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 20, 20)  # tests make much that goes at once
+    gc.set_threshold(100_000, 50, 100)  # tests make much that goes at once
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

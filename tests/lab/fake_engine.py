@@ -65,7 +65,7 @@ def simulate(scenario, facts, trace=None, progress=None):
         taken = []
         for _ in range(40):  # 4 GB, written, so that they are resident
             taken.append(b"x" * 100_000_000)
-            time.sleep(2 * STEP_S)
+            time.sleep(10 * STEP_S)  # so that little is taken until it is noticed
         raise MemoryError(len(taken))
     if scenario.question == "deaf":
         time.sleep(60)

@@ -162,6 +162,14 @@ def test_a_process_without_work_ends_in_order_while_its_input_is_open(store):
         assert process.wait(120.0) == 0
 
 
+def test_without_standby_a_process_starts_for_a_run_alone(store):
+    runner = Runner(store, processes=2, engine=ENGINE, standby=0)
+    assert not runner._tick() and not runner._processes
+    runner.submit(QUICK)
+    assert runner._tick() and len(runner._processes) == 1
+    runner.close(kill=True)
+
+
 def test_a_live_process_of_another_server_keeps_its_run(store):
     """Another server's process is a process all the same: here, one that sleeps."""
     other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.draws import some
-from tests.lab.plan.small import as_bytes, brief, brief_answer, facts, plan
+from tests.lab.plan.small import as_bytes, brief, brief_answer, facts, plan, small
 from twin.engine.simulate import ENGINE_VERSION
 from twin.lab.plan.work import Plans
 
@@ -59,7 +59,9 @@ def test_a_plan_that_is_killed_goes_on_and_simulates_nothing_twice(tmp_path, aft
 
 def test_a_plan_is_stopped_from_elsewhere_and_keeps_what_it_has(tmp_path):
     plans = Plans(tmp_path, "one version")
-    key = plans.start(plan(simulations=200))
+    # Instances of one size: else all sizes are priced first. A run takes a second, a plan minutes.
+    long = small(start="empty", horizon_s=120.0)
+    key = plans.start(plan(long, vary=("instances", "decode_batch"), simulations=200))
     until(lambda: plans.look(key).so_far.get("simulations", 0) >= 1)
     Plans(tmp_path, "one version").stop(key)
     until(lambda: not plans.look(key).working)

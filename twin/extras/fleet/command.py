@@ -27,7 +27,7 @@ def fleet(
     question, fleet_name = load_fleet(file)
     with (
         closing(open_store()) as store, progress(question.name) as watch,
-        closing(Runner(store, processes=processes or None).start()) as runner,
+        closing(Runner(store, processes=processes or None, standby=0).start()) as runner,
     ):  # fmt: skip
         answer = fleet_answer(question, fleet_name, in_store(store, runner, watch))
     end_with_json(answer, as_json)

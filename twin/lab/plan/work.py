@@ -18,6 +18,7 @@ from twin.lab.files import locked, write_text
 from twin.lab.library import ROOT, facts_environment, load_facts
 from twin.lab.plan.drive import Memory, Stopped, carried_out, version_of
 from twin.lab.plan.question import Plan, PlanError, plan_digest, plan_from_text, question_text
+from twin.lab.runs.process import command_of
 
 QUESTION, STATUS, ANSWER, MEMORY, STOP, LOCK, LOG = (
     "question.txt", "status.json", "plan.json", "simulated.jsonl", "stop", "lock", "log.txt",
@@ -63,7 +64,7 @@ class Plans:
             (folder / name).unlink(missing_ok=True)
         with (folder / LOG).open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "twin.lab.plan.work", str(folder)], cwd=ROOT,
+                command_of("twin.lab.plan.work", str(folder)), cwd=ROOT,
                 env={**os.environ, **facts_environment()}, stdin=subprocess.DEVNULL,
                 stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip

@@ -120,7 +120,7 @@ def swept(scenario: Scenario, over: Sequence[str], watch: Watch) -> dict[str, An
     axes = [sweep.axis(text) for text in over]
     points = sweep.points(scenario, axes)
     rows: list[RunRow | None] = []
-    with closing(open_store()) as store, closing(Runner(store).start()) as runner:
+    with closing(open_store()) as store, closing(Runner(store, standby=0).start()) as runner:
         for row in sweep.carried_out(runner, points):
             rows.append(row)
             watch(len(rows) / len(points), {"points": len(rows)})

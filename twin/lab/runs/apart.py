@@ -10,6 +10,7 @@ from twin.hooks import FileKind, found
 from twin.lab.files import printable
 from twin.lab.kinds import KINDS, Kind, Parts, T
 from twin.lab.runs.piped import packed, unpacked
+from twin.lab.runs.process import command_of
 
 MEMORY_BYTES = 3 << 30  # of address space: the largest upload that is allowed takes about a half
 SECONDS = 90.0
@@ -26,7 +27,7 @@ def apart(
 ) -> T:  # fmt: skip
     """The value of a kind in `data`, read in a separate process. Raises Refused."""
     name = printable(name)
-    command = [sys.executable, "-m", "twin.lab.runs.apart", kind.key, name]
+    command = command_of("twin.lab.runs.apart", kind.key, name)
     try:
         answer = subprocess.run(
             [*command, str(memory_bytes), str(seconds)], input=data, stdout=subprocess.PIPE,

@@ -53,8 +53,11 @@ class Stage:
 class Runner:
     """The processes of one server, and the thread that watches them."""
 
-    def __init__(self, store: Store, *, processes: int | None = None, engine: str = ENGINE):
+    def __init__(
+        self, store: Store, *, processes: int | None = None, engine: str = ENGINE, standby: int = 1
+    ):
         self._store, self._engine, self._size = store, engine, processes or _size()
+        self._standby = standby  # processes that run without work too: the next run begins at once
         address = scheduler()
         self._cluster = Cluster(address) if address else None
         self._processes: dict[str, Piped] = {}
@@ -269,12 +272,11 @@ class Runner:
                 self._store.runs.release(row.id, row.owner)
 
     def _hire(self, waiting: int, running: int) -> None:
-        """Start as many processes as there is work for, at least one."""
+        """Start as many processes as there is work for, at least those on standby."""
         if self._stillborn >= STILLBORN_MAX and time.monotonic() < self._rested_at_s:
             return
-        free = len(self._processes) - running
-        processes_wanted = min(self._size, max(1, len(self._processes) + waiting - free))
-        for _ in range(processes_wanted - len(self._processes)):
+        wanted = min(self._size, max(self._standby, waiting + running))
+        for _ in range(wanted - len(self._processes)):
             name = secrets.token_urlsafe(12)
             idle_s = float("inf") if not self._processes else IDLE_S
             self._processes[name] = self._start_process(name, idle_s)

@@ -50,6 +50,16 @@ def test_a_recipe_has_a_page(app, recipe):
     assert int(tiles["NPUs"].replace(",", "")) in (384, 72, 256)
 
 
+def test_a_recipe_that_is_too_small_is_refused_below_its_own_field_alone(app):
+    app.switch_page(PAGES["supernode"].script).run()
+    key = session.field_key("supernode.machine").rpartition(":")[0]
+    wiring = next(box for box in app.selectbox if box.key.startswith(key))
+    wiring.set_value("gb200-nvl72").run()
+    assert not app.exception
+    said = [each.value for each in app.markdown if "needs 256 NPUs" in each.value]
+    assert len(said) == 1
+
+
 def test_an_imported_machine_has_a_page(app):
     digest = session.store().machines.save(read_machine(RING.encode(), "ring.csv"))
     tiles = shown(app, {"supernode.machine": digest, "supernode.chip": "h800"})

@@ -109,7 +109,7 @@ def _state() -> Any:
         new_state = first()
         st.session_state.update(
             history=[new_state], position=0, preset=new_state, generation=0, pending={}, refusal="",
-            addresses=[], link_problem="",
+            addresses=[], link_problem="", edited_path="",
         )  # fmt: skip
     return st.session_state
 
@@ -163,6 +163,7 @@ def edit(path: str) -> None:
     if gone(field_key(path)):
         return
     value = st.session_state[field_key(path)]
+    _state().edited_path = path
     if value is None:  # an emptied field: show the last value again
         _state().generation += 1
     elif path == "supernode.machine" and value in recipe_names(facts()):
@@ -200,6 +201,11 @@ def refusal(path: str = "") -> str:
     """Why pending edits are refused; with a path, only when that field is one of them."""
     state = _state()
     return state.refusal if not path or path in state.pending else ""
+
+
+def blame(path: str) -> str:
+    """The refusal, below the field whose edit was refused last and not below all that it set."""
+    return refusal(path) if _state().edited_path in ("", path) else ""
 
 
 def field_key(path: str) -> str:
@@ -241,7 +247,7 @@ def _settle() -> None:
     """End proposed changes: forms are drawn anew."""
     state = _state()
     state.generation += 1
-    state.pending, state.refusal = {}, ""
+    state.pending, state.refusal, state.edited_path = {}, "", ""
 
 
 def open_link() -> None:

@@ -42,7 +42,7 @@ def group(paths: Iterable[str]) -> None:
 def field(path: str) -> None:
     """Draw the widget of one field, with a refused edit's reason below."""
     widget(declared(path), session.value(path), names=options(path, session.facts()), **edits(path))
-    if refusal := session.refusal(path):
+    if refusal := session.blame(path):
         problem(refusal)
 
 

@@ -68,7 +68,7 @@ def controls(draft: Scenario) -> None:
         offered = sorted({type(value)(stop) for stop in stops} | {value})
         look = {"format_func": lambda v: f"{v:,g}"} | forms.edits(path)
         st.select_slider(label(path), offered, value, **look)
-        if refusal := session.refusal(path):
+        if refusal := session.blame(path):
             forms.problem(refusal)
 
 

@@ -253,3 +253,14 @@ def test_a_refusal_names_fields_and_choices_as_the_form_does_and_quotes_as_typed
     )
     assert "UB sub-planes = 6" in sentence("take sub_planes = 6")
     assert "'my_sub_planes'" in sentence("no file is named 'my_sub_planes'").replace("\\", "")
+
+
+def test_a_whole_number_is_read_as_it_was_typed_and_a_broken_one_is_refused():
+    at = patient(two_pools).run()
+    field = at.number_input(key="field:deployment.prefill.instances:0")
+    assert (field.value, field.proto.format) == (6, "%.15g")  # an int would read 1e1 as 1
+    field.set_value(1e1).run()
+    assert at.session_state["history"][-1].deployment.prefill.instances == 10
+    assert type(at.session_state["history"][-1].deployment.prefill.instances) is int
+    field.set_value(2.5).run()
+    assert "2.5 should be a whole number" in at.markdown[0].value

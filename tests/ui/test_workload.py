@@ -108,7 +108,14 @@ def form_of(draft):
     """The choice of a trace for a visitor with this draft."""
     at = patient(upload_form)
     state = {"history": [draft], "position": 0, "preset": draft}
-    state |= {"generation": 0, "pending": {}, "refusal": "", "addresses": [], "link_problem": ""}
+    state |= {
+        "generation": 0,
+        "pending": {},
+        "refusal": "",
+        "addresses": [],
+        "link_problem": "",
+        "edited_path": "",
+    }
     for key, value in state.items():
         at.session_state[key] = value
     return at.run()
@@ -239,5 +246,5 @@ def test_a_link_opens_its_scenario_and_says_when_it_cannot(app):
     app.query_params["s"] = "nonsense"
     app.run()
     assert not app.exception
-    assert app.error[0].value.startswith("this link")
+    assert app.error[0].value.startswith("This link")
     assert app.session_state["history"][-1] == sent

@@ -20,7 +20,7 @@ from twin.lab.store import RunRow, Store, StoreError, open_store
 from twin.lab.sweep.compare import input_rows
 from twin.scenario import Scenario, SpecError, read, with_overrides
 from twin.ui import access, words
-from twin.ui.fields import sentence
+from twin.ui.fields import declared, sentence
 from twin.ui.show import plain
 
 log = logging.getLogger(__name__)
@@ -166,6 +166,8 @@ def edit(path: str) -> None:
     _state().edited_path = path
     if value is None:  # an emptied field: show the last value again
         _state().generation += 1
+    elif declared(path).kind is int and float(value).is_integer():
+        propose({path: int(value)})
     elif path == "supernode.machine" and value in recipe_names(facts()):
         propose(as_sold(value, facts()))
     else:

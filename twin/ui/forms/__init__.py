@@ -129,11 +129,11 @@ def _choice(known: ScenarioField, value: str, names: Sequence[str], common: dict
 
 def _number(known: ScenarioField, value: float, common: dict[str, Any]) -> None:
     step = known.step or 10.0 ** (math.floor(math.log10(known.default or 1)) - 1)
-    form = {"format": "%.6g", "step": float(step)}
-    if known.kind is int:
-        form = {"format": "%d", "step": max(1, int(step))}
+    form, step = "%.6g", float(step)
+    if known.kind is int:  # as a decimal number too: else 1e3 is read as 1, and 2.5 as 2
+        form, step = "%.15g", max(1.0, step // 1)
     # Without ends of its own: a number beyond them is refused in a sentence that says them.
-    st.number_input(titled(known), value=known.kind(value), **common | form)
+    st.number_input(titled(known), value=float(value), format=form, step=step, **common)
 
 
 # What people change, in the order in which they think of it; those that apply are shown.

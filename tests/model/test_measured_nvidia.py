@@ -1,6 +1,7 @@
 """What tables of NVIDIA's chips say of prompts, of one rank's all-reduces, and of launches."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,9 +10,11 @@ import pytest
 from twin.hardware.chip import load_chip
 from twin.hardware.fabric import wired
 from twin.metrics.operators import DECODE_OPERATORS
+from twin.model.coefficients import Collective, Decode
 from twin.model.costs import build_costs
 from twin.model.decode import decode_iteration_s, launch_gap_s
 from twin.model.formats import FORMATS
+from twin.model.layer import Pass, collective_s, moe_parts
 from twin.model.mixed import mixed_iteration_s
 from twin.model.predict import EVEN
 from twin.model.record import dtype_of, numbers
@@ -293,6 +296,57 @@ def test_without_an_exchange_ranks_gather_all_tokens_and_sum_the_results(facts):
     for name in ("dispatch", "combine"):
         assert read[name] == pytest.approx(same[name])
         assert read[name] != pytest.approx(sent[name])
+
+
+GATHERING = {"deployment__communication__fused": False}
+
+
+def test_ranks_that_share_experts_gather_by_nccl_and_one_rank_does_not(facts):
+    """Eight ranks of a die, two of four, and one of eight, which has the custom all-reduce."""
+    for dies, start_s in (
+        (1, facts[f"{TABLE}.collective.gathers.start"].list_si[-1]),
+        (4, facts[f"{TABLE}.collective.gathers.start"].list_si[-1]),
+        (8, 0.5 * facts[f"{TABLE}.collective.inside.start"].list_si[-1]),
+    ):
+        mode = one_rank(facts, dies, **GATHERING).sequence
+        assert mode.dispatch.fixed == pytest.approx(start_s)
+        assert mode.combine.fixed == pytest.approx(start_s)
+
+
+def test_ranks_with_prompts_gather_by_sums_under_sglang(facts):
+    """By hand: whole all-reduces of all tokens, twice the bytes, for gathers padded to the rank
+    with most; where it alone has a prompt, they are a quarter of the bytes."""
+    start_s = facts[f"{TABLE}.collective.inside.start"].list_si[-1]
+    both = [
+        costs(
+            facts, deployment__mode="colocated", deployment__colocated__instances=1,
+            deployment__colocated__npus_per_instance=8, deployment__stack=stack, **GATHERING,
+        ).decode for stack in ("vllm-0-24", "sglang-0-5")
+    ]  # fmt: skip
+    assert both[0].chunk.sums == Collective()
+    p = both[1]
+    assert p.chunk.sums.fixed == pytest.approx(2.0 * start_s)
+    padded = replace(p, chunk=replace(p.chunk, sums=Collective()))
+
+    def pass_s(each: Decode, chunk: list[float]) -> float:
+        none, pairs = [0.0] * 8, [tokens * tokens / 2 for tokens in chunk]
+        sink = np.zeros(len(DECODE_OPERATORS))
+        return mixed_iteration_s(each, [0] * 8, none, chunk, pairs, 0, 8, *EVEN, sink)
+
+    for chunk in ([0.0] * 7 + [4096.0], [4096.0] * 8):
+        load = Pass(4096.0, 0.0, 4096.0, sum(chunk), 8.0, 1.0, 1.0)
+        _, dispatch, _, combine = moe_parts(p, p.sequence, load)
+        sums_s = collective_s(p.chunk.sums, sum(chunk) / 8)
+        by_hand = p.moe_layers * (sums_s - dispatch - combine)
+        assert pass_s(p, chunk) - pass_s(padded, chunk) == pytest.approx(by_hand)
+        assert (by_hand < 0.0) == (sum(chunk) == 4096.0)
+    whole, halves = (
+        prompts(facts, deployment__stack=stack, **GATHERING)
+        for stack in ("sglang-0-5", "vllm-0-24")
+    )
+    assert whole.dispatch.fixed == pytest.approx(start_s)
+    nccl_s = facts[f"{TABLE}.collective.gathers.start"].list_si[-1]
+    assert halves.dispatch.fixed == pytest.approx(nccl_s)
 
 
 @pytest.mark.parametrize(

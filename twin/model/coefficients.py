@@ -205,6 +205,7 @@ class Chunk(PromptCore):
     index_flops: float = given("To select, per query-key pair, all layers.", "FLOP")
     hit: float = computed("Up-projection of one cached token, all layers.")
     apart: float = given("1: prompts have passes of their own, decode waits; 0: both in one pass.")
+    sums: Collective = part(Collective)  # for dispatch and combine, per token of a mean die
 
 
 @record

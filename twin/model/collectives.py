@@ -164,19 +164,21 @@ def launch_and_round_s(m: Machine, facts: Facts) -> tuple[float, float]:
     return facts.si(f"{table}.comm_fixed"), facts.si(f"{table}.barrier_round")
 
 
-def half_of_sum(m: Machine, facts: Facts, x: Exchange) -> Half:
+def half_of_sum(m: Machine, facts: Facts, x: Exchange, library: bool = False) -> Half:
     """Half an all-reduce: a gather or a reduce-scatter among the dies of a rank.
 
     Inside a node start and rate are those measured on the chip, or on the chip that `exchange_of`
-    names, of the faster of two kernels: of halves themselves (`collective.halves` of data/chips),
-    or of all-reduces (`collective.inside`), with half of an all-reduce's start. Otherwise they are
-    those measured in service for families with `collective`, or the start of dispatch at the
-    fabric's rate. Values are interpolated by number of dies, and constant beyond the measured
-    range."""
+    names, of the faster of two kernels: of halves themselves (`collective.halves` of data/chips, or
+    `collective.gathers`, of NCCL, for dies that call this `library`), or of all-reduces
+    (`collective.inside`), with half of an all-reduce's start. Otherwise they are those measured in
+    service for families with `collective`, or the start of dispatch at the fabric's rate. Values
+    are interpolated by number of dies, and constant beyond the measured range."""
     other = f"chips.{m.chip.name}.exchange_of"
     own = str(facts[other].value) if other in facts else m.chip.name
     like = measured_on(facts, m.chip.name, "exchange")
-    path, table = f"chips.{like}.operators.collective.inside", f"operators.{m.family}.collective"
+    measured, table = f"chips.{like}.operators.collective", f"operators.{m.family}.collective"
+    apart = library and f"{measured}.gathers.dies" in facts
+    path = f"{measured}.gathers" if apart else f"{measured}.inside"
     halves = f"chips.{own}.operators.collective.halves"
     if f"{halves}.dies" in facts and x.nodes == 1:
         start_s = float(np.interp(x.peers, facts[f"{halves}.dies"].value,
@@ -188,11 +190,12 @@ def half_of_sum(m: Machine, facts: Facts, x: Exchange) -> Half:
     if f"{path}.dies" in facts and x.nodes == 1:
         dies = facts[f"{path}.dies"].value
         start, share, large_start, large_share = (
-            float(np.interp(x.peers, dies, facts[f"{path}.{part}"].list_si))
-            for part in ("start", "rate", "large_start", "large_rate")
+            float(np.interp(x.peers, dies, facts[f"{path}.{name}"].list_si))
+            for name in ("start", "rate", "large_start", "large_rate")
         )
         link = x.rate_bytes_per_s / facts.si(f"chips.{m.chip.name}.link_efficiency")
-        return _faster(link, 0.5 * start, share, 0.5 * max(0.0, large_start - start), large_share)
+        part = 1.0 if apart else 0.5  # of the starts that were measured
+        return _faster(link, part * start, share, part * max(0.0, large_start - start), large_share)
     if f"{table}.dies" in facts:
         dies, starts = facts[f"{table}.dies"].value, facts[f"{table}.start"].list_si
         return Half(float(np.interp(x.peers, dies, starts)), x.rate_bytes_per_s)
@@ -251,22 +254,24 @@ def moe_traffic(
 
 
 def gathered_traffic(
-    s: Shape, m: Machine, facts: Facts, x: Exchange, adding_bytes_per_s: float
-) -> MoeTraffic:
+    s: Shape, m: Machine, facts: Facts, x: Exchange, adding_bytes_per_s: float,
+    library: bool = False, times: float = 1.0,
+) -> MoeTraffic:  # fmt: skip
     """Coefficients of gathering all hidden states on all dies and reducing the experts' sums: an
     all-reduce in two halves (vLLM without expert parallelism). Every die counts as many tokens as
-    the one with most, because engines pad the others."""
+    the one with most, because engines pad the others; `library`: see half_of_sum; times: halves
+    that each of the two takes."""
     hidden = ACTIVATION_BYTES * s.hidden
-    half, moved = half_of_sum(m, facts, x), x.peers * hidden * x.remote
+    half, moved = half_of_sum(m, facts, x, library), x.peers * hidden * x.remote
     beyond, saved_s = half.beyond(moved)
-    send_s = moved / half.bytes_per_s
+    send_s = times * moved / half.bytes_per_s
     return MoeTraffic(
-        dispatch_fixed_s=half.start_s,
+        dispatch_fixed_s=times * half.start_s,
         dispatch_send_s=send_s,
-        combine_fixed_s=half.start_s,
+        combine_fixed_s=times * half.start_s,
         combine_receive_s=send_s + x.peers * hidden / adding_bytes_per_s,
         beyond_tokens=beyond,
-        saved_s=saved_s,
+        saved_s=times * saved_s,
     )
 
 

@@ -184,8 +184,20 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.Decode:
         index_flops=x.shape.all_pairs_flops * x.shape.layers,
         hit=cached * x.shape.layers,
         apart=x.machine.prompts_apart * same_dies,
+        sums=_sums(x),
     )
     return replace(decode_costs(x, drafts, "off", colocated=True), chunk=chunk)
+
+
+def _sums(x: Setting) -> c.Collective:
+    """What dispatch and combine take where ranks with prompts gather by sums of all their tokens:
+    two all-reduces, and no rank's tokens are padded to those of the fullest."""
+    if x.summed is None or x.one_rank or x.machine.prompt_sums <= 0.0:
+        return c.Collective()
+    t = x.traffic(x.optimisations.multi_stream, prompts=True)
+    token = t.dispatch_send_s + t.combine_receive_s
+    fixed = t.dispatch_fixed_s + t.combine_fixed_s
+    return c.Collective(fixed, token, t.beyond_tokens, 2.0 * t.saved_s)
 
 
 def layout(x: Setting) -> c.Layout:

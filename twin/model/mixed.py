@@ -118,7 +118,7 @@ def _pass_s(
                     attention, most_rows, most_core = attention_time, rows, core
                 dense = max(dense, layer.dense_s(p, rows))
     load = layer.Pass(most, rank_context, most / each, entering, dies, hot, wire)
-    in_moe = (attention + layer.moe_s(p, m, load)) * p.moe_layers
+    in_moe = (attention + _moe_s(p, load, entering > query * together)) * p.moe_layers
     dense = p.dense_layers * (attention + dense)
     # Without a chunk the two are equal but for rounding, and a time is never negative.
     ops[_CHUNK] += max(0.0, (in_moe if moe else dense) - alone_s)
@@ -128,6 +128,15 @@ def _pass_s(
     time = in_moe + dense + outside
     gap = decode.launch_gap_s(p, time, together, most, entering > query * together, ops)
     return time + gap + layer.stages_s(p, dense, in_moe, outside, gap, groups, most, ops)
+
+
+@kernel
+def _moe_s(p: Decode, load: layer.Pass, has_prompts: bool) -> float:
+    """Seconds of gate, dispatch, experts and combine of a pass."""
+    gate, dispatch, experts, combine = layer.moe_parts(p, p.sequence, load)
+    if has_prompts and p.chunk.sums.fixed > 0.0:
+        dispatch, combine = 0.0, layer.collective_s(p.chunk.sums, load.total / load.dies)
+    return gate + dispatch + experts + combine
 
 
 @kernel

@@ -117,6 +117,8 @@ class Machine:
     sparse_prompt_heads: float = of_family("sparse_prompt_heads", 0.0)  # of prompts, if more
     sparse_prompt_from: float = of_family("sparse_prompt_from", 0.0)  # heads of a die, at least
     launched_singly: float = of_family("launched_singly", 0.0)  # share of passes with prompts
+    # 1: ranks that share experts gather by sums where there are prompts
+    prompt_sums: float = of_family("prompt_sums", 0.0)
     prompts_apart: float = of_family("prompts_apart", 0.0)  # 1: passes with prompts have no answers
     # Host work for a layer that is launched kernel by kernel, as far as it is known: "moe" of its
     # experts, "dense" of a dense FFN, and of all else by the kernels of its attention.

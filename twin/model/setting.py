@@ -293,16 +293,22 @@ class Setting:
         shared = self.shape.shared_experts / self.shape.top_k if self.layout.shared_dies else 0.0
         return 1.0 + shared
 
-    def traffic(self, own_streams: bool, cores: Cores = WHOLE) -> wire.MoeTraffic:
+    def traffic(
+        self, own_streams: bool, cores: Cores = WHOLE, prompts: bool = False
+    ) -> wire.MoeTraffic:
         """Dispatch and combine; `own_streams`: transfers between nodes run concurrently; cores:
-        cores that sum reduced values."""
+        cores that sum reduced values; prompts: of a pass that has some."""
+        m, prefill = self.machine, self.pool.phase == "prefill"
         if (group := self.summed) is not None:
-            adding = wire.adding_bytes_per_s(self.machine, self.facts, cores.vector)
-            return wire.gathered_traffic(self.shape, self.machine, self.facts, group, adding)
+            adding = wire.adding_bytes_per_s(m, self.facts, cores.vector)
+            ranks = group.peers > (self.head_dies if prefill else self.pool.layer_dies)
+            sums = ranks and (prompts or prefill) and m.prompt_sums > 0.0
+            way = ranks and not sums, 1.0 + sums
+            return wire.gathered_traffic(self.shape, m, self.facts, group, adding, *way)
         comm = self.communication
-        if self.pool.phase == "prefill" and not self.machine.prefill_fused:
+        if prefill and not m.prefill_fused:
             comm = comm.model_copy(update={"fused": False})
-        return wire.moe_traffic(self.shape, comm, self.machine, self.facts, self.route, own_streams)
+        return wire.moe_traffic(self.shape, comm, m, self.facts, self.route, own_streams)
 
     def seconds(
         self, w: o.Work, cores: Cores = WHOLE, operator: str = "gemm"

@@ -134,19 +134,20 @@ def test_a_library_s_own_exchange_stands_with_its_kernels():
 
 def test_sums_and_hosts_are_facts_of_a_chip_too():
     sums = [
-        Fitted("collective", "bf16", "sglang 0.5.14", f"{dies} dies",
+        Fitted(operator, "bf16", "sglang 0.5.14", f"{dies} dies",
                {"start": 3e-6 * dies, "rate": 1.8e11, "later": 1e-5, "gain": 1.0}, 11, 2, 0.18, 0.3)
-        for dies in (2, 8)
+        for dies in (2, 8) for operator in ("collective", "gather")
     ]  # fmt: skip
     host = Fitted("eager_mla", "fp8", "sglang 0.5.10", "host", {"host": 6e-4}, 12, 3, 0.02, 0.03)
     text = lines(chosen([*sums, host]), "somewhere", {"inside": 450.0})
     facts = facts_from_tables(tomllib.loads(text))
-    assert facts["operators.collective.inside.dies"].value == (2, 8)
-    assert facts["operators.collective.inside.start"].list_si == pytest.approx([6e-6, 24e-6])
-    assert facts["operators.collective.inside.rate"].list_si == pytest.approx([0.4, 0.4])
-    large = "operators.collective.inside.large"
-    assert facts[f"{large}_start"].list_si == pytest.approx([16e-6, 34e-6])
-    assert facts[f"{large}_rate"].list_si == pytest.approx([0.8, 0.8])
+    for name in ("inside", "gathers"):
+        table = f"operators.collective.{name}"
+        assert facts[f"{table}.dies"].value == (2, 8)
+        assert facts[f"{table}.start"].list_si == pytest.approx([6e-6, 24e-6])
+        assert facts[f"{table}.rate"].list_si == pytest.approx([0.4, 0.4])
+        assert facts[f"{table}.large_start"].list_si == pytest.approx([16e-6, 34e-6])
+        assert facts[f"{table}.large_rate"].list_si == pytest.approx([0.8, 0.8])
     assert facts.si("operators.eager.mla.host") == pytest.approx(6e-4)
 
 

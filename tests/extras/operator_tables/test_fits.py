@@ -161,6 +161,20 @@ def test_an_all_reduce_is_told_by_number_of_dies():
     assert two["rate"] * (1.0 + two["gain"]) == pytest.approx(3e11, rel=0.03)
 
 
+def test_gathers_and_reduce_scatters_are_halves_whose_bytes_leave_a_die_once():
+    values = np.array([2.0**power for power in range(9, 28)] * 2)
+    rows = pl.DataFrame(
+        {"num_gpus": 8, "message_size": values, "nccl_dtype": "half"}
+        | {"op_name": np.repeat(["all_gather", "reduce_scatter"], 19)}
+        | {"latency": 1e3 * (1e-5 + (1 - 1 / 8) * 2 * values / 2e11)}
+    )
+    others = rows.with_columns(pl.lit("all_reduce").alias("op_name"), latency=1.0)
+    (found,) = fit(Table("gather", "bf16", "made", pl.concat([rows, others])), PEAKS)
+    assert found.part == "8 dies"
+    assert found.facts["start"] == pytest.approx(1e-5, rel=0.02)
+    assert found.facts["rate"] == pytest.approx(2e11, rel=0.02)
+
+
 def test_a_launch_of_few_tokens_is_the_hosts_time():
     rows = pl.DataFrame(
         {"batch_size": 1, "isl": list(range(1, 25)), "num_heads": 128}

@@ -26,9 +26,13 @@ SCALED = "trtllm"  # the engine whose maker's checkpoints in FP8 have one scale 
 TRITON = "triton"  # in the names of kernels for experts that engines compile themselves
 ORDER = (
     "gemm", "gemm_gqa", "grouped", "fused", "fused_gqa", "contiguous", "mla", "gqa", "prefill_mla",
-    "prefill_gqa", "sparse", "eager_mla", "exchange", "alltoall", "collective",
+    "prefill_gqa", "sparse", "eager_mla", "exchange", "alltoall", "collective", "gather",
 )  # fmt: skip
-APART = ("exchange", "alltoall", "collective")  # whose facts are of a network
+COLLECTIVES = {
+    "collective": ("inside", "all-reduces of 1 KB to 256 MB in a graph"),
+    "gather": ("gathers", "all-gathers and reduce-scatters of 1 KB to 256 MB"),
+}
+APART = ("exchange", "alltoall", *COLLECTIVES)  # whose facts are of a network
 HOSTS = {"eager_mla": "mla", "contiguous": "moe"}  # launched kernel by kernel: what of a layer
 NETWORKS = {"inside a node": "inside", "across nodes": "across"}
 TILES = ("tile_small", "tile_large")
@@ -81,7 +85,7 @@ def _worth(each: Fitted) -> bool:
     """Whether a fit has enough rows and small enough errors to become facts."""
     share = "bandwidth" if each.format in PACKED else BINDS.get(each.operator)
     measured_enough = share is None or each.facts[share] >= FALLBACK
-    most = SUMS if each.operator == "collective" else WORTH
+    most = SUMS if each.operator in COLLECTIVES else WORTH
     return each.operator in ORDER and each.mean <= most and measured_enough
 
 
@@ -118,9 +122,10 @@ def lines(found: Iterable[Fitted], source: str, links: Mapping[str, float] | Non
     lines = {name: _exchange(found, network, source, (links or {}).get(name, 0.0))
             for network, name in NETWORKS.items()}  # fmt: skip
     exchanges = [f"[operators.exchange.{name}]\n{text}" for name, text in lines.items() if text]
-    sums = [each for each in found if each.operator == "collective"]
-    if sums and (link := (links or {}).get("inside", 0.0)):
-        exchanges.append(_collective(sums, source, link))
+    link = (links or {}).get("inside", 0.0)
+    for operator in COLLECTIVES:
+        if link and (by_dies := [each for each in found if each.operator == operator]):
+            exchanges.append(_collective(by_dies, source, link))
     return "\n\n".join((*products, *exchanges))
 
 
@@ -133,10 +138,11 @@ def _host(each: Fitted, source: str) -> str:
 
 
 def _collective(sums: list[Fitted], source: str, link: float) -> str:
-    """All-reduces inside a node by dies: start and link share, for small and for large messages."""
+    """Collectives inside a node by dies: start and link share, for small and for large messages."""
+    name, said = COLLECTIVES[sums[0].operator]
     ordered = sorted(sums, key=lambda each: int(each.part.split()[0]))
     engines = ", ".join(dict.fromkeys(each.engine for each in ordered))
-    head = {"source": f"{source}: all-reduces of 1 KB to 256 MB in a graph, {engines}", "mark": "d"}
+    head = {"source": f"{source}: {said}, {engines}", "mark": "d"}
     of_link, error = head | {"note": f"of {link:g} GB/s"}, max(each.mean for each in ordered)
     found = [each.facts for each in ordered]
     starts = [round(1e6 * x["start"], 1) for x in found]
@@ -151,7 +157,7 @@ def _collective(sums: list[Fitted], source: str, link: float) -> str:
         _line("large_rate", faster, "%", of_link),
         _line("held_back", round(100 * error, 1), "%", head | {"note": "the worst mean of these"}),
     ]  # fmt: skip
-    return "\n".join(("[operators.collective.inside]", *lines))
+    return "\n".join((f"[operators.collective.{name}]", *lines))
 
 
 def _exchange(

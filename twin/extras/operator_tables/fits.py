@@ -309,11 +309,26 @@ def _collective(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
         pl.col("kernel_source").str.ends_with("graph") & (pl.col("message_size") <= 1 << 27)
         & (pl.col("message_size") >= 1 << 9)
     )  # fmt: skip
-    begin = {"start": 4e-6, "rate": 1.5e11, "later": 2e-5, "gain": 2.0}
+    return _by_dies(graph, 2.0, 4e-6)
+
+
+def _gather(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
+    """Fit of NCCL's all-gathers and reduce-scatters, half an all-reduce each, as `_collective`."""
+    size = pl.col("message_size")
+    halves = rows.filter(
+        pl.col("op_name").is_in(["all_gather", "reduce_scatter"])
+        & (pl.col("nccl_dtype") == "half") & (size >= 1 << 9) & (size <= 1 << 27)
+    )  # fmt: skip
+    return _by_dies(halves, 1.0, 1e-5)
+
+
+def _by_dies(rows: pl.DataFrame, passes: float, start: float) -> list[Part]:
+    """Fits of collectives by dies; passes: how often the bytes of a message leave a die."""
+    begin = {"start": start, "rate": 1.5e11, "later": 2e-5, "gain": 2.0}
     parts: list[Part] = []
-    for (dies,), part in sorted(graph.group_by(["num_gpus"])):
+    for (dies,), part in sorted(rows.group_by(["num_gpus"])):
         size, latency = _columns(part, "message_size", "latency")
-        sent = 2.0 * (1.0 - 1.0 / float(dies)) * ACTIVATION_BYTES * size
+        sent = passes * (1.0 - 1.0 / float(dies)) * ACTIVATION_BYTES * size
         one = [(predict, {"later": 0.0, "gain": 0.0}) for predict, _ in _at_rate(sent)]
         ways: Candidates = [*one, (partial(_faster, sent), {})]
         parts.append((f"{dies} dies", latency * 1e-3, ways, begin))
@@ -421,4 +436,5 @@ FITS: Mapping[str, Callable[[pl.DataFrame, Peaks, str], list[Part]]] = {
     ),
     "sparse": _sparse, "eager_mla": _eager_mla, "exchange": _exchange, "alltoall": _alltoall,
     "collective": _collective,
+    "gather": _gather,
 }  # fmt: skip

@@ -24,11 +24,13 @@ NAMED = {
     "wideep_context_mla": "eager_mla",
     "wideep_context_moe": "contiguous",
     "custom_allreduce": "collective",
+    "nccl_perf": "gather",
     "dsa_context_module": "sparse",
 }
 # In names of other files: whole modules in a graph, other kernels, and end results.
 OTHERS = ("module", "wideep_generation_mla", "mlp", "silicon", "sample")
-ONE_FORMAT = {"exchange": "fp8", "alltoall": "fp4", "collective": "bf16", "eager_mla": "fp8"}
+ONE_FORMAT = {"exchange": "fp8", "alltoall": "fp4", "collective": "bf16", "gather": "bf16",
+              "eager_mla": "fp8"}  # fmt: skip
 PROFILE = {"Input Shapes", "Duration(us)", "Type"}  # kernel_details.csv of Ascend's profiler
 FORMATS = {"bfloat16": "bf16", "bf16": "bf16", "fp8": "fp8", "fp8_block": "fp8", "nvfp4": "fp4",
            "INT8": "int8", "DT_BF16": "bf16", "FLOAT16": "fp16"}  # fmt: skip

@@ -349,6 +349,18 @@ def test_ranks_with_prompts_gather_by_sums_under_sglang(facts):
     assert halves.dispatch.fixed == pytest.approx(nccl_s)
 
 
+def test_norms_over_all_heads_take_one_more_all_reduce_of_a_rank(facts):
+    """MiniMax-M2's, by hand: a kernel, and the start of an all-reduce of 8 dies; none on one."""
+    none = facts.replaced({"models.minimax-m2-5.norm_sums": 0})
+    start_s = facts[f"{TABLE}.collective.inside.start"].list_si[-1]
+    for dies, expected in ((8, facts.si("operators.nvidia.kernel_gap") + start_s), (1, 0.0)):
+        with_it, without = (
+            one_rank(each, dies, deployment__model="minimax-m2-5").sequence.gather.fixed
+            for each in (facts, none)
+        )
+        assert with_it - without == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(
     "model, stack, chip, lost",
     [

@@ -228,6 +228,7 @@ def _mode(
     traffic = x.traffic(x.optimisations.multi_stream, moe)
     gate, dispatch, experts, combine = moe_parts(x, traffic, moe)
     gather, scatter = _collectives(x, attention)
+    gather = replace(gather, fixed=gather.fixed + _norms_s(x))
     prolog, *others = x.plain(o.plain_operators("decode", "before"), attention)
     prolog = replace(
         prolog, fixed=prolog.fixed + x.small_kernels_s, vector=prolog.vector + x.mixing_s[1]
@@ -272,6 +273,14 @@ def _collective(x: Setting, name: str, where: Where, cores: Cores) -> c.Collecti
     elif added > 0.0:
         token += added / x.machine.vector_bytes_per_s(cores.vector)
     return c.Collective(starts * half.start_s, token, starts * beyond, saved_s)
+
+
+def _norms_s(x: Setting) -> float:
+    """Seconds of norms over all heads that the dies of a rank share on NVIDIA, beyond those of one
+    head: squares are summed in a kernel of their own, and over the dies by a small all-reduce."""
+    if (group := x.groups.get("heads")) is None or x.machine.family != "nvidia":
+        return 0.0
+    return x.shape.norm_sums * (x.gap + 2.0 * half_of_sum(x.machine, x.facts, group).start_s)
 
 
 def _logits(x: Setting) -> c.Collective:

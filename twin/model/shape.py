@@ -46,6 +46,7 @@ class Shape:
     most_nodes: int = 0  # nodes a token's experts may be on, by the router's limit
     expert_groups: int = 1  # groups that the router chooses first; 1: it chooses experts only
     router: str = ""  # noaux_tc: by a sigmoid with a bias, groups first (DeepSeek-V3); else plain
+    norm_sums: int = 0  # all-reduces of a layer for norms over the queries and keys of all heads
     index_heads: int = 0  # of the indexer that selects what a token attends to (sparse attention)
     index_dim: int = 0
     index_top_k: int = 0  # tokens that it selects; 0: no indexer, a token attends to all

@@ -15,19 +15,18 @@ def book_traffic(
     """Book bytes of a class of traffic over a span."""
     if amount <= 0.0:
         return
-    record = world.record
-    record.fields[0] = (kind * 3 + plane) * world.instance.running.size + column
-    record.amounts[0] = amount
-    spread(record.traffic, begin_s, max(end_s, begin_s + 1e-12), record, 1, world.settings)
+    cell = (kind * 3 + plane) * world.instance.running.size + column
+    book_one(world, world.record.traffic, begin_s, max(end_s, begin_s + 1e-12), cell, amount)
 
 
 @kernel
-def book_one(world: World, begin_s: float, end_s: float, field: int, amount: float) -> None:
+def book_one(
+    world: World, book: np.ndarray, begin_s: float, end_s: float, field: int, amount: float
+) -> None:
     """Book one amount over a span."""
     record = world.record
-    record.fields[0] = field
-    record.amounts[0] = amount
-    spread(record.windows, begin_s, end_s, record, 1, world.settings)
+    record.fields[0], record.amounts[0] = field, amount
+    spread(book, begin_s, end_s, record, 1, world.settings)
 
 
 @kernel
@@ -67,6 +66,5 @@ def book_busy(world: World, column: int, begin_s: float, end_s: float, sign: flo
         (record.windows, busy_column),
         (record.instances, column * w.AT_FIELDS + w.AT_BUSY_S),
     ):
-        record.fields[0], record.amounts[0] = field, sign * (end_s - begin_s)
-        spread(book, begin_s, end_s, record, 1, s)
+        book_one(world, book, begin_s, end_s, field, sign * (end_s - begin_s))
         np.maximum(book[:, field], 0.0, out=book[:, field])  # what rounding leaves

@@ -99,7 +99,7 @@ class Instances(Columns):
         "instances", "End of the batch or iteration; none begins before it.", "s",
         by="arrivals, balancing, colocated, decode, drain, incidents, life, prefill",
     )  # fmt: skip
-    busy_s = f8("instances", "Time busy.", "s", by="balancing, books, decode, pool, prefill")
+    busy_s = f8("instances", "Time busy.", "s", by="balancing, books, decode, prefill")
 
 
 class Front(Columns):

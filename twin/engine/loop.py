@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from twin.engine import codes as w
+from twin.engine.books import book_busy
 from twin.engine.clients.arrivals import arrivals, expire, front_end, let_in
 from twin.engine.clock import window_of
 from twin.engine.columns import World
@@ -14,7 +15,6 @@ from twin.engine.phases.colocated import colocated
 from twin.engine.phases.decode import decode
 from twin.engine.phases.prefill import prefill
 from twin.engine.phases.router import router
-from twin.engine.pool import book_reading
 from twin.kernels.borrowed import Piece, prepare, run_piece
 from twin.kernels.compiled import entry, kernel, stage
 from twin.model.roofline import interpolate
@@ -90,7 +90,8 @@ def close_books(world: World) -> None:
         settle_stream(world, v, horizon_s)
     for p in range(world.prefill.reading.size):
         if world.prefill.reading[p]:
-            book_reading(world, p, horizon_s)
+            column = world.settings.prompt_row + p
+            book_busy(world, column, world.prefill.begin_s[p], horizon_s, 1.0)
 
 
 @kernel

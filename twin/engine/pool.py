@@ -4,9 +4,9 @@ Lookups happen when a prompt joins a batch and stores when the batch ends: the p
 prefill and of colocated instances call these functions, which have no clock of their own."""
 
 from twin.engine import codes as w
-from twin.engine.books import book_one, book_traffic
+from twin.engine.books import book_busy, book_traffic
 from twin.engine.clients.returns import tenant_of, turn_of
-from twin.engine.clock import add_at, spread
+from twin.engine.clock import add_at
 from twin.engine.columns import World
 from twin.engine.contention.streams import (
     add_to_stream,
@@ -163,28 +163,14 @@ def book_servers(world: World, p: int, now_s: float) -> None:
             add_at(record.servers, now_s, first + s, float(requested[p, s]), world.settings)
 
 
-@kernel
 def stop_reading(world: World, p: int, now_s: float) -> None:
     """Cancel the read of a batch that is given up."""
     if world.prefill.reading[p]:
         drop_stream(world, w.READS * world.settings.prefills + p, now_s)
         drop_stream(world, w.RECALLS * world.settings.prefills + p, now_s)
-        book_reading(world, p, now_s)
+        column = world.settings.prompt_row + p  # it was busy, and will not compute
+        book_busy(world, column, world.prefill.begin_s[p], now_s, 1.0)
         world.prefill.reading[p] = 0
-
-
-@kernel
-def book_reading(world: World, p: int, now_s: float) -> None:
-    """Book an instance as occupied by a batch that read but will not compute."""
-    settings, state, record = world.settings, world.prefill, world.record
-    spent_s = max(0.0, now_s - state.begin_s[p])
-    column, busy = settings.prompt_row + p, w.PREFILL_BUSY_S
-    if settings.colocated:
-        busy = w.DECODE_BUSY_S
-    world.instance.busy_s[column] += spent_s
-    book_one(world, state.begin_s[p], now_s, busy, spent_s)
-    record.fields[0], record.amounts[0] = column * w.AT_FIELDS + w.AT_BUSY_S, spent_s
-    spread(record.instances, state.begin_s[p], now_s, record, 1, settings)
 
 
 @kernel

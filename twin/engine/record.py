@@ -7,21 +7,21 @@ from twin.kernels.buffers import Columns, f8, i4, i8
 class Record(Columns):
     """Sums and counts of a run; the last row of windows is the steady state."""
 
-    windows = f8("windows + 1, fields", "Sums of the machine.", by="books, decode, loop, prefill")
+    windows = f8(
+        "windows + 1, fields", "Sums of the machine.", by="books, colocated, decode, loop, prefill"
+    )
     counters = i8(
         f"{COUNTERS}", "Events so far.",
         by="admission, arrivals, colocated, decode, drain, faults, kv_transfer, "
         "prefill, returns, router",
     )  # fmt: skip
-    fields = i8("fields", "Scratch: fields that are booked.", by="books, decode, pool, prefill")
-    amounts = f8("fields", "Scratch: how much.", by="books, decode, pool, prefill")
+    fields = i8("fields", "Scratch: fields that are booked.", by="books, decode, prefill")
+    amounts = f8("fields", "Scratch: how much.", by="books, decode, prefill")
     gaps = f8("bins", "Steady-state request-iterations by iteration time.", by="decode")
     traffic = f8("windows + 1, cells", "By class, plane and column.", "B", by="books")
     servers = f8("windows + 1, served", "Blocks read, by pool and server.", by="pool")
     held = f8("windows + 1, served", "How long reads were held.", "s", by="pool")
-    instances = f8(
-        "windows + 1, looks", "By column and field.", by="books, decode, loop, pool, prefill"
-    )
+    instances = f8("windows + 1, looks", "By column and field.", by="books, decode, loop, prefill")
 
 
 class Log(Columns):

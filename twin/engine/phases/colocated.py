@@ -71,8 +71,9 @@ def finish_pieces(world: World, c: int, now_s: float) -> None:
 @kernel
 def book_pieces(world: World, c: int, begin_s: float, end_s: float, taken: float) -> None:
     """Book the prompt tokens of an iteration and the bytes of their expert exchange."""
-    book_one(world, begin_s, end_s, w.PREFILL_TOKENS, taken)
-    book_one(world, begin_s, end_s, w.PREFILL_BATCHES, 1.0)
+    windows = world.record.windows
+    book_one(world, windows, begin_s, end_s, w.PREFILL_TOKENS, taken)
+    book_one(world, windows, begin_s, end_s, w.PREFILL_BATCHES, 1.0)
     move_activations(world, world.settings.prefills + c, begin_s, end_s, taken)
 
 

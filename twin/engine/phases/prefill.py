@@ -4,7 +4,7 @@ import math
 
 from twin.engine import codes as w
 from twin.engine import pool
-from twin.engine.books import book_traffic, log_pass
+from twin.engine.books import book_one, book_traffic, log_pass
 from twin.engine.clients.fair import bring_forward, charge_prompt
 from twin.engine.clients.returns import cancel, come_back
 from twin.engine.clock import add_at, spread
@@ -375,8 +375,8 @@ def book_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: floa
     record.fields[6 + operators.size] = first + operators.size
     record.amounts[6 + operators.size] = fetch_s
     spread(record.windows, begin_s, end_s, record, 7 + operators.size, settings)
-    record.fields[0], record.amounts[0] = p * w.AT_FIELDS + w.AT_BUSY_S, end_s - begin_s
-    spread(record.instances, begin_s, end_s, record, 1, settings)
+    busy = p * w.AT_FIELDS + w.AT_BUSY_S
+    book_one(world, record.instances, begin_s, end_s, busy, end_s - begin_s)
     log_pass(world, p, begin_s, end_s, 0, taken, operators)
     move_activations(world, p, begin_s + fetch_s, end_s, taken)
 

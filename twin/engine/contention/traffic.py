@@ -16,6 +16,7 @@ world marks its own, those from `first` to `last` of a class, and takes up their
 import numpy as np
 
 from twin.engine import codes as w
+from twin.engine.books import book_traffic
 from twin.engine.columns import Transfers, World
 from twin.engine.contention import levels
 from twin.engine.contention.kv_transfer import IN, OUT
@@ -410,9 +411,20 @@ def hot_server(world: World, p: int) -> int:
 
 
 @kernel
-def note_duty(world: World, column: int, bytes_per_die: float, took_s: float) -> None:
-    """Set the share of an iteration during which its exchange is on the wire."""
-    flows = world.traffic
-    f = flows.first[w.EXPERTS] + column
+def move_activations(
+    world: World, column: int, begin_s: float, end_s: float, tokens: float
+) -> None:
+    """Book the bytes of a pass's expert exchange and attention collectives, and set the share of
+    the pass during which they are on the wire."""
+    settings, flows, moved_bytes = world.settings, world.traffic, 0.0
+    for k, kind, plane in (
+        (0, w.EXPERTS, w.UB), (1, w.EXPERTS, w.RDMA),
+        (2, w.ATTENTION, w.UB), (3, w.ATTENTION, w.RDMA),
+    ):  # fmt: skip
+        size = tokens * world.costs.sent[column, k]
+        book_traffic(world, kind, plane, column, begin_s, end_s, size)
+        moved_bytes += size
+    dies = settings.prefill_ranks if column < settings.prefills else settings.decode_dies
+    f, took_s = flows.first[w.EXPERTS] + column, end_s - begin_s
     if took_s > 0.0 and flows.alone[f] > 0.0:
-        flows.duty[f] = min(1.0, bytes_per_die / flows.alone[f] / took_s)
+        flows.duty[f] = min(1.0, moved_bytes / dies / flows.alone[f] / took_s)

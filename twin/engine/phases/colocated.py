@@ -7,14 +7,13 @@ from twin.engine import codes as w
 from twin.engine import pool
 from twin.engine.books import book_one
 from twin.engine.columns import World
-from twin.engine.contention.traffic import price_exchange
+from twin.engine.contention.traffic import move_activations, price_exchange
 from twin.engine.lists import fill
 from twin.engine.phases import decode
-from twin.engine.phases.prefill import form_batch, move_activations, next_computed
+from twin.engine.phases.prefill import form_batch, next_computed
 from twin.engine.swap import copies_s, stream_kv
 from twin.kernels.compiled import kernel
-from twin.model.decode import decode_hbm_bytes
-from twin.model.mixed import mixed_flops, mixed_hits_s, mixed_iteration_s
+from twin.model.mixed import mixed_hits_s, mixed_iteration_s
 
 
 @kernel
@@ -69,15 +68,6 @@ def finish_pieces(world: World, c: int, now_s: float) -> None:
 
 
 @kernel
-def book_pieces(world: World, c: int, begin_s: float, end_s: float, taken: float) -> None:
-    """Book the prompt tokens of an iteration and the bytes of their expert exchange."""
-    windows = world.record.windows
-    book_one(world, windows, begin_s, end_s, w.PREFILL_TOKENS, taken)
-    book_one(world, windows, begin_s, end_s, w.PREFILL_BATCHES, 1.0)
-    move_activations(world, world.settings.prefills + c, begin_s, end_s, taken)
-
-
-@kernel
 def launch_mixed(world: World, c: int, read_s: float) -> None:
     """Begin an iteration over the decode batch and the formed pieces of prompts. It counts from
     their forming; computing begins when their cached KV has been read."""
@@ -98,11 +88,9 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
         took_s += mixed_hits_s(prices, queue.batch_hits[c], operators)
     took_s += copies_s(world, c, now_s, operators)
     took_s += read_s - now_s
+    end_s, windows = now_s + took_s, world.record.windows
     if batch_tokens > 0.0:
-        book_pieces(world, c, now_s, now_s + took_s, batch_tokens)
-    tokens, context = decode.sit_through(world, c, now_s, now_s + took_s)
-    total = float(state.in_batch[c])
-    flops = mixed_flops(prices, total, context, batch_tokens, pairs)
-    hbm_bytes = decode_hbm_bytes(prices, total, context, float(settings.decode_ranks))
-    decode.begin_iteration(world, c, now_s, took_s)
-    decode.book_iteration(world, c, now_s, now_s + took_s, tokens, context, hbm_bytes, flops)
+        book_one(world, windows, now_s, end_s, w.PREFILL_TOKENS, batch_tokens)
+        book_one(world, windows, now_s, end_s, w.PREFILL_BATCHES, 1.0)
+        move_activations(world, settings.prefills + c, now_s, end_s, batch_tokens)
+    decode.begin_iteration(world, c, now_s, end_s, batch_tokens, pairs)

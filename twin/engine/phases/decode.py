@@ -11,13 +11,14 @@ from twin.engine.clients.fair import charge, charge_iteration, note_growth
 from twin.engine.clients.returns import come_back, tenant_of
 from twin.engine.clock import add_at, bin_of, spread
 from twin.engine.columns import World
-from twin.engine.contention.traffic import note_duty, price_exchange, slowed_by_hand_off
+from twin.engine.contention.traffic import move_activations, price_exchange, slowed_by_hand_off
 from twin.engine.in_hbm import has_joined, keep_here, let_go, make_way, shared_tokens
 from twin.engine.lists import append, fill, pop, total
 from twin.engine.pool import store_answer
 from twin.engine.swap import copies_s, send_to_host, stream_kv, swap_in, swap_out
 from twin.kernels.compiled import kernel
 from twin.model.decode import decode_flops, decode_hbm_bytes, decode_iteration_s
+from twin.model.mixed import mixed_flops
 from twin.policies.batching import iterations_needed
 
 
@@ -144,18 +145,12 @@ def launch(world: World, d: int, now_s: float) -> None:
     more = slowed_by_hand_off(world, d) if settings.kv_among_experts else 1.0
     price_exchange(world, settings.prefills + d, more)
     stream_kv(world, d, now_s)
-    prices = costs.decode[d]
     took_s = decode_iteration_s(
-        prices, state.requests, state.context, first, settings.decode_ranks,
+        costs.decode[d], state.requests, state.context, first, settings.decode_ranks,
         costs.decode_hot_tokens, costs.decode_hot_factor[d], operators,
     )  # fmt: skip
     took_s += copies_s(world, d, now_s, operators)
-    tokens, context = sit_through(world, d, now_s, now_s + took_s)
-    requests = float(state.in_batch[d])
-    hbm_bytes = decode_hbm_bytes(prices, requests, context, float(settings.decode_ranks))
-    flops = decode_flops(prices, requests, context)
-    begin_iteration(world, d, now_s, took_s)
-    book_iteration(world, d, now_s, now_s + took_s, tokens, context, hbm_bytes, flops)
+    begin_iteration(world, d, now_s, now_s + took_s, 0.0, 0.0)
 
 
 @kernel
@@ -180,27 +175,25 @@ def sit_through(world: World, d: int, begin_s: float, end_s: float) -> tuple[flo
 
 
 @kernel
-def begin_iteration(world: World, d: int, now_s: float, took_s: float) -> None:
-    """Start an iteration of took_s seconds."""
-    instance, column = world.instance, world.settings.prefills + d
-    world.decode.iteration[d] += 1
-    instance.running[column] = 1
-    instance.ends_s[column] = now_s + took_s
-    instance.busy_s[column] += min(now_s + took_s, world.settings.horizon_s) - now_s
-
-
-@kernel
-def book_iteration(
-    world: World, d: int, begin_s: float, end_s: float, tokens: float, context: float,
-    hbm_bytes: float, flops: float,
-) -> None:  # fmt: skip
-    """Book an iteration: time, tokens, KV in use, operators, bytes of its expert exchange."""
+def begin_iteration(
+    world: World, d: int, begin_s: float, end_s: float, prompt_tokens: float, pairs: float
+) -> None:
+    """Start an iteration and book it: time, tokens, KV in use, operators, bytes of its expert
+    exchange. prompt_tokens, pairs: of the prompts that a colocated instance computes in it."""
     settings, record, operators = world.settings, world.record, world.costs.decode_operators
-    took_s = end_s - begin_s
-    verified = world.decode.in_batch[d] * (settings.draft_tokens + 1)
-    sent = world.costs.sent[settings.prefills + d]
-    on_ub, on_rdma = verified * sent[0], verified * sent[1]
-    kv_tokens = settings.decode_ranks * world.decode.kv_tokens[d]
+    instance, state, prices = world.instance, world.decode, world.costs.decode[d]
+    column, took_s = settings.prefills + d, end_s - begin_s
+    state.iteration[d] += 1
+    instance.running[column] = 1
+    instance.ends_s[column] = end_s
+    instance.busy_s[column] += min(end_s, settings.horizon_s) - begin_s
+    tokens, context = sit_through(world, d, begin_s, end_s)
+    requests = float(state.in_batch[d])
+    hbm_bytes = decode_hbm_bytes(prices, requests, context, float(settings.decode_ranks))
+    flops = decode_flops(prices, requests, context)
+    if settings.colocated:
+        flops = mixed_flops(prices, requests, context, prompt_tokens, pairs)
+    kv_tokens = settings.decode_ranks * state.kv_tokens[d]
     record.fields[0], record.amounts[0] = w.ITERATIONS, 1.0
     record.fields[1], record.amounts[1] = w.ITERATION_S, took_s
     record.fields[2], record.amounts[2] = w.DECODE_TOKENS, tokens
@@ -212,20 +205,17 @@ def book_iteration(
         record.fields[7 + k] = w.FIRST_OPERATOR + k
         record.amounts[7 + k] = operators[k]
     spread(record.windows, begin_s, end_s, record, 7 + operators.size, settings)
-    column = world.settings.prefills + d
     first = column * w.AT_FIELDS
     record.fields[0], record.amounts[0] = first + w.AT_BUSY_S, took_s
     record.fields[1], record.amounts[1] = first + w.AT_ITERATION_S, took_s
     record.fields[2], record.amounts[2] = first + w.AT_ITERATIONS, 1.0
     spread(record.instances, begin_s, end_s, record, 3, settings)
-    log_pass(world, column, begin_s, end_s, world.decode.in_batch[d], tokens, operators)
-    book_traffic(world, w.EXPERTS, w.UB, column, begin_s, end_s, on_ub)
-    book_traffic(world, w.EXPERTS, w.RDMA, column, begin_s, end_s, on_rdma)
+    log_pass(world, column, begin_s, end_s, state.in_batch[d], tokens, operators)
+    verified = requests * (settings.draft_tokens + 1)
+    move_activations(world, column, begin_s, end_s, verified)
     offloaded_bytes = verified * settings.offloaded_bytes_per_token
     book_traffic(world, w.OFFLOAD, settings.kv_plane, column, begin_s, end_s, offloaded_bytes)
-    streamed_bytes = total(world.decode.streaming[d])
-    book_traffic(world, w.SWAP, w.UB, column, begin_s, end_s, streamed_bytes)
-    note_duty(world, column, (on_ub + on_rdma) / settings.decode_dies, took_s)
+    book_traffic(world, w.SWAP, w.UB, column, begin_s, end_s, total(state.streaming[d]))
 
 
 @kernel

@@ -4,12 +4,12 @@ import math
 
 from twin.engine import codes as w
 from twin.engine import pool
-from twin.engine.books import book_one, book_traffic, log_pass
+from twin.engine.books import book_one, log_pass
 from twin.engine.clients.fair import bring_forward, charge_prompt
 from twin.engine.clients.returns import cancel, come_back
 from twin.engine.clock import add_at, spread
 from twin.engine.columns import World
-from twin.engine.contention.traffic import give_ports_back, note_duty, price_exchange
+from twin.engine.contention.traffic import give_ports_back, move_activations, price_exchange
 from twin.engine.in_hbm import begin_here, blocks_here, first_cell, keep_here, let_go
 from twin.engine.lists import append, fill, pop, remove_after
 from twin.engine.phases.decode import give_slot_back
@@ -379,20 +379,6 @@ def book_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: floa
     book_one(world, record.instances, begin_s, end_s, busy, end_s - begin_s)
     log_pass(world, p, begin_s, end_s, 0, taken, operators)
     move_activations(world, p, begin_s + fetch_s, end_s, taken)
-
-
-@kernel
-def move_activations(world: World, column: int, begin_s: float, end_s: float, taken: float) -> None:
-    """Book the bytes of a batch's expert exchange and attention collectives."""
-    settings, bytes_per_token = world.settings, world.costs.sent[column]
-    on_ub, on_rdma = taken * bytes_per_token[0], taken * bytes_per_token[1]
-    book_traffic(world, w.EXPERTS, w.UB, column, begin_s, end_s, on_ub)
-    book_traffic(world, w.EXPERTS, w.RDMA, column, begin_s, end_s, on_rdma)
-    node_bytes, off_node_bytes = taken * bytes_per_token[2], taken * bytes_per_token[3]
-    book_traffic(world, w.ATTENTION, w.UB, column, begin_s, end_s, node_bytes)
-    book_traffic(world, w.ATTENTION, w.RDMA, column, begin_s, end_s, off_node_bytes)
-    moved_bytes = (on_ub + on_rdma + node_bytes + off_node_bytes) / settings.prefill_ranks
-    note_duty(world, column, moved_bytes, end_s - begin_s)
 
 
 @kernel

@@ -31,8 +31,10 @@ def _loop(serve: Serve) -> Callable[[World, int, int], None]:
         settings, k = world.settings, first_step
         while k < last_step:
             idle = idle_until(world, k, last_step)
-            if idle > k:
-                sample_idle(world, k, idle)
+            if idle > k:  # only the memory pool can be non-empty
+                fill = pool_fill(world)
+                for step in range(k, idle):
+                    sample(world, min((step + 1) * settings.step_s, settings.horizon_s), fill)
                 k = idle
                 continue
             t0 = k * settings.step_s
@@ -47,7 +49,7 @@ def _loop(serve: Serve) -> Callable[[World, int, int], None]:
             router(world, t0, t1)
             serve(world, t1)
             traffic(world, t1)
-            sample(world, t1)
+            sample(world, t1, pool_fill(world))
             if k % settings.sample_every == 0:
                 look_at_instances(world, t1)
             k += 1
@@ -123,24 +125,9 @@ def idle_until(world: World, step: int, last_step: int) -> int:
 
 
 @kernel
-def sample_idle(world: World, first_step: int, last_step: int) -> None:
-    """Sample steps without a request inside: only the memory pool can be non-empty."""
-    settings, windows = world.settings, world.record.windows
-    last = windows.shape[0] - 1
-    fill = pool_fill(world)
-    for k in range(first_step, last_step):
-        t1 = min((k + 1) * settings.step_s, settings.horizon_s)
-        row = window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, last)
-        windows[row, w.SAMPLES] += 1.0
-        windows[row, w.POOL_USED] += fill
-        if t1 > settings.warmup_s:
-            windows[last, w.SAMPLES] += 1.0
-            windows[last, w.POOL_USED] += fill
-
-
-@kernel
-def sample(world: World, t1: float) -> None:
-    """Sample the number of requests in each stage at the end of a step, from event counters."""
+def sample(world: World, t1: float, fill: float) -> None:
+    """Sample the number of requests in each stage at the end of a step, from event counters, and
+    the used share of the memory pool."""
     settings, count, windows = world.settings, world.record.counters, world.record.windows
     begun, done = count[w.PREFILL_BEGUN], count[w.PREFILLED]
     if not settings.has_prefill:
@@ -155,7 +142,6 @@ def sample(world: World, t1: float) -> None:
     if not settings.has_decode:
         ended = count[w.FINISHED_PREFILL]
     last = windows.shape[0] - 1
-    fill = pool_fill(world)
     back_soon = heap_count(world.loop.due_s, world.loop.size[0], t1)
     rows = 2 if t1 > settings.warmup_s else 1
     for k in range(rows):

@@ -12,7 +12,6 @@ from twin.engine.columns import World
 from twin.engine.contention.kv_transfer import begin_transfer
 from twin.engine.phases.decode import pull, settle
 from twin.engine.phases.router import refresh_view, reserve
-from twin.kernels.compiled import kernel
 
 
 def is_empty_prefill(world: World, p: int) -> bool:
@@ -58,7 +57,6 @@ def empty_by_moving(world: World, d: int, now_s: float) -> int:
     return count
 
 
-@kernel
 def hand_over(world: World, d: int, i: int, now_s: float) -> int:
     """Start the KV transfer of a running request; returns 1; 0: just joined, NONE: no room."""
     settings, request = world.settings, world.request

@@ -4,6 +4,8 @@ What a fault does is decided in lifecycle/incidents.py at a step's border; this 
 requests. A request that loses its KV or its unfinished prefill is tried again, and keeps its
 emitted tokens; after `retries` times it is lost, with the reason."""
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 
 from twin.engine import codes as w
@@ -16,10 +18,8 @@ from twin.engine.phases.decode import give_slot_back, pull
 from twin.engine.phases.prefill import leave_queue, note_ending
 from twin.engine.pool import stop_reading
 from twin.engine.swap import forget_copy
-from twin.kernels.compiled import kernel
 
 
-@kernel
 def send_back(world: World, i: int, now_s: float, came_from: int) -> None:
     """Return a request, already removed from its place, to the router, or give it up."""
     request, counters = world.request, world.record.counters
@@ -40,57 +40,62 @@ def send_back(world: World, i: int, now_s: float, came_from: int) -> None:
     append(world.decode.returned, 0, request.following, i)
 
 
-@kernel
-def empty_decode(world: World, d: int, rank: int, now_s: float) -> int:
-    """Remove requests from a rank (NONE: all ranks) of a decode instance; returns their number."""
-    state, width = world.decode, world.settings.decode_ranks
-    count = 0
-    every_rank = rank == w.NONE
-    for r in range(d * width, (d + 1) * width):
-        while (every_rank or r == rank) and state.requests[r] > 0:
+def taken_from(world: World, ends: np.ndarray, row: int, ranks: Sequence[int]) -> Iterator[int]:
+    """Requests of some decode ranks, each removed from a list, in which the others stay."""
+    request = world.request
+    for _ in range(length(ends, row, request.following)):
+        i = pop(ends, row, request.following)
+        if int(request.rank[i]) in ranks:
+            yield i
+        else:
+            append(ends, row, request.following, i)
+
+
+def empty_decode(world: World, ranks: range, now_s: float) -> int:
+    """Remove requests from some ranks of a decode instance; returns their number."""
+    state, d, count = world.decode, ranks[0] // world.settings.decode_ranks, 0
+    for r in ranks:
+        while state.requests[r] > 0:
             i = state.slot_table[r, state.requests[r] - 1]
             pull(world, d, i)
             send_back(world, i, now_s, w.BACK_FROM_DECODE)
             count += 1
-        while (every_rank or r == rank) and state.swapped[r, w.HEAD] != w.NONE:
-            i = pop(state.swapped, r, world.request.following)
+        for i in taken_from(world, state.swapped, r, ranks):
             forget_copy(world, i)
             give_slot_back(world, i)
             send_back(world, i, now_s, w.BACK_FROM_DECODE)
             count += 1
-        if world.settings.colocated and (every_rank or r == rank):
+        if world.settings.colocated:
             forget(world, r, r + 1)
-    for _ in range(length(state.wait, d, world.request.following)):
-        i = pop(state.wait, d, world.request.following)
-        if rank == w.NONE or world.request.rank[i] == rank:
-            give_slot_back(world, i)
-            send_back(world, i, now_s, w.BACK_FROM_DECODE)
-            count += 1
-        else:
-            append(state.wait, d, world.request.following, i)
+    for i in taken_from(world, state.wait, d, ranks):
+        give_slot_back(world, i)
+        send_back(world, i, now_s, w.BACK_FROM_DECODE)
+        count += 1
     return count
 
 
-@kernel
-def empty_transfers(world: World, p: int, d: int, rank: int, now_s: float) -> int:
-    """End KV transfers from prefill p, to decode d or to one rank (NONE: any); returns how many."""
-    state, request, width = world.transfer, world.request, world.settings.decode_ranks
-    count = 0
-    k = 0
+def empty_transfers(
+    world: World, now_s: float, prefill: int = w.NONE, ranks: Sequence[int] = ()
+) -> int:
+    """End KV transfers from a prefill instance, or to some decode ranks; returns how many."""
+    state, request, count, k = world.transfer, world.request, 0, 0
+
+    def ends(i: int) -> bool:
+        return request.prefill_instance[i] == prefill or int(request.rank[i]) in ranks
+
     while k < state.active[0]:
         i = state.request[k]
-        if not hit(request.prefill_instance[i], request.rank[i], width, p, d, rank):
+        if not ends(i):
             k += 1
             continue
         take_back(world, k)
-        if request.parts[i] > 0:  # the others are further on in the list
-            continue
-        give_slot_back(world, i)
-        send_back(world, i, now_s, w.BACK_FROM_TRANSFER)
-        count += 1
+        if request.parts[i] == 0:  # else there are others, further on in the list
+            give_slot_back(world, i)
+            send_back(world, i, now_s, w.BACK_FROM_TRANSFER)
+            count += 1
     for k in range(collect(world)):
         i = state.fresh[k]
-        if hit(request.prefill_instance[i], request.rank[i], width, p, d, rank):
+        if ends(i):
             give_slot_back(world, i)
             send_back(world, i, now_s, w.BACK_FROM_TRANSFER)
             count += 1
@@ -99,23 +104,13 @@ def empty_transfers(world: World, p: int, d: int, rank: int, now_s: float) -> in
     return count
 
 
-@kernel
-def hit(at: int, its_rank: int, width: int, p: int, d: int, rank: int) -> bool:
-    """Whether a transfer leaves p, or arrives at `rank` or at d."""
-    if p != w.NONE:
-        return at == p
-    return its_rank == rank if rank != w.NONE else its_rank // width == d
-
-
-@kernel
 def empty_prefill(world: World, p: int, now_s: float) -> int:
     """Remove all requests and the batch of a prefill instance; returns their number."""
-    state, request = world.prefill, world.request
-    count = 0
+    state, following, count = world.prefill, world.request.following, 0
     while True:
-        i = pop(state.batch, p, request.following)
+        i = pop(state.batch, p, following)
         if i == w.NONE:
-            i = pop(state.queue, p, request.following)
+            i = pop(state.queue, p, following)
         if i == w.NONE:
             break
         send_from_prefill(world, p, i, now_s)
@@ -127,7 +122,6 @@ def empty_prefill(world: World, p: int, now_s: float) -> int:
     return count
 
 
-@kernel
 def send_from_prefill(world: World, p: int, i: int, now_s: float) -> None:
     """Return a request to the router after its removal from a list of prefill instance p."""
     computing = world.request.progress[i] != w.NONE
@@ -137,29 +131,22 @@ def send_from_prefill(world: World, p: int, i: int, now_s: float) -> None:
     send_back(world, i, now_s, w.BACK_FROM_PREFILL if computing else w.BACK_FROM_QUEUE)
 
 
-@kernel
 def free_rank(world: World, rank: int, now_s: float) -> int:
     """Remove every request from a lost decode rank and from transfers to it; returns how many."""
-    d = rank // world.settings.decode_ranks
-    count = empty_decode(world, d, rank, now_s)
+    alone = range(rank, rank + 1)
+    count = empty_decode(world, alone, now_s)
     if world.settings.has_prefill and not world.settings.colocated:
-        count += empty_transfers(world, w.NONE, d, rank, now_s)
+        count += empty_transfers(world, now_s, ranks=alone)
         count += leave_prefill(world, rank, now_s)
     return count
 
 
-@kernel
 def leave_prefill(world: World, rank: int, now_s: float) -> int:
     """Return prefilling requests whose reserved decode slot is on a lost rank."""
-    state, request = world.prefill, world.request
-    count = 0
+    state, count = world.prefill, 0
     for p in range(state.queue.shape[0]):
         for ends in (state.queue, state.batch):
-            for _ in range(length(ends, p, request.following)):
-                i = pop(ends, p, request.following)
-                if request.rank[i] != rank:
-                    append(ends, p, request.following, i)
-                    continue
+            for i in taken_from(world, ends, p, (rank,)):
                 send_from_prefill(world, p, i, now_s)
                 count += 1
         note_ending(world, p)

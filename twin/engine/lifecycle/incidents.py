@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from twin.engine import codes as w
 from twin.engine.books import book_busy, log_pass
 from twin.engine.lifecycle import faults as phase
 from twin.engine.lifecycle.life import Life
@@ -208,19 +207,18 @@ class Incidents:
     def _throw_out(self, k: int, t_s: float) -> int:
         """Close an instance to the router, return what cannot stay; returns how many requests."""
         i, recovery = self.machine.setup.instances[k], self.machine.setup.scenario.recovery
-        world = self.machine.world
-        requests = 0
+        world, rows, requests = self.machine.world, self.machine.rows(k), 0
         self.life.set_open(k, 0, up=0)
         if i.role != "decode":
             requests += phase.empty_prefill(world, i.index, t_s)
             if i.role == "prefill" and world.settings.has_decode:
-                requests += phase.empty_transfers(world, i.index, w.NONE, w.NONE, t_s)
+                requests += phase.empty_transfers(world, t_s, prefill=i.index)
         if i.role != "prefill":
             if recovery.policy == "restart":
-                requests += phase.empty_decode(world, i.index, w.NONE, t_s)
+                requests += phase.empty_decode(world, rows, t_s)
                 if i.role == "decode" and world.settings.has_prefill:
-                    requests += phase.empty_transfers(world, w.NONE, i.index, w.NONE, t_s)
-            rows, each = self.machine.rows(k), self.machine.setup.rank_dies
+                    requests += phase.empty_transfers(world, t_s, ranks=rows)
+            each = self.machine.setup.rank_dies
             for r in sorted({die // each for die in self.hit[k]}):
                 requests += phase.free_rank(world, rows[r], t_s)
         return requests
@@ -269,20 +267,16 @@ class Incidents:
         machine = self.machine
         recovery, members = machine.setup.scenario.recovery, machine.members[k]
         self._go_home(k)
-        spares_used = []
+        may_replace, spares_used = recovery.spares and recovery.policy != "shrink", []
         for r, die in enumerate(members):
             if die is None or die in machine.out:
                 members[r] = None
-                if (
-                    recovery.spares
-                    and recovery.policy != "shrink"
-                    and (spares := machine.spares(k))
-                ):
+                if may_replace and (spares := machine.spares(k)):
                     spares_used.append(spares[0])
                     members[r] = spares_used[-1]
         self._tell_spares(k, spares_used, t_s)
         if not machine.serving(k):
-            self.down[k].detail = NO_DIES
+            self.down[k].detail = "no die is left to serve"
             return self._leave(k, t_s)
         try:
             machine.adopt(k, machine.price(k))
@@ -297,12 +291,12 @@ class Incidents:
         """With elastic instances, free the NPUs of one that will not serve again."""
         if not self.life.moves:
             return
-        world, i = self.machine.world, self.machine.setup.instances[k]
+        world, i, rows = self.machine.world, self.machine.setup.instances[k], self.machine.rows(k)
         if i.role != "prefill":
-            phase.empty_decode(world, i.index, w.NONE, t_s)
+            phase.empty_decode(world, rows, t_s)
         if i.role == "decode" and world.settings.has_prefill:
-            phase.empty_transfers(world, w.NONE, i.index, w.NONE, t_s)
-            for rank in self.machine.rows(k):
+            phase.empty_transfers(world, t_s, ranks=rows)
+            for rank in rows:
                 phase.leave_prefill(world, rank, t_s)
         self.turn[k] += 1
         self.pending.discard(k)
@@ -359,6 +353,3 @@ class Incidents:
         event = Event(t_s, kind, sentence, element=i.name, role=i.role, instance=i.index)
         self.log.append(event)
         return event
-
-
-NO_DIES = "no die is left to serve"

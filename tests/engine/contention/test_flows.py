@@ -17,10 +17,9 @@ from twin.engine.contention.traffic import price_exchange, settle_links
 from twin.engine.lifecycle.machine import Machine
 from twin.engine.setup import set_up
 from twin.hardware import demands
-from twin.hardware.fabric import wired
 from twin.hardware.prices import all_to_all, pool_read
 from twin.lab.library import load_facts
-from twin.scenario import Fault, Supernode
+from twin.scenario import Fault
 
 UNALIGNED = {
     "supernode.nodes": 5,
@@ -172,11 +171,11 @@ def test_flows_that_share_a_pattern_are_laid_out_as_if_each_had_its_own(settings
         np.testing.assert_array_equal(getattr(traffic, name), before[name], name)
 
 
-def test_a_network_remembers_recent_answers_and_forgets_the_oldest():
-    net, numbers = wired(Supernode(nodes=2), load_facts()), []
+def test_recent_answers_are_remembered_and_the_oldest_forgotten():
+    known, numbers = {}, []
 
     def squared(n):
-        return recently(net, "squares", n, lambda: numbers.append(n) or n * n, most=2)
+        return recently(known, n, lambda: numbers.append(n) or n * n, most=2)
 
     assert [squared(n) for n in (1, 2, 2, 1, 3, 3, 1)] == [1, 4, 4, 1, 9, 9, 1]
     assert numbers == [1, 2, 3, 1]

@@ -105,9 +105,10 @@ class Seat:
     supernode: int = 0  # behind a front router: no KV crosses from one to another
 
 
-def recently(net: Network, kind: str, state: Hashable, answer: Callable[[], T], most: int = 8) -> T:
-    """`Network.once` that forgets the oldest results of a kind beyond `most`."""
-    known = net.once(kind, dict[Hashable, T])
+def recently(
+    known: dict[Hashable, T], state: Hashable, answer: Callable[[], T], most: int = 8
+) -> T:
+    """The known answer for a state, else a new one; the oldest beyond `most` are forgotten."""
     if state not in known:
         known[state] = answer()
         if len(known) > most:
@@ -379,7 +380,8 @@ def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
     flows count as one. The port of a memory server stays separate, because a batch's part of it
     depends on where its blocks are."""
     traffic, *others = tables
-    links = recently(net, "shared links", tuple(flows), lambda: _shared(flows, net))
+    known = net.once("shared links", dict[Hashable, INTS])
+    links = recently(known, tuple(flows), lambda: _shared(flows, net))
     row_of = np.full(net.capacity.size, -1)
     row_of[links] = np.arange(links.size)
     rate_alone = np.full(traffic.alone.size, IDLE)

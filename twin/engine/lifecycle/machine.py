@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 
@@ -30,16 +29,7 @@ from twin.model.record import numbers, slowed
 from twin.model.space import kv_layers
 from twin.scenario import Fault
 
-T = TypeVar("T")
-
 STATES_KEPT, PRICES_KEPT = 4, 256  # a link that flaps goes to and fro between two states
-
-
-def _keep(known: dict[Hashable, T], state: Hashable, answer: T, most: int) -> None:
-    """Store an answer, and drop the oldest when there are more than `most`."""
-    known[state] = answer
-    if len(known) > most:
-        del known[next(iter(known))]
 
 
 def _sent(role: RoleCosts) -> np.ndarray:
@@ -158,9 +148,9 @@ class Machine:
     def change(self, in_force: Sequence[Fault]) -> None:
         """Put these faults in force: network, ports, and dies that cannot serve."""
         self.in_force, state = list(in_force), tuple(in_force)
-        if state not in self._states:  # recent ones are cached with their prices
-            _keep(self._states, state, broken(self._whole, state), STATES_KEPT)
-        self.fabric = self._states[state]
+        self.fabric = recently(  # with its prices
+            self._states, state, lambda: broken(self._whole, state), STATES_KEPT
+        )
         self._lay_ports()
         self.out = dies_unfit(self.fabric, self.setup.scenario.deployment)
 
@@ -179,18 +169,18 @@ class Machine:
 
     def price(self, k: int) -> RoleCosts:
         """Costs of instance k on its serving dies; raises ModelError or HardwareError."""
-        i = self.setup.instances[k]
-        dies = self.serving(k)
-        state = (tuple(self.in_force), i.role, dies)
-        if state not in self._priced:
+        i, dies = self.setup.instances[k], self.serving(k)
+
+        def priced() -> RoleCosts:
             at = replace(self.setup.costs.deployed, net=self.fabric)
             costs = role_costs(at, i.role, dies, i.name)
             speeds = slow_dies(self.fabric, self.in_force)
             slowest = min((speeds.get(die, 1.0) for die in dies), default=1.0)
             if slowest < 1.0:
                 costs = replace(costs, coefficients=slowed(costs.coefficients, slowest))
-            _keep(self._priced, state, costs, PRICES_KEPT)
-        return self._priced[state]
+            return costs
+
+        return recently(self._priced, (tuple(self.in_force), i.role, dies), priced, PRICES_KEPT)
 
     def adopt(self, k: int, costs: RoleCosts) -> None:
         """Use these costs for instance k from now on."""
@@ -293,10 +283,9 @@ class Machine:
         """Lay out all flows again from t_s on, after a change of the fabric or of members."""
         scenario, first = self.setup.scenario, self.world.traffic.first
         seats, scope = self.seats(), (scenario.deployment, scenario.memory_pool)
-        self.flows: list[Flow] = recently(
-            self.fabric, "flows", (*scope, *first.tolist(), *seats),
-            lambda: flows_of(scenario, self.fabric, seats, first),
-        )  # fmt: skip
+        known = self.fabric.once("flows", dict[Hashable, list[Flow]])
+        key = (*scope, *first.tolist(), *seats)
+        self.flows = recently(known, key, lambda: flows_of(scenario, self.fabric, seats, first))
         if self.epochs and self.epochs[-1].t_s == t_s:
             self.epochs.pop()
         self.epochs.append(Epoch(t_s, self.fabric, self.flows, seats))

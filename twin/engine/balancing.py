@@ -233,19 +233,19 @@ class Balance:
             group.moving = False
             group.slots = new
             for k in same_key:
-                self.machine.set_pace(self._weights(k), 0.0)
+                self.machine.set_pace(self.machine.weights_flow(k), 0.0)
             self.refresh(now_s)
             self._note("after", now_s)
 
         self.agenda.at(t_s + took_s, arrived)
 
-    def _weights(self, k: int) -> int:
-        """Index of the flow of expert weights into instance k."""
-        return int(self.machine.world.traffic.first[w.WEIGHTS]) + self.machine.column(k)
-
     def _carry(self, k: int, most: float, total: float, t_s: float, background: bool) -> float:
         """Start a transfer of weights to an instance; returns seconds; most: into one die."""
-        world, column, flow = self.machine.world, self.machine.column(k), self._weights(k)
+        world, column, flow = (
+            self.machine.world,
+            self.machine.column(k),
+            self.machine.weights_flow(k),
+        )
         rate = float(world.traffic.alone[flow])
         if background:
             rate = min(rate, self.rule.move_gb_per_s * 1e9)

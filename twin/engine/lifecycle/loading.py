@@ -64,9 +64,6 @@ class Loading:
             self._settle(k, t_s)
             self._end(k)
 
-    def _flow(self, k: int) -> int:
-        return int(self._machine.world.traffic.first[w.WEIGHTS]) + self._machine.column(k)
-
     def _begin(self, k: int, coming: Coming, size: float, t_s: float, then: Then) -> None:
         """Begin a transfer of weights to an instance; `then` is called at its end."""
         if k in self._under_way:
@@ -75,7 +72,7 @@ class Loading:
         self._under_way[k] = _Transfer(size, size, t_s, then, self._turn)
         self._machine.coming[k] = coming
         self._machine.lay_flows(t_s)
-        if self._machine.world.traffic.alone[self._flow(k)] >= IDLE:
+        if self._machine.world.traffic.alone[self._machine.weights_flow(k)] >= IDLE:
             self._end(k)
             self._machine.lay_flows(t_s)
             raise HardwareError(f"no weights reach {self._machine.setup.instances[k].name}")
@@ -92,7 +89,7 @@ class Loading:
                 pace = self._bucket_bytes_per_s / max(count, 1)
                 if k not in fetching:
                     pace = self._loader_bytes_per_s * len(loading._machine.coming[k].dies)
-                loading._machine.set_pace(loading._flow(k), pace)
+                loading._machine.set_pace(loading._machine.weights_flow(k), pace)
 
     def fetching(self) -> list[int]:
         """Instances to which object storage sends weights."""
@@ -100,7 +97,7 @@ class Loading:
 
     def _rate(self, k: int) -> float:
         """Bytes/s now; what links leave is known from the border after a transfer began on."""
-        traffic, f = self._machine.world.traffic, self._flow(k)
+        traffic, f = self._machine.world.traffic, self._machine.weights_flow(k)
         if traffic.alone[f] >= IDLE:  # the way is gone: a fault
             return 0.0
         return float(traffic.alone[f] * (traffic.level[f] or traffic.wish[f]))
@@ -137,6 +134,6 @@ class Loading:
 
     def _end(self, k: int) -> None:
         """End an instance's transfer and share its bandwidth among the others."""
-        self._machine.set_pace(self._flow(k), 0.0)
+        self._machine.set_pace(self._machine.weights_flow(k), 0.0)
         del self._under_way[k], self._machine.coming[k]
         self._set_paces()

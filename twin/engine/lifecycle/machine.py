@@ -128,6 +128,10 @@ class Machine:
         i = self.setup.instances[k]
         return i.index if i.role == "prefill" else self.world.settings.prefills + i.index
 
+    def weights_flow(self, k: int) -> int:
+        """Number of the flow of weights into instance k."""
+        return int(self.world.traffic.first[w.WEIGHTS]) + self.column(k)
+
     def ranks(self, k: int) -> list[tuple[int | None, ...]]:
         """Dies of each rank of instance k; a rank with a missing die serves nothing."""
         members, i = self.members[k], self.setup.instances[k]

@@ -242,9 +242,8 @@ class Decode(Columns):
     context_s = f8("ranks", "Integral of context over busy time.", "tokens s", by="decode")
     received_bytes = f8("ranks", "Bytes of KV received.", "B", by="kv_transfer")
     swapped = i4(
-        "ranks, 2", "List of those with KV in host memory.", fill=NONE,
-        by="arrivals, faults, swap",
-    )  # fmt: skip
+        "ranks, 2", "List of those with KV in host memory.", fill=NONE, by="arrivals, faults, swap"
+    )
     swapped_out = i8("decodes", "Requests with KV in host memory.", by="swap")
     swapped_tokens = f8("ranks", "Of these, in `reserved_tokens`.", "tokens", by="swap")
     swapped_bytes = f8("ranks, 4", "As in codes HELD to DROPPED, of each die.", "B", by="swap")
@@ -291,14 +290,11 @@ class Costs(Columns):
     )
     prefill_hot_tokens = f8("points", "Tokens at the points of a table.", fill=None)
     prefill_hot_factor = f8(
-        "prefills, prefill_loads",
-        "Imbalance of experts at these points.",
-        fill=None,
-        by="balancing",
+        "prefills, prefill_loads", "Imbalance of experts there.", fill=None, by="balancing"
     )
     decode_hot_tokens = f8("points", "Tokens at the points of a table.", fill=None)
     decode_hot_factor = f8(
-        "decodes, decode_loads", "Imbalance of experts at these points.", fill=None, by="balancing"
+        "decodes, decode_loads", "Imbalance of experts there.", fill=None, by="balancing"
     )
     sent = f8(
         "instances, 4", "Bytes for a token: dispatch and combine within a node (UB) and beyond it "

@@ -28,9 +28,7 @@ SEES_HITS = tuple(ROUTERS[name] for name in HIT_ROUTERS)
 SEES_WAITS = (LEAST_LOADED, POWER_OF_TWO, PREDICTED_TTFT, WEIGHTED)  # who look into queues
 
 NO_FRONT, FRONT_IN_TURN, FRONT_LEAST_LOADED = range(3)
-FRONTS = {
-    "none": NO_FRONT, "round_robin": FRONT_IN_TURN, "least_loaded": FRONT_LEAST_LOADED,
-}  # fmt: skip
+FRONTS = {"none": NO_FRONT, "round_robin": FRONT_IN_TURN, "least_loaded": FRONT_LEAST_LOADED}
 
 BY_BOTH, BY_TOKENS, BY_REQUESTS, RANKS_IN_TURN = range(4)
 RANK_CHOICES = {

@@ -30,10 +30,7 @@ def take_in(world: World, t0: float, t1: float) -> None:
             else:
                 hold(world, i)
                 if world.settings.order == w.PRIORITY:
-                    insert(
-                        gate.wait, 0, request.following, request.place,
-                        request.progress, i,
-                    )  # fmt: skip
+                    insert(gate.wait, 0, request.following, request.place, request.progress, i)
                 else:
                     append(gate.wait, 0, request.following, i)
         counters[w.ROUTER_SEEN] += 1

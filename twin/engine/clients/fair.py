@@ -76,9 +76,8 @@ def note_growth(world: World, d: int, i: int, tokens: float) -> None:
 
 @kernel
 def bring_forward(
-    world: World, ends: np.ndarray, row: int, before: int, now_s: float,
-    routing: bool,
-) -> int:  # fmt: skip
+    world: World, ends: np.ndarray, row: int, before: int, now_s: float, routing: bool
+) -> int:
     """Move the next request of a list by fairness directly behind `before`, and return it. The list
     is in order of arrival; requests that are not ready by now_s stay in place."""
     request, gate = world.request, world.gate

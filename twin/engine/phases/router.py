@@ -33,7 +33,7 @@ def router(world: World, t0: float, t1: float) -> None:
     if settings.front:
         report(world, t0)
     has_requests = counters[w.ROUTER_SEEN] < counters[w.FRONTED] or gate.wait[0, w.HEAD] != w.NONE
-    has_requests = has_requests or (settings.front > 0 and any_waits(world))
+    has_requests = has_requests or (settings.front > 0 and any_of(world.front.waiting, 1))
     if decode.returned[0, w.HEAD] == w.NONE and not has_requests:
         return
     refresh_view(world)
@@ -88,15 +88,6 @@ def router(world: World, t0: float, t1: float) -> None:
             come_back(world, i, now_s)
         else:
             hand_on(world, i, now_s)
-
-
-@kernel
-def any_waits(world: World) -> bool:
-    """Whether a request waits in a supernode that the front router sent it to."""
-    waiting = 0
-    for g in range(world.front.waiting.size):
-        waiting += world.front.waiting[g]
-    return waiting > 0
 
 
 @kernel
@@ -358,10 +349,7 @@ def join_queue(world: World, p: int, i: int) -> None:
     if world.settings.order != w.PRIORITY:
         append(prefill.queue, p, request.following, i)
         return
-    insert(
-        prefill.queue, p, request.following, request.place,
-        request.progress, i,
-    )  # fmt: skip
+    insert(prefill.queue, p, request.following, request.place, request.progress, i)
 
 
 @kernel

@@ -106,24 +106,27 @@ def warm(world: World, p: int, i: int, held: int, here: int) -> int:
 
 
 @kernel
-def begin_reading(world: World, p: int, column: int, now_s: float) -> None:
+def begin_reading(world: World, p: int, now_s: float) -> None:
     """Begin to read the cached KV of prefill instance p's batch; blocks evicted from DRAM come from
-    the SSD tier concurrently. column: the instance's column in the record of traffic."""
+    the SSD tier concurrently."""
     settings, state, streams = world.settings, world.prefill, world.streams
-    instances = settings.prefills
-    recall, size = w.RECALLS * instances + p, state.cold_blocks[0] * settings.block_bytes
+    record, size = world.record, state.cold_blocks[0] * settings.block_bytes
     state.reading[p] = 1
     if size > 0.0:
-        add_to_stream(world, recall, now_s, size)
-    v = w.READS * instances + p  # the stream of this read
+        add_to_stream(world, w.RECALLS * settings.prefills + p, now_s, size)
+    v = w.READS * settings.prefills + p  # the stream of this read
     drop_stream(world, v, now_s)  # the last batch's read is through, and perhaps not booked yet
     begin_s = now_s + settings.fetch_latency_s
     begin_s += state.batch_reads[p] * state.ahead_s_per_token[p]
     left_bytes = state.batch_reads[p] * state.read_bytes_per_token[p]
     streams.since_s[v] = begin_s
     load_servers(world, p)
-    book_servers(world, p, now_s)
-    streams.rate[v] = first_rate(world, p, column, begin_s, left_bytes)
+    servers = streams.requested.shape[1]
+    for s in range(servers):
+        if streams.requested[p, s] > 0:
+            place, blocks = state.pool[p] * servers + s, float(streams.requested[p, s])
+            add_at(record.servers, now_s, place, blocks, settings)
+    streams.rate[v] = first_rate(world, p, begin_s, left_bytes)
     streams.left_bytes[v] = left_bytes
     enlist(world, v)
     state.fetched_bytes[p] += left_bytes
@@ -151,16 +154,6 @@ def note_read(world: World, p: int) -> None:
     first = world.prefill.pool[p] * streams.requested.shape[1]
     begin_s = world.prefill.begin_s[p]
     add_at(world.record.held, begin_s, first + server, streams.held_s[p], world.settings)
-
-
-@kernel
-def book_servers(world: World, p: int, now_s: float) -> None:
-    """Book the blocks that a batch reads from each memory server."""
-    record, requested = world.record, world.streams.requested
-    first = world.prefill.pool[p] * requested.shape[1]
-    for s in range(requested.shape[1]):
-        if requested[p, s] > 0:
-            add_at(record.servers, now_s, first + s, float(requested[p, s]), world.settings)
 
 
 def stop_reading(world: World, p: int, now_s: float) -> None:

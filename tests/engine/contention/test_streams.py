@@ -88,7 +88,7 @@ def read(machine, p, blocks, now_s):
     world = machine.world
     world.streams.requested[p] = blocks
     world.prefill.batch_reads[p] = sum(blocks) * world.settings.block_tokens
-    begin_reading(world, p, p, now_s)
+    begin_reading(world, p, now_s)
     return stream_end(world, p) - world.streams.since_s[p]
 
 

@@ -350,7 +350,7 @@ def aim(flows: Traffic, f: int, amounts: np.ndarray, scale: float) -> None:
 
 
 @kernel
-def first_rate(world: World, p: int, column: int, now_s: float, amount: float) -> float:
+def first_rate(world: World, p: int, now_s: float, amount: float) -> float:
     """Bytes/s of a read from the memory pool that an instance begins now: its fair share, at most
     what other streams leave, because these adapt only at the step's border."""
     flows = world.traffic
@@ -366,7 +366,7 @@ def first_rate(world: World, p: int, column: int, now_s: float, amount: float) -
             reads = streams.since_s[other] <= now_s < end_of(world, other)
             if not reads:
                 levels.take_note(flows, first + other, 0.0)
-    exchange = flows.first[w.EXPERTS] + column
+    exchange = flows.first[w.EXPERTS] + world.settings.prompt_row + p
     if flows.most[exchange] > 0.0:  # it comes after
         levels.take_note(flows, exchange, 0.0)
     if levels.take_note(flows, first + p, flows.wish[first + p]) > 1.0 + SLACK or sharing:

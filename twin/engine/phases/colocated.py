@@ -44,7 +44,7 @@ def colocated(world: World, t1: float) -> None:
             instance.running[first + c] = 0
             instance.ends_s[first + c] = now_s
             if queue.batch_reads[c] > 0.0:
-                pool.begin_reading(world, c, first + c, now_s)
+                pool.begin_reading(world, c, now_s)
             elif state.in_batch[c] > 0 or batch_tokens > 0:
                 launch_mixed(world, c, now_s)
 

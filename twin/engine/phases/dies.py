@@ -21,17 +21,11 @@ def attention_s(world: World, p: int, die: int) -> float:
 
 @kernel
 def die_for(world: World, p: int, i: int, begins: bool) -> int:
-    """Die, or group of dies that split prompts, that takes the next piece of a prompt; with a
-    prefix cache and a router that looks for hits, they are weighed against its load."""
+    """Die, or group of dies that split prompts, that takes the next piece of a prompt: the one with
+    the least attention work. With a prefix cache and a router that looks for hits, they are weighed
+    against its load."""
     if begins and world.settings.in_hbm and world.settings.router_policy in SEES_HITS:
         return nearest(world, p, i, world.prefill.die_tokens)
-    return lightest_die(world, p)
-
-
-@kernel
-def lightest_die(world: World, p: int) -> int:
-    """Die, or group of dies that split prompts, with the least attention work, which takes the next
-    prompt (data-parallel attention)."""
     state, best, layout = world.prefill, 0, world.costs.prefill[p].layout
     for r in range(1, int(layout.dies / layout.context_dies)):
         is_lighter = state.die_tokens[r] < state.die_tokens[best]

@@ -40,7 +40,11 @@ def prefill(world: World, t1: float) -> None:
             start_s = max(instance.ends_s[p], world.request.ready_s[head])
             if start_s > t1:
                 break
-            start_batch(world, p, start_s)
+            form_batch(world, p, start_s)
+            if state.batch_reads[p] > 0.0:
+                pool.begin_reading(world, p, start_s)
+            else:
+                compute_batch(world, p, start_s)
     if world.settings.stages > 1 and not world.settings.has_decode:
         leave_last_stage(world, t1)
 
@@ -63,17 +67,6 @@ def begin_pass(world: World, i: int, hit: int, read: int, now_s: float) -> None:
     if settings.order == w.FAIR:
         charge_prompt(world, i)
     world.record.counters[w.PREFILL_BEGUN] += 1
-
-
-@kernel
-def start_batch(world: World, p: int, now_s: float) -> None:
-    """Form a batch from requests routed by now_s; it reads its cached KV, then computes."""
-    state = world.prefill
-    form_batch(world, p, now_s)
-    if state.batch_reads[p] > 0.0:
-        pool.begin_reading(world, p, p, now_s)
-    else:
-        compute_batch(world, p, now_s)
 
 
 @kernel
@@ -268,14 +261,6 @@ def leave_queue(world: World, p: int, i: int) -> None:
 
 
 @kernel
-def drop_gone(world: World, i: int, now_s: float) -> None:
-    """End a cancelled request together with the batch that computed it."""
-    give_slot_back(world, i)
-    world.record.counters[w.BACK_FROM_PREFILL] += 1
-    cancel(world, i, now_s)
-
-
-@kernel
 def note_batch(world: World, p: int, now_s: float, taken: float, hits: float, pairs: float) -> None:
     """Store the work of a batch, in all and on its fullest die."""
     state = world.prefill
@@ -394,7 +379,9 @@ def next_computed(world: World, p: int, now_s: float, left_s: float) -> int:
         keep_here(world, i, request.input_tokens[i])
         leave_queue(world, p, i)
         if world.settings.patient and request.gone[i]:
-            drop_gone(world, i, now_s)
+            give_slot_back(world, i)
+            world.record.counters[w.BACK_FROM_PREFILL] += 1
+            cancel(world, i, now_s)
             continue
         if world.settings.pool_enabled and state.pool_open[p]:
             pool.store_blocks(world, p, i, request.input_tokens[i])

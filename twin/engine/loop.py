@@ -74,8 +74,8 @@ advance_disaggregated, advance_colocated = _loop(disaggregated), _loop(colocated
 
 
 stage("loop")(lambda: prepare(advance_disaggregated, World, int, int))
-stage("prefill")(lambda: PREFILL.prepare(World))
-stage("decode")(lambda: DECODE.prepare(World))
+stage("prefill")(lambda: PREFILL.code(World))
+stage("decode")(lambda: DECODE.code(World))
 stage("colocated engine")(lambda: prepare(advance_colocated, World, int, int))
 
 

@@ -190,10 +190,6 @@ class Piece:
             self.plain[self._code] = self._function
         return self._code
 
-    def prepare(self, group: type) -> None:
-        """Compile or load it before it is needed."""
-        self.code(group)
-
 
 def run_piece(code: int, group: Any, time: float) -> None:
     """Run the piece at this address."""

@@ -39,7 +39,9 @@ ARITHMETIC: dict[str, Any] = {"error_model": "numpy"}
 OTHERS = ("facts.py", "steady.py", "stationary.py", "outlook.py", "attainment.py", "metrics")
 ANSWERS = (*KERNELS, *OTHERS)
 
-STAGES: dict[str, Callable[[], None]] = {}
+# Functions to compile before a first run, by name, largest first, independent of each other; all
+# are declared when `twin.engine.simulate` is imported.
+STAGES: dict[str, Callable[[], Any]] = {}
 
 
 # ---- meaning
@@ -226,16 +228,7 @@ def kernel(function: Any = None, *, allocates: bool = False) -> Any:
     kernel borrows its arrays and returns none."""
 
     def mark(function: Callable[P, R]) -> Callable[P, R]:
-        def register() -> None:
-            from numba.extending import register_jitable
-
-            from twin.kernels.passes import KernelCompiler
-
-            # Whether references are counted: what is not said is taken from the caller.
-            register_jitable(_nrt=allocates, pipeline_class=KernelCompiler, **ARITHMETIC)(function)
-
-        _once_numba_is_here(register)
-        return function
+        return _registered(function, function, allocates)
 
     return mark if function is None else mark(function)
 
@@ -243,11 +236,23 @@ def kernel(function: Any = None, *, allocates: bool = False) -> Any:
 _WAITING: list[Callable[[], None]] = []  # registers kernels with numba, until its first call
 
 
-def _once_numba_is_here(register: Callable[[], None]) -> None:
-    """Register a kernel once numba is imported; who compiles nothing never imports it."""
+def _registered(plain: Any, function: Callable[P, R], allocates: bool) -> Callable[P, R]:
+    """A function, which compiled code runs in place of `plain`. Numba gets it once it is imported;
+    who compiles nothing never imports it."""
+
+    def register() -> None:
+        from numba.extending import overload as numba_overload
+
+        from twin.kernels.passes import KernelCompiler
+
+        # Whether references are counted: what is not said is taken from the caller.
+        options: Any = {"_nrt": allocates, "pipeline_class": KernelCompiler, **ARITHMETIC}
+        numba_overload(plain, jit_options=options, strict=False)(lambda *_, **__: function)
+
     _WAITING.append(register)
     if "numba" in sys.modules:
         wake()
+    return function
 
 
 def wake() -> None:
@@ -263,16 +268,7 @@ def compiled_form(plain: Callable[..., Any]) -> Callable[[Callable[P, R]], Calla
     few functions that are written twice because Python's integers do not wrap around."""
 
     def mark(function: Callable[P, R]) -> Callable[P, R]:
-        def register() -> None:
-            from numba.extending import overload as numba_overload
-
-            from twin.kernels.passes import KernelCompiler
-
-            options: Any = {"_nrt": False, "pipeline_class": KernelCompiler, **ARITHMETIC}
-            numba_overload(plain, jit_options=options, strict=False)(lambda *_: function)
-
-        _once_numba_is_here(register)
-        return function
+        return _registered(plain, function, False)
 
     return mark
 
@@ -328,17 +324,11 @@ def is_compiled(function: Callable[..., Any]) -> bool:
     return bool(_LATE[function])
 
 
-def stage(name: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+def stage(name: str) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
     """Decorator that names a function which compiles, or loads, one entry point by a small call."""
 
-    def enter(prepare: Callable[[], None]) -> Callable[[], None]:
+    def enter(prepare: Callable[[], Any]) -> Callable[[], Any]:
         STAGES[name] = prepare
         return prepare
 
     return enter
-
-
-def stages() -> dict[str, Callable[[], None]]:
-    """Functions to compile before a first run, by name, largest first, independent of each other;
-    all are declared when `twin.engine.simulate` is imported."""
-    return dict(STAGES)

@@ -198,7 +198,7 @@ def stages_of(name: str) -> warm.Stages:
     """Independent stages of an engine's compilation."""
     if name != ENGINE:
         return {}
-    return {**compiled.stages(), "set-up": set_up_once}
+    return {**compiled.STAGES, "set-up": set_up_once}
 
 
 def compile_once(tell: warm.Tell) -> None:

@@ -310,6 +310,14 @@ class _Family:
                 server[port] = np.searchsorted(flow.nodes, net.node[net.tail[links[index[port]]]])
             yield (flow.number, row_of[links[index]], server, self.part[index], self.most[index])
 
+    def add_up(self, table: NDArray[Any], of_link: NDArray[Any], of_flow: NDArray[Any]) -> None:
+        """Add each flow's number, times that of every link it crosses, to a table of links."""
+        table[self.pattern.links] += of_link * of_flow.sum()
+        for flow, part in zip(self.flows, of_flow, strict=True):
+            moved = flow.load.moved
+            table[self.pattern.links[moved.at]] -= of_link[moved.at] * part
+            table[moved.to] += of_link[moved.at] * part
+
 
 def _families(flows: Sequence[Flow], net: Network) -> Iterator[_Family]:
     """Yield families of flows one at a time, to bound memory."""
@@ -337,20 +345,12 @@ def _shared(flows: Sequence[Flow], net: Network) -> INTS:
     total, count, ports = np.zeros((3, net.capacity.size))
     alike = np.zeros(net.capacity.size, np.uint64)  # equal for links that the same flows take
     for f in _families(flows, net):
-        units, marks = (
-            np.ones(len(f.flows)),
-            mixed(np.array([x.number for x in f.flows], np.uint64)),
-        )
-        for table, of_link, of_flow in (
-            (total, f.most, units), (count, np.ones(f.part.size), units),
-            (ports, f.port.astype(np.float64), units),
-            (alike, mixed(f.part.view(np.uint64) + f.of.astype(np.uint64)), marks),
-        ):  # fmt: skip
-            table[f.pattern.links] += of_link * of_flow.sum()
-            for flow, part in zip(f.flows, of_flow, strict=True):
-                moved = flow.load.moved
-                table[f.pattern.links[moved.at]] -= of_link[moved.at] * part
-                table[moved.to] += of_link[moved.at] * part
+        units = np.ones(len(f.flows))
+        f.add_up(total, f.most, units)
+        f.add_up(count, np.ones(f.part.size), units)
+        f.add_up(ports, f.port.astype(np.float64), units)
+        marks = mixed(np.array([x.number for x in f.flows], np.uint64))
+        f.add_up(alike, mixed(f.part.view(np.uint64) + f.of.astype(np.uint64)), marks)
     shared_links = np.flatnonzero((total > 1.0 + SPARE) & ((count > 1.5) | (ports > 0.5)))
     home = mixed(net.node[net.tail[shared_links]].view(np.uint64) + np.uint64(7))
     _, first = np.unique(
@@ -364,11 +364,7 @@ def meet(groups: Sequence[Sequence[Flow]], net: Network) -> bool:
     demands = np.zeros((len(groups), net.capacity.size))
     for total, flows in zip(demands, groups, strict=True):
         for f in _families(flows, net):
-            total[f.pattern.links] += f.most * len(f.flows)
-            for flow in f.flows:
-                moved_bytes = flow.load.moved
-                total[f.pattern.links[moved_bytes.at]] -= f.most[moved_bytes.at]
-                total[moved_bytes.to] += f.most[moved_bytes.at]
+            f.add_up(total, f.most, np.ones(len(f.flows)))
     crossed = (demands > SPARE).sum(axis=0) > 1
     return bool((crossed & (demands.sum(axis=0) > 1.0 + SPARE)).any())
 

@@ -99,9 +99,7 @@ def under_way(world: World, v: int, now_s: float) -> bool:
         return False
     if end_of(world, v) > now_s:
         return True
-    settle_stream(world, v, now_s)
-    streams.left_bytes[v] = 0.0
-    streams.rate[v] = 0.0
+    drop_stream(world, v, now_s)
     return False
 
 

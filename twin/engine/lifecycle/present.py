@@ -2,10 +2,6 @@
 
 Where instances are fixed, what the deployment declares is there all the time."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 import polars as pl
 
@@ -14,9 +10,8 @@ from twin.engine.lifecycle.life import STATES
 from twin.engine.setup import Setup
 from twin.engine.tabling import schema
 
-if TYPE_CHECKING:
-    Counts = np.ndarray | float
-
+Counts = np.ndarray | float
+NOT_SERVING = tuple(state for state in STATES if state != "serve")
 DUTIES = ("prefill", "decode")
 LIVES = schema("role,instance,state,t_s,end_s,npus,first_npu")
 
@@ -129,6 +124,3 @@ class Present:
         if decisions := decision_rows(self._elastic):
             result["decisions"] = pl.DataFrame(decisions, infer_schema_length=None)
         return result
-
-
-NOT_SERVING = tuple(state for state in STATES if state != "serve")

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from twin.experts import popularity
 from twin.facts import Facts
-from twin.kernels.compiled import late
-from twin.kernels.rng import each, normals, stream_key, uniform, uniforms
+from twin.kernels.rng import each, normals, stream_key, uniforms
 from twin.scenario import Experts
 
 Floats = NDArray[np.float64]
@@ -142,12 +141,17 @@ def _now(process: Process, t_s: float, mix: tuple[float, ...]) -> Floats:
 def mix_at(process: Process, t_s: float) -> Floats:
     """Weights f8[topics] of the classes in the traffic at `t_s`, which sum to 1; class k is at its
     height at k / topics of each `mix_period_s`."""
-    weight = np.ones(process.topics)
-    if process.topics > 1:
-        for k in range(process.topics):
-            phase = 2.0 * math.pi * (t_s / process.mix_period_s - k / process.topics)
-            weight[k] = math.exp(process.swing * math.cos(phase))
+    if process.topics == 1:
+        return np.ones(1)
+    weight = _topic_weights(process, np.array([t_s]))[:, 0]
     return weight / weight.sum()
+
+
+def _topic_weights(process: Process, t_s: Floats) -> Floats:
+    """Weights of the topic classes at times f8[n], f8[topics, n]."""
+    height = np.arange(process.topics)[:, None] / process.topics
+    phase = 2.0 * math.pi * (t_s / process.mix_period_s - height)
+    return each(math.exp, process.swing * each(math.cos, phase))
 
 
 def topics_of(
@@ -165,14 +169,14 @@ def topics_of(
         order = member[np.lexsort((member, arrival_s[member], session[member]))]
         heads = np.concatenate(([True], np.diff(session[order]) != 0))
         first[order] = order[heads][np.cumsum(heads) - 1]
-    return _draw_topics(
-        arrival_s.astype(np.float64),
-        first,
-        process.topics,
-        process.mix_period_s,
-        process.swing,
-        stream_key(seed, "experts/topic_of"),
-    )
+    weight = _topic_weights(process, arrival_s[first].astype(np.float64))
+    draw = uniforms(stream_key(seed, "experts/topic_of"), first) * np.cumsum(weight, axis=0)[-1]
+    topic = np.zeros(n, np.int8)
+    for k in range(process.topics - 1):
+        is_later = (topic == k) & (draw >= weight[k])
+        draw -= np.where(is_later, weight[k], 0.0)
+        topic += is_later
+    return topic
 
 
 def measured(process: Process, t_s: float, window_s: float, mix: Floats | None = None) -> Floats:
@@ -240,27 +244,4 @@ def _chances(base: Floats, noise: Floats, offset: Floats, mix: Floats, top_k: in
         out += mix[k] * popularity.to_chances(
             each(math.exp, base + noise + offset[k]), float(top_k)
         )
-    return out
-
-
-@late
-def _draw_topics(
-    arrival_s: Floats, first: NDArray[np.int64], topics: int, period_s: float, swing: float,
-    key: np.uint64,
-) -> Bytes:  # fmt: skip
-    """Class i1[n] of each request by the mix at the arrival of `first` i8[n], its session's."""
-    out = np.empty(arrival_s.size, np.int8)
-    weight = np.empty(topics)
-    for i in range(out.size):
-        total = 0.0
-        for k in range(topics):
-            phase = 2.0 * math.pi * (arrival_s[first[i]] / period_s - k / topics)
-            weight[k] = math.exp(swing * math.cos(phase))
-            total += weight[k]
-        weight_left = uniform(key, first[i]) * total
-        k = 0
-        while k < topics - 1 and weight_left >= weight[k]:
-            weight_left -= weight[k]
-            k += 1
-        out[i] = k
     return out

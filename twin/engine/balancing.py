@@ -241,11 +241,8 @@ class Balance:
 
     def _carry(self, k: int, most: float, total: float, t_s: float, background: bool) -> float:
         """Start a transfer of weights to an instance; returns seconds; most: into one die."""
-        world, column, flow = (
-            self.machine.world,
-            self.machine.column(k),
-            self.machine.weights_flow(k),
-        )
+        world, column = self.machine.world, self.machine.column(k)
+        flow = self.machine.weights_flow(k)
         rate = float(world.traffic.alone[flow])
         if background:
             rate = min(rate, self.rule.move_gb_per_s * 1e9)

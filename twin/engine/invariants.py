@@ -149,11 +149,8 @@ def kv_space(setup: Setup, world: World) -> Check:
     instance = rank // world.settings.decode_ranks
     left = r.output_tokens[i] - r.emitted[i]
     # The running iteration has begun but its tokens are not out.
-    passes = (
-        d.iteration[instance]
-        - r.joined[i]
-        - world.instance.running[world.settings.prefills + instance]
-    )
+    running = world.instance.running[world.settings.prefills + instance]
+    passes = d.iteration[instance] - r.joined[i] - running
     tokens = r.input_tokens[i] + r.emitted[i] + passes * (left / (r.due[i] - r.joined[i]))
     by_rank = np.bincount(rank, tokens, d.requests.size)
     worst = float((np.abs(by_rank - d.context) / np.maximum(by_rank, 1.0)).max())
@@ -347,9 +344,5 @@ def finite(tables: dict[str, pl.DataFrame]) -> Check:
         and (least := column.min()) is not None
         and not (least >= 0 and math.isfinite(column.sum()))  # type: ignore[operator]
     ]
-    return Check(
-        "I14",
-        "every figure finite and not negative",
-        not wrong,
-        f"bad: {', '.join(wrong) or 'none'}",
-    )
+    bad = ", ".join(wrong) or "none"
+    return Check("I14", "every figure finite and not negative", not wrong, f"bad: {bad}")

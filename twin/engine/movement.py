@@ -147,11 +147,9 @@ def _of_experts(epoch: Epoch, machine: Machine, balance: Balance) -> dict[tuple[
     for k, i in enumerate(machine.setup.instances):
         dies_of_instance = dies.get((i.role, i.index), ())
         tokens_taken, dispatched = balance.taken(k), machine.roles[k].dispatched
-        if (
-            tokens_taken is not None
-            and dispatched is not None
-            and tokens_taken.size == len(dies_of_instance)
-        ):
+        if tokens_taken is None or dispatched is None:
+            continue
+        if tokens_taken.size == len(dies_of_instance):
             node = epoch.fabric.node[epoch.fabric.dies[list(dies_of_instance)]]
             ends[i.role, i.index] = uneven_ends(node, epoch.fabric.nodes, tokens_taken, dispatched)
     return ends

@@ -19,6 +19,7 @@ from twin.engine.tabling import parts, schema, stacked, window_of
 from twin.hardware.prices import port_rates
 from twin.metrics.events import Event, events_table
 from twin.metrics.operators import DECODE_OPERATORS, OPERATORS, PREFILL_OPERATORS
+from twin.metrics.steadiness import QUEUES, RUNNING
 from twin.model.parallel import place_in_stage
 from twin.model.prefill import prefill_hbm_bytes
 from twin.scenario import core_share
@@ -163,16 +164,9 @@ def windows_table(
     samples = np.maximum(book[:, w.SAMPLES], 1.0)
     columns = {"t_s": np.arange(count) * width_s, "window_s": np.full(count, width_s)}
     columns |= _happenings(world, setup.at_start, arrived, count)
-    for name, field in (
-        ("front_end_queue", w.IN_FRONT_END),
-        ("router_queue", w.IN_ROUTER),
-        ("prefill_queue", w.IN_PREFILL_QUEUE),
-        ("prefill_running", w.IN_PREFILL),
-        ("transfer_running", w.IN_TRANSFER),
-        ("decode_running", w.IN_DECODE),
-        ("pool_used_fraction", w.POOL_USED),
-    ):
-        columns[name] = book[:, field] / samples
+    for k, name in enumerate((*QUEUES, *RUNNING)):
+        columns[name] = book[:, w.IN_FRONT_END + k] / samples
+    columns["pool_used_fraction"] = book[:, w.POOL_USED] / samples
     columns["preempted"] = book[:, w.PREEMPTIONS]
     columns["input_tokens_per_s"] = book[:, w.PREFILL_TOKENS] / width_s
     columns["output_tokens_per_s"] = book[:, w.DECODE_TOKENS] / width_s

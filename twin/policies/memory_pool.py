@@ -279,10 +279,8 @@ def keep_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -
         blocks_before += chains.segment_blocks[s]
     for s in range(end - 1, begin - 1, -1):
         blocks_before -= chains.segment_blocks[s]
-        first, count = (
-            chains.segment_first[s],
-            min(chains.segment_blocks[s], blocks - blocks_before),
-        )
+        first = chains.segment_first[s]
+        count = min(chains.segment_blocks[s], blocks - blocks_before)
         if pool.policy == LRU:
             keep_run(pool, row, first, count)
             continue

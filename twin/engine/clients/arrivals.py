@@ -118,10 +118,8 @@ def idle_until_now(world: World, i: int, now_s: float) -> None:
 def taken_out(world: World, i: int) -> int:
     """Remove a request from its queue, transfer or decode batch; returns the counter of that place.
     NONE: it is in a running prefill batch, and leaves when the batch ends."""
-    request, following = world.request, world.request.following
-    settings, prefill, decode, status = (
-        world.settings, world.prefill, world.decode, world.request.status[i],
-    )  # fmt: skip
+    request, following, status = world.request, world.request.following, world.request.status[i]
+    settings, prefill, decode = world.settings, world.prefill, world.decode
     if status == w.TRANSFERRING:
         stop_transfer(world, i)
         give_slot_back(world, i)

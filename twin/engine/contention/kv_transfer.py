@@ -99,9 +99,8 @@ def set_rates(state: Transfers) -> None:
     them at its equal share. What they leave of their other ports is for those that go on: shares
     only grow from round to round, so who was limited by such a port stays limited by it."""
     rate, growing, rest, open_parts = state.rate, state.growing, state.rest, state.open
-    capacity, limited, port_out, port_in = (
-        state.capacity, state.limited, state.port_out, state.port_in
-    )  # fmt: skip
+    capacity, limited = state.capacity, state.limited
+    port_out, port_in = state.port_out, state.port_in
     count = state.active[0]
     for k in range(count):
         growing[k] = k

@@ -107,9 +107,8 @@ def under_way(world: World, v: int, now_s: float) -> bool:
 def steer(world: World, now_s: float) -> None:
     """Give every stream the present rate of its flow."""
     streams, flows = world.streams, world.traffic
-    left_bytes, since_s, rates, flow = (
-        streams.left_bytes, streams.since_s, streams.rate, streams.flow
-    )  # fmt: skip
+    left_bytes, since_s = streams.left_bytes, streams.since_s
+    rates, flow = streams.rate, streams.flow
     level_alone, level, active = flows.alone, flows.level, flows.active
     read_end_s = world.prefill.read_end_s
     for j in range(streams.count[0]):
@@ -137,9 +136,8 @@ def room_for(world: World, v: int, begin_s: float, amount: float) -> float:
     one, alone, would not have ended by then. Exchanges are not streams and do not count: they yield
     at the border."""
     streams, flows = world.streams, world.traffic
-    left_bytes, since_s, rates, flow = (
-        streams.left_bytes, streams.since_s, streams.rate, streams.flow
-    )  # fmt: skip
+    left_bytes, since_s = streams.left_bytes, streams.since_s
+    rates, flow = streams.rate, streams.flow
     level_alone, level, link_loads = flows.alone, flows.level, flows.scratch
     end_s = begin_s + amount / level_alone[flow[v]]
     anyone = False

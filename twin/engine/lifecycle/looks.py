@@ -226,11 +226,8 @@ class Look:
             return float(decode_iteration_s(role.decode, requests, context, 0, ranks, *hot, sink))
 
         full = max(total / float(d.room[k]), float(loads[1].sum()) / (d.kv_tokens[k] * ranks))
-        least, most, bound_s = (
-            1.0 / total,
-            1.0 / full,
-            NEAR_SLO * self._tpot_s * self._per_iteration,
-        )
+        least, most = 1.0 / total, 1.0 / full
+        bound_s = NEAR_SLO * self._tpot_s * self._per_iteration
         few_s, most_s = iteration_s(least), iteration_s(most)
         if few_s <= bound_s < most_s:
             for _ in range(STEPS):  # along lines: seconds are nearly linear in requests

@@ -243,11 +243,9 @@ def see_queues(world: World, i: int, now_s: float) -> None:
     to request i. A batch that ended within this step no longer counts, or the view would depend on
     the step. A new request still joins a batch that is not full, so only full ones add time."""
     prefill, settings, view = world.prefill, world.settings, world.seen
-    is_open, running = (
-        world.instance.open[settings.prompt_row :],
-        world.instance.running[settings.prompt_row :],
-    )
-    ends_s, budget = world.instance.ends_s[settings.prompt_row :], settings.prefill_budget
+    instance, first, budget = world.instance, settings.prompt_row, settings.prefill_budget
+    is_open, running = instance.open[first:], instance.running[first:]
+    ends_s = instance.ends_s[first:]
     for p in range(view.wait_s.size):
         view.opened[p] = serves(world, is_open[p], world.front.of_prefill[p], i)
         tokens, work_s, left_s = prefill.queued_tokens[p], prefill.queued_s[p], 0.0

@@ -267,8 +267,7 @@ class Balance:
         return float(x.hottest_by_layer(load, slots, self._nearest(group)).mean())
 
     def _keep_hottest(self, t_s: float, group: Group, load: np.ndarray) -> None:
-        """Store the hottest dies of a measurement, of load f8[layers, dies] over the mean, up to a
-        number of rows for each role."""
+        """Store the hottest dies of a measurement, load f8[layers, dies], up to a number."""
         if sum(piece["role"] == group.role for piece in self.hottest) < MEASUREMENTS:
             layers = {"layer": np.arange(load.shape[0]), "hottest": load.max(axis=1)}
             self.hottest.append(self._whose(t_s, group) | layers)

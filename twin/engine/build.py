@@ -167,8 +167,7 @@ def slots_of(setup: Setup, decode: list[Instance]) -> np.ndarray:
 
 
 def _tier(setup: Setup, prefill: list[Instance], blocks: int, ssd: bool = False) -> BlockPool:
-    """An empty tier of the memory pool with a capacity of `blocks` per row; the SSD tier is LRU
-    unless blocks have a time to live."""
+    """An empty tier of `blocks` per row; the SSD tier is LRU unless blocks have a time to live."""
     pool = setup.scenario.memory_pool
     if not pool.enabled or not prefill:
         return empty_pool(1, 1, 0)

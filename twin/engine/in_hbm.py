@@ -112,8 +112,7 @@ def let_go(world: World, i: int) -> None:
 
 @kernel
 def shared_tokens(world: World, cell: int) -> float:
-    """KV tokens that requests of a colocated rank have in common, and that it holds once; 0 of a
-    rank that only decodes."""
+    """KV tokens that a colocated rank holds once for several requests; 0 of one that decodes."""
     settings, prefix = world.settings, world.prefix
     if not settings.in_hbm or not settings.colocated:
         return 0.0

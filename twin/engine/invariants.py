@@ -185,8 +185,7 @@ def pool_consistent(world: World) -> Check:
 
 
 def prefix_cache_fits(world: World) -> Check | None:
-    """I5: blocks in HBM are counted once, and idle ones stay only where requests leave room; None
-    without a prefix cache."""
+    """I5: blocks in HBM are counted once, idle ones only in spare room; None: no prefix cache."""
     hbm, prefix, s = world.hbm, world.prefix, world.settings
     if not s.in_hbm:
         return None

@@ -126,8 +126,7 @@ def idle_until(world: World, step: int, last_step: int) -> int:
 
 @kernel
 def sample(world: World, t1: float, fill: float) -> None:
-    """Sample the number of requests in each stage at the end of a step, from event counters, and
-    the used share of the memory pool."""
+    """Sample requests in each stage at a step's end, by counters, and how full the pool is."""
     settings, count, windows = world.settings, world.record.counters, world.record.windows
     begun, done = count[w.PREFILL_BEGUN], count[w.PREFILLED]
     if not settings.has_prefill:

@@ -118,9 +118,8 @@ def _ways_of(net: Network) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def seats_table(machine: Machine, horizon_s: float) -> pl.DataFrame:
-    """Serving dies of each instance from t_s to end_s, a row for each unbroken sequence of dies;
-    one set of rows for every span between two changes of the machine. Failed dies are in no row,
-    spares are once they replaced one."""
+    """Serving dies of each instance from t_s to end_s, between two changes of the machine: a row
+    for each unbroken sequence. Failed dies are in no row, spares are once they replaced one."""
     rows: list[tuple[float, float, str, int, int, int]] = []
     for epoch, end_s in _spans(machine, horizon_s):
         for seat in epoch.seats:

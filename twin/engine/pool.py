@@ -70,8 +70,7 @@ def cached_tokens(world: World, p: int, i: int, here: int) -> int:
 
 @kernel
 def worth_reading(world: World, p: int, i: int, blocks: int, here: int) -> bool:
-    """Whether reading a request's first blocks, after the first `here`, takes no longer than
-    computing them again."""
+    """Whether reading a request's blocks after `here` is no slower than computing them again."""
     settings, state = world.settings, world.prefill
     tokens = float((blocks - here) * settings.block_tokens)
     took_s = settings.fetch_latency_s + tokens * state.ahead_s_per_token[p]
@@ -107,8 +106,7 @@ def warm(world: World, p: int, i: int, held: int, here: int) -> int:
 
 @kernel
 def begin_reading(world: World, p: int, now_s: float) -> None:
-    """Begin to read the cached KV of prefill instance p's batch; blocks evicted from DRAM come from
-    the SSD tier concurrently."""
+    """Begin to read the cached KV of a batch, of the SSD tier what DRAM has evicted, together."""
     settings, state, streams = world.settings, world.prefill, world.streams
     record, size = world.record, state.cold_blocks[0] * settings.block_bytes
     state.reading[p] = 1

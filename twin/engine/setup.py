@@ -179,8 +179,7 @@ class Setup:
 
     @property
     def memory_pools(self) -> int:
-        """Number of memory pools: one for all, one for each supernode behind a front router, or one
-        for each instance that prefills."""
+        """Memory pools: one for all, or each supernode behind a front router, or each instance."""
         shared = self.scenario.memory_pool.scope == "shared"
         return self.apart if shared else len(self.of_role("prefill"))
 
@@ -259,9 +258,8 @@ class ExpertCrowd:
 def set_up(
     scenario: Scenario, facts: Facts, trace: TraceTable | None, counts: np.ndarray | None = None
 ) -> Setup:
-    """Price the scenario, make its requests; counts f8[layers, experts]: imported. Raises
-    HardwareError, ModelError, ExpertsError, WorkloadError or ScenarioError, each with one
-    sentence."""
+    """Price the scenario, make its requests; counts f8[layers, experts]: imported. Raises in a
+    sentence HardwareError, ModelError, ExpertsError, WorkloadError or ScenarioError."""
     if scenario.workload.arrivals == "trace" and trace is None:
         raise ScenarioError(
             f"the trace {scenario.workload.trace.name or scenario.workload.trace.digest[:12]} "

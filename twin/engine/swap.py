@@ -135,16 +135,14 @@ def copies_s(world: World, d: int, now_s: float, operators: np.ndarray) -> float
 
 @kernel
 def send_to_host(world: World, d: int, i: int) -> None:
-    """Count the KV of a request that joins its rank as written to host memory, as far as it is to
-    lie there."""
+    """Count what is to lie in host memory of a request that joins its rank as written there."""
     request, tokens = world.request, world.request.input_tokens[i] + world.request.emitted[i]
     world.decode.written[request.rank[i]] += tokens * world.costs.decode[d].demand.written_bytes
 
 
 @kernel
 def stream_kv(world: World, d: int, now_s: float) -> None:
-    """Begin the reads and writes of host memory of a pass that begins now, and price its reads by
-    what other traffic leaves."""
+    """Begin a pass's reads and writes of host memory; price its reads by what traffic leaves."""
     state, costs, prices = world.decode, world.costs, world.costs.decode[d]
     demand, layout, reach = prices.demand, prices.layout, prices.sequence.core.reach
     if demand.written_bytes <= 0.0:

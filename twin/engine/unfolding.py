@@ -9,8 +9,7 @@ POINTS = 60  # of a run, at most
 
 
 class Unfolding:
-    """Mean TTFT, mean TPOT and tokens/s of each past span of time. Requests are examined once:
-    those before `_low` have ended."""
+    """Mean TTFT, mean TPOT and tokens/s of each past span; requests before `_low` have ended."""
 
     def __init__(self, world: World):
         """Of a world before its first step."""

@@ -48,9 +48,8 @@ def replicate(load: Singles, slots: int) -> tuple[Ints, Ints]:
 
 
 def place_eplb(load: Floats, physical: int, groups: int, nodes: int, slots: Ints) -> None:
-    """EPLB of load f8[layers, experts]: fills slots i8[layers, dies, slots_per_die]. The first
-    nodes get one copy more where `physical` does not divide; slots beyond stay empty. groups =
-    nodes = 1: global."""
+    """EPLB of load f8[layers, experts]: fills slots i8[layers, dies, slots_per_die], a copy more on
+    first nodes if `physical` does not divide, the rest EMPTY. groups = nodes = 1: global."""
     layers, dies, room = slots.shape
     experts = load.shape[1]
     size, experts_of_node, node_dies = experts // groups, experts // nodes, dies // nodes

@@ -1,6 +1,5 @@
 """Load of the dies for given chances and slots: expected, hottest, by batch size. A gate picks
-different experts, so an expert's picks in a batch vary less than a multinomial's: by its own
-chance."""
+different experts, so an expert's picks vary less than a multinomial's: by its own chance."""
 
 from collections.abc import Callable
 

@@ -1,6 +1,5 @@
 """Which slot holds which expert: placements, what changes between two, and which layers change.
-Expert of slot is i8[layers, dies, slots_per_die], EMPTY where a slot holds none; die d is on node d
-* nodes // dies."""
+Expert of slot is i8[layers, dies, slots_per_die] or EMPTY; die d is on node d * nodes // dies."""
 
 from typing import Literal
 

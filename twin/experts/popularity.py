@@ -1,6 +1,5 @@
 """Popularity of experts as a table of log loads: all alike; log-logistic with the layer's own scale
-(the shape of DeepSeek-V3); one power law; or imported counts. `skew` scales all but the uniform
-one."""
+(the shape of DeepSeek-V3); a power law; imported counts. `skew` scales all but the first."""
 
 import math
 

@@ -289,8 +289,7 @@ _PLAINLY: contextvars.ContextVar[bool] = contextvars.ContextVar("plainly", defau
 
 @contextmanager
 def plainly() -> Iterator[None]:
-    """Context in which a `late` function that is not compiled yet runs as Python, because a small
-    answer is sooner than a compiler."""
+    """Context in which a `late` function runs as Python until compiled, for small answers."""
     token = _PLAINLY.set(True)
     try:
         yield

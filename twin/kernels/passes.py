@@ -69,8 +69,7 @@ class KernelLibrary(JITCodeLibrary):
 
 class EntryLibrary(JITCodeLibrary):
     """Library of an entry with all kernels it calls, optimised together: a kernel that is called
-    once is inlined. Numba's first optimisation, for reference counts, is skipped, because kernels
-    have none."""
+    once is inlined. Numba's first optimisation is skipped: kernels have no reference counts."""
 
     def _optimize_final_module(self) -> None:
         for function in self._final_module.functions:

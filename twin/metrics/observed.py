@@ -32,9 +32,8 @@ NO_GAPS = (np.array([0.0, 1.0]), np.zeros(1))
 
 @dataclass(frozen=True)
 class Observed:
-    """A run for metrics. totals: steady amounts and counts of the run; npus: by role; events: or
-    None; gaps: histogram of iterations, edges (s) and request-iterations; stamps: arrays, NaN:
-    missing."""
+    """A run for metrics. totals: steady amounts and counts of the run; npus: by role; gaps:
+    histogram of iterations, edges (s) and request-iterations; stamps: arrays, NaN: missing."""
 
     scenario: Scenario
     requests: pl.DataFrame
@@ -88,8 +87,7 @@ class Observed:
 
     @property
     def at_start(self) -> int:
-        """Number of requests in progress at time zero, the first rows: TPOT counts them, TTFT, E2E
-        and SLO do not."""
+        """Requests in progress at time zero, the first rows: of latencies only TPOT counts them."""
         return int(self.totals.get("at_start", 0.0))
 
     @cached_property

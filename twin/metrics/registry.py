@@ -1,6 +1,5 @@
-"""Every figure of a run, declared once: name, formula of `Observed`, place. Figures are from the
-end of the warm-up to the horizon (TTFT by first tokens, TPOT and E2E by finishes), counts of the
-run."""
+"""Every figure of a run, declared once: name, formula of `Observed`, place. Figures begin after the
+warm-up (TTFT by first tokens, TPOT and E2E by finishes); counts are of the whole run."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -47,8 +47,7 @@ class Dip:
 
 
 def resilience(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list[Dip]:
-    """A dip for each moment of faults. A retried or lost request counts at the first fault noticed
-    after its arrival."""
+    """A dip for each moment of faults. A retried or lost request counts at the first after it."""
     events, windows, requests = (tables.get(name) for name in ("events", "windows", "requests"))
     if events is None or windows is None or not windows.height:
         return []
@@ -150,8 +149,7 @@ def instance_name(role: str, instance: int | None) -> str:
 def _victims(
     requests: pl.DataFrame | None, events: pl.DataFrame, moments: Sequence[float]
 ) -> list[tuple[int, int]]:
-    """(retried, lost) requests of each fault; a request belongs to the first fault that could
-    affect it."""
+    """(retried, lost) requests of each fault: of the first one that could affect the request."""
     if requests is None or "retries" not in requests.columns:
         return [(0, 0)] * len(moments)
     noticed = _noticed(events, moments)

@@ -107,8 +107,7 @@ def samples_of_stays(
 
 
 def _earlier(sampled_at_s: np.ndarray, times_s: np.ndarray) -> np.ndarray:
-    """Number of samples before each time, from their distance (corrected by one), because a search
-    would be slow."""
+    """Number of samples before each time, from their distance, corrected by one: no slow search."""
     count = sampled_at_s.size
     if count < 2:
         return np.searchsorted(sampled_at_s, times_s, "left")

@@ -75,8 +75,7 @@ def pool_by_pool(pressure: Callable[[PoolSeen], float]) -> Controller:
 
 
 def rebalanced(seen: Seen, rule: Rule) -> Wanted:
-    """Instances that each pool is expected to need; with too few NPUs, or fixed ones, the split
-    with the least relative shortage."""
+    """Instances that each pool needs; of too few or fixed NPUs, the split that is least short."""
     pools = tuple(seen.pools.values())
     now = tuple(pool.committed for pool in pools)
 

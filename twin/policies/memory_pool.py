@@ -81,8 +81,7 @@ def empty_pool(
 def matched_blocks(
     pool: BlockPool, ssd: BlockPool, ssd_open: bool, row: int, chains: Chains, k: int, skip: int
 ) -> int:
-    """Blocks of chain k before a tier's first gap, the first `skip` not looked up; SSD counts where
-    `ssd_open`."""
+    """Blocks of chain k before its first gap, `skip` not looked up; SSD counts if `ssd_open`."""
     matched = 0
     for s in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         first = chains.segment_first[s]
@@ -96,8 +95,7 @@ def matched_blocks(
 
 @kernel
 def cold_blocks(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int, skip: int) -> int:
-    """Number of the first `blocks` blocks of chain k, after the first `skip`, that are not in this
-    tier."""
+    """Number of the first `blocks` blocks of chain k, after `skip`, that are not in this tier."""
     cold = 0
     for s in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         first, count = chains.segment_first[s], min(chains.segment_blocks[s], blocks)

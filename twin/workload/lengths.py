@@ -86,8 +86,7 @@ def fitted_lengths(facts: Facts, name: str) -> tuple[Quantiles, Quantiles]:
 
 
 def drawn_lengths(facts: Facts, workload: Workload) -> tuple[Quantiles, Quantiles]:
-    """The (input, output) distributions of a workload whose lengths are not fixed: a range, or
-    tables of data/workloads."""
+    """The (input, output) distributions of lengths: a range, or tables of data/workloads."""
     if workload.lengths != "range":
         return fitted_lengths(facts, workload.lengths)
     ends = np.array([0.0, 1.0]), np.array([workload.shortest, 1.0])

@@ -66,8 +66,7 @@ def shared_chains(
 def _one_behind_the_other(
     first: np.ndarray, blocks: np.ndarray, next_first: np.ndarray, next_blocks: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(segment_offset, segment_first, segment_blocks) of two consecutive runs per row, without
-    empty ones."""
+    """(segment_offset, segment_first, segment_blocks) of two runs per row, without empty ones."""
     begins, counts = np.stack([first, next_first], 1), np.stack([blocks, next_blocks], 1)
     not_empty = counts > 0
     offset = np.concatenate(([0], np.cumsum(not_empty.sum(axis=1))))
@@ -109,8 +108,7 @@ def _last_at_or_before(arrival_s: np.ndarray, end: int, t: float) -> int:
 
 @kernel
 def _longest_fit(tokens: np.ndarray, begin: int, end: int, room: int) -> int:
-    """Turn of tokens[begin:end] with the most tokens that fit in `room`, or NONE: two plain passes,
-    which a compiler vectorises."""
+    """Turn of tokens[begin:end] with most tokens that fit in `room`, or NONE; vectorised."""
     most = np.int32(0)
     limit = np.int32(room)
     for j in range(begin, end):

@@ -101,8 +101,7 @@ def _places(chosen: np.ndarray, wanted: np.ndarray, some: np.ndarray) -> np.ndar
 def _trace_chains(
     table: TraceTable, block_tokens: int, before: np.ndarray | None
 ) -> tuple[Chains, int]:
-    """(chains of every row, tokens of a block); before: `earlier_turn`, if chains include the
-    answers."""
+    """(chains of every row, tokens of a block); before: `earlier_turn`, if with answers."""
     after = 0 if before is None else table.output_tokens
     if not table.has_prefix:
         return own_chains(table.input_tokens + after, block_tokens), block_tokens

@@ -98,8 +98,7 @@ def bring_forward(
 
 @kernel
 def line_up(world: World, p: int, i: int) -> None:
-    """Set the order in which requests that wait at instance p are served, and the position that a
-    request arriving now would get."""
+    """Set the place of each request that waits at instance p, and that of one arriving now."""
     request, gate = world.request, world.gate
     copy(gate.served, gate.reached)
     waiting = world.prefill.queue[p, HEAD]

@@ -240,8 +240,7 @@ def _offloads(
     net: Network, seats: Sequence[Seat], no_way: frozenset[int], plane: str
 ) -> Iterator[Flow]:
     """Flows of offloaded attention between each decode instance and all prefill dies: queries out,
-    values back, half of the bytes each (within a few percent). They only locate the bytes and take
-    no part in sharing."""
+    values back, half of the bytes each (within a few percent). They take no part in sharing."""
     lend = [die for seat in seats if seat.role == "prefill" for die in seat.dies]
     lend = [die for die in lend if die not in no_way]
     for seat in seats:

@@ -175,8 +175,7 @@ def take_back(world: World, k: int) -> None:
 
 @kernel
 def begin_transfer(world: World, i: int, from_rank: int) -> None:
-    """Start the transfer of a request's KV, a part to each die of its rank, from prefill (NONE) or
-    from another decode rank."""
+    """Start the transfer of KV to each die of a request's rank, from prefill (NONE) or a rank."""
     request, state, p = world.request, world.transfer, world.request.prefill_instance[i]
     size = die_bytes(world, i)
     for die in range(world.settings.rank_dies):
@@ -232,8 +231,7 @@ def forget(world: World, k: int) -> None:
 
 @kernel
 def arrive(world: World, i: int, now_s: float) -> None:
-    """Count a part of a request's KV as arrived; after the last, deliver its first token and let
-    decode take it."""
+    """Count a part of a request's KV as arrived; after the last, let decode take the request."""
     settings, request, record = world.settings, world.request, world.record
     rank = request.rank[i]
     size = die_bytes(world, i)

@@ -30,8 +30,7 @@ def end_of(world: World, v: int) -> float:
 
 @kernel
 def read_through_s(world: World, p: int) -> float:
-    """Time at which an instance has read its batch's cached KV at the present rates: from DRAM, and
-    the rest from the SSD tier (s)."""
+    """When an instance has read its batch's cached KV, from DRAM and SSD, at present rates (s)."""
     instances = world.settings.prefills
     return max(end_of(world, w.READS * instances + p), end_of(world, w.RECALLS * instances + p))
 

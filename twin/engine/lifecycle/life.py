@@ -154,8 +154,7 @@ class Life:
             self._enter(k, "serve", t_s)
 
     def end(self, k: int, t_s: float) -> None:
-        """Free the dies of an instance, whose HBM loses its blocks, and start what waits for
-        them."""
+        """Free the dies of an instance, whose HBM loses its blocks; start what waits for them."""
         instance, world = self.setup.instances[k], self.machine.world
         if instance.role != "decode":
             forget(world, first_cell(world, instance.index), first_cell(world, instance.index + 1))

@@ -80,8 +80,7 @@ class Loading:
         self._look_again(k, t_s)
 
     def _set_paces(self) -> None:
-        """Limit loads to what loaders take in, and share the bucket's bandwidth evenly among all
-        fetches, of all models."""
+        """Limit loads to what loaders take in; fetches, of all models, share the bucket evenly."""
         count = sum(len(loading.fetching()) for loading in self.together)
         for loading in self.together:
             fetching = loading.fetching()

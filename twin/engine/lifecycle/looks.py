@@ -29,8 +29,7 @@ STEPS = 4  # towards the load that keeps the SLO
 
 def _both(prefill: Measured, decode: Measured) -> Measured:
     """Measurements of colocated instances: waiting work and needed instances add up, as an
-    iteration computes prompts and answers one after the other; of use and latency the worse
-    counts."""
+    iteration computes prompts, then answers; of use and latency the worse counts."""
     return (
         prefill[0] + decode[0], max(prefill[1], decode[1]), max(prefill[2], decode[2]),
         max(prefill[3], decode[3]), prefill[4] + decode[4],

@@ -39,8 +39,7 @@ class Dram:
 
 
 class Residency:
-    """DRAM for weights: of the memory pool, behind a front router of each supernode's, and of each
-    node by itself."""
+    """DRAM for weights: of the memory pool, each supernode's behind a front router, or of nodes."""
 
     def __init__(self, setups: Sequence[Setup]) -> None:
         lent = 0.0  # by a node

@@ -56,8 +56,7 @@ def acts_s(world: World, d: int, head: int) -> float:
 
 @kernel
 def admit(world: World, d: int, now_s: float) -> None:
-    """Let every request whose KV arrived by now_s join the batch, after those that come back from
-    host memory."""
+    """Let requests whose KV is there by now_s join the batch, first those from host memory."""
     state, request = world.decode, world.request
     if state.swapped_out[d] > 0:
         for r in range(d * world.settings.decode_ranks, (d + 1) * world.settings.decode_ranks):
@@ -245,8 +244,7 @@ def settle(world: World, d: int, now_s: float) -> None:
 
 @kernel
 def make_room(world: World, d: int, now_s: float) -> None:
-    """Preempt on every rank whose requests hold more KV than it has space; blocks that no request
-    uses go before."""
+    """Preempt on every rank whose requests hold more KV than fits; idle blocks go before."""
     settings = world.settings
     context, requests = world.decode.context, world.decode.requests
     page = 0.5 * settings.page_tokens
@@ -322,8 +320,7 @@ def end_request(world: World, i: int, now_s: float) -> None:
 @kernel
 def preempt(world: World, d: int, rank: int, now_s: float) -> None:
     """Preempt the request that joined a full rank last: its KV goes to host memory and comes back,
-    or, where that has no room for it, is lost and recomputed. A request that is alone on its rank
-    and too large is rejected."""
+    or, without room there, is lost and recomputed. One that is alone and too large is rejected."""
     request, state = world.request, world.decode
     victim = state.slot_table[rank, 0]
     for k in range(1, state.requests[rank]):

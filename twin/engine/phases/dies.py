@@ -21,9 +21,8 @@ def attention_s(world: World, p: int, die: int) -> float:
 
 @kernel
 def die_for(world: World, p: int, i: int, begins: bool) -> int:
-    """Die, or group of dies that split prompts, that takes the next piece of a prompt: the one with
-    the least attention work. With a prefix cache and a router that looks for hits, they are weighed
-    against its load."""
+    """Die, or group of dies that split prompts, that takes the next piece of a prompt: with least
+    attention work. If the router looks for hits in HBM, they are weighed against a die's load."""
     if begins and world.settings.in_hbm and world.settings.router_policy in SEES_HITS:
         return nearest(world, p, i, world.prefill.die_tokens)
     state, best, layout = world.prefill, 0, world.costs.prefill[p].layout

@@ -92,8 +92,7 @@ def router(world: World, t0: float, t1: float) -> None:
 
 @kernel
 def route_waiting(world: World, t0: float) -> None:
-    """Route the requests that wait in each supernode, in order; of one that serves no more they are
-    sent to another."""
+    """Route the requests that wait in each supernode, in order; if it serves no more, elsewhere."""
     front = world.front
     for g in range(front.waiting.size):
         for _ in range(front.waiting[g]):
@@ -188,8 +187,7 @@ def place(world: World, i: int, now_s: float) -> bool:
 
 @kernel
 def reserve(world: World, instance: int, i: int, need: float) -> int:
-    """Rank with room for `need` tokens of request i, of `instance` or, without one, of the least
-    loaded; or NONE."""
+    """Rank with room for `need` tokens of a request, of `instance` or the least loaded; or NONE."""
     settings, decode = world.settings, world.decode
     ranks, open_instances = settings.decode_ranks, world.instance.open[settings.prefills :]
     of = world.front.of_decode
@@ -303,8 +301,7 @@ def too_late(world: World, i: int, now_s: float) -> bool:
 
 @kernel
 def work_s(world: World, p: int, i: int, hit: int, here: int) -> float:
-    """Seconds that a request with `hit` cached tokens, `here` of them in HBM, adds to a batch of
-    instance p."""
+    """Seconds that a request with `hit` cached tokens, `here` in HBM, adds to a batch of p."""
     prefill = world.prefill
     length = float(world.request.input_tokens[i] + world.request.emitted[i])
     cached = min(float(hit), length - 1.0)

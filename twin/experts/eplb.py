@@ -5,9 +5,9 @@ tie, indices may differ from the original's, loads do not."""
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from twin.experts.popularity import Floats, Ints
+
 Singles = NDArray[np.float32]
-Ints = NDArray[np.int64]
 
 
 def pack(load: Singles, packs: int) -> tuple[Ints, Ints]:

@@ -4,12 +4,9 @@ picked *together* changes. A reached group's picks vary EVEN times as much as in
 would."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from twin.experts.popularity import Floats, Ints
 from twin.kernels.compiled import kernel, late
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 EVEN = 0.25  # variance of a reached group's picks over that of independent ones, by simulated gates
 

@@ -7,16 +7,12 @@ from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from twin.experts.load import Peaks, by_node, copy_shares, die_moments
 from twin.experts.placement import place
-from twin.experts.popularity import ExpertsError
+from twin.experts.popularity import ExpertsError, Floats, Ints
 from twin.experts.process import Process, Routed, long_run, now, start
 from twin.scenario import Experts
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 GRID = 41  # batch sizes 1, sqrt(2), 2 ... 2**20 tokens
 

@@ -4,15 +4,11 @@ different experts, so an expert's picks vary less than a multinomial's: by its o
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from twin.experts.groups import limited_own
 from twin.experts.peak import SMALL_MEAN, peak_of_amounts, peak_of_counts, peaks
-from twin.experts.popularity import ExpertsError
+from twin.experts.popularity import ExpertsError, Floats, Ints
 from twin.kernels.compiled import is_compiled
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 EMPTY = -1  # a slot that holds no expert
 

@@ -3,10 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from twin.experts.popularity import Floats, Ints
 from twin.kernels.compiled import late
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 SLACK = 1.01  # load of a node over its part, up to which experts stay where they are

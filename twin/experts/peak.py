@@ -7,12 +7,10 @@ import math
 from itertools import repeat
 
 import numpy as np
-from numpy.typing import NDArray
 
+from twin.experts.popularity import Floats
 from twin.kernels.compiled import kernel, late
 from twin.kernels.rng import each
-
-Floats = NDArray[np.float64]
 
 SMALL_MEAN = 24.0  # tokens per die up to which token counts are treated as the integers they are
 STEPS = 16  # quadrature points over the distribution of the hottest die: 400 change 6e-5

@@ -9,11 +9,9 @@ from numpy.typing import NDArray
 from twin.experts.eplb import place_eplb
 from twin.experts.load import EMPTY, hottest_by_layer
 from twin.experts.packing import place_spread, renumber
-from twin.experts.popularity import ExpertsError
+from twin.experts.popularity import ExpertsError, Floats, Ints
 from twin.scenario import Experts
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Policy = Literal["none", "periodic", "threshold", "layer_budget", "oracle"]
 
 

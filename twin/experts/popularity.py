@@ -11,6 +11,7 @@ from twin.kernels.rng import each, stream_key, uniforms
 from twin.scenario import Experts
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 LEAST_SHARE = 1e-3  # of a layer's mean count, for an expert that was never counted
 SKEWED, POWER_LAW = 0, 1  # shapes of `rank_loads`

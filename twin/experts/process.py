@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twin.experts import popularity
+from twin.experts.popularity import Floats
 from twin.facts import Facts
 from twin.kernels.rng import each, normals, stream_key, uniforms
 from twin.scenario import Experts
 
-Floats = NDArray[np.float64]
 Keys = NDArray[np.uint64]
 Bytes = NDArray[np.int8]
 

@@ -101,8 +101,7 @@ def little(world: World) -> Check:
 def ends_of(world: World, arrived: int) -> np.ndarray:
     """End time of each arrived request, with or without an answer (s); NaN while it is inside."""
     r = world.request
-    ended_s: np.ndarray = np.where(r.status >= w.REJECTED, r.ready_s, r.finish_s)[:arrived]
-    return ended_s
+    return np.asarray(np.where(r.status >= w.REJECTED, r.ready_s, r.finish_s)[:arrived])
 
 
 def busy_within_time(world: World) -> Check:

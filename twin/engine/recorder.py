@@ -212,10 +212,9 @@ def _power_w(
         return own + (npus - prefill_npus) * of_decode
     of_cube = ratio(book[:, w.PREFILL_FLOPS], book[:, w.FLOPS])
     cube_of_prefill = use[0] * np.nan_to_num(of_cube)
-    drawn_w: np.ndarray = npus * setup.power[setup.roles[0]].drawn_w(
-        prefilling * (prefill_npus / np.maximum(npus, 1e-9)), *use, cube_of_prefill
-    )
-    return drawn_w
+    prefilling *= prefill_npus / np.maximum(npus, 1e-9)
+    power = setup.power[setup.roles[0]]
+    return np.asarray(npus * power.drawn_w(prefilling, *use, cube_of_prefill))
 
 
 def amounts(setup: Setup, book: np.ndarray) -> dict[str, tuple[Amount, Amount]]:

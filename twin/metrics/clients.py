@@ -18,8 +18,7 @@ def waited_s(requests: pl.DataFrame) -> np.ndarray | float:
     """Seconds between a turn's first attempt and this one, f8[n]; 0 where no client retries."""
     if "asked_s" not in requests.columns:
         return 0.0
-    result: np.ndarray = (requests["arrival_s"] - requests["asked_s"]).to_numpy()
-    return result
+    return np.asarray((requests["arrival_s"] - requests["asked_s"]).to_numpy())
 
 
 def limits(scenario: Scenario, requests: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
@@ -48,8 +47,7 @@ def session_times_s(o: Observed) -> np.ndarray:
     begun_s = np.full(session.max(initial=0) + 1, np.inf)
     np.minimum.at(begun_s, session, requests["asked_s"].to_numpy())
     last = o.finished & (requests["turns_left"].to_numpy() == 0)
-    result: np.ndarray = requests["finish_s"].to_numpy()[last] - begun_s[session[last]]
-    return result
+    return np.asarray(requests["finish_s"].to_numpy()[last] - begun_s[session[last]])
 
 
 def fair_shares(total: float, offered: np.ndarray, weight: np.ndarray) -> np.ndarray:

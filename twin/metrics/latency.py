@@ -38,8 +38,7 @@ def spread_of(values: np.ndarray, prefix: str) -> dict[str, float | None]:
 
 def span(requests: pl.DataFrame, begin: str, end: str) -> np.ndarray:
     """Seconds between two stamps of every request; NaN where either is missing."""
-    result: np.ndarray = requests[end].to_numpy() - requests[begin].to_numpy()
-    return result
+    return np.asarray(requests[end].to_numpy() - requests[begin].to_numpy())
 
 
 def tpot_s(requests: pl.DataFrame) -> np.ndarray:
@@ -97,8 +96,7 @@ def met_slo(
     """
     in_time = ttft_s <= ttft_limit_s
     tpot_met = np.isnan(tpot_s) | (tpot_s <= tpot_limit_s)
-    result: np.ndarray = in_time & tpot_met
-    return result
+    return np.asarray(in_time & tpot_met)
 
 
 def per_second(amount: float, seconds: float, npus: float = 1) -> float | None:

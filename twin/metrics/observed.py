@@ -93,14 +93,12 @@ class Observed:
     @cached_property
     def finished(self) -> np.ndarray:
         """Mask of the requests that finished in the steady state."""
-        result: np.ndarray = self._stamp("finish_s") >= self.scenario.warmup_s
-        return result
+        return np.asarray(self._stamp("finish_s") >= self.scenario.warmup_s)
 
     @cached_property
     def whole(self) -> np.ndarray:
         """Mask over the finished requests: those that began within the run."""
-        result: np.ndarray = np.flatnonzero(self.finished) >= self.at_start
-        return result
+        return np.asarray(np.flatnonzero(self.finished) >= self.at_start)
 
     @cached_property
     def finished_steady(self) -> int:

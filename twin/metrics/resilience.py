@@ -106,8 +106,7 @@ def _before(begin: np.ndarray, length: np.ndarray, at_s: float, since_s: float) 
     span_s = min(BEFORE_S, BEFORE_WINDOWS * float(length[0]))
     span_s = max(span_s, FEWEST_WINDOWS * float(length[0]))
     first_s = max(since_s, at_s - span_s)
-    mask: np.ndarray = (begin >= first_s - 1e-9) & (begin + length <= at_s + 1e-9)
-    return mask
+    return np.asarray((begin >= first_s - 1e-9) & (begin + length <= at_s + 1e-9))
 
 
 def _recovery(

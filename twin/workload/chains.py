@@ -90,8 +90,7 @@ def ranges(first: np.ndarray, count: np.ndarray) -> np.ndarray:
     [7, 8, 0, 1, 2]
     """
     end = np.cumsum(count)
-    result: np.ndarray = np.repeat(first - (end - count), count) + np.arange(count.sum())
-    return result
+    return np.asarray(np.repeat(first - (end - count), count) + np.arange(count.sum()))
 
 
 def runs_of(

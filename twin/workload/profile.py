@@ -173,5 +173,4 @@ def closed_loop_arrivals(concurrency: int, count: int, ramp_s: float = 0.0) -> n
 def first_turns(concurrency: int, ramp_s: float) -> np.ndarray:
     """When clients begin, f8[concurrency], evenly over a ramp; f8[0] without one."""
     clients = concurrency if ramp_s > 0.0 else 0
-    begins: np.ndarray = np.arange(clients) * (ramp_s / max(clients, 1))
-    return begins
+    return np.asarray(np.arange(clients) * (ramp_s / max(clients, 1)))

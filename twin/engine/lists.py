@@ -171,13 +171,6 @@ def fill(values: np.ndarray, value: float) -> None:
 
 
 @kernel
-def copy(source: np.ndarray, target: np.ndarray) -> None:
-    """Copy a row into one of the same length."""
-    for k in range(source.size):
-        target[k] = source[k]
-
-
-@kernel
 def any_of(values: np.ndarray, least: float) -> bool:
     """Whether one of some values is `least` or more."""
     found = False

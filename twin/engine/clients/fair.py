@@ -12,7 +12,7 @@ import numpy as np
 from twin.engine.clients.returns import BEGUN, HANDED_ON, LET_IN, stop_waiting, tenant_of
 from twin.engine.codes import HEAD, NONE
 from twin.engine.columns import World
-from twin.engine.lists import copy, fill, put_after, remove_after
+from twin.engine.lists import fill, put_after, remove_after
 from twin.kernels.compiled import kernel
 
 
@@ -100,7 +100,8 @@ def bring_forward(
 def line_up(world: World, p: int, i: int) -> None:
     """Set the place of each request that waits at instance p, and that of one arriving now."""
     request, gate = world.request, world.gate
-    copy(gate.served, gate.reached)
+    for t in range(gate.served.size):
+        gate.reached[t] = gate.served[t]
     waiting = world.prefill.queue[p, HEAD]
     while waiting != NONE:
         if request.progress[waiting] == NONE:

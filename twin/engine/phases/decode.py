@@ -356,23 +356,10 @@ def pull(world: World, d: int, i: int) -> None:
 
 @kernel
 def suspend(world: World, d: int, i: int) -> None:
-    """Remove a running request from its batch, not from its slot."""
-    request = world.request
-    unschedule(world, d, i)
-    iterations = world.decode.iteration[d] - request.joined[i]
-    span = request.due[i] - request.joined[i]
-    tokens_left = request.output_tokens[i] - request.emitted[i]
-    leave(world, d, i)
-    request.emitted[i] += int(tokens_left * iterations / span)
-
-
-@kernel
-def unschedule(world: World, d: int, i: int) -> None:
-    """Remove a request from the calendar of due iterations."""
+    """Remove a running request from its batch and the calendar, not from its slot."""
     request, calendar = world.request, world.decode.calendar
     bucket = request.due[i] % calendar.shape[1]
-    before = w.NONE
-    item = calendar[d, bucket]
+    before, item = w.NONE, calendar[d, bucket]
     while item != i:
         before, item = item, request.following[item]
     if before == w.NONE:
@@ -380,3 +367,8 @@ def unschedule(world: World, d: int, i: int) -> None:
     else:
         request.following[before] = request.following[i]
     request.following[i] = w.NONE
+    iterations = world.decode.iteration[d] - request.joined[i]
+    span = request.due[i] - request.joined[i]
+    tokens_left = request.output_tokens[i] - request.emitted[i]
+    leave(world, d, i)
+    request.emitted[i] += int(tokens_left * iterations / span)

@@ -37,10 +37,11 @@ def build_world(setup: Setup) -> c.World:
 def _sizes(
     setup: Setup, settings: Settings, slots: np.ndarray, ports: int, flows: int
 ) -> dict[str, int]:
-    """Length of every dimension of the state, by the name that its columns declare."""
-    sizes = build_clients.client_sizes(setup, settings)
+    """Length of every dimension of the state, by the name that its columns declare: a number of
+    the run, or one of these."""
+    sizes = vars(settings) | build_clients.client_sizes(setup, settings)
     prefills, decodes = settings.prefills, slots.size // settings.decode_ranks
-    columns = prefills + decodes
+    instances = prefills + decodes
     cells = prefills * settings.kv_cells if settings.in_hbm else 1
     pools = [setup.pool_nodes(row) for row in set(setup.pool_of)]
     servers = max(map(len, pools), default=1)
@@ -48,22 +49,17 @@ def _sizes(
     return sizes | {
         "supernodes": setup.apart,
         "sent": sizes["requests"] if settings.front else 1,
-        "prefills": prefills,
         "decodes": decodes,
         "kv_cells": cells,
         "cached": max(setup.requests.blocks, 1) if settings.in_hbm else 1,
         "pinning": sizes["requests"] if settings.in_hbm else 1,
-        "columns": columns,
-        "instances": columns,
-        "prefill_ranks": settings.prefill_ranks,
-        "stages": settings.stages,
+        "instances": instances,
         "ranks": slots.size,
         "rank_blocks": -(-settings.decode_ranks // BLOCK),
         "slots": max(int(slots.max()), 1),
         "ring": 1 << (int(setup.requests.output_tokens.max()) + 2).bit_length(),
         "transfers": transfers,
         "parts_sent": transfers * settings.rank_dies,
-        "rank_dies": settings.rank_dies,
         "ports": ports,
         "flows": flows,
         "classes": len(w.TRAFFIC),
@@ -81,8 +77,8 @@ def _sizes(
         "bins": EDGES - 1,
         "passes": 0,
         "operators": 0,
-        "cells": len(w.TRAFFIC) * len(w.PLANES) * columns,
-        "looks": columns * w.AT_FIELDS,
+        "cells": len(w.TRAFFIC) * len(w.PLANES) * instances,
+        "looks": instances * w.AT_FIELDS,
     }
 
 

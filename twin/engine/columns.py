@@ -282,7 +282,7 @@ class Costs(Columns):
     decode_alone = f8(
         "decodes, coefficients", "Prices without other traffic.", fill=None, by="machine"
     )
-    priced = f8("columns", "Factor on the wire's times at present.", fill=1, by="machine, traffic")
+    priced = f8("instances", "Present factor on the wire's times.", fill=1, by="machine, traffic")
     prefill_carried = i8("carried", "Places of the coefficients that links carry.", fill=None)
     decode_carried = i8("carried", "Places of the coefficients that links carry.", fill=None)
     decode_copied = i8(

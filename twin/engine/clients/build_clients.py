@@ -16,7 +16,7 @@ from twin.workload.requests import Requests
 
 
 def client_sizes(setup: Setup, settings: Settings) -> dict[str, int]:
-    """Numbers of request rows, turns, tenants and returning clients, by dimension name."""
+    """Numbers of request rows, turns and returning clients, by dimension name."""
     s, rows = setup.scenario, setup.requests.arrival_s.size
     turns = rows if settings.dynamic else 0
     several = len(s.tenants) > 1
@@ -27,7 +27,6 @@ def client_sizes(setup: Setup, settings: Settings) -> dict[str, int]:
         "made": rows if settings.dynamic or settings.patient else 1,
         "gated": rows if settings.gated else 1,
         "turns": turns,
-        "tenants": max(len(s.tenants), 1),
         "tenanted": setup.requests.arrival_s.size if several else 0,
         "clients": max(s.workload.concurrency, turns, 1) + 1,
     }

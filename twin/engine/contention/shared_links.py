@@ -60,8 +60,8 @@ class Traffic(Columns):
     full_at = f8("links", "Scratch: level at which it is full.", by="levels")
     outdated = i1("links", "Scratch: whether that is out of date.", by="levels")
     scratch = f8("links", "Scratch.", by="levels, streams")
-    duty = f8("columns", "Share of time an exchange is on the wire.", by="traffic")
-    crowding = f8("columns", "How much longer it takes there; 1 alone.", fill=1, by="traffic")
+    duty = f8("instances", "Share of time an exchange is on the wire.", by="traffic")
+    crowding = f8("instances", "How much longer it takes there; 1 alone.", fill=1, by="traffic")
 
 
 class Streams(Columns):

@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from twin.kernels.borrowed import prepare
-from twin.kernels.buffers import Columns, column, f8, i1, i4, i8, key, number
+from twin.kernels.buffers import Columns, column, f8, i1, i4, i8, number
 from twin.kernels.compiled import entry, kernel, stage
 from twin.kernels.rng import gamma, uniform
 from twin.model.coefficients import Decode
@@ -48,11 +48,11 @@ class Population(Columns):
     regular = number(float, "Shape of the gaps between arrivals: 1 is Poisson.")
     draft_tokens = number(int, "MTP drafts of an iteration.")
     acceptance = number(float, "Chance that a draft is right.")
-    draw = key("Which request comes.")
-    gap = key("Arrivals.")
-    accept = key("Iterations that an answer needs.")
-    round = key("Their rounding.")
-    offset = key("When within an iteration a request comes.")
+    draw = number(np.uint64, "Which request comes.")
+    gap = number(np.uint64, "Arrivals.")
+    accept = number(np.uint64, "Iterations that an answer needs.")
+    round = number(np.uint64, "Their rounding.")
+    offset = number(np.uint64, "When within an iteration a request comes.")
     slots = i8("ranks", "Requests a rank may hold.", fill=None)
     requests = i8("ranks", "Requests that decode.")
     context = f8("ranks", "Their context.", "tokens")

@@ -11,7 +11,7 @@ import numpy as np
 from twin.engine import codes as w
 from twin.engine.clock import WINDOWS, steps_in
 from twin.hardware.prices import nic, pool_read, port_rates
-from twin.kernels.buffers import Columns, key, number
+from twin.kernels.buffers import Columns, number
 from twin.kernels.rng import stream_key
 from twin.model.offload import bytes_per_token
 from twin.policies.router import FRONTS, RANK_CHOICES, ROUTERS
@@ -123,7 +123,7 @@ def taken(kind: type[T], path: str) -> T:
 
 def drawn(stream: str, meaning: str) -> np.uint64:
     """Declare the key of the scenario's random stream of this name."""
-    return key(meaning, of=lambda f: stream_key(f.s.seed, stream))
+    return number(np.uint64, meaning, lambda f: stream_key(f.s.seed, stream))
 
 
 class Settings(Columns):

@@ -25,9 +25,9 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
-T = TypeVar("T", int, float)
+T = TypeVar("T", int, float, np.uint64)  # the last: keys of random streams
 C = TypeVar("C", bound="Columns")
-CODES = {int: "i8", float: "f8"}
+CODES = {int: "i8", float: "f8", np.uint64: "u8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +64,6 @@ def number(
     """Declare a number that is given when the run begins, or computed by `of` from the argument of
     `Columns.computed`; it is not written afterwards."""
     declared: Any = Column(np.dtype(CODES[kind]), (), meaning, unit, of=of)
-    return declared
-
-
-def key(meaning: str, *, of: Callable[[Any], np.uint64] | None = None) -> np.uint64:
-    """Declare the key of a stream of random numbers."""
-    declared: Any = Column(np.dtype("u8"), (), meaning, of=of)
     return declared
 
 

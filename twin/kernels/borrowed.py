@@ -186,7 +186,12 @@ class Piece:
     def code(self, group: type) -> int:
         """Address of its code for such a group; compiles or loads it at the first call."""
         if not self._code:
-            self._code = address_of(entry(self._function), group, float)
+            compiled: Any = entry(self._function)
+            prepare(compiled, group, float)
+            self._code = id(compiled)  # any number without numba
+            if hasattr(compiled, "overloads"):
+                (form,) = compiled.overloads.values()
+                self._code = form.library.get_pointer_to_function(form.fndesc.llvm_func_name)
             self.plain[self._code] = self._function
         return self._code
 
@@ -194,16 +199,6 @@ class Piece:
 def run_piece(code: int, group: Any, time: float) -> None:
     """Run the piece at this address."""
     Piece.plain[code](group, time)
-
-
-def address_of(compiled: Any, *kinds: type) -> int:
-    """Address of the code of an entry for arguments of these kinds; any number without numba."""
-    prepare(compiled, *kinds)
-    if not hasattr(compiled, "overloads"):
-        return id(compiled)
-    (form,) = compiled.overloads.values()
-    address: int = form.library.get_pointer_to_function(form.fndesc.llvm_func_name)
-    return address
 
 
 def _by_address(_: Any, code: Any, group: Any, time: Any) -> Any:

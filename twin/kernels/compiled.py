@@ -44,9 +44,6 @@ ANSWERS = (*KERNELS, *OTHERS)
 STAGES: dict[str, Callable[[], Any]] = {}
 
 
-# ---- meaning
-
-
 def meaning(source: str) -> str:
     """SHA-256 of the syntax tree of a Python source without docstrings and comments."""
     content = hashlib.sha256()
@@ -131,9 +128,6 @@ def source_digest(rooms: Sequence[str] = KERNELS) -> str:
     return content.hexdigest()
 
 
-# ---- the place on disk
-
-
 def use_own_cache() -> Path:
     """Set numba's cache folder to the one of this meaning, unless the environment sets it; a value
     set by our own parent process does not count, because sources may have changed since."""
@@ -209,9 +203,6 @@ def _locate_by_meaning() -> None:
             return locator
 
     caching.CacheImpl._locator_classes.insert(0, ByMeaning)
-
-
-# ---- what is compiled
 
 
 @overload
@@ -313,9 +304,7 @@ def late(function: Callable[P, R]) -> Callable[P, R]:
     return enter
 
 
-_LATE: dict[
-    Callable[..., Any], list[Any]
-] = {}  # by `late` function: its compiled form, once called
+_LATE: dict[Callable[..., Any], list[Any]] = {}  # compiled form of a `late` function, once called
 
 
 def is_compiled(function: Callable[..., Any]) -> bool:

@@ -135,9 +135,7 @@ def own_controller(digest: str) -> Controller:
             pools = question.pop("pools")
             answer = decide(question | pools | {"rule": asdict(rule)})
             targets = tuple(int(answer[role]) for role in seen.pools)
-        except (
-            Exception
-        ) as error:  # whatever a stranger's function may do is reported in a sentence
+        except Exception as error:  # whatever a stranger's function does, a sentence says it
             raise ControllerError(f"the own controller failed: {error!r}") from error
         if min(targets) < 0:
             raise ControllerError(f"the own controller wants {targets} instances: none may be < 0")

@@ -18,6 +18,9 @@ from twin.engine.loop import requests_inside
 from twin.policies.controllers import BY_PRESSURE, PoolSeen, Rule, Seen, Wanted, named
 
 HOUR_S = 3600.0
+# Columns of a decision: of what was seen of each pool, and of what came of it.
+SHOWN = ("serving", "starting", "draining", "waiting", "in_hand", "busy", "latency")
+OUTCOME = ("started", "stopped", "changed_role", "held_back")
 Pool = tuple[str, int]  # role and supernode
 
 
@@ -284,16 +287,11 @@ def decision_rows(elastic: Elastic) -> list[dict[str, object]]:
             "t_s": one.t_s, "seen_s": one.seen.t_s, "arrivals_per_s": one.seen.arrivals_per_s,
         }  # fmt: skip
         for (role, pool), wanted in zip(one.seen.pools.items(), one.wanted, strict=True):
-            needed = {} if math.isnan(pool.needed) else {f"{role}_needed": pool.needed}
-            row |= {
-                f"{role}_serving": pool.serving, f"{role}_starting": pool.starting,
-                f"{role}_draining": pool.draining, f"{role}_waiting": pool.waiting,
-                f"{role}_in_hand": pool.in_hand, f"{role}_busy": pool.busy,
-                f"{role}_latency": pool.latency, **needed, f"{role}_wanted": wanted,
-            }  # fmt: skip
-        rows.append(
-            row
-            | {"started": one.started, "stopped": one.stopped,
-               "changed_role": one.changed_role, "held_back": one.held_back}
-        )  # fmt: skip
+            for name in SHOWN:
+                row[f"{role}_{name}"] = getattr(pool, name)
+            if not math.isnan(pool.needed):
+                row[f"{role}_needed"] = pool.needed
+            row[f"{role}_wanted"] = wanted
+        row |= {name: getattr(one, name) for name in OUTCOME}
+        rows.append(row)
     return rows

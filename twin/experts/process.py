@@ -29,15 +29,13 @@ class Process:
     f8[layers, experts]: long-run log loads. offset f8[topics, layers, experts]: what each topic
     class adds. correlation: between two tokens of one request, for `hot_factors`."""
 
+    experts: Experts
     base: Floats
     offset: Floats
     top_k: int
     correlation: float
     drift_sd: float
-    drift_s: float
-    shift_every_s: float
     shift_share: float
-    mix_period_s: float
     swing: float
     seed: int
 
@@ -49,7 +47,7 @@ class Process:
     @property
     def changes(self) -> bool:
         """Whether `now` depends on time with a constant mix."""
-        return self.drift_s > 0.0 or self.shift_every_s > 0.0
+        return self.experts.drift_s > 0.0 or self.experts.shift_every_s > 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +91,11 @@ def _started(routed: Routed, counts: Floats | None = None) -> Process:
             keys = _keys(seed, f"experts/topic/{k}", layers)
             offset[k] = _normal_rows(keys, 0, sd, routed_experts)
     return Process(
-        base=base,
-        offset=offset,
-        top_k=top_k,
-        correlation=popularity.topic_correlation(experts, facts),
+        experts, base, offset, top_k, popularity.topic_correlation(experts, facts),
         drift_sd=0.0 if is_constant else skew * facts.si("experts.drift.log_sd"),
-        drift_s=experts.drift_s,
-        shift_every_s=experts.shift_every_s,
         shift_share=facts.si("experts.shift.share") if skew > 0.0 else 0.0,
-        mix_period_s=experts.mix_period_s,
-        swing=facts.si("experts.topic.swing"),
-        seed=seed,
-    )
+        swing=facts.si("experts.topic.swing"), seed=seed,
+    )  # fmt: skip
 
 
 # Runs that a plan or a sweep makes one after the other share experts, and what was drawn of them.
@@ -150,7 +141,7 @@ def mix_at(process: Process, t_s: float) -> Floats:
 def _topic_weights(process: Process, t_s: Floats) -> Floats:
     """Weights of the topic classes at times f8[n], f8[topics, n]."""
     height = np.arange(process.topics)[:, None] / process.topics
-    phase = 2.0 * math.pi * (t_s / process.mix_period_s - height)
+    phase = 2.0 * math.pi * (t_s / process.experts.mix_period_s - height)
     return each(math.exp, process.swing * each(math.cos, phase))
 
 
@@ -195,7 +186,8 @@ def _keys(seed: int, name: str, layers: int) -> Keys:
 
 
 def _epoch(process: Process, t_s: float) -> int:
-    return int(t_s // process.shift_every_s) if process.shift_every_s > 0.0 else 0
+    every_s = process.experts.shift_every_s
+    return int(t_s // every_s) if every_s > 0.0 else 0
 
 
 def _noise(process: Process, t_s: float) -> Floats:
@@ -207,9 +199,9 @@ def _noise(process: Process, t_s: float) -> Floats:
     experts = process.base.shape[1]
     if process.drift_sd == 0.0:
         return np.zeros_like(process.base)
-    if process.drift_s <= 0.0:
+    if process.experts.drift_s <= 0.0:
         return _normal_rows(keys, 0, process.drift_sd, experts)
-    place = t_s / (process.drift_s * KNOT)
+    place = t_s / (process.experts.drift_s * KNOT)
     knot = math.floor(place)
     angle = 0.5 * math.pi * (place - knot)
     fading = math.cos(angle) * _normal_rows(keys, knot * experts, 1.0, experts)

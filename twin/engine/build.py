@@ -11,7 +11,6 @@ from twin.engine.clock import EDGES, WINDOWS
 from twin.engine.contention.flows import numbers_of
 from twin.engine.contention.shared_links import Streams, Traffic
 from twin.engine.loop import DECODE, PREFILL
-from twin.engine.record import Log, Record
 from twin.engine.settings import Settings, Source
 from twin.engine.setup import Setup
 from twin.engine.start import take_seats
@@ -136,8 +135,8 @@ def _empty_world(setup: Setup) -> c.World:
         loop=build_clients.clients_due(setup, sizes, settings),
         turn=build_clients.prepared_turns(requests, settings),
         gate=build_clients.gate_of(setup, sizes),
-        record=Record(sizes),
-        log=Log(sizes),
+        record=c.Record(sizes),
+        log=c.Log(sizes),
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from twin.kernels.compiled import kernel
 
 if TYPE_CHECKING:
-    from twin.engine.record import Record
+    from twin.engine.columns import Record
     from twin.engine.settings import Settings
 
 WINDOWS = 240

@@ -7,10 +7,8 @@ it moves."""
 
 from math import nan
 
-from twin.engine.clients.state import Gate, Loop, Turns
-from twin.engine.codes import NONE, WAITING
+from twin.engine.codes import COUNTERS, NONE, WAITING
 from twin.engine.contention.shared_links import Streams, Traffic
-from twin.engine.record import Log, Record
 from twin.engine.settings import Settings
 from twin.kernels.buffers import Columns, column, f4, f8, group, i1, i2, i4, i8
 from twin.model.coefficients import Decode as DecodePrices
@@ -302,6 +300,86 @@ class Costs(Columns):
     )  # fmt: skip
     prefill_operators = f8("prefill_operators", "Scratch of one batch.", "s", by="prefill")
     decode_operators = f8("decode_operators", "Scratch of a pass.", "s", by="colocated, decode")
+
+
+class Loop(Columns):
+    """Clients that send again: a binary heap of times, and the turn of each."""
+
+    due_s = f8("clients", "When a client comes.", "s", by="arrivals, returns")
+    turn = i8(
+        "clients", "Turn and attempt it comes for; NONE: the next one.", fill=-1,
+        by="arrivals, returns",
+    )  # fmt: skip
+    size = i8("1", "Clients that are due.", by="arrivals, returns")
+    expired = i8("2", "Requests whose time-outs were looked at.", by="arrivals")
+
+
+class Turns(Columns):
+    """The prepared stream, one row per turn; empty in runs whose rows are known beforehand."""
+
+    input_tokens = i4("turns", "Length of the prompt.", "tokens", fill=None)
+    output_tokens = i4("turns", "Length of the answer.", "tokens", fill=None)
+    session = i4("turns", "Conversation.", fill=None)
+    following = i4("turns", "The turn that waits for its answer, or NONE.", fill=None)
+    pause_s = f8("turns", "Pause before it.", "s", fill=None)
+    asked_s = f8("turns", "When it was asked first.", "s", by="arrivals")
+
+
+class Gate(Columns):
+    """Limits of tenants and counts of their requests inside; the last row is for all together."""
+
+    tenant = i1("tenanted", "Whose a turn is.", fill=None)
+    priority = f8("tenants", "Higher goes first.", fill=None)
+    weight = f8("tenants", "Share of the machine.", fill=None)
+    ttft_s = f8("tenants", "TTFT SLO.", "s", fill=None)
+    rate = f8("tenants + 1", "Requests let in per second; 0: all.", fill=None)
+    most = i8("tenants + 1", "Requests that may be inside; 0: all.", fill=None)
+    inside = i8("tenants + 1", "Requests inside.", by="admission, returns")
+    tokens = f8("tenants + 1", "Requests that may come at once.", fill=1, by="admission")
+    filled_s = f8(
+        "tenants + 1", "When that was worked out; full at the start.", "s", fill=-1, by="admission"
+    )
+    served = f8("tenants", "Tokens served, over its weight.", by="fair")
+    waiting = i8("tenants", "Requests that have not begun.", by="fair, returns")
+    handed = f8("tenants", "Prompts of those behind the router.", "tokens", by="fair, returns")
+    last = i8("1", "The tenant whose request began last.", by="fair")
+    reached = f8("tenants", "Scratch of places in a queue.", by="fair")
+    wait = i4("1, 2", "List of who may be routed.", fill=-1, by="admission, arrivals, router")
+
+
+class Record(Columns):
+    """Sums and counts of a run; the last row of windows is the steady state."""
+
+    windows = f8(
+        "windows + 1, fields", "Sums of the machine.", by="books, colocated, decode, loop, prefill"
+    )
+    counters = i8(
+        f"{COUNTERS}", "Events so far.",
+        by="admission, arrivals, colocated, decode, drain, faults, kv_transfer, "
+        "prefill, returns, router",
+    )  # fmt: skip
+    fields = i8("fields", "Scratch: fields that are booked.", by="books, decode, prefill")
+    amounts = f8("fields", "Scratch: how much.", by="books, decode, prefill")
+    gaps = f8("bins", "Steady-state request-iterations by iteration time.", by="decode")
+    traffic = f8("windows + 1, cells", "By class, plane and column.", "B", by="books")
+    servers = f8("windows + 1, served", "Blocks read, by pool and server.", by="pool")
+    held = f8("windows + 1, served", "How long reads were held.", "s", by="pool")
+    instances = f8("windows + 1, looks", "By column and field.", by="books, decode, loop, prefill")
+
+
+class Log(Columns):
+    """Iterations and batches that overlap a watched span, recorded when a run is repeated."""
+
+    span_s = f8("2", "The span; empty where the run is not watched.", "s")
+    count = i8("1", "Passes that touched it.", by="books")
+    instance = i4("passes", "Its column, over both roles.", by="books")
+    begin_s = f8("passes", "Begin.", "s", by="books")
+    end_s = f8("passes", "End as planned when it began.", "s", by="books")
+    requests = i4("passes", "Requests in a decode batch.", by="books")
+    tokens = f8("passes", "Emitted, or computed by a prefill batch.", by="books")
+    hot = i4("passes", "Memory server that held its read back, -1: none.", by="books")
+    held_s = f8("passes", "By how much.", "s", by="books")
+    operators = f8("passes, operators", "On the critical path.", "s", by="books")
 
 
 class World(Columns):

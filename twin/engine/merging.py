@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 
 from twin.engine import codes as w
+from twin.engine.columns import Record
 from twin.engine.invariants import Check
-from twin.engine.record import Record
 from twin.engine.setup import Setup
 from twin.engine.tabling import window_of
 from twin.metrics.observed import Observed

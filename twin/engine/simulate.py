@@ -15,7 +15,7 @@ from twin.engine import invariants, recorder
 from twin.engine.balancing import Balance
 from twin.engine.build import build_world
 from twin.engine.clock import ITERATION_EDGES_S, steps_in
-from twin.engine.columns import World
+from twin.engine.columns import Log, World
 from twin.engine.lifecycle.agenda import Agenda
 from twin.engine.lifecycle.elastic import Elastic
 from twin.engine.lifecycle.incidents import Incidents
@@ -26,7 +26,6 @@ from twin.engine.lifecycle.together import share_links, share_npus
 from twin.engine.loop import advance, close_books, requests_inside
 from twin.engine.merging import Part, merged, models_table
 from twin.engine.movement import cells_of
-from twin.engine.record import Log
 from twin.engine.setup import Setup, set_up_models
 from twin.engine.unfolding import Unfolding
 from twin.facts import Facts

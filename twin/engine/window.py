@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from twin.engine.record import Log
+from twin.engine.columns import Log
 from twin.engine.setup import set_up_models
 from twin.engine.simulate import Running, pass_time
 from twin.facts import Facts

@@ -6,7 +6,7 @@ import numpy as np
 
 from twin.engine import codes as w
 from twin.engine.clients.returns import ATTEMPTS
-from twin.engine.clients.state import Gate, Loop, Turns
+from twin.engine.columns import Gate, Loop, Turns
 from twin.engine.settings import Settings
 from twin.engine.setup import Setup
 from twin.kernels.rng import stream_key, uniforms

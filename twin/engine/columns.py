@@ -46,8 +46,7 @@ class Requests(Columns):
     finish_s = f8("requests", "Last token out.", "s", fill=nan, by="decode, prefill, recorder")
     ready_s = f8(
         "requests", "When the next phase may take it.", "s", fill=nan,
-        by="admission, arrivals, colocated, decode, drain, faults, kv_transfer, prefill, returns, "
-        "router",
+        by="admission, arrivals, colocated, decode, faults, kv_transfer, prefill, returns, router",
     )  # fmt: skip
     hit_tokens = i4("requests", "Prompt tokens found in the pool.", "tokens", by="prefill")
     progress = i4(
@@ -56,9 +55,9 @@ class Requests(Columns):
     )  # fmt: skip
     work_s = f4("requests", "Its prefill time, predicted.", "s", by="router")
     fresh_tokens = i4("requests", "Uncached tokens, predicted.", "tokens", by="router")
-    emitted = i4("requests", "Output tokens out so far.", "tokens", by="decode, drain")
+    emitted = i4("requests", "Output tokens out so far.", "tokens", by="decode, faults")
     prefill_instance = i2("requests", "Prefill instance.", fill=NONE, by="router")
-    rank = i4("requests", "Decode rank, over all instances.", fill=NONE, by="drain, router")
+    rank = i4("requests", "Decode rank, over all instances.", fill=NONE, by="faults, router")
     slot = i4("requests", "Row of its rank's slot table.", fill=NONE, by="decode")
     joined = i4("requests", "Iteration at which it joined.", by="decode")
     due = i4("requests", "Iteration at which it finishes.", by="decode")
@@ -67,7 +66,7 @@ class Requests(Columns):
     retries = i2("requests", "Times that a fault ended an attempt of it.", by="faults")
     status = i1(
         "requests", "Phase that it is in, or how it ended.", fill=WAITING,
-        by="admission, decode, drain, faults, kv_transfer, prefill, returns, router",
+        by="admission, decode, faults, kv_transfer, prefill, returns, router",
     )  # fmt: skip
     reason = i1("requests", "Why it was refused.", by="admission, arrivals, decode, faults, router")
     turn = i4("made", "Its row in the prepared stream of requests.", by="arrivals")
@@ -91,11 +90,11 @@ class Instances(Columns):
     up = i1("instances", "Whether its dies serve.", fill=1, by="life")
     running = i1(
         "instances", "Whether a batch or an iteration runs.",
-        by="colocated, decode, drain, faults, incidents, prefill",
+        by="colocated, decode, faults, incidents, prefill",
     )  # fmt: skip
     ends_s = f8(
         "instances", "End of the batch or iteration; none begins before it.", "s",
-        by="arrivals, balancing, colocated, decode, drain, incidents, life, prefill",
+        by="arrivals, balancing, colocated, decode, faults, incidents, life, prefill",
     )  # fmt: skip
     busy_s = f8("instances", "Time busy.", "s", by="balancing, books, decode, prefill")
 
@@ -223,7 +222,7 @@ class Decode(Columns):
     slots = i8("ranks", "Requests it may hold; 0 when out of service.", fill=None, by="machine")
     taken_slots = i8("ranks", "Slots running or reserved on it.", by="decode, router")
     reserved_tokens = f8(
-        "ranks", "KV of requests on their way.", "tokens", by="decode, drain, router, swap"
+        "ranks", "KV of requests on their way.", "tokens", by="decode, faults, router, swap"
     )
     taken_tokens = f8("ranks", "KV that the router counts.", "tokens", by="router")
     all_tokens = f8("decodes", "`taken_tokens` of all its ranks.", "tokens", by="router")
@@ -355,8 +354,7 @@ class Record(Columns):
     )
     counters = i8(
         f"{COUNTERS}", "Events so far.",
-        by="admission, arrivals, colocated, decode, drain, faults, kv_transfer, "
-        "prefill, returns, router",
+        by="admission, arrivals, colocated, decode, faults, kv_transfer, prefill, returns, router",
     )  # fmt: skip
     fields = i8("fields", "Scratch: fields that are booked.", by="books, decode, prefill")
     amounts = f8("fields", "Scratch: how much.", by="books, decode, prefill")

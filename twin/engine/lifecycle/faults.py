@@ -1,21 +1,27 @@
-"""Phase: faults throw requests out, and they go back to the router.
+"""Phase: requests leave an instance that fails, or that is to stop, between two steps.
 
 What a fault does is decided in lifecycle/incidents.py at a step's border; this file moves the
 requests. A request that loses its KV or its unfinished prefill is tried again, and keeps its
-emitted tokens; after `retries` times it is lost, with the reason."""
+emitted tokens; after `retries` times it is lost, with the reason.
+
+An instance that is to stop (life.py) runs empty, or hands its requests' KV on to others: over the
+ports of its old dies to those of its new ones, as hand-offs from prefill do; it is booked with the
+prefill instance that computed the prompt. Such a request keeps what it has emitted."""
 
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from twin.engine import codes as w
+from twin.engine.books import book_busy
 from twin.engine.clients.returns import come_back
 from twin.engine.columns import World
-from twin.engine.contention.kv_transfer import collect, take_back
+from twin.engine.contention.kv_transfer import begin_transfer, collect, take_back
 from twin.engine.in_hbm import first_cell, forget
 from twin.engine.lists import append, length, pop
-from twin.engine.phases.decode import give_slot_back, pull
+from twin.engine.phases.decode import give_slot_back, pull, settle
 from twin.engine.phases.prefill import leave_queue, note_ending
+from twin.engine.phases.router import refresh_view, reserve
 from twin.engine.pool import stop_reading
 from twin.engine.swap import forget_copy
 
@@ -151,3 +157,74 @@ def leave_prefill(world: World, rank: int, now_s: float) -> int:
                 count += 1
         note_ending(world, p)
     return count
+
+
+def is_empty_prefill(world: World, p: int) -> bool:
+    """Whether no prompt waits, computes or has KV left to transfer."""
+    state, running = world.prefill, world.instance.running[world.settings.prompt_row + p]
+    if state.queued_tokens[p] or running or state.reading[p] or state.sending[p]:
+        return False
+    i = world.transfer.unsent[0, w.HEAD]
+    while i != w.NONE:
+        if world.request.prefill_instance[i] == p:
+            return False
+        i = world.request.following[i]
+    return True
+
+
+def is_empty_decode(world: World, d: int) -> bool:
+    """Whether no slot is taken or reserved, and no iteration runs."""
+    running = world.instance.running[world.settings.prefills + d]
+    return not (world.decode.taken[d] or running)
+
+
+def empty_by_moving(world: World, d: int, now_s: float) -> int:
+    """Transfer running requests of instance d to others with room; returns their number. The
+    running iteration ends now. A request that has just joined is moved at a later check."""
+    state, instance, first = world.decode, world.instance, world.settings.prefills
+    open_instances = np.flatnonzero(instance.open[first:])
+    room = int((state.room - state.taken)[open_instances].sum())
+    if state.in_batch[d] == 0 or room <= 0:
+        return 0
+    if instance.running[first + d]:
+        book_busy(world, first + d, now_s, instance.ends_s[first + d], -1.0)
+        settle(world, d, now_s)
+        instance.running[first + d] = 0
+        instance.ends_s[first + d] = now_s
+    refresh_view(world)
+    count, ranks = 0, world.settings.decode_ranks
+    for r in range(d * ranks, (d + 1) * ranks):
+        for s in range(state.requests[r] - 1, -1, -1):
+            moved_requests = hand_over(world, d, state.slot_table[r, s], now_s)
+            if moved_requests == w.NONE:
+                return count
+            count += moved_requests
+    return count
+
+
+def hand_over(world: World, d: int, i: int, now_s: float) -> int:
+    """Start the KV transfer of a running request; returns 1; 0: just joined, NONE: no room."""
+    settings, request = world.settings, world.request
+    counters = world.record.counters
+    span = request.due[i] - request.joined[i]
+    passes = world.decode.iteration[d] - request.joined[i]
+    left = request.output_tokens[i] - request.emitted[i]
+    # Its new rank begins with the last.
+    computed = request.emitted[i] + int(left * passes / span) - 1
+    if computed < 1:
+        return 0
+    need = request.input_tokens[i] + computed + 0.5 * settings.page_tokens
+    rank = reserve(world, w.NONE, i, need)
+    if rank == w.NONE:
+        return w.NONE
+    from_rank = request.rank[i]
+    pull(world, d, i)
+    request.emitted[i] = computed
+    request.rank[i] = rank
+    world.decode.reserved_tokens[rank] += request.input_tokens[i] + computed
+    request.ready_s[i] = now_s
+    request.status[i] = w.TRANSFERRING
+    for event in (w.BACK_FROM_DECODE, w.ROUTED, w.PREFILL_BEGUN, w.PREFILLED):
+        counters[event] += 1
+    begin_transfer(world, i, from_rank)
+    return 1

@@ -16,7 +16,7 @@ import numpy as np
 
 from twin.engine.in_hbm import first_cell, forget
 from twin.engine.lifecycle.agenda import Agenda
-from twin.engine.lifecycle.drain import empty_by_moving, is_empty_decode, is_empty_prefill
+from twin.engine.lifecycle.faults import empty_by_moving, is_empty_decode, is_empty_prefill
 from twin.engine.lifecycle.loading import Loading, Then
 from twin.engine.lifecycle.machine import Machine
 from twin.engine.lifecycle.residency import Dram, Residency

@@ -6,10 +6,9 @@ those behind it until a later step's border shows room. Requests that decode pre
 import numpy as np
 
 from twin.engine import codes as w
-from twin.engine.clients.admission import refuse, take_in
+from twin.engine.clients.admission import handed_over_in_s, prefilled_in_s, refuse, take_in
 from twin.engine.clients.fair import bring_forward, charge_prompt, note_handed_on
 from twin.engine.clients.returns import come_back, tenant_of, turn_of
-from twin.engine.clients.shedding import handed_over_in_s, prefilled_in_s
 from twin.engine.columns import World
 from twin.engine.in_hbm import expected_here, nearest, shared_tokens
 from twin.engine.lists import any_of, append, insert, pop, total

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from tests.engine.small import BASE, facts_with, small
-from twin.engine.lifecycle.residency import Dram
+from twin.engine.lifecycle.loading import Dram
 from twin.engine.simulate import Run, simulate
 from twin.facts import Facts
 from twin.hardware.fabric import build_fabric

@@ -4,7 +4,7 @@ A die that fails takes its instance with it: the iteration under way ends, nothi
 after the detection time the policy decides (`Recovery.policy`): start anew, recover in place, or
 go on with fewer dies. Links that fail or lose capacity only change prices, until an instance cannot
 work over what is left: then it stands still until they are back, and the router learns of it after
-the detection time. A memory server that fails takes its blocks (lifecycle/memory_servers.py).
+the detection time. A memory server that fails takes its blocks with it.
 Requests are moved by engine/lifecycle/faults.py.
 
 Where instances come and go (lifecycle/life.py), one that fails while it starts is off at once; one
@@ -16,18 +16,23 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
+
 from twin.engine.books import book_busy, log_pass
 from twin.engine.lifecycle import faults as phase
 from twin.engine.lifecycle.life import Life
 from twin.engine.lifecycle.loading import Then
-from twin.engine.lifecycle.memory_servers import MemoryServers
+from twin.engine.lifecycle.machine import Machine
 from twin.engine.phases.colocated import finish_pieces
 from twin.engine.phases.decode import settle
 from twin.experts import ExpertsError
 from twin.hardware.chip import HardwareError
+from twin.hardware.demands import dram, equal_parts
+from twin.hardware.faults import servers_out
 from twin.metrics.events import Event, Kind
 from twin.model.parallel import place_in_stage
 from twin.model.shape import ModelError
+from twin.policies.memory_pool import lose_server, resize
 from twin.scenario import KINDS, Fault
 from twin.scenario.faults import Spans
 
@@ -353,3 +358,55 @@ class Incidents:
         event = Event(t_s, kind, sentence, element=i.name, role=i.role, instance=i.index)
         self.log.append(event)
         return event
+
+
+class MemoryServers:
+    """Failed memory servers, and the memory pool on the remaining ones."""
+
+    def __init__(self, machine: Machine, log: list[Event]) -> None:
+        self._machine, self._log = machine, log
+        self._out = servers_out(machine.fabric)
+        if self._out:
+            self._resize()
+
+    def adjust(self, t_s: float) -> None:
+        """Drop the blocks of servers that failed and resize the pool when the machine changed."""
+        out = servers_out(self._machine.fabric)
+        lost, back = out - self._out, self._out - out
+        if self._machine.world.settings.pool_enabled:
+            for node in sorted(lost):
+                self._lose(node, t_s)
+                self._out |= {node}
+        self._out = out
+        if lost or back:
+            self._resize()
+
+    def _lose(self, node: int, t_s: float) -> None:
+        """Drop the KV blocks of a node that failed, and log their number."""
+        machine = self._machine
+        pool, ssd = machine.world.pool, machine.world.ssd
+        keeps = int(machine.setup.scenario.recovery.lost_blocks == "ssd")
+        count = 0
+        names = machine.setup.namespaces
+        for row in range(pool.capacity.size):
+            parts = equal_parts(machine.fabric, machine.setup.pool_nodes(row // names))
+            if node in parts:
+                up = (~np.isin(parts, list(self._out))).astype(np.int8)
+                for part in np.flatnonzero(parts == node).tolist():
+                    count += lose_server(pool, ssd, row, part, up, keeps)
+        consequence = "read again from the SSD tier" if keeps else "lost"
+        sentence = f"{count:,} KV blocks of node {node} {consequence}"
+        self._log.append(Event(t_s, Kind.POOL_LOST, sentence, element=f"node {node}"))
+
+    def _resize(self) -> None:
+        """Set the pool's capacity to that of the nodes whose servers run."""
+        machine = self._machine
+        pool = machine.world.pool
+        if not machine.world.settings.pool_enabled:
+            return
+        quotas = machine.setup.quotas
+        for row in range(pool.capacity.size):
+            nodes = machine.setup.pool_nodes(row // len(quotas))
+            left = dram(machine.fabric, [node for node in nodes if node not in self._out])
+            part = left / max(dram(machine.fabric, nodes), 1e-9)
+            resize(pool, row, int(machine.setup.pool_blocks * part * quotas[row % len(quotas)]))

@@ -17,9 +17,8 @@ import numpy as np
 from twin.engine.in_hbm import first_cell, forget
 from twin.engine.lifecycle.agenda import Agenda
 from twin.engine.lifecycle.faults import empty_by_moving, is_empty_decode, is_empty_prefill
-from twin.engine.lifecycle.loading import Loading, Then
+from twin.engine.lifecycle.loading import Dram, Loading, Residency, Then
 from twin.engine.lifecycle.machine import Machine
-from twin.engine.lifecycle.residency import Dram, Residency
 from twin.engine.loop import requests_inside
 from twin.hardware.chip import HardwareError
 from twin.hardware.faults import servers_out

@@ -13,8 +13,8 @@ import numpy as np
 from twin.engine import codes as w
 from twin.engine.contention.flows import meet, numbers_of
 from twin.engine.lifecycle.life import Life
+from twin.engine.lifecycle.loading import Residency
 from twin.engine.lifecycle.machine import Machine
-from twin.engine.lifecycle.residency import Residency
 from twin.scenario import is_elastic
 
 

@@ -21,8 +21,7 @@ from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS
 from twin.model.coefficients import Decode, Prefill
 from twin.model.record import dtype_of, numbers, places
 from twin.policies.batching import slots_of_ranks
-from twin.policies.memory_pool import BlockPool, empty_pool
-from twin.policies.prefix_cache import PrefixCache
+from twin.policies.memory_pool import BlockPool, PrefixCache, empty_pool
 from twin.policies.router import BLOCK, View
 
 

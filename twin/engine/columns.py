@@ -14,8 +14,7 @@ from twin.kernels.buffers import Columns, column, f4, f8, group, i1, i2, i4, i8
 from twin.model.coefficients import Decode as DecodePrices
 from twin.model.coefficients import Prefill as PrefillPrices
 from twin.model.record import dtype_of
-from twin.policies.memory_pool import BlockPool
-from twin.policies.prefix_cache import PrefixCache
+from twin.policies.memory_pool import BlockPool, PrefixCache
 from twin.policies.router import View
 
 LINK = "Link of the list that holds it."

@@ -13,8 +13,7 @@ from twin.engine import codes as w
 from twin.engine.clients.returns import turn_of
 from twin.engine.columns import World
 from twin.kernels.compiled import kernel
-from twin.policies.memory_pool import matched_blocks
-from twin.policies.prefix_cache import evict_idle, pin, unpin
+from twin.policies.memory_pool import evict_idle, matched_blocks, pin, unpin
 from twin.policies.router import SEES_HITS
 
 

@@ -8,13 +8,20 @@ it lately, stays in a main one. A time to live drops what was not touched for so
 
 All arrays have one row per pool. DRAM and SSD are a `BlockPool` each (arXiv 2506.12708v2 4.4.1):
 every block is written to both, and one that DRAM has evicted, or lost with a server (by a hash of
-its id), is cold: read from the SSD tier at its next use, and in DRAM again after."""
+its id), is cold: read from the SSD tier at its next use, and in DRAM again after.
+
+Above them is the prefix cache: blocks in HBM, those of running requests and those of finished ones
+for which there is room (vLLM's automatic prefix caching, SGLang's RadixAttention). A row is one
+cell: what stores the KV of a prompt whole. A block that requests use is pinned and in no list;
+requests with the same prefix share it. One that no request uses is idle and stays until its room is
+needed; the least recently released goes first, of one request the end of its chain before the start
+(vLLM: block_pool.py, free_block_queue)."""
 
 from typing import Any, Protocol
 
 import numpy as np
 
-from twin.kernels.buffers import Columns, f8, i1, i4, i8, number
+from twin.kernels.buffers import Columns, f8, i1, i2, i4, i8, number
 from twin.kernels.compiled import entry, kernel
 from twin.kernels.rng import bits
 
@@ -24,16 +31,14 @@ LEVELS = {0: 1, 1: 16, 2: 2, 3: 1}  # lists of a policy, by its code
 SMALL, MAIN = 0, 1  # queues of S3-FIFO
 SMALL_SHARE = 10  # the small queue has one block in so many
 ABSENT = -2  # in `newer`: the block is not resident
+PINNED = -3  # in `newer`: requests use the block, in HBM
 NONE = -1  # end of the list
 
 
 class BlockPool(Columns):
     """Resident blocks as a doubly linked list from most to least recently used."""
 
-    newer = i4(
-        "pools, blocks", "More recent block, NONE or ABSENT.", fill=ABSENT,
-        by="memory_pool, prefix_cache",
-    )  # fmt: skip
+    newer = i4("pools, blocks", "More recent, NONE or ABSENT.", fill=ABSENT, by="memory_pool")
     older = i4("pools, blocks", "Next less recent resident block.", by="memory_pool")
     newest = i4("pools, levels", "Most recent block.", fill=NONE, by="memory_pool")
     oldest = i4("pools, levels", "Least recent block.", fill=NONE, by="memory_pool")
@@ -46,9 +51,21 @@ class BlockPool(Columns):
     now_s = f8("pools", "Time of the last look.", "s", by="memory_pool")
     policy = number(int, "Code of the policy.")
     ttl_s = number(float, "Time to live, of the policy that has one.", unit="s")
-    used = i8("pools", "Resident blocks.", by="memory_pool, prefix_cache")
+    used = i8("pools", "Resident blocks.", by="memory_pool")
     capacity = i8("pools", "Blocks that fit.", fill=None, by="memory_pool")
-    evicted = i8("pools", "Blocks evicted so far.", by="memory_pool, prefix_cache")
+    evicted = i8("pools", "Blocks evicted so far.", by="memory_pool")
+
+
+class PrefixCache(Columns):
+    """Who uses the blocks in HBM; a row per cell, and one per request."""
+
+    users = i2("kv_cells, cached", "Requests that use a block.", by="memory_pool")
+    idle = i8("kv_cells", "Blocks that no request uses.", by="memory_pool")
+    pins = i8("kv_cells", "Blocks used, once for each user.", by="memory_pool")
+    begun_tokens = f8("kv_cells", "Of prompts whose pass has begun.", "tokens", by="in_hbm")
+    cell = i4("pinning", "Where a prompt's KV is.", fill=NONE, by="in_hbm")
+    pinned = i4("pinning", "Blocks of its chain that it uses.", by="in_hbm")
+    own_tokens = i4("pinning", "Its part of `begun_tokens`.", "tokens", by="in_hbm")
 
 
 class Chains(Protocol):
@@ -323,6 +340,56 @@ def count_servers(
             requested[home[server_of(block, up, parts)]] += 1
         blocks -= count
         skip -= min(skip, count)
+
+
+@kernel
+def pin(
+    hbm: BlockPool, prefix: PrefixCache, cell: int, chains: Chains, k: int, first: int, end: int
+) -> None:
+    """Use blocks first..end - 1 of chain k; those that are not there are put there."""
+    place = 0
+    for s in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
+        begin, count = chains.segment_first[s], chains.segment_blocks[s]
+        for block in range(begin + max(first - place, 0), begin + max(min(count, end - place), 0)):
+            if prefix.users[cell, block] == 0:
+                if hbm.newer[cell, block] == ABSENT:
+                    hbm.used[cell] += 1
+                else:
+                    unlink(hbm, cell, block)
+                    prefix.idle[cell] -= 1
+                hbm.newer[cell, block] = PINNED
+            prefix.users[cell, block] += 1
+            prefix.pins[cell] += 1
+        place += count
+
+
+@kernel
+def unpin(
+    hbm: BlockPool, prefix: PrefixCache, cell: int, chains: Chains, k: int, blocks: int
+) -> None:
+    """End the use of the first blocks of chain k, the last one first."""
+    begin, end, place = chains.segment_offset[k], chains.segment_offset[k + 1], 0
+    for s in range(begin, end):
+        place += chains.segment_blocks[s]
+    for s in range(end - 1, begin - 1, -1):
+        place -= chains.segment_blocks[s]
+        first = chains.segment_first[s]
+        count = max(min(int(chains.segment_blocks[s]), blocks - place), 0)
+        for block in range(first + count - 1, first - 1, -1):
+            prefix.users[cell, block] -= 1
+            prefix.pins[cell] -= 1
+            if prefix.users[cell, block] == 0:
+                link_newest(hbm, cell, block)
+                prefix.idle[cell] += 1
+
+
+@kernel
+def evict_idle(hbm: BlockPool, prefix: PrefixCache, cell: int, most: float) -> None:
+    """Evict idle blocks until a cell has at most `most` blocks, or none is idle."""
+    while hbm.used[cell] > most and hbm.oldest[cell, 0] != NONE:
+        drop(hbm, cell, hbm.oldest[cell, 0])
+        hbm.evicted[cell] += 1
+        prefix.idle[cell] -= 1
 
 
 @entry

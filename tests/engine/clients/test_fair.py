@@ -9,7 +9,7 @@ import pytest
 from tests.engine.small import end_of, recorded, small
 from tests.laws.lawful import lawful
 from twin.engine import codes as w
-from twin.engine.clients.build_clients import tenants_of
+from twin.engine.build import tenants_of
 from twin.engine.clients.returns import HANDED_ON, LET_IN
 from twin.engine.simulate import simulate
 from twin.lab.library import load_facts

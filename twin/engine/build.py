@@ -43,20 +43,28 @@ def _sizes(
 ) -> dict[str, int]:
     """Length of every dimension of the state, by the name that its columns declare: a number of
     the run, or one of these."""
-    sizes = vars(settings) | client_sizes(setup, settings)
+    prepared = setup.requests.arrival_s.size
+    turns = prepared if settings.dynamic else 0
+    rows = prepared + turns * settings.client_retries
     prefills, decodes = settings.prefills, slots.size // settings.decode_ranks
     instances = prefills + decodes
     cells = prefills * settings.kv_cells if settings.in_hbm else 1
     pools = [setup.pool_nodes(row) for row in set(setup.pool_of)]
     servers = max(map(len, pools), default=1)
-    transfers = min(int(slots.sum()), sizes["requests"]) + 1
-    return sizes | {
+    transfers = min(int(slots.sum()), rows) + 1
+    return vars(settings) | {
+        "requests": rows,
+        "made": rows if settings.dynamic or settings.patient else 1,
+        "gated": rows if settings.gated else 1,
+        "turns": turns,
+        "tenanted": prepared if settings.tenants > 1 else 0,
+        "clients": max(setup.scenario.workload.concurrency, turns, 1) + 1,
         "supernodes": setup.apart,
-        "sent": sizes["requests"] if settings.front else 1,
+        "sent": rows if settings.front else 1,
         "decodes": decodes,
         "kv_cells": cells,
         "cached": max(setup.requests.blocks, 1) if settings.in_hbm else 1,
-        "pinning": sizes["requests"] if settings.in_hbm else 1,
+        "pinning": rows if settings.in_hbm else 1,
         "instances": instances,
         "ranks": slots.size,
         "rank_blocks": -(-settings.decode_ranks // BLOCK),
@@ -209,23 +217,6 @@ def _traffic(
     traffic.pace[first[w.WEIGHTS] : end[w.WEIGHTS]] = 0.0
     traffic.pace[first[w.SSD_WRITE] : end[w.SSD_WRITE]] = settings.ssd_write_bytes_per_s
     return traffic
-
-
-def client_sizes(setup: Setup, settings: Settings) -> dict[str, int]:
-    """Numbers of request rows, turns and returning clients, by dimension name."""
-    s, rows = setup.scenario, setup.requests.arrival_s.size
-    turns = rows if settings.dynamic else 0
-    several = len(s.tenants) > 1
-    if settings.dynamic:
-        rows *= 1 + settings.client_retries
-    return {
-        "requests": rows,
-        "made": rows if settings.dynamic or settings.patient else 1,
-        "gated": rows if settings.gated else 1,
-        "turns": turns,
-        "tenanted": setup.requests.arrival_s.size if several else 0,
-        "clients": max(s.workload.concurrency, turns, 1) + 1,
-    }
 
 
 def request_rows(requests: Requests, settings: Settings, rows: int) -> dict[str, np.ndarray]:

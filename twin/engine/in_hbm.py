@@ -31,8 +31,7 @@ def first_cell(world: World, p: int) -> int:
 
 @kernel
 def expected_here(world: World, p: int, i: int) -> float:
-    """Blocks of a request in the HBM of an instance: of the best cell where the router looks for
-    them, otherwise the mean of all cells."""
+    """Blocks of a request in an instance's HBM: of the best cell if routed by it, else the mean."""
     settings = world.settings
     if not settings.in_hbm:
         return 0.0

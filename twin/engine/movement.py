@@ -191,8 +191,7 @@ def _shares_of(
 
 
 def links_table(setup: Setup, world: World, where: Sequence[Piece]) -> pl.DataFrame:
-    """Traffic of every node by plane and UB sub-plane: bytes, mean and peak utilisation. Sums run
-    in a fixed order: the same question has the same bytes."""
+    """Traffic of each node by plane and UB sub-plane: bytes, utilisation; in a fixed order."""
     horizon_s, net = setup.scenario.horizon_s, setup.fabric
     limit = net.once("limits of nodes", lambda: _limits(net))
     moved_bytes = _placed_bytes(setup, world, where)
@@ -328,8 +327,7 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
 
 
 def servers_table(setup: Setup, machine: Machine) -> dict[str, pl.DataFrame]:
-    """Bytes that prompts read from each memory server by window, by the hash of their blocks, and
-    seconds by which it delayed reads; empty without hits."""
+    """Bytes read from each memory server by window, and seconds that it delayed reads; or {}."""
     settings, record = machine.world.settings, machine.world.record
     if not record.servers.any():
         return {}

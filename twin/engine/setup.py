@@ -353,8 +353,7 @@ def set_up_models(
 
 
 def _keeps_answers(s: Scenario) -> bool:
-    """Whether chains of blocks include those of answers: the memory pool stores them, or prefill's
-    HBM has them because it decoded them."""
+    """Whether chains include answers' blocks: the pool stores them, or HBM that decoded them."""
     here = s.memory_pool.in_hbm and s.deployment.mode == "colocated"
     return here or (s.memory_pool.enabled and s.memory_pool.answers)
 
@@ -379,8 +378,7 @@ def _crowd(
 
 
 def _refuse_across(setup: Setup) -> None:
-    """Raise ScenarioError if an instance behind a front router does not lie in one supernode, or a
-    supernode lacks an instance of a pool."""
+    """Raise ScenarioError if an instance lies in several supernodes, or one lacks a pool."""
     if setup.apart == 1:
         return
     front, nodes = setup.scenario.router.front, setup.scenario.supernode.nodes
@@ -428,8 +426,7 @@ def _refuse_too_large(setup: Setup, requests: Requests) -> None:
 
 
 def closed_loop_count(setup: Setup, facts: Facts) -> int:
-    """A number of requests that a closed loop cannot finish within the horizon: no client is faster
-    than its answer in an otherwise empty instance."""
+    """More requests than a closed loop finishes: no client beats an otherwise empty instance."""
     s = setup.scenario
     mean_input, mean_output = mean_lengths(s.workload, facts)
     clients = s.workload.concurrency

@@ -89,8 +89,7 @@ class Running:
         return self.machine.world
 
     def conclude(self) -> None:
-        """End the run at its horizon. The memory pool, often the largest part of the world, is
-        checked and freed before tables are made."""
+        """End the run at its horizon; the large memory pool is checked and freed before tables."""
         close_books(self.world)
         self.balance.finish(self.world.settings.horizon_s)
         self.pool_check = invariants.pool_consistent(self.world)

@@ -130,8 +130,7 @@ def _now(process: Process, t_s: float, mix: tuple[float, ...]) -> Floats:
 
 
 def mix_at(process: Process, t_s: float) -> Floats:
-    """Weights f8[topics] of the classes in the traffic at `t_s`, which sum to 1; class k is at its
-    height at k / topics of each `mix_period_s`."""
+    """Weights f8[topics] of classes at `t_s`, sum 1; class k peaks at k / topics of a period."""
     if process.topics == 1:
         return np.ones(1)
     weight = _topic_weights(process, np.array([t_s]))[:, 0]

@@ -1,5 +1,4 @@
-"""Latencies of requests: arrays of seconds in, mean and percentiles out. Goodput: which requests
-met the SLO, and amounts over the steady state."""
+"""Latencies: arrays of seconds in, mean and percentiles out. Goodput: requests that met the SLO."""
 
 from __future__ import annotations
 

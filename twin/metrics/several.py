@@ -71,8 +71,7 @@ class Several(Observed):
 
 
 def totals_of(parts: Sequence[Observed], pool_share: Sequence[float]) -> dict[str, float]:
-    """Amounts and counts of all models: sums, except for figures of the machine or shares of it.
-    pool_share: part of the memory pool that each model has."""
+    """Sums of all models, but for figures of the machine. pool_share: of the memory pool, each."""
     each = [part.totals for part in parts]
     names = dict.fromkeys(name for totals in each for name in totals)
     sums = {name: sum(totals.get(name, 0.0) for totals in each) for name in names}

@@ -1,5 +1,4 @@
-"""Batching: how much of a prompt joins the next batch, in order until the token budget is spent,
-and how many iterations an answer needs."""
+"""Batching: how much of a prompt joins the next batch, and how many iterations an answer needs."""
 
 import math
 from functools import lru_cache

@@ -120,8 +120,7 @@ def session_sticky(opened: np.ndarray, session: int) -> int:
 
 @kernel
 def predicted_ttft(opened: np.ndarray, wait_s: np.ndarray, serve_s: np.ndarray, routed: int) -> int:
-    """The instance with the earliest predicted first token, ties in turn. serve_s f8[instances]:
-    seconds to read the prefix hits and compute the rest."""
+    """The instance with the earliest predicted first token, ties in turn; serve_s: see `View`."""
     best = in_turn(opened, routed)
     i = max(best, 0)
     for _ in range(wait_s.size):

@@ -109,8 +109,7 @@ _sampled = lru_cache(maxsize=32)(_sample)
 def lru_reuse(
     scenario: Scenario, facts: Facts, trace: TraceTable | None, caches: int, blocks: int
 ) -> float:
-    """Share of the prompt tokens of a sample that hit in LRU caches of a number of KV blocks, of
-    which the requests take turns. Raises as `generate`."""
+    """Share of a sample's prompt tokens that hit in LRU caches of `blocks`, which take turns."""
     drawn = scenario.workload, scenario.seed, scenario.memory_pool.block_tokens
     found = _lru_reused if trace is None else _lru_reuse
     return found(*drawn, facts, trace, caches, blocks)

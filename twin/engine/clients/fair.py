@@ -18,8 +18,7 @@ from twin.kernels.compiled import kernel
 
 @kernel
 def begin_waiting(world: World, i: int) -> None:
-    """Note that a request waits; the counter of a tenant without waiting requests rises to the
-    lowest of the others, so idle time gives no credit."""
+    """Note that a request waits; an idle tenant's counter rises to the lowest: no credit."""
     gate, t = world.gate, tenant_of(world, i)
     if gate.waiting[t] == 0:
         least = math.inf

@@ -147,8 +147,7 @@ def take_up(world: World) -> None:
 
 @kernel
 def mix_pools(world: World) -> None:
-    """Average the levels of prefill's and decode's exchanges on the same dies, by the share of time
-    that the other pool's exchange is on the wire."""
+    """Average levels of both pools' exchanges on the same dies, by the other's share of time."""
     flows, sharing = world.traffic, world.traffic.held[0] == 1
     prefills, columns = world.settings.prefills, flows.duty.size
     levels.find_levels(flows, levels.OF_PREFILL, prefills, columns)
@@ -163,8 +162,7 @@ def mix_pools(world: World) -> None:
 
 @kernel
 def mix_movers(world: World) -> None:
-    """Set the levels of all flows but expert exchanges: the mean of their levels with and without
-    exchanges, by the share of time that exchanges take."""
+    """Set levels of all but exchanges: means with and without these, by their share of time."""
     flows, counts = world.traffic, world.traffic.counts
     low, high = flows.first[w.EXPERTS], flows.last[w.EXPERTS]
     first, last = flows.first[w.POOL_READ], flows.last[w.SSD_READ]
@@ -414,8 +412,7 @@ def hot_server(world: World, p: int) -> int:
 def move_activations(
     world: World, column: int, begin_s: float, end_s: float, tokens: float
 ) -> None:
-    """Book the bytes of a pass's expert exchange and attention collectives, and set the share of
-    the pass during which they are on the wire."""
+    """Book the bytes of a pass's collectives; set the share of it that they are on the wire."""
     settings, flows, moved_bytes = world.settings, world.traffic, 0.0
     for k, kind, plane in (
         (0, w.EXPERTS, w.UB), (1, w.EXPERTS, w.RDMA),

@@ -142,8 +142,7 @@ class Incidents:
             self.agenda.at(t_s, rejoin)
 
     def _rejoin(self, k: int, t_s: float) -> None:
-        """Put a repaired die with its weights back into its rank, unless it failed again, if the
-        instance is up and all its dies work."""
+        """Put a repaired die back into its rank if the instance is up and all its dies work."""
         if k not in self.down and k not in self.machine.absent and self._go_home(k):
             self._reprice(k, True, t_s)
             self._count_dies(k, Kind.REJOINED, t_s)
@@ -229,8 +228,7 @@ class Incidents:
         return requests
 
     def _recover(self, k: int, t_s: float) -> None:
-        """From detection, or from a repair, on: let the instance serve after what its policy takes.
-        Where only links were missing, it serves at once."""
+        """Let the instance serve after what its policy takes; at once if links were missing."""
         recovery = self.machine.setup.scenario.recovery
         if not self.hit[k]:
             self.agenda.at(t_s, self._recovery(k))
@@ -241,8 +239,7 @@ class Incidents:
             self.agenda.at(t_s + wait_s, self._recovery(k))
 
     def _reload(self, k: int, t_s: float) -> None:
-        """Load the experts that only lost dies had onto the remaining dies, each reading its share
-        from the DRAM of nodes, then serve."""
+        """Load onto the remaining dies the experts of lost ones alone, from DRAM; then serve."""
         machine = self.machine
         self.life.loading.stop(k, t_s)  # a failure before this one
         live = [d for d in machine.serving(k) if d not in machine.out]

@@ -115,8 +115,7 @@ class Life:
         return dies | self.machine.in_use()  # spare dies too
 
     def yields(self, k: int, *, urgent: bool) -> bool:
-        """Whether another model may take the NPUs of instance k: the model has more than its fewest
-        instances, and no request unless it is `urgent`."""
+        """Whether another model may take instance k: a spare one, idle unless `urgent`."""
         serving = self.of(self.setup.instances[k].role, "serve", at=self.supernode[k])
         may = k in serving and len(serving) > self.rule.least_instances
         return may and (urgent or not requests_inside(self.machine.world))
@@ -306,8 +305,7 @@ class Life:
         return self._process_s + fetch_s + max(self._weights(k)[1] for k in first.values())
 
     def _weights(self, k: int) -> tuple[float, float]:
-        """Bytes of weights of an instance's dies, and seconds to load them from DRAM: over the
-        links, or at the rate of the loaders if that is less."""
+        """Bytes of an instance's weights, and seconds to load them: by links, or slower loaders."""
         i, plane = self.setup.instances[k], self.setup.scenario.memory_pool.read_plane
         size = float(self.machine.roles[k].memory.weights * i.dies)
         nodes = self.setup.weights_from(i)

@@ -111,8 +111,7 @@ class Loading:
         self._turn = 0
 
     def fetch(self, k: int, dies: Sequence[int], size: float, t_s: float, then: Then) -> None:
-        """Fetch `size` bytes from object storage to the nodes of instance k's dies, then call
-        `then`. Raises HardwareError if there is no path."""
+        """Fetch bytes from object storage, then call `then`; HardwareError without a path."""
         self._begin(k, Coming(True, tuple(dies)), size, t_s, then)
 
     def load(self, k: int, dies: Sequence[int], size: float, t_s: float, then: Then) -> None:

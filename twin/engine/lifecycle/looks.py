@@ -132,8 +132,7 @@ class Look:
     def _prefill(
         self, at: np.ndarray, starting: int, t_s: float, span_s: float
     ) -> tuple[Measured, float]:
-        """Measurement of prefill (utilisation: computed tokens over those of full batches) and the
-        requests per second that it can hand on."""
+        """Measurement of prefill (use: tokens over full batches'), requests/s it can hand on."""
         p, count, mean = self.world.prefill, self.world.record.counters, self._mean
         budget = float(self.world.settings.prefill_budget)
         waiting = int(count[w.ROUTED] - count[w.PREFILL_BEGUN] - count[w.BACK_FROM_QUEUE])
@@ -193,8 +192,7 @@ class Look:
         return (waiting, (used + waiting) / room, busy, max(0.0, tpot_s) / self._tpot_s, needed)
 
     def _decoding_ahead(self, decoding: float, under_way: float, handed_on: float) -> float:
-        """Expected decoding requests after the lead time: those that remain, by Little's law, and
-        those that arrive, at most what prefill hands on."""
+        """Decoding requests after the lead time: who remains, by Little's law, and arrivals."""
         leaving = max(self._mean["left"], 0.0) / max(decoding, 1e-9)
         coming = min(self._mean["requests"] + under_way / self._lead_s, handed_on)
         if decoding < 1.0 or leaving * self._lead_s < 1e-6:

@@ -14,8 +14,7 @@ ROUNDING_S = 1e-9  # of times of steps
 
 @kernel
 def report(world: World, t0: float) -> None:
-    """Note which supernodes serve at this border and, when a report is due, the requests in
-    progress in each: waiting there, or with decode room."""
+    """Note which supernodes serve and, when a report is due, requests in progress in each."""
     front, settings, decode = world.front, world.settings, world.decode
     is_open = world.instance.open
     for g in range(front.opened.size):

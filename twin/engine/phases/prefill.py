@@ -185,8 +185,7 @@ def groups_with_prompts(world: World, p: int, now_s: float) -> int:
 
 @kernel
 def attention_s(world: World, p: int, die: int) -> float:
-    """Seconds of a layer's attention on a die of the batch, without launches; with dies that split
-    prompts, summed over those of a group."""
+    """Seconds of a layer's attention on a die, or a group of dies together, without launches."""
     state, pair_s = world.prefill, world.costs.prefill[p].core.pair
     of_tokens = state.attention_s_per_token[p] * state.die_tokens[die]
     return float(of_tokens + pair_s * state.die_pairs[die])
@@ -210,8 +209,7 @@ def die_for(world: World, p: int, i: int, begins: bool) -> int:
 
 @kernel
 def share_left(world: World, p: int, die: int, held: int) -> int:
-    """Tokens of a prompt after `held` until a die has its share of attention: what a die has in a
-    full batch of the prompts seen so far."""
+    """Tokens of a prompt after `held` until a die has its share of a full batch's attention."""
     state, prices = world.prefill, world.costs.prefill[p]
     token_s, pair_s = state.attention_s_per_token[p], prices.core.pair
     context = state.computed_pairs[p] / max(state.computed_tokens[p], 1.0)

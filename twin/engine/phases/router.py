@@ -268,8 +268,7 @@ def see_queues(world: World, i: int, now_s: float) -> None:
 
 @kernel
 def cached_at(world: World, p: int, i: int) -> tuple[int, int]:
-    """Tokens of a request's prompt that instance p need not compute now, and how many of them its
-    HBM has; it would read the others from the memory pool."""
+    """Cached tokens of a request's prompt for instance p, and how many of them are in its HBM."""
     settings = world.settings
     here = int(expected_here(world, p, i))
     blocks = here

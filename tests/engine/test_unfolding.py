@@ -5,8 +5,7 @@ import polars as pl
 import pytest
 
 from tests.engine.small import small
-from twin.engine.simulate import simulate
-from twin.engine.unfolding import POINTS
+from twin.engine.simulate import POINTS, simulate
 from twin.lab.library import load_facts
 
 

@@ -73,11 +73,10 @@ class Requests(Columns):
     gone = i1("made", "Its client left while its batch computes.", by="arrivals")
     held = i1("gated", "How far it is inside the admission gate.", by="admission, fair, returns")
     place = f8("gated", "Place in the admission queues; lower goes first.", by="admission, fair")
-    supernode = i2("sent", "Supernode that the front router chose.", fill=NONE, by="front")
+    supernode = i2("sent", "Supernode that the front router chose.", fill=NONE, by="router")
     following = i4(
         "requests", LINK, fill=NONE,
-        by="admission, arrivals, decode, fair, faults, front, kv_transfer, prefill, router, "
-        "swap",
+        by="admission, arrivals, decode, fair, faults, kv_transfer, prefill, router, swap",
     )  # fmt: skip
 
 
@@ -103,12 +102,12 @@ class Front(Columns):
 
     of_prefill = i4("prefills", "Supernode of an instance that prefills.", fill=None)
     of_decode = i4("decodes", "Supernode of an instance that decodes.", fill=None)
-    opened = i1("supernodes", "Whether it serves.", by="front")
-    known = f8("supernodes", "Requests in progress, as last reported.", by="front")
-    due_s = f8("1", "When the next report is due.", "s", by="front")
-    sent = i8("1", "Requests that it has sent.", by="front")
-    wait = i4("supernodes, 2", "Requests that wait at a supernode.", fill=NONE, by="front")
-    waiting = i8("supernodes", "Length of that list.", by="front")
+    opened = i1("supernodes", "Whether it serves.", by="router")
+    known = f8("supernodes", "Requests in progress, as last reported.", by="router")
+    due_s = f8("1", "When the next report is due.", "s", by="router")
+    sent = i8("1", "Requests that it has sent.", by="router")
+    wait = i4("supernodes, 2", "Requests that wait at a supernode.", fill=NONE, by="router")
+    waiting = i8("supernodes", "Length of that list.", by="router")
 
 
 class Prefill(Columns):

@@ -27,14 +27,12 @@ from twin.engine.loop import advance, close_books, requests_inside
 from twin.engine.merging import Part, merged, models_table
 from twin.engine.movement import cells_of
 from twin.engine.setup import Setup, set_up_models
-from twin.engine.unfolding import Unfolding
 from twin.facts import Facts
 from twin.kernels.compiled import ANSWERS, source_digest
 from twin.metrics.events import Event
 from twin.metrics.latency import PERCENTILES
-from twin.metrics.observed import Observed
+from twin.metrics.observed import Observed, Several, npus_of, totals_of
 from twin.metrics.registry import Summary, summarise
-from twin.metrics.several import Several, npus_of, totals_of
 from twin.metrics.steadiness import UNSTEADY, gap, stays_s, steadiness
 from twin.policies.memory_pool import empty_pool
 from twin.scenario import Scenario, is_elastic, model_names
@@ -45,6 +43,7 @@ from twin.workload.generate import TraceTable
 ENGINE_VERSION = f"1.{source_digest(ANSWERS)[:12]}"
 
 REPORTS = 500  # progress reports of a run, at most
+POINTS = 60  # of a run's curves as it unfolds, at most
 
 Progress = Callable[[float, dict[str, Any]], bool]
 
@@ -66,6 +65,49 @@ class Run:
     checks: list[dict[str, Any]]
     notes: list[str]
     valid: bool
+
+
+class Unfolding:
+    """Mean TTFT, mean TPOT and tokens/s of each past span; requests before `_low` have ended."""
+
+    def __init__(self, world: World):
+        """Of a world before its first step."""
+        self._world = world
+        self._low = 0
+        self._tokens = 0.0
+        self.points: dict[str, list[float | None]] = {
+            name: [] for name in ("t_s", "ttft_s", "tpot_s", "tokens_per_s")
+        }
+
+    def note(self, now_s: float) -> None:
+        """Add the span since the last point, if it is long enough."""
+        world = self._world
+        before_s = self.points["t_s"][-1] or 0.0 if self.points["t_s"] else 0.0
+        span_s = now_s - before_s
+        if span_s < 0.999 * world.settings.horizon_s / POINTS:
+            return
+        r, rows = world.request, slice(self._low, int(world.record.counters[w.ARRIVED]))
+        first, finish = r.transfer_end_s[rows], r.finish_s[rows]
+        begun = (first > before_s) & (first <= now_s) & (r.routed_s[rows] > 0.0)  # not at the start
+        ended = (finish > before_s) & (finish <= now_s) & (r.output_tokens[rows] > 1)
+        tpot_s = (finish[ended] - first[ended]) / (r.output_tokens[rows][ended] - 1)
+        book = world.record.windows[:-1]
+        field = w.DECODE_TOKENS if world.settings.has_decode else w.PREFILL_TOKENS
+        tokens = float(book[:, field].sum())
+        for name, value in (
+            ("t_s", now_s),
+            ("ttft_s", _mean(first[begun] - r.arrival_s[rows][begun])),
+            ("tpot_s", _mean(tpot_s) if world.settings.has_decode else None),
+            ("tokens_per_s", (tokens - self._tokens) / span_s),
+        ):
+            self.points[name].append(value)
+        self._tokens = tokens
+        unfinished = np.flatnonzero(~((finish <= now_s) | (r.status[rows] >= w.REJECTED)))
+        self._low += int(unfinished[0]) if unfinished.size else len(finish)
+
+
+def _mean(values: np.ndarray) -> float | None:
+    return float(values.mean()) if values.size else None
 
 
 class Running:

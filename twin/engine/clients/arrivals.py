@@ -12,8 +12,8 @@ from twin.engine.columns import World
 from twin.engine.contention.kv_transfer import take_back
 from twin.engine.lists import heap_pop, unlist
 from twin.engine.phases.decode import give_slot_back, pull
-from twin.engine.phases.front import leave_front
 from twin.engine.phases.prefill import leave_queue
+from twin.engine.phases.router import leave_front
 from twin.engine.swap import forget_copy
 from twin.kernels.compiled import kernel
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from twin.hardware.additions import additions, extended
+from twin.hardware.additions import additions
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import build_fabric, built, edits
+from twin.hardware.fabric import build_fabric, built, edited, edits
 from twin.hardware.network import network
 from twin.hardware.prices import all_to_all, between
 from twin.hardware.validation import problems
@@ -68,12 +68,10 @@ def test_what_is_added_can_be_edited_and_taken_back_and_counts_as_built():
     assert built(slowed).has_edge("die 3.0.0", "die 0.0.0")
 
 
-def test_nothing_added_leaves_all_links_and_the_original_stays():
-    half = extended(WHOLE, [Edit(element="node 0", capacity_factor=0.5)])
-    assert dict(half.edges) == dict(WHOLE.edges)
+def test_a_link_that_joins_a_bundle_leaves_all_links_and_the_original_stays():
     before = network(WHOLE).capacity.copy()
     up = Edit(element="L1 1.3", to="L2 3.0", add="link")
-    assert extended(WHOLE, [up]).size() == WHOLE.size()
+    assert edited(WHOLE, [up]).size() == WHOLE.size()
     np.testing.assert_array_equal(network(WHOLE).capacity, before)
     assert additions([up, Edit(element="node 0")]) == (up,)
 

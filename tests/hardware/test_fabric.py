@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.draws import draws
 from tests.hardware.wired import MACHINES, edits_of
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import build_fabric, edited, members
+from twin.hardware.fabric import build_fabric, edited
+from twin.hardware.network import network
 from twin.hardware.prices import summary, uplink_matrix
 from twin.lab.library import load_facts
 from twin.scenario import Edit, Supernode
@@ -31,7 +32,7 @@ def test_nodes_stand_in_twelve_racks_and_l2_chips_in_four():
     racks = [data["rack"] for _, data in FULL.nodes(data=True) if "rack" in data]
     assert len({r for r in racks if r.startswith("rack")}) == 12
     assert {racks.count(f"communication rack {i}") for i in range(4)} == {28}
-    assert members(FULL, "rack 5")[0] == "die 20.0.0"
+    assert network(FULL).names.of("rack 5")[0] == "die 20.0.0"
     assert FULL.graph["layout"] == "racks"
 
 
@@ -134,14 +135,14 @@ def test_equal_supernodes_share_one_frozen_graph():
     ],
 )
 def test_elements_are_found_by_the_names_people_use(typed, count, first):
-    found = members(FULL, typed)
+    found = network(FULL).names.of(typed)
     assert (len(found), found[0]) == (count, first)
 
 
 @pytest.mark.parametrize("typed", ["NPU 99.1", "", "node x", "L2 3", "sub-plane 7"])
 def test_an_unknown_name_is_refused_with_examples(typed):
     with pytest.raises(HardwareError, match=r"try NPU 20\.1"):
-        members(FULL, typed)
+        network(FULL).names.of(typed)
 
 
 def test_an_edit_makes_a_new_fabric_and_leaves_the_old():

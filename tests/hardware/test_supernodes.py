@@ -10,7 +10,8 @@ import pytest
 from tests.draws import some
 from tests.hardware.wired import edits_of
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import build_fabric, built, edited, edits, element_names, members
+from twin.hardware.fabric import build_fabric, built, edited, edits
+from twin.hardware.network import network
 from twin.hardware.prices import (
     all_to_all,
     between,
@@ -98,21 +99,21 @@ def test_two_supernodes_number_through_and_meet_over_rdma_and_vpc_only():
 
 
 def test_names_tell_supernodes_apart_where_it_matters():
-    assert members(TWO, "L2 1:3.12") == ("L2 1:3.12",)
-    assert members(TWO, "L2 0:3.12") == members(TWO, "l2 3-12") == ("L2 3.12",)
-    assert len(members(TWO, "sub-plane 3")) == 2 * 64
-    assert len(members(TWO, "sub-plane 1:3")) == 64
-    assert members(TWO, "sub-plane 0:3") == members(FULL, "sub-plane 3")
-    assert len(members(TWO, "supernode 1")) == len(FULL) - 2
+    assert network(TWO).names.of("L2 1:3.12") == ("L2 1:3.12",)
+    assert network(TWO).names.of("L2 0:3.12") == network(TWO).names.of("l2 3-12") == ("L2 3.12",)
+    assert len(network(TWO).names.of("sub-plane 3")) == 2 * 64
+    assert len(network(TWO).names.of("sub-plane 1:3")) == 64
+    assert network(TWO).names.of("sub-plane 0:3") == network(FULL).names.of("sub-plane 3")
+    assert len(network(TWO).names.of("supernode 1")) == len(FULL) - 2
     half = with_edits({"element": "sub-plane 1:3", "capacity_factor": 0.5}, supernodes=2)
     assert uplink_matrix(half)[[0, 60], 3].tolist() == [448e9, 224e9]
 
 
 def test_search_finds_every_name():
-    names = element_names(TWO)
+    names = network(TWO).names.shown()
     assert {"NPU 20.1", "die 95.7.1", "L2 1:6.15", "sub-plane 1:3", "VPC plane"} <= set(names)
     assert len(names) == len(set(names))
-    assert all(members(TWO, name) for name in names)
+    assert all(network(TWO).names.of(name) for name in names)
 
 
 def test_inside_a_supernode_nothing_changes():
@@ -170,7 +171,7 @@ def test_ten_random_edits_of_a_machine_raise_nothing_but_hardware_errors(machine
     refused = 0
     for _ in range(machines):
         base = rng.choice(bases)
-        names = [*element_names(base), "NPU 99.1", "L2", "", "node -1"]
+        names = [*network(base).names.shown(), "NPU 99.1", "L2", "", "node -1"]
         rows = []
         for _ in range(10):
             row = {

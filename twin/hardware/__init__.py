@@ -4,6 +4,6 @@
 its arrays alone (network.py), `edited` another graph. A demand says who sends to whom (demands.py),
 `load_of` routes it over the links (flows.py; reach.py, quotient.py, walks.py), once for all that
 sit alike (alike.py), and prices.py reads rate, latency and bottleneck off the load. What other
-rooms and the screen use: `build_fabric`, `wired`, `built`, `edited`, `edits`, `members`,
-`element_names`; `all_to_all`, `between`, `nic`, `pool_read`, `port_rates`, `summary`,
+rooms and the screen use: `build_fabric`, `wired`, `built`, `edited`, `edits`;
+`all_to_all`, `between`, `nic`, `pool_read`, `port_rates`, `summary`,
 `uplink_matrix`; `place_instances`; `broken` and what it leaves."""

@@ -4,14 +4,17 @@ An added link is like those of its kind where the machine has such, else like an
 second link between the same two ends joins their bundle. An added switch passes its plane on and
 stands nowhere. What else changes links stands in fabric.py."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.kinds import BETWEEN, INSIDE
-from twin.hardware.names import Fabric, Names, plain
-from twin.hardware.network import CAPACITY, LATENCY
+from twin.hardware.names import Edge, Names, plain
+from twin.hardware.network import CAPACITY, LATENCY, Plan
 from twin.scenario import Edit
+
+Vertices: TypeAlias = dict[str, Mapping[str, Any]]
+Links: TypeAlias = dict[Edge, Mapping[str, Any]]
 
 
 def additions(edits: Iterable[Edit]) -> tuple[Edit, ...]:
@@ -19,45 +22,43 @@ def additions(edits: Iterable[Edit]) -> tuple[Edit, ...]:
     return tuple(edit for edit in edits if edit.add != "nothing")
 
 
-def extended(fabric: Fabric, edits: Iterable[Edit]) -> Fabric:
-    """A mutable copy of the graph with the additions of the edits, in order. Raises HardwareError
-    for a link without two single ends, a used name, or a plane that the machine lacks."""
-    graph = fabric.copy()
-    for order, edit in enumerate(additions(edits), 1):
+def extended(plan: Plan, added: Iterable[Edit]) -> Plan:
+    """The plan with what edits add, in order. Raises HardwareError for a link without two single
+    ends, a used name, or a plane that the machine lacks."""
+    tails, heads, attributes = plan.links
+    vertices = dict(plan.vertices)
+    links = dict(zip(zip(tails, heads, strict=True), attributes, strict=True))
+    for order, edit in enumerate(added, 1):
         if edit.add == "switch":
-            _add_switch(graph, edit)
+            if plain(edit.element) in Names(vertices).vertices:
+                raise HardwareError(
+                    f"there is a {edit.element} already: call the added switch otherwise"
+                )
+            vertices[edit.element] = {"kind": "switch", "forwards": _serves(edit.plane)}
         else:
-            _add_link(graph, edit, order)
-    return graph
+            _add_link(vertices, links, edit, order)
+    tails, heads = zip(*links, strict=True)
+    return Plan(dict(plan.about), vertices, (tails, heads, tuple(links.values())))
 
 
-def _add_switch(graph: Fabric, edit: Edit) -> None:
-    """Add a switch to the graph. Raises HardwareError."""
-    if plain(edit.element) in _names(graph).vertices:
-        raise HardwareError(f"there is a {edit.element} already: call the added switch otherwise")
-    graph.add_node(edit.element, kind="switch", forwards=_serves(edit.plane))
-
-
-def _add_link(graph: Fabric, edit: Edit, order: int) -> None:
+def _add_link(vertices: Vertices, links: Links, edit: Edit, order: int) -> None:
     """Add a link in both directions, like present links between such elements."""
-    a, b = _end(graph, edit.element), _end(graph, edit.to)
+    a, b = _end(vertices, edit.element), _end(vertices, edit.to)
     if a == b:
         raise HardwareError(f"{a} to itself needs no link: name two elements")
     rate, latency_s = edit.gb_per_s * 1e9, edit.latency_ns * 1e-9
-    for tail, head in ((a, b), (b, a)):
-        if not graph.has_edge(tail, head):
-            attributes = {CAPACITY: rate, LATENCY: latency_s, "links": 1, "added": order}
-            graph.add_edge(tail, head, **_like(graph, tail, head, edit.plane) | attributes)
+    for ends in ((a, b), (b, a)):
+        if (bundle := links.get(ends)) is None:
+            own = {CAPACITY: rate, LATENCY: latency_s, "links": 1, "added": order}
+            links[ends] = {**_like(vertices, links, ends, edit.plane), **own}
             continue
-        bundle = graph.edges[tail, head]
         if bundle["plane"] != edit.plane:
             raise HardwareError(
                 f"{a} and {b} are joined on the {bundle['plane']} plane already: an added link "
                 f"of {edit.plane} cannot join that bundle"
             )
-        bundle[CAPACITY] += rate
-        bundle[LATENCY] = max(bundle[LATENCY], latency_s)
-        bundle["links"] += 1
+        joined = {CAPACITY: bundle[CAPACITY] + rate, LATENCY: max(bundle[LATENCY], latency_s)}
+        links[ends] = {**bundle, **joined, "links": bundle["links"] + 1}
 
 
 def _serves(plane: str) -> str:
@@ -65,37 +66,33 @@ def _serves(plane: str) -> str:
     return INSIDE if plane == "ub" else BETWEEN[plane]
 
 
-def _names(graph: Fabric) -> Names:
-    return Names(dict(graph.nodes(data=True)))
-
-
-def _end(graph: Fabric, name: str) -> str:
+def _end(vertices: Vertices, name: str) -> str:
     """The vertex that a name stands for. Raises HardwareError if it is none or several."""
     if not name:
         raise HardwareError("an added link joins two elements: name the other end with `to`")
-    ends = _names(graph).of(name)
+    ends = Names(vertices).of(name)
     if len(ends) > 1:
         raise HardwareError(f"{name} is {len(ends)} elements: an added link joins single ones")
     return ends[0]
 
 
-def _like(graph: Fabric, tail: str, head: str, plane: str) -> dict[str, Any]:
+def _like(vertices: Vertices, links: Links, ends: Edge, plane: str) -> dict[str, Any]:
     """Attributes of a new link: of one that is between such ends, otherwise of one of its plane.
     Links inside a package are no model, because traffic that leaves the NPU never uses them."""
-    kinds = {graph.nodes[tail]["kind"], graph.nodes[head]["kind"]}
+    own = {vertices[end]["kind"] for end in ends}
     plane_links = [
-        ({graph.nodes[a]["kind"], graph.nodes[b]["kind"]}, data)
-        for a, b, data in graph.edges(data=True)
+        ({vertices[a]["kind"], vertices[b]["kind"]}, data)
+        for (a, b), data in links.items()
         if data["plane"] == plane and data["serves"] != "package"
     ]
     if not plane_links:
         raise HardwareError(f"this machine has no {plane} plane that a link could be added to")
-    similar = next((data for ends, data in plane_links if ends == kinds), None)
+    similar = next((data for kinds, data in plane_links if kinds == own), None)
     data = dict(similar or plane_links[0][1])
     if similar is None:
         data |= {"kind": "added", "serves": _serves(plane), "write_extra_s": 0.0}
     data.pop("sub_plane", None)
-    for end in (tail, head):
-        if "sub_plane" in graph.nodes[end]:
-            data["sub_plane"] = graph.nodes[end]["sub_plane"]
+    for end in ends:
+        if "sub_plane" in vertices[end]:
+            data["sub_plane"] = vertices[end]["sub_plane"]
     return data

@@ -67,8 +67,6 @@ def build_fabric(supernode: Supernode, facts: Facts) -> Fabric:
 
 def wired(supernode: Supernode, facts: Facts) -> network.Network:
     """The arrays of `build_fabric` without a graph; raises the same errors."""
-    if additions(supernode.edits):
-        return network.network(build_fabric(supernode, facts))
     return _wired(supernode, _made_of(supernode, facts))
 
 
@@ -82,54 +80,54 @@ def _made_of(s: Supernode, facts: Facts) -> Recipe | Facts:
 
 
 def _as_built(s: Supernode) -> Supernode:
-    return s.model_copy(update={"edits": ()}) if s.edits else s
+    """The supernode before any change of a link: with those edits that add something."""
+    added = additions(s.edits)
+    return s if added == s.edits else s.model_copy(update={"edits": added})
 
 
 @lru_cache(maxsize=16)
 def _drawn(s: Supernode, made_of: Recipe | Facts) -> Fabric:
     """The graph of a machine, with its edits."""
-    if not s.edits:
-        return network.frozen(_plan(s, made_of).drawn(), _wired(s, made_of))
-    fabric = edited(_drawn(_as_built(s), made_of), s.edits, s)
-    return fabric if additions(s.edits) else network.frozen(fabric, _wired(s, made_of))
+    net, before = _wired(s, made_of), _wired(_as_built(s), made_of)
+    graph = _plan(_as_built(s), made_of).drawn()
+    graph.graph["supernode"] = s
+    changed = (net.capacity != before.capacity) | (net.latency != before.latency)
+    for link in np.flatnonzero(changed).tolist():
+        data = graph.edges[net.edge(link)]
+        data[network.CAPACITY] = float(net.capacity[link])
+        data[network.LATENCY] = float(net.latency[link])
+    return network.frozen(graph, net)
 
 
 @lru_cache(maxsize=16)
 def _wired(s: Supernode, made_of: Recipe | Facts) -> network.Network:
     """The arrays of a machine, with its edits."""
-    if not s.edits:
+    if (built := _as_built(s)) is s:
         return network.compiled(_plan(s, made_of))
-    net = with_edits(_wired(_as_built(s), made_of), s.edits)
+    net = with_edits(_wired(built, made_of), s.edits)
     return replace(net, about={**net.about, "supernode": s}, memo={})
 
 
 @lru_cache(maxsize=8)
 def _plan(s: Supernode, made_of: Recipe | Facts) -> network.Plan:
-    """Plan of the undamaged machine."""
-    plan = draw(s, made_of) if isinstance(made_of, Recipe) else plan_of(s, made_of)
-    dies = tuple(v for v, data in plan.vertices.items() if data["kind"] == "die")
-    plan.about.update(supernode=s, made_of=made_of, dies=dies)
+    """Plan of a machine as built, with what its edits add."""
+    if s.edits:
+        plan = extended(_plan(s.model_copy(update={"edits": ()}), made_of), s.edits)
+    else:
+        plan = draw(s, made_of) if isinstance(made_of, Recipe) else plan_of(s, made_of)
+        dies = tuple(v for v, data in plan.vertices.items() if data["kind"] == "die")
+        plan.about.update(made_of=made_of, dies=dies)
+    plan.about["supernode"] = s
     return plan
 
 
-def edited(fabric: Fabric, edits: Iterable[Edit], supernode: Supernode | None = None) -> Fabric:
-    """A frozen copy with edits in force: additions first, then the others in order. A link of
-    capacity 0 stays in the graph, so the numbering of dies stays. supernode: what the copy reports
-    as its origin (default: as before). Raises HardwareError for an unknown name or link."""
-    edits = tuple(edits)
-    graph = extended(fabric, edits)
-    now = network.network(graph if additions(edits) else fabric)
-    after = with_edits(now, edits)
-    if supernode is not None:
-        graph.graph["supernode"] = supernode
-    changed = (after.capacity != now.capacity) | (after.latency != now.latency)
-    for link in np.flatnonzero(changed).tolist():
-        data = graph.edges[after.edge(link)]
-        data[network.CAPACITY], data[network.LATENCY] = (
-            float(after.capacity[link]),
-            float(after.latency[link]),
-        )
-    return network.frozen(graph, replace(after, about=graph.graph, memo={}))
+def edited(fabric: Fabric, edits: Iterable[Edit]) -> Fabric:
+    """The fabric with further edits in force: additions first, then the others in order. A link of
+    capacity 0 stays in the graph, so the numbering of dies stays. Raises HardwareError for an
+    unknown name or link."""
+    s: Supernode = fabric.graph["supernode"]
+    with_more = s.model_copy(update={"edits": (*s.edits, *edits)})
+    return _drawn(with_more, fabric.graph["made_of"])
 
 
 def with_edits(net: network.Network, edits: Iterable[Edit]) -> network.Network:
@@ -160,13 +158,8 @@ def _refuse_absurd(rates: Any, waits: Any, what: str) -> None:
 
 def built(fabric: network.Wiring) -> Fabric:
     """The fabric as built: with additions, before any change of a link."""
-    attributes = network.network(fabric).about
-    s = attributes["supernode"]
-    unedited = _drawn(_as_built(s), attributes["made_of"])
-    if not additions(s.edits):
-        return unedited
-    graph = extended(unedited, s.edits)
-    return network.frozen(graph, network.network(graph))
+    about = network.network(fabric).about
+    return _drawn(_as_built(about["supernode"]), about["made_of"])
 
 
 def edits(fabric: network.Wiring) -> dict[Edge, float]:
@@ -179,16 +172,3 @@ def edits(fabric: network.Wiring) -> dict[Edge, float]:
         if (b, a) not in rates:
             rates[a, b] = float(now.capacity[link])
     return rates
-
-
-def members(fabric: network.Wiring, name: str) -> tuple[str, ...]:
-    """Vertices of an element, named as a person would type it: a vertex itself; "NPU 20.1" its
-    dies, "node 20" all vertices in it, "sub-plane 3" its L1 and L2 chips in every supernode,
-    "sub-plane 1:3" those of the second, "UB plane" all L1 chips. Letter case and a hyphen for a dot
-    or space do not matter. Raises HardwareError for an unknown name."""
-    return network.network(fabric).names.of(name)
-
-
-def element_names(fabric: network.Wiring) -> list[str]:
-    """Every name that `members` accepts, for people: groups first, then vertices by kind."""
-    return network.network(fabric).names.shown()

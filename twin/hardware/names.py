@@ -65,7 +65,10 @@ class Names:
         return single | {plain(name): tuple(members) for name, members in self._groups.items()}
 
     def of(self, name: str) -> tuple[str, ...]:
-        """Vertices of a name; raises HardwareError for an unknown name."""
+        """Vertices of an element, named as a person would type it: a vertex itself; "NPU 20.1" its
+        dies, "node 20" all vertices in it, "sub-plane 3" its L1 and L2 chips in every supernode,
+        "sub-plane 1:3" those of the second, "UB plane" all L1 chips. Letter case and a hyphen for a
+        dot or space do not matter. Raises HardwareError for an unknown name."""
         members = self.vertices.get(plain(name))
         if members is None:
             raise HardwareError(f"no element is named {name!r}: {EXAMPLES}")

@@ -10,7 +10,7 @@ import numpy as np
 from twin.facts import Facts
 from twin.hardware.additions import additions
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import build_fabric, with_edits
+from twin.hardware.fabric import wired, with_edits
 from twin.hardware.faults import servers_out
 from twin.hardware.network import Network, Wiring, network
 from twin.hardware.prices import port_rates
@@ -25,7 +25,7 @@ def problems(supernode: Supernode, facts: Facts) -> list[str]:
     3.3.3), edits with unknown names, and NPUs or servers that their planes do not reach."""
     try:
         added = supernode.model_copy(update={"edits": additions(supernode.edits)})
-        base_network = network(build_fabric(added, facts))
+        base_network = wired(added, facts)
     except HardwareError as error:
         return [_sentence(str(error))]
     sentences = []

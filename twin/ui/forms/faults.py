@@ -7,8 +7,9 @@ from typing import Any
 import streamlit as st
 
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import Fabric, build_fabric, element_names
+from twin.hardware.fabric import Fabric, build_fabric
 from twin.hardware.faults import broken
+from twin.hardware.network import network
 from twin.hardware.placement import Instance
 from twin.scenario import KINDS, Fault, Scenario, form_groups, remarks, with_overrides
 from twin.ui import forms, session
@@ -203,4 +204,4 @@ def wrong(fabric: Fabric, row: Row) -> str:
 @lru_cache(maxsize=4)
 def offered_names(fabric: Fabric) -> list[str]:
     """Elements to choose from: groups first, then chips by kind."""
-    return [name for name in element_names(fabric) if not name.startswith(LEFT_OUT)]
+    return [name for name in network(fabric).names.shown() if not name.startswith(LEFT_OUT)]

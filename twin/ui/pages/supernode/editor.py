@@ -8,8 +8,9 @@ from typing import Any
 import streamlit as st
 
 from twin.hardware.chip import HardwareError
-from twin.hardware.fabric import Fabric, build_fabric, members
+from twin.hardware.fabric import Fabric, build_fabric
 from twin.hardware.names import plain
+from twin.hardware.network import network
 from twin.hardware.placement import place
 from twin.scenario import Edit, Supernode, read, with_overrides
 from twin.ui import session
@@ -186,10 +187,11 @@ def restore(
     edits: Sequence[Edit], names: Iterable[str], fabric: Fabric
 ) -> tuple[tuple[Edit, ...], list[Edit]]:
     """Edits but those at or within named elements, and the wider ones that stay."""
-    vertices = {vertex for name in names for vertex in members(fabric, name)}
+    known = network(fabric).names.of
+    vertices = {vertex for name in names for vertex in known(name)}
     remaining, wider = [], []
     for edit in edits:
-        ends = [set(members(fabric, end)) for end in (edit.element, edit.to) if end]
+        ends = [set(known(end)) for end in (edit.element, edit.to) if end]
         if any(end <= vertices for end in ends):
             continue
         remaining.append(edit)

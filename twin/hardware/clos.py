@@ -25,8 +25,12 @@ def clos(draft: Draft) -> None:
             for i in range(chips * groups):
                 rack = f"communication rack {(g * groups + i // chips) * racks + i % chips // step}"
                 place: dict[str, Any] = {"supernode": g, "sub_plane": p, "index": i, "rack": rack}
-                draft.add(l2_name(g, p, i), "l2", **place)
-    _l3_chips(draft, chips, groups)
+                draft.add(switch_name("L2", g, p, i), "l2", **place)
+    spines = _l3_per_l2(s, groups) if chips and groups > 1 else 0
+    for g, p, k in product(range(s.supernodes), range(s.sub_planes), range(chips * spines)):
+        rack = f"communication rack L3 {g}.{k % spines}"
+        name = switch_name("L3", g, p, k)
+        draft.add(name, "l3", supernode=g, sub_plane=p, index=k, rack=rack)
     draft.networks()
     for n in range(s.all_nodes):
         draft.inside(n)
@@ -35,9 +39,13 @@ def clos(draft: Draft) -> None:
         for i, links in dealt(n % s.nodes % nodes_per_group(s), s.l1_uplinks, chips):
             rate = links * draft.link_bytes_per_s
             for p, switch in switches:
-                above = l2_name(n // s.nodes, p, group * chips + i)
+                above = switch_name("L2", n // s.nodes, p, group * chips + i)
                 draft.link(switch, above, "L1-L2", rate, p, links)
-    _l3_links(draft, chips, groups)
+    uplinks = s.l2_ports_per_chip - nodes_per_group(s)  # of an L2 chip
+    for g, p, i in product(range(s.supernodes), range(s.sub_planes), range(chips * groups)):
+        for j, links in dealt(i // chips, uplinks, spines):
+            above, rate = switch_name("L3", g, p, i % chips * spines + j), draft.link_bytes_per_s
+            draft.link(switch_name("L2", g, p, i), above, "L2-L3", links * rate, p, links)
 
 
 def nodes_per_group(s: Supernode) -> int:
@@ -67,9 +75,10 @@ def l2_chips_per_sub_plane(s: Supernode, step: int) -> int:
 
 
 @cache
-def l2_name(supernode: int, sub_plane: int, index: int) -> str:
-    """Name of an L2 chip: "L2 3.12" in the first supernode, "L2 1:3.12" in the second."""
-    return f"L2 {supernode}:{sub_plane}.{index}" if supernode else f"L2 {sub_plane}.{index}"
+def switch_name(level: str, supernode: int, sub_plane: int, index: int) -> str:
+    """Name of a switch: "L2 3.12" in the first supernode, "L2 1:3.12" in the second."""
+    place = f"{sub_plane}.{index}"
+    return f"{level} {supernode}:{place}" if supernode else f"{level} {place}"
 
 
 def _l3_per_l2(s: Supernode, groups: int) -> int:
@@ -83,41 +92,6 @@ def _l3_per_l2(s: Supernode, groups: int) -> int:
             f"{s.l2_ports_per_chip * nodes_per_group(s)} nodes"
         )
     return math.ceil(groups * half / s.l2_ports_per_chip)
-
-
-def _l3_chips(draft: Draft, chips: int, groups: int) -> None:
-    """Add L3 switch chips, where groups of nodes need them."""
-    s = draft.s
-    if not chips or groups == 1:
-        return
-    for g, p, i in product(range(s.supernodes), range(s.sub_planes), range(chips)):
-        for j in range(_l3_per_l2(s, groups)):
-            rack = f"communication rack L3 {g}.{j}"
-            place: dict[str, Any] = {
-                "supernode": g,
-                "sub_plane": p,
-                "index": i * _l3_per_l2(s, groups) + j,
-            }
-            draft.add(_l3_name(g, p, place["index"]), "l3", **place, rack=rack)
-
-
-@cache
-def _l3_name(supernode: int, sub_plane: int, index: int) -> str:
-    return l2_name(supernode, sub_plane, index).replace("L2", "L3")
-
-
-def _l3_links(draft: Draft, chips: int, groups: int) -> None:
-    """Link L2 switches to L3 chips, dealt in turn."""
-    s = draft.s
-    if not chips or groups == 1:
-        return
-    spines = _l3_per_l2(s, groups)
-    uplinks = s.l2_ports_per_chip - nodes_per_group(s)
-    for g, p, i in product(range(s.supernodes), range(s.sub_planes), range(chips * groups)):
-        below = l2_name(g, p, i)
-        for j, links in dealt(i // chips, uplinks, spines):
-            above = _l3_name(g, p, i % chips * spines + j)
-            draft.link(below, above, "L2-L3", links * draft.link_bytes_per_s, p, links)
 
 
 def dealt(turn: int, uplinks: int, chips: int) -> list[tuple[int, int]]:

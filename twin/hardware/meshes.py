@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from twin.hardware.chip import HardwareError
-from twin.hardware.clos import l2_name
+from twin.hardware.clos import switch_name
 from twin.hardware.draft import Draft
 from twin.hardware.recipes import Recipe
 from twin.scenario import Supernode
@@ -206,17 +206,12 @@ def _rack_switches(draft: Draft) -> None:
     for g, r, p in product(range(s.supernodes), range(racks), range(s.sub_planes)):
         number = g * racks + r
         grid = (*grid_of(draft.recipe.racks_across, r % per_pod), r // per_pod)
-        place: dict[str, Any] = {
-            "supernode": g,
-            "rack": f"rack {number}",
-            "sub_plane": p,
-            "grid": grid,
-        }
-        draft.add(f"LRS {number}.{p}", "lrs", **place)
+        place: dict[str, Any] = {"supernode": g, "rack": f"rack {number}", "sub_plane": p}
+        draft.add(f"LRS {number}.{p}", "lrs", **place, grid=grid)
     spines = draft.recipe.spine_links if racks > per_pod else 0
     for g, p, k in product(range(s.supernodes), range(s.sub_planes), range(spines)):
         rack = f"communication rack {g * spines + k}"
-        draft.add(_hrs(g, p, k), "hrs", supernode=g, sub_plane=p, index=k, rack=rack)
+        draft.add(switch_name("HRS", g, p, k), "hrs", supernode=g, sub_plane=p, index=k, rack=rack)
 
 
 def _racks(draft: Draft) -> tuple[int, int]:
@@ -231,10 +226,6 @@ def _racks(draft: Draft) -> tuple[int, int]:
             f"{per_pod} racks: take {rack}, or multiples of {rack * per_pod}"
         )
     return racks, per_pod
-
-
-def _hrs(supernode: int, sub_plane: int, index: int) -> str:
-    return l2_name(supernode, sub_plane, index).replace("L2", "HRS")
 
 
 def _between_racks(draft: Draft) -> None:
@@ -262,7 +253,8 @@ def _between_racks(draft: Draft) -> None:
     if racks > per_pod:
         everyone = product(range(s.supernodes), range(racks), range(s.sub_planes))
         for (g, r, p), k in product(everyone, range(recipe.spine_links)):
-            draft.link(f"LRS {g * racks + r}.{p}", _hrs(g, p, k), "LRS-HRS", link, p)
+            above = switch_name("HRS", g, p, k)
+            draft.link(f"LRS {g * racks + r}.{p}", above, "LRS-HRS", link, p)
 
 
 def grid(draft: Draft) -> None:

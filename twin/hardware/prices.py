@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -46,15 +47,20 @@ def worst_collision(loads: Iterable[Load]) -> Collision:
     return max(collisions, key=lambda found: found.mean, default=Collision())
 
 
-def _priced(net: Network, load: Load, what: str) -> tuple[float, str]:
-    """Rate of a load without other traffic, and the name of the link that limits it."""
+def _price(net: Network, load: Load, what: str, **more: Any) -> Price:
+    """Price of a load without other traffic; more: fields that do not follow from the load. Raises
+    HardwareError where a path is cut."""
     rate, full = load.alone(net)
     if load.unreached:
         a, b = (net.vertices[v] for v in load.unreached[0])
         raise HardwareError(
             f"{what} is cut off: no path of links from {a} to {b} is left; restore a link there"
         )
-    return rate, net.label(full)
+    of_load: dict[str, Any] = {
+        "off_node_fraction": load.off_node,
+        "collision": worst_collision([load]),
+    }
+    return Price(rate, load.latency_s, net.label(full), **of_load | more)
 
 
 def between(
@@ -76,10 +82,8 @@ def between(
             f"{net.vertices[a]} cannot reach {net.vertices[b]} on the {plane} plane: no path of "
             "links is left"
         )
-    rate, label = _priced(net, load, "the way")
     off_node = float(net.node[a] != net.node[b])
-    collision = worst_collision([load])
-    return Price(rate, load.latency_s, label, off_node_fraction=off_node, collision=collision)
+    return _price(net, load, "the way", off_node_fraction=off_node)
 
 
 def _vertex(net: Network, element: int | str) -> int:
@@ -98,20 +102,8 @@ def all_to_all(
     rate, the farthest pair the latency. Raises HardwareError for a die that is cut off."""
     net = network(fabric)
     load = demands.exchange(net, dies, plane, operation)
-    rate, label = _priced(net, load, f"all-to-all over {plane}")
-    collision = worst_collision([load])
-    return Price(
-        rate, load.latency_s, label, len(dies) - 1, load.off_node, collision=collision,
-        ports=load.ports(net),
-    )  # fmt: skip
-
-
-def _reached(
-    net: Network, dies: Sequence[int], plane: Plane, nodes: Sequence[int] | None
-) -> tuple[Load, INTS] | None:
-    """`demands.pool`, cached: formulas of one machine repeat the same arguments."""
-    question = ("pool", tuple(dies), plane, None if nodes is None else tuple(nodes))
-    return net.once(question, lambda: demands.pool(net, dies, plane, nodes))
+    what, ports = f"all-to-all over {plane}", load.ports(net)
+    return _price(net, load, what, peers=len(dies) - 1, ports=ports)
 
 
 def pool_read(
@@ -122,7 +114,7 @@ def pool_read(
     Blocks outside a UB plane enter through the dies' NICs. Raises HardwareError if there are
     none."""
     net = network(fabric)
-    pool_load = _reached(net, dies, plane, nodes)
+    pool_load = demands.pool(net, dies, plane, nodes)
     if pool_load is None:
         die_vertices = demands.dies_of(net, dies)
         unlinked = die_vertices[net.offers(plane, die_vertices) <= 0.0]
@@ -131,10 +123,8 @@ def pool_read(
             f"a pool read over {plane} needs dies and a node whose CPUs they can reach{detail}"
         )
     load, sources = pool_load
-    rate, label = _priced(net, load, f"a pool read over {plane}")
-    collision = worst_collision([load])
     parts = demands.equal_parts(net, sources).size
-    return Price(rate, load.latency_s, label, parts, load.off_node, len(dies), collision=collision)
+    return _price(net, load, f"a pool read over {plane}", peers=parts, shared_by_dies=len(dies))
 
 
 def host_copy(fabric: Wiring, dies: Sequence[int], plane: Plane) -> tuple[float, float]:
@@ -145,7 +135,8 @@ def host_copy(fabric: Wiring, dies: Sequence[int], plane: Plane) -> tuple[float,
     written = demands.pool(net, dies, plane, nodes, "write")
     out = pool_read(net, dies, plane, nodes)
     assert written is not None  # as it is read
-    return _priced(net, written[0], f"a copy to host memory over {plane}")[0], out.bytes_per_s
+    into = _price(net, written[0], f"a copy to host memory over {plane}")
+    return into.bytes_per_s, out.bytes_per_s
 
 
 def server_port(
@@ -153,7 +144,7 @@ def server_port(
 ) -> float:  # fmt: skip
     """Bytes/s of each equal part of the DRAM of the median memory server, were all read from it."""
     net = network(fabric)
-    pool_load = _reached(net, dies, plane, nodes)
+    pool_load = demands.pool(net, dies, plane, nodes)
     if pool_load is None:
         return 0.0
     load, sources = pool_load
@@ -174,9 +165,9 @@ def nic(fabric: Wiring, die: int, plane: Plane = "rdma", operation: Operation = 
     net = network(fabric)
     plane_used = "rdma" if plane == "ub" and not net.spans_nodes else plane
     load = demands.one_to_others(net, die, plane_used, operation)
-    rate, label = _priced(net, load, f"{plane_used} of die {die}")
     shared = net.dies_per_node if plane_used == "vpc" and net.storage_ports != "nic" else 1
-    return Price(rate, load.latency_s, label, off_node_fraction=1.0, shared_by_dies=shared)
+    what = f"{plane_used} of die {die}"
+    return _price(net, load, what, off_node_fraction=1.0, shared_by_dies=shared)
 
 
 def ports_of(fabric: Wiring, dies: Sequence[int], price: Price) -> INTS:

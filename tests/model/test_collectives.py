@@ -2,7 +2,6 @@ import pytest
 
 from twin.hardware.chip import load_chip
 from twin.hardware.fabric import build_fabric
-from twin.model.coefficients import Collective
 from twin.model.collectives import (
     Half,
     adding_bytes_per_s,
@@ -31,27 +30,27 @@ def traffic(facts):
 
 def test_more_peers_cost_more_but_not_in_proportion(traffic):
     small, large = traffic(8), traffic(256)
-    assert small.dispatch_fixed_s < large.dispatch_fixed_s < 5 * small.dispatch_fixed_s
+    assert small.dispatch.fixed < large.dispatch.fixed < 5 * small.dispatch.fixed
 
 
 def test_quantised_messages_are_shorter_but_cost_vector_time(traffic):
     early, late = traffic(64), traffic(64, early_quantisation=False)
-    assert late.dispatch_send_s / early.dispatch_send_s == pytest.approx(14_336 / 7_680)
-    assert late.dispatch_message_s == 0.0 < early.dispatch_message_s
+    assert late.dispatch.send / early.dispatch.send == pytest.approx(14_336 / 7_680)
+    assert late.dispatch.message == 0.0 < early.dispatch.message
 
 
 def test_the_naive_chain_pays_for_starts_and_synchronisation(traffic):
-    assert traffic(64, fused=False).dispatch_fixed_s > 2 * traffic(64).dispatch_fixed_s
+    assert traffic(64, fused=False).dispatch.fixed > 2 * traffic(64).dispatch.fixed
 
 
 def test_slower_links_and_node_wide_planes_lengthen_the_exchange(traffic):
     narrow = Supernode(ub_link_gb_per_s=14.0)
-    assert traffic(64, narrow).combine_send_s == pytest.approx(2 * traffic(64).combine_send_s)
-    assert traffic(64, Supernode(scale_up="node")).combine_send_s > traffic(64).combine_send_s
+    assert traffic(64, narrow).combine.send == pytest.approx(2 * traffic(64).combine.send)
+    assert traffic(64, Supernode(scale_up="node")).combine.send > traffic(64).combine.send
 
 
 def test_a_die_alone_sends_nothing(traffic):
-    assert traffic(1).dispatch_send_s == 0.0
+    assert traffic(1).dispatch.send == 0.0
 
 
 @pytest.fixture
@@ -73,22 +72,22 @@ def gathered(facts):
 
 def test_gathering_moves_every_token_to_every_die_whatever_the_routing(gathered):
     t = gathered(32)
-    assert t.dispatch_receive_s == t.combine_send_s == 0.0
+    assert t.dispatch.receive == t.combine.send == 0.0
     # 3 of 4 nodes over 25 GB/s, 28 of 32 dies inside the node: 7,168 B there, BF16 back.
-    assert t.combine_receive_s == pytest.approx(2 * t.dispatch_send_s)
-    assert t.dispatch_send_s > 7_168 * (3 / 25e9 + 28 / 196e9)
+    assert t.combine.receive == pytest.approx(2 * t.dispatch.send)
+    assert t.dispatch.send > 7_168 * (3 / 25e9 + 28 / 196e9)
 
 
 def test_streams_of_their_own_hide_what_passes_between_nodes(gathered):
     one, other = gathered(32), gathered(32, beside=True)
-    assert other.dispatch_send_s < one.dispatch_send_s < 2 * other.dispatch_send_s
-    assert other.combine_fixed_s < one.combine_fixed_s
+    assert other.dispatch.send < one.dispatch.send < 2 * other.dispatch.send
+    assert other.combine.fixed < one.combine.fixed
 
 
 def test_gathering_over_more_nodes_costs_in_proportion_to_the_dies(gathered):
     two, four = gathered(16), gathered(32)
-    assert four.dispatch_send_s / two.dispatch_send_s == pytest.approx(2.0, rel=0.35)
-    assert four.dispatch_fixed_s > two.dispatch_fixed_s
+    assert four.dispatch.send / two.dispatch.send == pytest.approx(2.0, rel=0.35)
+    assert four.dispatch.fixed > two.dispatch.fixed
 
 
 @pytest.mark.parametrize(("nodes", "per_node"), [(4, 1), (8, 8), (18, 8)])
@@ -116,8 +115,8 @@ def test_start_and_rate_are_those_of_the_network_that_is_crossed(facts, dies, wa
     # Leaving the die inside a node, leaving the node across: of eight messages of a token.
     leaving = 8 * ((dies - 1) / dies if way == "inside" else 1 - 8 / dies)
     for phase, fixed, token, size in (
-        ("dispatch", t.dispatch_fixed_s, t.dispatch_send_s, 7_168 + 224),
-        ("combine", t.combine_fixed_s, t.combine_receive_s, 14_336),
+        ("dispatch", t.dispatch.fixed, t.dispatch.send, 7_168 + 224),
+        ("combine", t.combine.fixed, t.combine.receive, 14_336),
     ):
         assert fixed == facts.si(f"{here}.{phase}_start")
         rate = facts.si(f"{here}.{phase}_rate") * link
@@ -125,7 +124,7 @@ def test_start_and_rate_are_those_of_the_network_that_is_crossed(facts, dies, wa
 
 
 def test_an_exchange_inside_a_node_starts_sooner_than_one_across(facts):
-    assert hgx(facts, 8).dispatch_fixed_s < 0.6 * hgx(facts, 32).dispatch_fixed_s
+    assert hgx(facts, 8).dispatch.fixed < 0.6 * hgx(facts, 32).dispatch.fixed
 
 
 def test_a_chip_without_a_table_says_of_which_other_it_has_its_exchange(facts):
@@ -145,7 +144,7 @@ def test_a_gather_inside_a_node_of_atlas_a3_is_the_faster_of_two_algorithms(fact
     small, large = (196e9 * facts.si(f"{table}.{part}") for part in ("rate", "large_rate"))
     later = start + (dies - 1) * facts.si(f"{table}.peer")
     for moved in (1e5, 4e6, 20e6, 60e6, 600e6):
-        cost = Collective(half.start_s, 1.0 / half.bytes_per_s, *half.beyond(1.0))
+        cost = half.collective(1.0)
         by_hand = min(start + moved / small, later + moved / large)
         assert collective_s(cost, moved) == pytest.approx(by_hand)
     assert collective_s(cost, 600e6) == pytest.approx(later + 600e6 / large)
@@ -187,7 +186,7 @@ def test_an_all_reduce_is_the_faster_of_the_kernels_for_small_and_large_messages
         return begin / 2 + size / (share * link)
 
     moved = 14_336.0
-    cost = Collective(half.start_s, moved / half.bytes_per_s, *half.beyond(moved))
+    cost = half.collective(moved)
     for tokens in (1.0, 64.0, 512.0, 8_192.0, 65_536.0):
         small = kernel_s("start", "rate", tokens * moved)
         large = kernel_s("large_start", "large_rate", tokens * moved)

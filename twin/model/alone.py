@@ -35,9 +35,9 @@ def exchange_s(s: Scenario, facts: Facts, operation: str, dies: int, tokens: flo
     t = moe_traffic(shape, s.deployment.communication, machine, facts, exchange_price)
     rows = tokens * shape.top_k
     if operation == "dispatch":
-        wire = max(tokens * t.dispatch_send_s, rows * t.dispatch_receive_s)
-        return t.host_s + t.dispatch_fixed_s + tokens * t.dispatch_message_s + wire
-    return t.combine_fixed_s + max(rows * t.combine_send_s, tokens * t.combine_receive_s)
+        wire = max(tokens * t.dispatch.send, rows * t.dispatch.receive)
+        return t.host_s + t.dispatch.fixed + tokens * t.dispatch.message + wire
+    return t.combine.fixed + max(rows * t.combine.send, tokens * t.combine.receive)
 
 
 def streams_s(costs: Costs, traffic: Traffic, hot: Hot) -> tuple[float, float]:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from twin.facts import Facts
 from twin.hardware.flows import Operation
 from twin.hardware.network import Network, Wiring, network
 from twin.hardware.prices import all_to_all
+from twin.model.coefficients import Collective, Combine, Dispatch
 from twin.model.formats import ACTIVATION_BYTES
 from twin.model.operators import combine_bytes, dispatch_bytes
 from twin.model.roofline import Machine, measured_on
@@ -60,29 +62,22 @@ class Half:
     beyond_bytes: float = 0.0  # moved by a die, from which that kernel is faster
     saved_s: float = 0.0  # by it, per byte beyond these
 
-    def beyond(self, moved: float) -> tuple[float, float]:
-        """(tokens from which the kernel for large messages is faster, seconds saved per token
-        beyond them), of `moved` bytes per token."""
-        return self.beyond_bytes / moved, self.saved_s * moved
+    def collective(self, moved: float, starts: float = 1.0) -> Collective:
+        """Coefficients of a number of halves with together `moved` bytes per token."""
+        beyond = starts * (self.beyond_bytes / moved)
+        token = moved / self.bytes_per_s
+        return Collective(starts * self.start_s, token, beyond, self.saved_s * moved)
 
 
-@dataclass(frozen=True, slots=True)
-class MoeTraffic:
-    """Coefficients of one dispatch and one combine; all in seconds.
+class MoeTraffic(NamedTuple):
+    """One dispatch and one combine.
 
     dispatch = fixed + message * tokens of the busiest sender + max(send * tokens, receive * hot
     tokens received); combine likewise, with the hot tokens on the sending side."""
 
-    dispatch_fixed_s: float
-    dispatch_send_s: float
-    combine_fixed_s: float
-    combine_receive_s: float
-    dispatch_message_s: float = 0.0
-    dispatch_receive_s: float = 0.0
-    combine_send_s: float = 0.0
+    dispatch: Dispatch
+    combine: Combine
     host_s: float = 0.0  # that the host waits for counts before each dispatch: nothing hides it
-    beyond_tokens: float = 0.0  # of the busiest die: a kernel for large messages is faster
-    saved_s: float = 0.0  # by it in each of the two, per token beyond these
 
 
 def exchange(fabric: Wiring, dies: Sequence[int], operation: Operation = "write") -> Exchange:
@@ -242,14 +237,18 @@ def moe_traffic(
         host_s, table = facts.si("operators.unfused.sync"), "operators.unfused"
         extra = x.peers / facts[f"{table}.channels"].value * facts.si(f"{table}.start")
     return MoeTraffic(
-        dispatch_fixed_s=dispatch.start_s + 2.0 * extra,
-        dispatch_message_s=s.top_k * quantise,
-        dispatch_send_s=per_token * sent_bytes / dispatch_rate,
-        dispatch_receive_s=x.remote * sent_bytes / dispatch_rate,
-        combine_fixed_s=combine.start_s + extra,
-        combine_send_s=x.remote * answered / combine_rate,
-        combine_receive_s=per_token * answered / combine_rate,
-        host_s=host_s,
+        Dispatch(
+            fixed=dispatch.start_s + 2.0 * extra,
+            message=s.top_k * quantise,
+            send=per_token * sent_bytes / dispatch_rate,
+            receive=x.remote * sent_bytes / dispatch_rate,
+        ),
+        Combine(
+            fixed=combine.start_s + extra,
+            send=x.remote * answered / combine_rate,
+            receive=per_token * answered / combine_rate,
+        ),
+        host_s,
     )
 
 
@@ -262,16 +261,12 @@ def gathered_traffic(
     the one with most, because engines pad the others; `library`: see half_of_sum; times: halves
     that each of the two takes."""
     hidden = ACTIVATION_BYTES * s.hidden
-    half, moved = half_of_sum(m, facts, x, library), x.peers * hidden * x.remote
-    beyond, saved_s = half.beyond(moved)
-    send_s = times * moved / half.bytes_per_s
+    half = half_of_sum(m, facts, x, library).collective(x.peers * hidden * x.remote)
+    fixed, send = times * half.fixed, times * half.token
+    large = {"beyond": half.beyond, "saved": times * half.saved}
     return MoeTraffic(
-        dispatch_fixed_s=times * half.start_s,
-        dispatch_send_s=send_s,
-        combine_fixed_s=times * half.start_s,
-        combine_receive_s=send_s + x.peers * hidden / adding_bytes_per_s,
-        beyond_tokens=beyond,
-        saved_s=times * saved_s,
+        Dispatch(fixed=fixed, send=send, **large),
+        Combine(fixed=fixed, receive=send + x.peers * hidden / adding_bytes_per_s, **large),
     )
 
 
@@ -291,9 +286,10 @@ def _gathered(s: Shape, comm: Communication, m: Machine, x: Exchange, apart: boo
     beyond_s, inside_s = others / x.beyond_bytes_per_s, node_peers * x.nodes / x.inside_bytes_per_s
     per_byte = max(beyond_s, inside_s) if apart else beyond_s + inside_s
     return MoeTraffic(
-        dispatch_fixed_s=fixed + step_s(node_peers + 1) + step_s(x.nodes),
-        dispatch_message_s=m.fitted["quantise"] if comm.early_quantisation else 0.0,
-        dispatch_send_s=token * per_byte,
-        combine_fixed_s=fixed,
-        combine_receive_s=combine_bytes(s) * per_byte,
+        Dispatch(
+            fixed=fixed + step_s(node_peers + 1) + step_s(x.nodes),
+            message=m.fitted["quantise"] if comm.early_quantisation else 0.0,
+            send=token * per_byte,
+        ),
+        Combine(fixed=fixed, receive=combine_bytes(s) * per_byte),
     )

@@ -262,17 +262,14 @@ def _collective(x: Setting, name: str, where: Where, cores: Cores) -> c.Collecti
     takes what half an all-reduce of its bytes takes."""
     if (group := x.groups.get(name)) is None:
         return c.Collective()
-    sends, half = x.sends(name, where), half_of_sum(x.machine, x.facts, group)
+    sends, moved = x.sends(name, where), x.together(name, where) * group.remote
     starts = sum(each.layers(x.shape) for each in sends)
-    moved = x.together(name, where) * group.remote
     added = sum(each.added(x.part) * each.layers(x.shape) for each in sends)
-    beyond, saved_s = half.beyond(moved)
-    token = moved / half.bytes_per_s
-    if added > 0.0 and name == "heads":
-        token += added / adding_bytes_per_s(x.machine, x.facts, cores.vector)
-    elif added > 0.0:
-        token += added / x.machine.vector_bytes_per_s(cores.vector)
-    return c.Collective(starts * half.start_s, token, starts * beyond, saved_s)
+    adding_rate = x.machine.vector_bytes_per_s(cores.vector)
+    if name == "heads":
+        adding_rate = adding_bytes_per_s(x.machine, x.facts, cores.vector)
+    halves = half_of_sum(x.machine, x.facts, group).collective(moved, starts)
+    return replace(halves, token=halves.token + added / adding_rate)
 
 
 def _norms_s(x: Setting) -> float:
@@ -289,9 +286,7 @@ def _logits(x: Setting) -> c.Collective:
     if (group := x.groups.get("heads")) is None:
         return c.Collective()
     moved_bytes = ACTIVATION_BYTES * (x.whole.vocabulary + x.shape.hidden) * group.remote
-    half = half_of_sum(x.machine, x.facts, group)
-    beyond, saved_s = half.beyond(moved_bytes)
-    return c.Collective(2.0 * half.start_s, moved_bytes / half.bytes_per_s, 2.0 * beyond, saved_s)
+    return half_of_sum(x.machine, x.facts, group).collective(moved_bytes, 2.0)
 
 
 def moe_parts(
@@ -305,20 +300,20 @@ def moe_parts(
     efficiency = m.product(f.expert, operator)
     if not x.communication.early_quantisation and FORMATS[f.expert].computes != "bf16":
         vector += (ACTIVATION_BYTES + 1.0) * s.hidden / m.vector_bytes_per_s(cores.vector)
-    dispatch = c.Dispatch(
-        fixed=t.dispatch_fixed_s + t.host_s,
-        message=x.messages * t.dispatch_message_s / m.copying(cores.vector),
-        send=x.messages * t.dispatch_send_s / rate,
-        receive=t.dispatch_receive_s / rate,
-        beyond=t.beyond_tokens,
-        saved=t.saved_s / rate,
+    sent, answered = t.dispatch, t.combine
+    dispatch = replace(
+        sent,
+        fixed=sent.fixed + t.host_s,
+        message=x.messages * sent.message / m.copying(cores.vector),
+        send=x.messages * sent.send / rate,
+        receive=sent.receive / rate,
+        saved=sent.saved / rate,
     )
-    combine = c.Combine(
-        fixed=t.combine_fixed_s,
-        send=t.combine_send_s / rate,
-        receive=x.messages * t.combine_receive_s / rate,
-        beyond=t.beyond_tokens,
-        saved=t.saved_s / rate,
+    combine = replace(
+        answered,
+        send=answered.send / rate,
+        receive=x.messages * answered.receive / rate,
+        saved=answered.saved / rate,
     )
     return (
         c.Gate(

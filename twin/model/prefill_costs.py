@@ -213,7 +213,7 @@ def _moe(x: Setting) -> tuple[c.Gate, c.Dispatch, c.Experts, c.Combine]:
     added = s.top_k + 1 if x.layout.split == 1 else s.top_k * x.layout.split + x.layout.dies
     return (
         replace(gate, fixed=2 * x.gap + x.choice_s(x.experts_by("contiguous"))),
-        replace(dispatch, fixed=t.dispatch_fixed_s, order=2 * row / copy_rate),
+        replace(dispatch, fixed=t.dispatch.fixed, order=2 * row / copy_rate),
         replace(experts, flop=max(experts.flop, experts.io), io=0.0),
         replace(
             combine,

@@ -17,7 +17,7 @@ from twin.model.costs import Costs
 from twin.model.decode import decode_iteration_s
 from twin.model.formats import ACTIVATION_BYTES
 from twin.model.predict import EVEN, Prediction, Traffic, rank_load
-from twin.model.roofline import interpolate, load_machine
+from twin.model.roofline import load_machine
 from twin.model.shape import load_shape
 from twin.scenario import Scenario
 
@@ -49,10 +49,9 @@ def streams_s(costs: Costs, traffic: Traffic, hot: Hot) -> tuple[float, float]:
     _, context = rank_load(per_rank, role.ranks, traffic)
     half = 0.5 * p.query_tokens
     total = half * (per_rank * role.ranks)
-    factor = interpolate(total, *hot)
     load = layer.Pass(
         half * per_rank, 0.5 * float(context[0]), half * per_rank / each, total,
-        float(role.stage_dies), factor, layer.on_wire(p.layout, total, factor, *hot),
+        float(role.stage_dies), *layer.hot_and_wire(p.layout, total, *hot),
     )  # fmt: skip
     return layer.layer_s(p, p.splits[PAPER_SPLIT], load)
 

@@ -13,7 +13,7 @@ from twin.metrics.operators import DECODE_OPERATORS
 from twin.model import layer
 from twin.model.coefficients import Decode, Mode
 from twin.model.layer import Pass
-from twin.model.roofline import interpolate, roof
+from twin.model.roofline import roof
 from twin.model.schedule import ring_s, stages, two_microbatches_s
 
 _CORE, _AWAY, _GATE, _DISPATCH, _EXPERTS, _COMBINE, _DENSE, _MTP, _HEAD, _SAMPLING, _GAPS = map(
@@ -25,7 +25,7 @@ _HOST = DECODE_OPERATORS.index("kv_swap")
 
 
 @kernel
-def _add_attention(m: Mode, times: float, load: Pass, ops: np.ndarray) -> float:
+def add_attention(m: Mode, times: float, load: Pass, ops: np.ndarray) -> float:
     """Book `times` attention passes on the critical path; returns their seconds."""
     time = layer.collective_s(m.gather, load.tokens) * times
     ops[int(m.before[0].place)] += time
@@ -127,7 +127,7 @@ def launch_gap_s(
 @kernel
 def layers_in_sequence_s(p: Decode, layers: float, load: Pass, ops: np.ndarray) -> float:
     """Seconds of `layers` MoE layers with all operators in sequence on all cores."""
-    time = _add_attention(p.sequence, layers, load, ops)
+    time = add_attention(p.sequence, layers, load, ops)
     return time + _add_moe(p, p.sequence, layers, load, True, ops)
 
 
@@ -160,7 +160,7 @@ def _add_two_microbatches(p: Decode, m: Mode, layers: float, load: Pass, ops: np
     x = stages(p, m, load)
     passes = 2.0 * layers
     if p.hides > 0.0:
-        time = _add_attention(m, passes, load, ops)
+        time = add_attention(m, passes, load, ops)
         time += _add_moe(p, m, passes, load, False, ops)
         # Rounding must not make it negative.
         exposed_s = max(0.0, two_microbatches_s(p, x) * layers - time)
@@ -168,7 +168,7 @@ def _add_two_microbatches(p: Decode, m: Mode, layers: float, load: Pass, ops: np
         ops[_COMBINE] += exposed_s * x.combine / (x.dispatch + x.combine)
         return time + exposed_s
     if x.attention >= x.gate + x.dispatch + x.experts + x.combine:
-        return _add_attention(m, passes, load, ops)
+        return add_attention(m, passes, load, ops)
     return _add_moe(p, m, passes, load, True, ops)
 
 
@@ -179,7 +179,7 @@ def _add_ring(p: Decode, m: Mode, layers: float, load: Pass, many: float, ops: n
     x = stages(p, m, load)
     time = ring_s(x, many) * layers
     part = time / (x.attention + x.gate + x.dispatch + x.experts + x.combine)
-    booked = _add_attention(m, part, load, ops)
+    booked = add_attention(m, part, load, ops)
     ops[_GATE] += x.gate * part
     ops[_DISPATCH] += x.dispatch * part
     ops[_EXPERTS] += x.experts * part
@@ -217,8 +217,7 @@ def decode_iteration_s(
     largest = layer.share_of_group(busiest, groups, count) * busiest
     together = total / groups  # requests of a group
     entering = query * together
-    hot = interpolate(entering, hot_tokens, hot_factor)
-    wire = layer.on_wire(p.layout, entering, hot, hot_tokens, hot_factor)
+    hot, wire = layer.hot_and_wire(p.layout, entering, hot_tokens, hot_factor)
     fullest_rank_tokens = query * (p.concentration * largest)  # tokens of the rank that has most
     load = Pass(
         query * rank_requests, rank_context, fullest_rank_tokens / p.layout.rank_dies, entering,
@@ -229,8 +228,7 @@ def decode_iteration_s(
     layers, domains, moe = p.moe_layers, p.layout.domains, -1.0
     if p.microbatch > 0.0:
         part = 0.5 * entering / domains
-        hot = interpolate(part, hot_tokens, hot_factor)
-        wire = layer.on_wire(p.layout, part, hot, hot_tokens, hot_factor)
+        hot, wire = layer.hot_and_wire(p.layout, part, hot_tokens, hot_factor)
         half = half_of(load, domains, hot, wire)
         k, split = best_split(p, half)
         attention, experts = layer.layer_s(p, p.sequence, load)
@@ -238,8 +236,7 @@ def decode_iteration_s(
             moe = _add_two_microbatches(p, p.splits[k], layers, half, ops)
     if moe < 0.0 and domains > 1.0:
         part = entering / domains
-        hot = interpolate(part, hot_tokens, hot_factor)
-        wire = layer.on_wire(p.layout, part, hot, hot_tokens, hot_factor)
+        hot, wire = layer.hot_and_wire(p.layout, part, hot_tokens, hot_factor)
         one = Pass(load.tokens, load.context, load.busiest, part, load.dies, hot, wire)
         moe = _add_ring(p, p.sequence, layers, one, 1.0, ops)
     elif moe < 0.0:
@@ -262,7 +259,7 @@ def half_of(load: Pass, domains: float, hot: float, wire: float) -> Pass:
 @kernel
 def dense_layers_s(p: Decode, load: Pass, ops: np.ndarray) -> float:
     """Seconds of the layers without experts: attention in sequence and a dense FFN on every die."""
-    time = _add_attention(p.sequence, p.dense_layers, load, ops)
+    time = add_attention(p.sequence, p.dense_layers, load, ops)
     ffn = p.dense_layers * layer.dense_s(p, load.tokens)
     ops[_DENSE] += ffn
     return time + ffn

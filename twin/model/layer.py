@@ -21,7 +21,7 @@ from twin.model.coefficients import (
     Product,
     PromptCore,
 )
-from twin.model.roofline import interpolate_from, roof
+from twin.model.roofline import interpolate, interpolate_from, roof
 
 _PIPELINE, _HOST = map(DECODE_OPERATORS.index, ("pipeline", "kv_swap"))
 
@@ -76,19 +76,19 @@ def grouped_tiles(w: Product, experts: float, rows: float) -> float:
 
 
 @kernel
-def on_wire(
-    at: Layout, tokens: float, hot: float, hot_tokens: np.ndarray, hot_factor: np.ndarray
-) -> float:
-    """Load of the fullest link of an exchange over that of an even exchange, for a number of
-    tokens.
+def hot_and_wire(
+    at: Layout, tokens: float, hot_tokens: np.ndarray, hot_factor: np.ndarray
+) -> tuple[float, float]:
+    """Load of the hottest die over the mean, and of the fullest link of an exchange over that of an
+    even exchange, for a number of tokens.
 
     A port carries its die's tokens, so the hottest die's port is `hot` times as full. Links between
     nodes carry a node's tokens; where they are fuller than ports the hottest node decides, unless
     the hottest die's port takes longer. hot_tokens f8[G]; hot_factor f8[G], or [2 G] with nodes."""
-    points = hot_tokens.shape[0]
+    points, hot = hot_tokens.shape[0], interpolate(tokens, hot_tokens, hot_factor)
     if at.ports >= 1.0 or len(hot_factor) == points:
-        return hot
-    return max(at.ports * hot, interpolate_from(tokens, hot_tokens, hot_factor, points))
+        return hot, hot
+    return hot, max(at.ports * hot, interpolate_from(tokens, hot_tokens, hot_factor, points))
 
 
 @kernel
@@ -206,12 +206,18 @@ def moe_s(p: Decode, m: Mode, load: Pass) -> float:
 
 
 @kernel
-def attention_s(m: Mode, tokens: float, core: float) -> float:
-    """Seconds of attention for `tokens` of a rank, `core` of them in the core without launch."""
+def prepare_s(m: Mode, tokens: float) -> float:
+    """Seconds of attention before its core, for `tokens` of a rank."""
     time = collective_s(m.gather, tokens)
     for k in range(len(m.before)):
         time += product_s(m.before[k], tokens)
-    time += m.core.fixed
+    return time
+
+
+@kernel
+def attention_s(m: Mode, tokens: float, core: float) -> float:
+    """Seconds of attention for `tokens` of a rank, `core` of them in the core without launch."""
+    time = prepare_s(m, tokens) + m.core.fixed
     time += core
     time += collective_s(m.context, tokens)
     for k in range(len(m.after)):

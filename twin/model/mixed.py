@@ -17,7 +17,6 @@ from twin.kernels.rng import exponential, stream_key, uniform
 from twin.metrics.operators import DECODE_OPERATORS
 from twin.model import decode, layer
 from twin.model.coefficients import Decode
-from twin.model.roofline import interpolate
 
 RELEASES, MOST_FOLLOWED = 64, 20_000  # prompts of a group; iterations that they are followed over
 MOST_PROMPTS, RARE = 200_000, 1e-3  # followed in all; chance that a group has none, negligible
@@ -77,8 +76,7 @@ def _pass_s(
     )  # fmt: skip
     if entering <= 0.0:
         return 0.0
-    hot = interpolate(entering, hot_tokens, hot_factor)
-    wire = layer.on_wire(p.layout, entering, hot, hot_tokens, hot_factor)
+    hot, wire = layer.hot_and_wire(p.layout, entering, hot_tokens, hot_factor)
     own = answers * layer.share_of_group(requests[fullest_rank], groups, count)
     rank_requests, rank_context = own * requests[fullest_rank], own * context[fullest_rank]
     alone_s = 0.0

@@ -44,15 +44,9 @@ class Stages(NamedTuple):
 @kernel
 def stages(p: Decode, m: Mode, load: Pass) -> Stages:
     """Stages of one microbatch; `shared` and `taken` are 0 where a schedule does not need them."""
-    prepare = layer.collective_s(m.gather, load.tokens)
-    for k in range(len(m.before)):
-        prepare += layer.product_s(m.before[k], load.tokens)
-    attention = prepare + m.core.fixed
-    attention += layer.core_s(m.core, load.tokens, load.context)
-    attention += layer.collective_s(m.context, load.tokens)
-    for k in range(len(m.after)):
-        attention += layer.product_s(m.after[k], load.tokens)
-    attention += layer.collective_s(m.scatter, load.tokens)
+    prepare = layer.prepare_s(m, load.tokens)
+    core = layer.core_s(m.core, load.tokens, load.context)
+    attention = layer.attention_s(m, load.tokens, core)
     gate, dispatch, experts, combine = layer.moe_parts(p, m, load)
     shared = expert_die_s = 0.0
     layout = p.layout

@@ -9,18 +9,8 @@ import numpy as np
 
 from twin.metrics.operators import names_of
 from twin.model.coefficients import Decode, Mode, Prefill
-from twin.model.decode import best_split, decode_iteration_s, half_of
-from twin.model.layer import (
-    Pass,
-    collective_s,
-    core_s,
-    fetched_s,
-    groups_of,
-    layer_s,
-    local_s,
-    moe_parts,
-    product_s,
-)
+from twin.model.decode import add_attention, best_split, decode_iteration_s, half_of
+from twin.model.layer import Pass, groups_of, layer_s, moe_parts
 from twin.model.prefill import prefill_batch_s
 from twin.model.schedule import Operators, Piece, decode_pieces, pipeline_pieces, stages
 
@@ -95,25 +85,15 @@ def decode_timeline(
 
 
 def _attention(m: Mode, half: Pass) -> Operators:
-    names = names_of("decode")
-    before, after = (
-        [(names[int(w.place)], product_s(w, half.tokens)) for w in products]
-        for products in (m.before, m.after)
-    )
-    for collective, target in (
-        (m.gather, before),
-        (m.scatter, after),
-    ):  # booked with the first product
-        name, seconds = target[0]
-        target[0] = name, seconds + collective_s(collective, half.tokens)
-    core, local = m.core, local_s(m.core, half.tokens, half.context)
-    exchanged_s = collective_s(m.context, half.tokens)
-    fetched = fetched_s(m.core, half.tokens, half.context)
-    core_pieces = [("kv_swap", fetched)] if fetched > 0.0 else []
-    core_pieces.append(("attention_core", core.fixed + local - fetched + exchanged_s))
-    if (waited := core_s(core, half.tokens, half.context) - local) > 0.0:
-        core_pieces.append(("offloaded_core", waited))
-    return (*before, *core_pieces, *after)
+    """Operators of attention in order; selected KV comes from host memory before its core."""
+    operators = np.zeros(len(names_of("decode")))
+    add_attention(m, 1.0, half, operators)
+    booked = dict(zip(names_of("decode"), operators.tolist(), strict=True))
+    fetched = ("kv_swap", booked.pop("kv_swap"))
+    done = [(name, seconds) for name, seconds in booked.items() if seconds > 0.0]
+    if fetched[1] > 0.0:
+        done.insert([name for name, _ in done].index("attention_core"), fetched)
+    return tuple(done)
 
 
 def _decode_section(

@@ -5,14 +5,11 @@ from typing import Any
 
 import polars as pl
 
-from twin.experts import Imbalance
 from twin.facts import Facts
 from twin.hardware.fabric import wired
-from twin.model.coefficients import Layout
 from twin.model.costs import Costs, build_costs
-from twin.model.layer import on_wire
+from twin.model.layer import hot_and_wire
 from twin.model.predict import rank_load
-from twin.model.roofline import interpolate
 from twin.model.timeline import Timeline, decode_timeline, prefill_timeline
 from twin.scenario import Scenario, with_overrides
 from twin.steady import Priced, assemble
@@ -53,20 +50,14 @@ def full_plans(
         batch = costs.decode_role.slots(full.decode.batch_per_npu)
         requests, context = (float(each[0]) for each in rank_load(batch, ranks, traffic))
         tokens = 0.5 * query * batch * ranks / costs.decode.layout.domains
-        hot = _hot(tokens, costs.decode.layout, parts.decode_imbalance)
+        hot = hot_and_wire(costs.decode.layout, tokens, *parts.decode_imbalance.table)
         plans["decode"] = decode_timeline(costs.decode, requests, context, *hot)
     if costs.prefill_role is not None and full.prefill is not None:
         tokens = full.prefill.batch_tokens
-        hot = _hot(0.5 * tokens, costs.prefill.layout, parts.prefill_imbalance)
+        hot = hot_and_wire(costs.prefill.layout, 0.5 * tokens, *parts.prefill_imbalance.table)
         pairs = tokens / traffic.fresh_tokens * traffic.fresh_pairs
         plans["prefill"] = prefill_timeline(costs.prefill, tokens, pairs, *hot)
     return {role: plan for role, plan in plans.items() if plan is not None}
-
-
-def _hot(tokens: float, at: Layout, known: Imbalance) -> tuple[float, float]:
-    """Load of the hottest die, and of the fullest link of the exchange, over the even load."""
-    hot = float(interpolate(tokens, *known.table))
-    return hot, float(on_wire(at, tokens, hot, *known.table))
 
 
 def _costs(scenario: Scenario, facts: Facts, tables: Tables) -> Costs:

@@ -193,16 +193,16 @@ class PromptCore(Record):
     windowed: float = computed("As `pair`, of the layers with a window.", CORE)
     window: float = given("Tokens of a window; 0: none has one.", "tokens")
     edge: float = computed("Per token: blocks at the diagonal, linear attention.", CORE)
+    pair_flops: float = given("Per query-key pair, all layers.", "FLOP")
+    latent_flops: float = given("Per pair in latent form, all layers.", "FLOP")
+    index_flops: float = given("To select, per query-key pair, all layers.", "FLOP")
+    windowed_flops: float = given("Per pair within a window, all layers that have one.", "FLOP")
 
 
 @record
 class Chunk(PromptCore):
     """Costs that a piece of a prompt adds to an iteration besides its rows (colocated)."""
 
-    windowed_flops: float = given("Per pair within a window, all layers that have one.", "FLOP")
-    pair_flops: float = given("Per query-key pair, all layers.", "FLOP")
-    latent_flops: float = given("In latent form, all layers.", "FLOP")
-    index_flops: float = given("To select, per query-key pair, all layers.", "FLOP")
     hit: float = computed("Up-projection of one cached token, all layers.")
     apart: float = given("1: prompts have passes of their own, decode waits; 0: both in one pass.")
     sums: Collective = part(Collective)  # for dispatch and combine, per token of a mean die
@@ -310,10 +310,6 @@ class PrefillDemand(Record):
     shared_more_bytes: float = given("Of a shared expert, beyond a routed one's, all layers.", "B")
     token_bytes: float = given("Activations, per token.", "B")
     token_flops: float = given("Per token, without attention pairs.", "FLOP")
-    pair_flops: float = given("Per query-key pair.", "FLOP")
-    latent_flops: float = given("Per pair in latent form.", "FLOP")
-    index_flops: float = given("To select, per query-key pair.", "FLOP")
-    windowed_flops: float = given("Per pair within a window.", "FLOP")
 
 
 @record

@@ -177,11 +177,7 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.Decode:
         kv = x.shape.cached_bytes_per_token(x.formats.kv) / x.shape.layers
         cached += kv * group.remote / group.rate_bytes_per_s / ranks
     chunk = c.Chunk(
-        **prompt_core(x),
-        windowed_flops=x.shape.prefill_core_flops * x.shape.window_layers,
-        pair_flops=x.shape.prefill_core_flops * x.shape.growing_layers,
-        latent_flops=x.shape.decode_core_flops * x.shape.growing_layers,
-        index_flops=x.shape.all_pairs_flops * x.shape.layers,
+        **prompt_core(x, x.shape.layers),
         hit=cached * x.shape.layers,
         apart=x.machine.prompts_apart * same_dies,
         sums=_sums(x),

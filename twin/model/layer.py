@@ -139,10 +139,10 @@ def ffn_rows_s(w: Experts, read: float, shared: float, rows: float) -> float:
 
 
 @kernel
-def shared_s(p: Decode, m: Mode, rows: float) -> float:
+def shared_s(at: Layout, w: Experts, rows: float) -> float:
     """Seconds of a die's shared experts over `rows`."""
-    count = p.layout.shared_experts
-    return ffn_rows_s(m.experts, experts_read(count, rows), count, rows)
+    count = at.shared_experts
+    return ffn_rows_s(w, experts_read(count, rows), count, rows)
 
 
 @kernel
@@ -178,11 +178,11 @@ def _round(
     dispatch -= m.dispatch.saved * max(0.0, busiest - m.dispatch.beyond)
     combine -= m.combine.saved * max(0.0, busiest - m.combine.beyond)
     if shared_apart:
-        shared = shared_s(p, m, shared_rows)
+        shared = shared_s(layout, m.experts, shared_rows)
         read = popular_read(layout, layout.slots, rows)
         experts = max(ffn_rows_s(m.experts, read, 0.0, rows), shared)
     elif p.shared_early > 0.0:
-        shared = shared_s(p, m, shared_rows)
+        shared = shared_s(layout, m.experts, shared_rows)
         read = popular_read(layout, layout.slots, rows)
         experts = ffn_rows_s(m.experts, read, 0.0, rows) + max(0.0, shared - start - dispatch)
     else:
@@ -309,6 +309,16 @@ def window_pairs(window: float, tokens: float, pairs: float) -> float:
     if 2.0 * pairs <= (window + 1.0) * tokens:
         return pairs
     return tokens * (window - 0.25 * window * window * tokens / pairs)
+
+
+@kernel
+def prompt_core_flops(w: PromptCore, tokens: float, pairs: float) -> float:
+    """FLOPs of the attention core of prompt tokens, all layers."""
+    full_pairs, selected, indexed = prompt_pairs(w, tokens, pairs)
+    core = full_pairs * w.pair_flops + selected * w.latent_flops + indexed * w.index_flops
+    if w.window > 0.0:
+        core += window_pairs(w.window, tokens, pairs) * w.windowed_flops
+    return core
 
 
 @kernel

@@ -176,11 +176,7 @@ def mixed_flops(p: Decode, requests: float, context: float, chunk: float, pairs:
     token = demand.attention_flops * layers + demand.dense_flops * p.dense_layers
     token *= at.rank_dies
     token += demand.expert_flops * (at.top_k + at.shared_experts) * at.split * p.moe_layers
-    full_pairs, selected, indexed = layer.prompt_pairs(p.chunk, chunk, pairs)
-    core = full_pairs * p.chunk.pair_flops + selected * p.chunk.latent_flops
-    core += indexed * p.chunk.index_flops
-    if p.chunk.window > 0.0:
-        core += layer.window_pairs(p.chunk.window, chunk, pairs) * p.chunk.windowed_flops
+    core = layer.prompt_core_flops(p.chunk, chunk, pairs)
     return decode.decode_flops(p, requests, context) + chunk * token + at.rank_dies * core
 
 

@@ -13,7 +13,7 @@ from twin.kernels.compiled import kernel
 from twin.metrics.operators import PREFILL_OPERATORS
 from twin.model import layer
 from twin.model.coefficients import Prefill
-from twin.model.roofline import Machine, interpolate, roof
+from twin.model.roofline import Machine
 from twin.model.schedule import pipeline
 
 _GATHER, _CORE, _EXCHANGE, _GATE, _DISPATCH, _EXPERTS, _COMBINE, _DENSE, _HEAD, _GAPS = map(
@@ -29,25 +29,14 @@ SHORTEST = 0.25  # of a prompt's first piece, which later ones have at least (SG
 def _experts_s(p: Prefill, tokens: float, hot: float) -> float:
     """Routed and shared experts on the hottest die for `tokens` of all dies, seconds."""
     layout = p.layout
-    routed = layer.routed_per_die(layout, tokens) * hot
-    if layout.shared_experts > 0.0 and layout.shared_dies > 0.0:
-        shared = layout.shared_experts * tokens / layout.shared_dies
-        shared_experts = layout.shared_experts
-        return max(
-            _grouped_s(p, layout.slots, 0.0, routed),
-            _grouped_s(p, shared_experts, shared_experts, shared),
-        )
-    rows = routed + layout.shared_experts * tokens * layout.split / layout.dies
-    return _grouped_s(p, layout.slots + layout.shared_experts, layout.shared_experts, rows)
-
-
-@kernel
-def _grouped_s(p: Prefill, experts: float, shared: float, rows: float) -> float:
-    """A grouped product over `rows` spread over `experts`, of which `shared` are shared ones."""
-    w = p.experts
-    read = layer.experts_read(experts, rows)
-    computing = w.flop * layer.grouped_tiles(w, read, rows)
-    return w.fixed + (roof(computing, w.weight * read + w.shared * shared) + w.vector * rows)
+    routed, shared = layer.routed_per_die(layout, tokens) * hot, layout.shared_experts
+    if shared > 0.0 and layout.shared_dies > 0.0:
+        read = layer.experts_read(layout.slots, routed)
+        apart = layer.shared_s(layout, p.experts, shared * tokens / layout.shared_dies)
+        return max(layer.ffn_rows_s(p.experts, read, 0.0, routed), apart)
+    rows = routed + shared * tokens * layout.split / layout.dies
+    read = layer.experts_read(layout.slots + shared, rows)
+    return layer.ffn_rows_s(p.experts, read, shared, rows)
 
 
 @kernel
@@ -73,12 +62,11 @@ def _attention(
     p: Prefill, layers: float, tokens: float, die_tokens: float, die_pairs: float, ops: np.ndarray
 ) -> float:
     """Book attention of `layers` passes; returns their seconds."""
-    gather = p.gather.fixed + p.gather.token * tokens
-    gather += p.context.fixed + p.context.token * die_tokens
-    w = p.core
-    core = w.fixed + layer.prompt_core_s(w, die_tokens, die_pairs)
-    core += w.edge * die_tokens
-    exchange = p.exchange.fixed + p.exchange.token * die_tokens
+    gather = layer.collective_s(p.gather, tokens)
+    gather += layer.collective_s(p.context, die_tokens)
+    core = p.core.fixed + layer.prompt_core_s(p.core, die_tokens, die_pairs)
+    core += p.core.edge * die_tokens
+    exchange = layer.collective_s(p.exchange, die_tokens)
     time = 0.0
     for k in range(len(p.before)):
         product_time = layer.product_s(p.before[k], die_tokens)
@@ -116,22 +104,19 @@ def prefill_batch_s(
         return 0.0
     time = _attention(p, p.dense_layers, new_tokens, die_tokens, die_pairs, ops)
     if p.dense_layers > 0.0:
-        w = p.dense
-        ffn = w.fixed + (roof(w.flop * die_tokens, w.weight) + w.vector * die_tokens)
+        ffn = layer.product_s(p.dense, die_tokens)
         ops[_DENSE] += ffn * p.dense_layers
         time += ffn * p.dense_layers
         if p.split_ffn > 0.0:
-            gather_s = (p.gather.fixed + p.gather.token * new_tokens) * p.dense_layers
-            summed = (p.exchange.fixed + p.exchange.token * die_tokens) * p.dense_layers
+            gather_s = layer.collective_s(p.gather, new_tokens) * p.dense_layers
+            summed = layer.collective_s(p.exchange, die_tokens) * p.dense_layers
             ops[_GATHER] += gather_s
             ops[_EXCHANGE] += summed
             time += gather_s + summed
     if p.drafter.weight > 0.0:  # its layer is dense, so it is booked with those
-        w = p.drafter
-        head_time = w.fixed + (roof(w.flop * die_tokens, w.weight) + w.vector * die_tokens)
-        head_time += p.drafter_pair * die_pairs
-        ops[_DENSE] += head_time
-        time += head_time
+        drafted = layer.product_s(p.drafter, die_tokens) + p.drafter_pair * die_pairs
+        ops[_DENSE] += drafted
+        time += drafted
     ops[_HEAD] += p.head
     ops[_GAPS] += p.launch
     time += p.head + p.launch
@@ -154,11 +139,10 @@ def _moe_layers_s(
     part = 0.5 if two else 1.0
     tokens = part * new_tokens
     pass_tokens = part * die_tokens
-    hot = interpolate(tokens, hot_tokens, hot_factor)
+    hot, wire = layer.hot_and_wire(p.layout, tokens, hot_tokens, hot_factor)
     busy = passes / p.compute_share if two else passes
     before = _attention(p, busy, tokens, pass_tokens, part * die_pairs, ops)
     gate = layer.collective_s(p.gate, pass_tokens) * busy
-    wire = layer.on_wire(p.layout, tokens, hot, hot_tokens, hot_factor)
     experts = _experts_s(p, tokens, hot) * busy
     before += gate
     mean = layer.routed_per_die(p.layout, tokens)
@@ -258,11 +242,7 @@ def prefill_hbm_bytes(p: Prefill, new_tokens: float) -> float:
 @kernel
 def prefill_flops(p: Prefill, new_tokens: float, pairs: float) -> float:
     """FLOPs all dies of an instance compute for one batch."""
-    full_pairs, selected, indexed = layer.prompt_pairs(p.core, new_tokens, pairs)
-    core = full_pairs * p.demand.pair_flops + selected * p.demand.latent_flops
-    if p.core.window > 0.0:
-        core += layer.window_pairs(p.core.window, new_tokens, pairs) * p.demand.windowed_flops
-    return new_tokens * p.demand.token_flops + core + indexed * p.demand.index_flops
+    return new_tokens * p.demand.token_flops + layer.prompt_core_flops(p.core, new_tokens, pairs)
 
 
 def bandwidth_for_prefill(prefill: Machine, decode: Machine) -> float:

@@ -92,10 +92,15 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
 def _core(x: Setting) -> c.PrefillCore:
     """Coefficients of the attention core."""
     up_again = x.many_rows(o.cached_up(x.shape, x.formats)) * x.pool.own.cp_dies
-    return c.PrefillCore(
+    core = c.PrefillCore(
         fixed=x.gap + x.selecting_s,
-        **prompt_core(x),
+        **prompt_core(x, x.stages * (x.shape.layers + x.drafter.module)),
         hit=0.0 if latent_only(x) else up_again / x.layout.dies,
+    )
+    if x.drafting is None:
+        return core
+    return replace(
+        core, pair_flops=core.pair_flops + x.stages * x.drafting.shape.prefill_core_flops
     )
 
 
@@ -253,10 +258,6 @@ def _demand(x: Setting, moe_layers: int, form: _Attention) -> c.PrefillDemand:
         token_flops=dies_of_split * (flops + states) * layers
         + used * expert.flops_per_token * moe_layers
         + dies_of_split * dense.flops_per_token * s.dense_layers,
-        pair_flops=dies_of_split * s.prefill_core_flops * layers * s.growing,
-        windowed_flops=dies_of_split * s.prefill_core_flops * layers * s.windowed,
-        latent_flops=s.decode_core_flops * layers * s.growing,
-        index_flops=s.all_pairs_flops * layers,
     )
     if (drafter_model := x.drafting) is None:
         return demand
@@ -265,5 +266,4 @@ def _demand(x: Setting, moe_layers: int, form: _Attention) -> c.PrefillDemand:
         demand,
         weight_bytes=demand.weight_bytes + sum(work.weight_bytes for work in works),
         token_flops=demand.token_flops + sum(work.flops_per_token for work in works),
-        pair_flops=demand.pair_flops + drafter_model.shape.prefill_core_flops,
     )

@@ -7,10 +7,10 @@ from twin.model.roofline import Reach
 from twin.model.setting import Setting
 
 
-def prompt_core(x: Setting) -> dict[str, float]:
-    """Coefficients of the attention core of prompt tokens, by the names of PromptCore. On dies of
-    prefill that share a model without experts, a die has the pairs of its tokens for all of them.
-    """
+def prompt_core(x: Setting, layers: float) -> dict[str, float]:
+    """Coefficients of the attention core of prompt tokens, by the names of PromptCore, with FLOPs
+    of so many layers. On dies of prefill that share a model without experts, a die has the pairs of
+    its tokens for all of them."""
     s, group = x.shape, float(x.split_dies) if x.pool.phase == "prefill" else 1.0
     every = latent_only(x)
     pair = group * pair_s(x)
@@ -28,6 +28,10 @@ def prompt_core(x: Setting) -> dict[str, float]:
         "least_from": _whole_up_to(x),
         "every": float(every),
         "edge": group * _token_s(x),
+        "pair_flops": group * s.prefill_core_flops * layers * s.growing,
+        "latent_flops": s.decode_core_flops * layers * s.growing,
+        "index_flops": s.all_pairs_flops * layers,
+        "windowed_flops": group * s.prefill_core_flops * layers * s.windowed,
     }
 
 

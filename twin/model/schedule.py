@@ -52,7 +52,7 @@ def stages(p: Decode, m: Mode, load: Pass) -> Stages:
     layout = p.layout
     if p.hides > 0.0 and layout.shared_dies <= 0.0:
         rows = layout.shared_experts * load.total * layout.split / load.dies
-        shared = min(experts, layer.shared_s(p, m, rows))
+        shared = min(experts, layer.shared_s(layout, m.experts, rows))
     if layout.expert_dies > 0.0:
         rows = layer.routed_per_die(layout, load.total) * load.wire
         port = rows * max(m.dispatch.receive, m.combine.send)

@@ -69,19 +69,10 @@ def _with_drafter(costs: c.Decode, x: Setting, query: int) -> c.Decode:
             later_core=_later_core(x, x), draft_head=costs.head, draft_share=1.0,
         )  # fmt: skip
     s, f, more = own.shape, own.formats, x.drafter.wider_weights
-    first, *others = o.plain_operators("decode", "before")
-    gather, scatter = _collectives(own, WHOLE)
-    mode = c.Mode(
-        gather=gather,
-        before=(
-            own.product(o.wider(first.work(s, f), s, f, more), first.launches, name=first.name),
-            *own.plain(others),
-        ),
-        core=_core(own, query, WHOLE),
-        context=_collective(own, "context", "core", WHOLE),
-        after=own.plain(o.plain_operators("decode", "after")),
-        scatter=scatter,
-    )
+    first, *_ = o.plain_operators("decode", "before")
+    prolog = own.product(o.wider(first.work(s, f), s, f, more), first.launches, name=first.name)
+    mode = _attention(own, query, WHOLE)
+    mode = replace(mode, before=(prolog, *mode.before[1:]))
     join, dense = o.joined(s, f, x.drafter.joined), o.dense_ffn(s, f)
     head = o.lm_head(s)
     plain = [*o.plain_operators("decode", "before"), *o.plain_operators("decode", "after")]
@@ -191,9 +182,9 @@ def _sums(x: Setting) -> c.Collective:
     if x.summed is None or x.one_rank or x.machine.prompt_sums <= 0.0:
         return c.Collective()
     t = x.traffic(x.optimisations.multi_stream, prompts=True)
-    token = t.dispatch_send_s + t.combine_receive_s
-    fixed = t.dispatch_fixed_s + t.combine_fixed_s
-    return c.Collective(fixed, token, t.beyond_tokens, 2.0 * t.saved_s)
+    sent, answered = t.dispatch, t.combine
+    token, fixed = sent.send + answered.receive, sent.fixed + answered.fixed
+    return c.Collective(fixed, token, sent.beyond, 2.0 * sent.saved)
 
 
 def layout(x: Setting) -> c.Layout:
@@ -223,19 +214,16 @@ def _mode(
     """Coefficients of a layer's operators with these query tokens per request."""
     traffic = x.traffic(x.optimisations.multi_stream, moe)
     gate, dispatch, experts, combine = moe_parts(x, traffic, moe)
-    gather, scatter = _collectives(x, attention)
-    gather = replace(gather, fixed=gather.fixed + _norms_s(x))
-    prolog, *others = x.plain(o.plain_operators("decode", "before"), attention)
+    mode = _attention(x, query, attention)
+    gather = replace(mode.gather, fixed=mode.gather.fixed + _norms_s(x))
+    prolog, *others = mode.before
     prolog = replace(
         prolog, fixed=prolog.fixed + x.small_kernels_s, vector=prolog.vector + x.mixing_s[1]
     )
-    mode = c.Mode(
+    mode = replace(
+        mode,
         gather=gather,
         before=(prolog, *others),
-        core=_core(x, query, attention),
-        context=_collective(x, "context", "core", attention),
-        after=x.plain(o.plain_operators("decode", "after"), attention),
-        scatter=scatter,
         gate=gate,
         dispatch=dispatch,
         experts=experts,
@@ -245,12 +233,19 @@ def _mode(
     return switch_mode(mode, x, attention, in_sequence)
 
 
-def _collectives(x: Setting, cores: Cores) -> tuple[c.Collective, c.Collective]:
-    """Collectives of a rank's dies, per token of the rank: hidden states are gathered before
-    attention, partial sums are reduced and scattered after it: an all-reduce in two halves, so that
-    a die sends its own tokens to experts (vllm-ascend's sequence parallelism: profiled on
-    DeepSeek-V3 with TP8)."""
-    return _collective(x, "heads", "before", cores), _collective(x, "heads", "after", cores)
+def _attention(x: Setting, query: int, cores: Cores) -> c.Mode:
+    """Coefficients of a layer's attention. Hidden states are gathered on a rank's dies before it,
+    partial sums reduced and scattered after it: an all-reduce in two halves, so that a die sends
+    its own tokens to experts (vllm-ascend's sequence parallelism: profiled on DeepSeek-V3 with
+    TP8)."""
+    return c.Mode(
+        gather=_collective(x, "heads", "before", cores),
+        before=x.plain(o.plain_operators("decode", "before"), cores),
+        core=_core(x, query, cores),
+        context=_collective(x, "context", "core", cores),
+        after=x.plain(o.plain_operators("decode", "after"), cores),
+        scatter=_collective(x, "heads", "after", cores),
+    )
 
 
 def _collective(x: Setting, name: str, where: Where, cores: Cores) -> c.Collective:

@@ -91,12 +91,19 @@ class Facts(Mapping[str, Fact]):
     def __len__(self) -> int:
         return len(self._by_name)
 
-    def si(self, name: str) -> float:
-        """The fact's value in SI units; raises FactError where it is not one number."""
+    def si(self, name: str, without: float | None = None) -> float:
+        """The fact's value in SI units; without: where there is none of that name. Raises FactError
+        where it is not one number."""
+        if without is not None and name not in self:
+            return without
         fact = self[name]
         if isinstance(fact.value, tuple) or not _is_figure(fact.value):
             raise FactError(f"fact {name} must be one number")
         return fact.si
+
+    def word(self, name: str, without: str) -> str:
+        """The fact's value as text; without: where there is none of that name."""
+        return str(self[name].value) if name in self else without
 
     def count(self, name: str) -> int:
         """The fact's value as a count; raises FactError where it is not one, from 0 to 2^31."""

@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError, load_chip
 from twin.hardware.network import Plan
+from twin.hardware.recipes import measured_shares
 from twin.scenario import Supernode
 
 if TYPE_CHECKING:
@@ -142,9 +143,7 @@ def plan_of(s: Supernode, facts: Facts) -> Plan:
                 f"NPU has {own}: let their dies have another chip"
             )
     share = {name: fact.si for name, fact in facts.group("fabric.efficiency").items()}
-    chip_fact = f"chips.{s.chip}.link_efficiency"
-    if chip_fact in facts:
-        share |= dict.fromkeys(("npu_read", "cpu_read", "write"), facts.si(chip_fact))
+    share |= measured_shares(s.chip, facts)
     share["package"] = share["npu_read"]
     tails, heads, attributes = [], [], []
     for a, b, data in machine.links:

@@ -90,18 +90,18 @@ def power(
     """Power of a scenario's NPUs of a chip ("": the machine's first) with its pools at these
     clocks; None where neither the scenario nor the chip's file states any."""
     chip = chip or scenario.supernode.chip
-    rated, kind = f"chips.{chip}.tdp", scenario.supernode.kind_with(chip)
+    kind = scenario.supernode.kind_with(chip)
     tdp_w = (kind.npu_w if kind else 0.0) or scenario.cost.npu_w
-    tdp_w = tdp_w or (facts.si(rated) if rated in facts else 0.0)
+    tdp_w = tdp_w or facts.si(f"chips.{chip}.tdp", 0.0)
     if tdp_w <= 0.0:
         return None
 
+    machine = scenario.supernode
+
     def around(name: str) -> float:
-        machine_fact = f"machines.{scenario.supernode.machine}.{name}"
-        return facts.si(machine_fact if machine_fact in facts else f"power.{name}")
+        return facts.si(f"machines.{machine.machine}.{name}", facts.si(f"power.{name}"))
 
     host_w, switches_w, optics_w = (around(name) for name in ("host", "switches", "optics"))
-    machine = scenario.supernode
     of_cpu_nodes_w = 0.0
     for row, nodes in machine.cpu_nodes_per_npu:  # every NPU has an equal part of them
         host = host_w * (row.cpus_per_node or machine.cpus_per_node) / machine.cpus_per_node

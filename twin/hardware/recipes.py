@@ -67,10 +67,7 @@ def recipe(machine: str, chip_name: str, facts: Facts) -> Recipe:
     chip = load_chip(facts, chip_name)
     recipe_facts = facts.group(f"{FOLDER}.{machine}")
     wiring = facts.group("fabric.wiring") | recipe_facts
-    efficiency = _merged("efficiency", recipe_facts, facts)
-    measured = f"chips.{chip.name}.link_efficiency"
-    if measured in facts:
-        efficiency |= dict.fromkeys(("npu_read", "cpu_read", "write"), facts.si(measured))
+    efficiency = _merged("efficiency", recipe_facts, facts) | measured_shares(chip_name, facts)
     return Recipe(
         name=machine,
         dies_per_npu=chip.dies_per_npu,
@@ -80,6 +77,13 @@ def recipe(machine: str, chip_name: str, facts: Facts) -> Recipe:
         efficiency=tuple(sorted(efficiency.items())),
         **{f.name: wiring[f.name].value for f in fields(Recipe) if f.name in wiring},
     )
+
+
+def measured_shares(chip: str, facts: Facts) -> dict[str, float]:
+    """Shares of UB links' rates that were measured on a chip, in place of a machine's; or none."""
+    measured = f"chips.{chip}.link_efficiency"
+    shares = ("npu_read", "cpu_read", "write") if measured in facts else ()
+    return {share: facts.si(measured) for share in shares}
 
 
 def _merged(group: str, own: dict[str, Fact], facts: Facts) -> dict[str, float]:

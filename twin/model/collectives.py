@@ -168,8 +168,7 @@ def half_of_sum(m: Machine, facts: Facts, x: Exchange, library: bool = False) ->
     (`collective.inside`), with half of an all-reduce's start. Otherwise they are those measured in
     service for families with `collective`, or the start of dispatch at the fabric's rate. Values
     are interpolated by number of dies, and constant beyond the measured range."""
-    other = f"chips.{m.chip.name}.exchange_of"
-    own = str(facts[other].value) if other in facts else m.chip.name
+    own = facts.word(f"chips.{m.chip.name}.exchange_of", m.chip.name)
     like = measured_on(facts, m.chip.name, "exchange")
     measured, table = f"chips.{like}.operators.collective", f"operators.{m.family}.collective"
     apart = library and f"{measured}.gathers.dies" in facts
@@ -209,10 +208,8 @@ def _faster(link: float, start_s: float, share: float, later_s: float, large_sha
 def adding_bytes_per_s(m: Machine, facts: Facts, vector_share: float) -> float:
     """Partial sums that a reduce-scatter adds up in a second on a share of the vector cores: as
     measured for the family (`collective.adding`), otherwise as element-wise work."""
-    name = f"operators.{m.family}.collective.adding"
-    if name not in facts:
-        return m.vector_bytes_per_s(vector_share)
-    return m.chip.hbm_bytes_per_s * facts.si(name) * vector_share * m.cores
+    share = facts.si(f"operators.{m.family}.collective.adding", m.vector_utilisation)
+    return m.chip.hbm_bytes_per_s * share * vector_share * m.cores
 
 
 def moe_traffic(

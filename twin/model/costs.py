@@ -238,7 +238,7 @@ def build_costs(
         for name, role in sorted(roles.items())
         if (count := stages.idle_dies(shape, role.layout, redundant))
     ]
-    traits = facts.group(f"operators.{family_of(facts, chips[-1])}")  # of the stack's loops
+    traits = f"operators.{family_of(facts, chips[-1])}"  # of the stack's loops
     ranks = {name: role.ranks for name, role in roles.items()}
     return Costs(
         deployed=at,
@@ -257,7 +257,7 @@ def build_costs(
         remarks=(*idle, *stages.notes(pools.values(), shape, ranks)),
         clocks=at.clocks,
         laid_out_bytes_per_s=laid_out_bytes_per_s(facts, chips, held_kv),
-        **{name: name in traits and traits[name].si > 0.0 for name in LOOPS},
+        **{name: facts.si(f"{traits}.{name}", 0.0) > 0.0 for name in LOOPS},
     )
 
 
@@ -288,13 +288,12 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
         lender = role_costs(rated, i.role, i.die_of_rank, i.name)
         ranks_per_die = setting.concentration / pool.layer_dies
         tokens = offloaded.kv_tokens(tokens, lender.kv_tokens_lent, ranks_per_die)
-    exchange_of_pool, route_of_pool = setting.exchange, setting.route
-    gather = setting.groups.get("heads", setting.gather)
-    other_groups = [(name, group) for name, group in setting.groups.items() if name != "heads"]
-    moved_bytes = [parallel.sent_bytes(pool, name, setting.part) for name, _ in other_groups]
+    route, gather = setting.route, setting.groups.get("heads", setting.gather)
+    others = {name: group for name, group in setting.groups.items() if name != "heads"}
+    moved_bytes = [parallel.sent_bytes(pool, name, setting.part) for name in others]
     far_bytes = [
         moved * group.off_node * group.slow_between
-        for moved, (_, group) in zip(moved_bytes, other_groups, strict=True)
+        for moved, group in zip(moved_bytes, others.values(), strict=True)
     ]
     per_node = _dies_per_node(net, dies)
     one_npu = net.npus_of(dies) == 1
@@ -316,11 +315,11 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
         if at.shape.linear_layers else 1.0,
         kv_in_host=host.token_bytes(at.shape, pool.precision.kv) if host else 0.0,
         kv_spared=host.spared(at.shape, pool.precision.kv) if host else 0.0,
-        exchange_bytes_per_s=exchange_of_pool.rate_bytes_per_s,
+        exchange_bytes_per_s=setting.exchange.rate_bytes_per_s,
         gather_bytes_per_s=gather.rate_bytes_per_s,
         exchange_bytes_per_token=0.0 if one_npu else setting.exchange_bytes * setting.stages,
         dispatched=setting.dispatched,
-        off_node_fraction=route_of_pool.off_node if route_of_pool.slow_between else 0.0,
+        off_node_fraction=route.off_node if route.slow_between else 0.0,
         gather_off_node=gather.off_node if gather.slow_between else 0.0,
         rank_bytes_per_token=rank_bytes(setting.whole, pool.layer_dies),
         context_bytes_per_token=math.fsum(moved_bytes),
@@ -407,8 +406,8 @@ def _priced_over(
     """`_priced` of a number of dies with this exchange; equal arguments share one object."""
     d, experts, facts, pool, clock, hbm, away, host = seat
     model_shape, chip = load_shape(facts, d.model), load_chip(facts, pool.chip)
-    if pool.role != "decode" and (hot := f"chips.{pool.chip}.sustained_clock") in facts:
-        clock = min(clock, facts.si(hot))
+    if pool.role != "decode":
+        clock = min(clock, facts.si(f"chips.{pool.chip}.sustained_clock", clock))
     chip = replace(chip, clock=clock)
     shape = stages.part_of(model_shape, pool)
     own_dies = _expert_dies(pool, chip, dies)

@@ -241,17 +241,13 @@ def largest_of(count: int) -> float:
 
 def family_of(facts: Facts, chip: str) -> str:
     """Name of a chip's operator tables: its own `family` fact, otherwise by its maker's name."""
-    name = f"chips.{chip}.family"
-    if name in facts:
-        return str(facts[name].value)
-    return "ascend" if chip.startswith("ascend") else "nvidia"
+    return facts.word(f"chips.{chip}.family", "ascend" if chip.startswith("ascend") else "nvidia")
 
 
 def measured_on(facts: Facts, chip: str, what: str = "operators") -> str:
     """The chip whose operator tables a chip uses: `operators_of` of data/chips, else its own; what:
     `exchange`: first `exchange_of`."""
-    names = (f"chips.{chip}.{what}_of", f"chips.{chip}.operators_of")
-    return next((str(facts[name].value) for name in names if name in facts), chip)
+    return facts.word(f"chips.{chip}.{what}_of", facts.word(f"chips.{chip}.operators_of", chip))
 
 
 def stack_facts(facts: Facts, stack: str, table: str = "stacks") -> dict[str, Fact]:
@@ -294,8 +290,7 @@ def of_stack(facts: Facts, stack: str, chip: str) -> Facts:
         raise ModelError(f"deployment.stack = {stack!r} is not in data/stacks.toml: take {names}")
     own, family = stack_facts(facts, stack), family_of(facts, chip)
     others = {name.split(".")[1] for name in own if name.startswith("operators.")}
-    if (family_fact := f"stacks.{stack}.family") in facts:
-        others.add(str(facts[family_fact].value))
+    others |= {facts.word(f"stacks.{stack}.family", family)}
     others -= {family}
     if others:
         raise ModelError(
@@ -318,12 +313,11 @@ def _reaches(facts: Facts, chip: Chip, table: str, kernel: str, gap: float) -> d
             f"deployment.optimisations.attention_kernel = {kernel!r} has no figure for "
             f"{chip.title}: take one of {facts.names(f'{table}.attention_compute')}"
         )
-    power = f"{table}.attention_roof"
     family = Reach(
         facts.si(kernel_fact),
         facts.si(f"{table}.attention_bandwidth"),
         start_s=gap + facts.si(f"{table}.attention_fixed"),
-        power=facts.si(power) if power in facts else 2.0,
+        power=facts.si(f"{table}.attention_roof", 2.0),
         peak=str(facts[f"{table}.attention_format"].value),
     )
     reaches = {"attention.bf16": family, "attention.8bit": family}
@@ -360,14 +354,12 @@ def load_machine(
     table = f"operators.{family}"
     groups = f"{table}.choice_groups"
     fitted = {name: fact.si for name, fact in facts.group("calibration").items()}
-    if f"{table}.kernel_gap" in facts:
-        fitted["kernel_gap"] = facts.si(f"{table}.kernel_gap")
-    figures = {}
-    for declared in fields(Machine):
-        if declared.metadata:
-            name, fallback = f"{table}.{declared.metadata['fact']}", declared.metadata["without"]
-            is_stated = fallback is None or name in facts
-            figures[declared.name] = facts.si(name) if is_stated else fallback
+    fitted["kernel_gap"] = facts.si(f"{table}.kernel_gap", fitted["kernel_gap"])
+    figures = {
+        own.name: facts.si(f"{table}.{own.metadata['fact']}", own.metadata["without"])
+        for own in fields(Machine)
+        if own.metadata
+    }
     figures["gate_token_s"] /= chip.clock * cores
     figures["gate_many_s"] /= chip.clock * cores
     figures["vector_utilisation"] = figures["vector_utilisation"] or fitted["vector_utilisation"]
@@ -376,8 +368,8 @@ def load_machine(
         family=family,
         fitted=fitted,
         reaches=_reaches(facts, chip, table, kernel, fitted["kernel_gap"]),
-        core_bytes_per_cycle=facts.si(f"{core}_bytes") if f"{core}_bytes" in facts else 0.0,
-        core_flops_per_cycle=facts.si(f"{core}_flops") if f"{core}_flops" in facts else 0.0,
+        core_bytes_per_cycle=facts.si(f"{core}_bytes", 0.0),
+        core_flops_per_cycle=facts.si(f"{core}_flops", 0.0),
         cores=cores,
         hbm=hbm,
         attention_peak=chip.peak(str(facts[f"{table}.attention_format"].value)) * cores,

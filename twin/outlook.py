@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from twin.attainment import SAFE, Attainment, attainment
 from twin.model.batch import batch_line
-from twin.model.mixed import Chunk
-from twin.policies.batching import slots_of_ranks
 from twin.policies.router import ROUTERS, SEES_WAITS
 from twin.scenario import Scenario
 from twin.stationary import Arriving, Stationary, Swings, population_of, stationary
@@ -48,12 +46,11 @@ def at_load(
     loop) reach the deployment, limited by prefill and front end. None: nothing decodes. lengths: of
     prompts and answers, by default a sample's; reserved_s: between a request's slot and its first
     iteration, if known; patience_s: the longest wait of a request for its slot."""
-    s, parts, full, traffic = priced.scenario, priced.parts, priced.full, priced.traffic
-    costs = parts.costs
+    s, full, costs = priced.scenario, priced.full, priced.parts.costs
     role = costs.decoding
     if role is None:
         return None
-    d, pool, instances = s.deployment.decode, role.pool, role.pool.instances
+    instances = role.pool.instances
     admitted = min(rate, full.front_end_requests_per_s)
     if costs.prefill_role is not None and full.prefill is not None:
         admitted = min(admitted, full.prefill.requests_per_s)
@@ -77,18 +74,10 @@ def at_load(
         most_iteration_s,
         patience_s,
     )
-    chunk = None
-    if costs.colocated_role is not None:
-        if ROUTERS[s.router.policy] in SEES_WAITS:  # who begins an iteration next takes what comes
-            arriving = replace(arriving, cv=_burstiness(s), sharing=instances)
-        most, waits = role.prompt_tokens / role.ranks, (pool.prompt_ranks, pool.prompt_delay)
-        chunk = Chunk(traffic.fresh_tokens, traffic.fresh_pairs, most, *waits)
-    population = population_of(
-        role, parts.decode_imbalance,
-        slots_of_ranks(role.ranks, pool.batch_per_npu, pool.rank_dies, role.chip.dies_per_npu),
-        d, s.seed, costs.mtp_acceptance, s.memory_pool.block_tokens, arriving, chunk,
-    )  # fmt: skip
-    population_now = stationary(population, arriving)
+    if costs.colocated_role is not None and ROUTERS[s.router.policy] in SEES_WAITS:
+        # Who begins an iteration next takes what comes.
+        arriving = replace(arriving, cv=_burstiness(s), sharing=instances)
+    population_now = stationary(population_of(priced, role, arriving), arriving)
     overloaded = rate > admitted * (1.0 + 1e-9) and math.isfinite(rate)
     population_now.overloaded |= overloaded
     return population_now

@@ -9,18 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.experts import Imbalance
 from twin.kernels.rng import stream_key
 from twin.model.coefficients import Decode
 from twin.model.costs import RoleCosts
 from twin.model.decode import decode_iteration_s
-from twin.model.mixed import Chunk, prompts_by_rank
+from twin.model.mixed import prompts_by_rank
 from twin.model.record import dtype_of, numbers
 from twin.model.waiting import crowd_variance, lasting
-from twin.policies.batching import tokens_per_iteration
+from twin.policies.batching import slots_of_ranks, tokens_per_iteration
 from twin.policies.router import BLOCK, RANK_CHOICES
 from twin.population import LOOK_EVERY, NONE, Population, even_s, live_through, stretch_size
-from twin.scenario.deployment import Decode as DecodePool
+from twin.steady import Priced
 from twin.workload.lengths import elapsed_tokens, mean_square, relative_lengths
 
 BURN, MEASURED = 1.5, 2.5  # lives of a request before and while times are taken, each pass
@@ -74,11 +73,12 @@ class Arriving:
     sharing: int = 1  # mixed instances of which the next to begin an iteration takes what comes
 
 
-def population_of(
-    role: RoleCosts, hot: Imbalance, slots: NDArray[np.int64], decode: DecodePool, seed: int,
-    acceptance: float, page_tokens: int, arriving: Arriving, chunk: Chunk | None = None,
-) -> Population:  # fmt: skip
-    """An empty population of an instance; slots i8[ranks]; decode: the scenario's section."""
+def population_of(priced: Priced, role: RoleCosts, arriving: Arriving) -> Population:
+    """An empty population of an instance that decodes, colocated or not."""
+    s, hot, pool = priced.scenario, priced.parts.decode_imbalance, role.pool
+    decode, seed, mixes = s.deployment.decode, s.seed, pool.role == "colocated"
+    slots = slots_of_ranks(role.ranks, pool.batch_per_npu, pool.rank_dies, role.chip.dies_per_npu)
+    fresh, pairs = priced.traffic.fresh_tokens * mixes, priced.traffic.fresh_pairs * mixes
     longest = int(arriving.outputs.max(initial=1))
     ops = role.operator_sink()
     one = np.ones(1, np.int64), np.ones(1), 0, 1
@@ -91,18 +91,17 @@ def population_of(
     sizes = {"ranks": role.ranks, "blocks": -(-role.ranks // BLOCK), "places": places,
              "operators": ops.size, "ring": 1 << (longest + wait + 4).bit_length()}  # fmt: skip
     return Population(
-        sizes, prices=prices, colocated=int(chunk is not None),
-        fresh=chunk.tokens / float(arriving.inputs.mean()) if chunk else 0.0,
-        pair=chunk.pairs / mean_square(arriving.inputs) if chunk else 0.0,
-        prompt_ranks=chunk.ranks if chunk else 1, prompt_delay=chunk.delay if chunk else 0,
-        chunk_most=chunk.most_tokens if chunk else 0.0, most_waiting=math.inf, expected_s=0.0,
+        sizes, prices=prices, colocated=int(mixes),
+        fresh=fresh / float(arriving.inputs.mean()), pair=pairs / mean_square(arriving.inputs),
+        prompt_ranks=pool.prompt_ranks, prompt_delay=pool.prompt_delay,
+        chunk_most=role.prompt_tokens / role.ranks, most_waiting=math.inf, expected_s=0.0,
         own=1.0 / arriving.sharing,
         hot_tokens=hot.tokens, hot_factor=hot.factor,
         inputs=arriving.inputs, outputs=arriving.outputs,
-        room_tokens=float(role.kv_tokens_per_rank), page_tokens=0.5 * page_tokens,
+        room_tokens=float(role.kv_tokens_per_rank), page_tokens=0.5 * s.memory_pool.block_tokens,
         regular=1.0 / max(arriving.cv, LEAST_CV) ** 2,
         rank_choice=RANK_CHOICES[decode.rank_choice], draft_tokens=decode.mtp_draft_tokens,
-        acceptance=acceptance, draw=stream_key(seed, "population.who"),
+        acceptance=priced.parts.costs.mtp_acceptance, draw=stream_key(seed, "population.who"),
         gap=stream_key(seed, "population.when"), accept=stream_key(seed, "population.mtp"),
         round=stream_key(seed, "population.rounding"),
         offset=stream_key(seed, "population.offset"), slots=slots, following=following,

@@ -32,7 +32,7 @@ from twin.model.operators import formats, rank_bytes
 from twin.model.prefill import bandwidth_for_decode, bandwidth_for_prefill
 from twin.model.prefill_costs import prefill_costs
 from twin.model.record import changed
-from twin.model.roofline import Machine, family_of, laid_out_bytes_per_s, load_machine, of_stack
+from twin.model.roofline import family_of, laid_out_bytes_per_s, load_machine, of_stack
 from twin.model.setting import Setting
 from twin.model.shape import ModelError, Shape, load_shape
 from twin.model.space import kv_bytes, kv_layers, space
@@ -419,6 +419,10 @@ def _priced_over(
     of_parts = formats(pool.precision, machine.sum_bytes, machine.family, chip.flops)
     for part in (of_parts.linear, of_parts.expert):  # refused with what was chosen
         chip.peak(computes(part), pool.precision.weights)
+    lender = None
+    if away is not None and pool.away is not None:
+        chip_away = replace(load_chip(facts, pool.away.chip), clock=away.clock)
+        lender = load_machine(facts, chip_away, kernel)
     setting = Setting(
         pool=pool,
         shape=shape,
@@ -434,7 +438,7 @@ def _priced_over(
         groups=dict(groups),
         expert_dies=own_dies,
         offload=away,
-        lender=_lender(facts, pool, away, kernel),
+        lender=lender,
         host=host,
         drafter=drafter(d, model_shape, facts).split(pool.layer_dies),
     )
@@ -448,13 +452,6 @@ def _priced_over(
         costs = colocated_costs(setting, drafts, d.colocated.prompt_delay)
     # Plain Python computes faster with these.
     return setting, changed(costs, lambda _, value: float(value))
-
-
-def _lender(facts: Facts, pool: Pool, away: Offload | None, kernel: str) -> Machine | None:
-    """The dies that take over attention; None: there are none."""
-    if away is None or pool.away is None:
-        return None
-    return load_machine(facts, replace(load_chip(facts, pool.away.chip), clock=away.clock), kernel)
 
 
 def _dies_per_node(net: Network, dies: tuple[int, ...]) -> int:

@@ -1,8 +1,7 @@
-"""Drafters: what proposes the tokens that a decode pass verifies, an entry of DRAFTERS each.
+"""Drafters: what proposes the tokens that a decode pass verifies.
 
-An entry says whether a draft token is a pass of its own, and of which layer. MTP's is a layer of
-the model, with its experts; EAGLE-3's a dense one of its own (data/drafters.toml); n-grams come
-from the context, by the host."""
+MTP drafts with a layer of the model, with its experts; n-grams come from the context, by the host,
+without a pass; any other has a dense layer of its own, by its name in data/drafters.toml."""
 
 from __future__ import annotations
 
@@ -15,17 +14,6 @@ from twin.model.shape import ModelError, Shape
 from twin.scenario import Deployment
 
 OWN_FORMAT = "bf16"  # of a drafter's own layer (SGLang: draft-model-quantization unquant)
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A way to draft."""
-
-    passes: bool  # each draft token is a pass
-    table: str = ""  # of data/drafters, for a dense layer of its own; "": the model's MTP module
-
-
-DRAFTERS = {"mtp": Kind(True), "eagle3": Kind(True, "eagle3"), "ngram": Kind(False)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +48,15 @@ class Drafter:
 
 def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
     """The drafter of a deployment; raises ModelError when the model has none of that kind."""
-    kind, drafts = DRAFTERS[d.decode.drafter], d.decode.mtp_draft_tokens
+    name, drafts = d.decode.drafter, d.decode.mtp_draft_tokens
     if drafts and d.decode.pp_stages > 1 and d.mode != "prefill_only":
         raise ModelError(
             f"deployment.decode.pp_stages = {d.decode.pp_stages}: engines draft nothing over "
             "pipeline stages (vLLM to 0.26, SGLang): set deployment.decode.mtp_draft_tokens = 0"
         )
-    if not drafts or not kind.passes:
+    if not drafts or name == "ngram":
         return Drafter(0)
-    if not kind.table:
+    if name == "mtp":
         if not model.mtp_layers:
             raise ModelError(
                 f"{model.title} has no multi-token-prediction module: "
@@ -76,12 +64,12 @@ def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
                 "deployment.decode.drafter"
             )
         return Drafter(drafts, module=True)
-    table = f"drafters.{kind.table}"
+    table = f"drafters.{name}"
     model_table = f"{table}.{d.model}"
     if f"{model_table}.heads" not in facts:
-        drafted_models = [name for name in facts.names(table) if f"{table}.{name}.heads" in facts]
+        drafted_models = [one for one in facts.names(table) if f"{table}.{one}.heads" in facts]
         raise ModelError(
-            f"deployment.decode.drafter = {d.decode.drafter!r} has no layer for {model.title} in "
+            f"deployment.decode.drafter = {name!r} has no layer for {model.title} in "
             f"data/drafters.toml: it has one for {', '.join(drafted_models)}"
         )
     sizes: dict[str, Any] = {n: facts.count(f"{model_table}.{n}") for n in facts.names(model_table)}
@@ -90,5 +78,5 @@ def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
         title=model.title, attention="gqa", layers=1, dense_layers=1, hidden=model.hidden,
         nope_dim=width, value_dim=width, max_context=model.max_context, **sizes,
     )  # fmt: skip
-    joined, inputs = (facts.count(f"{table}.{name}") for name in ("hidden_states", "inputs"))
+    joined, inputs = (facts.count(f"{table}.{each}") for each in ("hidden_states", "inputs"))
     return Drafter(drafts, False, layer, joined, inputs)

@@ -6,7 +6,6 @@ Attention is data-parallel: a prompt is computed whole by the rank that decodes 
 ranks wait for the slowest before they share experts."""
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -180,17 +179,6 @@ def mixed_flops(p: Decode, requests: float, context: float, chunk: float, pairs:
     return decode.decode_flops(p, requests, context) + chunk * token + at.rank_dies * core
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Prompt work of an iteration of a colocated instance."""
-
-    tokens: float  # of a request
-    pairs: float
-    most_tokens: float  # of a rank in an iteration
-    ranks: int = 1  # that split it
-    delay: int = 0  # iterations that it waits for ranks without a prompt, at most
-
-
 # (how often, tokens of each rank, their query-key pairs) of kinds of iterations.
 Prompts = list[tuple[float, NDArray[np.float64], NDArray[np.float64]]]
 
@@ -238,14 +226,6 @@ def prompts_by_rank(
     return loads
 
 
-@dataclass(frozen=True, slots=True)
-class Delayed:
-    """Statistics of prompts that wait until every group of ranks has one."""
-
-    loads: Prompts  # as of prompts_by_rank
-    wait: float  # iterations of a prompt in which it is not computed, mean
-
-
 @lru_cache(maxsize=64)
 def prompts_that_wait(
     tokens: float,
@@ -256,19 +236,19 @@ def prompts_that_wait(
     group: int = 1,
     lengths: tuple[float, ...] = ALIKE,
     delay: int = 1,
-) -> Delayed:
-    """The result of `prompts_by_rank` when prompts wait at most `delay` iterations for ranks
-    without one. Simulated over `RELEASES` prompts of each group: they arrive as a Poisson process,
-    wait until every group has one or the longest wait is over, and are then computed completely.
-    Where so many arrive in an iteration that every group has one, none waits."""
+) -> tuple[Prompts, float]:
+    """(The result of `prompts_by_rank` when prompts wait at most `delay` iterations for ranks
+    without one, mean iterations of a prompt in which it is not computed). Simulated over `RELEASES`
+    prompts of each group: they arrive as a Poisson process, wait until every group has one or the
+    longest wait is over, and are then computed completely. Where so many arrive in an iteration
+    that every group has one, none waits."""
     none, group = np.zeros(ranks), min(group, ranks)
     groups, room = -(-ranks // group), most * group
     if tokens <= 0.0:
-        return Delayed([(1.0, none, none)], 0.0)
+        return [(1.0, none, none)], 0.0
     rate = min(tokens, FULL * room * groups) / prompt
     if groups * math.exp(-rate / groups) < RARE:
-        loads = prompts_by_rank(tokens, pairs, prompt, most, ranks, group, lengths)
-        return Delayed(loads, 0.0)
+        return prompts_by_rank(tokens, pairs, prompt, most, ranks, group, lengths), 0.0
     draw, prompt_draw = stream_key(0, "mixed.arrivals"), stream_key(0, "mixed.prompts")
     square = math.fsum(x * x for x in lengths) / len(lengths)
     tokens_left, left_pairs, due = np.zeros(groups), np.zeros(groups), exponential(draw, 0) / rate
@@ -297,7 +277,7 @@ def prompts_that_wait(
         k = int(np.lexsort((chunk_pairs, chunk))[-1])
         samples.append((float(chunk[k]), float(chunk_pairs[k]), chunk.sum(), chunk_pairs.sum()))
     if not samples:  # next to none
-        return Delayed([(1.0, none, none)], 0.0)
+        return [(1.0, none, none)], 0.0
     passes = np.array(sorted(samples))
     scale = last * rate * prompt * np.array((1.0, pairs / tokens)) / passes[:, 2:].sum(axis=0)
     passes *= np.concatenate((scale, scale))  # what was drawn scatters about its mean
@@ -309,7 +289,7 @@ def prompts_that_wait(
         chunk, chunk_pairs = (np.full(ranks, other) for other in others)
         chunk[-group:], chunk_pairs[-group:] = largest / group, paired / group
         loads.append((len(part) / last, chunk, chunk_pairs))
-    return Delayed(loads, waiting / max(arrivals, 1))
+    return loads, waiting / max(arrivals, 1)
 
 
 def longest_wait(arriving: float, groups: int, delay: int) -> float:

@@ -328,7 +328,7 @@ def _colocated(
         for _ in range(ROUNDS):
             prompt_tokens = count * ranks / iterations * fresh
             load = prompt_tokens, prompt_tokens, fresh, most, ranks, group, traffic.prompts, delay
-            iterations = decode_iterations + mixed.prompts_that_wait(*load).wait
+            iterations = decode_iterations + mixed.prompts_that_wait(*load)[1]
     else:
         iterations += _waits(count * min(group, ranks), iterations, fresh / room, traffic.spread)
     ending, count = count * ranks / iterations, count * life / iterations
@@ -337,9 +337,7 @@ def _colocated(
     chunk, pairs = ending * fresh, ending * traffic.fresh_pairs
     requests, context = rank_load(count, ranks, traffic)
     loads = (chunk, pairs, fresh, most, ranks, group, traffic.prompts)
-    prompts = (
-        mixed.prompts_that_wait(*loads, delay).loads if delay else mixed.prompts_by_rank(*loads)
-    )
+    prompts = mixed.prompts_that_wait(*loads, delay)[0] if delay else mixed.prompts_by_rank(*loads)
     ops = role.operator_sink()
     took_s = mixed.mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
     took_s += float(mixed.mixed_hits_s(role.decode, ending * traffic.hit_tokens, ops))

@@ -111,25 +111,21 @@ class Walks:
         steps = []
         need = np.zeros_like(reach[0])
         tail_in_order, head_in_order = tail[order], head[order]
-        all_by_tail = np.argsort(tail_in_order, kind="stable")
         for hops in range(len(reach) - 1, 0, -1):
             end, row = np.nonzero(self._arrives(hops))
             exists = reach[hops][self.ends[end], row]
             end, row = end[exists], row[exists]
             need[self.ends[end], row] = True
             need &= reach[hops]
-            live = _somewhere(need)[head_in_order] & _somewhere(reach[hops - 1])[tail_in_order]
-            some = np.flatnonzero(live)
+            some = np.flatnonzero(
+                _somewhere(need)[head_in_order] & _somewhere(reach[hops - 1])[tail_in_order]
+            )
             heads, sources = head_in_order[some], tail_in_order[some]
             taken = need.T.take(heads, axis=1) & reach[hops - 1].T.take(sources, axis=1)
             # States are numbered by row, so steps are in the order of their states.
             row_index, link = np.divmod(np.flatnonzero(taken), max(some.size, 1))
-            by_tail = _taken_in_order(taken, _place_in(some, live)[all_by_tail[live[all_by_tail]]])
-            source = sources[link]
-            steps.append(
-                (order[some[link]], row_index * self.size + source,
-                 row_index * self.size + heads[link], by_tail, end, row)
-            )  # fmt: skip
+            source, states = sources[link], row_index * self.size
+            steps.append((order[some[link]], states + source, states + heads[link], end, row))
             need = np.zeros_like(need)
             # Walks go back from the ends: what leads nowhere drops out.
             need[source, row_index] = True
@@ -139,11 +135,12 @@ class Walks:
         levels = []
         before = np.arange(rows) * self.size + self.rows
         state_of = np.zeros(self.size * rows, np.int64)  # by row and vertex: index in `before`
-        for links, source, head_rows, by_tail, end, row in reversed(steps):
+        for links, source, head_rows, end, row in reversed(steps):
             head_start = _starts(head_rows)
             states = head_rows[head_start]
             state_of[before] = np.arange(before.size)
             tails = state_of[source]
+            by_tail = np.argsort(tails, kind="stable")
             tail_start = _starts(tails[by_tail])
             levels.append(
                 _Level(
@@ -296,20 +293,6 @@ def _numbers(size: int, *some: INTS) -> INTS:
     for numbers in some:
         is_member[numbers] = True
     return np.flatnonzero(is_member)
-
-
-def _place_in(some: INTS, member: BOOLS) -> INTS:
-    """Index in the ascending `some` of each number that is a member."""
-    place = np.zeros(member.size, np.int64)
-    place[some] = np.arange(some.size)
-    return place
-
-
-def _taken_in_order(taken: BOOLS, order: INTS) -> INTS:
-    """Numbers of the true cells, counted row by row, with the columns of each row in `order`."""
-    number = np.cumsum(taken.ravel()).reshape(taken.shape) - 1
-    row, index = np.divmod(np.flatnonzero(taken.take(order, axis=1)), max(order.size, 1))
-    return number[row, order[index]]
 
 
 def _somewhere(table: BOOLS) -> BOOLS:

@@ -23,7 +23,7 @@ Dies of an instance are chosen by `hardware.placement`; a failed die concerns ev
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
@@ -79,7 +79,6 @@ class Pool:
     instances: int
     groups: tuple[Group, ...]
     cores: float = 1.0  # share of each die's cores that is the instance's, what it lends included
-    hands_to: str = ""  # role of the pool that goes on with its requests
     prompt_ranks: int = 1  # that split a prompt evenly (colocated)
     precision: Precision = Precision()  # of its weights and its KV
     batch_per_npu: int = 0  # requests that may decode at once
@@ -159,14 +158,9 @@ def sharing(s: Scenario) -> Pool | None:
 def _serving(deployment: Deployment, chip: str) -> Mapping[str, Pool]:
     """Pools by role, for each mode; chip: of the machine."""
     if deployment.mode == "colocated":
-        c, tp = deployment.colocated, deployment.decode.tp_dies
-        own = Group(
-            LAYER, c.npus_per_instance, _named(c.chip, chip),
-            attention="tp" if tp > 1 else "dp", tp_dies=tp, cp_dies=deployment.decode.cp_dies,
-            pp_stages=deployment.decode.pp_stages, experts_tp=deployment.decode.experts_tp,
-            in_host=_in_host(deployment),
-        )  # fmt: skip
-        split = -(-c.prompt_dies // tp)
+        c = deployment.colocated
+        own = _decoding(deployment, LAYER, c.npus_per_instance, _named(c.chip, chip))
+        split = -(-c.prompt_dies // own.tp_dies)
         pool = Pool(
             "colocated", c.instances, (own,), prompt_ranks=split, precision=deployment.precision,
             batch_per_npu=deployment.decode.batch_per_npu, tokens_per_npu=c.chunk_tokens_per_npu,
@@ -203,8 +197,7 @@ def _prefill(deployment: Deployment, chip: str) -> Pool:
     if both and precision.prefill_kv != "as_decode":
         precision = precision.model_copy(update={"kv": precision.prefill_kv})
     return Pool(
-        "prefill", p.instances, (own,), cores, hands_to="decode" if both else "",
-        precision=precision, tokens_per_npu=p.tokens_per_npu,
+        "prefill", p.instances, (own,), cores, precision=precision, tokens_per_npu=p.tokens_per_npu,
     )  # fmt: skip
 
 
@@ -213,12 +206,9 @@ def _decode(deployment: Deployment, chip: str) -> Pool:
     p, d, both = deployment.prefill, deployment.decode, deployment.mode == "disaggregated"
     cores = 1.0 - p.core_share if both and p.on == "decode_npus" else 1.0
     away, apart = d.attention_offload if both else 0.0, d.expert_npus
-    own = Group(
-        ("attention", "dense") if apart else LAYER, d.npus_per_instance - apart,
-        _named(d.chip, chip), cores, requests=1.0 - away, domains=d.domains if apart else 1,
-        attention="tp" if d.tp_dies > 1 else "dp", tp_dies=d.tp_dies, cp_dies=d.cp_dies,
-        pp_stages=d.pp_stages, experts_tp=d.experts_tp, in_host=_in_host(deployment),
-    )  # fmt: skip
+    stages = ("attention", "dense") if apart else LAYER
+    own = _decoding(deployment, stages, d.npus_per_instance - apart, _named(d.chip, chip))
+    own = replace(own, cores=cores, requests=1.0 - away, domains=d.domains if apart else 1)
     groups = [own]
     if apart:
         groups.append(Group(("experts",), apart, own.chip, cores, coupling="turns"))
@@ -234,12 +224,15 @@ def _decode(deployment: Deployment, chip: str) -> Pool:
     )  # fmt: skip
 
 
-def _in_host(deployment: Deployment) -> InHost:
-    """KV of decode in host memory."""
-    d = deployment.decode
-    if d.kv_offload <= 0.0:
-        return InHost()
-    return InHost(d.kv_offload, 1e9 * d.kv_offload_gb_per_die, d.kv_offload_hits)
+def _decoding(deployment: Deployment, stages: tuple[Stage, ...], npus: int, chip: str) -> Group:
+    """A group that decodes with attention, on NPUs of a chip."""
+    d, in_host = deployment.decode, InHost()
+    if d.kv_offload > 0.0:
+        in_host = InHost(d.kv_offload, 1e9 * d.kv_offload_gb_per_die, d.kv_offload_hits)
+    return Group(
+        stages, npus, chip, attention="tp" if d.tp_dies > 1 else "dp", tp_dies=d.tp_dies,
+        cp_dies=d.cp_dies, pp_stages=d.pp_stages, experts_tp=d.experts_tp, in_host=in_host,
+    )  # fmt: skip
 
 
 def _lent_cores(deployment: Deployment) -> float:

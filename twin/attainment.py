@@ -11,7 +11,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from twin.hardware.placement import place_instances
+from twin.hardware.placement import place
 from twin.hardware.prices import hand_off_bytes_per_s, nic, transfer_collision
 from twin.kernels.rng import exponential, stream_key
 from twin.model.batch import Hot, batch_line, batch_s
@@ -244,7 +244,7 @@ def attainment(priced: Priced) -> Attainment:
         decoding = costs.decode_role
         at_once = math.ceil(decoding.pool.rank_dies / costs.senders)  # dies that one die sends to
         handed_bytes *= decoding.die_kv * at_once
-        dies_by_role = [(i.role, i.die_of_rank) for i in place_instances(s, parts.net)]
+        dies_by_role = [(i.role, i.die_of_rank) for i in place(s, parts.net).instances]
         price = nic(parts.net, dies_by_role[0][1][0], d.kv_transfer_plane)
         rate = hand_off_bytes_per_s(parts.net, price, dies_by_role, d.kv_transfer_plane)
         transfer_s = TRANSFERS * handed_bytes / costs.handed_bytes_per_s(rate)

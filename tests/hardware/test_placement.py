@@ -11,7 +11,7 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric
 from twin.hardware.faults import dies_unfit
 from twin.hardware.network import network
-from twin.hardware.placement import PLACEMENTS, place, place_instances
+from twin.hardware.placement import PLACEMENTS, place
 from twin.hardware.recipes import as_sold, recipe_names
 from twin.lab.library import load_facts
 from twin.scenario import Scenario, Supernode, with_overrides
@@ -43,7 +43,7 @@ def nodes(net, instance):
 
 
 def test_packed_instances_take_consecutive_dies_prefill_first():
-    instances = place_instances(Scenario(), build_fabric(Scenario().supernode, FACTS))
+    instances = place(Scenario(), build_fabric(Scenario().supernode, FACTS)).instances
     assert [i.role for i in instances] == ["prefill"] * 6 + ["decode"]
     assert [d for i in instances for d in i.die_of_rank] == list(range(256 * 2))
     assert (instances[-1].name, instances[-1].dies) == ("decode 0", 320)
@@ -51,7 +51,7 @@ def test_packed_instances_take_consecutive_dies_prefill_first():
 
 def test_colocated_instances_start_at_the_first_die():
     s = with_overrides(Scenario(), {"deployment.mode": "colocated"})
-    (one,) = place_instances(s, build_fabric(s.supernode, FACTS))
+    (one,) = place(s, build_fabric(s.supernode, FACTS)).instances
     assert (one.role, one.die_of_rank) == ("colocated", tuple(range(320)))
 
 

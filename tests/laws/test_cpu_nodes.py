@@ -11,7 +11,7 @@ from twin.hardware.demands import dram, equal_parts
 from twin.hardware.fabric import build_fabric, wired
 from twin.hardware.imported import bring
 from twin.hardware.machine_file import read_machine, write_machine
-from twin.hardware.placement import place_instances
+from twin.hardware.placement import place
 from twin.hardware.power import power
 from twin.hardware.prices import pool_read
 from twin.lab.library import load_facts
@@ -76,7 +76,7 @@ def test_a_read_takes_what_the_narrowest_ports_give_by_hand(cpus):
     for plane, rate in by_hand.items():
         s = small(CPUS | alone(cpus=cpus) | {"memory_pool.plane": plane})
         net = wired(s.supernode, FACTS)
-        dies = [die for i in place_instances(s, net) for die in i.die_of_rank]
+        dies = [die for i in place(s, net).instances for die in i.die_of_rank]
         assert pool_read(net, dies, plane).bytes_per_s == pytest.approx(rate, rel=1e-6)
 
 

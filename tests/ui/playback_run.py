@@ -11,7 +11,7 @@ import polars as pl
 from tests.ui.fake_run import fake_checks, fake_summary, fake_tables
 from tests.ui.stored_runs import scenario
 from twin.hardware.fabric import build_fabric
-from twin.hardware.placement import place_instances
+from twin.hardware.placement import place
 from twin.lab.library import load_facts
 from twin.lab.store import Owner, Store
 from twin.scenario import Scenario
@@ -47,7 +47,7 @@ def playback_tables(s: Scenario) -> dict[str, pl.DataFrame]:
     )
     rows, moved, split = [], [], []
     per_node = 2 * s.supernode.npus_per_node
-    for place, i in enumerate(place_instances(s, build_fabric(s.supernode, load_facts()))):
+    for at, i in enumerate(place(s, build_fabric(s.supernode, load_facts())).instances):
         up = np.where(down & (i.role == "decode") & (i.index == 0), 0.0, 1.0)
         level = rng.uniform(0.7, 1.0)
         for w in range(WINDOWS):
@@ -62,7 +62,7 @@ def playback_tables(s: Scenario) -> dict[str, pl.DataFrame]:
             base = {"ub": 3e9, "rdma": 8e8, "vpc": 2e8}[plane] * i.dies * width_s
             moved += [
                 (t[w], width_s, plane, traffic, i.role, i.index,
-                 base * up[w] * level * (0.8 + 0.4 * np.sin(w / 12 + place)))
+                 base * up[w] * level * (0.8 + 0.4 * np.sin(w / 12 + at)))
                 for w in range(WINDOWS) if up[w]
             ]  # fmt: skip
             nodes = range(i.die_of_rank[0] // per_node, i.die_of_rank[-1] // per_node + 1)
@@ -89,14 +89,14 @@ def seats(s: Scenario) -> pl.DataFrame:
     """Where instances stand: decode 0 leaves its first node at the fault and takes the last one."""
     rows = []
     per_node = 2 * s.supernode.npus_per_node
-    for i in place_instances(s, build_fabric(s.supernode, load_facts())):
+    for i in place(s, build_fabric(s.supernode, load_facts())).instances:
         moves = (i.role, i.index) == ("decode", 0)
         until_s, first = FAULT_S if moves else s.horizon_s, i.die_of_rank[0]
         rows.append((0.0, until_s, i.role, i.index, first, i.dies))
         if moves:
             left = (first + per_node, i.dies - per_node)
-            for place in (left, (per_node * (s.supernode.nodes - 1), per_node)):
-                rows.append((FAULT_S, s.horizon_s, i.role, i.index, *place))
+            for seat in (left, (per_node * (s.supernode.nodes - 1), per_node)):
+                rows.append((FAULT_S, s.horizon_s, i.role, i.index, *seat))
     names = ["t_s", "end_s", "role", "instance", "first_die", "dies"]
     return pl.DataFrame(rows, schema=names, orient="row")
 

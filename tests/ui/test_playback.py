@@ -11,7 +11,7 @@ from tests.ui.playback_run import FAULT_S, WINDOWS, broken, done_broken, playbac
 from tests.ui.stored_runs import done, queued, scenario
 from tests.ui.test_run import Runner, primary, words
 from twin.hardware.fabric import build_fabric
-from twin.hardware.placement import place_instances
+from twin.hardware.placement import place
 from twin.lab.library import load_facts
 from twin.ui import session
 from twin.ui.pages import PAGES
@@ -37,7 +37,7 @@ def made():
 def placed(s):
     """Instances of a scenario, and the fabric that they sit on."""
     fabric = build_fabric(s.supernode, load_facts())
-    return place_instances(s, fabric), fabric
+    return place(s, fabric).instances, fabric
 
 
 def numbers(packed):

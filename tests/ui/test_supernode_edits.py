@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from twin.hardware.fabric import build_fabric
-from twin.hardware.placement import place_instances
+from twin.hardware.placement import place
 from twin.hardware.prices import all_to_all, pool_read
 from twin.lab.library import load_facts
 from twin.scenario import Edit, Scenario, Supernode, with_overrides
@@ -76,7 +76,7 @@ def rates(s: Scenario, graph) -> dict[str, float | None]:
 def test_headline_prices_are_those_of_the_slowest_instance(edits):
     """Instances that lie alike share an answer, and none is told wrong by it."""
     s, graph = Scenario(), fabric(*edits)
-    placed = place_instances(s, graph)
+    placed = place(s, graph).instances
     told = rates(s, graph)
 
     def slowest(role, price):

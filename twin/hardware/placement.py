@@ -61,6 +61,12 @@ class Placement:
     instances: tuple[Instance, ...]
     moved: tuple[str, ...]
 
+    @classmethod
+    def of(cls, parts: Sequence[Placement]) -> Placement:
+        """The instances of some placements, in their order."""
+        instances = tuple(instance for part in parts for instance in part.instances)
+        return cls(instances, tuple(move for part in parts for move in part.moved))
+
 
 @dataclass(frozen=True, slots=True)
 class Npus:
@@ -150,7 +156,12 @@ def place(s: Scenario, fabric: Wiring) -> Placement:
                 d.first_npu, d.kv_transfer_plane, supernodes_apart(s))  # fmt: skip
 
     def answer() -> Placement:
-        instances = _place(s, net, needed)
+        npus = _npus(s, net)
+        of_chips = [
+            _on_chip(s, npus.of_chip(chip), [one for one in needed if one.chip == chip])
+            for chip in dict.fromkeys(one.chip for one in needed)
+        ]
+        instances = Placement.of(of_chips)
         return _with_prefill(s, net, instances) if host_pool else instances
 
     return net.once(question, answer)
@@ -193,27 +204,12 @@ def place_models(s: Scenario, fabric: Wiring) -> Placement:
         for own, first in zip(placed, first_numbers(s), strict=True)
         for i in own.instances
     )
-    return Placement(instances, tuple(move for own in placed for move in own.moved))
-
-
-def place_instances(s: Scenario, fabric: Wiring) -> list[Instance]:
-    """The instances of `place`, in order: prefill first, then decode, or colocated."""
-    return list(place(s, fabric).instances)
-
-
-def _place(s: Scenario, net: Network, needed: Sequence[Needed]) -> Placement:
-    """Instances on NPUs by the scenario's placement, moved off NPUs that are off."""
-    npus, found = _npus(s, net), list[Placement]()
-    for chip in dict.fromkeys(one.chip for one in needed):
-        found.append(_on_chip(s, npus.of_chip(chip), [one for one in needed if one.chip == chip]))
-    return Placement(
-        tuple(i for one in found for i in one.instances),
-        tuple(move for one in found for move in one.moved),
-    )
+    return replace(Placement.of(placed), instances=instances)
 
 
 def _on_chip(s: Scenario, npus: Npus, needed: Sequence[Needed]) -> Placement:
-    """Instances of one chip on NPUs that have it."""
+    """Instances of one chip on NPUs that have it, by the scenario's placement, moved off NPUs that
+    are off."""
     npus_needed, most = sum(one.npus for one in needed), len(npus.free)
     of_chip = "" if npus.fits.all() else f" of {npus.chip}"
     if npus_needed > most:
@@ -281,16 +277,6 @@ def _npus(s: Scenario, net: Network) -> Npus:
         first_npu, place = first_npu // apart, place - np.searchsorted(home, home)
     chips = net.chips(s.supernode.chip)
     return Npus(net, net.node[first], rack, net.domain[first], is_on, chips, fits, place, first_npu)
-
-
-def packed(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]]:
-    """Instances one after the other, from the first NPU that may be taken on."""
-    return _in_order(needed, npus, npus.free, s)
-
-
-def around_off(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]]:
-    """Instances one after the other over the NPUs that are on."""
-    return _in_order(needed, npus, npus.usable, s)
 
 
 def _in_order(
@@ -386,10 +372,12 @@ def by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]
 
 
 PLACEMENTS: dict[str, Policy] = {
-    "packed": packed,
+    # One after the other from the first NPU that may be taken on.
+    "packed": lambda needed, npus, s: _in_order(needed, npus, npus.free, s),
     "spread": spread,
     "racks": by_rack,
-    "around_off": around_off,
+    # One after the other over the NPUs that are on.
+    "around_off": lambda needed, npus, s: _in_order(needed, npus, npus.usable, s),
     "by_hand": by_hand,
 }
 MAY_SIT_ON_WHAT_IS_OFF = ("packed", "by_hand")

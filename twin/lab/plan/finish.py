@@ -12,7 +12,7 @@ from twin.facts import Facts
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import wired
 from twin.hardware.faults import broken
-from twin.hardware.placement import Instance, place_instances
+from twin.hardware.placement import Instance, place
 from twin.lab.explain.capacity import Capacity, at_steady, searching, steady_by_itself, with_load
 from twin.lab.explain.runs import seeded
 from twin.lab.explain.view import load_of
@@ -307,7 +307,7 @@ def lost_elements(
     """Elements that a deployment uses, one of each pool, as faults; None: there is none."""
     net = wired(s.supernode, facts)
     firsts: dict[str, Instance] = {}
-    for instance in place_instances(s, net):
+    for instance in place(s, net).instances:
         firsts.setdefault(instance.role, instance)
     for role, instance in firsts.items():
         vertex = int(net.dies[instance.die_of_rank[-1]])

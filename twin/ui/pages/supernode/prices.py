@@ -16,7 +16,7 @@ from twin.hardware.collisions import Collision
 from twin.hardware.fabric import Fabric
 from twin.hardware.flows import Load, Plane
 from twin.hardware.network import Network, network
-from twin.hardware.placement import Instance, place_instances
+from twin.hardware.placement import Instance, place
 from twin.hardware.prices import (
     Price,
     all_to_all,
@@ -77,7 +77,7 @@ def likeness(fabric: Fabric) -> Key:
 def headlines(s: Scenario, fabric: Fabric) -> list[Headline]:
     """Prices that matter to the scenario's deployment: experts' exchange, hand-off, pool."""
     try:
-        instances = place_instances(s, fabric)
+        instances = place(s, fabric).instances
     except HardwareError as error:
         return [Headline("Instances", None, "deployment", str(error))]
     like, prices = likeness(fabric), list[Headline]()
@@ -107,7 +107,7 @@ def headlines(s: Scenario, fabric: Fabric) -> list[Headline]:
 def link_shares(s: Scenario, fabric: Fabric, traffic: str) -> np.ndarray[Any, Any]:
     """Used share of each directed link while all instances send a class at their full rate."""
     net = network(fabric)
-    instances = place_instances(s, fabric)
+    instances = place(s, fabric).instances
     shares = np.zeros(net.capacity.size)
     for load in _loads(s, net, instances, traffic):
         rate, _ = load.alone(net)
@@ -187,7 +187,7 @@ def collisions(s: Scenario, fabric: Fabric) -> Collisions:
 def _of_traffic(s: Scenario, fabric: Fabric) -> Iterator[tuple[str, Load]]:
     """Loads of every kind of traffic, for one of all equivalent instances."""
     net, like = network(fabric), likeness(fabric)
-    instances = place_instances(s, fabric)
+    instances = place(s, fabric).instances
     one_each = list({(i.role, like(i)): i for i in reversed(instances)}.values())[::-1]
     among = [die for i in instances if i.role == "decode" for die in i.die_of_rank]
     for i in one_each:

@@ -103,7 +103,7 @@ def test_a_queued_run_tells_its_place_and_can_be_stopped(app, store):
     app.button(key="stop").click().run()
     assert store.runs.get(run).state == "cancelled"
     app.run()  # what the page asks of itself from within its fragment
-    assert "was stopped at 0%" in words(app)
+    assert "was stopped at 0 %" in words(app)
     assert primary(app) == ["Run it again"]
 
 

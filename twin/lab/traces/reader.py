@@ -36,7 +36,8 @@ def read_trace(
     head = head_of(label, first)
     entry = next((entry for entry in FORMATS.values() if entry.fits(head)), None)
     if entry is None:
-        raise TraceError(f"{label} is in no format that is read. {OWN}; docs/SERVING.md has others")
+        titles = ", ".join(dict.fromkeys(entry.title for entry in FORMATS.values()))
+        raise TraceError(f"{label} is in no format that is read ({titles}). {OWN}")
     columns = entry.read(Reading(label, first, pieces, entry.name, block_tokens, limits))
     columns.name, columns.format = label, entry.name
     return build_table(columns, limits.rows)

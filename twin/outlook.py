@@ -46,16 +46,16 @@ def at_load(
     loop) reach the deployment, limited by prefill and front end. None: nothing decodes. lengths: of
     prompts and answers, by default a sample's; reserved_s: between a request's slot and its first
     iteration, if known; patience_s: the longest wait of a request for its slot."""
-    s, full, costs = priced.scenario, priced.full, priced.parts.costs
+    s, at_full_load, costs = priced.scenario, priced.full, priced.parts.costs
     role = costs.decoding
     if role is None:
         return None
     instances = role.pool.instances
-    admitted = min(rate, full.front_end_requests_per_s)
-    if costs.prefill_role is not None and full.prefill is not None:
-        admitted = min(admitted, full.prefill.requests_per_s)
-        if full.decode is not None:  # even slots answer no more, and prefill waits for them
-            admitted = min(admitted, full.decode.requests_per_s)
+    admitted = min(rate, at_full_load.front_end_requests_per_s)
+    if costs.prefill_role is not None and at_full_load.prefill is not None:
+        admitted = min(admitted, at_full_load.prefill.requests_per_s)
+        if at_full_load.decode is not None:  # even slots answer no more, and prefill waits for them
+            admitted = min(admitted, at_full_load.decode.requests_per_s)
     if reserved_s is None:
         reserved_s = _prefill_s(priced, admitted)
     clients = math.inf
@@ -109,14 +109,14 @@ def _prefill_s(priced: Priced, rate: float) -> float:
 
 def outlook(prices: Priced) -> Outlook:
     """TPOT at the offered load, and the largest load that meets the SLO. Raises as `steady`."""
-    full, rate = prices.full, prices.sample.rate_req_per_s
-    if full.decode is None:
-        return Outlook(None, rate, full.requests_per_s, *_slo_rate(prices))
+    at_full_load, rate = prices.full, prices.sample.rate_req_per_s
+    if at_full_load.decode is None:
+        return Outlook(None, rate, at_full_load.requests_per_s, *_slo_rate(prices))
     state = at_load(prices, math.inf if rate is None else rate)
     assert state is not None
-    tpot_s = state.iteration_s / full.decode.tokens_per_iteration
+    tpot_s = state.iteration_s / at_full_load.decode.tokens_per_iteration
     answer, limit = _slo_rate(prices)
-    sustained = full.requests_per_s
+    sustained = at_full_load.requests_per_s
     if rate is None or rate > answer:  # else it is not needed: uneven ranks lower it
         state = at_load(prices, math.inf, reserved_s=_prefill_s(prices, answer))
         assert state is not None
@@ -135,13 +135,13 @@ class Standing:
 
 def standing_at(priced: Priced, rate: float) -> Standing:
     """Latencies and SLO shares at `rate` requests/s, or a closed loop's. Raises as `steady`."""
-    full, judgement = priced.full, attainment(priced)
+    at_full_load, judgement = priced.full, attainment(priced)
     tpot_s, iteration_s, fluent_share = 0.0, 0.0, 1.0
-    if full.decode is not None:
+    if at_full_load.decode is not None:
         state = at_load(priced, math.inf if priced.sample.rate_req_per_s is None else rate)
         assert state is not None
         iteration_s = state.iteration_s
-        tpot_s = iteration_s / full.decode.tokens_per_iteration
+        tpot_s = iteration_s / at_full_load.decode.tokens_per_iteration
         fluent_share = judgement.fluent(iteration_s, state.swings)
     prefill_s = judgement.mean_wait_s(rate) if judgement.pool else 0.0
     return Standing(tpot_s, prefill_s, judgement.in_time(rate, iteration_s) * fluent_share)
@@ -150,16 +150,16 @@ def standing_at(priced: Priced, rate: float) -> Standing:
 def _slo_rate(priced: Priced) -> tuple[float, str]:
     """(the largest rate at which `slo.share` of the requests meet their SLO, the limiting pool).
     TPOT bounds the time of an iteration and so decode's rate, TTFT that of prefill."""
-    full, judgement = priced.full, attainment(priced)
-    most, took_s, limit = full.requests_per_s, 0.0, full.limit
-    if full.decode is not None:
+    at_full_load, judgement = priced.full, attainment(priced)
+    most, took_s, limit = at_full_load.requests_per_s, 0.0, at_full_load.limit
+    if at_full_load.decode is not None:
         state = _within(priced, judgement)
         if state is None:
             return 0.0, priced.pool.role
         took_s, rate = state.iteration_s, state.rate_req_per_s * priced.pool.instances
         if SAFE * rate < most:
             # What reaches decode is what the stages before it pass on: these may be in the way.
-            limit = priced.pool.role if rate < SAME * full.requests_per_s else limit
+            limit = priced.pool.role if rate < SAME * at_full_load.requests_per_s else limit
             most = SAFE * rate
     mode = priced.scenario.deployment.mode
     if mode == "decode_only":

@@ -74,7 +74,8 @@ class Arriving:
 
 
 def population_of(priced: Priced, role: RoleCosts, arriving: Arriving) -> Population:
-    """An empty population of an instance that decodes, colocated or not."""
+    """State of an instance that decodes, colocated or not, before its first request: every slot of
+    every rank is free."""
     s, hot, pool = priced.scenario, priced.parts.decode_imbalance, role.pool
     decode, seed, mixes = s.deployment.decode, s.seed, pool.role == "colocated"
     slots = slots_of_ranks(role.ranks, pool.batch_per_npu, pool.rank_dies, role.chip.dies_per_npu)

@@ -31,10 +31,10 @@ def hot_factors(
 def by_node(slots: Ints, nodes: int) -> Ints:
     """Slots of each of `nodes`, i8[layers, nodes, most slots of one]; EMPTY where it has fewer."""
     layers, dies, room = slots.shape
-    home = np.arange(dies) * nodes // dies
-    place = np.arange(dies) - np.searchsorted(home, home)
+    node_of_die = np.arange(dies) * nodes // dies
+    place = np.arange(dies) - np.searchsorted(node_of_die, node_of_die)
     node_slots = np.full((layers, nodes, int(place.max()) + 1, room), EMPTY, slots.dtype)
-    node_slots[:, home, place] = slots
+    node_slots[:, node_of_die, place] = slots
     return node_slots.reshape(layers, nodes, -1)
 
 

@@ -26,8 +26,8 @@ def peak_of_counts(mean: Floats, spread: Floats) -> Floats:
     1), all by p(k) = p(k-1) (a + b/k) (Panjer 1981); E[max] = sum over k of 1 - P(all <= k)."""
     excess = np.where(mean > 0.0, spread - 1.0, 0.0)
     binomial = excess < -1e-9  # counts whole trials, or its chances do not sum to 1
-    least = np.floor(0.5 - mean / np.where(binomial, excess, -1.0))
-    trials = np.where(binomial, np.maximum(np.ceil(mean) + 1.0, least), 1.0)
+    rounded_trials = np.floor(0.5 - mean / np.where(binomial, excess, -1.0))
+    trials = np.where(binomial, np.maximum(np.ceil(mean) + 1.0, rounded_trials), 1.0)
     excess = np.where(binomial, -mean / trials, excess)
     poisson = np.abs(excess) <= 1e-9
     excess = np.where(poisson, 0.0, excess)

@@ -75,8 +75,8 @@ def _place(context: Any, builder: Any, kind: Any, array: Any, index_kind: Any, i
     kinds, places = (index_kind,), [index]
     if isinstance(index_kind, SEVERAL):
         kinds, places = index_kind.types, cgutils.unpack_tuple(builder, index, len(index_kind))
-    numbers = isinstance(kind.dtype, types.Number) and len(kinds) == kind.ndim
-    if not numbers or not all(isinstance(k, types.Integer) for k in kinds):
+    is_number = isinstance(kind.dtype, types.Number) and len(kinds) == kind.ndim
+    if not is_number or not all(isinstance(k, types.Integer) for k in kinds):
         return None
     if any(getattr(place, "constant", 0) < 0 for place in places):
         raise IndexError("an index of a column counts from its front")

@@ -228,20 +228,20 @@ def moe_traffic(
     dispatch, combine = x.dispatch or Measured(start, 1.0), x.combine or Measured(start, 1.0)
     dispatch_rate, combine_rate = (each.gain * x.rate_bytes_per_s for each in (dispatch, combine))
     per_token = s.top_k * x.remote
-    extra = host_s = 0.0
+    extra_start_s = host_s = 0.0
     if not comm.fused:
         # An all-to-all-v through the copy engine has a start for every peer.
         host_s, table = facts.si("operators.unfused.sync"), "operators.unfused"
-        extra = x.peers / facts[f"{table}.channels"].value * facts.si(f"{table}.start")
+        extra_start_s = x.peers / facts[f"{table}.channels"].value * facts.si(f"{table}.start")
     return MoeTraffic(
         Dispatch(
-            fixed=dispatch.start_s + 2.0 * extra,
+            fixed=dispatch.start_s + 2.0 * extra_start_s,
             message=s.top_k * quantise,
             send=per_token * sent_bytes / dispatch_rate,
             receive=x.remote * sent_bytes / dispatch_rate,
         ),
         Combine(
-            fixed=combine.start_s + extra,
+            fixed=combine.start_s + extra_start_s,
             send=x.remote * answered / combine_rate,
             receive=per_token * answered / combine_rate,
         ),

@@ -183,7 +183,8 @@ class Machine:
         return self.reaches.get(f"{kind}.{stored}") or self.reaches[f"attention.{stored}"]
 
     def sparse_prompt(self, kv: str) -> Reach | None:
-        """Reach of the sparse kernel of prompts with KV of a number format; None: unknown."""
+        """Shares of peak FLOP/s and bandwidth of prefill's sparse attention kernel, by number
+        format of KV; None: not measured."""
         return self.reaches.get(f"sparse.{'bf16' if kv == 'bf16' else '8bit'}")
 
     def prompt_attention(self, kv: str, kind: str) -> Reach:

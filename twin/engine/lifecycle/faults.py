@@ -148,7 +148,8 @@ def free_rank(world: World, rank: int, now_s: float) -> int:
 
 
 def leave_prefill(world: World, rank: int, now_s: float) -> int:
-    """Return prefilling requests whose reserved decode slot is on a lost rank."""
+    """Send requests in prefill whose reserved decode slot is on a lost rank back to the router;
+    returns how many."""
     state, count = world.prefill, 0
     for p in range(state.queue.shape[0]):
         for ends in (state.queue, state.batch):

@@ -222,8 +222,8 @@ class Look:
             sink = role.operator_sink()
             return float(decode_iteration_s(role.decode, requests, context, 0, ranks, *hot, sink))
 
-        full = max(total / float(d.room[k]), float(loads[1].sum()) / (d.kv_tokens[k] * ranks))
-        least, most = 1.0 / total, 1.0 / full
+        fullness = max(total / float(d.room[k]), float(loads[1].sum()) / (d.kv_tokens[k] * ranks))
+        least, most = 1.0 / total, 1.0 / fullness
         bound_s = NEAR_SLO * self._tpot_s * self._per_iteration
         few_s, most_s = iteration_s(least), iteration_s(most)
         if few_s <= bound_s < most_s:

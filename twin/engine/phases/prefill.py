@@ -215,11 +215,11 @@ def share_left(world: World, p: int, die: int, held: int) -> int:
     context = state.computed_pairs[p] / max(state.computed_tokens[p], 1.0)
     groups = prices.layout.dies / prices.layout.context_dies
     full_s = world.settings.prefill_budget / groups * (token_s + context * pair_s)
-    left_s = full_s - attention_s(world, p, die)
-    if left_s <= 0.0:
+    last_stage_end_s = full_s - attention_s(world, p, die)
+    if last_stage_end_s <= 0.0:
         return 0
     next_s = token_s + held * pair_s
-    return max(1, int((math.sqrt(next_s**2 + 2.0 * pair_s * left_s) - next_s) / pair_s))
+    return max(1, int((math.sqrt(next_s**2 + 2.0 * pair_s * last_stage_end_s) - next_s) / pair_s))
 
 
 @kernel
@@ -406,9 +406,9 @@ def book_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: floa
 
 
 @kernel
-def next_computed(world: World, p: int, now_s: float, left_s: float) -> int:
+def next_computed(world: World, p: int, now_s: float, last_stage_end_s: float) -> int:
     """Take the next request of a batch that ended at now_s out of the queue and store its blocks;
-    returns it or NONE. Its prefill ends at left_s, when the last pipeline stage has it computed.
+    returns it or NONE. Its prefill ends at last_stage_end_s, the end of the last pipeline stage.
     Requests whose client has left are dropped, and go through no further stage."""
     request, state = world.request, world.prefill
     while True:
@@ -425,7 +425,7 @@ def next_computed(world: World, p: int, now_s: float, left_s: float) -> int:
         if world.settings.pool_enabled and state.pool_open[p]:
             pool.store_blocks(world, p, i, request.input_tokens[i])
         if request.emitted[i] == 0:
-            request.prefill_end_s[i] = left_s
+            request.prefill_end_s[i] = last_stage_end_s
         world.record.counters[w.PREFILLED] += 1
         return i
 
@@ -434,21 +434,21 @@ def next_computed(world: World, p: int, now_s: float, left_s: float) -> int:
 def finish_batch(world: World, p: int) -> None:
     """End the running batch: store its blocks and hand its requests on."""
     settings, request, end_s = world.settings, world.request, world.instance.ends_s[p]
-    left_s = world.prefill.stage_s[p, settings.stages - 1]
+    last_stage_end_s = world.prefill.stage_s[p, settings.stages - 1]
     world.instance.running[p] = 0
     give_ports_back(world, p)
     pool.look_at_pool(world, p, end_s)
     before = pool.kept_by(world, p)
     while True:
-        i = next_computed(world, p, end_s, left_s)
+        i = next_computed(world, p, end_s, last_stage_end_s)
         if i == w.NONE:
             break
-        request.ready_s[i] = left_s + settings.transfer_latency_s
+        request.ready_s[i] = last_stage_end_s + settings.transfer_latency_s
         if settings.has_decode:
             request.status[i] = w.TRANSFERRING
             append(world.transfer.unsent, 0, request.following, i)
         elif settings.stages > 1:
-            request.ready_s[i] = left_s
+            request.ready_s[i] = last_stage_end_s
             append(world.transfer.unsent, 0, request.following, i)
         else:
             end_alone(world, i, end_s)

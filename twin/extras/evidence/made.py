@@ -142,8 +142,8 @@ def all_moved(facts: Facts) -> list[Moved]:
 
 def _changed(figure: Figure, facts: Facts, row: Row) -> float:
     if figure.field:
-        against = None if row.against is None else _with(figure, row.against)
-        row = replace(row, scenario=_with(figure, row.scenario), against=against)
+        against = None if row.against is None else _with_other_value(figure, row.against)
+        row = replace(row, scenario=_with_other_value(figure, row.scenario), against=against)
     elif (name := figure.fact) in row.facts:
         row = replace(row, facts={**row.facts, name: CHANGE * row.facts[name]})
     else:
@@ -152,8 +152,9 @@ def _changed(figure: Figure, facts: Facts, row: Row) -> float:
     return answer_row(row, facts)
 
 
-def _with(figure: Figure, scenario: Mapping[str, Any]) -> dict[str, Any]:
-    """A row's settings with the choice changed; a default setting is stated first."""
+def _with_other_value(figure: Figure, scenario: Mapping[str, Any]) -> dict[str, Any]:
+    """A row's settings with the figure's field at its other value; without one, at a tenth more
+    than the row, or the default, has."""
     value = figure.other
     if value is None:
         value = _more(scenario.get(figure.field, leaves(Scenario())[figure.field]))

@@ -44,9 +44,10 @@ FACTS = {
 PARTS = {"mla": "attention"}  # names in data/chips, where they differ from those of tables
 
 
-def chosen(found: Iterable[Fitted], engine: str = "") -> list[Fitted]:
-    """One table for each operator, format and way of exchange: of the first engine (or `engine`)
-    that has one, its kernel for spread experts, newest release, most rows."""
+def choose_tables(found: Iterable[Fitted], engine: str = "") -> list[Fitted]:
+    """The best table of each operator, number format and exchange. Preferred, in this order: the
+    first engine (or `engine`), the kernel of experts that are spread over dies, the newest release,
+    most rows. Tables of experts on one rank also stand for the operators `fused`, `fused_gqa`."""
     engine_fits = [each for each in found if each.engine.partition(" ")[0] == engine or not engine]
     if engine != SCALED:
         engine_fits = [each for each in engine_fits if each.operator != "gemm_gqa"]

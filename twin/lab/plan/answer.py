@@ -118,10 +118,10 @@ def _ranked(finish: Finish) -> list[dict[str, Any]]:
         c = f.candidate
         goal_value = score(goal, f.rate, c.npus)
         top = rows[0]["score"] if rows else goal_value
-        known_within = throughput_apart(finish.finalists[0].scenario, f.scenario, top / goal_value)
+        against_first = throughput_apart(finish.finalists[0].scenario, f.scenario, top / goal_value)
         rows.append({
-            "rank": rank, "equal_to_first": rank > 1 and known_within.equal,
-            "ratio_known_within": known_within.within,
+            "rank": rank, "equal_to_first": rank > 1 and against_first.equal,
+            "ratio_known_within": against_first.within,
             "key": c.key, "npus": c.npus, "score": goal_value, "req_per_s": f.rate,
             "settings": _settings(f), "summary": f.seeds[0],
             "margins": _margins(search, f), "losses": f.losses,

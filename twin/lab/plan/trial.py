@@ -161,13 +161,15 @@ def _needs(latencies: Latencies | None, summary: Summary, s: Scenario) -> Trial:
     part = 1.0 - given_up(summary)
     needed = math.ceil(s.slo.share / part * ttft_s.size - 1e-9) if part > 0 else ttft_s.size + 1
 
-    def shortest(values: np.ndarray, others: np.ndarray, limit: float) -> float | None:
-        sorted_values = np.sort(values[others <= limit])
+    def least_limit(time_s: np.ndarray, other_s: np.ndarray, limit_s: float) -> float | None:
+        """Smallest limit of one time that as many requests meet as are needed, of those that meet
+        the limit of the other; None: too few do."""
+        sorted_values = np.sort(time_s[other_s <= limit_s])
         return float(sorted_values[needed - 1]) if needed <= sorted_values.size else None
 
     return needs | {
-        "needs_ttft_s": shortest(ttft_s, per_token_s, 1e-3 * s.slo.tpot_ms),
-        "needs_tpot_s": shortest(per_token_s, ttft_s, s.slo.ttft_s),
+        "needs_ttft_s": least_limit(ttft_s, per_token_s, 1e-3 * s.slo.tpot_ms),
+        "needs_tpot_s": least_limit(per_token_s, ttft_s, s.slo.ttft_s),
     }
 
 

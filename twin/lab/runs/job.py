@@ -67,7 +67,7 @@ def pulse(
 ) -> Iterator[Callable[..., bool]]:
     """Start a thread that stores progress; returns a function that says whether to continue. With a
     budget the thread ends the run and this process if they take far more memory."""
-    news: tuple[float, dict[str, Any]] = (0.0, {})
+    latest: tuple[float, dict[str, Any]] = (0.0, {})
     order: Beat = "go"
     is_over = threading.Event()
 
@@ -77,14 +77,14 @@ def pulse(
             if budget is not None and (taken := resident_bytes()) > limit_bytes(budget):
                 _give_up(store, run, owner, budget, taken)
             try:
-                order = store.runs.beat(run, owner, *news)
+                order = store.runs.beat(run, owner, *latest)
             except StoreError as error:
                 # The next beat may get through; a run outlives many missed ones.
                 log.warning("progress of run %s was not stored: %s", run, error)
 
     def note(fraction: float, live: Mapping[str, Any]) -> bool:
-        nonlocal news
-        news = (fraction, dict(live))
+        nonlocal latest
+        latest = (fraction, dict(live))
         return order == "go"
 
     thread = threading.Thread(target=beat_until_over, daemon=True)

@@ -257,29 +257,31 @@ def dies(
 
 def operators_of(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
     """Seconds by operator of several runs, a bar each: runs maps name to (colour, seconds)."""
-    each = {name: times for name, (_, times) in runs.items() if sum(times.values()) > 0}
-    if not each:
+    times_by_run = {name: times for name, (_, times) in runs.items() if sum(times.values()) > 0}
+    if not times_by_run:
         return empty("No iteration ran")
-    every = {operator for times in each.values() for operator in times}
-    longest = {o: max(times.get(o, 0.0) for times in each.values()) for o in every}
+    operators = {operator for times in times_by_run.values() for operator in times}
+    longest = {o: max(times.get(o, 0.0) for times in times_by_run.values()) for o in operators}
     order = sorted((o for o in longest if longest[o] > 0), key=lambda o: (-longest[o], o))
     order, other_names = order[:TOP_COMPARED], order[TOP_COMPARED:]
     names = [theme.title(o) for o in order] + ["All other"] * bool(other_names)
     factor, unit = base.time_unit(max(longest.values()))
-    fig = figure(height=90 + (12 + 11 * len(each)) * len(names))
-    for name, times in each.items():
+    fig = figure(height=90 + (12 + 11 * len(times_by_run)) * len(names))
+    for name, times in times_by_run.items():
         values = [times.get(operator, 0.0) for operator in order]
         values += [sum(times.get(operator, 0.0) for operator in other_names)] * bool(other_names)
         base.bars(
             fig, names, [v * factor for v in values], runs[name][0], name=base.in_legend(name),
             customdata=[seconds(v) for v in values], hover="%{customdata}",
         )  # fmt: skip
-    listing = "; ".join(f"{name}: {seconds(sum(times.values()))}" for name, times in each.items())
+    listing = "; ".join(
+        f"{name}: {seconds(sum(times.values()))}" for name, times in times_by_run.items()
+    )
     return base.chart(
         fig, f"Time of an iteration by operator. In all {listing}.",
         "Where two streams overlap, operators add up to more than the iteration.",
         x={"title_text": f"{unit} per iteration"}, barmode="group", hovermode="y unified",
-        bargap=0.25, bargroupgap=0.08, legend_traceorder="normal", showlegend=len(each) > 1,
+        bargap=0.25, bargroupgap=0.08, legend_traceorder="normal", showlegend=len(times_by_run) > 1,
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import pytest
 from tests.draws import some
 from tests.hardware.test_flows import DEMANDS, random_machine
 from tests.hardware.wired import all_to_all, demand, fabric, settled
-from twin.hardware import demands, flows
+from twin.hardware import demands, flows, quotient
 from twin.hardware.alike import swap_of
 from twin.hardware.fabric import build_fabric, with_edits
 from twin.hardware.flows import load_of
@@ -160,6 +160,24 @@ def test_dead_links_split_off_only_the_instances_that_they_touch(kind):
     touched = {n // 2 for n in nodes}
     of_others = {pattern for k, pattern in enumerate(patterns) if k not in touched}
     assert len(of_others) == 1 and len(set(patterns)) == 1 + len(touched)
+
+
+@pytest.mark.parametrize("kind", ["exchange", "read", "write"])
+@pytest.mark.parametrize("dead", [0, 8])
+def test_vertices_of_one_class_are_routed_as_each_by_itself(monkeypatch, kind, dead):
+    draw = np.random.default_rng(dead)
+    cut = [Edit(element=f"die {n}.{draw.integers(8)}.0", to=f"L1 {n}.{draw.integers(7)}",
+                capacity_factor=0.0) for n in draw.choice(24, dead, replace=False)]  # fmt: skip
+    found = []
+    for bound, wide in ((np.inf, np.inf), (0, 0)):
+        monkeypatch.setattr(quotient, "MANY", bound)
+        monkeypatch.setattr(flows, "WIDE", wide)
+        net = machine(24, cut, l2_levels=2, l2_ports_per_chip=8)
+        loads = [KINDS[kind](net, dies) for dies in list(seats(net))[:4]]
+        found.append([(by_link(net, load), load) for load in loads])
+    for (table, load), (own_table, own) in zip(*found, strict=True):
+        np.testing.assert_allclose(own_table, table, rtol=1e-9)
+        assert (load.latency_s, load.unreached) == (own.latency_s, own.unreached)
 
 
 def test_instances_of_a_mesh_that_much_moves_for_share_one_pattern():

@@ -5,7 +5,7 @@ import pytest
 
 from tests.hardware.test_flows import DEMANDS, best_possible, fullest, random_machine
 from tests.hardware.wired import fabric
-from twin.hardware import demands, spread
+from twin.hardware import demands, quotient, spread
 from twin.hardware.fabric import build_fabric, with_edits
 from twin.hardware.network import network
 from twin.hardware.walks import Walks
@@ -19,15 +19,16 @@ FACTS = load_facts()
 def large(monkeypatch):
     """Every problem counts as a large one."""
     monkeypatch.setattr(spread, "LARGE", 0)
+    monkeypatch.setattr(quotient, "MANY", 0)
     spread.forget()
     yield
     spread.forget()
 
 
-@pytest.mark.parametrize("bound", ["LARGE", "SLOW"])
+@pytest.mark.parametrize("bound", ["LARGE", "SLOW", "MANY"])
 @pytest.mark.parametrize("kind", DEMANDS)
 def test_a_large_problem_is_as_good_as_the_linear_program(monkeypatch, kind, bound):
-    monkeypatch.setattr(spread, bound, 0)  # all count as one
+    monkeypatch.setattr(quotient if bound == "MANY" else spread, bound, 0)  # all count as one
     for seed in range(100, 106):
         spread.forget()
         links, ends, draw = random_machine(seed)
@@ -73,6 +74,7 @@ def test_a_dead_link_costs_few_turns_of_a_large_problem(large, monkeypatch, to, 
     assert 0.0 < rate <= whole and len(turns) < spread.MIX
     spread.forget()
     monkeypatch.setattr(spread, "LARGE", np.inf)
+    monkeypatch.setattr(quotient, "MANY", np.inf)
     small = with_edits(wired, [Edit(element=element, to=to, capacity_factor=0.5)])
     assert rate == pytest.approx(
         demands.pool(small, range(32), operation=operation)[0].alone(small)[0], rel=spread.GAP

@@ -38,6 +38,7 @@ Side: TypeAlias = tuple[tuple[int, ...], tuple[float, ...]]
 T = TypeVar("T", int, float)
 
 TRIED = 4  # loads of one shape that a new one is compared with
+WIDE = 1024  # receivers of a demand that is routed as its reverse
 NEAR = 1024  # vertices that move, at most, from a place to one near it
 # A load of which so many links move, a quarter of them or more, is stored with links of its own:
 # a list of what moves would be longer, and every sum over the machine's links slower.
@@ -335,11 +336,24 @@ def _planes_of(net: Network, demand: Demand) -> list[tuple[str, bool | None]]:
     return [*planes, (last, False)] if len(senders | receivers) > 1 else planes
 
 
+def _opposite(net: Network) -> INTS | None:
+    """The link back of each link; None where routing distinguishes one from its own."""
+    back = net.links_between(net.head, net.tail)
+    alike = (net.link_prints == net.link_prints[back]) & (net.serves == net.serves[back])
+    return back if (alike & (back >= 0)).all() else None
+
+
 def _routed(net: Network, demand: Demand, plane: str, same_domain: bool | None) -> Route:
     """Bytes of a demand on the links of a plane, tried first on the links near its ends. The part
-    of the network that was routed last serves other operations between the same ends."""
+    of the network that was routed last serves other operations between the same ends. To many ends
+    a demand is routed as one from them, where each link has its equal in the opposite direction."""
     out, received = np.zeros((2, len(net.vertices)))
     out[list(demand.senders)], received[list(demand.receivers)] = demand.out, demand.into
+    back = None
+    if len(demand.receivers) > max(WIDE, len(demand.senders)) and net.routing(plane) == "adaptive":
+        back = net.once("opposite", lambda: _opposite(net))
+    if back is not None:
+        out, received = received, out
     last = net.once("routed last", dict[tuple[str, bool | None], Quotient])
     part, route = last.pop((plane, same_domain), None), None
     if part and all(map(np.array_equal, (part.usable.out, part.usable.into), (out, received))):
@@ -350,4 +364,6 @@ def _routed(net: Network, demand: Demand, plane: str, same_domain: bool | None) 
         routes = (part.routed(demand.operation, demand.flows) for part in parts)
         route = next(each for each in routes if each is not None)  # all links reach far enough
     last[plane, same_domain] = route.part
-    return route
+    if back is None:
+        return route
+    return replace(route, links=back[route.links], apart=[(a, b) for b, a in route.apart])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,9 @@ from twin.hardware.reach import FAR, Usable
 from twin.hardware.walks import BOOLS, FLOATS, INTS, Walks
 
 HASHES = NDArray[np.uint64]
+# Links from which on all that is alike is made one. Fewer keep the order of their sums: a run's
+# digest has every bit of them.
+MANY = 100_000
 CELLS = 40_000_000  # largest table of links by senders that is held at once
 
 
@@ -29,6 +34,24 @@ class Route:
     longest_s: float  # longest latency
     apart: list[tuple[int, int]]  # pairs without a path
     collision: Collision  # of flows that are hashed; no factor where none are
+
+
+class Problem(NamedTuple):
+    """Bytes to be split over links between vertices, each of which may represent several."""
+
+    size: int
+    tail: INTS
+    head: INTS
+    rows: INTS
+    ends: INTS
+    parts: FLOATS  # bytes/s f8[near and far, rows, ends]
+    added: INTS
+    turned: bool  # rows receive
+    first: INTS  # of the links that each represents, the first
+    link: INTS  # which represents each link of the part
+    number: FLOATS  # of links that each represents, and those of them into one vertex
+    fan: FLOATS
+    end_of: INTS  # which of `ends` represents each end of the part
 
 
 class Quotient:
@@ -69,6 +92,7 @@ class Quotient:
         self.added = added[first]
         self.first, self.second = links[first], second[first]  # an example of each link
         self.group = group
+        self.stored: Walks | None = None
         self._pairs(group, same_domain)
 
     def _ways(self, links: INTS) -> tuple[INTS, INTS, INTS]:
@@ -144,50 +168,109 @@ class Quotient:
         of the demand, for planes that hash them (see Demand)."""
         if self.reach < FAR and self.added.any():
             return None
-        net, plane = self.usable.net, self.usable.plane
+        net, plane, p = self.usable.net, self.usable.plane, self.problem
         priced_on_path = plane == "ub" and operation != "nominal"
         beyond = float(net.about.get("beyond_node", 1.0)) if priced_on_path else 1.0
-        capacity = self._rates(operation)
+        rates = self._rates(operation)
+        capacity = rates[p.first] * p.number
         latency = net.latency[self.first]
         latency += np.where(self.second >= 0, net.latency[self.second], 0.0)
-        tail, head, rows, ends = self.tail, self.head, self.rows, self.columns
-        parts = np.stack([self.near, self.far])
-        if turned := rows.size > ends.size:  # from the side with fewer ends: the paths are the same
-            tail, head, rows, ends = head, tail, ends, rows
-            parts = parts.transpose(0, 2, 1)
-        carried = np.zeros((2, tail.size))
+        carried = np.zeros((2, p.tail.size))
         longest, unreached, collided = 0.0, [], Collision()
         routing = net.routing(plane)
-        each = max(1, CELLS // max(1, tail.size))
+        each = max(1, CELLS // max(1, p.tail.size))
         if routing == "hashed":  # who collides with whom shows with all together only
-            each = max(each, rows.size)
-        for start in range(0, rows.size if parts.any() else 0, each):
-            part = slice(start, start + each)
-            walks = Walks(
-                self.size, tail, head, rows[part], ends, parts[:, part], self.usable.detour,
-                self.added,
-            )  # fmt: skip
-            split = walks.apart(start)
+            each = max(each, p.rows.size)
+        for start in range(0, p.rows.size if p.parts.any() else 0, each):
+            walks = self._walks(start, each)
+            split = [(i, k) for i, j in walks.apart(start) for k in np.flatnonzero(p.end_of == j)]
             if self.reach < FAR and (split or walks.most.max() + walks.detour > self.reach):
                 return None
-            balance = rows.size <= each and routing == "adaptive"
+            balance = p.rows.size <= each and routing == "adaptive"
             members = None if routing == "adaptive" else self._members()
-            bytes_ = spread.spread(walks, capacity[walks.used], beyond, balance, members)
-            carried[:, walks.used] += bytes_
+            used, alike = walks.used, (p.number[walks.used], p.fan[walks.used])
+            bytes_ = spread.spread(walks, capacity[used], beyond, balance, members, alike)
+            carried[:, used] += bytes_
             if routing == "hashed" and flows != "none":
-                flows_of = self._flows(turned, flows == "each", beyond)
-                collided = self._collision(walks, capacity[walks.used], bytes_, flows_of)
-            longest = max(longest, walks.longest(latency[walks.used]))
+                collided = self._collision(walks, rates, bytes_, flows == "each", beyond)
+            longest = max(longest, walks.longest(latency[p.first][used]))
             unreached += [
-                (int(self.sender[j]), int(self.receiver[i])) if turned
+                (int(self.sender[j]), int(self.receiver[i])) if p.turned
                 else (int(self.sender[i]), int(self.receiver[j]))
                 for i, j in split
             ]  # fmt: skip
-        near, far = (carried / self.count)[:, self.whole]
+        near, far = (carried / (p.number * self.count[p.first]))[:, p.link[self.whole]]
         return Route(self, beyond, self.links, near, far, longest, unreached, collided)
 
-    def _flows(self, turned: bool, each: bool, beyond: float) -> Flows:
-        """The demand's flows, which are hashed to paths; turned: rows receive."""
+    @cached_property
+    def problem(self) -> Problem:
+        """What is to be split, from the side with fewer ends: the paths are the same. A large one
+        has what is alike made one."""
+        tail, head, rows, ends = self.tail, self.head, self.rows, self.columns
+        parts = np.stack([self.near, self.far])
+        turned = rows.size > ends.size
+        if turned:
+            tail, head, rows, ends = head, tail, ends, rows
+            parts = parts.transpose(0, 2, 1)
+        adaptive = self.usable.net.routing(self.usable.plane) == "adaptive"
+        if not (adaptive and tail.size > MANY):
+            one, link = np.ones(tail.size), np.arange(tail.size)
+            whole = self.size, tail, head, rows, ends, parts, self.added, turned
+            return Problem(*whole, link, link, one, one, np.arange(ends.size))
+        of, prints = self._alike(tail, head, rows, ends, parts)
+        size = int(of.max()) + 1
+        kind = mixed((of[tail] * size + of[head]).astype(np.uint64)) + prints
+        _, first, link, count = np.unique(
+            kind, return_index=True, return_inverse=True, return_counts=True
+        )
+        tail, head = of[tail[first]], of[head[first]]
+        ends, end_of = np.unique(of[ends], return_inverse=True)
+        parts = np.stack([[np.bincount(end_of, row) for row in part] for part in parts])
+        return Problem(
+            size, tail, head, of[rows], ends, parts, self.added[first], turned, first, link,
+            count.astype(np.float64), count / np.bincount(of)[head], end_of,
+        )  # fmt: skip
+
+    def _alike(
+        self, tail: INTS, head: INTS, rows: INTS, ends: INTS, parts: FLOATS
+    ) -> tuple[INTS, HASHES]:
+        """Class of every vertex, and a number for each link, equal for equal links. Vertices of a
+        class have equally many equal links with those of every other class, and equal bytes for
+        each row, which is a class by itself: so a best split exists that treats them alike."""
+        net = self.usable.net
+        colour = mixed(self._members().astype(np.uint64))
+        row = mixed(np.arange(rows.size, dtype=np.uint64) + np.uint64(5))
+        for part in parts:
+            colour[ends] = mixed(colour[ends]) + mixed(_bits(part) ^ row[:, None]).sum(axis=0)
+        colour[rows] += row
+        second = np.where(self.second < 0, np.uint64(0), net.link_prints[self.second])
+        prints = mixed(net.link_prints[self.first] + mixed(second + _bits(self.count)))
+        prints += _bits(self.added)
+        (of, size), before = _numbered(colour), 0
+        while size > before:
+            near = mixed(colour)
+            colour = near.copy()
+            np.add.at(colour, tail, mixed(prints + near[head]))
+            np.add.at(colour, head, mixed(prints ^ near[tail]))
+            (of, size), before = _numbered(colour), size
+        return of, prints
+
+    def _walks(self, start: int, each: int) -> Walks:
+        """Walks from some rows; those of what is alike stay, since they are few and those of any
+        operation."""
+        p, part = self.problem, slice(start, start + each)
+        walks = self.stored or Walks(
+            p.size, p.tail, p.head, p.rows[part], p.ends, p.parts[:, part], self.usable.detour,
+            p.added,
+        )  # fmt: skip
+        self.stored = walks if p.tail.size < self.tail.size and each >= p.rows.size else None
+        return walks
+
+    def _collision(
+        self, walks: Walks, rates: FLOATS, bytes_: FLOATS, each: bool, beyond: float
+    ) -> Collision:
+        """Collision factor when each flow uses one of its equal paths."""
+        members = self._members()
         order = np.argsort(self.group, kind="stable")
         rank = np.empty_like(order)
         rank[order] = np.arange(order.size) - np.searchsorted(
@@ -199,15 +282,12 @@ class Quotient:
                 (self.rows, self.usable.out, self.enter),
                 (self.columns, self.usable.into, self.leave),
             )
-        )
-        rows, ends = (receivers, senders) if turned else (senders, receivers)
-        return Flows(rows, ends, each, self.same_domain, beyond)
-
-    def _collision(self, walks: Walks, rates: FLOATS, bytes_: FLOATS, flows: Flows) -> Collision:
-        """Collision factor when each flow uses one of its equal paths."""
+        )  # fmt: skip
+        rows, ends = (receivers, senders) if self.problem.turned else (senders, receivers)
+        flows = Flows(rows, ends, each, self.same_domain, beyond)
         cables = np.maximum(self.usable.net.cables[self.first[walks.used]], 1)
-        paths = Paths(rates, self._members(), cables)
-        return collision(walks, paths, flows, bytes_[0] + bytes_[1] / flows.beyond)
+        paths = Paths(rates[walks.used], members, cables)
+        return collision(walks, paths, flows, bytes_[0] + bytes_[1] / beyond)
 
     def _members(self) -> INTS:
         """Number of vertices of each group."""

@@ -40,23 +40,27 @@ def forget() -> None:
 
 
 def spread(
-    walks: Walks, capacity: FLOATS, beyond: float, adaptive: bool, members: INTS | None = None
-) -> FLOATS:
+    walks: Walks, capacity: FLOATS, beyond: float, adaptive: bool, members: INTS | None = None,
+    alike: tuple[FLOATS, FLOATS] | None = None,
+) -> FLOATS:  # fmt: skip
     """Bytes/s on every link, f8[near and far, links]; far bytes take 1 / beyond as long.
 
-    members: as `by_capacity` takes them. Equal problems are solved once."""
-    problem = walks.digest(capacity, beyond, adaptive)
+    members: as `by_capacity` takes them. alike: number of equal links that each link represents,
+    and of those into each vertex. Equal problems are solved once."""
+    count, fan = np.ones((2, capacity.size)) if alike is None else alike
+    problem = walks.digest(capacity, beyond, adaptive) + count.tobytes() + fan.tobytes()
     problem += b"" if members is None else members.tobytes()
     if problem not in _solved:
         if len(_solved) >= SOLVED:
             _solved.pop(next(iter(_solved)))
-        _solved[problem] = _spread(walks, capacity, beyond, adaptive, members)
+        _solved[problem] = _spread(walks, capacity, beyond, adaptive, members, count, fan)
     return _solved[problem]
 
 
 def _spread(
-    walks: Walks, capacity: FLOATS, beyond: float, adaptive: bool, members: INTS | None
-) -> FLOATS:
+    walks: Walks, capacity: FLOATS, beyond: float, adaptive: bool, members: INTS | None,
+    count: FLOATS, fan: FLOATS,
+) -> FLOATS:  # fmt: skip
     """The answer of `spread`: by the links' capacities, or so that the fullest link is as empty as
     possible. That is a linear program; it is solved as a game by optimistic multiplicative weights
     (Rakhlin and Sridharan 2013): link weights fall with prices, prices rise with loads, and each
@@ -71,7 +75,8 @@ def _spread(
     def taken(parts: FLOATS) -> FLOATS:
         return np.asarray(parts[0] + parts[1] / beyond)
 
-    best = walks.by_capacity(capacity, members)
+    each = capacity / count  # of one of the links
+    best = walks.by_capacity(each, members, fan)
     demand = taken(walks.parts)
     is_sent = (demand > 0.0) & (walks.hops >= 0)
     total = float(demand[is_sent].sum())
@@ -80,13 +85,12 @@ def _spread(
     tried, use = [best], taken(best) / capacity
     full, bound, before = use, 0.0, None
     mixed, proven = math.inf, 0.0  # fullest link and bound MIX rounds ago
-    large, steps = capacity.size > LARGE, sum(level.links.size for level in walks.levels)
-    slow = steps > SLOW
+    large, slow = count.sum() > LARGE, _steps(walks, count) > SLOW
     mix = LARGE_MIX if large else MIX
     log_weight, log_price = np.zeros(0), SHARPNESS * (use / use.max() - 1.0)
 
     def prices() -> FLOATS:
-        price = each_distinct(math.exp, log_price - log_price.max())
+        price = count * each_distinct(math.exp, log_price - log_price.max())
         return np.asarray(price / price.sum())
 
     for turn in range(ROUNDS):
@@ -100,7 +104,8 @@ def _spread(
                 break
             mixed, proven = float(full.max()), bound
         if before is None:
-            log_weight = START * each_distinct(math.log, capacity / capacity.max())
+            log_weight = START * each_distinct(math.log, each / each.max())
+            log_weight += each_distinct(math.log, fan)
         slope = prices() / capacity
         step = slope if before is None else 2.0 * slope - before
         log_weight = log_weight - LINK_STEP * step * total / max(bound, LEAST_BOUND * full.max())
@@ -123,10 +128,20 @@ def _spread(
     return best
 
 
+def _steps(walks: Walks, count: FLOATS) -> float:
+    """Number of steps of all walks, over all links that each represents."""
+    return sum(float(count[level.links].sum()) for level in walks.levels)
+
+
 def _guesses(
-    walks: Walks, capacity: FLOATS, full: FLOATS, turn: int, prices: Callable[[], FLOATS],
-    large: bool, slow: bool,
-) -> Iterator[FLOATS]:  # fmt: skip
+    walks: Walks,
+    capacity: FLOATS,
+    full: FLOATS,
+    turn: int,
+    prices: Callable[[], FLOATS],
+    large: bool,
+    slow: bool,
+) -> Iterator[FLOATS]:
     """Prices (sum 1) to try for the bound of `_spread` in a round; `prices`: those of its game."""
     if large:
         yield prices() if turn % LARGE_MIX else _cut(walks, capacity, full)

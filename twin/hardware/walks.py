@@ -181,21 +181,28 @@ class Walks:
         weights, shares = self._shares(log_weight)
         return self._split(self._arriving(weights), shares)
 
-    def by_capacity(self, capacity: FLOATS, members: INTS | None = None) -> FLOATS:
+    def by_capacity(
+        self, capacity: FLOATS, members: INTS | None = None, fan: FLOATS | float = 1.0
+    ) -> FLOATS:
         """Bytes/s on every link, f8[parts, links], if every vertex splits by the capacity of the
-        paths ahead. members: number of vertices that each vertex represents; None: 1."""
-        shares = self.shares_by_capacity(capacity, members)
+        paths ahead. members: number of vertices that each vertex represents; None: 1. fan: number
+        of links of this capacity into each vertex that a link represents."""
+        shares = self.shares_by_capacity(capacity, members, fan)
         return self._split([self.hops[v.end, v.row] == h for h, v in self._numbered()], shares)
 
-    def shares_by_capacity(self, capacity: FLOATS, members: INTS | None = None) -> list[FLOATS]:
+    def shares_by_capacity(
+        self, capacity: FLOATS, members: INTS | None = None, fan: FLOATS | float = 1.0
+    ) -> list[FLOATS]:
         """Share of each step among the steps into a state, by level, when split by capacity."""
         capacity_here = np.full(self.rows.size, np.inf)
         shares = []
         multiplicity = np.ones(self.tail.size) if members is None else members[self.tail]
+        fans = np.broadcast_to(fan, self.tail.size)
         if members is not None:  # from one member to another
             capacity = capacity / (multiplicity * members[self.head])
         for h, level in self._numbered():
             through = np.minimum(capacity_here[level.tail], capacity[level.links])
+            through *= fans[level.links]
             if members is not None and h > 1:  # a walk begins at one
                 through *= multiplicity[level.links]
             capacity_here = np.add.reduceat(through, level.head_start)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import random
 import socket
@@ -32,6 +33,8 @@ PATIENCE_MS = 1000 * PATIENCE_S
 # microseconds take processor from the others. tests/laws/test_determinism.py compares with two.
 for name in ("POLARS_MAX_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
+# What is logged is no output of a test, unless the test says where it goes.
+logging.getLogger().addHandler(logging.NullHandler())
 # What a developer has set for a twin of their own, or for a terminal, is none of a test's business.
 for name in ("TWIN_DB_URL", "TWIN_ARTIFACTS", "TWIN_CALIBRATION", "FORCE_COLOR", "COLUMNS"):
     os.environ.pop(name, None)

@@ -162,8 +162,8 @@ def _needs(latencies: Latencies | None, summary: Summary, s: Scenario) -> Trial:
     needed = math.ceil(s.slo.share / part * ttft_s.size - 1e-9) if part > 0 else ttft_s.size + 1
 
     def least_limit(time_s: np.ndarray, other_s: np.ndarray, limit_s: float) -> float | None:
-        """Smallest limit of one time that as many requests meet as are needed, of those that meet
-        the limit of the other; None: too few do."""
+        """Smallest limit of one time that enough requests meet while they meet the limit of the
+        other; None: too few do."""
         sorted_values = np.sort(time_s[other_s <= limit_s])
         return float(sorted_values[needed - 1]) if needed <= sorted_values.size else None
 

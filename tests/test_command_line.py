@@ -69,7 +69,7 @@ def test_what_is_stored_is_checked(twin, tmp_path):
         (["run", "quickstart", "--trace", "absent.jsonl"], "absent.jsonl"),
         (["compare", "quickstart", "nothing-like-it"], "nothing-like-it"),
         (["predict", "quickstart", "--set", "horizon_s=nan"], "horizon_s"),
-        (["compare", "quickstart"], "take 2 to 6"),
+        (["compare", "quickstart"], "takes 2 to 6 runs, not 1"),
     ],
 )
 def test_a_question_at_fault_is_one_sentence_and_status_two(twin, words, said):

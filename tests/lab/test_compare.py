@@ -115,5 +115,5 @@ def test_runs_side_by_side_with_what_a_reader_must_know():
 
 @pytest.mark.parametrize("count", [0, 1, 7])
 def test_two_to_six_runs_are_compared(count):
-    with pytest.raises(CompareError, match="take 2 to 6"):
+    with pytest.raises(CompareError, match=f"takes 2 to 6 runs, not {count}"):
         compare([run()] * count, [Scenario()] * count)

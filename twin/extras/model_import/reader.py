@@ -45,6 +45,7 @@ NOTES = {
     "linear": "; ".join(f"{name}: {kind.meaning}" for name, kind in LINEAR.items()),
     "linear_layers": "layers that have it in place of attention",
     "linear_conv": "tokens that its short convolution reads",
+    "norm_sums": "norms of queries and keys go over all heads, which dies of a rank share",
 }
 
 
@@ -59,6 +60,7 @@ class Family:
     windows: bool = False  # `layer_types` says which layers attend to a window
     linear: str = ""  # a kind of LINEAR that some layers have
     router: str = ""  # as `Shape.router`
+    norm_sums: int = 0  # as `Shape.norm_sums`: that of queries and keys goes over all heads
 
 
 FAMILIES = {
@@ -72,7 +74,7 @@ FAMILIES = {
     "qwen2_moe": Family("gqa"),
     "glm4_moe": Family("gqa", router="noaux_tc"),
     "mixtral": Family("gqa", width="intermediate_size"),
-    "minimax_m2": Family("gqa", width="intermediate_size", drafting="num_mtp_modules"),
+    "minimax_m2": Family("gqa", width="intermediate_size", drafting="num_mtp_modules", norm_sums=1),
     "gpt_oss": Family("gqa", width="intermediate_size", windows=True),
     "qwen3_next": Family("gated_gqa", linear="gated_deltanet"),
     "kimi_linear": Family("mla", linear="kda"),
@@ -174,6 +176,8 @@ class _Config:
             figures |= self._windows(figures["layers"].value)
         if self.family.linear:
             figures |= self._linear(figures["layers"].value)
+        if self.family.norm_sums:
+            figures["norm_sums"] = self._derived(self.family.norm_sums, f"model_type {self.named}")
         if figures["dense_layers"].value > figures["layers"].value:
             self._fail("first_k_dense_replace", "is more than num_hidden_layers")
         dense = figures["dense_layers"].value

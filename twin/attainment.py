@@ -303,7 +303,7 @@ def _prompts(s: Scenario, sample: Offered, share: float) -> Prompts:
 
 
 def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Pool:
-    """The pool of prefill instances."""
+    """What attainment reads of the prefill pool: number of instances and seconds of a batch."""
     d, hot = s.deployment.prefill, parts.prefill_imbalance.table
     ops, dies, dp = role.operator_sink(), float(role.stage_dies), d.attention == "dp"
     pieces, budget = role.pool.own.cp_dies, role.prompt_tokens

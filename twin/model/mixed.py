@@ -141,7 +141,8 @@ def _rows(
     p: Decode, answers: float, prompts: float, requests: np.ndarray, chunk: np.ndarray, first: int,
     count: int, groups: float, decoding: float, busiest: float,
 ) -> tuple[float, float]:  # fmt: skip
-    """Tokens of a pass and of its fullest rank, of which `decoding` and `busiest` decode."""
+    """Tokens of a pass, and of its fullest rank: those that decode (`decoding`; `busiest` on that
+    rank) and the pieces of prompts of ranks first to first + count."""
     entering, most, room, share = decoding, busiest, p.pipeline.piece, 1.0
     for r in range(first, first + count):
         piece = prompts * chunk[r]

@@ -98,6 +98,7 @@ def _speculation(costs: Decode, x: Setting, kind: str) -> Decode:
 
 
 def _later(costs: Decode, gap_s: float) -> Decode:
+    """The costs with `gap_s` more of the host's time between iterations."""
     return replace(costs, host=replace(costs.host, gap=costs.host.gap + gap_s))
 
 

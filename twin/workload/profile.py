@@ -65,7 +65,8 @@ def _of_day(workload: Workload, t: np.ndarray, curve: np.ndarray) -> np.ndarray:
 
 
 def _of_pieces(workload: Workload, t: np.ndarray, name: str) -> np.ndarray:
-    """A factor of the pieces at times f8[n]: 1 before the first of them."""
+    """Factor `name` of the profile at times t f8[n]: that of the piece in force, 1 before the first
+    piece."""
     begins = np.array([piece.at_s for piece in workload.profile.pieces])
     values = np.array([1.0, *(getattr(piece, name) for piece in workload.profile.pieces)])
     return values[np.searchsorted(begins, t, "right")]

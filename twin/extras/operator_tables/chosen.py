@@ -164,8 +164,8 @@ def _collective(sums: list[Fitted], source: str, link: float) -> str:
 def _exchange(
     found: Iterable[Fitted], where: str, source: str, link: float, operator: str = "exchange"
 ) -> str:
-    """Start of dispatch and combine over one network, and the reached share of a link; operator:
-    `exchange`, DeepEP's, or `alltoall`, a library's own."""
+    """Lines of a chip file: fixed time of dispatch and of combine over one network, and the share
+    of a link's rate that they reach; operator: `exchange`, DeepEP's, or `alltoall`, a library's."""
     lines = []
     for each in found:
         phase, _, place = each.part.partition(" ")

@@ -287,9 +287,9 @@ def _host(rows: pl.DataFrame) -> Part:
 
 
 def _contiguous(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Fit of prefill's grouped products with the ordering of their rows, evenly loaded: the host's
-    time, and the share of the peak of long ones. In the measured table the ordering kernels process
-    tokens of all dies, as no engine does: these seconds are a parameter (`passing`)."""
+    """Fit of prefill's grouped products under even load, rows sorted by expert: the host's time,
+    and the share of the peak that long calls reach. The table's sort processes tokens of all dies,
+    which no engine does: its seconds are the parameter `passing`."""
     even = rows.filter(pl.col("distribution") == "uniform")
     if not even.height:
         return []

@@ -149,7 +149,8 @@ def _plain(value: Any) -> str:
 def points(
     scenario: Scenario, axes: Sequence[Axis], named: Callable[[Scenario], Scenario] | None = None
 ) -> list[Point]:
-    """Questions of a sweep, last axis first; named: names of them. Raises SweepError."""
+    """Points of a sweep, a scenario each; the last axis varies fastest. named: gives a scenario its
+    name. Raises SweepError."""
     if not 1 <= len(axes) <= AXES_MAX or len({a.path for a in axes}) < len(axes):
         raise SweepError("a sweep goes over one field, or over two different ones")
     count = math.prod(len(a.values) for a in axes)

@@ -50,7 +50,7 @@ class Cells:
             raise self.wrong(column, int(np.argmax(bad)), wanted)
 
     def numbers(self, column: str, wanted: str, most: float, *, whole: bool = False) -> np.ndarray:
-        """f8[n] from 0 to `most`."""
+        """Values of a column, f8[n]; refuses what is not in 0..`most`, and fractions if `whole`."""
         values = self.floats(column)
         is_invalid = ~((values >= 0) & (values <= most))
         if whole:

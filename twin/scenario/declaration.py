@@ -47,8 +47,8 @@ class When(NamedTuple):
     def holds(self, scenario: BaseModel) -> bool:
         """Whether the condition holds in a scenario."""
         value: Any = scenario
-        for part in self.path.split("."):
-            value = getattr(value, part)
+        for name in self.path.split("."):
+            value = getattr(value, name)
         return (value in self.values) != self.negated
 
 
@@ -65,14 +65,16 @@ def unless(path: str, *values: Any) -> When:
 def quantity(
     default: float, unit: str, label: str, bounds: tuple[float, float], **about: Any
 ) -> Any:
-    """A number with its unit, label and inclusive bounds; `step` of its widget's buttons."""
+    """A field that holds a number, with its unit, label and inclusive bounds; `step`: how far the
+    buttons of its widget move it."""
     low, high = bounds
     return Field(default, ge=low, le=high, json_schema_extra=_about(label, unit=unit, **about))
 
 
 def choice(default: Any, label: str, **about: Any) -> Any:
-    """A switch, or a choice of names. `options`: their labels, or a function that gives them;
-    `files`: where in data/ further names are; `closed`: only `options` (its section checks)."""
+    """A field that is a switch or one of several names. `options`: their labels, or a function that
+    returns them; `files`: the folder of data/ with further names; `closed`: only `options` are
+    valid (its section checks)."""
     return Field(default, json_schema_extra=_about(label, **about))
 
 
@@ -80,7 +82,7 @@ def text(
     default: Any, label: str, *, pattern: str = PRINTABLE, most: int | None = None,
     least: int | None = None, **about: Any,
 ) -> Any:  # fmt: skip
-    """Words of a person: from `least` to `most` characters of a pattern."""
+    """A field that holds words of a person: `least` to `most` characters that match a pattern."""
     return Field(
         default,
         min_length=least,
@@ -91,17 +93,20 @@ def text(
 
 
 def element_name(label: str, *, needed: bool = True, **about: Any) -> Any:
-    """Name of an element of the machine, as people type it; empty where it is not needed."""
+    """A field that holds the name of an element of the machine, as people type it; it may be empty
+    where it is not needed."""
     return text(... if needed else "", label, least=int(needed), most=60, **about)
 
 
 def rows(label: str, *, most: int, **about: Any) -> Any:
-    """A list of tables, empty by default, with at most `most` rows. No form has it."""
+    """A field that holds a list of tables, empty by default, with at most `most` rows. No form
+    shows it."""
     return Field((), max_length=most, json_schema_extra=_about(label, group="", **about))
 
 
 def section(model: type[Section], **about: Any) -> Any:
-    """A section with all its defaults; its group, conditions and schema are its fields' too."""
+    """A field that holds a section with all its defaults; the section's fields inherit its group,
+    conditions and schema."""
     # Defaults need no validator, and so none is built for them.
     return Field(model.model_construct(), json_schema_extra=_about("", **about))
 
@@ -111,8 +116,9 @@ def _about(
     options: Names | None = None, closed: bool = False, files: str = "", step: float = 0,
     since: int = 1, also: str = "",
 ) -> dict[str, Any]:  # fmt: skip
-    """What is declared further. group: None: the section's, '': no form's. applies: all conditions.
-    since: the schema that brought the field. also: other words to search for it."""
+    """Metadata of a field for pydantic's schema. group: None: the section's, '': in no form.
+    applies: conditions that must all hold. since: the schema that introduced the field. also:
+    synonyms for searching."""
     return {
         "label": label,
         "unit": unit,
@@ -128,7 +134,8 @@ def _about(
 
 
 def broken(*rules: tuple[Any, str]) -> list[str]:
-    """Sentences of the rules that are broken, each given with whether it is."""
+    """Sentences of the rules that are broken; a rule is a pair of whether it is broken and its
+    sentence."""
     return [sentence for wrong, sentence in rules if wrong]
 
 

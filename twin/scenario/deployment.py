@@ -25,7 +25,7 @@ AS_MACHINE = "as_machine"
 
 
 def pool_chip(label: str, applies: tuple[When, ...] = ()) -> Any:
-    """The chip of a pool's NPUs, as a field."""
+    """A field that holds the chip of a pool's NPUs."""
     return choice(
         AS_MACHINE, label, files="chips", group="Pools", applies=applies, since=4,
         options={AS_MACHINE: "The machine's first"}, also="heterogeneous, mixed chips, kind",

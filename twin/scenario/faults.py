@@ -18,16 +18,16 @@ Spans = Iterator[tuple[float, float]]  # seconds since a fault began: in force f
 
 
 def _whole(fault: Fault) -> Spans:
-    """Span of a fault that is in force until its repair."""
+    """Yields the one span (begin, end) in seconds after the fault: from 0 to its repair."""
     yield 0.0, fault.duration_s or math.inf
 
 
 def _flaps(fault: Fault) -> Spans:
-    """Spans in which a link that flaps is down."""
+    """Yields the spans (begin, end) in seconds after the fault in which a flapping link is down."""
     until_s = fault.duration_s or math.inf
     down_s = fault.down_share * fault.period_s
-    for count in range(MOST_FLAPS):
-        begin_s = count * fault.period_s
+    for flap in range(MOST_FLAPS):
+        begin_s = flap * fault.period_s
         if begin_s >= until_s:
             return
         yield begin_s, min(begin_s + down_s, until_s)
@@ -51,10 +51,10 @@ class FaultKind:
 
     def edits(self, fault: Fault) -> tuple[Edit, ...]:
         """What it does to the fabric while it is in force."""
-        at = {"element": fault.element, "to": fault.to}
+        links_of = {"element": fault.element, "to": fault.to}
         if self.capacity is not None:
-            return (Edit(**at, capacity_factor=self.capacity(fault)),)
-        return (Edit(**at, links_out=self.links(fault)),) if self.links is not None else ()
+            return (Edit(**links_of, capacity_factor=self.capacity(fault)),)
+        return (Edit(**links_of, links_out=self.links(fault)),) if self.links is not None else ()
 
 
 KINDS: dict[str, FaultKind] = {
@@ -126,13 +126,14 @@ class Fault(Section):
     @field_validator("kind")
     @classmethod
     def _known(cls, kind: str) -> str:
+        """Raise ValueError unless the kind of fault is one of `KINDS`."""
         if kind not in KINDS:
             raise ValueError(f"should be one of {', '.join(KINDS)}")
         return kind
 
     @property
     def where(self) -> str:
-        """What breaks, as people name it: an element, or the link of two."""
+        """Name of what breaks, for people: an element, or the link between two."""
         return f"{self.element} - {self.to}" if self.to else self.element
 
 

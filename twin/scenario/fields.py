@@ -65,21 +65,21 @@ def field_info(path: str) -> ScenarioField | None:
     >>> field_info("supernode.nodes").unit, field_info("faults.3.at_s").path, field_info("none")
     ('nodes', 'faults[].at_s', None)
     """
-    parts: list[str] = []
-    for part in path.split("."):
-        if part.isdigit() and parts:
-            parts[-1] += "[]"
+    names: list[str] = []
+    for name in path.split("."):
+        if name.isdigit() and names:
+            names[-1] += "[]"
         else:
-            parts.append(part)
-    if parts[0] == "models[]" and ".".join(parts) not in fields():
-        del parts[0]  # a section that each model has: declared once
-    return fields().get(".".join(parts))
+            names.append(name)
+    if names[0] == "models[]" and ".".join(names) not in fields():
+        del names[0]  # a section that each model has: declared once
+    return fields().get(".".join(names))
 
 
 def field_unit(path: str) -> str:
     """Unit of a field by dotted path, '' when it has none."""
-    known = field_info(path)
-    return known.unit if known else ""
+    field = field_info(path)
+    return field.unit if field else ""
 
 
 def form_groups(form: str) -> dict[str, list[str]]:
@@ -90,8 +90,8 @@ def form_groups(form: str) -> dict[str, list[str]]:
 def read(scenario: BaseModel, path: str) -> Any:
     """The value of a field of a scenario, by dotted path; of rows by number."""
     value: Any = scenario
-    for part in path.split("."):
-        value = value[int(part)] if isinstance(value, tuple) else getattr(value, part)
+    for key in path.split("."):
+        value = value[int(key)] if isinstance(value, tuple) else getattr(value, key)
     return value
 
 
@@ -104,15 +104,15 @@ def leaves(scenario: Scenario) -> dict[str, Any]:
 
 def value_at(values: Any, path: str) -> Any:
     """The value at a dotted path of nested tables."""
-    for part in path.split("."):
-        values = values[part]
+    for key in path.split("."):
+        values = values[key]
     return values
 
 
 def unmet(path: str, scenario: Scenario) -> When | None:
     """The first condition that keeps a field without effect in a scenario; None: it has one."""
-    known = field_info(path)
-    return next((c for c in known.conditions if not c.holds(scenario)), None) if known else None
+    field = field_info(path)
+    return next((c for c in field.conditions if not c.holds(scenario)), None) if field else None
 
 
 def plain(value: Any) -> str:
@@ -134,50 +134,54 @@ def _fields_of(
     """Fields of a model and of the sections below it; `head` ends with a dot or is empty. Sections
     of a row are those of the scenario itself, which are declared once."""
     for name, info in model.model_fields.items():
-        about: Any = info.json_schema_extra
-        own_group = group if about["group"] is None else about["group"]
-        own = (*conditions, *about["applies"])
-        brought = max(since, about["since"])
+        metadata: Any = info.json_schema_extra
+        field_group = group if metadata["group"] is None else metadata["group"]
+        all_conditions = (*conditions, *metadata["applies"])
+        schema = max(since, metadata["since"])
         if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
             if head.endswith("[]."):
                 continue
-            yield from _fields_of(info.annotation, f"{head}{name}.", own_group, own, brought)
+            yield from _fields_of(
+                info.annotation, f"{head}{name}.", field_group, all_conditions, schema
+            )
             continue
-        told = info.description or sentences(model).get(name) or f"{about['label']}."
-        yield _field(f"{head}{name}", info, told, own_group, own, brought)
+        help_text = info.description or sentences(model).get(name) or f"{metadata['label']}."
+        yield _field(f"{head}{name}", info, help_text, field_group, all_conditions, schema)
         if get_origin(info.annotation) is tuple:  # a list of tables: [[faults]] in a file
-            yield from _fields_of(get_args(info.annotation)[0], f"{head}{name}[].", "", own, since)
+            yield from _fields_of(
+                get_args(info.annotation)[0], f"{head}{name}[].", "", all_conditions, since
+            )
 
 
 def _field(
     path: str, info: FieldInfo, told: str, group: str, conditions: tuple[When, ...], since: int
 ) -> ScenarioField:
     """A declared field with its label, unit, group, conditions and bounds."""
-    about: Any = info.json_schema_extra
-    said = re.fullmatch(r"(.*?)(?: \[(.*)\])?", told)
-    assert said is not None
+    metadata: Any = info.json_schema_extra
+    help_and_source = re.fullmatch(r"(.*?)(?: \[(.*)\])?", told)
+    assert help_and_source is not None
     limits = {type(limit).__name__: limit for limit in info.metadata}
-    literal = get_origin(info.annotation) is Literal
-    labels = about["options"]() if callable(about["options"]) else about["options"]
-    names = get_args(info.annotation) if literal else tuple(labels)
+    is_literal = get_origin(info.annotation) is Literal
+    labels = metadata["options"]() if callable(metadata["options"]) else metadata["options"]
+    names = get_args(info.annotation) if is_literal else tuple(labels)
     options = {name: labels.get(name) or option_label(name) for name in names}
     kind: Any = tuple if get_origin(info.annotation) is tuple else info.annotation
     return ScenarioField(
         path=path,
-        kind=str if literal else kind,
+        kind=str if is_literal else kind,
         default=None if info.is_required() else info.default,
         required=info.is_required(),
-        help=said[1],
-        source=said[2] or "",
+        help=help_and_source[1],
+        source=help_and_source[2] or "",
         group=group,
         conditions=conditions,
         options=options,
-        closed=literal or about["closed"],
+        closed=is_literal or metadata["closed"],
         low=limits["Ge"].ge if "Ge" in limits else None,
         high=limits["Le"].le if "Le" in limits else None,
         chars_max=limits["MaxLen"].max_length if "MaxLen" in limits else None,
         since=since,
-        **{name: about[name] for name in ("label", "unit", "files", "step", "also")},
+        **{name: metadata[name] for name in ("label", "unit", "files", "step", "also")},
     )
 
 

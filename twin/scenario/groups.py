@@ -107,12 +107,14 @@ class Pool:
 
     @property
     def phase(self) -> Phase:
-        """What its iterations are priced as: batches of prompts alone, or decode, mixed or not."""
+        """Phase as which its iterations are priced: prefill for batches of prompts alone, decode
+        for all others, mixed ones too."""
         return "prefill" if self.role == "prefill" else "decode"
 
     @property
     def over(self) -> str:
-        """Role of the pool on whose NPUs they lie, evenly from the first on; "": none."""
+        """Role of the pool whose NPUs this pool's instances share, from the first NPU on; "":
+        none."""
         return self.own.over
 
     @property
@@ -137,16 +139,17 @@ def serving(s: Scenario) -> Mapping[str, Pool]:
 
 
 def chip_of(s: Scenario, phase: str) -> str:
-    """Name of the chip that prefills or decodes; without such a pool that of the other."""
+    """Name of the chip of the pool that runs a phase (prefill or decode); without such a pool that
+    of the first one."""
     pools = serving(s)
     return (pools.get(phase) or next(iter(pools.values()))).chip
 
 
 def copies_kv(s: Scenario) -> bool:
     """Whether KV crosses between dies that decode and the memory of their nodes."""
-    pools = [pool for pool in serving(s).values() if pool.phase == "decode"]
+    decode_pools = [pool for pool in serving(s).values() if pool.phase == "decode"]
     swaps = s.deployment.decode.swap_gb_per_die > 0.0
-    return any(swaps or pool.own.in_host.share > 0.0 for pool in pools)
+    return any(swaps or pool.own.in_host.share > 0.0 for pool in decode_pools)
 
 
 def sharing(s: Scenario) -> Pool | None:
@@ -158,80 +161,89 @@ def sharing(s: Scenario) -> Pool | None:
 def _serving(deployment: Deployment, chip: str) -> Mapping[str, Pool]:
     """Pools by role, for each mode; chip: of the machine."""
     if deployment.mode == "colocated":
-        c = deployment.colocated
-        own = _decoding(deployment, LAYER, c.npus_per_instance, _named(c.chip, chip))
-        split = -(-c.prompt_dies // own.tp_dies)
+        settings = deployment.colocated
+        group = _decoding(
+            deployment, LAYER, settings.npus_per_instance, _named(settings.chip, chip)
+        )
+        prompt_ranks = -(-settings.prompt_dies // group.tp_dies)
         pool = Pool(
-            "colocated", c.instances, (own,), prompt_ranks=split, precision=deployment.precision,
-            batch_per_npu=deployment.decode.batch_per_npu, tokens_per_npu=c.chunk_tokens_per_npu,
-            prompt_delay=c.prompt_delay,
+            "colocated", settings.instances, (group,), prompt_ranks=prompt_ranks,
+            precision=deployment.precision, batch_per_npu=deployment.decode.batch_per_npu,
+            tokens_per_npu=settings.chunk_tokens_per_npu, prompt_delay=settings.prompt_delay,
         )  # fmt: skip
         return {"colocated": pool}
     pools = {"prefill": _prefill(deployment, chip), "decode": _decode(deployment, chip)}
     if deployment.mode == "disaggregated":
         return pools
-    only = deployment.mode.removesuffix("_only")
-    return {only: pools[only]}
+    role = deployment.mode.removesuffix("_only")
+    return {role: pools[role]}
 
 
 def _named(own: str, chip: str) -> str:
-    """Name of a pool's chip; chip: of the machine."""
+    """Name of a pool's chip: its own, or that of the machine (chip) where it is stated as
+    "as_machine"."""
     return chip if own == AS_MACHINE else own
 
 
 def _prefill(deployment: Deployment, chip: str) -> Pool:
     """Prefill's pool, on NPUs of its own or on decode's dies with a share of their cores."""
-    p, both = deployment.prefill, deployment.mode == "disaggregated"
-    over = "decode" if both and p.on == "decode_npus" else ""
-    cores = p.core_share if over else 1.0
-    own = Group(
-        LAYER, p.npus_per_instance, _named(deployment.decode.chip if over else p.chip, chip),
-        cores * (1.0 - _lent_cores(deployment)), over, attention=p.attention,
-        tp_dies=p.tp_dies if p.attention == "tp" else 1,
-        cp_dies=p.cp_dies if p.attention != "sp_tp_sp" else 1, pp_stages=p.pp_stages,
-        experts_tp=p.experts_tp,
+    prefill, disaggregated = deployment.prefill, deployment.mode == "disaggregated"
+    over = "decode" if disaggregated and prefill.on == "decode_npus" else ""
+    cores = prefill.core_share if over else 1.0
+    group = Group(
+        LAYER, prefill.npus_per_instance,
+        _named(deployment.decode.chip if over else prefill.chip, chip),
+        cores * (1.0 - _lent_cores(deployment)), over, attention=prefill.attention,
+        tp_dies=prefill.tp_dies if prefill.attention == "tp" else 1,
+        cp_dies=prefill.cp_dies if prefill.attention != "sp_tp_sp" else 1,
+        pp_stages=prefill.pp_stages, experts_tp=prefill.experts_tp,
     )  # fmt: skip
     precision = deployment.precision
-    if both and precision.prefill_weights != "as_decode":
+    if disaggregated and precision.prefill_weights != "as_decode":
         precision = precision.model_copy(update={"weights": precision.prefill_weights})
-    if both and precision.prefill_kv != "as_decode":
+    if disaggregated and precision.prefill_kv != "as_decode":
         precision = precision.model_copy(update={"kv": precision.prefill_kv})
     return Pool(
-        "prefill", p.instances, (own,), cores, precision=precision, tokens_per_npu=p.tokens_per_npu,
+        "prefill", prefill.instances, (group,), cores, precision=precision,
+        tokens_per_npu=prefill.tokens_per_npu,
     )  # fmt: skip
 
 
 def _decode(deployment: Deployment, chip: str) -> Pool:
     """Decode's pool: attention, experts and offloaded attention."""
-    p, d, both = deployment.prefill, deployment.decode, deployment.mode == "disaggregated"
-    cores = 1.0 - p.core_share if both and p.on == "decode_npus" else 1.0
-    away, apart = d.attention_offload if both else 0.0, d.expert_npus
-    stages = ("attention", "dense") if apart else LAYER
-    own = _decoding(deployment, stages, d.npus_per_instance - apart, _named(d.chip, chip))
-    own = replace(own, cores=cores, requests=1.0 - away, domains=d.domains if apart else 1)
-    groups = [own]
-    if apart:
-        groups.append(Group(("experts",), apart, own.chip, cores, coupling="turns"))
-    if away:
-        lender, lent = p.instances * p.npus_per_instance, _lent_cores(deployment)
+    prefill, decode = deployment.prefill, deployment.decode
+    disaggregated = deployment.mode == "disaggregated"
+    cores = 1.0 - prefill.core_share if disaggregated and prefill.on == "decode_npus" else 1.0
+    offloaded_share = decode.attention_offload if disaggregated else 0.0
+    expert_npus, own_chip = decode.expert_npus, _named(decode.chip, chip)
+    stages = ("attention", "dense") if expert_npus else LAYER
+    own = _decoding(deployment, stages, decode.npus_per_instance - expert_npus, own_chip)
+    domains = decode.domains if expert_npus else 1
+    groups = [replace(own, cores=cores, requests=1.0 - offloaded_share, domains=domains)]
+    if expert_npus:
+        groups.append(Group(("experts",), expert_npus, own_chip, cores, coupling="turns"))
+    if offloaded_share:
         groups.append(Group(
-            ("attention_core",), lender, _named(p.chip, chip), lent, over="prefill", requests=away,
-            coupling="iteration",
+            ("attention_core",), prefill.instances * prefill.npus_per_instance,
+            _named(prefill.chip, chip), _lent_cores(deployment), over="prefill",
+            requests=offloaded_share, coupling="iteration",
         ))  # fmt: skip
     return Pool(
-        "decode", d.instances, tuple(groups), cores, precision=deployment.precision,
-        batch_per_npu=d.batch_per_npu,
+        "decode", decode.instances, tuple(groups), cores, precision=deployment.precision,
+        batch_per_npu=decode.batch_per_npu,
     )  # fmt: skip
 
 
 def _decoding(deployment: Deployment, stages: tuple[Stage, ...], npus: int, chip: str) -> Group:
     """A group that decodes with attention, on NPUs of a chip."""
-    d, in_host = deployment.decode, InHost()
-    if d.kv_offload > 0.0:
-        in_host = InHost(d.kv_offload, 1e9 * d.kv_offload_gb_per_die, d.kv_offload_hits)
+    decode, in_host = deployment.decode, InHost()
+    if decode.kv_offload > 0.0:
+        die_bytes = 1e9 * decode.kv_offload_gb_per_die
+        in_host = InHost(decode.kv_offload, die_bytes, decode.kv_offload_hits)
     return Group(
-        stages, npus, chip, attention="tp" if d.tp_dies > 1 else "dp", tp_dies=d.tp_dies,
-        cp_dies=d.cp_dies, pp_stages=d.pp_stages, experts_tp=d.experts_tp, in_host=in_host,
+        stages, npus, chip, attention="tp" if decode.tp_dies > 1 else "dp", tp_dies=decode.tp_dies,
+        cp_dies=decode.cp_dies, pp_stages=decode.pp_stages, experts_tp=decode.experts_tp,
+        in_host=in_host,
     )  # fmt: skip
 
 

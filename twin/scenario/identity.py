@@ -24,11 +24,12 @@ Fields = dict[str, Any]
 
 
 def with_old_defaults(schema: int, plain: Fields) -> Fields:
-    """Fields of the schema before this one, with the defaults of that time written out."""
-    whole: Fields = json.loads(json.dumps(plain))
+    """A copy of plain fields of an older schema in which fields whose default changed after it
+    state the default of that time."""
+    completed: Fields = json.loads(json.dumps(plain))
     for path, value in BEFORE[schema].items():
-        _state(whole, path, value)
-    return whole
+        _state(completed, path, value)
+    return completed
 
 
 MIGRATIONS: dict[int, Callable[[Fields], Fields]] = {  # from schema: how
@@ -52,17 +53,17 @@ def legacy_digests(s: Scenario) -> tuple[str, ...]:
     """Ids the scenario had under older schemas; none where those could not express it."""
     digests = []
     for schema in range(1, SCHEMA_VERSION):
-        later = (old for since, old in BEFORE.items() if since > schema)
-        before = {path: value for old in later for path, value in old.items()}
-        newer = [path for path, field in fields().items() if field.since > schema]
-        if any(_is_set(s, path, before) for path in newer):
+        defaults_since = (old for since, old in BEFORE.items() if since > schema)
+        old_defaults = {path: value for old in defaults_since for path, value in old.items()}
+        newer_paths = [path for path, field in fields().items() if field.since > schema]
+        if any(_is_set(s, path, old_defaults) for path in newer_paths):
             continue
         plain = s.model_dump(mode="json", exclude_defaults=schema > 1)
-        for path in newer:
+        for path in newer_paths:
             _drop(plain, path.split("."))
-        for path in before.keys() - newer if schema > 1 else ():
+        for path in old_defaults.keys() - newer_paths if schema > 1 else ():
             _drop(plain, path.split("."))
-            if read(s, path) != before[path]:
+            if read(s, path) != old_defaults[path]:
                 _state(plain, path, read(s, path))
         digests.append(hashlib.sha256(_text(schema, plain).encode()).hexdigest())
     return tuple(digests)
@@ -92,6 +93,7 @@ def scenario_from_canonical(text: str) -> Scenario:
 
 
 def _text(schema: int, plain: Fields) -> str:
+    """JSON text with sorted keys of a scenario's plain fields and their schema."""
     body = {"schema": schema, "scenario": plain}
     return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
@@ -100,10 +102,10 @@ def _is_set(s: Scenario, path: str, before: Mapping[str, Any]) -> bool:
     """Whether a field is stated: differs from what old texts mean (before), or its default."""
     *parents, leaf = path.split(".")
     tables: list[Any] = [s]
-    for part in parents:
-        name = part.removesuffix("[]")
+    for parent in parents:
+        name = parent.removesuffix("[]")
         values = [getattr(table, name) for table in tables]
-        tables = [row for rows in values for row in rows] if part.endswith("[]") else values
+        tables = [row for rows in values for row in rows] if parent.endswith("[]") else values
     defaults = ((t, before.get(path, type(t).model_fields[leaf].default)) for t in tables)
     return any(getattr(t, leaf) != default for t, default in defaults)
 
@@ -111,8 +113,8 @@ def _is_set(s: Scenario, path: str, before: Mapping[str, Any]) -> bool:
 def _state(values: Fields, path: str, value: Any) -> None:
     """Write a field into plain values if absent; a value in a table's place is refused later."""
     *parents, leaf = path.split(".")
-    for part in parents:
-        values = values.setdefault(part, {})
+    for parent in parents:
+        values = values.setdefault(parent, {})
         if not isinstance(values, dict):
             return
     values.setdefault(leaf, value)
@@ -120,28 +122,30 @@ def _state(values: Fields, path: str, value: Any) -> None:
 
 def _drop(values: Any, parts: list[str]) -> None:
     """Take a field out of plain values, from every row where it is of a list."""
-    first, *rest = parts
-    name = first.removesuffix("[]")
-    if not rest:
+    head, *deeper = parts
+    name = head.removesuffix("[]")
+    if not deeper:
         values.pop(name, None)
         return
     # Rows may be gone with their list, when that is newer too.
-    for table in values.get(name, ()) if first.endswith("[]") else [values.get(name, {})]:
-        _drop(table, rest)
+    for table in values.get(name, ()) if head.endswith("[]") else [values.get(name, {})]:
+        _drop(table, deeper)
         # A section that schema 1 did not have.
-        if not table and name in values and not first.endswith("[]"):
+        if not table and name in values and not head.endswith("[]"):
             del values[name]
 
 
 def _refuse_constant(name: str) -> float:
+    """Raise SpecError for a JSON constant (NaN, Infinity) that is not a finite number."""
     raise SpecError(f"the scenario holds {name}, which is not a finite number")
 
 
 def _refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The table of a JSON object's pairs; raises SpecError where a key comes twice."""
     table = dict(pairs)
     if len(table) != len(pairs):
-        twice = sorted({key for key, _ in pairs if [k for k, _ in pairs].count(key) > 1})
-        raise SpecError(f"the scenario says {quoted(twice[0])} twice")
+        repeated_keys = sorted({key for key, _ in pairs if [k for k, _ in pairs].count(key) > 1})
+        raise SpecError(f"the scenario says {quoted(repeated_keys[0])} twice")
     return table
 
 
@@ -160,11 +164,13 @@ def with_overrides(s: Scenario, settings: dict[str, Any]) -> Scenario:
     for path, value in settings.items():
         *parents, leaf = path.split(".")
         table: Any = data
-        for part in parents:
+        for parent in parents:
             if isinstance(table, list):  # a row, by its number
-                table = table[int(part)] if part.isdigit() and int(part) < len(table) else None
+                table = (
+                    table[int(parent)] if parent.isdigit() and int(parent) < len(table) else None
+                )
             else:
-                table = table.get(part)
+                table = table.get(parent)
             if not isinstance(table, dict | list):
                 raise SpecError(no_field(path))
         if not isinstance(table, dict) or leaf not in table:

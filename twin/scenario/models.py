@@ -48,7 +48,7 @@ class Model(Section):
 
 
 def model_names(s: Scenario) -> list[str]:
-    """What the models of a scenario are called, the first one's first."""
+    """Names of a scenario's models, the first model's first."""
     return [s.deployment.model, *(row.name or row.deployment.model for row in s.models)]
 
 
@@ -60,33 +60,38 @@ def of_models(s: Scenario) -> tuple[Scenario, ...]:
 @lru_cache(maxsize=16)
 def _of_models(s: Scenario) -> tuple[Scenario, ...]:
     """One scenario for each model, with its own workload, deployment and place."""
-    found: list[Scenario] = []
-    free, own = s.deployment.first_npu, owners(s)
-    given = [0.0, *(row.pool_share for row in s.models)]
-    rest = (1.0 - sum(given)) / given.count(0.0)
-    every: tuple[Scenario | Model, ...] = (s, *s.models)
-    for k, (row, share) in enumerate(zip(every, given, strict=True)):
-        first = row.deployment.first_npu or free
-        if own[k] != k:
-            first = found[own[k]].deployment.first_npu
+    scenarios: list[Scenario] = []
+    next_free_npu, owner_of = s.deployment.first_npu, owners(s)
+    stated_shares = [0.0, *(row.pool_share for row in s.models)]
+    share_if_unstated = (1.0 - sum(stated_shares)) / stated_shares.count(0.0)
+    rows: tuple[Scenario | Model, ...] = (s, *s.models)
+    for k, (row, share) in enumerate(zip(rows, stated_shares, strict=True)):
+        first_npu = row.deployment.first_npu or next_free_npu
+        if owner_of[k] != k:
+            first_npu = scenarios[owner_of[k]].deployment.first_npu
         sections = {name: getattr(row, name) for name in OWN}
-        sections["deployment"] = row.deployment.model_copy(update={"first_npu": first})
-        pool, part = s.memory_pool, share or rest
-        lent = {name: getattr(pool, name) * part for name in ("gb_per_node", "ssd_gb_per_node")}
-        sections["memory_pool"] = pool.model_copy(update=lent)
+        sections["deployment"] = row.deployment.model_copy(update={"first_npu": first_npu})
+        pool, pool_share = s.memory_pool, share or share_if_unstated
+        capacities = {
+            name: getattr(pool, name) * pool_share for name in ("gb_per_node", "ssd_gb_per_node")
+        }
+        sections["memory_pool"] = pool.model_copy(update=capacities)
         sections |= {"models": (), "seed": (s.seed + 1_000_003 * k) % 2**31}
-        found.append(s.model_copy(update=sections))
-        free = max(free if own[k] != k else 0, first + most_npus(found[-1]))
-    return tuple(found)
+        scenarios.append(s.model_copy(update=sections))
+        next_free_npu = max(
+            next_free_npu if owner_of[k] != k else 0, first_npu + most_npus(scenarios[-1])
+        )
+    return tuple(scenarios)
 
 
 def owners(s: Scenario) -> list[int]:
-    """For each model the number of the one whose NPUs it takes: its own, or of one above it."""
-    names, found = model_names(s), [0]
+    """For each model the number of the model whose NPUs it takes: its own number, or that of one
+    above it."""
+    names, owner_of = model_names(s), [0]
     for k, row in enumerate(s.models, start=1):
         above = names[:k]
-        found.append(found[above.index(row.npus_of)] if row.npus_of in above else k)
-    return found
+        owner_of.append(owner_of[above.index(row.npus_of)] if row.npus_of in above else k)
+    return owner_of
 
 
 def own_npus(s: Scenario) -> int:
@@ -95,18 +100,18 @@ def own_npus(s: Scenario) -> int:
 
 
 def most_npus(s: Scenario) -> int:
-    """NPUs that the first model's instances may take up: where they come and go, more than those
-    that are there at the start."""
-    moves = s.elastic.controller != "fixed"
-    return max(own_npus(s), s.elastic.npus if moves else 0)
+    """The most NPUs that the first model's instances may occupy; with elastic scaling this may be
+    more than at the start."""
+    elastic = s.elastic.controller != "fixed"
+    return max(own_npus(s), s.elastic.npus if elastic else 0)
 
 
 def npus_used(s: Scenario) -> int:
     """NPUs that the instances of all models occupy at once at the start, each counted once."""
-    most: dict[int, int] = {}
-    for owner, one in zip(owners(s), of_models(s), strict=True):
-        most[owner] = max(most.get(owner, 0), own_npus(one))
-    return sum(most.values())
+    npus_by_owner: dict[int, int] = {}
+    for owner, alone in zip(owners(s), of_models(s), strict=True):
+        npus_by_owner[owner] = max(npus_by_owner.get(owner, 0), own_npus(alone))
+    return sum(npus_by_owner.values())
 
 
 def may_be_none(s: Scenario) -> bool:
@@ -115,29 +120,29 @@ def may_be_none(s: Scenario) -> bool:
 
 
 def _most_instances(s: Scenario) -> dict[str, int]:
-    """Instances by role that there may be of the first model: those of a pool may come on the NPUs
-    of the others and on free ones."""
-    own = serving(s)
+    """Largest number of the first model's instances by role; with elastic scaling a pool may grow
+    onto NPUs of the other pools and onto free ones."""
+    pools = serving(s)
     if s.elastic.controller == "fixed":
-        return {role: pool.instances for role, pool in own.items()}
+        return {role: pool.instances for role, pool in pools.items()}
     return {
         role: pool.instances + (most_npus(s) - pool.instances * pool.npus) // pool.npus
-        for role, pool in own.items()
+        for role, pool in pools.items()
     }
 
 
 def first_numbers(s: Scenario) -> list[dict[str, int]]:
-    """The number of each model's first instance by role, where those of all models are numbered
-    through. A colocated instance has one number for prefill and decode."""
-    found, first = [], {"prefill": 0, "decode": 0}
-    for one in of_models(s):
-        count = _most_instances(one)
-        if "colocated" in count:
-            first = dict.fromkeys(first, max(first.values()))
-        found.append(first | {"colocated": first["prefill"]})
-        both = count.get("colocated", 0)
-        first = {role: n + count.get(role, both) for role, n in first.items()}
-    return found
+    """Number of each model's first instance by role, where instances of all models are numbered
+    consecutively. A colocated instance has one number for prefill and decode."""
+    numbers, next_number = [], {"prefill": 0, "decode": 0}
+    for alone in of_models(s):
+        most = _most_instances(alone)
+        if "colocated" in most:
+            next_number = dict.fromkeys(next_number, max(next_number.values()))
+        numbers.append(next_number | {"colocated": next_number["prefill"]})
+        colocated = most.get("colocated", 0)
+        next_number = {role: n + most.get(role, colocated) for role, n in next_number.items()}
+    return numbers
 
 
 def require_one_model(s: Scenario, what: str) -> None:
@@ -151,11 +156,11 @@ def require_one_model(s: Scenario, what: str) -> None:
 
 def models_disagree(s: Scenario) -> list[str]:
     """Sentences about several models that cannot share a machine."""
-    names, alone, own = model_names(s), of_models(s), owners(s)
-    on_decode = any(one.deployment.prefill.on == "decode_npus" for one in alone)
+    names, alone, owner_of = model_names(s), of_models(s), owners(s)
+    on_decode = any(model.deployment.prefill.on == "decode_npus" for model in alone)
     several = "next to several models is not modelled: take one model, or"
-    begins = [one.deployment.first_npu for one in alone]
-    ends = [first + most_npus(one) for first, one in zip(begins, alone, strict=True)]
+    begins = [model.deployment.first_npu for model in alone]
+    ends = [first + most_npus(model) for first, model in zip(begins, alone, strict=True)]
     problems = broken(
         (len(set(names)) < len(names),
          "two models have one name: give each row of models a name of its own"),
@@ -169,13 +174,13 @@ def models_disagree(s: Scenario) -> list[str]:
          f"{s.supernode.npus}: add nodes, or take fewer or smaller instances"),
     )  # fmt: skip
     for k in range(len(alone)):  # those that take turns have the NPUs of the largest
-        ends[own[k]] = max(ends[own[k]], ends[k])
-    order = sorted({*own}, key=begins.__getitem__)
-    for a, b in pairwise(order):
-        if begins[b] < ends[a]:
+        ends[owner_of[k]] = max(ends[owner_of[k]], ends[k])
+    by_first_npu = sorted({*owner_of}, key=begins.__getitem__)
+    for lower, upper in pairwise(by_first_npu):
+        if begins[upper] < ends[lower]:
             problems.append(
-                f"{names[a]} has the NPUs up to {ends[a]} and {names[b]} begins at {begins[b]}: "
-                f"let its deployment.first_npu be {ends[a]} or more"
+                f"{names[lower]} has the NPUs up to {ends[lower]} and {names[upper]} begins at "
+                f"{begins[upper]}: let its deployment.first_npu be {ends[lower]} or more"
             )
     problems += _turns_disagree(s, alone)
     for name, row in zip(names[1:], s.models, strict=True):
@@ -190,20 +195,20 @@ def models_disagree(s: Scenario) -> list[str]:
 
 def _turns_disagree(s: Scenario, alone: Sequence[Scenario]) -> list[str]:
     """Sentences about models that cannot take turns on the same NPUs."""
-    names, own, problems = model_names(s), owners(s), list[str]()
+    names, owner_of, problems = model_names(s), owners(s), list[str]()
     for k, row in enumerate(s.models, start=1):
         problems += broken(
-            (row.npus_of and own[k] == k,
+            (row.npus_of and owner_of[k] == k,
              f"{names[k]} takes the NPUs of {row.npus_of!r}, and no model above it has that "
              f"name: let its npus_of be one of {', '.join(names[:k])}"),
             (row.npus_of and row.deployment.first_npu,
              f"{names[k]} has a deployment.first_npu and takes the NPUs of {row.npus_of}: set "
              "one of them back to its default"),
         )  # fmt: skip
-    for k in sorted({k for turns in enumerate(own) if len({*turns}) > 1 for k in turns}):
-        e, pools = alone[k].elastic, serving(alone[k])
+    for k in sorted({k for turns in enumerate(owner_of) if len({*turns}) > 1 for k in turns}):
+        elastic, pools = alone[k].elastic, serving(alone[k])
         problems += broken(
-            (e.least_instances or e.controller in ("fixed", "schedule"),
+            (elastic.least_instances or elastic.controller in ("fixed", "schedule"),
              f"{names[k]} shares NPUs in turns, and they have to come free: set its "
              "elastic.least_instances to 0 with a controller that decides, such as queue"),
             (len(pools) > 1,

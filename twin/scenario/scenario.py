@@ -84,6 +84,7 @@ class Scenario(Section):
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Scenario:
+        """Raise ValueError with the first disagreement of the scenario's fields."""
         for problem in disagreements(self):
             raise ValueError(problem)
         return self
@@ -91,15 +92,16 @@ class Scenario(Section):
 
 def disagreements(s: Scenario) -> list[str]:
     """Sentences about fields that are each in bounds but cannot hold together."""
-    used, machine, pool = s.deployment.first_npu + npus_used(s), s.supernode, s.memory_pool
+    npus_needed, machine, pool = s.deployment.first_npu + npus_used(s), s.supernode, s.memory_pool
     quotas = sum(tenant.pool_share for tenant in s.tenants)
     problems = broken(
         (s.warmup_s >= s.horizon_s,
          f"warmup_s = {s.warmup_s:g} s must end before horizon_s = {s.horizon_s:g} s"),
         (s.step_s > s.horizon_s,
          f"step_s = {s.step_s:g} s must not exceed horizon_s = {s.horizon_s:g} s"),
-        (used > machine.npus and not machine.imported,  # else the machine's own count decides
-         f"deployment needs {used} NPUs but supernode has {machine.npus} "
+        # The own count of an imported machine decides.
+        (npus_needed > machine.npus and not machine.imported,
+         f"deployment needs {npus_needed} NPUs but supernode has {machine.npus} "
          f"({machine.npus // machine.npus_per_node} nodes x {machine.npus_per_node}): "
          "add nodes or take fewer or smaller instances"),
     )  # fmt: skip
@@ -128,11 +130,11 @@ def disagreements(s: Scenario) -> list[str]:
     problems += _offload_disagreements(s)
     if s.models:
         problems += models_disagree(s)
-        alone = zip(s.models, of_models(s)[1:], strict=True)
+        rows = zip(s.models, of_models(s)[1:], strict=True)
         problems += [
             f"{row.name or row.deployment.model}: {problem}"
-            for row, one in alone
-            for problem in disagreements(one)
+            for row, model in rows
+            for problem in disagreements(model)
         ]
     return problems + (_elastic_disagreements(s) if is_elastic(s) else [])
 
@@ -142,26 +144,29 @@ def _kinds_disagree(s: Scenario) -> list[str]:
     machine = s.supernode
     if machine.imported:  # its file says what each die is
         return []
-    further = sum(kind.nodes for kind in machine.kinds)
-    cut = machine.scale_up == "node" or (machine.supernodes > 1 and not supernodes_apart(s))
-    read = s.memory_pool.enabled and (s.memory_pool.scope, s.memory_pool.plane) == ("shared", "ub")
+    further_nodes = sum(kind.nodes for kind in machine.kinds)
+    ub_is_split = machine.scale_up == "node" or (machine.supernodes > 1 and not supernodes_apart(s))
+    reads_over_ub = s.memory_pool.enabled and (s.memory_pool.scope, s.memory_pool.plane) == (
+        "shared",
+        "ub",
+    )
     problems = broken(
-        (further > machine.nodes,
-         f"supernode.kinds has {further} nodes and the supernode {machine.nodes}: raise "
+        (further_nodes > machine.nodes,
+         f"supernode.kinds has {further_nodes} nodes and the supernode {machine.nodes}: raise "
          "supernode.nodes, which counts all kinds, or take fewer nodes of a kind"),
         (len({machine.chip, *(kind.chip for kind in machine.kinds)}) <= len(machine.kinds),
          "supernode.kinds has a chip twice, or that of supernode.chip: give each kind one row "
          "and a chip of its own"),
-        (machine.cpu_nodes and cut and read,
+        (machine.cpu_nodes and ub_is_split and reads_over_ub,
          "supernode.kinds has nodes of CPUs alone, whose DRAM has no NIC but that of the VPC "
          "plane, and UB does not reach it from everywhere: set memory_pool.plane = vpc, or "
          "supernode.scale_up = supernode and supernode.supernodes = 1"),
     )  # fmt: skip
-    needed: dict[str, int] = {}
+    npus_by_chip: dict[str, int] = {}
     for pool in serving(s).values():
         if not pool.over:
-            needed[pool.chip] = needed.get(pool.chip, 0) + pool.instances * pool.npus
-    for chip, npus in needed.items():
+            npus_by_chip[pool.chip] = npus_by_chip.get(pool.chip, 0) + pool.instances * pool.npus
+    for chip, npus in npus_by_chip.items():
         if chip not in machine.chips:
             problems.append(
                 f"a pool names the chip {chip} and no node has it: take one of "
@@ -179,16 +184,16 @@ def _offload_disagreements(s: Scenario) -> list[str]:
     """Sentences about offloaded attention that cannot run."""
     if not offloaded_share(s):
         return []
-    precision, it = s.deployment.precision, "deployment.decode.attention_offload"
-    back = "is not modelled: set one of them back to its default"
+    precision, field = s.deployment.precision, "deployment.decode.attention_offload"
+    advice = "is not modelled: set one of them back to its default"
     return broken(
-        (sharing(s), f"{it} needs prefill NPUs that are not decode's own: set "
+        (sharing(s), f"{field} needs prefill NPUs that are not decode's own: set "
          "deployment.prefill.on = own_npus"),
         (precision.prefill_kv not in ("as_decode", precision.kv),
-         f"{it} reads KV where prefill left it, so it has one format: set "
+         f"{field} reads KV where prefill left it, so it has one format: set "
          "deployment.precision.prefill_kv = as_decode"),
-        (is_elastic(s), f"{it} beside elastic.controller {back}"),
-        (s.faults, f"{it} beside faults {back}"),
+        (is_elastic(s), f"{field} beside elastic.controller {advice}"),
+        (s.faults, f"{field} beside faults {advice}"),
     )  # fmt: skip
 
 
@@ -200,18 +205,18 @@ def supernodes_apart(s: Scenario) -> int:
 
 def _front_disagreements(s: Scenario) -> list[str]:
     """Sentences about supernodes behind a front router that cannot run."""
-    count, why = s.supernode.supernodes, f"router.front = {s.router.front}"
+    count, setting = s.supernode.supernodes, f"router.front = {s.router.front}"
     problems = [
-        f"{why} gives each of the {count} supernodes an equal part of the {role} pool, which has "
-        f"{instances} instances: take a multiple of {count}"
+        f"{setting} gives each of the {count} supernodes an equal part of the {role} pool, which "
+        f"has {instances} instances: take a multiple of {count}"
         for role, instances, _ in pools(s)
         if instances % count
     ]
-    prefills = any(one.deployment.mode == "prefill_only" for one in of_models(s))
-    needs = "models that all decode, for it counts requests with a decode slot"
+    prefill_only = any(model.deployment.mode == "prefill_only" for model in of_models(s))
+    needed = "models that all decode, for it counts requests with a decode slot"
     return problems + broken(
-        (s.supernode.imported, f"{why} needs a machine of a recipe"),
-        (prefills, f"{why} needs {needs}"),
+        (s.supernode.imported, f"{setting} needs a machine of a recipe"),
+        (prefill_only, f"{setting} needs {needed}"),
     )
 
 
@@ -222,24 +227,26 @@ def is_elastic(s: Scenario) -> bool:
 
 def _elastic_disagreements(s: Scenario) -> list[str]:
     """Sentences about scaling that cannot run."""
-    e, apart, own = s.elastic, supernodes_apart(s), own_npus(s)
-    where = " in each supernode" if apart else ""
+    elastic, supernodes, npus_at_start = s.elastic, supernodes_apart(s), own_npus(s)
+    where = " in each supernode" if supernodes else ""
     return broken(
-        (0 < e.npus < own,
-         f"elastic.npus = {e.npus} is less than the {own} NPUs that the deployment starts with: "
-         "raise it, or start with fewer instances"),
-        (e.npus > s.supernode.npus and not s.supernode.imported,
-         f"elastic.npus = {e.npus} is more than the {s.supernode.npus} NPUs of the supernode"),
-        (min(count for _, count, _ in pools(s)) < e.least_instances * (apart or 1),
-         f"each pool must start with elastic.least_instances = {e.least_instances} or more{where}"),
-        (e.controller in ("queue", "slo", "kv", "own") and e.low >= e.high,
-         f"elastic.low = {e.low:g} must be below elastic.high = {e.high:g}"),
+        (0 < elastic.npus < npus_at_start,
+         f"elastic.npus = {elastic.npus} is less than the {npus_at_start} NPUs that the deployment "
+         "starts with: raise it, or start with fewer instances"),
+        (elastic.npus > s.supernode.npus and not s.supernode.imported,
+         f"elastic.npus = {elastic.npus} is more than the {s.supernode.npus} NPUs of the "
+         "supernode"),
+        (min(count for _, count, _ in pools(s)) < elastic.least_instances * (supernodes or 1),
+         f"each pool must start with elastic.least_instances = {elastic.least_instances} or "
+         f"more{where}"),
+        (elastic.controller in ("queue", "slo", "kv", "own") and elastic.low >= elastic.high,
+         f"elastic.low = {elastic.low:g} must be below elastic.high = {elastic.high:g}"),
         (s.memory_pool.enabled and s.memory_pool.scope == "local",
          "memory_pool.scope = local needs elastic.controller = fixed: an instance that stops "
          "would take its cache along"),
-        (e.controller == "schedule" and not e.schedule,
+        (elastic.controller == "schedule" and not elastic.schedule,
          "elastic.controller = schedule needs rows of elastic.schedule"),
-        (e.controller == "own" and not e.own.digest,
+        (elastic.controller == "own" and not elastic.own.digest,
          "elastic.controller = own needs a file of the operator's: elastic.own.digest names it"),
     )  # fmt: skip
 
@@ -257,27 +264,30 @@ def offloaded_share(s: Scenario) -> float:
 
 def _sharing_disagreements(s: Scenario) -> list[str]:
     """Sentences about prefill on decode's dies that cannot run."""
-    p, d, why = s.deployment.prefill, s.deployment.decode, "deployment.prefill.on = decode_npus"
+    prefill, decode = s.deployment.prefill, s.deployment.decode
+    setting = "deployment.prefill.on = decode_npus"
+    per_decode, npus = prefill.instances // decode.instances, decode.npus_per_instance
     problems = []
-    if p.instances % d.instances:
+    if prefill.instances % decode.instances:
         problems.append(
-            f"{why} lays as many prefill instances on each of the {d.instances} decode instances: "
-            f"take a multiple of {d.instances} prefill instances"
+            f"{setting} lays as many prefill instances on each of the {decode.instances} decode "
+            f"instances: take a multiple of {decode.instances} prefill instances"
         )
-    elif (each := p.instances // d.instances) * p.npus_per_instance > d.npus_per_instance:
+    elif per_decode * prefill.npus_per_instance > npus:
         problems.append(
-            f"{why} needs {each * p.npus_per_instance} NPUs of a decode instance, which has "
-            f"{d.npus_per_instance}: take at most {d.npus_per_instance // each} NPUs a prefill "
-            "instance, or fewer of them"
+            f"{setting} needs {per_decode * prefill.npus_per_instance} NPUs of a decode instance, "
+            f"which has {npus}: take at most {npus // per_decode} NPUs a prefill instance, or "
+            "fewer of them"
         )
-    seats = any(row.role == "prefill" for row in s.deployment.seats)
+    prefill_seats = any(row.role == "prefill" for row in s.deployment.seats)
     return problems + broken(
-        (d.expert_npus > 0, f"{why} needs deployment.decode.expert_npus = 0"),
-        (p.chip not in (AS_MACHINE, d.chip), f"{why} needs deployment.prefill.chip = as_machine"),
-        (is_elastic(s), f"{why} needs elastic.controller = fixed"),
-        (s.faults, f"{why} needs no faults"),
-        (seats and s.deployment.placement == "by_hand",
-         f"{why} needs seats of decode instances alone"),
+        (decode.expert_npus > 0, f"{setting} needs deployment.decode.expert_npus = 0"),
+        (prefill.chip not in (AS_MACHINE, decode.chip),
+         f"{setting} needs deployment.prefill.chip = as_machine"),
+        (is_elastic(s), f"{setting} needs elastic.controller = fixed"),
+        (s.faults, f"{setting} needs no faults"),
+        (prefill_seats and s.deployment.placement == "by_hand",
+         f"{setting} needs seats of decode instances alone"),
     )  # fmt: skip
 
 
@@ -289,12 +299,12 @@ def _flaps(fault: Fault, horizon_s: float) -> int:
 
 def remarks(s: Scenario) -> list[str]:
     """Sentences about allowed settings that have no effect."""
-    late = [fault for fault in s.faults if fault.at_s >= s.horizon_s]
-    if not late:
+    late_faults = [fault for fault in s.faults if fault.at_s >= s.horizon_s]
+    if not late_faults:
         return []
-    named = ", ".join(f"{fault.where} at {fault.at_s:g} s" for fault in late[:3])
-    more = f" and {len(late) - 3} more" if len(late) > 3 else ""
-    return [f"after the end of the run at {s.horizon_s:g} s, so never seen: {named}{more}"]
+    first_three = ", ".join(f"{fault.where} at {fault.at_s:g} s" for fault in late_faults[:3])
+    more = f" and {len(late_faults) - 3} more" if len(late_faults) > 3 else ""
+    return [f"after the end of the run at {s.horizon_s:g} s, so never seen: {first_three}{more}"]
 
 
 def pools(s: Scenario) -> list[tuple[str, int, int]]:
@@ -303,5 +313,5 @@ def pools(s: Scenario) -> list[tuple[str, int, int]]:
 
 
 def seated(s: Scenario) -> list[tuple[str, int, int]]:
-    """The pools that take NPUs of their own, as `pools` has them."""
+    """The pools with NPUs of their own: (role, instances, NPUs of an instance)."""
     return [(pool.role, pool.instances, pool.npus) for pool in serving(s).values() if not pool.over]

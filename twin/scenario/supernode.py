@@ -83,7 +83,7 @@ class NodeKind(Section):
 
     @property
     def has_npus(self) -> bool:
-        """Whether these are not nodes of CPUs alone."""
+        """Whether nodes of this kind have NPUs; without, they are of CPUs alone."""
         return self.chip != NO_CHIP
 
 
@@ -173,15 +173,15 @@ class Supernode(Section):
 
     @property
     def cpu_nodes(self) -> int:
-        """Nodes of CPUs alone, of a supernode."""
+        """Nodes of CPUs alone in each supernode."""
         return sum(kind.nodes for kind in self.kinds if not kind.has_npus)
 
     def kind_of(self, node: int) -> int:
         """The kind of a node: the number of its row of `kinds`, from 1; 0: the first kind."""
-        after = node % self.nodes - self.nodes
+        nodes_past = node % self.nodes - self.nodes
         for number in range(len(self.kinds), 0, -1):
-            after += self.kinds[number - 1].nodes
-            if after >= 0:
+            nodes_past += self.kinds[number - 1].nodes
+            if nodes_past >= 0:
                 return number
         return 0
 
@@ -190,7 +190,7 @@ class Supernode(Section):
         return next((kind for kind in self.kinds if kind.chip == chip), None)
 
     def npus_with(self, chip: str) -> int:
-        """NPU packages of all supernodes that are of a chip."""
+        """NPU packages of all supernodes that have a given chip."""
         kind = self.kind_with(chip)
         nodes = kind.nodes if kind else self.nodes - sum(each.nodes for each in self.kinds)
         return self.supernodes * nodes * self.npus_per_node
@@ -207,6 +207,6 @@ class Supernode(Section):
 
     @property
     def cpu_nodes_per_npu(self) -> list[tuple[NodeKind, float]]:
-        """Kinds of nodes of CPUs alone, each with how many of its nodes there are to an NPU."""
-        each = self.supernodes / max(self.npus, 1)
-        return [(kind, kind.nodes * each) for kind in self.kinds if not kind.has_npus]
+        """Kinds of nodes of CPUs alone, each with its number of nodes per NPU."""
+        supernodes_per_npu = self.supernodes / max(self.npus, 1)
+        return [(kind, kind.nodes * supernodes_per_npu) for kind in self.kinds if not kind.has_npus]

@@ -32,7 +32,7 @@ QUOTED_MOST = 60  # characters of a person's text in a sentence
 
 
 def quoted(value: Any) -> str:
-    """What a person gave, as Python writes it, cut.
+    """A value that a person typed, as Python writes it, cut to `QUOTED_MOST` characters.
 
     >>> quoted("x" * 100)[-5:]
     'xx...'
@@ -55,41 +55,41 @@ def first_few(names: Sequence[str], most: int = 3) -> str:
 
 
 def cut(path: str) -> str:
-    """A path from outside: unchanged if it can be one, else quoted and cut."""
+    """A path from outside for a message: unchanged if it could be a path, else quoted and cut."""
     likely = len(path) <= QUOTED_MOST and re.fullmatch(r"[\w.\[\]-]+", path)
     return path if likely else quoted(path)
 
 
 def no_field(path: str) -> str:
-    """That there is no such field, and which was perhaps meant."""
-    close: list[str] = []
+    """Sentence that a path is no field of a scenario, with a field that was perhaps meant."""
+    similar: list[str] = []
     if len(path) <= QUOTED_MOST:
-        longer = [known for known in fields() if known.startswith(path)]
-        close = longer or difflib.get_close_matches(path, list(fields()), n=1, cutoff=0.75)
-    hint = f", perhaps {close[0]}" if close else ""
+        completions = [known for known in fields() if known.startswith(path)]
+        similar = completions or difflib.get_close_matches(path, list(fields()), n=1, cutoff=0.75)
+    hint = f", perhaps {similar[0]}" if similar else ""
     return f"{cut(path)} is not a field of a scenario{hint}"
 
 
 def explain(error: ValidationError) -> str:
     """The first problem of a validation error as one sentence a person can act on."""
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    problem, context = first["type"], first.get("ctx", {})
-    message = first["msg"].removeprefix("Value error, ")
-    if not where:
+    problem_details = error.errors()[0]
+    path = ".".join(str(part) for part in problem_details["loc"])
+    problem, context = problem_details["type"], problem_details.get("ctx", {})
+    message = problem_details["msg"].removeprefix("Value error, ")
+    if not path:
         return message if problem == "value_error" else "a scenario should be a table of fields"
     if problem == "extra_forbidden":
-        return no_field(where)
+        return no_field(path)
     if problem == "missing":
-        return f"{where} is missing: name it"
+        return f"{path} is missing: name it"
     if problem == "invalid_key":
-        return f"{cut(where)} is not a field of a scenario: names are text"
-    said = next((words for kinds, words in WRONG_KINDS.items() if problem in kinds), "")
+        return f"{cut(path)} is not a field of a scenario: names are text"
+    verdict = next((words for kinds, words in WRONG_KINDS.items() if problem in kinds), "")
     if problem == "string_pattern_mismatch":
-        said = PATTERNS[context["pattern"]]
-    unit = field_unit(where)
-    said = said.format(**context) or f"{message.removeprefix('Input ')} {unit}".rstrip()
-    return f"{where} = {quoted(first['input'])} {said}"
+        verdict = PATTERNS[context["pattern"]]
+    unit = field_unit(path)
+    verdict = verdict.format(**context) or f"{message.removeprefix('Input ')} {unit}".rstrip()
+    return f"{path} = {quoted(problem_details['input'])} {verdict}"
 
 
 def titled(known: ScenarioField) -> str:
@@ -103,10 +103,10 @@ def choice_label(path: str, option: Any) -> str:
     """One option of a field for people: 'sp_tp_sp' -> 'SP-TP-SP', True -> 'on'."""
     if isinstance(option, bool):
         return "on" if option else "off"
-    known = field_info(path)
-    if not isinstance(option, str) or (known and not (known.options or known.files)):
+    field = field_info(path)
+    if not isinstance(option, str) or (field and not (field.options or field.files)):
         return plain(option)  # a number, or text as it was typed
-    return (known.options.get(option) if known else None) or option_label(option)
+    return (field.options.get(option) if field else None) or option_label(option)
 
 
 def idle_reason(condition: When) -> str:
@@ -118,8 +118,8 @@ def idle_reason(condition: When) -> str:
     >>> idle_reason(unless("deployment.decode.mtp_draft_tokens", 0))
     'not with Draft tokens: 0'
     """
-    known = field_info(condition.path)
-    label = known.label if known else condition.path
+    field = field_info(condition.path)
+    label = field.label if field else condition.path
     values = " or ".join(choice_label(condition.path, value) for value in condition.values)
     return f"{'not' if condition.negated else 'only'} with {label}: {values}"
 
@@ -136,7 +136,7 @@ def labelled(refusal: str) -> str:
     >>> labelled("warmup_s = 30 s must end before horizon_s = 20 s")
     'Warm-up = 30 s must end before Simulated time = 20 s.'
     """
-    lists = {path for path, known in fields().items() if known.kind is tuple}  # plain words
+    lists = {path for path, field in fields().items() if field.kind is tuple}  # plain words
     for path in sorted(fields().keys() - lists, key=len, reverse=True):
         refusal = re.sub(rf"\b{re.escape(path)}\b(?!\.\w)", fields()[path].label, refusal)
     return refusal[:1].upper() + refusal[1:].rstrip(".") + "."

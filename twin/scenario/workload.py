@@ -106,8 +106,9 @@ class Profile(Section):
     @field_validator("pieces")
     @classmethod
     def _in_order(cls, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
-        times = [piece.at_s for piece in pieces]
-        if any(later <= one for one, later in pairwise(times)):
+        """Raise ValueError unless pieces are in order of their begin."""
+        begins_s = [piece.at_s for piece in pieces]
+        if any(later <= earlier for earlier, later in pairwise(begins_s)):
             raise ValueError("pieces begin one after the other: put their rows in order of at_s")
         return pieces
 

@@ -13,38 +13,39 @@ EVEN = 0.25  # variance of a reached group's picks over that of independent ones
 
 @kernel(allocates=True)
 def group_chances(chance: Floats, groups: int, top_groups: int, out: Floats) -> None:
-    """Fills out f8[groups] with the chance that a token reaches each group, from chance
-    f8[experts]: by its picks, at most 1, at least its most popular expert's; sums to top_groups."""
-    size = chance.size // groups
-    least = np.zeros(groups)
+    """Fill out f8[groups] with the chance that a token reaches each group: proportional to its
+    picks, at most 1, at least the chance of its most popular expert; they sum to top_groups. chance
+    f8[experts]: that a token picks an expert."""
+    group_size = chance.size // groups
+    least_chance = np.zeros(groups)
     for g in range(groups):
         out[g] = 0.0
-        for i in range(g * size, (g + 1) * size):
+        for i in range(g * group_size, (g + 1) * group_size):
             out[g] += chance[i]
-            least[g] = max(least[g], min(1.0, chance[i]))
-    fixed = np.zeros(groups, np.bool_)
-    load = out.copy()
+            least_chance[g] = max(least_chance[g], min(1.0, chance[i]))
+    is_fixed = np.zeros(groups, np.bool_)
+    picks = out.copy()
     groups_left = float(top_groups)
     for _ in range(groups):
-        free = 0.0
+        free_picks = 0.0
         for g in range(groups):
-            if not fixed[g]:
-                free += load[g]
-        changed = False
+            if not is_fixed[g]:
+                free_picks += picks[g]
+        has_fixed = False
         for g in range(groups):
-            if fixed[g]:
+            if is_fixed[g]:
                 continue
-            out[g] = load[g] * groups_left / free if free > 0.0 else 0.0
+            out[g] = picks[g] * groups_left / free_picks if free_picks > 0.0 else 0.0
         for g in range(groups):
-            if not fixed[g] and (out[g] > 1.0 or out[g] < least[g]):
-                out[g] = 1.0 if out[g] > 1.0 else least[g]
-                fixed[g] = True
-                changed = True
-        if not changed:
+            if not is_fixed[g] and (out[g] > 1.0 or out[g] < least_chance[g]):
+                out[g] = 1.0 if out[g] > 1.0 else least_chance[g]
+                is_fixed[g] = True
+                has_fixed = True
+        if not has_fixed:
             return
         groups_left = float(top_groups)
         for g in range(groups):
-            if fixed[g]:
+            if is_fixed[g]:
                 groups_left -= out[g]
         groups_left = max(groups_left, 0.0)
 
@@ -64,52 +65,58 @@ def limited_own(now: Floats, slots: Ints, part: Floats, groups: int, top_groups:
     adjusted to independent counts with equal results for the fixed total, as `peak` needs them."""
     layers, dies, room = slots.shape
     experts = now.shape[1]
-    size = experts // groups
-    result = np.zeros((layers, dies))
+    group_size = experts // groups
+    own = np.zeros((layers, dies))
     group_chance = np.empty(groups)
-    within = np.empty(groups)
-    mean = np.empty(groups)
-    bound = np.empty(groups)
-    variance = np.empty(dies)
+    group_var = np.empty(groups)
+    group_picks = np.empty(groups)
+    part_var = np.empty(groups)
+    die_var = np.empty(dies)
     for layer in range(layers):
         group_chances(now[layer], groups, top_groups, group_chance)
-        within[:] = 1e-12
+        group_var[:] = 1e-12
         for e in range(experts):
-            p = min(1.0, now[layer, e] / max(group_chance[e // size], 1e-12))
-            within[e // size] += p * (1.0 - p)
-        total = 0.0
+            chance = min(1.0, now[layer, e] / max(group_chance[e // group_size], 1e-12))
+            group_var[e // group_size] += chance * (1.0 - chance)
+        var_sum = 0.0
         for d in range(dies):
-            mean[:] = 0.0
-            bound[:] = 0.0
-            variance[d] = 0.0
+            group_picks[:] = 0.0
+            part_var[:] = 0.0
+            die_var[d] = 0.0
             for i in range(room):
                 if part[layer, d, i] <= 0.0:
                     continue
                 e = slots[layer, d, i]
-                g = e // size
-                x = now[layer, e] * part[layer, d, i]
-                p = min(1.0, now[layer, e] / max(group_chance[g], 1e-12))
-                v = p * (1.0 - p) * part[layer, d, i]
-                variance[d] += x - x * x  # of this expert, and what the pairs below count of it
-                variance[d] -= x * x * (1.0 / max(group_chance[g], 1e-12) - 1.0)
-                variance[d] += group_chance[g] * (1.0 - EVEN) * v * v / within[g]
-                mean[g] += x
-                bound[g] += v
+                g = e // group_size
+                picks = now[layer, e] * part[layer, d, i]
+                chance = min(1.0, now[layer, e] / max(group_chance[g], 1e-12))
+                var = chance * (1.0 - chance) * part[layer, d, i]
+                die_var[d] += (
+                    picks - picks * picks
+                )  # of this expert, and what the pairs below count of it
+                die_var[d] -= picks * picks * (1.0 / max(group_chance[g], 1e-12) - 1.0)
+                die_var[d] += group_chance[g] * (1.0 - EVEN) * var * var / group_var[g]
+                group_picks[g] += picks
+                part_var[g] += var
             for g in range(groups):
-                if mean[g] == 0.0:
+                if group_picks[g] == 0.0:
                     continue
-                variance[d] += mean[g] * mean[g] * (1.0 / group_chance[g] - 1.0)
-                variance[d] -= group_chance[g] * (1.0 - EVEN) * bound[g] * bound[g] / within[g]
+                die_var[d] += group_picks[g] * group_picks[g] * (1.0 / group_chance[g] - 1.0)
+                die_var[d] -= (
+                    group_chance[g] * (1.0 - EVEN) * part_var[g] * part_var[g] / group_var[g]
+                )
                 for h in range(g):
-                    joint = together(group_chance[g], group_chance[h], top_groups)
-                    variance[d] += 2.0 * mean[g] * mean[h] * (joint - 1.0)
-            variance[d] = max(0.0, variance[d])
-            total += variance[d]
+                    ratio = together(group_chance[g], group_chance[h], top_groups)
+                    die_var[d] += 2.0 * group_picks[g] * group_picks[h] * (ratio - 1.0)
+            die_var[d] = max(0.0, die_var[d])
+            var_sum += die_var[d]
         for d in range(dies):
-            picks = 0.0
+            die_picks = 0.0
             for i in range(room):
                 if part[layer, d, i] > 0.0:
-                    picks += now[layer, slots[layer, d, i]] * part[layer, d, i]
-            rest = max(total - variance[d], 0.1 * total)
-            result[layer, d] = picks - (variance[d] * total / rest if rest > 0.0 else 0.0)
-    return result
+                    die_picks += now[layer, slots[layer, d, i]] * part[layer, d, i]
+            other_var = max(var_sum - die_var[d], 0.1 * var_sum)
+            own[layer, d] = die_picks - (
+                die_var[d] * var_sum / other_var if other_var > 0.0 else 0.0
+            )
+    return own

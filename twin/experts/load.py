@@ -29,12 +29,13 @@ def hot_factors(
 
 
 def by_node(slots: Ints, nodes: int) -> Ints:
-    """Slots of each of `nodes`, i8[layers, nodes, most slots of one]; EMPTY where it has fewer."""
+    """Slots regrouped by node, i8[layers, nodes, most slots of a node]; a node with fewer is filled
+    up with EMPTY."""
     layers, dies, room = slots.shape
     node_of_die = np.arange(dies) * nodes // dies
-    place = np.arange(dies) - np.searchsorted(node_of_die, node_of_die)
-    node_slots = np.full((layers, nodes, int(place.max()) + 1, room), EMPTY, slots.dtype)
-    node_slots[:, node_of_die, place] = slots
+    place_in_node = np.arange(dies) - np.searchsorted(node_of_die, node_of_die)
+    node_slots = np.full((layers, nodes, int(place_in_node.max()) + 1, room), EMPTY, slots.dtype)
+    node_slots[:, node_of_die, place_in_node] = slots
     return node_slots.reshape(layers, nodes, -1)
 
 
@@ -57,17 +58,17 @@ class Peaks:
                 f"distinct = False with {groups} groups: a gate limited to groups picks different "
                 "experts; ask for a multinomial with groups = 1"
             )
-        part = copy_shares(slots, experts, nearest)
-        picks, own, alike = die_moments(now, slots, part)
+        copy_share = copy_shares(slots, experts, nearest)
+        picks, own_variance, common_variance = die_moments(now, slots, copy_share)
         top_k = round(float(now[0].sum()))
         self._most = float(min(top_k, slots.shape[2]) if distinct else top_k)  # of one token
         if not distinct:  # counts of Poisson variance, given their total, are a multinomial's
-            own[:] = 0.0
+            own_variance[:] = 0.0
         elif groups > 1:
-            own = limited_own(now, slots, part, groups, top_groups)
-        descending = np.argsort(-picks, axis=1, kind="mergesort")
+            own_variance = limited_own(now, slots, copy_share, groups, top_groups)
+        by_picks = np.argsort(-picks, axis=1, kind="mergesort")
         self._picks, self._own, self._alike = (
-            np.take_along_axis(m, descending, 1) for m in (picks, own, alike)
+            np.take_along_axis(m, by_picks, 1) for m in (picks, own_variance, common_variance)
         )
 
     def factors(self, tokens: Floats, tokens_per_request: float, correlation: float) -> Floats:
@@ -89,13 +90,13 @@ class Peaks:
         tokens. peaks_of: the hottest die's load from dies' mean loads and variances over means."""
         layers, dies = self._picks.shape
         # Topic correlation times the other tokens of the same request.
-        shared = max(0.0, min(tokens_per_request, tokens) - 1.0) * correlation
+        correlated_tokens = max(0.0, min(tokens_per_request, tokens) - 1.0) * correlation
         safe_picks = np.where(self._picks > 0.0, self._picks, 1.0)
-        spread = np.maximum(1e-6, 1.0 + (shared * self._alike - self._own) / safe_picks)
-        peak = peaks_of(self._picks * tokens, spread)
-        expected = np.add.accumulate(self._picks, axis=1)[:, -1] * (tokens / dies)
-        factor = np.minimum(peak, self._most * tokens) / expected
-        return float(np.add.accumulate(factor)[-1]) / layers
+        spread = np.maximum(1e-6, 1.0 + (correlated_tokens * self._alike - self._own) / safe_picks)
+        peak_tokens = peaks_of(self._picks * tokens, spread)
+        mean_tokens = np.add.accumulate(self._picks, axis=1)[:, -1] * (tokens / dies)
+        factor_of_layer = np.minimum(peak_tokens, self._most * tokens) / mean_tokens
+        return float(np.add.accumulate(factor_of_layer)[-1]) / layers
 
 
 def load_compiled() -> None:
@@ -134,25 +135,27 @@ def copy_shares(slots: Ints, experts: int, nearest: int) -> Floats:
     filled = slots != EMPTY
     layer = np.broadcast_to(np.arange(layers)[:, None, None], slots.shape)
     node = np.broadcast_to((np.arange(dies) * nearest // dies)[:, None], slots.shape)
-    near = np.zeros((layers, nearest, experts))
-    np.add.at(near, (layer[filled], node[filled], slots[filled]), 1.0)
-    shares, first = np.ones(slots.shape), np.zeros(slots.shape, np.bool_)
-    _, begin, slot_of_copy, count = np.unique(
+    on_node = np.zeros((layers, nearest, experts))
+    np.add.at(on_node, (layer[filled], node[filled], slots[filled]), 1.0)
+    same_on_die, is_first = np.ones(slots.shape), np.zeros(slots.shape, np.bool_)
+    _, first_slot, slot_of_copy, copy_count = np.unique(
         (layer * dies + np.arange(dies)[:, None]) * (experts + 1) + slots,  # EMPTY by itself
         return_index=True,
         return_inverse=True,
         return_counts=True,
     )
-    shares[filled] = count[slot_of_copy].reshape(slots.shape)[filled]
-    first.reshape(-1)[begin] = True
-    first &= filled
-    copies = near.sum(axis=1)[layer, slots]
+    same_on_die[filled] = copy_count[slot_of_copy].reshape(slots.shape)[filled]
+    is_first.reshape(-1)[first_slot] = True
+    is_first &= filled
+    copies = on_node.sum(axis=1)[layer, slots]
     if nearest == 1:
-        return np.where(first, shares / np.where(filled, copies, 1.0), 0.0)
-    none_near = (near == 0.0).sum(axis=1)[layer, slots]
-    per_near = 1.0 / np.where(filled, near[layer, node, slots], 1.0)
+        return np.where(is_first, same_on_die / np.where(filled, copies, 1.0), 0.0)
+    nodes_without = (on_node == 0.0).sum(axis=1)[layer, slots]
+    near_share = 1.0 / np.where(filled, on_node[layer, node, slots], 1.0)
     return np.where(
-        first, shares * (per_near + none_near / np.where(filled, copies, 1.0)) / nearest, 0.0
+        is_first,
+        same_on_die * (near_share + nodes_without / np.where(filled, copies, 1.0)) / nearest,
+        0.0,
     )
 
 
@@ -164,8 +167,8 @@ def die_moments(now: Floats, slots: Ints, part: Floats) -> tuple[Floats, Floats,
     picks, own_variance, common_variance = (np.zeros((layers, dies)) for _ in range(3))
     chance = now[np.arange(layers)[:, None, None], slots]
     for i in range(room):  # slot by slot, so that the order of the sums is fixed
-        share, x = part[:, :, i], chance[:, :, i]
-        picks += x * share
-        own_variance += x * share * x * share
-        common_variance += x * (1.0 - x) * share * share
+        share, slot_chance = part[:, :, i], chance[:, :, i]
+        picks += slot_chance * share
+        own_variance += slot_chance * share * slot_chance * share
+        common_variance += slot_chance * (1.0 - slot_chance) * share * share
     return picks, own_variance, common_variance

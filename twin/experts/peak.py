@@ -36,20 +36,20 @@ def peak_of_counts(mean: Floats, spread: Floats) -> Floats:
     chance = each(math.exp, -mean * each(math.log, 1.0 + excess) / np.where(poisson, 1.0, excess))
     chance = np.where(poisson, each(math.exp, -mean), chance)
     below = chance.copy()
-    total = np.zeros(mean.shape[0])
+    expected_max = np.zeros(mean.shape[0])
     open_rows = np.arange(mean.shape[0])
     for k in range(1, MOST_COUNTS):
         chance_above = 1.0 - _all(below, 1e-10)
-        total[open_rows] += chance_above
-        going_on = chance_above >= 1e-7
-        if not going_on.all():
-            if not going_on.any():
+        expected_max[open_rows] += chance_above
+        is_open = chance_above >= 1e-7
+        if not is_open.all():
+            if not is_open.any():
                 break
-            open_rows = open_rows[going_on]
-            a, b, chance, below = a[going_on], b[going_on], chance[going_on], below[going_on]
+            open_rows = open_rows[is_open]
+            a, b, chance, below = a[is_open], b[is_open], chance[is_open], below[is_open]
         chance = chance * np.maximum(0.0, a + b / k)
         below = np.minimum(1.0, below + chance)
-    return total
+    return expected_max
 
 
 def peak_of_amounts(mean: Floats, spread: Floats) -> Floats:
@@ -64,31 +64,31 @@ def peak_of_amounts(mean: Floats, spread: Floats) -> Floats:
     # So many deviations from the mean on a count is surely below: `_likely` would say 1.
     certain_above = 2.0 * ((1.0 + skew * (SURE - skew / 6.0) / 6.0) ** 3 - 1.0) / skew
     certain_above = np.where(has_load, np.minimum(12.0, np.maximum(certain_above, 0.0)), -np.inf)
-    dies = np.where(has_load, np.maximum(sd, 1e-300), np.inf), skew, certain_above, mean
-    total = low.copy()
+    moments = np.where(has_load, np.maximum(sd, 1e-300), np.inf), skew, certain_above, mean
+    expected_max = low.copy()
     for i in range(STEPS):
-        x = low + (i + 0.5) * width
-        product = np.ones(x.size)
-        rows = np.arange(x.size)
+        count = low + (i + 0.5) * width
+        all_below = np.ones(count.size)
+        rows = np.arange(count.size)
         for block in (slice(HOT_DIES), slice(HOT_DIES, None)):
-            chance = _likely(x[rows, None], *(values[rows, block] for values in dies))
-            product[rows] = _all(np.column_stack([product[rows], chance]), 1e-9)
-            rows = rows[product[rows] >= 1e-9]
-        total += (1.0 - product) * width
-    return total
+            chance = _likely(count[rows, None], *(values[rows, block] for values in moments))
+            all_below[rows] = _all(np.column_stack([all_below[rows], chance]), 1e-9)
+            rows = rows[all_below[rows] >= 1e-9]
+        expected_max += (1.0 - all_below) * width
+    return expected_max
 
 
 def _likely(x: Floats, sd: Floats, skew: Floats, sure: Floats, mean: Floats) -> Floats:
     """P(count <= x) of each die of each row; 1 from `sure` deviations on."""
     deviations = (x - mean) / sd
-    y = 1.0 + 0.5 * skew * deviations
+    cube = 1.0 + 0.5 * skew * deviations
     likely = np.where(deviations > sure, 1.0, 0.0)
-    inside = (deviations <= sure) & (y > 0.0)
-    bent = skew[inside]
-    roots = map(math.pow, y[inside].tolist(), repeat(1.0 / 3.0))
-    root = np.fromiter(roots, np.float64, bent.size)
-    z = 6.0 / bent * (root - 1.0) + bent / 6.0
-    likely[inside] = 0.5 * each(math.erfc, -z * ROOT_HALF)
+    is_inside = (deviations <= sure) & (cube > 0.0)
+    inside_skew = skew[is_inside]
+    roots = map(math.pow, cube[is_inside].tolist(), repeat(1.0 / 3.0))
+    root = np.fromiter(roots, np.float64, inside_skew.size)
+    z = 6.0 / inside_skew * (root - 1.0) + inside_skew / 6.0
+    likely[is_inside] = 0.5 * each(math.erfc, -z * ROOT_HALF)
     return likely
 
 
@@ -118,7 +118,7 @@ def _peak_of_counts(mean: Floats, spread: Floats) -> float:
     dies = 0
     while dies < mean.size and mean[dies] > 0.0:
         dies += 1
-    a, b, chance, below = np.empty(dies), np.empty(dies), np.empty(dies), np.empty(dies)
+    a, b, chance, chance_below = np.empty(dies), np.empty(dies), np.empty(dies), np.empty(dies)
     for d in range(dies):
         excess = spread[d] - 1.0
         if excess < -1e-9:
@@ -129,21 +129,21 @@ def _peak_of_counts(mean: Floats, spread: Floats) -> float:
         else:
             a[d], b[d] = excess / (1.0 + excess), (mean[d] - excess) / (1.0 + excess)
             chance[d] = math.exp(-mean[d] * math.log(1.0 + excess) / excess)
-        below[d] = chance[d]
-    total = 0.0
+        chance_below[d] = chance[d]
+    expected_max = 0.0
     for k in range(1, MOST_COUNTS):
         all_below = 1.0
         for d in range(dies):
-            all_below *= below[d]
+            all_below *= chance_below[d]
             if all_below < 1e-10:
                 break
-        total += 1.0 - all_below
+        expected_max += 1.0 - all_below
         if 1.0 - all_below < 1e-7:
             break
         for d in range(dies):
             chance[d] *= max(0.0, a[d] + b[d] / k)
-            below[d] = min(1.0, below[d] + chance[d])
-    return total
+            chance_below[d] = min(1.0, chance_below[d] + chance[d])
+    return expected_max
 
 
 @kernel(allocates=True)
@@ -160,27 +160,27 @@ def _peak_of_amounts(mean: Floats, spread: Floats) -> float:
         low = max(low, mean[d] - 3.5 * sd[d])
         high = max(high, mean[d] + (5.5 + 5.0 * skew[d]) * sd[d])
     width = (high - low) / STEPS
-    total = low
+    expected_max = low
     for i in range(STEPS):
-        total += (1.0 - _all_below(low + (i + 0.5) * width, mean, sd, skew)) * width
-    return total
+        expected_max += (1.0 - _all_below(low + (i + 0.5) * width, mean, sd, skew)) * width
+    return expected_max
 
 
 @kernel
 def _all_below(x: float, mean: Floats, sd: Floats, skew: Floats) -> float:
     """P(no die is above x); neighbouring dies with equal moments are computed once."""
-    all_below = below = 1.0
+    all_below = chance_below = 1.0
     for d in range(sd.size):
         if d == 0 or mean[d] != mean[d - 1] or sd[d] != sd[d - 1]:
             deviations = (x - mean[d]) / max(sd[d], 1e-300)
-            y = 1.0 + 0.5 * skew[d] * deviations
-            below = 0.0
+            cube = 1.0 + 0.5 * skew[d] * deviations
+            chance_below = 0.0
             if deviations > 12.0:
-                below = 1.0
-            elif y > 0.0:
-                z = 6.0 / skew[d] * (math.pow(y, 1.0 / 3.0) - 1.0) + skew[d] / 6.0
-                below = 0.5 * math.erfc(-z * ROOT_HALF)
-        all_below *= below
+                chance_below = 1.0
+            elif cube > 0.0:
+                z = 6.0 / skew[d] * (math.pow(cube, 1.0 / 3.0) - 1.0) + skew[d] / 6.0
+                chance_below = 0.5 * math.erfc(-z * ROOT_HALF)
+        all_below *= chance_below
         if all_below < 1e-9:
             break
     return all_below

@@ -35,9 +35,9 @@ def place(
         )
     slots = np.full((layers, dies, slots_per_die), EMPTY, np.int64)
     if experts.placement == "round_robin":
-        for p in range(physical):
-            die = p * dies // physical
-            slots[:, die, p - -(-die * physical // dies)] = p % count
+        for copy in range(physical):
+            die = copy * dies // physical
+            slots[:, die, copy - -(-die * physical // dies)] = copy % count
         return slots
     node_of, one_node = np.arange(dies) * nodes // dies, np.zeros(dies, np.int64)
     load = np.ascontiguousarray(measured, np.float64)
@@ -62,23 +62,23 @@ def place(
 def replicas(slots: Ints, experts: int | None = None) -> NDArray[np.int32]:
     """Redundant copies on each die, i4[layers, dies]: all copies of an expert but its first.
     experts: routed experts (None: as many as the slots name)."""
-    count = int(slots.max()) + 1 if experts is None else experts
+    expert_count = int(slots.max()) + 1 if experts is None else experts
     layers = slots.shape[0]
     is_filled = (slots >= 0).reshape(layers, -1)
-    expert = (slots.reshape(layers, -1) + np.arange(layers)[:, None] * count)[is_filled]
-    first = np.zeros(expert.size, np.bool_)
-    first[np.unique(expert, return_index=True)[1]] = True
-    repeated = is_filled.copy()
-    repeated[is_filled] = ~first
-    return repeated.reshape(slots.shape).sum(axis=2, dtype=np.int32)
+    expert = (slots.reshape(layers, -1) + np.arange(layers)[:, None] * expert_count)[is_filled]
+    is_first = np.zeros(expert.size, np.bool_)
+    is_first[np.unique(expert, return_index=True)[1]] = True
+    is_repeated = is_filled.copy()
+    is_repeated[is_filled] = ~is_first
+    return is_repeated.reshape(slots.shape).sum(axis=2, dtype=np.int32)
 
 
 def copies(slots: Ints, experts: int) -> NDArray[np.int32]:
     """Copies of each expert, i4[layers, experts]."""
-    out = np.zeros((slots.shape[0], experts), np.int32)
+    copy_count = np.zeros((slots.shape[0], experts), np.int32)
     layer = np.nonzero(slots >= 0)[0]
-    np.add.at(out, (layer, slots[slots >= 0]), 1)
-    return out
+    np.add.at(copy_count, (layer, slots[slots >= 0]), 1)
+    return copy_count
 
 
 def moves(old: Ints, new: Ints) -> Ints:
@@ -86,12 +86,12 @@ def moves(old: Ints, new: Ints) -> Ints:
     slot within a die does not matter, and a second copy there needs no transfer."""
     if old.shape != new.shape:
         raise ExpertsError(f"slots of shape {old.shape} cannot become slots of shape {new.shape}")
-    out = np.zeros(new.shape[:2], np.int64)
+    received = np.zeros(new.shape[:2], np.int64)
     for i in range(new.shape[2]):
         expert = new[:, :, i, None]
         had_expert = (old == expert).any(axis=2) | (new[:, :, :i] == expert).any(axis=2)
-        out += (expert[:, :, 0] >= 0) & ~had_expert
-    return out
+        received += (expert[:, :, 0] >= 0) & ~had_expert
+    return received
 
 
 def choose_layers(

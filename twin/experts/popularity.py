@@ -42,19 +42,21 @@ def log_loads(
     collector/helper.py `sample_power_law`): density x**-alpha between 1 and a largest load, at its
     mid-rank quantiles."""
     skew = strength(experts)
-    out = np.zeros((layers, routed_experts))
+    log_load = np.zeros((layers, routed_experts))
     if experts.popularity == "imported":
         return skew * _logs(_checked(counts, layers, routed_experts, experts.counts.name))
-    scales = [float(s) for s in facts["experts.popularity.layer_scale"].value]
-    span = facts.si("experts.popularity.power_law_span")
+    layer_scales = [float(s) for s in facts["experts.popularity.layer_scale"].value]
+    load_span = facts.si("experts.popularity.power_law_span")
     for layer in range(layers):
-        key = stream_key(seed, f"experts/order/{layer}")
+        order_key = stream_key(seed, f"experts/order/{layer}")
         if experts.popularity == "power_law":
-            rank_loads(POWER_LAW, skew, experts.power_law_alpha, span, key, out[layer])
+            rank_loads(
+                POWER_LAW, skew, experts.power_law_alpha, load_span, order_key, log_load[layer]
+            )
         else:
-            scale = skew * scales[layer * len(scales) // layers]
-            rank_loads(SKEWED, scale, 0.0, 0.0, key, out[layer])
-    return out
+            scale = skew * layer_scales[layer * len(layer_scales) // layers]
+            rank_loads(SKEWED, scale, 0.0, 0.0, order_key, log_load[layer])
+    return log_load
 
 
 def refuse_picks(top_k: int, routed_experts: int) -> None:
@@ -82,7 +84,8 @@ def _checked(counts: Floats | None, layers: int, routed_experts: int, name: str)
 
 
 def _logs(counts: Floats) -> Floats:
-    """Log of counts f8[layers, experts] over their layer's mean, away from log 0."""
+    """Logarithm of counts f8[layers, experts] over their layer's mean; a count is at least
+    LEAST_SHARE of the mean."""
     mean = np.add.accumulate(counts, axis=1)[:, -1:] / counts.shape[1]
     return each(math.log, np.maximum(counts / mean, LEAST_SHARE))
 
@@ -92,29 +95,33 @@ def rank_loads(shape: int, scale: float, alpha: float, span: float, order_key: n
     """Fills out f8[experts] with log loads at mid-rank quantiles, in an order of `order_key`.
     SKEWED: a logistic distribution times `scale`. POWER_LAW: density x**-alpha on [1, span], log
     times `scale`."""
-    order = np.argsort(uniforms(order_key, np.arange(out.size)), kind="mergesort")
-    u = (np.arange(out.size) + 0.5) / out.size
+    expert_order = np.argsort(uniforms(order_key, np.arange(out.size)), kind="mergesort")
+    quantile = (np.arange(out.size) + 0.5) / out.size
     if shape == SKEWED:
-        out[order] = scale * each(math.log, u / (1.0 - u))
+        out[expert_order] = scale * each(math.log, quantile / (1.0 - quantile))
     elif abs(1.0 - alpha) < 1e-9:
-        out[order] = scale * u * math.log(span)
+        out[expert_order] = scale * quantile * math.log(span)
     else:
-        power = 1.0 - alpha
-        out[order] = scale * each(math.log, 1.0 + u * (math.pow(span, power) - 1.0)) / power
+        exponent = 1.0 - alpha
+        out[expert_order] = (
+            scale * each(math.log, 1.0 + quantile * (math.pow(span, exponent) - 1.0)) / exponent
+        )
 
 
 def to_chances(load: Floats, top_k: float) -> Floats:
     """Each row of load f8[layers, experts] scaled to chances of at most 1 that sum to top_k."""
     load = load.copy()
-    full = np.zeros(load.shape, np.bool_)
-    before = np.full(load.shape[0], -1)
+    is_full = np.zeros(load.shape, np.bool_)
+    count_before = np.full(load.shape[0], -1)
     while True:
-        free = np.add.accumulate(np.where(full, 0.0, load), axis=1)[:, -1]
-        count = full.sum(axis=1)
-        going_on = (count != before) & (free > 0.0)
-        if not going_on.any():
-            return np.where(full, 1.0, load)
-        scale = np.where(going_on, (top_k - count) / np.where(free > 0.0, free, 1.0), 1.0)
-        load = np.where(full, 1.0, load * scale[:, None])
-        before = np.where(going_on, count, before)
-        full |= (load >= 1.0) & going_on[:, None]
+        free_load = np.add.accumulate(np.where(is_full, 0.0, load), axis=1)[:, -1]
+        full_count = is_full.sum(axis=1)
+        is_scaled = (full_count != count_before) & (free_load > 0.0)
+        if not is_scaled.any():
+            return np.where(is_full, 1.0, load)
+        scale = np.where(
+            is_scaled, (top_k - full_count) / np.where(free_load > 0.0, free_load, 1.0), 1.0
+        )
+        load = np.where(is_full, 1.0, load * scale[:, None])
+        count_before = np.where(is_scaled, full_count, count_before)
+        is_full |= (load >= 1.0) & is_scaled[:, None]

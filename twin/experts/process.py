@@ -77,6 +77,7 @@ def start(routed: Routed, counts: Floats | None = None) -> Process:
 
 
 def _started(routed: Routed, counts: Floats | None = None) -> Process:
+    """The popularity process of a scenario, drawn anew; see `start`."""
     experts, facts, seed = routed.experts, routed.facts, routed.seed
     layers, routed_experts, top_k = routed.layers, routed.routed_experts, routed.top_k
     popularity.refuse_picks(top_k, routed_experts)
@@ -86,10 +87,10 @@ def _started(routed: Routed, counts: Floats | None = None) -> Process:
     base = popularity.log_loads(experts, routed_experts, layers, facts, seed, counts)
     offset = np.zeros((experts.topics, layers, routed_experts))
     if experts.topics > 1:
-        sd = skew * facts.si("experts.topic.class_log_sd")
+        log_sd = skew * facts.si("experts.topic.class_log_sd")
         for k in range(experts.topics):
             keys = _keys(seed, f"experts/topic/{k}", layers)
-            offset[k] = _normal_rows(keys, 0, sd, routed_experts)
+            offset[k] = _normal_rows(keys, 0, log_sd, routed_experts)
     return Process(
         experts, base, offset, top_k, popularity.topic_correlation(experts, facts),
         drift_sd=0.0 if is_constant else skew * facts.si("experts.drift.log_sd"),
@@ -125,6 +126,7 @@ def now(process: Process, t_s: float, mix: Floats | None = None) -> Floats:
 
 @lru_cache(maxsize=8)
 def _now(process: Process, t_s: float, mix: tuple[float, ...]) -> Floats:
+    """`now` for shares of the topic classes, which sum to 1."""
     noise, base = _noise(process, t_s), _shifted(process, t_s)
     return _chances(base, noise, process.offset, np.array(mix), process.top_k)
 
@@ -139,8 +141,8 @@ def mix_at(process: Process, t_s: float) -> Floats:
 
 def _topic_weights(process: Process, t_s: Floats) -> Floats:
     """Weights of the topic classes at times f8[n], f8[topics, n]."""
-    height = np.arange(process.topics)[:, None] / process.topics
-    phase = 2.0 * math.pi * (t_s / process.experts.mix_period_s - height)
+    peak_at = np.arange(process.topics)[:, None] / process.topics
+    phase = 2.0 * math.pi * (t_s / process.experts.mix_period_s - peak_at)
     return each(math.exp, process.swing * each(math.cos, phase))
 
 
@@ -150,18 +152,18 @@ def topics_of(
     """Topic class of each request, i1[n], drawn from the mix when it arrives (arrival_s f8[n]).
     session i4[n]: requests of one session have the class of its earliest arrival, those of -1 each
     their own."""
-    n = arrival_s.size
-    if process.topics == 1 or n == 0:
-        return np.zeros(n, np.int8)
-    first = np.arange(n)
-    member = np.flatnonzero(session != NO_SESSION)
-    if member.size:
-        order = member[np.lexsort((member, arrival_s[member], session[member]))]
-        heads = np.concatenate(([True], np.diff(session[order]) != 0))
-        first[order] = order[heads][np.cumsum(heads) - 1]
-    weight = _topic_weights(process, arrival_s[first].astype(np.float64))
-    draw = uniforms(stream_key(seed, "experts/topic_of"), first) * np.cumsum(weight, axis=0)[-1]
-    topic = np.zeros(n, np.int8)
+    requests = arrival_s.size
+    if process.topics == 1 or requests == 0:
+        return np.zeros(requests, np.int8)
+    earliest = np.arange(requests)
+    in_session = np.flatnonzero(session != NO_SESSION)
+    if in_session.size:
+        order = in_session[np.lexsort((in_session, arrival_s[in_session], session[in_session]))]
+        is_head = np.concatenate(([True], np.diff(session[order]) != 0))
+        earliest[order] = order[is_head][np.cumsum(is_head) - 1]
+    weight = _topic_weights(process, arrival_s[earliest].astype(np.float64))
+    draw = uniforms(stream_key(seed, "experts/topic_of"), earliest) * np.cumsum(weight, axis=0)[-1]
+    topic = np.zeros(requests, np.int8)
     for k in range(process.topics - 1):
         is_later = (topic == k) & (draw >= weight[k])
         draw -= np.where(is_later, weight[k], 0.0)
@@ -172,19 +174,21 @@ def topics_of(
 def measured(process: Process, t_s: float, window_s: float, mix: Floats | None = None) -> Floats:
     """Load as a balancer measures it at `t_s`: mean load f8[layers, experts] over the window before
     it; rows sum to top_k. mix f8[topics]: weights of the classes (None: the traffic's)."""
-    begin = max(0.0, t_s - window_s)
-    points = WINDOW_POINTS if process.changes or (process.topics > 1 and mix is None) else 1
-    total = np.zeros_like(process.base)
-    for i in range(points):
-        total += now(process, begin + (t_s - begin) * (i + 0.5) / points, mix)
-    return total / points
+    begin_s = max(0.0, t_s - window_s)
+    point_count = WINDOW_POINTS if process.changes or (process.topics > 1 and mix is None) else 1
+    load_sum = np.zeros_like(process.base)
+    for i in range(point_count):
+        load_sum += now(process, begin_s + (t_s - begin_s) * (i + 0.5) / point_count, mix)
+    return load_sum / point_count
 
 
 def _keys(seed: int, name: str, layers: int) -> Keys:
+    """Key of the random stream of each layer under a name, u8[layers]."""
     return np.array([stream_key(seed, f"{name}/{layer}") for layer in range(layers)], np.uint64)
 
 
 def _epoch(process: Process, t_s: float) -> int:
+    """Number of popularity shifts up to `t_s`."""
     every_s = process.experts.shift_every_s
     return int(t_s // every_s) if every_s > 0.0 else 0
 
@@ -193,19 +197,19 @@ def _noise(process: Process, t_s: float) -> Floats:
     """Drift of the log loads at `t_s`, f8[layers, experts], before any topic."""
     layers = process.base.shape[0]
     epoch = _epoch(process, t_s)
-    name = "experts/drift" if epoch == 0 else f"experts/drift/after/{epoch}"
-    keys = _keys(process.seed, name, layers)
+    stream_name = "experts/drift" if epoch == 0 else f"experts/drift/after/{epoch}"
+    keys = _keys(process.seed, stream_name, layers)
     experts = process.base.shape[1]
     if process.drift_sd == 0.0:
         return np.zeros_like(process.base)
     if process.experts.drift_s <= 0.0:
         return _normal_rows(keys, 0, process.drift_sd, experts)
-    place = t_s / (process.experts.drift_s * KNOT)
-    knot = math.floor(place)
-    angle = 0.5 * math.pi * (place - knot)
-    fading = math.cos(angle) * _normal_rows(keys, knot * experts, 1.0, experts)
-    rising = math.sin(angle) * _normal_rows(keys, (knot + 1) * experts, 1.0, experts)
-    return process.drift_sd * (fading + rising)
+    knots_passed = t_s / (process.experts.drift_s * KNOT)
+    knot = math.floor(knots_passed)
+    angle = 0.5 * math.pi * (knots_passed - knot)
+    old_noise = math.cos(angle) * _normal_rows(keys, knot * experts, 1.0, experts)
+    new_noise = math.sin(angle) * _normal_rows(keys, (knot + 1) * experts, 1.0, experts)
+    return process.drift_sd * (old_noise + new_noise)
 
 
 def _shifted(process: Process, t_s: float) -> Floats:
@@ -218,9 +222,9 @@ def _shifted(process: Process, t_s: float) -> Floats:
                      np.arange(experts))  # fmt: skip
     order = np.argsort(draws, axis=1, kind="mergesort")
     moved_experts = order[:, : round(process.shift_share * experts)]
-    out, rows = base.copy(), np.arange(layers)[:, None]
-    out[rows, moved_experts] = base[rows, np.roll(moved_experts, -1, axis=1)]
-    return out
+    shifted, rows = base.copy(), np.arange(layers)[:, None]
+    shifted[rows, moved_experts] = base[rows, np.roll(moved_experts, -1, axis=1)]
+    return shifted
 
 
 def _normal_rows(keys: Keys, first: int, sd: float, experts: int) -> Floats:
@@ -230,9 +234,9 @@ def _normal_rows(keys: Keys, first: int, sd: float, experts: int) -> Floats:
 
 def _chances(base: Floats, noise: Floats, offset: Floats, mix: Floats, top_k: int) -> Floats:
     """Chances f8[layers, experts]: those of the topic classes, averaged by mix f8[topics]."""
-    out = np.zeros_like(base)
+    mean_chance = np.zeros_like(base)
     for k in np.flatnonzero(mix):
-        out += mix[k] * popularity.to_chances(
+        mean_chance += mix[k] * popularity.to_chances(
             each(math.exp, base + noise + offset[k]), float(top_k)
         )
-    return out
+    return mean_chance

@@ -37,15 +37,15 @@ def tokens_per_iteration(draft_tokens: int, acceptance: float) -> float:
 @kernel
 def token_variance(draft_tokens: int, acceptance: float) -> float:
     """Variance of the tokens an iteration emits (a geometric run cut off at k drafts)."""
-    second = 0.0
+    second_moment = 0.0
     chance = 1.0
     for k in range(1, draft_tokens + 1):
-        stop_here = chance * (1.0 - acceptance)
-        second += stop_here * k * k
+        stop_chance = chance * (1.0 - acceptance)
+        second_moment += stop_chance * k * k
         chance *= acceptance
-    second += chance * (draft_tokens + 1) * (draft_tokens + 1)
-    mean = tokens_per_iteration(draft_tokens, acceptance)
-    return second - mean * mean
+    second_moment += chance * (draft_tokens + 1) * (draft_tokens + 1)
+    mean_tokens = tokens_per_iteration(draft_tokens, acceptance)
+    return second_moment - mean_tokens * mean_tokens
 
 
 @lru_cache(maxsize=1024)
@@ -53,23 +53,23 @@ def iteration_chances(tokens: int, draft_tokens: int, acceptance: float) -> tupl
     """Probabilities that `tokens` (1 or more) need 1 ... `tokens` iterations."""
     runs = [acceptance**k for k in range(draft_tokens + 1)]
     emits = [a - b for a, b in zip(runs, [*runs[1:], 0.0], strict=True)]  # 1, 2, ... tokens
-    out, chances = [1.0] + [0.0] * (tokens - 1), []  # out: chance of 0, 1, ... tokens so far
+    sums, ends = [1.0] + [0.0] * (tokens - 1), []  # sums: chance of 0, 1, ... tokens so far
     for _ in range(tokens):
-        after = [
-            math.fsum(out[n - k] * chance for k, chance in enumerate(emits, start=1) if k <= n)
+        next_sums = [
+            math.fsum(sums[n - k] * chance for k, chance in enumerate(emits, start=1) if k <= n)
             for n in range(tokens)
         ]
-        chances.append(math.fsum(out) - math.fsum(after))
-        out = after
-    return tuple(chances)
+        ends.append(math.fsum(sums) - math.fsum(next_sums))
+        sums = next_sums
+    return tuple(ends)
 
 
 def slots_of_ranks(
     ranks: int, batch_per_npu: int, rank_dies: int, dies_per_npu: int
 ) -> NDArray[np.int64]:
     """Maximum requests of each rank, i8[ranks]: an NPU's batch divided over its dies."""
-    before = np.arange(ranks + 1, dtype=np.int64) * rank_dies
-    return np.diff(batch_per_npu * before // dies_per_npu)
+    dies_before = np.arange(ranks + 1, dtype=np.int64) * rank_dies
+    return np.diff(batch_per_npu * dies_before // dies_per_npu)
 
 
 @kernel
@@ -86,33 +86,33 @@ def iterations_needed(
         return 0
     if draft_tokens == 0 or acceptance <= 0.0:
         return tokens
-    fewest = (tokens + draft_tokens) // (draft_tokens + 1)
+    least_iterations = (tokens + draft_tokens) // (draft_tokens + 1)
     if acceptance >= 1.0:
-        return fewest
+        return least_iterations
     if tokens <= SHORT_TOKENS:
         return walk(tokens, draft_tokens, acceptance, np.uint64(bits(key, index)))
-    mean = tokens_per_iteration(draft_tokens, acceptance)
+    mean_tokens = tokens_per_iteration(draft_tokens, acceptance)
     variance = token_variance(draft_tokens, acceptance)
-    overshoot = ((variance + mean * mean) / mean - 1.0) / 2.0
-    spread = math.sqrt(variance * tokens / (mean * mean * mean))
+    extra = ((variance + mean_tokens * mean_tokens) / mean_tokens - 1.0) / 2.0
+    sd = math.sqrt(variance * tokens / (mean_tokens * mean_tokens * mean_tokens))
     iterations = math.floor(
-        (tokens + overshoot) / mean + spread * normal(key, index) + uniform(rounding_key, index)
+        (tokens + extra) / mean_tokens + sd * normal(key, index) + uniform(rounding_key, index)
     )
-    return int(min(max(iterations, fewest), tokens))
+    return int(min(max(iterations, least_iterations), tokens))
 
 
 @kernel
 def walk(tokens: int, draft_tokens: int, acceptance: float, key: np.uint64) -> int:
     """Iterations until `tokens` tokens are emitted, with every draft token drawn individually."""
-    done, iterations, flips = 0, 0, 0
-    while done < tokens:
+    emitted_tokens, iterations, draws = 0, 0, 0
+    while emitted_tokens < tokens:
         iterations += 1
-        done += 1
+        emitted_tokens += 1
         for _ in range(draft_tokens):
-            flips += 1
-            if uniform(key, flips) >= acceptance:
+            draws += 1
+            if uniform(key, draws) >= acceptance:
                 break
-            done += 1
+            emitted_tokens += 1
     return iterations
 
 

@@ -75,29 +75,32 @@ def pool_by_pool(pressure: Callable[[PoolSeen], float]) -> Controller:
 
 
 def rebalanced(seen: Seen, rule: Rule) -> Wanted:
-    """Instances that each pool needs; of too few or fixed NPUs, the split that is least short."""
+    """Instances that each pool needs; if NPUs are too few or all must be used, the split of the
+    NPUs whose worst pool lacks least."""
     pools = tuple(seen.pools.values())
-    now = tuple(pool.committed for pool in pools)
+    present = tuple(pool.committed for pool in pools)
 
     def npus(split: Wanted) -> int:
+        """NPUs that the instances of a split take up."""
         return sum(n * pool.npus_per_instance for n, pool in zip(split, pools, strict=True))
 
     def lack(split: Wanted) -> float:
+        """Highest ratio of needed to given instances of a pool; above 1: too few."""
         return max(pool.needed / max(n, 1) for n, pool in zip(split, pools, strict=True))
 
-    enough = tuple(max(rule.least, math.ceil(pool.needed - HELD)) for pool in pools)
-    if not rule.keep and npus(enough) <= seen.npus:
-        return enough
-    *first, last = (pool.npus_per_instance for pool in pools)
-    heads = product(*(range(rule.least, seen.npus // size + 1) for size in first))
+    needed_split = tuple(max(rule.least, math.ceil(pool.needed - HELD)) for pool in pools)
+    if not rule.keep and npus(needed_split) <= seen.npus:
+        return needed_split
+    *sizes, last_size = (pool.npus_per_instance for pool in pools)
+    heads = product(*(range(rule.least, seen.npus // size + 1) for size in sizes))
     rests = (
-        (head, seen.npus - sum(n * s for n, s in zip(head, first, strict=True))) for head in heads
+        (head, seen.npus - sum(n * s for n, s in zip(head, sizes, strict=True))) for head in heads
     )
-    splits = [(*head, rest // last) for head, rest in rests if rest // last >= rule.least]
-    best = min(splits, key=lambda split: (lack(split), -npus(split), split), default=now)
-    if all(b >= n for b, n in zip(best, now, strict=True)):
+    splits = [(*head, rest // last_size) for head, rest in rests if rest // last_size >= rule.least]
+    best = min(splits, key=lambda split: (lack(split), -npus(split), split), default=present)
+    if all(b >= n for b, n in zip(best, present, strict=True)):
         return best
-    return best if lack(now) > 1.0 and lack(best) <= GAIN * lack(now) else now
+    return best if lack(present) > 1.0 and lack(best) <= GAIN * lack(present) else present
 
 
 # Controllers that read one measurement of each pool: for them `needed` is not computed.

@@ -172,15 +172,15 @@ def drop(pool: BlockPool, row: int, block: int) -> None:
 def keep_run(pool: BlockPool, row: int, first: int, count: int) -> None:
     """LRU: make consecutive blocks the most recent, last one first; a full pool evicts the last."""
     newer, older = pool.newer[row], pool.older[row]
-    head, used = pool.newest[row, 0], pool.used[row]
+    head, used_blocks = pool.newest[row, 0], pool.used[row]
     for k in range(count - 1, -1, -1):
         block = first + k
         if head == block:
             continue
         if newer[block] != ABSENT:
             unlink(pool, row, block)
-        elif used < pool.capacity[row]:
-            used += 1
+        elif used_blocks < pool.capacity[row]:
+            used_blocks += 1
         else:
             victim = pool.oldest[row, 0]
             if victim == NONE:  # a pool without room keeps nothing
@@ -197,7 +197,7 @@ def keep_run(pool: BlockPool, row: int, first: int, count: int) -> None:
             newer[head] = block
         head = block
     pool.newest[row, 0] = head
-    pool.used[row] = used
+    pool.used[row] = used_blocks
 
 
 @kernel
@@ -231,14 +231,14 @@ def keep_block(pool: BlockPool, row: int, block: int) -> None:
 @kernel
 def lately_gone(pool: BlockPool, row: int, block: int) -> bool:
     """Whether a block is among the last that left the small queue, as many as the main one has."""
-    evictions_left = pool.ghost[row, block]
-    room = pool.capacity[row] - pool.capacity[row] // SMALL_SHARE
-    return bool(evictions_left > 0 and pool.gone[row] - evictions_left < room)
+    gone_then = pool.ghost[row, block]
+    main_blocks = pool.capacity[row] - pool.capacity[row] // SMALL_SHARE
+    return bool(gone_then > 0 and pool.gone[row] - gone_then < main_blocks)
 
 
 @kernel
 def evict(pool: BlockPool, row: int) -> None:
-    """Evict one block."""
+    """Evict the block that is next by the pool's policy."""
     victim = NONE
     if pool.policy == S3_FIFO:
         victim = leaving(pool, row)
@@ -318,12 +318,12 @@ def hold_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -
 @kernel
 def server_of(block: int, up: np.ndarray, servers: int) -> int:
     """The first working server in a block's hashed order; other blocks stay when one fails."""
-    turn = 0
+    attempt = 0
     server: Any = NONE
     while server == NONE or not up[server]:
         # Mixed through and through: ids that follow each other must not share servers out evenly.
-        server = np.int64(bits(np.uint64(turn), block) >> np.uint64(33)) * servers >> 31
-        turn += 1
+        server = np.int64(bits(np.uint64(attempt), block) >> np.uint64(33)) * servers >> 31
+        attempt += 1
     return int(server)
 
 
@@ -347,10 +347,10 @@ def pin(
     hbm: BlockPool, prefix: PrefixCache, cell: int, chains: Chains, k: int, first: int, end: int
 ) -> None:
     """Use blocks first..end - 1 of chain k; those that are not there are put there."""
-    place = 0
+    start = 0
     for s in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         begin, count = chains.segment_first[s], chains.segment_blocks[s]
-        for block in range(begin + max(first - place, 0), begin + max(min(count, end - place), 0)):
+        for block in range(begin + max(first - start, 0), begin + max(min(count, end - start), 0)):
             if prefix.users[cell, block] == 0:
                 if hbm.newer[cell, block] == ABSENT:
                     hbm.used[cell] += 1
@@ -360,7 +360,7 @@ def pin(
                 hbm.newer[cell, block] = PINNED
             prefix.users[cell, block] += 1
             prefix.pins[cell] += 1
-        place += count
+        start += count
 
 
 @kernel
@@ -368,13 +368,13 @@ def unpin(
     hbm: BlockPool, prefix: PrefixCache, cell: int, chains: Chains, k: int, blocks: int
 ) -> None:
     """End the use of the first blocks of chain k, the last one first."""
-    begin, end, place = chains.segment_offset[k], chains.segment_offset[k + 1], 0
+    begin, end, blocks_before = chains.segment_offset[k], chains.segment_offset[k + 1], 0
     for s in range(begin, end):
-        place += chains.segment_blocks[s]
+        blocks_before += chains.segment_blocks[s]
     for s in range(end - 1, begin - 1, -1):
-        place -= chains.segment_blocks[s]
+        blocks_before -= chains.segment_blocks[s]
         first = chains.segment_first[s]
-        count = max(min(int(chains.segment_blocks[s]), blocks - place), 0)
+        count = max(min(int(chains.segment_blocks[s]), blocks - blocks_before), 0)
         for block in range(first + count - 1, first - 1, -1):
             prefix.users[cell, block] -= 1
             prefix.pins[cell] -= 1
@@ -397,15 +397,15 @@ def lose_server(
     pool: BlockPool, ssd: BlockPool, row: int, server: int, up: np.ndarray, keeps: int
 ) -> int:
     """Fail a server of `up` i1[servers], without `keeps` its SSD too; returns lost DRAM blocks."""
-    lost = 0
+    lost_blocks = 0
     for block in range(pool.newer.shape[1]):
         if pool.newer[row, block] == ABSENT or server_of(block, up, up.size) != server:
             continue
         drop(pool, row, block)
-        lost += 1
+        lost_blocks += 1
         if not keeps and ssd.newer[row, block] != ABSENT:
             drop(ssd, row, block)
-    return lost
+    return lost_blocks
 
 
 @entry

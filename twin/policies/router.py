@@ -93,10 +93,10 @@ def least_loaded(opened: np.ndarray, wait_s: np.ndarray, routed: int) -> int:
 @kernel
 def power_of_two(opened: np.ndarray, wait_s: np.ndarray, draw: float, second_draw: float) -> int:
     """The less loaded of two instances drawn at random; draws are uniform in (0, 1)."""
-    n = taking(opened)
-    a = in_turn(opened, min(int(draw * n), n - 1))
-    b = in_turn(opened, min(int(second_draw * n), n - 1))
-    return a if wait_s[a] <= wait_s[b] else b
+    count = taking(opened)
+    first = in_turn(opened, min(int(draw * count), count - 1))
+    second = in_turn(opened, min(int(second_draw * count), count - 1))
+    return first if wait_s[first] <= wait_s[second] else second
 
 
 @kernel
@@ -113,9 +113,9 @@ def prefix_affinity(opened: np.ndarray, queued_tokens: np.ndarray, hit_tokens: n
 @kernel
 def session_sticky(opened: np.ndarray, session: int) -> int:
     """The same instance for every turn of a session, spread by a multiplicative hash."""
-    point: int = np.int64(scattered(session) >> np.uint64(33))  # type: ignore[assignment]
-    home = point % opened.size
-    return home if opened[home] else in_turn(opened, point // opened.size)
+    hashed: int = np.int64(scattered(session) >> np.uint64(33))  # type: ignore[assignment]
+    home_instance = hashed % opened.size
+    return home_instance if opened[home_instance] else in_turn(opened, hashed // opened.size)
 
 
 @kernel
@@ -136,17 +136,17 @@ def weighted(view: View, routed: int) -> int:
     1, as in llm-d: shortness of the queue between the longest and the shortest, cached share of the
     prompt, free share of KV space."""
     is_open, wait_s, weights = view.opened, view.wait_s, view.weights
-    n = wait_s.size
+    instances = wait_s.size
     best = in_turn(is_open, routed)
-    first = best
+    first_in_turn = best
     longest_s, shortest_s = wait_s[best], wait_s[best]
-    for i in range(n):
+    for i in range(instances):
         if is_open[i]:
             longest_s, shortest_s = max(longest_s, wait_s[i]), min(shortest_s, wait_s[i])
     spread_s = max(longest_s - shortest_s, 1e-12)
     highest = -1.0
-    for k in range(n):
-        i = (first + k) % n
+    for k in range(instances):
+        i = (first_in_turn + k) % instances
         if is_open[i]:
             score = weights[0] * (longest_s - wait_s[i]) / spread_s
             score += weights[1] * view.hit_share[i] + weights[2] * (1.0 - view.kv_used[i])
@@ -197,20 +197,20 @@ def choose_rank(
     `lightest`. `kv_and_requests` takes the least sum of the two, each over its mean (DeepSeek,
     open-infra-index day 6, without weights); `kv_tokens` is xDeepServe's (arXiv 2508.02520),
     `requests` vLLM's."""
-    count = taken_slots.size
+    ranks = taken_slots.size
     if choice == RANKS_IN_TURN:
-        for k in range(count):
-            r = (routed + k) % count
+        for k in range(ranks):
+            r = (routed + k) % ranks
             if taken_slots[r] < slots[r] and taken_tokens[r] + need_tokens <= capacity_tokens:
                 return r
         return NOBODY
     by_tokens = 0.0 if choice == BY_REQUESTS else max(float(all_slots), 1.0)
     by_slots = 0.0 if choice == BY_TOKENS else max(all_tokens, 1.0)
     for careful in range(2):  # room for tokens counts only if the lightest rank lacks it
-        need = need_tokens * careful
-        most = capacity_tokens if careful else np.inf
+        need_now = need_tokens * careful
+        limit = capacity_tokens if careful else np.inf
         best = lightest(
-            by_tokens, by_slots, taken_slots, taken_tokens, slots, need, most, price, floor
+            by_tokens, by_slots, taken_slots, taken_tokens, slots, need_now, limit, price, floor
         )
         if best == NOBODY or taken_tokens[best] + need_tokens <= capacity_tokens:
             break
@@ -234,32 +234,32 @@ def lightest(
     bits, floors = price.view(np.int64), floor.view(np.int64)
     least = INFINITE
     while True:
-        b, lowest = NOBODY, least
+        block, lowest = NOBODY, least
         for k in range(floors.size):
             if 0 <= floors[k] <= lowest:
-                b, lowest = k, floors[k]
-        if b == NOBODY:
+                block, lowest = k, floors[k]
+        if block == NOBODY:
             break
-        begin, end = b * BLOCK, (b + 1) * BLOCK
+        begin, end = block * BLOCK, (block + 1) * BLOCK
         # Slices: their indices begin at 0 and cannot wrap around, which vectors need to know.
         tokens, slots_taken = taken_tokens[begin:end], taken_slots[begin:end]
-        most, loads, block = slots[begin:end], price[begin:end], bits[begin:end]
+        limits, loads, block_bits = slots[begin:end], price[begin:end], bits[begin:end]
         for k in range(tokens.size):
             load = by_tokens * tokens[k] + by_slots * slots_taken[k]
             # Not `and`: a branch would keep vectors away, too.
-            fits = (slots_taken[k] < most[k]) & (tokens[k] + need_tokens <= capacity_tokens)
+            fits = (slots_taken[k] < limits[k]) & (tokens[k] + need_tokens <= capacity_tokens)
             loads[k] = load if fits else np.inf
         lowest = INFINITE
-        for k in range(block.size):
-            lowest = min(lowest, block[k])
-        floors[b] = ~lowest  # looked at
+        for k in range(block_bits.size):
+            lowest = min(lowest, block_bits[k])
+        floors[block] = ~lowest  # looked at
         least = min(least, lowest)
     best = NOBODY
-    for b in range(floors.size):
-        if floors[b] < 0:
-            floors[b] = ~floors[b]
-            if floors[b] == least and least < INFINITE:
-                best = fewest_tokens(bits, taken_tokens, b * BLOCK, int(least), best)
+    for block in range(floors.size):
+        if floors[block] < 0:
+            floors[block] = ~floors[block]
+            if floors[block] == least and least < INFINITE:
+                best = fewest_tokens(bits, taken_tokens, block * BLOCK, int(least), best)
     return best
 
 
@@ -268,11 +268,11 @@ def fewest_tokens(
     bits: np.ndarray, taken_tokens: np.ndarray, begin: int, least: int, best: int
 ) -> int:
     """The rank with the fewest tokens among `best` and the ranks of a block with the least load."""
-    block = bits[begin : begin + BLOCK]
+    load_bits = bits[begin : begin + BLOCK]
     first = BLOCK
-    for k in range(block.size):
-        first = min(first, k if block[k] == least else BLOCK)
-    for r in range(begin + first, begin + block.size):
+    for k in range(load_bits.size):
+        first = min(first, k if load_bits[k] == least else BLOCK)
+    for r in range(begin + first, begin + load_bits.size):
         if bits[r] == least and (best == NOBODY or taken_tokens[r] < taken_tokens[best]):
             best = r
     return best

@@ -37,6 +37,7 @@ class _Model(PrimitiveModel):
 
 @extending.typeof_impl.register(Columns)
 def _type_of(value: Columns, _: Any) -> Any:
+    """Numba's type of a group of columns."""
     return GroupType(type(value))
 
 
@@ -84,20 +85,22 @@ def _place(context: Any, builder: Any, kind: Any, array: Any, index_kind: Any, i
     shape = cgutils.unpack_tuple(builder, column.shape, kind.ndim)
     offset = None
     for axis, (k, place) in enumerate(zip(kinds, places, strict=True)):
-        at = context.cast(builder, place, k, types.intp)
+        position = context.cast(builder, place, k, types.intp)
         if context.enable_boundscheck:
-            cgutils.do_boundscheck(context, builder, at, shape[axis], axis)
-        offset = at if offset is None else builder.add(builder.mul(offset, shape[axis]), at)
+            cgutils.do_boundscheck(context, builder, position, shape[axis], axis)
+        offset = (
+            position if offset is None else builder.add(builder.mul(offset, shape[axis]), position)
+        )
     return cgutils.gep_inbounds(builder, column.data, offset)
 
 
 def _of_one_type(builder: Any, access: Any, element: Any) -> None:
     """Mark an access with its type of numbers (TBAA metadata), for alias analysis."""
     module = builder.module
-    root = module.add_metadata(["columns"])
-    of_type = module.add_metadata([str(element), root])
-    begin = cgutils.intp_t(0)
-    access.set_metadata("tbaa", module.add_metadata([of_type, of_type, begin]))
+    root_node = module.add_metadata(["columns"])
+    type_node = module.add_metadata([str(element), root_node])
+    no_offset = cgutils.intp_t(0)
+    access.set_metadata("tbaa", module.add_metadata([type_node, type_node, no_offset]))
 
 
 @extending.lower_builtin(operator.getitem, ColumnType, types.Integer)
@@ -107,9 +110,9 @@ def _read(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     kind, index_kind = sig.args
     pointer = _place(context, builder, kind, args[0], index_kind, args[1])
     if pointer is None:
-        several_indices = isinstance(index_kind, SEVERAL)
-        plain = arrayobj.getitem_array_tuple if several_indices else arrayobj.getitem_arraynd_intp
-        return plain(context, builder, sig, args)
+        is_several = isinstance(index_kind, SEVERAL)
+        read_plain = arrayobj.getitem_array_tuple if is_several else arrayobj.getitem_arraynd_intp
+        return read_plain(context, builder, sig, args)
     value = builder.load(pointer)
     _of_one_type(builder, value, kind.dtype)
     return value
@@ -139,10 +142,11 @@ class _Attributes(AttributeTemplate):
 @extending.lower_getattr_generic(GroupType)
 def _get(context: Any, builder: Any, kind: Any, block: Any, name: str) -> Any:
     """Compile access to a column: its address, and its shape where it is an array."""
-    c = kind.declaration.declared[name]
-    column_type = _type_of_column(c)
+    column = kind.declaration.declared[name]
+    column_type = _type_of_column(column)
 
     def load(place: int, as_type: Any = None) -> Any:
+        """Compile the reading of a place of the block, as a value of this type."""
         pointer = cgutils.gep_inbounds(builder, block, place)
         if as_type is not None:
             pointer = builder.bitcast(pointer, as_type.as_pointer())
@@ -151,18 +155,18 @@ def _get(context: Any, builder: Any, kind: Any, block: Any, name: str) -> Any:
         value.set_metadata("invariant.load", builder.module.add_metadata([]))
         return value
 
-    if c.group is not None:
-        return load(c.place, BLOCK)
-    if not c.shape:
-        return load(c.place, context.get_value_type(column_type))
+    if column.group is not None:
+        return load(column.place, BLOCK)
+    if not column.shape:
+        return load(column.place, context.get_value_type(column_type))
     array = arrayobj.make_array(column_type)(context, builder)
-    item = context.get_abi_sizeof(context.get_data_type(column_type.dtype))
-    shape = [load(c.place + 1 + k) for k in range(column_type.ndim)]
-    strides = [context.get_constant(types.intp, item)]
+    item_bytes = context.get_abi_sizeof(context.get_data_type(column_type.dtype))
+    shape = [load(column.place + 1 + k) for k in range(column_type.ndim)]
+    stride_bytes = [context.get_constant(types.intp, item_bytes)]
     for size in reversed(shape[1:]):
-        strides.insert(0, builder.mul(strides[0], size))
-    data = load(c.place, context.get_data_type(column_type.dtype).as_pointer())
-    arrayobj.populate_array(array, data, shape, strides, item, meminfo=None)
+        stride_bytes.insert(0, builder.mul(stride_bytes[0], size))
+    data_pointer = load(column.place, context.get_data_type(column_type.dtype).as_pointer())
+    arrayobj.populate_array(array, data_pointer, shape, stride_bytes, item_bytes, meminfo=None)
     return array._getvalue()
 
 
@@ -190,8 +194,10 @@ class Piece:
             prepare(compiled, group, float)
             self._code = id(compiled)  # any number without numba
             if hasattr(compiled, "overloads"):
-                (form,) = compiled.overloads.values()
-                self._code = form.library.get_pointer_to_function(form.fndesc.llvm_func_name)
+                (machine_code,) = compiled.overloads.values()
+                self._code = machine_code.library.get_pointer_to_function(
+                    machine_code.fndesc.llvm_func_name
+                )
             self.plain[self._code] = self._function
         return self._code
 
@@ -206,14 +212,14 @@ def _by_address(_: Any, code: Any, group: Any, time: Any) -> Any:
 
     def call(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         convention = context.call_conv
-        kind = convention.get_function_type(types.none, sig.args[1:])
-        returned, raised = (
+        function_type = convention.get_function_type(types.none, sig.args[1:])
+        result_cell, error_cell = (
             cgutils.alloca_once_value(builder, cgutils.get_null_value(pointer.pointee))
-            for pointer in kind.args[:2]
+            for pointer in function_type.args[:2]
         )
-        begin = builder.inttoptr(args[0], kind.as_pointer())
-        status_code = builder.call(begin, [returned, raised, *args[1:]])
-        status = convention._get_return_status(builder, status_code, builder.load(raised))
+        function_pointer = builder.inttoptr(args[0], function_type.as_pointer())
+        status_code = builder.call(function_pointer, [result_cell, error_cell, *args[1:]])
+        status = convention._get_return_status(builder, status_code, builder.load(error_cell))
         with builder.if_then(status.is_error, likely=False):
             convention.return_status_propagate(builder, status)
         return context.get_dummy_value()

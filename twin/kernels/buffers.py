@@ -74,6 +74,7 @@ def group(kind: type[C]) -> C:
 
 
 def _names(text: str) -> tuple[str, ...]:
+    """Parts of a text between commas, without spaces."""
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
@@ -95,8 +96,8 @@ class Columns:
         import_module("twin.kernels.borrowed")  # tells numba
 
     def __init__(self, sizes: Mapping[str, int] | None = None, /, **given: Any) -> None:
-        places = sum(1 + len(c.shape) for c in self.declared.values())
-        vars(self)["block"] = np.zeros(max(places, 1), np.uint64)
+        place_count = sum(1 + len(c.shape) for c in self.declared.values())
+        vars(self)["block"] = np.zeros(max(place_count, 1), np.uint64)
         for name, c in self.declared.items():
             value = given.pop(name, None)
             if value is None:

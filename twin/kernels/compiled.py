@@ -46,11 +46,11 @@ STAGES: dict[str, Callable[[], Any]] = {}
 
 def meaning(source: str) -> str:
     """SHA-256 of the syntax tree of a Python source without docstrings and comments."""
-    content = hashlib.sha256()
+    tree_hash = hashlib.sha256()
     for word in _words(ast.parse(source)):
-        content.update(word.encode())
-        content.update(b"\0")
-    return content.hexdigest()
+        tree_hash.update(word.encode())
+        tree_hash.update(b"\0")
+    return tree_hash.hexdigest()
 
 
 def _words(node: Any) -> Iterator[str]:
@@ -90,6 +90,7 @@ def _joined(parts: list[Any]) -> list[Any]:
 
 
 def _is_remark(node: Any) -> bool:
+    """Whether a statement is a lone string, as docstrings are."""
     return (
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)
@@ -109,23 +110,23 @@ def source_digest(rooms: Sequence[str] = KERNELS) -> str:
         if path.exists()
     ]
     texts = {path.relative_to(SOURCES).as_posix(): path.read_bytes() for path in paths}
-    exact = hashlib.sha256()
+    bytes_hash = hashlib.sha256()
     for name, text in texts.items():
-        exact.update(f"{name} {len(text)} ".encode() + text)
+        bytes_hash.update(f"{name} {len(text)} ".encode() + text)
     # Reading syntax trees takes half a second: done once for every state of the files.
-    cache_file = _home() / "meanings" / exact.hexdigest()
+    cache_file = _home() / "meanings" / bytes_hash.hexdigest()
     with suppress(OSError):
         return cache_file.read_text("ascii")
-    content = hashlib.sha256()
+    meaning_hash = hashlib.sha256()
     for name, text in texts.items():
-        content.update(f"{name} {meaning(text.decode())}\n".encode())
+        meaning_hash.update(f"{name} {meaning(text.decode())}\n".encode())
     with suppress(OSError):
         cache_file.parent.mkdir(parents=True, exist_ok=True)
-        draft = cache_file.with_suffix(f".{os.getpid()}")
-        draft.write_text(content.hexdigest(), "ascii")
-        draft.replace(cache_file)
+        draft_file = cache_file.with_suffix(f".{os.getpid()}")
+        draft_file.write_text(meaning_hash.hexdigest(), "ascii")
+        draft_file.replace(cache_file)
         _forget_oldest(cache_file.parent, 8 * KEPT)
-    return content.hexdigest()
+    return meaning_hash.hexdigest()
 
 
 def use_own_cache() -> Path:
@@ -157,11 +158,11 @@ def _home() -> Path:
 
 def _forget_oldest(home: Path, kept: int) -> None:
     """Delete folders of older meanings beyond a number."""
-    entries = []
+    dated_paths = []
     for path in home.iterdir():
         with suppress(FileNotFoundError):  # another start forgot it just now
-            entries.append((path.stat().st_mtime, path))
-    for _, path in sorted(entries)[:-kept]:
+            dated_paths.append((path.stat().st_mtime, path))
+    for _, path in sorted(dated_paths)[:-kept]:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
@@ -181,9 +182,9 @@ def _locate_by_meaning() -> None:
             self._py_file = py_file
 
         def get_cache_path(self) -> str:
-            room = Path(self._py_file).resolve().relative_to(SOURCES.parent).parent
+            room_path = Path(self._py_file).resolve().relative_to(SOURCES.parent).parent
             # Numba looks its variable up when it is imported, and so do we.
-            return str(Path(os.environ.get(NUMBA_VARIABLE) or _home()) / room)
+            return str(Path(os.environ.get(NUMBA_VARIABLE) or _home()) / room_path)
 
         def get_source_stamp(self) -> str:
             return source_digest()
@@ -228,10 +229,11 @@ _WAITING: list[Callable[[], None]] = []  # registers kernels with numba, until i
 
 
 def _registered(plain: Any, function: Callable[P, R], allocates: bool) -> Callable[P, R]:
-    """A function, which compiled code runs in place of `plain`. Numba gets it once it is imported;
-    who compiles nothing never imports it."""
+    """Make compiled code run `function` in place of `plain`; returns `function`. It is registered
+    with numba when numba is imported, which a process that compiles nothing never does."""
 
     def register() -> None:
+        """Register the function with numba."""
         from numba.extending import overload as numba_overload
 
         from twin.kernels.passes import KernelCompiler
@@ -290,17 +292,18 @@ def plainly() -> Iterator[None]:
 
 def late(function: Callable[P, R]) -> Callable[P, R]:
     """Decorator of an `entry` compiled when first called: imports cost nothing; for Python."""
-    form: list[Callable[P, R]] = []
+    compiled_forms: list[Callable[P, R]] = []
 
     @functools.wraps(function)
     def enter(*args: P.args, **kwargs: P.kwargs) -> R:
-        if not form:
+        """Call the compiled form, or the Python function while `plainly` is in force."""
+        if not compiled_forms:
             if _PLAINLY.get():
                 return function(*args, **kwargs)
-            form.append(entry(function))
-        return form[0](*args, **kwargs)
+            compiled_forms.append(entry(function))
+        return compiled_forms[0](*args, **kwargs)
 
-    _LATE[enter] = form
+    _LATE[enter] = compiled_forms
     return enter
 
 

@@ -49,16 +49,17 @@ class KernelLibrary(JITCodeLibrary):
         if self._linked is None:
             module = super()._get_module_for_linking().clone()
             for library in self._called({}):
-                own_symbols = (
+                callee_module = (
                     JITCodeLibrary._get_module_for_linking(library)
                     if isinstance(library, KernelLibrary)
                     else library._get_module_for_linking()
                 )
-                module.link_in(own_symbols, preserve=True)
+                module.link_in(callee_module, preserve=True)
             self._linked = module
         return self._linked
 
     def _called(self, seen: dict[Any, None]) -> dict[Any, None]:
+        """Libraries that this one calls, also through others, added to `seen`."""
         for library in self._linking_libraries:
             if library not in seen:
                 seen[library] = None
@@ -72,6 +73,7 @@ class EntryLibrary(JITCodeLibrary):
     once is inlined. Numba's first optimisation is skipped: kernels have no reference counts."""
 
     def _optimize_final_module(self) -> None:
+        """Make kernels internal to the module, so that LLVM may inline them, and optimise it."""
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage.name == "linkonce_odr":
                 function.linkage = "internal"

@@ -28,8 +28,8 @@ TWO_PI = 2.0 * math.pi
 
 def stream_key(seed: int, name: str) -> np.uint64:
     """Key of the stream `name` under a scenario seed: the first 8 bytes of a SHA-256."""
-    text = hashlib.sha256(f"{seed}/{name}".encode()).digest()
-    return np.uint64(int.from_bytes(text[:8], "little"))
+    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+    return np.uint64(int.from_bytes(digest[:8], "little"))
 
 
 def bits(key: np.uint64, index: int) -> np.uint64:
@@ -83,8 +83,8 @@ def weibull(key: np.uint64, index: int, shape: float) -> float:
 def normal(key: np.uint64, index: int) -> float:
     """A standard normal number (Box and Muller 1958, the cosine half)."""
     radius = math.sqrt(-2.0 * math.log(uniform(key, index)))
-    second = (np.float64(bits(key ^ SECOND_HALF, index) >> SHIFT_11) + 0.5) * TO_UNIT
-    return radius * math.cos(TWO_PI * second)
+    second_uniform = (np.float64(bits(key ^ SECOND_HALF, index) >> SHIFT_11) + 0.5) * TO_UNIT
+    return radius * math.cos(TWO_PI * second_uniform)
 
 
 @kernel
@@ -99,22 +99,22 @@ def gamma(key: np.uint64, index: int, shape: float) -> float:
     their boost by a power of a uniform). Rejection draws from a stream of this index alone."""
     draw_key = bits(key, index)
     boost = 1.0
-    shape_left = shape
+    raised_shape = shape
     if shape < 1.0:
         boost = math.pow(uniform(draw_key, 0), 1.0 / shape)
-        shape_left = shape + 1.0
-    d = shape_left - 1.0 / 3.0
+        raised_shape = shape + 1.0
+    d = raised_shape - 1.0 / 3.0
     c = 1.0 / math.sqrt(9.0 * d)
-    draw = 1
+    counter = 1
     while True:
-        x = normal(draw_key, draw)
-        v = 1.0 + c * x
-        u = uniform(draw_key, draw + 1)
-        draw += 2
+        normal_draw = normal(draw_key, counter)
+        v = 1.0 + c * normal_draw
+        uniform_draw = uniform(draw_key, counter + 1)
+        counter += 2
         if v <= 0.0:
             continue
         v = v * v * v
-        if math.log(u) < 0.5 * x * x + d - d * v + d * math.log(v):
+        if math.log(uniform_draw) < 0.5 * normal_draw * normal_draw + d - d * v + d * math.log(v):
             return boost * d * v
 
 
@@ -132,12 +132,12 @@ def each_distinct(function: Callable[[float], float], values: np.ndarray) -> np.
 
 def uniforms(keys: np.ndarray | np.uint64, index: np.ndarray) -> np.ndarray:
     """`uniform` of keys u8 and index i8, which are broadcast against each other."""
-    raw = (_bits(keys, index) >> SHIFT_11).astype(np.float64)
-    return np.minimum((raw + 0.5) * TO_UNIT, BELOW_ONE)
+    random_bits = (_bits(keys, index) >> SHIFT_11).astype(np.float64)
+    return np.minimum((random_bits + 0.5) * TO_UNIT, BELOW_ONE)
 
 
 def normals(keys: np.ndarray, index: np.ndarray) -> np.ndarray:
     """`normal` of keys u8 and index i8, which are broadcast against each other."""
     radius = np.sqrt(-2.0 * each(math.log, uniforms(keys, index)))
-    second = (_bits(keys ^ SECOND_HALF, index) >> SHIFT_11).astype(np.float64)
-    return radius * each(math.cos, TWO_PI * ((second + 0.5) * TO_UNIT))
+    second_uniform = (_bits(keys ^ SECOND_HALF, index) >> SHIFT_11).astype(np.float64)
+    return radius * each(math.cos, TWO_PI * ((second_uniform + 0.5) * TO_UNIT))

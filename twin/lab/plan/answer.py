@@ -30,10 +30,10 @@ def answered(finish: Finish) -> dict[str, Any]:
     of simulations."""
     search = finish.search
     ranked = _ranked(finish)
-    best = ranked[0]["score"] if ranked else 0.0
+    best_score = ranked[0]["score"] if ranked else 0.0
     plan, space = search.plan, search.space
     finalist_settings = {f.candidate.settings for f in finish.finalists}
-    gap = search.gap(best, finalist_settings) if best else None
+    gap = search.gap(best_score, finalist_settings) if best_score else None
     return _rounded({
         "goal": plan.goal,
         "load": {"path": load_of(space.base)[0], "req_per_s": space.rate},
@@ -50,7 +50,8 @@ def answered(finish: Finish) -> dict[str, Any]:
 
 
 def gap_words(gap: float, goal: str, npus: int) -> str:
-    """The gap in words, rounded up: 10.01 % must not become 10.0; npus: of the first."""
+    """How far a deployment without a simulation could beat the first of the ranking, in words;
+    `gap` is rounded up, `npus` are those of the first."""
     if goal == "npus":
         return f"Of those priced none needs fewer than {_npus(round(npus / (1.0 + gap)))}."
     amount = f" by more than {math.ceil(1e3 * gap) / 10:.1f} %" if gap > 0.0 else ""
@@ -67,9 +68,9 @@ def so_far(search: Search) -> dict[str, Any]:
     """The best few simulated deployments while the search goes on."""
     rows = []
     for t in search.ranked()[:5]:
-        point = search.found(t)
-        assert point is not None
-        rows.append({"settings": t.candidate.given, "npus": t.candidate.npus, "score": point[0],
+        found = search.found(t)
+        assert found is not None
+        rows.append({"settings": t.candidate.given, "npus": t.candidate.npus, "score": found[0],
                      "summary": t.best})  # fmt: skip
     return _rounded({"so_far": rows, "simulations": search.runs, "front": _front(search),
                      "deployments": len(search.space.candidates)})  # fmt: skip
@@ -77,10 +78,10 @@ def so_far(search: Search) -> dict[str, Any]:
 
 def ledger(search: Search) -> list[dict[str, Any]]:
     """A row for each deployment: settings, formula, status, reason, rank, simulations."""
-    rows, ranks = [], {t.candidate.settings: k + 1 for k, t in enumerate(search.ranked())}
+    rows, ranks = [], {tested.candidate.settings: k + 1 for k, tested in enumerate(search.ranked())}
     for c in search.space.candidates[:LEDGER_MOST]:
         status, reason = status_of(search, c)
-        t = search.tested.get(c.settings)
+        tested = search.tested.get(c.settings)
         rows.append({
             "key": c.key, "settings": c.given, "npus": c.npus, "status": status, "reason": reason,
             "bound_req_per_s": c.price.bound, "expected_req_per_s": c.price.expected,
@@ -89,7 +90,7 @@ def ledger(search: Search) -> list[dict[str, Any]]:
                 {"req_per_s": rate, **{k: trial.get(k) for k in (
                     "share", "tokens_per_s_per_npu", "tpot_s_mean", "ttft_s_p99", "seed",
                     "scenario", "digest")}}
-                for rate, trial in (t.trials if t else ())
+                for rate, trial in (tested.trials if tested else ())
             ],
         })  # fmt: skip
     return [_rounded(row) for row in rows]
@@ -97,16 +98,16 @@ def ledger(search: Search) -> list[dict[str, Any]]:
 
 def status_of(search: Search, c: Candidate) -> tuple[str, str]:
     """(status, reason in a sentence) of a deployment."""
-    t = search.tested.get(c.settings)
-    if t is None:
+    tested = search.tested.get(c.settings)
+    if tested is None:
         if c.status != "untested":
             return c.status, c.reason
         return "untested", "others were expected to do better by formula"
-    if t.failed:
-        return "failed", t.failed
-    if t.low:
+    if tested.failed:
+        return "failed", tested.failed
+    if tested.low:
         return "feasible", ""
-    return "infeasible", search.misses(t.trials[-1][1]) or "keeps the SLO with too few seeds"
+    return "infeasible", search.misses(tested.trials[-1][1]) or "keeps the SLO with too few seeds"
 
 
 def _ranked(finish: Finish) -> list[dict[str, Any]]:
@@ -115,18 +116,18 @@ def _ranked(finish: Finish) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     goal = search.plan.goal
     for rank, f in enumerate(finish.finalists, 1):
-        c = f.candidate
-        goal_value = score(goal, f.rate, c.npus)
-        top = rows[0]["score"] if rows else goal_value
-        against_first = throughput_apart(finish.finalists[0].scenario, f.scenario, top / goal_value)
+        candidate = f.candidate
+        own_score = score(goal, f.rate, candidate.npus)
+        best = rows[0]["score"] if rows else own_score
+        against_first = throughput_apart(finish.finalists[0].scenario, f.scenario, best / own_score)
         rows.append({
             "rank": rank, "equal_to_first": rank > 1 and against_first.equal,
             "ratio_known_within": against_first.within,
-            "key": c.key, "npus": c.npus, "score": goal_value, "req_per_s": f.rate,
+            "key": candidate.key, "npus": candidate.npus, "score": own_score, "req_per_s": f.rate,
             "settings": _settings(f), "summary": f.seeds[0],
             "margins": _margins(search, f), "losses": f.losses,
-            "held_back_by": c.price.limit, "next_step": next_step(search, c),
-            "own": search.space.is_own(c),
+            "held_back_by": candidate.price.limit, "next_step": next_step(search, candidate),
+            "own": search.space.is_own(candidate),
         })  # fmt: skip
     return rows
 
@@ -134,16 +135,16 @@ def _ranked(finish: Finish) -> list[dict[str, Any]]:
 def equal_words(rows: Sequence[Mapping[str, Any]]) -> str:
     """Meaning of the sign of equality in a ranking, with the known error of such ratios."""
     percentages = sorted({round(100 * within) for r in rows if (within := r["ratio_known_within"])})
-    ends = dict.fromkeys(percentages[:1] + percentages[-1:])
-    band = " to ".join(f"±{within} %" for within in ends) or "nothing"
+    extremes = dict.fromkeys(percentages[:1] + percentages[-1:])
+    band = " to ".join(f"±{within} %" for within in extremes) or "nothing"
     return f"=: equal to the first within what is known of such a ratio ({band})"
 
 
 def _settings(f: Finalist) -> dict[str, Any]:
     """The deployment and its load as arguments of `--set`, with the times of its simulations."""
-    load = load_of(f.scenario)
+    load_setting = load_of(f.scenario)
     times = {path: getattr(f.scenario, path) for path in ("horizon_s", "warmup_s")}
-    return f.candidate.given | dict([load]) | times
+    return f.candidate.given | dict([load_setting]) | times
 
 
 def _margins(search: Search, f: Finalist) -> dict[str, Any]:
@@ -175,18 +176,18 @@ def next_step(search: Search, own: Candidate) -> str:
     """Sentence on the cheapest single change that carries clearly more load, by formula."""
     steps = []
     for c in search.space.open:
-        changed = [p for p, v in c.settings if own.given.get(p) != v]
-        if len(changed) == 1 and c.price.expected >= NEXT_GAIN * own.price.expected:
-            steps.append((c.npus - own.npus, c, changed[0]))
+        changed_paths = [p for p, v in c.settings if own.given.get(p) != v]
+        if len(changed_paths) == 1 and c.price.expected >= NEXT_GAIN * own.price.expected:
+            steps.append((c.npus - own.npus, c, changed_paths[0]))
     if not steps:
         return ""
-    more, c, path = min(steps, key=lambda step: (step[0], -step[1].price.expected))
+    extra, c, path = min(steps, key=lambda step: (step[0], -step[1].price.expected))
     info = field_info(path)
     assert info is not None
-    gain = 100 * (c.price.expected / own.price.expected - 1.0)
-    npus = f"{more:,} more NPU{'s' * (more != 1)}" if more > 0 else "no more NPUs"
-    value = choice_label(path, c.given[path])
-    return f"{info.label} {value}: {gain:.0f} % more load by formula, {npus}."
+    gain_percent = 100 * (c.price.expected / own.price.expected - 1.0)
+    npu_text = f"{extra:,} more NPU{'s' * (extra != 1)}" if extra > 0 else "no more NPUs"
+    value_label = choice_label(path, c.given[path])
+    return f"{info.label} {value_label}: {gain_percent:.0f} % more load by formula, {npu_text}."
 
 
 def _front(search: Search) -> list[dict[str, Any]]:
@@ -195,35 +196,36 @@ def _front(search: Search) -> list[dict[str, Any]]:
     for t in search.tested.values():
         if (trial := t.best) is None or not trial["tokens_per_s_per_npu"]:
             continue
-        per_user = 1.0 / (trial["tpot_s_mean"] or math.inf)
-        points.append(((trial["tokens_per_s_per_npu"], per_user), t))
-    best, most = set(), -math.inf
+        user_tokens_per_s = 1.0 / (trial["tpot_s_mean"] or math.inf)
+        points.append(((trial["tokens_per_s_per_npu"], user_tokens_per_s), t))
+    front_settings, fastest_so_far = set(), -math.inf
     for (_, y), t in sorted(points, key=lambda p: (-p[0][0], -p[0][1])):
-        if y > most:
-            most = y
-            best.add(t.candidate.settings)
+        if y > fastest_so_far:
+            fastest_so_far = y
+            front_settings.add(t.candidate.settings)
     return [
         {"key": t.candidate.key, "settings": t.candidate.given, "npus": t.candidate.npus,
          "tokens_per_s_per_npu": x, "tokens_per_s_per_user": y,
-         "on_front": t.candidate.settings in best, "req_per_s": t.low}
+         "on_front": t.candidate.settings in front_settings, "req_per_s": t.low}
         for (x, y), t in sorted(points, key=lambda p: (-p[0][0], p[1].candidate.settings))
     ]  # fmt: skip
 
 
 def _tornado(search: Search, best: Finalist) -> list[dict[str, Any]]:
-    """For each choice alone: the best deployment with each value, relative to the best of all."""
-    found = search.found(best.tested)
-    assert found is not None
-    rows: dict[tuple[str, Any], float] = {}
+    """A row for each single change of the best deployment: the best score with it, as a ratio to
+    that of the best."""
+    top = search.found(best.tested)
+    assert top is not None
+    score_by_change: dict[tuple[str, Any], float] = {}
     for t in search.tested.values():
         changed = list(search.space.differs(t.candidate, best.candidate).items())
         if len(changed) == 1 and not t.failed:
-            worth, _ = search.found(t) or (0.0, 0.0)
-            rows[changed[0]] = max(rows.get(changed[0], 0.0), worth)
-    ordered = sorted(rows.items(), key=lambda row: (row[0][0], str(row[0][1])))
+            own_score, _ = search.found(t) or (0.0, 0.0)
+            score_by_change[changed[0]] = max(score_by_change.get(changed[0], 0.0), own_score)
+    sorted_scores = sorted(score_by_change.items(), key=lambda row: (row[0][0], str(row[0][1])))
     return [
-        {"path": path, "value": value, "score_ratio": worth / found[0], "fits": worth > 0.0}
-        for (path, value), worth in ordered
+        {"path": path, "value": value, "score_ratio": own_score / top[0], "fits": own_score > 0.0}
+        for (path, value), own_score in sorted_scores
     ]
 
 
@@ -242,17 +244,17 @@ def in_words(settings: Mapping[str, Any]) -> str:
     for role, path in COUNTED.items():
         if (count := settings.get(path)) is not None:
             size = settings.get(SIZED[role])
-            alone = f"{count} {role} instance{'s' * (count != 1)}"  # its size does not vary
-            pools.append(f"{count} x {size} {role}" if size else alone)
+            without_size = f"{count} {role} instance{'s' * (count != 1)}"  # its size does not vary
+            pools.append(f"{count} x {size} {role}" if size else without_size)
     short_names = {BATCH: "batch", DRAFTS: "MTP"}
-    more = [f"{word} {settings[path]}" for path, word in short_names.items() if path in settings]
-    shown = {MODE, *COUNTED.values(), *SIZED.values(), *short_names}
-    varying = {path for choice in CHOICES.values() for path in (*choice.values, *choice.along)}
+    texts = [f"{word} {settings[path]}" for path, word in short_names.items() if path in settings]
+    shown_paths = {MODE, *COUNTED.values(), *SIZED.values(), *short_names}
+    vary_paths = {path for choice in CHOICES.values() for path in (*choice.values, *choice.along)}
     for path, value in settings.items():
         info = field_info(path)
-        if info is not None and path in varying - shown:
-            more.append(f"{info.label} {choice_label(path, value)}")
-    return ", ".join(filter(None, [" + ".join(pools), *more]))
+        if info is not None and path in vary_paths - shown_paths:
+            texts.append(f"{info.label} {choice_label(path, value)}")
+    return ", ".join(filter(None, [" + ".join(pools), *texts]))
 
 
 def named(limit: str) -> str:
@@ -290,11 +292,11 @@ def sentences(answer: dict[str, Any]) -> Sequence[str]:
     lines = [f"{sum(counts.values()) - counts['simulations']:,} deployments priced, "
             f"{counts['simulations']} simulations."]  # fmt: skip
     if answer["ranked"]:
-        first = answer["ranked"][0]
-        lines.insert(0, f"{in_words(first['settings'])}: {_npus(first['npus'])}.")
-        lines += _headroom(answer.get("goal", ""), first["margins"])
-        if first["next_step"]:
-            lines.append(f"Next step for more load: {first['next_step']}")
+        best_row = answer["ranked"][0]
+        lines.insert(0, f"{in_words(best_row['settings'])}: {_npus(best_row['npus'])}.")
+        lines += _headroom(answer.get("goal", ""), best_row["margins"])
+        if best_row["next_step"]:
+            lines.append(f"Next step for more load: {best_row['next_step']}")
         lines.append(answer["gap_sentence"])
     else:
         lines.insert(0, "Nothing fits within the limits.")
@@ -307,6 +309,7 @@ def sentences(answer: dict[str, Any]) -> Sequence[str]:
 
 
 def _npus(count: int) -> str:
+    """A number of NPUs in words."""
     return f"{count:,} NPU{'s' * (count != 1)}"
 
 
@@ -315,11 +318,11 @@ def _headroom(goal: str, margins: Mapping[str, Any]) -> list[str]:
     was not searched."""
     if not margins.get("breaks_first"):
         return []
-    above = ""
+    excess = ""
     if goal == "npus":  # others are ranked by their own largest load
-        share = 100 * margins["headroom"]
-        above = f", {share:.1f} % above the load" if share >= 0.1 else ", which is the load"
+        percent = 100 * margins["headroom"]
+        excess = f", {percent:.1f} % above the load" if percent >= 0.1 else ", which is the load"
     low, high = margins["largest_low"], margins["largest_high"]
-    within = f" ({low:.4g} to {high:.4g})" if high else f" (at least {low:.4g})"
-    return [f"It carries {margins['largest_req_per_s']:.4g} requests/s{within}{above}; with more, "
+    band = f" ({low:.4g} to {high:.4g})" if high else f" (at least {low:.4g})"
+    return [f"It carries {margins['largest_req_per_s']:.4g} requests/s{band}{excess}; with more, "
             f"{margins['breaks_first']} misses its limit first."]  # fmt: skip

@@ -113,10 +113,10 @@ class Space:
 
     def is_own(self, c: Candidate) -> bool:
         """Whether a candidate is the scenario's own deployment."""
-        free = freed(self.plan)
-        settings = {path: read(self.base, path) for path in free} | c.given
+        varying_paths = freed(self.plan)
+        settings = {path: read(self.base, path) for path in varying_paths} | c.given
         return all(
-            read(self.plan.scenario if path in free else self.base, path) == value
+            read(self.plan.scenario if path in varying_paths else self.base, path) == value
             for path, value in settings.items()
         )
 
@@ -124,32 +124,33 @@ class Space:
         """Settings of `c` that differ from another's, without counts of instances."""
         if c.kind == other.kind:
             return {}
-        own, its, derived = dict(c.kind), dict(other.kind), set().union(*ALONG.values())
-        paths = [p for p in own | its if p not in derived]
-        own, its = ({p: read(self.base, p) for p in paths} | kind for kind in (own, its))
-        return {p: own[p] for p in paths if own[p] != its[p]}
+        first, second, along_paths = dict(c.kind), dict(other.kind), set().union(*ALONG.values())
+        paths = [p for p in first | second if p not in along_paths]
+        first, second = ({p: read(self.base, p) for p in paths} | kind for kind in (first, second))
+        return {p: first[p] for p in paths if first[p] != second[p]}
 
     def crossed(self) -> None:
         """Add every combination of crossed choices and the scenario's own."""
         base, keys = self.base, [k for k in self.plan.vary if CHOICES[k].crossed]
-        values, candidates = varied(base, tuple(keys), self.machine), []
+        values_by_path, candidates = varied(base, tuple(keys), self.machine), []
         kinds = [
             {MODE: mode, **choice}
-            for mode in values.get(MODE, [base.deployment.mode])
-            for choice in products(_concerned(values, mode))
+            for mode in values_by_path.get(MODE, [base.deployment.mode])
+            for choice in products(_concerned(values_by_path, mode))
         ]
         for kind in kinds:
-            candidates += self._counted(kind, values.get(BATCH, []))
+            candidates += self._counted(kind, values_by_path.get(BATCH, []))
         mode = base.deployment.mode
-        own_paths = (MODE, *_concerned(values, mode), *(COUNTED[r] for r in roles_of(mode)))
-        settings = {path: read(base, path) for path in own_paths}
+        own_paths = (MODE, *_concerned(values_by_path, mode), *(COUNTED[r] for r in roles_of(mode)))
+        own_settings = {path: read(base, path) for path in own_paths}
         for path in _concerned(dict.fromkeys(freed(self.plan), []), mode):
             if (value := read(self.plan.scenario, path)) != read(base, path):
-                settings[path] = value
-        candidates += self._judged(settings)
+                own_settings[path] = value
+        candidates += self._judged(own_settings)
         goal = self.plan.goal
 
         def order(c: Candidate) -> tuple[Any, ...]:
+            """Sort key: candidates that are not refused first, then by bound and expected score."""
             expected = score(goal, c.price.expected, c.npus)
             return c.status != "untested", -c.bound(goal), -expected, c.settings
 
@@ -160,12 +161,12 @@ class Space:
         """Add candidates that differ from a deployment in one further choice, and its counts."""
         keys = tuple(k for k in self.plan.vary if not CHOICES[k].crossed)
         kind = dict(c.kind)
-        values = varied(self.base, keys, self.machine)
+        values_by_path = varied(self.base, keys, self.machine)
         if self.prices.offered is None and BATCH in kind:  # the batch is the load: finer steps
-            values[BATCH] = [b for step in FINER if (b := kind[BATCH] + step) > 0]
+            values_by_path[BATCH] = [b for step in FINER if (b := kind[BATCH] + step) > 0]
         if kind.get(DRAFTS, 0) >= DRAFTS_CROSSED:
-            values[DRAFTS] = finer(DRAFTS, kind[DRAFTS])
-        for path, options in _concerned(values, kind[MODE]).items():
+            values_by_path[DRAFTS] = finer(DRAFTS, kind[DRAFTS])
+        for path, options in _concerned(values_by_path, kind[MODE]).items():
             for value in options:
                 for derived in self._along(path, value, kind):
                     changed_kind = kind | {path: value} | derived
@@ -178,8 +179,8 @@ class Space:
         """Other settings to vary with a value: all of a new choice, finer steps of a known one."""
         own_values = {p: kind.get(p, read(self.base, p)) for p in (path, *ALONG.get(path, ()))}
         if value != own_values[path]:
-            derived = (ALONG.get(path, {}) if value else {}).items()
-            yield from products({p: values(self.base, self.machine) for p, values in derived})
+            value_sources = (ALONG.get(path, {}) if value else {}).items()
+            yield from products({p: values(self.base, self.machine) for p, values in value_sources})
         elif value and path in ALONG:
             yield from products({p: finer(p, own_values[p]) for p in ALONG[path]})
 
@@ -191,10 +192,10 @@ class Space:
         if settings_key in self._known:
             return []
         self._known.add(settings_key)
-        npus, most, prices = npus_of(self.base, settings), self.machine.npus, self.prices
+        npus, npus_limit, prices = npus_of(self.base, settings), self.machine.npus, self.prices
         price, rate = Price(0.0, 0.0, "", 0.0), prices.rate
-        if npus > most:
-            reason = f"needs {npus:,} NPUs, and {most:,} may be taken"
+        if npus > npus_limit:
+            reason = f"needs {npus:,} NPUs, and {npus_limit:,} may be taken"
         elif not (reason := short_of(self.base, settings)):
             price = prices.price(settings, pools)
             reason = price.refused
@@ -209,17 +210,17 @@ class Space:
         """Candidates of a kind with numbers of instances that match each other, or the load."""
         base, m, prices = self.base, self.machine, self.prices
         roles = roles_of(settings[MODE])
-        last, others = roles[-1], roles[:-1]
+        role, other_roles = roles[-1], roles[:-1]
         pools = prices.pools(settings)
-        if not prices.batch_matters(last, settings, batches, pools[last][0]):
+        if not prices.batch_matters(role, settings, batches, pools[role][0]):
             return []
         if "instances" not in self.plan.vary:
             return self._judged(settings, pools)
-        size = {r: pool_size(base, settings, r)[1] for r in roles}
-        single = settings | {COUNTED[r]: 1 for r in roles}
-        one = prices.price(single, pools)
-        if one.refused or one.expected <= 0.0 or sum(size.values()) > m.npus:
-            return self._judged(single, pools)
+        npus = {r: pool_size(base, settings, r)[1] for r in roles}
+        one_each = settings | {COUNTED[r]: 1 for r in roles}
+        price = prices.price(one_each, pools)
+        if price.refused or price.expected <= 0.0 or sum(npus.values()) > m.npus:
+            return self._judged(one_each, pools)
         candidates, load = [], prices.rate or math.inf
         batch = float(settings.get(BATCH, base.deployment.decode.batch_per_npu))
         alone_rates = {  # requests/s of one instance
@@ -227,33 +228,34 @@ class Space:
             else pools[r][0].within(batch, prices.tpot_s)[0]
             for r in roles
         }  # fmt: skip
-        for count in _near(COUNTS, load / alone_rates[last]):
-            if count * size[last] > m.npus - sum(size[r] for r in others):
+        for count in _near(COUNTS, load / alone_rates[role]):
+            if count * npus[role] > m.npus - sum(npus[r] for r in other_roles):
                 break
-            sustained = count * alone_rates[last]
-            if self._never_full(settings, pools[last][0], load / count, size[last], batches):
+            rate = count * alone_rates[role]
+            if self._never_full(settings, pools[role][0], load / count, npus[role], batches):
                 continue
             # Fewer cannot carry a load that is given, and many more are never the fewest NPUs.
-            if math.isfinite(load) and not load / LUCK <= sustained <= SPARE * load and count > 1:
+            if math.isfinite(load) and not load / LUCK <= rate <= SPARE * load and count > 1:
                 continue
-            counts: list[Settings] = [{COUNTED[last]: count}]
-            for r in others:
-                need = min(sustained, load) / alone_rates[r]
-                low, high = MATCHED[0] * need, MATCHED[1] * need
-                near_counts = [c for c in _near(COUNTS, need) if low <= c <= high]
-                near_counts = near_counts or [min(COUNTS, key=lambda c: abs(c - need))]
-                counts = [each | {COUNTED[r]: c} for each in counts for c in near_counts]
-            for each in counts:
-                if npus_of(base, settings | each) <= m.npus:
-                    candidates += self._judged(settings | each, pools)
+            choices: list[Settings] = [{COUNTED[role]: count}]
+            for r in other_roles:
+                needed = min(rate, load) / alone_rates[r]
+                low, high = MATCHED[0] * needed, MATCHED[1] * needed
+                near_counts = [c for c in _near(COUNTS, needed) if low <= c <= high]
+                near_counts = near_counts or [min(COUNTS, key=lambda c: abs(c - needed))]
+                choices = [counts | {COUNTED[r]: c} for counts in choices for c in near_counts]
+            for counts in choices:
+                if npus_of(base, settings | counts) <= m.npus:
+                    candidates += self._judged(settings | counts, pools)
         return candidates
 
     def _tied(self, settings: Settings, c: Candidate) -> list[Candidate]:
-        """Candidates with attention offload: others' counts, or a lender more and a user less."""
+        """Candidates with attention offload: the counts of a deployment, or an instance more that
+        lends cores (prefill), an instance fewer that uses them (decode), or both."""
         lenders, users = (pool_size(self.base, c.given, role)[0] for role in ("prefill", "decode"))
-        more = 1 if "instances" in self.plan.vary else 0
+        change = 1 if "instances" in self.plan.vary else 0
         candidates = []
-        for p, d in product((lenders, lenders + more), (users, users - more)):
+        for p, d in product((lenders, lenders + change), (users, users - change)):
             counts = {COUNTED["prefill"]: p, COUNTED["decode"]: d}
             if d > 0 and npus_of(self.base, settings | counts) <= self.machine.npus:
                 candidates += self._judged(settings | counts)  # empty for what is known
@@ -265,9 +267,9 @@ class Space:
         """Whether even a smaller batch would never be full (Poisson, three deviations)."""
         if math.isinf(known.batches[-1]) or not math.isfinite(rate):  # prefill has no batch
             return False
-        mean = known.under_way(rate) * npus
-        most = (mean + 3.0 * math.sqrt(mean)) / npus
-        return any(most <= b < settings.get(BATCH, 0) for b in batches)
+        mean_requests = known.under_way(rate) * npus
+        most_per_npu = (mean_requests + 3.0 * math.sqrt(mean_requests)) / npus
+        return any(most_per_npu <= b < settings.get(BATCH, 0) for b in batches)
 
 
 def space_of(
@@ -292,8 +294,8 @@ def _load(base: Scenario, prices: Prices) -> float:
     """Requests/s that arrive; for a closed loop, the most that its clients can send."""
     if prices.offered is not None:
         return prices.offered
-    stays_s = prices.tpot_s * max(prices.traffic.output_tokens - 1.0, 1.0)
-    return load_of(base)[1] / (stays_s + base.slo.ttft_s)
+    decode_s = prices.tpot_s * max(prices.traffic.output_tokens - 1.0, 1.0)
+    return load_of(base)[1] / (decode_s + base.slo.ttft_s)
 
 
 def npus_of(base: Scenario, settings: Settings) -> int:
@@ -306,24 +308,24 @@ def short_of(base: Scenario, settings: Settings) -> str:
     """Sentence on the chip of which a deployment needs more NPUs than there are; empty if none."""
     needed: Counter[str] = Counter()
     for role in roles_of(settings.get(MODE, base.deployment.mode)):
-        named = getattr(base.deployment, role).chip
-        chip = base.supernode.chip if named == AS_MACHINE else named
+        chip_name = getattr(base.deployment, role).chip
+        chip = base.supernode.chip if chip_name == AS_MACHINE else chip_name
         needed[chip] += math.prod(pool_size(base, settings, role))
     for chip, npus in needed.items() if base.supernode.kinds else ():
-        if npus > (most := base.supernode.npus_with(chip)):
-            return f"needs {npus:,} NPUs of {chip}, and the machine has {most:,}"
+        if npus > (available := base.supernode.npus_with(chip)):
+            return f"needs {npus:,} NPUs of {chip}, and the machine has {available:,}"
     return ""
 
 
 def _concerned(values: dict[str, list[Any]], mode: str) -> dict[str, list[Any]]:
     """Varied values that have an effect in a mode."""
     roles = roles_of(mode)
-    others = tuple(f"deployment.{r}." for r in COUNTED if r not in roles)
-    decodes = roles != ("prefill",)  # the batch and the drafts are of colocated instances too
+    absent = tuple(f"deployment.{r}." for r in COUNTED if r not in roles)
+    has_batch = roles != ("prefill",)  # the batch and the drafts are of colocated instances too
     return {
         path: options
         for path, options in values.items()
-        if (decodes and path in (BATCH, DRAFTS)) or (path != MODE and not path.startswith(others))
+        if (has_batch and path in (BATCH, DRAFTS)) or (path != MODE and not path.startswith(absent))
     }
 
 

@@ -92,8 +92,8 @@ def trial(text: str) -> str:
     version, _, scenario = text.partition("\n")
     # First: a scenario of another version may not be readable here.
     if version != version_of(facts := load_facts()):
-        other = "a process of the cluster has another twin or other facts"
-        raise PlanError(f"{other}: install the same version")
+        problem = "a process of the cluster has another twin or other facts"
+        raise PlanError(f"{problem}: install the same version")
     return json.dumps(one(scenario_from_canonical(scenario), facts), default=np.ndarray.tolist)
 
 
@@ -111,34 +111,35 @@ class Simulators:
 
     def all(self, scenarios: Sequence[Scenario], beat: Callable[[], None]) -> list[Trial | str]:
         """Figures of each scenario, in order; `beat` is called between two, and may raise."""
-        digests, known = [scenario_digest(s) for s in scenarios], self.memory.known
-        unknown = {d: s for d, s in zip(digests, scenarios, strict=True) if d not in known}
-        alike = {d: but_for_slo(s) for d, s in unknown.items() if judged_by_alone(s)}
+        digests, stored = [scenario_digest(s) for s in scenarios], self.memory.known
+        to_run = {d: s for d, s in zip(digests, scenarios, strict=True) if d not in stored}
+        run_keys = {d: but_for_slo(s) for d, s in to_run.items() if judged_by_alone(s)}
         lock = threading.Lock()
 
         def store(digest: str, answer: Trial | str) -> None:
+            """Store the figures of a simulation; any thread may call it."""
             with lock:
                 if not isinstance(answer, str):
-                    answer = self._held(alike.get(digest, ""), answer)
+                    answer = self._held(run_keys.get(digest, ""), answer)
                 self.memory.put(digest, answer)
 
-        for digest, key in alike.items():
+        for digest, key in run_keys.items():
             if key in self.runs:
-                store(digest, rejudged(*self.runs[key], unknown.pop(digest)))
-        left = list(unknown.items())
+                store(digest, rejudged(*self.runs[key], to_run.pop(digest)))
+        remaining = list(to_run.items())
         if self.cluster is not None:
-            self._elsewhere(self.cluster, left, store, beat)
+            self._elsewhere(self.cluster, remaining, store, beat)
         else:
-            self._here(left, store, beat)
-        return [known[d] for d in digests]
+            self._here(remaining, store, beat)
+        return [stored[d] for d in digests]
 
     def _held(self, key: str, trial: Trial) -> Trial:
-        """The figures without latencies, which are held for other SLOs under a key."""
+        """Figures of a run without its latencies, which are held under `key` for other SLOs."""
         figures = {name: value for name, value in trial.items() if name != "latencies"}
         latencies = trial.get("latencies")
         if isinstance(latencies, list):  # of another process
-            ttft_s, per_token_s, *counted = latencies
-            latencies = Latencies(np.array(ttft_s), np.array(per_token_s), *counted)
+            ttft_s, per_token_s, *finished_and_valid = latencies
+            latencies = Latencies(np.array(ttft_s), np.array(per_token_s), *finished_and_valid)
         if key and latencies is not None and latencies.ttft_s.size <= REQUESTS_HELD:
             if len(self.runs) >= RUNS_HELD:
                 del self.runs[next(iter(self.runs))]
@@ -150,10 +151,11 @@ class Simulators:
         beat: Callable[[], None],
     ) -> None:  # fmt: skip
         """Simulate in this process and in each helper, and here what helpers fail at."""
-        items, failed = iter(left), list[tuple[str, Scenario]]()  # all threads take of one iterator
+        queue, failed = iter(left), list[tuple[str, Scenario]]()  # all threads take of one iterator
 
         def help_out(helper: Child) -> None:
-            for digest, scenario in items:
+            """Have a helper process simulate until nothing is left or it fails."""
+            for digest, scenario in queue:
                 try:
                     store(digest, json.loads(helper.answer("trial", self._text(scenario))))
                 except (OSError, ValueError):
@@ -165,12 +167,13 @@ class Simulators:
             thread.start()
 
         def given_back() -> Iterator[tuple[str, Scenario]]:
+            """What helpers failed at, after all have ended."""
             for thread in threads:
                 thread.join()
             yield from failed
 
         try:
-            for digest, scenario in chain(items, given_back()):
+            for digest, scenario in chain(queue, given_back()):
                 beat()
                 store(digest, one(scenario, self.facts))
         except BaseException:
@@ -178,6 +181,7 @@ class Simulators:
             raise
 
     def _text(self, scenario: Scenario) -> str:
+        """Version and scenario on two lines, as `trial` reads them."""
         return f"{version_of(self.facts)}\n{canonical(scenario)}"
 
     def _elsewhere(
@@ -185,26 +189,26 @@ class Simulators:
         store: Callable[[str, Trial | str], None], beat: Callable[[], None],
     ) -> None:  # fmt: skip
         """Simulate on a cluster. Raises ClusterError, also after PATIENCE_S without workers."""
-        keys = {}
+        digest_by_key = {}
         for digest, scenario in left:
             key = f"{version_of(self.facts)} {digest}"
-            keys[key] = digest
+            digest_by_key[key] = digest
             cluster.send(key, "trial", self._text(scenario))
         heard_s = time.monotonic()
-        while keys:
+        while digest_by_key:
             beat()
-            why = f"nothing has joined {cluster.address} to simulate"
+            problem = f"nothing has joined {cluster.address} to simulate"
             try:
-                ended = cluster.answers(BEAT_S)
-                heard_s = time.monotonic() if ended or cluster.workers() else heard_s
+                answers = cluster.answers(BEAT_S)
+                heard_s = time.monotonic() if answers or cluster.workers() else heard_s
             except ClusterError as error:
-                ended, why = {}, str(error)
+                answers, problem = {}, str(error)
             if time.monotonic() - heard_s > PATIENCE_S:
-                raise ClusterError(f"{why}; go on later, and nothing is simulated twice")
-            for key, answer in ended.items():
+                raise ClusterError(f"{problem}; go on later, and nothing is simulated twice")
+            for key, answer in answers.items():
                 if isinstance(answer, Exception):
                     raise ClusterError(f"a simulation on the cluster failed: {answer}")
-                store(keys.pop(key), json.loads(answer))
+                store(digest_by_key.pop(key), json.loads(answer))
 
     def close(self) -> None:
         """End the helpers, and running work on a cluster."""
@@ -222,20 +226,22 @@ def carried_out(
     began_s = time.monotonic()
 
     def over() -> bool:
+        """Whether the seconds of the plan are used up."""
         return bool(plan.seconds) and time.monotonic() - began_s > plan.seconds
 
     address = scheduler() if helpers is None else ""
-    count = (0 if address else cores() - 1) if helpers is None else helpers
+    helper_count = (0 if address else cores() - 1) if helpers is None else helpers
     cluster = Cluster(address) if address else None
     memory = Memory() if memory is None else memory
-    simulators = Simulators(facts, [Child() for _ in range(count)], memory, cluster)
+    simulators = Simulators(facts, [Child() for _ in range(helper_count)], memory, cluster)
     try:
         # Simulations of a finalist, about: five seeds, its largest load, losses.
-        total = plan.simulations + plan.finalists * (5 + 12 + 2 * len(plan.survives))
-        simulated, news = 0, dict(NOTHING_YET)
+        expected_count = plan.simulations + plan.finalists * (5 + 12 + 2 * len(plan.survives))
+        simulated_count, latest = 0, dict(NOTHING_YET)
 
         def beat() -> None:
-            if not note(min(0.99, simulated / total), news):
+            """Report the progress. Raises Stopped if the plan has to stop."""
+            if not note(min(0.99, simulated_count / expected_count), latest):
                 raise Stopped
 
         space = space_of(plan, facts, beat=beat)
@@ -244,10 +250,10 @@ def carried_out(
         for stage, steps in (("Searching", search.steps()), ("Making sure", finish.steps())):
             scenarios = next(steps, None)
             while scenarios is not None:
-                news = so_far(search) | {"stage": stage, "simulations": simulated}
+                latest = so_far(search) | {"stage": stage, "simulations": simulated_count}
                 beat()
                 pairs = zip(simulators.all(scenarios, beat), scenarios, strict=True)
-                simulated += len(scenarios)
+                simulated_count += len(scenarios)
                 trials = [a if isinstance(a, str) else judged(a, plan, s) for a, s in pairs]
                 try:
                     scenarios = steps.send(trials)
@@ -256,5 +262,5 @@ def carried_out(
     finally:
         simulators.close()
     answer = answered(finish) | {"ledger": ledger(search)}
-    answer["counts"]["simulations"] = simulated
+    answer["counts"]["simulations"] = simulated_count
     return answer

@@ -76,12 +76,13 @@ class Finish:
             return
 
         def proved(search: Search) -> Proved:
+            """The first deployment of a search that proofs leave; None if there is none."""
             other = Finish(search, self.facts, brief=True)
             yield from other._found()
             return other.finalists[0].candidate if other.finalists else None
 
-        most = max(self.fallen, key=lambda f: len(_survived(f)), default=None)
-        fallen = (most.candidate, _survived(most)) if most else None
+        hardiest = max(self.fallen, key=lambda f: len(_survived(f)), default=None)
+        fallen = (hardiest.candidate, _survived(hardiest)) if hardiest else None
         relax = Relax(self.search, self.facts, proved, fallen, self.relaxations)
         yield from relax.steps()
 
@@ -105,44 +106,44 @@ class Finish:
 
     def _chosen(self) -> Steps:
         """The best deployment of each kind, proved; one that fails is replaced by the next."""
-        search, looked = self.search, set()
+        search, tried_settings = self.search, set()
         # One is enough to know that something fits, unless losses take it out.
-        most = 1 if self.brief and not search.plan.survives else search.plan.finalists
+        finalist_limit = 1 if self.brief and not search.plan.survives else search.plan.finalists
         while not self.finalists or not search.over():
-            best: dict[Any, Tested] = {f.candidate.different: f.tested for f in self.finalists}
+            by_kind: dict[Any, Tested] = {f.candidate.different: f.tested for f in self.finalists}
             for t in search.ranked():
-                if t.candidate.settings not in looked:
-                    best.setdefault(t.candidate.different, t)
-            new = [t for t in best.values() if t.candidate.settings not in looked]
-            new = new[: most - len(self.finalists)]
-            if not new:
+                if t.candidate.settings not in tried_settings:
+                    by_kind.setdefault(t.candidate.different, t)
+            untried = [t for t in by_kind.values() if t.candidate.settings not in tried_settings]
+            untried = untried[: finalist_limit - len(self.finalists)]
+            if not untried:
                 return
-            looked |= {t.candidate.settings for t in new}
-            finalists = [self._finalist(t) for t in new]
+            tried_settings |= {t.candidate.settings for t in untried}
+            finalists = [self._finalist(t) for t in untried]
             if not search.one_load:  # the largest load first: it is what they are ranked by
                 yield from self._capacities(finalists)
             yield from self._seeded(finalists)
-            holding = [f for f in finalists if self._holds(f)]
+            passing = [f for f in finalists if self._holds(f)]
             if search.one_load:
-                yield from self._capacities(holding)
-            self.finalists += holding
+                yield from self._capacities(passing)
+            self.finalists += passing
 
     def _nearly(self) -> Steps:
         """If nothing fits: simulate longer the deployments that may miss the share by chance only,
         seed by seed, until chance no longer explains it."""
-        search, share = self.search, self.search.space.base.slo.share
+        search, required_share = self.search, self.search.space.base.slo.share
         near_misses = [
-            (missing, t.candidate.settings, t, rate)
+            (missing_share, t.candidate.settings, t, rate)
             for t in search.tested.values()
             if search.one_load
             for rate, trial in t.trials
-            if 0.0 < (missing := share - trial["share"]) <= by_chance(trial)
+            if 0.0 < (missing_share := required_share - trial["share"]) <= by_chance(trial)
         ]
         finalists = [self._finalist(t, rate) for _, _, t, rate in sorted(near_misses)[:SPARES]]
-        likely = finalists
+        undecided = finalists
         for seed in range(1 + len(SEEDS)):
-            yield from self._seeded(likely, slice(seed, seed + 1))
-            likely = [f for f in likely if not _hopeless(f, share)]
+            yield from self._seeded(undecided, slice(seed, seed + 1))
+            undecided = [f for f in undecided if not _hopeless(f, required_share)]
         for f in finalists:
             if self._holds(f):
                 f.tested.trials = [(f.rate, f.seeds[0] | {"within": True})]
@@ -165,67 +166,68 @@ class Finish:
 
     def _holds(self, f: Finalist) -> bool:
         """Whether the mean over seeds meets the SLO; otherwise the earlier result is withdrawn."""
-        overloaded = sum(trial["steady_state"] == "overloaded" for trial in f.seeds)
-        share = statistics.fmean(f.shares) if f.seeds else 0.0
-        if share >= self.search.space.base.slo.share and 2 * overloaded <= len(f.seeds):
+        overloaded_count = sum(trial["steady_state"] == "overloaded" for trial in f.seeds)
+        mean_share = statistics.fmean(f.shares) if f.seeds else 0.0
+        if mean_share >= self.search.space.base.slo.share and 2 * overloaded_count <= len(f.seeds):
             return True
-        t, low = f.tested, f.tested.low or f.rate
+        t, low_rate = f.tested, f.tested.low or f.rate
         last_trial = t.best or t.trials[-1][1]  # of what was only nearly enough: as it missed
-        mean = {**last_trial, "share": share, "within": False, "holds": False,
+        mean_trial = {**last_trial, "share": mean_share, "within": False, "holds": False,
                 "share_error": _error_of_mean(f)}  # fmt: skip
-        t.trials = [(r, trial) for r, trial in t.trials if r < low] + [(low, mean)]
+        t.trials = [(r, trial) for r, trial in t.trials if r < low_rate] + [(low_rate, mean_trial)]
         return False
 
     def _capacities(self, finalists: Sequence[Finalist]) -> Steps:
         """Find the largest load of each finalist, all searches interleaved."""
-        space, needed = self.search.space, not (self.brief and self.search.one_load)
-        if not needed or not steady_by_itself(space.base) or space.prices.offered is None:
+        space, is_needed = self.search.space, not (self.brief and self.search.one_load)
+        if not is_needed or not steady_by_itself(space.base) or space.prices.offered is None:
             return
         in_progress: list[tuple[Finalist, Any, Scenario]] = []
         missed_by: dict[int, list[tuple[float, Trial]]] = {id(f): [] for f in finalists}  # loads
         for f in finalists:
-            begin = f.rate if self.search.one_load else f.tested.middle
-            search = searching(f.scenario, self.facts, begin, thorough=True)
+            first_rate = f.rate if self.search.one_load else f.tested.middle
+            search = searching(f.scenario, self.facts, first_rate, thorough=True)
             in_progress.append((f, search, next(search)))
         while in_progress:
             answers = yield tuple(scenario for _, _, scenario in in_progress)
-            searches = []
+            still_open = []
             for (f, search, simulated), trial in zip(in_progress, answers, strict=True):
                 if not isinstance(trial, str) and not trial["holds"]:
                     missed_by[id(f)].append((load_of(simulated)[1], trial))
                 try:
                     scenario = search.send(None if isinstance(trial, str) else trial)
-                    searches.append((f, search, scenario))
-                except StopIteration as found:
-                    f.capacity = found.value
-                    held = found.value.held  # loads were run as `with_load` rounds them
-                    held = load_of(with_load(f.scenario, held))[1] if held else 0.0
-                    above = [load for load, _ in missed_by[id(f)] if load > held]
-                    if above:  # of the least load that is too much
-                        missed = [trial for load, trial in missed_by[id(f)] if load == min(above)]
-                        f.breaks = most_break(missed, self.search.plan)
-                    if not self.search.one_load and found.value.held:
-                        f.rate = found.value.held
+                    still_open.append((f, search, scenario))
+                except StopIteration as ended:
+                    f.capacity = ended.value
+                    held_rate = ended.value.held  # loads were run as `with_load` rounds them
+                    held_rate = load_of(with_load(f.scenario, held_rate))[1] if held_rate else 0.0
+                    loads = [load for load, _ in missed_by[id(f)] if load > held_rate]
+                    if loads:  # of the least load that is too much
+                        trials = [trial for load, trial in missed_by[id(f)] if load == min(loads)]
+                        f.breaks = most_break(trials, self.search.plan)
+                    if not self.search.one_load and ended.value.held:
+                        f.rate = ended.value.held
                         f.scenario = self.search.at_steady(f.candidate, f.rate)
-            in_progress = searches
+            in_progress = still_open
 
     def _losses(self, finalists: Sequence[Finalist]) -> Steps:
         """Simulate every loss at each deployment's load, or at lower loads until the SLO is met."""
         remaining = list(finalists)
-        for level in (1.0,) if self.search.one_load else CARRIED:
-            largest = [(f, f.rate) for f in remaining]
-            for f, rate in largest:
-                f.losses, f.rate = {}, level * rate
-                if level < 1.0:
+        for load_share in (1.0,) if self.search.one_load else CARRIED:
+            rates_before = [(f, f.rate) for f in remaining]
+            for f, rate in rates_before:
+                f.losses, f.rate = {}, load_share * rate
+                if load_share < 1.0:
                     f.scenario = self.search.at_steady(f.candidate, f.rate)
             for loss in self.search.plan.survives:
                 yield from self._lost(loss, remaining)
-            for f, rate in largest:
+            for f, rate in rates_before:
                 f.rate = f.rate if f.survives else rate
             remaining = [f for f in remaining if not f.survives]
 
     def _lost(self, loss: str, finalists: Sequence[Finalist]) -> Steps:
-        """Deployments after a loss of the worst element of that kind that they use."""
+        """Simulate each deployment after the loss of each element of a kind that it uses, and store
+        its worst result."""
         pairs = []
         for f in finalists:
             elements = list(lost_elements(f.scenario, self.facts, loss))
@@ -237,35 +239,35 @@ class Finish:
                 f.losses[loss] = {"status": "unsupported", "reason": "the machine has none"}
         for ((f, element), s), trial in (yield from answers(pairs)):
             row = margin_after(s, element, trial)
-            worst = f.losses.get(loss)
-            if worst is None or (row.get("margin") or -1.0) < (worst.get("margin") or -1.0):
+            worst_row = f.losses.get(loss)
+            if worst_row is None or (row.get("margin") or -1.0) < (worst_row.get("margin") or -1.0):
                 f.losses[loss] = row
 
     def _spared(self) -> Steps:
         """If no finalist survives: deployments with more and more reserve, until one does."""
         search, rate = self.search, self.search.space.rate
-        for spare in SPARED if rate is not None else ():
+        for reserve in SPARED if rate is not None else ():
             if any(f.survives for f in self.finalists):
                 return
-            best: dict[Any, Candidate] = {}
+            by_kind: dict[Any, Candidate] = {}
             for c in sorted(search.space.open, key=lambda c: (c.npus, c.price.tpot_s, c.settings)):
-                suffices = c.price.expected * FRESH >= spare * (rate or 0.0)
+                suffices = c.price.expected * FRESH >= reserve * (rate or 0.0)
                 if suffices and c.price.tpot_s < search.space.prices.tpot_s:
-                    best.setdefault(c.different, c)
-            spared = list(best.values())[:SPARES]
-            yield from search.tried([c for c in spared if c.settings not in search.tested])
-            more = [self._finalist(t) for c in spared if (t := search.tested[c.settings]).low]
-            yield from self._seeded(more)
-            more = [f for f in more if self._holds(f)]
-            yield from self._losses(more)
-            yield from self._capacities([f for f in more if f.survives])
-            self.finalists += more
+                    by_kind.setdefault(c.different, c)
+            reserves = list(by_kind.values())[:SPARES]
+            yield from search.tried([c for c in reserves if c.settings not in search.tested])
+            chosen = [self._finalist(t) for c in reserves if (t := search.tested[c.settings]).low]
+            yield from self._seeded(chosen)
+            chosen = [f for f in chosen if self._holds(f)]
+            yield from self._losses(chosen)
+            yield from self._capacities([f for f in chosen if f.survives])
+            self.finalists += chosen
 
 
 def _hopeless(f: Finalist, share: float) -> bool:
     """Whether a finalist misses the share by more than chance explains, or cannot run."""
-    mean = {"share_error": _error_of_mean(f)}
-    return not f.seeds or share - statistics.fmean(f.shares) > by_chance(mean)
+    mean_trial = {"share_error": _error_of_mean(f)}
+    return not f.seeds or share - statistics.fmean(f.shares) > by_chance(mean_trial)
 
 
 def _error_of_mean(f: Finalist) -> float:
@@ -275,16 +277,17 @@ def _error_of_mean(f: Finalist) -> float:
 
 
 def most_break(missed: Sequence[Trial], plan: Plan) -> str:
-    """What most of some runs miss first; of as many the worst decides."""
+    """TTFT or TPOT, whichever most of the runs miss first; at a tie, what the worst of them
+    misses."""
     worst_first = sorted(missed, key=lambda trial: trial["share"])
     return Counter(breaks_first(trial, plan) for trial in worst_first).most_common(1)[0][0]
 
 
 def breaks_first(trial: Trial, plan: Plan) -> str:
     """TTFT or TPOT, whichever a run misses first: the one that alone misses, or the farther."""
-    ttft, tpot = trial.get("needs_ttft_s"), trial.get("needs_tpot_s")
-    if (ttft is None) != (tpot is None):
-        return "TPOT" if ttft is None else "TTFT"
+    ttft_limit_s, tpot_limit_s = trial.get("needs_ttft_s"), trial.get("needs_tpot_s")
+    if (ttft_limit_s is None) != (tpot_limit_s is None):
+        return "TPOT" if ttft_limit_s is None else "TTFT"
     statistic, slo = "mean" if plan.by == "mean" else "p99", plan.scenario.slo
     excess_by_limit = {
         name: (trial[f"{name.lower()}_s_{statistic}"] or 0.0) / limit
@@ -294,6 +297,7 @@ def breaks_first(trial: Trial, plan: Plan) -> str:
 
 
 def _survived(f: Finalist) -> list[str]:
+    """Losses after which a finalist meets the SLO."""
     return [loss for loss, row in f.losses.items() if row["status"] == "feasible"]
 
 
@@ -304,12 +308,13 @@ JUDGED_S = 40.0  # how long it is judged, at least
 def lost_elements(
     s: Scenario, facts: Facts, loss: str
 ) -> Iterator[tuple[str, tuple[dict[str, Any], ...]]]:
-    """Elements that a deployment uses, one of each pool, as faults; None: there is none."""
+    """(name, faults) of an element of a kind of loss in each pool; nothing if the machine has no
+    such element."""
     net = wired(s.supernode, facts)
-    firsts: dict[str, Instance] = {}
+    first_by_role: dict[str, Instance] = {}
     for instance in place(s, net).instances:
-        firsts.setdefault(instance.role, instance)
-    for role, instance in firsts.items():
+        first_by_role.setdefault(instance.role, instance)
+    for role, instance in first_by_role.items():
         vertex = int(net.dies[instance.die_of_rank[-1]])
         node = net.vertex_data[vertex]["node"]
         names = {
@@ -331,17 +336,18 @@ def lost_elements(
 def after_loss(s: Scenario, faults: Sequence[dict[str, Any]]) -> Scenario:
     """The scenario with a loss at the end of its warm-up, judged after its recovery."""
     r = s.recovery
-    at_s = min(s.warmup_s, 20.0)
-    took_s = {"restart": r.restart_s, "in_place": r.in_place_s}.get(r.policy, 0.0)
-    from_s = at_s + r.detection_s + took_s + AFTER_S
-    lasts_s = max(s.horizon_s - s.warmup_s, JUDGED_S)
-    rows = [{**fault, "at_s": at_s} for fault in faults]
-    times = {"warmup_s": math.ceil(from_s), "horizon_s": math.ceil(from_s + lasts_s)}
-    return with_overrides(s, {"faults": rows} | times)
+    fault_s = min(s.warmup_s, 20.0)
+    recovery_s = {"restart": r.restart_s, "in_place": r.in_place_s}.get(r.policy, 0.0)
+    judged_from_s = fault_s + r.detection_s + recovery_s + AFTER_S
+    judged_s = max(s.horizon_s - s.warmup_s, JUDGED_S)
+    fault_rows = [{**fault, "at_s": fault_s} for fault in faults]
+    times = {"warmup_s": math.ceil(judged_from_s), "horizon_s": math.ceil(judged_from_s + judged_s)}
+    return with_overrides(s, {"faults": fault_rows} | times)
 
 
 def margin_after(s: Scenario, element: str, trial: Trial | str) -> dict[str, Any]:
-    """Share that meets the SLO after a loss, less the required share."""
+    """Result of a loss: the share of requests that meets the SLO after it, and that share less the
+    required one."""
     if isinstance(trial, str):
         return {"status": "failed", "reason": trial, "element": element, "margin": None}
     return {

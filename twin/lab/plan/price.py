@@ -50,15 +50,17 @@ class Imports(NamedTuple):
 
 
 def imports_of(s: Scenario) -> Imports:
-    """Those of a scenario. Raises StoreError with one sentence if the store has them not."""
-    named = [kind.named(s) for kind in (TRACE, COUNTS, MACHINE)]
-    if not any(named) and not s.elastic.own.digest:
+    """The recorded stream and the counts of experts that a scenario names; its machine is loaded.
+    Raises StoreError with one sentence if the store lacks one."""
+    stored_names = [kind.named(s) for kind in (TRACE, COUNTS, MACHINE)]
+    if not any(stored_names) and not s.elastic.own.digest:
         return Imports()
-    return _loaded(*(each.digest if each else "" for each in named))
+    return _loaded(*(each.digest if each else "" for each in stored_names))
 
 
 @lru_cache(maxsize=2)
 def _loaded(trace: str, counts: str, machine: str) -> Imports:
+    """Imports of these digests ('' for none), from the store of this process."""
     store = open_store()  # from here on machines are found there, and controllers in their folder
     if machine and find(machine) is None:
         store.machines.load(machine)  # says in a sentence why not
@@ -91,13 +93,13 @@ class Curve:
 
     def within(self, batch: float, tpot_s: float) -> tuple[float, float]:
         """(largest rate with at most a number of requests per NPU and this TPOT, its TPOT)."""
-        most = min(batch, self.batches[-1])
-        if math.isinf(most):
+        largest_batch = min(batch, self.batches[-1])
+        if math.isinf(largest_batch):
             return self.rates[-1], self.tpots_s[-1]
         if tpot_s >= self.tpots_s[0]:
-            return self._at(min(most, _line(tpot_s, self.tpots_s, self.batches)))
-        rise = self._rise
-        batch = self.batches[0] - (self.tpots_s[0] - tpot_s) / rise if rise > 0.0 else 0.0
+            return self._at(min(largest_batch, _line(tpot_s, self.tpots_s, self.batches)))
+        slope_s = self._rise
+        batch = self.batches[0] - (self.tpots_s[0] - tpot_s) / slope_s if slope_s > 0.0 else 0.0
         return max(0.0, self._per_request * batch / tpot_s), tpot_s
 
     def full_s(self, batch: float) -> float:
@@ -108,14 +110,15 @@ class Curve:
         """TPOT at a rate; infinite if no priced batch keeps up. The number of other requests is
         about Poisson, at most the batch: half the time one deviation above the mean, half the time
         one below."""
-        most = min(batch, self.batches[-1])
-        if rate > self._at(most)[0]:
+        largest_batch = min(batch, self.batches[-1])
+        if rate > self._at(largest_batch)[0]:
             return math.inf
-        mean = self.under_way(rate) * npus
-        met = (mean + sign * math.sqrt(mean) for sign in (-1.0, 1.0))
-        return sum(self._tpot_s(min(most, max(n, 0.0) / npus)) for n in met) / 2.0
+        requests = self.under_way(rate) * npus
+        counts = (requests + sign * math.sqrt(requests) for sign in (-1.0, 1.0))
+        return sum(self._tpot_s(min(largest_batch, max(n, 0.0) / npus)) for n in counts) / 2.0
 
     def _tpot_s(self, batch: float) -> float:
+        """TPOT with a batch per NPU; below the smallest priced batch, from the slope above it."""
         if batch < self.batches[0]:
             return self.tpots_s[0] - self._rise * (self.batches[0] - batch)
         return _line(batch, self.batches, self.tpots_s)
@@ -169,13 +172,14 @@ class Prices:
     beat: Callable[[], None] = lambda: None  # called before each price, and may raise to stop
 
     def __post_init__(self) -> None:
+        """Load the imports, the traffic and the offered rate of the base scenario."""
         self.imports = imports_of(self.base)
         self.traffic = traffic_of(self.base, self.facts, self.imports.trace)
-        sample = offered(self.base, self.facts, self.imports.trace)
+        offered_load = offered(self.base, self.facts, self.imports.trace)
         self.per_request = self.traffic.output_tokens
         if self.base.deployment.mode == "prefill_only":
             self.per_request = self.traffic.input_tokens
-        self.offered = sample.rate_req_per_s  # None in a closed loop
+        self.offered = offered_load.rate_req_per_s  # None in a closed loop
         self.tpot_s = 1e-3 * self.base.slo.tpot_ms
         front_end = self.base.front_end
         self.front = front_end.api_servers / max(1e-3 * front_end.service_ms, 1e-9)
@@ -188,8 +192,8 @@ class Prices:
             if _concerns(role, path) and path not in (BATCH, *UNSEEN)
         }
         if settings.get(OFFLOAD):  # one pool computes on the dies of the other
-            shared = (OFFLOAD, LENT, *(LENDERS if role == "decode" else ()))
-            own_settings |= {path: settings.get(path, read(self.base, path)) for path in shared}
+            paths = (OFFLOAD, LENT, *(LENDERS if role == "decode" else ()))
+            own_settings |= {path: settings.get(path, read(self.base, path)) for path in paths}
         if role == "prefill":  # its costs know only whether there are drafts
             drafts = self.base.deployment.decode.mtp_draft_tokens
             own_settings[DRAFTS] = min(1, own_settings.get(DRAFTS, drafts))
@@ -217,37 +221,37 @@ class Prices:
         bounds, rates = {"front end": LUCK * self.front}, {"front end": self.front}
         tpot_s, limit_s = 0.0, self.tpot_s
         batch = float(settings.get(BATCH, self.base.deployment.decode.batch_per_npu))
-        fixed = settings.get(CONTROLLER, "fixed") == "fixed"
-        npus_taken, per_rate = 0, 0.0  # NPUs, and what a request/s of all pools takes of them
+        is_fixed = settings.get(CONTROLLER, "fixed") == "fixed"
+        npus_taken, npus_per_rate = 0, 0.0  # NPUs, and what a request/s of all pools takes of them
         for role in roles_of(mode):
             count, npus = pool_size(self.base, settings, role)
             pool_curve, pool_best_case = pools[role]
             if pool_curve.refused:
                 return Price(0.0, 0.0, role, 0.0, pool_curve.refused)
-            most = math.inf if role == "prefill" else batch
-            limit = math.inf if role == "prefill" else limit_s
-            rate, took_s = pool_curve.within(most, limit)
+            top_batch = math.inf if role == "prefill" else batch
+            tpot_limit_s = math.inf if role == "prefill" else limit_s
+            rate, rate_tpot_s = pool_curve.within(top_batch, tpot_limit_s)
             # TPOT with less than a request on each die is not priced: no bound is below that rate.
-            bound = max(pool_best_case.within(most, limit)[0], pool_best_case.rates[0])
+            bound = max(pool_best_case.within(top_batch, tpot_limit_s)[0], pool_best_case.rates[0])
             bounds[role], rates[role] = LUCK * count * bound, count * rate
             npus_taken += count * npus
-            per_rate += npus / max(bound, 1e-12)
+            npus_per_rate += npus / max(bound, 1e-12)
             if role != "prefill":
-                tpot_s = took_s
+                tpot_s = rate_tpot_s
                 if self.rate is not None:
                     tpot_s = pool_curve.tpot_at(self.rate / count, batch, npus)
                 elif self.offered is None:
-                    fed = min(r for name, r in rates.items() if name != role) / count
-                    tpot_s = min(pool_curve.tpot_at(fed, batch, npus), pool_curve.full_s(batch))
-                    least_s = pool_best_case.full_s(batch)
-                    surely = math.isinf(pool_curve.tpot_at(fed / LUCK, batch, npus))  # full
-                    if surely and len(roles_of(mode)) == 1 and least_s > LUCK * limit_s:
-                        full = f"TPOT is {1e3 * least_s:.4g} ms or more with a full batch, "
-                        return Price(0.0, 0.0, role, 0.0, f"{full}{1e3 * limit_s:g} are allowed")
-        limiting = min(rates, key=lambda name: (rates[name], name))
-        if not fixed:  # NPUs change pools, at no cost, until all pools carry the same
-            bounds = {"front end": LUCK * self.front, "pools": LUCK * npus_taken / per_rate}
-        return Price(min(bounds.values()), rates[limiting], limiting, tpot_s)
+                    inflow = min(r for name, r in rates.items() if name != role) / count
+                    tpot_s = min(pool_curve.tpot_at(inflow, batch, npus), pool_curve.full_s(batch))
+                    full_tpot_s = pool_best_case.full_s(batch)
+                    is_full = math.isinf(pool_curve.tpot_at(inflow / LUCK, batch, npus))  # full
+                    if is_full and len(roles_of(mode)) == 1 and full_tpot_s > LUCK * limit_s:
+                        problem = f"TPOT is {1e3 * full_tpot_s:.4g} ms or more with a full batch, "
+                        return Price(0.0, 0.0, role, 0.0, f"{problem}{1e3 * limit_s:g} are allowed")
+        limiting_pool = min(rates, key=lambda name: (rates[name], name))
+        if not is_fixed:  # NPUs change pools, at no cost, until all pools carry the same
+            bounds = {"front end": LUCK * self.front, "pools": LUCK * npus_taken / npus_per_rate}
+        return Price(min(bounds.values()), rates[limiting_pool], limiting_pool, tpot_s)
 
     def batch_matters(
         self, role: str, settings: Settings, batches: Sequence[int], known: Curve
@@ -255,36 +259,36 @@ class Prices:
         """Whether a batch can differ from the next smaller one; it cannot if TPOT or KV space
         limits both."""
         own_batch = settings.get(BATCH)
-        smaller = [b for b in batches if own_batch is not None and b < own_batch]
-        if not smaller or role == "prefill":
+        smaller_batches = [b for b in batches if own_batch is not None and b < own_batch]
+        if not smaller_batches or role == "prefill":
             return True
         if known.refused:
             return False
-        rate, tpot_s = known.within(float(smaller[-1]), self.tpot_s)
-        return rate > 0.0 and tpot_s < self.tpot_s and smaller[-1] < known.batches[-1]
+        rate, tpot_s = known.within(float(smaller_batches[-1]), self.tpot_s)
+        return rate > 0.0 and tpot_s < self.tpot_s and smaller_batches[-1] < known.batches[-1]
 
     def _alike(self, role: str, own: Settings) -> Key:
-        """The pool with the scenario's drafts, since imbalance, slow to compute, hardly depends on
-        them."""
-        even_drafts = own | {DRAFTS: self.base.deployment.decode.mtp_draft_tokens}
-        return (role, *sorted(even_drafts.items()))
+        """Key of a pool with the scenario's own draft tokens: pools that differ only in these share
+        their imbalance, which is slow to compute and hardly depends on them."""
+        with_own_drafts = own | {DRAFTS: self.base.deployment.decode.mtp_draft_tokens}
+        return (role, *sorted(with_own_drafts.items()))
 
     def _priced(self, role: str, own: Settings, until_s: float) -> Pool:
         """Curves of one role: capacity and TPOT by batch, expected and at best."""
         mode = {"prefill": "prefill_only", "decode": "decode_only"}.get(role, "colocated")
         # Attention that is offloaded does not make experts less even: parts are those without.
-        free = {path: value for path, value in own.items() if _concerns(role, path)}
-        one_instance = {**free, MODE: mode, COUNTED[role]: 1, BATCH: CURVE[0], OFFLOAD: 0.0}
-        tied = {MODE: "disaggregated", COUNTED["prefill"]: 1, COUNTED["decode"]: 1} | own
+        own_fields = {path: value for path, value in own.items() if _concerns(role, path)}
+        one_instance = {**own_fields, MODE: mode, COUNTED[role]: 1, BATCH: CURVE[0], OFFLOAD: 0.0}
+        with_lenders = {MODE: "disaggregated", COUNTED["prefill"]: 1, COUNTED["decode"]: 1} | own
         try:
             base = with_overrides(self.base, one_instance)
-            key = self._alike(role, free | {OFFLOAD: 0.0})
+            key = self._alike(role, own_fields | {OFFLOAD: 0.0})
             if key not in self.parts:
-                alike = with_overrides(base, dict(key[1:]))
-                self.parts[key] = assemble(alike, self.facts, *self.imports)
+                scenario = with_overrides(base, dict(key[1:]))
+                self.parts[key] = assemble(scenario, self.facts, *self.imports)
             parts = self.parts[key]
-            base = with_overrides(base, tied) if own.get(OFFLOAD) else base
-            count = getattr(base.deployment, role).instances
+            base = with_overrides(base, with_lenders) if own.get(OFFLOAD) else base
+            instances = getattr(base.deployment, role).instances
         except ValueError as error:
             if not isinstance(error, SpecError) and not type(error).__module__.startswith("twin."):
                 raise
@@ -299,10 +303,10 @@ class Prices:
         if role != "prefill":
             own_batch = self.base.deployment.decode.batch_per_npu
             batches = {parts.costs.roles[role].chip.dies_per_npu, *CURVE, own_batch}
-        reads = [even, replace(even, hit_tokens=0.0)] if even.hit_tokens else [even]
+        traffics = [even, replace(even, hit_tokens=0.0)] if even.hit_tokens else [even]
         expected: list[Point] = []
         best_case: list[Point] = []
-        why, both_curves = "", (Curve(), Curve())
+        problem, both_curves = "", (Curve(), Curve())
         for batch in sorted(batches):
             if all(len(c.tpots_s) > 1 and c.tpots_s[-1] > until_s for c in both_curves):
                 curve, best_curve = both_curves
@@ -311,17 +315,17 @@ class Prices:
                 batch_scenario = with_overrides(base, {BATCH: batch})
                 costs = build_costs(batch_scenario, self.facts, parts.net)
                 # What is read of a prefix may take longer than computing it.
-                looks = [(t, predict(costs, t, *hot)) for t in reads]
+                answers = [(t, predict(costs, t, *hot)) for t in traffics]
             except ValueError as error:
                 if not type(error).__module__.startswith("twin."):
                     raise
-                why = why or str(error)
+                problem = problem or str(error)
                 continue
-            expected.append(max(_point(role, count, outlook_at) for _, outlook_at in looks))
-            points = ((_point(role, count, f), f, t) for t, f in looks)
+            expected.append(max(_point(role, instances, outlook_at) for _, outlook_at in answers))
+            points = ((_point(role, instances, f), f, t) for t, f in answers)
             best_case.append(max(_bunched(batch_scenario, *point, hot[1]) for point in points))
             both_curves = _curve(expected), _curve(best_case)
-        return both_curves if expected else (Curve(refused=why), Curve())
+        return both_curves if expected else (Curve(refused=problem), Curve())
 
 
 def _line(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
@@ -349,26 +353,26 @@ def _bunched(s: Scenario, own: Point, found: Prediction, traffic: Traffic, hot: 
     role, (rate, batch, tpot_s) = found.costs.colocated_role, own
     if role is None or found.decode is None or found.prefill is None:
         return rate, batch, tpot_s
-    per_npu = role.chip.dies_per_npu
-    full = float(s.deployment.colocated.chunk_tokens_per_npu) * role.dies / per_npu
-    share = min(1.0, found.prefill.batch_tokens / full)
-    pairs = full / traffic.fresh_tokens * traffic.fresh_pairs
-    count = batch * role.dies / per_npu / role.ranks
-    requests, context = rank_load(count, role.ranks, traffic)
-    ranks = np.full(role.ranks, 1.0 / role.ranks)
-    kinds = [(share, full * ranks, pairs * ranks), (1.0 - share, 0.0 * ranks, 0.0 * ranks)]
-    least_s = mixed_mean_s(role.decode, requests, context, kinds, hot, role.operator_sink())
-    faster = min(1.0, least_s / found.decode.iteration_s)
-    return rate / faster, batch, tpot_s * faster
+    dies_per_npu = role.chip.dies_per_npu
+    chunk = float(s.deployment.colocated.chunk_tokens_per_npu) * role.dies / dies_per_npu
+    fill = min(1.0, found.prefill.batch_tokens / chunk)
+    pairs = chunk / traffic.fresh_tokens * traffic.fresh_pairs
+    requests_per_rank = batch * role.dies / dies_per_npu / role.ranks
+    requests, context = rank_load(requests_per_rank, role.ranks, traffic)
+    split = np.full(role.ranks, 1.0 / role.ranks)
+    mixes = [(fill, chunk * split, pairs * split), (1.0 - fill, 0.0 * split, 0.0 * split)]
+    least_s = mixed_mean_s(role.decode, requests, context, mixes, hot, role.operator_sink())
+    time_ratio = min(1.0, least_s / found.decode.iteration_s)
+    return rate / time_ratio, batch, tpot_s * time_ratio
 
 
 def _curve(points: Sequence[Point]) -> Curve:
     """A non-falling curve through points of growing batches."""
-    rising = [points[0]]
+    rising_points = [points[0]]
     for point in points[1:]:
-        if point[0] > rising[-1][0] and point[1] > rising[-1][1]:
-            rising.append(point)
-    rates, batches, tpots = zip(*rising, strict=True)
+        if point[0] > rising_points[-1][0] and point[1] > rising_points[-1][1]:
+            rising_points.append(point)
+    rates, batches, tpots = zip(*rising_points, strict=True)
     return Curve(batches, rates, tpots)
 
 
@@ -377,9 +381,9 @@ def _concerns(role: str, path: str) -> bool:
     """Whether a field affects what an instance of a pool sustains."""
     if path == MODE or path in COUNTED.values():
         return False
-    pool = path.removeprefix("deployment.").partition(".")[0]
-    if pool in ("prefill", "colocated"):
-        return pool == role
-    if pool == "decode" and path != DRAFTS:
+    section = path.removeprefix("deployment.").partition(".")[0]
+    if section in ("prefill", "colocated"):
+        return section == role
+    if section == "decode" and path != DRAFTS:
         return role == "decode"
     return not (role == "decode" and path.startswith("memory_pool"))

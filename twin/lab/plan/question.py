@@ -66,7 +66,7 @@ class Plan(BaseModel):
     @field_validator("vary")
     @classmethod
     def _known(cls, vary: tuple[str, ...]) -> tuple[str, ...]:
-        """Choices in their declared order. Raises ValueError for an unknown one."""
+        """The choices that vary, in their declared order. Raises ValueError for an unknown one."""
         for key in vary:
             if key not in CHOICES:
                 raise ValueError(f"{key} does not vary: choose of {', '.join(CHOICES)}")
@@ -74,6 +74,8 @@ class Plan(BaseModel):
 
     @model_validator(mode="after")
     def _priced(self) -> "Plan":
+        """Check that a limit of cost has a price of an NPU hour, and that the scenario has one
+        model. Raises ValueError."""
         if self.cost_per_million_tokens and not self.scenario.cost.price_per_npu_hour:
             raise ValueError("a limit of cost needs cost.price_per_npu_hour of the scenario")
         require_one_model(self.scenario, "a plan")
@@ -91,8 +93,8 @@ def plan_from(scenario: Scenario, given: dict[str, Any]) -> Plan:
         return Plan.model_validate({"scenario": scenario, **given})
     except ValidationError as error:
         first = error.errors()[0]
-        place = str(first["loc"][0]) if first["loc"] else "plan"
-        raise PlanError(f"{place}: {first['msg']}".replace("Value error, ", "")) from None
+        field_name = str(first["loc"][0]) if first["loc"] else "plan"
+        raise PlanError(f"{field_name}: {first['msg']}".replace("Value error, ", "")) from None
 
 
 def usual_goal(s: Scenario) -> Goal:
@@ -103,36 +105,38 @@ def usual_goal(s: Scenario) -> Goal:
 def in_brief(plan: Plan) -> str:
     """Goal and limits of a plan in a sentence."""
     s = plan.scenario
-    share = f"met by {100 * s.slo.share:g} % of requests"
-    condition = share if plan.by == "share" else "on the mean"
-    limits = [f"TTFT {s.slo.ttft_s:g} s and TPOT {s.slo.tpot_ms:g} ms {condition}"]
-    limits += [f"{plan.npus:,} NPUs at most"] if plan.npus else []
-    limits += [f"{plan.power_kw:g} kW at most"] if plan.power_kw else []
+    share_text = f"met by {100 * s.slo.share:g} % of requests"
+    condition = share_text if plan.by == "share" else "on the mean"
+    limit_texts = [f"TTFT {s.slo.ttft_s:g} s and TPOT {s.slo.tpot_ms:g} ms {condition}"]
+    limit_texts += [f"{plan.npus:,} NPUs at most"] if plan.npus else []
+    limit_texts += [f"{plan.power_kw:g} kW at most"] if plan.power_kw else []
     cost = plan.cost_per_million_tokens
-    limits += [f"{cost:g} per million tokens at most"] if cost else []
-    limits += [f"after the loss of: {LOSSES[loss].lower()}" for loss in plan.survives]
-    limits += [f"{100 * plan.more:+.0f} % load"] if plan.more else []
+    limit_texts += [f"{cost:g} per million tokens at most"] if cost else []
+    limit_texts += [f"after the loss of: {LOSSES[loss].lower()}" for loss in plan.survives]
+    limit_texts += [f"{100 * plan.more:+.0f} % load"] if plan.more else []
     goal = GOALS[plan.goal]
-    return f"{goal[0].lower()}{goal[1:]}; {', '.join(limits)}."
+    return f"{goal[0].lower()}{goal[1:]}; {', '.join(limit_texts)}."
 
 
 def freed(plan: Plan) -> tuple[str, ...]:
-    """Fields of `PLAIN` that may vary, including the scenario's own value."""
+    """Paths of the fields of `PLAIN` that the plan varies; the scenario's own value is then tried
+    too."""
     paths = {path for key in plan.vary for path in CHOICES[key].values}
     return tuple(path for path, *_ in PLAIN if path in paths)
 
 
 def base_of(plan: Plan) -> tuple[Scenario, list[str]]:
-    """The scenario that candidates differ from, and sentences about what of it was set aside."""
-    s, notes, changed, free = plan.scenario, [], {}, freed(plan)
+    """The scenario of a plan with the settings that a plan fixes (`PLAIN`), from which candidates
+    differ; and a sentence for each setting that this changes."""
+    s, notes, overrides, varying_paths = plan.scenario, [], {}, freed(plan)
     for path, value, sentence in PLAIN:
         own_value = read(s, path)
         if own_value == value or (path == PLACEMENT and own_value != "by_hand"):
             continue
-        changed[path] = list(value) if isinstance(value, tuple) else value
-        if path not in free and (path != "elastic.npus" or CONTROLLER in free):
+        overrides[path] = list(value) if isinstance(value, tuple) else value
+        if path not in varying_paths and (path != "elastic.npus" or CONTROLLER in varying_paths):
             notes.append(f"{sentence[0].upper()}{sentence[1:]}.")
-    return with_overrides(s, changed), notes
+    return with_overrides(s, overrides), notes
 
 
 def question_text(plan: Plan) -> str:

@@ -49,50 +49,50 @@ class Relax:
             ("slo.tpot_ms", "needs_tpot_s", 1e3), ("slo.ttft_s", "needs_ttft_s", 1.0),
         ):  # fmt: skip
             yield from self._fastest(limit)
-            limit_now = plan.scenario.slo.tpot_ms if scale > 1.0 else s.slo.ttft_s
-            yield from self._least(limit, limit_now, key, scale)
+            present_limit = plan.scenario.slo.tpot_ms if scale > 1.0 else s.slo.ttft_s
+            yield from self._least(limit, present_limit, key, scale)
         yield from self._least("slo.share", s.slo.share, "share", -1.0)
         for name in ("power_kw", "cost_per_million_tokens"):
             if getattr(plan, name):
                 yield from self._least(name, getattr(plan, name), name, 1.0)
         if self.fallen is not None:
-            c, survived = self.fallen
-            self._relax("survives", list(plan.survives), survived, c)
+            candidate, survived = self.fallen
+            self._relax("survives", list(plan.survives), survived, candidate)
         if plan.npus:
-            other = Search(self._space(npus=0), self.facts, search.over)
-            yield from other.steps()
-            if fitting := other.ranked():
-                c = min((t.candidate for t in fitting), key=lambda c: (c.npus, c.settings))
-                self._relax("npus", plan.npus, c.npus, c)
+            any_size_search = Search(self._space(npus=0), self.facts, search.over)
+            yield from any_size_search.steps()
+            if fitting := any_size_search.ranked():
+                candidate = min((t.candidate for t in fitting), key=lambda c: (c.npus, c.settings))
+                self._relax("npus", plan.npus, candidate.npus, candidate)
         rate = search.space.rate if search.space.prices.offered is not None else None
-        if rate is not None and (carried := (yield from self._most(rate))):
-            yield from self._stepwise(LOAD, rate, carried)
+        if rate is not None and (carried_rate := (yield from self._most(rate))):
+            yield from self._stepwise(LOAD, rate, carried_rate)
 
     def _most(self, rate: float) -> Generator[tuple[Scenario, ...], Any, float]:
-        """About the largest load below `rate` (requests/s) that a deployment carries; 0 if not even
-        the least is carried. First by a search in which each has a load of its own, then between
-        that load and `rate` by halving for the nearest to the limits: either may miss the best."""
+        """About the largest load (requests/s) below `rate` that a deployment carries; 0 if none
+        carries even the least that is tried. A search with a load for each deployment comes first,
+        then halving between its result and `rate` with the deployments nearest to the limits."""
         search = Search(self._space(goal="rate"), self.facts, self.search.over)
         yield from search.steps()
         self._note_loads(search.tested.values())
-        low, high = max((t.low for t in search.tested.values()), default=0.0), rate
-        trying = [Tested(c) for c in self._nearest()]
-        nearest = trying.copy()
-        for _ in range(HALVED if trying else 0):
-            load = (max(low, LEAST * rate) + high) / 2.0
-            scenarios = [scenario_of(self.search.space, t.candidate.given, load) for t in trying]
-            for t, trial in zip(trying, (yield tuple(scenarios)), strict=True):
+        carried_rate, missed_rate = max((t.low for t in search.tested.values()), default=0.0), rate
+        tested = [Tested(c) for c in self._nearest()]
+        nearest = tested.copy()
+        for _ in range(HALVED if tested else 0):
+            load = (max(carried_rate, LEAST * rate) + missed_rate) / 2.0
+            scenarios = [scenario_of(self.search.space, t.candidate.given, load) for t in tested]
+            for t, trial in zip(tested, (yield tuple(scenarios)), strict=True):
                 if not isinstance(trial, str):
                     t.trials.append((load, trial | {"within": not self.search.misses(trial)}))
-            if keeping := [t for t in trying if t.low == load]:
-                low, trying = load, keeping
+            if carrying := [t for t in tested if t.low == load]:
+                carried_rate, tested = load, carrying
             else:
-                high = load
+                missed_rate = load
         self._note_loads(nearest)
-        if low:
-            return min(low, PART * rate)  # up from there, little of each search is new
-        least = yield from self._fits(LOAD, LEAST * rate)
-        return LEAST * rate if least else 0.0
+        if carried_rate:
+            return min(carried_rate, PART * rate)  # up from there, little of each search is new
+        least_carrier = yield from self._fits(LOAD, LEAST * rate)
+        return LEAST * rate if least_carrier else 0.0
 
     def _nearest(self) -> list[Candidate]:
         """Simulated deployments that are nearest to the limits."""
@@ -100,9 +100,11 @@ class Relax:
         limits = (("needs_ttft_s", slo.ttft_s), ("needs_tpot_s", 1e-3 * slo.tpot_ms))
 
         def distance(t: Tested) -> tuple[float, float, Any]:
+            """Sort key: smallest ratio of a needed limit to the present one, then the largest
+            share."""
             trial = t.trials[-1][1]
-            needs = [trial[key] / limit for key, limit in limits if trial[key] is not None]
-            return min(needs, default=math.inf), -trial["share"], t.candidate.settings
+            ratios = [trial[key] / limit for key, limit in limits if trial[key] is not None]
+            return min(ratios, default=math.inf), -trial["share"], t.candidate.settings
 
         simulated = sorted((t for t in self.search.tested.values() if t.trials), key=distance)
         return [t.candidate for t in simulated[:NEAR]]
@@ -125,127 +127,131 @@ class Relax:
         for k, c in enumerate(search.space.candidates):
             if self.too_much.get(c.settings, math.inf) <= load:
                 search.space.candidates[k] = c.refused("misses a limit at a smaller load")
-        known = [c for c in search.space.open if c.settings in self.carried]
-        known.sort(key=lambda c: (-self.carried[c.settings], c.settings))
-        yield from search.tried(known[:NEAR])
+        carriers = [c for c in search.space.open if c.settings in self.carried]
+        carriers.sort(key=lambda c: (-self.carried[c.settings], c.settings))
+        yield from search.tried(carriers[:NEAR])
 
     def _space(self, **changed: Any) -> Space:
-        """The deployments of a plan with another limit or goal."""
+        """The priced deployments of the plan with another limit or goal."""
         plan = self.search.plan.model_copy(update=changed)
         return space_of(plan, self.facts, self.search.space)
 
     def _least(self, limit: str, own: Any, key: str, scale: float) -> Steps:
         """Find the smallest relaxation of a limit. The search begins with the smallest value (with
         a negative scale the largest) that simulated deployments need over all seeds."""
-        search, more = self.search, scale < 0.0
-        limited = key in ("power_kw", "cost_per_million_tokens")
-        simulated = [
-            (-trial[key] if more else trial[key], t.candidate.settings, rate, t.candidate)
+        search, is_share = self.search, scale < 0.0
+        is_resource = key in ("power_kw", "cost_per_million_tokens")
+        needed_values = [
+            (-trial[key] if is_share else trial[key], t.candidate.settings, rate, t.candidate)
             for t in search.tested.values()
             for rate, trial in t.trials
-            if trial[key] is not None and (trial["holds"] or not limited)
+            if trial[key] is not None and (trial["holds"] or not is_resource)
         ]
-        nearest: dict[Any, tuple[float, Candidate]] = {}
-        for _, settings, rate, c in sorted(simulated, key=lambda row: row[:3]):
-            nearest.setdefault(settings, (rate, c))
-        nearest_few = list(nearest.values())[:NEAREST]
+        nearest_by_settings: dict[Any, tuple[float, Candidate]] = {}
+        for _, settings, rate, c in sorted(needed_values, key=lambda row: row[:3]):
+            nearest_by_settings.setdefault(settings, (rate, c))
+        nearest_pairs = list(nearest_by_settings.values())[:NEAREST]
         pairs = [
-            (c, s) for rate, c in nearest_few for s in seeded(search.at_steady(c, rate), SEEDS)
+            (c, s) for rate, c in nearest_pairs for s in seeded(search.at_steady(c, rate), SEEDS)
         ]
-        needs: dict[Any, list[Any]] = {}
+        needs_by_settings: dict[Any, list[Any]] = {}
         for (c, _), trial in (yield from answers(pairs)):
             value = None if isinstance(trial, str) else trial[key]
-            needs.setdefault(c.settings, []).append(value)
-        suitable = [
-            (scale * (max(values) if limited else statistics.fmean(values)), k)
-            for k, values in enumerate(needs.values())
+            needs_by_settings.setdefault(c.settings, []).append(value)
+        met_needs = [
+            (scale * (max(values) if is_resource else statistics.fmean(values)), k)
+            for k, values in enumerate(needs_by_settings.values())
             if None not in values
         ]
-        need, k = min(suitable, default=(0.0, 0))
+        need, k = min(met_needs, default=(0.0, 0))
         value = abs(need)
-        if value > (0.5 if more else 0.0) and (value < own if more else value > own):
-            yield from self._stepwise(limit, own, value, nearest_few[k][1])
+        if value > (0.5 if is_share else 0.0) and (value < own if is_share else value > own):
+            yield from self._stepwise(limit, own, value, nearest_pairs[k][1])
 
     def _stepwise(
         self, limit: str, own: float, value: float, nearest: Candidate | None = None,
     ) -> Steps:  # fmt: skip
         """Find the smallest step of a geometric series through `value` with which a search finds a
         deployment. `nearest` needs `value`; it is the answer if the plan's seconds are used up."""
-        fits: dict[int, Candidate] = {}
-        fails: set[int] = set()
+        fitting_by_step: dict[int, Candidate] = {}
+        failing_steps: set[int] = set()
         step, stride = 1, 1
         for _ in range(TRIED):
-            if (tried := _level(own, value, step)) <= 0.0 or self.search.over():
+            if (tried_limit := _level(own, value, step)) <= 0.0 or self.search.over():
                 break
-            c = yield from self._fits(limit, tried)
-            if c is None:
-                fails.add(step)
+            candidate = yield from self._fits(limit, tried_limit)
+            if candidate is None:
+                failing_steps.add(step)
             else:
-                fits[step] = c
-            if not fits:
+                fitting_by_step[step] = candidate
+            if not fitting_by_step:
                 step, stride = 1 - stride, 2 * stride
-            elif not fails:
+            elif not failing_steps:
                 step, stride = 1 + stride, 2 * stride
-            elif max(fits) + 1 in fails:
+            elif max(fitting_by_step) + 1 in failing_steps:
                 break
             else:
-                step = (max(fits) + min(fails)) // 2
-        least = max(fits, default=0)
-        if c := fits.get(least, nearest if self.search.over() else None):
-            self._relax(limit, own, _level(own, value, least), c)
+                step = (max(fitting_by_step) + min(failing_steps)) // 2
+        last_fitting = max(fitting_by_step, default=0)
+        if candidate := fitting_by_step.get(last_fitting, nearest if self.search.over() else None):
+            self._relax(limit, own, _level(own, value, last_fitting), candidate)
 
     def _fits(
         self, limit: str, value: float
     ) -> Generator[tuple[Scenario, ...], Any, Candidate | None]:
-        """A deployment that a search finds with another value of a limit."""
+        """A deployment that a search finds with another value of a limit; None if it finds none."""
         plan, offered = self.search.plan, self.search.space.prices.offered or 1.0
-        changed: dict[str, Any] = {limit: value}
+        overrides: dict[str, Any] = {limit: value}
         if limit == LOAD:
-            changed = {"more": value / offered - 1.0}
+            overrides = {"more": value / offered - 1.0}
         elif limit.startswith("slo."):
-            changed = {"scenario": with_overrides(plan.scenario, changed)}
-        for first in (True, False):  # the first that keeps the limits is mostly enough
-            search = Search(self._space(**changed), self.facts, self.search.over)
-            if first:
+            overrides = {"scenario": with_overrides(plan.scenario, overrides)}
+        for stop_at_first in (True, False):  # the first that keeps the limits is mostly enough
+            search = Search(self._space(**overrides), self.facts, self.search.over)
+            if stop_at_first:
                 search.over = partial(lambda s: self.search.over() or bool(s.ranked()), search)
             if limit == LOAD:
                 yield from self._informed(search, value)
             yield from search.steps()
-            stopped = bool(search.ranked())
-            found = yield from self.proved(search)
+            stopped_early = bool(search.ranked())
+            deployment = yield from self.proved(search)
             if limit == LOAD:
                 self._note_loads(search.tested.values())
-            if found is not None or not stopped:
+            if deployment is not None or not stopped_early:
                 break
-        return found
+        return deployment
 
     def _fastest(self, limit: str) -> Steps:
-        """Simulate deployments of least need by formula; for TPOT, also those of looser plans."""
+        """Simulate the deployments that by formula need least of a limit; for TPOT also those that
+        only plans with a longer TPOT let in."""
         search = self.search
         space, rate = search.space, (search.space.rate or 0.0)
 
         def able() -> list[Candidate]:
-            new = [c for c in space.open if c.settings not in search.tested]
-            return [c for c in new if c.price.expected > FRESH * rate]
+            """Deployments without a simulation that may carry the load by formula."""
+            untried = [c for c in space.open if c.settings not in search.tested]
+            return [c for c in untried if c.price.expected > FRESH * rate]
 
         if limit != "slo.tpot_ms":
-            order = sorted(able(), key=lambda c: (-c.price.bound, c.npus, c.settings))
-            yield from search.tried(order[:RELAXED])
+            best_first = sorted(able(), key=lambda c: (-c.price.bound, c.npus, c.settings))
+            yield from search.tried(best_first[:RELAXED])
             return
-        tpot_s, levels = space.prices.tpot_s, LEVELS
+        tpot_s, levels_left = space.prices.tpot_s, LEVELS
         while True:
-            order = sorted(able(), key=lambda c: (c.price.tpot_s, c.npus, c.settings))
-            yield from search.tried(order[:RELAXED])
-            levels -= bool(order)
+            best_first = sorted(able(), key=lambda c: (c.price.tpot_s, c.npus, c.settings))
+            yield from search.tried(best_first[:RELAXED])
+            levels_left -= bool(best_first)
             tpot_s *= LONGER
-            if not levels or tpot_s > LONGEST_S:
+            if not levels_left or tpot_s > LONGEST_S:
                 return
-            s = with_overrides(search.plan.scenario, {limit: 1e3 * tpot_s})
-            space = self._space(scenario=s)
+            looser_scenario = with_overrides(search.plan.scenario, {limit: 1e3 * tpot_s})
+            space = self._space(scenario=looser_scenario)
 
     def _relax(self, limit: str, own: Any, value: Any, c: Candidate) -> None:
-        to = {"limit": limit, "from": own, "to": value}
-        self.found.append(to | {"settings": c.given, "npus": c.npus})
+        """Add a relaxation: a limit, its present value, and the value with which a deployment
+        fits."""
+        relaxation = {"limit": limit, "from": own, "to": value}
+        self.found.append(relaxation | {"settings": c.given, "npus": c.npus})
 
 
 def _level(own: float, value: float, step: int) -> float:

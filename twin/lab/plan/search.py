@@ -71,8 +71,8 @@ class Tested:
     @property
     def closed(self) -> bool:
         """Whether low and high agree at this precision, or no load that is worth a try is left."""
-        least = max(self.low * CLOSE, LEAST * self.candidate.price.expected)
-        return bool(self.failed) or self.high <= least
+        least_rate = max(self.low * CLOSE, LEAST * self.candidate.price.expected)
+        return bool(self.failed) or self.high <= least_rate
 
     @property
     def middle(self) -> float:
@@ -114,31 +114,31 @@ class Search:
         budget = self.plan.simulations
         # The scenario's own deployment, where it is one of the candidates: the baseline.
         own_candidate = next((c for c in self.space.open if self.space.is_own(c)), None)
-        screened = budget if self.one_load else SCREENED * budget
+        screening_budget = budget if self.one_load else SCREENED * budget
         yield from self.tried([own_candidate] if own_candidate else [])
         # Neighbours have other choices, or finer batches where these are the load.
-        others = self.full or any(not CHOICES[key].crossed for key in self.plan.vary)
-        yield from self._screen(int(screened * (1.0 - NEAR * others)))
-        yield from self._neighbours(int(screened))
+        has_neighbours = self.full or any(not CHOICES[key].crossed for key in self.plan.vary)
+        yield from self._screen(int(screening_budget * (1.0 - NEAR * has_neighbours)))
+        yield from self._neighbours(int(screening_budget))
         if not self.one_load:
             yield from self._halved(budget)
 
     @property
     def reached(self) -> Reached:
         """Median ratios of simulated to formula figures."""
-        points_by_kind: dict[str, list[float]] = {}
-        paces: list[float] = []
+        ratios_by_pool: dict[str, list[float]] = {}
+        tpot_ratios: list[float] = []
         for t in self.tested.values():
             price = t.candidate.price
             trial = t.trials[-1][1] if self.full and t.trials else t.best
             if t.trials and not t.failed and not self.one_load:
-                figures = points_by_kind.setdefault(price.limit, [])
-                figures.append(t.middle / max(price.expected, 1e-12))
+                ratios = ratios_by_pool.setdefault(price.limit, [])
+                ratios.append(t.middle / max(price.expected, 1e-12))
             if trial and trial["tpot_s_mean"] and 0.0 < price.tpot_s < math.inf:
-                paces.append(trial["tpot_s_mean"] / price.tpot_s)
+                tpot_ratios.append(trial["tpot_s_mean"] / price.tpot_s)
         return Reached(
-            {pool: statistics.median(values) for pool, values in points_by_kind.items()},
-            statistics.median(paces) if paces else 1.0,
+            {pool: statistics.median(values) for pool, values in ratios_by_pool.items()},
+            statistics.median(tpot_ratios) if tpot_ratios else 1.0,
         )
 
     def at_steady(self, c: Candidate, rate: float) -> Scenario:
@@ -158,8 +158,8 @@ class Search:
         if (trial := t.best) is None:
             return None
         rate = self.answered(t.candidate, trial) if self.space.prices.offered is None else t.low
-        user = 1.0 / (trial["tpot_s_mean"] or trial["ttft_s_mean"] or math.inf)
-        return score(self.plan.goal, rate, t.candidate.npus), user
+        user_tokens_per_s = 1.0 / (trial["tpot_s_mean"] or trial["ttft_s_mean"] or math.inf)
+        return score(self.plan.goal, rate, t.candidate.npus), user_tokens_per_s
 
     def answered(self, c: Candidate, trial: Trial) -> float:
         """Requests/s from a simulation's tokens, as answers end in waves in a short one."""
@@ -179,25 +179,25 @@ class Search:
     def _next(self, left: Sequence[Candidate], count: int) -> list[Candidate]:
         """Candidates with the largest gain beyond the front, times their chance to meet the limits;
         ties by reserve."""
-        reached_points = self.reached
+        ratios = self.reached
         proved_points = [p for t in self.tested.values() if (p := self.found(t)) is not None]
         promising = [c for c in left if self._may_do(c)]
         promising.sort(key=lambda c: (-c.price.expected, c.settings))
-        chance = np.array([self._chance(c, reached_points.tpot) for c in promising])
-        if not proved_points and not (chance > UNLIKELY).any():
+        chances = np.array([self._chance(c, ratios.tpot) for c in promising])
+        if not proved_points and not (chances > UNLIKELY).any():
             return self._fastest(left, count)
-        expected = np.array([self.point(c, reached_points) for c in promising]).reshape(-1, 2)
-        for more in PROMISING:
-            points = more * expected
+        expected = np.array([self.point(c, ratios) for c in promising]).reshape(-1, 2)
+        for factor in PROMISING:
+            points = factor * expected
             chosen_candidates: list[Candidate] = []
             reference_points = proved_points or [tuple(points.min(axis=0))]
-            improvement = np.min([beyond(points, *point) for point in reference_points], axis=0)
+            gains = np.min([beyond(points, *point) for point in reference_points], axis=0)
             while len(chosen_candidates) < min(count, len(promising)):
-                best = int(np.argmax(chance * improvement))
-                if chance[best] * improvement[best] < LITTLE:
+                best_index = int(np.argmax(chances * gains))
+                if chances[best_index] * gains[best_index] < LITTLE:
                     break
-                chosen_candidates.append(promising[best])
-                improvement = np.minimum(improvement, beyond(points, *points[best]))
+                chosen_candidates.append(promising[best_index])
+                gains = np.minimum(gains, beyond(points, *points[best_index]))
             if chosen_candidates:
                 return chosen_candidates
         return []
@@ -208,29 +208,29 @@ class Search:
         to be as fast failed; with a common load it follows others limited by the same pool."""
         rate = self.space.rate
         if self.full:
-            limit_s, own_s = self.space.prices.tpot_s / pace, c.price.tpot_s
-            if own_s <= limit_s:
+            limit_s, expected_s = self.space.prices.tpot_s / pace, c.price.tpot_s
+            if expected_s <= limit_s:
                 return 1.0
-            tried = (t.candidate.price.tpot_s for t in self.tested.values() if not t.low)
-            return 0.0 if any(limit_s < tpot_s <= own_s for tpot_s in tried) else UNLIKELY
+            failed_s = (t.candidate.price.tpot_s for t in self.tested.values() if not t.low)
+            return 0.0 if any(limit_s < tpot_s <= expected_s for tpot_s in failed_s) else UNLIKELY
         if rate is None or self.space.prices.offered is None:
             return 1.0
-        passed, failed = 1.0 / FRESH, 0.0  # ratios of expected to offered rates
+        lowest, highest = 1.0 / FRESH, 0.0  # ratios of expected to offered rates
         for t in self.tested.values():
             if t.trials and t.candidate.price.limit == c.price.limit:
                 ratio = t.candidate.price.expected / rate
-                passed, failed = (
-                    (min(passed, ratio), failed) if t.low else (passed, max(failed, ratio))
+                lowest, highest = (
+                    (min(lowest, ratio), highest) if t.low else (lowest, max(highest, ratio))
                 )
         ratio = c.price.expected / rate
-        return 0.5 * float(ratio >= passed) + 0.5 * float(ratio > failed) or UNLIKELY
+        return 0.5 * float(ratio >= lowest) + 0.5 * float(ratio > highest) or UNLIKELY
 
     def _fastest(self, left: Sequence[Candidate], count: int) -> list[Candidate]:
         """If nothing is expected to fit: half by shortest TPOT, half by largest bounds."""
         by_tpot = sorted(left, key=lambda c: (c.price.tpot_s, c.npus, c.settings))
         by_bound = sorted(left, key=lambda c: (-c.price.bound, c.npus, c.settings))
-        mixed = itertools.chain.from_iterable(zip(by_tpot, by_bound, strict=True))
-        return list({c.settings: c for c in itertools.islice(mixed, count)}.values())
+        alternating = itertools.chain.from_iterable(zip(by_tpot, by_bound, strict=True))
+        return list({c.settings: c for c in itertools.islice(alternating, count)}.values())
 
     def _may_do(self, c: Candidate) -> bool:
         """Whether a deployment may meet TPOT, and carry a common load."""
@@ -252,48 +252,49 @@ class Search:
         """For each of the best and each single change, the most promising untried candidate."""
         for c in best:
             self.space.around(c)
-        reached_points, kinds = self.reached, defaultdict(list)
+        ratios, by_kind = self.reached, defaultdict(list)
         for c in self.space.open:
-            kinds[c.kind].append(c)
+            by_kind[c.kind].append(c)
         nearest: dict[Any, tuple[float, Candidate]] = {}
-        for b in best:
-            for members in kinds.values():
-                changed = self.space.differs(members[0], b)
+        for best_candidate in best:
+            for members in by_kind.values():
+                changed_settings = self.space.differs(members[0], best_candidate)
                 untried = [c for c in members if c.settings not in self.tested]
-                if len(changed) > 1 or (changed and len(untried) < len(members)):
+                if len(changed_settings) > 1 or (changed_settings and len(untried) < len(members)):
                     continue
                 scored = [
-                    (self.point(c, reached_points)[0], c)
+                    (self.point(c, ratios)[0], c)
                     for c in untried
-                    if self._may_do(c) and self._chance(c, reached_points.tpot) > 0.0
+                    if self._may_do(c) and self._chance(c, ratios.tpot) > 0.0
                 ]
                 if scored:
-                    best_value, c = max(scored, key=lambda pair: (pair[0], pair[1].price.expected))
-                    nearest[c.settings] = best_value, c
+                    best_score, c = max(scored, key=lambda pair: (pair[0], pair[1].price.expected))
+                    nearest[c.settings] = best_score, c
         return [c for _, c in sorted(nearest.values(), key=lambda x: (-x[0], x[1].settings))]
 
     def _halved(self, budget: int) -> Steps:
-        """Simulate more loads for the better half, then for its better half, until they differ."""
-        share = 0.5
+        """Simulate further loads of the best half of the deployments, then of the best half of
+        those, until their largest loads are known or the budget is spent."""
+        kept_share = 0.5
         while self.runs < budget and not self.over():
-            order = sorted(
+            best_first = sorted(
                 self.tested.values(),
                 key=lambda t: (-score(self.plan.goal, t.middle, t.candidate.npus),
                                t.candidate.settings),
             )  # fmt: skip
-            kept_half = order[: max(2 * BATCHED, int(share * len(order)))]
-            still_open, most = [t for t in kept_half if not t.closed], BATCHED
+            kept_half = best_first[: max(2 * BATCHED, int(kept_share * len(best_first)))]
+            still_open, batch_limit = [t for t in kept_half if not t.closed], BATCHED
             if not self.ranked():  # the load of the same few is lowered until one carries it
                 still_open.sort(key=lambda t: -len(t.trials))
-                most = BEST
-            still_open = still_open[: min(most, budget - self.runs)]
+                batch_limit = BEST
+            still_open = still_open[: min(batch_limit, budget - self.runs)]
             if not still_open:
                 return
-            share = max(0.5 * share, 0.05)
+            kept_share = max(0.5 * kept_share, 0.05)
             yield from self._simulated([(t, _next_load(t)) for t in still_open])
 
     def tried(self, candidates: Iterable[Candidate]) -> Steps:
-        """First simulation of each deployment."""
+        """Simulate each deployment for the first time."""
         reached_rates, pairs = self.reached.rates, []
         for c in candidates:
             t = self.tested.setdefault(c.settings, Tested(c))
@@ -324,7 +325,7 @@ class Search:
 
     def misses(self, trial: Trial) -> str:
         """Limits that a simulation misses, in a sentence; '' if it meets all."""
-        s, plan, limits = self.space.base, self.plan, []
+        s, plan, faults = self.space.base, self.plan, []
         if not trial["holds"]:
             statistic = "mean" if plan.by == "mean" else "p99"
             times = [
@@ -335,12 +336,12 @@ class Search:
             state = "overloaded, " if trial["steady_state"] == "overloaded" else ""
             share = f"{100 * trial['share']:.1f} % of requests keep the SLO, "
             share += f"{100 * s.slo.share:g} % have to: "
-            limits.append(state + (share if plan.by == "share" else "") + ", ".join(times))
+            faults.append(state + (share if plan.by == "share" else "") + ", ".join(times))
         for key, unit in (("power_kw", "kW"), ("cost_per_million_tokens", "per million tokens")):
             limit, value = getattr(plan, key), trial[key]
             if limit and (value is None or value > limit):
-                limits.append(f"{value or math.inf:,.4g} {unit}, {limit:g} are allowed")
-        return "; ".join(limits)
+                faults.append(f"{value or math.inf:,.4g} {unit}, {limit:g} are allowed")
+        return "; ".join(faults)
 
     def ranked(self) -> list[Tested]:
         """Deployments that meet every limit, the best first."""
@@ -350,14 +351,14 @@ class Search:
 
     def gap(self, best: float, sure: Container[Any]) -> float:
         """Largest share by which a deployment outside `sure` may exceed the best score."""
-        most = best
+        best_possible = best
         for c in self.space.open:
             rate, t = c.price.bound, self.tested.get(c.settings)
             if c.settings in sure or (t and (t.failed or self.one_load)):
                 continue
             rate = min(rate, LUCK * t.high) if t else rate
-            most = max(most, score(self.plan.goal, rate, c.npus))
-        return most / best - 1.0
+            best_possible = max(best_possible, score(self.plan.goal, rate, c.npus))
+        return best_possible / best - 1.0
 
 
 def beyond(points: FLOATS, x: float, y: float) -> FLOATS:
@@ -377,7 +378,7 @@ def answers(
     pairs: Sequence[tuple[Any, Scenario]],
 ) -> Generator[tuple[Scenario, ...], Any, list[tuple[tuple[Any, Scenario], Trial | str]]]:
     """Pairs (key, scenario) with the simulated figures of each."""
-    found: list[Trial | str] = []
+    results: list[Trial | str] = []
     for k in range(0, len(pairs), BATCHED):
-        found += yield tuple(s for _, s in pairs[k : k + BATCHED])
-    return list(zip(pairs, found, strict=True))
+        results += yield tuple(s for _, s in pairs[k : k + BATCHED])
+    return list(zip(pairs, results, strict=True))

@@ -66,8 +66,9 @@ def _around(path: str) -> Values:
     """Half, once and twice a field's own value."""
 
     def values(s: Scenario, _: Machine) -> list[Any]:
-        own = read(s, path)
-        return _within(path, [type(own)(own * multiple) for multiple in (0.5, 1.0, 2.0)])
+        """Multiples of the field's value in a scenario."""
+        current = read(s, path)
+        return _within(path, [type(current)(current * multiple) for multiple in (0.5, 1.0, 2.0)])
 
     return values
 
@@ -88,7 +89,8 @@ def _policies(section: str) -> dict[str, Values]:
 
 
 def _doubled(path: str) -> Values:
-    """A whole number doubled from the declared minimum to the maximum, and its present value."""
+    """The declared minimum of a whole-number field, doubled up to its maximum, and the scenario's
+    own value."""
 
     info = fields()[path]
     low, high = int(info.low or 1), int(info.high or 1)
@@ -103,7 +105,7 @@ def finer(path: str, value: float) -> list[Any]:
 
 
 def _and_own(path: str, values: Callable[[Machine], Iterable[Any]]) -> Values:
-    """Values that depend on the machine, and the scenario's own."""
+    """Values that follow from the machine and the scenario's own value of a field, sorted."""
     return lambda s, m: sorted({*values(m), read(s, path)})
 
 
@@ -111,14 +113,16 @@ def _sizes(role: str, most: float = 1.0) -> dict[str, Values]:
     """Sizes of an instance: whole nodes, or divisors of a node."""
 
     def values(s: Scenario, m: Machine) -> list[Any]:
-        node = m.npus_per_node
-        whole_nodes = {n for n in SIZES if n % node == 0 or node % n == 0}
-        return [n for n in sorted({*whole_nodes, read(s, SIZED[role])}) if n <= most * m.npus]
+        """Sizes in NPUs that the machine has room for."""
+        node_npus = m.npus_per_node
+        sizes = {n for n in SIZES if n % node_npus == 0 or node_npus % n == 0}
+        return [n for n in sorted({*sizes, read(s, SIZED[role])}) if n <= most * m.npus]
 
     return {SIZED[role]: values}
 
 
 def _modes(s: Scenario, _: Machine) -> list[Any]:
+    """Disaggregated and colocated serving; a scenario with another mode keeps it."""
     own_mode, both_modes = s.deployment.mode, ["disaggregated", "colocated"]
     return both_modes if own_mode in both_modes else [own_mode]
 
@@ -130,20 +134,24 @@ def _experts_tp(path: str) -> Values:
 
 
 def _redundant(s: Scenario, m: Machine) -> list[Any]:
-    experts = m.routed_experts
-    return sorted({0, experts // 8, experts // 4, s.experts.redundant}) if experts else [0]
+    """Numbers of redundant experts: 0, an eighth and a quarter of the routed ones, and the
+    scenario's own."""
+    routed = m.routed_experts
+    return sorted({0, routed // 8, routed // 4, s.experts.redundant}) if routed else [0]
 
 
 def _expert_npus(s: Scenario, m: Machine) -> list[Any]:
-    own_npus, node = s.deployment.decode.expert_npus, m.npus_per_node
-    nodes = {n for n in SIZES if n % node == 0 and 2 * n <= m.npus}
-    return sorted({0, own_npus, *nodes}) if m.routed_experts else [0]
+    """NPUs for experts alone (AFD): 0, whole nodes up to half the machine, and the scenario's
+    own."""
+    own_npus, node_npus = s.deployment.decode.expert_npus, m.npus_per_node
+    sizes = {n for n in SIZES if n % node_npus == 0 and 2 * n <= m.npus}
+    return sorted({0, own_npus, *sizes}) if m.routed_experts else [0]
 
 
 def _controllers(s: Scenario, _: Machine) -> list[Any]:
     """Controllers that need only a name, and the scenario's own with its rows or file."""
-    more = {"schedule": bool(s.elastic.schedule), "own": bool(s.elastic.own.digest)}
-    return [name for name in fields()[CONTROLLER].options if more.get(name, True)]
+    is_declared = {"schedule": bool(s.elastic.schedule), "own": bool(s.elastic.own.digest)}
+    return [name for name in fields()[CONTROLLER].options if is_declared.get(name, True)]
 
 
 PREFILL, DECODE, MIXED = "deployment.prefill", "deployment.decode", "deployment.colocated"
@@ -237,13 +245,13 @@ TICKED = tuple(key for key, choice in CHOICES.items() if choice.crossed)
 
 def varied(s: Scenario, vary: tuple[str, ...], m: Machine) -> dict[str, list[Any]]:
     """Values of every varying field that has an effect in some mode of the plan."""
-    by_path = {}
+    values_by_path = {}
     for path, values in (pair for key in vary for pair in CHOICES[key].values.items()):
         reason = unmet(path, s)
         modes = _modes(s, m) if reason and reason.path == MODE and "mode" in vary else []
         if not reason or any((mode in reason.values) != reason.negated for mode in modes):
-            by_path[path] = values(s, m)
-    return by_path
+            values_by_path[path] = values(s, m)
+    return values_by_path
 
 
 def roles_of(mode: str) -> tuple[str, ...]:

@@ -38,9 +38,9 @@ def times(space: Space, rate: float) -> Settings:
     """Horizon and warm-up of a short run at a rate; the scenario's own if it is not steady."""
     if not steady_by_itself(space.base):
         return {}
-    life_s = LIVES * space.life_s
-    warm_s = math.ceil(np.clip(life_s, *WARM_S))
-    counted_s = math.ceil(np.clip(max(life_s, REQUESTS / rate), *COUNTED_S))
+    least_s = LIVES * space.life_s
+    warm_s = math.ceil(np.clip(least_s, *WARM_S))
+    counted_s = math.ceil(np.clip(max(least_s, REQUESTS / rate), *COUNTED_S))
     return {"warmup_s": warm_s, "horizon_s": warm_s + counted_s}
 
 
@@ -50,18 +50,19 @@ def load_settings(space: Space, settings: Settings, rate: float) -> Settings:
     if path == "workload.concurrency":
         if space.plan.fixed_load:
             return {path: max(1, round(own_load * (1.0 + space.plan.more)))}
-        d = space.base.deployment
-        role = roles_of(settings.get(MODE, d.mode))[-1]
+        deployment = space.base.deployment
+        role = roles_of(settings.get(MODE, deployment.mode))[-1]
         npus = math.prod(pool_size(space.base, settings, role))
-        return {path: int(npus * settings.get(BATCH, d.decode.batch_per_npu))}
+        return {path: int(npus * settings.get(BATCH, deployment.decode.batch_per_npu))}
     if path == "workload.rate_req_per_s":
         return {path: float(f"{rate:.{FIGURES}g}")}
-    offered = space.prices.offered or 1.0
-    return {path: float(f"{own_load * rate / offered:.{FIGURES}g}")}
+    offered_rate = space.prices.offered or 1.0
+    return {path: float(f"{own_load * rate / offered_rate:.{FIGURES}g}")}
 
 
 def scenario_of(space: Space, settings: Settings, rate: float) -> Scenario:
-    """A deployment at a load for a short time, or a controller's own time. Raises SpecError."""
+    """Scenario of a deployment with a load (requests/s), short; with a controller as long as the
+    plan's own. Raises SpecError."""
     short_times = times(space, rate) if settings.get(CONTROLLER, "fixed") == "fixed" else {}
     return with_overrides(space.base, settings | load_settings(space, settings, rate) | short_times)
 
@@ -77,17 +78,20 @@ class Latencies(NamedTuple):
 
 
 def measured(run: Run) -> Trial:
-    """Figures of a run that a plan stores; "latencies": for `rejudged`, where that is exact."""
+    """Figures of a run that a plan stores; also "latencies", for `rejudged`, if another SLO can be
+    judged by them exactly."""
     s, latencies = run.scenario, _latencies(run)
     stored = {key: run.summary.get(key) for key in STORED}
-    figures = _under_slo(run.summary, latencies, run.valid, s)
-    trial = stored | figures | {"digest": run.digest, "seed": s.seed}
+    slo_figures = _under_slo(run.summary, latencies, run.valid, s)
+    trial = stored | slo_figures | {"digest": run.digest, "seed": s.seed}
     if latencies is None or not judged_by_alone(s) or rejudged(trial, latencies, s) != trial:
         return trial
     return trial | {"latencies": latencies}
 
 
 def _under_slo(summary: Summary, latencies: Latencies | None, valid: bool, s: Scenario) -> Trial:
+    """Figures of a run that depend on the SLO: share of requests within it, whether it holds, and
+    the shortest limits that would be met."""
     return {
         "share": served_well(summary),
         "holds": bool(holds(summary, s)) and valid,
@@ -109,12 +113,12 @@ def but_for_slo(s: Scenario) -> str:
 
 def rejudged(trial: Trial, latencies: Latencies, s: Scenario) -> Trial:
     """Figures of the same run under the SLO of `s`, which differs in nothing else."""
-    within = met_slo(latencies.ttft_s, latencies.tpot_s, s.slo.ttft_s, 1e-3 * s.slo.tpot_ms)
-    met = float(within.sum()) * latencies.finished / max(within.size, 1)
+    meets_slo = met_slo(latencies.ttft_s, latencies.tpot_s, s.slo.ttft_s, 1e-3 * s.slo.tpot_ms)
+    met_count = float(meets_slo.sum()) * latencies.finished / max(meets_slo.size, 1)
     summary = {
         **{key: trial[key] for key in STORED},
-        "slo_attainment": quotient(met, float(latencies.finished)),
-        "goodput_req_per_s": per_second(met, s.horizon_s - s.warmup_s),
+        "slo_attainment": quotient(met_count, float(latencies.finished)),
+        "goodput_req_per_s": per_second(met_count, s.horizon_s - s.warmup_s),
     }
     return trial | summary | _under_slo(summary, latencies, latencies.valid, s)
 
@@ -123,15 +127,15 @@ def judged(trial: Trial, plan: Plan, s: Scenario) -> Trial:
     """A trial as the plan judges it: if means have to meet the SLO, the share is 1 or 0."""
     if plan.by == "share":
         return trial
-    ttft_s, token_s = trial["ttft_s_mean"], trial["tpot_s_mean"] or 0.0
-    in_time = ttft_s is not None and ttft_s <= s.slo.ttft_s
-    tpot_met = token_s <= 1e-3 * s.slo.tpot_ms
+    ttft_mean_s, tpot_mean_s = trial["ttft_s_mean"], trial["tpot_s_mean"] or 0.0
+    ttft_met = ttft_mean_s is not None and ttft_mean_s <= s.slo.ttft_s
+    tpot_met = tpot_mean_s <= 1e-3 * s.slo.tpot_ms
     is_steady = trial["steady_state"] != "overloaded" and trial["slo_attainment"] is not None
-    share = float(is_steady and in_time and tpot_met)
+    share = float(is_steady and ttft_met and tpot_met)
     return trial | {
         "share": share, "slo_attainment": share, "holds": share > 0.0,
-        "needs_ttft_s": ttft_s if is_steady and tpot_met else None,
-        "needs_tpot_s": token_s if is_steady and in_time else None,
+        "needs_ttft_s": ttft_mean_s if is_steady and tpot_met else None,
+        "needs_tpot_s": tpot_mean_s if is_steady and ttft_met else None,
     }  # fmt: skip
 
 
@@ -140,32 +144,32 @@ def _latencies(run: Run) -> Latencies | None:
     if (table := run.tables.get("requests")) is None:
         return None
     finish_s, first_s = table["finish_s"].to_numpy(), table["first_token_s"].to_numpy()
-    finished = finish_s >= run.scenario.warmup_s
-    is_counted = finished & (first_s > 0.0)  # others had their first token before time zero
+    is_steady = finish_s >= run.scenario.warmup_s
+    is_counted = is_steady & (first_s > 0.0)  # others had their first token before time zero
     ttft_s = (first_s - table["arrival_s"].to_numpy())[is_counted]
     per_token_s = np.nan_to_num(tpot_s(table)[is_counted], nan=0.0)
-    return Latencies(ttft_s, per_token_s, int(finished.sum()), run.valid)
+    return Latencies(ttft_s, per_token_s, int(is_steady.sum()), run.valid)
 
 
 def _needs(latencies: Latencies | None, summary: Summary, s: Scenario) -> Trial:
-    """Shortest TTFT and TPOT limits that the run meets, each with the other given (None: none), and
-    the standard error of the share that meets the SLO."""
+    """Shortest limits of TTFT and TPOT with which the run meets the SLO, each with the other limit
+    unchanged (None: no limit is enough), and the standard error of the share within the SLO."""
     needs: Trial = {"needs_ttft_s": None, "needs_tpot_s": None, "share_error": 0.0}
     if latencies is None or not latencies.ttft_s.size:
         return needs
     ttft_s, per_token_s = latencies.ttft_s, latencies.tpot_s
-    met = (ttft_s <= s.slo.ttft_s) & (per_token_s <= 1e-3 * s.slo.tpot_ms)
-    needs["share_error"] = error_of_share(met)
+    meets_slo = (ttft_s <= s.slo.ttft_s) & (per_token_s <= 1e-3 * s.slo.tpot_ms)
+    needs["share_error"] = error_of_share(meets_slo)
     if summary.get("steady_state") == "overloaded":
         return needs
-    part = 1.0 - given_up(summary)
-    needed = math.ceil(s.slo.share / part * ttft_s.size - 1e-9) if part > 0 else ttft_s.size + 1
+    served = 1.0 - given_up(summary)
+    needed = math.ceil(s.slo.share / served * ttft_s.size - 1e-9) if served > 0 else ttft_s.size + 1
 
     def least_limit(time_s: np.ndarray, other_s: np.ndarray, limit_s: float) -> float | None:
         """Smallest limit of one time that enough requests meet while they meet the limit of the
         other; None: too few do."""
-        sorted_values = np.sort(time_s[other_s <= limit_s])
-        return float(sorted_values[needed - 1]) if needed <= sorted_values.size else None
+        sorted_s = np.sort(time_s[other_s <= limit_s])
+        return float(sorted_s[needed - 1]) if needed <= sorted_s.size else None
 
     return needs | {
         "needs_ttft_s": least_limit(ttft_s, per_token_s, 1e-3 * s.slo.tpot_ms),
@@ -175,11 +179,11 @@ def _needs(latencies: Latencies | None, summary: Summary, s: Scenario) -> Trial:
 
 def error_of_share(met: NDArray[np.bool_]) -> float:
     """Standard error of the share that meets an SLO, by means of batches in order of arrival."""
-    count = met.size // BLOCKS
-    if not count:
+    per_block = met.size // BLOCKS
+    if not per_block:
         return 0.0
-    shares = met[: count * BLOCKS].reshape(BLOCKS, count).mean(axis=1)
-    return float(shares.std(ddof=1)) / math.sqrt(BLOCKS)
+    block_shares = met[: per_block * BLOCKS].reshape(BLOCKS, per_block).mean(axis=1)
+    return float(block_shares.std(ddof=1)) / math.sqrt(BLOCKS)
 
 
 def by_chance(trial: Trial) -> float:

@@ -68,8 +68,8 @@ class Plans:
                 env={**os.environ, **facts_environment()}, stdin=subprocess.DEVNULL,
                 stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
-        until_s = time.monotonic() + BEGUN_S
-        while not _taken(folder) and process.poll() is None and time.monotonic() < until_s:
+        deadline_s = time.monotonic() + BEGUN_S
+        while not _taken(folder) and process.poll() is None and time.monotonic() < deadline_s:
             time.sleep(0.05)
         return key
 
@@ -106,6 +106,7 @@ class Plans:
             return None
 
     def _of(self, key: str) -> Path:
+        """Folder of a plan's key; characters that a folder's name may not have are dropped."""
         return self.folder / ("".join(c for c in key if c.isalnum())[:64] or "none")
 
 
@@ -115,22 +116,22 @@ def plans_of(artefacts: Path, facts: Facts) -> Plans:
 
 
 def work(here: Path) -> None:
-    """Carry out the plan of a folder; does nothing if another process does."""
-    with locked(here / LOCK, patience_s=2.0) as free:  # who only looks has it for a moment
-        if not free:
+    """Carry out the plan of a folder; does nothing if another process is doing so."""
+    with locked(here / LOCK, patience_s=2.0) as has_lock:  # who only looks has it for a moment
+        if not has_lock:
             return
         facts = load_facts()
         plan = plan_from_text((here / QUESTION).read_text("utf-8"))
         memory = Memory(here / MEMORY, version_of(facts))
-        noted_s, server = 0.0, os.getppid()
+        last_note_s, server_pid = 0.0, os.getppid()
 
         def note(share: float, so_far: Mapping[str, Any]) -> bool:
             """Write progress from time to time; returns whether the plan goes on."""
-            nonlocal noted_s
-            if time.monotonic() - noted_s > NOTED_S:
-                noted_s = time.monotonic()
+            nonlocal last_note_s
+            if time.monotonic() - last_note_s > NOTED_S:
+                last_note_s = time.monotonic()
                 write_text(here / STATUS, json.dumps({"progress": share, "so_far": so_far}))
-            return not (here / STOP).exists() and os.getppid() == server
+            return not (here / STOP).exists() and os.getppid() == server_pid
 
         try:
             answer = carried_out(plan, facts, note, memory=memory)
@@ -144,6 +145,7 @@ def work(here: Path) -> None:
 
 
 def _json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; empty if the file is missing or holds something else."""
     try:
         value = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
@@ -152,10 +154,11 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _taken(here: Path) -> bool:
+    """Whether a process is at work in the folder of a plan."""
     if not (here / LOCK).exists():
         return False
-    with locked(here / LOCK, shared=True) as free:
-        return not free
+    with locked(here / LOCK, shared=True) as has_lock:
+        return not has_lock
 
 
 def main() -> None:

@@ -46,8 +46,8 @@ def session_times_s(o: Observed) -> np.ndarray:
     session = requests["session"].to_numpy()
     begun_s = np.full(session.max(initial=0) + 1, np.inf)
     np.minimum.at(begun_s, session, requests["asked_s"].to_numpy())
-    last = o.finished & (requests["turns_left"].to_numpy() == 0)
-    return np.asarray(requests["finish_s"].to_numpy()[last] - begun_s[session[last]])
+    is_last = o.finished & (requests["turns_left"].to_numpy() == 0)
+    return np.asarray(requests["finish_s"].to_numpy()[is_last] - begun_s[session[is_last]])
 
 
 def fair_shares(total: float, offered: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -57,15 +57,15 @@ def fair_shares(total: float, offered: np.ndarray, weight: np.ndarray) -> np.nda
     [1.0, 3.0, 6.0]
     """
     granted = np.zeros_like(offered)
-    hungry = offered > 0.0
-    while hungry.any() and total > 1e-9 * offered.sum():
-        level = (total / weight[hungry].sum()) * weight
-        full = hungry & (offered - granted <= level)
-        rest = np.where(full, offered - granted, 0.0)
-        take = rest if full.any() else np.where(hungry, level, 0.0)
-        granted += take
-        total -= float(take.sum())
-        hungry &= ~full if full.any() else False
+    is_short = offered > 0.0
+    while is_short.any() and total > 1e-9 * offered.sum():
+        by_weight = (total / weight[is_short].sum()) * weight
+        is_full = is_short & (offered - granted <= by_weight)
+        missing = np.where(is_full, offered - granted, 0.0)
+        added = missing if is_full.any() else np.where(is_short, by_weight, 0.0)
+        granted += added
+        total -= float(added.sum())
+        is_short &= ~is_full if is_full.any() else False
     return granted
 
 
@@ -91,16 +91,16 @@ def _of_fair_share(o: Observed) -> np.ndarray:
     """Tokens served to each tenant over its max-min fair share by weight; NaN without demand."""
     served_tokens, offered = _tokens(o, o.finished), _tokens(o, _first_attempt(o))
     weight = np.array([t.weight for t in o.scenario.tenants])
-    due = fair_shares(float(served_tokens.sum()), np.maximum(offered, served_tokens), weight)
-    return np.divide(served_tokens, due, out=np.full(due.size, np.nan), where=due > 0.0)
+    fair = fair_shares(float(served_tokens.sum()), np.maximum(offered, served_tokens), weight)
+    return np.divide(served_tokens, fair, out=np.full(fair.size, np.nan), where=fair > 0.0)
 
 
 def _first_attempt(o: Observed) -> np.ndarray:
     """Mask of requests that arrived in the steady state and are no retry."""
-    after_warmup: np.ndarray = o.requests["arrival_s"].to_numpy() >= o.scenario.warmup_s
+    is_first: np.ndarray = o.requests["arrival_s"].to_numpy() >= o.scenario.warmup_s
     if "attempt" in o.requests.columns:
-        after_warmup = after_warmup & (o.requests["attempt"].to_numpy() == 0)
-    return after_warmup
+        is_first = is_first & (o.requests["attempt"].to_numpy() == 0)
+    return is_first
 
 
 def _tokens(o: Observed, some: np.ndarray) -> np.ndarray:
@@ -120,15 +120,15 @@ def by_tenant(o: Observed) -> list[dict[str, Any]]:
     for k, tenant in enumerate(o.scenario.tenants):
         of_tenant = tenant_of == k
         finished, started = of_tenant & o.finished, of_tenant & o.started
-        ttft_s, hits = o.ttft[started], requests["hit_tokens"].to_numpy()[started]
+        ttft_s, hit_tokens = o.ttft[started], requests["hit_tokens"].to_numpy()[started]
         prompts = requests["input_tokens"].to_numpy()[started]
         tpot_s = o.tpot[of_tenant[o.finished]]
-        met = float(o.within_slo[of_tenant[o.finished]].sum())
+        met_requests = float(o.within_slo[of_tenant[o.finished]].sum())
         rows.append({
             "tenant": tenant.name,
             "asked_req_per_s": float((of_tenant & first_attempts).sum()) / o.steady_s,
-            "goodput_req_per_s": met / o.steady_s,
-            "slo_attainment": met / finished.sum() if finished.any() else None,
+            "goodput_req_per_s": met_requests / o.steady_s,
+            "slo_attainment": met_requests / finished.sum() if finished.any() else None,
             "refused": int((of_tenant & (status == "rejected")).sum()),
             "cancelled": int((of_tenant & (status == "cancelled")).sum()),
             "tokens_per_s": served_tokens[k] / o.steady_s,
@@ -136,6 +136,6 @@ def by_tenant(o: Observed) -> list[dict[str, Any]]:
             "ttft_s_p50": float(np.median(ttft_s)) if ttft_s.size else None,
             "ttft_s_p99": float(np.percentile(ttft_s, 99)) if ttft_s.size else None,
             "tpot_s_mean": float(np.nanmean(tpot_s)) if (~np.isnan(tpot_s)).any() else None,
-            "hit_token_ratio": float(hits.sum() / prompts.sum()) if prompts.size else None,
+            "hit_token_ratio": float(hit_tokens.sum() / prompts.sum()) if prompts.size else None,
         })  # fmt: skip
     return rows

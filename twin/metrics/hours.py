@@ -10,42 +10,44 @@ MOST = 168  # hours of a week: each still has a window of its own
 
 def hour_s(s: Scenario) -> float | None:
     """Simulated seconds of an hour; None if fewer than two, or too many, fit into the run."""
-    daily = s.workload.profile.shape in DAILY and s.workload.arrivals != "closed_loop"
-    length_s = s.workload.profile.period_s / 24.0 if daily else 3600.0
+    has_day = s.workload.profile.shape in DAILY and s.workload.arrivals != "closed_loop"
+    length_s = s.workload.profile.period_s / 24.0 if has_day else 3600.0
     return length_s if 2.0 * length_s <= s.horizon_s <= MOST * length_s else None
 
 
 def by_hour(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataFrame:
     """One row per hour; a window counts at its middle. Mean NPUs by pool, and those that start or
     drain, NPU-hours, idle ones, kWh, hit ratio (null: unknown), used share of DRAM, arrivals."""
-    width_h = pl.col("window_s") / 3600.0
-    npu_seconds, at_work = pl.lit(0.0), pl.lit(0.0)
+    window_h = pl.col("window_s") / 3600.0
+    held_npus, busy_npus = pl.lit(0.0), pl.lit(0.0)
     npus: dict[str, pl.Expr] = {}
     for role, pool in serving(s).items():
         name = f"{role}_npus"
-        moves = name in windows.columns
-        npus[name] = pl.col(name) if moves else pl.lit(float(pool.instances * pool.npus))
+        varies = name in windows.columns
+        npus[name] = pl.col(name) if varies else pl.lit(float(pool.instances * pool.npus))
         if not pool.over:
-            npu_seconds = npu_seconds + npus[name]
-        busy = pl.col(f"{pool.phase}_busy").fill_nan(0.0).fill_null(0.0).clip(0.0, 1.0)
-        at_work = at_work + npus[name] * (busy * pool.cores)
+            held_npus = held_npus + npus[name]
+        busy_share = pl.col(f"{pool.phase}_busy").fill_nan(0.0).fill_null(0.0).clip(0.0, 1.0)
+        busy_npus = busy_npus + npus[name] * (busy_share * pool.cores)
     changing = pl.col("changing_npus") if "changing_npus" in windows.columns else pl.lit(0.0)
     hit = pl.col("hit_token_ratio").fill_nan(None)
     # Of prompt tokens those that were computed are known: the rest of 1 - hit ratio.
-    prompt = pl.col("input_tokens_per_s") * pl.col("window_s") / (1.0 - hit.clip(0.0, 0.999))
+    prompt_tokens = pl.col("input_tokens_per_s") * pl.col("window_s") / (1.0 - hit.clip(0.0, 0.999))
     watts = pl.col("power_w").fill_nan(None)
     middle_s = pl.col("t_s") + 0.5 * pl.col("window_s")
-    length = pl.col("window_s").sum()
+    covered_s = pl.col("window_s").sum()
     return (
         windows.group_by(hour=(middle_s / length_s).cast(pl.Int32))
         .agg(
-            **{name: (n * pl.col("window_s")).sum() / length for name, n in npus.items()},
-            changing_npus=(changing * pl.col("window_s")).sum() / length,
-            npu_hours=((npu_seconds + changing) * width_h).sum(),
-            npu_hours_idle=((npu_seconds + changing - at_work) * width_h).sum(),
-            energy_kwh=pl.when(watts.is_not_null().any()).then((watts * width_h).sum() / 1e3),
-            hit_token_ratio=(hit * prompt).sum() / prompt.filter(hit.is_not_null()).sum(),
-            pool_used_fraction=(pl.col("pool_used_fraction") * pl.col("window_s")).sum() / length,
+            **{name: (n * pl.col("window_s")).sum() / covered_s for name, n in npus.items()},
+            changing_npus=(changing * pl.col("window_s")).sum() / covered_s,
+            npu_hours=((held_npus + changing) * window_h).sum(),
+            npu_hours_idle=((held_npus + changing - busy_npus) * window_h).sum(),
+            energy_kwh=pl.when(watts.is_not_null().any()).then((watts * window_h).sum() / 1e3),
+            hit_token_ratio=(hit * prompt_tokens).sum()
+            / prompt_tokens.filter(hit.is_not_null()).sum(),
+            pool_used_fraction=(pl.col("pool_used_fraction") * pl.col("window_s")).sum()
+            / covered_s,
             arrived=pl.col("arrived").sum(),
         )
         .sort("hour")

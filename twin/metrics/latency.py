@@ -54,7 +54,8 @@ def per_token_s(emitting_s: np.ndarray, output_tokens: np.ndarray) -> np.ndarray
 
 
 def histogram_quantile(edges: np.ndarray, weights: np.ndarray, share: float) -> float | None:
-    """Upper edge (edges f8[bins + 1]) of quantile `share`'s bin of weights f8[bins], or None."""
+    """Upper edge of the bin that holds quantile `share`, in the unit of edges f8[bins + 1]; weights
+    f8[bins]. None without any weight."""
     total = float(weights.sum())
     if total <= 0:
         return None
@@ -62,19 +63,20 @@ def histogram_quantile(edges: np.ndarray, weights: np.ndarray, share: float) -> 
 
 
 def gap_spread(edges: np.ndarray, weights: np.ndarray, tokens: float) -> dict[str, float | None]:
-    """Inter-token latency: an iteration of t seconds is one gap of t; further tokens of MTP have no
-    gap. edges f8[bins + 1] s; weights f8[bins] request-iterations; tokens emitted in them."""
+    """Mean and percentiles of the inter-token latency, seconds. An iteration of t seconds is one
+    gap of t; further tokens of MTP have a gap of 0. edges f8[bins + 1] s; weights f8[bins]
+    request-iterations; tokens emitted in them."""
     total_weight = float(weights.sum())
     if total_weight <= 0:
         return spread_of(np.zeros(0), "itl_s")
-    free = max(tokens - total_weight, 0.0)
-    middle = 0.5 * (edges[1:] + edges[:-1])
-    mean = float((middle * weights).sum()) / (total_weight + free)
-    spread: dict[str, float | None] = {"itl_s_mean": mean}
-    with_free = np.concatenate(([free], weights))
-    with_zero = np.concatenate(([0.0, 0.0], edges[1:]))
+    zero_gaps = max(tokens - total_weight, 0.0)
+    middle_s = 0.5 * (edges[1:] + edges[:-1])
+    mean_s = float((middle_s * weights).sum()) / (total_weight + zero_gaps)
+    spread: dict[str, float | None] = {"itl_s_mean": mean_s}
+    all_weights = np.concatenate(([zero_gaps], weights))
+    all_edges = np.concatenate(([0.0, 0.0], edges[1:]))
     for p in PERCENTILES:
-        spread[f"itl_s_p{p}"] = histogram_quantile(with_zero, with_free, p / 100)
+        spread[f"itl_s_p{p}"] = histogram_quantile(all_edges, all_weights, p / 100)
     return spread
 
 
@@ -93,9 +95,9 @@ def met_slo(
     >>> met_slo(np.array([0.5, 2.0]), np.array([0.04, 0.04]), 1.0, 0.05).tolist()
     [True, False]
     """
-    in_time = ttft_s <= ttft_limit_s
+    ttft_met = ttft_s <= ttft_limit_s
     tpot_met = np.isnan(tpot_s) | (tpot_s <= tpot_limit_s)
-    return np.asarray(in_time & tpot_met)
+    return np.asarray(ttft_met & tpot_met)
 
 
 def per_second(amount: float, seconds: float, npus: float = 1) -> float | None:

@@ -60,6 +60,7 @@ def three_figures(value: float) -> str:
 
 
 def _bytes(value: float, unit: str) -> str:
+    """A number of bytes, or of another unit, with a decimal prefix."""
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= factor:
             return f"{three_figures(value / factor)} {prefix}{unit}"

@@ -66,6 +66,7 @@ class Observed:
 
     @cached_property
     def _stamps(self) -> dict[str, np.ndarray]:
+        """Stamps of all requests by name, seconds, as far as they have been read."""
         return dict(self.stamps)
 
     def _stamp(self, name: str) -> np.ndarray:
@@ -82,9 +83,9 @@ class Observed:
     @cached_property
     def started(self) -> np.ndarray:
         """Mask of the requests whose first token fell in the steady state."""
-        result: np.ndarray = self._stamp("first_token_s") >= self.scenario.warmup_s
-        result[: self.at_start] = False  # they had theirs before the run
-        return result
+        is_started: np.ndarray = self._stamp("first_token_s") >= self.scenario.warmup_s
+        is_started[: self.at_start] = False  # they had theirs before the run
+        return is_started
 
     @property
     def at_start(self) -> int:
@@ -157,10 +158,10 @@ class Observed:
     def part_mean(self, name: str) -> float | None:
         """Mean seconds of one part of the TTFT; None when no request went through it."""
         _, begin, end = next(part for part in TTFT_PARTS if part[0] == name)
-        values = self._span(begin, end)[self.started]
-        unknown = np.isnan(values)
-        known_values = values[~unknown] if unknown.any() else values
-        return float(known_values.mean()) if known_values.size else None
+        parts_s = self._span(begin, end)[self.started]
+        is_missing = np.isnan(parts_s)
+        known_s = parts_s[~is_missing] if is_missing.any() else parts_s
+        return float(known_s.mean()) if known_s.size else None
 
     @property
     def output_tokens(self) -> float:
@@ -186,19 +187,19 @@ class Observed:
     @property
     def idle_npu_s(self) -> float:
         """NPU-seconds of the steady state in which nothing is computed."""
-        idle_s = self.npus_held * self.steady_s
+        npu_s = self.npus_held * self.steady_s
         for pool in serving(self.scenario).values():
             if self.totals[f"{pool.phase}_instances"] > 0:
-                idle_s -= self.totals[f"{pool.phase}_busy_s"] * (pool.cores * pool.npus)
-        return max(0.0, idle_s)
+                npu_s -= self.totals[f"{pool.phase}_busy_s"] * (pool.cores * pool.npus)
+        return max(0.0, npu_s)
 
     @property
     def ssd_tokens(self) -> float:
         """Tokens that the SSD tier had: a block is read whole, the last may hold fewer than fit."""
-        moved_bytes, size, tokens = (
+        moved_bytes, block_bytes, block_tokens = (
             self.totals.get(name, 0.0) for name in ("ssd_read_moved", "block_bytes", "block_tokens")
         )
-        return (quotient(moved_bytes, size) or 0.0) * tokens
+        return (quotient(moved_bytes, block_bytes) or 0.0) * block_tokens
 
     def per_second(self, amount: float, npus: float = 1) -> float | None:
         """An amount per second of the steady state and NPU; None without NPUs."""
@@ -212,32 +213,32 @@ class Observed:
             return self._drawn_w("prefill") + self._drawn_w("decode")
         if "idle_w" not in t:
             return None
-        prefilling = self.instance_mean("prefill_busy_s", "prefill") or 0.0
+        prefill_share = self.instance_mean("prefill_busy_s", "prefill") or 0.0
         if "colocated" in self.npus:  # the share of iterations that compute prompts too
-            prefilling = self.instance_mean("decode_busy_s", "decode") or 0.0
-            prefilling *= min(1.0, t["prefill_batches"] / max(t["iterations"], 1.0))
+            prefill_share = self.instance_mean("decode_busy_s", "decode") or 0.0
+            prefill_share *= min(1.0, t["prefill_batches"] / max(t["iterations"], 1.0))
         elif "prefill" in self.npus:
-            prefilling *= serving(self.scenario)["prefill"].cores
-        drawn_w = t["prefill_w"] * prefilling * self.pool_npus("prefill")
+            prefill_share *= serving(self.scenario)["prefill"].cores
+        drawn_w = t["prefill_w"] * prefill_share * self.pool_npus("prefill")
         for unit in ("cube", "hbm"):
             amount = t[f"{unit}_amount"]
             if unit == "cube":
                 amount += t["prefill_cube"] * t["prefill_cube_amount"]
-            share = amount / (t[f"{unit}_capacity"] * self.steady_s)
-            drawn_w += t[f"{unit}_w"] * share * npus
+            used_share = amount / (t[f"{unit}_capacity"] * self.steady_s)
+            drawn_w += t[f"{unit}_w"] * used_share * npus
         return drawn_w + npus * (t["idle_w"] + t["host_w"] + t["switches_w"] + t["optics_w"])
 
     def _drawn_w(self, role: str) -> float:
         """Mean watts of the NPUs of a pool that has a kind of its own."""
         t = {name.partition(".")[2]: value for name, value in self.totals.items()
              if name.startswith(f"{role}.")}  # fmt: skip
-        cube = t["cube_amount"] / (t["cube_capacity"] * self.steady_s)
-        hbm = t["hbm_amount"] / (t["hbm_capacity"] * self.steady_s)
-        busy_w = t["cube_w"] * cube + t["hbm_w"] * hbm
+        cube_share = t["cube_amount"] / (t["cube_capacity"] * self.steady_s)
+        hbm_share = t["hbm_amount"] / (t["hbm_capacity"] * self.steady_s)
+        busy_w = t["cube_w"] * cube_share + t["hbm_w"] * hbm_share
         if role == "prefill":
-            prefilling = self.instance_mean("prefill_busy_s", "prefill") or 0.0
-            prefilling *= serving(self.scenario)["prefill"].cores
-            busy_w += t["prefill_w"] * prefilling + t["cube_w"] * t["prefill_cube"] * cube
+            prefill_share = self.instance_mean("prefill_busy_s", "prefill") or 0.0
+            prefill_share *= serving(self.scenario)["prefill"].cores
+            busy_w += t["prefill_w"] * prefill_share + t["cube_w"] * t["prefill_cube"] * cube_share
         around_w = t["host_w"] + t["switches_w"] + t["optics_w"]
         return self.npus.get(role, 0) * (t["idle_w"] + busy_w + around_w)
 
@@ -245,17 +246,20 @@ class Observed:
     def price_per_npu_hour(self) -> float:
         """Price of an hour of a mean NPU that belongs to an instance."""
         s, pools = self.scenario, serving(self.scenario)
-        npus: dict[float, float] = {}
+        npus_at: dict[float, float] = {}
         for role, count in self.npus.items():
             if not pools[role].over:
                 kind = s.supernode.kind_with(pools[role].chip)
                 price = (kind.price_per_npu_hour if kind else 0.0) or s.cost.price_per_npu_hour
-                npus[price] = npus.get(price, 0.0) + count
+                npus_at[price] = npus_at.get(price, 0.0) + count
         # Every NPU has an equal part of nodes of CPUs alone.
-        around = sum(n * kind.price_per_npu_hour for kind, n in s.supernode.cpu_nodes_per_npu)
-        if len(npus) < 2 or not any(npus.values()):
-            return next(iter(npus), s.cost.price_per_npu_hour) + around
-        return sum(price * count for price, count in npus.items()) / sum(npus.values()) + around
+        cpu_price = sum(n * kind.price_per_npu_hour for kind, n in s.supernode.cpu_nodes_per_npu)
+        if len(npus_at) < 2 or not any(npus_at.values()):
+            return next(iter(npus_at), s.cost.price_per_npu_hour) + cpu_price
+        return (
+            sum(price * count for price, count in npus_at.items()) / sum(npus_at.values())
+            + cpu_price
+        )
 
     def clock(self, role: str) -> float | None:
         """Share of the rated clock of a pool, or of the colocated one; None without a cap."""
@@ -274,11 +278,13 @@ class Observed:
 
 
 def _joined(name: str) -> Any:
-    """Array of all requests, model by model."""
+    """Property of a run of several models: their arrays of this name, joined in the order of
+    models."""
     return cached_property(lambda run: np.concatenate([getattr(part, name) for part in run.parts]))
 
 
 def _sum(name: str, number: type[float] = float) -> Any:
+    """Property of a run of several models: the sum of their figures of this name."""
     return cached_property(lambda run: number(sum(getattr(part, name) for part in run.parts)))
 
 
@@ -306,13 +312,15 @@ class Several(Observed):
     idle_npu_s = _sum("idle_npu_s")
 
     def _span(self, begin: str, end: str) -> np.ndarray:
+        """Seconds between two stamps of every request, model by model; NaN where either is
+        missing."""
         return np.concatenate([part._span(begin, end) for part in self.parts])
 
     @cached_property
     def power_w(self) -> float | None:
         """Mean watts of all NPUs that serve; None where a chip states none."""
-        each = [part.power_w for part in self.parts]
-        return None if None in each else float(sum(each))  # type: ignore[arg-type]
+        watts = [part.power_w for part in self.parts]
+        return None if None in watts else float(sum(watts))  # type: ignore[arg-type]
 
     @property
     def price_per_npu_hour(self) -> float:
@@ -330,14 +338,14 @@ class Several(Observed):
 
 def totals_of(parts: Sequence[Observed], pool_share: Sequence[float]) -> dict[str, float]:
     """Sums of all models, but for figures of the machine. pool_share: of the memory pool, each."""
-    each = [part.totals for part in parts]
-    names = dict.fromkeys(name for totals in each for name in totals)
-    sums = {name: sum(totals.get(name, 0.0) for totals in each) for name in names}
+    all_totals = [part.totals for part in parts]
+    names = dict.fromkeys(name for totals in all_totals for name in totals)
+    sums = {name: sum(totals.get(name, 0.0) for totals in all_totals) for name in names}
     for name in ("samples", *(f"{plane}_capacity" for plane in PLANES)):
-        sums[name] = each[0][name]
-    sums["little_error"] = max(totals["little_error"] for totals in each)
-    used = zip(each, pool_share, strict=True)
-    sums["pool_used"] = sum(totals["pool_used"] * share for totals, share in used)
+        sums[name] = all_totals[0][name]
+    sums["little_error"] = max(totals["little_error"] for totals in all_totals)
+    with_shares = zip(all_totals, pool_share, strict=True)
+    sums["pool_used"] = sum(totals["pool_used"] * share for totals, share in with_shares)
     return sums
 
 

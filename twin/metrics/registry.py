@@ -86,12 +86,14 @@ def _latency(
 
 
 def _part(name: str, label: str, what: str) -> Metric:
+    """Metric of one part of the TTFT: its mean seconds."""
     key = f"ttft_{name}_s_mean"
     return Metric(key, label, "time", "s", "lower", what, "ttft parts",
                   lambda o: o.part_mean(name), PER_REQUEST, term="TTFT")  # fmt: skip
 
 
 def _used(key: str, label: str, what: str, of: Formula, places: tuple[Place, ...] = ()) -> Metric:
+    """Metric of the used share of a capacity or of time."""
     return Metric(key, label, "share", "%", "", what, "use", of, places=places, term="utilisation")
 
 
@@ -102,8 +104,8 @@ def _per_token(o: Observed, per_second: float | None) -> Value:
 
 def _cost(o: Observed) -> Value:
     """Currency per million tokens; None without a price."""
-    hourly = o.price_per_npu_hour * o.npus_held
-    return _per_token(o, 1e6 * hourly / 3600.0) if hourly > 0.0 else None
+    price_per_hour = o.price_per_npu_hour * o.npus_held
+    return _per_token(o, 1e6 * price_per_hour / 3600.0) if price_per_hour > 0.0 else None
 
 
 def _capacity(name: str) -> Formula:
@@ -114,6 +116,7 @@ def _capacity(name: str) -> Formula:
 def _count(
     key: str, label: str, what: str, of: Formula, better: Better = "", **more: Any
 ) -> Metric:
+    """Metric that is a number, of requests unless `unit` names another thing."""
     return Metric(key, label, "count", more.pop("unit", "requests"), better, what,
                   more.pop("group", "counts"), of, **more)  # fmt: skip
 

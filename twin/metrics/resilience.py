@@ -58,46 +58,48 @@ def resilience(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list
     moments: list[float] = faults["t_s"].unique().sort().to_list()
     if not moments:
         return []
-    begin, length = (windows[name].to_numpy().astype(float) for name in ("t_s", "window_s"))
+    begin_s, length_s = (windows[name].to_numpy().astype(float) for name in ("t_s", "window_s"))
     phase, rate = _rates(windows)
-    end_s = float(begin[-1] + length[-1])
+    end_s = float(begin_s[-1] + length_s[-1])
     victims = _victims(requests, events, moments)
     good_s = _good_ends(requests, ttft_limit_s, tpot_limit_s)
     dips: list[Dip] = []
-    known: float | None = None  # usual rate from before an outage that still goes on
+    old_rate: float | None = None  # usual rate from before an outage that still goes on
     for k, (at_s, stop_s) in enumerate(pairwise((*moments, end_s))):
-        usual = _before(begin, length, at_s, moments[k - 1] if k else 0.0)
-        before, noise = known, 0.0
-        if known is None and usual.sum() >= FEWEST_WINDOWS:
-            before, noise = float(rate[usual].mean()), float(rate[usual].std())
-        after = (begin >= at_s - 1e-9) & (begin + length <= stop_s + 1e-9)
-        recovery_s, lowest = _recovery(begin[after], rate[after], before, noise, at_s)
+        is_usual = _before(begin_s, length_s, at_s, moments[k - 1] if k else 0.0)
+        usual_rate, noise = old_rate, 0.0
+        if old_rate is None and is_usual.sum() >= FEWEST_WINDOWS:
+            usual_rate, noise = float(rate[is_usual].mean()), float(rate[is_usual].std())
+        is_after = (begin_s >= at_s - 1e-9) & (begin_s + length_s <= stop_s + 1e-9)
+        recovery_s, lowest = _recovery(begin_s[is_after], rate[is_after], usual_rate, noise, at_s)
         until_s = stop_s if recovery_s is None else min(stop_s, at_s + recovery_s)
-        tail = rate[after][-SUSTAINED:]
-        began_s = float(begin[usual][0]) if usual.any() else at_s
-        rows = faults.filter(pl.col("t_s") == at_s)
+        tail = rate[is_after][-SUSTAINED:]
+        usual_from_s = float(begin_s[is_usual][0]) if is_usual.any() else at_s
+        broken = faults.filter(pl.col("t_s") == at_s)
         dip = Dip(
-            at_s=at_s, element=_listed(rows["element"].to_list()),
-            detail=_listed(sorted({str(d) for d in rows["detail"].to_list() if d})), phase=phase,
-            before_tokens_per_s=before, lowest_tokens_per_s=lowest,
+            at_s=at_s, element=_listed(broken["element"].to_list()),
+            detail=_listed(sorted({str(d) for d in broken["detail"].to_list() if d})), phase=phase,
+            before_tokens_per_s=usual_rate, lowest_tokens_per_s=lowest,
             end_tokens_per_s=float(tail.mean()) if tail.size else None, recovery_s=recovery_s,
             cut_short=recovery_s is None and k + 1 < len(moments), until_s=until_s,
-            goodput_before_req_per_s=_goodput(good_s, began_s, at_s),
+            goodput_before_req_per_s=_goodput(good_s, usual_from_s, at_s),
             goodput_during_req_per_s=_goodput(good_s, at_s, until_s),
             down=_down(outages, at_s, stop_s, end_s), retried=victims[k][0], lost=victims[k][1],
             what="",
         )  # fmt: skip
         dips.append(replace(dip, what=_sentences(dip, stop_s)))
-        known = before if ((outages["t_s"] < stop_s) & (outages["end_s"] > stop_s)).any() else None
+        old_rate = (
+            usual_rate if ((outages["t_s"] < stop_s) & (outages["end_s"] > stop_s)).any() else None
+        )
     return dips
 
 
 def _rates(windows: pl.DataFrame) -> tuple[str, np.ndarray]:
     """Phase whose tokens count, and their rate in each window; input tokens without decode."""
     for phase in ("output", "input"):
-        name = f"{phase}_tokens_per_s"
-        if name in windows.columns and (windows[name].sum() or 0.0) > 0.0:
-            return phase, windows[name].fill_null(0.0).to_numpy()
+        column = f"{phase}_tokens_per_s"
+        if column in windows.columns and (windows[column].sum() or 0.0) > 0.0:
+            return phase, windows[column].fill_null(0.0).to_numpy()
     return "output", np.zeros(windows.height)
 
 
@@ -118,10 +120,10 @@ def _recovery(
         return None, None
     if before is None:
         return None, float(rate.min())
-    dips = np.flatnonzero(rate < min(BACK * before, before - NOISE * noise))
-    if not dips.size:
+    low_windows = np.flatnonzero(rate < min(BACK * before, before - NOISE * noise))
+    if not low_windows.size:
         return 0.0, float(rate.min())
-    for k in range(int(dips[0]) + 1, rate.size - SUSTAINED + 1):
+    for k in range(int(low_windows[0]) + 1, rate.size - SUSTAINED + 1):
         if rate[k] >= BACK * before and rate[k : k + SUSTAINED].mean() >= BACK * before:
             return float(begin[k] - at_s), float(rate[:k].min())
     return None, float(rate.min())
@@ -131,13 +133,13 @@ def _down(
     outages: pl.DataFrame, at_s: float, stop_s: float, end_s: float
 ) -> tuple[tuple[str, float], ...]:
     """Instances that went out of service in a span, with their seconds out, longest first."""
-    out: dict[str, float] = {}
+    down_s: dict[str, float] = {}
     for row in outages.iter_rows(named=True):
         if at_s <= row["t_s"] and (row["t_s"] < stop_s or stop_s >= end_s):
-            name = instance_name(row["role"], row["instance"])
+            instance = instance_name(row["role"], row["instance"])
             lasts_s = max(0.0, min(row["end_s"], end_s) - row["t_s"])
-            out[name] = out.get(name, 0.0) + lasts_s
-    return tuple(sorted(out.items(), key=lambda item: (-item[1], item[0])))
+            down_s[instance] = down_s.get(instance, 0.0) + lasts_s
+    return tuple(sorted(down_s.items(), key=lambda item: (-item[1], item[0])))
 
 
 def instance_name(role: str, instance: int | None) -> str:
@@ -151,14 +153,14 @@ def _victims(
     """(retried, lost) requests of each fault: of the first one that could affect the request."""
     if requests is None or "retries" not in requests.columns:
         return [(0, 0)] * len(moments)
-    noticed = _noticed(events, moments)
-    tried = requests["retries"].to_numpy() > 0
-    given_up = is_lost(requests)
+    noticed_s = _noticed(events, moments)
+    is_retried = requests["retries"].to_numpy() > 0
+    is_given_up = is_lost(requests)
     # Who came after the last fault was noticed met its long shadow: no instance to go to.
-    size, arrival_s = len(moments), requests["arrival_s"].to_numpy()
-    window_index = np.minimum(np.searchsorted(noticed, arrival_s, "left"), size - 1)
-    retried = np.bincount(window_index[tried], minlength=size)
-    lost = np.bincount(window_index[given_up], minlength=size)
+    fault_count, arrival_s = len(moments), requests["arrival_s"].to_numpy()
+    fault_index = np.minimum(np.searchsorted(noticed_s, arrival_s, "left"), fault_count - 1)
+    retried = np.bincount(fault_index[is_retried], minlength=fault_count)
+    lost = np.bincount(fault_index[is_given_up], minlength=fault_count)
     return [(int(a), int(b)) for a, b in zip(retried, lost, strict=True)]
 
 
@@ -183,18 +185,18 @@ def _good_ends(
     """Finish times of requests that met both limits, in order; None without requests."""
     if requests is None:
         return None
-    done = requests.filter(pl.col("finish_s").is_not_null())
-    ttft = span(done, "arrival_s", "first_token_s")
-    met = met_slo(ttft, tpot_s(done), ttft_limit_s, tpot_limit_s)
-    return np.sort(done["finish_s"].to_numpy()[met])
+    finished = requests.filter(pl.col("finish_s").is_not_null())
+    ttft_s = span(finished, "arrival_s", "first_token_s")
+    met_limits = met_slo(ttft_s, tpot_s(finished), ttft_limit_s, tpot_limit_s)
+    return np.sort(finished["finish_s"].to_numpy()[met_limits])
 
 
 def _goodput(good_s: np.ndarray | None, begin_s: float, end_s: float) -> float | None:
     """Requests per second that finished in a span and met the SLO; None for an empty span."""
     if good_s is None or end_s <= begin_s:
         return None
-    low, high = np.searchsorted(good_s, (begin_s, end_s))
-    return float(high - low) / (end_s - begin_s)
+    first, end = np.searchsorted(good_s, (begin_s, end_s))
+    return float(end - first) / (end_s - begin_s)
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -206,48 +208,51 @@ def _listed(names: Sequence[str]) -> str:
 
 def _sentences(dip: Dip, stop_s: float) -> str:
     """A dip in sentences: the fault, how deep output fell, when it recovered, affected requests."""
-    named = all(name in dip.detail for name in dip.element.split(" and ")[0].split(", "))
-    broke = dip.detail if named else f"{dip.element} ({dip.detail})" if dip.detail else dip.element
-    parts = [f"{broke} at {seconds(dip.at_s)}: {_course(dip, stop_s)}."]
+    names_all = all(name in dip.detail for name in dip.element.split(" and ")[0].split(", "))
+    fault = (
+        dip.detail if names_all else f"{dip.element} ({dip.detail})" if dip.detail else dip.element
+    )
+    sentences = [f"{fault} at {seconds(dip.at_s)}: {_course(dip, stop_s)}."]
     if dip.down:
-        out = [f"{name} was down for {seconds(time)}" for name, time in dip.down]
-        listed_outages = _listed(out)
-        parts.append(listed_outages[0].upper() + listed_outages[1:] + ".")
+        outages = [f"{name} was down for {seconds(time)}" for name, time in dip.down]
+        listed_outages = _listed(outages)
+        sentences.append(listed_outages[0].upper() + listed_outages[1:] + ".")
     if dip.retried or dip.lost:
-        given_up = f"{dip.lost:,}" if dip.lost else "none"
-        tried = "1 request was" if dip.retried == 1 else f"{dip.retried:,} requests were"
-        parts.append(f"{tried} tried again, {given_up} given up.")
-    before, during = dip.goodput_before_req_per_s, dip.goodput_during_req_per_s
-    if dip.recovery_s != 0.0 and before is not None and during is not None:
-        parts.append(
-            f"Goodput until then was {three_figures(during)} req/s, "
-            f"against {three_figures(before)} before."
+        lost_words = f"{dip.lost:,}" if dip.lost else "none"
+        retried_words = "1 request was" if dip.retried == 1 else f"{dip.retried:,} requests were"
+        sentences.append(f"{retried_words} tried again, {lost_words} given up.")
+    usual_rate, dip_rate = dip.goodput_before_req_per_s, dip.goodput_during_req_per_s
+    if dip.recovery_s != 0.0 and usual_rate is not None and dip_rate is not None:
+        sentences.append(
+            f"Goodput until then was {three_figures(dip_rate)} req/s, "
+            f"against {three_figures(usual_rate)} before."
         )
-    return " ".join(parts)
+    return " ".join(sentences)
 
 
 def _course(dip: Dip, stop_s: float) -> str:
     """A clause on the output: its usual and lowest rate, and whether it recovered."""
-    before, lowest = dip.before_tokens_per_s, dip.lowest_tokens_per_s
+    usual, lowest = dip.before_tokens_per_s, dip.lowest_tokens_per_s
     if lowest is None:
         return "the run ends too soon to say what it did"
-    if before is None:
+    if usual is None:
         return f"too early in the run to say what was usual; {dip.phase} fell to " + _rate(lowest)
     if dip.recovery_s == 0.0:
-        return f"{dip.phase} kept its {_rate(before)}, within 5 % or the usual noise"
-    fell = f"{dip.phase} fell from {_rate(before)} to {three_figures(lowest)}"
-    if before > 0:
-        fell += f" ({amount(1 - lowest / before, 'share')} less) at its lowest"
+        return f"{dip.phase} kept its {_rate(usual)}, within 5 % or the usual noise"
+    fall = f"{dip.phase} fell from {_rate(usual)} to {three_figures(lowest)}"
+    if usual > 0:
+        fall += f" ({amount(1 - lowest / usual, 'share')} less) at its lowest"
     if dip.recovery_s is not None:
-        return f"{fell} and was back within 5 % after {seconds(dip.recovery_s)}"
+        return f"{fall} and was back within 5 % after {seconds(dip.recovery_s)}"
     time_to_end = seconds(stop_s - dip.at_s)
-    level = "" if dip.end_tokens_per_s is None else f", at {_rate(dip.end_tokens_per_s)}"
+    end_rate = "" if dip.end_tokens_per_s is None else f", at {_rate(dip.end_tokens_per_s)}"
     if dip.cut_short:
-        return f"{fell} and was not back{level} when the next fault came {time_to_end} later"
-    return f"{fell} and was not back{level} when the run ended {time_to_end} later"
+        return f"{fall} and was not back{end_rate} when the next fault came {time_to_end} later"
+    return f"{fall} and was not back{end_rate} when the run ended {time_to_end} later"
 
 
 def _rate(value: float) -> str:
+    """A rate of tokens for people."""
     return amount(value, "rate", "tokens/s")
 
 
@@ -276,8 +281,10 @@ def incidents(
         moves = events.filter(pl.col("kind") == Kind.REBALANCE)
         rebalances = moves.height
         moved_bytes = float(moves["bytes"].fill_null(0.0).sum())
-        down = events.filter(pl.col("kind") == Kind.INSTANCE_DOWN)
+        outage = events.filter(pl.col("kind") == Kind.INSTANCE_DOWN)
         # Filled first: an open end of a column that is all null has no type of its own.
-        end_times = down["end_s"].cast(pl.Float64).fill_null(horizon_s).clip(upper_bound=horizon_s)
-        down_s = float((end_times - down["t_s"]).clip(lower_bound=0.0).sum())
+        end_times = (
+            outage["end_s"].cast(pl.Float64).fill_null(horizon_s).clip(upper_bound=horizon_s)
+        )
+        down_s = float((end_times - outage["t_s"]).clip(lower_bound=0.0).sum())
     return Incidents(lost, retried, rebalances, moved_bytes, down_s)

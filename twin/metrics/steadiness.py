@@ -38,7 +38,7 @@ def steadiness(s: Scenario, windows: pl.DataFrame) -> Steadiness | None:
     counted_windows = windows[int((windows["t_s"].to_numpy() < s.warmup_s).sum()) :]
     if not stationary(s) or counted_windows.height < FEWEST:
         return None
-    closed = s.workload.arrivals == "closed_loop"  # clients wait, so that no queue outgrows them
+    is_closed = s.workload.arrivals == "closed_loop"  # clients wait, so that no queue outgrows them
     t_s = counted_windows["t_s"].to_numpy()
     lasts_s = float(t_s[-1] - t_s[0])
     queued, running = (
@@ -46,33 +46,35 @@ def steadiness(s: Scenario, windows: pl.DataFrame) -> Steadiness | None:
         for names in (QUEUES, RUNNING)
     )
     arrived = float(counted_windows["arrived"].sum())
-    came_per_s = arrived / (lasts_s + float(counted_windows["window_s"][0]))
+    arrivals_per_s = arrived / (lasts_s + float(counted_windows["window_s"][0]))
     growth, error = slope(t_s, queued)
-    chance = math.sqrt(2.0 * arrived) / lasts_s  # of arrivals and of answers, both as of Poisson
-    if growth > max(EXCESS * came_per_s, CERTAIN * min(error, chance)) and not closed:
+    chance_growth = (
+        math.sqrt(2.0 * arrived) / lasts_s
+    )  # of arrivals and of answers, both as of Poisson
+    if growth > max(EXCESS * arrivals_per_s, CERTAIN * min(error, chance_growth)) and not is_closed:
         return "overloaded"
     drift, error = slope(t_s, running)
-    mean = float(np.cumsum(running)[-1]) / running.size
-    if abs(drift) > CERTAIN * error and abs(drift) * lasts_s > MOVED * max(mean, 1.0):
+    mean_running = float(np.cumsum(running)[-1]) / running.size
+    if abs(drift) > CERTAIN * error and abs(drift) * lasts_s > MOVED * max(mean_running, 1.0):
         return "filling"
     return "steady"
 
 
 def slope(t: np.ndarray, values: np.ndarray) -> tuple[float, float]:
     """(slope of a straight line through values f8[n] at even times t, its standard error)."""
-    n = t.size
-    x = t - float(np.cumsum(t)[-1]) / n
-    y = values - float(np.cumsum(values)[-1]) / n
-    spread = float(np.cumsum(x * x)[-1])
-    fitted = float(np.cumsum(x * y)[-1]) / spread
-    residuals = y - fitted * x
-    power = float(np.cumsum(residuals * residuals)[-1])
-    if power <= 0.0:
+    points = t.size
+    centred_t = t - float(np.cumsum(t)[-1]) / points
+    centred = values - float(np.cumsum(values)[-1]) / points
+    squares = float(np.cumsum(centred_t * centred_t)[-1])
+    fitted = float(np.cumsum(centred_t * centred)[-1]) / squares
+    residuals = centred - fitted * centred_t
+    error_squares = float(np.cumsum(residuals * residuals)[-1])
+    if error_squares <= 0.0:
         return fitted, 0.0
-    correlation = float(np.cumsum(residuals[1:] * residuals[:-1])[-1]) / power
-    correlation = min(max(correlation, 0.0), 1.0 - 2.0 / n)
-    independent = n * (1.0 - correlation) / (1.0 + correlation)
-    return fitted, math.sqrt(power / max(independent - 2.0, 1.0) / spread)
+    correlation = float(np.cumsum(residuals[1:] * residuals[:-1])[-1]) / error_squares
+    correlation = min(max(correlation, 0.0), 1.0 - 2.0 / points)
+    independent_points = points * (1.0 - correlation) / (1.0 + correlation)
+    return fitted, math.sqrt(error_squares / max(independent_points - 2.0, 1.0) / squares)
 
 
 def stays_s(arrival_s: np.ndarray, end_s: np.ndarray, horizon_s: float) -> float:
@@ -99,10 +101,10 @@ def samples_of_stays(
     (4, 5)
     """
     end = np.where(np.isnan(end_s), np.inf, end_s)
-    before, last_sample = _earlier(sampled_at_s, begin_s), _earlier(sampled_at_s, end)
-    sampled = last_sample[last_sample < sampled_at_s.size]
-    at_end = int((sampled_at_s[sampled] == end[last_sample < sampled_at_s.size]).sum())
-    fewest = int(last_sample.sum()) - int(before.sum())
+    samples_before, samples_until = _earlier(sampled_at_s, begin_s), _earlier(sampled_at_s, end)
+    sampled = samples_until[samples_until < sampled_at_s.size]
+    at_end = int((sampled_at_s[sampled] == end[samples_until < sampled_at_s.size]).sum())
+    fewest = int(samples_until.sum()) - int(samples_before.sum())
     return fewest, fewest + at_end
 
 
@@ -112,7 +114,7 @@ def _earlier(sampled_at_s: np.ndarray, times_s: np.ndarray) -> np.ndarray:
     if count < 2:
         return np.searchsorted(sampled_at_s, times_s, "left")
     step_s = sampled_at_s[1] - sampled_at_s[0]
-    index = np.clip((times_s - sampled_at_s[0]) / step_s + 1.0, 0, count).astype(np.int64)
-    index -= (index > 0) & (sampled_at_s[np.maximum(index - 1, 0)] >= times_s)
-    index += (index < count) & (sampled_at_s[np.minimum(index, count - 1)] < times_s)
-    return index
+    earlier = np.clip((times_s - sampled_at_s[0]) / step_s + 1.0, 0, count).astype(np.int64)
+    earlier -= (earlier > 0) & (sampled_at_s[np.maximum(earlier - 1, 0)] >= times_s)
+    earlier += (earlier < count) & (sampled_at_s[np.minimum(earlier, count - 1)] < times_s)
+    return earlier

@@ -16,25 +16,25 @@ def _slot(
 ) -> np.int64:
     """Slot of (parent, raw), or the free slot for it, in an open-addressing table of 2**k slots."""
     mask = ids.size - 1
-    place = np.int64(bits(np.uint64(raw), parent) & np.uint64(mask))
-    while ids[place] != EMPTY and (parents[place] != parent or raws[place] != raw):
-        place = (place + 1) & mask
-    return place
+    slot = np.int64(bits(np.uint64(raw), parent) & np.uint64(mask))
+    while ids[slot] != EMPTY and (parents[slot] != parent or raws[slot] != raw):
+        slot = (slot + 1) & mask
+    return slot
 
 
 @kernel(allocates=True)
 def _grown(parents: np.ndarray, raws: np.ndarray, ids: np.ndarray):  # type: ignore[no-untyped-def]
-    """The table with twice the slots."""
-    size = ids.size * 2
-    new_parents = np.empty(size, np.int64)
-    new_raws = np.empty(size, np.int64)
-    new_ids = np.full(size, EMPTY, np.int64)
+    """(parents, raws, ids): the table with twice the slots."""
+    slots = ids.size * 2
+    new_parents = np.empty(slots, np.int64)
+    new_raws = np.empty(slots, np.int64)
+    new_ids = np.full(slots, EMPTY, np.int64)
     for k in range(ids.size):
         if ids[k] != EMPTY:
-            place = _slot(new_parents, new_raws, new_ids, parents[k], raws[k])
-            new_parents[place] = parents[k]
-            new_raws[place] = raws[k]
-            new_ids[place] = ids[k]
+            slot = _slot(new_parents, new_raws, new_ids, parents[k], raws[k])
+            new_parents[slot] = parents[k]
+            new_raws[slot] = raws[k]
+            new_ids[slot] = ids[k]
     return new_parents, new_raws, new_ids
 
 
@@ -49,38 +49,38 @@ def chain_ids(
     raws = np.empty(1 << 12, np.int64)
     ids = np.full(1 << 12, EMPTY, np.int64)
     hash_of = np.empty(1 << 12, np.int64)  # by id
-    before = np.full(scope.max() + 1 if scope.size else 0, EMPTY, np.int64)  # a scope's last row
-    used = 0
+    last_row = np.full(scope.max() + 1 if scope.size else 0, EMPTY, np.int64)  # a scope's last row
+    id_count = 0
     for i in range(row_begin.size):
         parent = -1 - scope[i]  # a root of its own for every scope
-        old, old_end = 0, 0
-        if before[scope[i]] != EMPTY:
-            old, old_end = row_begin[before[scope[i]]], row_end[before[scope[i]]]
-        before[scope[i]] = i
+        old_ref, old_end = 0, 0
+        if last_row[scope[i]] != EMPTY:
+            old_ref, old_end = row_begin[last_row[scope[i]]], row_end[last_row[scope[i]]]
+        last_row[scope[i]] = i
         for k in range(row_begin[i], row_end[i]):
-            if old < old_end and hash_of[raw[old]] == raw[k]:  # the last row went on alike
-                parent = raw[old]
+            if old_ref < old_end and hash_of[raw[old_ref]] == raw[k]:  # the last row went on alike
+                parent = raw[old_ref]
                 raw[k] = parent
-                old += 1
+                old_ref += 1
                 continue
-            old = old_end
-            place = _slot(parents, raws, ids, parent, raw[k])
-            if ids[place] == EMPTY:
-                parents[place] = parent
-                raws[place] = raw[k]
-                ids[place] = used
-                hash_of[used] = raw[k]
-                used += 1
-                parent = used - 1
-                if 2 * used > ids.size:
+            old_ref = old_end
+            slot = _slot(parents, raws, ids, parent, raw[k])
+            if ids[slot] == EMPTY:
+                parents[slot] = parent
+                raws[slot] = raw[k]
+                ids[slot] = id_count
+                hash_of[id_count] = raw[k]
+                id_count += 1
+                parent = id_count - 1
+                if 2 * id_count > ids.size:
                     parents, raws, ids = _grown(parents, raws, ids)
                     longer_ids = np.empty(ids.size, np.int64)
-                    longer_ids[:used] = hash_of[:used]
+                    longer_ids[:id_count] = hash_of[:id_count]
                     hash_of = longer_ids
             else:
-                parent = ids[place]
+                parent = ids[slot]
             raw[k] = parent
-    return used
+    return id_count
 
 
 def ranges(first: np.ndarray, count: np.ndarray) -> np.ndarray:
@@ -97,14 +97,14 @@ def runs_of(
     row_begin: np.ndarray, row_end: np.ndarray, ids: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(segment_offset i8[n + 1], segment_first i8[m], segment_blocks i4[m]) of rows of ids."""
-    length = np.maximum(row_end - row_begin, 0)
-    offset = np.concatenate(([0], np.cumsum(length)))
-    row_ids = ids[ranges(row_begin, length)]
-    begins = np.diff(row_ids, prepend=0) != 1
-    begins[offset[:-1][length > 0]] = True
-    run = np.flatnonzero(begins)
-    blocks = np.diff(run, append=row_ids.size).astype(np.int32)
-    return np.searchsorted(run, offset), row_ids[run], blocks
+    row_blocks = np.maximum(row_end - row_begin, 0)
+    offset = np.concatenate(([0], np.cumsum(row_blocks)))
+    row_ids = ids[ranges(row_begin, row_blocks)]
+    is_begin = np.diff(row_ids, prepend=0) != 1
+    is_begin[offset[:-1][row_blocks > 0]] = True
+    run_begin = np.flatnonzero(is_begin)
+    blocks = np.diff(run_begin, append=row_ids.size).astype(np.int32)
+    return np.searchsorted(run_begin, offset), row_ids[run_begin], blocks
 
 
 def expand_runs(
@@ -122,12 +122,12 @@ def regroup(
     offset i8[n + 1], ids i8[...], distinct ids); a group has the id of its last block, so sharing
     is exact."""
     whole_groups = np.minimum(groups, np.diff(row_offset) // size)
-    place = ranges(np.zeros_like(whole_groups), whole_groups)  # of a group in its row
-    last = ids[np.repeat(row_offset[:-1], whole_groups) + (place + 1) * size - 1]
-    _, fresh = np.unique(last, return_index=True)
-    name = np.full(ids.max(initial=-1) + 1, EMPTY)
-    name[last[np.sort(fresh)]] = np.arange(fresh.size)  # in order of first use
-    return np.concatenate(([0], np.cumsum(whole_groups))), name[last], fresh.size
+    group_place = ranges(np.zeros_like(whole_groups), whole_groups)  # of a group in its row
+    last_ids = ids[np.repeat(row_offset[:-1], whole_groups) + (group_place + 1) * size - 1]
+    _, first_uses = np.unique(last_ids, return_index=True)
+    new_id = np.full(ids.max(initial=-1) + 1, EMPTY)
+    new_id[last_ids[np.sort(first_uses)]] = np.arange(first_uses.size)  # in order of first use
+    return np.concatenate(([0], np.cumsum(whole_groups))), new_id[last_ids], first_uses.size
 
 
 @late
@@ -138,37 +138,37 @@ def with_answers(
     """Chains extended to wanted i8[n] blocks: first by those of child i8[n], the row whose prompt
     extends this one and its answer (or EMPTY), then by new ones. Returns (segment offset i8[n + 1],
     first i8[m], blocks i4[m], distinct ids)."""
-    n = offset.size - 1
-    new_offset = np.zeros(n + 1, np.int64)
-    most = first.size + n
-    for i in range(n):
+    rows = offset.size - 1
+    new_offset = np.zeros(rows + 1, np.int64)
+    most_segments = first.size + rows
+    for i in range(rows):
         if child[i] != EMPTY:
-            most += offset[child[i] + 1] - offset[child[i]]
-    new_first = np.empty(most, np.int64)
-    new_blocks = np.empty(most, np.int32)
+            most_segments += offset[child[i] + 1] - offset[child[i]]
+    new_first = np.empty(most_segments, np.int64)
+    new_blocks = np.empty(most_segments, np.int32)
     position = 0
-    for i in range(n):
-        have, last = 0, -1
+    for i in range(rows):
+        filled, last_id = 0, -1
         for s in range(offset[i], offset[i + 1]):
             new_first[position], new_blocks[position] = first[s], blocks[s]
-            have += blocks[s]
-            last = first[s] + blocks[s] - 1
+            filled += blocks[s]
+            last_id = first[s] + blocks[s] - 1
             position += 1
-        own_blocks, blocks_before, extends = have, 0, have == 0
+        own_blocks, blocks_before, extends = filled, 0, filled == 0
         if child[i] != EMPTY:
             for s in range(offset[child[i]], offset[child[i] + 1]):
-                skip = min(max(own_blocks - blocks_before, 0), blocks[s])
+                skipped = min(max(own_blocks - blocks_before, 0), blocks[s])
                 blocks_before += blocks[s]
-                if skip > 0 and blocks_before - blocks[s] + skip == own_blocks:
-                    extends = first[s] + skip - 1 == last
-                take = min(blocks[s] - skip, wanted[i] - have)
-                if extends and take > 0:
-                    new_first[position], new_blocks[position] = first[s] + skip, take
-                    have += take
+                if skipped > 0 and blocks_before - blocks[s] + skipped == own_blocks:
+                    extends = first[s] + skipped - 1 == last_id
+                taken = min(blocks[s] - skipped, wanted[i] - filled)
+                if extends and taken > 0:
+                    new_first[position], new_blocks[position] = first[s] + skipped, taken
+                    filled += taken
                     position += 1
-        if have < wanted[i]:
-            new_first[position], new_blocks[position] = distinct, wanted[i] - have
-            distinct += wanted[i] - have
+        if filled < wanted[i]:
+            new_first[position], new_blocks[position] = distinct, wanted[i] - filled
+            distinct += wanted[i] - filled
             position += 1
         new_offset[i + 1] = position
     return new_offset, new_first[:position], new_blocks[:position], distinct

@@ -43,17 +43,17 @@ def generate(
     parent = None
     if workload.prefix == "sessions":
         parent = _parents(workload, arrival_s, input_tokens, output_tokens, stream, facts)
-    after = output_tokens if answers else np.zeros_like(output_tokens)
+    answer_tokens = output_tokens if answers else np.zeros_like(output_tokens)
     if workload.prefix == "none":
-        chains = own_chains(input_tokens + after, block_tokens)
+        chains = own_chains(input_tokens + answer_tokens, block_tokens)
     elif parent is None:
         chains = shared_chains(
             input_tokens, block_tokens, workload.shared_fraction, workload.prefix_groups,
-            stream("prefix"), after,
+            stream("prefix"), answer_tokens,
         )  # fmt: skip
     else:
         head_tokens = int(_session_fact(facts, workload, "head_tokens"))
-        chains = session_chains(input_tokens + after, parent, block_tokens, head_tokens)
+        chains = session_chains(input_tokens + answer_tokens, parent, block_tokens, head_tokens)
     waits_for, pause_s = None, None
     if parent is not None and workload.turns == "wait" and workload.arrivals != "closed_loop":
         waits_for, pause_s = parent, arrival_s - arrival_s[parent]
@@ -77,8 +77,8 @@ def _lengths(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Input and output tokens i4[n]; fixed, or each side from its own stream."""
     if workload.lengths == "fixed":
-        stated = (workload.input_tokens, workload.output_tokens)
-        return np.full(n, stated[0], np.int32), np.full(n, stated[1], np.int32)
+        fixed = (workload.input_tokens, workload.output_tokens)
+        return np.full(n, fixed[0], np.int32), np.full(n, fixed[1], np.int32)
     inputs, outputs = drawn_lengths(facts, workload)
     return (
         draw_lengths(inputs, stream("input"), n, even=even),
@@ -98,21 +98,21 @@ def _parents(
 ) -> np.ndarray:  # fmt: skip
     """The earlier turn i4[n] that each request extends; raises fixed inputs to whole prompts. In a
     closed loop it is looked for `concurrency` requests back, whatever `turn_gap_s` says."""
-    fixed = workload.lengths == "fixed"
-    closed = workload.arrivals == "closed_loop"
+    is_fixed = workload.lengths == "fixed"
+    is_closed = workload.arrivals == "closed_loop"
     turns = Turns(
         workload.follow_up_probability,
-        float(workload.concurrency) if closed else workload.turn_gap_s,
-        0.0 if closed else _session_fact(facts, workload, "turn_gap_sigma"),
-        1 if fixed else int(_session_fact(facts, workload, "candidates")),
-        0.0 if closed else workload.tool_share,
+        float(workload.concurrency) if is_closed else workload.turn_gap_s,
+        0.0 if is_closed else _session_fact(facts, workload, "turn_gap_sigma"),
+        1 if is_fixed else int(_session_fact(facts, workload, "candidates")),
+        0.0 if is_closed else workload.tool_share,
         workload.tool_gap_s,
     )
     parent = np.empty(arrival_s.size, np.int32)
     find_parents(
         stream("sessions"), stream("turn gaps"),
-        np.arange(arrival_s.size, dtype=np.float64) if closed else arrival_s, input_tokens,
-        output_tokens, turns, fixed, parent,
+        np.arange(arrival_s.size, dtype=np.float64) if is_closed else arrival_s, input_tokens,
+        output_tokens, turns, is_fixed, parent,
     )  # fmt: skip
     return parent
 
@@ -120,7 +120,8 @@ def _parents(
 def _arrivals(
     workload: Workload, horizon_s: float, stream: Streams, facts: Facts, count: int | None
 ) -> np.ndarray:
-    most = NO_LIMIT if count is None else count
+    """Arrival times in seconds, f8[n], in order; +inf: waits for a client of a closed loop."""
+    most_requests = NO_LIMIT if count is None else count
     rate = workload.rate_req_per_s
     if workload.arrivals == "closed_loop":
         if count is None:
@@ -129,14 +130,14 @@ def _arrivals(
         return profile.closed_loop_arrivals(workload.concurrency, count, workload.ramp_s)
     clock = profile.Clock(workload, horizon_s, facts)
     own_horizon_s = clock.own_horizon_s
-    _refuse_floods(min(rate * own_horizon_s, most))
+    _refuse_floods(min(rate * own_horizon_s, most_requests))
     if workload.arrivals == "uniform":
-        return clock.seconds(profile.uniform_arrivals(rate, own_horizon_s, most))
+        return clock.seconds(profile.uniform_arrivals(rate, own_horizon_s, most_requests))
     process = profile.GAMMA if workload.arrivals == "gamma" else profile.POISSON
-    arrivals = profile.renewal_arrivals(
-        stream("arrivals"), process, rate, workload.cv, own_horizon_s, most
+    own_s = profile.renewal_arrivals(
+        stream("arrivals"), process, rate, workload.cv, own_horizon_s, most_requests
     )
-    return clock.seconds(arrivals)
+    return clock.seconds(own_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,18 +167,20 @@ def length_means(workload: Workload, facts: Facts, trace: TraceTable | None = No
         if trace is None or not len(trace):
             raise WorkloadError("workload.arrivals = trace needs the trace: load its file first")
         inputs, outputs = (x.astype(np.int64) for x in (trace.input_tokens, trace.output_tokens))
-        context = (outputs * (2 * inputs + outputs)).sum() / (2 * outputs.sum())
+        context_tokens = (outputs * (2 * inputs + outputs)).sum() / (2 * outputs.sum())
         prompt, answer = float(inputs.sum() / inputs.size), float(outputs.sum() / outputs.size)
-        spread = float((inputs.astype(np.float64) ** 2).mean()) / prompt**2
+        prompt_spread = float((inputs.astype(np.float64) ** 2).mean()) / prompt**2
         lengths = relative_lengths(trace.input_tokens)
-        return MeanLengths(prompt, answer, float(context), spread, lengths)
+        return MeanLengths(prompt, answer, float(context_tokens), prompt_spread, lengths)
     if workload.lengths == "fixed":
         prompt, answer = float(workload.input_tokens), float(workload.output_tokens)
         if workload.prefix == "sessions":
-            p = workload.follow_up_probability
-            prompt = (prompt + p * answer) / (1.0 - p)
+            follow_up = workload.follow_up_probability
+            prompt = (prompt + follow_up * answer) / (1.0 - follow_up)
         return MeanLengths(prompt, answer, prompt + answer / 2)
     table_in, table_out = drawn_lengths(facts, workload)
-    context = table_in.mean + table_out.mean_square / (2 * table_out.mean)
-    spread = table_in.mean_square / table_in.mean**2
-    return MeanLengths(table_in.mean, table_out.mean, context, spread, table_in.relative)
+    context_tokens = table_in.mean + table_out.mean_square / (2 * table_out.mean)
+    prompt_spread = table_in.mean_square / table_in.mean**2
+    return MeanLengths(
+        table_in.mean, table_out.mean, context_tokens, prompt_spread, table_in.relative
+    )

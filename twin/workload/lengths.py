@@ -62,23 +62,24 @@ def mean_square(tokens: np.ndarray) -> float:
 
 
 def _over_mean(tokens: np.ndarray) -> tuple[float, ...]:
+    """Token counts over their mean."""
     return tuple((tokens / (float(np.cumsum(tokens)[-1]) / tokens.size)).tolist())
 
 
 def fitted_lengths(facts: Facts, name: str) -> tuple[Quantiles, Quantiles]:
     """The (input, output) tables of data/workloads/<name>.toml; raises FactError for no such."""
-    head = f"workloads.{name}"
-    if f"{head}.levels" not in facts:
+    path = f"workloads.{name}"
+    if f"{path}.levels" not in facts:
         names = ", ".join(facts.names("workloads")) or "none"
         raise FactError(f"workload.lengths = {name!r} is not in data/workloads; there are: {names}")
-    levels = np.array(facts[f"{head}.levels"].value, np.float64)
+    levels = np.array(facts[f"{path}.levels"].value, np.float64)
     tables = []
     for side in ("input", "output"):
-        tokens = np.array(facts[f"{head}.{side}"].value, np.float64)
-        rising = tokens.size == levels.size and (np.diff(tokens) >= 0).all() and tokens[0] >= 1
-        if not rising or levels[0] != 0 or levels[-1] != 1 or (np.diff(levels) <= 0).any():
+        tokens = np.array(facts[f"{path}.{side}"].value, np.float64)
+        is_rising = tokens.size == levels.size and (np.diff(tokens) >= 0).all() and tokens[0] >= 1
+        if not is_rising or levels[0] != 0 or levels[-1] != 1 or (np.diff(levels) <= 0).any():
             raise FactError(
-                f"fact {head}.{side} must hold one rising token count from 1 up for each of its "
+                f"fact {path}.{side} must hold one rising token count from 1 up for each of its "
                 "levels, which rise from 0 to 1"
             )
         tables.append(Quantiles(levels, tokens))
@@ -101,10 +102,10 @@ def draw_lengths(table: Quantiles, key: np.uint64, count: int, *, even: bool = F
     """`count` token counts i4[count] of the stream `key`, at least 1 each: its inverted table.
     even: one of each of `count` equal parts of the distribution, in random order (stratified)."""
     levels, tokens = table.levels, table.tokens
-    u = uniforms(key, np.arange(count))
+    quantile = uniforms(key, np.arange(count))
     if even:
-        u[np.argsort(u, kind="stable")] = (np.arange(count) + 0.5) / max(count, 1)
-    low = np.minimum(np.searchsorted(levels, u, "right") - 1, levels.size - 2)
-    share = (u - levels[low]) / (levels[low + 1] - levels[low])
-    lengths = tokens[low] + share * (tokens[low + 1] - tokens[low])
+        quantile[np.argsort(quantile, kind="stable")] = (np.arange(count) + 0.5) / max(count, 1)
+    cell = np.minimum(np.searchsorted(levels, quantile, "right") - 1, levels.size - 2)
+    share = (quantile - levels[cell]) / (levels[cell + 1] - levels[cell])
+    lengths = tokens[cell] + share * (tokens[cell + 1] - tokens[cell])
     return (lengths + 0.5).astype(np.int32)

@@ -55,8 +55,8 @@ class Offered:
 def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Offered:
     """Figures of the scenario's traffic, from its first requests. Generated ones are cached: one
     sample serves every question about the same traffic. Raises as `generate`."""
-    drawn = scenario.workload, scenario.horizon_s, scenario.seed, scenario.memory_pool.block_tokens
-    return _sampled(*drawn, facts) if trace is None else _sample(*drawn, facts, trace)
+    args = scenario.workload, scenario.horizon_s, scenario.seed, scenario.memory_pool.block_tokens
+    return _sampled(*args, facts) if trace is None else _sample(*args, facts, trace)
 
 
 def _sample(
@@ -64,10 +64,10 @@ def _sample(
     trace: TraceTable | None = None,
 ) -> Offered:  # fmt: skip
     """`offered` of a workload over a time, in KV blocks of a size."""
-    load = mean_factor(workload, horizon_s, facts)
+    factor = mean_factor(workload, horizon_s, facts)
     # Lengths and reuse do not hang on when requests come.
     workload = workload.model_copy(update={"profile": Profile()})
-    rate: float | None = workload.rate_req_per_s * load
+    rate: float | None = workload.rate_req_per_s * factor
     count, horizon_s = SAMPLE, 2.0 * SAMPLE / workload.rate_req_per_s
     if workload.arrivals == "closed_loop":
         rate = None
@@ -75,14 +75,20 @@ def _sample(
         # Taken whole, for the reuse of a part is less; copies and haste change its rate only.
         count, horizon_s = len(trace), math.inf
         timed_s = trace.duration_s if trace.has_time else len(trace) / workload.rate_req_per_s
-        ask = workload.trace
-        rate = len(trace) / max(timed_s, 1e-9) * ask.tree_copies * ask.rate_multiplier * load
-        once = ask.model_copy(update={"tree_copies": 1, "rate_multiplier": 1.0})
-        workload = workload.model_copy(update={"trace": once})
+        settings = workload.trace
+        rate = (
+            len(trace)
+            / max(timed_s, 1e-9)
+            * settings.tree_copies
+            * settings.rate_multiplier
+            * factor
+        )
+        one_copy = settings.model_copy(update={"tree_copies": 1, "rate_multiplier": 1.0})
+        workload = workload.model_copy(update={"trace": one_copy})
     with plainly():
         sample = generate(workload, horizon_s, seed, block_tokens, facts, trace, count, even=True)
     prompts, answers = sample.input_tokens, sample.output_tokens
-    known_tokens = np.minimum(_seen_blocks(sample) * float(sample.block_tokens), prompts)
+    reused = np.minimum(_seen_blocks(sample) * float(sample.block_tokens), prompts)
     p50_in, p95_in = np.quantile(prompts, (0.5, 0.95))
     p50_out, p95_out = np.quantile(answers, (0.5, 0.95))
     return Offered(
@@ -95,11 +101,11 @@ def _sample(
         output_tokens_p50=float(p50_out),
         output_tokens_p95=float(p95_out),
         # Blocks are prefix-chained: a block seen twice was a hit the second time.
-        reuse=float(known_tokens.sum()) / float(prompts.sum()),
+        reuse=float(reused.sum()) / float(prompts.sum()),
         prompts=prompts,
         answers=answers,
         arrivals=sample.arrival_s,
-        seen=known_tokens,
+        seen=reused,
     )
 
 
@@ -110,35 +116,36 @@ def lru_reuse(
     scenario: Scenario, facts: Facts, trace: TraceTable | None, caches: int, blocks: int
 ) -> float:
     """Share of a sample's prompt tokens that hit in LRU caches of `blocks`, which take turns."""
-    drawn = scenario.workload, scenario.seed, scenario.memory_pool.block_tokens
-    found = _lru_reused if trace is None else _lru_reuse
-    return found(*drawn, facts, trace, caches, blocks)
+    args = scenario.workload, scenario.seed, scenario.memory_pool.block_tokens
+    reuse = _lru_reused if trace is None else _lru_reuse
+    return reuse(*args, facts, trace, caches, blocks)
 
 
 def _lru_reuse(
     workload: Workload, seed: int, block_tokens: int, facts: Facts, trace: TraceTable | None,
     caches: int, blocks: int,
 ) -> float:  # fmt: skip
+    """`lru_reuse` of a workload, in KV blocks of `block_tokens`."""
     workload = workload.model_copy(update={"profile": Profile()})
     horizon_s = 2.0 * SAMPLE / workload.rate_req_per_s if trace is None else math.inf
     with plainly():
         sample = generate(workload, horizon_s, seed, block_tokens, facts, trace, SAMPLE, even=True)
-    resident: list[dict[int, None]] = [{} for _ in range(caches)]  # the oldest first
-    hits, first = 0, sample.segment_first.tolist()
-    counts, offset = sample.segment_blocks.tolist(), sample.segment_offset.tolist()
+    lrus: list[dict[int, None]] = [{} for _ in range(caches)]  # the oldest first
+    hit_tokens, first = 0, sample.segment_first.tolist()
+    block_counts, offset = sample.segment_blocks.tolist(), sample.segment_offset.tolist()
     for i, tokens in enumerate(sample.input_tokens.tolist()):
-        cache = resident[i % caches]
+        cache = lrus[i % caches]
         segments = range(offset[i], offset[i + 1])
-        chain = [b for s in segments for b in range(first[s], first[s] + counts[s])]
+        chain = [b for s in segments for b in range(first[s], first[s] + block_counts[s])]
         chain = chain[: tokens // sample.block_tokens]
-        found = next((k for k, block in enumerate(chain) if block not in cache), len(chain))
-        hits += min(found * sample.block_tokens, tokens - 1)
+        hit_blocks = next((k for k, block in enumerate(chain) if block not in cache), len(chain))
+        hit_tokens += min(hit_blocks * sample.block_tokens, tokens - 1)
         for block in reversed(chain):
             cache.pop(block, None)
             cache[block] = None
         while len(cache) > blocks:
             del cache[next(iter(cache))]
-    return hits / float(sample.input_tokens.sum())
+    return hit_tokens / float(sample.input_tokens.sum())
 
 
 _lru_reused = lru_cache(maxsize=32)(_lru_reuse)
@@ -149,11 +156,13 @@ def _seen_blocks(sample: Requests) -> np.ndarray:
     requests = len(sample)
     if not sample.segment_blocks.size:
         return np.zeros(requests, np.int64)
-    runs = np.diff(sample.segment_offset)
-    blocks = sample.segment_blocks.astype(np.int64)
-    starts = np.cumsum(blocks) - blocks
-    block = np.arange(blocks.sum()) + np.repeat(sample.segment_first - starts, blocks)
-    owner = np.repeat(np.repeat(np.arange(requests), runs), blocks)
+    run_count = np.diff(sample.segment_offset)
+    run_blocks = sample.segment_blocks.astype(np.int64)
+    offsets = np.cumsum(run_blocks) - run_blocks
+    block_id = np.arange(run_blocks.sum()) + np.repeat(sample.segment_first - offsets, run_blocks)
+    owner = np.repeat(np.repeat(np.arange(requests), run_count), run_blocks)
     first = np.empty(sample.blocks, np.int64)
-    first[block[::-1]] = owner[::-1]  # of equal ones the last assignment stays: the earliest prompt
-    return np.bincount(owner[first[block] < owner], minlength=requests)
+    first[block_id[::-1]] = owner[
+        ::-1
+    ]  # of equal ones the last assignment stays: the earliest prompt
+    return np.bincount(owner[first[block_id] < owner], minlength=requests)

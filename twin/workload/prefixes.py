@@ -39,9 +39,11 @@ def own_chains(input_tokens: np.ndarray, block_tokens: int) -> Chains:
     """Prompts i4[n] without shared blocks: each has its own session and run."""
     n = input_tokens.size
     blocks = (input_tokens // block_tokens).astype(np.int32)
-    end = np.cumsum(blocks, dtype=np.int64)
-    used = int(end[-1]) if n else 0
-    return Chains(np.arange(n, dtype=np.int32), np.arange(n + 1), end - blocks, blocks, used)
+    ends = np.cumsum(blocks, dtype=np.int64)
+    block_count = int(ends[-1]) if n else 0
+    return Chains(
+        np.arange(n, dtype=np.int32), np.arange(n + 1), ends - blocks, blocks, block_count
+    )
 
 
 def shared_chains(
@@ -52,15 +54,15 @@ def shared_chains(
     prefixes, in whole blocks; the rest of a prompt is its own, with `after` i4[n] more tokens."""
     n = input_tokens.size
     group = (uniforms(key, np.arange(n)) * groups).astype(np.int64)
-    common = (input_tokens * fraction).astype(np.int64) // block_tokens
-    own_blocks = (input_tokens + after) // block_tokens - common
-    longest = np.zeros(groups, np.int64)
-    np.maximum.at(longest, group, common)
-    begin = np.cumsum(longest) - longest
-    first = longest.sum() + np.cumsum(own_blocks) - own_blocks
-    runs = _one_behind_the_other(begin[group], common, first, own_blocks)
+    prefix_blocks = (input_tokens * fraction).astype(np.int64) // block_tokens
+    own_blocks = (input_tokens + after) // block_tokens - prefix_blocks
+    longest_blocks = np.zeros(groups, np.int64)
+    np.maximum.at(longest_blocks, group, prefix_blocks)
+    prefix_first = np.cumsum(longest_blocks) - longest_blocks
+    own_first = longest_blocks.sum() + np.cumsum(own_blocks) - own_blocks
+    runs = _one_behind_the_other(prefix_first[group], prefix_blocks, own_first, own_blocks)
     session = np.arange(n, dtype=np.int32)
-    return Chains(session, *runs, int(longest.sum() + own_blocks.sum()))
+    return Chains(session, *runs, int(longest_blocks.sum() + own_blocks.sum()))
 
 
 def _one_behind_the_other(
@@ -78,18 +80,20 @@ def session_chains(
 ) -> Chains:
     """Prompts i4[n] of sessions; parent i4[n] is the turn each extends, NONE for a first turn. The
     first `head_tokens` of every prompt are the same (a system prompt), in whole blocks."""
-    head, whole_blocks = head_tokens // block_tokens, input_tokens // block_tokens
+    head_blocks, whole_blocks = head_tokens // block_tokens, input_tokens // block_tokens
     first_turn = np.where(parent == NONE, np.arange(parent.size), parent)
-    while not np.array_equal(before := first_turn[first_turn], first_turn):
-        first_turn = before
-    number = np.cumsum(parent == NONE) - 1
-    session = number[first_turn].astype(np.int32)
-    length = np.zeros(number.max(initial=-1) + 1, np.int64)  # blocks beyond the head
-    np.maximum.at(length, session, whole_blocks - head)
-    begin = (head + np.cumsum(length) - length)[session]
-    shared = np.minimum(head, whole_blocks)
-    runs = _one_behind_the_other(np.zeros_like(begin), shared, begin, whole_blocks - head)
-    return Chains(session, *runs, int(head + length.sum()))
+    while not np.array_equal(earlier := first_turn[first_turn], first_turn):
+        first_turn = earlier
+    numbers = np.cumsum(parent == NONE) - 1
+    session = numbers[first_turn].astype(np.int32)
+    own_blocks = np.zeros(numbers.max(initial=-1) + 1, np.int64)  # blocks beyond the head
+    np.maximum.at(own_blocks, session, whole_blocks - head_blocks)
+    session_first = (head_blocks + np.cumsum(own_blocks) - own_blocks)[session]
+    shared_blocks = np.minimum(head_blocks, whole_blocks)
+    runs = _one_behind_the_other(
+        np.zeros_like(session_first), shared_blocks, session_first, whole_blocks - head_blocks
+    )
+    return Chains(session, *runs, int(head_blocks + own_blocks.sum()))
 
 
 @kernel
@@ -147,34 +151,34 @@ def find_parents(
     """
     n = arrival_s.size
     tokens = np.empty(n, np.int32)  # prompt and answer: what a next turn starts from
-    owed = 0
+    owed_follow_ups = 0
     for i in range(n):
         parent[i] = NONE
-        added = input_tokens[i]
+        added_tokens = input_tokens[i]
         follows_up = uniform(key_follow, i) < turns.follow_up_probability
-        if follows_up or owed > 0:
+        if follows_up or owed_follow_ups > 0:
             median_s = turns.gap_median_s
             if turns.tool_share > 0.0 and uniform(key_gap ^ TOOLS, i) < turns.tool_share:
                 median_s = turns.tool_gap_s
             gap_s = lognormal(key_gap, i, median_s, turns.gap_sigma)
             candidate = _last_at_or_before(arrival_s, i, arrival_s[i] - gap_s)
             if candidate >= 0 and grow:
-                parent[i] = _nearest_open(tokens, candidate, i, MOST_TOKENS - added)
+                parent[i] = _nearest_open(tokens, candidate, i, MOST_TOKENS - added_tokens)
             elif candidate >= 0:
                 begin = max(0, candidate + 1 - turns.candidates // 2)
                 end = min(i, begin + turns.candidates)
-                parent[i] = _longest_fit(tokens, begin, end, added - 1)
+                parent[i] = _longest_fit(tokens, begin, end, added_tokens - 1)
             if parent[i] != NONE:
-                owed -= 0 if follows_up else 1
+                owed_follow_ups -= 0 if follows_up else 1
                 if grow:
                     input_tokens[i] += tokens[parent[i]]
                 tokens[parent[i]] = CLOSED
             elif follows_up and candidate >= 0 and not grow:
-                owed += 1
+                owed_follow_ups += 1
             elif follows_up and candidate < 0 and grow:
                 unseen_turns = _unseen_turns(key_follow, n + i, turns.follow_up_probability)
-                unseen = unseen_turns * (added + output_tokens[i])
-                input_tokens[i] += min(unseen, MOST_TOKENS - added)
+                unseen_tokens = unseen_turns * (added_tokens + output_tokens[i])
+                input_tokens[i] += min(unseen_tokens, MOST_TOKENS - added_tokens)
         tokens[i] = input_tokens[i] + output_tokens[i]
 
 
@@ -182,9 +186,9 @@ def find_parents(
 def _unseen_turns(key: np.uint64, index: int, probability: float) -> int:
     """Number of turns of a session before the run began: geometric from 1, at most 1,000."""
     turns = 1
-    u = uniform(key, index)
-    tail = probability
-    while u < tail and turns < 1000:
+    draw = uniform(key, index)
+    more_chance = probability
+    while draw < more_chance and turns < 1000:
         turns += 1
-        tail *= probability
+        more_chance *= probability
     return turns

@@ -18,50 +18,53 @@ CELLS = 20_000  # of the grid over the horizon
 
 def factors(workload: Workload, horizon_s: float, facts: Facts) -> tuple[np.ndarray, np.ndarray]:
     """Edges of cells in seconds f8[cells + 1] and the factor on the rate in each f8[cells]."""
-    p = workload.profile
+    profile = workload.profile
     edges = np.linspace(0.0, horizon_s, CELLS + 1)
-    ends = [piece.at_s for piece in p.pieces]
-    if p.shape in ("step", "spike"):  # cells end where the factor changes
-        ends += [p.at_s, p.at_s + p.lasts_s]
-    if inner := [t for t in ends if t < horizon_s]:
-        edges = np.union1d(edges, np.array(inner))
+    changes_s = [piece.at_s for piece in profile.pieces]
+    if profile.shape in ("step", "spike"):  # cells end where the factor changes
+        changes_s += [profile.at_s, profile.at_s + profile.lasts_s]
+    if inner_s := [t for t in changes_s if t < horizon_s]:
+        edges = np.union1d(edges, np.array(inner_s))
     return edges, rate_at(workload, 0.5 * (edges[1:] + edges[:-1]), horizon_s, facts)
 
 
 def rate_at(workload: Workload, t: np.ndarray, horizon_s: float, facts: Facts) -> np.ndarray:
     """The factor on the rate at times f8[n] of a run, f8[n]."""
-    p = workload.profile
+    profile = workload.profile
     by_piece = _of_pieces(workload, t, "rate")
-    if p.shape == "constant":
+    if profile.shape == "constant":
         return by_piece
-    if p.shape == "ramp":
+    if profile.shape == "ramp":
         share = t / horizon_s
-    elif p.shape == "step":
-        share = (t >= p.at_s).astype(np.float64)
-    elif p.shape == "spike":
-        share = ((t >= p.at_s) & (t < p.at_s + p.lasts_s)).astype(np.float64)
-    elif p.shape == "day":  # quietest at its ends, busiest in its middle
-        share = 0.5 - 0.5 * each(math.cos, 2.0 * np.pi * (t + p.begins_s) / p.period_s)
+    elif profile.shape == "step":
+        share = (t >= profile.at_s).astype(np.float64)
+    elif profile.shape == "spike":
+        share = ((t >= profile.at_s) & (t < profile.at_s + profile.lasts_s)).astype(np.float64)
+    elif profile.shape == "day":  # quietest at its ends, busiest in its middle
+        share = 0.5 - 0.5 * each(math.cos, 2.0 * np.pi * (t + profile.begins_s) / profile.period_s)
     else:
-        curve = np.array(facts[f"days.{p.shape.removesuffix('_day')}"].value, dtype=np.float64)
+        curve = np.array(
+            facts[f"days.{profile.shape.removesuffix('_day')}"].value, dtype=np.float64
+        )
         return _of_day(workload, t, curve) / curve.mean() * by_piece
-    return (p.low + (p.high - p.low) * share) * by_piece
+    return (profile.low + (profile.high - profile.low) * share) * by_piece
 
 
 def length_at(workload: Workload, t: np.ndarray, side: str, facts: Facts) -> np.ndarray:
     """The factor on lengths at times f8[n] of a run, f8[n]; side: "input" or "output"."""
-    p = workload.profile
+    profile = workload.profile
     factor = _of_pieces(workload, t, side)
-    if p.lengths and p.shape == "servegen_r1_day":
+    if profile.lengths and profile.shape == "servegen_r1_day":
         curve = np.array(facts[f"days.servegen_r1_{side}"].value, dtype=np.float64)
         factor = _of_day(workload, t, curve) * factor
     return factor
 
 
 def _of_day(workload: Workload, t: np.ndarray, curve: np.ndarray) -> np.ndarray:
-    p = workload.profile
-    day: np.ndarray = (t + p.begins_s) / p.period_s % 1.0
-    return curve[(day * curve.size).astype(np.int64)]
+    """Values of a day's curve at times t f8[n] of the run, f8[n]."""
+    profile = workload.profile
+    part_of_day: np.ndarray = (t + profile.begins_s) / profile.period_s % 1.0
+    return curve[(part_of_day * curve.size).astype(np.int64)]
 
 
 def _of_pieces(workload: Workload, t: np.ndarray, name: str) -> np.ndarray:
@@ -76,8 +79,8 @@ def follow_day(
     workload: Workload, arrival_s: np.ndarray, tokens: np.ndarray, side: str, facts: Facts
 ) -> np.ndarray:
     """Lengths i4[n] scaled to these times of the day; side: "input" or "output"."""
-    p = workload.profile
-    if not (p.pieces or (p.lengths and p.shape == "servegen_r1_day")):
+    profile = workload.profile
+    if not (profile.pieces or (profile.lengths and profile.shape == "servegen_r1_day")):
         return tokens
     factor = length_at(workload, arrival_s, side, facts)
     return np.maximum(np.rint(tokens * factor), 1.0).astype(np.int32)
@@ -112,10 +115,10 @@ class Clock:
         within_horizon = own_s < self.own_horizon_s
         # The last edge of its own time: a stretch without load has one own time only.
         cell = np.searchsorted(self.own_s, own_s[within_horizon], "right") - 1
-        result = np.full(own_s.size, np.inf)
-        since = own_s[within_horizon] - self.own_s[cell]
-        result[within_horizon] = self.edges_s[cell] + since / self.factor[cell]
-        return result
+        run_s = np.full(own_s.size, np.inf)
+        own_since_s = own_s[within_horizon] - self.own_s[cell]
+        run_s[within_horizon] = self.edges_s[cell] + own_since_s / self.factor[cell]
+        return run_s
 
 
 POISSON, GAMMA = 0, 1
@@ -127,15 +130,15 @@ def _renewal_times(
     arrival_s: np.ndarray,
 ) -> int:  # fmt: skip
     """Fill `arrival_s` f8[room] (s) with arrivals before `horizon_s`; returns how many fit."""
-    t = 0.0
+    t_s = 0.0
     for i in range(arrival_s.size):
         if process == POISSON:
-            t += exponential(key, i) / rate_per_s
+            t_s += exponential(key, i) / rate_per_s
         else:
-            t += gamma(key, i, shape) / (shape * rate_per_s)
-        if t >= horizon_s:
+            t_s += gamma(key, i, shape) / (shape * rate_per_s)
+        if t_s >= horizon_s:
             return i
-        arrival_s[i] = t
+        arrival_s[i] = t_s
     return arrival_s.size
 
 
@@ -145,13 +148,13 @@ def renewal_arrivals(
     """Arrival times f8[n] in [0, horizon_s) of a Poisson or Gamma renewal stream, at most `most`,
     with gaps of mean 1/rate and coefficient of variation `cv` (1 for Poisson)."""
     shape = 1.0 / (cv * cv)
-    mean = rate_per_s * horizon_s
-    room = mean + 6.0 * max(cv, 1.0) * math.sqrt(mean) + 16.0
+    mean_count = rate_per_s * horizon_s
+    room = mean_count + 6.0 * max(cv, 1.0) * math.sqrt(mean_count) + 16.0
     while True:
         arrival_s = np.empty(int(min(room, most)))
-        n = _renewal_times(key, process, rate_per_s, shape, horizon_s, arrival_s)
-        if n < arrival_s.size or n == most:
-            return arrival_s[:n]
+        count = _renewal_times(key, process, rate_per_s, shape, horizon_s, arrival_s)
+        if count < arrival_s.size or count == most:
+            return arrival_s[:count]
         room *= 2.0  # seldom: the same draws again, into more room
 
 

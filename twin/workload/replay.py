@@ -29,46 +29,48 @@ def replay(
     turns wait, sessions that begin before the horizon stay whole. answers: chains include the
     blocks of the answers. Of the workload only `trace`, `turns` and, without times,
     `rate_req_per_s` count."""
-    ask = workload.trace
-    n = len(table)
-    if n * ask.tree_copies > MOST_REQUESTS:
+    settings = workload.trace
+    rows = len(table)
+    if rows * settings.tree_copies > MOST_REQUESTS:
         raise WorkloadError(
-            f"{ask.tree_copies} copies of {n:,} requests are more than one run takes "
+            f"{settings.tree_copies} copies of {rows:,} requests are more than one run takes "
             f"({MOST_REQUESTS:,}): take fewer copies"
         )
     arrival_s = table.arrival_s
     if not table.has_time:
         key, rate = stream("arrivals"), workload.rate_req_per_s
-        arrival_s = renewal_arrivals(key, POISSON, rate, 1.0, NEVER, n)
-    quantum_s = timestamp_quantum(arrival_s) if ask.dequantise else 0.0
-    times = copied_times(arrival_s, quantum_s, ask.tree_copies, stream("spread"), stream("copies"))
-    times /= ask.rate_multiplier
-    times = clock.seconds(times)
-    order = np.argsort(times, kind="stable")
-    before = earlier_turn(table.session)
-    turns_wait = workload.turns == "wait" and bool((before >= 0).any())
-    arriving = order[: int(np.searchsorted(times[order], horizon_s))]
+        arrival_s = renewal_arrivals(key, POISSON, rate, 1.0, NEVER, rows)
+    quantum_s = timestamp_quantum(arrival_s) if settings.dequantise else 0.0
+    times_s = copied_times(
+        arrival_s, quantum_s, settings.tree_copies, stream("spread"), stream("copies")
+    )
+    times_s /= settings.rate_multiplier
+    times_s = clock.seconds(times_s)
+    order = np.argsort(times_s, kind="stable")
+    turn_before = earlier_turn(table.session)
+    turns_wait = workload.turns == "wait" and bool((turn_before >= 0).any())
+    arriving = order[: int(np.searchsorted(times_s[order], horizon_s))]
     if turns_wait:
-        begun_s = times.reshape(-1, n)[:, first_turn(before)].reshape(-1)
+        begun_s = times_s.reshape(-1, rows)[:, first_turn(turn_before)].reshape(-1)
         arriving = order[begun_s[order] < horizon_s]
-    most = min(count if count is not None else NO_LIMIT, ask.max_requests or NO_LIMIT)
-    chosen_rows = arriving[:most]
-    copy, row = np.divmod(chosen_rows, max(n, 1))
-    chains, size = _trace_chains(table, block_tokens, before if answers else None)
+    most_requests = min(count if count is not None else NO_LIMIT, settings.max_requests or NO_LIMIT)
+    chosen_rows = arriving[:most_requests]
+    copy, row = np.divmod(chosen_rows, max(rows, 1))
+    chains, block_size = _trace_chains(table, block_tokens, turn_before if answers else None)
     offset, first, blocks, distinct = place_rows(chains, copy, row)
-    sessions = int(table.session.max()) + 1 if n else 0
+    sessions = int(table.session.max()) + 1 if rows else 0
     waits_for, pause_s = None, None
     if turns_wait:
-        waits_for = _places(chosen_rows, copy * n + before[row], before[row] >= 0)
+        waits_for = _places(chosen_rows, copy * rows + turn_before[row], turn_before[row] >= 0)
         # Think times if the trace has them, otherwise gaps.
-        gaps_s = arrival_s - arrival_s[before]
+        gaps_s = arrival_s - arrival_s[turn_before]
         pause_s = np.where(np.isnan(table.think_s), gaps_s, table.think_s)[row]
     return Requests(
-        times[chosen_rows], table.input_tokens[row], table.output_tokens[row],
+        times_s[chosen_rows], table.input_tokens[row], table.output_tokens[row],
         (table.session[row] + copy * sessions).astype(np.int32), offset, first, blocks, distinct,
-        block_tokens=size, has_prefix=table.has_prefix,
+        block_tokens=block_size, has_prefix=table.has_prefix,
         counts=_replay_counts(table, order.size, arriving.size, chosen_rows.size),
-        notes=_replay_notes(workload, table, quantum_s, size, block_tokens),
+        notes=_replay_notes(workload, table, quantum_s, block_size, block_tokens),
         waits_for=waits_for, pause_s=pause_s,
     )  # fmt: skip
 
@@ -77,44 +79,45 @@ def earlier_turn(session: np.ndarray) -> np.ndarray:
     """Previous row of each row's session, i8[n]; NONE for a first turn and outside sessions."""
     order = np.argsort(session, kind="stable")
     same_session = session[order][1:] == session[order][:-1]
-    before = np.full(session.size, NONE)
-    before[order[1:][same_session]] = order[:-1][same_session]
-    before[session < 0] = NONE
-    return before
+    earlier = np.full(session.size, NONE)
+    earlier[order[1:][same_session]] = order[:-1][same_session]
+    earlier[session < 0] = NONE
+    return earlier
 
 
 def first_turn(before: np.ndarray) -> np.ndarray:
     """The first row of each row's session, i8[n]."""
-    first = np.arange(before.size)
+    first_row = np.arange(before.size)
     for i in np.flatnonzero(before >= 0):  # rows are in order: the one before is known
-        first[i] = first[before[i]]
-    return first
+        first_row[i] = first_row[before[i]]
+    return first_row
 
 
 def _places(chosen: np.ndarray, wanted: np.ndarray, some: np.ndarray) -> np.ndarray:
     """Index of each wanted row among the chosen ones; NONE for others."""
     order = np.argsort(chosen, kind="stable")
-    place = order[np.minimum(np.searchsorted(chosen[order], wanted), max(chosen.size - 1, 0))]
-    return np.where(some, place, NONE)
+    index = order[np.minimum(np.searchsorted(chosen[order], wanted), max(chosen.size - 1, 0))]
+    return np.where(some, index, NONE)
 
 
 def _trace_chains(
     table: TraceTable, block_tokens: int, before: np.ndarray | None
 ) -> tuple[Chains, int]:
     """(chains of every row, tokens of a block); before: `earlier_turn`, if with answers."""
-    after = 0 if before is None else table.output_tokens
+    answer_tokens = 0 if before is None else table.output_tokens
     if not table.has_prefix:
-        return own_chains(table.input_tokens + after, block_tokens), block_tokens
-    chains, size = _prompt_chains(table, block_tokens)
+        return own_chains(table.input_tokens + answer_tokens, block_tokens), block_tokens
+    chains, block_size = _prompt_chains(table, block_tokens)
     if before is None:
-        return chains, size
-    child = np.full(len(table), NONE)
-    child[before[before >= 0]] = np.flatnonzero(before >= 0)
-    whole_blocks = (table.input_tokens.astype(np.int64) + after) // size
-    return Chains(table.session, *with_answers(*chains[1:], child, whole_blocks)), size
+        return chains, block_size
+    next_turn = np.full(len(table), NONE)
+    next_turn[before[before >= 0]] = np.flatnonzero(before >= 0)
+    whole_blocks = (table.input_tokens.astype(np.int64) + answer_tokens) // block_size
+    return Chains(table.session, *with_answers(*chains[1:], next_turn, whole_blocks)), block_size
 
 
 def _replay_counts(table: TraceTable, offered: int, inside: int, chosen: int) -> dict[str, int]:
+    """Number of the trace's rows that were left out or changed, by reason."""
     counts = dict(table.counts)
     if offered > inside:
         counts["after the horizon"] = offered - inside
@@ -126,6 +129,7 @@ def _replay_counts(table: TraceTable, offered: int, inside: int, chosen: int) ->
 def _replay_notes(
     workload: Workload, table: TraceTable, quantum_s: float, used: int, wanted: int
 ) -> tuple[str, ...]:
+    """Sentences about what the replay assumed where the trace says nothing."""
     notes = []
     if not table.has_time:
         notes.append(
@@ -175,13 +179,13 @@ def _spread(
         end = begin + 1
         while end < n and arrival_s[end] - arrival_s[begin] < 0.5 * NANOSECOND:
             end += 1
-        total = 0.0
+        gap_sum = 0.0
         for i in range(begin, end):
-            total += exponential(key, first_index + i)
-            out[i] = total
-        total += exponential(key, -1 - first_index - begin)
+            gap_sum += exponential(key, first_index + i)
+            out[i] = gap_sum
+        gap_sum += exponential(key, -1 - first_index - begin)
         for i in range(begin, end):
-            out[i] = arrival_s[begin] + quantum_s * (out[i] / total)
+            out[i] = arrival_s[begin] + quantum_s * (out[i] / gap_sum)
         begin = end
 
 
@@ -198,17 +202,17 @@ def copied_times(
     arrival_s: np.ndarray, quantum_s: float, copies: int, key_time: np.uint64, key_copy: np.uint64
 ) -> np.ndarray:
     """Arrival times f8[copies * n], copy after copy; with quantum_s = 0 times are unchanged."""
-    n = arrival_s.size
-    offsets = _offsets(arrival_s, copies, key_copy)
-    times = np.empty(copies * n)
+    rows = arrival_s.size
+    offsets_s = _offsets(arrival_s, copies, key_copy)
+    times_s = np.empty(copies * rows)
     for c in range(copies):
-        part = times[c * n : (c + 1) * n]
+        copy_times = times_s[c * rows : (c + 1) * rows]
         if quantum_s > 0:
-            _spread(arrival_s, quantum_s, key_time, c * n, part)
+            _spread(arrival_s, quantum_s, key_time, c * rows, copy_times)
         else:
-            part[:] = arrival_s
-        part += offsets[c]
-    return times
+            copy_times[:] = arrival_s
+        copy_times += offsets_s[c]
+    return times_s
 
 
 def _prompt_chains(table: TraceTable, pool_tokens: int) -> tuple[Chains, int]:
@@ -217,13 +221,13 @@ def _prompt_chains(table: TraceTable, pool_tokens: int) -> tuple[Chains, int]:
     trace_tokens, distinct = table.block_tokens, table.blocks
     runs = table.segment_offset, table.segment_first, table.segment_blocks
     row_offset, ids = expand_runs(*runs)
-    size = pool_tokens // trace_tokens if pool_tokens % trace_tokens == 0 else 1
-    whole_blocks = table.input_tokens.astype(np.int64) // (trace_tokens * size)
-    if size > 1:
-        row_offset, ids, distinct = regroup(row_offset, ids, whole_blocks, size)
-    end = row_offset[:-1] + np.minimum(whole_blocks, np.diff(row_offset))
-    runs_of_rows = runs_of(row_offset[:-1], end, ids)
-    return Chains(table.session, *runs_of_rows, distinct), trace_tokens * size
+    joined = pool_tokens // trace_tokens if pool_tokens % trace_tokens == 0 else 1
+    whole_blocks = table.input_tokens.astype(np.int64) // (trace_tokens * joined)
+    if joined > 1:
+        row_offset, ids, distinct = regroup(row_offset, ids, whole_blocks, joined)
+    row_end = row_offset[:-1] + np.minimum(whole_blocks, np.diff(row_offset))
+    runs_of_rows = runs_of(row_offset[:-1], row_end, ids)
+    return Chains(table.session, *runs_of_rows, distinct), trace_tokens * joined
 
 
 def place_rows(
@@ -231,10 +235,10 @@ def place_rows(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """Chains of the wanted (copy, row) pairs i8[k]; every copy has its own ids: (segment_offset
     i8[k + 1], segment_first, segment_blocks, distinct ids)."""
-    count = np.diff(chains.segment_offset)[row]
-    row_places = ranges(chains.segment_offset[row], count)
-    first, blocks = chains.segment_first[row_places], chains.segment_blocks[row_places]
-    used = int((first + blocks).max(initial=0))
+    run_count = np.diff(chains.segment_offset)[row]
+    run_index = ranges(chains.segment_offset[row], run_count)
+    first, blocks = chains.segment_first[run_index], chains.segment_blocks[run_index]
+    ids_per_copy = int((first + blocks).max(initial=0))
     copies = int(copy.max(initial=-1)) + 1
-    offset = np.concatenate(([0], np.cumsum(count)))
-    return offset, first + np.repeat(copy * used, count), blocks, copies * used
+    offset = np.concatenate(([0], np.cumsum(run_count)))
+    return offset, first + np.repeat(copy * ids_per_copy, run_count), blocks, copies * ids_per_copy

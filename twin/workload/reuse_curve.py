@@ -39,17 +39,17 @@ class ReuseCurve:
         """The least capacity that gives 95 % of the ideal; 0 where nothing is reused."""
         if not self.distance.size:
             return 0
-        enough = int(np.searchsorted(self.hit_tokens, KNEE * self.hit_tokens[-1] * (1 - 1e-12)))
-        return int(self.distance[min(enough, self.distance.size - 1)]) + 1
+        knee = int(np.searchsorted(self.hit_tokens, KNEE * self.hit_tokens[-1] * (1 - 1e-12)))
+        return int(self.distance[min(knee, self.distance.size - 1)]) + 1
 
 
 def reuse_curve(stream: Stream, most_touches: int = MOST_TOUCHES) -> ReuseCurve:
     """The curve of a stream in its order; a stream of more touches is sampled by block."""
-    total = int(stream.input_tokens.sum(dtype=np.int64))
+    input_tokens = int(stream.input_tokens.sum(dtype=np.int64))
     touches = int(stream.segment_blocks.sum(dtype=np.int64))
     if not touches or not stream.has_prefix:
         no_rows = np.zeros(0, np.int64)
-        return ReuseCurve(no_rows, no_rows.astype(float), total, 0, stream.block_tokens, 1.0)
+        return ReuseCurve(no_rows, no_rows.astype(float), input_tokens, 0, stream.block_tokens, 1.0)
     share = min(1.0, most_touches / touches)
     distance, tokens, followed = _distances(
         stream.segment_offset, stream.segment_first, stream.segment_blocks, stream.blocks,
@@ -59,11 +59,11 @@ def reuse_curve(stream: Stream, most_touches: int = MOST_TOUCHES) -> ReuseCurve:
     order = np.argsort(distance[is_repeated], kind="stable")
     distance, tokens = distance[is_repeated][order], tokens[is_repeated][order]
     last = np.flatnonzero(np.diff(distance, append=-1))  # of each run of equals
-    in_blocks = _tokens_in_blocks(stream) if share < 1.0 else followed
-    scale = in_blocks / max(followed, 1)
+    all_tokens = _tokens_in_blocks(stream) if share < 1.0 else followed
+    scale = all_tokens / max(followed, 1)
     return ReuseCurve(
         (distance[last] / share).astype(np.int64), np.cumsum(tokens, dtype=np.int64)[last] * scale,
-        total, stream.blocks, stream.block_tokens, share,
+        input_tokens, stream.blocks, stream.block_tokens, share,
     )  # fmt: skip
 
 
@@ -94,46 +94,48 @@ def _distances(  # type: ignore[no-untyped-def]
     last = np.zeros(distinct, np.int64)  # touch of each block, from 1
     distance = np.full(touches, -1, np.int64)
     tokens = np.zeros(touches, np.int32)
-    limit = np.uint64(min(share, 1.0) * 4294967295.0)
-    now, resident, followed = 0, 0, 0
+    hash_limit = np.uint64(min(share, 1.0) * 4294967295.0)
+    touch, resident, followed_tokens = 0, 0, 0
     for i in range(offset.size - 1):
-        begin = now
-        place = 0  # in the chain
+        first_touch = touch
+        blocks_before = 0  # in the chain
         for s in range(offset[i], offset[i + 1]):
-            place += blocks[s]
+            blocks_before += blocks[s]
         for s in range(offset[i + 1] - 1, offset[i] - 1, -1):
             for b in range(first[s] + blocks[s] - 1, first[s] - 1, -1):
-                place -= 1
-                if share < 1.0 and (scattered(b) >> np.uint64(32)) > limit:
+                blocks_before -= 1
+                if share < 1.0 and (scattered(b) >> np.uint64(32)) > hash_limit:
                     continue
-                tokens_in_block = max(0, min(block_tokens, input_tokens[i] - place * block_tokens))
-                followed += tokens_in_block
-                tokens[now] = tokens_in_block
+                tokens_in_block = max(
+                    0, min(block_tokens, input_tokens[i] - blocks_before * block_tokens)
+                )
+                followed_tokens += tokens_in_block
+                tokens[touch] = tokens_in_block
                 if last[b] > 0:
-                    newer = resident
-                    k = last[b]
-                    while k > 0:
-                        newer -= tree[k]
-                        k -= k & -k
-                    distance[now] = newer
-                now += 1
+                    newer_blocks = resident
+                    node = last[b]
+                    while node > 0:
+                        newer_blocks -= tree[node]
+                        node -= node & -node
+                    distance[touch] = newer_blocks
+                touch += 1
         # Looked up first, touched after: the distances above are of the moment before.
-        position = begin
+        position = first_touch
         for s in range(offset[i + 1] - 1, offset[i] - 1, -1):
             for b in range(first[s] + blocks[s] - 1, first[s] - 1, -1):
-                if share < 1.0 and (scattered(b) >> np.uint64(32)) > limit:
+                if share < 1.0 and (scattered(b) >> np.uint64(32)) > hash_limit:
                     continue
-                k = last[b]
-                if k > 0:
-                    while k <= touches:
-                        tree[k] -= 1
-                        k += k & -k
+                node = last[b]
+                if node > 0:
+                    while node <= touches:
+                        tree[node] -= 1
+                        node += node & -node
                 else:
                     resident += 1
                 position += 1
                 last[b] = position
-                k = position
-                while k <= touches:
-                    tree[k] += 1
-                    k += k & -k
-    return distance[:now], tokens[:now], followed
+                node = position
+                while node <= touches:
+                    tree[node] += 1
+                    node += node & -node
+    return distance[:touch], tokens[:touch], followed_tokens

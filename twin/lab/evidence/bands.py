@@ -100,8 +100,8 @@ def stack_of(row: Row) -> str:
 
 def speed(row: Row, error: float) -> float:
     """A signed error (twin / published - 1) as a logarithm of speed."""
-    rate = row.measure.split(".")[-1] in RATES
-    return math.log1p(error) if rate else -math.log1p(error)
+    is_rate = row.measure.split(".")[-1] in RATES
+    return math.log1p(error) if is_rate else -math.log1p(error)
 
 
 def errors_of(
@@ -113,7 +113,7 @@ def errors_of(
         first_error = first.get(row.id)
         if row.kind in UNJUDGED or row.at_most or (first_error is None and row.kind != "seen"):
             continue
-        if (now := today.get(row.id, None if first_error is None else first_error.error)) is None:
+        if (error := today.get(row.id, None if first_error is None else first_error.error)) is None:
             continue
         scenario = scenario_of(row.scenario)
         errors.append(
@@ -121,7 +121,7 @@ def errors_of(
                 row.id, row.system, row.source, scenario.deployment.model,
                 levels_of(quantity_of(row), scenario, stack_of(row)),
                 scenario.deployment.decode.batch_per_npu,
-                None if first_error is None else speed(row, first_error.error), speed(row, now),
+                None if first_error is None else speed(row, first_error.error), speed(row, error),
             )
         )  # fmt: skip
     return errors
@@ -166,14 +166,15 @@ class Bands:
     """The tree of errors; `of` gives the band of any leaf, with or without rows."""
 
     def __init__(self, errors: Sequence[Error]) -> None:
+        """Fit the tree to errors. Raises ValueError if none is a first error."""
         self.errors = sorted(errors, key=lambda e: e.first is None)
         unseen = [e for e in self.errors if e.first is not None]
         if not unseen:
             raise ValueError("bands need at least one row with a first error")
         self._scales = _scales(unseen)
-        scale = np.array([self._scale_of(e.levels[0]) for e in self.errors])
-        today = np.array([e.today for e in self.errors]) / scale
-        first = np.array([e.first for e in unseen], dtype=float) / scale[: len(unseen)]
+        row_scales = np.array([self._scale_of(e.levels[0]) for e in self.errors])
+        today = np.array([e.today for e in self.errors]) / row_scales
+        first = np.array([e.first for e in unseen], dtype=float) / row_scales[: len(unseen)]
         self._numbers: list[dict[Levels, int]] = [{} for _ in LEVELS]
         self._codes = _codes([e.levels for e in self.errors], self._numbers)
         shared = sum((code[:, None] == code).astype(int) for code in self._codes.T)  # by pair
@@ -189,8 +190,8 @@ class Bands:
         # Each row as the others predict it (Dubrule, Mathematical geology 15, 1983).
         projected = inverse - np.outer(self._weight, self._weight) / self._all
         residual_variance = np.maximum(np.diag(projected)[: len(unseen)], 1e-12)
-        others = today[: len(unseen)] - (projected @ today)[: len(unseen)] / residual_variance
-        self._apart = (first - others) * np.sqrt(residual_variance)
+        predicted = today[: len(unseen)] - (projected @ today)[: len(unseen)] / residual_variance
+        self._apart = (first - predicted) * np.sqrt(residual_variance)
         self._priors = _priors(projected, today, first, self.errors)
 
     def of(self, levels: Levels) -> Band:
@@ -198,23 +199,24 @@ class Bands:
         code = [ids.get(levels[: k + 1], -1) for k, ids in enumerate(self._numbers)]
         covariance = self._covariance((self._codes == code).sum(axis=1))
         centre = self._mean + float(covariance @ self._pull)
-        missing = 1.0 - float(covariance @ self._weight)
-        known = covariance @ self._inverse @ covariance
-        rest = float(self._variogram[0] - known + missing**2 / self._all)
-        own = self._apart[self._codes[: len(self._apart), STACK - 1] == code[STACK - 1]]
+        missing_weight = 1.0 - float(covariance @ self._weight)
+        explained = covariance @ self._inverse @ covariance
+        variance = float(self._variogram[0] - explained + missing_weight**2 / self._all)
+        misses = self._apart[self._codes[: len(self._apart), STACK - 1] == code[STACK - 1]]
         prior = self._priors.get(levels[0], max(self._priors.values()))
-        factor = (PRIOR * prior + float(own @ own)) / (PRIOR + len(own))
+        factor = (PRIOR * prior + float(misses @ misses)) / (PRIOR + len(misses))
         scale = self._scale_of(levels[0])
-        spread = scale * math.sqrt(max(rest, 0.0) * factor)
-        if 0 < len(own) < PRIOR:  # of so few rows none makes a stack less known than none
+        spread = scale * math.sqrt(max(variance, 0.0) * factor)
+        if 0 < len(misses) < PRIOR:  # of so few rows none makes a stack less known than none
             spread = min(spread, self.of((levels[0], *[None] * (len(LEVELS) - 1))).spread)
-        return Band(scale * centre, max(spread, DIGITS), PRIOR + len(own), len(own))
+        return Band(scale * centre, max(spread, DIGITS), PRIOR + len(misses), len(misses))
 
     def _scale_of(self, quantity: Hashable) -> float:
         """Scale of a quantity's errors; without unseen rows, that of the worst quantity."""
         return self._scales.get(quantity, max(self._scales.values()))
 
     def _covariance(self, shared: NDArray[np.intp]) -> Vector:
+        """Covariance of scaled errors by number of shared levels."""
         return self._variogram[0] - self._variogram[shared]
 
 
@@ -226,51 +228,52 @@ def _priors(
     or without its source (closed form: Dubrule; by groups: Barber et al., Annals of statistics 49,
     2021). 1 without other groups; a quantity of fewer than PRIOR rows has the largest one."""
     residual = projected @ today
-    by_key: dict[Hashable, list[float]] = {}
+    misses_by_key: dict[Hashable, list[float]] = {}
     for groups in ([by_system(e) for e in errors], [by_source(e) for e in errors]):
         if len(set(groups)) == 1:  # no other is there to predict it
             continue
-        members: dict[Hashable, list[int]] = {}
+        rows_by_group: dict[Hashable, list[int]] = {}
         for k, group in enumerate(groups):
-            members.setdefault(group, []).append(k)
-        for size in sorted({len(rows) for rows in members.values()}):
-            same = np.array([rows for rows in members.values() if len(rows) == size])
-            inverses = np.linalg.pinv(projected[same[:, :, None], same[:, None, :]])
-            for rows, inverse in zip(same, inverses, strict=True):
-                others = today[rows] - inverse @ residual[rows]
+            rows_by_group.setdefault(group, []).append(k)
+        for size in sorted({len(rows) for rows in rows_by_group.values()}):
+            group_rows = np.array([rows for rows in rows_by_group.values() if len(rows) == size])
+            inverses = np.linalg.pinv(projected[group_rows[:, :, None], group_rows[:, None, :]])
+            for rows, inverse in zip(group_rows, inverses, strict=True):
+                predicted = today[rows] - inverse @ residual[rows]
                 spread = np.sqrt(np.maximum(np.diag(inverse), 1e-12))
                 for n, k in enumerate(rows[rows < len(first)]):  # those come first in a group
-                    off = abs(first[k] - others[n]) / spread[n]
+                    deviation = abs(first[k] - predicted[n]) / spread[n]
                     for key in (None, errors[k].levels[0]):
-                        by_key.setdefault(key, []).append(off)
-    most = student(0.5 + 0.5 * MOST, PRIOR)
+                        misses_by_key.setdefault(key, []).append(deviation)
+    quantile = student(0.5 + 0.5 * MOST, PRIOR)
     return {
-        key: max((float(np.quantile(values, MOST, method="higher")) / most) ** 2, DIGITS)
-        for key, values in by_key.items()
-        if key is None or len(values) >= 2 * PRIOR  # each row once without its system, its source
+        key: max((float(np.quantile(misses, MOST, method="higher")) / quantile) ** 2, DIGITS)
+        for key, misses in misses_by_key.items()
+        if key is None or len(misses) >= 2 * PRIOR  # each row once without its system, its source
     } or {None: 1.0}
 
 
 def _scales(unseen: Sequence[Error]) -> dict[Hashable, float]:
     """Root mean square error by quantity, each system once, with PRIOR rows of the worst."""
-    squares: dict[Hashable, dict[str, list[float]]] = {}
+    squares_by_quantity: dict[Hashable, dict[str, list[float]]] = {}
     for e in unseen:
-        squares.setdefault(e.levels[0], {}).setdefault(e.system, []).append(e.judged**2)
-    means = {
+        squares_by_quantity.setdefault(e.levels[0], {}).setdefault(e.system, []).append(e.judged**2)
+    mean_squares = {
         q: float(np.mean([np.mean(own) for own in groups.values()]))
-        for q, groups in squares.items()
+        for q, groups in squares_by_quantity.items()
     }
-    rows = {q: sum(map(len, groups.values())) for q, groups in squares.items()}
-    enough = [q for q in means if rows[q] >= PRIOR] or list(means)
-    worst = max(means[q] for q in enough)
+    counts = {q: sum(map(len, groups.values())) for q, groups in squares_by_quantity.items()}
+    candidates = [q for q in mean_squares if counts[q] >= PRIOR] or list(mean_squares)
+    worst_mean = max(mean_squares[q] for q in candidates)
     return {
-        q: max(math.sqrt((rows[q] * mean + PRIOR * worst) / (rows[q] + PRIOR)), DIGITS)
-        for q, mean in means.items()
+        q: max(math.sqrt((counts[q] * mean + PRIOR * worst_mean) / (counts[q] + PRIOR)), DIGITS)
+        for q, mean in mean_squares.items()
     }
 
 
 def _codes(leaves: Sequence[Levels], numbers: list[dict[Levels, int]]) -> NDArray[np.intp]:
-    """(leaf, level) -> number of its branch at that level, which `numbers` then has by level."""
+    """Number of each leaf's branch at each level, i[leaves, levels]; new branches are added to
+    `numbers`."""
     return np.array([
         [ids.setdefault(leaf[: depth + 1], len(ids)) for depth, ids in enumerate(numbers)]
         for leaf in leaves
@@ -282,16 +285,16 @@ def _variogram(codes: NDArray[np.intp], errors: Vector, levels: NDArray[np.intp]
     mean over pairs of branches, so that many rows of one stack count once; 1 without a pair."""
     first, second = np.triu_indices(len(errors), 1)
     shared = levels[first, second]
-    root = np.sqrt(np.abs(errors[first] - errors[second]))
+    root_gaps = np.sqrt(np.abs(errors[first] - errors[second]))
     variances = np.full(len(LEVELS) + 1, np.nan)
     for depth in range(len(LEVELS) + 1):
-        same = shared == depth
-        if same.any():
+        at_depth = shared == depth
+        if at_depth.any():
             level = min(len(LEVELS), max(depth + 1, STACK)) - 1
-            one, other = codes[first[same], level], codes[second[same], level]
-            group = np.minimum(one, other) * len(errors) + np.maximum(one, other)
-            pairs = np.bincount(group)
-            roots = np.bincount(group, root[same])[pairs > 0] / pairs[pairs > 0]
+            branch, other_branch = codes[first[at_depth], level], codes[second[at_depth], level]
+            pair = np.minimum(branch, other_branch) * len(errors) + np.maximum(branch, other_branch)
+            counts = np.bincount(pair)
+            roots = np.bincount(pair, root_gaps[at_depth])[counts > 0] / counts[counts > 0]
             # One far-off system decides less (Cressie & Hawkins, Math. Geology 12, 1980).
             variances[depth] = float(0.5 * np.mean(roots) ** 4 / (0.457 + 0.494 / len(roots)))
     if np.isnan(variances).all():
@@ -315,8 +318,8 @@ def left_out(
     for group in dict.fromkeys(group for group, _ in leaves.values()):
         remaining = [e for e in errors if by(e) != group]
         if any(e.first is not None for e in remaining):
-            without = Bands(remaining)
-            bands |= {row: without.of(leaf) for row, (of, leaf) in leaves.items() if of == group}
+            others = Bands(remaining)
+            bands |= {row: others.of(leaf) for row, (key, leaf) in leaves.items() if key == group}
     return bands
 
 
@@ -350,16 +353,16 @@ def coverage(
 ) -> list[Coverage]:
     """Share of first errors (seen: of rows in sight) within bands: of all, and by quantity."""
     judged_errors = [e for e in errors if e.row in bands and (e.first is None) == seen]
-    parts = {"all": judged_errors}
+    errors_by_name = {"all": judged_errors}
     for e in judged_errors:
-        parts.setdefault(str(e.levels[0]), []).append(e)
+        errors_by_name.setdefault(str(e.levels[0]), []).append(e)
     return [
         Coverage(
             name, len(part),
             float(np.mean([bands[e.row].holds(e.judged, HALF) for e in part])),
             float(np.mean([bands[e.row].holds(e.judged, MOST) for e in part])),
         )
-        for name, part in parts.items()
+        for name, part in errors_by_name.items()
         if part
     ]  # fmt: skip
 
@@ -371,29 +374,29 @@ def ratio_within(errors: Sequence[Error], levels: Levels, model: str) -> tuple[f
     """Error of a ratio of two deployments of one stack, as a logarithm, and the pairs that it comes
     from: each branch counts once, and all other systems together count as PRIOR rows."""
     unseen = [e for e in errors if e.first is not None]
-    pairs: dict[tuple[Hashable, ...], list[float]] = {}
-    rows: dict[tuple[Hashable, ...], int] = {}
-    for i, one in enumerate(unseen):
-        branch = (*one.levels[1 : STACK + 1], one.model, one.system)
-        if one.levels[0] == RATIO:
-            pairs.setdefault(branch, []).append(abs(one.judged))
+    errors_by_branch: dict[tuple[Hashable, ...], list[float]] = {}
+    rows_by_branch: dict[tuple[Hashable, ...], int] = {}
+    for i, error in enumerate(unseen):
+        branch = (*error.levels[1 : STACK + 1], error.model, error.system)
+        if error.levels[0] == RATIO:
+            errors_by_branch.setdefault(branch, []).append(abs(error.judged))
         for other in unseen[:i]:
-            if one.levels[0] in (DECODE, PREFILL) and one.levels[: STACK + 1] == (
+            if error.levels[0] in (DECODE, PREFILL) and error.levels[: STACK + 1] == (
                 other.levels[: STACK + 1]
-            ) and (one.model, one.system) == (other.model, other.system):  # fmt: skip
-                pairs.setdefault(branch, []).append(abs(one.judged - other.judged))
-        rows[branch] = rows.get(branch, 0) + 1
-    position = (*levels[1 : STACK + 1], model)
-    values, weights, own = [], [], 0
-    for branch, branch_pairs in pairs.items():
-        is_own = branch[: len(position)] == position
-        own += len(branch_pairs) * is_own
-        part = rows[branch] if is_own else PRIOR / max(1, len(pairs))
+            ) and (error.model, error.system) == (other.model, other.system):  # fmt: skip
+                errors_by_branch.setdefault(branch, []).append(abs(error.judged - other.judged))
+        rows_by_branch[branch] = rows_by_branch.get(branch, 0) + 1
+    own_branch = (*levels[1 : STACK + 1], model)
+    values, weights, own_pairs = [], [], 0
+    for branch, branch_pairs in errors_by_branch.items():
+        is_own = branch[: len(own_branch)] == own_branch
+        own_pairs += len(branch_pairs) * is_own
+        branch_weight = rows_by_branch[branch] if is_own else PRIOR / max(1, len(errors_by_branch))
         values += branch_pairs
-        weights += [part / len(branch_pairs)] * len(branch_pairs)
+        weights += [branch_weight / len(branch_pairs)] * len(branch_pairs)
     if not values:
         return math.inf, 0
     order = np.argsort(values)
     weight_sums = np.cumsum(np.array(weights)[order])
     index = int(np.searchsorted(weight_sums, MOST * weight_sums[-1]))
-    return max(float(np.array(values)[order][index]), DIGITS), own
+    return max(float(np.array(values)[order][index]), DIGITS), own_pairs

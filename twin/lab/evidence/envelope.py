@@ -87,6 +87,7 @@ class Reach:
 
 
 def _chip(c: Configuration, _facts: Facts) -> Value:
+    """The chip of a configuration's pool."""
     return chip_of(c.scenario, "prefill" if c.pool == "prefill" else "decode")
 
 
@@ -94,30 +95,34 @@ def _ep(role: str) -> Callable[[Configuration, Facts], Value]:
     """Reader of the EP degree of a configuration's pool, in dies."""
 
     def read(c: Configuration, facts: Facts) -> Value:
+        """EP degree of a configuration, in dies."""
         if c.pool == "exchange":
             return float(c.args["ep"])
-        dies = load_chip(facts, chip_of(c.scenario, role)).dies_per_npu
+        dies_per_npu = load_chip(facts, chip_of(c.scenario, role)).dies_per_npu
         deployment = c.scenario.deployment
         section = "colocated" if deployment.mode == "colocated" else role
-        return float(getattr(deployment, section).npus_per_instance * dies)
+        return float(getattr(deployment, section).npus_per_instance * dies_per_npu)
 
     return read
 
 
 def _context(sparse: bool) -> Callable[[Configuration, Facts], Value]:
+    """Reader of the mean decode context, for models with or without sparse attention."""
+
     def read(c: Configuration, facts: Facts) -> Value:
         """Mean context in tokens, for models with or without sparse attention."""
-        w = c.scenario.workload
-        selects = load_shape(facts, c.scenario.deployment.model).index_top_k > 0
-        if w.arrivals == "trace" or c.pool == "exchange" or selects != sparse:
+        workload = c.scenario.workload
+        is_sparse = load_shape(facts, c.scenario.deployment.model).index_top_k > 0
+        if workload.arrivals == "trace" or c.pool == "exchange" or is_sparse != sparse:
             return None  # long contexts of sparse attention say nothing of those of all tokens
-        prompt, answer = mean_lengths(w, facts)
+        prompt, answer = mean_lengths(workload, facts)
         return prompt + 0.5 * answer
 
     return read
 
 
 def _prompt(c: Configuration, facts: Facts) -> Value:
+    """Mean prompt length in tokens; None for a recorded trace."""
     w = c.scenario.workload
     return None if w.arrivals == "trace" else mean_lengths(w, facts)[0]
 
@@ -126,6 +131,7 @@ def _of_drafts(name: str) -> Callable[[Configuration, Facts], Value]:
     """A reader of a decode field, where there is a drafter."""
 
     def read(c: Configuration, _facts: Facts) -> Value:
+        """The field's value; None without draft tokens."""
         decode = c.scenario.deployment.decode
         return getattr(decode, name) if decode.mtp_draft_tokens else None
 
@@ -153,8 +159,9 @@ def _field(path: str, pool: str = "") -> Callable[[Configuration, Facts], Value]
     """A reader of one field, for configurations of a pool."""
 
     def read(c: Configuration, facts: Facts) -> Value:
-        colocated = c.scenario.deployment.mode == "colocated"
-        if (pool and c.pool != pool) or (colocated and path.startswith("deployment.prefill")):
+        """The field's value; None for a configuration without the field."""
+        is_colocated = c.scenario.deployment.mode == "colocated"
+        if (pool and c.pool != pool) or (is_colocated and path.startswith("deployment.prefill")):
             return None  # an exchange alone, or a colocated instance, has no such field
         value = scenario_value(c.scenario, path)
         if isinstance(value, bool):
@@ -172,6 +179,7 @@ def _switches(section: str) -> Iterator[Aspect]:
 
 
 def _options(name: str, path: str, pool: str = "") -> Aspect:
+    """An aspect of the names that a field declares."""
     return Aspect(name, "", pool, _field(path), path)
 
 
@@ -208,12 +216,13 @@ def configurations(rows: Sequence[Row]) -> Iterator[Configuration]:
         pool = POOL_OF.get(row.measure.split(".")[0], "")
         yield Configuration(row.id, pool, scenario_of(row.scenario), row.args)
         if row.against is not None:
-            other = {"hit_share": row.args.get("against_hit_share", 0.0)}
-            yield Configuration(row.id, pool, scenario_of(row.against), other)
+            other_args = {"hit_share": row.args.get("against_hit_share", 0.0)}
+            yield Configuration(row.id, pool, scenario_of(row.against), other_args)
 
 
 @lru_cache(maxsize=1)
 def _published() -> tuple[Configuration, ...]:
+    """Configurations of all published rows, read once."""
     return tuple(configurations(load_published()))
 
 
@@ -227,8 +236,8 @@ def reach(
         configurations = [c for c in configurations if _chip(c, facts) == chip] or configurations
     reaches = []
     for aspect in ASPECTS:
-        read = [(c.row, aspect.read(c, facts)) for c in configurations if _concerns(aspect, c)]
-        stated = [(row, value) for row, value in read if value is not None]
+        answers = [(c.row, aspect.read(c, facts)) for c in configurations if _concerns(aspect, c)]
+        stated = [(row, value) for row, value in answers if value is not None]
         values = sorted({value for _, value in stated}, key=lambda v: (isinstance(v, str), v))
         if values:
             reaches.append(Reach(aspect, tuple(values), len({row for row, _ in stated})))
@@ -237,6 +246,7 @@ def reach(
 
 @lru_cache(maxsize=16)
 def _published_reach(facts: Facts, chip: str) -> tuple[Reach, ...]:
+    """Ranges of the published rows of a chip, computed once."""
     return tuple(reach(facts, _published(), chip))
 
 
@@ -279,11 +289,11 @@ def outside_evidence(
             value = each.aspect.read(Configuration("", pool or roles_of[0], scenario, {}), facts)
             if value is not None and not each.holds(value):
                 unit = f" {each.aspect.unit}" if each.aspect.unit else ""
-                text, span = each.aspect.words(value, facts), each.words(facts)
-                texts.append(f"{each.aspect.title}: {text}{unit}; published rows have {span}.")
-    for has, what in UNCOMMON:
-        if has(scenario) and not any(has(c.scenario) for c in known):
-            texts.append(f"No published row {what}.")
+                text, ranges = each.aspect.words(value, facts), each.words(facts)
+                texts.append(f"{each.aspect.title}: {text}{unit}; published rows have {ranges}.")
+    for has_feature, words in UNCOMMON:
+        if has_feature(scenario) and not any(has_feature(c.scenario) for c in known):
+            texts.append(f"No published row {words}.")
     return [*dict.fromkeys(texts), *_traffic(scenario, known)]
 
 
@@ -299,8 +309,8 @@ UNCOMMON: tuple[tuple[Callable[[Scenario], object], str], ...] = (
 
 def _traffic(s: Scenario, known: Sequence[Configuration]) -> Iterator[str]:
     """Features of the traffic that no published row has."""
-    varied = s.workload.arrivals == "trace" or s.workload.lengths != "fixed"
-    if varied and all(c.scenario.workload.lengths == "fixed" for c in known):
+    lengths_vary = s.workload.arrivals == "trace" or s.workload.lengths != "fixed"
+    if lengths_vary and all(c.scenario.workload.lengths == "fixed" for c in known):
         yield "Lengths vary from request to request; in every published row they are all alike."
     if s.workload.prefix == "sessions" or s.workload.arrivals == "trace":
         yield (

@@ -75,9 +75,9 @@ def answer_row(row: Row, facts: Facts) -> float:
     measure = MEASURES[row.family]
     answer = measure(parts, Ask(scenario_of(row.scenario), row_facts, row.args))
     if row.against is not None:
-        other = {key.removeprefix("against_"): value for key, value in row.args.items()
+        other_args = {key.removeprefix("against_"): value for key, value in row.args.items()
                  if key.startswith("against_")}  # fmt: skip
-        answer /= measure(parts, Ask(scenario_of(row.against), row_facts, other))
+        answer /= measure(parts, Ask(scenario_of(row.against), row_facts, other_args))
     return float(answer) * float(row.args.get("times", 1.0)) * TO_UNIT.get(row.unit, 1.0)
 
 
@@ -85,15 +85,16 @@ def answer_row(row: Row, facts: Facts) -> float:
 
 
 def _decode(parts: Sequence[str], ask: Ask) -> float:
+    """TPOT, seconds of an iteration, a layer or some operators, or throughput of decode."""
     if parts[0] == "slo":
         return _under_slo(ask)
-    full = ask.steady
-    d = _under_way(ask, full) if "requests" in ask.args else full.decode
+    prediction = ask.steady
+    d = _under_way(ask, prediction) if "requests" in ask.args else prediction.decode
     assert d is not None
-    layers = full.costs.shape.layers
+    layers = prediction.costs.shape.layers
     if parts[0] == "profile":
         traffic = traffic_under_way(ask.scenario, ask.facts)
-        seconds_by_operator = alone.profile_of_mean_die(full, traffic, ask.facts)
+        seconds_by_operator = alone.profile_of_mean_die(prediction, traffic, ask.facts)
         return math.fsum(seconds_by_operator[n] for n in parts[1].split("+")) / layers
     if parts[0] == "layer":
         names = parts[1].split("+") if len(parts) > 1 else LAYER
@@ -107,8 +108,8 @@ def _under_way(ask: Ask, full: Prediction) -> DecodePrediction:
     role = full.costs.decode_role
     assert role is not None
     traffic, hot = traffic_under_way(ask.scenario, ask.facts), ask.parts.decode_imbalance.table
-    count = float(ask.args["requests"]) / role.ranks
-    return decode_with(full.costs, traffic, hot, count, "clients")
+    rank_requests = float(ask.args["requests"]) / role.ranks
+    return decode_with(full.costs, traffic, hot, rank_requests, "clients")
 
 
 def _under_slo(ask: Ask) -> float:
@@ -117,12 +118,13 @@ def _under_slo(ask: Ask) -> float:
     if not target.feasible:
         return 0.0
     at_batch = {"deployment.decode.batch_per_npu": target.batch_per_npu}
-    full = replace(ask, scenario=with_overrides(ask.scenario, at_batch)).steady
-    assert full.decode is not None
-    return full.decode.tokens_per_s_per_npu
+    prediction = replace(ask, scenario=with_overrides(ask.scenario, at_batch)).steady
+    assert prediction.decode is not None
+    return prediction.decode.tokens_per_s_per_npu
 
 
 def _prefill(parts: Sequence[str], ask: Ask) -> float:
+    """Throughput, seconds of a batch or of a layer, or requests/s of prefill."""
     prediction = ask.steady
     p = prediction.prefill
     assert p is not None
@@ -138,15 +140,15 @@ def _prefill(parts: Sequence[str], ask: Ask) -> float:
 
 
 def _exchange(parts: Sequence[str], ask: Ask) -> float:
-    """Dispatch or combine alone, even load, on the first dies of the supernode; of the kernels that
-    its stack calls."""
+    """Seconds of dispatch or combine alone with even load on the first dies of the supernode, by
+    the kernels that its stack calls."""
     dies, tokens, s = int(ask.args["ep"]), float(ask.args["tokens"]), ask.scenario
     facts = of_stack(ask.facts, s.deployment.stack, s.supernode.chip)
     return alone.exchange_s(s, facts, parts[0], dies, tokens)
 
 
 def _stream(parts: Sequence[str], ask: Ask) -> float:
-    """One of the two decode streams for one microbatch on the paper's split of cores."""
+    """Seconds of one of the two decode streams for a microbatch on the paper's split of cores."""
     both_streams = alone.streams_s(
         ask.parts.costs, traffic_under_way(ask.scenario, ask.facts),
         ask.parts.decode_imbalance.table,
@@ -178,8 +180,8 @@ def _finite(parts: Sequence[str], ask: Ask) -> float:
     batch = role.prompt_tokens
     if parts[0] == "drain":
         prompts, answers = drawn_lengths(ask.facts, s.workload)
-        level = np.modf((0.5 + np.arange(requests)) * 0.5 * (math.sqrt(5.0) - 1.0))[0]
-        tokens = np.interp(level, answers.levels, answers.tokens)
+        levels = np.modf((0.5 + np.arange(requests)) * 0.5 * (math.sqrt(5.0) - 1.0))[0]
+        tokens = np.interp(levels, answers.levels, answers.tokens)
         slots = int(d.batch_per_npu * npus)
         iterations = tokens / d.tokens_per_iteration
         spread = prompts.mean_square / prompts.mean**2
@@ -200,17 +202,17 @@ def _benchmark(parts: Sequence[str], ask: Ask) -> float:
     """A benchmark from its first request: `clients` begin at once and send `prompts`, where equal
     answers stay in step; or evenly spaced requests, `rate` of them a second, for `seconds` or until
     the last of `prompts` is answered."""
-    begin: dict[str, Any] = {"start": "empty", "warmup_s": 0.0, "memory_pool.enabled": False,
+    overrides: dict[str, Any] = {"start": "empty", "warmup_s": 0.0, "memory_pool.enabled": False,
                              "horizon_s": float(ask.args.get("seconds", HOUR_S))}  # fmt: skip
     if "rate" in ask.args:
-        begin |= {"workload.arrivals": "uniform",
+        overrides |= {"workload.arrivals": "uniform",
                   "workload.rate_req_per_s": float(ask.args["rate"])}  # fmt: skip
     else:
-        begin |= {"workload.arrivals": "closed_loop",
+        overrides |= {"workload.arrivals": "closed_loop",
                   "workload.concurrency": int(ask.args["clients"])}  # fmt: skip
     if "prompts" in ask.args:
-        begin["workload.prompts"] = int(ask.args["prompts"])
-    ended_s, tokens, summary = _benchmark_run(with_overrides(ask.scenario, begin), ask.facts)
+        overrides["workload.prompts"] = int(ask.args["prompts"])
+    ended_s, tokens, summary = _benchmark_run(with_overrides(ask.scenario, overrides), ask.facts)
     if parts[0] == "throughput":  # until the last answer has ended
         return tokens / ended_s / npus_used(ask.scenario)
     seconds = summary[{"tpot": "tpot_s_mean", "ttft": "ttft_s_mean"}[parts[0]]]
@@ -262,12 +264,13 @@ def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, 
 
 @lru_cache(maxsize=1)
 def _published(facts: Facts) -> list[dict[str, Any]]:
+    """Answers to the published rows, computed once."""
     return _judged(facts, load_published())
 
 
 def _judged(facts: Facts, rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Rows with the twin's answer, its error, first error and verdict."""
-    first = load_first()
+    first_errors = load_first()
     others: dict[str, list[list[Any]]] = {}
     for other in load_others():
         others.setdefault(other.row, []).append([other.simulator, other.error])
@@ -275,10 +278,10 @@ def _judged(facts: Facts, rows: Sequence[Row]) -> list[dict[str, Any]]:
     for row in rows:
         twin = answer_row(row, facts)
         error = twin / row.value - 1.0
-        first_error = first.get(row.id)
-        counts = first_error.error if first_error is not None and row.kind in UNSEEN else error
-        holds = row.at_most and counts <= 0.0
-        judged_error = None if row.kind in UNJUDGED or holds else counts
+        first_error = first_errors.get(row.id)
+        counted = first_error.error if first_error is not None and row.kind in UNSEEN else error
+        within_bound = row.at_most and counted <= 0.0
+        judged_error = None if row.kind in UNJUDGED or within_bound else counted
         bar = bars().of(row)
         answers.append(
             {name: getattr(row, name) for name in SAID}
@@ -339,13 +342,13 @@ def headline(rows: Judged, group: str) -> Score | None:
 
 def headlines(rows: Judged) -> list[str]:
     """Headline of every group as a sentence, and that of unseen rows of known families."""
-    sentences = [headline(rows, group) for group in GROUPS]
-    sentences += [score([r for r in rows if r["group"] == g], g, UNSEEN[1]) for g in GROUPS]
+    group_scores = [headline(rows, group) for group in GROUPS]
+    group_scores += [score([r for r in rows if r["group"] == g], g, UNSEEN[1]) for g in GROUPS]
     return [
         f"{best.group[0].upper()}{best.group[1:]}: {100 * best.mean:.1f} % off on average, "
         f"{100 * best.median:.1f} % in the median, {100 * best.worst:.0f} % at worst "
         f"({best.rows} {best.kind} rows{_balance(best.group)})."
-        for best in sentences
+        for best in group_scores
         if best is not None
     ]
 
@@ -368,20 +371,20 @@ def _balance(group: str) -> str:
              if row.group == group} - {Scenario().experts.skew}  # fmt: skip
     if not skews:
         return ""
-    each = " and ".join(f"{skew:g}" for skew in sorted(skews))
-    return f"; the paper's rows at benchmark balance: skew {each}, a calibrating constant"
+    skew_text = " and ".join(f"{skew:g}" for skew in sorted(skews))
+    return f"; the paper's rows at benchmark balance: skew {skew_text}, a calibrating constant"
 
 
 def score_table(rows: Judged, by: str = "group") -> list[dict[str, str]]:
     """One line a group (or a system): mean error, worst, and number of rows of every kind."""
     table = []
     for name in dict.fromkeys(row[by] for row in rows):
-        own = [row for row in rows if row[by] == name]
-        by_kind = {kind: score(own, name, kind) for kind in JUDGED}
+        own_rows = [row for row in rows if row[by] == name]
+        by_kind = {kind: score(own_rows, name, kind) for kind in JUDGED}
         table.append(
             {"rows of": name}
             | {kind: "" if each is None else each.text for kind, each in by_kind.items()}
-            | {kind: str(sum(row["kind"] == kind for row in own) or "") for kind in UNJUDGED}
+            | {kind: str(sum(row["kind"] == kind for row in own_rows) or "") for kind in UNJUDGED}
         )
     return table
 

@@ -104,19 +104,21 @@ class Near:
     @property
     def basis(self) -> str:
         """Rows from which the band is made, in words."""
-        earlier = ", with earlier facts" if self.stale else ""
+        facts_text = ", with earlier facts" if self.stale else ""
         if not self.band.own:
             in_sight = f"; its {_rows(self.seen)} were in sight of its making" if self.seen else ""
-            return f"as far as other systems were off at first{in_sight}{earlier}"
-        weigh = "" if self.band.own >= PRIOR else f", other systems weigh as {PRIOR}"
-        return f"{_rows(self.band.own, 'unseen ')} of {self.where}{weigh}{earlier}"
+            return f"as far as other systems were off at first{in_sight}{facts_text}"
+        weight_text = "" if self.band.own >= PRIOR else f", other systems weigh as {PRIOR}"
+        return f"{_rows(self.band.own, 'unseen ')} of {self.where}{weight_text}{facts_text}"
 
 
 def _percent(ratio: float) -> str:
+    """A ratio as a signed percentage."""
     return f"{100 * (ratio - 1):+.0f}".replace("-", "−")
 
 
 def _rows(count: int, kind: str = "") -> str:
+    """A number of rows in words."""
     return f"{count} {kind}{'row' if count == 1 else 'rows'}"
 
 
@@ -143,13 +145,13 @@ def _stale(facts: Facts) -> bool:
 def figures_of(scenario: Scenario, run: bool = False) -> list[Figure]:
     """Headline figures of a deployment; run: without throughput if arrivals determine it."""
     roles = {role for role, *_ in pools(scenario)}
-    has = {
+    has_figure = {
         DECODE: bool(roles & {"decode", "colocated"}),
         PREFILL: bool(roles & {"prefill", "colocated"}),
         "ttft": len(roles) > 1 or "colocated" in roles,
     }
-    full = not run or scenario.workload.arrivals == "closed_loop"
-    return [each for each in FIGURES if has[each.quantity] and (full or each.time)]
+    with_rates = not run or scenario.workload.arrivals == "closed_loop"
+    return [each for each in FIGURES if has_figure[each.quantity] and (with_rates or each.time)]
 
 
 def near(scenario: Scenario, facts: Facts, run: bool = False) -> list[Near]:
@@ -158,18 +160,20 @@ def near(scenario: Scenario, facts: Facts, run: bool = False) -> list[Near]:
 
 
 def _near(figure: Figure, scenario: Scenario, facts: Facts) -> Near:
+    """The band of a figure of a scenario, and why the rows may not reach so far."""
     errors, _ = record()
     levels = _levels(figure, scenario)
-    of_stack = [e for e in errors if e.levels[:STACK] == levels[:STACK]]
+    stack_errors = [e for e in errors if e.levels[:STACK] == levels[:STACK]]
     title = load_chip(facts, str(levels[1])).title
     place_text = f"{_stack_label(str(levels[2]))}, {title}"
     return Near(
-        figure, _band_of(levels), place_text, sum(e.first is None for e in of_stack),
-        tuple(_beyond(figure, scenario, title, of_stack)), _stale(facts),
+        figure, _band_of(levels), place_text, sum(e.first is None for e in stack_errors),
+        tuple(_beyond(figure, scenario, title, stack_errors)), _stale(facts),
     )  # fmt: skip
 
 
 def _levels(figure: Figure, scenario: Scenario) -> tuple[Any, ...]:
+    """The leaf of the tree of errors for a figure of a scenario."""
     return levels_of(figure.quantity, scenario, stack_here(scenario))
 
 
@@ -184,6 +188,7 @@ def stack_here(scenario: Scenario) -> str:
 
 
 def _stack_label(stack: str) -> str:
+    """The name of a stack in words."""
     if stack in ("", SUPERNODE):
         return f"the stack of {SUPERNODE}" if stack else "no stack by name"
     return choice_label("deployment.stack", stack)
@@ -204,11 +209,11 @@ def _beyond(figure: Figure, scenario: Scenario, title: str, same: Sequence[Error
         reason = "are of colocated instances" if mode == "apart" else "measure the pools apart"
         reasons.append(f"all rows of this stack {reason}")
     if figure.quantity == DECODE:
-        low, high = min(e.batch for e in same), max(e.batch for e in same)
+        low_batch, high_batch = min(e.batch for e in same), max(e.batch for e in same)
         batch = scenario.deployment.decode.batch_per_npu
-        if not low <= batch <= high:
-            reach = f"{low} to {high}" if low < high else f"{low}"
-            reasons.append(f"a batch of {batch} requests per NPU; rows of this stack have {reach}")
+        if not low_batch <= batch <= high_batch:
+            span = f"{low_batch} to {high_batch}" if low_batch < high_batch else f"{low_batch}"
+            reasons.append(f"a batch of {batch} requests per NPU; rows of this stack have {span}")
     return reasons
 
 
@@ -260,13 +265,13 @@ def apart(
     one: tuple[Scenario, Mapping[str, Any]], other: tuple[Scenario, Mapping[str, Any]]
 ) -> list[Apart]:
     """For each headline figure that two runs differ in: whether measurements may find it equal."""
-    ratios = []
+    compared = []
     for figure in figures_of(one[0], run=True):
         a, b = one[1].get(figure.metric), other[1].get(figure.metric)
         of_pool = figure in figures_of(other[0], run=True) and figure.quantity in (DECODE, PREFILL)
         if of_pool and a and b and a != b:
-            ratios.append(_apart(figure, one[0], other[0], b / a if figure.time else a / b))
-    return ratios
+            compared.append(_apart(figure, one[0], other[0], b / a if figure.time else a / b))
+    return compared
 
 
 def _apart(figure: Figure, one: Scenario, other: Scenario, faster: float) -> Apart:
@@ -274,14 +279,14 @@ def _apart(figure: Figure, one: Scenario, other: Scenario, faster: float) -> Apa
     deployments with the same machine, stack, serving mode and model mostly cancel; others count as
     independent."""
     errors, bands = record()
-    first, second = _levels(figure, one), _levels(figure, other)
+    levels, other_levels = _levels(figure, one), _levels(figure, other)
     model = one.deployment.model
-    if first[1 : STACK + 1] == second[1 : STACK + 1] and model == other.deployment.model:
-        centre, half = 0.0, ratio_within(errors, first, model)[0]
+    if levels[1 : STACK + 1] == other_levels[1 : STACK + 1] and model == other.deployment.model:
+        centre, half_width = 0.0, ratio_within(errors, levels, model)[0]
     else:
-        a, b = bands.of(first), bands.of(second)
-        centre, half = a.centre - b.centre, math.hypot(a.half_width(), b.half_width())
-    return Apart(figure, math.expm1(half), abs(math.log(faster) - centre) <= half)
+        a, b = bands.of(levels), bands.of(other_levels)
+        centre, half_width = a.centre - b.centre, math.hypot(a.half_width(), b.half_width())
+    return Apart(figure, math.expm1(half_width), abs(math.log(faster) - centre) <= half_width)
 
 
 def throughput_apart(one: Scenario, other: Scenario, ratio: float) -> Apart:
@@ -297,30 +302,30 @@ def throughput_apart(one: Scenario, other: Scenario, ratio: float) -> Apart:
 def _without_system() -> dict[str, Band]:
     """Band of every judged row, made without its system."""
     errors, _ = record()
-    systems = {e.levels[0] for e in errors}
-    rows = [r for r in load_published() if r.kind not in UNJUDGED and quantity_of(r) in systems]
-    leaves = {
+    quantities = {e.levels[0] for e in errors}
+    rows = [r for r in load_published() if r.kind not in UNJUDGED and quantity_of(r) in quantities]
+    leaf_by_row = {
         r.id: (r.system, levels_of(quantity_of(r), scenario_of(r.scenario), stack_of(r)))
         for r in rows
     }
-    return left_out(errors, by_system, leaves)
+    return left_out(errors, by_system, leaf_by_row)
 
 
 @lru_cache(maxsize=1)
 def row_bands() -> Mapping[str, tuple[float, float, bool | None]]:
     """By row: low and high end of twin / published - 1 in a band made without the row's system, and
     whether its first error lies within (None: it has none)."""
-    bands, first, result = _without_system(), load_first(), {}
+    bands, first, ends_by_row = _without_system(), load_first(), {}
     for row in load_published():
         if row.id not in bands:
             continue
         low, high = bands[row.id].ends()
         if speed(row, 1.0) < 0.0:
             low, high = -high, -low
-        begun = None if row.at_most else first.get(row.id)
-        held = None if begun is None else bands[row.id].holds(speed(row, begun.error))
-        result[row.id] = (math.expm1(low), math.expm1(high), held)
-    return result
+        first_error = None if row.at_most else first.get(row.id)
+        inside = None if first_error is None else bands[row.id].holds(speed(row, first_error.error))
+        ends_by_row[row.id] = (math.expm1(low), math.expm1(high), inside)
+    return ends_by_row
 
 
 @lru_cache(maxsize=1)
@@ -340,6 +345,6 @@ def covered_in_words() -> list[str]:
     sentences = []
     for subject, (overall, *parts) in covered().items():
         by_quantity = ", ".join(f"{part.rows_of} {part.held}" for part in parts)
-        most = f"{100 * HALF:.0f} and {100 * MOST:.0f} %"
-        sentences.append(f"Bands of {most} hold {overall.held} {subject} ({by_quantity}).")
+        shares_text = f"{100 * HALF:.0f} and {100 * MOST:.0f} %"
+        sentences.append(f"Bands of {shares_text} hold {overall.held} {subject} ({by_quantity}).")
     return sentences

@@ -184,4 +184,5 @@ def scenario_of(overrides: Mapping[str, Any]) -> Scenario:
 
 @lru_cache(maxsize=1024)
 def _scenario_of(overrides: str) -> Scenario:
+    """The default scenario with overrides (JSON), cached."""
     return with_overrides(Scenario(), json.loads(overrides))

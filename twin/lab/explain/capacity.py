@@ -68,8 +68,8 @@ def capacity(
     while True:
         try:
             query = search.send(simulated(query))
-        except StopIteration as found:
-            return found.value
+        except StopIteration as ended:
+            return ended.value
 
 
 def searching(
@@ -83,28 +83,28 @@ def searching(
     path, own_load = load_of(s)
     first = load = begin or first_load(s, facts) or own_load
     short_run, step, runs = at_steady(s, facts, first), STEP, 0
-    long, ends = longer(short_run, first), False
+    long_run, at_ends = longer(short_run, first), False
     met: list[_Load] = []  # loads that meet the SLO, growing
     least_missed = _Load(math.inf, s.slo.share)  # the least that does not
     tried: list[_Load] = []
     variances: list[float] = []
     least_gap = 1.0 if path == "workload.concurrency" else 0.0
     while first * LEAST <= load <= first * MOST:
-        now = _Load(load, s.slo.share)
-        tried.append(now)
-        if ends:
-            runs += yield from _judged(long, now, [], least=_fewest(long))
+        current = _Load(load, s.slo.share)
+        tried.append(current)
+        if at_ends:
+            runs += yield from _judged(long_run, current, [], least=_fewest(long_run))
         else:
-            runs += yield from _judged(short_run, now, variances)
-        if now.meets:
-            met.append(now)
+            runs += yield from _judged(short_run, current, variances)
+        if current.meets:
+            met.append(current)
         else:
-            least_missed = now
+            least_missed = current
         settled = False
         # Two loads are near enough to be the ends within a ratio, or as neighbouring counts.
         while met and least_missed.load <= max(CLOSE * met[-1].load, met[-1].load + least_gap):
-            low, ends, step = met[-1], True, CLOSE
-            runs += yield from _both(long, low, least_missed, thorough)
+            low, at_ends, step = met[-1], True, CLOSE
+            runs += yield from _both(long_run, low, least_missed, thorough)
             settled = low.meets and not least_missed.meets
             if settled:
                 break
@@ -124,18 +124,18 @@ def searching(
     if not low_load or math.isinf(high):
         return Capacity(path, low_load, low_load, high, runs, low_load)
     excess, under = met[-1].beyond, max(-least_missed.beyond, 0.0)
-    part = 0.0 if least_gap else excess / max(excess + (under or excess), TINY)
-    certain = [each for each in tried if each.sure and each.meets == (each.load <= low_load)]
-    surely = max((each.load for each in certain if each.meets), default=low_load)
-    surely_not = min((each.load for each in certain if not each.meets), default=high)
-    most = low_load + (high - low_load) * part
-    surely, surely_not = surely / CLOSE, surely_not * CLOSE
-    differ = met[-1].runs_of is long and len(met[-1].shares) > _fewest(long)  # seeds
-    if thorough and differ and s.slo.share < 1.0:
-        longest = [each for each in tried if each.runs_of is long and each.shares]
+    fraction = 0.0 if least_gap else excess / max(excess + (under or excess), TINY)
+    sure_loads = [each for each in tried if each.sure and each.meets == (each.load <= low_load)]
+    range_low = max((each.load for each in sure_loads if each.meets), default=low_load)
+    range_high = min((each.load for each in sure_loads if not each.meets), default=high)
+    best_load = low_load + (high - low_load) * fraction
+    range_low, range_high = range_low / CLOSE, range_high * CLOSE
+    seeds_differ = met[-1].runs_of is long_run and len(met[-1].shares) > _fewest(long_run)  # seeds
+    if thorough and seeds_differ and s.slo.share < 1.0:
+        longest = [each for each in tried if each.runs_of is long_run and each.shares]
         likely, unlikely = _range(longest, s.slo.share)
-        surely, surely_not = min(likely, most), max(unlikely, most)
-    return Capacity(path, most, surely, surely_not, runs, low_load)
+        range_low, range_high = min(likely, best_load), max(unlikely, best_load)
+    return Capacity(path, best_load, range_low, range_high, runs, low_load)
 
 
 @dataclass
@@ -217,18 +217,18 @@ def _fewest(s: Scenario) -> int:
 def _both(
     s: Scenario, low: _Load, missed: _Load, thorough: bool
 ) -> Generator[Scenario, Summary | None, int]:
-    """Run both ends; returns the number of runs. thorough: with more and more seeds while they stay
-    ends and chance may explain it. Near its capacity a deployment may run for long with short
-    queues and then fall behind for good: whether it does within a run differs by seed."""
+    """Run both ends of the interval with several seeds; returns the number of runs. thorough: add
+    seeds while both stay ends and chance may explain it, because near its capacity a deployment
+    falls behind for good in some runs only."""
     runs = 0
     for each in (low, missed):
         runs += yield from _judged(s, each, [], least=_fewest(s))
     thorough = thorough and steady_by_itself(s)
     while thorough and low.meets and not missed.meets and _unsettled(low, missed):
-        few = [each for each in (low, missed) if len(each.shares) < MANY]
-        if not few:
+        open_ends = [each for each in (low, missed) if len(each.shares) < MANY]
+        if not open_ends:
             break
-        for each in few:
+        for each in open_ends:
             runs += yield from _judged(s, each, [], least=2 * len(each.shares))
     return runs
 
@@ -246,18 +246,18 @@ def _range(judged: Sequence[_Load], share: float) -> tuple[float, float]:
     """Range of loads in which the mean of runs probably falls to the share, from all longer runs.
     Near its capacity a deployment falls behind for good in a few of many runs, so all seeds at a
     load may keep the SLO by chance. The odds of a miss are logistic, of unknown steepness."""
-    x = np.log([each.load for each in judged])
-    count = np.array([len(each.shares) for each in judged])
-    met = np.array([sum(each.shares) for each in judged])
+    log_loads = np.log([each.load for each in judged])
+    run_counts = np.array([len(each.shares) for each in judged])
+    met_sums = np.array([sum(each.shares) for each in judged])
     missed = 1.0 - np.concatenate([each.shares for each in judged])
-    part = float(missed @ missed / missed.sum())  # that a run loses: its variance over its mean
-    loads = np.arange(x.min() - BEYOND, x.max() + BEYOND, FINE)
+    loss = float(missed @ missed / missed.sum())  # that a run loses: its variance over its mean
+    loads = np.arange(log_loads.min() - BEYOND, log_loads.max() + BEYOND, FINE)
     falls = np.geomspace(*FALLS, 25)[:, None, None]
-    odds = math.log(share / (1.0 - share)) - falls * (x - loads[:, None])
-    misfit = met * np.logaddexp(0.0, -odds) + (count - met) * np.logaddexp(0.0, odds)
-    fit = -misfit.sum(axis=-1) / part
-    chance = np.exp(fit - fit.max()).sum(axis=0)
-    low, high = np.exp(loads[np.searchsorted(np.cumsum(chance) / chance.sum(), RANGE)])
+    odds = math.log(share / (1.0 - share)) - falls * (log_loads - loads[:, None])
+    misfit = met_sums * np.logaddexp(0.0, -odds) + (run_counts - met_sums) * np.logaddexp(0.0, odds)
+    likelihood = -misfit.sum(axis=-1) / loss
+    probability = np.exp(likelihood - likelihood.max()).sum(axis=0)
+    low, high = np.exp(loads[np.searchsorted(np.cumsum(probability) / probability.sum(), RANGE)])
     return float(low), float(high)
 
 
@@ -269,31 +269,31 @@ def _judged(
     that agree by chance do not decide."""
     if at.runs_of is not s:
         at.runs_of, at.shares, at.overloaded, at.sure = s, [], 0, False
-    first_seeds, own_variance = len(at.shares), 0.0
-    seeds, every = least or _fewest(s), least > 0
+    seeds_before, own_variance = len(at.shares), 0.0
+    most_seeds, every = least or _fewest(s), least > 0
     try:
         scenario = with_load(s, at.load)
     except SpecError:
         at.refused = at.sure = True
         return 0
-    while len(at.shares) < seeds and (every or not at.sure):
+    while len(at.shares) < most_seeds and (every or not at.sure):
         seed = OTHERS + len(at.shares) if at.shares else s.seed
         summary = yield with_overrides(scenario, {"seed": seed})
         if summary is None:
             at.refused = at.sure = True
-            return len(at.shares) + 1 - first_seeds
+            return len(at.shares) + 1 - seeds_before
         at.shares.append(served_well(summary))
         at.overloaded += summary.get("steady_state") == "overloaded"
         count = len(at.shares)
-        if count < (2 if variances else min(FIRST, seeds)):
+        if count < (2 if variances else min(FIRST, most_seeds)):
             continue
-        mean = sum(at.shares) / count
-        own_variance = sum((x - mean) ** 2 for x in at.shares) / (count - 1)
+        mean_share = sum(at.shares) / count
+        own_variance = sum((x - mean_share) ** 2 for x in at.shares) / (count - 1)
         variance = own_variance if every else (sum(variances) + own_variance) / (len(variances) + 1)
         judged_requests = max(float(summary.get("requests_steady") or 0), 1.0)
         least_variance = CLUSTERED**2 * s.slo.share * (1.0 - s.slo.share) / judged_requests
         margin = SURE * math.sqrt(max(variance, least_variance) / count)
         at.sure = at.overloaded == count or (not at.overloaded and abs(at.beyond) > margin)
-    if not every and not at.overloaded and first_seeds < 3 <= len(at.shares):
+    if not every and not at.overloaded and seeds_before < 3 <= len(at.shares):
         variances.append(own_variance)
-    return len(at.shares) - first_seeds
+    return len(at.shares) - seeds_before

@@ -51,6 +51,7 @@ def cause(
     """Decorator that registers a function which examines a cause."""
 
     def register(changes: Callable[[View], Found]) -> Callable[[View], Found]:
+        """Register a function as the entry of the cause."""
         CAUSES[key] = Cause(key, label, advice, changes, kind)
         return changes
 
@@ -97,30 +98,30 @@ def expected(view: View, s: Scenario) -> Expected | None:
     """Closed-form figures of a scenario under the view's load; None if there are none."""
     try:
         prices = Priced(s, view.facts, view.trace, view.counts)
-        full = prices.full
-        state = standing_at(prices, view.arrived_per_s or full.requests_per_s)
+        other = prices.full
+        standing = standing_at(prices, view.arrived_per_s or other.requests_per_s)
     except ValueError as error:
         if not type(error).__module__.startswith("twin."):
             raise
         return None
-    rates = {"front_end": (full.front_end_requests_per_s, 1e-3 * s.front_end.service_ms)}
-    if full.prefill is not None:
-        rates["prefill_queue"] = (full.prefill.requests_per_s, state.prefill_s)
-    if full.decode is not None:
-        rates["router"] = (full.decode.requests_per_s, state.tpot_s)
+    rates = {"front_end": (other.front_end_requests_per_s, 1e-3 * s.front_end.service_ms)}
+    if other.prefill is not None:
+        rates["prefill_queue"] = (other.prefill.requests_per_s, standing.prefill_s)
+    if other.decode is not None:
+        rates["router"] = (other.decode.requests_per_s, standing.tpot_s)
     waits_s = {part: _wait_s(view, *rate_pair) for part, rate_pair in rates.items()}
-    if state.prefill_s:
-        waits_s |= {"prefill_queue": state.prefill_s, "prefill": state.prefill_s}
-    return Expected(state, full.requests_per_s, waits_s)
+    if standing.prefill_s:
+        waits_s |= {"prefill_queue": standing.prefill_s, "prefill": standing.prefill_s}
+    return Expected(standing, other.requests_per_s, waits_s)
 
 
 def _wait_s(view: View, rate: float, service_s: float) -> float:
     """Seconds in the queue of one server; under overload the mean backlog of the run."""
     if view.scenario.workload.arrivals == "closed_loop":
         return 1.0 / rate
-    used = view.arrived_per_s / rate
-    busy, backlog_s = min(used, STEEP), 0.5 * view.scenario.horizon_s * (1.0 - 1.0 / used)
-    return busy * service_s + busy / (1.0 - busy) / rate + max(0.0, backlog_s)
+    load = view.arrived_per_s / rate
+    utilisation, backlog_s = min(load, STEEP), 0.5 * view.scenario.horizon_s * (1.0 - 1.0 / load)
+    return utilisation * service_s + utilisation / (1.0 - utilisation) / rate + max(0.0, backlog_s)
 
 
 def _score(view: View, base: Expected, after: Expected) -> float:
@@ -170,15 +171,15 @@ def recovery(v: View) -> Found:
     """Other recovery policies; each promises the saved share of the outage."""
     if not any(f.kind == "fail" and f.at_s < v.scenario.horizon_s for f in v.scenario.faults):
         return
-    r = v.scenario.recovery
-    lasts_s = {"restart": r.restart_s, "in_place": r.in_place_s, "shrink": 0.0}
-    outage_s = r.detection_s + lasts_s[r.policy] + 1e-3
+    spec = v.scenario.recovery
+    lasts_s = {"restart": spec.restart_s, "in_place": spec.in_place_s, "shrink": 0.0}
+    outage_s = spec.detection_s + lasts_s[spec.policy] + 1e-3
     for policy in ("in_place", "shrink"):
-        saved_s = max(0.0, lasts_s[r.policy] - lasts_s[policy])
+        saved_s = max(0.0, lasts_s[spec.policy] - lasts_s[policy])
         yield Change({"recovery.policy": policy}, promise=AFTER_A_FAILURE * saved_s / outage_s)
     yield Change({"recovery.spares": True}, promise=0.5 * AFTER_A_FAILURE)
-    saved_s = 0.75 * r.detection_s
-    yield Change({"recovery.detection_s": r.detection_s - saved_s},
+    saved_s = 0.75 * spec.detection_s
+    yield Change({"recovery.detection_s": spec.detection_s - saved_s},
                  promise=AFTER_A_FAILURE * saved_s / outage_s)  # fmt: skip
 
 
@@ -186,16 +187,18 @@ def recovery(v: View) -> Found:
 def edits(v: View) -> Found:
     """The fabric without edits that remove capacity."""
     edits = v.scenario.supernode.edits
-    left = [e for e in edits if e.capacity_factor >= 1 >= e.latency_factor and not e.links_out]
-    if len(left) < len(edits):
-        yield Change({"supernode.edits": _dumped(left)})
+    intact = [e for e in edits if e.capacity_factor >= 1 >= e.latency_factor and not e.links_out]
+    if len(intact) < len(edits):
+        yield Change({"supernode.edits": _dumped(intact)})
 
 
 def _dumped(rows: list[Any]) -> list[dict[str, Any]]:
+    """Rows as JSON objects."""
     return [row.model_dump(mode="json") for row in rows]
 
 
 def _broken(broken: Fault) -> str:
+    """A fault in words."""
     return f"{broken.where} {KINDS[broken.kind].says(broken)} at {broken.at_s:g} s"
 
 
@@ -206,15 +209,15 @@ def imbalance(v: View) -> Found:
     even = e.popularity == "uniform" or e.placement == "perfect" or e.balancing.policy == "oracle"
     if even or not v.experts:
         return
-    never = {f"{path}.balancing.policy": "none"}
-    yield Change({f"{path}.placement": "perfect"} | never, False, promise=v.uneven)
+    unbalanced = {f"{path}.balancing.policy": "none"}
+    yield Change({f"{path}.placement": "perfect"} | unbalanced, False, promise=v.uneven)
     if e.placement != "eplb":
         yield Change({f"{path}.placement": "eplb"})
         yield Change({f"{path}.placement": "eplb", f"{path}.redundant": max(32, e.redundant)})
     else:
         yield Change({f"{path}.redundant": max(32, 2 * e.redundant)})
-    moves = e.drift_s > 0 or e.shift_every_s > 0 or e.topics > 1
-    if moves:
+    load_moves = e.drift_s > 0 or e.shift_every_s > 0 or e.topics > 1
+    if load_moves:
         interval_s = round(min(60.0, v.scenario.horizon_s / 10), 1)
         yield Change({f"{path}.placement": "eplb", f"{path}.redundant": max(32, e.redundant),
                       f"{path}.balancing.policy": "periodic",
@@ -245,8 +248,8 @@ def front_end(v: View) -> Found:
     for servers in sorted({max(2 * front.api_servers, needed), 4 * max(front.api_servers, needed)}):
         yield Change({"front_end.api_servers": servers}, promise=v.gone(0.5, "front_end"))
     if front.service_ms > 4.0:  # what a request takes there, however many servers there are
-        spared = 1.0 - 4.0 / front.service_ms
-        yield Change({"front_end.service_ms": 4.0}, False, promise=v.gone(spared, "front_end"))
+        saved_share = 1.0 - 4.0 / front.service_ms
+        yield Change({"front_end.service_ms": 4.0}, False, promise=v.gone(saved_share, "front_end"))
 
 
 @cause("links", "Bandwidth of the planes", "Build the planes as the machine is sold, or faster.")
@@ -272,41 +275,41 @@ def kv_transfer(v: View) -> Found:
     """Other planes for the hand-off."""
     if v.mode == "disaggregated" and v.parts["kv_transfer"] > 0.1:
         for plane in ("ub", "rdma"):
-            rest_shares = v.gone(0.5, "kv_transfer")
-            yield Change({"deployment.kv_transfer_plane": plane}, promise=rest_shares)
+            gain = v.gone(0.5, "kv_transfer")
+            yield Change({"deployment.kv_transfer_plane": plane}, promise=gain)
 
 
 @cause("memory_pool", "Memory pool", "Give the memory pool what it lacks.")
 def memory_pool(v: View) -> Found:
     """A memory pool if there is none, one shared by all, a larger one, or one on a faster plane."""
     s, path = v.scenario, "memory_pool"
-    reuse = s.workload.prefix != "none" or s.workload.arrivals == "trace"
-    if not reuse or v.mode == "decode_only":
+    has_reuse = s.workload.prefix != "none" or s.workload.arrivals == "trace"
+    if not has_reuse or v.mode == "decode_only":
         return
-    fetched = v.gone(0.3, "prefill_queue", "prefill")
+    gain = v.gone(0.3, "prefill_queue", "prefill")
     if not s.memory_pool.enabled:
-        yield Change({f"{path}.enabled": True}, promise=fetched)
+        yield Change({f"{path}.enabled": True}, promise=gain)
         return
     if v.figure("pool_used_fraction") > 0.9:
         larger = min(16_384.0, max(512.0, 4 * s.memory_pool.gb_per_node))
-        yield Change({f"{path}.gb_per_node": larger}, promise=fetched)
-    yield Change({f"{path}.scope": "shared"}, promise=fetched)
-    yield Change({f"{path}.plane": "ub"}, promise=fetched)
+        yield Change({f"{path}.gb_per_node": larger}, promise=gain)
+    yield Change({f"{path}.scope": "shared"}, promise=gain)
+    yield Change({f"{path}.plane": "ub"}, promise=gain)
     if v.late > 0.5:
-        yield Change({f"{path}.layout": "block"}, promise=0.5 * fetched)
+        yield Change({f"{path}.layout": "block"}, promise=0.5 * gain)
 
 
 @cause("acceptance", "MTP acceptance", "Draft otherwise: fewer tokens, or with a better module.")
 def acceptance(v: View) -> Found:
     """The paper's assumed acceptance, and other numbers of draft tokens."""
-    d = v.scenario.deployment.decode
-    if not d.mtp_draft_tokens or v.mode == "prefill_only":
+    decode = v.scenario.deployment.decode
+    if not decode.mtp_draft_tokens or v.mode == "prefill_only":
         return
-    if d.mtp_dataset == "as_stated" and d.mtp_acceptance < REFERENCE_ACCEPTANCE:
+    if decode.mtp_dataset == "as_stated" and decode.mtp_acceptance < REFERENCE_ACCEPTANCE:
         settings = {"deployment.decode.mtp_acceptance": REFERENCE_ACCEPTANCE}
         yield Change(settings, doable=False)
     yield Change({"deployment.decode.mtp_draft_tokens": 0})
-    yield Change({"deployment.decode.mtp_draft_tokens": d.mtp_draft_tokens + 1})
+    yield Change({"deployment.decode.mtp_draft_tokens": decode.mtp_draft_tokens + 1})
 
 
 @cause("host", "Host", "Take the host out of the way of the iterations.")

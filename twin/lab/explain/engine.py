@@ -34,6 +34,7 @@ def simulate(
     """Explain a scenario; `progress` is called with the number of runs made and can stop it."""
 
     def note(runs: int) -> None:
+        """Report the number of runs. Raises Cancelled if the caller stops the explanation."""
         if progress is not None and not progress(min(0.99, runs / EXPECTED_RUNS), {"runs": runs}):
             raise Cancelled
 
@@ -64,6 +65,7 @@ def causes_table(causes: Sequence[Measured]) -> pl.DataFrame:
 
 
 def _summary(known: Explanation) -> Summary:
+    """Figures and verdict of an explanation, as the summary of a run."""
     shown_keys = ("ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu", "slo_attainment")
     figures: Summary = {key: known.summary.get(key) for key in shown_keys}
     return figures | {

@@ -99,14 +99,14 @@ def explain(
     waiting = waiting_s(runs.tables[short]["requests"], short.horizon_s)
     view = View(short, facts, base, full, _shares(runs, short), trace, counts, waiting=waiting)
     pieces = waterfall(runs, view)  # first: its re-runs are looks, too
-    even = runs.summaries.get(with_overrides(short, EVEN))
-    view = replace(view, uneven=score(base, even, short) if even else 0.0)
+    even_summary = runs.summaries.get(with_overrides(short, EVEN))
+    view = replace(view, uneven=score(base, even_summary, short) if even_summary else 0.0)
     room = capacity(short, facts, runs.of)
-    weighed = ranked(_measured(runs, view, room))
+    causes = ranked(_measured(runs, view, room))
     first_view = View(scenario, facts, summary, view.full, view.operators)
-    text = verdict(first_view, room, weighed)
+    text = verdict(first_view, room, causes)
     simulated = len(runs.summaries)
-    return Explanation(scenario, summary, text, first_view.held, room, weighed, pieces, simulated)
+    return Explanation(scenario, summary, text, first_view.held, room, causes, pieces, simulated)
 
 
 def _shares(runs: Runs, s: Scenario) -> dict[str, float]:
@@ -123,17 +123,18 @@ def _measured(runs: Runs, view: View, room: Capacity) -> list[Measured]:
     candidates = _candidates(view)
     path, load = load_of(s)
     if not view.held and 0.0 < room.low < load:
-        lower = Change({path: load_of(with_load(s, room.low))[1]})
-        candidates.append(Look(math.inf, LOAD, lower))
-    tried: dict[str, list[Look]] = {}
+        less_load = Change({path: load_of(with_load(s, room.low))[1]})
+        candidates.append(Look(math.inf, LOAD, less_load))
+    looks_by_cause: dict[str, list[Look]] = {}
     for look in _looked(runs, view, candidates):
-        tried.setdefault(look.cause.key, []).append(look)
+        looks_by_cause.setdefault(look.cause.key, []).append(look)
 
     def weightiest(group: list[Look]) -> tuple[bool, float]:
+        """Sort key: faults first, then the largest worth of a group."""
         return group[0].cause.kind != FAULT, -max(look.worth for look in group)
 
     measured: list[Measured] = []
-    for group in sorted(tried.values(), key=weightiest)[:LOOKED_INTO]:
+    for group in sorted(looks_by_cause.values(), key=weightiest)[:LOOKED_INTO]:
         row = _confirmed(runs, view, group) if len(measured) < CONFIRMED else None
         if row and all(row.removal.settings != other.removal.settings for other in measured):
             measured.append(row)
@@ -156,51 +157,53 @@ def _candidates(view: View) -> list[Look]:
 def _counted(view: View, change: Change, gain: float) -> float:
     """Adjusted gain: added NPUs must save more than they are, and an ideal cannot be built."""
     npus = [npus_used(s) for s in (view.scenario, with_overrides(view.scenario, change.settings))]
-    paid = math.log(max(1.0, npus[1] / npus[0]))
-    return (gain - paid) * (1.0 if change.doable else IDEAL)
+    added_cost = math.log(max(1.0, npus[1] / npus[0]))
+    return (gain - added_cost) * (1.0 if change.doable else IDEAL)
 
 
 def _looked(runs: Runs, view: View, candidates: list[Look]) -> list[Look]:
     """Changes that gain on the scenario's seed, run in order of promise, least intrusive first."""
-    helped, looks_left, best = [], LOOKS, FELT
-    times: dict[str, int] = {}
+    helpful, looks_left, best_gain = [], LOOKS, FELT
+    runs_by_cause: dict[str, int] = {}
     gains: dict[str, float] = {}
 
     def weight(k: int) -> float:
+        """Promise of a change beyond what its cause has gained; less for each run for that
+        cause."""
         key = candidates[k].cause.key
-        return (candidates[k].worth - gains.get(key, 0.0)) * AGAIN ** times.get(key, 0)
+        return (candidates[k].worth - gains.get(key, 0.0)) * AGAIN ** runs_by_cause.get(key, 0)
 
-    waiting = list(range(len(candidates)))
-    while looks_left and waiting:
-        most = max(waiting, key=weight)
-        if weight(most) < max(FELT, WORTH_A_RUN * best):
+    indices = list(range(len(candidates)))
+    while looks_left and indices:
+        first = max(indices, key=weight)
+        if weight(first) < max(FELT, WORTH_A_RUN * best_gain):
             break
-        k = next(k for k in waiting if candidates[k].cause is candidates[most].cause
-                 and weight(k) >= NEARLY * weight(most))  # fmt: skip
-        waiting.remove(k)
+        k = next(k for k in indices if candidates[k].cause is candidates[first].cause
+                 and weight(k) >= NEARLY * weight(first))  # fmt: skip
+        indices.remove(k)
         look, runs_before = candidates[k], len(runs.summaries)
         after = runs.changed(view.scenario, look.change.settings)
         if look.worth < math.inf and len(runs.summaries) > runs_before:
-            times[look.cause.key] = times.get(look.cause.key, 0) + 1
+            runs_by_cause[look.cause.key] = runs_by_cause.get(look.cause.key, 0) + 1
             looks_left -= 1
         if after is None:
             continue
         gain = _counted(view, look.change, score(view.summary, after, view.scenario))
         if gain >= FELT:
-            best = max(best, gain if look.cause.kind != DEMAND else 0.0)
+            best_gain = max(best_gain, gain if look.cause.kind != DEMAND else 0.0)
             if look.change.doable:
                 gains[look.cause.key] = max(gain, gains.get(look.cause.key, 0.0))
-            helped.append((k, Look(gain, look.cause, look.change)))
+            helpful.append((k, Look(gain, look.cause, look.change)))
     if not view.held:
-        helped += _smaller(runs, view, candidates, helped)
-    return [look for _, look in sorted(helped, key=lambda pair: pair[0])]
+        helpful += _smaller(runs, view, candidates, helpful)
+    return [look for _, look in sorted(helpful, key=lambda pair: pair[0])]
 
 
 def _smaller(
     runs: Runs, view: View, candidates: list[Look], helped: list[tuple[int, Look]]
 ) -> list[tuple[int, Look]]:
     """Smaller steps of a change that still meet the SLO, so that no more is added than needed."""
-    smaller, seen_changes = [], {k for k, _ in helped}
+    smaller_steps, seen_changes = [], {k for k, _ in helped}
     for k, look in helped:
         if not (look.change.doable and _meets(runs, view, look.change)):
             continue
@@ -210,16 +213,17 @@ def _smaller(
             same_fields = same_fields and candidate.cause is look.cause
             if j in seen_changes or not same_fields or not _meets(runs, view, candidate.change):
                 continue
-            after = runs.changed(view.scenario, candidate.change.settings) or {}
-            gain = _counted(view, candidate.change, score(view.summary, after, view.scenario))
-            smaller.append((j, Look(gain, candidate.cause, candidate.change)))
+            summary = runs.changed(view.scenario, candidate.change.settings) or {}
+            gain = _counted(view, candidate.change, score(view.summary, summary, view.scenario))
+            smaller_steps.append((j, Look(gain, candidate.cause, candidate.change)))
             break
-    return smaller
+    return smaller_steps
 
 
 def _meets(runs: Runs, view: View, change: Change) -> bool:
-    after = runs.changed(view.scenario, change.settings)
-    return after is not None and holds(after, with_overrides(view.scenario, change.settings))
+    """Whether the run with a change meets the SLO."""
+    summary = runs.changed(view.scenario, change.settings)
+    return summary is not None and holds(summary, with_overrides(view.scenario, change.settings))
 
 
 def _confirmed(runs: Runs, view: View, group: list[Look]) -> Measured | None:
@@ -230,20 +234,20 @@ def _confirmed(runs: Runs, view: View, group: list[Look]) -> Measured | None:
     near = [k for k in doable if not view.held and _meets(runs, view, k.change)]
     near = near or [k for k in doable if k.worth >= NEARLY * max(look.worth for look in doable)]
     others = sorted((k for k in doable if k not in near), key=lambda k: -k.worth)
-    able = _first_that_holds(runs, s, [*near, *others][:TRIED])
+    doable_gain = _first_that_holds(runs, s, [*near, *others][:TRIED])
     ideals = [k for k in group if not k.change.doable]
     ideal = max(ideals, key=lambda k: k.worth, default=None)
-    if ideal and able and ideal.worth <= able[0].worth:
+    if ideal and doable_gain and ideal.worth <= doable_gain[0].worth:
         ideal = None  # what can be done removes enough of it
     ideal_change = _first_that_holds(runs, s, [ideal] if ideal else [])
-    if not (able or ideal_change):
+    if not (doable_gain or ideal_change):
         return None
-    top, removal = max(filter(None, (able, ideal_change)), key=lambda row: row[0].worth)
-    gain = able[0].worth if able else top.worth
-    suggestion = able[1] if able else None
+    top_look, removal = max(filter(None, (doable_gain, ideal_change)), key=lambda row: row[0].worth)
+    gain = doable_gain[0].worth if doable_gain else top_look.worth
+    suggestion = doable_gain[1] if doable_gain else None
     if ideal is None and suggestion is not None:
         removal = suggestion
-    return Measured(top.cause, top.change.named, gain, removal, suggestion)
+    return Measured(top_look.cause, top_look.change.named, gain, removal, suggestion)
 
 
 def _first_that_holds(runs: Runs, s: Scenario, looks: Sequence[Look]) -> tuple[Look, Gain] | None:
@@ -297,7 +301,7 @@ def _limit(held: bool, room: Capacity) -> str:
     """The load at which the deployment meets its SLO, as the end of a sentence."""
     if not room.load:
         return "; less traffic alone does not bring it back"
-    most = f"{three_figures(room.load)} {room.unit}"
+    load_text = f"{three_figures(room.load)} {room.unit}"
     if math.isinf(room.high):
-        return f", and would at {most}"
-    return f", up to {most}" if held else f"; it is met up to {most}"
+        return f", and would at {load_text}"
+    return f", up to {load_text}" if held else f"; it is met up to {load_text}"

@@ -18,8 +18,8 @@ SPARE = 1.15  # of what arrives: a pool that computes just as much has queues wi
 def prefill(v: View) -> Found:
     """More prefill instances, on idle NPUs or on some of decode's."""
     d = v.scenario.deployment
-    busy = v.late > 0.5 or not v.held or v.figure("prefill_utilisation") > BUSY
-    if "prefill" not in v.role_npus or v.parts["prefill_queue"] < WAITS or not busy:
+    is_busy = v.late > 0.5 or not v.held or v.figure("prefill_utilisation") > BUSY
+    if "prefill" not in v.role_npus or v.parts["prefill_queue"] < WAITS or not is_busy:
         return
     if sharing(v.scenario):
         yield from _cores(v, 1.25, 1.5)
@@ -36,8 +36,8 @@ def prefill(v: View) -> Found:
     if v.mode != "disaggregated" or needed <= most:
         return
     for more in sorted({most - count + 1, needed - count}):
-        freed = _smaller(v, "decode", more * npus - v.free_npus)
-        yield Change({"deployment.prefill.instances": count + more} | freed)
+        gave_up = _smaller(v, "decode", more * npus - v.free_npus)
+        yield Change({"deployment.prefill.instances": count + more} | gave_up)
     if d.prefill.npus_per_instance > 1:
         yield Change({"deployment.prefill.instances": 2 * count,
                       "deployment.prefill.npus_per_instance": npus // 2})  # fmt: skip
@@ -80,9 +80,9 @@ def _steps(most: int) -> list[int]:
 
 def _both(v: View, prefills: Iterable[int]) -> Found:
     """Changes to these numbers of prefill instances, with all other NPUs for decode."""
-    (old, each), (count, npus) = v.role_npus["prefill"], v.role_npus["decode"]
+    (prefill_count, prefill_npus), (count, npus) = v.role_npus["prefill"], v.role_npus["decode"]
     for instances in prefills:
-        size = npus + (v.free_npus - (instances - old) * each) // count
+        size = npus + (v.free_npus - (instances - prefill_count) * prefill_npus) // count
         if size != npus:
             yield Change({"deployment.prefill.instances": instances,
                           "deployment.decode.npus_per_instance": size})  # fmt: skip
@@ -115,9 +115,9 @@ def chunk(v: View) -> Found:
     if "colocated" not in v.role_npus:
         return
     tokens = v.scenario.deployment.colocated.chunk_tokens_per_npu
-    each = v.figure("prefill_tokens_per_s_per_npu") * v.figure("decode_iteration_s_mean")
+    arriving = v.figure("prefill_tokens_per_s_per_npu") * v.figure("decode_iteration_s_mean")
     # A limit far above what comes with an iteration binds at no factor of itself.
-    enough = [2.0 * each, 1.25 * each] if 0 < 2.0 * each < 0.25 * tokens else []
+    enough = [2.0 * arriving, 1.25 * arriving] if 0 < 2.0 * arriving < 0.25 * tokens else []
     usual = Scenario().deployment.colocated.chunk_tokens_per_npu
     for chunk_tokens in (max(2 * tokens, usual), 0.5 * tokens, 0.25 * tokens, *enough):
         yield Change({"deployment.colocated.chunk_tokens_per_npu": max(2, round(chunk_tokens))})
@@ -128,9 +128,9 @@ def ranks(v: View) -> Found:
     """Delayed prompts of all ranks together if TPOT is missed, less delay if TTFT is."""
     if "colocated" not in v.role_npus:
         return
-    now = v.scenario.deployment.colocated.prompt_delay
-    longer_delays = [n for n in (3, 10, 30) if n > now]
-    for delay in longer_delays if v.slow > v.late else [now // 3, 0]:
+    delay_now = v.scenario.deployment.colocated.prompt_delay
+    longer_delays = [n for n in (3, 10, 30) if n > delay_now]
+    for delay in longer_delays if v.slow > v.late else [delay_now // 3, 0]:
         yield Change({"deployment.colocated.prompt_delay": delay})
 
 
@@ -139,13 +139,13 @@ def prefill_batch(v: View) -> Found:
     """Larger or smaller batches, prompts in pieces or whole, another parallel form of attention."""
     if "prefill" not in v.role_npus or v.late < 0.25:
         return
-    p, path = v.scenario.deployment.prefill, "deployment.prefill"
+    section, path = v.scenario.deployment.prefill, "deployment.prefill"
     usual = Scenario().deployment.prefill.tokens_per_npu
-    for tokens in (max(2 * p.tokens_per_npu, usual), p.tokens_per_npu // 2):
+    for tokens in (max(2 * section.tokens_per_npu, usual), section.tokens_per_npu // 2):
         yield Change({f"{path}.tokens_per_npu": tokens})
     yield Change({f"{path}.attention": "sp_tp_sp"})
     yield Change({f"{path}.microbatch": True})
-    yield Change({f"{path}.chunk_tokens": 0 if p.chunk_tokens else 8192})
+    yield Change({f"{path}.chunk_tokens": 0 if section.chunk_tokens else 8192})
 
 
 @cause("batch", "Decode batch", "Change the largest decode batch.")
@@ -189,16 +189,16 @@ def ep(v: View) -> Found:
 @cause("kv_space", "KV space of the decode dies", "Make room for more KV on the decode dies.")
 def kv_space(v: View) -> Found:
     """Smaller KV or weights, fewer redundant experts, or more dies."""
-    out, decode = _out_of_space(v), v.full.decode if v.full is not None else None
-    limited = decode is not None and decode.limited_by == "KV space"  # by formula
-    if not (out or limited or v.parts["prefill_queue"] >= WAITS):
+    is_full, decode = _out_of_space(v), v.full.decode if v.full is not None else None
+    kv_limited = decode is not None and decode.limited_by == "KV space"  # by formula
+    if not (is_full or kv_limited or v.parts["prefill_queue"] >= WAITS):
         return
     yield Change({"deployment.precision.kv": "int8"})
     yield Change({"deployment.precision.weights": "int8"})
     yield Change({"deployment.precision.kv": "int8", "deployment.precision.weights": "int8"})
     if v.experts:
         yield Change({"experts.redundant": 0})
-    if out and "decode" in v.role_npus:
+    if is_full and "decode" in v.role_npus:
         yield from _more_decode(v)
 
 

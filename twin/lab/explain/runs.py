@@ -75,13 +75,15 @@ class Runs:
         return self.summaries[scenario]
 
     def _run(self, scenario: Scenario) -> Run:
-        imported = {} if self.counts is None else {"counts": self.counts}
+        """Simulate a scenario with the trace and counts of the explanation."""
+        count_args = {} if self.counts is None else {"counts": self.counts}
 
         def note(_share: float, _live: Mapping[str, float]) -> bool:
+            """Report the number of runs; the run always goes on."""
             self.note(len(self.summaries))
             return True
 
-        return simulate(scenario, self.facts, self.trace, note, **imported)
+        return simulate(scenario, self.facts, self.trace, note, **count_args)
 
     def changed(self, scenario: Scenario, settings: Settings) -> Summary | None:
         """Summary with some fields replaced; None if the scenario is invalid or cannot run."""
@@ -134,11 +136,11 @@ class Gain:
 def score(before: Summary, after: Summary, s: Scenario) -> float:
     """Improvement of a run: more requests within the SLO, latencies nearer to it, more served."""
     # Without an upper end: far off, too, what comes nearer to the SLO is better.
-    used = [ttft_share(x, s) + tpot_share(x, s) + 1e-3 for x in (before, after)]
-    gain = SERVED * (served_well(after) - served_well(before)) + math.log(used[0] / used[1])
+    ratios = [ttft_share(x, s) + tpot_share(x, s) + 1e-3 for x in (before, after)]
+    gain = SERVED * (served_well(after) - served_well(before)) + math.log(ratios[0] / ratios[1])
     if catches_up(before, after, s):
-        finished = max(finished_share(before, s), LEAST_FINISHED)
-        gain += math.log(finished_share(after, s) / finished)
+        finished_before = max(finished_share(before, s), LEAST_FINISHED)
+        gain += math.log(finished_share(after, s) / finished_before)
     return gain
 
 
@@ -146,12 +148,12 @@ def gained(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
     """Gain of a change on all seeds; None if it fails or harms on one of them. Where runs have few
     requests there are more of them: one burst decides how many of fifty are late."""
     pairs: list[tuple[Summary, Summary]] = []
-    for each in seeded(s, MORE_SEEDS + RARE_SEEDS):
+    for seed_scenario in seeded(s, MORE_SEEDS + RARE_SEEDS):
         enough = math.fsum(float(before.get("requests") or 0.0) for before, _ in pairs) >= FEW
         if enough and (len(pairs) > len(MORE_SEEDS) or len(pairs) == 2 and _agree(pairs, s)):
             break
-        before, after = runs.of(each), runs.changed(each, settings)
-        if before is None or after is None or harms(before, after, each):
+        before, after = runs.of(seed_scenario), runs.changed(seed_scenario, settings)
+        if before is None or after is None or harms(before, after, seed_scenario):
             return None
         pairs.append((before, after))
     return _gain(pairs, s, settings)
@@ -159,13 +161,13 @@ def gained(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
 
 def _agree(pairs: list[tuple[Summary, Summary]], s: Scenario) -> bool:
     """Whether two seeds agree, and on both the SLO is met easily or by far more requests."""
-    clear = all(
+    is_clear = all(
         served_well(after) - served_well(before) >= 2 * CLEAR
         or max(ttft_share(after, s), tpot_share(after, s)) < EASY
         for before, after in pairs
     )
     first, second = (_gain([pair], s, {}) for pair in pairs)
-    if not clear or first is None or second is None or first.metric != second.metric:
+    if not is_clear or first is None or second is None or first.metric != second.metric:
         return False
     least, most = sorted((first.promise, second.promise))
     return least >= AGREES * most
@@ -176,13 +178,13 @@ def _gain(pairs: list[tuple[Summary, Summary]], s: Scenario, settings: Settings)
     catches = all(catches_up(before, after, s) for before, after in pairs)
     metrics = NAMED if catches else NAMED[:-1]  # else as many finish as arrive, whatever is changed
     gains = [gain for metric in metrics if (gain := _gain_in(metric, pairs, s)) is not None]
-    means = [float(np.mean([attained(pair[k]) for pair in pairs])) for k in (0, 1)]
-    if CLEAR < means[0] < s.slo.share:  # some requests keep the SLO and others do not: that counts
+    shares = [float(np.mean([attained(pair[k]) for pair in pairs])) for k in (0, 1)]
+    if CLEAR < shares[0] < s.slo.share:  # some requests keep the SLO and others do not: that counts
         gains = [gain for gain in gains if gain[1] == "slo_attainment"]
     if not gains:
         return None
     _, metric, before, after, promise = max(gains)
-    return Gain(settings, metric, before, after, promise, means[0], means[1])
+    return Gain(settings, metric, before, after, promise, shares[0], shares[1])
 
 
 def harms(before: Summary, after: Summary, s: Scenario) -> bool:
@@ -191,9 +193,9 @@ def harms(before: Summary, after: Summary, s: Scenario) -> bool:
     if rises < 0 or attained(after) < attained(before):
         return True
     # Where a run falls behind, TTFT is that of the few served early: more of them may lengthen it.
-    times = (tpot_share,) if catches_up(before, after, s) else (ttft_share, tpot_share)
-    harmed = (share(after, s) > max(share(before, s) * 1.02, 0.85) for share in times)
-    return rises < CLEAR and any(harmed)
+    ratios = (tpot_share,) if catches_up(before, after, s) else (ttft_share, tpot_share)
+    is_harmed = (share(after, s) > max(share(before, s) * 1.02, 0.85) for share in ratios)
+    return rises < CLEAR and any(is_harmed)
 
 
 def _gain_in(
@@ -203,24 +205,24 @@ def _gain_in(
     figures = [[figure_of(metric, x, s) for x in pair] for pair in pairs]
     if any(x is None for pair in figures for x in pair):
         return None
-    rows = np.array(figures, float)
+    values = np.array(figures, float)
     sign = 1.0 if METRICS[metric].better == "higher" else -1.0
-    changes = sign * (rows[:, 1] - rows[:, 0])
-    mean, least = float(changes.mean()), float(changes.min())
-    base = max(abs(float(rows[:, 0].mean())), 1e-12)
+    changes = sign * (values[:, 1] - values[:, 0])
+    mean_change, least_change = float(changes.mean()), float(changes.min())
+    base = max(abs(float(values[:, 0].mean())), 1e-12)
     threshold = SAID * base
     if metric == "slo_attainment":  # half of those that miss the SLO, however few they are
-        threshold = min(NOTABLE, 0.5 * (1.0 - float(rows[:, 0].mean())))
-    if least <= 0 or least < 0.5 * mean or least < threshold:
+        threshold = min(NOTABLE, 0.5 * (1.0 - float(values[:, 0].mean())))
+    if least_change <= 0 or least_change < 0.5 * mean_change or least_change < threshold:
         return None
     if metric == "slo_attainment":
-        weight = SERVED * least
+        weight = SERVED * least_change
     elif metric == "throughput_req_per_s":
-        weight = least / base
+        weight = least_change / base
     else:
         limit_s = s.slo.ttft_s if metric.startswith("ttft") else 1e-3 * s.slo.tpot_ms
-        weight = least / limit_s * (1.0 if metric.endswith("p99") else 0.5)
-    return weight, metric, float(rows[:, 0].mean()), float(rows[:, 1].mean()), least
+        weight = least_change / limit_s * (1.0 if metric.endswith("p99") else 0.5)
+    return weight, metric, float(values[:, 0].mean()), float(values[:, 1].mean()), least_change
 
 
 def figure_of(metric: str, summary: Summary, s: Scenario) -> float | None:

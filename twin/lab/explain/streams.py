@@ -43,17 +43,17 @@ def full_plans(
     """Timelines with all slots taken and full prompt batches, by formula, for the rank with the
     most context. Raises as `steady`."""
     prices = Priced(scenario, facts, trace, counts)
-    full, traffic, parts = prices.full, prices.traffic, prices.parts
+    prediction, traffic, parts = prices.full, prices.traffic, prices.parts
     costs, plans = parts.costs, dict[str, Timeline | None]()
-    if costs.decode_role is not None and full.decode is not None:
-        ranks, query = costs.decode_role.ranks, costs.decode.query_tokens
-        batch = costs.decode_role.slots(full.decode.batch_per_npu)
+    if costs.decode_role is not None and prediction.decode is not None:
+        ranks, query_tokens = costs.decode_role.ranks, costs.decode.query_tokens
+        batch = costs.decode_role.slots(prediction.decode.batch_per_npu)
         requests, context = (float(each[0]) for each in rank_load(batch, ranks, traffic))
-        tokens = 0.5 * query * batch * ranks / costs.decode.layout.domains
+        tokens = 0.5 * query_tokens * batch * ranks / costs.decode.layout.domains
         hot = hot_and_wire(costs.decode.layout, tokens, *parts.decode_imbalance.table)
         plans["decode"] = decode_timeline(costs.decode, requests, context, *hot)
-    if costs.prefill_role is not None and full.prefill is not None:
-        tokens = full.prefill.batch_tokens
+    if costs.prefill_role is not None and prediction.prefill is not None:
+        tokens = prediction.prefill.batch_tokens
         hot = hot_and_wire(costs.prefill.layout, 0.5 * tokens, *parts.prefill_imbalance.table)
         pairs = tokens / traffic.fresh_tokens * traffic.fresh_pairs
         plans["prefill"] = prefill_timeline(costs.prefill, tokens, pairs, *hot)
@@ -75,6 +75,7 @@ def _costs(scenario: Scenario, facts: Facts, tables: Tables) -> Costs:
 
 
 def _mean(column: pl.Series) -> float:
+    """Mean of a column; 0 if there is none."""
     mean = column.mean()
     return float(mean) if isinstance(mean, int | float) else 0.0
 

@@ -67,8 +67,8 @@ class View:
     def gone(self, share: float, *parts: str) -> float:
         """Score of the run if a share of some parts of the TTFT disappeared."""
         share_left = 1.0 - share * sum(self.parts[part] for part in parts)
-        left = self.late * share_left + self.slow + 1e-3
-        return math.log((self.late + self.slow + 1e-3) / left)
+        remaining = self.late * share_left + self.slow + 1e-3
+        return math.log((self.late + self.slow + 1e-3) / remaining)
 
     @property
     def free_npus(self) -> int:
@@ -108,8 +108,8 @@ class View:
             return {}
         rates = {"front end": self.full.front_end_requests_per_s}
         for role in ("prefill", "decode"):
-            if (part := getattr(self.full, role)) is not None:
-                rates[role] = part.requests_per_s
+            if (prediction := getattr(self.full, role)) is not None:
+                rates[role] = prediction.requests_per_s
         return rates
 
 
@@ -168,14 +168,14 @@ def catches_up(before: Summary, after: Summary, s: Scenario) -> bool:
 
 def given_up(summary: Summary) -> float:
     """Share of the requests that were rejected or lost."""
-    count = float(summary.get("rejected") or 0) + float(summary.get("lost") or 0)
-    return count / max(1.0, float(summary.get("requests") or 0))
+    given_up_count = float(summary.get("rejected") or 0) + float(summary.get("lost") or 0)
+    return given_up_count / max(1.0, float(summary.get("requests") or 0))
 
 
 def one_slo(scenario: Scenario) -> bool:
     """Whether all requests have the scenario's SLO, none a tenant's or another model's own."""
-    own = (tenant.ttft_s or tenant.tpot_ms for tenant in scenario.tenants)
-    return not scenario.models and not any(own)
+    own_limits = (tenant.ttft_s or tenant.tpot_ms for tenant in scenario.tenants)
+    return not scenario.models and not any(own_limits)
 
 
 def holds(summary: Summary, s: Scenario) -> bool:

@@ -26,28 +26,28 @@ EVEN: Settings = {"experts.placement": "perfect", "experts.balancing.policy": "n
 
 def waterfall(runs: Runs, view: View) -> dict[str, float]:
     """Mean seconds by piece (order: PIECES) of requests finished after the warm-up."""
-    whole_s = _mean_s(runs, view)
-    clean, costs = view, {}
+    mean_s = _mean_s(runs, view)
+    clean_view, removed_s = view, {}
     if view.scenario.faults:
-        clean, costs["faults"] = _without(runs, clean, {"faults": []})
+        clean_view, removed_s["faults"] = _without(runs, clean_view, {"faults": []})
     if view.experts and view.scenario.experts.popularity != "uniform":
-        clean, costs["imbalance"] = _without(runs, clean, EVEN)
-    tables = runs.tables[clean.scenario]
-    spans = _spans(tables["requests"], clean.scenario.warmup_s)
-    if not whole_s or spans is None:
+        clean_view, removed_s["imbalance"] = _without(runs, clean_view, EVEN)
+    tables = runs.tables[clean_view.scenario]
+    spans = _spans(tables["requests"], clean_view.scenario.warmup_s)
+    if not mean_s or spans is None:
         return {}
     front, router, queue, prefill, transfer, decode = spans
     served_s = min(front, 1e-3 * view.scenario.front_end.service_ms)
     seconds = dict.fromkeys(PIECES, 0.0)
     seconds |= {"host": served_s, "kv": transfer, "queueing": front - served_s + router + queue}
-    plans = stream_plans(clean.scenario, clean.facts, tables)
+    plans = stream_plans(clean_view.scenario, clean_view.facts, tables)
     for phase, spent_s in (("prefill", prefill), ("decode", decode)):
         for piece, share in _shares(tables, phase, plans.get(phase)).items():
             seconds[piece] += share * spent_s
-    _set_weights_apart(seconds, clean, decode)
-    unexplained_s = whole_s - sum(costs.values()) - sum(seconds.values())
+    _set_weights_apart(seconds, clean_view, decode)
+    unexplained_s = mean_s - sum(removed_s.values()) - sum(seconds.values())
     seconds["queueing"] += unexplained_s if seconds["queueing"] + unexplained_s > 0 else 0.0
-    return seconds | costs
+    return seconds | removed_s
 
 
 def _without(runs: Runs, view: View, settings: Settings) -> tuple[View, float]:
@@ -65,6 +65,7 @@ def _without(runs: Runs, view: View, settings: Settings) -> tuple[View, float]:
 
 
 def _mean_s(runs: Runs, view: View) -> float:
+    """Mean seconds of a request of a view's run; 0 if none finished."""
     spans = _spans(runs.tables[view.scenario]["requests"], view.scenario.warmup_s)
     return float(sum(spans)) if spans is not None else 0.0
 
@@ -72,10 +73,10 @@ def _mean_s(runs: Runs, view: View) -> float:
 def _spans(requests: pl.DataFrame, warmup_s: float) -> np.ndarray | None:
     """Mean seconds between consecutive stamps of finished requests, f8[6]; a missing stamp equals
     the one before it."""
-    done = requests.filter(pl.col("finish_s") >= warmup_s)
-    if not done.height:
+    finished = requests.filter(pl.col("finish_s") >= warmup_s)
+    if not finished.height:
         return None
-    stamps = done.select(pl.col(name).cast(pl.Float64) for name in STAMPS).to_numpy().copy()
+    stamps = finished.select(pl.col(name).cast(pl.Float64) for name in STAMPS).to_numpy().copy()
     for k in range(1, stamps.shape[1] - 1):
         missing = ~np.isfinite(stamps[:, k])
         stamps[missing, k] = stamps[missing, k - 1]
@@ -89,13 +90,13 @@ def _shares(
     """Share of a phase's time by piece; in the layers, by the busy time of operators."""
     rows = [row for row in iteration_of(tables["operators"], phase, plan) if row[1] != SLACK]
     in_streams_s = sum(seconds for stream, _, seconds in rows if stream)
-    outside = sum(seconds for stream, _, seconds in rows if not stream)
+    other_s = sum(seconds for stream, _, seconds in rows if not stream)
     layers = plan.end - plan.begin if plan is not None else 0.0
     # The streams overlap: what both are at work shares the time that the layers last.
-    factor = layers / (1.0 - layers) * outside / in_streams_s if in_streams_s and outside else 1.0
+    scale = layers / (1.0 - layers) * other_s / in_streams_s if in_streams_s and other_s else 1.0
     pieces: dict[str, float] = {}
     for stream, name, seconds in rows:
-        scaled_s = seconds * (factor if stream else 1.0)
+        scaled_s = seconds * (scale if stream else 1.0)
         pieces[piece_of(name)] = pieces.get(piece_of(name), 0.0) + scaled_s
     total_s = sum(pieces.values())
     return {piece: scaled_s / total_s for piece, scaled_s in pieces.items()} if total_s else {}
@@ -107,13 +108,13 @@ def iteration_of(
     """(stream, operator, busy seconds) of a mean iteration of a phase, in order; '' is the stream
     outside the two concurrent ones. A run records only the longer stream."""
     rows = operators.filter(pl.col("phase") == phase)
-    booked = dict(zip(rows["operator"], rows["per_iteration_s"], strict=True))
+    seconds_of = dict(zip(rows["operator"], rows["per_iteration_s"], strict=True))
     if plan is None:
-        return [("", name, seconds) for name, seconds in booked.items() if seconds > 0]
-    whole_s, share = sum(booked.values()), plan.end - plan.begin
+        return [("", name, seconds) for name, seconds in seconds_of.items() if seconds > 0]
+    whole_s, share = sum(seconds_of.values()), plan.end - plan.begin
     layers = [(stream, name, part * share * whole_s) for stream, name, part in busy_of(plan)]
-    busy = {name for _, name, _ in layers}
-    outside = {n: s for n, s in booked.items() if s > 0 and (n not in busy or n in _OUTSIDE)}
+    inside = {name for _, name, _ in layers}
+    outside = {n: s for n, s in seconds_of.items() if s > 0 and (n not in inside or n in _OUTSIDE)}
     factor = (1.0 - share) * whole_s / (sum(outside.values()) or 1.0)
     return layers + [("", name, seconds * factor) for name, seconds in outside.items()]
 
@@ -124,10 +125,10 @@ def busy_of(plan: Timeline) -> list[tuple[str, str, float]]:
     for number, stream in enumerate(plan.streams):
         busy_s: dict[str, float] = {}
         for piece in plan.pieces:
-            total = sum(seconds for _, seconds in piece.operators)
-            if piece.stream == number and total > 0:
+            total_s = sum(seconds for _, seconds in piece.operators)
+            if piece.stream == number and total_s > 0:
                 for name, seconds in piece.operators:
-                    share = seconds / total * (piece.high - piece.low)
+                    share = seconds / total_s * (piece.high - piece.low)
                     busy_s[name] = busy_s.get(name, 0.0) + share
         busy_s[SLACK] = max(0.0, 1.0 - sum(busy_s.values()))
         rows += [(stream, name, share) for name, share in busy_s.items()]
@@ -148,11 +149,11 @@ def _set_weights_apart(seconds: dict[str, float], view: View, decode_s: float) -
     iteration_s = view.figure("decode_iteration_s_mean")
     if role is None or view.full is None or not iteration_s:
         return
-    width = role.chip.hbm_bytes_per_s * role.dies
-    everyone = 1e6 * role.dies  # with so many tokens no expert stays unread
-    ideal = decode_hbm_bytes(role.decode, everyone, 0.0, float(role.ranks)) / width / iteration_s
-    layer_time = seconds["attention"] + seconds["experts"]
-    weights_s = min(ideal * decode_s, 0.95 * layer_time)
+    hbm_rate = role.chip.hbm_bytes_per_s * role.dies
+    tokens = 1e6 * role.dies  # with so many tokens no expert stays unread
+    share = decode_hbm_bytes(role.decode, tokens, 0.0, float(role.ranks)) / hbm_rate / iteration_s
+    layer_s = seconds["attention"] + seconds["experts"]
+    weights_s = min(share * decode_s, 0.95 * layer_s)
     for piece in ("attention", "experts"):
-        seconds[piece] *= 1.0 - weights_s / layer_time if layer_time else 1.0
+        seconds[piece] *= 1.0 - weights_s / layer_s if layer_s else 1.0
     seconds["weights"] = weights_s

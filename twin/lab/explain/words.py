@@ -34,6 +34,7 @@ def change(settings: Mapping[str, Any], before: Scenario | None = None) -> str:
 
 
 def _one(path: str, value: Any, before: Scenario | None) -> str:
+    """A field with its new value, and with its value in `before` if there is one."""
     if isinstance(value, list):
         label = ROWS.get(path, path)
         return f"{label}: {len(value)} left" if value else f"{label}: none"
@@ -47,10 +48,10 @@ def _one(path: str, value: Any, before: Scenario | None) -> str:
 def effect(gain: Mapping[str, Any]) -> str:
     """Effect of a change on its metric: 'TTFT p99 31.2 s → 0.82 s'."""
     metric = METRICS[gain["metric"]]
-    ends = (shown(metric.key, gain[end]) for end in ("before", "after"))
-    text = f"{metric.label} {' → '.join(ends)}"
-    rises = gain["attained_after"] - gain["attained_before"]
-    if gain["metric"] == "slo_attainment" or rises < 0.01:
+    end_texts = (shown(metric.key, gain[end]) for end in ("before", "after"))
+    text = f"{metric.label} {' → '.join(end_texts)}"
+    rise = gain["attained_after"] - gain["attained_before"]
+    if gain["metric"] == "slo_attainment" or rise < 0.01:
         return text
     shares = (shown("slo_attainment", gain[f"attained_{end}"]) for end in ("before", "after"))
     return f"{text}, SLO attainment {' → '.join(shares)}"

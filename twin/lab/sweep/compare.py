@@ -49,9 +49,9 @@ class Paired:
             scale, unit = 100.0, "points"
         elif abs(self.mean) < LARGE * abs(self.base):
             scale, unit = 100.0 / abs(self.base), "%"
-        half = scale * self.half
-        places = max(1, -math.floor(math.log10(half))) if half > 0.0 else 1
-        text = f"{scale * self.mean:+z.{places}f} ± {half:.{places}f} {unit}".replace("-", "−")
+        margin = scale * self.half
+        places = max(1, -math.floor(math.log10(margin))) if margin > 0.0 else 1
+        text = f"{scale * self.mean:+z.{places}f} ± {margin:.{places}f} {unit}".replace("-", "−")
         return text if abs(self.mean) > self.half else f"equal within noise ({text})"
 
 
@@ -97,9 +97,9 @@ class Comparison:
 
 def input_rows(*scenarios: Scenario) -> list[InputRow]:
     """Fields in which scenarios differ, by dotted path, in the order of the declaration."""
-    first, *others = flat = [leaves(scenario) for scenario in scenarios]
+    first, *others = leaf_values = [leaves(scenario) for scenario in scenarios]
     return [
-        InputRow(path, field_unit(path), tuple(values[path] for values in flat))
+        InputRow(path, field_unit(path), tuple(values[path] for values in leaf_values))
         for path, value in first.items()
         if any(values[path] != value for values in others)
     ]
@@ -182,9 +182,10 @@ def _spared(row: MetricRow, runs: Sequence[RunRow], baseline: int) -> MetricRow:
     base = runs[baseline].summary
 
     def spare(run: RunRow) -> bool:
-        more = (run.summary.get("npus") or 0) > (base.get("npus") or 0)
+        """Whether a run has more NPUs than the baseline and finishes at least as many requests."""
+        has_more_npus = (run.summary.get("npus") or 0) > (base.get("npus") or 0)
         rate_now, rate_base = (s.get("throughput_req_per_s") or 0.0 for s in (run.summary, base))
-        return more and rate_now >= (1 - SAME_LOAD) * rate_base
+        return has_more_npus and rate_now >= (1 - SAME_LOAD) * rate_base
 
     verdicts: list[Verdict] = [
         "different" if verdict == "worse" and spare(run) else verdict
@@ -216,10 +217,10 @@ def _notes(runs: Sequence[RunRow], titles: Sequence[str], inputs: Sequence[Input
         if run.state != "done":
             notes.append(f"{title} is {run.state}: it has no result to rely on.")
         notes += [f"{title}: {note}" for note in UNSTEADY.values() if note in (run.notes or ())]
-    changed = {row.path for row in inputs} - {"name", "question", "source"}
-    if changed == {"seed"}:
+    changed_paths = {row.path for row in inputs} - {"name", "question", "source"}
+    if changed_paths == {"seed"}:
         notes.append("Only the seed differs: the differences are chance.")
-    if "seed" in changed and len(changed) > 1:
+    if "seed" in changed_paths and len(changed_paths) > 1:
         notes.append("The seeds differ too, so part of every difference is chance.")
     return notes
 
@@ -232,8 +233,8 @@ def seeded(
     scenarios: Sequence[Scenario], baseline: int, count: int = SEEDS
 ) -> list[list[Scenario]]:
     """Each scenario with `count` seeds, the same for all."""
-    first = scenarios[baseline].seed
-    return [[with_overrides(s, {"seed": first + k}) for k in range(count)] for s in scenarios]
+    first_seed = scenarios[baseline].seed
+    return [[with_overrides(s, {"seed": first_seed + k}) for k in range(count)] for s in scenarios]
 
 
 def with_pairs(
@@ -247,6 +248,7 @@ def with_pairs(
 def _row(
     row: MetricRow, summaries: Sequence[Sequence[Mapping[str, Any] | None]], baseline: int
 ) -> MetricRow:
+    """A row with the paired differences over seeds, and the verdicts that follow from them."""
     verdicts: list[Verdict] = list(row.verdicts)
     differences: list[Paired | None] = [None] * len(summaries)
     for i, seed_summaries in enumerate(summaries):
@@ -272,7 +274,7 @@ def paired(both: Sequence[tuple[float, float]]) -> Paired:
     from scipy.special import stdtrit  # a seventh of the imports of `twin run`, which has no pairs
 
     differences = [a - b for a, b in both]
-    spread = statistics.stdev(differences) / math.sqrt(len(both))
-    half = float(stdtrit(len(both) - 1, 0.5 + 0.5 * SURE)) * spread
+    error_of_mean = statistics.stdev(differences) / math.sqrt(len(both))
+    half_width = float(stdtrit(len(both) - 1, 0.5 + 0.5 * SURE)) * error_of_mean
     base = statistics.fmean(b for _, b in both)
-    return Paired(len(both), base, statistics.fmean(differences), half)
+    return Paired(len(both), base, statistics.fmean(differences), half_width)

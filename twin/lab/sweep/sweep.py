@@ -106,21 +106,23 @@ def between(path: str, low: float, high: float, count: int, *, log: bool = False
         raise SweepError(_usage(path))
     if not (math.isfinite(low) and math.isfinite(high)) or (log and min(low, high) <= 0):
         raise SweepError(_usage(path))
-    space = np.geomspace if log else np.linspace
-    numbers = [float(number) for number in space(low, high, count)]
+    spacing = np.geomspace if log else np.linspace
+    numbers = [float(number) for number in spacing(low, high, count)]
     inner = [float(f"{number:.{FIGURES}g}") for number in numbers[1:-1]]
     return _axis(path, [info.kind(round(n) if info.kind is int else n) for n in
                         (numbers[0], *inner, numbers[-1])])  # fmt: skip
 
 
 def _axis(path: str, values: Sequence[Any]) -> Axis:
-    once = tuple(dict.fromkeys(values))
-    if len(once) < 2:
+    """An axis of the distinct values. Raises SweepError for fewer than two."""
+    distinct = tuple(dict.fromkeys(values))
+    if len(distinct) < 2:
         raise SweepError(_usage(path))
-    return Axis(path, once)
+    return Axis(path, distinct)
 
 
 def _usage(path: str) -> str:
+    """A sentence on how a person writes a sweep of a field."""
     return (
         f"a sweep of {path} needs two to {POINTS_MAX} values: {path}=FROM:TO:POINTS for a number, "
         f"{path}=A,B,C for any"
@@ -128,6 +130,8 @@ def _usage(path: str) -> str:
 
 
 def _read(path: str, word: str) -> Any:
+    """A field's value from a word. Raises SweepError if the field is a number and the word is
+    none."""
     info = field_info(path)
     kind = info.kind if info else str
     if kind is bool:
@@ -141,6 +145,7 @@ def _read(path: str, word: str) -> Any:
 
 
 def _plain(value: Any) -> str:
+    """A value as text that `axis` reads back."""
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:.10g}" if is_number(value) else str(value)
@@ -153,9 +158,9 @@ def points(
     name. Raises SweepError."""
     if not 1 <= len(axes) <= AXES_MAX or len({a.path for a in axes}) < len(axes):
         raise SweepError("a sweep goes over one field, or over two different ones")
-    count = math.prod(len(a.values) for a in axes)
-    if count > POINTS_MAX:
-        raise SweepError(f"this sweep has {count} points: at most {POINTS_MAX} can be")
+    point_count = math.prod(len(a.values) for a in axes)
+    if point_count > POINTS_MAX:
+        raise SweepError(f"this sweep has {point_count} points: at most {POINTS_MAX} can be")
     new_points = []
     for values in itertools.product(*(a.values for a in axes)):
         try:
@@ -171,22 +176,22 @@ def points(
 
 def _named(question: Scenario, origin: Scenario, axes: Sequence[Axis]) -> Scenario:
     """A point named after its values; the sweep's own scenario keeps its name."""
-    changes = [
+    change_texts = [
         f"{a.label} {a.said(value)}"
         for a in axes
         if (value := read(question, a.path)) != read(origin, a.path)
     ]
-    name = " · ".join([origin.name, *changes])[:80]
+    name = " · ".join([origin.name, *change_texts])[:80]
     return question.model_copy(update={"name": name})
 
 
 def carried_out(runner: Runner, points: Sequence[Point]) -> Iterator[RunRow | None]:
     """Run of each point in order; None: no scenario. All are queued first. Raises StoreError."""
-    runs = [runner.submit(point.scenario) if point.scenario else None for point in points]
-    for run in runs:
+    run_ids = [runner.submit(point.scenario) if point.scenario else None for point in points]
+    for run_id in run_ids:
         row = None
-        while run is not None and row is None:
-            row = runner.result(run, 5.0)
+        while run_id is not None and row is None:
+            row = runner.result(run_id, 5.0)
         yield row
 
 
@@ -194,15 +199,15 @@ def broken(scenario: Scenario, summary: dict[str, Any]) -> list[tuple[Metric, fl
     """Figures of a run outside the SLO, with limits (SI): a p99, or the share that met it."""
     if holds(scenario, summary) is not False:
         return []
-    share = scenario.slo.share
+    required_share = scenario.slo.share
     limits = [(metric, metric.slo(scenario) if metric.slo else math.inf) for metric in SLOS]
     limits_broken = [
         (metric, limit)
         for metric, limit in limits
         if (value := summary.get(metric.key)) is not None and value > limit
     ]
-    of_all = one_slo(scenario) and share >= P99
-    return limits_broken if of_all and limits_broken else [(METRICS[ATTAINED], share)]
+    alike = one_slo(scenario) and required_share >= P99
+    return limits_broken if alike and limits_broken else [(METRICS[ATTAINED], required_share)]
 
 
 def holds(scenario: Scenario, summary: dict[str, Any]) -> bool | None:
@@ -229,18 +234,18 @@ def conclusion(
         return ""
     borders = knees(meets)
     if not borders:
-        always = "The SLO holds" if meets[with_answer[0]] else "The SLO is not met"
+        verdict_text = "The SLO holds" if meets[with_answer[0]] else "The SLO is not met"
         first, last = (over.said(over.values[with_answer[k]]) for k in (0, -1))
-        return f"{always} anywhere from {first} to {last}."
+        return f"{verdict_text} anywhere from {first} to {last}."
     border = borders[0]
-    after = next(i for i in with_answer if i > border)
-    meeting, missing = (border, after) if meets[border] else (after, border)
-    metric, limit = broken(*pairs[missing])[0]
-    value, most = shown(metric.key, summaries[missing][metric.key]), shown(metric.key, limit)
-    why = f"at {over.said(over.values[missing])} {metric.label} is {value}, {most} is the limit"
-    edge = "up to" if meets[border] else "from"
-    more = "" if len(borders) == 1 else f" It changes {len(borders)} times along the way."
-    return f"Holds its SLO {edge} {over.said(over.values[meeting])}; {why}.{more}"
+    next_index = next(i for i in with_answer if i > border)
+    met_at, miss = (border, next_index) if meets[border] else (next_index, border)
+    metric, limit = broken(*pairs[miss])[0]
+    value, bound = shown(metric.key, summaries[miss][metric.key]), shown(metric.key, limit)
+    reason = f"at {over.said(over.values[miss])} {metric.label} is {value}, {bound} is the limit"
+    direction = "up to" if meets[border] else "from"
+    rest = "" if len(borders) == 1 else f" It changes {len(borders)} times along the way."
+    return f"Holds its SLO {direction} {over.said(over.values[met_at])}; {reason}.{rest}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,15 +259,15 @@ class Published:
 
 
 def published() -> list[Published]:
-    """Operating points of which both TPOT and throughput per NPU were published."""
+    """Operating points with a published TPOT and a published throughput per NPU."""
     rows = load_published()
-    rates = {r.id.removesuffix("-tput"): r for r in rows if r.id.endswith("-tput")}
+    rate_by_stem = {r.id.removesuffix("-tput"): r for r in rows if r.id.endswith("-tput")}
     return [
-        Published(f"{r.system}, {r.value:g} ms", 1e-3 * r.value, rates[stem].value, r.source)
+        Published(f"{r.system}, {r.value:g} ms", 1e-3 * r.value, rate_by_stem[stem].value, r.source)
         for r in rows
-        if (stem := r.id.removesuffix("-tpot")) in rates
+        if (stem := r.id.removesuffix("-tpot")) in rate_by_stem
         and (r.measure, r.unit) == ("decode.tpot", "ms")
-        and rates[stem].unit == "tokens/s/NPU"
+        and rate_by_stem[stem].unit == "tokens/s/NPU"
     ]
 
 

@@ -35,16 +35,17 @@ def visitor_of(request: Request) -> str:
     """The visitor of a request by its login cookie, '' without logins. Raises PermissionError."""
     if mode() != LOGIN:
         return ""
-    signed = _get_signed_cookie_with_chunks(request.cookies, USER_COOKIE_NAME)
-    user = json.loads(signed) if signed else {}
+    cookie_text = _get_signed_cookie_with_chunks(request.cookies, USER_COOKIE_NAME)
+    user = json.loads(cookie_text) if cookie_text else {}
     same_host = urlsplit(str(user.get("origin", ""))).netloc == request.headers.get("host", "")
     if not (user.get("is_logged_in") and same_host and (name := _named(user))):
-        first = "log in on the pages of this server first"
-        raise PermissionError(f"{first}; the same cookie counts here")
+        login_hint = "log in on the pages of this server first"
+        raise PermissionError(f"{login_hint}; the same cookie counts here")
     return name
 
 
 def _named(user: dict[str, Any]) -> str:
+    """Name of a login in the store: its issuer and subject; '' without both."""
     return f"{user.get('iss', '')} {user.get('sub', '')}".strip()
 
 

@@ -69,6 +69,7 @@ def door(app: ASGIApp) -> ASGIApp:
             return await Response(status_code=403, headers=HEADERS)(scope, receive, send)
 
         async def with_headers(message: Message) -> None:
+            """Send a part of the response; its start gets our headers."""
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
@@ -82,8 +83,8 @@ def _from_our_page(scope: Scope) -> bool:
     """Whether our own page sent the request, by the browser's headers, or by host name on plain
     HTTP."""
     headers = Headers(scope=scope)
-    if site := headers.get("sec-fetch-site"):
-        return site in ("same-origin", "none")  # none: typed into the address bar
-    page = PAGE.match(headers.get("referer", ""))
+    if fetch_site := headers.get("sec-fetch-site"):
+        return fetch_site in ("same-origin", "none")  # none: typed into the address bar
+    referer = PAGE.match(headers.get("referer", ""))
     # Some proxies name the host without its port.
-    return page is not None and page[1] == PORT.sub("", headers.get("host", ""))
+    return referer is not None and referer[1] == PORT.sub("", headers.get("host", ""))

@@ -69,36 +69,42 @@ def boxes(fabric: Fabric) -> Boxes:
     net = network(fabric)
     sheet = Boxes(net)
     nodes: dict[int, list[int]] = defaultdict(list)
-    of_racks: dict[str, list[int]] = defaultdict(list)  # switches that stand in a rack of nodes
+    rack_switches: dict[str, list[int]] = defaultdict(
+        list
+    )  # switches that stand in a rack of nodes
     racks = {d["rack"] for d in net.vertex_data if "node" in d and "rack" in d}
     switches: dict[tuple[int, tuple[str, Hashable]], list[int]] = defaultdict(list)
     for v, data in enumerate(net.vertex_data):
         if "node" in data:
             nodes[data["node"]].append(v)
         elif data.get("rack") in racks:
-            of_racks[data["rack"]].append(v)
+            rack_switches[data["rack"]].append(v)
         else:
             plane = data.get("sub_plane", net.vertices[v] if data["kind"] in PLANES else None)
             switches[data.get("supernode", -1), (data["kind"], plane)].append(v)
-    form = fabric.graph.get("layout", "racks")
-    sheet.fixed = form in ("grid", "free")
-    sheet.apart = form == "free" and sum(map(len, switches.values())) <= SWITCHES_APART
+    layout_name = fabric.graph.get("layout", "racks")
+    sheet.fixed = layout_name in ("grid", "free")
+    sheet.apart = layout_name == "free" and sum(map(len, switches.values())) <= SWITCHES_APART
     if sheet.apart:
         switches = {
-            (part, (kind, net.vertices[v])): [v]
-            for (part, (kind, _)), members in switches.items()
+            (supernode, (kind, net.vertices[v])): [v]
+            for (supernode, (kind, _)), members in switches.items()
             for v in members
         }
-    if sheet.fixed and not of_racks:
+    if sheet.fixed and not rack_switches:
         for n, members in nodes.items():
             sheet.blocks.append((_blade(sheet, n, members, -1, 0.0, 0.0), -1, "rack"))
     else:
-        _racks(sheet, nodes, of_racks)
-    several = len({part for part, _ in switches if part >= 0}) > 1
-    for (part, _), members in sorted(switches.items(), key=lambda own: own[0][1][0] in PLANES):
-        sheet.blocks.append((_switches(sheet, members, part if several else -1), part, "hub"))
+        _racks(sheet, nodes, rack_switches)
+    has_several = len({supernode for supernode, _ in switches if supernode >= 0}) > 1
+    for (supernode, _), members in sorted(
+        switches.items(), key=lambda item: item[0][1][0] in PLANES
+    ):
+        sheet.blocks.append(
+            (_switches(sheet, members, supernode if has_several else -1), supernode, "hub")
+        )
     if sheet.fixed:
-        _fix(sheet, form)
+        _fix(sheet, layout_name)
     _rows(sheet)
     return sheet
 
@@ -111,103 +117,107 @@ PLANES = {  # kinds off the UB plane that are no switches
 
 
 def _racks(sheet: Boxes, nodes: Mapping[int, list[int]], switches: Mapping[str, list[int]]) -> None:
-    """Racks of nodes and their own switches: by the vertices' attribute, else of four nodes."""
+    """Add racks with their nodes and switches: by the vertices' attribute `rack`, otherwise of four
+    nodes each."""
     racks: dict[tuple[int, str], list[int]] = defaultdict(list)
-    for k, (n, inner) in enumerate(nodes.items()):
-        data = sheet.net.vertex_data[inner[0]]
-        rack = data.get("rack") or f"rack {k // NODES_IN_RACK}"
-        racks[data.get("supernode", 0), rack].append(n)
-    for (part, name), inner in racks.items():
+    for k, (n, vertices) in enumerate(nodes.items()):
+        data = sheet.net.vertex_data[vertices[0]]
+        rack_name = data.get("rack") or f"rack {k // NODES_IN_RACK}"
+        racks[data.get("supernode", 0), rack_name].append(n)
+    for (supernode, name), rack_nodes in racks.items():
         rack = sheet.add(name, "rack", -1, (0, 0, 0, 0))
-        per = math.ceil(len(inner) / math.ceil(len(inner) / NODES_IN_COLUMN))
-        x, y, right, low = 5.0, HEAD, 0.0, 0.0
-        for i, n in enumerate(inner):
-            if i and i % per == 0:
+        per_column = math.ceil(len(rack_nodes) / math.ceil(len(rack_nodes) / NODES_IN_COLUMN))
+        x, y, right, bottom = 5.0, HEAD, 0.0, 0.0
+        for i, n in enumerate(rack_nodes):
+            if i and i % per_column == 0:
                 x, y = right + 4.0, HEAD
             blade = _blade(sheet, n, nodes[n], rack, x, y)
             _, _, w, h = sheet.rect[blade]
             right, y = max(right, x + w), y + h + 4.0
-            low = max(low, y)
-        own = switches.get(name, [])
-        for k, v in enumerate(own):
-            corner = 5.0 + k % CHIPS_IN_ROW * 17.0, low + k // CHIPS_IN_ROW * 14.0
+            bottom = max(bottom, y)
+        own_switches = switches.get(name, [])
+        for k, v in enumerate(own_switches):
+            corner = 5.0 + k % CHIPS_IN_ROW * 17.0, bottom + k // CHIPS_IN_ROW * 14.0
             sheet.put(v, rack, *corner, CHIP_W, CHIP_H)
-        low += 14.0 * math.ceil(len(own) / CHIPS_IN_ROW)
-        sheet.grow(rack, right + 5.0, low + 1.0)
-        sheet.blocks.append((rack, part, "rack"))
+        bottom += 14.0 * math.ceil(len(own_switches) / CHIPS_IN_ROW)
+        sheet.grow(rack, right + 5.0, bottom + 1.0)
+        sheet.blocks.append((rack, supernode, "rack"))
 
 
 def _blade(sheet: Boxes, n: int, inside: Sequence[int], parent: int, x: float, y: float) -> int:
-    """One node: rows of NPUs, with its switches and hosts below."""
+    """Add one node: rows of NPUs, with its switches and hosts below. Returns its box."""
     blade, data = sheet.add(f"node {n}", "node", parent, (x, y, 0, 0)), sheet.net.vertex_data
     npus: dict[int, list[int]] = defaultdict(list)
     for v in inside:
         if "npu" in data[v]:
             npus[data[v]["npu"]].append(v)
-    across = max(4, min(NPUS_IN_ROW, len(npus)))
+    per_row = max(4, min(NPUS_IN_ROW, len(npus)))
     for k, (i, parts) in enumerate(npus.items()):
-        corner = GUTTER + STEP * (k % across), 4.0 + (NPU_H + 2.0) * (k // across)
+        corner = GUTTER + STEP * (k % per_row), 4.0 + (NPU_H + 2.0) * (k // per_row)
         npu = sheet.add(f"NPU {n}.{i}", "npu", blade, (*corner, NPU_W, NPU_H))
         _package(sheet, npu, parts)
-    width = STEP * across - 2.0
-    low = 4.0 + (NPU_H + 2.0) * math.ceil(len(npus) / across)
-    kinds = {v: data[v]["kind"] for v in inside if "npu" not in data[v]}
-    order = sorted(kinds, key=lambda v: (STRIP_ORDER + (kinds[v],)).index(kinds[v]))
-    for first in range(0, len(order), STRIP):
-        strip = order[first : first + STRIP]
+    width = STEP * per_row - 2.0
+    strip_top = 4.0 + (NPU_H + 2.0) * math.ceil(len(npus) / per_row)
+    kind_of = {v: data[v]["kind"] for v in inside if "npu" not in data[v]}
+    vertices = sorted(kind_of, key=lambda v: (STRIP_ORDER + (kind_of[v],)).index(kind_of[v]))
+    for first in range(0, len(vertices), STRIP):
+        strip = vertices[first : first + STRIP]
         w = min(40.0, (width + 2.0) / len(strip) - 2.0)
         for k, v in enumerate(strip):
-            sheet.put(v, blade, GUTTER + k * (w + 2.0), low, w, 9.0)
-        low += 11.0
-    sheet.grow(blade, GUTTER + width + 4.0, low + 2.0)
+            sheet.put(v, blade, GUTTER + k * (w + 2.0), strip_top, w, 9.0)
+        strip_top += 11.0
+    sheet.grow(blade, GUTTER + width + 4.0, strip_top + 2.0)
     return blade
 
 
 def _package(sheet: Boxes, npu: int, parts: Sequence[int]) -> None:
-    """One NPU: its dies side by side, with a NIC above each die that has one."""
+    """Add the dies of an NPU side by side, with a NIC above each die that has one."""
     dies = [v for v in parts if sheet.net.vertex_data[v]["kind"] == "die"]
     nics = [v for v in parts if v not in dies]
-    top = 9.0 if nics else 3.0
-    for vertices, y, h in ((nics, 3.0, 4.0), (dies, top, NPU_H - 3.0 - top)):
+    dies_top = 9.0 if nics else 3.0
+    for vertices, y, h in ((nics, 3.0, 4.0), (dies, dies_top, NPU_H - 3.0 - dies_top)):
         w = (NPU_W - 2.0 - 2.0 * len(vertices)) / max(1, len(vertices))
         for k, v in enumerate(vertices):
             sheet.put(v, npu, 2.0 + k * (w + 2.0), y, w, h)
 
 
 def _switches(sheet: Boxes, inside: Sequence[int], part: int) -> int:
-    """Blocks of switches: a sub-plane, or all of a kind; a single one is its own box."""
+    """Add a block of switches (a sub-plane, or all of a kind); a single one is its own box. Returns
+    the block's box."""
     data = sheet.net.vertex_data[inside[0]]
-    across = CHIPS_IN_ROW if len(inside) <= 4 * CHIPS_IN_ROW else 2 * CHIPS_IN_ROW
-    across = max(CHIPS_IN_ROW, min(across, len(inside)))
-    w = 10.0 + across * (CHIP_W + 3.0) - 3.0
-    h = HEAD + math.ceil(len(inside) / across) * (CHIP_H + 3.0) + 3.0
+    per_row = CHIPS_IN_ROW if len(inside) <= 4 * CHIPS_IN_ROW else 2 * CHIPS_IN_ROW
+    per_row = max(CHIPS_IN_ROW, min(per_row, len(inside)))
+    w = 10.0 + per_row * (CHIP_W + 3.0) - 3.0
+    h = HEAD + math.ceil(len(inside) / per_row) * (CHIP_H + 3.0) + 3.0
     if len(inside) == 1 and (sheet.apart or "sub_plane" not in data):
         return sheet.put(inside[0], -1, 0, 0, w, h)
-    head = f"{part}:" if part >= 0 else ""
-    name = f"{data['kind']} {head}"
+    prefix = f"{part}:" if part >= 0 else ""
+    name = f"{data['kind']} {prefix}"
     if "sub_plane" in data:
-        name = f"sub-plane {head}{data['sub_plane']}"
+        name = f"sub-plane {prefix}{data['sub_plane']}"
     block = sheet.add(name.strip(": "), "plane", -1, (0, 0, w, h))
     for k, v in enumerate(inside):
-        sheet.put(v, block, 5.0 + k % across * 17.0, HEAD + k // across * 14.0, CHIP_W, CHIP_H)
+        sheet.put(v, block, 5.0 + k % per_row * 17.0, HEAD + k // per_row * 14.0, CHIP_W, CHIP_H)
     return block
 
 
 def _fix(sheet: Boxes, wish: str) -> None:
-    """Places of blocks that are no racks: by the vertices' `grid`, otherwise by links."""
-    w, h = (max(sheet.rect[box][k] for box, _, _ in sheet.blocks) + 44.0 for k in (2, 3))
+    """Set the places of blocks that are no racks: by the vertices' `grid`, otherwise by links."""
+    cell_w, cell_h = (max(sheet.rect[box][k] for box, _, _ in sheet.blocks) + 44.0 for k in (2, 3))
     if wish == "grid":
-        positions = _on_grid(sheet, w / h)
+        positions = _on_grid(sheet, cell_w / cell_h)
     elif any(kind == "hub" for _, _, kind in sheet.blocks):
         positions = _in_levels(sheet)
     else:
         positions = _pulled(sheet)
-    low = 1.2 + max((y for _, y in positions.values()), default=0.0)
+    next_row = 1.2 + max((y for _, y in positions.values()), default=0.0)
     unplaced = [box for box, _, _ in sheet.blocks if box not in positions]
-    across = max(1, round(1.0 + max((x for x, _ in positions.values()), default=len(unplaced))))
-    positions |= {box: (float(k % across), low + k // across) for k, box in enumerate(unplaced)}
+    columns = max(1, round(1.0 + max((x for x, _ in positions.values()), default=len(unplaced))))
+    positions |= {
+        box: (float(k % columns), next_row + k // columns) for k, box in enumerate(unplaced)
+    }
     for box, (x, y) in positions.items():
-        sheet.rect[box] = (round(x * w, 1), round(y * h, 1), *sheet.rect[box][2:])
+        sheet.rect[box] = (round(x * cell_w, 1), round(y * cell_h, 1), *sheet.rect[box][2:])
 
 
 def _on_grid(sheet: Boxes, aspect: float) -> dict[int, tuple[float, float]]:
@@ -217,13 +227,15 @@ def _on_grid(sheet: Boxes, aspect: float) -> dict[int, tuple[float, float]]:
         if data.get("grid"):
             cells[sheet.outer[sheet.of[v]]].append((*data["grid"], data.get("supernode", 0)))
     # The longest place is that of whole blocks; what has none stands below.
-    deep = max((len(place) for own in cells.values() for place in own), default=0)
-    full = {box: [p for p in own if len(p) == deep] for box, own in cells.items()}
-    cells = {box: own for box, own in full.items() if own}
-    corner = np.array([np.min(own, axis=0) for own in cells.values()], float)
-    positions = np.zeros((len(corner), 2))
+    most_dimensions = max((len(place) for places in cells.values() for place in places), default=0)
+    full_cells = {
+        box: [p for p in places if len(p) == most_dimensions] for box, places in cells.items()
+    }
+    cells = {box: places for box, places in full_cells.items() if places}
+    corners = np.array([np.min(places, axis=0) for places in cells.values()], float)
+    positions = np.zeros((len(corners), 2))
     extent = [1.0, 1.0]
-    for dimension in corner.T:
+    for dimension in corners.T:
         steps = np.unique(dimension)
         if steps.size > 1:
             axis = int(extent[0] * aspect > SCREEN * extent[1])
@@ -235,19 +247,19 @@ def _on_grid(sheet: Boxes, aspect: float) -> dict[int, tuple[float, float]]:
 def _in_levels(sheet: Boxes) -> dict[int, tuple[float, float]]:
     """Column and row of blocks: nodes, and below them switches by links to the nearest node."""
     nodes = [box for box, _, kind in sheet.blocks if kind == "rack"]
-    data = enumerate(sheet.net.vertex_data)
-    number = {sheet.outer[sheet.of[v]]: d["node"] for v, d in data if "node" in d}
-    nodes.sort(key=lambda box: number.get(box, 0))
+    vertices = enumerate(sheet.net.vertex_data)
+    node_number = {sheet.outer[sheet.of[v]]: d["node"] for v, d in vertices if "node" in d}
+    nodes.sort(key=lambda box: node_number.get(box, 0))
     hops_away = nx.multi_source_dijkstra_path_length(_joined(sheet), set(nodes)) if nodes else {}
     levels: dict[int, list[int]] = defaultdict(list)
     for box, _, kind in sheet.blocks:
         if kind != "rack":
             levels[int(hops_away.get(box, len(sheet.name)))].append(box)
-    across = max(NODES_IN_COLUMN, math.ceil(math.sqrt(2 * len(sheet.blocks))))
+    per_row = max(NODES_IN_COLUMN, math.ceil(math.sqrt(2 * len(sheet.blocks))))
     rows = [
-        level[first : first + across]
+        level[first : first + per_row]
         for level in (nodes, *(levels[k] for k in sorted(levels)))
-        for first in range(0, len(level), across)
+        for first in range(0, len(level), per_row)
     ]
     widest = max(map(len, rows))
     return {
@@ -259,31 +271,31 @@ def _in_levels(sheet: Boxes) -> dict[int, tuple[float, float]]:
 
 def _joined(sheet: Boxes) -> nx.Graph:
     """The blocks as a graph, with an edge where any of their vertices are linked."""
-    joined, net = nx.Graph(), sheet.net
-    joined.add_nodes_from(box for box, _, _ in sheet.blocks)
-    outer = np.array([sheet.outer[sheet.of[v]] for v in range(len(net.vertices))])
-    ends = np.unique(np.stack([outer[net.tail], outer[net.head]], axis=1), axis=0)
-    joined.add_edges_from((a, b) for a, b in ends.tolist() if a != b)
-    return joined
+    graph, net = nx.Graph(), sheet.net
+    graph.add_nodes_from(box for box, _, _ in sheet.blocks)
+    outer_box = np.array([sheet.outer[sheet.of[v]] for v in range(len(net.vertices))])
+    ends = np.unique(np.stack([outer_box[net.tail], outer_box[net.head]], axis=1), axis=0)
+    graph.add_edges_from((a, b) for a, b in ends.tolist() if a != b)
+    return graph
 
 
 def _pulled(sheet: Boxes) -> dict[int, tuple[float, float]]:
     """Column and row of every block on a lattice, with linked blocks near each other."""
-    places = nx.spring_layout(_joined(sheet), seed=1, iterations=60)
-    columns = max(1, math.ceil(math.sqrt(len(places) / 2)))
-    order = sorted(places, key=lambda box: places[box][0])
+    positions = nx.spring_layout(_joined(sheet), seed=1, iterations=60)
+    columns = max(1, math.ceil(math.sqrt(len(positions) / 2)))
+    order = sorted(positions, key=lambda box: positions[box][0])
     rows = math.ceil(len(order) / columns)
     cells: dict[int, tuple[float, float]] = {}
     for c in range(columns):
-        column = sorted(order[c * rows : (c + 1) * rows], key=lambda box: places[box][1])
+        column = sorted(order[c * rows : (c + 1) * rows], key=lambda box: positions[box][1])
         cells |= {box: (float(c), float(r)) for r, box in enumerate(column)}
     return cells
 
 
 def _rows(sheet: Boxes) -> None:
-    """Rows of the load matrix: sub-planes, the RDMA and the VPC plane, further switches."""
-    planes = [d["sub_plane"] for d in sheet.net.vertex_data if "sub_plane" in d]
-    for p in range(max(planes, default=0) + 1):
+    """Set the rows of the load matrix: sub-planes, the RDMA and the VPC plane, further switches."""
+    sub_planes = [d["sub_plane"] for d in sheet.net.vertex_data if "sub_plane" in d]
+    for p in range(max(sub_planes, default=0) + 1):
         sheet.rows[f"UB {p}"] = ("ub", [])
     sheet.rows |= {"RDMA": ("rdma", []), "VPC": ("vpc", [])}
     for v, data in enumerate(sheet.net.vertex_data):

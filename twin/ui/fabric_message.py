@@ -45,8 +45,8 @@ class Layout:
     def __post_init__(self) -> None:
         """Read the arrays and boxes; a link's two vertices by number."""
         self.net, self.boxes = network(self.fabric), boxes(self.fabric)
-        first, _ = self.net.pairs
-        ends = np.stack([self.net.tail[first], self.net.head[first]], axis=1)
+        first_links, _ = self.net.pairs
+        ends = np.stack([self.net.tail[first_links], self.net.head[first_links]], axis=1)
         self.ends: Array = np.sort(ends, axis=1)  # i8[links, 2]
         self.rates = self.least(self.net.capacity)  # bytes/s
         names_and_kinds = zip(self.boxes.name, self.boxes.kind, strict=True)
@@ -54,38 +54,40 @@ class Layout:
 
     def least(self, each: Array) -> Array:
         """The smaller value of the two directions of each link."""
-        first, pair_of = self.net.pairs
-        low = np.full(first.size, np.inf)
-        np.minimum.at(low, pair_of, each)
-        return low
+        first_links, pair_of = self.net.pairs
+        least_values = np.full(first_links.size, np.inf)
+        np.minimum.at(least_values, pair_of, each)
+        return least_values
 
     @cached_property
     def cell(self) -> Array:
         """Cell (node x rows + row) where each link leaves or enters its node, -1: none."""
         net, rows = self.net, row_of(self.boxes)
-        number = {int(name.split()[1]): k for k, name in enumerate(self.nodes)}
-        node = np.array([number.get(n, -1) for n in net.node.tolist()])[self.ends]
-        first, _ = net.pairs
-        sub_plane = np.where(node.min(axis=1) >= 0, np.maximum(net.sub_plane[first], 0), -1)
-        row = np.maximum(rows[self.ends].max(axis=1), sub_plane)
-        leaves = (node[:, 0] != node[:, 1]) & (row >= 0)
-        dies = np.isin(self.ends, net.dies).any(axis=1)
-        enters = (node[:, 0] == node[:, 1]) & (rows[self.ends].max(axis=1) >= 0) & dies
-        counts = leaves | (enters & ~np.isin(row, row[leaves]))
-        home = np.where(node[:, 0] >= 0, node[:, 0], node[:, 1])
-        return np.where(counts & (home >= 0), home * len(self.boxes.rows) + row, -1)
+        node_index = {int(name.split()[1]): k for k, name in enumerate(self.nodes)}
+        nodes = np.array([node_index.get(n, -1) for n in net.node.tolist()])[self.ends]
+        first_links, _ = net.pairs
+        sub_plane = np.where(nodes.min(axis=1) >= 0, np.maximum(net.sub_plane[first_links], 0), -1)
+        link_rows = np.maximum(rows[self.ends].max(axis=1), sub_plane)
+        is_leaving = (nodes[:, 0] != nodes[:, 1]) & (link_rows >= 0)
+        has_die = np.isin(self.ends, net.dies).any(axis=1)
+        is_entering = (nodes[:, 0] == nodes[:, 1]) & (rows[self.ends].max(axis=1) >= 0) & has_die
+        has_cell = is_leaving | (is_entering & ~np.isin(link_rows, link_rows[is_leaving]))
+        home_node = np.where(nodes[:, 0] >= 0, nodes[:, 0], nodes[:, 1])
+        return np.where(
+            has_cell & (home_node >= 0), home_node * len(self.boxes.rows) + link_rows, -1
+        )
 
     @cached_property
     def elements(self) -> list[tuple[str, Array]]:
         """Boxes of several vertices, with these, by the names that edits use."""
-        several = []
+        groups = []
         for name in dict.fromkeys(self.boxes.name):
             if name not in self.net.number:
                 try:
-                    several.append((name, self.net.members(name)))
+                    groups.append((name, self.net.members(name)))
                 except HardwareError:  # a rack, where the machine has no word for it
                     continue
-        return several
+        return groups
 
 
 # The fabric as built, the same graph each time; and its arrays, for questions about it as built.
@@ -99,39 +101,41 @@ def machine(fabric: Fabric) -> dict[str, Any]:
     picture = layout(fabric)
     sheet, net = picture.boxes, picture.net
     kinds = {kind: k for k, kind in enumerate(dict.fromkeys([*KINDS, *sheet.kind]))}
-    data = [(d["plane"], d["links"]) for _, _, d in fabric.edges(data=True)]
-    first, _ = net.pairs
-    planes = {net.vertex_data[v]["kind"]: data[k][0] for k, v in enumerate(net.tail.tolist())}
-    rates = zip(first.tolist(), picture.rates.tolist(), strict=True)
-    each = [(*data[k], rate) for k, rate in rates]
-    sorts = {sort: k for k, sort in enumerate(dict.fromkeys(each))}
-    box = np.array([sheet.of[v] for v in range(len(net.vertices))])
-    boxes = {name: {sheet.of[int(v)] for v in members} for name, members in picture.elements}
-    own_chip = fabric.graph["supernode"].chip
-    of_npus = zip(net.node[net.first_dies].tolist(), net.chips(own_chip), strict=True)
-    chip = {f"node {node}": name for node, name in of_npus}
-    found = [chip.get(name, NO_CHIP) for name in picture.nodes]
-    chips = list(dict.fromkeys([own_chip, *found]))
+    planes_and_links = [(d["plane"], d["links"]) for _, _, d in fabric.edges(data=True)]
+    first_links, _ = net.pairs
+    plane_of = {
+        net.vertex_data[v]["kind"]: planes_and_links[k][0] for k, v in enumerate(net.tail.tolist())
+    }
+    rates = zip(first_links.tolist(), picture.rates.tolist(), strict=True)
+    link_sorts = [(*planes_and_links[k], rate) for k, rate in rates]
+    sort_index = {sort: k for k, sort in enumerate(dict.fromkeys(link_sorts))}
+    box_of = np.array([sheet.of[v] for v in range(len(net.vertices))])
+    boxes_in = {name: {sheet.of[int(v)] for v in members} for name, members in picture.elements}
+    main_chip = fabric.graph["supernode"].chip
+    nodes_and_chips = zip(net.node[net.first_dies].tolist(), net.chips(main_chip), strict=True)
+    chip_of = {f"node {node}": name for node, name in nodes_and_chips}
+    node_chips = [chip_of.get(name, NO_CHIP) for name in picture.nodes]
+    chips = list(dict.fromkeys([main_chip, *node_chips]))
     return {
-        "kinds": [[kind, *KINDS.get(kind, (kind, kind, planes.get(kind, "")))] for kind in kinds],
+        "kinds": [[kind, *KINDS.get(kind, (kind, kind, plane_of.get(kind, "")))] for kind in kinds],
         "name": sheet.name,
         "kind": [kinds[kind] for kind in sheet.kind],
         "parent": sheet.parent,
         "rect": [list(column) for column in zip(*sheet.rect, strict=True)],
         "blocks": [list(block) for block in sheet.blocks],
         "fixed": sheet.fixed,
-        "dies": box[net.dies].tolist(),
-        "chip": [chips.index(name) for name in found],
+        "dies": box_of[net.dies].tolist(),
+        "chip": [chips.index(name) for name in node_chips],
         "chips": chips,
         "also": [  # what a plane has in the nodes
-            [k, sorted(boxes[name] - {j for j, p in enumerate(sheet.parent) if p == k})]
-            for k, name in enumerate(sheet.name) if sheet.kind[k] == "plane" and name in boxes
+            [k, sorted(boxes_in[name] - {j for j, p in enumerate(sheet.parent) if p == k})]
+            for k, name in enumerate(sheet.name) if sheet.kind[k] == "plane" and name in boxes_in
         ],
         "named": [name for name, _ in picture.elements],
         "rows": [[text, plane] for text, (plane, _) in sheet.rows.items()],
-        "ends": [np.diff(end, prepend=0).tolist() for end in box[picture.ends].T],
-        "sorts": [[plane, count, rate / 1e9] for plane, count, rate in sorts],
-        "sort": [sorts[sort] for sort in each],
+        "ends": [np.diff(end, prepend=0).tolist() for end in box_of[picture.ends].T],
+        "sorts": [[plane, count, rate / 1e9] for plane, count, rate in sort_index],
+        "sort": [sort_index[sort] for sort in link_sorts],
         "cell": np.diff(picture.cell, prepend=0).tolist(),
     }  # fmt: skip
 
@@ -146,12 +150,13 @@ def machine_text(fabric: Fabric) -> str:
 def changes(fabric: Fabric) -> dict[str, Any]:
     """Message of edits: changed links in GB/s, factors of elements, boxes that contain these."""
     picture = layout(built(fabric))
-    now = picture.least(network(fabric).capacity)
-    differ = np.flatnonzero(now != picture.rates)
+    edited_rates = picture.least(network(fabric).capacity)
+    changed_links = np.flatnonzero(edited_rates != picture.rates)
     marks, holders = _marks(picture, fabric.graph["supernode"].edits)
     return {
-        "edits": len(fabric.graph["supernode"].edits), "links": np.diff(differ, prepend=0).tolist(),
-        "gb": [float(f"{gb:.6g}") for gb in now[differ] / 1e9], "marks": marks,
+        "edits": len(fabric.graph["supernode"].edits),
+        "links": np.diff(changed_links, prepend=0).tolist(),
+        "gb": [float(f"{gb:.6g}") for gb in edited_rates[changed_links] / 1e9], "marks": marks,
         "within": sorted(holders),
     }  # fmt: skip
 
@@ -160,29 +165,30 @@ def _marks(known: Layout, edits: Iterable[Edit]) -> tuple[dict[str, list[float]]
     """Factors of capacity and latency by element, and the boxes that contain edited elements."""
     names = [name for name, _ in known.elements]
     member_vertices = np.concatenate([k for _, k in known.elements])
-    sizes = np.array([k.size for _, k in known.elements])
-    group = np.repeat(np.arange(sizes.size), sizes)
+    element_sizes = np.array([k.size for _, k in known.elements])
+    element_index = np.repeat(np.arange(element_sizes.size), element_sizes)
     marks: dict[str, list[float]] = {}
-    within: set[str] = set()
+    holders: set[str] = set()
     for edit in edits:
         is_taken = np.zeros(len(known.net.vertices), bool)
         for end in (edit.element, edit.to):
             if end:
                 is_taken[known.net.members(end)] = True
-        met = np.bincount(group, is_taken[member_vertices], sizes.size)
-        whole_elements = (met == sizes) & (not edit.to)
-        within.update(names[k] for k in np.flatnonzero((met > 0) & ~whole_elements))
+        taken_counts = np.bincount(element_index, is_taken[member_vertices], element_sizes.size)
+        whole_elements = (taken_counts == element_sizes) & (not edit.to)
+        holders.update(names[k] for k in np.flatnonzero((taken_counts > 0) & ~whole_elements))
         if edit.to:
             continue
-        wholes = [known.net.vertices[k] for k in np.flatnonzero(is_taken)]
-        for name in wholes + [names[k] for k in np.flatnonzero(whole_elements)]:
+        full_names = [known.net.vertices[k] for k in np.flatnonzero(is_taken)]
+        for name in full_names + [names[k] for k in np.flatnonzero(whole_elements)]:
             capacity, latency = marks.get(name, (1.0, 1.0))
             marks[name] = [capacity * edit.capacity_factor, latency * edit.latency_factor]
-    return marks, within
+    return marks, holders
 
 
 def columns(plane: str, sub_plane: int | None, planes: int) -> list[int]:
-    """Columns (planes + 2) of a row of a run's tables; UB without a sub-plane: all of them."""
+    """Columns of a row of a run's tables that belong to a plane: 0 to planes - 1 are UB sub-planes
+    (all of them if sub_plane is None), then RDMA, then VPC."""
     if plane in ("rdma", "vpc"):
         return [planes + (plane == "vpc")]
     return list(range(planes)) if sub_plane is None else [sub_plane]
@@ -194,12 +200,12 @@ def spread(fabric: Fabric, cells: Array) -> list[float | None]:
     planes = cells.shape[1] - 2
     table = np.full((len(picture.nodes), len(picture.boxes.rows)), np.nan)
     for k, (text, (_, members)) in enumerate(picture.boxes.rows.items()):
-        passed_on = [picture.net.vertex_data[v].get("forwards", "").split() for v in members]
+        forwarded_planes = [picture.net.vertex_data[v].get("forwards", "").split() for v in members]
         if text in ("RDMA", "VPC"):
             table[:, k] = cells[:, planes + (text == "VPC")]
         elif k < planes and text.startswith("UB"):
             table[:, k] = cells[:, k]
-        elif planes and passed_on and all("ub" in names for names in passed_on):
+        elif planes and forwarded_planes and all("ub" in names for names in forwarded_planes):
             # Switches of no sub-plane: an imported machine's, which may lead to CPUs, too.
             table[:, k] = np.fmax.reduce(cells[:, :planes], axis=1)
     return _rounded(np.append(table.ravel(), np.nan)[picture.cell])
@@ -235,18 +241,20 @@ def component(name: str, home: Path, own: str, parts: Sequence[str]) -> Callable
     """A picture of `own`.html and .css in `home` with modules `parts`; code is sent once."""
 
     def text(*files: Path) -> str:
+        """Contents of files, joined."""
         return "\n".join(file.read_text("utf-8") for file in files)
 
     modules = text(*(_HERE / f"{p}.js" for p in PICTURE), *(home / f"{p}.js" for p in parts))
     script = modules.replace("export default function", f"globalThis.{name} = function")
-    ready = f'document.dispatchEvent(new CustomEvent("{name}"))'
-    sent_once = f"{script}\n{ready}\nexport default function () {{}}"
+    ready_js = f'document.dispatchEvent(new CustomEvent("{name}"))'
+    sent_once = f"{script}\n{ready_js}\nexport default function () {{}}"
     code = st.components.v2.component(f"{name}_code", js=sent_once)
     html, css = text(home / f"{own}.html"), text(_HERE / "picture.css", home / f"{own}.css")
     when_there = _WHEN_THERE.replace("NAME", name)
     picture = st.components.v2.component(name, html=html, css=css, js=when_there)
 
     def draw(**options: Any) -> Any:
+        """Draw the picture; options: arguments of its Streamlit component."""
         code(key=f"{name}-code")
         return picture(**options)
 
@@ -281,6 +289,7 @@ def fabric_picture(
     """Draw the fabric, links coloured by `carried`; returns the selection {name, names} or {}."""
 
     def take_acts() -> None:
+        """Hand the edits made in the picture to `on_act`."""
         picture = st.session_state.get(key)  # None: a picture of another key stands there by now
         if on_act and picture and picture.acts:
             on_act(picture.acts)

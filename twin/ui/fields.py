@@ -60,9 +60,9 @@ def choice_label(path: str, option: str, facts: Facts | None = None) -> str:
     """One option of a field: 'sp_tp_sp' -> 'SP-TP-SP'; a file by its own title."""
     if path == "supernode.machine" and IMPORTED.fullmatch(option):
         return f"Imported: {option[:8]}"
-    title = f"{declared(path).files}.{option}.title"
-    if facts is not None and title in facts:
-        return str(facts[title].value)
+    title_fact = f"{declared(path).files}.{option}.title"
+    if facts is not None and title_fact in facts:
+        return str(facts[title_fact].value)
     return scenario_words.choice_label(path, option)
 
 
@@ -102,10 +102,10 @@ def change_line(path: str, before: str, now: str) -> str:
 def tooltip(path: str) -> str:
     """Tooltip of a field: its meaning, bounds, default and source, and the terms in its label."""
     info = declared(path)
-    span = f"{info.low:,.9g} to {info.high:,.9g}. " if info.low is not None else ""
-    source = f" ({info.source})" if info.source else ""
-    default = f"{span}Default {show(info.default, path)}{source}."
-    return glossed(info.label, f"{info.help}\n\n{default}" if info.help else default)
+    bounds_text = f"{info.low:,.9g} to {info.high:,.9g}. " if info.low is not None else ""
+    source_text = f" ({info.source})" if info.source else ""
+    default_text = f"{bounds_text}Default {show(info.default, path)}{source_text}."
+    return glossed(info.label, f"{info.help}\n\n{default_text}" if info.help else default_text)
 
 
 @lru_cache(maxsize=1024)
@@ -147,11 +147,11 @@ def _chosen(match: re.Match[str]) -> str:
 def _leaves() -> dict[str, str]:
     """Labels of fields with a unique last name, by that name."""
     paths = [path for path in fields() if "[]" not in path]
-    names = Counter(path.rpartition(".")[2] for path in paths)
+    name_counts = Counter(path.rpartition(".")[2] for path in paths)
     return {
         name: declared(path).label
         for path in paths
-        if names[name := path.rpartition(".")[2]] == 1 and "_" in name
+        if name_counts[name := path.rpartition(".")[2]] == 1 and "_" in name
     }
 
 
@@ -182,19 +182,20 @@ def rows_in_words(path: str, rows: Sequence[Any], most: int = ROWS_SHOWN) -> str
     >>> rows_in_words("supernode.edits", [])
     'none'
     """
-    _, one = LISTS[path]
-    sentences = [one(dict(row)) for row in rows[:most]]
+    _, row_text = LISTS[path]
+    sentences = [row_text(dict(row)) for row in rows[:most]]
     if rows[most:]:
         sentences.append(f"{len(rows) - most:,} more")
     return "; ".join(sentences) or "none"
 
 
 def _fault(row: dict[str, Any]) -> str:
-    broken = Fault.model_validate(row)
-    does = KINDS[broken.kind].says(broken)
-    duration_text = f" for {broken.duration_s:g} s" if broken.duration_s else ""
-    begins = "at" if does == "fails" else "from"
-    return f"{_named(row)} {does} {begins} {broken.at_s:g} s{duration_text}"
+    """A fault as text: element, effect, begin and duration."""
+    fault = Fault.model_validate(row)
+    effect_text = KINDS[fault.kind].says(fault)
+    duration_text = f" for {fault.duration_s:g} s" if fault.duration_s else ""
+    preposition = "at" if effect_text == "fails" else "from"
+    return f"{_named(row)} {effect_text} {preposition} {fault.at_s:g} s{duration_text}"
 
 
 def _edit(row: dict[str, Any]) -> str:
@@ -216,6 +217,7 @@ def _piece(row: dict[str, Any]) -> str:
 
 
 def _model(row: dict[str, Any]) -> str:
+    """A further model as text: its name and load."""
     model = Model.model_validate(row)
     w = model.workload
     name = model.name or show(model.deployment.model, "deployment.model")
@@ -231,6 +233,7 @@ def _kind(row: dict[str, Any]) -> str:
 
 
 def _named(row: dict[str, Any]) -> str:
+    """Element of a fault or edit as text; of a link, both ends."""
     return f"{row['element']} – {row['to']}" if row.get("to") else str(row["element"])
 
 
@@ -251,7 +254,7 @@ LISTS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
 
 
 def lists_of(scenario: Scenario) -> list[str]:
-    """Sentences on the faults and edits of a scenario."""
+    """Sentences on the lists of a scenario that have rows: faults, edits, seats and others."""
     lists = ((path, head, read(scenario, path)) for path, (head, _) in LISTS.items())
     return [f"{head}: {rows_in_words(path, rows)}" for path, head, rows in lists if rows]
 

@@ -33,11 +33,12 @@ def formula(
     none; `entries`: size of the cache; lacking: sentence for a missing file, otherwise ''."""
 
     def cached(key: str, _scenario: Scenario) -> Any:
+        """The answer, or the sentence why there is none; `key` is what the cache compares."""
         return or_why(lambda: compute(_scenario))
 
     cached.__qualname__ = name  # Streamlit tells functions apart by name and source
-    answer = st.cache_resource(show_spinner=spinner, max_entries=entries)(cached)
-    return lambda scenario: lacking(scenario) or answer(canonical(scenario), scenario)
+    cached_answer = st.cache_resource(show_spinner=spinner, max_entries=entries)(cached)
+    return lambda scenario: lacking(scenario) or cached_answer(canonical(scenario), scenario)
 
 
 def or_why(compute: Callable[[], Any]) -> Any:
@@ -50,6 +51,7 @@ def or_why(compute: Callable[[], Any]) -> Any:
 
 
 def _no_trace(s: Scenario) -> str:
+    """Sentence if the trace that a scenario replays is not stored here, otherwise ''."""
     return session.store().traces.lacking(s)
 
 
@@ -59,6 +61,7 @@ def no_file(s: Scenario) -> str:
 
 
 def _priced(s: Scenario) -> steady.Priced:
+    """The inputs of formulas for a scenario, with its stored trace and routing counts."""
     return steady.Priced(s, session.facts(), *files(s))
 
 
@@ -98,13 +101,14 @@ def seated(scenario: Scenario, fabric: Wiring) -> tuple[Placement, str]:
 
 @st.cache_resource(show_spinner=False, max_entries=2)
 def _trace(digest: str) -> TraceTable:
+    """A stored trace by its digest."""
     return session.store().traces.load(digest)
 
 
 def replayed(scenario: Scenario) -> TraceTable | None:
     """The trace that a scenario replays; None without one."""
-    used = TRACE.named(scenario)
-    return _trace(used.digest) if used else None
+    trace = TRACE.named(scenario)
+    return _trace(trace.digest) if trace else None
 
 
 def files(scenario: Scenario) -> tuple[TraceTable | None, Any]:

@@ -54,27 +54,30 @@ class Import(NamedTuple):
 
 def upload(kind: Import) -> None:
     """Draw the draft's value and two ways to choose another."""
-    part = kind.stored()
-    used, missing = part.kind.named(session.draft()), part.lacking(session.draft())
-    digest, name = (used.digest, used.name) if used else ("", "")
-    if missing:
-        st.error(sentence(missing), icon=":material/link_off:")
+    stored_values = kind.stored()
+    reference, missing_text = (
+        stored_values.kind.named(session.draft()),
+        stored_values.lacking(session.draft()),
+    )
+    digest, name = (reference.digest, reference.name) if reference else ("", "")
+    if missing_text:
+        st.error(sentence(missing_text), icon=":material/link_off:")
     elif digest:
-        row = part.get(digest)
+        row = stored_values.get(digest)
         name = name or (row.name if row else "")  # a machine's is not in the scenario
         st.markdown(f":material/description: {kind.says.format(plain(name) or 'a recorded one')}")
     _choose(kind, digest)
-    if part.kind.reader is None:
+    if stored_values.kind.reader is None:
         return
     file = st.file_uploader(kind.label, help=kind.help, key=f"{kind.many}-file")
     if file is None:
         return
     try:
-        value = _content(kind.one, file.getvalue(), file.name, part.kind)
+        value = _content(kind.one, file.getvalue(), file.name, stored_values.kind)
     except Refused as error:
         st.error(sentence(str(error), file.name), icon=":material/error:")
         return
-    if value.digest == digest and not missing:
+    if value.digest == digest and not missing_text:
         return
     preview = kind.look(value)
     with st.container(border=True):
@@ -94,31 +97,36 @@ def upload(kind: Import) -> None:
 
 @st.cache_data(show_spinner="Reading the file", max_entries=4)
 def _content(one: str, data: bytes, name: str, _kind: Kind[Any]) -> Any:
+    """The value in an uploaded file, cached. Raises Refused."""
     return apart(_kind, data, name)
 
 
 def _choose(kind: Import, own: str) -> None:
-    part = kind.stored()
-    names = distinct({row.digest: kind.called(row) for row in part.search(limit=OFFERED).rows})
-    if not names:
+    """Draw the choice among stored values of a kind, use what is chosen, and offer deletion. own:
+    digest of the draft's value."""
+    stored_values = kind.stored()
+    label_of = distinct(
+        {row.digest: kind.called(row) for row in stored_values.search(limit=OFFERED).rows}
+    )
+    if not label_of:
         return
-    selected = st.selectbox(
-        f"Stored {kind.many}", list(names),
-        index=list(names).index(own) if own in names else None,
-        format_func=lambda d: names.get(d, d), key=f"stored-{kind.one}:{own}",
+    chosen_digest = st.selectbox(
+        f"Stored {kind.many}", list(label_of),
+        index=list(label_of).index(own) if own in label_of else None,
+        format_func=lambda d: label_of.get(d, d), key=f"stored-{kind.one}:{own}",
         placeholder=f"Choose {kind.many}, or drop a file below",
     )  # fmt: skip
-    if selected and selected != own:
-        _use(kind, lambda: part.load(selected))
-    _forget(kind, names, own)
+    if chosen_digest and chosen_digest != own:
+        _use(kind, lambda: stored_values.load(chosen_digest))
+    _forget(kind, label_of, own)
 
 
 def _use(kind: Import, value: Callable[[], Any]) -> None:
     """Store the value and use it in the draft, or show why not."""
     try:
-        used = value()  # another visitor may have deleted it just now
-        kind.stored().save(used)
-        session.set_draft(kind.take(session.draft(), used))
+        new_value = value()  # another visitor may have deleted it just now
+        kind.stored().save(new_value)
+        session.set_draft(kind.take(session.draft(), new_value))
     except (StoreError, SpecError) as error:
         st.error(sentence(str(error)), icon=":material/error:")
     else:
@@ -181,21 +189,23 @@ def _look_at_trace(table: Any) -> Look:
     facts = reader.preview(table)
     duration_s = facts["duration_s"]
     # As the Workload page will say it, in the blocks of this draft's memory pool.
-    hit = offered(ask.replayed(session.draft(), table), session.facts(), table).reuse
-    reusable = amount(hit, "share") if table.has_prefix else "nothing: no prefixes in the file"
+    hit_share = offered(ask.replayed(session.draft(), table), session.facts(), table).reuse
+    reusable_text = (
+        amount(hit_share, "share") if table.has_prefix else "nothing: no prefixes in the file"
+    )
     figures = {
         "Lasts": words.duration(duration_s) if duration_s else "no times in the file",
         "Requests": amount(facts["rate_req_per_s"], "rate", "req/s"),
         "Prompt : output tokens": f"{facts['prefill_decode_ratio']:,.3g} : 1",
         "Prompt, half under": f"{facts['input_tokens']['p50']:,.0f} tokens",
         "Output, half under": f"{facts['output_tokens']['p50']:,.0f} tokens",
-        "Reusable prompt tokens": reusable,
+        "Reusable prompt tokens": reusable_text,
     }
     counts = facts["counts"].items()
-    left_out = (f"{count:,} rows: {why.replace('_', ' ')}" for why, count in counts)
+    left_out_texts = (f"{count:,} rows: {why.replace('_', ' ')}" for why, count in counts)
     warnings = (f":material/warning: {plain(warning)}" for warning in facts["warnings"])
     title = f"**{facts['format'].capitalize()}** · {facts['rows']:,} requests"
-    return Look(title, figures, [*map(plain, left_out), *warnings])
+    return Look(title, figures, [*map(plain, left_out_texts), *warnings])
 
 
 TRACES = Import(
@@ -208,20 +218,21 @@ TRACES = Import(
 
 def trace_upload() -> None:
     """Draw the trace that the draft replays; one without times needs a rate."""
-    used = TRACE.named(session.draft())
-    row = session.store().traces.get(used.digest) if used else None
+    trace = TRACE.named(session.draft())
+    row = session.store().traces.get(trace.digest) if trace else None
     if row is not None and not row.about.get("has_time", True):
         forms.field("workload.rate_req_per_s")
     upload(TRACES)
 
 
 def _look_at_counts(table: CountsTable) -> Look:
+    """Preview of routing counts: layers, experts, picks, and load of the hottest expert."""
     layers, experts = table.counts.shape
-    hottest = table.counts.max(axis=1) / table.counts.mean(axis=1)
+    hottest_ratios = table.counts.max(axis=1) / table.counts.mean(axis=1)
     figures = {
         "MoE layers": f"{layers:,}", "Experts": f"{experts:,}",
         "Picks counted": f"{table.counts.sum():,.4g}",
-        "Hottest expert": f"{hottest.mean():.2f} × mean",
+        "Hottest expert": f"{hottest_ratios.mean():.2f} × mean",
     }  # fmt: skip
     help_texts = {"Hottest expert": "Of its layer's mean expert, averaged over layers."}
     notes = [plain(table.note)] if table.note else []
@@ -239,16 +250,18 @@ COUNTS = Import(
 
 
 def _look_at_machine(machine: ImportedMachine) -> Look:
-    kinds = Counter(data["kind"] for _, data in machine.vertices)
+    """Preview of an imported machine: numbers of NPUs, dies, CPUs and links."""
+    kind_counts = Counter(data["kind"] for _, data in machine.vertices)
     figures = {
-        "NPUs": f"{machine.npus:,}", "Dies": f"{kinds['die']:,}", "CPUs": f"{kinds['cpu']:,}",
-        "Links": f"{len(machine.links):,}",
+        "NPUs": f"{machine.npus:,}", "Dies": f"{kind_counts['die']:,}",
+        "CPUs": f"{kind_counts['cpu']:,}", "Links": f"{len(machine.links):,}",
     }  # fmt: skip
     help_texts = {"Links": "Each direction counts."}
     return Look(f"**{plain(machine.name)}**", figures, help=help_texts)
 
 
 def _routed(machine: ImportedMachine) -> ImportedMachine:
+    """Draw the choice of routing; returns the machine with it."""
     selected = st.selectbox(
         "Routing", list(ROUTINGS), index=list(ROUTINGS).index(machine.routing),
         format_func=lambda name: ROUTINGS[name], key=f"routing:{machine.digest}",
@@ -273,16 +286,16 @@ def machine_upload() -> None:
     if not draft.supernode.imported or not (npus := npus_of(draft.supernode)):
         return
     try:
-        fits = machines.fitted(draft, npus)
+        fitted_draft = machines.fitted(draft, npus)
     except SpecError as error:
         st.caption(f":material/info: No deployment of this kind fits: {sentence(str(error))}")
         return
-    used, would = npus_used(draft), npus_used(fits)
-    if used > npus or would > used:
+    used_npus, fitted_npus = npus_used(draft), npus_used(fitted_draft)
+    if used_npus > npus or fitted_npus > used_npus:
         st.button(
-            f"Fit the deployment: {would:,} of its {npus:,} NPUs instead of {used:,}",
+            f"Fit the deployment: {fitted_npus:,} of its {npus:,} NPUs instead of {used_npus:,}",
             icon=":material/fit_screen:", key="fit-deployment",
-            on_click=session.set_draft, args=(fits,),
+            on_click=session.set_draft, args=(fitted_draft,),
             help="Each pool keeps its part of the NPUs. Decode instances change their size, "
             "prefill and colocated instances their number.",
         )  # fmt: skip

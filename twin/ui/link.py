@@ -20,8 +20,8 @@ def copy_link(
     path: str, *, label: str = "Copy link", save: bool = False,
     on_copy: Callable[[], object] | None = None,
 ) -> None:  # fmt: skip
-    """A button that copies the address of `path`; save: also into the address bar; on_copy:
-    publish."""
+    """Draw a button that copies the address of `path`. save: also puts it into the address bar;
+    on_copy: called after copying, to publish the contents."""
 
     def copied() -> None:
         """Publish what was copied, or show why it is impossible."""
@@ -45,7 +45,7 @@ def go_to(page: str, query: Mapping[str, str] | None = None) -> NoReturn:
 def page_link(
     page: str, label: str, query: Mapping[str, str] | None = None, icon: str = "", **layout: Any
 ) -> None:
-    """A link to another page, by its name, with that page's icon unless another is given."""
+    """Draw a link to another page, by its name, with that page's icon unless another is given."""
     icon = icon or f":material/{PAGES[page].icon}:"
     script = PAGES[page].script
     st.page_link(script, label=label, icon=icon, query_params=dict(query or {}), **layout)

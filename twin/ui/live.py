@@ -38,6 +38,7 @@ class Strip(NamedTuple):
 
 @st.cache_resource(show_spinner=False, on_release=lambda live: live.close())
 def _live() -> Live:
+    """The live runs of this process, shared by all visitors."""
     return Live()
 
 
@@ -46,8 +47,10 @@ def strip(draft: Scenario) -> Strip:
     _begin(draft)  # concurrent with the formulas, which take as long
     head = st.container(key="verdict")
     verdict = _verdict(head, draft)  # replaced, and never empty between two answers
-    able = not session.refusal() and not isinstance(formulas.outlook(formulas.whole(draft)), str)
-    for remark in remarks(draft) if able else ():
+    has_answer = not session.refusal() and not isinstance(
+        formulas.outlook(formulas.whole(draft)), str
+    )
+    for remark in remarks(draft) if has_answer else ():
         head.warning(sentence(remark), icon=":material/event_busy:")
     with st.container(key="second-answer"), st.container(key="simulated", **LINE):
         return Strip(verdict, st.empty(), st.container(width="content"))
@@ -69,11 +72,11 @@ def answer(strip: Strip, draft: Scenario) -> str:
     with place.container(width="content", **LINE):
         label = f"Simulated: {words.duration(horizon_s)}"
         st.badge(label, icon=":material/check:", color="green", width="content")
-        unseen = any(horizon_s <= fault.at_s < draft.horizon_s for fault in draft.faults)
-        later = " · what fails later is not in it: press Run" if unseen else ""
+        has_later_faults = any(horizon_s <= fault.at_s < draft.horizon_s for fault in draft.faults)
+        faults_hint = " · what fails later is not in it: press Run" if has_later_faults else ""
         state = look.summary.get("steady_state")
-        early = " · still filling: press Run for a longer one" if state == "filling" else ""
-        st.markdown(_against_slo(look.summary, draft) + later + early, width="content")
+        filling_hint = " · still filling: press Run for a longer one" if state == "filling" else ""
+        st.markdown(_against_slo(look.summary, draft) + faults_hint + filling_hint, width="content")
     if look.searching:
         with strip.again:
             _look_again(run, until_found=True)
@@ -89,7 +92,8 @@ def tables(run: str) -> Mapping[str, Any]:
 
 
 def _begin(draft: Scenario) -> tuple[str, float]:
-    """Begin the draft's run unless it is displayed; returns it and its seconds; '': not live."""
+    """Start the draft's live run unless it is on screen already. Returns its id and simulated
+    seconds; ('', 0) if the draft cannot run live."""
     if session.refusal() or access.mode() == access.READ_ONLY or not ready():
         return "", 0.0
     if (question := question_of(draft, session.facts())) is None:
@@ -102,11 +106,12 @@ def _begin(draft: Scenario) -> tuple[str, float]:
 
 
 def _awaited(place: DeltaGenerator, run: str) -> Look | None:
-    """The run once it has ended, shown as it progresses; each check can be interrupted."""
-    until_s, drawn = time.monotonic() + PATIENCE_S, None
+    """Draw a run's progress until it has ended or PATIENCE_S have passed; returns its last state,
+    None if it is gone. An edit can interrupt each check."""
+    until_s, drawn_look = time.monotonic() + PATIENCE_S, None
     while (look := _live().look(run, LOOK_S)) is not None and not look.ended:
-        if look != drawn:
-            _going(place, drawn := look)
+        if look != drawn_look:
+            _going(place, drawn_look := look)
         st.session_state.get(STATE)  # as drawing does, it lets an edit interrupt the wait
         if time.monotonic() > until_s:
             break
@@ -126,28 +131,30 @@ def _look_again(run: str, *, until_found: bool = False) -> None:
 
 
 def _going(place: DeltaGenerator, seen: Look) -> None:
+    """Draw a badge with the progress of a live run."""
     finished = seen.live.get("finished")
     text = f" · {finished:,.0f} requests served" if finished else ""
     _chip(place, f"By formula; simulating {100 * seen.progress:.0f} %{text}")
 
 
 def _chip(place: DeltaGenerator, text: str) -> None:
+    """Draw a grey badge with a text."""
     place.badge(text, icon=":material/function:", color="gray", width="content")
 
 
 def _against_slo(summary: Mapping[str, Any], draft: Scenario) -> str:
     """Figures of a run against the SLO, as Markdown; violations are red."""
-    broken = [metric.key for metric, _ in sweep.broken(draft, dict(summary))]
+    broken_keys = [metric.key for metric, _ in sweep.broken(draft, dict(summary))]
     parts = []
     for metric in sweep.SLOS:
         if (value := summary.get(metric.key)) is not None:
             text = f"{metric.label} {shown(metric.key, value)}"
             if metric.slo and one_slo(draft):
                 text += f" of {shown(metric.key, metric.slo(draft))}"
-            parts.append(f":red[{text}]" if metric.key in broken else text)
+            parts.append(f":red[{text}]" if metric.key in broken_keys else text)
     if (attained := summary.get("slo_attainment")) is not None:
         text = f"{shown('slo_attainment', attained)} within the SLO"
-        parts.append(f":red[{text}]" if broken else text)
+        parts.append(f":red[{text}]" if broken_keys else text)
     return " · ".join(parts) or "too short for a figure: press Run"
 
 
@@ -162,44 +169,51 @@ def _verdict(
     expected = formulas.outlook(formulas.whole(draft))
     if isinstance(expected, str):
         return place.markdown(f":red[:material/error: {sentence(expected)}]")
-    first = f"First of {1 + len(draft.models)} models: " if draft.models else ""
-    if first:  # formulas are of one model
+    first_text = f"First of {1 + len(draft.models)} models: " if draft.models else ""
+    if first_text:  # formulas are of one model
         summary, capacity = {}, {}
-    holds = sweep.holds(draft, dict(summary))
-    room = _simulated(draft, capacity, holds) if capacity else _room(draft, expected, holds)
+    holds_slo = sweep.holds(draft, dict(summary))
+    load_clause = (
+        _simulated(draft, capacity, holds_slo) if capacity else _room(draft, expected, holds_slo)
+    )
     if summary.get("steady_state") == "overloaded":
-        room = f":red[**overloaded**]: queues grow above {_rate(expected.sustained_req_per_s)}"
-    npus = max(npus_of(draft.supernode) - npus_used(draft), 0)
-    idle = f"**{words.npus(npus)} idle**" if npus else "no NPU idle"
-    return place.subheader(f"{first}{_speed(expected, summary)}; {room}; {idle}.", anchor=False)
+        load_clause = (
+            f":red[**overloaded**]: queues grow above {_rate(expected.sustained_req_per_s)}"
+        )
+    idle_npus = max(npus_of(draft.supernode) - npus_used(draft), 0)
+    idle_text = f"**{words.npus(idle_npus)} idle**" if idle_npus else "no NPU idle"
+    return place.subheader(
+        f"{first_text}{_speed(expected, summary)}; {load_clause}; {idle_text}.", anchor=False
+    )
 
 
 def _speed(expected: Outlook, summary: Mapping[str, Any]) -> str:
+    """Clause on seconds a token, by simulation where there is one, and on the load."""
     tpot_s = summary.get("tpot_s_mean") or expected.tpot_s
     if tpot_s is None:
         return "Prompts only"
-    load = "" if expected.rate_req_per_s is None else f" at {_rate(expected.rate_req_per_s)}"
-    return f"**{seconds(tpot_s)} a token**{load}"
+    load_text = "" if expected.rate_req_per_s is None else f" at {_rate(expected.rate_req_per_s)}"
+    return f"**{seconds(tpot_s)} a token**{load_text}"
 
 
 def _room(draft: Scenario, expected: Outlook, holds: bool | None) -> str:
     """Clause on the load that keeps the SLO by formula; holds: by simulation, None without one."""
     if not expected.slo_req_per_s:
-        slow = f"no batch keeps its SLO of {draft.slo.tpot_ms:g} ms"
-        late = f"by formula no load keeps its TTFT SLO of {draft.slo.ttft_s:g} s"
-        return f":red[**{late if expected.limit == 'prefill' else slow}**]"
-    rate, most = expected.rate_req_per_s, _rate(expected.slo_req_per_s)
+        tpot_text = f"no batch keeps its SLO of {draft.slo.tpot_ms:g} ms"
+        ttft_text = f"by formula no load keeps its TTFT SLO of {draft.slo.ttft_s:g} s"
+        return f":red[**{ttft_text if expected.limit == 'prefill' else tpot_text}**]"
+    rate, most_text = expected.rate_req_per_s, _rate(expected.slo_req_per_s)
     if rate is not None and rate > expected.slo_req_per_s:
         if holds:
-            return f"**holds its SLO in this run**; by formula up to **{most}**"
-        limit = f"by formula its SLO holds up to **{most}** ({expected.limit} is full)"
+            return f"**holds its SLO in this run**; by formula up to **{most_text}**"
+        limit_text = f"by formula its SLO holds up to **{most_text}** ({expected.limit} is full)"
         if holds is None and SAFE * rate <= expected.slo_req_per_s:
-            reserve = f"{100 * (1 - SAFE):.0f} % in reserve"
-            return f":orange[**at its limit**]: {limit}, with {reserve}; a run decides"
-        return f":red[**too much load**]: {limit}"
+            reserve_text = f"{100 * (1 - SAFE):.0f} % in reserve"
+            return f":orange[**at its limit**]: {limit_text}, with {reserve_text}; a run decides"
+        return f":red[**too much load**]: {limit_text}"
     if holds is False:
-        return f":red[**misses its SLO**], which by formula it holds up to **{most}**"
-    return f"by formula holds its SLO up to **{most}**"
+        return f":red[**misses its SLO**], which by formula it holds up to **{most_text}**"
+    return f"by formula holds its SLO up to **{most_text}**"
 
 
 def _simulated(draft: Scenario, capacity: Mapping[str, Any], holds: bool | None) -> str:
@@ -207,17 +221,18 @@ def _simulated(draft: Scenario, capacity: Mapping[str, Any], holds: bool | None)
     unit, load = capacity["unit"], load_of(draft)[1]
     if not capacity["load"]:
         return ":red[**no load keeps its SLO**]"
-    most = f"**{amount(capacity['load'], 'rate', unit)}**"
+    most_text = f"**{amount(capacity['load'], 'rate', unit)}**"
     if capacity["high"] is None:
-        return f"holds its SLO up to {most} at least"
+        return f"holds its SLO up to {most_text} at least"
     low, high = (amount(capacity[end], "rate", "").strip() for end in ("low", "high"))
-    most = f"{most} ({low} to {high}, simulated)"
+    most_text = f"{most_text} ({low} to {high}, simulated)"
     if load >= capacity["high"]:
-        return f":red[**too much load**]: it holds its SLO up to {most}"
+        return f":red[**too much load**]: it holds its SLO up to {most_text}"
     if holds is False:
-        return f":red[**misses its SLO**], which it holds up to {most}"
-    return f"holds its SLO up to {most}"
+        return f":red[**misses its SLO**], which it holds up to {most_text}"
+    return f"holds its SLO up to {most_text}"
 
 
 def _rate(value: float) -> str:
+    """A request rate with its unit, as text."""
     return amount(value, "rate", "req/s")

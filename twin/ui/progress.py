@@ -29,11 +29,11 @@ PACE_S = ((10.0, 0.25), (60.0, 0.5), (float("inf"), 1.0))
 def nothing_chosen(page: str) -> None:
     """Draw the latest runs if the address names none, or the way to the first one."""
     st.title(PAGES[page].title, anchor=False)
-    recent = runs.latest(RECENT)
-    first = "Nothing has been run here yet. Choose a preset and press Run."
-    st.markdown("Choose one of the latest runs, or start a new one." if recent else first)
+    recent_runs = runs.latest(RECENT)
+    empty_text = "Nothing has been run here yet. Choose a preset and press Run."
+    st.markdown("Choose one of the latest runs, or start a new one." if recent_runs else empty_text)
     _to_start()
-    runs.links(page, recent)
+    runs.links(page, recent_runs)
 
 
 def heading(row: RunRow, question: str = "") -> None:
@@ -55,12 +55,12 @@ def absent(missing: addresses.NotHere) -> None:
     """Draw the page for a run that is not stored here."""
     st.title("Run", anchor=False)
     st.error(sentence(missing.message), icon=":material/link_off:")
-    if not (linked := linked_scenarios()):
+    if not (scenarios := linked_scenarios()):
         _to_start()
         return
-    offered(linked[0])
+    offered(scenarios[0])
     if st.button("Run it here", type="primary", icon=":material/play_arrow:", key="run-here"):
-        open_run(linked[0])
+        open_run(scenarios[0])
 
 
 def linked_scenarios() -> list[Scenario]:
@@ -92,8 +92,8 @@ def named_run(page: str) -> tuple[RunRow, Scenario]:
         scenario = record.scenario(row.scenario)
     except (StoreError, SpecError) as error:  # damaged, or of fields this twin does not know
         heading(row)
-        why = f"The scenario of this run cannot be read. {sentence(str(error))}"
-        st.error(why, icon=":material/broken_image:")
+        text = f"The scenario of this run cannot be read. {sentence(str(error))}"
+        st.error(text, icon=":material/broken_image:")
         _to_start()
         st.stop()
     return row, scenario
@@ -112,6 +112,7 @@ def ended_run(page: str) -> tuple[RunRow, Scenario]:
 
 
 def _to_start() -> None:
+    """Draw a button to the page of presets."""
     if st.button("Choose a preset", type="primary", icon=":material/home:", key="to-start"):
         go_to("start")
 
@@ -143,6 +144,7 @@ def live(place: DeltaGenerator, row: RunRow, scenario: Scenario) -> RunRow | Non
 
 
 def _age_s(row: RunRow) -> float:
+    """Seconds since a run was queued."""
     return time.time() - row.queued_s
 
 
@@ -158,14 +160,14 @@ def _watch(run: str, every_s: float) -> None:
         st.rerun()  # the whole page: it shows the results, or looks at another pace
     assert row is not None
     with st.container(border=True):
-        head, stop = st.columns([5, 1], vertical_alignment="center")
-        with head:
+        text_place, stop_place = st.columns([5, 1], vertical_alignment="center")
+        with text_place:
             clock = f"{words.duration(round(_elapsed_s(row)))} elapsed"
             if 0.02 < row.progress < 1.0:
                 left_s = max(1.0, _elapsed_s(row) * (1 - row.progress) / row.progress)
                 clock += f", about {words.duration(round(left_s))} to go"
             st.markdown(f"**{_state(row)}** · {clock}")
-        with stop:
+        with stop_place:
             st.button(
                 "Stopping" if row.cancel_s else "Stop this run",
                 icon=":material/stop_circle:", args=(run,), key="stop",
@@ -200,13 +202,14 @@ def _getting_ready() -> None:
 
 
 def _state(row: RunRow) -> str:
+    """What an unended run does now, as a sentence."""
     if row.cancel_s is not None:
         return "Stopping"
     if row.state == "queued":
-        before = session.store().runs.queue_position(row.id) or 0
-        if not before:
+        runs_before = session.store().runs.queue_position(row.id) or 0
+        if not runs_before:
             return "Waiting to start"
-        return f"Waiting: {before:,} run{'s' if before > 1 else ''} before it"
+        return f"Waiting: {runs_before:,} run{'s' if runs_before > 1 else ''} before it"
     if not row.live:
         return "Starting"
     if row.progress >= 1.0:
@@ -215,11 +218,13 @@ def _state(row: RunRow) -> str:
 
 
 def _elapsed_s(row: RunRow) -> float:
+    """Seconds since a run started, or was queued if it has not; at least 1 ms."""
     return max(time.time() - (row.started_s or row.queued_s), 1e-3)
 
 
 def _numbers(row: RunRow, scenario: Scenario) -> None:
-    now = row.live
+    """Draw the live figures of a run: requests by state, latencies, pace."""
+    figures = row.live
     simulated = words.duration(round(row.progress * scenario.horizon_s, 1))
     with st.grid(5, min_column_width=150):
         st.metric("Simulated time", simulated, help=f"Of {words.duration(scenario.horizon_s)}.")
@@ -227,28 +232,28 @@ def _numbers(row: RunRow, scenario: Scenario) -> None:
             ("Arrived", "arrived", "so far"), ("Finished", "finished", "so far"),
             ("In the machine", "inside", "right now"), ("Decoding", "decoding", "right now"),
         ):  # fmt: skip
-            st.metric(label, f"{now.get(key, 0):,.0f}", help=f"Requests {when_text}.")
-    _so_far(now.get("points") or {}, scenario)
-    pace = f"{three_figures(now.get('arrived', 0) / _elapsed_s(row))} requests per wall second"
-    rejected = f" · {now['rejected']:,.0f} rejected" if now.get("rejected") else ""
+            st.metric(label, f"{figures.get(key, 0):,.0f}", help=f"Requests {when_text}.")
+    _so_far(figures.get("points") or {}, scenario)
+    pace = f"{three_figures(figures.get('arrived', 0) / _elapsed_s(row))} requests per wall second"
+    rejected = f" · {figures['rejected']:,.0f} rejected" if figures.get("rejected") else ""
     st.caption(f"{pace}{rejected}")
 
 
 def _so_far(points: Mapping[str, Sequence[float | None]], scenario: Scenario) -> None:
     """Draw latency and throughput of a run's past spans of time; the latest against the SLO."""
-    slo, answers = scenario.slo, scenario.deployment.mode != "prefill_only"
+    slo, has_output = scenario.slo, scenario.deployment.mode != "prefill_only"
     with st.grid(3, min_column_width=230):
         for label, key, limit_s in (
             ("TTFT, mean", "ttft_s", slo.ttft_s), ("TPOT, mean", "tpot_s", 1e-3 * slo.tpot_ms),
-            ("Output tokens" if answers else "Prompt tokens", "tokens_per_s", None),
+            ("Output tokens" if has_output else "Prompt tokens", "tokens_per_s", None),
         ):  # fmt: skip
             values = [value for value in points.get(key, ()) if value is not None]
             if not values:
                 continue
-            text, look = amount(values[-1], "rate", "tokens/s"), {}
+            text, options = amount(values[-1], "rate", "tokens/s"), {}
             if limit_s is not None:
-                text, look = seconds(values[-1]), against_slo(values[-1], limit_s)
-            st.metric(label, text, chart_data=values, **look)
+                text, options = seconds(values[-1]), against_slo(values[-1], limit_s)
+            st.metric(label, text, chart_data=values, **options)
 
 
 def ended_without_results(row: RunRow, scenario: Scenario) -> None:
@@ -262,17 +267,18 @@ def ended_without_results(row: RunRow, scenario: Scenario) -> None:
             session.start_from(scenario)
             go_to("workload")
         return
-    moment = f"at {100 * row.progress:.0f} %"
+    when_text = f"at {100 * row.progress:.0f} %"
     if row.state == "cancelled":
-        text = f"This run was stopped {moment}, so it has no results."
+        text = f"This run was stopped {when_text}, so it has no results."
         st.info(text, icon=":material/do_not_disturb_on:")
     else:
-        moment += f" ({plain(row.message.rstrip('.'))})" if row.message else ""
-        text = f"This run was interrupted {moment}, so it has no results."
+        when_text += f" ({plain(row.message.rstrip('.'))})" if row.message else ""
+        text = f"This run was interrupted {when_text}, so it has no results."
         st.warning(text, icon=":material/power_off:")
     _again(scenario)
 
 
 def _again(scenario: Scenario) -> None:
+    """Draw a button that runs a scenario again."""
     if st.button("Run it again", type="primary", icon=":material/replay:", key="run-again"):
         open_run(scenario)

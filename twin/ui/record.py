@@ -53,23 +53,26 @@ def scenario(digest: str) -> Scenario:
 def latencies(run: str, warmup_s: float) -> Latencies:
     """Distributions of a run's steady state, by the same masks as its summary."""
     requests = session.store().runs.table(run, "requests", _STAMPS)
-    started = requests["first_token_s"].to_numpy() >= warmup_s
-    ended = requests["finish_s"].to_numpy() >= warmup_s
-    ttft = latency.span(requests, "arrival_s", "first_token_s")
-    late = np.zeros(len(started), bool)
-    if started.any():
-        late = started & (ttft >= np.quantile(ttft[started], 1 - SLOWEST))
-    spans = ((n, latency.span(requests, begin, end)[late]) for n, begin, end in latency.TTFT_PARTS)
-    parts = [(n, float(np.nanmean(s))) for n, s in spans if np.isfinite(s).any()]
-    tpot = latency.tpot_s(requests)[ended]
-    return Latencies(_quantiles(ttft[started]), _quantiles(tpot), parts)
+    is_ttft_steady = requests["first_token_s"].to_numpy() >= warmup_s
+    is_end_steady = requests["finish_s"].to_numpy() >= warmup_s
+    ttft_s = latency.span(requests, "arrival_s", "first_token_s")
+    is_slowest = np.zeros(len(is_ttft_steady), bool)
+    if is_ttft_steady.any():
+        is_slowest = is_ttft_steady & (ttft_s >= np.quantile(ttft_s[is_ttft_steady], 1 - SLOWEST))
+    spans = (
+        (n, latency.span(requests, begin, end)[is_slowest]) for n, begin, end in latency.TTFT_PARTS
+    )
+    stage_means = [(n, float(np.nanmean(s))) for n, s in spans if np.isfinite(s).any()]
+    tpot_s = latency.tpot_s(requests)[is_end_steady]
+    return Latencies(_quantiles(ttft_s[is_ttft_steady]), _quantiles(tpot_s), stage_means)
 
 
 def _quantiles(values: np.ndarray) -> np.ndarray:
+    """QUANTILES evenly spaced quantiles of the finite values; empty if there are none."""
     # Sorted once: for so many points the quantiles of what is not sorted take longer.
     values = np.sort(values[np.isfinite(values)])
-    places = np.linspace(0.0, len(values) - 1.0, QUANTILES)
-    return np.interp(places, np.arange(len(values)), values) if values.size else values
+    ranks = np.linspace(0.0, len(values) - 1.0, QUANTILES)
+    return np.interp(ranks, np.arange(len(values)), values) if values.size else values
 
 
 @st.cache_data(show_spinner=False, max_entries=100)
@@ -89,7 +92,7 @@ def time_of(row: RunRow, scenario: Scenario) -> dict[str, float]:
 
 @st.cache_resource(show_spinner=False, max_entries=100)
 def layers(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Timeline]:
-    """One layer on its two streams, by phase, for phases that run in microbatches."""
+    """Timeline of one layer on its two streams, by phase, for phases that run in microbatches."""
     tables = {name: table(run, name) for name in ("windows", "operators", "ranks")}
     tables["requests"] = session.store().runs.table(run, "requests", ["input_tokens"])
     return stream_plans(_scenario, _facts(_row.facts_digest), tables)
@@ -103,20 +106,20 @@ def iteration(row: RunRow, scenario: Scenario, phase: str) -> list[tuple[str, st
 
 @st.cache_data(show_spinner=False, max_entries=100)
 def requests_by(run: str, warmup_s: float) -> dict[str, tuple[int, int]]:
-    """Slowest and median request of the steady state, for each criterion."""
+    """Ids of the slowest and the median request of the steady state, by TTFT, TPOT and E2E."""
     requests = session.store().runs.table(run, "requests", ["request_id", *_STAMPS])
     requests = requests.filter(pl.col("finish_s") >= warmup_s)
-    times = {
+    times_s = {
         "TTFT": latency.span(requests, "arrival_s", "first_token_s"),
         "TPOT": latency.tpot_s(requests),
         "E2E": latency.span(requests, "arrival_s", "finish_s"),
     }
-    picked = {}
-    for name, values in times.items():
-        if count := np.isfinite(values).sum():  # what is not known is sorted to the end
-            ids = requests["request_id"].to_numpy()[np.argsort(values, kind="stable")[:count]]
-            picked[name] = int(ids[-1]), int(ids[count // 2])
-    return picked
+    ids_by_criterion = {}
+    for name, each_s in times_s.items():
+        if count := np.isfinite(each_s).sum():  # what is not known is sorted to the end
+            ids = requests["request_id"].to_numpy()[np.argsort(each_s, kind="stable")[:count]]
+            ids_by_criterion[name] = int(ids[-1]), int(ids[count // 2])
+    return ids_by_criterion
 
 
 @st.cache_data(show_spinner=False, max_entries=200)

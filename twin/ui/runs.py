@@ -90,15 +90,15 @@ def watch(ids: Sequence[str], text: str = "") -> None:
     if len(rows) < len(ids):
         st.rerun()
     if text:
-        made = rows[0].live.get("runs")
-        state = f" {made:.0f} re-runs made" if made else ""
+        rerun_count = rows[0].live.get("runs")
+        state_text = f" {rerun_count:.0f} re-runs made" if rerun_count else ""
         if rows[0].state == "queued":
-            state = " Waiting for a free process"
-        st.progress(rows[0].progress, text + state)
+            state_text = " Waiting for a free process"
+        st.progress(rows[0].progress, text + state_text)
 
 
 def how_far_off(scenarios: Mapping[str, Scenario]) -> None:
-    """Bands of runs by name; details in a popover."""
+    """Draw the error bands of scenarios (by the names of their runs); details in a popover."""
     groups = [(names, bands) for names, bands in near_each(scenarios, session.facts()) if bands]
     if not groups:
         return
@@ -111,11 +111,11 @@ def how_far_off(scenarios: Mapping[str, Scenario]) -> None:
                 f"{plain(in_brief(bands))}.",
                 width="content",
             )
-        more = len(groups) - SHOWN
-        label = "What this rests on" + (f", and {more} more" if more > 0 else "")
+        hidden_groups = len(groups) - SHOWN
+        label = "What this rests on" + (f", and {hidden_groups} more" if hidden_groups > 0 else "")
         with st.popover(label, type="tertiary"):
             for names, bands in groups:
                 if not one_group:
                     st.markdown(f"**{plain(', '.join(names))}**")
-                for each in bands:
-                    st.markdown(f"- {plain(each.sentence)}")
+                for band in bands:
+                    st.markdown(f"- {plain(band.sentence)}")

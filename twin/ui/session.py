@@ -45,10 +45,11 @@ def store_of(request: Request) -> Store:
 
 
 def _seen_by(visitor: str) -> Store:
-    shared = _store()
+    """The store with the rights of a visitor; with all rights on a server of open access."""
+    shared_store = _store()
     if access.mode() == "":
-        return shared
-    return shared.of(visitor, writes=access.mode() != access.READ_ONLY)
+        return shared_store
+    return shared_store.of(visitor, writes=access.mode() != access.READ_ONLY)
 
 
 @st.cache_resource(show_spinner=False)
@@ -106,10 +107,10 @@ def first() -> Scenario:
 def _state() -> Any:
     """The session's state, made at its first use."""
     if "history" not in st.session_state:
-        new_state = first()
+        first_draft = first()
         st.session_state.update(
-            history=[new_state], position=0, preset=new_state, generation=0, pending={}, refusal="",
-            addresses=[], link_problem="", edited_path="",
+            history=[first_draft], position=0, preset=first_draft, generation=0, pending={},
+            refusal="", addresses=[], link_problem="", edited_path="",
         )  # fmt: skip
     return st.session_state
 
@@ -137,8 +138,8 @@ def set_draft(scenario: Scenario) -> None:
 
 def start_from(scenario: Scenario) -> None:
     """Make a preset, a stored scenario or a variant of a preset the draft."""
-    draft_, origin = words.taken_apart(scenario, (preset for _, preset in preset_list()))
-    set_draft(draft_)
+    new_draft, origin = words.taken_apart(scenario, (preset for _, preset in preset_list()))
+    set_draft(new_draft)
     _state().preset = origin
 
 
@@ -194,6 +195,7 @@ def wished() -> Scenario:
 
 
 def _replaced(section: Any, parts: list[str], value: Any) -> Any:
+    """Copy of a section with the value at a path of attribute names replaced, without any check."""
     if len(parts) > 1:
         value = _replaced(getattr(section, parts[0]), parts[1:], value)
     return section.model_copy(update={parts[0]: value})
@@ -246,7 +248,7 @@ def changes() -> dict[str, tuple[Any, Any]]:
 
 
 def _settle() -> None:
-    """End proposed changes: forms are drawn anew."""
+    """Drop pending edits and their refusal, and have all forms drawn anew."""
     state = _state()
     state.generation += 1
     state.pending, state.refusal, state.edited_path = {}, "", ""
@@ -261,14 +263,14 @@ def open_link() -> None:
         st.error(plain(f"{error}."), title="The facts cannot be read", icon=":material/rule:")
         st.stop()
     except StoreError as error:
-        why = plain(str(error))
-        st.error(why, title="Nothing can be stored here", icon=":material/database_off:")
+        text = plain(str(error))
+        st.error(text, title="Nothing can be stored here", icon=":material/database_off:")
         st.stop()
     state, query = _state(), st.query_params.to_dict()
-    opened = links.scenario_query(query)
-    if not opened or opened in state.addresses:
+    scenario_text = links.scenario_query(query)
+    if not scenario_text or scenario_text in state.addresses:
         return
-    state.addresses.append(opened)
+    state.addresses.append(scenario_text)
     state.link_problem = ""
     try:
         start_from(links.open_scenario(query, store(), hold))
@@ -306,7 +308,7 @@ def named_draft() -> Scenario:
 
 
 def link(page: str) -> str:
-    """Path of a page with the draft, from the host on."""
+    """Address of a page with the draft, without the host; opening it leaves the draft as it is."""
     path, state = links.draft_url(named_draft(), page), _state()
     if (query := path.partition("?")[2]) not in state.addresses:
         state.addresses = [*state.addresses[-HISTORY_LENGTH:], query]
@@ -319,8 +321,8 @@ def edited() -> bool:
 
 
 def run(scenario: Scenario, engine: str = "") -> str:
-    """Run a scenario in the background, unless stored; returns its id. engine: the module of
-    another one, as `job.EXPLAIN`. Raises StoreError."""
+    """Submit a scenario to the runner, unless its run is stored; returns the run's id. engine:
+    module of another engine, such as `job.EXPLAIN`. Raises StoreError."""
     return runner().submit(scenario, store(), engine)
 
 

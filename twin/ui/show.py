@@ -58,11 +58,11 @@ def frame(page: str, sought: tuple[int, str] = (0, "")) -> None:
     """Common frame of every page: styles, SVG and CSV of charts, the phone's drawer, closed after a
     choice; sought: number of a search, and key of the widget to mark once."""
     st.html(_LOOK)
-    times, key = sought
+    search_count, key = sought
     # Streamlit's class of an element with a key.
     css_class = f"st-key-{re.sub(r'[^a-zA-Z0-9_-]', '-', key)}"
     with st.container(key="drawer"):
-        _drawer(data={"page": page, "times": times, "found": css_class}, key="drawer-page")
+        _drawer(data={"page": page, "times": search_count, "found": css_class}, key="drawer-page")
         _modebar(key="modebar-tools")
 
 
@@ -73,10 +73,10 @@ def drawn(markup: str, key: str) -> None:
 
 def plot(chart: Chart, key: str) -> None:
     """Draw a chart with its sentence; the pointer shows a bar for zoom and downloads."""
-    image = {"format": "png", "filename": f"twin-{key}", "scale": 2}
+    image_options = {"format": "png", "filename": f"twin-{key}", "scale": 2}
     st.plotly_chart(
         chart.figure, alt=chart.alt, key=key,
-        config={"displayModeBar": "hover", "toImageButtonOptions": image,
+        config={"displayModeBar": "hover", "toImageButtonOptions": image_options,
                 "modeBarButtonsToRemove": ["autoScale2d"]},
     )  # fmt: skip
     if chart.reads:
@@ -102,20 +102,21 @@ def passes(
 
 
 def two_columns(pictures: Iterable[tuple[str, Chart, str]]) -> None:
-    """Charts in two columns, each under its title and with its key; sentences that several have
-    stand once, below."""
-    columns, drawn = st.columns(2, gap="large"), list(pictures)
-    times = Counter(chart.reads for _, chart, _ in drawn)
-    for place, (title, chart, key) in enumerate(drawn):
-        with columns[place % 2]:
+    """Draw charts in two columns, each under its title and with its key; sentences that several
+    charts have are drawn once, below."""
+    columns, chart_rows = st.columns(2, gap="large"), list(pictures)
+    caption_counts = Counter(chart.reads for _, chart, _ in chart_rows)
+    for number, (title, chart, key) in enumerate(chart_rows):
+        with columns[number % 2]:
             st.subheader(title, anchor=False)
-            plot(chart if times[chart.reads] == 1 else chart._replace(reads=""), key)
-    for sentence in (text for text, count in times.items() if text and count > 1):
+            plot(chart if caption_counts[chart.reads] == 1 else chart._replace(reads=""), key)
+    for sentence in (text for text, count in caption_counts.items() if text and count > 1):
         st.caption(sentence)
 
 
 def choice(label: str, options: Iterable[str], key: str, **look: Any) -> str:
-    """Choice among options in a row, the first by default; only screen readers get the label."""
+    """Draw a choice among options in a row and return what is chosen, at first the first option;
+    only screen readers get the label."""
     names = list(options)
     return st.segmented_control(
         label, names, default=names[0], required=True, label_visibility="collapsed", key=key, **look
@@ -125,15 +126,15 @@ def choice(label: str, options: Iterable[str], key: str, **look: Any) -> str:
 def against_slo(value_s: float, limit_s: float) -> dict[str, Any]:
     """Arguments of a metric that compare a time with its SLO."""
     gap_s = value_s - limit_s
-    side, colour = ("over", "inverse") if gap_s > 0 else ("under", "normal")
-    text = f"{seconds(abs(gap_s))} {side} the SLO of {seconds(limit_s)}"
+    side_word, colour = ("over", "inverse") if gap_s > 0 else ("under", "normal")
+    text = f"{seconds(abs(gap_s))} {side_word} the SLO of {seconds(limit_s)}"
     return {"delta": text, "delta_color": colour, "delta_arrow": "off"}
 
 
 def download(label: str, make: Callable[[], str | bytes], name: str, key: str, **look: Any) -> None:
-    """Button for a file that is made when pressed."""
-    common = {"icon": ":material/download:", "on_click": "ignore", "key": key}
-    st.download_button(label, make, name, MIME[name.rpartition(".")[2]], **common | look)
+    """Draw a button for a file that is made when the button is pressed."""
+    options = {"icon": ":material/download:", "on_click": "ignore", "key": key}
+    st.download_button(label, make, name, MIME[name.rpartition(".")[2]], **options | look)
 
 
 def dark() -> bool:
@@ -170,12 +171,13 @@ def csv_text(rows: Iterable[Sequence[Any]]) -> str:
     >>> csv_text([("name", "value"), ("=1+1", -2.5)])
     "name,value\\r\\n'=1+1,-2.5\\r\\n"
     """
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\r\n").writerows(map(_safe, row) for row in rows)
-    return text.getvalue()
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\r\n").writerows(map(_safe, row) for row in rows)
+    return buffer.getvalue()
 
 
 def _safe(value: Any) -> Any:
+    """A cell of a CSV; text that a spreadsheet would take for a formula gets a quote before it."""
     text = str(value) if isinstance(value, str | list | dict) else ""
     return f"'{text}" if text.startswith(FORMULA_SIGNS) else value
 

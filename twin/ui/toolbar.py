@@ -18,7 +18,8 @@ from twin.ui.show import plain
 
 
 def header(page: str, *, run: bool = True) -> None:
-    """The top of a page that edits the draft: title, sentence, draft, undo, link and (run) Run."""
+    """Draw the top of a page that edits the draft: title, sentence, draft, undo, link and (run)
+    Run."""
     session.resume()
     st.set_page_config(page_title=f"{session.named_draft().name} · {PAGES[page].title}")
     st.title(PAGES[page].title, anchor=False)
@@ -27,11 +28,11 @@ def header(page: str, *, run: bool = True) -> None:
         _name()
         popover()
         st.space("stretch")
-        for name, step, can in (
+        for name, step, is_possible in (
             ("undo", session.undo, session.can_undo()), ("redo", session.redo, session.can_redo()),
         ):  # fmt: skip
             help_ = name.capitalize()
-            st.button(f":material/{name}:", name, help_, on_click=step, disabled=not can)
+            st.button(f":material/{name}:", name, help_, on_click=step, disabled=not is_possible)
         if run:
             draft_link(page)
             run_button()
@@ -40,28 +41,29 @@ def header(page: str, *, run: bool = True) -> None:
 
 
 def workspace(page: str) -> live.Strip:
-    """Head of machine, traffic and deployment pages: header, links to the others, live answer."""
+    """Draw the head of the machine, traffic and deployment pages: header, links to the others, live
+    answer. Returns the places of the live answer."""
     header(page)
     _parts(page)
     return live.strip(session.draft())
 
 
 def _parts(page: str) -> None:
-    """Links to the parts of the scenario, and the search for a field by name."""
+    """Draw links to the parts of the scenario, and the search for a field by name."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         for name in SECTIONS[BUILD]:
-            part = PAGES[name]
+            entry = PAGES[name]
             if name == page:
-                st.markdown(f"**:material/{part.icon}: {part.title}**", width="content")
+                st.markdown(f"**:material/{entry.icon}: {entry.title}**", width="content")
             else:
-                page_link(name, part.title)
+                page_link(name, entry.title)
         st.space("stretch")
         draft = session.draft()
-        times, _ = forms.sought()
+        search_count, _ = forms.sought()
         path = st.selectbox(
             "Find a field", [p for p in formed() if not why_idle(p, draft)], index=None,
             placeholder="Find a field", format_func=_findable, label_visibility="collapsed",
-            key=f"find-field:{times}", filter_mode="contains", width=260,
+            key=f"find-field:{search_count}", filter_mode="contains", width=260,
         )  # fmt: skip
     if path is None:
         return
@@ -72,37 +74,39 @@ def _parts(page: str) -> None:
 
 
 def _findable(path: str) -> str:
+    """A field's label with its other names, for the search."""
     also = declared(path).also
     return f"{label(path)} · {also}" if also else label(path)
 
 
 def draft_link(page: str) -> None:
-    """Button that copies the draft's address; a draft too long for an address is then stored."""
-    path, draft = session.link(page), session.named_draft
+    """Draw a button that copies the draft's address; a draft too long for an address is then
+    stored."""
+    path, named_draft = session.link(page), session.named_draft
     if links.carries(path):
         copy_link(path, save=session.edited())
     else:
-        copy_link(path, on_copy=lambda: links.share_scenario(session.store(), draft()))
+        copy_link(path, on_copy=lambda: links.share_scenario(session.store(), named_draft()))
 
 
 def refusal() -> str:
     """Why the draft cannot run: refused edits, or an imported machine that is too small."""
-    refused, draft = session.refusal(), session.draft()
-    if refused or not draft.supernode.imported:
-        return refused
+    reason, draft = session.refusal(), session.draft()
+    if reason or not draft.supernode.imported:
+        return reason
     expected = formulas.outlook(formulas.whole(draft))
     return expected if isinstance(expected, str) else ""
 
 
 def run_button() -> None:
-    """The primary button: run the draft in the background and open the run's page."""
-    refused, draft = refusal(), session.draft()
+    """Draw the primary button: run the draft in the background and open the run's page."""
+    reason, draft = refusal(), session.draft()
     text = f"Run {words.duration(draft.horizon_s)} of traffic"
-    if takes := "" if refused else budget_of(session.store(), draft, session.facts()).said:
-        text = f"{text} · {takes}"
-    why = f"Not yet: {sentence(refused)}" if refused else None
+    if budget_text := "" if reason else budget_of(session.store(), draft, session.facts()).said:
+        text = f"{text} · {budget_text}"
+    tooltip = f"Not yet: {sentence(reason)}" if reason else None
     if st.button(
-        text, type="primary", icon=":material/play_arrow:", disabled=bool(refused), help=why,
+        text, type="primary", icon=":material/play_arrow:", disabled=bool(reason), help=tooltip,
         key="run-draft",
     ):  # fmt: skip
         open_run(session.named_draft())
@@ -115,6 +119,7 @@ def open_run(scenario: Scenario) -> None:
 
 
 def _name() -> None:
+    """Draw the popover that edits the draft's name and question."""
     with st.popover(plain(session.named_draft().name), icon=":material/edit:"):
         forms.field("name")
         forms.field("question")
@@ -127,20 +132,21 @@ LISTS = ("faults", "deployment.seats")  # that stand in no group of a form
 
 
 def popover() -> None:
-    """Button with the number of differences, which opens the list; nothing without differences."""
+    """Draw a button with the number of differences, which opens their list; nothing without
+    differences."""
     rows = differences()
     if not rows:
         return
-    count = f"{len(rows)} change{'s' if rows[1:] else ''}"
-    with st.popover(count, icon=":material/difference:"):
+    count_text = f"{len(rows)} change{'s' if rows[1:] else ''}"
+    with st.popover(count_text, icon=":material/difference:"):
         st.caption(f"Against {plain(session.preset().name)}")
         with st.container(gap="xsmall"):
-            for place, (text, take_back) in enumerate(rows[:SHOWN]):
+            for number, (text, take_back) in enumerate(rows[:SHOWN]):
                 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
                     st.markdown(text, width="stretch")
                     st.button(
                         "", icon=":material/settings_backup_restore:", type="tertiary",
-                        key=f"take-back-{place}", help="Back to the preset", on_click=take_back,
+                        key=f"take-back-{number}", help="Back to the preset", on_click=take_back,
                     )  # fmt: skip
         if rows[SHOWN:]:
             st.caption(f"And {len(rows) - SHOWN:,} more.")
@@ -169,15 +175,17 @@ def differences() -> list[tuple[str, Callable[[], None]]]:
 def _changed_edits() -> list[Edit]:
     """Edits that the preset lacks, and edits of the preset that were removed (as built now)."""
     draft_edits, preset_edits = session.draft().supernode.edits, session.preset().supernode.edits
-    new = [e for e in draft_edits if e not in preset_edits]
-    edited = {(e.element, e.to) for e in draft_edits}
-    removed = [e for e in preset_edits if (e.element, e.to) not in edited]
-    return new + [Edit(element=e.element, to=e.to) for e in removed]
+    new_edits = [e for e in draft_edits if e not in preset_edits]
+    edited_ends = {(e.element, e.to) for e in draft_edits}
+    removed_edits = [e for e in preset_edits if (e.element, e.to) not in edited_ends]
+    return new_edits + [Edit(element=e.element, to=e.to) for e in removed_edits]
 
 
 def _in_words(group: list[Edit]) -> str:
     """Equal edits as one line: the elements, and the edit."""
     names = [f"{e.element} – {e.to}" if e.to else e.element for e in group]
-    many = f"{names[0]} to {names[-1]}, {len(names)} in all"
-    items = many if len(names) > 3 else ", ".join(names)
-    return f"{plain(items)}: **{effect(group[0].capacity_factor, group[0].latency_factor)}**"
+    range_text = f"{names[0]} to {names[-1]}, {len(names)} in all"
+    elements_text = range_text if len(names) > 3 else ", ".join(names)
+    return (
+        f"{plain(elements_text)}: **{effect(group[0].capacity_factor, group[0].latency_factor)}**"
+    )

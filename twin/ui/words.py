@@ -57,19 +57,22 @@ def reuse(s: Scenario) -> str:
     w = s.workload
     if w.arrivals == "trace" or w.prefix == "none":
         return ""
-    share = f"{100 * w.shared_fraction:.3g} % shared"
-    return share if w.prefix == "shared" else "in sessions"
+    shared_text = f"{100 * w.shared_fraction:.3g} % shared"
+    return shared_text if w.prefix == "shared" else "in sessions"
 
 
 def split(s: Scenario) -> tuple[str, str]:
-    """Pools' NPUs: ('Prefill : decode NPUs', '96 : 160'), or 'Prefill on decode NPUs' as label."""
+    """Label and numbers of the pools' NPUs: ('Prefill : decode NPUs', '96 : 160'); 'Prefill on
+    decode NPUs' where pools share them."""
     separator = " on " if sharing(s) else " : "
-    roles = separator.join(role for role, _, _ in pools(s))
-    return f"{roles.capitalize()} NPUs", separator.join(f"{n * npus:,}" for _, n, npus in pools(s))
+    roles_text = separator.join(role for role, _, _ in pools(s))
+    return f"{roles_text.capitalize()} NPUs", separator.join(
+        f"{n * npus:,}" for _, n, npus in pools(s)
+    )
 
 
 def of_first(s: Scenario) -> str:
-    """Sentence that says that a formula is of the first of several models; '' of one."""
+    """Sentence that says that a formula is of the first of several models; '' if there is one."""
     if not s.models:
         return ""
     name = show(s.deployment.model, "deployment.model")
@@ -78,11 +81,11 @@ def of_first(s: Scenario) -> str:
 
 def brief(s: Scenario) -> str:
     """One line for a card: traffic, lengths, split."""
-    counts = [n * each for _, n, each in pools(s)]
-    used = npus(counts[0]) if len(counts) == 1 else f"{split(s)[1]} NPUs"
+    npu_counts = [n * each for _, n, each in pools(s)]
+    used_text = npus(npu_counts[0]) if len(npu_counts) == 1 else f"{split(s)[1]} NPUs"
     if s.models:
         return f"{1 + len(s.models)} models · {npus(npus_used(s))}"
-    return " · ".join(filter(None, (traffic(s), lengths(s), reuse(s), used)))
+    return " · ".join(filter(None, (traffic(s), lengths(s), reuse(s), used_text)))
 
 
 def duration(seconds: float) -> str:
@@ -119,15 +122,16 @@ def named(draft: Scenario, origin: Scenario) -> Scenario:
     paths = [path for path in changed(origin, draft) if path not in WORDS]
     if draft.name != origin.name or not paths:
         return draft
-    stated = [p for p in paths if declared(p).group or p in fields.LISTS or p == TRACE_NAME]
-    changes = [_changed_to(path, draft) for path in sorted(stated or paths, key=_weight)]
-    first, *others = dict.fromkeys(changes)
-    more = f" +{len(others)}" if others else ""
-    what = "these changes" if others else "this change"
-    question = f"{draft.name} with {what}: {', '.join([first, *others])}."
+    form_paths = [p for p in paths if declared(p).group or p in fields.LISTS or p == TRACE_NAME]
+    changes = [_changed_to(path, draft) for path in sorted(form_paths or paths, key=_weight)]
+    first_change, *other_changes = dict.fromkeys(changes)
+    more_text = f" +{len(other_changes)}" if other_changes else ""
+    these_text = "these changes" if other_changes else "this change"
+    question = f"{draft.name} with {these_text}: {', '.join([first_change, *other_changes])}."
     return draft.model_copy(
         update={
-            "name": cut(f"{draft.name}{BETWEEN}{first}", NAME_MOST - len(more)) + more,
+            "name": cut(f"{draft.name}{BETWEEN}{first_change}", NAME_MOST - len(more_text))
+            + more_text,
             "question": cut(question, QUESTION_MOST),
         }
     )
@@ -154,7 +158,9 @@ def cut(text: str, most: int) -> str:
 
 
 def taken_apart(scenario: Scenario, presets: Iterable[Scenario]) -> tuple[Scenario, Scenario]:
-    """A scenario as a draft, and the reference of its differences: a preset, otherwise itself."""
+    """A scenario as a draft, and the reference of its differences. If its name is a preset's name
+    with a change, the draft has the preset's name and the reference is the preset; otherwise both
+    are the scenario."""
     for preset in presets:
         if scenario.name.startswith(preset.name + BETWEEN):
             draft = scenario.model_copy(update={"name": preset.name, "question": preset.question})

@@ -69,8 +69,8 @@ def to_open(form: str) -> str | None:
 
 def edits(path: str) -> dict[str, Any]:
     """Arguments that make a widget edit a field of the draft: key, help and callback."""
-    take = {"on_change": session.edit, "args": (path,)}
-    return {"key": session.field_key(path), "help": tooltip(path), **take}
+    callback = {"on_change": session.edit, "args": (path,)}
+    return {"key": session.field_key(path), "help": tooltip(path), **callback}
 
 
 def refused() -> bool:
@@ -112,10 +112,12 @@ def widget(
 
 
 def _choice(known: ScenarioField, value: str, names: Sequence[str], common: dict[str, Any]) -> None:
+    """Draw a choice among names: in a row if their labels are short, otherwise as a list."""
     if value not in names:
         names = [value, *names]
 
     def called(option: str) -> str:
+        """Label of an option."""
         if not known.files and option in known.options:
             return known.options[option]
         return choice_label(known.path, option, session.facts())
@@ -128,12 +130,13 @@ def _choice(known: ScenarioField, value: str, names: Sequence[str], common: dict
 
 
 def _number(known: ScenarioField, value: float, common: dict[str, Any]) -> None:
+    """Draw the input of a number, with a step of the size of its default."""
     step = known.step or 10.0 ** (math.floor(math.log10(known.default or 1)) - 1)
-    form, step = "%.6g", float(step)
+    number_format, step = "%.6g", float(step)
     if known.kind is int:  # as a decimal number too: else 1e3 is read as 1, and 2.5 as 2
-        form, step = "%.15g", max(1.0, step // 1)
+        number_format, step = "%.15g", max(1.0, step // 1)
     # Without ends of its own: a number beyond them is refused in a sentence that says them.
-    st.number_input(titled(known), value=float(value), format=form, step=step, **common)
+    st.number_input(titled(known), value=float(value), format=number_format, step=step, **common)
 
 
 # What people change, in the order in which they think of it; those that apply are shown.
@@ -172,15 +175,15 @@ def whole(form: str, own: Mapping[str, Callable[[], None]]) -> str | None:
     """Draw a form; returns the open group. `own` draws a group differently."""
     draft = session.wished()
     group(path for path in FIRST[form] if not why_idle(path, draft))
-    more = behind(form)
+    paths_by_group = behind(form)
     key = f"{form}-group"
     if path := to_open(form):
         st.session_state[key] = None if path in FIRST[form] else declared(path).group
-    if st.session_state.get(key) not in more:
+    if st.session_state.get(key) not in paths_by_group:
         st.session_state[key] = None
     st.markdown("**More fields**")
     selected = st.segmented_control(
-        "More fields", list(more), label_visibility="collapsed", key=key,
+        "More fields", list(paths_by_group), label_visibility="collapsed", key=key,
         persist_state="session", wrap=True,
     )  # fmt: skip
     if selected is None:
@@ -188,5 +191,5 @@ def whole(form: str, own: Mapping[str, Callable[[], None]]) -> str | None:
     if selected in own:
         own[selected]()
     else:
-        group(more[selected])
+        group(paths_by_group[selected])
     return selected

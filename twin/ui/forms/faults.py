@@ -25,7 +25,7 @@ WIDTHS = (1.1, 1.9, 1.5, 0.9, 1.1)  # when, what, kind, a field of the kind, how
 
 
 def form() -> None:
-    """The whole group: rows, ways to add one, a picture in time, and recovery."""
+    """Draw the whole group: rows, ways to add one, a picture in time, and recovery."""
     draft = session.draft()
     try:
         fabric = build_fabric(draft.supernode, session.facts())
@@ -46,8 +46,8 @@ def form() -> None:
     for remark in remarks(draft):  # faults that the run never sees
         st.caption(f":material/info: {sentence(remark)}")
     if rows:
-        picture = charts_faults.faults(draft.faults, draft.horizon_s, draft.warmup_s)
-        plot(picture, "faults-over-time")
+        chart = charts_faults.faults(draft.faults, draft.horizon_s, draft.warmup_s)
+        plot(chart, "faults-over-time")
     recovery = form_groups("deployment")["Faults"]
     if rows or forms.sought()[1] in map(session.field_key, recovery):
         st.subheader("Recovery", anchor=False)
@@ -55,24 +55,26 @@ def form() -> None:
 
 
 def _add(rows: list[Row], draft: Scenario, fabric: Fabric) -> None:
+    """Draw the buttons that add faults or remove all of them."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         with st.popover("Typical faults", icon=":material/bolt:"):
             instances, _ = seated(draft, fabric)
-            for name, added in typical(draft, fabric, instances.instances).items():
-                _button(name, f"typical:{name}", [*rows, *added], type="tertiary")
-        new = Fault(element="node 0", at_s=draft.warmup_s).model_dump()
-        _button("Add a fault", "fault-add", [*rows, new], icon=":material/add:")
+            for name, typical_rows in typical(draft, fabric, instances.instances).items():
+                _button(name, f"typical:{name}", [*rows, *typical_rows], type="tertiary")
+        new_fault = Fault(element="node 0", at_s=draft.warmup_s).model_dump()
+        _button("Add a fault", "fault-add", [*rows, new_fault], icon=":material/add:")
         if rows:
             icon = ":material/delete_sweep:"
             _button("Remove all", "fault-none", [], icon=icon, type="tertiary")
 
 
 def _button(text: str, key: str, rows: list[Row], **look: Any) -> None:
-    """A button that makes `rows` the draft's faults."""
+    """Draw a button that makes `rows` the draft's faults."""
     st.button(text, key=key, on_click=_keep, args=(rows,), **look)
 
 
 def _rows(rows: list[Row], fabric: Fabric) -> None:
+    """Draw the rows of faults, in pages of ROWS_SHOWN."""
     first = 0
     if len(rows) > ROWS_SHOWN:
         pages = -(-len(rows) // ROWS_SHOWN)
@@ -83,46 +85,50 @@ def _rows(rows: list[Row], fabric: Fabric) -> None:
 
 
 def _row(rows: list[Row], number: int, fabric: Fabric) -> None:
+    """Draw one fault: its widgets, a menu to copy or remove it, and why it is refused."""
     row = rows[number]
     with st.container(border=True):
-        *columns, more = st.columns([*WIDTHS, 0.6], gap="small", vertical_alignment="bottom")
+        *columns, menu_place = st.columns([*WIDTHS, 0.6], gap="small", vertical_alignment="bottom")
         kind = KINDS[row["kind"]]
-        own_field, *others = kind.uses or ("factor",)
-        shown_fields = ("at_s", "element", "kind", own_field, "duration_s")
-        others += ["to"] if kind.needs_to else []
-        below = st.columns(2)[: len(others)] if others else []
-        for column, field in zip([*columns, *below], [*shown_fields, *others], strict=False):
+        kind_field, *other_fields = kind.uses or ("factor",)
+        shown_fields = ("at_s", "element", "kind", kind_field, "duration_s")
+        other_fields += ["to"] if kind.needs_to else []
+        second_row = st.columns(2)[: len(other_fields)] if other_fields else []
+        for column, field in zip(
+            [*columns, *second_row], [*shown_fields, *other_fields], strict=False
+        ):
             with column:
                 _cell(row, number, field, fabric)
-        with more.popover("", icon=":material/more_horiz:", help="More about this fault"):
-            if "to" not in others:
+        with menu_place.popover("", icon=":material/more_horiz:", help="More about this fault"):
+            if "to" not in other_fields:
                 _cell(row, number, "to", fabric)
             before, after = rows[:number], rows[number + 1 :]
-            for name, act, changed, icon in (
+            for name, action, new_rows, icon in (
                 ("Duplicate", "copy", [*before, row, row, *after], "content_copy"),
                 ("Remove", "remove", [*before, *after], "delete"),
             ):
-                _button(name, f"fault-{act}:{number}", changed, icon=f":material/{icon}:")
-        refused = st.session_state.get(key(number, "refused")) or wrong(fabric, row)
-        if refused:
-            forms.problem(refused)
+                _button(name, f"fault-{action}:{number}", new_rows, icon=f":material/{icon}:")
+        reason = st.session_state.get(key(number, "refused")) or wrong(fabric, row)
+        if reason:
+            forms.problem(reason)
 
 
 def _cell(row: Row, number: int, field: str, fabric: Fabric) -> None:
+    """Draw the widget of one field of a fault."""
     path = f"faults[].{field}"
-    special: dict[str, Any] = {"help": declared(path).help}
+    arguments: dict[str, Any] = {"help": declared(path).help}
     if field == "kind":
         kinds = "\n".join(f"- **{kind.label}**: {kind.help}" for kind in KINDS.values())
-        special["help"] = f"What happens to it.\n\n{kinds}"
+        arguments["help"] = f"What happens to it.\n\n{kinds}"
     if field == "element":
-        special |= {"names": offered_names(fabric), "accept_new_options": True}
+        arguments |= {"names": offered_names(fabric), "accept_new_options": True}
     elif field == "to":
-        special |= {"placeholder": "the whole element"}
+        arguments |= {"placeholder": "the whole element"}
     elif field == "factor":
-        special |= {"disabled": "factor" not in KINDS[row["kind"]].uses}
-    special |= {"key": key(number, field), "on_change": _take, "args": (number, field, fabric)}
+        arguments |= {"disabled": "factor" not in KINDS[row["kind"]].uses}
+    arguments |= {"key": key(number, field), "on_change": _take, "args": (number, field, fabric)}
     names = {"names": options(path, session.facts())}
-    forms.widget(declared(path), row[field], **(names | special))
+    forms.widget(declared(path), row[field], **(names | arguments))
 
 
 def key(number: int, field: str) -> str:
@@ -139,18 +145,18 @@ def _take(number: int, field: str, fabric: Fabric) -> None:
     if number >= len(rows) or value is None:
         return
     st.session_state.pop(key(number, "refused"), None)
-    wished = {**rows[number], field: value}
-    refused = wrong(fabric, wished)
-    incomplete = KINDS[wished["kind"]].needs_to and not wished["to"]
-    if refused and field in ("element", "to", "kind") and not incomplete:
+    new_row = {**rows[number], field: value}
+    reason = wrong(fabric, new_row)
+    is_incomplete = KINDS[new_row["kind"]].needs_to and not new_row["to"]
+    if reason and field in ("element", "to", "kind") and not is_incomplete:
         element = rows[number][field] or "the whole element"
         value = choice_label("faults[].kind", element) if field == "kind" else element
-        refused = f"{refused.rstrip('.')}; until then it stays {value}"
+        reason = f"{reason.rstrip('.')}; until then it stays {value}"
     else:
-        rows[number] = wished
-        refused = session.propose({"faults": rows}) or refused
-    if refused:
-        st.session_state[key(number, "refused")] = refused
+        rows[number] = new_row
+        reason = session.propose({"faults": rows}) or reason
+    if reason:
+        st.session_state[key(number, "refused")] = reason
 
 
 def _keep(rows: list[Row]) -> None:
@@ -167,29 +173,32 @@ def typical(s: Scenario, fabric: Fabric, instances: Iterable[Instance]) -> dict[
     at_s = float(f"{s.warmup_s + 0.3 * (s.horizon_s - s.warmup_s):.3g}")
 
     def fault(element: str, kind: str = "fail", to: str = "", **more: float) -> Row:
+        """A fault at `at_s` as a row."""
         row = {"at_s": at_s, "element": element, "kind": kind, "to": to} | more
         return Fault.model_validate(row).model_dump()
 
     dies: tuple[str, ...] = fabric.graph["dies"]
     # A decode instance where there is one; where none can be placed, any die.
-    last = [Instance("machine", 0, tuple(range(len(dies)))), *instances][-1]
-    die = dies[last.die_of_rank[0]]
-    node = int(fabric.nodes[dies[last.die_of_rank[-1]]]["node"])
-    switch, of_switch = f"L1 {node}.3", f"of an L1 switch of node {node}"
+    instance = [Instance("machine", 0, tuple(range(len(dies)))), *instances][-1]
+    die = dies[instance.die_of_rank[0]]
+    node = int(fabric.nodes[dies[instance.die_of_rank[-1]]]["node"])
+    switch, switch_text = f"L1 {node}.3", f"of an L1 switch of node {node}"
     cpus = [fault(f"CPU {node}.{cpu}") for cpu in range(s.supernode.cpus_per_node)]
-    offered = {
-        f"A die of {last.name}": [fault(die)],
+    typical_rows = {
+        f"A die of {instance.name}": [fault(die)],
         "A node": [fault(f"node {node}")],
-        f"A straggler in {last.name}, half speed": [fault(die, "slow")],
+        f"A straggler in {instance.name}, half speed": [fault(die, "slow")],
         "An L2 switch": [fault("L2 3.12")],
         "A rack": [fault("rack 0")],
-        f"An optical module {of_switch}": [fault(switch, "module", "sub-plane 3")],
-        f"A flapping link {of_switch}": [fault(switch, "flap", "L2 3.12", duration_s=10.0)],
+        f"An optical module {switch_text}": [fault(switch, "module", "sub-plane 3")],
+        f"A flapping link {switch_text}": [fault(switch, "flap", "L2 3.12", duration_s=10.0)],
         "Sub-plane 3": [fault("sub-plane 3")],
         "The RDMA plane at half its rate": [fault("RDMA plane", "derate")],
         f"The memory server of node {node}": cpus,
     }
-    return {name: rows for name, rows in offered.items() if not any(wrong(fabric, r) for r in rows)}
+    return {
+        name: rows for name, rows in typical_rows.items() if not any(wrong(fabric, r) for r in rows)
+    }
 
 
 def wrong(fabric: Fabric, row: Row) -> str:

@@ -35,16 +35,18 @@ def seats() -> None:
 
 
 def scheduler() -> None:
-    """A button that sets what the draft's stack schedules by default, where that differs."""
+    """Draw a button that sets what the draft's stack schedules by default, where that differs."""
     draft = session.draft()
     changes = by_default(draft, session.facts())
     if not changes:
         return
     stack = choice_label("deployment.stack", draft.deployment.stack)
-    each = ((path, show(read(draft, path), path), show(v, path)) for path, v in changes.items())
+    change_rows = (
+        (path, show(read(draft, path), path), show(v, path)) for path, v in changes.items()
+    )
     st.button(
         f"Schedule as {stack.partition(',')[0]} does by default", icon=":material/schedule:",
-        help="  \n".join(starmap(change_line, each)), key="as-stack",
+        help="  \n".join(starmap(change_line, change_rows)), key="as-stack",
         on_click=session.refusals_toasted()(
             lambda: session.set_draft(scheduled(session.draft(), session.facts()))
         ),
@@ -62,18 +64,19 @@ def models() -> None:
 
 
 def scaling() -> None:
-    """The table of a schedule, or the choice of the operator's own controllers."""
+    """Draw the table of a schedule, or the choice of the operator's own controllers."""
     controller = session.value("elastic.controller")
     if controller == "schedule":
         st.caption("How many instances of each pool are wanted, and from when on.")
         rows_table("elastic.schedule")
-        for late in out_of_reach(session.draft()):
-            st.warning(late, icon=":material/event_busy:")
+        for warning in out_of_reach(session.draft()):
+            st.warning(warning, icon=":material/event_busy:")
     elif controller == "own" and (names := controllers()):
         digests = list(names.values())
-        own = read(session.draft(), "elastic.own.digest")
+        used_digest = read(session.draft(), "elastic.own.digest")
         st.selectbox(
-            "Own controller", list(names), index=digests.index(own) if own in digests else None,
+            "Own controller", list(names),
+            index=digests.index(used_digest) if used_digest in digests else None,
             key=CHOICE, placeholder="A file of the operator's folder", on_change=_take,
         )  # fmt: skip
     elif controller == "own":
@@ -83,21 +86,24 @@ def scaling() -> None:
 def out_of_reach(draft: Scenario) -> list[str]:
     """Impossible rows of a schedule: more NPUs than its bound, or times after the end."""
     rows, sentences = draft.elastic.schedule, []
-    most = max(draft.elastic.npus, npus_used(draft))
-    wanted = [(sum(row.wanted(role) * npus for role, _, npus in pools(draft)), -k, row.at_s)
+    most_npus = max(draft.elastic.npus, npus_used(draft))
+    wanted_npus = [(sum(row.wanted(role) * npus for role, _, npus in pools(draft)), -k, row.at_s)
               for k, row in enumerate(rows) if row.at_s < draft.horizon_s]  # fmt: skip
-    npus, _, at_s = max(wanted, default=(0, 0, 0.0))
-    if npus > most:
+    npus, _, at_s = max(wanted_npus, default=(0, 0, 0.0))
+    if npus > most_npus:
         sentences.append(
             f"From {words.duration(at_s)} on {npus:,} NPUs are wanted, and instances may take "
-            f"{most:,}: those beyond do not start."
+            f"{most_npus:,}: those beyond do not start."
         )
-    if late := [words.duration(row.at_s) for row in rows if row.at_s >= draft.horizon_s]:
-        unseen = f"After the end of the run at {words.duration(draft.horizon_s)}, so never seen"
-        sentences.append(f"{unseen}: rows at {', '.join(late)}.")
+    if late_times := [words.duration(row.at_s) for row in rows if row.at_s >= draft.horizon_s]:
+        unseen_text = (
+            f"After the end of the run at {words.duration(draft.horizon_s)}, so never seen"
+        )
+        sentences.append(f"{unseen_text}: rows at {', '.join(late_times)}.")
     return sentences
 
 
 def _take() -> None:
+    """Set the chosen controller in the draft, by its name and digest."""
     name = st.session_state[CHOICE]
     session.propose({"elastic.own.name": name, "elastic.own.digest": controllers()[name]})

@@ -47,13 +47,14 @@ def editor(
     columns: Mapping[str, ScenarioField], rows: list[dict[str, Any]],
     options: Mapping[str, list[str]], key: str, **more: Any,
 ) -> pl.DataFrame:  # fmt: skip
-    """An editable table of declared columns; returns it as it was edited. options: by column."""
-    edited: pl.DataFrame = st.data_editor(
+    """Draw an editable table of declared columns; returns it as it was edited. options: by
+    column."""
+    table: pl.DataFrame = st.data_editor(
         pl.DataFrame(rows, schema={name: TYPES[info.kind] for name, info in columns.items()}),
         column_config={name: column(info, options.get(name)) for name, info in columns.items()},
         key=key, num_rows="dynamic", hide_index=True, height="content", **more,
     )  # fmt: skip
-    return edited
+    return table
 
 
 def columns_of(declared: Mapping[str, ScenarioField], path: str) -> dict[str, ScenarioField]:
@@ -75,32 +76,32 @@ def whole(
     ]
 
 
-def _with(row: dict[str, Any], cells: dict[str, Any]) -> dict[str, Any]:
+def _with_cells(row: dict[str, Any], cells: dict[str, Any]) -> dict[str, Any]:
     """A row with these cells and those of its sections; emptied cells are left out."""
-    changed = copy.deepcopy(row)
+    new_row = copy.deepcopy(row)
     for name, value in cells.items():
         *sections, leaf = name.split(".")
-        table = changed
+        table = new_row
         for part in sections:
             table = table.setdefault(part, {})
         table.pop(leaf, None)
         if value is not None:
             table[leaf] = value
-    return changed
+    return new_row
 
 
 def column(known: ScenarioField, options: list[str] | None = None) -> Any:
     """Column of a declared field. options: accepted names."""
     title = titled(known)
-    common: dict[str, Any] = {"help": known.help, "required": known.required}
+    arguments: dict[str, Any] = {"help": known.help, "required": known.required}
     if options:
-        also = [option for option in known.options if option not in options]
-        return st.column_config.SelectboxColumn(title, options=options + also, **common)
+        more_options = [option for option in known.options if option not in options]
+        return st.column_config.SelectboxColumn(title, options=options + more_options, **arguments)
     if known.kind is str:
-        return st.column_config.TextColumn(title, **common)
+        return st.column_config.TextColumn(title, **arguments)
     return st.column_config.NumberColumn(
         title, min_value=known.low, max_value=known.high, default=known.default,
-        step=1 if known.kind is int else None, **common,
+        step=1 if known.kind is int else None, **arguments,
     )  # fmt: skip
 
 
@@ -109,7 +110,9 @@ def _take_rows(path: str, widget: str) -> None:
     if session.gone(widget):
         return
     edits = st.session_state[widget]
-    rows = [_with(row, edits["edited_rows"].get(i, {})) for i, row in enumerate(_shown(widget))]
+    rows = [
+        _with_cells(row, edits["edited_rows"].get(i, {})) for i, row in enumerate(_shown(widget))
+    ]
     rows = [row for i, row in enumerate(rows) if i not in edits["deleted_rows"]]
-    rows += [_with({}, row) for row in edits["added_rows"]]
+    rows += [_with_cells({}, row) for row in edits["added_rows"]]
     session.propose({path: whole(rows, columns_of(fields(), path))})

@@ -41,9 +41,9 @@ def with_machine(scenario: Scenario, settings: dict[str, Any]) -> Scenario:
     """The scenario with settings. Before the others come those that set many fields: a named
     machine, and `scheduler=stack`, the defaults of the stack's scheduler. Raises SpecError."""
     settings = dict(settings)
-    if (named := settings.pop(SCHEDULER, None)) is not None:
-        if named != AS_STACK:
-            raise SpecError(f"{SCHEDULER} is {AS_STACK} or not set, not {quoted(str(named))}")
+    if (scheduler := settings.pop(SCHEDULER, None)) is not None:
+        if scheduler != AS_STACK:
+            raise SpecError(f"{SCHEDULER} is {AS_STACK} or not set, not {quoted(str(scheduler))}")
         scenario = scheduled(with_machine(scenario, settings), load_facts())
     name = settings.get("supernode.machine")
     result = with_overrides(scenario, settings) if name is None else scenario
@@ -53,8 +53,8 @@ def with_machine(scenario: Scenario, settings: dict[str, Any]) -> Scenario:
     from twin.lab.store import open_store
 
     if name is not None:
-        of_machine = fields_of(str(name), load_facts(), open_store, scenario.supernode.chip)
-        settings = of_machine | settings | {"supernode.machine": of_machine["supernode.machine"]}
+        sold = fields_of(str(name), load_facts(), open_store, scenario.supernode.chip)
+        settings = sold | settings | {"supernode.machine": sold["supernode.machine"]}
         result = with_overrides(scenario, settings)
     if result.supernode.imported:
         open_store()  # prices ask the store that was opened last
@@ -67,8 +67,8 @@ def scenario_named(name: str) -> Scenario:
         return load_scenario_file(Path(name))
     if (scenario := preset(name)) is not None:
         return scenario
-    close = difflib.get_close_matches(name, [p.key for p in presets()], n=1)
-    hint = f", perhaps {close[0]}" if close else "; the command presets lists them"
+    similar = difflib.get_close_matches(name, [p.key for p in presets()], n=1)
+    hint = f", perhaps {similar[0]}" if similar else "; the command presets lists them"
     raise UnknownScenario(f"{printable(name)} is neither a .toml file nor a preset{hint}")
 
 
@@ -146,9 +146,9 @@ def replayed(
                 "unit of its format?"
             )
         copies_s = table.duration_s * min(1.0, COPY_SPREAD_REQUESTS / max(len(table), 1))
-        late_s = timestamp_quantum(table.arrival_s) + (copies_s if tree_copies > 1 else 0.0)
+        spread_s = timestamp_quantum(table.arrival_s) + (copies_s if tree_copies > 1 else 0.0)
         # A step more, so that the last arrival lies inside even when nothing is spread.
-        horizon_s = (table.duration_s + late_s) / rate_multiplier + scenario.step_s
+        horizon_s = (table.duration_s + spread_s) / rate_multiplier + scenario.step_s
         settings = {"horizon_s": max(horizon_s, 1.0), "warmup_s": 0.0}
         scenario = with_overrides(scenario, settings)
     return scenario

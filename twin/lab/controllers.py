@@ -62,8 +62,8 @@ def own(digest: str) -> Decide:
     try:
         loader.exec_module(module)
     except Exception as error:
-        why = f"{type(error).__name__}: {error}"
-        raise ControllerError(f"the controller {name}.py cannot be read: {why}") from error
+        reason = f"{type(error).__name__}: {error}"
+        raise ControllerError(f"the controller {name}.py cannot be read: {reason}") from error
     decide: Decide | None = getattr(module, "decide", None)
     if not callable(decide):
         raise ControllerError(f"{name}.py has no function decide(seen)")

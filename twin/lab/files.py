@@ -42,8 +42,8 @@ def decoded(data: bytes, name: str, most_bytes: int, error: type[Exception], kin
     """The text of at most `most_bytes` of UTF-8; raises `error`. kind: what it should be."""
     name = printable(name)
     if len(data) > most_bytes:
-        mebi = most_bytes >= 1 << 20
-        size = f"{most_bytes >> 20} MiB" if mebi else f"{most_bytes >> 10} KiB"
+        is_mebibytes = most_bytes >= 1 << 20
+        size = f"{most_bytes >> 20} MiB" if is_mebibytes else f"{most_bytes >> 10} KiB"
         raise error(f"{name} is larger than {size}: no {kind} is")
     try:
         return data.decode("utf-8-sig")
@@ -59,8 +59,8 @@ def read_text(path: Path, most_bytes: int, error: type[Exception], kind: str) ->
 
 def toml_table(text: str, name: str, error: type[Exception]) -> dict[str, Any]:
     """The table of a TOML text whose size was checked; raises `error` with one sentence."""
-    dotted = (line for line in text.split("\n") if line.count(".") >= KEY_PARTS_MAX)
-    if any(map(_LONG_KEY.search, dotted)):
+    dotted_lines = (line for line in text.split("\n") if line.count(".") >= KEY_PARTS_MAX)
+    if any(map(_LONG_KEY.search, dotted_lines)):
         raise error(f"{name} has a key of more than {KEY_PARTS_MAX} parts: nothing here has")
     try:
         return tomli.loads(text)
@@ -76,21 +76,21 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
         raise NotWritten(f"{printable(str(path))} cannot be written: no file is called so")
     path = path.resolve()  # a link goes on pointing at the file
     # A pipe or a terminal has its name already, and keeps it.
-    plain = path.is_file() or not path.exists()
-    draft = path.with_name(f".{path.name}.part") if plain else path
+    is_regular = path.is_file() or not path.exists()
+    draft = path.with_name(f".{path.name}.part") if is_regular else path
     try:
         with draft.open("wb") as file:
             yield file
-            if plain:
+            if is_regular:
                 file.flush()
                 os.fsync(file.fileno())
-        if plain:
+        if is_regular:
             draft.replace(path)
     except OSError as why:
         reason = why.strerror or why
         raise NotWritten(f"{printable(str(path))} cannot be written: {reason}") from None
     finally:
-        if plain:
+        if is_regular:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
 
@@ -104,14 +104,14 @@ def locked(path: Path, *, shared: bool = False, patience_s: float = 0.0) -> Iter
         return
     import fcntl
 
-    how, until_s = fcntl.LOCK_SH if shared else fcntl.LOCK_EX, time.monotonic() + patience_s
+    kind, end_s = fcntl.LOCK_SH if shared else fcntl.LOCK_EX, time.monotonic() + patience_s
     with path.open("ab") as file:
         while True:
             try:
-                fcntl.flock(file, how | fcntl.LOCK_NB)
+                fcntl.flock(file, kind | fcntl.LOCK_NB)
                 break
             except OSError:
-                if time.monotonic() >= until_s:
+                if time.monotonic() >= end_s:
                     yield False
                     return
                 time.sleep(LOCK_LOOK_S)

@@ -27,6 +27,7 @@ class Run(engine.Run):
     """A run that shows its headline figures in a notebook; everything else is the engine's."""
 
     def _repr_markdown_(self) -> str:
+        """Headline figures of the run as a table in Markdown."""
         metrics = [m for m in placed("table") if m.shows("table", self.summary.get(m.key))]
         rows = [(m.key, shown(m.key, self.summary[m.key])) for m in metrics]
         return _markdown(self.scenario.name, ("figure", "value"), rows, self.notes)
@@ -36,6 +37,7 @@ class Prediction(dict[str, Any]):
     """The answer by formula, as `python -m twin predict --json` prints it."""
 
     def _repr_markdown_(self) -> str:
+        """The predicted figures as a table in Markdown."""
         rows = [(key, shown(key, value)) for key, value in self["summary"].items()]
         return _markdown(f"{self['name']}, by formula", ("figure", "value"), rows,
                          (self["advice"], *self["errors"]))  # fmt: skip
@@ -45,6 +47,7 @@ class Plan(dict[str, Any]):
     """The answer of a plan, as `python -m twin plan --json` prints it."""
 
     def _repr_markdown_(self) -> str:
+        """The ranked deployments as a table in Markdown."""
         rows = [
             (str(row["rank"]), in_words(row["settings"]), f"{row['npus']:,}",
              *(shown(key, row["summary"][key]) for key in PLANNED))

@@ -79,6 +79,7 @@ def _trace_parts(trace: TraceTable) -> Parts:
 
 
 def _trace(parts: Parts) -> TraceTable:
+    """The trace of its parts."""
     frames = (parts.tables["requests"], parts.tables["segments"])
     columns: dict[str, Any] = {c.name: c.to_numpy() for frame in frames for c in frame}
     columns[OFFSET] = np.concatenate(([0], np.cumsum(columns.pop(COUNT), dtype=np.int64)))
@@ -103,6 +104,7 @@ class CountsTable:
 
 
 def _counts_parts(table: CountsTable) -> Parts:
+    """Parts of a table of counts: one column of counts, and its shape as JSON."""
     layers, experts = table.counts.shape
     attributes = {"layers": layers, "experts": experts, "note": table.note}
     counts = pl.DataFrame({"count": table.counts.ravel()})
@@ -110,6 +112,7 @@ def _counts_parts(table: CountsTable) -> Parts:
 
 
 def _counts(parts: Parts) -> CountsTable:
+    """The table of counts of its parts."""
     about = parts.about
     counts = parts.tables["counts"]["count"].to_numpy().reshape(about["layers"], about["experts"])
     return CountsTable(parts.name, parts.format, counts.astype(np.float64), about["note"])
@@ -138,6 +141,7 @@ def _machine_parts(machine: ImportedMachine) -> Parts:
 
 
 def _machine(parts: Parts) -> ImportedMachine:
+    """The machine of its parts."""
     vertices, links = parts.tables["vertices"], parts.tables["links"]
     return ImportedMachine(
         parts.name,

@@ -78,6 +78,7 @@ def published_table(path: Path = PUBLISHED) -> dict[str, Any]:
 
 
 def _fact_table(path: Path, name: str) -> dict[str, Any]:
+    """The table of a TOML file of facts. Raises FactError."""
     text = read_text(path, FACTS_BYTES_MAX, FactError, "TOML file")
     return toml_table(text, name, FactError)
 
@@ -86,10 +87,10 @@ def _private(path: Path, known: dict[str, Any]) -> dict[str, Any]:
     """Calibration tables replaced by those of a private copy."""
     source = f"{CALIBRATION_VARIABLE} = {path}"
     try:
-        own_table = _fact_table(path, path.name)
+        private_table = _fact_table(path, path.name)
     except FactError as error:
         raise FactError(f"{CALIBRATION_VARIABLE}: {error}") from None
-    for name, table in own_table.items():
+    for name, table in private_table.items():
         if name not in known:
             unknown = f"{source}: {printable(name)} is no constant"
             raise FactError(f"{unknown}: take some of {', '.join(known)}")
@@ -99,7 +100,7 @@ def _private(path: Path, known: dict[str, Any]) -> dict[str, Any]:
             raise FactError(f"{source}: {name} has no value that is a number")
         if not low <= value <= high or table.get("unit") != unit:
             raise FactError(f"{source}: {name} must be {low:g} to {high:g} in unit {unit!r}")
-    return known | own_table
+    return known | private_table
 
 
 @lru_cache(maxsize=4)
@@ -138,6 +139,7 @@ def scenario_to_toml(scenario: Scenario) -> str:
 
 
 def _with_units(lines: list[str]) -> Iterator[str]:
+    """Lines of a TOML text, each field with its unit as a comment."""
     section = ""
     for line in lines:
         if line.startswith("["):
@@ -181,5 +183,5 @@ def terms_in(text: str) -> list[Term]:
     longest_first = sorted(terms(), key=len, reverse=True)
     pattern = rf"\b({'|'.join(map(re.escape, longest_first))})s?\b"
     by_lower = {name.lower(): term for name, term in terms().items()}
-    used = (match[1].lower() for match in re.finditer(pattern, text, re.IGNORECASE))
-    return [by_lower[name] for name in dict.fromkeys(used)]
+    found_names = (match[1].lower() for match in re.finditer(pattern, text, re.IGNORECASE))
+    return [by_lower[name] for name in dict.fromkeys(found_names)]

@@ -40,26 +40,26 @@ def fitted(scenario: Scenario, npus: int) -> Scenario:
     """The scenario resized to a number of NPUs, or the most that its shape allows, with each pool's
     share unchanged: decode changes its instance size, other pools their number of instances. Raises
     SpecError."""
-    using = sorted(seated(scenario))  # decode before prefill, which takes what decode leaves
-    before, free = sum(count * each for _, count, each in using), npus
-    if npus < len(using):
-        raise SpecError(f"{npus} NPUs cannot hold {len(using)} pools")
+    pools_used = sorted(seated(scenario))  # decode before prefill, which takes what decode leaves
+    npus_now, rest = sum(count * each for _, count, each in pools_used), npus
+    if npus < len(pools_used):
+        raise SpecError(f"{npus} NPUs cannot hold {len(pools_used)} pools")
     changes: dict[str, Any] = {"deployment.placement": "packed"}
-    for role, count, each in using:
-        last = role == using[-1][0]
-        part = free if last else max(1, min(free - 1, round(npus * count * each / before)))
-        instances = min(count, part) if role == "decode" else max(1, part // each)
+    for role, count, each in pools_used:
+        is_last = role == pools_used[-1][0]
+        own_npus = rest if is_last else max(1, min(rest - 1, round(npus * count * each / npus_now)))
+        instances = min(count, own_npus) if role == "decode" else max(1, own_npus // each)
         pool = f"deployment.{role}"
-        sizes = {f"{pool}.instances": instances, f"{pool}.npus_per_instance": part // instances}
+        sizes = {f"{pool}.instances": instances, f"{pool}.npus_per_instance": own_npus // instances}
         if role != "decode":
-            sizes[f"{pool}.npus_per_instance"] = min(each, part)
+            sizes[f"{pool}.npus_per_instance"] = min(each, own_npus)
         elif experts := scenario.deployment.decode.expert_npus:
             share = experts / each
-            sizes[f"{pool}.expert_npus"] = max(1, round(share * (part // instances)))
+            sizes[f"{pool}.expert_npus"] = max(1, round(share * (own_npus // instances)))
         for path, value in sizes.items():
             info = field_info(path)
             changes[path] = min(value, info.high) if info and info.high else value
-        free -= changes[f"{pool}.instances"] * changes[f"{pool}.npus_per_instance"]
+        rest -= changes[f"{pool}.instances"] * changes[f"{pool}.npus_per_instance"]
     return with_overrides(scenario, changes)
 
 
@@ -72,12 +72,12 @@ def keep_brought(store: Store, scenario: Scenario) -> None:
 def supernode_of(name: str, facts: Facts, store: Store | None = None, chip: str = "") -> Supernode:
     """A recipe as sold, or a stored machine by its name or digest; raises HardwareError."""
     if name in recipe_names(facts):
-        sold = as_sold(name, facts)
-        return Supernode.model_validate({k.partition(".")[2]: v for k, v in sold.items()})
+        fields_as_sold = as_sold(name, facts)
+        return Supernode.model_validate({k.partition(".")[2]: v for k, v in fields_as_sold.items()})
     rows = store.machines.search().rows if store else []
-    stored = [r for r in rows if name == r.name or (len(name) >= 8 and r.digest.startswith(name))]
-    if store and len(stored) == 1:
-        machine = store.machines.load(stored[0].digest)
+    matches = [r for r in rows if name == r.name or (len(name) >= 8 and r.digest.startswith(name))]
+    if store and len(matches) == 1:
+        machine = store.machines.load(matches[0].digest)
         chip = chip_of(machine, facts, chip or Supernode().chip)
         return Supernode(machine=machine.digest, chip=chip)
     raise HardwareError(
@@ -92,15 +92,15 @@ def fields_of(
     """Fields by path of a sold or imported machine; the chip stays if dies per NPU are equal."""
     if name in recipe_names(facts):
         return as_sold(name, facts)
-    s = supernode_of(name, facts, store(), chip)
-    return {"supernode.machine": s.machine, "supernode.chip": s.chip}
+    supernode = supernode_of(name, facts, store(), chip)
+    return {"supernode.machine": supernode.machine, "supernode.chip": supernode.chip}
 
 
 def chip_of(machine: ImportedMachine, facts: Facts, wanted: str) -> str:
     """The wanted chip, or the first with the same number of dies as the machine's NPUs."""
-    fits = [c for c in facts.names("chips")
+    fitting = [c for c in facts.names("chips")
             if facts[f"chips.{c}.dies_per_npu"].value == machine.dies_per_npu]  # fmt: skip
-    return wanted if wanted in fits or not fits else fits[0]
+    return wanted if wanted in fitting or not fitting else fitting[0]
 
 
 def machine_rows(facts: Facts, store: Store) -> list[dict[str, Any]]:

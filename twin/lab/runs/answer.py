@@ -71,7 +71,8 @@ def answer(
 
 
 def _found(scenario: Scenario) -> np.ndarray | None:
-    """Load controllers and machine of a scenario; returns its expert counts. Raises StoreError."""
+    """Load the controllers and the machine that a scenario names; returns its expert counts. Raises
+    StoreError."""
 
     ask_controllers(controllers.own)
     if not (COUNTS.named(scenario) or MACHINE.named(scenario)):
@@ -110,9 +111,9 @@ def explained(
     with closing(open_store()) as store:
         _, scenario = run_or_question(store, name, settings, trace)
         row = found_or_made(store, scenario, watch(scenario.name), EXPLAIN)
-        head = {"scenario": row.scenario, "name": scenario.name, "run": row.id}
+        head_fields = {"scenario": row.scenario, "name": scenario.name, "run": row.id}
         tables = (store.runs.table(row.id, name) for name in ("causes", "waterfall"))
-        return head | as_json(row.summary, *tables)
+        return head_fields | as_json(row.summary, *tables)
 
 
 def swept(scenario: Scenario, over: Sequence[str], watch: Watch) -> dict[str, Any]:

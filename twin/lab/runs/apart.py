@@ -49,12 +49,16 @@ def apart(
 
 
 def _limit(memory_bytes: int, seconds: float) -> None:
+    """Limit this process's memory and processor time, where the system can."""
     if sys.platform == "win32":
         return
     import resource
 
-    for kind, most in ((resource.RLIMIT_AS, memory_bytes), (resource.RLIMIT_CPU, int(seconds) + 1)):
-        resource.setrlimit(kind, (most, most))
+    for kind, limit in (
+        (resource.RLIMIT_AS, memory_bytes),
+        (resource.RLIMIT_CPU, int(seconds) + 1),
+    ):
+        resource.setrlimit(kind, (limit, limit))
 
 
 def main() -> None:

@@ -45,48 +45,48 @@ class Budget:
         if self.seconds < 5.0 and self.memory_bytes < 2e9:
             return ""
         minutes = self.seconds / 60.0
-        time = f"{self.seconds:.0f} s" if minutes < 2.0 else f"{minutes:,.0f} min"
-        return f"about {time}, {self.memory_bytes / 1e9:.2g} GB"
+        time_text = f"{self.seconds:.0f} s" if minutes < 2.0 else f"{minutes:,.0f} min"
+        return f"about {time_text}, {self.memory_bytes / 1e9:.2g} GB"
 
 
 def estimate(s: Scenario, facts: Facts, trace_requests: int = 0) -> Budget:
     """Estimated budget of a scenario's run; trace_requests: of the recorded stream it replays."""
-    each = [_of_one(one, facts, trace_requests) for one in of_models(s)]
-    memory = BASE_BYTES + sum(one.memory_bytes - BASE_BYTES for one in each)
-    return Budget(sum(o.requests for o in each), memory, sum(o.seconds for o in each))
+    budgets = [_of_one(one, facts, trace_requests) for one in of_models(s)]
+    memory_bytes = BASE_BYTES + sum(one.memory_bytes - BASE_BYTES for one in budgets)
+    return Budget(sum(o.requests for o in budgets), memory_bytes, sum(o.seconds for o in budgets))
 
 
 def _of_one(s: Scenario, facts: Facts, trace_requests: int) -> Budget:
     """Budget of one model's run."""
-    w, d, e = s.workload, s.deployment, s.experts
-    if w.arrivals == "trace":
-        replayed = min(trace_requests, w.trace.max_requests or trace_requests)
-        requests = float(replayed * w.trace.tree_copies)
-    elif w.arrivals == "closed_loop":
-        _, output_tokens = mean_lengths(w, facts)
+    workload, deployment, experts = s.workload, s.deployment, s.experts
+    if workload.arrivals == "trace":
+        replayed = min(trace_requests, workload.trace.max_requests or trace_requests)
+        requests = float(replayed * workload.trace.tree_copies)
+    elif workload.arrivals == "closed_loop":
+        _, output_tokens = mean_lengths(workload, facts)
         turn_s = max(output_tokens, 1.0) * FASTEST_TOKEN_S
-        requests = w.concurrency * (s.horizon_s / turn_s + 1.0)
+        requests = workload.concurrency * (s.horizon_s / turn_s + 1.0)
     else:
-        requests = w.rate_req_per_s * s.horizon_s * mean_factor(w, s.horizon_s, facts)
-    if w.prompts and w.arrivals != "trace":
-        requests = min(requests, float(w.prompts))
-    instances = d.prefill.instances + d.decode.instances
+        requests = workload.rate_req_per_s * s.horizon_s * mean_factor(workload, s.horizon_s, facts)
+    if workload.prompts and workload.arrivals != "trace":
+        requests = min(requests, float(workload.prompts))
+    instances = deployment.prefill.instances + deployment.decode.instances
     seconds = requests * REQUEST_S
     seconds += s.horizon_s / s.step_s * (STEP_S + instances * INSTANCE_STEP_S)
-    if e.drift_s or e.shift_every_s or e.topics > 1:
+    if experts.drift_s or experts.shift_every_s or experts.topics > 1:
         seconds += LOOKS * SHIFT_S
-    if e.shift_every_s:
-        seconds += s.horizon_s / e.shift_every_s * SHIFT_S
-    if e.balancing.policy not in ("none", "oracle"):
-        seconds += s.horizon_s / e.balancing.interval_s * DECISION_S
-    rows = requests * (1.0 + s.clients.retries)  # there is room for every attempt
-    return Budget(requests, BASE_BYTES + rows * REQUEST_BYTES, seconds)
+    if experts.shift_every_s:
+        seconds += s.horizon_s / experts.shift_every_s * SHIFT_S
+    if experts.balancing.policy not in ("none", "oracle"):
+        seconds += s.horizon_s / experts.balancing.interval_s * DECISION_S
+    attempts = requests * (1.0 + s.clients.retries)  # there is room for every attempt
+    return Budget(requests, BASE_BYTES + attempts * REQUEST_BYTES, seconds)
 
 
 def budget_of(store: Store, scenario: Scenario, facts: Facts) -> Budget:
     """Estimated budget of a scenario's run, with its stored trace."""
-    used = store.traces.kind.named(scenario)
-    row = store.traces.get(used.digest) if used else None
+    reference = store.traces.kind.named(scenario)
+    row = store.traces.get(reference.digest) if reference else None
     return estimate(scenario, facts, row.rows if row is not None else 0)
 
 
@@ -104,12 +104,12 @@ def require_fits(budget: Budget, waiting: Iterable[Budget] = ()) -> None:
     """Raise TooLarge for a run without enough memory or time here; `waiting` runs count as well."""
     most_bytes, most_s = SHARE * total_bytes(), limit_s()
     if budget.memory_bytes > most_bytes:
-        fits = (most_bytes - BASE_BYTES) / REQUEST_BYTES
+        fitting_requests = (most_bytes - BASE_BYTES) / REQUEST_BYTES
         raise TooLarge(
             f"a run of some {budget.requests:,.0f} requests takes about "
             f"{budget.memory_bytes / 1e9:.3g} GB of memory, and this machine has "
             f"{most_bytes / 1e9:.3g} GB for it: shorten horizon_s or lower the rate, for at most "
-            f"{fits:,.0f} requests"
+            f"{fitting_requests:,.0f} requests"
         )
     if budget.seconds > most_s:
         raise TooLarge(

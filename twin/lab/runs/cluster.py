@@ -78,16 +78,16 @@ class Cluster:
                         self._futures[key] = client.submit(*arguments, key=key, retries=AGAIN)
             except lost():
                 self._drop()
-            until_s = time.monotonic() + wait_s
+            deadline_s = time.monotonic() + wait_s
             while not any(f.done() for f in self._futures.values()):
-                if time.monotonic() >= until_s:
+                if time.monotonic() >= deadline_s:
                     return {}
                 time.sleep(LOOK_S)
             return self._ended()
 
     def _ended(self) -> dict[str, str | Exception]:
         """Answers of futures that ended, or their errors, by key."""
-        ended: dict[str, str | Exception] = {}
+        answer_by_key: dict[str, str | Exception] = {}
         for key, future in list(self._futures.items()):
             if future.status == "pending":
                 continue
@@ -95,17 +95,17 @@ class Cluster:
                 self._drop()
                 break
             try:
-                read = future.exception if future.status == "error" else future.result
-                ended[key] = read(timeout=CONNECT_S)
+                fetch = future.exception if future.status == "error" else future.result
+                answer_by_key[key] = fetch(timeout=CONNECT_S)
             except TimeoutError:  # its worker is gone: the scheduler has it done once more
                 continue
             except lost():
                 self._drop()
                 break
             del self._futures[key]
-        for key in ended:
+        for key in answer_by_key:
             self._sent.pop(key, None)
-        return ended
+        return answer_by_key
 
     def stop(self, keys: Iterable[str]) -> None:
         """Cancel work, whoever submitted it; a process that runs it is killed."""
@@ -194,8 +194,8 @@ class Child:
             finally:
                 self._key = ""
             if reply is None:
-                code = self._process.wait()
-                raise ClusterError(f"a process that simulated ended ({how_ended(code)})")
+                exit_status = self._process.wait()
+                raise ClusterError(f"a process that simulated ended ({how_ended(exit_status)})")
             if reply[0]["last"]:
                 self._process.wait()
         if "refused" in reply[0]:

@@ -96,8 +96,8 @@ class Runner:
             if len(queued) >= WAITING_MAX:
                 raise StoreError(f"{WAITING_MAX} runs are waiting: let some finish, or stop some")
             if seen.visitor and seen.runs.search(states=(QUEUED, RUNNING)).total >= EACH_MAX:
-                yours = f"{EACH_MAX} runs of yours wait or run"
-                raise StoreError(f"{yours}: let some finish, or stop some")
+                reason = f"{EACH_MAX} runs of yours wait or run"
+                raise StoreError(f"{reason}: let some finish, or stop some")
             self._budgets = {run: each for run, each in self._budgets.items() if run in queued}
             waiting = self._budgets.values()
             # Who waits for a run waits for nothing else.
@@ -154,38 +154,41 @@ class Runner:
             self._processes.clear()
 
     def _nudge(self) -> None:
+        """Wake the processes and the watching thread."""
         with self._lock:
             for process in self._processes.values():
                 process.say()
         self._wake.set()
 
     def _watch(self) -> None:
+        """Handle queue and processes again and again until the runner is closed; runs on a
+        thread."""
         while not self._closed:
             try:
-                busy = self._tick()
+                is_busy = self._tick()
             except (StoreError, OSError) as error:
                 log.warning("the runner could not look after its runs: %s", error)
-                busy = False
+                is_busy = False
             except Exception:
                 # Without this thread no run would begin, end or stop any more, without a word.
                 log.exception("the runner could not look after its runs")
-                busy = False
-            self._wake.wait(BUSY_TICK_S if busy else QUIET_TICK_S)
+                is_busy = False
+            self._wake.wait(BUSY_TICK_S if is_busy else QUIET_TICK_S)
             self._wake.clear()
 
     def _tick(self) -> bool:
         """Handle queue, processes and cluster once; returns whether a run waits or runs."""
-        now = time.monotonic()
+        now_s = time.monotonic()
         with self._lock:
             self._bury()
-        if now >= self._recover_at_s:
-            self._recover_at_s = now + RECOVER_S
+        if now_s >= self._recover_at_s:
+            self._recover_at_s = now_s + RECOVER_S
             # Of a process of ours only `_bury` says that it ended.
             self._store.runs.recover(
                 lambda owner, silent_s: owner.name in self._processes or owner.lives(silent_s)
             )
-        if now >= self._sweep_at_s:
-            self._sweep_at_s = now + SWEEP_S
+        if now_s >= self._sweep_at_s:
+            self._sweep_at_s = now_s + SWEEP_S
             self._store.sweep()
         if self._cluster is not None:
             return self._look_at(self._cluster)
@@ -193,7 +196,7 @@ class Runner:
             running = self._store.runs.running(list(self._processes))
             for row in self._deaf_of(running):
                 self._processes[row.owner.name].kill()
-            self._kill_hung(now)
+            self._kill_hung(now_s)
             if running:
                 self._stillborn, self.trouble = 0, ""
             waiting = len(self._store.runs.queued())
@@ -210,13 +213,13 @@ class Runner:
         for run in waiting:
             cluster.send(run, "run", f"{self._engine} {run}")
         try:
-            ended = cluster.answers()
-            lonely = f"nothing has joined {cluster.address} to simulate: runs wait"
-            self.trouble = lonely if waiting and not cluster.workers() else ""
+            answer_by_run = cluster.answers()
+            warning = f"nothing has joined {cluster.address} to simulate: runs wait"
+            self.trouble = warning if waiting and not cluster.workers() else ""
         except ClusterError as error:
             self.trouble = f"{error}: runs wait"
             return False
-        for run, answer in ended.items():
+        for run, answer in answer_by_run.items():
             if isinstance(answer, Exception):
                 owner = Owner.here()
                 claimed = self._store.runs.claim(owner, run) or self._store.runs.get(run)
@@ -228,27 +231,27 @@ class Runner:
         """Remove processes that ended, and end their runs."""
         self._helpers = [process for process in self._helpers if process.poll() is None]
         for name, process in list(self._processes.items()):
-            code = process.poll()
-            if code is None:
+            exit_status = process.poll()
+            if exit_status is None:
                 continue
             if name in self._hung:
                 self._run_again(name)
             del self._processes[name]
             process.let_go()
-            ended = how_ended(code)
-            orphans = self._store.runs.disown(name, f"its process ended unexpectedly ({ended})")
-            self._stillborn = 0 if orphans or code == 0 else self._stillborn + 1
+            end_text = how_ended(exit_status)
+            orphans = self._store.runs.disown(name, f"its process ended unexpectedly ({end_text})")
+            self._stillborn = 0 if orphans or exit_status == 0 else self._stillborn + 1
             if self._stillborn >= STILLBORN_MAX:
                 self._rested_at_s = time.monotonic() + REST_S
-                self.trouble = f"no run can be started ({ended}): the server's log says why"
+                self.trouble = f"no run can be started ({end_text}): the server's log says why"
                 log.error(self.trouble)
 
     def _deaf_of(self, running: Sequence[RunRow]) -> list[RunRow]:
         """Runs that ignored a request to stop for too long, to be killed."""
-        now = time.monotonic()
+        now_s = time.monotonic()
         stopping = [row for row in running if row.cancel_s is not None]
-        self._deaf = {row.id: self._deaf.get(row.id, now) for row in stopping}
-        return [row for row in stopping if now - self._deaf[row.id] > DEAF_S]
+        self._deaf = {row.id: self._deaf.get(row.id, now_s) for row in stopping}
+        return [row for row in stopping if now_s - self._deaf[row.id] > DEAF_S]
 
     def _kill_hung(self, now_s: float) -> None:
         """Kill hung processes; time is counted in ticks, because this machine may have slept."""
@@ -275,22 +278,24 @@ class Runner:
         """Start as many processes as there is work for, at least those on standby."""
         if self._stillborn >= STILLBORN_MAX and time.monotonic() < self._rested_at_s:
             return
-        wanted = min(self._size, max(self._standby, waiting + running))
-        for _ in range(wanted - len(self._processes)):
+        process_count = min(self._size, max(self._standby, waiting + running))
+        for _ in range(process_count - len(self._processes)):
             name = secrets.token_urlsafe(12)
             idle_s = float("inf") if not self._processes else IDLE_S
             self._processes[name] = self._start_process(name, idle_s)
 
     def _start_process(self, name: str, idle_s: float, *more: str) -> Piped:
+        """Start a process that takes runs under a name, and listen to it."""
         arguments = (f"--owner={name}", f"--engine={self._engine}", f"--idle-s={idle_s}", *more)
         process = start_process("twin.lab.runs.job", *arguments, **self._store.environment)
         return Piped(process, self._hear)
 
     def _hear(self, news: Message | None) -> None:
+        """Note the begin or the end of a process's stage of preparation."""
         if news is not None:
             stage, took_s = news[0]["stage"], news[0]["took_s"]
-            began = self.stages.get(stage, Stage(time.monotonic())).began_s
-            self.stages[stage] = Stage(began, took_s)
+            began_s = self.stages.get(stage, Stage(time.monotonic())).began_s
+            self.stages[stage] = Stage(began_s, took_s)
 
 
 def _size() -> int:

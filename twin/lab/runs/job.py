@@ -72,6 +72,7 @@ def pulse(
     is_over = threading.Event()
 
     def beat_until_over() -> None:
+        """Store progress and read the order until the run is over."""
         nonlocal order
         while not is_over.wait(PULSE_S):
             if budget is not None and (taken := resident_bytes()) > limit_bytes(budget):
@@ -83,6 +84,7 @@ def pulse(
                 log.warning("progress of run %s was not stored: %s", run, error)
 
     def note(fraction: float, live: Mapping[str, Any]) -> bool:
+        """Note progress for the next beat; returns whether the run goes on."""
         nonlocal latest
         latest = (fraction, dict(live))
         return order == "go"
@@ -102,17 +104,18 @@ def execute(
 ) -> "Run":  # fmt: skip
     """Carry out a run and store its result; an error is stored and raised again. limited: in a
     process of its own, which ends if it takes far more memory than estimated."""
-    start_s, budget = time.monotonic(), None
+    begun_s, budget = time.monotonic(), None
     try:
         if limited:
             budget = budget_of(store, store.scenarios.load(row.scenario), load_facts())
         with pulse(store, row.id, owner, budget) as note:
 
             def progress(fraction: float, live: Mapping[str, Any]) -> bool:
+                """Pass progress on; returns whether the run goes on."""
                 return note(fraction, live) and (watch is None or watch(fraction, live))
 
             result = answered(store, row, engine, progress)
-            store.runs.finish(row.id, owner, result, time.monotonic() - start_s)
+            store.runs.finish(row.id, owner, result, time.monotonic() - begun_s)
     except (engine.cancelled, KeyboardInterrupt):
         store.runs.cancelled(row.id, owner)
         raise
@@ -134,11 +137,12 @@ def answered(store: Store, row: RunRow, engine: Engine, progress: Watch) -> "Run
     if facts.digest != row.facts_digest:
         facts = store.facts(row.facts_digest)
     trace, table = store.traces.of(scenario), store.counts.of(scenario)
-    imported = {} if table is None else {"counts": table.counts}
-    return engine.simulate(scenario, facts, trace=trace, progress=progress, **imported)
+    count_args = {} if table is None else {"counts": table.counts}
+    return engine.simulate(scenario, facts, trace=trace, progress=progress, **count_args)
 
 
 def _give_up(store: Store, run: str, owner: Owner, budget: Budget, taken_bytes: int) -> None:
+    """Fail a run that takes too much memory, and end this process."""
     sentence = (
         f"the run took {taken_bytes / 1e9:.2g} GB of memory, and {limit_bytes(budget) / 1e9:.2g} "
         f"GB are allowed ({budget.memory_bytes / 1e9:.2g} GB were estimated): shorten horizon_s or "
@@ -170,6 +174,7 @@ class Parent:
         self._say = listen(lambda _: self._woken.set(), self._end)
 
     def _end(self) -> None:
+        """End this process at the end of the input, at once while it only prepares."""
         if not self.ready:
             leave()  # no process waits for what is being compiled
         self.gone = True
@@ -189,9 +194,9 @@ def set_up_once() -> None:
     """Set up a tiny scenario once, so that all modules are loaded before a user waits."""
     from twin.engine.setup import set_up
 
-    quiet = {"rate_req_per_s": 1.0, "input_tokens": 256, "output_tokens": 8}
-    tiny = {"horizon_s": 1.0, "warmup_s": 0.0, "workload": quiet}
-    set_up(Scenario.model_validate(tiny), load_facts(), None)
+    tiny_workload = {"rate_req_per_s": 1.0, "input_tokens": 256, "output_tokens": 8}
+    tiny_scenario = {"horizon_s": 1.0, "warmup_s": 0.0, "workload": tiny_workload}
+    set_up(Scenario.model_validate(tiny_scenario), load_facts(), None)
 
 
 def stages_of(name: str) -> warm.Stages:
@@ -250,14 +255,14 @@ def carry_out(text: str) -> str:
 
 def serve(store: Store, owner: Owner, engine: Engine, parent: Parent, idle_s: float) -> None:
     """Carry out queued runs until the parent is gone, `idle_s` passed, or memory grew."""
-    last_s = time.monotonic()
-    unstored = ""  # why the last run ended, where that may not have been stored
-    while not parent.gone and time.monotonic() - last_s < idle_s:
+    idle_since_s = time.monotonic()
+    unstored_reason = ""  # why the last run ended, where that may not have been stored
+    while not parent.gone and time.monotonic() - idle_since_s < idle_s:
         row = None
         try:
-            if unstored:
-                store.runs.disown(owner.name, unstored)
-                unstored = ""
+            if unstored_reason:
+                store.runs.disown(owner.name, unstored_reason)
+                unstored_reason = ""
             row = store.runs.claim(owner)
             if row is not None:
                 execute(store, row, owner, engine_of(row, engine), limited=True)
@@ -265,12 +270,12 @@ def serve(store: Store, owner: Owner, engine: Engine, parent: Parent, idle_s: fl
             log.info("run %s was stopped on request", row.id if row else "")
         except Exception as error:
             log.error("%s", error)
-            unstored = unstored or str(error)
+            unstored_reason = unstored_reason or str(error)
         if row is None:
             parent.wait(POLL_S)
             continue
         # However it ended: the next may begin at once, in a process that is not too large.
-        last_s = time.monotonic()
+        idle_since_s = time.monotonic()
         if peak_bytes() > PEAK_BYTES_MAX:
             return
 

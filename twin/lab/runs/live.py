@@ -97,17 +97,22 @@ class Live:
         self._process.wait()
 
     def _forget(self, run: str) -> None:
+        """Remove a run, and stop it if work on it goes on."""
         look = self._runs.pop(run, None)
         if look is not None and (look.searching or not look.ended):
             self._send(run, None)
 
     def _send(self, run: str, question: Scenario | None) -> None:
+        """Send a question to the process; None stops the run."""
         self._process.say([run, canonical(question) if question else None])
 
     def _start(self) -> Piped:
+        """Start the process that answers live runs."""
         return Piped(start_process("twin.lab.runs.live"), self._hear)
 
     def _hear(self, message: Message | None) -> None:
+        """Take the state of a run from the process; at its end (None), drop the runs without an
+        answer."""
         with self._changed:
             if message is None:  # the run under way and those that waited have no answer
                 self._deaths += 1
@@ -117,11 +122,11 @@ class Live:
             else:
                 head, tables = message
                 self._deaths = 0
-                run, before = head["run"], self._runs.get(head["run"])
+                run, last_look = head["run"], self._runs.get(head["run"])
                 if head["seen"] is None:
                     self._runs.pop(run, None)
-                elif before is not None:
-                    self._runs[run] = Look(**head["seen"], tables=tables or before.tables)
+                elif last_look is not None:
+                    self._runs[run] = Look(**head["seen"], tables=tables or last_look.tables)
             self._changed.notify_all()
 
 
@@ -131,15 +136,15 @@ def question_of(draft: Scenario, facts: Facts) -> Scenario | None:
         return None
     if draft.elastic.controller == "own":
         return None
-    takes_s = estimate(draft, facts).seconds
-    if takes_s <= SECONDS:
+    estimate_s = estimate(draft, facts).seconds
+    if estimate_s <= SECONDS:
         return draft
-    share = SECONDS / takes_s
+    share = SECONDS / estimate_s
     if draft.horizon_s * share < SHORTEST_S:
         return None
-    cut = {"horizon_s": round(draft.horizon_s * share, 1), "warmup_s": draft.warmup_s * share}
+    shorter = {"horizon_s": round(draft.horizon_s * share, 1), "warmup_s": draft.warmup_s * share}
     try:
-        return with_overrides(draft, cut)
+        return with_overrides(draft, shorter)
     except SpecError:
         return None
 
@@ -162,6 +167,7 @@ class Answering:
         self._say = listen(self._hear)
 
     def _hear(self, word: tuple[str, str | None]) -> None:
+        """Queue a question from the server, or note that its run was dropped."""
         run, text = word
         if text is None:
             self._dropped.add(run)
@@ -182,12 +188,13 @@ class Answering:
 
     def _answer(self, run: str, question: Scenario) -> None:
         """Simulate a question and report its progress, then search its capacity."""
-        reported_s = 0.0
+        last_report_s = 0.0
 
         def progress(fraction: float, live: Mapping[str, Any]) -> bool:
-            nonlocal reported_s
-            if time.monotonic() - reported_s > REPORT_S:
-                reported_s = time.monotonic()
+            """Report progress from time to time; returns whether the run goes on."""
+            nonlocal last_report_s
+            if time.monotonic() - last_report_s > REPORT_S:
+                last_report_s = time.monotonic()
                 self._report(run, Look(fraction, {"finished": live.get("finished", 0.0)}))
             return run not in self._dropped
 
@@ -204,23 +211,24 @@ class Answering:
             return
         tables = {name: result.tables[name] for name in TABLES if name in result.tables}
         capacity_key = _of_capacity(question) if steady_by_itself(question) else ""
-        capacity_now = self._found.get(capacity_key, {})
-        open_ = bool(capacity_key and not capacity_now)
-        look = Look(1.0, summary=dict(result.summary), searching=open_, capacity=capacity_now)
+        known_capacity = self._found.get(capacity_key, {})
+        is_open = bool(capacity_key and not known_capacity)
+        look = Look(1.0, summary=dict(result.summary), searching=is_open, capacity=known_capacity)
         self._report(run, look, tables)
-        if open_:
+        if is_open:
             search = searching(question, self._facts)
             self._searches[run] = search, next(search), look, capacity_key
 
     def _search_on(self) -> None:
         """Run the next simulation of the last search; again later if a question interrupts."""
         run = next(reversed(self._searches))
-        search, trial, look, wanted = self._searches[run]
-        if wanted in self._found:  # that of another visitor has found it
+        search, trial, look, capacity_key = self._searches[run]
+        if capacity_key in self._found:  # that of another visitor has found it
             self._end_search(run)
             return
 
         def progress(_fraction: float, _live: Mapping[str, Any]) -> bool:
+            """Whether the search goes on: no question waits, and the run was not dropped."""
             return self._waiting.empty() and run not in self._dropped
 
         summary = None
@@ -233,19 +241,20 @@ class Answering:
         except ValueError as error:
             log.info("a load cannot run: %s", error)
         try:
-            self._searches[run] = search, search.send(summary), look, wanted
+            self._searches[run] = search, search.send(summary), look, capacity_key
         except StopIteration as ended:
             capacity = asdict(ended.value) | {"unit": ended.value.unit}
             if capacity["high"] == math.inf:
                 capacity["high"] = None
-            self._found[wanted] = capacity
+            self._found[capacity_key] = capacity
             if len(self._found) > FOUND_MOST:
                 self._found.popitem(last=False)
             self._end_search(run)
 
     def _end_search(self, run: str) -> None:
-        _, _, look, wanted = self._searches.pop(run)
-        self._report(run, replace(look, searching=False, capacity=self._found[wanted]))
+        """End the search of a run whose capacity is found, and report it."""
+        _, _, look, capacity_key = self._searches.pop(run)
+        self._report(run, replace(look, searching=False, capacity=self._found[capacity_key]))
 
     def _report(self, run: str, seen: Look | None, tables: Mapping[str, pl.DataFrame] = {}) -> None:
         """Send the state of a run, None: it failed. Tables are sent once."""

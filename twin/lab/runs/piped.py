@@ -38,6 +38,7 @@ class Piped:
         threading.Thread(target=self._listen, args=(hear,), daemon=True).start()
 
     def _listen(self, hear: Callable[[Message | None], object]) -> None:
+        """Pass messages to `hear` until the output ends; runs on a thread."""
         stream = self._process.stdout
         assert stream is not None
         with stream:
@@ -62,9 +63,9 @@ class Piped:
 
     def silent_s(self, passed_s: float) -> float:
         """Seconds without heartbeat and processor time; passed_s: since the last call."""
-        signs = self._lines, processor_time(self.pid)
-        self._silent_s = self._silent_s + passed_s if signs == self._seen else 0.0
-        self._seen = signs
+        life_signs = self._lines, processor_time(self.pid)
+        self._silent_s = self._silent_s + passed_s if life_signs == self._seen else 0.0
+        self._seen = life_signs
         return self._silent_s
 
 
@@ -77,20 +78,23 @@ def listen(hear: Callable[[Any], object], end: Callable[[], object] = leave) -> 
     """The process's own side: `hear` gets each value and `end` is called at the end of the input,
     on a thread. Returns a function that sends a message from any thread."""
     # What a library prints must not come between messages.
-    output, one = os.fdopen(os.dup(1), "wb"), threading.Lock()
+    output, lock = os.fdopen(os.dup(1), "wb"), threading.Lock()
     os.dup2(2, 1)
 
     def write(data: bytes) -> None:
-        with one, suppress(BrokenPipeError):
+        """Write bytes to the output as a whole, from any thread."""
+        with lock, suppress(BrokenPipeError):
             output.write(data)
             output.flush()
 
     def read() -> None:
+        """Pass values of the input to `hear` until it ends."""
         for line in sys.stdin:  # not its buffer, which Python's own end would wait for in vain
             hear(json.loads(line))
         end()
 
     def beat() -> None:
+        """Write a heartbeat every `BEAT_S`."""
         while True:
             write(b"\n")
             time.sleep(BEAT_S)

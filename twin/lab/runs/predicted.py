@@ -15,10 +15,10 @@ def predicted(scenario: Scenario) -> dict[str, Any]:
     if not scenario.models:
         return _of_one(scenario)
     named_scenarios = zip(model_names(scenario), of_models(scenario), strict=True)
-    each = {name: _of_one(one) for name, one in named_scenarios}
-    first = next(iter(each.values()))
-    wall_s = sum(answer["wall_s"] for answer in each.values())
-    return first | {"scenario": scenario_digest(scenario), "wall_s": wall_s, "models": each}
+    by_model = {name: _of_one(one) for name, one in named_scenarios}
+    answers = next(iter(by_model.values()))
+    wall_s = sum(answer["wall_s"] for answer in by_model.values())
+    return answers | {"scenario": scenario_digest(scenario), "wall_s": wall_s, "models": by_model}
 
 
 def _of_one(scenario: Scenario) -> dict[str, Any]:

@@ -57,10 +57,10 @@ def how_ended(code: int) -> str:
 def processor_time(pid: int) -> str:
     """Clock ticks spent by a process and for it; '' if unknown."""
     try:
-        text = PROC.joinpath(str(pid), "stat").read_text("utf-8", "replace")
+        status_text = PROC.joinpath(str(pid), "stat").read_text("utf-8", "replace")
     except OSError:
         return ""
-    return " ".join(text.rpartition(")")[2].split()[11:13])
+    return " ".join(status_text.rpartition(")")[2].split()[11:13])
 
 
 def peak_bytes() -> int:
@@ -91,6 +91,7 @@ def total_bytes() -> float:
 
 
 def _kilobytes(path: Path, name: str) -> int:
+    """The figure of a line of a file of /proc, in kilobytes; 0 if there is none."""
     if not path.exists():
         return 0
     lines = path.read_text("utf-8", "replace").splitlines()

@@ -118,6 +118,7 @@ def verified(file: Path, watch: Watch = lambda _share, _live: True) -> Iterator[
 
 
 def _rows(store: Store) -> Iterator[RunRow]:
+    """All runs of a store, page by page."""
     offset = 0
     while rows := store.runs.search(offset=offset).rows:
         yield from rows
@@ -125,18 +126,19 @@ def _rows(store: Store) -> Iterator[RunRow]:
 
 
 def _compared(store: Store, row: RunRow, watch: Watch) -> Verified:
+    """Compute a run of an archive again and compare the bytes of its result."""
     if row.state != DONE or row.damaged:
         return Verified(row.id, row.name, "not compared", row.message or f"it is {row.state}")
     engine = load_engine()
-    older = row.engine_version != engine.version
-    engine_note = f"by engine {row.engine_version} then, {engine.version} now" if older else ""
+    is_other = row.engine_version != engine.version
+    engine_note = f"by engine {row.engine_version} then, {engine.version} now" if is_other else ""
     try:
         run = answered(store, row, replace(engine, version=row.engine_version), watch)
     except (StoreError, ValueError) as refusal:
         return Verified(row.id, row.name, "not compared", str(refusal))
     if run.digest == row.result_digest:
         return Verified(row.id, row.name, "same bytes", engine_note)
-    changed = [key for key, value in run.summary.items() if row.summary.get(key) != value]
-    figures = f"{len(changed)} figures differ: {', '.join(changed[:5])}"
-    text = figures if changed else "tables differ"
+    differing = [key for key, value in run.summary.items() if row.summary.get(key) != value]
+    listed = f"{len(differing)} figures differ: {', '.join(differing[:5])}"
+    text = listed if differing else "tables differ"
     return Verified(row.id, row.name, "differs", f"{text}; {engine_note}" if engine_note else text)

@@ -31,8 +31,8 @@ def prepare(
         for name in stages:
             if name in started_stages:
                 continue
-            with locked(_mark(name).with_suffix(".lock"), patience_s=patience_s) as free:
-                if free:
+            with locked(_mark(name).with_suffix(".lock"), patience_s=patience_s) as has_lock:
+                if has_lock:
                     started_stages.add(name)
                     start_s = time.monotonic()
                     tell(name, None)

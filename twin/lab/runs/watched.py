@@ -66,8 +66,8 @@ def repeatable(row: RunRow) -> bool:
 def stored(store: Store, run: str) -> Source:
     """A stored run that is done; raises SpecError while it has no tables."""
     row = require(store.runs.get(run), "run", run)
-    have: Mapping[str, Any] = store.runs.tables(run)
-    if "requests" not in have:
+    stored_tables: Mapping[str, Any] = store.runs.tables(run)
+    if "requests" not in stored_tables:
         raise SpecError(f"run {run} has no results to trace: it is {row.state}")
     if not repeatable(row):
         raise SpecError(
@@ -78,7 +78,7 @@ def stored(store: Store, run: str) -> Source:
     table = store.counts.of(scenario)
     return Source(
         scenario,
-        {name: store.runs.table(run, name) for name in TABLES if name in have},
+        {name: store.runs.table(run, name) for name in TABLES if name in stored_tables},
         facts if facts.digest == row.facts_digest else store.facts(row.facts_digest),
         store.traces.of(scenario),
         table.counts if table else None,
@@ -111,12 +111,13 @@ def inside(run: Source, row: Mapping[str, Any]) -> Inside:
     window = run.window(*span_of_request(run, row["request_id"]), MOST_PASSES)
 
     def passes(role: str, begin: str, end: str) -> list[Pass]:
-        low, high = row[begin], row[end]
-        if low is None:
+        """Passes of the instance that served the request in one role, between two of its stamps."""
+        from_s, to_s = row[begin], row[end]
+        if from_s is None:
             return []
-        number, seen = row[f"{role}_instance"], window.passes
-        own = seen.get((role, number)) or seen.get(("colocated", number), [])
-        return [p for p in own if p.begin_s >= low and (high is None or p.end_s <= high)]
+        number, passes_of = row[f"{role}_instance"], window.passes
+        served = passes_of.get((role, number)) or passes_of.get(("colocated", number), [])
+        return [p for p in served if p.begin_s >= from_s and (to_s is None or p.end_s <= to_s)]
 
     batches = passes("prefill", "prefill_start_s", "prefill_end_s")
     seconds_by_operator: dict[str, float] = {}
@@ -126,15 +127,15 @@ def inside(run: Source, row: Mapping[str, Any]) -> Inside:
     if batches:  # reads of the memory pool, and batches between its own
         prefill_s = row["prefill_end_s"] - row["prefill_start_s"] if row["prefill_end_s"] else 0.0
         seconds_by_operator[""] = max(0.0, prefill_s - sum(seconds_by_operator.values()))
-    decoded = passes("decode", "transfer_end_s", "finish_s")
-    wait_s = decoded[0].begin_s - row["transfer_end_s"] if decoded else 0.0
-    mean_s = sum(p.end_s - p.begin_s for p in decoded) / max(1, len(decoded))
+    iterations = passes("decode", "transfer_end_s", "finish_s")
+    wait_s = iterations[0].begin_s - row["transfer_end_s"] if iterations else 0.0
+    mean_iteration_s = sum(p.end_s - p.begin_s for p in iterations) / max(1, len(iterations))
     held_s: dict[int, float] = {}
     for batch in batches:
         if batch.held_s > 0.0:
             held_s[batch.hot_node] = held_s.get(batch.hot_node, 0.0) + batch.held_s
     operators, hot_reads = tuple(seconds_by_operator.items()), tuple(held_s.items())
-    return Inside(operators, wait_s, len(decoded), mean_s, hot_reads)
+    return Inside(operators, wait_s, len(iterations), mean_iteration_s, hot_reads)
 
 
 def span_of_request(run: Source, request: int) -> tuple[float, float]:

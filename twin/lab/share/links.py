@@ -58,6 +58,7 @@ def compare_url(runs: Sequence[str], baseline: str = "", scenarios: Sequence[Sce
 
 
 def _asking(scenarios: Sequence[Scenario]) -> dict[str, str]:
+    """The query parameter that holds scenarios; empty if they do not fit."""
     try:
         text = ",".join(pack(scenario) for scenario in scenarios)
     except ShareError:  # the link still opens here
@@ -131,8 +132,8 @@ def open_run(query: Mapping[str, str], store: Store) -> RunRow | NotHere | None:
 
 def open_runs(query: Mapping[str, str], store: Store) -> list[RunRow | NotHere]:
     """The runs of a comparison's address, each once, baseline first. Raises ShareError."""
-    parts = query.get(RUNS, "")[:LINK_CHARS_MAX].split(",")
-    names = list(dict.fromkeys(filter(None, parts)))
+    texts = query.get(RUNS, "")[:LINK_CHARS_MAX].split(",")
+    names = list(dict.fromkeys(filter(None, texts)))
     if len(names) > COMPARED_MAX:
         raise ShareError(f"this link compares {len(names)} runs: at most {COMPARED_MAX} can be")
     baseline = query.get(BASELINE, "")
@@ -157,6 +158,7 @@ def pack(scenario: Scenario) -> str:
 
 
 def _packed(text: str) -> str:
+    """Text as zlib, base64url."""
     return base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode().rstrip("=")
 
 
@@ -179,27 +181,29 @@ def _with_machine(text: str, hold: Hold) -> Scenario:
 
 
 def _unpacked(text: str) -> str:
+    """The text inside a link. Raises ShareError if it is damaged or too long."""
     if len(text) > LINK_CHARS_MAX:
         raise ShareError(f"this link is longer than the {LINK_CHARS_MAX} characters of a scenario")
     try:
         packed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        opener = zlib.decompressobj()
-        body = opener.decompress(packed, SCENARIO_BYTES_MAX)
+        inflater = zlib.decompressobj()
+        content = inflater.decompress(packed, SCENARIO_BYTES_MAX)
     except (binascii.Error, ValueError, zlib.error):
         raise ShareError("this link is damaged: copy it again, whole") from None
-    if opener.unconsumed_tail:
+    if inflater.unconsumed_tail:
         raise ShareError(
             f"this link unpacks to more than {SCENARIO_BYTES_MAX // 1024} KiB: it is no scenario"
         )
-    if not opener.eof:
+    if not inflater.eof:
         raise ShareError("this link is cut off: copy it again, whole")
     try:
-        return body.decode()
+        return content.decode()
     except UnicodeDecodeError:
         raise ShareError("this link holds no text: it is no scenario") from None
 
 
 def _find_run(name: str, store: Store) -> RunRow | NotHere:
+    """A run by its id, or why it cannot be shown."""
     if not RUN_ID.fullmatch(name):
         return NotHere("this is no run's id: copy the link again, whole")
     try:
@@ -210,6 +214,7 @@ def _find_run(name: str, store: Store) -> RunRow | NotHere:
 
 
 def _absent(kind: str, name: str) -> str:
+    """A sentence that this twin does not store a run or scenario."""
     return (
         f"no {kind} here has the id {name}: a link opens only in the twin that stored it, and it "
         "may have been deleted; ask for the scenario as a portable link or TOML file"
@@ -217,4 +222,5 @@ def _absent(kind: str, name: str) -> str:
 
 
 def _url(page: str, query: Mapping[str, str]) -> str:
+    """Path and query of an address."""
     return f"/{page}?{urlencode(query, safe=',')}"

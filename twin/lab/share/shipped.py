@@ -51,8 +51,8 @@ class Shipped:
     def stale(self) -> bool:
         """Whether the loaded engine, if any, or these facts would give another result."""
         engine = sys.modules.get("twin.engine.simulate")  # loading it takes longer than a page may
-        other = engine is not None and self.engine != engine.ENGINE_VERSION
-        return other or load_facts().digest != self.facts
+        is_other = engine is not None and self.engine != engine.ENGINE_VERSION
+        return is_other or load_facts().digest != self.facts
 
 
 def shipped(scenario: Scenario, folder: Path = FOLDER) -> Shipped | None:

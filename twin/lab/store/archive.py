@@ -83,17 +83,17 @@ def write_archive(store: Store, file: IO[bytes], runs: Iterable[str] | None = No
 
 def _shown(store: Store) -> tuple[list[str], list[str], list[str]]:
     """Names of the scenarios, imported files and ended runs that the visitor sees."""
-    s, i, r = models.ScenarioRow, models.ImportRow, models.RunRow
-    ended = r.state.in_(models.ENDED_STATES)
+    scenario_row, import_row, run_row = models.ScenarioRow, models.ImportRow, models.RunRow
+    ended = run_row.state.in_(models.ENDED_STATES)
     queries = (
-        store.scenarios.visible(select(s.digest)),
-        store.runs.visible(select(r.scenario).where(ended)).distinct(),
-        store.traces.visible(select(i.digest)).order_by(i.digest),
-        store.runs.visible(select(r.id).where(ended)).order_by(r.queued_s, r.id),
+        store.scenarios.visible(select(scenario_row.digest)),
+        store.runs.visible(select(run_row.scenario).where(ended)).distinct(),
+        store.traces.visible(select(import_row.digest)).order_by(import_row.digest),
+        store.runs.visible(select(run_row.id).where(ended)).order_by(run_row.queued_s, run_row.id),
     )
     with store.database.read() as session:
-        scenarios, more, imports, ids = (list(session.scalars(query)) for query in queries)
-    return sorted({*scenarios, *more}), imports, ids
+        scenarios, run_scenarios, imports, ids = (list(session.scalars(query)) for query in queries)
+    return sorted({*scenarios, *run_scenarios}), imports, ids
 
 
 def export_runs(store: Store, *runs: str) -> bytes:
@@ -125,8 +125,8 @@ class _Writer:
     def scenario(self, digest: str) -> None:
         """Write a scenario and remember its imported files."""
         scenario = self.store.scenarios.load(digest)
-        used = (part.kind.named(scenario) for part in self.store.imports.values())
-        digests, parts = [v.digest for v in used if v is not None], self.store.imports.values()
+        named = (part.kind.named(scenario) for part in self.store.imports.values())
+        digests, parts = [v.digest for v in named if v is not None], self.store.imports.values()
         self.used += [d for d in digests if any(part.get(d) for part in parts)]
         self._row(SCENARIO, digest, {})
 
@@ -169,8 +169,8 @@ class _Writer:
             if self._holders:
                 holds = select(models.HoldingRow.visitor).where(models.HoldingRow.name == name)
                 fields[HOLDERS] = list(session.scalars(holds))
-            if written := self._notes(session, name):
-                fields[WRITTEN] = written
+            if notes := self._notes(session, name):
+                fields[WRITTEN] = notes
         if kind in TABLES:
             fields[FILES] = dict(files)
         data = json_text(fields).encode()
@@ -180,14 +180,15 @@ class _Writer:
 
     def _notes(self, session: Session, name: str) -> list[dict[str, Any]]:
         """Notes on a name: the exporter's, or all in a full export, without visitors' names."""
-        n, visitor = models.NoteRow, {} if self._holders else {"visitor": ""}
+        n, no_visitor = models.NoteRow, {} if self._holders else {"visitor": ""}
         query = select(*(getattr(n, key) for key in columns_of(n))).where(n.name == name)
-        if visitor:
+        if no_visitor:
             query = query.where(n.visitor == self.store.visitor)
         rows = session.execute(query.order_by(n.visitor)).mappings()
-        return [{**row, **visitor} for row in rows]
+        return [{**row, **no_visitor} for row in rows]
 
     def _member(self, kind: str, sha256: str, size: int, source: Source) -> None:
+        """Write one member of the tar: its header, bytes and padding."""
         ending = "parquet" if kind == TABLE else "json"
         info = tarfile.TarInfo(f"twin-{VERSION}/{kind}/{sha256}.{ending}")
         info.size = size
@@ -223,8 +224,8 @@ def read_archive(store: Store, file: IO[bytes], name: str) -> Moved:
                 with store.database.write() as session:
                     remember(session, store.artefacts, artefact)
                 continue
-            new = _take(store, kind, _row_in(part, sha256))
-            (counts.new if new else counts.here)[kind] += 1
+            is_new = _take(store, kind, _row_in(part, sha256))
+            (counts.new if is_new else counts.here)[kind] += 1
         except StoreFull:
             raise
         except StoreError as error:
@@ -285,19 +286,19 @@ class _Part:
 
 def _members(file: IO[bytes], name: str, moved: Moved) -> Iterator[tuple[str, str, _Part]]:
     """Kind, SHA-256 and bytes of every member; after a damaged header, from the next one on."""
-    ended = lost = False
+    at_end = in_damage = False
     while len(block := file.read(tarfile.BLOCKSIZE)) == tarfile.BLOCKSIZE:
-        ended = not any(block)
-        if ended:
+        at_end = not any(block)
+        if at_end:
             continue
         try:
             info = tarfile.TarInfo.frombuf(block, "ascii", "strict")
         except (tarfile.HeaderError, ValueError):
-            if not lost:
+            if not in_damage:
                 moved.leave_out(f"a part of {name} is damaged")
-            lost = True
+            in_damage = True
             continue
-        lost = False
+        in_damage = False
         part = _Part(file, max(info.size, 0))
         member = MEMBER.fullmatch(info.name)
         if member and int(member[1]) > VERSION:
@@ -310,11 +311,12 @@ def _members(file: IO[bytes], name: str, moved: Moved) -> Iterator[tuple[str, st
             yield member[2], member[3], part
         part.skip()
         file.read(-max(info.size, 0) % tarfile.BLOCKSIZE)
-    if not ended:
+    if not at_end:
         moved.leave_out(f"{name} is cut off: what came before is taken, the rest is missing")
 
 
 def _row_in(part: _Part, sha256: str) -> dict[str, Any]:
+    """The row of a member, as JSON. Raises StoreError if it is damaged."""
     data = part.read(ROW_BYTES_MAX)
     if hashlib.sha256(data).hexdigest() != sha256:
         raise StoreError(f"the row {sha256} is damaged (its SHA-256 is not its name)")
@@ -358,28 +360,28 @@ def _take(store: Store, kind: str, fields: Mapping[str, Any]) -> bool:
     files, holders, notes = fields.get(FILES, {}), fields.get(HOLDERS, []), fields.get(WRITTEN, [])
     if not (isinstance(files, dict) and isinstance(holders, list) and isinstance(notes, list)):
         raise StoreError(f"a {kind} here has no {FILES}, {HOLDERS} or {WRITTEN} that can be")
-    written = [_note(store, note) for note in notes]
+    note_rows = [_note(store, note) for note in notes]
     if kind == SCENARIO:
         body, digest = values["body"], values["digest"]
         if hashlib.sha256(body.encode()).hexdigest() != digest:
             raise StoreError(f"the scenario {digest} is damaged (its SHA-256 is not its digest)")
-        name, new = store.scenarios.keep(scenario_from_canonical(body), **values)
+        name, is_new = store.scenarios.keep(scenario_from_canonical(body), **values)
     else:
         row = {FACTS: _facts, IMPORT: _imported, RUN: _run}[kind](store, values, files)
         name = str(inspect(KINDS[kind]).primary_key_from_instance(row)[0])
         with store.database.write(durable=True) as session:
-            if new := session.get(KINDS[kind], name) is None:
+            if is_new := session.get(KINDS[kind], name) is None:
                 session.add(row)
                 session.flush()
                 _add_tables(session, kind, name, files)
     with store.database.write() as session:
         for visitor in {holder for holder in holders if isinstance(holder, str)}:
-            held = models.HoldingRow(visitor=visitor[:255], name=name)
-            insert_once(session, (visitor, name), held)
-        for note in written:
+            holding = models.HoldingRow(visitor=visitor[:255], name=name)
+            insert_once(session, (visitor, name), holding)
+        for note in note_rows:
             note.name = name
             insert_once(session, (note.visitor, name), note)
-    return new
+    return is_new
 
 
 def _note(store: Store, fields: object) -> models.NoteRow:
@@ -393,21 +395,23 @@ def _note(store: Store, fields: object) -> models.NoteRow:
 
 
 def _facts(_: Store, values: Mapping[str, Any], __: Mapping[str, str]) -> models.Row:
+    """A row of facts, after a check of their digest."""
     facts_of_text(values["body"], values["digest"])
     return models.FactsRow(**values)
 
 
 def _imported(store: Store, values: Mapping[str, Any], files: Mapping[str, str]) -> models.Row:
+    """The row of an imported value, after a check of its seal and tables. Raises StoreError."""
     row = models.ImportRow(**values)
     name = printable(row.name)
     if (part := store.imports.get(row.kind)) is None:
         raise StoreError(f"{name} is of a kind that this twin does not know")
     if sealed(row, dict(files)) != row.seal:
         raise StoreError(f"the {row.kind} {name} is damaged: its seal is broken")
-    own = part.kind.split(part.joined(row, files)).about
-    wrong = [k for k, value in row.about.items() if json_text(own.get(k)) != json_text(value)]
-    if wrong:
-        raise StoreError(f"the {row.kind} {name} is left out: its tables have another {wrong[0]}")
+    about = part.kind.split(part.joined(row, files)).about
+    altered = [k for k, value in row.about.items() if json_text(about.get(k)) != json_text(value)]
+    if altered:
+        raise StoreError(f"the {row.kind} {name} is left out: its tables have another {altered[0]}")
     return row
 
 
@@ -420,9 +424,9 @@ def _run(store: Store, values: Mapping[str, Any], files: Mapping[str, str]) -> m
     with store.database.read() as session:
         facts = values["facts_digest"]
         require(session.get(models.FactsRow, facts), "set of facts", facts)
-    unsealed = state != models.DONE and not values["seal"] and not files
+    no_seal = state != models.DONE and not values["seal"] and not files
     answer = {key: values[key] for key in ANSWER}
-    if state not in models.ENDED_STATES or not (unsealed or seal(answer, files) == values["seal"]):
+    if state not in models.ENDED_STATES or not (no_seal or seal(answer, files) == values["seal"]):
         raise StoreError(f"run {printable(run)} is damaged: its seal is broken")
     no_owner = {"owner_name": "", "owner_host": "", "owner_pid": 0, "owner_started": ""}
     return models.RunRow(**{**values, **no_owner, "scenario": question.digest})

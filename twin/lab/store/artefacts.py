@@ -180,15 +180,16 @@ class Artefacts:
             )
 
     def _explain(self, error: Exception) -> str:
+        """A sentence on an error of the disk."""
         # What polars says of the system's error ends with its number.
-        match = OS_ERROR.search(str(error))
-        number = getattr(error, "errno", None) or (match and int(match[1]))
+        number_match = OS_ERROR.search(str(error))
+        number = getattr(error, "errno", None) or (number_match and int(number_match[1]))
         if number in FULL:
             return f"the disk of {self.folder} is full: free some space and try again"
         if number in BOUNDED:
             return f"{self.folder} has reached a quota or limit: free some space or raise it"
-        why = os.strerror(number) if number else str(error).splitlines()[0]
-        return f"{self.folder} cannot be written: {why}"
+        reason = os.strerror(number) if number else str(error).splitlines()[0]
+        return f"{self.folder} cannot be written: {reason}"
 
 
 def _older(path: Path, age_s: float) -> bool:
@@ -200,12 +201,14 @@ def _older(path: Path, age_s: float) -> bool:
 
 
 def _hash_file(path: Path) -> tuple[str, int]:
+    """SHA-256 and size in bytes of a file."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return digest, file.tell()
 
 
 def _sync_folder(folder: Path) -> None:
+    """Force the names in a folder to the disk, where the system can."""
     if os.name != "posix" or not os.access(folder, os.R_OK):
         return  # who may not read a folder cannot force it to the disk
     handle = os.open(folder, os.O_RDONLY)

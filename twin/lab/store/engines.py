@@ -91,8 +91,8 @@ class Database:
         location = str(self.path) if self.path else "the database"
         reason = str(error.orig).splitlines()[0]
         if isinstance(error, IntegrityError):
-            lost = "foreign key" in reason.lower()
-            return StoreError("what this belongs to was deleted meanwhile" if lost else reason)
+            is_orphan = "foreign key" in reason.lower()
+            return StoreError("what this belongs to was deleted meanwhile" if is_orphan else reason)
         for sign, sentence in REFUSALS.items():
             if sign in reason:
                 kind = StoreFull if sign in UNWRITTEN else StoreError
@@ -111,8 +111,8 @@ def open_database(url: str) -> Database:
     try:
         parsed = make_url(url)
     except ArgumentError:
-        right = "sqlite:////path/twin.db or postgresql://user@host/name"
-        raise StoreError(f"TWIN_DB_URL is not a database URL: write {right}") from None
+        example = "sqlite:////path/twin.db or postgresql://user@host/name"
+        raise StoreError(f"TWIN_DB_URL is not a database URL: write {example}") from None
     driver = parsed.drivername
     if parsed.get_backend_name() == "postgresql":
         return _open_postgresql(parsed)
@@ -126,19 +126,21 @@ def open_database(url: str) -> Database:
 
 
 def _open_postgresql(url: URL) -> Database:
+    """Open a PostgreSQL database. Raises StoreError without its driver."""
     options: dict[str, Any] = {"pool_pre_ping": True, "json_serializer": json_text}
     try:
         writer = create_engine(url, **options)
     except ArgumentError as error:
         raise StoreError(f"TWIN_DB_URL is not a PostgreSQL URL: {error}") from None
     except ImportError:
-        needs = 'PostgreSQL needs its driver psycopg: pip install "psycopg[binary]"'
-        raise StoreError(needs) from None
-    reading = {"postgresql_readonly": True, "isolation_level": "REPEATABLE READ"}
-    reader = create_engine(url, **options, execution_options=reading)
+        hint = 'PostgreSQL needs its driver psycopg: pip install "psycopg[binary]"'
+        raise StoreError(hint) from None
+    read_options = {"postgresql_readonly": True, "isolation_level": "REPEATABLE READ"}
+    reader = create_engine(url, **options, execution_options=read_options)
 
     @event.listens_for(writer, "begin")
     def _begin(connection: Connection) -> None:
+        """Lock the database for one writer until the transaction ends."""
         # One writer at a time, as on SQLite: what a writer has read stays true until it commits.
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{BUSY_TIMEOUT_S}s'")
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({APPLICATION_ID})")
@@ -163,16 +165,16 @@ def _open_sqlite(url: URL) -> Database:
         f"SQLite {driver.sqlite_version} has a rare corruption bug that 3.51.3 fixes: "
         "pip install pysqlite3 brings a newer one"
     )
-    sound = driver.sqlite_version_info >= SOUND_SQLITE
-    return Database(url, writer, reader, path, () if sound else (warning,))
+    is_sound = driver.sqlite_version_info >= SOUND_SQLITE
+    return Database(url, writer, reader, path, () if is_sound else (warning,))
 
 
 def _sqlite_driver() -> Any:
     """The newest available SQLite: Python's own, or the optional package pysqlite3."""
     if importlib.util.find_spec("pysqlite3") is None:
         return sqlite3
-    other = importlib.import_module("pysqlite3.dbapi2")
-    return other if other.sqlite_version_info > sqlite3.sqlite_version_info else sqlite3
+    newer = importlib.import_module("pysqlite3.dbapi2")
+    return newer if newer.sqlite_version_info > sqlite3.sqlite_version_info else sqlite3
 
 
 POOL: Mapping[str, Any] = {"pool_size": 8, "max_overflow": 40}
@@ -189,6 +191,7 @@ def _sqlite_engine(
 
     @event.listens_for(engine, "connect")
     def _settings(connection: Any, _record: Any) -> None:
+        """Set a new connection's options."""
         connection.isolation_level = None  # transactions begin where we say, not where it guesses
         connection.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_S * 1000}")
         connection.execute("PRAGMA synchronous=NORMAL")
@@ -198,6 +201,7 @@ def _sqlite_engine(
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
+        """Begin a transaction; a writer's is exclusive from here on."""
         if writes:
             durable = connection.get_execution_options().get("durable", False)
             connection.exec_driver_sql(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
@@ -218,6 +222,7 @@ def migration_connection(database: Database) -> Iterator[Connection]:
 
     @event.listens_for(engine, "connect")
     def _no_cascade(connection: Any, _record: Any) -> None:
+        """Switch foreign keys off, so that a rebuilt table deletes no rows of others."""
         connection.execute("PRAGMA foreign_keys=OFF")
 
     with database._sentences(), engine.connect() as connection:
@@ -240,12 +245,12 @@ def prepare_file(database: Database, artefact_folder: Path) -> None:
         )
     with database.read() as session:
         connection = session.connection()
-        mark = connection.exec_driver_sql("PRAGMA application_id").scalar_one()
-        tables = connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar_one()
-        mode = connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()
-    if mark != APPLICATION_ID and (mark or tables):
+        program_id = connection.exec_driver_sql("PRAGMA application_id").scalar_one()
+        table_count = connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar_one()
+        journal_mode = connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()
+    if program_id != APPLICATION_ID and (program_id or table_count):
         raise StoreError(f"{path} is another program's database: point TWIN_DB_URL elsewhere")
-    if mode != "wal":
+    if journal_mode != "wal":
         outside_transactions(database, "PRAGMA journal_mode=WAL")
 
 
@@ -278,9 +283,9 @@ def check_integrity(database: Database) -> list[str]:
 
 def json_text(value: Any) -> str:
     """JSON with sorted keys; refuses NaN and infinity, takes numpy scalars."""
-    how: dict[str, Any] = {"sort_keys": True, "separators": (",", ":"), "allow_nan": False}
+    options: dict[str, Any] = {"sort_keys": True, "separators": (",", ":"), "allow_nan": False}
     try:
-        return json.dumps(value, default=_plain, **how)
+        return json.dumps(value, default=_plain, **options)
     except ValueError as error:
         raise StoreError(f"a number that is not finite cannot be stored: {error}") from None
 
@@ -294,6 +299,7 @@ def json_value(stored: str | bytes) -> Any:
 
 
 def _plain(value: Any) -> Any:
+    """The Python value of a numpy scalar. Raises TypeError for anything else."""
     if hasattr(value, "item"):
         return value.item()
     raise TypeError(f"{type(value).__name__} cannot be stored as JSON")

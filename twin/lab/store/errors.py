@@ -15,5 +15,5 @@ class UnknownId(StoreError):
     """An id that this store does not hold."""
 
     def __init__(self, kind: str, name: str):
-        only = "an id opens only in the twin that stored it"
-        super().__init__(f"no {kind} here has the id {name}: {only}")
+        hint = "an id opens only in the twin that stored it"
+        super().__init__(f"no {kind} here has the id {name}: {hint}")

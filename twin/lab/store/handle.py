@@ -84,12 +84,12 @@ class Store:
         # Files go when the disk has forgotten their rows, else a loss of power would bring these
         # back without them; and while the lock is held, so that no row naming one comes in between.
         with self.database.write() as session:
-            named = set(session.scalars(select(row.sha256)))
-            return self.artefacts.drop(files, named, older_than_s)
+            row_names = set(session.scalars(select(row.sha256)))
+            return self.artefacts.drop(files, row_names, older_than_s)
 
     def damage(self) -> list[str]:
         """All damage of stored bytes: database, files, results."""
-        wrong = check_integrity(self.database) + check_guards(self.database)
+        faults = check_integrity(self.database) + check_guards(self.database)
         checks: list[tuple[Callable[[str], object], InstrumentedAttribute[str]]] = [
             (self.artefacts.read, models.ArtefactRow.sha256),
             (self.facts, models.FactsRow.digest),
@@ -104,10 +104,11 @@ class Store:
                 try:
                     check(name)
                 except ValueError as error:
-                    wrong.append(str(error))
-        return wrong
+                    faults.append(str(error))
+        return faults
 
     def _imported(self, digest: str) -> object:
+        """Load an imported value, which checks it."""
         with self.database.read() as session:
             row = require(session.get(models.ImportRow, digest), "import", digest)
         if (part := self.imports.get(row.kind)) is None:
@@ -143,12 +144,12 @@ def _own_folder(database: Database) -> Path:
     if path is None:
         address = f"{database.url.host} {database.url.port} {database.url.database}"
         return STORED / f"artifacts-{hashlib.sha256(address.encode()).hexdigest()[:12]}"
-    common = path.with_name("artifacts")
+    shared_folder = path.with_name("artifacts")
     if path.name == DEFAULT_NAME:
-        return common
-    default_folder = path.with_name(f"{path.name}-artifacts")
+        return shared_folder
+    own_folder = path.with_name(f"{path.name}-artifacts")
     if not path.exists() or not path.stat().st_size:
         with suppress(OSError):  # without the right to write, making the file fails with a sentence
-            default_folder.mkdir(exist_ok=True)
+            own_folder.mkdir(exist_ok=True)
     # A database of before there were folders of their own keeps the one that it knows.
-    return common if common.exists() and not default_folder.exists() else default_folder
+    return shared_folder if shared_folder.exists() and not own_folder.exists() else own_folder

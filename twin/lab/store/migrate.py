@@ -52,6 +52,7 @@ def upgrade(database: Database, versions: Path = VERSIONS) -> None:
 
 
 def _current(connection: Connection) -> str:
+    """The revision that a database is at; '' if it is new."""
     if not inspect(connection).has_table("alembic_version"):
         return ""
     row = connection.execute(text("SELECT version_num FROM alembic_version")).first()
@@ -83,8 +84,8 @@ def _keep_backup(database: Database, revision: str) -> None:
     copy = database.path.with_name(f"{stem}{revision}-{time.time_ns()}")
     outside_transactions(database, "VACUUM INTO ?", str(copy))  # consistent during use
     log.warning("stored a backup of the database before migrating it: %s", copy)
-    older = sorted(database.path.parent.glob(f"{stem}*"), key=lambda p: p.stat().st_mtime_ns)
-    for path in older[:-BACKUPS_MOST]:
+    backups = sorted(database.path.parent.glob(f"{stem}*"), key=lambda p: p.stat().st_mtime_ns)
+    for path in backups[:-BACKUPS_MOST]:
         path.unlink()
 
 
@@ -160,19 +161,20 @@ def drop_guards(connection: Connection) -> None:
 
 def make_guards(connection: Connection) -> None:
     """Create all guards, replacing earlier ones."""
-    sqlite = connection.dialect.name == "sqlite"
-    if not sqlite:
+    is_sqlite = connection.dialect.name == "sqlite"
+    if not is_sqlite:
         connection.exec_driver_sql(
             "CREATE OR REPLACE FUNCTION twin_refuse() RETURNS trigger LANGUAGE plpgsql AS "
             "$$ BEGIN RAISE integrity_constraint_violation USING MESSAGE = TG_ARGV[0]; END $$"
         )
     for guard in GUARDS:
-        on_table = "" if sqlite else f" ON {guard.table}"
+        on_table = "" if is_sqlite else f" ON {guard.table}"
         connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {guard.name}{on_table}")
-        connection.exec_driver_sql(_statement(guard, sqlite=sqlite))
+        connection.exec_driver_sql(_statement(guard, sqlite=is_sqlite))
 
 
 def _statement(guard: Guard, *, sqlite: bool) -> str:
+    """SQL that creates a guard."""
     head = f"CREATE TRIGGER {guard.name} BEFORE {guard.event} ON {guard.table} FOR EACH ROW"
     refuse = f"BEGIN SELECT RAISE(ABORT, '{guard.message}'); END"
     action = refuse if sqlite else f"EXECUTE FUNCTION twin_refuse('{guard.message}')"
@@ -186,5 +188,5 @@ def check_guards(database: Database) -> list[str]:
     query = text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
     with database.read() as session:
         guards = {str(name): sql for name, sql in session.execute(query)}
-    wrong = [g.name for g in GUARDS if guards.get(g.name) != _statement(g, sqlite=True)]
-    return [f"the guard {name} of {database.path} is damaged: restore a backup" for name in wrong]
+    damaged = [g.name for g in GUARDS if guards.get(g.name) != _statement(g, sqlite=True)]
+    return [f"the guard {name} of {database.path} is damaged: restore a backup" for name in damaged]

@@ -46,9 +46,9 @@ class Seconds(sa.TypeDecorator[float]):
 
     def wrong(self, value: Any) -> str:
         """Fault of a value, '' if it has none."""
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        sound = number and 0 <= value < SECONDS_MAX
-        return "" if sound else f"is no time from 0 to {SECONDS_MAX:g} s"
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        is_valid = is_number and 0 <= value < SECONDS_MAX
+        return "" if is_valid else f"is no time from 0 to {SECONDS_MAX:g} s"
 
     def process_result_value(self, value: Any, _dialect: Any) -> float | None:
         """The value; 0 if it is invalid."""
@@ -59,9 +59,9 @@ def wrong_figures(summary: dict[str, Any]) -> str:
     """Fault of a summary: figures must be numbers or null; only states and words are text."""
     for key, value in summary.items():
         metric = METRICS.get(key)
-        number = isinstance(value, (int, float)) and abs(value) < FIGURE_MAX  # nor NaN
-        text = isinstance(value, str) and (metric is None or metric.unit == "state")
-        if not (number or text or value is None):
+        is_number = isinstance(value, (int, float)) and abs(value) < FIGURE_MAX  # nor NaN
+        is_text = isinstance(value, str) and (metric is None or metric.unit == "state")
+        if not (is_number or is_text or value is None):
             return f"has no figure for {key}"
     return ""
 

@@ -39,19 +39,19 @@ class Owner:
         if self.host != this_host():
             return silent_s < SILENT_S
         started = _started(self.pid)
-        awake = self.pid == os.getpid() or silent_s < STUCK_S
-        return started in ("", self.started) and awake
+        is_awake = self.pid == os.getpid() or silent_s < STUCK_S
+        return started in ("", self.started) and is_awake
 
 
 @lru_cache(maxsize=1)
 def this_host() -> str:
     """Name of this machine's process table: host, boot and, in a container, its namespace."""
     parts = [socket.gethostname()]
-    boot, space = PROC / "sys/kernel/random/boot_id", PROC / "self/ns/pid"
+    boot, namespace = PROC / "sys/kernel/random/boot_id", PROC / "self/ns/pid"
     if boot.exists():
         parts.append(boot.read_text("ascii").strip())
-    if space.exists():
-        parts.append(str(space.readlink()))
+    if namespace.exists():
+        parts.append(str(namespace.readlink()))
     return " ".join(parts)[:255]
 
 
@@ -65,5 +65,5 @@ def _started(pid: int) -> str | None:
         except OSError as error:
             return None if isinstance(error, ProcessLookupError) else ""
         return ""
-    state, *after = text.rpartition(")")[2].split()  # the name before it may hold anything
-    return None if state in "ZX" else after[18]
+    state, *later_fields = text.rpartition(")")[2].split()  # the name before it may hold anything
+    return None if state in "ZX" else later_fields[18]

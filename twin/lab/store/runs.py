@@ -117,8 +117,8 @@ class Runs:
         with self._database.read() as session:
             row = self._seen(session, run)
             if row and row.seal:
-                names = {name: a.sha256 for name, a in tables_of(session, run).items()}
-                if seal({key: getattr(row, key) for key in ANSWER}, names) != row.seal:
+                digest_by_table = {name: a.sha256 for name, a in tables_of(session, run).items()}
+                if seal({key: getattr(row, key) for key in ANSWER}, digest_by_table) != row.seal:
                     raise StoreError(
                         f"the result of run {run} is damaged: restore a backup, or "
                         "delete it in the library"
@@ -126,9 +126,10 @@ class Runs:
         return row
 
     def _seen(self, session: Session, run: str) -> RunRow | None:
+        """A run that this visitor may see, or that is shared; None otherwise."""
         row = session.get(RunRow, run)
-        shared = row is not None and row.published_s is not None
-        return row if shared or self._visitor.sees(session, run) else None
+        is_shared = row is not None and row.published_s is not None
+        return row if is_shared or self._visitor.sees(session, run) else None
 
     def search(
         self, text: str = "", *, states: Sequence[str] = (), tags: Sequence[str] = (),
@@ -148,10 +149,10 @@ class Runs:
         done = (RunRow.state == DONE, ~RunRow.engine_version.startswith(EXPLAINED))
         with self._database.read() as session:
             stored = stored_as(session, scenarios)
-            these = select(RunRow).where(*done, RunRow.scenario.in_(stored.values()))
-            these = self.visible(these).order_by(RunRow.queued_s)
+            query = select(RunRow).where(*done, RunRow.scenario.in_(stored.values()))
+            query = self.visible(query).order_by(RunRow.queued_s)
             # Oldest first: later pairs replace earlier ones.
-            pairs = session.execute(these.with_only_columns(RunRow.scenario, RunRow.id))
+            pairs = session.execute(query.with_only_columns(RunRow.scenario, RunRow.id))
             runs = session.scalars(select(RunRow).where(RunRow.id.in_(dict(pairs.all()).values())))
             by_scenario = {run.scenario: run for run in runs}
         return {name: by_scenario[key] for name, key in stored.items() if key in by_scenario}
@@ -185,8 +186,8 @@ class Runs:
             row = session.get(r, run)
             if row is None or row.state != QUEUED:
                 return None
-            earlier = or_(r.queued_s < row.queued_s, (r.queued_s == row.queued_s) & (r.id < run))
-            return session.scalar(select(func.count(r.id)).where(r.state == QUEUED, earlier))
+            is_earlier = or_(r.queued_s < row.queued_s, (r.queued_s == row.queued_s) & (r.id < run))
+            return session.scalar(select(func.count(r.id)).where(r.state == QUEUED, is_earlier))
 
     def queued(self) -> set[str]:
         """Ids of the queued runs."""
@@ -196,9 +197,9 @@ class Runs:
 
     def running(self, owners: Sequence[str], *, cluster: bool = False) -> Sequence[RunRow]:
         """Runs of some owners, by name; with `cluster` also those of a cluster's processes."""
-        owned: list[ColumnElement[bool]] = [RunRow.owner_name.in_(list(owners))]
-        owned += [RunRow.owner_name.startswith(CLUSTER)] if cluster else []
-        query = select(RunRow).where(RunRow.state == RUNNING, or_(*owned))
+        is_owned: list[ColumnElement[bool]] = [RunRow.owner_name.in_(list(owners))]
+        is_owned += [RunRow.owner_name.startswith(CLUSTER)] if cluster else []
+        query = select(RunRow).where(RunRow.state == RUNNING, or_(*is_owned))
         with self._database.read() as session:
             return session.scalars(query).all()
 
@@ -218,8 +219,8 @@ class Runs:
             beat_s=now if owner else None,
         )  # fmt: skip
         r = RunRow
-        usable = (r.state == DONE) | r.state.in_((QUEUED, RUNNING)) & r.cancel_s.is_(None)
-        equal = of_question(scenario, facts.digest, engine_version).where(usable)
+        is_usable = (r.state == DONE) | r.state.in_((QUEUED, RUNNING)) & r.cancel_s.is_(None)
+        equal = of_question(scenario, facts.digest, engine_version).where(is_usable)
         with self._database.write(durable=True) as session:
             if not again and (run := session.scalar(equal)):
                 self._visitor.hold(session, run)
@@ -238,11 +239,11 @@ class Runs:
         r, now = RunRow, time.time()
         values = {r.started_s: now, r.beat_s: now, r.owner: owner}
         with self._database.write() as session:
-            for condition, more in ((_given_back(), {}), (r.state == QUEUED, {r.state: RUNNING})):
-                cases = (condition, r.id == run) if run else (condition,)
-                oldest = select(r.id).where(*cases).order_by(r.queued_s, r.id).limit(1)
+            for condition, extra in ((_given_back(), {}), (r.state == QUEUED, {r.state: RUNNING})):
+                wanted = (condition, r.id == run) if run else (condition,)
+                oldest = select(r.id).where(*wanted).order_by(r.queued_s, r.id).limit(1)
                 claimed_row = (r.id == oldest.scalar_subquery()) & condition
-                change = update(r).where(claimed_row).values({**values, **more}).returning(r.id)
+                change = update(r).where(claimed_row).values({**values, **extra}).returning(r.id)
                 if taken_run := session.scalar(change):
                     return session.get(r, taken_run)
         return None
@@ -318,20 +319,20 @@ class Runs:
         r = RunRow
         with self._database.read() as session:
             # Most stores that are opened have none; SQL for whole rows takes long to compile.
-            some = session.scalar(select(r.id).where(r.state == RUNNING).limit(1)) is not None
+            has_some = session.scalar(select(r.id).where(r.state == RUNNING).limit(1)) is not None
             running = select(r).where(r.state == RUNNING, ~_given_back())
-            rows = session.scalars(running).all() if some else []
+            rows = session.scalars(running).all() if has_some else []
         # Not the heartbeat's own time: clocks of two machines differ, and a machine that slept
         # wakes to old heartbeats of processes that are well.
         now = time.monotonic()
-        last = {row.id: (row.beat_s, now) for row in rows}
+        last_heard = {row.id: (row.beat_s, now) for row in rows}
         for run, heard in self._heard.items():
-            if run in last and last[run][0] == heard[0]:
-                last[run] = heard
-        self._heard = last
+            if run in last_heard and last_heard[run][0] == heard[0]:
+                last_heard[run] = heard
+        self._heard = last_heard
         ended = []
         for row in rows:
-            if alive(row.owner, now - last[row.id][1]):
+            if alive(row.owner, now - last_heard[row.id][1]):
                 continue
             if row.owner.of_cluster:
                 self.release(row.id, row.owner)
@@ -416,6 +417,7 @@ def new_id() -> str:
 
 
 def _held(run: str, owner: Owner) -> ColumnElement[bool]:
+    """Condition that an owner has a run and it runs."""
     r = RunRow
     return (r.id == run) & (r.state == RUNNING) & (r.owner_name == owner.name)
 

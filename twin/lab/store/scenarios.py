@@ -36,11 +36,11 @@ class Scenarios:
 
     def save(self, scenario: Scenario, *, preset: str = "") -> str:
         """Store a scenario once; returns the digest under which it is stored."""
-        stored, new = self.keep(
+        stored, is_new = self.keep(
             scenario, digest=scenario_digest(scenario), schema_version=SCHEMA_VERSION,
             body=canonical(scenario), preset=preset, created_s=time.time(),
         )  # fmt: skip
-        if preset and not new:
+        if preset and not is_new:
             r = ScenarioRow
             change = update(r).where(r.digest == stored, r.preset != preset)
             with self._database.write() as session:
@@ -54,15 +54,15 @@ class Scenarios:
         row = ScenarioRow(**_said(scenario), **columns)
         with self._database.write(durable=not columns["preset"]) as session:
             query = select(ScenarioRow.digest).where(ScenarioRow.digest.in_(digests))
-            known = session.scalars(query).all()
-            stored = known[0] if known else own_digest
-            if not known:
+            known_digests = session.scalars(query).all()
+            stored = known_digests[0] if known_digests else own_digest
+            if not known_digests:
                 session.add(row)
                 session.flush()
             self._visitor.hold(session, stored)
-            for digest in sorted(set(digests) - {*known, stored}):
+            for digest in sorted(set(digests) - {*known_digests, stored}):
                 insert_once(session, digest, AliasRow(digest=digest, scenario=stored))
-        return stored, not known
+        return stored, not known_digests
 
     def load(self, digest: str) -> Scenario:
         """The scenario of a digest. Raises UnknownId, StoreError when changed on disk."""
@@ -77,8 +77,8 @@ class Scenarios:
     def require_sound(self, digest: str) -> None:
         """Raise StoreError if a scenario's text or a column of its row was changed on disk."""
         scenario, row = self.load(digest), self.get(digest)
-        if wrong := [key for key, value in _said(scenario).items() if getattr(row, key) != value]:
-            raise StoreError(f"the {wrong[0]} of scenario {digest} is damaged: restore a backup")
+        if columns := [key for key, value in _said(scenario).items() if getattr(row, key) != value]:
+            raise StoreError(f"the {columns[0]} of scenario {digest} is damaged: restore a backup")
 
     def get(self, digest: str) -> ScenarioRow | None:
         """The row of a scenario; None: unknown, or another visitor's and not shared."""
@@ -151,9 +151,9 @@ class Scenarios:
         """Store every preset and unmark former ones; returns their digests in order."""
         digests = [self.save(one.scenario, preset=one.key) for one in presets()]
         r = ScenarioRow
-        former = update(r).where(r.preset != "", r.digest.not_in(digests))
+        unmark = update(r).where(r.preset != "", r.digest.not_in(digests))
         with self._database.write() as session:
-            session.execute(former.values(preset=""))
+            session.execute(unmark.values(preset=""))
         return digests
 
 

@@ -43,8 +43,8 @@ def publish(session: Session, kind: str, key: InstrumentedAttribute[str], name: 
     """Set `published_s` once; repetitions change nothing. Raises UnknownId for no such row."""
     row: Any = key.class_
     require(session.scalar(select(key).where(key == name)), kind, name)
-    first = update(row).where(key == name, row.published_s.is_(None))
-    session.execute(first.values(published_s=time.time()))
+    statement = update(row).where(key == name, row.published_s.is_(None))
+    session.execute(statement.values(published_s=time.time()))
 
 
 def require(row: T | None, kind: str, name: str) -> T:
@@ -61,8 +61,8 @@ def page_of(
     """A page of rows with every word in some `columns` (last: the name), and their number."""
     *anywhere, name = columns
     for word in text.split():
-        holds = [column.icontains(word, autoescape=True) for column in anywhere]
-        query = query.where(or_(*holds, name.startswith(word, autoescape=True)))
+        conditions = [column.icontains(word, autoescape=True) for column in anywhere]
+        query = query.where(or_(*conditions, name.startswith(word, autoescape=True)))
     count_query = query.with_only_columns(func.count(name), maintain_column_froms=True)
     with database.read() as session:
         total = session.execute(count_query).scalar_one()

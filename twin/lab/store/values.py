@@ -37,12 +37,12 @@ class Values(Generic[T]):
         digest = value.digest
         row, stored = self._made(value, digest)
         with self._database.write(durable=True) as session:
-            present = session.get(ImportRow, digest)
-            if present and sealed(present, files_of(session, digest)) != present.seal:
-                session.delete(present)
+            present_row = session.get(ImportRow, digest)
+            if present_row and sealed(present_row, files_of(session, digest)) != present_row.seal:
+                session.delete(present_row)
                 session.flush()
-                present = None
-            if present is None:
+                present_row = None
+            if present_row is None:
                 session.add(row)
                 session.flush()
                 for name, artefact in stored.items():
@@ -54,10 +54,10 @@ class Values(Generic[T]):
     def _made(self, value: T, digest: str) -> tuple[ImportRow, dict[str, Artefact]]:
         """Store a value's files; returns its row to be, and the files by name."""
         parts = self.kind.split(value)
-        size = sum(frame.estimated_size() for frame in parts.tables.values())
-        if size > VALUE_BYTES_MAX:
+        size_bytes = sum(frame.estimated_size() for frame in parts.tables.values())
+        if size_bytes > VALUE_BYTES_MAX:
             raise StoreError(
-                f"{parts.name} takes {size / 1e6:.0f} MB: a stored {self.kind.key} may take "
+                f"{parts.name} takes {size_bytes / 1e6:.0f} MB: a stored {self.kind.key} may take "
                 f"{VALUE_BYTES_MAX / 1e6:.0f} MB, {self.kind.smaller}"
             )
         stored = self._artefacts.put_all(parts.tables)
@@ -89,16 +89,16 @@ class Values(Generic[T]):
         try:
             value = self.kind.join(Parts(row.name, row.format, row.about, tables))
         except (AttributeError, LookupError, TypeError, ValueError, PolarsError) as error:
-            why = f"{subject} was stored by another version of the twin: {AGAIN}"
-            raise StoreError(why) from error
+            reason = f"{subject} was stored by another version of the twin: {AGAIN}"
+            raise StoreError(reason) from error
         if row.digest not in (value.digest, getattr(value, "plain_digest", value.digest)):
             raise StoreError(f"{subject} was stored by a twin that read it otherwise: {AGAIN}")
         return value
 
     def of(self, scenario: Scenario) -> T | None:
         """The value that a scenario uses, None without one; raises as `load`."""
-        used = self.kind.named(scenario)
-        return self.load(used.digest) if used else None
+        reference = self.kind.named(scenario)
+        return self.load(reference.digest) if reference else None
 
     def lacking(self, scenario: Scenario) -> str:
         """Sentence that a scenario's value is not stored here; '' if it is, or it uses none."""
@@ -124,16 +124,17 @@ class Values(Generic[T]):
             return self._used(session, digest)
 
     def _used(self, session: Session, digest: str) -> str:
+        """Number of scenarios and runs that use a value, in a sentence; '' if none."""
         # In a text, 64 hexadecimal digits occur only as a digest.
-        naming = ScenarioRow.body.contains(digest, autoescape=True)
-        scenarios = session.scalar(select(func.count()).select_from(ScenarioRow).where(naming))
+        names_it = ScenarioRow.body.contains(digest, autoescape=True)
+        scenarios = session.scalar(select(func.count()).select_from(ScenarioRow).where(names_it))
         if not scenarios:
             return ""
-        joined = select(func.count(RunRow.id)).join(ScenarioRow).where(naming)
-        count = f"{scenarios:,} scenario{'s' if scenarios > 1 else ''}"
-        if runs := session.scalar(joined):
-            count += f" with {runs:,} run{'s' if runs > 1 else ''}"
-        return f"{self.kind.in_use} used by {count}: delete those first"
+        run_query = select(func.count(RunRow.id)).join(ScenarioRow).where(names_it)
+        count_text = f"{scenarios:,} scenario{'s' if scenarios > 1 else ''}"
+        if runs := session.scalar(run_query):
+            count_text += f" with {runs:,} run{'s' if runs > 1 else ''}"
+        return f"{self.kind.in_use} used by {count_text}: delete those first"
 
     def delete(self, digest: str) -> None:
         """Delete a value that no scenario names. Raises StoreError when it is in use, UnknownId."""
@@ -146,6 +147,7 @@ class Values(Generic[T]):
             session.execute(delete(ImportRow).where(ImportRow.digest == digest))
 
     def _row(self, session: Session, digest: str) -> ImportRow | None:
+        """The row of a value of this kind; None if it is not stored."""
         r = ImportRow
         return session.scalar(select(r).where(r.digest == digest, r.kind == self.kind.key))
 

@@ -42,8 +42,8 @@ class Visitor:
 
     def sees(self, session: Session, name: str) -> bool:
         """Whether this visitor may see a run or a scenario: they hold it, or see everything."""
-        bounded = self.known and self.writes
-        return not bounded or self.name in self._holders(session, name)
+        is_bounded = self.known and self.writes
+        return not is_bounded or self.name in self._holders(session, name)
 
     def hold(self, session: Session, name: str) -> None:
         """Record that this visitor holds a run (id), a scenario or a file (digest)."""
@@ -71,6 +71,7 @@ class Visitor:
             raise StoreError(f"this {kind} is {holder}: only who alone requested it may do that")
 
     def _holders(self, session: Session, name: str) -> Set[str]:
+        """Names of the visitors that hold something."""
         return set(session.scalars(select(HoldingRow.visitor).where(HoldingRow.name == name)))
 
 
@@ -79,17 +80,18 @@ def undo_of(
     rows: Mapping[type[Row], ColumnElement[bool]], visitor: Visitor,
 ) -> Undo:  # fmt: skip
     """Undo of deleting these rows with the visitor's notes; named: kind, key of the first."""
-    lost: list[tuple[type[Row], Table, dict[str, Any]]] = []
-    written = (NoteRow.name == named[1]) & (NoteRow.visitor == visitor.name)
-    conditions: dict[type[Row], ColumnElement[bool]] = {**rows, NoteRow: written}
+    deleted: list[tuple[type[Row], Table, dict[str, Any]]] = []
+    own_notes = (NoteRow.name == named[1]) & (NoteRow.visitor == visitor.name)
+    conditions: dict[type[Row], ColumnElement[bool]] = {**rows, NoteRow: own_notes}
     for kind, condition in conditions.items():
         table = cast(Table, kind.__table__)
-        found = session.execute(select(table).where(condition)).mappings()
-        lost += [(kind, table, dict(row)) for row in found]
+        deleted_rows = session.execute(select(table).where(condition)).mappings()
+        deleted += [(kind, table, dict(row)) for row in deleted_rows]
 
     def undo() -> None:
+        """Insert the deleted rows that are missing."""
         with database.write(durable=True) as new_session:
-            for kind, table, row in lost:
+            for kind, table, row in deleted:
                 key = tuple(row[column.name] for column in table.primary_key)
                 if new_session.get(kind, key) is None:
                     new_session.execute(insert(table), row)
@@ -147,8 +149,8 @@ def noted(
     query: Select[Any], column: InstrumentedAttribute[str], visitor: str, tags: Iterable[str]
 ) -> Select[Any]:
     """A query joined with a visitor's notes; only rows that have all these tags."""
-    of_row = (NoteRow.name == column) & (NoteRow.visitor == visitor)
-    query = query.outerjoin(NoteRow, of_row)
+    is_of_row = (NoteRow.name == column) & (NoteRow.visitor == visitor)
+    query = query.outerjoin(NoteRow, is_of_row)
     for tag in tags:
         query = query.where(NoteRow.tags.contains(f"\n{tag}\n", autoescape=True))
     return query
@@ -165,8 +167,8 @@ def split_tags(text: str) -> list[str]:
 
 def joined_tags(tags: Iterable[str]) -> str:
     """Tags as stored in a row: each once, one per line, with a line break first."""
-    clean = dict.fromkeys(filter(None, (" ".join(tag.split()) for tag in tags)))
-    return "\n" + "".join(f"{tag}\n" for tag in clean) if clean else ""
+    distinct_tags = dict.fromkeys(filter(None, (" ".join(tag.split()) for tag in tags)))
+    return "\n" + "".join(f"{tag}\n" for tag in distinct_tags) if distinct_tags else ""
 
 
 def require_bounded(row: NoteRow) -> None:

@@ -113,22 +113,22 @@ class Columns:
 
 def build_table(c: Columns, most_rows: int) -> TraceTable:
     """The table of a reader's columns; raises TraceError for no rows or too many."""
-    n = c.input_tokens.size
-    if n > most_rows:
-        raise TraceError(f"{c.name} holds {n:,} requests, more than {most_rows:,}: cut it")
+    row_count = c.input_tokens.size
+    if row_count > most_rows:
+        raise TraceError(f"{c.name} holds {row_count:,} requests, more than {most_rows:,}: cut it")
     counts = dict(c.counts)
     chosen_rows = _wanted_rows(c, counts)
     if chosen_rows.size == 0:
         reasons = "".join(f"; {count:,} {reason}" for reason, count in counts.items())
         raise TraceError(f"{c.name} holds no request to keep{reasons}")
     arrival_s = (c.ticks[chosen_rows] - c.ticks[chosen_rows[0]]) / c.ticks_per_s
-    offset, first, blocks, distinct, block_tokens = _chains(c, chosen_rows, counts)
+    offset, first_ids, blocks, distinct, block_tokens = _chains(c, chosen_rows, counts)
     session = np.arange(chosen_rows.size) if c.session is None else _dense(c.session[chosen_rows])
     return TraceTable(
         arrival_s=arrival_s.astype(np.float64),
         input_tokens=c.input_tokens[chosen_rows].astype(np.int32),
         output_tokens=c.output_tokens[chosen_rows].astype(np.int32),
-        session=session.astype(np.int32), segment_offset=offset, segment_first=first,
+        session=session.astype(np.int32), segment_offset=offset, segment_first=first_ids,
         segment_blocks=blocks, blocks=distinct, block_tokens=block_tokens,
         has_prefix=c.hashes is not None, has_time=c.has_time,
         source_row=c.source_row[chosen_rows].astype(np.int64),
@@ -152,6 +152,7 @@ def _wanted_rows(c: Columns, counts: dict[str, int]) -> np.ndarray:
 
 
 def _note(counts: dict[str, int], reason: str, count: int) -> None:
+    """Add to the number of rows with a reason."""
     if count:
         counts[reason] = counts.get(reason, 0) + count
 
@@ -161,36 +162,36 @@ def _chains(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, int]:
     """(segment_offset, segment_first, segment_blocks, distinct ids, tokens of a block)."""
     if c.hashes is None or c.hash_offset is None:
-        none = np.zeros(0, np.int64)
-        return np.zeros(chosen.size + 1, np.int64), none, none.astype(np.int32), 0, 0
+        no_ids = np.zeros(0, np.int64)
+        return np.zeros(chosen.size + 1, np.int64), no_ids, no_ids.astype(np.int32), 0, 0
     hash_counts = np.diff(c.hash_offset)[chosen]
-    prompt = c.input_tokens[chosen]
+    prompt_tokens = c.input_tokens[chosen]
     # Else the size whose whole or started blocks count the hashes of most prompts.
     size = c.block_tokens or max(
         BLOCK_SIZES,
         key=lambda size: (
-            (hash_counts == -(-prompt // size)) | (hash_counts == prompt // size)
+            (hash_counts == -(-prompt_tokens // size)) | (hash_counts == prompt_tokens // size)
         ).mean(),
     )
-    most = -(-prompt // size)
-    if (hash_counts > most).mean() > 0.5:
+    most_hashes = -(-prompt_tokens // size)
+    if (hash_counts > most_hashes).mean() > 0.5:
         raise TraceError(
             f"{c.name}: most prompts have more hashes than blocks of {size} tokens: the block "
             "size must be smaller"
         )
-    _note(counts, "clipped: hashes beyond the prompt", int((hash_counts > most).sum()))
-    too_few = int((hash_counts < prompt // size).sum())
+    _note(counts, "clipped: hashes beyond the prompt", int((hash_counts > most_hashes).sum()))
+    too_few = int((hash_counts < prompt_tokens // size).sum())
     _note(counts, "kept: prompts with fewer hashes than whole blocks", too_few)
     begin = c.hash_offset[:-1][chosen]
-    end = begin + np.minimum(hash_counts, most)
+    end = begin + np.minimum(hash_counts, most_hashes)
     scope = np.zeros(chosen.size, np.int64) if c.scope is None else _dense(c.scope[chosen])
-    distinct = chain_ids(begin, end, scope, c.hashes)
-    return (*runs_of(begin, end, c.hashes), distinct, size)
+    distinct_ids = chain_ids(begin, end, scope, c.hashes)
+    return (*runs_of(begin, end, c.hashes), distinct_ids, size)
 
 
 def _dense(values: np.ndarray) -> np.ndarray:
     """Numbers i8[n] from 0 on for equal values, in order of first appearance."""
-    _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
-    rank = np.empty(first.size, np.int64)
-    rank[np.argsort(first, kind="stable")] = np.arange(first.size)
-    return rank[inverse]
+    _, first_index, inverse = np.unique(values, return_index=True, return_inverse=True)
+    number_of = np.empty(first_index.size, np.int64)
+    number_of[np.argsort(first_index, kind="stable")] = np.arange(first_index.size)
+    return number_of[inverse]

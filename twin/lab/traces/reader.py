@@ -27,8 +27,8 @@ def read_trace(
     """A trace (file, folder, upload) as a table. Raises TraceError with file and line.
     block_tokens: of a hash where the file does not say."""
     if block_tokens is not None and not 1 <= block_tokens <= MOST_BLOCK_TOKENS:
-        right = f"it must be from 1 to {MOST_BLOCK_TOKENS:,}"
-        raise TraceError(f"a block of {block_tokens} tokens is none: {right}")
+        range_text = f"it must be from 1 to {MOST_BLOCK_TOKENS:,}"
+        raise TraceError(f"a block of {block_tokens} tokens is none: {range_text}")
     label, limits, pieces = open_source(source, name, limits)
     first = next(pieces, None)
     if first is None:
@@ -57,24 +57,24 @@ LEVELS = (5, 25, 50, 75, 95, 99)
 
 def preview(table: TraceTable) -> dict[str, Any]:
     """Figures of a trace for people and JSON; None where the trace has no data."""
-    n = len(table)
+    request_count = len(table)
     duration_s = table.duration_s
     inputs = table.input_tokens.astype(np.int64)
     outputs = table.output_tokens.astype(np.int64)
     quantum_s = timestamp_quantum(table.arrival_s) if table.has_time else 0.0
-    rate = n / duration_s if table.has_time and duration_s > 0 else None
+    rate = request_count / duration_s if table.has_time and duration_s > 0 else None
     gaps, think_s = np.diff(table.arrival_s), table.think_s[~np.isnan(table.think_s)]
-    spread = table.has_time and gaps.size > 1 and gaps.mean() > 0
-    cv = float(gaps.std() / gaps.mean()) if spread else None
+    has_gaps = table.has_time and gaps.size > 1 and gaps.mean() > 0
+    gap_variation = float(gaps.std() / gaps.mean()) if has_gaps else None
     return {
         "name": table.name,
         "format": table.format,
         "digest": table.digest,
-        "rows": n,
+        "rows": request_count,
         "sessions": int(np.unique(table.session).size),
         "duration_s": duration_s if table.has_time else None,
         "rate_req_per_s": rate,
-        "interarrival_cv": cv,
+        "interarrival_cv": gap_variation,
         "time_unit": table.time_unit,
         "timestamp_step_s": quantum_s or None,
         "input_tokens": _spread(inputs),
@@ -90,17 +90,19 @@ def preview(table: TraceTable) -> dict[str, Any]:
 
 
 def _spread(values: np.ndarray) -> dict[str, float]:
+    """Percentiles, maximum and mean of values."""
     percentiles = {f"p{level}": float(np.percentile(values, level)) for level in LEVELS}
     return {**percentiles, "max": float(values.max()), "mean": float(values.sum() / values.size)}
 
 
 def _warnings(table: TraceTable, quantum_s: float) -> list[str]:
+    """What a trace lacks, in sentences."""
     warnings = []
     if not table.has_time:
         warnings.append("no times in the file: requests arrive as Poisson at the workload's rate")
     if not table.has_prefix:
         warnings.append("no prefix information: no prompt shares a block")
     if quantum_s:
-        rounded = f"timestamps are rounded to {quantum_s:.4g} s"
-        warnings.append(f"{rounded}: spread the requests over that step")
+        fault = f"timestamps are rounded to {quantum_s:.4g} s"
+        warnings.append(f"{fault}: spread the requests over that step")
     return warnings

@@ -40,9 +40,9 @@ class Cells:
         value = self.value(column, row)
         if value is MISSING:
             return TraceError(f"{self.where(row)} has no {column}: it must be {wanted}")
-        text = repr(value)
-        text = text if len(text) <= 40 else text[:37] + "..."
-        return TraceError(f"{self.where(row)}: {column} = {text} must be {wanted}")
+        value_text = repr(value)
+        value_text = value_text if len(value_text) <= 40 else value_text[:37] + "..."
+        return TraceError(f"{self.where(row)}: {column} = {value_text} must be {wanted}")
 
     def refuse(self, column: str, bad: np.ndarray, wanted: str) -> None:
         """Raise for the first row of bad b[n], if there is one."""
@@ -77,6 +77,7 @@ def cells_of_rows(rows: Sequence[dict[str, Any]], where: Callable[[int], str]) -
     """Cells of JSON objects; numbers as text are invalid."""
 
     def texts(key: str) -> pl.Series | None:
+        """The texts of a column; None if a row lacks it."""
         if not all(key in row for row in rows):
             return None
         return pl.Series([str(row[key]) for row in rows], dtype=pl.String)
@@ -134,13 +135,13 @@ def text_of(piece: Piece, first: int = 1) -> str:
 
 def portions(piece: Piece) -> Iterator[tuple[int, list[str]]]:
     """All lines in portions of some megabytes, with the number of each portion's first line."""
-    begin, first = 0, 1
-    while begin <= len(piece.data):
-        end = piece.data.find(b"\n", begin + PORTION_BYTES)
-        end = len(piece.data) if end < 0 else end
-        lines = text_of(Piece(piece.name, piece.data[begin:end]), first).split("\n")
-        yield first, lines
-        begin, first = end + 1, first + len(lines)
+    begin_byte, first_line = 0, 1
+    while begin_byte <= len(piece.data):
+        end_byte = piece.data.find(b"\n", begin_byte + PORTION_BYTES)
+        end_byte = len(piece.data) if end_byte < 0 else end_byte
+        lines = text_of(Piece(piece.name, piece.data[begin_byte:end_byte]), first_line).split("\n")
+        yield first_line, lines
+        begin_byte, first_line = end_byte + 1, first_line + len(lines)
 
 
 def decode(text: str, where: str, wanted: str = "one request {...}") -> Any:
@@ -195,18 +196,18 @@ def hash_array(
     """(offset i8[n + 1], hashes i8[refs]) of lists; TraceError names an invalid list by `where`."""
     offset = np.zeros(len(lists) + 1, np.int64)
     np.cumsum([len(ids) for ids in lists], out=offset[1:])
-    flat = [*chain.from_iterable(lists)]
-    if not flat:
+    all_hashes = [*chain.from_iterable(lists)]
+    if not all_hashes:
         return offset, np.zeros(0, np.int64)
     try:
-        flat_hashes = np.array(flat)
+        flat_hashes = np.array(all_hashes)
     except ValueError:  # a list within the list
         flat_hashes = np.array(["nested"])
     if flat_hashes.dtype.kind not in "iu":
         for i, ids in enumerate(lists):
             if not all(type(x) is int and -(2**63) <= x < 2**64 for x in ids):
                 raise TraceError(f"{where(i)}: hash_ids must hold whole numbers of 64 bits")
-        flat_hashes = np.array([x & (2**64 - 1) for x in flat], np.uint64)
+        flat_hashes = np.array([x & (2**64 - 1) for x in all_hashes], np.uint64)
     return offset, flat_hashes.astype(np.int64, copy=False)
 
 
@@ -226,14 +227,14 @@ def csv_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
     for first, lines in portions(piece):
         if max(map(len, lines)) > MOST_ROW_BYTES:
             longest = first + max(range(len(lines)), key=lambda i: len(lines[i]))
-            most = f"{MOST_ROW_BYTES >> 10} KB: no row of a table is"
-            raise TraceError(f"{piece.name} line {longest} is longer than {most}")
+            limit_text = f"{MOST_ROW_BYTES >> 10} KB: no row of a table is"
+            raise TraceError(f"{piece.name} line {longest} is longer than {limit_text}")
         filled_lines = [i for i, line in enumerate(lines) if line and line.strip(BLANK)]
         if filled_lines and not header:
             header = header_of(lines[filled_lines.pop(0)])
             if len(header) > MOST_COLUMNS:
-                has = f"{piece.name} has {len(header)} columns"
-                raise TraceError(f"{has}: at most {MOST_COLUMNS} are read")
+                subject = f"{piece.name} has {len(header)} columns"
+                raise TraceError(f"{subject}: at most {MOST_COLUMNS} are read")
             if len(set(header)) < len(header):
                 raise TraceError(f"{piece.name} names a column twice: {', '.join(header)}")
         for i in filled_lines:
@@ -251,6 +252,7 @@ def csv_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
 
 
 def _cells(piece: Piece, header: list[str], body: list[str], numbers: np.ndarray) -> Cells:
+    """Cells of the lines of a CSV file that have values."""
     frame = pl.read_csv(
         io.BytesIO("\n".join(body).encode()), has_header=False, new_columns=header,
         infer_schema=False, quote_char=None, eol_char="\n",
@@ -264,9 +266,9 @@ def clock_ns(cells: Cells, column: str) -> np.ndarray:
     text = cells.texts(column)
     if text is None:
         raise TraceError(f"{cells.where(0)} has no {column}: it must be a time")
-    part = text.str.extract_groups(STAMP).struct.unnest()
-    zone = part["zone"].fill_null("Z").str.replace("Z", "+0000").str.replace(":", "")
-    stamps = part["day"] + " " + part["time"] + "." + part["fraction"].fill_null("0") + zone
+    parts = text.str.extract_groups(STAMP).struct.unnest()
+    zone = parts["zone"].fill_null("Z").str.replace("Z", "+0000").str.replace(":", "")
+    stamps = parts["day"] + " " + parts["time"] + "." + parts["fraction"].fill_null("0") + zone
     times = stamps.str.to_datetime("%Y-%m-%d %H:%M:%S%.f%z", time_unit="ns", strict=False)
     cells.refuse(column, times.is_null().to_numpy(), "a time like 2023-11-16 18:15:46.6805900")
     return times.to_physical().to_numpy()
@@ -302,13 +304,13 @@ class Layout:
     def read(self, reading: Reading) -> Columns:
         """The requests of a file; raises TraceError with the line of the first bad value."""
         roots: dict[str, str] = {}  # chats that others continue, and theirs
-        parts: list[tuple[Any, ...]] = []
+        portions_read: list[tuple[Any, ...]] = []
         chains: list[tuple[np.ndarray, np.ndarray]] = []  # lengths and hashes
         missing_hashes: TraceError | None = None  # a portion none of whose rows has hashes
         for cells, lines in self.opened(reading.only()):
             numbers = self._ticks(cells), cells.tokens(self.input), cells.tokens(self.output)
             names = _by_parent(cells, roots) if self.parents else cells.texts(self.session)
-            parts.append((*numbers, lines, names))
+            portions_read.append((*numbers, lines, names))
             if self.block_tokens is None:
                 continue
             if any(cells.value("hash_ids", i) is not MISSING for i in range(cells.size)):
@@ -318,18 +320,18 @@ class Layout:
                 missing_hashes = cells.wrong("hash_ids", 0, "a list of block hashes")
             if chains and missing_hashes is not None:
                 raise missing_hashes
-        *columns, sessions = zip(*parts, strict=True)
+        *columns, sessions = zip(*portions_read, strict=True)
         ticks, input_tokens, output_tokens, rows = map(np.concatenate, columns)
-        c = Columns(
+        columns_read = Columns(
             ticks, TICKS_PER_S[self.unit], input_tokens, output_tokens, rows, _codes(sessions),
             has_time=bool(self.time), time_unit=self.unit,
             warnings=[self.warning] if self.warning else [],
         )  # fmt: skip
         if chains:
-            lengths, c.hashes = map(np.concatenate, zip(*chains, strict=True))
-            c.hash_offset = np.append(0, np.cumsum(lengths))
-            c.block_tokens = reading.block_tokens or self.block_tokens or 0
-        return c
+            lengths, columns_read.hashes = map(np.concatenate, zip(*chains, strict=True))
+            columns_read.hash_offset = np.append(0, np.cumsum(lengths))
+            columns_read.block_tokens = reading.block_tokens or self.block_tokens or 0
+        return columns_read
 
     def _ticks(self, cells: Cells) -> np.ndarray:
         """Times of the requests in the file's unit, f8[n]; 0 without times."""
@@ -365,12 +367,14 @@ def _by_parent(cells: Cells, root: dict[str, str]) -> pl.Series:
 
 
 def _json(name: str, title: str, tells: str, key: str, **layout: Any) -> Format:
-    columns = ("timestamp", "input_length", "output_length")
-    reader = Layout(*columns, **layout, opened=json_cells).read
+    """A format of JSON lines that a key identifies."""
+    column_names = ("timestamp", "input_length", "output_length")
+    reader = Layout(*column_names, **layout, opened=json_cells).read
     return Format(name, title, "JSON lines", tells, lambda head: key in head.keys, reader)
 
 
 def _csv(name: str, title: str, layout: Layout) -> Format:
+    """A format of CSV that its columns identify."""
     tells = {"": "no times", CLOCK: "wall-clock times"}.get(layout.unit, f"times in {layout.unit}")
     tells += ", sessions at times" if layout.session else ""
     return Format(name, title, "CSV", tells, lambda h: layout.columns <= h.header, layout.read)

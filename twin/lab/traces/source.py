@@ -83,10 +83,12 @@ def open_source(
 
 
 def _read(path: Path, label: str, limits: Limits) -> bytes:
+    """The bytes of a file within the limits."""
     return _sized(label, read_bytes(path, limits.packed_bytes, TraceError), limits)
 
 
 def _sized(name: str, data: bytes, limits: Limits) -> bytes:
+    """The bytes, if they are not more than the limit. Raises TraceError."""
     if len(data) > limits.packed_bytes:
         raise TraceError(
             f"{name} is larger than {limits.packed_bytes >> 20} MB, the most that is read: "
@@ -101,11 +103,11 @@ def _unpacked(name: str, data: bytes, limits: Limits, path: Path | None = None) 
     if data.startswith(PARQUET_MAGIC):
         yield Piece(name, data, path)
         return
-    inner, packed = _plain(name, data, budget)
-    if inner[257:263] in TAR_MAGIC or inner[257:262] == b"ustar":
-        yield from _tar(name, inner, budget, packed)
+    content, was_packed = _plain(name, data, budget)
+    if content[257:263] in TAR_MAGIC or content[257:262] == b"ustar":
+        yield from _tar(name, content, budget, was_packed)
     else:
-        yield Piece(name, inner)
+        yield Piece(name, content)
 
 
 def _plain(name: str, data: bytes, budget: Budget, *, counted: bool = False) -> tuple[bytes, bool]:
@@ -115,10 +117,10 @@ def _plain(name: str, data: bytes, budget: Budget, *, counted: bool = False) -> 
     if not data.startswith(GZIP_MAGIC):
         budget.spend(0 if counted else len(data))
         return data, False
-    inner = gunzip(name, data, budget)
-    if inner.startswith((GZIP_MAGIC, ZIP_MAGIC)):
+    content = gunzip(name, data, budget)
+    if content.startswith((GZIP_MAGIC, ZIP_MAGIC)):
         raise TraceError(f"{name} is compressed twice: compress it once")
-    return inner, True
+    return content, True
 
 
 def gunzip(name: str, data: bytes, budget: Budget) -> bytes:
@@ -145,32 +147,34 @@ def gunzip(name: str, data: bytes, budget: Budget) -> bytes:
 
 
 def _tar(name: str, data: bytes, budget: Budget, packed: bool) -> Iterator[Piece]:
+    """Pieces of the files in a tar archive, without hidden ones."""
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
-            count = 0
+            file_count = 0
             for member in archive:
                 if not member.isreg() or _hidden(member.name):
                     continue
-                count = _counted(name, count)
+                file_count = _counted(name, file_count)
                 if member.issparse() or member.size > len(data):  # more than the archive holds
                     budget.spend(member.size)
                 handle = archive.extractfile(member)
                 content = handle.read() if handle else b""
                 if packed and content.startswith((GZIP_MAGIC, ZIP_MAGIC)):
                     raise TraceError(f"{name} holds {printable(member.name)} compressed twice")
-                inner = printable(member.name)
-                yield Piece(inner, _plain(inner, content, budget, counted=True)[0])
+                member_name = printable(member.name)
+                yield Piece(member_name, _plain(member_name, content, budget, counted=True)[0])
     except (tarfile.TarError, EOFError, OverflowError, KeyError):
         raise TraceError(f"{name} is not a sound tar archive: pack it again") from None
 
 
 def _folder(folder: Path, budget: Budget) -> Iterator[Piece]:
-    count = 0
+    """Pieces of the files in a folder, without hidden ones."""
+    file_count = 0
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if not path.is_file() or _hidden(name):
             continue
-        count = _counted(budget.name, count)
+        file_count = _counted(budget.name, file_count)
         data = _read(path, name, budget.limits)
         if data.startswith(PARQUET_MAGIC):
             yield Piece(name, data, path)
@@ -179,10 +183,12 @@ def _folder(folder: Path, budget: Budget) -> Iterator[Piece]:
 
 
 def _hidden(name: str) -> bool:
+    """Whether a part of a path begins with a dot."""
     return any(part.startswith(".") for part in name.split("/"))
 
 
 def _counted(name: str, seen: int) -> int:
+    """The number of files seen and one more. Raises TraceError if they are too many."""
     if seen >= MOST_PIECES:
         raise TraceError(f"{name} holds more than {MOST_PIECES:,} files, the most that are read")
     return seen + 1

@@ -32,8 +32,8 @@ def upgrade() -> None:
 def _copy(imports: sa.Table, tables: sa.Table) -> None:
     """Every row of the old table; one whose JSON cannot be read gets no seal, so it is damaged."""
     connection = op.get_bind()
-    old = sa.Table("traces", sa.MetaData(), autoload_with=connection)
-    for row in connection.execute(sa.select(old)).mappings().all():
+    old_table = sa.Table("traces", sa.MetaData(), autoload_with=connection)
+    for row in connection.execute(sa.select(old_table)).mappings().all():
         value = {key: row[key] for key in ("digest", "name", "format")}
         attributes = row["about"] if isinstance(row["about"], dict) else {}
         if row["format"] == COUNTS:

@@ -114,23 +114,25 @@ class Balance:
         if self.perfect:
             return len(places) * layout.slots_per_die * self.setup.costs.shape.moe_layers
         slots = self.groups[self.of[k]].slots
-        failed = [d for d in sorted(places) if d < slots.shape[1]]  # the others hold shared experts
-        usable = slots.copy()
-        usable[:, failed] = x.EMPTY
-        count = self.process.base.shape[1]
-        return int(((x.copies(slots, count) > 0) & (x.copies(usable, count) == 0)).sum())
+        failed_dies = [
+            d for d in sorted(places) if d < slots.shape[1]
+        ]  # the others hold shared experts
+        left_slots = slots.copy()
+        left_slots[:, failed_dies] = x.EMPTY
+        experts = self.process.base.shape[1]
+        return int(((x.copies(slots, experts) > 0) & (x.copies(left_slots, experts) == 0)).sum())
 
     def mix(self, t_s: float) -> np.ndarray:
         """Weights of the topics among prompt tokens that arrived in the last window."""
         if self.process.topics == 1:
             return np.ones(1)
-        r = self.setup.requests
-        low, high = np.searchsorted(r.arrival_s, [t_s - self.rule.window_s, t_s])
-        if high == low:
+        requests = self.setup.requests
+        first, end = np.searchsorted(requests.arrival_s, [t_s - self.rule.window_s, t_s])
+        if end == first:
             return x.mix_at(self.process, t_s)
         weight = np.zeros(self.process.topics)
-        tokens = (r.input_tokens + r.output_tokens)[low:high].astype(np.float64)
-        np.add.at(weight, self.crowd.topics[low:high], tokens)
+        tokens = (requests.input_tokens + requests.output_tokens)[first:end].astype(np.float64)
+        np.add.at(weight, self.crowd.topics[first:end], tokens)
         return weight / weight.sum()
 
     def _measured(self, t_s: float) -> np.ndarray:
@@ -141,17 +143,20 @@ class Balance:
         """Compute the imbalance of every placement under the present popularity."""
         if self.perfect:
             return
-        now = x.now(self.process, t_s, self.mix(t_s))
+        popularity = x.now(self.process, t_s, self.mix(t_s))
         costs = self.machine.world.costs
         for group in self._used():
-            group.factor = self._factors(group, now)
-            group.gets(x.die_load(now, group.slots, self._nearest(group)).mean(axis=0), t_s)
+            group.factor = self._factors(group, popularity)
+            group.gets(x.die_load(popularity, group.slots, self._nearest(group)).mean(axis=0), t_s)
         for k, key in enumerate(self.of):
             i = self.setup.instances[k]
-            table = costs.prefill_hot_factor if i.role == "prefill" else costs.decode_hot_factor
-            table[i.index] = self.groups[key].factor
+            hot_factors = (
+                costs.prefill_hot_factor if i.role == "prefill" else costs.decode_hot_factor
+            )
+            hot_factors[i.index] = self.groups[key].factor
 
     def _used(self) -> list[Group]:
+        """Groups that instances belong to now, in order of their keys."""
         return [self.groups[key] for key in sorted(set(self.of))]
 
     def _factors(self, group: Group, now: np.ndarray) -> np.ndarray:
@@ -175,9 +180,11 @@ class Balance:
         return np.concatenate(factors)
 
     def _nearest(self, group: Group) -> int:
+        """Nodes within which tokens prefer a copy of an expert; 1: they prefer none."""
         return group.nodes if self.experts.placement == "topology" else 1
 
     def _shift(self, t_s: float) -> None:
+        """Log a shift of popularity and compute every imbalance again."""
         self.log.append(Event(t_s, Kind.SHIFT, "popularity shifts: other experts are hot"))
         self.refresh(t_s)
 
@@ -201,38 +208,45 @@ class Balance:
         self, key: Key, group: Group, load: np.ndarray, layers: np.ndarray, t_s: float
     ) -> None:
         """Place the chosen layers anew and send the weights that dies do not have yet."""
-        _, dies, room = key
-        new = group.slots.copy()
-        new[layers] = x.place(
-            self.experts, load[layers], dies, room, group.nodes, group.slots[layers],
+        _, dies, slots_per_die = key
+        new_slots = group.slots.copy()
+        new_slots[layers] = x.place(
+            self.experts, load[layers], dies, slots_per_die, group.nodes, group.slots[layers],
             groups=self.crowd.routed.groups,
         )  # fmt: skip
-        incoming = x.moves(group.slots, new).sum(axis=0) * self.crowd.expert_bytes[group.role]
-        most, total = float(incoming.max()) / self.crowd.split[key[0]], float(incoming.sum())
-        if most <= 0.0:
+        incoming_bytes = (
+            x.moves(group.slots, new_slots).sum(axis=0) * self.crowd.expert_bytes[group.role]
+        )
+        most_bytes, total_bytes = (
+            float(incoming_bytes.max()) / self.crowd.split[key[0]],
+            float(incoming_bytes.sum()),
+        )
+        if most_bytes <= 0.0:
             return
         background = self.rule.swap == "background"
         up, column = self.machine.world.instance.up, self.machine.column
         # One that failed or loads weights gets its experts with these.
-        same_key = [k for k, other in enumerate(self.of)
+        members = [k for k, other in enumerate(self.of)
                     if other == key and up[column(k)] and k not in self.machine.coming]  # fmt: skip
-        took_s = max((self._carry(k, most, total, t_s, background) for k in same_key), default=0.0)
+        took_s = max(
+            (self._carry(k, most_bytes, total_bytes, t_s, background) for k in members), default=0.0
+        )
         group.moving = True
-        before = float(self._hottest_over_mean(group, group.slots, load))
-        after = float(self._hottest_over_mean(group, new, load))
+        hottest_before = float(self._hottest_over_mean(group, group.slots, load))
+        hottest_after = float(self._hottest_over_mean(group, new_slots, load))
         self._note("before", t_s)
-        sentence = f"{layers.size} layers, hottest/mean {before:.2f} -> {after:.2f}"
+        sentence = f"{layers.size} layers, hottest/mean {hottest_before:.2f} -> {hottest_after:.2f}"
         event = Event(
             t_s, Kind.REBALANCE, sentence, role=group.role, end_s=t_s + took_s,
-            bytes=total * len(same_key),
+            bytes=total_bytes * len(members),
         )  # fmt: skip
         self.log.append(event)
 
         def arrived(now_s: float) -> None:
             """Serve with the new placement once its weights have arrived."""
             group.moving = False
-            group.slots = new
-            for k in same_key:
+            group.slots = new_slots
+            for k in members:
                 self.machine.set_pace(self.machine.weights_flow(k), 0.0)
             self.refresh(now_s)
             self._note("after", now_s)
@@ -269,8 +283,8 @@ class Balance:
     def _keep_hottest(self, t_s: float, group: Group, load: np.ndarray) -> None:
         """Store the hottest dies of a measurement, load f8[layers, dies], up to a number."""
         if sum(piece["role"] == group.role for piece in self.hottest) < MEASUREMENTS:
-            layers = {"layer": np.arange(load.shape[0]), "hottest": load.max(axis=1)}
-            self.hottest.append(self._whose(t_s, group) | layers)
+            rows = {"layer": np.arange(load.shape[0]), "hottest": load.max(axis=1)}
+            self.hottest.append(self._whose(t_s, group) | rows)
 
     def _whose(self, t_s: float, group: Group) -> dict[str, Any]:
         """Columns of a measurement of a group, which stands under its first instance."""
@@ -279,21 +293,21 @@ class Balance:
 
     def _note(self, moment: str, t_s: float) -> None:
         """Store the present load of every die in every layer."""
-        noted = {(piece["t_s"], piece["moment"]) for piece in self.loads}
-        if self.perfect or (len(noted) >= SNAPSHOTS and moment != "end"):
+        moments = {(piece["t_s"], piece["moment"]) for piece in self.loads}
+        if self.perfect or (len(moments) >= SNAPSHOTS and moment != "end"):
             return
-        now = x.now(self.process, t_s, self.mix(t_s))
+        popularity = x.now(self.process, t_s, self.mix(t_s))
         for group in self._used():
-            if [*map(id, group.noted[:2])] != [id(now), id(group.slots)]:  # else as before
-                load = x.die_load(now, group.slots, self._nearest(group))
-                group.noted = now, group.slots, load
+            if [*map(id, group.noted[:2])] != [id(popularity), id(group.slots)]:  # else as before
+                load = x.die_load(popularity, group.slots, self._nearest(group))
+                group.noted = popularity, group.slots, load
             *_, load = group.noted
             if moment == "start":
                 group.gets(load.mean(axis=0), t_s)
             layer, die = np.indices(load.shape).reshape(2, -1)
             self.loads.append(self._whose(t_s, group) | {
                 "moment": moment, "layer": layer, "die": die, "load": load.reshape(-1),
-                "replicas": x.replicas(group.slots, now.shape[1]).reshape(-1),
+                "replicas": x.replicas(group.slots, popularity.shape[1]).reshape(-1),
             })  # fmt: skip
             if moment in ("start", "end"):
                 self._keep_hottest(t_s, group, load)

@@ -57,11 +57,11 @@ def log_pass(
 
 def book_busy(world: World, column: int, begin_s: float, end_s: float, sign: float) -> None:
     """Add (sign 1) or subtract (-1) a span, within the horizon, to an instance's busy time."""
-    s, record = world.settings, world.record
+    settings, record = world.settings, world.record
     if end_s <= begin_s:
         return
-    world.instance.busy_s[column] += sign * max(0.0, min(end_s, s.horizon_s) - begin_s)
-    busy_column = w.PREFILL_BUSY_S if column < s.prefills else w.DECODE_BUSY_S
+    world.instance.busy_s[column] += sign * max(0.0, min(end_s, settings.horizon_s) - begin_s)
+    busy_column = w.PREFILL_BUSY_S if column < settings.prefills else w.DECODE_BUSY_S
     for book, field in (
         (record.windows, busy_column),
         (record.instances, column * w.AT_FIELDS + w.AT_BUSY_S),

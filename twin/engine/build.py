@@ -238,17 +238,17 @@ def request_rows(requests: Requests, settings: Settings, rows: int) -> dict[str,
 
 def prepared_turns(requests: Requests, settings: Settings) -> c.Turns:
     """The prepared stream of a dynamic run."""
-    n = requests.arrival_s.size if settings.dynamic else 0
-    following = np.full(n, w.NONE, np.int32)
-    pause_s = np.zeros(n)
-    if n and requests.waits_for is not None and requests.pause_s is not None:
-        later = np.flatnonzero(requests.waits_for >= 0)
-        following[requests.waits_for[later]] = later
+    rows = requests.arrival_s.size if settings.dynamic else 0
+    following = np.full(rows, w.NONE, np.int32)
+    pause_s = np.zeros(rows)
+    if rows and requests.waits_for is not None and requests.pause_s is not None:
+        waiting = np.flatnonzero(requests.waits_for >= 0)
+        following[requests.waits_for[waiting]] = waiting
         pause_s = np.maximum(requests.pause_s, 0.0)
     return c.Turns(
-        {"turns": n}, input_tokens=requests.input_tokens[:n],
-        output_tokens=requests.output_tokens[:n], session=requests.session[:n], following=following,
-        pause_s=pause_s,
+        {"turns": rows}, input_tokens=requests.input_tokens[:rows],
+        output_tokens=requests.output_tokens[:rows], session=requests.session[:rows],
+        following=following, pause_s=pause_s,
     )  # fmt: skip
 
 
@@ -256,34 +256,34 @@ def clients_due(setup: Setup, sizes: dict[str, int], settings: Settings) -> c.Lo
     """Heap of the times at which clients send by themselves: staggered clients of a closed loop,
     and in a dynamic run all turns that do not wait for an answer. A sorted row is a valid heap."""
     loop, load, requests = c.Loop(sizes), setup.scenario.workload, setup.requests
-    begins, turns = np.zeros(0), np.zeros(0, np.int64)
+    begins_s, turns = np.zeros(0), np.zeros(0, np.int64)
     if settings.closed_loop:
-        begins = first_turns(load.concurrency, load.ramp_s)
+        begins_s = first_turns(load.concurrency, load.ramp_s)
         if (residents := setup.residents) is not None:  # the others come as those before them end
             others = load.concurrency - len(residents)
-            begins = np.arange(others) / residents.rate_req_per_s
-        elif settings.dynamic and not begins.size:
-            begins = np.zeros(min(load.concurrency, requests.arrival_s.size))
-        turns = np.full(begins.size, w.NONE)
+            begins_s = np.arange(others) / residents.rate_req_per_s
+        elif settings.dynamic and not begins_s.size:
+            begins_s = np.zeros(min(load.concurrency, requests.arrival_s.size))
+        turns = np.full(begins_s.size, w.NONE)
     elif settings.dynamic:
         turns = np.arange(setup.at_start, requests.arrival_s.size)
         if requests.waits_for is not None:
             turns = turns[requests.waits_for[turns] < 0]
-        begins, turns = requests.arrival_s[turns], turns * ATTEMPTS
-    loop.due_s[: begins.size] = begins
-    loop.turn[: begins.size] = turns
-    loop.size[0] = begins.size
+        begins_s, turns = requests.arrival_s[turns], turns * ATTEMPTS
+    loop.due_s[: begins_s.size] = begins_s
+    loop.turn[: begins_s.size] = turns
+    loop.size[0] = begins_s.size
     return loop
 
 
 def gate_of(setup: Setup, sizes: dict[str, int]) -> c.Gate:
     """Limits of each tenant, and in the last row those of the whole machine."""
-    s, n = setup.scenario, sizes["tenanted"]
+    s, turns = setup.scenario, sizes["tenanted"]
     tenants = s.tenants or (Tenant(name="all"),)
     limits: tuple[Tenant | Admission, ...] = (*tenants, s.admission)
     return c.Gate(
         sizes,
-        tenant=tenants_of(s, setup.requests.session[:n]),
+        tenant=tenants_of(s, setup.requests.session[:turns]),
         priority=np.array([t.priority for t in tenants], float),
         weight=np.array([t.weight for t in tenants], float),
         ttft_s=np.array([t.ttft_s or s.slo.ttft_s for t in tenants], float),
@@ -294,6 +294,6 @@ def gate_of(setup: Setup, sizes: dict[str, int]) -> c.Gate:
 
 def tenants_of(s: Scenario, session: np.ndarray) -> np.ndarray:
     """Tenant of each session i4[n], as i1[n], drawn by the tenants' shares."""
-    shares = np.cumsum([t.share for t in s.tenants] or [1.0])
-    points = uniforms(stream_key(s.seed, "tenants"), session.astype(np.int64)) * shares[-1]
-    return np.searchsorted(shares, points, side="right").astype(np.int8)
+    share_ends = np.cumsum([t.share for t in s.tenants] or [1.0])
+    points = uniforms(stream_key(s.seed, "tenants"), session.astype(np.int64)) * share_ends[-1]
+    return np.searchsorted(share_ends, points, side="right").astype(np.int8)

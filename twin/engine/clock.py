@@ -67,22 +67,24 @@ def spread(
     fields[k], k < count. The part after the horizon is not booked."""
     fields, amounts, windows = record.fields, record.amounts, book.shape[0] - 1
     horizon_s, warmup_s = settings.horizon_s, settings.warmup_s
-    length = end_s - begin_s
-    if length <= 0.0 or begin_s >= horizon_s:
+    length_s = end_s - begin_s
+    if length_s <= 0.0 or begin_s >= horizon_s:
         return
-    first = window_of(begin_s, horizon_s, windows)
-    last = window_of(min(end_s, horizon_s), horizon_s, windows)
-    if first == last and warmup_s <= begin_s and end_s <= horizon_s:  # most spans, at little cost
+    first_window = window_of(begin_s, horizon_s, windows)
+    last_window = window_of(min(end_s, horizon_s), horizon_s, windows)
+    if (
+        first_window == last_window and warmup_s <= begin_s and end_s <= horizon_s
+    ):  # most spans, at little cost
         for k in range(count):
-            book[first, fields[k]] += amounts[k]
+            book[first_window, fields[k]] += amounts[k]
             book[windows, fields[k]] += amounts[k]
         return
-    width = horizon_s / windows
-    for w in range(first, last + 1):
-        share = overlap(begin_s, end_s, w * width, (w + 1) * width) / length
+    width_s = horizon_s / windows
+    for window in range(first_window, last_window + 1):
+        share = overlap(begin_s, end_s, window * width_s, (window + 1) * width_s) / length_s
         for k in range(count):
-            book[w, fields[k]] += amounts[k] * share
-    steady = overlap(begin_s, end_s, warmup_s, horizon_s) / length
-    if steady > 0.0:
+            book[window, fields[k]] += amounts[k] * share
+    steady_share = overlap(begin_s, end_s, warmup_s, horizon_s) / length_s
+    if steady_share > 0.0:
         for k in range(count):
-            book[windows, fields[k]] += amounts[k] * steady
+            book[windows, fields[k]] += amounts[k] * steady_share

@@ -35,24 +35,31 @@ def expected_here(world: World, p: int, i: int) -> float:
     settings = world.settings
     if not settings.in_hbm:
         return 0.0
-    most, total, first = 0, 0, first_cell(world, p)
-    for cell in range(first, first + settings.kv_cells):
+    most_blocks, block_sum, first_of = 0, 0, first_cell(world, p)
+    for cell in range(first_of, first_of + settings.kv_cells):
         blocks = blocks_here(world, cell, i)
-        most, total = max(most, blocks), total + blocks
-    return float(most) if settings.router_policy in SEES_HITS else total / settings.kv_cells
+        most_blocks, block_sum = max(most_blocks, blocks), block_sum + blocks
+    return (
+        float(most_blocks) if settings.router_policy in SEES_HITS else block_sum / settings.kv_cells
+    )
 
 
 @kernel
 def nearest(world: World, p: int, i: int, load: np.ndarray) -> int:
     """The cell of an instance with the least load f8[cells] (tokens, infinite: no room) less the
     tokens of the request that it holds, as `prefix_affinity` chooses instances; NONE: no room."""
-    best, least, first, size = w.NONE, np.inf, first_cell(world, p), world.settings.block_tokens
+    best_cell, least_tokens, first_of, size = (
+        w.NONE,
+        np.inf,
+        first_cell(world, p),
+        world.settings.block_tokens,
+    )
     for c in range(world.settings.kv_cells):
         if load[c] < np.inf:
-            tokens = load[c] - float(size * blocks_here(world, first + c, i))
-            if tokens < least:
-                best, least = c, tokens
-    return best
+            tokens = load[c] - float(size * blocks_here(world, first_of + c, i))
+            if tokens < least_tokens:
+                best_cell, least_tokens = c, tokens
+    return best_cell
 
 
 @kernel
@@ -80,10 +87,10 @@ def keep_here(world: World, i: int, tokens: int) -> None:
     prefix, request, cell = world.prefix, world.request, cell_of(world, i)
     if cell == w.NONE:
         return
-    turn, chain = turn_of(world, i), 0
+    turn, chain_blocks = turn_of(world, i), 0
     for s in range(request.segment_offset[turn], request.segment_offset[turn + 1]):
-        chain += request.segment_blocks[s]
-    blocks = min(chain, tokens // world.settings.block_tokens)
+        chain_blocks += request.segment_blocks[s]
+    blocks = min(chain_blocks, tokens // world.settings.block_tokens)
     if blocks > prefix.pinned[i]:
         pin(world.hbm, prefix, cell, request, turn, prefix.pinned[i], blocks)
         prefix.pinned[i] = blocks
@@ -114,8 +121,8 @@ def shared_tokens(world: World, cell: int) -> float:
     settings, prefix = world.settings, world.prefix
     if not settings.in_hbm or not settings.colocated:
         return 0.0
-    used = float(world.hbm.used[cell] - prefix.idle[cell]) * settings.held_block_tokens
-    return max(0.0, float(prefix.pins[cell] * settings.block_tokens) - used)
+    stored_tokens = float(world.hbm.used[cell] - prefix.idle[cell]) * settings.held_block_tokens
+    return max(0.0, float(prefix.pins[cell] * settings.block_tokens) - stored_tokens)
 
 
 @kernel
@@ -124,12 +131,12 @@ def make_way(world: World, cell: int) -> None:
     settings, prefix, decode = world.settings, world.prefix, world.decode
     if not settings.in_hbm:
         return
-    own, room = prefix.begun_tokens[cell], settings.prompt_kv_tokens
+    used_tokens, kv_space = prefix.begun_tokens[cell], settings.prompt_kv_tokens
     if settings.colocated:
-        own += decode.context[cell] + decode.requests[cell] * 0.5 * settings.page_tokens
-        room = decode.kv_tokens[cell // settings.decode_ranks]
-    own -= float(prefix.pins[cell] * settings.block_tokens)
-    evict_idle(world.hbm, prefix, cell, (room - own) / settings.held_block_tokens)
+        used_tokens += decode.context[cell] + decode.requests[cell] * 0.5 * settings.page_tokens
+        kv_space = decode.kv_tokens[cell // settings.decode_ranks]
+    used_tokens -= float(prefix.pins[cell] * settings.block_tokens)
+    evict_idle(world.hbm, prefix, cell, (kv_space - used_tokens) / settings.held_block_tokens)
 
 
 @kernel

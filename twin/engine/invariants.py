@@ -40,7 +40,7 @@ class Check:
 
 def check_all(setup: Setup, world: World, tables: dict[str, pl.DataFrame]) -> list[Check]:
     """Check every invariant of a finished run but the memory pool's, which is checked earlier."""
-    swapped = swapped_conserved(world)
+    swap_check = swapped_conserved(world)
     return [
         conserved(world),
         little(world),
@@ -48,7 +48,7 @@ def check_all(setup: Setup, world: World, tables: dict[str, pl.DataFrame]) -> li
         bytes_conserved(world),
         within_capacity(tables["windows"]),
         kv_space(setup, world),
-        *([swapped] if swapped else []),
+        *([swap_check] if swap_check else []),
         causal(tables["requests"]),
         work_conserving(world),
         tokens_conserved(world),
@@ -63,11 +63,11 @@ def conserved(world: World) -> Check:
     status = world.request.status[:arrived]
     finished = int((status == w.FINISHED).sum())
     rejected = int((status == w.REJECTED).sum())
-    c = world.record.counters
+    counters = world.record.counters
     lost, cancelled = int((status == w.LOST).sum()), int((status == w.CANCELLED).sum())
-    ok = finished == c[w.FINISHED_DECODE] + c[w.FINISHED_PREFILL]
-    ok = ok and rejected == c[w.REJECTED_ROUTER] + c[w.REJECTED_DECODE]
-    ok = ok and lost == c[w.GIVEN_UP] and cancelled == c[w.CANCELLED_BY_CLIENT]
+    ok = finished == counters[w.FINISHED_DECODE] + counters[w.FINISHED_PREFILL]
+    ok = ok and rejected == counters[w.REJECTED_ROUTER] + counters[w.REJECTED_DECODE]
+    ok = ok and lost == counters[w.GIVEN_UP] and cancelled == counters[w.CANCELLED_BY_CLIENT]
     unfinished = arrived - finished - rejected - lost - cancelled
     law = "arrived = finished + inside + rejected + lost"
     counts = f"{arrived:,} = {finished:,} + {unfinished:,} + {rejected:,} + {lost:,}"
@@ -78,17 +78,17 @@ def conserved(world: World) -> Check:
 
 def little(world: World) -> Check:
     """I2: Little's law, exactly: requests counted inside at step ends = samples in their stays."""
-    s, r, c = world.settings, world.request, world.record.counters
-    steps = steps_in(s.horizon_s, s.step_s)
-    at_s = np.minimum(np.arange(1, steps + 1) * s.step_s, s.horizon_s)
+    settings, request, counters = world.settings, world.request, world.record.counters
+    steps = steps_in(settings.horizon_s, settings.step_s)
+    at_s = np.minimum(np.arange(1, steps + 1) * settings.step_s, settings.horizon_s)
     counted = int(world.record.windows[:-1, w.IN_FRONT_END : w.IN_DECODE + 1].sum())
-    arrived = int(c[w.ARRIVED])
+    arrived = int(counters[w.ARRIVED])
     # Clients that came back in the last step, and those that found no request left, one sample
     # each, are counted without a row of their own.
     returns_s = world.loop.due_s[: world.loop.size[0]]
-    begin_s = np.concatenate((r.arrival_s[:arrived], returns_s))
+    begin_s = np.concatenate((request.arrival_s[:arrived], returns_s))
     end_s = np.concatenate((ends_of(world, arrived), np.full(returns_s.size, np.nan)))
-    fewest = most = int(c[w.EXHAUSTED])
+    fewest = most = int(counters[w.EXHAUSTED])
     for part in parts(begin_s.size):
         certain, possible = samples_of_stays(begin_s[part], end_s[part], at_s)
         fewest, most = fewest + certain, most + possible
@@ -100,8 +100,10 @@ def little(world: World) -> Check:
 
 def ends_of(world: World, arrived: int) -> np.ndarray:
     """End time of each arrived request, with or without an answer (s); NaN while it is inside."""
-    r = world.request
-    return np.asarray(np.where(r.status >= w.REJECTED, r.ready_s, r.finish_s)[:arrived])
+    request = world.request
+    return np.asarray(
+        np.where(request.status >= w.REJECTED, request.ready_s, request.finish_s)[:arrived]
+    )
 
 
 def busy_within_time(world: World) -> Check:
@@ -117,15 +119,15 @@ def busy_within_time(world: World) -> Check:
 def bytes_conserved(world: World) -> Check:
     """I4: KV bytes sent = KV bytes received + KV bytes in transfer."""
     sent_bytes = float(world.prefill.sent_bytes.sum())
-    received = float(world.decode.received_bytes.sum())
-    t = world.transfer
+    received_bytes = float(world.decode.received_bytes.sum())
+    transfer = world.transfer
     in_transfer_bytes = 0.0
-    for k in range(int(t.active[0])):
-        in_transfer_bytes += die_bytes(world, t.request[k])
-    ok = math.isclose(sent_bytes, received + in_transfer_bytes, rel_tol=ROUNDING, abs_tol=1.0)
+    for k in range(int(transfer.active[0])):
+        in_transfer_bytes += die_bytes(world, transfer.request[k])
+    ok = math.isclose(sent_bytes, received_bytes + in_transfer_bytes, rel_tol=ROUNDING, abs_tol=1.0)
     return Check(
         "I4a", "KV bytes sent = received + under way", ok,
-        f"{sent_bytes:.6g} B = {received:.6g} B + {in_transfer_bytes:.6g} B",
+        f"{sent_bytes:.6g} B = {received_bytes:.6g} B + {in_transfer_bytes:.6g} B",
     )  # fmt: skip
 
 
@@ -141,30 +143,34 @@ def within_capacity(windows: pl.DataFrame) -> Check:
 
 def kv_space(setup: Setup, world: World) -> Check:
     """I5: each rank's KV tokens equal those of its requests and fit; slots add up."""
-    d, r = world.decode, world.request
-    is_taken = np.arange(d.slot_table.shape[1]) < d.requests[:, None]
+    decode, r = world.decode, world.request
+    is_taken = np.arange(decode.slot_table.shape[1]) < decode.requests[:, None]
     rank, slot = np.nonzero(is_taken)
-    i = d.slot_table[is_taken]
+    requests = decode.slot_table[is_taken]
     instance = rank // world.settings.decode_ranks
-    left = r.output_tokens[i] - r.emitted[i]
+    tokens_left = r.output_tokens[requests] - r.emitted[requests]
     # The running iteration has begun but its tokens are not out.
     running = world.instance.running[world.settings.prefills + instance]
-    passes = d.iteration[instance] - r.joined[i] - running
-    tokens = r.input_tokens[i] + r.emitted[i] + passes * (left / (r.due[i] - r.joined[i]))
-    by_rank = np.bincount(rank, tokens, d.requests.size)
-    worst = float((np.abs(by_rank - d.context) / np.maximum(by_rank, 1.0)).max())
-    built = slots_of(setup, setup.of_role("decode"))
-    slots_ok = (r.rank[i] == rank).all() and (r.slot[i] == slot).all()
-    slots_ok = slots_ok and bool((d.requests <= d.taken_slots).all())
-    slots_ok = slots_ok and bool((d.taken_slots <= built).all())
-    room = d.kv_tokens[np.arange(d.requests.size) // world.settings.decode_ranks]
-    page = 0.5 * world.settings.page_tokens
-    shared = np.array([shared_tokens(world, r) for r in range(d.requests.size)])
-    fullest = float(((by_rank + d.requests * page - shared) / room).max())
+    passes = decode.iteration[instance] - r.joined[requests] - running
+    tokens = (
+        r.input_tokens[requests]
+        + r.emitted[requests]
+        + passes * (tokens_left / (r.due[requests] - r.joined[requests]))
+    )
+    by_rank = np.bincount(rank, tokens, decode.requests.size)
+    largest_gap = float((np.abs(by_rank - decode.context) / np.maximum(by_rank, 1.0)).max())
+    built_slots = slots_of(setup, setup.of_role("decode"))
+    slots_ok = (r.rank[requests] == rank).all() and (r.slot[requests] == slot).all()
+    slots_ok = slots_ok and bool((decode.requests <= decode.taken_slots).all())
+    slots_ok = slots_ok and bool((decode.taken_slots <= built_slots).all())
+    kv_tokens = decode.kv_tokens[np.arange(decode.requests.size) // world.settings.decode_ranks]
+    half_page = 0.5 * world.settings.page_tokens
+    shared_kv = np.array([shared_tokens(world, r) for r in range(decode.requests.size)])
+    fullest = float(((by_rank + decode.requests * half_page - shared_kv) / kv_tokens).max())
     return Check(
         "I5a", "KV tokens and slots of a rank = those of its requests, and fit",
-        bool(slots_ok and worst <= 1e-6 and fullest <= 1 + ROUNDING),
-        f"largest gap {worst:.1e} of a rank's tokens; fullest rank at {100 * fullest:.1f} %",
+        bool(slots_ok and largest_gap <= 1e-6 and fullest <= 1 + ROUNDING),
+        f"largest gap {largest_gap:.1e} of a rank's tokens; fullest rank at {100 * fullest:.1f} %",
     )  # fmt: skip
 
 
@@ -192,13 +198,13 @@ def prefix_cache_fits(world: World) -> Check | None:
     ok = (resident.sum(axis=1) == hbm.used).all() and (users.sum(axis=1) == prefix.pins).all()
     ok = ok and ((resident & (users == 0)).sum(axis=1) == prefix.idle).all()
     ok = ok and bool(resident[users > 0].all())
-    own = prefix.begun_tokens - prefix.pins * s.block_tokens
-    room = np.full(own.shape, s.prompt_kv_tokens)
+    request_tokens = prefix.begun_tokens - prefix.pins * s.block_tokens
+    kv_tokens = np.full(request_tokens.shape, s.prompt_kv_tokens)
     if s.colocated:
-        own += world.decode.context + world.decode.requests * 0.5 * s.page_tokens
-        room = np.repeat(world.decode.kv_tokens, s.decode_ranks)
-    full = (own + hbm.used * s.held_block_tokens) / room
-    fullest = float(full[prefix.idle > 0].max(initial=0.0))
+        request_tokens += world.decode.context + world.decode.requests * 0.5 * s.page_tokens
+        kv_tokens = np.repeat(world.decode.kv_tokens, s.decode_ranks)
+    fullness = (request_tokens + hbm.used * s.held_block_tokens) / kv_tokens
+    fullest = float(fullness[prefix.idle > 0].max(initial=0.0))
     return Check(
         "I5c", "prefix cache: blocks counted once, and no more than HBM has room for",
         bool(ok and fullest <= 1 + ROUNDING),
@@ -212,20 +218,23 @@ def swapped_conserved(world: World) -> Check | None:
     s, d = world.settings, world.decode
     if s.swap_bytes <= 0.0:
         return None
-    held, out, back, dropped = d.swapped_bytes.T
-    there, count = np.zeros(held.size), np.zeros(d.swapped_out.size, np.int64)
+    held, out_bytes, back_bytes, dropped_bytes = d.swapped_bytes.T
+    there_bytes, there_count = np.zeros(held.size), np.zeros(d.swapped_out.size, np.int64)
     for rank, head in enumerate(d.swapped[:, w.HEAD]):
         i = int(head)
         while i != w.NONE:
-            there[rank] += copied_bytes(world, i)
-            count[rank // s.decode_ranks] += 1
+            there_bytes[rank] += copied_bytes(world, i)
+            there_count[rank // s.decode_ranks] += 1
             i = int(world.request.following[i])
-    gap = max(np.abs(out - back - dropped - held).max(), np.abs(held - there).max())
-    ok = gap <= 1.0 + 1e-9 * out.max() and held.max() <= s.swap_bytes
+    gap_bytes = max(
+        np.abs(out_bytes - back_bytes - dropped_bytes - held).max(),
+        np.abs(held - there_bytes).max(),
+    )
+    ok = gap_bytes <= 1.0 + 1e-9 * out_bytes.max() and held.max() <= s.swap_bytes
     return Check(
         "I5d", "KV copied to host memory = copied back + dropped + there, and fits",
-        bool(ok and (count == d.swapped_out).all()),
-        f"{out.sum():.6g} B out, {back.sum():.6g} B back, {held.sum():.6g} B there",
+        bool(ok and (there_count == d.swapped_out).all()),
+        f"{out_bytes.sum():.6g} B out, {back_bytes.sum():.6g} B back, {held.sum():.6g} B there",
     )  # fmt: skip
 
 
@@ -243,66 +252,72 @@ def causal(requests: pl.DataFrame) -> Check:
 
 def work_conserving(world: World) -> Check:
     """I8: no instance is idle at the end while a request it could take waits."""
-    idle = 0
-    r, p, d, instance = world.request, world.prefill, world.decode, world.instance
+    idle_count = 0
+    request, p, d, instance = world.request, world.prefill, world.decode, world.instance
     horizon_s = world.settings.horizon_s
     for row in range(p.queue.shape[0]):
         head, column = p.queue[row, w.HEAD], world.settings.prompt_row + row
-        busy = p.reading[row] or instance.running[column]
-        is_waiting = head != w.NONE and max(r.ready_s[head], instance.ends_s[column]) <= horizon_s
-        idle += int(instance.up[column] and is_waiting and not busy)
+        is_busy = p.reading[row] or instance.running[column]
+        is_waiting = (
+            head != w.NONE and max(request.ready_s[head], instance.ends_s[column]) <= horizon_s
+        )
+        idle_count += int(instance.up[column] and is_waiting and not is_busy)
     for row in range(d.wait.shape[0]):
         head, column = d.wait[row, w.HEAD], world.settings.prefills + row
-        is_waiting = (head != w.NONE and r.ready_s[head] <= horizon_s) or d.in_batch[row] > 0
+        is_waiting = (head != w.NONE and request.ready_s[head] <= horizon_s) or d.in_batch[row] > 0
         may_start = instance.up[column] and instance.ends_s[column] <= horizon_s
-        busy = instance.running[column] or (world.settings.colocated and p.reading[row])
-        idle += int(may_start and is_waiting and not busy)
-    return Check("I8", "no instance idle while work waits", idle == 0, f"{idle} idle with work")
+        is_busy = instance.running[column] or (world.settings.colocated and p.reading[row])
+        idle_count += int(may_start and is_waiting and not is_busy)
+    return Check(
+        "I8", "no instance idle while work waits", idle_count == 0, f"{idle_count} idle with work"
+    )
 
 
 def tokens_conserved(world: World) -> Check:
     """I10: decode tokens booked = tokens of answers, finished or running."""
-    r, s = world.request, world.settings
-    book = world.record.windows[:-1, w.DECODE_TOKENS].sum()
-    finished = r.status == w.FINISHED
-    if not s.has_decode:
+    request, settings = world.request, world.settings
+    booked = world.record.windows[:-1, w.DECODE_TOKENS].sum()
+    is_finished = request.status == w.FINISHED
+    if not settings.has_decode:
         return Check("I10", "decode tokens booked = tokens of answers", True, "no decode pool")
-    out = float((r.output_tokens[finished].astype(np.int64) - 1).sum())
+    answered = float((request.output_tokens[is_finished].astype(np.int64) - 1).sum())
     # Those in a slot: one that came back from a preemption and waits still has its old stamps.
     decode = world.decode
-    i = decode.slot_table[np.arange(decode.slot_table.shape[1]) < decode.requests[:, None]]
-    d = r.rank[i] // s.decode_ranks
-    passes = decode.iteration[d] - r.joined[i]
-    left = r.output_tokens[i] - r.emitted[i]
-    in_progress = float((left * passes / np.maximum(r.due[i] - r.joined[i], 1)).sum())
-    in_progress += float((np.maximum(r.emitted[~finished], 1) - 1).sum())
+    running = decode.slot_table[np.arange(decode.slot_table.shape[1]) < decode.requests[:, None]]
+    instance = request.rank[running] // settings.decode_ranks
+    passes = decode.iteration[instance] - request.joined[running]
+    tokens_left = request.output_tokens[running] - request.emitted[running]
+    in_progress = float(
+        (tokens_left * passes / np.maximum(request.due[running] - request.joined[running], 1)).sum()
+    )
+    in_progress += float((np.maximum(request.emitted[~is_finished], 1) - 1).sum())
     # Open to the last iteration of each instance, cut off at the horizon, and to one token each
     # preemption rounds away or has prefill compute anew.
     slack = float(world.decode.growth.sum()) + 1.0
-    slack += 2.0 * float(r.preemptions.sum()) + 2.0 * float(r.retries.sum())
-    slack += 2.0 * float((r.status == w.CANCELLED).sum())
-    gap = abs(book - out - in_progress)
+    slack += 2.0 * float(request.preemptions.sum()) + 2.0 * float(request.retries.sum())
+    slack += 2.0 * float((request.status == w.CANCELLED).sum())
+    gap = abs(booked - answered - in_progress)
     return Check(
-        "I10", "decode tokens booked = tokens of answers", gap <= slack + 1e-6 * out,
-        f"{book:,.0f} booked, {out + in_progress:,.0f} in answers",
+        "I10", "decode tokens booked = tokens of answers", gap <= slack + 1e-6 * answered,
+        f"{booked:,.0f} booked, {answered + in_progress:,.0f} in answers",
     )  # fmt: skip
 
 
 def one_role(setup: Setup, life: Life) -> Check:
     """I12: an NPU belongs to one instance at a time, and no more NPUs are held than allowed."""
-    starts: dict[int, list[tuple[float, float]]] = {}
+    spans_of_die: dict[int, list[tuple[float, float]]] = {}
     for k, spans in life.stays().items():
         for die in life.dies[k]:
-            starts.setdefault(die, []).extend(spans)
-    shared = 0
-    for spans in starts.values():
+            spans_of_die.setdefault(die, []).extend(spans)
+    overlaps = 0
+    for spans in spans_of_die.values():
         spans.sort()
-        shared += sum(after[0] < before[1] for before, after in pairwise(spans))
-    npus = setup.fabric.npus_of(starts)
+        overlaps += sum(after[0] < before[1] for before, after in pairwise(spans))
+    npus = setup.fabric.npus_of(spans_of_die)
     npus_allowed = max(setup.scenario.elastic.npus, npus_used(setup.scenario))
     return Check(
-        "I12", "an NPU belongs to one instance at a time", shared == 0 and npus <= npus_allowed,
-        f"{shared} shared; {npus} of {npus_allowed} NPUs were used",
+        "I12", "an NPU belongs to one instance at a time", overlaps == 0 and npus <= npus_allowed,
+        f"{overlaps} shared; {npus} of {npus_allowed} NPUs were used",
     )  # fmt: skip
 
 
@@ -312,12 +327,15 @@ def one_model(seats: pl.DataFrame) -> Check:
     for row in seats.iter_rows(named=True):
         for die in range(row["first_die"], row["first_die"] + row["dies"]):
             spans_by_die.setdefault(die, []).append((row["t_s"], row["end_s"], row["model"]))
-    shared = 0
+    shared_dies = 0
     for spans in spans_by_die.values():
         pairs = combinations(spans, 2) if len({model for _, _, model in spans}) > 1 else ()
-        shared += any(a[2] != b[2] and a[0] < b[1] and b[0] < a[1] for a, b in pairs)
+        shared_dies += any(a[2] != b[2] and a[0] < b[1] and b[0] < a[1] for a, b in pairs)
     return Check(
-        "I12", "a die serves one model at a time", shared == 0, f"{shared} dies served two models"
+        "I12",
+        "a die serves one model at a time",
+        shared_dies == 0,
+        f"{shared_dies} dies served two models",
     )
 
 
@@ -342,5 +360,5 @@ def finite(tables: dict[str, pl.DataFrame]) -> Check:
         and (least := column.min()) is not None
         and not (least >= 0 and math.isfinite(column.sum()))  # type: ignore[operator]
     ]
-    bad = ", ".join(wrong) or "none"
-    return Check("I14", "every figure finite and not negative", not wrong, f"bad: {bad}")
+    wrong_names = ", ".join(wrong) or "none"
+    return Check("I14", "every figure finite and not negative", not wrong, f"bad: {wrong_names}")

@@ -99,12 +99,12 @@ def heap_push(
     values: np.ndarray, items: np.ndarray, size: np.ndarray, value: float, item: int
 ) -> None:
     """Add an item to a binary min-heap of values[:size[0]]."""
-    k = size[0]
+    hole = size[0]
     size[0] += 1
-    while k > 0 and values[(k - 1) // 2] > value:
-        values[k], items[k] = values[(k - 1) // 2], items[(k - 1) // 2]
-        k = (k - 1) // 2
-    values[k], items[k] = value, item
+    while hole > 0 and values[(hole - 1) // 2] > value:
+        values[hole], items[hole] = values[(hole - 1) // 2], items[(hole - 1) // 2]
+        hole = (hole - 1) // 2
+    values[hole], items[hole] = value, item
 
 
 @kernel
@@ -112,20 +112,20 @@ def heap_pop(values: np.ndarray, items: np.ndarray, size: np.ndarray) -> float:
     """Remove and return the least value of a non-empty heap; items[0] was its item."""
     least = values[0]
     size[0] -= 1
-    n = size[0]
-    last_value, item = values[n], items[n]
-    k = 0
+    count = size[0]
+    last_value, item = values[count], items[count]
+    hole = 0
     while True:
-        child = 2 * k + 1
-        if child >= n:
+        child = 2 * hole + 1
+        if child >= count:
             break
-        if child + 1 < n and values[child + 1] < values[child]:
+        if child + 1 < count and values[child + 1] < values[child]:
             child += 1
         if values[child] >= last_value:
             break
-        values[k], items[k] = values[child], items[child]
-        k = child
-    values[k], items[k] = last_value, item
+        values[hole], items[hole] = values[child], items[child]
+        hole = child
+    values[hole], items[hole] = last_value, item
     return least
 
 
@@ -173,10 +173,10 @@ def fill(values: np.ndarray, value: float) -> None:
 @kernel
 def any_of(values: np.ndarray, least: float) -> bool:
     """Whether one of some values is `least` or more."""
-    found = False
+    is_found = False
     for k in range(values.size):
-        found |= values[k] >= least
-    return found
+        is_found |= values[k] >= least
+    return is_found
 
 
 @kernel

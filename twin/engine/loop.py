@@ -30,12 +30,12 @@ def _loop(serve: Serve) -> Callable[[World, int, int], None]:
         """Run steps first_step..last_step - 1."""
         settings, k = world.settings, first_step
         while k < last_step:
-            idle = idle_until(world, k, last_step)
-            if idle > k:  # only the memory pool can be non-empty
-                fill = pool_fill(world)
-                for step in range(k, idle):
-                    sample(world, min((step + 1) * settings.step_s, settings.horizon_s), fill)
-                k = idle
+            busy_step = idle_until(world, k, last_step)
+            if busy_step > k:  # only the memory pool can be non-empty
+                used_share = pool_fill(world)
+                for step in range(k, busy_step):
+                    sample(world, min((step + 1) * settings.step_s, settings.horizon_s), used_share)
+                k = busy_step
                 continue
             t0 = k * settings.step_s
             t1 = min((k + 1) * settings.step_s, settings.horizon_s)
@@ -99,10 +99,10 @@ def close_books(world: World) -> None:
 @kernel
 def requests_inside(world: World) -> int:
     """Requests that have arrived and not ended."""
-    count = world.record.counters
-    ended = count[w.FINISHED_DECODE] + count[w.FINISHED_PREFILL]
-    ended += count[w.REJECTED_ROUTER] + count[w.REJECTED_DECODE] + count[w.GIVEN_UP]
-    return int(count[w.ARRIVED] - ended - count[w.CANCELLED_BY_CLIENT])
+    counters = world.record.counters
+    ended = counters[w.FINISHED_DECODE] + counters[w.FINISHED_PREFILL]
+    ended += counters[w.REJECTED_ROUTER] + counters[w.REJECTED_DECODE] + counters[w.GIVEN_UP]
+    return int(counters[w.ARRIVED] - ended - counters[w.CANCELLED_BY_CLIENT])
 
 
 @kernel
@@ -128,32 +128,36 @@ def idle_until(world: World, step: int, last_step: int) -> int:
 def sample(world: World, t1: float, fill: float) -> None:
     """Sample requests in each stage at a step's end, by counters, and how full the pool is."""
     settings, count, windows = world.settings, world.record.counters, world.record.windows
-    begun, done = count[w.PREFILL_BEGUN], count[w.PREFILLED]
+    begun, prefilled = count[w.PREFILL_BEGUN], count[w.PREFILLED]
     if not settings.has_prefill:
-        begun, done = count[w.ROUTED], count[w.ROUTED]
-    arrived_by_decode = done if not settings.has_decode else count[w.TRANSFERRED]
-    ended = count[w.FINISHED_DECODE] + count[w.REJECTED_DECODE] + count[w.PREEMPTED]
-    ended += count[w.BACK_FROM_DECODE]
-    back = count[w.BACK_FROM_QUEUE] + count[w.BACK_FROM_PREFILL]
-    back += count[w.BACK_FROM_TRANSFER] + count[w.BACK_FROM_DECODE] + count[w.PREEMPTED]
+        begun, prefilled = count[w.ROUTED], count[w.ROUTED]
+    arrived_by_decode = prefilled if not settings.has_decode else count[w.TRANSFERRED]
+    decode_ended = count[w.FINISHED_DECODE] + count[w.REJECTED_DECODE] + count[w.PREEMPTED]
+    decode_ended += count[w.BACK_FROM_DECODE]
+    sent_back = count[w.BACK_FROM_QUEUE] + count[w.BACK_FROM_PREFILL]
+    sent_back += count[w.BACK_FROM_TRANSFER] + count[w.BACK_FROM_DECODE] + count[w.PREEMPTED]
     left_front_end = count[w.ROUTED] + count[w.REJECTED_ROUTER] + count[w.GIVEN_UP]
     left_front_end += count[w.CANCELLED_BY_CLIENT] - count[w.LEFT_EARLY]
     if not settings.has_decode:
-        ended = count[w.FINISHED_PREFILL]
-    last = windows.shape[0] - 1
-    back_soon = heap_count(world.loop.due_s, world.loop.size[0], t1)
+        decode_ended = count[w.FINISHED_PREFILL]
+    last_row = windows.shape[0] - 1
+    due_clients = heap_count(world.loop.due_s, world.loop.size[0], t1)
     rows = 2 if t1 > settings.warmup_s else 1
     for k in range(rows):
-        row = last if k == 1 else window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, last)
+        row = (
+            last_row
+            if k == 1
+            else window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, last_row)
+        )
         windows[row, w.SAMPLES] += 1.0
         windows[row, w.IN_FRONT_END] += (
-            count[w.ARRIVED] - count[w.FRONTED] - count[w.LEFT_EARLY] + back_soon
+            count[w.ARRIVED] - count[w.FRONTED] - count[w.LEFT_EARLY] + due_clients
         )
-        windows[row, w.IN_ROUTER] += count[w.FRONTED] + back - left_front_end
+        windows[row, w.IN_ROUTER] += count[w.FRONTED] + sent_back - left_front_end
         windows[row, w.IN_PREFILL_QUEUE] += count[w.ROUTED] - begun - count[w.BACK_FROM_QUEUE]
-        windows[row, w.IN_PREFILL] += begun - done - count[w.BACK_FROM_PREFILL]
-        windows[row, w.IN_TRANSFER] += done - arrived_by_decode - count[w.BACK_FROM_TRANSFER]
-        windows[row, w.IN_DECODE] += arrived_by_decode - ended
+        windows[row, w.IN_PREFILL] += begun - prefilled - count[w.BACK_FROM_PREFILL]
+        windows[row, w.IN_TRANSFER] += prefilled - arrived_by_decode - count[w.BACK_FROM_TRANSFER]
+        windows[row, w.IN_DECODE] += arrived_by_decode - decode_ended
         windows[row, w.POOL_USED] += fill
 
 
@@ -161,7 +165,7 @@ def sample(world: World, t1: float, fill: float) -> None:
 def look_at_instances(world: World, t1: float) -> None:
     """Sample waiting and running requests of every instance at the end of a step."""
     settings, book = world.settings, world.record.instances
-    crowding, exchange = world.traffic.crowding, world.traffic.first[w.EXPERTS]
+    crowding, first_exchange = world.traffic.crowding, world.traffic.first[w.EXPERTS]
     row = window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, book.shape[0] - 1)
     prefill, decode, following = world.prefill, world.decode, world.request.following
     instances, prefill_hot = settings.prefills, world.costs.prefill_hot_factor
@@ -170,17 +174,19 @@ def look_at_instances(world: World, t1: float) -> None:
         offset = p * w.AT_FIELDS
         book[row, offset + w.AT_QUEUE] += length(prefill.queue, p, following)
         book[row, offset + w.AT_RUNNING] += length(prefill.batch, p, following)
-        book[row, offset + w.AT_CROWDED] += crowding[exchange + p]
+        book[row, offset + w.AT_CROWDED] += crowding[first_exchange + p]
         book[row, offset + w.AT_HOT] += prefill_hot[p, most_tokens]
         book[row, offset + w.AT_SAMPLES] += 1.0
     for d in range(decode.taken.size):
         offset = (instances + d) * w.AT_FIELDS
         verified = (settings.draft_tokens + 1.0) * decode.in_batch[d]
-        hot = interpolate(verified, world.costs.decode_hot_tokens, world.costs.decode_hot_factor[d])
+        hot_factor = interpolate(
+            verified, world.costs.decode_hot_tokens, world.costs.decode_hot_factor[d]
+        )
         book[row, offset + w.AT_QUEUE] += length(decode.wait, d, following)
         book[row, offset + w.AT_RUNNING] += decode.in_batch[d]
-        book[row, offset + w.AT_CROWDED] += crowding[exchange + instances + d]
-        book[row, offset + w.AT_HOT] += hot
+        book[row, offset + w.AT_CROWDED] += crowding[first_exchange + instances + d]
+        book[row, offset + w.AT_HOT] += hot_factor
         book[row, offset + w.AT_SAMPLES] += 1.0
 
 

@@ -64,15 +64,15 @@ class Part:
 
     def weights(self, windows: int) -> dict[str, np.ndarray]:
         """Weights of a window's means, f8[windows] each."""
-        book, requests = self.record.windows[:-1], self.tables["requests"]
-        new = requests[self.setup.at_start :]
-        several = requests.filter(pl.col("output_tokens") > 1)
+        windows_booked, requests = self.record.windows[:-1], self.tables["requests"]
+        arrived = requests[self.setup.at_start :]
+        long_answers = requests.filter(pl.col("output_tokens") > 1)
         horizon_s, full_windows = self.setup.scenario.horizon_s, np.ones(windows)
         return {
-            "first_tokens": _by_window(new["first_token_s"], horizon_s, windows),
-            "answers": _by_window(several["finish_s"], horizon_s, windows),
-            "iterations": book[:, w.ITERATIONS],
-            "prompt_tokens": book[:, w.PROMPT_TOKENS],
+            "first_tokens": _by_window(arrived["first_token_s"], horizon_s, windows),
+            "answers": _by_window(long_answers["finish_s"], horizon_s, windows),
+            "iterations": windows_booked[:, w.ITERATIONS],
+            "prompt_tokens": windows_booked[:, w.PROMPT_TOKENS],
             "prefills": full_windows * self.instances[0],
             "decodes": full_windows * self.instances[1],
             "pool": full_windows * self.pool,
@@ -83,9 +83,9 @@ class Part:
 
 def _by_window(times_s: pl.Series, horizon_s: float, windows: int) -> np.ndarray:
     """Number of times in each window."""
-    times = times_s.drop_nulls().to_numpy()
-    at = window_of(times[times <= horizon_s], horizon_s, windows)
-    return np.bincount(at, minlength=windows).astype(float)
+    reached_s = times_s.drop_nulls().to_numpy()
+    window = window_of(reached_s[reached_s <= horizon_s], horizon_s, windows)
+    return np.bincount(window, minlength=windows).astype(float)
 
 
 def merged(s: Scenario, parts: Sequence[Part]) -> Tables:
@@ -111,19 +111,20 @@ def merged(s: Scenario, parts: Sequence[Part]) -> Tables:
 
 
 def _named(part: Part, parts: Sequence[Part]) -> pl.Series:
+    """The name of a model as a value of the column `model`."""
     return pl.Series("model", [part.name], pl.Enum([each.name for each in parts]))
 
 
 def _stacked(parts: Sequence[Part], name: str, offsets: Sequence[dict[str, int]]) -> pl.DataFrame:
-    """Rows of all models."""
+    """A table of all models, instances numbered through; a model without the table has no rows."""
     tables = []
     for part, first in zip(parts, offsets, strict=True):
         if name not in part.tables:  # of models whose instances come and go
             continue
         table = part.tables[name]
         if "instance" in table.columns:
-            shift = pl.col("role").replace_strict(first, default=0, return_dtype=pl.Int32)
-            table = table.with_columns((pl.col("instance") + shift).alias("instance"))
+            first_number = pl.col("role").replace_strict(first, default=0, return_dtype=pl.Int32)
+            table = table.with_columns((pl.col("instance") + first_number).alias("instance"))
         tables.append(table.with_columns(pl.lit(_named(part, parts)).first().alias("model")))
     return pl.concat(tables, how="diagonal")
 
@@ -159,7 +160,7 @@ def _requests(parts: Sequence[Part], offsets: Sequence[dict[str, int]]) -> pl.Da
 
 
 def windows_of(parts: Sequence[Part]) -> pl.DataFrame:
-    """Windows of the whole machine."""
+    """Windows of the whole machine: sums of the models' columns, or means by their weights."""
     tables = [part.tables["windows"] for part in parts]
     count = tables[0].height
     weights = [part.weights(count) for part in parts]
@@ -178,10 +179,10 @@ def windows_of(parts: Sequence[Part]) -> pl.DataFrame:
         if not weight_name:
             columns[name] = pl.Series(values=sum(values[1:], values[0]))
             continue
-        each = [weight[weight_name] for weight in weights]
-        total = sum(each[1:], each[0])
-        amount = sum((v * n for v, n in zip(values, each, strict=True)), np.zeros(count))
-        mean = np.divide(amount, total, out=np.full(count, np.nan), where=total > 0.0)
+        model_weights = [weight[weight_name] for weight in weights]
+        weight_sum = sum(model_weights[1:], model_weights[0])
+        weighted = sum((v * n for v, n in zip(values, model_weights, strict=True)), np.zeros(count))
+        mean = np.divide(weighted, weight_sum, out=np.full(count, np.nan), where=weight_sum > 0.0)
         columns[name] = pl.Series(values=mean, nan_to_null=True)
     if any(table["power_w"].null_count() for table in tables):
         columns["power_w"] = tables[0]["power_w"].clear(count)
@@ -193,10 +194,10 @@ def _operators(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
     sums = pl.concat(tables).group_by("phase", "operator", maintain_order=True).agg(
         pl.col("total_s").sum(), pl.col("iterations").sum()
     )  # fmt: skip
-    total = pl.col("total_s").sum().over("phase")
+    phase_s = pl.col("total_s").sum().over("phase")
     return sums.select(
         "phase", "operator", "total_s",
-        share=pl.when(total > 0).then(pl.col("total_s") / total).otherwise(0.0),
+        share=pl.when(phase_s > 0).then(pl.col("total_s") / phase_s).otherwise(0.0),
         per_iteration_s=pl.when(pl.col("iterations") > 0)
         .then(pl.col("total_s") / pl.col("iterations")).otherwise(0.0),
         iterations="iterations",
@@ -210,14 +211,14 @@ def _links(tables: Sequence[pl.DataFrame], traffic: pl.DataFrame) -> pl.DataFram
         sum((t[name] for t in others), first[name]).alias(name)
         for name in ("bytes", "utilisation_mean")
     )  # fmt: skip
-    used = pl.col("utilisation_mean")
+    mean_use = pl.col("utilisation_mean")
     by_time = traffic.group_by("plane", "t_s").agg(pl.col("bytes").sum())
-    share = by_time.group_by("plane").agg(pl.col("bytes").max() / pl.col("bytes").sum())
+    peak_share = by_time.group_by("plane").agg(pl.col("bytes").max() / pl.col("bytes").sum())
     windows = traffic.select((pl.col("t_s") / pl.col("window_s")).max()).item() or 0.0
-    peaks = {plane: part * (round(windows) + 1) for plane, part in share.rows()}
+    peaks = {plane: part * (round(windows) + 1) for plane, part in peak_share.rows()}
     peak = pl.col("plane").replace_strict(peaks, default=0.0, return_dtype=pl.Float64)
-    busiest = pl.min_horizontal(used * peak, pl.max_horizontal(used, pl.lit(1.0)))
-    return summed.with_columns(busiest.alias("utilisation_peak"))
+    peak_use = pl.min_horizontal(mean_use * peak, pl.max_horizontal(mean_use, pl.lit(1.0)))
+    return summed.with_columns(peak_use.alias("utilisation_peak"))
 
 
 def models_table(parts: Sequence[Part]) -> pl.DataFrame:
@@ -226,6 +227,6 @@ def models_table(parts: Sequence[Part]) -> pl.DataFrame:
     columns = {"model": pl.Series(names, dtype=pl.Enum(names))}
     for key in parts[0].summary:
         values = [part.summary[key] for part in parts]
-        text = any(isinstance(value, str) for value in values)
-        columns[key] = pl.Series(values, dtype=pl.String if text else pl.Float64, strict=False)
+        is_text = any(isinstance(value, str) for value in values)
+        columns[key] = pl.Series(values, dtype=pl.String if is_text else pl.Float64, strict=False)
     return pl.DataFrame(columns)

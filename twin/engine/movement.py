@@ -78,9 +78,11 @@ def shares_of_classes(machine: Machine, balance: Balance, horizon_s: float) -> l
 def shares_table(net: Network, pieces: Sequence[Piece]) -> pl.DataFrame:
     """Nodes (or sub-planes) of `shares_of_classes`."""
     places = pl.Series(_rows(net, pieces)[1].astype(np.uint32))
-    known = {column.name: column[places] for column in _columns_of(net)}
-    table = stacked({name: kind for name, kind in SHARES.items() if name not in known}, pieces)
-    return pl.DataFrame([known[n] if n in known else table[n] for n in SHARES])
+    place_columns = {column.name: column[places] for column in _columns_of(net)}
+    table = stacked(
+        {name: kind for name, kind in SHARES.items() if name not in place_columns}, pieces
+    )
+    return pl.DataFrame([place_columns[n] if n in place_columns else table[n] for n in SHARES])
 
 
 def _rows(net: Network, pieces: Sequence[Piece]) -> tuple[np.ndarray, np.ndarray]:
@@ -98,6 +100,7 @@ def _columns_of(net: Network) -> list[pl.Series]:
     """What is known of each place of a fabric, a column each; and of `_rows`' second set."""
 
     def column(name: str) -> pl.Series:
+        """A column of the places, and of the second set."""
         values = [getattr(place, name) for place in net.places]
         second = ["vpc" if value == "rdma" else value for value in values]
         return pl.Series(name, [*values, *second], SHARES[name])
@@ -110,6 +113,7 @@ def _ways_of(net: Network) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Plane and direction (as one number), node, and sub-plane or 0 of the same places, i8 each."""
 
     def ways() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The three arrays, computed anew."""
         plane, node, sub_plane, direction = (column.to_list() for column in _columns_of(net))
         way = [WAYS.index(pair) for pair in zip(plane, direction, strict=True)]
         return np.array(way), np.array(node), np.array([number or 0 for number in sub_plane])
@@ -141,7 +145,7 @@ def _spans(machine: Machine, horizon_s: float) -> list[tuple[Epoch, float]]:
 def _of_experts(epoch: Epoch, machine: Machine, balance: Balance) -> dict[tuple[str, int], Uneven]:
     """Bytes of dispatch and combine at each node over those of an even exchange, where dies got
     uneven tokens, by role and number. An instance that had other dies meanwhile counts as even."""
-    ends: dict[tuple[str, int], Uneven] = {}
+    uneven: dict[tuple[str, int], Uneven] = {}
     dies = {(seat.role, seat.index): seat.dies for seat in epoch.seats}
     for k, i in enumerate(machine.setup.instances):
         dies_of_instance = dies.get((i.role, i.index), ())
@@ -149,9 +153,11 @@ def _of_experts(epoch: Epoch, machine: Machine, balance: Balance) -> dict[tuple[
         if tokens_taken is None or dispatched is None:
             continue
         if tokens_taken.size == len(dies_of_instance):
-            node = epoch.fabric.node[epoch.fabric.dies[list(dies_of_instance)]]
-            ends[i.role, i.index] = uneven_ends(node, epoch.fabric.nodes, tokens_taken, dispatched)
-    return ends
+            node_of_die = epoch.fabric.node[epoch.fabric.dies[list(dies_of_instance)]]
+            uneven[i.role, i.index] = uneven_ends(
+                node_of_die, epoch.fabric.nodes, tokens_taken, dispatched
+            )
+    return uneven
 
 
 def uneven_ends(node: np.ndarray, nodes: int, taken: np.ndarray, dispatched: float) -> Uneven:
@@ -160,9 +166,12 @@ def uneven_ends(node: np.ndarray, nodes: int, taken: np.ndarray, dispatched: flo
     node i8[dies]; taken f8[dies]: tokens of each die's experts, in any unit. Tokens come evenly
     from all dies, and none stays at its own. Dispatch moves the share `dispatched` of the bytes,
     combine moves the rest back the same way. A byte is split over links as in an even exchange."""
-    other = taken.sum() - taken
-    count = np.maximum(np.bincount(node, minlength=nodes), 1)
-    got, sent = (np.bincount(node, each / each.mean(), nodes) / count for each in (taken, other))
+    other_tokens = taken.sum() - taken
+    dies_of_node = np.maximum(np.bincount(node, minlength=nodes), 1)
+    got, sent = (
+        np.bincount(node, each / each.mean(), nodes) / dies_of_node
+        for each in (taken, other_tokens)
+    )
     into_node, out = (part * got + (1.0 - part) * sent for part in (dispatched, 1.0 - dispatched))
     return into_node, out
 
@@ -171,64 +180,66 @@ def _shares_of(
     epoch: Epoch, end_s: float, uneven: dict[tuple[str, int], Uneven]
 ) -> Iterator[dict[str, Any]]:
     """Part of the table for each class of an instance's traffic, with `place` by number."""
-    for f in epoch.flows:
-        even = shares_of(epoch.fabric, f.load)
-        shares = {f.traffic: even}
-        if f.kind == w.EXPERTS:
-            if f.role == "prefill":
-                shares["attention"] = even
-            if ends := uneven.get((f.role, f.instance)):
-                node, enters = (of[f.load.places] for of in epoch.fabric.place_ends)
+    for flow in epoch.flows:
+        even_share = shares_of(epoch.fabric, flow.load)
+        shares = {flow.traffic: even_share}
+        if flow.kind == w.EXPERTS:
+            if flow.role == "prefill":
+                shares["attention"] = even_share
+            if ends := uneven.get((flow.role, flow.instance)):
+                node, enters = (of[flow.load.places] for of in epoch.fabric.place_ends)
                 factors = np.where(enters, ends[0][node], ends[1][node])
-                shares["experts"] = shares_of(epoch.fabric, f.load, factors)
+                shares["experts"] = shares_of(epoch.fabric, flow.load, factors)
             else:
-                shares["experts"] = even
+                shares["experts"] = even_share
         for name, share in shares.items():
             yield {
-                "t_s": epoch.t_s, "end_s": end_s, "traffic": name, "role": f.role,
-                "instance": f.instance, "place": f.load.places, "share": share,
+                "t_s": epoch.t_s, "end_s": end_s, "traffic": name, "role": flow.role,
+                "instance": flow.instance, "place": flow.load.places, "share": share,
             }  # fmt: skip
 
 
 def links_table(setup: Setup, world: World, where: Sequence[Piece]) -> pl.DataFrame:
     """Traffic of each node by plane and UB sub-plane: bytes, utilisation; in a fixed order."""
     horizon_s, net = setup.scenario.horizon_s, setup.fabric
-    limit = net.once("limits of nodes", lambda: _limits(net))
+    limits = net.once("limits of nodes", lambda: _limits(net))
     moved_bytes = _placed_bytes(setup, world, where)
     over_time = cells_of(world)[:-1].sum(axis=(1, 3))
     pieces = []
     for p, plane in enumerate(w.PLANES):
-        mean = float(over_time[:, p].mean())
-        peak = float(over_time[:, p].max()) / mean if mean > 0.0 else 0.0
+        mean_bytes = float(over_time[:, p].mean())
+        peak_ratio = float(over_time[:, p].max()) / mean_bytes if mean_bytes > 0.0 else 0.0
         for direction in ("out", "in"):
-            for k, most in enumerate(limit[plane].T):
+            for k, capacity in enumerate(limits[plane].T):
                 sums = moved_bytes[plane, direction][:, k]
-                used = np.divide(sums, most * horizon_s, out=np.zeros_like(sums), where=most > 0.0)
+                mean_use = np.divide(
+                    sums, capacity * horizon_s, out=np.zeros_like(sums), where=capacity > 0.0
+                )
                 # A batch that lasts for several windows is booked in one: no link carries more
                 # than its capacity, so no window is fuller than full.
-                busiest = np.minimum(used * peak, np.maximum(used, 1.0))
+                peak_use = np.minimum(mean_use * peak_ratio, np.maximum(mean_use, 1.0))
                 pieces.append(
-                    {"plane": plane, "node": np.arange(most.size), "direction": direction,
+                    {"plane": plane, "node": np.arange(capacity.size), "direction": direction,
                      "sub_plane": k if plane == "ub" else None, "bytes": sums,
-                     "capacity_bytes_per_s": most, "utilisation_mean": used,
-                     "utilisation_peak": busiest}
+                     "capacity_bytes_per_s": capacity, "utilisation_mean": mean_use,
+                     "utilisation_peak": peak_use}
                 )  # fmt: skip
     return stacked(LINKS, pieces)
 
 
 def _limits(net: Network) -> dict[str, np.ndarray]:
     """Bytes/s of a node on each plane of the undamaged fabric, f8[nodes, sub-planes or 1]."""
-    ub = np.zeros((net.nodes, net.sub_planes))
-    leaves = net.links_of("ub") & np.isin(net.tail, net.dies)
-    keys = net.node[net.tail[leaves]], np.maximum(net.sub_plane[leaves], 0)
-    np.add.at(ub, keys, net.capacity[leaves])
-    rates: dict[str, np.ndarray] = {"ub": ub}
+    ub_rates = np.zeros((net.nodes, net.sub_planes))
+    is_leaving = net.links_of("ub") & np.isin(net.tail, net.dies)
+    keys = net.node[net.tail[is_leaving]], np.maximum(net.sub_plane[is_leaving], 0)
+    np.add.at(ub_rates, keys, net.capacity[is_leaving])
+    rates: dict[str, np.ndarray] = {"ub": ub_rates}
     ports: tuple[tuple[Literal["rdma", "vpc"], str], ...] = (
         ("rdma", "nic"), ("vpc", net.storage_ports),
     )  # fmt: skip
     for plane, kind in ports:
-        home = net.node[net.of_kind(kind)]
-        rates[plane] = np.bincount(home, port_rates(net, plane), net.nodes)[:, None]
+        node_of_port = net.node[net.of_kind(kind)]
+        rates[plane] = np.bincount(node_of_port, port_rates(net, plane), net.nodes)[:, None]
     return rates
 
 
@@ -238,7 +249,7 @@ def _placed_bytes(
     """Bytes of the whole run by (plane, direction), each f8[nodes, sub-planes or 1]."""
     net, cells = setup.fabric, cells_of(world)[:-1]
     column = {(i.role, i.index): c for c, i in columns_of(setup, world.settings.prefills)}
-    middle = (np.arange(len(cells)) + 0.5) * setup.scenario.horizon_s / len(cells)
+    middle_s = (np.arange(len(cells)) + 0.5) * setup.scenario.horizon_s / len(cells)
     # What a plane carries of a class is known; its shares there are brought back to a whole.
     piece, places = _rows(net, where)
     way, node, sub_plane = (values[places] for values in _ways_of(net))
@@ -250,8 +261,8 @@ def _placed_bytes(
         plane, direction = WAYS[k % len(WAYS)]
         p = where[k // len(WAYS)]
         classes = plane, p["traffic"], p["role"], p["instance"], direction
-        within = (middle >= p["t_s"]) & (middle < p["end_s"])
-        per_share[k] = _book(cells, column, classes)[within].sum() / class_sizes[k]
+        is_within = (middle_s >= p["t_s"]) & (middle_s < p["end_s"])
+        per_share[k] = _book(cells, column, classes)[is_within].sum() / class_sizes[k]
         epochs_of_class.setdefault(classes, []).append(k)
     # What was booked in a window whose middle found the class without a way had one at its ends.
     for classes, spans in epochs_of_class.items():
@@ -261,13 +272,13 @@ def _placed_bytes(
             per_share[spans] = booked / class_sizes[spans].sum()
         elif booked > placed_bytes * (1.0 + 1e-12):
             per_share[spans] *= booked / placed_bytes
-    amount = per_share[class_of] * share
+    row_bytes = per_share[class_of] * share
     bytes_by_way = {}
     for number, (plane, direction) in enumerate(WAYS):
-        chosen = np.flatnonzero(way == number)
-        table = np.zeros((net.nodes, net.sub_planes if plane == "ub" else 1))
-        np.add.at(table, (node[chosen], sub_plane[chosen]), amount[chosen])
-        bytes_by_way[plane, direction] = table
+        rows = np.flatnonzero(way == number)
+        placed = np.zeros((net.nodes, net.sub_planes if plane == "ub" else 1))
+        np.add.at(placed, (node[rows], sub_plane[rows]), row_bytes[rows])
+        bytes_by_way[plane, direction] = placed
     return bytes_by_way
 
 
@@ -284,32 +295,34 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
     book = world.record.instances[:-1]
     windows = book.shape[0]
     width_s = world.settings.horizon_s / windows
-    begin = np.arange(windows) * width_s
+    begin_s = np.arange(windows) * width_s
     epochs = machine.epochs
-    latest = np.searchsorted([e.t_s for e in epochs], begin + width_s) - 1  # at a window's end
+    last_epoch = (
+        np.searchsorted([e.t_s for e in epochs], begin_s + width_s) - 1
+    )  # at a window's end
     in_service = np.array([[len(seat.dies) for seat in e.seats] for e in epochs], np.int32)
     pieces = []
     for k, (column, i) in enumerate(columns_of(setup, world.settings.prefills)):
         samples = book[:, column * w.AT_FIELDS : (column + 1) * w.AT_FIELDS]
-        looks = np.maximum(samples[:, w.AT_SAMPLES], 1.0)
-        sampled = samples[:, w.AT_SAMPLES] > 0
-        down = np.zeros(windows)
+        look_count = np.maximum(samples[:, w.AT_SAMPLES], 1.0)
+        is_sampled = samples[:, w.AT_SAMPLES] > 0
+        down_s = np.zeros(windows)
         for e in log:
             if e.kind == Kind.INSTANCE_DOWN and (e.role, e.instance) == (i.role, i.index):
                 assert e.end_s is not None  # infinite while it lasts
-                down += np.clip(
-                    np.minimum(e.end_s, begin + width_s) - np.maximum(e.t_s, begin), 0, None
+                down_s += np.clip(
+                    np.minimum(e.end_s, begin_s + width_s) - np.maximum(e.t_s, begin_s), 0, None
                 )
-        queue, running = samples[:, w.AT_QUEUE] / looks, samples[:, w.AT_RUNNING] / looks
+        queue, running = samples[:, w.AT_QUEUE] / look_count, samples[:, w.AT_RUNNING] / look_count
         if i.role == "colocated":  # what waits for it waits in its prompt queue
-            queue_mean = book[:, i.index * w.AT_FIELDS + w.AT_QUEUE] / looks
+            queue_mean = book[:, i.index * w.AT_FIELDS + w.AT_QUEUE] / look_count
             queue = queue + queue_mean
         passes = samples[:, w.AT_ITERATIONS]
         iteration_s = np.full(windows, np.nan)
         np.divide(samples[:, w.AT_ITERATION_S], passes, out=iteration_s, where=passes > 1e-9)
         pieces.append(
             {
-                "t_s": begin,
+                "t_s": begin_s,
                 "window_s": width_s,
                 "role": i.role,
                 "instance": i.index,
@@ -317,10 +330,10 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
                 "running": running,
                 "busy": np.clip(samples[:, w.AT_BUSY_S] / width_s, 0.0, 1.0),
                 "iteration_s": iteration_s,
-                "hot_factor": np.where(sampled, samples[:, w.AT_HOT] / looks, np.nan),
-                "contention": np.where(sampled, samples[:, w.AT_CROWDED] / looks, 1.0),
-                "up": np.clip(1.0 - down / width_s, 0.0, 1.0),
-                "dies": in_service[latest, k],
+                "hot_factor": np.where(is_sampled, samples[:, w.AT_HOT] / look_count, np.nan),
+                "contention": np.where(is_sampled, samples[:, w.AT_CROWDED] / look_count, 1.0),
+                "up": np.clip(1.0 - down_s / width_s, 0.0, 1.0),
+                "dies": in_service[last_epoch, k],
             }
         )
     return stacked(INSTANCES, pieces, gaps=True)

@@ -43,9 +43,9 @@ def pool_row(world: World, p: int, i: int) -> int:
 def look_at_pool(world: World, p: int, now_s: float) -> None:
     """Set the clock of both tiers of instance p before a lookup or a store."""
     if world.settings.pool_enabled:
-        names = world.settings.namespaces
-        first = world.prefill.pool[p] * names
-        for row in range(first, first + names):
+        namespaces = world.settings.namespaces
+        first_row = world.prefill.pool[p] * namespaces
+        for row in range(first_row, first_row + namespaces):
             look(world.pool, row, now_s)
             look(world.ssd, row, now_s)
 
@@ -73,12 +73,12 @@ def worth_reading(world: World, p: int, i: int, blocks: int, here: int) -> bool:
     """Whether reading a request's blocks after `here` is no slower than computing them again."""
     settings, state = world.settings, world.prefill
     tokens = float((blocks - here) * settings.block_tokens)
-    took_s = settings.fetch_latency_s + tokens * state.ahead_s_per_token[p]
-    took_s += tokens * state.read_bytes_per_token[p] / state.read_bytes_per_s[p]
-    cold = cold_of(world, p, i, blocks, here)
-    if cold > 0:  # comes in while the batch before computes
-        took_s = max(took_s, cold * settings.block_bytes / state.ssd_bytes_per_s[p])
-    return fetch_pays(took_s, tokens * state.recompute_s_per_token[p])
+    read_s = settings.fetch_latency_s + tokens * state.ahead_s_per_token[p]
+    read_s += tokens * state.read_bytes_per_token[p] / state.read_bytes_per_s[p]
+    ssd_blocks = cold_of(world, p, i, blocks, here)
+    if ssd_blocks > 0:  # comes in while the batch before computes
+        read_s = max(read_s, ssd_blocks * settings.block_bytes / state.ssd_bytes_per_s[p])
+    return fetch_pays(read_s, tokens * state.recompute_s_per_token[p])
 
 
 @kernel
@@ -98,35 +98,37 @@ def warm(world: World, p: int, i: int, held: int, here: int) -> int:
         world.request, turn_of(world, i), blocks, here, streams.answers[p], streams.parts[p],
         streams.home[p], streams.requested[p],
     )  # fmt: skip
-    cold = cold_of(world, p, i, blocks, here)
-    if cold > 0:
+    ssd_blocks = cold_of(world, p, i, blocks, here)
+    if ssd_blocks > 0:
         keep_chain(world.pool, pool_row(world, p, i), world.request, turn_of(world, i), blocks)
-    return cold
+    return ssd_blocks
 
 
 @kernel
 def begin_reading(world: World, p: int, now_s: float) -> None:
     """Begin to read the cached KV of a batch, of the SSD tier what DRAM has evicted, together."""
     settings, state, streams = world.settings, world.prefill, world.streams
-    record, size = world.record, state.cold_blocks[0] * settings.block_bytes
+    record, ssd_bytes = world.record, state.cold_blocks[0] * settings.block_bytes
     state.reading[p] = 1
-    if size > 0.0:
-        add_to_stream(world, w.RECALLS * settings.prefills + p, now_s, size)
-    v = w.READS * settings.prefills + p  # the stream of this read
-    drop_stream(world, v, now_s)  # the last batch's read is through, and perhaps not booked yet
+    if ssd_bytes > 0.0:
+        add_to_stream(world, w.RECALLS * settings.prefills + p, now_s, ssd_bytes)
+    stream = w.READS * settings.prefills + p  # the stream of this read
+    drop_stream(
+        world, stream, now_s
+    )  # the last batch's read is through, and perhaps not booked yet
     begin_s = now_s + settings.fetch_latency_s
     begin_s += state.batch_reads[p] * state.ahead_s_per_token[p]
     left_bytes = state.batch_reads[p] * state.read_bytes_per_token[p]
-    streams.since_s[v] = begin_s
+    streams.since_s[stream] = begin_s
     load_servers(world, p)
     servers = streams.requested.shape[1]
     for s in range(servers):
         if streams.requested[p, s] > 0:
-            place, blocks = state.pool[p] * servers + s, float(streams.requested[p, s])
-            add_at(record.servers, now_s, place, blocks, settings)
-    streams.rate[v] = first_rate(world, p, begin_s, left_bytes)
-    streams.left_bytes[v] = left_bytes
-    enlist(world, v)
+            server_row, blocks = state.pool[p] * servers + s, float(streams.requested[p, s])
+            add_at(record.servers, now_s, server_row, blocks, settings)
+    streams.rate[stream] = first_rate(world, p, begin_s, left_bytes)
+    streams.left_bytes[stream] = left_bytes
+    enlist(world, stream)
     state.fetched_bytes[p] += left_bytes
     state.read_end_s[p] = read_through_s(world, p)
     streams.hot[p] = hot_server(world, p)
@@ -149,9 +151,9 @@ def note_read(world: World, p: int) -> None:
     if server == w.NONE:
         return
     streams.held_s[p] = max(0.0, end_of(world, w.READS * streams.hot.size + p) - streams.even_s[p])
-    first = world.prefill.pool[p] * streams.requested.shape[1]
+    first_server = world.prefill.pool[p] * streams.requested.shape[1]
     begin_s = world.prefill.begin_s[p]
-    add_at(world.record.held, begin_s, first + server, streams.held_s[p], world.settings)
+    add_at(world.record.held, begin_s, first_server + server, streams.held_s[p], world.settings)
 
 
 def stop_reading(world: World, p: int, now_s: float) -> None:
@@ -167,23 +169,27 @@ def stop_reading(world: World, p: int, now_s: float) -> None:
 @kernel
 def write_blocks(world: World, p: int, now_s: float, before: tuple[int, int]) -> None:
     """Write blocks stored since `before` to DRAM, and on to the SSD tier, during the next batch."""
-    instances, size = world.settings.prefills, world.settings.block_bytes
-    kept_blocks, archived = kept_by(world, p)
+    instances, block_bytes = world.settings.prefills, world.settings.block_bytes
+    kept_blocks, ssd_blocks = kept_by(world, p)
     if kept_blocks > before[0]:
-        add_to_stream(world, w.WRITES * instances + p, now_s, (kept_blocks - before[0]) * size)
-    if archived > before[1]:
-        add_to_stream(world, w.ARCHIVES * instances + p, now_s, (archived - before[1]) * size)
+        add_to_stream(
+            world, w.WRITES * instances + p, now_s, (kept_blocks - before[0]) * block_bytes
+        )
+    if ssd_blocks > before[1]:
+        add_to_stream(
+            world, w.ARCHIVES * instances + p, now_s, (ssd_blocks - before[1]) * block_bytes
+        )
 
 
 @kernel
 def store_blocks(world: World, p: int, i: int, tokens: int) -> None:
     """Store blocks of a chain's first tokens in both tiers; the most useful are the most recent."""
-    request, most = world.request, tokens // world.settings.block_tokens
+    request, whole_blocks = world.request, tokens // world.settings.block_tokens
     row, turn = pool_row(world, p, i), turn_of(world, i)
     blocks = 0
     for s in range(request.segment_offset[turn], request.segment_offset[turn + 1]):
         blocks += request.segment_blocks[s]
-    blocks = min(blocks, most)
+    blocks = min(blocks, whole_blocks)
     keep_chain(world.pool, row, request, turn, blocks)
     if world.prefill.ssd_bytes_per_s[p] > 0.0:
         if world.ssd.policy == LRU and world.ssd.capacity[row] >= world.ssd.newer.shape[1]:
@@ -201,21 +207,26 @@ def store_answer(world: World, i: int, now_s: float) -> None:
     if p == w.NONE or not world.prefill.pool_open[p]:
         return
     look_at_pool(world, p, now_s)
-    before = kept_by(world, p)
+    earlier = kept_by(world, p)
     store_blocks(world, p, i, request.input_tokens[i] + request.output_tokens[i])
     kept_blocks, _ = kept_by(world, p)
-    write_blocks(world, p, now_s, (kept_blocks, before[1]))
-    column, size = world.settings.prefills + d, (kept_blocks - before[0]) * settings.block_bytes
-    first_s = request.transfer_end_s[i]
-    book_traffic(world, w.POOL_WRITE, settings.pool_plane, column, first_s, now_s, size)
+    write_blocks(world, p, now_s, (kept_blocks, earlier[1]))
+    column, stored_bytes = (
+        world.settings.prefills + d,
+        (kept_blocks - earlier[0]) * settings.block_bytes,
+    )
+    first_token_s = request.transfer_end_s[i]
+    book_traffic(
+        world, w.POOL_WRITE, settings.pool_plane, column, first_token_s, now_s, stored_bytes
+    )
 
 
 @kernel
 def kept_by(world: World, p: int) -> tuple[int, int]:
     """Blocks ever stored in DRAM and in the SSD tier, in the rows that instance p uses."""
-    names, stored_blocks, archived = world.settings.namespaces, 0, 0
-    first = world.prefill.pool[p] * names
-    for row in range(first, first + names):
-        stored_blocks += world.pool.used[row] + world.pool.evicted[row]
-        archived += world.ssd.used[row] + world.ssd.evicted[row]
-    return stored_blocks, archived
+    namespaces, dram_blocks, ssd_blocks = world.settings.namespaces, 0, 0
+    first_row = world.prefill.pool[p] * namespaces
+    for row in range(first_row, first_row + namespaces):
+        dram_blocks += world.pool.used[row] + world.pool.evicted[row]
+        ssd_blocks += world.ssd.used[row] + world.ssd.evicted[row]
+    return dram_blocks, ssd_blocks

@@ -70,17 +70,17 @@ def tables(
 
 def stamps_of(world: World, arrived: int) -> dict[str, np.ndarray]:
     """Stamps of the arrived requests, by column; NaN: not reached before the horizon."""
-    r, horizon_s = world.request, world.settings.horizon_s
-    r.front_end_s[world.record.counters[w.FRONTED] :] = np.nan
+    request, horizon_s = world.request, world.settings.horizon_s
+    request.front_end_s[world.record.counters[w.FRONTED] :] = np.nan
     return {
-        "arrival_s": r.arrival_s[:arrived],
-        "frontend_s": happened(r.front_end_s[:arrived], horizon_s),
-        "routed_s": happened(r.routed_s[:arrived], horizon_s),
-        "prefill_start_s": happened(r.prefill_start_s[:arrived], horizon_s),
-        "prefill_end_s": happened(r.prefill_end_s[:arrived], horizon_s),
-        "transfer_end_s": happened(r.transfer_end_s[:arrived], horizon_s),
-        "first_token_s": r.transfer_end_s[:arrived],
-        "finish_s": happened(r.finish_s[:arrived], horizon_s),
+        "arrival_s": request.arrival_s[:arrived],
+        "frontend_s": happened(request.front_end_s[:arrived], horizon_s),
+        "routed_s": happened(request.routed_s[:arrived], horizon_s),
+        "prefill_start_s": happened(request.prefill_start_s[:arrived], horizon_s),
+        "prefill_end_s": happened(request.prefill_end_s[:arrived], horizon_s),
+        "transfer_end_s": happened(request.transfer_end_s[:arrived], horizon_s),
+        "first_token_s": request.transfer_end_s[:arrived],
+        "finish_s": happened(request.finish_s[:arrived], horizon_s),
     }
 
 
@@ -92,31 +92,33 @@ def happened(stamps: np.ndarray, horizon_s: float) -> np.ndarray:
 
 def requests_table(world: World, arrived: int, stamps: Mapping[str, np.ndarray]) -> pl.DataFrame:
     """One row per request that arrived, in order of arrival; stamps not reached are null."""
-    r = world.request
+    request = world.request
     series = {name: pl.Series(values=v, nan_to_null=True) for name, v in stamps.items()}
     series["first_token_s"] = series["transfer_end_s"]  # one array in memory
     may_leave = world.settings.patient or world.settings.gated
     statuses = STATUS_OF_CLIENTS if may_leave else STATUS
     reasons = REASON_OF_CLIENTS if may_leave else REASON
-    names = STATUS_OF_CLIENTS.categories.to_list()
-    status = np.array([names.index(name) for name in w.STATUS_NAMES], np.uint8)[r.status[:arrived]]
+    status_names = STATUS_OF_CLIENTS.categories.to_list()
+    status = np.array([status_names.index(name) for name in w.STATUS_NAMES], np.uint8)[
+        request.status[:arrived]
+    ]
     ranks = world.settings.decode_ranks
-    rank = r.rank[:arrived]
+    rank = request.rank[:arrived]
     return pl.DataFrame(
         {
             "request_id": np.arange(arrived, dtype=np.int32),
             **series,
-            "input_tokens": r.input_tokens[:arrived],
-            "output_tokens": r.output_tokens[:arrived],
-            "hit_tokens": r.hit_tokens[:arrived],
-            "session": r.session[:arrived],
-            "prefill_instance": _index(r.prefill_instance[:arrived].astype(np.int32)),
+            "input_tokens": request.input_tokens[:arrived],
+            "output_tokens": request.output_tokens[:arrived],
+            "hit_tokens": request.hit_tokens[:arrived],
+            "session": request.session[:arrived],
+            "prefill_instance": _index(request.prefill_instance[:arrived].astype(np.int32)),
             "decode_instance": _index(np.where(rank < 0, -1, rank // ranks).astype(np.int32)),
             "decode_rank": _index(np.where(rank < 0, -1, rank % ranks).astype(np.int32)),
-            "preemptions": r.preemptions[:arrived],
-            "retries": r.retries[:arrived],
+            "preemptions": request.preemptions[:arrived],
+            "retries": request.retries[:arrived],
             "status": pl.Series(values=status).cat.to(statuses),
-            "reason": pl.Series(values=r.reason[:arrived].astype(np.uint8)).cat.to(reasons),
+            "reason": pl.Series(values=request.reason[:arrived].astype(np.uint8)).cat.to(reasons),
         }
     )
 
@@ -199,22 +201,24 @@ def _power_w(
     npus, prefill_npus = present.npus_held(book.shape[0])
     prefilling = columns["prefill_busy"] * core_share(setup.scenario, "prefill")
     if setup.scenario.deployment.mode == "colocated":
-        mixed = book[:, w.PREFILL_BATCHES] / np.maximum(book[:, w.ITERATIONS], 1.0)
-        prefilling = columns["decode_busy"] * np.minimum(mixed, 1.0)
-    use = columns["cube_utilisation"], columns["hbm_utilisation"]
+        mixed_share = book[:, w.PREFILL_BATCHES] / np.maximum(book[:, w.ITERATIONS], 1.0)
+        prefilling = columns["decode_busy"] * np.minimum(mixed_share, 1.0)
+    cube_and_hbm = columns["cube_utilisation"], columns["hbm_utilisation"]
     if len(setup.kinds) > 1:
         (cube, hbm), (decode_cube, decode_hbm) = (
             [amount / (columns["window_s"] * limit) for amount, limit in both]
             for both in amounts(setup, book).values()
         )
-        own: np.ndarray = prefill_npus * setup.power["prefill"].drawn_w(prefilling, cube, hbm, cube)
-        of_decode = setup.power["decode"].drawn_w(0.0, decode_cube, decode_hbm)
-        return own + (npus - prefill_npus) * of_decode
-    of_cube = ratio(book[:, w.PREFILL_FLOPS], book[:, w.FLOPS])
-    cube_of_prefill = use[0] * np.nan_to_num(of_cube)
+        prefill_w: np.ndarray = prefill_npus * setup.power["prefill"].drawn_w(
+            prefilling, cube, hbm, cube
+        )
+        decode_w = setup.power["decode"].drawn_w(0.0, decode_cube, decode_hbm)
+        return prefill_w + (npus - prefill_npus) * decode_w
+    prefill_part = ratio(book[:, w.PREFILL_FLOPS], book[:, w.FLOPS])
+    cube_of_prefill = cube_and_hbm[0] * np.nan_to_num(prefill_part)
     prefilling *= prefill_npus / np.maximum(npus, 1e-9)
     power = setup.power[setup.roles[0]]
-    return np.asarray(npus * power.drawn_w(prefilling, *use, cube_of_prefill))
+    return np.asarray(npus * power.drawn_w(prefilling, *cube_and_hbm, cube_of_prefill))
 
 
 def amounts(setup: Setup, book: np.ndarray) -> dict[str, tuple[Amount, Amount]]:
@@ -222,48 +226,53 @@ def amounts(setup: Setup, book: np.ndarray) -> dict[str, tuple[Amount, Amount]]:
     the dies can do a second. Bytes of prefill are those of as many batches of the mean size."""
     role, batches = setup.costs.roles["prefill"], book[:, w.PREFILL_BATCHES]
     sizes = (book[:, w.PREFILL_TOKENS] / np.maximum(batches, 1e-9)).tolist()
-    read = batches * np.array([prefill_hbm_bytes(role.prefill, tokens) for tokens in sizes])
-    flops, others = book[:, w.PREFILL_FLOPS], np.maximum(book[:, w.HBM_BYTES] - read, 0.0)
-    done = {"prefill": (flops, read), "decode": (book[:, w.FLOPS] - flops, others)}
-    limits = {role: capacities(setup, (role,)) for role in done}
+    hbm_bytes = batches * np.array([prefill_hbm_bytes(role.prefill, tokens) for tokens in sizes])
+    flops, decode_bytes = (
+        book[:, w.PREFILL_FLOPS],
+        np.maximum(book[:, w.HBM_BYTES] - hbm_bytes, 0.0),
+    )
+    work = {"prefill": (flops, hbm_bytes), "decode": (book[:, w.FLOPS] - flops, decode_bytes)}
+    limits = {role: capacities(setup, (role,)) for role in work}
     return {
         role: ((computed, limits[role]["cube"]), (moved_bytes, limits[role]["hbm"]))
-        for role, (computed, moved_bytes) in done.items()
+        for role, (computed, moved_bytes) in work.items()
     }
 
 
 def _happenings(world: World, at_start: int, arrived: int, count: int) -> dict[str, np.ndarray]:
     """Arrivals, ends and mean latencies of each window, from the stamps."""
     r, horizon_s = world.request, world.settings.horizon_s
-    arrivals, ended, rejected, lost, begun, several = np.zeros((6, count), np.int64)
+    arrivals, ended, rejected, lost, first_tokens, timed = np.zeros((6, count), np.int64)
     ttft_s, tpot_s = np.zeros((2, count))
 
     def windows(times_s: np.ndarray, number: np.ndarray) -> np.ndarray:
-        """Count of times in each window."""
-        at = window_of(times_s, horizon_s, count)
-        number += np.bincount(at, minlength=count)
-        return at
+        """Add the number of times in each window to `number`; returns the window of each time."""
+        window = window_of(times_s, horizon_s, count)
+        number += np.bincount(window, minlength=count)
+        return window
 
     for part in parts(arrived):
         arrival_s, first_s, finish_s = r.arrival_s[part], r.transfer_end_s[part], r.finish_s[part]
         gaps, status = r.output_tokens[part] - 1, r.status[part]
-        new = np.arange(part.start, part.start + arrival_s.size) >= at_start
-        windows(arrival_s[new], arrivals)
+        is_new = np.arange(part.start, part.start + arrival_s.size) >= at_start
+        windows(arrival_s[is_new], arrivals)
         windows(finish_s[finish_s <= horizon_s], ended)
         windows(r.ready_s[part][status == w.REJECTED], rejected)
         windows(r.ready_s[part][status == w.LOST], lost)
-        in_time = (first_s <= horizon_s) & new
-        np.add.at(ttft_s, windows(first_s[in_time], begun), first_s[in_time] - arrival_s[in_time])
+        in_time = (first_s <= horizon_s) & is_new
+        np.add.at(
+            ttft_s, windows(first_s[in_time], first_tokens), first_s[in_time] - arrival_s[in_time]
+        )
         in_time = (finish_s <= horizon_s) & (gaps > 0) & bool(world.settings.has_decode)
-        at = windows(finish_s[in_time], several)
-        np.add.at(tpot_s, at, (finish_s[in_time] - first_s[in_time]) / gaps[in_time])
+        window = windows(finish_s[in_time], timed)
+        np.add.at(tpot_s, window, (finish_s[in_time] - first_s[in_time]) / gaps[in_time])
     return {
         "arrived": arrivals,
         "finished": ended,
         "rejected": rejected,
         "lost": lost,
-        "ttft_s_mean": ratio(ttft_s, begun),
-        "tpot_s_mean": ratio(tpot_s, several),
+        "ttft_s_mean": ratio(ttft_s, first_tokens),
+        "tpot_s_mean": ratio(tpot_s, timed),
     }
 
 
@@ -301,9 +310,9 @@ def operators_table(world: World) -> pl.DataFrame:
         ("prefill", PREFILL_COLUMNS, prefill_s, steady[w.PREFILL_BATCHES]),
     ):
         listed = [k for k, n in enumerate(names) if times[k] > 0.0 or not OPERATORS[n].optional]
-        total = float(times[listed].sum())
+        total_s = float(times[listed].sum())
         for k in listed:
-            share = float(times[k]) / total if total > 0 else 0.0
+            share = float(times[k]) / total_s if total_s > 0 else 0.0
             each_s = float(times[k] / count) if count > 0 else 0.0
             rows.append((phase, names[k], float(times[k]), share, each_s, float(count)))
     return pl.DataFrame(rows, schema=OF_OPERATORS, orient="row")
@@ -312,36 +321,38 @@ def operators_table(world: World) -> pl.DataFrame:
 def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
     """One row per die of every instance: steady-state means of its rank, and its expert load."""
     s = world.settings
-    steady_s, page = s.horizon_s - s.warmup_s, 0.5 * s.page_tokens
+    steady_s, half_page = s.horizon_s - s.warmup_s, 0.5 * s.page_tokens
     net, pieces = setup.fabric, []
     for column, instance in movement.columns_of(setup, s.prefills):
-        n, decodes = instance.dies, instance.role != "prefill"
+        count, decodes = instance.dies, instance.role != "prefill"
         dies = np.array(instance.die_of_rank)
-        of_die = (instance.index * n + np.arange(n)) // setup.rank_dies  # row of its rank
-        requests = world.decode.request_s[of_die] / steady_s if decodes else np.full(n, np.nan)
-        context = world.decode.context_s[of_die] / steady_s if decodes else np.full(n, np.nan)
-        hot = setup.decode_imbalance if decodes else setup.prefill_imbalance
-        load = np.full(n, np.nan)
+        of_die = (instance.index * count + np.arange(count)) // setup.rank_dies  # row of its rank
+        requests = world.decode.request_s[of_die] / steady_s if decodes else np.full(count, np.nan)
+        context_tokens = (
+            world.decode.context_s[of_die] / steady_s if decodes else np.full(count, np.nan)
+        )
+        imbalance = setup.decode_imbalance if decodes else setup.prefill_imbalance
+        expert_load = np.full(count, np.nan)
         layout = setup.costs.roles[instance.role].layout
         if layout.slots_per_die:
-            each = np.repeat(hot.die_load.mean(axis=0), layout.split)
+            die_load = np.repeat(imbalance.die_load.mean(axis=0), layout.split)
             pool = setup.costs.roles[instance.role].pool
-            load[: each.size] = each[:n]
-            load = load[[place_in_stage(pool, k, n) for k in range(n)]]
-        room = float(world.decode.kv_tokens[instance.index]) if decodes else np.inf
+            expert_load[: die_load.size] = die_load[:count]
+            expert_load = expert_load[[place_in_stage(pool, k, count) for k in range(count)]]
+        kv_space = float(world.decode.kv_tokens[instance.index]) if decodes else np.inf
         pieces.append(
             {
                 "role": instance.role,
                 "instance": instance.index,
-                "rank": np.arange(n) // (setup.rank_dies if decodes else 1),
+                "rank": np.arange(count) // (setup.rank_dies if decodes else 1),
                 "die": dies,
                 "npu": net.npu[dies],
                 "node": net.node[net.dies[dies]],
                 "requests_mean": requests,
-                "context_tokens_mean": context,
-                "kv_used_fraction_mean": (context + requests * page) / room,
+                "context_tokens_mean": context_tokens,
+                "kv_used_fraction_mean": (context_tokens + requests * half_page) / kv_space,
                 "busy_fraction": world.instance.busy_s[column] / s.horizon_s,
-                "expert_load": load,
+                "expert_load": expert_load,
             }
         )
     return stacked(RANKS, pieces, gaps=True)

@@ -124,9 +124,9 @@ class Setup:
         if balancing.policy in ("none", "oracle") or balancing.swap == "stall":
             return float(costs.kv_tokens_per_rank)
         expert_bytes = self.crowd.expert_bytes[costs.pool.role]
-        expert_bytes = costs.layout.slots_per_die * expert_bytes / costs.layout.split
+        layer_bytes = costs.layout.slots_per_die * expert_bytes / costs.layout.split
         token_bytes = (costs.kv_bytes_per_token - costs.kv_spared) * costs.die_kv  # of each die
-        return float(int(costs.kv_tokens_per_rank - expert_bytes / token_bytes))
+        return float(int(costs.kv_tokens_per_rank - layer_bytes / token_bytes))
 
     @property
     def dynamic(self) -> bool:
@@ -144,8 +144,8 @@ class Setup:
     def in_hbm(self) -> bool:
         """Whether instances that prefill have a prefix cache, and prompts that can hit there."""
         s = self.scenario
-        may = s.memory_pool.in_hbm and s.deployment.mode != "decode_only"
-        return may and self.requests.has_prefix
+        is_allowed = s.memory_pool.in_hbm and s.deployment.mode != "decode_only"
+        return is_allowed and self.requests.has_prefix
 
     @property
     def kv_cells(self) -> int:
@@ -219,6 +219,7 @@ class Setup:
         net, apart = self.fabric, apart or self.apart
 
         def own() -> tuple[int, ...]:
+            """Nodes with CPUs, in order, computed anew."""
             lending = np.unique(net.node[net.of_kind("cpu")])
             if apart > 1:
                 lending = lending[lending // self.scenario.supernode.nodes == supernode]
@@ -283,27 +284,27 @@ def set_up(
     instances = list(placed.instances)
     if is_elastic(scenario):
         instances += further(scenario, parts.net)
-    partial = Setup(
+    priced_setup = Setup(
         scenario, parts.net, instances, costs, parts.prefill_imbalance, parts.decode_imbalance,
         notes=[], power=watts, declared=len(placed.instances), node_dram_bytes=dram_bytes,
         requests=None, crowd=None,  # type: ignore[arg-type]
     )  # fmt: skip
-    _refuse_across(partial)
-    count = None
+    _refuse_across(priced_setup)
+    request_count = None
     if scenario.workload.arrivals == "closed_loop":
-        count = closed_loop_count(partial, facts)
+        request_count = closed_loop_count(priced_setup, facts)
     requests = generate(
         scenario.workload, scenario.horizon_s, scenario.seed, scenario.memory_pool.block_tokens,
-        facts, trace, count, _keeps_answers(scenario),
+        facts, trace, request_count, _keeps_answers(scenario),
     )  # fmt: skip
     if requests.arrival_s.size == 0:
         raise ScenarioError(
             f"no request arrives within horizon_s = {scenario.horizon_s:g} s: "
             "raise workload.rate_req_per_s or the horizon"
         )
-    present = residents(priced, requests)
-    requests = with_residents(requests, present, scenario.workload.arrivals == "closed_loop")
-    _refuse_too_large(partial, requests)
+    in_progress = residents(priced, requests)
+    requests = with_residents(requests, in_progress, scenario.workload.arrivals == "closed_loop")
+    _refuse_too_large(priced_setup, requests)
     notes = [f"{n:,} requests: {reason}" for reason, n in sorted(requests.counts.items()) if n]
     notes += [*requests.notes, *placed.moved, *remarks(scenario)]
     notes += costs.remarks
@@ -317,7 +318,7 @@ def set_up(
         if share < 1.0
     ]
     crowd = _crowd(scenario, parts, requests, counts)
-    return replace(partial, requests=requests, notes=notes, crowd=crowd, residents=present)
+    return replace(priced_setup, requests=requests, notes=notes, crowd=crowd, residents=in_progress)
 
 
 def set_up_models(
@@ -336,19 +337,21 @@ def set_up_models(
             if k == 0:  # its fields, and the machine's, are the scenario's own
                 raise
             raise type(error)(f"{name}: {error}") from error
-    owner: dict[int, tuple[str, str, int]] = {}
+    owner_of: dict[int, tuple[str, str, int]] = {}
     for name, setup, turn in zip(names, setups, owners(scenario), strict=True):
-        named = {die: (name, i.name, turn) for i in setup.instances for die in i.die_of_rank}
-        both = owner.keys() & named.keys()
-        if shared := {die for die in both if owner[die][2] != turn}:
-            first = min(shared)
-            instances = [f"{i} of {model}" for model, i, _ in (owner[first], named[first])]
+        seat_of = {die: (name, i.name, turn) for i in setup.instances for die in i.die_of_rank}
+        common = owner_of.keys() & seat_of.keys()
+        if in_conflict := {die for die in common if owner_of[die][2] != turn}:
+            first_die = min(in_conflict)
+            instances = [
+                f"{i} of {model}" for model, i, _ in (owner_of[first_die], seat_of[first_die])
+            ]
             raise ScenarioError(
                 f"{instances[0]} and {instances[1]} would sit on one NPU: give the latter model "
                 "a later deployment.first_npu, let the former's deployment.placement be packed, or "
                 "take back an edit of the supernode"
             )
-        owner |= named
+        owner_of |= seat_of
     return setups
 
 
@@ -389,8 +392,8 @@ def _refuse_across(setup: Setup) -> None:
                 "in several: set deployment.placement = packed, or take smaller instances"
             )
     for role in setup.roles:
-        held = {setup.supernode_of(one) for one in setup.instances if one.role == role}
-        if empty := sorted(set(range(setup.apart)) - held):
+        served = {setup.supernode_of(one) for one in setup.instances if one.role == role}
+        if empty := sorted(set(range(setup.apart)) - served):
             raise ScenarioError(
                 f"router.front = {front} needs an instance of each pool in every supernode, and "
                 f"supernode {empty[0]} has no {role} instance: set deployment.placement = packed"
@@ -406,7 +409,7 @@ def _refuse_too_large(setup: Setup, requests: Requests) -> None:
     cells = len(setup.of_role("prefill")) * setup.kv_cells
     cells *= int(replace(setup, requests=requests).in_hbm)
     rows, blocks, instances = requests.arrival_s.size, requests.blocks, len(setup.instances)
-    parts = {
+    needs = {
         f"{rows:,} requests": BYTES_PER_REQUEST * rows * (1 + s.clients.retries),
         f"{blocks:,} distinct KV blocks in {pools} memory pool(s)":
             BYTES_PER_BLOCK * blocks * pools * int(pool.enabled),
@@ -416,11 +419,11 @@ def _refuse_too_large(setup: Setup, requests: Requests) -> None:
             BYTES_PER_INSTANCE * instances + BYTES_PER_PORT * readers * servers,
         f"a graph of {setup.fabric.dies.size:,} dies": BYTES_PER_DIE * setup.fabric.dies.size,
     }  # fmt: skip
-    total = sum(parts.values())
-    if total > MOST_BYTES:
+    total_bytes = sum(needs.values())
+    if total_bytes > MOST_BYTES:
         raise ScenarioError(
-            f"this run would need about {total / 1e9:.3g} GB of memory, more than "
-            f"{MOST_BYTES / 1e9:.0f} GB, mostly for {max(parts, key=parts.__getitem__)}: shorten "
+            f"this run would need about {total_bytes / 1e9:.3g} GB of memory, more than "
+            f"{MOST_BYTES / 1e9:.0f} GB, mostly for {max(needs, key=needs.__getitem__)}: shorten "
             "horizon_s, lower the request rate, or take larger blocks or fewer instances"
         )
 
@@ -439,15 +442,15 @@ def closed_loop_count(setup: Setup, facts: Facts) -> int:
         )  # fmt: skip
         fastest_s += 0.5 * took_s
     else:
-        one = np.ones(1, np.int64)
+        one_request = np.ones(1, np.int64)
         took_s = decode_iteration_s(
-            setup.costs.decode, one, np.array([mean_input]), 0, 1,
+            setup.costs.decode, one_request, np.array([mean_input]), 0, 1,
             setup.decode_imbalance.tokens, np.ones(setup.decode_imbalance.tokens.size),
             np.zeros(len(DECODE_OPERATORS)),
         )  # fmt: skip
-        d = s.deployment.decode
-        per_iteration = tokens_per_iteration(d.mtp_draft_tokens, setup.costs.mtp_acceptance)
-        fastest_s += took_s * mean_output / per_iteration
+        decode = s.deployment.decode
+        tokens_each = tokens_per_iteration(decode.mtp_draft_tokens, setup.costs.mtp_acceptance)
+        fastest_s += took_s * mean_output / tokens_each
     turns = math.ceil(s.horizon_s / max(fastest_s, 1e-3)) + 2
     count = clients * turns
     if count > MOST_REQUESTS:

@@ -86,27 +86,32 @@ class Unfolding:
         span_s = now_s - before_s
         if span_s < 0.999 * world.settings.horizon_s / POINTS:
             return
-        r, rows = world.request, slice(self._low, int(world.record.counters[w.ARRIVED]))
-        first, finish = r.transfer_end_s[rows], r.finish_s[rows]
-        begun = (first > before_s) & (first <= now_s) & (r.routed_s[rows] > 0.0)  # not at the start
-        ended = (finish > before_s) & (finish <= now_s) & (r.output_tokens[rows] > 1)
-        tpot_s = (finish[ended] - first[ended]) / (r.output_tokens[rows][ended] - 1)
+        request, rows = world.request, slice(self._low, int(world.record.counters[w.ARRIVED]))
+        first_s, finish_s = request.transfer_end_s[rows], request.finish_s[rows]
+        is_first = (
+            (first_s > before_s) & (first_s <= now_s) & (request.routed_s[rows] > 0.0)
+        )  # not at the start
+        is_ended = (finish_s > before_s) & (finish_s <= now_s) & (request.output_tokens[rows] > 1)
+        tpot_s = (finish_s[is_ended] - first_s[is_ended]) / (
+            request.output_tokens[rows][is_ended] - 1
+        )
         book = world.record.windows[:-1]
         field = w.DECODE_TOKENS if world.settings.has_decode else w.PREFILL_TOKENS
         tokens = float(book[:, field].sum())
         for name, value in (
             ("t_s", now_s),
-            ("ttft_s", _mean(first[begun] - r.arrival_s[rows][begun])),
+            ("ttft_s", _mean(first_s[is_first] - request.arrival_s[rows][is_first])),
             ("tpot_s", _mean(tpot_s) if world.settings.has_decode else None),
             ("tokens_per_s", (tokens - self._tokens) / span_s),
         ):
             self.points[name].append(value)
         self._tokens = tokens
-        unfinished = np.flatnonzero(~((finish <= now_s) | (r.status[rows] >= w.REJECTED)))
-        self._low += int(unfinished[0]) if unfinished.size else len(finish)
+        unfinished = np.flatnonzero(~((finish_s <= now_s) | (request.status[rows] >= w.REJECTED)))
+        self._low += int(unfinished[0]) if unfinished.size else len(finish_s)
 
 
 def _mean(values: np.ndarray) -> float | None:
+    """Mean of some values; None without any."""
     return float(values.mean()) if values.size else None
 
 
@@ -165,33 +170,33 @@ def pass_time(
     """Advance to the horizon; returns the state of each of the models that share the machine. logs:
     one each, filled with passes that overlap its span; until_s: stop there, before the horizon."""
     s = setups[0].scenario
-    running = [Running(setup, facts) for setup in setups]
-    for one, log in zip(running, logs, strict=False):
-        one.world.log = log
-    if len(running) > 1:
-        share_npus([one.life for one in running])
-    in_steps = share_links([one.machine for one in running])
+    models = [Running(setup, facts) for setup in setups]
+    for model, log in zip(models, logs, strict=False):
+        model.world.log = log
+    if len(models) > 1:
+        share_npus([model.life for model in models])
+    in_steps = share_links([model.machine for model in models])
     steps = steps_in(s.horizon_s if until_s is None else min(until_s, s.horizon_s), s.step_s)
     stride = max(1, steps // REPORTS if progress else steps)
-    first, report = 0, stride
+    first, report_at = 0, stride
     while first < steps:
-        for one in running:
-            one.agenda.run(first)
-        due = [step for one in running if (step := one.agenda.next_step()) is not None]
-        last = min(report, steps, *due)
-        for k in range(first, last) if in_steps else (first,):
-            for one in running:
-                advance(one.world, k, k + 1 if in_steps else last)
-        first = last
-        if first >= report or first == steps:
-            report = first + stride
+        for model in models:
+            model.agenda.run(first)
+        due_steps = [step for model in models if (step := model.agenda.next_step()) is not None]
+        stop = min(report_at, steps, *due_steps)
+        for k in range(first, stop) if in_steps else (first,):
+            for model in models:
+                advance(model.world, k, k + 1 if in_steps else stop)
+        first = stop
+        if first >= report_at or first == steps:
+            report_at = first + stride
             if progress is None:
                 continue
-            if not progress(first / steps, _report(running, first * s.step_s)):
+            if not progress(first / steps, _report(models, first * s.step_s)):
                 raise Cancelled
-    for one in running:
-        one.conclude()
-    return running
+    for model in models:
+        model.conclude()
+    return models
 
 
 def _report(running: Sequence[Running], now_s: float) -> dict[str, Any]:
@@ -229,10 +234,10 @@ def left_by(name: str, setup: Setup, passed: Running) -> Part:
     totals |= present.totals()
     npus = present.npus()
     gaps = ITERATION_EDGES_S, world.record.gaps
-    seen = Observed(
+    observed = Observed(
         setup.scenario, tables["requests"], totals, npus, tables["events"], gaps, stamps
     )
-    summary = summarise(seen)
+    summary = summarise(observed)
     summary["steady_state"] = steadiness(setup.scenario, tables["windows"])
     checks = [*invariants.check_all(setup, world, tables), passed.pool_check]
     if passed.elastic is not None:
@@ -241,23 +246,25 @@ def left_by(name: str, setup: Setup, passed: Running) -> Part:
         checks.append(passed.cache_check)
     notes = list(setup.notes) + remarks(setup, world, summary)
     instances = present.instances(tables["windows"].height)
-    return Part(name, setup, world.record, limits, tables, instances, seen, summary, checks, notes)
+    return Part(
+        name, setup, world.record, limits, tables, instances, observed, summary, checks, notes
+    )
 
 
 def conclude_together(s: Scenario, parts: Sequence[Part], facts: Facts) -> Run:
     """The run of several models on a machine: figures of all, those of each in `models`."""
-    tables, seen = merged(s, parts), tuple(part.observed for part in parts)
-    pools = np.array([part.pool for part in parts])
+    tables, observed = merged(s, parts), tuple(part.observed for part in parts)
+    pool_sizes = np.array([part.pool for part in parts])
     summary = summarise(
         Several(
-            s, tables["requests"], totals_of(seen, (pools / pools.sum()).tolist()),
-            npus_of(seen), tables["events"],
-            (seen[0].gaps[0], np.sum([o.gaps[1] for o in seen], axis=0)), parts=seen,
+            s, tables["requests"], totals_of(observed, (pool_sizes / pool_sizes.sum()).tolist()),
+            npus_of(observed), tables["events"],
+            (observed[0].gaps[0], np.sum([o.gaps[1] for o in observed], axis=0)), parts=observed,
         )
     )  # fmt: skip
     states = [part.summary["steady_state"] for part in parts]
-    steady = None if None in states else states[0]
-    summary["steady_state"] = next((state for state in UNSTEADY if state in states), steady)
+    calm_state = None if None in states else states[0]
+    summary["steady_state"] = next((state for state in UNSTEADY if state in states), calm_state)
     checks = [
         replace(check, id=f"{check.id} {part.name}", statement=f"{part.name}: {check.statement}")
         for part in parts
@@ -281,6 +288,7 @@ def _run(
     s: Scenario, facts: Facts, summary: Summary, tables: dict[str, pl.DataFrame],
     checks: Sequence[invariants.Check], notes: list[str],
 ) -> Run:  # fmt: skip
+    """The run as a value, with the digest of its tables; valid if every check holds."""
     return Run(
         scenario=s, facts_digest=facts.digest, engine_version=ENGINE_VERSION,
         digest=result_digest(tables), summary=summary, tables=tables,
@@ -301,10 +309,10 @@ def little_gap(world: World) -> float:
 
 def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[str, float]:
     """Amounts of the steady state, counts of the whole run; limits: of `recorder.capacities`."""
-    steady = world.record.windows[-1]
-    c = world.record.counters
+    steady_row = world.record.windows[-1]
+    counters = world.record.counters
     totals = {
-        name: float(steady[field])
+        name: float(steady_row[field])
         for name, field in (
             ("iterations", w.ITERATIONS), ("iteration_s", w.ITERATION_S),
             ("decode_tokens", w.DECODE_TOKENS), ("decode_busy_s", w.DECODE_BUSY_S),
@@ -325,30 +333,30 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
     totals |= {f"{name}_moved": float(bytes_by_class[k]) for k, name in enumerate(w.TRAFFIC)}
     totals["block_bytes"] = world.settings.block_bytes
     totals["block_tokens"] = float(world.settings.block_tokens)
-    totals["inside"] = float(steady[w.IN_FRONT_END : w.IN_DECODE + 1].sum())
+    totals["inside"] = float(steady_row[w.IN_FRONT_END : w.IN_DECODE + 1].sum())
     totals |= {f"{name}_capacity": limit for name, limit in limits.items()}
     if setup.power:
         watts = setup.power if len(setup.kinds) > 1 else {"": setup.power[setup.roles[0]]}
         for role, of_role in watts.items():
-            head = f"{role}." if role else ""
-            totals |= {head + name: float(value) for name, value in asdict(of_role).items()}
+            prefix = f"{role}." if role else ""
+            totals |= {prefix + name: float(value) for name, value in asdict(of_role).items()}
     if len(setup.kinds) > 1:
-        for role, both in recorder.amounts(setup, steady[None]).items():
+        for role, both in recorder.amounts(setup, steady_row[None]).items():
             for unit, (amount, limit) in zip(("cube", "hbm"), both, strict=True):
                 totals[f"{role}.{unit}_amount"] = float(amount[0])
                 totals[f"{role}.{unit}_capacity"] = limit
     totals |= {f"{role}_clock": share for role, share in setup.costs.clocks.items()}
     totals["at_start"] = float(setup.at_start)
-    totals["finished"] = float(c[w.FINISHED_DECODE] + c[w.FINISHED_PREFILL])
-    totals["rejected"] = float(c[w.REJECTED_ROUTER] + c[w.REJECTED_DECODE])
-    totals["lost"] = float(c[w.GIVEN_UP])
-    totals["cancelled"] = float(c[w.CANCELLED_BY_CLIENT])
-    totals["asked_again"] = float(c[w.ASKED_AGAIN])
-    totals["wasted_tokens"] = float(c[w.WASTED_TOKENS])
-    first = world.request.transfer_end_s
-    low, high = setup.scenario.warmup_s, setup.scenario.horizon_s
-    begun = (first >= low) & (first <= high)
-    totals["first_tokens"] = float(begun[setup.at_start :].sum())
+    totals["finished"] = float(counters[w.FINISHED_DECODE] + counters[w.FINISHED_PREFILL])
+    totals["rejected"] = float(counters[w.REJECTED_ROUTER] + counters[w.REJECTED_DECODE])
+    totals["lost"] = float(counters[w.GIVEN_UP])
+    totals["cancelled"] = float(counters[w.CANCELLED_BY_CLIENT])
+    totals["asked_again"] = float(counters[w.ASKED_AGAIN])
+    totals["wasted_tokens"] = float(counters[w.WASTED_TOKENS])
+    first_token_s = world.request.transfer_end_s
+    begin_s, end_s = setup.scenario.warmup_s, setup.scenario.horizon_s
+    is_first = (first_token_s >= begin_s) & (first_token_s <= end_s)
+    totals["first_tokens"] = float(is_first[setup.at_start :].sum())
     return totals
 
 
@@ -386,33 +394,33 @@ def remarks(setup: Setup, world: World, summary: Summary) -> list[str]:
 
 def result_digest(tables: dict[str, pl.DataFrame]) -> str:
     """SHA-256 over every table's values, column by column, in a fixed order."""
-    content = hashlib.sha256()
+    tables_hash = hashlib.sha256()
     for name in sorted(tables):
         table = tables[name]
-        content.update(f"{name} {table.height}".encode())
+        tables_hash.update(f"{name} {table.height}".encode())
         for column in table.iter_columns():
             kind = column.dtype
-            content.update(f"{column.name} {kind}".encode())
+            tables_hash.update(f"{column.name} {kind}".encode())
             values, missing = _plain(column)
             if missing is not None and not kind.is_float():
-                content.update(missing.data)
+                tables_hash.update(missing.data)
             if isinstance(kind, pl.Enum):
-                content.update(" ".join(kind.categories).encode())
-            content.update(values)
-    return content.hexdigest()
+                tables_hash.update(" ".join(kind.categories).encode())
+            tables_hash.update(values)
+    return tables_hash.hexdigest()
 
 
 def _plain(column: pl.Series) -> tuple[Any, np.ndarray | None]:
     """Bytes of a column without nulls (NaN, 0 or "" in their place), and where they were, if any.
     No figure of a run is NaN, so a float that is has no other meaning."""
     if column.dtype == pl.String:
-        missing = column.is_null().to_numpy() if column.null_count() else None
-        return column.fill_null("").str.join("\n").item().encode(), missing
+        is_missing = column.is_null().to_numpy() if column.null_count() else None
+        return column.fill_null("").str.join("\n").item().encode(), is_missing
     numbers = column.cat.physical() if isinstance(column.dtype, pl.Enum) else column
     values = np.ascontiguousarray(numbers.to_numpy())
     if not column.null_count():
         return values.data, None
-    missing = np.isnan(values)  # numpy has no nulls: columns with some are floats there
+    is_missing = np.isnan(values)  # numpy has no nulls: columns with some are floats there
     if not column.dtype.is_float():
         values = np.nan_to_num(values).astype(numbers.clear().to_numpy().dtype)
-    return values.data, missing
+    return values.data, is_missing

@@ -40,18 +40,18 @@ def begins_steady(s: Scenario) -> bool:
     """Whether a run begins with a stationary population: not if load, machine or lengths are
     expected to change from the start, or for a finite benchmark."""
     load = s.workload
-    flat = load.arrivals != "trace" and load.profile.flat
+    is_flat = load.arrivals != "trace" and load.profile.flat
     full_start = load.prompts == 0 and (load.arrivals != "closed_loop" or load.ramp_s == 0.0)
     decodes = s.deployment.mode != "prefill_only"
     stays = not may_be_none(s)
-    return s.start == "steady" and flat and full_start and decodes and stays and not limits(s)
+    return s.start == "steady" and is_flat and full_start and decodes and stays and not limits(s)
 
 
 def limits(s: Scenario) -> bool:
     """Whether admission admits less than arrives: the population is not that of the load."""
-    a = s.admission
+    admission = s.admission
     return bool(
-        a.shed_at or a.rate_req_per_s or a.in_flight
+        admission.shed_at or admission.rate_req_per_s or admission.in_flight
         or any(t.rate_req_per_s or t.in_flight for t in s.tenants)
     )  # fmt: skip
 
@@ -61,25 +61,29 @@ def residents(priced: Priced, requests: Requests) -> Residents | None:
     s = priced.scenario
     if not begins_steady(s):
         return None
-    closed = s.workload.arrivals == "closed_loop"
-    rate = np.inf if closed else s.workload.rate_req_per_s
+    is_closed = s.workload.arrivals == "closed_loop"
+    rate = np.inf if is_closed else s.workload.rate_req_per_s
     try:
         population = at_load(priced, rate, (requests.input_tokens, requests.output_tokens))
     except ModelError:  # mean requests do not fit: the run says so of each of them
         return None
     assert population is not None
     ranks, instances = population.population.slots.size, priced.pool.instances
-    parts = []
+    snapshots = []
     for k in range(instances):
         if k > 0:
-            each = population.rate_req_per_s * population.iteration_s
-            wait = population.reserved_s / population.iteration_s
-            live_through(population.population, 0, int(APART * population.life) + 1, each, wait)
-        parts.append(_snapshot(population, k * ranks))
-    rank, prompt, left, ready_s = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    if closed:  # no more than there are clients
-        rank, prompt, left, ready_s = (
-            c[: s.workload.concurrency] for c in (rank, prompt, left, ready_s)
+            arrivals = population.rate_req_per_s * population.iteration_s
+            iterations = population.reserved_s / population.iteration_s
+            live_through(
+                population.population, 0, int(APART * population.life) + 1, arrivals, iterations
+            )
+        snapshots.append(_snapshot(population, k * ranks))
+    rank, prompt, tokens_left, ready_s = (
+        np.concatenate(columns) for columns in zip(*snapshots, strict=True)
+    )
+    if is_closed:  # no more than there are clients
+        rank, prompt, tokens_left, ready_s = (
+            c[: s.workload.concurrency] for c in (rank, prompt, tokens_left, ready_s)
         )
     order = np.argsort(ready_s, kind="stable")
     found_rate = population.rate_req_per_s * instances
@@ -87,7 +91,7 @@ def residents(priced: Priced, requests: Requests) -> Residents | None:
         return None
     return Residents(
         rank[order].astype(np.int32), prompt[order].astype(np.int32),
-        (left[order] + 1).astype(np.int32), ready_s[order], found_rate,
+        (tokens_left[order] + 1).astype(np.int32), ready_s[order], found_rate,
     )  # fmt: skip
 
 
@@ -95,40 +99,47 @@ def _snapshot(
     standing: Stationary, first: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Rank, present tokens, remaining tokens, seconds until decode of an instance's requests."""
-    p, now = standing.population, standing.population.at[ITERATION]
-    decoding, coming = p.status == DECODING, p.status == COMING
-    span = np.maximum(p.due - p.joined, 1)
-    out = np.where(decoding, p.left * (now - p.joined) // span, 0)
-    live = np.flatnonzero((decoding | coming) & (p.left - out > 0))
-    ready_s = np.where(coming, (p.due - now) * standing.iteration_s, 0.0)
-    return (first + p.rank[live], (p.prompt + out)[live], (p.left - out)[live], ready_s[live])
+    p, iteration = standing.population, standing.population.at[ITERATION]
+    is_decoding, is_coming = p.status == DECODING, p.status == COMING
+    iterations = np.maximum(p.due - p.joined, 1)
+    emitted = np.where(is_decoding, p.left * (iteration - p.joined) // iterations, 0)
+    rows = np.flatnonzero((is_decoding | is_coming) & (p.left - emitted > 0))
+    ready_s = np.where(is_coming, (p.due - iteration) * standing.iteration_s, 0.0)
+    return (
+        first + p.rank[rows],
+        (p.prompt + emitted)[rows],
+        (p.left - emitted)[rows],
+        ready_s[rows],
+    )
 
 
 def with_residents(requests: Requests, found: Residents | None, closed: bool) -> Requests:
     """Prepend residents to a stream; in a closed loop they replace clients that begin at once."""
     if found is None:
         return requests
-    n = len(found)
+    count = len(found)
     arrival_s = requests.arrival_s
     if closed:
         arrival_s = np.full(arrival_s.size, np.inf)
-    first = int(requests.session.max(initial=-1)) + 1
+    first_session = int(requests.session.max(initial=-1)) + 1
     waits_for, pause_s = requests.waits_for, requests.pause_s
     if waits_for is not None and pause_s is not None:
         waits_for = np.concatenate(
             (
-                np.full(n, w.NONE, waits_for.dtype),
-                np.where(waits_for >= 0, waits_for + n, waits_for),
+                np.full(count, w.NONE, waits_for.dtype),
+                np.where(waits_for >= 0, waits_for + count, waits_for),
             )
         )
-        pause_s = np.concatenate((np.zeros(n), pause_s))
+        pause_s = np.concatenate((np.zeros(count), pause_s))
     return replace(
         requests,
-        arrival_s=np.concatenate((np.zeros(n), arrival_s)),
+        arrival_s=np.concatenate((np.zeros(count), arrival_s)),
         input_tokens=np.concatenate((found.input_tokens, requests.input_tokens)),
         output_tokens=np.concatenate((found.output_tokens, requests.output_tokens)),
-        session=np.concatenate((first + np.arange(n, dtype=np.int32), requests.session)),
-        segment_offset=np.concatenate((np.zeros(n, np.int64), requests.segment_offset)),
+        session=np.concatenate(
+            (first_session + np.arange(count, dtype=np.int32), requests.session)
+        ),
+        segment_offset=np.concatenate((np.zeros(count, np.int64), requests.segment_offset)),
         waits_for=waits_for,
         pause_s=pause_s,
     )
@@ -138,17 +149,25 @@ def take_seats(world: World, found: Residents | None) -> None:
     """Make the residents wait for the first iteration of their instance."""
     if found is None:
         return
-    n, r, decode = len(found), world.request, world.decode
+    n, request, decode = len(found), world.request, world.decode
     rows = np.arange(n)
     if world.settings.dynamic:
-        r.arrival_s[:n] = 0.0
-        r.input_tokens[:n], r.output_tokens[:n] = found.input_tokens, found.output_tokens
-        r.session[:n], r.turn[:n] = world.turn.session[:n], rows
+        request.arrival_s[:n] = 0.0
+        request.input_tokens[:n], request.output_tokens[:n] = (
+            found.input_tokens,
+            found.output_tokens,
+        )
+        request.session[:n], request.turn[:n] = world.turn.session[:n], rows
         world.turn.asked_s[:n] = 0.0
-    for stamp in (r.front_end_s, r.routed_s, r.prefill_start_s, r.prefill_end_s):
+    for stamp in (
+        request.front_end_s,
+        request.routed_s,
+        request.prefill_start_s,
+        request.prefill_end_s,
+    ):
         stamp[:n] = 0.0
-    r.transfer_end_s[:n] = r.ready_s[:n] = found.ready_s
-    r.rank[:n], r.status[:n] = found.rank, w.DECODING
+    request.transfer_end_s[:n] = request.ready_s[:n] = found.ready_s
+    request.rank[:n], request.status[:n] = found.rank, w.DECODING
     instance = found.rank // world.settings.decode_ranks
     np.add.at(decode.taken, instance, 1)
     np.add.at(decode.taken_slots, found.rank, 1)
@@ -157,10 +176,10 @@ def take_seats(world: World, found: Residents | None) -> None:
         own_rows = np.flatnonzero(instance == d)
         if own_rows.size:
             decode.wait[d] = own_rows[0], own_rows[-1]
-            r.following[own_rows[:-1]] = own_rows[1:]
+            request.following[own_rows[:-1]] = own_rows[1:]
     if world.settings.gated:
         tenant = world.gate.tenant[:n] if world.settings.tenants > 1 else np.zeros(n, np.int64)
-        r.held[:n] = BEGUN
+        request.held[:n] = BEGUN
         np.add.at(world.gate.inside, tenant, 1)
         world.gate.inside[-1] += n
     for counter in (

@@ -44,18 +44,18 @@ def copied_bytes(world: World, i: int) -> float:
 def swap_out(world: World, d: int, i: int) -> bool:
     """Copy the KV of a request that left its batch to host memory; False where that has no room."""
     state, request, rank = world.decode, world.request, world.request.rank[i]
-    size = copied_bytes(world, i)
-    if state.swapped_bytes[rank, w.HELD] + size > world.settings.swap_bytes:
+    die_bytes = copied_bytes(world, i)
+    if state.swapped_bytes[rank, w.HELD] + die_bytes > world.settings.swap_bytes:
         return False
     let_go(world, i)
-    tokens = float(request.input_tokens[i] + request.emitted[i])
+    kv_tokens = float(request.input_tokens[i] + request.emitted[i])
     state.changed[d] = 1
-    state.reserved_tokens[rank] += tokens
-    state.swapped_tokens[rank] += tokens
+    state.reserved_tokens[rank] += kv_tokens
+    state.swapped_tokens[rank] += kv_tokens
     state.swapped_out[d] += 1
-    state.swapped_bytes[rank, w.HELD] += size
-    state.swapped_bytes[rank, w.OUT] += size
-    begin_copy(world, d, rank, size, 1)
+    state.swapped_bytes[rank, w.HELD] += die_bytes
+    state.swapped_bytes[rank, w.OUT] += die_bytes
+    begin_copy(world, d, rank, die_bytes, 1)
     append(state.swapped, rank, request.following, i)
     return True
 
@@ -69,17 +69,19 @@ def swap_in(world: World, d: int, rank: int) -> int:
     if i == w.NONE:
         return w.NONE
     tokens = float(request.input_tokens[i] + request.emitted[i])
-    used = state.context[rank] + state.reserved_tokens[rank] - state.swapped_tokens[rank]
-    used += 0.5 * settings.page_tokens * (state.requests[rank] + 1) - shared_tokens(world, rank)
-    if state.requests[rank] > 0 and used + tokens > settings.swap_share * state.kv_tokens[d]:
+    used_tokens = state.context[rank] + state.reserved_tokens[rank] - state.swapped_tokens[rank]
+    used_tokens += 0.5 * settings.page_tokens * (state.requests[rank] + 1) - shared_tokens(
+        world, rank
+    )
+    if state.requests[rank] > 0 and used_tokens + tokens > settings.swap_share * state.kv_tokens[d]:
         return w.NONE
     pop(state.swapped, rank, request.following)
-    size = copied_bytes(world, i)
+    die_bytes = copied_bytes(world, i)
     take_away(world, i)
     state.changed[d] = 1
     state.reserved_tokens[rank] -= tokens
-    state.swapped_bytes[rank, w.BACK] += size
-    begin_copy(world, d, rank, size, 0)
+    state.swapped_bytes[rank, w.BACK] += die_bytes
+    begin_copy(world, d, rank, die_bytes, 0)
     return int(i)
 
 
@@ -151,15 +153,15 @@ def stream_kv(world: World, d: int, now_s: float) -> None:
     for r in range(d * world.settings.decode_ranks, (d + 1) * world.settings.decode_ranks):
         requests = prices.concentration * state.requests[r]
         context = prices.concentration * state.context[r]
-        selected = attended(reach, prices.query_tokens * requests, context)
-        read = selected * demand.host_bytes * layers
-        written = state.written[r] + state.growth[r] * demand.written_bytes
+        read_tokens = attended(reach, prices.query_tokens * requests, context)
+        read_bytes = read_tokens * demand.host_bytes * layers
+        written_bytes = state.written[r] + state.growth[r] * demand.written_bytes
         state.written[r] = 0.0
-        written *= prices.concentration
-        alone_s = max(alone_s, read * demand.host_s, written * demand.written_s)
-        share = layout.rank_dies / prices.concentration
-        streaming[2 * state.host[r]] += share * read
-        streaming[2 * state.host[r] + 1] += share * written
+        written_bytes *= prices.concentration
+        alone_s = max(alone_s, read_bytes * demand.host_s, written_bytes * demand.written_s)
+        die_factor = layout.rank_dies / prices.concentration
+        streaming[2 * state.host[r]] += die_factor * read_bytes
+        streaming[2 * state.host[r] + 1] += die_factor * written_bytes
     if total(streaming) <= 0.0:
         return
     took_s = copying_s(world, d, streaming, alone_s)

@@ -50,12 +50,12 @@ def watch(
     """The first `most` passes that overlap a span of a run, equal to those of that run. It takes as
     long as the run up to the span's end. Raises what `simulate` raises."""
     setups = set_up_models(scenario, facts, trace, counts)
-    operators = max(len(DECODE_OPERATORS), len(PREFILL_OPERATORS))
-    sizes = {"passes": most, "operators": operators}
+    most_operators = max(len(DECODE_OPERATORS), len(PREFILL_OPERATORS))
+    sizes = {"passes": most, "operators": most_operators}
     logs = [Log(sizes, span_s=np.array(span_s)) for _ in setups]
-    each = pass_time(setups, facts, None, logs, span_s[1])
+    models = pass_time(setups, facts, None, logs, span_s[1])
     passes: dict[tuple[str, int], list[Pass]] = {}
-    for pass_result, log, first in zip(each, logs, first_numbers(scenario), strict=True):
+    for pass_result, log, first in zip(models, logs, first_numbers(scenario), strict=True):
         for (role, index), rows in _passes(pass_result, log, most).items():
             passes[role, first[role] + index] = rows
     return Window(passes, sum(max(0, int(log.count[0]) - most) for log in logs))
@@ -67,22 +67,22 @@ def _passes(passed: Running, log: Log, most: int) -> dict[tuple[str, int], list[
     colocated = passed.machine.world.settings.colocated
     decode_role = "colocated" if colocated else "decode"
     passes: dict[tuple[str, int], list[Pass]] = {}
-    happened, setup = int(log.count[0]), passed.machine.setup
-    for k in range(min(happened, most)):
+    logged, setup = int(log.count[0]), passed.machine.setup
+    for k in range(min(logged, most)):
         column = int(log.instance[k])
-        decodes = column >= prefills
-        seat = (decode_role, column - prefills) if decodes else ("prefill", column)
-        names: tuple[str, ...] = DECODE_OPERATORS if decodes else PREFILL_OPERATORS
+        is_decode = column >= prefills
+        seat = (decode_role, column - prefills) if is_decode else ("prefill", column)
+        names: tuple[str, ...] = DECODE_OPERATORS if is_decode else PREFILL_OPERATORS
         op_times = zip(names, log.operators[k].tolist(), strict=False)
         server, p = int(log.hot[k]), column % prefills
-        hot = (
+        hot_server = (
             () if server < 0 else (float(log.held_s[k]), setup.pool_nodes(setup.pool_of[p])[server])
         )
         passes.setdefault(seat, []).append(
             Pass(
                 float(log.begin_s[k]), float(log.end_s[k]), int(log.requests[k]),
                 float(log.tokens[k]), tuple((name, time) for name, time in op_times if time > 0),
-                *hot,
+                *hot_server,
             )
         )  # fmt: skip
     return {seat: _cut_short(seat, rows, passed.events) for seat, rows in passes.items()}
@@ -90,8 +90,10 @@ def _passes(passed: Running, log: Log, most: int) -> dict[tuple[str, int], list[
 
 def _cut_short(where: tuple[str, int], rows: list[Pass], events: list[Event]) -> list[Pass]:
     """Passes shortened to the time at which their instance goes out of service."""
-    down = [e.t_s for e in events if e.kind == Kind.INSTANCE_DOWN and (e.role, e.instance) == where]
-    if not down:
+    down_s = [
+        e.t_s for e in events if e.kind == Kind.INSTANCE_DOWN and (e.role, e.instance) == where
+    ]
+    if not down_s:
         return rows
-    ends = [min([p.end_s, *(t for t in down if p.begin_s <= t < p.end_s)]) for p in rows]
-    return [replace(p, end_s=end_s) for p, end_s in zip(rows, ends, strict=True)]
+    ends_s = [min([p.end_s, *(t for t in down_s if p.begin_s <= t < p.end_s)]) for p in rows]
+    return [replace(p, end_s=end_s) for p, end_s in zip(rows, ends_s, strict=True)]

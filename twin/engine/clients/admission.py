@@ -41,17 +41,17 @@ def take_in(world: World, t0: float, t1: float) -> None:
 def beyond_limits(world: World, i: int, now_s: float) -> int:
     """Reason code for refusing a request that arrives now; 0: it is not refused."""
     gate, tenant = world.gate, tenant_of(world, i)
-    everybody = gate.inside.size - 1
-    for t in (tenant, everybody):
+    all_tenants = gate.inside.size - 1
+    for t in (tenant, all_tenants):
         if gate.most[t] > 0 and gate.inside[t] >= gate.most[t]:
             return w.ABOVE_CONCURRENCY
         if gate.rate[t] > 0.0:
-            most = max(1.0, BURST_S * gate.rate[t])
-            refilled = gate.tokens[t] + (now_s - gate.filled_s[t]) * gate.rate[t]
-            gate.tokens[t], gate.filled_s[t] = min(refilled, most), now_s
+            most_tokens = max(1.0, BURST_S * gate.rate[t])
+            refilled_tokens = gate.tokens[t] + (now_s - gate.filled_s[t]) * gate.rate[t]
+            gate.tokens[t], gate.filled_s[t] = min(refilled_tokens, most_tokens), now_s
             if gate.tokens[t] < 1.0:
                 return w.ABOVE_RATE
-    for t in (tenant, everybody):
+    for t in (tenant, all_tenants):
         gate.tokens[t] -= gate.rate[t] > 0.0
     return 0
 
@@ -60,12 +60,12 @@ def beyond_limits(world: World, i: int, now_s: float) -> int:
 def hold(world: World, i: int) -> None:
     """Admit a request and set its position in the queues."""
     settings, request, gate = world.settings, world.request, world.gate
-    t = tenant_of(world, i)
+    tenant = tenant_of(world, i)
     request.held[i] = LET_IN
-    gate.inside[t] += 1
+    gate.inside[tenant] += 1
     gate.inside[gate.inside.size - 1] += 1
     if settings.order == w.PRIORITY:
-        request.place[i] = request.arrival_s[i] - gate.priority[t] * CLASS
+        request.place[i] = request.arrival_s[i] - gate.priority[tenant] * CLASS
     elif settings.order == w.FAIR:
         begin_waiting(world, i)
 
@@ -90,28 +90,28 @@ def prefilled_in_s(world: World, p: int, i: int, hit: int, own_s: float, now_s: 
     ends_s, running = world.instance.ends_s[column], world.instance.running[column]
     budget, pass_s = settings.prefill_budget, prefill.pass_s[p]
     batch_tokens, left_s = int(prefill.batch_tokens[p]), 0.0
-    begun_s = batch_tokens * prefill.s_per_token[p] + prefill.batch_pairs[p] * prefill.s_per_pair[p]
+    batch_s = batch_tokens * prefill.s_per_token[p] + prefill.batch_pairs[p] * prefill.s_per_pair[p]
     if prefill.reading[p]:
-        left_s = max(0.0, prefill.read_end_s[p] - now_s) + pass_s + begun_s
+        left_s = max(0.0, prefill.read_end_s[p] - now_s) + pass_s + batch_s
     elif running:
         left_s = ends_s - now_s
         if settings.colocated:  # the next iterations decode as this one does
-            pass_s = max(pass_s, ends_s - prefill.begin_s[p] - begun_s)
+            pass_s = max(pass_s, ends_s - prefill.begin_s[p] - batch_s)
     else:
         batch_tokens = 0
     own_tokens = max(request.input_tokens[i] + request.emitted[i] - hit, 1)
-    ahead, waiting_requests, ahead_s = waiting_before(world, p, i)
-    tokens, waiting_requests = ahead + own_tokens, waiting_requests + hit + own_tokens
+    ahead_tokens, kv_tokens, ahead_s = waiting_before(world, p, i)
+    tokens, kv_tokens = ahead_tokens + own_tokens, kv_tokens + hit + own_tokens
     # A batch is full by what it computes, or by the KV that it holds.
-    budget = max(1, min(budget, settings.batch_kv_tokens * tokens // waiting_requests))
-    last = -(-tokens // budget)  # batches, its own the last
-    if last > 1:
+    budget = max(1, min(budget, settings.batch_kv_tokens * tokens // kv_tokens))
+    batches = -(-tokens // budget)  # batches, its own the last
+    if batches > 1:
         batch_tokens = budget
-    elif left_s <= 0.0 and ahead > 0:  # the batch of those ahead has begun within this step
-        last, batch_tokens = 2, ahead
+    elif left_s <= 0.0 and ahead_tokens > 0:  # the batch of those ahead has begun within this step
+        batches, batch_tokens = 2, ahead_tokens
     ahead_s += own_s
-    later = max(0, min(budget, batch_tokens) - (tokens - (last - 1) * budget))
-    return max(0.0, left_s + last * pass_s + ahead_s * (1.0 + later / tokens))
+    later_tokens = max(0, min(budget, batch_tokens) - (tokens - (batches - 1) * budget))
+    return max(0.0, left_s + batches * pass_s + ahead_s * (1.0 + later_tokens / tokens))
 
 
 @kernel
@@ -120,21 +120,21 @@ def waiting_before(world: World, p: int, i: int) -> tuple[int, int, float]:
     settings, request = world.settings, world.request
     if settings.order == w.FAIR:
         line_up(world, p, i)
-    tokens, requests, seconds = 0, 0, 0.0
+    new_tokens, all_tokens, work_s = 0, 0, 0.0
     item = world.prefill.queue[p, w.HEAD]
     while item != w.NONE:
         length = request.input_tokens[item] + request.emitted[item]
         if request.progress[item] != w.NONE:  # a part of it is computed
             tokens_left = length - request.progress[item]
-            tokens += tokens_left
-            requests += length
-            seconds += request.work_s[item] * tokens_left / request.fresh_tokens[item]
+            new_tokens += tokens_left
+            all_tokens += length
+            work_s += request.work_s[item] * tokens_left / request.fresh_tokens[item]
         elif settings.order == w.FIFO or request.place[item] <= request.place[i]:
-            tokens += request.fresh_tokens[item]
-            requests += length
-            seconds += request.work_s[item]
+            new_tokens += request.fresh_tokens[item]
+            all_tokens += length
+            work_s += request.work_s[item]
         item = request.following[item]
-    return tokens, requests, seconds
+    return new_tokens, all_tokens, work_s
 
 
 @kernel
@@ -143,6 +143,6 @@ def handed_over_in_s(world: World, p: int, i: int) -> float:
     settings, state = world.settings, world.transfer
     if settings.colocated or not settings.has_decode:
         return 0.0
-    pace = state.capacity[state.port_of_prefill[p, 0]]
-    size = kv_bytes(world, i) * settings.through_port
-    return 0.0 if pace <= 0.0 else settings.transfer_latency_s + size / pace
+    port_rate = state.capacity[state.port_of_prefill[p, 0]]
+    sent_bytes = kv_bytes(world, i) * settings.through_port
+    return 0.0 if port_rate <= 0.0 else settings.transfer_latency_s + sent_bytes / port_rate

@@ -22,20 +22,20 @@ from twin.kernels.compiled import kernel
 def arrivals(world: World, t0: float, t1: float) -> None:
     """Admit every request with arrival_s <= t1; rows are in order of arrival."""
     request, counters = world.request, world.record.counters
-    cursor, total = counters[w.ARRIVED], request.arrival_s.size
-    while cursor < total and request.arrival_s[cursor] <= t1:
-        cursor += 1
+    row, rows = counters[w.ARRIVED], request.arrival_s.size
+    while row < rows and request.arrival_s[row] <= t1:
+        row += 1
     if world.settings.closed_loop:
         # A client that came back by this step's border is seen now, at its exact time.
         loop = world.loop
         while loop.size[0] > 0 and loop.due_s[0] <= t0:
             due_s = heap_pop(loop.due_s, loop.turn, loop.size)
-            if cursor == total:
+            if row == rows:
                 counters[w.EXHAUSTED] += 1
                 continue
-            request.arrival_s[cursor] = due_s
-            cursor += 1
-    counters[w.ARRIVED] = cursor
+            request.arrival_s[row] = due_s
+            row += 1
+    counters[w.ARRIVED] = row
 
 
 @kernel
@@ -53,15 +53,15 @@ def let_in(world: World, t0: float) -> None:
                 continue
             item = counters[w.TURNS_TAKEN] * ATTEMPTS
             counters[w.TURNS_TAKEN] += 1
-        k, attempt = item // ATTEMPTS, item % ATTEMPTS
+        row, attempt = item // ATTEMPTS, item % ATTEMPTS
         if attempt == 0:
-            turn.asked_s[k] = due_s
+            turn.asked_s[row] = due_s
         request.arrival_s[i] = due_s
-        request.turn[i] = k
+        request.turn[i] = row
         request.attempt[i] = attempt
-        request.input_tokens[i] = turn.input_tokens[k]
-        request.output_tokens[i] = turn.output_tokens[k]
-        request.session[i] = turn.session[k]
+        request.input_tokens[i] = turn.input_tokens[row]
+        request.output_tokens[i] = turn.output_tokens[row]
+        request.session[i] = turn.session[row]
         i += 1
     counters[w.ARRIVED] = i
 
@@ -94,11 +94,11 @@ def withdraw(world: World, i: int, now_s: float) -> None:
     elif i < counters[w.ROUTER_SEEN]:
         was_waiting = unlist(gate.wait, 0, following, i) or leave_front(world, i)
         if not was_waiting and not unlist(decode.returned, 0, following, i):
-            place = taken_out(world, i)
-            if place == w.NONE:
+            counter = taken_out(world, i)
+            if counter == w.NONE:
                 request.gone[i] = 1
                 return
-            counters[place] += 1
+            counters[counter] += 1
             idle_until_now(world, i, now_s)
     cancel(world, i, now_s)
 
@@ -127,10 +127,10 @@ def taken_out(world: World, i: int) -> int:
     if status == w.PREFILLING or request.prefill_instance[i] != w.NONE:
         p = request.prefill_instance[i]
         if unlist(prefill.queue, p, following, i):
-            computing = request.progress[i] != w.NONE
+            is_computing = request.progress[i] != w.NONE
             leave_queue(world, p, i)
             give_slot_back(world, i)
-            return w.BACK_FROM_PREFILL if computing else w.BACK_FROM_QUEUE
+            return w.BACK_FROM_PREFILL if is_computing else w.BACK_FROM_QUEUE
     if status == w.PREFILLING or not settings.has_decode or request.rank[i] == w.NONE:
         return w.NONE
     d = request.rank[i] // settings.decode_ranks
@@ -144,8 +144,8 @@ def taken_out(world: World, i: int) -> int:
     if status == w.DECODING:
         # What the iteration under way adds is not in the sums yet.
         if world.instance.running[settings.prefills + d]:
-            added = request.output_tokens[i] - request.emitted[i]
-            decode.context[request.rank[i]] += added / (request.due[i] - request.joined[i])
+            new_tokens = request.output_tokens[i] - request.emitted[i]
+            decode.context[request.rank[i]] += new_tokens / (request.due[i] - request.joined[i])
         pull(world, d, i)
         return w.BACK_FROM_DECODE
     return w.NONE

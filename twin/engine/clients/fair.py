@@ -19,21 +19,21 @@ from twin.kernels.compiled import kernel
 @kernel
 def begin_waiting(world: World, i: int) -> None:
     """Note that a request waits; an idle tenant's counter rises to the lowest: no credit."""
-    gate, t = world.gate, tenant_of(world, i)
-    if gate.waiting[t] == 0:
-        least = math.inf
+    gate, tenant = world.gate, tenant_of(world, i)
+    if gate.waiting[tenant] == 0:
+        least_served = math.inf
         for other in range(gate.served.size):
             if gate.waiting[other] > 0:
-                least = min(least, gate.served[other])
-        if least == math.inf:
-            least = gate.served[gate.last[0]]
-        gate.served[t] = max(gate.served[t], least)
-    gate.waiting[t] += 1
+                least_served = min(least_served, gate.served[other])
+        if least_served == math.inf:
+            least_served = gate.served[gate.last[0]]
+        gate.served[tenant] = max(gate.served[tenant], least_served)
+    gate.waiting[tenant] += 1
 
 
 @kernel
 def note_handed_on(world: World, i: int) -> None:
-    """The router hands a request on for the first time."""
+    """Count a request that the router hands on for the first time in its tenant's tokens."""
     if world.request.held[i] == LET_IN:
         world.request.held[i] = HANDED_ON
         world.gate.handed[tenant_of(world, i)] += world.request.input_tokens[i]
@@ -43,11 +43,11 @@ def note_handed_on(world: World, i: int) -> None:
 def charge_prompt(world: World, i: int) -> None:
     """Charge a tenant for a prompt whose prefill begins; recomputed tokens are charged once."""
     if world.request.held[i] != BEGUN:
-        t = tenant_of(world, i)
+        tenant = tenant_of(world, i)
         stop_waiting(world, i)
-        charge(world, t, float(world.request.input_tokens[i]))
+        charge(world, tenant, float(world.request.input_tokens[i]))
         world.request.held[i] = BEGUN
-        world.gate.last[0] = t
+        world.gate.last[0] = tenant
 
 
 @kernel
@@ -81,31 +81,33 @@ def bring_forward(
     is in order of arrival; requests that are not ready by now_s stay in place."""
     request, gate = world.request, world.gate
     following = request.following
-    ahead, i = before, ends[row, HEAD] if before == NONE else following[before]
-    best, best_ahead, least = i, before, math.inf
+    item_before, i = before, ends[row, HEAD] if before == NONE else following[before]
+    chosen, chosen_before, least_charged = i, before, math.inf
     while i != NONE and request.ready_s[i] <= now_s:
-        t = tenant_of(world, i)
-        charged = gate.served[t] + (gate.handed[t] / gate.weight[t] if routing else 0.0)
-        if charged < least:
-            least, best, best_ahead = charged, i, ahead
-        ahead, i = i, following[i]
-    if best_ahead != before:
-        remove_after(ends, row, following, best_ahead, best)
-        put_after(ends, row, following, before, best)
-    return int(best)
+        tenant = tenant_of(world, i)
+        charged = gate.served[tenant] + (
+            gate.handed[tenant] / gate.weight[tenant] if routing else 0.0
+        )
+        if charged < least_charged:
+            least_charged, chosen, chosen_before = charged, i, item_before
+        item_before, i = i, following[i]
+    if chosen_before != before:
+        remove_after(ends, row, following, chosen_before, chosen)
+        put_after(ends, row, following, before, chosen)
+    return int(chosen)
 
 
 @kernel
 def line_up(world: World, p: int, i: int) -> None:
     """Set the place of each request that waits at instance p, and that of one arriving now."""
     request, gate = world.request, world.gate
-    for t in range(gate.served.size):
-        gate.reached[t] = gate.served[t]
+    for tenant in range(gate.served.size):
+        gate.reached[tenant] = gate.served[tenant]
     waiting = world.prefill.queue[p, HEAD]
     while waiting != NONE:
         if request.progress[waiting] == NONE:
-            t = tenant_of(world, waiting)
-            request.place[waiting] = gate.reached[t]
-            gate.reached[t] += request.input_tokens[waiting] / gate.weight[t]
+            tenant = tenant_of(world, waiting)
+            request.place[waiting] = gate.reached[tenant]
+            gate.reached[tenant] += request.input_tokens[waiting] / gate.weight[tenant]
         waiting = request.following[waiting]
     request.place[i] = gate.reached[tenant_of(world, i)]

@@ -43,9 +43,9 @@ def ask_again(world: World, i: int, left_s: float, now_s: float) -> None:
         leave_gate(world, i)
     pause_s = min(settings.backoff_s * 2.0 ** request.attempt[i], settings.backoff_most_s)
     pause_s *= 1.0 - JITTER * uniform(settings.key_backoff, i)
-    item = request.turn[i] * ATTEMPTS + request.attempt[i] + 1
+    turn_attempt = request.turn[i] * ATTEMPTS + request.attempt[i] + 1
     world.record.counters[w.ASKED_AGAIN] += 1
-    heap_push(loop.due_s, loop.turn, loop.size, max(left_s + pause_s, now_s + SOON_S), item)
+    heap_push(loop.due_s, loop.turn, loop.size, max(left_s + pause_s, now_s + SOON_S), turn_attempt)
 
 
 @kernel
@@ -54,8 +54,8 @@ def cancel(world: World, i: int, now_s: float) -> None:
     request, counters = world.request, world.record.counters
     request.status[i] = w.CANCELLED
     request.ready_s[i] = now_s
-    computed = max(request.progress[i] - request.hit_tokens[i], 0)
-    counters[w.WASTED_TOKENS] += computed + request.emitted[i]
+    computed_tokens = max(request.progress[i] - request.hit_tokens[i], 0)
+    counters[w.WASTED_TOKENS] += computed_tokens + request.emitted[i]
     counters[w.CANCELLED_BY_CLIENT] += 1
 
 
@@ -74,10 +74,10 @@ def leave_gate(world: World, i: int) -> None:
 @kernel
 def stop_waiting(world: World, i: int) -> None:
     """Count a request of the fair queues as no longer waiting: it begins or leaves."""
-    gate, t = world.gate, tenant_of(world, i)
-    gate.waiting[t] -= 1
+    gate, tenant = world.gate, tenant_of(world, i)
+    gate.waiting[tenant] -= 1
     if world.request.held[i] == HANDED_ON:
-        gate.handed[t] -= world.request.input_tokens[i]
+        gate.handed[tenant] -= world.request.input_tokens[i]
 
 
 @kernel

@@ -42,14 +42,14 @@ def numbers_of(
     """First flow of each class of traffic and the one after its last, both i8[classes]. swaps:
     whether KV is swapped; exchanges, others: where those of one model begin among several."""
     first, end = np.zeros((2, len(w.TRAFFIC)), np.int64)
-    number = exchanges
+    next_number = exchanges
     for kind in w.FLOWS:
-        first[kind] = number
+        first[kind] = next_number
         if swaps or kind != w.SWAP:
-            number += columns if kind in w.PER_INSTANCE else prefills
-        end[kind] = number
+            next_number += columns if kind in w.PER_INSTANCE else prefills
+        end[kind] = next_number
         if kind == w.EXPERTS and others is not None:
-            number = others
+            next_number = others
     return first, end
 
 
@@ -78,8 +78,8 @@ class Flow:
         """Bytes/s without other flows, at least 1; reads: without the servers' own ports."""
         rate = self.rate or self.load.alone(net)[0]
         if self.beyond is not None and self.beyond.any():
-            read = self.load.pattern
-            rate = float((net.capacity[read.links] / read.amounts)[self.beyond].min())
+            pattern = self.load.pattern
+            rate = float((net.capacity[pattern.links] / pattern.amounts)[self.beyond].min())
         return max(rate, 1.0)
 
 
@@ -118,15 +118,15 @@ def recently(
 
 def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> list[Flow]:
     """All flows of the serving instances on this network. first: of `numbers_of`."""
-    plane, hand_off = s.memory_pool.read_plane, s.deployment.kv_transfer_plane
-    no_way = dies_without(net, hand_off)
-    among: dict[int, list[int]] = {seat.supernode: [] for seat in seats}
-    stored: dict[int, set[int]] = {seat.supernode: set() for seat in seats}
+    plane, kv_plane = s.memory_pool.read_plane, s.deployment.kv_transfer_plane
+    cut_off = dies_without(net, kv_plane)
+    decode_dies: dict[int, list[int]] = {seat.supernode: [] for seat in seats}
+    pool_nodes: dict[int, set[int]] = {seat.supernode: set() for seat in seats}
     for seat in seats:
-        stored[seat.supernode].update(seat.pool_nodes)
+        pool_nodes[seat.supernode].update(seat.pool_nodes)
         if seat.role == "decode":
-            among[seat.supernode] += [die for die in seat.dies if die not in no_way]
-    written = demands.to_storage(net)
+            decode_dies[seat.supernode] += [die for die in seat.dies if die not in cut_off]
+    ssd_write = demands.to_storage(net)
     flows: list[Flow] = []
 
     def add(kind: int, seat: Seat, load: Load, **reads: Any) -> None:
@@ -146,32 +146,32 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
             if seat.coming is None:
                 add(w.WEIGHTS, seat, exchange)
         if seat.role == "decode":
-            if s.memory_pool.enabled and s.memory_pool.answers and stored[seat.supernode]:
-                flows += _answers(net, seat, plane, sorted(stored[seat.supernode]))
+            if s.memory_pool.enabled and s.memory_pool.answers and pool_nodes[seat.supernode]:
+                flows += _answers(net, seat, plane, sorted(pool_nodes[seat.supernode]))
             continue
         pool_enabled = s.memory_pool.enabled
-        read = demands.pool(net, seat.dies, plane, seat.pool_nodes) if pool_enabled else None
-        if read is not None:
-            load, sources = read
-            port, side = demands.server_ports(net, load, plane)
-            add(w.POOL_READ, seat, load, sources=sources, nodes=seat.pool_nodes, port=port,
-                beyond=~side)  # fmt: skip
-            back = demands.pool(net, seat.dies, plane, seat.pool_nodes, "write")
-            if back is not None:
-                add(w.POOL_WRITE, seat, back[0])
-            if written is not None:
-                add(w.SSD_WRITE, seat, written)
-            cold = from_storage(net, seat.dies)
-            if cold is not None:
-                add(w.SSD_READ, seat, cold)
-        source = [die for die in seat.dies if die not in no_way]
-        if seat.role == "prefill" and among[seat.supernode] and source:
-            hand = demands.hand_off(net, source, among[seat.supernode], hand_off)
-            add(w.KV_HAND_OFF, seat, hand)
+        pool_read = demands.pool(net, seat.dies, plane, seat.pool_nodes) if pool_enabled else None
+        if pool_read is not None:
+            load, sources = pool_read
+            is_port, is_near = demands.server_ports(net, load, plane)
+            add(w.POOL_READ, seat, load, sources=sources, nodes=seat.pool_nodes, port=is_port,
+                beyond=~is_near)  # fmt: skip
+            pool_write = demands.pool(net, seat.dies, plane, seat.pool_nodes, "write")
+            if pool_write is not None:
+                add(w.POOL_WRITE, seat, pool_write[0])
+            if ssd_write is not None:
+                add(w.SSD_WRITE, seat, ssd_write)
+            ssd_read = from_storage(net, seat.dies)
+            if ssd_read is not None:
+                add(w.SSD_READ, seat, ssd_read)
+        senders = [die for die in seat.dies if die not in cut_off]
+        if seat.role == "prefill" and decode_dies[seat.supernode] and senders:
+            kv_load = demands.hand_off(net, senders, decode_dies[seat.supernode], kv_plane)
+            add(w.KV_HAND_OFF, seat, kv_load)
     if copies_kv(s):
         flows += _swaps(net, seats, int(first[w.SWAP]))
     if offloaded_share(s):
-        flows += _offloads(net, seats, no_way, hand_off)
+        flows += _offloads(net, seats, cut_off, kv_plane)
     return flows
 
 
@@ -179,8 +179,8 @@ def _weights(net: Network, coming: Coming, plane: str) -> Load | None:
     """Load of a transfer of weights on links; None: there is no path."""
     if coming.stored:
         return demands.into_memory(net, coming.dies) or from_storage(net, coming.dies)
-    read = demands.pool(net, coming.dies, plane, coming.nodes)
-    return read[0] if read is not None else None
+    load_and_nodes = demands.pool(net, coming.dies, plane, coming.nodes)
+    return load_and_nodes[0] if load_and_nodes is not None else None
 
 
 def _answers(net: Network, seat: Seat, plane: str, nodes: Sequence[int]) -> Iterator[Flow]:
@@ -197,26 +197,28 @@ def _swaps(net: Network, seats: Sequence[Seat], first: int) -> Iterator[Flow]:
     of the bytes are those of all dies evenly, as many out as back."""
     for seat in seats:
         nodes = tuple(net.nodes_of(seat.dies)) if seat.role != "prefill" else ()
-        loads, groups, rate = list[tuple[Load, float]](), list[int](), 0.0
+        loads, groups, rates = list[tuple[Load, float]](), list[int](), 0.0
         for k, node in enumerate(nodes):
             dies = [die for die in seat.dies if net.node[net.dies[die]] == node]
             for out, operation in enumerate(DIRECTIONS):
-                if (way := demands.pool(net, dies, "ub", (node,), operation)) is not None:
-                    loads.append((way[0], float(len(dies))))
+                if (
+                    load_and_nodes := demands.pool(net, dies, "ub", (node,), operation)
+                ) is not None:
+                    loads.append((load_and_nodes[0], float(len(dies))))
                     groups.append(2 * k + out)
-                    rate += _of_ends(net, way[0], dies)
+                    rates += _of_ends(net, load_and_nodes[0], dies)
         if loads:
-            load, owner = _joined(loads)
+            load, of_load = _joined(loads)
             yield Flow(
-                first + seat.column, w.SWAP, seat.role, seat.index, load, nodes=nodes, rate=rate,
-                sources=np.array(groups), port=owner >= 0, groups=np.array(groups)[owner],
+                first + seat.column, w.SWAP, seat.role, seat.index, load, nodes=nodes, rate=rates,
+                sources=np.array(groups), port=of_load >= 0, groups=np.array(groups)[of_load],
             )  # fmt: skip
 
 
 def _of_ends(net: Network, load: Load, dies: Sequence[int]) -> float:
     """Bytes/s of a load through the links of these dies, at least 1."""
-    ends = np.isin([net.tail[load.links], net.head[load.links]], net.dies[dies]).any(axis=0)
-    return max(float((net.capacity[load.links] / load.amounts)[ends].min()), 1.0)
+    is_end = np.isin([net.tail[load.links], net.head[load.links]], net.dies[dies]).any(axis=0)
+    return max(float((net.capacity[load.links] / load.amounts)[is_end].min()), 1.0)
 
 
 def _joined(loads: Sequence[tuple[Load, float]]) -> tuple[Load, INTS]:
@@ -241,25 +243,25 @@ def _offloads(
 ) -> Iterator[Flow]:
     """Flows of offloaded attention between each decode instance and all prefill dies: queries out,
     values back, half of the bytes each (within a few percent). They take no part in sharing."""
-    lend = [die for seat in seats if seat.role == "prefill" for die in seat.dies]
-    lend = [die for die in lend if die not in no_way]
+    lending = [die for seat in seats if seat.role == "prefill" for die in seat.dies]
+    lending = [die for die in lending if die not in no_way]
     for seat in seats:
         with_path = [die for die in seat.dies if die not in no_way]
-        if seat.role == "decode" and with_path and lend:
-            out = demands.hand_off(net, with_path, lend, plane)
-            back = demands.hand_off(net, lend, with_path, plane)
-            load, _ = _joined([(out, 1.0), (back, 1.0)])
+        if seat.role == "decode" and with_path and lending:
+            queries = demands.hand_off(net, with_path, lending, plane)
+            values = demands.hand_off(net, lending, with_path, plane)
+            load, _ = _joined([(queries, 1.0), (values, 1.0)])
             yield Flow(w.NONE, w.OFFLOAD, seat.role, seat.index, load)
 
 
 def from_storage(net: Network, dies: Sequence[int]) -> Load | None:
     """Load of an instance's reads from the SSD tier; None if no node reaches it. They enter through
     the DPUs of its own nodes, or, if none of these works, through DPUs of as many other dies."""
-    no_way = dies_without(net, "vpc")
-    ends = [die for die in dies if die not in no_way]
-    if not ends:
-        ends = [die for die in range(net.dies.size) if die not in no_way][: len(dies)]
-    return demands.from_storage(net, ends) if ends else None
+    cut_off = dies_without(net, "vpc")
+    reached = [die for die in dies if die not in cut_off]
+    if not reached:
+        reached = [die for die in range(net.dies.size) if die not in cut_off][: len(dies)]
+    return demands.from_storage(net, reached) if reached else None
 
 
 def shares_of(net: Network, load: Load, uneven: FLOATS | float = 1.0) -> FLOATS:
@@ -267,14 +269,14 @@ def shares_of(net: Network, load: Load, uneven: FLOATS | float = 1.0) -> FLOATS:
     bytes there over the load's. Each byte counts on the plane between its ends, so the shares of a
     direction sum to 1. Links between the dies of an NPU count as no plane."""
     enters = net.place_ends[1][load.places]
-    loads = load.placed * uneven
-    return np.asarray(loads / np.bincount(enters, loads, 2)[enters])
+    bytes_at = load.placed * uneven
+    return np.asarray(bytes_at / np.bincount(enters, bytes_at, 2)[enters])
 
 
 def _rounded(amounts: FLOATS) -> FLOATS:
     """Amounts rounded to nine digits, so that links that differ only by rounding compare equal."""
-    part, power = np.frexp(amounts)
-    return np.asarray(np.ldexp(np.round(part * 2.0**30) / 2.0**30, power))
+    mantissa, exponent = np.frexp(amounts)
+    return np.asarray(np.ldexp(np.round(mantissa * 2.0**30) / 2.0**30, exponent))
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,17 +298,19 @@ class _Family:
         whose port it is (-1: none), part of the flow and maximum."""
         is_listed = row_of[self.pattern.links] >= 0
         for flow in self.flows:
-            kept_links, moved = is_listed.copy(), flow.load.moved
-            kept_links[moved.at] = row_of[moved.to] >= 0
-            index, links = np.flatnonzero(kept_links), flow.load.links
+            is_crossed, moved = is_listed.copy(), flow.load.moved
+            is_crossed[moved.at] = row_of[moved.to] >= 0
+            index, links = np.flatnonzero(is_crossed), flow.load.links
             if moved.at.size:  # else they are in order
                 index = index[np.argsort(links[index], kind="stable")]
             server = np.full(index.size, -1, np.int32)
-            port = self.port[index]
+            is_port = self.port[index]
             if flow.groups is not None:
                 server[:] = flow.groups[index]
-            elif port.any():
-                server[port] = np.searchsorted(flow.nodes, net.node[net.tail[links[index[port]]]])
+            elif is_port.any():
+                server[is_port] = np.searchsorted(
+                    flow.nodes, net.node[net.tail[links[index[is_port]]]]
+                )
             yield (flow.number, row_of[links[index]], server, self.part[index], self.most[index])
 
     def add_up(self, table: NDArray[Any], of_link: NDArray[Any], of_flow: NDArray[Any]) -> None:
@@ -326,46 +330,48 @@ def _families(flows: Sequence[Flow], net: Network) -> Iterator[_Family]:
             key = flow.load.pattern, flow.port is None, len(flow.sources)
             groups.setdefault(key, []).append(flow)
     for family_flows in groups.values():
-        first, pattern = family_flows[0], family_flows[0].load.pattern
-        rate = first.alone(net)
+        first_flow, pattern = family_flows[0], family_flows[0].load.pattern
+        rate = first_flow.alone(net)
         part = _rounded(pattern.amounts * rate / np.maximum(net.capacity[pattern.links], TINY))
-        port = np.zeros(part.size, bool) if first.port is None else first.port
-        servers: FLOATS | int = len(first.sources)
-        if first.groups is None:  # of one server's DRAM
-            home = net.node[net.tail[pattern.links]]
-            servers = net.cpus[first.sources].sum() / np.maximum(net.cpus[home], 1)
-        most = np.where(port, part * servers, part)
-        of = port if first.groups is None else first.groups + 1
-        yield _Family(family_flows, pattern, rate, part, most, port, of)
+        is_port = np.zeros(part.size, bool) if first_flow.port is None else first_flow.port
+        servers: FLOATS | int = len(first_flow.sources)
+        if first_flow.groups is None:  # of one server's DRAM
+            node_of_link = net.node[net.tail[pattern.links]]
+            servers = net.cpus[first_flow.sources].sum() / np.maximum(net.cpus[node_of_link], 1)
+        most_part = np.where(is_port, part * servers, part)
+        link_class = is_port if first_flow.groups is None else first_flow.groups + 1
+        yield _Family(family_flows, pattern, rate, part, most_part, is_port, link_class)
 
 
 def _shared(flows: Sequence[Flow], net: Network) -> INTS:
     """Links on which flows limit each other, one of each set that the same flows cross alike."""
-    total, count, ports = np.zeros((3, net.capacity.size))
-    alike = np.zeros(net.capacity.size, np.uint64)  # equal for links that the same flows take
-    for f in _families(flows, net):
-        units = np.ones(len(f.flows))
-        f.add_up(total, f.most, units)
-        f.add_up(count, np.ones(f.part.size), units)
-        f.add_up(ports, f.port.astype(np.float64), units)
-        marks = mixed(np.array([x.number for x in f.flows], np.uint64))
-        f.add_up(alike, mixed(f.part.view(np.uint64) + f.of.astype(np.uint64)), marks)
-    shared_links = np.flatnonzero((total > 1.0 + SPARE) & ((count > 1.5) | (ports > 0.5)))
-    home = mixed(net.node[net.tail[shared_links]].view(np.uint64) + np.uint64(7))
-    _, first = np.unique(
-        alike[shared_links] + home * (ports[shared_links] > 0.5), return_index=True
+    load_sum, flow_count, ports = np.zeros((3, net.capacity.size))
+    flow_marks = np.zeros(net.capacity.size, np.uint64)  # equal for links that the same flows take
+    for family in _families(flows, net):
+        units = np.ones(len(family.flows))
+        family.add_up(load_sum, family.most, units)
+        family.add_up(flow_count, np.ones(family.part.size), units)
+        family.add_up(ports, family.port.astype(np.float64), units)
+        marks = mixed(np.array([x.number for x in family.flows], np.uint64))
+        family.add_up(
+            flow_marks, mixed(family.part.view(np.uint64) + family.of.astype(np.uint64)), marks
+        )
+    shared_links = np.flatnonzero((load_sum > 1.0 + SPARE) & ((flow_count > 1.5) | (ports > 0.5)))
+    node_mark = mixed(net.node[net.tail[shared_links]].view(np.uint64) + np.uint64(7))
+    _, first_alike = np.unique(
+        flow_marks[shared_links] + node_mark * (ports[shared_links] > 0.5), return_index=True
     )
-    return np.sort(shared_links[first])
+    return np.sort(shared_links[first_alike])
 
 
 def meet(groups: Sequence[Sequence[Flow]], net: Network) -> bool:
     """Whether flows of several groups cross a link that they all together can overload."""
     demands = np.zeros((len(groups), net.capacity.size))
-    for total, flows in zip(demands, groups, strict=True):
-        for f in _families(flows, net):
-            f.add_up(total, f.most, np.ones(len(f.flows)))
-    crossed = (demands > SPARE).sum(axis=0) > 1
-    return bool((crossed & (demands.sum(axis=0) > 1.0 + SPARE)).any())
+    for demand, flows in zip(demands, groups, strict=True):
+        for family in _families(flows, net):
+            family.add_up(demand, family.most, np.ones(len(family.flows)))
+    is_shared = (demands > SPARE).sum(axis=0) > 1
+    return bool((is_shared & (demands.sum(axis=0) > 1.0 + SPARE)).any())
 
 
 def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
@@ -375,16 +381,16 @@ def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
     flows count as one. The port of a memory server stays separate, because a batch's part of it
     depends on where its blocks are."""
     traffic, *others = tables
-    known = net.once("shared links", dict[Hashable, INTS])
-    links = recently(known, tuple(flows), lambda: _shared(flows, net))
+    known_links = net.once("shared links", dict[Hashable, INTS])
+    links = recently(known_links, tuple(flows), lambda: _shared(flows, net))
     row_of = np.full(net.capacity.size, -1)
     row_of[links] = np.arange(links.size)
     rate_alone = np.full(traffic.alone.size, IDLE)
-    none = np.zeros(0)
-    crossings = [(-1, none.astype(np.int64), none.astype(np.int32), none, none)]
-    for f in _families(flows, net):
-        rate_alone[[flow.number for flow in f.flows]] = f.rate
-        crossings += f.crossings(net, row_of)
+    empty = np.zeros(0)
+    crossings = [(-1, empty.astype(np.int64), empty.astype(np.int32), empty, empty)]
+    for family in _families(flows, net):
+        rate_alone[[flow.number for flow in family.flows]] = family.rate
+        crossings += family.crossings(net, row_of)
     crossings.sort(key=lambda crossing: crossing[0])
     flow_numbers, *columns = zip(*crossings, strict=True)
     numbers, sizes = np.array(flow_numbers), [rows.size for rows in columns[0]]
@@ -395,21 +401,21 @@ def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
     fingerprint += (parts + (servers + 1.0)).view(np.uint64)
     np.add.at(print_of_row, rows, mixed(fingerprint))
     rows = np.argsort(np.argsort(print_of_row, kind="stable"), kind="stable")[rows]
-    size, width = rate_alone.size, links.size
-    start, link_start = _ends(np.repeat(numbers, sizes), size), _ends(rows, width)
+    flow_count, link_count = rate_alone.size, links.size
+    start, link_start = _ends(np.repeat(numbers, sizes), flow_count), _ends(rows, link_count)
     columns_of = dict(
         alone=rate_alone, wish=np.minimum(traffic.pace / rate_alone, 1.0),
         # As laid out, and now: until a batch says otherwise, reads are even over servers.
         start=start, way=rows, whole=most, port=servers,
         end=start[1:].copy(), links=rows, parts=parts, server=servers.copy(),
         # Nothing is under way; look at everything at the next border.
-        most=np.zeros(size), level=np.zeros(size), levels=np.zeros((4, size)),
-        held=np.ones(1), counts=np.array([size, 0, 0, 0, 0, 0]),
-        noted=np.arange(size), is_noted=np.ones(size), movers=np.zeros(size),
+        most=np.zeros(flow_count), level=np.zeros(flow_count), levels=np.zeros((4, flow_count)),
+        held=np.ones(1), counts=np.array([flow_count, 0, 0, 0, 0, 0]),
+        noted=np.arange(flow_count), is_noted=np.ones(flow_count), movers=np.zeros(flow_count),
         link_start=link_start, link_end=link_start[:-1].copy(),
         owners=np.zeros(rows.size), owner_parts=np.zeros(rows.size),
-        **{name: np.zeros(width) for name in OF_LINKS},
-        **{name: np.zeros(size) for name in OF_FLOWS},
+        **{name: np.zeros(link_count) for name in OF_LINKS},
+        **{name: np.zeros(flow_count) for name in OF_FLOWS},
         near=np.zeros(rows.size), near_parts=np.zeros(rows.size),
     )  # fmt: skip
     traffic.assign(**columns_of)

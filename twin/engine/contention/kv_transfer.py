@@ -29,13 +29,13 @@ def sending_die(rank: int, ranks: int, die: int, dies: int, senders: int, of: in
 @kernel
 def kv_transfer(world: World, t1: float) -> None:
     """Advance every KV transfer to t1; new ones start at their exact times."""
-    count = collect(world)
+    fresh_count = collect(world)
     state = world.transfer
     fresh, ready_s = state.fresh, world.request.ready_s
     set_rates(state)  # what the ports have may have changed at the border
-    started = 0
+    begun = 0
     while True:
-        next_start_s = ready_s[fresh[started]] if started < count else np.inf
+        next_start_s = ready_s[fresh[begun]] if begun < fresh_count else np.inf
         next_end_s = earliest_end(state)
         event_s = min(next_start_s, next_end_s)
         if event_s > t1:
@@ -44,11 +44,11 @@ def kv_transfer(world: World, t1: float) -> None:
         move_to(state, event_s)
         if next_end_s <= event_s:
             end_transfers(world, event_s)
-        while started < count and ready_s[fresh[started]] <= event_s:
-            begin_transfer(world, fresh[started], w.NONE)
-            started += 1
+        while begun < fresh_count and ready_s[fresh[begun]] <= event_s:
+            begin_transfer(world, fresh[begun], w.NONE)
+            begun += 1
         set_rates(state)
-    for k in range(started, count):  # their latency reaches past this step
+    for k in range(begun, fresh_count):  # their latency reaches past this step
         append(state.unsent, 0, world.request.following, fresh[k])
 
 
@@ -117,20 +117,20 @@ def set_rates(state: Transfers) -> None:
             limited[OUT, a] += share_out <= share_in
             limited[IN, b] += share_in <= share_out
             rate[k] = max(0.0, min(share_out, share_in))
-        go_on = 0
+        still_growing = 0
         for j in range(count):
             k = growing[j]
             a, b = port_out[k], port_in[k]
             stops = limited[OUT, a] == open_parts[OUT, a] or limited[IN, b] == open_parts[IN, b]
             if not stops:
-                growing[j], growing[go_on] = growing[go_on], k
-                go_on += 1
-        for j in range(go_on, count):
+                growing[j], growing[still_growing] = growing[still_growing], k
+                still_growing += 1
+        for j in range(still_growing, count):
             k = growing[j]
             for way, port in ((OUT, port_out[k]), (IN, port_in[k])):
                 rest[way, port] -= rate[k]
                 open_parts[way, port] -= 1
-        count = go_on
+        count = still_growing
 
 
 @kernel
@@ -144,7 +144,7 @@ def sender_of(world: World, i: int, die: int) -> int:
 
 @kernel
 def token_bytes(world: World, i: int) -> float:
-    """Bytes of a request's KV now, with its windows."""
+    """Bytes of the KV of a request's tokens now, with the KV of its windows."""
     settings = world.settings
     length = world.request.input_tokens[i] + world.request.emitted[i]
     window_tokens = min(length, settings.window) * settings.window_bytes_per_token
@@ -153,13 +153,13 @@ def token_bytes(world: World, i: int) -> float:
 
 @kernel
 def kv_bytes(world: World, i: int) -> float:
-    """The same with its state of linear attention."""
+    """Bytes of a request's KV now, with its windows and its state of linear attention."""
     return token_bytes(world, i) + world.settings.state_bytes
 
 
 @kernel
 def die_bytes(world: World, i: int) -> float:
-    """The same as each die of its rank receives it."""
+    """Bytes of a request's KV and state now that each die of its decode rank receives."""
     settings = world.settings
     return token_bytes(world, i) * settings.die_kv + settings.state_bytes * settings.die_state
 
@@ -177,7 +177,7 @@ def take_back(world: World, k: int) -> None:
 def begin_transfer(world: World, i: int, from_rank: int) -> None:
     """Start the transfer of KV to each die of a request's rank, from prefill (NONE) or a rank."""
     request, state, p = world.request, world.transfer, world.request.prefill_instance[i]
-    size = die_bytes(world, i)
+    part_bytes = die_bytes(world, i)
     for die in range(world.settings.rank_dies):
         sender, k = sender_of(world, i, die), state.active[0]
         port_out = state.port_of_prefill[p, sender]
@@ -188,12 +188,12 @@ def begin_transfer(world: World, i: int, from_rank: int) -> None:
         state.die[k] = die
         state.port_out[k] = port_out
         state.port_in[k] = state.port_of_decode[request.rank[i], die]
-        state.left_bytes[k] = size
+        state.left_bytes[k] = part_bytes
         request.parts[i] += 1
         world.prefill.sending[p] += 1
         state.crossing[OUT, state.port_out[k]] += 1
         state.crossing[IN, state.port_in[k]] += 1
-        world.prefill.sent_bytes[p, sender] += size
+        world.prefill.sent_bytes[p, sender] += part_bytes
 
 
 @kernel
@@ -234,10 +234,10 @@ def arrive(world: World, i: int, now_s: float) -> None:
     """Count a part of a request's KV as arrived; after the last, let decode take the request."""
     settings, request, record = world.settings, world.request, world.record
     rank = request.rank[i]
-    size = die_bytes(world, i)
+    part_bytes = die_bytes(world, i)
     begun_s, p = request.ready_s[i], request.prefill_instance[i]
-    book_traffic(world, w.KV_HAND_OFF, settings.kv_plane, p, begun_s, now_s, size)
-    world.decode.received_bytes[rank] += size
+    book_traffic(world, w.KV_HAND_OFF, settings.kv_plane, p, begun_s, now_s, part_bytes)
+    world.decode.received_bytes[rank] += part_bytes
     if request.parts[i] > 0:
         return
     if request.emitted[i] == 0 and not settings.first_by_decode:

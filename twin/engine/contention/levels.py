@@ -23,11 +23,11 @@ def take_note(flows: Traffic, f: int, wants: float) -> float:
     """Note a flow's changed demand on its links; returns the load of the fullest of them."""
     links, parts, load, counts = flows.links, flows.parts, flows.load, flows.counts
     old_demand = flows.most[f]
-    more = wants - old_demand
+    change = wants - old_demand
     fullest = 0.0
     for k in range(flows.start[f], flows.end[f]):
         link = links[k]
-        load[link] += parts[k] * more
+        load[link] += parts[k] * change
         fullest = max(fullest, load[link])
         if not flows.is_touched[link]:
             flows.is_touched[link] = 1
@@ -54,12 +54,12 @@ def begin(flows: Traffic, f: int) -> None:
     owners, owner_parts, link_end = flows.owners, flows.owner_parts, flows.link_end
     for k in range(flows.start[f], flows.end[f]):
         link = flows.links[k]
-        last = link_end[link]
-        position = put_in(owners, flows.link_start[link], last, f)
-        for j in range(last, position, -1):
+        list_end = link_end[link]
+        position = put_in(owners, flows.link_start[link], list_end, f)
+        for j in range(list_end, position, -1):
             owner_parts[j] = owner_parts[j - 1]
         owner_parts[position] = flows.parts[k]
-        link_end[link] = last + 1
+        link_end[link] = list_end + 1
     if f >= flows.duty.size:
         put_in(flows.movers, 0, flows.counts[MOVERS], f)
         flows.counts[MOVERS] += 1
@@ -71,15 +71,15 @@ def end(flows: Traffic, f: int) -> None:
     owners, owner_parts, link_end = flows.owners, flows.owner_parts, flows.link_end
     for k in range(flows.start[f], flows.end[f]):
         link = flows.links[k]
-        last = link_end[link] - 1
-        for j in range(place_in(owners, flows.link_start[link], f), last):
+        list_last = link_end[link] - 1
+        for j in range(place_in(owners, flows.link_start[link], f), list_last):
             owners[j], owner_parts[j] = owners[j + 1], owner_parts[j + 1]
-        link_end[link] = last
+        link_end[link] = list_last
     if f >= flows.duty.size:
-        last = flows.counts[MOVERS] - 1
-        for j in range(place_in(flows.movers, 0, f), last):
+        list_last = flows.counts[MOVERS] - 1
+        for j in range(place_in(flows.movers, 0, f), list_last):
             flows.movers[j] = flows.movers[j + 1]
-        flows.counts[MOVERS] = last
+        flows.counts[MOVERS] = list_last
 
 
 @kernel
@@ -97,29 +97,29 @@ def load_without(flows: Traffic, link: int, low: int, high: int) -> float:
 def find_groups(flows: Traffic) -> None:
     """Sum loads of changed links again; list flows that may change, and their overloaded links."""
     counts, full, links = flows.counts, flows.full, flows.group_links
-    groups = 0
+    link_count = 0
     for j in range(counts[TOUCHED]):
         link = flows.touched[j]
         flows.is_touched[link] = 0
         flows.load[link] = load_without(flows, link, 0, 0)
-        was_full, now = full[link], np.int8(flows.load[link] > NO_CRUMB)
-        counts[FULL] += now - was_full
-        full[link] = now
-        if was_full or now:
+        was_full, is_full = full[link], np.int8(flows.load[link] > NO_CRUMB)
+        counts[FULL] += is_full - was_full
+        full[link] = is_full
+        if was_full or is_full:
             flows.in_group_links[link] = 1
-            links[groups] = link
-            groups += 1
+            links[link_count] = link
+            link_count += 1
     counts[TOUCHED] = 0
-    offset = 0
+    next_place = 0
     counts[GROUP_FLOWS] = 0
-    while offset < groups:
-        link = links[offset]
-        offset += 1
+    while next_place < link_count:
+        link = links[next_place]
+        next_place += 1
         for k in range(flows.link_start[link], flows.link_end[link]):
             if not flows.in_group_flows[flows.owners[k]]:
-                groups = join_group(flows, flows.owners[k], groups)
-    counts[GROUP_LINKS] = groups
-    for j in range(groups):
+                link_count = join_group(flows, flows.owners[k], link_count)
+    counts[GROUP_LINKS] = link_count
+    for j in range(link_count):
         flows.in_group_links[links[j]] = 0
     for j in range(counts[GROUP_FLOWS]):
         flows.in_group_flows[flows.group_flows[j]] = 0
@@ -131,17 +131,17 @@ def join_group(flows: Traffic, f: int, found: int) -> int:
     flows.in_group_flows[f] = 1
     flows.group_flows[flows.counts[GROUP_FLOWS]] = f
     flows.counts[GROUP_FLOWS] += 1
-    row = flows.start[f]
+    near_row = flows.start[f]
     for k in range(flows.start[f], flows.end[f]):
         link = flows.links[k]
         if flows.full[link]:
-            flows.near[row], flows.near_parts[row] = link, flows.parts[k]
-            row += 1
+            flows.near[near_row], flows.near_parts[near_row] = link, flows.parts[k]
+            near_row += 1
             if not flows.in_group_links[link]:
                 flows.in_group_links[link] = 1
                 flows.group_links[found] = link
                 found += 1
-    flows.near_end[f] = row
+    flows.near_end[f] = near_row
     return found
 
 
@@ -154,7 +154,7 @@ def find_levels(flows: Traffic, view: int, low: int, high: int) -> None:
         bound[f] = 0.0 if low <= f < high else most[f]
         level[f] = bound[f]
         flows.stopped[f] = 0
-    count = 0
+    link_count = 0
     for j in range(flows.counts[GROUP_LINKS]):
         link = flows.group_links[j]
         if flows.full[link]:
@@ -162,12 +162,12 @@ def find_levels(flows: Traffic, view: int, low: int, high: int) -> None:
             if low < high:
                 flows.scratch[link] = load_without(flows, link, low, high)
             flows.full_at[link], flows.outdated[link] = 0.0, 1
-            flows.rest[count] = link
-            count += 1
-    if count > 0:
+            flows.rest[link_count] = link
+            link_count += 1
+    if link_count > 0:
         max_min_levels(
             flows.start, flows.near_end, flows.near, flows.near_parts, flows.link_start,
-            flows.link_end, flows.owners, flows.owner_parts, bound, flows.rest, count,
+            flows.link_end, flows.owners, flows.owner_parts, bound, flows.rest, link_count,
             flows.scratch, flows.full_at, flows.outdated, flows.stopped, level,
         )  # fmt: skip
 

@@ -46,13 +46,15 @@ def settle_stream(world: World, v: int, now_s: float) -> None:
     if left_bytes <= 0.0 or streams.rate[v] <= 0.0:
         return
     end_s = since_s + left_bytes / streams.rate[v]
-    sent = left_bytes if end_s <= now_s else min(left_bytes, streams.rate[v] * (now_s - since_s))
-    streams.left_bytes[v] = left_bytes - sent
+    sent_bytes = (
+        left_bytes if end_s <= now_s else min(left_bytes, streams.rate[v] * (now_s - since_s))
+    )
+    streams.left_bytes[v] = left_bytes - sent_bytes
     settings, instances = world.settings, world.settings.prefills
     kind, p = v // instances, v % instances
     column = settings.prompt_row + p
     plane = settings.pool_plane if kind <= w.WRITES else w.VPC
-    book_traffic(world, w.STREAMS[kind], plane, column, since_s, min(end_s, now_s), sent)
+    book_traffic(world, w.STREAMS[kind], plane, column, since_s, min(end_s, now_s), sent_bytes)
 
 
 @kernel
@@ -64,10 +66,10 @@ def add_to_stream(world: World, v: int, now_s: float, amount: float) -> None:
         return
     if end_of(world, v) <= now_s:
         drop_stream(world, v, now_s)
-        f = streams.flow[v]
+        flow = streams.flow[v]
         streams.since_s[v] = max(streams.since_s[v], now_s)
-        part = min(world.traffic.wish[f], room_for(world, v, now_s, amount))
-        streams.rate[v] = world.traffic.alone[f] * part
+        share = min(world.traffic.wish[flow], room_for(world, v, now_s, amount))
+        streams.rate[v] = world.traffic.alone[flow] * share
     streams.left_bytes[v] += amount
     enlist(world, v)
 
@@ -107,16 +109,16 @@ def steer(world: World, now_s: float) -> None:
     """Give every stream the present rate of its flow."""
     streams, flows = world.streams, world.traffic
     left_bytes, since_s = streams.left_bytes, streams.since_s
-    rates, flow = streams.rate, streams.flow
+    rates, flow_of = streams.rate, streams.flow
     level_alone, level, active = flows.alone, flows.level, flows.active
     read_end_s = world.prefill.read_end_s
     for j in range(streams.count[0]):
         v = streams.busy[j]
         if left_bytes[v] <= 0.0 or since_s[v] > now_s:
             continue
-        f = flow[v]
-        rate = level_alone[f] * level[f] if active[f] else 0.0
-        if level_alone[f] >= ABSENT:  # the pool is out of reach: what was requested still comes
+        flow = flow_of[v]
+        rate = level_alone[flow] * level[flow] if active[flow] else 0.0
+        if level_alone[flow] >= ABSENT:  # the pool is out of reach: what was requested still comes
             rate = rates[v]
             if rate <= 0.0:
                 left_bytes[v] = 0.0
@@ -136,36 +138,36 @@ def room_for(world: World, v: int, begin_s: float, amount: float) -> float:
     at the border."""
     streams, flows = world.streams, world.traffic
     left_bytes, since_s = streams.left_bytes, streams.since_s
-    rates, flow = streams.rate, streams.flow
+    rates, flow_of = streams.rate, streams.flow
     level_alone, level, link_loads = flows.alone, flows.level, flows.scratch
-    end_s = begin_s + amount / level_alone[flow[v]]
-    anyone = False
+    end_s = begin_s + amount / level_alone[flow_of[v]]
+    has_others = False
     for j in range(streams.count[0]):
-        u = streams.busy[j]
-        if left_bytes[u] <= 0.0 or rates[u] <= 0.0 or u == v:
+        other = streams.busy[j]
+        if left_bytes[other] <= 0.0 or rates[other] <= 0.0 or other == v:
             continue
-        if since_s[u] < end_s and since_s[u] + left_bytes[u] / rates[u] > begin_s:
-            if not anyone:
+        if since_s[other] < end_s and since_s[other] + left_bytes[other] / rates[other] > begin_s:
+            if not has_others:
                 fill(link_loads, 0.0)
-                anyone = True
-            take_room(flows, flow[u], rates[u] / level_alone[flow[u]])
+                has_others = True
+            take_room(flows, flow_of[other], rates[other] / level_alone[flow_of[other]])
     first, last = flows.first[w.POOL_READ], flows.last[w.SSD_READ]
     for j in range(flows.counts[MOVERS]):  # flows that are neither exchanges nor streams
-        f = flows.movers[j]
-        of_others = not first <= f < last  # another model's: its streams too
-        if of_others or flows.first[w.KV_HAND_OFF] <= f < flows.last[w.WEIGHTS]:
-            if not anyone:
+        flow = flows.movers[j]
+        is_foreign = not first <= flow < last  # another model's: its streams too
+        if is_foreign or flows.first[w.KV_HAND_OFF] <= flow < flows.last[w.WEIGHTS]:
+            if not has_others:
                 fill(link_loads, 0.0)
-                anyone = True
-            take_room(flows, f, level[f])
-    least = 1.0
-    if anyone:
+                has_others = True
+            take_room(flows, flow, level[flow])
+    least_share = 1.0
+    if has_others:
         links, parts = flows.links, flows.parts
-        for k in range(flows.start[flow[v]], flows.end[flow[v]]):
-            free = max(0.0, 1.0 - link_loads[links[k]])
-            if free < parts[k]:  # to divide at every link would cost more than all else
-                least = min(least, free / parts[k])
-    return least
+        for k in range(flows.start[flow_of[v]], flows.end[flow_of[v]]):
+            free_share = max(0.0, 1.0 - link_loads[links[k]])
+            if free_share < parts[k]:  # to divide at every link would cost more than all else
+                least_share = min(least_share, free_share / parts[k])
+    return least_share
 
 
 @kernel

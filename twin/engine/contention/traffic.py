@@ -43,29 +43,31 @@ def traffic(world: World, t1: float) -> None:
 @kernel
 def mark(world: World, now_s: float) -> None:
     """Mark the flows that are active at now_s."""
-    flows, instances, first = world.traffic, world.settings.prefills, world.settings.prompt_row
+    flows, instances, prompt_row = world.traffic, world.settings.prefills, world.settings.prompt_row
     # Into locals: each access through a reference costs.
     active, pace = flows.active, flows.pace
     running, up, sending = world.instance.running, world.instance.up, world.prefill.sending
-    exchange = flows.first[w.EXPERTS]
+    first_exchange = flows.first[w.EXPERTS]
     for c in range(running.size):
-        active[exchange + c] = running[c] and up[c]
+        active[first_exchange + c] = running[c] and up[c]
     for p in range(instances):
         active[flows.first[w.KV_HAND_OFF] + p] = sending[p] > 0
-    for f in range(flows.first[w.SWAP] + instances, flows.last[w.SWAP]):
-        d = f - flows.first[w.SWAP] - instances
-        active[f] = world.decode.copies_end_s[d] > now_s and up[instances + d]
-    for f in range(flows.first[w.WEIGHTS], flows.last[w.WEIGHTS]):
-        active[f] = pace[f] > 0.0
-    streams, unfinished = world.streams, 0
+    for flow in range(flows.first[w.SWAP] + instances, flows.last[w.SWAP]):
+        d = flow - flows.first[w.SWAP] - instances
+        active[flow] = world.decode.copies_end_s[d] > now_s and up[instances + d]
+    for flow in range(flows.first[w.WEIGHTS], flows.last[w.WEIGHTS]):
+        active[flow] = pace[flow] > 0.0
+    streams, busy_count = world.streams, 0
     for j in range(streams.count[0]):
-        v = streams.busy[j]
-        is_moving = streams.left_bytes[v] > 0.0 and under_way(world, v, now_s)
-        active[streams.flow[v]] = is_moving and (v >= instances or up[first + v])
-        streams.is_busy[v] = streams.left_bytes[v] > 0.0
-        streams.busy[unfinished] = v
-        unfinished += streams.is_busy[v]
-    streams.count[0] = unfinished
+        stream = streams.busy[j]
+        is_moving = streams.left_bytes[stream] > 0.0 and under_way(world, stream, now_s)
+        active[streams.flow[stream]] = is_moving and (
+            stream >= instances or up[prompt_row + stream]
+        )
+        streams.is_busy[stream] = streams.left_bytes[stream] > 0.0
+        streams.busy[busy_count] = stream
+        busy_count += streams.is_busy[stream]
+    streams.count[0] = busy_count
 
 
 @kernel
@@ -79,26 +81,26 @@ def settle_links(world: World) -> None:
     """Apply ended, then begun flows to their links; share again where a link is overloaded."""
     flows = world.traffic
     active, most, wanted_levels = flows.active, flows.most, flows.wish
-    sharing = flows.held[0] == 1
-    changed = False
-    for f in range(active.size):  # on vectors: mostly all are as they were
-        changed |= (wanted_levels[f] if active[f] else 0.0) != most[f]
-    if changed:
-        groups, count = flows.group_flows, 0
-        for f in range(active.size):
-            groups[count] = f
-            count += (wanted_levels[f] if active[f] else 0.0) != most[f]
+    must_share = flows.held[0] == 1
+    has_changed = False
+    for flow in range(active.size):  # on vectors: mostly all are as they were
+        has_changed |= (wanted_levels[flow] if active[flow] else 0.0) != most[flow]
+    if has_changed:
+        changed_flows, count = flows.group_flows, 0
+        for flow in range(active.size):
+            changed_flows[count] = flow
+            count += (wanted_levels[flow] if active[flow] else 0.0) != most[flow]
         for j in range(count):
-            f = groups[j]
-            wants = wanted_levels[f] if active[f] else 0.0
-            if wants < most[f]:
-                levels.take_note(flows, f, wants)
+            flow = changed_flows[j]
+            wants = wanted_levels[flow] if active[flow] else 0.0
+            if wants < most[flow]:
+                levels.take_note(flows, flow, wants)
         for j in range(count):
-            f = groups[j]
-            wants = wanted_levels[f] if active[f] else 0.0
-            if wants > most[f]:
-                sharing = levels.take_note(flows, f, wants) > 1.0 + SLACK or sharing
-    if sharing:
+            flow = changed_flows[j]
+            wants = wanted_levels[flow] if active[flow] else 0.0
+            if wants > most[flow]:
+                must_share = levels.take_note(flows, flow, wants) > 1.0 + SLACK or must_share
+    if must_share:
         share(world)
 
 
@@ -107,11 +109,11 @@ def share(world: World) -> None:
     """Compute the levels of active flows, and from them the slowdown of each exchange. Other flows
     see all-to-all traffic scaled by the share of time it is on the wire."""
     flows, settings = world.traffic, world.settings
-    columns, counts = flows.duty.size, flows.counts
+    exchanges, counts = flows.duty.size, flows.counts
     held_before = flows.held[0] == 1
     levels.find_groups(flows)
     levels.find_levels(flows, levels.ALL, 0, 0)
-    levels.find_levels(flows, levels.NONE_OF_THEM, 0, columns)
+    levels.find_levels(flows, levels.NONE_OF_THEM, 0, exchanges)
     has_full_links = counts[levels.FULL] > 0
     flows.held[0] = has_full_links
     if several(world):
@@ -122,9 +124,9 @@ def share(world: World) -> None:
         mix_pools(world)
     else:
         for j in range(counts[levels.NOTED] + counts[levels.GROUP_FLOWS]):
-            changed = counts[levels.NOTED]
-            c = flows.noted[j] if j < changed else flows.group_flows[j - changed]
-            if c < columns:
+            noted = counts[levels.NOTED]
+            c = flows.noted[j] if j < noted else flows.group_flows[j - noted]
+            if c < exchanges:
                 flows.level[c] = flows.levels[levels.ALL, c]
                 note_crowding(world, c)
     if has_full_links or held_before:
@@ -135,7 +137,7 @@ def share(world: World) -> None:
 
 @kernel
 def take_up(world: World) -> None:
-    """Let what this model's flows get be theirs, whoever's flows have begun or ended."""
+    """Take this model's levels, and the slowdowns that follow, from the table that models share."""
     flows = world.traffic
     for c in range(flows.first[w.EXPERTS], flows.last[w.EXPERTS]):
         flows.level[c] = flows.levels[levels.ALL, c]
@@ -168,10 +170,10 @@ def mix_movers(world: World) -> None:
     first, last = flows.first[w.POOL_READ], flows.last[w.SSD_READ]
     duty = mean_duty(flows, low, high) if flows.held[0] == 1 else 1.0
     for j in range(counts[levels.MOVERS]):
-        f = flows.movers[j]
-        if first <= f < last:
-            flows.level[f] = mixed(
-                flows.levels[levels.ALL, f], flows.levels[levels.NONE_OF_THEM, f], duty
+        flow = flows.movers[j]
+        if first <= flow < last:
+            flows.level[flow] = mixed(
+                flows.levels[levels.ALL, flow], flows.levels[levels.NONE_OF_THEM, flow], duty
             )
 
 
@@ -191,12 +193,12 @@ def mix(flows: Traffic, low: int, high: int, view: int, duty: float) -> None:
 @kernel
 def mean_duty(flows: Traffic, first: int, last: int) -> float:
     """Mean share of time on the wire of active exchanges in columns first..last - 1; NaN: none."""
-    busy, duty = 0, 0.0
+    active_count, duty_sum = 0, 0.0
     for c in range(first, last):
         if flows.most[c] > 0.0:
-            busy += 1
-            duty += flows.duty[c]
-    return duty / busy if busy > 0 else np.nan
+            active_count += 1
+            duty_sum += flows.duty[c]
+    return duty_sum / active_count if active_count > 0 else np.nan
 
 
 @kernel
@@ -214,13 +216,13 @@ def hold_hand_off(world: World, held: bool) -> None:
     """Limit the ports of prefill instances to the level of their whole hand-off: of instances whose
     hand-off began or ended, and of all active ones if a link is overloaded."""
     flows, prefills = world.traffic, world.settings.prefills
-    first, changes = flows.first[w.KV_HAND_OFF], flows.counts[levels.NOTED]
+    first, noted_count = flows.first[w.KV_HAND_OFF], flows.counts[levels.NOTED]
     if world.settings.kv_among_experts:  # ports change with each exchange
         for p in range(prefills):
             hold_ports(world, p)
         return
-    for j in range(changes + (flows.counts[levels.MOVERS] if held else 0)):
-        p = (flows.noted[j] if j < changes else flows.movers[j - changes]) - first
+    for j in range(noted_count + (flows.counts[levels.MOVERS] if held else 0)):
+        p = (flows.noted[j] if j < noted_count else flows.movers[j - noted_count]) - first
         if 0 <= p < prefills:
             hold_ports(world, p)
 
@@ -229,18 +231,18 @@ def hold_hand_off(world: World, held: bool) -> None:
 def hold_ports(world: World, p: int) -> None:
     """Limit the ports of one prefill instance to the level of its whole hand-off."""
     transfer = world.transfer
-    part = hand_off_level(world, p)
+    level = hand_off_level(world, p)
     for r in range(transfer.port_of_prefill.shape[1]):
         port = transfer.port_of_prefill[p, r]
-        transfer.capacity[port] = transfer.granted[port] * part
+        transfer.capacity[port] = transfer.granted[port] * level
 
 
 @kernel
 def hand_off_level(world: World, p: int) -> float:
     """Rate of an instance's whole hand-off over its rate without other traffic."""
     flows = world.traffic
-    f = flows.first[w.KV_HAND_OFF] + p
-    return float(flows.level[f]) if flows.active[f] else 1.0
+    flow = flows.first[w.KV_HAND_OFF] + p
+    return float(flows.level[flow]) if flows.active[flow] else 1.0
 
 
 @kernel
@@ -275,16 +277,16 @@ def leave_to_hand_off(world: World) -> None:
         duty = flows.duty[exchange + p] if flows.active[exchange + p] else 0.0
         for r in range(ranks):
             port = transfer.port_of_prefill[p, r]
-            part = min(beside_exchange(transfer, OUT, port, duty), hand_off_level(world, p))
-            transfer.capacity[port] = transfer.granted[port] * part
-    width = world.settings.decode_ranks
+            share = min(beside_exchange(transfer, OUT, port, duty), hand_off_level(world, p))
+            transfer.capacity[port] = transfer.granted[port] * share
+    decode_ranks = world.settings.decode_ranks
     for d in range(world.decode.taken.size):
-        c = exchange + instances + d
-        duty = flows.duty[c] if flows.active[c] else 0.0
-        for r in range(d * width, (d + 1) * width):
+        flow = exchange + instances + d
+        duty = flows.duty[flow] if flows.active[flow] else 0.0
+        for r in range(d * decode_ranks, (d + 1) * decode_ranks):
             for port in transfer.port_of_decode[r]:
-                part = beside_exchange(transfer, IN, port, duty)
-                transfer.capacity[port] = transfer.granted[port] * part
+                share = beside_exchange(transfer, IN, port, duty)
+                transfer.capacity[port] = transfer.granted[port] * share
 
 
 @kernel
@@ -296,7 +298,8 @@ def beside_exchange(transfer: Transfers, way: int, port: int, duty: float) -> fl
 
 @kernel
 def give_ports_back(world: World, p: int) -> None:
-    """Give the ports wholly to the hand-off after a batch, until the next border."""
+    """Give a prefill instance's ports wholly to its hand-off after a batch, until the next
+    border."""
     if world.settings.kv_among_experts:
         transfer = world.transfer
         for port in transfer.port_of_prefill[p]:
@@ -307,17 +310,17 @@ def give_ports_back(world: World, p: int) -> None:
 def slowed_by_hand_off(world: World, d: int) -> float:
     """Factor by which arriving KV prolongs the exchange of instance d. The slowest die decides: at
     a port with n transfers the exchange gets 1 / (n + 1), or what they leave."""
-    transfer, width = world.transfer, world.settings.decode_ranks
-    worst = 1.0
+    transfer, ranks = world.transfer, world.settings.decode_ranks
+    slowdown = 1.0
     for k in range(transfer.active[0]):
-        if world.request.rank[transfer.request[k]] // width == d:
+        if world.request.rank[transfer.request[k]] // ranks == d:
             port = transfer.port_in[k]
-            n, port_rate = transfer.crossing[IN, port], transfer.granted[port]
-            used = transfer.capacity[port] - transfer.rest[IN, port]
-            rate_left = max(port_rate / (n + 1.0), port_rate - used)
+            transfers, port_rate = transfer.crossing[IN, port], transfer.granted[port]
+            used_rate = transfer.capacity[port] - transfer.rest[IN, port]
+            rate_left = max(port_rate / (transfers + 1.0), port_rate - used_rate)
             if rate_left > 0.0:
-                worst = max(worst, port_rate / rate_left)
-    return worst
+                slowdown = max(slowdown, port_rate / rate_left)
+    return slowdown
 
 
 @kernel
@@ -332,17 +335,17 @@ def aim(flows: Traffic, f: int, amounts: np.ndarray, scale: float) -> None:
     over that for which it was laid out."""
     if flows.most[f] > 0.0:  # what it carried before is through
         levels.take_note(flows, f, 0.0)
-    whole = total(amounts)
-    if whole == 0:
+    amount_sum = total(amounts)
+    if amount_sum == 0:
         return
     row = flows.start[f]
     for k in range(flows.start[f], flows.start[f + 1]):
-        s, part = flows.port[k], flows.whole[k]
-        if s >= 0:
-            if amounts[s] == 0:
+        server, share = flows.port[k], flows.whole[k]
+        if server >= 0:
+            if amounts[server] == 0:
                 continue
-            part = part * amounts[s] / whole * scale
-        flows.links[row], flows.parts[row], flows.server[row] = flows.way[k], part, s
+            share = share * amounts[server] / amount_sum * scale
+        flows.links[row], flows.parts[row], flows.server[row] = flows.way[k], share, server
         row += 1
     flows.end[f] = row
 
@@ -352,25 +355,28 @@ def first_rate(world: World, p: int, now_s: float, amount: float) -> float:
     """Bytes/s of a read from the memory pool that an instance begins now: its fair share, at most
     what other streams leave, because these adapt only at the step's border."""
     flows = world.traffic
-    first = flows.first[w.POOL_READ]
-    sharing = flows.held[0] == 1
+    first_read = flows.first[w.POOL_READ]
+    must_share = flows.held[0] == 1
     streams = world.streams
     for j in range(streams.count[0]):
         other = streams.busy[j]  # reads are the first of the streams
         if other >= world.settings.prefills:
             break
         # Within a step instances move one after the other: what others read may be over or later.
-        if flows.most[first + other] > 0.0 and other != p:
-            reads = streams.since_s[other] <= now_s < end_of(world, other)
-            if not reads:
-                levels.take_note(flows, first + other, 0.0)
+        if flows.most[first_read + other] > 0.0 and other != p:
+            is_reading = streams.since_s[other] <= now_s < end_of(world, other)
+            if not is_reading:
+                levels.take_note(flows, first_read + other, 0.0)
     exchange = flows.first[w.EXPERTS] + world.settings.prompt_row + p
     if flows.most[exchange] > 0.0:  # it comes after
         levels.take_note(flows, exchange, 0.0)
-    if levels.take_note(flows, first + p, flows.wish[first + p]) > 1.0 + SLACK or sharing:
+    if (
+        levels.take_note(flows, first_read + p, flows.wish[first_read + p]) > 1.0 + SLACK
+        or must_share
+    ):
         share(world)
-    part = min(float(flows.level[first + p]), room_for(world, p, now_s, amount))
-    return float(flows.alone[first + p]) * part
+    level = min(float(flows.level[first_read + p]), room_for(world, p, now_s, amount))
+    return float(flows.alone[first_read + p]) * level
 
 
 @kernel
@@ -380,11 +386,11 @@ def copying_s(world: World, d: int, copied: np.ndarray, alone_s: float) -> float
     f8[hosts]: bytes by 2 * node + 1 if out."""
     flows, column = world.traffic, world.settings.prefills + d
     f, exchange = flows.first[w.SWAP] + column, flows.first[w.EXPERTS] + column
-    every_node, of_one = world.decode.host_bytes_per_s[d]
+    all_rate, host_rate = world.decode.host_bytes_per_s[d]
     flows.alone[f] = 0.0  # of nodes and directions with copies, so that a flow of many weighs more
     for s in range(copied.size):
-        flows.alone[f] += of_one if copied[s] > 0.0 else 0.0
-    aim(flows, f, copied, flows.alone[f] / every_node)
+        flows.alone[f] += host_rate if copied[s] > 0.0 else 0.0
+    aim(flows, f, copied, flows.alone[f] / all_rate)
     rate = total(copied) / alone_s
     flows.pace[f], flows.wish[f], flows.active[f] = rate, min(rate / flows.alone[f], 1.0), 1
     if flows.most[exchange] > 0.0:  # it comes after
@@ -398,10 +404,10 @@ def copying_s(world: World, d: int, copied: np.ndarray, alone_s: float) -> float
 def hot_server(world: World, p: int) -> int:
     """Memory server whose port limits a read; NONE if no link or another link limits it."""
     flows = world.traffic
-    f = flows.first[w.POOL_READ] + p
+    flow = flows.first[w.POOL_READ] + p
     server, fullest = w.NONE, 0.0
-    if world.streams.rate[p] < (1.0 - SLACK) * flows.wish[f] * flows.alone[f]:
-        for k in range(flows.start[f], flows.end[f]):
+    if world.streams.rate[p] < (1.0 - SLACK) * flows.wish[flow] * flows.alone[flow]:
+        for k in range(flows.start[flow], flows.end[flow]):
             load = flows.load[flows.links[k]]
             if load > fullest:
                 server, fullest = flows.server[k], load
@@ -418,10 +424,10 @@ def move_activations(
         (0, w.EXPERTS, w.UB), (1, w.EXPERTS, w.RDMA),
         (2, w.ATTENTION, w.UB), (3, w.ATTENTION, w.RDMA),
     ):  # fmt: skip
-        size = tokens * world.costs.sent[column, k]
-        book_traffic(world, kind, plane, column, begin_s, end_s, size)
-        moved_bytes += size
+        sent_bytes = tokens * world.costs.sent[column, k]
+        book_traffic(world, kind, plane, column, begin_s, end_s, sent_bytes)
+        moved_bytes += sent_bytes
     dies = settings.prefill_ranks if column < settings.prefills else settings.decode_dies
-    f, took_s = flows.first[w.EXPERTS] + column, end_s - begin_s
-    if took_s > 0.0 and flows.alone[f] > 0.0:
-        flows.duty[f] = min(1.0, moved_bytes / dies / flows.alone[f] / took_s)
+    flow, took_s = flows.first[w.EXPERTS] + column, end_s - begin_s
+    if took_s > 0.0 and flows.alone[flow] > 0.0:
+        flows.duty[flow] = min(1.0, moved_bytes / dies / flows.alone[flow] / took_s)

@@ -80,13 +80,14 @@ class Elastic:
         return len(self.life.of(pool[0], *STARTS, "serve", "down", at=pool[1])) + planned
 
     def _all_committed(self) -> Wanted:
+        """Instances of each role that serve, start or recover, of all supernodes."""
         counts = {pool: self._committed(pool) for pool in self.pools}
         return tuple(sum(n for pool, n in counts.items() if pool[0] == r) for r in self.roles)
 
     def _parts(self, wanted: Wanted) -> dict[Pool, int]:
         """Instances of each pool in each supernode: equal parts, and no fewer than the least."""
-        total, apart = dict(zip(self.roles, wanted, strict=True)), self.setup.apart
-        return {(role, g): max(self._least, (total[role] + apart - 1 - g) // apart)
+        wanted_of, apart = dict(zip(self.roles, wanted, strict=True)), self.setup.apart
+        return {(role, g): max(self._least, (wanted_of[role] + apart - 1 - g) // apart)
                 for role, g in self.pools}  # fmt: skip
 
     def _measure(self, t_s: float) -> None:
@@ -135,13 +136,16 @@ class Elastic:
         self._lately.append((t_s, wanted))
         while self._lately[0][0] < t_s - self.rule.shrink_after_s:
             self._lately.popleft()
-        lately = zip(*(each for _, each in self._lately), strict=True)
-        most = tuple(
+        recent = zip(*(each for _, each in self._lately), strict=True)
+        patient_targets = tuple(
             max(now, min(max(pool), committed))
-            for now, pool, committed in zip(wanted, lately, self._all_committed(), strict=True)
+            for now, pool, committed in zip(wanted, recent, self._all_committed(), strict=True)
         )
-        npus = sum(count * self._size[role] for count, role in zip(most, self.roles, strict=True))
-        return most if npus <= self._npus else wanted
+        npus = sum(
+            count * self._size[role]
+            for count, role in zip(patient_targets, self.roles, strict=True)
+        )
+        return patient_targets if npus <= self._npus else wanted
 
     def _follow(self, wanted: Wanted, t_s: float) -> None:
         """Apply a row of the schedule; what cannot begin yet is retried until the next."""
@@ -151,6 +155,7 @@ class Elastic:
             again_s = t_s + self.rule.interval_s
 
             def again(now_s: float) -> None:
+                """Follow the row once more, unless another row has begun."""
                 if self._goal is wanted:
                     self._follow(wanted, now_s)
 
@@ -174,39 +179,39 @@ class Elastic:
         self, wanted: Wanted, t_s: float, calm: dict[Pool, bool], seen: Seen | None, now: Wanted
     ) -> None:
         """Begin changes towards the target counts `now`: starts and role changes before stops."""
-        gap = {pool: count - self._committed(pool) for pool, count in self._parts(now).items()}
+        missing = {pool: count - self._committed(pool) for pool, count in self._parts(now).items()}
         started = stopped = changed = 0
-        why = ""
+        obstacle = ""
         for pool in self.pools:
             others = self._others(pool)
-            while gap[pool] > 0 and calm[pool]:
+            while missing[pool] > 0 and calm[pool]:
                 if not self._may(t_s):
-                    why = "bound of changes per hour"
+                    obstacle = "bound of changes per hour"
                     break
-                spare = {other: max(0, -gap[other]) for other in others if calm[other]}
+                spare = {other: max(0, -missing[other]) for other in others if calm[other]}
                 started_counts = self._grow(pool, spare, t_s)
                 if started_counts is None:
-                    why = "no NPUs are free"
+                    obstacle = "no NPUs are free"
                     break
-                gap[pool] -= 1
+                missing[pool] -= 1
                 for other in started_counts:
-                    gap[other] += 1
+                    missing[other] += 1
                 changed += bool(started_counts)
                 started += not started_counts
         for pool in self.pools:
-            while gap[pool] < 0 and calm[pool] and self._may(t_s):
+            while missing[pool] < 0 and calm[pool] and self._may(t_s):
                 serving = self.life.of(pool[0], "serve", at=pool[1])
                 if len(serving) <= self._least:
                     break
                 self.life.drain(min(serving, key=partial(_load, self.life)), t_s)
                 self._note(t_s, pool)
-                gap[pool] += 1
+                missing[pool] += 1
                 stopped += 1
-        if any(gap.values()) and not why:
-            why = "cool-down" if not all(calm.values()) else "bound of changes per hour"
+        if any(missing.values()) and not obstacle:
+            obstacle = "cool-down" if not all(calm.values()) else "bound of changes per hour"
         self.role_changes += changed
         if seen is not None:
-            self.decisions.append(Decision(t_s, seen, wanted, started, stopped, changed, why))
+            self.decisions.append(Decision(t_s, seen, wanted, started, stopped, changed, obstacle))
 
     def _others(self, pool: Pool) -> list[Pool]:
         """The other pools of a supernode."""
@@ -224,13 +229,13 @@ class Elastic:
             if life.reopen(k, t_s):
                 self._note(t_s, pool)
                 return []
-        held_dies, out = life.held(), self.machine.out
+        held_dies, failed = life.held(), self.machine.out
         claimed = {die for each in life.together for k in each.planned for die in each.dies[k]}
-        free = [life.dies[j] for other, _ in self._others(pool)
+        free_seats = [life.dies[j] for other, _ in self._others(pool)
                 for j in life.of(other, "off", at=at) if not life.dies[j] & held_dies]  # fmt: skip
         candidates = []
         for k in life.of(role, "off", at=at):
-            if k in life.planned or life.dies[k] & (claimed | out):
+            if k in life.planned or life.dies[k] & (claimed | failed):
                 continue
             stopping = [(each, j) for each in life.together for j, state in enumerate(each.state)
                         if state != "off" and each.has(j) & life.dies[k]]  # fmt: skip
@@ -241,7 +246,7 @@ class Elastic:
                 continue
             if not all(each is life or each.yields(j, urgent=urgent) for each, j in stopping):
                 continue
-            blocked = sum(not dies.isdisjoint(life.dies[k]) for dies in free)
+            blocked = sum(not dies.isdisjoint(life.dies[k]) for dies in free_seats)
             load = sum(_load(each, j)[0] for each, j in stopping)
             candidates.append((len(stopping), blocked, load, not life.is_warm(k), k, stopping))
         if not candidates:
@@ -268,6 +273,7 @@ class Elastic:
 
 
 def _pool(life: Life, k: int) -> Pool:
+    """Role and supernode of instance k."""
     return life.setup.instances[k].role, life.supernode[k]
 
 

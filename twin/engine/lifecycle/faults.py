@@ -87,6 +87,7 @@ def empty_transfers(
     state, request, count, k = world.transfer, world.request, 0, 0
 
     def ends(i: int) -> bool:
+        """Whether transfers of this request are to end."""
         return request.prefill_instance[i] == prefill or int(request.rank[i]) in ranks
 
     while k < state.active[0]:
@@ -139,10 +140,10 @@ def send_from_prefill(world: World, p: int, i: int, now_s: float) -> None:
 
 def free_rank(world: World, rank: int, now_s: float) -> int:
     """Remove every request from a lost decode rank and from transfers to it; returns how many."""
-    alone = range(rank, rank + 1)
-    count = empty_decode(world, alone, now_s)
+    one_rank = range(rank, rank + 1)
+    count = empty_decode(world, one_rank, now_s)
     if world.settings.has_prefill and not world.settings.colocated:
-        count += empty_transfers(world, now_s, ranks=alone)
+        count += empty_transfers(world, now_s, ranks=one_rank)
         count += leave_prefill(world, rank, now_s)
     return count
 
@@ -207,22 +208,22 @@ def hand_over(world: World, d: int, i: int, now_s: float) -> int:
     """Start the KV transfer of a running request; returns 1; 0: just joined, NONE: no room."""
     settings, request = world.settings, world.request
     counters = world.record.counters
-    span = request.due[i] - request.joined[i]
+    iterations = request.due[i] - request.joined[i]
     passes = world.decode.iteration[d] - request.joined[i]
-    left = request.output_tokens[i] - request.emitted[i]
+    tokens_left = request.output_tokens[i] - request.emitted[i]
     # Its new rank begins with the last.
-    computed = request.emitted[i] + int(left * passes / span) - 1
-    if computed < 1:
+    emitted = request.emitted[i] + int(tokens_left * passes / iterations) - 1
+    if emitted < 1:
         return 0
-    need = request.input_tokens[i] + computed + 0.5 * settings.page_tokens
-    rank = reserve(world, w.NONE, i, need)
+    need_tokens = request.input_tokens[i] + emitted + 0.5 * settings.page_tokens
+    rank = reserve(world, w.NONE, i, need_tokens)
     if rank == w.NONE:
         return w.NONE
     from_rank = request.rank[i]
     pull(world, d, i)
-    request.emitted[i] = computed
+    request.emitted[i] = emitted
     request.rank[i] = rank
-    world.decode.reserved_tokens[rank] += request.input_tokens[i] + computed
+    world.decode.reserved_tokens[rank] += request.input_tokens[i] + emitted
     request.ready_s[i] = now_s
     request.status[i] = w.TRANSFERRING
     for event in (w.BACK_FROM_DECODE, w.ROUTED, w.PREFILL_BEGUN, w.PREFILLED):

@@ -88,15 +88,15 @@ class Incidents:
     def _adjust(self, in_force: list[Fault], t_s: float) -> None:
         """Handle a changed machine: instances that lost or regained dies, and new prices."""
         machine = self.machine
-        before = machine.out
+        out_before = machine.out
         machine.change(in_force)
         self.servers.adjust(t_s)
-        lost = machine.out - before
-        self.life.lose(lost, t_s)
+        lost_dies = machine.out - out_before
+        self.life.lose(lost_dies, t_s)
         for k, members in enumerate(machine.members):
             if k in machine.absent:
                 continue
-            lost_ranks = {r for r, die in enumerate(members) if die in lost}
+            lost_ranks = {r for r, die in enumerate(members) if die in lost_dies}
             if lost_ranks:
                 self._stop(k, t_s, "")  # until the failure is detected
                 self.hit[k] |= lost_ranks
@@ -112,9 +112,9 @@ class Incidents:
     def _vacant(self, k: int) -> list[int]:
         """Ranks without a die whose original die works and is not in use elsewhere."""
         machine = self.machine
-        home = enumerate(machine.setup.instances[k].die_of_rank)
+        places = enumerate(machine.setup.instances[k].die_of_rank)
         used_dies = machine.in_use() | machine.out
-        return [r for r, die in home if machine.members[k][r] is None and die not in used_dies]
+        return [r for r, die in places if machine.members[k][r] is None and die not in used_dies]
 
     def _go_home(self, k: int) -> bool:
         """Return repaired dies to their original ranks; returns whether there was one."""
@@ -135,9 +135,9 @@ class Incidents:
         dies = [home[r] for r in self._vacant(k) if coming is None or home[r] not in coming.dies]
         if not dies:
             return
-        size, rejoin = machine.roles[k].memory.weights * len(dies), partial(self._rejoin, k)
+        weight_bytes, rejoin = machine.roles[k].memory.weights * len(dies), partial(self._rejoin, k)
         try:
-            self.life.loading.load(k, dies, size, t_s, rejoin)
+            self.life.loading.load(k, dies, weight_bytes, t_s, rejoin)
         except HardwareError:
             self.agenda.at(t_s, rejoin)
 
@@ -197,11 +197,11 @@ class Incidents:
         the instance goes on when they are repaired; the time is not known."""
         i, recovery = self.machine.setup.instances[k], self.machine.setup.scenario.recovery
         requests = self._throw_out(k, t_s)
-        name = {"restart": "starts anew", "in_place": "recovers in place",
+        consequence = {"restart": "starts anew", "in_place": "recovers in place",
                 "shrink": "goes on with fewer dies"}[recovery.policy]  # fmt: skip
         if not self.hit[k]:
-            name = "waits for its links"
-        self._note(k, Kind.DETECTED, t_s, f"{i.name} {name}").requests = requests
+            consequence = "waits for its links"
+        self._note(k, Kind.DETECTED, t_s, f"{i.name} {consequence}").requests = requests
         self.down[k].requests += requests
         if k in self.life.stops:
             self._leave(k, t_s)
@@ -222,8 +222,8 @@ class Incidents:
                 requests += phase.empty_decode(world, rows, t_s)
                 if i.role == "decode" and world.settings.has_prefill:
                     requests += phase.empty_transfers(world, t_s, ranks=rows)
-            each = self.machine.setup.rank_dies
-            for r in sorted({die // each for die in self.hit[k]}):
+            rank_dies = self.machine.setup.rank_dies
+            for r in sorted({die // rank_dies for die in self.hit[k]}):
                 requests += phase.free_rank(world, rows[r], t_s)
         return requests
 
@@ -242,18 +242,20 @@ class Incidents:
         """Load onto the remaining dies the experts of lost ones alone, from DRAM; then serve."""
         machine = self.machine
         self.life.loading.stop(k, t_s)  # a failure before this one
-        live = [d for d in machine.serving(k) if d not in machine.out]
+        live_dies = [d for d in machine.serving(k) if d not in machine.out]
         dies, pool = machine.serving(k), machine.roles[k].pool
-        lost = {
+        lost_places = {
             place_in_stage(pool, n, len(dies)) for n, die in enumerate(dies) if die in machine.out
         }
-        each = machine.setup.crowd.expert_bytes[machine.setup.instances[k].role]
-        each /= pool.own.pp_stages  # a die has those of its stage
-        size = self.missing(k, lost) * each if live and lost else 0.0
-        if size <= 0.0:
+        expert_bytes = machine.setup.crowd.expert_bytes[machine.setup.instances[k].role]
+        expert_bytes /= pool.own.pp_stages  # a die has those of its stage
+        load_bytes = (
+            self.missing(k, lost_places) * expert_bytes if live_dies and lost_places else 0.0
+        )
+        if load_bytes <= 0.0:
             return self.agenda.at(t_s, self._recovery(k))
         try:
-            self.life.loading.load(k, live, size, t_s, self._recovery(k))
+            self.life.loading.load(k, live_dies, load_bytes, t_s, self._recovery(k))
         except HardwareError:  # no DRAM is left to read from
             self.agenda.at(t_s, self._recovery(k))
         return None
@@ -329,8 +331,8 @@ class Incidents:
         if instance.running[column]:  # a batch of prefill goes on where it was
             instance.ends_s[column] += t_s - event.t_s
             book_busy(world, column, t_s, instance.ends_s[column], 1.0)
-            none = world.costs.prefill_operators[:0]
-            log_pass(world, column, t_s, instance.ends_s[column], 0, 0.0, none)
+            no_operators = world.costs.prefill_operators[:0]
+            log_pass(world, column, t_s, instance.ends_s[column], 0, 0.0, no_operators)
         else:
             instance.ends_s[column] = t_s
         self.life.recover(k, t_s)
@@ -369,13 +371,13 @@ class MemoryServers:
     def adjust(self, t_s: float) -> None:
         """Drop the blocks of servers that failed and resize the pool when the machine changed."""
         out = servers_out(self._machine.fabric)
-        lost, back = out - self._out, self._out - out
+        lost_nodes, back_nodes = out - self._out, self._out - out
         if self._machine.world.settings.pool_enabled:
-            for node in sorted(lost):
+            for node in sorted(lost_nodes):
                 self._lose(node, t_s)
                 self._out |= {node}
         self._out = out
-        if lost or back:
+        if lost_nodes or back_nodes:
             self._resize()
 
     def _lose(self, node: int, t_s: float) -> None:
@@ -383,16 +385,16 @@ class MemoryServers:
         machine = self._machine
         pool, ssd = machine.world.pool, machine.world.ssd
         keeps = int(machine.setup.scenario.recovery.lost_blocks == "ssd")
-        count = 0
-        names = machine.setup.namespaces
+        lost_blocks = 0
+        namespaces = machine.setup.namespaces
         for row in range(pool.capacity.size):
-            parts = equal_parts(machine.fabric, machine.setup.pool_nodes(row // names))
+            parts = equal_parts(machine.fabric, machine.setup.pool_nodes(row // namespaces))
             if node in parts:
-                up = (~np.isin(parts, list(self._out))).astype(np.int8)
+                is_up = (~np.isin(parts, list(self._out))).astype(np.int8)
                 for part in np.flatnonzero(parts == node).tolist():
-                    count += lose_server(pool, ssd, row, part, up, keeps)
+                    lost_blocks += lose_server(pool, ssd, row, part, is_up, keeps)
         consequence = "read again from the SSD tier" if keeps else "lost"
-        sentence = f"{count:,} KV blocks of node {node} {consequence}"
+        sentence = f"{lost_blocks:,} KV blocks of node {node} {consequence}"
         self._log.append(Event(t_s, Kind.POOL_LOST, sentence, element=f"node {node}"))
 
     def _resize(self) -> None:
@@ -404,6 +406,6 @@ class MemoryServers:
         quotas = machine.setup.quotas
         for row in range(pool.capacity.size):
             nodes = machine.setup.pool_nodes(row // len(quotas))
-            left = dram(machine.fabric, [node for node in nodes if node not in self._out])
-            part = left / max(dram(machine.fabric, nodes), 1e-9)
-            resize(pool, row, int(machine.setup.pool_blocks * part * quotas[row % len(quotas)]))
+            nodes_left = dram(machine.fabric, [node for node in nodes if node not in self._out])
+            share = nodes_left / max(dram(machine.fabric, nodes), 1e-9)
+            resize(pool, row, int(machine.setup.pool_blocks * share * quotas[row % len(quotas)]))

@@ -117,8 +117,8 @@ class Life:
     def yields(self, k: int, *, urgent: bool) -> bool:
         """Whether another model may take instance k: a spare one, idle unless `urgent`."""
         serving = self.of(self.setup.instances[k].role, "serve", at=self.supernode[k])
-        may = k in serving and len(serving) > self.rule.least_instances
-        return may and (urgent or not requests_inside(self.machine.world))
+        may_yield = k in serving and len(serving) > self.rule.least_instances
+        return may_yield and (urgent or not requests_inside(self.machine.world))
 
     def has(self, k: int) -> set[int]:
         """Dies of instance k: its original ones, and spares that replace some of them."""
@@ -207,6 +207,7 @@ class Life:
         start_number = self._begun[k]
 
         def unless_aborted(action: Then) -> Then:
+            """The action, void once this start has been aborted."""
             return lambda now_s: action(now_s) if start_number == self._begun[k] else None
 
         if over == "role" and len({*self._weights_of.values()}) == 1:
@@ -215,6 +216,7 @@ class Life:
         after_s = 0.0 if over else self._process_s
 
         def serve(now_s: float) -> None:
+            """Put the instance in service."""
             self._serve(k, now_s)
 
         def graphs(now_s: float) -> None:
@@ -233,15 +235,15 @@ class Life:
 
         def weights(now_s: float) -> None:
             """Load the weights from DRAM if they are there, otherwise from object storage."""
-            stored, size = self._stored(k)
-            found = [dram.read(stored) for dram in self._drams(k)]
-            if found and all(found):
+            model, model_bytes = self._stored(k)
+            is_there = [dram.read(model) for dram in self._drams(k)]
+            if is_there and all(is_there):
                 return load(now_s)
             self._enter(k, "fetch", now_s)
             if self.rule.weights != "pool":
-                self._send(self.loading.fetch, k, size, now_s, load)
+                self._send(self.loading.fetch, k, model_bytes, now_s, load)
                 return None
-            waiting = self._fetching[self.supernode[k], stored]
+            waiting = self._fetching[self.supernode[k], model]
             waiting[k] = load
             if len(waiting) == 1:
                 self._fetch(waiting, now_s)
@@ -256,6 +258,7 @@ class Life:
         """Fetch the model for the first instance that can; all that wait for it load it then."""
 
         def arrived(now_s: float) -> None:
+            """Let every instance that waits load the model."""
             loads = [*waiting.values()]
             waiting.clear()
             for load in loads:
@@ -271,8 +274,8 @@ class Life:
     def _stop_waiting(self, k: int, t_s: float) -> None:
         """Let another instance fetch what instance k fetched, if any waits for it."""
         waiting = self._fetching[self.supernode[k], self._stored(k)[0]]
-        first = next(iter(waiting), None) == k
-        if waiting.pop(k, None) is not None and first:
+        was_first = next(iter(waiting), None) == k
+        if waiting.pop(k, None) is not None and was_first:
             self._fetch(waiting, t_s)
 
     def _drams(self, k: int) -> list[Dram]:
@@ -301,16 +304,16 @@ class Life:
         fetch_s = 0.0
         if self.rule.weights == "object_storage":
             fetch_s = max(size for _, size in self._weights_of.values()) / self._bucket_bytes_per_s
-        first = {i.role: k for k, i in reversed(list(enumerate(self.setup.instances)))}
-        return self._process_s + fetch_s + max(self._weights(k)[1] for k in first.values())
+        first_of_role = {i.role: k for k, i in reversed(list(enumerate(self.setup.instances)))}
+        return self._process_s + fetch_s + max(self._weights(k)[1] for k in first_of_role.values())
 
     def _weights(self, k: int) -> tuple[float, float]:
         """Bytes of an instance's weights, and seconds to load them: by links, or slower loaders."""
         i, plane = self.setup.instances[k], self.setup.scenario.memory_pool.read_plane
-        size = float(self.machine.roles[k].memory.weights * i.dies)
+        weight_bytes = float(self.machine.roles[k].memory.weights * i.dies)
         nodes = self.setup.weights_from(i)
-        of_links = float(pool_read(self.machine.fabric, i.die_of_rank, plane, nodes).bytes_per_s)
-        return size, size / min(of_links, self._loader_bytes_per_s * i.dies)
+        link_rate = float(pool_read(self.machine.fabric, i.die_of_rank, plane, nodes).bytes_per_s)
+        return weight_bytes, weight_bytes / min(link_rate, self._loader_bytes_per_s * i.dies)
 
     def _send(self, way: Send, k: int, size: float, t_s: float, then: Then) -> None:
         """Start the transfer of weights to an instance; without a path, the instance stays off."""
@@ -359,8 +362,8 @@ class Life:
         i, world = self.setup.instances[k], self.machine.world
         if i.role == "decode" and self.rule.drain == "hand_on":
             empty_by_moving(world, i.index, t_s)
-        prompts = i.role != "decode" and not is_empty_prefill(world, i.index)
-        if prompts or (i.role != "prefill" and not is_empty_decode(world, i.index)):
+        has_prompts = i.role != "decode" and not is_empty_prefill(world, i.index)
+        if has_prompts or (i.role != "prefill" and not is_empty_decode(world, i.index)):
             self.agenda.at(t_s + LOOK_S, partial(self._look, k, span))
         else:
             self.end(k, t_s)

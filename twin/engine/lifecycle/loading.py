@@ -60,16 +60,18 @@ class Residency:
     """DRAM for weights: of the memory pool, each supernode's behind a front router, or of nodes."""
 
     def __init__(self, setups: Sequence[Setup]) -> None:
-        lent = 0.0  # by a node
+        lent_bytes = 0.0  # by a node
         for setup in setups:  # of the memory pool each model has a part
             pool = setup.scenario.memory_pool
-            lent += pool.weights_share * pool.gb_per_node * 1e9 if pool.enabled else 0.0
-        first = setups[0]
-        shared = first.scenario.memory_pool.scope == "shared"
-        nodes = dram(first.fabric, first.pool_nodes(0)) if lent and shared else 1
-        self.pools = [Dram(lent * nodes or math.inf) for _ in range(first.apart)]
-        self._nodes = first.scenario.supernode.nodes if first.apart > 1 else math.inf  # of each
-        self.nodes = defaultdict[int, Dram](lambda: Dram(lent or math.inf))
+            lent_bytes += pool.weights_share * pool.gb_per_node * 1e9 if pool.enabled else 0.0
+        first_setup = setups[0]
+        shared = first_setup.scenario.memory_pool.scope == "shared"
+        nodes = dram(first_setup.fabric, first_setup.pool_nodes(0)) if lent_bytes and shared else 1
+        self.pools = [Dram(lent_bytes * nodes or math.inf) for _ in range(first_setup.apart)]
+        self._nodes = (
+            first_setup.scenario.supernode.nodes if first_setup.apart > 1 else math.inf
+        )  # of each
+        self.nodes = defaultdict[int, Dram](lambda: Dram(lent_bytes or math.inf))
         self._out: set[int] = set()
 
     def drams(self, source: str, nodes: Sequence[int]) -> list[Dram]:
@@ -119,9 +121,9 @@ class Loading:
         transfer, and call `then` when they have arrived. Raises HardwareError without a path."""
         setup = self._machine.setup
         coming = Coming(False, tuple(dies), setup.weights_from(setup.instances[k]))
-        if (before := self._under_way.get(k)) is not None:
+        if (earlier := self._under_way.get(k)) is not None:
             self._settle(k, t_s)
-            size += before.left
+            size += earlier.left
             coming = replace(coming, dies=(*self._machine.coming[k].dies, *dies))
         self._begin(k, coming, size, t_s, then)
 
@@ -163,36 +165,39 @@ class Loading:
 
     def _rate(self, k: int) -> float:
         """Bytes/s now; what links leave is known from the border after a transfer began on."""
-        traffic, f = self._machine.world.traffic, self._machine.weights_flow(k)
-        if traffic.alone[f] >= IDLE:  # the way is gone: a fault
+        traffic, flow = self._machine.world.traffic, self._machine.weights_flow(k)
+        if traffic.alone[flow] >= IDLE:  # the way is gone: a fault
             return 0.0
-        return float(traffic.alone[f] * (traffic.level[f] or traffic.wish[f]))
+        return float(traffic.alone[flow] * (traffic.level[flow] or traffic.wish[flow]))
 
     def _settle(self, k: int, t_s: float) -> None:
         """Book what came since the last look."""
-        one, rate = self._under_way[k], self._rate(k)
-        moved_bytes = min(one.left, rate * (t_s - one.since_s))
-        end_s = one.since_s + moved_bytes / rate if rate > 0.0 else t_s
+        transfer, rate = self._under_way[k], self._rate(k)
+        moved_bytes = min(transfer.left, rate * (t_s - transfer.since_s))
+        end_s = transfer.since_s + moved_bytes / rate if rate > 0.0 else t_s
         plane = w.VPC if self._machine.coming[k].stored else self._plane
         column = self._machine.column(k)
-        book_traffic(self._machine.world, w.WEIGHTS, plane, column, one.since_s, end_s, moved_bytes)
-        one.left, one.since_s = one.left - moved_bytes, t_s
+        book_traffic(
+            self._machine.world, w.WEIGHTS, plane, column, transfer.since_s, end_s, moved_bytes
+        )
+        transfer.left, transfer.since_s = transfer.left - moved_bytes, t_s
 
     def _look_again(self, k: int, t_s: float) -> None:
         """Plan when a transfer is looked at next: at its end, or earlier if rates may change."""
-        one, rate = self._under_way[k], self._rate(k)
-        turn = one.turn
-        after_s = min(LOOK_S, one.left / rate) if rate > 0.0 else LOOK_S
+        transfer, rate = self._under_way[k], self._rate(k)
+        turn = transfer.turn
+        after_s = min(LOOK_S, transfer.left / rate) if rate > 0.0 else LOOK_S
 
         def go_on(now_s: float) -> None:
+            """Book what has come, then end the transfer or plan the next look."""
             if k not in self._under_way or self._under_way[k].turn != turn:
                 return None
             self._settle(k, now_s)
-            if one.left > DONE * one.size:
+            if transfer.left > DONE * transfer.size:
                 self._set_paces()  # a rebalance may have stopped the flow
                 return self._look_again(k, now_s)
             self._end(k)
-            one.then(now_s)
+            transfer.then(now_s)
             self._machine.lay_flows(now_s)
             return None
 

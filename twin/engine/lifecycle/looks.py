@@ -107,25 +107,25 @@ class Look:
     def _count(self, span_s: float) -> None:
         """Counts of arrived, computed and departed work since the last measurement."""
         r, book, d = self.world.request, self.world.record.windows[:-1], self.world.decode
-        count, before = self.world.record.counters, self._counted
-        self._arrived, oldest = int(count[w.ARRIVED]), self._arrived
-        tokens = r.input_tokens[oldest : self._arrived].astype(np.float64)
+        counters, last_totals = self.world.record.counters, self._counted
+        self._arrived, first_new = int(counters[w.ARRIVED]), self._arrived
+        tokens = r.input_tokens[first_new : self._arrived].astype(np.float64)
         decoding = float(d.in_batch.sum())
-        arrivals = {
+        totals = {
             "requests": float(self._arrived),
-            "tokens": before.get("tokens", 0.0) + float(tokens.sum()),
-            "squares": before.get("squares", 0.0) + float((tokens**2).sum()),
+            "tokens": last_totals.get("tokens", 0.0) + float(tokens.sum()),
+            "squares": last_totals.get("squares", 0.0) + float((tokens**2).sum()),
             "begun": float(book[:, w.PROMPT_TOKENS].sum()),
             "hits": float(book[:, w.HIT_TOKENS].sum()),
             "computed": float(book[:, w.PREFILL_TOKENS].sum()),
             "full_s": float(self.world.prefill.full_s.sum()),
             "full_line_s": float(self.world.prefill.full_line_s.sum()),
-            "left": float(count[w.JOINED]) - decoding,
+            "left": float(counters[w.JOINED]) - decoding,
             "iterations": float(d.iteration.sum()),
             "iteration_s": float(self.world.instance.busy_s[self.world.settings.prefills :].sum()),
         }
-        self._rate = {k: (total - before.get(k, 0.0)) / span_s for k, total in arrivals.items()}
-        self._counted, self.arrivals_per_s = arrivals, self._rate["requests"]
+        self._rate = {k: (total - last_totals.get(k, 0.0)) / span_s for k, total in totals.items()}
+        self._counted, self.arrivals_per_s = totals, self._rate["requests"]
         decay = math.exp(-span_s / self._lead_s)
         self._mean = {k: r + decay * (self._mean.get(k, r) - r) for k, r in self._rate.items()}
 
@@ -136,69 +136,74 @@ class Look:
         p, count, mean = self.world.prefill, self.world.record.counters, self._mean
         budget = float(self.world.settings.prefill_budget)
         waiting = int(count[w.ROUTED] - count[w.PREFILL_BEGUN] - count[w.BACK_FROM_QUEUE])
-        queued = float(p.queued_tokens[at].sum())
-        fresh = 1.0 - mean["hits"] / max(mean["begun"], 1e-9)
+        queued_tokens = float(p.queued_tokens[at].sum())
+        fresh_share = 1.0 - mean["hits"] / max(mean["begun"], 1e-9)
         # Of a fresh token, which attends to all before it, those that hit too.
-        pairs = 0.5 * (2.0 - fresh) * mean["squares"] / max(mean["tokens"], 1e-9)
+        pairs = 0.5 * (2.0 - fresh_share) * mean["squares"] / max(mean["tokens"], 1e-9)
         rate = budget / (p.pass_s + budget * (p.s_per_token + pairs * p.s_per_pair))  # tokens/s
         if mean["full_s"] > 1e-9:  # uneven dies and reads, which the line leaves out
             self._reached = mean["full_line_s"] / mean["full_s"]
         rate = rate * self._reached
-        pool, one = max(float(rate[at].sum()), 1e-9), float(rate.max())
-        coming = mean["tokens"] * fresh
-        soon = pool + starting * one  # when one that starts now serves
-        rest = max(0.0, fresh * queued + (coming - 0.5 * (pool + soon)) * self._lead_s)  # then
+        pool_rate, one = max(float(rate[at].sum()), 1e-9), float(rate.max())
+        coming_rate = mean["tokens"] * fresh_share
+        later_rate = pool_rate + starting * one  # when one that starts now serves
+        backlog = max(
+            0.0,
+            fresh_share * queued_tokens
+            + (coming_rate - 0.5 * (pool_rate + later_rate)) * self._lead_s,
+        )  # then
         needed = max(
-            self._forecasts[0].at(t_s, self._rate["tokens"] * fresh / one, coming / one),
-            (coming + rest / self._lead_s) / one,  # and is gone as long after
+            self._forecasts[0].at(t_s, self._rate["tokens"] * fresh_share / one, coming_rate / one),
+            (coming_rate + backlog / self._lead_s) / one,  # and is gone as long after
         )
         measured = (
-            waiting, queued / (budget * max(at.size, 1)), max(0.0, self._rate["computed"] / pool),
+            waiting, queued_tokens / (budget * max(at.size, 1)),
+            max(0.0, self._rate["computed"] / pool_rate),
             self._mean_ttft_s(t_s, span_s) / self._ttft_s, needed if self._foresees else math.nan,
         )  # fmt: skip
-        return measured, mean["requests"] * soon / max(coming, 1e-9)
+        return measured, mean["requests"] * later_rate / max(coming_rate, 1e-9)
 
     def _mean_ttft_s(self, t_s: float, span_s: float) -> float:
         """Mean TTFT of first tokens since the last measurement (s); 0 without one."""
-        r = self.world.request
+        request = self.world.request
         rows = slice(self._oldest, self._arrived)
-        first_s, arrival_s = r.transfer_end_s[rows], r.arrival_s[rows]
+        first_s, arrival_s = request.transfer_end_s[rows], request.arrival_s[rows]
         has_first_token = first_s <= t_s
-        new = has_first_token & (first_s > t_s - span_s)
-        out = ~(has_first_token | (r.status[rows] >= w.REJECTED))
-        self._oldest += int(out.argmax()) if out.any() else out.size
-        return float((first_s[new] - arrival_s[new]).mean()) if new.any() else 0.0
+        is_new = has_first_token & (first_s > t_s - span_s)
+        is_open = ~(has_first_token | (request.status[rows] >= w.REJECTED))
+        self._oldest += int(is_open.argmax()) if is_open.any() else is_open.size
+        return float((first_s[is_new] - arrival_s[is_new]).mean()) if is_new.any() else 0.0
 
     def _decode(self, at: np.ndarray, handed_on: float, t_s: float) -> Measured:
         """Measurements of decode: used share of slots or KV space; waiting: those without room."""
-        d, count = self.world.decode, self.world.record.counters
-        waiting = int(count[w.FRONTED]) + sum(int(count[k]) for k in BACK)
-        waiting -= int(count[w.ROUTED] + count[w.REJECTED_ROUTER] + count[w.GIVEN_UP])
-        waiting -= int(count[w.CANCELLED_BY_CLIENT] - count[w.LEFT_EARLY])
-        room, used = max(float(d.room[at].sum()), 1.0), float(d.taken[at].sum())
+        decode, counters = self.world.decode, self.world.record.counters
+        waiting = int(counters[w.FRONTED]) + sum(int(counters[k]) for k in BACK)
+        waiting -= int(counters[w.ROUTED] + counters[w.REJECTED_ROUTER] + counters[w.GIVEN_UP])
+        waiting -= int(counters[w.CANCELLED_BY_CLIENT] - counters[w.LEFT_EARLY])
+        slots, taken = max(float(decode.room[at].sum()), 1.0), float(decode.taken[at].sum())
         ranks = self.world.settings.decode_ranks
-        space = float(d.kv_tokens[at].sum()) * ranks
-        context_tokens = float(d.context.reshape(-1, ranks)[at].sum())
-        busy = max(float(d.in_batch[at].sum()) / room, context_tokens / max(space, 1.0))
+        kv_space = float(decode.kv_tokens[at].sum()) * ranks
+        context_tokens = float(decode.context.reshape(-1, ranks)[at].sum())
+        busy = max(float(decode.in_batch[at].sum()) / slots, context_tokens / max(kv_space, 1.0))
         rate = self._rate
         tpot_s = rate["iteration_s"] / max(rate["iterations"], 1e-9) / self._per_iteration
-        decoding = float(d.in_batch.sum())
+        decoding = float(decode.in_batch.sum())
         needed = math.nan
         if self._foresees:
-            requests = waiting + float(d.taken.sum()) - decoding
-            each = self._requests_of_one()
+            requests = waiting + float(decode.taken.sum()) - decoding
+            requests_each = self._requests_of_one()
             ahead = self._decoding_ahead(decoding, requests, handed_on)
-            needed = self._forecasts[1].at(t_s, decoding / each, ahead / each)
-        return (waiting, (used + waiting) / room, busy, max(0.0, tpot_s) / self._tpot_s, needed)
+            needed = self._forecasts[1].at(t_s, decoding / requests_each, ahead / requests_each)
+        return (waiting, (taken + waiting) / slots, busy, max(0.0, tpot_s) / self._tpot_s, needed)
 
     def _decoding_ahead(self, decoding: float, under_way: float, handed_on: float) -> float:
         """Decoding requests after the lead time: who remains, by Little's law, and arrivals."""
-        leaving = max(self._mean["left"], 0.0) / max(decoding, 1e-9)
-        coming = min(self._mean["requests"] + under_way / self._lead_s, handed_on)
-        if decoding < 1.0 or leaving * self._lead_s < 1e-6:
-            return decoding + coming * self._lead_s
-        stay = math.exp(-leaving * self._lead_s)
-        return decoding * stay + coming * (1.0 - stay) / leaving
+        leave_rate = max(self._mean["left"], 0.0) / max(decoding, 1e-9)
+        join_rate = min(self._mean["requests"] + under_way / self._lead_s, handed_on)
+        if decoding < 1.0 or leave_rate * self._lead_s < 1e-6:
+            return decoding + join_rate * self._lead_s
+        stay_share = math.exp(-leave_rate * self._lead_s)
+        return decoding * stay_share + join_rate * (1.0 - stay_share) / leave_rate
 
     def _requests_of_one(self) -> float:
         """Number of the present requests whose tokens one instance makes within the SLO. It scales
@@ -207,8 +212,8 @@ class Look:
         d, c, ranks = self.world.decode, self.world.costs, self.world.settings.decode_ranks
         k = int(np.argmax(d.in_batch))
         loads = d.requests.reshape(-1, ranks)[k], d.context.reshape(-1, ranks)[k]
-        total = float(loads[0].sum())
-        if not total:
+        request_count = float(loads[0].sum())
+        if not request_count:
             return max(float(d.room.max()), 1.0)
         role = self.machine.roles[self._place[k]]
         hot = c.decode_hot_tokens, c.decode_hot_factor[k]
@@ -222,18 +227,22 @@ class Look:
             sink = role.operator_sink()
             return float(decode_iteration_s(role.decode, requests, context, 0, ranks, *hot, sink))
 
-        fullness = max(total / float(d.room[k]), float(loads[1].sum()) / (d.kv_tokens[k] * ranks))
-        least, most = 1.0 / total, 1.0 / fullness
+        fullness = max(
+            request_count / float(d.room[k]), float(loads[1].sum()) / (d.kv_tokens[k] * ranks)
+        )
+        least_load, most_load = 1.0 / request_count, 1.0 / fullness
         bound_s = NEAR_SLO * self._tpot_s * self._per_iteration
-        few_s, most_s = iteration_s(least), iteration_s(most)
-        if few_s <= bound_s < most_s:
+        least_s, most_s = iteration_s(least_load), iteration_s(most_load)
+        if least_s <= bound_s < most_s:
             for _ in range(STEPS):  # along lines: seconds are nearly linear in requests
-                requests_of_one = least + (bound_s - few_s) / (most_s - few_s) * (most - least)
-                asked_s = iteration_s(requests_of_one)
-                if asked_s > bound_s:
-                    most, most_s = requests_of_one, asked_s
+                requests_of_one = least_load + (bound_s - least_s) / (most_s - least_s) * (
+                    most_load - least_load
+                )
+                tried_s = iteration_s(requests_of_one)
+                if tried_s > bound_s:
+                    most_load, most_s = requests_of_one, tried_s
                 else:
-                    least, few_s = requests_of_one, asked_s
-            most, most_s = requests_of_one, asked_s
+                    least_load, least_s = requests_of_one, tried_s
+            most_load, most_s = requests_of_one, tried_s
         # As many tokens a second, at the TPOT that the requests have now.
-        return total * most * iteration_s(1.0) / most_s
+        return request_count * most_load * iteration_s(1.0) / most_s

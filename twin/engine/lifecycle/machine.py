@@ -36,18 +36,21 @@ def _sent(role: RoleCosts) -> np.ndarray:
     """Bytes of a token within nodes and beyond: of the exchange, and of what attention gathers."""
 
     def split(amount: float, far: float) -> np.ndarray:
+        """Bytes within nodes and beyond, of which the share `far` goes beyond."""
         return amount * np.array((1.0 - far, far))
 
-    exchanged = split(role.exchange_bytes_per_token, role.off_node_fraction)
-    exchanged += split(role.rank_bytes_per_token, role.gather_off_node)
-    context = split(role.context_bytes_per_token, role.context_off_node)
+    exchange_bytes = split(role.exchange_bytes_per_token, role.off_node_fraction)
+    exchange_bytes += split(role.rank_bytes_per_token, role.gather_off_node)
+    context_bytes = split(role.context_bytes_per_token, role.context_off_node)
     if role.pool.role != "prefill":
-        return np.array((*(exchanged + context), 0.0, 0.0))
-    p = role.prefill
-    seconds = p.gather.token * role.stage_dies + p.exchange.token
-    seconds *= (p.moe_layers + (1.0 + p.split_ffn) * p.dense_layers) * role.stages
-    gathered_bytes = seconds * role.gather_bytes_per_s if seconds > 0.0 else 0.0
-    return np.array((*exchanged, *(split(gathered_bytes, role.gather_off_node) + context)))
+        return np.array((*(exchange_bytes + context_bytes), 0.0, 0.0))
+    prefill = role.prefill
+    gather_s = prefill.gather.token * role.stage_dies + prefill.exchange.token
+    gather_s *= (
+        prefill.moe_layers + (1.0 + prefill.split_ffn) * prefill.dense_layers
+    ) * role.stages
+    gather_bytes = gather_s * role.gather_bytes_per_s if gather_s > 0.0 else 0.0
+    return np.array((*exchange_bytes, *(split(gather_bytes, role.gather_off_node) + context_bytes)))
 
 
 @dataclass(frozen=True)
@@ -119,9 +122,10 @@ class Machine:
         chips = self._whole.chips(self.setup.scenario.supernode.chip)
         chip = self.setup.costs.roles[self.setup.instances[k].role].chip.name
         npu, at = self._whole.npu.tolist(), self.setup.supernode_at
-        home = at(self.setup.instances[k].die_of_rank[0])
-        return [die for die, of in enumerate(npu)
-                if die not in held_dies and chips[of] == chip and at(die) == home]  # fmt: skip
+        supernode = at(self.setup.instances[k].die_of_rank[0])
+        return [die for die, npu_of in enumerate(npu)
+                if die not in held_dies and chips[npu_of] == chip
+                and at(die) == supernode]  # fmt: skip
 
     def column(self, k: int) -> int:
         """Column of instance k (its place in setup.instances) in the record and the traffic."""
@@ -135,8 +139,8 @@ class Machine:
     def ranks(self, k: int) -> list[tuple[int | None, ...]]:
         """Dies of each rank of instance k; a rank with a missing die serves nothing."""
         members, i = self.members[k], self.setup.instances[k]
-        each = 1 if i.role == "prefill" else self.setup.rank_dies
-        return [tuple(members[r : r + each]) for r in range(0, i.dies, each)]
+        dies_per_rank = 1 if i.role == "prefill" else self.setup.rank_dies
+        return [tuple(members[r : r + dies_per_rank]) for r in range(0, i.dies, dies_per_rank)]
 
     def serving(self, k: int) -> tuple[int, ...]:
         """Serving dies of instance k in order; failed ones count until they are replaced."""
@@ -146,14 +150,14 @@ class Machine:
     def rows(self, k: int) -> range:
         """Rows of instance k's ranks among the ranks of all decode instances."""
         i = self.setup.instances[k]
-        count = i.dies // self.setup.rank_dies
-        return range(i.index * count, (i.index + 1) * count)
+        ranks = i.dies // self.setup.rank_dies
+        return range(i.index * ranks, (i.index + 1) * ranks)
 
     def change(self, in_force: Sequence[Fault]) -> None:
         """Put these faults in force: network, ports, and dies that cannot serve."""
-        self.in_force, state = list(in_force), tuple(in_force)
+        self.in_force, faults = list(in_force), tuple(in_force)
         self.fabric = recently(  # with its prices
-            self._states, state, lambda: broken(self._whole, state), STATES_KEPT
+            self._states, faults, lambda: broken(self._whole, faults), STATES_KEPT
         )
         self._lay_ports()
         self.out = dies_unfit(self.fabric, self.setup.scenario.deployment)
@@ -161,8 +165,8 @@ class Machine:
     def _lay_ports(self) -> None:
         """Set the capacity of every die's port for KV hand-off, bytes/s."""
         plane = self.setup.scenario.deployment.kv_transfer_plane
-        first = ports_of(self._whole, [self.setup.first_die], self._port)[0]
-        full_rates = port_rates(self._whole, plane)[first]
+        first_port = ports_of(self._whole, [self.setup.first_die], self._port)[0]
+        full_rates = port_rates(self._whole, plane)[first_port]
         rate_share = port_rates(self.fabric, plane) / full_rates
         transfer = self.world.transfer
         serving = ((i.role, self.serving(k)) for k, i in enumerate(self.setup.instances))
@@ -176,8 +180,9 @@ class Machine:
         i, dies = self.setup.instances[k], self.serving(k)
 
         def priced() -> RoleCosts:
-            at = replace(self.setup.costs.deployed, net=self.fabric)
-            costs = role_costs(at, i.role, dies, i.name)
+            """Costs of the instance on these dies, computed anew."""
+            deployed = replace(self.setup.costs.deployed, net=self.fabric)
+            costs = role_costs(deployed, i.role, dies, i.name)
             speeds = slow_dies(self.fabric, self.in_force)
             slowest = min((speeds.get(die, 1.0) for die in dies), default=1.0)
             if slowest < 1.0:
@@ -190,15 +195,15 @@ class Machine:
         """Use these costs for instance k from now on."""
         self.roles[k] = costs
         i = self.setup.instances[k]
-        c, traffic = self.world.costs, self.world.traffic
+        now_costs, traffic = self.world.costs, self.world.traffic
         row, values = i.index, numbers(costs.coefficients)
-        c.sent[self.column(k)] = _sent(costs)
-        places, now, alone = (
-            (c.prefill_carried, c.prefill_now, c.prefill_alone)
+        now_costs.sent[self.column(k)] = _sent(costs)
+        carried, present, alone = (
+            (now_costs.prefill_carried, now_costs.prefill_now, now_costs.prefill_alone)
             if i.role == "prefill"
-            else (c.decode_carried, c.decode_now, c.decode_alone)
+            else (now_costs.decode_carried, now_costs.decode_now, now_costs.decode_alone)
         )
-        now[row] = alone[row] = values
+        present[row] = alone[row] = values
         if i.role != "prefill":
             self._seat(k)
             self.world.decode.kv_tokens[row] = self.setup.kv_tokens(costs)
@@ -206,8 +211,8 @@ class Machine:
         if i.role != "decode":
             self._price_reads(row, costs)
         crowding = traffic.crowding[int(traffic.first[w.EXPERTS]) + self.column(k)]
-        now[row, places] *= crowding
-        c.priced[self.column(k)] = crowding
+        present[row, carried] *= crowding
+        now_costs.priced[self.column(k)] = crowding
         self._plug_in(k)
 
     def _price_copies(self, k: int) -> None:
@@ -221,26 +226,26 @@ class Machine:
         token_bytes = costs.held_kv * costs.kv_bytes_per_token
         decoding = self.roles[k]
         layer_bytes = token_bytes / layers * decoding.die_kv * decoding.pool.own.pp_stages
-        copies = copies_bytes_per_s(self.facts, s.memory_pool.block_tokens * layer_bytes)
+        copies_rate = copies_bytes_per_s(self.facts, s.memory_pool.block_tokens * layer_bytes)
         rates = host_copy(self.fabric, dies, "ub")
         row = self.setup.instances[k].index
         self.world.decode.s_per_host_byte[row] = [
-            1.0 / min(rate / len(dies), copies) for rate in reversed(rates)
+            1.0 / min(rate / len(dies), copies_rate) for rate in reversed(rates)
         ]
 
     def _price_reads(self, at: int, costs: RoleCosts) -> None:
         """Set the pool read rate of instance `at`, and seconds of prompts and cached tokens."""
         prefill, settings, c = self.world.prefill, self.world.settings, self.world.costs
-        hot = c.prefill_hot_tokens, c.prefill_hot_factor[at]
+        hot_table = c.prefill_hot_tokens, c.prefill_hot_factor[at]
         if settings.colocated:
-            hot = c.decode_hot_tokens, c.decode_hot_factor[at]
-        prompt = float(self.setup.requests.input_tokens[self.setup.at_start :].mean())
+            hot_table = c.decode_hot_tokens, c.decode_hot_factor[at]
+        mean_prompt = float(self.setup.requests.input_tokens[self.setup.at_start :].mean())
         prefill.read_bytes_per_token[at] = costs.fetch.bytes_per_token
         self.set_pace(
             int(self.world.traffic.first[w.POOL_READ]) + at, costs.fetch.copies_bytes_per_s
         )
         prefill.ahead_s_per_token[at] = costs.fetch.ahead_s_per_token(settings.fetch_latency_s)
-        batch_args = costs, float(settings.prefill_budget), prompt, hot
+        batch_args = costs, float(settings.prefill_budget), mean_prompt, hot_table
         prefill.recompute_s_per_token[at] = recompute_s_per_token(*batch_args)
         pass_s, token_s, pair_s = batch_line(*batch_args)
         prefill.pass_s[at], prefill.s_per_token[at] = pass_s, token_s
@@ -262,24 +267,24 @@ class Machine:
             return
         i, transfer = self.setup.instances[k], self.world.transfer
         ranks = self.ranks(k)
-        each = len(ranks[0])
-        ends = [
-            dies[(r * each + place) % len(dies)] if die is None or None in rank else die
+        dies_per_rank = len(ranks[0])
+        port_dies = [
+            dies[(r * dies_per_rank + place) % len(dies)] if die is None or None in rank else die
             for r, rank in enumerate(ranks)
             for place, die in enumerate(rank)
         ]
-        ports = ports_of(self._whole, ends, self._port)
+        ports = ports_of(self._whole, port_dies, self._port)
         if i.role == "prefill":
             transfer.port_of_prefill[i.index] = ports
         else:
-            transfer.port_of_decode[self.rows(k)] = ports.reshape(-1, each)
+            transfer.port_of_decode[self.rows(k)] = ports.reshape(-1, dies_per_rank)
 
     def _seat(self, k: int) -> None:
         """Set the slots of the instance's ranks: none where no die serves."""
         i, ranks = self.setup.instances[k], self.rows(k)
-        seated = np.array([None not in rank for rank in self.ranks(k)])
+        is_seated = np.array([None not in rank for rank in self.ranks(k)])
         decode = self.world.decode
-        decode.slots[ranks] = np.where(seated, self._slots[ranks], 0)
+        decode.slots[ranks] = np.where(is_seated, self._slots[ranks], 0)
         decode.room[i.index] = decode.slots[ranks].sum()
         decode.floor[i.index] = 0
 
@@ -287,9 +292,11 @@ class Machine:
         """Lay out all flows again from t_s on, after a change of the fabric or of members."""
         scenario, first = self.setup.scenario, self.world.traffic.first
         seats, scope = self.seats(), (scenario.deployment, scenario.memory_pool)
-        known = self.fabric.once("flows", dict[Hashable, list[Flow]])
+        known_flows = self.fabric.once("flows", dict[Hashable, list[Flow]])
         key = (*scope, *first.tolist(), *seats)
-        self.flows = recently(known, key, lambda: flows_of(scenario, self.fabric, seats, first))
+        self.flows = recently(
+            known_flows, key, lambda: flows_of(scenario, self.fabric, seats, first)
+        )
         if self.epochs and self.epochs[-1].t_s == t_s:
             self.epochs.pop()
         self.epochs.append(Epoch(t_s, self.fabric, self.flows, seats))
@@ -345,9 +352,11 @@ class Machine:
     def _find_hosts(self, swaps: Flow) -> None:
         """Set on which of its instance's nodes each rank lies, or its first die, and what copies
         between dies and their nodes' memory have in all."""
-        at = [k for k, i in enumerate(self.setup.instances) if i.role != "prefill"][swaps.instance]
-        dies = [next((die for die in rank if die is not None), 0) for rank in self.ranks(at)]
-        place = np.searchsorted(swaps.nodes, self.fabric.node[self.fabric.dies[dies]])
+        instance = [k for k, i in enumerate(self.setup.instances) if i.role != "prefill"][
+            swaps.instance
+        ]
+        dies = [next((die for die in rank if die is not None), 0) for rank in self.ranks(instance)]
+        node_index = np.searchsorted(swaps.nodes, self.fabric.node[self.fabric.dies[dies]])
         decode = self.world.decode
-        decode.host[self.rows(at)] = np.minimum(place, len(swaps.nodes) - 1)
+        decode.host[self.rows(instance)] = np.minimum(node_index, len(swaps.nodes) - 1)
         decode.host_bytes_per_s[swaps.instance] = swaps.rate, swaps.rate / swaps.sources.size

@@ -25,13 +25,13 @@ class Present:
     def _time(self, role: str, edges_s: np.ndarray, *states: str) -> np.ndarray:
         """Instance-seconds of a pool in some states (none given: in any) between edges."""
         assert self._elastic is not None
-        total = np.zeros(edges_s.size - 1)
+        instance_s = np.zeros(edges_s.size - 1)
         for span in self._elastic.life.spans:
-            of_role = self._setup.instances[span.instance].role in (role, "colocated")
-            if of_role and (not states or span.state in states):
+            is_of_role = self._setup.instances[span.instance].role in (role, "colocated")
+            if is_of_role and (not states or span.state in states):
                 end_s = np.minimum(span.end_s, edges_s[1:])
-                total += np.clip(end_s - np.maximum(span.t_s, edges_s[:-1]), 0.0, None)
-        return total
+                instance_s += np.clip(end_s - np.maximum(span.t_s, edges_s[:-1]), 0.0, None)
+        return instance_s
 
     def _mean(self, windows: int, role: str, *states: str) -> Counts:
         """Mean instances of a pool in each window."""
@@ -102,9 +102,9 @@ class Present:
                 float(self._time(role, run_span, *states)[0]) * self._size(role)
                 for role in self._setup.roles
             )
-        loads = [s for s in self._elastic.life.spans if s.state == "process" and s.t_s < s.end_s]
+        started = [s for s in self._elastic.life.spans if s.state == "process" and s.t_s < s.end_s]
         return totals | {
-            "role_changes": float(self._elastic.role_changes), "starts": float(len(loads)),
+            "role_changes": float(self._elastic.role_changes), "starts": float(len(started)),
         }  # fmt: skip
 
     def tables(self) -> dict[str, pl.DataFrame]:

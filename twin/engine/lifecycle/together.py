@@ -22,23 +22,25 @@ def share_npus(lives: Sequence[Life]) -> None:
     """Let models see each other's instances, weights in DRAM and loads from object storage. Of
     models that take turns the first one serves; others begin without an instance."""
     residency = Residency([life.setup for life in lives])
-    taken: set[int] = set()
+    taken_dies: set[int] = set()
     for model, life in enumerate(lives):
         life.together = list(lives)
         life.loading.together = [each.loading for each in lives]
         for k, dies in enumerate(life.dies):
-            if life.state[k] == "serve" and dies & taken:
+            if life.state[k] == "serve" and dies & taken_dies:
                 life.end(k, 0.0)
-        taken |= life.held()
+        taken_dies |= life.held()
         life.settle(residency, model)
 
 
 def share_links(machines: Sequence[Machine]) -> bool:
     """Let models share links if their flows can cross; returns whether they do. With faults or
     scaling they share from the start, since flows may cross later."""
-    first = machines[0]
-    changes = any(m.setup.scenario.faults or is_elastic(m.setup.scenario) for m in machines)
-    if len(machines) == 1 or not (changes or meet([m.flows for m in machines], first.fabric)):
+    first_machine = machines[0]
+    may_change = any(m.setup.scenario.faults or is_elastic(m.setup.scenario) for m in machines)
+    if len(machines) == 1 or not (
+        may_change or meet([m.flows for m in machines], first_machine.fabric)
+    ):
         return False
     worlds = [machine.world for machine in machines]
     sizes = [
@@ -46,13 +48,13 @@ def share_links(machines: Sequence[Machine]) -> bool:
         for world in worlds
     ]
     columns = sum(size for _, size, _ in sizes)
-    numbers, exchanges, others = [], 0, columns
-    for prefills, own, swaps in sizes:
-        first_of, last_of = numbers_of(prefills, own, swaps, exchanges, others)
+    numbers, next_exchange, next_other = [], 0, columns
+    for prefills, exchanges, swaps in sizes:
+        first_of, last_of = numbers_of(prefills, exchanges, swaps, next_exchange, next_other)
         numbers.append((first_of, last_of))
-        exchanges += own
-        others = int(last_of.max(initial=others))
-    pace, active = np.full(others, np.inf), np.zeros(others, np.int8)
+        next_exchange += exchanges
+        next_other = int(last_of.max(initial=next_other))
+    pace, active = np.full(next_other, np.inf), np.zeros(next_other, np.int8)
     duty, crowding = np.zeros(columns), np.ones(columns)
     for world, (first_of, last_of) in zip(worlds, numbers, strict=True):
         flows = world.traffic
@@ -65,9 +67,9 @@ def share_links(machines: Sequence[Machine]) -> bool:
     for world in worlds:
         world.traffic.assign(
             pace=pace, active=active, duty=duty, crowding=crowding,
-            alone=np.ones(others), wish=np.ones(others),
+            alone=np.ones(next_other), wish=np.ones(next_other),
         )  # fmt: skip
     for machine in machines:
         machine.meet(machines)
-    first.lay_flows()
+    first_machine.lay_flows()
     return True

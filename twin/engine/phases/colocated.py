@@ -20,17 +20,17 @@ from twin.model.mixed import mixed_hits_s, mixed_iteration_s
 def colocated(world: World, t1: float) -> None:
     """Advance every colocated instance to t1."""
     state, instance, first = world.decode, world.instance, world.settings.prefills
-    queue = world.prefill
+    prefill = world.prefill
     for c in range(state.taken.size):
         while instance.up[first + c]:
-            if queue.reading[c]:
-                read_s = max(queue.read_end_s[c], instance.ends_s[first + c])
+            if prefill.reading[c]:
+                read_s = max(prefill.read_end_s[c], instance.ends_s[first + c])
                 if read_s > t1:
                     break
                 launch_mixed(world, c, read_s)
             # Those whose KV is there from the start wait to join, with or without a prompt.
             now_s = min(
-                decode.acts_s(world, c, queue.queue[c, w.HEAD]),
+                decode.acts_s(world, c, prefill.queue[c, w.HEAD]),
                 decode.acts_s(world, c, state.wait[c, w.HEAD]),
             )
             if now_s > t1:
@@ -43,7 +43,7 @@ def colocated(world: World, t1: float) -> None:
             batch_tokens = form_batch(world, c, now_s)
             instance.running[first + c] = 0
             instance.ends_s[first + c] = now_s
-            if queue.batch_reads[c] > 0.0:
+            if prefill.batch_reads[c] > 0.0:
                 pool.begin_reading(world, c, now_s)
             elif state.in_batch[c] > 0 or batch_tokens > 0:
                 launch_mixed(world, c, now_s)
@@ -54,7 +54,7 @@ def finish_pieces(world: World, c: int, now_s: float) -> None:
     """Deliver first tokens of prompts whose last piece is computed; they join the batch."""
     request = world.request
     pool.look_at_pool(world, c, now_s)
-    before = pool.kept_by(world, c)
+    stored_before = pool.kept_by(world, c)
     while True:
         i = next_computed(world, c, now_s, now_s)
         if i == w.NONE:
@@ -64,17 +64,17 @@ def finish_pieces(world: World, c: int, now_s: float) -> None:
         request.ready_s[i] = now_s
         world.record.counters[w.TRANSFERRED] += 1
         decode.join(world, c, i, now_s)
-    pool.write_blocks(world, c, now_s, before)
+    pool.write_blocks(world, c, now_s, stored_before)
 
 
 @kernel
 def launch_mixed(world: World, c: int, read_s: float) -> None:
     """Begin an iteration over the decode batch and the formed pieces of prompts. It counts from
     their forming; computing begins when their cached KV has been read."""
-    settings, state, costs, queue = world.settings, world.decode, world.costs, world.prefill
-    now_s, batch_tokens, pairs = queue.begin_s[c], queue.batch_tokens[c], queue.batch_pairs[c]
+    settings, state, costs, prefill = world.settings, world.decode, world.costs, world.prefill
+    now_s, batch_tokens, pairs = prefill.begin_s[c], prefill.batch_tokens[c], prefill.batch_pairs[c]
     pool.note_read(world, c)
-    queue.reading[c] = 0
+    prefill.reading[c] = 0
     price_exchange(world, settings.prefills + c, 1.0)
     stream_kv(world, c, now_s)
     prices, operators = costs.decode[c], costs.decode_operators
@@ -84,8 +84,8 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
         c * settings.decode_ranks, settings.decode_ranks, costs.decode_hot_tokens,
         costs.decode_hot_factor[c], operators,
     )  # fmt: skip
-    if queue.batch_hits[c] > 0.0:
-        took_s += mixed_hits_s(prices, queue.batch_hits[c], operators)
+    if prefill.batch_hits[c] > 0.0:
+        took_s += mixed_hits_s(prices, prefill.batch_hits[c], operators)
     took_s += copies_s(world, c, now_s, operators)
     took_s += read_s - now_s
     end_s, windows = now_s + took_s, world.record.windows

@@ -60,10 +60,10 @@ def admit(world: World, d: int, now_s: float) -> None:
     state, request = world.decode, world.request
     if state.swapped_out[d] > 0:
         for r in range(d * world.settings.decode_ranks, (d + 1) * world.settings.decode_ranks):
-            back = swap_in(world, d, r)
-            while back != w.NONE:
-                enter(world, d, back)
-                back = swap_in(world, d, r)
+            returned = swap_in(world, d, r)
+            while returned != w.NONE:
+                enter(world, d, returned)
+                returned = swap_in(world, d, r)
     while state.wait[d, w.HEAD] != w.NONE and request.ready_s[state.wait[d, w.HEAD]] <= now_s:
         i = pop(state.wait, d, request.following)
         join(world, d, i, now_s)
@@ -77,8 +77,8 @@ def first_token(world: World, i: int, now_s: float) -> None:
     if world.settings.colocated:
         return
     p, first_s = request.prefill_instance[i], now_s
-    began = world.prefill.begin_s[p] <= request.ready_s[i]
-    if world.settings.first_after_pass and world.instance.running[p] and began:
+    pass_is_older = world.prefill.begin_s[p] <= request.ready_s[i]
+    if world.settings.first_after_pass and world.instance.running[p] and pass_is_older:
         first_s = max(first_s, world.instance.ends_s[p])
     request.transfer_end_s[i] = first_s
 
@@ -117,12 +117,12 @@ def enter(world: World, d: int, i: int) -> None:
         tokens_left, settings.draft_tokens, settings.acceptance, settings.key_accept,
         settings.key_round, i * 64 + min(request.preemptions[i], 63),
     )  # fmt: skip
-    due = state.iteration[d] + iterations
+    due_iteration = state.iteration[d] + iterations
     request.joined[i] = state.iteration[d]
-    request.due[i] = due
-    ring = state.calendar.shape[1]
-    request.following[i] = state.calendar[d, due % ring]
-    state.calendar[d, due % ring] = i
+    request.due[i] = due_iteration
+    ring_size = state.calendar.shape[1]
+    request.following[i] = state.calendar[d, due_iteration % ring_size]
+    state.calendar[d, due_iteration % ring_size] = i
     slot = state.requests[rank]
     state.slot_table[rank, slot] = i
     request.slot[i] = slot
@@ -141,8 +141,8 @@ def launch(world: World, d: int, now_s: float) -> None:
     first = d * settings.decode_ranks
     operators = costs.decode_operators
     fill(operators, 0.0)
-    more = slowed_by_hand_off(world, d) if settings.kv_among_experts else 1.0
-    price_exchange(world, settings.prefills + d, more)
+    slowdown = slowed_by_hand_off(world, d) if settings.kv_among_experts else 1.0
+    price_exchange(world, settings.prefills + d, slowdown)
     stream_kv(world, d, now_s)
     took_s = decode_iteration_s(
         costs.decode[d], state.requests, state.context, first, settings.decode_ranks,
@@ -204,15 +204,15 @@ def begin_iteration(
         record.fields[7 + k] = w.FIRST_OPERATOR + k
         record.amounts[7 + k] = operators[k]
     spread(record.windows, begin_s, end_s, record, 7 + operators.size, settings)
-    first = column * w.AT_FIELDS
-    record.fields[0], record.amounts[0] = first + w.AT_BUSY_S, took_s
-    record.fields[1], record.amounts[1] = first + w.AT_ITERATION_S, took_s
-    record.fields[2], record.amounts[2] = first + w.AT_ITERATIONS, 1.0
+    first_field = column * w.AT_FIELDS
+    record.fields[0], record.amounts[0] = first_field + w.AT_BUSY_S, took_s
+    record.fields[1], record.amounts[1] = first_field + w.AT_ITERATION_S, took_s
+    record.fields[2], record.amounts[2] = first_field + w.AT_ITERATIONS, 1.0
     spread(record.instances, begin_s, end_s, record, 3, settings)
     log_pass(world, column, begin_s, end_s, state.in_batch[d], tokens, operators)
-    verified = requests * (settings.draft_tokens + 1)
-    move_activations(world, column, begin_s, end_s, verified)
-    offloaded_bytes = verified * settings.offloaded_bytes_per_token
+    verified_tokens = requests * (settings.draft_tokens + 1)
+    move_activations(world, column, begin_s, end_s, verified_tokens)
+    offloaded_bytes = verified_tokens * settings.offloaded_bytes_per_token
     book_traffic(world, w.OFFLOAD, settings.kv_plane, column, begin_s, end_s, offloaded_bytes)
     book_traffic(world, w.SWAP, w.UB, column, begin_s, end_s, total(state.streaming[d]))
 
@@ -222,8 +222,8 @@ def settle(world: World, d: int, now_s: float) -> None:
     """End an iteration: contexts grow, due requests finish."""
     settings, request, state = world.settings, world.request, world.decode
     first = d * settings.decode_ranks
-    ring = state.calendar.shape[1]
-    bucket = state.iteration[d] % ring
+    ring_size = state.calendar.shape[1]
+    bucket = state.iteration[d] % ring_size
     context, growth = state.context, state.growth
     state.changed[d] = 1
     for r in range(first, first + settings.decode_ranks):
@@ -247,11 +247,13 @@ def make_room(world: World, d: int, now_s: float) -> None:
     """Preempt on every rank whose requests hold more KV than fits; idle blocks go before."""
     settings = world.settings
     context, requests = world.decode.context, world.decode.requests
-    page = 0.5 * settings.page_tokens
-    room = world.decode.kv_tokens[d]
+    half_page = 0.5 * settings.page_tokens
+    kv_space = world.decode.kv_tokens[d]
     first = d * settings.decode_ranks
     for r in range(first, first + settings.decode_ranks):
-        while requests[r] > 0 and context[r] + requests[r] * page > room + shared_tokens(world, r):
+        while requests[r] > 0 and context[r] + requests[r] * half_page > kv_space + shared_tokens(
+            world, r
+        ):
             preempt(world, d, r, now_s)
         if world.settings.colocated:
             make_way(world, r)
@@ -262,21 +264,21 @@ def leave(world: World, d: int, i: int) -> None:
     """Remove a request from its rank's slots and sums."""
     request, state = world.request, world.decode
     rank = request.rank[i]
-    span = request.due[i] - request.joined[i]
+    needed = request.due[i] - request.joined[i]
     tokens_left = request.output_tokens[i] - request.emitted[i]
-    rate = tokens_left / span
+    tokens_each = tokens_left / needed
     iterations = state.iteration[d] - request.joined[i]
     length = request.input_tokens[i] + request.emitted[i]
     state.changed[d] = 1
-    state.context[rank] -= length + iterations * rate
-    state.growth[rank] -= rate
+    state.context[rank] -= length + iterations * tokens_each
+    state.growth[rank] -= tokens_each
     state.requests[rank] -= 1
     state.in_batch[d] -= 1
     if world.settings.order == w.FAIR:
-        note_growth(world, d, i, -rate)
-    last = state.slot_table[rank, state.requests[rank]]
-    state.slot_table[rank, request.slot[i]] = last
-    request.slot[last] = request.slot[i]
+        note_growth(world, d, i, -tokens_each)
+    last_request = state.slot_table[rank, state.requests[rank]]
+    state.slot_table[rank, request.slot[i]] = last_request
+    request.slot[last_request] = request.slot[i]
     if state.requests[rank] == 0:  # no rounding outlives an empty rank
         state.context[rank] = 0.0
         state.growth[rank] = 0.0
@@ -329,8 +331,8 @@ def preempt(world: World, d: int, rank: int, now_s: float) -> None:
             victim = i
     is_last = state.requests[rank] == 1
     suspend(world, d, victim)
-    swaps = not is_last and swap_out(world, d, victim)
-    if not swaps:
+    is_swapped = not is_last and swap_out(world, d, victim)
+    if not is_swapped:
         release(world, d, victim)
         request.ready_s[victim] = now_s
     if is_last:
@@ -341,7 +343,7 @@ def preempt(world: World, d: int, rank: int, now_s: float) -> None:
         return
     request.preemptions[victim] += 1
     add_at(world.record.windows, now_s, w.PREEMPTIONS, 1.0, world.settings)
-    if not swaps:
+    if not is_swapped:
         request.status[victim] = w.WAITING
         world.record.counters[w.PREEMPTED] += 1
         append(state.returned, 0, request.following, victim)
@@ -368,7 +370,7 @@ def suspend(world: World, d: int, i: int) -> None:
         request.following[before] = request.following[i]
     request.following[i] = w.NONE
     iterations = world.decode.iteration[d] - request.joined[i]
-    span = request.due[i] - request.joined[i]
+    needed = request.due[i] - request.joined[i]
     tokens_left = request.output_tokens[i] - request.emitted[i]
     leave(world, d, i)
-    request.emitted[i] += int(tokens_left * iterations / span)
+    request.emitted[i] += int(tokens_left * iterations / needed)

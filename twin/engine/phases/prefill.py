@@ -82,57 +82,61 @@ def form_batch(world: World, p: int, now_s: float) -> int:
     state.cold_blocks[0] = 0
     pool.forget_servers(world, p)
     pool.look_at_pool(world, p, now_s)
-    taken, kv_tokens, hits, reads, pairs, here = 0, 0, 0, 0, 0.0, 0
+    batch_tokens, kv_tokens, hit_tokens, read_tokens, pairs, hbm_blocks = 0, 0, 0, 0, 0.0, 0
     before = w.NONE  # the last prompt that stays in the queue with a part of it
     seen_s = received_by(world, p, now_s)
     i = w.NONE if waits_for_ranks(world, p, seen_s) else state.queue[p, w.HEAD]
-    while i != w.NONE and request.ready_s[i] <= seen_s and taken < settings.prefill_budget:
+    while i != w.NONE and request.ready_s[i] <= seen_s and batch_tokens < settings.prefill_budget:
         if settings.order == w.FAIR and request.progress[i] == w.NONE:
             i = bring_forward(world, state.queue, p, before, seen_s, False)
-        begins = request.progress[i] == w.NONE  # who came forward may be computed in part
+        is_begin = request.progress[i] == w.NONE  # who came forward may be computed in part
         if settings.colocated and rank_room(world, p, i) <= 0:  # ranks of others have room
             before, i = i, request.following[i]
             continue
-        die = die_for(world, p, i, begins) if settings.data_parallel_attention else 0
+        die = die_for(world, p, i, is_begin) if settings.data_parallel_attention else 0
         cell = request.rank[i] if settings.colocated else first_cell(world, p) + die
-        if begins and settings.in_hbm:
-            here = blocks_here(world, cell, i)
-        cached = pool.cached_tokens(world, p, i, here) if begins else request.progress[i]
+        if is_begin and settings.in_hbm:
+            hbm_blocks = blocks_here(world, cell, i)
+        cached = pool.cached_tokens(world, p, i, hbm_blocks) if is_begin else request.progress[i]
         remaining = request.input_tokens[i] + request.emitted[i] - cached
-        take = piece_of(world, p, i, die, cached, remaining, taken)
-        if take <= 0 or (taken > 0 and kv_tokens + cached + take > settings.batch_kv_tokens):
+        piece_tokens = piece_of(world, p, i, die, cached, remaining, batch_tokens)
+        if piece_tokens <= 0 or (
+            batch_tokens > 0 and kv_tokens + cached + piece_tokens > settings.batch_kv_tokens
+        ):
             break
-        if begins:
-            read = max(cached - here * settings.block_tokens, 0)
-            begin_pass(world, i, cached, read, now_s)
-            begin_here(world, cell, i, here)
-            hits += cached
-            reads += read
-            if read > 0:
-                state.cold_blocks[0] += pool.warm(world, p, i, cached, here)
-        new_pairs = take * (cached + 0.5 * (take + 1))  # each token attends to all before it
-        state.die_tokens[die] += take
+        if is_begin:
+            not_in_hbm = max(cached - hbm_blocks * settings.block_tokens, 0)
+            begin_pass(world, i, cached, not_in_hbm, now_s)
+            begin_here(world, cell, i, hbm_blocks)
+            hit_tokens += cached
+            read_tokens += not_in_hbm
+            if not_in_hbm > 0:
+                state.cold_blocks[0] += pool.warm(world, p, i, cached, hbm_blocks)
+        new_pairs = piece_tokens * (
+            cached + 0.5 * (piece_tokens + 1)
+        )  # each token attends to all before it
+        state.die_tokens[die] += piece_tokens
         state.die_pairs[die] += new_pairs
         if settings.colocated:
-            give_to_ranks(world, p, i, float(take), new_pairs)
-        taken += take
-        kv_tokens += cached + take
+            give_to_ranks(world, p, i, float(piece_tokens), new_pairs)
+        batch_tokens += piece_tokens
+        kv_tokens += cached + piece_tokens
         pairs += new_pairs
-        request.progress[i] += take
+        request.progress[i] += piece_tokens
         following = request.following[i]
-        if take == remaining:
+        if piece_tokens == remaining:
             remove_after(state.queue, p, request.following, before, i)
             append(state.batch, p, request.following, i)
         else:
             before = i
         i = following
     head = state.queue[p, w.HEAD]
-    if taken > 0 and head != w.NONE and request.ready_s[head] <= seen_s:
+    if batch_tokens > 0 and head != w.NONE and request.ready_s[head] <= seen_s:
         state.delayed[p] = settings.prompt_delay  # what is left of a release waits no further
-    state.batch_reads[p] = reads
-    note_batch(world, p, now_s, float(taken), float(hits), pairs)
+    state.batch_reads[p] = read_tokens
+    note_batch(world, p, now_s, float(batch_tokens), float(hit_tokens), pairs)
     note_ending(world, p)
-    return taken
+    return batch_tokens
 
 
 @kernel
@@ -159,9 +163,9 @@ def waits_for_ranks(world: World, p: int, now_s: float) -> bool:
     settings, state = world.settings, world.prefill
     if not settings.colocated or settings.prompt_delay == 0 or world.decode.in_batch[p] == 0:
         return False
-    ranks = groups_with_prompts(world, p, now_s)
+    waiting_groups = groups_with_prompts(world, p, now_s)
     groups = math.ceil(settings.decode_ranks / settings.prompt_ranks)
-    if ranks in (0, groups) or state.delayed[p] == settings.prompt_delay:
+    if waiting_groups in (0, groups) or state.delayed[p] == settings.prompt_delay:
         state.delayed[p] = 0
         return False
     state.delayed[p] += 1
@@ -171,15 +175,15 @@ def waits_for_ranks(world: World, p: int, now_s: float) -> bool:
 @kernel
 def groups_with_prompts(world: World, p: int, now_s: float) -> int:
     """Number of groups of prompt-sharing ranks in which a prompt waits."""
-    has, first_rank = world.decode.prompt_tokens, p * world.settings.decode_ranks
+    has_prompt, first_rank = world.decode.prompt_tokens, p * world.settings.decode_ranks
     groups, i = 0, world.prefill.queue[p, w.HEAD]
     while i != w.NONE and world.request.ready_s[i] <= now_s:
         first, _ = sharers(world, p, i)
-        groups += has[first] == 0.0
-        has[first] = 1.0
+        groups += has_prompt[first] == 0.0
+        has_prompt[first] = 1.0
         i = world.request.following[i]
     for r in range(first_rank, first_rank + world.settings.decode_ranks):
-        has[r] = 0.0
+        has_prompt[r] = 0.0
     return groups
 
 
@@ -197,14 +201,14 @@ def die_for(world: World, p: int, i: int, begins: bool) -> int:
     attention work. If the router looks for hits in HBM, they are weighed against a die's load."""
     if begins and world.settings.in_hbm and world.settings.router_policy in SEES_HITS:
         return nearest(world, p, i, world.prefill.die_tokens)
-    state, best, layout = world.prefill, 0, world.costs.prefill[p].layout
+    state, lightest, layout = world.prefill, 0, world.costs.prefill[p].layout
     for r in range(1, int(layout.dies / layout.context_dies)):
-        is_lighter = state.die_tokens[r] < state.die_tokens[best]
+        is_lighter = state.die_tokens[r] < state.die_tokens[lightest]
         if world.settings.even_attention:
-            is_lighter = attention_s(world, p, r) < attention_s(world, p, best)
+            is_lighter = attention_s(world, p, r) < attention_s(world, p, lightest)
         if is_lighter:
-            best = r
-    return best
+            lightest = r
+    return lightest
 
 
 @kernel
@@ -212,14 +216,14 @@ def share_left(world: World, p: int, die: int, held: int) -> int:
     """Tokens of a prompt after `held` until a die has its share of a full batch's attention."""
     state, prices = world.prefill, world.costs.prefill[p]
     token_s, pair_s = state.attention_s_per_token[p], prices.core.pair
-    context = state.computed_pairs[p] / max(state.computed_tokens[p], 1.0)
+    mean_context = state.computed_pairs[p] / max(state.computed_tokens[p], 1.0)
     groups = prices.layout.dies / prices.layout.context_dies
-    full_s = world.settings.prefill_budget / groups * (token_s + context * pair_s)
-    last_stage_end_s = full_s - attention_s(world, p, die)
-    if last_stage_end_s <= 0.0:
+    full_s = world.settings.prefill_budget / groups * (token_s + mean_context * pair_s)
+    left_s = full_s - attention_s(world, p, die)
+    if left_s <= 0.0:
         return 0
     next_s = token_s + held * pair_s
-    return max(1, int((math.sqrt(next_s**2 + 2.0 * pair_s * last_stage_end_s) - next_s) / pair_s))
+    return max(1, int((math.sqrt(next_s**2 + 2.0 * pair_s * left_s) - next_s) / pair_s))
 
 
 @kernel
@@ -233,8 +237,8 @@ def piece_of(world: World, p: int, i: int, die: int, held: int, remaining: int, 
         return min(remaining, budget_left, rank_room(world, p, i))
     if not (settings.data_parallel_attention and settings.even_attention):
         return tokens_to_take(remaining, budget_left, longest_piece(world, p, held), taken == 0)
-    most = longest_piece(world, p, held) if settings.chunk_tokens > 0 else remaining
-    return min(remaining, budget_left, share_left(world, p, die, held), most)
+    most_tokens = longest_piece(world, p, held) if settings.chunk_tokens > 0 else remaining
+    return min(remaining, budget_left, share_left(world, p, die, held), most_tokens)
 
 
 @kernel
@@ -253,9 +257,9 @@ def longest_piece(world: World, p: int, held: int) -> int:
 @kernel
 def sharers(world: World, p: int, i: int) -> tuple[int, int]:
     """Ranks (first, one after the last) that share a prompt on a colocated instance."""
-    ranks, group = world.settings.decode_ranks, world.settings.prompt_ranks
-    place = (world.request.rank[i] - p * ranks) // group * group
-    return p * ranks + place, p * ranks + min(place + group, ranks)
+    ranks, group_size = world.settings.decode_ranks, world.settings.prompt_ranks
+    group_start = (world.request.rank[i] - p * ranks) // group_size * group_size
+    return p * ranks + group_start, p * ranks + min(group_start + group_size, ranks)
 
 
 @kernel
@@ -315,12 +319,12 @@ def note_batch(world: World, p: int, now_s: float, taken: float, hits: float, pa
     state.most_tokens[p] = taken / dies
     state.most_pairs[p] = pairs / dies
     if world.settings.data_parallel_attention:
-        slowest, pieces = 0, world.costs.prefill[p].layout.context_dies
-        for r in range(1, int(dies / pieces)):
+        slowest, dies_per_prompt = 0, world.costs.prefill[p].layout.context_dies
+        for r in range(1, int(dies / dies_per_prompt)):
             if attention_s(world, p, r) > attention_s(world, p, slowest):
                 slowest = r
-        state.most_tokens[p] = state.die_tokens[slowest] / pieces
-        state.most_pairs[p] = state.die_pairs[slowest] / pieces
+        state.most_tokens[p] = state.die_tokens[slowest] / dies_per_prompt
+        state.most_pairs[p] = state.die_pairs[slowest] / dies_per_prompt
 
 
 @kernel
@@ -383,26 +387,26 @@ def end_alone(world: World, i: int, now_s: float) -> None:
 def book_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: float) -> None:
     """Book a batch: time, tokens, operators, and bytes of its collectives."""
     settings = world.settings
-    taken, pairs = world.prefill.batch_tokens[p], world.prefill.batch_pairs[p]
+    tokens, pairs = world.prefill.batch_tokens[p], world.prefill.batch_pairs[p]
     record, operators, prices = world.record, world.costs.prefill_operators, world.costs.prefill[p]
     record.fields[0], record.amounts[0] = w.PREFILL_BATCHES, 1.0
     record.fields[1], record.amounts[1] = w.PREFILL_BUSY_S, end_s - begin_s
-    record.fields[2], record.amounts[2] = w.PREFILL_TOKENS, taken
-    record.fields[3], record.amounts[3] = w.HBM_BYTES, physics.prefill_hbm_bytes(prices, taken)
-    flops = physics.prefill_flops(prices, taken, pairs)
+    record.fields[2], record.amounts[2] = w.PREFILL_TOKENS, tokens
+    record.fields[3], record.amounts[3] = w.HBM_BYTES, physics.prefill_hbm_bytes(prices, tokens)
+    flops = physics.prefill_flops(prices, tokens, pairs)
     record.fields[4], record.amounts[4] = w.FLOPS, flops
     record.fields[5], record.amounts[5] = w.PREFILL_FLOPS, flops
-    first = w.FIRST_OPERATOR + world.costs.decode_operators.size
+    first_operator = w.FIRST_OPERATOR + world.costs.decode_operators.size
     for k in range(operators.size):
-        record.fields[6 + k] = first + k
+        record.fields[6 + k] = first_operator + k
         record.amounts[6 + k] = operators[k]
-    record.fields[6 + operators.size] = first + operators.size
+    record.fields[6 + operators.size] = first_operator + operators.size
     record.amounts[6 + operators.size] = fetch_s
     spread(record.windows, begin_s, end_s, record, 7 + operators.size, settings)
-    busy = p * w.AT_FIELDS + w.AT_BUSY_S
-    book_one(world, record.instances, begin_s, end_s, busy, end_s - begin_s)
-    log_pass(world, p, begin_s, end_s, 0, taken, operators)
-    move_activations(world, p, begin_s + fetch_s, end_s, taken)
+    busy_field = p * w.AT_FIELDS + w.AT_BUSY_S
+    book_one(world, record.instances, begin_s, end_s, busy_field, end_s - begin_s)
+    log_pass(world, p, begin_s, end_s, 0, tokens, operators)
+    move_activations(world, p, begin_s + fetch_s, end_s, tokens)
 
 
 @kernel
@@ -438,7 +442,7 @@ def finish_batch(world: World, p: int) -> None:
     world.instance.running[p] = 0
     give_ports_back(world, p)
     pool.look_at_pool(world, p, end_s)
-    before = pool.kept_by(world, p)
+    stored_before = pool.kept_by(world, p)
     while True:
         i = next_computed(world, p, end_s, last_stage_end_s)
         if i == w.NONE:
@@ -452,7 +456,7 @@ def finish_batch(world: World, p: int) -> None:
             append(world.transfer.unsent, 0, request.following, i)
         else:
             end_alone(world, i, end_s)
-    pool.write_blocks(world, p, end_s, before)
+    pool.write_blocks(world, p, end_s, stored_before)
 
 
 @kernel

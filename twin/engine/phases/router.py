@@ -71,14 +71,14 @@ def router(world: World, t0: float, t1: float) -> None:
         if request.ready_s[i] > t1:
             break
         now_s = max(now_s, request.ready_s[i])
-        reason, waits = unservable(world, i), False
+        reason, must_wait = unservable(world, i), False
         if settings.front and reason == 0:
             send(world, i)
-            waits = world.front.wait[request.supernode[i], w.HEAD] != w.NONE
+            must_wait = world.front.wait[request.supernode[i], w.HEAD] != w.NONE
         if reason == 0 and settings.shed_at > 0.0 and too_late(world, i, now_s):
             reason = w.TOO_LATE
-        waits = reason == 0 and (waits or not place(world, i, now_s))
-        if waits and not settings.front:
+        must_wait = reason == 0 and (must_wait or not place(world, i, now_s))
+        if must_wait and not settings.front:
             break
         if returned != w.NONE:
             pop(decode.returned, 0, request.following)
@@ -86,7 +86,7 @@ def router(world: World, t0: float, t1: float) -> None:
             pop(gate.wait, 0, request.following)
         else:
             counters[w.ROUTER_SEEN] += 1
-        if waits:
+        if must_wait:
             wait_there(world, i)
         elif reason == w.TOO_LATE:
             refuse(world, i, reason, now_s)
@@ -130,14 +130,14 @@ def report(world: World, t0: float) -> None:
     front, settings, decode = world.front, world.settings, world.decode
     is_open = world.instance.open
     for g in range(front.opened.size):
-        prefills, decodes = not settings.has_prefill, not settings.has_decode
+        has_prefills, has_decodes = not settings.has_prefill, not settings.has_decode
         for p in range(settings.prefills):
             if settings.has_prefill and front.of_prefill[p] == g:
-                prefills = prefills or is_open[settings.prompt_row + p] == 1
+                has_prefills = has_prefills or is_open[settings.prompt_row + p] == 1
         for d in range(decode.taken.size):
             if settings.has_decode and front.of_decode[d] == g:
-                decodes = decodes or is_open[settings.prefills + d] == 1
-        front.opened[g] = prefills and decodes
+                has_decodes = has_decodes or is_open[settings.prefills + d] == 1
+        front.opened[g] = has_prefills and has_decodes
     if t0 + ROUNDING_S < front.due_s[0]:
         return
     for g in range(front.known.size):
@@ -154,28 +154,28 @@ def send(world: World, i: int) -> None:
     """Send request i to a supernode; one that was sent before returns to its own while that serves.
     With a report at every step the front router counts what it has sent since."""
     front, request = world.front, world.request
-    g = int(request.supernode[i])
-    if g == w.NONE or not front.opened[g]:
-        g = choose_supernode(world.settings.front, front.opened, front.known, front.sent[0])
-        if g == w.NONE:  # none serves: it waits for the one whose turn it is
-            g = front.sent[0] % front.opened.size
-        request.supernode[i] = g
+    supernode = int(request.supernode[i])
+    if supernode == w.NONE or not front.opened[supernode]:
+        supernode = choose_supernode(world.settings.front, front.opened, front.known, front.sent[0])
+        if supernode == w.NONE:  # none serves: it waits for the one whose turn it is
+            supernode = front.sent[0] % front.opened.size
+        request.supernode[i] = supernode
         front.sent[0] += 1
     if world.settings.front_report_s == 0.0:
-        front.known[g] += 1.0
+        front.known[supernode] += 1.0
 
 
 @kernel
 def wait_there(world: World, i: int) -> None:
     """Put a request at the end of its supernode's list of waiting requests."""
-    g = int(world.request.supernode[i])
-    append(world.front.wait, g, world.request.following, i)
-    world.front.waiting[g] += 1
+    supernode = int(world.request.supernode[i])
+    append(world.front.wait, supernode, world.request.following, i)
+    world.front.waiting[supernode] += 1
 
 
 @kernel
 def wait_no_more(world: World, g: int) -> int:
-    """Take the first request that waits in a supernode."""
+    """Take the first request that waits in supernode g out of its list; returns it."""
     world.front.waiting[g] -= 1
     return pop(world.front.wait, g, world.request.following)
 
@@ -185,10 +185,10 @@ def leave_front(world: World, i: int) -> bool:
     """Take a request whose client left out of its supernode's list; False if it is in none."""
     if not world.settings.front or world.request.supernode[i] == w.NONE:
         return False
-    g = int(world.request.supernode[i])
-    is_waiting = unlist(world.front.wait, g, world.request.following, i)
+    supernode = int(world.request.supernode[i])
+    is_waiting = unlist(world.front.wait, supernode, world.request.following, i)
     if is_waiting:
-        world.front.waiting[g] -= 1
+        world.front.waiting[supernode] -= 1
     return is_waiting
 
 
@@ -204,21 +204,21 @@ def serves(world: World, is_open: int, supernode: int, i: int) -> bool:
 def refresh_view(world: World) -> None:
     """Refresh the router's view of the decode ranks to their loads at this border."""
     decode = world.decode
-    view, context = decode.taken_tokens, decode.context
+    tokens_seen, context = decode.taken_tokens, decode.context
     reserved, taken = decode.reserved_tokens, decode.taken_slots
     floor = decode.floor
-    page = 0.5 * world.settings.page_tokens
+    half_page = 0.5 * world.settings.page_tokens
     ranks = world.settings.decode_ranks
     for d in range(decode.taken.size):
         if not decode.changed[d]:
             continue
         decode.changed[d] = 0
         for r in range(d * ranks, (d + 1) * ranks):
-            view[r] = context[r] + reserved[r] + taken[r] * page
+            tokens_seen[r] = context[r] + reserved[r] + taken[r] * half_page
         if world.settings.in_hbm:  # apart, so that the sums above run on vectors
             for r in range(d * ranks, (d + 1) * ranks):
-                view[r] -= shared_tokens(world, r)
-        decode.all_tokens[d] = total(view[d * ranks : (d + 1) * ranks])
+                tokens_seen[r] -= shared_tokens(world, r)
+        decode.all_tokens[d] = total(tokens_seen[d * ranks : (d + 1) * ranks])
         for b in range(floor.shape[1]):  # what was summed anew may have been rounded down
             floor[d, b] *= ROUNDING
 
@@ -239,8 +239,8 @@ def unservable(world: World, i: int) -> int:
 def place(world: World, i: int, now_s: float) -> bool:
     """Reserve decode room and choose a prefill instance; False when there is no room."""
     settings, request = world.settings, world.request
-    first = settings.prompt_row
-    open_instances = world.instance.open[first : first + settings.prefills]
+    first_row = settings.prompt_row
+    open_instances = world.instance.open[first_row : first_row + settings.prefills]
     if settings.front and not world.front.opened[request.supernode[i]]:
         return False
     instance = w.NONE
@@ -251,12 +251,14 @@ def place(world: World, i: int, now_s: float) -> bool:
     if settings.has_decode:
         if instance == w.NONE and settings.has_prefill and not any_of(open_instances, 1):
             return False
-        need = float(request.input_tokens[i] + request.emitted[i]) + 0.5 * settings.page_tokens
-        rank = reserve(world, instance, i, need)
+        need_tokens = (
+            float(request.input_tokens[i] + request.emitted[i]) + 0.5 * settings.page_tokens
+        )
+        rank = reserve(world, instance, i, need_tokens)
         if rank == w.NONE:
             return False
         request.rank[i] = rank
-        world.decode.reserved_tokens[rank] += need - 0.5 * settings.page_tokens
+        world.decode.reserved_tokens[rank] += need_tokens - 0.5 * settings.page_tokens
         if instance == w.NONE and settings.has_prefill:
             instance = choose_prefill(world, i, now_s)
     request.prefill_instance[i] = instance
@@ -268,20 +270,25 @@ def reserve(world: World, instance: int, i: int, need: float) -> int:
     """Rank with room for `need` tokens of a request, of `instance` or the least loaded; or NONE."""
     settings, decode = world.settings, world.decode
     ranks, open_instances = settings.decode_ranks, world.instance.open[settings.prefills :]
-    of = world.front.of_decode
+    supernode_of = world.front.of_decode
     best = instance
     if instance == w.NONE:
         best = 0
         for d in range(1, decode.taken.size):  # of those that are open
             fewer_requests = decode.taken[d] < decode.taken[best]
-            worse = fewer_requests or not serves(world, open_instances[best], of[best], i)
-            if worse and serves(world, open_instances[d], of[d], i):
+            is_worse = fewer_requests or not serves(
+                world, open_instances[best], supernode_of[best], i
+            )
+            if is_worse and serves(world, open_instances[d], supernode_of[d], i):
                 best = d
     for k in range(decode.taken.size):
         d = (best + k) % decode.taken.size
         if k > 0 and settings.colocated:
             break
-        if not serves(world, open_instances[d], of[d], i) or decode.taken[d] >= decode.room[d]:
+        if (
+            not serves(world, open_instances[d], supernode_of[d], i)
+            or decode.taken[d] >= decode.room[d]
+        ):
             continue
         first, end = d * ranks, (d + 1) * ranks
         if settings.in_hbm and settings.colocated and settings.router_policy in SEES_HITS:
@@ -289,26 +296,26 @@ def reserve(world: World, instance: int, i: int, need: float) -> int:
                 fits = decode.taken_slots[r] < decode.slots[r]
                 fits = fits and decode.taken_tokens[r] + need <= decode.kv_tokens[d]
                 decode.price[r] = decode.taken_tokens[r] if fits else np.inf
-            place = nearest(world, d, i, decode.price[first:end])
+            rank_place = nearest(world, d, i, decode.price[first:end])
         else:
-            place = choose_rank(
+            rank_place = choose_rank(
                 settings.rank_choice, world.record.counters[w.ROUTED],
                 decode.taken_slots[first:end], decode.taken_tokens[first:end], decode.taken[d],
                 decode.all_tokens[d], decode.slots[first:end], decode.kv_tokens[d], need,
                 decode.price[first:end], decode.floor[d],
             )  # fmt: skip
-        if place != w.NONE:
-            rank = first + place
-            slots, tokens = max(decode.taken[d], 1), max(decode.all_tokens[d], 1.0)
+        if rank_place != w.NONE:
+            rank = first + rank_place
+            requests_before, tokens_before = max(decode.taken[d], 1), max(decode.all_tokens[d], 1.0)
             decode.changed[d] = 1
             decode.taken[d] += 1
             decode.taken_slots[rank] += 1
             decode.taken_tokens[rank] += need
             decode.all_tokens[d] += need
             # A load counts both over their means: every load has grown by the lesser growth.
-            fill = min(decode.taken[d] / slots, decode.all_tokens[d] / tokens)
+            growth = min(decode.taken[d] / requests_before, decode.all_tokens[d] / tokens_before)
             for b in range(decode.floor.shape[1]):
-                decode.floor[d, b] *= max(fill * ROUNDING, 1.0)
+                decode.floor[d, b] *= max(growth * ROUNDING, 1.0)
             return rank
     return w.NONE
 
@@ -319,44 +326,46 @@ def see_queues(world: World, i: int, now_s: float) -> None:
     to request i. A batch that ended within this step no longer counts, or the view would depend on
     the step. A new request still joins a batch that is not full, so only full ones add time."""
     prefill, settings, view = world.prefill, world.settings, world.seen
-    instance, first, budget = world.instance, settings.prompt_row, settings.prefill_budget
-    is_open, running = instance.open[first:], instance.running[first:]
-    ends_s = instance.ends_s[first:]
+    instance, first_row, budget = world.instance, settings.prompt_row, settings.prefill_budget
+    is_open, running = instance.open[first_row:], instance.running[first_row:]
+    ends_s = instance.ends_s[first_row:]
     for p in range(view.wait_s.size):
         view.opened[p] = serves(world, is_open[p], world.front.of_prefill[p], i)
         tokens, work_s, left_s = prefill.queued_tokens[p], prefill.queued_s[p], 0.0
-        pass_s, waiting = prefill.pass_s[p], tokens
+        pass_s, waiting_tokens = prefill.pass_s[p], tokens
         if prefill.reading[p]:
-            waiting -= prefill.ending_tokens[p]
+            waiting_tokens -= prefill.ending_tokens[p]
             left_s = max(0.0, prefill.read_end_s[p] - now_s) + pass_s  # its work is in queued_s
         elif running[p]:
-            waiting -= prefill.ending_tokens[p]
+            waiting_tokens -= prefill.ending_tokens[p]
             work_s -= prefill.ending_s[p]
             left_s = ends_s[p] - now_s
             if settings.colocated:  # the next iterations decode as this one does
                 pass_s = max(pass_s, ends_s[p] - prefill.begin_s[p])
             if left_s <= 0.0:  # the next batch has begun since
-                tokens = waiting
-                has_work = waiting > 0 or (settings.colocated and world.decode.in_batch[p] > 0)
+                tokens = waiting_tokens
+                has_work = waiting_tokens > 0 or (
+                    settings.colocated and world.decode.in_batch[p] > 0
+                )
                 left_s = max(0.0, left_s + pass_s + work_s) if has_work else 0.0
-                waiting, work_s = max(0, waiting - budget), 0.0
+                waiting_tokens, work_s = max(0, waiting_tokens - budget), 0.0
         view.queued_tokens[p] = tokens
-        full = waiting // budget if waiting >= budget else 0  # batches ahead
-        view.wait_s[p] = left_s + max(0.0, work_s) + full * pass_s
+        full_batches = waiting_tokens // budget if waiting_tokens >= budget else 0  # batches ahead
+        view.wait_s[p] = left_s + max(0.0, work_s) + full_batches * pass_s
 
 
 @kernel
 def cached_at(world: World, p: int, i: int) -> tuple[int, int]:
     """Cached tokens of a request's prompt for instance p, and how many of them are in its HBM."""
     settings = world.settings
-    here = int(expected_here(world, p, i))
-    blocks = here
+    hbm_blocks = int(expected_here(world, p, i))
+    blocks = hbm_blocks
     if settings.pool_enabled:
         ssd_open, row = world.prefill.ssd_bytes_per_s[p] > 0.0, pool_row(world, p, i)
         blocks = matched_blocks(
-            world.pool, world.ssd, ssd_open, row, world.request, turn_of(world, i), here
+            world.pool, world.ssd, ssd_open, row, world.request, turn_of(world, i), hbm_blocks
         )
-    return settings.block_tokens * blocks, settings.block_tokens * here
+    return settings.block_tokens * blocks, settings.block_tokens * hbm_blocks
 
 
 @kernel
@@ -369,8 +378,10 @@ def too_late(world: World, i: int, now_s: float) -> bool:
     if settings.has_prefill:
         p = choose_prefill(world, i, now_s)
         if p != w.NONE:  # else it waits, as `place` says
-            hit, here = cached_at(world, p, i)
-            ahead_s = prefilled_in_s(world, p, i, hit, work_s(world, p, i, hit, here), now_s)
+            hit_tokens, hbm_tokens = cached_at(world, p, i)
+            ahead_s = prefilled_in_s(
+                world, p, i, hit_tokens, work_s(world, p, i, hit_tokens, hbm_tokens), now_s
+            )
             ahead_s += handed_over_in_s(world, p, i)
     limit_s = settings.shed_at * world.gate.ttft_s[tenant_of(world, i)]
     return now_s - request.arrival_s[i] + ahead_s > limit_s
@@ -381,28 +392,28 @@ def work_s(world: World, p: int, i: int, hit: int, here: int) -> float:
     """Seconds that a request with `hit` cached tokens, `here` in HBM, adds to a batch of p."""
     prefill = world.prefill
     length = float(world.request.input_tokens[i] + world.request.emitted[i])
-    cached = min(float(hit), length - 1.0)
-    pairs = 0.5 * (length * length - cached * cached)
-    computing_s = (length - cached) * prefill.s_per_token[p] + pairs * prefill.s_per_pair[p]
-    read = max(cached - here, 0.0)
-    if read <= 0.0:
+    cached_tokens = min(float(hit), length - 1.0)
+    pairs = 0.5 * (length * length - cached_tokens * cached_tokens)
+    computing_s = (length - cached_tokens) * prefill.s_per_token[p] + pairs * prefill.s_per_pair[p]
+    read_tokens = max(cached_tokens - here, 0.0)
+    if read_tokens <= 0.0:
         return computing_s
     reading_s = prefill.read_bytes_per_token[p] / prefill.read_bytes_per_s[p]
     reading_s += prefill.ahead_s_per_token[p]
-    return computing_s + read * reading_s
+    return computing_s + read_tokens * reading_s
 
 
 @kernel
 def see_hits(world: World, i: int) -> None:
     """Set the cached tokens and the prefill seconds of a request at each instance."""
     view, settings = world.seen, world.settings
-    hit, here = 0, 0
+    hit_tokens, hbm_tokens = 0, 0
     for p in range(view.hit_tokens.size):
         if p == 0 or settings.pools_differ or settings.in_hbm:  # else alike everywhere
-            hit, here = cached_at(world, p, i)
-        view.hit_tokens[p], view.here_tokens[p] = hit, here
-        view.hit_share[p] = hit / (world.request.input_tokens[i] + world.request.emitted[i])
-        view.serve_s[p] = world.prefill.pass_s[p] + work_s(world, p, i, hit, here)
+            hit_tokens, hbm_tokens = cached_at(world, p, i)
+        view.hit_tokens[p], view.here_tokens[p] = hit_tokens, hbm_tokens
+        view.hit_share[p] = hit_tokens / (world.request.input_tokens[i] + world.request.emitted[i])
+        view.serve_s[p] = world.prefill.pass_s[p] + work_s(world, p, i, hit_tokens, hbm_tokens)
 
 
 @kernel
@@ -411,12 +422,12 @@ def join_queue(world: World, p: int, i: int) -> None:
     prefill, request, policy = world.prefill, world.request, world.settings.router_policy
     prefill.queued_tokens[p] += request.input_tokens[i] + request.emitted[i]
     if policy in SEES_WAITS or world.settings.shed_at > 0.0:
-        hit, here = world.seen.hit_tokens[p], world.seen.here_tokens[p]
+        hit_tokens, hbm_tokens = world.seen.hit_tokens[p], world.seen.here_tokens[p]
         if policy not in SEES_HITS:
-            hit, here = cached_at(world, p, i)
-        request.work_s[i] = work_s(world, p, i, hit, here)
+            hit_tokens, hbm_tokens = cached_at(world, p, i)
+        request.work_s[i] = work_s(world, p, i, hit_tokens, hbm_tokens)
         length = request.input_tokens[i] + request.emitted[i]
-        request.fresh_tokens[i] = max(length - hit, 1)
+        request.fresh_tokens[i] = max(length - hit_tokens, 1)
         prefill.queued_s[p] += request.work_s[i]
     if world.settings.order != w.PRIORITY:
         append(prefill.queue, p, request.following, i)
@@ -429,10 +440,10 @@ def see_kv(world: World) -> None:
     """Set the used share of each instance's KV space."""
     settings, view, decode = world.settings, world.seen, world.decode
     for p in range(view.kv_used.size):
-        queued_tokens, room = float(view.queued_tokens[p]), settings.batch_kv_tokens
+        queued_tokens, space = float(view.queued_tokens[p]), settings.batch_kv_tokens
         if settings.colocated:
-            queued_tokens, room = decode.all_tokens[p], decode.kv_tokens[p] * settings.decode_ranks
-        view.kv_used[p] = min(1.0, queued_tokens / room)
+            queued_tokens, space = decode.all_tokens[p], decode.kv_tokens[p] * settings.decode_ranks
+        view.kv_used[p] = min(1.0, queued_tokens / space)
 
 
 @kernel
@@ -444,14 +455,14 @@ def choose_prefill(world: World, i: int, now_s: float) -> int:
     if policy in SEES_HITS:
         see_hits(world, i)
         see_kv(world)
-    draws = policy == POWER_OF_TWO
+    needs_draws = policy == POWER_OF_TWO
     turn = world.record.counters[w.ROUTED]
     if settings.shed_at > 0.0:  # a turn that was refused is over: else it would refuse all
         turn += world.record.counters[w.REJECTED_ROUTER]
     return choose_instance(
         policy, world.seen, turn, world.request.session[i],
-        uniform(settings.key_route_a, i) if draws else 0.5,
-        uniform(settings.key_route_b, i) if draws else 0.5,
+        uniform(settings.key_route_a, i) if needs_draws else 0.5,
+        uniform(settings.key_route_b, i) if needs_draws else 0.5,
     )  # fmt: skip
 
 

@@ -23,8 +23,8 @@ def additions(edits: Iterable[Edit]) -> tuple[Edit, ...]:
 
 
 def extended(plan: Plan, added: Iterable[Edit]) -> Plan:
-    """The plan with what edits add, in order. Raises HardwareError for a link without two single
-    ends, a used name, or a plane that the machine lacks."""
+    """The plan with the links and switches that edits add, in order. Raises HardwareError for a
+    link without two single ends, a used name, or a plane that the machine lacks."""
     tails, heads, attributes = plan.links
     vertices = dict(plan.vertices)
     links = dict(zip(zip(tails, heads, strict=True), attributes, strict=True))
@@ -46,23 +46,24 @@ def _add_link(vertices: Vertices, links: Links, edit: Edit, order: int) -> None:
     a, b = _end(vertices, edit.element), _end(vertices, edit.to)
     if a == b:
         raise HardwareError(f"{a} to itself needs no link: name two elements")
-    rate, latency_s = edit.gb_per_s * 1e9, edit.latency_ns * 1e-9
+    bytes_per_s, latency_s = edit.gb_per_s * 1e9, edit.latency_ns * 1e-9
     for ends in ((a, b), (b, a)):
         if (bundle := links.get(ends)) is None:
-            own = {CAPACITY: rate, LATENCY: latency_s, "links": 1, "added": order}
-            links[ends] = {**_like(vertices, links, ends, edit.plane), **own}
+            own_data = {CAPACITY: bytes_per_s, LATENCY: latency_s, "links": 1, "added": order}
+            links[ends] = {**_like(vertices, links, ends, edit.plane), **own_data}
             continue
         if bundle["plane"] != edit.plane:
             raise HardwareError(
                 f"{a} and {b} are joined on the {bundle['plane']} plane already: an added link "
                 f"of {edit.plane} cannot join that bundle"
             )
-        joined = {CAPACITY: bundle[CAPACITY] + rate, LATENCY: max(bundle[LATENCY], latency_s)}
-        links[ends] = {**bundle, **joined, "links": bundle["links"] + 1}
+        sums = {CAPACITY: bundle[CAPACITY] + bytes_per_s, LATENCY: max(bundle[LATENCY], latency_s)}
+        links[ends] = {**bundle, **sums, "links": bundle["links"] + 1}
 
 
 def _serves(plane: str) -> str:
-    """Planes that a link between any two elements of one plane can serve."""
+    """Names of the planes whose bytes an added link of a plane carries, between any two
+    elements."""
     return INSIDE if plane == "ub" else BETWEEN[plane]
 
 
@@ -77,9 +78,10 @@ def _end(vertices: Vertices, name: str) -> str:
 
 
 def _like(vertices: Vertices, links: Links, ends: Edge, plane: str) -> dict[str, Any]:
-    """Attributes of a new link: of one that is between such ends, otherwise of one of its plane.
-    Links inside a package are no model, because traffic that leaves the NPU never uses them."""
-    own = {vertices[end]["kind"] for end in ends}
+    """Attributes of a new link: a copy of those of a link between such kinds of ends, otherwise of
+    any link of its plane. Links inside a package are not copied, because traffic that leaves the
+    NPU never uses them."""
+    end_kinds = {vertices[end]["kind"] for end in ends}
     plane_links = [
         ({vertices[a]["kind"], vertices[b]["kind"]}, data)
         for (a, b), data in links.items()
@@ -87,7 +89,7 @@ def _like(vertices: Vertices, links: Links, ends: Edge, plane: str) -> dict[str,
     ]
     if not plane_links:
         raise HardwareError(f"this machine has no {plane} plane that a link could be added to")
-    similar = next((data for kinds, data in plane_links if kinds == own), None)
+    similar = next((data for kinds, data in plane_links if kinds == end_kinds), None)
     data = dict(similar or plane_links[0][1])
     if similar is None:
         data |= {"kind": "added", "serves": _serves(plane), "write_extra_s": 0.0}

@@ -35,30 +35,32 @@ class Swap:
 
 
 def exchanged(numbers: NUMBERS, of: NUMBERS, to: NUMBERS) -> NUMBERS:
-    """Numbers in which the ascending `of` are replaced by `to`."""
+    """The numbers, with each that is in the ascending `of` replaced by its counterpart in `to`."""
     positions = np.minimum(np.searchsorted(of, numbers), max(of.size - 1, 0))
     return np.where(of[positions] == numbers, to[positions], numbers) if of.size else numbers
 
 
 def short(numbers: NUMBERS) -> SHORT:
-    """The numbers in four bytes each: a large machine holds hundreds of millions of them."""
+    """The numbers as int32: a large machine holds hundreds of millions of them."""
     return numbers.astype(np.int32)
 
 
 def swap_of(net: Network, ours: Iterable[int], theirs: Iterable[int]) -> Swap | None:
     """An exchange that maps these vertices to those, in order; None if none is found."""
-    old, new_ends = tuple(ours), tuple(theirs)
-    return net.once(("swap", old, new_ends), lambda: _swap(net, np.array(old), np.array(new_ends)))
+    sources, images = tuple(ours), tuple(theirs)
+    return net.once(
+        ("swap", sources, images), lambda: _swap(net, np.array(sources), np.array(images))
+    )
 
 
 def _swap(net: Network, ours: INTS, theirs: INTS) -> Swap | None:
     """The exchange of two sets of dies with their neighbours; None if the wiring differs."""
     image = np.full(len(net.vertices), -1)
-    count, front, others = 0, ours, theirs
+    moved, front, others = 0, ours, theirs
     while front.size:
         image[front], image[others] = others, front
-        count += front.size
-        if (image[front] != others).any() or (image[others] != front).any() or count > MOST_MOVED:
+        moved += front.size
+        if (image[front] != others).any() or (image[others] != front).any() or moved > MOST_MOVED:
             return None
         neighbours = _neighbours(net, image, front, others)
         if neighbours is None:
@@ -70,59 +72,59 @@ def _swap(net: Network, ours: INTS, theirs: INTS) -> Swap | None:
         touched[direction.at(vertices)[0]] = True
     links = np.flatnonzero(touched)
     image = np.where(image < 0, np.arange(image.size), image)
-    to_links = net.links_between(image[net.tail[links]], image[net.head[links]])
-    same_kind = (to_links >= 0) & (net.link_kinds[links] == net.link_kinds[to_links])
+    image_links = net.links_between(image[net.tail[links]], image[net.head[links]])
+    same_kind = (image_links >= 0) & (net.link_kinds[links] == net.link_kinds[image_links])
     same_ends = net.vertex_kinds[vertices] == net.vertex_kinds[image[vertices]]
     if not (same_kind.all() and same_ends.all() and _whole_nodes(net, vertices, image[vertices])):
         return None
-    counted = [np.concatenate([net.leaves[side], net.enters[side]]) for side in (links, to_links)]
-    touched = counted[0] >= 0
-    places = _pairs(counted[0][touched], counted[1][touched], len(net.places))
-    return Swap(*map(short, (vertices, image[vertices], links, to_links, *places)))
+    placed = [np.concatenate([net.leaves[side], net.enters[side]]) for side in (links, image_links)]
+    touched = placed[0] >= 0
+    places = _pairs(placed[0][touched], placed[1][touched], len(net.places))
+    return Swap(*map(short, (vertices, image[vertices], links, image_links, *places)))
 
 
 def _neighbours(net: Network, image: INTS, front: INTS, others: INTS) -> tuple[INTS, INTS] | None:
     """Neighbours of `front` and their images; None where links differ."""
     neighbours = []
     for direction, ends in zip(net.ways, (net.head, net.tail), strict=True):
-        (a, count), (b, other_pairs) = direction.at(front), direction.at(others)
-        if (count != other_pairs).any():
+        (ours, degrees), (theirs, their_degrees) = direction.at(front), direction.at(others)
+        if (degrees != their_degrees).any():
             return None
-        pair = np.repeat(np.arange(front.size), count)
-        keys, other_keys = pair * image.size + ends[a], pair * image.size + ends[b]
-        _, own_index, second = np.intersect1d(
+        pair = np.repeat(np.arange(front.size), degrees)
+        keys, other_keys = pair * image.size + ends[ours], pair * image.size + ends[theirs]
+        _, index, their_index = np.intersect1d(
             keys, other_keys, assume_unique=True, return_indices=True
         )
-        # One that is linked otherwise to the second is exchanged with another that is, too: with
+        # A shared neighbour that is linked otherwise to the other vertex is exchanged, too: with
         # uplinks dealt in turn, two groups of nodes have their wider links to different switches.
-        own_index = own_index[net.link_kinds[a[own_index]] == net.link_kinds[b[second]]]
-        shared = ends[a[own_index]]
+        index = index[net.link_kinds[ours[index]] == net.link_kinds[theirs[their_index]]]
+        shared = ends[ours[index]]
         shared = shared[image[shared] < 0]
         image[shared] = shared
-        unpaired = [np.flatnonzero(image[ends[links]] < 0) for links in (a, b)]
+        unpaired = [np.flatnonzero(image[ends[links]] < 0) for links in (ours, theirs)]
         if unpaired[0].size != unpaired[1].size:
             return None
-        sides = []
-        for links, free_links in zip((a, b), unpaired, strict=True):
-            order = free_links[np.lexsort((net.link_kinds[links[free_links]], pair[free_links]))]
-            sides.append((pair[order], net.link_kinds[links[order]], ends[links[order]]))
-        if any((x != y).any() for x, y in zip(sides[0][:2], sides[1][:2], strict=True)):
+        rows = []
+        for links, free_links in zip((ours, theirs), unpaired, strict=True):
+            ordered = free_links[np.lexsort((net.link_kinds[links[free_links]], pair[free_links]))]
+            rows.append((pair[ordered], net.link_kinds[links[ordered]], ends[links[ordered]]))
+        if any((x != y).any() for x, y in zip(rows[0][:2], rows[1][:2], strict=True)):
             return None
-        neighbours.append((sides[0][2], sides[1][2]))
-        image[sides[0][2]], image[sides[1][2]] = sides[1][2], sides[0][2]
-    keys, other_pairs = (np.concatenate(side) for side in zip(*neighbours, strict=True))
-    _, first = np.unique(keys, return_index=True)
-    if (image[keys] != other_pairs).any() or (image[other_pairs] != keys).any():
+        neighbours.append((rows[0][2], rows[1][2]))
+        image[rows[0][2]], image[rows[1][2]] = rows[1][2], rows[0][2]
+    vertices, images = (np.concatenate(side) for side in zip(*neighbours, strict=True))
+    _, distinct = np.unique(vertices, return_index=True)
+    if (image[vertices] != images).any() or (image[images] != vertices).any():
         return None
-    return keys[first], other_pairs[first]
+    return vertices[distinct], images[distinct]
 
 
 def _whole_nodes(net: Network, vertices: INTS, to: INTS) -> bool:
-    """Whether all vertices of each moved node move, and to one other node."""
+    """Whether all vertices of each moved node move, and all to one other node."""
     outward = net.node[vertices] != net.node[to]
-    nodes, size = np.unique(net.node[vertices[outward]], return_counts=True)
-    sources, _ = _pairs(net.node[vertices[outward]], net.node[to[outward]] + 1, net.nodes + 1)
-    return nodes.size == sources.size and bool((net.node_sizes[nodes] == size).all())
+    nodes, moved_vertices = np.unique(net.node[vertices[outward]], return_counts=True)
+    moves_from, _ = _pairs(net.node[vertices[outward]], net.node[to[outward]] + 1, net.nodes + 1)
+    return nodes.size == moves_from.size and bool((net.node_sizes[nodes] == moved_vertices).all())
 
 
 def _pairs(ours: INTS, theirs: INTS, count: int) -> tuple[INTS, INTS]:

@@ -17,11 +17,11 @@ from twin.scenario import Supernode
 
 def draw(s: Supernode, recipe: Recipe) -> Plan:
     """Build the machine of a recipe; raises HardwareError if it cannot be wired."""
-    degree = max(s.sub_planes, sum(recipe.links or (0,)))
+    links_per_die = max(s.sub_planes, sum(recipe.links or (0,)))
     most_dies = max(one.dies_per_npu for one in (recipe, *recipe.further))
-    least = s.npus * most_dies * (degree + 2)
-    if least > MOST_LINKS:
-        raise too_large(least)
+    links_at_least = s.npus * most_dies * (links_per_die + 2)
+    if links_at_least > MOST_LINKS:
+        raise too_large(links_at_least)
     draft = Draft(s, recipe)
     SCALE_UP[recipe.scale_up](draft)
     SCALE_OUT[recipe.scale_out](draft)

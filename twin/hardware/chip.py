@@ -35,9 +35,9 @@ class Chip:
         """Dense peak of one die, FLOP/s; raises HardwareError when the chip lacks the format.
         weights: format that was chosen, of which a part is computed in this one."""
         if precision not in self.flops:
-            needed = f", which {weights} needs" if weights not in ("", precision) else ""
+            reason = f", which {weights} needs" if weights not in ("", precision) else ""
             raise HardwareError(
-                f"{self.title} computes {', '.join(sorted(self.flops))}, not {precision}{needed}: "
+                f"{self.title} computes {', '.join(sorted(self.flops))}, not {precision}{reason}: "
                 "choose one of these as deployment.precision.weights, or prefill_weights of prefill"
             )
         return self.flops[precision] * self.clock
@@ -46,21 +46,21 @@ class Chip:
 @lru_cache(maxsize=16)
 def load_chip(facts: Facts, name: str) -> Chip:
     """The chip of that name; raises HardwareError listing the known ones."""
-    names = facts.names("chips")
-    if name not in names:
-        raise HardwareError(f"supernode.chip = {name!r} is not known: take one of {names}")
-    table = f"chips.{name}"
-    dies = facts.count(f"{table}.dies_per_npu")
+    known_chips = facts.names("chips")
+    if name not in known_chips:
+        raise HardwareError(f"supernode.chip = {name!r} is not known: take one of {known_chips}")
+    path = f"chips.{name}"
+    dies = facts.count(f"{path}.dies_per_npu")
     if dies < 1:
-        raise FactError(f"fact {table}.dies_per_npu must be at least 1")
+        raise FactError(f"fact {path}.dies_per_npu must be at least 1")
     return Chip(
         name=name,
-        title=str(facts[f"{table}.title"].value),
+        title=str(facts[f"{path}.title"].value),
         dies_per_npu=dies,
-        cube_cores=facts.count(f"{table}.cube_cores"),
-        vector_cores=facts.count(f"{table}.vector_cores"),
-        hbm_bytes_per_die=facts.si(f"{table}.hbm_capacity"),
-        hbm_bytes_per_s=facts.si(f"{table}.hbm_bandwidth"),
-        cross_die_bytes_per_s=facts.si(f"{table}.cross_die_bandwidth") if dies > 1 else 0.0,
-        flops={name: facts.si(f"{table}.flops.{name}") for name in facts.group(f"{table}.flops")},
+        cube_cores=facts.count(f"{path}.cube_cores"),
+        vector_cores=facts.count(f"{path}.vector_cores"),
+        hbm_bytes_per_die=facts.si(f"{path}.hbm_capacity"),
+        hbm_bytes_per_s=facts.si(f"{path}.hbm_bandwidth"),
+        cross_die_bytes_per_s=facts.si(f"{path}.cross_die_bandwidth") if dies > 1 else 0.0,
+        flops={name: facts.si(f"{path}.flops.{name}") for name in facts.group(f"{path}.flops")},
     )

@@ -11,19 +11,20 @@ from twin.scenario import Supernode
 
 
 def clos(draft: Draft) -> None:
-    """CloudMatrix384: an L1 switch per sub-plane in every node, L2 switches between nodes. With
-    `l2_levels` = 2 nodes form groups with their own L2 chips, half of whose ports lead to L3 chips;
-    L2 chip i of every group is joined to the same L3 chips."""
-    s, step = draft.s, draft.recipe.l2_chips_per_rack_and_sub_plane
-    chips = l2_chips_per_sub_plane(s, step)
+    """CloudMatrix384: draws an L1 switch per sub-plane in every node, and L2 switches between
+    nodes. With `l2_levels` = 2 nodes form groups with their own L2 chips, half of whose ports lead
+    to L3 chips; L2 chip i of every group is joined to the same L3 chips."""
+    s, per_rack = draft.s, draft.recipe.l2_chips_per_rack_and_sub_plane
+    chips = l2_chips_per_sub_plane(s, per_rack)
     draft.about["l2_chips_per_sub_plane"] = chips
     draft.nodes(lambda n: n // s.nodes if chips else n)
     groups = math.ceil(s.nodes / nodes_per_group(s))
-    racks = math.ceil(chips / step)
+    racks = math.ceil(chips / per_rack)
     for g in range(s.supernodes):
         for p in range(s.sub_planes):
             for i in range(chips * groups):
-                rack = f"communication rack {(g * groups + i // chips) * racks + i % chips // step}"
+                first_rack = (g * groups + i // chips) * racks
+                rack = f"communication rack {first_rack + i % chips // per_rack}"
                 place: dict[str, Any] = {"supernode": g, "sub_plane": p, "index": i, "rack": rack}
                 draft.add(switch_name("L2", g, p, i), "l2", **place)
     spines = _l3_per_l2(s, groups) if chips and groups > 1 else 0
@@ -54,7 +55,8 @@ def nodes_per_group(s: Supernode) -> int:
 
 
 def l2_chips_per_sub_plane(s: Supernode, step: int) -> int:
-    """L2 switch chips a sub-plane needs (of a group): the paper's rule (section 3.3.3, Table 11).
+    """Number of L2 switch chips of a sub-plane (of a group): the paper's rule (section 3.3.3, Table
+    11).
 
     Enough ports for every L1 uplink, in whole communication racks (`step` chips of each
     sub-plane), but never more chips than an L1 chip has uplinks, for each L1 chip must reach
@@ -70,8 +72,8 @@ def l2_chips_per_sub_plane(s: Supernode, step: int) -> int:
             f"could not be reached; take at most {s.l2_ports_per_chip} nodes, chips with "
             f"{s.nodes} ports, l2_levels = 2, or scale_up = node"
         )
-    needed = math.ceil(s.nodes * s.l1_uplinks / s.l2_ports_per_chip)
-    return min(step * math.ceil(needed / step), s.l1_uplinks)
+    chips_needed = math.ceil(s.nodes * s.l1_uplinks / s.l2_ports_per_chip)
+    return min(step * math.ceil(chips_needed / step), s.l1_uplinks)
 
 
 @cache
@@ -83,35 +85,37 @@ def switch_name(level: str, supernode: int, sub_plane: int, index: int) -> str:
 
 def _l3_per_l2(s: Supernode, groups: int) -> int:
     """Number of L3 chips joined to each L2 chip, enough for all groups' uplinks."""
-    half = s.l2_ports_per_chip - nodes_per_group(s)
-    most = s.l2_ports_per_chip * half
-    if groups * half > most:
+    uplinks = s.l2_ports_per_chip - nodes_per_group(s)
+    most_uplinks = s.l2_ports_per_chip * uplinks
+    if groups * uplinks > most_uplinks:
         raise HardwareError(
             f"supernode.nodes = {s.nodes} in {groups} groups is more than L3 switches of "
             f"{s.l2_ports_per_chip} ports can join: take at most "
             f"{s.l2_ports_per_chip * nodes_per_group(s)} nodes"
         )
-    return math.ceil(groups * half / s.l2_ports_per_chip)
+    return math.ceil(groups * uplinks / s.l2_ports_per_chip)
 
 
 def dealt(turn: int, uplinks: int, chips: int) -> list[tuple[int, int]]:
-    """(chip, links) of one switch's uplinks, dealt round robin from where the previous switch
-    ended, so that all chips use equally many ports and every switch reaches every chip."""
+    """(chip, links) of one switch's uplinks, dealt round robin from the chip at which the previous
+    switch ended, so that all chips use equally many ports and every switch reaches every chip."""
     if not chips:
         return []
-    each, remainder = divmod(uplinks, chips)
-    more = {(turn * uplinks + k) % chips for k in range(remainder)}
-    return [(i, each + (i in more)) for i in range(chips) if each or i in more]
+    links, remainder = divmod(uplinks, chips)
+    wider = {(turn * uplinks + k) % chips for k in range(remainder)}
+    return [(i, links + (i in wider)) for i in range(chips) if links or i in wider]
 
 
 def one_hop(draft: Draft) -> None:
-    """NVL72: every die has a link to every switch chip of the supernode; CPUs to dies."""
+    """NVL72: draws a machine in which every die has a link to every switch chip of the supernode,
+    and CPUs to dies."""
     s = draft.s
-    ends = s.npus_per_node * sum(draft.of(n).dies_per_npu for n in range(s.nodes))
-    if ends > s.l2_ports_per_chip:
+    die_count = s.npus_per_node * sum(draft.of(n).dies_per_npu for n in range(s.nodes))
+    if die_count > s.l2_ports_per_chip:
         raise HardwareError(
-            f"supernode.nodes = {s.nodes} of {s.npus_per_node} NPUs have {ends} dies, a switch "
-            f"chip has {s.l2_ports_per_chip} ports (l2_ports_per_chip), one a die: take fewer nodes"
+            f"supernode.nodes = {s.nodes} of {s.npus_per_node} NPUs have {die_count} dies, a "
+            f"switch chip has {s.l2_ports_per_chip} ports (l2_ports_per_chip), one a die: take "
+            "fewer nodes"
         )
     draft.nodes(lambda n: n // s.nodes, switches=False, die_forwards="ub vpc host")
     for g in range(s.supernodes):
@@ -126,12 +130,14 @@ def one_hop(draft: Draft) -> None:
             for d, p in product(range(dies), range(s.sub_planes)):
                 rate = draft.die_link_bytes_per_s(n)
                 draft.link(f"die {n}.{i}.{d}", _nvswitch(g, p), "die-NVSwitch", rate, p)
-        each = math.ceil(s.npus_per_node / len(draft.cpus(n)))  # NPUs of one CPU
+        npus_per_cpu = math.ceil(s.npus_per_node / len(draft.cpus(n)))  # NPUs of one CPU
         for i in range(s.npus_per_node):
             for d in range(dies):
-                rate = draft.recipe.cpu_bytes_per_s / each / dies
-                draft.link(f"CPU {n}.{i // each}", f"die {n}.{i}.{d}", "CPU-die", rate)
+                rate = draft.recipe.cpu_bytes_per_s / npus_per_cpu / dies
+                draft.link(f"CPU {n}.{i // npus_per_cpu}", f"die {n}.{i}.{d}", "CPU-die", rate)
 
 
 def _nvswitch(supernode: int, sub_plane: int) -> str:
+    """Name of an NVSwitch chip: "NVSwitch 3" in the first supernode, "NVSwitch 1:3" in the
+    second."""
     return f"NVSwitch {supernode}:{sub_plane}" if supernode else f"NVSwitch {sub_plane}"

@@ -59,70 +59,75 @@ class Flows:
 
     @property
     def most(self) -> int:
-        """Flows of one placement, including those from an end to itself."""
+        """Largest number of flows of one placement, including those from an end to itself."""
         sizes = self.rows.vertex.size, self.ends.vertex.size
         return min(sizes) if self.each else sizes[0] * sizes[1]
 
     @property
     def count(self) -> int:
-        """Flows of one placement."""
+        """Number of flows of one placement."""
         rows, ends = self.rows, self.ends
         if self.each:
             return self.most
-        itself = np.intersect1d(rows.vertex, ends.vertex).size
+        to_themselves = np.intersect1d(rows.vertex, ends.vertex).size
         if self.same_domain is None:
-            return self.most - itself
+            return self.most - to_themselves
         same_domain = int((rows.domain[:, None] == ends.domain).sum())
-        return same_domain - itself if self.same_domain else self.most - same_domain
+        return same_domain - to_themselves if self.same_domain else self.most - same_domain
 
     def digest(self) -> bytes:
-        """Digest of what decides on which links flows land; equal for ends at equivalent places."""
-        text = hashlib.sha1(f"{self.each} {self.same_domain} {self.beyond}".encode(),
+        """Digest of all that decides which links flows take; equal for ends at equivalent
+        places."""
+        digest = hashlib.sha1(f"{self.each} {self.same_domain} {self.beyond}".encode(),
                                usedforsecurity=False)  # fmt: skip
         for of_rows, of_ends in ((self.rows.vertex, self.ends.vertex),
                                  (self.rows.node, self.ends.node),
                                  (self.rows.domain, self.ends.domain)):  # fmt: skip
             ends = np.concatenate([of_rows, of_ends])
-            _, first, numbers = np.unique(ends, return_index=True, return_inverse=True)
-            text.update(np.argsort(np.argsort(first, kind="stable"), kind="stable")[numbers].data)
+            _, first_at, numbers = np.unique(ends, return_index=True, return_inverse=True)
+            digest.update(
+                np.argsort(np.argsort(first_at, kind="stable"), kind="stable")[numbers].data
+            )
         for side in (self.rows, self.ends):
-            for part in (side.group, side.rank, side.amount):
-                text.update(np.ascontiguousarray(part).data)
-        return text.digest()
+            for column in (side.group, side.rank, side.amount):
+                digest.update(np.ascontiguousarray(column).data)
+        return digest.digest()
 
     def placed(self, first: int, draws: int) -> Iterator[tuple[INTS, INTS, INTS]]:
-        """Yield pieces of `count` drawn placements: placement (from 0), row end of each flow."""
+        """Yield random placements first to first + draws in pieces: for each flow the number of its
+        placement (from 0), of its row and of its end."""
         rows, ends = self.rows.vertex.size, self.ends.vertex.size
         if self.each:
             count = min(rows, ends)
             numbers = np.arange(first, first + draws)[:, None]
             orders = []
             for side, size in (("rows", rows), ("ends", ends)):
-                points = uniforms(stream_key(0, f"{side} of transfers"),
+                random_keys = uniforms(stream_key(0, f"{side} of transfers"),
                                  numbers * size + np.arange(size))  # fmt: skip
-                orders.append(np.argsort(points, axis=1, kind="stable")[:, :count])
+                orders.append(np.argsort(random_keys, axis=1, kind="stable")[:, :count])
             yield (np.repeat(np.arange(draws), count), orders[0].ravel(), orders[1].ravel())
             return
-        step = max(1, BALLS // max(1, ends * draws))
-        for start in range(0, rows, step):
-            block = np.arange(start, min(start + step, rows))
+        rows_per_piece = max(1, BALLS // max(1, ends * draws))
+        for start in range(0, rows, rows_per_piece):
+            block = np.arange(start, min(start + rows_per_piece, rows))
             draw, row, end = np.meshgrid(np.arange(draws), block, np.arange(ends), indexing="ij")
             yield draw.ravel(), row.ravel(), end.ravel()
 
     def sizes(self, row: INTS, end: INTS) -> FLOATS:
-        """Bytes of these flows, far ones times their longer time per byte; 0 for pairs without a
-        flow on this plane. Single transfers have equal sizes."""
-        a, b = self.rows, self.ends
-        bytes_ = a.amount[row] * b.amount[end]
+        """Bytes of each of these flows; bytes that leave the node are multiplied by their longer
+        time per byte. 0 for pairs without a flow on this plane. Single transfers have equal
+        sizes."""
+        rows, ends = self.rows, self.ends
+        bytes_ = rows.amount[row] * ends.amount[end]
         if self.each:
-            amounts = np.outer(a.amount, b.amount)
-            amounts[a.vertex[:, None] == b.vertex] = 0.0
+            amounts = np.outer(rows.amount, ends.amount)
+            amounts[rows.vertex[:, None] == ends.vertex] = 0.0
             bytes_ = np.full(row.size, amounts.sum() / self.most)
-        bytes_ = np.where(a.vertex[row] == b.vertex[end], 0.0, bytes_)
+        bytes_ = np.where(rows.vertex[row] == ends.vertex[end], 0.0, bytes_)
         if self.same_domain is not None:
-            same_domain = a.domain[row] == b.domain[end]
+            same_domain = rows.domain[row] == ends.domain[end]
             bytes_ = np.where(same_domain == self.same_domain, bytes_, 0.0)
-        same_node = (a.node[row] == b.node[end]) & (a.node[row] >= 0)
+        same_node = (rows.node[row] == ends.node[end]) & (rows.node[row] >= 0)
         return np.asarray(np.where(same_node, bytes_, bytes_ / self.beyond))
 
 
@@ -140,17 +145,17 @@ class _Hashing:
 
     def __init__(self, walks: Walks, paths: Paths) -> None:
         self.walks, self.members, self.cables = walks, paths.members, paths.cables
-        each = paths.members[walks.tail] * paths.members[walks.head] * paths.cables
-        self.base = np.cumsum(each) - each
-        self.bins = int(each.sum())
-        self.cable_rate = paths.capacity / each  # of one cable
+        bin_counts = paths.members[walks.tail] * paths.members[walks.head] * paths.cables
+        self.base = np.cumsum(bin_counts) - bin_counts
+        self.bins = int(bin_counts.sum())
+        self.cable_rate = paths.capacity / bin_counts  # of one cable
         self.levels = []
-        even = walks.shares_by_capacity(paths.capacity, paths.members)
-        for level, shares in zip(walks.levels, even, strict=True):
-            total = np.cumsum(shares)
+        even_shares = walks.shares_by_capacity(paths.capacity, paths.members)
+        for level, shares in zip(walks.levels, even_shares, strict=True):
+            sums = np.cumsum(shares)
             stop = np.append(level.head_start[1:], shares.size)
-            below = np.append(0.0, total)[level.head_start]
-            self.levels.append((level, total, below, total[stop - 1] - below, stop - 1))
+            sums_below = np.append(0.0, sums)[level.head_start]
+            self.levels.append((level, sums, sums_below, sums[stop - 1] - sums_below, stop - 1))
         self.arrival = np.full(walks.hops.shape, -1)
         for hops, level in enumerate(walks.levels, 1):
             shortest = walks.hops[level.end, level.row] == hops
@@ -158,58 +163,62 @@ class _Hashing:
             self.arrival[end_rows] = level.state[shortest]
 
     def land(self, flows: Flows, number: INTS, row: INTS, end: INTS) -> Iterator[tuple[INTS, INTS]]:
-        """Flows, as indices into `row`, and the cable of each, chosen hop by hop from the ends."""
+        """Yields, hop by hop from the ends, the flows that cross a link there (as indices into
+        `row`) and the cable that each of them takes."""
         group = flows.ends.group[end], flows.rows.group[row]
         hops, state = self.walks.hops[group], self.arrival[group].copy()
         rank = flows.ends.rank[end]
         for h in range(len(self.levels), 0, -1):
-            index = np.flatnonzero(hops >= h)
-            level, total, below, span, last = self.levels[h - 1]
+            moving = np.flatnonzero(hops >= h)
+            level, sums, offsets, span, last_step = self.levels[h - 1]
 
-            def chance(of: str, at: INTS = index, h: int = h) -> FLOATS:
+            def chance(of: str, at: INTS = moving, h: int = h) -> FLOATS:
                 return uniforms(stream_key(0, f"{of} at hop {h}"), number[at])
 
-            now = state[index]
-            step = last[now]
-            if total.size > last.size:  # else every state is reached by one link only
-                aim = below[now] + chance("link") * span[now]
-                step = np.searchsorted(total, aim, side="right")
-                step = np.clip(step, level.head_start[now], last[now])
-            link, state[index] = level.links[step], level.tail[step]
-            before, behind = (flows.rows.rank[row[index]], self.members[self.walks.tail[link]])
+            states = state[moving]
+            step = last_step[states]
+            if sums.size > last_step.size:  # else every state is reached by one link only
+                points = offsets[states] + chance("link") * span[states]
+                step = np.searchsorted(sums, points, side="right")
+                step = np.clip(step, level.head_start[states], last_step[states])
+            link, state[moving] = level.links[step], level.tail[step]
+            at_tail, tails = (flows.rows.rank[row[moving]], self.members[self.walks.tail[link]])
             if h > 1:
-                before = np.zeros(index.size, np.int64)
-                if behind.max(initial=1) > 1:
-                    before = (chance("switch") * behind).astype(np.int64)
-            place = before * self.members[self.walks.head[link]] + rank[index]
-            place *= self.cables[link]
+                at_tail = np.zeros(moving.size, np.int64)
+                if tails.max(initial=1) > 1:
+                    at_tail = (chance("switch") * tails).astype(np.int64)
+            offset = at_tail * self.members[self.walks.head[link]] + rank[moving]
+            offset *= self.cables[link]
             if self.cables[link].max(initial=1) > 1:
-                place += (chance("cable") * self.cables[link]).astype(np.int64)
-            rank[index] = before
-            yield index, self.base[link] + place
+                offset += (chance("cable") * self.cables[link]).astype(np.int64)
+            rank[moving] = at_tail
+            yield moving, self.base[link] + offset
 
     def seconds(self, flows: Flows, first: int, draws: int) -> FLOATS:
-        """Seconds of placements until the fullest cable or, of single transfers, each is done."""
-        full, count = np.zeros(draws * self.bins), flows.ends.vertex.size
-        rate = np.repeat(self.cable_rate, np.diff(np.append(self.base, self.bins)))
-        landed: list[tuple[INTS, INTS]] = []
-        size = np.zeros(0)
+        """Seconds until the fullest cable of each placement is done; of single transfers, until
+        each is."""
+        busy_s, ends_count = np.zeros(draws * self.bins), flows.ends.vertex.size
+        cable_bytes_per_s = np.repeat(self.cable_rate, np.diff(np.append(self.base, self.bins)))
+        landings: list[tuple[INTS, INTS]] = []
+        flow_bytes = np.zeros(0)
         for placement in flows.placed(first, draws):
-            size = flows.sizes(*placement[1:])
-            draw, row, end = (part[size > 0.0] for part in placement)
-            size = size[size > 0.0]
-            number = ((first + draw) * flows.rows.vertex.size + row) * count + end
-            for hop_flows, cable in self.land(flows, number, row, end):
+            flow_bytes = flows.sizes(*placement[1:])
+            draw, row, end = (part[flow_bytes > 0.0] for part in placement)
+            flow_bytes = flow_bytes[flow_bytes > 0.0]
+            flow_id = ((first + draw) * flows.rows.vertex.size + row) * ends_count + end
+            for hop_flows, cable in self.land(flows, flow_id, row, end):
                 bins = draw[hop_flows] * self.bins + cable
-                full += np.bincount(bins, size[hop_flows] / rate[cable], full.size)
+                busy_s += np.bincount(
+                    bins, flow_bytes[hop_flows] / cable_bytes_per_s[cable], busy_s.size
+                )
                 if flows.each:
-                    landed.append((hop_flows, bins))
+                    landings.append((hop_flows, bins))
         if not flows.each:
-            return np.asarray(full.reshape(draws, self.bins).max(axis=1, initial=0.0))
-        worst = np.zeros(size.size)
-        for hop_flows, bins in landed:
-            worst[hop_flows] = np.maximum(worst[hop_flows], full[bins])
-        return worst
+            return np.asarray(busy_s.reshape(draws, self.bins).max(axis=1, initial=0.0))
+        flow_s = np.zeros(flow_bytes.size)
+        for hop_flows, bins in landings:
+            flow_s[hop_flows] = np.maximum(flow_s[hop_flows], busy_s[bins])
+        return flow_s
 
 
 _known: dict[bytes, Collision] = {}  # problem -> answer, as `spread.spread` holds its own
@@ -219,25 +228,25 @@ KNOWN = 64
 def collision(walks: Walks, paths: Paths, flows: Flows, even: FLOATS) -> Collision:
     """Collision factor of a hashed demand over the even split. even: bytes/s of the even split on
     each link, far bytes times their longer time per byte. At least 1: less is chance."""
-    fullest = float((even / paths.capacity).max(initial=0.0))
-    if fullest <= 0.0:
+    fullest_s = float((even / paths.capacity).max(initial=0.0))
+    if fullest_s <= 0.0:
         return Collision()
-    problem = walks.digest(paths.capacity, flows.beyond, False) + flows.digest()
-    problem += paths.members.tobytes() + paths.cables.tobytes()
-    if problem not in _known:
+    problem_key = walks.digest(paths.capacity, flows.beyond, False) + flows.digest()
+    problem_key += paths.members.tobytes() + paths.cables.tobytes()
+    if problem_key not in _known:
         if len(_known) >= KNOWN:
             _known.pop(next(iter(_known)))
-        _known[problem] = _drawn(_Hashing(walks, paths), flows, fullest)
-    return _known[problem]
+        _known[problem_key] = _drawn(_Hashing(walks, paths), flows, fullest_s)
+    return _known[problem_key]
 
 
 def _drawn(hashing: _Hashing, flows: Flows, fullest: float) -> Collision:
-    """Mean, spread and tail of collisions over random placements."""
+    """Mean, 99th percentile and number of flows of a collision, over random placements."""
     draws = int(np.clip(BALLS // flows.most, FEWEST, MOST))
-    at_once = int(np.clip(min(BALLS // flows.most, BINS // hashing.bins), 1, draws))
+    draws_at_once = int(np.clip(min(BALLS // flows.most, BINS // hashing.bins), 1, draws))
     factors = np.concatenate([
-        hashing.seconds(flows, first, min(at_once, draws - first)) / fullest
-        for first in range(0, draws, at_once)
+        hashing.seconds(flows, first, min(draws_at_once, draws - first)) / fullest
+        for first in range(0, draws, draws_at_once)
     ])  # fmt: skip
     if flows.each:  # one that keeps clear of the fullest link is as fast as by the even split
         factors = np.maximum(factors, 1.0)

@@ -22,10 +22,12 @@ WAYS = {"ub": ("ub", "host"), "rdma": ("host",), "vpc": ("vpc",)}  # of CPUs' DR
 def dies_of(net: Network, dies: Sequence[int]) -> INTS:
     """Vertices of dies; raises HardwareError for a number that no die has."""
     numbers = np.asarray(dies, np.int64)
-    most = net.dies.size
-    bad = numbers[(numbers < 0) | (numbers >= most)]
-    if bad.size:
-        raise HardwareError(f"die {bad[0]} does not exist: the supernode has dies 0 to {most - 1}")
+    die_count = net.dies.size
+    unknown = numbers[(numbers < 0) | (numbers >= die_count)]
+    if unknown.size:
+        raise HardwareError(
+            f"die {unknown[0]} does not exist: the supernode has dies 0 to {die_count - 1}"
+        )
     return np.asarray(net.dies[numbers])
 
 
@@ -33,6 +35,7 @@ def _demand(
     senders: INTS, receivers: INTS, out: FLOATS, into: FLOATS, planes: Sequence[str],
     operation: Operation, flows: Whole = "pairs",
 ) -> Demand:  # fmt: skip
+    """A demand from arrays of vertices and of their amounts."""
     return Demand(
         Ends(senders.tolist()), Ends(receivers.tolist()), Ends(out.tolist()), Ends(into.tolist()),
         tuple(planes), operation, flows,
@@ -40,6 +43,7 @@ def _demand(
 
 
 def _even(ends: INTS) -> FLOATS:
+    """Equal shares, sum 1, for these vertices."""
     return np.full(ends.size, 1.0 / ends.size)
 
 
@@ -69,43 +73,45 @@ def exchange(
     planes: Sequence[str] = ("ub", "rdma") if plane == "ub" else (plane,)
     if plane == "ub" and _one_package(net, ends):
         planes = ("package",)
-    into = np.full(ends.size, 1.0 / (ends.size - 1.0))
-    return load_of(net, _demand(ends, ends, np.ones(ends.size), into, planes, operation))
+    received_shares = np.full(ends.size, 1.0 / (ends.size - 1.0))
+    return load_of(net, _demand(ends, ends, np.ones(ends.size), received_shares, planes, operation))
 
 
 def _one_package(net: Network, at: INTS) -> bool:
-    """Whether these dies belong to one NPU and are all joined directly."""
-    homes = {(net.vertex_data[v]["node"], net.vertex_data[v]["npu"]) for v in at.tolist()}
-    if len(homes) > 1:
+    """Whether these dies belong to one NPU and each is joined to each by a link in its package."""
+    packages = {(net.vertex_data[v]["node"], net.vertex_data[v]["npu"]) for v in at.tolist()}
+    if len(packages) > 1:
         return False
-    joined = net.open_links("package") & np.isin(net.tail, at) & np.isin(net.head, at)
-    return int(joined.sum()) == at.size * (at.size - 1)
+    links_between = net.open_links("package") & np.isin(net.tail, at) & np.isin(net.head, at)
+    return int(links_between.sum()) == at.size * (at.size - 1)
 
 
 def pool(
     net: Network, dies: Sequence[int], plane: str = "ub", nodes: Sequence[int] | None = None,
     operation: Operation = "read",
 ) -> tuple[Load, INTS] | None:  # fmt: skip
-    """Demand of reading blocks from (or writing them to) the DRAM of the CPUs of `nodes` (default:
-    all). Blocks are spread over reachable nodes by their DRAM (consistent hashing), and over a
-    node's CPUs by their links. Returns these nodes too; None without any node or die."""
-    own, even = _evenly(net, dies)
-    own_nodes = set(net.node[list(own)].tolist())
-    node_key, lost = None if nodes is None else tuple(nodes), frozenset[int]()
-    while own:
-        offers = net.once(("lent", node_key, lost), partial(_lent, net, node_key, lost))
+    """Load of reading blocks from (or writing them to) the DRAM of the CPUs of `nodes` (default:
+    all), and these nodes; None without any node or die. Blocks are spread over reachable nodes by
+    their DRAM (consistent hashing), and over a node's CPUs by their links."""
+    readers, even = _evenly(net, dies)
+    at_home = set(net.node[list(readers)].tolist())
+    node_key, cut_off = None if nodes is None else tuple(nodes), frozenset[int]()
+    while readers:
+        offers = net.once(("lent", node_key, cut_off), partial(_lent, net, node_key, cut_off))
         if offers is None:
             return None
-        sources, cpus, offered = offers
-        ends = (cpus, own, offered, even) if operation == "read" else (own, cpus, even, offered)
+        sources, cpus, shares = offers
+        ends = (
+            (cpus, readers, shares, even) if operation == "read" else (readers, cpus, even, shares)
+        )
         load = load_of(net, Demand(*ends, WAYS[plane], operation))
-        side = 0 if operation == "read" else 1
-        lost_nodes = {int(net.node[pair[side]]) for pair in load.unreached}
-        if not lost_nodes:
+        lender = 0 if operation == "read" else 1
+        newly_cut = {int(net.node[pair[lender]]) for pair in load.unreached}
+        if not newly_cut:
             return load, sources
-        if not set(sources.tolist()) - lost_nodes - own_nodes and set(sources.tolist()) - own_nodes:
+        if not set(sources.tolist()) - newly_cut - at_home and set(sources.tolist()) - at_home:
             return None  # it is the dies that are cut off
-        lost |= lost_nodes
+        cut_off |= newly_cut
     return None
 
 
@@ -113,33 +119,34 @@ Lent: TypeAlias = "tuple[INTS, Ends[int], Ends[float]]"
 
 
 def dram(net: Network, nodes: Sequence[int]) -> float:
-    """DRAM of these nodes, which goes with CPUs, over that of the first NPU's node."""
-    of_one = net.cpus[net.node[net.dies[0]]] or net.cpus.max(initial=1)
-    return float(net.cpus[list(nodes)].sum() / of_one)
+    """DRAM of these nodes, counted by their CPUs, as a multiple of that of the first NPU's node."""
+    reference_cpus = net.cpus[net.node[net.dies[0]]] or net.cpus.max(initial=1)
+    return float(net.cpus[list(nodes)].sum() / reference_cpus)
 
 
 def equal_parts(net: Network, nodes: Sequence[int] | INTS) -> INTS:
-    """Node of each of the equal parts, as few as there can be, of the DRAM of these nodes."""
-    rows = np.asarray(nodes, np.int64)
-    cpus = net.cpus[rows]
-    return np.repeat(rows, cpus // max(1, np.gcd.reduce(cpus, initial=0)))
+    """Node of each of the equal parts into which the DRAM of these nodes is divided, as few as
+    possible."""
+    node_numbers = np.asarray(nodes, np.int64)
+    cpus = net.cpus[node_numbers]
+    return np.repeat(node_numbers, cpus // max(1, np.gcd.reduce(cpus, initial=0)))
 
 
 def _lent(net: Network, nodes: tuple[int, ...] | None, lost: frozenset[int]) -> Lent | None:
-    """Nodes with memory servers, their CPUs, and each one's share of the bytes; None without."""
+    """Nodes with memory servers, their CPUs, and each CPU's share of the bytes; None without."""
     cpus = net.of_kind("cpu")
-    offered = net.offers("ub", cpus)
+    rates = net.offers("ub", cpus)
     if nodes is not None:
-        offered = np.where(np.isin(net.node[cpus], np.asarray(nodes)), offered, 0.0)
-    offered = np.where(np.isin(net.node[cpus], list(lost)), 0.0, offered)
-    if not offered.any():
+        rates = np.where(np.isin(net.node[cpus], np.asarray(nodes)), rates, 0.0)
+    rates = np.where(np.isin(net.node[cpus], list(lost)), 0.0, rates)
+    if not rates.any():
         return None
-    offered_by_node = np.bincount(net.node[cpus], offered)
-    sources = np.flatnonzero(offered_by_node)
-    lending = offered > 0.0
-    home = net.node[cpus][lending]
-    shares = offered[lending] / offered_by_node[home] / (net.cpus[sources].sum() / net.cpus[home])
-    return sources, Ends(cpus[lending].tolist()), Ends(shares.tolist())
+    node_rates = np.bincount(net.node[cpus], rates)
+    sources = np.flatnonzero(node_rates)
+    lends = rates > 0.0
+    cpu_node = net.node[cpus][lends]
+    shares = rates[lends] / node_rates[cpu_node] / (net.cpus[sources].sum() / net.cpus[cpu_node])
+    return sources, Ends(cpus[lends].tolist()), Ends(shares.tolist())
 
 
 def server_ports(net: Network, load: Load, plane: str) -> tuple[BOOLS, BOOLS]:
@@ -150,52 +157,56 @@ def server_ports(net: Network, load: Load, plane: str) -> tuple[BOOLS, BOOLS]:
 
 
 def _server_ports(net: Network, read: Pattern, plane: str) -> tuple[BOOLS, BOOLS]:
-    """Links of a read at ports of memory servers: the narrowest of each node, and all of them."""
+    """Whether each link of a read's pattern is the narrowest on the server's side of its node, and
+    whether it is on the server's side at all."""
     tail, head = net.tail[read.links], net.head[read.links]
-    home = net.node[tail]
+    tail_node = net.node[tail]
     ports = np.concatenate([net.of_kind("qingtian"), net.of_kind("nic")])
-    side = (home >= 0) & ((net.node[head] < 0) | np.isin(head, ports))
+    is_server_side = (tail_node >= 0) & ((net.node[head] < 0) | np.isin(head, ports))
     if plane != "vpc":  # what comes from there goes through a CPU of the reader's node
-        side |= np.isin(tail, net.of_kind("cpu"))
-    rate = net.capacity[read.links] / read.amounts
+        is_server_side |= np.isin(tail, net.of_kind("cpu"))
+    rate_bound = net.capacity[read.links] / read.amounts
     narrowest = np.full(net.nodes, np.inf)
-    np.minimum.at(narrowest, home[side], rate[side])
-    return side & (rate <= narrowest[home] * (1.0 + 1e-9)), side
+    np.minimum.at(narrowest, tail_node[is_server_side], rate_bound[is_server_side])
+    return is_server_side & (rate_bound <= narrowest[tail_node] * (1.0 + 1e-9)), is_server_side
 
 
 def hand_off(
     net: Network, out_dies: Sequence[int], in_dies: Sequence[int], plane: str = "rdma",
     flows: Whole = "each",
 ) -> Load:  # fmt: skip
-    """KV cache from some dies to others, spread evenly over both. Hashed planes: single transfers,
-    one per sending die, or all pairs at once (`flows`)."""
-    (source, out), (sink, received) = _evenly(net, out_dies), _evenly(net, in_dies)
+    """Load of a KV cache transfer from some dies to others, spread evenly over both. Hashed planes:
+    single transfers, one per sending die, or all pairs at once (`flows`)."""
+    (source, sent_shares), (sink, received_shares) = _evenly(net, out_dies), _evenly(net, in_dies)
     if not source or not sink:
         raise HardwareError("a hand-off needs at least one die that sends and one that receives")
     planes = ("ub", "rdma") if plane == "ub" else (plane,)
-    return load_of(net, Demand(source, sink, out, received, planes, "write", flows))
+    return load_of(net, Demand(source, sink, sent_shares, received_shares, planes, "write", flows))
 
 
 def from_storage(net: Network, dies: Sequence[int]) -> Load:
-    """Volumes and objects (EVS, OBS) over the VPC plane into `dies`."""
-    sink, received = _evenly(net, dies)
+    """Load of reading volumes and objects (EVS, OBS) over the VPC plane into `dies`."""
+    sink, received_shares = _evenly(net, dies)
     if not sink:
         raise HardwareError("storage is read into at least one die")
     source = net.of_kind("vpc")
-    out = Ends(_even(source).tolist())
-    return load_of(net, Demand(Ends(source.tolist()), sink, out, received, ("vpc",), "read"))
+    sent_shares = Ends(_even(source).tolist())
+    return load_of(
+        net, Demand(Ends(source.tolist()), sink, sent_shares, received_shares, ("vpc",), "read")
+    )
 
 
 def _storing(net: Network) -> INTS:
-    """CPUs with a DPU that reaches storage."""
-    dpus, usable = net.of_kind("qingtian"), net.open_links("vpc")
-    linked = usable & np.isin(net.head, dpus) & np.isin(net.tail, net.of_kind("cpu"))
-    to_vpc = usable & np.isin(net.tail, dpus) & np.isin(net.head, net.of_kind("vpc"))
-    return np.unique(net.tail[linked & np.isin(net.head, net.tail[to_vpc])])
+    """Vertices of CPUs whose DPU reaches storage."""
+    dpus, open_links = net.of_kind("qingtian"), net.open_links("vpc")
+    cpu_to_dpu = open_links & np.isin(net.head, dpus) & np.isin(net.tail, net.of_kind("cpu"))
+    to_vpc = open_links & np.isin(net.tail, dpus) & np.isin(net.head, net.of_kind("vpc"))
+    return np.unique(net.tail[cpu_to_dpu & np.isin(net.head, net.tail[to_vpc])])
 
 
 def to_storage(net: Network) -> Load | None:
-    """Writes of stored blocks from nodes to storage, each node its own share; None: no node can."""
+    """Load of writing stored blocks from nodes to storage, an equal share from each CPU that
+    reaches it; None: none does."""
     hosts, sink = _storing(net), net.of_kind("vpc")
     if not hosts.size:
         return None
@@ -203,7 +214,8 @@ def to_storage(net: Network) -> Load | None:
 
 
 def into_memory(net: Network, dies: Sequence[int]) -> Load | None:
-    """Objects (OBS) over the VPC plane into the DRAM of the nodes of `dies`; None: no way."""
+    """Load of reading objects (OBS) over the VPC plane into the DRAM of the nodes of `dies`; None:
+    no CPU of them reaches storage."""
     hosts, source = _storing(net), net.of_kind("vpc")
     hosts = hosts[np.isin(net.node[hosts], net.node[dies_of(net, dies)])]
     if not hosts.size:
@@ -212,16 +224,18 @@ def into_memory(net: Network, dies: Sequence[int]) -> Load | None:
 
 
 def one_to_others(net: Network, die: int, plane: str, operation: Operation = "write") -> Load:
-    """One die that sends equally to every reachable die of other nodes."""
+    """Load of one die that sends equally to every reachable die of other nodes."""
     source = dies_of(net, [die])
-    others = net.dies[(net.dies != source[0]) & net.reachable(plane, source)[net.dies]]
-    rest = others[net.node[others] != net.node[source[0]]]
+    reachable_dies = net.dies[(net.dies != source[0]) & net.reachable(plane, source)[net.dies]]
+    receivers = reachable_dies[net.node[reachable_dies] != net.node[source[0]]]
     if plane == "ub":
-        rest = rest[net.domain[rest] == net.domain[source[0]]]
+        receivers = receivers[net.domain[receivers] == net.domain[source[0]]]
     if np.unique(net.node[net.dies]).size == 1:  # nowhere else to send to
-        rest = others if net.dies.size > 1 else net.of_kind(plane)
-    if not rest.size:
+        receivers = reachable_dies if net.dies.size > 1 else net.of_kind(plane)
+    if not receivers.size:
         raise HardwareError(
             f"{net.vertices[source[0]]} has no link left on the {plane} plane: restore one"
         )
-    return load_of(net, _demand(source, rest, np.ones(1), _even(rest), (plane,), operation, "none"))
+    return load_of(
+        net, _demand(source, receivers, np.ones(1), _even(receivers), (plane,), operation, "none")
+    )

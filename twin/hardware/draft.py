@@ -38,7 +38,7 @@ class Draft:
         }
 
     def kind(self, n: int) -> NodeKind | None:
-        """The further kind of a node; None: it is of the first."""
+        """The row of `supernode.kinds` of a node; None: the node is of the first kind."""
         return self.s.kinds[self._kind[n] - 1] if self._kind[n] else None
 
     def npus(self, n: int) -> range:
@@ -63,18 +63,19 @@ class Draft:
         )
 
     def add(self, name: str, kind: str, forwards: str = "", **place: Any) -> None:
-        """Add a vertex; `forwards` where it differs from the default of its kind."""
-        passes = forwards or VERTICES[kind].forwards
-        self.vertices[name] = {"kind": kind, **place, "forwards": passes}
+        """Add a vertex; `forwards`: planes whose traffic it passes on, "": the default of its
+        kind."""
+        forwarded_planes = forwards or VERTICES[kind].forwards
+        self.vertices[name] = {"kind": kind, **place, "forwards": forwarded_planes}
 
     def link(
         self, a: str, b: str, kind: str, capacity: float, sub_plane: int | None = None,
         links: int = 1,
     ) -> None:  # fmt: skip
         """Add both directions of a link or a bundle of parallel links; capacity is the bundle's."""
-        of_die = self.s.kinds and self.vertices[a]["kind"] == "die"
-        number = self._kind[self.vertices[a]["node"]] if of_die else 0
-        data = self._alike(kind, capacity, sub_plane, links, number)
+        by_kind = self.s.kinds and self.vertices[a]["kind"] == "die"
+        kind_number = self._kind[self.vertices[a]["node"]] if by_kind else 0
+        data = self._alike(kind, capacity, sub_plane, links, kind_number)
         tails, heads, attributes = self.links
         tails += a, b
         heads += b, a
@@ -85,14 +86,15 @@ class Draft:
     def _attributes(
         self, kind: str, capacity: float, sub_plane: int | None, links: int, number: int
     ) -> dict[str, Any]:
-        """Attributes of either direction of a link of dies of a kind, by number, or of none."""
-        of_kind, share = LINKS[kind], dict(self._recipes[number].efficiency)
-        plane, serves = of_kind.plane, of_kind.serves
+        """Attributes of a link in either direction; `number`: the kind of node whose dies it joins,
+        0 for other links."""
+        link_kind, efficiency = LINKS[kind], dict(self._recipes[number].efficiency)
+        plane, serves = link_kind.plane, link_kind.serves
         if plane == "ub":
-            read = share["cpu_read" if kind.startswith("CPU") else "npu_read"]
-            write = share["write"]
+            read = efficiency["cpu_read" if kind.startswith("CPU") else "npu_read"]
+            write = efficiency["write"]
         else:
-            read = write = share[plane]
+            read = write = efficiency[plane]
         sub_plane_entry = {} if sub_plane is None else {"sub_plane": sub_plane}
         if self.recipe.scale_out == "unified" and plane == "rdma":
             serves += " vpc"
@@ -100,13 +102,13 @@ class Draft:
             "kind": kind,
             "plane": plane,
             "capacity_bytes_per_s": capacity,
-            "latency_s": self.hop[of_kind.hop],
+            "latency_s": self.hop[link_kind.hop],
             **sub_plane_entry,
             "links": links,
             "serves": serves,
             "read_efficiency": read,
             "write_efficiency": write,
-            "write_extra_s": self.hop["write_extra"] if of_kind.write_waits else 0.0,
+            "write_extra_s": self.hop["write_extra"] if link_kind.write_waits else 0.0,
         }
 
     def nodes(
@@ -114,8 +116,8 @@ class Draft:
         die_forwards: str = "",
     ) -> None:  # fmt: skip
         """Add vertices of all nodes: dies with their NICs, CPUs, L1 switches or ports, a DPU."""
-        s, per_rack = self.s, self.recipe.nodes_per_rack
-        racks = math.ceil(s.nodes / per_rack)  # of a supernode
+        s, nodes_per_rack = self.s, self.recipe.nodes_per_rack
+        racks = math.ceil(s.nodes / nodes_per_rack)  # of a supernode
         add = self.add
         if s.cpu_nodes and not switches:
             raise HardwareError(
@@ -124,23 +126,23 @@ class Draft:
             )
         nic_forwards = "rdma host vpc" if self.recipe.scale_out == "unified" else ""
         for n in range(s.all_nodes):
-            rack = n // s.nodes * racks + n % s.nodes // per_rack
-            home: dict[str, Any] = {"supernode": n // s.nodes, "node": n, "rack": f"rack {rack}"}
-            end = home | {"domain": domain(n)}
+            rack = n // s.nodes * racks + n % s.nodes // nodes_per_rack
+            place: dict[str, Any] = {"supernode": n // s.nodes, "node": n, "rack": f"rack {rack}"}
+            end_place = place | {"domain": domain(n)}
             kind = self.kind(n)
             chip = {"chip": kind.chip} if kind else {}
             for i in self.npus(n):
                 for d in range(self.of(n).dies_per_npu):
-                    die = end | {"npu": i, "die": d}
+                    die = end_place | {"npu": i, "die": d}
                     add(f"die {n}.{i}.{d}", "die", die_forwards, **die, **chip)
                     add(f"NIC {n}.{i}.{d}", "nic", nic_forwards, **die)
             for i in self.cpus(n):
-                add(f"CPU {n}.{i}", "cpu", **end, index=i)
+                add(f"CPU {n}.{i}", "cpu", **end_place, index=i)
             for i in range(s.npus_per_node * ports):
-                add(f"port {n}.{i}", "port", **home, npu=i)
+                add(f"port {n}.{i}", "port", **place, npu=i)
             for p in range(s.sub_planes * switches):
-                add(f"L1 {n}.{p}", "l1", **home, sub_plane=p)
-            add(f"Qingtian {n}", "qingtian", **home)
+                add(f"L1 {n}.{p}", "l1", **place, sub_plane=p)
+            add(f"Qingtian {n}", "qingtian", **place)
 
     def networks(self) -> None:
         """Add the networks outside the supernodes, one vertex per plane."""
@@ -159,11 +161,12 @@ class Draft:
     def inside(self, n: int) -> None:
         """Add the links of a node whose dies and CPUs meet at its L1 switches."""
         s = self.s
-        parallel = self.recipe.links or (1,) * s.sub_planes
-        if len(parallel) != s.sub_planes:
+        link_counts = self.recipe.links or (1,) * s.sub_planes
+        if len(link_counts) != s.sub_planes:
             raise HardwareError(
                 f"supernode.sub_planes = {s.sub_planes} does not fit {self.recipe.name}, whose "
-                f"dies have links to {len(parallel)} switches: take sub_planes = {len(parallel)}"
+                f"dies have links to {len(link_counts)} switches: take sub_planes = "
+                f"{len(link_counts)}"
             )
         switches = [(p, f"L1 {n}.{p}") for p in range(s.sub_planes)]
         rate = self.die_link_bytes_per_s(n)
@@ -172,7 +175,7 @@ class Draft:
             for d in range(self.of(n).dies_per_npu):
                 die = f"die {n}.{i}.{d}"
                 for p, switch in switches:
-                    self.link(die, switch, "die-L1", parallel[p] * rate, p, parallel[p])
+                    self.link(die, switch, "die-L1", link_counts[p] * rate, p, link_counts[p])
         rate = self.recipe.cpu_bytes_per_s / s.sub_planes
         for i in self.cpus(n):
             for p, switch in switches:
@@ -182,9 +185,9 @@ class Draft:
         """Add every die's NIC and its link to (vertex, kind of link), given by node and die."""
         s = self.s
         for n in range(s.all_nodes):
-            of_node, dies = self.kind(n), self.of(n).dies_per_npu
-            own = of_node.rdma_gb_per_s_per_npu if of_node else 0.0
-            capacity = (own or s.rdma_gb_per_s_per_npu) * 1e9 / dies
+            kind_row, dies = self.kind(n), self.of(n).dies_per_npu
+            own_gb_per_s = kind_row.rdma_gb_per_s_per_npu if kind_row else 0.0
+            capacity = (own_gb_per_s or s.rdma_gb_per_s_per_npu) * 1e9 / dies
             for i in self.npus(n):
                 for d in range(dies):
                     nic = f"NIC {n}.{i}.{d}"

@@ -71,7 +71,8 @@ def wired(supernode: Supernode, facts: Facts) -> network.Network:
 
 
 def _made_of(s: Supernode, facts: Facts) -> Recipe | Facts:
-    """The recipe, or the facts for an imported machine: the cache key of the built machine."""
+    """The recipe of a supernode, or for an imported machine the facts: with the supernode the cache
+    key of the built machine."""
     if s.imported:
         return facts
     chips = (kind.chip if kind.has_npus else s.chip for kind in s.kinds)
@@ -80,18 +81,19 @@ def _made_of(s: Supernode, facts: Facts) -> Recipe | Facts:
 
 
 def _as_built(s: Supernode) -> Supernode:
-    """The supernode before any change of a link: with those edits that add something."""
-    added = additions(s.edits)
-    return s if added == s.edits else s.model_copy(update={"edits": added})
+    """The supernode with only those of its edits that add a link or a switch, none that changes
+    one."""
+    adding_edits = additions(s.edits)
+    return s if adding_edits == s.edits else s.model_copy(update={"edits": adding_edits})
 
 
 @lru_cache(maxsize=16)
 def _drawn(s: Supernode, made_of: Recipe | Facts) -> Fabric:
-    """The graph of a machine, with its edits."""
-    net, before = _wired(s, made_of), _wired(_as_built(s), made_of)
+    """The graph of a machine with all its edits in force."""
+    net, as_built = _wired(s, made_of), _wired(_as_built(s), made_of)
     graph = _plan(_as_built(s), made_of).drawn()
     graph.graph["supernode"] = s
-    changed = (net.capacity != before.capacity) | (net.latency != before.latency)
+    changed = (net.capacity != as_built.capacity) | (net.latency != as_built.latency)
     for link in np.flatnonzero(changed).tolist():
         data = graph.edges[net.edge(link)]
         data[network.CAPACITY] = float(net.capacity[link])
@@ -101,22 +103,22 @@ def _drawn(s: Supernode, made_of: Recipe | Facts) -> Fabric:
 
 @lru_cache(maxsize=16)
 def _wired(s: Supernode, made_of: Recipe | Facts) -> network.Network:
-    """The arrays of a machine, with its edits."""
-    if (built := _as_built(s)) is s:
+    """The arrays of a machine with all its edits in force."""
+    if (as_built := _as_built(s)) is s:
         return network.compiled(_plan(s, made_of))
-    net = with_edits(_wired(built, made_of), s.edits)
+    net = with_edits(_wired(as_built, made_of), s.edits)
     return replace(net, about={**net.about, "supernode": s}, memo={})
 
 
 @lru_cache(maxsize=8)
 def _plan(s: Supernode, made_of: Recipe | Facts) -> network.Plan:
-    """Plan of a machine as built, with what its edits add."""
+    """The plan of a machine as built, with the links and switches that its edits add."""
     if s.edits:
         plan = extended(_plan(s.model_copy(update={"edits": ()}), made_of), s.edits)
     else:
         plan = draw(s, made_of) if isinstance(made_of, Recipe) else plan_of(s, made_of)
-        dies = tuple(v for v, data in plan.vertices.items() if data["kind"] == "die")
-        plan.about.update(made_of=made_of, dies=dies)
+        die_names = tuple(v for v, data in plan.vertices.items() if data["kind"] == "die")
+        plan.about.update(made_of=made_of, dies=die_names)
     plan.about["supernode"] = s
     return plan
 
@@ -126,8 +128,8 @@ def edited(fabric: Fabric, edits: Iterable[Edit]) -> Fabric:
     capacity 0 stays in the graph, so the numbering of dies stays. Raises HardwareError for an
     unknown name or link."""
     s: Supernode = fabric.graph["supernode"]
-    with_more = s.model_copy(update={"edits": (*s.edits, *edits)})
-    return _drawn(with_more, fabric.graph["made_of"])
+    supernode = s.model_copy(update={"edits": (*s.edits, *edits)})
+    return _drawn(supernode, fabric.graph["made_of"])
 
 
 def with_edits(net: network.Network, edits: Iterable[Edit]) -> network.Network:
@@ -135,21 +137,23 @@ def with_edits(net: network.Network, edits: Iterable[Edit]) -> network.Network:
     edits = tuple(edit for edit in edits if edit.add == "nothing")
     if not edits:
         return net
-    rates, latencies, share = net.capacity.copy(), net.latency.copy(), np.ones(net.capacity.size)
+    rates, latencies, left = net.capacity.copy(), net.latency.copy(), np.ones(net.capacity.size)
     for edit in edits:
         links = net.links_at(edit.element, edit.to)
         cables_left = net.left_without(links, edit.links_out, edit.element)
         rates[links] *= edit.capacity_factor * cables_left
-        share[links] *= cables_left
+        left[links] *= cables_left
         latencies[links] *= edit.latency_factor
         _refuse_absurd(rates[links], latencies[links], edit.element)
-    return net.changed(rates, latencies, np.rint(net.cables * share).astype(np.int64))
+    return net.changed(rates, latencies, np.rint(net.cables * left).astype(np.int64))
 
 
 def _refuse_absurd(rates: Any, waits: Any, what: str) -> None:
     """Raise HardwareError where a rate or a latency is out of bounds."""
-    fits = (rates >= 0.0) & (rates <= MOST_BYTES_PER_S) & (waits >= 0.0) & (waits <= MOST_LATENCY_S)
-    if not fits.all():
+    in_bounds = (
+        (rates >= 0.0) & (rates <= MOST_BYTES_PER_S) & (waits >= 0.0) & (waits <= MOST_LATENCY_S)
+    )
+    if not in_bounds.all():
         raise HardwareError(
             f"{what} gives a link less than 0 or more than {MOST_BYTES_PER_S:g} bytes/s, or a "
             f"latency beyond {MOST_LATENCY_S:g} s: use factors nearer to 1"
@@ -157,18 +161,18 @@ def _refuse_absurd(rates: Any, waits: Any, what: str) -> None:
 
 
 def built(fabric: network.Wiring) -> Fabric:
-    """The fabric as built: with additions, before any change of a link."""
+    """The fabric as built: with added links and switches, before any change of a link."""
     about = network.network(fabric).about
     return _drawn(_as_built(about["supernode"]), about["made_of"])
 
 
 def edits(fabric: network.Wiring) -> dict[Edge, float]:
-    """Links whose capacity differs from the fabric as built: bytes/s now, 0 when removed. Each link
-    is listed once, by its reverse direction if only that differs."""
-    now, before = network.network(fabric), network.network(built(fabric))
+    """Current bytes/s (0: removed) of each link whose capacity differs from the fabric as built.
+    Each link is listed once, by its reverse direction if only that differs."""
+    present, as_built = network.network(fabric), network.network(built(fabric))
     rates: dict[Edge, float] = {}
-    for link in np.flatnonzero(now.capacity != before.capacity).tolist():
-        a, b = now.edge(link)
+    for link in np.flatnonzero(present.capacity != as_built.capacity).tolist():
+        a, b = present.edge(link)
         if (b, a) not in rates:
-            rates[a, b] = float(now.capacity[link])
+            rates[a, b] = float(present.capacity[link])
     return rates

@@ -19,7 +19,7 @@ from twin.scenario import KINDS, Deployment, Edit, Fault
 def broken(fabric: Wiring, faults: Sequence[Fault]) -> Network:
     """The fabric with these faults in force; the same object if no fault touches a link. Faults of
     one link multiply. Raises HardwareError for an unknown element."""
-    cuts: list[Edit] = []
+    edits: list[Edit] = []
     for fault in faults:
         kind = KINDS[fault.kind]
         if kind.needs_to and not fault.to:
@@ -29,8 +29,8 @@ def broken(fabric: Wiring, faults: Sequence[Fault]) -> Network:
             )
         if kind.speed is not None:
             slowed(fabric, fault)
-        cuts += kind.edits(fault)
-    return with_edits(network(fabric), cuts)
+        edits += kind.edits(fault)
+    return with_edits(network(fabric), edits)
 
 
 def slowed(fabric: Wiring, fault: Fault) -> list[int]:
@@ -75,8 +75,8 @@ def dies_out(fabric: Wiring) -> frozenset[int]:
 def dies_without(fabric: Wiring, plane: Plane) -> frozenset[int]:
     """Dies that cannot send to another node on a plane (through NICs, outside the UB plane)."""
     net = network(fabric)
-    plane_used = "rdma" if plane == "ub" and not net.spans_nodes else plane
-    return net.once(("dies_without", plane_used), lambda: _numbers(_apart(net, plane_used)))
+    used_plane = "rdma" if plane == "ub" and not net.spans_nodes else plane
+    return net.once(("dies_without", used_plane), lambda: _numbers(_apart(net, used_plane)))
 
 
 def dies_unfit(fabric: Wiring, deployment: Deployment) -> frozenset[int]:
@@ -98,19 +98,22 @@ def servers_out(fabric: Wiring) -> frozenset[int]:
 
 
 def _numbers(dies: BOOLS) -> frozenset[int]:
+    """Positions that are true, as a set."""
     return frozenset(np.flatnonzero(dies).tolist())
 
 
 def _linked(net: Network, plane: str) -> BOOLS:
+    """Whether each die has an open link on a plane, bool[dies]."""
     return net.offers(plane, net.dies) > 0.0
 
 
 def _apart(net: Network, plane: str) -> BOOLS:
-    """Dies that reach no die of another node, if there are other nodes."""
-    is_unlinked = ~_linked(net, plane)
-    home = net.node[net.dies]
-    if np.unique(home).size > 1:
+    """Whether each die reaches no die of another node, bool[dies]; without other nodes: whether it
+    has no link."""
+    is_apart = ~_linked(net, plane)
+    node_of_die = net.node[net.dies]
+    if np.unique(node_of_die).size > 1:
         for part in net.parts(plane):
-            if np.unique(home[part]).size == 1:
-                is_unlinked |= part
-    return is_unlinked
+            if np.unique(node_of_die[part]).size == 1:
+                is_apart |= part
+    return is_apart

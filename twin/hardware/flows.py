@@ -51,6 +51,7 @@ class Ends(tuple[T, ...]):
     _hash: int | None = None
 
     def __hash__(self) -> int:
+        """The hash of the tuple, computed at the first call."""
         if self._hash is None:
             self._hash = super().__hash__()
         return self._hash
@@ -107,15 +108,15 @@ class Moved:
     def then(self, numbers: INTS, of: SHORT, to: SHORT) -> Moved:
         """This mapping followed by an exchange of the ascending `of` for `to`."""
         positions = np.minimum(np.searchsorted(numbers, of), max(numbers.size - 1, 0))
-        fresh = numbers[positions] == of if numbers.size else np.zeros(of.size, bool)
+        is_exchanged = numbers[positions] == of if numbers.size else np.zeros(of.size, bool)
         if self.at.size:  # what had gone is no longer there to be exchanged
             is_gone = np.zeros(numbers.size, bool)
             is_gone[self.at] = True
-            fresh &= ~is_gone[positions]
-        all_links = np.concatenate([self.at, positions[fresh]])
-        becomes = np.concatenate([exchanged(self.to, of, to), to[fresh]])
-        others = becomes != numbers[all_links]
-        return Moved(short(all_links[others]), short(becomes[others]))
+            is_exchanged &= ~is_gone[positions]
+        moved_positions = np.concatenate([self.at, positions[is_exchanged]])
+        images = np.concatenate([exchanged(self.to, of, to), to[is_exchanged]])
+        is_changed = images != numbers[moved_positions]
+        return Moved(short(moved_positions[is_changed]), short(images[is_changed]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,17 +157,19 @@ class Load:
         return self.pattern.placed[order]
 
     def swapped(self, swap: Swap) -> Load:
-        """The load of the demand that results from an exchange of places."""
-        ends = exchanged(np.array(self.unreached, np.int64), swap.vertices, swap.to_vertices)
+        """The load of the demand with ends exchanged for others at equivalent places of the
+        machine."""
+        unreached = exchanged(np.array(self.unreached, np.int64), swap.vertices, swap.to_vertices)
         return replace(
             self,
             moved=self.moved.then(self.pattern.links, swap.links, swap.to_links),
             moved_places=self.moved_places.then(self.pattern.places, swap.places, swap.to_places),
-            unreached=tuple((a, b) for a, b in ends.tolist()),
+            unreached=tuple((a, b) for a, b in unreached.tolist()),
         )
 
     def settled(self) -> Load:
-        """The same load with a pattern of its own, if many of the links are others here."""
+        """The same load with a pattern of its own, if many of its links differ from those of its
+        pattern."""
         if self.moved.at.size < max(MANY, QUARTER * self.pattern.links.size):
             return self
         order = np.argsort(self.links, kind="stable")
@@ -184,25 +187,27 @@ class Load:
         def fullest() -> tuple[float, INTS]:
             """The highest rate that no link exceeds, and the links that bound it."""
             rates = net.capacity[self.pattern.links] / self.amounts
-            least = float(rates.min())
-            return least, np.flatnonzero(rates <= least * (1.0 + 1e-9))
+            lowest = float(rates.min())
+            return lowest, np.flatnonzero(rates <= lowest * (1.0 + 1e-9))
 
-        least, fullest_link = net.once(("fullest", self.pattern), fullest)
-        full = self.links[fullest_link]
-        inner = full[(net.leaves[full] < 0) & (net.enters[full] < 0)]
+        rate, positions = net.once(("fullest", self.pattern), fullest)
+        limiting = self.links[positions]
+        between_switches = limiting[(net.leaves[limiting] < 0) & (net.enters[limiting] < 0)]
         # Twelve digits: the order in which shares of a link were added up is no physics.
-        return float(f"{least:.12g}"), int(min(inner if inner.size else full))
+        return float(f"{rate:.12g}"), int(
+            min(between_switches if between_switches.size else limiting)
+        )
 
     def ports(self, net: Network) -> float:
-        """Time on the fullest link at an end (a port of a die, CPU or NIC) over that on the fullest
-        link of all; the others carry bytes of many ends."""
+        """Time on the fullest link at an end (a port of a die, CPU or NIC) as a share of that on
+        the fullest link of all, which may carry bytes of many ends."""
 
         def share() -> float:
-            """Time on the fullest link at an end over that on the fullest link."""
+            """Time on the fullest link at an end as a share of that on the fullest link."""
             links = self.pattern.links
-            times = self.amounts / net.capacity[links]
-            port_times = times[(net.leaves[links] >= 0) | (net.enters[links] >= 0)]
-            return float(port_times.max(initial=0.0) / times.max())
+            link_times = self.amounts / net.capacity[links]
+            port_times = link_times[(net.leaves[links] >= 0) | (net.enters[links] >= 0)]
+            return float(port_times.max(initial=0.0) / link_times.max())
 
         return net.once(("ports", self.pattern), share) if self.pattern.links.size else 1.0
 
@@ -216,33 +221,34 @@ def load_of(net: Network, demand: Demand) -> Load:
 
 
 def _found(net: Network, demand: Demand) -> Load:
-    """A new load, or that of a recent demand if an exchange of two places of the machine maps it to
-    this one. Results that move much of it serve as a base for others, as computed ones do."""
-    sides = demand.senders, demand.receivers
-    shape = demand.planes, demand.operation, *((len(at), _around(net, at)) for at in sides)
-    routed_before = net.once(("found", shape), list[tuple[Demand, Load]])
-    for other, load in reversed(routed_before[-TRIED:]):
+    """A new load, or that of a recent demand which an exchange of two places of the machine maps to
+    this one. Results in which much is exchanged, and computed ones, serve as a base for later
+    demands."""
+    end_lists = demand.senders, demand.receivers
+    key = demand.planes, demand.operation, *((len(at), _around(net, at)) for at in end_lists)
+    recent = net.once(("found", key), list[tuple[Demand, Load]])
+    for other, load in reversed(recent[-TRIED:]):
         swap = _swap_between(net, other, demand)
         if swap is None:
             continue
         if swap.vertices.size <= NEAR:
             return load.swapped(swap)
-        routed_before.append((demand, load.swapped(swap).settled()))
-        return routed_before[-1][1]
-    routed_before.append((demand, _load(net, demand)))
-    return routed_before[-1][1]
+        recent.append((demand, load.swapped(swap).settled()))
+        return recent[-1][1]
+    recent.append((demand, _load(net, demand)))
+    return recent[-1][1]
 
 
 def _around(net: Network, ends: tuple[int, ...]) -> int:
-    """A number for the links at the nodes of some ends: an exchange of places changes it nowhere,
-    so that what a dead link touches is not compared with what none does."""
+    """A hash of the links at the nodes of some ends, which an exchange of places does not change:
+    so ends that a dead link touches are not compared with others."""
 
     def sums() -> NDArray[np.uint64]:
-        total = np.zeros(net.nodes + 1, np.uint64)
+        hashes = np.zeros(net.nodes + 1, np.uint64)
         for vertices in (net.tail, net.head):
-            np.add.at(total, net.node[vertices], net.link_kinds)
-        total[-1] = 0  # of no node
-        return total
+            np.add.at(hashes, net.node[vertices], net.link_kinds)
+        hashes[-1] = 0  # of no node
+        return hashes
 
     return net.once(
         ("around", ends), lambda: int(net.once("nodes", sums)[net.node[list(ends)]].sum())
@@ -266,56 +272,58 @@ def _carried_over(net: Network, swap: Swap, one: Side, two: Side) -> bool:
         return exchanged(np.array(one[0]), swap.vertices, swap.to_vertices).tolist() == list(two[0])
 
     def amounts() -> FLOATS:
-        table = np.zeros(len(net.vertices))
-        table[list(one[0])] = one[1]
-        return table
+        amount_of = np.zeros(len(net.vertices))
+        amount_of[list(one[0])] = one[1]
+        return amount_of
 
-    table = net.once(("amounts", one), amounts)
-    return bool((table[swap.vertices] == table[swap.to_vertices]).all())
+    of_vertex = net.once(("amounts", one), amounts)
+    return bool((of_vertex[swap.vertices] == of_vertex[swap.to_vertices]).all())
 
 
 def _load(net: Network, demand: Demand) -> Load:
-    """Loads of a demand on all its planes, added up by link."""
+    """Load of a demand on all its planes, added up by link."""
     routes = [_routed(net, demand, plane, same) for plane, same in _planes_of(net, demand)]
-    used = np.zeros(net.tail.size, bool)
-    for r in routes:
-        used[r.links] = True
-    links, position = np.flatnonzero(used), np.cumsum(used) - 1
-    amounts, at_place = np.zeros(links.size), np.zeros(len(net.places))
-    latency_s = total = off_node = 0.0
+    is_used = np.zeros(net.tail.size, bool)
+    for route in routes:
+        is_used[route.links] = True
+    links, position = np.flatnonzero(is_used), np.cumsum(is_used) - 1
+    amounts, place_bytes = np.zeros(links.size), np.zeros(len(net.places))
+    latency_s = sum_bytes = off_node = 0.0
     unreached: list[tuple[int, int]] = []
-    for r in routes:
-        total += float(r.part.near.sum() + r.part.far.sum())
-        off_node += float(r.part.far.sum())
+    for route in routes:
+        sum_bytes += float(route.part.near.sum() + route.part.far.sum())
+        off_node += float(route.part.far.sum())
         node_bytes, off_node_bytes = np.zeros(links.size), np.zeros(links.size)
-        positions = position[r.links]
-        node_bytes[positions], off_node_bytes[positions] = r.near, r.far
+        positions = position[route.links]
+        node_bytes[positions], off_node_bytes[positions] = route.near, route.far
         amounts += (
-            r.collision.mean * (node_bytes + off_node_bytes / r.beyond)
+            route.collision.mean * (node_bytes + off_node_bytes / route.beyond)
             / net.efficiency[demand.operation][links]
         )  # fmt: skip
         if demand.operation == "write" and (node_bytes + off_node_bytes).any():
-            r.longest_s += float(net.write_extra_s[links[node_bytes + off_node_bytes > 0.0]].max())
-        latency_s = max(latency_s, r.longest_s)
-        unreached += r.apart
+            route.longest_s += float(
+                net.write_extra_s[links[node_bytes + off_node_bytes > 0.0]].max()
+            )
+        latency_s = max(latency_s, route.longest_s)
+        unreached += route.apart
         # A byte counts on its own plane; on the way there only what never leaves the node.
         counted_planes = net.about.get("counted", COUNTED)
-        plane = r.part.usable.plane
-        on_plane = net.place_plane == plane
-        if (of_other := counted_planes.get(plane)) is not None:
-            on_plane |= net.place_plane == of_other
+        plane = route.part.usable.plane
+        at_plane = net.place_plane == plane
+        if (counted_as := counted_planes.get(plane)) is not None:
+            at_plane |= net.place_plane == counted_as
         for counts in (net.leaves[links], net.enters[links]):
-            placed = counts >= 0
+            valid = counts >= 0
             summed = np.bincount(
-                counts[placed], (node_bytes + off_node_bytes)[placed], minlength=at_place.size
+                counts[valid], (node_bytes + off_node_bytes)[valid], minlength=place_bytes.size
             )
-            inside = np.bincount(counts[placed], node_bytes[placed], minlength=at_place.size)
-            at_place += np.where(on_plane, summed, inside)
-    places, placed = np.flatnonzero(at_place), amounts > 0.0
+            inside = np.bincount(counts[valid], node_bytes[valid], minlength=place_bytes.size)
+            place_bytes += np.where(at_plane, summed, inside)
+    places, valid = np.flatnonzero(place_bytes), amounts > 0.0
     return Load(
-        Pattern(links[placed], amounts[placed], places, at_place[places]),
+        Pattern(links[valid], amounts[valid], places, place_bytes[places]),
         latency_s=latency_s,
-        off_node=off_node / total if total > 0.0 else 0.0,
+        off_node=off_node / sum_bytes if sum_bytes > 0.0 else 0.0,
         unreached=tuple(unreached),
         collisions=tuple((r.part.usable.plane, r.collision) for r in routes if r.collision.flows),
     )
@@ -325,45 +333,48 @@ COUNTED = {"host": "rdma"}  # plane of a demand -> plane its bytes are counted o
 
 
 def _planes_of(net: Network, demand: Demand) -> list[tuple[str, bool | None]]:
-    """(plane, whether it carries pairs of one domain, of two, or None: all), with pairs."""
-    first, last = demand.planes[0], demand.planes[-1]
-    if first == last:
-        return [(first, None)]
+    """Planes that carry some pairs of a demand, each with whether it carries those of one scale-up
+    domain (True), of two (False), or all (None)."""
+    near_plane, far_plane = demand.planes[0], demand.planes[-1]
+    if near_plane == far_plane:
+        return [(near_plane, None)]
     senders, receivers = (
         set(net.domain[list(ends)]) for ends in (demand.senders, demand.receivers)
     )
-    planes: list[tuple[str, bool | None]] = [(first, True)] if senders & receivers else []
-    return [*planes, (last, False)] if len(senders | receivers) > 1 else planes
+    planes: list[tuple[str, bool | None]] = [(near_plane, True)] if senders & receivers else []
+    return [*planes, (far_plane, False)] if len(senders | receivers) > 1 else planes
 
 
 def _opposite(net: Network) -> INTS | None:
-    """The link back of each link; None where routing distinguishes one from its own."""
-    back = net.links_between(net.head, net.tail)
-    alike = (net.link_prints == net.link_prints[back]) & (net.serves == net.serves[back])
-    return back if (alike & (back >= 0)).all() else None
+    """The reverse link of each link; None where routing distinguishes a link from its reverse."""
+    reverse = net.links_between(net.head, net.tail)
+    is_alike = (net.link_prints == net.link_prints[reverse]) & (net.serves == net.serves[reverse])
+    return reverse if (is_alike & (reverse >= 0)).all() else None
 
 
 def _routed(net: Network, demand: Demand, plane: str, same_domain: bool | None) -> Route:
-    """Bytes of a demand on the links of a plane, tried first on the links near its ends. The part
-    of the network that was routed last serves other operations between the same ends. To many ends
-    a demand is routed as one from them, where each link has its equal in the opposite direction."""
-    out, received = np.zeros((2, len(net.vertices)))
-    out[list(demand.senders)], received[list(demand.receivers)] = demand.out, demand.into
-    back = None
+    """Bytes of a demand on the links of a plane; links near its ends are tried first. The part of
+    the network that was routed last serves other operations between the same ends. A demand to many
+    ends is routed in reverse, where each link has its equal in the opposite direction."""
+    out, into = np.zeros((2, len(net.vertices)))
+    out[list(demand.senders)], into[list(demand.receivers)] = demand.out, demand.into
+    reverse = None
     if len(demand.receivers) > max(WIDE, len(demand.senders)) and net.routing(plane) == "adaptive":
-        back = net.once("opposite", lambda: _opposite(net))
-    if back is not None:
-        out, received = received, out
-    last = net.once("routed last", dict[tuple[str, bool | None], Quotient])
-    part, route = last.pop((plane, same_domain), None), None
-    if part and all(map(np.array_equal, (part.usable.out, part.usable.into), (out, received))):
-        route = part.routed(demand.operation, demand.flows)
+        reverse = net.once("opposite", lambda: _opposite(net))
+    if reverse is not None:
+        out, into = into, out
+    routed_last = net.once("routed last", dict[tuple[str, bool | None], Quotient])
+    quotient, route = routed_last.pop((plane, same_domain), None), None
+    if quotient and all(
+        map(np.array_equal, (quotient.usable.out, quotient.usable.into), (out, into))
+    ):
+        route = quotient.routed(demand.operation, demand.flows)
     if route is None:
-        usable = Usable(net, plane, out, received)
-        parts = (Quotient(usable, same_domain, *near) for near in usable.tried(same_domain))
-        routes = (part.routed(demand.operation, demand.flows) for part in parts)
+        usable = Usable(net, plane, out, into)
+        tries = (Quotient(usable, same_domain, *links) for links in usable.tried(same_domain))
+        routes = (part.routed(demand.operation, demand.flows) for part in tries)
         route = next(each for each in routes if each is not None)  # all links reach far enough
-    last[plane, same_domain] = route.part
-    if back is None:
+    routed_last[plane, same_domain] = route.part
+    if reverse is None:
         return route
-    return replace(route, links=back[route.links], apart=[(a, b) for b, a in route.apart])
+    return replace(route, links=reverse[route.links], apart=[(a, b) for b, a in route.apart])

@@ -59,14 +59,15 @@ def forms() -> dict[str, Form]:
 
 
 def compose(graph: GraphText, kind: str) -> str:
-    """The text of a graph in a form."""
+    """The text of a graph in the form of that name."""
     write = forms()[kind].compose
     assert write is not None
     return write(graph)
 
 
 def parse(text: str, kind: str) -> GraphText:
-    """Contents of a text; raises FabricFileError with one sentence if it is no such file."""
+    """Contents of a text in the form of that name; raises FabricFileError with one sentence if it
+    is no such file."""
     if len(text) > LONGEST:
         raise FabricFileError([f"The file is longer than {LONGEST // 10**6} million characters."])
     form = forms()[kind]
@@ -96,24 +97,25 @@ def _from_json(text: str) -> GraphText:
     except (ValueError, RecursionError) as error:
         raise FabricFileError([f"The file is not JSON: {str(error)[:100]}."]) from None
     parts = [body.get(key) if isinstance(body, dict) else None for key in ("graph", "nodes")]
-    rows = (body.get("edges", body.get("links"))) if isinstance(body, dict) else None
+    link_rows = (body.get("edges", body.get("links"))) if isinstance(body, dict) else None
     graph, nodes = parts
-    if not (isinstance(graph, dict) and isinstance(nodes, list) and isinstance(rows, list)):
+    if not (isinstance(graph, dict) and isinstance(nodes, list) and isinstance(link_rows, list)):
         raise FabricFileError(
             ["The file is no node-link JSON: it needs an object `graph` and lists `nodes` and "
              "`edges`."]
         )  # fmt: skip
-    if not all(isinstance(row, dict) for row in (*nodes, *rows)):
+    if not all(isinstance(row, dict) for row in (*nodes, *link_rows)):
         raise FabricFileError(["Every entry of `nodes` and of `edges` must be an object."])
     return GraphText(
         graph,
         [(str(row.get("id")), row) for row in nodes],
-        [(str(row.get("source")), str(row.get("target")), row) for row in rows],
+        [(str(row.get("source")), str(row.get("target")), row) for row in link_rows],
         body.get("directed") is True,
     )
 
 
 def _no_constant(name: str) -> float:
+    """Raise ValueError for a JSON constant (NaN, Infinity) that is not a finite number."""
     raise ValueError(f"{name} is no number")
 
 
@@ -122,7 +124,7 @@ COLUMNS = ("from", "to", "GB/s", "ns", "plane")
 
 def _from_csv(text: str) -> GraphText:
     """Read a cable list: one line per cable, for both directions; a second line in the reverse
-    direction may state that direction itself."""
+    direction may state other values for it."""
     lines = csv.reader(short_lines(text.splitlines()))
     try:
         links, faults = _cables(lines)
@@ -144,15 +146,15 @@ def short_lines(lines: Iterable[str]) -> Iterator[str]:
 
 def _cables(lines: Any) -> tuple[LinkRows, list[str]]:
     """The cables below a line of column names, and sentences about invalid lines."""
-    lower = [name.strip().lower() for name in next(lines, [])]
-    missing = [name for name in COLUMNS if name.lower() not in lower]
+    header = [name.strip().lower() for name in next(lines, [])]
+    missing = [name for name in COLUMNS if name.lower() not in header]
     if missing:
         raise FabricFileError(
             [f"The cable list has no column {', '.join(missing)}: begin with the line "
              f"{','.join(COLUMNS)}."]
         )  # fmt: skip
-    places = [lower.index(name.lower()) for name in COLUMNS]
-    ends: dict[str, str] = {}  # each name once, however many cables it has
+    columns = [header.index(name.lower()) for name in COLUMNS]
+    names: dict[str, str] = {}  # each name once, however many cables it has
     cables: dict[tuple[str, ...], dict[str, Any]] = {}
     links: list[tuple[str, str, Mapping[str, Any]]] = []
     faults: list[str] = []
@@ -160,11 +162,11 @@ def _cables(lines: Any) -> tuple[LinkRows, list[str]]:
         if not any(cell.strip() for cell in cells):
             continue
         try:
-            a, b, *attributes = (cells[i].strip() for i in places)
-            rate, wait, plane = attributes
+            a, b, *attributes = (cells[i].strip() for i in columns)
+            gb_per_s, ns, plane = attributes
             data = {
-                "capacity_bytes_per_s": float(rate) * 1e9,
-                "latency_s": float(wait) * 1e-9,
+                "capacity_bytes_per_s": float(gb_per_s) * 1e9,
+                "latency_s": float(ns) * 1e-9,
                 "plane": plane,
             }
         except (IndexError, ValueError):
@@ -173,7 +175,7 @@ def _cables(lines: Any) -> tuple[LinkRows, list[str]]:
                 break
             continue
         data = cables.setdefault((*attributes,), data)
-        links.append((ends.setdefault(a, a), ends.setdefault(b, b), data))
+        links.append((names.setdefault(a, a), names.setdefault(b, b), data))
         if len(links) > MOST_CABLES:
             raise FabricFileError(
                 [f"A cable list of more than {MOST_CABLES:,} cables is more than a machine has."]
@@ -182,7 +184,7 @@ def _cables(lines: Any) -> tuple[LinkRows, list[str]]:
 
 
 def cable_list(links: Iterable[tuple[str, str, float, float, str]]) -> str:
-    """The text of a cable list: from, to, bytes/s, s and plane of every cable."""
+    """The text of a cable list; links: from, to, bytes/s, seconds and plane of every cable."""
     lines = [",".join(COLUMNS)]
     lines += [
         f"{a},{b},{rate / 1e9:.12g},{wait * 1e9:.12g},{plane}" for a, b, rate, wait, plane in links

@@ -40,7 +40,7 @@ class ImportedMachine:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 (hex) of attributes, vertices and links: the same machine has the same."""
+        """SHA-256 (hex) of attributes, vertices and links: equal for equal machines."""
         content = [dict(sorted(self.about.items())), self.vertices, self.links]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -57,18 +57,18 @@ class ImportedMachine:
 
     @property
     def npus(self) -> int:
-        """NPU packages."""
+        """Number of NPU packages."""
         return len({(d["node"], d["npu"]) for _, d in self.vertices if d["kind"] == "die"})
 
     @property
     def dies_per_npu(self) -> int:
-        """Dies in each package of no chip by name; of any, where all name theirs."""
+        """Number of dies in a package whose dies state no chip; in any, where all state theirs."""
         dies = [d for _, d in self.vertices if d["kind"] == "die"]
         return 1 + max(d["die"] for d in [d for d in dies if "chip" not in d] or dies)
 
     @property
     def named(self) -> dict[str, set[int]]:
-        """Dies of packages of each chip that dies name."""
+        """Numbers of dies that packages have, by the chip that their dies state."""
         sizes = Counter((d["chip"], d["node"], d["npu"]) for _, d in self.vertices
                         if d["kind"] == "die" and "chip" in d)  # fmt: skip
         return {chip: {n for (c, *_), n in sizes.items() if c == chip} for chip, *_ in sizes}
@@ -91,7 +91,7 @@ def bring(machine: ImportedMachine) -> None:
 
 
 def brought(digest: str) -> ImportedMachine | None:
-    """A machine made available by `bring` and still referenced."""
+    """A machine that `bring` made available and that is still referenced; None: there is none."""
     return _brought.get(digest)
 
 
@@ -114,7 +114,8 @@ def find(digest: str) -> ImportedMachine | None:
 
 
 def npus_of(s: Supernode) -> int:
-    """NPUs of a supernode; for an imported one those of its file, 0 if it is unknown here."""
+    """Number of NPUs of a supernode; for an imported one that of its file, 0 if it is unknown
+    here."""
     if not s.imported:
         return s.npus
     machine = find(s.machine)
@@ -137,21 +138,21 @@ def plan_of(s: Supernode, facts: Facts) -> Plan:
             f"{chip.dies_per_npu}: choose another supernode.chip"
         )
     for name, counts in machine.named.items():
-        if counts != {own := load_chip(facts, name).dies_per_npu}:
+        if counts != {expected := load_chip(facts, name).dies_per_npu}:
             raise HardwareError(
-                f"{machine.name} has NPUs of {name} with {max(counts - {own})} dies, and such an "
-                f"NPU has {own}: let their dies have another chip"
+                f"{machine.name} has NPUs of {name} with {max(counts - {expected})} dies, and such "
+                f"an NPU has {expected}: let their dies have another chip"
             )
-    share = {name: fact.si for name, fact in facts.group("fabric.efficiency").items()}
-    share |= measured_shares(s.chip, facts)
-    share["package"] = share["npu_read"]
+    efficiency = {name: fact.si for name, fact in facts.group("fabric.efficiency").items()}
+    efficiency |= measured_shares(s.chip, facts)
+    efficiency["package"] = efficiency["npu_read"]
     tails, heads, attributes = [], [], []
     for a, b, data in machine.links:
         plane = data["plane"]
         read, write = ("npu_read", "write") if plane == "ub" else (plane, plane)
-        efficiencies = {"read_efficiency": share[read], "write_efficiency": share[write]}
+        defaults = {"read_efficiency": efficiency[read], "write_efficiency": efficiency[write]}
         tails.append(a)
         heads.append(b)
-        attributes.append({**efficiencies, **data})
+        attributes.append({**defaults, **data})
     links = tails, heads, attributes
     return Plan(UNTOLD | dict(machine.about), dict(machine.vertices), links)

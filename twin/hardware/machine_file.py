@@ -42,8 +42,8 @@ STORED = {
 def read_machine(text: str, name: str) -> ImportedMachine:
     """The machine of a file's text: a form of graphs, recognised by its beginning, or a cable list.
     Raises FabricFileError with a sentence for every fault."""
-    begins = text.lstrip("\ufeff \t\r\n")[:1]
-    graph = parse(text, next((k for k, f in forms().items() if f.begins == begins), "csv"))
+    first_mark = text.lstrip("\ufeff \t\r\n")[:1]
+    graph = parse(text, next((k for k, f in forms().items() if f.begins == first_mark), "csv"))
     if len(graph.vertices) > MOST_VERTICES or len(graph.links) > MOST_LINKS:
         raise FabricFileError(
             [f"The file has {len(graph.vertices):,} vertices and {len(graph.links):,} links: a "
@@ -53,17 +53,17 @@ def read_machine(text: str, name: str) -> ImportedMachine:
     vertices = _vertices(graph.vertices, links)
     _refuse_useless(vertices, links)
     ordered = dict(sorted(vertices.items(), key=lambda item: _order(item[0], item[1])))
-    place = {v: i for i, v in enumerate(ordered)}
-    rows = sorted(links.items(), key=lambda item: (place[item[0][0]], place[item[0][1]]))
+    position = {v: i for i, v in enumerate(ordered)}
+    link_rows = sorted(links.items(), key=lambda item: (position[item[0][0]], position[item[0][1]]))
     attributes = {k: graph.about[k] for k in STORED["graph"] if k in graph.about}
     _check_about(attributes)
     return ImportedMachine(
-        name[:200], attributes, list(ordered.items()), [(a, b, data) for (a, b), data in rows]
+        name[:200], attributes, list(ordered.items()), [(a, b, data) for (a, b), data in link_rows]
     )
 
 
 def _check_about(about: Mapping[str, Any]) -> None:
-    """Check values of the whole machine. Raises FabricFileError."""
+    """Raise FabricFileError where attributes of the whole machine are invalid."""
     faults = []
     beyond_node, detour = about.get("beyond_node", 1.0), about.get("detour_hops", 0)
     if not (isinstance(beyond_node, int | float) and 0.01 <= beyond_node <= 1.0):
@@ -79,19 +79,20 @@ def _check_about(about: Mapping[str, Any]) -> None:
 
 
 def _links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
-    """Directed links by their ends; a link of both directions gives two, without the reverse."""
+    """Yield every directed link by its ends with its attributes; a link that the file states for
+    both directions gives two."""
     directions: dict[tuple[str, str], dict[str, Any]] = {}
     names, faults = {v for v, _ in graph.vertices}, []
     for a, b, row in graph.links:
         name = f"The link of {a[:60]!r} and {b[:60]!r}"
         data = {k: row[k] for k in STORED["link"] if k in row}
-        rate, wait = data.get("capacity_bytes_per_s"), data.get("latency_s")
+        bytes_per_s, latency_s = data.get("capacity_bytes_per_s"), data.get("latency_s")
         plane = data.setdefault("plane", "ub")
         if (a, b) in directions:
             faults.append(f"{name} stands there twice: add up parallel cables in one line.")
         elif a == b or a not in names or b not in names:
             faults.append(f"{name} does not join two vertices of the file.")
-        elif not (_fits(rate, MOST_BYTES_PER_S) and _fits(wait, MOST_LATENCY_S)):
+        elif not (_fits(bytes_per_s, MOST_BYTES_PER_S) and _fits(latency_s, MOST_LATENCY_S)):
             faults.append(
                 f"{name} needs a rate of 0 to {MOST_BYTES_PER_S:g} bytes/s and a latency of 0 to "
                 f"{MOST_LATENCY_S:g} s."
@@ -112,8 +113,8 @@ def _links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]
         raise FabricFileError(faults)
     for (a, b), data in directions.items():
         plane = "ub" if data["plane"] == "package" else data["plane"]
-        plain = {"kind": _kind(a, b), "links": 1, "write_extra_s": 0.0}
-        attributes = {**plain, **data, "plane": plane}
+        defaults = {"kind": _kind(a, b), "links": 1, "write_extra_s": 0.0}
+        attributes = {**defaults, **data, "plane": plane}
         if data["plane"] == "package":
             attributes.setdefault("serves", "package")
         for key in ("capacity_bytes_per_s", "latency_s"):
@@ -128,8 +129,8 @@ def _kind(*ends: str) -> str:
     first_words = [name.split(maxsplit=1)[0] if name.split() else "link" for name in ends]
 
     def place(word: str) -> tuple[int, str]:
-        place_of_word = FIRST.index(word.lower()) if word.lower() in FIRST else len(FIRST)
-        return place_of_word, word
+        position = FIRST.index(word.lower()) if word.lower() in FIRST else len(FIRST)
+        return position, word
 
     return "-".join(sorted(first_words, key=place))
 
@@ -138,31 +139,34 @@ SHARES = ("read_efficiency", "write_efficiency")
 
 
 def _fits(value: Any, most: float) -> bool:
+    """Whether a value is a number from 0 to `most`."""
     # A comparison holds for whole numbers that no float can hold, and never for NaN.
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and 0.0 <= value <= most
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0.0 <= value <= most
 
 
 def _vertices(rows: Rows, links: Links) -> Vertices:
-    """Attributes of every vertex: as given, otherwise derived from its name and links."""
+    """Attributes of every vertex: as stated, otherwise derived from its name and links."""
     faults: list[str] = []
     vertices: dict[str, dict[str, Any]] = {}
-    for name, given in rows:
-        data = _named(name) | {k: given[k] for k in STORED["vertex"] if given.get(k) is not None}
-        grid = given.get("grid")
+    for name, stated in rows:
+        attributes = _named(name) | {
+            k: stated[k] for k in STORED["vertex"] if stated.get(k) is not None
+        }
+        grid = stated.get("grid")
         if isinstance(grid, str) and re.fullmatch(r"\d{1,6}(x\d{1,6}){0,5}", grid):
-            data["grid"] = [int(n) for n in grid.split("x")]
+            attributes["grid"] = [int(n) for n in grid.split("x")]
         if name in vertices:
             faults.append(f"The vertex {name[:60]!r} stands there twice.")
         elif not name or len(name) > 60 or not name.isprintable() or "," in name:
             faults.append(f"{name[:60]!r} is no name of 1 to 60 printable letters without commas.")
-        elif wrong := [k for k in WHOLE if k in data and not _whole(data[k])]:
-            faults.append(f"{name!r}: {wrong[0]} must be a whole number from 0 to {MOST_NODES}.")
-        elif not all(_word(data.get(k, "")) for k in ("kind", "rack", "forwards", "chip")):
+        elif invalid := [k for k in WHOLE if k in attributes and not _whole(attributes[k])]:
+            faults.append(f"{name!r}: {invalid[0]} must be a whole number from 0 to {MOST_NODES}.")
+        elif not all(_word(attributes.get(k, "")) for k in ("kind", "rack", "forwards", "chip")):
             faults.append(f"{name!r}: kind, rack, forwards and chip must be words.")
-        elif lacking := [k for k in _place_of(data["kind"]) if k not in data]:
-            faults.append(f"{name!r} has no {lacking[0]}: call it like die 20.1.0 or CPU 20.2.")
-        vertices[name] = data
+        elif absent := [k for k in _place_of(attributes["kind"]) if k not in attributes]:
+            faults.append(f"{name!r} has no {absent[0]}: call it like die 20.1.0 or CPU 20.2.")
+        vertices[name] = attributes
     if faults:
         raise FabricFileError(faults)
     _planes(vertices, links)
@@ -171,6 +175,7 @@ def _vertices(rows: Rows, links: Links) -> Vertices:
 
 
 def _place_of(kind: str) -> tuple[str, ...]:
+    """Names of the attributes that place a vertex of a kind, such as node and index."""
     return VERTICES[kind].place if kind in VERTICES else ()
 
 
@@ -184,12 +189,12 @@ def _planes(vertices: Vertices, links: Links) -> None:
         for (a, b), data in links.items() if data["plane"] == "ub"
         for v, far in ((a, b), (b, a)) if vertices[far]["kind"] not in ("die", "cpu")
     }  # fmt: skip
-    planes: dict[str, set[str]] = {v: set() for v in vertices}
+    planes_at: dict[str, set[str]] = {v: set() for v in vertices}
     for (a, b), data in links.items():
-        one, other = vertices[a], vertices[b]
-        kinds = {one["kind"], other["kind"]}
-        same_node = "node" in one and one.get("node") == other.get("node")
-        for end in (one, other):
+        first, second = vertices[a], vertices[b]
+        kinds = {first["kind"], second["kind"]}
+        same_node = "node" in first and first.get("node") == second.get("node")
+        for end in (first, second):
             if data["plane"] == "ub" and end.get("sub_plane", MOST_NODES) <= MOST_SUB_PLANES:
                 data.setdefault("sub_plane", end["sub_plane"])
         if data["plane"] == "ub" and ("cpu" in kinds or (same_node and "die" in kinds)):
@@ -197,25 +202,30 @@ def _planes(vertices: Vertices, links: Links) -> None:
         serves = set(data.setdefault("serves", BETWEEN[data["plane"]]).split()) - {"package"}
         if kinds == {"die"} and "ub" in serves and {a, b} <= switched:
             data.setdefault("added", 1)
-        for v, end, far in ((a, one, other), (b, other, one)):
+        for v, end, far in ((a, first, second), (b, second, first)):
             if end["kind"] != "die" or (data["plane"] == "ub" and far["kind"] in ("die", "cpu")):
-                planes[v] |= serves
+                planes_at[v] |= serves
     for v, attributes in vertices.items():
-        always = VERTICES[attributes["kind"]].forwards.split() if attributes["kind"] in ENDS else []
-        end_planes = planes[v] if attributes["kind"] == "die" or not always else set()
-        attributes.setdefault("forwards", " ".join(sorted(end_planes.union(always))))
+        by_kind = (
+            VERTICES[attributes["kind"]].forwards.split() if attributes["kind"] in ENDS else []
+        )
+        by_links = planes_at[v] if attributes["kind"] == "die" or not by_kind else set()
+        attributes.setdefault("forwards", " ".join(sorted(by_links.union(by_kind))))
 
 
 def _whole(value: Any, most: int = MOST_NODES) -> bool:
+    """Whether a value is a whole number from 0 to `most`."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
 
 
 def _word(value: Any) -> bool:
+    """Whether a value is printable text of at most 60 characters."""
     return isinstance(value, str) and len(value) <= 60 and value.isprintable()
 
 
 def _named(name: str) -> dict[str, Any]:
-    """Kind and place by a name: "CPU 3.1" is CPU 1 of node 3; other names are switches."""
+    """Kind and place of a vertex, from its name: "CPU 3.1" is CPU 1 of node 3; other names are
+    switches."""
     lower_name = name.lower()
     for kind, own in VERTICES.items():
         if own.named and lower_name == own.named and not own.place:
@@ -228,33 +238,36 @@ def _named(name: str) -> dict[str, Any]:
 
 
 def _domains(vertices: Vertices, links: Links) -> None:
-    """Scale-up planes where none are given: sets joined by UB links, in order of first dies."""
+    """Set the scale-up domain where the file states none: sets joined by UB links, in order of
+    first dies."""
     ends = [v for v, data in vertices.items() if data["kind"] in ("die", "cpu", "nic")]
     if any("domain" in vertices[v] for v in ends):
         for v in ends:
             vertices[v].setdefault("domain", vertices[v].get("node", 0))
         return
-    joined = lazy_networkx().Graph()
-    joined.add_nodes_from(vertices)
-    joined.add_edges_from(e for e, data in links.items() if "ub" in data["serves"].split())
-    number: dict[str, int] = {}
+    ub_graph = lazy_networkx().Graph()
+    ub_graph.add_nodes_from(vertices)
+    ub_graph.add_edges_from(e for e, data in links.items() if "ub" in data["serves"].split())
+    domain_of: dict[str, int] = {}
     for v in sorted(ends, key=lambda v: _order(v, vertices[v])):
-        if v not in number:
-            part = len(set(number.values()))
-            number |= dict.fromkeys(lazy_networkx().node_connected_component(joined, v), part)
-    places = {
-        (d["node"], d["npu"], d["die"]): number[v]
+        if v not in domain_of:
+            domain = len(set(domain_of.values()))
+            domain_of |= dict.fromkeys(
+                lazy_networkx().node_connected_component(ub_graph, v), domain
+            )
+    of_die = {
+        (d["node"], d["npu"], d["die"]): domain_of[v]
         for v, d in vertices.items() if d["kind"] == "die"
     }  # fmt: skip
     for v in ends:  # a NIC is on the plane of its die
         place = tuple(vertices[v].get(key) for key in ("node", "npu", "die"))
-        vertices[v]["domain"] = places.get(place, number[v])  # type: ignore[arg-type]
+        vertices[v]["domain"] = of_die.get(place, domain_of[v])  # type: ignore[arg-type]
 
 
 def _order(name: str, data: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Order of vertices: dies first, by node, NPU and die; then the others by kind and name."""
-    order_key = tuple(data.get(key, -1) for key in ("node", "npu", "die", "sub_plane", "index"))
-    return (data["kind"] != "die", data["kind"], order_key, name)
+    """Sort key of a vertex: dies first, by node, NPU and die; then the others by kind and name."""
+    numbers = tuple(data.get(key, -1) for key in ("node", "npu", "die", "sub_plane", "index"))
+    return (data["kind"] != "die", data["kind"], numbers, name)
 
 
 def _refuse_useless(vertices: Vertices, links: Links) -> None:
@@ -276,16 +289,18 @@ def _refuse_useless(vertices: Vertices, links: Links) -> None:
         data = vertices[v]
         package = data.get("chip", ""), data["node"], data["npu"]
         packages.setdefault(package, set()).add(data["die"])
-    size: dict[str, int] = {}  # of an NPU by chip
+    dies_of_chip: dict[str, int] = {}  # of an NPU by chip
     for (chip, node, npu), package_dies in packages.items():
-        if package_dies != set(range(size.setdefault(chip, len(package_dies)))):
+        if package_dies != set(range(dies_of_chip.setdefault(chip, len(package_dies)))):
             raise FabricFileError(
                 [f"NPU {node}.{npu} has the dies {sorted(package_dies)}: every NPU needs "
                  "as many as others of its chip, numbered from 0."]
             )  # fmt: skip
-    joined = lazy_networkx().Graph(e for e, d in links.items() if d["capacity_bytes_per_s"] > 0.0)
-    parts = (len(part.intersection(dies)) for part in lazy_networkx().connected_components(joined))
-    if len(dies) > 1 and max(parts, default=0) < 2:
+    working = lazy_networkx().Graph(e for e, d in links.items() if d["capacity_bytes_per_s"] > 0.0)
+    dies_joined = (
+        len(part.intersection(dies)) for part in lazy_networkx().connected_components(working)
+    )
+    if len(dies) > 1 and max(dies_joined, default=0) < 2:
         raise FabricFileError(["No path of links joins any two dies of the machine."])
 
 

@@ -28,10 +28,10 @@ def grid_of(shape: Sequence[int], cell: int) -> tuple[int, ...]:
 
 def _cell(shape: Sequence[int], place: Sequence[int]) -> int:
     """Number of a cell from its coordinates, the last one running fastest."""
-    cell = 0
+    number = 0
     for size, coordinate in zip(reversed(shape), reversed(place), strict=True):
-        cell = cell * size + coordinate
-    return cell
+        number = number * size + coordinate
+    return number
 
 
 def full_mesh_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
@@ -57,27 +57,27 @@ def dragonfly_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
     """Groups of `shape[0]` fully joined routers; each router has links[1] links to other groups,
     dealt evenly over all pairs of the `shape[1]` groups (consecutive arrangement)."""
     routers, groups = shape
-    local, of_router = links
-    for g, a in product(range(groups), range(routers)):
-        for b in range(a + 1, routers):
-            yield g * routers + a, g * routers + b, local
-    each = routers * of_router // max(1, groups - 1)
-    if groups > 1 and each < 1:
+    local, global_links = links
+    for g, lower in product(range(groups), range(routers)):
+        for upper in range(lower + 1, routers):
+            yield g * routers + lower, g * routers + upper, local
+    links_per_pair = routers * global_links // max(1, groups - 1)
+    if groups > 1 and links_per_pair < 1:
         raise HardwareError(
             f"a dragonfly of {groups} groups needs {groups - 1} links out of a group, {routers} "
-            f"routers with {of_router} have {routers * of_router}: take fewer groups or more "
+            f"routers with {global_links} have {routers * global_links}: take fewer groups or more "
             "supernode.l1_uplinks"
         )
     for g in range(groups):
         for h in range(g + 1, groups):
-            joined: dict[tuple[int, int], int] = {}
-            for k in range(each):
-                one = ((h - g - 1) * each + k) // max(1, of_router)
-                other = ((g - h - 1) % groups * each + k) // max(1, of_router)
-                ends = g * routers + one % routers, h * routers + other % routers
-                joined[ends] = joined.get(ends, 0) + 1
-            for (a, b), count in joined.items():
-                yield a, b, count
+            link_counts: dict[tuple[int, int], int] = {}
+            for k in range(links_per_pair):
+                our_router = ((h - g - 1) * links_per_pair + k) // max(1, global_links)
+                their_router = ((g - h - 1) % groups * links_per_pair + k) // max(1, global_links)
+                ends = g * routers + our_router % routers, h * routers + their_router % routers
+                link_counts[ends] = link_counts.get(ends, 0) + 1
+            for (lower, upper), count in link_counts.items():
+                yield lower, upper, count
 
 
 PAIRS: dict[str, Callable[[Sequence[int], Sequence[int]], Pairs]] = {
@@ -90,25 +90,26 @@ PAIRS: dict[str, Callable[[Sequence[int], Sequence[int]], Pairs]] = {
 def shape_of(s: Supernode, recipe: Recipe, cells: int) -> tuple[int, ...]:
     """Dimensions of a supernode's mesh: the scenario's, otherwise the recipe's. Raises
     HardwareError if their product is not the number of cells."""
-    sizes = tuple(int(n) for n in s.dimensions.split("x")) if s.dimensions else recipe.dimensions
-    if recipe.scale_up == "dragonfly" and len(sizes) != 2:
+    shape = tuple(int(n) for n in s.dimensions.split("x")) if s.dimensions else recipe.dimensions
+    if recipe.scale_up == "dragonfly" and len(shape) != 2:
         raise HardwareError(
-            f"supernode.dimensions = {'x'.join(map(str, sizes))} must be two numbers for a "
+            f"supernode.dimensions = {'x'.join(map(str, shape))} must be two numbers for a "
             "dragonfly: routers of a group x groups"
         )
-    if math.prod(sizes) != cells:
+    if math.prod(shape) != cells:
         units = "NPUs of a node" if s.scale_up == "node" else (
             "NPUs of a supernode" if recipe.wired == "npu" else "nodes of a supernode"
         )  # fmt: skip
         raise HardwareError(
-            f"supernode.dimensions = {'x'.join(map(str, sizes))} are {math.prod(sizes)}, and the "
+            f"supernode.dimensions = {'x'.join(map(str, shape))} are {math.prod(shape)}, and the "
             f"{units} are {cells}: let their product be {cells}"
         )
-    return sizes
+    return shape
 
 
 def _of_nodes(draft: Draft) -> None:
-    """A mesh, torus or dragonfly of nodes: their L1 switches are its routers, a sub-plane each."""
+    """Draws a mesh, torus or dragonfly of nodes: their L1 switches are its routers, one sub-plane
+    each."""
     s, recipe = draft.s, draft.recipe
     shape = shape_of(s, recipe, s.nodes)
     if recipe.scale_up == "dragonfly":
@@ -135,15 +136,16 @@ def _of_nodes(draft: Draft) -> None:
     for n in range(s.all_nodes):
         draft.inside(n)
     pairs = list(PAIRS[recipe.scale_up](shape, links))
-    for g, (a, b, count) in product(range(s.supernodes), pairs):
+    for g, (lower, upper, count) in product(range(s.supernodes), pairs):
         for p in range(s.sub_planes):
             draft.link(
-                f"L1 {g * s.nodes + a}.{p}", f"L1 {g * s.nodes + b}.{p}", "L1-L1",
+                f"L1 {g * s.nodes + lower}.{p}", f"L1 {g * s.nodes + upper}.{p}", "L1-L1",
                 count * draft.link_bytes_per_s, p, count,
             )  # fmt: skip
 
 
 def _too_few_uplinks(s: Supernode, needed: int) -> HardwareError:
+    """HardwareError for L1 switches with fewer uplinks than neighbours."""
     return HardwareError(
         f"supernode.l1_uplinks = {s.l1_uplinks} are fewer than the {needed} neighbours of an L1 "
         "switch: take more uplinks, or more and smaller dimensions"
@@ -151,13 +153,13 @@ def _too_few_uplinks(s: Supernode, needed: int) -> HardwareError:
 
 
 def _of_npus(draft: Draft) -> None:
-    """A mesh or torus of NPUs, each with a port that forwards; racks of them may be joined too."""
+    """Draws a mesh or torus of NPUs, each with a port that forwards; racks may be joined too."""
     s, recipe = draft.s, draft.recipe
-    inside = s.scale_up == "node"
-    cells = s.npus_per_node if inside else s.nodes * s.npus_per_node
+    in_node = s.scale_up == "node"
+    cells = s.npus_per_node if in_node else s.nodes * s.npus_per_node
     per_rack = recipe.nodes_per_rack * s.npus_per_node if recipe.racks_across else cells
     shape = shape_of(s, recipe, min(cells, per_rack))
-    draft.nodes((lambda n: n) if inside else (lambda n: n // s.nodes), switches=False, ports=True)
+    draft.nodes((lambda n: n) if in_node else (lambda n: n // s.nodes), switches=False, ports=True)
     links = recipe.links or (1,) * len(shape)
     pairs = list(PAIRS[recipe.scale_up](shape, links))
     if recipe.racks_across:
@@ -172,11 +174,11 @@ def _of_npus(draft: Draft) -> None:
         port, cell = f"port {n}.{i}", npu % math.prod(shape)
         draft.vertices[port]["grid"] = grid_of(shape, cell)
         draft.packages(n, i)
-        up = links_per_cell[cell] + s.sub_planes * bool(recipe.racks_across)
+        port_links = links_per_cell[cell] + s.sub_planes * bool(recipe.racks_across)
         dies = draft.of(n).dies_per_npu
         for d in range(dies):
-            rate = max(1, up) * draft.die_link_bytes_per_s(n) / dies
-            draft.link(f"die {n}.{i}.{d}", port, "die-port", rate, links=max(1, up))
+            rate = max(1, port_links) * draft.die_link_bytes_per_s(n) / dies
+            draft.link(f"die {n}.{i}.{d}", port, "die-port", rate, links=max(1, port_links))
     for first in range(0, s.npus, math.prod(shape)):
         for a, b, count in pairs:
             one, other = (divmod(first + c, s.npus_per_node) for c in (a, b))
@@ -191,7 +193,7 @@ def _of_npus(draft: Draft) -> None:
 
 
 def _cpus_at_ports(draft: Draft) -> None:
-    """Link CPUs to the ports of their node."""
+    """Link every CPU to all ports of its node."""
     s = draft.s
     rate = draft.recipe.cpu_bytes_per_s / s.npus_per_node
     for n in range(s.all_nodes):
@@ -200,7 +202,8 @@ def _cpus_at_ports(draft: Draft) -> None:
 
 
 def _rack_switches(draft: Draft) -> None:
-    """UB-Mesh: low-radix switches of every rack, and high-radix ones between pods of racks."""
+    """UB-Mesh: draws low-radix switches of every rack, and high-radix ones between pods of
+    racks."""
     s = draft.s
     racks, per_pod = _racks(draft)
     for g, r, p in product(range(s.supernodes), range(racks), range(s.sub_planes)):
@@ -208,28 +211,29 @@ def _rack_switches(draft: Draft) -> None:
         grid = (*grid_of(draft.recipe.racks_across, r % per_pod), r // per_pod)
         place: dict[str, Any] = {"supernode": g, "rack": f"rack {number}", "sub_plane": p}
         draft.add(f"LRS {number}.{p}", "lrs", **place, grid=grid)
-    spines = draft.recipe.spine_links if racks > per_pod else 0
-    for g, p, k in product(range(s.supernodes), range(s.sub_planes), range(spines)):
-        rack = f"communication rack {g * spines + k}"
+    hrs_per_plane = draft.recipe.spine_links if racks > per_pod else 0
+    for g, p, k in product(range(s.supernodes), range(s.sub_planes), range(hrs_per_plane)):
+        rack = f"communication rack {g * hrs_per_plane + k}"
         draft.add(switch_name("HRS", g, p, k), "hrs", supernode=g, sub_plane=p, index=k, rack=rack)
 
 
 def _racks(draft: Draft) -> tuple[int, int]:
-    """Racks of a supernode, and of a pod."""
+    """Number of racks of a supernode, and of a pod."""
     s = draft.s
     racks, remainder = divmod(s.nodes, draft.recipe.nodes_per_rack)
     per_pod = math.prod(draft.recipe.racks_across)
     if remainder or (racks > 1 and racks % per_pod):
-        rack = draft.recipe.nodes_per_rack
+        rack_nodes = draft.recipe.nodes_per_rack
         raise HardwareError(
-            f"supernode.nodes = {s.nodes} are not whole racks of {rack} nodes in whole pods of "
-            f"{per_pod} racks: take {rack}, or multiples of {rack * per_pod}"
+            f"supernode.nodes = {s.nodes} are not whole racks of {rack_nodes} nodes in whole pods "
+            f"of {per_pod} racks: take {rack_nodes}, or multiples of {rack_nodes * per_pod}"
         )
     return racks, per_pod
 
 
 def _between_racks(draft: Draft) -> None:
-    """NPUs and CPUs to their rack's switches; racks of a pod as a mesh; pods over spines."""
+    """Link NPUs and CPUs to their rack's switches, racks of a pod as a mesh, and pods over
+    spines."""
     s, recipe = draft.s, draft.recipe
     racks, per_pod = _racks(draft)
     link, cpu = draft.link_bytes_per_s, recipe.cpu_bytes_per_s / s.sub_planes
@@ -243,20 +247,20 @@ def _between_racks(draft: Draft) -> None:
     if racks == 1:
         return
     mesh = list(full_mesh_pairs(recipe.racks_across, [recipe.rack_links] * 8))
-    for g, first in product(range(s.supernodes), range(0, racks, per_pod)):
-        base = g * racks + first
+    for g, pod_start in product(range(s.supernodes), range(0, racks, per_pod)):
+        first_rack = g * racks + pod_start
         for (a, b, count), p in product(mesh, range(s.sub_planes)):
             draft.link(
-                f"LRS {base + a}.{p}", f"LRS {base + b}.{p}", "LRS-LRS",
+                f"LRS {first_rack + a}.{p}", f"LRS {first_rack + b}.{p}", "LRS-LRS",
                 count * link, p, count,
             )  # fmt: skip
     if racks > per_pod:
-        everyone = product(range(s.supernodes), range(racks), range(s.sub_planes))
-        for (g, r, p), k in product(everyone, range(recipe.spine_links)):
+        rack_switches = product(range(s.supernodes), range(racks), range(s.sub_planes))
+        for (g, r, p), k in product(rack_switches, range(recipe.spine_links)):
             above = switch_name("HRS", g, p, k)
             draft.link(f"LRS {g * racks + r}.{p}", above, "LRS-HRS", link, p)
 
 
 def grid(draft: Draft) -> None:
-    """A mesh, torus or dragonfly, of NPUs or of nodes, as the recipe says."""
+    """Draws a mesh, torus or dragonfly, of NPUs or of nodes, as the recipe says."""
     {"npu": _of_npus, "node": _of_nodes}[draft.recipe.wired](draft)

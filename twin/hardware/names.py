@@ -33,25 +33,25 @@ class Names:
 
     @cached_property
     def _groups(self) -> dict[str, list[str]]:
-        """Vertices by name of a group: node, NPU, plane, switches."""
+        """Vertices of each group of elements, by the group's name: node, NPU, plane, switches."""
         groups: dict[str, list[str]] = defaultdict(list)
         for vertex, data in self.given.items():
-            kind, home, part = data["kind"], data.get("node"), data.get("supernode")
+            kind, node, supernode = data["kind"], data.get("node"), data.get("supernode")
             if kind == "die" and "npu" in data:
-                groups[f"NPU {home}.{data['npu']}"].append(vertex)
-            if home is not None:
-                groups[f"node {home}"].append(vertex)
+                groups[f"NPU {node}.{data['npu']}"].append(vertex)
+            if node is not None:
+                groups[f"node {node}"].append(vertex)
             if kind in {"l1", "l2"} and "sub_plane" in data:
                 groups[f"sub-plane {data['sub_plane']}"].append(vertex)
-                groups[f"sub-plane {part}:{data['sub_plane']}"].append(vertex)
+                groups[f"sub-plane {supernode}:{data['sub_plane']}"].append(vertex)
             if kind == "l1":
                 groups["UB plane"].append(vertex)
             if kind in {"rdma", "vpc"}:
                 groups[f"{kind.upper()} plane"].append(vertex)
             if "rack" in data:
                 groups[data["rack"]].append(vertex)
-            if part is not None:
-                groups[f"supernode {part}"].append(vertex)
+            if supernode is not None:
+                groups[f"supernode {supernode}"].append(vertex)
         return groups
 
     @cached_property
@@ -60,8 +60,8 @@ class Names:
         single = {plain(vertex): (vertex,) for vertex in self.given}
         for vertex, data in self.given.items():
             if data["kind"] == "l2" and "supernode" in data:
-                full = f"L2 {data['supernode']}:{data['sub_plane']}.{data['index']}"
-                single[plain(full)] = (vertex,)
+                long_name = f"L2 {data['supernode']}:{data['sub_plane']}.{data['index']}"
+                single[plain(long_name)] = (vertex,)
         return single | {plain(name): tuple(members) for name, members in self._groups.items()}
 
     def of(self, name: str) -> tuple[str, ...]:
@@ -83,6 +83,7 @@ class Names:
 
 
 def _by_number(name: str) -> tuple[str, list[int]]:
+    """Sort key of a name: its first word, then its numbers."""
     return name.split(maxsplit=1)[0], [
         int(n) for n in plain(name).replace(":", " ").split() if n.isdigit()
     ]
@@ -97,5 +98,5 @@ def port_label(kind: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> s
     """Name of the port of a link between two vertices for people; "" if unknown."""
     if kind not in LINKS:
         return ""
-    place = one if one["kind"] == LINKS[kind].owner else other
-    return LINKS[kind].port.format(**place) if place["kind"] == LINKS[kind].owner else ""
+    owner = one if one["kind"] == LINKS[kind].owner else other
+    return LINKS[kind].port.format(**owner) if owner["kind"] == LINKS[kind].owner else ""

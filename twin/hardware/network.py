@@ -44,15 +44,15 @@ class Rows:
 
     @classmethod
     def of(cls, rows: INTS, count: int) -> Rows:
-        """Positions in `rows` of each row number below `count`."""
+        """Lists of the positions in `rows` at which each row number below `count` occurs."""
         start = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))])
         return cls(start, np.argsort(rows, kind="stable"))
 
     def at(self, rows: INTS) -> tuple[INTS, INTS]:
         """Concatenated numbers of some rows, and the count of each."""
         count = self.start[rows + 1] - self.start[rows]
-        first = self.start[rows] - (np.cumsum(count) - count)
-        return self.items[np.repeat(first, count) + np.arange(count.sum())], count
+        offset = self.start[rows] - (np.cumsum(count) - count)
+        return self.items[np.repeat(offset, count) + np.arange(count.sum())], count
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,22 +93,22 @@ class Network:
         return replace(self, capacity=capacity, latency=latency, cables=cables_left, memo={})
 
     def once(self, question: Hashable, answer: Callable[[], T]) -> T:
-        """The result of a function of this network, computed at the first call and cached."""
+        """The result of `answer`, cached under this question."""
         if question not in self.memo:
             self.memo[question] = answer()
-        remembered: T = self.memo[question]
-        return remembered
+        cached: T = self.memo[question]
+        return cached
 
     @cached_property
     def place_ends(self) -> tuple[INTS, INTS]:
         """Node of each place, and its direction (0: out, 1: in)."""
-        ends = [(place.node, int(place.direction == "in")) for place in self.places]
-        node, enters = np.array(ends, np.int64).reshape(-1, 2).T
+        directions = [(place.node, int(place.direction == "in")) for place in self.places]
+        node, enters = np.array(directions, np.int64).reshape(-1, 2).T
         return node, enters
 
     @cached_property
     def dies_per_node(self) -> int:
-        """Maximum number of dies of a node."""
+        """Number of dies of the node with most."""
         return int(np.bincount(self.node[self.dies]).max())
 
     def nodes_of(self, dies: Sequence[int]) -> list[int]:
@@ -117,29 +117,29 @@ class Network:
 
     @property
     def nodes(self) -> int:
-        """Nodes of the machine, numbered from 0."""
+        """Number of nodes, which are numbered from 0."""
         return int(self.node.max()) + 1
 
     @cached_property
     def cpus(self) -> INTS:
-        """CPUs of each node; its DRAM goes with them."""
+        """Number of CPUs of each node, to which its DRAM is in proportion."""
         return np.bincount(self.node[self.of_kind("cpu")], minlength=self.nodes)
 
     @cached_property
     def npu(self) -> INTS:
         """Number of the NPU package of each die, in the order of dies."""
-        homes = ((d["node"], d["npu"]) for d in map(self.vertex_data.__getitem__, self.dies))
-        number: dict[Any, int] = {}
-        return np.array([number.setdefault(home, len(number)) for home in homes], np.int64)
+        packages = ((d["node"], d["npu"]) for d in map(self.vertex_data.__getitem__, self.dies))
+        number_of: dict[Any, int] = {}
+        return np.array([number_of.setdefault(home, len(number_of)) for home in packages], np.int64)
 
     @property
     def npus(self) -> int:
-        """NPU packages of the machine."""
+        """Number of NPU packages."""
         return int(self.npu.max(initial=-1)) + 1
 
     @cached_property
     def dies_of_npu(self) -> Rows:
-        """Dies of each NPU package."""
+        """Lists of the dies of each NPU package."""
         return Rows.of(self.npu, self.npus)
 
     def npus_of(self, dies: Iterable[int]) -> int:
@@ -152,9 +152,9 @@ class Network:
         return self.dies[self.dies_of_npu.items[self.dies_of_npu.start[:-1]]]
 
     def chips(self, own: str) -> tuple[str, ...]:
-        """Name of the chip of each NPU package; own: that of dies without a chip of their own."""
-        named = (self.vertex_data[v].get("chip", own) for v in self.first_dies.tolist())
-        return self.once(("chips", own), lambda: tuple(named))
+        """Name of the chip of each NPU package; own: that of dies that name none."""
+        names = (self.vertex_data[v].get("chip", own) for v in self.first_dies.tolist())
+        return self.once(("chips", own), lambda: tuple(names))
 
     @property
     def sub_planes(self) -> int:
@@ -183,38 +183,38 @@ class Network:
 
     @cached_property
     def ways(self) -> tuple[Rows, Rows]:
-        """Links by vertex: those out of each, and those into each, both in the links' order."""
+        """Lists of the links out of each vertex, and into it, both in the links' order."""
         return Rows.of(self.tail, len(self.vertices)), Rows.of(self.head, len(self.vertices))
 
     def links_of(self, plane: str) -> BOOLS:
-        """Links that a plane's bytes may use."""
+        """Whether bytes of a plane may use each link."""
         return self.serves & self.bit(plane) > 0
 
     def open_links(self, plane: str) -> BOOLS:
-        """Links with capacity that a plane's bytes may use."""
+        """Whether bytes of a plane may use each link and it has capacity."""
         return self.once(("open", plane), lambda: self.links_of(plane) & (self.capacity > 0.0))
 
     @cached_property
     def link_prints(self) -> NDArray[np.uint64]:
-        """A number for each link, equal for links that differ only in their ends."""
+        """A hash of each link, equal for links that differ only in their ends."""
         properties = self.capacity, self.latency, *self.efficiency.values(), self.added
         return _mixed(np.zeros(self.tail.size, np.uint64), *properties)
 
     @cached_property
     def link_kinds(self) -> NDArray[np.uint64]:
-        """A number for each link, equal where routing and byte counts do not distinguish links."""
+        """A hash of each link, equal where routing and byte counts do not distinguish links."""
         planes = np.append(np.unique(self.place_plane, return_inverse=True)[1], -1)
         counts = planes[self.leaves], planes[self.enters]
         return _mixed(self.link_prints, self.serves, self.write_extra_s, self.sub_plane, *counts)
 
     @cached_property
     def vertex_kinds(self) -> INTS:
-        """A number for each vertex, equal for vertices that differ only in links and node."""
+        """A number for each vertex, equal for those that differ only in links and node."""
         kinds = [d["kind"] for d in self.vertex_data]
         traits = zip(kinds, self.forwards.tolist(), self.domain.tolist(),
                          (self.node < 0).tolist(), strict=True)  # fmt: skip
-        known: dict[Any, int] = {}
-        return np.array([known.setdefault(each, len(known)) for each in traits], np.int64)
+        number_of: dict[Any, int] = {}
+        return np.array([number_of.setdefault(each, len(number_of)) for each in traits], np.int64)
 
     @cached_property
     def node_sizes(self) -> INTS:
@@ -223,17 +223,17 @@ class Network:
 
     @cached_property
     def _by_ends(self) -> tuple[INTS, INTS]:
-        """Links sorted by both ends: keys and link numbers."""
-        ends = self.tail * len(self.vertices) + self.head
-        order = np.argsort(ends, kind="stable")
-        return ends[order], order
+        """Links in order of both ends: a key of the ends, and the link's number."""
+        keys = self.tail * len(self.vertices) + self.head
+        order = np.argsort(keys, kind="stable")
+        return keys[order], order
 
     def links_between(self, tail: INTS, head: INTS) -> INTS:
-        """Link from each vertex to its partner, pair by pair; -1: none."""
-        ends, order = self._by_ends
-        wanted_ends = tail * len(self.vertices) + head
-        positions = np.minimum(np.searchsorted(ends, wanted_ends), ends.size - 1)
-        return np.where(ends[positions] == wanted_ends, order[positions], -1)
+        """Number of the link from each of `tail` to its partner in `head`; -1: none."""
+        keys, order = self._by_ends
+        wanted = tail * len(self.vertices) + head
+        positions = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+        return np.where(keys[positions] == wanted, order[positions], -1)
 
     def routing(self, plane: str) -> str:
         """Name of the rule by which a plane splits traffic over its paths, a key of
@@ -271,12 +271,14 @@ class Network:
         if not lost:
             return np.ones(links.size)
         _, pair_of = self.pairs
-        pairs, first, pair_index = np.unique(pair_of[links], return_index=True, return_inverse=True)
-        size = self.bundle[links[first]]
-        if lost > size.sum():
-            raise HardwareError(f"{what} has {size.sum()} links there, and {lost} cannot be lost")
-        removed = np.clip(lost - (np.cumsum(size) - size), 0, size)
-        return np.asarray(((size - removed) / size)[pair_index])
+        pairs, link_of_pair, pair_index = np.unique(
+            pair_of[links], return_index=True, return_inverse=True
+        )
+        cables = self.bundle[links[link_of_pair]]
+        if lost > cables.sum():
+            raise HardwareError(f"{what} has {cables.sum()} links there, and {lost} cannot be lost")
+        removed = np.clip(lost - (np.cumsum(cables) - cables), 0, cables)
+        return np.asarray(((cables - removed) / cables)[pair_index])
 
     @property
     def spans_nodes(self) -> bool:
@@ -293,15 +295,15 @@ class Network:
         """One link of every two that join the same vertices, and the pair number of every link."""
         size = len(self.vertices)
         ends = np.minimum(self.tail, self.head) * size + np.maximum(self.tail, self.head)
-        _, first, pair_index = np.unique(ends, return_index=True, return_inverse=True)
-        return first, pair_index
+        _, one_link, pair_index = np.unique(ends, return_index=True, return_inverse=True)
+        return one_link, pair_index
 
     def edge(self, link: int) -> Edge:
-        """Ends of a link."""
+        """Names of the two ends of a link."""
         return self.vertices[self.tail[link]], self.vertices[self.head[link]]
 
     def label(self, link: int) -> str:
-        """Name of a link for people: "UB links of die 0.0.0"; "" for no link."""
+        """Name of a link for people: "UB links of die 0.0.0"; "" for link -1."""
         if link < 0:
             return ""
         ends = [self.vertex_data[v] for v in (self.tail[link], self.head[link])]
@@ -310,7 +312,7 @@ class Network:
         )
 
     def offers(self, plane: str, vertices: INTS) -> FLOATS:
-        """Bytes/s of all links of a plane out of each of these vertices."""
+        """Bytes/s of all open links of a plane out of each of these vertices."""
 
         def offered() -> FLOATS:
             open_links = np.flatnonzero(self.open_links(plane))
@@ -320,7 +322,7 @@ class Network:
         return self.once(("offers", plane), offered)[vertices]
 
     def reachable(self, plane: str, start: INTS) -> BOOLS:
-        """Vertices reachable from any of `start` over open links of a plane, including `start`."""
+        """Whether each vertex is in `start` or reached from it over open links of a plane."""
         links = np.flatnonzero(self.open_links(plane))
         tail, head = self.tail[links], self.head[links]
         passes = self.forwards & self.bit(plane) > 0
@@ -329,20 +331,21 @@ class Network:
         is_reached[start] = True
         while True:
             next_heads = head[is_reached[tail] & passes[tail]]
-            fresh = next_heads[~is_reached[next_heads]]
-            if not fresh.size:
+            new = next_heads[~is_reached[next_heads]]
+            if not new.size:
                 return is_reached
-            is_reached[fresh] = True
+            is_reached[new] = True
 
     def parts(self, plane: str) -> Iterator[BOOLS]:
-        """Sets of dies that reach each other on a plane; dies without a link are in none."""
+        """Yield sets of dies that reach each other on a plane, bool[dies]; dies without a link are
+        in none."""
         unassigned = self.offers(plane, self.dies) > 0.0
         linked = unassigned.copy()
         while unassigned.any():
-            first = self.dies[np.flatnonzero(unassigned)[:1]]
-            part = linked & self.reachable(plane, first)[self.dies]
-            unassigned &= ~part
-            yield part
+            start = self.dies[np.flatnonzero(unassigned)[:1]]
+            is_in_part = linked & self.reachable(plane, start)[self.dies]
+            unassigned &= ~is_in_part
+            yield is_in_part
 
 
 def _mixed(total: NDArray[np.uint64], *columns: NDArray[Any]) -> NDArray[np.uint64]:
@@ -398,7 +401,7 @@ def frozen(graph: Fabric, net: Network) -> Fabric:
 
 
 def lazy_networkx() -> ModuleType:
-    """The module that draws: a tenth of a second that runs and prices do without."""
+    """The networkx module, imported late: it takes a tenth of a second."""
     import networkx
 
     return networkx
@@ -407,34 +410,34 @@ def lazy_networkx() -> ModuleType:
 def compiled(plan: Plan) -> Network:
     """The arrays of a machine; links in the order in which its graph has them."""
     vertices, vertex_data = tuple(plan.vertices), tuple(plan.vertices.values())
-    number = {v: i for i, v in enumerate(vertices)}
+    number_of = {v: i for i, v in enumerate(vertices)}
     tails, heads, attributes = plan.links
-    ends = [np.fromiter(map(number.__getitem__, at), np.int64, len(at)) for at in (tails, heads)]
+    ends = [np.fromiter(map(number_of.__getitem__, at), np.int64, len(at)) for at in (tails, heads)]
     order = np.argsort(ends[0], kind="stable")
     tail, head = ends[0][order], ends[1][order]
     # Links that are built alike share their attributes: each is read once.
     ids = list(map(id, attributes))
     distinct = dict(zip(ids, attributes, strict=True))
-    place, kinds = {key: i for i, key in enumerate(distinct)}, list(distinct.values())
-    index = np.fromiter(map(place.__getitem__, ids), np.int64, len(ids))[order]
+    row_of, rows = {key: i for i, key in enumerate(distinct)}, list(distinct.values())
+    row = np.fromiter(map(row_of.__getitem__, ids), np.int64, len(ids))[order]
 
     def column(name: str, kind: type[Any], *default: Any) -> Any:
         """One property of all links, from the different kinds of links."""
-        values = [data.get(name, *default) if default else data[name] for data in kinds]
-        return np.array(values, kind)[index]
+        values = [data.get(name, *default) if default else data[name] for data in rows]
+        return np.array(values, kind)[row]
 
-    planes = tuple(sorted({word for data in kinds for word in data["serves"].split()}))
+    planes = tuple(sorted({word for data in rows for word in data["serves"].split()}))
     bits = {word: 1 << i for i, word in enumerate(planes)}
     mask = cache(lambda words: sum(bits.get(word, 0) for word in words.split()))
     node = np.array([d.get("node", -1) for d in vertex_data], np.int64)
     sub_plane = column("sub_plane", np.int64, -1)
-    plane = np.array([COUNTED.get(data["plane"], 0) for data in kinds], np.int64)[index]
+    plane = np.array([COUNTED.get(data["plane"], 0) for data in rows], np.int64)[row]
     places, leaves, enters = _places(vertex_data, node, tail, head, sub_plane, plane)
     return Network(
         about=plan.about,
         names=Names(plan.vertices),
         vertices=vertices,
-        number=number,
+        number=number_of,
         vertex_data=vertex_data,
         dies=np.flatnonzero([d["kind"] == "die" for d in vertex_data]),
         node=node,
@@ -444,7 +447,7 @@ def compiled(plan: Plan) -> Network:
         head=head,
         kind=column("kind", np.str_),
         sub_plane=sub_plane,
-        serves=np.array([mask(data["serves"]) for data in kinds], np.int64)[index],
+        serves=np.array([mask(data["serves"]) for data in rows], np.int64)[row],
         efficiency={
             "read": column("read_efficiency", np.float64),
             "write": column("write_efficiency", np.float64),
@@ -470,19 +473,19 @@ def _places(
 ) -> tuple[tuple[Place, ...], INTS, INTS]:  # fmt: skip
     """Places where a link's bytes are counted when they leave, and enter, a node's ends; plane: of
     each link in COUNTED, 0 of others."""
-    ends, others = np.stack([tail, head], 1), np.stack([head, tail], 1)  # as they leave, enter
-    computes, nics = (
+    near, far = np.stack([tail, head], 1), np.stack([head, tail], 1)  # as they leave, enter
+    is_chip, is_nic = (
         np.array([d["kind"] in kinds for d in vertex_data])
         for kinds in (("die", "cpu"), ("nic", "qingtian"))
     )
-    at_end = np.where(plane[:, None] == 1, computes[ends], nics[ends] & ~computes[others])
-    links, direction = np.nonzero(at_end & (plane[:, None] > 0) & (node[ends] >= 0))
+    is_counted = np.where(plane[:, None] == 1, is_chip[near], is_nic[near] & ~is_chip[far])
+    links, direction = np.nonzero(is_counted & (plane[:, None] > 0) & (node[near] >= 0))
     shape = len(COUNTED) + 1, node.max() + 1, sub_plane.max(initial=-1) + 2, 2
     keys = np.ravel_multi_index(
-        (plane[links], node[ends[links, direction]], sub_plane[links] + 1, direction), shape
+        (plane[links], node[near[links, direction]], sub_plane[links] + 1, direction), shape
     )
-    distinct, first, place_index = np.unique(keys, return_index=True, return_inverse=True)
-    order = np.argsort(first, kind="stable")  # as the graph's links come to them
+    distinct, first_at, place_index = np.unique(keys, return_index=True, return_inverse=True)
+    order = np.argsort(first_at, kind="stable")  # as the graph's links come to them
     rank = np.empty_like(order)
     rank[order] = np.arange(order.size)
     place_of = np.full((2, tail.size), -1, np.int64)

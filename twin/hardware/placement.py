@@ -50,8 +50,8 @@ class Instance:
     def parts(self) -> list[tuple[int, int]]:
         """First and last die of each unbroken sequence of dies."""
         dies = np.unique(self.die_of_rank)
-        rows = np.split(dies, np.flatnonzero(np.diff(dies) > 1) + 1)
-        return [(int(row[0]), int(row[-1])) for row in rows]
+        runs = np.split(dies, np.flatnonzero(np.diff(dies) > 1) + 1)
+        return [(int(row[0]), int(row[-1])) for row in runs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Placement:
     def of(cls, parts: Sequence[Placement]) -> Placement:
         """The instances of some placements, in their order."""
         instances = tuple(instance for part in parts for instance in part.instances)
-        return cls(instances, tuple(move for part in parts for move in part.moved))
+        return cls(instances, tuple(sentence for part in parts for sentence in part.moved))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +90,13 @@ class Npus:
 
     @property
     def free(self) -> list[int]:
-        """Those that may be taken, on or off: of the chip, and not before the first."""
+        """NPUs that may be taken, on or off: of the chip, and not below the deployment's first
+        number."""
         return [npu for npu in np.flatnonzero(self.fits).tolist() if self.place[npu] >= self.first]
 
     @property
     def usable(self) -> list[int]:
-        """Those of `free` that are on."""
+        """NPUs of `free` that are on."""
         return [npu for npu in self.free if self.on[npu]]
 
     def of_chip(self, chip: str) -> Npus:
@@ -118,9 +119,9 @@ class Npus:
         npus = np.unique(self.net.npu[dies])
         npus = npus[self.fits[npus]]
         if not npus.size:
-            of_chip = "" if self.fits.all() else f" of {self.chip}"
+            with_chip = "" if self.fits.all() else f" of {self.chip}"
             raise HardwareError(
-                f"{element} has no NPU{of_chip} that an instance could sit on: name a node"
+                f"{element} has no NPU{with_chip} that an instance could sit on: name a node"
             )
         return npus.tolist()
 
@@ -147,13 +148,16 @@ def place(s: Scenario, fabric: Wiring) -> Placement:
     """The deployment's instances on the dies of a machine. Raises HardwareError with one sentence
     when NPUs do not suffice or rows of `deployment.seats` are impossible."""
     net = network(fabric)
-    d = s.deployment
+    deployed = s.deployment
     chips = {role: pool.chip for role, pool in serving(s).items()}
-    ranks = tuple((pool.layer_dies, pool.rank_dies) for pool in serving(s).values())
+    rank_dies = tuple((pool.layer_dies, pool.rank_dies) for pool in serving(s).values())
     needed = [Needed(role, i, npus, chips[role]) for role, n, npus in seated(s) for i in range(n)]
-    host_pool = (d.prefill.instances, d.prefill.npus_per_instance) if sharing(s) else ()
-    question = ("placement", tuple(needed), ranks, host_pool, d.placement, d.when_off, d.seats,
-                d.first_npu, d.kv_transfer_plane, supernodes_apart(s))  # fmt: skip
+    host_pool = (
+        (deployed.prefill.instances, deployed.prefill.npus_per_instance) if sharing(s) else ()
+    )
+    key = ("placement", tuple(needed), rank_dies, host_pool, deployed.placement,
+           deployed.when_off, deployed.seats, deployed.first_npu, deployed.kv_transfer_plane,
+           supernodes_apart(s))  # fmt: skip
 
     def answer() -> Placement:
         npus = _npus(s, net)
@@ -164,7 +168,7 @@ def place(s: Scenario, fabric: Wiring) -> Placement:
         instances = Placement.of(of_chips)
         return _with_prefill(s, net, instances) if host_pool else instances
 
-    return net.once(question, answer)
+    return net.once(key, answer)
 
 
 def further(s: Scenario, fabric: Wiring) -> list[Instance]:
@@ -175,34 +179,34 @@ def further(s: Scenario, fabric: Wiring) -> list[Instance]:
     npus = _npus(s, net)
     declared = place(s, net).instances
     by_role: dict[str, list[int]] = {role: [] for role, _, _ in pools(s)}
-    for one in declared:
-        by_role[one.role] += dict.fromkeys(net.npu[list(one.die_of_rank)].tolist())
-    used_npus = {npu for own in by_role.values() for npu in own}
-    free = [n for n in npus.usable if n not in used_npus]
-    added, apart = list[Instance](), supernodes_apart(s) or 1
-    home = npus.node // s.supernode.nodes if apart > 1 else np.zeros(npus.count, np.int64)
-    more = max(0, s.elastic.npus - len(used_npus)) // apart
-    free = [n for g in range(apart) for n in [n for n in free if home[n] == g][:more]]
+    for seat in declared:
+        by_role[seat.role] += dict.fromkeys(net.npu[list(seat.die_of_rank)].tolist())
+    used = {npu for own in by_role.values() for npu in own}
+    free = [n for n in npus.usable if n not in used]
+    later, apart = list[Instance](), supernodes_apart(s) or 1
+    home_of = npus.node // s.supernode.nodes if apart > 1 else np.zeros(npus.count, np.int64)
+    most = max(0, s.elastic.npus - len(used)) // apart
+    free = [n for g in range(apart) for n in [n for n in free if home_of[n] == g][:most]]
     for role, _, size in pools(s):
         chip = serving(s)[role].chip
         room = [npu for other, own in by_role.items() if other != role for npu in own] + free
         room = [npu for npu in room if npus.chips[npu] == chip]
         number = sum(one.role == role for one in declared)
-        for own in _grouped(room, home).values():
+        for own in _grouped(room, home_of).values():
             for k in range(len(own) // size):
                 dies = npus.dies_of(own[k * size : (k + 1) * size])
-                added.append(Instance(role, number, rank_by_rank(dies, s, role)))
+                later.append(Instance(role, number, rank_by_rank(dies, s, role)))
                 number += 1
-    return added
+    return later
 
 
 def place_models(s: Scenario, fabric: Wiring) -> Placement:
     """The instances of all models of a scenario, numbered through."""
     placed = [place(one, fabric) for one in of_models(s)]
     instances = tuple(
-        replace(i, index=first[i.role] + i.index)
-        for own, first in zip(placed, first_numbers(s), strict=True)
-        for i in own.instances
+        replace(instance, index=numbers[instance.role] + instance.index)
+        for placement, numbers in zip(placed, first_numbers(s), strict=True)
+        for instance in placement.instances
     )
     return replace(Placement.of(placed), instances=instances)
 
@@ -211,30 +215,30 @@ def _on_chip(s: Scenario, npus: Npus, needed: Sequence[Needed]) -> Placement:
     """Instances of one chip on NPUs that have it, by the scenario's placement, moved off NPUs that
     are off."""
     npus_needed, most = sum(one.npus for one in needed), len(npus.free)
-    of_chip = "" if npus.fits.all() else f" of {npus.chip}"
+    with_chip = "" if npus.fits.all() else f" of {npus.chip}"
     if npus_needed > most:
         suffix = f" from number {npus.first} on" if npus.first else ""
         raise HardwareError(
-            f"the deployment needs {npus_needed} NPUs{of_chip} but the machine has {most}{suffix}: "
-            "take fewer or smaller instances"
+            f"the deployment needs {npus_needed} NPUs{with_chip} but the machine has {most}{suffix}"
+            ": take fewer or smaller instances"
         )
     moves = s.deployment.when_off == "move"
     placement = s.deployment.placement
     if npus_needed > len(npus.usable) and (moves or placement not in MAY_SIT_ON_WHAT_IS_OFF):
         off = first_few(_off_names(np.flatnonzero(npus.fits & ~npus.on).tolist(), npus))
         raise HardwareError(
-            f"the deployment needs {npus_needed} NPUs{of_chip} but only {len(npus.usable)} of "
+            f"the deployment needs {npus_needed} NPUs{with_chip} but only {len(npus.usable)} of "
             f"{most} are on ({off} off): take back an edit of the supernode, "
             "or take fewer or smaller instances"
         )
     seats = PLACEMENTS[placement](needed, npus, s)
-    moved_npus = _move_off(seats, [one.name for one in needed], npus) if moves else []
+    sentences = _move_off(seats, [one.name for one in needed], npus) if moves else []
     return Placement(
         tuple(
             Instance(one.role, one.index, rank_by_rank(npus.dies_of(instance_npus), s, one.role))
             for one, instance_npus in zip(needed, seats, strict=True)
         ),
-        tuple(moved_npus),
+        tuple(sentences),
     )
 
 
@@ -242,22 +246,25 @@ def rank_by_rank(dies: Sequence[int], s: Scenario, role: str) -> tuple[int, ...]
     """Dies of an instance rank by rank: of each those of its first pipeline stage, then of the next
     ones. A stage of all ranks is an unbroken part of the dies."""
     pool = serving(s)[role]
-    each, stages = pool.layer_dies, pool.rank_dies // pool.layer_dies
+    layer_dies, stages = pool.layer_dies, pool.rank_dies // pool.layer_dies
     size = len(dies) // stages
     if stages == 1 or len(dies) % pool.rank_dies:  # the latter is refused by those who price it
         return tuple(dies)
-    starts = (k * size + r for r in range(0, size, each) for k in range(stages))
-    return tuple(die for start in starts for die in dies[start : start + each])
+    starts = (k * size + r for r in range(0, size, layer_dies) for k in range(stages))
+    return tuple(die for start in starts for die in dies[start : start + layer_dies])
 
 
 def _with_prefill(s: Scenario, net: Network, decode: Placement) -> Placement:
-    """The placement with prefill instances on the first NPUs of decode's, equally many on each."""
-    p = s.deployment.prefill
-    each = p.instances // len(decode.instances)
-    size = p.npus_per_instance * decode.instances[0].dies // s.deployment.decode.npus_per_instance
+    """Decode's placement with prefill instances added on its first NPUs, equally many on each
+    instance."""
+    prefill = s.deployment.prefill
+    per_seat = prefill.instances // len(decode.instances)
+    decode_npus = s.deployment.decode.npus_per_instance
+    dies = prefill.npus_per_instance * decode.instances[0].dies // decode_npus
     hosted = [
-        Instance("prefill", k, decode.instances[k // each].die_of_rank[k % each * size :][:size])
-        for k in range(p.instances)
+        Instance("prefill", k, host.die_of_rank[k % per_seat * dies :][:dies])
+        for k in range(prefill.instances)
+        for host in [decode.instances[k // per_seat]]
     ]
     return replace(decode, instances=(*hosted, *decode.instances))
 
@@ -269,12 +276,12 @@ def _npus(s: Scenario, net: Network) -> Npus:
     is_on, fits = np.ones((2, first.size), bool)
     is_on[net.npu[unfit_dies]] = False
     racks = [net.vertex_data[v].get("rack", "") for v in first.tolist()]
-    number = {name: i if name else -1 for i, name in enumerate(dict.fromkeys(racks))}
-    rack = np.array([number[name] for name in racks], np.int64)
+    rack_number = {name: i if name else -1 for i, name in enumerate(dict.fromkeys(racks))}
+    rack = np.array([rack_number[name] for name in racks], np.int64)
     first_npu, place = s.deployment.first_npu, np.arange(first.size)
-    if apart := supernodes_apart(s):  # each has an equal part of what is left free
-        home = net.node[first] // s.supernode.nodes
-        first_npu, place = first_npu // apart, place - np.searchsorted(home, home)
+    if count := supernodes_apart(s):  # each has an equal part of what is left free
+        supernode = net.node[first] // s.supernode.nodes
+        first_npu, place = first_npu // count, place - np.searchsorted(supernode, supernode)
     chips = net.chips(s.supernode.chip)
     return Npus(net, net.node[first], rack, net.domain[first], is_on, chips, fits, place, first_npu)
 
@@ -282,24 +289,24 @@ def _npus(s: Scenario, net: Network) -> Npus:
 def _in_order(
     needed: Sequence[Needed], npus: Npus, free: Sequence[int], s: Scenario
 ) -> list[list[int]]:
-    """Consecutive free NPUs for each instance; behind a front router those of one supernode for
-    each equal part of the pools."""
-    parts = [list(free)]
+    """Consecutive free NPUs for each instance, in order; behind a front router each supernode has
+    an equal part of the instances of a pool."""
+    rooms = [list(free)]
     if supernodes_apart(s):
-        parts = list(_grouped(free, npus.node // s.supernode.nodes).values())
+        rooms = list(_grouped(free, npus.node // s.supernode.nodes).values())
     counts = {one.role: 0 for one in needed}
     for one in needed:
         counts[one.role] += 1
     seats = []
     for one in needed:
-        part = parts[one.index * len(parts) // counts[one.role]]
-        if len(part) < one.npus:
+        room = rooms[one.index * len(rooms) // counts[one.role]]
+        if len(room) < one.npus:
             raise HardwareError(
-                f"{one.name} has no room in its supernode, where {len(part)} of the {one.npus} "
+                f"{one.name} has no room in its supernode, where {len(room)} of the {one.npus} "
                 "NPUs that it needs are left: add nodes or take fewer or smaller instances"
             )
-        seats.append(part[: one.npus])
-        del part[: one.npus]
+        seats.append(room[: one.npus])
+        del room[: one.npus]
     return seats
 
 
@@ -308,11 +315,11 @@ def spread(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]
     free = _grouped(npus.usable, npus.node)
     seats = []
     for one in needed:
-        own: list[int] = []
-        while len(own) < one.npus:
+        seat: list[int] = []
+        while len(seat) < one.npus:
             emptiest = sorted((n for n in free if free[n]), key=lambda n: -len(free[n]))
-            own += [free[node].pop(0) for node in emptiest[: one.npus - len(own)]]
-        seats.append(sorted(own))
+            seat += [free[node].pop(0) for node in emptiest[: one.npus - len(seat)]]
+        seats.append(sorted(seat))
     return seats
 
 
@@ -325,11 +332,11 @@ def by_rack(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int
     for one in needed:
         instance_npus: list[int] = []
         while len(instance_npus) < one.npus:
-            npus_left = one.npus - len(instance_npus)
+            missing = one.npus - len(instance_npus)
             emptiest = max(free, key=lambda r: len(free[r]))
-            rack = next((r for r in free if len(free[r]) >= npus_left), emptiest)
-            instance_npus += free[rack][:npus_left]
-            free[rack] = free[rack][npus_left:]
+            rack = next((r for r in free if len(free[r]) >= missing), emptiest)
+            instance_npus += free[rack][:missing]
+            free[rack] = free[rack][missing:]
         seats.append(sorted(instance_npus))
     return seats
 
@@ -337,25 +344,25 @@ def by_rack(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int
 def by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]]:
     """Instances at the places of `deployment.seats`, the others packed around them. An instance
     whose rows name fewer NPUs than it needs continues on the following ones."""
-    number = {(one.role, one.index): k for k, one in enumerate(needed)}
+    row_of = {(one.role, one.index): k for k, one in enumerate(needed)}
     may_be_taken = {*npus.free}
     seats: list[list[int]] = [[] for _ in needed]
-    owner: dict[int, int] = {}
+    owner_of: dict[int, int] = {}
     for row in s.deployment.seats:
         if row.role in serving(s) and serving(s)[row.role].chip != npus.chip:
             continue  # placed with those of its chip
-        if (row.role, row.index) not in number:
+        if (row.role, row.index) not in row_of:
             raise HardwareError(
                 f"deployment.seats has a row for {row.role} {row.index}, and there is no such "
                 "instance: take the row out or add instances"
             )
-        k = number[row.role, row.index]
+        k = row_of[row.role, row.index]
         free_npus = [npu for npu in npus.of(row.element) if npu not in seats[k]]
         for npu in free_npus[: needed[k].npus - len(seats[k])]:
-            if owner.setdefault(npu, k) != k:
+            if owner_of.setdefault(npu, k) != k:
                 raise HardwareError(
-                    f"deployment.seats gives {npus.name(npu)} to {needed[owner[npu]].name} and to "
-                    f"{needed[k].name}: name another element"
+                    f"deployment.seats gives {npus.name(npu)} to {needed[owner_of[npu]].name} and "
+                    f"to {needed[k].name}: name another element"
                 )
             seats[k].append(npu)
     by_row = [k for k, placed_npus in enumerate(seats) if placed_npus]
@@ -363,11 +370,11 @@ def by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]
     for k in [*by_row, *unplaced]:
         after = seats[k][-1] + 1 if seats[k] else 0
         following = [n % npus.count for n in range(after, after + npus.count)]
-        free = [n for n in following if n not in owner and n in may_be_taken]
+        free = [n for n in following if n not in owner_of and n in may_be_taken]
         free.sort(key=lambda n: not npus.on[n])  # what is off last, and only where nothing moves
-        new = free[: needed[k].npus - len(seats[k])]
-        owner.update(dict.fromkeys(new, k))
-        seats[k] += new
+        taken = free[: needed[k].npus - len(seats[k])]
+        owner_of.update(dict.fromkeys(taken, k))
+        seats[k] += taken
     return seats
 
 
@@ -387,28 +394,28 @@ def _move_off(seats: list[list[int]], names: Sequence[str], npus: Npus) -> list[
     """Move seats from NPUs that are off to free ones; returns a sentence for each moved instance.
     NPUs of one node move together if another node has room, on the same scale-up plane first. The
     caller has checked that there are enough."""
-    used_npus = {npu for own in seats for npu in own}
-    free = [n for n in npus.usable if n not in used_npus]
+    used = {npu for own in seats for npu in own}
+    free = [n for n in npus.usable if n not in used]
     sentences = []
-    for own, name in zip(seats, names, strict=True):
-        lost = [npu for npu in own if not npus.on[npu]]
-        found: list[int] = []
-        for group in _grouped(lost, npus.node).values():
-            new = _room_for(group, free, npus)
-            free = [n for n in free if n not in new]
-            found += new
-            for old, now in zip(group, new, strict=True):
-                own[own.index(old)] = now
-        if lost:
-            nodes = first_few([f"node {n}" for n in dict.fromkeys(npus.node[found].tolist())])
-            sentences.append(f"{name} moved off {first_few(_off_names(lost, npus))} to {nodes}")
+    for seat, name in zip(seats, names, strict=True):
+        off = [npu for npu in seat if not npus.on[npu]]
+        new_npus: list[int] = []
+        for group in _grouped(off, npus.node).values():
+            room = _room_for(group, free, npus)
+            free = [n for n in free if n not in room]
+            new_npus += room
+            for old_npu, new_npu in zip(group, room, strict=True):
+                seat[seat.index(old_npu)] = new_npu
+        if off:
+            nodes = first_few([f"node {n}" for n in dict.fromkeys(npus.node[new_npus].tolist())])
+            sentences.append(f"{name} moved off {first_few(_off_names(off, npus))} to {nodes}")
     return sentences
 
 
 def _room_for(group: Sequence[int], free: Sequence[int], npus: Npus) -> list[int]:
     """Free NPUs that replace a group's, in one node if possible."""
-    domain = npus.domain[group[0]]
-    nearest = sorted(free, key=lambda n: (npus.domain[n] != domain, n))
+    own_domain = npus.domain[group[0]]
+    nearest = sorted(free, key=lambda n: (npus.domain[n] != own_domain, n))
     rooms = _grouped(nearest, npus.node).values()
     return next((list(room) for room in rooms if len(room) >= len(group)), nearest)[: len(group)]
 
@@ -424,7 +431,7 @@ def _grouped(numbers: Iterable[int], of: INTS) -> dict[int, list[int]]:
 def _off_names(off: Sequence[int], npus: Npus) -> list[str]:
     """Names of elements that are off: whole nodes, or single NPUs."""
     names = []
-    for node, group in _grouped(off, npus.node).items():
+    for node, node_npus in _grouped(off, npus.node).items():
         is_whole_node = not npus.on[npus.node == node].any()
-        names += [f"node {node}"] if is_whole_node else [npus.name(npu) for npu in group]
+        names += [f"node {node}"] if is_whole_node else [npus.name(npu) for npu in node_npus]
     return names

@@ -56,20 +56,20 @@ def clock(scenario: Scenario, facts: Facts, role: str, use: Use) -> float:
     """Share of the rated clock at which a pool at full load stays within `cost.cap_w`. HBM and
     matrix units count as busy as at the full clock. Raises HardwareError if no clock does."""
     chip = serving(scenario)[role].chip
-    cap_w, p = scenario.cost.cap_w, power(scenario, facts, chip=chip)
-    if p is None:
+    cap_w, npu_power = scenario.cost.cap_w, power(scenario, facts, chip=chip)
+    if npu_power is None:
         raise HardwareError(
             f"cost.cap_w needs the rated power of {chip}, which is not known: set cost.npu_w"
         )
-    fixed_w = p.idle_w + p.hbm_w * use.hbm
-    cores_w = p.prefill_w * use.prefilling + p.cube_w * use.cube
+    fixed_w = npu_power.idle_w + npu_power.hbm_w * use.hbm
+    cores_w = npu_power.prefill_w * use.prefilling + npu_power.cube_w * use.cube
     if cap_w >= fixed_w + cores_w:
         return 1.0
-    exponent, lowest = facts.si("power.clock_exponent"), facts.si("power.lowest_clock")
-    least_w = fixed_w + cores_w * lowest**exponent
-    if cap_w < least_w:
+    exponent, lowest_clock = facts.si("power.clock_exponent"), facts.si("power.lowest_clock")
+    lowest_w = fixed_w + cores_w * lowest_clock**exponent
+    if cap_w < lowest_w:
         raise HardwareError(
-            f"cost.cap_w = {cap_w:g}: {role} draws {least_w:,.0f} W an NPU at the lowest clock: "
+            f"cost.cap_w = {cap_w:g}: {role} draws {lowest_w:,.0f} W an NPU at the lowest clock: "
             "raise the cap"
         )
     return float(((cap_w - fixed_w) / cores_w) ** (1.0 / exponent))
@@ -78,10 +78,11 @@ def clock(scenario: Scenario, facts: Facts, role: str, use: Use) -> float:
 def powers(
     scenario: Scenario, facts: Facts, clocks: Mapping[str, float], chips: Mapping[str, str]
 ) -> dict[str, Power]:
-    """Power of an NPU of each pool, by role and chip; none at all where one chip has none."""
-    each = {role: power(scenario, facts, clocks, chip) for role, chip in chips.items()}
-    known = {role: one for role, one in each.items() if one is not None}
-    return known if len(known) == len(each) else {}
+    """Power of an NPU of each pool by role; chips: chip by role. Empty where that of one chip is
+    not known."""
+    by_role = {role: power(scenario, facts, clocks, chip) for role, chip in chips.items()}
+    known = {role: one for role, one in by_role.items() if one is not None}
+    return known if len(known) == len(by_role) else {}
 
 
 def power(
@@ -99,27 +100,27 @@ def power(
     machine = scenario.supernode
 
     def around(name: str) -> float:
+        """Watts for an NPU of host, switches or optics: the machine's, otherwise the general
+        figure."""
         return facts.si(f"machines.{machine.machine}.{name}", facts.si(f"power.{name}"))
 
     host_w, switches_w, optics_w = (around(name) for name in ("host", "switches", "optics"))
-    of_cpu_nodes_w = 0.0
+    further_w = 0.0
     for row, nodes in machine.cpu_nodes_per_npu:  # every NPU has an equal part of them
         host = host_w * (row.cpus_per_node or machine.cpus_per_node) / machine.cpus_per_node
-        of_cpu_nodes_w += nodes * (
-            row.npu_w or machine.npus_per_node * (host + switches_w + optics_w)
-        )
+        further_w += nodes * (row.npu_w or machine.npus_per_node * (host + switches_w + optics_w))
 
     # A share of the rated peak at a lower clock is more of the time: watts of a FLOP go with one
     # power of the clock less than watts of a second.
-    exponent, clock_of = facts.si("power.clock_exponent"), dict(clocks or {})
-    mixed = clock_of.get("colocated", 1.0)
-    decode, prefill = clock_of.get("decode", mixed), clock_of.get("prefill", mixed)
+    exponent, at = facts.si("power.clock_exponent"), dict(clocks or {})
+    both = at.get("colocated", 1.0)
+    decode, prefill = at.get("decode", both), at.get("prefill", both)
     return Power(
         idle_w=tdp_w * facts.si("power.idle"),
         prefill_w=tdp_w * facts.si("power.prefill") * prefill**exponent,
         cube_w=tdp_w * facts.si("power.cube") * decode ** (exponent - 1.0),
         hbm_w=tdp_w * facts.si("power.hbm"),
-        host_w=host_w + of_cpu_nodes_w,
+        host_w=host_w + further_w,
         switches_w=switches_w,
         optics_w=optics_w,
         prefill_cube=(prefill / decode) ** (exponent - 1.0) - 1.0,

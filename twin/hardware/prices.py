@@ -50,17 +50,17 @@ def worst_collision(loads: Iterable[Load]) -> Collision:
 def _price(net: Network, load: Load, what: str, **more: Any) -> Price:
     """Price of a load without other traffic; more: fields that do not follow from the load. Raises
     HardwareError where a path is cut."""
-    rate, full = load.alone(net)
+    rate, link = load.alone(net)
     if load.unreached:
         a, b = (net.vertices[v] for v in load.unreached[0])
         raise HardwareError(
             f"{what} is cut off: no path of links from {a} to {b} is left; restore a link there"
         )
-    of_load: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "off_node_fraction": load.off_node,
         "collision": worst_collision([load]),
     }
-    return Price(rate, load.latency_s, net.label(full), **of_load | more)
+    return Price(rate, load.latency_s, net.label(link), **fields | more)
 
 
 def between(
@@ -75,8 +75,8 @@ def between(
     a, b = _vertex(net, src), _vertex(net, dst)
     if a == b:
         raise HardwareError(f"{net.vertices[a]} to itself needs no link: name two elements")
-    plane_used = "package" if plane == "ub" and net.joined(a, b, "package") else plane
-    load = load_of(net, Demand((a,), (b,), (1.0,), (1.0,), (plane_used,), operation))
+    used_plane = "package" if plane == "ub" and net.joined(a, b, "package") else plane
+    load = load_of(net, Demand((a,), (b,), (1.0,), (1.0,), (used_plane,), operation))
     if load.unreached:
         raise HardwareError(
             f"{net.vertices[a]} cannot reach {net.vertices[b]} on the {plane} plane: no path of "
@@ -87,6 +87,8 @@ def between(
 
 
 def _vertex(net: Network, element: int | str) -> int:
+    """Number of the vertex of an element: a vertex name or a die's number; raises HardwareError if
+    unknown."""
     if isinstance(element, str):
         if element not in net.number:
             raise HardwareError(f"no element is named {element!r}; names look like 'die 20.1.0'")
@@ -118,31 +120,33 @@ def pool_read(
     if pool_load is None:
         die_vertices = demands.dies_of(net, dies)
         unlinked = die_vertices[net.offers(plane, die_vertices) <= 0.0]
-        detail = f": {net.vertices[unlinked[0]]} has no link left" if unlinked.size else ""
+        cause = f": {net.vertices[unlinked[0]]} has no link left" if unlinked.size else ""
         raise HardwareError(
-            f"a pool read over {plane} needs dies and a node whose CPUs they can reach{detail}"
+            f"a pool read over {plane} needs dies and a node whose CPUs they can reach{cause}"
         )
     load, sources = pool_load
-    parts = demands.equal_parts(net, sources).size
-    return _price(net, load, f"a pool read over {plane}", peers=parts, shared_by_dies=len(dies))
+    part_count = demands.equal_parts(net, sources).size
+    return _price(
+        net, load, f"a pool read over {plane}", peers=part_count, shared_by_dies=len(dies)
+    )
 
 
 def host_copy(fabric: Wiring, dies: Sequence[int], plane: Plane) -> tuple[float, float]:
-    """Bytes/s of all of `dies` together into the DRAM of their own nodes, and out of it. Raises
+    """Bytes/s of all of `dies` together into the DRAM of their own nodes, and back from it. Raises
     HardwareError where a die does not reach it."""
     net = network(fabric)
     nodes = net.nodes_of(dies)
-    written = demands.pool(net, dies, plane, nodes, "write")
-    out = pool_read(net, dies, plane, nodes)
-    assert written is not None  # as it is read
-    into = _price(net, written[0], f"a copy to host memory over {plane}")
-    return into.bytes_per_s, out.bytes_per_s
+    write = demands.pool(net, dies, plane, nodes, "write")
+    from_host = pool_read(net, dies, plane, nodes)
+    assert write is not None  # as it is read
+    to_host = _price(net, write[0], f"a copy to host memory over {plane}")
+    return to_host.bytes_per_s, from_host.bytes_per_s
 
 
 def server_port(
     fabric: Wiring, dies: Sequence[int], plane: Plane = "ub", nodes: Sequence[int] | None = None,
 ) -> float:  # fmt: skip
-    """Bytes/s of each equal part of the DRAM of the median memory server, were all read from it."""
+    """Bytes/s out of each equal part of the DRAM of the median memory server."""
     net = network(fabric)
     pool_load = demands.pool(net, dies, plane, nodes)
     if pool_load is None:
@@ -150,11 +154,13 @@ def server_port(
     load, sources = pool_load
 
     def rate() -> float:  # the same for all that are alike
-        """Bytes/s through the memory-server ports of the median node."""
-        port, _ = demands.server_ports(net, load, plane)
-        rates, links = np.full(net.nodes, np.inf), load.links[port]
-        np.minimum.at(rates, net.node[net.tail[links]], net.capacity[links] / load.amounts[port])
-        return float(np.median(rates[sources])) / demands.equal_parts(net, sources).size
+        """The same, computed once for reads that are alike."""
+        is_port, _ = demands.server_ports(net, load, plane)
+        node_rates, links = np.full(net.nodes, np.inf), load.links[is_port]
+        np.minimum.at(
+            node_rates, net.node[net.tail[links]], net.capacity[links] / load.amounts[is_port]
+        )
+        return float(np.median(node_rates[sources])) / demands.equal_parts(net, sources).size
 
     return net.once(("server port", load.pattern, plane), rate)
 
@@ -163,15 +169,15 @@ def nic(fabric: Wiring, die: int, plane: Plane = "rdma", operation: Operation = 
     """Price of one die's sending to (or receiving from) other nodes on a plane. Where the limiting
     links are not its own, the `shared_by_dies` dies of the node share them."""
     net = network(fabric)
-    plane_used = "rdma" if plane == "ub" and not net.spans_nodes else plane
-    load = demands.one_to_others(net, die, plane_used, operation)
-    shared = net.dies_per_node if plane_used == "vpc" and net.storage_ports != "nic" else 1
-    what = f"{plane_used} of die {die}"
-    return _price(net, load, what, off_node_fraction=1.0, shared_by_dies=shared)
+    used_plane = "rdma" if plane == "ub" and not net.spans_nodes else plane
+    load = demands.one_to_others(net, die, used_plane, operation)
+    sharing_dies = net.dies_per_node if used_plane == "vpc" and net.storage_ports != "nic" else 1
+    what = f"{used_plane} of die {die}"
+    return _price(net, load, what, off_node_fraction=1.0, shared_by_dies=sharing_dies)
 
 
 def ports_of(fabric: Wiring, dies: Sequence[int], price: Price) -> INTS:
-    """Number of the port of each die, as `port_rates` has them; price: of `nic`."""
+    """Position in `port_rates` of the port of each die; price: of `nic`."""
     net, numbers = network(fabric), np.array(dies, np.int64)
     return net.node[net.dies[numbers]] if price.shared_by_dies > 1 else numbers
 
@@ -179,14 +185,14 @@ def ports_of(fabric: Wiring, dies: Sequence[int], price: Price) -> INTS:
 def hand_off_bytes_per_s(
     fabric: Wiring, price: Price, instances: Iterable[tuple[str, Sequence[int]]], plane: Plane
 ) -> float:
-    """Bytes/s of a KV transfer over the slower of the best ports of both pools; price: of `nic` of
-    the first die; instances: by role and dies."""
-    rates, best = port_rates(fabric, plane), dict[str, float]()
+    """Bytes/s of a KV transfer, limited by the slower pool's best port; price: of `nic` for the
+    first die; instances: (role, dies)."""
+    rates, best_of_role = port_rates(fabric, plane), dict[str, float]()
     for role, dies in instances:
-        most = float(rates[ports_of(fabric, dies, price)].max())
-        best[role] = max(best.get(role, 0.0), most)
-    first = float(rates[ports_of(fabric, [0], price)[0]])
-    share = min(best.values()) / first if first > 0.0 else 1.0
+        best_rate = float(rates[ports_of(fabric, dies, price)].max())
+        best_of_role[role] = max(best_of_role.get(role, 0.0), best_rate)
+    first_rate = float(rates[ports_of(fabric, [0], price)[0]])
+    share = min(best_of_role.values()) / first_rate if first_rate > 0.0 else 1.0
     return price.bytes_per_s * share / price.shared_by_dies
 
 
@@ -200,8 +206,8 @@ def transfer_collision(
     planes = ("ub", "rdma") if plane == "ub" else (plane,)
     if all(net.routing(plane_name) != "hashed" for plane_name in planes):
         return Collision()
-    no_way = dies_without(net, plane)
-    linked = [(role, [die for die in dies if die not in no_way]) for role, dies in instances]
+    unlinked = dies_without(net, plane)
+    linked = [(role, [die for die in dies if die not in unlinked]) for role, dies in instances]
     sinks = [die for role, dies in linked if role == "decode" for die in dies]
     return worst_collision(
         demands.hand_off(net, dies, sinks, plane)
@@ -218,21 +224,23 @@ def port_rates(fabric: Wiring, plane: Plane) -> FLOATS:
 
 
 def _port_rates(net: Network, plane: Plane) -> FLOATS:
+    """Bytes/s, the lesser of both directions, of every die's or node's port on a plane,
+    f8[ports]."""
     ports = {"ub": "die" if net.spans_nodes else "nic", "rdma": "nic", "vpc": net.storage_ports}
     kind = ports[plane]
     port_vertices = net.of_kind(kind)
     plane_links = net.links_of("rdma" if kind == "nic" else plane)
-    groups = [plane_links] if kind == "die" else [
+    link_sets = [plane_links] if kind == "die" else [
         plane_links & (net.kind == k)
         for k in np.unique(net.kind[plane_links & np.isin(net.tail, port_vertices)])
     ]  # fmt: skip
     size = len(net.vertices)
-    sums = [
+    port_sums = [
         np.bincount(ends[links], net.capacity[links], minlength=size)[port_vertices]
-        for links in groups
+        for links in link_sets
         for ends in (net.tail, net.head)
     ]
-    return np.asarray(np.min(sums, axis=0)) if sums else np.zeros(port_vertices.size)
+    return np.asarray(np.min(port_sums, axis=0)) if port_sums else np.zeros(port_vertices.size)
 
 
 def uplink_matrix(fabric: Wiring) -> FLOATS:
@@ -240,15 +248,15 @@ def uplink_matrix(fabric: Wiring) -> FLOATS:
     the UB plane ends at the node, of its dies into the switches instead."""
     net = network(fabric)
     plane_links = net.links_of("ub")
-    leaves = plane_links & (net.node[net.tail] >= 0) & (net.node[net.tail] != net.node[net.head])
-    if not leaves.any():
-        leaves = plane_links & np.isin(net.tail, net.dies)
-    table = np.zeros((net.nodes, net.sub_planes))
+    out = plane_links & (net.node[net.tail] >= 0) & (net.node[net.tail] != net.node[net.head])
+    if not out.any():
+        out = plane_links & np.isin(net.tail, net.dies)
+    bytes_per_s = np.zeros((net.nodes, net.sub_planes))
     np.add.at(
-        table, (net.node[net.tail[leaves]], np.maximum(net.sub_plane[leaves], 0)),
-        net.capacity[leaves],
+        bytes_per_s, (net.node[net.tail[out]], np.maximum(net.sub_plane[out], 0)),
+        net.capacity[out],
     )  # fmt: skip
-    return table
+    return bytes_per_s
 
 
 def summary(fabric: Fabric) -> dict[str, float]:
@@ -265,15 +273,15 @@ def summary(fabric: Fabric) -> dict[str, float]:
             links[edge["kind"]] += edge["links"]
             planes[edge["plane"]] += edge["links"]
     uplinks = uplink_matrix(fabric).sum(axis=1) * net.spans_nodes
-    home = net.node[net.dies]
-    out = net.links_of("ub") & np.isin(net.tail, net.dies)
-    out &= ~np.isin(net.head, net.of_kind("cpu"))
-    injection = np.bincount(net.node[net.tail[out]], net.capacity[out])
+    node_of_die = net.node[net.dies]
+    from_dies = net.links_of("ub") & np.isin(net.tail, net.dies)
+    from_dies &= ~np.isin(net.head, net.of_kind("cpu"))
+    node_rates = np.bincount(net.node[net.tail[from_dies]], net.capacity[from_dies])
     ports = kinds["l2"] * net.about["supernode"].l2_ports_per_chip
-    weakest, most = float(uplinks[home].min()), float(injection.max())
-    number = np.zeros(len(net.vertices), np.int64)
-    number[net.dies] = net.npu
-    of_npus = np.bincount(number[net.tail[out]], net.capacity[out])
+    weakest, most_injected = float(uplinks[node_of_die].min()), float(node_rates.max())
+    npu_of = np.zeros(len(net.vertices), np.int64)
+    npu_of[net.dies] = net.npu
+    npu_rates = np.bincount(npu_of[net.tail[from_dies]], net.capacity[from_dies])
     return {
         "supernodes": len({d.get("supernode", 0) for d in net.vertex_data if d["kind"] == "die"}),
         "nodes": net.nodes,
@@ -291,10 +299,10 @@ def summary(fabric: Fabric) -> dict[str, float]:
         "l2_ports": ports,
         "l2_ports_used": links["L1-L2"] + links["L2-L3"],
         "l2_port_utilisation": (links["L1-L2"] + links["L2-L3"]) / ports if ports else 0.0,
-        "npu_bytes_per_s": float(of_npus.max()),
-        "node_npu_bytes_per_s": most,
+        "npu_bytes_per_s": float(npu_rates.max()),
+        "node_npu_bytes_per_s": most_injected,
         "node_uplink_bytes_per_s": weakest,
-        "oversubscription": most / weakest if weakest > 0.0 else 0.0,
+        "oversubscription": most_injected / weakest if weakest > 0.0 else 0.0,
         "bisection_bytes_per_s": _bisection(net, uplinks),
         "rdma_bytes_per_s": float(_capacity_out_of_nodes(net, "nic", "rdma")),
         "vpc_bytes_per_s": float(_capacity_out_of_nodes(net, "qingtian", "vpc")),
@@ -312,37 +320,37 @@ def _bisection(net: Network, uplinks: FLOATS) -> float:
     """Minimum over supernodes of the bytes/s from half of the nodes to the others over UB. Nodes
     joined by switches: the weaker half of them; nodes joined directly: the first half by number,
     counting only links out of it."""
-    part = np.zeros(net.nodes, np.int64)
+    supernode_of = np.zeros(net.nodes, np.int64)
     for data in net.vertex_data:
         if "node" in data:
-            part[data["node"]] = data.get("supernode", 0)
+            supernode_of[data["node"]] = data.get("supernode", 0)
     ub = net.links_of("ub") & (net.node[net.tail] >= 0)
-    direct = ub & (net.node[net.head] >= 0) & (net.node[net.tail] != net.node[net.head])
+    node_to_node = ub & (net.node[net.head] >= 0) & (net.node[net.tail] != net.node[net.head])
     to_switches = np.bincount(
         net.node[net.tail[ub & (net.node[net.head] < 0)]],
         net.capacity[ub & (net.node[net.head] < 0)], minlength=net.nodes,
     ) if net.spans_nodes else np.zeros(net.nodes)  # fmt: skip
-    least = math.inf
-    for g in np.unique(part).tolist():
-        nodes = np.flatnonzero(part == g)
-        half = np.isin(np.arange(net.nodes), nodes[: nodes.size // 2])
+    smallest = math.inf
+    for supernode in np.unique(supernode_of).tolist():
+        nodes = np.flatnonzero(supernode_of == supernode)
+        in_half = np.isin(np.arange(net.nodes), nodes[: nodes.size // 2])
         other_half = np.isin(np.arange(net.nodes), nodes[nodes.size // 2 :])
-        out = direct & half[net.node[net.tail]] & other_half[net.node[net.head]]
-        weaker = np.sort(to_switches[nodes])[: nodes.size // 2].sum()
-        least = min(least, float(weaker + net.capacity[out].sum()))
-    return least
+        links_out = node_to_node & in_half[net.node[net.tail]] & other_half[net.node[net.head]]
+        weaker_half = np.sort(to_switches[nodes])[: nodes.size // 2].sum()
+        smallest = min(smallest, float(weaker_half + net.capacity[links_out].sum()))
+    return smallest
 
 
 def point_to_point(fabric: Fabric) -> dict[tuple[str, Operation, str], Price]:
     """Price for the first die by (npu_npu | npu_cpu, operation, intra_node | inter_node): the rows
     of arXiv 2506.12708v2 Table 1, without pairs that the machine lacks."""
     net = network(fabric)
-    cpu = int((net.node[net.of_kind("cpu")] == 0).sum()) - 1
+    last_cpu = int((net.node[net.of_kind("cpu")] == 0).sum()) - 1
     ends = {
         ("npu_npu", "intra_node"): "die 0.1.0",
         ("npu_npu", "inter_node"): "die 1.0.0",
-        ("npu_cpu", "intra_node"): f"CPU 0.{cpu}",
-        ("npu_cpu", "inter_node"): f"CPU 1.{cpu}",
+        ("npu_cpu", "intra_node"): f"CPU 0.{last_cpu}",
+        ("npu_cpu", "inter_node"): f"CPU 1.{last_cpu}",
     }
     operations: tuple[Operation, ...] = ("read", "write")
     return {

@@ -74,62 +74,67 @@ class Quotient:
         self.leave = np.where(passes, number, 2 * size + number)
         colour = _colours(net, usable.out, usable.into, passes)
         links = self._coloured(colour, links)
-        tail, head, second = self._ways(links)
+        tail, head, merged = self._ways(links)
         senders, receivers = np.flatnonzero(usable.out), np.flatnonzero(usable.into)
         group, self.size = _twins(colour, tail, head, self.enter[senders], self.leave[receivers])
-        pairs, first, link_group, count = np.unique(
+        pairs, example, link_group, counts = np.unique(
             group[tail] * self.size + group[head],
             return_index=True, return_inverse=True, return_counts=True,
         )  # fmt: skip
         self.tail, self.head = np.divmod(pairs, self.size)
-        both = second >= 0
-        self.links = np.concatenate([links, second[both]])
-        self.whole = np.concatenate([link_group, link_group[both]])
-        self.count = count.astype(np.float64)
+        has_merged = merged >= 0
+        self.links = np.concatenate([links, merged[has_merged]])
+        self.whole = np.concatenate([link_group, link_group[has_merged]])
+        self.count = counts.astype(np.float64)
         # A link between two ends that pass nothing on serves their pair only: as if it were added.
-        straight = (tail >= size) & (head >= 2 * size)
-        added = np.maximum(net.added[links], np.where(both, net.added[second], straight))
-        self.added = added[first]
-        self.first, self.second = links[first], second[first]  # an example of each link
+        is_direct = (tail >= size) & (head >= 2 * size)
+        added = np.maximum(net.added[links], np.where(has_merged, net.added[merged], is_direct))
+        self.added = added[example]
+        self.first, self.second = links[example], merged[example]  # an example of each link
         self.group = group
         self.stored: Walks | None = None
         self._pairs(group, same_domain)
 
     def _ways(self, links: INTS) -> tuple[INTS, INTS, INTS]:
-        """Tail and head of links, and the second link that each includes (-1: none)."""
+        """Tail and head of links by the numbering of `Quotient`, and the port's link that is merged
+        into each (-1: none)."""
         net = self.usable.net
         tail, head = self.enter[net.tail[links]], self.leave[net.head[links]]
-        second = np.full(links.size, -1)
+        merged = np.full(links.size, -1)
         if self.ports is not None:
-            sends, receives = tail >= self.enter.size, head >= 2 * self.enter.size
-            second[sends] = self.ports[0][head[sends]]
-            second[receives] = self.ports[1][tail[receives]]
-            head[sends], tail[receives] = net.head[second[sends]], net.tail[second[receives]]
-        return tail, head, second
+            is_out, is_in = tail >= self.enter.size, head >= 2 * self.enter.size
+            merged[is_out] = self.ports[0][head[is_out]]
+            merged[is_in] = self.ports[1][tail[is_in]]
+            head[is_out], tail[is_in] = net.head[merged[is_out]], net.tail[merged[is_in]]
+        return tail, head, merged
 
     def _coloured(self, colour: HASHES, links: INTS) -> INTS:
-        """Add what a vertex's links are to its colour: of all that the demand may use, also where
-        paths only take these `links`; returns the links less those that are a part of others."""
+        """Add a hash of each vertex's links to its colour: of all links that the demand may use,
+        also where paths only take these `links`; returns `links` without those merged into
+        others."""
         usable, net = self.usable, self.usable.net
         self.ports = usable.ports()
         colour[: usable.passes.size] += net.once(("sums", usable.plane), self._sums)
-        tail, head, second = self._ways(usable.at_ends)
+        tail, head, merged = self._ways(usable.at_ends)
         prints = net.link_prints[usable.at_ends]
-        prints[second >= 0] ^= mixed(net.link_prints[second[second >= 0]])
+        prints[merged >= 0] ^= mixed(net.link_prints[merged[merged >= 0]])
         _add_links(np.add, colour, prints, tail, head)
         if self.ports is None:
             return links
-        parts = np.unique(np.concatenate(self.ports))[1:]
-        _add_links(np.subtract, colour, net.link_prints[parts], net.tail[parts], net.head[parts])
+        port_links = np.unique(np.concatenate(self.ports))[1:]
+        tails, heads = net.tail[port_links], net.head[port_links]
+        _add_links(np.subtract, colour, net.link_prints[port_links], tails, heads)
         part = np.zeros(net.tail.size, bool)
-        part[parts] = True
+        part[port_links] = True
         return links[~part[links]]
 
     def _sums(self) -> HASHES:
         """Fingerprint of each vertex's links, u8[vertices]."""
-        net, inner = self.usable.net, np.flatnonzero(self.usable.inner)
+        net, inner_links = self.usable.net, np.flatnonzero(self.usable.inner)
         sums = np.zeros(self.usable.passes.size, np.uint64)
-        _add_links(np.add, sums, net.link_prints[inner], net.tail[inner], net.head[inner])
+        _add_links(
+            np.add, sums, net.link_prints[inner_links], net.tail[inner_links], net.head[inner_links]
+        )
         return sums
 
     def _pairs(self, group: INTS, same_domain: bool | None) -> None:
@@ -144,23 +149,24 @@ class Quotient:
         )
         # An example of each.
         self.sender, self.receiver = senders[first_sender], receivers[first_receiver]
-        total = np.outer(np.bincount(row, out[senders]), np.bincount(column, received[receivers]))
-        common, i, j = np.intersect1d(senders, receivers, return_indices=True)
-        np.subtract.at(total, (row[i], column[j]), out[common] * received[common])
-        total[total < 1e-12 * total.max(initial=0.0)] = 0.0
+        bytes_ = np.outer(np.bincount(row, out[senders]), np.bincount(column, received[receivers]))
+        both_sides, i, j = np.intersect1d(senders, receivers, return_indices=True)
+        np.subtract.at(bytes_, (row[i], column[j]), out[both_sides] * received[both_sides])
+        bytes_[bytes_ < 1e-12 * bytes_.max(initial=0.0)] = 0.0
         a, b = self.sender[:, None], self.receiver[None, :]
         if same_domain is not None:
-            total = np.where((net.domain[a] == net.domain[b]) == same_domain, total, 0.0)
-        near = (net.node[a] == net.node[b]) & (net.node[a] >= 0)
-        self.near, self.far = (np.where(near, total, 0.0), np.where(near, 0.0, total))
+            bytes_ = np.where((net.domain[a] == net.domain[b]) == same_domain, bytes_, 0.0)
+        same_node = (net.node[a] == net.node[b]) & (net.node[a] >= 0)
+        self.near, self.far = (np.where(same_node, bytes_, 0.0), np.where(same_node, 0.0, bytes_))
 
     def _rates(self, operation: str) -> FLOATS:
-        """Bytes/s of all links of each group of links together."""
-        capacity, share = self.usable.net.capacity, self.usable.net.efficiency[operation]
-        rates = capacity[self.first] * share[self.first]
-        both = self.second >= 0
-        second = self.second[both]
-        rates[both] = np.minimum(rates[both], capacity[second] * share[second])
+        """Bytes/s of all links of each group of links together, at the efficiency of an
+        operation."""
+        capacity, efficiency = self.usable.net.capacity, self.usable.net.efficiency[operation]
+        rates = capacity[self.first] * efficiency[self.first]
+        has_merged = self.second >= 0
+        merged = self.second[has_merged]
+        rates[has_merged] = np.minimum(rates[has_merged], capacity[merged] * efficiency[merged])
         return np.asarray(rates * self.count)
 
     def routed(self, operation: str, flows: str = "none") -> Route | None:
@@ -168,44 +174,48 @@ class Quotient:
         of the demand, for planes that hash them (see Demand)."""
         if self.reach < FAR and self.added.any():
             return None
-        net, plane, p = self.usable.net, self.usable.plane, self.problem
+        net, plane, problem = self.usable.net, self.usable.plane, self.problem
         priced_on_path = plane == "ub" and operation != "nominal"
         beyond = float(net.about.get("beyond_node", 1.0)) if priced_on_path else 1.0
         rates = self._rates(operation)
-        capacity = rates[p.first] * p.number
+        capacity = rates[problem.first] * problem.number
         latency = net.latency[self.first]
         latency += np.where(self.second >= 0, net.latency[self.second], 0.0)
-        carried = np.zeros((2, p.tail.size))
-        longest, unreached, collided = 0.0, [], Collision()
+        bytes_on = np.zeros((2, problem.tail.size))
+        longest_s, unreached, collision = 0.0, [], Collision()
         routing = net.routing(plane)
-        each = max(1, CELLS // max(1, p.tail.size))
+        rows_at_once = max(1, CELLS // max(1, problem.tail.size))
         if routing == "hashed":  # who collides with whom shows with all together only
-            each = max(each, p.rows.size)
-        for start in range(0, p.rows.size if p.parts.any() else 0, each):
-            walks = self._walks(start, each)
-            split = [(i, k) for i, j in walks.apart(start) for k in np.flatnonzero(p.end_of == j)]
-            if self.reach < FAR and (split or walks.most.max() + walks.detour > self.reach):
+            rows_at_once = max(rows_at_once, problem.rows.size)
+        for start in range(0, problem.rows.size if problem.parts.any() else 0, rows_at_once):
+            walks = self._walks(start, rows_at_once)
+            cut_off = [
+                (i, k) for i, j in walks.apart(start) for k in np.flatnonzero(problem.end_of == j)
+            ]
+            if self.reach < FAR and (cut_off or walks.most.max() + walks.detour > self.reach):
                 return None
-            balance = p.rows.size <= each and routing == "adaptive"
+            balance = problem.rows.size <= rows_at_once and routing == "adaptive"
             members = None if routing == "adaptive" else self._members()
-            used, alike = walks.used, (p.number[walks.used], p.fan[walks.used])
-            bytes_ = spread.spread(walks, capacity[used], beyond, balance, members, alike)
-            carried[:, used] += bytes_
+            links, weights = walks.used, (problem.number[walks.used], problem.fan[walks.used])
+            bytes_ = spread.spread(walks, capacity[links], beyond, balance, members, weights)
+            bytes_on[:, links] += bytes_
             if routing == "hashed" and flows != "none":
-                collided = self._collision(walks, rates, bytes_, flows == "each", beyond)
-            longest = max(longest, walks.longest(latency[p.first][used]))
+                collision = self._collision(walks, rates, bytes_, flows == "each", beyond)
+            longest_s = max(longest_s, walks.longest(latency[problem.first][links]))
             unreached += [
-                (int(self.sender[j]), int(self.receiver[i])) if p.turned
+                (int(self.sender[j]), int(self.receiver[i])) if problem.turned
                 else (int(self.sender[i]), int(self.receiver[j]))
-                for i, j in split
+                for i, j in cut_off
             ]  # fmt: skip
-        near, far = (carried / (p.number * self.count[p.first]))[:, p.link[self.whole]]
-        return Route(self, beyond, self.links, near, far, longest, unreached, collided)
+        near, far = (bytes_on / (problem.number * self.count[problem.first]))[
+            :, problem.link[self.whole]
+        ]
+        return Route(self, beyond, self.links, near, far, longest_s, unreached, collision)
 
     @cached_property
     def problem(self) -> Problem:
-        """What is to be split, from the side with fewer ends: the paths are the same. A large one
-        has what is alike made one."""
+        """Bytes to be split, with rows on the side with fewer ends: the paths are the same. In a
+        large one, equal vertices and links are represented by one."""
         tail, head, rows, ends = self.tail, self.head, self.rows, self.columns
         parts = np.stack([self.near, self.far])
         turned = rows.size > ends.size
@@ -214,21 +224,21 @@ class Quotient:
             parts = parts.transpose(0, 2, 1)
         adaptive = self.usable.net.routing(self.usable.plane) == "adaptive"
         if not (adaptive and tail.size > MANY):
-            one, link = np.ones(tail.size), np.arange(tail.size)
-            whole = self.size, tail, head, rows, ends, parts, self.added, turned
-            return Problem(*whole, link, link, one, one, np.arange(ends.size))
-        of, prints = self._alike(tail, head, rows, ends, parts)
-        size = int(of.max()) + 1
-        kind = mixed((of[tail] * size + of[head]).astype(np.uint64)) + prints
-        _, first, link, count = np.unique(
-            kind, return_index=True, return_inverse=True, return_counts=True
+            ones, link = np.ones(tail.size), np.arange(tail.size)
+            fields = self.size, tail, head, rows, ends, parts, self.added, turned
+            return Problem(*fields, link, link, ones, ones, np.arange(ends.size))
+        class_of, prints = self._alike(tail, head, rows, ends, parts)
+        size = int(class_of.max()) + 1
+        link_key = mixed((class_of[tail] * size + class_of[head]).astype(np.uint64)) + prints
+        _, first, link, counts = np.unique(
+            link_key, return_index=True, return_inverse=True, return_counts=True
         )
-        tail, head = of[tail[first]], of[head[first]]
-        ends, end_of = np.unique(of[ends], return_inverse=True)
+        tail, head = class_of[tail[first]], class_of[head[first]]
+        ends, end_of = np.unique(class_of[ends], return_inverse=True)
         parts = np.stack([[np.bincount(end_of, row) for row in part] for part in parts])
         return Problem(
-            size, tail, head, of[rows], ends, parts, self.added[first], turned, first, link,
-            count.astype(np.float64), count / np.bincount(of)[head], end_of,
+            size, tail, head, class_of[rows], ends, parts, self.added[first], turned, first, link,
+            counts.astype(np.float64), counts / np.bincount(class_of)[head], end_of,
         )  # fmt: skip
 
     def _alike(
@@ -243,27 +253,29 @@ class Quotient:
         for part in parts:
             colour[ends] = mixed(colour[ends]) + mixed(_bits(part) ^ row[:, None]).sum(axis=0)
         colour[rows] += row
-        second = np.where(self.second < 0, np.uint64(0), net.link_prints[self.second])
-        prints = mixed(net.link_prints[self.first] + mixed(second + _bits(self.count)))
+        merged = np.where(self.second < 0, np.uint64(0), net.link_prints[self.second])
+        prints = mixed(net.link_prints[self.first] + mixed(merged + _bits(self.count)))
         prints += _bits(self.added)
-        (of, size), before = _numbered(colour), 0
+        (class_of, size), before = _numbered(colour), 0
         while size > before:
-            near = mixed(colour)
-            colour = near.copy()
-            np.add.at(colour, tail, mixed(prints + near[head]))
-            np.add.at(colour, head, mixed(prints ^ near[tail]))
-            (of, size), before = _numbered(colour), size
-        return of, prints
+            last_colour = mixed(colour)
+            colour = last_colour.copy()
+            np.add.at(colour, tail, mixed(prints + last_colour[head]))
+            np.add.at(colour, head, mixed(prints ^ last_colour[tail]))
+            (class_of, size), before = _numbered(colour), size
+        return class_of, prints
 
     def _walks(self, start: int, each: int) -> Walks:
-        """Walks from some rows; those of what is alike stay, since they are few and those of any
-        operation."""
-        p, part = self.problem, slice(start, start + each)
+        """Walks from the rows from `start` on, `each` of them; those of a problem with equal links
+        made one are stored for other operations."""
+        problem, rows = self.problem, slice(start, start + each)
         walks = self.stored or Walks(
-            p.size, p.tail, p.head, p.rows[part], p.ends, p.parts[:, part], self.usable.detour,
-            p.added,
+            problem.size, problem.tail, problem.head, problem.rows[rows], problem.ends,
+            problem.parts[:, rows], self.usable.detour, problem.added,
         )  # fmt: skip
-        self.stored = walks if p.tail.size < self.tail.size and each >= p.rows.size else None
+        self.stored = (
+            walks if problem.tail.size < self.tail.size and each >= problem.rows.size else None
+        )
         return walks
 
     def _collision(
@@ -272,12 +284,12 @@ class Quotient:
         """Collision factor when each flow uses one of its equal paths."""
         members = self._members()
         order = np.argsort(self.group, kind="stable")
-        rank = np.empty_like(order)
-        rank[order] = np.arange(order.size) - np.searchsorted(
+        rank_in_group = np.empty_like(order)
+        rank_in_group[order] = np.arange(order.size) - np.searchsorted(
             self.group[order], self.group[order], side="left"
         )
         senders, receivers = (
-            self._side(groups, np.flatnonzero(sizes), number, sizes, rank)
+            self._side(groups, np.flatnonzero(sizes), number, sizes, rank_in_group)
             for groups, sizes, number in (
                 (self.rows, self.usable.out, self.enter),
                 (self.columns, self.usable.into, self.leave),
@@ -294,7 +306,8 @@ class Quotient:
         return np.bincount(self.group[self.group >= 0], minlength=self.size)
 
     def _side(self, groups: INTS, vertices: INTS, number: INTS, sizes: FLOATS, rank: INTS) -> Side:
-        """Ends of one side of the demand, by group."""
+        """Vertices of one side of the demand, with their groups and amounts; `number`: numbering of
+        that side."""
         net = self.usable.net
         return Side(
             np.searchsorted(groups, self.group[number[vertices]]), rank[number[vertices]],
@@ -312,26 +325,26 @@ def mixed(x: HASHES) -> HASHES:
 
 
 def _bits(values: FLOATS | INTS) -> HASHES:
-    """The bytes of the values read as whole numbers, so that equal floats are equal numbers."""
+    """The bits of the values read as whole numbers, so that equal floats are equal numbers."""
     return np.ascontiguousarray(values).view(np.uint64)
 
 
 def _colours(net: Network, out: FLOATS, into: FLOATS, passes: BOOLS) -> HASHES:
     """A hash of the properties that two vertices must share to be routed as one, u8[3 * vertices],
     by the numbering of `Quotient`: forwarding vertices, senders, receivers."""
-    colour, ends = np.zeros((3, out.size), np.uint64), np.flatnonzero((out > 0.0) | (into > 0.0))
+    colours, ends = np.zeros((3, out.size), np.uint64), np.flatnonzero((out > 0.0) | (into > 0.0))
     # A node matters where bytes stay in it: where nothing is received, senders are all far.
-    node = net.node[ends]
-    sending_nodes, received = (np.bincount(node[x[ends] > 0.0] + 1, minlength=net.nodes + 1) > 0
+    nodes = net.node[ends]
+    sending_nodes, received = (np.bincount(nodes[x[ends] > 0.0] + 1, minlength=net.nodes + 1) > 0
                       for x in (out, into))  # fmt: skip
-    node = np.where((sending_nodes & received)[node + 1], node, -1)
-    mixed_colour = mixed(mixed(_bits(node)) + _bits(net.domain[ends]))
+    nodes = np.where((sending_nodes & received)[nodes + 1], nodes, -1)
+    mixed_colour = mixed(mixed(_bits(nodes)) + _bits(net.domain[ends]))
     mixed_colour = mixed(mixed(mixed_colour + _bits(out[ends])) + _bits(into[ends]))
-    colour[0, passes] = 1
+    colours[0, passes] = 1
     end_vertices = ends[passes[ends]]
-    colour[0, end_vertices] = mixed(end_vertices.astype(np.uint64) + np.uint64(7))
-    colour[1:, ends] = mixed_colour, mixed(mixed_colour)
-    return colour.ravel()
+    colours[0, end_vertices] = mixed(end_vertices.astype(np.uint64) + np.uint64(7))
+    colours[1:, ends] = mixed_colour, mixed(mixed_colour)
+    return colours.ravel()
 
 
 def _add_links(by: np.ufunc, colour: HASHES, prints: HASHES, tail: INTS, head: INTS) -> None:
@@ -346,17 +359,17 @@ def _add_links(by: np.ufunc, colour: HASHES, prints: HASHES, tail: INTS, head: I
 
 def _twins(colour: HASHES, tail: INTS, head: INTS, enter: INTS, leave: INTS) -> tuple[INTS, int]:
     """Group of every vertex in use; vertices with equal links to the same neighbours share one."""
-    used = np.zeros(colour.size, bool)
+    is_used = np.zeros(colour.size, bool)
     for vertices in (tail, head, enter, leave):
-        used[vertices] = True
-    at = np.flatnonzero(used)
+        is_used[vertices] = True
+    in_use = np.flatnonzero(is_used)
     group = np.full(colour.size, -1, np.int64)
-    group[at], count = _numbered(colour[at])
+    group[in_use], count = _numbered(colour[in_use])
     return group, count
 
 
 def _numbered(colour: HASHES) -> tuple[INTS, int]:
-    """Number of each colour, in the order in which they occur, and how many there are: in the
+    """Number of each colour in order of first occurrence, and the count of different ones: in the
     machine's order, so that alike parts look alike."""
-    _, first, index = np.unique(colour, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first, kind="stable"), kind="stable")[index], first.size
+    _, first_at, index = np.unique(colour, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first_at, kind="stable"), kind="stable")[index], first_at.size

@@ -80,16 +80,17 @@ def recipe(machine: str, chip_name: str, facts: Facts) -> Recipe:
 
 
 def measured_shares(chip: str, facts: Facts) -> dict[str, float]:
-    """Shares of UB links' rates that were measured on a chip, in place of a machine's; or none."""
-    measured = f"chips.{chip}.link_efficiency"
-    shares = ("npu_read", "cpu_read", "write") if measured in facts else ()
-    return {share: facts.si(measured) for share in shares}
+    """Shares of their nominal rates that UB links reach, as measured on a chip; empty if nothing
+    was. They replace a machine's."""
+    path = f"chips.{chip}.link_efficiency"
+    names = ("npu_read", "cpu_read", "write") if path in facts else ()
+    return {share: facts.si(path) for share in names}
 
 
 def _merged(group: str, own: dict[str, Fact], facts: Facts) -> dict[str, float]:
-    """Figures of a group by name: the recipe's own, otherwise the fabric's."""
-    head = group + "."
-    values = {k.removeprefix(head): f.si for k, f in own.items() if k.startswith(head)}
+    """Figures of a group by name: those of the recipe, otherwise those of the fabric."""
+    prefix = group + "."
+    values = {k.removeprefix(prefix): f.si for k, f in own.items() if k.startswith(prefix)}
     return {name: fact.si for name, fact in facts.group(f"fabric.{group}").items()} | values
 
 
@@ -97,6 +98,6 @@ def as_sold(machine: str, facts: Facts) -> dict[str, Any]:
     """Scenario fields by dotted path that select this recipe as it is sold, its name included.
     Every field that shapes a machine is set, so that nothing of the previous machine remains."""
     sold_facts = facts.group(f"{FOLDER}.{machine}.sold")
-    shaping = {k: f.default for k, f in Supernode.model_fields.items() if k != "edits"}
-    values = shaping | {k: f.value for k, f in sold_facts.items()} | {"machine": machine}
+    defaults = {k: f.default for k, f in Supernode.model_fields.items() if k != "edits"}
+    values = defaults | {k: f.value for k, f in sold_facts.items()} | {"machine": machine}
     return {f"supernode.{name}": value for name, value in values.items()}

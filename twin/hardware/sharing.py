@@ -48,34 +48,36 @@ def max_min_levels(
     brought down to what is carried. Scratch: full_at, outdated (1 when called), stopped (0 when
     called)."""
     while True:
-        lowest, lowest_link, unsettled = np.inf, -1, 0
+        lowest_level, lowest_link, unsettled = np.inf, -1, 0
         for j in range(count):
-            i = full[j]
-            if load[i] <= NO_CRUMB:
+            link = full[j]
+            if load[link] <= NO_CRUMB:
                 continue
-            full[unsettled] = i
+            full[unsettled] = link
             unsettled += 1
             # What stops can only raise the level at which a link is full.
-            if outdated[i] and full_at[i] * WELL_BELOW <= lowest:
-                full_at[i] = _full_at(
-                    link_start[i], link_end[i], owners, owner_parts, most, level, stopped
+            if outdated[link] and full_at[link] * WELL_BELOW <= lowest_level:
+                full_at[link] = _full_at(
+                    link_start[link], link_end[link], owners, owner_parts, most, level, stopped
                 )
-                outdated[i] = 0
-            if full_at[i] < lowest or (full_at[i] == lowest and i < lowest_link):
-                lowest, lowest_link = full_at[i], i
+                outdated[link] = 0
+            if full_at[link] < lowest_level or (
+                full_at[link] == lowest_level and link < lowest_link
+            ):
+                lowest_level, lowest_link = full_at[link], link
         if lowest_link < 0:
             return
         count = unsettled
         for j in range(link_start[lowest_link], link_end[lowest_link]):
-            f = owners[j]
-            if stopped[f]:
+            flow = owners[j]
+            if stopped[flow]:
                 continue
-            stopped[f] = 1
-            for k in range(start[f], end[f]):
+            stopped[flow] = 1
+            for k in range(start[flow], end[flow]):
                 outdated[links[k]] = 1
-                if level[f] > lowest:
-                    load[links[k]] -= parts[k] * (level[f] - lowest)
-            level[f] = min(level[f], lowest)
+                if level[flow] > lowest_level:
+                    load[links[k]] -= parts[k] * (level[flow] - lowest_level)
+            level[flow] = min(level[flow], lowest_level)
         load[lowest_link] = 1.0  # no crumb of rounding keeps it overloaded
 
 
@@ -89,22 +91,23 @@ def _full_at(
     level: FLOATS,
     stopped: FLAGS,
 ) -> float:
-    """Level at which a link with these owners is full; flows with lower bounds stay at these."""
-    x = 0.0
+    """Level at which a link with these owners is full; flows whose bound `most` is lower take no
+    more than that."""
+    current = 0.0
     while True:
-        free, growing, next_bound = 1.0, 0.0, np.inf
+        capacity_left, rising_parts, next_bound = 1.0, 0.0, np.inf
         for j in range(first, end):
-            f, part = owners[j], owner_parts[j]
-            if stopped[f]:
-                free -= part * level[f]
-            elif most[f] <= x:
-                free -= part * most[f]
+            flow, part = owners[j], owner_parts[j]
+            if stopped[flow]:
+                capacity_left -= part * level[flow]
+            elif most[flow] <= current:
+                capacity_left -= part * most[flow]
             else:
-                growing += part
-                next_bound = min(next_bound, most[f])
-        if growing <= 0.0:
-            return x
-        higher = max(0.0, free) / growing
-        if higher <= x * NO_CRUMB or next_bound >= higher:
-            return higher
-        x = higher
+                rising_parts += part
+                next_bound = min(next_bound, most[flow])
+        if rising_parts <= 0.0:
+            return current
+        new_level = max(0.0, capacity_left) / rising_parts
+        if new_level <= current * NO_CRUMB or next_bound >= new_level:
+            return new_level
+        current = new_level

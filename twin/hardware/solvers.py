@@ -11,31 +11,35 @@ TINY = 1e-300  # bytes/s
 
 
 def mixture(uses: list[FLOATS]) -> FLOATS | None:
-    """Weights (sum 1) of the tried splits whose mixture has the least load on its fullest link."""
-    table = np.stack(uses, axis=1)
-    table /= table.max(axis=0).min()
-    rows = table[table.max(axis=1) > 0.5]
+    """Weights (sum 1) of the tried splits whose mixture has the least load on its fullest link;
+    uses: load of each link by split."""
+    loads = np.stack(uses, axis=1)
+    loads /= loads.max(axis=0).min()
+    loaded_links = loads[loads.max(axis=1) > 0.5]
     solution = linprog(
         np.append(1.0, np.zeros(len(uses))),
-        A_ub=np.hstack([np.full((len(rows), 1), -1.0), rows]),
-        b_ub=np.zeros(len(rows)),
+        A_ub=np.hstack([np.full((len(loaded_links), 1), -1.0), loaded_links]),
+        b_ub=np.zeros(len(loaded_links)),
         A_eq=np.append(0.0, np.ones(len(uses)))[None, :],
         b_eq=[1.0],
     )
     if solution.x is None:  # splits that hardly differ: the solver gives up
         return None
-    parts = np.maximum(solution.x[1:], 0.0)  # the solver's zeros may be a little below
-    return np.asarray(parts / parts.sum())
+    weights = np.maximum(solution.x[1:], 0.0)  # the solver's zeros may be a little below
+    return np.asarray(weights / weights.sum())
 
 
 def source_side(size: int, tail: INTS, head: INTS, capacity: FLOATS, rows: INTS) -> BOOLS:
-    """Vertices, and the sink `size`, on the source side of a minimum cut between `rows` and it."""
+    """Whether each vertex, and the sink `size`, is on the source side of a minimum cut between
+    `rows` and it."""
     source, unlimited = np.full(rows.size, size + 1), np.full(rows.size, 1 << 30, np.int32)
-    units = np.maximum(capacity / capacity.max(initial=TINY) * 1e6, 1.0).astype(np.int32)
-    ends = np.append(tail, source), np.append(head, rows)
-    graph = csr_array((np.append(units, unlimited), ends), shape=(size + 2, size + 2))
+    whole_capacity = np.maximum(capacity / capacity.max(initial=TINY) * 1e6, 1.0).astype(np.int32)
+    tails_heads = np.append(tail, source), np.append(head, rows)
+    graph = csr_array(
+        (np.append(whole_capacity, unlimited), tails_heads), shape=(size + 2, size + 2)
+    )
     residual = graph - maximum_flow(graph, size + 1, size).flow
     residual.eliminate_zeros()
-    side = np.zeros(size + 2, bool)
-    side[breadth_first_order(residual, size + 1, return_predecessors=False)] = True
-    return side
+    on_source_side = np.zeros(size + 2, bool)
+    on_source_side[breadth_first_order(residual, size + 1, return_predecessors=False)] = True
+    return on_source_side

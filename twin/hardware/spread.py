@@ -48,13 +48,13 @@ def spread(
     members: as `by_capacity` takes them. alike: number of equal links that each link represents,
     and of those into each vertex. Equal problems are solved once."""
     count, fan = np.ones((2, capacity.size)) if alike is None else alike
-    problem = walks.digest(capacity, beyond, adaptive) + count.tobytes() + fan.tobytes()
-    problem += b"" if members is None else members.tobytes()
-    if problem not in _solved:
+    key = walks.digest(capacity, beyond, adaptive) + count.tobytes() + fan.tobytes()
+    key += b"" if members is None else members.tobytes()
+    if key not in _solved:
         if len(_solved) >= SOLVED:
             _solved.pop(next(iter(_solved)))
-        _solved[problem] = _spread(walks, capacity, beyond, adaptive, members, count, fan)
-    return _solved[problem]
+        _solved[key] = _spread(walks, capacity, beyond, adaptive, members, count, fan)
+    return _solved[key]
 
 
 def _spread(
@@ -73,21 +73,22 @@ def _spread(
         return np.zeros((walks.parts.shape[0], 0))
 
     def taken(parts: FLOATS) -> FLOATS:
+        """Time on each link times its capacity, for near and far bytes together."""
         return np.asarray(parts[0] + parts[1] / beyond)
 
-    each = capacity / count  # of one of the links
-    best = walks.by_capacity(each, members, fan)
+    per_link = capacity / count  # of one of the links
+    best = walks.by_capacity(per_link, members, fan)
     demand = taken(walks.parts)
     is_sent = (demand > 0.0) & (walks.hops >= 0)
     total = float(demand[is_sent].sum())
     if not adaptive or total <= 0.0:
         return best
-    tried, use = [best], taken(best) / capacity
-    full, bound, before = use, 0.0, None
-    mixed, proven = math.inf, 0.0  # fullest link and bound MIX rounds ago
+    splits, loads = [best], taken(best) / capacity
+    full, bound, last = loads, 0.0, None
+    last_full, proved = math.inf, 0.0  # fullest link and bound MIX rounds ago
     large, slow = count.sum() > LARGE, _steps(walks, count) > SLOW
     mix = LARGE_MIX if large else MIX
-    log_weight, log_price = np.zeros(0), SHARPNESS * (use / use.max() - 1.0)
+    log_weight, log_price = np.zeros(0), SHARPNESS * (loads / loads.max() - 1.0)
 
     def prices() -> FLOATS:
         price = count * each_distinct(math.exp, log_price - log_price.max())
@@ -100,30 +101,30 @@ def _spread(
         if full.max() <= bound * (1.0 + GAP):
             break
         if turn % MIX == 0 and slow:
-            if full.max() > mixed * (1.0 - STALL) and bound <= proven * (1.0 + STALL):
+            if full.max() > last_full * (1.0 - STALL) and bound <= proved * (1.0 + STALL):
                 break
-            mixed, proven = float(full.max()), bound
-        if before is None:
-            log_weight = START * each_distinct(math.log, each / each.max())
+            last_full, proved = float(full.max()), bound
+        if last is None:
+            log_weight = START * each_distinct(math.log, per_link / per_link.max())
             log_weight += each_distinct(math.log, fan)
         slope = prices() / capacity
-        step = slope if before is None else 2.0 * slope - before
-        log_weight = log_weight - LINK_STEP * step * total / max(bound, LEAST_BOUND * full.max())
-        before = slope
-        tried.append(walks.by_weight(log_weight))
-        now = taken(tried[-1]) / capacity
-        log_price = log_price + PRICE_STEP * (2.0 * now - use) / full.max()
+        ahead = slope if last is None else 2.0 * slope - last
+        log_weight = log_weight - LINK_STEP * ahead * total / max(bound, LEAST_BOUND * full.max())
+        last = slope
+        splits.append(walks.by_weight(log_weight))
+        new = taken(splits[-1]) / capacity
+        log_price = log_price + PRICE_STEP * (2.0 * new - loads) / full.max()
         log_price = np.maximum(log_price - log_price.max(), LEAST_LOG_PRICE)
-        use = now
-        if now.max() < full.max():
-            best, full = tried[-1], now
+        loads = new
+        if new.max() < full.max():
+            best, full = splits[-1], new
         if turn % mix == mix - 1:
-            mixture = _solvers().mixture([taken(x) / capacity for x in tried])
+            mixture = _solvers().mixture([taken(x) / capacity for x in splits])
             if mixture is None:
                 continue
             best = np.zeros_like(best)
-            for part, split in zip(mixture, tried, strict=True):
-                best += part * split
+            for weight, split in zip(mixture, splits, strict=True):
+                best += weight * split
             full = taken(best) / capacity
     return best
 
@@ -173,33 +174,35 @@ def _cut(walks: Walks, capacity: FLOATS, full: FLOATS) -> FLOATS:
     tail, head, size = walks.tail, walks.head, walks.size
     hops = _hops_from(walks.rows, tail, head, size)
     fullest = full >= full.max() * (1.0 - GAP)
-    most = int(hops[head[fullest]].max())
-    link = int(np.where(fullest & (hops[head] == most), full, 0.0).argmax())
+    most_hops = int(hops[head[fullest]].max())
+    far_link = int(np.where(fullest & (hops[head] == most_hops), full, 0.0).argmax())
     is_backward = hops[head] > hops[tail]
-    is_behind = _hops_from(tail[[link]], head[is_backward], tail[is_backward], size) < size
-    sink = hops >= most
-    if head[link] not in walks.ends:  # what ends before it may be little, and a way around the cut
-        sink[walks.ends] = False
-    ahead = np.flatnonzero(hops[tail] < np.minimum(most, hops[head]))
-    sink_of = np.where(sink[head[ahead]], size, head[ahead])
+    is_behind = _hops_from(tail[[far_link]], head[is_backward], tail[is_backward], size) < size
+    in_sink = hops >= most_hops
+    if (
+        head[far_link] not in walks.ends
+    ):  # what ends before it may be little, and a way around the cut
+        in_sink[walks.ends] = False
+    forward = np.flatnonzero(hops[tail] < np.minimum(most_hops, hops[head]))
+    sink_of = np.where(in_sink[head[forward]], size, head[forward])
     source_side = _solvers().source_side(
-        size, tail[ahead], sink_of, capacity[ahead], walks.rows[is_behind[walks.rows]]
+        size, tail[forward], sink_of, capacity[forward], walks.rows[is_behind[walks.rows]]
     )
-    crosses = ahead[source_side[tail[ahead]] & ~source_side[sink_of]]
+    crosses = forward[source_side[tail[forward]] & ~source_side[sink_of]]
     prices = np.zeros(tail.size)
     prices[crosses if crosses.size else fullest] = capacity[crosses if crosses.size else fullest]
     return np.asarray(prices / prices.sum())
 
 
 def _hops_from(start: INTS, tail: INTS, head: INTS, size: int) -> INTS:
-    """Fewest hops of every vertex from `start`; `size` where no link leads."""
+    """Fewest hops of every vertex from `start`; `size` for vertices that are not reached."""
     hops = np.full(size, size)
     hops[start] = 0
-    for count in range(1, size):
-        fresh = head[(hops[tail] < count) & (hops[head] == size)]
-        if not fresh.size:
+    for hop in range(1, size):
+        new = head[(hops[tail] < hop) & (hops[head] == size)]
+        if not new.size:
             break
-        hops[fresh] = count
+        hops[new] = hop
     return hops
 
 

@@ -24,25 +24,25 @@ def problems(supernode: Supernode, facts: Facts) -> list[str]:
     ports (every node needs one on every L2 chip, of the paper's 48: arXiv 2506.12708v2 section
     3.3.3), edits with unknown names, and NPUs or servers that their planes do not reach."""
     try:
-        added = supernode.model_copy(update={"edits": additions(supernode.edits)})
-        base_network = wired(added, facts)
+        as_built = supernode.model_copy(update={"edits": additions(supernode.edits)})
+        base_network = wired(as_built, facts)
     except HardwareError as error:
         return [_sentence(str(error))]
     sentences = []
-    unresolved = []
+    changes = []
     for i, edit in enumerate(supernode.edits):
         if edit.add != "nothing":
             continue
         try:
             base_network.links_at(edit.element, edit.to)
-            unresolved.append(edit)
+            changes.append(edit)
         except HardwareError as error:
             sentences.append(_sentence(f"edit {i + 1} changes nothing: {error}"))
     try:
-        now = with_edits(base_network, unresolved)
+        edited = with_edits(base_network, changes)
     except HardwareError as error:
         return [*sentences, _sentence(f"the edits together cannot be: {error}")]
-    return sentences + unreachable(now)
+    return sentences + unreachable(edited)
 
 
 def unreachable(fabric: Wiring) -> list[str]:
@@ -51,35 +51,37 @@ def unreachable(fabric: Wiring) -> list[str]:
     die = [net.vertex_data[v] for v in net.dies.tolist()]
 
     def npus(lost: BOOLS) -> list[str]:
+        """Names of the NPUs of these dies."""
         names = (f"NPU {die[i]['node']}.{die[i]['npu']}" for i in np.flatnonzero(lost).tolist())
         return list(dict.fromkeys(names))
 
     linked = net.offers("ub", net.dies) > 0.0
-    found = _each(npus(~linked), "has a die without a UB link", "it cannot serve")
-    off = port_rates(net, "rdma") <= 0.0
-    found += _each(npus(off), "has a die off the RDMA plane", "it cannot hand off there")
+    sentences = _each(npus(~linked), "has a die without a UB link", "it cannot serve")
+    off_rdma = port_rates(net, "rdma") <= 0.0
+    sentences += _each(npus(off_rdma), "has a die off the RDMA plane", "it cannot hand off there")
     lost = _apart(net) if net.spans_nodes else []
-    found += _each(lost, "cannot reach the rest of its UB plane", "restore uplinks to L2 chips")
+    sentences += _each(lost, "cannot reach the rest of its UB plane", "restore uplinks to L2 chips")
     none = [f"Node {n}" for n in sorted(servers_out(net))]
-    found += _each(none, "has no CPU on the UB plane", "its DRAM is lost")
+    sentences += _each(none, "has no CPU on the UB plane", "its DRAM is lost")
     ports = net.of_kind(net.storage_ports)
-    cut = np.unique(net.node[ports[port_rates(net, "vpc") <= 0.0]]).tolist()
-    none = [f"Node {n}" for n in cut]
-    return found + _each(none, "is off the VPC plane", "it reads no storage")
+    off_vpc = np.unique(net.node[ports[port_rates(net, "vpc") <= 0.0]]).tolist()
+    none = [f"Node {n}" for n in off_vpc]
+    return sentences + _each(none, "is off the VPC plane", "it reads no storage")
 
 
 def _apart(net: Network) -> list[str]:
     """Nodes whose dies UB does not join with most nodes of their UB plane."""
-    home, domain = net.node[net.dies], net.domain[net.dies]
-    parts, lost = list(net.parts("ub")), set[int]()
-    for plane in np.unique(domain).tolist():
-        nodes = [set(home[part & (domain == plane)].tolist()) for part in parts]
-        lost |= set().union(*nodes) - max(nodes, key=len, default=set())
-    return [f"Node {n}" for n in sorted(lost)]
+    node_of_die, domain = net.node[net.dies], net.domain[net.dies]
+    parts, cut_off = list(net.parts("ub")), set[int]()
+    for number in np.unique(domain).tolist():
+        nodes = [set(node_of_die[part & (domain == number)].tolist()) for part in parts]
+        cut_off |= set().union(*nodes) - max(nodes, key=len, default=set())
+    return [f"Node {n}" for n in sorted(cut_off)]
 
 
 def _each(names: Sequence[str], has: str, so: str) -> list[str]:
-    """One sentence for all of them, naming the first few."""
+    """One sentence for all named elements, naming the first few; has: what is wrong; so: what
+    follows."""
     if not names:
         return []
     if len(names) == 1:
@@ -88,4 +90,5 @@ def _each(names: Sequence[str], has: str, so: str) -> list[str]:
 
 
 def _sentence(text: str) -> str:
+    """The text with a capital at the start and a full stop at the end."""
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")

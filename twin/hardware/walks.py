@@ -48,6 +48,7 @@ class _Level:
 
 
 def _starts(ordered: INTS) -> INTS:
+    """Position of the first element of each run of equal values."""
     return np.flatnonzero(np.diff(ordered, prepend=-1))
 
 
@@ -71,14 +72,13 @@ class Walks:
         self.tail, self.head = tail[self.used], head[self.used]
 
     def _reach(self, tail: INTS, head: INTS, added: INTS) -> list[BOOLS]:
-        """Vertices by number of hops from each row's own; fills `hops` and `most` (-1: no path).
-        `hops` is that of a pair's shortest walk, `most` that of its shortest walk before the first
-        added link that is not needed to join the pair."""
+        """For each number of hops whether a vertex is that far from a row's own, bool[vertices,
+        rows]; fills `hops` and `most` (-1: no path)."""
         self.hops, reach = self._fewest(tail, head)
         self.most = np.full_like(self.hops, -1)
         for stage in np.flatnonzero(np.bincount(added))[:-1].tolist():
-            before = added <= stage
-            hops, _ = self._fewest(tail[before], head[before])
+            earlier = added <= stage
+            hops, _ = self._fewest(tail[earlier], head[earlier])
             self.most = np.where(self.most < 0, hops, self.most)
         self.most = np.where(self.most < 0, self.hops, self.most)
         while len(reach) <= self.most.max(initial=0) + self.detour:
@@ -86,73 +86,75 @@ class Walks:
         return reach
 
     def _fewest(self, tail: INTS, head: INTS) -> tuple[INTS, list[BOOLS]]:
-        """Hops of each pair's shortest walk, i8[ends, rows] (-1: none); vertices by hops."""
-        arrived_now = np.zeros((self.size, self.rows.size), bool)
-        arrived_now[self.rows, np.arange(self.rows.size)] = True
+        """Hops of each pair's shortest walk, i8[ends, rows] (-1: none); which vertices are reached,
+        by hops."""
+        reached = np.zeros((self.size, self.rows.size), bool)
+        reached[self.rows, np.arange(self.rows.size)] = True
         hops = np.full(self.wanted.shape, -1)
-        reach, visited = [arrived_now], arrived_now.copy()
+        reach, visited = [reached], reached.copy()
         while True:
-            arrived = (hops < 0) & self.wanted & arrived_now[self.ends]
-            hops[arrived] = len(reach) - 1
+            is_new = (hops < 0) & self.wanted & reached[self.ends]
+            hops[is_new] = len(reach) - 1
             if (hops[self.wanted] >= 0).all():
                 break
-            arrived_now = _one_hop(arrived_now, tail, head)
-            if not (arrived_now & ~visited).any():
+            reached = _one_hop(reached, tail, head)
+            if not (reached & ~visited).any():
                 break
-            visited |= arrived_now
-            reach.append(arrived_now)
+            visited |= reached
+            reach.append(reached)
         return hops, reach
 
     def _needed(
         self, order: INTS, tail: INTS, head: INTS, reach: list[BOOLS]
     ) -> tuple[list[_Level], INTS]:
-        """By number of hops, steps that end some row's walks; the links of all steps."""
+        """Levels by number of hops, of the steps that end in some row's walks; the links of all
+        steps."""
         rows = self.rows.size
         steps = []
-        need = np.zeros_like(reach[0])
+        is_needed = np.zeros_like(reach[0])
         tail_in_order, head_in_order = tail[order], head[order]
         for hops in range(len(reach) - 1, 0, -1):
             end, row = np.nonzero(self._arrives(hops))
-            exists = reach[hops][self.ends[end], row]
-            end, row = end[exists], row[exists]
-            need[self.ends[end], row] = True
-            need &= reach[hops]
-            some = np.flatnonzero(
-                _somewhere(need)[head_in_order] & _somewhere(reach[hops - 1])[tail_in_order]
+            is_reached = reach[hops][self.ends[end], row]
+            end, row = end[is_reached], row[is_reached]
+            is_needed[self.ends[end], row] = True
+            is_needed &= reach[hops]
+            live = np.flatnonzero(
+                _somewhere(is_needed)[head_in_order] & _somewhere(reach[hops - 1])[tail_in_order]
             )
-            heads, sources = head_in_order[some], tail_in_order[some]
-            taken = need.T.take(heads, axis=1) & reach[hops - 1].T.take(sources, axis=1)
+            heads, sources = head_in_order[live], tail_in_order[live]
+            is_step = is_needed.T.take(heads, axis=1) & reach[hops - 1].T.take(sources, axis=1)
             # States are numbered by row, so steps are in the order of their states.
-            row_index, link = np.divmod(np.flatnonzero(taken), max(some.size, 1))
+            row_index, link = np.divmod(np.flatnonzero(is_step), max(live.size, 1))
             source, states = sources[link], row_index * self.size
-            steps.append((order[some[link]], states + source, states + heads[link], end, row))
-            need = np.zeros_like(need)
+            steps.append((order[live[link]], states + source, states + heads[link], end, row))
+            is_needed = np.zeros_like(is_needed)
             # Walks go back from the ends: what leads nowhere drops out.
-            need[source, row_index] = True
-        used = _numbers(tail.size, *(links for links, *_ in steps))
-        place = np.zeros_like(tail)
-        place[used] = np.arange(used.size)
+            is_needed[source, row_index] = True
+        links_used = _numbers(tail.size, *(links for links, *_ in steps))
+        position = np.zeros_like(tail)
+        position[links_used] = np.arange(links_used.size)
         levels = []
-        before = np.arange(rows) * self.size + self.rows
-        state_of = np.zeros(self.size * rows, np.int64)  # by row and vertex: index in `before`
+        last_states = np.arange(rows) * self.size + self.rows
+        state_of = np.zeros(self.size * rows, np.int64)  # by row and vertex: index in `last_states`
         for links, source, head_rows, end, row in reversed(steps):
             head_start = _starts(head_rows)
             states = head_rows[head_start]
-            state_of[before] = np.arange(before.size)
+            state_of[last_states] = np.arange(last_states.size)
             tails = state_of[source]
             by_tail = np.argsort(tails, kind="stable")
             tail_start = _starts(tails[by_tail])
             levels.append(
                 _Level(
-                    place[links], tails, np.repeat(
+                    position[links], tails, np.repeat(
                         np.arange(states.size), np.diff(np.append(head_start, head_rows.size))
                     ),
                     head_start, by_tail, tails[by_tail][tail_start], tail_start,
                     end, row, np.searchsorted(states, row * self.size + self.ends[end]),
                 )
             )  # fmt: skip
-            before = states
-        return levels, used
+            last_states = states
+        return levels, links_used
 
     def _arrives(self, hops: int) -> BOOLS:
         """Pairs that may have walks with this number of hops, bool[ends, rows]."""
@@ -160,15 +162,15 @@ class Walks:
 
     def digest(self, capacity: FLOATS, beyond: float, adaptive: bool) -> bytes:
         """Digest of what decides how bytes spread; equal for instances at equivalent places."""
-        content = hashlib.sha1(f"{beyond} {adaptive} {self.detour}".encode(), usedforsecurity=False)
-        place = np.zeros(self.size, np.int64)
+        digest = hashlib.sha1(f"{beyond} {adaptive} {self.detour}".encode(), usedforsecurity=False)
+        position = np.zeros(self.size, np.int64)
         vertices = _numbers(self.size, self.tail, self.head)
-        place[vertices] = np.arange(vertices.size)
+        position[vertices] = np.arange(vertices.size)
         # All walks follow from these.
-        ends = place[np.concatenate([self.tail, self.head, self.rows, self.ends])]
+        ends = position[np.concatenate([self.tail, self.head, self.rows, self.ends])]
         for table in (capacity, ends, self.hops, self.most, self.parts):
-            content.update(np.ascontiguousarray(table).data)
-        return content.digest()
+            digest.update(np.ascontiguousarray(table).data)
+        return digest.digest()
 
     def apart(self, first_row: int) -> list[tuple[int, int]]:
         """(row, end) of each pair that has bytes to send but no path."""
@@ -184,7 +186,7 @@ class Walks:
     def by_capacity(
         self, capacity: FLOATS, members: INTS | None = None, fan: FLOATS | float = 1.0
     ) -> FLOATS:
-        """Bytes/s on every link, f8[parts, links], if every vertex splits by the capacity of the
+        """Bytes/s on every link, f8[parts, links], where every vertex splits by the capacity of the
         paths ahead. members: number of vertices that each vertex represents; None: 1. fan: number
         of links of this capacity into each vertex that a link represents."""
         shares = self.shares_by_capacity(capacity, members, fan)
@@ -194,58 +196,59 @@ class Walks:
         self, capacity: FLOATS, members: INTS | None = None, fan: FLOATS | float = 1.0
     ) -> list[FLOATS]:
         """Share of each step among the steps into a state, by level, when split by capacity."""
-        capacity_here = np.full(self.rows.size, np.inf)
+        reaching = np.full(self.rows.size, np.inf)
         shares = []
         multiplicity = np.ones(self.tail.size) if members is None else members[self.tail]
         fans = np.broadcast_to(fan, self.tail.size)
         if members is not None:  # from one member to another
             capacity = capacity / (multiplicity * members[self.head])
         for h, level in self._numbered():
-            through = np.minimum(capacity_here[level.tail], capacity[level.links])
-            through *= fans[level.links]
+            passing = np.minimum(reaching[level.tail], capacity[level.links])
+            passing *= fans[level.links]
             if members is not None and h > 1:  # a walk begins at one
-                through *= multiplicity[level.links]
-            capacity_here = np.add.reduceat(through, level.head_start)
-            shares.append(through / capacity_here[level.head])
+                passing *= multiplicity[level.links]
+            reaching = np.add.reduceat(passing, level.head_start)
+            shares.append(passing / reaching[level.head])
         return shares
 
     def _numbered(self) -> list[tuple[int, _Level]]:
+        """Levels with their number of hops, from 1."""
         return list(enumerate(self.levels, 1))
 
     def _split(self, arriving: Sequence[FLOATS | BOOLS], shares: list[FLOATS]) -> FLOATS:
         """Bytes on links, traced back from the ends where they arrive. arriving: share of a pair's
         bytes that arrives in each state of a level."""
         carried = np.zeros((self.parts.shape[0], self.tail.size))
-        for p, part in enumerate(self.parts):
-            if not part.any() or not self.levels:
+        for index, bytes_ in enumerate(self.parts):
+            if not bytes_.any() or not self.levels:
                 continue
-            to_come = np.zeros(self.levels[-1].head_start.size)
+            arrived = np.zeros(self.levels[-1].head_start.size)
             for h, level in reversed(self._numbered()):
-                to_come[level.state] += part[level.end, level.row] * arriving[h - 1]
-                moved = shares[h - 1] * to_come[level.head]
-                carried[p] += np.bincount(level.links, moved, self.tail.size)
-                states = self.levels[h - 2].head_start.size if h > 1 else self.rows.size
-                to_come = np.zeros(states)
-                to_come[level.tails] = np.add.reduceat(moved[level.by_tail], level.tail_start)
+                arrived[level.state] += bytes_[level.end, level.row] * arriving[h - 1]
+                moved = shares[h - 1] * arrived[level.head]
+                carried[index] += np.bincount(level.links, moved, self.tail.size)
+                count = self.levels[h - 2].head_start.size if h > 1 else self.rows.size
+                arrived = np.zeros(count)
+                arrived[level.tails] = np.add.reduceat(moved[level.by_tail], level.tail_start)
         return carried
 
     def _shares(self, log_weight: FLOATS) -> tuple[list[SCALED], list[FLOATS]]:
         """Sum of weights of walks to each state, by level, and each step's share into its state."""
-        # `top` of a state is the largest power among its steps: scaled to it, sums neither
+        # `top_power` of a state is the largest power among its steps: scaled to it, sums neither
         # overflow nor lose a step that matters.
-        link, link_power = _weights(log_weight)
-        share_here, power = np.ones(self.rows.size), np.zeros(self.rows.size, np.int32)
+        link_fraction, link_power = _weights(log_weight)
+        fraction, power = np.ones(self.rows.size), np.zeros(self.rows.size, np.int32)
         weights, shares = [], []
         for level in self.levels:
-            through = share_here[level.tail] * link[level.links]
+            weight = fraction[level.tail] * link_fraction[level.links]
             to_power = power[level.tail] + link_power[level.links]
-            top = np.maximum.reduceat(to_power, level.head_start)
-            through = np.ldexp(through, to_power - top[level.head])
-            total = np.add.reduceat(through, level.head_start)
-            share_here, power = np.frexp(total)
-            power += top
-            weights.append((share_here, power))
-            shares.append(through / total[level.head])
+            top_power = np.maximum.reduceat(to_power, level.head_start)
+            weight = np.ldexp(weight, to_power - top_power[level.head])
+            total = np.add.reduceat(weight, level.head_start)
+            fraction, power = np.frexp(total)
+            power += top_power
+            weights.append((fraction, power))
+            shares.append(weight / total[level.head])
         return weights, shares
 
     def _arriving(self, weights: list[SCALED]) -> Sequence[FLOATS | BOOLS]:
@@ -253,43 +256,45 @@ class Walks:
         lengths = int((self.most - self.hops).max(initial=0)) + self.detour + 1
         if lengths == 1:
             return [np.ones(level.end.size) for level in self.levels]
-        weight = np.zeros((lengths, *self.hops.shape))  # of all walks of `hops` + 0, 1, ... hops
-        power = np.zeros(weight.shape, np.int32)
+        fraction = np.zeros((lengths, *self.hops.shape))  # of all walks of `hops` + 0, 1, ... hops
+        power = np.zeros(fraction.shape, np.int32)
         for h, v in self._numbered():
             arrival = h - self.hops[v.end, v.row], v.end, v.row
-            weight[arrival], power[arrival] = (column[v.state] for column in weights[h - 1])
-        top = np.where(weight > 0.0, power, np.iinfo(np.int32).min // 2)[1:].max(axis=0)
-        by_detour = np.ldexp(weight[1:], power[1:] - top)
-        total = by_detour.sum(axis=0)
+            fraction[arrival], power[arrival] = (column[v.state] for column in weights[h - 1])
+        top_power = np.where(fraction > 0.0, power, np.iinfo(np.int32).min // 2)[1:].max(axis=0)
+        by_detour = np.ldexp(fraction[1:], power[1:] - top_power)
+        longer_sum = by_detour.sum(axis=0)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            more = np.ldexp(total / weight[0], top - power[0])
-            shortest = np.where(self.hops > 0, 1.0 / (1.0 + more), 0.0)
-            share = np.stack([shortest, *(1.0 - shortest) * (by_detour / total)])
+            longer = np.ldexp(longer_sum / fraction[0], top_power - power[0])
+            shortest = np.where(self.hops > 0, 1.0 / (1.0 + longer), 0.0)
+            share = np.stack([shortest, *(1.0 - shortest) * (by_detour / longer_sum)])
         return [share[h - self.hops[v.end, v.row], v.end, v.row] for h, v in self._numbered()]
 
     def cheapest(self, price: FLOATS) -> FLOATS:
         """Least sum of link prices of a pair's admissible paths, f8[ends, rows]."""
-        cost = np.zeros(self.rows.size)
+        costs = np.zeros(self.rows.size)
         least = np.full(self.hops.shape, np.inf)
         for level in self.levels:
-            cost = np.minimum.reduceat(cost[level.tail] + price[level.links], level.head_start)
+            costs = np.minimum.reduceat(costs[level.tail] + price[level.links], level.head_start)
             end_rows = level.end, level.row
-            least[end_rows] = np.minimum(least[end_rows], cost[level.state])
+            least[end_rows] = np.minimum(least[end_rows], costs[level.state])
         return least
 
     def longest(self, latency: FLOATS) -> float:
-        """Largest sum of latencies over the paths of any pair, without detours."""
-        t_s = np.zeros(self.rows.size)
+        """Largest sum of latencies (s) over the paths of any pair, without detours."""
+        latency_s = np.zeros(self.rows.size)
         longest = 0.0
         for h, level in self._numbered():
-            t_s = np.maximum.reduceat(t_s[level.tail] + latency[level.links], level.head_start)
-            direct = self.most[level.end, level.row] >= h
-            longest = max(longest, float(t_s[level.state[direct]].max(initial=0.0)))
+            latency_s = np.maximum.reduceat(
+                latency_s[level.tail] + latency[level.links], level.head_start
+            )
+            no_detour = self.most[level.end, level.row] >= h
+            longest = max(longest, float(latency_s[level.state[no_detour]].max(initial=0.0)))
         return longest
 
 
 def _weights(log_weight: FLOATS) -> SCALED:
-    """Exponentials of the logarithms, as mantissa and binary exponent."""
+    """Exponentials of the logarithms, as fraction and power of two."""
     power = np.floor(log_weight / LOG_2)
     return each_distinct(math.exp, log_weight - power * LOG_2), power.astype(np.int32)
 
@@ -303,12 +308,13 @@ def _numbers(size: int, *some: INTS) -> INTS:
 
 
 def _somewhere(table: BOOLS) -> BOOLS:
-    """Vertices that are true in any row."""
+    """Whether each vertex is true in any row."""
     return np.asarray(table.any(axis=1))
 
 
 def _one_hop(here: BOOLS, tail: INTS, head: INTS) -> BOOLS:
-    """Vertices reached by one more hop; links are ordered by head."""
+    """Whether each vertex is reached by one more hop, bool[vertices, rows]; links are ordered by
+    head."""
     following = np.zeros_like(here)
     live = np.flatnonzero(_somewhere(here)[tail])
     if live.size:

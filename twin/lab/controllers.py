@@ -49,7 +49,7 @@ class _Checked(InspectLoader):
 @cache
 def own(digest: str) -> Decide:
     """The function of the file with this digest; raises ControllerError."""
-    name = next((name for name, held in controllers().items() if held == digest), None)
+    name = next((name for name, sha256 in controllers().items() if sha256 == digest), None)
     if name is None:
         raise ControllerError(
             f"no file of {VARIABLE} has the digest {digest[:12]}: see the command controllers"

@@ -54,8 +54,8 @@ def fitted(scenario: Scenario, npus: int) -> Scenario:
         if role != "decode":
             sizes[f"{pool}.npus_per_instance"] = min(each, own_npus)
         elif experts := scenario.deployment.decode.expert_npus:
-            share = experts / each
-            sizes[f"{pool}.expert_npus"] = max(1, round(share * (own_npus // instances)))
+            expert_share = experts / each
+            sizes[f"{pool}.expert_npus"] = max(1, round(expert_share * (own_npus // instances)))
         for path, value in sizes.items():
             info = field_info(path)
             changes[path] = min(value, info.high) if info and info.high else value

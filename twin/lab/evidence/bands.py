@@ -233,17 +233,17 @@ def _priors(
         if len(set(groups)) == 1:  # no other is there to predict it
             continue
         rows_by_group: dict[Hashable, list[int]] = {}
-        for k, group in enumerate(groups):
-            rows_by_group.setdefault(group, []).append(k)
+        for row, group in enumerate(groups):
+            rows_by_group.setdefault(group, []).append(row)
         for size in sorted({len(rows) for rows in rows_by_group.values()}):
             group_rows = np.array([rows for rows in rows_by_group.values() if len(rows) == size])
             inverses = np.linalg.pinv(projected[group_rows[:, :, None], group_rows[:, None, :]])
             for rows, inverse in zip(group_rows, inverses, strict=True):
                 predicted = today[rows] - inverse @ residual[rows]
                 spread = np.sqrt(np.maximum(np.diag(inverse), 1e-12))
-                for n, k in enumerate(rows[rows < len(first)]):  # those come first in a group
-                    deviation = abs(first[k] - predicted[n]) / spread[n]
-                    for key in (None, errors[k].levels[0]):
+                for n, row in enumerate(rows[rows < len(first)]):  # those come first in a group
+                    deviation = abs(first[row] - predicted[n]) / spread[n]
+                    for key in (None, errors[row].levels[0]):
                         misses_by_key.setdefault(key, []).append(deviation)
     quantile = student(0.5 + 0.5 * MOST, PRIOR)
     return {
@@ -259,7 +259,7 @@ def _scales(unseen: Sequence[Error]) -> dict[Hashable, float]:
     for e in unseen:
         squares_by_quantity.setdefault(e.levels[0], {}).setdefault(e.system, []).append(e.judged**2)
     mean_squares = {
-        q: float(np.mean([np.mean(own) for own in groups.values()]))
+        q: float(np.mean([np.mean(squares) for squares in groups.values()]))
         for q, groups in squares_by_quantity.items()
     }
     counts = {q: sum(map(len, groups.values())) for q, groups in squares_by_quantity.items()}
@@ -283,15 +283,15 @@ def _codes(leaves: Sequence[Levels], numbers: list[dict[Levels, int]]) -> NDArra
 def _variogram(codes: NDArray[np.intp], errors: Vector, levels: NDArray[np.intp]) -> Vector:
     """Half the mean squared difference of errors by shared `levels` of two rows, never rising: a
     mean over pairs of branches, so that many rows of one stack count once; 1 without a pair."""
-    first, second = np.triu_indices(len(errors), 1)
-    shared = levels[first, second]
-    root_gaps = np.sqrt(np.abs(errors[first] - errors[second]))
+    rows, other_rows = np.triu_indices(len(errors), 1)
+    shared = levels[rows, other_rows]
+    root_gaps = np.sqrt(np.abs(errors[rows] - errors[other_rows]))
     variances = np.full(len(LEVELS) + 1, np.nan)
     for depth in range(len(LEVELS) + 1):
         at_depth = shared == depth
         if at_depth.any():
             level = min(len(LEVELS), max(depth + 1, STACK)) - 1
-            branch, other_branch = codes[first[at_depth], level], codes[second[at_depth], level]
+            branch, other_branch = codes[rows[at_depth], level], codes[other_rows[at_depth], level]
             pair = np.minimum(branch, other_branch) * len(errors) + np.maximum(branch, other_branch)
             counts = np.bincount(pair)
             roots = np.bincount(pair, root_gaps[at_depth])[counts > 0] / counts[counts > 0]
@@ -358,12 +358,12 @@ def coverage(
         errors_by_name.setdefault(str(e.levels[0]), []).append(e)
     return [
         Coverage(
-            name, len(part),
-            float(np.mean([bands[e.row].holds(e.judged, HALF) for e in part])),
-            float(np.mean([bands[e.row].holds(e.judged, MOST) for e in part])),
+            name, len(errors_here),
+            float(np.mean([bands[e.row].holds(e.judged, HALF) for e in errors_here])),
+            float(np.mean([bands[e.row].holds(e.judged, MOST) for e in errors_here])),
         )
-        for name, part in errors_by_name.items()
-        if part
+        for name, errors_here in errors_by_name.items()
+        if errors_here
     ]  # fmt: skip
 
 
@@ -380,11 +380,11 @@ def ratio_within(errors: Sequence[Error], levels: Levels, model: str) -> tuple[f
         branch = (*error.levels[1 : STACK + 1], error.model, error.system)
         if error.levels[0] == RATIO:
             errors_by_branch.setdefault(branch, []).append(abs(error.judged))
-        for other in unseen[:i]:
+        for earlier in unseen[:i]:
             if error.levels[0] in (DECODE, PREFILL) and error.levels[: STACK + 1] == (
-                other.levels[: STACK + 1]
-            ) and (error.model, error.system) == (other.model, other.system):  # fmt: skip
-                errors_by_branch.setdefault(branch, []).append(abs(error.judged - other.judged))
+                earlier.levels[: STACK + 1]
+            ) and (error.model, error.system) == (earlier.model, earlier.system):  # fmt: skip
+                errors_by_branch.setdefault(branch, []).append(abs(error.judged - earlier.judged))
         rows_by_branch[branch] = rows_by_branch.get(branch, 0) + 1
     own_branch = (*levels[1 : STACK + 1], model)
     values, weights, own_pairs = [], [], 0

@@ -282,15 +282,15 @@ def outside_evidence(
     for role in roles:
         by_chip.setdefault(chip_of(scenario, role), []).append(role)
     for chip, roles_of in by_chip.items():
-        for each in reach(facts, rows, chip):  # None: those of the published rows are stored
-            pool = each.aspect.pool
+        for reached in reach(facts, rows, chip):  # None: those of the published rows are stored
+            pool = reached.aspect.pool
             if pool and pool not in roles_of:
                 continue
-            value = each.aspect.read(Configuration("", pool or roles_of[0], scenario, {}), facts)
-            if value is not None and not each.holds(value):
-                unit = f" {each.aspect.unit}" if each.aspect.unit else ""
-                text, ranges = each.aspect.words(value, facts), each.words(facts)
-                texts.append(f"{each.aspect.title}: {text}{unit}; published rows have {ranges}.")
+            value = reached.aspect.read(Configuration("", pool or roles_of[0], scenario, {}), facts)
+            if value is not None and not reached.holds(value):
+                unit = f" {reached.aspect.unit}" if reached.aspect.unit else ""
+                text, ranges = reached.aspect.words(value, facts), reached.words(facts)
+                texts.append(f"{reached.aspect.title}: {text}{unit}; published rows have {ranges}.")
     for has_feature, words in UNCOMMON:
         if has_feature(scenario) and not any(has_feature(c.scenario) for c in known):
             texts.append(f"No published row {words}.")

@@ -271,9 +271,9 @@ def _published(facts: Facts) -> list[dict[str, Any]]:
 def _judged(facts: Facts, rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Rows with the twin's answer, its error, first error and verdict."""
     first_errors = load_first()
-    others: dict[str, list[list[Any]]] = {}
-    for other in load_others():
-        others.setdefault(other.row, []).append([other.simulator, other.error])
+    others_of_row: dict[str, list[list[Any]]] = {}
+    for entry in load_others():
+        others_of_row.setdefault(entry.row, []).append([entry.simulator, entry.error])
     answers = []
     for row in rows:
         twin = answer_row(row, facts)
@@ -294,7 +294,7 @@ def _judged(facts: Facts, rows: Sequence[Row]) -> list[dict[str, Any]]:
                 "first_commit": "" if first_error is None else first_error.commit,
                 "bar": bar,
                 "outside": judged_error is not None and abs(judged_error) > bar,
-                "others": others.get(row.id, []),
+                "others": others_of_row.get(row.id, []),
             }
         )
     return answers
@@ -331,7 +331,7 @@ def scores(rows: Judged) -> list[Score]:
     """Scores of every kind of rows of both groups of machines, the strictest kind first."""
     rows_of_group = {group: [row for row in rows if row["group"] == group] for group in GROUPS}
     group_scores = (score(rows_of_group[group], group, kind) for group in GROUPS for kind in JUDGED)
-    return [each for each in group_scores if each is not None]
+    return [group_score for group_score in group_scores if group_score is not None]
 
 
 def headline(rows: Judged, group: str) -> Score | None:

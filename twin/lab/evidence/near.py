@@ -87,9 +87,9 @@ class Near:
 
     def around(self, value: float) -> str:
         """'39.2 to 62.3 ms': the band around a figure of this size."""
-        low, high = (shown(self.figure.metric, value * end) for end in self.ends(MOST))
-        number, _, unit = low.partition(" ")
-        return f"{number if high.endswith(f' {unit}') else low} to {high}"
+        least, most = (shown(self.figure.metric, value * end) for end in self.ends(MOST))
+        number, _, unit = least.partition(" ")
+        return f"{number if most.endswith(f' {unit}') else least} to {most}"
 
     @property
     def sentence(self) -> str:
@@ -98,7 +98,7 @@ class Near:
         return (
             f"{name}: four of five measurements are expected {self.said(MOST)} from it, half "
             f"of them {self.said(HALF)} ({self.basis})."
-            + "".join(f" Extrapolated: {why}." for why in self.extrapolated)
+            + "".join(f" Extrapolated: {reason}." for reason in self.extrapolated)
         )
 
     @property
@@ -224,7 +224,7 @@ def near_each(
     grouped: dict[tuple[str, ...], tuple[list[str], list[Near]]] = {}
     for name, scenario in scenarios.items():
         estimates = near(scenario, facts, run=True)
-        names, _ = grouped.setdefault(tuple(each.sentence for each in estimates), ([], estimates))
+        names, _ = grouped.setdefault(tuple(band.sentence for band in estimates), ([], estimates))
         names.append(name)
     return [(tuple(names), estimates) for names, estimates in grouped.values()]
 
@@ -232,8 +232,8 @@ def near_each(
 def in_brief(bands: Sequence[Near]) -> str:
     """'TPOT −21 to +28 %, TTFT −40 to +85 % (extrapolated)': bands that contain MOST."""
     return ", ".join(
-        f"{each.figure.name} {each.said(MOST)}{' (extrapolated)' if each.extrapolated else ''}"
-        for each in bands
+        f"{band.figure.name} {band.said(MOST)}{' (extrapolated)' if band.extrapolated else ''}"
+        for band in bands
     )
 
 
@@ -291,7 +291,7 @@ def _apart(figure: Figure, one: Scenario, other: Scenario, faster: float) -> Apa
 
 def throughput_apart(one: Scenario, other: Scenario, ratio: float) -> Apart:
     """Whether measurements may find two deployments equal whose throughputs have this ratio."""
-    figure = next(each for each in figures_of(one) if not each.time)
+    figure = next(candidate for candidate in figures_of(one) if not candidate.time)
     return _apart(figure, one, other, ratio)
 
 
@@ -319,12 +319,12 @@ def row_bands() -> Mapping[str, tuple[float, float, bool | None]]:
     for row in load_published():
         if row.id not in bands:
             continue
-        low, high = bands[row.id].ends()
+        low_log, high_log = bands[row.id].ends()
         if speed(row, 1.0) < 0.0:
-            low, high = -high, -low
+            low_log, high_log = -high_log, -low_log
         first_error = None if row.at_most else first.get(row.id)
         inside = None if first_error is None else bands[row.id].holds(speed(row, first_error.error))
-        ends_by_row[row.id] = (math.expm1(low), math.expm1(high), inside)
+        ends_by_row[row.id] = (math.expm1(low_log), math.expm1(high_log), inside)
     return ends_by_row
 
 

@@ -125,14 +125,16 @@ def searching(
         return Capacity(path, low_load, low_load, high, runs, low_load)
     excess, under = met[-1].beyond, max(-least_missed.beyond, 0.0)
     fraction = 0.0 if least_gap else excess / max(excess + (under or excess), TINY)
-    sure_loads = [each for each in tried if each.sure and each.meets == (each.load <= low_load)]
-    range_low = max((each.load for each in sure_loads if each.meets), default=low_load)
-    range_high = min((each.load for each in sure_loads if not each.meets), default=high)
+    sure_loads = [
+        tested for tested in tried if tested.sure and tested.meets == (tested.load <= low_load)
+    ]
+    range_low = max((tested.load for tested in sure_loads if tested.meets), default=low_load)
+    range_high = min((tested.load for tested in sure_loads if not tested.meets), default=high)
     best_load = low_load + (high - low_load) * fraction
     range_low, range_high = range_low / CLOSE, range_high * CLOSE
     seeds_differ = met[-1].runs_of is long_run and len(met[-1].shares) > _fewest(long_run)  # seeds
     if thorough and seeds_differ and s.slo.share < 1.0:
-        longest = [each for each in tried if each.runs_of is long_run and each.shares]
+        longest = [tested for tested in tried if tested.runs_of is long_run and tested.shares]
         likely, unlikely = _range(longest, s.slo.share)
         range_low, range_high = min(likely, best_load), max(unlikely, best_load)
     return Capacity(path, best_load, range_low, range_high, runs, low_load)
@@ -221,15 +223,15 @@ def _both(
     seeds while both stay ends and chance may explain it, because near its capacity a deployment
     falls behind for good in some runs only."""
     runs = 0
-    for each in (low, missed):
-        runs += yield from _judged(s, each, [], least=_fewest(s))
+    for end in (low, missed):
+        runs += yield from _judged(s, end, [], least=_fewest(s))
     thorough = thorough and steady_by_itself(s)
     while thorough and low.meets and not missed.meets and _unsettled(low, missed):
-        open_ends = [each for each in (low, missed) if len(each.shares) < MANY]
+        open_ends = [end for end in (low, missed) if len(end.shares) < MANY]
         if not open_ends:
             break
-        for each in open_ends:
-            runs += yield from _judged(s, each, [], least=2 * len(each.shares))
+        for end in open_ends:
+            runs += yield from _judged(s, end, [], least=2 * len(end.shares))
     return runs
 
 
@@ -246,10 +248,10 @@ def _range(judged: Sequence[_Load], share: float) -> tuple[float, float]:
     """Range of loads in which the mean of runs probably falls to the share, from all longer runs.
     Near its capacity a deployment falls behind for good in a few of many runs, so all seeds at a
     load may keep the SLO by chance. The odds of a miss are logistic, of unknown steepness."""
-    log_loads = np.log([each.load for each in judged])
-    run_counts = np.array([len(each.shares) for each in judged])
-    met_sums = np.array([sum(each.shares) for each in judged])
-    missed = 1.0 - np.concatenate([each.shares for each in judged])
+    log_loads = np.log([level.load for level in judged])
+    run_counts = np.array([len(level.shares) for level in judged])
+    met_sums = np.array([sum(level.shares) for level in judged])
+    missed = 1.0 - np.concatenate([level.shares for level in judged])
     loss = float(missed @ missed / missed.sum())  # that a run loses: its variance over its mean
     loads = np.arange(log_loads.min() - BEYOND, log_loads.max() + BEYOND, FINE)
     falls = np.geomspace(*FALLS, 25)[:, None, None]

@@ -90,29 +90,29 @@ def promised(view: View, change: Change, base: Expected | None) -> float:
     """Expected score of a change: by formula, and at least what the record allows."""
     if base is None:
         return change.promise
-    after = expected(view, with_overrides(view.scenario, change.settings))
-    return change.promise if after is None else max(change.promise, _score(view, base, after))
+    changed = expected(view, with_overrides(view.scenario, change.settings))
+    return change.promise if changed is None else max(change.promise, _score(view, base, changed))
 
 
 def expected(view: View, s: Scenario) -> Expected | None:
     """Closed-form figures of a scenario under the view's load; None if there are none."""
     try:
         prices = Priced(s, view.facts, view.trace, view.counts)
-        other = prices.full
-        standing = standing_at(prices, view.arrived_per_s or other.requests_per_s)
+        is_foreign = prices.full
+        standing = standing_at(prices, view.arrived_per_s or is_foreign.requests_per_s)
     except ValueError as error:
         if not type(error).__module__.startswith("twin."):
             raise
         return None
-    rates = {"front_end": (other.front_end_requests_per_s, 1e-3 * s.front_end.service_ms)}
-    if other.prefill is not None:
-        rates["prefill_queue"] = (other.prefill.requests_per_s, standing.prefill_s)
-    if other.decode is not None:
-        rates["router"] = (other.decode.requests_per_s, standing.tpot_s)
+    rates = {"front_end": (is_foreign.front_end_requests_per_s, 1e-3 * s.front_end.service_ms)}
+    if is_foreign.prefill is not None:
+        rates["prefill_queue"] = (is_foreign.prefill.requests_per_s, standing.prefill_s)
+    if is_foreign.decode is not None:
+        rates["router"] = (is_foreign.decode.requests_per_s, standing.tpot_s)
     waits_s = {part: _wait_s(view, *rate_pair) for part, rate_pair in rates.items()}
     if standing.prefill_s:
         waits_s |= {"prefill_queue": standing.prefill_s, "prefill": standing.prefill_s}
-    return Expected(standing, other.requests_per_s, waits_s)
+    return Expected(standing, is_foreign.requests_per_s, waits_s)
 
 
 def _wait_s(view: View, rate: float, service_s: float) -> float:
@@ -128,9 +128,9 @@ def _score(view: View, base: Expected, after: Expected) -> float:
     """`explain.score` of the run and of its figures scaled by the ratios of two closed forms."""
     before_s, after_s = base.waits_s, after.waits_s
     late = view.late
-    for part, share in view.parts.items():
-        if before_s.get(part):
-            late += view.late * share * (after_s.get(part, 0.0) / before_s[part] - 1.0)
+    for stage, stage_share in view.parts.items():
+        if before_s.get(stage):
+            late += view.late * stage_share * (after_s.get(stage, 0.0) / before_s[stage] - 1.0)
     tpot_s = base.standing.tpot_s
     slow = view.slow * (after.standing.tpot_s / tpot_s if tpot_s else 1.0)
     gain = math.log((view.late + view.slow + 1e-3) / (max(late, 0.0) + slow + 1e-3))
@@ -395,11 +395,11 @@ def afd(v: View) -> Found:
 )
 def prompts(v: View) -> Found:
     """Shorter prompts, if computing one alone takes much of the SLO."""
-    s = v.scenario
+    scenario = v.scenario
     alone_s = v.figure("ttft_prefill_s_mean")
-    if s.workload.arrivals == "trace" or s.workload.lengths != "fixed":
+    if scenario.workload.arrivals == "trace" or scenario.workload.lengths != "fixed":
         return
-    if v.mode != "decode_only" and (v.late > 1 and alone_s > 0.4 * s.slo.ttft_s):
+    if v.mode != "decode_only" and (v.late > 1 and alone_s > 0.4 * scenario.slo.ttft_s):
         for factor in (0.5, 0.25, 0.125):
-            shorter = max(1, round(factor * s.workload.input_tokens))
+            shorter = max(1, round(factor * scenario.workload.input_tokens))
             yield Change({"workload.input_tokens": shorter}, promise=v.gone(1 - factor, "prefill"))

@@ -135,9 +135,9 @@ def _measured(runs: Runs, view: View, room: Capacity) -> list[Measured]:
 
     measured: list[Measured] = []
     for group in sorted(looks_by_cause.values(), key=weightiest)[:LOOKED_INTO]:
-        row = _confirmed(runs, view, group) if len(measured) < CONFIRMED else None
-        if row and all(row.removal.settings != other.removal.settings for other in measured):
-            measured.append(row)
+        found = _confirmed(runs, view, group) if len(measured) < CONFIRMED else None
+        if found and all(found.removal.settings != past.removal.settings for past in measured):
+            measured.append(found)
     return measured
 
 
@@ -175,20 +175,20 @@ def _looked(runs: Runs, view: View, candidates: list[Look]) -> list[Look]:
 
     indices = list(range(len(candidates)))
     while looks_left and indices:
-        first = max(indices, key=weight)
-        if weight(first) < max(FELT, WORTH_A_RUN * best_gain):
+        favourite = max(indices, key=weight)
+        if weight(favourite) < max(FELT, WORTH_A_RUN * best_gain):
             break
-        k = next(k for k in indices if candidates[k].cause is candidates[first].cause
-                 and weight(k) >= NEARLY * weight(first))  # fmt: skip
+        k = next(k for k in indices if candidates[k].cause is candidates[favourite].cause
+                 and weight(k) >= NEARLY * weight(favourite))  # fmt: skip
         indices.remove(k)
         look, runs_before = candidates[k], len(runs.summaries)
-        after = runs.changed(view.scenario, look.change.settings)
+        summary = runs.changed(view.scenario, look.change.settings)
         if look.worth < math.inf and len(runs.summaries) > runs_before:
             runs_by_cause[look.cause.key] = runs_by_cause.get(look.cause.key, 0) + 1
             looks_left -= 1
-        if after is None:
+        if summary is None:
             continue
-        gain = _counted(view, look.change, score(view.summary, after, view.scenario))
+        gain = _counted(view, look.change, score(view.summary, summary, view.scenario))
         if gain >= FELT:
             best_gain = max(best_gain, gain if look.cause.kind != DEMAND else 0.0)
             if look.change.doable:
@@ -260,8 +260,8 @@ def _first_that_holds(runs: Runs, s: Scenario, looks: Sequence[Look]) -> tuple[L
 
 def ranked(measured: list[Measured]) -> tuple[Measured, ...]:
     """Causes by gain, then unchangeable ones; faults first, demand last."""
-    done = [m for m in measured if m.cause.kind == CAUSE and m.suggestion is not None]
-    best = max((m.score for m in done), default=0.0)
+    removable = [m for m in measured if m.cause.kind == CAUSE and m.suggestion is not None]
+    best = max((m.score for m in removable), default=0.0)
 
     def order(m: Measured) -> tuple[int, float]:
         """Sort key of a cause: place of its kind, then the higher score."""

@@ -17,7 +17,7 @@ SPARE = 1.15  # of what arrives: a pool that computes just as much has queues wi
 @cause("prefill", "Prefill capacity", "Give prefill more instances or cores.")
 def prefill(v: View) -> Found:
     """More prefill instances, on idle NPUs or on some of decode's."""
-    d = v.scenario.deployment
+    deployment = v.scenario.deployment
     is_busy = v.late > 0.5 or not v.held or v.figure("prefill_utilisation") > BUSY
     if "prefill" not in v.role_npus or v.parts["prefill_queue"] < WAITS or not is_busy:
         return
@@ -28,17 +28,17 @@ def prefill(v: View) -> Found:
     needed = count + 1
     if rate := v.sustained.get("prefill"):
         needed = max(needed, math.ceil(SPARE * v.arrived_per_s / (rate / count)))
-    most = count + v.free_npus // npus
-    for instances in sorted({min(count + 1, most), min(needed, most), most} - {count}):
+    largest = count + v.free_npus // npus
+    for instances in sorted({min(count + 1, largest), min(needed, largest), largest} - {count}):
         yield Change({"deployment.prefill.instances": instances})
     if v.mode == "disaggregated":  # what prefill hands on is to be decoded
-        yield from _both(v, range(min(needed, most), min(needed + 1, most) + 1))
-    if v.mode != "disaggregated" or needed <= most:
+        yield from _both(v, range(min(needed, largest), min(needed + 1, largest) + 1))
+    if v.mode != "disaggregated" or needed <= largest:
         return
-    for more in sorted({most - count + 1, needed - count}):
-        gave_up = _smaller(v, "decode", more * npus - v.free_npus)
-        yield Change({"deployment.prefill.instances": count + more} | gave_up)
-    if d.prefill.npus_per_instance > 1:
+    for added in sorted({largest - count + 1, needed - count}):
+        gave_up = _smaller(v, "decode", added * npus - v.free_npus)
+        yield Change({"deployment.prefill.instances": count + added} | gave_up)
+    if deployment.prefill.npus_per_instance > 1:
         yield Change({"deployment.prefill.instances": 2 * count,
                       "deployment.prefill.npus_per_instance": npus // 2})  # fmt: skip
 
@@ -53,16 +53,16 @@ def decode(v: View) -> Found:
 
 def _cores(v: View, *factors: float) -> Found:
     """Prefill's share of a die's cores multiplied by each of these factors."""
-    share = v.scenario.deployment.prefill.core_share
+    core_share = v.scenario.deployment.prefill.core_share
     for factor in factors:
-        yield Change({"deployment.prefill.core_share": min(0.95, round(factor * share, 2))})
+        yield Change({"deployment.prefill.core_share": min(0.95, round(factor * core_share, 2))})
 
 
 def _more_decode(v: View) -> Found:
     """More or larger decode instances, on idle NPUs or in place of prefill instances."""
     count, npus = v.role_npus["decode"]
-    for more in _steps(v.free_npus // npus):
-        yield Change({"deployment.decode.instances": count + more})
+    for added in _steps(v.free_npus // npus):
+        yield Change({"deployment.decode.instances": count + added})
     node = v.scenario.supernode.npus_per_node
     for nodes in _steps(v.free_npus // count // node):
         yield Change({"deployment.decode.npus_per_instance": npus + nodes * node})
@@ -90,13 +90,13 @@ def _both(v: View, prefills: Iterable[int]) -> Found:
 
 def _smaller(v: View, role: str, npus: int) -> Settings:
     """Settings of a pool that gives up NPUs: whole instances of several, or smaller ones."""
-    count, each = v.role_npus[role]
+    count, instance_npus = v.role_npus[role]
     if npus <= 0:
         return {}
-    fewer_npus = math.ceil(npus / each)
+    fewer_npus = math.ceil(npus / instance_npus)
     if count > fewer_npus:
         return {f"deployment.{role}.instances": count - fewer_npus}
-    return {f"deployment.{role}.npus_per_instance": max(1, each - math.ceil(npus / count))}
+    return {f"deployment.{role}.npus_per_instance": max(1, instance_npus - math.ceil(npus / count))}
 
 
 @cause("colocated", "Capacity of colocated instances", "Add colocated instances.")
@@ -105,8 +105,8 @@ def colocated(v: View) -> Found:
     if "colocated" not in v.role_npus or (v.held and max(v.late, v.slow) < CLOSE):
         return
     count, npus = v.role_npus["colocated"]
-    for more in _steps(v.free_npus // npus):
-        yield Change({"deployment.colocated.instances": count + more})
+    for added in _steps(v.free_npus // npus):
+        yield Change({"deployment.colocated.instances": count + added})
 
 
 @cause("chunk", "Prefill next to decode", "Change how many prompt tokens an iteration may prefill.")
@@ -117,9 +117,9 @@ def chunk(v: View) -> Found:
     tokens = v.scenario.deployment.colocated.chunk_tokens_per_npu
     arriving = v.figure("prefill_tokens_per_s_per_npu") * v.figure("decode_iteration_s_mean")
     # A limit far above what comes with an iteration binds at no factor of itself.
-    enough = [2.0 * arriving, 1.25 * arriving] if 0 < 2.0 * arriving < 0.25 * tokens else []
+    sufficient = [2.0 * arriving, 1.25 * arriving] if 0 < 2.0 * arriving < 0.25 * tokens else []
     usual = Scenario().deployment.colocated.chunk_tokens_per_npu
-    for chunk_tokens in (max(2 * tokens, usual), 0.5 * tokens, 0.25 * tokens, *enough):
+    for chunk_tokens in (max(2 * tokens, usual), 0.5 * tokens, 0.25 * tokens, *sufficient):
         yield Change({"deployment.colocated.chunk_tokens_per_npu": max(2, round(chunk_tokens))})
 
 
@@ -208,9 +208,9 @@ def offload(v: View) -> Found:
     pool = serving(v.scenario).get("decode")
     if pool is None or pool.away is None:
         return
-    share, lent_cores = pool.away.requests, pool.away.cores
+    off_share, lent_cores = pool.away.requests, pool.away.cores
     if v.operators.get("offloaded_core", 0.0) > 0.0:
-        for smaller_share in (round(0.7 * share, 2), round(0.4 * share, 2), 0.0):
+        for smaller_share in (round(0.7 * off_share, 2), round(0.4 * off_share, 2), 0.0):
             yield Change({"deployment.decode.attention_offload": smaller_share})
         yield Change({"deployment.prefill.lent_cores": min(0.9, 2.0 * lent_cores)})
     if v.parts["prefill_queue"] >= WAITS:

@@ -99,8 +99,8 @@ def shortened(s: Scenario, summary: Summary) -> Scenario:
     if s.faults or requests <= REQUESTS_MAX or s.workload.arrivals == "trace":
         return s
     stay_s = float(summary.get("e2e_s_p99") or s.horizon_s)
-    share = min(1.0, max(REQUESTS_MAX / requests, (s.warmup_s + STAYS * stay_s) / s.horizon_s))
-    times = {"horizon_s": share * s.horizon_s, "warmup_s": share * s.warmup_s}
+    time_share = min(1.0, max(REQUESTS_MAX / requests, (s.warmup_s + STAYS * stay_s) / s.horizon_s))
+    times = {"horizon_s": time_share * s.horizon_s, "warmup_s": time_share * s.warmup_s}
     return with_overrides(s, {path: float(f"{time_s:.3g}") for path, time_s in times.items()})
 
 
@@ -149,13 +149,13 @@ def gained(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
     requests there are more of them: one burst decides how many of fifty are late."""
     pairs: list[tuple[Summary, Summary]] = []
     for seed_scenario in seeded(s, MORE_SEEDS + RARE_SEEDS):
-        enough = math.fsum(float(before.get("requests") or 0.0) for before, _ in pairs) >= FEW
-        if enough and (len(pairs) > len(MORE_SEEDS) or len(pairs) == 2 and _agree(pairs, s)):
+        is_enough = math.fsum(float(summary.get("requests") or 0.0) for summary, _ in pairs) >= FEW
+        if is_enough and (len(pairs) > len(MORE_SEEDS) or len(pairs) == 2 and _agree(pairs, s)):
             break
-        before, after = runs.of(seed_scenario), runs.changed(seed_scenario, settings)
-        if before is None or after is None or harms(before, after, seed_scenario):
+        summary, changed = runs.of(seed_scenario), runs.changed(seed_scenario, settings)
+        if summary is None or changed is None or harms(summary, changed, seed_scenario):
             return None
-        pairs.append((before, after))
+        pairs.append((summary, changed))
     return _gain(pairs, s, settings)
 
 
@@ -166,11 +166,11 @@ def _agree(pairs: list[tuple[Summary, Summary]], s: Scenario) -> bool:
         or max(ttft_share(after, s), tpot_share(after, s)) < EASY
         for before, after in pairs
     )
-    first, second = (_gain([pair], s, {}) for pair in pairs)
-    if not is_clear or first is None or second is None or first.metric != second.metric:
+    gain, other_gain = (_gain([pair], s, {}) for pair in pairs)
+    if not is_clear or gain is None or other_gain is None or gain.metric != other_gain.metric:
         return False
-    least, most = sorted((first.promise, second.promise))
-    return least >= AGREES * most
+    smaller, larger = sorted((gain.promise, other_gain.promise))
+    return smaller >= AGREES * larger
 
 
 def _gain(pairs: list[tuple[Summary, Summary]], s: Scenario, settings: Settings) -> Gain | None:
@@ -194,7 +194,7 @@ def harms(before: Summary, after: Summary, s: Scenario) -> bool:
         return True
     # Where a run falls behind, TTFT is that of the few served early: more of them may lengthen it.
     ratios = (tpot_share,) if catches_up(before, after, s) else (ttft_share, tpot_share)
-    is_harmed = (share(after, s) > max(share(before, s) * 1.02, 0.85) for share in ratios)
+    is_harmed = (ratio_of(after, s) > max(ratio_of(before, s) * 1.02, 0.85) for ratio_of in ratios)
     return rises < CLEAR and any(is_harmed)
 
 
@@ -209,8 +209,8 @@ def _gain_in(
     sign = 1.0 if METRICS[metric].better == "higher" else -1.0
     changes = sign * (values[:, 1] - values[:, 0])
     mean_change, least_change = float(changes.mean()), float(changes.min())
-    base = max(abs(float(values[:, 0].mean())), 1e-12)
-    threshold = SAID * base
+    base_value = max(abs(float(values[:, 0].mean())), 1e-12)
+    threshold = SAID * base_value
     if metric == "slo_attainment":  # half of those that miss the SLO, however few they are
         threshold = min(NOTABLE, 0.5 * (1.0 - float(values[:, 0].mean())))
     if least_change <= 0 or least_change < 0.5 * mean_change or least_change < threshold:
@@ -218,7 +218,7 @@ def _gain_in(
     if metric == "slo_attainment":
         weight = SERVED * least_change
     elif metric == "throughput_req_per_s":
-        weight = least_change / base
+        weight = least_change / base_value
     else:
         limit_s = s.slo.ttft_s if metric.startswith("ttft") else 1e-3 * s.slo.tpot_ms
         weight = least_change / limit_s * (1.0 if metric.endswith("p99") else 0.5)

@@ -48,7 +48,7 @@ def full_plans(
     if costs.decode_role is not None and prediction.decode is not None:
         ranks, query_tokens = costs.decode_role.ranks, costs.decode.query_tokens
         batch = costs.decode_role.slots(prediction.decode.batch_per_npu)
-        requests, context = (float(each[0]) for each in rank_load(batch, ranks, traffic))
+        requests, context = (float(load[0]) for load in rank_load(batch, ranks, traffic))
         tokens = 0.5 * query_tokens * batch * ranks / costs.decode.layout.domains
         hot = hot_and_wire(costs.decode.layout, tokens, *parts.decode_imbalance.table)
         plans["decode"] = decode_timeline(costs.decode, requests, context, *hot)
@@ -66,8 +66,8 @@ def _costs(scenario: Scenario, facts: Facts, tables: Tables) -> Costs:
         return build_costs(scenario, facts, wired(scenario.supernode, facts))
     if scenario.workload.arrivals == "trace":
         means = {
-            f"workload.{side}": max(1, round(_mean(tables["requests"][side])))
-            for side in ("input_tokens", "output_tokens")
+            f"workload.{lengths}": max(1, round(_mean(tables["requests"][lengths])))
+            for lengths in ("input_tokens", "output_tokens")
         }
         fixed = {"workload.arrivals": "poisson", "workload.lengths": "fixed"}
         scenario = with_overrides(scenario, fixed | means)

@@ -61,12 +61,12 @@ class View:
         seconds = {name: self.figure(f"ttft_{name}_s_mean") for name, *_ in TTFT_PARTS}
         if not any(seconds.values()):
             seconds |= self.waiting
-        total = sum(seconds.values())
-        return {name: value / total if total else 0.0 for name, value in seconds.items()}
+        total_s = sum(seconds.values())
+        return {name: value / total_s if total_s else 0.0 for name, value in seconds.items()}
 
     def gone(self, share: float, *parts: str) -> float:
         """Score of the run if a share of some parts of the TTFT disappeared."""
-        share_left = 1.0 - share * sum(self.parts[part] for part in parts)
+        share_left = 1.0 - share * sum(self.parts[stage] for stage in parts)
         remaining = self.late * share_left + self.slow + 1e-3
         return math.log((self.late + self.slow + 1e-3) / remaining)
 
@@ -116,10 +116,10 @@ class View:
 def waiting_s(requests: pl.DataFrame, horizon_s: float) -> dict[str, float]:
     """Seconds that requests without a first token have waited by the end, by part of the TTFT."""
     seconds = {}
-    for name, begin, end in TTFT_PARTS:
+    for stage, begin, end in TTFT_PARTS:
         stamps = [requests[column].cast(pl.Float64).to_numpy() for column in (begin, end)]
         has_begun, has_ended = (np.isfinite(values) for values in stamps)
-        seconds[name] = float((horizon_s - stamps[0][has_begun & ~has_ended]).sum())
+        seconds[stage] = float((horizon_s - stamps[0][has_begun & ~has_ended]).sum())
     return seconds
 
 
@@ -162,8 +162,8 @@ def finished_share(summary: Summary, s: Scenario) -> float:
 
 def catches_up(before: Summary, after: Summary, s: Scenario) -> bool:
     """Whether an overloaded run serves clearly more after a change."""
-    share = finished_share(before, s)
-    return share < BEHIND and finished_share(after, s) > CLEARLY * share
+    share_before = finished_share(before, s)
+    return share_before < BEHIND and finished_share(after, s) > CLEARLY * share_before
 
 
 def given_up(summary: Summary) -> float:

@@ -42,8 +42,8 @@ def waterfall(runs: Runs, view: View) -> dict[str, float]:
     seconds |= {"host": served_s, "kv": transfer, "queueing": front - served_s + router + queue}
     plans = stream_plans(clean_view.scenario, clean_view.facts, tables)
     for phase, spent_s in (("prefill", prefill), ("decode", decode)):
-        for piece, share in _shares(tables, phase, plans.get(phase)).items():
-            seconds[piece] += share * spent_s
+        for piece, piece_share in _shares(tables, phase, plans.get(phase)).items():
+            seconds[piece] += piece_share * spent_s
     _set_weights_apart(seconds, clean_view, decode)
     unexplained_s = mean_s - sum(removed_s.values()) - sum(seconds.values())
     seconds["queueing"] += unexplained_s if seconds["queueing"] + unexplained_s > 0 else 0.0
@@ -78,8 +78,8 @@ def _spans(requests: pl.DataFrame, warmup_s: float) -> np.ndarray | None:
         return None
     stamps = finished.select(pl.col(name).cast(pl.Float64) for name in STAMPS).to_numpy().copy()
     for k in range(1, stamps.shape[1] - 1):
-        missing = ~np.isfinite(stamps[:, k])
-        stamps[missing, k] = stamps[missing, k - 1]
+        is_missing = ~np.isfinite(stamps[:, k])
+        stamps[is_missing, k] = stamps[is_missing, k - 1]
     means: np.ndarray = np.diff(stamps, axis=1).mean(axis=0)
     return means
 
@@ -94,12 +94,12 @@ def _shares(
     layers = plan.end - plan.begin if plan is not None else 0.0
     # The streams overlap: what both are at work shares the time that the layers last.
     scale = layers / (1.0 - layers) * other_s / in_streams_s if in_streams_s and other_s else 1.0
-    pieces: dict[str, float] = {}
+    piece_s: dict[str, float] = {}
     for stream, name, seconds in rows:
         scaled_s = seconds * (scale if stream else 1.0)
-        pieces[piece_of(name)] = pieces.get(piece_of(name), 0.0) + scaled_s
-    total_s = sum(pieces.values())
-    return {piece: scaled_s / total_s for piece, scaled_s in pieces.items()} if total_s else {}
+        piece_s[piece_of(name)] = piece_s.get(piece_of(name), 0.0) + scaled_s
+    total_s = sum(piece_s.values())
+    return {piece: scaled_s / total_s for piece, scaled_s in piece_s.items()} if total_s else {}
 
 
 def iteration_of(
@@ -112,7 +112,9 @@ def iteration_of(
     if plan is None:
         return [("", name, seconds) for name, seconds in seconds_of.items() if seconds > 0]
     whole_s, share = sum(seconds_of.values()), plan.end - plan.begin
-    layers = [(stream, name, part * share * whole_s) for stream, name, part in busy_of(plan)]
+    layers = [
+        (stream, name, layer_part * share * whole_s) for stream, name, layer_part in busy_of(plan)
+    ]
     inside = {name for _, name, _ in layers}
     outside = {n: s for n, s in seconds_of.items() if s > 0 and (n not in inside or n in _OUTSIDE)}
     factor = (1.0 - share) * whole_s / (sum(outside.values()) or 1.0)
@@ -128,10 +130,10 @@ def busy_of(plan: Timeline) -> list[tuple[str, str, float]]:
             total_s = sum(seconds for _, seconds in piece.operators)
             if piece.stream == number and total_s > 0:
                 for name, seconds in piece.operators:
-                    share = seconds / total_s * (piece.high - piece.low)
-                    busy_s[name] = busy_s.get(name, 0.0) + share
+                    layer_share = seconds / total_s * (piece.high - piece.low)
+                    busy_s[name] = busy_s.get(name, 0.0) + layer_share
         busy_s[SLACK] = max(0.0, 1.0 - sum(busy_s.values()))
-        rows += [(stream, name, share) for name, share in busy_s.items()]
+        rows += [(stream, name, layer_share) for name, layer_share in busy_s.items()]
     return rows
 
 
@@ -151,9 +153,9 @@ def _set_weights_apart(seconds: dict[str, float], view: View, decode_s: float) -
         return
     hbm_rate = role.chip.hbm_bytes_per_s * role.dies
     tokens = 1e6 * role.dies  # with so many tokens no expert stays unread
-    share = decode_hbm_bytes(role.decode, tokens, 0.0, float(role.ranks)) / hbm_rate / iteration_s
+    ideal = decode_hbm_bytes(role.decode, tokens, 0.0, float(role.ranks)) / hbm_rate / iteration_s
     layer_s = seconds["attention"] + seconds["experts"]
-    weights_s = min(share * decode_s, 0.95 * layer_s)
+    weights_s = min(ideal * decode_s, 0.95 * layer_s)
     for piece in ("attention", "experts"):
         seconds[piece] *= 1.0 - weights_s / layer_s if layer_s else 1.0
     seconds["weights"] = weights_s

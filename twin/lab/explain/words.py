@@ -41,8 +41,8 @@ def _one(path: str, value: Any, before: Scenario | None) -> str:
     info = field_info(path)
     label, unit = (info.label if info else path), field_unit(path)
     values = [value] if before is None else [read(before, path), value]
-    words = [choice_label(path, v) if isinstance(v, str) else plain(v) for v in values]
-    return f"{label} {' → '.join(words)} {unit if unit not in label.lower() else ''}".rstrip()
+    value_texts = [choice_label(path, v) if isinstance(v, str) else plain(v) for v in values]
+    return f"{label} {' → '.join(value_texts)} {unit if unit not in label.lower() else ''}".rstrip()
 
 
 def effect(gain: Mapping[str, Any]) -> str:

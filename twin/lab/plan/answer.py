@@ -68,9 +68,9 @@ def so_far(search: Search) -> dict[str, Any]:
     """The best few simulated deployments while the search goes on."""
     rows = []
     for t in search.ranked()[:5]:
-        found = search.found(t)
-        assert found is not None
-        rows.append({"settings": t.candidate.given, "npus": t.candidate.npus, "score": found[0],
+        point = search.found(t)
+        assert point is not None
+        rows.append({"settings": t.candidate.given, "npus": t.candidate.npus, "score": point[0],
                      "summary": t.best})  # fmt: skip
     return _rounded({"so_far": rows, "simulations": search.runs, "front": _front(search),
                      "deployments": len(search.space.candidates)})  # fmt: skip
@@ -149,14 +149,14 @@ def _settings(f: Finalist) -> dict[str, Any]:
 
 def _margins(search: Search, f: Finalist) -> dict[str, Any]:
     """Remaining share of every limit, and the headroom of the load."""
-    s, trial, plan = search.space.base, f.seeds[0], search.plan
+    scenario, trial, plan = search.space.base, f.seeds[0], search.plan
     shares = f.shares
     margins: dict[str, Any] = {
-        "slo_share": min(shares) - s.slo.share, "seeds": len(shares),
+        "slo_share": min(shares) - scenario.slo.share, "seeds": len(shares),
         "share_by_seed": shares, "npus": search.space.machine.npus - f.candidate.npus,
     }  # fmt: skip
     limits = {
-        "ttft_s_p99": s.slo.ttft_s, "tpot_s_p99": 1e-3 * s.slo.tpot_ms,
+        "ttft_s_p99": scenario.slo.ttft_s, "tpot_s_p99": 1e-3 * scenario.slo.tpot_ms,
         "power_kw": plan.power_kw, "cost_per_million_tokens": plan.cost_per_million_tokens,
     }  # fmt: skip
     for key, limit in limits.items():
@@ -199,23 +199,23 @@ def _front(search: Search) -> list[dict[str, Any]]:
         user_tokens_per_s = 1.0 / (trial["tpot_s_mean"] or math.inf)
         points.append(((trial["tokens_per_s_per_npu"], user_tokens_per_s), t))
     front_settings, fastest_so_far = set(), -math.inf
-    for (_, y), t in sorted(points, key=lambda p: (-p[0][0], -p[0][1])):
-        if y > fastest_so_far:
-            fastest_so_far = y
+    for (_, user_rate), t in sorted(points, key=lambda p: (-p[0][0], -p[0][1])):
+        if user_rate > fastest_so_far:
+            fastest_so_far = user_rate
             front_settings.add(t.candidate.settings)
     return [
         {"key": t.candidate.key, "settings": t.candidate.given, "npus": t.candidate.npus,
-         "tokens_per_s_per_npu": x, "tokens_per_s_per_user": y,
+         "tokens_per_s_per_npu": x, "tokens_per_s_per_user": user_rate,
          "on_front": t.candidate.settings in front_settings, "req_per_s": t.low}
-        for (x, y), t in sorted(points, key=lambda p: (-p[0][0], p[1].candidate.settings))
+        for (x, user_rate), t in sorted(points, key=lambda p: (-p[0][0], p[1].candidate.settings))
     ]  # fmt: skip
 
 
 def _tornado(search: Search, best: Finalist) -> list[dict[str, Any]]:
     """A row for each single change of the best deployment: the best score with it, as a ratio to
     that of the best."""
-    top = search.found(best.tested)
-    assert top is not None
+    first = search.found(best.tested)
+    assert first is not None
     score_by_change: dict[tuple[str, Any], float] = {}
     for t in search.tested.values():
         changed = list(search.space.differs(t.candidate, best.candidate).items())
@@ -224,7 +224,7 @@ def _tornado(search: Search, best: Finalist) -> list[dict[str, Any]]:
             score_by_change[changed[0]] = max(score_by_change.get(changed[0], 0.0), own_score)
     sorted_scores = sorted(score_by_change.items(), key=lambda row: (row[0][0], str(row[0][1])))
     return [
-        {"path": path, "value": value, "score_ratio": own_score / top[0], "fits": own_score > 0.0}
+        {"path": path, "value": value, "score_ratio": own_score / first[0], "fits": own_score > 0.0}
         for (path, value), own_score in sorted_scores
     ]
 

@@ -208,7 +208,7 @@ class Space:
 
     def _counted(self, settings: Settings, batches: list[int]) -> list[Candidate]:
         """Candidates of a kind with numbers of instances that match each other, or the load."""
-        base, m, prices = self.base, self.machine, self.prices
+        base, machine, prices = self.base, self.machine, self.prices
         roles = roles_of(settings[MODE])
         role, other_roles = roles[-1], roles[:-1]
         pools = prices.pools(settings)
@@ -219,7 +219,7 @@ class Space:
         npus = {r: pool_size(base, settings, r)[1] for r in roles}
         one_each = settings | {COUNTED[r]: 1 for r in roles}
         price = prices.price(one_each, pools)
-        if price.refused or price.expected <= 0.0 or sum(npus.values()) > m.npus:
+        if price.refused or price.expected <= 0.0 or sum(npus.values()) > machine.npus:
             return self._judged(one_each, pools)
         candidates, load = [], prices.rate or math.inf
         batch = float(settings.get(BATCH, base.deployment.decode.batch_per_npu))
@@ -229,7 +229,7 @@ class Space:
             for r in roles
         }  # fmt: skip
         for count in _near(COUNTS, load / alone_rates[role]):
-            if count * npus[role] > m.npus - sum(npus[r] for r in other_roles):
+            if count * npus[role] > machine.npus - sum(npus[r] for r in other_roles):
                 break
             rate = count * alone_rates[role]
             if self._never_full(settings, pools[role][0], load / count, npus[role], batches):
@@ -245,7 +245,7 @@ class Space:
                 near_counts = near_counts or [min(COUNTS, key=lambda c: abs(c - needed))]
                 choices = [counts | {COUNTED[r]: c} for counts in choices for c in near_counts]
             for counts in choices:
-                if npus_of(base, settings | counts) <= m.npus:
+                if npus_of(base, settings | counts) <= machine.npus:
                     candidates += self._judged(settings | counts, pools)
         return candidates
 

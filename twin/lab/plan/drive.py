@@ -151,7 +151,7 @@ class Simulators:
         beat: Callable[[], None],
     ) -> None:  # fmt: skip
         """Simulate in this process and in each helper, and here what helpers fail at."""
-        queue, failed = iter(left), list[tuple[str, Scenario]]()  # all threads take of one iterator
+        queue, undone = iter(left), list[tuple[str, Scenario]]()  # all threads take of one iterator
 
         def help_out(helper: Child) -> None:
             """Have a helper process simulate until nothing is left or it fails."""
@@ -159,7 +159,7 @@ class Simulators:
                 try:
                     store(digest, json.loads(helper.answer("trial", self._text(scenario))))
                 except (OSError, ValueError):
-                    failed.append((digest, scenario))
+                    undone.append((digest, scenario))
                     return
 
         threads = [threading.Thread(target=help_out, args=(h,)) for h in self.helpers]
@@ -170,7 +170,7 @@ class Simulators:
             """What helpers failed at, after all have ended."""
             for thread in threads:
                 thread.join()
-            yield from failed
+            yield from undone
 
         try:
             for digest, scenario in chain(queue, given_back()):

@@ -55,7 +55,7 @@ def imports_of(s: Scenario) -> Imports:
     stored_names = [kind.named(s) for kind in (TRACE, COUNTS, MACHINE)]
     if not any(stored_names) and not s.elastic.own.digest:
         return Imports()
-    return _loaded(*(each.digest if each else "" for each in stored_names))
+    return _loaded(*(reference.digest if reference else "" for reference in stored_names))
 
 
 @lru_cache(maxsize=2)

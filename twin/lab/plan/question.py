@@ -92,9 +92,9 @@ def plan_from(scenario: Scenario, given: dict[str, Any]) -> Plan:
     try:
         return Plan.model_validate({"scenario": scenario, **given})
     except ValidationError as error:
-        first = error.errors()[0]
-        field_name = str(first["loc"][0]) if first["loc"] else "plan"
-        raise PlanError(f"{field_name}: {first['msg']}".replace("Value error, ", "")) from None
+        fault = error.errors()[0]
+        field_name = str(fault["loc"][0]) if fault["loc"] else "plan"
+        raise PlanError(f"{field_name}: {fault['msg']}".replace("Value error, ", "")) from None
 
 
 def usual_goal(s: Scenario) -> Goal:
@@ -128,15 +128,15 @@ def freed(plan: Plan) -> tuple[str, ...]:
 def base_of(plan: Plan) -> tuple[Scenario, list[str]]:
     """The scenario of a plan with the settings that a plan fixes (`PLAIN`), from which candidates
     differ; and a sentence for each setting that this changes."""
-    s, notes, overrides, varying_paths = plan.scenario, [], {}, freed(plan)
+    scenario, notes, overrides, varying_paths = plan.scenario, [], {}, freed(plan)
     for path, value, sentence in PLAIN:
-        own_value = read(s, path)
+        own_value = read(scenario, path)
         if own_value == value or (path == PLACEMENT and own_value != "by_hand"):
             continue
         overrides[path] = list(value) if isinstance(value, tuple) else value
         if path not in varying_paths and (path != "elastic.npus" or CONTROLLER in varying_paths):
             notes.append(f"{sentence[0].upper()}{sentence[1:]}.")
-    return with_overrides(s, overrides), notes
+    return with_overrides(scenario, overrides), notes
 
 
 def question_text(plan: Plan) -> str:

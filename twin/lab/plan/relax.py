@@ -115,10 +115,10 @@ class Relax:
         for t in tested:
             settings = t.candidate.settings
             for rate, trial in t.trials:
-                missing, overloaded = share - trial["share"], trial["steady_state"] == "overloaded"
+                lacking, overloaded = share - trial["share"], trial["steady_state"] == "overloaded"
                 if trial["within"]:
                     self.carried[settings] = max(rate, self.carried.get(settings, 0.0))
-                elif overloaded or missing > by_chance(trial):
+                elif overloaded or lacking > by_chance(trial):
                     self.too_much[settings] = min(rate, self.too_much.get(settings, math.inf))
 
     def _informed(self, search: Search, load: float) -> Steps:
@@ -159,14 +159,14 @@ class Relax:
             value = None if isinstance(trial, str) else trial[key]
             needs_by_settings.setdefault(c.settings, []).append(value)
         met_needs = [
-            (scale * (max(values) if is_resource else statistics.fmean(values)), k)
-            for k, values in enumerate(needs_by_settings.values())
+            (scale * (max(values) if is_resource else statistics.fmean(values)), rank)
+            for rank, values in enumerate(needs_by_settings.values())
             if None not in values
         ]
-        need, k = min(met_needs, default=(0.0, 0))
+        need, rank = min(met_needs, default=(0.0, 0))
         value = abs(need)
         if value > (0.5 if is_share else 0.0) and (value < own if is_share else value > own):
-            yield from self._stepwise(limit, own, value, nearest_pairs[k][1])
+            yield from self._stepwise(limit, own, value, nearest_pairs[rank][1])
 
     def _stepwise(
         self, limit: str, own: float, value: float, nearest: Candidate | None = None,

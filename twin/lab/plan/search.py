@@ -325,7 +325,7 @@ class Search:
 
     def misses(self, trial: Trial) -> str:
         """Limits that a simulation misses, in a sentence; '' if it meets all."""
-        s, plan, faults = self.space.base, self.plan, []
+        base, plan, faults = self.space.base, self.plan, []
         if not trial["holds"]:
             statistic = "mean" if plan.by == "mean" else "p99"
             times = [
@@ -334,9 +334,9 @@ class Search:
                 if (value := trial[f"{name.lower()}_s_{statistic}"]) is not None
             ]
             state = "overloaded, " if trial["steady_state"] == "overloaded" else ""
-            share = f"{100 * trial['share']:.1f} % of requests keep the SLO, "
-            share += f"{100 * s.slo.share:g} % have to: "
-            faults.append(state + (share if plan.by == "share" else "") + ", ".join(times))
+            share_text = f"{100 * trial['share']:.1f} % of requests keep the SLO, "
+            share_text += f"{100 * base.slo.share:g} % have to: "
+            faults.append(state + (share_text if plan.by == "share" else "") + ", ".join(times))
         for key, unit in (("power_kw", "kW"), ("cost_per_million_tokens", "per million tokens")):
             limit, value = getattr(plan, key), trial[key]
             if limit and (value is None or value > limit):

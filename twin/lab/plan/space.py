@@ -269,4 +269,4 @@ def pool_size(base: Scenario, settings: Settings, role: str) -> tuple[int, int]:
 
 def products(values: dict[str, list[Any]]) -> Iterator[Settings]:
     """Every combination of values, the last field first."""
-    return (dict(zip(values, each, strict=True)) for each in product(*values.values()))
+    return (dict(zip(values, combined, strict=True)) for combined in product(*values.values()))

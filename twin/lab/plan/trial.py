@@ -131,9 +131,9 @@ def judged(trial: Trial, plan: Plan, s: Scenario) -> Trial:
     ttft_met = ttft_mean_s is not None and ttft_mean_s <= s.slo.ttft_s
     tpot_met = tpot_mean_s <= 1e-3 * s.slo.tpot_ms
     is_steady = trial["steady_state"] != "overloaded" and trial["slo_attainment"] is not None
-    share = float(is_steady and ttft_met and tpot_met)
+    met_share = float(is_steady and ttft_met and tpot_met)
     return trial | {
-        "share": share, "slo_attainment": share, "holds": share > 0.0,
+        "share": met_share, "slo_attainment": met_share, "holds": met_share > 0.0,
         "needs_ttft_s": ttft_mean_s if is_steady and tpot_met else None,
         "needs_tpot_s": tpot_mean_s if is_steady and ttft_met else None,
     }  # fmt: skip

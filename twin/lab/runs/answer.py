@@ -40,33 +40,33 @@ def answer(
             if trace is not None:
                 store.traces.save(trace)
             finished = run_now(store, scenario, watch=watch)
-        run_id, result = finished.id, finished.result
+        run_id, run = finished.id, finished.result
     else:
         facts, counts = load_facts(), _found(scenario)
         require_fits(estimate(scenario, facts, len(trace) if trace is not None else 0))
-        result = simulate(scenario, facts, trace, watch, counts)
-    if missing_tables := [name for name in tables if name not in result.tables]:
-        table_names = ", ".join(sorted(result.tables))
+        run = simulate(scenario, facts, trace, watch, counts)
+    if missing_tables := [name for name in tables if name not in run.tables]:
+        table_names = ", ".join(sorted(run.tables))
         raise SpecError(f"this run has no table {missing_tables[0]}; it has {table_names}")
-    also(result)
-    requests = result.tables.get("requests")
+    also(run)
+    requests = run.tables.get("requests")
     observed = (
         Observed(scenario, requests, {}) if scenario.tenants and requests is not None else None
     )
     return {
         "run": run_id,
         "scenario": scenario_digest(scenario),
-        "digest": result.digest,
+        "digest": run.digest,
         "wall_s": round(time.perf_counter() - begun_s, 3),
-        "requests": int(result.summary["requests"] or 0),
+        "requests": int(run.summary["requests"] or 0),
         "name": scenario.name,
-        "valid": result.valid,
-        "broken_checks": [c for c in result.checks if not c["ok"]],
-        "notes": list(result.notes),
-        "summary": dict(result.summary),
+        "valid": run.valid,
+        "broken_checks": [c for c in run.checks if not c["ok"]],
+        "notes": list(run.notes),
+        "summary": dict(run.summary),
         **({"tenants": by_tenant(observed)} if observed else {}),
-        **({"models": result.tables["models"].to_dicts()} if scenario.models else {}),
-        **({"tables": {name: result.tables[name].to_dicts() for name in tables}} if tables else {}),
+        **({"models": run.tables["models"].to_dicts()} if scenario.models else {}),
+        **({"tables": {name: run.tables[name].to_dicts() for name in tables}} if tables else {}),
     }
 
 
@@ -95,10 +95,10 @@ def compared(names: Sequence[str], watching: Callable[[str], Watch], seeds: int 
             for name, (row, scenario) in zip(names, questions, strict=True)
         ]
         scenarios = [scenario for _, scenario in questions]
-        result = compare(rows, scenarios)
+        comparison = compare(rows, scenarios)
         if seeds < LEAST:
-            return result
-        return with_pairs(result, [
+            return comparison
+        return with_pairs(comparison, [
             [found_or_made(store, s, watching(name)).summary for s in own_scenarios]
             for name, own_scenarios in zip(names, seeded(scenarios, 0, seeds), strict=True)
         ])  # fmt: skip

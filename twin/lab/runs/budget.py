@@ -51,8 +51,8 @@ class Budget:
 
 def estimate(s: Scenario, facts: Facts, trace_requests: int = 0) -> Budget:
     """Estimated budget of a scenario's run; trace_requests: of the recorded stream it replays."""
-    budgets = [_of_one(one, facts, trace_requests) for one in of_models(s)]
-    memory_bytes = BASE_BYTES + sum(one.memory_bytes - BASE_BYTES for one in budgets)
+    budgets = [_of_one(model, facts, trace_requests) for model in of_models(s)]
+    memory_bytes = BASE_BYTES + sum(model.memory_bytes - BASE_BYTES for model in budgets)
     return Budget(sum(o.requests for o in budgets), memory_bytes, sum(o.seconds for o in budgets))
 
 
@@ -117,7 +117,7 @@ def require_fits(budget: Budget, waiting: Iterable[Budget] = ()) -> None:
             f"{most_s / 60.0:,.0f} that are allowed here ({LIMIT}): shorten horizon_s, or let "
             "experts shift or be balanced less often"
         )
-    queued_s = sum(one.seconds for one in waiting)
+    queued_s = sum(budget_waiting.seconds for budget_waiting in waiting)
     if queued_s + budget.seconds > QUEUE * most_s:
         raise TooLarge(
             f"runs of about {queued_s / 60.0:,.0f} minutes are waiting already: let some finish, "

@@ -98,7 +98,7 @@ class Runner:
             if seen.visitor and seen.runs.search(states=(QUEUED, RUNNING)).total >= EACH_MAX:
                 reason = f"{EACH_MAX} runs of yours wait or run"
                 raise StoreError(f"{reason}: let some finish, or stop some")
-            self._budgets = {run: each for run, each in self._budgets.items() if run in queued}
+            self._budgets = {run: budget for run, budget in self._budgets.items() if run in queued}
             waiting = self._budgets.values()
             # Who waits for a run waits for nothing else.
             if not engine and self._store.runs.get(self._explaining):

@@ -114,15 +114,15 @@ def execute(
                 """Pass progress on; returns whether the run goes on."""
                 return note(fraction, live) and (watch is None or watch(fraction, live))
 
-            result = answered(store, row, engine, progress)
-            store.runs.finish(row.id, owner, result, time.monotonic() - begun_s)
+            run_result = answered(store, row, engine, progress)
+            store.runs.finish(row.id, owner, run_result, time.monotonic() - begun_s)
     except (engine.cancelled, KeyboardInterrupt):
         store.runs.cancelled(row.id, owner)
         raise
     except Exception as error:
         store.runs.fail(row.id, owner, _sentence(error, row.id))
         raise
-    return result
+    return run_result
 
 
 def answered(store: Store, row: RunRow, engine: Engine, progress: Watch) -> "Run":

@@ -116,9 +116,9 @@ class Live:
         with self._changed:
             if message is None:  # the run under way and those that waited have no answer
                 self._deaths += 1
-                ended = {run: look for run, look in self._runs.items() if look.ended}
+                looks = {run: look for run, look in self._runs.items() if look.ended}
                 self._runs.clear()
-                self._runs.update({run: replace(at, searching=False) for run, at in ended.items()})
+                self._runs.update({run: replace(at, searching=False) for run, at in looks.items()})
             else:
                 head, tables = message
                 self._deaths = 0

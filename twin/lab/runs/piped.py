@@ -119,4 +119,4 @@ def unpacked(line: bytes, stream: IO[bytes]) -> Message:
     """The message that begins with a line; its tables are read from the stream."""
     head = json.loads(line)
     sizes = head.pop("tables")
-    return head, {name: pl.read_ipc(io.BytesIO(stream.read(n))) for name, n in sizes.items()}
+    return head, {name: pl.read_ipc(io.BytesIO(stream.read(size))) for name, size in sizes.items()}

@@ -15,7 +15,7 @@ def predicted(scenario: Scenario) -> dict[str, Any]:
     if not scenario.models:
         return _of_one(scenario)
     named_scenarios = zip(model_names(scenario), of_models(scenario), strict=True)
-    by_model = {name: _of_one(one) for name, one in named_scenarios}
+    by_model = {name: _of_one(model) for name, model in named_scenarios}
     answers = next(iter(by_model.values()))
     wall_s = sum(answer["wall_s"] for answer in by_model.values())
     return answers | {"scenario": scenario_digest(scenario), "wall_s": wall_s, "models": by_model}
@@ -66,5 +66,5 @@ def _of_one(scenario: Scenario) -> dict[str, Any]:
         "summary": summary,
         "operators": operators,
         "advice": advice,
-        "errors": [each.sentence for each in near(scenario, facts)],
+        "errors": [band.sentence for band in near(scenario, facts)],
     }

@@ -142,8 +142,8 @@ def span_of_request(run: Source, request: int) -> tuple[float, float]:
     """Arrival and last stamp (s) of a request. Raises SpecError for an unknown number."""
     rows = run.tables["requests"].filter(pl.col("request_id") == request)
     if not rows.height:
-        count = run.tables["requests"].height
-        raise SpecError(f"request {request} is not in the run: it has {count:,} requests from 0")
+        height = run.tables["requests"].height
+        raise SpecError(f"request {request} is not in the run: it has {height:,} requests from 0")
     row = rows.row(0, named=True)
     stamps = [v for k, v in row.items() if k.endswith("_s") and v is not None]
     begin_s = float(row["arrival_s"])

@@ -152,10 +152,10 @@ class _Writer:
 
     def _row(self, kind: str, name: str, files: Mapping[str, str]) -> None:
         """Write a row as JSON, behind its tables; nothing if one of them is damaged."""
-        missing = [sha256 for sha256 in files.values() if sha256 not in self._written]
-        for sha256 in missing:
+        unwritten = [sha256 for sha256 in files.values() if sha256 not in self._written]
+        for sha256 in unwritten:
             self.store.artefacts.require_sound(sha256)
-        for sha256 in missing:
+        for sha256 in unwritten:
             with self.store.artefacts.path(sha256).open("rb") as source:
                 size = source.seek(0, io.SEEK_END)
                 source.seek(0)
@@ -331,8 +331,8 @@ def _values(kind: str, model: type[models.Row], fields: Mapping[str, Any]) -> di
     columns = columns_of(model)
     name = printable(str(fields.get(str(inspect(model).primary_key[0].key), "")))
     for key, column in columns.items():
-        if wrong := _wrong(column, fields.get(key)):
-            raise StoreError(f"the {kind} {name} is left out: its {key} {wrong}")
+        if fault := _wrong(column, fields.get(key)):
+            raise StoreError(f"the {kind} {name} is left out: its {key} {fault}")
     return {key: fields.get(key) for key in columns}
 
 
@@ -346,8 +346,8 @@ def _wrong(column: Column[Any], value: Any) -> str:
     if isinstance(value, bool) != (type_.python_type is bool):
         return "is of another type"
     if type_.python_type is int:
-        most = LONG_MAX if isinstance(type_, BigInteger) else INTEGER_MAX
-        return "" if isinstance(value, int) and 0 <= value <= most else f"is none of 0 to {most}"
+        limit = LONG_MAX if isinstance(type_, BigInteger) else INTEGER_MAX
+        return "" if isinstance(value, int) and 0 <= value <= limit else f"is none of 0 to {limit}"
     length = getattr(type_, "length", None)
     if not isinstance(value, type_.python_type):
         return "is of another type"

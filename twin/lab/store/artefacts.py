@@ -172,10 +172,10 @@ class Artefacts:
             folder = folder.parent
         if not os.access(folder, os.W_OK | os.X_OK):
             raise StoreFull(f"{folder} cannot be written: give this user the right to write in it")
-        free = shutil.disk_usage(folder).free
-        if free < free_bytes:
+        free_now = shutil.disk_usage(folder).free
+        if free_now < free_bytes:
             raise StoreFull(
-                f"only {free / 1e6:.0f} MB are free on the disk of {self.folder}: a run needs "
+                f"only {free_now / 1e6:.0f} MB are free on the disk of {self.folder}: a run needs "
                 f"{free_bytes / 1e6:.0f} MB, delete old runs or free some space"
             )
 

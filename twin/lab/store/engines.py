@@ -88,6 +88,7 @@ class Database:
             ) from error
 
     def _refusal(self, error: DBAPIError) -> StoreError:
+        """The StoreError that says in words what the database refused."""
         location = str(self.path) if self.path else "the database"
         reason = str(error.orig).splitlines()[0]
         if isinstance(error, IntegrityError):

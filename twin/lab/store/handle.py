@@ -76,11 +76,11 @@ class Store:
     def sweep(self, older_than_s: float = SWEEP_AGE_S) -> int:
         """Remove artefacts that no run or trace uses, with their files; returns their number."""
         limit_s = time.time() - older_than_s
-        used = select(models.RunTableRow.sha256).union_all(select(models.ImportTableRow.sha256))
+        in_use = select(models.RunTableRow.sha256).union_all(select(models.ImportTableRow.sha256))
         files = self.artefacts.old(older_than_s)  # before the lock: no writer waits for a slow disk
         row = models.ArtefactRow
         with self.database.write(durable=True) as session:
-            session.execute(delete(row).where(row.created_s < limit_s, row.sha256.not_in(used)))
+            session.execute(delete(row).where(row.created_s < limit_s, row.sha256.not_in(in_use)))
         # Files go when the disk has forgotten their rows, else a loss of power would bring these
         # back without them; and while the lock is held, so that no row naming one comes in between.
         with self.database.write() as session:

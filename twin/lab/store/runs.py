@@ -146,16 +146,16 @@ class Runs:
 
     def latest(self, scenarios: Sequence[str]) -> dict[str, RunRow]:
         """{given digest: newest finished run of the scenario}, without explanations."""
-        done = (RunRow.state == DONE, ~RunRow.engine_version.startswith(EXPLAINED))
+        is_done = (RunRow.state == DONE, ~RunRow.engine_version.startswith(EXPLAINED))
         with self._database.read() as session:
-            stored = stored_as(session, scenarios)
-            query = select(RunRow).where(*done, RunRow.scenario.in_(stored.values()))
+            digests = stored_as(session, scenarios)
+            query = select(RunRow).where(*is_done, RunRow.scenario.in_(digests.values()))
             query = self.visible(query).order_by(RunRow.queued_s)
             # Oldest first: later pairs replace earlier ones.
             pairs = session.execute(query.with_only_columns(RunRow.scenario, RunRow.id))
             runs = session.scalars(select(RunRow).where(RunRow.id.in_(dict(pairs.all()).values())))
             by_scenario = {run.scenario: run for run in runs}
-        return {name: by_scenario[key] for name, key in stored.items() if key in by_scenario}
+        return {name: by_scenario[key] for name, key in digests.items() if key in by_scenario}
 
     def visible(self, query: Select[Any]) -> Select[Any]:
         """Filter of a query to the rows that this visitor holds."""
@@ -174,10 +174,10 @@ class Runs:
 
     def table(self, run: str, name: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """One table of a run, its file checked; raises StoreError."""
-        stored = self.tables(run)
-        if name not in stored:
-            raise StoreError(f"run {run} has no table {name}: it has {', '.join(stored) or 'none'}")
-        return self._artefacts.read(stored[name].sha256, columns)
+        tables = self.tables(run)
+        if name not in tables:
+            raise StoreError(f"run {run} has no table {name}: it has {', '.join(tables) or 'none'}")
+        return self._artefacts.read(tables[name].sha256, columns)
 
     def queue_position(self, run: str) -> int | None:
         """Number of queued runs before a queued one; None if it is not queued."""
@@ -211,12 +211,12 @@ class Runs:
     ) -> str:  # fmt: skip
         """Store a run of a stored scenario, queued or, with an owner, running; returns its id, with
         `again` false that of an equal run."""
-        now = time.time()
+        now_s = time.time()
         row = RunRow(
             id=new_id(), scenario=scenario, facts_digest=facts.digest,
-            engine_version=engine_version, seed=seed, queued_s=now, owner=owner or NO_OWNER,
-            state=RUNNING if owner else QUEUED, started_s=now if owner else None,
-            beat_s=now if owner else None,
+            engine_version=engine_version, seed=seed, queued_s=now_s, owner=owner or NO_OWNER,
+            state=RUNNING if owner else QUEUED, started_s=now_s if owner else None,
+            beat_s=now_s if owner else None,
         )  # fmt: skip
         r = RunRow
         is_usable = (r.state == DONE) | r.state.in_((QUEUED, RUNNING)) & r.cancel_s.is_(None)
@@ -226,7 +226,7 @@ class Runs:
                 self._visitor.hold(session, run)
                 return run
             require(session.get(ScenarioRow, scenario), "scenario", scenario)
-            facts_row = FactsRow(digest=facts.digest, body=facts_text(facts), created_s=now)
+            facts_row = FactsRow(digest=facts.digest, body=facts_text(facts), created_s=now_s)
             insert_once(session, facts.digest, facts_row)
             session.add(row)
             self._visitor.hold(session, row.id)
@@ -236,12 +236,12 @@ class Runs:
 
     def claim(self, owner: Owner, run: str = "") -> RunRow | None:
         """Take a returned run, otherwise the oldest queued one, or None. run: only this one."""
-        r, now = RunRow, time.time()
-        values = {r.started_s: now, r.beat_s: now, r.owner: owner}
+        r, now_s = RunRow, time.time()
+        values = {r.started_s: now_s, r.beat_s: now_s, r.owner: owner}
         with self._database.write() as session:
             for condition, extra in ((_given_back(), {}), (r.state == QUEUED, {r.state: RUNNING})):
-                wanted = (condition, r.id == run) if run else (condition,)
-                oldest = select(r.id).where(*wanted).order_by(r.queued_s, r.id).limit(1)
+                conditions = (condition, r.id == run) if run else (condition,)
+                oldest = select(r.id).where(*conditions).order_by(r.queued_s, r.id).limit(1)
                 claimed_row = (r.id == oldest.scalar_subquery()) & condition
                 change = update(r).where(claimed_row).values({**values, **extra}).returning(r.id)
                 if taken_run := session.scalar(change):
@@ -272,7 +272,7 @@ class Runs:
 
     def finish(self, run: str, owner: Owner, result: "Run", wall_s: float) -> bool:
         """Store a result, or a failed run if checks do not hold; False: its owner is another."""
-        stored = self._artefacts.put_all(result.tables)
+        artefacts = self._artefacts.put_all(result.tables)
         answer = {
             "summary": dict(result.summary), "checks": [dict(check) for check in result.checks],
             "notes": list(result.notes), "result_digest": result.digest,
@@ -280,7 +280,7 @@ class Runs:
         }  # fmt: skip
         values = answer | {
             "state": DONE if result.valid else FAILED, "message": broken_checks(result),
-            "seal": seal(answer, {name: a.sha256 for name, a in stored.items()}),
+            "seal": seal(answer, {name: a.sha256 for name, a in artefacts.items()}),
             "progress": 1.0, "finished_s": time.time(), "wall_s": wall_s,
         }  # fmt: skip
         with self._database.write(durable=True) as session:
@@ -289,9 +289,9 @@ class Runs:
                 return False
             equal = of_question(row.scenario, row.facts_digest, row.engine_version)
             differs = (RunRow.state == DONE) & (RunRow.result_digest != result.digest)
-            if result.valid and (other := session.scalar(equal.where(differs))):
-                values["message"] = f"the same question gave another result in run {other}"
-            for name, artefact in sorted(stored.items()):
+            if result.valid and (other_run := session.scalar(equal.where(differs))):
+                values["message"] = f"the same question gave another result in run {other_run}"
+            for name, artefact in sorted(artefacts.items()):
                 remember(session, self._artefacts, artefact)
                 session.add(RunTableRow(run=run, name=name, sha256=artefact.sha256))
             session.flush()
@@ -324,23 +324,23 @@ class Runs:
             rows = session.scalars(running).all() if has_some else []
         # Not the heartbeat's own time: clocks of two machines differ, and a machine that slept
         # wakes to old heartbeats of processes that are well.
-        now = time.monotonic()
-        last_heard = {row.id: (row.beat_s, now) for row in rows}
+        now_s = time.monotonic()
+        last_heard = {row.id: (row.beat_s, now_s) for row in rows}
         for run, heard in self._heard.items():
             if run in last_heard and last_heard[run][0] == heard[0]:
                 last_heard[run] = heard
         self._heard = last_heard
-        ended = []
+        ended_ids = []
         for row in rows:
-            if alive(row.owner, now - last_heard[row.id][1]):
+            if alive(row.owner, now_s - last_heard[row.id][1]):
                 continue
             if row.owner.of_cluster:
                 self.release(row.id, row.owner)
                 continue
             silent = (r.id == row.id) & (r.beat_s == row.beat_s)
             if self._abandon(row, silent, "the process that ran it ended before it was finished"):
-                ended.append(row.id)
-        return ended
+                ended_ids.append(row.id)
+        return ended_ids
 
     def _abandon(self, row: RunRow, where: ColumnElement[bool], message: str) -> bool:
         """End a run without a process; one with a request to stop counts as cancelled."""
@@ -354,6 +354,7 @@ class Runs:
         return self._change(where & (RunRow.state == RUNNING), values)
 
     def _change(self, where: ColumnElement[bool], values: Mapping[Any, Any]) -> bool:
+        """Change a run's row if a condition holds; returns whether it did."""
         change = update(RunRow).where(where).values(values).returning(RunRow.id)
         with self._database.write(durable=True) as session:
             return session.scalar(change) is not None
@@ -362,14 +363,14 @@ class Runs:
 
     def ask_cancel(self, run: str) -> str:
         """Request a run to stop: a queued one ends at once; returns its state."""
-        r, now = RunRow, time.time()
-        values = {"state": CANCELLED, "cancel_s": now, "finished_s": now, "message": STOPPED}
+        r, now_s = RunRow, time.time()
+        values = {"state": CANCELLED, "cancel_s": now_s, "finished_s": now_s, "message": STOPPED}
         with self._database.write(durable=True) as session:
             self._visitor.require_held(session, "run", run)
             waiting = (r.id == run) & (r.state == QUEUED)
             session.execute(update(r).where(waiting).values(values))
             stopping = (r.id == run) & (r.state == RUNNING) & r.cancel_s.is_(None)
-            session.execute(update(r).where(stopping).values({"cancel_s": now}))
+            session.execute(update(r).where(stopping).values({"cancel_s": now_s}))
             return require(session.scalar(select(r.state).where(r.id == run)), "run", run)
 
     def publish(self, run: str) -> None:
@@ -403,8 +404,8 @@ class Runs:
             if row.published_s is not None:
                 raise StoreError(SHARED)
             # Its files count as new, so that sweeps spare them until an undo.
-            named = ArtefactRow.sha256.in_(select(RunTableRow.sha256).where(tables))
-            session.execute(update(ArtefactRow).where(named).values(created_s=time.time()))
+            is_of_run = ArtefactRow.sha256.in_(select(RunTableRow.sha256).where(tables))
+            session.execute(update(ArtefactRow).where(is_of_run).values(created_s=time.time()))
             session.execute(delete(RunRow).where(RunRow.id == run))
         return undo
 

@@ -36,16 +36,16 @@ class Scenarios:
 
     def save(self, scenario: Scenario, *, preset: str = "") -> str:
         """Store a scenario once; returns the digest under which it is stored."""
-        stored, is_new = self.keep(
+        stored_digest, is_new = self.keep(
             scenario, digest=scenario_digest(scenario), schema_version=SCHEMA_VERSION,
             body=canonical(scenario), preset=preset, created_s=time.time(),
         )  # fmt: skip
         if preset and not is_new:
             r = ScenarioRow
-            change = update(r).where(r.digest == stored, r.preset != preset)
+            change = update(r).where(r.digest == stored_digest, r.preset != preset)
             with self._database.write() as session:
                 session.execute(change.values(preset=preset))
-        return stored
+        return stored_digest
 
     def keep(self, scenario: Scenario, **columns: Any) -> tuple[str, bool]:
         """Store a scenario if it is new; returns its digest, and whether it was new."""
@@ -55,22 +55,22 @@ class Scenarios:
         with self._database.write(durable=not columns["preset"]) as session:
             query = select(ScenarioRow.digest).where(ScenarioRow.digest.in_(digests))
             known_digests = session.scalars(query).all()
-            stored = known_digests[0] if known_digests else own_digest
+            stored_digest = known_digests[0] if known_digests else own_digest
             if not known_digests:
                 session.add(row)
                 session.flush()
-            self._visitor.hold(session, stored)
-            for digest in sorted(set(digests) - {*known_digests, stored}):
-                insert_once(session, digest, AliasRow(digest=digest, scenario=stored))
-        return stored, not known_digests
+            self._visitor.hold(session, stored_digest)
+            for digest in sorted(set(digests) - {*known_digests, stored_digest}):
+                insert_once(session, digest, AliasRow(digest=digest, scenario=stored_digest))
+        return stored_digest, not known_digests
 
     def load(self, digest: str) -> Scenario:
         """The scenario of a digest. Raises UnknownId, StoreError when changed on disk."""
         with self._database.read() as session:
             with_body = undefer(ScenarioRow.body)
             row = require(self._seen(session, digest, with_body), "scenario", digest)
-            stored, body = row.digest, row.body
-        if hashlib.sha256(body.encode()).hexdigest() != stored:
+            stored_digest, body = row.digest, row.body
+        if hashlib.sha256(body.encode()).hexdigest() != stored_digest:
             raise StoreError(f"scenario {digest} is damaged on disk: restore a backup")
         return scenario_from_canonical(body)
 
@@ -149,7 +149,7 @@ class Scenarios:
 
     def seed(self) -> list[str]:
         """Store every preset and unmark former ones; returns their digests in order."""
-        digests = [self.save(one.scenario, preset=one.key) for one in presets()]
+        digests = [self.save(entry.scenario, preset=entry.key) for entry in presets()]
         r = ScenarioRow
         unmark = update(r).where(r.preset != "", r.digest.not_in(digests))
         with self._database.write() as session:

@@ -35,7 +35,7 @@ class Values(Generic[T]):
         """Store or repair a value; returns its digest. Raises StoreError when too large."""
         self._visitor.require_writes()
         digest = value.digest
-        row, stored = self._made(value, digest)
+        row, artefacts = self._made(value, digest)
         with self._database.write(durable=True) as session:
             present_row = session.get(ImportRow, digest)
             if present_row and sealed(present_row, files_of(session, digest)) != present_row.seal:
@@ -45,7 +45,7 @@ class Values(Generic[T]):
             if present_row is None:
                 session.add(row)
                 session.flush()
-                for name, artefact in stored.items():
+                for name, artefact in artefacts.items():
                     remember(session, self._artefacts, artefact)
                     session.add(ImportTableRow(digest=digest, name=name, sha256=artefact.sha256))
             self._visitor.hold(session, digest)
@@ -60,13 +60,13 @@ class Values(Generic[T]):
                 f"{parts.name} takes {size_bytes / 1e6:.0f} MB: a stored {self.kind.key} may take "
                 f"{VALUE_BYTES_MAX / 1e6:.0f} MB, {self.kind.smaller}"
             )
-        stored = self._artefacts.put_all(parts.tables)
+        files = self._artefacts.put_all(parts.tables)
         row = ImportRow(
             digest=digest, kind=self.kind.key, name=parts.name, format=parts.format,
-            about=dict(parts.about), rows=next(iter(stored.values())).rows, created_s=time.time(),
+            about=dict(parts.about), rows=next(iter(files.values())).rows, created_s=time.time(),
         )  # fmt: skip
-        row.seal = sealed(row, {name: artefact.sha256 for name, artefact in stored.items()})
-        return row, stored
+        row.seal = sealed(row, {name: artefact.sha256 for name, artefact in files.items()})
+        return row, files
 
     def get(self, digest: str) -> ImportRow | None:
         """The row of a value; None if it is not stored."""
@@ -102,10 +102,10 @@ class Values(Generic[T]):
 
     def lacking(self, scenario: Scenario) -> str:
         """Sentence that a scenario's value is not stored here; '' if it is, or it uses none."""
-        used = self.kind.named(scenario)
-        if used is None or self.kind.at_hand(used.digest) or self.get(used.digest) is not None:
+        named = self.kind.named(scenario)
+        if named is None or self.kind.at_hand(named.digest) or self.get(named.digest) is not None:
             return ""
-        return self.kind.absent.format(used.name or used.digest)
+        return self.kind.absent.format(named.name or named.digest)
 
     def search(self, text: str = "", *, limit: int = PAGE, offset: int = 0) -> Page[ImportRow]:
         """Values whose name or format contains every word, newest first."""
@@ -142,8 +142,8 @@ class Values(Generic[T]):
             require(self._row(session, digest), self.kind.key, digest)
             if not self._visitor.let_go(session, self.kind.key, digest):
                 return
-            if used := self._used(session, digest):
-                raise StoreError(used)
+            if use_text := self._used(session, digest):
+                raise StoreError(use_text)
             session.execute(delete(ImportRow).where(ImportRow.digest == digest))
 
     def _row(self, session: Session, digest: str) -> ImportRow | None:

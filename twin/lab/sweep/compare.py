@@ -97,11 +97,11 @@ class Comparison:
 
 def input_rows(*scenarios: Scenario) -> list[InputRow]:
     """Fields in which scenarios differ, by dotted path, in the order of the declaration."""
-    first, *others = leaf_values = [leaves(scenario) for scenario in scenarios]
+    first, *other_leaves = leaf_values = [leaves(scenario) for scenario in scenarios]
     return [
         InputRow(path, field_unit(path), tuple(values[path] for values in leaf_values))
         for path, value in first.items()
-        if any(values[path] != value for values in others)
+        if any(values[path] != value for values in other_leaves)
     ]
 
 
@@ -165,13 +165,13 @@ def check_number(runs: int) -> None:
 def metric_row(name: str, values: Sequence[Any], baseline: int) -> MetricRow:
     """One figure of every run against the baseline's."""
     numbers = [float(value) if is_number(value) else None for value in values]
-    base = numbers[baseline]
+    base_value = numbers[baseline]
     metric = metric_of(name)
     return MetricRow(
         name, "" if metric.kind == "share" else metric.unit, metric.better, tuple(numbers),
-        tuple(None if base is None or v is None else v - base for v in numbers),
-        tuple(None if not base or v is None else v / base for v in numbers),
-        tuple(_verdict(name, value, base) for value in numbers),
+        tuple(None if base_value is None or v is None else v - base_value for v in numbers),
+        tuple(None if not base_value or v is None else v / base_value for v in numbers),
+        tuple(_verdict(name, value, base_value) for value in numbers),
     )  # fmt: skip
 
 
@@ -179,12 +179,12 @@ def _spared(row: MetricRow, runs: Sequence[RunRow], baseline: int) -> MetricRow:
     """The row with verdict 'different' for runs worse only by more NPUs for the same load."""
     if not row.unit.endswith("per NPU"):
         return row
-    base = runs[baseline].summary
+    before = runs[baseline].summary
 
     def spare(run: RunRow) -> bool:
         """Whether a run has more NPUs than the baseline and finishes at least as many requests."""
-        has_more_npus = (run.summary.get("npus") or 0) > (base.get("npus") or 0)
-        rate_now, rate_base = (s.get("throughput_req_per_s") or 0.0 for s in (run.summary, base))
+        has_more_npus = (run.summary.get("npus") or 0) > (before.get("npus") or 0)
+        rate_now, rate_base = (s.get("throughput_req_per_s") or 0.0 for s in (run.summary, before))
         return has_more_npus and rate_now >= (1 - SAME_LOAD) * rate_base
 
     verdicts: list[Verdict] = [
@@ -276,5 +276,5 @@ def paired(both: Sequence[tuple[float, float]]) -> Paired:
     differences = [a - b for a, b in both]
     error_of_mean = statistics.stdev(differences) / math.sqrt(len(both))
     half_width = float(stdtrit(len(both) - 1, 0.5 + 0.5 * SURE)) * error_of_mean
-    base = statistics.fmean(b for _, b in both)
-    return Paired(len(both), base, statistics.fmean(differences), half_width)
+    base_mean = statistics.fmean(b for _, b in both)
+    return Paired(len(both), base_mean, statistics.fmean(differences), half_width)

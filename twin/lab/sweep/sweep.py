@@ -108,9 +108,9 @@ def between(path: str, low: float, high: float, count: int, *, log: bool = False
         raise SweepError(_usage(path))
     spacing = np.geomspace if log else np.linspace
     numbers = [float(number) for number in spacing(low, high, count)]
-    inner = [float(f"{number:.{FIGURES}g}") for number in numbers[1:-1]]
+    inner_values = [float(f"{number:.{FIGURES}g}") for number in numbers[1:-1]]
     return _axis(path, [info.kind(round(n) if info.kind is int else n) for n in
-                        (numbers[0], *inner, numbers[-1])])  # fmt: skip
+                        (numbers[0], *inner_values, numbers[-1])])  # fmt: skip
 
 
 def _axis(path: str, values: Sequence[Any]) -> Axis:
@@ -206,8 +206,8 @@ def broken(scenario: Scenario, summary: dict[str, Any]) -> list[tuple[Metric, fl
         for metric, limit in limits
         if (value := summary.get(metric.key)) is not None and value > limit
     ]
-    alike = one_slo(scenario) and required_share >= P99
-    return limits_broken if alike and limits_broken else [(METRICS[ATTAINED], required_share)]
+    one_limit = one_slo(scenario) and required_share >= P99
+    return limits_broken if one_limit and limits_broken else [(METRICS[ATTAINED], required_share)]
 
 
 def holds(scenario: Scenario, summary: dict[str, Any]) -> bool | None:
@@ -219,7 +219,7 @@ def holds(scenario: Scenario, summary: dict[str, Any]) -> bool | None:
 
 def knees(held: Sequence[bool | None]) -> list[int]:
     """Indices along an axis before each change between SLO met and missed."""
-    with_answer = [i for i, one in enumerate(held) if one is not None]
+    with_answer = [i for i, met in enumerate(held) if met is not None]
     return [a for a, b in itertools.pairwise(with_answer) if held[a] != held[b]]
 
 
@@ -229,14 +229,14 @@ def conclusion(
     """Conclusion of a sweep of one field, in one sentence."""
     pairs = list(zip(scenarios, summaries, strict=True))
     meets = [holds(s, summary) for s, summary in pairs]
-    with_answer = [i for i, one in enumerate(meets) if one is not None]
+    with_answer = [i for i, met in enumerate(meets) if met is not None]
     if len(with_answer) < 2:
         return ""
     borders = knees(meets)
     if not borders:
         verdict_text = "The SLO holds" if meets[with_answer[0]] else "The SLO is not met"
-        first, last = (over.said(over.values[with_answer[k]]) for k in (0, -1))
-        return f"{verdict_text} anywhere from {first} to {last}."
+        first_text, last_text = (over.said(over.values[with_answer[k]]) for k in (0, -1))
+        return f"{verdict_text} anywhere from {first_text} to {last_text}."
     border = borders[0]
     next_index = next(i for i in with_answer if i > border)
     met_at, miss = (border, next_index) if meets[border] else (next_index, border)
@@ -244,8 +244,8 @@ def conclusion(
     value, bound = shown(metric.key, summaries[miss][metric.key]), shown(metric.key, limit)
     reason = f"at {over.said(over.values[miss])} {metric.label} is {value}, {bound} is the limit"
     direction = "up to" if meets[border] else "from"
-    rest = "" if len(borders) == 1 else f" It changes {len(borders)} times along the way."
-    return f"Holds its SLO {direction} {over.said(over.values[met_at])}; {reason}.{rest}"
+    change_text = "" if len(borders) == 1 else f" It changes {len(borders)} times along the way."
+    return f"Holds its SLO {direction} {over.said(over.values[met_at])}; {reason}.{change_text}"
 
 
 @dataclass(frozen=True, slots=True)

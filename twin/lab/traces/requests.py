@@ -346,7 +346,7 @@ class Layout:
 
 def _codes(names: Sequence[pl.Series | None]) -> np.ndarray | None:
     """A number i8[n] for every name, equal for equal names; None for rows without a name."""
-    present = [part for part in names if part is not None]
+    present = [column for column in names if column is not None]
     if len(present) < len(names) or not sum(map(len, present)):
         return None
     return pl.concat(present).cast(pl.Categorical).to_physical().cast(pl.Int64).to_numpy()

@@ -125,15 +125,15 @@ def _plain(name: str, data: bytes, budget: Budget, *, counted: bool = False) -> 
 
 def gunzip(name: str, data: bytes, budget: Budget) -> bytes:
     """The content of a gzip file; raises TraceError for a broken or an exploding one."""
-    pieces = []
+    chunks = []
     bytes_made = 0
     compressed = io.BytesIO(data)
     try:
         with gzip.GzipFile(fileobj=compressed, mode="rb") as file:
-            while piece := file.read(CHUNK_BYTES):
-                pieces.append(piece)
-                bytes_made += len(piece)
-                budget.spend(len(piece))
+            while chunk := file.read(CHUNK_BYTES):
+                chunks.append(chunk)
+                bytes_made += len(chunk)
+                budget.spend(len(chunk))
                 if bytes_made > max(FIRST_BYTES, budget.limits.ratio * compressed.tell()):
                     raise TraceError(
                         f"{name} unpacks to more than {budget.limits.ratio} times its size, which "
@@ -143,7 +143,7 @@ def gunzip(name: str, data: bytes, budget: Budget) -> bytes:
         raise TraceError(f"{name} ends in the middle of its gzip stream: copy it again") from None
     except (gzip.BadGzipFile, zlib.error):
         raise TraceError(f"{name} is not a sound gzip file: compress it again") from None
-    return b"".join(pieces)
+    return b"".join(chunks)
 
 
 def _tar(name: str, data: bytes, budget: Budget, packed: bool) -> Iterator[Piece]:

@@ -67,8 +67,8 @@ def scenario_named(name: str) -> Scenario:
         return load_scenario_file(Path(name))
     if (scenario := preset(name)) is not None:
         return scenario
-    similar = difflib.get_close_matches(name, [p.key for p in presets()], n=1)
-    hint = f", perhaps {similar[0]}" if similar else "; the command presets lists them"
+    similar_keys = difflib.get_close_matches(name, [p.key for p in presets()], n=1)
+    hint = f", perhaps {similar_keys[0]}" if similar_keys else "; the command presets lists them"
     raise UnknownScenario(f"{printable(name)} is neither a .toml file nor a preset{hint}")
 
 

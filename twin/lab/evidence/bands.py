@@ -154,8 +154,8 @@ class Band:
 
     def ends(self, share: float = MOST) -> tuple[float, float]:
         """Lower and upper end of the band that contains this share."""
-        half = self.half_width(share)
-        return self.centre - half, self.centre + half
+        half_width = self.half_width(share)
+        return self.centre - half_width, self.centre + half_width
 
     def holds(self, error: float, share: float = MOST) -> bool:
         """Whether the band contains an error."""
@@ -199,14 +199,14 @@ class Bands:
         code = [ids.get(levels[: k + 1], -1) for k, ids in enumerate(self._numbers)]
         covariance = self._covariance((self._codes == code).sum(axis=1))
         centre = self._mean + float(covariance @ self._pull)
-        missing_weight = 1.0 - float(covariance @ self._weight)
-        explained = covariance @ self._inverse @ covariance
-        variance = float(self._variogram[0] - explained + missing_weight**2 / self._all)
+        weight_gap = 1.0 - float(covariance @ self._weight)
+        explained_share = covariance @ self._inverse @ covariance
+        variance = float(self._variogram[0] - explained_share + weight_gap**2 / self._all)
         misses = self._apart[self._codes[: len(self._apart), STACK - 1] == code[STACK - 1]]
         prior = self._priors.get(levels[0], max(self._priors.values()))
-        factor = (PRIOR * prior + float(misses @ misses)) / (PRIOR + len(misses))
+        variance_factor = (PRIOR * prior + float(misses @ misses)) / (PRIOR + len(misses))
         scale = self._scale_of(levels[0])
-        spread = scale * math.sqrt(max(variance, 0.0) * factor)
+        spread = scale * math.sqrt(max(variance, 0.0) * variance_factor)
         if 0 < len(misses) < PRIOR:  # of so few rows none makes a stack less known than none
             spread = min(spread, self.of((levels[0], *[None] * (len(LEVELS) - 1))).spread)
         return Band(scale * centre, max(spread, DIGITS), PRIOR + len(misses), len(misses))
@@ -227,7 +227,7 @@ def _priors(
     It is chosen such that MOST of the first errors lie within bands made without the row's system,
     or without its source (closed form: Dubrule; by groups: Barber et al., Annals of statistics 49,
     2021). 1 without other groups; a quantity of fewer than PRIOR rows has the largest one."""
-    residual = projected @ today
+    residuals = projected @ today
     misses_by_key: dict[Hashable, list[float]] = {}
     for groups in ([by_system(e) for e in errors], [by_source(e) for e in errors]):
         if len(set(groups)) == 1:  # no other is there to predict it
@@ -239,7 +239,7 @@ def _priors(
             group_rows = np.array([rows for rows in rows_by_group.values() if len(rows) == size])
             inverses = np.linalg.pinv(projected[group_rows[:, :, None], group_rows[:, None, :]])
             for rows, inverse in zip(group_rows, inverses, strict=True):
-                predicted = today[rows] - inverse @ residual[rows]
+                predicted = today[rows] - inverse @ residuals[rows]
                 spread = np.sqrt(np.maximum(np.diag(inverse), 1e-12))
                 for n, row in enumerate(rows[rows < len(first)]):  # those come first in a group
                     deviation = abs(first[row] - predicted[n]) / spread[n]
@@ -286,7 +286,7 @@ def _variogram(codes: NDArray[np.intp], errors: Vector, levels: NDArray[np.intp]
     rows, other_rows = np.triu_indices(len(errors), 1)
     shared = levels[rows, other_rows]
     root_gaps = np.sqrt(np.abs(errors[rows] - errors[other_rows]))
-    variances = np.full(len(LEVELS) + 1, np.nan)
+    half_variances = np.full(len(LEVELS) + 1, np.nan)
     for depth in range(len(LEVELS) + 1):
         at_depth = shared == depth
         if at_depth.any():
@@ -296,12 +296,12 @@ def _variogram(codes: NDArray[np.intp], errors: Vector, levels: NDArray[np.intp]
             counts = np.bincount(pair)
             roots = np.bincount(pair, root_gaps[at_depth])[counts > 0] / counts[counts > 0]
             # One far-off system decides less (Cressie & Hawkins, Math. Geology 12, 1980).
-            variances[depth] = float(0.5 * np.mean(roots) ** 4 / (0.457 + 0.494 / len(roots)))
-    if np.isnan(variances).all():
+            half_variances[depth] = float(0.5 * np.mean(roots) ** 4 / (0.457 + 0.494 / len(roots)))
+    if np.isnan(half_variances).all():
         return np.ones(len(LEVELS) + 1)
-    variances = np.fmax.accumulate(variances[::-1])[::-1]  # nan: nothing deeper is known
-    last_known = variances[~np.isnan(variances)][-1]
-    return np.maximum(np.nan_to_num(variances, nan=last_known), DIGITS**2)
+    half_variances = np.fmax.accumulate(half_variances[::-1])[::-1]  # nan: nothing deeper is known
+    last_known = half_variances[~np.isnan(half_variances)][-1]
+    return np.maximum(np.nan_to_num(half_variances, nan=last_known), DIGITS**2)
 
 
 # What bands hold of rows that they have not seen.
@@ -316,9 +316,9 @@ def left_out(
     leaves = leaves or {e.row: (by(e), e.levels) for e in errors}
     bands: dict[str, Band] = {}
     for group in dict.fromkeys(group for group, _ in leaves.values()):
-        remaining = [e for e in errors if by(e) != group]
-        if any(e.first is not None for e in remaining):
-            others = Bands(remaining)
+        other_errors = [e for e in errors if by(e) != group]
+        if any(e.first is not None for e in other_errors):
+            others = Bands(other_errors)
             bands |= {row: others.of(leaf) for row, (key, leaf) in leaves.items() if key == group}
     return bands
 

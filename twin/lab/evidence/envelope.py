@@ -237,10 +237,10 @@ def reach(
     reaches = []
     for aspect in ASPECTS:
         answers = [(c.row, aspect.read(c, facts)) for c in configurations if _concerns(aspect, c)]
-        stated = [(row, value) for row, value in answers if value is not None]
-        values = sorted({value for _, value in stated}, key=lambda v: (isinstance(v, str), v))
+        readings = [(row, value) for row, value in answers if value is not None]
+        values = sorted({value for _, value in readings}, key=lambda v: (isinstance(v, str), v))
         if values:
-            reaches.append(Reach(aspect, tuple(values), len({row for row, _ in stated})))
+            reaches.append(Reach(aspect, tuple(values), len({row for row, _ in readings})))
     return reaches
 
 
@@ -278,19 +278,19 @@ def outside_evidence(
                 "Prefill and decode share their iterations (colocated); every published row on "
                 "this chip measures the two pools apart."
             )
-    by_chip: dict[str, list[str]] = {}
+    roles_by_chip: dict[str, list[str]] = {}
     for role in roles:
-        by_chip.setdefault(chip_of(scenario, role), []).append(role)
-    for chip, roles_of in by_chip.items():
-        for reached in reach(facts, rows, chip):  # None: those of the published rows are stored
-            pool = reached.aspect.pool
+        roles_by_chip.setdefault(chip_of(scenario, role), []).append(role)
+    for chip, roles_of in roles_by_chip.items():
+        for span in reach(facts, rows, chip):  # None: those of the published rows are stored
+            pool = span.aspect.pool
             if pool and pool not in roles_of:
                 continue
-            value = reached.aspect.read(Configuration("", pool or roles_of[0], scenario, {}), facts)
-            if value is not None and not reached.holds(value):
-                unit = f" {reached.aspect.unit}" if reached.aspect.unit else ""
-                text, ranges = reached.aspect.words(value, facts), reached.words(facts)
-                texts.append(f"{reached.aspect.title}: {text}{unit}; published rows have {ranges}.")
+            value = span.aspect.read(Configuration("", pool or roles_of[0], scenario, {}), facts)
+            if value is not None and not span.holds(value):
+                unit = f" {span.aspect.unit}" if span.aspect.unit else ""
+                text, ranges = span.aspect.words(value, facts), span.words(facts)
+                texts.append(f"{span.aspect.title}: {text}{unit}; published rows have {ranges}.")
     for has_feature, words in UNCOMMON:
         if has_feature(scenario) and not any(has_feature(c.scenario) for c in known):
             texts.append(f"No published row {words}.")

@@ -279,9 +279,9 @@ def _judged(facts: Facts, rows: Sequence[Row]) -> list[dict[str, Any]]:
         twin = answer_row(row, facts)
         error = twin / row.value - 1.0
         first_error = first_errors.get(row.id)
-        counted = first_error.error if first_error is not None and row.kind in UNSEEN else error
-        within_bound = row.at_most and counted <= 0.0
-        judged_error = None if row.kind in UNJUDGED or within_bound else counted
+        count_error = first_error.error if first_error is not None and row.kind in UNSEEN else error
+        within_bound = row.at_most and count_error <= 0.0
+        judged_error = None if row.kind in UNJUDGED or within_bound else count_error
         bar = bars().of(row)
         answers.append(
             {name: getattr(row, name) for name in SAID}
@@ -380,10 +380,10 @@ def score_table(rows: Judged, by: str = "group") -> list[dict[str, str]]:
     table = []
     for name in dict.fromkeys(row[by] for row in rows):
         own_rows = [row for row in rows if row[by] == name]
-        by_kind = {kind: score(own_rows, name, kind) for kind in JUDGED}
+        score_by_kind = {kind: score(own_rows, name, kind) for kind in JUDGED}
         table.append(
             {"rows of": name}
-            | {kind: "" if each is None else each.text for kind, each in by_kind.items()}
+            | {kind: "" if each is None else each.text for kind, each in score_by_kind.items()}
             | {kind: str(sum(row["kind"] == kind for row in own_rows) or "") for kind in UNJUDGED}
         )
     return table

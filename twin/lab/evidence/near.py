@@ -221,12 +221,12 @@ def near_each(
     scenarios: Mapping[str, Scenario], facts: Facts
 ) -> list[tuple[tuple[str, ...], list[Near]]]:
     """Bands of several runs by name, with the names of the runs that share them."""
-    grouped: dict[tuple[str, ...], tuple[list[str], list[Near]]] = {}
+    groups: dict[tuple[str, ...], tuple[list[str], list[Near]]] = {}
     for name, scenario in scenarios.items():
         estimates = near(scenario, facts, run=True)
-        names, _ = grouped.setdefault(tuple(band.sentence for band in estimates), ([], estimates))
+        names, _ = groups.setdefault(tuple(band.sentence for band in estimates), ([], estimates))
         names.append(name)
-    return [(tuple(names), estimates) for names, estimates in grouped.values()]
+    return [(tuple(names), estimates) for names, estimates in groups.values()]
 
 
 def in_brief(bands: Sequence[Near]) -> str:
@@ -251,8 +251,8 @@ class Apart:
     @property
     def band(self) -> str:
         """'±12 %'; 'a factor of 2.0' above a half, where ±99 % would hold a ratio of zero."""
-        above = self.within > 0.5
-        return f"a factor of {1 + self.within:.1f}" if above else f"±{100 * self.within:.0f} %"
+        is_wide = self.within > 0.5
+        return f"a factor of {1 + self.within:.1f}" if is_wide else f"±{100 * self.within:.0f} %"
 
     @property
     def words(self) -> str:
@@ -265,13 +265,13 @@ def apart(
     one: tuple[Scenario, Mapping[str, Any]], other: tuple[Scenario, Mapping[str, Any]]
 ) -> list[Apart]:
     """For each headline figure that two runs differ in: whether measurements may find it equal."""
-    compared = []
+    comparisons = []
     for figure in figures_of(one[0], run=True):
         a, b = one[1].get(figure.metric), other[1].get(figure.metric)
         of_pool = figure in figures_of(other[0], run=True) and figure.quantity in (DECODE, PREFILL)
         if of_pool and a and b and a != b:
-            compared.append(_apart(figure, one[0], other[0], b / a if figure.time else a / b))
-    return compared
+            comparisons.append(_apart(figure, one[0], other[0], b / a if figure.time else a / b))
+    return comparisons
 
 
 def _apart(figure: Figure, one: Scenario, other: Scenario, faster: float) -> Apart:
@@ -282,11 +282,11 @@ def _apart(figure: Figure, one: Scenario, other: Scenario, faster: float) -> Apa
     levels, other_levels = _levels(figure, one), _levels(figure, other)
     model = one.deployment.model
     if levels[1 : STACK + 1] == other_levels[1 : STACK + 1] and model == other.deployment.model:
-        centre, half_width = 0.0, ratio_within(errors, levels, model)[0]
+        log_centre, half_width = 0.0, ratio_within(errors, levels, model)[0]
     else:
         a, b = bands.of(levels), bands.of(other_levels)
-        centre, half_width = a.centre - b.centre, math.hypot(a.half_width(), b.half_width())
-    return Apart(figure, math.expm1(half_width), abs(math.log(faster) - centre) <= half_width)
+        log_centre, half_width = a.centre - b.centre, math.hypot(a.half_width(), b.half_width())
+    return Apart(figure, math.expm1(half_width), abs(math.log(faster) - log_centre) <= half_width)
 
 
 def throughput_apart(one: Scenario, other: Scenario, ratio: float) -> Apart:
@@ -344,7 +344,7 @@ def covered_in_words() -> list[str]:
     """Sentences on the coverage of bands, one for each way of leaving rows out."""
     sentences = []
     for subject, (overall, *parts) in covered().items():
-        by_quantity = ", ".join(f"{part.rows_of} {part.held}" for part in parts)
+        quantity_text = ", ".join(f"{part.rows_of} {part.held}" for part in parts)
         shares_text = f"{100 * HALF:.0f} and {100 * MOST:.0f} %"
-        sentences.append(f"Bands of {shares_text} hold {overall.held} {subject} ({by_quantity}).")
+        sentences.append(f"Bands of {shares_text} hold {overall.held} {subject} ({quantity_text}).")
     return sentences

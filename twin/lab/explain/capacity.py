@@ -87,33 +87,33 @@ def searching(
     met: list[_Load] = []  # loads that meet the SLO, growing
     least_missed = _Load(math.inf, s.slo.share)  # the least that does not
     tried: list[_Load] = []
-    variances: list[float] = []
+    share_variances: list[float] = []
     least_gap = 1.0 if path == "workload.concurrency" else 0.0
     while first * LEAST <= load <= first * MOST:
-        current = _Load(load, s.slo.share)
-        tried.append(current)
+        trial_load = _Load(load, s.slo.share)
+        tried.append(trial_load)
         if at_ends:
-            runs += yield from _judged(long_run, current, [], least=_fewest(long_run))
+            runs += yield from _judged(long_run, trial_load, [], least=_fewest(long_run))
         else:
-            runs += yield from _judged(short_run, current, variances)
-        if current.meets:
-            met.append(current)
+            runs += yield from _judged(short_run, trial_load, share_variances)
+        if trial_load.meets:
+            met.append(trial_load)
         else:
-            least_missed = current
-        settled = False
+            least_missed = trial_load
+        is_settled = False
         # Two loads are near enough to be the ends within a ratio, or as neighbouring counts.
         while met and least_missed.load <= max(CLOSE * met[-1].load, met[-1].load + least_gap):
             low, at_ends, step = met[-1], True, CLOSE
             runs += yield from _both(long_run, low, least_missed, thorough)
-            settled = low.meets and not least_missed.meets
-            if settled:
+            is_settled = low.meets and not least_missed.meets
+            if is_settled:
                 break
             if low.meets:
                 met.append(least_missed)
                 least_missed = _Load(math.inf, s.slo.share)
             else:
                 least_missed = met.pop()
-        if settled or len(tried) == TRIED:
+        if is_settled or len(tried) == TRIED:
             break
         if met and not math.isinf(least_missed.load):
             load = math.sqrt(met[-1].load * least_missed.load)
@@ -135,8 +135,8 @@ def searching(
     seeds_differ = met[-1].runs_of is long_run and len(met[-1].shares) > _fewest(long_run)  # seeds
     if thorough and seeds_differ and s.slo.share < 1.0:
         longest = [tested for tested in tried if tested.runs_of is long_run and tested.shares]
-        likely, unlikely = _range(longest, s.slo.share)
-        range_low, range_high = min(likely, best_load), max(unlikely, best_load)
+        likely_low, likely_high = _range(longest, s.slo.share)
+        range_low, range_high = min(likely_low, best_load), max(likely_high, best_load)
     return Capacity(path, best_load, range_low, range_high, runs, low_load)
 
 
@@ -236,7 +236,8 @@ def _both(
 
 
 def _unsettled(low: _Load, missed: _Load) -> bool:
-    """Whether seeds differ by more than a small part of what the share falls between the ends."""
+    """Whether the standard error of the share, over seeds, leaves the load open: it is more than a
+    small part of the fall of the share between the two loads."""
     if missed.refused:
         return False
     variance = (statistics.variance(low.shares) + statistics.variance(missed.shares)) / 2.0
@@ -251,11 +252,11 @@ def _range(judged: Sequence[_Load], share: float) -> tuple[float, float]:
     log_loads = np.log([level.load for level in judged])
     run_counts = np.array([len(level.shares) for level in judged])
     met_sums = np.array([sum(level.shares) for level in judged])
-    missed = 1.0 - np.concatenate([level.shares for level in judged])
-    loss = float(missed @ missed / missed.sum())  # that a run loses: its variance over its mean
+    misses = 1.0 - np.concatenate([level.shares for level in judged])
+    loss = float(misses @ misses / misses.sum())  # that a run loses: its variance over its mean
     loads = np.arange(log_loads.min() - BEYOND, log_loads.max() + BEYOND, FINE)
-    falls = np.geomspace(*FALLS, 25)[:, None, None]
-    odds = math.log(share / (1.0 - share)) - falls * (log_loads - loads[:, None])
+    steepness = np.geomspace(*FALLS, 25)[:, None, None]
+    odds = math.log(share / (1.0 - share)) - steepness * (log_loads - loads[:, None])
     misfit = met_sums * np.logaddexp(0.0, -odds) + (run_counts - met_sums) * np.logaddexp(0.0, odds)
     likelihood = -misfit.sum(axis=-1) / loss
     probability = np.exp(likelihood - likelihood.max()).sum(axis=0)

@@ -98,21 +98,21 @@ def expected(view: View, s: Scenario) -> Expected | None:
     """Closed-form figures of a scenario under the view's load; None if there are none."""
     try:
         prices = Priced(s, view.facts, view.trace, view.counts)
-        is_foreign = prices.full
-        standing = standing_at(prices, view.arrived_per_s or is_foreign.requests_per_s)
+        prediction = prices.full
+        standing = standing_at(prices, view.arrived_per_s or prediction.requests_per_s)
     except ValueError as error:
         if not type(error).__module__.startswith("twin."):
             raise
         return None
-    rates = {"front_end": (is_foreign.front_end_requests_per_s, 1e-3 * s.front_end.service_ms)}
-    if is_foreign.prefill is not None:
-        rates["prefill_queue"] = (is_foreign.prefill.requests_per_s, standing.prefill_s)
-    if is_foreign.decode is not None:
-        rates["router"] = (is_foreign.decode.requests_per_s, standing.tpot_s)
+    rates = {"front_end": (prediction.front_end_requests_per_s, 1e-3 * s.front_end.service_ms)}
+    if prediction.prefill is not None:
+        rates["prefill_queue"] = (prediction.prefill.requests_per_s, standing.prefill_s)
+    if prediction.decode is not None:
+        rates["router"] = (prediction.decode.requests_per_s, standing.tpot_s)
     waits_s = {part: _wait_s(view, *rate_pair) for part, rate_pair in rates.items()}
     if standing.prefill_s:
         waits_s |= {"prefill_queue": standing.prefill_s, "prefill": standing.prefill_s}
-    return Expected(standing, is_foreign.requests_per_s, waits_s)
+    return Expected(standing, prediction.requests_per_s, waits_s)
 
 
 def _wait_s(view: View, rate: float, service_s: float) -> float:
@@ -127,17 +127,17 @@ def _wait_s(view: View, rate: float, service_s: float) -> float:
 def _score(view: View, base: Expected, after: Expected) -> float:
     """`explain.score` of the run and of its figures scaled by the ratios of two closed forms."""
     before_s, after_s = base.waits_s, after.waits_s
-    late = view.late
+    lateness = view.late
     for stage, stage_share in view.parts.items():
         if before_s.get(stage):
-            late += view.late * stage_share * (after_s.get(stage, 0.0) / before_s[stage] - 1.0)
+            lateness += view.late * stage_share * (after_s.get(stage, 0.0) / before_s[stage] - 1.0)
     tpot_s = base.standing.tpot_s
-    slow = view.slow * (after.standing.tpot_s / tpot_s if tpot_s else 1.0)
-    gain = math.log((view.late + view.slow + 1e-3) / (max(late, 0.0) + slow + 1e-3))
+    slowness = view.slow * (after.standing.tpot_s / tpot_s if tpot_s else 1.0)
+    gain = math.log((view.late + view.slow + 1e-3) / (max(lateness, 0.0) + slowness + 1e-3))
     if not view.held:
-        lacking = 1.0 - served_well(view.summary)
-        gained = min(max(after.standing.attained - base.standing.attained, 0.0), lacking)
-        gain += SERVED * (lacking if late <= 1.0 and slow <= 1.0 else gained)
+        missing_share = 1.0 - served_well(view.summary)
+        gained = min(max(after.standing.attained - base.standing.attained, 0.0), missing_share)
+        gain += SERVED * (missing_share if lateness <= 1.0 and slowness <= 1.0 else gained)
     if finished_share(view.summary, view.scenario) < BEHIND and view.arrived_per_s:
         rates = [min(view.arrived_per_s, prediction.requests_per_s) for prediction in (base, after)]
         gain += math.log(max(rates[1], 1e-9) / max(rates[0], 1e-9))
@@ -162,8 +162,8 @@ def fault(v: View) -> Found:
     for broken in faults[:3] if len(faults) > 1 else []:
         yield Change({"faults": _dumped([f for f in s.faults if f is not broken])},
                      named=_broken(broken))  # fmt: skip
-    names = _broken(faults[0]) if len(faults) == 1 else f"{len(faults)} faults"
-    yield Change({"faults": []}, named=names)
+    fault_text = _broken(faults[0]) if len(faults) == 1 else f"{len(faults)} faults"
+    yield Change({"faults": []}, named=fault_text)
 
 
 @cause("recovery", "Recovery after a fault", "Change how the stack recovers.")
@@ -338,12 +338,12 @@ def switches(v: View) -> Found:
     }  # fmt: skip
     if not v.experts:  # nothing is exchanged, and no other microbatch hides anything
         usual = {path: usual[path] for path in usual if path.endswith(_WITHOUT_EXPERTS)}
-    changed = {path: value for path, value in usual.items() if read(v.scenario, path) != value
+    settings_off = {path: value for path, value in usual.items() if read(v.scenario, path) != value
            and (path, read(v.scenario, path)) not in _BETTER}  # fmt: skip
-    for path, value in changed.items():
+    for path, value in settings_off.items():
         yield Change({path: value})
-    if len(changed) > 1:
-        yield Change(changed)
+    if len(settings_off) > 1:
+        yield Change(settings_off)
 
 
 _WITHOUT_EXPERTS = ("attention_kernel", "flash_comm", "rank_choice")

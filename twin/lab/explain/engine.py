@@ -55,10 +55,10 @@ def waterfall_table(pieces: Mapping[str, float]) -> pl.DataFrame:
 def causes_table(causes: Sequence[Measured]) -> pl.DataFrame:
     """One row per cause, the largest first, each a JSON object."""
     rows = []
-    for m in causes:
-        gains = {"removal": m.removal, "suggestion": m.suggestion}
-        row = {name: getattr(m.cause, name) for name in ("key", "label", "advice")}
-        row |= {"named": m.named, "score": m.score}
+    for measured in causes:
+        gains = {"removal": measured.removal, "suggestion": measured.suggestion}
+        row = {name: getattr(measured.cause, name) for name in ("key", "label", "advice")}
+        row |= {"named": measured.named, "score": measured.score}
         row |= {name: asdict(gain) for name, gain in gains.items() if gain is not None}
         rows.append(json.dumps(row, sort_keys=True))
     return pl.DataFrame({"cause": rows}, schema={"cause": pl.String})

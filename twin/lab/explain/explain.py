@@ -292,8 +292,8 @@ def verdict(view: View, room: Capacity, ranks: Sequence[Measured]) -> str:
     if note := UNSTEADY.get(str(view.summary.get("steady_state"))):
         sentences.insert(1, note)
     if view.free_npus:
-        idle = "1 NPU is" if view.free_npus == 1 else f"{view.free_npus} NPUs are"
-        sentences.append(f"{idle} idle.")
+        idle_text = "1 NPU is" if view.free_npus == 1 else f"{view.free_npus} NPUs are"
+        sentences.append(f"{idle_text} idle.")
     return " ".join(sentences)
 
 

@@ -118,8 +118,8 @@ def chunk(v: View) -> Found:
     arriving = v.figure("prefill_tokens_per_s_per_npu") * v.figure("decode_iteration_s_mean")
     # A limit far above what comes with an iteration binds at no factor of itself.
     sufficient = [2.0 * arriving, 1.25 * arriving] if 0 < 2.0 * arriving < 0.25 * tokens else []
-    usual = Scenario().deployment.colocated.chunk_tokens_per_npu
-    for chunk_tokens in (max(2 * tokens, usual), 0.5 * tokens, 0.25 * tokens, *sufficient):
+    default_tokens = Scenario().deployment.colocated.chunk_tokens_per_npu
+    for chunk_tokens in (max(2 * tokens, default_tokens), 0.5 * tokens, 0.25 * tokens, *sufficient):
         yield Change({"deployment.colocated.chunk_tokens_per_npu": max(2, round(chunk_tokens))})
 
 
@@ -140,8 +140,8 @@ def prefill_batch(v: View) -> Found:
     if "prefill" not in v.role_npus or v.late < 0.25:
         return
     section, path = v.scenario.deployment.prefill, "deployment.prefill"
-    usual = Scenario().deployment.prefill.tokens_per_npu
-    for tokens in (max(2 * section.tokens_per_npu, usual), section.tokens_per_npu // 2):
+    default_tokens = Scenario().deployment.prefill.tokens_per_npu
+    for tokens in (max(2 * section.tokens_per_npu, default_tokens), section.tokens_per_npu // 2):
         yield Change({f"{path}.tokens_per_npu": tokens})
     yield Change({f"{path}.attention": "sp_tp_sp"})
     yield Change({f"{path}.microbatch": True})
@@ -182,8 +182,8 @@ def ep(v: View) -> Found:
     if v.full is not None and v.full.costs.decode_role is not None:
         copies = v.scenario.experts.redundant
         layout = v.full.costs.decode_role.layout
-        if idle := idle_dies(v.full.costs.shape, layout, copies):
-            yield Change({"experts.redundant": copies + idle})
+        if idle_count := idle_dies(v.full.costs.shape, layout, copies):
+            yield Change({"experts.redundant": copies + idle_count})
 
 
 @cause("kv_space", "KV space of the decode dies", "Make room for more KV on the decode dies.")

@@ -56,8 +56,8 @@ class Runs:
         if scenario not in self.tables:
             run = self._run(scenario)
             if not run.valid:
-                broken = "; ".join(check["id"] for check in run.checks if not check["ok"])
-                raise ExplainError(f"{scenario.name}: the run broke a law of its own ({broken})")
+                laws = "; ".join(check["id"] for check in run.checks if not check["ok"])
+                raise ExplainError(f"{scenario.name}: the run broke a law of its own ({laws})")
             self.summaries[scenario], self.tables[scenario] = run.summary, run.tables
         return self.summaries[scenario] or {}
 
@@ -189,13 +189,13 @@ def _gain(pairs: list[tuple[Summary, Summary]], s: Scenario, settings: Settings)
 
 def harms(before: Summary, after: Summary, s: Scenario) -> bool:
     """Whether a change lowers SLO attainment, or moves a p99 close to the SLO."""
-    rises = served_well(after) - served_well(before)
-    if rises < 0 or attained(after) < attained(before):
+    rise = served_well(after) - served_well(before)
+    if rise < 0 or attained(after) < attained(before):
         return True
     # Where a run falls behind, TTFT is that of the few served early: more of them may lengthen it.
     ratios = (tpot_share,) if catches_up(before, after, s) else (ttft_share, tpot_share)
     is_harmed = (ratio_of(after, s) > max(ratio_of(before, s) * 1.02, 0.85) for ratio_of in ratios)
-    return rises < CLEAR and any(is_harmed)
+    return rise < CLEAR and any(is_harmed)
 
 
 def _gain_in(
@@ -207,8 +207,8 @@ def _gain_in(
         return None
     values = np.array(figures, float)
     sign = 1.0 if METRICS[metric].better == "higher" else -1.0
-    changes = sign * (values[:, 1] - values[:, 0])
-    mean_change, least_change = float(changes.mean()), float(changes.min())
+    gains = sign * (values[:, 1] - values[:, 0])
+    mean_change, least_change = float(gains.mean()), float(gains.min())
     base_value = max(abs(float(values[:, 0].mean())), 1e-12)
     threshold = SAID * base_value
     if metric == "slo_attainment":  # half of those that miss the SLO, however few they are

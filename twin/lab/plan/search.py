@@ -181,22 +181,22 @@ class Search:
         ties by reserve."""
         ratios = self.reached
         proved_points = [p for t in self.tested.values() if (p := self.found(t)) is not None]
-        promising = [c for c in left if self._may_do(c)]
-        promising.sort(key=lambda c: (-c.price.expected, c.settings))
-        chances = np.array([self._chance(c, ratios.tpot) for c in promising])
+        may_fit = [c for c in left if self._may_do(c)]
+        may_fit.sort(key=lambda c: (-c.price.expected, c.settings))
+        chances = np.array([self._chance(c, ratios.tpot) for c in may_fit])
         if not proved_points and not (chances > UNLIKELY).any():
             return self._fastest(left, count)
-        expected = np.array([self.point(c, ratios) for c in promising]).reshape(-1, 2)
+        expected = np.array([self.point(c, ratios) for c in may_fit]).reshape(-1, 2)
         for factor in PROMISING:
             points = factor * expected
             chosen_candidates: list[Candidate] = []
             reference_points = proved_points or [tuple(points.min(axis=0))]
             gains = np.min([beyond(points, *point) for point in reference_points], axis=0)
-            while len(chosen_candidates) < min(count, len(promising)):
+            while len(chosen_candidates) < min(count, len(may_fit)):
                 best_index = int(np.argmax(chances * gains))
                 if chances[best_index] * gains[best_index] < LITTLE:
                     break
-                chosen_candidates.append(promising[best_index])
+                chosen_candidates.append(may_fit[best_index])
                 gains = np.minimum(gains, beyond(points, *points[best_index]))
             if chosen_candidates:
                 return chosen_candidates
@@ -262,13 +262,13 @@ class Search:
                 untried = [c for c in members if c.settings not in self.tested]
                 if len(changed_settings) > 1 or (changed_settings and len(untried) < len(members)):
                     continue
-                scored = [
+                scores = [
                     (self.point(c, ratios)[0], c)
                     for c in untried
                     if self._may_do(c) and self._chance(c, ratios.tpot) > 0.0
                 ]
-                if scored:
-                    best_score, c = max(scored, key=lambda pair: (pair[0], pair[1].price.expected))
+                if scores:
+                    best_score, c = max(scores, key=lambda pair: (pair[0], pair[1].price.expected))
                     nearest[c.settings] = best_score, c
         return [c for _, c in sorted(nearest.values(), key=lambda x: (-x[0], x[1].settings))]
 
@@ -345,8 +345,8 @@ class Search:
 
     def ranked(self) -> list[Tested]:
         """Deployments that meet every limit, the best first."""
-        proved = [(p, t) for t in self.tested.values() if (p := self.found(t)) is not None]
-        best_first = sorted(proved, key=lambda x: (-x[0][0], -x[0][1], x[1].candidate.settings))
+        points = [(p, t) for t in self.tested.values() if (p := self.found(t)) is not None]
+        best_first = sorted(points, key=lambda x: (-x[0][0], -x[0][1], x[1].candidate.settings))
         return [tested for _, tested in best_first]
 
     def gap(self, best: float, sure: Container[Any]) -> float:

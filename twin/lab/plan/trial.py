@@ -179,10 +179,10 @@ def _needs(latencies: Latencies | None, summary: Summary, s: Scenario) -> Trial:
 
 def error_of_share(met: NDArray[np.bool_]) -> float:
     """Standard error of the share that meets an SLO, by means of batches in order of arrival."""
-    per_block = met.size // BLOCKS
-    if not per_block:
+    block_size = met.size // BLOCKS
+    if not block_size:
         return 0.0
-    block_shares = met[: per_block * BLOCKS].reshape(BLOCKS, per_block).mean(axis=1)
+    block_shares = met[: block_size * BLOCKS].reshape(BLOCKS, block_size).mean(axis=1)
     return float(block_shares.std(ddof=1)) / math.sqrt(BLOCKS)
 
 

@@ -91,12 +91,12 @@ class Plans:
         """State of a plan; an unknown plan has not begun."""
         folder = self._of(key)
         status, answer = _json(folder / STATUS), _json(folder / ANSWER)
-        working, problem = _taken(folder), ""
-        if not working and not answer and folder.is_dir():
+        is_working, problem = _taken(folder), ""
+        if not is_working and not answer and folder.is_dir():
             interrupted = "It was interrupted; go on, and nothing is simulated twice."
             problem = str(status.get("problem", interrupted))
         progress = float(status.get("progress", 0.0))
-        return Look(working, progress, status.get("so_far", {}), answer, problem)
+        return Look(is_working, progress, status.get("so_far", {}), answer, problem)
 
     def question(self, key: str) -> Plan | None:
         """The question of a plan; None where it is not known here."""
@@ -136,8 +136,8 @@ def work(here: Path) -> None:
         try:
             answer = carried_out(plan, facts, note, memory=memory)
         except (Stopped, ValueError) as error:
-            stopped = "It was stopped; go on, and nothing is simulated twice."
-            problem = stopped if isinstance(error, Stopped) else str(error)
+            stop_text = "It was stopped; go on, and nothing is simulated twice."
+            problem = stop_text if isinstance(error, Stopped) else str(error)
             status = _json(here / STATUS) | {"problem": problem}
             write_text(here / STATUS, json.dumps(status))
         else:

@@ -50,7 +50,7 @@ def answer(
         raise SpecError(f"this run has no table {missing_tables[0]}; it has {table_names}")
     also(run)
     requests = run.tables.get("requests")
-    observed = (
+    tenants_seen = (
         Observed(scenario, requests, {}) if scenario.tenants and requests is not None else None
     )
     return {
@@ -64,7 +64,7 @@ def answer(
         "broken_checks": [c for c in run.checks if not c["ok"]],
         "notes": list(run.notes),
         "summary": dict(run.summary),
-        **({"tenants": by_tenant(observed)} if observed else {}),
+        **({"tenants": by_tenant(tenants_seen)} if tenants_seen else {}),
         **({"models": run.tables["models"].to_dicts()} if scenario.models else {}),
         **({"tables": {name: run.tables[name].to_dicts() for name in tables}} if tables else {}),
     }

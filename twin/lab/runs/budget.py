@@ -60,8 +60,8 @@ def _of_one(s: Scenario, facts: Facts, trace_requests: int) -> Budget:
     """Budget of one model's run."""
     workload, deployment, experts = s.workload, s.deployment, s.experts
     if workload.arrivals == "trace":
-        replayed = min(trace_requests, workload.trace.max_requests or trace_requests)
-        requests = float(replayed * workload.trace.tree_copies)
+        trace_requests_used = min(trace_requests, workload.trace.max_requests or trace_requests)
+        requests = float(trace_requests_used * workload.trace.tree_copies)
     elif workload.arrivals == "closed_loop":
         _, output_tokens = mean_lengths(workload, facts)
         turn_s = max(output_tokens, 1.0) * FASTEST_TOKEN_S

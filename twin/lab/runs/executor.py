@@ -92,20 +92,20 @@ class Runner:
         module of another engine, as `job.EXPLAIN`. Raises StoreError, TooLarge."""
         seen = seen or self._store
         with self._door:
-            queued = self._store.runs.queued()
-            if len(queued) >= WAITING_MAX:
+            ids = self._store.runs.queued()
+            if len(ids) >= WAITING_MAX:
                 raise StoreError(f"{WAITING_MAX} runs are waiting: let some finish, or stop some")
             if seen.visitor and seen.runs.search(states=(QUEUED, RUNNING)).total >= EACH_MAX:
                 reason = f"{EACH_MAX} runs of yours wait or run"
                 raise StoreError(f"{reason}: let some finish, or stop some")
-            self._budgets = {run: budget for run, budget in self._budgets.items() if run in queued}
-            waiting = self._budgets.values()
+            self._budgets = {run: budget for run, budget in self._budgets.items() if run in ids}
+            waiting_budgets = self._budgets.values()
             # Who waits for a run waits for nothing else.
             if not engine and self._store.runs.get(self._explaining):
                 self._store.runs.ask_cancel(self._explaining)
                 self._explaining = ""
             module = engine or self._engine
-            run = add_run(seen, scenario, again=False, engine=module, waiting=waiting)
+            run = add_run(seen, scenario, again=False, engine=module, waiting=waiting_budgets)
             self._explaining = run if engine else self._explaining
             self._budgets[run] = budget_of(self._store, scenario, load_facts())
         self._stillborn, self.trouble = 0, ""
@@ -199,9 +199,9 @@ class Runner:
             self._kill_hung(now_s)
             if running:
                 self._stillborn, self.trouble = 0, ""
-            waiting = len(self._store.runs.queued())
-            self._hire(waiting, len(running))
-        return bool(running or waiting)
+            waiting_count = len(self._store.runs.queued())
+            self._hire(waiting_count, len(running))
+        return bool(running or waiting_count)
 
     def _look_at(self, cluster: Cluster) -> bool:
         """Send queued runs to a cluster, stop or end others; returns whether one waits or runs."""
@@ -209,23 +209,23 @@ class Runner:
         for row in self._deaf_of(running):
             cluster.stop([row.id])
             self._store.runs.release(row.id, row.owner)  # it is to stop: so it ends here
-        waiting = self._store.runs.queued()
-        for run in waiting:
+        waiting_ids = self._store.runs.queued()
+        for run in waiting_ids:
             cluster.send(run, "run", f"{self._engine} {run}")
         try:
             answer_by_run = cluster.answers()
             warning = f"nothing has joined {cluster.address} to simulate: runs wait"
-            self.trouble = warning if waiting and not cluster.workers() else ""
+            self.trouble = warning if waiting_ids and not cluster.workers() else ""
         except ClusterError as error:
             self.trouble = f"{error}: runs wait"
             return False
         for run, answer in answer_by_run.items():
             if isinstance(answer, Exception):
                 owner = Owner.here()
-                claimed = self._store.runs.claim(owner, run) or self._store.runs.get(run)
-                if claimed is not None:
-                    self._store.runs.fail(run, claimed.owner, f"the cluster gave it up: {answer}")
-        return bool(running or waiting)
+                run_row = self._store.runs.claim(owner, run) or self._store.runs.get(run)
+                if run_row is not None:
+                    self._store.runs.fail(run, run_row.owner, f"the cluster gave it up: {answer}")
+        return bool(running or waiting_ids)
 
     def _bury(self) -> None:
         """Remove processes that ended, and end their runs."""

@@ -75,8 +75,8 @@ def pulse(
         """Store progress and read the order until the run is over."""
         nonlocal order
         while not is_over.wait(PULSE_S):
-            if budget is not None and (taken := resident_bytes()) > limit_bytes(budget):
-                _give_up(store, run, owner, budget, taken)
+            if budget is not None and (taken_bytes := resident_bytes()) > limit_bytes(budget):
+                _give_up(store, run, owner, budget, taken_bytes)
             try:
                 order = store.runs.beat(run, owner, *latest)
             except StoreError as error:

@@ -16,9 +16,9 @@ def predicted(scenario: Scenario) -> dict[str, Any]:
         return _of_one(scenario)
     named_scenarios = zip(model_names(scenario), of_models(scenario), strict=True)
     by_model = {name: _of_one(model) for name, model in named_scenarios}
-    answers = next(iter(by_model.values()))
+    of_first = next(iter(by_model.values()))
     wall_s = sum(answer["wall_s"] for answer in by_model.values())
-    return answers | {"scenario": scenario_digest(scenario), "wall_s": wall_s, "models": by_model}
+    return of_first | {"scenario": scenario_digest(scenario), "wall_s": wall_s, "models": by_model}
 
 
 def _of_one(scenario: Scenario) -> dict[str, Any]:

@@ -38,13 +38,13 @@ def add_run(
     waiting: budgets of earlier ones. Raises StoreError, TooLarge."""
     store.artefacts.require_space()
     keep_brought(store, scenario)
-    if missing := store.lacking(scenario):
-        raise StoreError(missing)
+    if fault := store.lacking(scenario):
+        raise StoreError(fault)
     facts = load_facts()
     require_fits(budget_of(store, scenario, facts), waiting)
-    saved = store.scenarios.save(scenario)
+    digest = store.scenarios.save(scenario)
     version = load_engine(engine).version
-    return store.runs.add(saved, facts, version, scenario.seed, owner=owner, again=again)
+    return store.runs.add(digest, facts, version, scenario.seed, owner=owner, again=again)
 
 
 def run_now(
@@ -109,8 +109,8 @@ def verified(file: Path, watch: Watch = lambda _share, _live: True) -> Iterator[
     with TemporaryDirectory() as folder:
         store = open_store(f"sqlite:///{folder}/bundle.db", Path(folder) / "artifacts")
         try:
-            for damaged in read_archive_file(store, file).left_out:
-                yield Verified("", "", "not compared", damaged)
+            for damage in read_archive_file(store, file).left_out:
+                yield Verified("", "", "not compared", damage)
             for row in _rows(store):
                 yield _compared(store, row, watch)
         finally:
@@ -138,7 +138,7 @@ def _compared(store: Store, row: RunRow, watch: Watch) -> Verified:
         return Verified(row.id, row.name, "not compared", str(refusal))
     if run.digest == row.result_digest:
         return Verified(row.id, row.name, "same bytes", engine_note)
-    differing = [key for key, value in run.summary.items() if row.summary.get(key) != value]
-    listed = f"{len(differing)} figures differ: {', '.join(differing[:5])}"
-    text = listed if differing else "tables differ"
+    names = [key for key, value in run.summary.items() if row.summary.get(key) != value]
+    figure_text = f"{len(names)} figures differ: {', '.join(names[:5])}"
+    text = figure_text if names else "tables differ"
     return Verified(row.id, row.name, "differs", f"{text}; {engine_note}" if engine_note else text)

@@ -116,8 +116,8 @@ def inside(run: Source, row: Mapping[str, Any]) -> Inside:
         if from_s is None:
             return []
         number, passes_of = row[f"{role}_instance"], window.passes
-        served = passes_of.get((role, number)) or passes_of.get(("colocated", number), [])
-        return [p for p in served if p.begin_s >= from_s and (to_s is None or p.end_s <= to_s)]
+        all_passes = passes_of.get((role, number)) or passes_of.get(("colocated", number), [])
+        return [p for p in all_passes if p.begin_s >= from_s and (to_s is None or p.end_s <= to_s)]
 
     batches = passes("prefill", "prefill_start_s", "prefill_end_s")
     seconds_by_operator: dict[str, float] = {}

@@ -152,10 +152,10 @@ class _Writer:
 
     def _row(self, kind: str, name: str, files: Mapping[str, str]) -> None:
         """Write a row as JSON, behind its tables; nothing if one of them is damaged."""
-        unwritten = [sha256 for sha256 in files.values() if sha256 not in self._written]
-        for sha256 in unwritten:
+        new_files = [sha256 for sha256 in files.values() if sha256 not in self._written]
+        for sha256 in new_files:
             self.store.artefacts.require_sound(sha256)
-        for sha256 in unwritten:
+        for sha256 in new_files:
             with self.store.artefacts.path(sha256).open("rb") as source:
                 size = source.seek(0, io.SEEK_END)
                 source.seek(0)
@@ -167,8 +167,8 @@ class _Writer:
             query = select(*columns).where(inspect(model).primary_key[0] == name)
             fields = dict(require(session.execute(query).mappings().first(), kind, name))
             if self._holders:
-                holds = select(models.HoldingRow.visitor).where(models.HoldingRow.name == name)
-                fields[HOLDERS] = list(session.scalars(holds))
+                holders = select(models.HoldingRow.visitor).where(models.HoldingRow.name == name)
+                fields[HOLDERS] = list(session.scalars(holders))
             if notes := self._notes(session, name):
                 fields[WRITTEN] = notes
         if kind in TABLES:
@@ -215,9 +215,9 @@ INTEGER_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
 def read_archive(store: Store, file: IO[bytes], name: str) -> Moved:
     """Add the archive's parts that the store lacks, except damaged ones. Raises StoreError."""
     _require_whole(file, name)
-    counts, recognised = Moved(), False
+    counts, has_part = Moved(), False
     for kind, sha256, part in _members(file, name, counts):
-        recognised = True
+        has_part = True
         try:
             if kind == TABLE:
                 artefact = store.artefacts.take(part, sha256)
@@ -232,7 +232,7 @@ def read_archive(store: Store, file: IO[bytes], name: str) -> Moved:
             counts.leave_out(str(error))
         except (ValueError, RecursionError) as error:
             counts.leave_out(f"the {kind} {sha256} cannot be read: {error}")
-    if not recognised:
+    if not has_part:
         raise StoreError(f"{name} is no library: `library export` writes one")
     return counts
 

@@ -160,10 +160,10 @@ class Artefacts:
 
     def drop(self, files: Sequence[Path], named: Collection[str], older_than_s: float) -> int:
         """Delete files, still old, that no row names (by SHA-256); returns how many."""
-        unused = [p for p in files if p.stem not in named and _older(p, older_than_s)]
-        for path in unused:
+        unused_files = [p for p in files if p.stem not in named and _older(p, older_than_s)]
+        for path in unused_files:
             path.unlink(missing_ok=True)
-        return len(unused)
+        return len(unused_files)
 
     def require_space(self, free_bytes: float = FREE_BYTES_MIN) -> None:
         """Raise StoreError if no result could be written, before a run starts."""

@@ -110,20 +110,20 @@ def _session(engine: Engine) -> Session:
 def open_database(url: str) -> Database:
     """Engines on a URL of SQLite or PostgreSQL; changes nothing yet. Raises StoreError."""
     try:
-        parsed = make_url(url)
+        parsed_url = make_url(url)
     except ArgumentError:
         example = "sqlite:////path/twin.db or postgresql://user@host/name"
         raise StoreError(f"TWIN_DB_URL is not a database URL: write {example}") from None
-    driver = parsed.drivername
-    if parsed.get_backend_name() == "postgresql":
-        return _open_postgresql(parsed)
+    driver = parsed_url.drivername
+    if parsed_url.get_backend_name() == "postgresql":
+        return _open_postgresql(parsed_url)
     if driver not in ("sqlite", "sqlite+pysqlite"):
         raise StoreError(f"TWIN_DB_URL names {driver}: the twin stores in SQLite or PostgreSQL")
-    if parsed.query:
+    if parsed_url.query:
         raise StoreError(
             "TWIN_DB_URL takes no options behind a file: write sqlite:////path/twin.db"
         )
-    return _open_sqlite(parsed)
+    return _open_sqlite(parsed_url)
 
 
 def _open_postgresql(url: URL) -> Database:
@@ -277,8 +277,8 @@ def check_integrity(database: Database) -> list[str]:
         return []
     with database.read() as session:
         lines = [str(row[0]) for row in session.execute(text("PRAGMA integrity_check"))]
-        dangling = session.execute(text("PRAGMA foreign_key_check")).all()
-    lines += [f"dangling reference in {row[0]}" for row in dangling]
+        dangling_rows = session.execute(text("PRAGMA foreign_key_check")).all()
+    lines += [f"dangling reference in {row[0]}" for row in dangling_rows]
     return [line for line in lines if line != "ok"]
 
 

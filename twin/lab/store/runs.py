@@ -53,8 +53,8 @@ def broken_checks(result: "Run") -> str:
     """Sentence on the laws that do not hold; '' if all do."""
     if result.valid:
         return ""
-    broken = [f"{c['id']}: {c['statement']} ({c['detail']})" for c in result.checks if not c["ok"]]
-    return "checks do not hold: " + ("; ".join(broken) or "the engine says so, without naming one")
+    faults = [f"{c['id']}: {c['statement']} ({c['detail']})" for c in result.checks if not c["ok"]]
+    return "checks do not hold: " + ("; ".join(faults) or "the engine says so, without naming one")
 
 
 def tables_of(session: Session, run: str) -> dict[str, Artefact]:
@@ -68,8 +68,8 @@ def tables_of(session: Session, run: str) -> dict[str, Artefact]:
 def of_question(scenario: str, facts: str, version: str) -> Select[str]:
     """Query for the ids of a question's runs, the newest first."""
     r = RunRow
-    equal = called(r.scenario, scenario), r.facts_digest == facts, r.engine_version == version
-    return select(r.id).where(*equal).order_by(r.queued_s.desc(), r.id).limit(1)
+    conditions = called(r.scenario, scenario), r.facts_digest == facts, r.engine_version == version
+    return select(r.id).where(*conditions).order_by(r.queued_s.desc(), r.id).limit(1)
 
 
 FACT = ("value", "unit", "source", "mark", "note")
@@ -220,9 +220,9 @@ class Runs:
         )  # fmt: skip
         r = RunRow
         is_usable = (r.state == DONE) | r.state.in_((QUEUED, RUNNING)) & r.cancel_s.is_(None)
-        equal = of_question(scenario, facts.digest, engine_version).where(is_usable)
+        equal_query = of_question(scenario, facts.digest, engine_version).where(is_usable)
         with self._database.write(durable=True) as session:
-            if not again and (run := session.scalar(equal)):
+            if not again and (run := session.scalar(equal_query)):
                 self._visitor.hold(session, run)
                 return run
             require(session.get(ScenarioRow, scenario), "scenario", scenario)
@@ -287,9 +287,9 @@ class Runs:
             row = session.scalar(select(RunRow).where(_held(run, owner)))
             if row is None:
                 return False
-            equal = of_question(row.scenario, row.facts_digest, row.engine_version)
-            differs = (RunRow.state == DONE) & (RunRow.result_digest != result.digest)
-            if result.valid and (other_run := session.scalar(equal.where(differs))):
+            equal_query = of_question(row.scenario, row.facts_digest, row.engine_version)
+            is_different = (RunRow.state == DONE) & (RunRow.result_digest != result.digest)
+            if result.valid and (other_run := session.scalar(equal_query.where(is_different))):
                 values["message"] = f"the same question gave another result in run {other_run}"
             for name, artefact in sorted(artefacts.items()):
                 remember(session, self._artefacts, artefact)
@@ -337,16 +337,16 @@ class Runs:
             if row.owner.of_cluster:
                 self.release(row.id, row.owner)
                 continue
-            silent = (r.id == row.id) & (r.beat_s == row.beat_s)
-            if self._abandon(row, silent, "the process that ran it ended before it was finished"):
+            silence = (r.id == row.id) & (r.beat_s == row.beat_s)
+            if self._abandon(row, silence, "the process that ran it ended before it was finished"):
                 ended_ids.append(row.id)
         return ended_ids
 
     def _abandon(self, row: RunRow, where: ColumnElement[bool], message: str) -> bool:
         """End a run without a process; one with a request to stop counts as cancelled."""
         where = where & (RunRow.owner_name == row.owner.name)
-        stopped = self._end(where & STOPPING, CANCELLED, STOPPED)
-        return stopped or self._end(where & ~STOPPING, INTERRUPTED, message)
+        was_stopped = self._end(where & STOPPING, CANCELLED, STOPPED)
+        return was_stopped or self._end(where & ~STOPPING, INTERRUPTED, message)
 
     def _end(self, where: ColumnElement[bool], state: str, message: str) -> bool:
         """End a running run in a final state; returns whether it was running."""
@@ -367,10 +367,10 @@ class Runs:
         values = {"state": CANCELLED, "cancel_s": now_s, "finished_s": now_s, "message": STOPPED}
         with self._database.write(durable=True) as session:
             self._visitor.require_held(session, "run", run)
-            waiting = (r.id == run) & (r.state == QUEUED)
-            session.execute(update(r).where(waiting).values(values))
-            stopping = (r.id == run) & (r.state == RUNNING) & r.cancel_s.is_(None)
-            session.execute(update(r).where(stopping).values({"cancel_s": now_s}))
+            is_waiting = (r.id == run) & (r.state == QUEUED)
+            session.execute(update(r).where(is_waiting).values(values))
+            is_running = (r.id == run) & (r.state == RUNNING) & r.cancel_s.is_(None)
+            session.execute(update(r).where(is_running).values({"cancel_s": now_s}))
             return require(session.scalar(select(r.state).where(r.id == run)), "run", run)
 
     def publish(self, run: str) -> None:

@@ -35,7 +35,7 @@ class Visitor:
     def shown(
         self, query: Select[Any], column: InstrumentedAttribute[str], *others: ColumnElement[bool]
     ) -> Select[Any]:
-        """Filter of a query to rows that this visitor holds, and some others."""
+        """The query, limited to rows that this visitor holds and to some others."""
         h = HoldingRow
         is_held = exists().where(h.visitor == self.name, h.name == column).correlate_except(h)
         return query.where(or_(is_held, *others)) if self.known and self.writes else query

@@ -115,10 +115,10 @@ def between(path: str, low: float, high: float, count: int, *, log: bool = False
 
 def _axis(path: str, values: Sequence[Any]) -> Axis:
     """An axis of the distinct values. Raises SweepError for fewer than two."""
-    distinct = tuple(dict.fromkeys(values))
-    if len(distinct) < 2:
+    distinct_values = tuple(dict.fromkeys(values))
+    if len(distinct_values) < 2:
         raise SweepError(_usage(path))
-    return Axis(path, distinct)
+    return Axis(path, distinct_values)
 
 
 def _usage(path: str) -> str:
@@ -219,8 +219,8 @@ def holds(scenario: Scenario, summary: dict[str, Any]) -> bool | None:
 
 def knees(held: Sequence[bool | None]) -> list[int]:
     """Indices along an axis before each change between SLO met and missed."""
-    with_answer = [i for i, met in enumerate(held) if met is not None]
-    return [a for a, b in itertools.pairwise(with_answer) if held[a] != held[b]]
+    known_indices = [i for i, is_met in enumerate(held) if is_met is not None]
+    return [a for a, b in itertools.pairwise(known_indices) if held[a] != held[b]]
 
 
 def conclusion(
@@ -229,16 +229,16 @@ def conclusion(
     """Conclusion of a sweep of one field, in one sentence."""
     pairs = list(zip(scenarios, summaries, strict=True))
     meets = [holds(s, summary) for s, summary in pairs]
-    with_answer = [i for i, met in enumerate(meets) if met is not None]
-    if len(with_answer) < 2:
+    known_indices = [i for i, met in enumerate(meets) if met is not None]
+    if len(known_indices) < 2:
         return ""
     borders = knees(meets)
     if not borders:
-        verdict_text = "The SLO holds" if meets[with_answer[0]] else "The SLO is not met"
-        first_text, last_text = (over.said(over.values[with_answer[k]]) for k in (0, -1))
-        return f"{verdict_text} anywhere from {first_text} to {last_text}."
+        verdict_text = "The SLO holds" if meets[known_indices[0]] else "The SLO is not met"
+        first_text, end_text = (over.said(over.values[known_indices[k]]) for k in (0, -1))
+        return f"{verdict_text} anywhere from {first_text} to {end_text}."
     border = borders[0]
-    next_index = next(i for i in with_answer if i > border)
+    next_index = next(i for i in known_indices if i > border)
     met_at, miss = (border, next_index) if meets[border] else (next_index, border)
     metric, limit = broken(*pairs[miss])[0]
     value, bound = shown(metric.key, summaries[miss][metric.key]), shown(metric.key, limit)

@@ -122,14 +122,14 @@ def build_table(c: Columns, most_rows: int) -> TraceTable:
         reasons = "".join(f"; {count:,} {reason}" for reason, count in counts.items())
         raise TraceError(f"{c.name} holds no request to keep{reasons}")
     arrival_s = (c.ticks[chosen_rows] - c.ticks[chosen_rows[0]]) / c.ticks_per_s
-    offset, first_ids, blocks, distinct, block_tokens = _chains(c, chosen_rows, counts)
+    offset, first_ids, blocks, id_count, block_tokens = _chains(c, chosen_rows, counts)
     session = np.arange(chosen_rows.size) if c.session is None else _dense(c.session[chosen_rows])
     return TraceTable(
         arrival_s=arrival_s.astype(np.float64),
         input_tokens=c.input_tokens[chosen_rows].astype(np.int32),
         output_tokens=c.output_tokens[chosen_rows].astype(np.int32),
         session=session.astype(np.int32), segment_offset=offset, segment_first=first_ids,
-        segment_blocks=blocks, blocks=distinct, block_tokens=block_tokens,
+        segment_blocks=blocks, blocks=id_count, block_tokens=block_tokens,
         has_prefix=c.hashes is not None, has_time=c.has_time,
         source_row=c.source_row[chosen_rows].astype(np.int64),
         think_s=np.full(chosen_rows.size, np.nan) if c.think_s is None else c.think_s[chosen_rows],
@@ -185,8 +185,8 @@ def _chains(
     begin = c.hash_offset[:-1][chosen]
     end = begin + np.minimum(hash_counts, most_hashes)
     scope = np.zeros(chosen.size, np.int64) if c.scope is None else _dense(c.scope[chosen])
-    distinct_ids = chain_ids(begin, end, scope, c.hashes)
-    return (*runs_of(begin, end, c.hashes), distinct_ids, size)
+    id_count = chain_ids(begin, end, scope, c.hashes)
+    return (*runs_of(begin, end, c.hashes), id_count, size)
 
 
 def _dense(values: np.ndarray) -> np.ndarray:

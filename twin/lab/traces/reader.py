@@ -30,15 +30,15 @@ def read_trace(
         range_text = f"it must be from 1 to {MOST_BLOCK_TOKENS:,}"
         raise TraceError(f"a block of {block_tokens} tokens is none: {range_text}")
     label, limits, pieces = open_source(source, name, limits)
-    first = next(pieces, None)
-    if first is None:
+    first_piece = next(pieces, None)
+    if first_piece is None:
         raise TraceError(f"{label} holds no file")
-    head = head_of(label, first)
+    head = head_of(label, first_piece)
     entry = next((entry for entry in FORMATS.values() if entry.fits(head)), None)
     if entry is None:
         titles = ", ".join(dict.fromkeys(entry.title for entry in FORMATS.values()))
         raise TraceError(f"{label} is in no format that is read ({titles}). {OWN}")
-    columns = entry.read(Reading(label, first, pieces, entry.name, block_tokens, limits))
+    columns = entry.read(Reading(label, first_piece, pieces, entry.name, block_tokens, limits))
     columns.name, columns.format = label, entry.name
     return build_table(columns, limits.rows)
 

@@ -47,10 +47,10 @@ tags = known and st.pills(
 
 def look(limit: int, offset: int = 0) -> Page[Any]:
     """A page of the searched rows, and the number of all."""
-    common: dict[str, Any] = {"tags": tags, "limit": limit, "offset": offset}
+    arguments: dict[str, Any] = {"tags": tags, "limit": limit, "offset": offset}
     if shown == "Runs":
-        return store.runs.search(text or "", states=stored.STATES[narrow], **common)
-    return store.scenarios.search(text or "", kind=stored.KINDS[narrow], **common)
+        return store.runs.search(text or "", states=stored.STATES[narrow], **arguments)
+    return store.scenarios.search(text or "", kind=stored.KINDS[narrow], **arguments)
 
 
 stored.undo_deletion()

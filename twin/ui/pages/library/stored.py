@@ -38,36 +38,36 @@ Row = RunRow | ScenarioRow
 
 def figures() -> list[tuple[str, str, float, str]]:
     """Figures of a run in the table: header with its unit, key of the summary, factor, format."""
-    units = {"time": (" (ms)", 1e3, "%,.1f"), "share": (" (%)", 1e2, "%,.1f")}
-    rows = []
+    unit_by_kind = {"time": (" (ms)", 1e3, "%,.1f"), "share": (" (%)", 1e2, "%,.1f")}
+    columns = []
     for metric in placed("library"):
         name = metric.short or metric.label
-        own = "" if metric.unit == name.lower() else f" ({metric.unit})"
-        unit, factor, form = units.get(metric.kind, (own, 1.0, "%,.0f"))
-        rows.append((f"{name}{unit}", metric.key, factor, form))
-    return rows
+        unit_text = "" if metric.unit == name.lower() else f" ({metric.unit})"
+        unit, factor, number_format = unit_by_kind.get(metric.kind, (unit_text, 1.0, "%,.0f"))
+        columns.append((f"{name}{unit}", metric.key, factor, number_format))
+    return columns
 
 
 def table(rows: Sequence[Row], key: str) -> list[Any]:
     """Draw runs with figures, or scenarios with questions; returns the selected ones."""
     notes = session.store().notes.of([_name(row) for row in rows])
-    tagged = any(note.tags for note in notes.values())
+    has_tags = any(note.tags for note in notes.values())
     cells = []
     for row in rows:
         note = notes.get(_name(row))
-        tags = {"Tags": split_tags(note.tags) if note else []} if tagged else {}
+        tags = {"Tags": split_tags(note.tags) if note else []} if has_tags else {}
         title = note.title if note and note.title else row.name
         cells.append(_run(row, title, tags) if isinstance(row, RunRow)
                      else _scenario(row, title, tags))  # fmt: skip
     column = st.column_config
-    name: Any = column.TextColumn(pinned=True, width=NAME_PX)
-    columns = dict.fromkeys(("Run", "Scenario"), name)
+    name_column: Any = column.TextColumn(pinned=True, width=NAME_PX)
+    columns = dict.fromkeys(("Run", "Scenario"), name_column)
     columns |= dict.fromkeys(("Queued", "Stored"), column.DatetimeColumn(format="distance"))
     columns |= {"Question": column.TextColumn(width="large"),
                 "Runs": column.NumberColumn(format="%,d")}  # fmt: skip
-    for name, figure, _, form in figures():
+    for name, figure, _, number_format in figures():
         help_ = glossed(name, metric_of(figure).help)
-        columns[name] = column.NumberColumn(format=form, help=help_)
+        columns[name] = column.NumberColumn(format=number_format, help=help_)
     event = st.dataframe(
         cells, hide_index=True, column_config=columns, key=after_acts(key), on_select="rerun",
         selection_mode="multi-row", height="content", placeholder="–",
@@ -76,12 +76,13 @@ def table(rows: Sequence[Row], key: str) -> list[Any]:
 
 
 def _run(run: RunRow, called: str, tags: dict[str, Any]) -> dict[str, Any]:
+    """Cells of a run in the table."""
     state = f"{run.state} {100 * run.progress:.0f} %" if run.state == "running" else run.state
-    cells = ((name, run.summary.get(key), unit) for name, key, unit, _ in figures())
+    figure_cells = ((name, run.summary.get(key), factor) for name, key, factor, _ in figures())
     return {
         "Run": called,
         "State": "damaged" if run.damaged else state,
-        **{name: None if value is None else unit * value for name, value, unit in cells},
+        **{name: None if value is None else factor * value for name, value, factor in figure_cells},
         **tags,
         "Queued": datetime.fromtimestamp(run.queued_s, UTC),
         "Stays": "shared" if run.published_s is not None else "",
@@ -90,6 +91,7 @@ def _run(run: RunRow, called: str, tags: dict[str, Any]) -> dict[str, Any]:
 
 
 def _scenario(row: ScenarioRow, called: str, tags: dict[str, Any]) -> dict[str, Any]:
+    """Cells of a scenario in the table."""
     return {
         "Scenario": called,
         "Question": row.question,
@@ -107,11 +109,12 @@ def after_acts(key: str) -> str:
 
 
 def _acted() -> None:
+    """Count an action, so that keys by `after_acts` change."""
     st.session_state[ACTS] = st.session_state.get(ACTS, 0) + 1
 
 
 def about(picked: Sequence[Row]) -> None:
-    """Details of the selected row: its note, its question, and why it ended."""
+    """Draw details of the selected row: its note, its question, and why it ended."""
     if len(picked) != 1:
         return
     row = picked[0]
@@ -132,15 +135,18 @@ def about(picked: Sequence[Row]) -> None:
 
 
 def _name(row: Row) -> str:
+    """Id of a run, digest of a scenario."""
     return row.id if isinstance(row, RunRow) else row.digest
 
 
 def _digest(row: Row) -> str:
+    """Digest of a row's scenario."""
     return row.scenario if isinstance(row, RunRow) else row.digest
 
 
 def describe(picked: Sequence[Row]) -> None:
-    """Form of a name, tags and a note for the selected row; for several rows tags alone."""
+    """Draw the form of a name, tags and a note for the selected row; for several rows tags
+    alone."""
     names, store = [_name(row) for row in picked], session.store()
     with st.popover(
         "Name and tags" if len(names) < 2 else "Add tags", icon=":material/edit_note:",
@@ -164,47 +170,51 @@ def describe(picked: Sequence[Row]) -> None:
 def _save_note(names: list[str], key: str) -> None:
     """Store the form: all fields for one row, for several the added tags."""
     notes, form = session.store().notes, st.session_state
-    before = notes.of(names)
+    old_notes = notes.of(names)
     with session.refusals_toasted("lock"):
         for name in names:
             title, text = form.get(f"{key}:title", ""), form.get(f"{key}:text", "")
             tags = form[f"{key}:tags"]
-            if len(names) > 1 and (old := before.get(name)):
-                title, text, tags = old.title, old.text, [*split_tags(old.tags), *tags]
+            if len(names) > 1 and (old_note := old_notes.get(name)):
+                title, text, tags = (
+                    old_note.title,
+                    old_note.text,
+                    [*split_tags(old_note.tags), *tags],
+                )
             notes.write(name, title, tags, text)
         _acted()
 
 
 def actions(picked: Sequence[Row], *, runs: bool) -> None:
-    """The buttons over the table of runs, or of scenarios."""
-    one, store = picked[0] if len(picked) == 1 else None, session.store()
+    """Draw the buttons over the table of runs, or of scenarios."""
+    row, store = picked[0] if len(picked) == 1 else None, session.store()
     if runs:
-        if st.button("Open", icon=":material/open_in_new:", disabled=not one, key="open") and one:
-            go_to("run", {"run": _name(one)})
-        comparable = 1 <= len(picked) <= links.COMPARED_MAX  # a second one can be chosen there
+        if st.button("Open", icon=":material/open_in_new:", disabled=not row, key="open") and row:
+            go_to("run", {"run": _name(row)})
+        is_comparable = 1 <= len(picked) <= links.COMPARED_MAX  # a second one can be chosen there
         if st.button(
-            "Compare", icon=":material/compare_arrows:", disabled=not comparable,
-            key="compare-picked", help=None if comparable else "Pick up to six runs.",
+            "Compare", icon=":material/compare_arrows:", disabled=not is_comparable,
+            key="compare-picked", help=None if is_comparable else "Pick up to six runs.",
         ):  # fmt: skip
             go_to("compare", {links.RUNS: ",".join(map(_name, picked))})
     elif (
-        st.button("Run", icon=":material/play_arrow:", disabled=not one, key="run-picked")
-        and one
-        and (scenario := _load(_digest(one)))
+        st.button("Run", icon=":material/play_arrow:", disabled=not row, key="run-picked")
+        and row
+        and (scenario := _load(_digest(row)))
     ):
         open_run(scenario)
-    _copy(_digest(one) if one else "")
+    _copy(_digest(row) if row else "")
     describe(picked)
     if runs:
         _archive([run for run in picked if isinstance(run, RunRow)])
-    kind, table = ("run", store.runs) if runs else ("scenario", store.scenarios)
-    if one is not None and one.published_s is not None:
+    kind, store_table = ("run", store.runs) if runs else ("scenario", store.scenarios)
+    if row is not None and row.published_s is not None:
         st.button(
             "Revoke link", icon=":material/link_off:", key="revoke", on_click=_carry_out,
-            args=([partial(table.unpublish, _name(one))],),
+            args=([partial(store_table.unpublish, _name(row))],),
             help=f"The {kind} may be deleted again; then its link finds nothing.",
         )  # fmt: skip
-    _delete([*map(_name, picked)], table.delete, kind)
+    _delete([*map(_name, picked)], store_table.delete, kind)
 
 
 def _carry_out(acts: Sequence[Callable[[], object]]) -> None:
@@ -216,22 +226,22 @@ def _carry_out(acts: Sequence[Callable[[], object]]) -> None:
 
 
 def _archive(picked: list[RunRow]) -> None:
-    """Whole runs as one file that any twin takes in."""
-    ended = [run.id for run in picked if run.ended]
+    """Draw the download of whole runs as one file that any twin takes in."""
+    ended_ids = [run.id for run in picked if run.ended]
     name = file_name(picked[0].name if len(picked) == 1 else "runs", ".twin.tar")
     download(
-        "Archive", lambda: export_runs(session.store(), *ended), name, "archive",
-        icon=":material/archive:", disabled=not ended or len(ended) < len(picked),
+        "Archive", lambda: export_runs(session.store(), *ended_ids), name, "archive",
+        icon=":material/archive:", disabled=not ended_ids or len(ended_ids) < len(picked),
         help="Scenario, facts, engine version, tables, and your name, tags and notes: another twin "
         "takes the file in with `twin library import`.",
     )  # fmt: skip
 
 
 def _copy(digest: str) -> None:
-    """Buttons to edit a copy of a scenario, or download it as a file."""
+    """Draw buttons to edit a copy of a scenario, or download it as a file."""
     scenarios = session.store().scenarios
-    edit = st.button("Edit a copy", icon=":material/tune:", disabled=not digest, key="fork")
-    if edit and (scenario := _load(digest)):
+    clicked = st.button("Edit a copy", icon=":material/tune:", disabled=not digest, key="fork")
+    if clicked and (scenario := _load(digest)):
         session.start_from(scenario)
         go_to("workload")
     row = scenarios.get(digest) if digest else None
@@ -243,6 +253,7 @@ def _copy(digest: str) -> None:
 
 
 def _load(digest: str) -> Scenario | None:
+    """A stored scenario; None, with the reason as a toast, if it cannot be read."""
     with session.refusals_toasted():
         return session.store().scenarios.load(digest)
     return None
@@ -254,10 +265,10 @@ def _delete(names: list[str], delete: Callable[[str], Undo], kind: str) -> None:
         "Delete", icon=":material/delete:", disabled=not names, width="content",
         key=after_acts("delete"), on_change="rerun",
     ):  # fmt: skip
-        count = f"{len(names)} {kind}{'s' if len(names) != 1 else ''}"
-        st.markdown(f"**{count}** will be deleted. Presets, and what was shared, stay.")
+        count_text = f"{len(names)} {kind}{'s' if len(names) != 1 else ''}"
+        st.markdown(f"**{count_text}** will be deleted. Presets, and what was shared, stay.")
         st.button(
-            f"Delete {count}", type="primary", key="delete-picked",
+            f"Delete {count_text}", type="primary", key="delete-picked",
             on_click=delete_all, args=(names, delete, kind),
         )  # fmt: skip
 
@@ -265,16 +276,16 @@ def _delete(names: list[str], delete: Callable[[str], Undo], kind: str) -> None:
 def delete_all(names: list[str], delete: Callable[[str], Undo], kind: str) -> None:
     """Delete rows; refused ones are reported, the others can be restored."""
     _acted()
-    refused, undo = [], []
+    refusals, undo_acts = [], []
     for name in names:
         try:
-            undo.append(delete(name))
+            undo_acts.append(delete(name))
         except StoreError as error:
-            refused.append(sentence(str(error)))
-    if undo:
-        text = f"{len(undo)} {kind}{'s' if len(undo) != 1 else ''} deleted."
-        st.session_state[DELETED] = (text, undo)
-    for refusal in list(dict.fromkeys(refused))[:REFUSALS_SHOWN]:
+            refusals.append(sentence(str(error)))
+    if undo_acts:
+        text = f"{len(undo_acts)} {kind}{'s' if len(undo_acts) != 1 else ''} deleted."
+        st.session_state[DELETED] = (text, undo_acts)
+    for refusal in list(dict.fromkeys(refusals))[:REFUSALS_SHOWN]:
         st.toast(refusal, icon=":material/lock:", duration="long")
 
 
@@ -282,17 +293,17 @@ def undo_deletion() -> None:
     """Draw the last deletion with a button that undoes it; nothing without one."""
     if DELETED not in st.session_state:
         return
-    text, undo = st.session_state[DELETED]
+    text, undo_acts = st.session_state[DELETED]
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.markdown(f":material/delete: {text}", width="content")
         st.button(
             "Undo the deletion", icon=":material/undo:", key="undo-delete", on_click=_carry_out,
-            args=([partial(st.session_state.pop, DELETED), *undo],),
+            args=([partial(st.session_state.pop, DELETED), *undo_acts],),
         )  # fmt: skip
 
 
 def import_scenario() -> None:
-    """Upload of a scenario's TOML file, with a preview."""
+    """Draw the upload of a scenario's TOML file, with a preview."""
     file = st.file_uploader("Scenario file (TOML)", type="toml", key="scenario-file")
     if file is None:
         return

@@ -34,11 +34,17 @@ def progress(so_far: Mapping[str, Any]) -> None:
 
 def answer(plan: Plan, found: Mapping[str, Any]) -> None:
     """Draw the whole answer."""
-    s, (first, *more) = plan.scenario, sentences({**found, "relaxations": []})  # these: a table
-    st.subheader(plain(first), anchor=False)
-    question = filter(None, (words.traffic(s), words.lengths(s), words.reuse(s), in_brief(plan)))
-    st.caption(plain(f"{s.name}: {' · '.join(question)}"))
-    st.markdown(plain(" ".join(more)))
+    scenario, (first_sentence, *other_sentences) = (
+        plan.scenario,
+        sentences({**found, "relaxations": []}),
+    )  # these: a table
+    st.subheader(plain(first_sentence), anchor=False)
+    question_parts = filter(
+        None,
+        (words.traffic(scenario), words.lengths(scenario), words.reuse(scenario), in_brief(plan)),
+    )
+    st.caption(plain(f"{scenario.name}: {' · '.join(question_parts)}"))
+    st.markdown(plain(" ".join(other_sentences)))
     rows = found["ranked"]
     if rows:
         _ranking(plan, rows)
@@ -62,11 +68,11 @@ def answer(plan: Plan, found: Mapping[str, Any]) -> None:
     with st.container(horizontal=True, gap="small"):
         download("plan.json", lambda: json_text(dict(found)), "plan.json", "plan-json")
         drawn("plan.download", plan, found)
-    seeds = f"{equal_words(rows)}. What is ranked was simulated with five seeds. " if rows else ""
+    note = f"{equal_words(rows)}. What is ranked was simulated with five seeds. " if rows else ""
     if rows and rows[0]["summary"]["cost_per_million_tokens"] is None:
-        seeds += f"{PRICE} "
+        note += f"{PRICE} "
     st.caption(
-        f"2 x 16 prefill: two instances of 16 NPUs. {seeds}plan.json has every deployment with its "
+        f"2 x 16 prefill: two instances of 16 NPUs. {note}plan.json has every deployment with its "
         "bound by formula, status, reason, seed and digest."
     )
 
@@ -75,35 +81,35 @@ def _ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
     """Draw the ranked deployments and what can be done with chosen ones."""
     ranks = [f"{r['rank']}{' =' if r['equal_to_first'] else ''}" for r in rows]
     cells = [_cells(rank, r, plan.survives) for rank, r in zip(ranks, rows, strict=True)]
-    picked = st.dataframe(
+    event = st.dataframe(
         cells, hide_index=True, placeholder="–", on_select="rerun", selection_mode="multi-row",
         key="plan-ranking",
     )  # fmt: skip
-    picks = [rows[k] for k in picked["selection"]["rows"] if k < len(rows)] or [rows[0]]
-    one = picks[0]
-    if one["next_step"] and one["rank"] > 1:  # that of the first is said above
-        st.markdown(f"Next step of {one['rank']}: {plain(one['next_step'])}")
+    picked_rows = [rows[k] for k in event["selection"]["rows"] if k < len(rows)] or [rows[0]]
+    first_row = picked_rows[0]
+    if first_row["next_step"] and first_row["rank"] > 1:  # that of the first is said above
+        st.markdown(f"Next step of {first_row['rank']}: {plain(first_row['next_step'])}")
     with st.container(horizontal=True, gap="small"):
         if st.button(
             "Run it", icon=":material/play_arrow:", key="plan-run",
             help="Simulates the first of the marked ones: Playback and Why follow.",
         ):  # fmt: skip
-            open_run(deployed(plan, one))
+            open_run(deployed(plan, first_row))
         if st.button("Take it into the draft", icon=":material/edit:", key="plan-take"):
             # Without load and times, which are those of the short run.
-            fields = {path: value for path, value in one["settings"].items()
+            fields = {path: value for path, value in first_row["settings"].items()
                       if path not in TIMES and not path.startswith("workload.")}  # fmt: skip
-            if why := session.propose(fields):
-                st.toast(sentence(why), icon=":material/error:")
+            if reason := session.propose(fields):
+                st.toast(sentence(reason), icon=":material/error:")
             else:
                 go_to("deployment")
-        several = (picks if len(picks) > 1 else rows)[: links.COMPARED_MAX]
-        if len(several) > 1 and st.button(
-            f"Compare {len(several)}", icon=":material/compare_arrows:", key="plan-compare"
+        compared_rows = (picked_rows if len(picked_rows) > 1 else rows)[: links.COMPARED_MAX]
+        if len(compared_rows) > 1 and st.button(
+            f"Compare {len(compared_rows)}", icon=":material/compare_arrows:", key="plan-compare"
         ):
             with session.refusals_toasted():
-                runs = [session.run(deployed(plan, row)) for row in several]
-                go_to(links.COMPARE_PAGE, {links.RUNS: ",".join(runs)})
+                run_ids = [session.run(deployed(plan, row)) for row in compared_rows]
+                go_to(links.COMPARE_PAGE, {links.RUNS: ",".join(run_ids)})
 
 
 def deployed(plan: Plan, row: Mapping[str, Any]) -> Scenario:
@@ -116,6 +122,7 @@ def deployed(plan: Plan, row: Mapping[str, Any]) -> Scenario:
 
 
 def _cells(rank: int | str, row: Mapping[str, Any], survives: Sequence[Loss]) -> dict[str, Any]:
+    """Cells of a deployment in the table; survives: losses with a column each."""
     figures = row["summary"]
     margins = row.get("margins", {})
     cells = {
@@ -139,4 +146,5 @@ def _cells(rank: int | str, row: Mapping[str, Any], survives: Sequence[Loss]) ->
 
 
 def _round(value: float | None, by: float, figures: int = 4) -> float | None:
+    """A value times `by`, rounded to significant figures; None stays None."""
     return None if value is None else float(f"{by * value:.{figures}g}")

@@ -69,10 +69,12 @@ def results() -> None:
         return
     if look.working:
         with st.container(horizontal=True, vertical_alignment="center"):
-            made = look.so_far.get("simulations", 0)
-            priced = look.so_far.get("deployments", 0)
-            text = f"{look.so_far.get('stage')}: {made} simulated, {priced:,} priced by formula"
-            st.progress(look.progress, text if made else "Pricing deployments by formula")
+            count = look.so_far.get("simulations", 0)
+            priced_count = look.so_far.get("deployments", 0)
+            text = (
+                f"{look.so_far.get('stage')}: {count} simulated, {priced_count:,} priced by formula"
+            )
+            st.progress(look.progress, text if count else "Pricing deployments by formula")
             st.button("Stop", icon=":material/stop_circle:", key="stop-plan", disabled=READS,
                       on_click=plans.stop, args=(key,))  # fmt: skip
     elif look.problem:

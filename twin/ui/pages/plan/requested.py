@@ -26,8 +26,8 @@ def plans() -> Plans:
 def form(shown: Plan | None) -> Plan:
     """Draw the form; returns the plan's question; shown: the address's plan. Raises PlanError."""
     draft = session.draft()
-    previous = shown if shown and words.same(shown.scenario, draft) else None
-    values: dict[str, Any] = previous.model_dump(exclude={"scenario"}) if previous else {}
+    previous_plan = shown if shown and words.same(shown.scenario, draft) else None
+    values: dict[str, Any] = previous_plan.model_dump(exclude={"scenario"}) if previous_plan else {}
     with st.container(border=True):
         goal = st.radio(
             "Find", list(GOALS), format_func=GOALS.__getitem__, horizontal=True, key="plan-goal",
@@ -38,33 +38,34 @@ def form(shown: Plan | None) -> Plan:
                 if not why_idle(path, draft):
                     with st.container(width=150):
                         forms.field(path)
-            most = npus_of(draft.supernode)
+            most_npus = npus_of(draft.supernode)
             goal_by = st.selectbox(
                 "Met by", list(BY), list(BY).index(values.get("by", "share")), key="plan-by",
                 format_func=BY.__getitem__, width=150,
                 help="Published figures are often means; an SLO is about each request.",
             )  # fmt: skip
             npus = st.number_input(
-                "NPUs at most", 1, max(most, 1), min(values.get("npus") or most, most),
+                "NPUs at most", 1, max(most_npus, 1),
+                min(values.get("npus") or most_npus, most_npus),
                 key="plan-npus", width=150,
             )  # fmt: skip
             simulations = st.selectbox(
                 "Search", list(BUDGETS), list(BUDGETS).index(USUAL), key="plan-budget", width=150,
                 format_func=lambda n: f"{BUDGETS[n]} ({n})", help="Short simulations of a search.",
             )  # fmt: skip
-        survives = st.pills(
+        survived_losses = st.pills(
             "The SLO holds after the loss of", list(LOSSES), default=values.get("survives", ()),
             format_func=LOSSES.__getitem__, selection_mode="multi", key="plan-survives",
             help="Judged once the machine has recovered from it. What requests meet until then "
             "shows a run with the fault: Fail a node on Start.",
         )  # fmt: skip
         with st.expander("What may vary, and more limits"):
-            vary = st.pills(
+            varied_choices = st.pills(
                 "May vary", list(CHOICES), default=values.get("vary", TICKED), key="plan-vary",
                 format_func=lambda key: CHOICES[key].label, selection_mode="multi",
             )  # fmt: skip
             with st.container(horizontal=True, vertical_alignment="bottom"):
-                more = st.number_input(
+                more_percent = st.number_input(
                     "Load beyond the scenario's (%)", -90, 1000,
                     round(100 * values.get("more", 0.0)), key="plan-more", width=200,
                 )  # fmt: skip
@@ -72,7 +73,7 @@ def form(shown: Plan | None) -> Plan:
                     "Power at most (kW)", 0.0, None, values.get("power_kw", 0.0), key="plan-power",
                     width=170, help="0: no limit.",
                 )  # fmt: skip
-                cost = st.number_input(
+                cost_limit = st.number_input(
                     "Cost per million tokens at most", 0.0, None,
                     values.get("cost_per_million_tokens", 0.0), key="plan-cost", width=220,
                     help="0: no limit. It needs a price of an NPU-hour, set on Workload.",
@@ -80,9 +81,9 @@ def form(shown: Plan | None) -> Plan:
     return plan_from(
         session.named_draft(),
         {
-            "goal": goal, "by": goal_by, "npus": 0 if npus == most else npus,
+            "goal": goal, "by": goal_by, "npus": 0 if npus == most_npus else npus,
             "simulations": simulations,
-            "survives": survives, "vary": vary, "more": more / 100, "power_kw": power_kw,
-            "cost_per_million_tokens": cost,
+            "survives": survived_losses, "vary": varied_choices, "more": more_percent / 100,
+            "power_kw": power_kw, "cost_per_million_tokens": cost_limit,
         },
     )  # fmt: skip

@@ -47,7 +47,8 @@ STOPS = {
 
 
 def break_point(draft: Scenario) -> sweep.Axis:
-    """Chart of rate, concurrency or replay speed, in a range where the SLO breaks by formula."""
+    """Axis of a sweep over rate, concurrency or replay speed, in a range where the SLO breaks by
+    formula."""
     expected = formulas.outlook(draft)
     if draft.workload.arrivals == "closed_loop":
         return usual("workload.concurrency")
@@ -60,14 +61,15 @@ def break_point(draft: Scenario) -> sweep.Axis:
 
 
 def controls(draft: Scenario) -> None:
-    """Sliders of the fields that change the verdict most, each with its present value as a stop."""
+    """Draw sliders of the fields that change the verdict most, each with its present value as a
+    stop."""
     for path, stops in STOPS.items():
         if why_idle(path, draft):
             continue
         value = session.value(path)
-        offered = sorted({type(value)(stop) for stop in stops} | {value})
-        look = {"format_func": lambda v: f"{v:,g}"} | forms.edits(path)
-        st.select_slider(label(path), offered, value, **look)
+        stop_values = sorted({type(value)(stop) for stop in stops} | {value})
+        options = {"format_func": lambda v: f"{v:,g}"} | forms.edits(path)
+        st.select_slider(label(path), stop_values, value, **options)
         if refusal := session.blame(path):
             forms.problem(refusal)
 
@@ -101,11 +103,13 @@ def fail_a_node(draft: Scenario) -> str:
     instances, no_place = seated(draft, fabric)
     if no_place:
         return no_place
-    rows = typical(draft, fabric, instances.instances).get("A node")
-    if not rows:
+    node_faults = typical(draft, fabric, instances.instances).get("A node")
+    if not node_faults:
         return "This machine has no node that could fail."
     faults = [fault.model_dump() for fault in draft.faults]
-    return session.propose({"faults": [*faults, *(row for row in rows if row not in faults)]})
+    return session.propose(
+        {"faults": [*faults, *(row for row in node_faults if row not in faults)]}
+    )
 
 
 def idle_npus(draft: Scenario) -> int:
@@ -120,27 +124,35 @@ def use_idle(draft: Scenario) -> str:
         return sentence(expected)
     pool_sizes = {role: (count, npus) for role, count, npus in pools(draft)}
     role = expected.limit if expected.limit in pool_sizes else next(reversed(pool_sizes))
-    (count, npus), idle, node = pool_sizes[role], idle_npus(draft), draft.supernode.npus_per_node
-    if role == "decode" and (more := idle // count // node * node):
-        return session.propose({"deployment.decode.npus_per_instance": npus + more})
-    if idle < npus:
-        return f"No {role} instance of {npus} NPUs fits into {words.npus(idle)}."
-    return session.propose({f"deployment.{role}.instances": count + idle // npus})
+    (count, npus), idle_count, npus_per_node = (
+        pool_sizes[role],
+        idle_npus(draft),
+        draft.supernode.npus_per_node,
+    )
+    if role == "decode" and (more_npus := idle_count // count // npus_per_node * npus_per_node):
+        return session.propose({"deployment.decode.npus_per_instance": npus + more_npus})
+    if idle_count < npus:
+        return f"No {role} instance of {npus} NPUs fits into {words.npus(idle_count)}."
+    return session.propose({f"deployment.{role}.instances": count + idle_count // npus})
 
 
 def _played(draft: Scenario, fabric: Fabric) -> bool:
-    """Play a stored run of exactly this scenario on the machine; False without one."""
+    """Draw a stored run of exactly this scenario on the machine; returns False without one."""
     digest = scenario_digest(draft)
     row = session.store().runs.latest([digest]).get(digest)
     if row and row.summary and not player.missing(row.id):
         player.brief(row.id, player.film(row.id, row, draft), fabric)
         page_link("run", f"A run of {words.ago(time.time() - row.queued_s)}", {"run": row.id})
         return True
-    if (film := _shipped_run(digest, draft)) is None:
+    if (shipped_run := _shipped_run(digest, draft)) is None:
         return False
-    player.brief(film.key, player.shipped_film(draft, film, film.scenario), fabric)
-    stale = " Newer ones replace it." if film.stale else ""
-    st.caption(f"A run that came with the project, made by engine {film.engine}.{stale}")
+    player.brief(
+        shipped_run.key, player.shipped_film(draft, shipped_run, shipped_run.scenario), fabric
+    )
+    stale_text = " Newer ones replace it." if shipped_run.stale else ""
+    st.caption(
+        f"A run that came with the project, made by engine {shipped_run.engine}.{stale_text}"
+    )
     return True
 
 
@@ -165,7 +177,7 @@ def picture(draft: Scenario) -> bool:
     instances, no_place = seated(draft, fabric)
     if no_place:
         st.error(no_place, icon=":material/event_seat:")
-    nodes = "" if draft.supernode.imported else f" in {draft.supernode.all_nodes:,} nodes"
-    title = f"{words.npus(npus_of(draft.supernode))}{nodes}"
+    nodes_text = "" if draft.supernode.imported else f" in {draft.supernode.all_nodes:,} nodes"
+    title = f"{words.npus(npus_of(draft.supernode))}{nodes_text}"
     fabric_picture(fabric, title=title, instances=instances.instances, key="start-picture")
     return False

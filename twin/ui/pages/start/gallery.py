@@ -53,9 +53,16 @@ def chosen(presets: Iterable[Named], shelf: Iterable[str], sought: str) -> list[
     """Presets of a shelf; with a search text, all that contain every word."""
     shelf, search_words = tuple(shelf), sought.lower().split()
     if not search_words:
-        return [one for one in presets if any(word in one[0] for word in shelf)]
-    texts = ((one, f"{one[0]} {one[1].name} {one[1].question} {one[1].source}") for one in presets)
-    return [one for one, text in texts if all(word in text.lower() for word in search_words)]
+        return [preset for preset in presets if any(word in preset[0] for word in shelf)]
+    preset_texts = (
+        (preset, f"{preset[0]} {preset[1].name} {preset[1].question} {preset[1].source}")
+        for preset in presets
+    )
+    return [
+        preset
+        for preset, text in preset_texts
+        if all(word in text.lower() for word in search_words)
+    ]
 
 
 def card(key: str, scenario: Scenario, summary: Mapping[str, Any]) -> None:
@@ -84,33 +91,35 @@ def card(key: str, scenario: Scenario, summary: Mapping[str, Any]) -> None:
 
 def picture(s: Scenario) -> str:
     """NPUs by role as rows of coloured nodes, as SVG: prefill, decode, idle."""
-    parts = [(role, count * npus) for role, count, npus in pools(s)]
+    npus_by_role = [(role, cell_count * npus) for role, cell_count, npus in pools(s)]
     if sharing(s):
-        (_, instances_over), (_, npus) = parts
-        parts = [("colocated", instances_over), ("decode", npus - instances_over)]
-    parts.append(("idle", max(npus_of(s.supernode) - sum(npus for _, npus in parts), 0)))
-    ends = list(accumulate(npus for _, npus in parts))
-    count, cells = min(CELLS, -(-ends[-1] // s.supernode.npus_per_node)), ""
-    for cell in range(count):
-        role = parts[bisect(ends, (cell + 0.5) * ends[-1] / count)][0]
+        (_, instances_over), (_, npus) = npus_by_role
+        npus_by_role = [("colocated", instances_over), ("decode", npus - instances_over)]
+    npus_by_role.append(
+        ("idle", max(npus_of(s.supernode) - sum(npus for _, npus in npus_by_role), 0))
+    )
+    role_ends = list(accumulate(npus for _, npus in npus_by_role))
+    cell_count, cells_svg = min(CELLS, -(-role_ends[-1] // s.supernode.npus_per_node)), ""
+    for cell in range(cell_count):
+        role = npus_by_role[bisect(role_ends, (cell + 0.5) * role_ends[-1] / cell_count)][0]
         colour = theme.ROLE.get(role)
-        look = f'fill="{colour}"' if colour else 'fill="currentColor" fill-opacity=".18"'
+        fill = f'fill="{colour}"' if colour else 'fill="currentColor" fill-opacity=".18"'
         x, y = 10 * (cell % ROW), 12 * (cell // ROW)
-        cells += f'<rect x="{x}" y="{y}" width="8" height="10" rx="1" {look}/>'
-    counts = ", ".join(f"{npus:,} {role}" for role, npus in parts if npus)
-    width, high = 10 * ROW - 2, 12 * -(-count // ROW) - 2
+        cells_svg += f'<rect x="{x}" y="{y}" width="8" height="10" rx="1" {fill}/>'
+    counts_text = ", ".join(f"{npus:,} {role}" for role, npus in npus_by_role if npus)
+    width, height = 10 * ROW - 2, 12 * -(-cell_count // ROW) - 2
     return (
-        f'<svg viewBox="0 0 {width} {high}" role="img" aria-label="NPUs: {escape(counts)}">'
-        f"{cells}</svg>"
+        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="NPUs: {escape(counts_text)}">'
+        f"{cells_svg}</svg>"
     )
 
 
 def cards(presets: Sequence[Named]) -> None:
     """Draw presets, each with its latest or its shipped result."""
     digests = {key: scenario_digest(scenario) for key, scenario in presets}
-    latest = session.store().runs.latest([*digests.values()])
+    latest_runs = session.store().runs.latest([*digests.values()])
     with st.grid(3, min_column_width=290, gap="medium"):
         for key, scenario in presets:
-            run = latest.get(digests[key])
+            run = latest_runs.get(digests[key])
             with st.container(border=True, height="stretch"):
                 card(key, scenario, run.summary if run else came_along().get(digests[key], {}))

@@ -30,8 +30,8 @@ def shown_fabric() -> tuple[Fabric | None, str]:
     try:
         fabric = fabric_of(supernode)
     except HardwareError as error:
-        last = state.get("fabric-shown")
-        return (fabric_of(last) if last else None), sentence(str(error))
+        last_valid = state.get("fabric-shown")
+        return (fabric_of(last_valid) if last_valid else None), sentence(str(error))
     state["fabric-shown"] = supernode
     return fabric, ""
 
@@ -66,12 +66,13 @@ def take(edits: Sequence[Edit]) -> bool:
 
 def propose(fields: dict[str, Any]) -> bool:
     """Set fields of the draft; returns whether they are valid."""
-    refused = session.propose(fields)
-    return refuse(refused) if refused else True
+    reason = session.propose(fields)
+    return refuse(reason) if reason else True
 
 
 def set_all(wishes: Iterable[tuple[Iterable[Element], dict[str, float]]]) -> bool:
-    """Set factors of capacity or latency (1: as built) of elements or links, as one step."""
+    """Set factors of capacity or latency (1: as built) of elements or links, as one step; returns
+    whether they are valid."""
     edits = session.draft().supernode.edits
     try:
         for names, factors in wishes:
@@ -83,23 +84,28 @@ def set_all(wishes: Iterable[tuple[Iterable[Element], dict[str, float]]]) -> boo
 
 def restore_elements(names: Sequence[Element]) -> bool:
     """Take back the edits of elements and of what is within them, and of links."""
-    links = [{name, (name[1], name[0])} for name in names if not isinstance(name, str)]
+    link_ends = [{name, (name[1], name[0])} for name in names if not isinstance(name, str)]
     edits = session.draft().supernode.edits
-    edits = tuple(e for e in edits if not any((e.element, e.to) in ends for ends in links))
+    edits = tuple(e for e in edits if not any((e.element, e.to) in ends for ends in link_ends))
     as_built = fabric_of(session.draft().supernode.model_copy(update={"edits": ()}))
-    remaining, wider = restore(edits, [name for name in names if isinstance(name, str)], as_built)
-    if wider:
-        wider_names = ", ".join(dict.fromkeys(e.element for e in wider))
+    remaining, wider_edits = restore(
+        edits, [name for name in names if isinstance(name, str)], as_built
+    )
+    if wider_edits:
+        wider_names = ", ".join(dict.fromkeys(e.element for e in wider_edits))
         say(f"Still edited as part of {wider_names}: restore that to have all of it as built.")
     return take(remaining)
 
 
 def seat(instance: str, element: str) -> bool:
-    """Put an instance ("decode 0") on the NPUs of an element and those that follow, by hand."""
+    """Put an instance ("decode 0") on the NPUs of an element and those that follow, by hand;
+    returns whether that is possible."""
     role, _, index = instance.partition(" ")
     draft = session.draft()
-    by_hand = draft.deployment.seats if draft.deployment.placement == "by_hand" else ()
-    rows = [row.model_dump() for row in by_hand if (row.role, row.index) != (role, int(index))]
+    seats_by_hand = draft.deployment.seats if draft.deployment.placement == "by_hand" else ()
+    rows = [
+        row.model_dump() for row in seats_by_hand if (row.role, row.index) != (role, int(index))
+    ]
     rows.append({"role": role, "index": int(index), "element": element})
     fields = {"deployment.placement": "by_hand", "deployment.seats": rows}
     try:
@@ -139,8 +145,8 @@ def _act(wish: dict[str, Any]) -> None:
     if wish.get("restore"):
         restore_elements(names)
     else:
-        rates = {name: wish.get(name) for name in ("capacity", "latency")}
-        set_all([(names, {name: float(v) for name, v in rates.items() if v is not None})])
+        factors = {name: wish.get(name) for name in ("capacity", "latency")}
+        set_all([(names, {name: float(v) for name, v in factors.items() if v is not None})])
 
 
 def take_back(path: str) -> None:
@@ -153,10 +159,12 @@ def take_back(path: str) -> None:
 
 def take_back_edits(edits: Sequence[Edit]) -> None:
     """Set edits back to what the preset has for the same elements."""
-    keys = {(e.element, e.to) for e in edits}
-    before = {(e.element, e.to): e for e in session.preset().supernode.edits}
-    others = [e for e in session.draft().supernode.edits if (e.element, e.to) not in keys]
-    take([*others, *(before[k] for k in keys if k in before)])
+    edited_ends = {(e.element, e.to) for e in edits}
+    preset_edits = {(e.element, e.to): e for e in session.preset().supernode.edits}
+    other_edits = [
+        e for e in session.draft().supernode.edits if (e.element, e.to) not in edited_ends
+    ]
+    take([*other_edits, *(preset_edits[k] for k in edited_ends if k in preset_edits)])
 
 
 MOST = 2000  # edits a scenario may hold
@@ -171,12 +179,14 @@ def change(
     for name in names:
         element, target = (name, "") if isinstance(name, str) else name
         forward, reverse = (plain(element), plain(target)), (plain(target), plain(element))
-        old = by_ends.get(forward) or by_ends.get(reverse) or Edit(element=element, to=target)
+        old_edit = by_ends.get(forward) or by_ends.get(reverse) or Edit(element=element, to=target)
         if target:
             by_ends.pop(reverse, None)
         factors = {"capacity_factor": capacity, "latency_factor": latency}
-        given = {field: factor for field, factor in factors.items() if factor is not None}
-        by_ends[forward] = Edit(**{**old.model_dump(), "element": element, "to": target, **given})
+        set_factors = {field: factor for field, factor in factors.items() if factor is not None}
+        by_ends[forward] = Edit(
+            **{**old_edit.model_dump(), "element": element, "to": target, **set_factors}
+        )
     remaining = tuple(e for e in by_ends.values() if e != Edit(element=e.element, to=e.to))
     if len(remaining) > MOST:
         raise ValueError(f"{len(remaining):,} edits are more than the {MOST:,} a scenario may hold")
@@ -186,12 +196,13 @@ def change(
 def restore(
     edits: Sequence[Edit], names: Iterable[str], fabric: Fabric
 ) -> tuple[tuple[Edit, ...], list[Edit]]:
-    """Edits but those at or within named elements, and the wider ones that stay."""
-    known = network(fabric).names.of
-    vertices = {vertex for name in names for vertex in known(name)}
+    """Edits without those of named elements and of what is within them; and, of the remaining ones,
+    those of elements that contain a named one."""
+    vertices_of = network(fabric).names.of
+    vertices = {vertex for name in names for vertex in vertices_of(name)}
     remaining, wider = [], []
     for edit in edits:
-        ends = [set(known(end)) for end in (edit.element, edit.to) if end]
+        ends = [set(vertices_of(end)) for end in (edit.element, edit.to) if end]
         if any(end <= vertices for end in ends):
             continue
         remaining.append(edit)

@@ -28,12 +28,14 @@ from twin.ui.show import download, file_name
 
 def prices(draft: Scenario, fabric: Fabric) -> None:
     """Draw the deployment's prices on this fabric, and their change since the draft began."""
-    base = session.preset().supernode
+    preset_machine = session.preset().supernode
     try:
-        before = headlines(draft.model_copy(update={"supernode": base}), editor.fabric_of(base))
+        preset_prices = headlines(
+            draft.model_copy(update={"supernode": preset_machine}), editor.fabric_of(preset_machine)
+        )
     except HardwareError:
-        before = []
-    rate_before = {price.label: price.bytes_per_s for price in before}
+        preset_prices = []
+    rate_before = {price.label: price.bytes_per_s for price in preset_prices}
     with st.grid(3, min_column_width=150, gap="small"):
         for price in headlines(draft, fabric):
             _price(price, rate_before.get(price.label))
@@ -42,25 +44,25 @@ def prices(draft: Scenario, fabric: Fabric) -> None:
 def _price(price: Headline, before: float | None) -> None:
     """Draw one price, with its value before the edits."""
     # Always a line below the figure: the picture must not move when the first edit is priced.
-    delta, changed, text, help_text = "now", False, "cut off", sentence(price.where)
+    delta, is_changed, text, help_text = "now", False, "cut off", sentence(price.where)
     if price.bytes_per_s is None:
         delta = f"was {_rate(before)}" if before else delta
     else:
         change = price.bytes_per_s / before - 1 if before else 0.0
-        if changed := abs(change) >= 5e-5:
+        if is_changed := abs(change) >= 5e-5:
             delta = f"{100 * change:+.3g} % of {_rate(before or 0.0)}"
         elif before:
             delta = "unchanged"
-        wait = f" Latency {1e6 * price.latency_s:.3g} µs." if price.latency_s else ""
+        latency_text = f" Latency {1e6 * price.latency_s:.3g} µs." if price.latency_s else ""
         text = _rate(price.bytes_per_s)
         help_text = (
             f"A {price.per} gets this, one direction, with no other traffic on the way; the "
-            f"slowest one. Full first: {price.where}.{wait} The change is against the "
+            f"slowest one. Full first: {price.where}.{latency_text} The change is against the "
             "machine that this draft began with."
         )
     st.metric(
-        price.label, text, delta, delta_color="normal" if changed else "off",
-        delta_arrow="auto" if changed else "off", help=help_text,
+        price.label, text, delta, delta_color="normal" if is_changed else "off",
+        delta_arrow="auto" if is_changed else "off", help=help_text,
     )  # fmt: skip
 
 
@@ -81,9 +83,9 @@ cannot_work = lru_cache(maxsize=16)(problems)
 
 def outcome() -> None:
     """Show the result of the last change, if any."""
-    text, refused = editor.outcome()
+    text, is_refused = editor.outcome()
     if text:
-        colour, icon = ("red", "error") if refused else ("green", "check")
+        colour, icon = ("red", "error") if is_refused else ("green", "check")
         st.markdown(f":small[:{colour}[:material/{icon}: {text}]]")
 
 
@@ -106,60 +108,70 @@ ADDED["hashed"] = ADDED["ecmp"]
 
 
 def in_all(fabric: Fabric, facts: Facts, draft: Scenario) -> None:
-    """Counts and capacities of the whole machine, each with its unit."""
+    """Draw counts and capacities of the whole machine, each with its unit."""
     net, pool = network(fabric), draft.memory_pool
-    names = net.chips(draft.supernode.chip)
-    dies = Counter(names[npu] for npu in net.npu.tolist())
-    chips = [(load_chip(facts, name), count) for name, count in dies.items()]
+    chip_of_npu = net.chips(draft.supernode.chip)
+    dies_by_chip = Counter(chip_of_npu[npu] for npu in net.npu.tolist())
+    chips = [(load_chip(facts, name), count) for name, count in dies_by_chip.items()]
     st.subheader("In all", anchor=False)
-    total, edited = totals(fabric), bool(fabric.graph["supernode"].edits)
+    figures, is_edited = totals(fabric), bool(fabric.graph["supernode"].edits)
     with st.grid(5, min_column_width=160):
-        for name, (text, note) in (_chips(total, chips, pool, net) | _rates(total, edited)).items():
+        for name, (text, note) in (
+            _chips(figures, chips, pool, net) | _rates(figures, is_edited)
+        ).items():
             st.metric(name, text, help=note)
-    ways = {plane: net.routing(plane) for plane in ("ub", "rdma")}
-    each = [f"{PLANES[plane]}: {ROUTED[routing]}" for plane, routing in ways.items()]
-    st.caption(ROUTED[ways["ub"]] if ways["ub"] == ways["rdma"] else "  \n".join(each))
+    routings = {plane: net.routing(plane) for plane in ("ub", "rdma")}
+    routing_lines = [f"{PLANES[plane]}: {ROUTED[routing]}" for plane, routing in routings.items()]
+    st.caption(
+        ROUTED[routings["ub"]] if routings["ub"] == routings["rdma"] else "  \n".join(routing_lines)
+    )
     if any(edit.add == "link" for edit in fabric.graph["supernode"].edits):
-        st.caption(ADDED[ways["ub"]])
+        st.caption(ADDED[routings["ub"]])
 
 
 def _chips(
     total: dict[str, float], dies: Sequence[tuple[Chip, int]], pool: MemoryPool, net: Network
 ) -> dict[str, tuple[str, str]]:
     """Totals of chips: value and meaning; dies: of each chip."""
-    nodes, parts = total["nodes"], total["supernodes"]
-    formats = set.intersection(*(set(chip.flops) for chip, _ in dies))  # that all compute
-    peaks = {p: sum(count * chip.flops[p] for chip, count in dies) for p in formats}
-    best = max(peaks, key=lambda p: (peaks[p], p))
+    nodes, supernodes = total["nodes"], total["supernodes"]
+    shared_formats = set.intersection(*(set(chip.flops) for chip, _ in dies))  # that all compute
+    peaks = {p: sum(count * chip.flops[p] for chip, count in dies) for p in shared_formats}
+    best_format = max(peaks, key=lambda p: (peaks[p], p))
     hbm_tb = sum(count * chip.hbm_bytes_per_die for chip, count in dies) / 1e12
-    titles = " and ".join(f"{chip.title}, {count:,} dies" for chip, count in dies)
-    spread = f" in {parts} supernodes" if parts > 1 else ""
-    l1, l2, switches = total["l1_chips"], total["l2_chips"], total["switches"]
-    a_plane, ports = total["l2_chips_per_sub_plane"], total["l2_port_utilisation"]
+    chips_text = " and ".join(f"{chip.title}, {count:,} dies" for chip, count in dies)
+    supernodes_text = f" in {supernodes} supernodes" if supernodes > 1 else ""
+    l1_chips, l2_chips, switches = total["l1_chips"], total["l2_chips"], total["switches"]
+    per_plane, full_share = total["l2_chips_per_sub_plane"], total["l2_port_utilisation"]
     pool_tb = pool.gb_per_node * dram(net, range(net.nodes)) / 1e3 if pool.enabled else 0.0
-    peak = f"{peaks[best] / 1e15:,.0f} P{'OPS' if best[:3] == 'int' else 'FLOPS'}"
-    per_node = "a node with NPUs, of others by their CPUs" if np.ptp(net.cpus) else "every node"
-    stored = f"{pool.gb_per_node:,.4g} GB of {per_node}." if pool_tb else "No blocks are stored."
-    chips = f"{switches:,}", "Of every level, scale-up and scale-out."
-    if l1 + l2 == switches > 0:
-        note = f"L1 in the nodes + L2 between them, {a_plane} a sub-plane; {100 * ports:.0f} % of"
-        chips = f"{l1:,} + {l2:,}", f"{note} the L2 ports are used."
+    peak_text = (
+        f"{peaks[best_format] / 1e15:,.0f} P{'OPS' if best_format[:3] == 'int' else 'FLOPS'}"
+    )
+    node_text = "a node with NPUs, of others by their CPUs" if np.ptp(net.cpus) else "every node"
+    pool_text = (
+        f"{pool.gb_per_node:,.4g} GB of {node_text}." if pool_tb else "No blocks are stored."
+    )
+    chips_tile = f"{switches:,}", "Of every level, scale-up and scale-out."
+    if l1_chips + l2_chips == switches > 0:
+        note = (
+            f"L1 in the nodes + L2 between them, {per_plane} a sub-plane; {100 * full_share:.0f} %"
+        )
+        chips_tile = f"{l1_chips:,} + {l2_chips:,}", f"{note} of the L2 ports are used."
     return {
-        "NPUs": (f"{total['npus']:,}", f"{titles}, in {nodes:,} nodes{spread}."),
+        "NPUs": (f"{total['npus']:,}", f"{chips_text}, in {nodes:,} nodes{supernodes_text}."),
         "HBM": (f"{hbm_tb:,.1f} TB", "Of all dies."),
-        "Memory pool, DRAM": (f"{pool_tb:,.4g} TB" if pool_tb else NOTHING, stored),
-        f"Peak, {best.upper()}": (
-            peak, "Dense, of all dies; what operators reach of it is the model's work.",
+        "Memory pool, DRAM": (f"{pool_tb:,.4g} TB" if pool_tb else NOTHING, pool_text),
+        f"Peak, {best_format.upper()}": (
+            peak_text, "Dense, of all dies; what operators reach of it is the model's work.",
         ),
-        "Switch chips": chips,
+        "Switch chips": chips_tile,
     }  # fmt: skip
 
 
 def _rates(total: dict[str, float], uneven: bool) -> dict[str, tuple[str, str]]:
     """Totals of links: value and meaning; uneven: some are edited."""
     oversubscription = total["oversubscription"]
-    leaves = "." if oversubscription else ", and none of it leaves the node over UB."
-    rdma, vpc = (total[f"{plane}_bytes_per_s"] / 1e12 for plane in ("rdma", "vpc"))
+    local_text = "." if oversubscription else ", and none of it leaves the node over UB."
+    rdma_tbps, vpc_tbps = (total[f"{plane}_bytes_per_s"] / 1e12 for plane in ("rdma", "vpc"))
     return {
         "UB of an NPU": (
             f"{total['npu_bytes_per_s'] / 1e9:,.4g} GB/s",
@@ -168,7 +180,7 @@ def _rates(total: dict[str, float], uneven: bool) -> dict[str, tuple[str, str]]:
         "UB out of the weakest node" if uneven else "UB out of a node": (
             f"{total['node_uplink_bytes_per_s'] / 1e9:,.4g} GB/s",
             "One direction, of the weakest node. A node's NPUs can send "
-            f"{total['node_npu_bytes_per_s'] / 1e9:,.4g} GB/s{leaves}",
+            f"{total['node_npu_bytes_per_s'] / 1e9:,.4g} GB/s{local_text}",
         ),
         "Oversubscription": (
             f"{oversubscription:.3g} : 1" if oversubscription else NOTHING,
@@ -180,14 +192,14 @@ def _rates(total: dict[str, float], uneven: bool) -> dict[str, tuple[str, str]]:
             "What one half of the nodes can send to the other half, one direction.",
         ),
         "RDMA · VPC": (
-            f"{rdma:,.3g} TB/s · {f'{vpc:,.3g} TB/s' if vpc else NOTHING}",
+            f"{rdma_tbps:,.3g} TB/s · {f'{vpc_tbps:,.3g} TB/s' if vpc_tbps else NOTHING}",
             "All NICs together · all nodes' Qingtian DPUs together, one direction.",
         ),
     }
 
 
 def files(fabric: Fabric) -> None:
-    """Downloads of the fabric, and an upload that replaces the draft's machine."""
+    """Draw downloads of the fabric, and an upload that replaces the draft's machine."""
     st.markdown("**Take it elsewhere**")
     with st.container(horizontal=True):
         for kind, form in forms().items():

@@ -52,23 +52,27 @@ Key = Callable[[Instance], tuple[bytes, ...]]
 
 
 def likeness(fabric: Fabric) -> Key:
-    """Key of instances with equal prices: same places in alike nodes, or the same dies."""
+    """Function that returns a key of an instance, equal for instances with equal prices: same
+    places in alike nodes, or, with links from node to node, the same dies."""
     net = network(fabric)
-    tail, head = net.node[net.tail], net.node[net.head]
-    direct = bool(((tail >= 0) & (head >= 0) & (tail != head)).any())
-    home = np.maximum(tail, head)
-    order = np.argsort(home, kind="stable")
-    links = np.stack([net.capacity, net.latency], axis=1)[order]
-    ends = np.searchsorted(home[order], np.arange(net.nodes + 1))
-    each = [links[a:b].tobytes() for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    tail_node, head_node = net.node[net.tail], net.node[net.head]
+    has_direct_links = bool(((tail_node >= 0) & (head_node >= 0) & (tail_node != head_node)).any())
+    node_of_link = np.maximum(tail_node, head_node)
+    by_node = np.argsort(node_of_link, kind="stable")
+    link_values = np.stack([net.capacity, net.latency], axis=1)[by_node]
+    first_link = np.searchsorted(node_of_link[by_node], np.arange(net.nodes + 1))
+    node_links = [
+        link_values[a:b].tobytes() for a, b in zip(first_link[:-1], first_link[1:], strict=True)
+    ]
 
     def key(instance: Instance) -> tuple[bytes, ...]:
-        if direct:
+        """Bytes of the instance's places and of its nodes' links, or of its dies."""
+        if has_direct_links:
             return (np.array(instance.die_of_rank).tobytes(),)
-        node, place = np.divmod(np.array(instance.die_of_rank), net.dies_per_node)
-        nodes = list(dict.fromkeys(node.tolist()))
-        seats = np.stack([np.searchsorted(np.sort(nodes), node), place])
-        return (seats.tobytes(), *(each[n] for n in nodes))
+        node_of_die, position = np.divmod(np.array(instance.die_of_rank), net.dies_per_node)
+        nodes = list(dict.fromkeys(node_of_die.tolist()))
+        positions = np.stack([np.searchsorted(np.sort(nodes), node_of_die), position])
+        return (positions.tobytes(), *(node_links[n] for n in nodes))
 
     return key
 
@@ -80,27 +84,28 @@ def headlines(s: Scenario, fabric: Fabric) -> list[Headline]:
         instances = place(s, fabric).instances
     except HardwareError as error:
         return [Headline("Instances", None, "deployment", str(error))]
-    like, prices = likeness(fabric), list[Headline]()
+    key_of, prices = likeness(fabric), list[Headline]()
 
     def pool(*roles: str) -> list[Instance]:
+        """Instances of these roles."""
         return [i for i in instances if i.role in roles]
 
-    serving = pool("decode", "colocated") or pool("prefill")
-    exchanging = [i for i in serving if i.dies > 1]
-    if exchanging:
-        label = f"All-to-all, {exchanging[0].role} die"
-        prices.append(_slowest(label, "die", exchanging, like, lambda i: all_to_all(
+    serving_instances = pool("decode", "colocated") or pool("prefill")
+    exchangers = [i for i in serving_instances if i.dies > 1]
+    if exchangers:
+        label = f"All-to-all, {exchangers[0].role} die"
+        prices.append(_slowest(label, "die", exchangers, key_of, lambda i: all_to_all(
             fabric, i.die_of_rank)))  # fmt: skip
     if s.deployment.mode == "disaggregated":
         plane = s.deployment.kv_transfer_plane
         label, per = f"KV hand-off, die · {PLANES[plane]}", "die" if plane != "vpc" else "node"
-        prices.append(_slowest(label, per, pool("prefill", "decode"), like, lambda i: _colliding(
+        prices.append(_slowest(label, per, pool("prefill", "decode"), key_of, lambda i: _colliding(
             fabric, instances, i, plane)))  # fmt: skip
     if s.memory_pool.enabled and s.deployment.mode != "decode_only":
-        reads, readers = s.memory_pool.plane, pool("prefill", "colocated")
-        label, per = f"Pool read, instance · {PLANES[reads]}", f"{readers[0].role} instance"
-        prices.append(_slowest(label, per, readers, like, lambda i: pool_read(
-            fabric, i.die_of_rank, reads)))  # fmt: skip
+        pool_plane, readers = s.memory_pool.plane, pool("prefill", "colocated")
+        label, per = f"Pool read, instance · {PLANES[pool_plane]}", f"{readers[0].role} instance"
+        prices.append(_slowest(label, per, readers, key_of, lambda i: pool_read(
+            fabric, i.die_of_rank, pool_plane)))  # fmt: skip
     return prices
 
 
@@ -120,16 +125,17 @@ def _loads(s: Scenario, net: Network, placed: Sequence[Instance], traffic: str) 
     """Load of a kind of traffic on the network, if any; experts: of prefill if none decodes."""
 
     def dies(*roles: str) -> list[int]:
+        """Dies of instances of these roles."""
         return [die for i in placed if i.role in roles for die in i.die_of_rank]
 
-    readers, serving = dies("prefill", "colocated"), dies("decode", "colocated")
+    prefill_dies, decode_dies = dies("prefill", "colocated"), dies("decode", "colocated")
     if traffic == "experts":
-        exchanging = [i for i in placed if i.dies > 1 and (i.role != "prefill" or not serving)]
-        yield from (demands.exchange(net, i.die_of_rank) for i in exchanging)
+        exchangers = [i for i in placed if i.dies > 1 and (i.role != "prefill" or not decode_dies)]
+        yield from (demands.exchange(net, i.die_of_rank) for i in exchangers)
     elif traffic == "kv_hand_off" and s.deployment.mode == "disaggregated":
-        yield demands.hand_off(net, readers, serving, s.deployment.kv_transfer_plane)
-    elif traffic == "pool_read" and s.memory_pool.enabled and readers:
-        pool_load = demands.pool(net, readers, s.memory_pool.plane)
+        yield demands.hand_off(net, prefill_dies, decode_dies, s.deployment.kv_transfer_plane)
+    elif traffic == "pool_read" and s.memory_pool.enabled and prefill_dies:
+        pool_load = demands.pool(net, prefill_dies, s.memory_pool.plane)
         if pool_load is not None:
             yield pool_load[0]
 
@@ -137,13 +143,14 @@ def _loads(s: Scenario, net: Network, placed: Sequence[Instance], traffic: str) 
 def _colliding(
     fabric: Fabric, placed: Sequence[Instance], instance: Instance, plane: Plane
 ) -> Price:
-    """The hand-off of an instance's slowest die, with what transfers lose to each other by hash."""
+    """Price of the hand-off of an instance's slowest die, its rate divided by the mean collision of
+    transfers that are hashed to the same path."""
     collision = transfer_collision(fabric, ((i.role, i.die_of_rank) for i in placed), plane)
-    ports = port_rates(fabric, plane)
-    first = nic(fabric, instance.die_of_rank[0], plane)
-    rates = ports[ports_of(fabric, instance.die_of_rank, first)]
-    port = nic(fabric, instance.die_of_rank[int(np.argmin(rates))], plane)
-    return replace(port, bytes_per_s=port.bytes_per_s / collision.mean, collision=collision)
+    nic_rates = port_rates(fabric, plane)
+    first_price = nic(fabric, instance.die_of_rank[0], plane)
+    rates = nic_rates[ports_of(fabric, instance.die_of_rank, first_price)]
+    slowest = nic(fabric, instance.die_of_rank[int(np.argmin(rates))], plane)
+    return replace(slowest, bytes_per_s=slowest.bytes_per_s / collision.mean, collision=collision)
 
 
 def _slowest(
@@ -151,13 +158,13 @@ def _slowest(
     price: Callable[[Instance], Price],
 ) -> Headline:  # fmt: skip
     """Lowest rate among instances; of equivalent instances one is priced."""
-    one_each = {like(instance): instance for instance in reversed(instances)}
+    instance_by_key = {like(instance): instance for instance in reversed(instances)}
     try:
-        prices = [price(instance) for instance in one_each.values()]
+        prices = [price(instance) for instance in instance_by_key.values()]
     except HardwareError as error:
         return Headline(label, None, per, str(error))
-    worst = min(reversed(prices), key=lambda p: p.bytes_per_s)
-    return Headline(label, worst.bytes_per_s, per, worst.bottleneck, worst.latency_s)
+    slowest = min(reversed(prices), key=lambda p: p.bytes_per_s)
+    return Headline(label, slowest.bytes_per_s, per, slowest.bottleneck, slowest.latency_s)
 
 
 FIELDS = {"ub": "supernode.ub_routing", "rdma": "supernode.rdma_routing"}
@@ -175,27 +182,27 @@ def hashed_planes(fabric: Fabric) -> list[str]:
 @lru_cache(maxsize=16)
 def collisions(s: Scenario, fabric: Fabric) -> Collisions:
     """The collision factors of the deployment: by traffic and plane those of the worst instance."""
-    worst: Collisions = {}
+    worst_by: Collisions = {}
     for traffic, load in _of_traffic(s, fabric):
         for plane, collision in load.collisions:
             key = traffic, WAY.get(plane, plane)
-            both = worst.get(key, Collision()), collision
-            worst[key] = max(both, key=lambda c: (c.mean, c.flows))
-    return worst
+            candidates = worst_by.get(key, Collision()), collision
+            worst_by[key] = max(candidates, key=lambda c: (c.mean, c.flows))
+    return worst_by
 
 
 def _of_traffic(s: Scenario, fabric: Fabric) -> Iterator[tuple[str, Load]]:
     """Loads of every kind of traffic, for one of all equivalent instances."""
-    net, like = network(fabric), likeness(fabric)
+    net, key_of = network(fabric), likeness(fabric)
     instances = place(s, fabric).instances
-    one_each = list({(i.role, like(i)): i for i in reversed(instances)}.values())[::-1]
-    among = [die for i in instances if i.role == "decode" for die in i.die_of_rank]
-    for i in one_each:
+    distinct_instances = list({(i.role, key_of(i)): i for i in reversed(instances)}.values())[::-1]
+    decode_dies = [die for i in instances if i.role == "decode" for die in i.die_of_rank]
+    for i in distinct_instances:
         if i.dies > 1:
             yield f"Exchange, {i.role}", demands.exchange(net, i.die_of_rank)
-        if i.role == "prefill" and among:
+        if i.role == "prefill" and decode_dies:
             plane = s.deployment.kv_transfer_plane
-            yield "KV transfers", demands.hand_off(net, i.die_of_rank, among, plane)
+            yield "KV transfers", demands.hand_off(net, i.die_of_rank, decode_dies, plane)
         if i.role != "decode" and s.memory_pool.enabled:
             pool_load = demands.pool(net, i.die_of_rank, s.memory_pool.plane)
             if pool_load is not None:
@@ -209,7 +216,7 @@ def hashed_flows(draft: Scenario, fabric: Fabric) -> None:
         return
     st.subheader("Hashed flows", anchor=False)
     try:
-        found = collisions(draft, fabric)
+        collision_by = collisions(draft, fabric)
     except HardwareError:
         return  # the page has said above why instances cannot be placed
     st.caption(
@@ -217,7 +224,7 @@ def hashed_flows(draft: Scenario, fabric: Fabric) -> None:
         "exchange or a read waits for its fullest path, a KV transfer for its own; p99 is over "
         "where the hash puts them. Prices take the mean."
     )
-    if not found:
+    if not collision_by:
         st.markdown("No traffic of this deployment takes a plane that hashes flows.")
         return
     st.dataframe(
@@ -229,27 +236,27 @@ def hashed_flows(draft: Scenario, fabric: Fabric) -> None:
                 "p99": f"{collision.p99:.2f} ×",
                 "Flows at once": f"{collision.flows:,}",
             }
-            for (traffic, plane), collision in found.items()
+            for (traffic, plane), collision in collision_by.items()
         ],
         hide_index=True,
     )
-    st.markdown(_costs(draft, planes, found))
+    st.markdown(_costs(draft, planes, collision_by))
 
 
 def _costs(draft: Scenario, planes: list[str], found: Collisions) -> str:
-    """One sentence on TPOT and KV transfers."""
-    even = with_overrides(draft, {FIELDS[plane]: "ecmp" for plane in planes})
-    now, split = formulas.outlook(draft), formulas.outlook(even)
-    lines = []
-    if isinstance(now, Outlook) and isinstance(split, Outlook) and now.tpot_s and split.tpot_s:
-        lines.append(
-            f"TPOT is {1e3 * now.tpot_s:.3g} ms by formula, and {1e3 * split.tpot_s:.3g} ms with "
+    """One sentence on what hashed flows cost: TPOT, and the duration of KV transfers."""
+    even_scenario = with_overrides(draft, {FIELDS[plane]: "ecmp" for plane in planes})
+    hashed, even = formulas.outlook(draft), formulas.outlook(even_scenario)
+    clauses = []
+    if isinstance(hashed, Outlook) and isinstance(even, Outlook) and hashed.tpot_s and even.tpot_s:
+        clauses.append(
+            f"TPOT is {1e3 * hashed.tpot_s:.3g} ms by formula, and {1e3 * even.tpot_s:.3g} ms with "
             "an even split"
         )
     if slowest := max((c.mean for (k, _), c in found.items() if k == "KV transfers"), default=0.0):
-        lines.append(
+        clauses.append(
             "KV transfers meet no other on their paths" if slowest < 1.005 else
             f"a KV transfer takes {slowest:.2f} times as long"
         )  # fmt: skip
-    text = "; ".join(lines) or "no die decodes, and no KV moves"
+    text = "; ".join(clauses) or "no die decodes, and no KV moves"
     return f"{text[0].upper()}{text[1:]}."

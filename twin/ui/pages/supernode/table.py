@@ -41,31 +41,37 @@ def rows(fabric: Fabric, kind: str) -> pl.DataFrame:
     if kind == LINKS:
         return _links(fabric, picture)
     names = kinds(built(fabric))[kind]
-    order = np.full(len(net.vertices), -1)
+    element_of = np.full(len(net.vertices), -1)
     for k, name in enumerate(names):
-        order[net.members(name)] = k
-    leaves = (order[net.tail] >= 0) & (order[net.tail] != order[net.head])
+        element_of[net.members(name)] = k
+    is_outgoing = (element_of[net.tail] >= 0) & (element_of[net.tail] != element_of[net.head])
 
     def out(rates: np.ndarray) -> np.ndarray:
-        return np.bincount(order[net.tail[leaves]], rates[leaves], len(names)) / 1e9
+        """GB/s that leave each element, of the rates of all links in bytes/s."""
+        return np.bincount(element_of[net.tail[is_outgoing]], rates[is_outgoing], len(names)) / 1e9
 
     return pl.DataFrame({NAME: names, BUILT: out(picture.net.capacity), NOW: out(net.capacity)})
 
 
 def _links(fabric: Fabric, known: Layout) -> pl.DataFrame:
-    net, (first, _) = network(fabric), known.net.pairs
+    """All links: their ends, rates as built and now in GB/s, and latency over that as built."""
+    net, (first_links, _) = network(fabric), known.net.pairs
     with np.errstate(invalid="ignore", divide="ignore"):
-        delay = np.nan_to_num(net.latency[first] / known.net.latency[first], nan=1.0)
+        latency_factor = np.nan_to_num(
+            net.latency[first_links] / known.net.latency[first_links], nan=1.0
+        )
     names = np.array(net.vertices, object)[known.ends]
     ends = {NAME: names[:, 0].tolist(), TO: names[:, 1].tolist()}
     rates = {BUILT: known.rates / 1e9, NOW: known.least(net.capacity) / 1e9}
-    return pl.DataFrame(ends | rates | {DELAY: delay})
+    return pl.DataFrame(ends | rates | {DELAY: latency_factor})
 
 
 def chosen(fabric: Fabric, names: Sequence[str]) -> pl.DataFrame:
-    """The element selected in the picture, with its links if it is one chip."""
-    parts = [kind for kind, members in kinds(built(fabric)).items() if set(names) & set(members)]
-    frame = pl.concat([rows(fabric, kind) for kind in parts])
+    """The rows of elements selected in the picture; of a single one, with its links."""
+    selected_kinds = [
+        kind for kind, members in kinds(built(fabric)).items() if set(names) & set(members)
+    ]
+    frame = pl.concat([rows(fabric, kind) for kind in selected_kinds])
     frame = frame.filter(pl.col(NAME).is_in(names))
     if len(names) == 1:
         links = rows(fabric, LINKS).filter((pl.col(NAME) == names[0]) | (pl.col(TO) == names[0]))
@@ -74,15 +80,15 @@ def chosen(fabric: Fabric, names: Sequence[str]) -> pl.DataFrame:
 
 
 def matching(frame: pl.DataFrame, typed: str) -> pl.DataFrame:
-    """Rows whose name is among those typed: "L1 20.3, node 7", "20.*", "L2 3"."""
-    parts = [plain(part) for part in re.split(r"[,;]", typed) if plain(part)]
-    if not parts:
+    """Rows with a name that was typed: "L1 20.3, node 7", "20.*", "L2 3"; all if none was."""
+    typed_names = [plain(part) for part in re.split(r"[,;]", typed) if plain(part)]
+    if not typed_names:
         return frame
-    each = (re.escape(part).replace(r"\*", r"[\d ]+") for part in parts)
-    pattern = "|".join(rf"(?:^|\s){one}(?:\s|$)" for one in each)
-    ends = [pl.col(c).str.to_lowercase().str.replace_all(r"[.:\-]", " ").str.contains(pattern)
+    patterns = (re.escape(part).replace(r"\*", r"[\d ]+") for part in typed_names)
+    pattern = "|".join(rf"(?:^|\s){one}(?:\s|$)" for one in patterns)
+    matches = [pl.col(c).str.to_lowercase().str.replace_all(r"[.:\-]", " ").str.contains(pattern)
             for c in (NAME, TO) if c in frame.columns]  # fmt: skip
-    return frame.filter(pl.any_horizontal(ends))
+    return frame.filter(pl.any_horizontal(matches))
 
 
 def parts_table(fabric: Fabric, selection: Sequence[str]) -> None:
@@ -91,35 +97,36 @@ def parts_table(fabric: Fabric, selection: Sequence[str]) -> None:
     options = [*([SELECTED] if names else []), *kinds(built(fabric)), LINKS]
     left_column, right = st.columns([1, 2])
     kind = left_column.selectbox("Show", options, key=f"parts-kind:{bool(names)}")
-    typed = right.text_input(
+    typed_text = right.text_input(
         "Find", key="parts-find", placeholder="20.3, L2 3.*, node 7",
         help="Names or parts of names, several with commas; * stands for any number.",
     )  # fmt: skip
     frame = chosen(fabric, names) if kind == SELECTED else rows(fabric, kind)
-    frame = matching(frame, typed)
-    listed = frame.head(MOST_ROWS)
+    frame = matching(frame, typed_text)
+    page = frame.head(MOST_ROWS)
     tools = st.container(horizontal=True, vertical_alignment="bottom", gap="small")
     # The table's name says which rows it has, not their values: so it keeps its place and what is
     # picked when an edit changes these.
-    table_key = crc32(repr((listed[NAME].to_list(), kind)).encode())
-    number = st.column_config.NumberColumn(format="%.5g")
+    table_key = crc32(repr((page[NAME].to_list(), kind)).encode())
+    number_column = st.column_config.NumberColumn(format="%.5g")
     event = st.dataframe(
-        listed, key=f"parts:{table_key}", on_select="rerun", selection_mode="multi-row",
+        page, key=f"parts:{table_key}", on_select="rerun", selection_mode="multi-row",
         hide_index=True,
-        height=min(36 * listed.height + 40, 430),
-        column_config=dict.fromkeys((BUILT, NOW, DELAY), number),
+        height=min(36 * page.height + 40, 430),
+        column_config=dict.fromkeys((BUILT, NOW, DELAY), number_column),
     )  # fmt: skip
-    picked = [listed.row(k, named=True) for k in event.selection.rows if k < listed.height]
+    picked_rows = [page.row(k, named=True) for k in event.selection.rows if k < page.height]
     with tools:
-        _tools(picked)
-    more = f", of {frame.height:,}: search to narrow" if frame.height > MOST_ROWS else ""
+        _tools(picked_rows)
+    of_all = f", of {frame.height:,}: search to narrow" if frame.height > MOST_ROWS else ""
     st.caption(
-        f"{listed.height:,} rows{more}. What leaves an element over all its links, or what a link "
+        f"{page.height:,} rows{of_all}. What leaves an element over all its links, or what a link "
         "carries, one direction."
     )
 
 
 def _tools(picked: list[Row]) -> None:
+    """Draw the buttons and inputs that change the picked rows."""
     tool = partial(st.button, disabled=not picked)
     tool("Take out", "parts-off", on_click=change, args=(picked, 0.0))
     tool("Restore", "parts-restore", on_click=restore, args=(picked,))
@@ -153,4 +160,5 @@ def restore(picked: Sequence[Row]) -> None:
 
 
 def _named(row: Row) -> editor.Element:
+    """Element of a row; of a link, its two ends."""
     return (str(row[NAME]), str(row[TO])) if row.get(TO) else str(row[NAME])

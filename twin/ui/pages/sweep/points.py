@@ -54,37 +54,38 @@ def usual(path: str) -> Axis:
 def chosen(
     place: int, given: Axis | None, default: str = "", but: Axis | None = None
 ) -> Axis | None:
-    """Draw one axis's form, at first from the address; None: no field; but: the other axis."""
+    """Draw the form of one axis, at first as in the address (`given`); returns the axis, None
+    without a field. but: the other axis."""
     paths = [path for path in offered() if but is None or path != but.path]
-    start = given.path if given and given.path in paths else default
+    first_path = given.path if given and given.path in paths else default
     path = st.selectbox(
         "Sweep" if place == 0 else "For each value of (optional)", paths,
-        index=paths.index(start) if start in paths else None, format_func=label,
+        index=paths.index(first_path) if first_path in paths else None, format_func=label,
         key=f"sweep-field-{place}", placeholder="Choose or search a field",
     )  # fmt: skip
     if path is None:
         return None
     info, axis = fields()[path], given if given and given.path == path else usual(path)
     if info.kind not in (int, float):
-        picked = st.multiselect(
+        picked_values = st.multiselect(
             "Values", list(usual(path).values), list(axis.values), key=f"sweep-values-{path}",
             format_func=lambda option: choice_label(path, option, session.facts()),
         )  # fmt: skip
-        return sweep.axis(f"{path}={','.join(str(p).lower() for p in picked)}")
-    number, form = info.kind, "%d" if info.kind is int else "%.6g"
+        return sweep.axis(f"{path}={','.join(str(p).lower() for p in picked_values)}")
+    number, digits = info.kind, "%d" if info.kind is int else "%.6g"
     with st.container(horizontal=True):
-        ends = [
+        end_values = [
             st.number_input(
                 name, number(info.low or 0), number(info.high or 1e9), number(value),
-                step=number(info.step or 1), format=form, key=f"sweep-{name}-{path}", width=130,
+                step=number(info.step or 1), format=digits, key=f"sweep-{name}-{path}", width=130,
             )
             for name, value in (("From", min(axis.values)), ("To", max(axis.values)))
         ]  # fmt: skip
         key = f"sweep-points-{path}"
         count = st.number_input("Points", 2, 32, len(axis.values), key=key, width=100)
-    low, high = (float(end if end is not None else 0) for end in ends)
-    as_given = (min(axis.values), max(axis.values), len(axis.values)) == (low, high, count)
-    return axis if axis is given and as_given else sweep.between(path, low, high, int(count))
+    low, high = (float(end if end is not None else 0) for end in end_values)
+    is_as_given = (min(axis.values), max(axis.values), len(axis.values)) == (low, high, count)
+    return axis if axis is given and is_as_given else sweep.between(path, low, high, int(count))
 
 
 def runs(points: Sequence[Point]) -> list[RunRow | None]:
@@ -92,6 +93,7 @@ def runs(points: Sequence[Point]) -> list[RunRow | None]:
     store, started = session.store(), st.session_state.get(STARTED, {})
 
     def run_of(scenario: Scenario) -> RunRow | None:
+        """The run started here, otherwise a stored one; None without either."""
         run = started.get(scenario_digest(scenario))
         return store.runs.get(run) if run else find_run(store, scenario)
 
@@ -120,14 +122,19 @@ def series(
     """Points along the first axis, one series per value of the second; without refused ones."""
     series_by_name: dict[str, list[Ran]] = {}
     for point, row in zip(points, rows, strict=True):
-        if (s := point.scenario) is None:
+        if (scenario := point.scenario) is None:
             continue
         summary = row.summary if row else {}
-        limits = {m.key: m.slo(s) for m in sweep.SLOS if m.slo and one_slo(s)}
+        slo_limits = {m.key: m.slo(scenario) for m in sweep.SLOS if m.slo and one_slo(scenario)}
         name = f"{axes[1].label} {axes[1].said(point.values[1])}" if axes[1:] else ""
-        bands = {each.figure.metric: each.ends(MOST) for each in near(s, session.facts(), run=True)}
-        answered = Ran(point.values[0], summary, bool(sweep.holds(s, summary)), limits, bands)
-        series_by_name.setdefault(name, []).append(answered)
+        bands = {
+            each.figure.metric: each.ends(MOST)
+            for each in near(scenario, session.facts(), run=True)
+        }
+        result = Ran(
+            point.values[0], summary, bool(sweep.holds(scenario, summary)), slo_limits, bands
+        )
+        series_by_name.setdefault(name, []).append(result)
     return series_by_name
 
 

@@ -69,27 +69,27 @@ if more := refused[REFUSED_SHOWN:]:
 def results() -> None:
     """Draw the conclusion, the charts and the table of finished points."""
     rows = pts.runs(wanted)
-    open_ = [row for row in rows if row is not None and not row.ended]
-    if not open_ and LOOKING:
+    unfinished = [row for row in rows if row is not None and not row.ended]
+    if not unfinished and LOOKING:
         st.rerun()
-    if open_:
+    if unfinished:
         with st.container(horizontal=True, vertical_alignment="center"):
-            done = sum(row is not None and row.ended for row in rows)
-            st.progress(done / len(rows), f"{done} of {len(rows)} points")
+            done_count = sum(row is not None and row.ended for row in rows)
+            st.progress(done_count / len(rows), f"{done_count} of {len(rows)} points")
             st.button("Stop the sweep", icon=":material/stop_circle:", key="stop-sweep",
                       on_click=pts.stop, args=(rows,))  # fmt: skip
     series = pts.series(axes, wanted, rows)
     if not series or not any(rows):
         return
-    can = [
+    possible_points = [
         (p.values[0], p.scenario, row) for p, row in zip(wanted, rows, strict=True) if p.scenario
     ]
-    if len(axes) == 1 and not open_ and len(can) > 1:
-        values, scenarios, ran = zip(*can, strict=True)
-        summaries = [row.summary if row else {} for row in ran]
+    if len(axes) == 1 and not unfinished and len(possible_points) > 1:
+        values, scenarios, point_runs = zip(*possible_points, strict=True)
+        summaries = [row.summary if row else {} for row in point_runs]
         axis = sweep.Axis(axes[0].path, values)
-        if said := sweep.conclusion(axis, scenarios, summaries):
-            st.subheader(plain(said), anchor=False)
+        if conclusion := sweep.conclusion(axis, scenarios, summaries):
+            st.subheader(plain(conclusion), anchor=False)
     grid = st.grid(2, min_column_width=330, gap="medium")
     for key in pts.figures("panel", rows):
         with grid.cell():  # how they are read stands below all of them
@@ -107,8 +107,8 @@ def results() -> None:
             column_config={"Run": st.column_config.LinkColumn(display_text="Open")},
         )  # fmt: skip
         table = sweep.table(axes, wanted, rows)
-        rows_of = [list(table[0]), *(list(row.values()) for row in table)]
-        download("CSV", lambda: csv_text(rows_of), "sweep.csv", "sweep-csv")
+        csv_rows = [list(table[0]), *(list(row.values()) for row in table)]
+        download("CSV", lambda: csv_text(csv_rows), "sweep.csv", "sweep-csv")
 
 
 LOOKING = any(row is not None and not row.ended for row in rows)

@@ -105,19 +105,20 @@ def peaks(mean: Floats, spread: Floats) -> Floats:
     """`peak_of_counts` or, beyond SMALL_MEAN, `peak_of_amounts` of each row, f8[layers]."""
     answer = np.empty(mean.shape[0])
     for layer in range(mean.shape[0]):
+        dies = 0  # with load: they come first
+        while dies < mean.shape[1] and mean[layer, dies] > 0.0:
+            dies += 1
         if mean[layer, 0] <= SMALL_MEAN:
-            answer[layer] = _peak_of_counts(mean[layer], spread[layer])
+            answer[layer] = _peak_of_counts(mean[layer, :dies], spread[layer, :dies])
         else:
-            answer[layer] = _peak_of_amounts(mean[layer], spread[layer])
+            answer[layer] = _peak_of_amounts(mean[layer, :dies], spread[layer, :dies])
     return answer
 
 
 @kernel(allocates=True)
 def _peak_of_counts(mean: Floats, spread: Floats) -> float:
     """`peak_of_counts` of one layer, in scalars for compiled code."""
-    dies = 0
-    while dies < mean.size and mean[dies] > 0.0:
-        dies += 1
+    dies = mean.size
     a, b, chance, chance_below = np.empty(dies), np.empty(dies), np.empty(dies), np.empty(dies)
     for d in range(dies):
         excess = spread[d] - 1.0
@@ -149,9 +150,7 @@ def _peak_of_counts(mean: Floats, spread: Floats) -> float:
 @kernel(allocates=True)
 def _peak_of_amounts(mean: Floats, spread: Floats) -> float:
     """`peak_of_amounts` of one layer, in scalars for compiled code."""
-    dies = 0
-    while dies < mean.size and mean[dies] > 0.0:
-        dies += 1
+    dies = mean.size
     sd, skew = np.empty(dies), np.empty(dies)
     low = high = 0.0
     for d in range(dies):

@@ -108,7 +108,7 @@ def parts_table(fabric: Fabric, selection: Sequence[str]) -> None:
     # The table's name says which rows it has, not their values: so it keeps its place and what is
     # picked when an edit changes these.
     table_key = crc32(repr((page[NAME].to_list(), kind)).encode())
-    number_column = st.column_config.NumberColumn(format="%.5g")
+    number_column = st.column_config.NumberColumn(format="%,.5g")
     event = st.dataframe(
         page, key=f"parts:{table_key}", on_select="rerun", selection_mode="multi-row",
         hide_index=True,

@@ -245,9 +245,9 @@ def _priors(
                     deviation = abs(first[row] - predicted[n]) / spread[n]
                     for key in (None, errors[row].levels[0]):
                         misses_by_key.setdefault(key, []).append(deviation)
-    quantile = student(0.5 + 0.5 * MOST, PRIOR)
+    t_quantile = student(0.5 + 0.5 * MOST, PRIOR)
     return {
-        key: max((float(np.quantile(misses, MOST, method="higher")) / quantile) ** 2, DIGITS)
+        key: max((float(np.quantile(misses, MOST, method="higher")) / t_quantile) ** 2, DIGITS)
         for key, misses in misses_by_key.items()
         if key is None or len(misses) >= 2 * PRIOR  # each row once without its system, its source
     } or {None: 1.0}

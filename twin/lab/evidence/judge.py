@@ -190,9 +190,9 @@ def _finite(parts: Sequence[str], ask: Ask) -> float:
         )
     else:
         tokens = np.full(requests, float(s.workload.output_tokens))
-        answer = s.workload.output_tokens / d.tokens_per_iteration
-        prompt = float(s.workload.input_tokens)
-        drained = finite.burst(role, prompt, answer, requests, batch, hot)
+        answer_iterations = s.workload.output_tokens / d.tokens_per_iteration
+        prompt_tokens = float(s.workload.input_tokens)
+        drained = finite.burst(role, prompt_tokens, answer_iterations, requests, batch, hot)
     if parts[1] == "tpot":
         return drained.tpot_s / d.tokens_per_iteration
     return float(tokens.sum()) / drained.seconds / npus

@@ -168,8 +168,8 @@ def _looked(runs: Runs, view: View, candidates: list[Look]) -> list[Look]:
     gains: dict[str, float] = {}
 
     def weight(k: int) -> float:
-        """Promise of a change beyond what its cause has gained; less for each run for that
-        cause."""
+        """Promise of a change less what other changes of its cause have gained, reduced for each
+        earlier run for that cause."""
         key = candidates[k].cause.key
         return (candidates[k].worth - gains.get(key, 0.0)) * AGAIN ** runs_by_cause.get(key, 0)
 

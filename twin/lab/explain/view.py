@@ -65,7 +65,7 @@ class View:
         return {name: value / total_s if total_s else 0.0 for name, value in seconds.items()}
 
     def gone(self, share: float, *parts: str) -> float:
-        """Score of the run if a share of some parts of the TTFT disappeared."""
+        """Score that the run would gain if a share of some parts of the TTFT disappeared."""
         share_left = 1.0 - share * sum(self.parts[stage] for stage in parts)
         remaining = self.late * share_left + self.slow + 1e-3
         return math.log((self.late + self.slow + 1e-3) / remaining)

@@ -36,15 +36,19 @@ def waterfall(runs: Runs, view: View) -> dict[str, float]:
     spans = _spans(tables["requests"], clean_view.scenario.warmup_s)
     if not mean_s or spans is None:
         return {}
-    front, router, queue, prefill, transfer, decode = spans
-    served_s = min(front, 1e-3 * view.scenario.front_end.service_ms)
+    front_s, router_s, queue_s, prefill_s, transfer_s, decode_s = spans
+    served_s = min(front_s, 1e-3 * view.scenario.front_end.service_ms)
     seconds = dict.fromkeys(PIECES, 0.0)
-    seconds |= {"host": served_s, "kv": transfer, "queueing": front - served_s + router + queue}
+    seconds |= {
+        "host": served_s,
+        "kv": transfer_s,
+        "queueing": front_s - served_s + router_s + queue_s,
+    }
     plans = stream_plans(clean_view.scenario, clean_view.facts, tables)
-    for phase, spent_s in (("prefill", prefill), ("decode", decode)):
+    for phase, spent_s in (("prefill", prefill_s), ("decode", decode_s)):
         for piece, piece_share in _shares(tables, phase, plans.get(phase)).items():
             seconds[piece] += piece_share * spent_s
-    _set_weights_apart(seconds, clean_view, decode)
+    _set_weights_apart(seconds, clean_view, decode_s)
     unexplained_s = mean_s - sum(removed_s.values()) - sum(seconds.values())
     seconds["queueing"] += unexplained_s if seconds["queueing"] + unexplained_s > 0 else 0.0
     return seconds | removed_s

@@ -82,8 +82,8 @@ class Finish:
             return other.finalists[0].candidate if other.finalists else None
 
         hardiest = max(self.fallen, key=lambda f: len(_survived(f)), default=None)
-        fallen = (hardiest.candidate, _survived(hardiest)) if hardiest else None
-        relax = Relax(self.search, self.facts, proved, fallen, self.relaxations)
+        hardiest_losses = (hardiest.candidate, _survived(hardiest)) if hardiest else None
+        relax = Relax(self.search, self.facts, proved, hardiest_losses, self.relaxations)
         yield from relax.steps()
 
     def _found(self) -> Steps:

@@ -321,7 +321,7 @@ class Prices:
                     raise
                 problem = problem or str(error)
                 continue
-            expected.append(max(_point(role, instances, outlook_at) for _, outlook_at in answers))
+            expected.append(max(_point(role, instances, prediction) for _, prediction in answers))
             points = ((_point(role, instances, f), f, t) for t, f in answers)
             best_case.append(max(_bunched(batch_scenario, *point, hot[1]) for point in points))
             both_curves = _curve(expected), _curve(best_case)

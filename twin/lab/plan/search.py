@@ -229,8 +229,8 @@ class Search:
         """If nothing is expected to fit: half by shortest TPOT, half by largest bounds."""
         by_tpot = sorted(left, key=lambda c: (c.price.tpot_s, c.npus, c.settings))
         by_bound = sorted(left, key=lambda c: (-c.price.bound, c.npus, c.settings))
-        alternating = itertools.chain.from_iterable(zip(by_tpot, by_bound, strict=True))
-        return list({c.settings: c for c in itertools.islice(alternating, count)}.values())
+        mixed_order = itertools.chain.from_iterable(zip(by_tpot, by_bound, strict=True))
+        return list({c.settings: c for c in itertools.islice(mixed_order, count)}.values())
 
     def _may_do(self, c: Candidate) -> bool:
         """Whether a deployment may meet TPOT, and carry a common load."""

@@ -119,7 +119,7 @@ class Cluster:
             client.run(stop, keys_to_stop, on_error="ignore")
 
     def workers(self) -> int:
-        """Workers that have joined. Raises ClusterError where no scheduler answers."""
+        """Number of workers that have joined. Raises ClusterError where no scheduler answers."""
         with self._lock:
             try:
                 return len(self._connected().nthreads())

@@ -15,10 +15,10 @@ def predicted(scenario: Scenario) -> dict[str, Any]:
     if not scenario.models:
         return _of_one(scenario)
     named_scenarios = zip(model_names(scenario), of_models(scenario), strict=True)
-    by_model = {name: _of_one(model) for name, model in named_scenarios}
-    of_first = next(iter(by_model.values()))
-    wall_s = sum(answer["wall_s"] for answer in by_model.values())
-    return of_first | {"scenario": scenario_digest(scenario), "wall_s": wall_s, "models": by_model}
+    answer_of = {name: _of_one(model) for name, model in named_scenarios}
+    first = next(iter(answer_of.values()))
+    wall_s = sum(answer["wall_s"] for answer in answer_of.values())
+    return first | {"scenario": scenario_digest(scenario), "wall_s": wall_s, "models": answer_of}
 
 
 def _of_one(scenario: Scenario) -> dict[str, Any]:

@@ -107,7 +107,8 @@ def stages(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def inside(run: Source, row: Mapping[str, Any]) -> Inside:
-    """`Inside` of a request, from the run repeated and watched to its end. Raises as `simulate`."""
+    """Work of the instances that served a request, during its stay: the run is repeated to its end
+    and watched. Raises as `simulate`."""
     window = run.window(*span_of_request(run, row["request_id"]), MOST_PASSES)
 
     def passes(role: str, begin: str, end: str) -> list[Pass]:

@@ -154,11 +154,11 @@ class Runs:
             # Oldest first: later pairs replace earlier ones.
             pairs = session.execute(query.with_only_columns(RunRow.scenario, RunRow.id))
             runs = session.scalars(select(RunRow).where(RunRow.id.in_(dict(pairs.all()).values())))
-            by_scenario = {run.scenario: run for run in runs}
-        return {name: by_scenario[key] for name, key in digests.items() if key in by_scenario}
+            run_of = {run.scenario: run for run in runs}
+        return {name: run_of[key] for name, key in digests.items() if key in run_of}
 
     def visible(self, query: Select[Any]) -> Select[Any]:
-        """Filter of a query to the rows that this visitor holds."""
+        """The query, limited to rows that this visitor holds."""
         return self._visitor.shown(query, RunRow.id)
 
     def find(self, scenario: str, facts_digest: str, engine_version: str) -> str | None:

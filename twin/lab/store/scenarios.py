@@ -109,7 +109,7 @@ class Scenarios:
         return page_of(self._database, self.visible(query), text, columns, order, limit, offset)
 
     def visible(self, query: Select[Any]) -> Select[Any]:
-        """Filter of a query to presets and the rows that this visitor holds."""
+        """The query, limited to presets and the rows that this visitor holds."""
         return self._visitor.shown(query, ScenarioRow.digest, ScenarioRow.preset != "")
 
     def publish(self, digest: str) -> None:

@@ -115,7 +115,7 @@ class Values(Generic[T]):
         return page_of(self._database, query, text, columns, order, limit, offset)
 
     def visible(self, query: Select[Any]) -> Select[Any]:
-        """Filter of a query to the rows that this visitor holds."""
+        """The query, limited to rows that this visitor holds."""
         return self._visitor.shown(query, ImportRow.digest)
 
     def used(self, digest: str) -> str:

@@ -223,13 +223,14 @@ class Balance:
         )
         if most_bytes <= 0.0:
             return
-        background = self.rule.swap == "background"
+        in_background = self.rule.swap == "background"
         up, column = self.machine.world.instance.up, self.machine.column
         # One that failed or loads weights gets its experts with these.
         members = [k for k, other in enumerate(self.of)
                     if other == key and up[column(k)] and k not in self.machine.coming]  # fmt: skip
         took_s = max(
-            (self._carry(k, most_bytes, total_bytes, t_s, background) for k in members), default=0.0
+            (self._carry(k, most_bytes, total_bytes, t_s, in_background) for k in members),
+            default=0.0,
         )
         group.moving = True
         hottest_before = float(self._hottest_over_mean(group, group.slots, load))
@@ -281,7 +282,8 @@ class Balance:
         return float(x.hottest_by_layer(load, slots, self._nearest(group)).mean())
 
     def _keep_hottest(self, t_s: float, group: Group, load: np.ndarray) -> None:
-        """Store the hottest dies of a measurement, load f8[layers, dies], up to a number."""
+        """Store the hottest die of each layer in a measurement, load f8[layers, dies]; at most
+        MEASUREMENTS of a role."""
         if sum(piece["role"] == group.role for piece in self.hottest) < MEASUREMENTS:
             rows = {"layer": np.arange(load.shape[0]), "hottest": load.max(axis=1)}
             self.hottest.append(self._whose(t_s, group) | rows)

@@ -38,21 +38,21 @@ def log_pass(
     log = world.log
     if begin_s >= log.span_s[1] or end_s <= log.span_s[0]:
         return
-    k = log.count[0]
+    row = log.count[0]
     log.count[0] += 1
-    if k >= log.instance.size:
+    if row >= log.instance.size:
         return
-    log.instance[k] = column
-    log.begin_s[k] = begin_s
-    log.end_s[k] = end_s
-    log.requests[k] = requests
-    log.tokens[k] = tokens
-    log.hot[k] = w.NONE
+    log.instance[row] = column
+    log.begin_s[row] = begin_s
+    log.end_s[row] = end_s
+    log.requests[row] = requests
+    log.tokens[row] = tokens
+    log.hot[row] = w.NONE
     if requests == 0 or world.settings.colocated:  # it may have read of the memory pool
         p = column % world.settings.prefills
-        log.hot[k], log.held_s[k] = world.streams.hot[p], world.streams.held_s[p]
+        log.hot[row], log.held_s[row] = world.streams.hot[p], world.streams.held_s[p]
     for j in range(operators.size):
-        log.operators[k, j] = operators[j]
+        log.operators[row, j] = operators[j]
 
 
 def book_busy(world: World, column: int, begin_s: float, end_s: float, sign: float) -> None:

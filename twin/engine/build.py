@@ -96,7 +96,7 @@ def _sizes(
 
 def _empty_world(setup: Setup) -> c.World:
     """The world of a setup with sizes and settings, before requests and prices are written."""
-    s, r, requests = setup.scenario, setup.scenario.router, setup.requests
+    s, router, requests = setup.scenario, setup.scenario.router, setup.requests
     prefill, decode = setup.of_role("prefill"), setup.of_role("decode")
     disaggregated = s.deployment.mode != "colocated"
     settings = Settings.computed(
@@ -127,7 +127,9 @@ def _empty_world(setup: Setup) -> c.World:
             of_decode=_rows([setup.supernode_of(i) for i in decode]),
         ),
         prefill=c.Prefill(sizes, pool=_rows(setup.pool_of)),
-        seen=View(sizes, weights=np.array([r.queue_weight, r.prefix_weight, r.kv_weight])),
+        seen=View(
+            sizes, weights=np.array([router.queue_weight, router.prefix_weight, router.kv_weight])
+        ),
         transfer=c.Transfers(
             sizes,
             capacity=free.copy(),
@@ -278,15 +280,15 @@ def clients_due(setup: Setup, sizes: dict[str, int], settings: Settings) -> c.Lo
 
 def gate_of(setup: Setup, sizes: dict[str, int]) -> c.Gate:
     """Limits of each tenant, and in the last row those of the whole machine."""
-    s, turns = setup.scenario, sizes["tenanted"]
-    tenants = s.tenants or (Tenant(name="all"),)
-    limits: tuple[Tenant | Admission, ...] = (*tenants, s.admission)
+    scenario, turns = setup.scenario, sizes["tenanted"]
+    tenants = scenario.tenants or (Tenant(name="all"),)
+    limits: tuple[Tenant | Admission, ...] = (*tenants, scenario.admission)
     return c.Gate(
         sizes,
-        tenant=tenants_of(s, setup.requests.session[:turns]),
+        tenant=tenants_of(scenario, setup.requests.session[:turns]),
         priority=np.array([t.priority for t in tenants], float),
         weight=np.array([t.weight for t in tenants], float),
-        ttft_s=np.array([t.ttft_s or s.slo.ttft_s for t in tenants], float),
+        ttft_s=np.array([t.ttft_s or scenario.slo.ttft_s for t in tenants], float),
         rate=np.array([each.rate_req_per_s for each in limits], float),
         most=np.array([each.in_flight for each in limits]),
     )

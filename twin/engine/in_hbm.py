@@ -48,7 +48,7 @@ def expected_here(world: World, p: int, i: int) -> float:
 def nearest(world: World, p: int, i: int, load: np.ndarray) -> int:
     """The cell of an instance with the least load f8[cells] (tokens, infinite: no room) less the
     tokens of the request that it holds, as `prefix_affinity` chooses instances; NONE: no room."""
-    best_cell, least_tokens, first_of, size = (
+    best_cell, least_tokens, first, size = (
         w.NONE,
         np.inf,
         first_cell(world, p),
@@ -56,7 +56,7 @@ def nearest(world: World, p: int, i: int, load: np.ndarray) -> int:
     )
     for c in range(world.settings.kv_cells):
         if load[c] < np.inf:
-            tokens = load[c] - float(size * blocks_here(world, first_of + c, i))
+            tokens = load[c] - float(size * blocks_here(world, first + c, i))
             if tokens < least_tokens:
                 best_cell, least_tokens = c, tokens
     return best_cell

@@ -143,29 +143,29 @@ def within_capacity(windows: pl.DataFrame) -> Check:
 
 def kv_space(setup: Setup, world: World) -> Check:
     """I5: each rank's KV tokens equal those of its requests and fit; slots add up."""
-    decode, r = world.decode, world.request
+    decode, request = world.decode, world.request
     is_taken = np.arange(decode.slot_table.shape[1]) < decode.requests[:, None]
     rank, slot = np.nonzero(is_taken)
     requests = decode.slot_table[is_taken]
     instance = rank // world.settings.decode_ranks
-    tokens_left = r.output_tokens[requests] - r.emitted[requests]
+    tokens_left = request.output_tokens[requests] - request.emitted[requests]
     # The running iteration has begun but its tokens are not out.
     running = world.instance.running[world.settings.prefills + instance]
-    passes = decode.iteration[instance] - r.joined[requests] - running
+    passes = decode.iteration[instance] - request.joined[requests] - running
     tokens = (
-        r.input_tokens[requests]
-        + r.emitted[requests]
-        + passes * (tokens_left / (r.due[requests] - r.joined[requests]))
+        request.input_tokens[requests]
+        + request.emitted[requests]
+        + passes * (tokens_left / (request.due[requests] - request.joined[requests]))
     )
     by_rank = np.bincount(rank, tokens, decode.requests.size)
     largest_gap = float((np.abs(by_rank - decode.context) / np.maximum(by_rank, 1.0)).max())
     built_slots = slots_of(setup, setup.of_role("decode"))
-    slots_ok = (r.rank[requests] == rank).all() and (r.slot[requests] == slot).all()
+    slots_ok = (request.rank[requests] == rank).all() and (request.slot[requests] == slot).all()
     slots_ok = slots_ok and bool((decode.requests <= decode.taken_slots).all())
     slots_ok = slots_ok and bool((decode.taken_slots <= built_slots).all())
     kv_tokens = decode.kv_tokens[np.arange(decode.requests.size) // world.settings.decode_ranks]
     half_page = 0.5 * world.settings.page_tokens
-    shared_kv = np.array([shared_tokens(world, r) for r in range(decode.requests.size)])
+    shared_kv = np.array([shared_tokens(world, request) for request in range(decode.requests.size)])
     fullest = float(((by_rank + decode.requests * half_page - shared_kv) / kv_tokens).max())
     return Check(
         "I5a", "KV tokens and slots of a rank = those of its requests, and fit",
@@ -177,33 +177,33 @@ def kv_space(setup: Setup, world: World) -> Check:
 def pool_consistent(world: World) -> Check:
     """I5: resident blocks are linked once, counted once, and fit."""
     pool = world.pool
-    ok = True
+    holds = True
     for tier in (pool, world.ssd):
         for row in range(tier.used.size):
             resident = int((tier.newer[row] != -2).sum())
-            ok = ok and resident == tier.used[row] <= max(tier.capacity[row], 0)
-    used, room = int(pool.used.sum()), int(pool.capacity.sum())
+            holds = holds and resident == tier.used[row] <= max(tier.capacity[row], 0)
+    used_blocks, capacity = int(pool.used.sum()), int(pool.capacity.sum())
     return Check(
-        "I5b", "memory pool: resident blocks = counted blocks <= capacity", bool(ok),
-        f"{used:,} of {room:,} blocks",
+        "I5b", "memory pool: resident blocks = counted blocks <= capacity", bool(holds),
+        f"{used_blocks:,} of {capacity:,} blocks",
     )  # fmt: skip
 
 
 def prefix_cache_fits(world: World) -> Check | None:
     """I5: blocks in HBM are counted once, idle ones only in spare room; None: no prefix cache."""
-    hbm, prefix, s = world.hbm, world.prefix, world.settings
-    if not s.in_hbm:
+    hbm, prefix, settings = world.hbm, world.prefix, world.settings
+    if not settings.in_hbm:
         return None
     users, resident = prefix.users, hbm.newer != ABSENT
     ok = (resident.sum(axis=1) == hbm.used).all() and (users.sum(axis=1) == prefix.pins).all()
     ok = ok and ((resident & (users == 0)).sum(axis=1) == prefix.idle).all()
     ok = ok and bool(resident[users > 0].all())
-    request_tokens = prefix.begun_tokens - prefix.pins * s.block_tokens
-    kv_tokens = np.full(request_tokens.shape, s.prompt_kv_tokens)
-    if s.colocated:
-        request_tokens += world.decode.context + world.decode.requests * 0.5 * s.page_tokens
-        kv_tokens = np.repeat(world.decode.kv_tokens, s.decode_ranks)
-    fullness = (request_tokens + hbm.used * s.held_block_tokens) / kv_tokens
+    request_tokens = prefix.begun_tokens - prefix.pins * settings.block_tokens
+    kv_tokens = np.full(request_tokens.shape, settings.prompt_kv_tokens)
+    if settings.colocated:
+        request_tokens += world.decode.context + world.decode.requests * 0.5 * settings.page_tokens
+        kv_tokens = np.repeat(world.decode.kv_tokens, settings.decode_ranks)
+    fullness = (request_tokens + hbm.used * settings.held_block_tokens) / kv_tokens
     fullest = float(fullness[prefix.idle > 0].max(initial=0.0))
     return Check(
         "I5c", "prefix cache: blocks counted once, and no more than HBM has room for",
@@ -215,25 +215,25 @@ def prefix_cache_fits(world: World) -> Check | None:
 def swapped_conserved(world: World) -> Check | None:
     """I5: KV copied to host memory = copied back + dropped + there, which is that of the requests
     whose KV is there; None without swap."""
-    s, d = world.settings, world.decode
-    if s.swap_bytes <= 0.0:
+    settings, decode = world.settings, world.decode
+    if settings.swap_bytes <= 0.0:
         return None
-    held, out_bytes, back_bytes, dropped_bytes = d.swapped_bytes.T
-    there_bytes, there_count = np.zeros(held.size), np.zeros(d.swapped_out.size, np.int64)
-    for rank, head in enumerate(d.swapped[:, w.HEAD]):
+    held, out_bytes, back_bytes, dropped_bytes = decode.swapped_bytes.T
+    there_bytes, there_count = np.zeros(held.size), np.zeros(decode.swapped_out.size, np.int64)
+    for rank, head in enumerate(decode.swapped[:, w.HEAD]):
         i = int(head)
         while i != w.NONE:
             there_bytes[rank] += copied_bytes(world, i)
-            there_count[rank // s.decode_ranks] += 1
+            there_count[rank // settings.decode_ranks] += 1
             i = int(world.request.following[i])
     gap_bytes = max(
         np.abs(out_bytes - back_bytes - dropped_bytes - held).max(),
         np.abs(held - there_bytes).max(),
     )
-    ok = gap_bytes <= 1.0 + 1e-9 * out_bytes.max() and held.max() <= s.swap_bytes
+    ok = gap_bytes <= 1.0 + 1e-9 * out_bytes.max() and held.max() <= settings.swap_bytes
     return Check(
         "I5d", "KV copied to host memory = copied back + dropped + there, and fits",
-        bool(ok and (there_count == d.swapped_out).all()),
+        bool(ok and (there_count == decode.swapped_out).all()),
         f"{out_bytes.sum():.6g} B out, {back_bytes.sum():.6g} B back, {held.sum():.6g} B there",
     )  # fmt: skip
 
@@ -341,18 +341,18 @@ def one_model(seats: pl.DataFrame) -> Check:
 
 def experts_conserved(setup: Setup) -> Check:
     """I11: tokens sent to experts equal tokens received by dies, layer by layer."""
-    worst = 0.0
+    largest_gap = 0.0
     for hot in (setup.prefill_imbalance, setup.decode_imbalance):
-        worst = max(worst, float(np.abs(hot.die_load.mean(axis=1) - 1.0).max()))
+        largest_gap = max(largest_gap, float(np.abs(hot.die_load.mean(axis=1) - 1.0).max()))
     return Check(
-        "I11", "expert load over dies = tokens x top-k in every layer", worst <= 1e-6,
-        f"largest gap {worst:.1e}",
+        "I11", "expert load over dies = tokens x top-k in every layer", largest_gap <= 1e-6,
+        f"largest gap {largest_gap:.1e}",
     )  # fmt: skip
 
 
 def finite(tables: dict[str, pl.DataFrame]) -> Check:
     """I14: no NaN, no infinity, no negative value in columns that cannot be negative."""
-    wrong = [
+    wrong_columns = [
         f"{name}.{column.name}"
         for name, table in tables.items()
         for column in table.iter_columns()
@@ -360,5 +360,7 @@ def finite(tables: dict[str, pl.DataFrame]) -> Check:
         and (least := column.min()) is not None
         and not (least >= 0 and math.isfinite(column.sum()))  # type: ignore[operator]
     ]
-    wrong_names = ", ".join(wrong) or "none"
-    return Check("I14", "every figure finite and not negative", not wrong, f"bad: {wrong_names}")
+    wrong_names = ", ".join(wrong_columns) or "none"
+    return Check(
+        "I14", "every figure finite and not negative", not wrong_columns, f"bad: {wrong_names}"
+    )

@@ -194,8 +194,8 @@ def look_at_instances(world: World, t1: float) -> None:
 def pool_fill(world: World) -> float:
     """Share of the memory pool's capacity that is in use."""
     pool = world.pool
-    used, capacity = 0, 0
+    used_blocks, all_blocks = 0, 0
     for row in range(pool.used.size):
-        used += pool.used[row]
-        capacity += pool.capacity[row]
-    return used / max(capacity, 1)
+        used_blocks += pool.used[row]
+        all_blocks += pool.capacity[row]
+    return used_blocks / max(all_blocks, 1)

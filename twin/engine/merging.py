@@ -215,7 +215,7 @@ def _links(tables: Sequence[pl.DataFrame], traffic: pl.DataFrame) -> pl.DataFram
     by_time = traffic.group_by("plane", "t_s").agg(pl.col("bytes").sum())
     peak_share = by_time.group_by("plane").agg(pl.col("bytes").max() / pl.col("bytes").sum())
     windows = traffic.select((pl.col("t_s") / pl.col("window_s")).max()).item() or 0.0
-    peaks = {plane: part * (round(windows) + 1) for plane, part in peak_share.rows()}
+    peaks = {plane: share * (round(windows) + 1) for plane, share in peak_share.rows()}
     peak = pl.col("plane").replace_strict(peaks, default=0.0, return_dtype=pl.Float64)
     peak_use = pl.min_horizontal(mean_use * peak, pl.max_horizontal(mean_use, pl.lit(1.0)))
     return summed.with_columns(peak_use.alias("utilisation_peak"))

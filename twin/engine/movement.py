@@ -297,9 +297,7 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
     width_s = world.settings.horizon_s / windows
     begin_s = np.arange(windows) * width_s
     epochs = machine.epochs
-    last_epoch = (
-        np.searchsorted([e.t_s for e in epochs], begin_s + width_s) - 1
-    )  # at a window's end
+    epoch = np.searchsorted([e.t_s for e in epochs], begin_s + width_s) - 1  # at a window's end
     in_service = np.array([[len(seat.dies) for seat in e.seats] for e in epochs], np.int32)
     pieces = []
     for k, (column, i) in enumerate(columns_of(setup, world.settings.prefills)):
@@ -333,7 +331,7 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
                 "hot_factor": np.where(is_sampled, samples[:, w.AT_HOT] / look_count, np.nan),
                 "contention": np.where(is_sampled, samples[:, w.AT_CROWDED] / look_count, 1.0),
                 "up": np.clip(1.0 - down_s / width_s, 0.0, 1.0),
-                "dies": in_service[last_epoch, k],
+                "dies": in_service[epoch, k],
             }
         )
     return stacked(INSTANCES, pieces, gaps=True)

@@ -125,14 +125,14 @@ def requests_table(world: World, arrived: int, stamps: Mapping[str, np.ndarray])
 
 def asking_columns(setup: Setup, world: World, arrived: int) -> list[pl.Series]:
     """Tenant, turn and attempt of each request, where there are tenants or dynamic rows."""
-    s, tenants = world.settings, setup.scenario.tenants
-    turn = world.request.turn[:arrived] if s.dynamic else np.arange(arrived)
+    settings, tenants = world.settings, setup.scenario.tenants
+    turn = world.request.turn[:arrived] if settings.dynamic else np.arange(arrived)
     columns = []
     if tenants:
         tenant_of = world.gate.tenant[turn] if len(tenants) > 1 else np.zeros(arrived, np.int8)
         names = pl.Enum([tenant.name for tenant in tenants])
         columns.append(pl.Series("tenant", tenant_of.astype(np.uint8)).cat.to(names))
-    if s.dynamic:
+    if settings.dynamic:
         turns_after = turns_left(world.turn.following)
         columns += [
             pl.Series("attempt", world.request.attempt[:arrived]),
@@ -242,7 +242,7 @@ def amounts(setup: Setup, book: np.ndarray) -> dict[str, tuple[Amount, Amount]]:
 def _happenings(world: World, at_start: int, arrived: int, count: int) -> dict[str, np.ndarray]:
     """Arrivals, ends and mean latencies of each window, from the stamps."""
     r, horizon_s = world.request, world.settings.horizon_s
-    arrivals, ended, rejected, lost, first_tokens, timed = np.zeros((6, count), np.int64)
+    arrivals, ended, rejected, lost, first_tokens, answers = np.zeros((6, count), np.int64)
     ttft_s, tpot_s = np.zeros((2, count))
 
     def windows(times_s: np.ndarray, number: np.ndarray) -> np.ndarray:
@@ -264,7 +264,7 @@ def _happenings(world: World, at_start: int, arrived: int, count: int) -> dict[s
             ttft_s, windows(first_s[in_time], first_tokens), first_s[in_time] - arrival_s[in_time]
         )
         in_time = (finish_s <= horizon_s) & (gaps > 0) & bool(world.settings.has_decode)
-        window = windows(finish_s[in_time], timed)
+        window = windows(finish_s[in_time], answers)
         np.add.at(tpot_s, window, (finish_s[in_time] - first_s[in_time]) / gaps[in_time])
     return {
         "arrived": arrivals,
@@ -272,7 +272,7 @@ def _happenings(world: World, at_start: int, arrived: int, count: int) -> dict[s
         "rejected": rejected,
         "lost": lost,
         "ttft_s_mean": ratio(ttft_s, first_tokens),
-        "tpot_s_mean": ratio(tpot_s, timed),
+        "tpot_s_mean": ratio(tpot_s, answers),
     }
 
 
@@ -320,10 +320,10 @@ def operators_table(world: World) -> pl.DataFrame:
 
 def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
     """One row per die of every instance: steady-state means of its rank, and its expert load."""
-    s = world.settings
-    steady_s, half_page = s.horizon_s - s.warmup_s, 0.5 * s.page_tokens
+    settings = world.settings
+    steady_s, half_page = settings.horizon_s - settings.warmup_s, 0.5 * settings.page_tokens
     net, pieces = setup.fabric, []
-    for column, instance in movement.columns_of(setup, s.prefills):
+    for column, instance in movement.columns_of(setup, settings.prefills):
         count, decodes = instance.dies, instance.role != "prefill"
         dies = np.array(instance.die_of_rank)
         of_die = (instance.index * count + np.arange(count)) // setup.rank_dies  # row of its rank
@@ -351,7 +351,7 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
                 "requests_mean": requests,
                 "context_tokens_mean": context_tokens,
                 "kv_used_fraction_mean": (context_tokens + requests * half_page) / kv_space,
-                "busy_fraction": world.instance.busy_s[column] / s.horizon_s,
+                "busy_fraction": world.instance.busy_s[column] / settings.horizon_s,
                 "expert_load": expert_load,
             }
         )

@@ -38,13 +38,16 @@ class Source:
         self.order = w.ORDERS[s.admission.order] if len(s.tenants) > 1 else w.FIFO
         self.colocated = self.d.mode == "colocated"
         self.prompt_row = len(self.prefill) if self.colocated else 0
-        p, colocated = self.d.prefill, self.d.colocated
-        self.budget, self.chunk_tokens = p.tokens_per_npu * p.npus_per_instance, p.chunk_tokens
+        prefill, colocated = self.d.prefill, self.d.colocated
+        self.budget, self.chunk_tokens = (
+            prefill.tokens_per_npu * prefill.npus_per_instance,
+            prefill.chunk_tokens,
+        )
         if self.colocated:
             self.budget = colocated.chunk_tokens_per_npu * colocated.npus_per_instance
             self.chunk_tokens = self.budget // self.decode[0].dies * setup.rank_dies
-        self.data_parallel = p.attention == "dp" and not self.colocated
-        self.even = p.dp_balance == "attention"
+        self.data_parallel = prefill.attention == "dp" and not self.colocated
+        self.even = prefill.dp_balance == "attention"
         self.pooled = pool.enabled and self.d.mode != "decode_only"
         self.several = pool.enabled and setup.memory_pools > 1
         self.keep_answers = pool.enabled and pool.answers and bool(self.prefill)
@@ -83,8 +86,8 @@ class Source:
     def through_port(self) -> float:
         """Share of a request's KV that crosses the fullest port of a lone transfer."""
         dies, plane = self.setup.rank_dies, self.d.kv_transfer_plane
-        shared = nic(self.setup.fabric, self.setup.first_die, plane).shared_by_dies
-        return self.die_kv()[0] * max(math.ceil(dies / self.costs.senders), min(dies, shared))
+        dies_at_port = nic(self.setup.fabric, self.setup.first_die, plane).shared_by_dies
+        return self.die_kv()[0] * max(math.ceil(dies / self.costs.senders), min(dies, dies_at_port))
 
     def fetch_latency_s(self) -> float:
         """Latency of a read from the memory pool, 0 without one."""

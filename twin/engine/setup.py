@@ -180,14 +180,14 @@ class Setup:
     @property
     def memory_pools(self) -> int:
         """Memory pools: one for all, or each supernode behind a front router, or each instance."""
-        shared = self.scenario.memory_pool.scope == "shared"
-        return self.apart if shared else len(self.of_role("prefill"))
+        is_shared = self.scenario.memory_pool.scope == "shared"
+        return self.apart if is_shared else len(self.of_role("prefill"))
 
     @property
     def pool_of(self) -> list[int]:
         """The memory pool that each instance that prefills uses."""
-        shared, prefill = self.scenario.memory_pool.scope == "shared", self.of_role("prefill")
-        return [self.supernode_of(i) if shared else k for k, i in enumerate(prefill)]
+        is_shared, prefill = self.scenario.memory_pool.scope == "shared", self.of_role("prefill")
+        return [self.supernode_of(i) if is_shared else k for k, i in enumerate(prefill)]
 
     @property
     def quotas(self) -> list[float]:
@@ -357,8 +357,8 @@ def set_up_models(
 
 def _keeps_answers(s: Scenario) -> bool:
     """Whether chains include answers' blocks: the pool stores them, or HBM that decoded them."""
-    here = s.memory_pool.in_hbm and s.deployment.mode == "colocated"
-    return here or (s.memory_pool.enabled and s.memory_pool.answers)
+    in_hbm = s.memory_pool.in_hbm and s.deployment.mode == "colocated"
+    return in_hbm or (s.memory_pool.enabled and s.memory_pool.answers)
 
 
 def _crowd(
@@ -402,7 +402,7 @@ def _refuse_across(setup: Setup) -> None:
 
 def _refuse_too_large(setup: Setup, requests: Requests) -> None:
     """Raise ScenarioError, naming the largest part, before memory runs out."""
-    s, pool = setup.scenario, setup.scenario.memory_pool
+    scenario, pool = setup.scenario, setup.scenario.memory_pool
     pools = setup.memory_pools * setup.namespaces
     readers = len(setup.of_role("prefill")) if pool.enabled else 0
     servers = len(setup.pool_nodes(0)) if readers else 0
@@ -410,7 +410,7 @@ def _refuse_too_large(setup: Setup, requests: Requests) -> None:
     cells *= int(replace(setup, requests=requests).in_hbm)
     rows, blocks, instances = requests.arrival_s.size, requests.blocks, len(setup.instances)
     needs = {
-        f"{rows:,} requests": BYTES_PER_REQUEST * rows * (1 + s.clients.retries),
+        f"{rows:,} requests": BYTES_PER_REQUEST * rows * (1 + scenario.clients.retries),
         f"{blocks:,} distinct KV blocks in {pools} memory pool(s)":
             BYTES_PER_BLOCK * blocks * pools * int(pool.enabled),
         f"{blocks:,} distinct KV blocks in the HBM of {cells:,} ranks or instances":

@@ -169,14 +169,16 @@ def pass_time(
 ) -> list[Running]:  # fmt: skip
     """Advance to the horizon; returns the state of each of the models that share the machine. logs:
     one each, filled with passes that overlap its span; until_s: stop there, before the horizon."""
-    s = setups[0].scenario
+    scenario = setups[0].scenario
     models = [Running(setup, facts) for setup in setups]
     for model, log in zip(models, logs, strict=False):
         model.world.log = log
     if len(models) > 1:
         share_npus([model.life for model in models])
     in_steps = share_links([model.machine for model in models])
-    steps = steps_in(s.horizon_s if until_s is None else min(until_s, s.horizon_s), s.step_s)
+    steps = steps_in(
+        scenario.horizon_s if until_s is None else min(until_s, scenario.horizon_s), scenario.step_s
+    )
     stride = max(1, steps // REPORTS if progress else steps)
     first, report_at = 0, stride
     while first < steps:
@@ -192,7 +194,7 @@ def pass_time(
             report_at = first + stride
             if progress is None:
                 continue
-            if not progress(first / steps, _report(models, first * s.step_s)):
+            if not progress(first / steps, _report(models, first * scenario.step_s)):
                 raise Cancelled
     for model in models:
         model.conclude()

@@ -58,11 +58,11 @@ def limits(s: Scenario) -> bool:
 
 def residents(priced: Priced, requests: Requests) -> Residents | None:
     """Requests in progress at time zero; None: there are none. Raises as `steady`."""
-    s = priced.scenario
-    if not begins_steady(s):
+    scenario = priced.scenario
+    if not begins_steady(scenario):
         return None
-    is_closed = s.workload.arrivals == "closed_loop"
-    rate = np.inf if is_closed else s.workload.rate_req_per_s
+    is_closed = scenario.workload.arrivals == "closed_loop"
+    rate = np.inf if is_closed else scenario.workload.rate_req_per_s
     try:
         population = at_load(priced, rate, (requests.input_tokens, requests.output_tokens))
     except ModelError:  # mean requests do not fit: the run says so of each of them
@@ -83,7 +83,7 @@ def residents(priced: Priced, requests: Requests) -> Residents | None:
     )
     if is_closed:  # no more than there are clients
         rank, prompt, tokens_left, ready_s = (
-            c[: s.workload.concurrency] for c in (rank, prompt, tokens_left, ready_s)
+            c[: scenario.workload.concurrency] for c in (rank, prompt, tokens_left, ready_s)
         )
     order = np.argsort(ready_s, kind="stable")
     found_rate = population.rate_req_per_s * instances
@@ -99,16 +99,18 @@ def _snapshot(
     standing: Stationary, first: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Rank, present tokens, remaining tokens, seconds until decode of an instance's requests."""
-    p, iteration = standing.population, standing.population.at[ITERATION]
-    is_decoding, is_coming = p.status == DECODING, p.status == COMING
-    iterations = np.maximum(p.due - p.joined, 1)
-    emitted = np.where(is_decoding, p.left * (iteration - p.joined) // iterations, 0)
-    rows = np.flatnonzero((is_decoding | is_coming) & (p.left - emitted > 0))
-    ready_s = np.where(is_coming, (p.due - iteration) * standing.iteration_s, 0.0)
+    population, iteration = standing.population, standing.population.at[ITERATION]
+    is_decoding, is_coming = population.status == DECODING, population.status == COMING
+    iterations = np.maximum(population.due - population.joined, 1)
+    emitted = np.where(
+        is_decoding, population.left * (iteration - population.joined) // iterations, 0
+    )
+    rows = np.flatnonzero((is_decoding | is_coming) & (population.left - emitted > 0))
+    ready_s = np.where(is_coming, (population.due - iteration) * standing.iteration_s, 0.0)
     return (
-        first + p.rank[rows],
-        (p.prompt + emitted)[rows],
-        (p.left - emitted)[rows],
+        first + population.rank[rows],
+        (population.prompt + emitted)[rows],
+        (population.left - emitted)[rows],
         ready_s[rows],
     )
 

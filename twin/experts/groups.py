@@ -79,44 +79,44 @@ def limited_own(now: Floats, slots: Ints, part: Floats, groups: int, top_groups:
             chance = min(1.0, now[layer, e] / max(group_chance[e // group_size], 1e-12))
             group_var[e // group_size] += chance * (1.0 - chance)
         var_sum = 0.0
-        for d in range(dies):
+        for die in range(dies):
             group_picks[:] = 0.0
             part_var[:] = 0.0
-            die_var[d] = 0.0
+            die_var[die] = 0.0
             for i in range(room):
-                if part[layer, d, i] <= 0.0:
+                if part[layer, die, i] <= 0.0:
                     continue
-                e = slots[layer, d, i]
+                e = slots[layer, die, i]
                 g = e // group_size
-                picks = now[layer, e] * part[layer, d, i]
+                picks = now[layer, e] * part[layer, die, i]
                 chance = min(1.0, now[layer, e] / max(group_chance[g], 1e-12))
-                var = chance * (1.0 - chance) * part[layer, d, i]
-                die_var[d] += (
+                var = chance * (1.0 - chance) * part[layer, die, i]
+                die_var[die] += (
                     picks - picks * picks
                 )  # of this expert, and what the pairs below count of it
-                die_var[d] -= picks * picks * (1.0 / max(group_chance[g], 1e-12) - 1.0)
-                die_var[d] += group_chance[g] * (1.0 - EVEN) * var * var / group_var[g]
+                die_var[die] -= picks * picks * (1.0 / max(group_chance[g], 1e-12) - 1.0)
+                die_var[die] += group_chance[g] * (1.0 - EVEN) * var * var / group_var[g]
                 group_picks[g] += picks
                 part_var[g] += var
             for g in range(groups):
                 if group_picks[g] == 0.0:
                     continue
-                die_var[d] += group_picks[g] * group_picks[g] * (1.0 / group_chance[g] - 1.0)
-                die_var[d] -= (
+                die_var[die] += group_picks[g] * group_picks[g] * (1.0 / group_chance[g] - 1.0)
+                die_var[die] -= (
                     group_chance[g] * (1.0 - EVEN) * part_var[g] * part_var[g] / group_var[g]
                 )
                 for h in range(g):
                     ratio = together(group_chance[g], group_chance[h], top_groups)
-                    die_var[d] += 2.0 * group_picks[g] * group_picks[h] * (ratio - 1.0)
-            die_var[d] = max(0.0, die_var[d])
-            var_sum += die_var[d]
-        for d in range(dies):
+                    die_var[die] += 2.0 * group_picks[g] * group_picks[h] * (ratio - 1.0)
+            die_var[die] = max(0.0, die_var[die])
+            var_sum += die_var[die]
+        for die in range(dies):
             die_picks = 0.0
             for i in range(room):
-                if part[layer, d, i] > 0.0:
-                    die_picks += now[layer, slots[layer, d, i]] * part[layer, d, i]
-            other_var = max(var_sum - die_var[d], 0.1 * var_sum)
-            own[layer, d] = die_picks - (
-                die_var[d] * var_sum / other_var if other_var > 0.0 else 0.0
+                if part[layer, die, i] > 0.0:
+                    die_picks += now[layer, slots[layer, die, i]] * part[layer, die, i]
+            other_var = max(var_sum - die_var[die], 0.1 * var_sum)
+            own[layer, die] = die_picks - (
+                die_var[die] * var_sum / other_var if other_var > 0.0 else 0.0
             )
     return own

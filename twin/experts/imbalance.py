@@ -94,9 +94,11 @@ def imbalance(
     process_args = tokens_per_request, process.correlation
 
     def point(i: int) -> float:
+        """One value of the curve: of dies or, beyond GRID, of nodes."""
         return peaks[i // GRID].factor(float(tokens[i % GRID]), *process_args)
 
     def points(some: slice) -> Floats:
+        """Some values of the curve, computed together."""
         grid_points = np.arange(GRID * len(peaks))[some]
         parts = (p.factors(tokens[grid_points[grid_points // GRID == k] - GRID * k], *process_args)
                  for k, p in enumerate(peaks))  # fmt: skip

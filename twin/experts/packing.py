@@ -106,30 +106,30 @@ def renumber(current: Ints, new: Ints, node_of: Ints, experts: int) -> Ints:
     """`new` i8[layers, dies, slots] with the dies of a node permuted to resemble `current`:
     greedily, most experts in common first. Loads do not change: a node's dies are alike."""
     layers, dies, room = new.shape
-    out = np.empty_like(new)
+    result = np.empty_like(new)
     holder = np.full((experts, dies), -1, np.int64)
     for layer in range(layers):
         holder_count = np.zeros(experts, np.int64)
-        for d in range(dies):
-            for i in range(room):
-                expert = current[layer, d, i]
+        for die in range(dies):
+            for slot in range(room):
+                expert = current[layer, die, slot]
                 if expert >= 0 and (
-                    holder_count[expert] == 0 or holder[expert, holder_count[expert] - 1] != d
+                    holder_count[expert] == 0 or holder[expert, holder_count[expert] - 1] != die
                 ):
-                    holder[expert, holder_count[expert]] = d
+                    holder[expert, holder_count[expert]] = die
                     holder_count[expert] += 1
         overlap = np.zeros((dies, dies), np.int64)
         most_overlap = 0
         for p in range(dies):
-            for i in range(room):
-                expert = new[layer, p, i]
+            for slot in range(room):
+                expert = new[layer, p, slot]
                 if expert < 0:
                     continue
                 for j in range(holder_count[expert]):
-                    d = holder[expert, j]
-                    if node_of[d] == node_of[p]:
-                        overlap[p, d] += 1
-                        most_overlap = max(most_overlap, overlap[p, d])
+                    die = holder[expert, j]
+                    if node_of[die] == node_of[p]:
+                        overlap[p, die] += 1
+                        most_overlap = max(most_overlap, overlap[p, die])
         new_die = np.full(dies, -1, np.int64)
         is_taken = np.zeros(dies, np.bool_)
         for level in range(most_overlap, 0, -1):
@@ -140,10 +140,10 @@ def renumber(current: Ints, new: Ints, node_of: Ints, experts: int) -> Ints:
                     new_die[p] = p
                     is_taken[p] = True
                     continue
-                for d in range(dies):
-                    if overlap[p, d] == level and not is_taken[d]:
-                        new_die[p] = d
-                        is_taken[d] = True
+                for die in range(dies):
+                    if overlap[p, die] == level and not is_taken[die]:
+                        new_die[p] = die
+                        is_taken[die] = True
                         break
         for p in range(dies):
             if new_die[p] < 0 and not is_taken[p]:
@@ -151,11 +151,11 @@ def renumber(current: Ints, new: Ints, node_of: Ints, experts: int) -> Ints:
                 is_taken[p] = True
         for p in range(dies):
             if new_die[p] < 0:
-                for d in range(dies):
-                    if not is_taken[d] and node_of[d] == node_of[p]:
-                        new_die[p] = d
-                        is_taken[d] = True
+                for die in range(dies):
+                    if not is_taken[die] and node_of[die] == node_of[p]:
+                        new_die[p] = die
+                        is_taken[die] = True
                         break
         for p in range(dies):
-            out[layer, new_die[p]] = new[layer, p]
-    return out
+            result[layer, new_die[p]] = new[layer, p]
+    return result

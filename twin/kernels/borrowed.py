@@ -135,6 +135,7 @@ class _Attributes(AttributeTemplate):
     key = GroupType
 
     def generic_resolve(self, kind: Any, name: str) -> Any:  # type: ignore[override]
+        """Type of a group's column of this name; None: it has no such column."""
         declared = kind.declaration.declared
         return _type_of_column(declared[name]) if name in declared else None
 
@@ -211,6 +212,7 @@ def _by_address(_: Any, code: Any, group: Any, time: Any) -> Any:
     """Compile a call through an address."""
 
     def call(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        """Emit the call of the function at the address, and pass on its error."""
         convention = context.call_conv
         function_type = convention.get_function_type(types.none, sig.args[1:])
         result_cell, error_cell = (
@@ -233,6 +235,8 @@ UNCOUNTED: Any = {"_nrt": False}
 
 @extending.overload(run_piece, jit_options=UNCOUNTED)
 def _run_piece(code: Any, group: Any, time: Any) -> Any:
+    """`run_piece` for compiled code: a call through an address."""
+
     def run(code: Any, group: Any, time: Any) -> Any:
         return _call(code, group, time)
 

@@ -123,20 +123,22 @@ class Columns:
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Bind a column to an array, a number to a value, or a nested group to an object."""
-        c = self.declared[name]
+        column = self.declared[name]
         block = vars(self)["block"]
-        if c.group is not None:
-            block[c.place] = value.address
-        elif not c.shape:
-            assert c.dtype is not None
-            value = c.dtype.type(value).item() if c.dtype.kind != "u" else np.uint64(value)
-            block[c.place : c.place + 1].view(c.dtype)[0] = value
+        if column.group is not None:
+            block[column.place] = value.address
+        elif not column.shape:
+            assert column.dtype is not None
+            value = (
+                column.dtype.type(value).item() if column.dtype.kind != "u" else np.uint64(value)
+            )
+            block[column.place : column.place + 1].view(column.dtype)[0] = value
         else:
-            value = np.ascontiguousarray(value, c.dtype)
-            if value.ndim != len(c.shape):
-                raise TypeError(f"{name} has {value.ndim} dimensions, not {len(c.shape)}")
-            block[c.place] = value.ctypes.data
-            block[c.place + 1 : c.place + 1 + value.ndim] = value.shape
+            value = np.ascontiguousarray(value, column.dtype)
+            if value.ndim != len(column.shape):
+                raise TypeError(f"{name} has {value.ndim} dimensions, not {len(column.shape)}")
+            block[column.place] = value.ctypes.data
+            block[column.place + 1 : column.place + 1 + value.ndim] = value.shape
         vars(self)[name] = value
 
     def assign(self, **values: Any) -> Self:

@@ -157,7 +157,7 @@ def _home() -> Path:
 
 
 def _forget_oldest(home: Path, kept: int) -> None:
-    """Delete folders of older meanings beyond a number."""
+    """Delete the oldest entries of a folder; the `kept` newest stay."""
     dated_paths = []
     for path in home.iterdir():
         with suppress(FileNotFoundError):  # another start forgot it just now
@@ -182,11 +182,13 @@ def _locate_by_meaning() -> None:
             self._py_file = py_file
 
         def get_cache_path(self) -> str:
+            """Folder in which compiled code of the source is stored."""
             room_path = Path(self._py_file).resolve().relative_to(SOURCES.parent).parent
             # Numba looks its variable up when it is imported, and so do we.
             return str(Path(os.environ.get(NUMBA_VARIABLE) or _home()) / room_path)
 
         def get_source_stamp(self) -> str:
+            """Digest by which numba knows that stored code is of these sources."""
             return source_digest()
 
         def get_disambiguator(self) -> str:
@@ -194,6 +196,8 @@ def _locate_by_meaning() -> None:
 
         @classmethod
         def from_function(cls, py_func: Callable[..., Any], py_file: str) -> ByMeaning | None:
+            """A locator for a function of ours; None for others, or if the folder cannot be
+            written."""
             if not Path(py_file).resolve().is_relative_to(SOURCES):
                 return None
             locator = cls(py_file)
@@ -220,6 +224,7 @@ def kernel(function: Any = None, *, allocates: bool = False) -> Any:
     kernel borrows its arrays and returns none."""
 
     def mark(function: Callable[P, R]) -> Callable[P, R]:
+        """Register the function as a kernel."""
         return _registered(function, function, allocates)
 
     return mark if function is None else mark(function)
@@ -261,6 +266,7 @@ def compiled_form(plain: Callable[..., Any]) -> Callable[[Callable[P, R]], Calla
     few functions that are written twice because Python's integers do not wrap around."""
 
     def mark(function: Callable[P, R]) -> Callable[P, R]:
+        """Register the function to run in place of `plain`."""
         return _registered(plain, function, False)
 
     return mark
@@ -319,6 +325,7 @@ def stage(name: str) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
     """Decorator that names a function which compiles, or loads, one entry point by a small call."""
 
     def enter(prepare: Callable[[], Any]) -> Callable[[], Any]:
+        """Enter the function into STAGES."""
         STAGES[name] = prepare
         return prepare
 

@@ -208,39 +208,44 @@ class Observed:
     @cached_property
     def power_w(self) -> float | None:
         """Mean watts of all serving NPUs, with their host and network."""
-        t, npus = self.totals, self.npus_held
-        if "prefill.idle_w" in t:
+        totals, npus = self.totals, self.npus_held
+        if "prefill.idle_w" in totals:
             return self._drawn_w("prefill") + self._drawn_w("decode")
-        if "idle_w" not in t:
+        if "idle_w" not in totals:
             return None
         prefill_share = self.instance_mean("prefill_busy_s", "prefill") or 0.0
         if "colocated" in self.npus:  # the share of iterations that compute prompts too
             prefill_share = self.instance_mean("decode_busy_s", "decode") or 0.0
-            prefill_share *= min(1.0, t["prefill_batches"] / max(t["iterations"], 1.0))
+            prefill_share *= min(1.0, totals["prefill_batches"] / max(totals["iterations"], 1.0))
         elif "prefill" in self.npus:
             prefill_share *= serving(self.scenario)["prefill"].cores
-        drawn_w = t["prefill_w"] * prefill_share * self.pool_npus("prefill")
+        drawn_w = totals["prefill_w"] * prefill_share * self.pool_npus("prefill")
         for unit in ("cube", "hbm"):
-            amount = t[f"{unit}_amount"]
+            amount = totals[f"{unit}_amount"]
             if unit == "cube":
-                amount += t["prefill_cube"] * t["prefill_cube_amount"]
-            used_share = amount / (t[f"{unit}_capacity"] * self.steady_s)
-            drawn_w += t[f"{unit}_w"] * used_share * npus
-        return drawn_w + npus * (t["idle_w"] + t["host_w"] + t["switches_w"] + t["optics_w"])
+                amount += totals["prefill_cube"] * totals["prefill_cube_amount"]
+            used_share = amount / (totals[f"{unit}_capacity"] * self.steady_s)
+            drawn_w += totals[f"{unit}_w"] * used_share * npus
+        return drawn_w + npus * (
+            totals["idle_w"] + totals["host_w"] + totals["switches_w"] + totals["optics_w"]
+        )
 
     def _drawn_w(self, role: str) -> float:
         """Mean watts of the NPUs of a pool that has a kind of its own."""
-        t = {name.partition(".")[2]: value for name, value in self.totals.items()
+        totals = {name.partition(".")[2]: value for name, value in self.totals.items()
              if name.startswith(f"{role}.")}  # fmt: skip
-        cube_share = t["cube_amount"] / (t["cube_capacity"] * self.steady_s)
-        hbm_share = t["hbm_amount"] / (t["hbm_capacity"] * self.steady_s)
-        busy_w = t["cube_w"] * cube_share + t["hbm_w"] * hbm_share
+        cube_share = totals["cube_amount"] / (totals["cube_capacity"] * self.steady_s)
+        hbm_share = totals["hbm_amount"] / (totals["hbm_capacity"] * self.steady_s)
+        busy_w = totals["cube_w"] * cube_share + totals["hbm_w"] * hbm_share
         if role == "prefill":
             prefill_share = self.instance_mean("prefill_busy_s", "prefill") or 0.0
             prefill_share *= serving(self.scenario)["prefill"].cores
-            busy_w += t["prefill_w"] * prefill_share + t["cube_w"] * t["prefill_cube"] * cube_share
-        around_w = t["host_w"] + t["switches_w"] + t["optics_w"]
-        return self.npus.get(role, 0) * (t["idle_w"] + busy_w + around_w)
+            busy_w += (
+                totals["prefill_w"] * prefill_share
+                + totals["cube_w"] * totals["prefill_cube"] * cube_share
+            )
+        around_w = totals["host_w"] + totals["switches_w"] + totals["optics_w"]
+        return self.npus.get(role, 0) * (totals["idle_w"] + busy_w + around_w)
 
     @property
     def price_per_npu_hour(self) -> float:

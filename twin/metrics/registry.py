@@ -73,6 +73,7 @@ def _latency(
     """Mean and percentiles of one latency; the SLO is about its p99."""
 
     def formula(key: str) -> Formula:
+        """Formula that reads one figure of the spreads."""
         return lambda o: o.spreads[key]
 
     return [

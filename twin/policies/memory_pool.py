@@ -113,14 +113,14 @@ def matched_blocks(
 @kernel
 def cold_blocks(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int, skip: int) -> int:
     """Number of the first `blocks` blocks of chain k, after `skip`, that are not in this tier."""
-    cold = 0
+    missing = 0
     for s in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         first, count = chains.segment_first[s], min(chains.segment_blocks[s], blocks)
         for block in range(first + min(skip, count), first + count):
-            cold += pool.newer[row, block] == ABSENT
+            missing += pool.newer[row, block] == ABSENT
         blocks -= count
         skip -= min(skip, count)
-    return cold
+    return missing
 
 
 @kernel
@@ -254,8 +254,10 @@ def evict(pool: BlockPool, row: int) -> None:
 def leaving(pool: BlockPool, row: int) -> int:
     """The block that S3-FIFO evicts next; blocks that were used move on in their queues."""
     while True:
-        small = pool.held[row, SMALL]
-        if small > 0 and (small * SMALL_SHARE >= pool.capacity[row] or pool.held[row, MAIN] == 0):
+        small_blocks = pool.held[row, SMALL]
+        if small_blocks > 0 and (
+            small_blocks * SMALL_SHARE >= pool.capacity[row] or pool.held[row, MAIN] == 0
+        ):
             block = pool.oldest[row, SMALL]
             if pool.uses[row, block] <= 1:
                 pool.gone[row] += 1

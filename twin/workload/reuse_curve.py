@@ -102,18 +102,18 @@ def _distances(  # type: ignore[no-untyped-def]
         for s in range(offset[i], offset[i + 1]):
             blocks_before += blocks[s]
         for s in range(offset[i + 1] - 1, offset[i] - 1, -1):
-            for b in range(first[s] + blocks[s] - 1, first[s] - 1, -1):
+            for block in range(first[s] + blocks[s] - 1, first[s] - 1, -1):
                 blocks_before -= 1
-                if share < 1.0 and (scattered(b) >> np.uint64(32)) > hash_limit:
+                if share < 1.0 and (scattered(block) >> np.uint64(32)) > hash_limit:
                     continue
                 tokens_in_block = max(
                     0, min(block_tokens, input_tokens[i] - blocks_before * block_tokens)
                 )
                 followed_tokens += tokens_in_block
                 tokens[touch] = tokens_in_block
-                if last[b] > 0:
+                if last[block] > 0:
                     newer_blocks = resident
-                    node = last[b]
+                    node = last[block]
                     while node > 0:
                         newer_blocks -= tree[node]
                         node -= node & -node
@@ -122,10 +122,10 @@ def _distances(  # type: ignore[no-untyped-def]
         # Looked up first, touched after: the distances above are of the moment before.
         position = first_touch
         for s in range(offset[i + 1] - 1, offset[i] - 1, -1):
-            for b in range(first[s] + blocks[s] - 1, first[s] - 1, -1):
-                if share < 1.0 and (scattered(b) >> np.uint64(32)) > hash_limit:
+            for block in range(first[s] + blocks[s] - 1, first[s] - 1, -1):
+                if share < 1.0 and (scattered(block) >> np.uint64(32)) > hash_limit:
                     continue
-                node = last[b]
+                node = last[block]
                 if node > 0:
                     while node <= touches:
                         tree[node] -= 1
@@ -133,7 +133,7 @@ def _distances(  # type: ignore[no-untyped-def]
                 else:
                     resident += 1
                 position += 1
-                last[b] = position
+                last[block] = position
                 node = position
                 while node <= touches:
                     tree[node] += 1

@@ -42,17 +42,17 @@ def beyond_limits(world: World, i: int, now_s: float) -> int:
     """Reason code for refusing a request that arrives now; 0: it is not refused."""
     gate, tenant = world.gate, tenant_of(world, i)
     all_tenants = gate.inside.size - 1
-    for t in (tenant, all_tenants):
-        if gate.most[t] > 0 and gate.inside[t] >= gate.most[t]:
+    for row in (tenant, all_tenants):
+        if gate.most[row] > 0 and gate.inside[row] >= gate.most[row]:
             return w.ABOVE_CONCURRENCY
-        if gate.rate[t] > 0.0:
-            most_tokens = max(1.0, BURST_S * gate.rate[t])
-            refilled_tokens = gate.tokens[t] + (now_s - gate.filled_s[t]) * gate.rate[t]
-            gate.tokens[t], gate.filled_s[t] = min(refilled_tokens, most_tokens), now_s
-            if gate.tokens[t] < 1.0:
+        if gate.rate[row] > 0.0:
+            most_tokens = max(1.0, BURST_S * gate.rate[row])
+            refilled_tokens = gate.tokens[row] + (now_s - gate.filled_s[row]) * gate.rate[row]
+            gate.tokens[row], gate.filled_s[row] = min(refilled_tokens, most_tokens), now_s
+            if gate.tokens[row] < 1.0:
                 return w.ABOVE_RATE
-    for t in (tenant, all_tenants):
-        gate.tokens[t] -= gate.rate[t] > 0.0
+    for row in (tenant, all_tenants):
+        gate.tokens[row] -= gate.rate[row] > 0.0
     return 0
 
 

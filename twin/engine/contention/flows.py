@@ -39,8 +39,9 @@ SPARE = 1e-9  # how much more than a link flows may want in all before it holds 
 def numbers_of(
     prefills: int, columns: int, swaps: bool, exchanges: int = 0, others: int | None = None
 ) -> tuple[INTS, INTS]:
-    """First flow of each class of traffic and the one after its last, both i8[classes]. swaps:
-    whether KV is swapped; exchanges, others: where those of one model begin among several."""
+    """Number of the first flow of each class of traffic, and the one after its last, both
+    i8[classes]. columns: instances; swaps: whether KV is swapped. Of one of several models:
+    exchanges is the number of its first exchange, others that of its first other flow."""
     first, end = np.zeros((2, len(w.TRAFFIC)), np.int64)
     next_number = exchanges
     for kind in w.FLOWS:
@@ -119,13 +120,13 @@ def recently(
 def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> list[Flow]:
     """All flows of the serving instances on this network. first: of `numbers_of`."""
     plane, kv_plane = s.memory_pool.read_plane, s.deployment.kv_transfer_plane
-    cut_off = dies_without(net, kv_plane)
+    cut_dies = dies_without(net, kv_plane)
     decode_dies: dict[int, list[int]] = {seat.supernode: [] for seat in seats}
     pool_nodes: dict[int, set[int]] = {seat.supernode: set() for seat in seats}
     for seat in seats:
         pool_nodes[seat.supernode].update(seat.pool_nodes)
         if seat.role == "decode":
-            decode_dies[seat.supernode] += [die for die in seat.dies if die not in cut_off]
+            decode_dies[seat.supernode] += [die for die in seat.dies if die not in cut_dies]
     ssd_write = demands.to_storage(net)
     flows: list[Flow] = []
 
@@ -164,14 +165,14 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
             ssd_read = from_storage(net, seat.dies)
             if ssd_read is not None:
                 add(w.SSD_READ, seat, ssd_read)
-        senders = [die for die in seat.dies if die not in cut_off]
+        senders = [die for die in seat.dies if die not in cut_dies]
         if seat.role == "prefill" and decode_dies[seat.supernode] and senders:
             kv_load = demands.hand_off(net, senders, decode_dies[seat.supernode], kv_plane)
             add(w.KV_HAND_OFF, seat, kv_load)
     if copies_kv(s):
         flows += _swaps(net, seats, int(first[w.SWAP]))
     if offloaded_share(s):
-        flows += _offloads(net, seats, cut_off, kv_plane)
+        flows += _offloads(net, seats, cut_dies, kv_plane)
     return flows
 
 
@@ -200,12 +201,12 @@ def _swaps(net: Network, seats: Sequence[Seat], first: int) -> Iterator[Flow]:
         loads, groups, rates = list[tuple[Load, float]](), list[int](), 0.0
         for k, node in enumerate(nodes):
             dies = [die for die in seat.dies if net.node[net.dies[die]] == node]
-            for out, operation in enumerate(DIRECTIONS):
+            for is_out, operation in enumerate(DIRECTIONS):
                 if (
                     load_and_nodes := demands.pool(net, dies, "ub", (node,), operation)
                 ) is not None:
                     loads.append((load_and_nodes[0], float(len(dies))))
-                    groups.append(2 * k + out)
+                    groups.append(2 * k + is_out)
                     rates += _of_ends(net, load_and_nodes[0], dies)
         if loads:
             load, of_load = _joined(loads)
@@ -257,10 +258,10 @@ def _offloads(
 def from_storage(net: Network, dies: Sequence[int]) -> Load | None:
     """Load of an instance's reads from the SSD tier; None if no node reaches it. They enter through
     the DPUs of its own nodes, or, if none of these works, through DPUs of as many other dies."""
-    cut_off = dies_without(net, "vpc")
-    reached = [die for die in dies if die not in cut_off]
+    cut_dies = dies_without(net, "vpc")
+    reached = [die for die in dies if die not in cut_dies]
     if not reached:
-        reached = [die for die in range(net.dies.size) if die not in cut_off][: len(dies)]
+        reached = [die for die in range(net.dies.size) if die not in cut_dies][: len(dies)]
     return demands.from_storage(net, reached) if reached else None
 
 
@@ -332,15 +333,15 @@ def _families(flows: Sequence[Flow], net: Network) -> Iterator[_Family]:
     for family_flows in groups.values():
         first_flow, pattern = family_flows[0], family_flows[0].load.pattern
         rate = first_flow.alone(net)
-        part = _rounded(pattern.amounts * rate / np.maximum(net.capacity[pattern.links], TINY))
-        is_port = np.zeros(part.size, bool) if first_flow.port is None else first_flow.port
+        link_part = _rounded(pattern.amounts * rate / np.maximum(net.capacity[pattern.links], TINY))
+        is_port = np.zeros(link_part.size, bool) if first_flow.port is None else first_flow.port
         servers: FLOATS | int = len(first_flow.sources)
         if first_flow.groups is None:  # of one server's DRAM
             node_of_link = net.node[net.tail[pattern.links]]
             servers = net.cpus[first_flow.sources].sum() / np.maximum(net.cpus[node_of_link], 1)
-        most_part = np.where(is_port, part * servers, part)
+        most_part = np.where(is_port, link_part * servers, link_part)
         link_class = is_port if first_flow.groups is None else first_flow.groups + 1
-        yield _Family(family_flows, pattern, rate, part, most_part, is_port, link_class)
+        yield _Family(family_flows, pattern, rate, link_part, most_part, is_port, link_class)
 
 
 def _shared(flows: Sequence[Flow], net: Network) -> INTS:

@@ -179,20 +179,20 @@ def begin_transfer(world: World, i: int, from_rank: int) -> None:
     request, state, p = world.request, world.transfer, world.request.prefill_instance[i]
     part_bytes = die_bytes(world, i)
     for die in range(world.settings.rank_dies):
-        sender, k = sender_of(world, i, die), state.active[0]
+        sender, part = sender_of(world, i, die), state.active[0]
         port_out = state.port_of_prefill[p, sender]
         if from_rank != w.NONE:
             port_out = state.port_of_decode[from_rank, die]
         state.active[0] += 1
-        state.request[k] = i
-        state.die[k] = die
-        state.port_out[k] = port_out
-        state.port_in[k] = state.port_of_decode[request.rank[i], die]
-        state.left_bytes[k] = part_bytes
+        state.request[part] = i
+        state.die[part] = die
+        state.port_out[part] = port_out
+        state.port_in[part] = state.port_of_decode[request.rank[i], die]
+        state.left_bytes[part] = part_bytes
         request.parts[i] += 1
         world.prefill.sending[p] += 1
-        state.crossing[OUT, state.port_out[k]] += 1
-        state.crossing[IN, state.port_in[k]] += 1
+        state.crossing[OUT, state.port_out[part]] += 1
+        state.crossing[IN, state.port_in[part]] += 1
         world.prefill.sent_bytes[p, sender] += part_bytes
 
 
@@ -200,14 +200,14 @@ def begin_transfer(world: World, i: int, from_rank: int) -> None:
 def end_transfers(world: World, now_s: float) -> None:
     """Hand requests whose KV has arrived to their decode instances."""
     state = world.transfer
-    k = 0
-    while k < state.active[0]:
+    part = 0
+    while part < state.active[0]:
         # A nanosecond of traffic counts as arrived: rounding must not leave an endless crumb.
-        if state.left_bytes[k] > state.rate[k] * 1e-9:
-            k += 1
+        if state.left_bytes[part] > state.rate[part] * 1e-9:
+            part += 1
             continue
-        i = state.request[k]
-        forget(world, k)
+        i = state.request[part]
+        forget(world, part)
         arrive(world, i, now_s)
 
 

@@ -110,23 +110,23 @@ def steer(world: World, now_s: float) -> None:
     streams, flows = world.streams, world.traffic
     left_bytes, since_s = streams.left_bytes, streams.since_s
     rates, flow_of = streams.rate, streams.flow
-    level_alone, level, active = flows.alone, flows.level, flows.active
+    alone_rate, level, is_active = flows.alone, flows.level, flows.active
     read_end_s = world.prefill.read_end_s
     for j in range(streams.count[0]):
-        v = streams.busy[j]
-        if left_bytes[v] <= 0.0 or since_s[v] > now_s:
+        stream = streams.busy[j]
+        if left_bytes[stream] <= 0.0 or since_s[stream] > now_s:
             continue
-        flow = flow_of[v]
-        rate = level_alone[flow] * level[flow] if active[flow] else 0.0
-        if level_alone[flow] >= ABSENT:  # the pool is out of reach: what was requested still comes
-            rate = rates[v]
+        flow = flow_of[stream]
+        rate = alone_rate[flow] * level[flow] if is_active[flow] else 0.0
+        if alone_rate[flow] >= ABSENT:  # the pool is out of reach: what was requested still comes
+            rate = rates[stream]
             if rate <= 0.0:
-                left_bytes[v] = 0.0
-        if rate != rates[v]:
-            settle_stream(world, v, now_s)
-            rates[v] = rate
-        p = v % read_end_s.size
-        if v == p or v // read_end_s.size == w.RECALLS:
+                left_bytes[stream] = 0.0
+        if rate != rates[stream]:
+            settle_stream(world, stream, now_s)
+            rates[stream] = rate
+        p = stream % read_end_s.size
+        if stream == p or stream // read_end_s.size == w.RECALLS:
             read_end_s[p] = read_through_s(world, p)
 
 
@@ -139,8 +139,8 @@ def room_for(world: World, v: int, begin_s: float, amount: float) -> float:
     streams, flows = world.streams, world.traffic
     left_bytes, since_s = streams.left_bytes, streams.since_s
     rates, flow_of = streams.rate, streams.flow
-    level_alone, level, link_loads = flows.alone, flows.level, flows.scratch
-    end_s = begin_s + amount / level_alone[flow_of[v]]
+    alone_rate, level, link_loads = flows.alone, flows.level, flows.scratch
+    end_s = begin_s + amount / alone_rate[flow_of[v]]
     has_others = False
     for j in range(streams.count[0]):
         other = streams.busy[j]
@@ -150,7 +150,7 @@ def room_for(world: World, v: int, begin_s: float, amount: float) -> float:
             if not has_others:
                 fill(link_loads, 0.0)
                 has_others = True
-            take_room(flows, flow_of[other], rates[other] / level_alone[flow_of[other]])
+            take_room(flows, flow_of[other], rates[other] / alone_rate[flow_of[other]])
     first, last = flows.first[w.POOL_READ], flows.last[w.SSD_READ]
     for j in range(flows.counts[MOVERS]):  # flows that are neither exchanges nor streams
         flow = flows.movers[j]

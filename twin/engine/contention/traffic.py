@@ -45,24 +45,24 @@ def mark(world: World, now_s: float) -> None:
     """Mark the flows that are active at now_s."""
     flows, instances, prompt_row = world.traffic, world.settings.prefills, world.settings.prompt_row
     # Into locals: each access through a reference costs.
-    active, pace = flows.active, flows.pace
-    running, up, sending = world.instance.running, world.instance.up, world.prefill.sending
+    is_active, pace = flows.active, flows.pace
+    running, is_up, sending = world.instance.running, world.instance.up, world.prefill.sending
     first_exchange = flows.first[w.EXPERTS]
     for c in range(running.size):
-        active[first_exchange + c] = running[c] and up[c]
+        is_active[first_exchange + c] = running[c] and is_up[c]
     for p in range(instances):
-        active[flows.first[w.KV_HAND_OFF] + p] = sending[p] > 0
+        is_active[flows.first[w.KV_HAND_OFF] + p] = sending[p] > 0
     for flow in range(flows.first[w.SWAP] + instances, flows.last[w.SWAP]):
         d = flow - flows.first[w.SWAP] - instances
-        active[flow] = world.decode.copies_end_s[d] > now_s and up[instances + d]
+        is_active[flow] = world.decode.copies_end_s[d] > now_s and is_up[instances + d]
     for flow in range(flows.first[w.WEIGHTS], flows.last[w.WEIGHTS]):
-        active[flow] = pace[flow] > 0.0
+        is_active[flow] = pace[flow] > 0.0
     streams, busy_count = world.streams, 0
     for j in range(streams.count[0]):
         stream = streams.busy[j]
         is_moving = streams.left_bytes[stream] > 0.0 and under_way(world, stream, now_s)
-        active[streams.flow[stream]] = is_moving and (
-            stream >= instances or up[prompt_row + stream]
+        is_active[streams.flow[stream]] = is_moving and (
+            stream >= instances or is_up[prompt_row + stream]
         )
         streams.is_busy[stream] = streams.left_bytes[stream] > 0.0
         streams.busy[busy_count] = stream
@@ -80,24 +80,24 @@ def several(world: World) -> bool:
 def settle_links(world: World) -> None:
     """Apply ended, then begun flows to their links; share again where a link is overloaded."""
     flows = world.traffic
-    active, most, wanted_levels = flows.active, flows.most, flows.wish
+    is_active, most, wanted_levels = flows.active, flows.most, flows.wish
     must_share = flows.held[0] == 1
     has_changed = False
-    for flow in range(active.size):  # on vectors: mostly all are as they were
-        has_changed |= (wanted_levels[flow] if active[flow] else 0.0) != most[flow]
+    for flow in range(is_active.size):  # on vectors: mostly all are as they were
+        has_changed |= (wanted_levels[flow] if is_active[flow] else 0.0) != most[flow]
     if has_changed:
         changed_flows, count = flows.group_flows, 0
-        for flow in range(active.size):
+        for flow in range(is_active.size):
             changed_flows[count] = flow
-            count += (wanted_levels[flow] if active[flow] else 0.0) != most[flow]
+            count += (wanted_levels[flow] if is_active[flow] else 0.0) != most[flow]
         for j in range(count):
             flow = changed_flows[j]
-            wants = wanted_levels[flow] if active[flow] else 0.0
+            wants = wanted_levels[flow] if is_active[flow] else 0.0
             if wants < most[flow]:
                 levels.take_note(flows, flow, wants)
         for j in range(count):
             flow = changed_flows[j]
-            wants = wanted_levels[flow] if active[flow] else 0.0
+            wants = wanted_levels[flow] if is_active[flow] else 0.0
             if wants > most[flow]:
                 must_share = levels.take_note(flows, flow, wants) > 1.0 + SLACK or must_share
     if must_share:

@@ -128,8 +128,8 @@ class Elastic:
         if not self.rule.least_instances and 0 in self._all_committed():
             return  # until a request comes
         targets = self._choose(seen, self._limits)
-        calm = {pool: t_s >= self._calm_s[pool] for pool in self.pools}
-        self._reach(targets, t_s, calm, seen, self._patient(targets, t_s))
+        is_calm = {pool: t_s >= self._calm_s[pool] for pool in self.pools}
+        self._reach(targets, t_s, is_calm, seen, self._patient(targets, t_s))
 
     def _patient(self, wanted: Wanted, t_s: float) -> Wanted:
         """Targets no smaller than recent ones of the stabilisation window, if NPUs suffice."""
@@ -230,25 +230,27 @@ class Elastic:
                 self._note(t_s, pool)
                 return []
         held_dies, failed = life.held(), self.machine.out
-        claimed = {die for each in life.together for k in each.planned for die in each.dies[k]}
+        claimed_dies = {die for each in life.together for k in each.planned for die in each.dies[k]}
         free_seats = [life.dies[j] for other, _ in self._others(pool)
                 for j in life.of(other, "off", at=at) if not life.dies[j] & held_dies]  # fmt: skip
         candidates = []
         for k in life.of(role, "off", at=at):
-            if k in life.planned or life.dies[k] & (claimed | failed):
+            if k in life.planned or life.dies[k] & (claimed_dies | failed):
                 continue
             stopping = [(each, j) for each in life.together for j, state in enumerate(each.state)
                         if state != "off" and each.has(j) & life.dies[k]]  # fmt: skip
-            giving = Counter(_pool(each, j) for each, j in stopping if each is life)
+            to_drain = Counter(_pool(each, j) for each, j in stopping if each is life)
             if any(each.state[j] != "serve" for each, j in stopping) or any(
-                count > spare.get(other, 0) for other, count in giving.items()
+                count > spare.get(other, 0) for other, count in to_drain.items()
             ):
                 continue
             if not all(each is life or each.yields(j, urgent=urgent) for each, j in stopping):
                 continue
-            blocked = sum(not dies.isdisjoint(life.dies[k]) for dies in free_seats)
+            blocked_seats = sum(not dies.isdisjoint(life.dies[k]) for dies in free_seats)
             load = sum(_load(each, j)[0] for each, j in stopping)
-            candidates.append((len(stopping), blocked, load, not life.is_warm(k), k, stopping))
+            candidates.append(
+                (len(stopping), blocked_seats, load, not life.is_warm(k), k, stopping)
+            )
         if not candidates:
             return None
         *_, k, stopping = min(candidates, key=lambda one: one[:-1])

@@ -84,24 +84,24 @@ def empty_transfers(
     world: World, now_s: float, prefill: int = w.NONE, ranks: Sequence[int] = ()
 ) -> int:
     """End KV transfers from a prefill instance, or to some decode ranks; returns how many."""
-    state, request, count, k = world.transfer, world.request, 0, 0
+    state, request, count, part = world.transfer, world.request, 0, 0
 
     def ends(i: int) -> bool:
         """Whether transfers of this request are to end."""
         return request.prefill_instance[i] == prefill or int(request.rank[i]) in ranks
 
-    while k < state.active[0]:
-        i = state.request[k]
+    while part < state.active[0]:
+        i = state.request[part]
         if not ends(i):
-            k += 1
+            part += 1
             continue
-        take_back(world, k)
+        take_back(world, part)
         if request.parts[i] == 0:  # else there are others, further on in the list
             give_slot_back(world, i)
             send_back(world, i, now_s, w.BACK_FROM_TRANSFER)
             count += 1
-    for k in range(collect(world)):
-        i = state.fresh[k]
+    for part in range(collect(world)):
+        i = state.fresh[part]
         if ends(i):
             give_slot_back(world, i)
             send_back(world, i, now_s, w.BACK_FROM_TRANSFER)
@@ -131,11 +131,11 @@ def empty_prefill(world: World, p: int, now_s: float) -> int:
 
 def send_from_prefill(world: World, p: int, i: int, now_s: float) -> None:
     """Return a request to the router after its removal from a list of prefill instance p."""
-    computing = world.request.progress[i] != w.NONE
+    is_computing = world.request.progress[i] != w.NONE
     leave_queue(world, p, i)
     world.request.progress[i] = w.NONE
     give_slot_back(world, i)
-    send_back(world, i, now_s, w.BACK_FROM_PREFILL if computing else w.BACK_FROM_QUEUE)
+    send_back(world, i, now_s, w.BACK_FROM_PREFILL if is_computing else w.BACK_FROM_QUEUE)
 
 
 def free_rank(world: World, rank: int, now_s: float) -> int:

@@ -75,9 +75,9 @@ class Incidents:
         def works(t_s: float) -> None:
             """Take the fault back from those in force."""
             event.end_s = t_s
-            remaining = list(self.machine.in_force)
-            remaining.remove(fault)
-            self._adjust(remaining, t_s)
+            faults_left = list(self.machine.in_force)
+            faults_left.remove(fault)
+            self._adjust(faults_left, t_s)
             self._in_force(fault, spans, event)
 
         if begin_s == 0.0:
@@ -118,10 +118,10 @@ class Incidents:
 
     def _go_home(self, k: int) -> bool:
         """Return repaired dies to their original ranks; returns whether there was one."""
-        vacant = self._vacant(k)
-        for r in vacant:
+        vacant_ranks = self._vacant(k)
+        for r in vacant_ranks:
             self.machine.members[k][r] = self.machine.setup.instances[k].die_of_rank[r]
-        return bool(vacant)
+        return bool(vacant_ranks)
 
     def _bring_back(self, k: int, t_s: float) -> None:
         """Let repaired dies read their weights from the DRAM of nodes, then serve. A transfer that
@@ -195,13 +195,13 @@ class Incidents:
         """Apply the recovery policy: remove requests and set when the instance serves again. A die
         that failed has lost its KV, even if it works again by now. Where only links are missing,
         the instance goes on when they are repaired; the time is not known."""
-        i, recovery = self.machine.setup.instances[k], self.machine.setup.scenario.recovery
+        instance, recovery = self.machine.setup.instances[k], self.machine.setup.scenario.recovery
         requests = self._throw_out(k, t_s)
         consequence = {"restart": "starts anew", "in_place": "recovers in place",
                 "shrink": "goes on with fewer dies"}[recovery.policy]  # fmt: skip
         if not self.hit[k]:
             consequence = "waits for its links"
-        self._note(k, Kind.DETECTED, t_s, f"{i.name} {consequence}").requests = requests
+        self._note(k, Kind.DETECTED, t_s, f"{instance.name} {consequence}").requests = requests
         self.down[k].requests += requests
         if k in self.life.stops:
             self._leave(k, t_s)
@@ -210,17 +210,17 @@ class Incidents:
 
     def _throw_out(self, k: int, t_s: float) -> int:
         """Close an instance to the router, return what cannot stay; returns how many requests."""
-        i, recovery = self.machine.setup.instances[k], self.machine.setup.scenario.recovery
+        instance, recovery = self.machine.setup.instances[k], self.machine.setup.scenario.recovery
         world, rows, requests = self.machine.world, self.machine.rows(k), 0
         self.life.set_open(k, 0, up=0)
-        if i.role != "decode":
-            requests += phase.empty_prefill(world, i.index, t_s)
-            if i.role == "prefill" and world.settings.has_decode:
-                requests += phase.empty_transfers(world, t_s, prefill=i.index)
-        if i.role != "prefill":
+        if instance.role != "decode":
+            requests += phase.empty_prefill(world, instance.index, t_s)
+            if instance.role == "prefill" and world.settings.has_decode:
+                requests += phase.empty_transfers(world, t_s, prefill=instance.index)
+        if instance.role != "prefill":
             if recovery.policy == "restart":
                 requests += phase.empty_decode(world, rows, t_s)
-                if i.role == "decode" and world.settings.has_prefill:
+                if instance.role == "decode" and world.settings.has_prefill:
                     requests += phase.empty_transfers(world, t_s, ranks=rows)
             rank_dies = self.machine.setup.rank_dies
             for r in sorted({die // rank_dies for die in self.hit[k]}):
@@ -341,13 +341,15 @@ class Incidents:
 
     def _count_dies(self, k: int, kind: Kind, t_s: float) -> None:
         """Add an event with the number of serving dies if it is, or was, not all of them."""
-        i, count = self.machine.setup.instances[k], len(self.machine.serving(k))
+        instance, count = self.machine.setup.instances[k], len(self.machine.serving(k))
         if k in self.shrunk:
             self.shrunk.pop(k).end_s = t_s
-        elif count == i.dies:
+        elif count == instance.dies:
             return
-        event = self._note(k, kind, t_s, f"{i.name} serves with {count} of {i.dies} dies")
-        if count < i.dies:
+        event = self._note(
+            k, kind, t_s, f"{instance.name} serves with {count} of {instance.dies} dies"
+        )
+        if count < instance.dies:
             event.end_s = math.inf
             self.shrunk[k] = event
 
@@ -370,13 +372,13 @@ class MemoryServers:
 
     def adjust(self, t_s: float) -> None:
         """Drop the blocks of servers that failed and resize the pool when the machine changed."""
-        out = servers_out(self._machine.fabric)
-        lost_nodes, back_nodes = out - self._out, self._out - out
+        out_now = servers_out(self._machine.fabric)
+        lost_nodes, back_nodes = out_now - self._out, self._out - out_now
         if self._machine.world.settings.pool_enabled:
             for node in sorted(lost_nodes):
                 self._lose(node, t_s)
                 self._out |= {node}
-        self._out = out
+        self._out = out_now
         if lost_nodes or back_nodes:
             self._resize()
 

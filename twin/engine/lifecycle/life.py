@@ -196,9 +196,9 @@ class Life:
         instance.open[column], instance.up[column] = opened, up
 
     def start(self, k: int, t_s: float, over: Over = "") -> None:
-        """Start an instance on its dies; it stays off if some failed or serve elsewhere as spares.
-        One that starts `over` instances that have stopped for it keeps their processes and, where
-        they were of its model, finds it in its nodes' DRAM."""
+        """Start an instance on its dies; it stays off if some have failed or are spares of another
+        instance. over: it replaces instances on the same NPUs and keeps their processes; where
+        these were of its model, its weights are in the DRAM of its nodes."""
         together = self.machine.together
         if self.dies[k] & self.machine.out.union(*(machine.in_use() for machine in together)):
             return

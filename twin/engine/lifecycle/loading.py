@@ -65,8 +65,10 @@ class Residency:
             pool = setup.scenario.memory_pool
             lent_bytes += pool.weights_share * pool.gb_per_node * 1e9 if pool.enabled else 0.0
         first_setup = setups[0]
-        shared = first_setup.scenario.memory_pool.scope == "shared"
-        nodes = dram(first_setup.fabric, first_setup.pool_nodes(0)) if lent_bytes and shared else 1
+        is_shared = first_setup.scenario.memory_pool.scope == "shared"
+        nodes = (
+            dram(first_setup.fabric, first_setup.pool_nodes(0)) if lent_bytes and is_shared else 1
+        )
         self.pools = [Dram(lent_bytes * nodes or math.inf) for _ in range(first_setup.apart)]
         self._nodes = (
             first_setup.scenario.supernode.nodes if first_setup.apart > 1 else math.inf
@@ -75,7 +77,8 @@ class Residency:
         self._out: set[int] = set()
 
     def drams(self, source: str, nodes: Sequence[int]) -> list[Dram]:
-        """DRAM that an instance on these nodes reads weights from, equal parts; or none."""
+        """The DRAMs from which an instance on these nodes reads equal parts of its weights; none
+        for object storage."""
         if source == "pool":
             return [self.pools[int(nodes[0] // self._nodes)]]
         return [self.nodes[node] for node in sorted(nodes)] if source == "local" else []

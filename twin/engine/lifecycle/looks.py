@@ -106,11 +106,11 @@ class Look:
 
     def _count(self, span_s: float) -> None:
         """Counts of arrived, computed and departed work since the last measurement."""
-        r, book, d = self.world.request, self.world.record.windows[:-1], self.world.decode
+        r, book, decode = self.world.request, self.world.record.windows[:-1], self.world.decode
         counters, last_totals = self.world.record.counters, self._counted
         self._arrived, first_new = int(counters[w.ARRIVED]), self._arrived
         tokens = r.input_tokens[first_new : self._arrived].astype(np.float64)
-        decoding = float(d.in_batch.sum())
+        decoding = float(decode.in_batch.sum())
         totals = {
             "requests": float(self._arrived),
             "tokens": last_totals.get("tokens", 0.0) + float(tokens.sum()),
@@ -121,7 +121,7 @@ class Look:
             "full_s": float(self.world.prefill.full_s.sum()),
             "full_line_s": float(self.world.prefill.full_line_s.sum()),
             "left": float(counters[w.JOINED]) - decoding,
-            "iterations": float(d.iteration.sum()),
+            "iterations": float(decode.iteration.sum()),
             "iteration_s": float(self.world.instance.busy_s[self.world.settings.prefills :].sum()),
         }
         self._rate = {k: (total - last_totals.get(k, 0.0)) / span_s for k, total in totals.items()}
@@ -140,21 +140,23 @@ class Look:
         fresh_share = 1.0 - mean["hits"] / max(mean["begun"], 1e-9)
         # Of a fresh token, which attends to all before it, those that hit too.
         pairs = 0.5 * (2.0 - fresh_share) * mean["squares"] / max(mean["tokens"], 1e-9)
-        rate = budget / (p.pass_s + budget * (p.s_per_token + pairs * p.s_per_pair))  # tokens/s
+        rates = budget / (p.pass_s + budget * (p.s_per_token + pairs * p.s_per_pair))  # tokens/s
         if mean["full_s"] > 1e-9:  # uneven dies and reads, which the line leaves out
             self._reached = mean["full_line_s"] / mean["full_s"]
-        rate = rate * self._reached
-        pool_rate, one = max(float(rate[at].sum()), 1e-9), float(rate.max())
+        rates = rates * self._reached
+        pool_rate, one_rate = max(float(rates[at].sum()), 1e-9), float(rates.max())
         coming_rate = mean["tokens"] * fresh_share
-        later_rate = pool_rate + starting * one  # when one that starts now serves
+        later_rate = pool_rate + starting * one_rate  # when one that starts now serves
         backlog = max(
             0.0,
             fresh_share * queued_tokens
             + (coming_rate - 0.5 * (pool_rate + later_rate)) * self._lead_s,
         )  # then
         needed = max(
-            self._forecasts[0].at(t_s, self._rate["tokens"] * fresh_share / one, coming_rate / one),
-            (coming_rate + backlog / self._lead_s) / one,  # and is gone as long after
+            self._forecasts[0].at(
+                t_s, self._rate["tokens"] * fresh_share / one_rate, coming_rate / one_rate
+            ),
+            (coming_rate + backlog / self._lead_s) / one_rate,  # and is gone as long after
         )
         measured = (
             waiting, queued_tokens / (budget * max(at.size, 1)),
@@ -209,12 +211,12 @@ class Look:
         """Number of the present requests whose tokens one instance makes within the SLO. It scales
         the requests of the fullest instance within its slots and KV space; the deviation of a rank
         from the mean goes with the square root of their number."""
-        d, c, ranks = self.world.decode, self.world.costs, self.world.settings.decode_ranks
-        k = int(np.argmax(d.in_batch))
-        loads = d.requests.reshape(-1, ranks)[k], d.context.reshape(-1, ranks)[k]
+        decode, c, ranks = self.world.decode, self.world.costs, self.world.settings.decode_ranks
+        k = int(np.argmax(decode.in_batch))
+        loads = decode.requests.reshape(-1, ranks)[k], decode.context.reshape(-1, ranks)[k]
         request_count = float(loads[0].sum())
         if not request_count:
-            return max(float(d.room.max()), 1.0)
+            return max(float(decode.room.max()), 1.0)
         role = self.machine.roles[self._place[k]]
         hot = c.decode_hot_tokens, c.decode_hot_factor[k]
 
@@ -228,7 +230,8 @@ class Look:
             return float(decode_iteration_s(role.decode, requests, context, 0, ranks, *hot, sink))
 
         fullness = max(
-            request_count / float(d.room[k]), float(loads[1].sum()) / (d.kv_tokens[k] * ranks)
+            request_count / float(decode.room[k]),
+            float(loads[1].sum()) / (decode.kv_tokens[k] * ranks),
         )
         least_load, most_load = 1.0 / request_count, 1.0 / fullness
         bound_s = NEAR_SLO * self._tpot_s * self._per_iteration

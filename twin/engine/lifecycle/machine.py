@@ -121,11 +121,11 @@ class Machine:
                 held_dies = held_dies.union(*(i.die_of_rank for i in machine.setup.instances))
         chips = self._whole.chips(self.setup.scenario.supernode.chip)
         chip = self.setup.costs.roles[self.setup.instances[k].role].chip.name
-        npu, at = self._whole.npu.tolist(), self.setup.supernode_at
-        supernode = at(self.setup.instances[k].die_of_rank[0])
+        npu, supernode_at = self._whole.npu.tolist(), self.setup.supernode_at
+        supernode = supernode_at(self.setup.instances[k].die_of_rank[0])
         return [die for die, npu_of in enumerate(npu)
                 if die not in held_dies and chips[npu_of] == chip
-                and at(die) == supernode]  # fmt: skip
+                and supernode_at(die) == supernode]  # fmt: skip
 
     def column(self, k: int) -> int:
         """Column of instance k (its place in setup.instances) in the record and the traffic."""
@@ -177,38 +177,40 @@ class Machine:
 
     def price(self, k: int) -> RoleCosts:
         """Costs of instance k on its serving dies; raises ModelError or HardwareError."""
-        i, dies = self.setup.instances[k], self.serving(k)
+        instance, dies = self.setup.instances[k], self.serving(k)
 
         def priced() -> RoleCosts:
             """Costs of the instance on these dies, computed anew."""
             deployed = replace(self.setup.costs.deployed, net=self.fabric)
-            costs = role_costs(deployed, i.role, dies, i.name)
+            costs = role_costs(deployed, instance.role, dies, instance.name)
             speeds = slow_dies(self.fabric, self.in_force)
             slowest = min((speeds.get(die, 1.0) for die in dies), default=1.0)
             if slowest < 1.0:
                 costs = replace(costs, coefficients=slowed(costs.coefficients, slowest))
             return costs
 
-        return recently(self._priced, (tuple(self.in_force), i.role, dies), priced, PRICES_KEPT)
+        return recently(
+            self._priced, (tuple(self.in_force), instance.role, dies), priced, PRICES_KEPT
+        )
 
     def adopt(self, k: int, costs: RoleCosts) -> None:
         """Use these costs for instance k from now on."""
         self.roles[k] = costs
-        i = self.setup.instances[k]
+        instance = self.setup.instances[k]
         now_costs, traffic = self.world.costs, self.world.traffic
-        row, values = i.index, numbers(costs.coefficients)
+        row, values = instance.index, numbers(costs.coefficients)
         now_costs.sent[self.column(k)] = _sent(costs)
-        carried, present, alone = (
+        carried, present, undisturbed = (
             (now_costs.prefill_carried, now_costs.prefill_now, now_costs.prefill_alone)
-            if i.role == "prefill"
+            if instance.role == "prefill"
             else (now_costs.decode_carried, now_costs.decode_now, now_costs.decode_alone)
         )
-        present[row] = alone[row] = values
-        if i.role != "prefill":
+        present[row] = undisturbed[row] = values
+        if instance.role != "prefill":
             self._seat(k)
             self.world.decode.kv_tokens[row] = self.setup.kv_tokens(costs)
             self._price_copies(k)
-        if i.role != "decode":
+        if instance.role != "decode":
             self._price_reads(row, costs)
         crowding = traffic.crowding[int(traffic.first[w.EXPERTS]) + self.column(k)]
         present[row, carried] *= crowding
@@ -265,7 +267,7 @@ class Machine:
         dies = self.serving(k)
         if self.setup.scenario.deployment.mode != "disaggregated" or not dies:
             return
-        i, transfer = self.setup.instances[k], self.world.transfer
+        instance, transfer = self.setup.instances[k], self.world.transfer
         ranks = self.ranks(k)
         dies_per_rank = len(ranks[0])
         port_dies = [
@@ -274,19 +276,19 @@ class Machine:
             for place, die in enumerate(rank)
         ]
         ports = ports_of(self._whole, port_dies, self._port)
-        if i.role == "prefill":
-            transfer.port_of_prefill[i.index] = ports
+        if instance.role == "prefill":
+            transfer.port_of_prefill[instance.index] = ports
         else:
             transfer.port_of_decode[self.rows(k)] = ports.reshape(-1, dies_per_rank)
 
     def _seat(self, k: int) -> None:
         """Set the slots of the instance's ranks: none where no die serves."""
-        i, ranks = self.setup.instances[k], self.rows(k)
+        instance, ranks = self.setup.instances[k], self.rows(k)
         is_seated = np.array([None not in rank for rank in self.ranks(k)])
         decode = self.world.decode
         decode.slots[ranks] = np.where(is_seated, self._slots[ranks], 0)
-        decode.room[i.index] = decode.slots[ranks].sum()
-        decode.floor[i.index] = 0
+        decode.room[instance.index] = decode.slots[ranks].sum()
+        decode.floor[instance.index] = 0
 
     def lay_flows(self, t_s: float = 0.0) -> None:
         """Lay out all flows again from t_s on, after a change of the fabric or of members."""

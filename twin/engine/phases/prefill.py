@@ -97,34 +97,36 @@ def form_batch(world: World, p: int, now_s: float) -> int:
         cell = request.rank[i] if settings.colocated else first_cell(world, p) + die
         if is_begin and settings.in_hbm:
             hbm_blocks = blocks_here(world, cell, i)
-        cached = pool.cached_tokens(world, p, i, hbm_blocks) if is_begin else request.progress[i]
-        remaining = request.input_tokens[i] + request.emitted[i] - cached
-        piece_tokens = piece_of(world, p, i, die, cached, remaining, batch_tokens)
+        cached_tokens = (
+            pool.cached_tokens(world, p, i, hbm_blocks) if is_begin else request.progress[i]
+        )
+        tokens_left = request.input_tokens[i] + request.emitted[i] - cached_tokens
+        piece_tokens = piece_of(world, p, i, die, cached_tokens, tokens_left, batch_tokens)
         if piece_tokens <= 0 or (
-            batch_tokens > 0 and kv_tokens + cached + piece_tokens > settings.batch_kv_tokens
+            batch_tokens > 0 and kv_tokens + cached_tokens + piece_tokens > settings.batch_kv_tokens
         ):
             break
         if is_begin:
-            not_in_hbm = max(cached - hbm_blocks * settings.block_tokens, 0)
-            begin_pass(world, i, cached, not_in_hbm, now_s)
+            not_in_hbm = max(cached_tokens - hbm_blocks * settings.block_tokens, 0)
+            begin_pass(world, i, cached_tokens, not_in_hbm, now_s)
             begin_here(world, cell, i, hbm_blocks)
-            hit_tokens += cached
+            hit_tokens += cached_tokens
             read_tokens += not_in_hbm
             if not_in_hbm > 0:
-                state.cold_blocks[0] += pool.warm(world, p, i, cached, hbm_blocks)
+                state.cold_blocks[0] += pool.warm(world, p, i, cached_tokens, hbm_blocks)
         new_pairs = piece_tokens * (
-            cached + 0.5 * (piece_tokens + 1)
+            cached_tokens + 0.5 * (piece_tokens + 1)
         )  # each token attends to all before it
         state.die_tokens[die] += piece_tokens
         state.die_pairs[die] += new_pairs
         if settings.colocated:
             give_to_ranks(world, p, i, float(piece_tokens), new_pairs)
         batch_tokens += piece_tokens
-        kv_tokens += cached + piece_tokens
+        kv_tokens += cached_tokens + piece_tokens
         pairs += new_pairs
         request.progress[i] += piece_tokens
         following = request.following[i]
-        if piece_tokens == remaining:
+        if piece_tokens == tokens_left:
             remove_after(state.queue, p, request.following, before, i)
             append(state.batch, p, request.following, i)
         else:

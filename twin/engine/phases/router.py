@@ -59,8 +59,8 @@ def router(world: World, t0: float, t1: float) -> None:
             if i == w.NONE:
                 break
             if settings.order == w.FAIR:
-                by_s = max(now_s, request.ready_s[i])
-                i = bring_forward(world, gate.wait, 0, w.NONE, by_s, True)
+                until_s = max(now_s, request.ready_s[i])
+                i = bring_forward(world, gate.wait, 0, w.NONE, until_s, True)
         elif counters[w.ROUTER_SEEN] < counters[w.FRONTED]:
             i = counters[w.ROUTER_SEEN]
             if request.status[i] == w.CANCELLED:
@@ -240,7 +240,7 @@ def place(world: World, i: int, now_s: float) -> bool:
     """Reserve decode room and choose a prefill instance; False when there is no room."""
     settings, request = world.settings, world.request
     first_row = settings.prompt_row
-    open_instances = world.instance.open[first_row : first_row + settings.prefills]
+    is_open = world.instance.open[first_row : first_row + settings.prefills]
     if settings.front and not world.front.opened[request.supernode[i]]:
         return False
     instance = w.NONE
@@ -249,7 +249,7 @@ def place(world: World, i: int, now_s: float) -> bool:
         if instance == w.NONE:
             return False
     if settings.has_decode:
-        if instance == w.NONE and settings.has_prefill and not any_of(open_instances, 1):
+        if instance == w.NONE and settings.has_prefill and not any_of(is_open, 1):
             return False
         need_tokens = (
             float(request.input_tokens[i] + request.emitted[i]) + 0.5 * settings.page_tokens
@@ -269,26 +269,21 @@ def place(world: World, i: int, now_s: float) -> bool:
 def reserve(world: World, instance: int, i: int, need: float) -> int:
     """Rank with room for `need` tokens of a request, of `instance` or the least loaded; or NONE."""
     settings, decode = world.settings, world.decode
-    ranks, open_instances = settings.decode_ranks, world.instance.open[settings.prefills :]
+    ranks, is_open = settings.decode_ranks, world.instance.open[settings.prefills :]
     supernode_of = world.front.of_decode
     best = instance
     if instance == w.NONE:
         best = 0
         for d in range(1, decode.taken.size):  # of those that are open
             fewer_requests = decode.taken[d] < decode.taken[best]
-            is_worse = fewer_requests or not serves(
-                world, open_instances[best], supernode_of[best], i
-            )
-            if is_worse and serves(world, open_instances[d], supernode_of[d], i):
+            is_worse = fewer_requests or not serves(world, is_open[best], supernode_of[best], i)
+            if is_worse and serves(world, is_open[d], supernode_of[d], i):
                 best = d
     for k in range(decode.taken.size):
         d = (best + k) % decode.taken.size
         if k > 0 and settings.colocated:
             break
-        if (
-            not serves(world, open_instances[d], supernode_of[d], i)
-            or decode.taken[d] >= decode.room[d]
-        ):
+        if not serves(world, is_open[d], supernode_of[d], i) or decode.taken[d] >= decode.room[d]:
             continue
         first, end = d * ranks, (d + 1) * ranks
         if settings.in_hbm and settings.colocated and settings.router_policy in SEES_HITS:

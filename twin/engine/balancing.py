@@ -163,19 +163,21 @@ class Balance:
         """Load of the hottest die over the mean, by tokens: the first table times its relative
         change. The change is smooth in the number of tokens, so few points of it suffice; without a
         change the result is the first table, bit for bit."""
-        first = self.setup.prefill_imbalance
+        imbalance = self.setup.prefill_imbalance
         if group.role != "prefill":
-            first = self.setup.decode_imbalance
+            imbalance = self.setup.decode_imbalance
         group_args = (
             self.crowd.tokens_per_request[group.role], self.process.correlation,
             *self.crowd.routed.limits, self._nearest(group),
         )  # fmt: skip
-        token_counts = np.arange(first.tokens.size, dtype=np.float64)
+        token_counts = np.arange(imbalance.tokens.size, dtype=np.float64)
         factors = []
-        for k, row in enumerate(first.factor.reshape(-1, token_counts.size)):  # of dies, of nodes
+        for k, row in enumerate(
+            imbalance.factor.reshape(-1, token_counts.size)
+        ):  # of dies, of nodes
             slots = x.by_node(group.slots, group.nodes) if k else group.slots
-            probed = x.hot_factors(now, slots, first.tokens[::EVERY], *group_args)
-            change = np.interp(token_counts, token_counts[::EVERY], probed / row[::EVERY])
+            new_factors = x.hot_factors(now, slots, imbalance.tokens[::EVERY], *group_args)
+            change = np.interp(token_counts, token_counts[::EVERY], new_factors / row[::EVERY])
             factors.append(np.maximum(row * change, 1.0))
         return np.concatenate(factors)
 

@@ -43,9 +43,9 @@ def _sizes(
 ) -> dict[str, int]:
     """Length of every dimension of the state, by the name that its columns declare: a number of
     the run, or one of these."""
-    prepared = setup.requests.arrival_s.size
-    turns = prepared if settings.dynamic else 0
-    rows = prepared + turns * settings.client_retries
+    prepared_rows = setup.requests.arrival_s.size
+    turns = prepared_rows if settings.dynamic else 0
+    rows = prepared_rows + turns * settings.client_retries
     prefills, decodes = settings.prefills, slots.size // settings.decode_ranks
     instances = prefills + decodes
     cells = prefills * settings.kv_cells if settings.in_hbm else 1
@@ -57,7 +57,7 @@ def _sizes(
         "made": rows if settings.dynamic or settings.patient else 1,
         "gated": rows if settings.gated else 1,
         "turns": turns,
-        "tenanted": prepared if settings.tenants > 1 else 0,
+        "tenanted": prepared_rows if settings.tenants > 1 else 0,
         "clients": max(setup.scenario.workload.concurrency, turns, 1) + 1,
         "supernodes": setup.apart,
         "sent": rows if settings.front else 1,
@@ -184,8 +184,8 @@ def _tier(setup: Setup, prefill: list[Instance], blocks: int, ssd: bool = False)
     pools = setup.memory_pools
     policy = "lru" if ssd and pool.policy != "ttl" else pool.policy
     rows = np.tile([int(blocks * quota) for quota in setup.quotas], pools)
-    distinct = max(setup.requests.blocks, 1)
-    return empty_pool(rows.size, distinct, rows, policy, float(pool.ttl_s))
+    block_ids = max(setup.requests.blocks, 1)
+    return empty_pool(rows.size, block_ids, rows, policy, float(pool.ttl_s))
 
 
 def _costs(setup: Setup, sizes: dict[str, int]) -> c.Costs:
@@ -244,8 +244,8 @@ def prepared_turns(requests: Requests, settings: Settings) -> c.Turns:
     following = np.full(rows, w.NONE, np.int32)
     pause_s = np.zeros(rows)
     if rows and requests.waits_for is not None and requests.pause_s is not None:
-        waiting = np.flatnonzero(requests.waits_for >= 0)
-        following[requests.waits_for[waiting]] = waiting
+        waiting_rows = np.flatnonzero(requests.waits_for >= 0)
+        following[requests.waits_for[waiting_rows]] = waiting_rows
         pause_s = np.maximum(requests.pause_s, 0.0)
     return c.Turns(
         {"turns": rows}, input_tokens=requests.input_tokens[:rows],
@@ -262,8 +262,8 @@ def clients_due(setup: Setup, sizes: dict[str, int], settings: Settings) -> c.Lo
     if settings.closed_loop:
         begins_s = first_turns(load.concurrency, load.ramp_s)
         if (residents := setup.residents) is not None:  # the others come as those before them end
-            others = load.concurrency - len(residents)
-            begins_s = np.arange(others) / residents.rate_req_per_s
+            later_clients = load.concurrency - len(residents)
+            begins_s = np.arange(later_clients) / residents.rate_req_per_s
         elif settings.dynamic and not begins_s.size:
             begins_s = np.zeros(min(load.concurrency, requests.arrival_s.size))
         turns = np.full(begins_s.size, w.NONE)

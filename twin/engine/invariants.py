@@ -90,8 +90,8 @@ def little(world: World) -> Check:
     end_s = np.concatenate((ends_of(world, arrived), np.full(returns_s.size, np.nan)))
     fewest = most = int(counters[w.EXHAUSTED])
     for part in parts(begin_s.size):
-        certain, possible = samples_of_stays(begin_s[part], end_s[part], at_s)
-        fewest, most = fewest + certain, most + possible
+        least_samples, most_samples = samples_of_stays(begin_s[part], end_s[part], at_s)
+        fewest, most = fewest + least_samples, most + most_samples
     return Check(
         "I2", "requests counted inside at step ends = step ends within their stays",
         fewest <= counted <= most, f"{counted:,} counted, {fewest:,} to {most:,} in the stamps",
@@ -108,11 +108,11 @@ def ends_of(world: World, arrived: int) -> np.ndarray:
 
 def busy_within_time(world: World) -> Check:
     """I3: no instance is busy longer than the run."""
-    most = float(world.instance.busy_s.max())
-    limit = world.settings.horizon_s
+    most_s = float(world.instance.busy_s.max())
+    limit_s = world.settings.horizon_s
     return Check(
-        "I3", "0 <= busy time <= horizon", 0 <= most <= limit * (1 + ROUNDING),
-        f"busiest instance {most:,.3f} of {limit:,.3f} s",
+        "I3", "0 <= busy time <= horizon", 0 <= most_s <= limit_s * (1 + ROUNDING),
+        f"busiest instance {most_s:,.3f} of {limit_s:,.3f} s",
     )  # fmt: skip
 
 
@@ -134,10 +134,10 @@ def bytes_conserved(world: World) -> Check:
 def within_capacity(windows: pl.DataFrame) -> Check:
     """I4: no plane carries more than its capacity."""
     planes = [f"{p}_utilisation" for p in ("ub", "rdma", "vpc")]
-    most = max(float(windows[p].max() or 0.0) for p in planes)  # type: ignore[arg-type]
+    most_use = max(float(windows[p].max() or 0.0) for p in planes)  # type: ignore[arg-type]
     return Check(
-        "I4b", "no plane above its capacity in any window", most <= 1 + ROUNDING,
-        f"fullest plane at {100 * most:.2f} %",
+        "I4b", "no plane above its capacity in any window", most_use <= 1 + ROUNDING,
+        f"fullest plane at {100 * most_use:.2f} %",
     )  # fmt: skip
 
 
@@ -150,8 +150,8 @@ def kv_space(setup: Setup, world: World) -> Check:
     instance = rank // world.settings.decode_ranks
     tokens_left = request.output_tokens[requests] - request.emitted[requests]
     # The running iteration has begun but its tokens are not out.
-    running = world.instance.running[world.settings.prefills + instance]
-    passes = decode.iteration[instance] - request.joined[requests] - running
+    is_running = world.instance.running[world.settings.prefills + instance]
+    passes = decode.iteration[instance] - request.joined[requests] - is_running
     tokens = (
         request.input_tokens[requests]
         + request.emitted[requests]
@@ -180,8 +180,8 @@ def pool_consistent(world: World) -> Check:
     holds = True
     for tier in (pool, world.ssd):
         for row in range(tier.used.size):
-            resident = int((tier.newer[row] != -2).sum())
-            holds = holds and resident == tier.used[row] <= max(tier.capacity[row], 0)
+            resident_blocks = int((tier.newer[row] != -2).sum())
+            holds = holds and resident_blocks == tier.used[row] <= max(tier.capacity[row], 0)
     used_blocks, capacity = int(pool.used.sum()), int(pool.capacity.sum())
     return Check(
         "I5b", "memory pool: resident blocks = counted blocks <= capacity", bool(holds),
@@ -194,10 +194,10 @@ def prefix_cache_fits(world: World) -> Check | None:
     hbm, prefix, settings = world.hbm, world.prefix, world.settings
     if not settings.in_hbm:
         return None
-    users, resident = prefix.users, hbm.newer != ABSENT
-    ok = (resident.sum(axis=1) == hbm.used).all() and (users.sum(axis=1) == prefix.pins).all()
-    ok = ok and ((resident & (users == 0)).sum(axis=1) == prefix.idle).all()
-    ok = ok and bool(resident[users > 0].all())
+    users, is_resident = prefix.users, hbm.newer != ABSENT
+    ok = (is_resident.sum(axis=1) == hbm.used).all() and (users.sum(axis=1) == prefix.pins).all()
+    ok = ok and ((is_resident & (users == 0)).sum(axis=1) == prefix.idle).all()
+    ok = ok and bool(is_resident[users > 0].all())
     request_tokens = prefix.begun_tokens - prefix.pins * settings.block_tokens
     kv_tokens = np.full(request_tokens.shape, settings.prompt_kv_tokens)
     if settings.colocated:

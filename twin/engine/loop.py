@@ -179,9 +179,9 @@ def look_at_instances(world: World, t1: float) -> None:
         book[row, offset + w.AT_SAMPLES] += 1.0
     for d in range(decode.taken.size):
         offset = (instances + d) * w.AT_FIELDS
-        verified = (settings.draft_tokens + 1.0) * decode.in_batch[d]
+        verified_tokens = (settings.draft_tokens + 1.0) * decode.in_batch[d]
         hot_factor = interpolate(
-            verified, world.costs.decode_hot_tokens, world.costs.decode_hot_factor[d]
+            verified_tokens, world.costs.decode_hot_tokens, world.costs.decode_hot_factor[d]
         )
         book[row, offset + w.AT_QUEUE] += length(decode.wait, d, following)
         book[row, offset + w.AT_RUNNING] += decode.in_batch[d]

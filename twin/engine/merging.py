@@ -207,7 +207,7 @@ def _operators(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
 def _links(tables: Sequence[pl.DataFrame], traffic: pl.DataFrame) -> pl.DataFrame:
     """Traffic of every node with the bytes of all models; peaks are those of the plane."""
     first, *others = tables  # rows are the machine's: the same of each model, in the same order
-    summed = first.with_columns(
+    all_models = first.with_columns(
         sum((t[name] for t in others), first[name]).alias(name)
         for name in ("bytes", "utilisation_mean")
     )  # fmt: skip
@@ -218,7 +218,7 @@ def _links(tables: Sequence[pl.DataFrame], traffic: pl.DataFrame) -> pl.DataFram
     peaks = {plane: share * (round(windows) + 1) for plane, share in peak_share.rows()}
     peak = pl.col("plane").replace_strict(peaks, default=0.0, return_dtype=pl.Float64)
     peak_use = pl.min_horizontal(mean_use * peak, pl.max_horizontal(mean_use, pl.lit(1.0)))
-    return summed.with_columns(peak_use.alias("utilisation_peak"))
+    return all_models.with_columns(peak_use.alias("utilisation_peak"))
 
 
 def models_table(parts: Sequence[Part]) -> pl.DataFrame:

@@ -102,8 +102,8 @@ def _columns_of(net: Network) -> list[pl.Series]:
     def column(name: str) -> pl.Series:
         """A column of the places, and of the second set."""
         values = [getattr(place, name) for place in net.places]
-        second = ["vpc" if value == "rdma" else value for value in values]
-        return pl.Series(name, [*values, *second], SHARES[name])
+        second_set = ["vpc" if value == "rdma" else value for value in values]
+        return pl.Series(name, [*values, *second_set], SHARES[name])
 
     names = ("plane", "node", "sub_plane", "direction")
     return net.once("columns of places", lambda: [*map(column, names)])
@@ -276,9 +276,9 @@ def _placed_bytes(
     bytes_by_way = {}
     for number, (plane, direction) in enumerate(WAYS):
         rows = np.flatnonzero(way == number)
-        placed = np.zeros((net.nodes, net.sub_planes if plane == "ub" else 1))
-        np.add.at(placed, (node[rows], sub_plane[rows]), row_bytes[rows])
-        bytes_by_way[plane, direction] = placed
+        bytes_there = np.zeros((net.nodes, net.sub_planes if plane == "ub" else 1))
+        np.add.at(bytes_there, (node[rows], sub_plane[rows]), row_bytes[rows])
+        bytes_by_way[plane, direction] = bytes_there
     return bytes_by_way
 
 

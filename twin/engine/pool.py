@@ -207,13 +207,13 @@ def store_answer(world: World, i: int, now_s: float) -> None:
     if p == w.NONE or not world.prefill.pool_open[p]:
         return
     look_at_pool(world, p, now_s)
-    earlier = kept_by(world, p)
+    stored_before = kept_by(world, p)
     store_blocks(world, p, i, request.input_tokens[i] + request.output_tokens[i])
     kept_blocks, _ = kept_by(world, p)
-    write_blocks(world, p, now_s, (kept_blocks, earlier[1]))
+    write_blocks(world, p, now_s, (kept_blocks, stored_before[1]))
     column, stored_bytes = (
         world.settings.prefills + d,
-        (kept_blocks - earlier[0]) * settings.block_bytes,
+        (kept_blocks - stored_before[0]) * settings.block_bytes,
     )
     first_token_s = request.transfer_end_s[i]
     book_traffic(

@@ -80,8 +80,8 @@ class Source:
 
     def die_kv(self) -> tuple[float, float]:
         """Shares of a request's KV, and of its state, that each die of a decode rank has."""
-        decoding = self.costs.decoding
-        return (decoding.die_kv, decoding.die_state) if decoding else (1.0, 1.0)
+        decode_role = self.costs.decoding
+        return (decode_role.die_kv, decode_role.die_state) if decode_role else (1.0, 1.0)
 
     def through_port(self) -> float:
         """Share of a request's KV that crosses the fullest port of a lone transfer."""
@@ -104,8 +104,8 @@ class Source:
 
     def ssd_pace(self) -> float:
         """Bytes/s of an instance's writes to the SSD tier; in all at most half of the VPC plane."""
-        declared = self.setup.instances[: self.setup.declared]
-        instances = max(sum(i.role != "decode" for i in declared), 1)
+        at_start = self.setup.instances[: self.setup.declared]
+        instances = max(sum(i.role != "decode" for i in at_start), 1)
         return 0.5 * float(port_rates(self.setup.fabric, "vpc").sum()) / instances
 
     def in_host_share(self) -> float:

@@ -155,10 +155,8 @@ def take_seats(world: World, found: Residents | None) -> None:
     rows = np.arange(n)
     if world.settings.dynamic:
         request.arrival_s[:n] = 0.0
-        request.input_tokens[:n], request.output_tokens[:n] = (
-            found.input_tokens,
-            found.output_tokens,
-        )
+        request.input_tokens[:n] = found.input_tokens
+        request.output_tokens[:n] = found.output_tokens
         request.session[:n], request.turn[:n] = world.turn.session[:n], rows
         world.turn.asked_s[:n] = 0.0
     for stamp in (

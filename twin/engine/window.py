@@ -67,8 +67,8 @@ def _passes(passed: Running, log: Log, most: int) -> dict[tuple[str, int], list[
     colocated = passed.machine.world.settings.colocated
     decode_role = "colocated" if colocated else "decode"
     passes: dict[tuple[str, int], list[Pass]] = {}
-    logged, setup = int(log.count[0]), passed.machine.setup
-    for k in range(min(logged, most)):
+    pass_count, setup = int(log.count[0]), passed.machine.setup
+    for k in range(min(pass_count, most)):
         column = int(log.instance[k])
         is_decode = column >= prefills
         seat = (decode_role, column - prefills) if is_decode else ("prefill", column)

@@ -87,10 +87,10 @@ def imbalance(
     process = start(routed, counts)
     slots = first_slots(experts, process, routed_dies, slots_per_die, nodes, routed.groups)
     chances = now(process, 0.0)
-    nearest = nodes if experts.placement == "topology" else 1
-    peaks = [Peaks(chances, slots, *routed.limits, nearest)]
+    near_nodes = nodes if experts.placement == "topology" else 1
+    peaks = [Peaks(chances, slots, *routed.limits, near_nodes)]
     if links:
-        peaks.append(Peaks(chances, by_node(slots, nodes), *routed.limits, nearest))
+        peaks.append(Peaks(chances, by_node(slots, nodes), *routed.limits, near_nodes))
     process_args = tokens_per_request, process.correlation
 
     def point(i: int) -> float:
@@ -104,6 +104,6 @@ def imbalance(
                  for k, p in enumerate(peaks))  # fmt: skip
         return np.concatenate(list(parts))
 
-    picks, _, _ = die_moments(chances, slots, copy_shares(slots, routed.routed_experts, nearest))
+    picks, _, _ = die_moments(chances, slots, copy_shares(slots, routed.routed_experts, near_nodes))
     curve = Curve(point, points, GRID * len(peaks))
     return Imbalance(tokens, curve, picks * (routed_dies / routed.top_k))

@@ -132,11 +132,11 @@ def copy_shares(slots: Ints, experts: int, nearest: int) -> Floats:
     two copies on one die the first has both shares. nearest > 1: tokens, spread evenly over that
     many nodes, use a copy on their own node if there is one, otherwise any."""
     layers, dies, _ = slots.shape
-    filled = slots != EMPTY
+    is_filled = slots != EMPTY
     layer = np.broadcast_to(np.arange(layers)[:, None, None], slots.shape)
     node = np.broadcast_to((np.arange(dies) * nearest // dies)[:, None], slots.shape)
     on_node = np.zeros((layers, nearest, experts))
-    np.add.at(on_node, (layer[filled], node[filled], slots[filled]), 1.0)
+    np.add.at(on_node, (layer[is_filled], node[is_filled], slots[is_filled]), 1.0)
     same_on_die, is_first = np.ones(slots.shape), np.zeros(slots.shape, np.bool_)
     _, first_slot, slot_of_copy, copy_count = np.unique(
         (layer * dies + np.arange(dies)[:, None]) * (experts + 1) + slots,  # EMPTY by itself
@@ -144,17 +144,17 @@ def copy_shares(slots: Ints, experts: int, nearest: int) -> Floats:
         return_inverse=True,
         return_counts=True,
     )
-    same_on_die[filled] = copy_count[slot_of_copy].reshape(slots.shape)[filled]
+    same_on_die[is_filled] = copy_count[slot_of_copy].reshape(slots.shape)[is_filled]
     is_first.reshape(-1)[first_slot] = True
-    is_first &= filled
+    is_first &= is_filled
     copies = on_node.sum(axis=1)[layer, slots]
     if nearest == 1:
-        return np.where(is_first, same_on_die / np.where(filled, copies, 1.0), 0.0)
+        return np.where(is_first, same_on_die / np.where(is_filled, copies, 1.0), 0.0)
     nodes_without = (on_node == 0.0).sum(axis=1)[layer, slots]
-    near_share = 1.0 / np.where(filled, on_node[layer, node, slots], 1.0)
+    near_share = 1.0 / np.where(is_filled, on_node[layer, node, slots], 1.0)
     return np.where(
         is_first,
-        same_on_die * (near_share + nodes_without / np.where(filled, copies, 1.0)) / nearest,
+        same_on_die * (near_share + nodes_without / np.where(is_filled, copies, 1.0)) / nearest,
         0.0,
     )
 

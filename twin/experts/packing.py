@@ -106,7 +106,7 @@ def renumber(current: Ints, new: Ints, node_of: Ints, experts: int) -> Ints:
     """`new` i8[layers, dies, slots] with the dies of a node permuted to resemble `current`:
     greedily, most experts in common first. Loads do not change: a node's dies are alike."""
     layers, dies, room = new.shape
-    result = np.empty_like(new)
+    renumbered = np.empty_like(new)
     holder = np.full((experts, dies), -1, np.int64)
     for layer in range(layers):
         holder_count = np.zeros(experts, np.int64)
@@ -157,5 +157,5 @@ def renumber(current: Ints, new: Ints, node_of: Ints, experts: int) -> Ints:
                         is_taken[die] = True
                         break
         for p in range(dies):
-            result[layer, new_die[p]] = new[layer, p]
-    return result
+            renumbered[layer, new_die[p]] = new[layer, p]
+    return renumbered

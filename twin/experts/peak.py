@@ -82,14 +82,14 @@ def _likely(x: Floats, sd: Floats, skew: Floats, sure: Floats, mean: Floats) -> 
     """P(count <= x) of each die of each row; 1 from `sure` deviations on."""
     deviations = (x - mean) / sd
     cube = 1.0 + 0.5 * skew * deviations
-    likely = np.where(deviations > sure, 1.0, 0.0)
+    chance = np.where(deviations > sure, 1.0, 0.0)
     is_inside = (deviations <= sure) & (cube > 0.0)
     inside_skew = skew[is_inside]
     roots = map(math.pow, cube[is_inside].tolist(), repeat(1.0 / 3.0))
     root = np.fromiter(roots, np.float64, inside_skew.size)
     z = 6.0 / inside_skew * (root - 1.0) + inside_skew / 6.0
-    likely[is_inside] = 0.5 * each(math.erfc, -z * ROOT_HALF)
-    return likely
+    chance[is_inside] = 0.5 * each(math.erfc, -z * ROOT_HALF)
+    return chance
 
 
 def _all(chance: Floats, least: float) -> Floats:

@@ -155,14 +155,14 @@ def topics_of(
     requests = arrival_s.size
     if process.topics == 1 or requests == 0:
         return np.zeros(requests, np.int8)
-    earliest = np.arange(requests)
+    first_row = np.arange(requests)
     in_session = np.flatnonzero(session != NO_SESSION)
     if in_session.size:
         order = in_session[np.lexsort((in_session, arrival_s[in_session], session[in_session]))]
         is_head = np.concatenate(([True], np.diff(session[order]) != 0))
-        earliest[order] = order[is_head][np.cumsum(is_head) - 1]
-    weight = _topic_weights(process, arrival_s[earliest].astype(np.float64))
-    draw = uniforms(stream_key(seed, "experts/topic_of"), earliest) * np.cumsum(weight, axis=0)[-1]
+        first_row[order] = order[is_head][np.cumsum(is_head) - 1]
+    weight = _topic_weights(process, arrival_s[first_row].astype(np.float64))
+    draw = uniforms(stream_key(seed, "experts/topic_of"), first_row) * np.cumsum(weight, axis=0)[-1]
     topic = np.zeros(requests, np.int8)
     for k in range(process.topics - 1):
         is_later = (topic == k) & (draw >= weight[k])

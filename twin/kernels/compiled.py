@@ -79,14 +79,14 @@ def _words(node: Any) -> Iterator[str]:
 
 def _joined(parts: list[Any]) -> list[Any]:
     """The parts of an f-string, texts in one piece: Python 3.12 may add an empty one."""
-    merged: list[Any] = []
+    merged_parts: list[Any] = []
     for part in parts:
         text = part.value if isinstance(part, ast.Constant) else None
-        if text is not None and merged and isinstance(merged[-1], ast.Constant):
-            merged[-1] = ast.Constant(str(merged[-1].value) + str(text))
+        if text is not None and merged_parts and isinstance(merged_parts[-1], ast.Constant):
+            merged_parts[-1] = ast.Constant(str(merged_parts[-1].value) + str(text))
         elif text != "":
-            merged.append(part)
-    return merged
+            merged_parts.append(part)
+    return merged_parts
 
 
 def _is_remark(node: Any) -> bool:

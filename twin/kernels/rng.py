@@ -126,8 +126,8 @@ def each(function: Callable[[float], float], values: np.ndarray) -> np.ndarray:
 
 def each_distinct(function: Callable[[float], float], values: np.ndarray) -> np.ndarray:
     """`each` where many values are equal: the function is called once for each."""
-    distinct = np.unique(values)
-    return each(function, distinct)[np.searchsorted(distinct, values)]
+    distinct_values = np.unique(values)
+    return each(function, distinct_values)[np.searchsorted(distinct_values, values)]
 
 
 def uniforms(keys: np.ndarray | np.uint64, index: np.ndarray) -> np.ndarray:

@@ -62,9 +62,9 @@ def fair_shares(total: float, offered: np.ndarray, weight: np.ndarray) -> np.nda
         by_weight = (total / weight[is_short].sum()) * weight
         is_full = is_short & (offered - granted <= by_weight)
         missing = np.where(is_full, offered - granted, 0.0)
-        added = missing if is_full.any() else np.where(is_short, by_weight, 0.0)
-        granted += added
-        total -= float(added.sum())
+        increase = missing if is_full.any() else np.where(is_short, by_weight, 0.0)
+        granted += increase
+        total -= float(increase.sum())
         is_short &= ~is_full if is_full.any() else False
     return granted
 
@@ -119,16 +119,16 @@ def by_tenant(o: Observed) -> list[dict[str, Any]]:
     of_fair_share = _of_fair_share(o)
     for k, tenant in enumerate(o.scenario.tenants):
         of_tenant = tenant_of == k
-        finished, started = of_tenant & o.finished, of_tenant & o.started
-        ttft_s, hit_tokens = o.ttft[started], requests["hit_tokens"].to_numpy()[started]
-        prompts = requests["input_tokens"].to_numpy()[started]
+        is_finished, is_started = of_tenant & o.finished, of_tenant & o.started
+        ttft_s, hit_tokens = o.ttft[is_started], requests["hit_tokens"].to_numpy()[is_started]
+        prompts = requests["input_tokens"].to_numpy()[is_started]
         tpot_s = o.tpot[of_tenant[o.finished]]
         met_requests = float(o.within_slo[of_tenant[o.finished]].sum())
         rows.append({
             "tenant": tenant.name,
             "asked_req_per_s": float((of_tenant & first_attempts).sum()) / o.steady_s,
             "goodput_req_per_s": met_requests / o.steady_s,
-            "slo_attainment": met_requests / finished.sum() if finished.any() else None,
+            "slo_attainment": met_requests / is_finished.sum() if is_finished.any() else None,
             "refused": int((of_tenant & (status == "rejected")).sum()),
             "cancelled": int((of_tenant & (status == "cancelled")).sum()),
             "tokens_per_s": served_tokens[k] / o.steady_s,

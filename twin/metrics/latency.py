@@ -41,7 +41,8 @@ def span(requests: pl.DataFrame, begin: str, end: str) -> np.ndarray:
 
 
 def tpot_s(requests: pl.DataFrame) -> np.ndarray:
-    """(finish - first token) / (output tokens - 1); NaN for answers of one token."""
+    """Seconds per output token of each request: (finish - first token) / (output tokens - 1); NaN
+    for answers of one token."""
     tokens = requests["output_tokens"].to_numpy()
     return per_token_s(span(requests, "first_token_s", "finish_s"), tokens)
 

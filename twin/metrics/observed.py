@@ -355,6 +355,6 @@ def totals_of(parts: Sequence[Observed], pool_share: Sequence[float]) -> dict[st
 
 
 def npus_of(parts: Sequence[Observed]) -> Mapping[str, float]:
-    """NPUs by role."""
+    """NPUs by role, over all models."""
     roles = dict.fromkeys(role for part in parts for role in part.npus)
     return {role: sum(part.npus.get(role, 0) for part in parts) for role in roles}

@@ -29,8 +29,8 @@ RUNNING = ("prefill_running", "transfer_running", "decode_running")
 
 def stationary(s: Scenario) -> bool:
     """Whether load and machine are constant, so that a steady state exists."""
-    flat = s.workload.profile.flat and s.workload.arrivals != "trace"
-    return flat and not s.workload.prompts and not s.faults and not is_elastic(s)
+    is_flat = s.workload.profile.flat and s.workload.arrivals != "trace"
+    return is_flat and not s.workload.prompts and not s.faults and not is_elastic(s)
 
 
 def steadiness(s: Scenario, windows: pl.DataFrame) -> Steadiness | None:
@@ -102,8 +102,8 @@ def samples_of_stays(
     """
     end = np.where(np.isnan(end_s), np.inf, end_s)
     samples_before, samples_until = _earlier(sampled_at_s, begin_s), _earlier(sampled_at_s, end)
-    sampled = samples_until[samples_until < sampled_at_s.size]
-    at_end = int((sampled_at_s[sampled] == end[samples_until < sampled_at_s.size]).sum())
+    end_sample = samples_until[samples_until < sampled_at_s.size]
+    at_end = int((sampled_at_s[end_sample] == end[samples_until < sampled_at_s.size]).sum())
     fewest = int(samples_until.sum()) - int(samples_before.sum())
     return fewest, fewest + at_end
 
@@ -114,7 +114,7 @@ def _earlier(sampled_at_s: np.ndarray, times_s: np.ndarray) -> np.ndarray:
     if count < 2:
         return np.searchsorted(sampled_at_s, times_s, "left")
     step_s = sampled_at_s[1] - sampled_at_s[0]
-    earlier = np.clip((times_s - sampled_at_s[0]) / step_s + 1.0, 0, count).astype(np.int64)
-    earlier -= (earlier > 0) & (sampled_at_s[np.maximum(earlier - 1, 0)] >= times_s)
-    earlier += (earlier < count) & (sampled_at_s[np.minimum(earlier, count - 1)] < times_s)
-    return earlier
+    before_it = np.clip((times_s - sampled_at_s[0]) / step_s + 1.0, 0, count).astype(np.int64)
+    before_it -= (before_it > 0) & (sampled_at_s[np.maximum(before_it - 1, 0)] >= times_s)
+    before_it += (before_it < count) & (sampled_at_s[np.minimum(before_it, count - 1)] < times_s)
+    return before_it

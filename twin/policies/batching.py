@@ -93,10 +93,10 @@ def iterations_needed(
         return walk(tokens, draft_tokens, acceptance, np.uint64(bits(key, index)))
     mean_tokens = tokens_per_iteration(draft_tokens, acceptance)
     variance = token_variance(draft_tokens, acceptance)
-    extra = ((variance + mean_tokens * mean_tokens) / mean_tokens - 1.0) / 2.0
+    overshoot = ((variance + mean_tokens * mean_tokens) / mean_tokens - 1.0) / 2.0
     sd = math.sqrt(variance * tokens / (mean_tokens * mean_tokens * mean_tokens))
     iterations = math.floor(
-        (tokens + extra) / mean_tokens + sd * normal(key, index) + uniform(rounding_key, index)
+        (tokens + overshoot) / mean_tokens + sd * normal(key, index) + uniform(rounding_key, index)
     )
     return int(min(max(iterations, least_iterations), tokens))
 

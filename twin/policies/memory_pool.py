@@ -99,28 +99,28 @@ def matched_blocks(
     pool: BlockPool, ssd: BlockPool, ssd_open: bool, row: int, chains: Chains, k: int, skip: int
 ) -> int:
     """Blocks of chain k before its first gap, `skip` not looked up; SSD counts if `ssd_open`."""
-    matched = 0
+    matched_count = 0
     for s in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         first = chains.segment_first[s]
         for block in range(first, first + chains.segment_blocks[s]):
             in_ssd = ssd_open and ssd.newer[row, block] != ABSENT
-            if not in_ssd and pool.newer[row, block] == ABSENT and matched >= skip:
-                return matched
-            matched += 1
-    return matched
+            if not in_ssd and pool.newer[row, block] == ABSENT and matched_count >= skip:
+                return matched_count
+            matched_count += 1
+    return matched_count
 
 
 @kernel
 def cold_blocks(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int, skip: int) -> int:
     """Number of the first `blocks` blocks of chain k, after `skip`, that are not in this tier."""
-    missing = 0
+    cold_count = 0
     for s in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         first, count = chains.segment_first[s], min(chains.segment_blocks[s], blocks)
         for block in range(first + min(skip, count), first + count):
-            missing += pool.newer[row, block] == ABSENT
+            cold_count += pool.newer[row, block] == ABSENT
         blocks -= count
         skip -= min(skip, count)
-    return missing
+    return cold_count
 
 
 @kernel

@@ -144,14 +144,14 @@ def weighted(view: View, routed: int) -> int:
         if is_open[i]:
             longest_s, shortest_s = max(longest_s, wait_s[i]), min(shortest_s, wait_s[i])
     spread_s = max(longest_s - shortest_s, 1e-12)
-    highest = -1.0
+    highest_score = -1.0
     for k in range(instances):
         i = (first_in_turn + k) % instances
         if is_open[i]:
             score = weights[0] * (longest_s - wait_s[i]) / spread_s
             score += weights[1] * view.hit_share[i] + weights[2] * (1.0 - view.kv_used[i])
-            if score > highest:
-                highest, best = score, i
+            if score > highest_score:
+                highest_score, best = score, i
     return best
 
 
@@ -206,9 +206,9 @@ def choose_rank(
         return NOBODY
     by_tokens = 0.0 if choice == BY_REQUESTS else max(float(all_slots), 1.0)
     by_slots = 0.0 if choice == BY_TOKENS else max(all_tokens, 1.0)
-    for careful in range(2):  # room for tokens counts only if the lightest rank lacks it
-        need_now = need_tokens * careful
-        limit = capacity_tokens if careful else np.inf
+    for checks_room in range(2):  # room for tokens counts only if the lightest rank lacks it
+        need_now = need_tokens * checks_room
+        limit = capacity_tokens if checks_room else np.inf
         best = lightest(
             by_tokens, by_slots, taken_slots, taken_tokens, slots, need_now, limit, price, floor
         )

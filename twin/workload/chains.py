@@ -148,27 +148,27 @@ def with_answers(
     new_blocks = np.empty(most_segments, np.int32)
     position = 0
     for i in range(rows):
-        filled, last_id = 0, -1
+        filled_blocks, last_id = 0, -1
         for s in range(offset[i], offset[i + 1]):
             new_first[position], new_blocks[position] = first[s], blocks[s]
-            filled += blocks[s]
+            filled_blocks += blocks[s]
             last_id = first[s] + blocks[s] - 1
             position += 1
-        own_blocks, blocks_before, extends = filled, 0, filled == 0
+        own_blocks, blocks_before, extends = filled_blocks, 0, filled_blocks == 0
         if child[i] != EMPTY:
             for s in range(offset[child[i]], offset[child[i] + 1]):
                 skipped = min(max(own_blocks - blocks_before, 0), blocks[s])
                 blocks_before += blocks[s]
                 if skipped > 0 and blocks_before - blocks[s] + skipped == own_blocks:
                     extends = first[s] + skipped - 1 == last_id
-                taken = min(blocks[s] - skipped, wanted[i] - filled)
+                taken = min(blocks[s] - skipped, wanted[i] - filled_blocks)
                 if extends and taken > 0:
                     new_first[position], new_blocks[position] = first[s] + skipped, taken
-                    filled += taken
+                    filled_blocks += taken
                     position += 1
-        if filled < wanted[i]:
-            new_first[position], new_blocks[position] = distinct, wanted[i] - filled
-            distinct += wanted[i] - filled
+        if filled_blocks < wanted[i]:
+            new_first[position], new_blocks[position] = distinct, wanted[i] - filled_blocks
+            distinct += wanted[i] - filled_blocks
             position += 1
         new_offset[i + 1] = position
     return new_offset, new_first[:position], new_blocks[:position], distinct

@@ -77,8 +77,8 @@ def _lengths(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Input and output tokens i4[n]; fixed, or each side from its own stream."""
     if workload.lengths == "fixed":
-        fixed = (workload.input_tokens, workload.output_tokens)
-        return np.full(n, fixed[0], np.int32), np.full(n, fixed[1], np.int32)
+        fixed_lengths = (workload.input_tokens, workload.output_tokens)
+        return np.full(n, fixed_lengths[0], np.int32), np.full(n, fixed_lengths[1], np.int32)
     inputs, outputs = drawn_lengths(facts, workload)
     return (
         draw_lengths(inputs, stream("input"), n, even=even),

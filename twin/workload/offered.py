@@ -75,15 +75,11 @@ def _sample(
         # Taken whole, for the reuse of a part is less; copies and haste change its rate only.
         count, horizon_s = len(trace), math.inf
         timed_s = trace.duration_s if trace.has_time else len(trace) / workload.rate_req_per_s
-        settings = workload.trace
+        options = workload.trace
         rate = (
-            len(trace)
-            / max(timed_s, 1e-9)
-            * settings.tree_copies
-            * settings.rate_multiplier
-            * factor
+            len(trace) / max(timed_s, 1e-9) * options.tree_copies * options.rate_multiplier * factor
         )
-        one_copy = settings.model_copy(update={"tree_copies": 1, "rate_multiplier": 1.0})
+        one_copy = options.model_copy(update={"tree_copies": 1, "rate_multiplier": 1.0})
         workload = workload.model_copy(update={"trace": one_copy})
     with plainly():
         sample = generate(workload, horizon_s, seed, block_tokens, facts, trace, count, even=True)

@@ -82,8 +82,8 @@ def session_chains(
     first `head_tokens` of every prompt are the same (a system prompt), in whole blocks."""
     head_blocks, whole_blocks = head_tokens // block_tokens, input_tokens // block_tokens
     first_turn = np.where(parent == NONE, np.arange(parent.size), parent)
-    while not np.array_equal(earlier := first_turn[first_turn], first_turn):
-        first_turn = earlier
+    while not np.array_equal(earlier_turn := first_turn[first_turn], first_turn):
+        first_turn = earlier_turn
     numbers = np.cumsum(parent == NONE) - 1
     session = numbers[first_turn].astype(np.int32)
     own_blocks = np.zeros(numbers.max(initial=-1) + 1, np.int64)  # blocks beyond the head
@@ -113,13 +113,13 @@ def _last_at_or_before(arrival_s: np.ndarray, end: int, t: float) -> int:
 @kernel
 def _longest_fit(tokens: np.ndarray, begin: int, end: int, room: int) -> int:
     """Turn of tokens[begin:end] with most tokens that fit in `room`, or NONE; vectorised."""
-    most = np.int32(0)
+    most_fitting = np.int32(0)
     limit = np.int32(room)
     for j in range(begin, end):
-        most = max(most, tokens[j] if tokens[j] <= limit else np.int32(0))
-    if most > 0:
+        most_fitting = max(most_fitting, tokens[j] if tokens[j] <= limit else np.int32(0))
+    if most_fitting > 0:
         for j in range(begin, end):
-            if tokens[j] == most:
+            if tokens[j] == most_fitting:
                 return j
     return NONE
 

@@ -49,12 +49,12 @@ def replay(
     order = np.argsort(times_s, kind="stable")
     turn_before = earlier_turn(table.session)
     turns_wait = workload.turns == "wait" and bool((turn_before >= 0).any())
-    arriving = order[: int(np.searchsorted(times_s[order], horizon_s))]
+    arriving_rows = order[: int(np.searchsorted(times_s[order], horizon_s))]
     if turns_wait:
         begun_s = times_s.reshape(-1, rows)[:, first_turn(turn_before)].reshape(-1)
-        arriving = order[begun_s[order] < horizon_s]
+        arriving_rows = order[begun_s[order] < horizon_s]
     most_requests = min(count if count is not None else NO_LIMIT, settings.max_requests or NO_LIMIT)
-    chosen_rows = arriving[:most_requests]
+    chosen_rows = arriving_rows[:most_requests]
     copy, row = np.divmod(chosen_rows, max(rows, 1))
     chains, block_size = _trace_chains(table, block_tokens, turn_before if answers else None)
     offset, first, blocks, distinct = place_rows(chains, copy, row)
@@ -69,7 +69,7 @@ def replay(
         times_s[chosen_rows], table.input_tokens[row], table.output_tokens[row],
         (table.session[row] + copy * sessions).astype(np.int32), offset, first, blocks, distinct,
         block_tokens=block_size, has_prefix=table.has_prefix,
-        counts=_replay_counts(table, order.size, arriving.size, chosen_rows.size),
+        counts=_replay_counts(table, order.size, arriving_rows.size, chosen_rows.size),
         notes=_replay_notes(workload, table, quantum_s, block_size, block_tokens),
         waits_for=waits_for, pause_s=pause_s,
     )  # fmt: skip
@@ -79,10 +79,10 @@ def earlier_turn(session: np.ndarray) -> np.ndarray:
     """Previous row of each row's session, i8[n]; NONE for a first turn and outside sessions."""
     order = np.argsort(session, kind="stable")
     same_session = session[order][1:] == session[order][:-1]
-    earlier = np.full(session.size, NONE)
-    earlier[order[1:][same_session]] = order[:-1][same_session]
-    earlier[session < 0] = NONE
-    return earlier
+    turn_before = np.full(session.size, NONE)
+    turn_before[order[1:][same_session]] = order[:-1][same_session]
+    turn_before[session < 0] = NONE
+    return turn_before
 
 
 def first_turn(before: np.ndarray) -> np.ndarray:
@@ -216,18 +216,19 @@ def copied_times(
 
 
 def _prompt_chains(table: TraceTable, pool_tokens: int) -> tuple[Chains, int]:
-    """(whole blocks of each row, tokens of a block); joined where `pool_tokens` is a multiple of
-    the trace's, otherwise unchanged, because sharing inside a block is unknown."""
-    trace_tokens, distinct = table.block_tokens, table.blocks
+    """(chains of the whole blocks of each row, tokens of a block). Blocks of the trace are joined
+    where `pool_tokens` is a multiple of theirs, otherwise unchanged, because sharing inside a block
+    is unknown."""
+    trace_tokens, block_ids = table.block_tokens, table.blocks
     runs = table.segment_offset, table.segment_first, table.segment_blocks
     row_offset, ids = expand_runs(*runs)
-    joined = pool_tokens // trace_tokens if pool_tokens % trace_tokens == 0 else 1
-    whole_blocks = table.input_tokens.astype(np.int64) // (trace_tokens * joined)
-    if joined > 1:
-        row_offset, ids, distinct = regroup(row_offset, ids, whole_blocks, joined)
+    blocks_joined = pool_tokens // trace_tokens if pool_tokens % trace_tokens == 0 else 1
+    whole_blocks = table.input_tokens.astype(np.int64) // (trace_tokens * blocks_joined)
+    if blocks_joined > 1:
+        row_offset, ids, block_ids = regroup(row_offset, ids, whole_blocks, blocks_joined)
     row_end = row_offset[:-1] + np.minimum(whole_blocks, np.diff(row_offset))
     runs_of_rows = runs_of(row_offset[:-1], row_end, ids)
-    return Chains(table.session, *runs_of_rows, distinct), trace_tokens * joined
+    return Chains(table.session, *runs_of_rows, block_ids), trace_tokens * blocks_joined
 
 
 def place_rows(

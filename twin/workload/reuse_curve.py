@@ -91,11 +91,11 @@ def _distances(  # type: ignore[no-untyped-def]
     for s in range(first.size):
         touches += blocks[s]
     tree = np.zeros(touches + 1, np.int32)
-    last = np.zeros(distinct, np.int64)  # touch of each block, from 1
+    last_touch = np.zeros(distinct, np.int64)  # touch of each block, from 1
     distance = np.full(touches, -1, np.int64)
     tokens = np.zeros(touches, np.int32)
     hash_limit = np.uint64(min(share, 1.0) * 4294967295.0)
-    touch, resident, followed_tokens = 0, 0, 0
+    touch, resident_blocks, followed_tokens = 0, 0, 0
     for i in range(offset.size - 1):
         first_touch = touch
         blocks_before = 0  # in the chain
@@ -111,9 +111,9 @@ def _distances(  # type: ignore[no-untyped-def]
                 )
                 followed_tokens += tokens_in_block
                 tokens[touch] = tokens_in_block
-                if last[block] > 0:
-                    newer_blocks = resident
-                    node = last[block]
+                if last_touch[block] > 0:
+                    newer_blocks = resident_blocks
+                    node = last_touch[block]
                     while node > 0:
                         newer_blocks -= tree[node]
                         node -= node & -node
@@ -125,15 +125,15 @@ def _distances(  # type: ignore[no-untyped-def]
             for block in range(first[s] + blocks[s] - 1, first[s] - 1, -1):
                 if share < 1.0 and (scattered(block) >> np.uint64(32)) > hash_limit:
                     continue
-                node = last[block]
+                node = last_touch[block]
                 if node > 0:
                     while node <= touches:
                         tree[node] -= 1
                         node += node & -node
                 else:
-                    resident += 1
+                    resident_blocks += 1
                 position += 1
-                last[block] = position
+                last_touch[block] = position
                 node = position
                 while node <= touches:
                     tree[node] += 1

@@ -22,9 +22,9 @@ def begin_waiting(world: World, i: int) -> None:
     gate, tenant = world.gate, tenant_of(world, i)
     if gate.waiting[tenant] == 0:
         least_served = math.inf
-        for other in range(gate.served.size):
-            if gate.waiting[other] > 0:
-                least_served = min(least_served, gate.served[other])
+        for other_tenant in range(gate.served.size):
+            if gate.waiting[other_tenant] > 0:
+                least_served = min(least_served, gate.served[other_tenant])
         if least_served == math.inf:
             least_served = gate.served[gate.last[0]]
         gate.served[tenant] = max(gate.served[tenant], least_served)
@@ -85,11 +85,11 @@ def bring_forward(
     chosen, chosen_before, least_charged = i, before, math.inf
     while i != NONE and request.ready_s[i] <= now_s:
         tenant = tenant_of(world, i)
-        charged = gate.served[tenant] + (
+        charged_tokens = gate.served[tenant] + (
             gate.handed[tenant] / gate.weight[tenant] if routing else 0.0
         )
-        if charged < least_charged:
-            least_charged, chosen, chosen_before = charged, i, item_before
+        if charged_tokens < least_charged:
+            least_charged, chosen, chosen_before = charged_tokens, i, item_before
         item_before, i = i, following[i]
     if chosen_before != before:
         remove_after(ends, row, following, chosen_before, chosen)
@@ -103,11 +103,11 @@ def line_up(world: World, p: int, i: int) -> None:
     request, gate = world.request, world.gate
     for tenant in range(gate.served.size):
         gate.reached[tenant] = gate.served[tenant]
-    waiting = world.prefill.queue[p, HEAD]
-    while waiting != NONE:
-        if request.progress[waiting] == NONE:
-            tenant = tenant_of(world, waiting)
-            request.place[waiting] = gate.reached[tenant]
-            gate.reached[tenant] += request.input_tokens[waiting] / gate.weight[tenant]
-        waiting = request.following[waiting]
+    waiting_request = world.prefill.queue[p, HEAD]
+    while waiting_request != NONE:
+        if request.progress[waiting_request] == NONE:
+            tenant = tenant_of(world, waiting_request)
+            request.place[waiting_request] = gate.reached[tenant]
+            gate.reached[tenant] += request.input_tokens[waiting_request] / gate.weight[tenant]
+        waiting_request = request.following[waiting_request]
     request.place[i] = gate.reached[tenant_of(world, i)]

@@ -229,14 +229,14 @@ def _joined(loads: Sequence[tuple[Load, float]]) -> tuple[Load, INTS]:
         np.concatenate([getattr(load, name) for load, _ in loads])
         for name in ("links", "amounts", "places")
     )
-    placed = np.concatenate([factor * load.placed for load, factor in loads])
+    place_bytes = np.concatenate([factor * load.placed for load, factor in loads])
     owner = np.repeat(np.arange(len(loads)), [load.links.size for load, _ in loads])
     by_link, by_place = (np.argsort(of, kind="stable") for of in (links, places))
     pattern = Pattern(
-        links[by_link], amounts[by_link] / len(loads), places[by_place], placed[by_place]
+        links[by_link], amounts[by_link] / len(loads), places[by_place], place_bytes[by_place]
     )
-    joined = replace(loads[0][0], pattern=pattern, moved=Moved(), moved_places=Moved())
-    return joined, owner[by_link]
+    joined_load = replace(loads[0][0], pattern=pattern, moved=Moved(), moved_places=Moved())
+    return joined_load, owner[by_link]
 
 
 def _offloads(
@@ -259,10 +259,10 @@ def from_storage(net: Network, dies: Sequence[int]) -> Load | None:
     """Load of an instance's reads from the SSD tier; None if no node reaches it. They enter through
     the DPUs of its own nodes, or, if none of these works, through DPUs of as many other dies."""
     cut_dies = dies_without(net, "vpc")
-    reached = [die for die in dies if die not in cut_dies]
-    if not reached:
-        reached = [die for die in range(net.dies.size) if die not in cut_dies][: len(dies)]
-    return demands.from_storage(net, reached) if reached else None
+    end_dies = [die for die in dies if die not in cut_dies]
+    if not end_dies:
+        end_dies = [die for die in range(net.dies.size) if die not in cut_dies][: len(dies)]
+    return demands.from_storage(net, end_dies) if end_dies else None
 
 
 def shares_of(net: Network, load: Load, uneven: FLOATS | float = 1.0) -> FLOATS:
@@ -381,7 +381,7 @@ def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
     Links that all flows together cannot fill are left out, and links with equal parts of the same
     flows count as one. The port of a memory server stays separate, because a batch's part of it
     depends on where its blocks are."""
-    traffic, *others = tables
+    traffic, *other_tables = tables
     known_links = net.once("shared links", dict[Hashable, INTS])
     links = recently(known_links, tuple(flows), lambda: _shared(flows, net))
     row_of = np.full(net.capacity.size, -1)
@@ -395,7 +395,7 @@ def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
     crossings.sort(key=lambda crossing: crossing[0])
     flow_numbers, *columns = zip(*crossings, strict=True)
     numbers, sizes = np.array(flow_numbers), [rows.size for rows in columns[0]]
-    rows, servers, parts, most = (np.concatenate(column) for column in columns)
+    rows, servers, parts, most_parts = (np.concatenate(column) for column in columns)
     del crossings, columns
     print_of_row = np.zeros(links.size, np.uint64)
     fingerprint = np.repeat(mixed(numbers.view(np.uint64)), sizes)
@@ -407,7 +407,7 @@ def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
     columns_of = dict(
         alone=rate_alone, wish=np.minimum(traffic.pace / rate_alone, 1.0),
         # As laid out, and now: until a batch says otherwise, reads are even over servers.
-        start=start, way=rows, whole=most, port=servers,
+        start=start, way=rows, whole=most_parts, port=servers,
         end=start[1:].copy(), links=rows, parts=parts, server=servers.copy(),
         # Nothing is under way; look at everything at the next border.
         most=np.zeros(flow_count), level=np.zeros(flow_count), levels=np.zeros((4, flow_count)),
@@ -420,7 +420,7 @@ def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
         near=np.zeros(rows.size), near_parts=np.zeros(rows.size),
     )  # fmt: skip
     traffic.assign(**columns_of)
-    for other in others:
+    for other in other_tables:
         other.assign(**{name: getattr(traffic, name) for name in columns_of})
 
 

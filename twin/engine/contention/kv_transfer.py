@@ -33,9 +33,9 @@ def kv_transfer(world: World, t1: float) -> None:
     state = world.transfer
     fresh, ready_s = state.fresh, world.request.ready_s
     set_rates(state)  # what the ports have may have changed at the border
-    begun = 0
+    begun_count = 0
     while True:
-        next_start_s = ready_s[fresh[begun]] if begun < fresh_count else np.inf
+        next_start_s = ready_s[fresh[begun_count]] if begun_count < fresh_count else np.inf
         next_end_s = earliest_end(state)
         event_s = min(next_start_s, next_end_s)
         if event_s > t1:
@@ -44,11 +44,11 @@ def kv_transfer(world: World, t1: float) -> None:
         move_to(state, event_s)
         if next_end_s <= event_s:
             end_transfers(world, event_s)
-        while begun < fresh_count and ready_s[fresh[begun]] <= event_s:
-            begin_transfer(world, fresh[begun], w.NONE)
-            begun += 1
+        while begun_count < fresh_count and ready_s[fresh[begun_count]] <= event_s:
+            begin_transfer(world, fresh[begun_count], w.NONE)
+            begun_count += 1
         set_rates(state)
-    for k in range(begun, fresh_count):  # their latency reaches past this step
+    for k in range(begun_count, fresh_count):  # their latency reaches past this step
         append(state.unsent, 0, world.request.following, fresh[k])
 
 
@@ -74,12 +74,12 @@ def collect(world: World) -> int:
 @kernel
 def earliest_end(state: Transfers) -> float:
     """Time of the next end of a transfer at the present rates (s); infinite without any."""
-    soonest = np.inf
+    soonest_s = np.inf
     left_bytes, rate = state.left_bytes, state.rate
     for k in range(state.active[0]):
         if rate[k] > 0.0:  # a transfer over a dead port waits
-            soonest = min(soonest, left_bytes[k] / rate[k])
-    return state.now_s[0] + soonest
+            soonest_s = min(soonest_s, left_bytes[k] / rate[k])
+    return state.now_s[0] + soonest_s
 
 
 @kernel
@@ -219,14 +219,14 @@ def forget(world: World, k: int) -> None:
     world.prefill.sending[world.request.prefill_instance[state.request[k]]] -= 1
     state.crossing[OUT, state.port_out[k]] -= 1
     state.crossing[IN, state.port_in[k]] -= 1
-    last = state.active[0] - 1
-    state.request[k] = state.request[last]
-    state.die[k] = state.die[last]
-    state.port_out[k] = state.port_out[last]
-    state.port_in[k] = state.port_in[last]
-    state.left_bytes[k] = state.left_bytes[last]
-    state.rate[k] = state.rate[last]
-    state.active[0] = last
+    last_part = state.active[0] - 1
+    state.request[k] = state.request[last_part]
+    state.die[k] = state.die[last_part]
+    state.port_out[k] = state.port_out[last_part]
+    state.port_in[k] = state.port_in[last_part]
+    state.left_bytes[k] = state.left_bytes[last_part]
+    state.rate[k] = state.rate[last_part]
+    state.active[0] = last_part
 
 
 @kernel

@@ -96,15 +96,15 @@ def load_without(flows: Traffic, link: int, low: int, high: int) -> float:
 @kernel
 def find_groups(flows: Traffic) -> None:
     """Sum loads of changed links again; list flows that may change, and their overloaded links."""
-    counts, full, links = flows.counts, flows.full, flows.group_links
+    counts, full_links, links = flows.counts, flows.full, flows.group_links
     link_count = 0
     for j in range(counts[TOUCHED]):
         link = flows.touched[j]
         flows.is_touched[link] = 0
         flows.load[link] = load_without(flows, link, 0, 0)
-        was_full, is_full = full[link], np.int8(flows.load[link] > NO_CRUMB)
+        was_full, is_full = full_links[link], np.int8(flows.load[link] > NO_CRUMB)
         counts[FULL] += is_full - was_full
-        full[link] = is_full
+        full_links[link] = is_full
         if was_full or is_full:
             flows.in_group_links[link] = 1
             links[link_count] = link

@@ -124,8 +124,8 @@ def share(world: World) -> None:
         mix_pools(world)
     else:
         for j in range(counts[levels.NOTED] + counts[levels.GROUP_FLOWS]):
-            noted = counts[levels.NOTED]
-            c = flows.noted[j] if j < noted else flows.group_flows[j - noted]
+            noted_count = counts[levels.NOTED]
+            c = flows.noted[j] if j < noted_count else flows.group_flows[j - noted_count]
             if c < exchanges:
                 flows.level[c] = flows.levels[levels.ALL, c]
                 note_crowding(world, c)

@@ -62,8 +62,8 @@ class Elastic:
             for role in self.roles
         }
         for row in self.rule.schedule if self.rule.controller == "schedule" else ():
-            scheduled = tuple(row.wanted(role) for role in self.roles)
-            self.agenda.at(row.at_s, partial(self._follow, scheduled))
+            wanted = tuple(row.wanted(role) for role in self.roles)
+            self.agenda.at(row.at_s, partial(self._follow, wanted))
         if self.rule.controller != "schedule":
             rules = self.rule
             lead_s = rules.metrics_age_s + self.life.start_s()
@@ -86,22 +86,22 @@ class Elastic:
 
     def _parts(self, wanted: Wanted) -> dict[Pool, int]:
         """Instances of each pool in each supernode: equal parts, and no fewer than the least."""
-        wanted_of, apart = dict(zip(self.roles, wanted, strict=True)), self.setup.apart
-        return {(role, g): max(self._least, (wanted_of[role] + apart - 1 - g) // apart)
+        wanted_of, supernodes = dict(zip(self.roles, wanted, strict=True)), self.setup.apart
+        return {(role, g): max(self._least, (wanted_of[role] + supernodes - 1 - g) // supernodes)
                 for role, g in self.pools}  # fmt: skip
 
     def _measure(self, t_s: float) -> None:
         """Measure the pools at every interval; the controller decides `metrics_age_s` later."""
         self.agenda.at(t_s + self.rule.interval_s, self._measure)
-        columns, starting = {}, {}
+        columns, starting_count = {}, {}
         for role, committed in zip(self.roles, self._all_committed(), strict=True):
             serving = self.life.of(role, "serve")
             columns[role] = [self.setup.instances[k].index for k in serving]
-            starting[role] = committed - len(serving)
-        measured = self._look.at(columns, starting, t_s)
+            starting_count[role] = committed - len(serving)
+        measured = self._look.at(columns, starting_count, t_s)
         pools = {
             role: PoolSeen(
-                len(columns[role]), starting[role], len(self.life.of(role, "drain")),
+                len(columns[role]), starting_count[role], len(self.life.of(role, "drain")),
                 self._size[role], *measured[role],
             )
             for role in self.roles

@@ -163,8 +163,8 @@ def leave_prefill(world: World, rank: int, now_s: float) -> int:
 
 def is_empty_prefill(world: World, p: int) -> bool:
     """Whether no prompt waits, computes or has KV left to transfer."""
-    state, running = world.prefill, world.instance.running[world.settings.prompt_row + p]
-    if state.queued_tokens[p] or running or state.reading[p] or state.sending[p]:
+    state, is_running = world.prefill, world.instance.running[world.settings.prompt_row + p]
+    if state.queued_tokens[p] or is_running or state.reading[p] or state.sending[p]:
         return False
     i = world.transfer.unsent[0, w.HEAD]
     while i != w.NONE:
@@ -176,8 +176,8 @@ def is_empty_prefill(world: World, p: int) -> bool:
 
 def is_empty_decode(world: World, d: int) -> bool:
     """Whether no slot is taken or reserved, and no iteration runs."""
-    running = world.instance.running[world.settings.prefills + d]
-    return not (world.decode.taken[d] or running)
+    is_running = world.instance.running[world.settings.prefills + d]
+    return not (world.decode.taken[d] or is_running)
 
 
 def empty_by_moving(world: World, d: int, now_s: float) -> int:
@@ -212,18 +212,18 @@ def hand_over(world: World, d: int, i: int, now_s: float) -> int:
     passes = world.decode.iteration[d] - request.joined[i]
     tokens_left = request.output_tokens[i] - request.emitted[i]
     # Its new rank begins with the last.
-    emitted = request.emitted[i] + int(tokens_left * passes / iterations) - 1
-    if emitted < 1:
+    emitted_tokens = request.emitted[i] + int(tokens_left * passes / iterations) - 1
+    if emitted_tokens < 1:
         return 0
-    need_tokens = request.input_tokens[i] + emitted + 0.5 * settings.page_tokens
+    need_tokens = request.input_tokens[i] + emitted_tokens + 0.5 * settings.page_tokens
     rank = reserve(world, w.NONE, i, need_tokens)
     if rank == w.NONE:
         return w.NONE
     from_rank = request.rank[i]
     pull(world, d, i)
-    request.emitted[i] = emitted
+    request.emitted[i] = emitted_tokens
     request.rank[i] = rank
-    world.decode.reserved_tokens[rank] += request.input_tokens[i] + emitted
+    world.decode.reserved_tokens[rank] += request.input_tokens[i] + emitted_tokens
     request.ready_s[i] = now_s
     request.status[i] = w.TRANSFERRING
     for event in (w.BACK_FROM_DECODE, w.ROUTED, w.PREFILL_BEGUN, w.PREFILLED):

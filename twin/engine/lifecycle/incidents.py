@@ -386,7 +386,7 @@ class MemoryServers:
         """Drop the KV blocks of a node that failed, and log their number."""
         machine = self._machine
         pool, ssd = machine.world.pool, machine.world.ssd
-        keeps = int(machine.setup.scenario.recovery.lost_blocks == "ssd")
+        keeps_ssd = int(machine.setup.scenario.recovery.lost_blocks == "ssd")
         lost_blocks = 0
         namespaces = machine.setup.namespaces
         for row in range(pool.capacity.size):
@@ -394,8 +394,8 @@ class MemoryServers:
             if node in parts:
                 is_up = (~np.isin(parts, list(self._out))).astype(np.int8)
                 for part in np.flatnonzero(parts == node).tolist():
-                    lost_blocks += lose_server(pool, ssd, row, part, is_up, keeps)
-        consequence = "read again from the SSD tier" if keeps else "lost"
+                    lost_blocks += lose_server(pool, ssd, row, part, is_up, keeps_ssd)
+        consequence = "read again from the SSD tier" if keeps_ssd else "lost"
         sentence = f"{lost_blocks:,} KV blocks of node {node} {consequence}"
         self._log.append(Event(t_s, Kind.POOL_LOST, sentence, element=f"node {node}"))
 

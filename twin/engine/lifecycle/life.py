@@ -243,10 +243,10 @@ class Life:
             if self.rule.weights != "pool":
                 self._send(self.loading.fetch, k, model_bytes, now_s, load)
                 return None
-            waiting = self._fetching[self.supernode[k], model]
-            waiting[k] = load
-            if len(waiting) == 1:
-                self._fetch(waiting, now_s)
+            waiting_loads = self._fetching[self.supernode[k], model]
+            waiting_loads[k] = load
+            if len(waiting_loads) == 1:
+                self._fetch(waiting_loads, now_s)
             return None
 
         if after_s:
@@ -273,10 +273,10 @@ class Life:
 
     def _stop_waiting(self, k: int, t_s: float) -> None:
         """Let another instance fetch what instance k fetched, if any waits for it."""
-        waiting = self._fetching[self.supernode[k], self._stored(k)[0]]
-        was_first = next(iter(waiting), None) == k
-        if waiting.pop(k, None) is not None and was_first:
-            self._fetch(waiting, t_s)
+        waiting_loads = self._fetching[self.supernode[k], self._stored(k)[0]]
+        was_first = next(iter(waiting_loads), None) == k
+        if waiting_loads.pop(k, None) is not None and was_first:
+            self._fetch(waiting_loads, t_s)
 
     def _drams(self, k: int) -> list[Dram]:
         """DRAM that the instance reads its weights from."""

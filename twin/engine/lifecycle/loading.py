@@ -124,9 +124,9 @@ class Loading:
         transfer, and call `then` when they have arrived. Raises HardwareError without a path."""
         setup = self._machine.setup
         coming = Coming(False, tuple(dies), setup.weights_from(setup.instances[k]))
-        if (earlier := self._under_way.get(k)) is not None:
+        if (earlier_transfer := self._under_way.get(k)) is not None:
             self._settle(k, t_s)
-            size += earlier.left
+            size += earlier_transfer.left
             coming = replace(coming, dies=(*self._machine.coming[k].dies, *dies))
         self._begin(k, coming, size, t_s, then)
 
@@ -155,10 +155,10 @@ class Loading:
         """Limit loads to what loaders take in; fetches, of all models, share the bucket evenly."""
         count = sum(len(loading.fetching()) for loading in self.together)
         for loading in self.together:
-            fetching = loading.fetching()
+            fetching_instances = loading.fetching()
             for k in loading._under_way:
                 pace = self._bucket_bytes_per_s / max(count, 1)
-                if k not in fetching:
+                if k not in fetching_instances:
                     pace = self._loader_bytes_per_s * len(loading._machine.coming[k].dies)
                 loading._machine.set_pace(loading._machine.weights_flow(k), pace)
 

@@ -110,7 +110,7 @@ class Look:
         counters, last_totals = self.world.record.counters, self._counted
         self._arrived, first_new = int(counters[w.ARRIVED]), self._arrived
         tokens = r.input_tokens[first_new : self._arrived].astype(np.float64)
-        decoding = float(decode.in_batch.sum())
+        decoding_requests = float(decode.in_batch.sum())
         totals = {
             "requests": float(self._arrived),
             "tokens": last_totals.get("tokens", 0.0) + float(tokens.sum()),
@@ -120,7 +120,7 @@ class Look:
             "computed": float(book[:, w.PREFILL_TOKENS].sum()),
             "full_s": float(self.world.prefill.full_s.sum()),
             "full_line_s": float(self.world.prefill.full_line_s.sum()),
-            "left": float(counters[w.JOINED]) - decoding,
+            "left": float(counters[w.JOINED]) - decoding_requests,
             "iterations": float(decode.iteration.sum()),
             "iteration_s": float(self.world.instance.busy_s[self.world.settings.prefills :].sum()),
         }
@@ -194,8 +194,8 @@ class Look:
         if self._foresees:
             requests = waiting + float(decode.taken.sum()) - decoding
             requests_each = self._requests_of_one()
-            ahead = self._decoding_ahead(decoding, requests, handed_on)
-            needed = self._forecasts[1].at(t_s, decoding / requests_each, ahead / requests_each)
+            later = self._decoding_ahead(decoding, requests, handed_on)
+            needed = self._forecasts[1].at(t_s, decoding / requests_each, later / requests_each)
         return (waiting, (taken + waiting) / slots, busy, max(0.0, tpot_s) / self._tpot_s, needed)
 
     def _decoding_ahead(self, decoding: float, under_way: float, handed_on: float) -> float:

@@ -226,8 +226,8 @@ class Machine:
         s, costs = self.setup.scenario, self.setup.costs
         layers = kv_layers(costs.deployed.shape, costs.deployed.drafter)
         token_bytes = costs.held_kv * costs.kv_bytes_per_token
-        decoding = self.roles[k]
-        layer_bytes = token_bytes / layers * decoding.die_kv * decoding.pool.own.pp_stages
+        role = self.roles[k]
+        layer_bytes = token_bytes / layers * role.die_kv * role.pool.own.pp_stages
         copies_rate = copies_bytes_per_s(self.facts, s.memory_pool.block_tokens * layer_bytes)
         rates = host_copy(self.fabric, dies, "ub")
         row = self.setup.instances[k].index
@@ -352,8 +352,9 @@ class Machine:
                 load_servers(self.world, instance)
 
     def _find_hosts(self, swaps: Flow) -> None:
-        """Set on which of its instance's nodes each rank lies, or its first die, and what copies
-        between dies and their nodes' memory have in all."""
+        """Set the node of each rank of the flow's instance (that of the rank's first die), and
+        bytes/s of copies between dies and their nodes' memory: over all nodes and ways, and on the
+        mean one."""
         instance = [k for k, i in enumerate(self.setup.instances) if i.role != "prefill"][
             swaps.instance
         ]

@@ -102,9 +102,9 @@ class Present:
                 float(self._time(role, run_span, *states)[0]) * self._size(role)
                 for role in self._setup.roles
             )
-        started = [s for s in self._elastic.life.spans if s.state == "process" and s.t_s < s.end_s]
+        starts = [s for s in self._elastic.life.spans if s.state == "process" and s.t_s < s.end_s]
         return totals | {
-            "role_changes": float(self._elastic.role_changes), "starts": float(len(started)),
+            "role_changes": float(self._elastic.role_changes), "starts": float(len(starts)),
         }  # fmt: skip
 
     def tables(self) -> dict[str, pl.DataFrame]:
@@ -120,7 +120,7 @@ class Present:
                     i.dies // self._setup.dies_per_npu(i.role),
                     int(self._setup.fabric.npu[i.die_of_rank[0]]),
                 ))  # fmt: skip
-        result = {"lives": pl.DataFrame(rows, schema=LIVES, orient="row")}
+        life_tables = {"lives": pl.DataFrame(rows, schema=LIVES, orient="row")}
         if decisions := decision_rows(self._elastic):
-            result["decisions"] = pl.DataFrame(decisions, infer_schema_length=None)
-        return result
+            life_tables["decisions"] = pl.DataFrame(decisions, infer_schema_length=None)
+        return life_tables

@@ -60,10 +60,10 @@ def admit(world: World, d: int, now_s: float) -> None:
     state, request = world.decode, world.request
     if state.swapped_out[d] > 0:
         for r in range(d * world.settings.decode_ranks, (d + 1) * world.settings.decode_ranks):
-            returned = swap_in(world, d, r)
-            while returned != w.NONE:
-                enter(world, d, returned)
-                returned = swap_in(world, d, r)
+            returned_request = swap_in(world, d, r)
+            while returned_request != w.NONE:
+                enter(world, d, returned_request)
+                returned_request = swap_in(world, d, r)
     while state.wait[d, w.HEAD] != w.NONE and request.ready_s[state.wait[d, w.HEAD]] <= now_s:
         i = pop(state.wait, d, request.following)
         join(world, d, i, now_s)
@@ -264,9 +264,9 @@ def leave(world: World, d: int, i: int) -> None:
     """Remove a request from its rank's slots and sums."""
     request, state = world.request, world.decode
     rank = request.rank[i]
-    needed = request.due[i] - request.joined[i]
+    iterations_due = request.due[i] - request.joined[i]
     tokens_left = request.output_tokens[i] - request.emitted[i]
-    tokens_each = tokens_left / needed
+    tokens_each = tokens_left / iterations_due
     iterations = state.iteration[d] - request.joined[i]
     length = request.input_tokens[i] + request.emitted[i]
     state.changed[d] = 1
@@ -370,7 +370,7 @@ def suspend(world: World, d: int, i: int) -> None:
         request.following[before] = request.following[i]
     request.following[i] = w.NONE
     iterations = world.decode.iteration[d] - request.joined[i]
-    needed = request.due[i] - request.joined[i]
+    iterations_due = request.due[i] - request.joined[i]
     tokens_left = request.output_tokens[i] - request.emitted[i]
     leave(world, d, i)
-    request.emitted[i] += int(tokens_left * iterations / needed)
+    request.emitted[i] += int(tokens_left * iterations / iterations_due)

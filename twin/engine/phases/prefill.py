@@ -364,14 +364,14 @@ def compute_batch(world: World, p: int, now_s: float) -> None:
 def leave_last_stage(world: World, t1: float) -> None:
     """End the requests of prefill alone whose batch has left its last pipeline stage by t1."""
     request, unsent = world.request, world.transfer.unsent
-    last = unsent[0, w.TAIL]
+    last_request = unsent[0, w.TAIL]
     while unsent[0, w.HEAD] != w.NONE:
         i = pop(unsent, 0, request.following)
         if request.ready_s[i] <= t1:
             end_alone(world, i, request.ready_s[i])
         else:
             append(unsent, 0, request.following, i)
-        if i == last:
+        if i == last_request:
             break
 
 

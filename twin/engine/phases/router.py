@@ -51,9 +51,9 @@ def router(world: World, t0: float, t1: float) -> None:
         route_waiting(world, t0)
     now_s = t0
     while True:
-        returned = decode.returned[0, w.HEAD]
-        if returned != w.NONE:
-            i = returned
+        returned_request = decode.returned[0, w.HEAD]
+        if returned_request != w.NONE:
+            i = returned_request
         elif settings.gated:
             i = gate.wait[0, w.HEAD]
             if i == w.NONE:
@@ -80,7 +80,7 @@ def router(world: World, t0: float, t1: float) -> None:
         must_wait = reason == 0 and (must_wait or not place(world, i, now_s))
         if must_wait and not settings.front:
             break
-        if returned != w.NONE:
+        if returned_request != w.NONE:
             pop(decode.returned, 0, request.following)
         elif settings.gated:
             pop(gate.wait, 0, request.following)

@@ -55,33 +55,33 @@ def open_runs() -> tuple[list[RunRow], list[str]]:
         rows = links.open_runs(query, session.store())
     except (links.ShareError, StoreError) as error:
         return [], [sentence(str(error))]
-    missing = [sentence(row.message) for row in rows if isinstance(row, links.NotHere)]
-    return [row for row in rows if isinstance(row, RunRow)], missing
+    problems = [sentence(row.message) for row in rows if isinstance(row, links.NotHere)]
+    return [row for row in rows if isinstance(row, RunRow)], problems
 
 
 def offer_missing(rows: list[RunRow]) -> None:
-    """Button that runs missing runs here, if the link contains their scenarios."""
-    linked = progress.linked_scenarios()
+    """Draw a button that runs missing runs here, if the link contains their scenarios."""
+    scenarios = progress.linked_scenarios()
     ids = [run for run in st.query_params.get(links.RUNS, "").split(",") if run]
-    if len(linked) != len(ids):
+    if len(scenarios) != len(ids):
         return
     stored = {run.id for run in rows}
-    named = list(zip(ids, linked, strict=True))
-    missing = [scenario for run, scenario in named if run not in stored]
+    linked = list(zip(ids, scenarios, strict=True))
+    missing = [scenario for run, scenario in linked if run not in stored]
     for scenario in missing:
         progress.offered(scenario)
-    count = "it" if len(missing) == 1 else f"these {len(missing)}"
-    if st.button(f"Run {count} here", type="primary", icon=":material/play_arrow:", key="run-here"):
+    which = "it" if len(missing) == 1 else f"these {len(missing)}"
+    if st.button(f"Run {which} here", type="primary", icon=":material/play_arrow:", key="run-here"):
         with session.refusals_toasted():
-            all_ids = dict.fromkeys(run if run in stored else session.run(s) for run, s in named)
+            all_ids = dict.fromkeys(run if run in stored else session.run(s) for run, s in linked)
             go_to("compare", {links.RUNS: ",".join(all_ids)})
 
 
 def baseline(rows: list[RunRow]) -> int:
     """Index of the baseline run: the named one, otherwise the first finished one."""
-    usable = [i for i, run in enumerate(rows) if run.state == "done"]
-    named = [i for i in usable if rows[i].id == st.query_params.get(links.BASELINE)]
-    return [*named, *usable, 0][0]
+    done_runs = [i for i, run in enumerate(rows) if run.state == "done"]
+    named_runs = [i for i in done_runs if rows[i].id == st.query_params.get(links.BASELINE)]
+    return [*named_runs, *done_runs, 0][0]
 
 
 def compare_these(ids: list[str], base: str = "") -> None:
@@ -100,22 +100,23 @@ def publish(rows: list[RunRow]) -> None:
 
 
 def choose(rows: list[RunRow]) -> None:
-    """Pick among the latest finished runs; nothing changes before the button is pressed."""
-    offered = runs.choices([*rows, *runs.latest(OFFERED, "done")], figures=2)
-    if len(offered) < links.COMPARED_MIN:
+    """Draw the choice among the latest finished runs; nothing changes before the button is
+    pressed."""
+    label_of = runs.choices([*rows, *runs.latest(OFFERED, "done")], figures=2)
+    if len(label_of) < links.COMPARED_MIN:
         st.markdown("A comparison needs two finished runs, and there are not two here yet.")
         page_link("start", "Run a preset", icon=":material/play_arrow:")
         return
     ids = [run.id for run in rows]
-    picked = st.multiselect(
-        "Two to six runs", list(offered), default=ids or list(offered)[: links.COMPARED_MIN],
-        format_func=lambda run: offered[run], max_selections=links.COMPARED_MAX,
+    picks = st.multiselect(
+        "Two to six runs", list(label_of), default=ids or list(label_of)[: links.COMPARED_MIN],
+        format_func=lambda run: label_of[run], max_selections=links.COMPARED_MAX,
         key=f"picked:{','.join(ids)}", placeholder="Choose among the latest finished runs",
     )  # fmt: skip
     with st.container(horizontal=True, vertical_alignment="center"):
         st.button(
             "Compare", type="primary", icon=":material/compare_arrows:", key="compare",
-            disabled=len(picked) < links.COMPARED_MIN, on_click=compare_these, args=(picked,),
+            disabled=len(picks) < links.COMPARED_MIN, on_click=compare_these, args=(picks,),
         )  # fmt: skip
         page_link("library", "Choose in the library")
 
@@ -134,6 +135,7 @@ def cards(rows: list[RunRow], scenarios: list[Scenario], base: int) -> None:
 
 
 def _card(run: RunRow, scenario: Scenario, i: int, ids: list[str], base: int) -> None:
+    """Draw what a card says below its title, and its buttons."""
     st.caption(f"{words.brief(scenario)} · {words.duration(scenario.horizon_s)} simulated")
     if run.state != "done":
         st.caption(" ".join(runs.line(run)))
@@ -157,11 +159,11 @@ def _card(run: RunRow, scenario: Scenario, i: int, ids: list[str], base: int) ->
 
 def decode_operators(run: RunRow, scenario: Scenario) -> dict[str, float]:
     """Busy seconds of each operator in a mean decode iteration, on either stream."""
-    busy: defaultdict[str, float] = defaultdict(float)
+    busy_s: defaultdict[str, float] = defaultdict(float)
     for _, operator, seconds in record.iteration(run, scenario, "decode"):
         if operator != SLACK:
-            busy[operator] += seconds
-    return busy
+            busy_s[operator] += seconds
+    return busy_s
 
 
 def lettered(names: Sequence[str]) -> list[str]:
@@ -180,13 +182,13 @@ def input_table(compared: Comparison, scenarios: Sequence[Scenario]) -> list[Cel
     """A row for each effective field that differs; bold: from the baseline; dash: no effect."""
     table = []
     for name, row in _differing(compared):
-        idle = [bool(why_idle(row.path, scenario)) for scenario in scenarios]
-        if all(idle):
+        idle_flags = [bool(why_idle(row.path, scenario)) for scenario in scenarios]
+        if all(idle_flags):
             continue
-        base, cells = row.values[compared.baseline], {"Field": name}
-        for run, value, is_idle in zip(compared.names, row.values, idle, strict=True):
+        base_value, cells = row.values[compared.baseline], {"Field": name}
+        for run, value, is_idle in zip(compared.names, row.values, idle_flags, strict=True):
             text = NOTHING if is_idle else plain(show(value, row.path))
-            cells[plain(run)] = text if value == base or is_idle else f"**{text}**"
+            cells[plain(run)] = text if value == base_value or is_idle else f"**{text}**"
         table.append(cells)
     return table
 
@@ -196,15 +198,15 @@ def settings_that_differ(compared: Comparison, scenarios: Sequence[Scenario]) ->
     rows = []
     for name, row in _differing(compared):
         base = row.values[compared.baseline]
-        for run, i in enumerate(_others(compared)):
+        for position, i in enumerate(_others(compared)):
             value = row.values[i]
-            idle = all(why_idle(row.path, scenarios[k]) for k in (i, compared.baseline))
-            if value == base or idle:
+            is_idle = all(why_idle(row.path, scenarios[k]) for k in (i, compared.baseline))
+            if value == base or is_idle:
                 continue
             change = value / base - 1.0 if is_number(value) and is_number(base) and base else 0.0
             full_text = f"{show(base, row.path)} → {show(value, row.path)}"
             text = f"{base:,.4g} → {value:,.4g}" if change else words.cut(full_text, CHANGE_CHARS)
-            rows.append(Difference(name, run, change, text, full_text))
+            rows.append(Difference(name, position, change, text, full_text))
     return rows
 
 
@@ -213,35 +215,35 @@ def results_that_differ(compared: Comparison) -> list[Difference]:
     rows = []
     for row in chosen(compared.metrics, "Headlines"):
         base, metric = row.values[compared.baseline], metric_of(row.name)
-        for run, i in enumerate(_others(compared)):
+        for k, i in enumerate(_others(compared)):
             value = row.values[i]
             if value is None or base is None or row.verdicts[i] in EQUAL:
                 continue
-            base_value = 1.0 if metric.kind == "share" else base
-            change = (value - base) / base_value if base_value else 0.0
+            divisor = 1.0 if metric.kind == "share" else base
+            change = (value - base) / divisor if divisor else 0.0
             text = row.pair(i) or changed(row.name, value, base)[0]
-            pair = f"{shown(row.name, base)} → {shown(row.name, value)}"
-            rows.append(Difference(metric.label, run, change, text, pair, row.verdicts[i]))
+            pair_text = f"{shown(row.name, base)} → {shown(row.name, value)}"
+            rows.append(Difference(metric.label, k, change, text, pair_text, row.verdicts[i]))
     return rows
 
 
 def conclusion(compared: Comparison, scenarios: Sequence[Scenario]) -> str:
     """Conclusion of a comparison in one sentence."""
-    results, others = results_that_differ(compared), _others(compared)
-    if len(others) > 1:
+    results, other_runs = results_that_differ(compared), _others(compared)
+    if len(other_runs) > 1:
         return _leaders(compared)
-    settings = [f"{r.label} {r.whole}" for r in settings_that_differ(compared, scenarios)]
-    changes = " and ".join(settings) if len(settings) <= FEW else f"{len(settings)} changes"
-    parts = []
+    edit_texts = [f"{r.label} {r.whole}" for r in settings_that_differ(compared, scenarios)]
+    edits = " and ".join(edit_texts) if len(edit_texts) <= FEW else f"{len(edit_texts)} changes"
+    clauses = []
     # A lower attainment of the SLO comes before whatever is gained.
-    slo = METRICS["slo_attainment"].label
-    falls = any(row.label == slo and row.standing == "worse" for row in results)
-    for direction in ("worse", "better") if falls else ("better", "worse"):
+    slo_label = METRICS["slo_attainment"].label
+    is_slo_worse = any(row.label == slo_label and row.standing == "worse" for row in results)
+    for direction in ("worse", "better") if is_slo_worse else ("better", "worse"):
         rows = sorted((row for row in results if row.standing == direction), key=_weight)
         row_texts = ", ".join(f"{row.label} {row.text}" for row in rows[:FEW])
         more = f" and {len(rows) - FEW} more" if len(rows) > FEW else ""
-        parts.append(f"{direction} in {row_texts}{more}" if rows else f"{direction} in nothing")
-    return f"With {changes or 'the same question'}, {LETTERS[others[0]]} is {'; '.join(parts)}."
+        clauses.append(f"{direction} in {row_texts}{more}" if rows else f"{direction} in nothing")
+    return f"With {edits or 'the same question'}, {LETTERS[other_runs[0]]} is {'; '.join(clauses)}."
 
 
 def _weight(row: Difference) -> tuple[int, float]:
@@ -257,16 +259,17 @@ def _leaders(compared: Comparison) -> str:
         pairs = [(value, i) for i, value in enumerate(row.values) if value is not None]
         if "leading" not in metric_of(row.name).places or len({value for value, _ in pairs}) < 2:
             continue
-        top = max(pairs) if row.better == "higher" else min(pairs)
+        best_pair = max(pairs) if row.better == "higher" else min(pairs)
         if all(v in EQUAL for i, v in enumerate(row.verdicts) if i != compared.baseline):
             continue
-        best[LETTERS[top[1]]].append(metric_of(row.name).label)
+        best[LETTERS[best_pair[1]]].append(metric_of(row.name).label)
     if not best:
         return "These runs come to the same."
     return "Best: " + "; ".join(f"{run} in {' and '.join(best[run])}" for run in sorted(best)) + "."
 
 
 def _others(compared: Comparison) -> list[int]:
+    """Indices of all runs but the baseline."""
     return [i for i in range(len(compared.runs)) if i != compared.baseline]
 
 
@@ -275,9 +278,9 @@ Known = dict[int, dict[str, Apart]]  # by run and metric
 
 def known(rows: Sequence[RunRow], scenarios: Sequence[Scenario], base: int) -> Known:
     """Known errors of the ratios of each run's headline figures to the baseline's."""
-    start = (scenarios[base], rows[base].summary)
+    base_run = (scenarios[base], rows[base].summary)
     return {
-        i: {each.figure.metric: each for each in apart((scenarios[i], run.summary), start)}
+        i: {each.figure.metric: each for each in apart((scenarios[i], run.summary), base_run)}
         for i, run in enumerate(rows)
         if i != base
     }
@@ -285,13 +288,13 @@ def known(rows: Sequence[RunRow], scenarios: Sequence[Scenario], base: int) -> K
 
 def equal_in_words(known: Known) -> list[str]:
     """Sentence for each run, by its letter, with the figures that a measurement may find equal."""
-    equal = {i: " and ".join(f"{each.figure.name} ({each.band})"
+    names_by_run = {i: " and ".join(f"{each.figure.name} ({each.band})"
                              for each in pairs.values() if each.equal)
              for i, pairs in known.items()}  # fmt: skip
     return [
         f"{LETTERS[i]} may equal the baseline in {names}: four of five published ratios are met "
         "within that."
-        for i, names in equal.items() if names
+        for i, names in names_by_run.items() if names
     ]  # fmt: skip
 
 
@@ -299,11 +302,11 @@ def metric_table(compared: Comparison, group: str, known: Known | None = None) -
     """One row per figure: values, difference from the baseline, known error of the ratio."""
     table = []
     for row in chosen(compared.metrics, group):
-        base, cells = row.values[compared.baseline], {"Figure": metric_of(row.name).label}
+        base_value, cells = row.values[compared.baseline], {"Figure": metric_of(row.name).label}
         for i, value in enumerate(row.values):
             text = shown(row.name, value)
-            if i != compared.baseline and value is not None and base is not None:
-                change_text = change(row.name, value, base, row.verdicts[i], row.pair(i))
+            if i != compared.baseline and value is not None and base_value is not None:
+                change_text = change(row.name, value, base_value, row.verdicts[i], row.pair(i))
                 text = f"{text}  \n{change_text}"
                 if row.name in (ratios := (known or {}).get(i, {})):
                     text += f"  \n:gray[{ratios[row.name].words}]"
@@ -354,15 +357,15 @@ def with_seeds(
     """The comparison with stored runs of other seeds, and scenarios without a run."""
     if any(run.state != "done" for run in rows):
         return compared, []
-    each, store = seeded(scenarios, compared.baseline), session.store()
-    stored = [[(s, find_run(store, s)) for s in seeds] for seeds in each]
-    missing = [s for seeds in stored for s, run in seeds if run is None]
-    summaries = [[None if run is None else run.summary for _, run in seeds] for seeds in stored]
+    by_run, store = seeded(scenarios, compared.baseline), session.store()
+    seed_runs = [[(s, find_run(store, s)) for s in seeds] for seeds in by_run]
+    missing = [s for seeds in seed_runs for s, run in seeds if run is None]
+    summaries = [[None if run is None else run.summary for _, run in seeds] for seeds in seed_runs]
     return with_pairs(compared, summaries), missing
 
 
 def offer_seeds(compared: Comparison, missing: list[Scenario]) -> None:
-    """Show the intervals, or a button that starts the runs that they need."""
+    """Draw what the intervals mean, or a button that starts the runs that they need."""
     if any(any(row.paired) for row in compared.metrics):
         st.caption(
             f"Over up to {SEEDS} seeds, in pairs with the same requests; ± is the 95 % interval of "
@@ -370,11 +373,11 @@ def offer_seeds(compared: Comparison, missing: list[Scenario]) -> None:
         )
     key = f"seeds:{','.join(compared.runs)}"
     ids = st.session_state.get(key, [])
-    states = [session.store().runs.get(run) for run in ids]
-    running = [run.id for run in states if run is not None and not run.ended]
-    if running:
-        st.caption(f"{len(ids) - len(running)} of {len(ids)} runs with other seeds are done.")
-        runs.watch(running)
+    rows = [session.store().runs.get(run) for run in ids]
+    open_ids = [run.id for run in rows if run is not None and not run.ended]
+    if open_ids:
+        st.caption(f"{len(ids) - len(open_ids)} of {len(ids)} runs with other seeds are done.")
+        runs.watch(open_ids)
     elif missing and st.button(
         f"Is it chance? Run {len(missing)} with other seeds", icon=":material/casino:",
         help="Whether a difference is more than chance is said over pairs of runs with the same "

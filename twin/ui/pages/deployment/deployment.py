@@ -22,7 +22,7 @@ Tile = dict[str, Any]
 
 def capacity(s: Scenario, prediction: Prediction, demand: Offered | str) -> list[Tile]:
     """Tiles: sustained rates, their limit, and how they meet load and SLO."""
-    rate, room = prediction.requests_per_s, prediction.kv_tokens_per_rank
+    rate, kv_tokens = prediction.requests_per_s, prediction.kv_tokens_per_rank
     help_text = (
         "Requests per second that all pools answer with every slot taken, whatever TTFT and TPOT "
         "come to. Ranks fill unevenly, so queues may grow from a little less on; the largest rate "
@@ -35,15 +35,15 @@ def capacity(s: Scenario, prediction: Prediction, demand: Offered | str) -> list
     dies = decoding.pool.rank_dies if (decoding := prediction.costs.decoding) else 1
     owner, owner_text = ("die", "one die") if dies == 1 else ("rank", f"the {dies} dies of a rank")
     help_text = f"Tokens whose KV fits into the HBM of {owner_text} next to weights and buffers."
-    tiles.append(_tile(f"KV room, per {owner}", amount(room, "rate", "tokens"), help_text))
-    if (part := prediction.prefill) is not None:
+    tiles.append(_tile(f"KV room, per {owner}", amount(kv_tokens, "rate", "tokens"), help_text))
+    if (pool := prediction.prefill) is not None:
         help_text = (
             "Prompt tokens computed per second by one NPU (two dies on a 910C) of the prefill "
-            f"pool, hits not counted; a full batch takes {seconds(part.batch_s)} and waits longest "
-            f"for {part.resource}."
+            f"pool, hits not counted; a full batch takes {seconds(pool.batch_s)} and waits longest "
+            f"for {pool.resource}."
         )
-        each = amount(part.tokens_per_s_per_npu, "rate", "tokens/s")
-        tiles.append(_tile("Prefill, per NPU", each, help_text))
+        rate_text = amount(pool.tokens_per_s_per_npu, "rate", "tokens/s")
+        tiles.append(_tile("Prefill, per NPU", rate_text, help_text))
     return tiles
 
 
@@ -51,32 +51,34 @@ def _load(prediction: Prediction, demand: Offered | str) -> Tile:
     """Tile of the offered load against the capacity."""
     if isinstance(demand, str) or demand.rate_req_per_s is None:
         return _tile("Limited by", theme.title(prediction.limit), "The pool that is full first.")
-    load = demand.rate_req_per_s / prediction.requests_per_s
-    text = amount(load, "share")
+    load_share = demand.rate_req_per_s / prediction.requests_per_s
+    text = amount(load_share, "share")
     help_text = (
         f"{amount(demand.rate_req_per_s, 'rate', 'req/s')} offered, over what is sustained; the "
         f"{prediction.limit} is full first. Above 100 % queues grow without end."
     )
-    return _tile("Offered load", f":red[{text}]" if load > 1 else text, help_text)
+    return _tile("Offered load", f":red[{text}]" if load_share > 1 else text, help_text)
 
 
 def _decode(s: Scenario, part: DecodePrediction) -> list[Tile]:
-    iteration = (
+    """Tiles of decode with all slots taken: TPOT, tokens per second, batch."""
+    tpot_help = (
         f"Time per output token. An iteration takes {seconds(part.iteration_s)} and gives each "
         f"request {part.tokens_per_iteration:.3g} tokens; it waits longest for {part.resource} in "
         f"{theme.title(part.longest_operator).lower()}."
     )
-    slo = against_slo(part.tpot_s, 1e-3 * s.slo.tpot_ms)
+    slo_delta = against_slo(part.tpot_s, 1e-3 * s.slo.tpot_ms)
     help_text = "Output tokens per second of one NPU (two dies on a 910C) of the decode pool."
-    limit = f"Requests one NPU decodes at once; limited by {part.limited_by}."
+    batch_help = f"Requests one NPU decodes at once; limited by {part.limited_by}."
     return [
-        _tile("TPOT, slots full", seconds(part.tpot_s), iteration, **slo),
+        _tile("TPOT, slots full", seconds(part.tpot_s), tpot_help, **slo_delta),
         _tile("Decode, per NPU", amount(part.tokens_per_s_per_npu, "rate", "tokens/s"), help_text),
-        _tile("Batch, per NPU", f"{part.batch_per_npu:,.0f} requests", limit),
+        _tile("Batch, per NPU", f"{part.batch_per_npu:,.0f} requests", batch_help),
     ]
 
 
 def _tile(label: str, value: str, help_: str, **more: Any) -> Tile:
+    """A tile: arguments of `st.metric`, with the meanings of the label's terms in its help."""
     return {"label": label, "value": value, "help": glossed(label, help_), **more}
 
 

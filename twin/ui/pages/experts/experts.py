@@ -12,7 +12,8 @@ from twin.ui.show import choice
 
 
 def conclusion(row: RunRow, scenario: Scenario) -> None:
-    """Sentence on the cost of imbalance: the piece of the waterfall that a re-run measured."""
+    """Draw the sentence on the cost of imbalance: the piece of the waterfall that a re-run
+    measured."""
     shape = load_shape(session.facts(), scenario.deployment.model)
     if "experts" not in shape.stages:
         st.subheader(f"{shape.title} has no routed experts: nothing to balance.", anchor=False)
@@ -21,11 +22,11 @@ def conclusion(row: RunRow, scenario: Scenario) -> None:
         text = "Every expert is as popular as the others: imbalance costs nothing."
         st.subheader(text, anchor=False)
         return
-    pieces = record.time_of(row, scenario)
-    if not pieces:
+    pieces_s = record.time_of(row, scenario)
+    if not pieces_s:
         st.markdown("What imbalance costs is measured when the run is explained, on its results.")
         return
-    cost_s, whole_s = pieces["imbalance"], sum(pieces.values())
+    cost_s, whole_s = pieces_s["imbalance"], sum(pieces_s.values())
     text = "A re-run with perfectly even experts is no faster: imbalance is free."
     if cost_s > 0:
         share_text = f"{seconds(whole_s)}: {amount(cost_s / whole_s, 'share')}"

@@ -73,34 +73,34 @@ def moments(die_load: pl.DataFrame, role: str, instance: int) -> list[Moment]:
     instance_load = die_load.filter(of(role, instance))
     stamps = [(float(t), str(m)) for t, m in instance_load.select("t_s", "moment").unique().rows()]
     stamps.sort(key=lambda x: (x[0], ORDER.get(x[1], len(ORDER))))
-    found: list[Moment] = []
+    recorded: list[Moment] = []
     number = 0
     for t_s, name in stamps:
-        if name == "after" and found and found[-1].name == "after":
-            found.pop()
+        if name == "after" and recorded and recorded[-1].name == "after":
+            recorded.pop()
         number += name == "before"
-        found.append(Moment(t_s, name, number if name in ("before", "after") else 0))
-    return found
+        recorded.append(Moment(t_s, name, number if name in ("before", "after") else 0))
+    return recorded
 
 
 def snapshot(die_load: pl.DataFrame, role: str, instance: int, moment: Moment) -> Snapshot:
     """Load of an instance at a moment; dies without experts have load 0."""
-    now = (pl.col("t_s") == moment.t_s) & (pl.col("moment") == moment.name)
-    rows = die_load.filter(of(role, instance) & now)
-    layers, row = np.unique(rows["layer"].to_numpy(), return_inverse=True)
+    at_moment = (pl.col("t_s") == moment.t_s) & (pl.col("moment") == moment.name)
+    rows = die_load.filter(of(role, instance) & at_moment)
+    layers, layer_index = np.unique(rows["layer"].to_numpy(), return_inverse=True)
     dies = rows["die"].to_numpy()
     load = np.zeros((layers.size, int(dies.max()) + 1 if dies.size else 0))
     replicas = np.zeros(load.shape, np.int64)
-    load[row, dies] = rows["load"].to_numpy()
-    replicas[row, dies] = rows["replicas"].to_numpy()
+    load[layer_index, dies] = rows["load"].to_numpy()
+    replicas[layer_index, dies] = rows["replicas"].to_numpy()
     return Snapshot(layers, load, replicas)
 
 
 def pairs(every: Sequence[Moment]) -> dict[int, tuple[Moment, Moment]]:
     """Both sides of each rebalance, by its number."""
-    after = {m.number: m for m in every if m.name == "after"}
-    return {m.number: (m, after[m.number])
-            for m in every if m.name == "before" and m.number in after}  # fmt: skip
+    after_by_number = {m.number: m for m in every if m.name == "after"}
+    return {m.number: (m, after_by_number[m.number])
+            for m in every if m.name == "before" and m.number in after_by_number}  # fmt: skip
 
 
 def of(role: str, instance: int) -> pl.Expr:
@@ -135,19 +135,20 @@ def iteration_around(
     """Mean iteration (s) before, during and after a span, over as many windows; None: unknown."""
     if windows is None or not windows.height or "iteration_s" not in windows.columns:
         return None, None, None
-    begin, width = windows["t_s"].to_numpy(), windows["window_s"].to_numpy()
-    value = windows["iteration_s"].cast(pl.Float64).to_numpy()
-    overlaps = (begin < max(end_s, t_s + 1e-9)) & (begin + width > t_s)
+    begin_s, width_s = windows["t_s"].to_numpy(), windows["window_s"].to_numpy()
+    iteration_s = windows["iteration_s"].cast(pl.Float64).to_numpy()
+    overlaps = (begin_s < max(end_s, t_s + 1e-9)) & (begin_s + width_s > t_s)
     count = max(1, int(overlaps.sum()))
     if not overlaps.any():
         return None, None, None
     first, last = np.flatnonzero(overlaps)[[0, -1]]
-    earlier = slice(max(0, first - count), first)
-    later = slice(last + 1, last + 1 + count)
-    return tuple(_mean(value[part]) for part in (earlier, overlaps, later))  # type: ignore[return-value]
+    windows_before = slice(max(0, first - count), first)
+    windows_after = slice(last + 1, last + 1 + count)
+    return tuple(_mean(iteration_s[part]) for part in (windows_before, overlaps, windows_after))  # type: ignore[return-value]
 
 
 def _mean(values: np.ndarray) -> float | None:
+    """Mean of the finite values; None without any."""
     finite = values[np.isfinite(values)]
     return float(finite.mean()) if finite.size else None
 
@@ -164,8 +165,8 @@ def row_of(s: Scenario, facts: Facts) -> Row:
     """The messages of a scenario's model on its chip."""
     shape = load_shape(facts, s.deployment.model)
     machine = load_machine(facts, load_chip(facts, chip_of(s, "decode")))
-    quantised = s.deployment.communication.early_quantisation
-    sent_bytes = dispatch_bytes(shape, quantised, machine.message_scale_bytes)
+    is_quantised = s.deployment.communication.early_quantisation
+    sent_bytes = dispatch_bytes(shape, is_quantised, machine.message_scale_bytes)
     return Row(shape.top_k, sent_bytes, combine_bytes(shape))
 
 
@@ -175,15 +176,17 @@ def between_nodes(
     """(nodes i8[n], bytes f8[n, n] from row to column) of an instance's expert exchange in both
     directions: every die sends to `row.top_k` experts by the dies' load, and to the shared one.
     They share `total_bytes`."""
-    nodes, place = np.unique(nodes_of_rank, return_inverse=True)
-    source = np.bincount(place, minlength=nodes.size) / max(1, place.size)
-    rows = np.zeros(place.size)
-    routed = min(snap.load.shape[1], place.size)
-    rows[:routed] = snap.load.mean(axis=0)[:routed]
-    rows[:routed] *= row.top_k / max(float(rows.sum()), 1e-12)
-    if routed < place.size:
-        rows[routed:] = 1.0 / (place.size - routed)
-    target = np.bincount(place, weights=rows, minlength=nodes.size) / max(float(rows.sum()), 1e-12)
-    out, combined = row.dispatch_bytes, row.combine_bytes
-    both = out * np.outer(source, target) + combined * np.outer(target, source)
-    return nodes, total_bytes * (both / (out + combined))
+    nodes, node_of = np.unique(nodes_of_rank, return_inverse=True)
+    sent = np.bincount(node_of, minlength=nodes.size) / max(1, node_of.size)
+    messages = np.zeros(node_of.size)
+    routed_dies = min(snap.load.shape[1], node_of.size)
+    messages[:routed_dies] = snap.load.mean(axis=0)[:routed_dies]
+    messages[:routed_dies] *= row.top_k / max(float(messages.sum()), 1e-12)
+    if routed_dies < node_of.size:
+        messages[routed_dies:] = 1.0 / (node_of.size - routed_dies)
+    received = np.bincount(node_of, weights=messages, minlength=nodes.size) / max(
+        float(messages.sum()), 1e-12
+    )
+    out_bytes, back_bytes = row.dispatch_bytes, row.combine_bytes
+    pair_bytes = out_bytes * np.outer(sent, received) + back_bytes * np.outer(received, sent)
+    return nodes, total_bytes * (pair_bytes / (out_bytes + back_bytes))

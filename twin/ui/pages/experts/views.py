@@ -19,7 +19,7 @@ from twin.ui.show import dark, plot
 
 
 def chosen_instance(row: RunRow) -> tuple[str, int]:
-    """The instance selected for its experts."""
+    """Draw the choice of an instance with experts; returns its role and number."""
     instances = experts.instances(record.table(row.id, "die_load"))
     if len(instances) == 1:
         return instances[0]
@@ -30,7 +30,7 @@ def chosen_instance(row: RunRow) -> tuple[str, int]:
 
 
 def chosen_moment(row: RunRow, role: str, instance: int) -> Moment:
-    """The moment selected by the slider."""
+    """Draw the slider of moments of recorded load; returns the chosen one."""
     moments = experts.moments(record.table(row.id, "die_load"), role, instance)
     if len(moments) == 1:
         st.caption(_moment(moments[0]))
@@ -42,41 +42,43 @@ def chosen_moment(row: RunRow, role: str, instance: int) -> Moment:
 
 
 def _moment(moment: Moment) -> str:
+    """A moment as text: its name, the rebalance's number, and the time."""
     number = f" {moment.number}" if moment.number else ""
     name = MOMENTS.get(moment.name, moment.name)
     return f"{name}{number} · {words.duration(round(moment.t_s, 1))}"
 
 
 def tiles(row: RunRow, role: str, instance: int) -> None:
-    """Tiles: imbalance at the start and at the end, and moved weights."""
+    """Draw tiles: imbalance at the start and at the end, and moved weights."""
     die_load = record.table(row.id, "die_load")
     moments = experts.moments(die_load, role, instance)
-    first, last = (experts.snapshot(die_load, role, instance, m) for m in (moments[0], moments[-1]))
+    start, end = (experts.snapshot(die_load, role, instance, m) for m in (moments[0], moments[-1]))
     moves = experts.moves(record.table(row.id, "events"), None, role, instance)
     took_s = sum((m.end_s or m.t_s) - m.t_s for m in moves)
     note = "Load of the hottest die over the mean die, averaged over layers; 1 is perfectly even."
-    before, after = float(first.hottest.mean()), float(last.hottest.mean())
-    change = f"{after - before:+.2f}" if abs(after - before) >= 0.005 else None
-    total, moves_s = (sum(m.bytes for m in moves), f"in {seconds(took_s)}" if moves else None)
-    plain: dict[str, Any] = {"delta_color": "off", "delta_arrow": "off"}
+    ratio_before, ratio = float(start.hottest.mean()), float(end.hottest.mean())
+    change_text = f"{ratio - ratio_before:+.2f}" if abs(ratio - ratio_before) >= 0.005 else None
+    moved_bytes = sum(m.bytes for m in moves)
+    moves_text = f"in {seconds(took_s)}" if moves else None
+    grey_delta: dict[str, Any] = {"delta_color": "off", "delta_arrow": "off"}
     with st.grid(5, min_column_width=165):
-        st.metric("Hottest die, start", f"{before:.2f} × mean", help=note)
-        end = f"{after:.2f} × mean"
-        st.metric("Hottest die, end", end, change, delta_color="inverse", help=note)
+        st.metric("Hottest die, start", f"{ratio_before:.2f} × mean", help=note)
+        end_text = f"{ratio:.2f} × mean"
+        st.metric("Hottest die, end", end_text, change_text, delta_color="inverse", help=note)
         st.metric(
-            "Worst layer, end", f"{last.hottest.max():.2f} × mean",
-            f"layer {last.layers[int(last.hottest.argmax())]}",
-            help="The layer whose hottest die is hottest.", **plain,
+            "Worst layer, end", f"{end.hottest.max():.2f} × mean",
+            f"layer {end.layers[int(end.hottest.argmax())]}",
+            help="The layer whose hottest die is hottest.", **grey_delta,
         )  # fmt: skip
         st.metric("Rebalances", f"{len(moves):,}", help="Of this pool, over the whole run.")
         st.metric(
-            "Weights moved", amount(total, "bytes"), moves_s, **plain,
+            "Weights moved", amount(moved_bytes, "bytes"), moves_text, **grey_delta,
             help="Expert weights that went over the UB plane for rebalancing.",
         )  # fmt: skip
 
 
 def dies(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
-    """Map of every die in every layer at one moment."""
+    """Draw the load of every die in every layer at one moment, as a map."""
     moment = chosen_moment(row, role, instance)
     snap = experts.snapshot(record.table(row.id, "die_load"), role, instance, moment)
     plot(charts_experts.die_map(snap.layers, snap.load, snap.replicas, dark=dark()), "die-map")
@@ -90,7 +92,7 @@ def dies(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
 
 
 def layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
-    """Hottest die of each layer, before and after a rebalance if there was one."""
+    """Draw the hottest die of each layer, before and after a rebalance if there was one."""
     die_load = record.table(row.id, "die_load")
     moments = experts.moments(die_load, role, instance)
     pairs = experts.pairs(moments)
@@ -100,23 +102,29 @@ def layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
             "Rebalance", list(pairs), value=number, key=f"rebalance:{row.id}:{role}:{instance}",
             format_func=lambda n: f"{n} · {words.duration(round(pairs[n][0].t_s, 1))}",
         )  # fmt: skip
-    one, two = pairs.get(number, (moments[0], None))
-    before = experts.snapshot(die_load, role, instance, one)
-    after = experts.snapshot(die_load, role, instance, two).hottest if two else None
-    plot(charts_experts.by_layer(before.layers, before.hottest, after), "by-layer")
-    if two is None:
+    moment, end_moment = pairs.get(number, (moments[0], None))
+    snap_before = experts.snapshot(die_load, role, instance, moment)
+    hottest_after = (
+        experts.snapshot(die_load, role, instance, end_moment).hottest if end_moment else None
+    )
+    plot(
+        charts_experts.by_layer(snap_before.layers, snap_before.hottest, hottest_after), "by-layer"
+    )
+    if end_moment is None:
         st.caption("Nothing was rebalanced in this run, so there is one line: the start.")
     else:
-        assert after is not None
+        assert hottest_after is not None
         st.caption(
-            f"Rebalance {number} at {words.duration(round(one.t_s, 1))}: from "
-            f"{before.hottest.mean():.2f} to {after.mean():.2f} × mean on average over layers, "
-            f"from {before.hottest.max():.2f} to {after.max():.2f} in the worst layer."
+            f"Rebalance {number} at {words.duration(round(moment.t_s, 1))}: from "
+            f"{snap_before.hottest.mean():.2f} to {hottest_after.mean():.2f} × mean on average "
+            f"over layers, from {snap_before.hottest.max():.2f} to {hottest_after.max():.2f} in "
+            "the worst layer."
         )
 
 
 def over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
-    """TPOT and the hottest die over time with marks of rebalances and shifts, and moves' cost."""
+    """Draw TPOT and the hottest die over time, with marks of rebalances and shifts, and the cost of
+    each move of experts."""
     events = record.table(row.id, "events")
     marks = events.filter((pl.col("kind") == Kind.SHIFT) | experts.concerns(role, instance))
     windows = record.table(row.id, "windows")
@@ -132,7 +140,8 @@ def over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None
 
 
 def cost(row: RunRow, role: str, instance: int) -> None:
-    """The moves as a table: bytes, seconds, slow-down while moving, and the iteration after."""
+    """Draw the moves as a table: bytes, seconds, slow-down while moving, and the iteration
+    after."""
     events, instances = (record.table(row.id, name) for name in ("events", "instances"))
     moves = experts.moves(events, instances, role, instance)
     if not moves:
@@ -151,8 +160,8 @@ def cost(row: RunRow, role: str, instance: int) -> None:
         }
         for move in moves
     ]
-    number = st.column_config.NumberColumn(format="%.4g")
-    st.dataframe(rows, hide_index=True, column_config={"Begins, s": number, "Took, s": number})
+    digits = st.column_config.NumberColumn(format="%.4g")
+    st.dataframe(rows, hide_index=True, column_config={"Begins, s": digits, "Took, s": digits})
     st.caption(
         "Iterations are means over the windows that the move touches, and over as many before "
         "and after it; a move shorter than a window is thinned out by the rest of it."
@@ -160,28 +169,28 @@ def cost(row: RunRow, role: str, instance: int) -> None:
 
 
 def nodes(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
-    """Bytes of expert exchange from node to node."""
+    """Draw the bytes of the expert exchange from node to node."""
     if serving(scenario)[role].own.experts_tp > 1:
         st.caption("Every die has a part of its experts and gathers all tokens: dies send alike.")
         return
     traffic, ranks = record.table(row.id, "traffic"), record.table(row.id, "ranks")
-    here = experts.of(role, instance)
-    total = float(traffic.filter(here, traffic="experts")["bytes"].sum())
-    node_numbers = ranks.filter(here)["node"].to_numpy()
+    of_instance = experts.of(role, instance)
+    total_bytes = float(traffic.filter(of_instance, traffic="experts")["bytes"].sum())
+    node_of_rank = ranks.filter(of_instance)["node"].to_numpy()
     moment = chosen_moment(row, role, instance)
     snap = experts.snapshot(record.table(row.id, "die_load"), role, instance, moment)
-    if not total or not node_numbers.size:
+    if not total_bytes or not node_of_rank.size:
         st.caption("This run recorded no expert exchange of this instance.")
         return
     row_bytes = experts.row_of(scenario, session.facts())
-    numbers, bytes_between = experts.between_nodes(snap, node_numbers, total, row_bytes)
+    numbers, bytes_between = experts.between_nodes(snap, node_of_rank, total_bytes, row_bytes)
     span = f"in {words.duration(scenario.horizon_s)}"
     plot(charts_experts.node_matrix(numbers, bytes_between, span, dark=dark()), "nodes")
     received = bytes_between.sum(axis=0) / max(1e-12, float(np.mean(bytes_between.sum(axis=0))))
     st.caption(
-        f"{amount(total, 'bytes')} of dispatch and combine {span}, split by the placement at this "
-        f"moment: tokens leave every die alike and go to the dies that hold their experts, answers "
-        f"come back. The busiest node receives {received.max():.2f} × the mean."
+        f"{amount(total_bytes, 'bytes')} of dispatch and combine {span}, split by the "
+        "placement at this moment: tokens leave every die alike and go to the dies that hold their "
+        f"experts, answers come back. The busiest node receives {received.max():.2f} × the mean."
     )
 
 

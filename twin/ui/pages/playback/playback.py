@@ -10,7 +10,7 @@ from twin.ui.toolbar import open_run
 
 
 def happened(events: pl.DataFrame) -> None:
-    """Table of the events that the player marks."""
+    """Draw the table of the events that the player marks."""
     if not events.height:
         st.caption("Nothing broke in this run and no expert was moved.")
         return

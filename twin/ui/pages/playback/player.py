@@ -66,22 +66,22 @@ def message(
     """The player's message of a run: `tables` has TABLES, maybe "seats"; `instances`: placed."""
     net = network(fabric)
     windows = tables["windows"]
-    count = windows.height
-    number = {(i.role, i.index): k for k, i in enumerate(instances)}
-    series, moved_bytes = _moved(tables["traffic"], windows, number)
+    window_count = windows.height
+    instance_number = {(i.role, i.index): k for k, i in enumerate(instances)}
+    series, moved_bytes = _moved(tables["traffic"], windows, instance_number)
     return {
         "nodes": net.nodes,
         "planes": net.sub_planes,
-        "windows": count,
-        "window_s": scenario.horizon_s / count if count else 0.0,
+        "windows": window_count,
+        "window_s": scenario.horizon_s / window_count if window_count else 0.0,
         "horizon_s": scenario.horizon_s,
         "warmup_s": scenario.warmup_s,
         "instances": [[i.role, i.name] for i in instances],
-        "seats": _seats(tables.get("seats"), instances, windows, number),
-        "measured": _measured(tables["instances"], windows, number),
+        "seats": _seats(tables.get("seats"), instances, windows, instance_number),
+        "measured": _measured(tables["instances"], windows, instance_number),
         "series": series,
         "bytes": packed(moved_bytes),
-        "shares": _shares(tables["shares"], windows, series, net.sub_planes, number),
+        "shares": _shares(tables["shares"], windows, series, net.sub_planes, instance_number),
         "capacity": packed(_capacity(tables["links"], net.nodes, net.sub_planes)),
         "traffic": TRAFFIC,
         "strip": _curves(windows, STRIP),
@@ -102,7 +102,7 @@ def _window_of(frame: pl.DataFrame, windows: pl.DataFrame) -> Array:
     return np.clip(np.searchsorted(starts, middle, "right") - 1, 0, max(len(starts) - 1, 0))
 
 
-def _places(frame: pl.DataFrame, number: Mapping[tuple[str, int], int]) -> Array:
+def _numbers(frame: pl.DataFrame, number: Mapping[tuple[str, int], int]) -> Array:
     """Number of each row's instance, -1 if the scenario does not place it."""
     pairs = zip(frame["role"].cast(pl.String), frame["instance"], strict=True)
     return np.fromiter((number.get(pair, -1) for pair in pairs), np.int64, frame.height)
@@ -112,20 +112,21 @@ def _seats(
     seats: pl.DataFrame | None, instances: Sequence[Instance], windows: pl.DataFrame,
     number: Mapping[tuple[str, int], int],
 ) -> list[list[int]]:  # fmt: skip
-    """Instance, first die, end die, first and end window; one without dies keeps its place."""
+    """Rows [instance, first die, end die, first window, end window] of where instances are. Without
+    the table `seats`, and for dies of an instance that never moves, over all windows."""
     if seats is None:
         return [[k, first, last + 1, 0, windows.height]
                 for k, i in enumerate(instances) for first, last in i.parts()]  # fmt: skip
-    starts = windows["t_s"].to_numpy()
-    places: dict[int, dict[float, list[tuple[int, int]]]] = {}
-    for row, instance in zip(seats.iter_rows(named=True), _places(seats, number), strict=True):
-        place = (row["first_die"], row["first_die"] + row["dies"])
-        places.setdefault(int(instance), {}).setdefault(row["t_s"], []).append(place)
+    starts_s = windows["t_s"].to_numpy()
+    seats_of: dict[int, dict[float, list[tuple[int, int]]]] = {}
+    for row, instance in zip(seats.iter_rows(named=True), _numbers(seats, number), strict=True):
+        seat = (row["first_die"], row["first_die"] + row["dies"])
+        seats_of.setdefault(int(instance), {}).setdefault(row["t_s"], []).append(seat)
     rows: list[list[int]] = []
-    for instance, spans in places.items():
-        begins = [int(np.searchsorted(starts, t_s - 1e-9)) for t_s in spans] + [windows.height]
-        for (begin, end), parts in zip(pairwise(begins), spans.values(), strict=True):
-            rows += [[instance, a, b, begin, end] for a, b in parts if begin < end]
+    for instance, by_time in seats_of.items():
+        begins = [int(np.searchsorted(starts_s, t_s - 1e-9)) for t_s in by_time] + [windows.height]
+        for (begin, end), ranges in zip(pairwise(begins), by_time.values(), strict=True):
+            rows += [[instance, a, b, begin, end] for a, b in ranges if begin < end]
     return rows
 
 
@@ -133,16 +134,17 @@ def _measured(
     frame: pl.DataFrame, windows: pl.DataFrame, number: Mapping[tuple[str, int], int]
 ) -> dict[str, str]:
     """Each figure of the instances as f4[windows, instances]."""
-    window_of, instance = _window_of(frame, windows), _places(frame, number)
-    is_known, figures = instance >= 0, {}
+    window_of, instance_of = _window_of(frame, windows), _numbers(frame, number)
+    is_known, figures = instance_of >= 0, {}
     for name in [name for name in MEASURED if name in frame.columns]:
-        grid = np.full((windows.height, len(number)), np.nan)
-        grid[window_of[is_known], instance[is_known]] = _floats(frame[name])[is_known]
-        figures[name] = packed(grid)
+        values = np.full((windows.height, len(number)), np.nan)
+        values[window_of[is_known], instance_of[is_known]] = _floats(frame[name])[is_known]
+        figures[name] = packed(values)
     return figures
 
 
 def _floats(column: pl.Series) -> Array:
+    """A column as f8, null as NaN."""
     return column.cast(pl.Float64).fill_null(np.nan).to_numpy()
 
 
@@ -150,14 +152,14 @@ def _moved(
     traffic: pl.DataFrame, windows: pl.DataFrame, number: Mapping[tuple[str, int], int]
 ) -> tuple[list[list[Any]], Array]:
     """Series as [plane, class, instance], and their bytes f8[series, windows]."""
-    window_of, instance = _window_of(traffic, windows), _places(traffic, number)
+    window_of, instance_of = _window_of(traffic, windows), _numbers(traffic, number)
     planes, classes = traffic["plane"].cast(pl.String), traffic["traffic"].cast(pl.String)
-    keys = list(zip(planes, classes, instance.tolist(), strict=True))
-    index = {key: k for k, key in enumerate(dict.fromkeys(keys))}
-    moved_bytes = np.zeros((len(index), windows.height))
-    rows = np.array([index[key] for key in keys], np.int64)
-    np.add.at(moved_bytes, (rows, window_of), traffic["bytes"].to_numpy())
-    return [list(key) for key in index], moved_bytes
+    keys = list(zip(planes, classes, instance_of.tolist(), strict=True))
+    series_index = {key: k for k, key in enumerate(dict.fromkeys(keys))}
+    moved_bytes = np.zeros((len(series_index), windows.height))
+    series_of_row = np.array([series_index[key] for key in keys], np.int64)
+    np.add.at(moved_bytes, (series_of_row, window_of), traffic["bytes"].to_numpy())
+    return [list(key) for key in series_index], moved_bytes
 
 
 def _shares(
@@ -166,23 +168,25 @@ def _shares(
 ) -> dict[str, str]:  # fmt: skip
     """Shares of each series' bytes, f4: series, node, column (UB sub-planes, RDMA, VPC), direction
     (0 out, 1 in), share, first and end window (`t_s` to `end_s`, null: to the end)."""
-    starts = windows["t_s"].to_numpy()
-    index = {tuple(key): k for k, key in enumerate(series)}
-    place_of = _places(shares, number)
+    starts_s = windows["t_s"].to_numpy()
+    series_index = {tuple(key): series_k for series_k, key in enumerate(series)}
+    instance_of = _numbers(shares, number)
     rows: list[tuple[float, ...]] = []
-    for row, instance in zip(shares.iter_rows(named=True), place_of, strict=True):
-        k = index.get((row["plane"], row["traffic"], int(instance)))
-        if k is None or row["node"] is None:
+    for row, instance in zip(shares.iter_rows(named=True), instance_of, strict=True):
+        series_k = series_index.get((row["plane"], row["traffic"], int(instance)))
+        if series_k is None or row["node"] is None:
             continue
         inward = float(row["direction"] == "in")
         cells = columns(row["plane"], row["sub_plane"], planes)
-        first, last = int(np.searchsorted(starts, row["t_s"] - 1e-9)), len(starts)
+        first, end = int(np.searchsorted(starts_s, row["t_s"] - 1e-9)), len(starts_s)
         if row["end_s"] is not None:
-            last = int(np.searchsorted(starts, row["end_s"] - 1e-9))
-        rows += [(k, row["node"], c, inward, row["share"] / len(cells), first, last) for c in cells]
+            end = int(np.searchsorted(starts_s, row["end_s"] - 1e-9))
+        rows += [
+            (series_k, row["node"], c, inward, row["share"] / len(cells), first, end) for c in cells
+        ]
     names = ("series", "node", "column", "direction", "share", "from", "until")
     table = np.array(rows, float).reshape(-1, len(names))
-    return {name: packed(table[:, k]) for k, name in enumerate(names)}
+    return {name: packed(table[:, series_k]) for series_k, name in enumerate(names)}
 
 
 def _capacity(links: pl.DataFrame, nodes: int, planes: int) -> Array:
@@ -293,13 +297,14 @@ def brief(name: str, film: dict[str, Any], fabric: Fabric) -> None:
 
 def _start(run: str) -> dict[str, Any]:
     """Initial view of the player: from the opened address, not from its own later ones."""
-    data, key = _address(), f"playback:{run}"
-    if data not in st.session_state.get(key, {}).values():
-        st.session_state[key] = {"start": data}
+    view, key = _address(), f"playback:{run}"
+    if view not in st.session_state.get(key, {}).values():
+        st.session_state[key] = {"start": view}
     return st.session_state[key]["start"]
 
 
 def _address() -> dict[str, Any]:
+    """View that the address names: simulated time in s, and the selected element."""
     query = st.query_params
     try:
         start_s = max(0.0, float(query.get(AT, "0")))

@@ -43,17 +43,17 @@ def applies(row: RunRow, scenario: Scenario) -> bool:
 
 def card(row: RunRow, scenario: Scenario) -> None:
     """Draw verdict and tiles; the rest of the page does not move when the explanation arrives."""
-    stored = _known(row, scenario)
-    done = stored if stored is not None and stored.state == "done" else None
-    text = plain(_verdict(done)) if done else _met(row)
-    if stored is not None and not stored.ended:
+    explain_run = _known(row, scenario)
+    done_run = explain_run if explain_run is not None and explain_run.state == "done" else None
+    text = plain(_verdict(done_run)) if done_run else _met(row)
+    if explain_run is not None and not explain_run.ended:
         text = "Looking for what limits this run …"
     with st.container(border=True, key="explained"):
         st.subheader(text, anchor=False)
         with st.grid(4, min_column_width=135):
             for tile in results.headline(row.summary, scenario, HEAD):
                 st.metric(**tile)
-            st.metric("Headroom", **_headroom(done), help=glossed("SLO", HEADROOM))
+            st.metric("Headroom", **_headroom(done_run), help=glossed("SLO", HEADROOM))
 
 
 def _met(row: RunRow) -> str:
@@ -73,33 +73,34 @@ def _verdict(explanation: RunRow) -> str:
 
 def causes(row: RunRow, scenario: Scenario) -> None:
     """Draw the run's limits and what would help, or the progress of the explanation."""
-    stored = _known(row, scenario)
-    if stored is None:
+    job = _known(row, scenario)
+    if job is None:
         _offer(row, scenario, "What limits this run, and what would help?")
-    elif not stored.ended:
-        runs.watch([stored.id], "Looking for causes by removing one at a time.")
-    elif stored.state == "done":
-        _causes(row, scenario, stored)
+    elif not job.ended:
+        runs.watch([job.id], "Looking for causes by removing one at a time.")
+    elif job.state == "done":
+        _causes(row, scenario, job)
     else:
-        why = sentence(stored.message) if stored.state == "failed" else "It made way for a run."
-        _offer(row, scenario, f"This run is not explained yet. {why}")
+        reason = sentence(job.message) if job.state == "failed" else "It made way for a run."
+        _offer(row, scenario, f"This run is not explained yet. {reason}")
 
 
 def _known(row: RunRow, scenario: Scenario) -> RunRow | None:
     """The explanation: one requested here, otherwise a stored one, otherwise a new one."""
     key = f"explained:{row.id}"
-    if run := st.session_state.get(key):
-        return session.store().runs.get(run)
+    if run_id := st.session_state.get(key):
+        return session.store().runs.get(run_id)
     stored_run = find_run(session.store(), scenario, engine=EXPLAIN)
-    quick = (row.wall_s or 0.0) <= AT_ONCE_S
-    wanted = quick or st.session_state.get(NOW) == scenario_digest(scenario)
-    wanted = wanted and access.mode() != access.READ_ONLY
-    if stored_run is None and wanted and _ask(row, scenario):
+    is_quick = (row.wall_s or 0.0) <= AT_ONCE_S
+    is_wanted = is_quick or st.session_state.get(NOW) == scenario_digest(scenario)
+    is_wanted = is_wanted and access.mode() != access.READ_ONLY
+    if stored_run is None and is_wanted and _ask(row, scenario):
         stored_run = session.store().runs.get(st.session_state[key])
     return stored_run
 
 
 def _ask(row: RunRow, scenario: Scenario) -> bool:
+    """Start the explanation of a run; returns whether it was accepted, a refusal is a toast."""
     with session.refusals_toasted():
         st.session_state[f"explained:{row.id}"] = session.run(scenario, EXPLAIN)
         return True
@@ -107,6 +108,7 @@ def _ask(row: RunRow, scenario: Scenario) -> bool:
 
 
 def _offer(row: RunRow, scenario: Scenario, why: str) -> None:
+    """Draw a sentence, and a button that starts the explanation."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.markdown(plain(why))
         clicked = st.button("Explain this run", icon=":material/troubleshoot:", key="explain")
@@ -115,21 +117,23 @@ def _offer(row: RunRow, scenario: Scenario, why: str) -> None:
 
 
 def _headroom(known: RunRow | None) -> dict[str, Any]:
-    """Largest load over the present one, and its value."""
+    """Arguments of the tile of headroom: the largest load within the SLO over the present one, and
+    that load."""
     if known is None:
         return {"value": "not known yet"}
     summary = known.summary
     if not summary["headroom_factor"]:
         return {"value": "none"}
-    load = f"up to {three_figures(summary['capacity'])} {summary['capacity_unit']}"
+    load_text = f"up to {three_figures(summary['capacity'])} {summary['capacity_unit']}"
     if summary["capacity_high"] is not None:
-        ends = (three_figures(summary[end]) for end in ("capacity_low", "capacity_high"))
-        load += f" ({' to '.join(ends)})"
+        interval = (three_figures(summary[end]) for end in ("capacity_low", "capacity_high"))
+        load_text += f" ({' to '.join(interval)})"
     return {"value": f"{three_figures(summary['headroom_factor'])} x traffic",
-            "delta": load, "delta_color": "off", "delta_arrow": "off"}  # fmt: skip
+            "delta": load_text, "delta_color": "off", "delta_arrow": "off"}  # fmt: skip
 
 
 def _causes(row: RunRow, scenario: Scenario, known: RunRow) -> None:
+    """Draw the causes of an explanation, the first ones open."""
     causes = record.explanation(known.id, known)["causes"]
     if not causes:
         st.markdown("No cause was found whose removal changes these figures on every seed.")
@@ -138,11 +142,11 @@ def _causes(row: RunRow, scenario: Scenario, known: RunRow) -> None:
         "**Causes**, the weightiest first; each is removed in re-runs on seeds of their own, so "
         "figures differ a little from those above"
     )
-    place = st.container()
+    container = st.container()
     for number, cause in enumerate(causes):
         if number == FIRST:
-            place = st.expander(f"{len(causes) - FIRST} more that weigh less")
-        with place:
+            container = st.expander(f"{len(causes) - FIRST} more that weigh less")
+        with container:
             _cause(row, scenario, cause, number)
 
 
@@ -164,8 +168,8 @@ def _cause(row: RunRow, scenario: Scenario, cause: dict[str, Any], number: int) 
             if st.button("Apply and compare", icon=":material/science:", key=f"apply-{number}"):
                 name = f"{scenario.name[:100]} · suggestion {number + 1}"
                 with session.refusals_toasted():
-                    changed = with_overrides(scenario, {**gain["settings"], "name": name})
-                    go_to(links.COMPARE_PAGE, {links.RUNS: f"{row.id},{session.run(changed)}"})
+                    variant = with_overrides(scenario, {**gain["settings"], "name": name})
+                    go_to(links.COMPARE_PAGE, {links.RUNS: f"{row.id},{session.run(variant)}"})
 
 
 PICKED = "request"  # of the address and of the session: the number of the request
@@ -182,26 +186,28 @@ WAITS = "pool reads and other batches"  # of the time of prefill that no operato
 
 def one_request(row: RunRow, scenario: Scenario) -> None:
     """Draw the choice of a request, its time to the first token, and its decoding."""
-    picks = record.requests_by(row.id, scenario.warmup_s)
-    if not picks:
+    ids_by = record.requests_by(row.id, scenario.warmup_s)
+    if not ids_by:
         st.markdown("No request finished after the warm-up.")
         return
-    pick, number = _picked(picks, int(row.summary.get("requests") or 1))
-    request, median = record.request(row.id, number), record.request(row.id, picks[pick][1])
+    criterion, number = _picked(ids_by, int(row.summary.get("requests") or 1))
+    request, median = (record.request(row.id, number), record.request(row.id, ids_by[criterion][1]))
     if request is None or median is None:
         st.warning(f"Request {number} is not in this run.", icon=":material/search_off:")
         return
-    both_inside = _watched(row, scenario, number, picks[pick][1])
-    parts, usual = map(_to_first_token, (request, median), both_inside)
-    st.subheader(_conclusion(number, parts, usual, request, median), anchor=False)
+    both_inside = _watched(row, scenario, number, ids_by[criterion][1])
+    times_s, usual_s = map(_to_first_token, (request, median), both_inside)
+    st.subheader(_conclusion(number, times_s, usual_s, request, median), anchor=False)
     st.caption(_about(request))
     if both_inside[0] is not None and both_inside[0].hot_reads:
         st.markdown(_hot(both_inside[0]))
     colour_of = PART_COLOURS | {_prefill(name): colour for name, colour in theme.OPERATOR.items()}
-    colours = {n: colour_of.get(n, theme.STAGE["prefill_queue"]) for n in {**parts, **usual}}
+    colours = {n: colour_of.get(n, theme.STAGE["prefill_queue"]) for n in {**times_s, **usual_s}}
     key_text = "Stages of this request next to the median of all."
-    plot(waterfall.waterfall(parts, key_text, colours=colours, median=usual), "request")
-    st.caption(f"To the first token. Grey: request {picks[pick][1]:,}, the median by {pick}.")
+    plot(waterfall.waterfall(times_s, key_text, colours=colours, median=usual_s), "request")
+    st.caption(
+        f"To the first token. Grey: request {ids_by[criterion][1]:,}, the median by {criterion}."
+    )
     drawn("run.request", row, number)
     _decoded((request, median), both_inside)
 
@@ -209,7 +215,7 @@ def one_request(row: RunRow, scenario: Scenario) -> None:
 def _picked(picks: Mapping[str, tuple[int, int]], count: int) -> tuple[str, int]:
     """Criterion and number of the selected request: the slowest unless one is named."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        pick = st.segmented_control(
+        criterion = st.segmented_control(
             "Slowest by", list(picks), default=next(iter(picks)), required=True, key="slowest-by",
         )  # fmt: skip
         picked_text = st.query_params.get(PICKED, "")
@@ -220,9 +226,9 @@ def _picked(picks: Mapping[str, tuple[int, int]], count: int) -> tuple[str, int]
         )  # fmt: skip
     if number is None:
         st.query_params.pop(PICKED, None)
-        return pick, picks[pick][0]
+        return criterion, picks[criterion][0]
     st.query_params[PICKED] = str(number)
-    return pick, int(number)
+    return criterion, int(number)
 
 
 def _watched(row: RunRow, scenario: Scenario, *numbers: int) -> list[Inside | None]:
@@ -248,16 +254,17 @@ def _watched(row: RunRow, scenario: Scenario, *numbers: int) -> list[Inside | No
 def _to_first_token(row: Mapping[str, Any], seen: Inside | None) -> dict[str, float]:
     """Seconds by part up to the first token; prefill by operator if known."""
     parts: dict[str, float] = {}
-    for name, stage_time in stages(row).items():
+    for name, stage_s in stages(row).items():
         if name == "prefill" and seen is not None and seen.prefill:
-            operators = sorted(seen.prefill, key=lambda item: item[0] != "")
-            parts |= {_prefill(operator): time for operator, time in operators}
+            operator_times = sorted(seen.prefill, key=lambda item: item[0] != "")
+            parts |= {_prefill(operator): time for operator, time in operator_times}
         elif name != DECODE:
-            parts[name] = stage_time
+            parts[name] = stage_s
     return parts
 
 
 def _prefill(operator: str) -> str:
+    """Name of the part of prefill that an operator takes; '': what no operator accounts for."""
     return f"prefill: {theme.title(operator).lower() if operator else WAITS}"
 
 
@@ -266,14 +273,14 @@ def _conclusion(
     here: Mapping[str, Any], median: Mapping[str, Any],
 ) -> str:  # fmt: skip
     """Sentence on how slow the request was, and which part."""
-    total, other = sum(parts.values()), sum(usual.values())
-    more = {name: part_time - usual.get(name, 0.0) for name, part_time in parts.items()}
-    worst = max(more, key=lambda name: more[name], default="")
-    text = f"Request {number:,}: first token after {seconds(total)}"
-    if other > 0:
-        text += f", {three_figures(total / other)} times the median's"
-    if worst and more[worst] > 0.05 * total:
-        text += f"; {seconds(more[worst])} of the difference is “{worst}”"
+    total_s, median_total_s = sum(parts.values()), sum(usual.values())
+    excess_s = {name: part_s - usual.get(name, 0.0) for name, part_s in parts.items()}
+    worst_part = max(excess_s, key=lambda name: excess_s[name], default="")
+    text = f"Request {number:,}: first token after {seconds(total_s)}"
+    if median_total_s > 0:
+        text += f", {three_figures(total_s / median_total_s)} times the median's"
+    if worst_part and excess_s[worst_part] > 0.05 * total_s:
+        text += f"; {seconds(excess_s[worst_part])} of the difference is “{worst_part}”"
     own_token_s, usual_token_s = _per_token(here), _per_token(median)
     if own_token_s and usual_token_s:
         text += f". TPOT {seconds(own_token_s)}, the median's {seconds(usual_token_s)}"
@@ -282,17 +289,17 @@ def _conclusion(
 
 def _hot(seen: Inside) -> str:
     """Memory servers that delayed the read of a request's cached tokens, with the delays."""
-    nodes = ", ".join(f"node {node} by {seconds(held_s)}" for node, held_s in seen.hot_reads)
+    nodes_text = ", ".join(f"node {node} by {seconds(held_s)}" for node, held_s in seen.hot_reads)
     return (
-        f"A hot memory server held the read of its cached tokens back: {nodes}. "
+        f"A hot memory server held the read of its cached tokens back: {nodes_text}. "
         "Its port had more to send than those of the others."
     )
 
 
 def _per_token(row: Mapping[str, Any]) -> float:
     """Seconds per token; 0 if unknown."""
-    decode_time = stages(row).get(DECODE, 0.0)
-    return decode_time / (row["output_tokens"] - 1) if row["output_tokens"] > 1 else 0.0
+    decode_s = stages(row).get(DECODE, 0.0)
+    return decode_s / (row["output_tokens"] - 1) if row["output_tokens"] > 1 else 0.0
 
 
 def _about(row: Mapping[str, Any]) -> str:
@@ -320,8 +327,8 @@ def _decoded(rows: tuple[Mapping[str, Any], ...], both: list[Inside | None]) -> 
         if passes is not None and passes.iterations
     ]
     if len(figures) == len(rows):
-        one, median = figures
+        own_figures, median_figures = figures
         with st.grid(4, min_column_width=165):
-            for label, value in one.items():
-                usual = f"median {median[label]}"
-                st.metric(label, value, usual, delta_color="off", delta_arrow="off")
+            for label, value in own_figures.items():
+                median_text = f"median {median_figures[label]}"
+                st.metric(label, value, median_text, delta_color="off", delta_arrow="off")

@@ -24,6 +24,7 @@ from twin.ui.show import dark, plot, two_columns
 
 
 def _figures(summary: Mapping[str, Any], place: Place) -> None:
+    """Draw the figures of a place on the page as one line."""
     known_metrics = [metric for metric in placed(place) if summary.get(metric.key) is not None]
     st.markdown(" · ".join(f"{m.label}: **{shown(m.key, summary[m.key])}**" for m in known_metrics))
 
@@ -47,27 +48,29 @@ def instances(row: RunRow, scenario: Scenario) -> None:
         "to pool, or from model to model. "
         + starts(lives, int(row.summary.get("role_changes") or 0))
     )
-    npus = "NPUs by pool", charts.over_time("npus", windows, scenario.warmup_s), "npus-by-pool"
+    npus = charts.over_time("npus", windows, scenario.warmup_s)
+    npus_chart = "NPUs by pool", npus, "npus-by-pool"
     if not _wrote(row, "decisions") or scenario.models:  # each model's controller decides alone
-        two_columns([npus])
+        two_columns([npus_chart])
         return
     decisions, rules = record.table(row.id, "decisions"), scenario.elastic
     column = GOES_BY.get(rules.controller, "busy")
-    marks = (rules.high, rules.low) if rules.controller in ("queue", "slo", "kv") else None
-    chart = elastic.pressures(decisions, column, marks)
-    two_columns([npus, ("What the controller saw", chart, "pressures")])
+    thresholds = (rules.high, rules.low) if rules.controller in ("queue", "slo", "kv") else None
+    chart = elastic.pressures(decisions, column, thresholds)
+    two_columns([npus_chart, ("What the controller saw", chart, "pressures")])
     st.subheader("Decisions", anchor=False)
     change_count = pl.col("started") + pl.col("stopped") + pl.col("changed_role")
     changes = decisions.filter((change_count > 0) | (pl.col("held_back") != "")).head(500)
-    saw = {f"{role.capitalize()}: {name}": pl.col(f"{role}_{column}")
+    seen_columns = {f"{role.capitalize()}: {name}": pl.col(f"{role}_{column}")
            for role in elastic.ROLES for name, column in SAW.items()
            if f"{role}_{column}" in decisions.columns}  # fmt: skip
-    moment = pl.col("t_s").map_elements(words.duration, return_dtype=pl.String)
-    number = st.column_config.NumberColumn(format="%.2f")
+    time_text = pl.col("t_s").map_elements(words.duration, return_dtype=pl.String)
+    number_column = st.column_config.NumberColumn(format="%.2f")
     st.dataframe(
-        changes.select(At=moment, **{name: pl.col(c) for name, c in DECIDED.items()}, **saw),
+        changes.select(At=time_text, **{n: pl.col(c) for n, c in DECIDED.items()}, **seen_columns),
         hide_index=True, placeholder="–",
-        column_config={n: number for n in saw if n.endswith(("in hand", "busy", "SLO", "needed"))},
+        column_config={n: number_column for n in seen_columns
+                       if n.endswith(("in hand", "busy", "SLO", "needed"))},
     )  # fmt: skip
     st.caption(
         f"{choice_label('elastic.controller', rules.controller)}: {decisions.height} decisions, "
@@ -78,18 +81,18 @@ def instances(row: RunRow, scenario: Scenario) -> None:
 
 def starts(lives: pl.DataFrame, role_changes: int) -> str:
     """Sentence on where instances that started found their weights and NPUs; '' without any."""
-    count = dict(lives["state"].value_counts().iter_rows())
-    loads, fetches = count.get("load", 0), count.get("fetch", 0)
+    count_by_state = dict(lives["state"].value_counts().iter_rows())
+    loads, fetches = count_by_state.get("load", 0), count_by_state.get("fetch", 0)
     # With one model graphs are also made anew where an instance goes on with other dies.
-    turns = count.get("graphs", 0) - role_changes if "model" in lives.columns else 0
+    switch_count = count_by_state.get("graphs", 0) - role_changes if "model" in lives.columns else 0
     if not loads:
         return ""
-    found = f"Of {loads} starts that loaded weights, {max(loads - fetches, 0)} found them in DRAM"
+    text = f"Of {loads} starts that loaded weights, {max(loads - fetches, 0)} found them in DRAM"
     if fetches:
         took_s = lives.filter(state="fetch").select((pl.col("end_s") - pl.col("t_s")).mean())
-        mean = words.duration(took_s.item())
-        found += f"; object storage sent them to the others in {mean} on average"
-    return found + (f"; {turns} took the NPUs of another model." if turns > 0 else ".")
+        mean_text = words.duration(took_s.item())
+        text += f"; object storage sent them to the others in {mean_text} on average"
+    return text + (f"; {switch_count} took the NPUs of another model." if switch_count > 0 else ".")
 
 
 HOURLY = {
@@ -102,30 +105,31 @@ HOURLY = {
 
 def day(row: RunRow, scenario: Scenario) -> None:
     """Draw each hour's NPUs, use, waste, energy and hits."""
-    length_s = hour_s(scenario)
-    assert length_s is not None
-    hours = by_hour(record.table(row.id, "windows"), scenario, length_s).with_columns(
+    hour_length_s = hour_s(scenario)
+    assert hour_length_s is not None
+    hours = by_hour(record.table(row.id, "windows"), scenario, hour_length_s).with_columns(
         hit_percent=100.0 * pl.col("hit_token_ratio"),
         pool_percent=100.0 * pl.col("pool_used_fraction"),
         npu_hours_used=pl.col("npu_hours") - pl.col("npu_hours_idle"),
     )
-    names = {name for name in hours.columns if hours[name].max()}
-    used, idle = float(hours["npu_hours"].sum()), float(hours["npu_hours_idle"].sum())
-    figures = [f"**{amount(used, 'rate', 'NPU-hours')}**",
-            f"without work: **{amount(idle / used if used else None, 'share')}**"]  # fmt: skip
-    if "energy_kwh" in names:
+    columns = {name for name in hours.columns if hours[name].max()}
+    used_hours, idle_hours = float(hours["npu_hours"].sum()), float(hours["npu_hours_idle"].sum())
+    figures = [f"**{amount(used_hours, 'rate', 'NPU-hours')}**",
+            "without work: "
+            f"**{amount(idle_hours / used_hours if used_hours else None, 'share')}**"]  # fmt: skip
+    if "energy_kwh" in columns:
         figures.append(f"energy: **{amount(float(hours['energy_kwh'].sum()), 'rate', 'kWh')}**")
-    busiest = hours.sort("arrived", descending=True)["hour"][0]
-    st.markdown(" · ".join([*figures, f"busiest hour: **{busiest}**"]))
+    busiest_hour = hours.sort("arrived", descending=True)["hour"][0]
+    st.markdown(" · ".join([*figures, f"busiest hour: **{busiest_hour}**"]))
     two_columns((title, elastic.hourly(hours, series, unit), f"day-{next(iter(series))}")
-           for title, (series, unit) in elastic.DAY.items() if names & set(series))  # fmt: skip
-    table = hours.select(Hour="hour", **{HOURLY[c]: c for c in HOURLY if c in names})
+           for title, (series, unit) in elastic.DAY.items() if columns & set(series))  # fmt: skip
+    table = hours.select(Hour="hour", **{HOURLY[c]: c for c in HOURLY if c in columns})
     st.dataframe(table.with_columns(pl.col(pl.Float64).round(1)), hide_index=True)
-    daily = scenario.workload.profile.shape in DAILY
-    which = "Hours of the day that the rate follows." if daily else "Hours of simulated time."
-    if length_s != 3600.0:
-        which += f" An hour lasts {words.duration(length_s)} of simulated time."
-    st.caption(f"{which} Without work: an instance has no request, starts or drains.")
+    is_daily = scenario.workload.profile.shape in DAILY
+    text = "Hours of the day that the rate follows." if is_daily else "Hours of simulated time."
+    if hour_length_s != 3600.0:
+        text += f" An hour lasts {words.duration(hour_length_s)} of simulated time."
+    st.caption(f"{text} Without work: an instance has no request, starts or drains.")
 
 
 TENANT = {
@@ -139,18 +143,18 @@ TENANT = {
 def _has_clients(scenario: Scenario) -> bool:
     """Whether the run has tenants, clients that leave or are refused, or sessions."""
     c, a = scenario.clients, scenario.admission
-    leave = c.timeout_s or c.answer_timeout_s or a.shed_at or a.rate_req_per_s or a.in_flight
-    return bool(scenario.tenants or leave or turns_wait(scenario))
+    may_leave = c.timeout_s or c.answer_timeout_s or a.shed_at or a.rate_req_per_s or a.in_flight
+    return bool(scenario.tenants or may_leave or turns_wait(scenario))
 
 
 def clients(row: RunRow, scenario: Scenario) -> None:
     """Draw figures of all, a bar and a row per tenant, reasons of ended requests, session times."""
-    if counts := [m for m in placed("clients") if row.summary.get(m.key)]:
+    if count_metrics := [m for m in placed("clients") if row.summary.get(m.key)]:
         with st.container(horizontal=True):
-            for metric in counts:
+            for metric in count_metrics:
                 value = shown(metric.key, row.summary[metric.key])
                 st.metric(metric.label, value, help=metric.help, border=True)
-    tenants, reasons, session_s = _clients(row.id, scenario)
+    tenants, reasons, session_times = _clients(row.id, scenario)
     if tenants:
         st.subheader("Tenants", anchor=False)
         plot(charts.tenants(tenants), "tenants")
@@ -163,18 +167,19 @@ def clients(row: RunRow, scenario: Scenario) -> None:
             "counts from its first try. A fair share: of what all were served, by weight, to no "
             "tenant more than it offered."
         )
-    curve = charts.Curve("Session", theme.ROLE["memory_pool"], session_s)
-    times = charts.distribution([curve], of="sessions")
-    why = "Why requests came to nothing", charts.reasons(reasons), "reasons"
-    sessions = "Sessions", times, "session-times"
-    two_columns([why] * bool(reasons) + [sessions] * bool(session_s.size))
+    curve = charts.Curve("Session", theme.ROLE["memory_pool"], session_times)
+    times_chart = charts.distribution([curve], of="sessions")
+    reasons_picture = "Why requests came to nothing", charts.reasons(reasons), "reasons"
+    sessions_picture = "Sessions", times_chart, "session-times"
+    two_columns([reasons_picture] * bool(reasons) + [sessions_picture] * bool(session_times.size))
     if not reasons:
         st.caption("Every request that ended was answered.")
-    if session_s.size:
+    if session_times.size:
         st.caption(METRICS["session_s_mean"].help)
 
 
 def _cell(key: str, value: Any) -> str:
+    """A tenant's figure as text."""
     if value is None or isinstance(value, int):
         return NOTHING if value is None else f"{value:,}"
     return amount(value, "rate", "tokens/s") if key == "tokens_per_s" else shown(key, value)
@@ -199,18 +204,18 @@ OF_A_MODEL = ("requests", "npus", "npu_hours", "goodput_req_per_s", "slo_attainm
 
 def models(row: RunRow, scenario: Scenario) -> None:
     """Draw the load and the goodput of each model, and its figures next to those of all."""
-    each = record.table(row.id, "models").to_dicts()
-    count = _arrived(row.id, scenario.warmup_s)
-    rate = 1.0 / (scenario.horizon_s - scenario.warmup_s)
-    offered = [{"tenant": item["model"], "goodput_req_per_s": item["goodput_req_per_s"],
-                "asked_req_per_s": rate * count.get(item["model"], 0)}
-               for item in each]  # fmt: skip
+    rows_of = record.table(row.id, "models").to_dicts()
+    arrived_by_model = _arrived(row.id, scenario.warmup_s)
+    per_second = 1.0 / (scenario.horizon_s - scenario.warmup_s)
+    load_rows = [{"tenant": item["model"], "goodput_req_per_s": item["goodput_req_per_s"],
+                "asked_req_per_s": per_second * arrived_by_model.get(item["model"], 0)}
+               for item in rows_of]  # fmt: skip
     st.subheader("Models", anchor=False)
-    plot(charts.tenants(offered), "models")
-    figures = [METRICS[key] for key in OF_A_MODEL if any(item[key] is not None for item in each)]
-    of_all = {"model": "all", **row.summary}
-    rows = [{"": item["model"], **{m.label: shown(m.key, item.get(m.key)) for m in figures}}
-            for item in (*each, of_all)]  # fmt: skip
+    plot(charts.tenants(load_rows), "models")
+    metrics = [METRICS[key] for key in OF_A_MODEL if any(item[key] is not None for item in rows_of)]
+    all_row = {"model": "all", **row.summary}
+    rows = [{"": item["model"], **{m.label: shown(m.key, item.get(m.key)) for m in metrics}}
+            for item in (*rows_of, all_row)]  # fmt: skip
     st.dataframe(rows, hide_index=True)
     st.caption("Steady state; each request is judged by the SLO of its own model.")
 
@@ -227,7 +232,7 @@ BINS = 60  # of a run, in which hits are counted by tenant
 
 
 def memory_pool(row: RunRow, scenario: Scenario) -> None:
-    """Hits and fill, bytes by tier, and a map of the memory servers, all over time."""
+    """Draw hits and fill, bytes by tier, and a map of the memory servers, all over time."""
     windows, servers, traffic = (
         record.table(row.id, name) for name in ("windows", "servers", "traffic")
     )
@@ -241,20 +246,20 @@ def memory_pool(row: RunRow, scenario: Scenario) -> None:
     ]  # fmt: skip
     if scenario.tenants and scenario.memory_pool.namespaces:
         names = [tenant.name for tenant in scenario.tenants]
-        hits = elastic.namespaces(_hits(row.id, scenario.horizon_s / BINS), names, warmup_s)
-        pictures.append(("Hit ratio by namespace", hits, "pool-namespaces"))
+        hits_chart = elastic.namespaces(_hits(row.id, scenario.horizon_s / BINS), names, warmup_s)
+        pictures.append(("Hit ratio by namespace", hits_chart, "pool-namespaces"))
     two_columns(pictures)
     st.subheader("Memory servers", anchor=False)
     plot(elastic.servers(servers, warmup_s, dark=dark()), "pool-servers")
-    steady = servers.filter(pl.col("t_s") >= warmup_s).group_by("node")
-    by_node = steady.agg(pl.col("read_bytes", "held_s").sum()).sort("read_bytes", "node")
-    total, most = by_node["read_bytes"].sum(), by_node["read_bytes"][-1]
-    if total > 0:
+    steady_rows = servers.filter(pl.col("t_s") >= warmup_s).group_by("node")
+    by_node = steady_rows.agg(pl.col("read_bytes", "held_s").sum()).sort("read_bytes", "node")
+    read_bytes, most_bytes = by_node["read_bytes"].sum(), by_node["read_bytes"][-1]
+    if read_bytes > 0:
         st.caption(
             "A block lies on the node that its key hashes to, and counts once for each prompt that "
             "reads it; above, on the plane, each die that shares out a prompt's heads reads it "
-            f"again. Node {by_node['node'][-1]} served {amount(most, 'bytes')}, "
-            f"{most * by_node.height / total:.2f} x the mean; the least "
+            f"again. Node {by_node['node'][-1]} served {amount(most_bytes, 'bytes')}, "
+            f"{most_bytes * by_node.height / read_bytes:.2f} x the mean; the least "
             f"{amount(by_node['read_bytes'][0], 'bytes')}. {_held_back(by_node)}"
         )
 
@@ -268,17 +273,18 @@ def _hits(run: str, width_s: float) -> pl.DataFrame:
 
 def _held_back(by_node: pl.DataFrame) -> str:
     """Sentence on how much hot memory servers prolonged batches' reads."""
-    whole_s = float(by_node["held_s"].sum())
-    if whole_s <= 0:
+    total_s = float(by_node["held_s"].sum())
+    if total_s <= 0:
         return "No read waited for a hot server: their ports had room for all."
-    worst = by_node.sort("held_s", "node").row(-1, named=True)
+    worst_node = by_node.sort("held_s", "node").row(-1, named=True)
     return (
-        f"Batches read {seconds(whole_s)} longer in all than from servers with equal load; node "
-        f"{worst['node']} held them back most, by {seconds(worst['held_s'])}."
+        f"Batches read {seconds(total_s)} longer in all than from servers with equal load; node "
+        f"{worst_node['node']} held them back most, by {seconds(worst_node['held_s'])}."
     )
 
 
 def _wrote(row: RunRow, table: str) -> bool:
+    """Whether a run has a table."""
     return table in session.store().runs.tables(row.id)
 
 
@@ -288,21 +294,21 @@ COLUMNS = ["arrival_s", "first_token_s", "finish_s", "output_tokens", "status", 
 
 def faults(row: RunRow, scenario: Scenario) -> None:
     """Draw every dip with its figures, and the run's figures over time with events marked."""
-    fallen = dips(row.id, scenario.slo.ttft_s, 1e-3 * scenario.slo.tpot_ms)
+    outages = dips(row.id, scenario.slo.ttft_s, 1e-3 * scenario.slo.tpot_ms)
     windows, events = record.table(row.id, "windows"), record.table(row.id, "events")
-    if not fallen:
+    if not outages:
         st.markdown("Every fault of this scenario comes after the end of the run.")
         return
-    for number, outage in enumerate(fallen[:SHOWN]):
+    for number, outage in enumerate(outages[:SHOWN]):
         _dip(row, outage, number)
-    if fallen[SHOWN:]:
-        with st.expander(f"{len(fallen) - SHOWN} more"):
-            for outage in fallen[SHOWN:]:
+    if outages[SHOWN:]:
+        with st.expander(f"{len(outages) - SHOWN} more"):
+            for outage in outages[SHOWN:]:
                 st.markdown(f"- {outage.what}")
-    tokens = (f"{fallen[0].phase.capitalize()} tokens", f"{fallen[0].phase}_tokens_per_s")
-    times = ("Time to first token", "ttft_s_mean"), ("Time per output token", "tpot_s_mean")
+    token_column = (f"{outages[0].phase.capitalize()} tokens", f"{outages[0].phase}_tokens_per_s")
+    time_columns = ("Time to first token", "ttft_s_mean"), ("Time per output token", "tpot_s_mean")
     two_columns((title, around(windows, events, scenario.faults, scenario.warmup_s, column),
-            f"fault-{column}") for title, column in (tokens, *times))  # fmt: skip
+            f"fault-{column}") for title, column in (token_column, *time_columns))  # fmt: skip
     st.caption(
         "✕ something breaks · ⇄ experts rebalanced · ≈ popularity shifts. Before: the minute "
         "before the fault, or 20 windows if shorter. Back: within 5 % of that and staying there."
@@ -323,39 +329,39 @@ def _dip(row: RunRow, dip: Dip, number: int) -> None:
         head, link = st.columns([5, 1], vertical_alignment="center")
         head.markdown(f"**{dip.detail or dip.element}** at {seconds(dip.at_s)}")
         with link:
-            see = dip.down[0][0] if dip.down else dip.element
-            page_link("playback", "Watch it", {"run": row.id, "at": f"{dip.at_s:.6g}", "see": see})
+            seen = dip.down[0][0] if dip.down else dip.element
+            page_link("playback", "Watch it", {"run": row.id, "at": f"{dip.at_s:.6g}", "see": seen})
         with st.grid(5, min_column_width=170, key=f"dip-{number}"):
             _dip_tiles(dip)
         # Who was out of service and for how long: what no tile says.
-        down = [f"{name} was out of service for {seconds(t)}" for name, t in dip.down[:SHOWN]]
+        down_texts = [f"{name} was out of service for {seconds(t)}" for name, t in dip.down[:SHOWN]]
         if dip.down[SHOWN:]:
-            down.append(f"{len(dip.down) - SHOWN} more were out of service for less")
-        if down:
-            st.caption(sentence("; ".join(down)))
+            down_texts.append(f"{len(dip.down) - SHOWN} more were out of service for less")
+        if down_texts:
+            st.caption(sentence("; ".join(down_texts)))
 
 
 def _dip_tiles(dip: Dip) -> None:
-    """One tile per figure of a dip, with its unit."""
+    """Draw one tile per figure of a dip, with its unit."""
     usual, lowest = dip.before_tokens_per_s, dip.lowest_tokens_per_s
-    lower = 1 - lowest / usual if usual and lowest is not None else 0.0
-    fall_text = f"-{amount(lower, 'share')}" if lower > 0 else None
-    recovery = "did not fall" if dip.recovery_s == 0.0 else seconds(dip.recovery_s or 0.0)
+    fall = 1 - lowest / usual if usual and lowest is not None else 0.0
+    fall_text = f"-{amount(fall, 'share')}" if fall > 0 else None
+    recovery_text = "did not fall" if dip.recovery_s == 0.0 else seconds(dip.recovery_s or 0.0)
     if dip.recovery_s is None:
-        recovery = f"not in {seconds(dip.until_s - dip.at_s)}"
-    before, during = dip.goodput_before_req_per_s, dip.goodput_during_req_per_s
-    rate_before = NOTHING if before is None else three_figures(before)
-    if during is not None:
-        rate_before = f"{rate_before} → {three_figures(during)}"
+        recovery_text = f"not in {seconds(dip.until_s - dip.at_s)}"
+    goodput_before, goodput_during = dip.goodput_before_req_per_s, dip.goodput_during_req_per_s
+    goodput_text = NOTHING if goodput_before is None else three_figures(goodput_before)
+    if goodput_during is not None:
+        goodput_text = f"{goodput_text} → {three_figures(goodput_during)}"
     st.metric(f"{dip.phase.capitalize()} before", amount(usual, "rate", "tokens/s"))
     st.metric("Lowest", amount(lowest, "rate", "tokens/s"), fall_text)
     st.metric(
-        "Back after", recovery,
+        "Back after", recovery_text,
         help="From the fault until output was back within 5 % of before and stayed there; "
         "where it was not: how long was looked, to the next fault or the end of the run.",
     )  # fmt: skip
     st.metric(
-        "Goodput before → then", f"{rate_before} req/s",
+        "Goodput before → then", f"{goodput_text} req/s",
         help="Requests per second that met the SLO, before the fault and from it until output was "
         "back.",
     )  # fmt: skip

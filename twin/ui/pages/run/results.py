@@ -47,29 +47,30 @@ def header(row: RunRow, scenario: Scenario) -> None:
         publish = session.store().runs.publish
         copy_link(links.run_url(row.id, scenario), on_copy=lambda: publish(row.id))
     if row.state == "failed":
-        why = "The engine's own laws do not hold in this run, so do not rely on its figures."
-        st.error(f"{why} {sentence(row.message)}", icon=":material/error:")
+        text = "The engine's own laws do not hold in this run, so do not rely on its figures."
+        st.error(f"{text} {sentence(row.message)}", icon=":material/error:")
     elif row.message:
         st.warning(sentence(row.message), icon=":material/warning:")
 
 
 def _compare(row: RunRow, scenario: Scenario) -> None:
-    """Runs to compare with, those that differ in the fewest fields first."""
+    """Draw the choice of a run to compare with, those that differ in the fewest fields first."""
 
     def distance(run: RunRow) -> tuple[int, bool]:
+        """Sort key of a run: number of fields that differ, and whether it is an edited preset."""
         try:
-            differing = len(changed(record.scenario(run.scenario), scenario))
+            field_count = len(changed(record.scenario(run.scenario), scenario))
         except (StoreError, SpecError):  # damaged, or of fields this twin does not know
-            differing = len(fields.formed())
-        return differing, words.BETWEEN in run.name  # a preset before its edits
+            field_count = len(fields.formed())
+        return field_count, words.BETWEEN in run.name  # a preset before its edits
 
     rows = [run for run in runs.latest(OFFERED + 1, "done") if run.id != row.id]
-    others = runs.choices(sorted(rows, key=distance))
-    if not others:
+    choice_labels = runs.choices(sorted(rows, key=distance))
+    if not choice_labels:
         st.markdown("There is no other finished run yet: edit a copy and run it.")
         return
-    named = others.__getitem__
-    selected = st.selectbox("Baseline", list(others), key="baseline", format_func=named)
+    label_of = choice_labels.__getitem__
+    selected = st.selectbox("Baseline", list(choice_labels), key="baseline", format_func=label_of)
     if st.button("Compare", type="primary", key="compare"):
         go_to("compare", {links.RUNS: f"{selected},{row.id}"})
 
@@ -100,14 +101,14 @@ def headline(
         }
         if metric.slo is not None and one_slo(s):
             tile |= against_slo(float(value), metric.slo(s))
-        other, pattern = metric.note
-        if summary.get(other) is not None:
-            note = pattern.format(shown(other, summary[other]))
+        other_key, pattern = metric.note
+        if summary.get(other_key) is not None:
+            note = pattern.format(shown(other_key, summary[other_key]))
             tile |= {"delta": note, "delta_color": "off", "delta_arrow": "off"}
         if (band := bands.get(metric.key)) is not None and value:
-            expected = band.around(float(value)).removesuffix(" tokens/s per NPU")
+            band_text = band.around(float(value)).removesuffix(" tokens/s per NPU")
             tile["help"] += f"\n\n{band.sentence}"
-            tile |= {"delta": f"80 % band: {expected}", "delta_color": "off", "delta_arrow": "off"}
+            tile |= {"delta": f"80 % band: {band_text}", "delta_color": "off", "delta_arrow": "off"}
         tiles.append(tile)
     return tiles
 
@@ -117,28 +118,28 @@ def validity(row: RunRow, scenario: Scenario) -> None:
     broken = [check for check in row.checks if not check["ok"]]
     laws, icon = f"All {len(row.checks)} laws held", ":material/verified:"
     if broken:
-        laws, icon = f"{len(broken)} of {len(row.checks)} laws broken", ":material/gpp_bad:"
+        laws, icon = (f"{len(broken)} of {len(row.checks)} laws broken", ":material/gpp_bad:")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if row.summary.get("steady_state") == "steady":
             st.badge("Steady state", icon=":material/trending_flat:", color="green")
         with st.popover(laws, icon=icon, type="tertiary"):
             for check in sorted(row.checks, key=lambda c: bool(c["ok"])):
-                sign = ":green[:material/check:]" if check["ok"] else ":red[:material/close:]"
+                sign_icon = ":green[:material/check:]" if check["ok"] else ":red[:material/close:]"
                 detail = f" :gray[{check['detail']}]" if check.get("detail") else ""
-                st.markdown(f"{sign} **{check['id']}** {check['statement']}{detail}")
+                st.markdown(f"{sign_icon} **{check['id']}** {check['statement']}{detail}")
         st.caption(_counted(scenario), width="content")
     for note in row.notes:
         if note not in UNSTEADY.values() and not note.startswith("Steady-state figures leave out"):
             st.caption(f":material/info: {sentence(note)}")
-    slow = (row.summary.get("tpot_s_mean") or 0.0) > scenario.slo.tpot_ms * 1e-3
-    if slow and one_slo(scenario):
+    is_slow = (row.summary.get("tpot_s_mean") or 0.0) > scenario.slo.tpot_ms * 1e-3
+    if is_slow and one_slo(scenario):
         st.caption(f":material/timer: {formulas.bound(scenario)}")
     runs.how_far_off({scenario.name: scenario})
-    if outside := outside_evidence(scenario, session.facts()):
-        respects = f"{len(outside)} respect{'s' if outside[1:] else ''}"
-        label = f"Outside the published evidence in {respects}"
+    if respects_outside := outside_evidence(scenario, session.facts()):
+        count_text = f"{len(respects_outside)} respect{'s' if respects_outside[1:] else ''}"
+        label = f"Outside the published evidence in {count_text}"
         with st.popover(label, icon=":material/explore:", type="tertiary"):
-            for respect in outside:
+            for respect in respects_outside:
                 st.markdown(f"- {respect}")
             if "evidence" in PAGES:  # an extra's
                 page_link("evidence", "How far the evidence reaches")
@@ -146,11 +147,11 @@ def validity(row: RunRow, scenario: Scenario) -> None:
 
 def _counted(s: Scenario) -> str:
     """Sentence about which requests the figures count."""
-    end = words.duration(s.horizon_s)
+    end_text = words.duration(s.horizon_s)
     if not s.warmup_s:
-        return f"Figures are of all {end} simulated; no warm-up was left out."
+        return f"Figures are of all {end_text} simulated; no warm-up was left out."
     return (
-        f"Figures are of {words.duration(s.warmup_s)} to {end}: the warm-up "
+        f"Figures are of {words.duration(s.warmup_s)} to {end_text}: the warm-up "
         "before it is left out. Counts are of the whole run."
     )
 
@@ -168,24 +169,24 @@ ENDINGS = {  # of the name of a file
 def downloads(row: RunRow, scenario: Scenario) -> None:
     """Draw the choice of a download, and a button for every format."""
     store = session.store()
-    counts = {name.capitalize(): each.rows for name, each in store.runs.tables(row.id).items()}
+    row_counts = {name.capitalize(): each.rows for name, each in store.runs.tables(row.id).items()}
     extras = found(Section, "run.download")
-    choices = [SUMMARY, WHOLE, *counts, QUESTION, *extras]
-    selected = st.selectbox(
+    choices = [SUMMARY, WHOLE, *row_counts, QUESTION, *extras]
+    selected_name = st.selectbox(
         "What", choices, key="download-what", format_func=lambda name: name.replace("_", " ")
     )
-    if selected in extras:
-        extras[selected].load()(store, row, scenario)
+    if selected_name in extras:
+        extras[selected_name].load()(store, row, scenario)
         return
-    if selected == WHOLE:
+    if selected_name == WHOLE:
         st.caption("Scenario, facts, engine version and tables: `twin library import` takes it in.")
-    rows = counts.get(selected)
+    rows = row_counts.get(selected_name)
     if rows is not None:
         st.caption(f"{rows:,} rows; times in seconds, sizes in bytes.")
     with st.container(horizontal=True):
-        for kind, make in formats(store, row, scenario, selected, rows).items():
-            file = f"{stem(row)}-{selected.lower()}.{ENDINGS[kind]}"
-            download(kind, make, file, f"download-{selected}-{kind}")
+        for kind, make in formats(store, row, scenario, selected_name, rows).items():
+            file = f"{stem(row)}-{selected_name.lower()}.{ENDINGS[kind]}"
+            download(kind, make, file, f"download-{selected_name}-{kind}")
 
 
 def formats(
@@ -206,12 +207,14 @@ def formats(
         }
 
     def table() -> pl.DataFrame:
+        """The chosen table of the run."""
         return store.runs.table(row.id, chosen.lower())
 
     def parquet() -> bytes:
-        file = io.BytesIO()
-        table().write_parquet(file, compression="zstd")
-        return file.getvalue()
+        """The chosen table as a Parquet file."""
+        buffer = io.BytesIO()
+        table().write_parquet(buffer, compression="zstd")
+        return buffer.getvalue()
 
     if rows is not None and rows >= LONG_ROWS:
         return {"CSV, gzip": lambda: csv_bytes(table(), packed=True), "Parquet": parquet}
@@ -229,10 +232,10 @@ def stem(row: RunRow) -> str:
 
 def csv_bytes(frame: pl.DataFrame, *, packed: bool = False) -> bytes:
     """The table as CSV with one header line; text that would be a formula behind an apostrophe."""
-    file, texts = io.BytesIO(), pl.col(pl.String, pl.Enum, pl.Categorical).cast(pl.String)
-    safe = frame.with_columns(texts.str.replace(FORMULA, "'${0}"))
-    safe.write_csv(file, compression="gzip" if packed else "uncompressed")
-    return file.getvalue()
+    buffer, text_columns = io.BytesIO(), pl.col(pl.String, pl.Enum, pl.Categorical).cast(pl.String)
+    safe_frame = frame.with_columns(text_columns.str.replace(FORMULA, "'${0}"))
+    safe_frame.write_csv(buffer, compression="gzip" if packed else "uncompressed")
+    return buffer.getvalue()
 
 
 def answer(row: RunRow) -> dict[str, Any]:

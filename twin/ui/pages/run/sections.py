@@ -58,16 +58,16 @@ def why(row: RunRow, scenario: Scenario) -> None:
                 open_run(scenario)
     with ttft_column:
         st.subheader("Where the TTFT went", anchor=False)
-        rows = {"mean": ttft_parts(row.summary)}
+        stages_by_row = {"mean": ttft_parts(row.summary)}
         slowest = record.latencies(row.id, scenario.warmup_s).slowest
         if slowest:
-            rows["slowest 1 %"] = slowest
-        plot(charts.stages(rows), "stages")
+            stages_by_row["slowest 1 %"] = slowest
+        plot(charts.stages(stages_by_row), "stages")
         st.caption("Mean over the requests whose first token came after the warm-up.")
 
 
 def latency(row: RunRow, scenario: Scenario) -> None:
-    """Distributions with the SLO as a line, and their percentiles as a table."""
+    """Draw distributions with the SLO as a line, and their percentiles as a table."""
     latencies = record.latencies(row.id, scenario.warmup_s)
     left_column, right = st.columns(2, gap="large")
     for place, name, values, colour, slo_s in (
@@ -78,8 +78,8 @@ def latency(row: RunRow, scenario: Scenario) -> None:
             st.subheader(name, anchor=False, help=METRICS[f"{name.lower()}_s_mean"].help)
             plot(charts.distribution([charts.Curve(name, colour, values)], slo_s), f"cdf-{name}")
             if len(values):
-                met = amount(float((values <= slo_s).mean()), "share")
-                st.caption(f"{met} of requests within the SLO of {seconds(slo_s)}.")
+                met_text = amount(float((values <= slo_s).mean()), "share")
+                st.caption(f"{met_text} of requests within the SLO of {seconds(slo_s)}.")
     columns = ("mean", "p50", "p90", "p95", "p99")
     table = [
         {"": name} | {c: shown(f"{key}_{c}", row.summary.get(f"{key}_{c}")) for c in columns}
@@ -91,7 +91,7 @@ def latency(row: RunRow, scenario: Scenario) -> None:
 
 
 def over_time(row: RunRow, scenario: Scenario) -> None:
-    """Queues, requests being served and tokens per second, window by window."""
+    """Draw queues, requests being served and tokens per second, window by window."""
     windows, warmup_s = record.table(row.id, "windows"), scenario.warmup_s
     two_columns((title, charts.over_time(key, windows, warmup_s), key)
            for key, title in OVER_TIME.items())  # fmt: skip
@@ -114,13 +114,13 @@ def iteration(row: RunRow, scenario: Scenario) -> None:
     if "decode" in phases:
         st.subheader("The decode iteration over time", anchor=False)
         windows = record.table(row.id, "windows")
-        picture = charts.iteration_over_time(windows, scenario.warmup_s, "decode" not in plans)
-        plot(picture, "iteration")
+        chart = charts.iteration_over_time(windows, scenario.warmup_s, "decode" not in plans)
+        plot(chart, "iteration")
     st.caption("Mean over all iterations of all instances; layers at the run's mean load.")
 
 
 def _per_token(row: RunRow, scenario: Scenario, took_s: float) -> None:
-    """Sentence that relates the time of an iteration to that of a token."""
+    """Draw a sentence that relates the time of an iteration to that of a token."""
     expected, tpot_s = formulas.capacity(scenario), row.summary.get("tpot_s_mean")
     if isinstance(expected, str) or expected.decode is None or tpot_s is None:
         return
@@ -165,8 +165,8 @@ def load(row: RunRow, scenario: Scenario) -> None:
             plot(charts.over_time("power", windows, scenario.warmup_s), "power")
     st.subheader("Die by die", anchor=False)
     ranks = record.table(row.id, "ranks")
-    names = [name for name, (key, _) in DIE_FIGURES.items() if not ranks[key].is_null().all()]
-    figure = choice("Figure", names, "die-figure", wrap=True)
+    figures = [name for name, (key, _) in DIE_FIGURES.items() if not ranks[key].is_null().all()]
+    figure = choice("Figure", figures, "die-figure", wrap=True)
     column, percent = DIE_FIGURES[figure]
     plot(charts.dies(ranks, column, figure, percent=percent, dark=dark()), "dies")
     st.caption(
@@ -246,19 +246,19 @@ def field_rows(scenario: Scenario) -> list[dict[str, Any]]:
         "deployment.seats": "Pools",
     }  # fmt: skip
     for path, group in list_rows.items():
-        rows += [_field(scenario, group, path, [one]) for one in read(scenario, path)]
+        rows += [_field(scenario, group, path, [row]) for row in read(scenario, path)]
     return rows if scenario.faults else [*rows, _field(scenario, "Faults", "faults")]
 
 
 def _field(scenario: Scenario, group: str, path: str, value: Any = None) -> dict[str, Any]:
     """Row of a field in the table; a field without effect has its reason."""
-    idle = why_idle(path, scenario)
+    idle_reason = why_idle(path, scenario)
     value = read(scenario, path) if value is None else value
     return {
         "Group": group,
         "Field": field_name(path),
-        "Value": f"not used: {idle}" if idle else show(value, path),
-        "Unit": "" if idle else field_unit(path),
+        "Value": f"not used: {idle_reason}" if idle_reason else show(value, path),
+        "Unit": "" if idle_reason else field_unit(path),
     }
 
 

@@ -335,7 +335,8 @@ def scores(rows: Judged) -> list[Score]:
 
 
 def headline(rows: Judged, group: str) -> Score | None:
-    """The worse of a group's scores of unseen and of seen rows, without rows of known families."""
+    """The worse one of a group's scores of unseen and of seen rows; rows of known families are left
+    out. None without rows."""
     own = [each for each in scores(rows) if each.group == group and each.kind in ("unseen", "seen")]
     return max(own, key=lambda each: each.mean, default=None)
 
@@ -354,7 +355,8 @@ def headlines(rows: Judged) -> list[str]:
 
 
 def today(rows: Judged) -> str:
-    """What today's answers to the rows of first errors are off by, which says less than these."""
+    """A sentence on the errors of today's answers to the unseen rows, which say less than first
+    errors."""
     errors = [abs(row["error"]) for row in rows if row["kind"] in UNSEEN]
     return (
         f"Today the same {len(errors)} unseen rows are {100 * fmean(errors):.1f} % off on average, "

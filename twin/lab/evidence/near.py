@@ -155,7 +155,8 @@ def figures_of(scenario: Scenario, run: bool = False) -> list[Figure]:
 
 
 def near(scenario: Scenario, facts: Facts, run: bool = False) -> list[Near]:
-    """Band of every headline figure of this deployment; run: see `figures_of`."""
+    """Band of every headline figure of this deployment; run: without throughput if arrivals
+    determine it."""
     return [_near(figure, scenario, facts) for figure in figures_of(scenario, run)]
 
 
@@ -330,7 +331,7 @@ def row_bands() -> Mapping[str, tuple[float, float, bool | None]]:
 
 @lru_cache(maxsize=1)
 def covered() -> dict[str, list[Coverage]]:
-    """Coverage of bands over left-out rows, by what was left out."""
+    """Coverage of bands over rows that were left out, by what was left out with them."""
     errors, _ = record()
     bands = _without_system()
     return {

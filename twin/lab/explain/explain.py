@@ -113,8 +113,8 @@ def _shares(runs: Runs, s: Scenario) -> dict[str, float]:
     """Share of a decode iteration by operator."""
     table = runs.tables[s]["operators"]
     rows = [row for row in table.to_dicts() if row["phase"] == "decode"]
-    total = sum(row["total_s"] for row in rows)
-    return {row["operator"]: row["total_s"] / total for row in rows} if total else {}
+    total_s = sum(row["total_s"] for row in rows)
+    return {row["operator"]: row["total_s"] / total_s for row in rows} if total_s else {}
 
 
 def _measured(runs: Runs, view: View, room: Capacity) -> list[Measured]:
@@ -155,7 +155,8 @@ def _candidates(view: View) -> list[Look]:
 
 
 def _counted(view: View, change: Change, gain: float) -> float:
-    """Adjusted gain: added NPUs must save more than they are, and an ideal cannot be built."""
+    """Gain of a change less the cost of added NPUs, which must save more than they are; only a part
+    of it counts if no operator can make the change."""
     npus = [npus_used(s) for s in (view.scenario, with_overrides(view.scenario, change.settings))]
     added_cost = math.log(max(1.0, npus[1] / npus[0]))
     return (gain - added_cost) * (1.0 if change.doable else IDEAL)

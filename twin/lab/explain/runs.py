@@ -193,8 +193,8 @@ def harms(before: Summary, after: Summary, s: Scenario) -> bool:
     if rise < 0 or attained(after) < attained(before):
         return True
     # Where a run falls behind, TTFT is that of the few served early: more of them may lengthen it.
-    ratios = (tpot_share,) if catches_up(before, after, s) else (ttft_share, tpot_share)
-    is_harmed = (ratio_of(after, s) > max(ratio_of(before, s) * 1.02, 0.85) for ratio_of in ratios)
+    ratio_functions = (tpot_share,) if catches_up(before, after, s) else (ttft_share, tpot_share)
+    is_harmed = (ratio(after, s) > max(ratio(before, s) * 1.02, 0.85) for ratio in ratio_functions)
     return rise < CLEAR and any(is_harmed)
 
 

@@ -167,7 +167,7 @@ class Simulators:
             thread.start()
 
         def given_back() -> Iterator[tuple[str, Scenario]]:
-            """What helpers failed at, after all have ended."""
+            """Yield what helpers failed at, after all have ended."""
             for thread in threads:
                 thread.join()
             yield from undone

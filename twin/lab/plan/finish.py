@@ -244,7 +244,7 @@ class Finish:
                 f.losses[loss] = row
 
     def _spared(self) -> Steps:
-        """If no finalist survives: deployments with more and more reserve, until one does."""
+        """If no finalist survives: simulate deployments with growing reserve until one does."""
         search, rate = self.search, self.search.space.rate
         for reserve in SPARED if rate is not None else ():
             if any(f.survives for f in self.finalists):

@@ -226,7 +226,8 @@ class Search:
         return 0.5 * float(ratio >= lowest) + 0.5 * float(ratio > highest) or UNLIKELY
 
     def _fastest(self, left: Sequence[Candidate], count: int) -> list[Candidate]:
-        """If nothing is expected to fit: half by shortest TPOT, half by largest bounds."""
+        """The candidates to simulate if none is expected to fit: half by the shortest TPOT, half by
+        the largest bounds."""
         by_tpot = sorted(left, key=lambda c: (c.price.tpot_s, c.npus, c.settings))
         by_bound = sorted(left, key=lambda c: (-c.price.bound, c.npus, c.settings))
         mixed_order = itertools.chain.from_iterable(zip(by_tpot, by_bound, strict=True))

@@ -57,7 +57,7 @@ class Choice:
 
 
 def _within(path: str, values: list[Any]) -> list[Any]:
-    """Those of some values that a field may have."""
+    """The values that a field may have, of a list."""
     low, high = fields()[path].low or 0, fields()[path].high or math.inf
     return [value for value in values if low <= value <= high]
 

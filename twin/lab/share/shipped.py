@@ -113,7 +113,7 @@ def judged(facts: Facts) -> dict[str, Any]:
 
 
 def shipped_evidence(facts: Facts, folder: Path = FOLDER) -> dict[str, Any] | None:
-    """What `judged` returns, as shipped; None: sources or figures have changed."""
+    """The shipped result of `judged`; None if sources or figures have changed."""
     try:
         stored: dict[str, Any] = json.loads(gzip.decompress((folder / EVIDENCE).read_bytes()))
     except (OSError, ValueError):

@@ -66,11 +66,11 @@ def write_archive(store: Store, file: IO[bytes], runs: Iterable[str] | None = No
     """Write a store's visible contents, or some runs and their dependencies."""
     writer = _Writer(store, file, holders=runs is None and not store.visitor)
     if runs is None:
-        names = _shown(store)
+        name_lists = _shown(store)
     else:
         rows = [require(store.runs.get(run), RUN, run) for run in runs]
-        names = [row.scenario for row in rows], [], [row.id for row in rows]
-    scenarios, imports, ids = names
+        name_lists = [row.scenario for row in rows], [], [row.id for row in rows]
+    scenarios, imports, ids = name_lists
     for digest in dict.fromkeys(scenarios):
         writer.attempt(writer.scenario, digest)
     for digest in dict.fromkeys((*imports, *writer.used)):

@@ -96,7 +96,7 @@ def _spread(values: np.ndarray) -> dict[str, float]:
 
 
 def _warnings(table: TraceTable, quantum_s: float) -> list[str]:
-    """What a trace lacks, in sentences."""
+    """Sentences on what a trace lacks."""
     warnings = []
     if not table.has_time:
         warnings.append("no times in the file: requests arrive as Poisson at the workload's rate")

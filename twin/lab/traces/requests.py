@@ -354,16 +354,16 @@ def _codes(names: Sequence[pl.Series | None]) -> np.ndarray | None:
 
 def _by_parent(cells: Cells, root: dict[str, str]) -> pl.Series:
     """Sessions of chats that continue their parent, named by the root chat."""
-    names = []
+    sessions = []
     for i in range(cells.size):
         chat, parent = cells.value("chat_id", i), cells.value("parent_chat_id", i)
         parent = -1 if parent is MISSING else parent
         for key, value in (("chat_id", chat), ("parent_chat_id", parent)):
             if type(value) not in {int, str}:
                 raise cells.wrong(key, i, "a number or a name (-1: no parent)")
-        names.append(str(chat) if parent in {-1, "-1"} else root.get(str(parent), str(parent)))
-        root[str(chat)] = names[-1]
-    return pl.Series(names, dtype=pl.String)
+        sessions.append(str(chat) if parent in {-1, "-1"} else root.get(str(parent), str(parent)))
+        root[str(chat)] = sessions[-1]
+    return pl.Series(sessions, dtype=pl.String)
 
 
 def _json(name: str, title: str, tells: str, key: str, **layout: Any) -> Format:

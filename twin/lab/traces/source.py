@@ -127,14 +127,14 @@ def gunzip(name: str, data: bytes, budget: Budget) -> bytes:
     """The content of a gzip file; raises TraceError for a broken or an exploding one."""
     chunks = []
     bytes_made = 0
-    compressed = io.BytesIO(data)
+    stream = io.BytesIO(data)
     try:
-        with gzip.GzipFile(fileobj=compressed, mode="rb") as file:
+        with gzip.GzipFile(fileobj=stream, mode="rb") as file:
             while chunk := file.read(CHUNK_BYTES):
                 chunks.append(chunk)
                 bytes_made += len(chunk)
                 budget.spend(len(chunk))
-                if bytes_made > max(FIRST_BYTES, budget.limits.ratio * compressed.tell()):
+                if bytes_made > max(FIRST_BYTES, budget.limits.ratio * stream.tell()):
                     raise TraceError(
                         f"{name} unpacks to more than {budget.limits.ratio} times its size, which "
                         "no trace does"

@@ -73,7 +73,9 @@ class Walks:
 
     def _reach(self, tail: INTS, head: INTS, added: INTS) -> list[BOOLS]:
         """For each number of hops whether a vertex is that far from a row's own, bool[vertices,
-        rows]; fills `hops` and `most` (-1: no path)."""
+        rows]; fills `hops` and `most` (-1: no path). `hops` is that of a pair's shortest walk,
+        `most` that of its shortest walk before the first added link that is not needed to join the
+        pair."""
         self.hops, reach = self._fewest(tail, head)
         self.most = np.full_like(self.hops, -1)
         for stage in np.flatnonzero(np.bincount(added))[:-1].tolist():

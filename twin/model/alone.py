@@ -35,25 +35,25 @@ def exchange_s(s: Scenario, facts: Facts, operation: str, dies: int, tokens: flo
     t = moe_traffic(shape, s.deployment.communication, machine, facts, exchange_price)
     rows = tokens * shape.top_k
     if operation == "dispatch":
-        wire = max(tokens * t.dispatch.send, rows * t.dispatch.receive)
-        return t.host_s + t.dispatch.fixed + tokens * t.dispatch.message + wire
+        wire_s = max(tokens * t.dispatch.send, rows * t.dispatch.receive)
+        return t.host_s + t.dispatch.fixed + tokens * t.dispatch.message + wire_s
     return t.combine.fixed + max(rows * t.combine.send, tokens * t.combine.receive)
 
 
 def streams_s(costs: Costs, traffic: Traffic, hot: Hot) -> tuple[float, float]:
     """Seconds of attention and MoE streams for a microbatch of a layer, on the paper's cores."""
-    role, p = costs.decode_role, costs.decode
+    role, decode = costs.decode_role, costs.decode
     assert role is not None
-    each = role.pool.layer_dies
+    rank_dies = role.pool.layer_dies
     per_rank = int(role.slots(role.pool.batch_per_npu))
     _, context = rank_load(per_rank, role.ranks, traffic)
-    half = 0.5 * p.query_tokens
-    total = half * (per_rank * role.ranks)
+    query = 0.5 * decode.query_tokens
+    tokens = query * (per_rank * role.ranks)
     load = layer.Pass(
-        half * per_rank, 0.5 * float(context[0]), half * per_rank / each, total,
-        float(role.stage_dies), *layer.hot_and_wire(p.layout, total, *hot),
+        query * per_rank, 0.5 * float(context[0]), query * per_rank / rank_dies, tokens,
+        float(role.stage_dies), *layer.hot_and_wire(decode.layout, tokens, *hot),
     )  # fmt: skip
-    return layer.layer_s(p, p.splits[PAPER_SPLIT], load)
+    return layer.layer_s(decode, decode.splits[PAPER_SPLIT], load)
 
 
 def attention_core_s(costs: Costs, context: float) -> float:
@@ -65,10 +65,10 @@ def attention_core_s(costs: Costs, context: float) -> float:
 
 def grouped_product_s(costs: Costs, experts: float, rows: float) -> float:
     """Seconds of the grouped product of a die's experts over a number of rows, without waits."""
-    w = _unhurried(costs).experts
-    even = w.flop * experts * layer.whole_tiles(w, rows / experts) / rows
-    whole = replace(w, flop=even, tile_small=0.0, tile_large=0.0)
-    return layer.ffn_rows_s(whole, layer.experts_read(experts, rows), 0.0, rows)
+    product = _unhurried(costs).experts
+    flop_per_row = product.flop * experts * layer.whole_tiles(product, rows / experts) / rows
+    evened = replace(product, flop=flop_per_row, tile_small=0.0, tile_large=0.0)
+    return layer.ffn_rows_s(evened, layer.experts_read(experts, rows), 0.0, rows)
 
 
 def collective_alone_s(costs: Costs, operation: str, bytes_per_die: float) -> float:
@@ -90,16 +90,16 @@ def profile_of_mean_die(full: Prediction, traffic: Traffic, facts: Facts) -> dic
     and in combine until the hottest has computed."""
     d, role = full.decode, full.costs.decode_role
     assert d is not None and role is not None
-    count = int(role.slots(int(d.batch_per_npu)))
-    requests, context = rank_load(count, role.ranks, traffic)
+    running = int(role.slots(int(d.batch_per_npu)))
+    requests, context = rank_load(running, role.ranks, traffic)
     context[0] = context[-1]
-    mean = role.operator_sink()
-    decode_iteration_s(role.decode, requests, context, 0, role.ranks, *EVEN, mean)
-    seconds_by_operator = dict(zip(role.operators, mean.tolist(), strict=True))
+    sink = role.operator_sink()
+    decode_iteration_s(role.decode, requests, context, 0, role.ranks, *EVEN, sink)
+    seconds_by_operator = dict(zip(role.operators, sink.tolist(), strict=True))
     slowest = load_machine(facts, role.chip).slowest(role.dies)
     for name in (*BEFORE_DISPATCH, "experts"):
         seconds_by_operator[name] /= slowest
-    for waiting, slow in (("dispatch", BEFORE_DISPATCH), ("combine", ("experts",))):
-        wait = math.fsum(d.operators[n] - seconds_by_operator[n] for n in slow)
-        seconds_by_operator[waiting] = d.operators[waiting] + wait
+    for waiting, slow_operators in (("dispatch", BEFORE_DISPATCH), ("combine", ("experts",))):
+        wait_s = math.fsum(d.operators[n] - seconds_by_operator[n] for n in slow_operators)
+        seconds_by_operator[waiting] = d.operators[waiting] + wait_s
     return seconds_by_operator

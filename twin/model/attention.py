@@ -118,17 +118,19 @@ class Linear:
         return 7.0 * self.state(s)
 
     def prompt_flops(self, s: Shape) -> float:
-        """FLOPs of a prompt's token in chunks: products with the state as in decode, and with the
-        keys and values of its chunk in WY form (arXiv 2412.06464 section 3.3)."""
-        within = 2 * CHUNK * (3 * s.linear_key_dim + 2 * s.linear_value_dim) + CHUNK**2
-        return 6.0 * self.state(s) + float(s.linear_value_heads * within)
+        """FLOPs of a prompt's token in chunks: as in decode for products with the state, and
+        products with the keys and values of its chunk in WY form (arXiv 2412.06464 section 3.3)."""
+        chunk_flops = 2 * CHUNK * (3 * s.linear_key_dim + 2 * s.linear_value_dim) + CHUNK**2
+        return 6.0 * self.state(s) + float(s.linear_value_heads * chunk_flops)
 
 
 def _keys(s: Shape) -> int:
+    """Key values of all heads of a token in linear attention."""
     return s.linear_key_heads * s.linear_key_dim
 
 
 def _values(s: Shape) -> int:
+    """Value values of all heads of a token in linear attention."""
     return s.linear_value_heads * s.linear_value_dim
 
 

@@ -30,11 +30,11 @@ def batch_s(role: RoleCosts, tokens: float, pairs: float, hot: Hot) -> float:
     """Seconds of a batch with a number of tokens and attention pairs; no request decodes in it."""
     ops = role.operator_sink()
     if isinstance(role.coefficients, Prefill):
-        per_die = tokens / role.stage_dies, pairs / role.stage_dies
-        return float(prefill_batch_s(role.prefill, tokens, *per_die, *hot, ops))
-    n = role.ranks
-    even = np.full(n, tokens / n), np.full(n, pairs / n)
-    decode_args = np.zeros(n, np.int64), np.zeros(n), *even, 0, n
+        die_load = tokens / role.stage_dies, pairs / role.stage_dies
+        return float(prefill_batch_s(role.prefill, tokens, *die_load, *hot, ops))
+    ranks = role.ranks
+    per_rank = np.full(ranks, tokens / ranks), np.full(ranks, pairs / ranks)
+    decode_args = np.zeros(ranks, np.int64), np.zeros(ranks), *per_rank, 0, ranks
     return float(mixed_iteration_s(role.decode, *decode_args, *hot, ops))
 
 
@@ -53,5 +53,5 @@ def batch_line(
 def attention_s_per_token(p: Prefill, tokens: float) -> float:
     """Seconds that a token adds to a layer's attention on a die with `tokens`, without pairs."""
     products, half = (*p.before, *p.after), 0.5 * tokens
-    added = sum(product_s(w, tokens) - product_s(w, half) for w in products)
-    return float(added / half + p.exchange.token + p.context.token + p.gate.token - p.gate.saved)
+    added_s = sum(product_s(w, tokens) - product_s(w, half) for w in products)
+    return float(added_s / half + p.exchange.token + p.context.token + p.gate.token - p.gate.saved)

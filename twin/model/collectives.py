@@ -65,8 +65,8 @@ class Half:
     def collective(self, moved: float, starts: float = 1.0) -> Collective:
         """Coefficients of a number of halves with together `moved` bytes per token."""
         beyond = starts * (self.beyond_bytes / moved)
-        token = moved / self.bytes_per_s
-        return Collective(starts * self.start_s, token, beyond, self.saved_s * moved)
+        s_per_token = moved / self.bytes_per_s
+        return Collective(starts * self.start_s, s_per_token, beyond, self.saved_s * moved)
 
 
 class MoeTraffic(NamedTuple):
@@ -88,25 +88,25 @@ def exchange(fabric: Wiring, dies: Sequence[int], operation: Operation = "write"
 @lru_cache(maxsize=256)
 def _exchange(net: Network, dies: range | tuple[int, ...], operation: Operation) -> Exchange:
     """Rate, latency and peers of an all-to-all over these dies of the graph."""
-    count = len(dies)
-    if count < 2:
+    die_count = len(dies)
+    if die_count < 2:
         return Exchange(1, float("inf"), 0.0, 0.0)
     price = all_to_all(net, dies, "ub", operation)
     die_vertices = net.dies[np.asarray(dies)]
     nodes = np.unique(net.node[die_vertices]).size
-    slow = np.unique(net.domain[die_vertices]).size == nodes > 1
+    slow_between = np.unique(net.domain[die_vertices]).size == nodes > 1
     inside_rate = beyond_rate = 0.0
-    if slow and nodes > 1 and count >= 2 * nodes:
-        inside_rate = all_to_all(net, dies[: count // nodes], "ub", operation).bytes_per_s
+    if slow_between and nodes > 1 and die_count >= 2 * nodes:
+        inside_rate = all_to_all(net, dies[: die_count // nodes], "ub", operation).bytes_per_s
         beyond_rate = price.bytes_per_s * price.off_node_fraction
     return Exchange(
-        count,
+        die_count,
         price.bytes_per_s,
         price.latency_s,
-        (count - 1) / count,
+        (die_count - 1) / die_count,
         price.off_node_fraction,
         nodes=nodes,
-        slow_between=slow,
+        slow_between=slow_between,
         inside_bytes_per_s=inside_rate,
         beyond_bytes_per_s=beyond_rate,
         ports=price.ports,
@@ -120,34 +120,36 @@ def two_level(x: Exchange, top_k: int, most_nodes: int) -> Exchange:
     2412.19437 section 3.2.2). Inside a node all use its own plane, which may be the slower one."""
     if not x.slow_between or x.nodes < 2:
         return x
-    hit = x.nodes * (1.0 - (1.0 - 1.0 / x.nodes) ** top_k)
-    crossing = min(hit, float(most_nodes)) * x.off_node
-    rate, ports = x.rate_bytes_per_s * top_k * x.off_node / crossing, x.ports
+    nodes_hit = x.nodes * (1.0 - (1.0 - 1.0 / x.nodes) ** top_k)
+    crossing = min(nodes_hit, float(most_nodes)) * x.off_node
+    bytes_per_s, ports = x.rate_bytes_per_s * top_k * x.off_node / crossing, x.ports
     inside_rate = max(x.rate_bytes_per_s, x.inside_bytes_per_s)
-    if x.inside_bytes_per_s > 0.0 and inside_rate < rate:
-        rate, ports = inside_rate, 1.0
-    return replace(x, rate_bytes_per_s=rate, off_node=crossing / top_k, ports=ports)
+    if x.inside_bytes_per_s > 0.0 and inside_rate < bytes_per_s:
+        bytes_per_s, ports = inside_rate, 1.0
+    return replace(x, rate_bytes_per_s=bytes_per_s, off_node=crossing / top_k, ports=ports)
 
 
 def direct(x: Exchange, chip: str, facts: Facts) -> Exchange:
     """The exchange of these dies by low-latency kernels: each message goes straight to its die,
     through the sender's NIC to another node. Start and rate are those measured on the chip's own
     networks, inside a node and across (`operators.exchange` of data/chips, or of the chip that
-    `exchange_of` names), otherwise the family's: writes without a proxy reach another share of the
-    NIC than copies do."""
+    `exchange_of` names). Without such, the family's share of the NIC's rate that writes without a
+    proxy reach."""
     across = x.slow_between and x.nodes > 1
-    like, where = measured_on(facts, chip, "exchange"), "across" if across else "inside"
-    path = f"chips.{like}.operators.exchange.{where}"
-    granted = facts.si("fabric.efficiency.rdma" if across else f"chips.{chip}.link_efficiency")
+    measured_chip, where = measured_on(facts, chip, "exchange"), "across" if across else "inside"
+    path = f"chips.{measured_chip}.operators.exchange.{where}"
+    copy_share = facts.si("fabric.efficiency.rdma" if across else f"chips.{chip}.link_efficiency")
     if f"{path}.dispatch_rate" in facts:
         dispatch, combine = (
-            Measured(facts.si(f"{path}.{phase}_start"), facts.si(f"{path}.{phase}_rate") / granted)
+            Measured(
+                facts.si(f"{path}.{phase}_start"), facts.si(f"{path}.{phase}_rate") / copy_share
+            )
             for phase in ("dispatch", "combine")
         )
         return replace(x, dispatch=dispatch, combine=combine)
     if not across:
         return x
-    gain = facts.si("operators.nvidia.direct_rdma") / granted
+    gain = facts.si("operators.nvidia.direct_rdma") / copy_share
     return replace(x, rate_bytes_per_s=x.rate_bytes_per_s * gain)
 
 
@@ -168,12 +170,12 @@ def half_of_sum(m: Machine, facts: Facts, x: Exchange, library: bool = False) ->
     (`collective.inside`), with half of an all-reduce's start. Otherwise they are those measured in
     service for families with `collective`, or the start of dispatch at the fabric's rate. Values
     are interpolated by number of dies, and constant beyond the measured range."""
-    own = facts.word(f"chips.{m.chip.name}.exchange_of", m.chip.name)
-    like = measured_on(facts, m.chip.name, "exchange")
-    measured, table = f"chips.{like}.operators.collective", f"operators.{m.family}.collective"
-    apart = library and f"{measured}.gathers.dies" in facts
-    path = f"{measured}.gathers" if apart else f"{measured}.inside"
-    halves = f"chips.{own}.operators.collective.halves"
+    chip = facts.word(f"chips.{m.chip.name}.exchange_of", m.chip.name)
+    source = measured_on(facts, m.chip.name, "exchange")
+    measured, table = f"chips.{source}.operators.collective", f"operators.{m.family}.collective"
+    gathers = library and f"{measured}.gathers.dies" in facts
+    path = f"{measured}.gathers" if gathers else f"{measured}.inside"
+    halves = f"chips.{chip}.operators.collective.halves"
     if f"{halves}.dies" in facts and x.nodes == 1:
         start_s = float(np.interp(x.peers, facts[f"{halves}.dies"].value,
                                   facts[f"{halves}.start"].list_si))  # fmt: skip
@@ -188,21 +190,21 @@ def half_of_sum(m: Machine, facts: Facts, x: Exchange, library: bool = False) ->
             for name in ("start", "rate", "large_start", "large_rate")
         )
         link = x.rate_bytes_per_s / facts.si(f"chips.{m.chip.name}.link_efficiency")
-        part = 1.0 if apart else 0.5  # of the starts that were measured
+        part = 1.0 if gathers else 0.5  # of the starts that were measured
         return _faster(link, part * start, share, part * max(0.0, large_start - start), large_share)
     if f"{table}.dies" in facts:
         dies, starts = facts[f"{table}.dies"].value, facts[f"{table}.start"].list_si
         return Half(float(np.interp(x.peers, dies, starts)), x.rate_bytes_per_s)
-    launch, a_round = launch_and_round_s(m, facts)
-    return Half(launch + x.latency_s + a_round * math.log2(x.peers), x.rate_bytes_per_s)
+    launch_s, round_s = launch_and_round_s(m, facts)
+    return Half(launch_s + x.latency_s + round_s * math.log2(x.peers), x.rate_bytes_per_s)
 
 
 def _faster(link: float, start_s: float, share: float, later_s: float, large_share: float) -> Half:
-    """The faster of two kernels over a link of some bytes/s: one that reaches a share of it, and
-    one for large messages that starts later and reaches another share."""
+    """The faster of two kernels over a link of `link` bytes/s: one that reaches `share` of it, and
+    one for large messages that starts `later_s` later and reaches `large_share`."""
     saved_s = max(0.0, 1.0 / share - 1.0 / large_share) / link
-    beyond = later_s / saved_s if saved_s > 0.0 else 0.0
-    return Half(start_s, share * link, beyond, saved_s)
+    break_even_bytes = later_s / saved_s if saved_s > 0.0 else 0.0
+    return Half(start_s, share * link, break_even_bytes, saved_s)
 
 
 def adding_bytes_per_s(m: Machine, facts: Facts, vector_share: float) -> float:
@@ -219,15 +221,15 @@ def moe_traffic(
     Without fused operators, and between slowly joined nodes, all tokens go to all dies
     (`_gathered`); `own_streams`: transfers between nodes run concurrently with those inside."""
     sent_bytes = dispatch_bytes(s, comm.early_quantisation, m.message_scale_bytes)
-    answered = combine_bytes(s)
+    answer_bytes = combine_bytes(s)
     if not comm.fused and m.family == "ascend" and x.inside_bytes_per_s > 0.0:
         return _gathered(s, comm, m, x, apart)
-    fixed, barrier = launch_and_round_s(m, facts)
-    quantise = m.fitted["quantise"] if m.family == "ascend" and comm.early_quantisation else 0.0
-    start = fixed + x.latency_s + barrier * math.log2(x.peers)
-    dispatch, combine = x.dispatch or Measured(start, 1.0), x.combine or Measured(start, 1.0)
+    launch_s, round_s = launch_and_round_s(m, facts)
+    quantise_s = m.fitted["quantise"] if m.family == "ascend" and comm.early_quantisation else 0.0
+    start_s = launch_s + x.latency_s + round_s * math.log2(x.peers)
+    dispatch, combine = x.dispatch or Measured(start_s, 1.0), x.combine or Measured(start_s, 1.0)
     dispatch_rate, combine_rate = (each.gain * x.rate_bytes_per_s for each in (dispatch, combine))
-    per_token = s.top_k * x.remote
+    remote_messages = s.top_k * x.remote
     extra_start_s = host_s = 0.0
     if not comm.fused:
         # An all-to-all-v through the copy engine has a start for every peer.
@@ -236,14 +238,14 @@ def moe_traffic(
     return MoeTraffic(
         Dispatch(
             fixed=dispatch.start_s + 2.0 * extra_start_s,
-            message=s.top_k * quantise,
-            send=per_token * sent_bytes / dispatch_rate,
+            message=s.top_k * quantise_s,
+            send=remote_messages * sent_bytes / dispatch_rate,
             receive=x.remote * sent_bytes / dispatch_rate,
         ),
         Combine(
             fixed=combine.start_s + extra_start_s,
-            send=x.remote * answered / combine_rate,
-            receive=per_token * answered / combine_rate,
+            send=x.remote * answer_bytes / combine_rate,
+            receive=remote_messages * answer_bytes / combine_rate,
         ),
         host_s,
     )
@@ -257,13 +259,13 @@ def gathered_traffic(
     all-reduce in two halves (vLLM without expert parallelism). Every die counts as many tokens as
     the one with most, because engines pad the others; `library`: see half_of_sum; times: halves
     that each of the two takes."""
-    hidden = ACTIVATION_BYTES * s.hidden
-    half = half_of_sum(m, facts, x, library).collective(x.peers * hidden * x.remote)
+    hidden_bytes = ACTIVATION_BYTES * s.hidden
+    half = half_of_sum(m, facts, x, library).collective(x.peers * hidden_bytes * x.remote)
     fixed, send = times * half.fixed, times * half.token
     large = {"beyond": half.beyond, "saved": times * half.saved}
     return MoeTraffic(
         Dispatch(fixed=fixed, send=send, **large),
-        Combine(fixed=fixed, receive=send + x.peers * hidden / adding_bytes_per_s, **large),
+        Combine(fixed=fixed, receive=send + x.peers * hidden_bytes / adding_bytes_per_s, **large),
     )
 
 
@@ -273,14 +275,16 @@ def _gathered(s: Shape, comm: Communication, m: Machine, x: Exchange, apart: boo
     gathered inside a node; each other node's come by a swap with the die of the same place there.
     Experts' numbers and weights are gathered in two more stages. All receive alike."""
     token = s.hidden * (1.0 if comm.early_quantisation else ACTIVATION_BYTES)
-    others, node_peers = x.nodes - 1, x.peers // x.nodes - 1
+    far_nodes, node_peers = x.nodes - 1, x.peers // x.nodes - 1
 
     def step_s(peers: int) -> float:  # start and barrier of one collective
+        """Seconds of start and barrier of one collective among so many dies."""
         return m.fitted["comm_fixed"] + x.latency_s + m.fitted["barrier_round"] * math.log2(peers)
 
-    swaps = 0.0 if apart else others * step_s(2)
+    swaps = 0.0 if apart else far_nodes * step_s(2)
     fixed = x.nodes * step_s(node_peers + 1) + swaps
-    beyond_s, inside_s = others / x.beyond_bytes_per_s, node_peers * x.nodes / x.inside_bytes_per_s
+    beyond_s = far_nodes / x.beyond_bytes_per_s
+    inside_s = node_peers * x.nodes / x.inside_bytes_per_s
     per_byte = max(beyond_s, inside_s) if apart else beyond_s + inside_s
     return MoeTraffic(
         Dispatch(

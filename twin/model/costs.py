@@ -77,12 +77,12 @@ class RoleCosts:
 
     @property
     def stage_dies(self) -> int:
-        """Dies that compute a layer of a batch."""
+        """Number of dies that compute a layer of a batch."""
         return self.dies // self.pool.own.pp_stages
 
     @property
     def npus(self) -> float:
-        """NPUs of the dies."""
+        """Number of NPUs of an instance; a half where it has one die of two."""
         return self.dies / self.chip.dies_per_npu
 
     @property
@@ -96,7 +96,7 @@ class RoleCosts:
         return float(self.pool.tokens_per_npu) * self.npus
 
     def slots(self, batch_per_npu: float) -> float:
-        """Requests of a rank, of a number per NPU."""
+        """Requests of a rank when each NPU has `batch_per_npu`."""
         return batch_per_npu * self.pool.rank_dies / self.chip.dies_per_npu
 
     @property
@@ -139,9 +139,10 @@ class Costs:
     first_after_pass: bool = False  # and waits for prefill's loop, which looks between passes
 
     def handed_bytes_per_s(self, port: T) -> T:
-        """Bytes/s of KV over a port of this rate, laid out anew after it has arrived."""
-        laid_out = self.laid_out_bytes_per_s
-        return port * (laid_out / (port + laid_out)) if math.isfinite(laid_out) else port
+        """Bytes/s of KV over a port of this rate, with the time to lay it out anew after it has
+        arrived."""
+        layout_rate = self.laid_out_bytes_per_s
+        return port * (layout_rate / (port + layout_rate)) if math.isfinite(layout_rate) else port
 
     def held_bytes(self, tokens: int) -> float:
         """Bytes of KV, windows and state of a request with a number of tokens."""
@@ -192,6 +193,7 @@ class Costs:
 
     @staticmethod
     def _of(role: RoleCosts | None, name: str) -> RoleCosts:
+        """The role's costs; raises ModelError where a deployment has no such instances."""
         if role is None:
             raise ModelError(f"this deployment has no {name} instances: change deployment.mode")
         return role
@@ -223,22 +225,22 @@ def build_costs(
         experts=stages.experts_of(scenario.experts, shape),
         clocks=clocks or {},
     )
-    first = {i.role: i for i in reversed(at.instances)}
-    roles = {r: role_costs(at, r, first[r].die_of_rank, first[r].name) for r in pools}
-    reader = first.get("prefill") or first.get("colocated")
+    first_of = {i.role: i for i in reversed(at.instances)}
+    roles = {r: role_costs(at, r, first_of[r].die_of_rank, first_of[r].name) for r in pools}
+    reader = first_of.get("prefill") or first_of.get("colocated")
     handed_bytes = kv_bytes(shape, drafts, at.stored_kv)
     held_kv = list(roles.values())[-1].kv_bytes_per_token / handed_bytes
     acceptance = d.decode.mtp_acceptance
     if d.decode.mtp_dataset != "as_stated":
         acceptance = facts.si(f"operators.mtp_acceptance.{d.decode.mtp_dataset}")
     redundant = scenario.experts.redundant
-    idle = [
+    idle_notes = [
         f"{count} of {role.layout.dies} dies of a {name} instance hold no routed expert: "
         f"experts.redundant = {redundant + count} gives one to each."
         for name, role in sorted(roles.items())
         if (count := stages.idle_dies(shape, role.layout, redundant))
     ]
-    traits = f"operators.{family_of(facts, chips[-1])}"  # of the stack's loops
+    path = f"operators.{family_of(facts, chips[-1])}"  # of the stack's loops
     ranks = {name: role.ranks for name, role in roles.items()}
     return Costs(
         deployed=at,
@@ -254,10 +256,10 @@ def build_costs(
         front_end_requests_per_s=front.api_servers / (front.service_ms * 1e-3)
         if front.service_ms > 0.0
         else math.inf,
-        remarks=(*idle, *stages.notes(pools.values(), shape, ranks)),
+        remarks=(*idle_notes, *stages.notes(pools.values(), shape, ranks)),
         clocks=at.clocks,
         laid_out_bytes_per_s=laid_out_bytes_per_s(facts, chips, held_kv),
-        **{name: facts.si(f"{traits}.{name}", 0.0) > 0.0 for name in LOOPS},
+        **{name: facts.si(f"{path}.{name}", 0.0) > 0.0 for name in LOOPS},
     )
 
 
@@ -280,20 +282,22 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
             f"deployment.decode.attention_offload: {setting.shape.title} attends to a part of the "
             "context in some layers, and offloaded attention reads all of it: take 0"
         )
-    room = space(setting, at, name)
-    tokens = room.kv_tokens
+    space_of_die = space(setting, at, name)
+    tokens = space_of_die.kv_tokens
     if offloaded is not None:
-        i = next(i for i in at.instances if i.role == offloaded.lender)
-        rated = replace(at, clocks={})
-        lender = role_costs(rated, i.role, i.die_of_rank, i.name)
+        host_instance = next(i for i in at.instances if i.role == offloaded.lender)
+        at_rated_clock = replace(at, clocks={})
+        lender = role_costs(
+            at_rated_clock, host_instance.role, host_instance.die_of_rank, host_instance.name
+        )
         ranks_per_die = setting.concentration / pool.layer_dies
         tokens = offloaded.kv_tokens(tokens, lender.kv_tokens_lent, ranks_per_die)
     route, gather = setting.route, setting.groups.get("heads", setting.gather)
-    others = {name: group for name, group in setting.groups.items() if name != "heads"}
-    moved_bytes = [parallel.sent_bytes(pool, name, setting.part) for name in others]
+    other_groups = {name: group for name, group in setting.groups.items() if name != "heads"}
+    moved_bytes = [parallel.sent_bytes(pool, name, setting.part) for name in other_groups]
     far_bytes = [
         moved * group.off_node * group.slow_between
-        for moved, group in zip(moved_bytes, others.values(), strict=True)
+        for moved, group in zip(moved_bytes, other_groups.values(), strict=True)
     ]
     per_node = _dies_per_node(net, dies)
     one_npu = net.npus_of(dies) == 1
@@ -305,9 +309,9 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
         coefficients=coefficients,
         operators=names_of(pool.phase),
         layout=setting.layout,
-        memory=room.memory,
+        memory=space_of_die.memory,
         kv_tokens_per_rank=tokens,
-        kv_tokens_lent=room.lent_tokens,
+        kv_tokens_lent=space_of_die.lent_tokens,
         kv_bytes_per_token=token_bytes,
         die_kv=kv_bytes(setting.shape, setting.drafter, pool.precision.kv)
         / token_bytes / (pool.own.cp_dies * pool.rank_dies // pool.layer_dies),
@@ -339,22 +343,22 @@ def _coefficients_of(
     """`_priced` with the HBM bandwidth left by a pool on the same dies."""
     chip, net = load_chip(at.facts, pool.chip), at.net
     # The batch decides no coefficient, so all batches have the same ones.
-    one = at.deployment.decode.model_copy(update={"batch_per_npu": 1})
-    d, pool = at.deployment.model_copy(update={"decode": one}), replace(pool, batch_per_npu=1)
+    single = at.deployment.decode.model_copy(update={"batch_per_npu": 1})
+    d, pool = at.deployment.model_copy(update={"decode": single}), replace(pool, batch_per_npu=1)
     clock = at.clocks.get(pool.role, 1.0)
     seat = _Seat(d, at.experts, at.facts, pool, clock, away=away, host=host)
     if (guest := at.guest) is None:
         return _priced(seat, net, dies)
     machine = load_machine(at.facts, replace(chip, clock=clock), cores=guest.cores)
-    hbm = bandwidth_for_prefill(machine, replace(machine, cores=1.0 - guest.cores))
+    hbm_share = bandwidth_for_prefill(machine, replace(machine, cores=1.0 - guest.cores))
     if not pool.over:
         host_dies = dies[: guest.npus * chip.dies_per_npu]
-        seat_of_guest = seat._replace(pool=guest, hbm=hbm, away=None, host=None)
+        seat_of_guest = seat._replace(pool=guest, hbm=hbm_share, away=None, host=None)
         prefill = _priced(seat_of_guest, net, host_dies)[1]
         assert isinstance(prefill, c.Prefill)
         batch = guest.tokens_per_npu * len(host_dies) / chip.dies_per_npu
-        hbm = bandwidth_for_decode(prefill, batch, machine)
-    return _priced(seat._replace(hbm=hbm), net, dies)
+        hbm_share = bandwidth_for_decode(prefill, batch, machine)
+    return _priced(seat._replace(hbm=hbm_share), net, dies)
 
 
 class _Seat(NamedTuple):
@@ -372,26 +376,27 @@ class _Seat(NamedTuple):
 
 @lru_cache(maxsize=16)
 def _priced(seat: _Seat, net: Network, dies: tuple[int, ...]) -> tuple[Setting, Coefficients]:
-    """Setting, coefficients of an instance: equal for all batches and seeds. Raises ModelError."""
+    """Setting and coefficients of an instance: equal for all batches and seeds. Raises
+    ModelError."""
     pool, chip = seat.pool, load_chip(seat.facts, seat.pool.chip)
     model_shape = load_shape(seat.facts, seat.deployment.model)
-    own_dies = _expert_dies(pool, chip, len(dies))
+    expert_dies = _expert_dies(pool, chip, len(dies))
     own_drafter = drafter(seat.deployment, model_shape, seat.facts).shape
-    parallel.refuse(pool, model_shape, own_drafter, len(dies) - own_dies)
+    parallel.refuse(pool, model_shape, own_drafter, len(dies) - expert_dies)
     groups = tuple(
         (name, exchange(net, dies[parallel.members(pool, name, len(dies))], "read"))
         for name, form in parallel.PARALLELISMS.items()
         if form.size(pool) > 1
     )
     dies = parallel.first_stage(pool, dies)
-    _check_groups(pool, model_shape, len(dies) - own_dies)
+    _check_groups(pool, model_shape, len(dies) - expert_dies)
     price = exchange(net, dies)
-    if own_dies:
+    if expert_dies:
         price = replace(price, remote=1.0)  # no expert is at home
     nvidia = family_of(seat.facts, pool.chip) == "nvidia"
     gathered = pool.own.experts_tp > 1 or (nvidia and not seat.deployment.communication.fused)
-    reads = pool.phase == "prefill" or gathered
-    gather = exchange(net, dies, "read") if reads else price
+    by_reads = pool.phase == "prefill" or gathered
+    gather = exchange(net, dies, "read") if by_reads else price
     return _priced_over(seat, len(dies), price, gather, groups)
 
 
@@ -403,21 +408,23 @@ def _priced_over(
     gather: Exchange,
     groups: tuple[tuple[str, Exchange], ...],
 ) -> tuple[Setting, Coefficients]:
-    """`_priced` of a number of dies with this exchange; equal arguments share one object."""
+    """`_priced` of so many dies with these exchanges; equal arguments share one object."""
     d, experts, facts, pool, clock, hbm, away, host = seat
     model_shape, chip = load_shape(facts, d.model), load_chip(facts, pool.chip)
     if pool.role != "decode":
         clock = min(clock, facts.si(f"chips.{pool.chip}.sustained_clock", clock))
     chip = replace(chip, clock=clock)
     shape = stages.part_of(model_shape, pool)
-    own_dies = _expert_dies(pool, chip, dies)
+    expert_dies = _expert_dies(pool, chip, dies)
     kernel = d.optimisations.attention_kernel
     machine = load_machine(facts, chip, kernel, pool.own.cores, hbm)
     machine = machine.serving(shape.kind.kernels, pool.precision.weights)
-    places = stages.expert_layout(shape, experts.redundant, own_dies or dies, pool.own.experts_tp)
+    layout = stages.expert_layout(
+        shape, experts.redundant, expert_dies or dies, pool.own.experts_tp
+    )
     decodes = pool.role != "prefill"  # a batch of prompts uses all of a die's experts
-    of_parts = formats(pool.precision, machine.sum_bytes, machine.family, chip.flops)
-    for part in (of_parts.linear, of_parts.expert):  # refused with what was chosen
+    by_part = formats(pool.precision, machine.sum_bytes, machine.family, chip.flops)
+    for part in (by_part.linear, by_part.expert):  # refused with what was chosen
         chip.peak(computes(part), pool.precision.weights)
     lender = None
     if away is not None and pool.away is not None:
@@ -427,16 +434,16 @@ def _priced_over(
         pool=pool,
         shape=shape,
         whole=model_shape,
-        formats=of_parts,
+        formats=by_part,
         machine=machine,
         facts=facts,
         communication=d.communication,
         optimisations=d.optimisations,
-        layout=stages.popular(places, experts, facts, c.CLASSES) if decodes else places,
+        layout=stages.popular(layout, experts, facts, c.CLASSES) if decodes else layout,
         exchange=sending,
         gather=gather,
         groups=dict(groups),
-        expert_dies=own_dies,
+        expert_dies=expert_dies,
         offload=away,
         lender=lender,
         host=host,
@@ -457,8 +464,8 @@ def _priced_over(
 def _dies_per_node(net: Network, dies: tuple[int, ...]) -> int:
     """Maximum number of an instance's dies on one node; an unbroken row fills its nodes."""
     if dies == tuple(range(dies[0], dies[0] + len(dies))):
-        own_nodes = np.unique(net.node[net.dies[list(dies)]])
-        return int(np.bincount(net.node[net.dies])[own_nodes].max())
+        nodes = np.unique(net.node[net.dies[list(dies)]])
+        return int(np.bincount(net.node[net.dies])[nodes].max())
     return int(np.bincount(net.node[net.dies[list(dies)]]).max())
 
 
@@ -475,11 +482,11 @@ def _expert_dies(pool: Pool, chip: Chip, dies: int) -> int:
 
 def _check_groups(pool: Pool, shape: Shape, dies: int) -> None:
     """Raise ModelError where dies cannot share attention by heads, or parts of experts."""
-    group = pool.own.tp_dies
-    if dies % group or shape.heads % group:
+    tp_dies = pool.own.tp_dies
+    if dies % tp_dies or shape.heads % tp_dies:
         raise ModelError(
-            f"deployment.{pool.phase}.tp_dies = {group} must divide the {dies} dies with attention "
-            f"of a {pool.role} instance and the {shape.heads} heads of {shape.title}"
+            f"deployment.{pool.phase}.tp_dies = {tp_dies} must divide the {dies} dies with "
+            f"attention of a {pool.role} instance and the {shape.heads} heads of {shape.title}"
         )
     if dies % pool.own.experts_tp:
         raise ModelError(

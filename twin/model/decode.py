@@ -26,23 +26,23 @@ _HOST = DECODE_OPERATORS.index("kv_swap")
 
 @kernel
 def add_attention(m: Mode, times: float, load: Pass, ops: np.ndarray) -> float:
-    """Book `times` attention passes on the critical path; returns their seconds."""
+    """Book the seconds of `times` attention passes on the critical path; returns their sum."""
     time = layer.collective_s(m.gather, load.tokens) * times
     ops[int(m.before[0].place)] += time
     for k in range(len(m.before)):
         product_time = layer.product_s(m.before[k], load.tokens) * times
         ops[int(m.before[k].place)] += product_time
         time += product_time
-    local = layer.local_s(m.core, load.tokens, load.context)
-    core = (m.core.fixed + local) * times
-    core += layer.collective_s(m.context, load.tokens) * times
-    fetched = layer.fetched_s(m.core, load.tokens, load.context) * times
-    ops[_HOST] += fetched
-    ops[_CORE] += core - fetched
-    time += core
-    waited = (layer.core_s(m.core, load.tokens, load.context) - local) * times
-    ops[_AWAY] += waited
-    time += waited
+    local_s = layer.local_s(m.core, load.tokens, load.context)
+    core_time = (m.core.fixed + local_s) * times
+    core_time += layer.collective_s(m.context, load.tokens) * times
+    fetched_s = layer.fetched_s(m.core, load.tokens, load.context) * times
+    ops[_HOST] += fetched_s
+    ops[_CORE] += core_time - fetched_s
+    time += core_time
+    waited_s = (layer.core_s(m.core, load.tokens, load.context) - local_s) * times
+    ops[_AWAY] += waited_s
+    time += waited_s
     for k in range(len(m.after)):
         product_time = layer.product_s(m.after[k], load.tokens) * times
         ops[int(m.after[k].place)] += product_time
@@ -82,9 +82,9 @@ def outside_s(
     for k in range(int(passes)):
         width = query if k == 0 else 1.0
         tokens = width * requests
-        start, core = (p.mtp, m.core) if k == 0 else (p.later, p.later_core)
-        mtp += start.fixed + start.vector * tokens
-        mtp += roof(start.flop * tokens, start.weight)
+        inputs, core = (p.mtp, m.core) if k == 0 else (p.later, p.later_core)
+        mtp += inputs.fixed + inputs.vector * tokens
+        mtp += roof(inputs.flop * tokens, inputs.weight)
         mtp += layer.attention_s(m, tokens, layer.core_s(core, tokens, context))
         if p.modules > 0.0:
             sent = tokens / p.layout.rank_dies
@@ -113,12 +113,16 @@ def launch_gap_s(
     that time for each graph, and one that does not work ahead what it does for each request. A pass
     with more `tokens` per rank than were captured, alone or with `pieces` of prompts, is launched
     kernel by kernel."""
-    h = p.host
-    host = h.launch * (1.0 + p.passes) + h.answer * total + h.sync
-    captured = tokens <= h.captured_prompts if pieces else h.captured <= 0.0 or tokens <= h.captured
-    singly = h.kernels + h.prompts if pieces else h.kernels
-    host += h.alongside if captured else max(h.alongside, singly)
-    gap = h.gap + h.apart * total + h.replay * (1.0 + min(p.passes, h.drafting))
+    times = p.host
+    host = times.launch * (1.0 + p.passes) + times.answer * total + times.sync
+    captured = (
+        tokens <= times.captured_prompts
+        if pieces
+        else times.captured <= 0.0 or tokens <= times.captured
+    )
+    one_by_one = times.kernels + times.prompts if pieces else times.kernels
+    host += times.alongside if captured else max(times.alongside, one_by_one)
+    gap = times.gap + times.apart * total + times.replay * (1.0 + min(p.passes, times.drafting))
     gap += max(0.0, host - busy)
     ops[_GAPS] += gap
     return gap
@@ -133,8 +137,9 @@ def layers_in_sequence_s(p: Decode, layers: float, load: Pass, ops: np.ndarray) 
 
 @kernel
 def best_split(p: Decode, load: Pass) -> tuple[int, float]:
-    """The split with the shortest longer stream, and the seconds of a layer with it; `load` of one
-    microbatch. The engine adjusts cores to the load (arXiv 2506.12708v2 section 4.2.3)."""
+    """Number of the split of cores with the shortest longer stream, and the seconds of a layer with
+    it; `load` of one microbatch. The engine adjusts cores to the load (arXiv 2506.12708v2 section
+    4.2.3)."""
     low, high = 0, int(p.ways) - 1
     while low < high:  # more cores for attention: its stream shortens, the other grows
         middle = (low + high) // 2
@@ -143,12 +148,12 @@ def best_split(p: Decode, load: Pass) -> tuple[int, float]:
             low = middle + 1
         else:
             high = middle
-    shortest = two_microbatches_s(p, stages(p, p.splits[low], load))
+    best_s = two_microbatches_s(p, stages(p, p.splits[low], load))
     if low > 0:
-        shorter = two_microbatches_s(p, stages(p, p.splits[low - 1], load))
-        if shorter < shortest:
-            return low - 1, shorter
-    return low, shortest
+        other_s = two_microbatches_s(p, stages(p, p.splits[low - 1], load))
+        if other_s < best_s:
+            return low - 1, other_s
+    return low, best_s
 
 
 @kernel
@@ -157,17 +162,17 @@ def _add_two_microbatches(p: Decode, m: Mode, layers: float, load: Pass, ops: np
     longer stream counts; otherwise all computing, and what it does not hide of the exchange."""
     if p.layout.expert_dies > 0.0:
         return _add_ring(p, m, layers, load, 2.0, ops)
-    x = stages(p, m, load)
+    stage_s = stages(p, m, load)
     passes = 2.0 * layers
     if p.hides > 0.0:
         time = add_attention(m, passes, load, ops)
         time += _add_moe(p, m, passes, load, False, ops)
         # Rounding must not make it negative.
-        exposed_s = max(0.0, two_microbatches_s(p, x) * layers - time)
-        ops[_DISPATCH] += exposed_s * x.dispatch / (x.dispatch + x.combine)
-        ops[_COMBINE] += exposed_s * x.combine / (x.dispatch + x.combine)
+        exposed_s = max(0.0, two_microbatches_s(p, stage_s) * layers - time)
+        ops[_DISPATCH] += exposed_s * stage_s.dispatch / (stage_s.dispatch + stage_s.combine)
+        ops[_COMBINE] += exposed_s * stage_s.combine / (stage_s.dispatch + stage_s.combine)
         return time + exposed_s
-    if x.attention >= x.gate + x.dispatch + x.experts + x.combine:
+    if stage_s.attention >= stage_s.gate + stage_s.dispatch + stage_s.experts + stage_s.combine:
         return add_attention(m, passes, load, ops)
     return _add_moe(p, m, passes, load, True, ops)
 
@@ -176,15 +181,17 @@ def _add_two_microbatches(p: Decode, m: Mode, layers: float, load: Pass, ops: np
 def _add_ring(p: Decode, m: Mode, layers: float, load: Pass, many: float, ops: np.ndarray) -> float:
     """Book `layers` of microbatches between attention and expert dies; returns their seconds. Each
     stage is booked in proportion to its share of one round."""
-    x = stages(p, m, load)
-    time = ring_s(x, many) * layers
-    part = time / (x.attention + x.gate + x.dispatch + x.experts + x.combine)
-    booked = add_attention(m, part, load, ops)
-    ops[_GATE] += x.gate * part
-    ops[_DISPATCH] += x.dispatch * part
-    ops[_EXPERTS] += x.experts * part
-    ops[_COMBINE] += x.combine * part
-    return booked + (x.gate + x.dispatch + x.experts + x.combine) * part
+    stage_s = stages(p, m, load)
+    time = ring_s(stage_s, many) * layers
+    rounds = time / (
+        stage_s.attention + stage_s.gate + stage_s.dispatch + stage_s.experts + stage_s.combine
+    )
+    booked = add_attention(m, rounds, load, ops)
+    ops[_GATE] += stage_s.gate * rounds
+    ops[_DISPATCH] += stage_s.dispatch * rounds
+    ops[_EXPERTS] += stage_s.experts * rounds
+    ops[_COMBINE] += stage_s.combine * rounds
+    return booked + (stage_s.gate + stage_s.dispatch + stage_s.experts + stage_s.combine) * rounds
 
 
 @kernel
@@ -209,16 +216,16 @@ def decode_iteration_s(
         return 0.0
     query = p.query_tokens
     groups = layer.groups_of(p, total)
-    own = layer.share_of_group(requests[busiest_rank], groups, count)
+    share = layer.share_of_group(requests[busiest_rank], groups, count)
     rank_requests, rank_context = (
-        p.concentration * (own * requests[busiest_rank]),
-        p.concentration * (own * context[busiest_rank]),
+        p.concentration * (share * requests[busiest_rank]),
+        p.concentration * (share * context[busiest_rank]),
     )
-    largest = layer.share_of_group(busiest, groups, count) * busiest
+    fullest = layer.share_of_group(busiest, groups, count) * busiest
     together = total / groups  # requests of a group
     entering = query * together
     hot, wire = layer.hot_and_wire(p.layout, entering, hot_tokens, hot_factor)
-    fullest_rank_tokens = query * (p.concentration * largest)  # tokens of the rank that has most
+    fullest_rank_tokens = query * (p.concentration * fullest)  # tokens of the rank that has most
     load = Pass(
         query * rank_requests, rank_context, fullest_rank_tokens / p.layout.rank_dies, entering,
         count * p.layout.rank_dies, hot, wire,
@@ -227,18 +234,18 @@ def decode_iteration_s(
     outside = outside_s(p, rank_requests, rank_context, together, load.dies, hot, wire, ops)
     layers, domains, moe = p.moe_layers, p.layout.domains, -1.0
     if p.microbatch > 0.0:
-        part = 0.5 * entering / domains
-        hot, wire = layer.hot_and_wire(p.layout, part, hot_tokens, hot_factor)
+        tokens = 0.5 * entering / domains
+        hot, wire = layer.hot_and_wire(p.layout, tokens, hot_tokens, hot_factor)
         half = half_of(load, domains, hot, wire)
-        k, split = best_split(p, half)
+        index, split = best_split(p, half)
         attention, experts = layer.layer_s(p, p.sequence, load)
         if split < attention + experts or p.microbatch == 1.0:
-            moe = _add_two_microbatches(p, p.splits[k], layers, half, ops)
+            moe = _add_two_microbatches(p, p.splits[index], layers, half, ops)
     if moe < 0.0 and domains > 1.0:
-        part = entering / domains
-        hot, wire = layer.hot_and_wire(p.layout, part, hot_tokens, hot_factor)
-        one = Pass(load.tokens, load.context, load.busiest, part, load.dies, hot, wire)
-        moe = _add_ring(p, p.sequence, layers, one, 1.0, ops)
+        tokens = entering / domains
+        hot, wire = layer.hot_and_wire(p.layout, tokens, hot_tokens, hot_factor)
+        domain_pass = Pass(load.tokens, load.context, load.busiest, tokens, load.dies, hot, wire)
+        moe = _add_ring(p, p.sequence, layers, domain_pass, 1.0, ops)
     elif moe < 0.0:
         moe = layers_in_sequence_s(p, layers, load, ops)
     dense, moe = layer.with_host(p, dense, moe, load.context, ops)
@@ -260,9 +267,9 @@ def half_of(load: Pass, domains: float, hot: float, wire: float) -> Pass:
 def dense_layers_s(p: Decode, load: Pass, ops: np.ndarray) -> float:
     """Seconds of the layers without experts: attention in sequence and a dense FFN on every die."""
     time = add_attention(p.sequence, p.dense_layers, load, ops)
-    ffn = p.dense_layers * layer.dense_s(p, load.tokens)
-    ops[_DENSE] += ffn
-    return time + ffn
+    ffn_s = p.dense_layers * layer.dense_s(p, load.tokens)
+    ops[_DENSE] += ffn_s
+    return time + ffn_s
 
 
 @kernel
@@ -272,31 +279,34 @@ def decode_hbm_bytes(p: Decode, requests: float, context: float, ranks: float) -
     is in a pipeline stage of its own, unused experts not at all."""
     demand, layout = p.demand, p.layout
     layers = p.moe_layers + p.dense_layers + p.modules
-    own_passes = p.passes - p.modules  # of a drafter that is no part of the model
+    draft_passes = p.passes - p.modules  # of a drafter that is no part of the model
     dies = ranks * layout.rank_dies
     weights = demand.attention_bytes * layers + demand.dense_bytes * p.dense_layers
     weights += demand.head_bytes * (1.0 + p.modules)
-    weights += demand.draft_bytes * own_passes + demand.draft_first_bytes * min(own_passes, 1.0)
+    weights += demand.draft_bytes * draft_passes + demand.draft_first_bytes * min(draft_passes, 1.0)
     groups = layer.groups_of(p, requests)
-    rows = layer.routed_per_die(layout, p.query_tokens * requests / groups)
-    expert_bytes = layout.routed_dies * layer.popular_read(layout, layout.slots, rows)
-    holding = layout.expert_dies if layout.expert_dies > 0.0 else dies
-    shared = layout.shared_experts * (layout.shared_dies if layout.shared_dies > 0.0 else holding)
+    routed_rows = layer.routed_per_die(layout, p.query_tokens * requests / groups)
+    expert_bytes = layout.routed_dies * layer.popular_read(layout, layout.slots, routed_rows)
+    holders = layout.expert_dies if layout.expert_dies > 0.0 else dies
+    shared = layout.shared_experts * (layout.shared_dies if layout.shared_dies > 0.0 else holders)
     expert_bytes += shared
     experts = demand.expert_bytes * (p.moe_layers + p.modules) * expert_bytes
     experts += demand.shared_more_bytes * (p.moe_layers + p.modules) * shared
-    read = groups * (weights * dies / p.concentration + experts)
+    weight_bytes = groups * (weights * dies / p.concentration + experts)
     selected = layer.attended(p.sequence.core.reach, p.query_tokens * requests, context)
     window_tokens = layer.attended(p.sequence.core.window, p.query_tokens * requests, context)
-    cached = selected * demand.context_bytes + context * demand.index_bytes
-    cached += window_tokens * demand.windowed_bytes + p.query_tokens * requests * demand.state_bytes
-    own_layer = context * demand.draft_context_bytes * own_passes
-    return read + layout.rank_dies * cached * layers + layout.rank_dies * own_layer
+    kv_bytes = selected * demand.context_bytes + context * demand.index_bytes
+    kv_bytes += (
+        window_tokens * demand.windowed_bytes + p.query_tokens * requests * demand.state_bytes
+    )
+    draft_bytes = context * demand.draft_context_bytes * draft_passes
+    return weight_bytes + layout.rank_dies * kv_bytes * layers + layout.rank_dies * draft_bytes
 
 
 @kernel
 def decode_flops(p: Decode, requests: float, context: float) -> float:
-    """FLOPs all dies of an instance compute in one iteration (sums over ranks, as above).
+    """FLOPs that all dies of an instance compute in one iteration; `requests` and `context`: sums
+    over ranks.
 
     Every layer and the head see all verified positions; the first pass that drafts sees
     them too, later ones one token a request, and each ends in the head for one token a request."""
@@ -308,15 +318,15 @@ def decode_flops(p: Decode, requests: float, context: float) -> float:
     token += moe * p.moe_layers + demand.head_flops
     positions = query + passes - 1.0 if passes > 0.0 else 0.0  # in the layer that drafts
     drafted = positions if p.modules > 0.0 else 0.0
-    module = drafted * (demand.attention_flops + moe + demand.mtp_flops)
-    module += p.modules * demand.head_flops
-    own = positions - drafted
-    module += own * demand.draft_flops + min(own, query) * demand.draft_first_flops
-    module += (passes - p.modules) * demand.draft_head_flops
+    drafting = drafted * (demand.attention_flops + moe + demand.mtp_flops)
+    drafting += p.modules * demand.head_flops
+    others = positions - drafted
+    drafting += others * demand.draft_flops + min(others, query) * demand.draft_first_flops
+    drafting += (passes - p.modules) * demand.draft_head_flops
     selected = layer.attended(p.sequence.core.reach, query * requests, context)
     window_tokens = layer.attended(p.sequence.core.window, query * requests, context)
     pairs = selected * demand.context_flops + context * demand.index_flops
     pairs += window_tokens * demand.windowed_flops
     pairs *= query * layers + drafted
-    pairs += context * demand.draft_context_flops * own
-    return dies * (requests * (query * token + module) + pairs)
+    pairs += context * demand.draft_context_flops * others
+    return dies * (requests * (query * token + drafting) + pairs)

@@ -61,29 +61,29 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
 
 
 def _with_drafter(costs: c.Decode, x: Setting, query: int) -> c.Decode:
-    """The costs with the drafting layer; the MTP module is one of the model's layers."""
+    """The costs with those of the layer that drafts: the MTP module, or a drafter's own layer."""
     if (own := x.drafting) is None:
         start = x.product(o.mtp_projection(x.shape, x.formats), 3)
         return replace(
             costs, drafter=_on_die(costs.sequence), mtp=start, later=start,
             later_core=_later_core(x, x), draft_head=costs.head, draft_share=1.0,
         )  # fmt: skip
-    s, f, more = own.shape, own.formats, x.drafter.wider_weights
+    s, f, extra = own.shape, own.formats, x.drafter.wider_weights
     first, *_ = o.plain_operators("decode", "before")
-    prolog = own.product(o.wider(first.work(s, f), s, f, more), first.launches, name=first.name)
+    prolog = own.product(o.wider(first.work(s, f), s, f, extra), first.launches, name=first.name)
     mode = _attention(own, query, WHOLE)
     mode = replace(mode, before=(prolog, *mode.before[1:]))
     join, dense = o.joined(s, f, x.drafter.joined), o.dense_ffn(s, f)
     head = o.lm_head(s)
     plain = [*o.plain_operators("decode", "before"), *o.plain_operators("decode", "after")]
-    layer = [*(entry.work(s, f) for entry in plain), dense]
-    widened = 2.0 * more
+    works = [*(entry.work(s, f) for entry in plain), dense]
+    widened = 2.0 * extra
     demand = replace(
         costs.demand,
         draft_bytes=x.drafter.weight_bytes - join.weight_bytes,
         draft_first_bytes=join.weight_bytes,
         draft_context_bytes=s.kv_bytes_per_token_layer(f.kv) / x.pool.own.cp_dies,
-        draft_flops=sum(w.flops_per_token for w in layer) + widened,
+        draft_flops=sum(w.flops_per_token for w in works) + widened,
         draft_first_flops=join.flops_per_token,
         draft_context_flops=s.decode_core_flops,
         draft_head_flops=head.flops_per_token,
@@ -108,8 +108,8 @@ def _on_die(mode: c.Mode) -> c.Mode:
 def _later_core(own: Setting, x: Setting) -> c.DecodeCore:
     """The core of a later pass that drafts, which selects as the first pass did; own: of the layer
     that drafts."""
-    one = _on_die(_whole_die(c.Mode(core=_core(own, 1, WHOLE)), x))
-    return replace(one.core, select=0.0)
+    core_mode = _on_die(_whole_die(c.Mode(core=_core(own, 1, WHOLE)), x))
+    return replace(core_mode.core, select=0.0)
 
 
 def _host(x: Setting) -> c.Host:
@@ -117,16 +117,16 @@ def _host(x: Setting) -> c.Host:
     its own host process, and a graph's first exchange waits for the last of them."""
     m, layers, ranks = x.machine, x.shape.layers, x.waiting_dies
     drafted = x.drafter.passes if m.kernel_launch_s else 0  # layers that draft, one a pass
-    sync = m.rank_sync_s * (ranks - 1)
+    sync_s = m.rank_sync_s * (ranks - 1)
     stages = x.pool.own.pp_stages  # a graph each
-    between = m.stage_gap_s if stages > 1 else 0.0
+    stage_gap_s = m.stage_gap_s if stages > 1 else 0.0
     return c.Host(
         launch=stages * m.graph_launch_s,
-        gap=m.host_gap_s + (1.0 - m.works_ahead) * sync,
+        gap=m.host_gap_s + (1.0 - m.works_ahead) * sync_s,
         answer=m.works_ahead * m.host_answer_s,
         apart=(1.0 - m.works_ahead) * m.host_answer_s,
-        sync=m.works_ahead * sync,
-        replay=stages * (m.replay_gap_s + m.host_spread_s * largest_of(ranks) + between),
+        sync=m.works_ahead * sync_s,
+        replay=stages * (m.replay_gap_s + m.host_spread_s * largest_of(ranks) + stage_gap_s),
         drafting=m.draft_graphs,
         alongside=m.layer_host_s * layers,
         kernels=x.launched_s(x.decode_kernels, x.shape.moe_layers, layers + drafted),
@@ -137,20 +137,20 @@ def _host(x: Setting) -> c.Host:
 
 
 def _pipeline(x: Setting) -> c.Pipeline:
-    """Stages of an instance. The last has no more layers than any other, with the LM head (vLLM and
-    SGLang, get_pp_indices); a piece of a prompt is what a pass of a rank has room for."""
+    """Coefficients of pipeline stages. The last has no more layers than any other, with the LM head
+    (vLLM and SGLang, get_pp_indices); a piece of a prompt is what a pass of a rank has room for."""
     s, count = x.whole, x.pool.own.pp_stages
-    most, last = stage_of(s, x.pool), s.layers // count
+    longest_stage, last_layers = stage_of(s, x.pool), s.layers // count
     moe, dense = max(s.moe_layers, 1), max(s.dense_layers, 1)
-    room = x.pool.tokens_per_npu / x.machine.chip.dies_per_npu * x.pool.layer_dies
+    rank_tokens = x.pool.tokens_per_npu / x.machine.chip.dies_per_npu * x.pool.layer_dies
     return c.Pipeline(
         hop=x.hop,
         stages=float(count),
-        most_moe=most.moe_layers / moe,
-        most_dense=most.dense_layers / dense,
-        last_moe=min(last, s.moe_layers) / moe,
-        last_dense=max(0, last - s.moe_layers) / dense,
-        piece=room if count > 1 else 0.0,
+        most_moe=longest_stage.moe_layers / moe,
+        most_dense=longest_stage.dense_layers / dense,
+        last_moe=min(last_layers, s.moe_layers) / moe,
+        last_dense=max(0, last_layers - s.moe_layers) / dense,
+        piece=rank_tokens if count > 1 else 0.0,
     )
 
 
@@ -161,15 +161,15 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.Decode:
     computes a prompt, so passes are apart where there is one rank or all have prompts at once."""
     same_dies = x.pool.layer_dies == x.exchange.peers or delay > 0
     ranks = x.layout.dies / x.pool.layer_dies
-    up_again = 0.0 if latent_only(x) else x.many_rows(o.cached_up(x.shape, x.formats))
-    cached = up_again * x.pool.layer_dies / x.layout.dies
+    up_s = 0.0 if latent_only(x) else x.many_rows(o.cached_up(x.shape, x.formats))
+    cached_s = up_s * x.pool.layer_dies / x.layout.dies
     # Latents of cached tokens come from all dies first.
     if (group := x.groups.get("context")) is not None:
-        kv = x.shape.cached_bytes_per_token(x.formats.kv) / x.shape.layers
-        cached += kv * group.remote / group.rate_bytes_per_s / ranks
+        kv_bytes = x.shape.cached_bytes_per_token(x.formats.kv) / x.shape.layers
+        cached_s += kv_bytes * group.remote / group.rate_bytes_per_s / ranks
     chunk = c.Chunk(
         **prompt_core(x, x.shape.layers),
-        hit=cached * x.shape.layers,
+        hit=cached_s * x.shape.layers,
         apart=x.machine.prompts_apart * same_dies,
         sums=_sums(x),
     )
@@ -177,12 +177,12 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.Decode:
 
 
 def _sums(x: Setting) -> c.Collective:
-    """What dispatch and combine take where ranks with prompts gather by sums of all their tokens:
-    two all-reduces, and no rank's tokens are padded to those of the fullest."""
+    """Coefficients of two all-reduces in place of dispatch and combine, where ranks with prompts
+    gather by sums of all their tokens: none is padded to those of the fullest rank."""
     if x.summed is None or x.one_rank or x.machine.prompt_sums <= 0.0:
         return c.Collective()
-    t = x.traffic(x.optimisations.multi_stream, prompts=True)
-    sent, answered = t.dispatch, t.combine
+    traffic = x.traffic(x.optimisations.multi_stream, prompts=True)
+    sent, answered = traffic.dispatch, traffic.combine
     token, fixed = sent.send + answered.receive, sent.fixed + answered.fixed
     return c.Collective(fixed, token, sent.beyond, 2.0 * sent.saved)
 
@@ -253,14 +253,14 @@ def _collective(x: Setting, name: str, where: Where, cores: Cores) -> c.Collecti
     takes what half an all-reduce of its bytes takes."""
     if (group := x.groups.get(name)) is None:
         return c.Collective()
-    sends, moved = x.sends(name, where), x.together(name, where) * group.remote
+    sends, moved_bytes = x.sends(name, where), x.together(name, where) * group.remote
     starts = sum(each.layers(x.shape) for each in sends)
-    added = sum(each.added(x.part) * each.layers(x.shape) for each in sends)
+    added_bytes = sum(each.added(x.part) * each.layers(x.shape) for each in sends)
     adding_rate = x.machine.vector_bytes_per_s(cores.vector)
     if name == "heads":
         adding_rate = adding_bytes_per_s(x.machine, x.facts, cores.vector)
-    halves = half_of_sum(x.machine, x.facts, group).collective(moved, starts)
-    return replace(halves, token=halves.token + added / adding_rate)
+    halves = half_of_sum(x.machine, x.facts, group).collective(moved_bytes, starts)
+    return replace(halves, token=halves.token + added_bytes / adding_rate)
 
 
 def _norms_s(x: Setting) -> float:
@@ -291,20 +291,20 @@ def moe_parts(
     efficiency = m.product(f.expert, operator)
     if not x.communication.early_quantisation and FORMATS[f.expert].computes != "bf16":
         vector += (ACTIVATION_BYTES + 1.0) * s.hidden / m.vector_bytes_per_s(cores.vector)
-    sent, answered = t.dispatch, t.combine
+    sending, answering = t.dispatch, t.combine
     dispatch = replace(
-        sent,
-        fixed=sent.fixed + t.host_s,
-        message=x.messages * sent.message / m.copying(cores.vector),
-        send=x.messages * sent.send / rate,
-        receive=sent.receive / rate,
-        saved=sent.saved / rate,
+        sending,
+        fixed=sending.fixed + t.host_s,
+        message=x.messages * sending.message / m.copying(cores.vector),
+        send=x.messages * sending.send / rate,
+        receive=sending.receive / rate,
+        saved=sending.saved / rate,
     )
     combine = replace(
-        answered,
-        send=answered.send / rate,
-        receive=x.messages * answered.receive / rate,
-        saved=answered.saved / rate,
+        answering,
+        send=answering.send / rate,
+        receive=x.messages * answering.receive / rate,
+        saved=answering.saved / rate,
     )
     return (
         c.Gate(
@@ -346,15 +346,15 @@ def _whole_die(mode: c.Mode, x: Setting) -> c.Mode:
 
 def _core(x: Setting, query: int, cores: Cores) -> c.DecodeCore:
     """Coefficients of the attention core on decode's cores, and of its part on prefill's."""
-    s, most, pieces = x.shape, float(x.shape.reach), x.pool.own.cp_dies
+    s, reach_tokens, pieces = x.shape, float(x.shape.reach), x.pool.own.cp_dies
     # A die has the heads of all that split the context, and its share of the tokens.
-    whole = x if pieces == 1 else replace(x, shape=replace(s, heads=s.heads * pieces))
-    context_s = whole.context_s(query, cores) / pieces * s.growing
+    all_heads = x if pieces == 1 else replace(x, shape=replace(s, heads=s.heads * pieces))
+    context_s = all_heads.context_s(query, cores) / pieces * s.growing
     core = c.DecodeCore(
         fixed=x.core_start_s() + x.selecting_s,
         context=context_s,
-        reach=most / query,
-        index=whole.index_s(query, cores) / pieces,
+        reach=reach_tokens / query,
+        index=all_heads.index_s(query, cores) / pieces,
         select=x.machine.selection_start_s * s.selecting if s.compressed else 0.0,
         windowed=s.windowed * x.context_s(query, cores),
         window=s.window / query,
@@ -371,9 +371,9 @@ def _core(x: Setting, query: int, cores: Cores) -> c.DecodeCore:
         )
     if (offloaded := x.offload) is None or x.lender is None:
         return core
-    launch, a_round = launch_and_round_s(x.machine, x.facts)
-    out, back = token_bytes(x.shape, x.formats.kv)
-    transfer_s = out / offloaded.out_bytes_per_s + back / offloaded.back_bytes_per_s
+    launch_s, round_s = launch_and_round_s(x.machine, x.facts)
+    out_bytes, back_bytes = token_bytes(x.shape, x.formats.kv)
+    transfer_s = out_bytes / offloaded.out_bytes_per_s + back_bytes / offloaded.back_bytes_per_s
     lent_cores = Cores(offloaded.cores, offloaded.cores)
     away_dies = replace(x, shape=x.whole)  # which compute all heads of a request
     offloaded_s = away_dies.context_s(query, lent_cores, x.lender)
@@ -381,7 +381,7 @@ def _core(x: Setting, query: int, cores: Cores) -> c.DecodeCore:
     return replace(
         core,
         context=(1.0 - offloaded.share) * context_s,
-        away_start=2.0 * (launch + a_round) + offloaded.latency_s,  # each way has two ends
+        away_start=2.0 * (launch_s + round_s) + offloaded.latency_s,  # each way has two ends
         away_token=offloaded.share * transfer_s,
         away_context=offloaded.share * served_share * offloaded_s,
     )
@@ -398,12 +398,13 @@ def _in_host(x: Setting, query: float) -> tuple[float, float]:
 
 
 def _demand(x: Setting, query: float, dense: o.Work, head: o.Work) -> c.Demand:
-    """FLOPs and bytes of an iteration, as coefficients."""
+    """Bytes and FLOPs of an iteration, as coefficients for figures of utilisation."""
     s, f = x.shape, x.formats
     plain = [*o.plain_operators("decode", "before"), *o.plain_operators("decode", "after")]
     gate, expert = o.gate(s, f), o.expert(s, f)
-    own = replace(gate, flops_per_token=gate.flops_per_token / x.pool.layer_dies)  # of its tokens
-    attention = [*(entry.work(s, f) for entry in plain), own]
+    choice_flops = gate.flops_per_token / x.pool.layer_dies  # of a die's tokens
+    choice = replace(gate, flops_per_token=choice_flops)
+    attention = [*(entry.work(s, f) for entry in plain), choice]
     pieces = x.pool.own.cp_dies  # of a context: a die reads one
     cached = s.core_bytes_per_token_layer(f.kv) * (query if s.index_top_k else 1.0)
     states = s.recurrent * s.linear_kind.core_flops(s) if s.linear_layers else 0.0

@@ -27,7 +27,7 @@ class Drafter:
     inputs: int = 1  # hidden states that its attention's projections read
 
     def split(self, dies: int) -> Drafter:
-        """The part of one of `dies` with tensor-parallel attention."""
+        """The drafter's part on one of `dies` with tensor-parallel attention."""
         return replace(self, shape=self.shape.split(dies) if self.shape else None)
 
     @property
@@ -40,10 +40,10 @@ class Drafter:
         """Bytes of the weights of its own layer and LM head; it shares the model's embedding."""
         if (s := self.shape) is None:
             return 0.0
-        layer = s.attention_weights + self.wider_weights + s.dense_weights
-        head = s.vocabulary * s.hidden
+        layer_weights = s.attention_weights + self.wider_weights + s.dense_weights
+        head_weights = s.vocabulary * s.hidden
         join = self.joined * s.hidden**2  # of the product that joins hidden states of the model
-        return (layer + join + head) * FORMATS[OWN_FORMAT].weight_bytes
+        return (layer_weights + join + head_weights) * FORMATS[OWN_FORMAT].weight_bytes
 
 
 def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
@@ -64,19 +64,19 @@ def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
                 "deployment.decode.drafter"
             )
         return Drafter(drafts, module=True)
-    table = f"drafters.{name}"
-    model_table = f"{table}.{d.model}"
-    if f"{model_table}.heads" not in facts:
-        drafted_models = [one for one in facts.names(table) if f"{table}.{one}.heads" in facts]
+    path = f"drafters.{name}"
+    model_path = f"{path}.{d.model}"
+    if f"{model_path}.heads" not in facts:
+        drafted_models = [one for one in facts.names(path) if f"{path}.{one}.heads" in facts]
         raise ModelError(
             f"deployment.decode.drafter = {name!r} has no layer for {model.title} in "
             f"data/drafters.toml: it has one for {', '.join(drafted_models)}"
         )
-    sizes: dict[str, Any] = {n: facts.count(f"{model_table}.{n}") for n in facts.names(model_table)}
-    width = sizes.pop("head_dim")
+    sizes: dict[str, Any] = {n: facts.count(f"{model_path}.{n}") for n in facts.names(model_path)}
+    head_dim = sizes.pop("head_dim")
     layer = Shape(
         title=model.title, attention="gqa", layers=1, dense_layers=1, hidden=model.hidden,
-        nope_dim=width, value_dim=width, max_context=model.max_context, **sizes,
+        nope_dim=head_dim, value_dim=head_dim, max_context=model.max_context, **sizes,
     )  # fmt: skip
-    joined, inputs = (facts.count(f"{table}.{each}") for each in ("hidden_states", "inputs"))
+    joined, inputs = (facts.count(f"{path}.{each}") for each in ("hidden_states", "inputs"))
     return Drafter(drafts, False, layer, joined, inputs)

@@ -31,41 +31,41 @@ def _under_way(
     requests in progress are rate x time, and time is nearly linear in them."""
     costs, rate, role = whole.costs, whole.requests_per_s, whole.costs.decode_role
     assert role is not None
-    least = 1.0 / role.ranks  # one request alone: there is no part of one
-    before = role.slots(full.batch_per_npu)
-    took_before = before / full.requests_per_s
-    count, full_load = max(rate * took_before, least), full
-    ranks, places = role.ranks, 0.0  # mean requests with a reserved slot, also those in prefill
+    fewest = 1.0 / role.ranks  # one request alone: there is no part of one
+    last_count = role.slots(full.batch_per_npu)
+    last_s = last_count / full.requests_per_s
+    count, full_load = max(rate * last_s, fewest), full
+    ranks, reserved = role.ranks, 0.0  # mean requests with a reserved slot, also those in prefill
     if clients and whole.limit == "prefill":  # those that wait for an API server have none
-        places = min(clients / (ranks * role.pool.instances), before)
+        reserved = min(clients / (ranks * role.pool.instances), last_count)
     for _ in range(STEPS):
-        if count == before:
+        if count == last_count:
             break
-        most = most_of(ranks, places, count / places) if places > count else 0.0
+        most = most_of(ranks, reserved, count / reserved) if reserved > count else 0.0
         full_load = decode_with(costs, traffic, hot, count, whole.limit, most)
         if abs(full_load.requests_per_s / rate - 1.0) < CLOSE:
             break
         iteration_time = count / full_load.requests_per_s
-        slope = (iteration_time - took_before) / (count - before)
-        before, took_before = count, iteration_time
-        straight = rate * (iteration_time - slope * count) / max(1e-3, 1.0 - rate * slope)
+        slope = (iteration_time - last_s) / (count - last_count)
+        last_count, last_s = count, iteration_time
+        guess = rate * (iteration_time - slope * count) / max(1e-3, 1.0 - rate * slope)
         # A step in the time (one request more on the fullest die) may point far off the line.
-        count = min(max(straight, 0.5 * before, least), 2.0 * before)
+        count = min(max(guess, 0.5 * last_count, fewest), 2.0 * last_count)
     return full_load
 
 
 def most_of(ranks: int, places: float, share: float) -> float:
     """Expected maximum number of decoding requests on a rank, with `places` reserved on each. Each
     decodes independently with a probability of `share`: a binomial number per rank."""
-    low = math.floor(places)
-    fuller = round((places - low) * ranks)
-    below = each(lambda x: x ** (ranks - fuller), _up_to(low, share))
-    below *= each(lambda x: x**fuller, _up_to(low + 1, share)[:-1])
-    return float((1.0 - below).sum())  # over k the chance that some rank has more than k
+    least_places = math.floor(places)
+    ranks_with_more = round((places - least_places) * ranks)
+    at_most = each(lambda x: x ** (ranks - ranks_with_more), _up_to(least_places, share))
+    at_most *= each(lambda x: x**ranks_with_more, _up_to(least_places + 1, share)[:-1])
+    return float((1.0 - at_most).sum())  # over k the chance that some rank has more than k
 
 
 def _up_to(places: int, share: float) -> NDArray[np.float64]:
-    """Probabilities that at most 0, 1, ... all of a number of independent requests decode."""
+    """Probabilities that at most 0, 1, ... of so many independent requests decode."""
     k = np.arange(places + 1.0)
     factorials = np.cumsum(each(math.log, np.maximum(k, 1.0)))
     log_ways = factorials[-1] - factorials - factorials[::-1]

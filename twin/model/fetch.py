@@ -64,17 +64,17 @@ def fullest_share(blocks: float, servers: int) -> float:
     if servers < 2 or blocks <= 1.0:
         return 1.0
     mean = blocks / servers
-    scale = math.exp(math.lgamma(blocks + 1.0) + blocks - blocks * math.log(blocks))
+    factor = math.exp(math.lgamma(blocks + 1.0) + blocks - blocks * math.log(blocks))
     most = max(0, int(mean - 10.0 * math.sqrt(mean) - 10.0))
-    expected, below, first, second, within = float(most), 0.0, 0.0, 0.0, 0.0
+    expected, below, sum_1, sum_2, within = float(most), 0.0, 0.0, 0.0, 0.0
     while within < 1.0 - 1e-9:  # `within`: probability that no server has more than `most`
         chance = math.exp(most * math.log(mean) - mean - math.lgamma(most + 1.0))
-        below, first, second = below + chance, first + most * chance, second + most**2 * chance
+        below, sum_1, sum_2 = below + chance, sum_1 + most * chance, sum_2 + most**2 * chance
         if below > 0.0 and most >= mean:
-            spread = servers * (second / below - (first / below) ** 2)
-            mean_blocks = blocks - servers * first / below
+            spread = servers * (sum_2 / below - (sum_1 / below) ** 2)
+            mean_blocks = blocks - servers * sum_1 / below
             density = math.exp(-0.5 * mean_blocks**2 / spread) / math.sqrt(2.0 * math.pi * spread)
-            within = min(1.0, scale * below**servers * density)
+            within = min(1.0, factor * below**servers * density)
         expected, most = expected + 1.0 - within, most + 1
     return min(1.0, expected / blocks)
 
@@ -98,8 +98,8 @@ class Servers:
         # Prompts of one prefix read the same blocks: the effective size of a sample of such
         # weights.
         blocks = cached / self.pool.block_tokens / (1.0 + max(0.0, equal_prompts))
-        rate = min(price.bytes_per_s, port / fullest_share(blocks, price.peers))
-        return read.seconds(cached, price.latency_s, rate)
+        bytes_per_s = min(price.bytes_per_s, port / fullest_share(blocks, price.peers))
+        return read.seconds(cached, price.latency_s, bytes_per_s)
 
     def hottest_s(self, read: Fetch, cached: float, prompts: float, instances: int) -> float:
         """Seconds in which the hottest memory server sends one batch's reads of every instance: a
@@ -121,11 +121,11 @@ class Servers:
 def node_dram_bytes(pool: MemoryPool, facts: Facts, dies_per_node: int) -> float:
     """Bytes of a node's DRAM that hold blocks once the store is full. Its dies provide whole
     segments; between two evictions half of one is free below its watermark."""
-    store, lent_bytes = f"stores.{pool.store}", pool.gb_per_node * 1e9
+    path, lent_bytes = f"stores.{pool.store}", pool.gb_per_node * 1e9
     lent_bytes *= 1.0 - pool.weights_share
-    if f"{store}.segment" in facts:
-        segments = facts.si(f"{store}.segment") * dies_per_node
+    if f"{path}.segment" in facts:
+        segments = facts.si(f"{path}.segment") * dies_per_node
         lent_bytes = math.floor(lent_bytes / segments) * segments
-    if f"{store}.full_at" not in facts:
+    if f"{path}.full_at" not in facts:
         return lent_bytes
-    return lent_bytes * (facts.si(f"{store}.full_at") - 0.5 * facts.si(f"{store}.evicts"))
+    return lent_bytes * (facts.si(f"{path}.full_at") - 0.5 * facts.si(f"{path}.evicts"))

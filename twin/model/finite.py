@@ -56,34 +56,34 @@ def drain(
     prompts, equally likely, over their mean; spread: mean square of these. Prompts are computed in
     the iterations of the running answers."""
     first, end = deal(answers, slots)
-    last = int(end.max())
+    iterations = int(end.max())
     # Of those under way at an iteration: how many, and the sum and the sum of squares of `first`;
     # first what each iteration changes, then the running sums.
-    changes = [np.zeros(last + 1) for _ in range(3)]
+    changes = [np.zeros(iterations + 1) for _ in range(3)]
     for power, change in enumerate(changes):
         np.add.at(change, first, first.astype(np.float64) ** power)
         np.add.at(change, end, -(first.astype(np.float64) ** power))
-    in_progress, ages_sum, squared = (np.cumsum(change)[:last] for change in changes)
-    joining = np.bincount(first, minlength=last)
+    in_progress, ages_sum, squares = (np.cumsum(change)[:iterations] for change in changes)
+    joining = np.bincount(first, minlength=iterations)
     ops = role.operator_sink()
     seconds = token_s = 0.0
-    for low in range(0, last, WINDOW):
-        part = slice(low, min(low + WINDOW, last))
-        width = part.stop - part.start
-        now = 0.5 * (part.start + part.stop)
-        count = float(in_progress[part].mean())
-        age = now - float(ages_sum[part].mean()) / count
-        square = now * now - 2.0 * now * (now - age) + float(squared[part].mean()) / count
+    for begin in range(0, iterations, WINDOW):
+        window = slice(begin, min(begin + WINDOW, iterations))
+        width = window.stop - window.start
+        now = 0.5 * (window.start + window.stop)
+        count = float(in_progress[window].mean())
+        age = now - float(ages_sum[window].mean()) / count
+        square = now * now - 2.0 * now * (now - age) + float(squares[window].mean()) / count
         elapsed = Held(age, float(np.sqrt(max(0.0, square - age * age))))
         traffic = Traffic(prompt, 0.0, held=elapsed)
         requests, context = rank_load(count / role.ranks, role.ranks, traffic)
-        chunk = float(joining[part].sum()) * prompt / width
+        chunk = float(joining[window].sum()) * prompt / width
         pairs = 0.5 * chunk * (spread * prompt + 1.0)
         prompts = prompts_by_rank(chunk, pairs, prompt, most, role.ranks, lengths=lengths)
         iteration_time = mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
         seconds += width * iteration_time
         token_s += width * iteration_time * count
-    return Finite(seconds, token_s / float((end - first).sum()), last)
+    return Finite(seconds, token_s / float((end - first).sum()), iterations)
 
 
 def burst(
@@ -94,20 +94,24 @@ def burst(
     pass. Early prompts wait after their first token until the last prompt is computed."""
     ops = role.operator_sink()
     # Whole prompts, as many as fit the tokens of a rank; where none does, of some ranks one each.
-    own = batch_tokens / role.ranks // prompt
-    prompts = own * role.ranks if own else max(1.0, batch_tokens // prompt)
-    none = np.zeros(role.ranks, np.int64)
+    per_rank = batch_tokens / role.ranks // prompt
+    prompts = per_rank * role.ranks if per_rank else max(1.0, batch_tokens // prompt)
+    zeros = np.zeros(role.ranks, np.int64)
     chunk = prompt * np.floor((prompts - np.arange(role.ranks) - 1.0) / role.ranks + 1.0)
     passes = int(np.ceil(requests / prompts))
-    one_s = mixed_iteration_s(
-        role.decode, none, none.astype(np.float64), chunk, 0.5 * chunk * (prompt + 1.0),
+    pass_s = mixed_iteration_s(
+        role.decode, zeros, zeros.astype(np.float64), chunk, 0.5 * chunk * (prompt + 1.0),
         0, role.ranks, *hot, ops,
     )  # fmt: skip
     traffic = Traffic(prompt, answer, held=Held(0.0, 0.0))
     running, context = rank_load(requests / role.ranks, role.ranks, traffic)
     context += running * 0.5 * answer  # the time is linear in it, so its mean will do
-    idle = np.zeros(role.ranks)
-    step_s = mixed_iteration_s(role.decode, running, context, idle, idle, 0, role.ranks, *hot, ops)
-    steps = max(1.0, answer - 1.0)
-    stalled_s = 0.5 * (passes - 1) * one_s
-    return Finite(passes * one_s + steps * step_s, step_s + stalled_s / steps, int(answer) + passes)
+    no_rows = np.zeros(role.ranks)
+    step_s = mixed_iteration_s(
+        role.decode, running, context, no_rows, no_rows, 0, role.ranks, *hot, ops
+    )
+    iterations = max(1.0, answer - 1.0)
+    stalled_s = 0.5 * (passes - 1) * pass_s
+    return Finite(
+        passes * pass_s + iterations * step_s, step_s + stalled_s / iterations, int(answer) + passes
+    )

@@ -96,8 +96,8 @@ FORMATS = {
 
 def on_chip(weights: str, peaks: Collection[str]) -> str:
     """The format's entry for a chip that computes in these number formats."""
-    known = FORMATS[weights]
-    return known.unpacked if known.unpacked and known.operand not in peaks else weights
+    entry = FORMATS[weights]
+    return entry.unpacked if entry.unpacked and entry.operand not in peaks else weights
 
 
 def computes(weights: str, peaks: Collection[str] | None = None) -> str:

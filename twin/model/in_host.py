@@ -35,7 +35,7 @@ class HostMemory:
         return self.part.share * s.growing * s.core_bytes_per_token_layer(kv)
 
     def token_bytes(self, s: Shape, kv: str) -> float:
-        """As `layer_bytes`, of all layers."""
+        """Bytes in host memory of a token's KV, all layers."""
         return self.layer_bytes(s, kv) * s.layers
 
     def spared(self, s: Shape, kv: str) -> float:
@@ -47,23 +47,24 @@ class HostMemory:
     def tokens(self, s: Shape, kv: str, request: int) -> float:
         """KV tokens of a die whose part in host memory fits. Raises ModelError where that of a
         request of so many tokens does not."""
-        fits = self.part.die_bytes / self.token_bytes(s, kv)
-        if fits < request:
-            needed = request * self.token_bytes(s, kv)
+        most = self.part.die_bytes / self.token_bytes(s, kv)
+        if most < request:
+            needed_bytes = request * self.token_bytes(s, kv)
             raise ModelError(
                 f"deployment.decode.kv_offload = {self.part.share:g} does not fit: a request of "
-                f"{request:,} tokens has {needed / 1e9:.3g} GB in host memory, and a die's part is "
-                f"{self.part.die_bytes / 1e9:.3g} GB: raise deployment.decode.kv_offload_gb_per_die"
+                f"{request:,} tokens has {needed_bytes / 1e9:.3g} GB in host memory, and a "
+                f"die's part is {self.part.die_bytes / 1e9:.3g} GB: raise "
+                "deployment.decode.kv_offload_gb_per_die"
             )
-        return fits
+        return most
 
     def read_bytes(self, s: Shape, kv: str, query_tokens: float) -> float:
         """Bytes read for a context token that is attended to, mean layer. Each query token of a
         pass has a selection of its own, of which a die has what it had selected before."""
         if not s.index_top_k:
             return self.layer_bytes(s, kv)
-        lacking = min(self.part.share, 1.0 - self.part.hits)
-        return lacking * s.growing * s.core_bytes_per_token_layer(kv) * query_tokens
+        share_read = min(self.part.share, 1.0 - self.part.hits)
+        return share_read * s.growing * s.core_bytes_per_token_layer(kv) * query_tokens
 
     def read_bytes_per_s(self, s: Shape, kv: str, facts: Facts) -> float:
         """Bytes/s at which a die reads: over the links alone, or also by the starts of copies."""
@@ -83,8 +84,8 @@ def host_memory(
     into = out = math.inf
     latency_s = 0.0
     for node in net.nodes_of(dies):
-        own = [die for die in dies if net.node[net.dies[die]] == node]
-        written, read = host_copy(net, own, "ub")
-        into, out = min(into, read / len(own)), min(out, written / len(own))
-        latency_s = max(latency_s, pool_read(net, own, "ub", (node,)).latency_s)
+        node_dies = [die for die in dies if net.node[net.dies[die]] == node]
+        written, read = host_copy(net, node_dies, "ub")
+        into, out = min(into, read / len(node_dies)), min(out, written / len(node_dies))
+        latency_s = max(latency_s, pool_read(net, node_dies, "ub", (node,)).latency_s)
     return HostMemory(part, into, out, latency_s, block_tokens)

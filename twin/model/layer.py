@@ -70,9 +70,9 @@ def grouped_tiles(w: Product, experts: float, rows: float) -> float:
     """Rows computed by the product of `experts` that share `rows`. Experts differ in popularity and
     each pass is a draw, so an expert's rows are taken as exponential about the mean: g / (1 -
     exp(-g / mean)) rows are expected in tiles of g."""
-    mean = rows / experts
-    tile = tile_rows(w, mean)
-    return experts * tile / (1.0 - math.exp(-tile / mean)) if tile > 0.0 else rows
+    mean_rows = rows / experts
+    tile = tile_rows(w, mean_rows)
+    return experts * tile / (1.0 - math.exp(-tile / mean_rows)) if tile > 0.0 else rows
 
 
 @kernel
@@ -160,11 +160,11 @@ def _round(
     p: Decode, m: Mode, busiest: float, tokens: float, load: Pass
 ) -> tuple[float, float, float]:
     """Seconds of (dispatch, experts, combine) of one round with a number of tokens."""
-    start = m.dispatch.fixed + m.dispatch.message * busiest
+    start_s = m.dispatch.fixed + m.dispatch.message * busiest
     layout = p.layout
     dies = layout.expert_dies if layout.expert_dies > 0.0 else load.dies
-    mean = routed_per_die(layout, tokens)
-    rows, wire_rows = mean * load.hot, mean * load.wire
+    mean_rows = routed_per_die(layout, tokens)
+    rows, wire_rows = mean_rows * load.hot, mean_rows * load.wire
     shared_apart = layout.shared_experts > 0.0 and layout.shared_dies > 0.0
     shared_rows = (
         layout.shared_experts
@@ -173,29 +173,31 @@ def _round(
         / (layout.shared_dies if shared_apart else dies)
     )
     sent_rows = shared_rows if shared_apart else 0.0
-    dispatch = exchange_s(p, m.dispatch.send, m.dispatch.receive, busiest, wire_rows, sent_rows)
-    combine = exchange_s(p, m.combine.receive, m.combine.send, busiest, wire_rows, sent_rows)
-    dispatch -= m.dispatch.saved * max(0.0, busiest - m.dispatch.beyond)
-    combine -= m.combine.saved * max(0.0, busiest - m.combine.beyond)
+    dispatch_s = exchange_s(p, m.dispatch.send, m.dispatch.receive, busiest, wire_rows, sent_rows)
+    combine_s = exchange_s(p, m.combine.receive, m.combine.send, busiest, wire_rows, sent_rows)
+    dispatch_s -= m.dispatch.saved * max(0.0, busiest - m.dispatch.beyond)
+    combine_s -= m.combine.saved * max(0.0, busiest - m.combine.beyond)
     if shared_apart:
-        shared = shared_s(layout, m.experts, shared_rows)
-        read = popular_read(layout, layout.slots, rows)
-        experts = max(ffn_rows_s(m.experts, read, 0.0, rows), shared)
+        shared_time = shared_s(layout, m.experts, shared_rows)
+        used_experts = popular_read(layout, layout.slots, rows)
+        experts_s = max(ffn_rows_s(m.experts, used_experts, 0.0, rows), shared_time)
     elif p.shared_early > 0.0:
-        shared = shared_s(layout, m.experts, shared_rows)
-        read = popular_read(layout, layout.slots, rows)
-        experts = ffn_rows_s(m.experts, read, 0.0, rows) + max(0.0, shared - start - dispatch)
+        shared_time = shared_s(layout, m.experts, shared_rows)
+        used_experts = popular_read(layout, layout.slots, rows)
+        experts_s = ffn_rows_s(m.experts, used_experts, 0.0, rows) + max(
+            0.0, shared_time - start_s - dispatch_s
+        )
     else:
         slots_per_die = layout.slots + layout.shared_experts
-        read = popular_read(layout, slots_per_die, rows + shared_rows)
-        experts = ffn_rows_s(m.experts, read, layout.shared_experts, rows + shared_rows)
+        used_experts = popular_read(layout, slots_per_die, rows + shared_rows)
+        experts_s = ffn_rows_s(m.experts, used_experts, layout.shared_experts, rows + shared_rows)
     # Two microbatches in turn fill what a tile would: a stage keeps its resource for all its rows.
     if p.tiles > 0.0 and m.in_turn == 0.0:  # the longest stage, and one tile of the others
-        longest = max(dispatch, experts, combine)
-        dispatch = dispatch if dispatch == longest else dispatch / p.tiles
-        experts = experts if experts == longest else experts / p.tiles
-        combine = combine if combine == longest else combine / p.tiles
-    return start + dispatch, experts, m.combine.fixed + combine
+        longest = max(dispatch_s, experts_s, combine_s)
+        dispatch_s = dispatch_s if dispatch_s == longest else dispatch_s / p.tiles
+        experts_s = experts_s if experts_s == longest else experts_s / p.tiles
+        combine_s = combine_s if combine_s == longest else combine_s / p.tiles
+    return start_s + dispatch_s, experts_s, m.combine.fixed + combine_s
 
 
 @kernel
@@ -208,21 +210,22 @@ def moe_s(p: Decode, m: Mode, load: Pass) -> float:
 @kernel
 def prepare_s(m: Mode, tokens: float) -> float:
     """Seconds of attention before its core, for `tokens` of a rank."""
-    time = collective_s(m.gather, tokens)
+    seconds = collective_s(m.gather, tokens)
     for k in range(len(m.before)):
-        time += product_s(m.before[k], tokens)
-    return time
+        seconds += product_s(m.before[k], tokens)
+    return seconds
 
 
 @kernel
 def attention_s(m: Mode, tokens: float, core: float) -> float:
-    """Seconds of attention for `tokens` of a rank, `core` of them in the core without launch."""
-    time = prepare_s(m, tokens) + m.core.fixed
-    time += core
-    time += collective_s(m.context, tokens)
+    """Seconds of attention for `tokens` of a rank, whose core takes `core` seconds without its
+    launch."""
+    seconds = prepare_s(m, tokens) + m.core.fixed
+    seconds += core
+    seconds += collective_s(m.context, tokens)
     for k in range(len(m.after)):
-        time += product_s(m.after[k], tokens)
-    return time + collective_s(m.scatter, tokens)
+        seconds += product_s(m.after[k], tokens)
+    return seconds + collective_s(m.scatter, tokens)
 
 
 @kernel
@@ -246,8 +249,8 @@ def local_s(w: DecodeCore, tokens: float, context: float) -> float:
     window_s = w.windowed * attended(w.window, tokens, context)
     select_s = w.select if 0.0 < w.reach * tokens < context else 0.0
     scored_s = w.index * context + select_s
-    here_s = (selected_s + window_s) * idle(w, tokens) + scored_s + w.state * tokens
-    return here_s + fetched_s(w, tokens, context)
+    core_time = (selected_s + window_s) * idle(w, tokens) + scored_s + w.state * tokens
+    return core_time + fetched_s(w, tokens, context)
 
 
 @kernel
@@ -264,9 +267,9 @@ def with_host(
 ) -> tuple[float, float]:
     """Seconds of the layers without and with experts, which take `dense` and `moe` alone, with
     their waits for KV in host memory, which is read while earlier layers compute."""
-    read = p.sequence.core.ahead * context
-    waited_dense = max(0.0, p.dense_layers * read - dense)
-    waited_moe = max(0.0, p.moe_layers * read - moe)
+    read_s = p.sequence.core.ahead * context
+    waited_dense = max(0.0, p.dense_layers * read_s - dense)
+    waited_moe = max(0.0, p.moe_layers * read_s - moe)
     ops[_HOST] += waited_dense + waited_moe
     return dense + waited_dense, moe + waited_moe
 
@@ -291,9 +294,9 @@ def prompt_pairs(w: PromptCore, tokens: float, pairs: float) -> tuple[float, flo
     than `least_from`, whatever it attends to. With `every` no prompt is in multi-head form."""
     reach, least = w.reach, w.least
     if least > 0.0:
-        each = pairs / tokens if tokens > 0.0 else 0.0
+        mean_pairs = pairs / tokens if tokens > 0.0 else 0.0
         # Whole prompts, or a later piece of one: it ends half of itself beyond its mean.
-        length = min(2.0 * each - 1.0, each + 0.5 * (tokens - 1.0))
+        length = min(2.0 * mean_pairs - 1.0, mean_pairs + 0.5 * (tokens - 1.0))
         return (0.0, least * tokens, pairs) if length > w.least_from else (pairs, 0.0, 0.0)
     if reach <= 0.0 or 2.0 * pairs <= (reach + 1.0) * tokens:
         return (0.0, pairs, pairs) if w.every > 0.0 else (pairs, 0.0, 0.0)
@@ -348,17 +351,19 @@ def survey(
     no more of either than the slowest so far needs no look at its roofs."""
     fullest_rank, busiest, total = first, 0, 0
     slowest, most_requests, most_context = -1.0, -1, -1.0
-    for i in range(first, first + count):
-        r, c = requests[i], context[i]
-        total += r
-        if r > busiest:  # noqa: PLR1730 - as in mixed_iteration_s
-            busiest = r
-        if r > most_requests or c > most_context:
-            tokens = p.query_tokens * r
-            t = attention_s(p.sequence, tokens, core_s(p.sequence.core, tokens, c))
-            if t > slowest:
-                slowest, most_requests, most_context = t, r, c
-                fullest_rank = i
+    for rank in range(first, first + count):
+        running, context_tokens = requests[rank], context[rank]
+        total += running
+        if running > busiest:  # noqa: PLR1730 - as in mixed_iteration_s
+            busiest = running
+        if running > most_requests or context_tokens > most_context:
+            tokens = p.query_tokens * running
+            attention_time = attention_s(
+                p.sequence, tokens, core_s(p.sequence.core, tokens, context_tokens)
+            )
+            if attention_time > slowest:
+                slowest, most_requests, most_context = attention_time, running, context_tokens
+                fullest_rank = rank
     return fullest_rank, busiest, total
 
 
@@ -386,15 +391,15 @@ def stages_s(
     """Seconds of an iteration beyond one pass through all stages, which takes `dense` and `moe` in
     its layers, then `outside` in the last stage, and `gap` of the host. Hidden states go from stage
     to stage; no stage begins a group's next pass before it has done those of all groups."""
-    x = p.pipeline
-    if x.stages <= 1.0:
+    pipe = p.pipeline
+    if pipe.stages <= 1.0:
         return 0.0
-    longest = x.last_moe * moe + x.last_dense * dense + outside
-    longest = max(longest, x.most_moe * moe + x.most_dense * dense)
-    hops = (x.stages - 1.0) * collective_s(x.hop, tokens)
-    time = max(hops, groups * longest - (dense + moe + outside + gap))
-    ops[_PIPELINE] += time
-    return time
+    longest_s = pipe.last_moe * moe + pipe.last_dense * dense + outside
+    longest_s = max(longest_s, pipe.most_moe * moe + pipe.most_dense * dense)
+    hops_s = (pipe.stages - 1.0) * collective_s(pipe.hop, tokens)
+    extra_s = max(hops_s, groups * longest_s - (dense + moe + outside + gap))
+    ops[_PIPELINE] += extra_s
+    return extra_s
 
 
 @kernel

@@ -31,7 +31,7 @@ class Budget:
 
 
 def whole_model_bytes(s: Shape, f: Formats) -> float:
-    """Weights of the whole model, once, without its MTP module."""
+    """Bytes of the weights of the whole model, each once, without its MTP module."""
     return layer_stack_bytes(s, f, expert_layout(s, 0, 1), mtp=False)
 
 
@@ -42,22 +42,24 @@ def layer_stack_bytes(
     """Bytes of the weights of one die; without a layout it has no experts. Up-projections, and the
     output projection if `output`, are split by heads over `tp` dies. vocabularies: embedding and LM
     head, or one of them in the first and in the last of several stages."""
-    unit = FORMATS[f.linear].weight_bytes
+    size = FORMATS[f.linear].weight_bytes
     split = s.q_up_weights + s.kv_up_weights + (s.o_weights if output else 0)
-    attention = s.attention_weights * unit
-    attention -= split * unit * (1.0 - 1.0 / min(tp, s.heads))
+    attention = s.attention_weights * size
+    attention -= split * size * (1.0 - 1.0 / min(tp, s.heads))
     experts = expert_bytes(s, f, layout) if layout else 0.0
     passes = 1 if mtp else 0
     gate = s.hidden * s.routed_experts * FORMATS["bf16"].weight_bytes
     total = attention * (s.layers + passes - s.linear_layers)
     total += (gate + experts) * (s.moe_layers + passes)
     if s.linear_layers:
-        out = s.linear_kind.out_values(s) * s.hidden if output else 0
-        total += (s.linear_weights - out * (1.0 - 1.0 / min(tp, s.heads))) * unit * s.linear_layers
-    total += s.dense_layers * s.dense_weights * unit
+        outputs = s.linear_kind.out_values(s) * s.hidden if output else 0
+        total += (
+            (s.linear_weights - outputs * (1.0 - 1.0 / min(tp, s.heads))) * size * s.linear_layers
+        )
+    total += s.dense_layers * s.dense_weights * size
     total += vocabularies * s.vocabulary * s.hidden * FORMATS["bf16"].weight_bytes
     if mtp:
-        total += 2.0 * s.hidden * s.hidden * unit
+        total += 2.0 * s.hidden * s.hidden * size
     return total
 
 

@@ -41,16 +41,16 @@ def mixed_iteration_s(
     the iteration is one with the chunk alone and then one of decode."""
     prompts = decoding = False
     if p.chunk.apart > 0.0:
-        for r in range(first, first + count):
-            prompts = prompts or chunk[r] > 0.0
-            decoding = decoding or requests[r] > 0
-    time, together = 0.0, 1.0
+        for rank in range(first, first + count):
+            prompts = prompts or chunk[rank] > 0.0
+            decoding = decoding or requests[rank] > 0
+    prompts_s, together = 0.0, 1.0
     if prompts and decoding:
         together = 0.0
-        time = _pass_s(
+        prompts_s = _pass_s(
             p, 0.0, 1.0, requests, context, chunk, pairs, first, count, hot_tokens, hot_factor, ops
         )
-    return time + _pass_s(
+    return prompts_s + _pass_s(
         p, 1.0, together, requests, context, chunk, pairs, first, count, hot_tokens, hot_factor, ops
     )
 
@@ -65,13 +65,13 @@ def _pass_s(
     fullest_rank, busiest, total = first, 0, 0
     if answers > 0.0:
         fullest_rank, busiest, total = layer.survey(p, requests, context, first, count)
-    each, query, m, moe = p.layout.rank_dies, p.query_tokens, p.sequence, p.moe_layers > 0.0
-    groups, room, dies = layer.groups_of(p, total), p.pipeline.piece, count * each
-    together = total / groups  # requests of a group
-    largest = layer.share_of_group(busiest, groups, count) * busiest
+    width, query, m, moe = p.layout.rank_dies, p.query_tokens, p.sequence, p.moe_layers > 0.0
+    groups, room, dies = layer.groups_of(p, total), p.pipeline.piece, count * width
+    running = total / groups  # requests of a group
+    fullest = layer.share_of_group(busiest, groups, count) * busiest
     entering, most = _rows(
-        p, answers, prompts, requests, chunk, first, count, groups, query * together,
-        query * largest,
+        p, answers, prompts, requests, chunk, first, count, groups, query * running,
+        query * fullest,
     )  # fmt: skip
     if entering <= 0.0:
         return 0.0
@@ -81,7 +81,7 @@ def _pass_s(
     alone_s = 0.0
     if total > 0:
         load = layer.Pass(
-            query * rank_requests, rank_context, query * largest / each, query * together, dies,
+            query * rank_requests, rank_context, query * fullest / width, query * running, dies,
             hot, wire,
         )  # fmt: skip
         if moe:  # a decode batch is booked in layers with experts, or in all
@@ -89,42 +89,42 @@ def _pass_s(
         else:
             alone_s += decode.dense_layers_s(p, load, ops)
     attention = dense = most_rows = most_core = 0.0
-    for r in range(first, first + count):
+    for rank in range(first, first + count):
         if (
-            first < r != fullest_rank
-            and chunk[r] == chunk[r - 1]
-            and pairs[r] == pairs[r - 1]
-            and requests[r] == requests[r - 1]
-            and context[r] == context[r - 1]
+            first < rank != fullest_rank
+            and chunk[rank] == chunk[rank - 1]
+            and pairs[rank] == pairs[rank - 1]
+            and requests[rank] == requests[rank - 1]
+            and context[rank] == context[rank - 1]
         ):
             continue  # as long as the rank before it
-        piece, part = prompts * chunk[r], prompts
+        piece, fraction = prompts * chunk[rank], prompts
         if 0.0 < room < piece:
-            piece, part = room, room / chunk[r]
-        if piece > 0.0 or r == fullest_rank:
+            piece, fraction = room, room / chunk[rank]
+        if piece > 0.0 or rank == fullest_rank:
             if groups > 1.0:
-                own = answers * layer.share_of_group(requests[r], groups, count)
-            own_tokens = query * (own * requests[r])
+                own = answers * layer.share_of_group(requests[rank], groups, count)
+            own_tokens = query * (own * requests[rank])
             rows = own_tokens + piece
-            core = layer.local_s(m.core, own_tokens, own * context[r])
-            core += layer.prompt_core_s(p.chunk, piece, part * pairs[r])
+            core = layer.local_s(m.core, own_tokens, own * context[rank])
+            core += layer.prompt_core_s(p.chunk, piece, fraction * pairs[rank])
             core += p.chunk.edge * piece
             if rows > most_rows or core > most_core:  # else a rank before it has no less of either
                 attention_time = layer.attention_s(m, rows, core)
                 if attention_time > attention:
                     attention, most_rows, most_core = attention_time, rows, core
                 dense = max(dense, layer.dense_s(p, rows))
-    load = layer.Pass(most, rank_context, most / each, entering, dies, hot, wire)
-    in_moe = (attention + _moe_s(p, load, entering > query * together)) * p.moe_layers
+    load = layer.Pass(most, rank_context, most / width, entering, dies, hot, wire)
+    moe_s = (attention + _moe_s(p, load, entering > query * running)) * p.moe_layers
     dense = p.dense_layers * (attention + dense)
     # Without a chunk the two are equal but for rounding, and a time is never negative.
-    ops[_CHUNK] += max(0.0, (in_moe if moe else dense) - alone_s)
+    ops[_CHUNK] += max(0.0, (moe_s if moe else dense) - alone_s)
     ops[_DENSE] += dense if moe else 0.0
-    dense, in_moe = layer.with_host(p, dense, in_moe, rank_context, ops)
-    outside = decode.outside_s(p, rank_requests, rank_context, together, dies, hot, wire, ops)
-    time = in_moe + dense + outside
-    gap = decode.launch_gap_s(p, time, together, most, entering > query * together, ops)
-    return time + gap + layer.stages_s(p, dense, in_moe, outside, gap, groups, most, ops)
+    dense, moe_s = layer.with_host(p, dense, moe_s, rank_context, ops)
+    outside = decode.outside_s(p, rank_requests, rank_context, running, dies, hot, wire, ops)
+    time = moe_s + dense + outside
+    gap = decode.launch_gap_s(p, time, running, most, entering > query * running, ops)
+    return time + gap + layer.stages_s(p, dense, moe_s, outside, gap, groups, most, ops)
 
 
 @kernel
@@ -144,14 +144,14 @@ def _rows(
     """Tokens of a pass, and of its fullest rank: those that decode (`decoding`; `busiest` on that
     rank) and the pieces of prompts of ranks first to first + count."""
     entering, most, room, share = decoding, busiest, p.pipeline.piece, 1.0
-    for r in range(first, first + count):
-        piece = prompts * chunk[r]
+    for rank in range(first, first + count):
+        piece = prompts * chunk[rank]
         if 0.0 < room < piece:
             piece = room
         if groups > 1.0:
-            share = layer.share_of_group(requests[r], groups, count)
+            share = layer.share_of_group(requests[rank], groups, count)
         entering += piece
-        rows = p.query_tokens * (answers * (share * requests[r])) + piece
+        rows = p.query_tokens * (answers * (share * requests[rank])) + piece
         if rows > most:  # noqa: PLR1730 - a call of max takes several times as long in plain Python
             most = rows
     return entering, most
@@ -193,8 +193,8 @@ def prompts_by_rank(
     group: int = 1,
     lengths: tuple[float, ...] = ALIKE,
 ) -> Prompts:
-    """Kinds of iterations by the prompts in them: (share of iterations, tokens f8[R], query-key
-    pairs f8[R]).
+    """Kinds of iterations by the prompts in them: (share of iterations, prompt tokens f8[R],
+    query-key pairs f8[R]).
 
     The first kind has no prompt; in the others the last rank has most prompt tokens. Their mean is
     that of all iterations. Where requests are dealt, the fullest rank comes first, so one rank
@@ -204,25 +204,26 @@ def prompts_by_rank(
     lengths: equally likely ones, over the mean; most: tokens that a rank computes in an iteration;
     group: ranks that split a prompt evenly. A prompt goes to the group in which an answer has
     ended, in pieces of at most `most` per rank."""
-    none = np.zeros(ranks)
+    empty = np.zeros(ranks)
     if tokens <= 0.0:
-        return [(1.0, none, none)]
+        return [(1.0, empty, empty)]
     group = min(group, ranks)
     groups = -(-ranks // group)
-    idle, largest, paired = _largest(
+    idle_share, largest, largest_pairs = _largest(
         tokens / groups, pairs / tokens, prompt, most * group, groups, lengths
     )
-    if idle == 1.0 or largest[-1] <= 0.0:  # next to none
-        return [(1.0, none, none)]
-    loads = [(idle, none, none)]
-    share = (1.0 - idle) / largest.size
-    busy = np.array((tokens, pairs)) / (1.0 - idle)  # of all ranks, in an iteration with prompts
-    fullest = np.array((largest, paired))
+    if idle_share == 1.0 or largest[-1] <= 0.0:  # next to none
+        return [(1.0, empty, empty)]
+    loads = [(idle_share, empty, empty)]
+    share = (1.0 - idle_share) / largest.size
+    # Of all ranks, in an iteration with prompts.
+    busy = np.array((tokens, pairs)) / (1.0 - idle_share)
+    fullest = np.array((largest, largest_pairs))
     fullest *= np.minimum(1.0, busy / fullest.mean(axis=1))[:, None]
-    others = (busy - fullest.mean(axis=1)) / max(ranks - group, 1)
-    for load in fullest.T:
-        chunk, chunk_pairs = (np.full(ranks, other) for other in others)
-        chunk[-group:], chunk_pairs[-group:] = load / group
+    on_others = (busy - fullest.mean(axis=1)) / max(ranks - group, 1)
+    for tokens_pairs in fullest.T:
+        chunk, chunk_pairs = (np.full(ranks, other) for other in on_others)
+        chunk[-group:], chunk_pairs[-group:] = tokens_pairs / group
         loads.append((share, chunk, chunk_pairs))
     return loads
 
@@ -243,53 +244,54 @@ def prompts_that_wait(
     prompts of each group: they arrive as a Poisson process, wait until every group has one or the
     longest wait is over, and are then computed completely. Where so many arrive in an iteration
     that every group has one, none waits."""
-    none, group = np.zeros(ranks), min(group, ranks)
+    empty, group = np.zeros(ranks), min(group, ranks)
     groups, room = -(-ranks // group), most * group
     if tokens <= 0.0:
-        return [(1.0, none, none)], 0.0
+        return [(1.0, empty, empty)], 0.0
     rate = min(tokens, FULL * room * groups) / prompt
     if groups * math.exp(-rate / groups) < RARE:
         return prompts_by_rank(tokens, pairs, prompt, most, ranks, group, lengths), 0.0
     draw, prompt_draw = stream_key(0, "mixed.arrivals"), stream_key(0, "mixed.prompts")
     square = math.fsum(x * x for x in lengths) / len(lengths)
-    tokens_left, left_pairs, due = np.zeros(groups), np.zeros(groups), exponential(draw, 0) / rate
-    samples, held, waiting, arrivals = list[tuple[float, float, float, float]](), 0, 0.0, 0
-    last = min(int(RELEASES / min(rate, 1.0) * groups), MOST_FOLLOWED, int(MOST_PROMPTS / rate))
-    for now in range(last):
-        while due <= now:
-            g, length_fraction = divmod(uniform(prompt_draw, arrivals) * groups, 1.0)
-            size = lengths[int(length_fraction * len(lengths))]
-            tokens_left[int(g)] += size * prompt
-            left_pairs[int(g)] += size * size / square * prompt * pairs / tokens
+    tokens_left, left_pairs = np.zeros(groups), np.zeros(groups)
+    next_arrival = exponential(draw, 0) / rate
+    samples, waited, waiting, arrivals = list[tuple[float, float, float, float]](), 0, 0.0, 0
+    steps = min(int(RELEASES / min(rate, 1.0) * groups), MOST_FOLLOWED, int(MOST_PROMPTS / rate))
+    for now in range(steps):
+        while next_arrival <= now:
+            place, length_fraction = divmod(uniform(prompt_draw, arrivals) * groups, 1.0)
+            length = lengths[int(length_fraction * len(lengths))]
+            tokens_left[int(place)] += length * prompt
+            left_pairs[int(place)] += length * length / square * prompt * pairs / tokens
             arrivals += 1
-            due += exponential(draw, arrivals) / rate
+            next_arrival += exponential(draw, arrivals) / rate
         busy_groups = int((tokens_left > 0.0).sum())
-        if 0 < busy_groups < groups and held < delay:
-            held += 1
+        if 0 < busy_groups < groups and waited < delay:
+            waited += 1
             waiting += float(tokens_left.sum()) / prompt
             continue
-        held = 0
+        waited = 0
         if not busy_groups:
             continue
         share = np.minimum(1.0, room / np.maximum(tokens_left, 1.0))
         chunk, chunk_pairs = share * tokens_left, share * left_pairs
         tokens_left, left_pairs = tokens_left - chunk, left_pairs - chunk_pairs
-        held = delay if tokens_left.any() else 0  # what is left of a release waits no further
-        k = int(np.lexsort((chunk_pairs, chunk))[-1])
-        samples.append((float(chunk[k]), float(chunk_pairs[k]), chunk.sum(), chunk_pairs.sum()))
+        waited = delay if tokens_left.any() else 0  # what is left of a release waits no further
+        top = int(np.lexsort((chunk_pairs, chunk))[-1])
+        samples.append((float(chunk[top]), float(chunk_pairs[top]), chunk.sum(), chunk_pairs.sum()))
     if not samples:  # next to none
-        return [(1.0, none, none)], 0.0
+        return [(1.0, empty, empty)], 0.0
     passes = np.array(sorted(samples))
-    scale = last * rate * prompt * np.array((1.0, pairs / tokens)) / passes[:, 2:].sum(axis=0)
+    scale = steps * rate * prompt * np.array((1.0, pairs / tokens)) / passes[:, 2:].sum(axis=0)
     passes *= np.concatenate((scale, scale))  # what was drawn scatters about its mean
     passes[:, 0] = np.minimum(passes[:, 0], room)
-    loads = [(1.0 - len(samples) / last, none, none)]
-    for part in np.array_split(passes, min(SLICES, len(passes))):
-        largest, paired, full_rows, whole_pairs = part.mean(axis=0)
-        others = np.array((full_rows - largest, whole_pairs - paired)) / max(groups - 1, 1) / group
+    loads = [(1.0 - len(samples) / steps, empty, empty)]
+    for rows in np.array_split(passes, min(SLICES, len(passes))):
+        largest, most_pairs, all_rows, all_pairs = rows.mean(axis=0)
+        others = np.array((all_rows - largest, all_pairs - most_pairs)) / max(groups - 1, 1) / group
         chunk, chunk_pairs = (np.full(ranks, other) for other in others)
-        chunk[-group:], chunk_pairs[-group:] = largest / group, paired / group
-        loads.append((len(part) / last, chunk, chunk_pairs))
+        chunk[-group:], chunk_pairs[-group:] = largest / group, most_pairs / group
+        loads.append((len(rows) / steps, chunk, chunk_pairs))
     return loads, waiting / max(arrivals, 1)
 
 
@@ -323,11 +325,11 @@ def mixed_mean_s(
 ) -> float:
     """Mean seconds of mixed_iteration_s over kinds of iterations; ops: their mean, added."""
     seconds = 0.0
-    load = requests.tolist(), context.tolist()  # Python reads lists several times as fast
+    rank_lists = requests.tolist(), context.tolist()  # Python reads lists several times as fast
     for share, chunk, pairs in prompts:
         sink = np.zeros_like(ops)
         iteration_time = mixed_iteration_s(
-            p, *load, chunk.tolist(), pairs.tolist(), 0, len(chunk), *hot, sink
+            p, *rank_lists, chunk.tolist(), pairs.tolist(), 0, len(chunk), *hot, sink
         )  # fmt: skip
         ops += share * sink
         seconds += share * iteration_time
@@ -338,7 +340,7 @@ def _largest(
     share: float, each: float, prompt: float, room: float, groups: int, lengths: tuple[float, ...]
 ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
     """Share of iterations without a prompt, and for the others the largest prompt tokens of a group
-    and its query-key pairs, as means of equally likely slices, f8[SLICES].
+    and their query-key pairs, as means of equally likely slices, f8[SLICES].
 
     Prompts come to a group as a Poisson process: `share` tokens per iteration, with `each` pairs
     per token. A piece fills the group's room, the rest of the prompt is another piece. Pieces
@@ -348,34 +350,34 @@ def _largest(
     prompt = max(prompt, GRID / MOST_BINS * room)  # very short ones come together
     bins = _bins(prompt, room)
     full, piece_left = _pieces(prompt / room * bins, lengths, bins)
-    rate, size = share / prompt, room / bins
-    prompt_tokens = size * (full * bins + piece_left)
-    per_token = 0.5 * float((prompt_tokens * prompt_tokens).sum()) / float(prompt_tokens.sum())
-    part = np.where(piece_left < bins, piece_left, 0)  # what fills no group by itself
-    piece_pairs = size * part * (full * room + 0.5 * size * part) / piece_left.size
+    rate, bin_tokens = share / prompt, room / bins
+    prompt_tokens = bin_tokens * (full * bins + piece_left)
+    own_pairs = 0.5 * float((prompt_tokens * prompt_tokens).sum()) / float(prompt_tokens.sum())
+    rest = np.where(piece_left < bins, piece_left, 0)  # what fills no group by itself
+    piece_pairs = bin_tokens * rest * (full * room + 0.5 * bin_tokens * rest) / piece_left.size
     chances = np.bincount(piece_left, minlength=bins)[:bins] / piece_left.size
-    part_pairs = np.bincount(part, piece_pairs, bins).astype(np.float64)
-    sums, met = _poisson_sums(rate, chances, part_pairs)
+    part_pairs = np.bincount(rest, piece_pairs, bins).astype(np.float64)
+    sums, sum_pairs = _poisson_sums(rate, chances, part_pairs)
     below = math.exp(-rate * float(full.mean())) * np.cumsum(sums)
     mean = float((1.0 - below).mean()) * room  # of what comes, before what met is put off
     below *= min(1.0, (room - share) / max(room - mean, 1e-12 * room))
     levels = np.append(below**groups, 1.0)
     idle = float(levels[0])
     quantiles = idle + (np.arange(SLICES * POINTS) + 0.5) * (1.0 - idle) / (SLICES * POINTS)
-    place = np.searchsorted(levels, quantiles)
+    index = np.searchsorted(levels, quantiles)
     # Several rests of prompts fill one.
-    rests = room * float(piece_pairs.sum()) / max(size * float(part.mean()), size)
-    paired = np.append(met, rests)[place]
+    rest_pairs = room * float(piece_pairs.sum()) / max(bin_tokens * float(rest.mean()), bin_tokens)
+    paired = np.append(sum_pairs, rest_pairs)[index]
     filling = full + (piece_left == bins)
     if pieces := int(filling.max()):  # of those that fill a group: the farthest of all
         farther = np.array([(filling > k).mean() for k in range(pieces)])  # prompts with piece k
         later_pieces = groups * rate * (farther.sum() - np.cumsum(farther))  # pieces after it
         none_beyond = [math.exp(-more) for more in later_pieces.tolist()]
-        k = np.searchsorted(none_beyond, quantiles[place == bins]).astype(np.float64)
+        k = np.searchsorted(none_beyond, quantiles[index == bins]).astype(np.float64)
         farthest = room * (np.minimum(k, pieces - 1.0) + 0.5) * room
-        paired[place == bins] = np.maximum(paired[place == bins], farthest)
-    paired *= each / per_token  # cached tokens too
-    slices = (x.reshape(SLICES, POINTS).mean(axis=1) for x in (size * place, paired))
+        paired[index == bins] = np.maximum(paired[index == bins], farthest)
+    paired *= each / own_pairs  # cached tokens too
+    slices = (x.reshape(SLICES, POINTS).mean(axis=1) for x in (bin_tokens * index, paired))
     return idle, *slices
 
 
@@ -388,17 +390,17 @@ def _poisson_sums(
     size 0; values f8[B]: value of a size times its chance."""
     bins = chances.size
     sizes = np.flatnonzero(chances)
-    sums, total = np.zeros(bins), np.zeros(bins)
+    sums, value_sums = np.zeros(bins), np.zeros(bins)
     sums[0] = math.exp(-rate)
-    for n in range(1, bins):
+    for bin_sum in range(1, bins):
         for size in sizes:
-            if size > n:
+            if size > bin_sum:
                 break
-            sums[n] += rate * size * chances[size] * sums[n - size] / n
-            total[n] += rate * values[size] * sums[n - size]
-        if sums[n] > 0.0:
-            total[n] /= sums[n]
-    return sums, total
+            sums[bin_sum] += rate * size * chances[size] * sums[bin_sum - size] / bin_sum
+            value_sums[bin_sum] += rate * values[size] * sums[bin_sum - size]
+        if sums[bin_sum] > 0.0:
+            value_sums[bin_sum] /= sums[bin_sum]
+    return sums, value_sums
 
 
 @lru_cache(maxsize=512)

@@ -28,8 +28,9 @@ class Offload:
     latency_s: float  # there and back
 
     def kv_tokens(self, own: int, lent: int, concentration: float) -> int:
-        """KV tokens of all requests of a decode rank with space for `own`. lent: space of a prefill
-        die for others; concentration: ranks per attention die. Raises ModelError without space."""
+        """KV tokens of all requests of a decode rank: those it has space for itself (`own`), and
+        those offloaded. lent: space of a prefill die for others; concentration: ranks per attention
+        die. Raises ModelError without space."""
         if not lent:
             raise ModelError(
                 "deployment.decode.attention_offload: prefill dies need their KV space for a batch "
@@ -43,14 +44,14 @@ def offload(at: Deployed) -> Offload:
     """The offload of decode, over the plane of the KV hand-off. Raises HardwareError if cut."""
     net, plane, pool = at.net, at.deployment.kv_transfer_plane, at.pools["decode"]
     assert pool.away is not None
-    cut = dies_without(net, plane)
+    unlinked = dies_without(net, plane)
     dies: dict[str, list[int]] = {"decode": [], "prefill": []}
     for i in at.instances:
         expert_dies = 0
         if pool.experts and i.role == pool.role:
             expert_dies = i.dies * pool.experts.npus // pool.npus
         ends = i.die_of_rank[: len(i.die_of_rank) - expert_dies]  # experts send no queries
-        dies[i.role] += [die for die in ends if die not in cut]
+        dies[i.role] += [die for die in ends if die not in unlinked]
     if not all(dies.values()):
         raise HardwareError(
             f"attention cannot be offloaded: no link of the {plane} plane is left to "
@@ -58,23 +59,23 @@ def offload(at: Deployed) -> Offload:
         )
     hand_off = demands.hand_off(net, dies["decode"], dies["prefill"], plane, "pairs")
     back = demands.hand_off(net, dies["prefill"], dies["decode"], plane, "pairs")
-    count = len(dies["decode"])
+    decode_dies = len(dies["decode"])
     return Offload(
         share=pool.away.requests,
         lender=pool.away.over,
         cores=pool.away.cores,
         clock=at.clocks.get(pool.away.over, 1.0),
-        served=count / len(dies["prefill"]),
-        out_bytes_per_s=hand_off.alone(net)[0] / count,
-        back_bytes_per_s=back.alone(net)[0] / count,
+        served=decode_dies / len(dies["prefill"]),
+        out_bytes_per_s=hand_off.alone(net)[0] / decode_dies,
+        back_bytes_per_s=back.alone(net)[0] / decode_dies,
         latency_s=hand_off.latency_s + back.latency_s,
     )
 
 
 def token_bytes(s: Shape, kv: str) -> tuple[float, float]:
     """Bytes of a token sent to the core of a layer (query and new KV), and returned from it."""
-    out = ACTIVATION_BYTES * s.core_query_width + s.kv_bytes_per_token_layer(kv)
-    return out, ACTIVATION_BYTES * s.core_value_width
+    sent_bytes = ACTIVATION_BYTES * s.core_query_width + s.kv_bytes_per_token_layer(kv)
+    return sent_bytes, ACTIVATION_BYTES * s.core_value_width
 
 
 def bytes_per_token(at: Deployed, kv_bytes: float) -> tuple[float, float]:

@@ -78,7 +78,7 @@ def linear(fmt: str, weights: float, read: float, write: float, vector: float = 
 
 
 def _together(a: float, one: Work, b: float, other: Work) -> Work:
-    """`a` times a work and `b` times another, in the format of the first."""
+    """Work `a` times `one` and `b` times `other`, in the format of the first."""
     (fmt, *ones), (_, *others) = astuple(one), astuple(other)
     return Work(fmt, *(a * x + b * y for x, y in zip(ones, others, strict=True)))
 
@@ -87,22 +87,22 @@ def _mean_layer(s: Shape, cached: Work, linear: Work | None = None) -> Work:
     """Work of an operator in a mean layer: of layers that cache tokens, and of linear ones."""
     if not s.linear_layers:
         return cached
-    other = linear or Work(cached.format, 0.0, 0.0, 0.0, 0.0)
-    return _together(1.0 - s.recurrent, cached, s.recurrent, other)
+    linear_work = linear or Work(cached.format, 0.0, 0.0, 0.0, 0.0)
+    return _together(1.0 - s.recurrent, cached, s.recurrent, linear_work)
 
 
 def _linear_input(s: Shape, f: Formats) -> Work | None:
-    """Norm and projections of linear attention; its convolution reads and writes their outputs."""
+    """Work of norm, projections and convolution of linear attention; None: there is none."""
     if not s.linear_layers:
         return None
     kind, hidden = s.linear_kind, ACTIVATION_BYTES * s.hidden
     vector = 3 * hidden + f.activation_bytes * s.hidden + 2 * ACTIVATION_BYTES * kind.mixed(s)
-    read, out = f.activation_bytes * s.hidden, ACTIVATION_BYTES * kind.in_values(s)
-    return linear(f.linear, kind.in_weights(s), read, out, vector)
+    read, written = f.activation_bytes * s.hidden, ACTIVATION_BYTES * kind.in_values(s)
+    return linear(f.linear, kind.in_weights(s), read, written, vector)
 
 
 def _linear_output(s: Shape, f: Formats) -> Work | None:
-    """Gated norm, output projection, residual and norm of linear attention."""
+    """Work of gated norm, output projection, residual and norm of linear attention; None: none."""
     if not s.linear_layers:
         return None
     values, hidden = s.linear_kind.out_values(s), ACTIVATION_BYTES * s.hidden
@@ -111,7 +111,7 @@ def _linear_output(s: Shape, f: Formats) -> Work | None:
 
 
 def decode_prolog(s: Shape, f: Formats) -> Work:
-    """Norm, Q and KV projections, rotary embedding; the key half of kv_up absorbed (MLA).
+    """Work of norm, Q and KV projections, rotary embedding; key half of kv_up absorbed (MLA).
 
     What absorption writes comes from the matrix product; only its rotary part is element-wise."""
     weights = s.down_weights + s.q_up_weights + s.kv_lora * s.heads * s.nope_dim
@@ -126,7 +126,7 @@ def decode_prolog(s: Shape, f: Formats) -> Work:
 
 
 def decode_output(s: Shape, f: Formats) -> Work:
-    """Value half of kv_up (MLA), output projection, residual and norm."""
+    """Work of the value half of kv_up (MLA), output projection, residual and norm."""
     up = s.kv_lora * s.heads * s.value_dim
     gathered_bytes = ACTIVATION_BYTES * s.core_value_width
     values = ACTIVATION_BYTES * s.heads * s.value_dim
@@ -138,8 +138,8 @@ def decode_output(s: Shape, f: Formats) -> Work:
 
 
 def residual_bytes(s: Shape) -> float:
-    """Bytes of a token that a layer's two residuals move besides those of one hidden state: each
-    reads and writes all streams (hyper-connections, arXiv 2409.19606)."""
+    """Bytes of a token that a layer's two residuals move in addition to those of one hidden state:
+    each reads and writes all streams (hyper-connections, arXiv 2409.19606)."""
     return 2.0 * 2.0 * ACTIVATION_BYTES * s.hidden * (s.residual_streams - 1)
 
 
@@ -151,7 +151,7 @@ def mixing_bytes(s: Shape, reads: int) -> float:
 
 
 def prefill_down(s: Shape, f: Formats) -> Work:
-    """Norm and down-projections of a prompt token (all of QKV without MLA)."""
+    """Work of norm and down-projections for a prompt token (all of QKV without MLA)."""
     out = s.down_weights / s.hidden
     hidden = ACTIVATION_BYTES * s.hidden
     vector = 3 * hidden + f.activation_bytes * s.hidden
@@ -161,7 +161,7 @@ def prefill_down(s: Shape, f: Formats) -> Work:
 
 
 def prefill_up(s: Shape, f: Formats) -> Work:
-    """Up-projections of query, keys and values to all heads (multi-head form), and RoPE."""
+    """Work of up-projections of query, keys and values to all heads (multi-head form), and RoPE."""
     up_values = s.kind.up_values(s)
     out = s.query_width + up_values if up_values or s.q_up_weights else 0
     read = f.activation_bytes * (s.q_lora + s.kv_lora)
@@ -171,14 +171,14 @@ def prefill_up(s: Shape, f: Formats) -> Work:
 
 
 def cached_up(s: Shape, f: Formats) -> Work:
-    """Up-projection of a cached token's latent to keys and values of all heads (MLA)."""
+    """Work of the up-projection of a cached token's latent to keys and values, all heads (MLA)."""
     out_bytes = ACTIVATION_BYTES * s.kind.up_values(s)
     cached = linear(f.linear, s.kv_up_weights, f.activation_bytes * s.kv_lora, out_bytes)
     return _mean_layer(s, cached)
 
 
 def prefill_output(s: Shape, f: Formats) -> Work:
-    """Output projection, residual and norm of a prompt token."""
+    """Work of output projection, residual and norm for a prompt token."""
     values = ACTIVATION_BYTES * s.heads * s.value_dim
     hidden = ACTIVATION_BYTES * s.hidden
     vector = values + f.activation_bytes * s.heads * s.value_dim + 5 * hidden + residual_bytes(s)
@@ -188,75 +188,75 @@ def prefill_output(s: Shape, f: Formats) -> Work:
 
 
 def gate(s: Shape, f: Formats) -> Work:
-    """Router scores in FP32 (weights in BF16) over all routed experts."""
+    """Work of router scores in FP32 (weights in BF16) over all routed experts."""
     hidden, experts = ACTIVATION_BYTES * s.hidden, s.routed_experts
     return linear("bf16", s.hidden * experts, hidden, 4.0 * experts)
 
 
 def expert(s: Shape, f: Formats) -> Work:
-    """One expert for one token assigned to it: gate and up, SwiGLU, down."""
+    """Work of one expert for one token assigned to it: gate and up, SwiGLU, down."""
     return _ffn(s.hidden, s.expert_intermediate, f.expert, f.sum_bytes, f.steps)
 
 
 def dense_ffn(s: Shape, f: Formats) -> Work:
-    """The dense FFN of a layer without experts for one token."""
+    """Work of the dense FFN of a layer without experts for one token."""
     return _ffn(s.hidden, s.dense_intermediate, f.linear, f.sum_bytes, Steps())
 
 
 def _ffn(hidden: int, inner: int, fmt: str, sum_bytes: float, steps: Steps) -> Work:
     """Work of a feed-forward network per token: FLOPs, weights and bytes."""
     weight_format = FORMATS[fmt]
-    grown_bytes = (sum_bytes if weight_format.computes == "int8" else ACTIVATION_BYTES) * 2 * inner
-    answer, added = ACTIVATION_BYTES * hidden, 0.0
+    inner_bytes = (sum_bytes if weight_format.computes == "int8" else ACTIVATION_BYTES) * 2 * inner
+    output_bytes, extra_bytes = ACTIVATION_BYTES * hidden, 0.0
     if steps.halves:
-        added = (steps.halves + ACTIVATION_BYTES) * hidden
-        grown_bytes, answer = steps.halves * 2 * inner, steps.halves * hidden
+        extra_bytes = (steps.halves + ACTIVATION_BYTES) * hidden
+        inner_bytes, output_bytes = steps.halves * 2 * inner, steps.halves * hidden
     work = linear(
         fmt,
         3.0 * hidden * inner,
         weight_format.entry * (hidden + inner),
-        grown_bytes + answer,
-        grown_bytes + weight_format.entry * inner + added + steps.split * (hidden + inner),
+        inner_bytes + output_bytes,
+        inner_bytes + weight_format.entry * inner + extra_bytes + steps.split * (hidden + inner),
     )
     return replace(work, unpack_bytes=steps.unpack * 3.0 * hidden * inner)
 
 
 def mtp_projection(s: Shape, f: Formats) -> Work:
-    """The MTP module's own projection of hidden state and embedding, with their norms."""
+    """Work of the MTP module's projection of hidden state and embedding, with their norms."""
     hidden = ACTIVATION_BYTES * s.hidden
     return linear(f.linear, 2.0 * s.hidden * s.hidden, 2 * hidden, hidden, 4 * hidden)
 
 
 def joined(s: Shape, f: Formats, states: int) -> Work:
-    """A product that joins hidden states of a number of layers to one (EAGLE-3)."""
+    """Work of a product that joins hidden states of a number of layers to one (EAGLE-3)."""
     hidden = ACTIVATION_BYTES * s.hidden
     return linear(f.linear, float(states) * s.hidden**2, states * hidden, hidden)
 
 
 def wider(w: Work, s: Shape, f: Formats, more: float) -> Work:
-    """The first projections of decode or prefill with `more` parameters for further inputs
+    """Work of the first projections of decode or prefill with `more` parameters for further inputs
     (EAGLE-3: an embedding and a hidden state), each with its norm."""
     hidden = ACTIVATION_BYTES * s.hidden
     return _together(1.0, w, 1.0, linear(f.linear, more, hidden, 0.0, 2 * hidden))
 
 
 def lm_head(s: Shape) -> Work:
-    """Logits in BF16 over the vocabulary."""
+    """Work of logits in BF16 over the vocabulary."""
     return linear("bf16", float(s.vocabulary * s.hidden), 2.0 * s.hidden, 4.0 * s.vocabulary)
 
 
 def sampling(s: Shape) -> Work:
-    """Sort, cumulative sum and filter on the NPU: passes over FP32 logits (paper 4.2.4)."""
+    """Work of sort, cumulative sum and filter on the NPU, over FP32 logits (paper 4.2.4)."""
     return Work("bf16", 0.0, 0.0, 0.0, 4 * 4.0 * s.vocabulary)
 
 
 def dispatch_bytes(s: Shape, early_quantisation: bool, scale_bytes: float) -> float:
-    """One message to one expert, bytes: 8-bit with its scales, or BF16 (paper 4.2.1)."""
+    """Bytes of one message to one expert: 8-bit with its scales, or BF16 (paper 4.2.1)."""
     return s.hidden + scale_bytes if early_quantisation else ACTIVATION_BYTES * s.hidden
 
 
 def combine_bytes(s: Shape) -> float:
-    """One expert's answer for one token, bytes: BF16, unquantised (paper 4.2.1)."""
+    """Bytes of one expert's answer for one token: BF16, unquantised (paper 4.2.1)."""
     return ACTIVATION_BYTES * s.hidden
 
 

@@ -57,35 +57,36 @@ class Parallelism:
 
 
 def _hidden(x: Part) -> float:
+    """Bytes of a token's hidden state."""
     return ACTIVATION_BYTES * x.shape.hidden
 
 
 def _queries(x: Part) -> float:
-    """Query values of all dies that split a context; of an indexer the candidates of each."""
+    """Bytes of a token's queries for all dies that split a context, and an indexer's candidates."""
     selected = CANDIDATE_BYTES * x.shape.index_top_k * x.shape.selecting
     return x.context * (ACTIVATION_BYTES * x.shape.core_query_width + selected)
 
 
 def _partial(x: Part) -> float:
-    """Values of a token's heads over parts of the context, with their log-sum-exp."""
+    """Bytes of a token's results over parts of the context, all heads, with their log-sum-exp."""
     return x.context * (ACTIVATION_BYTES * x.shape.core_value_width + LSE_BYTES * x.shape.heads)
 
 
 def _cached(x: Part) -> float:
-    """KV of a token of each die, or group of dies that split heads, which a die attends to."""
-    of_heads = x.whole.latent_of(x.heads) / x.whole.latent
+    """Bytes of KV, mean layer, of a token of each die (or group that splits heads) of a context."""
+    head_share = x.whole.latent_of(x.heads) / x.whole.latent
     kv = x.whole.cached_bytes_per_token(x.kv) / x.whole.layers
-    return x.context * x.heads * of_heads * kv
+    return x.context * x.heads * head_share * kv
 
 
 def _handed(x: Part) -> float:
-    """Hidden states of a token between all stages."""
+    """Bytes of the hidden states of a token between all stages."""
     return x.stages * ACTIVATION_BYTES * x.shape.hidden * x.shape.residual_streams
 
 
 def _passed(x: Part) -> float:
-    """The same in decode, where each die of a rank sends its share (vLLM and SGLang, `send_tensor_
-    dict` with an `all_gather_group`)."""
+    """As `_handed`, in decode, where each die of a rank sends its share (vLLM and SGLang,
+    `send_tensor_dict` with an `all_gather_group`)."""
     return _handed(x) / x.heads
 
 
@@ -97,6 +98,7 @@ def stage_of(s: Shape, pool: Pool) -> Shape:
     layers = math.ceil(s.layers / pool.own.pp_stages)
 
     def part(count: int) -> int:
+        """The stage's share of a number of layers."""
         return round(count * layers / s.layers)
 
     return replace(
@@ -153,27 +155,27 @@ PARALLELISMS: Mapping[str, Parallelism] = {
 
 def members(pool: Pool, name: str, dies: int) -> slice:
     """Dies of the first group of a parallelism, among the `dies` of an instance."""
-    form = PARALLELISMS[name]
-    stride = form.stride(pool, dies)
-    return slice(0, form.size(pool) * stride, stride)
+    parallelism = PARALLELISMS[name]
+    stride = parallelism.stride(pool, dies)
+    return slice(0, parallelism.size(pool) * stride, stride)
 
 
 def first_stage(pool: Pool, dies: tuple[int, ...]) -> tuple[int, ...]:
     """Dies of an instance that have the first layers: in decode the first ones of every rank."""
-    each = PARALLELISMS["layers"].stride(pool, len(dies))
-    return tuple(die for k, die in enumerate(dies) if k // each % pool.own.pp_stages == 0)
+    stage_dies = PARALLELISMS["layers"].stride(pool, len(dies))
+    return tuple(die for k, die in enumerate(dies) if k // stage_dies % pool.own.pp_stages == 0)
 
 
 def place_in_stage(pool: Pool, die: int, dies: int) -> int:
-    """Place among the dies of its stage of a die of so many."""
-    each = PARALLELISMS["layers"].stride(pool, dies)
-    return die // (each * pool.own.pp_stages) * each + die % each
+    """Place of a die, one of an instance's `dies`, among the dies of its stage."""
+    stage_dies = PARALLELISMS["layers"].stride(pool, dies)
+    return die // (stage_dies * pool.own.pp_stages) * stage_dies + die % stage_dies
 
 
 def kv_cells(pool: Pool, dies: int) -> int:
-    """Parts of an instance that prefills which hold the KV of whole prompts: ranks where it decodes
-    too; dies, or groups that split prompts, with data-parallel attention; else one, for every die
-    has the latents of all."""
+    """Number of parts of an instance that prefills which hold the KV of whole prompts: ranks where
+    it decodes too; dies, or groups that split prompts, with data-parallel attention; else one, for
+    every die has the latents of all."""
     if pool.role == "colocated":
         return dies // pool.rank_dies
     own = pool.own
@@ -181,26 +183,26 @@ def kv_cells(pool: Pool, dies: int) -> int:
 
 
 def kv_senders(pool: Pool, dies: int, receivers: int) -> int:
-    """Dies of an instance that prefills which send the KV of a prompt to a rank of so many dies:
-    as many, if so many have it."""
+    """Number of dies of an instance that prefills which send the KV of a prompt to a rank of
+    `receivers` dies: as many, if so many have it."""
     return min(dies // kv_cells(pool, dies), receivers)
 
 
 def sent_bytes(pool: Pool, name: str, part: Part) -> float:
     """Bytes that all dies of a rank (decode), or a die (prefill), receive for a token, all
     layers, by collectives of a parallelism."""
-    form = PARALLELISMS[name]
-    size = form.size(pool)
-    together = sum(
+    parallelism = PARALLELISMS[name]
+    group_dies = parallelism.size(pool)
+    group_bytes = sum(
         sent.together(part) * sent.layers(part.whole)
-        for sent in form.sends
+        for sent in parallelism.sends
         if sent.phase == pool.phase
     )
-    return pool.layer_dies * together * (size - 1) / size * part.whole.layers
+    return pool.layer_dies * group_bytes * (group_dies - 1) / group_dies * part.whole.layers
 
 
 def _stage_dies(pool: Pool, shape: Shape, dies: int) -> int:
-    """Dies of a stage; raises ModelError where there can be none."""
+    """Number of dies of a pipeline stage; raises ModelError where there can be none."""
     stages = pool.own.pp_stages
     field = f"deployment.{pool.phase}.pp_stages = {stages}"
     if pool.phase == "decode" and (pool.cores < 1.0 or pool.experts or pool.away):
@@ -251,10 +253,10 @@ def refuse(pool: Pool, shape: Shape, draft: Shape | None, dies: int) -> None:
             f"{field} must divide deployment.decode.tp_dies = {own.tp_dies}: dies that split the "
             "heads of a request share out its context"
         )
-    for of, name in ((shape, shape.title), (draft, "its drafter")):
-        if of and of.latent_of(own.tp_dies // size) != of.latent_of(own.tp_dies):
+    for model, name in ((shape, shape.title), (draft, "its drafter")):
+        if model and model.latent_of(own.tp_dies // size) != model.latent_of(own.tp_dies):
             raise ModelError(
-                f"{field}: the {own.tp_dies} dies of a rank have the {of.kv_heads} KV heads of "
-                f"{name} {max(1, own.tp_dies // of.kv_heads)} times, and only copies can be shared "
-                "out by tokens: take no more"
+                f"{field}: the {own.tp_dies} dies of a rank have the {model.kv_heads} KV heads of "
+                f"{name} {max(1, own.tp_dies // model.kv_heads)} times, and only copies can be "
+                "shared out by tokens: take no more"
             )

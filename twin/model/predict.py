@@ -138,47 +138,47 @@ def predict(
     """Steady state of a deployment; `*_hot`: tables as in decode_iteration_s.
 
     Raises ModelError with one sentence when a single request does not fit."""
-    front = costs.front_end_requests_per_s
-    rates = {"front end": front}
+    front_rate = costs.front_end_requests_per_s
+    rates = {"front end": front_rate}
     prefill = decode = None
-    space = 0
+    kv_tokens = 0
     if costs.colocated_role is not None:
         decode, prefill = _colocated(costs, costs.colocated_role, traffic, decode_hot)
         rates["colocated"] = decode.requests_per_s
-        space = costs.colocated_role.kv_tokens_per_rank
+        kv_tokens = costs.colocated_role.kv_tokens_per_rank
     if costs.prefill_role is not None:
         prefill = _prefill(costs, costs.prefill_role, traffic, prefill_hot)
         rates["prefill"] = prefill.requests_per_s
-        space = costs.prefill_role.kv_tokens_per_rank
+        kv_tokens = costs.prefill_role.kv_tokens_per_rank
     if costs.decode_role is not None:
         decode = _decode(costs, costs.decode_role, traffic, decode_hot)
         rates["decode"] = decode.requests_per_s
-        space = costs.decode_role.kv_tokens_per_rank
+        kv_tokens = costs.decode_role.kv_tokens_per_rank
     limit = min(rates, key=lambda name: (rates[name], name))
     advice = " ".join([_advice(costs, rates), *costs.remarks])
-    return Prediction(decode, prefill, front, rates[limit], limit, advice, space, costs)
+    return Prediction(decode, prefill, front_rate, rates[limit], limit, advice, kv_tokens, costs)
 
 
 def rank_load(
     requests: float, ranks: int, traffic: Traffic
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Requests and context of each rank for a mean number of requests, the fullest rank first.
-    Requests are at even stages of their answers (or distributed as `held` says), so a rank's
-    context varies; an iteration waits for the slowest rank."""
+    """Requests i8[R] and context tokens f8[R] of each rank for a mean number of requests, the
+    fullest rank first. Requests are at even stages of their answers (or distributed as `held`
+    says), so a rank's context varies; an iteration waits for the slowest rank."""
     total = round(requests * ranks)
-    count = np.full(ranks, total // ranks, np.int64)
-    count[: total % ranks] += 1
-    most = float(count[0])
-    context = (count * (traffic.input_tokens + traffic.held_mean)).astype(np.float64)
+    running = np.full(ranks, total // ranks, np.int64)
+    running[: total % ranks] += 1
+    fullest = float(running[0])
+    context = (running * (traffic.input_tokens + traffic.held_mean)).astype(np.float64)
     if traffic.held is not None:
         z = largest_of(ranks)  # of sums that are normal but for their skew (Cornish and Fisher)
-        z += (z * z - 1.0) * traffic.held.skew / (6.0 * math.sqrt(max(most, 1.0)))
-        context[0] += max(z, 0.0) * math.sqrt(most) * traffic.held.deviation
-        return count, context
-    spread = math.sqrt(most / 12.0) * traffic.output_tokens
+        z += (z * z - 1.0) * traffic.held.skew / (6.0 * math.sqrt(max(fullest, 1.0)))
+        context[0] += max(z, 0.0) * math.sqrt(fullest) * traffic.held.deviation
+        return running, context
+    spread = math.sqrt(fullest / 12.0) * traffic.output_tokens
     longest = traffic.input_tokens + traffic.output_tokens
-    context[0] = min(context[0] + largest_of(ranks) * spread, most * longest)
-    return count, context
+    context[0] = min(context[0] + largest_of(ranks) * spread, fullest * longest)
+    return running, context
 
 
 def _piled(
@@ -186,25 +186,25 @@ def _piled(
 ) -> tuple[NDArray[Any], NDArray[np.float64]]:
     """Requests per rank with the expected maximum `most` on the first rank and the same total."""
     mean_context = context[1:].sum() / count[1:].sum()  # of a mean request
-    piled = np.full(count.size, (count.sum() - most) / (count.size - 1))
-    piled[0] = most
-    contexts = piled * mean_context
+    requests_of = np.full(count.size, (count.sum() - most) / (count.size - 1))
+    requests_of[0] = most
+    contexts = requests_of * mean_context
     contexts[0] += context[0] - count[0] * mean_context
-    return piled, contexts
+    return requests_of, contexts
 
 
 def slots(role: RoleCosts, wanted: float, request_tokens: float) -> tuple[float, str]:
     """Requests a rank decodes at once (mean over ranks), and what limits them.
 
     Raises ModelError when not even one fits."""
-    fits, dies = math.floor(role.kv_tokens_per_rank / request_tokens), role.pool.rank_dies
-    if fits < 1:
+    most, dies = math.floor(role.kv_tokens_per_rank / request_tokens), role.pool.rank_dies
+    if most < 1:
         owner = "a die" if dies == 1 else f"a rank of {dies} dies"
         raise ModelError(
             f"a request of {request_tokens:,.0f} tokens does not fit: {owner} has KV space for "
             f"{role.kv_tokens_per_rank:,} tokens; shorten requests, use kv = int8 or more NPUs"
         )
-    return (float(fits), "KV space") if fits < wanted else (wanted, "slots")
+    return (float(most), "KV space") if most < wanted else (wanted, "slots")
 
 
 def _decode(costs: Costs, role: RoleCosts, traffic: Traffic, hot: Hot) -> DecodePrediction:
@@ -226,10 +226,10 @@ def decode_with(
         requests, context = _piled(requests, context, most)
     ops = role.operator_sink()
     took_s = float(decode_iteration_s(role.decode, requests, context, 0, role.ranks, *hot, ops))
-    load = float(requests.sum()), role.pool.own.requests * float(context.sum())
+    sums = float(requests.sum()), role.pool.own.requests * float(context.sum())
     return _decode_figures(
         costs, role, took_s, ops, count * ranks_per_npu, limited, traffic.output_tokens,
-        load, decode_flops(role.decode, *load),
+        sums, decode_flops(role.decode, *sums),
     )  # fmt: skip
 
 
@@ -240,7 +240,7 @@ def _decode_figures(
     """Figures of an iteration of `took` seconds; under_way: requests and context of all dies."""
     tpot = took / costs.tokens_per_iteration
     operators = {n: float(v) for n, v in zip(role.operators, ops, strict=True) if v > 0.0}
-    longest = max(operators, key=lambda n: (operators[n], n))
+    longest_operator = max(operators, key=lambda n: (operators[n], n))
     hbm_bytes = decode_hbm_bytes(role.decode, *under_way, float(role.ranks))
     npus = role.npus
     return DecodePrediction(
@@ -251,8 +251,8 @@ def _decode_figures(
         tpot_s=tpot,
         tokens_per_s_per_npu=batch / tpot,
         operators=operators,
-        longest_operator=longest,
-        resource=waits_for(longest, "decode"),
+        longest_operator=longest_operator,
+        resource=waits_for(longest_operator, "decode"),
         cube_utilisation=flops / (took * role.peak_flops),
         hbm_utilisation=hbm_bytes / (took * role.chip.hbm_bytes_per_s * role.dies),
         requests_per_s=role.pool.instances * batch * npus / (tpot * max(1.0, answer - 1.0)),
@@ -265,43 +265,45 @@ def _prefill(costs: Costs, role: RoleCosts, traffic: Traffic, hot: Hot) -> Prefi
     npus = role.npus
     if traffic.input_tokens > role.kv_tokens_per_rank:
         # On NPUs of decode there is room for one batch, however many they are.
-        more = "raise deployment.prefill.tokens_per_npu" if role.pool.over else "add NPUs"
+        remedy = "raise deployment.prefill.tokens_per_npu" if role.pool.over else "add NPUs"
         raise ModelError(
             f"a prompt of {traffic.input_tokens:,.0f} tokens does not fit: a die of a prefill "
-            f"instance has KV space for {role.kv_tokens_per_rank:,} tokens; shorten it or {more}"
+            f"instance has KV space for {role.kv_tokens_per_rank:,} tokens; shorten it or {remedy}"
         )
     # Every die holds the whole latent KV of a batch, hits included (arXiv 2506.12708v2 section
     # 4.3.3); data parallel attention spreads prompts over the dies.
-    pieces = role.pool.own.cp_dies
-    groups = role.stage_dies // pieces
-    space = float(role.kv_tokens_per_rank) * (groups if data_parallel else 1)
-    budget = role.prompt_tokens
-    prompts = max(1.0, min(budget / traffic.fresh_tokens, space / traffic.input_tokens))
+    cp_dies = role.pool.own.cp_dies
+    groups = role.stage_dies // cp_dies
+    kv_tokens = float(role.kv_tokens_per_rank) * (groups if data_parallel else 1)
+    batch_budget = role.prompt_tokens
+    prompts = max(1.0, min(batch_budget / traffic.fresh_tokens, kv_tokens / traffic.input_tokens))
     tokens, pairs = prompts * traffic.fresh_tokens, prompts * traffic.fresh_pairs
-    most = 1.0 / role.stage_dies
+    fullest_share = 1.0 / role.stage_dies
     if data_parallel:  # whole prompts on a die or group: some have one more, or the only one
-        most = math.ceil(prompts / groups) / prompts / pieces
+        fullest_share = math.ceil(prompts / groups) / prompts / cp_dies
     ops = role.operator_sink()
     cached = prompts * traffic.hit_tokens
-    batch_time = prefill_batch_s(role.prefill, tokens, tokens * most, pairs * most, *hot, ops)
+    batch_time = prefill_batch_s(
+        role.prefill, tokens, tokens * fullest_share, pairs * fullest_share, *hot, ops
+    )
     batch_time = float(batch_time + prefill_hits_s(role.prefill, cached, ops))
     operators = {n: float(v) for n, v in zip(role.operators, ops, strict=True) if v > 0.0}
     cached = prompts * traffic.read_tokens
-    if (fetch := costs.servers.read_s(role.fetch, cached, prompts)) > 0.0:
+    if (fetch_s := costs.servers.read_s(role.fetch, cached, prompts)) > 0.0:
         if costs.servers.pool.layerwise:
-            fetch = float(layerwise_s(role.prefill, fetch, batch_time)) - batch_time
-        batch_time += fetch
-        least = costs.servers.hottest_s(role.fetch, cached, prompts, role.pool.instances)
-        operators["fetch"] = fetch + max(0.0, least - batch_time)
-        batch_time = max(batch_time, least)
-    longest = max(operators, key=lambda n: (operators[n], n))
+            fetch_s = float(layerwise_s(role.prefill, fetch_s, batch_time)) - batch_time
+        batch_time += fetch_s
+        hottest_s = costs.servers.hottest_s(role.fetch, cached, prompts, role.pool.instances)
+        operators["fetch"] = fetch_s + max(0.0, hottest_s - batch_time)
+        batch_time = max(batch_time, hottest_s)
+    longest_operator = max(operators, key=lambda n: (operators[n], n))
     return PrefillPrediction(
         batch_s=batch_time,
         batch_tokens=tokens,
         tokens_per_s_per_npu=tokens / batch_time / npus,
         operators=operators,
-        longest_operator=longest,
-        resource=waits_for(longest, "prefill"),
+        longest_operator=longest_operator,
+        resource=waits_for(longest_operator, "prefill"),
         cube_utilisation=prefill_flops(role.prefill, tokens, pairs)
         / (batch_time * role.peak_flops),
         requests_per_s=role.pool.instances * prompts / batch_time,
@@ -320,18 +322,18 @@ def _colocated(
     budget = role.prompt_tokens
     most, group, ranks = budget / role.ranks, pool.prompt_ranks, role.ranks
     # A prompt's own iterations hold its slot and give the first token; answers end in the others.
-    life = max(1.0, answer - 1.0) / costs.tokens_per_iteration
+    decoding = max(1.0, answer - 1.0) / costs.tokens_per_iteration
     room = most * min(group, ranks)
-    iterations = life + mixed.prompt_iterations(fresh, room, traffic.prompts)
+    iterations = decoding + mixed.prompt_iterations(fresh, room, traffic.prompts)
     if delay := pool.prompt_delay:  # the longer they wait, the fewer come
         decode_iterations = iterations
         for _ in range(ROUNDS):
             prompt_tokens = count * ranks / iterations * fresh
-            load = prompt_tokens, prompt_tokens, fresh, most, ranks, group, traffic.prompts, delay
-            iterations = decode_iterations + mixed.prompts_that_wait(*load)[1]
+            args = prompt_tokens, prompt_tokens, fresh, most, ranks, group, traffic.prompts, delay
+            iterations = decode_iterations + mixed.prompts_that_wait(*args)[1]
     else:
         iterations += _waits(count * min(group, ranks), iterations, fresh / room, traffic.spread)
-    ending, count = count * ranks / iterations, count * life / iterations
+    ending, count = count * ranks / iterations, count * decoding / iterations
     if ending * fresh > NEARLY * budget:  # prompts can hardly keep up: fewer answers are under way
         limited = "prompt tokens an iteration may prefill"
     chunk, pairs = ending * fresh, ending * traffic.fresh_pairs
@@ -371,16 +373,16 @@ def _waits(slots: float, held: float, service: float, spread: float) -> float:
     of a prompt; held: all other time of a request; spread: mean square of `service` over the square
     of its mean."""
     queue = busy = wait = 0.0
-    for n in range(1, math.ceil(slots) + 1):
+    for customers in range(1, math.ceil(slots) + 1):
         wait = service * max(0.0, queue - busy) + 0.5 * spread * service * busy
-        wait = max(wait, min(n, slots) * service - held)  # ranks are never more than busy
-        rate = min(n, slots) / (held + wait)
+        wait = max(wait, min(customers, slots) * service - held)  # ranks are never more than busy
+        rate = min(customers, slots) / (held + wait)
         queue, busy = rate * (service + wait), rate * service
     return wait
 
 
 def _advice(costs: Costs, rates: dict[str, float]) -> str:
-    """One sentence on balance."""
+    """One sentence on whether prefill and decode are in balance, and what would help."""
     if "prefill" not in rates or "decode" not in rates:
         limit = min(rates, key=lambda name: (rates[name], name))
         return f"The {limit} sustains {rates[limit]:,.1f} requests/s."
@@ -398,12 +400,12 @@ def _advice(costs: Costs, rates: dict[str, float]) -> str:
             f"With every slot taken the {scarce_pool} pool limits. Cores for it "
             f"(deployment.prefill.core_share) are taken from {other}."
         )
-    need = npus["prefill"] / prefill, npus["decode"] / decode
-    balance = 100 * need[0] / (need[0] + need[1])
-    now = 100 * npus["prefill"] / (npus["prefill"] + npus["decode"])
+    npus_per_rate = npus["prefill"] / prefill, npus["decode"] / decode
+    balanced = 100 * npus_per_rate[0] / (npus_per_rate[0] + npus_per_rate[1])
+    present = 100 * npus["prefill"] / (npus["prefill"] + npus["decode"])
     return (
-        f"The {scarce_pool} pool limits: in balance {balance:.0f} % of the NPUs would prefill, "
-        f"now it is {now:.0f} %."
+        f"The {scarce_pool} pool limits: in balance {balanced:.0f} % of the NPUs would prefill, "
+        f"now it is {present:.0f} %."
     )
 
 
@@ -420,9 +422,9 @@ def full_load(full: Prediction) -> dict[str, Use]:
     """Use of each role of a deployment that is always full."""
     uses, costs = {}, full.costs
     if full.decode is not None:
-        both = costs.colocated_role is not None
-        use = Use(float(both), full.decode.cube_utilisation, full.decode.hbm_utilisation)
-        uses["colocated" if both else "decode"] = use
+        is_colocated = costs.colocated_role is not None
+        use = Use(float(is_colocated), full.decode.cube_utilisation, full.decode.hbm_utilisation)
+        uses["colocated" if is_colocated else "decode"] = use
     if full.prefill is not None and (role := costs.prefill_role) is not None:
         hbm_bytes = prefill_hbm_bytes(role.prefill, full.prefill.batch_tokens)
         hbm = hbm_bytes / (full.prefill.batch_s * role.chip.hbm_bytes_per_s * role.dies)
@@ -449,6 +451,6 @@ def shares_by_cause(costs: Costs, traffic: Traffic, hot: Hot) -> dict[str, float
             decode_iteration_s(costs, requests, context, 0, role.ranks, *hot, role.operator_sink())
         )
 
-    whole_s = took_s(role.decode)
-    shares = {c: 1.0 - took_s(without(role.decode, c)) / whole_s for c in CAUSES}
+    iteration_s = took_s(role.decode)
+    shares = {c: 1.0 - took_s(without(role.decode, c)) / iteration_s for c in CAUSES}
     return dict(sorted(shares.items(), key=lambda item: -item[1]))

@@ -27,16 +27,16 @@ SHORTEST = 0.25  # of a prompt's first piece, which later ones have at least (SG
 
 @kernel
 def _experts_s(p: Prefill, tokens: float, hot: float) -> float:
-    """Routed and shared experts on the hottest die for `tokens` of all dies, seconds."""
+    """Seconds of routed and shared experts on the hottest die for `tokens` of all dies."""
     layout = p.layout
-    routed, shared = layer.routed_per_die(layout, tokens) * hot, layout.shared_experts
-    if shared > 0.0 and layout.shared_dies > 0.0:
-        read = layer.experts_read(layout.slots, routed)
-        apart = layer.shared_s(layout, p.experts, shared * tokens / layout.shared_dies)
-        return max(layer.ffn_rows_s(p.experts, read, 0.0, routed), apart)
-    rows = routed + shared * tokens * layout.split / layout.dies
-    read = layer.experts_read(layout.slots + shared, rows)
-    return layer.ffn_rows_s(p.experts, read, shared, rows)
+    routed_rows, shared_count = layer.routed_per_die(layout, tokens) * hot, layout.shared_experts
+    if shared_count > 0.0 and layout.shared_dies > 0.0:
+        used_experts = layer.experts_read(layout.slots, routed_rows)
+        shared_s = layer.shared_s(layout, p.experts, shared_count * tokens / layout.shared_dies)
+        return max(layer.ffn_rows_s(p.experts, used_experts, 0.0, routed_rows), shared_s)
+    rows = routed_rows + shared_count * tokens * layout.split / layout.dies
+    used_experts = layer.experts_read(layout.slots + shared_count, rows)
+    return layer.ffn_rows_s(p.experts, used_experts, shared_count, rows)
 
 
 @kernel
@@ -61,28 +61,28 @@ def _combine_s(p: Prefill, die_tokens: float, rows: float, moved: float) -> floa
 def _attention(
     p: Prefill, layers: float, tokens: float, die_tokens: float, die_pairs: float, ops: np.ndarray
 ) -> float:
-    """Book attention of `layers` passes; returns their seconds."""
-    gather = layer.collective_s(p.gather, tokens)
-    gather += layer.collective_s(p.context, die_tokens)
-    core = p.core.fixed + layer.prompt_core_s(p.core, die_tokens, die_pairs)
-    core += p.core.edge * die_tokens
-    exchange = layer.collective_s(p.exchange, die_tokens)
-    time = 0.0
+    """Book the seconds of attention of `layers` passes in `ops`; returns their sum."""
+    gather_s = layer.collective_s(p.gather, tokens)
+    gather_s += layer.collective_s(p.context, die_tokens)
+    core_s = p.core.fixed + layer.prompt_core_s(p.core, die_tokens, die_pairs)
+    core_s += p.core.edge * die_tokens
+    exchange_s = layer.collective_s(p.exchange, die_tokens)
+    seconds = 0.0
     for k in range(len(p.before)):
         product_time = layer.product_s(p.before[k], die_tokens)
         ops[int(p.before[k].place)] += product_time * layers
-        time += product_time
-    time += gather
-    time += core
-    time += exchange
+        seconds += product_time
+    seconds += gather_s
+    seconds += core_s
+    seconds += exchange_s
     for k in range(len(p.after)):
         product_time = layer.product_s(p.after[k], die_tokens)
         ops[int(p.after[k].place)] += product_time * layers
-        time += product_time
-    ops[_GATHER] += gather * layers
-    ops[_CORE] += core * layers
-    ops[_EXCHANGE] += exchange * layers
-    return time * layers
+        seconds += product_time
+    ops[_GATHER] += gather_s * layers
+    ops[_CORE] += core_s * layers
+    ops[_EXCHANGE] += exchange_s * layers
+    return seconds * layers
 
 
 @kernel
@@ -104,27 +104,27 @@ def prefill_batch_s(
         return 0.0
     time = _attention(p, p.dense_layers, new_tokens, die_tokens, die_pairs, ops)
     if p.dense_layers > 0.0:
-        ffn = layer.product_s(p.dense, die_tokens)
-        ops[_DENSE] += ffn * p.dense_layers
-        time += ffn * p.dense_layers
+        ffn_s = layer.product_s(p.dense, die_tokens)
+        ops[_DENSE] += ffn_s * p.dense_layers
+        time += ffn_s * p.dense_layers
         if p.split_ffn > 0.0:
             gather_s = layer.collective_s(p.gather, new_tokens) * p.dense_layers
-            summed = layer.collective_s(p.exchange, die_tokens) * p.dense_layers
+            scatter_s = layer.collective_s(p.exchange, die_tokens) * p.dense_layers
             ops[_GATHER] += gather_s
-            ops[_EXCHANGE] += summed
-            time += gather_s + summed
+            ops[_EXCHANGE] += scatter_s
+            time += gather_s + scatter_s
     if p.drafter.weight > 0.0:  # its layer is dense, so it is booked with those
-        drafted = layer.product_s(p.drafter, die_tokens) + p.drafter_pair * die_pairs
-        ops[_DENSE] += drafted
-        time += drafted
+        draft_s = layer.product_s(p.drafter, die_tokens) + p.drafter_pair * die_pairs
+        ops[_DENSE] += draft_s
+        time += draft_s
     ops[_HEAD] += p.head
     ops[_GAPS] += p.launch
     time += p.head + p.launch
     if p.moe_layers > 0.0:
         time += _moe_layers_s(p, new_tokens, die_tokens, die_pairs, hot_tokens, hot_factor, ops)
-    late = max(0.0, p.kernels - time) if die_tokens > p.captured else 0.0
-    ops[_GAPS] += late
-    return time + late
+    late_s = max(0.0, p.kernels - time) if die_tokens > p.captured else 0.0
+    ops[_GAPS] += late_s
+    return time + late_s
 
 
 @kernel
@@ -133,33 +133,33 @@ def _moe_layers_s(
     hot_factor: np.ndarray, ops: np.ndarray,
 ) -> float:  # fmt: skip
     """Layers with experts, in sequence or of two microbatches, seconds; as prefill_batch_s."""
-    two = p.microbatch > 0.0
+    has_two = p.microbatch > 0.0
     layers = p.moe_layers
-    passes = layers * (2.0 if two else 1.0)
-    part = 0.5 if two else 1.0
-    tokens = part * new_tokens
-    pass_tokens = part * die_tokens
+    passes = layers * (2.0 if has_two else 1.0)
+    batch_share = 0.5 if has_two else 1.0
+    tokens = batch_share * new_tokens
+    pass_tokens = batch_share * die_tokens
     hot, wire = layer.hot_and_wire(p.layout, tokens, hot_tokens, hot_factor)
-    busy = passes / p.compute_share if two else passes
-    before = _attention(p, busy, tokens, pass_tokens, part * die_pairs, ops)
-    gate = layer.collective_s(p.gate, pass_tokens) * busy
-    experts = _experts_s(p, tokens, hot) * busy
-    before += gate
-    mean = layer.routed_per_die(p.layout, tokens)
-    rows, wire_rows = mean * hot, mean * wire
+    computed = passes / p.compute_share if has_two else passes
+    before_s = _attention(p, computed, tokens, pass_tokens, batch_share * die_pairs, ops)
+    gate_s = layer.collective_s(p.gate, pass_tokens) * computed
+    experts_s = _experts_s(p, tokens, hot) * computed
+    before_s += gate_s
+    mean_rows = layer.routed_per_die(p.layout, tokens)
+    rows, wire_rows = mean_rows * hot, mean_rows * wire
     dispatch_s = _dispatch_s(p, pass_tokens, rows, wire_rows) * passes
-    answered = _combine_s(p, pass_tokens, rows, wire_rows) * passes
-    main = before + experts
-    ops[_GATE] += gate
-    ops[_EXPERTS] += experts
-    exposed_s = dispatch_s + answered
-    if two:
-        layer_s = _overlapped_s(p, before / passes, dispatch_s / passes, experts / passes,
-                              answered / passes, pass_tokens, rows)  # fmt: skip
-        exposed_s = max(0.0, layer_s * layers - main)  # rounding must not make it negative
-    ops[_DISPATCH] += exposed_s * dispatch_s / (dispatch_s + answered)
-    ops[_COMBINE] += exposed_s * answered / (dispatch_s + answered)
-    return main + exposed_s
+    combine_s = _combine_s(p, pass_tokens, rows, wire_rows) * passes
+    computing_s = before_s + experts_s
+    ops[_GATE] += gate_s
+    ops[_EXPERTS] += experts_s
+    exposed_s = dispatch_s + combine_s
+    if has_two:
+        layer_s = _overlapped_s(p, before_s / passes, dispatch_s / passes, experts_s / passes,
+                              combine_s / passes, pass_tokens, rows)  # fmt: skip
+        exposed_s = max(0.0, layer_s * layers - computing_s)  # rounding must not make it negative
+    ops[_DISPATCH] += exposed_s * dispatch_s / (dispatch_s + combine_s)
+    ops[_COMBINE] += exposed_s * combine_s / (dispatch_s + combine_s)
+    return computing_s + exposed_s
 
 
 @kernel
@@ -171,22 +171,22 @@ def _overlapped_s(
     Rows are ordered and gathered in the computing stream, or by vector cores concurrently: demand
     of both streams for these delays both equally."""
     message_s = p.dispatch.message * die_tokens
-    order = p.dispatch.order * rows
-    gathering = p.combine.gather * die_tokens
-    restoring = p.combine.restore * rows
+    order_s = p.dispatch.order * rows
+    gather_s = p.combine.gather * die_tokens
+    restore_s = p.combine.restore * rows
     if p.routing > 0.0:
-        share = 1.0 / p.compute_share
+        slowdown = 1.0 / p.compute_share
         return pipeline(
-            before + share * (message_s + gathering),
-            sent - (message_s + order),
-            experts + share * (order + restoring),
-            answered - (gathering + restoring),
+            before + slowdown * (message_s + gather_s),
+            sent - (message_s + order_s),
+            experts + slowdown * (order_s + restore_s),
+            answered - (gather_s + restore_s),
         ).period
     return pipeline(
-        before + message_s + gathering,
-        sent + message_s + order,
-        experts + order + restoring,
-        answered + gathering + restoring,
+        before + message_s + gather_s,
+        sent + message_s + order_s,
+        experts + order_s + restore_s,
+        answered + gather_s + restore_s,
     ).period
 
 
@@ -212,8 +212,8 @@ def next_piece(first: float, evening: float, token_s: float, pair_s: float, held
         return first
     first_s = first * (token_s + 0.5 * pair_s * first)
     next_s = token_s + pair_s * held
-    even = (math.sqrt(next_s * next_s + 2.0 * pair_s * first_s) - next_s) / pair_s
-    return max(SHORTEST * first, first - evening * (first - even))
+    even_tokens = (math.sqrt(next_s * next_s + 2.0 * pair_s * first_s) - next_s) / pair_s
+    return max(SHORTEST * first, first - evening * (first - even_tokens))
 
 
 @kernel
@@ -228,14 +228,14 @@ def layerwise_s(p: Prefill, read_s: float, compute_s: float) -> float:
 def prefill_hbm_bytes(p: Prefill, new_tokens: float) -> float:
     """HBM bytes of all dies for one batch (weights once, activations), without unused experts."""
     layout = p.layout
-    read = layer.experts_read(layout.slots, layer.routed_per_die(layout, new_tokens))
-    expert_bytes = layout.routed_dies * read
-    shared = layout.shared_experts * (
+    used_experts = layer.experts_read(layout.slots, layer.routed_per_die(layout, new_tokens))
+    expert_bytes = layout.routed_dies * used_experts
+    shared_copies = layout.shared_experts * (
         layout.shared_dies if layout.shared_dies > 0.0 else layout.dies
     )
-    expert_bytes += shared
+    expert_bytes += shared_copies
     weights = layout.dies * p.demand.weight_bytes + expert_bytes * p.demand.expert_bytes
-    weights += shared * p.demand.shared_more_bytes
+    weights += shared_copies * p.demand.shared_more_bytes
     return weights + new_tokens * p.demand.token_bytes
 
 

@@ -28,9 +28,9 @@ class _Attention:
 def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
     """Coefficients of a prefill instance. Where the whole model is split over dies, each computes
     its share of all tokens."""
-    m, s, f, mtp = x.machine, x.shape, x.formats, x.drafter.module
-    group, microbatch = float(x.split_dies), microbatch and x.exchanges
-    pieces = float(x.pool.own.cp_dies)
+    m, s, f, mtp_layers = x.machine, x.shape, x.formats, x.drafter.module
+    split_dies, microbatch = float(x.split_dies), microbatch and x.exchanges
+    cp_dies = float(x.pool.own.cp_dies)
     form = _Attention()
     if x.pool.own.attention == "tp":
         form = _tensor_parallel(x)
@@ -39,16 +39,16 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
     down, up, output = o.prefill_down(s, f), o.prefill_up(s, f), o.prefill_output(s, f)
     head = o.lm_head(s)
     gate, dispatch, experts, combine = _moe(x)
-    passes = (s.moe_layers + mtp) * (2 if microbatch else 1)
+    passes = (s.moe_layers + mtp_layers) * (2 if microbatch else 1)
     return c.Prefill(
         before=(
             c.Product(
                 fixed=4 * x.product_start_s + x.small_kernels_s,
                 weight=x.seconds(down)[0] + x.seconds(up)[0] * form.up_share,
                 flop=form.down_rows * x.many_rows(down)
-                + group * x.many_rows(up)
-                + group * (pieces - 1.0) * x.many_rows(o.cached_up(s, f))
-                + group * x.mixing_s[1],
+                + split_dies * x.many_rows(up)
+                + split_dies * (cp_dies - 1.0) * x.many_rows(o.cached_up(s, f))
+                + split_dies * x.mixing_s[1],
                 place=x.place("attention_input"),
             ),
             *_more(x, "before"),
@@ -61,7 +61,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
             c.Product(
                 fixed=3 * x.product_start_s,
                 weight=x.seconds(output)[0] * form.output_share,
-                flop=group * x.many_rows(output),
+                flop=split_dies * x.many_rows(output),
                 place=x.place("o_proj"),
             ),
             *_more(x, "after"),
@@ -70,17 +70,17 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
         dispatch=dispatch,
         experts=experts,
         combine=combine,
-        dense=_product_of_many_rows(x, o.dense_ffn(s, f), 3, group),
+        dense=_product_of_many_rows(x, o.dense_ffn(s, f), 3, split_dies),
         drafter=_drafter(x),
         drafter_pair=pair_s(x.drafting) if x.drafting else 0.0,
         layout=layout(x),
         hop=x.hop,
-        demand=changed(_demand(x, s.moe_layers + mtp, form), lambda _, one: x.stages * one),
+        demand=changed(_demand(x, s.moe_layers + mtp_layers, form), lambda _, one: x.stages * one),
         head=head.weight_bytes / m.stream_bytes_per_s(fmt=head.format) + 2 * x.gap,
         launch=m.graph_launch_s + passes * x.traffic(own_streams=False).host_s,
         kernels=x.launched_s(x.prefill_kernels, passes, passes + s.dense_layers),
         captured=m.captured_prompts / x.head_dies,
-        moe_layers=float(s.moe_layers + mtp),
+        moe_layers=float(s.moe_layers + mtp_layers),
         dense_layers=float(s.dense_layers),
         microbatch=float(microbatch),
         split_ffn=float(x.split_dies > 1),
@@ -91,11 +91,11 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
 
 def _core(x: Setting) -> c.PrefillCore:
     """Coefficients of the attention core."""
-    up_again = x.many_rows(o.cached_up(x.shape, x.formats)) * x.pool.own.cp_dies
+    up_s = x.many_rows(o.cached_up(x.shape, x.formats)) * x.pool.own.cp_dies
     core = c.PrefillCore(
         fixed=x.gap + x.selecting_s,
         **prompt_core(x, x.stages * (x.shape.layers + x.drafter.module)),
-        hit=0.0 if latent_only(x) else up_again / x.layout.dies,
+        hit=0.0 if latent_only(x) else up_s / x.layout.dies,
     )
     if x.drafting is None:
         return core
@@ -116,7 +116,7 @@ def _draft_works(x: Setting, own: Setting) -> list[o.Work]:
 
 
 def _drafter(x: Setting) -> c.Product:
-    """Work of a drafter's own layer without the attention core, per token of a die."""
+    """Coefficients of a drafter's own layer without the attention core, per token of a die."""
     if (drafter_model := x.drafting) is None:
         return c.Product()
     works = _draft_works(x, drafter_model)
@@ -142,9 +142,9 @@ def _more(x: Setting, where: str) -> list[c.Product]:
 
 
 def _product_of_many_rows(x: Setting, w: o.Work, launches: int, group: float) -> c.Product:
-    """A product with enough rows for computing and moving activations to overlap: the longer of the
-    two counts. Launches and weights in s, the rest in s per row of one of the `group` dies that
-    share the rows."""
+    """Coefficients of a product with enough rows for computing and moving activations to overlap:
+    the longer of the two counts. Launches and weights in s, the rest in s per row of one of the
+    `group` dies that share the rows."""
     weight, flop, io, vector = x.seconds(w)
     start_s = launches * x.machine.product(w.format).start_s
     return c.Product(
@@ -163,67 +163,71 @@ def _wire_bytes(x: Setting) -> float:
 
 
 def _staged(x: Setting) -> _Attention:
-    """Attention in sequence parallel, split by heads in the core, and back: two collectives."""
+    """Coefficients of attention in sequence parallel, split by heads in the core, and back: two
+    collectives."""
     s = x.shape
-    latent = _wire_bytes(x) * (s.q_lora + s.kv_lora) + ACTIVATION_BYTES * s.rope_dim
-    token_s = latent * _gathered_s(x.gather) / x.layout.dies
-    values = _wire_bytes(x) * s.heads * s.value_dim
+    latent_bytes = _wire_bytes(x) * (s.q_lora + s.kv_lora) + ACTIVATION_BYTES * s.rope_dim
+    token_s = latent_bytes * _gathered_s(x.gather) / x.layout.dies
+    value_bytes = _wire_bytes(x) * s.heads * s.value_dim
     if not x.optimisations.layer_in_parallel:
         # Every die has a partial sum of the whole batch; each takes its tokens' sum.
-        values = ACTIVATION_BYTES * s.hidden * x.layout.dies
+        value_bytes = ACTIVATION_BYTES * s.hidden * x.layout.dies
     start_s = x.gather.latency_s + x.gap
     return _Attention(
         up_share=1.0 / min(x.layout.dies, s.heads),
         gather=c.Collective(start_s, token_s),
-        exchange=c.Collective(start_s, values * (x.gather.remote / x.gather.rate_bytes_per_s)),
+        exchange=c.Collective(start_s, value_bytes * (x.gather.remote / x.gather.rate_bytes_per_s)),
     )
 
 
 def _tensor_parallel(x: Setting) -> _Attention:
-    """Attention split by heads over the dies of a group that has all of its tokens. An all-reduce
-    in two halves: hidden states are gathered before it, partial sums reduced and scattered after
-    it. Every die computes the down-projections of all tokens, because latents are not split."""
+    """Coefficients of attention split by heads over the dies of a group that has all of its tokens.
+    An all-reduce in two halves: hidden states are gathered before it, partial sums reduced and
+    scattered after it. Every die computes the down-projections of all tokens, because latents are
+    not split."""
     s, group = x.shape, x.groups["heads"]
-    per_byte = _gathered_s(group) / x.layout.dies
-    part = ACTIVATION_BYTES * s.hidden * group.peers  # a die's sums for all of the group
-    sum_s = part * (group.remote / group.rate_bytes_per_s) + part / x.machine.vector_bytes_per_s()
+    byte_s = _gathered_s(group) / x.layout.dies
+    sums = ACTIVATION_BYTES * s.hidden * group.peers  # a die's sums for all of the group
+    sum_s = sums * (group.remote / group.rate_bytes_per_s) + sums / x.machine.vector_bytes_per_s()
     start_s = group.latency_s + x.gap
     share = x.split_dies / group.peers
     return _Attention(
         float(group.peers),
         share,
         share,
-        c.Collective(start_s, _wire_bytes(x) * s.hidden * per_byte),
+        c.Collective(start_s, _wire_bytes(x) * s.hidden * byte_s),
         c.Collective(start_s, sum_s),
     )  # fmt: skip
 
 
 def _context(x: Setting) -> c.Collective:
-    """Gather of the KV of all dies that split a prompt, per token of a die."""
+    """Coefficients of the gather of the KV of all dies that split a prompt, per token of a die."""
     if (group := x.groups.get("context")) is None:
         return c.Collective()
-    together = x.together("context", "before")
-    return c.Collective(group.latency_s + x.gap, together * (group.remote / group.rate_bytes_per_s))
+    group_bytes = x.together("context", "before")
+    return c.Collective(
+        group.latency_s + x.gap, group_bytes * (group.remote / group.rate_bytes_per_s)
+    )
 
 
 def _moe(x: Setting) -> tuple[c.Gate, c.Dispatch, c.Experts, c.Combine]:
     """Coefficients of gate, dispatch, experts and combine."""
-    s, m, t = x.shape, x.machine, x.traffic(own_streams=False)
+    s, m, traffic = x.shape, x.machine, x.traffic(own_streams=False)
     # Copy engines move prefill's rows (arXiv 2506.12708v2 section 4.3.2), not vector cores.
-    rate = m.fitted["copy_engine"] if m.family == "ascend" and x.layout.split == 1 else 1.0
-    gate, dispatch, experts, combine = moe_parts(x, t, rate=rate, operator="contiguous")
-    row = o.dispatch_bytes(s, x.communication.early_quantisation, m.message_scale_bytes)
-    answer, copy_rate = o.combine_bytes(s), m.vector_bytes_per_s()
+    wire_rate = m.fitted["copy_engine"] if m.family == "ascend" and x.layout.split == 1 else 1.0
+    gate, dispatch, experts, combine = moe_parts(x, traffic, rate=wire_rate, operator="contiguous")
+    message_bytes = o.dispatch_bytes(s, x.communication.early_quantisation, m.message_scale_bytes)
+    answer_bytes, copy_rate = o.combine_bytes(s), m.vector_bytes_per_s()
     # What a die adds up, per token of its own: its answers, or the answers of its parts to all.
-    added = s.top_k + 1 if x.layout.split == 1 else s.top_k * x.layout.split + x.layout.dies
+    answers_added = s.top_k + 1 if x.layout.split == 1 else s.top_k * x.layout.split + x.layout.dies
     return (
         replace(gate, fixed=2 * x.gap + x.choice_s(x.experts_by("contiguous"))),
-        replace(dispatch, fixed=t.dispatch.fixed, order=2 * row / copy_rate),
+        replace(dispatch, fixed=traffic.dispatch.fixed, order=2 * message_bytes / copy_rate),
         replace(experts, flop=max(experts.flop, experts.io), io=0.0),
         replace(
             combine,
-            gather=added * answer / copy_rate,
-            restore=m.restoring_passes * 2 * answer / copy_rate,
+            gather=answers_added * answer_bytes / copy_rate,
+            restore=m.restoring_passes * 2 * answer_bytes / copy_rate,
         ),
     )
 
@@ -240,12 +244,13 @@ def _demand(x: Setting, moe_layers: int, form: _Attention) -> c.PrefillDemand:
         *((entry.work(s, f), 1.0) for entry in plain),
     ]
     works = [work for work, _ in attention]
-    again, pieces = o.cached_up(s, f), x.pool.own.cp_dies - 1  # projected up by each other die
+    up_work, pieces = o.cached_up(s, f), x.pool.own.cp_dies - 1  # projected up by each other die
     expert, dense = o.expert(s, f), o.dense_ffn(s, f)
-    used, layers = (s.top_k + s.shared_experts) * x.layout.split, moe_layers + s.dense_layers
+    experts_used = (s.top_k + s.shared_experts) * x.layout.split
+    layers = moe_layers + s.dense_layers
     moved_bytes = sum(w.io_bytes_per_token + w.vector_bytes_per_token for w in works)
-    moved_bytes += pieces * (again.io_bytes_per_token + again.vector_bytes_per_token)
-    flops = sum(w.flops_per_token for w in works) + pieces * again.flops_per_token
+    moved_bytes += pieces * (up_work.io_bytes_per_token + up_work.vector_bytes_per_token)
+    flops = sum(w.flops_per_token for w in works) + pieces * up_work.flops_per_token
     dies_of_split = float(x.split_dies)  # each computes its share of a token
     states = s.recurrent * s.linear_kind.prompt_flops(s) if s.linear_layers else 0.0
     demand = c.PrefillDemand(
@@ -254,9 +259,9 @@ def _demand(x: Setting, moe_layers: int, form: _Attention) -> c.PrefillDemand:
         expert_bytes=expert.weight_bytes * moe_layers,
         shared_more_bytes=f.shared_more_bytes * s.expert_weights * moe_layers,
         token_bytes=dies_of_split * moved_bytes * layers
-        + used * (expert.io_bytes_per_token + expert.vector_bytes_per_token) * moe_layers,
+        + experts_used * (expert.io_bytes_per_token + expert.vector_bytes_per_token) * moe_layers,
         token_flops=dies_of_split * (flops + states) * layers
-        + used * expert.flops_per_token * moe_layers
+        + experts_used * expert.flops_per_token * moe_layers
         + dies_of_split * dense.flops_per_token * s.dense_layers,
     )
     if (drafter_model := x.drafting) is None:

@@ -12,21 +12,22 @@ def prompt_core(x: Setting, layers: float) -> dict[str, float]:
     of so many layers. On dies of prefill that share a model without experts, a die has the pairs of
     its tokens for all of them."""
     s, group = x.shape, float(x.split_dies) if x.pool.phase == "prefill" else 1.0
-    every = latent_only(x)
+    all_latent = latent_only(x)
     pair = group * pair_s(x)
     latent = x.context_s(1, prompt=True)
-    also = latent if every else pair  # keys that are not selected from: one kernel takes them too
+    # Keys that are not selected from: one kernel takes them too.
+    dense_pair = latent if all_latent else pair
     return {
         "pair": pair * s.growing,
         "latent": latent * s.growing,
-        "windowed": also * s.windowed,
+        "windowed": dense_pair * s.windowed,
         "window": float(s.window),
-        "index": s.growing * _score_s(x) + s.pooled * also,
+        "index": s.growing * _score_s(x) + s.pooled * dense_pair,
         "select": x.prompt_copies * x.machine.index_token_s * s.selecting * bool(s.index_top_k),
         "reach": float(s.reach),
         "least": max(x.machine.sparse_prompts, x.machine.sparse_longer) * float(s.reach),
         "least_from": _whole_up_to(x),
-        "every": float(every),
+        "every": float(all_latent),
         "edge": group * _token_s(x),
         "pair_flops": group * s.prefill_core_flops * layers * s.growing,
         "latent_flops": s.decode_core_flops * layers * s.growing,
@@ -64,8 +65,8 @@ def _token_s(x: Setting) -> float:
     token, on every die that has some of its heads."""
     s, m = x.shape, x.machine
     if s.index_top_k:
-        alone = latent_only(x) and x.lanes > 0.0
-        return m.sparse_token_s * x.prompt_copies / x.lanes if alone else 0.0
+        one_by_one = latent_only(x) and x.lanes > 0.0
+        return m.sparse_token_s * x.prompt_copies / x.lanes if one_by_one else 0.0
     edge_s = _reach(x).edge * pair_s(x)
     if not s.linear_layers:
         return edge_s
@@ -75,10 +76,10 @@ def _token_s(x: Setting) -> float:
 
 
 def _whole_up_to(x: Setting) -> float:
-    """Tokens of a prompt up to which it is attended whole where a kernel computes more places than
-    are selected. No kernel attends compressed keys whole."""
-    apart = x.machine.sparse_prompts > 0.0 or x.shape.compressed
-    return 0.0 if apart else float(x.shape.reach)
+    """Prompt tokens up to which all of a prompt is attended to, where a kernel computes more places
+    than are selected. No kernel attends to all compressed keys."""
+    never = x.machine.sparse_prompts > 0.0 or x.shape.compressed
+    return 0.0 if never else float(x.shape.reach)
 
 
 def _score_s(x: Setting) -> float:
@@ -86,5 +87,5 @@ def _score_s(x: Setting) -> float:
     none."""
     if not x.shape.index_top_k:
         return 0.0
-    scores = o.SCORE_BYTES / x.machine.vector_bytes_per_s()
-    return x.prompt_copies * (x.shape.index_flops / _flops_per_s(x) + scores)
+    score_s = o.SCORE_BYTES / x.machine.vector_bytes_per_s()
+    return x.prompt_copies * (x.shape.index_flops / _flops_per_s(x) + score_s)

@@ -83,6 +83,7 @@ def walk(whole: Record, prefix: str = "") -> Iterator[tuple[Coefficient, float]]
 
 
 def _about(declared: Field[Any]) -> Coefficient:
+    """Declaration of the number that a dataclass field holds."""
     coefficient: Coefficient = declared.metadata["about"]
     return coefficient
 
@@ -91,6 +92,7 @@ def changed(whole: R, value_of: Callable[[Coefficient, float], float]) -> R:
     """A copy of the record with each number replaced by `value_of`, which does not get its name."""
 
     def of(declared: Field[Any]) -> Any:
+        """The new value of a field: its number, or its records, replaced."""
         value = getattr(whole, declared.name)
         if isinstance(value, tuple):
             return tuple(changed(inner, value_of) for inner in value)
@@ -124,26 +126,27 @@ def numbers(whole: Record) -> NDArray[np.float64]:
 
 def _values(whole: Record) -> list[float]:
     """The numbers of `walk` alone, for speed: an engine reads thousands of records."""
-    found: list[float] = []
+    values: list[float] = []
     for value in _reader(type(whole))(whole):  # type: ignore[arg-type]
         if isinstance(value, tuple):
             for inner in value:
-                found += _values(inner)
+                values += _values(inner)
         else:
-            found.append(value)
-    return found
+            values.append(value)
+    return values
 
 
 @cache
 def _reader(kind: type[Record]) -> Callable[[Record], tuple[Any, ...]]:
     """Function that reads all numbers and rows of records of a kind, in the order of storage."""
-    first, *others = _paths(kind)
-    if others:
-        return attrgetter(first, *others)
-    return lambda whole: (getattr(whole, first),)  # of one name attrgetter gives no tuple
+    first_path, *more_paths = _paths(kind)
+    if more_paths:
+        return attrgetter(first_path, *more_paths)
+    return lambda whole: (getattr(whole, first_path),)  # of one name attrgetter gives no tuple
 
 
 def _paths(kind: type[Record], prefix: str = "") -> Iterator[str]:
+    """Dotted names of all numbers and rows of a kind of record, in the order of storage."""
     for declared in _fields(kind):  # type: ignore[arg-type]
         name, value = prefix + declared.name, declared.default
         if isinstance(value, Record):
@@ -175,10 +178,10 @@ def dtype_of(kind: Any) -> np.dtype[Any]:
     columns: list[tuple[Any, ...]] = []
     for declared in fields(kind):
         value: Any = declared.default
-        many = value if isinstance(value, tuple) else (value,)
-        inner: Any = type(many[0])
-        one = dtype_of(inner) if issubclass(inner, Record) else np.float64
+        records = value if isinstance(value, tuple) else (value,)
+        record_type: Any = type(records[0])
+        column_type = dtype_of(record_type) if issubclass(record_type, Record) else np.float64
         shape = [(len(value),)] if isinstance(value, tuple) else []
-        columns.append((declared.name, one, *shape))
+        columns.append((declared.name, column_type, *shape))
     # As scalars of this type plain Python reads fields as attributes, as compiled code does.
     return np.dtype((np.record, np.dtype(columns, align=True)))

@@ -32,7 +32,8 @@ LATEST = "latest"  # release of a kernel library; after any month as text
 
 
 def of_family(fact: str, without: float | None = None) -> Any:
-    """A field read from the chip's family in data/operators.toml; without: if that lacks it."""
+    """A field whose value is read from the chip's family in data/operators.toml; without: value if
+    the family states none."""
     return field(metadata={"fact": fact, "without": without})
 
 
@@ -148,10 +149,10 @@ class Machine:
         """This machine for models of a kind of attention and a format of weights: where it was
         measured, products of those in FP8 without latent attention are the kernel for one scale a
         tensor (`gemm_gqa`), not for blocks, as NVIDIA's checkpoints have it."""
-        own = self.reaches.get(f"gemm_gqa.{weights}")
-        if own is None or attention == "mla":
+        per_tensor = self.reaches.get(f"gemm_gqa.{weights}")
+        if per_tensor is None or attention == "mla":
             return self
-        return replace(self, reaches=self.reaches | {f"gemm.{weights}": own})
+        return replace(self, reaches=self.reaches | {f"gemm.{weights}": per_tensor})
 
     def product(self, fmt: str, operator: str = "gemm") -> Reach:
         """Reach of a matrix product of a number format; `grouped`: decode's, of all experts of a
@@ -160,27 +161,27 @@ class Machine:
             # The host's part of a start is that of a pass that is launched kernel by kernel.
             return replace(known, start_s=known.start_s or self.product(fmt, "grouped").start_s)
         gap = self.fitted["kernel_gap"]
-        more = {"int8": self.int8_start_s, "bf16": self.bf16_start_s}.get(computes(fmt), 0.0)
+        added_s = {"int8": self.int8_start_s, "bf16": self.bf16_start_s}.get(computes(fmt), 0.0)
         return self.measured(operator, fmt) or Reach(
             self.gemm_utilisation,
             self.gemm_bandwidth_utilisation,
             self.tile_small,
             self.tile_large,
-            gap + more if operator == "gemm" else 2 * (gap + more),
+            gap + added_s if operator == "gemm" else 2 * (gap + added_s),
         )
 
     def measured(self, operator: str, fmt: str) -> Reach | None:
         """Reach of an operator as measured on this chip, for a number format of weights: of its own
         kernels, or of those for the format that it computes in; None: neither was."""
         names = dict.fromkeys((kernels_of(fmt), computes(fmt)))
-        found = (self.reaches.get(f"{operator}.{name}") for name in names)
-        return next((reach for reach in found if reach is not None), None)
+        reaches = (self.reaches.get(f"{operator}.{name}") for name in names)
+        return next((reach for reach in reaches if reach is not None), None)
 
     def attention(self, kv: str, kind: str = "mla") -> Reach:
         """Reach of decode's attention core with KV of a number format; kind: `mla`, or `gqa` and
         `latent` (over all latents, none selected), which some chips have measured separately."""
-        stored = "bf16" if kv == "bf16" else "8bit"
-        return self.reaches.get(f"{kind}.{stored}") or self.reaches[f"attention.{stored}"]
+        kv_format = "bf16" if kv == "bf16" else "8bit"
+        return self.reaches.get(f"{kind}.{kv_format}") or self.reaches[f"attention.{kv_format}"]
 
     def sparse_prompt(self, kv: str) -> Reach | None:
         """Shares of peak FLOP/s and bandwidth of prefill's sparse attention kernel, by number
@@ -217,9 +218,9 @@ class Machine:
         if self.core_bytes_per_cycle <= 0.0:
             return share
         cycles_per_s = self.chip.peak("int8") / self.core_flops_per_cycle  # of all cores together
-        needed = self.chip.hbm_bytes_per_s * self.gemm_bandwidth_utilisation
-        needed /= cycles_per_s * self.core_bytes_per_cycle
-        return min(1.0, share / needed)
+        core_share = self.chip.hbm_bytes_per_s * self.gemm_bandwidth_utilisation
+        core_share /= cycles_per_s * self.core_bytes_per_cycle
+        return min(1.0, share / core_share)
 
     def copying(self, vector_share: float) -> float:
         """Share of the full copy speed: half of the vector cores already saturate a port (UBEP)."""
@@ -253,10 +254,10 @@ def measured_on(facts: Facts, chip: str, what: str = "operators") -> str:
 
 def stack_facts(facts: Facts, stack: str, table: str = "stacks") -> dict[str, Fact]:
     """Facts of a stack in a table, by the name of what each replaces: its own, and its base's."""
-    own = facts.group(f"{table}.{stack}")
-    base = own.get("base")
-    own = {name: fact for name, fact in own.items() if name not in ABOUT}
-    return own if base is None else stack_facts(facts, str(base.value), table) | own
+    stated = facts.group(f"{table}.{stack}")
+    base = stated.get("base")
+    stated = {name: fact for name, fact in stated.items() if name not in ABOUT}
+    return stated if base is None else stack_facts(facts, str(base.value), table) | stated
 
 
 def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
@@ -266,13 +267,13 @@ def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
     A stack names its `kernels` and the `month` of its release. A chip has facts of a library up to
     a month, and the latest ones (LATEST). A stack takes the first that are not older than its
     month; a stack without a month takes the latest."""
-    own = facts.group(f"stacks.{stack}")
-    if "kernels" not in own:
-        return kernel_facts(facts, str(own["base"].value), chip) if "base" in own else {}
-    month = str(own["month"].value) if "month" in own else LATEST
+    stated = facts.group(f"stacks.{stack}")
+    if "kernels" not in stated:
+        return kernel_facts(facts, str(stated["base"].value), chip) if "base" in stated else {}
+    month = str(stated["month"].value) if "month" in stated else LATEST
     kernel_table: dict[str, Fact] = {}
     measured = measured_on(facts, chip)
-    for library in own["kernels"].value:
+    for library in stated["kernels"].value:
         table = f"chips.{measured}.kernels.{library}"
         for later_month in [each for each in facts.names(table) if each >= month][:1]:
             kernel_table |= facts.group(f"{table}.{later_month}")
@@ -281,25 +282,25 @@ def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
 
 @lru_cache(maxsize=16)
 def of_stack(facts: Facts, stack: str, chip: str) -> Facts:
-    """The facts with those of a serving stack: host times, starts of its own kernels. Its figures
-    (data/stacks.toml) replace the machine's and keep their units. Raises ModelError for an unknown
-    stack, or one of another family of chips."""
+    """The facts with those of a serving stack in place of the machine's (data/stacks.toml): host
+    times, starts of its own kernels; units stay. Raises ModelError for an unknown stack, or one of
+    another family of chips."""
     if stack == PLAIN:
         return facts
     if not facts.group(f"stacks.{stack}"):
         names = ", ".join([PLAIN, *facts.names("stacks")])
         raise ModelError(f"deployment.stack = {stack!r} is not in data/stacks.toml: take {names}")
-    own, family = stack_facts(facts, stack), family_of(facts, chip)
-    others = {name.split(".")[1] for name in own if name.startswith("operators.")}
-    others |= {facts.word(f"stacks.{stack}.family", family)}
-    others -= {family}
-    if others:
+    stated, family = stack_facts(facts, stack), family_of(facts, chip)
+    other_families = {name.split(".")[1] for name in stated if name.startswith("operators.")}
+    other_families |= {facts.word(f"stacks.{stack}.family", family)}
+    other_families -= {family}
+    if other_families:
         raise ModelError(
-            f"deployment.stack = {stack!r} has figures of {min(others)} chips and says nothing "
-            f"of {chip}: take {PLAIN}, or another supernode.chip"
+            f"deployment.stack = {stack!r} has figures of {min(other_families)} chips and says "
+            f"nothing of {chip}: take {PLAIN}, or another supernode.chip"
         )
     return facts.replaced(
-        {name: replace(fact, unit=facts[name].unit) for name, fact in own.items()}
+        {name: replace(fact, unit=facts[name].unit) for name, fact in stated.items()}
         | kernel_facts(facts, stack, chip)
     )
 
@@ -314,28 +315,28 @@ def _reaches(facts: Facts, chip: Chip, table: str, kernel: str, gap: float) -> d
             f"deployment.optimisations.attention_kernel = {kernel!r} has no figure for "
             f"{chip.title}: take one of {facts.names(f'{table}.attention_compute')}"
         )
-    family = Reach(
+    default = Reach(
         facts.si(kernel_fact),
         facts.si(f"{table}.attention_bandwidth"),
         start_s=gap + facts.si(f"{table}.attention_fixed"),
         power=facts.si(f"{table}.attention_roof", 2.0),
         peak=str(facts[f"{table}.attention_format"].value),
     )
-    reaches = {"attention.bf16": family, "attention.8bit": family}
-    measured = f"chips.{measured_on(facts, chip.name)}.operators"
-    for operator in facts.names(measured):
+    reaches = {"attention.bf16": default, "attention.8bit": default}
+    measured_path = f"chips.{measured_on(facts, chip.name)}.operators"
+    for operator in facts.names(measured_path):
         if operator in NO_REACH or (operator == "attention" and kernel != MEASURED_KERNEL):
             continue
-        operator_table = f"{measured}.{operator}"
+        operator_table = f"{measured_path}.{operator}"
         for fmt in facts.names(operator_table):
             format_facts = facts.group(f"{operator_table}.{fmt}")
             if "compute" not in format_facts:  # a start alone: its rates are the family's
-                reaches[f"{operator}.{fmt}"] = replace(family, start_s=format_facts["start"].si)
+                reaches[f"{operator}.{fmt}"] = replace(default, start_s=format_facts["start"].si)
                 continue
-            stated = {name: figure for name, figure in REACH.items() if figure in format_facts}
-            said: dict[str, Any] = {n: format_facts[figure].si for n, figure in stated.items()}
-            said |= {n: str(format_facts[n].value) for n in TEXTS if n in format_facts}
-            reaches[f"{operator}.{fmt}"] = Reach(**{"bandwidth": 1.0, **said})
+            names = {name: figure for name, figure in REACH.items() if figure in format_facts}
+            values: dict[str, Any] = {n: format_facts[figure].si for n, figure in names.items()}
+            values |= {n: str(format_facts[n].value) for n in TEXTS if n in format_facts}
+            reaches[f"{operator}.{fmt}"] = Reach(**{"bandwidth": 1.0, **values})
     return reaches
 
 
@@ -346,7 +347,7 @@ def load_machine(
     and `hbm` of the sustained bandwidth.
 
     Raises FactError when the family has no operator table or no figure for that kernel."""
-    family, core = family_of(facts, chip.name), f"chips.{measured_on(facts, chip.name)}.core_cycle"
+    family, path = family_of(facts, chip.name), f"chips.{measured_on(facts, chip.name)}.core_cycle"
     if family not in facts.names("operators"):
         raise FactError(
             f"chips.{chip.name}.family = {family!r} has no table in data/operators.toml: "
@@ -357,9 +358,9 @@ def load_machine(
     fitted = {name: fact.si for name, fact in facts.group("calibration").items()}
     fitted["kernel_gap"] = facts.si(f"{table}.kernel_gap", fitted["kernel_gap"])
     figures = {
-        own.name: facts.si(f"{table}.{own.metadata['fact']}", own.metadata["without"])
-        for own in fields(Machine)
-        if own.metadata
+        column.name: facts.si(f"{table}.{column.metadata['fact']}", column.metadata["without"])
+        for column in fields(Machine)
+        if column.metadata
     }
     figures["gate_token_s"] /= chip.clock * cores
     figures["gate_many_s"] /= chip.clock * cores
@@ -369,8 +370,8 @@ def load_machine(
         family=family,
         fitted=fitted,
         reaches=_reaches(facts, chip, table, kernel, fitted["kernel_gap"]),
-        core_bytes_per_cycle=facts.si(f"{core}_bytes", 0.0),
-        core_flops_per_cycle=facts.si(f"{core}_flops", 0.0),
+        core_bytes_per_cycle=facts.si(f"{path}_bytes", 0.0),
+        core_flops_per_cycle=facts.si(f"{path}_flops", 0.0),
         cores=cores,
         hbm=hbm,
         attention_peak=chip.peak(str(facts[f"{table}.attention_format"].value)) * cores,
@@ -382,16 +383,16 @@ def load_machine(
 
 
 def _eager_layer_s(facts: Facts, chip: Chip, table: str, share: float) -> dict[str, float]:
-    """`Machine.eager_layer_s` of a chip whose hosts were measured; share: of passes with prompts
-    that are launched so."""
+    """Host seconds of a layer launched kernel by kernel, by its part (`Machine.eager_layer_s`), of
+    a chip whose hosts were measured; share: of passes with prompts that are launched so."""
     measured = f"chips.{measured_on(facts, chip.name)}.operators.eager"
     if share <= 0.0 or f"{measured}.mla.host" not in facts:
         return {}
-    attention = facts.si(f"{measured}.mla.host")
+    attention_s = facts.si(f"{measured}.mla.host")
     parts = facts.names(f"{table}.eager_layer")
-    layer = {part: attention * facts.si(f"{table}.eager_layer.{part}") for part in parts}
-    layer["moe"] = facts.si(f"{measured}.moe.host")
-    return {part: share * seconds for part, seconds in layer.items()}
+    layer_s = {part: attention_s * facts.si(f"{table}.eager_layer.{part}") for part in parts}
+    layer_s["moe"] = facts.si(f"{measured}.moe.host")
+    return {part: share * seconds for part, seconds in layer_s.items()}
 
 
 @kernel
@@ -418,16 +419,16 @@ def interpolate_from(x: float, xs: np.ndarray, ys: np.ndarray, first: int) -> fl
         return ys[first]
     for i in range(last):
         if x <= xs[i + 1]:
-            low, high = ys[first + i], ys[first + i + 1]
-            return low + (high - low) * (x - xs[i]) / (xs[i + 1] - xs[i])
+            left, right = ys[first + i], ys[first + i + 1]
+            return left + (right - left) * (x - xs[i]) / (xs[i + 1] - xs[i])
     return ys[first + last]
 
 
 def laid_out_bytes_per_s(facts: Facts, chips: Sequence[str], held_kv: float) -> float:
-    """KV bytes/s that a decode die lays out anew where prefill's KV has another format, or its chip
-    is of another family, whose kernels want other blocks: once they have arrived, each byte is read
-    and what becomes of it written (vLLM's NIXL connector permutes received blocks: vllm-project/
-    vllm pull requests 26556 and 30275)."""
+    """KV bytes/s at which a decode die lays out KV anew where prefill's has another format, or its
+    chip is of another family, whose kernels want other blocks: each byte that arrived is read and
+    its new form written (vLLM's NIXL connector permutes received blocks: vllm-project/vllm pull
+    requests 26556 and 30275). inf: it does not."""
     if held_kv == 1.0 and len({family_of(facts, chip) for chip in chips}) == 1:
         return math.inf
     machine = load_machine(facts, load_chip(facts, chips[-1]))

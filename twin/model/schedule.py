@@ -44,21 +44,21 @@ class Stages(NamedTuple):
 @kernel
 def stages(p: Decode, m: Mode, load: Pass) -> Stages:
     """Stages of one microbatch; `shared` and `taken` are 0 where a schedule does not need them."""
-    prepare = layer.prepare_s(m, load.tokens)
-    core = layer.core_s(m.core, load.tokens, load.context)
-    attention = layer.attention_s(m, load.tokens, core)
+    prepare_s = layer.prepare_s(m, load.tokens)
+    core_s = layer.core_s(m.core, load.tokens, load.context)
+    attention_s = layer.attention_s(m, load.tokens, core_s)
     gate, dispatch, experts, combine = layer.moe_parts(p, m, load)
-    shared = expert_die_s = 0.0
+    shared_s = expert_die_s = 0.0
     layout = p.layout
     if p.hides > 0.0 and layout.shared_dies <= 0.0:
         rows = layout.shared_experts * load.total * layout.split / load.dies
-        shared = min(experts, layer.shared_s(layout, m.experts, rows))
+        shared_s = min(experts, layer.shared_s(layout, m.experts, rows))
     if layout.expert_dies > 0.0:
         rows = layer.routed_per_die(layout, load.total) * load.wire
-        port = rows * max(m.dispatch.receive, m.combine.send)
-        expert_die_s = layout.domains * max(experts, port)
-    start = m.dispatch.fixed + m.dispatch.message * load.busiest
-    return Stages(prepare, attention, gate, start, dispatch, shared, experts,
+        port_s = rows * max(m.dispatch.receive, m.combine.send)
+        expert_die_s = layout.domains * max(experts, port_s)
+    start_s = m.dispatch.fixed + m.dispatch.message * load.busiest
+    return Stages(prepare_s, attention_s, gate, start_s, dispatch, shared_s, experts,
                   m.combine.fixed, combine, expert_die_s)  # fmt: skip
 
 
@@ -80,10 +80,10 @@ def turns_s(x: Stages) -> float:
     one combines, the other is in its core (SGLang
     python/sglang/srt/batch_overlap/operations_strategy.py). A stage that waits for the wire keeps
     the cores."""
-    routed = x.experts - x.shared + x.answer
-    core = x.attention - x.prepare + x.gate
+    routed_s = x.experts - x.shared + x.answer
+    core_s = x.attention - x.prepare + x.gate
     dispatch_s = max(x.dispatch - x.start, x.shared + x.prepare)
-    return 2.0 * (x.start + dispatch_s + routed + max(x.combine - x.answer, core))
+    return 2.0 * (x.start + dispatch_s + routed_s + max(x.combine - x.answer, core_s))
 
 
 @kernel
@@ -91,9 +91,9 @@ def ring_s(x: Stages, microbatches: float) -> float:
     """Seconds of a layer between attention and expert dies: the longest stage for all microbatches,
     or one microbatch's whole round, whichever is longer (ping-pong: MegaScale-Infer, arXiv
     2504.02263; domains that take turns: xDeepServe, arXiv 2508.02520 section 5.2)."""
-    attention = x.attention + x.gate
-    longest = max(attention, x.dispatch, x.experts, x.combine, x.taken)
-    return max(microbatches * longest, attention + x.dispatch + x.experts + x.combine)
+    attention_s = x.attention + x.gate
+    longest_s = max(attention_s, x.dispatch, x.experts, x.combine, x.taken)
+    return max(microbatches * longest_s, attention_s + x.dispatch + x.experts + x.combine)
 
 
 class Pipeline(NamedTuple):
@@ -147,24 +147,26 @@ class Piece:
 def decode_pieces(
     p: Decode, x: Stages, attention: Operators, moe: Operators
 ) -> tuple[tuple[str, str], tuple[Piece, ...]]:
-    """Names of both streams, pieces; operators: attention's; gate, dispatch, experts, combine."""
+    """Names of both streams, and their pieces; attention: its operators; moe: gate, dispatch,
+    experts, combine."""
     layer_s = two_microbatches_s(p, x)
     if p.layout.expert_dies > 0.0:
         gate, _, experts, _ = moe
         dispatch_end = x.attention + x.gate + x.dispatch
-        each = [(0, 0.0, (*attention, gate)), (1, dispatch_end, (experts,))]
-        return ("attention dies", "expert dies"), _half_a_layer_apart(layer_s, each)
+        timed_stages = [(0, 0.0, (*attention, gate)), (1, dispatch_end, (experts,))]
+        return ("attention dies", "expert dies"), _half_a_layer_apart(layer_s, timed_stages)
     if p.hides == 0.0:
-        each = [(0, 0.0, attention), (1, 0.5 * layer_s, moe)]
-        return ("attention", "MoE"), _half_a_layer_apart(layer_s, each)
-    each = _turns(layer_s, x, attention, moe)
-    return ("computing", "communication"), _half_a_layer_apart(layer_s, each)
+        timed_stages = [(0, 0.0, attention), (1, 0.5 * layer_s, moe)]
+        return ("attention", "MoE"), _half_a_layer_apart(layer_s, timed_stages)
+    timed_stages = _turns(layer_s, x, attention, moe)
+    return ("computing", "communication"), _half_a_layer_apart(layer_s, timed_stages)
 
 
 def _half_a_layer_apart(
     layer_s: float, stages: list[tuple[int, float, Operators]]
 ) -> tuple[Piece, ...]:
-    """Pieces of both microbatches; stages: stream, begin and operators of one of them."""
+    """Pieces of both microbatches, the second half a layer later; stages: stream, begin in seconds
+    and operators of one of them."""
     return tuple(
         Piece(stream, m, at / layer_s + 0.5 * m, (at + _seconds(done)) / layer_s + 0.5 * m, done)
         for stream, at, done in stages
@@ -176,20 +178,21 @@ def _half_a_layer_apart(
 def _turns(
     layer_s: float, x: Stages, attention: Operators, moe: Operators
 ) -> list[tuple[int, float, Operators]]:
-    """Stages of one microbatch, from its projections on, during which the other dispatches."""
+    """Stages of one microbatch (stream, begin in s, operators), from its projections on, during
+    which the other dispatches."""
     gate, (_, dispatch), (_, experts), (_, combine) = moe
     wait_s = max(x.dispatch - x.start, x.shared + x.prepare)
-    projections = next(k for k, (name, _) in enumerate(attention) if name == "attention_core")
-    dispatched = 0.5 * layer_s
-    computed = dispatched + x.start + wait_s
-    answers = computed + experts - x.shared + x.answer
+    core_index = next(k for k, (name, _) in enumerate(attention) if name == "attention_core")
+    half_layer_s = 0.5 * layer_s
+    computed_s = half_layer_s + x.start + wait_s
+    answers_s = computed_s + experts - x.shared + x.answer
     return [
-        (0, x.start + x.shared, attention[:projections]),
-        (0, answers - dispatched, (*attention[projections:], gate)),
-        (0, dispatched, (("dispatch", x.start), ("experts", x.shared))),
-        (1, dispatched + x.start, (("dispatch", dispatch - x.start),)),
-        (0, computed, (("experts", experts - x.shared), ("combine", x.answer))),
-        (1, answers, (("combine", combine - x.answer),)),
+        (0, x.start + x.shared, attention[:core_index]),
+        (0, answers_s - half_layer_s, (*attention[core_index:], gate)),
+        (0, half_layer_s, (("dispatch", x.start), ("experts", x.shared))),
+        (1, half_layer_s + x.start, (("dispatch", dispatch - x.start),)),
+        (0, computed_s, (("experts", experts - x.shared), ("combine", x.answer))),
+        (1, answers_s, (("combine", combine - x.answer),)),
     ]
 
 
@@ -197,18 +200,19 @@ def pipeline_pieces(
     before: Operators, sent: Operators, experts: Operators, answered: Operators
 ) -> tuple[Piece, ...]:
     """Pieces of prefill's cores (stream 0) and copy engines (stream 1)."""
-    stage_times = [_seconds(done) for done in (before, sent, experts, answered)]
-    x = pipeline(*stage_times)
+    stage_times = [_seconds(operators) for operators in (before, sent, experts, answered)]
+    settled = pipeline(*stage_times)
     return tuple(
-        Piece(stream, m, (end - s - x.begun) / x.period, (end - x.begun) / x.period,
-              done)
-        for stream, done, s, ends in zip(
-            (0, 1, 0, 1), (before, sent, experts, answered), stage_times, x[2:], strict=True
+        Piece(stream, microbatch, (end - stage_s - settled.begun) / settled.period,
+              (end - settled.begun) / settled.period, operators)
+        for stream, operators, stage_s, ends in zip(
+            (0, 1, 0, 1), (before, sent, experts, answered), stage_times, settled[2:], strict=True
         )
-        for m, end in enumerate(ends)
-        if s > 0.0
+        for microbatch, end in enumerate(ends)
+        if stage_s > 0.0
     )  # fmt: skip
 
 
 def _seconds(operators: Operators) -> float:
+    """Sum of the seconds of some operators."""
     return sum(seconds for _, seconds in operators)

@@ -69,12 +69,12 @@ class Setting:
 
     @property
     def stages(self) -> float:
-        """Layers of the model over those that a die has."""
+        """Number of layers of the model for each layer of a die."""
         return self.whole.layers / self.shape.layers
 
     @property
     def part(self) -> parallel.Part:
-        """What formulas of parallelisms read."""
+        """Shape, format and group sizes that formulas of parallelisms read."""
         own = self.pool.own
         return parallel.Part(
             self.shape, self.whole, self.formats.kv, own.tp_dies, own.cp_dies, own.pp_stages
@@ -86,26 +86,28 @@ class Setting:
         if (group := self.groups.get("layers")) is None:
             return Collective()
         (sent,) = self.sends("layers", "after")
-        each = sent.together(self.part) / group.peers
-        return Collective(group.latency_s + self.gap, each / group.rate_bytes_per_s)
+        die_bytes = sent.together(self.part) / group.peers
+        return Collective(group.latency_s + self.gap, die_bytes / group.rate_bytes_per_s)
 
     def sends(self, name: str, where: parallel.Where) -> list[parallel.Sent]:
-        """Collectives of a parallelism at a place of a layer, in this phase."""
-        sent = parallel.PARALLELISMS[name].sends
-        return [each for each in sent if each.phase == self.pool.phase and each.where == where]
+        """Collectives of a parallelism at a place of a layer, in the phase of this instance."""
+        collectives = parallel.PARALLELISMS[name].sends
+        return [
+            each for each in collectives if each.phase == self.pool.phase and each.where == where
+        ]
 
     def together(self, name: str, where: parallel.Where) -> float:
-        """Bytes that a group has of a token, of these collectives, mean layer."""
+        """Bytes of a token that all dies of a group exchange in these collectives, mean layer."""
         return sum(x.together(self.part) * x.layers(self.shape) for x in self.sends(name, where))
 
     @property
     def gap(self) -> float:
-        """Launch and tail of one kernel, seconds."""
+        """Seconds of launch and tail of one kernel."""
         return self.machine.fitted["kernel_gap"]
 
     @property
     def product_start_s(self) -> float:
-        """Launch and tail of one matrix product in the format of the attention projections."""
+        """Seconds of launch and tail of a product in the format of the attention projections."""
         return self.machine.product(self.formats.linear).start_s
 
     @property
@@ -115,24 +117,25 @@ class Setting:
 
     @property
     def head_dies(self) -> int:
-        """Dies that split the heads of one prompt: each has the weights of its heads, and reads all
-        of the prompt's KV."""
-        mine = self.pool.own
-        return {"dp": 1, "tp": mine.tp_dies, "sp_tp_sp": self.exchange.peers}[mine.attention]
+        """Number of dies that split the heads of one prompt: each has the weights of its heads, and
+        reads all of the prompt's KV."""
+        group = self.pool.own
+        return {"dp": 1, "tp": group.tp_dies, "sp_tp_sp": self.exchange.peers}[group.attention]
 
     @property
     def prompt_copies(self) -> int:
-        """Dies of prefill that each have all tokens of a prompt, for a part of its heads."""
-        mine = self.pool.own
-        return mine.tp_dies if self.pool.phase == "prefill" and mine.attention == "tp" else 1
+        """Number of dies of prefill that each have all tokens of a prompt, for a part of its
+        heads."""
+        group = self.pool.own
+        return group.tp_dies if self.pool.phase == "prefill" and group.attention == "tp" else 1
 
     @property
     def small_kernels_s(self) -> float:
         """Seconds of a layer's kernels that no operator has, by its attention and its weights."""
-        each, kind = self.machine.small_kernels, self.shape.kind.kernels
-        linear = "_int8" if self.formats.linear == "int8" else ""
-        index = each.get("index", 0.0) if self.shape.index_top_k else 0.0
-        return each.get(f"{kind}{linear}", 0.0) + index + self.mixing_s[0]
+        measured_s, kind = self.machine.small_kernels, self.shape.kind.kernels
+        suffix = "_int8" if self.formats.linear == "int8" else ""
+        indexer_s = measured_s.get("index", 0.0) if self.shape.index_top_k else 0.0
+        return measured_s.get(f"{kind}{suffix}", 0.0) + indexer_s + self.mixing_s[0]
 
     def choice_s(self, operator: str) -> float:
         """Seconds that the choice of experts takes beyond one kernel."""
@@ -142,12 +145,13 @@ class Setting:
         """Whether the choice of experts is several kernels: the engine has none for that many
         experts of a group, and the kernel of the experts (operator) does not choose."""
         s, reach = self.shape, self.machine.product(self.formats.expert, operator)
-        fits = s.routed_experts // max(s.expert_groups, 1) in self.machine.choice_groups
-        return bool(s.router) and not fits and reach.serves == ALL_MODELS
+        in_one_kernel = s.routed_experts // max(s.expert_groups, 1) in self.machine.choice_groups
+        return bool(s.router) and not in_one_kernel and reach.serves == ALL_MODELS
 
     @property
     def mixing_s(self) -> tuple[float, float]:
-        """Seconds of mixing a layer's residual streams in kernels of their own, and per token."""
+        """Seconds of mixing a layer's residual streams in kernels of their own: per pass, and per
+        token."""
         m, s = self.machine, self.shape
         measured = m.measured("mixing", "bf16")  # on this chip, else the family's
         start_s = measured.start_s if measured is not None else m.streams_start_s
@@ -178,16 +182,17 @@ class Setting:
         return not s.moe_layers and not s.linear_layers and s.kind.kernels == "gqa"
 
     def launched_s(self, kernels: float, moe_passes: float, passes: float) -> float:
-        """Host seconds of a pass launched kernel by kernel: by its kernels, or as measured."""
-        each, shape = self.machine.eager_layer_s, self.shape
+        """Host seconds of a pass launched kernel by kernel: by number of kernels, or as
+        measured."""
+        by_part, shape = self.machine.eager_layer_s, self.shape
         kernels += self.machine.index_kernels if kernels and shape.index_top_k else 0.0
-        layer = each.get("sparse" if shape.index_top_k else shape.kind.kernels, 0.0)
-        moe = each.get("moe", 0.0)
+        attention_s = by_part.get("sparse" if shape.index_top_k else shape.kind.kernels, 0.0)
+        moe_s = by_part.get("moe", 0.0)
         if self._chooses_in_several(self.experts_by("grouped")):
-            moe += self.machine.choice_host_s
-        ffn = moe * moe_passes + each.get("dense", 0.0) * (passes - moe_passes)
-        one_by_one = self.machine.kernel_launch_s * kernels * passes
-        return one_by_one + layer * passes + ffn
+            moe_s += self.machine.choice_host_s
+        ffn_s = moe_s * moe_passes + by_part.get("dense", 0.0) * (passes - moe_passes)
+        kernels_s = self.machine.kernel_launch_s * kernels * passes
+        return kernels_s + attention_s * passes + ffn_s
 
     @property
     def readers(self) -> float:
@@ -202,7 +207,7 @@ class Setting:
 
     @property
     def waiting_dies(self) -> int:
-        """Dies that wait for each other within a layer: those of its widest stage."""
+        """Number of dies that wait for each other within a layer: those of its widest stage."""
         tp_group = self.pool.own.tp_dies
         dies = {"attention": tp_group, "dense": tp_group, "experts": self.exchange.peers}
         return max(dies[stage] for stage in self.shape.stages)
@@ -230,8 +235,8 @@ class Setting:
     def gathers(self) -> bool:
         """Whether ranks without an exchange of messages gather all tokens on all dies, whose whole
         experts compute those that are theirs: on NVIDIA (SGLang, moe-a2a-backend none)."""
-        apart = not self.expert_dies and self.exchanges and self.exchange.peers > 1
-        return apart and not self.communication.fused and self.machine.family == "nvidia"
+        could_send = not self.expert_dies and self.exchanges and self.exchange.peers > 1
+        return could_send and not self.communication.fused and self.machine.family == "nvidia"
 
     @property
     def summed(self) -> wire.Exchange | None:
@@ -259,14 +264,15 @@ class Setting:
 
     @property
     def dispatched(self) -> float | None:
-        """Share of dispatch in the bytes sent to experts and back; None: all dies have all."""
+        """Share of dispatch in the bytes sent to experts and back; None: all dies have all
+        tokens."""
         if self.summed is not None:
             return None
         return self._message_bytes / (self._message_bytes + o.combine_bytes(self.shape))
 
     @property
     def concentration(self) -> float:
-        """Requests of a rank that does attention, per request of a rank of the instance."""
+        """Requests of a rank that does attention, for each request of a rank of the instance."""
         return self.exchange.peers / (self.exchange.peers - self.expert_dies)
 
     @property
@@ -289,22 +295,24 @@ class Setting:
 
     @property
     def messages(self) -> float:
-        """Messages per token, with shared experts on dies of their own, over the routed ones."""
-        shared = self.shape.shared_experts / self.shape.top_k if self.layout.shared_dies else 0.0
-        return 1.0 + shared
+        """Messages per token, also to shared experts on dies of their own, over the routed ones."""
+        shared_share = (
+            self.shape.shared_experts / self.shape.top_k if self.layout.shared_dies else 0.0
+        )
+        return 1.0 + shared_share
 
     def traffic(
         self, own_streams: bool, cores: Cores = WHOLE, prompts: bool = False
     ) -> wire.MoeTraffic:
-        """Dispatch and combine; `own_streams`: transfers between nodes run concurrently; cores:
-        cores that sum reduced values; prompts: of a pass that has some."""
+        """Coefficients of dispatch and combine; `own_streams`: transfers between nodes run
+        concurrently; cores: those that sum reduced values; prompts: of a pass that has some."""
         m, prefill = self.machine, self.pool.phase == "prefill"
         if (group := self.summed) is not None:
-            adding = wire.adding_bytes_per_s(m, self.facts, cores.vector)
-            ranks = group.peers > (self.head_dies if prefill else self.pool.layer_dies)
-            sums = ranks and (prompts or prefill) and m.prompt_sums > 0.0
-            way = ranks and not sums, 1.0 + sums
-            return wire.gathered_traffic(self.shape, m, self.facts, group, adding, *way)
+            adding_rate = wire.adding_bytes_per_s(m, self.facts, cores.vector)
+            several_ranks = group.peers > (self.head_dies if prefill else self.pool.layer_dies)
+            by_sums = several_ranks and (prompts or prefill) and m.prompt_sums > 0.0
+            options = several_ranks and not by_sums, 1.0 + by_sums
+            return wire.gathered_traffic(self.shape, m, self.facts, group, adding_rate, *options)
         comm = self.communication
         if prefill and not m.prefill_fused:
             comm = comm.model_copy(update={"fused": False})
@@ -314,19 +322,20 @@ class Setting:
         self, w: o.Work, cores: Cores = WHOLE, operator: str = "gemm"
     ) -> tuple[float, float, float, float]:
         """Seconds of weights, FLOPs, activations and vector work (the last three per token)."""
-        rate = self.machine.stream_bytes_per_s(cores.cube, w.format, operator)
+        weight_rate = self.machine.stream_bytes_per_s(cores.cube, w.format, operator)
         copy_rate = self.machine.vector_bytes_per_s(cores.vector)
-        memory = self.machine.chip.hbm_bytes_per_s * self.machine.pull(cores.cube)
-        row = self.machine.product(w.format, operator).row_bytes * self.shape.hidden
+        hbm_rate = self.machine.chip.hbm_bytes_per_s * self.machine.pull(cores.cube)
+        row_bytes = self.machine.product(w.format, operator).row_bytes * self.shape.hidden
         return (
-            w.weight_bytes / rate + w.unpack_bytes / copy_rate,
+            w.weight_bytes / weight_rate + w.unpack_bytes / copy_rate,
             w.flops_per_token / self.machine.gemm_flops(w.format, cores.cube, operator),
-            w.io_bytes_per_token / rate,
-            w.vector_bytes_per_token / copy_rate + row / memory,
+            w.io_bytes_per_token / weight_rate,
+            w.vector_bytes_per_token / copy_rate + row_bytes / hbm_rate,
         )
 
     def product(self, w: o.Work, launches: int, cores: Cores = WHOLE, name: str = "") -> Product:
-        """A product with its number of launches, booked under a name if given."""
+        """Coefficients of a product with its number of launches, booked under an operator's name if
+        given."""
         weight, flop, io, vector = self.seconds(w, cores)
         reach = self.machine.product(w.format)
         return Product(
@@ -339,7 +348,7 @@ class Setting:
         return float(names_of(self.pool.phase).index(name)) if name else 0.0
 
     def plain(self, entries: Sequence[o.Plain], cores: Cores = WHOLE) -> tuple[Product, ...]:
-        """Plain operators as products."""
+        """Coefficients of plain operators as products."""
         return tuple(
             self.product(entry.work(self.shape, self.formats), entry.launches, cores, entry.name)
             for entry in entries
@@ -349,12 +358,12 @@ class Setting:
         """Seconds per token of a product over many rows. Separate vector cores pipeline
         element-wise work with the product; otherwise it follows the product."""
         m = self.machine
-        product = w.flops_per_token / m.gemm_flops(w.format)
+        flop_s = w.flops_per_token / m.gemm_flops(w.format)
         if m.family != "ascend":
             moved_s = w.io_bytes_per_token / m.stream_bytes_per_s(fmt=w.format)
-            return max(product, moved_s) + w.vector_bytes_per_token / m.vector_bytes_per_s()
+            return max(flop_s, moved_s) + w.vector_bytes_per_token / m.vector_bytes_per_s()
         moved_s = (w.io_bytes_per_token + w.vector_bytes_per_token) / m.stream_bytes_per_s()
-        return max(product, moved_s)
+        return max(flop_s, moved_s)
 
     @property
     def selecting_s(self) -> float:
@@ -367,21 +376,21 @@ class Setting:
     def core_kind(self) -> str:
         """Kind of decode's attention core (`Machine.attention`)."""
         s = self.shape
-        every = s.kind.kernels == "mla" and not (s.index_top_k or s.compressed)
-        return "latent" if every else s.kind.kernels
+        all_latents = s.kind.kernels == "mla" and not (s.index_top_k or s.compressed)
+        return "latent" if all_latents else s.kind.kernels
 
     def context_s(
         self, query_tokens: float, cores: Cores = WHOLE, machine: Machine | None = None,
         prompt: bool = False,
     ) -> float:  # fmt: skip
-        """Latent attention core: seconds per context token of a request (roofline). With an indexer
+        """Seconds of the attention core per context token of a request (roofline). With an indexer
         each query token reads context tokens of its own, and whole blocks of heads are computed; a
-        core that serves one query token gathers them first. `prompt`: of a prompt's tokens; each
-        of the dies that split its heads gathers what all of them attend to."""
+        core that serves one query token gathers them first. `prompt`: of a prompt's tokens; each of
+        the dies that split its heads gathers what all of them attend to."""
         m, s, kv = machine or self.machine, self.shape, self.formats.kv
         reach = m.attention(kv, self.core_kind)
-        own = m.sparse_prompt(kv) if prompt and s.index_top_k else None
-        reach, block = (reach, m.sparse_heads) if own is None else (own, own.tile_small)
+        sparse = m.sparse_prompt(kv) if prompt and s.index_top_k else None
+        reach, block = (reach, m.sparse_heads) if sparse is None else (sparse, sparse.tile_small)
         flop_rate = m.chip.peak(reach.peak) * m.cores * reach.compute * cores.cube
         heads = self._head_blocks(prompt, block)
         compute_s = query_tokens * s.decode_core_flops * heads / flop_rate
@@ -393,8 +402,8 @@ class Setting:
         return float((compute_s**reach.power + read_s**reach.power) ** (1.0 / reach.power))
 
     def _head_blocks(self, prompt: bool, block: float) -> float:
-        """Heads that a sparse kernel computes, in whole blocks, over those of a die; prompt: the
-        kernel of prompts, which dies with few heads have none of."""
+        """Heads that a sparse kernel computes, in whole blocks, as a multiple of those of a die;
+        prompt: the kernel of prompts, which dies with few heads do not use."""
         heads = self.shape.heads / (self.head_dies if self.pool.phase == "prefill" else 1)
         if prompt and heads >= self.machine.sparse_prompt_from:
             block = max(block, self.machine.sparse_prompt_heads)
@@ -404,7 +413,8 @@ class Setting:
 
     @property
     def lanes(self) -> float:
-        """Cores of a die that each compute query tokens of their own; 0: all share each one."""
+        """Number of a die's cores that each compute query tokens of their own; 0: all cores share
+        each token."""
         sparse_alone = self.machine.sparse_alone > 0.0 and self.shape.index_top_k
         return float(self.machine.chip.cube_cores) * self.machine.cores if sparse_alone else 0.0
 
@@ -438,7 +448,7 @@ class Setting:
         reach = m.attention(kv, self.core_kind)
         flop_rate = m.chip.peak(reach.peak) * m.cores * reach.compute * cores.cube
         read_rate = m.chip.hbm_bytes_per_s * reach.bandwidth * m.pull(cores.cube)
-        scores = query_tokens * o.SCORE_BYTES / m.vector_bytes_per_s(cores.vector)
+        score_s = query_tokens * o.SCORE_BYTES / m.vector_bytes_per_s(cores.vector)
         compute_s = query_tokens * s.index_flops / flop_rate
-        each = float(roof(compute_s, s.index_bytes_per_token_layer(kv) / read_rate)) + scores
-        return s.growing * each + s.pooled * self.context_s(query_tokens, cores)
+        key_s = float(roof(compute_s, s.index_bytes_per_token_layer(kv) / read_rate)) + score_s
+        return s.growing * key_s + s.pooled * self.context_s(query_tokens, cores)

@@ -90,6 +90,7 @@ class Shape:
         )
 
     def _kv_heads_of(self, dies: int) -> int:
+        """KV heads that one of `dies` has when these split the heads."""
         return max(1, math.ceil(self.kv_heads / dies))
 
     def latent_of(self, dies: int) -> int:
@@ -136,7 +137,8 @@ class Shape:
 
     @property
     def growing_layers(self) -> float:
-        """Such keys of all layers."""
+        """Keys of all layers for a token of the context, from which an indexer, if there is one,
+        selects."""
         if self.compressed:
             return self.select_layers / self.select_ratio
         return float(self.layers - self.window_layers - self.linear_layers)
@@ -159,7 +161,8 @@ class Shape:
 
     @property
     def reach(self) -> int:
-        """Tokens of the context that the indexer's selection stands for; 0: there is none."""
+        """Number of context tokens that the indexer's selection stands for; 0: there is no
+        indexer."""
         return self.index_top_k * self.select_ratio
 
     def cached_bytes_per_token(self, kv: str) -> float:
@@ -184,12 +187,12 @@ class Shape:
 
     @property
     def moe_layers(self) -> int:
-        """Layers with routed experts."""
+        """Number of layers with routed experts."""
         return self.layers - self.dense_layers
 
     @property
     def query_width(self) -> int:
-        """Query values of all heads."""
+        """Number of query values of all heads."""
         return self.heads * (self.nope_dim + self.rope_dim)
 
     @property
@@ -220,10 +223,10 @@ class Shape:
     @property
     def o_weights(self) -> int:
         """Parameters of the output projection; of groups of heads first to `o_lora` values each."""
-        values = self.heads * self.value_dim
+        head_values = self.heads * self.value_dim
         if not self.o_groups:
-            return values * self.hidden
-        return values * self.o_lora + self.o_groups * self.o_lora * self.hidden
+            return head_values * self.hidden
+        return head_values * self.o_lora + self.o_groups * self.o_lora * self.hidden
 
     @property
     def attention_weights(self) -> int:
@@ -277,11 +280,13 @@ class Shape:
         return self.core_bytes_per_token_layer(kv) + self.index_bytes_per_token_layer(kv)
 
     def index_bytes_per_token_layer(self, kv: str) -> float:
-        """Bytes of the indexer's key; in 8 bits with a scale of 4 bytes for 128 numbers."""
+        """Bytes of the indexer's key of a token in one layer; in 8 bits with a scale of 4 bytes for
+        128 numbers."""
         return self.index_dim * (2.0 if kv == "bf16" else 1.0 + 4.0 / 128.0)
 
     def core_bytes_per_token_layer(self, kv: str) -> float:
-        """Bytes that the core reads of a token; int8 keeps the positional part in BF16 (MLA)."""
+        """Bytes that the core reads of a token in one layer; with int8 the positional part is BF16
+        (MLA)."""
         return 2.0 * self.latent if kv == "bf16" else float(self.kind.small_bytes(self))
 
     @property

@@ -28,7 +28,7 @@ class Space:
 
 
 def kv_layers(shape: Shape, own: Drafter) -> int:
-    """Layers that store KV, the one that drafts among them."""
+    """Number of layers that store KV, the one that drafts among them."""
     return shape.layers + (1 if own.passes else 0)
 
 
@@ -78,9 +78,9 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
     per_token = kv_bytes(x.shape, x.drafter, x.pool.precision.kv)
     die_tokens = memory.kv / per_token
     if x.host is not None:
-        kv = x.pool.precision.kv
-        die_tokens = memory.kv / (per_token - x.host.spared(x.shape, kv))
-        die_tokens = min(die_tokens, x.host.tokens(x.shape, kv, at.request_tokens))
+        kv_format = x.pool.precision.kv
+        die_tokens = memory.kv / (per_token - x.host.spared(x.shape, kv_format))
+        die_tokens = min(die_tokens, x.host.tokens(x.shape, kv_format, at.request_tokens))
     tokens = int(die_tokens * (1.0 - x.expert_dies / dies)) * x.pool.own.cp_dies
     if x.pool.own.cores < x.pool.cores:  # it lends the rest, and KV space with them
         own_tokens = min(tokens, _own_tokens(x, d))
@@ -90,23 +90,24 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
 
 def _buffers(x: Setting, d: Deployment) -> float:
     """Static exchange buffers of a die, bytes; prefill's are dynamic, for one batch."""
-    per_npu, comm = x.machine.chip.dies_per_npu, x.communication
+    dies_per_npu, comm = x.machine.chip.dies_per_npu, x.communication
 
     def buffers_for(tokens: float) -> float:
+        """Bytes of a die's buffers for so many tokens of each die."""
         scale = x.machine.message_scale_bytes
         return hbm.exchange_buffer_bytes(
             x.shape, x.layout, tokens, comm.early_quantisation, scale, x.gathers
         )
 
     if x.pool.phase == "prefill":
-        tokens = d.prefill.tokens_per_npu / per_npu * x.pool.own.pp_stages
+        tokens = d.prefill.tokens_per_npu / dies_per_npu * x.pool.own.pp_stages
         return buffers_for(tokens) / x.layout.dies
-    tokens = (1 + d.decode.mtp_draft_tokens) * d.decode.batch_per_npu / per_npu
+    tokens = (1 + d.decode.mtp_draft_tokens) * d.decode.batch_per_npu / dies_per_npu
     if x.pool.role == "colocated":
-        tokens += d.colocated.chunk_tokens_per_npu / per_npu
+        tokens += d.colocated.chunk_tokens_per_npu / dies_per_npu
     tokens *= x.concentration
-    most = float(comm.buffer_tokens_per_die)
-    return buffers_for(min(tokens, most) if most else tokens)
+    limit = float(comm.buffer_tokens_per_die)
+    return buffers_for(min(tokens, limit) if limit else tokens)
 
 
 def _own_tokens(x: Setting, d: Deployment) -> int:
@@ -123,52 +124,52 @@ def _with_others(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) -> hbm.
     stored once (semi-PD's unified storage, arXiv 2504.19867): all but the experts, and these too
     where an instance of each has the same dies. Prefill has room for the KV of one batch, decode
     has the rest. Raises ModelError when that fits no request."""
-    d, p, host = at.deployment, at.deployment.prefill, at.pools[guest.over]
-    per_token = kv_bytes(x.shape, x.drafter, x.pool.precision.kv)
+    deployment, prefill, host_pool = at.deployment, at.deployment.prefill, at.pools[guest.over]
+    bytes_per_token = kv_bytes(x.shape, x.drafter, x.pool.precision.kv)
     passes = x.shape.moe_layers + x.drafter.module
-    own_part, split = stages.part_of(x.whole, guest), guest.own.experts_tp
+    shape_part, experts_tp = stages.part_of(x.whole, guest), guest.own.experts_tp
 
     def experts(npus: int) -> tuple[stages.ExpertLayout, float]:
         """Layout of experts on these NPUs, and bytes of weights of one die."""
         slots = stages.expert_layout(
-            own_part, at.experts.redundant, npus * x.machine.chip.dies_per_npu, split
+            shape_part, at.experts.redundant, npus * x.machine.chip.dies_per_npu, experts_tp
         )
-        differs = npus != host.npus or split != host.own.experts_tp
-        return slots, differs * hbm.expert_bytes(own_part, x.formats, slots) * passes
+        is_extra = npus != host_pool.npus or experts_tp != host_pool.own.experts_tp
+        return slots, is_extra * hbm.expert_bytes(shape_part, x.formats, slots) * passes
 
     layout, weights = experts(guest.npus)
-    lying = replace(x, pool=guest, layout=layout)
+    guest_setting = replace(x, pool=guest, layout=layout)
     separate_dies = stages.split_dies(guest, x.whole)
-    if host.rank_dies > 1:  # decode has a part of the heads, which prefill has in another way
-        full_bytes, part = (
+    if host_pool.rank_dies > 1:  # decode has a part of the heads, which prefill has in another way
+        full_bytes, decode_bytes = (
             hbm.layer_stack_bytes(shape, x.formats, None, x.drafter.module, dies, output=dies > 1)
             for shape, dies in (
-                (x.whole.split(separate_dies), lying.head_dies // separate_dies),
-                (x.whole.split(host.rank_dies), 1),
+                (x.whole.split(separate_dies), guest_setting.head_dies // separate_dies),
+                (x.whole.split(host_pool.rank_dies), 1),
             )
         )
-        weights += max(0.0, full_bytes - part)
-    buffers = _buffers(lying, d)
+        weights += max(0.0, full_bytes - decode_bytes)
+    buffers = _buffers(guest_setting, deployment)
     # Every die holds KV of all prompts, unless each has its own or a piece of them.
-    holders = layout.dies if p.attention == "dp" else guest.own.cp_dies
-    whole_token = kv_bytes(x.whole.split(separate_dies), x.drafter, guest.precision.kv)
-    kv = p.tokens_per_npu * guest.npus / holders * whole_token
+    holders = layout.dies if prefill.attention == "dp" else guest.own.cp_dies
+    prompt_token_bytes = kv_bytes(x.whole.split(separate_dies), x.drafter, guest.precision.kv)
+    batch_bytes = prefill.tokens_per_npu * guest.npus / holders * prompt_token_bytes
     if x.pool.over:
-        return replace(own, others=own.kv - kv)
-    request = at.request_tokens * per_token
-    room = own.kv - weights - request  # decode holds one request at least
-    if room > buffers + kv:
-        return replace(own, others=weights + buffers + kv)
-    most = math.ceil(p.tokens_per_npu * room / (buffers + kv)) - 1
-    sizes = range(guest.npus, host.npus + 1)
-    if most >= FEWEST_TOKENS:
-        remedy = f"take deployment.prefill.tokens_per_npu = {most} or less"
-    elif enough := next((n for n in sizes if own.kv > experts(n)[1]), 0):
-        remedy = f"take {enough} NPUs per prefill instance or more"
+        return replace(own, others=own.kv - batch_bytes)
+    request_bytes = at.request_tokens * bytes_per_token
+    room_bytes = own.kv - weights - request_bytes  # decode holds one request at least
+    if room_bytes > buffers + batch_bytes:
+        return replace(own, others=weights + buffers + batch_bytes)
+    most_tokens = math.ceil(prefill.tokens_per_npu * room_bytes / (buffers + batch_bytes)) - 1
+    sizes = range(guest.npus, host_pool.npus + 1)
+    if most_tokens >= FEWEST_TOKENS:
+        remedy = f"take deployment.prefill.tokens_per_npu = {most_tokens} or less"
+    elif least_npus := next((n for n in sizes if own.kv > experts(n)[1]), 0):
+        remedy = f"take {least_npus} NPUs per prefill instance or more"
     else:
         remedy = "take more NPUs per decode instance or a smaller number format"
     raise ModelError(
         f"deployment.prefill.on = decode_npus does not fit: with decode on it a die has "
         f"{own.kv / 1e9:.1f} GB, prefill's experts take {weights / 1e9:.1f} GB, its exchange "
-        f"buffers {buffers / 1e9:.1f} GB and the KV of a batch {kv / 1e9:.1f} GB: {remedy}"
+        f"buffers {buffers / 1e9:.1f} GB and the KV of a batch {batch_bytes / 1e9:.1f} GB: {remedy}"
     )

@@ -32,7 +32,8 @@ class ExpertLayout:
 
     @property
     def places(self) -> int:
-        """Number of places of whole routed experts: dies, or groups of dies that split them."""
+        """Number of places of whole routed experts: dies, or groups of dies that split an
+        expert."""
         return self.routed_dies // self.split
 
 
@@ -42,11 +43,12 @@ def experts_of(experts: Experts, shape: Shape) -> Experts:
 
 
 def part_of(whole: Shape, pool: Pool) -> Shape:
-    """The part of a model on a die of a pool: of its layers, heads and of each of its experts."""
+    """The part of a model on one die of a pool: its share of the layers, of the heads and of each
+    expert."""
     if pool.phase == "prefill":  # a pass of decode is priced through all stages
         whole = stage_of(whole, pool)
-    inner = math.ceil(whole.expert_intermediate / pool.own.experts_tp)
-    return replace(whole.split(split_dies(pool, whole)), expert_intermediate=inner)
+    inner_values = math.ceil(whole.expert_intermediate / pool.own.experts_tp)
+    return replace(whole.split(split_dies(pool, whole)), expert_intermediate=inner_values)
 
 
 def expert_layout(s: Shape, redundant: int, dies: int, split: int = 1) -> ExpertLayout:
@@ -59,16 +61,16 @@ def expert_layout(s: Shape, redundant: int, dies: int, split: int = 1) -> Expert
     slots = s.routed_experts + redundant
     if split > 1:
         return ExpertLayout(dies, dies, math.ceil(slots / (dies // split)), 0, split)
-    fair = max(1, round(dies / (s.top_k + 1)))
+    fair_share = max(1, round(dies / (s.top_k + 1)))
     if s.shared_experts == 0:
         return ExpertLayout(dies, dies, math.ceil(slots / dies), 0)
     if dies > slots:
-        shared = min(dies - slots, fair)
-        return ExpertLayout(dies, dies - shared, 1, shared)
-    if dies > s.routed_experts and dies - s.routed_experts >= fair // 2:
-        shared = min(dies - s.routed_experts, fair)
-        routed = dies - shared
-        return ExpertLayout(dies, routed, math.ceil(slots / routed), shared)
+        shared_dies = min(dies - slots, fair_share)
+        return ExpertLayout(dies, dies - shared_dies, 1, shared_dies)
+    if dies > s.routed_experts and dies - s.routed_experts >= fair_share // 2:
+        shared_dies = min(dies - s.routed_experts, fair_share)
+        routed_dies = dies - shared_dies
+        return ExpertLayout(dies, routed_dies, math.ceil(slots / routed_dies), shared_dies)
     return ExpertLayout(dies, dies, math.ceil(slots / dies), 0)
 
 
@@ -79,8 +81,8 @@ def popular(layout: ExpertLayout, experts: Experts, facts: Facts, classes: int) 
     placement that balances leaves them; classes are pooled over layers. Imported popularity is of
     single layers and has none; nor has a perfect placement, the ideal in which all are alike."""
     skew, slots = experts.skew, layout.slots_per_die
-    known = experts.popularity in ("skewed", "power_law") and experts.placement != "perfect"
-    if not known or skew <= 0.0 or slots <= 1:
+    has_spread = experts.popularity in ("skewed", "power_law") and experts.placement != "perfect"
+    if not has_spread or skew <= 0.0 or slots <= 1:
         return layout
     rank = (np.arange(slots) + 0.5) / slots
     scales = [1.0]
@@ -88,11 +90,11 @@ def popular(layout: ExpertLayout, experts: Experts, facts: Facts, classes: int) 
         logs = each(math.log, rank / (1.0 - rank))
         scales = facts["experts.popularity.layer_scale"].value
     else:
-        power = 1.0 - experts.power_law_alpha
-        top = math.log(facts.si("experts.popularity.power_law_span"))
-        logs = rank * top
-        if abs(power) > 1e-9:
-            logs = each(math.log1p, rank * math.expm1(power * top)) / power
+        exponent = 1.0 - experts.power_law_alpha
+        log_span = math.log(facts.si("experts.popularity.power_law_span"))
+        logs = rank * log_span
+        if abs(exponent) > 1e-9:
+            logs = each(math.log1p, rank * math.expm1(exponent * log_span)) / exponent
     loads = each(math.exp, skew * np.outer(np.asarray(scales, np.float64), logs))
     pooled = np.sort((loads / loads.mean(axis=1, keepdims=True)).ravel())
     if pooled.size < classes:  # one layer of few experts a die: an expert is part of many classes
@@ -102,8 +104,8 @@ def popular(layout: ExpertLayout, experts: Experts, facts: Facts, classes: int) 
 
 def idle_dies(s: Shape, layout: ExpertLayout, redundant: int) -> int:
     """Number of dies for routed experts without one, if there are fewer experts than slots."""
-    slots = layout.places if layout.slots_per_die else 0
-    return max(0, slots - s.routed_experts - redundant) * layout.split
+    expert_places = layout.places if layout.slots_per_die else 0
+    return max(0, expert_places - s.routed_experts - redundant) * layout.split
 
 
 def router_groups(experts: Experts, shape: Shape) -> tuple[int, int]:

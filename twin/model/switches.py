@@ -43,14 +43,14 @@ def _one_attention_operator(mode: Mode, x: Setting, on: bool, cores: Cores, _: b
     if not on:
         return mode
     s, m = x.shape, x.machine
-    query = ACTIVATION_BYTES * s.query_width
-    written = 2 * query + ACTIVATION_BYTES * s.core_query_width
+    query_bytes = ACTIVATION_BYTES * s.query_width
+    written_bytes = 2 * query_bytes + ACTIVATION_BYTES * s.core_query_width
     prolog, *others = mode.before
     prolog = replace(
         prolog,
         fixed=prolog.fixed - 2 * x.product_start_s,
-        io=max(0.0, prolog.io - written / m.stream_bytes_per_s(cores.cube, x.formats.linear)),
-        vector=prolog.vector - query / m.vector_bytes_per_s(cores.vector),
+        io=max(0.0, prolog.io - written_bytes / m.stream_bytes_per_s(cores.cube, x.formats.linear)),
+        vector=prolog.vector - query_bytes / m.vector_bytes_per_s(cores.vector),
     )
     gate = replace(mode.gate, fixed=mode.gate.fixed - 2 * x.gap)  # its weights are still read
     return replace(mode, before=(prolog, *others), gate=gate)
@@ -60,9 +60,9 @@ def _kv_branch_in_parallel(mode: Mode, x: Setting, on: bool, cores: Cores, seque
     """Multi-stream: the KV branch of the prolog runs at the same time as the query branch."""
     if not on or not sequence:
         return mode
-    saved = 4 * ACTIVATION_BYTES * (x.shape.kv_lora + x.shape.rope_dim)
+    saved_bytes = 4 * ACTIVATION_BYTES * (x.shape.kv_lora + x.shape.rope_dim)
     prolog, *others = mode.before
-    vector = prolog.vector - saved / x.machine.vector_bytes_per_s(cores.vector)
+    vector = prolog.vector - saved_bytes / x.machine.vector_bytes_per_s(cores.vector)
     return replace(mode, before=(replace(prolog, vector=vector), *others))
 
 
@@ -71,30 +71,31 @@ def _prefetch(costs: Decode, x: Setting, on: bool) -> Decode:
     if not on:
         return costs
     mode = costs.sequence
-    room = x.facts.si("operators.weight_prefetch.bytes") / x.machine.stream_bytes_per_s()
+    cache_s = x.facts.si("operators.weight_prefetch.bytes") / x.machine.stream_bytes_per_s()
     prolog, *others = mode.before
-    weight = max(0.0, prolog.weight - min(room, mode.combine.fixed))
+    weight = max(0.0, prolog.weight - min(cache_s, mode.combine.fixed))
     mode = replace(
         mode,
         before=(replace(prolog, weight=weight), *others),
-        experts=replace(mode.experts, ahead=min(room, mode.dispatch.fixed)),
+        experts=replace(mode.experts, ahead=min(cache_s, mode.dispatch.fixed)),
     )
     return replace(costs, sequence=mode)
 
 
 def _tiles(costs: Decode, x: Setting, on: bool) -> Decode:
+    """Set the number of tiles of the fused MoE operator, in which its stages overlap."""
     tiles = x.facts["operators.fused_deep_moe.tiles"].value if on else 0.0
     return replace(costs, tiles=float(tiles))
 
 
 def _speculation(costs: Decode, x: Setting, kind: str) -> Decode:
     """Add the overhead of the speculation framework to every drafting iteration."""
-    more = 0.0
+    extra_s = 0.0
     if costs.drafts and kind == "fusion_spec":
-        more = x.facts.si("operators.fusion_spec.overhead")
+        extra_s = x.facts.si("operators.fusion_spec.overhead")
     if costs.drafts and kind == "unfused":
-        more = costs.query_tokens * x.machine.graph_launch_s
-    return _later(costs, more)
+        extra_s = costs.query_tokens * x.machine.graph_launch_s
+    return _later(costs, extra_s)
 
 
 def _later(costs: Decode, gap_s: float) -> Decode:

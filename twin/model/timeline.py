@@ -38,17 +38,18 @@ class Timeline:
     pieces: tuple[Piece, ...]
 
     def turns(self) -> Iterator[Turn]:
-        """Every piece of every layer, compressed slightly as the last layer's results run over."""
-        overhang = max(piece.high for piece in self.pieces) - 1.0
-        unit = (self.end - self.begin) / (self.layers + max(overhang, 0.0))
+        """Yield every piece of every layer, compressed slightly as the last layer's results run
+        over."""
+        overrun = max(piece.high for piece in self.pieces) - 1.0
+        layer_width = (self.end - self.begin) / (self.layers + max(overrun, 0.0))
         for layer in range(self.layers):
             for piece in self.pieces:
-                low = self.begin + (layer + piece.low) * unit
-                high = self.begin + (layer + piece.high) * unit
-                total = sum(seconds for _, seconds in piece.operators)
+                low = self.begin + (layer + piece.low) * layer_width
+                high = self.begin + (layer + piece.high) * layer_width
+                piece_s = sum(seconds for _, seconds in piece.operators)
                 operators, begin = [], low
                 for name, seconds in piece.operators:
-                    end = min(begin + seconds / total * (high - low), high)
+                    end = min(begin + seconds / piece_s * (high - low), high)
                     operators.append((name, begin, end))
                     begin = end
                 yield Turn(piece.stream, layer, piece.microbatch, low, high, operators)
@@ -63,25 +64,25 @@ def decode_timeline(
     if p.microbatch == 0.0 or not requests > 0.0:
         return None
     groups = groups_of(p, requests * p.layout.dies / p.layout.rank_dies)
-    tokens, each = p.query_tokens * requests / groups, p.layout.rank_dies
+    tokens, rank_dies = p.query_tokens * requests / groups, p.layout.rank_dies
     load = Pass(
         p.concentration * tokens,
         p.concentration * context / groups,
-        p.concentration * tokens / each,
-        tokens * (p.layout.dies / each),
+        p.concentration * tokens / rank_dies,
+        tokens * (p.layout.dies / rank_dies),
         p.layout.dies,
         hot,
         wire,
     )
     half = half_of(load, p.layout.domains, hot, wire)
-    k, split_s = best_split(p, half)
+    split_index, split_s = best_split(p, half)
     if p.microbatch == 2.0 and sum(layer_s(p, p.sequence, load)) <= split_s:
         return None
-    m = p.splits[k]
+    m = p.splits[split_index]
     moe = tuple(zip(("gate", "dispatch", "experts", "combine"), moe_parts(p, m, half), strict=True))
     streams, pieces = decode_pieces(p, stages(p, m, half), _attention(m, half), moe)
-    section = _decode_section(p, requests, context, hot, wire, split_s)
-    return Timeline(streams, int(p.moe_layers), *section, pieces)
+    begin_and_end = _decode_section(p, requests, context, hot, wire, split_s)
+    return Timeline(streams, int(p.moe_layers), *begin_and_end, pieces)
 
 
 def _attention(m: Mode, half: Pass) -> Operators:
@@ -89,11 +90,11 @@ def _attention(m: Mode, half: Pass) -> Operators:
     operators = np.zeros(len(names_of("decode")))
     add_attention(m, 1.0, half, operators)
     booked = dict(zip(names_of("decode"), operators.tolist(), strict=True))
-    fetched = ("kv_swap", booked.pop("kv_swap"))
-    done = [(name, seconds) for name, seconds in booked.items() if seconds > 0.0]
-    if fetched[1] > 0.0:
-        done.insert([name for name, _ in done].index("attention_core"), fetched)
-    return tuple(done)
+    kv_fetch = ("kv_swap", booked.pop("kv_swap"))
+    in_order = [(name, seconds) for name, seconds in booked.items() if seconds > 0.0]
+    if kv_fetch[1] > 0.0:
+        in_order.insert([name for name, _ in in_order].index("attention_core"), kv_fetch)
+    return tuple(in_order)
 
 
 def _decode_section(
@@ -105,12 +106,14 @@ def _decode_section(
     count = max(1, int(p.layout.dies / p.layout.rank_dies))
     ranks = np.full(count, max(1, round(requests))), np.full(count, context)
     iteration_time = decode_iteration_s(p, *ranks, 0, count, *_curve(hot, wire), operators)
-    layers = p.moe_layers * layer_s
+    layers_s = p.moe_layers * layer_s
     booked = dict(zip(names, operators.tolist(), strict=True))
-    after = sum(booked[name] for name in ("mtp", "lm_head", "sampling", "launch_gaps", "pipeline"))
-    before = max(0.0, iteration_time - layers - after)
-    iteration_time = before + layers + after
-    return float(before / iteration_time), float((before + layers) / iteration_time)
+    after_s = sum(
+        booked[name] for name in ("mtp", "lm_head", "sampling", "launch_gaps", "pipeline")
+    )
+    before_s = max(0.0, iteration_time - layers_s - after_s)
+    iteration_time = before_s + layers_s + after_s
+    return float(before_s / iteration_time), float((before_s + layers_s) / iteration_time)
 
 
 def _curve(hot: float, wire: float) -> tuple[np.ndarray, np.ndarray]:
@@ -128,18 +131,20 @@ def prefill_timeline(
     layer_only = replace(p, microbatch=0.0, dense_layers=0.0, head=0.0, launch=0.0)
     names = names_of("prefill")
     operators = np.zeros(len(names))
-    half, share = 0.5 * tokens, 0.5 / p.layout.dies
-    prefill_batch_s(layer_only, half, share * tokens, share * pairs, *_curve(hot, wire), operators)
-    each = dict(zip(names, (operators / p.moe_layers).tolist(), strict=True))
+    half, die_share = 0.5 * tokens, 0.5 / p.layout.dies
+    prefill_batch_s(
+        layer_only, half, die_share * tokens, die_share * pairs, *_curve(hot, wire), operators
+    )
+    seconds_of = dict(zip(names, (operators / p.moe_layers).tolist(), strict=True))
     before = (*names_of("prefill", "attention"), "gate")
     for name in (*before, "experts"):
-        each[name] /= p.compute_share
+        seconds_of[name] /= p.compute_share
     pieces = pipeline_pieces(
-        tuple((name, each[name]) for name in before),
-        (("dispatch", each["dispatch"]),),
-        (("experts", each["experts"]),),
-        (("combine", each["combine"]),),
+        tuple((name, seconds_of[name]) for name in before),
+        (("dispatch", seconds_of["dispatch"]),),
+        (("experts", seconds_of["experts"]),),
+        (("combine", seconds_of["combine"]),),
     )
     # Dense layers before, head after: as many layers' worth as there are dense ones.
-    dense = p.dense_layers / (p.moe_layers + p.dense_layers)
-    return Timeline(("cores", "copy engine"), int(p.moe_layers), dense, 1.0, pieces)
+    dense_share = p.dense_layers / (p.moe_layers + p.dense_layers)
+    return Timeline(("cores", "copy engine"), int(p.moe_layers), dense_share, 1.0, pieces)

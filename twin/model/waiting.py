@@ -58,10 +58,10 @@ def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
     """Seconds from the router to the end of prefill, for every request of the sample at a rate
     (requests/s). The router takes the instance that is free first, equal ones in turn."""
     n, count = len(prompts.arrival_s), pool.instances
-    free, queues = [0.0] * count, [deque[int]() for _ in range(count)]
+    free_s, queues = [0.0] * count, [deque[int]() for _ in range(count)]
     waiting = [0.0] * count  # tokens
     tokens_left = list(prompts.fresh)
-    done = [0.0] * n
+    waited_s = [0.0] * n
     arrivals = [moment / rate for moment in prompts.arrival_s]
 
     def start(p: int, at_s: float) -> None:
@@ -69,63 +69,65 @@ def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
         queue, tokens, pairs, ending = queues[p], 0.0, 0.0, []
         cached, dies = 0.0, [(0.0, 0.0)] * pool.dies
         while queue and tokens < pool.budget:
-            i = queue[0]
+            prompt = queue[0]
             room = pool.budget - tokens
-            before = prompts.cached[i] + prompts.fresh[i] - tokens_left[i]
+            earlier = prompts.cached[prompt] + prompts.fresh[prompt] - tokens_left[prompt]
             if pool.chunk:
-                piece = float(next_piece(pool.chunk, pool.evening, *pool.line, before))
-                take = min(tokens_left[i], piece, room)
-            elif tokens_left[i] <= room or not tokens:
-                take = tokens_left[i]
+                piece = float(next_piece(pool.chunk, pool.evening, *pool.line, earlier))
+                take = min(tokens_left[prompt], piece, room)
+            elif tokens_left[prompt] <= room or not tokens:
+                take = tokens_left[prompt]
             else:
                 break
-            if tokens_left[i] == prompts.fresh[i]:
-                cached += prompts.cached[i]
-            more = take * (before + 0.5 * (take + 1.0))
+            if tokens_left[prompt] == prompts.fresh[prompt]:
+                cached += prompts.cached[prompt]
+            new_pairs = take * (earlier + 0.5 * (take + 1.0))
             tokens += take
-            pairs += more
-            heapreplace(dies, (dies[0][0] + take, dies[0][1] + more))  # the die with fewest tokens
-            tokens_left[i] -= take
+            pairs += new_pairs
+            # The die with fewest tokens.
+            heapreplace(dies, (dies[0][0] + take, dies[0][1] + new_pairs))
+            tokens_left[prompt] -= take
             waiting[p] -= take
-            if tokens_left[i] > 0.0:
+            if tokens_left[prompt] > 0.0:
                 break
             ending.append(queue.popleft())
         most, most_pairs = max(dies)[0], max(of_die for _, of_die in dies)
-        free[p] = at_s + pool.seconds(tokens, pairs, most, most_pairs) + cached * pool.read_s
-        for i in ending:
-            done[i] = free[p] - arrivals[i]
+        free_s[p] = at_s + pool.seconds(tokens, pairs, most, most_pairs) + cached * pool.read_s
+        for prompt in ending:
+            waited_s[prompt] = free_s[p] - arrivals[prompt]
 
     def advance(p: int, until_s: float) -> None:
-        while queues[p] and free[p] <= until_s:
-            start(p, free[p])
+        """Start all batches of instance p that begin until a time."""
+        while queues[p] and free_s[p] <= until_s:
+            start(p, free_s[p])
 
     for i, now_s in enumerate(arrivals):
-        best, least_s = 0, float("inf")
+        chosen, least_s = 0, float("inf")
         for k in range(count):
             p = (i + k) % count
-            if queues[p] and free[p] <= now_s:
+            if queues[p] and free_s[p] <= now_s:
                 advance(p, now_s)
-            ahead_s = max(0.0, free[p] - now_s) + waiting[p] * pool.token_s
+            ahead_s = max(0.0, free_s[p] - now_s) + waiting[p] * pool.token_s
             ahead_s += waiting[p] // pool.budget * pool.full_s
             if ahead_s < least_s:
-                best, least_s = p, ahead_s
-        queues[best].append(i)
-        waiting[best] += tokens_left[i]
-        if free[best] <= now_s:
+                chosen, least_s = p, ahead_s
+        queues[chosen].append(i)
+        waiting[chosen] += tokens_left[i]
+        if free_s[chosen] <= now_s:
             if pool.idle_s:  # it ends an iteration first
-                free[best] += -((free[best] - now_s) // pool.idle_s) * pool.idle_s
+                free_s[chosen] += -((free_s[chosen] - now_s) // pool.idle_s) * pool.idle_s
                 continue
-            start(best, now_s)
+            start(chosen, now_s)
     for p in range(count):
         advance(p, float("inf"))
-    return done
+    return waited_s
 
 
 def saturated_rate(prompts: Prompts, pool: Pool) -> float:
     """Requests/s of a pool that always has waiting prompts."""
-    one = replace(pool, instances=1)
+    one_instance = replace(pool, instances=1)
     at_once = Prompts([0.0] * len(prompts.fresh), prompts.fresh, prompts.cached)
-    return pool.instances * len(prompts.fresh) / max(waits_s(at_once, one, 1.0))
+    return pool.instances * len(prompts.fresh) / max(waits_s(at_once, one_instance, 1.0))
 
 
 def crowd_variance(lives: Lives, mean: float, cv: float) -> float:
@@ -133,12 +135,12 @@ def crowd_variance(lives: Lives, mean: float, cv: float) -> float:
     variation of the gaps between arrivals. The variance of an infinite-server queue is z times its
     mean, with peakedness z = 1 + (cv^2 - 1) E[min(S, S')] / E[S] (A. E. Eckberg, "Generalized
     peakedness of teletraffic processes", 1983; W. Whitt, Bell Syst. Tech. J. 63, 1984)."""
-    longer_chance, lesser, variance = 1.0, 0.0, 0.0
+    longer_chance, lesser_mean, life_mean = 1.0, 0.0, 0.0
     for life, share in sorted(lives):
-        lesser += life * share * (2.0 * longer_chance - share)
-        variance += life * share
+        lesser_mean += life * share * (2.0 * longer_chance - share)
+        life_mean += life * share
         longer_chance -= share
-    return max(1.0 + (cv * cv - 1.0) * lesser / variance, 0.0) / mean
+    return max(1.0 + (cv * cv - 1.0) * lesser_mean / life_mean, 0.0) / mean
 
 
 def lasting(lives: Lives, n: float) -> float:
@@ -147,6 +149,8 @@ def lasting(lives: Lives, n: float) -> float:
     E[life] (Cox & Miller, The Theory of Stochastic Processes, 1965)."""
     mean, parts = math.fsum(life * share for life, share in lives), []
     for life, share in lives:
-        k = min(n, life)
-        parts.append(share * (n * life * k - 0.5 * (n + life) * k * k + k**3 / 3.0))
+        overlap = min(n, life)
+        parts.append(
+            share * (n * life * overlap - 0.5 * (n + life) * overlap * overlap + overlap**3 / 3.0)
+        )
     return 2.0 * math.fsum(parts) / (n * n * mean)

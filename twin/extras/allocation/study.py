@@ -44,27 +44,27 @@ def allocation(
             "smaller blocks or a larger supernode"
         )
     count = max(1, fleet_npus // supernode_npus)
-    free = [supernode_npus] * count
-    leaving: list[tuple[float, int, int]] = []  # when, which supernode, NPUs
+    free_npus = [supernode_npus] * count
+    departures: list[tuple[float, int, int]] = []  # when, which supernode, NPUs
     now, used_npus = 0.0, 0
-    times, levels = [0.0], [0]
+    times, used_levels = [0.0], [0]
     for size, stay in zip(sizes.tolist(), stay_times.tolist(), strict=True):
-        while (supernode := _best_fit(free, size)) < 0:
-            now, home, freed_npus = heapq.heappop(leaving)
-            free[home] += freed_npus
+        while (supernode := _best_fit(free_npus, size)) < 0:
+            now, left_supernode, freed_npus = heapq.heappop(departures)
+            free_npus[left_supernode] += freed_npus
             used_npus -= freed_npus
             times.append(now)
-            levels.append(used_npus)
-        free[supernode] -= size
+            used_levels.append(used_npus)
+        free_npus[supernode] -= size
         used_npus += size
-        levels[-1] = used_npus
-        heapq.heappush(leaving, (now + stay, supernode, size))
+        used_levels[-1] = used_npus
+        heapq.heappush(departures, (now + stay, supernode, size))
     total_npus = count * supernode_npus
-    clock, share = np.array(times), np.array(levels) / total_npus
-    first = min(int(FILLING * clock.size), clock.size - 1)
-    spans = np.diff(clock[first:])
+    moments, share = np.array(times), np.array(used_levels) / total_npus
+    first = min(int(FILLING * moments.size), moments.size - 1)
+    spans = np.diff(moments[first:])
     mean = (share[first:-1] * spans).sum() / spans.sum() if spans.sum() > 0.0 else share[-1]
-    return Allocation(supernode_npus, count, min(1.0, float(mean)), clock, share)
+    return Allocation(supernode_npus, count, min(1.0, float(mean)), moments, share)
 
 
 def _best_fit(free: Sequence[int], size: int) -> int:
@@ -77,11 +77,11 @@ def _best_fit(free: Sequence[int], size: int) -> int:
 def _blocks(mix: tuple[tuple[int, float], ...], count: int, seed: int) -> tuple[np.ndarray, FLOATS]:
     """Sizes and stays of arriving blocks, equal for supernodes of every size."""
     sizes = np.array([size for size, _ in mix], np.int64)
-    edges = np.cumsum([weight for _, weight in mix])
-    of_size, of_stay = (rng.stream_key(seed, f"allocation/{name}") for name in ("size", "stay"))
-    draws = np.array([rng.uniform(of_size, i) for i in range(count)])
-    stay_times = np.array([rng.exponential(of_stay, i) for i in range(count)])
-    return sizes[np.searchsorted(edges / edges[-1], draws, "right")], stay_times
+    cumulative = np.cumsum([weight for _, weight in mix])
+    size_key, stay_key = (rng.stream_key(seed, f"allocation/{name}") for name in ("size", "stay"))
+    draws = np.array([rng.uniform(size_key, i) for i in range(count)])
+    stay_times = np.array([rng.exponential(stay_key, i) for i in range(count)])
+    return sizes[np.searchsorted(cumulative / cumulative[-1], draws, "right")], stay_times
 
 
 def mix_of_mean(sizes: Sequence[int], mean: float) -> list[tuple[int, float]]:
@@ -91,18 +91,21 @@ def mix_of_mean(sizes: Sequence[int], mean: float) -> list[tuple[int, float]]:
             f"blocks of {min(sizes)} to {max(sizes)} NPUs have no mean of {mean:g}: take one "
             "between"
         )
-    size = np.sort(np.asarray(sizes, np.float64))
-    power = np.arange(size.size) - size.size / 2
+    sorted_sizes = np.sort(np.asarray(sizes, np.float64))
+    exponents = np.arange(sorted_sizes.size) - sorted_sizes.size / 2
 
     def weights(slope: float) -> FLOATS:
-        weight = rng.each(math.exp, slope * power)
-        return np.asarray(weight / weight.sum())
+        """Share of each size, geometric with this slope."""
+        unscaled = rng.each(math.exp, slope * exponents)
+        return np.asarray(unscaled / unscaled.sum())
 
     low, high = -50.0, 50.0
     for _ in range(100):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if (weights(middle) * size).sum() < mean else (low, middle)
-    return [(int(s), float(w)) for s, w in zip(size, weights(high), strict=True)]
+        low, high = (
+            (middle, high) if (weights(middle) * sorted_sizes).sum() < mean else (low, middle)
+        )
+    return [(int(s), float(w)) for s, w in zip(sorted_sizes, weights(high), strict=True)]
 
 
 @dataclass(frozen=True)
@@ -146,6 +149,6 @@ def _filling(name: str, npus: int, mix: Mix, fleet: int, seed: int) -> Filling:
 def by_blocks(fillings: Sequence[Filling]) -> dict[str, dict[int, float | None]]:
     """The shares by mix, then by size."""
     table: dict[str, dict[int, float | None]] = {}
-    for one in fillings:
-        table.setdefault(one.blocks, {})[one.supernode_npus] = one.share
+    for filling in fillings:
+        table.setdefault(filling.blocks, {})[filling.supernode_npus] = filling.share
     return table

@@ -16,7 +16,7 @@ def hit_curve(
 ) -> None:  # fmt: skip
     """Hit ratio against the size of the memory pool, in one pass over the prompts, before a run."""
     resolved, stream = question(scenario, settings or [], trace)
-    curve, cached = (
+    curve, kv_reads = (
         curve_of(resolved, load_facts(), stream),
         reads(resolved, load_facts(), stream),
     )
@@ -30,24 +30,24 @@ def hit_curve(
                      for name, size in sizes.items()],
             "curve": [{"bytes": size, "hit_token_ratio": ratio} for size, ratio in curve.points()],
             "reads": [asdict(read) | {"pays_from_tokens": read.pays_from_tokens}
-                      for read in cached],
+                      for read in kv_reads],
         })  # fmt: skip
         return
     rows = [(amount(size, "bytes"), amount(ratio, "share")) for size, ratio in curve.points()]
     print_rows(f"{resolved.name}: hit ratio by size", ("memory pool", "hit ratio"), rows)
-    pool = [("requests looked at", f"{curve.requests:,}"),
+    pool_rows = [("requests looked at", f"{curve.requests:,}"),
             ("endless", amount(curve.curve.ideal, "share")),
             ("95 % of that from", amount(curve.knee_bytes, "bytes"))]  # fmt: skip
     for name, size in sizes.items():
         hits = f"{amount(size, 'bytes')}: {amount(curve.hit_ratio(size), 'share')}"
-        pool.append((f"this pool's {name}", hits))
-    print_rows("The pool", ("", ""), pool)
-    taken = [
+        pool_rows.append((f"this pool's {name}", hits))
+    print_rows("The pool", ("", ""), pool_rows)
+    read_rows = [
         (read.place, amount(1e3 * read.s_per_token + read.latency_s, "time"),
          amount(1e3 * read.computed_s_per_token, "time"), amount(read.bytes_per_s, "bytes", "B/s"),
          amount(read.pays_above_bytes_per_s, "bytes", "B/s"))
-        for read in cached
+        for read in kv_reads
     ]  # fmt: skip
     heads = ("1,000 cached tokens from", "read", "computed again", "at", "break even at")
-    if taken:
-        print_rows("Read or compute again", heads, taken)
+    if read_rows:
+        print_rows("Read or compute again", heads, read_rows)

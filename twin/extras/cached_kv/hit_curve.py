@@ -67,19 +67,19 @@ def _over(
     servers = parts.costs.servers
     price, _ = servers.prices()
     fetch, block, latency_s = role.fetch, s.memory_pool.block_tokens, price.latency_s
-    left_s = computed_s - fetch.ahead_s_per_token(latency_s)
-    enough = fetch.bytes_per_token / left_s if left_s > 0.0 else None
-    if enough is not None and enough > fetch.copies_bytes_per_s:
-        enough = None
+    margin_s_per_token = computed_s - fetch.ahead_s_per_token(latency_s)
+    rate_min = fetch.bytes_per_token / margin_s_per_token if margin_s_per_token > 0.0 else None
+    if rate_min is not None and rate_min > fetch.copies_bytes_per_s:
+        rate_min = None
     token_s = fetch.seconds(1.0, latency_s, price.bytes_per_s) - latency_s
-    own = s.memory_pool.scope == "local"
-    place = "DRAM of its own nodes" if own else f"DRAM over {plane.upper()}"
-    yield Read(place, latency_s, token_s, computed_s, price.bytes_per_s, enough, block)
-    cold = from_storage(parts.net, servers.dies) if s.memory_pool.ssd_gb_per_node > 0.0 else None
-    if cold is not None and plane == s.memory_pool.plane:  # together with the copy out of DRAM
-        size, rate = parts.costs.kv_bytes_per_token, cold.alone(parts.net)[0]
-        cold_s, enough = max(token_s, size / rate), enough and size / computed_s
-        yield Read("SSD over VPC", latency_s, cold_s, computed_s, rate, enough, block)
+    is_local = s.memory_pool.scope == "local"
+    place = "DRAM of its own nodes" if is_local else f"DRAM over {plane.upper()}"
+    yield Read(place, latency_s, token_s, computed_s, price.bytes_per_s, rate_min, block)
+    ssd = from_storage(parts.net, servers.dies) if s.memory_pool.ssd_gb_per_node > 0.0 else None
+    if ssd is not None and plane == s.memory_pool.plane:  # together with the copy out of DRAM
+        size, rate = parts.costs.kv_bytes_per_token, ssd.alone(parts.net)[0]
+        ssd_s, rate_min = max(token_s, size / rate), rate_min and size / computed_s
+        yield Read("SSD over VPC", latency_s, ssd_s, computed_s, rate, rate_min, block)
 
 
 LOOKED_AT = 50_000  # requests of a run, at most
@@ -112,25 +112,25 @@ class HitCurve:
 
     def points(self) -> list[tuple[float, float]]:
         """(bytes, hit ratio) at geometric steps, from 1/100 of the knee to the whole stream."""
-        last = self.curve.blocks * self.block_bytes
-        first = max(self.block_bytes, min(self.knee_bytes, last) / 100.0)
-        sizes = np.geomspace(first, max(last, first), POINTS)
+        most_bytes = self.curve.blocks * self.block_bytes
+        least_bytes = max(self.block_bytes, min(self.knee_bytes, most_bytes) / 100.0)
+        sizes = np.geomspace(least_bytes, max(most_bytes, least_bytes), POINTS)
         return [(float(size), self.hit_ratio(size)) for size in sizes]
 
 
 def hit_curve(s: Scenario, facts: Facts, trace: TraceTable | None = None) -> HitCurve:
     """Hit curve of a scenario's first requests, in one pass; raises as `generate`, `assemble`."""
-    count = LOOKED_AT if trace is None else None
-    block = s.memory_pool.block_tokens
-    stream = generate(s.workload, s.horizon_s, s.seed, block, facts, trace, count)
+    most_requests = LOOKED_AT if trace is None else None
+    block_tokens = s.memory_pool.block_tokens
+    stream = generate(s.workload, s.horizon_s, s.seed, block_tokens, facts, trace, most_requests)
     parts = assemble(s, facts, trace)
-    nodes = 0.0
+    pool_nodes = 0.0
     if s.memory_pool.enabled:
-        nodes = dram(parts.net, range(parts.net.nodes))
+        pool_nodes = dram(parts.net, range(parts.net.nodes))
         if s.memory_pool.scope == "local":  # what one instance has
             role = parts.costs.prefill_role or parts.costs.colocated_role
-            nodes = role.dies / parts.net.dies_per_node if role else 0.0
-    dram_bytes = node_dram_bytes(s.memory_pool, facts, parts.net.dies_per_node) * nodes
-    ssd_bytes = 1e9 * s.memory_pool.ssd_gb_per_node * nodes
+            pool_nodes = role.dies / parts.net.dies_per_node if role else 0.0
+    dram_bytes = node_dram_bytes(s.memory_pool, facts, parts.net.dies_per_node) * pool_nodes
+    ssd_bytes = 1e9 * s.memory_pool.ssd_gb_per_node * pool_nodes
     block_bytes = parts.costs.held_bytes(stream.block_tokens)
     return HitCurve(reuse_curve(stream), len(stream), block_bytes, dram_bytes, ssd_bytes)

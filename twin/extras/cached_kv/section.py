@@ -73,17 +73,17 @@ def reading(draft: Scenario) -> None:
 def break_even(found: Sequence[Read]) -> Chart:
     """Chart with a bar per place: milliseconds per thousand cached tokens, a line at break-even."""
     fig, recompute_s = figure(height=110 + 34 * len(found)), found[0].computed_s_per_token
-    took_ms = [1e6 * read.s_per_token + 1e3 * read.latency_s for read in found]
-    text = [amount(1e-3 * ms, "time") for ms in took_ms]
+    read_ms = [1e6 * read.s_per_token + 1e3 * read.latency_s for read in found]
+    text = [amount(1e-3 * ms, "time") for ms in read_ms]
     places = [read.place for read in found]
-    bars(fig, places, took_ms, theme.ROLE["memory_pool"], text=text, textposition="outside")
+    bars(fig, places, read_ms, theme.ROLE["memory_pool"], text=text, textposition="outside")
     line_at(fig, "computed again", "top left", x=1e6 * recompute_s)
     listing = "; ".join(f"{place} {time}" for place, time in zip(places, text, strict=True))
-    computed, widest = amount(1e3 * recompute_s, "time"), 1.25 * max(1e6 * recompute_s, *took_ms)
+    computed, end_ms = amount(1e3 * recompute_s, "time"), 1.25 * max(1e6 * recompute_s, *read_ms)
     return chart(
         fig, f"Reading a thousand cached tokens: {listing}; computing them again: {computed}.",
         "Reading pays where its bar is shorter than computing the same tokens again.",
-        x={"title_text": "ms for 1,000 cached tokens", "range": [0, widest]},
+        x={"title_text": "ms for 1,000 cached tokens", "range": [0, end_ms]},
         hovermode="closest",
     )  # fmt: skip
 

@@ -66,13 +66,13 @@ def read_counts(
 
 def _content(source: str | Path | bytes, name: str | None, limits: Limits) -> tuple[str, bytes]:
     """(name for people, contents), unpacked from gzip; zip archives are returned as they are."""
-    if from_disk := not isinstance(source, bytes):
+    if is_path := not isinstance(source, bytes):
         name = name or Path(source).name
         source = read_bytes(Path(source), limits.packed_bytes, CountsError)
-    zipped = source.startswith(ZIP_MAGIC)
-    if (zipped or from_disk) and len(source) > limits.packed_bytes:
+    is_zip = source.startswith(ZIP_MAGIC)
+    if (is_zip or is_path) and len(source) > limits.packed_bytes:
         raise CountsError(_too_large(printable(name or "upload"), limits.packed_bytes))
-    if zipped:
+    if is_zip:
         return printable(name or "upload"), source
     label, _, pieces = open_source(source, name, limits)
     files = list(pieces)
@@ -82,36 +82,38 @@ def _content(source: str | Path | bytes, name: str | None, limits: Limits) -> tu
 
 
 def _too_large(name: str, most: int) -> str:
+    """Sentence that refuses a file; most: bytes that are read at most."""
     return f"{name} is larger than {most >> 20} MB, the most that is read: sum its steps first"
 
 
 def _array(name: str, data: bytes, limits: Limits) -> NDArray[Any]:
     """The array of an .npy file; of an .npz archive its only one, or logical_count."""
     try:
-        loaded = np.load(io.BytesIO(data))
-        if isinstance(loaded, np.lib.npyio.NpzFile):
-            if any(member.endswith("data.pkl") for member in loaded.files):
+        array = np.load(io.BytesIO(data))
+        if isinstance(array, np.lib.npyio.NpzFile):
+            if any(member.endswith("data.pkl") for member in array.files):
                 raise CountsError(UNSAFE.format(name=name))
-            members = [n for n in loaded.files if n == "logical_count"] or loaded.files
+            members = [n for n in array.files if n == "logical_count"] or array.files
             if len(members) != 1:
                 raise CountsError(
                     f"{name} holds {len(members)} arrays, none named logical_count: keep the "
                     "counts alone"
                 )
-            assert loaded.zip is not None
-            if loaded.zip.getinfo(f"{members[0]}.npy").file_size > limits.unpacked_bytes:
+            assert array.zip is not None
+            if array.zip.getinfo(f"{members[0]}.npy").file_size > limits.unpacked_bytes:
                 raise CountsError(_too_large(name, limits.unpacked_bytes))
-            loaded = np.asarray(loaded[members[0]])
+            array = np.asarray(array[members[0]])
     except CountsError:
         raise
     except BROKEN:
         raise CountsError(f"{name} is no sound array of numbers: save it again") from None
-    if loaded.dtype.kind not in "iufb":
-        raise CountsError(f"{name} holds {loaded.dtype} and not numbers: save an array of counts")
-    return loaded
+    if array.dtype.kind not in "iufb":
+        raise CountsError(f"{name} holds {array.dtype} and not numbers: save an array of counts")
+    return array
 
 
 def _json(piece: Piece) -> NDArray[Any]:
+    """The array of a JSON text, or of its logical_count. Raises CountsError."""
     body = decode(text_of(piece), piece.name, f"logical_count {SHAPES}")
     if isinstance(body, dict):
         if "logical_count" not in body:
@@ -139,14 +141,14 @@ def _csv(piece: Piece) -> NDArray[Any]:
         column = _column(piece.name, cells, "count")
         parts.append((layer, expert, cells.numbers(column, "a number from 0 on", MOST_COUNT)))
     layer, expert, count = map(np.concatenate, zip(*parts, strict=True))
-    layers, place = np.unique(layer, return_inverse=True)
-    if (gaps := np.flatnonzero(np.diff(layers) > 1)).size:
-        gap = int(layers[gaps[0]]) + 1
+    layers, layer_index = np.unique(layer, return_inverse=True)
+    if (gap_places := np.flatnonzero(np.diff(layers) > 1)).size:
+        gap = int(layers[gap_places[0]]) + 1
         raise CountsError(
             f"{piece.name} has no row of layer {gap}: give every MoE layer between others"
         )
     counts = np.zeros((layers.size, 1 + int(expert.max())))
-    np.add.at(counts, (place, expert.astype(np.int64)), count)
+    np.add.at(counts, (layer_index, expert.astype(np.int64)), count)
     return counts
 
 
@@ -169,27 +171,27 @@ def _table(name: str, kind: str, array: NDArray[Any]) -> CountsTable:
             f"{name} holds {layers} layers x {experts} experts: at most {MOST_LAYERS} x "
             f"{MOST_EXPERTS} are read"
         )
-    if not (sound := (array >= 0) & (array <= MOST_COUNT)).all():
-        place = np.argwhere(~sound)[0]
+    if not (is_valid := (array >= 0) & (array <= MOST_COUNT)).all():
+        first_bad = np.argwhere(~is_valid)[0]
         raise CountsError(
-            f"{name} holds {array[tuple(place)]} at {place.tolist()}: counts are 0 or more"
+            f"{name} holds {array[tuple(first_bad)]} at {first_bad.tolist()}: counts are 0 or more"
         )
     if array.ndim == 3 and array.max() <= 1 and array.sum(axis=0).min() >= 1:
         counts, note = _from_placement(name, array)
         return CountsTable(name, "omni placement", counts, note)
-    total = array.sum(axis=0, dtype=np.float64) if array.ndim == 3 else array.astype(np.float64)
+    summed = array.sum(axis=0, dtype=np.float64) if array.ndim == 3 else array.astype(np.float64)
     note = f"{array.shape[0]} steps summed" if array.ndim == 3 else ""
-    picked = total.sum(axis=1) > 0
-    if not picked.any():
+    is_picked = summed.sum(axis=1) > 0
+    if not is_picked.any():
         raise CountsError(f"{name} counts nothing: every number is 0")
-    dense = int(picked.argmax())
-    if not picked[dense:].all():
-        missing = dense + int(picked[dense:].argmin())
+    dense_layers = int(is_picked.argmax())
+    if not is_picked[dense_layers:].all():
+        missing = dense_layers + int(is_picked[dense_layers:].argmin())
         raise CountsError(f"{name} counts nothing in layer {missing}: leave out dense layers")
-    if dense:
+    if dense_layers:
         note = f"{note}; " if note else ""
-        note += f"the first {dense} layers count nothing and were left out as dense"
-    return CountsTable(name, kind, np.ascontiguousarray(total[dense:]), note)
+        note += f"the first {dense_layers} layers count nothing and were left out as dense"
+    return CountsTable(name, kind, np.ascontiguousarray(summed[dense_layers:]), note)
 
 
 def _from_placement(name: str, array: NDArray[Any]) -> tuple[Floats, str]:
@@ -206,8 +208,8 @@ def _from_placement(name: str, array: NDArray[Any]) -> tuple[Floats, str]:
         )
     bound = (copies - 1.0) * experts / slots
     hot = bound > 1.0
-    cold = (experts - (bound * hot).sum(axis=1, keepdims=True)) / (~hot).sum(axis=1, keepdims=True)
-    load = np.where(hot, bound, np.maximum(cold, 0.0))
+    rest = (experts - (bound * hot).sum(axis=1, keepdims=True)) / (~hot).sum(axis=1, keepdims=True)
+    load = np.where(hot, bound, np.maximum(rest, 0.0))
     return load, (
         "a placement, not counts: the least loads for which greedy copying makes it, the other "
         "experts alike"

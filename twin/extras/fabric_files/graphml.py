@@ -15,10 +15,10 @@ UNSOUND = (nx.NetworkXError, ET.ParseError, ValueError, LookupError, TypeError, 
 def compose(graph: GraphText) -> str:
     """GraphML text, as networkx writes it; lists of the graph's attributes are JSON."""
     kind = nx.DiGraph if graph.directed else nx.Graph
-    drawn = kind(**{k: json.dumps(v) if isinstance(v, list) else v for k, v in graph.about.items()})
-    drawn.add_nodes_from(graph.vertices)
-    drawn.add_edges_from(graph.links)
-    return "\n".join([*nx.generate_graphml(drawn, prettyprint=False), ""])
+    copy = kind(**{k: json.dumps(v) if isinstance(v, list) else v for k, v in graph.about.items()})
+    copy.add_nodes_from(graph.vertices)
+    copy.add_edges_from(graph.links)
+    return "\n".join([*nx.generate_graphml(copy, prettyprint=False), ""])
 
 
 def parse(text: str) -> GraphText:
@@ -26,12 +26,12 @@ def parse(text: str) -> GraphText:
     if re.search(r"<!\s*(DOCTYPE|ENTITY)", text, re.IGNORECASE):
         raise FabricFileError(["A GraphML file with a DOCTYPE or entities is not read."])
     try:
-        drawn = nx.parse_graphml(text)
+        copy = nx.parse_graphml(text)
     except UNSOUND as error:
         raise FabricFileError([f"The file is no GraphML: {str(error)[:100]}."]) from None
     return GraphText(
-        drawn.graph, list(drawn.nodes(data=True)), list(drawn.edges(data=True)),
-        drawn.is_directed(),
+        copy.graph, list(copy.nodes(data=True)), list(copy.edges(data=True)),
+        copy.is_directed(),
     )  # fmt: skip
 
 

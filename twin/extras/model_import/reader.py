@@ -180,9 +180,9 @@ class _Config:
             figures["norm_sums"] = self._derived(self.family.norm_sums, f"model_type {self.named}")
         if figures["dense_layers"].value > figures["layers"].value:
             self._fail("first_k_dense_replace", "is more than num_hidden_layers")
-        dense = figures["dense_layers"].value
-        none = self._derived(0, "no layer is dense")
-        figures["dense_intermediate"] = self._count("intermediate_size") if dense else none
+        dense_layers = figures["dense_layers"].value
+        zero = self._derived(0, "no layer is dense")
+        figures["dense_intermediate"] = self._count("intermediate_size") if dense_layers else zero
         # The models that are here have every field, each with its unit.
         units = {name.rpartition(".")[2]: fact.unit for name, fact in load_facts().items()
                  if name.startswith("models.")}  # fmt: skip
@@ -193,6 +193,7 @@ class _Config:
         }
 
     def _mla(self) -> dict[str, Fact]:
+        """Facts of latent attention (MLA)."""
         heads = self._count("num_attention_heads")
         kv_heads = self._count("num_key_value_heads", absent=heads.value)
         if kv_heads.value != heads.value:
@@ -214,8 +215,8 @@ class _Config:
         """Facts of attention over compressed tokens, one key and value for all heads."""
         layers, ratios = self._count("num_hidden_layers").value, self.table.get("compress_ratios")
         ratios = ratios[:layers] if isinstance(ratios, list) and len(ratios) >= layers else []
-        used = [r for r in ratios if type(r) is not int or r > 1]
-        sizes = sorted({*used}) if all(type(r) is int for r in used) else []
+        above_1 = [r for r in ratios if type(r) is not int or r > 1]
+        sizes = sorted({*above_1}) if all(type(r) is int for r in above_1) else []
         if len(sizes) != 2:
             self._fail("compress_ratios", f"must give each of the {layers} layers a number, two of "
                        "them above 1, like [0, 4, 128, 4]")  # fmt: skip
@@ -224,23 +225,24 @@ class _Config:
         size, rotary = self._count("head_dim"), self._count("qk_rope_head_dim")
         if rotary.value >= size.value:
             self._fail("qk_rope_head_dim", f"must be less than head_dim, {size.value}")
-        derived, source = self._derived, f"compress_ratios of {self.file}"
+        fact, source = self._derived, f"compress_ratios of {self.file}"
         names = {"heads": "num_attention_heads", "q_lora": "q_lora_rank", "o_groups": "o_groups",
                  "o_lora": "o_lora_rank", "index_heads": "index_n_heads",
                  "index_dim": "index_head_dim", "index_top_k": "index_topk",
                  "residual_streams": "hc_mult", "window": "sliding_window"}  # fmt: skip
         return {
-            "attention": derived("shared_kv", f"model_type {self.named}"),
+            "attention": fact("shared_kv", f"model_type {self.named}"),
             "kv_heads": self._count("num_key_value_heads"), "value_dim": size, "rope_dim": rotary,
-            "nope_dim": derived(size.value - rotary.value, "head_dim - qk_rope_head_dim"),
+            "nope_dim": fact(size.value - rotary.value, "head_dim - qk_rope_head_dim"),
             **{name: self._count(key) for name, key in names.items()},
-            "select_ratio": derived(sizes[0], source), "pool_ratio": derived(sizes[1], source),
-            "select_layers": derived(used.count(sizes[0]), source),
-            "pool_layers": derived(used.count(sizes[1]), source),
-            "window_layers": derived(layers, "every layer has a window besides"),
+            "select_ratio": fact(sizes[0], source), "pool_ratio": fact(sizes[1], source),
+            "select_layers": fact(above_1.count(sizes[0]), source),
+            "pool_layers": fact(above_1.count(sizes[1]), source),
+            "window_layers": fact(layers, "every layer has a window besides"),
         }  # fmt: skip
 
     def _gqa(self) -> dict[str, Fact]:
+        """Facts of grouped-query attention."""
         heads, hidden = self._count("num_attention_heads"), self._count("hidden_size")
         kv_heads = self._count("num_key_value_heads", absent=heads.value)
         if heads.value % kv_heads.value:
@@ -248,15 +250,16 @@ class _Config:
         if self.table.get("head_dim") is None and hidden.value % heads.value:
             self._fail("head_dim", "is missing, and hidden_size is no multiple of the heads")
         size = self._count("head_dim", absent=hidden.value // heads.value)
-        none = self._derived(0, f"{self.named} has no latent attention")
+        zero = self._derived(0, f"{self.named} has no latent attention")
         return {
             "attention": self._derived(self.family.attention, f"model_type {self.named}"),
-            "heads": heads, "kv_heads": kv_heads, "q_lora": none, "kv_lora": none,
+            "heads": heads, "kv_heads": kv_heads, "q_lora": zero, "kv_lora": zero,
             "nope_dim": size, "value_dim": size,
             "rope_dim": self._derived(0, "the positional part is within the head's dimension"),
         }  # fmt: skip
 
     def _experts(self) -> dict[str, Fact]:
+        """Facts of routed and shared experts and of the router."""
         experts = self._first_of("n_routed_experts", "num_experts", "num_local_experts")
         picks = self._first_of("num_experts_per_tok", "num_experts_per_token")
         routed, top_k = self._count(experts), self._count(picks)
@@ -264,17 +267,17 @@ class _Config:
             self._fail(picks, f"must be at most {experts}, {routed.value}")
         size = self._count(width := self.family.width)
         key = self._first_of("n_shared_experts", "num_shared_experts")
-        shared = self._count(key, low=0, absent=0)
+        shared_experts = self._count(key, low=0, absent=0)
         if self.table.get("shared_expert_intermediate_size"):
             shared_width = self._count("shared_expert_intermediate_size").value
             if shared_width % size.value:
                 self._fail("shared_expert_intermediate_size", f"must be a multiple of {width}, "
                            f"{size.value}: shared experts are as wide as routed ones")  # fmt: skip
             source_text = f"shared_expert_intermediate_size / {width} of {self.file}"
-            shared = self._derived(shared_width // size.value, source_text)
+            shared_experts = self._derived(shared_width // size.value, source_text)
         return {
             "routed_experts": routed, "top_k": top_k, "expert_intermediate": size,
-            "shared_experts": shared, "most_nodes": self._most_nodes(top_k.value),
+            "shared_experts": shared_experts, "most_nodes": self._most_nodes(top_k.value),
             "expert_groups": self._count(self._first_of("n_group", "num_expert_group"), absent=1),
             "router": self._derived(self.family.router, f"model_type {self.named}"),
         }  # fmt: skip
@@ -290,36 +293,42 @@ class _Config:
         return kinds.count(kind)
 
     def _windows(self, layers: int) -> dict[str, Fact]:
-        windowed = self._layers_of("sliding_attention", layers)
-        window = self._count("sliding_window") if windowed else self._derived(0, "no such layer")
+        """Facts of layers that attend to a window."""
+        window_layers = self._layers_of("sliding_attention", layers)
+        window = (
+            self._count("sliding_window") if window_layers else self._derived(0, "no such layer")
+        )
         source = f"layer_types of {self.file}"
-        return {"window_layers": self._derived(windowed, source), "window": window}
+        return {"window_layers": self._derived(window_layers, source), "window": window}
 
     def _linear(self, layers: int) -> dict[str, Fact]:
-        own = self.table.get("linear_attn_config")
-        if isinstance(own, dict):  # Kimi-Linear: heads of keys and values alike
-            inner = _Config(own | {"model_type": self.named}, f"linear_attn_config of {self.file}")
-            linear_layers = own.get("kda_layers")
+        """Facts of layers with linear attention."""
+        table = self.table.get("linear_attn_config")
+        if isinstance(table, dict):  # Kimi-Linear: heads of keys and values alike
+            inner = _Config(
+                table | {"model_type": self.named}, f"linear_attn_config of {self.file}"
+            )
+            linear_layers = table.get("kda_layers")
             if not isinstance(linear_layers, list) or not 0 < len(linear_layers) < layers:
                 inner._fail("kda_layers", f"must list some of the {layers} layers, not all")
             heads, size = inner._count("num_heads"), inner._count("head_dim")
-            count = self._derived(len(linear_layers), f"kda_layers of {self.file}")
+            layers_fact = self._derived(len(linear_layers), f"kda_layers of {self.file}")
             sizes = [heads, heads, size, size, inner._count("short_conv_kernel_size")]
         else:
             if self.table.get("layer_types") is None:
                 interval = self._count("full_attention_interval", low=2).value
-                linear = layers - layers // interval
+                linear_layers_count = layers - layers // interval
             else:
-                linear = self._layers_of("linear_attention", layers)
-            count = self._derived(linear, f"layers of {self.file}")
+                linear_layers_count = self._layers_of("linear_attention", layers)
+            layers_fact = self._derived(linear_layers_count, f"layers of {self.file}")
             names = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim",
                      "conv_kernel_dim")  # fmt: skip
             sizes = [self._count(f"linear_{name}") for name in names]
-        fields_of = ("key_heads", "value_heads", "key_dim", "value_dim", "conv")
+        field_names = ("key_heads", "value_heads", "key_dim", "value_dim", "conv")
         return {
             "linear": self._derived(self.family.linear, f"model_type {self.named}"),
-            "linear_layers": count,
-            **{f"linear_{name}": fact for name, fact in zip(fields_of, sizes, strict=True)},
+            "linear_layers": layers_fact,
+            **{f"linear_{name}": fact for name, fact in zip(field_names, sizes, strict=True)},
         }
 
     def _first_of(self, *names: str) -> str:
@@ -354,8 +363,8 @@ class _Config:
         for name in ("moe_layer_freq", "decoder_sparse_step"):
             if self.table.get(name) not in (None, 1):
                 self._fail(name, "must be 1: every layer after the dense ones has experts")
-        mixtral = self.named == "mixtral" and self.table.get("sliding_window")
-        if self.table.get("use_sliding_window") or mixtral:
+        has_mixtral_window = self.named == "mixtral" and self.table.get("sliding_window")
+        if self.table.get("use_sliding_window") or has_mixtral_window:
             name = "use_sliding_window" if "use_sliding_window" in self.table else "sliding_window"
             self._fail(name, "must be off: attention over part of the context is not modelled")
         if "gqa" in self.family.attention and self.table.get("index_topk") is not None:
@@ -366,6 +375,8 @@ class _Config:
             self._fail("tie_word_embeddings", "must be false: embedding and LM head count apart")
 
     def _count(self, name: str, low: int = 1, absent: int | None = None) -> Fact:
+        """The fact of a whole number of the config, `absent` where it is missing. Raises
+        ConfigError."""
         value = self.table.get(name)
         if value is None and absent is not None:
             return self._derived(absent, f"{self.file} has no {name}")
@@ -375,11 +386,15 @@ class _Config:
         return Fact(value, "", f"{name} of {self.file}", "a")
 
     def _derived(self, value: int | str, source: str) -> Fact:
+        """A fact that follows from the config (mark d)."""
         return Fact(value, "", source, "d")
 
     def _fail(self, name: str, why: str) -> NoReturn:
-        stated = self.table.get(name)
-        value = "" if stated is None or why.startswith("is ") else f" = {str(stated)[:40]}"
+        """Raise ConfigError with the field, its value and what is wrong."""
+        value_given = self.table.get(name)
+        value = (
+            "" if value_given is None or why.startswith("is ") else f" = {str(value_given)[:40]}"
+        )
         raise ConfigError(f"{self.file}: {name}{value} {why}")
 
 

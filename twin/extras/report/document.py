@@ -18,7 +18,7 @@ STYLE = Path(__file__).with_suffix(".css").read_text("utf-8").strip()
 
 
 def tag(name: str, /, *inside: Part, cls: str = "", **attributes: str | float) -> Element:
-    """An element with its contents."""
+    """An element with attributes and contents; `_` in a name of an attribute stands for `-`."""
     element = Element(name, {"class": cls} if cls else {})
     for key, value in attributes.items():
         element.set(key.replace("_", "-"), value if isinstance(value, str) else f"{value:.6g}")
@@ -53,11 +53,13 @@ def table(
     """A table that scrolls if it is too wide; right: columns of numbers; wide: of sentences."""
 
     def cell(kind: str, k: int, part: Part) -> Element:
+        """A cell of column k, of the class for numbers or sentences where the column is one of
+        them."""
         return tag(kind, part, cls="n" if k in right else "t" if k in wide else "")
 
     body = [tag("tr", *(cell("td", k, part) for k, part in enumerate(row))) for row in rows]
-    top = tag("tr", *(cell("th", k, head) for k, head in enumerate(heads)))
-    return tag("div", tag("table", tag("thead", top), tag("tbody", *body)), cls="scroll")
+    head_row = tag("tr", *(cell("th", k, head) for k, head in enumerate(heads)))
+    return tag("div", tag("table", tag("thead", head_row), tag("tbody", *body)), cls="scroll")
 
 
 def tiles(pairs: Iterable[tuple[str, str, str]]) -> Part:
@@ -114,6 +116,7 @@ def plot(
     y1 = max(yticks[-1], y_most or max(ys))
 
     def at(px: float, py: float) -> Point:
+        """Place on the drawing of a point of the chart."""
         right, up = WIDE - LEFT - RIGHT, HIGH - TOP - BOTTOM
         return LEFT + right * (px - x0) / (x1 - x0), TOP + up * (1.0 - py / y1)
 
@@ -146,6 +149,7 @@ def _axes(
     at: Callable[[float, float], Point], xticks: Sequence[float], yticks: Sequence[float],
     x: str,
 ) -> Iterable[Part]:  # fmt: skip
+    """The axes: grid lines and numbers of y, numbers of x, and the title of x."""
     for value in yticks:
         (a, b), (c, d) = at(xticks[0], value), (WIDE - RIGHT, at(xticks[0], value)[1])
         yield tag("line", cls="grid", x1=a, y1=b, x2=c, y2=d)
@@ -157,7 +161,7 @@ def _axes(
 
 
 def _drawn(s: Series, places: Sequence[Point]) -> Iterable[Part]:
-    """A series as a line, as points, or both."""
+    """A series as a line, as points, or both; places: of its points on the drawing."""
     if s.joined:
         yield tag("polyline", cls=f"s{s.colour}",
                   points=" ".join(f"{a:.1f},{b:.1f}" for a, b in places))  # fmt: skip

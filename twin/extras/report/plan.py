@@ -40,8 +40,8 @@ def plan_report(plan: Plan, found: Row) -> str:
     body: list[Part] = [tag("p", plan.scenario.name, ": ", in_brief(plan), cls="soft")]
     body += [tag("p", sentence) for sentence in texts[1:]]
     if ranked := found["ranked"]:
-        equal = tag("p", f"{equal_words(ranked)}. Five seeds each.", cls="soft")
-        body += [tag("h2", "Ranking"), _ranking(plan, ranked), equal]
+        equal_note = tag("p", f"{equal_words(ranked)}. Five seeds each.", cls="soft")
+        body += [tag("h2", "Ranking"), _ranking(plan, ranked), equal_note]
     if found["relaxations"]:
         cells = [row | {"NPUs": f"{row['NPUs']:,}"} for row in relaxed(found["relaxations"])]
         rows = [list(row.values()) for row in cells]
@@ -56,9 +56,10 @@ def plan_report(plan: Plan, found: Row) -> str:
 
 
 def _ranking(plan: Plan, rows: Sequence[Row]) -> Part:
-    after = (f"After: {LOSSES[loss].lower()}" for loss in plan.survives)
+    """The table of ranked deployments."""
+    loss_heads = (f"After: {LOSSES[loss].lower()}" for loss in plan.survives)
     heads = ["", "Deployment", "NPUs", "tokens/s per NPU", "TPOT", "TTFT p99", "Headroom", "Power",
-             "Held back by", *after]  # fmt: skip
+             "Held back by", *loss_heads]  # fmt: skip
     cells = [
         (f"{r['rank']}{NO_BREAK + '=' if r['equal_to_first'] else ''}",
          in_words(dict(r["settings"])),
@@ -73,12 +74,14 @@ def _ranking(plan: Plan, rows: Sequence[Row]) -> Part:
 
 
 def _survived(after: Row) -> Part:
-    holds = after.get("status") == "feasible"
-    return tag("span", survived(after), cls="good" if holds else "bad")
+    """How a deployment fares after a loss, as a good or bad word."""
+    is_held = after.get("status") == "feasible"
+    return tag("span", survived(after), cls="good" if is_held else "bad")
 
 
 def _each(row: Row) -> Part:
-    """Command to run each ranked deployment, its margins and next step."""
+    """A ranked deployment, folded: its margins and next step, losses, and the command that runs
+    it."""
     settings = (f"--set {shlex.quote(f'{path}={v}')}" for path, v in row["settings"].items())
     command = " ".join(["python -m twin run SCENARIO", *settings])
     margins = [
@@ -104,13 +107,14 @@ def _each(row: Row) -> Part:
 def _front(found: Row) -> Part:
     """The chart of speed per user against throughput per NPU."""
     ranks = {row["key"]: str(row["rank"]) for row in found["ranked"]}
-    timed = [p for p in found["front"] if p["tokens_per_s_per_user"]]
-    best = sorted((p for p in timed if p["on_front"]), key=_speed)
-    speeds = [_speed(p) for p in timed]
-    near = [p for p in published()
+    decoding = [p for p in found["front"] if p["tokens_per_s_per_user"]]
+    front_points = sorted((p for p in decoding if p["on_front"]), key=_speed)
+    speeds = [_speed(p) for p in decoding]
+    near_points = [p for p in published()
             if speeds and min(speeds) / NEAR < 1.0 / p.tpot_s < NEAR * max(speeds)]  # fmt: skip
 
     def simulated(name: str, some: Sequence[Row], colour: int, joined: bool) -> Series:
+        """A series of simulated deployments, with their ranks and settings as texts."""
         return Series(
             name, [(_speed(p), p["tokens_per_s_per_npu"]) for p in some], colour, joined, True,
             [ranks.get(p["key"], "") for p in some],
@@ -118,16 +122,17 @@ def _front(found: Row) -> Part:
         )  # fmt: skip
 
     series = [
-        simulated("front", best, 0, True),
-        simulated("simulated", [p for p in timed if not p["on_front"]], 3, False),
+        simulated("front", front_points, 0, True),
+        simulated("simulated", [p for p in decoding if not p["on_front"]], 3, False),
         Series("published, decode NPUs alone", [(1.0 / p.tpot_s, p.tokens_per_s_per_npu)
-               for p in near], 1, False, True, (), [p.name for p in near]),
+               for p in near_points], 1, False, True, (), [p.name for p in near_points]),
     ]  # fmt: skip
     return plot("Up is cheaper, right is faster for a user", series, "tokens/s for one user",
                 "tokens/s per NPU")  # fmt: skip
 
 
 def _speed(point: Row) -> float:
+    """Tokens/s for one user of a deployment."""
     return float(point["tokens_per_s_per_user"])
 
 
@@ -135,6 +140,7 @@ def _tornado(rows: Sequence[Row]) -> Part:
     """The chart of how the goal changes with each setting."""
 
     def label(row: Row) -> str:
+        """The label of a changed field, and its value."""
         info = field_info(row["path"])
         return f"{info.label if info else row['path']}: {row['value']}"
 
@@ -152,13 +158,14 @@ def _ledger(found: Row) -> Iterable[Part]:
     rows = [row for row in found["ledger"] if row["simulated"]]
     ranked = sorted(rows, key=lambda row: row["rank"] or len(rows))
     yield folded(f"{len(rows):,} that were simulated", _listed(ranked))
-    if priced := [row for row in found["ledger"] if not row["simulated"]]:
-        more = f", the first {LEDGER_MOST} of them" if len(priced) > LEDGER_MOST else ""
-        head = f"{len(priced):,} that were priced by formula alone{more}"
-        yield folded(head, _listed(priced[:LEDGER_MOST]))
+    if priced_rows := [row for row in found["ledger"] if not row["simulated"]]:
+        more_text = f", the first {LEDGER_MOST} of them" if len(priced_rows) > LEDGER_MOST else ""
+        head = f"{len(priced_rows):,} that were priced by formula alone{more_text}"
+        yield folded(head, _listed(priced_rows[:LEDGER_MOST]))
 
 
 def _listed(rows: Sequence[Row]) -> Part:
+    """The table of deployments with status and reason."""
     cells = [
         (str(row["rank"] or ""),
          in_words(dict(row["settings"])) + (" (the scenario's own)" if row["own"] else ""),
@@ -171,9 +178,9 @@ def _listed(rows: Sequence[Row]) -> Part:
 
 def _made_with(plan: Plan) -> Part:
     """The paragraph of what the plan was made with: choices, seed and versions."""
-    varied = ", ".join(CHOICES[key].label for key in plan.vary)
+    varied_text = ", ".join(CHOICES[key].label for key in plan.vary)
     return tag(
-        "p", f"What may vary: {varied}. {plan.simulations} simulations of a search, seed "
+        "p", f"What may vary: {varied_text}. {plan.simulations} simulations of a search, seed "
         f"{plan.scenario.seed}. Engine {ENGINE_VERSION[:16]}, facts {load_facts().digest[:16]}, "
         f"question {plan_digest(plan)[:16]}: the same question gives the same bytes.", cls="soft",
     )  # fmt: skip

@@ -32,8 +32,10 @@ def run_report(run: Run) -> str:
     body: list[Part] = [tag("p", "; ".join(notes), ".", cls="soft")]
     if not run.valid:
         body.append(tag("p", "This run broke a law of its own: do not use its figures.", cls="bad"))
-    top = [m for m in placed("tile") if m.shows("tile", summary.get(m.key), s)]
-    body.append(doc.tiles([(m.tile, shown(m.key, summary[m.key]), _against(m, run)) for m in top]))
+    tiles = [m for m in placed("tile") if m.shows("tile", summary.get(m.key), s)]
+    body.append(
+        doc.tiles([(m.tile, shown(m.key, summary[m.key]), _against(m, run)) for m in tiles])
+    )
     charts = [*_over_time(run.tables.get("windows")), *_of_requests(run)]
     if charts:
         body += [tag("h2", "How it went"), tag("div", *charts, cls="charts")]
@@ -48,8 +50,8 @@ def run_report(run: Run) -> str:
     body += [tag("p", note, cls="soft") for note in run.notes]
     checks = [(c["statement"], "holds" if c["ok"] else "broken", c["detail"]) for c in run.checks]
     checks_held = sum(bool(c["ok"]) for c in run.checks)
-    laws = table(("Law", "", ""), checks, wide=(0, 2))
-    body.append(folded(f"{checks_held} of {len(checks)} laws hold", laws))
+    laws_table = table(("Law", "", ""), checks, wide=(0, 2))
+    body.append(folded(f"{checks_held} of {len(checks)} laws hold", laws_table))
     made_with = tag(
         "p", f"Result {run.digest[:16]}, engine {run.engine_version[:16]}, facts "
         f"{run.facts_digest[:16]}: the same question gives the same bytes.", cls="soft",
@@ -88,8 +90,8 @@ def thinned(x: pl.Series, y: pl.Series) -> Sequence[Point]:
     """Points of a line, averaged over neighbours if there are more than `POINTS`."""
     pairs = np.column_stack([x.to_numpy(), y.cast(pl.Float64).to_numpy()])
     pairs = pairs[np.isfinite(pairs).all(axis=1)]
-    parts = np.array_split(pairs, min(POINTS, len(pairs))) if len(pairs) else []
-    return [(float(part[:, 0].mean()), float(part[:, 1].mean())) for part in parts]
+    groups = np.array_split(pairs, min(POINTS, len(pairs))) if len(pairs) else []
+    return [(float(part[:, 0].mean()), float(part[:, 1].mean())) for part in groups]
 
 
 def _of_requests(run: Run) -> Iterable[Part]:
@@ -107,22 +109,23 @@ def _of_requests(run: Run) -> Iterable[Part]:
     ):
         if values.size:
             shares = np.linspace(0.0, 1.0, 101)[:-1]  # to p99: one slow request sets no scale
-            ends = np.quantile(values, shares)
-            points = [(float(q), 100 * float(p)) for q, p in zip(ends, shares, strict=True)]
-            limit_near = limit if one_slo(s) and limit < NEAR * points[-1][0] else None
+            quantiles = np.quantile(values, shares)
+            points = [(float(q), 100 * float(p)) for q, p in zip(quantiles, shares, strict=True)]
+            drawn_limit = limit if one_slo(s) and limit < NEAR * points[-1][0] else None
             yield plot(f"{title} up to p99", [Series("", points, colour)], f"{title}, {unit}",
-                       "% of requests", limit=limit_near, y_most=100.0)  # fmt: skip
+                       "% of requests", limit=drawn_limit, y_most=100.0)  # fmt: skip
 
 
 def _operators(operators: pl.DataFrame | None) -> Iterable[Part]:
+    """A heading and bars for each phase: the operators that take most of an iteration."""
     if operators is None or not operators.height:
         return
     for phase in operators["phase"].unique(maintain_order=True):
-        of_phase = operators.filter(pl.col("phase") == phase).sort("share", descending=True)
+        phase_rows = operators.filter(pl.col("phase") == phase).sort("share", descending=True)
         rows = [
             (_name(row["operator"]), row["share"],
              f"{amount(row['share'], 'share')}, {amount(row['per_iteration_s'], 'time')}")
-            for row in of_phase.head(OPERATORS_MOST).iter_rows(named=True) if row["share"]
+            for row in phase_rows.head(OPERATORS_MOST).iter_rows(named=True) if row["share"]
         ]  # fmt: skip
         if rows:
             yield tag("h2", f"Where an iteration of {phase} spends its time")
@@ -130,6 +133,7 @@ def _operators(operators: pl.DataFrame | None) -> Iterable[Part]:
 
 
 def _name(operator: str) -> str:
+    """An operator's label."""
     return OPERATORS[operator].label if operator in OPERATORS else operator.replace("_", " ")
 
 

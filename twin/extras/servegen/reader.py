@@ -42,9 +42,9 @@ def read_servegen(reading: Reading) -> Columns:
             else:
                 client.lengths = _length_tables(piece)
     for number, client in sorted(clients.items()):
-        for part, given in (("trace.csv", client.windows), ("dataset.json", client.lengths)):
-            if not given:
-                raise TraceError(f"{name} has no chunk-{number}-{part}: the set is incomplete")
+        for file, data in (("trace.csv", client.windows), ("dataset.json", client.lengths)):
+            if not data:
+                raise TraceError(f"{name} has no chunk-{number}-{file}: the set is incomplete")
         if any(w[1] for w in client.windows) and not all(client.lengths.values()):
             raise TraceError(f"{name}: chunk-{number} has requests but no lengths for them")
     return _sampled(name, clients, reading.limits.rows)
@@ -116,71 +116,71 @@ def _pairs(text: str, where: str) -> tuple[np.ndarray, np.ndarray]:
         values, chances = flat.reshape(-1, 2).T
     except ValueError:
         raise TraceError(f"{where} must be a text like {{45: 0.01, 46: 0.02}}") from None
-    fits = (values >= 0) & (values <= MOST_TOKENS) & (chances >= 0) & (chances <= 1)
-    if not fits.all():
+    possible = (values >= 0) & (values <= MOST_TOKENS) & (chances >= 0) & (chances <= 1)
+    if not possible.all():
         raise TraceError(f"{where} holds a length or a probability that cannot be")
     return values, chances
 
 
 def _sampled(name: str, clients: dict[int, _Client], most_rows: int) -> Columns:
     """Requests of all clients, sampled from their windows."""
-    times, total = [np.zeros(0)], 0
+    times_s, request_count = [np.zeros(0)], 0
     lengths = {name: [np.zeros(0, np.int64)] for name in FIELDS}
     for number, client in sorted(clients.items()):
         head = f"servegen/{number}"
-        width = min(np.diff([w[0] for w in client.windows]), default=DAY_S)
+        width_s = min(np.diff([w[0] for w in client.windows]), default=DAY_S)
         arrivals = []
         for index, (start, rate, shape, pattern) in enumerate(client.windows):
-            if (count := round(rate * width)) == 0:
+            if (count := round(rate * width_s)) == 0:
                 continue
-            if (total := total + count) > most_rows:
+            if (request_count := request_count + count) > most_rows:
                 raise TraceError(
                     f"{name} stands for more than {most_rows:,} requests: keep some of its clients"
                 )
             shares = np.empty(count)  # of the window
             _renewals(stream_key(SEED, f"{head}/arrivals/{index}"), pattern, shape, shares)
-            arrivals.append(start + width * shares)
+            arrivals.append(start + width_s * shares)
         if arrivals:
-            times.append(np.concatenate(arrivals))
-            for column, drawn in lengths.items():
+            times_s.append(np.concatenate(arrivals))
+            for column, lengths_drawn in lengths.items():
                 key = stream_key(SEED, f"{head}/{column}")
-                drawn.append(_draw_all(client.lengths[column], times[-1], key))
-    rows = np.concatenate(times)
+                lengths_drawn.append(_draw_all(client.lengths[column], times_s[-1], key))
+    all_times = np.concatenate(times_s)
     return Columns(
-        ticks=rows, ticks_per_s=1.0, in_order=False,
+        ticks=all_times, ticks_per_s=1.0, in_order=False,
         input_tokens=np.concatenate(lengths["input_tokens"]),
         output_tokens=np.concatenate(lengths["output_tokens"]),
-        source_row=np.arange(1, rows.size + 1), warnings=[SAMPLED],
+        source_row=np.arange(1, all_times.size + 1), warnings=[SAMPLED],
     )  # fmt: skip
 
 
 @late
 def _renewals(key: np.uint64, pattern: int, shape: float, at: np.ndarray) -> None:
     """Fill at f8[n] with sorted times in (0, 1): n + 1 gaps of the pattern, scaled to sum to 1."""
-    t = 0.0
+    sum_of_gaps = 0.0
     for i in range(at.size + 1):
         if pattern == 1:
-            t += gamma(key, i, shape)
+            sum_of_gaps += gamma(key, i, shape)
         elif pattern == 2:
-            t += weibull(key, i, shape)
+            sum_of_gaps += weibull(key, i, shape)
         else:
-            t += exponential(key, i)
+            sum_of_gaps += exponential(key, i)
         if i < at.size:
-            at[i] = t
+            at[i] = sum_of_gaps
     for i in range(at.size):
-        at[i] = at[i] / t if t > 0.0 else 0.5
+        at[i] = at[i] / sum_of_gaps if sum_of_gaps > 0.0 else 0.5
 
 
 def _draw_all(
     tables: list[tuple[float, np.ndarray, np.ndarray]], times: np.ndarray, key: np.uint64
 ) -> np.ndarray:
     """Lengths i8[n] for sorted times f8[n], each drawn from the window that contains it."""
-    starts = np.array([start for start, _, _ in tables])
-    window = np.maximum(np.searchsorted(starts, times, side="right") - 1, 0)
+    starts_s = np.array([start for start, _, _ in tables])
+    window_of = np.maximum(np.searchsorted(starts_s, times, side="right") - 1, 0)
     lengths = np.empty(times.size, np.int64)
     begin = 0
     for k, (_, values, cumulative) in enumerate(tables):
-        end = int(np.searchsorted(window, k, side="right"))
+        end = int(np.searchsorted(window_of, k, side="right"))
         _draw(values, cumulative, key, begin, lengths[begin:end])
         begin = end
     return lengths

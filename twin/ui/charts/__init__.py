@@ -23,35 +23,37 @@ def distribution(
 ) -> Chart:
     """Cumulative distribution of durations, with the SLO as a line. Values in seconds."""
     share = np.linspace(0.0, 1.0, QUANTILES)
-    known = []
+    quantiles_of = []
     for curve in curves:
         values = np.asarray(curve.values, dtype=float)
         if (values := values[np.isfinite(values)]).size:
-            known.append((curve, np.quantile(values, share)))
-    if not known:
+            quantiles_of.append((curve, np.quantile(values, share)))
+    if not quantiles_of:
         return empty("No finished request to show")
-    right = max(float(x[round(0.995 * (QUANTILES - 1))]) for _, x in known)
-    if slo_s is not None and slo_s < 2.5 * right:
-        right = max(right, 1.08 * slo_s)
-    factor, unit = base.time_unit(right)
+    axis_end_s = max(float(x[round(0.995 * (QUANTILES - 1))]) for _, x in quantiles_of)
+    if slo_s is not None and slo_s < 2.5 * axis_end_s:
+        axis_end_s = max(axis_end_s, 1.08 * slo_s)
+    factor, unit = base.time_unit(axis_end_s)
     fig, sentences = figure(), []
-    for curve, x in known:
+    for curve, x in quantiles_of:
         hover = f"%{{y:.1f}} % within %{{x:,.3~g}} {unit}<extra>{curve.name}</extra>"
         name = base.in_legend(curve.name)
         base.line(fig, x * factor, 100 * share, curve.colour, hover, width=2.4, name=name)
-        half, late = np.interp([0.5, 0.99], share, x)
-        sentences.append(f"{curve.name}: half within {seconds(half)}, 99 % within {seconds(late)}")
-    if slo_s is not None and slo_s <= right:
-        met = np.mean([np.interp(slo_s, x, share) for _, x in known])  # the curves are there
-        side = "left" if slo_s > right / 2 else "right"
-        where = f"{'bottom' if met > 0.5 else 'top'} {side}"
-        base.line_at(fig, f"SLO {seconds(slo_s)}", where, x=slo_s * factor)
+        p50_s, p99_s = np.interp([0.5, 0.99], share, x)
+        sentences.append(
+            f"{curve.name}: half within {seconds(p50_s)}, 99 % within {seconds(p99_s)}"
+        )
+    if slo_s is not None and slo_s <= axis_end_s:
+        met = np.mean([np.interp(slo_s, x, share) for _, x in quantiles_of])  # the curves are there
+        side_text = "left" if slo_s > axis_end_s / 2 else "right"
+        label_place = f"{'bottom' if met > 0.5 else 'top'} {side_text}"
+        base.line_at(fig, f"SLO {seconds(slo_s)}", label_place, x=slo_s * factor)
     return base.chart(
         fig, "Cumulative distribution. " + "; ".join(sentences) + ".",
         "Each curve says which share is within a time: further to the left is faster.",
-        x={"range": [0, right * factor], "title_text": unit, "showgrid": True},
+        x={"range": [0, axis_end_s * factor], "title_text": unit, "showgrid": True},
         y={"range": [0, 101], "ticksuffix": " %", "title_text": f"of {of}"},
-        hovermode="closest", showlegend=len(known) > 1,
+        hovermode="closest", showlegend=len(quantiles_of) > 1,
     )  # fmt: skip
 
 
@@ -62,35 +64,36 @@ def timeline(
     windows: pl.DataFrame, columns: Mapping[str, tuple[str, str]], y_title: str, *, reads: str,
     stacked: bool = False, scale: float = 1.0, warmup_s: float = 0.0, top: float | None = None,
 ) -> Chart:  # fmt: skip
-    """Windows over time: column to (label, colour); scale: from SI to y_title; top: of the axis."""
-    present = {c: v for c, v in columns.items() if c in windows.columns}
+    """Chart of columns of the windows over time. columns: label and colour by column; scale: factor
+    from SI to the unit of y_title; top: end of the y axis."""
+    shown_columns = {c: v for c, v in columns.items() if c in windows.columns}
     # What is nothing all along (a pool that is not there) would only be a line on the axis.
-    present = {c: v for c, v in present.items() if windows[c].max()} or present
-    if not windows.height or not present:
+    shown_columns = {c: v for c, v in shown_columns.items() if windows[c].max()} or shown_columns
+    if not windows.height or not shown_columns:
         return empty("Nothing was recorded")
     time_factor, time_unit = base.time_axis(float(windows["t_s"].max() or 0.0))  # type: ignore[arg-type]
     t = windows["t_s"].to_numpy() * time_factor
-    fig, sentences, each = figure(height=260), [], []
+    fig, sentences, layers = figure(height=260), [], []
     hover = "%{y:,.3~s}" if top is None else "%{y:.1f}"
-    for column, (label, colour) in present.items():
+    for column, (label, colour) in shown_columns.items():
         values = windows[column].cast(pl.Float64).to_numpy() * scale
         band: dict[str, Any] = {"stackgroup": "all", "fillcolor": colour} if stacked else {}
         base.line(fig, t, values, colour, hover, width=0.8 if stacked else 2.0, name=label, **band)
-        each.append(np.nan_to_num(values))
+        layers.append(np.nan_to_num(values))
         mean, peak = np.nanmean(values), np.nanmax(values)
         figures = f"{three_figures(float(mean))} on average, {three_figures(float(peak))} at most"
         sentences.append(f"{label} {figures}")
-    warmup = warmup_s * time_factor
-    has_room = warmup > 0.1 * float(t.max())  # else the word would lie on the data
-    base.warm_up(fig, warmup, "warm-up" if has_room else "")
-    highest = float(np.max(np.sum(each, axis=0) if stacked else each))
+    warmup_end = warmup_s * time_factor
+    has_room = warmup_end > 0.1 * float(t.max())  # else the word would lie on the data
+    base.warm_up(fig, warmup_end, "warm-up" if has_room else "")
+    highest = float(np.max(np.sum(layers, axis=0) if stacked else layers))
     if has_room and highest > 0:  # the word stands above the data
         top = max(top or 0.0, WORD_ABOVE * highest)
     return base.chart(
         fig, f"{y_title} over simulated time. " + "; ".join(sentences) + ".", reads,
         x={"title_text": f"simulated time ({time_unit})", "range": [0, float(t.max())]},
         y={"title_text": y_title, "range": None if top is None else [0, top]},
-        showlegend=len(present) > 1,
+        showlegend=len(shown_columns) > 1,
     )  # fmt: skip
 
 
@@ -178,6 +181,7 @@ def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:
 
 
 def _stage_title(stage: str) -> str:
+    """Label of a stage of the TTFT."""
     return METRICS[f"ttft_{stage}_s_mean"].label
 
 
@@ -197,8 +201,8 @@ def iteration_over_time(
              and c != "decode_iteration_s"]  # fmt: skip
     if not names:
         return empty("No decode iteration ran")
-    mean = {c: float(windows[c].mean() or 0.0) for c in names}  # type: ignore[arg-type]
-    names.sort(key=lambda c: (-mean[c], c))
+    mean_s = {c: float(windows[c].mean() or 0.0) for c in names}  # type: ignore[arg-type]
+    names.sort(key=lambda c: (-mean_s[c], c))
     others = pl.sum_horizontal(*names[TOP_OPERATORS:]) if names[TOP_OPERATORS:] else pl.lit(0.0)
     columns = {}
     for column in names[:TOP_OPERATORS]:
@@ -310,11 +314,11 @@ def reasons(counts: Mapping[str, int]) -> Chart:
     """Numbers of requests that ended without an answer, by reason."""
     if not counts:
         return empty("Every request that ended was answered")
-    largest = dict(list(counts.items())[:TOP_REASONS])
-    fig = figure(height=90 + 34 * len(largest))
-    text = [f"{count:,}" for count in largest.values()]
-    base.bars(fig, list(largest), list(largest.values()), theme.ROLE["prefill"], text=text,
+    top_counts = dict(list(counts.items())[:TOP_REASONS])
+    fig = figure(height=90 + 34 * len(top_counts))
+    text = [f"{count:,}" for count in top_counts.values()]
+    base.bars(fig, list(top_counts), list(top_counts.values()), theme.ROLE["prefill"], text=text,
          textposition="outside")  # fmt: skip
-    listing = "; ".join(f"{why}: {count}" for why, count in zip(largest, text, strict=True))
-    how = "Requests by why they ended without an answer."
-    return base.chart(fig, f"{listing}.", how, hovermode="closest")
+    listing = "; ".join(f"{why}: {count}" for why, count in zip(top_counts, text, strict=True))
+    reads = "Requests by why they ended without an answer."
+    return base.chart(fig, f"{listing}.", reads, hovermode="closest")

@@ -128,8 +128,8 @@ def line(
     *, width: float = 2.0, mode: str = "lines", **trace: Any,
 ) -> None:  # fmt: skip
     """Add one series of connected points."""
-    look = {"color": colour, "width": width}
-    fig.add_scatter(x=x, y=y, mode=mode, line=look, hovertemplate=hover, **trace)
+    line_style = {"color": colour, "width": width}
+    fig.add_scatter(x=x, y=y, mode=mode, line=line_style, hovertemplate=hover, **trace)
 
 
 def heat(fig: go.Figure, z: np.ndarray, *, dark: bool, **trace: Any) -> None:
@@ -142,19 +142,19 @@ def heat(fig: go.Figure, z: np.ndarray, *, dark: bool, **trace: Any) -> None:
 
 def line_at(fig: go.Figure, label: str, where: str, *, x: float = 0.0, y: float = 0.0) -> None:
     """Add a dashed line with a label, vertical at `x` or horizontal at `y`."""
-    look = {
+    options = {
         "line": {"color": theme.OTHER, "width": 1.2, "dash": "dash"}, "annotation_text": label,
         "annotation_position": where, "annotation_font": {"size": 12, "color": theme.OTHER},
     }  # fmt: skip
-    fig.add_vline(x=x, **look) if x else fig.add_hline(y=y, **look)
+    fig.add_vline(x=x, **options) if x else fig.add_hline(y=y, **options)
 
 
 def shade(
     fig: go.Figure, begin: float, end: float, colour: str, opacity: float, **more: Any
 ) -> None:
     """Shade a span of the x axis below the data, without an outline by default."""
-    look = {"layer": "below"} | ({"line_width": 0} if "line" not in more else {})
-    fig.add_vrect(x0=begin, x1=end, fillcolor=colour, opacity=opacity, **look, **more)
+    options = {"layer": "below"} | ({"line_width": 0} if "line" not in more else {})
+    fig.add_vrect(x0=begin, x1=end, fillcolor=colour, opacity=opacity, **options, **more)
 
 
 def warm_up(fig: go.Figure, until: float, label: str = "") -> None:

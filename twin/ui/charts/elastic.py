@@ -39,8 +39,8 @@ MOST = 60  # rows of a picture
 
 def lives(table: pl.DataFrame, horizon_s: float, warmup_s: float = 0.0) -> Chart:
     """One row per instance, sorted by its first NPU, with a bar for each state."""
-    of = [name for name in ("role", "instance", "model") if name in table.columns]
-    instances = table.group_by(of).agg(pl.col("first_npu").first())
+    key_columns = [name for name in ("role", "instance", "model") if name in table.columns]
+    instances = table.group_by(key_columns).agg(pl.col("first_npu").first())
     instances = instances.sort("first_npu", "role", "instance").head(MOST)
     names = [_named(row) for row in instances.iter_rows(named=True)]
     series: dict[str, tuple[str, list[tuple[str, float, float, str]]]] = {}
@@ -52,8 +52,8 @@ def lives(table: pl.DataFrame, horizon_s: float, warmup_s: float = 0.0) -> Chart
             if (name := _named(row)) in names
             and state == (row["role"] if row["state"] == "serve" else row["state"])
         ]  # fmt: skip
-    count = table.filter(pl.col("state") == "drain").height
-    alt = f"{instances.height} instances over the run; {count} times one drained."
+    drain_count = table.filter(pl.col("state") == "drain").height
+    alt = f"{instances.height} instances over the run; {drain_count} times one drained."
     reads = "Each row is an instance: what it costs lasts from its start to the end of its drain."
     return spans(names, series, alt, reads, horizon_s=horizon_s, warmup_s=warmup_s)
 
@@ -64,7 +64,8 @@ def _named(row: dict[str, Any]) -> str:
 
 
 def pressures(decisions: pl.DataFrame, column: str, marks: tuple[float, float] | None) -> Chart:
-    """Pressure of both pools over time as the controller saw it, with its marks if it has any."""
+    """Chart of both pools' pressure over time as the controller saw it, with its high and low mark
+    if it has any."""
     columns = {f"{role}_{column}": (role, theme.ROLE[role]) for role in ROLES
                if f"{role}_{column}" in decisions.columns}  # fmt: skip
     unit = "instances needed" if column == "needed" else "pressure, 1 at its limit"
@@ -110,16 +111,16 @@ def tiers(windows: pl.DataFrame, traffic: pl.DataFrame, warmup_s: float) -> base
     reads = traffic.filter(pl.col("traffic").is_in(list(TIERS)))
     rates = reads.pivot("traffic", index="t_s", values="bytes", aggregate_function="sum")
     table = windows.select("t_s", "window_s").join(rates, on="t_s", how="left")
-    read = pl.col([tier for tier in TIERS if tier in rates.columns])
-    table = table.with_columns(read.fill_null(0.0) / pl.col("window_s"))
+    tier_bytes = pl.col([tier for tier in TIERS if tier in rates.columns])
+    table = table.with_columns(tier_bytes.fill_null(0.0) / pl.col("window_s"))
     how = "What DRAM has lost comes from SSD, in addition to the reads from DRAM."
     return timeline(table, TIERS, "GB/s", scale=1e-9, warmup_s=warmup_s, reads=how)
 
 
 def tiers_read(traffic: pl.DataFrame) -> list[str]:
     """Tiers with any reads."""
-    tiers = set(traffic.filter(pl.col("bytes") > 0.0)["traffic"])
-    return [name for tier, (name, _) in TIERS.items() if tier in tiers]
+    read_tiers = set(traffic.filter(pl.col("bytes") > 0.0)["traffic"])
+    return [name for tier, (name, _) in TIERS.items() if tier in read_tiers]
 
 
 def namespaces(hits: pl.DataFrame, names: Sequence[str], warmup_s: float) -> base.Chart:

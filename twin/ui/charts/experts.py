@@ -42,11 +42,11 @@ def die_map(
             x=die, y=layers[row], mode="markers", name="holds a redundant copy", hoverinfo="skip",
             marker={"color": theme.SERIES[1], "size": 3, "symbol": "circle"},
         )  # fmt: skip
-    hot = np.unravel_index(int(load.argmax()), load.shape)
+    hottest = np.unravel_index(int(load.argmax()), load.shape)
     return base.chart(
         fig, f"Load of {load.shape[1]} dies in {layers.size} layers. The hottest die over the mean "
         f"is {load.max(axis=1).mean():.2f} on average over layers; the highest load is "
-        f"{load.max():.2f} times the mean, on die {hot[1]} in layer {layers[hot[0]]}. "
+        f"{load.max():.2f} times the mean, on die {hottest[1]} in layer {layers[hottest[0]]}. "
         f"{int(replicas.sum()):,} redundant copies.",
         "A die that holds popular experts is hotter than its layer's mean, and every die waits "
         "for the hottest; EPLB adds copies of experts (dots) to even them out.",
@@ -62,17 +62,17 @@ def by_layer(layers: np.ndarray, before: np.ndarray, after: np.ndarray | None) -
     if not layers.size:
         return base.empty("No expert load was recorded")
     fig, sentences = base.figure(height=320), []
-    sides = [("hottest die", before, AFTER, "circle")]
+    curves = [("hottest die", before, AFTER, "circle")]
     if after is not None:
-        sides = [("before", before, BEFORE, "circle"), ("after", after, AFTER, "diamond")]
-    for name, values, colour, symbol in sides:
+        curves = [("before", before, BEFORE, "circle"), ("after", after, AFTER, "diamond")]
+    for name, values, colour, symbol in curves:
         base.line(fig, layers, values, colour, HOVER, mode="lines+markers", name=name,
              marker={"symbol": symbol, "size": 6})  # fmt: skip
         sentences.append(
             f"{name}: {values.mean():.2f} on average, worst {values.max():.2f} in layer "
             f"{layers[int(values.argmax())]}"
         )
-    top = max(float(values.max()) for _, values, *_ in sides)
+    top = max(float(values.max()) for _, values, *_ in curves)
     base.line_at(fig, "even", "bottom right", y=1.0)
     return base.chart(
         fig, "Hottest die over the mean by layer. " + "; ".join(sentences) + ".",
@@ -124,9 +124,9 @@ def tpot(windows: pl.DataFrame, events: pl.DataFrame, slo_s: float, warmup_s: fl
     if 1e3 * slo_s < 2.0 * top:
         top = max(top, 1e3 * slo_s)
         base.line_at(fig, f"SLO {seconds(slo_s)}", "bottom left", y=1e3 * slo_s)
-    count = _mark(fig, events, base.time_axis(horizon_s)[0], 1.06 * top)
+    counts = _mark(fig, events, base.time_axis(horizon_s)[0], 1.06 * top)
     return base.chart(
-        fig, f"{time_chart.alt} {count['rebalance']} rebalances and {count['shift']} shifts of "
+        fig, f"{time_chart.alt} {counts['rebalance']} rebalances and {counts['shift']} shifts of "
         "popularity are marked.", reads, y={"range": [0, 1.14 * top]},
         hovermode="closest", height=320, showlegend=True,
     )  # fmt: skip

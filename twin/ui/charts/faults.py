@@ -43,15 +43,16 @@ def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> 
 
 def _spans(fault: Fault, horizon_s: float) -> list[tuple[float, float]]:
     """Spans in which a fault is in force; one span if they are too many to distinguish."""
-    spans = [
+    in_force = [
         (fault.at_s + begin_s, min(horizon_s, fault.at_s + end_s))
         for begin_s, end_s in islice(KINDS[fault.kind].spans(fault), MOST + 1)
         if fault.at_s + begin_s < horizon_s
     ]
-    return spans if len(spans) <= MOST else [(fault.at_s, horizon_s)]
+    return in_force if len(in_force) <= MOST else [(fault.at_s, horizon_s)]
 
 
 def _lasts(fault: Fault) -> str:
+    """Duration of a fault and what it does, as text."""
     duration_text = f"for {fault.duration_s:g} s" if fault.duration_s else "to the end"
     return f"{duration_text}: {KINDS[fault.kind].says(fault)}"
 
@@ -78,23 +79,23 @@ def around(
     time_chart = timeline(windows, colours, axis, scale=scale, warmup_s=warmup_s, reads=how)
     end_s = float(windows["t_s"].max() or 0.0)  # type: ignore[arg-type]
     factor, _ = time_axis(end_s)
-    free = -1.0
+    free_s = -1.0
     for fault in [f for f in faults if f.at_s < end_s][:MOST]:
         for begin_s, stop_s in _spans(fault, end_s):
             colour = LOOKS[KINDS[fault.kind].look]
             shade(time_chart.figure, begin_s * factor, stop_s * factor, colour, SHADES[0])
     for row in events.sort("t_s").head(10 * MOST).iter_rows(named=True):
         if row["kind"] == Kind.INSTANCE_DOWN:
-            end = factor * (end_s if row["end_s"] is None else row["end_s"])
-            shade(time_chart.figure, row["t_s"] * factor, end, FAULT, SHADES[1])
+            down_end = factor * (end_s if row["end_s"] is None else row["end_s"])
+            shade(time_chart.figure, row["t_s"] * factor, down_end, FAULT, SHADES[1])
         elif row["kind"] in MARKS:
-            sign, colour = MARKS[row["kind"]]
+            mark, colour = MARKS[row["kind"]]
             time_chart.figure.add_vline(
                 x=row["t_s"] * factor, line={"color": colour, "width": 1.4},
-                annotation_text=sign if row["t_s"] >= free else "", annotation_position="top",
+                annotation_text=mark if row["t_s"] >= free_s else "", annotation_position="top",
                 annotation_font={"size": 13, "color": colour},
             )  # fmt: skip
-            free = max(free, row["t_s"] + 0.04 * end_s)
+            free_s = max(free_s, row["t_s"] + 0.04 * end_s)
     kinds = events["kind"].value_counts().sort("kind").iter_rows()
     listing = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in kinds)
     return time_chart._replace(alt=f"{time_chart.alt} Marked: {listing}.")

@@ -34,31 +34,31 @@ Series = Mapping[str, Sequence[Ran]]  # by the value of the second field; '' whe
 
 def over(axis: Axis, key: str, series: Series) -> Chart:
     """A metric over the swept field; hollow: SLO missed; x: no steady state; dashed: knee, SLO."""
-    answered = [p for points in series.values() for p in points]
-    values = [p.summary[key] for p in answered if p.summary.get(key)]
-    if not values and all(p.summary for p in answered):
+    all_points = [p for points in series.values() for p in points]
+    values = [p.summary[key] for p in all_points if p.summary.get(key)]
+    if not values and all(p.summary for p in all_points):
         return base.empty("No point has this figure")
-    metric, limits = METRICS[key], {p.limits[key] for p in answered if key in p.limits}
-    highest = max([*values, *([] if values else limits)], default=0.0)
-    factor, unit = base.time_unit(highest) if metric.kind == "time" else (1.0, metric.unit)
+    metric, limits = METRICS[key], {p.limits[key] for p in all_points if key in p.limits}
+    top = max([*values, *([] if values else limits)], default=0.0)
+    factor, unit = base.time_unit(top) if metric.kind == "time" else (1.0, metric.unit)
     fig, sentences = base.figure(height=250), []
     numeric = not isinstance(axis.values[0], str | bool)
     for (name, points), colour in zip(series.items(), _colours(series), strict=True):
-        given = [p for p in points if p.summary.get(key) is not None]
+        known = [p for p in points if p.summary.get(key) is not None]
         _points(
-            fig, name, colour, [p.x if numeric else axis.said(p.x) for p in given],
-            [p.summary[key] * factor for p in given], given,
-            [f"{axis.said(p.x)}: {shown(key, p.summary[key])}" for p in given],
+            fig, name, colour, [p.x if numeric else axis.said(p.x) for p in known],
+            [p.summary[key] * factor for p in known], known,
+            [f"{axis.said(p.x)}: {shown(key, p.summary[key])}" for p in known],
         )  # fmt: skip
-        for i in knees([p.met for p in given]) if numeric else ():
+        for i in knees([p.met for p in known]) if numeric else ():
             word = "knee" if len(series) == 1 else ""
-            base.line_at(fig, word, "top left", x=0.5 * (given[i].x + given[i + 1].x))
-        sentences.append(", ".join(f"{axis.said(p.x)} {shown(key, p.summary[key])}" for p in given))
-    if len(limits) == 1 and highest > 0.3 * (limit := limits.pop()):
+            base.line_at(fig, word, "top left", x=0.5 * (known[i].x + known[i + 1].x))
+        sentences.append(", ".join(f"{axis.said(p.x)} {shown(key, p.summary[key])}" for p in known))
+    if len(limits) == 1 and top > 0.3 * (limit := limits.pop()):
         base.line_at(fig, f"SLO {shown(key, limit)}", "top right", y=limit * factor)
     y: dict[str, Any] = {"title_text": f"{metric.label} ({unit})"}
     if not values:
-        y |= {"range": [0, 1.3 * highest * factor or 1], "showticklabels": highest > 0}
+        y |= {"range": [0, 1.3 * top * factor or 1], "showticklabels": top > 0}
     listing = "; ".join(filter(None, sentences)) or "No point is done yet"
     return base.chart(
         fig, f"{metric.label} over {axis.label}. {listing}.",
@@ -75,36 +75,36 @@ def _along(axis: Axis, numeric: bool) -> dict[str, Any]:
                 "type": "category", "title_text": axis.label}  # fmt: skip
     low, high = min(axis.values), max(axis.values)
     unit = axis.said(0).removeprefix("0").strip()
-    names_unit = not unit or unit.lower() in axis.label.lower()
-    air = _AIR * (high - low)
-    title = axis.label if names_unit else f"{axis.label} ({unit})"
-    return {"title_text": title, "range": [low - air, high + air]}
+    has_unit = not unit or unit.lower() in axis.label.lower()
+    margin = _AIR * (high - low)
+    title = axis.label if has_unit else f"{axis.label} ({unit})"
+    return {"title_text": title, "range": [low - margin, high + margin]}
 
 
 def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Chart:
     """Tokens/s of an NPU over tokens/s of one user, with published operating points."""
     fig, sentences, shown_speeds = base.figure(height=380), [], [0.0]
     for (name, points), colour in zip(series.items(), _colours(series), strict=True):
-        with_both = [p for p in points if p.summary.get(FOR_USER) and p.summary.get(PER_NPU)]
-        speeds = [1.0 / p.summary[FOR_USER] for p in with_both]
-        rates = [p.summary[PER_NPU] for p in with_both]
+        decoding = [p for p in points if p.summary.get(FOR_USER) and p.summary.get(PER_NPU)]
+        speeds = [1.0 / p.summary[FOR_USER] for p in decoding]
+        rates = [p.summary[PER_NPU] for p in decoding]
         texts = [f"{axis.said(p.x)}: {s:.3g} tokens/s a user, {r:,.0f} tokens/s per NPU"
-                for p, s, r in zip(with_both, speeds, rates, strict=True)]  # fmt: skip
-        _points(fig, name or "this sweep", colour, speeds, rates, with_both, texts)
-        bands = [p.bands.get(FOR_USER) for p in with_both]
+                for p, s, r in zip(decoding, speeds, rates, strict=True)]  # fmt: skip
+        _points(fig, name or "this sweep", colour, speeds, rates, decoding, texts)
+        bands = [p.bands.get(FOR_USER) for p in decoding]
         bands = [ends and (1.0 / ends[1], 1.0 / ends[0]) for ends in bands]
         fig.data[-1].update(
             error_x=_bars(speeds, bands, colour),
-            error_y=_bars(rates, [p.bands.get(PER_NPU) for p in with_both], colour),
+            error_y=_bars(rates, [p.bands.get(PER_NPU) for p in decoding], colour),
         )
         sentences += texts
         shown_speeds += speeds
     if not sentences and all(p.summary for points in series.values() for p in points):
         return base.empty("No point decodes")
-    fastest = max([*(1.0 / p.tpot_s for p in published), *shown_speeds])
-    sides = ["left" if 1.0 / p.tpot_s > 0.6 * fastest else "right" for p in published]
+    top_speed = max([*(1.0 / p.tpot_s for p in published), *shown_speeds])
+    label_sides = ["left" if 1.0 / p.tpot_s > 0.6 * top_speed else "right" for p in published]
     _crosses(fig, published, "published", mode="markers+text", textfont={"size": 11},
-             textposition=[f"top {side}" for side in sides])  # fmt: skip
+             textposition=[f"top {side}" for side in label_sides])  # fmt: skip
     all_limits = (p.limits for ps in series.values() for p in ps)
     limits = {each["tpot_s_p99"] for each in all_limits if "tpot_s_p99" in each}
     if len(limits) == 1:
@@ -114,7 +114,7 @@ def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Char
         fig, "Throughput against speed for one user. " + "; ".join(sentences) + ".",
         "Up is more throughput, right is more speed for a user: a point that has none above and "
         "right of it is a best choice.",
-        x={"title_text": "tokens/s for one user", "range": [0, 1.25 * fastest], "showgrid": True},
+        x={"title_text": "tokens/s for one user", "range": [0, 1.25 * top_speed], "showgrid": True},
         y={"title_text": "output tokens/s per decode NPU"}, hovermode="closest", showlegend=True,
     )  # fmt: skip
 
@@ -123,6 +123,7 @@ TIP = "%{text}<br>%{x:.3g} tokens/s a user, %{y:,.0f} per NPU<extra></extra>"
 
 
 def _crosses(fig: go.Figure, points: Sequence[Published], name: str, **look: Any) -> None:
+    """Add published operating points as crosses."""
     marker = {"symbol": "cross-thin", "size": 11, "line": {"width": 2, "color": PUBLISHED}}
     fig.add_scatter(
         x=[1.0 / p.tpot_s for p in points], y=[p.tokens_per_s_per_npu for p in points], name=name,
@@ -160,8 +161,8 @@ def _colours(series: Series) -> list[str]:
     if len(series) == 1:
         return [theme.SERIES[0]]
     scale = theme.SEQUENTIAL[3:]
-    last = len(series) - 1
-    return [scale[round(i * (len(scale) - 1) / last)] for i in range(len(series))]
+    intervals = len(series) - 1
+    return [scale[round(i * (len(scale) - 1) / intervals)] for i in range(len(series))]
 
 
 FAR = 1.0  # share of the baseline's value; larger changes are drawn with this length
@@ -188,13 +189,13 @@ def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> 
     fig = base.figure(height=100 + (14 + 20 * len(names)) * len(labels))
     for run, name in enumerate(names):
         by_label = {row.label: row for row in rows if row.run == run}
-        ordered = [by_label.get(label, Difference(label, run, 0.0, "", "")) for label in labels]
-        reach = [max(-FAR, min(FAR, row.change)) for row in ordered]
+        all_rows = [by_label.get(label, Difference(label, run, 0.0, "", "")) for label in labels]
+        bar_lengths = [max(-FAR, min(FAR, row.change)) for row in all_rows]
         base.bars(
-            fig, labels, [100 * x for x in reach],
-            [COLOURS.get(row.standing, theme.OTHER) for row in ordered], name=base.in_legend(name),
-            text=[row.text for row in ordered], textposition="outside",
-            customdata=[row.whole for row in ordered],
+            fig, labels, [100 * x for x in bar_lengths],
+            [COLOURS.get(row.standing, theme.OTHER) for row in all_rows], name=base.in_legend(name),
+            text=[row.text for row in all_rows], textposition="outside",
+            customdata=[row.whole for row in all_rows],
             hover=f"%{{y}}: %{{customdata}}<extra>{name}</extra>",
         )  # fmt: skip
         fig.data[-1].marker.pattern = {"shape": HATCHES[run % len(HATCHES)], "solidity": 0.2}
@@ -216,6 +217,7 @@ def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> 
 
 
 def _tick(percent: float) -> str:
+    """A share of the baseline's value as a label of the axis."""
     text = f"{percent:+.3g} %".replace("-", "−")
     return f"{text} or more" if percent >= 100 * FAR else text
 
@@ -227,27 +229,27 @@ def front(
     points: Sequence[Mapping[str, Any]], ranks: Mapping[str, int], published: Sequence[Published]
 ) -> Chart:
     """Deployments within the limits, their front as a line, ranks, and published points."""
-    with_speed = [p for p in points if p["tokens_per_s_per_user"]]
-    if not with_speed:
+    decoding = [p for p in points if p["tokens_per_s_per_user"]]
+    if not decoding:
         return base.empty("No deployment is within the limits")
     fig = base.figure(height=380)
-    behind_front = [p for p in with_speed if not p["on_front"]]
-    best = sorted((p for p in with_speed if p["on_front"]), key=_speed)
+    other_points = [p for p in decoding if not p["on_front"]]
+    best = sorted((p for p in decoding if p["on_front"]), key=_speed)
     for name, rows, mode, colour in (
-        ("simulated", behind_front, "markers", theme.OTHER),
+        ("simulated", other_points, "markers", theme.OTHER),
         ("front", best, "lines+markers", theme.SERIES[0]),
     ):
         base.line(
             fig, [_speed(p) for p in rows], [p["tokens_per_s_per_npu"] for p in rows], colour, TIP,
             mode=mode, name=name, text=[_named(p, ranks) for p in rows], marker={"size": 8},
         )  # fmt: skip
-    for p in with_speed:
+    for p in decoding:
         if ranks.get(p["key"]) == 1:
             fig.add_annotation(
                 x=_speed(p), y=p["tokens_per_s_per_npu"], text="first", showarrow=False,
                 yshift=13, font={"size": 13},
             )  # fmt: skip
-    speeds = [_speed(p) for p in with_speed]
+    speeds = [_speed(p) for p in decoding]
     near = [p for p in published if min(speeds) / NEAR < 1.0 / p.tpot_s < NEAR * max(speeds)]
     _crosses(fig, near, "published, decode NPUs alone", mode="markers")
     text = "; ".join(f"{_named(p, ranks)}: {p['tokens_per_s_per_npu']:,.0f} per NPU" for p in best)
@@ -261,10 +263,12 @@ def front(
 
 
 def _speed(point: Mapping[str, Any]) -> float:
+    """Tokens/s for one user of a deployment."""
     return float(point["tokens_per_s_per_user"])
 
 
 def _named(point: Mapping[str, Any], ranks: Mapping[str, int]) -> str:
+    """A deployment as text, after its rank if it has one."""
     rank = ranks.get(point["key"])
-    first = f"{rank}. " if rank else ""
-    return f"{first}{in_words(dict(point['settings']))} ({point['npus']} NPUs)"
+    rank_text = f"{rank}. " if rank else ""
+    return f"{rank_text}{in_words(dict(point['settings']))} ({point['npus']} NPUs)"

@@ -19,34 +19,34 @@ def waterfall(
     colours: Mapping[str, str] = {}, median: Mapping[str, float] = {},
 ) -> Chart:  # fmt: skip
     """Seconds of a request part by part; total: name of a bar of all; median: its parts, grey."""
-    whole = max(sum(parts.values()), sum(median.values()))
-    names = [n for n in parts if max(parts[n], median.get(n, 0.0)) > SHOWN * whole]
+    total_s = max(sum(parts.values()), sum(median.values()))
+    names = [n for n in parts if max(parts[n], median.get(n, 0.0)) > SHOWN * total_s]
     if not names:
         return empty("No request finished")
-    factor, unit = time_unit(whole)
+    factor, unit = time_unit(total_s)
     rows = [f"{n[0].upper()}{n[1:]}" for n in names] + [total] * bool(total)
     fig = figure(height=110 + (40 if median else 27) * len(rows))
     palette = [colours.get(n) or theme.SERIES[k % len(theme.SERIES)] for k, n in enumerate(names)]
     series = {"this request": (parts, [*palette, theme.OTHER])}
     if median:
         series["the median request"] = median, [SLACK_COLOUR] * len(rows)
-    for name, (each, shades) in series.items():
-        begins = dict(zip(each, accumulate(each.values(), initial=0.0), strict=False))
-        values = [each.get(n, 0.0) for n in names]
-        text = [seconds(v) if v else "" for v in values]
+    for name, (parts_s, shades) in series.items():
+        begins = dict(zip(parts_s, accumulate(parts_s.values(), initial=0.0), strict=False))
+        values = [parts_s.get(n, 0.0) for n in names]
+        value_texts = [seconds(v) if v else "" for v in values]
         if not median:
-            text = [f"{seconds(v)} · {amount(v / whole, 'share')}" for v in values]
+            value_texts = [f"{seconds(v)} · {amount(v / total_s, 'share')}" for v in values]
         bars(
-            fig, rows, [v * factor for v in [*values, whole]][: len(rows)], shades[: len(rows)],
+            fig, rows, [v * factor for v in [*values, total_s]][: len(rows)], shades[: len(rows)],
             base=[begins.get(n, 0.0) * factor for n in names] + [0.0] * bool(total), name=name,
-            text=[*text, seconds(whole)][: len(rows)],
+            text=[*value_texts, seconds(total_s)][: len(rows)],
             textposition=["outside" if median else "auto"] * len(names) + ["inside"] * bool(total),
         )  # fmt: skip
-    usual = {n: f" (median {seconds(median.get(n, 0.0))})" if median else "" for n in names}
-    listing = ", ".join(f"{n} {seconds(parts[n])}{usual[n]}" for n in names)
+    median_text = {n: f" (median {seconds(median.get(n, 0.0))})" if median else "" for n in names}
+    listing = ", ".join(f"{n} {seconds(parts[n])}{median_text[n]}" for n in names)
     return chart(
         fig, f"{total or 'One request'} takes {seconds(sum(parts.values()))}: {listing}.", reads,
-        x={"title_text": unit, "range": [0, 1.15 * whole * factor]}, barmode="group",
+        x={"title_text": unit, "range": [0, 1.15 * total_s * factor]}, barmode="group",
         hovermode="closest", showlegend=bool(median), bargap=0.24, legend_traceorder="normal",
     )  # fmt: skip
 
@@ -57,10 +57,10 @@ def layer(plan: Timeline, layer_s: float) -> Chart:
     names = [f"{name[0].upper()}{name[1:]}" for name in plan.streams]
     bars_of: dict[str, list[tuple[str, float, float, int, float]]] = {}
     for piece in plan.pieces:
-        total = sum(time for _, time in piece.operators)
+        piece_s = sum(time for _, time in piece.operators)
         begin = piece.low
         for operator, time in piece.operators:
-            share = time / total * (piece.high - piece.low)
+            share = time / piece_s * (piece.high - piece.low)
             for low, high in _within(begin, begin + share):
                 bar = names[piece.stream], low, high - low, piece.microbatch, share
                 bars_of.setdefault(operator, []).append(bar)
@@ -68,13 +68,13 @@ def layer(plan: Timeline, layer_s: float) -> Chart:
     fig = figure(height=170 + 62 * len(names))
     scale = layer_s * factor
     bars(fig, names, [scale] * len(names), SLACK_COLOUR, name="Slack", hover="Slack")
-    for operator, cut in bars_of.items():
+    for operator, bars_cut in bars_of.items():
         fig.add_bar(
-            y=[bar[0] for bar in cut], x=[scale * bar[2] for bar in cut],
-            base=[scale * bar[1] for bar in cut], orientation="h", name=theme.title(operator),
+            y=[bar[0] for bar in bars_cut], x=[scale * bar[2] for bar in bars_cut],
+            base=[scale * bar[1] for bar in bars_cut], orientation="h", name=theme.title(operator),
             marker={"color": theme.operator_colour(operator), "line_width": 0,
-                    "pattern": HATCHED | {"shape": ["/" if bar[3] else "" for bar in cut]}},
-            customdata=[(seconds(layer_s * bar[4]), 1 + bar[3]) for bar in cut],
+                    "pattern": HATCHED | {"shape": ["/" if bar[3] else "" for bar in bars_cut]}},
+            customdata=[(seconds(layer_s * bar[4]), 1 + bar[3]) for bar in bars_cut],
             hovertemplate="%{fullData.name}, microbatch %{customdata[1]}: %{customdata[0]}"
             "<extra></extra>",
         )  # fmt: skip
@@ -100,17 +100,17 @@ def slack_of(plan: Timeline) -> list[tuple[str, float]]:
 
 def pace(plan: Timeline | None, rows: Sequence[tuple[str, str, float]]) -> str:
     """Sentence on the stream that limits an iteration."""
-    work = sorted((row for row in rows if row[1] != SLACK), key=lambda row: -row[2])
-    longest = " and ".join(theme.title(name).lower() for _, name, _ in work[:2])
+    busy_rows = sorted((row for row in rows if row[1] != SLACK), key=lambda row: -row[2])
+    longest = " and ".join(theme.title(name).lower() for _, name, _ in busy_rows[:2])
     if plan is None:
         return f"Its operators run one after the other; the longest: {longest}."
-    (busy, least), (other, slack) = sorted(slack_of(plan), key=lambda item: item[1])
+    (busy, least_slack), (other, slack) = sorted(slack_of(plan), key=lambda item: item[1])
     if slack < 0.02:
         return f"Both streams of a layer are busy all the time. Longest at work: {longest}."
-    idle = "" if least < 0.02 else f", which itself waits {amount(least, 'share')}"
+    idle_text = "" if least_slack < 0.02 else f", which itself waits {amount(least_slack, 'share')}"
     return (
         f"The {other} stream waits {amount(slack, 'share')} of a layer for the {busy} stream"
-        f"{idle}. Longest at work: {longest}."
+        f"{idle_text}. Longest at work: {longest}."
     )
 
 

@@ -214,8 +214,8 @@ def _front(search: Search) -> list[dict[str, Any]]:
 def _tornado(search: Search, best: Finalist) -> list[dict[str, Any]]:
     """A row for each single change of the best deployment: the best score with it, as a ratio to
     that of the best."""
-    first = search.found(best.tested)
-    assert first is not None
+    point = search.found(best.tested)
+    assert point is not None
     score_by_change: dict[tuple[str, Any], float] = {}
     for t in search.tested.values():
         changed = list(search.space.differs(t.candidate, best.candidate).items())
@@ -224,7 +224,7 @@ def _tornado(search: Search, best: Finalist) -> list[dict[str, Any]]:
             score_by_change[changed[0]] = max(score_by_change.get(changed[0], 0.0), own_score)
     sorted_scores = sorted(score_by_change.items(), key=lambda row: (row[0][0], str(row[0][1])))
     return [
-        {"path": path, "value": value, "score_ratio": own_score / first[0], "fits": own_score > 0.0}
+        {"path": path, "value": value, "score_ratio": own_score / point[0], "fits": own_score > 0.0}
         for (path, value), own_score in sorted_scores
     ]
 

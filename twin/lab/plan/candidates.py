@@ -253,9 +253,9 @@ class Space:
         """Candidates with attention offload: the counts of a deployment, or an instance more that
         lends cores (prefill), an instance fewer that uses them (decode), or both."""
         lenders, users = (pool_size(self.base, c.given, role)[0] for role in ("prefill", "decode"))
-        change = 1 if "instances" in self.plan.vary else 0
+        step = 1 if "instances" in self.plan.vary else 0
         candidates = []
-        for p, d in product((lenders, lenders + change), (users, users - change)):
+        for p, d in product((lenders, lenders + step), (users, users - step)):
             counts = {COUNTED["prefill"]: p, COUNTED["decode"]: d}
             if d > 0 and npus_of(self.base, settings | counts) <= self.machine.npus:
                 candidates += self._judged(settings | counts)  # empty for what is known

@@ -191,9 +191,9 @@ class Finish:
         while in_progress:
             answers = yield tuple(scenario for _, _, scenario in in_progress)
             still_open = []
-            for (f, search, simulated), trial in zip(in_progress, answers, strict=True):
+            for (f, search, sent), trial in zip(in_progress, answers, strict=True):
                 if not isinstance(trial, str) and not trial["holds"]:
-                    missed_by[id(f)].append((load_of(simulated)[1], trial))
+                    missed_by[id(f)].append((load_of(sent)[1], trial))
                 try:
                     scenario = search.send(None if isinstance(trial, str) else trial)
                     still_open.append((f, search, scenario))
@@ -251,8 +251,8 @@ class Finish:
                 return
             by_kind: dict[Any, Candidate] = {}
             for c in sorted(search.space.open, key=lambda c: (c.npus, c.price.tpot_s, c.settings)):
-                suffices = c.price.expected * FRESH >= reserve * (rate or 0.0)
-                if suffices and c.price.tpot_s < search.space.prices.tpot_s:
+                is_enough = c.price.expected * FRESH >= reserve * (rate or 0.0)
+                if is_enough and c.price.tpot_s < search.space.prices.tpot_s:
                     by_kind.setdefault(c.different, c)
             reserves = list(by_kind.values())[:SPARES]
             yield from search.tried([c for c in reserves if c.settings not in search.tested])

@@ -52,10 +52,10 @@ class Imports(NamedTuple):
 def imports_of(s: Scenario) -> Imports:
     """The recorded stream and the counts of experts that a scenario names; its machine is loaded.
     Raises StoreError with one sentence if the store lacks one."""
-    stored_names = [kind.named(s) for kind in (TRACE, COUNTS, MACHINE)]
-    if not any(stored_names) and not s.elastic.own.digest:
+    references = [kind.named(s) for kind in (TRACE, COUNTS, MACHINE)]
+    if not any(references) and not s.elastic.own.digest:
         return Imports()
-    return _loaded(*(reference.digest if reference else "" for reference in stored_names))
+    return _loaded(*(reference.digest if reference else "" for reference in references))
 
 
 @lru_cache(maxsize=2)

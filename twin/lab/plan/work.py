@@ -93,8 +93,8 @@ class Plans:
         status, answer = _json(folder / STATUS), _json(folder / ANSWER)
         is_working, problem = _taken(folder), ""
         if not is_working and not answer and folder.is_dir():
-            interrupted = "It was interrupted; go on, and nothing is simulated twice."
-            problem = str(status.get("problem", interrupted))
+            default_problem = "It was interrupted; go on, and nothing is simulated twice."
+            problem = str(status.get("problem", default_problem))
         progress = float(status.get("progress", 0.0))
         return Look(is_working, progress, status.get("so_far", {}), answer, problem)
 

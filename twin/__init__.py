@@ -24,7 +24,7 @@ FUNCTIONS = ("load", "predict", "simulate", "sweep", "plan")
 
 
 def __getattr__(name: str) -> Any:
-    """One of the five functions, imported at its first use."""
+    """One of the five functions of `FUNCTIONS`, imported at its first use."""
     if name not in FUNCTIONS:
         raise AttributeError(f"module 'twin' has no attribute {name!r}")
     return getattr(import_module("twin.lab.functions"), name)

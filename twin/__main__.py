@@ -46,9 +46,9 @@ def help_of(code: str) -> str:
     module, _, name = code.partition(":")
     path = Path(__file__).parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
     tree = ast.parse(path.read_bytes())
-    owners = [node for node in tree.body if getattr(node, "name", "") == name]
-    text = ast.get_docstring(owners[0] if owners else tree)  # type: ignore[arg-type]
-    return text or ""
+    definitions = [node for node in tree.body if getattr(node, "name", "") == name]
+    docstring = ast.get_docstring(definitions[0] if definitions else tree)  # type: ignore[arg-type]
+    return docstring or ""
 
 
 def loaded(name: str) -> Any:
@@ -56,9 +56,9 @@ def loaded(name: str) -> Any:
     module, _, attribute = COMMANDS[name].partition(":")
     command = getattr(import_module(module), attribute)
     if not isinstance(command, typer.Typer):
-        alone = typer.Typer(add_completion=False)
-        alone.command(name)(command)
-        command = alone
+        own_app = typer.Typer(add_completion=False)
+        own_app.command(name)(command)
+        command = own_app
     return typer.main.get_command(command)
 
 
@@ -72,8 +72,8 @@ class Lazy(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The named command, loaded; raises a usage error where there is none."""
-        name, known, rest = super().resolve_command(ctx, args)
-        return name, known and loaded(args[0]), rest
+        name, command, arguments = super().resolve_command(ctx, args)
+        return name, command and loaded(args[0]), arguments
 
 
 app = typer.Typer(cls=Lazy, no_args_is_help=True, add_completion=False,
@@ -101,8 +101,8 @@ def main() -> None:
         stream = error.strerror if isinstance(error, OSError) and not error.filename else ""
         if not stream and not type(error).__module__.startswith("twin."):
             raise
-        why = f"the answer cannot be written: {stream}" if stream else str(error)
-        err.print(escape(why), style="red", soft_wrap=True)
+        message = f"the answer cannot be written: {stream}" if stream else str(error)
+        err.print(escape(message), style="red", soft_wrap=True)
         sys.exit(3 if stream or isinstance(error, NotWritten) else 2)
 
 

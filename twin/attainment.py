@@ -66,7 +66,7 @@ class Attainment:
 
     @cached_property
     def lengths(self) -> list[tuple[int, int]]:
-        """(length in tokens, number) of the answers, lengths rounded to two digits."""
+        """Pairs (length, number) of the answers; lengths in tokens, rounded to two digits."""
         lengths = (round(a, 2 - len(str(a))) or 1 for a in self.answers.tolist())
         return sorted(Counter(lengths).items())
 
@@ -85,29 +85,29 @@ class Attainment:
         ] or [(1.0, s.slo.ttft_s, 1e-3 * s.slo.tpot_ms)]
 
     def in_time(self, rate: float, took_s: float) -> float:
-        """Share of requests with a TTFT within the SLO at `rate` requests/s; took_s:
-        iteration's."""
+        """Share of requests with a TTFT within the SLO at `rate` requests/s; took_s: of an
+        iteration."""
         pool = self.colocated(rate, took_s) if self.colocated else self.pool
         if pool is None:
             return 1.0
         if rate > self.saturated:  # a queue that grows without end may be short in a short sample
             return 0.0
-        waited = waits_s(self.prompts, pool, rate)
-        first = BEGINS if len(waited) > 2 * BEGINS else 0
+        waits = waits_s(self.prompts, pool, rate)
+        first = BEGINS if len(waits) > 2 * BEGINS else 0
         fixed_s = self.extra_s + pool.delay_s + took_s * self.passes
         if self.after_pass:  # as often as its instance is busy, what waits meanwhile
-            busy, fresh = rate / self.saturated, self.prompts.fresh
-            batch_tokens = min(pool.budget, max(math.fsum(fresh) / len(fresh), busy * pool.budget))
-            fixed_s += busy * (pool.full_s + batch_tokens * pool.token_s)
+            load, fresh = rate / self.saturated, self.prompts.fresh
+            batch_tokens = min(pool.budget, max(math.fsum(fresh) / len(fresh), load * pool.budget))
+            fixed_s += load * (pool.full_s + batch_tokens * pool.token_s)
         ttft_s = sorted(
             w + fixed_s + self.transfer_s * (fresh + cached)
             for w, fresh, cached in zip(
-                waited[first:], self.prompts.fresh[first:], self.prompts.cached[first:], strict=True
+                waits[first:], self.prompts.fresh[first:], self.prompts.cached[first:], strict=True
             )
         )
         total_share = math.fsum(share for share, _, _ in self.parts)
-        met = math.fsum(s * bisect_right(ttft_s, limit) for s, limit, _ in self.parts)
-        return met / (total_share * len(ttft_s))
+        met_shares = math.fsum(s * bisect_right(ttft_s, limit) for s, limit, _ in self.parts)
+        return met_shares / (total_share * len(ttft_s))
 
     @cached_property
     def saturated(self) -> float:
@@ -124,7 +124,7 @@ class Attainment:
         """Share of requests of a TPOT within the SLO, by an iteration's mean seconds and swings."""
         recent = self._recent(swings.joining)
         total_share = math.fsum(share for share, _, _ in self.parts)
-        met = math.fsum(
+        met_shares = math.fsum(
             share
             * math.fsum(
                 n * self._fluent(a, took_s, swings.lasting * lasting, swings.single, limit, recent)
@@ -132,22 +132,24 @@ class Attainment:
             )
             for share, _, limit in self.parts
         )
-        return met / (total_share * len(self.answers))
+        return met_shares / (total_share * len(self.answers))
 
     def longest_iteration_s(self, swings: Swings) -> float:
         """The longest mean iteration with which `slo.share` of the requests meet their TPOT SLO."""
-        high = 2.0 * max(limit for _, _, limit in self.parts) * self.per_iteration
-        low = 0.0
-        while high - low > 1e-3 * high:
-            mid = 0.5 * (low + high)
-            low, high = (mid, high) if self.fluent(mid, swings) >= self.share else (low, mid)
-        return low
+        high_s = 2.0 * max(limit for _, _, limit in self.parts) * self.per_iteration
+        low_s = 0.0
+        while high_s - low_s > 1e-3 * high_s:
+            mid_s = 0.5 * (low_s + high_s)
+            low_s, high_s = (
+                (mid_s, high_s) if self.fluent(mid_s, swings) >= self.share else (low_s, mid_s)
+            )
+        return low_s
 
     @cached_property
     def lasting(self) -> list[float]:
         """Share of the iterations' swing left in an answer's mean, for each of `lengths`."""
-        m, answers_count = self.per_iteration, len(self.answers)
-        lives = [(max(a - 1, 1) / m, n / answers_count) for a, n in self.lengths]
+        per_iteration, answers_count = self.per_iteration, len(self.answers)
+        lives = [(max(a - 1, 1) / per_iteration, n / answers_count) for a, n in self.lengths]
         return [math.sqrt(lasting(lives, n)) for n, _ in lives]
 
     def _fluent(
@@ -160,25 +162,27 @@ class Attainment:
         its instance has just computed its prompt. The number of iterations is exact for short
         answers, which decide where a few per cent are late; for longer ones renewal theory gives
         mean and variance."""
-        later, m = answer - 1, self.per_iteration
-        if later < 1:
+        later_tokens, m = answer - 1, self.per_iteration
+        if later_tokens < 1:
             return 1.0
-        if later <= SHORT_TOKENS:
+        if later_tokens <= SHORT_TOKENS:
             drafts = self.scenario.deployment.decode.mtp_draft_tokens
-            chances = iteration_chances(later, drafts, self.acceptance)
+            chances = iteration_chances(later_tokens, drafts, self.acceptance)
             return math.fsum(
                 chance
-                * self._within(k, limit_s * later / took_s, swing * swing + single / k, recent)
+                * self._within(
+                    k, limit_s * later_tokens / took_s, swing * swing + single / k, recent
+                )
                 for k, chance in enumerate(chances, start=1)
                 if chance > NO_CHANCE
             )
         extra_iterations = 0.5 * ((self.variance + m * m) / m - 1.0)
         wait, wait_square = self._wait(1, recent), self._wait(2, recent)
-        mean = ((later + extra_iterations) / m + wait) * took_s / later
-        spread = later * self.variance / m**3 + wait_square - wait * wait
-        spread += single * later / m
-        deviation = math.hypot(took_s / later * math.sqrt(spread), swing * mean)
-        return 0.5 * math.erfc((mean - limit_s) / max(deviation, 1e-12) / math.sqrt(2.0))
+        mean_s = ((later_tokens + extra_iterations) / m + wait) * took_s / later_tokens
+        spread = later_tokens * self.variance / m**3 + wait_square - wait * wait
+        spread += single * later_tokens / m
+        deviation_s = math.hypot(took_s / later_tokens * math.sqrt(spread), swing * mean_s)
+        return 0.5 * math.erfc((mean_s - limit_s) / max(deviation_s, 1e-12) / math.sqrt(2.0))
 
     def _recent(self, joining: float) -> float:
         """Share of choices that fall on the instance that ended an iteration last.
@@ -188,8 +192,8 @@ class Attainment:
         of 2 to 12 instances with random phases, Poisson arrivals and releases, and the choice of
         the fewest requests (tests/laws/test_outlook.py): the mean wait is within 0.02 iterations.
         """
-        k = self.choices
-        return RECENT * k / (k + 1) * joining / (joining + JOINING / math.sqrt(k))
+        choices = self.choices
+        return RECENT * choices / (choices + 1) * joining / (joining + JOINING / math.sqrt(choices))
 
     def _within(self, iterations: int, most: float, variance: float, recent: float) -> float:
         """Probability that a number of iterations and the wait for the first one take at most
@@ -202,11 +206,11 @@ class Attainment:
         if self.colocated:
             return math.fsum(iterations * x <= most for x in lengths) / len(NORMAL)
         wait_shares = [min(max(most / x - iterations, 0.0), 1.0) for x in lengths]
-        met = ((1.0 - recent) * w + recent * w**self.choices for w in wait_shares)
-        return math.fsum(met) / len(NORMAL)
+        met_shares = ((1.0 - recent) * w + recent * w**self.choices for w in wait_shares)
+        return math.fsum(met_shares) / len(NORMAL)
 
     def _wait(self, power: int, recent: float) -> float:
-        """Mean of a power of that wait, iterations."""
+        """Mean of a power of the wait for the first iteration (see `_within`), in iterations."""
         if self.colocated:
             return 0.0
         return (1.0 - recent) / (power + 1) + recent * self.choices / (power + self.choices)
@@ -226,7 +230,7 @@ class Attainment:
 
 
 def attainment(priced: Priced) -> Attainment:
-    """The attainment of a deployment, over a sample of its requests."""
+    """The attainment of a deployment's SLO, over a sample of its requests."""
     s, parts, traffic = priced.scenario, priced.parts, priced.traffic
     costs, d = parts.costs, s.deployment
     colocated, pool = None, None
@@ -236,35 +240,35 @@ def attainment(priced: Priced) -> Attainment:
     elif costs.prefill_role is not None:
         pool = _pool(s, parts, costs.prefill_role, traffic)
         batch = pool.budget / traffic.fresh_tokens * pool.instances  # requests of a batch of each
-        often = math.ceil(ROUNDS * batch / len(prompts.fresh))
-        prompts = prompts.repeated(min(max(often, 1), TIMES))
+        repeats = math.ceil(ROUNDS * batch / len(prompts.fresh))
+        prompts = prompts.repeated(min(max(repeats, 1), TIMES))
     transfer_s, extra_s = 0.0, 1e-3 * s.front_end.service_ms
     if costs.prefill_role is not None and costs.decode_role is not None:
         handed_bytes, _ = bytes_per_token(costs.deployed, costs.kv_bytes_per_token)
-        decoding = costs.decode_role
-        at_once = math.ceil(decoding.pool.rank_dies / costs.senders)  # dies that one die sends to
-        handed_bytes *= decoding.die_kv * at_once
+        decode_role = costs.decode_role
+        receivers = math.ceil(decode_role.pool.rank_dies / costs.senders)  # of one die that sends
+        handed_bytes *= decode_role.die_kv * receivers
         dies_by_role = [(i.role, i.die_of_rank) for i in place(s, parts.net).instances]
         price = nic(parts.net, dies_by_role[0][1][0], d.kv_transfer_plane)
         rate = hand_off_bytes_per_s(parts.net, price, dies_by_role, d.kv_transfer_plane)
         transfer_s = TRANSFERS * handed_bytes / costs.handed_bytes_per_s(rate)
         transfer_s *= transfer_collision(parts.net, dies_by_role, d.kv_transfer_plane).mean
-        fixed = costs.state_bytes * decoding.die_state
-        fixed += costs.shape.window * costs.window_bytes_per_token * decoding.die_kv
-        fixed *= at_once
-        extra_s += price.latency_s + transfer_s * fixed / handed_bytes
-    drafts, accepted = d.decode.mtp_draft_tokens, costs.mtp_acceptance
+        fixed_bytes = costs.state_bytes * decode_role.die_state
+        fixed_bytes += costs.shape.window * costs.window_bytes_per_token * decode_role.die_kv
+        fixed_bytes *= receivers
+        extra_s += price.latency_s + transfer_s * fixed_bytes / handed_bytes
+    drafts, acceptance = d.decode.mtp_draft_tokens, costs.mtp_acceptance
     return Attainment(
         s, prompts, priced.sample.answers, pool, extra_s,
-        transfer_s, tokens_per_iteration(drafts, accepted), token_variance(drafts, accepted),
-        accepted, _passes(s, costs), costs.first_after_pass and pool is not None, colocated,
+        transfer_s, tokens_per_iteration(drafts, acceptance), token_variance(drafts, acceptance),
+        acceptance, _passes(s, costs), costs.first_after_pass and pool is not None, colocated,
         _choices(s),
     )  # fmt: skip
 
 
 def _choices(s: Scenario) -> int:
-    """Decode instances that a request is placed on by load at the moment its wait for an iteration
-    begins; 1 with prefill in between, or where mixed instances take turns."""
+    """Number of decode instances among which a request is placed by load at the moment its wait for
+    an iteration begins; 1 with prefill in between, or where mixed instances take turns."""
     return s.deployment.decode.instances if s.deployment.mode == "decode_only" else 1
 
 
@@ -288,13 +292,15 @@ def _prompts(s: Scenario, sample: Offered, share: float) -> Prompts:
             arrivals.append(now_s)
     span_s = (arrivals[-1] - arrivals[0]) / max(len(arrivals) - 1, 1)
     count, tokens_seen = len(arrivals), float(sample.seen.sum())
-    part = (
+    per_seen = (
         share * float(sample.prompts.sum()) / tokens_seen
         if share > 0.0 and tokens_seen > 0.0
         else 0.0
     )
     tokens = [float(v) for v in sample.prompts[:count]]
-    hits = [min(part * float(h), v - 1.0) for v, h in zip(tokens, sample.seen[:count], strict=True)]
+    hits = [
+        min(per_seen * float(h), v - 1.0) for v, h in zip(tokens, sample.seen[:count], strict=True)
+    ]
     return Prompts(
         [round((moment - arrivals[0]) / span_s, DIGITS) for moment in arrivals],
         [v - hit for v, hit in zip(tokens, hits, strict=True)],
@@ -304,32 +310,32 @@ def _prompts(s: Scenario, sample: Offered, share: float) -> Prompts:
 
 def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Pool:
     """What attainment reads of the prefill pool: number of instances and seconds of a batch."""
-    d, hot = s.deployment.prefill, parts.prefill_imbalance.table
-    ops, dies, dp = role.operator_sink(), float(role.stage_dies), d.attention == "dp"
-    pieces, budget = role.pool.own.cp_dies, role.prompt_tokens
+    prefill, hot = s.deployment.prefill, parts.prefill_imbalance.table
+    ops, dies, by_data = role.operator_sink(), float(role.stage_dies), prefill.attention == "dp"
+    cp_dies, budget = role.pool.own.cp_dies, role.prompt_tokens
 
     def seconds(tokens: float, pairs: float, most: float, most_pairs: float) -> float:
         """Seconds of a batch with these tokens and attention pairs."""
-        if not dp:
+        if not by_data:
             most, most_pairs = tokens / dies, pairs / dies
         else:  # of the fullest group of dies that split prompts
-            most, most_pairs = most / pieces, most_pairs / pieces
+            most, most_pairs = most / cp_dies, most_pairs / cp_dies
         return float(prefill_batch_s(role.prefill, tokens, most, most_pairs, *hot, ops))
 
     full_s, token_s, pair_s = batch_line(role, budget, traffic.input_tokens, hot)
-    each = traffic.fresh_pairs / traffic.fresh_tokens  # pairs of a token, mean
+    token_pairs = traffic.fresh_pairs / traffic.fresh_tokens  # pairs of a token, mean
     line = token_s, pair_s
-    token_s += pair_s * each
-    if not dp:  # a batch of mean prompts from a table, what differs from them by its slope
+    token_s += pair_s * token_pairs
+    if not by_data:  # a batch of mean prompts from a table, what differs from them by its slope
         sizes = [budget * 2.0**k for k in range(-7, 2)]
-        batch_times = [seconds(size, size * each, 0.0, 0.0) for size in sizes]
+        batch_times = [seconds(size, size * token_pairs, 0.0, 0.0) for size in sizes]
 
         def quickly(tokens: float, pairs: float, _most: float, _most_pairs: float) -> float:
             """Seconds of a batch, interpolated between the sizes computed above."""
             k = min(max(bisect_left(sizes, tokens), 1), len(sizes) - 1)
-            share = (tokens - sizes[k - 1]) / (sizes[k] - sizes[k - 1])
-            mean_s = batch_times[k - 1] + max(share, 0.0) * (batch_times[k] - batch_times[k - 1])
-            return mean_s + pair_s * (pairs - tokens * each)
+            position = (tokens - sizes[k - 1]) / (sizes[k] - sizes[k - 1])
+            mean_s = batch_times[k - 1] + max(position, 0.0) * (batch_times[k] - batch_times[k - 1])
+            return mean_s + pair_s * (pairs - tokens * token_pairs)
 
         computing: Seconds = quickly
     else:
@@ -342,10 +348,10 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
         read_s = parts.costs.servers.read_s(role.fetch, read, prompts_per_batch) / cached
         read_s += float(prefill_hits_s(role.prefill, cached, ops)) / cached
     return Pool(
-        d.instances, budget, float(d.chunk_tokens), computing, full_s, token_s, read_s,
-        dies=role.stage_dies // pieces if dp else 1,
-        delay_s=_later_stages_s(role, d, traffic, hot, line),
-        evening=d.chunk_evening, line=line,
+        prefill.instances, budget, float(prefill.chunk_tokens), computing, full_s, token_s, read_s,
+        dies=role.stage_dies // cp_dies if by_data else 1,
+        delay_s=_later_stages_s(role, prefill, traffic, hot, line),
+        evening=prefill.chunk_evening, line=line,
     )  # fmt: skip
 
 
@@ -357,8 +363,8 @@ def _later_stages_s(
         return 0.0
     tokens = min(traffic.fresh_tokens, role.prompt_tokens)
     if d.chunk_tokens:
-        held = max(0.0, traffic.input_tokens - d.chunk_tokens)
-        piece = next_piece(float(d.chunk_tokens), d.chunk_evening, *line, held)
+        earlier_tokens = max(0.0, traffic.input_tokens - d.chunk_tokens)
+        piece = next_piece(float(d.chunk_tokens), d.chunk_evening, *line, earlier_tokens)
         tokens = min(tokens, float(piece))
     pairs = tokens * (traffic.input_tokens - 0.5 * tokens)
     hop_s = collective_s(role.prefill.hop, tokens / role.stage_dies)
@@ -366,20 +372,21 @@ def _later_stages_s(
 
 
 def _mixed(parts: Assembly, role: RoleCosts, traffic: Traffic) -> Callable[[float, float], Pool]:
-    """The pool of colocated instances: iterations continue, and prompts prolong them."""
+    """A function of rate (requests/s) and iteration time (s) that returns the pool of colocated
+    instances, whose iterations continue while prompts prolong them."""
     pool, budget, hot = role.pool, role.prompt_tokens, parts.decode_imbalance.table
     token_s = _added_s(role, budget, traffic, hot)
     groups = math.ceil(role.ranks / pool.prompt_ranks)
 
     def at(rate: float, took_s: float) -> Pool:
         """The pool of colocated instances at this rate (req/s) and iteration time (s)."""
-        arriving = rate / pool.instances * took_s  # prompts, in an iteration
-        chunk = min(arriving * traffic.fresh_tokens, budget)
+        prompts_each = rate / pool.instances * took_s  # prompts, in an iteration
+        chunk = min(prompts_each * traffic.fresh_tokens, budget)
         idle_s = max(took_s - token_s * chunk, 0.1 * took_s)
         return Pool(
             pool.instances, budget, budget, lambda tokens, *_: idle_s + token_s * tokens,
             idle_s, token_s, 0.0, idle_s,
-            delay_s=took_s * longest_wait(arriving, groups, pool.prompt_delay),
+            delay_s=took_s * longest_wait(prompts_each, groups, pool.prompt_delay),
         )  # fmt: skip
 
     return at
@@ -388,5 +395,5 @@ def _mixed(parts: Assembly, role: RoleCosts, traffic: Traffic) -> Callable[[floa
 def _added_s(role: RoleCosts, budget: float, traffic: Traffic, hot: Hot) -> float:
     """Seconds that a prompt token adds to an iteration."""
     pairs = traffic.fresh_pairs / traffic.fresh_tokens
-    most, one = (batch_s(role, tokens, tokens * pairs, hot) for tokens in (budget, 1.0))
-    return (most - one) / budget
+    full_s, single_s = (batch_s(role, tokens, tokens * pairs, hot) for tokens in (budget, 1.0))
+    return (full_s - single_s) / budget

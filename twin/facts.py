@@ -114,17 +114,18 @@ class Facts(Mapping[str, Fact]):
 
     def group(self, prefix: str) -> dict[str, Fact]:
         """All facts below a dotted prefix, keyed by the rest of their name."""
-        return {k[len(prefix) + 1 :]: v for k, v in self.below(prefix)._by_name.items()}
+        return {name[len(prefix) + 1 :]: v for name, v in self.below(prefix)._by_name.items()}
 
     def names(self, prefix: str) -> list[str]:
-        """The distinct next parts of names below a prefix, sorted: names('chips') lists chips."""
-        return sorted({k.split(".", 1)[0] for k in self.group(prefix)})
+        """First parts of the names below a prefix, each once, sorted: names('chips') lists
+        chips."""
+        return sorted({name.split(".", 1)[0] for name in self.group(prefix)})
 
     def below(self, prefix: str) -> Facts:
-        """Only the facts below a dotted prefix: the cache key of what depends on no others."""
+        """The facts below a dotted prefix alone: the cache key of what depends on no others."""
         if prefix not in self._below:
-            ends = f"{prefix}.", f"{prefix}/"  # a slash comes right after a dot
-            names = self._names[slice(*(bisect_left(self._names, end) for end in ends))]
+            bounds = f"{prefix}.", f"{prefix}/"  # a slash comes right after a dot
+            names = self._names[slice(*(bisect_left(self._names, end) for end in bounds))]
             self._below[prefix] = Facts({name: self._by_name[name] for name in names})
         return self._below[prefix]
 
@@ -187,5 +188,5 @@ def _is_figure(value: Any) -> bool:
     """Whether a value is a number or a list of numbers, at any depth."""
     if isinstance(value, list):
         return all(_is_figure(part) for part in value)
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and abs(value) < FIGURE_MAX  # nor NaN
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and abs(value) < FIGURE_MAX  # nor NaN

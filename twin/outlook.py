@@ -46,30 +46,30 @@ def at_load(
     loop) reach the deployment, limited by prefill and front end. None: nothing decodes. lengths: of
     prompts and answers, by default a sample's; reserved_s: between a request's slot and its first
     iteration, if known; patience_s: the longest wait of a request for its slot."""
-    s, at_full_load, costs = priced.scenario, priced.full, priced.parts.costs
+    s, full, costs = priced.scenario, priced.full, priced.parts.costs
     role = costs.decoding
     if role is None:
         return None
     instances = role.pool.instances
-    admitted = min(rate, at_full_load.front_end_requests_per_s)
-    if costs.prefill_role is not None and at_full_load.prefill is not None:
-        admitted = min(admitted, at_full_load.prefill.requests_per_s)
-        if at_full_load.decode is not None:  # even slots answer no more, and prefill waits for them
-            admitted = min(admitted, at_full_load.decode.requests_per_s)
+    admitted_rate = min(rate, full.front_end_requests_per_s)
+    if costs.prefill_role is not None and full.prefill is not None:
+        admitted_rate = min(admitted_rate, full.prefill.requests_per_s)
+        if full.decode is not None:  # even slots answer no more, and prefill waits for them
+            admitted_rate = min(admitted_rate, full.decode.requests_per_s)
     if reserved_s is None:
-        reserved_s = _prefill_s(priced, admitted)
+        reserved_s = _prefill_s(priced, admitted_rate)
     clients = math.inf
     if s.workload.arrivals == "closed_loop" and not math.isfinite(most_iteration_s):
         clients = s.workload.concurrency / instances
-    away_s = reserved_s + s.workload.think_s + s.front_end.service_ms * 1e-3
+    absent_s = reserved_s + s.workload.think_s + s.front_end.service_ms * 1e-3
     inputs, outputs = lengths or (priced.sample.prompts, priced.sample.answers)
     arriving = Arriving(
         inputs,
         outputs,
-        admitted / instances,
+        admitted_rate / instances,
         reserved_s,
         clients,
-        away_s,
+        absent_s,
         _burstiness(s) / math.sqrt(instances),  # the router takes turns: gaps of an instance add up
         most_iteration_s,
         patience_s,
@@ -77,10 +77,10 @@ def at_load(
     if costs.colocated_role is not None and ROUTERS[s.router.policy] in SEES_WAITS:
         # Who begins an iteration next takes what comes.
         arriving = replace(arriving, cv=_burstiness(s), sharing=instances)
-    population_now = stationary(population_of(priced, role, arriving), arriving)
-    overloaded = rate > admitted * (1.0 + 1e-9) and math.isfinite(rate)
-    population_now.overloaded |= overloaded
-    return population_now
+    state = stationary(population_of(priced, role, arriving), arriving)
+    overloaded = rate > admitted_rate * (1.0 + 1e-9) and math.isfinite(rate)
+    state.overloaded |= overloaded
+    return state
 
 
 def _burstiness(s: Scenario) -> float:
@@ -101,27 +101,27 @@ def _prefill_s(priced: Priced, rate: float) -> float:
     fixed_s, token_s, pair_s = batch_line(role, budget, traffic.input_tokens, hot)
     prompt_s = traffic.fresh_tokens * token_s + traffic.fresh_pairs * pair_s
     prompts = max(1.0, budget / traffic.fresh_tokens)
-    busy = min(rate / role.pool.instances * prompt_s, 1.0)
+    busy_share = min(rate / role.pool.instances * prompt_s, 1.0)
     full_s = fixed_s + prompts * prompt_s
-    cycle_s = full_s if busy >= 1.0 else min(full_s, fixed_s / (1.0 - busy))
+    cycle_s = full_s if busy_share >= 1.0 else min(full_s, fixed_s / (1.0 - busy_share))
     return HAND_OFF * max(cycle_s, fixed_s + prompt_s)
 
 
 def outlook(prices: Priced) -> Outlook:
     """TPOT at the offered load, and the largest load that meets the SLO. Raises as `steady`."""
-    at_full_load, rate = prices.full, prices.sample.rate_req_per_s
-    if at_full_load.decode is None:
-        return Outlook(None, rate, at_full_load.requests_per_s, *_slo_rate(prices))
+    full, rate = prices.full, prices.sample.rate_req_per_s
+    if full.decode is None:
+        return Outlook(None, rate, full.requests_per_s, *_slo_rate(prices))
     state = at_load(prices, math.inf if rate is None else rate)
     assert state is not None
-    tpot_s = state.iteration_s / at_full_load.decode.tokens_per_iteration
-    answer, limit = _slo_rate(prices)
-    sustained = at_full_load.requests_per_s
-    if rate is None or rate > answer:  # else it is not needed: uneven ranks lower it
-        state = at_load(prices, math.inf, reserved_s=_prefill_s(prices, answer))
+    tpot_s = state.iteration_s / full.decode.tokens_per_iteration
+    slo_rate, limiting = _slo_rate(prices)
+    sustained = full.requests_per_s
+    if rate is None or rate > slo_rate:  # else it is not needed: uneven ranks lower it
+        state = at_load(prices, math.inf, reserved_s=_prefill_s(prices, slo_rate))
         assert state is not None
-        sustained = max(answer, min(sustained, state.rate_req_per_s * prices.pool.instances))
-    return Outlook(tpot_s, rate, sustained, answer, limit)
+        sustained = max(slo_rate, min(sustained, state.rate_req_per_s * prices.pool.instances))
+    return Outlook(tpot_s, rate, sustained, slo_rate, limiting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +135,13 @@ class Standing:
 
 def standing_at(priced: Priced, rate: float) -> Standing:
     """Latencies and SLO shares at `rate` requests/s, or a closed loop's. Raises as `steady`."""
-    at_full_load, judgement = priced.full, attainment(priced)
+    full, judgement = priced.full, attainment(priced)
     tpot_s, iteration_s, fluent_share = 0.0, 0.0, 1.0
-    if at_full_load.decode is not None:
+    if full.decode is not None:
         state = at_load(priced, math.inf if priced.sample.rate_req_per_s is None else rate)
         assert state is not None
         iteration_s = state.iteration_s
-        tpot_s = iteration_s / at_full_load.decode.tokens_per_iteration
+        tpot_s = iteration_s / full.decode.tokens_per_iteration
         fluent_share = judgement.fluent(iteration_s, state.swings)
     prefill_s = judgement.mean_wait_s(rate) if judgement.pool else 0.0
     return Standing(tpot_s, prefill_s, judgement.in_time(rate, iteration_s) * fluent_share)
@@ -150,42 +150,43 @@ def standing_at(priced: Priced, rate: float) -> Standing:
 def _slo_rate(priced: Priced) -> tuple[float, str]:
     """(the largest rate at which `slo.share` of the requests meet their SLO, the limiting pool).
     TPOT bounds the time of an iteration and so decode's rate, TTFT that of prefill."""
-    at_full_load, judgement = priced.full, attainment(priced)
-    most, took_s, limit = at_full_load.requests_per_s, 0.0, at_full_load.limit
-    if at_full_load.decode is not None:
+    full, judgement = priced.full, attainment(priced)
+    most_rate, iteration_s, limit = full.requests_per_s, 0.0, full.limit
+    if full.decode is not None:
         state = _within(priced, judgement)
         if state is None:
             return 0.0, priced.pool.role
-        took_s, rate = state.iteration_s, state.rate_req_per_s * priced.pool.instances
-        if SAFE * rate < most:
+        iteration_s, rate = state.iteration_s, state.rate_req_per_s * priced.pool.instances
+        if SAFE * rate < most_rate:
             # What reaches decode is what the stages before it pass on: these may be in the way.
-            limit = priced.pool.role if rate < SAME * at_full_load.requests_per_s else limit
-            most = SAFE * rate
+            limit = priced.pool.role if rate < SAME * full.requests_per_s else limit
+            most_rate = SAFE * rate
     mode = priced.scenario.deployment.mode
     if mode == "decode_only":
-        return most, limit
-    in_time = judgement.largest_rate(FULL * most, took_s)
-    if in_time < FULL * most:
-        return in_time, "prefill" if mode != "colocated" else "colocated"
-    return in_time, limit
+        return most_rate, limit
+    prefill_rate = judgement.largest_rate(FULL * most_rate, iteration_s)
+    if prefill_rate < FULL * most_rate:
+        return prefill_rate, "prefill" if mode != "colocated" else "colocated"
+    return prefill_rate, limit
 
 
 def _within(priced: Priced, judged: Attainment) -> Stationary | None:
     """Decode at the largest load at which `slo.share` of the requests meet TPOT and get a slot in
     time for TTFT; None: there is none. In a closed loop the number of clients is free."""
     limits = [limit_s for _, limit_s, _ in judged.parts]
-    patience_s, reserved_s, swings, error = min(limits), None, Swings(), 0.0
+    patience_s, reserved_s, swings, mean_error = min(limits), None, Swings(), 0.0
 
     def standing(rate: float, longest_s: float) -> Stationary:
+        """The steady state at this rate and longest iteration, for the present wait of a slot."""
         state = at_load(priced, rate, None, longest_s, reserved_s, patience_s)
         assert state is not None
         return state
 
     for _ in range(ROUNDS):  # how iterations swing is known once the load is
-        longest_s = judged.longest_iteration_s(swings) * (1.0 - SURE * error)
+        longest_s = judged.longest_iteration_s(swings) * (1.0 - SURE * mean_error)
         at_bound = standing(math.inf, longest_s)
         swings, rate = at_bound.swings, at_bound.rate_req_per_s * priced.pool.instances
-        error = at_bound.error if math.isfinite(at_bound.error) else 0.0
+        mean_error = at_bound.error if math.isfinite(at_bound.error) else 0.0
         # Where TTFT is met no mean wait is longer; near saturation of prefill it has no bound.
         reserved_s = min(judged.mean_wait_s(rate), max(limits)) if judged.pool else None
     if at_bound.iteration_s > MISSED * longest_s:
@@ -193,6 +194,7 @@ def _within(priced: Priced, judged: Attainment) -> Stationary | None:
     if at_bound.overloaded:  # places are full before TPOT is too long
 
         def in_time(one: Stationary) -> bool:
+            """Whether enough requests get a slot in time."""
             return one.late <= 1.0 - priced.scenario.slo.share
 
         for _ in range(TRIES):
@@ -200,21 +202,21 @@ def _within(priced: Priced, judged: Attainment) -> Stationary | None:
             at_bound = standing(rate, longest_s)
             if in_time(at_bound):
                 break
-        nearer = standing(rate / math.sqrt(LESS), longest_s)
-        at_bound = nearer if in_time(nearer) else at_bound
+        nearer_state = standing(rate / math.sqrt(LESS), longest_s)
+        at_bound = nearer_state if in_time(nearer_state) else at_bound
     return at_bound
 
 
 def times(prices: Priced) -> tuple[float, float]:
     """(horizon_s, warmup_s) for a run from the steady state: a warm-up of one life of a request, so
     that most first ones have left; then two lives, and `ENOUGH` requests. Raises as `steady`."""
-    offered = prices.sample.rate_req_per_s
-    rate = prices.full.requests_per_s if offered is None else offered
-    stays_s = prices.scenario.front_end.service_ms * 1e-3
-    stays_s += _prefill_s(prices, min(rate, prices.full.requests_per_s))
-    state = at_load(prices, math.inf if offered is None else rate)
+    offered_rate = prices.sample.rate_req_per_s
+    rate = prices.full.requests_per_s if offered_rate is None else offered_rate
+    life_s = prices.scenario.front_end.service_ms * 1e-3
+    life_s += _prefill_s(prices, min(rate, prices.full.requests_per_s))
+    state = at_load(prices, math.inf if offered_rate is None else rate)
     if state is not None:
-        stays_s += state.life * state.iteration_s
-    warmup_s = 5.0 * math.ceil(max(stays_s, LEAST_S) / 5.0)
-    counted_s = min(max(2.0 * stays_s, ENOUGH / rate, 3.0 * LEAST_S), MOST_S)
+        life_s += state.life * state.iteration_s
+    warmup_s = 5.0 * math.ceil(max(life_s, LEAST_S) / 5.0)
+    counted_s = min(max(2.0 * life_s, ENOUGH / rate, 3.0 * LEAST_S), MOST_S)
     return 10.0 * math.ceil((warmup_s + counted_s) / 10.0), warmup_s

@@ -94,11 +94,11 @@ ITERATION, TAKEN, DRAWS, FIRST_FREE, DECODES, WAITS, DELAYED = range(7)
 def refresh(p: Population) -> None:
     """Set the loads seen by the choice of a rank to the present ones."""
     p.total[0] = 0.0
-    for r in range(p.load.size):
-        p.load[r] = p.context[r] + p.reserved[r] + p.taken[r] * p.page_tokens
-        p.total[0] += p.load[r]
-    for b in range(p.floor.size):
-        p.floor[b] = 0.0
+    for rank in range(p.load.size):
+        p.load[rank] = p.context[rank] + p.reserved[rank] + p.taken[rank] * p.page_tokens
+        p.total[0] += p.load[rank]
+    for block in range(p.floor.size):
+        p.floor[block] = 0.0
 
 
 @kernel
@@ -109,11 +109,11 @@ def reserve(p: Population, prompt: int, answer: int) -> int:
         p.rank_choice, p.at[DRAWS], p.taken, p.load, p.at[TAKEN], p.total[0], p.slots,
         p.room_tokens, need, p.price, p.floor,
     )  # fmt: skip
-    i = p.at[FIRST_FREE]
-    if rank == NOBODY or i == NONE:
+    slot = p.at[FIRST_FREE]
+    if rank == NOBODY or slot == NONE:
         return NONE
-    p.at[FIRST_FREE] = p.following[i]
-    p.status[i], p.rank[i], p.prompt[i], p.left[i] = COMING, rank, prompt, answer - 1
+    p.at[FIRST_FREE] = p.following[slot]
+    p.status[slot], p.rank[slot], p.prompt[slot], p.left[slot] = COMING, rank, prompt, answer - 1
     slots, tokens = max(p.at[TAKEN], 1), max(p.total[0], 1.0)
     p.taken[rank] += 1
     p.reserved[rank] += prompt
@@ -121,10 +121,10 @@ def reserve(p: Population, prompt: int, answer: int) -> int:
     p.at[TAKEN] += 1
     p.total[0] += need
     # A load counts both over their means: every load has grown by the lesser growth.
-    fill = min(p.at[TAKEN] / slots, p.total[0] / tokens) * ROUNDING
-    for b in range(p.floor.size):
-        p.floor[b] *= max(fill, 1.0)
-    return i
+    growth = min(p.at[TAKEN] / slots, p.total[0] / tokens) * ROUNDING
+    for block in range(p.floor.size):
+        p.floor[block] *= max(growth, 1.0)
+    return slot
 
 
 @kernel
@@ -141,10 +141,10 @@ def join(p: Population, i: int, past: float) -> None:
     p.joined[i] = p.at[ITERATION] - iterations_done
     p.due[i] = p.joined[i] + max(iterations, iterations_done + 1)
     enlist(p, i)
-    rate = tokens_left / (p.due[i] - p.joined[i])
+    tokens_per_iteration = tokens_left / (p.due[i] - p.joined[i])
     p.requests[rank] += 1
-    p.growth[rank] += rate
-    p.context[rank] += p.prompt[i] + 1 + iterations_done * rate
+    p.growth[rank] += tokens_per_iteration
+    p.context[rank] += p.prompt[i] + 1 + iterations_done * tokens_per_iteration
     p.at[DECODES] += 1
 
 
@@ -188,20 +188,20 @@ def arrive(p: Population, per_iteration: float, reserved_for: float, pace: float
     p.ahead[0] -= pace
     refresh(p)
     while p.at[WAITS] > 0:
-        k = int(uniform(p.draw, p.at[DRAWS]) * p.inputs.size)
-        i = reserve(p, p.inputs[k], p.outputs[k])
+        drawn = int(uniform(p.draw, p.at[DRAWS]) * p.inputs.size)
+        slot = reserve(p, p.inputs[drawn], p.outputs[drawn])
         p.at[DRAWS] += 1
-        if i == NONE:
+        if slot == NONE:
             break
-        tokens, first = float(p.inputs[k]), p.rank[i] // p.prompt_ranks * p.prompt_ranks
-        last = min(first + p.prompt_ranks, p.slots.size)
-        for r in range(first, last):
-            p.backlog[r] += p.fresh * tokens / (last - first)
-            p.backlog_pairs[r] += p.pair * tokens * tokens / (last - first)
+        tokens, first_rank = float(p.inputs[drawn]), p.rank[slot] // p.prompt_ranks * p.prompt_ranks
+        end_rank = min(first_rank + p.prompt_ranks, p.slots.size)
+        for rank in range(first_rank, end_rank):
+            p.backlog[rank] += p.fresh * tokens / (end_rank - first_rank)
+            p.backlog_pairs[rank] += p.pair * tokens * tokens / (end_rank - first_rank)
         p.at[WAITS] -= 1
         wait = int(reserved_for + uniform(p.offset, p.at[DRAWS]))
-        p.due[i] = p.at[ITERATION] + max(wait, 1)
-        enlist(p, i)
+        p.due[slot] = p.at[ITERATION] + max(wait, 1)
+        enlist(p, slot)
 
 
 @kernel
@@ -213,31 +213,31 @@ def iterate(p: Population, iterations: int, per_iteration: float, reserved_for: 
     ranks, pace = p.requests.size, 1.0
     for _ in range(iterations):
         p.at[ITERATION] += 1
-        for r in range(ranks):
-            p.context[r] += p.growth[r]
+        for rank in range(ranks):
+            p.context[rank] += p.growth[rank]
         bucket = p.at[ITERATION] % p.ring.size
-        i = p.ring[bucket]
+        slot = p.ring[bucket]
         p.ring[bucket] = NONE
-        while i != NONE:
-            after = p.following[i]
-            if p.prompt_delay > 0 and p.status[i] == COMING and p.backlog[p.rank[i]] > 0.0:
-                p.due[i] += 1  # its prompt waits
-                enlist(p, i)
-            elif p.status[i] == COMING and p.left[i] > 0:
-                join(p, i, 0.0)
+        while slot != NONE:
+            next_slot = p.following[slot]
+            if p.prompt_delay > 0 and p.status[slot] == COMING and p.backlog[p.rank[slot]] > 0.0:
+                p.due[slot] += 1  # its prompt waits
+                enlist(p, slot)
+            elif p.status[slot] == COMING and p.left[slot] > 0:
+                join(p, slot, 0.0)
             else:
-                leave(p, i)
-            i = after
+                leave(p, slot)
+            slot = next_slot
         arrive(p, per_iteration, reserved_for, pace)
         if p.colocated:
             take_prompts(p)
         # Prompts that wait make iterations periodic: each is looked at.
         interval = LOOK_EVERY if p.prompt_delay == 0 else 1
-        looks = p.at[ITERATION] % interval == 0 and p.at[DECODES] > 0
-        if looks or p.expected_s > 0.0:
+        is_looked_at = p.at[ITERATION] % interval == 0 and p.at[DECODES] > 0
+        if is_looked_at or p.expected_s > 0.0:
             took_s = seconds(p, p.requests, p.context, p.chunk, p.chunk_pairs)
             compare(p, took_s)
-            if looks:
+            if is_looked_at:
                 look(p, took_s)
             if p.expected_s > 0.0 and took_s > 0.0:
                 pace = 1.0 + p.own * (took_s / p.expected_s - 1.0)
@@ -246,13 +246,13 @@ def iterate(p: Population, iterations: int, per_iteration: float, reserved_for: 
 @kernel
 def take_prompts(p: Population) -> None:
     """Add each rank's chunk of its waiting prompts to the present iteration."""
-    now = 0.0 if p.prompt_delay > 0 and waits_for_ranks(p) else 1.0
-    for r in range(p.chunk.size):
-        share = now * min(1.0, p.chunk_most / max(p.backlog[r], 1.0))
-        p.chunk[r], p.chunk_pairs[r] = share * p.backlog[r], share * p.backlog_pairs[r]
-        p.backlog[r] -= p.chunk[r]
-        p.backlog_pairs[r] -= p.chunk_pairs[r]
-        if p.chunk[r] > 0.0 and p.backlog[r] > 0.0:
+    may_take = 0.0 if p.prompt_delay > 0 and waits_for_ranks(p) else 1.0
+    for rank in range(p.chunk.size):
+        share = may_take * min(1.0, p.chunk_most / max(p.backlog[rank], 1.0))
+        p.chunk[rank], p.chunk_pairs[rank] = share * p.backlog[rank], share * p.backlog_pairs[rank]
+        p.backlog[rank] -= p.chunk[rank]
+        p.backlog_pairs[rank] -= p.chunk_pairs[rank]
+        if p.chunk[rank] > 0.0 and p.backlog[rank] > 0.0:
             p.at[DELAYED] = p.prompt_delay  # what is left of a release waits no further
 
 
@@ -260,8 +260,8 @@ def take_prompts(p: Population) -> None:
 def waits_for_ranks(p: Population) -> bool:
     """Whether prompts wait for ranks without a prompt, as in the engine."""
     waiting_ranks, groups = 0, math.ceil(p.backlog.size / p.prompt_ranks)
-    for g in range(groups):
-        waiting_ranks += p.backlog[g * p.prompt_ranks] > 0.0
+    for group in range(groups):
+        waiting_ranks += p.backlog[group * p.prompt_ranks] > 0.0
     wait = 0 < waiting_ranks < groups and p.at[DECODES] > 0 and p.at[DELAYED] < p.prompt_delay
     p.at[DELAYED] = p.at[DELAYED] + 1 if wait else 0
     return wait
@@ -286,13 +286,13 @@ def seconds(
 @kernel
 def look(p: Population, took_s: float) -> None:
     """Add the present iteration to the measurements."""
-    context = 0.0
-    for r in range(p.context.size):
-        context += p.context[r]
+    context_tokens = 0.0
+    for rank in range(p.context.size):
+        context_tokens += p.context[rank]
     p.seen[0] += 1.0
     p.seen[1] += took_s
     p.seen[2] += p.at[DECODES]
-    p.seen[3] += context
+    p.seen[3] += context_tokens
     p.seen[4] += p.at[WAITS] > p.most_waiting
     p.seen[5] += p.at[TAKEN] - p.at[DECODES]
 
@@ -320,30 +320,30 @@ def stretch_size(p: Population) -> int:
 
 @kernel
 def fill(p: Population, count: int) -> None:
-    """Add a number of requests in the state of a stationary stream: long answers are in progress
-    more often (the length-biased law of renewal theory), and requests of one rank are at near
-    stages, as after some lives of requests."""
+    """Add `count` requests in the state of a stationary stream: long answers are in progress more
+    often (the length-biased law of renewal theory), and requests of one rank are at near stages, as
+    after some lives of requests."""
     longest = 0
-    for k in range(p.outputs.size):
-        longest = max(longest, p.outputs[k])
-    n = 0
+    for drawn in range(p.outputs.size):
+        longest = max(longest, p.outputs[drawn])
+    added = 0
     for _ in range(MOST_DRAWS * count):
-        if n == count:
+        if added == count:
             break
-        k = int(uniform(p.draw, p.at[DRAWS]) * p.outputs.size)
-        accepted = uniform(p.gap, p.at[DRAWS]) * (longest - 1) < p.outputs[k] - 1
-        stage = CLUMP * uniform(p.round, p.at[DRAWS])
+        drawn = int(uniform(p.draw, p.at[DRAWS]) * p.outputs.size)
+        accepted = uniform(p.gap, p.at[DRAWS]) * (longest - 1) < p.outputs[drawn] - 1
+        past = CLUMP * uniform(p.round, p.at[DRAWS])
         p.at[DRAWS] += 1
         if not accepted:
             continue
-        n += 1
-        if n % p.load.size == 1:
+        added += 1
+        if added % p.load.size == 1:
             refresh(p)
-        i = reserve(p, p.inputs[k], p.outputs[k])
-        if i == NONE:
+        slot = reserve(p, p.inputs[drawn], p.outputs[drawn])
+        if slot == NONE:
             continue
-        stage += uniform(p.offset, p.rank[i])
-        join(p, i, stage - math.floor(stage))
+        past += uniform(p.offset, p.rank[slot])
+        join(p, slot, past - math.floor(past))
 
 
 @entry

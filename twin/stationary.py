@@ -82,15 +82,16 @@ def population_of(priced: Priced, role: RoleCosts, arriving: Arriving) -> Popula
     fresh, pairs = priced.traffic.fresh_tokens * mixes, priced.traffic.fresh_pairs * mixes
     longest = int(arriving.outputs.max(initial=1))
     ops = role.operator_sink()
-    one = np.ones(1, np.int64), np.ones(1), 0, 1
-    least_s = float(decode_iteration_s(role.decode, *one, *hot.table, ops))
-    wait = int(arriving.reserved_s / least_s)
-    places = int(slots.sum())
-    following = np.arange(1, places + 1, dtype=np.int32)
+    one_request = np.ones(1, np.int64), np.ones(1), 0, 1
+    least_s = float(decode_iteration_s(role.decode, *one_request, *hot.table, ops))
+    iterations = int(arriving.reserved_s / least_s)
+    slot_count = int(slots.sum())
+    following = np.arange(1, slot_count + 1, dtype=np.int32)
     following[-1] = NONE
     prices = numbers(role.decode).view(dtype_of(Decode))
-    sizes = {"ranks": role.ranks, "blocks": -(-role.ranks // BLOCK), "places": places,
-             "operators": ops.size, "ring": 1 << (longest + wait + 4).bit_length()}  # fmt: skip
+    sizes = {"ranks": role.ranks, "blocks": -(-role.ranks // BLOCK), "places": slot_count,
+             "operators": ops.size,
+             "ring": 1 << (longest + iterations + 4).bit_length()}  # fmt: skip
     return Population(
         sizes, prices=prices, colocated=int(mixes),
         fresh=fresh / float(arriving.inputs.mean()), pair=pairs / mean_square(arriving.inputs),
@@ -124,27 +125,27 @@ def stationary(population: Population, arriving: Arriving) -> Stationary:
     prompts = _prompts(p)
     room = math.floor(p.room_tokens / (context_tokens + p.page_tokens))
     places = float(np.minimum(p.slots, room).sum())
-    uneven, factors, waited = 1.0, list[float](), list[float]()
-    within, singles = list[float](), list[float]()
+    unevenness, factors, late_shares = 1.0, list[float](), list[float]()
+    lasting_squares, own_squares = list[float](), list[float]()
 
-    delayed = 0.0  # iterations that a prompt waits for other ranks, mean
+    delay = 0.0  # iterations that a prompt waits for other ranks, mean
 
     def took_s(each: float) -> float:
         """Seconds of an iteration with `each` arrivals."""
-        return uneven * _even_s(p, min(each * life, places), context_tokens, each, prompts)
+        return unevenness * _even_s(p, min(each * life, places), context_tokens, each, prompts)
 
     by_seconds = p.colocated and math.isinf(arriving.clients)
     each = 0.0
-    for n in range(MOST):
-        last = each
-        each, full = _arrivals(p, took_s, arriving, life + delayed, places)
-        if n >= FEWEST and abs(each / last - 1.0) < CLOSE and _scatter(factors) < SCATTER:
+    for turn in range(MOST):
+        previous = each
+        each, full = _arrivals(p, took_s, arriving, life + delay, places)
+        if turn >= FEWEST and abs(each / previous - 1.0) < CLOSE and _scatter(factors) < SCATTER:
             break
         mean_s = took_s(each)
         p.expected_s = mean_s if by_seconds else 0.0
         wait = arriving.reserved_s / mean_s
         p.most_waiting = arriving.patience_s / mean_s * each
-        live_through(p, 0 if n else int(each * life), int(BURN * life) + 1, each, wait)
+        live_through(p, 0 if turn else int(each * life), int(BURN * life) + 1, each, wait)
         p.seen[:] = 0.0
         live_through(p, 0, int(MEASURED * life) + LOOK_EVERY, each, wait)
         count, seconds, decoding, context, late, coming, *squares = (float(v) for v in p.seen)
@@ -153,31 +154,35 @@ def stationary(population: Population, arriving: Arriving) -> Stationary:
             arrived = each * seconds / count / mean_s if by_seconds else each
             even_s = count * _even_s(p, decoding / count, context_tokens, arrived, prompts)
             if p.prompt_delay > 0:
-                delayed = max(coming / count / each - max(wait, 1.0), 0.0)
-            if n == 1:  # the first pass is still near where it was begun
-                factors, waited, within, singles = [], [], [], []
+                delay = max(coming / count / each - max(wait, 1.0), 0.0)
+            if turn == 1:  # the first pass is still near where it was begun
+                factors, late_shares, lasting_squares, own_squares = [], [], [], []
             factors.append(seconds / even_s)
-            waited.append(late / count)
+            late_shares.append(late / count)
             stretches, square, neighbours = squares
             if stretches > 0.0:  # a pass over few iterations may end within its first one
-                within.append(neighbours / stretches * (count / even_s) ** 2)
-                own = max(square - neighbours, 0.0) / stretches * (count / seconds) ** 2
-                singles.append(own * stretch_size(p))
-            uneven = math.fsum(factors) / len(factors)
-    each, full = _arrivals(p, took_s, arriving, life + delayed, places)
+                lasting_squares.append(neighbours / stretches * (count / even_s) ** 2)
+                own_square = max(square - neighbours, 0.0) / stretches * (count / seconds) ** 2
+                own_squares.append(own_square * stretch_size(p))
+            unevenness = math.fsum(factors) / len(factors)
+    each, full = _arrivals(p, took_s, arriving, life + delay, places)
     pace = (seconds / count, decoding / count) if full and count else (took_s(each), each * life)
     iteration_s, decoding = pace
     rate = decoding / life / iteration_s
-    slow, share_left = 0.0, 0.0
+    slow_square, share_left = 0.0, 0.0
     if math.isinf(arriving.clients) and not full:
         slope = 0.5 * (took_s(each * (1.0 + NEAR)) - took_s(each * (1.0 - NEAR)))
-        slow, share_left = _slow_swing(arriving, decoding, slope / (NEAR * iteration_s))
-    lasts = max(math.fsum(within) / max(len(within), 1) / uneven**2 - 1.0, 0.0)
+        slow_square, share_left = _slow_swing(arriving, decoding, slope / (NEAR * iteration_s))
+    lasting_square = max(
+        math.fsum(lasting_squares) / max(len(lasting_squares), 1) / unevenness**2 - 1.0, 0.0
+    )
     # Iterations with and without prompts average out within an answer; what ranks add does not.
-    lasting_swing = math.sqrt(slow if p.colocated else lasts + share_left * slow)
-    single = math.fsum(singles) / max(len(singles), 1)
+    lasting_swing = math.sqrt(
+        slow_square if p.colocated else lasting_square + share_left * slow_square
+    )
+    single = math.fsum(own_squares) / max(len(own_squares), 1)
     p.expected_s = iteration_s if by_seconds else 0.0
-    late = math.fsum(waited) / max(len(waited), 1)
+    late = math.fsum(late_shares) / max(len(late_shares), 1)
     reserved_s, error = arriving.reserved_s, _scatter(factors)
     swings = Swings(lasting_swing, single, rate * iteration_s)
     return Stationary(p, iteration_s, swings, late, rate, decoding, life, reserved_s, full, error)
@@ -185,10 +190,10 @@ def stationary(population: Population, arriving: Arriving) -> Stationary:
 
 def _scatter(factors: list[float]) -> float:
     """Relative standard error of the mean of some passes."""
-    n, mean = len(factors), math.fsum(factors) / max(len(factors), 1)
-    if n < 2:
+    passes, mean = len(factors), math.fsum(factors) / max(len(factors), 1)
+    if passes < 2:
         return math.inf
-    return math.sqrt(math.fsum((x / mean - 1.0) ** 2 for x in factors) / (n - 1) / n)
+    return math.sqrt(math.fsum((x / mean - 1.0) ** 2 for x in factors) / (passes - 1) / passes)
 
 
 def _slow_swing(arriving: Arriving, decoding: float, grows: float) -> tuple[float, float]:
@@ -199,8 +204,8 @@ def _slow_swing(arriving: Arriving, decoding: float, grows: float) -> tuple[floa
     answers_count = float(arriving.outputs.size)
     lives = [(float(t), float(n) / answers_count) for t, n in zip(tokens, counts, strict=True)]
     mean = math.fsum(life * share for life, share in lives)
-    slow = grows**2 * crowd_variance(lives, decoding, arriving.cv)
-    return slow, lasting(lives, MEASURED * mean)
+    squared_deviation = grows**2 * crowd_variance(lives, decoding, arriving.cv)
+    return squared_deviation, lasting(lives, MEASURED * mean)
 
 
 def _prompts(p: Population) -> tuple[float, float, tuple[float, ...]] | None:
@@ -208,8 +213,8 @@ def _prompts(p: Population) -> tuple[float, float, tuple[float, ...]] | None:
     their mean); None unless prompts are computed in decode's iterations."""
     if not p.colocated:
         return None
-    tokens = p.fresh * float(p.inputs.mean())
-    return tokens, p.pair * mean_square(p.inputs) / tokens, relative_lengths(p.inputs)
+    tokens_each = p.fresh * float(p.inputs.mean())
+    return tokens_each, p.pair * mean_square(p.inputs) / tokens_each, relative_lengths(p.inputs)
 
 
 def _even_s(
@@ -228,23 +233,23 @@ def _even_s(
     seconds = 0.0
     for share, chunk, more in loads:
         first, last = (float(chunk[0]), float(more[0])), (float(chunk[-1]), float(more[-1]))
-        batch = requests, requests * held
-        seconds += share * even_s(p, *batch, *first, *last, min(group, ranks))
+        running = requests, requests * held
+        seconds += share * even_s(p, *running, *first, *last, min(group, ranks))
     return seconds
 
 
 def _arrivals(
     p: Population, took_s: Callable[[float], float], arriving: Arriving, life: float, places: float
 ) -> tuple[float, bool]:
-    """(arrivals per iteration at the load, whether full slots serve fewer)."""
+    """(arrivals per iteration at the load, whether even full slots serve fewer than arrive)."""
 
     def beyond(each: float) -> float:
         """Relative excess over the nearest of three limits: rate, clients, iteration's time."""
         iteration_time = took_s(each)
         rate = each / iteration_time
-        clients = each * life + rate * arriving.away_s
+        busy_clients = each * life + rate * arriving.away_s
         return max(
-            rate / arriving.rate_req_per_s, clients / arriving.clients,
+            rate / arriving.rate_req_per_s, busy_clients / arriving.clients,
             iteration_time / arriving.most_iteration_s,
         ) - 1.0  # fmt: skip
 
@@ -255,14 +260,14 @@ def _arrivals(
     excess_high = beyond(high)
     if excess_high < 0.0:
         return high * (1.0 + OVER), True
-    low, below = 0.0, -1.0
+    low, excess_low = 0.0, -1.0
     for _ in range(HALVINGS):  # false position; of the end that stays half (Illinois)
-        middle = high - excess_high * (high - low) / (excess_high - below)
+        middle = high - excess_high * (high - low) / (excess_high - excess_low)
         excess = beyond(middle)
         if abs(excess) < 0.01 * CLOSE:
             return middle, False
         if excess < 0.0:
-            low, below, excess_high = middle, excess, 0.5 * excess_high
+            low, excess_low, excess_high = middle, excess, 0.5 * excess_high
         else:
-            high, excess_high, below = middle, excess, 0.5 * below
+            high, excess_high, excess_low = middle, excess, 0.5 * excess_low
     return high, False

@@ -78,8 +78,8 @@ def _assembled(
         name: max(mean_input, 1.0) if name == "prefill" else role.decode.query_tokens
         for name, role in costs.roles.items()
     }
-    uneven = imbalances(routed, costs, per_request, bool(scenario.faults), counts)
-    parts = Assembly(net, costs, routed, *uneven, per_request)
+    both_imbalances = imbalances(routed, costs, per_request, bool(scenario.faults), counts)
+    parts = Assembly(net, costs, routed, *both_imbalances, per_request)
     if scenario.cost.cap_w <= 0.0:
         return parts
     full = _predict(parts, traffic_of(scenario, facts, trace, costs))
@@ -104,9 +104,10 @@ def steady(
 
 
 def _full(scenario: Scenario, parts: Assembly, traffic: Traffic) -> Prediction:
-    loop, full = scenario.workload.arrivals == "closed_loop", _predict(parts, traffic)
-    clients = scenario.workload.concurrency if loop else 0
-    return fed(full, traffic, parts.decode_imbalance.table, clients)
+    """The prediction with all slots taken, and decode at the rate that its limit lets through."""
+    is_closed, prediction = scenario.workload.arrivals == "closed_loop", _predict(parts, traffic)
+    clients = scenario.workload.concurrency if is_closed else 0
+    return fed(prediction, traffic, parts.decode_imbalance.table, clients)
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ class Priced:
 
     @cached_property
     def sample(self) -> Offered:
-        """A sample of its requests."""
+        """A sample of the scenario's requests."""
         return offered(self.scenario, self.facts, self.trace)
 
     @property
@@ -159,16 +160,16 @@ def traffic_of(
 ) -> Traffic:
     """Mean lengths of a long run, and the reuse of a sample: in an unlimited memory pool, and in
     the HBM of its instances; costs: of the scenario, computed where HBM has blocks if None."""
-    means, hits, here = length_means(scenario.workload, facts, trace), 0.0, 0.0
+    means, pool_tokens, hbm_tokens = length_means(scenario.workload, facts, trace), 0.0, 0.0
     if scenario.deployment.mode != "decode_only":
         if scenario.memory_pool.in_hbm:
             costs = costs or build_costs(scenario, facts, wired(scenario.supernode, facts))
-            here = _reuse_here(scenario, facts, trace, means, costs) * means.input_tokens
+            hbm_tokens = _reuse_here(scenario, facts, trace, means, costs) * means.input_tokens
         if scenario.memory_pool.enabled:
-            hits = offered(scenario, facts, trace).reuse * means.input_tokens
+            pool_tokens = offered(scenario, facts, trace).reuse * means.input_tokens
     return Traffic(
-        means.input_tokens, means.output_tokens, max(hits, here),
-        spread=means.prompt_spread, prompts=means.prompts, here_tokens=here,
+        means.input_tokens, means.output_tokens, max(pool_tokens, hbm_tokens),
+        spread=means.prompt_spread, prompts=means.prompts, here_tokens=hbm_tokens,
     )  # fmt: skip
 
 
@@ -181,15 +182,17 @@ def _reuse_here(
     role = costs.prefilling
     if role is None:
         return 0.0
-    room, caches = (
+    tokens_of_cache, caches = (
         float(role.kv_tokens_per_rank),
         role.pool.instances * kv_cells(role.pool, role.dies),
     )
     if role.pool.role == "colocated":
-        held = means.input_tokens + 0.5 * means.output_tokens
-        room -= min(role.slots(role.pool.batch_per_npu), room / held) * (held - means.input_tokens)
-    block = scenario.memory_pool.block_tokens
-    blocks = room * costs.kv_bytes_per_token / costs.held_bytes(block)
+        tokens_each = means.input_tokens + 0.5 * means.output_tokens
+        tokens_of_cache -= min(
+            role.slots(role.pool.batch_per_npu), tokens_of_cache / tokens_each
+        ) * (tokens_each - means.input_tokens)
+    block_tokens = scenario.memory_pool.block_tokens
+    blocks = tokens_of_cache * costs.kv_bytes_per_token / costs.held_bytes(block_tokens)
     if scenario.router.policy in HIT_ROUTERS:
         caches, blocks = 1, blocks * caches
     return lru_reuse(scenario, facts, trace, caches, int(blocks))
@@ -199,11 +202,11 @@ def traffic_under_way(scenario: Scenario, facts: Facts, hit_share: float = 0.0) 
     """The workload's lengths, and the tokens of requests in progress when every slot is always
     taken. Long answers are in progress longer: the age of a renewal process has E[a^(k + 1)] / ((k
     + 1) E[a]) as its k-th moment."""
-    w = scenario.workload
-    if w.lengths == "fixed":
-        prompt, answer = float(w.input_tokens), float(w.output_tokens)
+    workload = scenario.workload
+    if workload.lengths == "fixed":
+        prompt, answer = float(workload.input_tokens), float(workload.output_tokens)
         return Traffic(prompt, answer, hit_share * prompt)
-    prompts, answers = drawn_lengths(facts, w)
+    prompts, answers = drawn_lengths(facts, workload)
     mean = prompts.mean
     moments = [prompts.moment(k) for k in (1, 2, 3)]
     ages = [answers.moment(k + 1) / ((k + 1.0) * answers.mean) for k in (1, 2, 3)]
@@ -224,18 +227,20 @@ def imbalances(
 ) -> tuple[Imbalance, Imbalance]:  # fmt: skip
     """Expert imbalance of a prefill and of a decode instance (the same when colocated)."""
     if routed.experts.balancing.policy == "oracle":
-        perfect = routed.experts.model_copy(update={"placement": "perfect"})
-        routed = replace(routed, experts=perfect)
-    answers, found = [], _imbalance if counts is None else partial(imbalance, counts=counts)
+        ideal = routed.experts.model_copy(update={"placement": "perfect"})
+        routed = replace(routed, experts=ideal)
+    results, imbalance_of = [], _imbalance if counts is None else partial(imbalance, counts=counts)
     for role in (costs.prefill_role, costs.decoding):
         if role is None or not role.layout.slots_per_die:
-            answers.append(NO_IMBALANCE)
+            results.append(NO_IMBALANCE)
             continue
         layout, tokens = role.layout, per_request[role.pool.role]
         nodes = min(layout.places, -(-layout.routed_dies // role.dies_per_node))
         links = role.coefficients.layout.ports < 1.0 or links_fail  # between nodes they may limit
-        answers.append(found(routed, layout.places, layout.slots_per_die, tokens, nodes, links))
-    return answers[0], answers[1]
+        results.append(
+            imbalance_of(routed, layout.places, layout.slots_per_die, tokens, nodes, links)
+        )
+    return results[0], results[1]
 
 
 @lru_cache(maxsize=128)
@@ -269,18 +274,18 @@ class Target:
     @property
     def sentence(self) -> str:
         """The result as a sentence for people."""
-        bound = f"TPOT of {self.tpot_s * 1e3:,.4g} ms"
+        bound_text = f"TPOT of {self.tpot_s * 1e3:,.4g} ms"
         if self.feasible:
             return (
                 f"{self.batch_per_npu:,} requests per NPU is the largest batch that keeps a "
-                f"{bound}: {self.batch_tpot_s * 1e3:,.4g} ms."
+                f"{bound_text}: {self.batch_tpot_s * 1e3:,.4g} ms."
             )
-        first, *more = self.causes
+        first_cause, *others = self.causes
         return (
-            f"No batch keeps a {bound} in this deployment: the best is "
+            f"No batch keeps a {bound_text} in this deployment: the best is "
             f"{self.best_tpot_s * 1e3:,.4g} ms with {self.best_batch_per_npu} per NPU, "
-            f"{100 * self.causes[first]:.0f} % of it {first}"
-            + (f" and {100 * self.causes[more[0]]:.0f} % {more[0]}." if more else ".")
+            f"{100 * self.causes[first_cause]:.0f} % of it {first_cause}"
+            + (f" and {100 * self.causes[others[0]]:.0f} % {others[0]}." if others else ".")
         )
 
 
@@ -293,12 +298,12 @@ def largest_batch(priced: Priced, tpot_s: float) -> Target:
         raise ModelError("deployment.mode = 'prefill_only' decodes nothing: it has no TPOT")
     parts, role = priced.parts, priced.parts.costs.decoding
     assert role is not None
-    per_npu = role.chip.dies_per_npu
+    dies_per_npu = role.chip.dies_per_npu
     traffic = Traffic(*mean_lengths(scenario.workload, facts, priced.trace))
 
     def with_batch(per_die: int) -> Prediction:
         """The steady state with a number of slots on every decode die."""
-        batch = {"deployment.decode.batch_per_npu": per_die * per_npu}
+        batch = {"deployment.decode.batch_per_npu": per_die * dies_per_npu}
         changed = with_overrides(scenario, batch)
         costs = build_costs(changed, facts, parts.net, parts.costs.clocks)
         return _predict(replace(parts, costs=costs), traffic)
@@ -310,7 +315,7 @@ def largest_batch(priced: Priced, tpot_s: float) -> Target:
         except ModelError:  # a batch whose buffers do not fit is no batch
             return math.inf, 0
         assert decode is not None
-        return decode.tpot_s, min(per_die, int(decode.batch_per_npu // per_npu))
+        return decode.tpot_s, min(per_die, int(decode.batch_per_npu // dies_per_npu))
 
     best = with_batch(1)
     assert best.decode is not None
@@ -318,9 +323,11 @@ def largest_batch(priced: Priced, tpot_s: float) -> Target:
     best_s = best.decode.tpot_s
     batch, batch_s = 0, best_s
     if best_s <= tpot_s:
-        guess = scenario.deployment.decode.batch_per_npu // per_npu
-        batch, batch_s = _largest_within(tried, best_s, tpot_s, guess, max(2, 4096 // per_npu + 1))
-    return Target(tpot_s, batch * per_npu, batch_s, per_npu, best_s, causes)
+        guess = scenario.deployment.decode.batch_per_npu // dies_per_npu
+        batch, batch_s = _largest_within(
+            tried, best_s, tpot_s, guess, max(2, 4096 // dies_per_npu + 1)
+        )
+    return Target(tpot_s, batch * dies_per_npu, batch_s, dies_per_npu, best_s, causes)
 
 
 def _largest_within(
@@ -332,7 +339,7 @@ def _largest_within(
     low, low_s = 1, one_s
     fitting, misses = [(1, one_s)], 0  # batches that fit, with their seconds
     while high - low > 1:
-        guess, gap = min(max(guess, low + 1), high - 1), high - low
+        guess, interval = min(max(guess, low + 1), high - 1), high - low
         took_s, fits = tried(guess)
         if fits == guess:
             fitting.append((guess, took_s))
@@ -340,7 +347,7 @@ def _largest_within(
             low, low_s = guess, took_s
         else:
             high = guess
-        misses = misses + 1 if high - low > gap // 2 else 0
+        misses = misses + 1 if high - low > interval // 2 else 0
         if 0 < fits < guess and fits > low:  # as many fit a larger batch's buffers next to them
             guess = fits
         elif fits < guess or misses > 1 or len(fitting) < 2:
@@ -353,8 +360,9 @@ def _largest_within(
 
 
 def _predict(parts: Assembly, traffic: Traffic) -> Prediction:
-    hot = parts.prefill_imbalance.table, parts.decode_imbalance.table
-    return predict(parts.costs, _worth_fetching(parts, traffic), *hot)
+    """The prediction for these parts and this traffic."""
+    load_tables = parts.prefill_imbalance.table, parts.decode_imbalance.table
+    return predict(parts.costs, _worth_fetching(parts, traffic), *load_tables)
 
 
 def _worth_fetching(parts: Assembly, traffic: Traffic) -> Traffic:

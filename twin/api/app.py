@@ -134,6 +134,7 @@ def plan_router() -> APIRouter:
 
 
 def _plans(seen: Store) -> Plans:
+    """The plans of the store that a visitor sees."""
     return plans_of(seen.artefacts.folder, load_facts())
 
 
@@ -146,6 +147,7 @@ def _found(seen: Store, key: str) -> tuple[Plans, Plan]:
 
 
 def _plan_shown(seen: Store, key: str) -> PlanState:
+    """A plan as the API returns it: its state, progress, limits and best answer so far."""
     plans, question = _found(seen, key)
     look = plans.look(key)
     return PlanState(
@@ -250,6 +252,8 @@ REFUSALS: dict[type[Exception], int] = {
 
 
 def _refuse(status: int) -> Callable[[Request, Exception], Response]:
+    """A handler that answers with this HTTP status and an error's sentence."""
+
     def answer(_request: Request, error: Exception) -> Response:
         return JSONResponse({"detail": str(error)}, status)
 
@@ -259,17 +263,17 @@ def _refuse(status: int) -> Callable[[Request, Exception], Response]:
 def _malformed(_request: Request, error: Exception) -> Response:
     """Answer 422 with the first wrong field and its fault in one sentence."""
     assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"][1:]) or "the request's body"
-    return JSONResponse({"detail": f"{where}: {first['msg']}"}, 422)
+    first_error = error.errors()[0]
+    field_path = ".".join(str(part) for part in first_error["loc"][1:]) or "the request's body"
+    return JSONResponse({"detail": f"{field_path}: {first_error['msg']}"}, 422)
 
 
 def _shown(seen: Store, run: str) -> Run:
     """A run as the API returns it: row, digest, names of tables and the scenario."""
     row = require(seen.runs.get(run), "run", run)
-    own = {"run": row.id, "digest": row.result_digest, "tables": sorted(seen.runs.tables(run))}
-    columns = {name: getattr(row, name) for name in Run.model_fields if name not in own}
-    return Run(**own, **columns)
+    fields = {"run": row.id, "digest": row.result_digest, "tables": sorted(seen.runs.tables(run))}
+    columns = {name: getattr(row, name) for name in Run.model_fields if name not in fields}
+    return Run(**fields, **columns)
 
 
 def bounded(app: ASGIApp) -> ASGIApp:

@@ -61,8 +61,8 @@ def check(as_json: AsJson = False) -> None:
     damage = store.damage()
     if as_json:
         print_json({"damage": damage, "warnings": store.database.warnings})
-    sound = ["Nothing stored is damaged."]
-    for line in () if as_json else (*store.database.warnings, *(damage or sound)):
+    no_damage = ["Nothing stored is damaged."]
+    for line in () if as_json else (*store.database.warnings, *(damage or no_damage)):
         out.print(escape(line), soft_wrap=True)
     if damage:
         raise typer.Exit(1)
@@ -96,11 +96,11 @@ def import_trace(
     table = read_trace(trace, block_tokens=block_tokens, limits=limits)
     if not no_store:
         open_store().traces.save(table)
-    contents = preview(table)
-    flat = {f"{k} {n}".strip(): v for k, part in contents.items() for n, v in pairs(part)}
-    rows = [(k, f"{v:,.5g}" if isinstance(v, float) else str(v)) for k, v in flat.items()]
+    content = preview(table)
+    figures = {f"{k} {n}".strip(): v for k, part in content.items() for n, v in pairs(part)}
+    rows = [(k, f"{v:,.5g}" if isinstance(v, float) else str(v)) for k, v in figures.items()]
     rows = [row for row in rows if row[1] != "None"]
-    print_answer(contents, as_json, table.name, ("what", "figure"), rows)
+    print_answer(content, as_json, table.name, ("what", "figure"), rows)
 
 
 def pairs(value: object) -> list[tuple[str, Any]]:

@@ -33,12 +33,12 @@ def list_machines(as_json: AsJson = False) -> None:
 def show_machine(name: Named, as_json: AsJson = False) -> None:
     """Count a machine's elements and say its headline rates."""
     figures = machine_summary(built_machine(name, load_facts(), open_store()))
-    rows = [
+    cells = [
         (key.replace("_", " ").removesuffix(" bytes per s"),
          f"{value / 1e9:,.1f} GB/s" if key.endswith("_per_s") else f"{value:,.0f}")
         for key, value in figures.items()
     ]  # fmt: skip
-    print_answer(figures, as_json, name, ("figure", "value"), rows)
+    print_answer(figures, as_json, name, ("figure", "value"), cells)
 
 
 @app.command("import")
@@ -55,8 +55,8 @@ def import_machine(
     machine = machine.routed(routing or machine.routing)
     digest = open_store().machines.save(machine)
     end_with_json({"machine": digest, "npus": machine.npus}, as_json)
-    how = f"ask for it as supernode.machine={digest}"
-    out.print(escape(f"{machine.name}: {machine.npus:,} NPUs; {how}"), soft_wrap=True)
+    advice = f"ask for it as supernode.machine={digest}"
+    out.print(escape(f"{machine.name}: {machine.npus:,} NPUs; {advice}"), soft_wrap=True)
 
 
 @app.command("export")

@@ -73,6 +73,7 @@ def plan(
 
 
 def _printed(name: str, wanted: Plan, answer: Mapping[str, Any]) -> None:
+    """Print an answer's ranked deployments as a table, and its sentences."""
     rows = [
         (f"{row['rank']}{' =' if row['equal_to_first'] else ''}", in_words(row["settings"]),
          f"{row['npus']:,}", amount(row["summary"]["tokens_per_s_per_npu"], "rate"),
@@ -82,9 +83,9 @@ def _printed(name: str, wanted: Plan, answer: Mapping[str, Any]) -> None:
            for loss in wanted.survives))
         for row in answer["ranked"]
     ]  # fmt: skip
-    heads = ("", "deployment", "NPUs", "tokens/s/NPU", "TPOT", "TTFT p99",
+    columns = ("", "deployment", "NPUs", "tokens/s/NPU", "TPOT", "TTFT p99",
              *(f"without a {loss}" for loss in wanted.survives))  # fmt: skip
     if rows:
-        terminal.print_rows(f"{name}: what to deploy", heads, rows)
+        terminal.print_rows(f"{name}: what to deploy", columns, rows)
     for sentence in sentences(dict(answer)):
         terminal.out.print(sentence)

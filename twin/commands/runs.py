@@ -79,8 +79,8 @@ def compare(
         comparison = lab("compared")(runs, lambda name: watch, seeds)
     terminal.end_with_json(asdict(comparison), as_json)
     heads = [f"{i + 1} {name}" for i, name in enumerate(comparison.names)]
-    changed = [r for r in comparison.inputs if r.path not in {"name", "question", "source"}]
-    inputs = [(r.path, *(f"{v} {r.unit}".strip() for v in r.values)) for r in changed]
+    differing = [r for r in comparison.inputs if r.path not in {"name", "question", "source"}]
+    inputs = [(r.path, *(f"{v} {r.unit}".strip() for v in r.values)) for r in differing]
     terminal.print_rows("How the questions differ", ("field", *heads), inputs)
     figures = [(r.name, *r.cells()) for r in comparison.metrics if set(r.verdicts) != {"same"}]
     terminal.print_rows("How the answers differ", ("figure", *heads), figures)
@@ -101,8 +101,10 @@ def explain(
     terminal.out.print(escape(f"{answer['name']}: {answer['verdict']}"), soft_wrap=True)
     rows = []
     for row in answer["causes"]:
-        gain = row.get("suggestion")
-        done = (change(gain["settings"]), effect(gain)) if gain else ("nothing tried helps", "")
+        advice = row.get("suggestion")
+        done = (
+            (change(advice["settings"]), effect(advice)) if advice else ("nothing tried helps", "")
+        )
         cause_text = f"{row['label']}: {row['named']}" if row["named"] else row["label"]
         rows.append((cause_text, effect(row["removal"]), *done))
     if rows:
@@ -155,8 +157,8 @@ def predict(
     terminal.end_with_json(prediction, as_json)
     for model, answer in prediction.get("models", {"": prediction}).items():
         print_prediction(": ".join(filter(None, (resolved.name, model))), answer)
-    took = f"{seconds(prediction['wall_s'])} of wall time"
-    terminal.out.print(f"{took}, compiling left out", style="dim")
+    time_text = f"{seconds(prediction['wall_s'])} of wall time"
+    terminal.out.print(f"{time_text}, compiling left out", style="dim")
 
 
 def print_prediction(name: str, prediction: Mapping[str, Any]) -> None:
@@ -177,6 +179,7 @@ def warm() -> None:
     """Compile what runs need, once; the first run on a machine then waits for nothing."""
 
     def tell(stage: str, took_s: float | None) -> None:
+        """Print the seconds that a stage of compiling took."""
         if took_s is not None:
             terminal.err.print(f"{stage}: {took_s:.1f} s", style="dim")
 
@@ -216,5 +219,5 @@ def print_run(answer: Mapping[str, Any]) -> None:
     for check in answer["broken_checks"]:
         terminal.err.print(escape(f"broken: {check['id']} {check['statement']}: {check['detail']}"))
     stored_text = f"stored as run {answer['run']}" if answer["run"] else "not stored"
-    served = f"{answer['requests']:,} requests in {answer['wall_s']:.2f} s"
-    terminal.out.print(f"{served}; {stored_text}", style="dim")
+    requests_text = f"{answer['requests']:,} requests in {answer['wall_s']:.2f} s"
+    terminal.out.print(f"{requests_text}; {stored_text}", style="dim")

@@ -41,8 +41,8 @@ err = Console(stderr=True)
 
 
 def report_to(kind: str, to: Path | None) -> Callable[..., None]:
-    """Function that writes a report to a file, or None. Raises NotWritten or a usage error
-    before."""
+    """A function that writes an answer as a report to the file `to`; one without effect if there is
+    no file. Raises NotWritten or a usage error at once."""
     hook = found(Report).get(kind)
     if to is None:
         return lambda *_answer: None
@@ -62,6 +62,7 @@ def progress(name: str) -> Iterator[Callable[[float, Mapping[str, Any]], bool]]:
         task = bar.add_task(escape(name), total=1.0, live="preparing (compiles once per machine)")
 
         def watch(fraction: float, live: Mapping[str, Any]) -> bool:
+            """Move the bar to a fraction, with counts so far."""
             counts = ", ".join(f"{v:,.0f} {k}" for k, v in live.items() if k != "points")
             bar.update(task, completed=fraction, live=counts)
             return True
@@ -70,12 +71,12 @@ def progress(name: str) -> Iterator[Callable[[float, Mapping[str, Any]], bool]]:
 
 
 def print_json(value: object) -> None:
-    """Exactly one JSON object on standard output; NaN has no place in it."""
+    """Print exactly one JSON object on standard output; NaN has no place in it."""
     out.file.write(json.dumps(value, allow_nan=False) + "\n")
 
 
 def end_with_json(value: object, as_json: bool) -> None:
-    """The answer as one JSON object, which ends the command; nothing if it is for people."""
+    """Print the answer as one JSON object and end the command; without `as_json` do nothing."""
     if as_json:
         print_json(value)
         raise typer.Exit
@@ -84,7 +85,7 @@ def end_with_json(value: object, as_json: bool) -> None:
 def print_answer(
     value: object, as_json: bool, title: str, heads: tuple[str, ...], rows: Rows
 ) -> None:
-    """One JSON object, or a table for people."""
+    """Print an answer: as one JSON object, or its rows as a table for people."""
     if as_json:
         print_json(value)
     else:
@@ -97,7 +98,7 @@ def bytes_out() -> BinaryIO:
 
 
 def print_rows(title: str, heads: tuple[str, ...], rows: Rows) -> None:
-    """A table; cells are plain text."""
+    """Print a table; cells are plain text."""
     from rich.table import Table
 
     table = Table(title=escape(title), title_justify="left")

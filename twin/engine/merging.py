@@ -130,8 +130,8 @@ def _stacked(parts: Sequence[Part], name: str, offsets: Sequence[dict[str, int]]
 
 
 def _events(part: Part, first: dict[str, int]) -> pl.DataFrame:
-    """Events of a model, with the numbers of its instances in the whole run, in their words too.
-    Those of the machine itself have no instance, and are the same of each model."""
+    """Events of a model with the numbers that its instances have in the whole run, also inside
+    their texts. Events of the machine itself have no instance and are the same for each model."""
     rows = part.tables["events"].to_dicts()
     for row in rows:
         if row["instance"] is not None:

@@ -302,12 +302,12 @@ def capacities(setup: Setup, pools: Sequence[str] = ()) -> dict[str, float]:
 
 def operators_table(world: World) -> pl.DataFrame:
     """Steady-state seconds by operator, of decode iterations and of prefill batches."""
-    steady = world.record.windows[-1]
-    rows, decode_s = [], steady[w.FIRST_OPERATOR :]
+    steady_row = world.record.windows[-1]
+    rows, decode_s = [], steady_row[w.FIRST_OPERATOR :]
     prefill_s = decode_s[len(DECODE_OPERATORS) :]
     for phase, names, times, count in (
-        ("decode", DECODE_OPERATORS, decode_s, steady[w.ITERATIONS]),
-        ("prefill", PREFILL_COLUMNS, prefill_s, steady[w.PREFILL_BATCHES]),
+        ("decode", DECODE_OPERATORS, decode_s, steady_row[w.ITERATIONS]),
+        ("prefill", PREFILL_COLUMNS, prefill_s, steady_row[w.PREFILL_BATCHES]),
     ):
         listed = [k for k, n in enumerate(names) if times[k] > 0.0 or not OPERATORS[n].optional]
         total_s = float(times[listed].sum())

@@ -146,7 +146,8 @@ def use_own_cache() -> Path:
 
 @functools.cache
 def _home() -> Path:
-    """A folder next to the sources or, if not writable, this user's in the temporary folder."""
+    """Folder for compiled code: next to the sources or, if that is not writable, this user's in the
+    temporary folder."""
     home = SOURCES.parent / ".numba_cache"
     if os.access(home if home.exists() else SOURCES.parent, os.W_OK):
         return home
@@ -273,7 +274,8 @@ def compiled_form(plain: Callable[..., Any]) -> Callable[[Callable[P, R]], Calla
 
 
 def entry(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator of what Python calls compiled code through; its code is cached on disk."""
+    """Decorator of a function through which Python enters compiled code; its code is stored on
+    disk."""
     from numba import njit
 
     from twin.kernels.passes import EntryCompiler

@@ -51,8 +51,8 @@ def token_variance(draft_tokens: int, acceptance: float) -> float:
 @lru_cache(maxsize=1024)
 def iteration_chances(tokens: int, draft_tokens: int, acceptance: float) -> tuple[float, ...]:
     """Probabilities that `tokens` (1 or more) need 1 ... `tokens` iterations."""
-    runs = [acceptance**k for k in range(draft_tokens + 1)]
-    emits = [a - b for a, b in zip(runs, [*runs[1:], 0.0], strict=True)]  # 1, 2, ... tokens
+    at_least = [acceptance**k for k in range(draft_tokens + 1)]
+    emits = [a - b for a, b in zip(at_least, [*at_least[1:], 0.0], strict=True)]  # 1, 2, ... tokens
     sums, ends = [1.0] + [0.0] * (tokens - 1), []  # sums: chance of 0, 1, ... tokens so far
     for _ in range(tokens):
         next_sums = [

@@ -223,8 +223,8 @@ def _of_ends(net: Network, load: Load, dies: Sequence[int]) -> float:
 
 
 def _joined(loads: Sequence[tuple[Load, float]]) -> tuple[Load, INTS]:
-    """A load of equal parts of these on all of their links, with their places, each times its
-    factor; and the number of the load that each link is of."""
+    """Some loads, each in equal parts, as one load on all of their links, with the bytes at their
+    places times the factor of each; and for each link the number of the load that it is of."""
     links, amounts, places = (
         np.concatenate([getattr(load, name) for load, _ in loads])
         for name in ("links", "amounts", "places")
@@ -295,8 +295,9 @@ class _Family:
     def crossings(
         self, net: Network, row_of: INTS
     ) -> Iterator[tuple[int, INTS, NDArray[np.int32], FLOATS, FLOATS]]:
-        """Flow number and, for each of its links with a row, in order of links: row, memory server
-        whose port it is (-1: none), part of the flow and maximum."""
+        """Flow number and, for each of its links with a row, in order of links: the row, the memory
+        server whose port it is (-1: none), the flow's part of the link, and that part if all is
+        read from one server."""
         is_listed = row_of[self.pattern.links] >= 0
         for flow in self.flows:
             is_crossed, moved = is_listed.copy(), flow.load.moved

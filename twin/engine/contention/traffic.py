@@ -72,7 +72,7 @@ def mark(world: World, now_s: float) -> None:
 
 @kernel
 def several(world: World) -> bool:
-    """Whether other models have flows among these."""
+    """Whether the table of flows also has flows of other models."""
     return bool(world.traffic.duty.size > world.instance.running.size)
 
 

@@ -132,10 +132,11 @@ class Look:
     def _prefill(
         self, at: np.ndarray, starting: int, t_s: float, span_s: float
     ) -> tuple[Measured, float]:
-        """Measurement of prefill (use: tokens over full batches'), requests/s it can hand on."""
-        p, count, mean = self.world.prefill, self.world.record.counters, self._mean
+        """Measurement of the prefill pool, whose used share is tokens over those of full batches;
+        and requests/s that it can hand on."""
+        p, counters, mean = self.world.prefill, self.world.record.counters, self._mean
         budget = float(self.world.settings.prefill_budget)
-        waiting = int(count[w.ROUTED] - count[w.PREFILL_BEGUN] - count[w.BACK_FROM_QUEUE])
+        waiting = int(counters[w.ROUTED] - counters[w.PREFILL_BEGUN] - counters[w.BACK_FROM_QUEUE])
         queued_tokens = float(p.queued_tokens[at].sum())
         fresh_share = 1.0 - mean["hits"] / max(mean["begun"], 1e-9)
         # Of a fresh token, which attends to all before it, those that hit too.

@@ -97,8 +97,12 @@ class Machine:
         i = self.setup.instances[k]
         if not self.serving(k):
             raise HardwareError(f"no die of {i.name} is linked: take back an edit of the supernode")
-        first = self.setup.costs.roles.get(i.role)
-        return self.price(k) if i.index or None in self.members[k] or first is None else first
+        built_costs = self.setup.costs.roles.get(i.role)
+        return (
+            self.price(k)
+            if i.index or None in self.members[k] or built_costs is None
+            else built_costs
+        )
 
     def in_use(self) -> set[int]:
         """Dies that are members of an instance, serving or failed."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.draws import draws
-from twin.metrics.clients import by_tenant, fair_shares, fairness, jain, session_times_s
+from twin.metrics.clients import by_tenant, fair_shares, fairness, jain
 from twin.metrics.observed import Observed
 from twin.scenario import Scenario, with_overrides
 
@@ -63,9 +63,9 @@ def test_a_tenant_s_figures_are_its_own_and_a_retry_counts_from_the_first_attemp
 
 
 def test_a_session_lasts_from_its_first_question_to_its_last_answer():
-    assert session_times_s(observed(ROWS)).size == 0  # turns do not wait
+    assert observed(ROWS).session_times.size == 0  # turns do not wait
     waiting = observed(ROWS, **{"workload.turns": "wait", "workload.prefix": "sessions"})
-    assert sorted(session_times_s(waiting)) == [1.0, 1.0, 2.0, 5.0]
+    assert sorted(waiting.session_times) == [1.0, 1.0, 2.0, 5.0]
 
 
 def test_fairness_is_1_where_each_has_what_it_asked_for_or_its_weight():

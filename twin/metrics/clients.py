@@ -1,53 +1,10 @@
 """Clients, tenants: sessions, goodput, fairness. A retry counts from the first attempt."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from twin.scenario import Scenario
-
-if TYPE_CHECKING:
-    import polars as pl
-
-    from twin.metrics.observed import Observed
-
-
-def waited_s(requests: pl.DataFrame) -> np.ndarray | float:
-    """Seconds between a turn's first attempt and this one, f8[n]; 0 where no client retries."""
-    if "asked_s" not in requests.columns:
-        return 0.0
-    return np.asarray((requests["arrival_s"] - requests["asked_s"]).to_numpy())
-
-
-def limits(scenario: Scenario, requests: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """(TTFT, TPOT) SLO of each request in seconds, f8[n] or one for all: its tenant's."""
-    tenants, slo = scenario.tenants, scenario.slo
-    if not tenants:
-        return np.array(slo.ttft_s), np.array(slo.tpot_ms * 1e-3)
-    tenant_of = requests["tenant"].to_physical().to_numpy()
-    ttft_s = np.array([t.ttft_s or slo.ttft_s for t in tenants])
-    tpot_s = np.array([t.tpot_ms or slo.tpot_ms for t in tenants]) * 1e-3
-    return ttft_s[tenant_of], tpot_s[tenant_of]
-
-
-def turns_wait(s: Scenario) -> bool:
-    """Whether there are sessions whose next turn waits for the answer."""
-    w = s.workload
-    return w.turns == "wait" and (w.prefix == "sessions" or w.arrivals == "trace")
-
-
-def session_times_s(o: Observed) -> np.ndarray:
-    """Seconds from first question to last answer of steady sessions; empty where no turn waits."""
-    requests = o.requests
-    if "turns_left" not in requests.columns or not turns_wait(o.scenario):
-        return np.zeros(0)
-    session = requests["session"].to_numpy()
-    begun_s = np.full(session.max(initial=0) + 1, np.inf)
-    np.minimum.at(begun_s, session, requests["asked_s"].to_numpy())
-    is_last = o.finished & (requests["turns_left"].to_numpy() == 0)
-    return np.asarray(requests["finish_s"].to_numpy()[is_last] - begun_s[session[is_last]])
+from twin.metrics.observed import Observed
 
 
 def fair_shares(total: float, offered: np.ndarray, weight: np.ndarray) -> np.ndarray:

@@ -10,6 +10,8 @@ import numpy as np
 if TYPE_CHECKING:
     import polars as pl
 
+    from twin.scenario import Scenario
+
 PERCENTILES = (50, 90, 95, 99)
 
 # Stamps of a request in the order in which it meets them.
@@ -109,3 +111,21 @@ def per_second(amount: float, seconds: float, npus: float = 1) -> float | None:
 def quotient(above: float, below: float) -> float | None:
     """above / below; None if the denominator is 0."""
     return above / below if below > 0 else None
+
+
+def waited_s(requests: pl.DataFrame) -> np.ndarray | float:
+    """Seconds between a turn's first attempt and this one, f8[n]; 0 where no client retries."""
+    if "asked_s" not in requests.columns:
+        return 0.0
+    return np.asarray((requests["arrival_s"] - requests["asked_s"]).to_numpy())
+
+
+def limits(scenario: Scenario, requests: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """(TTFT, TPOT) SLO of each request in seconds, f8[n] or one for all: its tenant's."""
+    tenants, slo = scenario.tenants, scenario.slo
+    if not tenants:
+        return np.array(slo.ttft_s), np.array(slo.tpot_ms * 1e-3)
+    tenant_of = requests["tenant"].to_physical().to_numpy()
+    ttft_s = np.array([t.ttft_s or slo.ttft_s for t in tenants])
+    tpot_s = np.array([t.tpot_ms or slo.tpot_ms for t in tenants]) * 1e-3
+    return ttft_s[tenant_of], tpot_s[tenant_of]

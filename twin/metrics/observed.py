@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twin.metrics.clients import limits, session_times_s, waited_s
 from twin.metrics.latency import (
     TTFT_PARTS,
     gap_spread,
+    limits,
     met_slo,
     per_second,
     per_token_s,
     quotient,
     spread_of,
+    waited_s,
 )
 from twin.scenario import Scenario, serving
 
@@ -152,8 +153,16 @@ class Observed:
 
     @cached_property
     def session_times(self) -> np.ndarray:
-        """First question to last answer of steady sessions, seconds."""
-        return session_times_s(self)
+        """Seconds from first question to last answer of steady sessions; empty where no turn
+        waits."""
+        requests = self.requests
+        if "turns_left" not in requests.columns or not turns_wait(self.scenario):
+            return np.zeros(0)
+        session = requests["session"].to_numpy()
+        begun_s = np.full(session.max(initial=0) + 1, np.inf)
+        np.minimum.at(begun_s, session, requests["asked_s"].to_numpy())
+        is_last = self.finished & (requests["turns_left"].to_numpy() == 0)
+        return np.asarray(requests["finish_s"].to_numpy()[is_last] - begun_s[session[is_last]])
 
     def part_mean(self, name: str) -> float | None:
         """Mean seconds of one part of the TTFT; None when no request went through it."""
@@ -358,3 +367,9 @@ def npus_of(parts: Sequence[Observed]) -> Mapping[str, float]:
     """NPUs by role, over all models."""
     roles = dict.fromkeys(role for part in parts for role in part.npus)
     return {role: sum(part.npus.get(role, 0) for part in parts) for role in roles}
+
+
+def turns_wait(s: Scenario) -> bool:
+    """Whether there are sessions whose next turn waits for the answer."""
+    w = s.workload
+    return w.turns == "wait" and (w.prefix == "sessions" or w.arrivals == "trace")

@@ -8,10 +8,10 @@ import polars as pl
 import streamlit as st
 
 from twin.lab.store import RunRow
-from twin.metrics.clients import by_tenant, session_times_s, turns_wait
+from twin.metrics.clients import by_tenant
 from twin.metrics.hours import DAILY, by_hour, hits_over_time, hour_s
 from twin.metrics.measures import NOTHING, amount, seconds, three_figures
-from twin.metrics.observed import Observed
+from twin.metrics.observed import Observed, turns_wait
 from twin.metrics.registry import METRICS, Place, placed, shown
 from twin.metrics.resilience import Dip, resilience
 from twin.scenario import Scenario, is_elastic, of_models
@@ -194,7 +194,7 @@ def _clients(
     reasons = observed.requests.filter(pl.col("reason") != "")["reason"].cast(str)
     tenants = by_tenant(observed) if _scenario.tenants else []
     counts = dict(reasons.value_counts(sort=True).iter_rows())
-    return tenants, counts, np.sort(session_times_s(observed))
+    return tenants, counts, np.sort(observed.session_times)
 
 
 OF_A_MODEL = ("requests", "npus", "npu_hours", "goodput_req_per_s", "slo_attainment", "ttft_s_p50",

@@ -57,6 +57,11 @@ def test_a_link_to_unknown_runs_is_said_and_leads_on(app):
     assert [link.label for link in app.page_link] == ["Run a preset"]
 
 
+def test_what_is_wrong_with_two_ids_is_one_sentence(app):
+    opened(app, runs="a,b")
+    assert words(app).count("This is no run's id") == 1
+
+
 def test_without_two_runs_the_next_step_is_to_run_something(app):
     opened(app)
     assert "two finished runs" in words(app)

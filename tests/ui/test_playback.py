@@ -158,3 +158,11 @@ def test_without_a_run_the_latest_are_offered_for_playback(app, store):
     done_broken(store)
     at = opened(app)
     assert "A node fails" in [link.label for link in at.get("page_link")]
+
+
+@pytest.mark.parametrize("page", ["run", "playback", "experts"])
+def test_a_link_to_an_unknown_run_stays_on_its_own_page(app, page):
+    app.switch_page(PAGES[page].script)
+    app.query_params["run"] = "a" * 24
+    app.run()
+    assert [title.value for title in app.title] == [PAGES[page].title]

@@ -51,9 +51,9 @@ def heading(row: RunRow, question: str = "") -> None:
         st.markdown("  \n".join(lines).strip())
 
 
-def absent(missing: addresses.NotHere) -> None:
+def absent(page: str, missing: addresses.NotHere) -> None:
     """Draw the page for a run that is not stored here."""
-    st.title("Run", anchor=False)
+    st.title(PAGES[page].title, anchor=False)
     st.error(sentence(missing.message), icon=":material/link_off:")
     if not (scenarios := linked_scenarios()):
         _to_start()
@@ -85,7 +85,7 @@ def named_run(page: str) -> tuple[RunRow, Scenario]:
         nothing_chosen(page)
         st.stop()
     if isinstance(row, addresses.NotHere):
-        absent(row)
+        absent(page, row)
         st.stop()
     st.set_page_config(page_title=f"{runs.titles([row])[0]} · {PAGES[page].title}")
     try:

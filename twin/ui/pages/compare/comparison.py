@@ -48,15 +48,17 @@ Cells = dict[str, str]
 
 
 def open_runs() -> tuple[list[RunRow], list[str]]:
-    """Runs that the address names, and a sentence for each that cannot be shown."""
+    """Runs that the address names, and why others cannot be shown, each sentence once."""
     # Without the baseline's name: it would move that run, and its colour, to the front.
     query = {links.RUNS: st.query_params.get(links.RUNS, "")}
     try:
         rows = links.open_runs(query, session.store())
     except (links.ShareError, StoreError) as error:
         return [], [sentence(str(error))]
-    problems = [sentence(row.message) for row in rows if isinstance(row, links.NotHere)]
-    return [row for row in rows if isinstance(row, RunRow)], problems
+    problems = dict.fromkeys(
+        sentence(row.message) for row in rows if isinstance(row, links.NotHere)
+    )
+    return [row for row in rows if isinstance(row, RunRow)], list(problems)
 
 
 def offer_missing(rows: list[RunRow]) -> None:

@@ -52,25 +52,27 @@ class _Sessions:
 def read_weka(reading: Reading) -> Columns:
     """Sessions of one or more JSON files, each one object or one object a line."""
     sessions = _Sessions()
-    size, most = reading.block_tokens or 0, _most_tokens(reading.limits)
+    block_tokens, most = reading.block_tokens or 0, _most_tokens(reading.limits)
     for piece in reading.every():
         for place, body in _objects(piece):
-            width = body.get("block_size")
-            if type(width) is not int or not 1 <= width <= MOST_BLOCK_TOKENS:
+            stated = body.get("block_size")
+            if type(stated) is not int or not 1 <= stated <= MOST_BLOCK_TOKENS:
                 raise TraceError(f"{place} has no block_size: it must be a number of tokens")
-            if size not in {0, width} and reading.block_tokens is None:
-                raise TraceError(f"{place} has blocks of {width} tokens where others have {size}")
-            size = reading.block_tokens or width
+            if block_tokens not in {0, stated} and reading.block_tokens is None:
+                raise TraceError(
+                    f"{place} has blocks of {stated} tokens where others have {block_tokens}"
+                )
+            block_tokens = reading.block_tokens or stated
             _read_session(place, body, most, sessions)
     cells = c.cells_of_rows(sessions.bodies, sessions.places.__getitem__)
-    session = np.repeat(np.arange(len(sessions.lengths)), sessions.lengths)
+    session_of = np.repeat(np.arange(len(sessions.lengths)), sessions.lengths)
     offset, hashes = c.hash_array(c.hash_lists(cells), cells.where)
     columns = Columns(
-        ticks=_clock(np.array(sessions.times_s), session), ticks_per_s=1.0, in_order=False,
+        ticks=_clock(np.array(sessions.times_s), session_of), ticks_per_s=1.0, in_order=False,
         input_tokens=cells.tokens("in"), output_tokens=cells.tokens("out"),
-        source_row=np.arange(1, session.size + 1), session=session,
-        hash_offset=offset, hashes=hashes, scope=np.array(sessions.scopes, np.int64)[session],
-        block_tokens=size, think_s=cells.times_if_known("think_time"),
+        source_row=np.arange(1, session_of.size + 1), session=session_of,
+        hash_offset=offset, hashes=hashes, scope=np.array(sessions.scopes, np.int64)[session_of],
+        block_tokens=block_tokens, think_s=cells.times_if_known("think_time"),
     )  # fmt: skip
     return _finished(columns, sessions.left_out, len(sessions.lengths), most)
 
@@ -84,6 +86,7 @@ def _most_tokens(limits: Limits) -> int:
 
 
 def _finished(columns: Columns, left_out: int, sessions: int, most: int) -> Columns:
+    """The columns with the number of requests that were left out and the warning on clocks."""
     if left_out:
         columns.counts[LIMIT_REASON.format(most=most)] = left_out
     if sessions > 1:
@@ -95,9 +98,9 @@ def _objects(piece: Piece) -> Iterator[tuple[str, dict[str, Any]]]:
     """(place in the file, object) of each session. Raises TraceError."""
     text = c.text_of(piece)
     lines = [(i, line) for i, line in enumerate(text.split("\n"), 1) if line.strip()]
-    by_line = len(lines) > 1 and lines[0][1].rstrip().endswith("}")
-    for number, line in lines if by_line else [(0, text)]:
-        place = f"{piece.name} line {number}" if by_line else piece.name
+    is_by_line = len(lines) > 1 and lines[0][1].rstrip().endswith("}")
+    for number, line in lines if is_by_line else [(0, text)]:
+        place = f"{piece.name} line {number}" if is_by_line else piece.name
         body = c.decode(line, place, "a session object {...}")
         if type(body) is not dict or type(body.get("requests")) is not list:
             raise TraceError(f"{place} is not a session: an object with requests must stand there")
@@ -108,13 +111,13 @@ def _read_session(where: str, body: dict[str, Any], most: int, sessions: _Sessio
     """Append the requests of one session in order of time."""
     rows = list(_requests(where, body["requests"], 0.0, 0))
     times_s, bodies, places = zip(*rows, strict=True) if rows else ((), (), ())
-    sizes = c.cells_of_rows(bodies, places.__getitem__).tokens("in")
-    accepted = np.flatnonzero(sizes <= most)
+    input_tokens = c.cells_of_rows(bodies, places.__getitem__).tokens("in")
+    accepted = np.flatnonzero(input_tokens <= most)
     sessions.left_out += len(rows) - accepted.size
     if not accepted.size:
         return
-    of_all = body.get("hash_id_scope") == "global"
-    sessions.scopes.append(-1 if of_all else len(sessions.scopes))
+    is_global = body.get("hash_id_scope") == "global"
+    sessions.scopes.append(-1 if is_global else len(sessions.scopes))
     sessions.lengths.append(accepted.size)
     sessions.times_s.extend(times_s[i] for i in accepted)
     sessions.bodies.extend(bodies[i] for i in accepted)
@@ -129,21 +132,21 @@ def _requests(
         place = f"{where} request {i}"
         if type(body) is not dict:
             raise TraceError(f"{place} is not an object")
-        t = start_s + float(c.cells_of_rows([body], [place].__getitem__).times("t")[0])
+        time_s = start_s + float(c.cells_of_rows([body], [place].__getitem__).times("t")[0])
         if type(body.get("requests")) is list:
             if depth >= MOST_DEPTH:
                 raise TraceError(f"{place} is nested more than {MOST_DEPTH} agents deep")
-            yield from _requests(place, body["requests"], t, depth + 1)
+            yield from _requests(place, body["requests"], time_s, depth + 1)
         else:
-            yield t, body, place
+            yield time_s, body, place
 
 
 def _clock(t: np.ndarray, session: np.ndarray) -> np.ndarray:
     """Seconds f8[n] on one clock: a single session starts at 0, several within a day."""
     count = int(session.max()) + 1 if session.size else 0
     key = stream_key(SEED, "session starts")
-    starts = np.array([DAY_S * uniform(key, i) if count > 1 else 0.0 for i in range(count)])
-    return starts[session] + t if count else t
+    starts_s = np.array([DAY_S * uniform(key, i) if count > 1 else 0.0 for i in range(count)])
+    return starts_s[session] + t if count else t
 
 
 def read_session_table(reading: Reading) -> Columns:
@@ -162,8 +165,8 @@ def read_session_table(reading: Reading) -> Columns:
     hashes = hash_lists.explode().drop_nulls()  # of an empty list a null comes out
     if hashes.len() != offset[-1]:
         raise TraceError(f"{piece.name}: hash_ids must hold whole numbers, and some are missing")
-    unsigned = hashes.dtype == pl.UInt64
-    hashes = hashes.reinterpret(signed=True) if unsigned else hashes.cast(pl.Int64)
+    is_unsigned = hashes.dtype == pl.UInt64
+    hashes = hashes.reinterpret(signed=True) if is_unsigned else hashes.cast(pl.Int64)
     lengths = chosen_rows.select(pl.col("input_length", "output_length", "row").cast(pl.Int64))
     columns = Columns(
         ticks=_clock(chosen_rows["t"].to_numpy(), session), ticks_per_s=1.0, in_order=False,
@@ -186,21 +189,21 @@ def _session_rows(
         raise TraceError(f"{name} holds {rows:,} requests, more than {limits.rows:,}")
     _check_types(name, scan.collect_schema())
     # Hashes are a hundred times the rest, so they are read last and only of the chosen rows.
-    plain = scan.select(PARQUET_COLUMNS[:-1]).with_row_index("row", 1).collect()
-    if plain["trace"].null_count():
+    frame = scan.select(PARQUET_COLUMNS[:-1]).with_row_index("row", 1).collect()
+    if frame["trace"].null_count():
         raise TraceError(f"{name}: every row must name its trace")
-    cells = c.cells_of_frame(plain, lambda i: f"{name} row {i + 1}")
+    cells = c.cells_of_frame(frame, lambda i: f"{name} row {i + 1}")
     cells.numbers("subagent", "a whole number, 0 for the session itself", 1e9, whole=True)
     for column, check in CHECKS.items():
         check(cells, column)
     own_t = pl.when(pl.col("subagent") == 0).then(pl.col("t"))
     called_t = own_t.forward_fill().over("trace").fill_null(0.0) + pl.col("t")
-    of_thread = plain.with_columns(t=pl.when(pl.col("subagent") == 0).then("t").otherwise(called_t))
-    of_thread = of_thread.filter(pl.col("input_length") <= most)
+    on_clock = frame.with_columns(t=pl.when(pl.col("subagent") == 0).then("t").otherwise(called_t))
+    on_clock = on_clock.filter(pl.col("input_length") <= most)
     lists = scan.filter(pl.col("input_length") <= most).select("hash_ids").collect()["hash_ids"]
     if lists.null_count():
         raise TraceError(f"{name}: every row must have a list of hash_ids, if an empty one")
-    return of_thread, lists, rows
+    return on_clock, lists, rows
 
 
 def _check_types(name: str, schema: pl.Schema) -> None:

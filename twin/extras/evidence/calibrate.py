@@ -93,8 +93,8 @@ class Space:
         self.low = np.array([c.low for c in constants])
         self.span = np.array([c.high for c in constants]) - self.low
         self.start = (np.array([c.start for c in constants]) - self.low) / self.span
-        now = [facts[f"calibration.{c.name}"].value for c in constants]
-        self.present = (np.array(now, np.float64) - self.low) / self.span
+        present_values = [facts[f"calibration.{c.name}"].value for c in constants]
+        self.present = (np.array(present_values, np.float64) - self.low) / self.span
 
     def values(self, x: Vector) -> dict[str, float]:
         """The constants at a point, in their units."""
@@ -205,8 +205,8 @@ class CrossValidation:
 
     def mean(self, by: str) -> float:
         """Mean absolute error of rows predicted by fits without them."""
-        left = [each for each in self.left_out if each.by == by]
-        return sum(e.predicted * e.rows for e in left) / sum(e.rows for e in left)
+        entries = [each for each in self.left_out if each.by == by]
+        return sum(e.predicted * e.rows for e in entries) / sum(e.rows for e in entries)
 
 
 def cross_validate(
@@ -215,16 +215,18 @@ def cross_validate(
     """Leave out every calibrating row, source and system in turn; about a minute."""
     used = [row for row in (load_published() if rows is None else rows) if row.calibrates]
     space, weights = Space(facts, used, constants), np.array([weight(row) for row in used])
-    fitted = space.errors(space.present)
+    errors_now = space.errors(space.present)
     at_start = _jacobian(space, space.start, space.errors(space.start))
-    slopes = [at_start, *[_jacobian(space, space.present, fitted)] * STEPS]
+    slopes = [at_start, *[_jacobian(space, space.present, errors_now)] * STEPS]
     left_out, refits = [], []
-    for by, name, own in _groups(used):
-        at = _refit(space, slopes, weights, [i for i in range(len(used)) if i not in own])
-        errors = (float(np.abs(each).mean()) for each in (fitted[own], space.errors(at, own)))
-        left_out.append(LeftOut(by, name, len(own), *errors))
+    for by, name, left in _groups(used):
+        point = _refit(space, slopes, weights, [i for i in range(len(used)) if i not in left])
+        errors = (
+            float(np.abs(each).mean()) for each in (errors_now[left], space.errors(point, left))
+        )
+        left_out.append(LeftOut(by, name, len(left), *errors))
         if by == "row":
-            refits.append((name, space.low + at * space.span))
+            refits.append((name, space.low + point * space.span))
     spans = [
         _span(c, facts[f"calibration.{c.name}"].value, [(n, x[i]) for n, x in refits])
         for i, c in enumerate(constants)
@@ -237,9 +239,9 @@ def _groups(rows: Sequence[Row]) -> list[tuple[str, str, list[int]]]:
     groups = [("row", row.id, [i]) for i, row in enumerate(rows)]
     for by in ("source", "system"):
         for name in dict.fromkeys(getattr(row, by) for row in rows):
-            own = [i for i, row in enumerate(rows) if getattr(row, by) == name]
-            if 1 < len(own) < len(rows):
-                groups.append((by, str(name), own))
+            group = [i for i, row in enumerate(rows) if getattr(row, by) == name]
+            if 1 < len(group) < len(rows):
+                groups.append((by, str(name), group))
     return groups
 
 
@@ -248,9 +250,9 @@ def _jacobian(space: Space, x: Vector, at_x: Vector) -> Vector:
     columns = []
     for i in range(len(x)):
         step = DIFFERENCE if x[i] < 0.5 else -DIFFERENCE
-        shifted = x.copy()
-        shifted[i] += step
-        columns.append((space.errors(shifted) - at_x) / step)
+        shifted_x = x.copy()
+        shifted_x[i] += step
+        columns.append((space.errors(shifted_x) - at_x) / step)
     return np.array(columns).T
 
 
@@ -259,6 +261,7 @@ def _refit(space: Space, slopes: Sequence[Vector], weights: Vector, rows: list[i
     start = space.start
 
     def residuals(at: Vector) -> Vector:
+        """Weighted errors of the remaining rows, and the pull back to the start."""
         return np.append(weights[rows] * space.errors(at, rows), PULL * (at - start))
 
     best, residual = start, residuals(start)
@@ -266,10 +269,10 @@ def _refit(space: Space, slopes: Sequence[Vector], weights: Vector, rows: list[i
         matrix = np.vstack([weights[rows, None] * slope[rows], PULL * np.eye(len(start))])
         step = lsq_linear(matrix, -residual, bounds=(-best - 1e-12, 1.0 - best + 1e-12)).x
         for share in SHARES:
-            tried = np.clip(best + share * step, 0.0, 1.0)
-            after = residuals(tried)
-            if after @ after < residual @ residual:
-                best, residual = tried, after
+            trial = np.clip(best + share * step, 0.0, 1.0)
+            trial_residual = residuals(trial)
+            if trial_residual @ trial_residual < residual @ residual:
+                best, residual = trial, trial_residual
                 break
     return best
 
@@ -278,8 +281,8 @@ def _span(constant: Constant, value: float, refits: Sequence[tuple[str, float]])
     """Range of a constant over refits, with the row that moves it most."""
     row, farthest = max(refits, key=lambda refit: abs(refit[1] - value))
     low, high = (float(end(x for _, x in refits)) for end in (min, max))
-    reach = abs(farthest - value) / (constant.high - constant.low)
-    return Span(constant.name, value, low, high, row, bool(reach <= IDENTIFIED))
+    moved_share = abs(farthest - value) / (constant.high - constant.low)
+    return Span(constant.name, value, low, high, row, bool(moved_share <= IDENTIFIED))
 
 
 POINTS_MAX = 128
@@ -353,13 +356,13 @@ def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTAN
     """Constants that fit measured points best, from present values on. Raises PointsError."""
     rows, answer = read_points(path, facts), partial(_answer, path.name)
     weights = np.array([float(row.args.get("weight", 1.0)) for row in rows])
-    every = Space(facts, rows, constants, answer)
-    start = np.clip(every.present, 1e-6, 1.0 - 1e-6)
-    base, informed = every.errors(start), []
+    all_constants = Space(facts, rows, constants, answer)
+    start = np.clip(all_constants.present, 1e-6, 1.0 - 1e-6)
+    base_errors, informed = all_constants.errors(start), []
     for i, constant in enumerate(constants):
-        moved = start.copy()
-        moved[i] += 0.01 if start[i] < 0.5 else -0.01
-        if np.abs(every.errors(moved) - base).max() > INFORMS:
+        moved_point = start.copy()
+        moved_point[i] += 0.01 if start[i] < 0.5 else -0.01
+        if np.abs(all_constants.errors(moved_point) - base_errors).max() > INFORMS:
             informed.append(constant)
     if not informed:
         raise PointsError(f"{path.name}: no constant moves any of these figures: add other points")
@@ -370,7 +373,7 @@ def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTAN
         lambda x: np.append(weights * space.errors(x), HOLD * (x - begin)), begin
     )
     untouched = tuple(c.name for c in constants if c not in informed)
-    return PrivateFit(every.fit(values), untouched, path.name)
+    return PrivateFit(all_constants.fit(values), untouched, path.name)
 
 
 def write_private(own: PrivateFit, path: Path) -> None:
@@ -388,11 +391,13 @@ def write_private(own: PrivateFit, path: Path) -> None:
 
 
 def _refuse_published(path: Path) -> None:
+    """Raise PointsError if the file is that of the published rows."""
     if path.resolve() == CALIBRATION.resolve():
         raise PointsError("--out may not be data/calibration.toml: that is of published rows")
 
 
 def _check_heads(heads: Sequence[str], file: str) -> None:
+    """Raise PointsError for missing, unknown or repeated names of columns."""
     for needed in COLUMNS[:2]:
         if needed not in heads:
             raise PointsError(f"{file}, line 1: no column is called {needed}: name the columns")
@@ -433,10 +438,10 @@ def _row(cells: Mapping[str | None, Any], here: str, line: int, facts: Facts) ->
         mode = s.deployment.mode
         raise PointsError(f"{here}: deployment.mode = {mode!r} has no {role} pool to measure")
     # A point is a steady state of fixed lengths without reuse: nothing else has a formula.
-    w = s.workload
-    if role and (w.lengths != "fixed" or w.arrivals == "trace"):
+    workload = s.workload
+    if role and (workload.lengths != "fixed" or workload.arrivals == "trace"):
         raise PointsError(f"{here}: workload.lengths must be fixed, and no trace: give the lengths")
-    if role == "prefill" and w.prefix != "none" and s.memory_pool.enabled:
+    if role == "prefill" and workload.prefix != "none" and s.memory_pool.enabled:
         raise PointsError(f"{here}: workload.prefix must be none: prefill is measured unshared")
     return Row(
         id=f"line {line}: {quantity}", system="", regime="", quantity=quantity, unit=unit,
@@ -446,6 +451,7 @@ def _row(cells: Mapping[str | None, Any], here: str, line: int, facts: Facts) ->
 
 
 def _number(filled: Mapping[str, str], name: str, here: str, absent: str = "") -> float:
+    """A cell as a positive number. Raises PointsError."""
     text = filled.get(name, absent)
     try:
         value = float(text)

@@ -94,6 +94,7 @@ def _cross_validate(write: bool, as_json: bool) -> None:
 
 
 def _print_table(title: str, rows: Sequence[Mapping[str, str]]) -> None:
+    """Print rows of equal keys as a table."""
     print_rows(title, tuple(rows[0]), [tuple(row.values()) for row in rows])
 
 

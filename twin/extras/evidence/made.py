@@ -101,7 +101,7 @@ def figures(facts: Facts) -> list[Figure]:
 
 def moved(figure: Figure, facts: Facts, rows: Sequence[Row], known: Mapping[str, float]) -> Moved:
     """The row that a change of the figure moves most; `known`: the present answers."""
-    most = Moved(figure.name, figure.kind, "", 0.0)
+    largest = Moved(figure.name, figure.kind, "", 0.0)
     for row in rows:
         if not _concerns(figure, row):
             continue
@@ -109,9 +109,9 @@ def moved(figure: Figure, facts: Facts, rows: Sequence[Row], known: Mapping[str,
             share = abs(_changed(figure, facts, row) / known[row.id] - 1.0)
         except (ValueError, FactError):  # without this value the twin has no answer at all
             share = float("inf")
-        if share > most.share:
-            most = replace(most, row=row.id, share=share)
-    return most
+        if share > largest.share:
+            largest = replace(largest, row=row.id, share=share)
+    return largest
 
 
 def _concerns(figure: Figure, row: Row) -> bool:
@@ -120,12 +120,12 @@ def _concerns(figure: Figure, row: Row) -> bool:
         return row.id in figure.rows
     part, name, *_ = (*figure.fact.split("."), "")
     default = leaves(Scenario())
-    both = [row.scenario] if row.against is None else [row.scenario, row.against]
+    settings_of_row = [row.scenario] if row.against is None else [row.scenario, row.against]
     field = READ_BY.get(part)
     if part == "stacks":  # any may be based on it
-        return any(field in settings for settings in both)
+        return any(field in settings for settings in settings_of_row)
     if field:
-        return any(settings.get(field, default[field]) == name for settings in both)
+        return any(settings.get(field, default[field]) == name for settings in settings_of_row)
     if part == "operators" and name in ("ascend", "nvidia"):
         chip = str(row.scenario.get("supernode.chip", default["supernode.chip"]))
         return chip.startswith("ascend") == (name == "ascend")
@@ -141,6 +141,7 @@ def all_moved(facts: Facts) -> list[Moved]:
 
 
 def _changed(figure: Figure, facts: Facts, row: Row) -> float:
+    """The twin's answer to a row with the figure changed."""
     if figure.field:
         against = None if row.against is None else _with_other_value(figure, row.against)
         row = replace(row, scenario=_with_other_value(figure, row.scenario), against=against)
@@ -176,6 +177,7 @@ def _more(value: Any) -> Any:
 
 
 def _numbers(value: Any) -> bool:
+    """Whether a fact is a number, or a table of numbers alone."""
     if isinstance(value, tuple):
         return all(_numbers(v) for v in value)
     return isinstance(value, int | float) and not isinstance(value, bool)
@@ -193,6 +195,7 @@ def at_default_skew(row: Row) -> Row:
     """A row with the default skew of experts, instead of the chosen one."""
 
     def unchosen(settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings without the skew."""
         return {k: v for k, v in settings.items() if k != "experts.skew"}
 
     against = None if row.against is None else unchosen(row.against)
@@ -287,10 +290,12 @@ def load_made() -> Made:
 
 
 def _rounded(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Entries with every float rounded."""
     return [{k: _short(v) if isinstance(v, float) else v for k, v in e.items()} for e in entries]
 
 
 def _short(value: float) -> float:
+    """A number rounded to four figures."""
     return value if math.isinf(value) else float(f"{value:.4g}")
 
 
@@ -302,24 +307,24 @@ FIRST_HEAD = (
 
 def keep_first(facts: Facts, path: Path = FIRST, root: Path = ROOT) -> list[dict[str, Any]]:
     """Store first errors of unseen rows; returns new ones. Raises EvidenceError, NotWritten."""
-    before = load_first(path)
-    rows = [row for row in load_published() if row.kind in UNSEEN and row.id not in before]
+    stored_first = load_first(path)
+    rows = [row for row in load_published() if row.kind in UNSEEN and row.id not in stored_first]
     if not rows:
         return []
-    commit, new = committed(root), {}
+    commit, new_entries = committed(root), {}
     for row in rows:
         twin = answer_row(row, facts)
         error = round(twin / row.value - 1.0, 6)
-        new[row.id] = First(float(f"{twin:.6g}"), error, commit, row.digest)
-    entries = {name: asdict(entry) for name, entry in {**before, **new}.items()}
+        new_entries[row.id] = First(float(f"{twin:.6g}"), error, commit, row.digest)
+    entries = {name: asdict(entry) for name, entry in {**stored_first, **new_entries}.items()}
     write_text(path, FIRST_HEAD + tomli_w.dumps(entries))
-    return [{"id": name, **asdict(entry)} for name, entry in new.items()]
+    return [{"id": name, **asdict(entry)} for name, entry in new_entries.items()]
 
 
 def committed(root: Path) -> str:
     """Commit of a clone's files; raises EvidenceError if they differ from it."""
-    changed = _git(root, "status", "--porcelain", "--untracked-files=all", "--", "twin", "data")
-    if changed:
+    changes = _git(root, "status", "--porcelain", "--untracked-files=all", "--", "twin", "data")
+    if changes:
         raise EvidenceError(
             "a first error belongs to a commit: commit the changes in twin/ and data/ first"
         )
@@ -329,12 +334,12 @@ def committed(root: Path) -> str:
 def _git(root: Path, *words: str) -> str:
     """Output of a git command in `root`. Raises EvidenceError."""
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             ["git", "-C", str(root), *words], capture_output=True, text=True, check=True
         )
     except (OSError, subprocess.CalledProcessError):
         raise EvidenceError("a first error needs the git clone whose commit answers") from None
-    return done.stdout.strip()
+    return result.stdout.strip()
 
 
 Rows: TypeAlias = Sequence[Mapping[str, Any]]

@@ -49,6 +49,7 @@ def rankings(twin: Mapping[str, float], published: Sequence[Row] | None = None) 
 
 
 def _chosen(path: str) -> bool:
+    """Whether a field is one that a deployment chooses."""
     return any(path == layout_path or path.startswith(f"{layout_path}.") for layout_path in LAYOUT)
 
 

@@ -23,7 +23,7 @@ def question(row: Row, *, against: bool = False) -> Scenario | None:
     overrides = row.against if against else row.scenario
     if pool not in ("decode", "prefill") or overrides is None:
         return None
-    share = float(row.args.get("against_hit_share" if against else "hit_share", 0.0))
+    hit_share = float(row.args.get("against_hit_share" if against else "hit_share", 0.0))
     s = scenario_of(overrides)
     changes: dict[str, Any] = {
         "name": _name(row, s, pool)[:120],
@@ -31,7 +31,7 @@ def question(row: Row, *, against: bool = False) -> Scenario | None:
         "source": row.source[:600],
         "workload.arrivals": "closed_loop",
         "start": "empty",  # all clients of a benchmark begin at once
-        **(_decode_loop(s) if pool == "decode" else _prefill_loop(s, share)),
+        **(_decode_loop(s) if pool == "decode" else _prefill_loop(s, hit_share)),
     }
     return scenario_of({**overrides, **changes})
 
@@ -56,23 +56,24 @@ def _decode_loop(s: Scenario) -> dict[str, Any]:
 
 def _prefill_loop(s: Scenario, share: float) -> dict[str, Any]:
     """Twice the requests that fill every batch, with reuse from a popular prefix if stated."""
-    p = s.deployment.prefill
-    budget = p.tokens_per_npu * p.npus_per_instance * p.instances
+    prefill = s.deployment.prefill
+    batch_tokens = prefill.tokens_per_npu * prefill.npus_per_instance * prefill.instances
     fresh = max(1.0, (1.0 - share) * s.workload.input_tokens)
     reuse = {"workload.prefix": "shared", "workload.shared_fraction": share} if share else {}
-    return {"workload.concurrency": max(1, round(2 * budget / fresh)), "warmup_s": 20.0,
+    return {"workload.concurrency": max(1, round(2 * batch_tokens / fresh)), "warmup_s": 20.0,
             "memory_pool.enabled": share > 0, **reuse}  # fmt: skip
 
 
 def preset_of(wanted: Scenario, presets: Sequence[tuple[str, Scenario]]) -> Scenario:
     """A preset with the same question about the same machine, otherwise `wanted`."""
-    free = {
+    ignored_fields = {
         "name": "", "question": "", "source": "", "horizon_s": 1.0, "warmup_s": 0.0, "seed": 1,
         "step_s": 0.05,
     }  # fmt: skip
 
     def core(s: Scenario) -> Scenario:
-        return s.model_copy(update={**free, "slo": wanted.slo})
+        """A scenario without what may differ from the wanted one."""
+        return s.model_copy(update={**ignored_fields, "slo": wanted.slo})
 
     return next((s for _, s in presets if core(s) == core(wanted)), wanted)
 
@@ -110,13 +111,13 @@ def breakdown(row: Row, rows: Sequence[Row], facts: Facts) -> list[Part]:
     ]  # fmt: skip
     head = heads[any(other.measure.startswith(heads[1]) for other in siblings)]
     order = list(OPERATORS[pool])
-    left, parts = set(order), list[tuple[list[str], float | None]]()
+    unanswered, parts = set(order), list[tuple[list[str], float | None]]()
     for other in sorted(siblings, key=lambda r: r.measure.count("+")):  # single operators first
         names = other.measure.removeprefix(head).split("+")
-        if left.issuperset(names):
-            left -= set(names)
+        if unanswered.issuperset(names):
+            unanswered -= set(names)
             parts.append((names, other.value / TO_UNIT.get(other.unit, 1.0)))
-    parts += [([name], None) for name in left]
+    parts += [([name], None) for name in unanswered]
     parts.sort(key=lambda part: order.index(part[0][0]))
     layer = replace(row, unit="s", against=None, args={})
     return [

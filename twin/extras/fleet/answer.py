@@ -62,46 +62,46 @@ class Served:
             self.scenario.model_copy(update={"warmup_s": 0.0}), self.requests,
             self.observed.totals,
         )  # fmt: skip
-        counted = ~np.isnan(o.tpot) & o.whole
-        ends = self.requests["finish_s"].to_numpy()[o.finished]
-        arrived = self.requests["arrival_s"].to_numpy()[o.at_start :]
-        of_each = {
-            "requests": (arrived, None), "finished": (ends[o.whole], None),
-            "met": (ends[o.whole], o.within_slo[o.whole]), "answers": (ends[counted], None),
-            "tpot_s": (ends[counted], o.tpot[counted]),
+        has_tpot = ~np.isnan(o.tpot) & o.whole
+        ends_s = self.requests["finish_s"].to_numpy()[o.finished]
+        arrived_s = self.requests["arrival_s"].to_numpy()[o.at_start :]
+        times_and_weights = {
+            "requests": (arrived_s, None), "finished": (ends_s[o.whole], None),
+            "met": (ends_s[o.whole], o.within_slo[o.whole]), "answers": (ends_s[has_tpot], None),
+            "tpot_s": (ends_s[has_tpot], o.tpot[has_tpot]),
         }  # fmt: skip
         return {
             name: np.bincount(
                 np.minimum((begin_s + at_s) / hour_s, hours - 1).astype(np.int64), weights,
                 minlength=hours,
             ).astype(np.float64)
-            for name, (at_s, weights) in of_each.items()
+            for name, (at_s, weights) in times_and_weights.items()
         }  # fmt: skip
 
 
 def merged(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[str, Any]:
     """Figures of runs, each of some supernodes, over a fleet's steady state, by summary keys."""
-    total = {key: _sum([(n, run.summary.get(key)) for n, run in runs]) for key in COUNTS}
-    met = sum(count * run.observed.met for count, run in runs)
+    totals = {key: _sum([(n, run.summary.get(key)) for n, run in runs]) for key in COUNTS}
+    met_count = sum(count * run.observed.met for count, run in runs)
     rate, npus, cost, cost_steady = 0.0, 0.0, 0.0, 0.0
     for count, run in runs:
-        o, part = run.observed, count * (run.observed.steady_s / steady_s)
-        rate += part * (run.summary.get("output_tokens_per_s") or 0.0)
-        npus += part * (run.summary.get("npus") or 0.0)
-        own_cost = count * o.price_per_npu_hour * (run.summary.get("npu_hours") or 0.0)
+        observed, weight = run.observed, count * (run.observed.steady_s / steady_s)
+        rate += weight * (run.summary.get("output_tokens_per_s") or 0.0)
+        npus += weight * (run.summary.get("npus") or 0.0)
+        own_cost = count * observed.price_per_npu_hour * (run.summary.get("npu_hours") or 0.0)
         cost += own_cost
-        cost_steady += own_cost * o.steady_s / run.scenario.horizon_s
-    tokens, energy = rate * steady_s, total["energy_kwh"]
+        cost_steady += own_cost * observed.steady_s / run.scenario.horizon_s
+    tokens, kwh = rate * steady_s, totals["energy_kwh"]
     return {
-        **total,
-        "throughput_req_per_s": per_second(float(total["requests_steady"] or 0.0), steady_s),
-        "goodput_req_per_s": per_second(met, steady_s),
-        "slo_attainment": quotient(met, float(total["requests_steady"] or 0.0)),
+        **totals,
+        "throughput_req_per_s": per_second(float(totals["requests_steady"] or 0.0), steady_s),
+        "goodput_req_per_s": per_second(met_count, steady_s),
+        "slo_attainment": quotient(met_count, float(totals["requests_steady"] or 0.0)),
         "output_tokens_per_s": rate,
         "tokens_per_s_per_npu": quotient(rate, npus),
         **spread_merged([(count, run.ttft_s) for count, run in runs], "ttft_s"),
         **spread_merged([(count, run.tpot_s) for count, run in runs], "tpot_s"),
-        "joules_per_token": quotient(3.6e6 * energy, tokens) if energy is not None else None,
+        "joules_per_token": quotient(3.6e6 * kwh, tokens) if kwh is not None else None,
         "cost": cost or None,
         "cost_per_million_tokens": quotient(1e6 * cost_steady, tokens) if cost else None,
     }
@@ -125,18 +125,18 @@ def spread_merged(parts: Sequence[tuple[int, np.ndarray]], prefix: str) -> dict[
         return spread_of(values, prefix)
     counts = np.concatenate([np.full(sample.size, count) for count, sample in parts])
     order = np.argsort(values, kind="stable")
-    values, upto = values[order], np.cumsum(counts[order])
-    place = (upto[-1] - 1) * (np.array(PERCENTILES) / 100)
-    below = np.floor(place)
+    values, count_up_to = values[order], np.cumsum(counts[order])
+    positions = (count_up_to[-1] - 1) * (np.array(PERCENTILES) / 100)
+    lower = np.floor(positions)
     low, high = (
-        values[np.searchsorted(upto, np.minimum(level, upto[-1] - 1), "right")]
-        for level in (below, below + 1)
+        values[np.searchsorted(count_up_to, np.minimum(level, count_up_to[-1] - 1), "right")]
+        for level in (lower, lower + 1)
     )
-    part, gap = place - below, high - low
-    at_places = np.where(part < 0.5, low + gap * part, high - gap * (1.0 - part))
-    mean = sum(count * float(sample.sum()) for count, sample in parts) / int(upto[-1])
+    fraction, gap = positions - lower, high - low
+    percentiles = np.where(fraction < 0.5, low + gap * fraction, high - gap * (1.0 - fraction))
+    mean = sum(count * float(sample.sum()) for count, sample in parts) / int(count_up_to[-1])
     names = [f"{prefix}_mean", *(f"{prefix}_p{p}" for p in PERCENTILES)]
-    return dict(zip(names, [mean, *map(float, at_places)], strict=True))
+    return dict(zip(names, [mean, *map(float, percentiles)], strict=True))
 
 
 HOURS = 24  # of a run that has no hours of its own
@@ -178,6 +178,7 @@ def fleet_answer(
     known_runs: dict[str, Served] = {}  # by the digest of their scenario
 
     def left(s: Scenario) -> int | None:
+        """Requests inside at the end of a run; None without a run."""
         served_run = known_runs.get(scenario_digest(s))
         return None if served_run is None else int(served_run.summary["running"])
 
@@ -205,6 +206,7 @@ def in_store(
     """Runs found in the store, or carried out by a runner's processes or its cluster."""
 
     def run(scenarios: Sequence[Scenario]) -> Iterator[Served]:
+        """Runs of scenarios, in their order."""
         rows = carried_out(runner, [Point((), scenario) for scenario in scenarios])
         for count, (scenario, row) in enumerate(zip(scenarios, rows, strict=True), 1):
             assert row is not None
@@ -230,13 +232,13 @@ def answered(found: Wanted, known: Mapping[str, Served]) -> dict[str, Any]:
             npus = npus_used(layout.kinds[unit.kind])
             rows[-1]["npu_hours"] = npus * traffic.horizon_s / 3600.0
     summary = merged(_weighed(found.lives, served_lives), steady_s)
-    idle = [row for row, unit in zip(rows, layout.units, strict=True) if unit.tenants == ()]
-    if idle:
-        summary["npu_hours"] += sum(row["supernodes"] * row["npu_hours"] for row in idle)
+    idle_rows = [row for row, unit in zip(rows, layout.units, strict=True) if unit.tenants == ()]
+    if idle_rows:
+        summary["npu_hours"] += sum(row["supernodes"] * row["npu_hours"] for row in idle_rows)
         summary |= {"energy_kwh": None, "joules_per_token": None}
     without_loss = None
-    if (without := found.without) is not None:
-        without_loss = merged(_weighed(without, _served(without, known)), steady_s)
+    if (unbroken := found.without) is not None:
+        without_loss = merged(_weighed(unbroken, _served(unbroken, known)), steady_s)
     digests = sorted(
         f"{layout.units[life.unit].count} {life.begin_s!r} {run.digest}"
         for life, run in served_lives
@@ -299,12 +301,13 @@ def _by_hour(runs: Sequence[tuple[float, Served]], length_s: float, hours: int) 
     """Figures of a supernode by hour, whose runs begin at given times: requests per second, mean
     TPOT, share of finished requests that met the SLO; None if nothing finished."""
     sums = [run.hours(begin_s, length_s, hours) for begin_s, run in runs]
-    total = {name: sum((hour_sums[name] for hour_sums in sums), np.zeros(hours))
+    totals = {name: sum((hour_sums[name] for hour_sums in sums), np.zeros(hours))
              for name in ("requests", "finished", "met", "tpot_s", "answers")}  # fmt: skip
 
     def over(above: str, below: str) -> list[float | None]:
-        return list(map(quotient, total[above].tolist(), total[below].tolist()))
+        """One sum over another by hour; None where the second is 0."""
+        return list(map(quotient, totals[above].tolist(), totals[below].tolist()))
 
-    rate = (total["requests"] / length_s).tolist()
-    tpot, met = over("tpot_s", "answers"), over("met", "finished")
-    return {"hours": {"rate_req_per_s": rate, "tpot_s": tpot, "slo_attainment": met}}
+    rate = (totals["requests"] / length_s).tolist()
+    tpot, slo_share = over("tpot_s", "answers"), over("met", "finished")
+    return {"hours": {"rate_req_per_s": rate, "tpot_s": tpot, "slo_attainment": slo_share}}

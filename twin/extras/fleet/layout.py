@@ -95,15 +95,15 @@ def lay_out(fleet: Fleet, named: Named) -> Layout:
     units = tuple(_units(fleet, traffic))
     times = {t for unit in units for gap in unit.lost for t in gap}
     edges = np.array(sorted({0.0, traffic.horizon_s} | times))
-    live = [np.array([not any(a <= at_s < b for a, b in u.lost) for u in units])
+    live_by_span = [np.array([not any(a <= at_s < b for a, b in u.lost) for u in units])
             for at_s in edges[:-1]]  # fmt: skip
-    parts = np.array([region.share for region in fleet.regions] or [1.0])
+    region_parts = np.array([region.share for region in fleet.regions] or [1.0])
     w = traffic.workload
     return Layout(
         traffic, kinds, units, edges,
-        share=np.stack([_shares(fleet, units, traffic, now) for now in live]),
+        share=np.stack([_shares(fleet, units, traffic, now) for now in live_by_span]),
         whole=_shares(fleet, units, traffic, np.ones(len(units), bool)),
-        region_rate=w.rate_req_per_s * (parts / parts.sum()),
+        region_rate=w.rate_req_per_s * (region_parts / region_parts.sum()),
         regions=tuple(w.model_copy(update={"profile": ahead(w.profile, hours / 24.0)})
                       for hours in [r.shift_h for r in fleet.regions] or [0.0]),
     )  # fmt: skip
@@ -143,8 +143,8 @@ def _traffic(fleet: Fleet, base: Scenario) -> Scenario:
 def _check(fleet: Fleet, traffic: Scenario, scenarios: Sequence[Scenario]) -> None:
     """Raise FleetError for rows that contradict the traffic or a kind's scenario."""
     kinds = {kind.name: s for kind, s in zip(fleet.kinds, scenarios, strict=True)}
-    for one in (traffic, *scenarios):
-        require_one_model(one, "a fleet")
+    for scenario in (traffic, *scenarios):
+        require_one_model(scenario, "a fleet")
     if traffic.workload.profile.shape not in DAILY and any(r.shift_h for r in fleet.regions):
         raise FleetError("regions whose clocks are ahead need a traffic whose profile is a day")
     if fleet.sticky == "tenant" and fleet.router == "hash" and not traffic.tenants:
@@ -165,19 +165,19 @@ def _check(fleet: Fleet, traffic: Scenario, scenarios: Sequence[Scenario]) -> No
 def _units(fleet: Fleet, traffic: Scenario) -> list[Unit]:
     """Supernodes of a fleet, equal ones as one unit."""
     units, end_s = list[Unit](), traffic.horizon_s
-    homes = _homes(fleet, traffic)
+    tenants_of = _homes(fleet, traffic)
     for k, kind in enumerate(fleet.kinds):
         units_by_key: dict[tuple[Any, ...], list[int]] = {}
         gaps: dict[int, list[tuple[float, float]]] = {}
         for row in sorted((r for r in fleet.lost if r.kind == kind.name), key=lambda r: r.from_s):
             gaps.setdefault(row.number, []).append((row.from_s, min(row.to_s or end_s, end_s)))
         for number in range(kind.count):
-            theirs = None if homes is None else tuple(homes.get((k, number), ()))
-            seed = 0 if theirs == () else number % fleet.seeds
-            units_by_key.setdefault((seed, tuple(gaps.get(number, ())), theirs), []).append(number)
+            tenants = None if tenants_of is None else tuple(tenants_of.get((k, number), ()))
+            seed = 0 if tenants == () else number % fleet.seeds
+            units_by_key.setdefault((seed, tuple(gaps.get(number, ())), tenants), []).append(number)
         units += [
-            Unit(k, tuple(numbers), fleet.seed + seed, lost, theirs)
-            for (seed, lost, theirs), numbers in units_by_key.items()
+            Unit(k, tuple(numbers), fleet.seed + seed, lost, tenants)
+            for (seed, lost, tenants), numbers in units_by_key.items()
         ]
     return units
 
@@ -186,7 +186,7 @@ def _homes(fleet: Fleet, traffic: Scenario) -> dict[tuple[int, int], list[int]] 
     """Tenants of each supernode (kind, number) by weighted rendezvous hashing; None: by none."""
     if fleet.router != "hash" or fleet.sticky != "tenant":
         return None
-    homes: dict[tuple[int, int], list[int]] = {}
+    tenants_of: dict[tuple[int, int], list[int]] = {}
     for region in [r.name for r in fleet.regions] or [""]:
         for t, tenant in enumerate(traffic.tenants):
             best = max(
@@ -194,8 +194,8 @@ def _homes(fleet: Fleet, traffic: Scenario) -> dict[tuple[int, int], list[int]] 
                  for k, kind in enumerate(fleet.kinds) if kind.region in ("", region)
                  for number in range(kind.count))
             )  # fmt: skip
-            homes.setdefault((-best[1], -best[2]), []).append(t)
-    return homes
+            tenants_of.setdefault((-best[1], -best[2]), []).append(t)
+    return tenants_of
 
 
 def _score(tenant: str, kind: str, number: int, weight: float) -> float:
@@ -211,20 +211,20 @@ def _shares(fleet: Fleet, units: Sequence[Unit], traffic: Scenario, live: np.nda
     takes = np.array([[fleet.kinds[u.kind].region in ("", name) for u in units]
                       for name in regions])  # fmt: skip
     if any(u.tenants is not None for u in units):
-        part = np.array([t.share for t in traffic.tenants])
-        tenant_shares = [part[list(u.tenants or ())].sum() / part.sum() for u in units]
+        parts = np.array([t.share for t in traffic.tenants])
+        tenant_shares = [parts[list(u.tenants or ())].sum() / parts.sum() for u in units]
         return np.where(takes, np.array(tenant_shares), 0.0)
     weight = np.array([fleet.kinds[u.kind].weight for u in units])
     count = np.array([u.count for u in units])
     share = np.where(takes, weight / (takes * weight * count).sum(axis=1, keepdims=True), 0.0)
-    missing = (share * count)[:, ~live].sum(axis=1, keepdims=True)
+    lost_share = (share * count)[:, ~live].sum(axis=1, keepdims=True)
     share[:, ~live] = 0.0
     others = np.where(takes & live, weight, 0.0) if fleet.spill == "region" else weight * live
     others = np.where((others * count).sum(axis=-1, keepdims=True) > 0.0, others, weight * live)
     if not live.any():
         raise FleetError("lost: at one time every supernode is lost, and nothing takes the traffic")
-    total = (others * count).sum(axis=-1, keepdims=True)
-    result: np.ndarray = share + missing * others / total
+    spill_total = (others * count).sum(axis=-1, keepdims=True)
+    result: np.ndarray = share + lost_share * others / spill_total
     return result
 
 
@@ -275,9 +275,9 @@ def lives_of(fleet: Fleet, named: Named, facts: Facts, left: Left, *, empty: boo
     maker, result = _Maker(fleet, layout, facts, empty or bool(fleet.lost)), Lives(layout)
     for at_s, u in sorted((gap[0], u) for u, unit in enumerate(layout.units) for gap in unit.lost):
         begin_s = max([back_s for _, back_s in layout.units[u].lost if back_s < at_s], default=0.0)
-        last = maker.life(u, begin_s, at_s)
-        if (requests_inside := left(last.scenario)) is None:
-            return Lives(layout, [last])
+        life = maker.life(u, begin_s, at_s)
+        if (requests_inside := left(life.scenario)) is None:
+            return Lives(layout, [life])
         add_burst(layout, fleet.resend_s, at_s, requests_inside)
     for u, unit in enumerate(layout.units):
         if unit.tenants == ():
@@ -308,7 +308,7 @@ class _Maker:
         unit, traffic = self.laid.units[u], self.laid.traffic
         kind, values = self.laid.kinds[unit.kind], traffic.model_dump(mode="json")
         tenants = values["tenants"]
-        changed = {name: values[name] for name in OF_TRAFFIC} | {
+        overrides = {name: values[name] for name in OF_TRAFFIC} | {
             "seed": unit.seed,
             "horizon_s": end_s - begin_s,
             "warmup_s": 0.0 if begin_s else traffic.warmup_s,
@@ -318,10 +318,10 @@ class _Maker:
         }
         if begin_s and kind.faults:
             faults = kind.model_dump(mode="json")["faults"]
-            changed["faults"] = [
+            overrides["faults"] = [
                 row | {"at_s": row["at_s"] - begin_s} for row in faults if row["at_s"] >= begin_s
             ]
-        made = with_overrides(kind, changed)
+        made = with_overrides(kind, overrides)
         if made != kind:
             made = made.model_copy(update={"name": self._name(made, kind, begin_s, end_s)})
         return Life(u, begin_s, end_s, made)
@@ -340,15 +340,15 @@ class _Maker:
         layout, w = self.laid, self.laid.traffic.workload
         regions = np.flatnonzero(layout.whole[:, u] + layout.share[:, :, u].sum(axis=0))
         one_clock = len({layout.regions[r] for r in regions}) == 1
-        of_one = self._scaled(u, int(regions[0]), begin_s, end_s) if one_clock else None
-        rate, profile = of_one or self._tabled(u, begin_s, end_s)
-        part = float(layout.region_rate @ layout.whole[:, u]) / w.rate_req_per_s
+        scaled = self._scaled(u, int(regions[0]), begin_s, end_s) if one_clock else None
+        rate, profile = scaled or self._tabled(u, begin_s, end_s)
+        share = float(layout.region_rate @ layout.whole[:, u]) / w.rate_req_per_s
         turn = 1.0
         if self.fleet.router == "round_robin":
             turn = float(layout.whole[regions[0], u])
-            part /= turn
-        of_stream = _stream(w.arrivals, w.cv, part, turn)
-        return {"rate_req_per_s": rate, "profile": profile} | of_stream
+            share /= turn
+        stream = _stream(w.arrivals, w.cv, share, turn)
+        return {"rate_req_per_s": rate, "profile": profile} | stream
 
     def _scaled(
         self, u: int, region: int, begin_s: float, end_s: float
@@ -356,69 +356,74 @@ class _Maker:
         """(mean rate, profile) if all traffic has the profile of one region that can be cut to the
         span; otherwise None."""
         layout, workload = self.laid, self.laid.regions[region]
-        profile, whole_time = workload.profile, (begin_s, end_s) == (0.0, layout.traffic.horizon_s)
-        if profile.pieces or not (whole_time or profile.shape in (*DAILY, "constant")):
+        profile, whole_run = workload.profile, (begin_s, end_s) == (0.0, layout.traffic.horizon_s)
+        if profile.pieces or not (whole_run or profile.shape in (*DAILY, "constant")):
             return None
         rate = float(layout.region_rate @ layout.whole[:, u])
         edges = self._edges(u, begin_s, end_s, ())
-        middle = 0.5 * (edges[1:] + edges[:-1])
-        more = self._again(u, middle)
-        load = rate * rate_at(workload, middle, layout.traffic.horizon_s, self.facts)
-        if (more[load <= 0.0] > 0.0).any():
+        middle_s = 0.5 * (edges[1:] + edges[:-1])
+        again = self._again(u, middle_s)
+        load = rate * rate_at(workload, middle_s, layout.traffic.horizon_s, self.facts)
+        if (again[load <= 0.0] > 0.0).any():
             return None
-        factor = layout.share[layout.span(middle), :, u] @ layout.region_rate / rate
-        factor = factor + np.divide(more, load, out=np.zeros_like(more), where=load > 0.0)
+        factor = layout.share[layout.span(middle_s), :, u] @ layout.region_rate / rate
+        factor = factor + np.divide(again, load, out=np.zeros_like(again), where=load > 0.0)
         profile_fields = ahead(profile, begin_s / profile.period_s).model_dump(mode="json")
         return rate, profile_fields | {"pieces": _pieces(edges - begin_s, {"rate": factor})}
 
     def _tabled(self, u: int, begin_s: float, end_s: float) -> tuple[float, dict[str, Any]]:
         """(mean rate, profile) as a table: of several regions, or of a part of a profile."""
         layout, p = self.laid, self.laid.traffic.workload.profile
-        own_edges = {piece.at_s for piece in p.pieces} | {p.at_s, p.at_s + p.lasts_s}
+        own_edges = {piece.at_s for piece in p.pieces} | {
+            p.at_s,
+            p.at_s + p.lasts_s,
+        }
         edges = self._edges(u, begin_s, end_s, {*self._minutes(begin_s, end_s), *own_edges})
-        middle = 0.5 * (edges[1:] + edges[:-1])
-        by_region = layout.by_region(middle, self.facts).T * layout.share[layout.span(middle), :, u]
-        load = by_region.sum(axis=1) + self._again(u, middle)
+        middle_s = 0.5 * (edges[1:] + edges[:-1])
+        by_region = (
+            layout.by_region(middle_s, self.facts).T * layout.share[layout.span(middle_s), :, u]
+        )
+        load = by_region.sum(axis=1) + self._again(u, middle_s)
         rate = float((load * np.diff(edges)).sum() / (end_s - begin_s))
         rows = {"rate": load / max(rate, 1e-9)}
         for side in ("input", "output"):
-            lengths = [length_at(w, middle, side, self.facts) for w in layout.regions]
-            first = by_region + 1e-12  # where nothing comes, lengths are any
-            rows[side] = (first * np.stack(lengths, axis=1)).sum(axis=1) / first.sum(axis=1)
+            lengths = [length_at(w, middle_s, side, self.facts) for w in layout.regions]
+            weight = by_region + 1e-12  # where nothing comes, lengths are any
+            rows[side] = (weight * np.stack(lengths, axis=1)).sum(axis=1) / weight.sum(axis=1)
         profile_fields = Profile().model_dump(mode="json")
         return rate, profile_fields | {"pieces": _pieces(edges - begin_s, rows)}
 
     def _edges(self, u: int, begin_s: float, end_s: float, more: Iterable[float]) -> np.ndarray:
         """Times between two times at which the load of a unit changes."""
-        inner = {*self.laid.edges.tolist(), *more}
+        inner_s = {*self.laid.edges.tolist(), *more}
         for burst in self.laid.bursts:
             if burst.rate[u]:
-                inner |= {burst.begin_s, burst.end_s, *self._minutes(burst.begin_s, burst.end_s)}
-        return np.array([begin_s, *sorted(t for t in inner if begin_s < t < end_s), end_s])
+                inner_s |= {burst.begin_s, burst.end_s, *self._minutes(burst.begin_s, burst.end_s)}
+        return np.array([begin_s, *sorted(t for t in inner_s if begin_s < t < end_s), end_s])
 
     def _minutes(self, begin_s: float, end_s: float) -> list[float]:
         """Minutes of the day, or of a run without one, between two times."""
         traffic = self.laid.traffic
-        p = traffic.workload.profile
-        each_s = (p.period_s if p.shape in DAILY else traffic.horizon_s) / MINUTES
-        minutes = range(math.ceil(begin_s / each_s), math.ceil(end_s / each_s))
-        return [minute * each_s for minute in minutes]
+        profile = traffic.workload.profile
+        minute_s = (profile.period_s if profile.shape in DAILY else traffic.horizon_s) / MINUTES
+        minutes = range(math.ceil(begin_s / minute_s), math.ceil(end_s / minute_s))
+        return [minute * minute_s for minute in minutes]
 
     def _again(self, u: int, t: np.ndarray) -> np.ndarray:
         """Restarted requests per second at a supernode at times t f8[n], f8[n]."""
         bursts = self.laid.bursts
-        during = (b.rate[u] * ((t >= b.begin_s) & (t < b.end_s)) for b in bursts)
-        return sum(during, np.zeros_like(t))
+        rates = (b.rate[u] * ((t >= b.begin_s) & (t < b.end_s)) for b in bursts)
+        return sum(rates, np.zeros_like(t))
 
 
 def _pieces(edges: np.ndarray, factors: dict[str, np.ndarray]) -> list[dict[str, float]]:
     """Rows of `workload.profile.pieces`, one for each change of a factor."""
-    rows, last = list[dict[str, float]](), dict.fromkeys(factors, 1.0)
+    rows, previous = list[dict[str, float]](), dict.fromkeys(factors, 1.0)
     for k, at_s in enumerate(edges[:-1].tolist()):
-        now = {name: float(values[k]) for name, values in factors.items()}
-        if now != last:
-            rows.append({"at_s": at_s, **now})
-            last = now
+        current = {name: float(values[k]) for name, values in factors.items()}
+        if current != previous:
+            rows.append({"at_s": at_s, **current})
+            previous = current
     return rows
 
 
@@ -428,10 +433,10 @@ def _stream(arrivals: str, cv: float, part: float, turn: float) -> dict[str, Any
 
     >>> _stream("poisson", 1.0, 0.01, 1.0), _stream("poisson", 1.0, 1.0, 0.25)
     ({}, {'arrivals': 'gamma', 'cv': 0.5})"""
-    before = {"poisson": 1.0, "uniform": 0.0}.get(arrivals, cv * cv)
-    after = (1.0 + part * (before - 1.0)) * turn
-    if after == before or (before == 0.0 and part == 1.0):
+    cv2 = {"poisson": 1.0, "uniform": 0.0}.get(arrivals, cv * cv)
+    thinned_cv2 = (1.0 + part * (cv2 - 1.0)) * turn
+    if thinned_cv2 == cv2 or (cv2 == 0.0 and part == 1.0):
         return {}
-    least = field_info("workload.cv")
-    assert least is not None and least.low is not None
-    return {"arrivals": "gamma", "cv": max(math.sqrt(max(after, 0.0)), least.low)}
+    cv_field = field_info("workload.cv")
+    assert cv_field is not None and cv_field.low is not None
+    return {"arrivals": "gamma", "cv": max(math.sqrt(max(thinned_cv2, 0.0)), cv_field.low)}

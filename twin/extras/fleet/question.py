@@ -170,6 +170,7 @@ def _disagreements(f: Fleet) -> list[str]:
 
 
 def _by_tenant(f: Fleet) -> bool:
+    """Whether the router sends each tenant to one supernode."""
     return f.router == "hash" and f.sticky == "tenant"
 
 
@@ -215,6 +216,7 @@ def load_fleet(path: Path) -> tuple[Fleet, Named]:
     """The fleet of a file, and a finder of presets and files next to it. Raises FleetError."""
 
     def named(name: str) -> Scenario:
+        """The scenario of a preset's key or of a file next to the fleet's."""
         return scenario_named(str(path.parent / name) if name.endswith(".toml") else name)
 
     return fleet_of_toml(read_bytes(path, FILE_BYTES_MAX, FleetError), path.name), named

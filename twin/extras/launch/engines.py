@@ -155,12 +155,12 @@ def start_check(s: Scenario, facts: Facts, found: list[Worker]) -> list[str]:
     costs, notes = assemble(s, facts).costs, []
     for worker in found:
         role = getattr(costs, f"{worker.role}_role")
-        budget = role.memory
+        memory = role.memory
         notes.append(
-            f"{worker.role}: weights {budget.weights / 1e9:.1f} GB, exchange buffers "
-            f"{budget.buffers / 1e9:.1f} GB, reserved for graphs and the runtime "
-            f"{budget.reserve / 1e9:.1f} GB, left for KV {budget.kv / 1e9:.1f} GB of "
-            f"{budget.hbm / 1e9:.0f} GB."
+            f"{worker.role}: weights {memory.weights / 1e9:.1f} GB, exchange buffers "
+            f"{memory.buffers / 1e9:.1f} GB, reserved for graphs and the runtime "
+            f"{memory.reserve / 1e9:.1f} GB, left for KV {memory.kv / 1e9:.1f} GB of "
+            f"{memory.hbm / 1e9:.0f} GB."
         )
         if worker.role != "prefill":
             too_many_rows = worker.rows > CAPTURED
@@ -206,30 +206,30 @@ def words(options: Mapping[str, Value]) -> list[str]:
 def _script(worker: Worker, command: str, options: Mapping[str, Value]) -> str:
     """A shell script with one option per line; words with $ are expanded, all others are quoted."""
     text = HEAD.format(role=worker.role, last=worker.nodes - 1, instances=worker.instances - 1)
-    lines, pending = [command], ""
+    lines, option_line = [command], ""
     for word in words(options):
-        quoted = f'"{word}"' if "$" in word and "{" not in word else shlex.quote(word)
+        quoted_word = f'"{word}"' if "$" in word and "{" not in word else shlex.quote(word)
         if word.startswith("--"):
-            if pending:
-                lines.append(pending)
-            pending = quoted
+            if option_line:
+                lines.append(option_line)
+            option_line = quoted_word
         else:
-            pending += f" {quoted}"
-    return text + " \\\n  ".join([*lines, pending]) + "\n"
+            option_line += f" {quoted_word}"
+    return text + " \\\n  ".join([*lines, option_line]) + "\n"
 
 
 def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str]:
     """A script for each pool, `vllm serve` on every node of an instance."""
     files, balancing = {}, s.experts.balancing.policy not in ("none", "oracle")
-    caches = s.memory_pool.enabled or s.memory_pool.in_hbm
+    has_cache = s.memory_pool.enabled or s.memory_pool.in_hbm
     sizes = {w.role: {"dp_size": w.data_parallel, "tp_size": w.tensor_parallel} for w in found}
     for w in found:
-        local = max(1, w.data_parallel // w.nodes)
+        local_dp = max(1, w.data_parallel // w.nodes)
         options: dict[str, Value] = {
             "--host": "0.0.0.0",  # noqa: S104 - the proxy and other nodes have to reach it
             "--port": FIRST_PORT, "--served-model-name": SERVED, "--trust-remote-code": True,
-            "--data-parallel-size": w.data_parallel, "--data-parallel-size-local": local,
-            "--data-parallel-start-rank": f"$((NODE * {local}))",
+            "--data-parallel-size": w.data_parallel, "--data-parallel-size-local": local_dp,
+            "--data-parallel-start-rank": f"$((NODE * {local_dp}))",
             "--data-parallel-address": "$HEAD_IP", "--data-parallel-rpc-port": RPC_PORT,
             "--tensor-parallel-size": w.tensor_parallel,
             "--enable-expert-parallel": w.experts and w.experts_tp == 1,
@@ -239,7 +239,7 @@ def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str
             "--prefill-context-parallel-size": w.prefill_cp > 1 and w.prefill_cp,
             "--decode-context-parallel-size": w.decode_cp > 1 and w.decode_cp,
             "--quantization": w.weights in ("int8", "w4a8") and "ascend",
-            f"--{'' if caches else 'no-'}enable-prefix-caching": True,
+            f"--{'' if has_cache else 'no-'}enable-prefix-caching": True,
             "--speculative-config": w.drafts > 0 and {
                 "method": METHODS[s.deployment.decode.drafter], "num_speculative_tokens": w.drafts,
             },
@@ -252,27 +252,27 @@ def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str
             }},
         }  # fmt: skip
         text = _script(w, f'vllm serve "{MODEL}"', options)
-        text = text.replace(f"--data-parallel-start-rank \"$((NODE * {local}))\"",
+        text = text.replace(f"--data-parallel-start-rank \"$((NODE * {local_dp}))\"",
                             f"$( [ \"$NODE\" -gt 0 ] && echo --headless ) \\\n"
-                            f"  --data-parallel-start-rank \"$((NODE * {local}))\"")  # fmt: skip
+                            f"  --data-parallel-start-rank \"$((NODE * {local_dp}))\"")  # fmt: skip
         if len(found) > 1:  # KV goes from one pool to the other
-            kv = {
+            kv_config = {
                 "kv_connector": "MooncakeConnectorV1", "kv_port": str(KV_PORT),
                 "kv_role": "kv_producer" if w.role == "prefill" else "kv_consumer",
                 "engine_id": "@INSTANCE@", "kv_connector_extra_config": sizes,
             }  # fmt: skip
-            quoted = shlex.quote(json.dumps(kv)).replace("@INSTANCE@", "'\"$INSTANCE\"'")
-            text = text.rstrip("\n") + f" \\\n  --kv-transfer-config {quoted}\n"
+            kv_text = shlex.quote(json.dumps(kv_config)).replace("@INSTANCE@", "'\"$INSTANCE\"'")
+            text = text.rstrip("\n") + f" \\\n  --kv-transfer-config {kv_text}\n"
         files[f"{w.role}.sh"] = text
     return files
 
 
 def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> dict[str, Value]:
     """The options of one node of an instance."""
-    ascend, prefill, d = family == "ascend", w.role == "prefill", s.deployment
-    size, colocated = w.ranks // w.stages, w.role == "colocated"
-    gathers = w.experts_tp > 1 or not (ascend or d.communication.fused)  # tokens on all ranks
-    balances = w.experts and s.experts.balancing.policy not in ("none", "oracle")
+    is_ascend, prefill, d = family == "ascend", w.role == "prefill", s.deployment
+    size, is_colocated = w.ranks // w.stages, w.role == "colocated"
+    gathers = w.experts_tp > 1 or not (is_ascend or d.communication.fused)  # tokens on all ranks
+    is_balancing = w.experts and s.experts.balancing.policy not in ("none", "oracle")
     return {
         "--model-path": MODEL, "--served-model-name": SERVED, "--trust-remote-code": True,
         "--host": "0.0.0.0",  # noqa: S104 - the router has to reach it
@@ -296,24 +296,24 @@ def sglang_options(s: Scenario, w: Worker, family: str, disaggregated: bool) -> 
         "--dcp-size": w.decode_cp > 1 and w.decode_cp,
         "--enable-prefill-cp": w.prefill_cp > 1,
         "--attn-cp-size": w.prefill_cp > 1 and w.prefill_cp,
-        "--attention-backend": ascend and "ascend",
-        "--quantization": ascend and w.weights in ("int8", "w4a8") and "modelslim",
+        "--attention-backend": is_ascend and "ascend",
+        "--quantization": is_ascend and w.weights in ("int8", "w4a8") and "modelslim",
         "--disable-cuda-graph": prefill, "--cuda-graph-max-bs": not prefill and w.batch,
         "--speculative-algorithm": w.drafts > 0 and ALGORITHMS[d.decode.drafter],
         "--speculative-num-steps": w.drafts > 0 and w.drafts,
         "--speculative-eagle-topk": w.drafts > 0 and 1,
         "--speculative-num-draft-tokens": w.drafts > 0 and 1 + w.drafts,
-        "--enable-eplb": balances,
-        "--ep-num-redundant-experts": balances and s.experts.redundant,
-        "--enable-prefill-delayer": colocated and d.colocated.prompt_delay > 0,
+        "--enable-eplb": is_balancing,
+        "--ep-num-redundant-experts": is_balancing and s.experts.redundant,
+        "--enable-prefill-delayer": is_colocated and d.colocated.prompt_delay > 0,
         "--prefill-delayer-max-delay-passes":
-            colocated and d.colocated.prompt_delay > 0 and d.colocated.prompt_delay,
+            is_colocated and d.colocated.prompt_delay > 0 and d.colocated.prompt_delay,
         "--scheduler-recv-interval":
-            colocated and d.colocated.receive_every > 1 and d.colocated.receive_every,
+            is_colocated and d.colocated.receive_every > 1 and d.colocated.receive_every,
         "--disaggregation-mode": disaggregated and w.role,
         "--disaggregation-bootstrap-port": disaggregated and 30001,
         "--disaggregation-transfer-backend":
-            disaggregated and ("ascend" if ascend else "mooncake"),
+            disaggregated and ("ascend" if is_ascend else "mooncake"),
     }  # fmt: skip
 
 
@@ -371,10 +371,10 @@ def launched(s: Scenario, facts: Facts, engine: str) -> Launch:
     """Launch files of a deployment for one of ENGINES. Raises ValueError with a sentence."""
     if engine not in ENGINES:
         raise ValueError(f"{engine} is no engine here: take one of {', '.join(ENGINES)}")
-    able, write = ENGINES[engine]
+    engine_families, write = ENGINES[engine]
     families = {family_of(facts, pool.chip): pool.chip for pool in serving(s).values()}
     for family, chip in families.items():
-        if family not in able:
+        if family not in engine_families:
             engines = [name for name, (others, _) in ENGINES.items() if family in others]
             raise ValueError(f"{engine} does not run on {chip}: take {' or '.join(engines)}")
     if len(families) > 1:

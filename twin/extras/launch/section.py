@@ -14,7 +14,8 @@ from twin.ui.show import choice, download, plain
 
 
 def section(draft: Scenario) -> None:
-    """Commands that start this deployment, a start check and what they leave out, where wanted."""
+    """Draw the commands that start this deployment, a start check and what they leave out, on
+    request."""
     if not st.toggle("Launch files of this deployment", key="launch-files"):
         return
     engine = choice("Engine", ENGINES, "launch-engine")
@@ -34,10 +35,10 @@ def section(draft: Scenario) -> None:
 
 def packed(found: Launch) -> bytes:
     """The files in one archive; the same bytes for the same files."""
-    target = io.BytesIO()
-    with tarfile.open(fileobj=target, mode="w") as archive:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, text in found.files.items():
             member, data = tarfile.TarInfo(name), text.encode()
             member.size, member.mode = len(data), 0o755
             archive.addfile(member, io.BytesIO(data))
-    return target.getvalue()
+    return buffer.getvalue()

@@ -53,21 +53,21 @@ def choose_tables(found: Iterable[Fitted], engine: str = "") -> list[Fitted]:
         engine_fits = [each for each in engine_fits if each.operator != "gemm_gqa"]
     one_rank = [replace(each, operator="fused", part=each.part.removesuffix(SUMMED))
                 for each in engine_fits if each.part.endswith(SUMMED)]  # fmt: skip
-    known = {(each.engine, each.format, each.part) for each in one_rank}
+    one_rank_keys = {(each.engine, each.format, each.part) for each in one_rank}
     engine_fits = [each for each in engine_fits if not each.part.endswith(SUMMED)]
     engine_fits += one_rank + [
         replace(each, operator="fused") for each in engine_fits
-        if _fused(each) and (each.engine, each.format, each.part) not in known
+        if _fused(each) and (each.engine, each.format, each.part) not in one_rank_keys
     ]  # fmt: skip
     engine_fits += [replace(each, operator="fused_gqa") for each in engine_fits if _compiled(each)]
     best: dict[tuple[int, str, str], Fitted] = {}
     for each in sorted(filter(_worth, engine_fits), key=_rank):
         network = each.part if each.operator in APART or each.part == "host" else ""
         best.setdefault((ORDER.index(each.operator), each.format, network), each)
-    same = {each.table for each in best.values() if each.operator == "fused"}
+    fused_names = {each.table for each in best.values() if each.operator == "fused"}
     return [
         each for _, each in sorted(best.items())
-        if each.operator != "fused_gqa" or replace(each, operator="fused").table not in same
+        if each.operator != "fused_gqa" or replace(each, operator="fused").table not in fused_names
     ]  # fmt: skip
 
 
@@ -85,9 +85,9 @@ def _fused(each: Fitted) -> bool:
 def _worth(each: Fitted) -> bool:
     """Whether a fit has enough rows and small enough errors to become facts."""
     share = "bandwidth" if each.format in PACKED else BINDS.get(each.operator)
-    measured_enough = share is None or each.facts[share] >= FALLBACK
-    most = SUMS if each.operator in COLLECTIVES else WORTH
-    return each.operator in ORDER and each.mean <= most and measured_enough
+    is_high_enough = share is None or each.facts[share] >= FALLBACK
+    error_max = SUMS if each.operator in COLLECTIVES else WORTH
+    return each.operator in ORDER and each.mean <= error_max and is_high_enough
 
 
 def _rank(each: Fitted) -> tuple[object, ...]:
@@ -106,23 +106,23 @@ def library(found: Iterable[Fitted], source: str, name: str, link: float = 0.0) 
         if each.operator not in APART and each.part != "host" and not _fused(each)
     ]  # fmt: skip
     tables = [_table(each, source, f"kernels.{name}.latest") for each in kernels]
-    if own := _exchange(found, "inside a node", source, link, "alltoall"):
-        tables.append(f"[kernels.{name}.latest.exchange.inside]\n{own}")
+    if exchange_lines := _exchange(found, "inside a node", source, link, "alltoall"):
+        tables.append(f"[kernels.{name}.latest.exchange.inside]\n{exchange_lines}")
     return "\n\n".join(tables)
 
 
 def lines(found: Iterable[Fitted], source: str, links: Mapping[str, float] | None = None) -> str:
     """Facts as lines of data/chips; links: GB/s of a die, `inside` a node and `across` nodes."""
     found = list(found)
-    compiled = {each.format for each in found if each.operator == "fused_gqa"}
+    compiled_formats = {each.format for each in found if each.operator == "fused_gqa"}
     products = [
-        _table(x, source, apart=x.operator == "fused" and x.format in compiled)
+        _table(x, source, apart=x.operator == "fused" and x.format in compiled_formats)
         for x in found if x.operator not in APART and x.part != "host"
     ]  # fmt: skip
     products += [_host(each, source) for each in found if each.part == "host"]
-    lines = {name: _exchange(found, network, source, (links or {}).get(name, 0.0))
+    texts = {name: _exchange(found, network, source, (links or {}).get(name, 0.0))
             for network, name in NETWORKS.items()}  # fmt: skip
-    exchanges = [f"[operators.exchange.{name}]\n{text}" for name, text in lines.items() if text]
+    exchanges = [f"[operators.exchange.{name}]\n{text}" for name, text in texts.items() if text]
     link = (links or {}).get("inside", 0.0)
     for operator in COLLECTIVES:
         if link and (by_dies := [each for each in found if each.operator == operator]):
@@ -140,22 +140,22 @@ def _host(each: Fitted, source: str) -> str:
 
 def _collective(sums: list[Fitted], source: str, link: float) -> str:
     """Collectives inside a node by dies: start and link share, for small and for large messages."""
-    name, said = COLLECTIVES[sums[0].operator]
-    ordered = sorted(sums, key=lambda each: int(each.part.split()[0]))
-    engines = ", ".join(dict.fromkeys(each.engine for each in ordered))
-    head = {"source": f"{source}: {said}, {engines}", "mark": "d"}
-    of_link, error = head | {"note": f"of {link:g} GB/s"}, max(each.mean for each in ordered)
-    found = [each.facts for each in ordered]
-    starts = [round(1e6 * x["start"], 1) for x in found]
-    later = [round(1e6 * (x["start"] + x["later"]), 1) for x in found]
-    rates = [round(1e-7 * x["rate"] / link, 1) for x in found]
-    faster = [round(1e-7 * x["rate"] * (1.0 + x["gain"]) / link, 1) for x in found]
+    name, sizes_text = COLLECTIVES[sums[0].operator]
+    by_dies = sorted(sums, key=lambda each: int(each.part.split()[0]))
+    engines = ", ".join(dict.fromkeys(each.engine for each in by_dies))
+    head = {"source": f"{source}: {sizes_text}, {engines}", "mark": "d"}
+    rate_head, error = head | {"note": f"of {link:g} GB/s"}, max(each.mean for each in by_dies)
+    fits_facts = [each.facts for each in by_dies]
+    starts = [round(1e6 * x["start"], 1) for x in fits_facts]
+    large_starts = [round(1e6 * (x["start"] + x["later"]), 1) for x in fits_facts]
+    rates = [round(1e-7 * x["rate"] / link, 1) for x in fits_facts]
+    large_rates = [round(1e-7 * x["rate"] * (1.0 + x["gain"]) / link, 1) for x in fits_facts]
     lines = [
-        _line("dies", [int(each.part.split()[0]) for each in ordered], "", head),
+        _line("dies", [int(each.part.split()[0]) for each in by_dies], "", head),
         _line("start", starts, "us", head),
-        _line("rate", rates, "%", of_link),
-        _line("large_start", later, "us", head),
-        _line("large_rate", faster, "%", of_link),
+        _line("rate", rates, "%", rate_head),
+        _line("large_start", large_starts, "us", head),
+        _line("large_rate", large_rates, "%", rate_head),
         _line("held_back", round(100 * error, 1), "%", head | {"note": "the worst mean of these"}),
     ]  # fmt: skip
     return "\n".join((f"[operators.collective.{name}]", *lines))
@@ -186,8 +186,8 @@ def _table(each: Fitted, source: str, above: str = "operators", apart: bool = Fa
     """TOML text of one operator's facts, with source and error of the fit; apart: models without
     latent attention have another kernel for experts."""
     operator = PARTS.get(each.operator, each.operator)
-    by_cache = operator in ("attention", "gqa", "prefill_mla", "prefill_gqa", "sparse")
-    name = "8bit" if by_cache and each.format != "bf16" else each.format
+    is_by_cache = operator in ("attention", "gqa", "prefill_mla", "prefill_gqa", "sparse")
+    name = "8bit" if is_by_cache and each.format != "bf16" else each.format
     origin = {"source": f"{source}: {each.table}", "mark": "d"}
     lines = [
         _line(fact, round(factor * each.facts[fact], digits), unit, origin)
@@ -219,6 +219,7 @@ def _held(name: str, each: Fitted, named: dict[str, str]) -> str:
 
 
 def _line(name: str, value: object, unit: str, named: dict[str, str]) -> str:
+    """TOML line of a fact: value, unit, and the entries of `named`, as source and mark."""
     fact = {"value": value, "unit": unit, **named}
     inline_table = ", ".join(f"{key} = {json.dumps(said)}" for key, said in fact.items())
     return f"{name} = {{ {inline_table} }}"

@@ -53,6 +53,7 @@ def operator_facts(
 
 
 def _row(each: "Fitted") -> tuple[str, ...]:
+    """One fit as a row of the printed table."""
     facts = each.facts
     rate = f"{facts['rate'] / 1e9:.0f} GB/s" if "rate" in facts else f"{facts['compute']:.3f}"
     figures = [f"{facts[n]:.0f}" for n in ("tile_small", "tile_large", "power") if n in facts]

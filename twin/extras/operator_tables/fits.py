@@ -66,13 +66,13 @@ def fit(table: Table, peaks: Peaks, held: float = HELD, seed: int = SEED) -> lis
         return []
     if any(x.unpacked == table.format and x.operand in peaks.flops for x in FORMATS.values()):
         return []  # how chips without such weights compute, which this one is not
-    of_table = table.operator, table.format, table.engine
-    fitted = []
+    table_key = table.operator, table.format, table.engine
+    fits = []
     for name, seconds, ways, begin in FITS[table.operator](table.rows, peaks, table.format):
         if seconds.size >= FEWEST:
             facts, count, mean, worst = _fit(seconds, ways, begin, held, seed)
-            fitted.append(Fitted(*of_table, name, facts, seconds.size, count, mean, worst))
-    return fitted
+            fits.append(Fitted(*table_key, name, facts, seconds.size, count, mean, worst))
+    return fits
 
 
 # A way to predict: from the parameters by name to the seconds of every row.
@@ -99,17 +99,18 @@ def _fit(
             return float(np.abs(error).mean()) + excess
 
         start = np.log(np.array(list(begin.values())))
-        done = minimize(off, start, method="Nelder-Mead",
+        solution = minimize(off, start, method="Nelder-Mead",
                         options={"maxiter": 900, "xatol": 1e-4, "fatol": 1e-6})  # fmt: skip
-        if best is None or done.fun < best[0] - 1e-3:  # a simpler choice stands first
-            fitted_values = dict(zip(names, np.exp(done.x).tolist(), strict=True))
-            best = float(done.fun), {**fitted_values, **choice}, predict(fitted_values)
+        if best is None or solution.fun < best[0] - 1e-3:  # a simpler choice stands first
+            fitted_values = dict(zip(names, np.exp(solution.x).tolist(), strict=True))
+            best = float(solution.fun), {**fitted_values, **choice}, predict(fitted_values)
     assert best is not None
     error = np.abs(best[2][held_rows] / seconds[held_rows] - 1.0)
     return best[1], int(held_rows.sum()), float(error.mean()), float(error.max())
 
 
 def _columns(rows: pl.DataFrame, *names: str) -> list[Floats]:
+    """Columns of a table, each as f8[rows]."""
     return [rows[name].cast(pl.Float64).to_numpy() for name in names]
 
 
@@ -120,6 +121,8 @@ def whole(rows: Floats, tile: tuple[int, int]) -> Floats:
 
 
 def _roofs(computing: Floats, moving: Floats, power: float) -> Floats:
+    """Seconds of computing and moving together: the longer one, with a smooth corner; a larger
+    `power` is a sharper one."""
     return np.asarray((computing**power + moving**power) ** (1.0 / power))
 
 
@@ -135,20 +138,22 @@ def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str, scaled: bool = False) -> l
     weight = FORMATS[fmt].weight_bytes
     moving_s = (n * k * weight + m * (k * entry + n * ACTIVATION_BYTES)) / peaks.memory
     # The measured call scales BF16 rows first; the twin books that as element-wise work of its own.
-    scaling = np.zeros_like(m) if fmt == "bf16" else m * k * (ACTIVATION_BYTES + entry)
-    scaling /= peaks.memory * VECTOR
+    scaling_s = np.zeros_like(m) if fmt == "bf16" else m * k * (ACTIVATION_BYTES + entry)
+    scaling_s /= peaks.memory * VECTOR
     value_s = m * k / peaks.memory
 
     def predict(at: Mapping[str, float], tile: tuple[int, int]) -> Floats:
+        """Seconds of every row with these parameters, in tiles of small and large rows."""
         computing = 2.0 * whole(m, tile) * n * k / peaks.flops[computes(fmt)]
         roofs = _roofs(computing / at["compute"], moving_s / at["bandwidth"], 2.0)
-        return np.asarray(at["start"] + roofs + scaling + at.get("row", 0.0) * value_s)
+        return np.asarray(at["start"] + roofs + scaling_s + at.get("row", 0.0) * value_s)
 
     begin = {"start": 5e-6, "compute": 0.6, "bandwidth": 0.8} | ({"row": 3.0} if scaled else {})
     return [("", latency * 1e-3, _by_tile(predict), begin)]
 
 
 def _by_tile(predict: Callable[..., Floats]) -> Candidates:
+    """One candidate for each pair of tiles."""
     return [(partial(predict, tile=(small, large)), {"tile_small": small, "tile_large": large})
             for small, large in TILES]  # fmt: skip
 
@@ -174,27 +179,36 @@ def _grouped(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 def _grouped_part(
     name: str, rows: pl.DataFrame, peaks: Peaks, fmt: str, ordered: bool = False
 ) -> Part:
+    """Fit of a kernel's grouped products: start, shares of peak and memory; ordered: with the sort
+    of rows by expert."""
     hidden, inner, tp, top_k, experts, tokens, ep, latency = _columns(
         rows, "hidden_size", "inter_size", "moe_tp_size", "topk", "num_experts", "num_tokens",
         "moe_ep_size", "latency",
     )  # fmt: skip
     inner = inner / tp
-    experts_here, total = experts / ep, tokens * top_k / ep
-    read = np.minimum(experts_here, total)
+    experts_here, pairs = experts / ep, tokens * top_k / ep
+    experts_used = np.minimum(experts_here, pairs)
     weights = 3.0 * hidden * inner
     entry = FORMATS[fmt].entry
     written = ACTIVATION_BYTES * (2.0 * inner + hidden)
-    moving_s = read * weights * FORMATS[fmt].weight_bytes
-    moving_s = (moving_s + total * (entry * (hidden + inner) + written)) / peaks.memory
-    between_s = total * (2.0 * ACTIVATION_BYTES * inner + entry * inner) / (peaks.memory * VECTOR)
+    moving_s = experts_used * weights * FORMATS[fmt].weight_bytes
+    moving_s = (moving_s + pairs * (entry * (hidden + inner) + written)) / peaks.memory
+    between_s = pairs * (2.0 * ACTIVATION_BYTES * inner + entry * inner) / (peaks.memory * VECTOR)
     if ordered:  # rows are copied into the order of experts, and answers added up out of it
         copied_bytes = 2.0 * entry * hidden + ACTIVATION_BYTES * hidden * (1.0 + 1.0 / top_k)
-        between_s = between_s + total * copied_bytes / (peaks.memory * VECTOR)
+        between_s = between_s + pairs * copied_bytes / (peaks.memory * VECTOR)
 
     def predict(at: Mapping[str, float], tile: tuple[int, int]) -> Floats:
-        computing = 2.0 * read * whole(total / read, tile) * weights / peaks.flops[computes(fmt)]
+        """Seconds of every row with these parameters, in tiles of small and large rows."""
+        computing = (
+            2.0
+            * experts_used
+            * whole(pairs / experts_used, tile)
+            * weights
+            / peaks.flops[computes(fmt)]
+        )
         roofs = _roofs(computing / at["compute"], moving_s / at["bandwidth"], 2.0)
-        went = at.get("passing", 0.0) * tokens + at.get("row", 0.0) * total * hidden / peaks.memory
+        went = at.get("passing", 0.0) * tokens + at.get("row", 0.0) * pairs * hidden / peaks.memory
         start_s = at["start"] + at.get("each", 0.0) * experts_here
         return np.asarray(start_s + roofs + between_s + went)
 
@@ -231,6 +245,7 @@ def _core(computed: str, computing: Floats, moving: Floats, latency: Floats, beg
     """Fit of a decode attention core: start, shares of peak and memory, sharpness of the roof."""
 
     def predict(at: Mapping[str, float], power: float) -> Floats:
+        """Seconds of every row with these parameters."""
         roofs = _roofs(computing / at["compute"], moving / at["bandwidth"], power)
         return np.asarray(at["start"] + roofs)
 
@@ -267,6 +282,7 @@ def _prompts(
     tokens = batch * isl
 
     def predict(at: Mapping[str, float]) -> Floats:
+        """Seconds of every row with these parameters."""
         pairs = tokens * (0.5 * (isl + 1.0) + at["edge"])
         return np.asarray(at["start"] + pair_s * pairs / at["compute"])
 
@@ -281,6 +297,7 @@ def _eager_mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 
 
 def _host(rows: pl.DataFrame) -> Part:
+    """Fit of calls of which only the host's time counts: one number of seconds."""
     (latency,) = _columns(rows, "latency")
     candidates: Candidates = [(lambda at: np.full_like(latency, at["host"]), {})]
     return "host", latency * 1e-3, candidates, {"host": 5e-4}
@@ -290,13 +307,13 @@ def _contiguous(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     """Fit of prefill's grouped products under even load, rows sorted by expert: the host's time,
     and the share of the peak that long calls reach. The table's sort processes tokens of all dies,
     which no engine does: its seconds are the parameter `passing`."""
-    even = rows.filter(pl.col("distribution") == "uniform")
-    if not even.height:
+    even_rows = rows.filter(pl.col("distribution") == "uniform")
+    if not even_rows.height:
         return []
     ep, tokens = pl.col("moe_ep_size"), pl.col("num_tokens")
-    few_rows = even.filter(tokens <= 32 * ep)
-    least = float(few_rows["latency"].cast(pl.Float64).median() or 0.0)  # type: ignore[arg-type]
-    long = even.filter(pl.col("latency") >= 2.0 * least)
+    few_rows = even_rows.filter(tokens <= 32 * ep)
+    least_ms = float(few_rows["latency"].cast(pl.Float64).median() or 0.0)  # type: ignore[arg-type]
+    long = even_rows.filter(pl.col("latency") >= 2.0 * least_ms)
     name, seconds, candidates, begin = _grouped_part("deepepmoe", long, peaks, fmt, ordered=True)
     return [(name, seconds, candidates, begin), _host(few_rows)]
 
@@ -305,32 +322,32 @@ def _collective(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     """Fit of all-reduces of 1 KB to 256 MB in a graph, by dies: start, and bytes/s of a die, of the
     faster of two kernels. A message's size is its number of values: NCCL's table has half the time
     for half the bytes of a value."""
-    graph = rows.filter(
+    graph_rows = rows.filter(
         pl.col("kernel_source").str.ends_with("graph") & (pl.col("message_size") <= 1 << 27)
         & (pl.col("message_size") >= 1 << 9)
     )  # fmt: skip
-    return _by_dies(graph, 2.0, 4e-6)
+    return _by_dies(graph_rows, 2.0, 4e-6)
 
 
 def _gather(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     """Fit of NCCL's all-gathers and reduce-scatters, half an all-reduce each, as `_collective`."""
     size = pl.col("message_size")
-    halves = rows.filter(
+    half_rows = rows.filter(
         pl.col("op_name").is_in(["all_gather", "reduce_scatter"])
         & (pl.col("nccl_dtype") == "half") & (size >= 1 << 9) & (size <= 1 << 27)
     )  # fmt: skip
-    return _by_dies(halves, 1.0, 1e-5)
+    return _by_dies(half_rows, 1.0, 1e-5)
 
 
 def _by_dies(rows: pl.DataFrame, passes: float, start: float) -> list[Part]:
     """Fits of collectives by dies; passes: how often the bytes of a message leave a die."""
     begin = {"start": start, "rate": 1.5e11, "later": 2e-5, "gain": 2.0}
     parts: list[Part] = []
-    for (dies,), part in sorted(rows.group_by(["num_gpus"])):
-        size, latency = _columns(part, "message_size", "latency")
-        sent = passes * (1.0 - 1.0 / float(dies)) * ACTIVATION_BYTES * size
-        one = [(predict, {"later": 0.0, "gain": 0.0}) for predict, _ in _at_rate(sent)]
-        ways: Candidates = [*one, (partial(_faster, sent), {})]
+    for (dies,), dies_rows in sorted(rows.group_by(["num_gpus"])):
+        size, latency = _columns(dies_rows, "message_size", "latency")
+        sent_bytes = passes * (1.0 - 1.0 / float(dies)) * ACTIVATION_BYTES * size
+        one_kernel = [(predict, {"later": 0.0, "gain": 0.0}) for predict, _ in _at_rate(sent_bytes)]
+        ways: Candidates = [*one_kernel, (partial(_faster, sent_bytes), {})]
         parts.append((f"{dies} dies", latency * 1e-3, ways, begin))
     return parts
 
@@ -342,23 +359,24 @@ def _faster(moving: Floats, at: Mapping[str, float]) -> Floats:
 
 
 def _at_rate(moving: Floats) -> Candidates:
+    """The one candidate of a start and a rate: seconds of moved bytes."""
     return [(lambda at: np.asarray(at["start"] + moving / at["rate"]), {})]
 
 
 def _exchange(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     """Fit of dispatch (FP8) and combine (BF16): start, bytes/s of a die inside or across nodes."""
     parts: list[Part] = []
-    plain = rows.filter((pl.col("hidden_size") == HIDDEN) & (pl.col("num_topk") == TOP_K))
+    chosen_rows = rows.filter((pl.col("hidden_size") == HIDDEN) & (pl.col("num_topk") == TOP_K))
     for across in (False, True):
-        part = plain.filter((pl.col("node_num") > 1) == across)
-        nodes, tokens = _columns(part, "node_num", "num_token")
-        leaving = 1.0 - (1.0 / nodes if across else 1.0 / (nodes * peaks.node))
+        network_rows = chosen_rows.filter((pl.col("node_num") > 1) == across)
+        nodes, tokens = _columns(network_rows, "node_num", "num_token")
+        leaving_share = 1.0 - (1.0 / nodes if across else 1.0 / (nodes * peaks.node))
         place = "across nodes" if across else "inside a node"
         # A scale of four bytes for each 128 entries travels with FP8.
         for phase, size in (("dispatch", HIDDEN * (1.0 + 4.0 / 128.0)), ("combine", 2.0 * HIDDEN)):
-            seconds = _columns(part, f"{phase}_avg_t_us")[0] * 1e-6
+            seconds = _columns(network_rows, f"{phase}_avg_t_us")[0] * 1e-6
             begin = {"start": 2e-5, "rate": 5e10 if across else 2e11}
-            candidates = _at_rate(tokens * TOP_K * leaving * size)
+            candidates = _at_rate(tokens * TOP_K * leaving_share * size)
             parts.append((f"{phase} {place}", seconds, candidates, begin))
     return parts
 
@@ -368,14 +386,14 @@ def _alltoall(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     combine (BF16) inside a node, of as many ranks as a token has experts or more: to fewer it is
     sent once for several of them."""
     parts: list[Part] = []
-    spread = rows.filter(
+    chosen_rows = rows.filter(
         (pl.col("kernel_source") == "NVLinkOneSided") & (pl.col("hidden_size") == HIDDEN)
         & (pl.col("topk") == TOP_K) & (pl.col("moe_ep_size") >= TOP_K)
     )  # fmt: skip
-    for phase, size in (("dispatch", HIDDEN * (0.5 + 1.0 / 16.0)), ("combine", 2.0 * HIDDEN)):
-        part = spread.filter(pl.col("op_name") == f"alltoall_{phase}")
-        ranks, tokens, milliseconds = _columns(part, "moe_ep_size", "num_tokens", "latency")
-        candidates = _at_rate(tokens * TOP_K * (1.0 - 1.0 / ranks) * size)
+    for phase, row_bytes in (("dispatch", HIDDEN * (0.5 + 1.0 / 16.0)), ("combine", 2.0 * HIDDEN)):
+        phase_rows = chosen_rows.filter(pl.col("op_name") == f"alltoall_{phase}")
+        ranks, tokens, milliseconds = _columns(phase_rows, "moe_ep_size", "num_tokens", "latency")
+        candidates = _at_rate(tokens * TOP_K * (1.0 - 1.0 / ranks) * row_bytes)
         begin = {"start": 2e-5, "rate": 5e11}
         parts.append((f"{phase} inside a node", 1e-3 * milliseconds, candidates, begin))
     return parts
@@ -390,13 +408,13 @@ def _sparse(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
         whole_prompts & (pl.col("gemm_type") == "fp8_block") & (pl.col("isl") > SELECTED)
     )
     few_tokens = rows.filter(pl.col("batch_size") * pl.col("isl") <= 256)
-    least = float(few_tokens["latency"].cast(pl.Float64).median() or 0.0)  # type: ignore[arg-type]
-    chosen = chosen.filter(pl.col("latency") >= 2.0 * least)
+    least_ms = float(few_tokens["latency"].cast(pl.Float64).median() or 0.0)  # type: ignore[arg-type]
+    chosen = chosen.filter(pl.col("latency") >= 2.0 * least_ms)
     heads, batch, isl, latency = _columns(chosen, "num_heads", "batch_size", "isl", "latency")
-    glm = chosen["architecture"].str.starts_with("Glm").to_numpy()
+    is_glm = chosen["architecture"].str.starts_with("Glm").to_numpy()
     scored = ~chosen["op_name"].str.contains("skip").to_numpy()
     hidden, query, key, value, index_heads = (
-        np.where(glm, *of_both)
+        np.where(is_glm, *of_both)
         for of_both in ((6144.0, 7168.0), (2048.0, 1536.0), (192.0, 128.0), (256.0, 128.0),
                         (32.0, 64.0))
     )  # fmt: skip
@@ -409,6 +427,7 @@ def _sparse(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     pairs_s = scored * pairs * 2.0 * index_heads * 129.0 / peaks.flops["fp8"]
 
     def predict(at: Mapping[str, float], block: int) -> Floats:
+        """Seconds of every row with these parameters, in blocks of heads."""
         flops = tokens * SELECTED * np.ceil(heads / block) * block * 2.0 * (2 * 512 + 64)
         computing = flops / peaks.flops["bf16"]
         core = _roofs(computing / at["compute"], moving_s / at["bandwidth"], 3.0)

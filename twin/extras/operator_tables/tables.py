@@ -90,10 +90,10 @@ def _tables(file: Path) -> Iterator[Table]:
     formats = FORMATS | (PACKED if operator == "grouped" else {})
     for (kind,), rows in sorted(frame.group_by([column]), key=lambda part: str(part[0])):
         # Of two ways to scale FP8 DeepSeek's checkpoints take blocks, NVIDIA's of others a tensor.
-        whole = kind == "fp8" and "fp8_block" in frame[column]
-        if kind not in formats or (whole and operator != "gemm"):
+        scaled = kind == "fp8" and "fp8_block" in frame[column]
+        if kind not in formats or (scaled and operator != "gemm"):
             continue
-        yield Table("gemm_gqa" if whole else operator, formats[str(kind)], engine, rows)
+        yield Table("gemm_gqa" if scaled else operator, formats[str(kind)], engine, rows)
 
 
 def _profiled(frame: pl.DataFrame) -> pl.DataFrame:

@@ -16,7 +16,7 @@ LONGEST_TRACE_S = 60.0  # what a viewer still turns over at ease
 
 
 def download_trace(store: Store, row: RunRow, scenario: Scenario) -> None:
-    """Which span of the run, and a button for it as a trace."""
+    """Draw the choice of a span of the run, and a button for it as a trace."""
     if not repeatable(row):
         st.caption(
             "A trace repeats the run, and another version of the engine made this one: its "
@@ -29,10 +29,10 @@ def download_trace(store: Store, row: RunRow, scenario: Scenario) -> None:
         "Iterations, operators, requests, faults and loads of a span, to open in "
         "ui.perfetto.dev or chrome://tracing. The run is repeated up to the span's end."
     )
-    last_s = scenario.horizon_s
-    first_s, span_s = min(scenario.warmup_s, 0.9 * last_s), min(SPAN_S, 0.1 * last_s)
+    horizon_s = scenario.horizon_s
+    first_s, span_s = min(scenario.warmup_s, 0.9 * horizon_s), min(SPAN_S, 0.1 * horizon_s)
     with st.container(horizontal=True):
-        begin_s = st.number_input("From, s", 0.0, 0.99 * last_s, first_s, key="trace-from")
+        begin_s = st.number_input("From, s", 0.0, 0.99 * horizon_s, first_s, key="trace-from")
         length_s = st.number_input("Length, s", 0.01, LONGEST_TRACE_S, span_s, key="trace-length")
     download(
         "JSON, gzip", lambda: trace_bytes(store, row.id, begin_s, begin_s + length_s),
@@ -49,5 +49,5 @@ def trace_bytes(store: Store, run: str, begin_s: float, end_s: float) -> bytes:
 
 
 def how_to_trace(row: RunRow, number: int) -> None:
-    """The command that writes a trace of the request which the page explains."""
+    """Draw the command that writes a trace of the request which the page explains."""
     st.caption(f"`python -m twin trace {row.id} --request {number}` draws the same stages.")

@@ -43,15 +43,15 @@ class Track:
     def slice(self, name: str, begin_ns: int, end_ns: int, **args: Any) -> Event:
         """A slice: work from begin to end."""
         more: Event = {"args": args} if args else {}
-        dur = (end_ns - begin_ns) / 1000
-        return self.event("X", name, begin_ns, dur=dur, cat="work", **more)
+        duration_us = (end_ns - begin_ns) / 1000
+        return self.event("X", name, begin_ns, dur=duration_us, cat="work", **more)
 
     def bar(
         self, name: str, begin_ns: int, end_ns: int, cat: str, number: int, args: Event
     ) -> list[Event]:
         """An interval that may overlap others: a pair of async events."""
-        begin = self.event("b", name, begin_ns, cat=cat, id=number, args=args)
-        return [begin, self.event("e", name, end_ns, cat=cat, id=number)]
+        begin_event = self.event("b", name, begin_ns, cat=cat, id=number, args=args)
+        return [begin_event, self.event("e", name, end_ns, cat=cat, id=number)]
 
 
 def named(pid: int, name: str, tracks: Mapping[int, str]) -> list[Event]:
@@ -99,15 +99,16 @@ class Instance:
         return self._point(1, at_s, exact=True)
 
     def _point(self, side: int, at_s: float | None, exact: bool) -> Point | None:
+        """Point of an arrow in the slice that begins (side 0) or ends (side 1) at a stamp."""
         edges = self.edges[side]
         if at_s is None or not edges.size or ns(at_s) < edges[0]:
             return None
-        k = int(np.searchsorted(edges, ns(at_s), "left"))
-        if k == edges.size or (exact and edges[k] != ns(at_s)):
+        pass_index = int(np.searchsorted(edges, ns(at_s), "left"))
+        if pass_index == edges.size or (exact and edges[pass_index] != ns(at_s)):
             return None
-        if self.edges[1][k] - self.edges[0][k] < 3:
+        if self.edges[1][pass_index] - self.edges[0][pass_index] < 3:
             return None
-        return self.pid, ITERATIONS, int(edges[k]) + (-1 if side else 1)
+        return self.pid, ITERATIONS, int(edges[pass_index]) + (-1 if side else 1)
 
 
 Tables = Mapping[str, pl.DataFrame]
@@ -148,16 +149,16 @@ def flows(
     tables: Tables, instances: Sequence[Instance], begin_s: float, end_s: float
 ) -> Iterator[list[Event]]:
     """Arrows of requests: arrival, prefill, KV in place, decode, finish, within the span."""
-    work = {(one.role, one.index): one for one in instances}
+    instance_of = {(one.role, one.index): one for one in instances}
     rows = moving(tables, begin_s, end_s)
     arrivals = _marks(rows["arrival_s"].to_list(), begin_s, end_s)
-    handed_on: dict[int, list[tuple[int, int] | None]] = {}
+    kv_marks: dict[int, list[tuple[int, int] | None]] = {}
     for instance in rows["decode_instance"].unique().drop_nulls().to_list():
-        own = pl.when(pl.col("decode_instance") == instance).then("transfer_end_s")
-        handed_on[instance] = _marks(rows.select(own).to_series().to_list(), begin_s, end_s)
+        transfer_end = pl.when(pl.col("decode_instance") == instance).then("transfer_end_s")
+        kv_marks[instance] = _marks(rows.select(transfer_end).to_series().to_list(), begin_s, end_s)
     for k, row in enumerate(rows.iter_rows(named=True)):
-        marks = handed_on.get(row["decode_instance"])
-        yield _journey(row, work, arrivals[k], marks[k] if marks else None)
+        marks = kv_marks.get(row["decode_instance"])
+        yield _journey(row, instance_of, arrivals[k], marks[k] if marks else None)
 
 
 def _journey(
@@ -170,6 +171,7 @@ def _journey(
     number = row["request_id"]
 
     def mark(track: Track, edges: tuple[int, int], name: str, at_s: float) -> None:
+        """Add a mark to the group, and a point of the arrow in it."""
         group.append(track.slice(name, *edges, request=number, at_s=at_s))
         points.append((track.pid, track.lane, edges[0] + 1))
 
@@ -262,8 +264,8 @@ def happenings(
         if until_s > at_s:
             track = Track(pids.get((row["role"], row["instance"]), RUN))
             span_ns = ns(max(at_s, begin_s)), ns(min(until_s, end_s))
-            with_span = args | {"from_s": at_s, "to_s": row["end_s"]}
-            group += track.bar(name, *span_ns, row["kind"], number, with_span)
+            span_args = args | {"from_s": at_s, "to_s": row["end_s"]}
+            group += track.bar(name, *span_ns, row["kind"], number, span_args)
         yield group
 
 
@@ -290,11 +292,11 @@ def _counted(
 ) -> list[Event]:  # fmt: skip
     """One counter with a series per column; windows without data are left out."""
     begin_s, end_s = span_s
-    present = [c for c in columns if c in rows.columns]
-    touching = rows.filter((pl.col("t_s") < end_s) & (pl.col("t_s") + pl.col("window_s") > begin_s))
+    names = [c for c in columns if c in rows.columns]
+    windows = rows.filter((pl.col("t_s") < end_s) & (pl.col("t_s") + pl.col("window_s") > begin_s))
     events = []
-    for row in touching.gather_every(-(-max(touching.height, 1) // most)).iter_rows(named=True):
-        args = {c: float(row[c]) for c in present if row[c] is not None and np.isfinite(row[c])}
+    for row in windows.gather_every(-(-max(windows.height, 1) // most)).iter_rows(named=True):
+        args = {c: float(row[c]) for c in names if row[c] is not None and np.isfinite(row[c])}
         if args:
             events.append(track.event("C", name, ns(max(row["t_s"], begin_s)), args=args))
     return events

@@ -62,10 +62,10 @@ def write_trace(
     Raises TraceError for no such span, or one without requests."""
     begin_s, end_s = span_of(run, begin_s, end_s)
     if not may_be_empty:
-        ended = (pl.col("finish_s") < begin_s).fill_null(value=False)
-        if not run.tables["requests"].filter((pl.col("arrival_s") < end_s) & ~ended).height:
-            span = f"between {begin_s:g} s and {end_s:g} s"
-            raise TraceError(f"nothing is in the machine {span}: try another span")
+        has_ended = (pl.col("finish_s") < begin_s).fill_null(value=False)
+        if not run.tables["requests"].filter((pl.col("arrival_s") < end_s) & ~has_ended).height:
+            span_text = f"between {begin_s:g} s and {end_s:g} s"
+            raise TraceError(f"nothing is in the machine {span_text}: try another span")
     if most_events < 1000:
         raise TraceError(f"a trace of at most {most_events} events holds nothing: give it 1000")
     # Cut here and not while writing, so that no arrow points at a slice that is missing.
@@ -135,8 +135,8 @@ def _opened(to: Path | Sink) -> Iterator[Sink]:
         return
     with whole_file(to) as file:
         if to.suffix == ".gz":
-            with packed(file) as smaller:
-                yield smaller
+            with packed(file) as compressor:
+                yield compressor
         else:
             yield file
 
@@ -167,6 +167,7 @@ class _Events:
 
 
 def _json(value: object) -> str:
+    """A value as JSON without spaces."""
     return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 
@@ -194,11 +195,12 @@ def _instances(tables: Tables, window: Window) -> list[Instance]:
 
 
 def _names(instances: Iterable[Instance], streams: Mapping[str, Timeline]) -> Iterator[list[Event]]:
+    """Names of all processes and of their tracks."""
     yield tracks.named(tracks.RUN, "run", {0: "events"})
     yield tracks.named(tracks.REQUESTS, "requests", {0: "arrivals"})
     for one in instances:
-        work = "batches" if one.role == "prefill" else "iterations"
-        lanes = {ITERATIONS: work}
+        pass_word = "batches" if one.role == "prefill" else "iterations"
+        lanes = {ITERATIONS: pass_word}
         if one.role == "decode":
             lanes[KV_IN] = "KV in place"
         if one.role in streams:
@@ -218,8 +220,8 @@ def _work(one: Instance) -> Iterator[list[Event]]:
         args |= {"requests": pass_.requests} if pass_.requests else {}
         group = [track.slice(name, begin, end, **args)]
         # What no operator accounts for comes first: the batch reads its hits before it computes.
-        took_s = sum(time for _, time in pass_.operators)
-        at_s = pass_.begin_s + max(0.0, pass_.end_s - pass_.begin_s - took_s)
+        operators_s = sum(time for _, time in pass_.operators)
+        at_s = pass_.begin_s + max(0.0, pass_.end_s - pass_.begin_s - operators_s)
         for operator, time in pass_.operators:
             low, high = max(ns(at_s), begin), min(ns(at_s + time), end)
             at_s += time
@@ -230,15 +232,15 @@ def _work(one: Instance) -> Iterator[list[Event]]:
 
 def _in_streams(one: Instance, known: Pass, plan: Timeline) -> list[Event]:
     """The layers of one iteration on the tracks of its streams, microbatch by microbatch."""
-    begin, length = ns(known.begin_s), ns(known.end_s) - ns(known.begin_s)
+    begin_ns, length_ns = ns(known.begin_s), ns(known.end_s) - ns(known.begin_s)
     group = []
     for turn in plan.turns():
         track = Track(one.pid, FIRST_STREAM + turn.stream)
-        edges = [begin + int(turn.low * length), begin + int(turn.high * length)]
+        edges = [begin_ns + int(turn.low * length_ns), begin_ns + int(turn.high * length_ns)]
         name = f"layer {turn.layer} microbatch {turn.microbatch}"
         group.append(track.slice(name, *edges, of="formula at the mean load"))
         for operator, a, b in turn.operators:
-            inner = (begin + int(a * length), begin + int(b * length))
-            if inner[1] > inner[0]:
-                group.append(track.slice(operator, *inner))
+            edges_ns = (begin_ns + int(a * length_ns), begin_ns + int(b * length_ns))
+            if edges_ns[1] > edges_ns[0]:
+                group.append(track.slice(operator, *edges_ns))
     return group

@@ -39,8 +39,8 @@ def errors(rows: Rows) -> Chart:
     fig.add_hline(y=0, line={"color": theme.OTHER, "width": 1})
     _points(fig, rows)
     errors = [row["error"] for row in rows]
-    ends = [_place(min(1.15 * min(errors), -0.15)), _place(max(1.15 * max(errors), 0.15))]
-    ticks = [tick for tick in TICKS if ends[0] <= _place(tick) <= ends[1]]
+    axis_ends = [_place(min(1.15 * min(errors), -0.15)), _place(max(1.15 * max(errors), 0.15))]
+    ticks = [tick for tick in TICKS if axis_ends[0] <= _place(tick) <= axis_ends[1]]
     worst = max(rows, key=lambda row: abs(row["error"]))
     return chart(
         fig, f"Signed error of {len(rows)} rows; the largest is {100 * worst['error']:+.1f} % for "
@@ -49,7 +49,7 @@ def errors(rows: Rows) -> Chart:
         "axis is logarithmic beyond it.", hovermode="closest", legend_traceorder="normal",
         x={"title_text": PUBLISHED, "type": "log", "dtick": 1, "tickformat": ",~g",
            "showgrid": True},
-        y={"title_text": "twin over published, %", "range": ends, "rangemode": "normal",
+        y={"title_text": "twin over published, %", "range": axis_ends, "rangemode": "normal",
            "tickvals": [_place(tick) for tick in ticks],
            "ticktext": [f"{100 * tick:+.0f} %" if tick else "0 %" for tick in ticks]},
     )  # fmt: skip
@@ -68,18 +68,19 @@ def _points(fig: Any, rows: Rows) -> None:
     for number, group in enumerate(sorted({row["group"] for row in rows})):
         colour = theme.SERIES[number % len(theme.SERIES)]
         for name, (kinds, symbol) in POINTS.items():
-            part = [r for r in rows if r["group"] == group and r["kind"] in kinds]
-            if part:
+            some = [r for r in rows if r["group"] == group and r["kind"] in kinds]
+            if some:
                 fig.add_scatter(
-                    x=[r["published"] for r in part], y=[_place(r["error"]) for r in part],
+                    x=[r["published"] for r in some], y=[_place(r["error"]) for r in some],
                     mode="markers", name=f"{group}, {name}",
-                    customdata=[_row_text(r) for r in part], hovertemplate=HOVER,
+                    customdata=[_row_text(r) for r in some], hovertemplate=HOVER,
                     marker={"symbol": symbol, "size": 9, "color": colour,
                             "line": {"color": colour, "width": 2 * (name not in HONEST)}},
                 )  # fmt: skip
 
 
 def _row_text(row: Mapping[str, Any]) -> list[str]:
+    """What the pointer shows of a row: quantity, system, both figures, error."""
     figures = (f"{three_figures(row[key])} {row['unit']}" for key in ("published", "twin"))
     return [row["quantity"], row["system"], *figures, f"{100 * row['error']:+.1f} %"]
 
@@ -108,12 +109,12 @@ def parts(rows: Sequence[Part]) -> Chart:
         + ("" if row.published_s is None else f", published {seconds(row.published_s)}")
         for name, row in zip(names, rows, strict=True)
     )
-    below = (
+    order_text = (
         "published above, the twin below" if published else "no published figure is of one alone"
     )
     return chart(
         fig, f"One layer by operator. {listing}.",
-        f"Operators of one layer, each alone: {below}.", hovermode="closest", barmode="group",
+        f"Operators of one layer, each alone: {order_text}.", hovermode="closest", barmode="group",
         x={"title_text": f"{unit} in one layer", "range": [0, 1.22 * longest * factor]},
         bargap=0.25, showlegend=bool(published), legend_traceorder="normal",
     )  # fmt: skip

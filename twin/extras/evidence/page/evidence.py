@@ -29,8 +29,8 @@ SEARCHED = ("quantity", "system", "kind", "regime", "source", "note")  # of a ro
 @st.cache_resource(show_spinner="Working out every published row", max_entries=2)
 def judged(digest: str) -> dict[str, Any]:
     """The judged rows and what bands hold, shipped where these facts made them; never changed."""
-    found = shipped.shipped_evidence(session.facts()) or shipped.judged(session.facts())
-    return {**found, "rows": proof.by_regime(found["rows"])}
+    evidence = shipped.shipped_evidence(session.facts()) or shipped.judged(session.facts())
+    return {**evidence, "rows": proof.by_regime(evidence["rows"])}
 
 
 @st.cache_data(show_spinner=False, max_entries=4)
@@ -42,7 +42,7 @@ def scenario_links(digest: str) -> dict[str, str]:
 
 @st.cache_data(show_spinner="Working out the operators", max_entries=64)
 def operators(digest: str, name: str) -> list[reproduce.Part]:
-    """Draw one layer of a row's configuration by operator."""
+    """One layer of a row's configuration by operator."""
     rows = {row.id: row for row in load_published()}
     return reproduce.breakdown(rows[name], list(rows.values()), session.facts())
 
@@ -54,7 +54,7 @@ def runnable(row: Row, *, against: bool = False) -> Scenario | None:
 
 
 def run_row(scenario: Scenario, label: str, key: str) -> None:
-    """Button that makes the scenario the draft and runs it, or opens the stored run."""
+    """Draw a button that makes the scenario the draft and runs it, or opens the stored run."""
     icon = ":material/play_arrow:"
     if find_run(session.store(), scenario):
         label, icon = label.replace("Run", "Open the run of"), ":material/monitoring:"

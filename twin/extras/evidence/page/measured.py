@@ -42,9 +42,9 @@ def _rows(fabric: Fabric) -> list[dict[str, Any]]:
     rows = []
     for (pair, operation, place), price in point_to_point(fabric).items():
         facts = session.facts().group(f"fabric.measured.{pair}.{operation}.{place}")
-        end, home = "die" if pair == "npu_npu" else "CPU", place == "intra_node"
+        end_word, is_own_node = "die" if pair == "npu_npu" else "CPU", place == "intra_node"
         rows.append({
-            "From a die to": f"a {end} of {'its own' if home else 'another'} node",
+            "From a die to": f"a {end_word} of {'its own' if is_own_node else 'another'} node",
             "Operation": operation,
             "This fabric, GB/s": price.bytes_per_s / 1e9,
             "Measured, GB/s": facts["bandwidth"].value,

@@ -86,7 +86,7 @@ def band(row: Mapping[str, Any]) -> str:
 
 
 def band_in_words(row: Mapping[str, Any]) -> str:
-    """The same as a sentence, for one row."""
+    """The band of a row's error as a sentence; '' without one."""
     if not (text := band(row)):
         return ""
     inside, ends = row["band"][2], text.removeprefix("\u26a0 ")
@@ -122,15 +122,15 @@ def worst(rows: Found) -> str:
 
 def farthest(rows: Found) -> list[Mapping[str, Any]]:
     """Judged rows by error, the largest first."""
-    judged = [row for row in rows if row["kind"] in HONEST]
-    return sorted(judged, key=lambda row: -abs(row["error"]))[:FARTHEST]
+    judged_rows = [row for row in rows if row["kind"] in HONEST]
+    return sorted(judged_rows, key=lambda row: -abs(row["error"]))[:FARTHEST]
 
 
 def missing_in_words(rows: Sequence[Beyond]) -> str:
     """Most frequent features that results have and scenarios lack, as a list in Markdown."""
     reasons = [_FIELD.sub("", part.strip()) for row in rows for part in row.missing.split(";")]
-    common = Counter(filter(None, reasons)).most_common(MISSING)
-    lines = [f"- {plain(why)} ({count} published results)" for why, count in common]
+    most_common = Counter(filter(None, reasons)).most_common(MISSING)
+    lines = [f"- {plain(why)} ({count} published results)" for why, count in most_common]
     return "\n".join([*lines, f"- {len(rows)} in all, under *Beyond the twin*"])
 
 
@@ -149,8 +149,8 @@ def fact_table(facts: Facts, words: str = "", marks: Sequence[str] = ()) -> list
          "Mark": fact.mark, "Source": fact.source, "Note": fact.note}
         for name, fact in facts.items() if not marks or fact.mark in marks
     )  # fmt: skip
-    wanted = words.lower().split()
-    return [row for row in rows if all(word in " ".join(row.values()).lower() for word in wanted)]
+    sought = words.lower().split()
+    return [row for row in rows if all(word in " ".join(row.values()).lower() for word in sought)]
 
 
 def short(value: Any) -> str:

@@ -34,8 +34,8 @@ def over_time(answer: Mapping[str, Any], key: str, *, dark: bool = False) -> Cha
         colorbar={"title": {"text": unit, "side": "top"}},
     )  # fmt: skip
     text = "; ".join(
-        f"{word} {values.flat[place]:,.4g} {unit} at {names[place // hours]}"
-        for word, place in (("least", np.nanargmin(values)), ("most", np.nanargmax(values)))
+        f"{adjective} {values.flat[position]:,.4g} {unit} at {names[position // hours]}"
+        for adjective, position in (("least", np.nanargmin(values)), ("most", np.nanargmax(values)))
     )
     return chart(
         fig, f"{label} of {len(rows)} rows of supernodes over time: {text}.",

@@ -70,12 +70,12 @@ def stop(found: Wanted) -> None:
 @st.cache_data(show_spinner="Merging the runs", max_entries=4)
 def figures(text: str, runs: tuple[str, ...], _found: Wanted) -> dict[str, Any]:
     """Answer of a fleet, cached by its text and its runs."""
-    known_figures = {}
+    served_by_digest = {}
     for scenario in _found.all():
         row = run_of(scenario)
         assert row is not None
-        known_figures[scenario_digest(scenario)] = stored(session.store(), row, scenario)
-    return answered(_found, known_figures)
+        served_by_digest[scenario_digest(scenario)] = stored(session.store(), row, scenario)
+    return answered(_found, served_by_digest)
 
 
 def results() -> None:
@@ -112,8 +112,8 @@ def show(answer: dict[str, Any]) -> None:
     for key in TILES:
         with tiles.cell():
             value = shown(key, answer["summary"][key])
-            before = f"{shown(key, whole[key])} without a loss" if whole else None
-            st.metric(METRICS[key].label, value, before, delta_color="off", delta_arrow="off")
+            text = f"{shown(key, whole[key])} without a loss" if whole else None
+            st.metric(METRICS[key].label, value, text, delta_color="off", delta_arrow="off")
     for line in in_words(answer):
         st.markdown(plain(line))
     key = choice("Over time", charts.DRAWN, "fleet-drawn", format_func=lambda k: charts.DRAWN[k][0])

@@ -35,7 +35,7 @@ def example(name: str) -> Fleet:
 
 
 def begun() -> Fleet:
-    """Initial fleet of the form: an example, or a file of the visitor's."""
+    """Draw the examples and the upload; returns the fleet that the form begins with."""
     if BEGUN not in st.session_state:
         _begin(example(EXAMPLES[0]))
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
@@ -43,10 +43,10 @@ def begun() -> Fleet:
             st.button(example(name).name, key=f"fleet:{name}", type="tertiary",
                       icon=":material/lan:", on_click=_begin, args=(example(name),))  # fmt: skip
         with st.popover("A file of yours", icon=":material/upload:"):
-            uploaded = st.file_uploader("Fleet file (.toml)", type="toml", key="fleet-file")
-            if uploaded is not None and st.button("Take this file", key="fleet-take"):
+            file = st.file_uploader("Fleet file (.toml)", type="toml", key="fleet-file")
+            if file is not None and st.button("Take this file", key="fleet-take"):
                 try:
-                    _begin(fleet_of_toml(uploaded.getvalue(), uploaded.name))
+                    _begin(fleet_of_toml(file.getvalue(), file.name))
                     st.rerun()
                 except FleetError as error:
                     st.error(sentence(str(error)))
@@ -55,6 +55,7 @@ def begun() -> Fleet:
 
 
 def _begin(fleet: Fleet) -> None:
+    """Set the fleet that the form begins with; its widgets are drawn anew."""
     st.session_state[BEGUN] = fleet
     st.session_state[TIMES] = st.session_state.get(TIMES, 0) + 1
 
@@ -62,25 +63,25 @@ def _begin(fleet: Fleet) -> None:
 def edited(fleet: Fleet) -> Fleet:
     """Draw the form; returns the edited fleet. Raises FleetError."""
     declared, values = fields(Fleet), fleet.model_dump()
-    wished: dict[str, Any] = {}
+    new_values: dict[str, Any] = {}
     grid = st.grid(3, min_column_width=230, vertical_alignment="top", gap=("small", "medium"))
     for path, field in declared.items():
         if field.kind is tuple or "[]" in path:
             continue
         if not all(condition.holds(fleet) for condition in field.conditions):
-            wished[path] = values[path]
+            new_values[path] = values[path]
             continue
         with grid.cell():
             key = f"fleet-{path}:{st.session_state[TIMES]}"
             names = list(field.options) or None
             forms.widget(field, values[path], names=names, key=key, help=field.help)
         value = st.session_state.get(key, values[path])
-        wished[path] = values[path] if value is None else value
+        new_values[path] = values[path] if value is None else value
     for path, field in declared.items():
         if field.kind is tuple:
             st.markdown(f"**{field.label}**", help=field.help)
-            wished[path] = _rows(path, values[path])
-    return fleet_from(wished)
+            new_values[path] = _rows(path, values[path])
+    return fleet_from(new_values)
 
 
 def _rows(path: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -162,7 +162,7 @@ class Attainment:
         its instance has just computed its prompt. The number of iterations is exact for short
         answers, which decide where a few per cent are late; for longer ones renewal theory gives
         mean and variance."""
-        later_tokens, m = answer - 1, self.per_iteration
+        later_tokens, per_iteration = answer - 1, self.per_iteration
         if later_tokens < 1:
             return 1.0
         if later_tokens <= SHORT_TOKENS:
@@ -176,11 +176,13 @@ class Attainment:
                 for k, chance in enumerate(chances, start=1)
                 if chance > NO_CHANCE
             )
-        extra_iterations = 0.5 * ((self.variance + m * m) / m - 1.0)
+        extra_iterations = 0.5 * (
+            (self.variance + per_iteration * per_iteration) / per_iteration - 1.0
+        )
         wait, wait_square = self._wait(1, recent), self._wait(2, recent)
-        mean_s = ((later_tokens + extra_iterations) / m + wait) * took_s / later_tokens
-        spread = later_tokens * self.variance / m**3 + wait_square - wait * wait
-        spread += single * later_tokens / m
+        mean_s = ((later_tokens + extra_iterations) / per_iteration + wait) * took_s / later_tokens
+        spread = later_tokens * self.variance / per_iteration**3 + wait_square - wait * wait
+        spread += single * later_tokens / per_iteration
         deviation_s = math.hypot(took_s / later_tokens * math.sqrt(spread), swing * mean_s)
         return 0.5 * math.erfc((mean_s - limit_s) / max(deviation_s, 1e-12) / math.sqrt(2.0))
 
@@ -220,19 +222,21 @@ class Attainment:
         most = min(most, SAFE * self.saturated)
         if self.in_time(most, took_s) >= self.share:
             return most
-        low, high = most * LEAST, most
-        if self.in_time(low, took_s) < self.share:
+        low_rate, high = most * LEAST, most
+        if self.in_time(low_rate, took_s) < self.share:
             return 0.0
-        while high / low > 1.0 + CLOSE:
-            mid = math.sqrt(low * high)
-            low, high = (mid, high) if self.in_time(mid, took_s) >= self.share else (low, mid)
-        return SAFE * low
+        while high / low_rate > 1.0 + CLOSE:
+            rate = math.sqrt(low_rate * high)
+            low_rate, high = (
+                (rate, high) if self.in_time(rate, took_s) >= self.share else (low_rate, rate)
+            )
+        return SAFE * low_rate
 
 
 def attainment(priced: Priced) -> Attainment:
     """The attainment of a deployment's SLO, over a sample of its requests."""
     s, parts, traffic = priced.scenario, priced.parts, priced.traffic
-    costs, d = parts.costs, s.deployment
+    costs, deployed = parts.costs, s.deployment
     colocated, pool = None, None
     prompts = _prompts(s, priced.sample, traffic.hit_tokens / traffic.input_tokens)
     if costs.colocated_role is not None:
@@ -249,15 +253,15 @@ def attainment(priced: Priced) -> Attainment:
         receivers = math.ceil(decode_role.pool.rank_dies / costs.senders)  # of one die that sends
         handed_bytes *= decode_role.die_kv * receivers
         dies_by_role = [(i.role, i.die_of_rank) for i in place(s, parts.net).instances]
-        price = nic(parts.net, dies_by_role[0][1][0], d.kv_transfer_plane)
-        rate = hand_off_bytes_per_s(parts.net, price, dies_by_role, d.kv_transfer_plane)
+        price = nic(parts.net, dies_by_role[0][1][0], deployed.kv_transfer_plane)
+        rate = hand_off_bytes_per_s(parts.net, price, dies_by_role, deployed.kv_transfer_plane)
         transfer_s = TRANSFERS * handed_bytes / costs.handed_bytes_per_s(rate)
-        transfer_s *= transfer_collision(parts.net, dies_by_role, d.kv_transfer_plane).mean
+        transfer_s *= transfer_collision(parts.net, dies_by_role, deployed.kv_transfer_plane).mean
         fixed_bytes = costs.state_bytes * decode_role.die_state
         fixed_bytes += costs.shape.window * costs.window_bytes_per_token * decode_role.die_kv
         fixed_bytes *= receivers
         extra_s += price.latency_s + transfer_s * fixed_bytes / handed_bytes
-    drafts, acceptance = d.decode.mtp_draft_tokens, costs.mtp_acceptance
+    drafts, acceptance = deployed.decode.mtp_draft_tokens, costs.mtp_acceptance
     return Attainment(
         s, prompts, priced.sample.answers, pool, extra_s,
         transfer_s, tokens_per_iteration(drafts, acceptance), token_variance(drafts, acceptance),
@@ -337,18 +341,20 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
             mean_s = batch_times[k - 1] + max(position, 0.0) * (batch_times[k] - batch_times[k - 1])
             return mean_s + pair_s * (pairs - tokens * token_pairs)
 
-        computing: Seconds = quickly
+        seconds_of: Seconds = quickly
     else:
-        computing = seconds
+        seconds_of = seconds
     read_s = 0.0
     if traffic.hit_tokens > 0.0:
         prompts_per_batch = max(1.0, budget / traffic.fresh_tokens)
-        cached = prompts_per_batch * traffic.hit_tokens
-        read = prompts_per_batch * traffic.read_tokens
-        read_s = parts.costs.servers.read_s(role.fetch, read, prompts_per_batch) / cached
-        read_s += float(prefill_hits_s(role.prefill, cached, ops)) / cached
+        cached_tokens = prompts_per_batch * traffic.hit_tokens
+        read_tokens = prompts_per_batch * traffic.read_tokens
+        read_s = (
+            parts.costs.servers.read_s(role.fetch, read_tokens, prompts_per_batch) / cached_tokens
+        )
+        read_s += float(prefill_hits_s(role.prefill, cached_tokens, ops)) / cached_tokens
     return Pool(
-        prefill.instances, budget, float(prefill.chunk_tokens), computing, full_s, token_s, read_s,
+        prefill.instances, budget, float(prefill.chunk_tokens), seconds_of, full_s, token_s, read_s,
         dies=role.stage_dies // cp_dies if by_data else 1,
         delay_s=_later_stages_s(role, prefill, traffic, hot, line),
         evening=prefill.chunk_evening, line=line,

@@ -134,11 +134,11 @@ class Facts(Mapping[str, Fact]):
         mark. Raises FactError for a value of an unknown fact."""
         if not changes:
             return self
-        changed = {
+        new_facts = {
             name: value if isinstance(value, Fact) else replace(self[name], value=_frozen(value))
             for name, value in changes.items()
         }
-        return Facts(self._by_name | changed)
+        return Facts(self._by_name | new_facts)
 
 
 def facts_from_tables(tables: Mapping[str, Any]) -> Facts:

@@ -182,17 +182,17 @@ def _reuse_here(
     role = costs.prefilling
     if role is None:
         return 0.0
-    tokens_of_cache, caches = (
+    cache_tokens, caches = (
         float(role.kv_tokens_per_rank),
         role.pool.instances * kv_cells(role.pool, role.dies),
     )
     if role.pool.role == "colocated":
-        tokens_each = means.input_tokens + 0.5 * means.output_tokens
-        tokens_of_cache -= min(
-            role.slots(role.pool.batch_per_npu), tokens_of_cache / tokens_each
-        ) * (tokens_each - means.input_tokens)
+        request_tokens = means.input_tokens + 0.5 * means.output_tokens
+        cache_tokens -= min(role.slots(role.pool.batch_per_npu), cache_tokens / request_tokens) * (
+            request_tokens - means.input_tokens
+        )
     block_tokens = scenario.memory_pool.block_tokens
-    blocks = tokens_of_cache * costs.kv_bytes_per_token / costs.held_bytes(block_tokens)
+    blocks = cache_tokens * costs.kv_bytes_per_token / costs.held_bytes(block_tokens)
     if scenario.router.policy in HIT_ROUTERS:
         caches, blocks = 1, blocks * caches
     return lru_reuse(scenario, facts, trace, caches, int(blocks))

@@ -102,11 +102,11 @@ def explain(
     rows = []
     for row in answer["causes"]:
         advice = row.get("suggestion")
-        done = (
+        remedy = (
             (change(advice["settings"]), effect(advice)) if advice else ("nothing tried helps", "")
         )
         cause_text = f"{row['label']}: {row['named']}" if row["named"] else row["label"]
-        rows.append((cause_text, effect(row["removal"]), *done))
+        rows.append((cause_text, effect(row["removal"]), *remedy))
     if rows:
         heads = ("cause", "without it", "what to do", "which brings")
         terminal.print_rows("Causes, each removed in runs of its own", heads, rows)
@@ -208,10 +208,10 @@ def print_run(answer: Mapping[str, Any]) -> None:
     rows = [(m.key, shown(m.key, summary[m.key])) for m in metrics]
     terminal.print_rows(str(answer["name"]), ("figure", "value"), rows)
     for group in ("model", "tenant"):
-        groups, known = answer.get(f"{group}s", []), placed("library")
-        known = [m for m in known if any(row.get(m.key) is not None for row in groups)]
-        heads = (group, *(m.label for m in known))
-        cells = [(row[group], *(shown(m.key, row.get(m.key)) for m in known)) for row in groups]
+        groups, columns = answer.get(f"{group}s", []), placed("library")
+        columns = [m for m in columns if any(row.get(m.key) is not None for row in groups)]
+        heads = (group, *(m.label for m in columns))
+        cells = [(row[group], *(shown(m.key, row.get(m.key)) for m in columns)) for row in groups]
         if groups:
             terminal.print_rows(f"By {group}", heads, cells)
     for note in answer["notes"]:

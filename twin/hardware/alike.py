@@ -77,9 +77,11 @@ def _swap(net: Network, ours: INTS, theirs: INTS) -> Swap | None:
     same_ends = net.vertex_kinds[vertices] == net.vertex_kinds[image[vertices]]
     if not (same_kind.all() and same_ends.all() and _whole_nodes(net, vertices, image[vertices])):
         return None
-    placed = [np.concatenate([net.leaves[side], net.enters[side]]) for side in (links, image_links)]
-    touched = placed[0] >= 0
-    places = _pairs(placed[0][touched], placed[1][touched], len(net.places))
+    place_pairs = [
+        np.concatenate([net.leaves[side], net.enters[side]]) for side in (links, image_links)
+    ]
+    touched = place_pairs[0] >= 0
+    places = _pairs(place_pairs[0][touched], place_pairs[1][touched], len(net.places))
     return Swap(*map(short, (vertices, image[vertices], links, image_links, *places)))
 
 
@@ -98,9 +100,9 @@ def _neighbours(net: Network, image: INTS, front: INTS, others: INTS) -> tuple[I
         # A shared neighbour that is linked otherwise to the other vertex is exchanged, too: with
         # uplinks dealt in turn, two groups of nodes have their wider links to different switches.
         index = index[net.link_kinds[ours[index]] == net.link_kinds[theirs[their_index]]]
-        shared = ends[ours[index]]
-        shared = shared[image[shared] < 0]
-        image[shared] = shared
+        common = ends[ours[index]]
+        common = common[image[common] < 0]
+        image[common] = common
         unpaired = [np.flatnonzero(image[ends[links]] < 0) for links in (ours, theirs)]
         if unpaired[0].size != unpaired[1].size:
             return None

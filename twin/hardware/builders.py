@@ -49,21 +49,21 @@ def rails(draft: Draft) -> None:
     most_dies = max(one.dies_per_npu for one in (recipe, *recipe.further))
     per_node = s.npus_per_node * most_dies
     pods = math.ceil(s.all_nodes / recipe.nodes_per_pod)
-    for q in range(pods):
-        for r in range(per_node):
-            draft.add(f"leaf {q}.{r}", "leaf", index=r)
+    for pod in range(pods):
+        for nic in range(per_node):
+            draft.add(f"leaf {pod}.{nic}", "leaf", index=nic)
         for k in range(recipe.spines):
-            draft.add(f"spine {q}.{k}", "spine", index=k)
+            draft.add(f"spine {pod}.{k}", "spine", index=k)
     draft.nics(lambda n, die: (f"leaf {n // recipe.nodes_per_pod}.{die}", "NIC-leaf"))
     # Non-blocking: a leaf's uplinks carry what the nodes of a whole pod send into it.
     rate = s.rdma_gb_per_s_per_npu * 1e9 / most_dies
     up = recipe.nodes_per_pod * rate / recipe.spines
     cables = max(1, recipe.nodes_per_pod // recipe.spines)
-    for q, k in product(range(pods), range(recipe.spines)):
-        for r in range(per_node):
-            draft.link(f"leaf {q}.{r}", f"spine {q}.{k}", "leaf-spine", up, links=cables)
+    for pod, k in product(range(pods), range(recipe.spines)):
+        for nic in range(per_node):
+            draft.link(f"leaf {pod}.{nic}", f"spine {pod}.{k}", "leaf-spine", up, links=cables)
         draft.link(
-            f"spine {q}.{k}", "RDMA network", "spine-RDMA", per_node * up, links=per_node * cables
+            f"spine {pod}.{k}", "RDMA network", "spine-RDMA", per_node * up, links=per_node * cables
         )
 
 

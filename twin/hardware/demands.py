@@ -100,9 +100,11 @@ def pool(
         offers = net.once(("lent", node_key, cut_off), partial(_lent, net, node_key, cut_off))
         if offers is None:
             return None
-        sources, cpus, shares = offers
+        sources, cpus, cpu_shares = offers
         ends = (
-            (cpus, readers, shares, even) if operation == "read" else (readers, cpus, even, shares)
+            (cpus, readers, cpu_shares, even)
+            if operation == "read"
+            else (readers, cpus, even, cpu_shares)
         )
         load = load_of(net, Demand(*ends, WAYS[plane], operation))
         lender = 0 if operation == "read" else 1

@@ -93,8 +93,8 @@ def _drawn(s: Supernode, made_of: Recipe | Facts) -> Fabric:
     net, as_built = _wired(s, made_of), _wired(_as_built(s), made_of)
     graph = _plan(_as_built(s), made_of).drawn()
     graph.graph["supernode"] = s
-    changed = (net.capacity != as_built.capacity) | (net.latency != as_built.latency)
-    for link in np.flatnonzero(changed).tolist():
+    is_changed = (net.capacity != as_built.capacity) | (net.latency != as_built.latency)
+    for link in np.flatnonzero(is_changed).tolist():
         data = graph.edges[net.edge(link)]
         data[network.CAPACITY] = float(net.capacity[link])
         data[network.LATENCY] = float(net.latency[link])
@@ -137,15 +137,15 @@ def with_edits(net: network.Network, edits: Iterable[Edit]) -> network.Network:
     edits = tuple(edit for edit in edits if edit.add == "nothing")
     if not edits:
         return net
-    rates, latencies, left = net.capacity.copy(), net.latency.copy(), np.ones(net.capacity.size)
+    rates, latencies, shares = net.capacity.copy(), net.latency.copy(), np.ones(net.capacity.size)
     for edit in edits:
         links = net.links_at(edit.element, edit.to)
         cables_left = net.left_without(links, edit.links_out, edit.element)
         rates[links] *= edit.capacity_factor * cables_left
-        left[links] *= cables_left
+        shares[links] *= cables_left
         latencies[links] *= edit.latency_factor
         _refuse_absurd(rates[links], latencies[links], edit.element)
-    return net.changed(rates, latencies, np.rint(net.cables * left).astype(np.int64))
+    return net.changed(rates, latencies, np.rint(net.cables * shares).astype(np.int64))
 
 
 def _refuse_absurd(rates: Any, waits: Any, what: str) -> None:

@@ -227,8 +227,8 @@ def _found(net: Network, demand: Demand) -> Load:
     end_lists = demand.senders, demand.receivers
     key = demand.planes, demand.operation, *((len(at), _around(net, at)) for at in end_lists)
     recent = net.once(("found", key), list[tuple[Demand, Load]])
-    for other, load in reversed(recent[-TRIED:]):
-        swap = _swap_between(net, other, demand)
+    for recent_demand, load in reversed(recent[-TRIED:]):
+        swap = _swap_between(net, recent_demand, demand)
         if swap is None:
             continue
         if swap.vertices.size <= NEAR:
@@ -287,7 +287,7 @@ def _load(net: Network, demand: Demand) -> Load:
     for route in routes:
         is_used[route.links] = True
     links, position = np.flatnonzero(is_used), np.cumsum(is_used) - 1
-    amounts, place_bytes = np.zeros(links.size), np.zeros(len(net.places))
+    link_amounts, place_bytes = np.zeros(links.size), np.zeros(len(net.places))
     latency_s = sum_bytes = off_node = 0.0
     unreached: list[tuple[int, int]] = []
     for route in routes:
@@ -296,7 +296,7 @@ def _load(net: Network, demand: Demand) -> Load:
         node_bytes, off_node_bytes = np.zeros(links.size), np.zeros(links.size)
         positions = position[route.links]
         node_bytes[positions], off_node_bytes[positions] = route.near, route.far
-        amounts += (
+        link_amounts += (
             route.collision.mean * (node_bytes + off_node_bytes / route.beyond)
             / net.efficiency[demand.operation][links]
         )  # fmt: skip
@@ -317,11 +317,11 @@ def _load(net: Network, demand: Demand) -> Load:
             summed = np.bincount(
                 counts[valid], (node_bytes + off_node_bytes)[valid], minlength=place_bytes.size
             )
-            inside = np.bincount(counts[valid], node_bytes[valid], minlength=place_bytes.size)
-            place_bytes += np.where(at_plane, summed, inside)
-    places, valid = np.flatnonzero(place_bytes), amounts > 0.0
+            near_sums = np.bincount(counts[valid], node_bytes[valid], minlength=place_bytes.size)
+            place_bytes += np.where(at_plane, summed, near_sums)
+    places, valid = np.flatnonzero(place_bytes), link_amounts > 0.0
     return Load(
-        Pattern(links[valid], amounts[valid], places, place_bytes[places]),
+        Pattern(links[valid], link_amounts[valid], places, place_bytes[places]),
         latency_s=latency_s,
         off_node=off_node / sum_bytes if sum_bytes > 0.0 else 0.0,
         unreached=tuple(unreached),

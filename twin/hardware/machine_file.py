@@ -129,6 +129,7 @@ def _kind(*ends: str) -> str:
     first_words = [name.split(maxsplit=1)[0] if name.split() else "link" for name in ends]
 
     def place(word: str) -> tuple[int, str]:
+        """Sort key of a word: its place in `FIRST`, then the word."""
         position = FIRST.index(word.lower()) if word.lower() in FIRST else len(FIRST)
         return position, word
 
@@ -323,10 +324,10 @@ def write_machine(fabric: Fabric, kind: str) -> str:
         )  # fmt: skip
     vertices = []
     for v, data in fabric.nodes(data=True):
-        stored = {k: data[k] for k in STORED["vertex"] if k in data}
+        values = {k: data[k] for k in STORED["vertex"] if k in data}
         if "grid" in data:
-            stored["grid"] = "x".join(map(str, data["grid"]))
-        vertices.append((v, stored))
+            values["grid"] = "x".join(map(str, data["grid"]))
+        vertices.append((v, values))
     links = [
         (a, b, {k: data[k] for k in STORED["link"] if k in data})
         for a, b, data in fabric.edges(data=True)

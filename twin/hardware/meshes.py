@@ -39,8 +39,8 @@ def full_mesh_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
     for cell in range(math.prod(shape)):
         place = grid_of(shape, cell)
         for k, size in enumerate(shape):
-            for other in range(place[k] + 1, size):
-                yield cell, _cell(shape, (*place[:k], other, *place[k + 1 :])), links[k]
+            for coordinate in range(place[k] + 1, size):
+                yield cell, _cell(shape, (*place[:k], coordinate, *place[k + 1 :])), links[k]
 
 
 def torus_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
@@ -179,11 +179,11 @@ def _of_npus(draft: Draft) -> None:
         for d in range(dies):
             rate = max(1, port_links) * draft.die_link_bytes_per_s(n) / dies
             draft.link(f"die {n}.{i}.{d}", port, "die-port", rate, links=max(1, port_links))
-    for first in range(0, s.npus, math.prod(shape)):
+    for first_npu in range(0, s.npus, math.prod(shape)):
         for a, b, count in pairs:
-            one, other = (divmod(first + c, s.npus_per_node) for c in (a, b))
+            first_end, second_end = (divmod(first_npu + c, s.npus_per_node) for c in (a, b))
             draft.link(
-                "port {}.{}".format(*one), "port {}.{}".format(*other), "port-port",
+                "port {}.{}".format(*first_end), "port {}.{}".format(*second_end), "port-port",
                 count * draft.link_bytes_per_s, links=count,
             )  # fmt: skip
     if recipe.racks_across:

@@ -183,18 +183,18 @@ def further(s: Scenario, fabric: Wiring) -> list[Instance]:
         by_role[seat.role] += dict.fromkeys(net.npu[list(seat.die_of_rank)].tolist())
     used = {npu for own in by_role.values() for npu in own}
     free = [n for n in npus.usable if n not in used]
-    later, apart = list[Instance](), supernodes_apart(s) or 1
-    home_of = npus.node // s.supernode.nodes if apart > 1 else np.zeros(npus.count, np.int64)
-    most = max(0, s.elastic.npus - len(used)) // apart
-    free = [n for g in range(apart) for n in [n for n in free if home_of[n] == g][:most]]
+    later, supernodes = list[Instance](), supernodes_apart(s) or 1
+    home_of = npus.node // s.supernode.nodes if supernodes > 1 else np.zeros(npus.count, np.int64)
+    most = max(0, s.elastic.npus - len(used)) // supernodes
+    free = [n for g in range(supernodes) for n in [n for n in free if home_of[n] == g][:most]]
     for role, _, size in pools(s):
         chip = serving(s)[role].chip
         room = [npu for other, own in by_role.items() if other != role for npu in own] + free
         room = [npu for npu in room if npus.chips[npu] == chip]
         number = sum(one.role == role for one in declared)
-        for own in _grouped(room, home_of).values():
-            for k in range(len(own) // size):
-                dies = npus.dies_of(own[k * size : (k + 1) * size])
+        for role_npus in _grouped(room, home_of).values():
+            for k in range(len(role_npus) // size):
+                dies = npus.dies_of(role_npus[k * size : (k + 1) * size])
                 later.append(Instance(role, number, rank_by_rank(dies, s, role)))
                 number += 1
     return later
@@ -368,8 +368,8 @@ def by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]
     by_row = [k for k, placed_npus in enumerate(seats) if placed_npus]
     unplaced = [k for k, placed_npus in enumerate(seats) if not placed_npus]
     for k in [*by_row, *unplaced]:
-        after = seats[k][-1] + 1 if seats[k] else 0
-        following = [n % npus.count for n in range(after, after + npus.count)]
+        next_npu = seats[k][-1] + 1 if seats[k] else 0
+        following = [n % npus.count for n in range(next_npu, next_npu + npus.count)]
         free = [n for n in following if n not in owner_of and n in may_be_taken]
         free.sort(key=lambda n: not npus.on[n])  # what is off last, and only where nothing moves
         taken = free[: needed[k].npus - len(seats[k])]
@@ -394,8 +394,8 @@ def _move_off(seats: list[list[int]], names: Sequence[str], npus: Npus) -> list[
     """Move seats from NPUs that are off to free ones; returns a sentence for each moved instance.
     NPUs of one node move together if another node has room, on the same scale-up plane first. The
     caller has checked that there are enough."""
-    used = {npu for own in seats for npu in own}
-    free = [n for n in npus.usable if n not in used]
+    used_npus = {npu for own in seats for npu in own}
+    free = [n for n in npus.usable if n not in used_npus]
     sentences = []
     for seat, name in zip(seats, names, strict=True):
         off = [npu for npu in seat if not npus.on[npu]]

@@ -81,8 +81,8 @@ def powers(
     """Power of an NPU of each pool by role; chips: chip by role. Empty where that of one chip is
     not known."""
     by_role = {role: power(scenario, facts, clocks, chip) for role, chip in chips.items()}
-    known = {role: one for role, one in by_role.items() if one is not None}
-    return known if len(known) == len(by_role) else {}
+    with_power = {role: npu_power for role, npu_power in by_role.items() if npu_power is not None}
+    return with_power if len(with_power) == len(by_role) else {}
 
 
 def power(
@@ -112,9 +112,9 @@ def power(
 
     # A share of the rated peak at a lower clock is more of the time: watts of a FLOP go with one
     # power of the clock less than watts of a second.
-    exponent, at = facts.si("power.clock_exponent"), dict(clocks or {})
-    both = at.get("colocated", 1.0)
-    decode, prefill = at.get("decode", both), at.get("prefill", both)
+    exponent, clock_of = facts.si("power.clock_exponent"), dict(clocks or {})
+    mixed_clock = clock_of.get("colocated", 1.0)
+    decode, prefill = clock_of.get("decode", mixed_clock), clock_of.get("prefill", mixed_clock)
     return Power(
         idle_w=tdp_w * facts.si("power.idle"),
         prefill_w=tdp_w * facts.si("power.prefill") * prefill**exponent,

@@ -248,13 +248,13 @@ def uplink_matrix(fabric: Wiring) -> FLOATS:
     the UB plane ends at the node, of its dies into the switches instead."""
     net = network(fabric)
     plane_links = net.links_of("ub")
-    out = plane_links & (net.node[net.tail] >= 0) & (net.node[net.tail] != net.node[net.head])
-    if not out.any():
-        out = plane_links & np.isin(net.tail, net.dies)
+    is_uplink = plane_links & (net.node[net.tail] >= 0) & (net.node[net.tail] != net.node[net.head])
+    if not is_uplink.any():
+        is_uplink = plane_links & np.isin(net.tail, net.dies)
     bytes_per_s = np.zeros((net.nodes, net.sub_planes))
     np.add.at(
-        bytes_per_s, (net.node[net.tail[out]], np.maximum(net.sub_plane[out], 0)),
-        net.capacity[out],
+        bytes_per_s, (net.node[net.tail[is_uplink]], np.maximum(net.sub_plane[is_uplink], 0)),
+        net.capacity[is_uplink],
     )  # fmt: skip
     return bytes_per_s
 

@@ -139,8 +139,8 @@ class Quotient:
 
     def _pairs(self, group: INTS, same_domain: bool | None) -> None:
         """Set the bytes/s between groups, f8[senders, receivers]: within a node, and outside it."""
-        net, out, received = self.usable.net, self.usable.out, self.usable.into
-        senders, receivers = np.flatnonzero(out), np.flatnonzero(received)
+        net, out, into = self.usable.net, self.usable.out, self.usable.into
+        senders, receivers = np.flatnonzero(out), np.flatnonzero(into)
         self.rows, first_sender, row = np.unique(
             group[self.enter[senders]], return_index=True, return_inverse=True
         )
@@ -149,9 +149,9 @@ class Quotient:
         )
         # An example of each.
         self.sender, self.receiver = senders[first_sender], receivers[first_receiver]
-        bytes_ = np.outer(np.bincount(row, out[senders]), np.bincount(column, received[receivers]))
+        bytes_ = np.outer(np.bincount(row, out[senders]), np.bincount(column, into[receivers]))
         both_sides, i, j = np.intersect1d(senders, receivers, return_indices=True)
-        np.subtract.at(bytes_, (row[i], column[j]), out[both_sides] * received[both_sides])
+        np.subtract.at(bytes_, (row[i], column[j]), out[both_sides] * into[both_sides])
         bytes_[bytes_ < 1e-12 * bytes_.max(initial=0.0)] = 0.0
         a, b = self.sender[:, None], self.receiver[None, :]
         if same_domain is not None:
@@ -256,13 +256,13 @@ class Quotient:
         merged = np.where(self.second < 0, np.uint64(0), net.link_prints[self.second])
         prints = mixed(net.link_prints[self.first] + mixed(merged + _bits(self.count)))
         prints += _bits(self.added)
-        (class_of, size), before = _numbered(colour), 0
-        while size > before:
+        (class_of, size), last_size = _numbered(colour), 0
+        while size > last_size:
             last_colour = mixed(colour)
             colour = last_colour.copy()
             np.add.at(colour, tail, mixed(prints + last_colour[head]))
             np.add.at(colour, head, mixed(prints ^ last_colour[tail]))
-            (class_of, size), before = _numbered(colour), size
+            (class_of, size), last_size = _numbered(colour), size
         return class_of, prints
 
     def _walks(self, start: int, each: int) -> Walks:
@@ -335,9 +335,9 @@ def _colours(net: Network, out: FLOATS, into: FLOATS, passes: BOOLS) -> HASHES:
     colours, ends = np.zeros((3, out.size), np.uint64), np.flatnonzero((out > 0.0) | (into > 0.0))
     # A node matters where bytes stay in it: where nothing is received, senders are all far.
     nodes = net.node[ends]
-    sending_nodes, received = (np.bincount(nodes[x[ends] > 0.0] + 1, minlength=net.nodes + 1) > 0
+    sending_nodes, to_nodes = (np.bincount(nodes[x[ends] > 0.0] + 1, minlength=net.nodes + 1) > 0
                       for x in (out, into))  # fmt: skip
-    nodes = np.where((sending_nodes & received)[nodes + 1], nodes, -1)
+    nodes = np.where((sending_nodes & to_nodes)[nodes + 1], nodes, -1)
     mixed_colour = mixed(mixed(_bits(nodes)) + _bits(net.domain[ends]))
     mixed_colour = mixed(mixed(mixed_colour + _bits(out[ends])) + _bits(into[ends]))
     colours[0, passes] = 1

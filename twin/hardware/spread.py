@@ -84,7 +84,7 @@ def _spread(
     if not adaptive or total <= 0.0:
         return best
     splits, loads = [best], taken(best) / capacity
-    full, bound, last = loads, 0.0, None
+    full, bound, last_slope = loads, 0.0, None
     last_full, proved = math.inf, 0.0  # fullest link and bound MIX rounds ago
     large, slow = count.sum() > LARGE, _steps(walks, count) > SLOW
     mix = LARGE_MIX if large else MIX
@@ -104,13 +104,13 @@ def _spread(
             if full.max() > last_full * (1.0 - STALL) and bound <= proved * (1.0 + STALL):
                 break
             last_full, proved = float(full.max()), bound
-        if last is None:
+        if last_slope is None:
             log_weight = START * each_distinct(math.log, per_link / per_link.max())
             log_weight += each_distinct(math.log, fan)
         slope = prices() / capacity
-        ahead = slope if last is None else 2.0 * slope - last
+        ahead = slope if last_slope is None else 2.0 * slope - last_slope
         log_weight = log_weight - LINK_STEP * ahead * total / max(bound, LEAST_BOUND * full.max())
-        last = slope
+        last_slope = slope
         splits.append(walks.by_weight(log_weight))
         new = taken(splits[-1]) / capacity
         log_price = log_price + PRICE_STEP * (2.0 * new - loads) / full.max()

@@ -220,19 +220,19 @@ class Walks:
     def _split(self, arriving: Sequence[FLOATS | BOOLS], shares: list[FLOATS]) -> FLOATS:
         """Bytes on links, traced back from the ends where they arrive. arriving: share of a pair's
         bytes that arrives in each state of a level."""
-        carried = np.zeros((self.parts.shape[0], self.tail.size))
+        link_bytes = np.zeros((self.parts.shape[0], self.tail.size))
         for index, bytes_ in enumerate(self.parts):
             if not bytes_.any() or not self.levels:
                 continue
             arrived = np.zeros(self.levels[-1].head_start.size)
             for h, level in reversed(self._numbered()):
                 arrived[level.state] += bytes_[level.end, level.row] * arriving[h - 1]
-                moved = shares[h - 1] * arrived[level.head]
-                carried[index] += np.bincount(level.links, moved, self.tail.size)
+                step_bytes = shares[h - 1] * arrived[level.head]
+                link_bytes[index] += np.bincount(level.links, step_bytes, self.tail.size)
                 count = self.levels[h - 2].head_start.size if h > 1 else self.rows.size
                 arrived = np.zeros(count)
-                arrived[level.tails] = np.add.reduceat(moved[level.by_tail], level.tail_start)
-        return carried
+                arrived[level.tails] = np.add.reduceat(step_bytes[level.by_tail], level.tail_start)
+        return link_bytes
 
     def _shares(self, log_weight: FLOATS) -> tuple[list[SCALED], list[FLOATS]]:
         """Sum of weights of walks to each state, by level, and each step's share into its state."""
@@ -246,11 +246,11 @@ class Walks:
             to_power = power[level.tail] + link_power[level.links]
             top_power = np.maximum.reduceat(to_power, level.head_start)
             weight = np.ldexp(weight, to_power - top_power[level.head])
-            total = np.add.reduceat(weight, level.head_start)
-            fraction, power = np.frexp(total)
+            state_weight = np.add.reduceat(weight, level.head_start)
+            fraction, power = np.frexp(state_weight)
             power += top_power
             weights.append((fraction, power))
-            shares.append(weight / total[level.head])
+            shares.append(weight / state_weight[level.head])
         return weights, shares
 
     def _arriving(self, weights: list[SCALED]) -> Sequence[FLOATS | BOOLS]:
@@ -275,12 +275,12 @@ class Walks:
     def cheapest(self, price: FLOATS) -> FLOATS:
         """Least sum of link prices of a pair's admissible paths, f8[ends, rows]."""
         costs = np.zeros(self.rows.size)
-        least = np.full(self.hops.shape, np.inf)
+        least_cost = np.full(self.hops.shape, np.inf)
         for level in self.levels:
             costs = np.minimum.reduceat(costs[level.tail] + price[level.links], level.head_start)
             end_rows = level.end, level.row
-            least[end_rows] = np.minimum(least[end_rows], costs[level.state])
-        return least
+            least_cost[end_rows] = np.minimum(least_cost[end_rows], costs[level.state])
+        return least_cost
 
     def longest(self, latency: FLOATS) -> float:
         """Largest sum of latencies (s) over the paths of any pair, without detours."""

@@ -59,8 +59,8 @@ def streams_s(costs: Costs, traffic: Traffic, hot: Hot) -> tuple[float, float]:
 def attention_core_s(costs: Costs, context: float) -> float:
     """Seconds of decode's attention core on a die for a number of context tokens, with all query
     tokens that a request has there, without waits."""
-    core = _unhurried(costs).core
-    return core.fixed + core.context * context
+    coefficients = _unhurried(costs).core
+    return coefficients.fixed + coefficients.context * context
 
 
 def grouped_product_s(costs: Costs, experts: float, rows: float) -> float:
@@ -88,9 +88,9 @@ def profile_of_mean_die(full: Prediction, traffic: Traffic, facts: Facts) -> dic
     """Seconds of an iteration by operator on a die of mean load, without microbatches. Its own
     attention and experts take their mean time; it waits in dispatch until the slowest die has sent
     and in combine until the hottest has computed."""
-    d, role = full.decode, full.costs.decode_role
-    assert d is not None and role is not None
-    running = int(role.slots(int(d.batch_per_npu)))
+    decode, role = full.decode, full.costs.decode_role
+    assert decode is not None and role is not None
+    running = int(role.slots(int(decode.batch_per_npu)))
     requests, context = rank_load(running, role.ranks, traffic)
     context[0] = context[-1]
     sink = role.operator_sink()
@@ -100,6 +100,6 @@ def profile_of_mean_die(full: Prediction, traffic: Traffic, facts: Facts) -> dic
     for name in (*BEFORE_DISPATCH, "experts"):
         seconds_by_operator[name] /= slowest
     for waiting, slow_operators in (("dispatch", BEFORE_DISPATCH), ("combine", ("experts",))):
-        wait_s = math.fsum(d.operators[n] - seconds_by_operator[n] for n in slow_operators)
-        seconds_by_operator[waiting] = d.operators[waiting] + wait_s
+        wait_s = math.fsum(decode.operators[n] - seconds_by_operator[n] for n in slow_operators)
+        seconds_by_operator[waiting] = decode.operators[waiting] + wait_s
     return seconds_by_operator

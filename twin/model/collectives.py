@@ -64,9 +64,9 @@ class Half:
 
     def collective(self, moved: float, starts: float = 1.0) -> Collective:
         """Coefficients of a number of halves with together `moved` bytes per token."""
-        beyond = starts * (self.beyond_bytes / moved)
+        beyond_tokens = starts * (self.beyond_bytes / moved)
         s_per_token = moved / self.bytes_per_s
-        return Collective(starts * self.start_s, s_per_token, beyond, self.saved_s * moved)
+        return Collective(starts * self.start_s, s_per_token, beyond_tokens, self.saved_s * moved)
 
 
 class MoeTraffic(NamedTuple):
@@ -179,19 +179,21 @@ def half_of_sum(m: Machine, facts: Facts, x: Exchange, library: bool = False) ->
     if f"{halves}.dies" in facts and x.nodes == 1:
         start_s = float(np.interp(x.peers, facts[f"{halves}.dies"].value,
                                   facts[f"{halves}.start"].list_si))  # fmt: skip
-        share, large_share = (facts.si(f"{halves}.{part}") for part in ("rate", "large_rate"))
+        rate_share, large_share = (facts.si(f"{halves}.{part}") for part in ("rate", "large_rate"))
         link = x.rate_bytes_per_s / facts.si("fabric.efficiency.npu_read")
         later_s = (x.peers - 1) * facts.si(f"{halves}.peer")
-        return _faster(link, start_s, share, later_s, large_share)
+        return _faster(link, start_s, rate_share, later_s, large_share)
     if f"{path}.dies" in facts and x.nodes == 1:
         dies = facts[f"{path}.dies"].value
-        start, share, large_start, large_share = (
+        start, rate_share, large_start, large_share = (
             float(np.interp(x.peers, dies, facts[f"{path}.{name}"].list_si))
             for name in ("start", "rate", "large_start", "large_rate")
         )
         link = x.rate_bytes_per_s / facts.si(f"chips.{m.chip.name}.link_efficiency")
-        part = 1.0 if gathers else 0.5  # of the starts that were measured
-        return _faster(link, part * start, share, part * max(0.0, large_start - start), large_share)
+        scale = 1.0 if gathers else 0.5  # of the starts that were measured
+        return _faster(
+            link, scale * start, rate_share, scale * max(0.0, large_start - start), large_share
+        )
     if f"{table}.dies" in facts:
         dies, starts = facts[f"{table}.dies"].value, facts[f"{table}.start"].list_si
         return Half(float(np.interp(x.peers, dies, starts)), x.rate_bytes_per_s)

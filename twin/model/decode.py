@@ -27,42 +27,42 @@ _HOST = DECODE_OPERATORS.index("kv_swap")
 @kernel
 def add_attention(m: Mode, times: float, load: Pass, ops: np.ndarray) -> float:
     """Book the seconds of `times` attention passes on the critical path; returns their sum."""
-    time = layer.collective_s(m.gather, load.tokens) * times
-    ops[int(m.before[0].place)] += time
+    total_s = layer.collective_s(m.gather, load.tokens) * times
+    ops[int(m.before[0].place)] += total_s
     for k in range(len(m.before)):
         product_time = layer.product_s(m.before[k], load.tokens) * times
         ops[int(m.before[k].place)] += product_time
-        time += product_time
+        total_s += product_time
     local_s = layer.local_s(m.core, load.tokens, load.context)
     core_time = (m.core.fixed + local_s) * times
     core_time += layer.collective_s(m.context, load.tokens) * times
     fetched_s = layer.fetched_s(m.core, load.tokens, load.context) * times
     ops[_HOST] += fetched_s
     ops[_CORE] += core_time - fetched_s
-    time += core_time
+    total_s += core_time
     waited_s = (layer.core_s(m.core, load.tokens, load.context) - local_s) * times
     ops[_AWAY] += waited_s
-    time += waited_s
+    total_s += waited_s
     for k in range(len(m.after)):
         product_time = layer.product_s(m.after[k], load.tokens) * times
         ops[int(m.after[k].place)] += product_time
-        time += product_time
+        total_s += product_time
     product_time = layer.collective_s(m.scatter, load.tokens) * times
     ops[int(m.after[0].place)] += product_time
-    return time + product_time
+    return total_s + product_time
 
 
 @kernel
 def _add_moe(p: Decode, m: Mode, times: float, load: Pass, moving: bool, ops: np.ndarray) -> float:
     """Book the computing of `times` MoE passes, and if `moving` their exchange; returns seconds."""
-    gate, dispatch, experts, combine = layer.moe_parts(p, m, load)
-    ops[_GATE] += gate * times
-    ops[_EXPERTS] += experts * times
-    time = (gate + experts) * times
+    gate_s, dispatch_s, experts_s, combine_s = layer.moe_parts(p, m, load)
+    ops[_GATE] += gate_s * times
+    ops[_EXPERTS] += experts_s * times
+    time = (gate_s + experts_s) * times
     if moving:
-        ops[_DISPATCH] += dispatch * times
-        ops[_COMBINE] += combine * times
-        time += (dispatch + combine) * times
+        ops[_DISPATCH] += dispatch_s * times
+        ops[_COMBINE] += combine_s * times
+        time += (dispatch_s + combine_s) * times
     return time
 
 
@@ -75,30 +75,30 @@ def outside_s(
     pass covers all verified positions, later ones one token per request. `requests` and `context`
     of the busiest rank, `total` requests of all ranks."""
     query, passes, m = p.query_tokens, p.passes, p.drafter
-    mtp = 0.0
-    head = roof(p.head.flop * query * requests, p.head.weight) + p.head.fixed
-    head += layer.collective_s(p.logits, query * requests)
+    mtp_s = 0.0
+    head_s = roof(p.head.flop * query * requests, p.head.weight) + p.head.fixed
+    head_s += layer.collective_s(p.logits, query * requests)
     drafted_tokens = query * requests
     for k in range(int(passes)):
         width = query if k == 0 else 1.0
         tokens = width * requests
         inputs, core = (p.mtp, m.core) if k == 0 else (p.later, p.later_core)
-        mtp += inputs.fixed + inputs.vector * tokens
-        mtp += roof(inputs.flop * tokens, inputs.weight)
-        mtp += layer.attention_s(m, tokens, layer.core_s(core, tokens, context))
+        mtp_s += inputs.fixed + inputs.vector * tokens
+        mtp_s += roof(inputs.flop * tokens, inputs.weight)
+        mtp_s += layer.attention_s(m, tokens, layer.core_s(core, tokens, context))
         if p.modules > 0.0:
             sent = tokens / p.layout.rank_dies
-            mtp += layer.moe_s(p, m, Pass(tokens, context, sent, width * total, dies, hot, wire))
+            mtp_s += layer.moe_s(p, m, Pass(tokens, context, sent, width * total, dies, hot, wire))
         else:
-            mtp += layer.product_s(p.draft_dense, tokens)
-        head += roof(p.draft_head.flop * requests, p.draft_head.weight) + p.draft_head.fixed
-        head += layer.collective_s(p.logits, p.draft_share * requests)
+            mtp_s += layer.product_s(p.draft_dense, tokens)
+        head_s += roof(p.draft_head.flop * requests, p.draft_head.weight) + p.draft_head.fixed
+        head_s += layer.collective_s(p.logits, p.draft_share * requests)
         drafted_tokens += p.draft_share * requests
-    sampling = p.sampling.fixed * (1.0 + passes) + p.sampling.token * drafted_tokens
-    ops[_MTP] += mtp
-    ops[_HEAD] += head
-    ops[_SAMPLING] += sampling
-    return mtp + head + sampling
+    sampling_s = p.sampling.fixed * (1.0 + passes) + p.sampling.token * drafted_tokens
+    ops[_MTP] += mtp_s
+    ops[_HEAD] += head_s
+    ops[_SAMPLING] += sampling_s
+    return mtp_s + head_s + sampling_s
 
 
 @kernel
@@ -114,18 +114,18 @@ def launch_gap_s(
     with more `tokens` per rank than were captured, alone or with `pieces` of prompts, is launched
     kernel by kernel."""
     times = p.host
-    host = times.launch * (1.0 + p.passes) + times.answer * total + times.sync
+    host_s = times.launch * (1.0 + p.passes) + times.answer * total + times.sync
     captured = (
         tokens <= times.captured_prompts
         if pieces
         else times.captured <= 0.0 or tokens <= times.captured
     )
     one_by_one = times.kernels + times.prompts if pieces else times.kernels
-    host += times.alongside if captured else max(times.alongside, one_by_one)
-    gap = times.gap + times.apart * total + times.replay * (1.0 + min(p.passes, times.drafting))
-    gap += max(0.0, host - busy)
-    ops[_GAPS] += gap
-    return gap
+    host_s += times.alongside if captured else max(times.alongside, one_by_one)
+    gap_s = times.gap + times.apart * total + times.replay * (1.0 + min(p.passes, times.drafting))
+    gap_s += max(0.0, host_s - busy)
+    ops[_GAPS] += gap_s
+    return gap_s
 
 
 @kernel
@@ -143,8 +143,8 @@ def best_split(p: Decode, load: Pass) -> tuple[int, float]:
     low, high = 0, int(p.ways) - 1
     while low < high:  # more cores for attention: its stream shortens, the other grows
         middle = (low + high) // 2
-        attention, moe = layer.layer_s(p, p.splits[middle], load)
-        if attention >= moe:
+        attention_s, moe_s = layer.layer_s(p, p.splits[middle], load)
+        if attention_s >= moe_s:
             low = middle + 1
         else:
             high = middle
@@ -186,12 +186,14 @@ def _add_ring(p: Decode, m: Mode, layers: float, load: Pass, many: float, ops: n
     rounds = time / (
         stage_s.attention + stage_s.gate + stage_s.dispatch + stage_s.experts + stage_s.combine
     )
-    booked = add_attention(m, rounds, load, ops)
+    attention_s = add_attention(m, rounds, load, ops)
     ops[_GATE] += stage_s.gate * rounds
     ops[_DISPATCH] += stage_s.dispatch * rounds
     ops[_EXPERTS] += stage_s.experts * rounds
     ops[_COMBINE] += stage_s.combine * rounds
-    return booked + (stage_s.gate + stage_s.dispatch + stage_s.experts + stage_s.combine) * rounds
+    return (
+        attention_s + (stage_s.gate + stage_s.dispatch + stage_s.experts + stage_s.combine) * rounds
+    )
 
 
 @kernel
@@ -211,47 +213,51 @@ def decode_iteration_s(
     hot_tokens, hot_factor f8[G]: hottest die's MoE load over the mean by tokens that enter the MoE
     at once, hot_factor f8[2 G]: then the hottest node's; ops f8[len(DECODE_OPERATORS)] gets the
     seconds of each operator on the critical path added, in all exactly what is returned."""
-    busiest_rank, busiest, total = layer.survey(p, requests, context, first, count)
-    if total == 0:
+    busiest_rank, busiest, running = layer.survey(p, requests, context, first, count)
+    if running == 0:
         return 0.0
     query = p.query_tokens
-    groups = layer.groups_of(p, total)
+    groups = layer.groups_of(p, running)
     share = layer.share_of_group(requests[busiest_rank], groups, count)
     rank_requests, rank_context = (
         p.concentration * (share * requests[busiest_rank]),
         p.concentration * (share * context[busiest_rank]),
     )
     fullest = layer.share_of_group(busiest, groups, count) * busiest
-    together = total / groups  # requests of a group
-    entering = query * together
+    in_group = running / groups  # requests of a group
+    entering = query * in_group
     hot, wire = layer.hot_and_wire(p.layout, entering, hot_tokens, hot_factor)
     fullest_rank_tokens = query * (p.concentration * fullest)  # tokens of the rank that has most
     load = Pass(
         query * rank_requests, rank_context, fullest_rank_tokens / p.layout.rank_dies, entering,
         count * p.layout.rank_dies, hot, wire,
     )  # fmt: skip
-    dense = dense_layers_s(p, load, ops)
-    outside = outside_s(p, rank_requests, rank_context, together, load.dies, hot, wire, ops)
-    layers, domains, moe = p.moe_layers, p.layout.domains, -1.0
+    dense_s = dense_layers_s(p, load, ops)
+    outside_time = outside_s(p, rank_requests, rank_context, in_group, load.dies, hot, wire, ops)
+    layers, domains, moe_s = p.moe_layers, p.layout.domains, -1.0
     if p.microbatch > 0.0:
         tokens = 0.5 * entering / domains
         hot, wire = layer.hot_and_wire(p.layout, tokens, hot_tokens, hot_factor)
         half = half_of(load, domains, hot, wire)
-        index, split = best_split(p, half)
-        attention, experts = layer.layer_s(p, p.sequence, load)
-        if split < attention + experts or p.microbatch == 1.0:
-            moe = _add_two_microbatches(p, p.splits[index], layers, half, ops)
-    if moe < 0.0 and domains > 1.0:
+        index, split_s = best_split(p, half)
+        attention_s, experts_s = layer.layer_s(p, p.sequence, load)
+        if split_s < attention_s + experts_s or p.microbatch == 1.0:
+            moe_s = _add_two_microbatches(p, p.splits[index], layers, half, ops)
+    if moe_s < 0.0 and domains > 1.0:
         tokens = entering / domains
         hot, wire = layer.hot_and_wire(p.layout, tokens, hot_tokens, hot_factor)
         domain_pass = Pass(load.tokens, load.context, load.busiest, tokens, load.dies, hot, wire)
-        moe = _add_ring(p, p.sequence, layers, domain_pass, 1.0, ops)
-    elif moe < 0.0:
-        moe = layers_in_sequence_s(p, layers, load, ops)
-    dense, moe = layer.with_host(p, dense, moe, load.context, ops)
-    time = dense + outside + moe
-    gap = launch_gap_s(p, time, together, fullest_rank_tokens, False, ops)
-    return time + gap + layer.stages_s(p, dense, moe, outside, gap, groups, load.tokens, ops)
+        moe_s = _add_ring(p, p.sequence, layers, domain_pass, 1.0, ops)
+    elif moe_s < 0.0:
+        moe_s = layers_in_sequence_s(p, layers, load, ops)
+    dense_s, moe_s = layer.with_host(p, dense_s, moe_s, load.context, ops)
+    time = dense_s + outside_time + moe_s
+    gap_s = launch_gap_s(p, time, in_group, fullest_rank_tokens, False, ops)
+    return (
+        time
+        + gap_s
+        + layer.stages_s(p, dense_s, moe_s, outside_time, gap_s, groups, load.tokens, ops)
+    )
 
 
 @kernel
@@ -288,14 +294,16 @@ def decode_hbm_bytes(p: Decode, requests: float, context: float, ranks: float) -
     routed_rows = layer.routed_per_die(layout, p.query_tokens * requests / groups)
     expert_bytes = layout.routed_dies * layer.popular_read(layout, layout.slots, routed_rows)
     holders = layout.expert_dies if layout.expert_dies > 0.0 else dies
-    shared = layout.shared_experts * (layout.shared_dies if layout.shared_dies > 0.0 else holders)
-    expert_bytes += shared
+    shared_copies = layout.shared_experts * (
+        layout.shared_dies if layout.shared_dies > 0.0 else holders
+    )
+    expert_bytes += shared_copies
     experts = demand.expert_bytes * (p.moe_layers + p.modules) * expert_bytes
-    experts += demand.shared_more_bytes * (p.moe_layers + p.modules) * shared
+    experts += demand.shared_more_bytes * (p.moe_layers + p.modules) * shared_copies
     weight_bytes = groups * (weights * dies / p.concentration + experts)
-    selected = layer.attended(p.sequence.core.reach, p.query_tokens * requests, context)
+    read_tokens = layer.attended(p.sequence.core.reach, p.query_tokens * requests, context)
     window_tokens = layer.attended(p.sequence.core.window, p.query_tokens * requests, context)
-    kv_bytes = selected * demand.context_bytes + context * demand.index_bytes
+    kv_bytes = read_tokens * demand.context_bytes + context * demand.index_bytes
     kv_bytes += (
         window_tokens * demand.windowed_bytes + p.query_tokens * requests * demand.state_bytes
     )
@@ -320,13 +328,15 @@ def decode_flops(p: Decode, requests: float, context: float) -> float:
     drafted = positions if p.modules > 0.0 else 0.0
     drafting = drafted * (demand.attention_flops + moe + demand.mtp_flops)
     drafting += p.modules * demand.head_flops
-    others = positions - drafted
-    drafting += others * demand.draft_flops + min(others, query) * demand.draft_first_flops
+    own_positions = positions - drafted
+    drafting += (
+        own_positions * demand.draft_flops + min(own_positions, query) * demand.draft_first_flops
+    )
     drafting += (passes - p.modules) * demand.draft_head_flops
-    selected = layer.attended(p.sequence.core.reach, query * requests, context)
+    read_tokens = layer.attended(p.sequence.core.reach, query * requests, context)
     window_tokens = layer.attended(p.sequence.core.window, query * requests, context)
-    pairs = selected * demand.context_flops + context * demand.index_flops
+    pairs = read_tokens * demand.context_flops + context * demand.index_flops
     pairs += window_tokens * demand.windowed_flops
     pairs *= query * layers + drafted
-    pairs += context * demand.draft_context_flops * others
+    pairs += context * demand.draft_context_flops * own_positions
     return dies * (requests * (query * token + drafting) + pairs)

@@ -182,9 +182,9 @@ def _sums(x: Setting) -> c.Collective:
     if x.summed is None or x.one_rank or x.machine.prompt_sums <= 0.0:
         return c.Collective()
     traffic = x.traffic(x.optimisations.multi_stream, prompts=True)
-    sent, answered = traffic.dispatch, traffic.combine
-    token, fixed = sent.send + answered.receive, sent.fixed + answered.fixed
-    return c.Collective(fixed, token, sent.beyond, 2.0 * sent.saved)
+    dispatch, combine = traffic.dispatch, traffic.combine
+    s_per_token, fixed = dispatch.send + combine.receive, dispatch.fixed + combine.fixed
+    return c.Collective(fixed, s_per_token, dispatch.beyond, 2.0 * dispatch.saved)
 
 
 def layout(x: Setting) -> c.Layout:

@@ -41,8 +41,8 @@ class Pass(NamedTuple):
 @kernel
 def product_s(w: Product, rows: float) -> float:
     """Seconds of a product over `rows`, with its launch and the element-wise work around it."""
-    computing = w.flop * whole_tiles(w, rows)
-    return w.fixed + roof(computing, w.weight + w.io * rows) + w.vector * rows
+    compute_s = w.flop * whole_tiles(w, rows)
+    return w.fixed + roof(compute_s, w.weight + w.io * rows) + w.vector * rows
 
 
 @kernel
@@ -95,9 +95,9 @@ def hot_and_wire(
 def exchange_s(
     p: Decode, send: float, receive: float, sent: float, routed: float, shared: float
 ) -> float:
-    """Wire time: a die exchanges `sent` tokens, the fullest link is as full as if the hottest die
-    had `routed` rows, one with the shared expert has `shared` rows; unscheduled, these come at once
-    and the rest wait behind."""
+    """Seconds on the wire when a die exchanges `sent` tokens and the fullest link is as full as if
+    the hottest die had `routed` rows; a die with a shared expert has `shared` rows. Unscheduled
+    (`in_cast`), these arrive first and the routed ones wait."""
     if p.in_cast > 0.0:
         return max(send * sent, receive * routed) + receive * shared
     return max(send * sent, receive * max(routed, shared))
@@ -133,9 +133,9 @@ def ffn_rows_s(w: Experts, read: float, shared: float, rows: float) -> float:
     shared; weights of unused experts are not read."""
     if read <= 0.0 or rows <= 0.0:
         return 0.0
-    weights = max(0.0, w.weight * read + w.shared * shared - w.ahead)
-    computing = w.flop * grouped_tiles(w, read, rows)
-    return w.fixed + roof(computing, weights + w.io * rows) + w.vector * rows
+    weight_s = max(0.0, w.weight * read + w.shared * shared - w.ahead)
+    compute_s = w.flop * grouped_tiles(w, read, rows)
+    return w.fixed + roof(compute_s, weight_s + w.io * rows) + w.vector * rows
 
 
 @kernel
@@ -149,10 +149,12 @@ def shared_s(at: Layout, w: Experts, rows: float) -> float:
 def moe_parts(p: Decode, m: Mode, load: Pass) -> tuple[float, float, float, float]:
     """Seconds of (gate, dispatch, experts, combine) of one pass, without what is hidden. Tokens
     beyond the static buffers go in further rounds."""
-    gate = collective_s(m.gate, load.busiest)
+    gate_s = collective_s(m.gate, load.busiest)
     rounds = max(1.0, math.ceil(load.busiest / p.buffer_tokens)) if p.buffer_tokens > 0.0 else 1.0
-    dispatch, experts, combine = _round(p, m, load.busiest / rounds, load.total / rounds, load)
-    return gate, dispatch * rounds, experts * rounds, combine * rounds
+    dispatch_s, experts_s, combine_s = _round(
+        p, m, load.busiest / rounds, load.total / rounds, load
+    )
+    return gate_s, dispatch_s * rounds, experts_s * rounds, combine_s * rounds
 
 
 @kernel
@@ -203,8 +205,8 @@ def _round(
 @kernel
 def moe_s(p: Decode, m: Mode, load: Pass) -> float:
     """All of moe_parts together, seconds."""
-    gate, dispatch, experts, combine = moe_parts(p, m, load)
-    return gate + dispatch + experts + combine
+    gate_s, dispatch_s, experts_s, combine_s = moe_parts(p, m, load)
+    return gate_s + dispatch_s + experts_s + combine_s
 
 
 @kernel
@@ -328,16 +330,16 @@ def prompt_core_flops(w: PromptCore, tokens: float, pairs: float) -> float:
 def prompt_core_s(w: PromptCore, tokens: float, pairs: float) -> float:
     """Seconds of the attention core of prompt tokens, without its launch and its `edge`."""
     full_pairs, selected, indexed = prompt_pairs(w, tokens, pairs)
-    index = w.index * indexed + (w.select * tokens if indexed > 0.0 else 0.0)
+    index_s = w.index * indexed + (w.select * tokens if indexed > 0.0 else 0.0)
     window_s = w.windowed * window_pairs(w.window, tokens, pairs) if w.window > 0.0 else 0.0
-    return w.pair * full_pairs + w.latent * selected + index + window_s
+    return w.pair * full_pairs + w.latent * selected + index_s + window_s
 
 
 @kernel
 def layer_s(p: Decode, m: Mode, load: Pass) -> tuple[float, float]:
     """Seconds of (attention, MoE) of one pass through a layer."""
-    core = core_s(m.core, load.tokens, load.context)
-    return attention_s(m, load.tokens, core), moe_s(p, m, load)
+    core_time = core_s(m.core, load.tokens, load.context)
+    return attention_s(m, load.tokens, core_time), moe_s(p, m, load)
 
 
 @kernel

@@ -88,7 +88,7 @@ def _pass_s(
             alone_s += decode.layers_in_sequence_s(p, p.moe_layers, load, ops)
         else:
             alone_s += decode.dense_layers_s(p, load, ops)
-    attention = dense = most_rows = most_core = 0.0
+    attention_s = dense_s = most_rows = most_core = 0.0
     for rank in range(first, first + count):
         if (
             first < rank != fullest_rank
@@ -111,29 +111,29 @@ def _pass_s(
             core += p.chunk.edge * piece
             if rows > most_rows or core > most_core:  # else a rank before it has no less of either
                 attention_time = layer.attention_s(m, rows, core)
-                if attention_time > attention:
-                    attention, most_rows, most_core = attention_time, rows, core
-                dense = max(dense, layer.dense_s(p, rows))
+                if attention_time > attention_s:
+                    attention_s, most_rows, most_core = attention_time, rows, core
+                dense_s = max(dense_s, layer.dense_s(p, rows))
     load = layer.Pass(most, rank_context, most / width, entering, dies, hot, wire)
-    moe_s = (attention + _moe_s(p, load, entering > query * running)) * p.moe_layers
-    dense = p.dense_layers * (attention + dense)
+    moe_s = (attention_s + _moe_s(p, load, entering > query * running)) * p.moe_layers
+    dense_s = p.dense_layers * (attention_s + dense_s)
     # Without a chunk the two are equal but for rounding, and a time is never negative.
-    ops[_CHUNK] += max(0.0, (moe_s if moe else dense) - alone_s)
-    ops[_DENSE] += dense if moe else 0.0
-    dense, moe_s = layer.with_host(p, dense, moe_s, rank_context, ops)
+    ops[_CHUNK] += max(0.0, (moe_s if moe else dense_s) - alone_s)
+    ops[_DENSE] += dense_s if moe else 0.0
+    dense_s, moe_s = layer.with_host(p, dense_s, moe_s, rank_context, ops)
     outside = decode.outside_s(p, rank_requests, rank_context, running, dies, hot, wire, ops)
-    time = moe_s + dense + outside
-    gap = decode.launch_gap_s(p, time, running, most, entering > query * running, ops)
-    return time + gap + layer.stages_s(p, dense, moe_s, outside, gap, groups, most, ops)
+    time = moe_s + dense_s + outside
+    gap_s = decode.launch_gap_s(p, time, running, most, entering > query * running, ops)
+    return time + gap_s + layer.stages_s(p, dense_s, moe_s, outside, gap_s, groups, most, ops)
 
 
 @kernel
 def _moe_s(p: Decode, load: layer.Pass, has_prompts: bool) -> float:
     """Seconds of gate, dispatch, experts and combine of a pass."""
-    gate, dispatch, experts, combine = layer.moe_parts(p, p.sequence, load)
+    gate_s, dispatch_s, experts_s, combine_s = layer.moe_parts(p, p.sequence, load)
     if has_prompts and p.chunk.sums.fixed > 0.0:
-        dispatch, combine = 0.0, layer.collective_s(p.chunk.sums, load.total / load.dies)
-    return gate + dispatch + experts + combine
+        dispatch_s, combine_s = 0.0, layer.collective_s(p.chunk.sums, load.total / load.dies)
+    return gate_s + dispatch_s + experts_s + combine_s
 
 
 @kernel

@@ -121,8 +121,8 @@ def decode_prolog(s: Shape, f: Formats) -> Work:
     core = ACTIVATION_BYTES * s.core_query_width
     rotated = ACTIVATION_BYTES * s.kind.rotated(s)
     vector = 3 * hidden + f.activation_bytes * s.hidden + 2 * query + rotated
-    cached = linear(f.linear, weights, f.activation_bytes * s.hidden + query, query + core, vector)
-    return _mean_layer(s, cached, _linear_input(s, f))
+    caching = linear(f.linear, weights, f.activation_bytes * s.hidden + query, query + core, vector)
+    return _mean_layer(s, caching, _linear_input(s, f))
 
 
 def decode_output(s: Shape, f: Formats) -> Work:
@@ -133,8 +133,8 @@ def decode_output(s: Shape, f: Formats) -> Work:
     hidden = ACTIVATION_BYTES * s.hidden
     vector = values + f.activation_bytes * s.heads * s.value_dim + 5 * hidden
     vector += residual_bytes(s)
-    cached = linear(f.linear, up + s.o_weights, gathered_bytes + values, values + hidden, vector)
-    return _mean_layer(s, cached, _linear_output(s, f))
+    caching = linear(f.linear, up + s.o_weights, gathered_bytes + values, values + hidden, vector)
+    return _mean_layer(s, caching, _linear_output(s, f))
 
 
 def residual_bytes(s: Shape) -> float:
@@ -152,29 +152,29 @@ def mixing_bytes(s: Shape, reads: int) -> float:
 
 def prefill_down(s: Shape, f: Formats) -> Work:
     """Work of norm and down-projections for a prompt token (all of QKV without MLA)."""
-    out = s.down_weights / s.hidden
+    output_values = s.down_weights / s.hidden
     hidden = ACTIVATION_BYTES * s.hidden
     vector = 3 * hidden + f.activation_bytes * s.hidden
     weights = s.down_weights + s.index_weights
-    cached = linear(f.linear, weights, f.activation_bytes * s.hidden, 2.0 * out, vector)
-    return _mean_layer(s, cached, _linear_input(s, f))
+    caching = linear(f.linear, weights, f.activation_bytes * s.hidden, 2.0 * output_values, vector)
+    return _mean_layer(s, caching, _linear_input(s, f))
 
 
 def prefill_up(s: Shape, f: Formats) -> Work:
     """Work of up-projections of query, keys and values to all heads (multi-head form), and RoPE."""
     up_values = s.kind.up_values(s)
-    out = s.query_width + up_values if up_values or s.q_up_weights else 0
+    output_values = s.query_width + up_values if up_values or s.q_up_weights else 0
     read = f.activation_bytes * (s.q_lora + s.kv_lora)
     vector = 2.0 * s.query_width + 2.0 * ACTIVATION_BYTES * s.kind.normed(s)
-    cached = linear(f.linear, s.q_up_weights + s.kv_up_weights, read, 2.0 * out, vector)
-    return _mean_layer(s, cached)
+    caching = linear(f.linear, s.q_up_weights + s.kv_up_weights, read, 2.0 * output_values, vector)
+    return _mean_layer(s, caching)
 
 
 def cached_up(s: Shape, f: Formats) -> Work:
     """Work of the up-projection of a cached token's latent to keys and values, all heads (MLA)."""
     out_bytes = ACTIVATION_BYTES * s.kind.up_values(s)
-    cached = linear(f.linear, s.kv_up_weights, f.activation_bytes * s.kv_lora, out_bytes)
-    return _mean_layer(s, cached)
+    caching = linear(f.linear, s.kv_up_weights, f.activation_bytes * s.kv_lora, out_bytes)
+    return _mean_layer(s, caching)
 
 
 def prefill_output(s: Shape, f: Formats) -> Work:
@@ -183,8 +183,8 @@ def prefill_output(s: Shape, f: Formats) -> Work:
     hidden = ACTIVATION_BYTES * s.hidden
     vector = values + f.activation_bytes * s.heads * s.value_dim + 5 * hidden + residual_bytes(s)
     read = f.activation_bytes * s.heads * s.value_dim
-    cached = linear(f.linear, s.o_weights, read, hidden, vector)
-    return _mean_layer(s, cached, _linear_output(s, f))
+    caching = linear(f.linear, s.o_weights, read, hidden, vector)
+    return _mean_layer(s, caching, _linear_output(s, f))
 
 
 def gate(s: Shape, f: Formats) -> Work:

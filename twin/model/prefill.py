@@ -102,29 +102,29 @@ def prefill_batch_s(
     """
     if new_tokens <= 0.0:
         return 0.0
-    time = _attention(p, p.dense_layers, new_tokens, die_tokens, die_pairs, ops)
+    total_s = _attention(p, p.dense_layers, new_tokens, die_tokens, die_pairs, ops)
     if p.dense_layers > 0.0:
         ffn_s = layer.product_s(p.dense, die_tokens)
         ops[_DENSE] += ffn_s * p.dense_layers
-        time += ffn_s * p.dense_layers
+        total_s += ffn_s * p.dense_layers
         if p.split_ffn > 0.0:
             gather_s = layer.collective_s(p.gather, new_tokens) * p.dense_layers
             scatter_s = layer.collective_s(p.exchange, die_tokens) * p.dense_layers
             ops[_GATHER] += gather_s
             ops[_EXCHANGE] += scatter_s
-            time += gather_s + scatter_s
+            total_s += gather_s + scatter_s
     if p.drafter.weight > 0.0:  # its layer is dense, so it is booked with those
         draft_s = layer.product_s(p.drafter, die_tokens) + p.drafter_pair * die_pairs
         ops[_DENSE] += draft_s
-        time += draft_s
+        total_s += draft_s
     ops[_HEAD] += p.head
     ops[_GAPS] += p.launch
-    time += p.head + p.launch
+    total_s += p.head + p.launch
     if p.moe_layers > 0.0:
-        time += _moe_layers_s(p, new_tokens, die_tokens, die_pairs, hot_tokens, hot_factor, ops)
-    late_s = max(0.0, p.kernels - time) if die_tokens > p.captured else 0.0
+        total_s += _moe_layers_s(p, new_tokens, die_tokens, die_pairs, hot_tokens, hot_factor, ops)
+    late_s = max(0.0, p.kernels - total_s) if die_tokens > p.captured else 0.0
     ops[_GAPS] += late_s
-    return time + late_s
+    return total_s + late_s
 
 
 @kernel

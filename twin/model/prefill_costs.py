@@ -145,10 +145,14 @@ def _product_of_many_rows(x: Setting, w: o.Work, launches: int, group: float) ->
     """Coefficients of a product with enough rows for computing and moving activations to overlap:
     the longer of the two counts. Launches and weights in s, the rest in s per row of one of the
     `group` dies that share the rows."""
-    weight, flop, io, vector = x.seconds(w)
+    weight_s, flop_s, io_s, vector_s = x.seconds(w)
     start_s = launches * x.machine.product(w.format).start_s
     return c.Product(
-        fixed=start_s, weight=weight, flop=group * max(flop, io), io=0.0, vector=group * vector
+        fixed=start_s,
+        weight=weight_s,
+        flop=group * max(flop_s, io_s),
+        io=0.0,
+        vector=group * vector_s,
     )
 
 

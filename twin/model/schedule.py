@@ -47,19 +47,19 @@ def stages(p: Decode, m: Mode, load: Pass) -> Stages:
     prepare_s = layer.prepare_s(m, load.tokens)
     core_s = layer.core_s(m.core, load.tokens, load.context)
     attention_s = layer.attention_s(m, load.tokens, core_s)
-    gate, dispatch, experts, combine = layer.moe_parts(p, m, load)
+    gate_s, dispatch_s, experts_s, combine_s = layer.moe_parts(p, m, load)
     shared_s = expert_die_s = 0.0
     layout = p.layout
     if p.hides > 0.0 and layout.shared_dies <= 0.0:
         rows = layout.shared_experts * load.total * layout.split / load.dies
-        shared_s = min(experts, layer.shared_s(layout, m.experts, rows))
+        shared_s = min(experts_s, layer.shared_s(layout, m.experts, rows))
     if layout.expert_dies > 0.0:
         rows = layer.routed_per_die(layout, load.total) * load.wire
         port_s = rows * max(m.dispatch.receive, m.combine.send)
-        expert_die_s = layout.domains * max(experts, port_s)
+        expert_die_s = layout.domains * max(experts_s, port_s)
     start_s = m.dispatch.fixed + m.dispatch.message * load.busiest
-    return Stages(prepare_s, attention_s, gate, start_s, dispatch, shared_s, experts,
-                  m.combine.fixed, combine, expert_die_s)  # fmt: skip
+    return Stages(prepare_s, attention_s, gate_s, start_s, dispatch_s, shared_s, experts_s,
+                  m.combine.fixed, combine_s, expert_die_s)  # fmt: skip
 
 
 @kernel
@@ -168,10 +168,10 @@ def _half_a_layer_apart(
     """Pieces of both microbatches, the second half a layer later; stages: stream, begin in seconds
     and operators of one of them."""
     return tuple(
-        Piece(stream, m, at / layer_s + 0.5 * m, (at + _seconds(done)) / layer_s + 0.5 * m, done)
-        for stream, at, done in stages
+        Piece(stream, m, at / layer_s + 0.5 * m, (at + _seconds(works)) / layer_s + 0.5 * m, works)
+        for stream, at, works in stages
         for m in (0, 1)
-        if _seconds(done) > 0.0
+        if _seconds(works) > 0.0
     )
 
 

@@ -136,11 +136,11 @@ def prefill_timeline(
         layer_only, half, die_share * tokens, die_share * pairs, *_curve(hot, wire), operators
     )
     seconds_of = dict(zip(names, (operators / p.moe_layers).tolist(), strict=True))
-    before = (*names_of("prefill", "attention"), "gate")
-    for name in (*before, "experts"):
+    attention_names = (*names_of("prefill", "attention"), "gate")
+    for name in (*attention_names, "experts"):
         seconds_of[name] /= p.compute_share
     pieces = pipeline_pieces(
-        tuple((name, seconds_of[name]) for name in before),
+        tuple((name, seconds_of[name]) for name in attention_names),
         (("dispatch", seconds_of["dispatch"]),),
         (("experts", seconds_of["experts"]),),
         (("combine", seconds_of["combine"]),),

@@ -139,13 +139,13 @@ def _causes(row: RunRow, scenario: Scenario, known: RunRow) -> None:
         st.markdown("No cause was found whose removal changes these figures on every seed.")
         return
     st.markdown(
-        "**Causes**, the weightiest first; each is removed in re-runs on seeds of their own, so "
-        "figures differ a little from those above"
+        "**Causes**, first those whose remedy brings most; each is removed in re-runs on seeds of "
+        "their own, so figures differ a little from those above"
     )
     container = st.container()
     for number, cause in enumerate(causes):
         if number == FIRST:
-            container = st.expander(f"{len(causes) - FIRST} more that weigh less")
+            container = st.expander(f"{len(causes) - FIRST} more whose remedies bring less")
         with container:
             _cause(row, scenario, cause, number)
 

@@ -45,8 +45,9 @@ def errors(rows: Rows) -> Chart:
     return chart(
         fig, f"Signed error of {len(rows)} rows; the largest is {100 * worst['error']:+.1f} % for "
         f"{worst['quantity']}, {worst['system']}.",
-        "Above zero the twin says more than was published; the band is 10 % to each side, and the "
-        "axis is logarithmic beyond it.", hovermode="closest", legend_traceorder="normal",
+        "Errors of today; unseen rows count above with their first ones. Above zero the twin says "
+        "more than was published; the band is 10 % to each side, and the axis is logarithmic "
+        "beyond it.", hovermode="closest", legend_traceorder="normal",
         x={"title_text": PUBLISHED, "type": "log", "dtick": 1, "tickformat": ",~g",
            "showgrid": True},
         y={"title_text": "twin over published, %", "range": axis_ends, "rangemode": "normal",

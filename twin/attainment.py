@@ -277,8 +277,9 @@ def _choices(s: Scenario) -> int:
 
 
 def _passes(s: Scenario, costs: Costs) -> float:
-    """Mean iterations that a first token waits for, by the stack's traits: half of the interval at
-    which prompts are received and a pass formed before, or half of a decode iteration."""
+    """Mean iterations that a first token waits for, by the stack's traits: if colocated, half of
+    the interval at which prompts are received, and passes that are formed ahead; else half of a
+    decode iteration where decode gives the first token."""
     if costs.colocated_role is not None:
         return 0.5 * s.deployment.colocated.receive_every + costs.runs_ahead
     return 0.5 * (costs.first_by_decode and costs.prefill_role is not None)
@@ -332,13 +333,15 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
     token_s += pair_s * token_pairs
     if not by_data:  # a batch of mean prompts from a table, what differs from them by its slope
         sizes = [budget * 2.0**k for k in range(-7, 2)]
-        batch_times = [seconds(size, size * token_pairs, 0.0, 0.0) for size in sizes]
+        batch_seconds = [seconds(size, size * token_pairs, 0.0, 0.0) for size in sizes]
 
         def quickly(tokens: float, pairs: float, _most: float, _most_pairs: float) -> float:
             """Seconds of a batch, interpolated between the sizes computed above."""
             k = min(max(bisect_left(sizes, tokens), 1), len(sizes) - 1)
             position = (tokens - sizes[k - 1]) / (sizes[k] - sizes[k - 1])
-            mean_s = batch_times[k - 1] + max(position, 0.0) * (batch_times[k] - batch_times[k - 1])
+            mean_s = batch_seconds[k - 1] + max(position, 0.0) * (
+                batch_seconds[k] - batch_seconds[k - 1]
+            )
             return mean_s + pair_s * (pairs - tokens * token_pairs)
 
         seconds_of: Seconds = quickly

@@ -299,8 +299,9 @@ def look(p: Population, took_s: float) -> None:
 
 @kernel
 def compare(p: Population, took_s: float) -> None:
-    """Add the present iteration to its stretch, and a full one to the measurements: what its mean
-    shares with the one before it lasts. Only consecutive iterations are summed in one."""
+    """Add the present iteration to its stretch and, when that is full, the square of its mean
+    seconds and the product with the mean of the stretch before: their difference is the part of a
+    swing that does not last. Only consecutive iterations are summed in one stretch."""
     p.stretch[1] += took_s
     p.stretch[2] += 1.0
     if p.stretch[2] < stretch_size(p):

@@ -53,9 +53,9 @@ class Assembly:
 def assemble(
     scenario: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
 ) -> Assembly:
-    """Network, seconds of iterations and batches, and imbalance of a scenario. The last four
-    answers without a trace and counts are stored. Raises HardwareError, ModelError, ExpertsError
-    or WorkloadError, each with one sentence."""
+    """Network, costs and imbalance of a scenario. The last four results are cached, those with a
+    trace or counts are not. Raises HardwareError, ModelError, ExpertsError or WorkloadError, each
+    with one sentence."""
     if trace is None and counts is None:  # needed again for the largest batch of the same question
         return _assembled(scenario, facts)
     return _assembled.__wrapped__(scenario, facts, trace, counts)

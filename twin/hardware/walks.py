@@ -235,7 +235,8 @@ class Walks:
         return link_bytes
 
     def _shares(self, log_weight: FLOATS) -> tuple[list[SCALED], list[FLOATS]]:
-        """Sum of weights of walks to each state, by level, and each step's share into its state."""
+        """Sum of the weights of all walks to each state, and each step's share of its state's sum;
+        both by level."""
         # `top_power` of a state is the largest power among its steps: scaled to it, sums neither
         # overflow nor lose a step that matters.
         link_fraction, link_power = _weights(log_weight)

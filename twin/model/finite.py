@@ -71,18 +71,18 @@ def drain(
         window = slice(begin, min(begin + WINDOW, iterations))
         width = window.stop - window.start
         now = 0.5 * (window.start + window.stop)
-        count = float(in_progress[window].mean())
-        age = now - float(ages_sum[window].mean()) / count
-        square = now * now - 2.0 * now * (now - age) + float(squares[window].mean()) / count
+        running = float(in_progress[window].mean())
+        age = now - float(ages_sum[window].mean()) / running
+        square = now * now - 2.0 * now * (now - age) + float(squares[window].mean()) / running
         elapsed = Held(age, float(np.sqrt(max(0.0, square - age * age))))
         traffic = Traffic(prompt, 0.0, held=elapsed)
-        requests, context = rank_load(count / role.ranks, role.ranks, traffic)
+        requests, context = rank_load(running / role.ranks, role.ranks, traffic)
         chunk = float(joining[window].sum()) * prompt / width
         pairs = 0.5 * chunk * (spread * prompt + 1.0)
         prompts = prompts_by_rank(chunk, pairs, prompt, most, role.ranks, lengths=lengths)
         iteration_time = mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
         seconds += width * iteration_time
-        token_s += width * iteration_time * count
+        token_s += width * iteration_time * running
     return Finite(seconds, token_s / float((end - first).sum()), iterations)
 
 

@@ -40,8 +40,8 @@ class HostMemory:
 
     def spared(self, s: Shape, kv: str) -> float:
         """Bytes of a token's KV, all layers, that a die needs no room for."""
-        staged = 0.0 if s.index_top_k else min(ON_THE_WAY, s.growing_layers)
-        layers = s.growing_layers - staged
+        staged_layers = 0.0 if s.index_top_k else min(ON_THE_WAY, s.growing_layers)
+        layers = s.growing_layers - staged_layers
         return self.part.share * layers * s.core_bytes_per_token_layer(kv)
 
     def tokens(self, s: Shape, kv: str, request: int) -> float:

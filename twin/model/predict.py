@@ -343,9 +343,9 @@ def _colocated(
     ops = role.operator_sink()
     took_s = mixed.mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
     took_s += float(mixed.mixed_hits_s(role.decode, ending * traffic.hit_tokens, ops))
-    cached = ending * traffic.read_tokens
-    took_s += costs.servers.read_s(role.fetch, cached, ending)
-    hottest_s = costs.servers.hottest_s(role.fetch, cached, ending, pool.instances)
+    cached_tokens = ending * traffic.read_tokens
+    took_s += costs.servers.read_s(role.fetch, cached_tokens, ending)
+    hottest_s = costs.servers.hottest_s(role.fetch, cached_tokens, ending, pool.instances)
     took_s = max(took_s, hottest_s)
     requests_and_context = float(requests.sum()), float(context.sum())
     decode = _decode_figures(

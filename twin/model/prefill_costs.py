@@ -128,7 +128,8 @@ def _drafter(x: Setting) -> c.Product:
 
 
 def _more(x: Setting, where: str) -> list[c.Product]:
-    """Coefficients of the plain operators at a place of the layer."""
+    """Coefficients of the plain operators of prefill at a place of the layer, before or after the
+    core."""
     return [
         c.Product(
             entry.launches * x.gap,

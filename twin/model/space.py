@@ -66,8 +66,8 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
     if x.pool.phase == "decode":
         slots = d.decode.batch_per_npu / chip.dies_per_npu * x.pool.rank_dies * x.concentration
         # A state after each verified token, so that drafts can be taken back.
-        states = (1 + d.decode.mtp_draft_tokens) * x.shape.state_bytes * x.shape.linear_layers
-        state_bytes = x.shape.window_bytes(x.pool.precision.kv) + states
+        states_bytes = (1 + d.decode.mtp_draft_tokens) * x.shape.state_bytes * x.shape.linear_layers
+        state_bytes = x.shape.window_bytes(x.pool.precision.kv) + states_bytes
         memory = replace(memory, slots=slots * state_bytes)
     if at.guest is not None:
         memory = _with_others(memory, x, at, at.guest)

@@ -271,6 +271,13 @@ def test_added_idle_npus_are_not_red():
     assert COLOURS["worse"] not in bars.marker.color
 
 
+def test_a_figure_whose_baseline_is_zero_has_a_bar_of_full_length():
+    compared, _ = seen({"goodput_req_per_s": 0.0}, {"goodput_req_per_s": 40.0})
+    (row,) = comparison.results_that_differ(compared)
+    bars = differences([row], ["B"], "came out otherwise").figure.data[0]
+    assert list(bars.x) == [100.0] and bars.marker.color[0] == COLOURS["better"]
+
+
 def test_one_sentence_says_what_was_asked_and_what_came_of_it():
     compared, scenarios = seen(
         {"slo_attainment": 1.0, "ttft_s_p99": 1.0, "tokens_per_s_per_npu": 400.0},

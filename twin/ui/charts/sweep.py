@@ -210,7 +210,7 @@ def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> 
         "Bars go right where a figure is above the baseline's; green is better, red is worse, grey "
         "is only different.", barmode="group", bargap=0.25,
         # The words at the ends of the bars need room on both sides.
-        x={"title_text": "% from the baseline", "range": [-1.8 * width, 1.8 * width],
+        x={"title_text": "% from the baseline", "range": [-2.1 * width, 2.1 * width],
            "tickvals": [-width, 0, width], "ticktext": [_tick(-width), "0", _tick(width)]},
         y={"ticklabelstandoff": 8}, hovermode="closest", showlegend=len(names) > 1,
     )  # fmt: skip

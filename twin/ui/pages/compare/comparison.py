@@ -1,6 +1,7 @@
 """Runs side by side: choice, cards, differences, files; each by a letter and a colour."""
 
 import html
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -26,7 +27,7 @@ from twin.metrics.measures import NOTHING
 from twin.metrics.registry import METRICS, metric_of, placed, shown
 from twin.scenario import Scenario
 from twin.ui import progress, record, runs, session, theme, words
-from twin.ui.charts.sweep import Difference
+from twin.ui.charts.sweep import FAR, Difference
 from twin.ui.fields import label, sentence, show, why_idle
 from twin.ui.link import go_to, page_link
 from twin.ui.show import csv_text, json_text, plain
@@ -222,7 +223,7 @@ def results_that_differ(compared: Comparison) -> list[Difference]:
             if value is None or base is None or row.verdicts[i] in EQUAL:
                 continue
             divisor = 1.0 if metric.kind == "share" else base
-            change = (value - base) / divisor if divisor else 0.0
+            change = (value - base) / divisor if divisor else math.copysign(FAR, value)
             text = row.pair(i) or changed(row.name, value, base)[0]
             pair_text = f"{shown(row.name, base)} → {shown(row.name, value)}"
             rows.append(Difference(metric.label, k, change, text, pair_text, row.verdicts[i]))

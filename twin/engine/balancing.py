@@ -258,14 +258,14 @@ class Balance:
 
     def _carry(self, k: int, most: float, total: float, t_s: float, background: bool) -> float:
         """Start a transfer of weights to an instance; returns seconds; most: into one die."""
-        world, column = self.machine.world, self.machine.column(k)
+        world, instance_column = self.machine.world, self.machine.column(k)
         flow = self.machine.weights_flow(k)
         rate = float(world.traffic.alone[flow])
         if background:
             rate = min(rate, self.rule.move_gb_per_s * 1e9)
             self.machine.set_pace(flow, rate)
         took_s = most / rate
-        book_traffic(world, w.WEIGHTS, w.UB, column, t_s, t_s + took_s, total)
+        book_traffic(world, w.WEIGHTS, w.UB, instance_column, t_s, t_s + took_s, total)
         if not background:
             self._stand_still(k, took_s, t_s)
         return took_s

@@ -97,7 +97,9 @@ def merged(s: Scenario, parts: Sequence[Part]) -> Tables:
         if any(name in part.tables for part in parts)
     }
     tables["requests"] = _requests(parts, offsets)
-    events = [_events(part, first) for part, first in zip(parts, offsets, strict=True)]
+    events = [
+        _events(part, first_instance) for part, first_instance in zip(parts, offsets, strict=True)
+    ]
     tables["events"] = pl.concat(events).unique(maintain_order=True).sort(
         "t_s", maintain_order=True
     )  # fmt: skip

@@ -124,12 +124,12 @@ def with_residents(requests: Requests, found: Residents | None, closed: bool) ->
     if closed:
         arrival_s = np.full(arrival_s.size, np.inf)
     first_session = int(requests.session.max(initial=-1)) + 1
-    waits_for, pause_s = requests.waits_for, requests.pause_s
-    if waits_for is not None and pause_s is not None:
-        waits_for = np.concatenate(
+    turn_before, pause_s = requests.waits_for, requests.pause_s
+    if turn_before is not None and pause_s is not None:
+        turn_before = np.concatenate(
             (
-                np.full(count, w.NONE, waits_for.dtype),
-                np.where(waits_for >= 0, waits_for + count, waits_for),
+                np.full(count, w.NONE, turn_before.dtype),
+                np.where(turn_before >= 0, turn_before + count, turn_before),
             )
         )
         pause_s = np.concatenate((np.zeros(count), pause_s))
@@ -142,7 +142,7 @@ def with_residents(requests: Requests, found: Residents | None, closed: bool) ->
             (first_session + np.arange(count, dtype=np.int32), requests.session)
         ),
         segment_offset=np.concatenate((np.zeros(count, np.int64), requests.segment_offset)),
-        waits_for=waits_for,
+        waits_for=turn_before,
         pause_s=pause_s,
     )
 

@@ -217,13 +217,13 @@ def load_of(net: Network, demand: Demand) -> Load:
     pattern. Hashed demands are computed one by one: the draw of an equivalent demand may differ,
     and a result must not depend on earlier demands."""
     hashed = any(net.routing(plane) == "hashed" for plane in demand.planes)
-    return net.once(demand, lambda: (_load if hashed else _found)(net, demand))
+    return net.once(demand, lambda: (_load if hashed else _load_by_symmetry)(net, demand))
 
 
-def _found(net: Network, demand: Demand) -> Load:
-    """A new load, or that of a recent demand which an exchange of two places of the machine maps to
-    this one. Results in which much is exchanged, and computed ones, serve as a base for later
-    demands."""
+def _load_by_symmetry(net: Network, demand: Demand) -> Load:
+    """Load of a demand: that of a recent demand with two equivalent places of the machine swapped,
+    otherwise computed. Computed loads, and those with many vertices swapped, are candidates for
+    later demands."""
     end_lists = demand.senders, demand.receivers
     key = demand.planes, demand.operation, *((len(at), _around(net, at)) for at in end_lists)
     recent = net.once(("found", key), list[tuple[Demand, Load]])

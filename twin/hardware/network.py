@@ -490,9 +490,9 @@ def _places(
     rank[order] = np.arange(order.size)
     place_of = np.full((2, tail.size), -1, np.int64)
     place_of[direction, links] = rank[place_index]
-    names = ("", *COUNTED)
+    plane_names = ("", *COUNTED)
     places = tuple(
-        Place(names[p], n, sub - 1 if sub else None, ("out", "in")[w])
+        Place(plane_names[p], n, sub - 1 if sub else None, ("out", "in")[w])
         for p, n, sub, w in np.stack(np.unravel_index(distinct[order], shape), 1).tolist()
     )
     return places, place_of[0], place_of[1]

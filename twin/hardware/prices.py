@@ -177,7 +177,8 @@ def nic(fabric: Wiring, die: int, plane: Plane = "rdma", operation: Operation = 
 
 
 def ports_of(fabric: Wiring, dies: Sequence[int], price: Price) -> INTS:
-    """Position in `port_rates` of the port of each die; price: of `nic`."""
+    """Index in `port_rates` of the NIC port of each die: its node where dies share a port (price,
+    of `nic`), otherwise the die."""
     net, numbers = network(fabric), np.array(dies, np.int64)
     return net.node[net.dies[numbers]] if price.shared_by_dies > 1 else numbers
 

@@ -48,7 +48,7 @@ class _Checked(InspectLoader):
 
 @cache
 def own(digest: str) -> Decide:
-    """The function of the file with this digest; raises ControllerError."""
+    """Load the user's controller with this digest; returns its function. Raises ControllerError."""
     name = next((name for name, sha256 in controllers().items() if sha256 == digest), None)
     if name is None:
         raise ControllerError(

@@ -50,11 +50,11 @@ def fetch(
     in_flight = facts.si("operators.pool_copy.in_flight")
     size = pool.block_tokens * kv_bytes / pieces
     copy_rate = copies_bytes_per_s(facts, size, dies)
-    lookups = in_flight * pool.block_tokens
+    lookups_in_flight = in_flight * pool.block_tokens
     if pool.read_plane == "ub":
-        return Fetch(kv_bytes * readers, copy_rate, 0.0, lookups)
+        return Fetch(kv_bytes * readers, copy_rate, 0.0, lookups_in_flight)
     nodes = math.ceil(min(readers, dies) / dies_per_node)
-    return Fetch(kv_bytes * nodes, math.inf, kv_bytes * readers / copy_rate, lookups)
+    return Fetch(kv_bytes * nodes, math.inf, kv_bytes * readers / copy_rate, lookups_in_flight)
 
 
 def fullest_share(blocks: float, servers: int) -> float:

@@ -356,8 +356,8 @@ def _largest(
     rest = np.where(piece_left < bins, piece_left, 0)  # what fills no group by itself
     piece_pairs = bin_tokens * rest * (full * room + 0.5 * bin_tokens * rest) / piece_left.size
     chances = np.bincount(piece_left, minlength=bins)[:bins] / piece_left.size
-    part_pairs = np.bincount(rest, piece_pairs, bins).astype(np.float64)
-    sums, sum_pairs = _poisson_sums(rate, chances, part_pairs)
+    pairs_by_rest = np.bincount(rest, piece_pairs, bins).astype(np.float64)
+    sums, sum_pairs = _poisson_sums(rate, chances, pairs_by_rest)
     below = math.exp(-rate * float(full.mean())) * np.cumsum(sums)
     mean = float((1.0 - below).mean()) * room  # of what comes, before what met is put off
     below *= min(1.0, (room - share) / max(room - mean, 1e-12 * room))

@@ -224,10 +224,10 @@ class Setting:
         that serves this kind of attention: `fused`, or `fused_gqa`."""
         if self.summed is None:
             return operator
-        kind, fmt = self.shape.kind.kernels, self.formats.expert
+        attention_kernels, fmt = self.shape.kind.kernels, self.formats.expert
         for name in ("fused", "fused_gqa"):
             reach = self.machine.measured(name, fmt)
-            if reach is not None and reach.serves in (ALL_MODELS, kind):
+            if reach is not None and reach.serves in (ALL_MODELS, attention_kernels):
                 return name
         return operator
 
@@ -295,7 +295,8 @@ class Setting:
 
     @property
     def messages(self) -> float:
-        """Messages per token, also to shared experts on dies of their own, over the routed ones."""
+        """Ratio of a token's messages to those to routed experts: above 1 where shared experts have
+        dies of their own."""
         shared_share = (
             self.shape.shared_experts / self.shape.top_k if self.layout.shared_dies else 0.0
         )

@@ -41,11 +41,11 @@ class Timeline:
         """Yield every piece of every layer, compressed slightly as the last layer's results run
         over."""
         overrun = max(piece.high for piece in self.pieces) - 1.0
-        layer_width = (self.end - self.begin) / (self.layers + max(overrun, 0.0))
+        layer_share = (self.end - self.begin) / (self.layers + max(overrun, 0.0))
         for layer in range(self.layers):
             for piece in self.pieces:
-                low = self.begin + (layer + piece.low) * layer_width
-                high = self.begin + (layer + piece.high) * layer_width
+                low = self.begin + (layer + piece.low) * layer_share
+                high = self.begin + (layer + piece.high) * layer_share
                 piece_s = sum(seconds for _, seconds in piece.operators)
                 operators, begin = [], low
                 for name, seconds in piece.operators:

@@ -69,11 +69,11 @@ def let_in(world: World, t0: float) -> None:
 @kernel
 def expire(world: World, t0: float) -> None:
     """Take out the requests whose clients have given up by this step's border."""
-    settings, request, loop = world.settings, world.request, world.loop
+    settings, request, closed_loop = world.settings, world.request, world.loop
     arrived = world.record.counters[w.ARRIVED]
     for k in range(2):
         limit_s = settings.answer_timeout_s if k else settings.timeout_s
-        i = loop.expired[k]
+        i = closed_loop.expired[k]
         while limit_s > 0.0 and i < arrived and request.arrival_s[i] + limit_s <= t0:
             is_served = request.status[i] >= w.FINISHED or request.gone[i] == 1
             if not is_served and (k == 1 or not request.transfer_end_s[i] <= t0):
@@ -81,7 +81,7 @@ def expire(world: World, t0: float) -> None:
                 withdraw(world, i, t0)
                 ask_again(world, i, request.arrival_s[i] + limit_s, t0)
             i += 1
-        loop.expired[k] = i
+        closed_loop.expired[k] = i
 
 
 @kernel

@@ -316,7 +316,8 @@ class _Family:
             yield (flow.number, row_of[links[index]], server, self.part[index], self.most[index])
 
     def add_up(self, table: NDArray[Any], of_link: NDArray[Any], of_flow: NDArray[Any]) -> None:
-        """Add each flow's number, times that of every link it crosses, to a table of links."""
+        """Add to a table by link the value of each flow (of_flow) times the value of each link that
+        it crosses (of_link)."""
         table[self.pattern.links] += of_link * of_flow.sum()
         for flow, part in zip(self.flows, of_flow, strict=True):
             moved = flow.load.moved

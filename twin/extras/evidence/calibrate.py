@@ -218,20 +218,20 @@ def cross_validate(
     errors_now = space.errors(space.present)
     at_start = _jacobian(space, space.start, space.errors(space.start))
     slopes = [at_start, *[_jacobian(space, space.present, errors_now)] * STEPS]
-    left_out, refits = [], []
+    left_out_errors, refits = [], []
     for by, name, left in _groups(used):
         point = _refit(space, slopes, weights, [i for i in range(len(used)) if i not in left])
         errors = (
             float(np.abs(each).mean()) for each in (errors_now[left], space.errors(point, left))
         )
-        left_out.append(LeftOut(by, name, len(left), *errors))
+        left_out_errors.append(LeftOut(by, name, len(left), *errors))
         if by == "row":
             refits.append((name, space.low + point * space.span))
     spans = [
         _span(c, facts[f"calibration.{c.name}"].value, [(n, x[i]) for n, x in refits])
         for i, c in enumerate(constants)
     ]
-    return CrossValidation(spans, left_out)
+    return CrossValidation(spans, left_out_errors)
 
 
 def _groups(rows: Sequence[Row]) -> list[tuple[str, str, list[int]]]:

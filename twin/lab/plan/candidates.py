@@ -176,7 +176,8 @@ class Space:
                         self.candidates += self._counted(changed_kind, [])
 
     def _along(self, path: str, value: Any, kind: Settings) -> Iterator[Settings]:
-        """Other settings to vary with a value: all of a new choice, finer steps of a known one."""
+        """Settings of the fields that ALONG ties to a field: all values if `value` is new to it,
+        finer steps around the present ones (kind) if it is not."""
         own_values = {p: kind.get(p, read(self.base, p)) for p in (path, *ALONG.get(path, ()))}
         if value != own_values[path]:
             value_sources = (ALONG.get(path, {}) if value else {}).items()

@@ -254,7 +254,8 @@ def carried_out(
                 beat()
                 pairs = zip(simulators.all(scenarios, beat), scenarios, strict=True)
                 simulated_count += len(scenarios)
-                trials = [a if isinstance(a, str) else judged(a, plan, s) for a, s in pairs]
+                # A string is the sentence of a refusal.
+                trials = [r if isinstance(r, str) else judged(r, plan, s) for r, s in pairs]
                 try:
                     scenarios = steps.send(trials)
                 except StopIteration:

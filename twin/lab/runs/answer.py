@@ -42,7 +42,7 @@ def answer(
             finished = run_now(store, scenario, watch=watch)
         run_id, run = finished.id, finished.result
     else:
-        facts, counts = load_facts(), _found(scenario)
+        facts, counts = load_facts(), _load_named(scenario)
         require_fits(estimate(scenario, facts, len(trace) if trace is not None else 0))
         run = simulate(scenario, facts, trace, watch, counts)
     if missing_tables := [name for name in tables if name not in run.tables]:
@@ -70,9 +70,9 @@ def answer(
     }
 
 
-def _found(scenario: Scenario) -> np.ndarray | None:
-    """Load the controllers and the machine that a scenario names; returns its expert counts. Raises
-    StoreError."""
+def _load_named(scenario: Scenario) -> np.ndarray | None:
+    """Load the controllers and the imported machine that a scenario names. Returns the imported
+    tokens of each expert, f8[layers, experts], if it names some. Raises StoreError."""
 
     ask_controllers(controllers.own)
     if not (COUNTS.named(scenario) or MACHINE.named(scenario)):

@@ -68,7 +68,7 @@ def message(
     windows = tables["windows"]
     window_count = windows.height
     instance_number = {(i.role, i.index): k for k, i in enumerate(instances)}
-    series, moved_bytes = _moved(tables["traffic"], windows, instance_number)
+    series_keys, moved_bytes = _moved(tables["traffic"], windows, instance_number)
     return {
         "nodes": net.nodes,
         "planes": net.sub_planes,
@@ -79,9 +79,9 @@ def message(
         "instances": [[i.role, i.name] for i in instances],
         "seats": _seats(tables.get("seats"), instances, windows, instance_number),
         "measured": _measured(tables["instances"], windows, instance_number),
-        "series": series,
+        "series": series_keys,
         "bytes": packed(moved_bytes),
-        "shares": _shares(tables["shares"], windows, series, net.sub_planes, instance_number),
+        "shares": _shares(tables["shares"], windows, series_keys, net.sub_planes, instance_number),
         "capacity": packed(_capacity(tables["links"], net.nodes, net.sub_planes)),
         "traffic": TRAFFIC,
         "strip": _curves(windows, STRIP),

@@ -106,8 +106,8 @@ def pace(plan: Timeline | None, rows: Sequence[tuple[str, str, float]]) -> str:
         return f"Its operators run one after the other; the longest: {longest}."
     (busy, least_slack), (other, slack) = sorted(slack_of(plan), key=lambda item: item[1])
     if slack < 0.02:
-        least_busy = amount(1.0 - slack, "share")
-        return f"Both streams of a layer are busy {least_busy} of it. Longest at work: {longest}."
+        busy_text = f"busy {amount(1.0 - slack, 'share')} of its time"
+        return f"Both streams of a layer are {busy_text}. Longest at work: {longest}."
     idle_text = "" if least_slack < 0.02 else f", which itself waits {amount(least_slack, 'share')}"
     return (
         f"The {other} stream waits {amount(slack, 'share')} of a layer for the {busy} stream"

@@ -210,7 +210,7 @@ def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> 
         "Bars go right where a figure is above the baseline's; green is better, red is worse, grey "
         "is only different.", barmode="group", bargap=0.25,
         # The words at the ends of the bars need room on both sides.
-        x={"title_text": "% from the baseline", "range": [-2.1 * width, 2.1 * width],
+        x={"title_text": "% from the baseline", "range": [-2.5 * width, 2.5 * width],
            "tickvals": [-width, 0, width], "ticktext": [_tick(-width), "0", _tick(width)]},
         y={"ticklabelstandoff": 8}, hovermode="closest", showlegend=len(names) > 1,
     )  # fmt: skip
@@ -219,7 +219,7 @@ def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> 
 def _tick(percent: float) -> str:
     """A share of the baseline's value as a label of the axis."""
     text = f"{percent:+.3g} %".replace("-", "−")
-    return f"{text} or more" if percent >= 100 * FAR else text
+    return f"≥ {text}" if percent >= 100 * FAR else text
 
 
 NEAR = 4.0  # times the slowest or fastest deployment: published points beyond are not drawn

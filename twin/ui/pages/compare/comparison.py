@@ -33,6 +33,7 @@ from twin.ui.link import go_to, page_link
 from twin.ui.show import csv_text, json_text, plain
 
 LETTERS = "ABCDEF"
+BAR_CHARS = 14  # of a change at the end of a bar on a phone
 NAME_CHARS = 48  # of a run's name at the head of a column; a legend shortens its middle
 OFFERED = 100  # latest finished runs offered for choice
 CARDS_A_ROW = {2: 2, 4: 4}  # else three: no card alone in its row
@@ -225,6 +226,8 @@ def results_that_differ(compared: Comparison) -> list[Difference]:
             divisor = 1.0 if metric.kind == "share" else base
             change = (value - base) / divisor if divisor else math.copysign(FAR, value)
             text = row.pair(i) or changed(row.name, value, base)[0]
+            if len(text) > BAR_CHARS:  # the table and the label say the unit
+                text = text.partition(" ")[0]
             pair_text = f"{shown(row.name, base)} → {shown(row.name, value)}"
             rows.append(Difference(metric.label, k, change, text, pair_text, row.verdicts[i]))
     return rows

@@ -114,9 +114,8 @@ class Balance:
         if self.perfect:
             return len(places) * layout.slots_per_die * self.setup.costs.shape.moe_layers
         slots = self.groups[self.of[k]].slots
-        failed_dies = [
-            d for d in sorted(places) if d < slots.shape[1]
-        ]  # the others hold shared experts
+        # The others hold shared experts.
+        failed_dies = [d for d in sorted(places) if d < slots.shape[1]]
         left_slots = slots.copy()
         left_slots[:, failed_dies] = x.EMPTY
         experts = self.process.base.shape[1]
@@ -172,9 +171,8 @@ class Balance:
         )  # fmt: skip
         token_counts = np.arange(imbalance.tokens.size, dtype=np.float64)
         factors = []
-        for k, row in enumerate(
-            imbalance.factor.reshape(-1, token_counts.size)
-        ):  # of dies, of nodes
+        # One row for dies, one for nodes.
+        for k, row in enumerate(imbalance.factor.reshape(-1, token_counts.size)):
             slots = x.by_node(group.slots, group.nodes) if k else group.slots
             new_factors = x.hot_factors(now, slots, imbalance.tokens[::EVERY], *group_args)
             change = np.interp(token_counts, token_counts[::EVERY], new_factors / row[::EVERY])

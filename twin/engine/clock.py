@@ -72,9 +72,8 @@ def spread(
         return
     first_window = window_of(begin_s, horizon_s, windows)
     last_window = window_of(min(end_s, horizon_s), horizon_s, windows)
-    if (
-        first_window == last_window and warmup_s <= begin_s and end_s <= horizon_s
-    ):  # most spans, at little cost
+    # Most spans, at little cost.
+    if first_window == last_window and warmup_s <= begin_s and end_s <= horizon_s:
         for k in range(count):
             book[first_window, fields[k]] += amounts[k]
             book[windows, fields[k]] += amounts[k]

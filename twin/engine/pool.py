@@ -113,9 +113,8 @@ def begin_reading(world: World, p: int, now_s: float) -> None:
     if ssd_bytes > 0.0:
         add_to_stream(world, w.RECALLS * settings.prefills + p, now_s, ssd_bytes)
     stream = w.READS * settings.prefills + p  # the stream of this read
-    drop_stream(
-        world, stream, now_s
-    )  # the last batch's read is through, and perhaps not booked yet
+    # The last batch's read is through, and perhaps not booked yet.
+    drop_stream(world, stream, now_s)
     begin_s = now_s + settings.fetch_latency_s
     begin_s += state.batch_reads[p] * state.ahead_s_per_token[p]
     left_bytes = state.batch_reads[p] * state.read_bytes_per_token[p]

@@ -88,9 +88,8 @@ class Unfolding:
             return
         request, rows = world.request, slice(self._low, int(world.record.counters[w.ARRIVED]))
         first_s, finish_s = request.transfer_end_s[rows], request.finish_s[rows]
-        is_first = (
-            (first_s > before_s) & (first_s <= now_s) & (request.routed_s[rows] > 0.0)
-        )  # not at the start
+        # Requests that were decoding at the start were never routed.
+        is_first = (first_s > before_s) & (first_s <= now_s) & (request.routed_s[rows] > 0.0)
         is_ended = (finish_s > before_s) & (finish_s <= now_s) & (request.output_tokens[rows] > 1)
         tpot_s = (finish_s[is_ended] - first_s[is_ended]) / (
             request.output_tokens[rows][is_ended] - 1

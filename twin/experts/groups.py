@@ -91,9 +91,8 @@ def limited_own(now: Floats, slots: Ints, part: Floats, groups: int, top_groups:
                 picks = now[layer, e] * part[layer, die, i]
                 chance = min(1.0, now[layer, e] / max(group_chance[g], 1e-12))
                 var = chance * (1.0 - chance) * part[layer, die, i]
-                die_var[die] += (
-                    picks - picks * picks
-                )  # of this expert, and what the pairs below count of it
+                # Of this expert, and what the pairs below count of it.
+                die_var[die] += picks - picks * picks
                 die_var[die] -= picks * picks * (1.0 / max(group_chance[g], 1e-12) - 1.0)
                 die_var[die] += group_chance[g] * (1.0 - EVEN) * var * var / group_var[g]
                 group_picks[g] += picks

@@ -179,9 +179,8 @@ def _cut(walks: Walks, capacity: FLOATS, full: FLOATS) -> FLOATS:
     is_backward = hops[head] > hops[tail]
     is_behind = _hops_from(tail[[far_link]], head[is_backward], tail[is_backward], size) < size
     in_sink = hops >= most_hops
-    if (
-        head[far_link] not in walks.ends
-    ):  # what ends before it may be little, and a way around the cut
+    # What ends before it may be little, and a way around the cut.
+    if head[far_link] not in walks.ends:
         in_sink[walks.ends] = False
     forward = np.flatnonzero(hops[tail] < np.minimum(most_hops, hops[head]))
     sink_of = np.where(in_sink[head[forward]], size, head[forward])

@@ -48,9 +48,8 @@ def steadiness(s: Scenario, windows: pl.DataFrame) -> Steadiness | None:
     arrived = float(counted_windows["arrived"].sum())
     arrivals_per_s = arrived / (lasts_s + float(counted_windows["window_s"][0]))
     growth, error = slope(t_s, queued)
-    chance_growth = (
-        math.sqrt(2.0 * arrived) / lasts_s
-    )  # of arrivals and of answers, both as of Poisson
+    # Growth by chance, where arrivals and answers are both Poisson.
+    chance_growth = math.sqrt(2.0 * arrived) / lasts_s
     if growth > max(EXCESS * arrivals_per_s, CERTAIN * min(error, chance_growth)) and not is_closed:
         return "overloaded"
     drift, error = slope(t_s, running)

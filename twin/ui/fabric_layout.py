@@ -69,9 +69,8 @@ def boxes(fabric: Fabric) -> Boxes:
     net = network(fabric)
     sheet = Boxes(net)
     nodes: dict[int, list[int]] = defaultdict(list)
-    rack_switches: dict[str, list[int]] = defaultdict(
-        list
-    )  # switches that stand in a rack of nodes
+    # Switches that stand in a rack of nodes.
+    rack_switches: dict[str, list[int]] = defaultdict(list)
     racks = {d["rack"] for d in net.vertex_data if "node" in d and "rack" in d}
     switches: dict[tuple[int, tuple[str, Hashable]], list[int]] = defaultdict(list)
     for v, data in enumerate(net.vertex_data):

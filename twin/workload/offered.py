@@ -158,7 +158,6 @@ def _seen_blocks(sample: Requests) -> np.ndarray:
     block_id = np.arange(run_blocks.sum()) + np.repeat(sample.segment_first - offsets, run_blocks)
     owner = np.repeat(np.repeat(np.arange(requests), run_count), run_blocks)
     first = np.empty(sample.blocks, np.int64)
-    first[block_id[::-1]] = owner[
-        ::-1
-    ]  # of equal ones the last assignment stays: the earliest prompt
+    # Of equal ones the last assignment stays: the earliest prompt.
+    first[block_id[::-1]] = owner[::-1]
     return np.bincount(owner[first[block_id] < owner], minlength=requests)

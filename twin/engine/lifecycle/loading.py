@@ -70,9 +70,8 @@ class Residency:
             dram(first_setup.fabric, first_setup.pool_nodes(0)) if lent_bytes and is_shared else 1
         )
         self.pools = [Dram(lent_bytes * nodes or math.inf) for _ in range(first_setup.apart)]
-        self._nodes = (
-            first_setup.scenario.supernode.nodes if first_setup.apart > 1 else math.inf
-        )  # of each
+        # Of each supernode.
+        self._nodes = first_setup.scenario.supernode.nodes if first_setup.apart > 1 else math.inf
         self.nodes = defaultdict[int, Dram](lambda: Dram(lent_bytes or math.inf))
         self._out: set[int] = set()
 

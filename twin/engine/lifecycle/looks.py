@@ -148,11 +148,12 @@ class Look:
         pool_rate, one_rate = max(float(rates[at].sum()), 1e-9), float(rates.max())
         coming_rate = mean["tokens"] * fresh_share
         later_rate = pool_rate + starting * one_rate  # when one that starts now serves
+        # Prompt tokens in the queue when an instance that starts now serves.
         backlog = max(
             0.0,
             fresh_share * queued_tokens
             + (coming_rate - 0.5 * (pool_rate + later_rate)) * self._lead_s,
-        )  # then
+        )
         needed = max(
             self._forecasts[0].at(
                 t_s, self._rate["tokens"] * fresh_share / one_rate, coming_rate / one_rate

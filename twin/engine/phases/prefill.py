@@ -114,9 +114,8 @@ def form_batch(world: World, p: int, now_s: float) -> int:
             read_tokens += not_in_hbm
             if not_in_hbm > 0:
                 state.cold_blocks[0] += pool.warm(world, p, i, cached_tokens, hbm_blocks)
-        new_pairs = piece_tokens * (
-            cached_tokens + 0.5 * (piece_tokens + 1)
-        )  # each token attends to all before it
+        # Each token attends to all before it.
+        new_pairs = piece_tokens * (cached_tokens + 0.5 * (piece_tokens + 1))
         state.die_tokens[die] += piece_tokens
         state.die_pairs[die] += new_pairs
         if settings.colocated:

@@ -34,10 +34,9 @@ def progress(so_far: Mapping[str, Any]) -> None:
 
 def answer(plan: Plan, found: Mapping[str, Any]) -> None:
     """Draw the whole answer."""
-    scenario, (first_sentence, *other_sentences) = (
-        plan.scenario,
-        sentences({**found, "relaxations": []}),
-    )  # these: a table
+    scenario = plan.scenario
+    # Relaxations are a table of their own.
+    first_sentence, *other_sentences = sentences({**found, "relaxations": []})
     st.subheader(plain(first_sentence), anchor=False)
     question_parts = filter(
         None,

@@ -175,7 +175,7 @@ class Difference(NamedTuple):
 
     label: str
     run: int  # 0 for the first that is not the baseline
-    change: float  # signed, as a part of the baseline's value; 0 where that says nothing
+    change: float  # over the baseline's value, FAR where that is 0; 0 where that says nothing
     text: str  # short: the change
     whole: str  # from what to what
     standing: str = ""  # better, worse; all else is only different

@@ -8,14 +8,14 @@ import numpy as np
 
 from twin.engine import codes as w
 from twin.engine import columns as c
-from twin.engine.clients.returns import ATTEMPTS
+from twin.engine.clients.returns import ATTEMPTS, BEGUN
 from twin.engine.clock import EDGES, WINDOWS
 from twin.engine.contention.flows import numbers_of
 from twin.engine.contention.shared_links import Streams, Traffic
 from twin.engine.loop import DECODE, PREFILL
 from twin.engine.settings import Settings, Source
 from twin.engine.setup import Setup
-from twin.engine.start import take_seats
+from twin.engine.start import Residents
 from twin.hardware.demands import equal_parts
 from twin.hardware.placement import Instance
 from twin.hardware.prices import Price, nic, ports_of
@@ -34,7 +34,7 @@ from twin.workload.requests import Requests
 def build_world(setup: Setup) -> c.World:
     """Return every array of the run at time zero."""
     world = _empty_world(setup)
-    take_seats(world, setup.residents)
+    _take_seats(world, setup.residents)
     return world
 
 
@@ -299,3 +299,45 @@ def tenants_of(s: Scenario, session: np.ndarray) -> np.ndarray:
     share_ends = np.cumsum([t.share for t in s.tenants] or [1.0])
     points = uniforms(stream_key(s.seed, "tenants"), session.astype(np.int64)) * share_ends[-1]
     return np.searchsorted(share_ends, points, side="right").astype(np.int8)
+
+
+def _take_seats(world: c.World, found: Residents | None) -> None:
+    """Make the residents wait for the first iteration of their instance."""
+    if found is None:
+        return
+    n, request, decode = len(found), world.request, world.decode
+    rows = np.arange(n)
+    if world.settings.dynamic:
+        request.arrival_s[:n] = 0.0
+        request.input_tokens[:n] = found.input_tokens
+        request.output_tokens[:n] = found.output_tokens
+        request.session[:n], request.turn[:n] = world.turn.session[:n], rows
+        world.turn.asked_s[:n] = 0.0
+    for stamp in (
+        request.front_end_s,
+        request.routed_s,
+        request.prefill_start_s,
+        request.prefill_end_s,
+    ):
+        stamp[:n] = 0.0
+    request.transfer_end_s[:n] = request.ready_s[:n] = found.ready_s
+    request.rank[:n], request.status[:n] = found.rank, w.DECODING
+    instance = found.rank // world.settings.decode_ranks
+    np.add.at(decode.taken, instance, 1)
+    np.add.at(decode.taken_slots, found.rank, 1)
+    np.add.at(decode.reserved_tokens, found.rank, found.input_tokens.astype(float))
+    for d in range(decode.wait.shape[0]):
+        own_rows = np.flatnonzero(instance == d)
+        if own_rows.size:
+            decode.wait[d] = own_rows[0], own_rows[-1]
+            request.following[own_rows[:-1]] = own_rows[1:]
+    if world.settings.gated:
+        tenant = world.gate.tenant[:n] if world.settings.tenants > 1 else np.zeros(n, np.int64)
+        request.held[:n] = BEGUN
+        np.add.at(world.gate.inside, tenant, 1)
+        world.gate.inside[-1] += n
+    for counter in (
+        w.ARRIVED, w.FRONTED, w.ROUTED, w.ROUTER_SEEN, w.PREFILL_BEGUN, w.PREFILLED, w.TRANSFERRED,
+        w.TURNS_TAKEN,
+    ):  # fmt: skip
+        world.record.counters[counter] = n

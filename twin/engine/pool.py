@@ -4,9 +4,8 @@ Lookups happen when a prompt joins a batch and stores when the batch ends: the p
 prefill and of colocated instances call these functions, which have no clock of their own."""
 
 from twin.engine import codes as w
-from twin.engine.books import book_busy, book_traffic
+from twin.engine.books import add_at, book_busy, book_traffic
 from twin.engine.clients.returns import tenant_of, turn_of
-from twin.engine.clock import add_at
 from twin.engine.columns import World
 from twin.engine.contention.streams import (
     add_to_stream,

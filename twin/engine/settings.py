@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import math
 from operator import attrgetter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from twin.engine import codes as w
 from twin.engine.clock import WINDOWS, steps_in
+from twin.engine.setup import Setup
+from twin.hardware.placement import Instance
 from twin.hardware.prices import nic, pool_read, port_rates
 from twin.kernels.buffers import Columns, number
 from twin.kernels.rng import stream_key
 from twin.model.offload import bytes_per_token
 from twin.policies.router import FRONTS, RANK_CHOICES, ROUTERS
 from twin.scenario import copies_kv, serving, sharing, supernodes_apart
-
-if TYPE_CHECKING:
-    from twin.engine.setup import Setup
-    from twin.hardware.placement import Instance
 
 T = TypeVar("T", int, float)
 LOOKS = 8  # at every instance, in each window of the record

@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from twin.engine import codes as w
-from twin.engine.clients.returns import BEGUN
-from twin.engine.columns import World
 from twin.model.shape import ModelError
 from twin.outlook import at_load
 from twin.population import COMING, DECODING, ITERATION, live_through
@@ -145,45 +143,3 @@ def with_residents(requests: Requests, found: Residents | None, closed: bool) ->
         waits_for=turn_before,
         pause_s=pause_s,
     )
-
-
-def take_seats(world: World, found: Residents | None) -> None:
-    """Make the residents wait for the first iteration of their instance."""
-    if found is None:
-        return
-    n, request, decode = len(found), world.request, world.decode
-    rows = np.arange(n)
-    if world.settings.dynamic:
-        request.arrival_s[:n] = 0.0
-        request.input_tokens[:n] = found.input_tokens
-        request.output_tokens[:n] = found.output_tokens
-        request.session[:n], request.turn[:n] = world.turn.session[:n], rows
-        world.turn.asked_s[:n] = 0.0
-    for stamp in (
-        request.front_end_s,
-        request.routed_s,
-        request.prefill_start_s,
-        request.prefill_end_s,
-    ):
-        stamp[:n] = 0.0
-    request.transfer_end_s[:n] = request.ready_s[:n] = found.ready_s
-    request.rank[:n], request.status[:n] = found.rank, w.DECODING
-    instance = found.rank // world.settings.decode_ranks
-    np.add.at(decode.taken, instance, 1)
-    np.add.at(decode.taken_slots, found.rank, 1)
-    np.add.at(decode.reserved_tokens, found.rank, found.input_tokens.astype(float))
-    for d in range(decode.wait.shape[0]):
-        own_rows = np.flatnonzero(instance == d)
-        if own_rows.size:
-            decode.wait[d] = own_rows[0], own_rows[-1]
-            request.following[own_rows[:-1]] = own_rows[1:]
-    if world.settings.gated:
-        tenant = world.gate.tenant[:n] if world.settings.tenants > 1 else np.zeros(n, np.int64)
-        request.held[:n] = BEGUN
-        np.add.at(world.gate.inside, tenant, 1)
-        world.gate.inside[-1] += n
-    for counter in (
-        w.ARRIVED, w.FRONTED, w.ROUTED, w.ROUTER_SEEN, w.PREFILL_BEGUN, w.PREFILLED, w.TRANSFERRED,
-        w.TURNS_TAKEN,
-    ):  # fmt: skip
-        world.record.counters[counter] = n

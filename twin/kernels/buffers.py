@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -93,7 +92,6 @@ class Columns:
                 place += 1 + len(value.shape)
                 delattr(cls, name)
         cls.declared = declared
-        import_module("twin.kernels.borrowed")  # tells numba
 
     def __init__(self, sizes: Mapping[str, int] | None = None, /, **given: Any) -> None:
         place_count = sum(1 + len(c.shape) for c in self.declared.values())

@@ -8,12 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from twin.model.shape import Shape
 
-Count = Callable[["Shape"], int]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Widths:
+    """Sizes of a model that its attention follows from, names as in data/models."""
+
+    hidden: int
+    heads: int
+    kv_heads: int
+    q_lora: int = 0  # 0: no low-rank query
+    kv_lora: int = 0
+    nope_dim: int
+    rope_dim: int = 0
+    value_dim: int
+    linear_key_heads: int = 0
+    linear_value_heads: int = 0
+    linear_key_dim: int = 0
+    linear_value_dim: int = 0
+    linear_conv: int = 0  # tokens that its convolution reads
+
+    @property
+    def query_width(self) -> int:
+        """Number of query values of all heads."""
+        return self.heads * (self.nope_dim + self.rope_dim)
+
+
+Count = Callable[[Widths], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,38 +124,38 @@ class Linear:
     mixed: Count  # of these, that a short convolution mixes with those of the tokens before
 
     @staticmethod
-    def out_values(s: Shape) -> int:
+    def out_values(s: Widths) -> int:
         """Output values of the core."""
         return s.linear_value_heads * s.linear_value_dim
 
     @staticmethod
-    def state(s: Shape) -> int:
+    def state(s: Widths) -> int:
         """Numbers in a request's state: a matrix of keys by values for each value head."""
         return s.linear_value_heads * s.linear_key_dim * s.linear_value_dim
 
-    def core_flops(self, s: Shape) -> float:
+    def core_flops(self, s: Widths) -> float:
         """FLOPs of a token in decode: the state decays, and is multiplied by the key, changed by an
         outer product and multiplied by the query (arXiv 2412.06464 equation 10)."""
         return 7.0 * self.state(s)
 
-    def prompt_flops(self, s: Shape) -> float:
+    def prompt_flops(self, s: Widths) -> float:
         """FLOPs of a prompt's token in chunks: as in decode for products with the state, and
         products with the keys and values of its chunk in WY form (arXiv 2412.06464 section 3.3)."""
         chunk_flops = 2 * CHUNK * (3 * s.linear_key_dim + 2 * s.linear_value_dim) + CHUNK**2
         return 6.0 * self.state(s) + float(s.linear_value_heads * chunk_flops)
 
 
-def _keys(s: Shape) -> int:
+def _keys(s: Widths) -> int:
     """Key values of all heads of a token in linear attention."""
     return s.linear_key_heads * s.linear_key_dim
 
 
-def _values(s: Shape) -> int:
+def _values(s: Widths) -> int:
     """Value values of all heads of a token in linear attention."""
     return s.linear_value_heads * s.linear_value_dim
 
 
-def _kda_weights(s: Shape) -> int:
+def _kda_weights(s: Widths) -> int:
     """Parameters of KDA: decay and output gate have a low-rank step as wide as a head (arXiv
     2510.26692 section 4)."""
     rank, mixed = s.linear_key_dim, 2 * _keys(s) + _values(s)

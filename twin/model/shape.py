@@ -9,7 +9,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
 
 from twin.facts import Facts
-from twin.model.attention import KINDS, LINEAR, STATE_BYTES, Kind, Linear
+from twin.model.attention import KINDS, LINEAR, STATE_BYTES, Kind, Linear, Widths
 from twin.scenario import Stage
 
 OVERLAP = 2  # sets of values of a compressed token that overlaps with its neighbour
@@ -20,21 +20,13 @@ class ModelError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class Shape(Widths):
     """Sizes of a transformer, names as in data/models; `stages` follow from them."""
 
     title: str
     attention: str  # of KINDS
     layers: int
     dense_layers: int  # the first ones, with one dense FFN and no experts; all: a dense model
-    hidden: int
-    heads: int
-    kv_heads: int
-    q_lora: int = 0  # 0: no low-rank query
-    kv_lora: int = 0
-    nope_dim: int
-    rope_dim: int = 0
-    value_dim: int
     routed_experts: int = 0
     shared_experts: int = 0
     top_k: int = 0
@@ -61,11 +53,6 @@ class Shape:
     window: int = 0
     linear: str = ""  # of LINEAR, in `linear_layers` in place of `attention`
     linear_layers: int = 0
-    linear_key_heads: int = 0
-    linear_value_heads: int = 0
-    linear_key_dim: int = 0
-    linear_value_dim: int = 0
-    linear_conv: int = 0  # tokens that its convolution reads
 
     def split(self, dies: int) -> Shape:
         """The part of one of `dies` with tensor-parallel attention: its share of the heads, of the
@@ -189,11 +176,6 @@ class Shape:
     def moe_layers(self) -> int:
         """Number of layers with routed experts."""
         return self.layers - self.dense_layers
-
-    @property
-    def query_width(self) -> int:
-        """Number of query values of all heads."""
-        return self.heads * (self.nope_dim + self.rope_dim)
 
     @property
     def core_query_width(self) -> int:

@@ -1,6 +1,7 @@
 """The question: a frozen Scenario of sections. Every field is declared once; messages, forms, docs,
 comparisons and the digest come from the declaration."""
 
+from twin.scenario.agreement import remarks
 from twin.scenario.clients import Admission, Tenant
 from twin.scenario.declaration import FORMS, SpecError
 from twin.scenario.deployment import Communication, Deployment, Optimisations, Precision
@@ -16,7 +17,22 @@ from twin.scenario.fields import (
     read,
     unmet,
 )
-from twin.scenario.groups import Group, InHost, Pool, Stage, chip_of, copies_kv, serving, sharing
+from twin.scenario.groups import (
+    Group,
+    InHost,
+    Pool,
+    Stage,
+    chip_of,
+    copies_kv,
+    core_share,
+    is_elastic,
+    offloaded_share,
+    pools,
+    seated,
+    serving,
+    sharing,
+    supernodes_apart,
+)
 from twin.scenario.identity import (
     SCHEMA_VERSION,
     canonical,
@@ -27,7 +43,6 @@ from twin.scenario.identity import (
     with_overrides,
 )
 from twin.scenario.models import (
-    Model,
     first_numbers,
     may_be_none,
     model_names,
@@ -37,15 +52,6 @@ from twin.scenario.models import (
     require_one_model,
 )
 from twin.scenario.policies import MemoryPool
-from twin.scenario.scenario import (
-    Scenario,
-    core_share,
-    is_elastic,
-    offloaded_share,
-    pools,
-    remarks,
-    seated,
-    supernodes_apart,
-)
+from twin.scenario.scenario import Model, Scenario
 from twin.scenario.supernode import NO_CHIP, ROUTINGS, Edit, NodeKind, Supernode
 from twin.scenario.workload import Profile, Trace, Workload

@@ -25,12 +25,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from twin.scenario.deployment import AS_MACHINE, Deployment, Precision
-
-if TYPE_CHECKING:
-    from twin.scenario.scenario import Scenario
+from twin.scenario.scenario import Scenario
 
 Role = Literal["prefill", "decode", "colocated"]
 Phase = Literal["prefill", "decode"]
@@ -155,6 +153,38 @@ def copies_kv(s: Scenario) -> bool:
 def sharing(s: Scenario) -> Pool | None:
     """The pool that shares the NPUs of another; None: each has NPUs of its own."""
     return next((pool for pool in serving(s).values() if pool.over), None)
+
+
+def supernodes_apart(s: Scenario) -> int:
+    """Number of supernodes that a front router chooses from; 0 without one."""
+    apart = s.router.front != "none" and s.deployment.mode != "prefill_only"
+    return s.supernode.supernodes if apart and s.supernode.supernodes > 1 else 0
+
+
+def is_elastic(s: Scenario) -> bool:
+    """Whether instances may come and go while a run goes on."""
+    return s.elastic.controller != "fixed"
+
+
+def core_share(s: Scenario, role: str) -> float:
+    """Share of a die's cores that an instance of a role computes on."""
+    return serving(s)[role].cores if role in serving(s) else 1.0
+
+
+def offloaded_share(s: Scenario) -> float:
+    """Share of the requests that decode whose attention is offloaded to prefill NPUs; 0: none."""
+    decode = serving(s).get("decode")
+    return decode.away.requests if decode and decode.away else 0.0
+
+
+def pools(s: Scenario) -> list[tuple[str, int, int]]:
+    """The pools that the deployment's mode uses: (role, instances, NPUs of an instance)."""
+    return [(pool.role, pool.instances, pool.npus) for pool in serving(s).values()]
+
+
+def seated(s: Scenario) -> list[tuple[str, int, int]]:
+    """The pools with NPUs of their own: (role, instances, NPUs of an instance)."""
+    return [(pool.role, pool.instances, pool.npus) for pool in serving(s).values() if not pool.over]
 
 
 @lru_cache(maxsize=64)

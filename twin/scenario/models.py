@@ -12,39 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-from twin.scenario.declaration import Section, SpecError, broken, quantity, section, text
-from twin.scenario.deployment import Deployment
-from twin.scenario.elastic import Elastic
-from twin.scenario.experts import Experts
-from twin.scenario.groups import serving
-from twin.scenario.policies import Slo
-from twin.scenario.workload import Workload
+from twin.scenario.declaration import SpecError, broken
+from twin.scenario.groups import is_elastic, serving
+from twin.scenario.scenario import Model, Scenario
 
-if TYPE_CHECKING:
-    from twin.scenario.scenario import Scenario
-
-MOST_MODELS = 7  # further ones: eight in all
 OWN = ("workload", "deployment", "elastic", "experts", "slo")  # sections that each model has
-
-
-class Model(Section):
-    """A further model: its traffic, its instances, and its part of the memory pool."""
-
-    name: str = text("", "Name", most=40)
-    """What it is called in tables; nothing: the name of `deployment.model`."""
-    pool_share: float = quantity(0.0, "of the memory pool", "Quota", (0, 0.99))
-    """Quota of its namespace in the memory pool, DRAM and SSD of each node; 0: an even part of what
-    others leave, as the first model has."""
-    npus_of: str = text("", "Takes turns on the NPUs of", most=40)
-    """Name of a model above it whose NPUs its instances take in turn with that one's; nothing: NPUs
-    of its own."""
-    workload: Workload = section(Workload)
-    deployment: Deployment = section(Deployment)
-    elastic: Elastic = section(Elastic)
-    experts: Experts = section(Experts)
-    slo: Slo = section(Slo)
 
 
 def model_names(s: Scenario) -> list[str]:
@@ -102,8 +75,7 @@ def own_npus(s: Scenario) -> int:
 def most_npus(s: Scenario) -> int:
     """The most NPUs that the first model's instances may occupy; with elastic scaling this may be
     more than at the start."""
-    elastic = s.elastic.controller != "fixed"
-    return max(own_npus(s), s.elastic.npus if elastic else 0)
+    return max(own_npus(s), s.elastic.npus if is_elastic(s) else 0)
 
 
 def npus_used(s: Scenario) -> int:
@@ -116,14 +88,14 @@ def npus_used(s: Scenario) -> int:
 
 def may_be_none(s: Scenario) -> bool:
     """Whether the first model may have no instance for a time."""
-    return s.elastic.controller != "fixed" and s.elastic.least_instances == 0
+    return is_elastic(s) and s.elastic.least_instances == 0
 
 
 def _most_instances(s: Scenario) -> dict[str, int]:
     """Largest number of the first model's instances by role; with elastic scaling a pool may grow
     onto NPUs of the other pools and onto free ones."""
     pools = serving(s)
-    if s.elastic.controller == "fixed":
+    if not is_elastic(s):
         return {role: pool.instances for role, pool in pools.items()}
     return {
         role: pool.instances + (most_npus(s) - pool.instances * pool.npus) // pool.npus

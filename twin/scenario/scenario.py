@@ -1,8 +1,8 @@
-"""The whole question: its sections, and what must hold between them."""
+"""The whole question: its sections, which `agreement` holds together."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from typing import Literal
 
 from pydantic import model_validator
@@ -10,7 +10,6 @@ from pydantic import model_validator
 from twin.scenario.clients import Admission, Clients, Tenant
 from twin.scenario.declaration import (
     Section,
-    broken,
     choice,
     quantity,
     rows,
@@ -18,15 +17,34 @@ from twin.scenario.declaration import (
     text,
     unless,
 )
-from twin.scenario.deployment import AS_MACHINE, Deployment
+from twin.scenario.deployment import Deployment
 from twin.scenario.elastic import Elastic
 from twin.scenario.experts import Experts
-from twin.scenario.faults import MOST_FLAPS, Fault, Recovery
-from twin.scenario.groups import serving, sharing
-from twin.scenario.models import MOST_MODELS, Model, models_disagree, npus_used, of_models, own_npus
+from twin.scenario.faults import Fault, Recovery
 from twin.scenario.policies import Cost, FrontEnd, MemoryPool, Router, Slo
 from twin.scenario.supernode import Supernode
 from twin.scenario.workload import Workload
+
+MOST_MODELS = 7  # further ones: eight in all
+RULES: list[Callable[[Scenario], list[str]]] = []  # sentences about sections that disagree
+
+
+class Model(Section):
+    """A further model: its traffic, its instances, and its part of the memory pool."""
+
+    name: str = text("", "Name", most=40)
+    """What it is called in tables; nothing: the name of `deployment.model`."""
+    pool_share: float = quantity(0.0, "of the memory pool", "Quota", (0, 0.99))
+    """Quota of its namespace in the memory pool, DRAM and SSD of each node; 0: an even part of what
+    others leave, as the first model has."""
+    npus_of: str = text("", "Takes turns on the NPUs of", most=40)
+    """Name of a model above it whose NPUs its instances take in turn with that one's; nothing: NPUs
+    of its own."""
+    workload: Workload = section(Workload)
+    deployment: Deployment = section(Deployment)
+    elastic: Elastic = section(Elastic)
+    experts: Experts = section(Experts)
+    slo: Slo = section(Slo)
 
 
 class Scenario(Section):
@@ -85,233 +103,6 @@ class Scenario(Section):
     @model_validator(mode="after")
     def _sections_agree(self) -> Scenario:
         """Raise ValueError with the first disagreement of the scenario's fields."""
-        for problem in disagreements(self):
-            raise ValueError(problem)
+        if problems := [problem for rule in RULES for problem in rule(self)]:
+            raise ValueError(problems[0])
         return self
-
-
-def disagreements(s: Scenario) -> list[str]:
-    """Sentences about fields that are each in bounds but cannot hold together."""
-    npus_needed, machine, pool = s.deployment.first_npu + npus_used(s), s.supernode, s.memory_pool
-    quotas = sum(tenant.pool_share for tenant in s.tenants)
-    problems = broken(
-        (s.warmup_s >= s.horizon_s,
-         f"warmup_s = {s.warmup_s:g} s must end before horizon_s = {s.horizon_s:g} s"),
-        (s.step_s > s.horizon_s,
-         f"step_s = {s.step_s:g} s must not exceed horizon_s = {s.horizon_s:g} s"),
-        # The own count of an imported machine decides.
-        (npus_needed > machine.npus and not machine.imported,
-         f"deployment needs {npus_needed} NPUs but supernode has {machine.npus} "
-         f"({machine.npus // machine.npus_per_node} nodes x {machine.npus_per_node}): "
-         "add nodes or take fewer or smaller instances"),
-    )  # fmt: skip
-    problems += [
-        f"faults.{i} flaps {count:,} times: take a longer period_s or a shorter duration_s, for at "
-        f"most {MOST_FLAPS:,}"
-        for i, fault in enumerate(s.faults)
-        if fault.kind == "flap" and (count := _flaps(fault, s.horizon_s)) > MOST_FLAPS
-    ]
-    problems += broken(
-        (len({tenant.name for tenant in s.tenants}) < len(s.tenants),
-         "two tenants have one name: give each its own"),
-        (quotas > 1.0 + 1e-9,
-         f"quotas of the tenants add up to {quotas:g} of the memory pool: at most 1 can be given"),
-        (pool.in_hbm and pool.namespaces and len(s.tenants) > 1,
-         "memory_pool.in_hbm has one prefix cache for all tenants of an instance: set "
-         "memory_pool.namespaces = false, or in_hbm = false"),
-        (s.experts.popularity == "imported" and not s.experts.counts.digest,
-         "experts.popularity = imported needs routing counts: load a file of counts"),
-        (s.workload.arrivals == "trace" and not s.workload.trace.digest,
-         "workload.arrivals = trace needs a trace: load a trace file first"),
-    )  # fmt: skip
-    problems += _kinds_disagree(s)
-    problems += _front_disagreements(s) if any(map(supernodes_apart, of_models(s))) else []
-    problems += _sharing_disagreements(s) if sharing(s) else []
-    problems += _offload_disagreements(s)
-    if s.models:
-        problems += models_disagree(s)
-        rows = zip(s.models, of_models(s)[1:], strict=True)
-        problems += [
-            f"{row.name or row.deployment.model}: {problem}"
-            for row, model in rows
-            for problem in disagreements(model)
-        ]
-    return problems + (_elastic_disagreements(s) if is_elastic(s) else [])
-
-
-def _kinds_disagree(s: Scenario) -> list[str]:
-    """Sentences about pools that need NPUs of a chip which the machine does not have."""
-    machine = s.supernode
-    if machine.imported:  # its file says what each die is
-        return []
-    further_nodes = sum(kind.nodes for kind in machine.kinds)
-    ub_is_split = machine.scale_up == "node" or (machine.supernodes > 1 and not supernodes_apart(s))
-    reads_over_ub = s.memory_pool.enabled and (s.memory_pool.scope, s.memory_pool.plane) == (
-        "shared",
-        "ub",
-    )
-    problems = broken(
-        (further_nodes > machine.nodes,
-         f"supernode.kinds has {further_nodes} nodes and the supernode {machine.nodes}: raise "
-         "supernode.nodes, which counts all kinds, or take fewer nodes of a kind"),
-        (len({machine.chip, *(kind.chip for kind in machine.kinds)}) <= len(machine.kinds),
-         "supernode.kinds has a chip twice, or that of supernode.chip: give each kind one row "
-         "and a chip of its own"),
-        (machine.cpu_nodes and ub_is_split and reads_over_ub,
-         "supernode.kinds has nodes of CPUs alone, whose DRAM has no NIC but that of the VPC "
-         "plane, and UB does not reach it from everywhere: set memory_pool.plane = vpc, or "
-         "supernode.scale_up = supernode and supernode.supernodes = 1"),
-    )  # fmt: skip
-    npus_by_chip: dict[str, int] = {}
-    for pool in serving(s).values():
-        if not pool.over:
-            npus_by_chip[pool.chip] = npus_by_chip.get(pool.chip, 0) + pool.instances * pool.npus
-    for chip, npus in npus_by_chip.items():
-        if chip not in machine.chips:
-            problems.append(
-                f"a pool names the chip {chip} and no node has it: take one of "
-                f"{', '.join(machine.chips)}, or add a row of supernode.kinds with it"
-            )
-        elif len(machine.chips) > 1 and npus > (most := machine.npus_with(chip)):
-            problems.append(
-                f"deployment needs {npus} NPUs of {chip} and the machine has {most}: add nodes of "
-                "that kind, or take fewer or smaller instances"
-            )
-    return problems
-
-
-def _offload_disagreements(s: Scenario) -> list[str]:
-    """Sentences about offloaded attention that cannot run."""
-    if not offloaded_share(s):
-        return []
-    precision, field = s.deployment.precision, "deployment.decode.attention_offload"
-    advice = "is not modelled: set one of them back to its default"
-    return broken(
-        (sharing(s), f"{field} needs prefill NPUs that are not decode's own: set "
-         "deployment.prefill.on = own_npus"),
-        (precision.prefill_kv not in ("as_decode", precision.kv),
-         f"{field} reads KV where prefill left it, so it has one format: set "
-         "deployment.precision.prefill_kv = as_decode"),
-        (is_elastic(s), f"{field} beside elastic.controller {advice}"),
-        (s.faults, f"{field} beside faults {advice}"),
-    )  # fmt: skip
-
-
-def supernodes_apart(s: Scenario) -> int:
-    """Number of supernodes that a front router chooses from; 0 without one."""
-    apart = s.router.front != "none" and s.deployment.mode != "prefill_only"
-    return s.supernode.supernodes if apart and s.supernode.supernodes > 1 else 0
-
-
-def _front_disagreements(s: Scenario) -> list[str]:
-    """Sentences about supernodes behind a front router that cannot run."""
-    count, setting = s.supernode.supernodes, f"router.front = {s.router.front}"
-    problems = [
-        f"{setting} gives each of the {count} supernodes an equal part of the {role} pool, which "
-        f"has {instances} instances: take a multiple of {count}"
-        for role, instances, _ in pools(s)
-        if instances % count
-    ]
-    prefill_only = any(model.deployment.mode == "prefill_only" for model in of_models(s))
-    needed = "models that all decode, for it counts requests with a decode slot"
-    return problems + broken(
-        (s.supernode.imported, f"{setting} needs a machine of a recipe"),
-        (prefill_only, f"{setting} needs {needed}"),
-    )
-
-
-def is_elastic(s: Scenario) -> bool:
-    """Whether instances may come and go while a run goes on."""
-    return s.elastic.controller != "fixed"
-
-
-def _elastic_disagreements(s: Scenario) -> list[str]:
-    """Sentences about scaling that cannot run."""
-    elastic, supernodes, npus_at_start = s.elastic, supernodes_apart(s), own_npus(s)
-    where = " in each supernode" if supernodes else ""
-    return broken(
-        (0 < elastic.npus < npus_at_start,
-         f"elastic.npus = {elastic.npus} is less than the {npus_at_start} NPUs that the deployment "
-         "starts with: raise it, or start with fewer instances"),
-        (elastic.npus > s.supernode.npus and not s.supernode.imported,
-         f"elastic.npus = {elastic.npus} is more than the {s.supernode.npus} NPUs of the "
-         "supernode"),
-        (min(count for _, count, _ in pools(s)) < elastic.least_instances * (supernodes or 1),
-         f"each pool must start with elastic.least_instances = {elastic.least_instances} or "
-         f"more{where}"),
-        (elastic.controller in ("queue", "slo", "kv", "own") and elastic.low >= elastic.high,
-         f"elastic.low = {elastic.low:g} must be below elastic.high = {elastic.high:g}"),
-        (s.memory_pool.enabled and s.memory_pool.scope == "local",
-         "memory_pool.scope = local needs elastic.controller = fixed: an instance that stops "
-         "would take its cache along"),
-        (elastic.controller == "schedule" and not elastic.schedule,
-         "elastic.controller = schedule needs rows of elastic.schedule"),
-        (elastic.controller == "own" and not elastic.own.digest,
-         "elastic.controller = own needs a file of the operator's: elastic.own.digest names it"),
-    )  # fmt: skip
-
-
-def core_share(s: Scenario, role: str) -> float:
-    """Share of a die's cores that an instance of a role computes on."""
-    return serving(s)[role].cores if role in serving(s) else 1.0
-
-
-def offloaded_share(s: Scenario) -> float:
-    """Share of the requests that decode whose attention is offloaded to prefill NPUs; 0: none."""
-    decode = serving(s).get("decode")
-    return decode.away.requests if decode and decode.away else 0.0
-
-
-def _sharing_disagreements(s: Scenario) -> list[str]:
-    """Sentences about prefill on decode's dies that cannot run."""
-    prefill, decode = s.deployment.prefill, s.deployment.decode
-    setting = "deployment.prefill.on = decode_npus"
-    per_decode, npus = prefill.instances // decode.instances, decode.npus_per_instance
-    problems = []
-    if prefill.instances % decode.instances:
-        problems.append(
-            f"{setting} lays as many prefill instances on each of the {decode.instances} decode "
-            f"instances: take a multiple of {decode.instances} prefill instances"
-        )
-    elif per_decode * prefill.npus_per_instance > npus:
-        problems.append(
-            f"{setting} needs {per_decode * prefill.npus_per_instance} NPUs of a decode instance, "
-            f"which has {npus}: take at most {npus // per_decode} NPUs a prefill instance, or "
-            "fewer of them"
-        )
-    prefill_seats = any(row.role == "prefill" for row in s.deployment.seats)
-    return problems + broken(
-        (decode.expert_npus > 0, f"{setting} needs deployment.decode.expert_npus = 0"),
-        (prefill.chip not in (AS_MACHINE, decode.chip),
-         f"{setting} needs deployment.prefill.chip = as_machine"),
-        (is_elastic(s), f"{setting} needs elastic.controller = fixed"),
-        (s.faults, f"{setting} needs no faults"),
-        (prefill_seats and s.deployment.placement == "by_hand",
-         f"{setting} needs seats of decode instances alone"),
-    )  # fmt: skip
-
-
-def _flaps(fault: Fault, horizon_s: float) -> int:
-    """How often a flapping fault goes down within the run."""
-    lasts_s = min(fault.duration_s or horizon_s, horizon_s - fault.at_s)
-    return math.ceil(max(0.0, lasts_s) / fault.period_s)
-
-
-def remarks(s: Scenario) -> list[str]:
-    """Sentences about allowed settings that have no effect."""
-    late_faults = [fault for fault in s.faults if fault.at_s >= s.horizon_s]
-    if not late_faults:
-        return []
-    first_three = ", ".join(f"{fault.where} at {fault.at_s:g} s" for fault in late_faults[:3])
-    more = f" and {len(late_faults) - 3} more" if len(late_faults) > 3 else ""
-    return [f"after the end of the run at {s.horizon_s:g} s, so never seen: {first_three}{more}"]
-
-
-def pools(s: Scenario) -> list[tuple[str, int, int]]:
-    """The pools that the deployment's mode uses: (role, instances, NPUs of an instance)."""
-    return [(pool.role, pool.instances, pool.npus) for pool in serving(s).values()]
-
-
-def seated(s: Scenario) -> list[tuple[str, int, int]]:
-    """The pools with NPUs of their own: (role, instances, NPUs of an instance)."""
-    return [(pool.role, pool.instances, pool.npus) for pool in serving(s).values() if not pool.over]

@@ -6,10 +6,10 @@ An iteration touches ranks, not requests: a request that joins knows at which it
 import numpy as np
 
 from twin.engine import codes as w
-from twin.engine.books import book_traffic, log_pass
+from twin.engine.books import add_at, book_traffic, log_pass, spread
 from twin.engine.clients.fair import charge, charge_iteration, note_growth
 from twin.engine.clients.returns import come_back, tenant_of
-from twin.engine.clock import add_at, bin_of, spread
+from twin.engine.clock import bin_of
 from twin.engine.columns import World
 from twin.engine.contention.traffic import move_activations, price_exchange, slowed_by_hand_off
 from twin.engine.in_hbm import has_joined, keep_here, let_go, make_way, shared_tokens

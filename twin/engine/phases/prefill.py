@@ -4,10 +4,9 @@ import math
 
 from twin.engine import codes as w
 from twin.engine import pool
-from twin.engine.books import book_one, log_pass
+from twin.engine.books import add_at, book_one, log_pass, spread
 from twin.engine.clients.fair import bring_forward, charge_prompt
 from twin.engine.clients.returns import cancel, come_back
-from twin.engine.clock import add_at, spread
 from twin.engine.columns import World
 from twin.engine.contention.traffic import give_ports_back, move_activations, price_exchange
 from twin.engine.in_hbm import begin_here, blocks_here, first_cell, keep_here, let_go, nearest

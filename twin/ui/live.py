@@ -217,19 +217,21 @@ def _room(draft: Scenario, expected: Outlook, holds: bool | None) -> str:
 
 
 def _simulated(draft: Scenario, capacity: Mapping[str, Any], holds: bool | None) -> str:
-    """Clause on the load that meets the SLO by simulation, with its interval."""
+    """Clause on the load that meets the SLO by simulation: the largest that does so beyond chance,
+    for a middle of the interval may fail in an hour, and the least that misses it."""
     unit, load = capacity["unit"], load_of(draft)[1]
     if not capacity["load"]:
         return ":red[**no load keeps its SLO**]"
-    most_text = f"**{amount(capacity['load'], 'rate', unit)}**"
+    most_text = f"**{amount(capacity['low'], 'rate', unit)}**"
     if capacity["high"] is None:
         return f"holds its SLO up to {most_text} at least"
-    low, high = (amount(capacity[end], "rate", "").strip() for end in ("low", "high"))
-    most_text = f"{most_text} ({low} to {high}, simulated)"
+    most_text += f" and misses it from {amount(capacity['high'], 'rate', '').strip()} (simulated)"
     if load >= capacity["high"]:
         return f":red[**too much load**]: it holds its SLO up to {most_text}"
     if holds is False:
         return f":red[**misses its SLO**], which it holds up to {most_text}"
+    if load > capacity["low"]:
+        return f":orange[**at its limit**]: it holds its SLO for sure up to {most_text}"
     return f"holds its SLO up to {most_text}"
 
 

@@ -279,7 +279,7 @@ def ranked(measured: list[Measured]) -> tuple[Measured, ...]:
 
 def verdict(view: View, room: Capacity, ranks: Sequence[Measured]) -> str:
     """Sentence: whether the SLO is met, how much load meets it, and what to improve first."""
-    limit = _limit(view.held, room)
+    limit = _limit(view, room)
     if view.held:
         sentences = [f"It keeps its SLO{limit}."]
     else:
@@ -298,11 +298,13 @@ def verdict(view: View, room: Capacity, ranks: Sequence[Measured]) -> str:
     return " ".join(sentences)
 
 
-def _limit(held: bool, room: Capacity) -> str:
-    """The load at which the deployment meets its SLO, as the end of a sentence."""
+def _limit(view: View, room: Capacity) -> str:
+    """The load at which the deployment surely meets its SLO, as the end of a sentence."""
     if not room.load:
         return "; less traffic alone does not bring it back"
-    load_text = f"{three_figures(room.load)} {room.unit}"
+    load_text = f"{three_figures(room.low)} {room.unit}"  # what an hour keeps
     if math.isinf(room.high):
         return f", and would at {load_text}"
-    return f", up to {load_text}" if held else f"; it is met up to {load_text}"
+    if view.held and room.low < load_of(view.scenario)[1]:
+        return f", at its limit: it surely does up to {load_text}"
+    return f", up to {load_text}" if view.held else f"; it is met up to {load_text}"

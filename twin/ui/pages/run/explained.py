@@ -117,18 +117,19 @@ def _offer(row: RunRow, scenario: Scenario, why: str) -> None:
 
 
 def _headroom(known: RunRow | None) -> dict[str, Any]:
-    """Arguments of the tile of headroom: the largest load within the SLO over the present one, and
-    that load."""
+    """Arguments of the tile of headroom: the largest load within the SLO beyond chance over the
+    present one, and that load."""
     if known is None:
         return {"value": "not known yet"}
     summary = known.summary
     if not summary["headroom_factor"]:
         return {"value": "none"}
-    load_text = f"up to {three_figures(summary['capacity'])} {summary['capacity_unit']}"
-    if summary["capacity_high"] is not None:
-        interval = (three_figures(summary[end]) for end in ("capacity_low", "capacity_high"))
-        load_text += f" ({' to '.join(interval)})"
-    return {"value": f"{three_figures(summary['headroom_factor'])} x traffic",
+    sure_load, high = summary["capacity_low"], summary["capacity_high"]
+    load_text = f"up to {three_figures(sure_load)} {summary['capacity_unit']}"
+    if high is not None:
+        load_text += f", missed from {three_figures(high)}"
+    factor = summary["headroom_factor"] * sure_load / summary["capacity"]
+    return {"value": f"{three_figures(factor)} x traffic",
             "delta": load_text, "delta_color": "off", "delta_arrow": "off"}  # fmt: skip
 
 

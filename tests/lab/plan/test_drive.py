@@ -100,7 +100,7 @@ def test_the_sentences_name_headroom_and_the_next_step_for_more_load():
     assert "Next step for more load: Prefill instances 2: more." in text
     margins["largest_high"] = 170.04
     own_load = " ".join(sentences(answer() | {"ranked": [row], "goal": "rate"}))
-    assert "It carries 165 requests/s (160 to 170); with more, TPOT misses" in own_load
+    assert "It carries 165 requests/s (surely 160, at most 170); with more, TPOT misses" in own_load
 
 
 def test_a_scenario_is_simulated_once_in_a_plan(monkeypatch):

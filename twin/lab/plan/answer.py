@@ -323,6 +323,6 @@ def _headroom(goal: str, margins: Mapping[str, Any]) -> list[str]:
         percent = 100 * margins["headroom"]
         excess = f", {percent:.1f} % above the load" if percent >= 0.1 else ", which is the load"
     low, high = margins["largest_low"], margins["largest_high"]
-    band = f" ({low:.4g} to {high:.4g})" if high else f" (at least {low:.4g})"
+    band = f" (surely {low:.4g}, at most {high:.4g})" if high else f" (at least {low:.4g})"
     return [f"It carries {margins['largest_req_per_s']:.4g} requests/s{band}{excess}; with more, "
             f"{margins['breaks_first']} misses its limit first."]  # fmt: skip

@@ -19,8 +19,9 @@ from twin.extras.evidence.calibrate import (
 from twin.extras.evidence.made import keep_first, load_made, make, one_skew, write_made
 from twin.lab.evidence.judge import evidence as rows_of
 from twin.lab.evidence.judge import headlines, score_table, today, write_errors
-from twin.lab.evidence.near import covered_in_words, row_bands
+from twin.lab.evidence.near import row_bands
 from twin.lab.library import load_facts
+from twin.lab.share.shipped import known_evidence
 
 
 def evidence(
@@ -31,17 +32,22 @@ def evidence(
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Put published figures next to the twin's own, with the error of each."""
-    rows = keep_first(load_facts()) if first else rows_of(load_facts())
-    if write and not first:
-        write_errors(load_facts(), rows)
+    facts = load_facts()
+    if first:
+        new = keep_first(facts)
+        errors = [(row["id"], f"{100 * row['error']:+.1f} %") for row in new]
+        if as_json:
+            print_json([{**row, "band": row_bands().get(row["id"])} for row in new])
+        else:
+            print_rows("First errors", ("row", "error"), errors)
+        return
+    if write:
+        write_errors(facts, rows_of(facts))
+    known = known_evidence(facts)
     if as_json:
-        bands = row_bands()
-        print_json([{**row, "band": bands.get(row["id"])} for row in rows])
-    elif first:
-        errors = [(row["id"], f"{100 * row['error']:+.1f} %") for row in rows]
-        print_rows("First errors", ("row", "error"), errors)
+        print_json(known["rows"])
     else:
-        print_evidence(rows)
+        print_evidence(known["rows"], known["held"])
 
 
 def calibrate(
@@ -98,10 +104,11 @@ def _print_table(title: str, rows: Sequence[Mapping[str, str]]) -> None:
     print_rows(title, tuple(rows[0]), [tuple(row.values()) for row in rows])
 
 
-def print_evidence(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Published figures next to the twin's own, and the absolute errors by kind of row."""
-    bands = {name: f"{100 * low:+.0f} to {100 * high:+.0f} %"
-             for name, (low, high, _) in row_bands().items()}  # fmt: skip
+def print_evidence(rows: Sequence[Mapping[str, Any]], held: Sequence[str]) -> None:
+    """Published figures next to the twin's own, the absolute errors by kind of row, and what bands
+    hold."""
+    bands = {row["id"]: "{:+.0f} to {:+.0f} %".format(*(100 * end for end in row["band"][:2]))
+             for row in rows if row["band"]}  # fmt: skip
     cells = [
         (row["id"], *(f"{row[key]:,.5g} {row['unit']}" for key in ("published", "twin")),
          *("" if row[key] is None else f"{100 * row[key]:+.1f} %"
@@ -114,6 +121,6 @@ def print_evidence(rows: Sequence[Mapping[str, Any]]) -> None:
     _print_table("Absolute error: mean (worst, rows)", score_table(rows))
     record, skew = load_made(), one_skew(load_facts())
     moving = f"{record.counted} figures without a source of their own move a row: calibrate --help"
-    texts = (*headlines(rows), today(rows), *covered_in_words(), skew, record.default_skew, moving)
+    texts = (*headlines(rows), today(rows), *held, skew, record.default_skew, moving)
     for sentence in texts:
         out.print(escape(sentence))

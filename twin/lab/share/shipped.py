@@ -121,6 +121,11 @@ def shipped_evidence(facts: Facts, folder: Path = FOLDER) -> dict[str, Any] | No
     return stored if stored["of"] == _evidence_of(facts) else None
 
 
+def known_evidence(facts: Facts) -> dict[str, Any]:
+    """The result of `judged`: the shipped one, or computed where sources or figures differ."""
+    return shipped_evidence(facts) or judged(facts)
+
+
 def _evidence_of(facts: Facts) -> str:
     """SHA-256 over everything that determines the answers to published rows."""
     content = hashlib.sha256(f"{facts.digest} {source_digest((*ROOMS, 'lab/evidence'))}".encode())

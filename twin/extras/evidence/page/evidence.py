@@ -29,7 +29,7 @@ SEARCHED = ("quantity", "system", "kind", "regime", "source", "note")  # of a ro
 @st.cache_resource(show_spinner="Working out every published row", max_entries=2)
 def judged(digest: str) -> dict[str, Any]:
     """The judged rows and what bands hold, shipped where these facts made them; never changed."""
-    evidence = shipped.shipped_evidence(session.facts()) or shipped.judged(session.facts())
+    evidence = shipped.known_evidence(session.facts())
     return {**evidence, "rows": proof.by_regime(evidence["rows"])}
 
 

@@ -148,6 +148,11 @@ def test_a_broken_canonical_text_is_refused_in_one_sentence(text, said):
         ("deployment.prefill", 3, "should be a table of fields"),
         ("workload.rate_req_per_s", -1, "greater than or equal to 0.001 req/s"),
         ("workload.rate_req_per_s", float("nan"), "finite number"),
+        (
+            "workload.input_tokens",
+            1e12,
+            "= 1,000,000,000,000 should be less than or equal to 1,000,000 tokens",
+        ),
         ("memory_pool.enabled", "perhaps", "should be true or false"),
         ("workload.trace.digest", "abc", "64 hexadecimal digits"),
         ("name", "bell \x07", "no control characters"),

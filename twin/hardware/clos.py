@@ -113,7 +113,7 @@ def one_hop(draft: Draft) -> None:
     die_count = s.npus_per_node * sum(draft.of(n).dies_per_npu for n in range(s.nodes))
     if die_count > s.l2_ports_per_chip:
         raise HardwareError(
-            f"supernode.nodes = {s.nodes} of {s.npus_per_node} NPUs have {die_count} dies, a "
+            f"supernode.nodes = {s.nodes:,} of {s.npus_per_node} NPUs have {die_count:,} dies, a "
             f"switch chip has {s.l2_ports_per_chip} ports (l2_ports_per_chip), one a die: take "
             "fewer nodes"
         )

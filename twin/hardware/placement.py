@@ -219,17 +219,17 @@ def _on_chip(s: Scenario, npus: Npus, needed: Sequence[Needed]) -> Placement:
     if npus_needed > most:
         suffix = f" from number {npus.first} on" if npus.first else ""
         raise HardwareError(
-            f"the deployment needs {npus_needed} NPUs{with_chip} but the machine has {most}{suffix}"
-            ": take fewer or smaller instances"
+            f"the deployment needs {npus_needed:,} NPUs{with_chip} but the machine has "
+            f"{most:,}{suffix}: take fewer or smaller instances"
         )
     moves = s.deployment.when_off == "move"
     placement = s.deployment.placement
     if npus_needed > len(npus.usable) and (moves or placement not in MAY_SIT_ON_WHAT_IS_OFF):
         off = first_few(_off_names(np.flatnonzero(npus.fits & ~npus.on).tolist(), npus))
         raise HardwareError(
-            f"the deployment needs {npus_needed} NPUs{with_chip} but only {len(npus.usable)} of "
-            f"{most} are on ({off} off): take back an edit of the supernode, "
-            "or take fewer or smaller instances"
+            f"the deployment needs {npus_needed:,} NPUs{with_chip} but only "
+            f"{len(npus.usable):,} of {most:,} are on ({off} off): take back an edit of the "
+            "supernode, or take fewer or smaller instances"
         )
     seats = PLACEMENTS[placement](needed, npus, s)
     sentences = _move_off(seats, [one.name for one in needed], npus) if moves else []

@@ -25,12 +25,12 @@ def disagreements(s: Scenario) -> list[str]:
     quotas = sum(tenant.pool_share for tenant in s.tenants)
     problems = broken(
         (s.warmup_s >= s.horizon_s,
-         f"warmup_s = {s.warmup_s:g} s must end before horizon_s = {s.horizon_s:g} s"),
+         f"warmup_s = {s.warmup_s:,g} s must end before horizon_s = {s.horizon_s:,g} s"),
         (s.step_s > s.horizon_s,
-         f"step_s = {s.step_s:g} s must not exceed horizon_s = {s.horizon_s:g} s"),
+         f"step_s = {s.step_s:,g} s must not exceed horizon_s = {s.horizon_s:,g} s"),
         # The own count of an imported machine decides.
         (npus_needed > machine.npus and not machine.imported,
-         f"deployment needs {npus_needed} NPUs but supernode has {machine.npus} "
+         f"deployment needs {npus_needed:,} NPUs but supernode has {machine.npus:,} "
          f"({machine.npus // machine.npus_per_node} nodes x {machine.npus_per_node}): "
          "add nodes or take fewer or smaller instances"),
     )  # fmt: skip
@@ -103,8 +103,8 @@ def _kinds_disagree(s: Scenario) -> list[str]:
             )
         elif len(machine.chips) > 1 and npus > (most := machine.npus_with(chip)):
             problems.append(
-                f"deployment needs {npus} NPUs of {chip} and the machine has {most}: add nodes of "
-                "that kind, or take fewer or smaller instances"
+                f"deployment needs {npus:,} NPUs of {chip} and the machine has {most:,}: add nodes "
+                "of that kind, or take fewer or smaller instances"
             )
     return problems
 
@@ -149,10 +149,10 @@ def _elastic_disagreements(s: Scenario) -> list[str]:
     where = " in each supernode" if supernodes else ""
     return broken(
         (0 < elastic.npus < npus_at_start,
-         f"elastic.npus = {elastic.npus} is less than the {npus_at_start} NPUs that the deployment "
-         "starts with: raise it, or start with fewer instances"),
+         f"elastic.npus = {elastic.npus:,} is less than the {npus_at_start:,} NPUs that the "
+         "deployment starts with: raise it, or start with fewer instances"),
         (elastic.npus > s.supernode.npus and not s.supernode.imported,
-         f"elastic.npus = {elastic.npus} is more than the {s.supernode.npus} NPUs of the "
+         f"elastic.npus = {elastic.npus:,} is more than the {s.supernode.npus:,} NPUs of the "
          "supernode"),
         (min(count for _, count, _ in pools(s)) < elastic.least_instances * (supernodes or 1),
          f"each pool must start with elastic.least_instances = {elastic.least_instances} or "
@@ -209,9 +209,9 @@ def remarks(s: Scenario) -> list[str]:
     late_faults = [fault for fault in s.faults if fault.at_s >= s.horizon_s]
     if not late_faults:
         return []
-    first_three = ", ".join(f"{fault.where} at {fault.at_s:g} s" for fault in late_faults[:3])
+    first_three = ", ".join(f"{fault.where} at {fault.at_s:,g} s" for fault in late_faults[:3])
     more = f" and {len(late_faults) - 3} more" if len(late_faults) > 3 else ""
-    return [f"after the end of the run at {s.horizon_s:g} s, so never seen: {first_three}{more}"]
+    return [f"after the end of the run at {s.horizon_s:,g} s, so never seen: {first_three}{more}"]
 
 
 RULES.append(disagreements)

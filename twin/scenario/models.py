@@ -142,8 +142,8 @@ def models_disagree(s: Scenario) -> list[str]:
         (on_decode,
          f"deployment.prefill.on = decode_npus {several} prefill on NPUs of its own"),
         (max(ends) > s.supernode.npus and not s.supernode.imported,
-         f"models may take up the NPUs up to {max(ends)} and the supernode has "
-         f"{s.supernode.npus}: add nodes, or take fewer or smaller instances"),
+         f"models may take up the NPUs up to {max(ends):,} and the supernode has "
+         f"{s.supernode.npus:,}: add nodes, or take fewer or smaller instances"),
     )  # fmt: skip
     for k in range(len(alone)):  # those that take turns have the NPUs of the largest
         ends[owner_of[k]] = max(ends[owner_of[k]], ends[k])

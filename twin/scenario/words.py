@@ -32,13 +32,14 @@ QUOTED_MOST = 60  # characters of a person's text in a sentence
 
 
 def quoted(value: Any) -> str:
-    """A value that a person typed, as Python writes it, cut to `QUOTED_MOST` characters.
+    """A value that a person typed, as Python writes it but numbers with separators, cut to
+    `QUOTED_MOST` characters.
 
-    >>> quoted("x" * 100)[-5:]
-    'xx...'
+    >>> quoted("x" * 100)[-5:], quoted(1e6)
+    ('xx...', '1,000,000')
     """
     try:
-        text = repr(value)
+        text = f"{value:,}".removesuffix(".0") if type(value) in (int, float) else repr(value)
     except ValueError:  # an integer of thousands of digits
         text = "a number of too many digits"
     return text if len(text) <= QUOTED_MOST else text[:QUOTED_MOST] + "..."
@@ -87,8 +88,8 @@ def explain(error: ValidationError) -> str:
     verdict = next((words for kinds, words in WRONG_KINDS.items() if problem in kinds), "")
     if problem == "string_pattern_mismatch":
         verdict = PATTERNS[context["pattern"]]
-    unit = field_unit(path)
-    verdict = verdict.format(**context) or f"{message.removeprefix('Input ')} {unit}".rstrip()
+    limit = re.sub(r"\d{4,}", lambda digits: f"{int(digits[0]):,}", message.removeprefix("Input "))
+    verdict = verdict.format(**context) or f"{limit} {field_unit(path)}".rstrip()
     return f"{path} = {quoted(problem_details['input'])} {verdict}"
 
 

@@ -1,5 +1,6 @@
 """The head of a result: verdict, tiles against the SLO, causes, what is applied and compared."""
 
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -88,6 +89,7 @@ def test_a_suggestion_is_run_at_a_click_and_compared(app, store, made, monkeypat
     ((question, applied),) = asked
     assert question.deployment.prefill.instances == 10
     assert app.query_params["runs"] == f"{run},{applied}"
+    assert app.query_params["run"] == run  # Back leads to the page of this run with this query
     assert app.title[0].value == "Compare"
 
 
@@ -99,11 +101,12 @@ def test_a_quick_run_is_explained_unasked_and_one_that_made_way_is_offered(
         store.scenarios.save(s), session.facts(), load_engine(EXPLAIN).version, 1
     )
     monkeypatch.setattr(session, "run", lambda *_: waiting)
+    monkeypatch.setattr(session, "stop", store.runs.ask_cancel)
     opened(app, run)
     assert app.get("progress") and "Headroom" in [m.label for m in app.metric]
-    store.runs.ask_cancel(waiting)
+    app.button(key="stop-watched").click().run()
     app.run()
-    assert "It made way for a run." in words(app)
+    assert "It was stopped, or made way for a run." in words(app)
     assert app.button(key="explain").label == "Explain this run"
 
 
@@ -132,13 +135,14 @@ def test_a_run_of_another_engine_is_not_explained(app, store):
     ("state", "live", "told"),
     [
         ("queued", {}, "Comparing. Waiting for a free process"),
-        ("running", {}, "Comparing."),
-        ("running", {"arrived": 3.0}, "Comparing."),  # an ordinary run tells no re-runs
-        ("running", {"runs": 4.0}, "Comparing. 4 re-runs made"),
+        ("running", {}, "Comparing. "),
+        ("running", {"arrived": 3.0}, "Comparing. "),  # an ordinary run tells no re-runs
+        ("running", {"runs": 4.0}, "Comparing. 4 of about 16 re-runs made, about 30 s to go"),
     ],
 )
 def test_a_run_that_is_waited_for_says_how_far_it_is(monkeypatch, state, live, told):
-    row = SimpleNamespace(state=state, live=live, progress=0.25, ended=False)
+    row = SimpleNamespace(state=state, live=live, progress=0.25, ended=False, id="run",
+                          started_s=time.time() - 10.0, cancel_s=None)  # fmt: skip
     found = SimpleNamespace(get=lambda run: row)
     monkeypatch.setattr(session, "store", lambda: SimpleNamespace(runs=found))
     shown = []

@@ -269,3 +269,26 @@ def test_a_machine_of_several_kinds_is_summed_by_kind_and_its_rows_can_be_edited
     assert "Ascend 910C, 192 dies and Ascend 950DT, 128 dies, in 28 nodes" in tile["NPUs"].help
     assert tile["HBM"].value == "30.7 TB"
     assert any("Further kinds of nodes" in each.value for each in page.markdown)
+
+
+def test_a_factor_out_of_bounds_is_refused_by_its_label_and_bound(store):
+
+    def script():
+        from twin.ui import session
+        from twin.ui.pages.supernode import table
+
+        session.draft()
+        table.change([{"Element": "node 3"}], 1e6)
+
+    at = patient(script).run()
+    assert not at.exception
+    text = "Capacity = 10,000 should be less than or equal to 100 x."
+    assert at.session_state["fabric-outcome"] == (text, True)
+
+
+def test_what_is_said_of_a_change_does_not_move_the_picture(page):
+    kinds = [each.type for each in page.main]
+    edit(page, *off("NPU 5.4"))
+    place = kinds.index("bidi_component")
+    assert "moved off NPU 5.4" in " ".join(str(each.value) for each in page.caption)
+    assert [each.type for each in page.main][: place + 1] == kinds[: place + 1]

@@ -3,6 +3,7 @@
 import difflib
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -71,10 +72,11 @@ def no_field(path: str) -> str:
     return f"{cut(path)} is not a field of a scenario{hint}"
 
 
-def explain(error: ValidationError) -> str:
-    """The first problem of a validation error as one sentence a person can act on."""
+def explain(error: ValidationError, within: str = "") -> str:
+    """The first problem of a validation error as one sentence a person can act on; within: path of
+    what was validated, up to its fields' names."""
     problem_details = error.errors()[0]
-    path = ".".join(str(part) for part in problem_details["loc"])
+    path = within + ".".join(str(part) for part in problem_details["loc"])
     problem, context = problem_details["type"], problem_details.get("ctx", {})
     message = problem_details["msg"].removeprefix("Value error, ")
     if not path:
@@ -131,13 +133,22 @@ def condition_text(condition: When) -> str:
     return f"{condition.path} {'is not' if condition.negated else '='} {values}"
 
 
+def _label_of_row(label: str, found: re.Match[str]) -> str:
+    """A field's label, with the number of its row where the path has one."""
+    return f"{label} (row {int(found[found.lastindex]) + 1})" if found.lastindex else label
+
+
 def labelled(refusal: str) -> str:
     """A refusal with fields by their labels, as one full sentence.
 
     >>> labelled("warmup_s = 30 s must end before horizon_s = 20 s")
     'Warm-up = 30 s must end before Simulated time = 20 s.'
+    >>> labelled("supernode.edits.2.capacity_factor = -1 should not be negative")
+    'Capacity (row 3) = -1 should not be negative.'
     """
     lists = {path for path, field in fields().items() if field.kind is tuple}  # plain words
     for path in sorted(fields().keys() - lists, key=len, reverse=True):
-        refusal = re.sub(rf"\b{re.escape(path)}\b(?!\.\w)", fields()[path].label, refusal)
+        pattern = re.escape(path).replace(r"\[\]", r"(?:\[\]|\.(\d+))")
+        to_label = partial(_label_of_row, fields()[path].label)
+        refusal = re.sub(rf"\b{pattern}\b(?!\.\w)", to_label, refusal)
     return refusal[:1].upper() + refusal[1:].rstrip(".") + "."

@@ -37,9 +37,12 @@ def copy_link(
     )
 
 
-def go_to(page: str, query: Mapping[str, str] | None = None) -> NoReturn:
-    """Open another page with a query; without one, bound widgets (`bind`) keep their page."""
-    st.switch_page(PAGES[page].script, query_params=dict(query or {}))
+def go_to(page: str, query: Mapping[str, str] | None = None, keep: str = "") -> NoReturn:
+    """Open another page with a query; without one, bound widgets (`bind`) keep their page. keep:
+    parameter of the present address that stays, because the browser's Back leads to the present
+    page with the new query."""
+    kept = {keep: st.query_params[keep]} if keep in st.query_params else {}
+    st.switch_page(PAGES[page].script, query_params={**kept, **(query or {})})
 
 
 def page_link(

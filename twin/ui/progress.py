@@ -178,11 +178,12 @@ def _watch(run: str, every_s: float) -> None:
         if row.live:
             _numbers(row, record.scenario(row.scenario))
         elif time.time() - (row.started_s or row.queued_s) > PATIENCE_S:
-            _getting_ready()
+            getting_ready()
 
 
-def _getting_ready() -> None:
-    """Draw the stages that a queued run waits for, or why it cannot begin."""
+def getting_ready() -> None:
+    """Draw the stages of compilation that queued runs wait for, or why none can begin; nothing once
+    they are done."""
     runner = session.runner()
     if runner is not None and runner.trouble:
         st.caption(f":red[{sentence(runner.trouble)}]")

@@ -23,6 +23,7 @@ STATE_ICONS = {
     "cancelled": ":material/do_not_disturb_on:",
     "interrupted": ":material/power_off:",
 }
+SOON = 0.95  # of what is expected: from here on it may be more
 SHOWN = 3  # groups of runs with bands of their own that are said at once
 
 
@@ -85,16 +86,31 @@ def badges(tags: str) -> str:
 
 @st.fragment(run_every=0.5)
 def watch(ids: Sequence[str], text: str = "") -> None:
-    """Redraw the page when a run has ended; until then, with a text, show the first's progress."""
+    """Redraw the page when a run has ended; until then, with a text, show the first's progress and
+    a button that stops it."""
     rows = [row for row in map(session.store().runs.get, ids) if row is not None and not row.ended]
     if len(rows) < len(ids):
         st.rerun()
     if text:
-        rerun_count = rows[0].live.get("runs")
-        state_text = f" {rerun_count:.0f} re-runs made" if rerun_count else ""
-        if rows[0].state == "queued":
-            state_text = " Waiting for a free process"
-        st.progress(rows[0].progress, text + state_text)
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.progress(rows[0].progress, f"{text} {_made(rows[0])}")
+            st.button(
+                "Stop", icon=":material/stop_circle:", key="stop-watched", args=(rows[0].id,),
+                on_click=session.refusals_toasted("lock")(session.stop),
+                disabled=rows[0].cancel_s is not None,
+            )  # fmt: skip
+
+
+def _made(run: RunRow) -> str:
+    """How many of its re-runs an explanation has made, and how long the others may take."""
+    count, share = run.live.get("runs"), run.progress
+    if run.state == "queued":
+        return "Waiting for a free process"
+    if not count or share >= SOON:
+        return f"{count:,.0f} re-runs made" if count else ""
+    left_s = (time.time() - (run.started_s or run.queued_s)) * (1.0 - share) / share
+    left_text = words.duration(max(1, round(left_s)))
+    return f"{count:,.0f} of about {count / share:,.0f} re-runs made, about {left_text} to go"
 
 
 def how_far_off(scenarios: Mapping[str, Scenario]) -> None:

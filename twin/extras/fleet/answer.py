@@ -254,9 +254,10 @@ def answered(found: Wanted, known: Mapping[str, Served]) -> dict[str, Any]:
 def in_words(answer: Mapping[str, Any]) -> list[str]:
     """Sentences on the answer."""
     s, without_loss = answer["summary"], answer["without_loss"]
+    requests = s["requests"] - answer["began_again"]  # those have a row in two runs
     sentences = [
-        f"{answer['supernodes']} supernodes answered {s['finished']:,} of {s['requests']:,} "
-        f"requests, from {answer['runs']} different simulations."
+        f"{answer['supernodes']:,} supernodes answered {s['finished']:,} of {requests:,} requests "
+        f"by the end, from {answer['runs']} different simulations."
     ]
     if not without_loss:
         return sentences
@@ -268,7 +269,7 @@ def in_words(answer: Mapping[str, Any]) -> list[str]:
     )
     hours = (without_loss["npu_hours"] or 0.0) - (s["npu_hours"] or 0.0)
     sentences.append(
-        f"What was lost cost {hours:,.4g} NPU-hours; {answer['began_again']:,} requests under way "
+        f"{hours:,.3g} NPU-hours were out of service; {answer['began_again']:,} requests under way "
         f"began again elsewhere. {figures}."
     )
     return sentences

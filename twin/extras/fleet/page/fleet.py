@@ -14,6 +14,7 @@ from twin.scenario import Scenario, SpecError, scenario_digest
 from twin.ui import access, session
 from twin.ui.fields import sentence
 from twin.ui.pages import PAGES
+from twin.ui.progress import getting_ready
 from twin.ui.show import choice, dark, download, json_text, plain, plot
 
 LOOK_S = 1.0
@@ -91,11 +92,14 @@ def results() -> None:
         elif in_progress:
             if len(rows) < len(state.missing):
                 begin(state)
-            done = len(state.all()) - len(state.missing) + sum(row.progress for row in rows)
+            count = len(state.all())
+            done = count - len(state.missing)
+            share = (done + sum(row.progress for row in rows)) / count
             with st.container(horizontal=True, vertical_alignment="center"):
-                st.progress(min(1.0, done / len(state.all())), f"{len(state.all())} simulations")
+                st.progress(min(1.0, share), f"{done} of {count} simulations done")
                 st.button("Stop", icon=":material/stop_circle:", key="fleet-stop", on_click=stop,
                           args=(state,))  # fmt: skip
+            getting_ready()
         if in_progress != LOOKING:
             st.rerun()
         return

@@ -15,6 +15,7 @@ from twin.ui import runs, session, words
 from twin.ui.charts import sweep as charts
 from twin.ui.fields import label, sentence, show
 from twin.ui.link import go_to
+from twin.ui.pages.plan.requested import PLAN
 from twin.ui.show import download, json_text, plain, plot
 from twin.ui.toolbar import open_run
 
@@ -93,7 +94,7 @@ def _ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
             "Run it", icon=":material/play_arrow:", key="plan-run",
             help="Simulates the first of the marked ones: Playback and Why follow.",
         ):  # fmt: skip
-            open_run(deployed(plan, first_row))
+            open_run(deployed(plan, first_row), PLAN)
         if st.button("Take it into the draft", icon=":material/edit:", key="plan-take"):
             # Without load and times, which are those of the short run.
             fields = {path: value for path, value in first_row["settings"].items()
@@ -101,14 +102,14 @@ def _ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
             if reason := session.propose(fields):
                 st.toast(sentence(reason), icon=":material/error:")
             else:
-                go_to("deployment")
+                go_to("deployment", keep=PLAN)
         compared_rows = (picked_rows if len(picked_rows) > 1 else rows)[: links.COMPARED_MAX]
         if len(compared_rows) > 1 and st.button(
             f"Compare {len(compared_rows)}", icon=":material/compare_arrows:", key="plan-compare"
         ):
             with session.refusals_toasted():
                 run_ids = [session.run(deployed(plan, row)) for row in compared_rows]
-                go_to(links.COMPARE_PAGE, {links.RUNS: ",".join(run_ids)})
+                go_to(links.COMPARE_PAGE, {links.RUNS: ",".join(run_ids)}, PLAN)
 
 
 def deployed(plan: Plan, row: Mapping[str, Any]) -> Scenario:

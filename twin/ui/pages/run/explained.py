@@ -81,7 +81,11 @@ def causes(row: RunRow, scenario: Scenario) -> None:
     elif job.state == "done":
         _causes(row, scenario, job)
     else:
-        reason = sentence(job.message) if job.state == "failed" else "It made way for a run."
+        reason = (
+            sentence(job.message)
+            if job.state == "failed"
+            else "It was stopped, or made way for a run."
+        )
         _offer(row, scenario, f"This run is not explained yet. {reason}")
 
 
@@ -170,7 +174,8 @@ def _cause(row: RunRow, scenario: Scenario, cause: dict[str, Any], number: int) 
                 name = f"{scenario.name[:100]} · suggestion {number + 1}"
                 with session.refusals_toasted():
                     variant = with_overrides(scenario, {**gain["settings"], "name": name})
-                    go_to(links.COMPARE_PAGE, {links.RUNS: f"{row.id},{session.run(variant)}"})
+                    run_ids = f"{row.id},{session.run(variant)}"
+                    go_to(links.COMPARE_PAGE, {links.RUNS: run_ids}, links.RUN)
 
 
 PICKED = "request"  # of the address and of the session: the number of the request

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import streamlit as st
+from pydantic import ValidationError
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric, build_fabric
@@ -13,6 +14,7 @@ from twin.hardware.names import plain
 from twin.hardware.network import network
 from twin.hardware.placement import place
 from twin.scenario import Edit, Supernode, read, with_overrides
+from twin.scenario.words import explain
 from twin.ui import session
 from twin.ui.fields import sentence
 
@@ -78,8 +80,10 @@ def set_all(wishes: Iterable[tuple[Iterable[Element], dict[str, float]]]) -> boo
         for names, factors in wishes:
             edits = change(edits, names, **factors)
         return take(edits)
-    except ValueError as error:  # too many, or a factor that cannot be
-        return refuse(str(error).partition("\n")[0])
+    except ValidationError as error:  # a factor that cannot be
+        return refuse(explain(error, "supernode.edits[]."))
+    except ValueError as error:  # too many
+        return refuse(str(error))
 
 
 def restore_elements(names: Sequence[Element]) -> bool:
@@ -123,7 +127,7 @@ def on_act(wishes: Sequence[dict[str, Any]]) -> None:
             try:
                 _act(action)
             except ValueError as error:  # an element that there is not
-                refuse(str(error).partition("\n")[0])
+                refuse(str(error))
 
 
 def acted() -> int:

@@ -35,18 +35,11 @@ for path in FIRST["supernode"]:
 costs = st.container()
 fabric, fault = editor.shown_fabric()
 
-# 2) The machine as a picture that is edited in place, with the instances placed on it.
-panels.outcome()
-if fault:
-    last = "The picture shows the last machine that could be built."  # the answer above says why
-    st.error(last, icon=":material/device_hub:")
+# 2) The machine as a picture that is edited in place, with the instances placed on it; what is said
+# of it stands below: above, it would move the picture, which then loses selection and zoom.
 selected = {}
 if fabric is not None:
     placed, no_place = seated(draft, fabric)
-    if no_place and not fault:
-        st.error(no_place, icon=":material/event_seat:")
-    for move in placed.moved:
-        st.caption(f":material/event_seat: {sentence(move)}")
     mode = ROLE if fault or no_place else colour(PICTURE)
     selected = fabric_picture(
         fabric, title=f"{words.npus(network(fabric).npus)} in {network(fabric).nodes:,} nodes",
@@ -54,6 +47,14 @@ if fabric is not None:
         carried=None if mode == ROLE else loads(fabric, link_shares(draft, fabric, mode)),
         modes={ROLE: "Role"} | TRAFFIC, key=PICTURE, on_act=editor.on_act, acted=editor.acted(),
     )  # fmt: skip
+    if no_place and not fault:
+        st.error(no_place, icon=":material/event_seat:")
+    for move in placed.moved:
+        st.caption(f":material/event_seat: {sentence(move)}")
+panels.outcome()
+if fault:
+    last = "The picture shows the last machine that could be built."  # the answer above says why
+    st.error(last, icon=":material/device_hub:")
 if fabric is not None and not fault:
     with costs:
         if not session.refusal():

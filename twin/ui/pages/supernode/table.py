@@ -111,17 +111,18 @@ def parts_table(fabric: Fabric, selection: Sequence[str]) -> None:
     number_column = st.column_config.NumberColumn(format="%,.5g")
     event = st.dataframe(
         page, key=f"parts:{table_key}", on_select="rerun", selection_mode="multi-row",
-        hide_index=True,
+        hide_index=True, placeholder="–",
         height=min(36 * page.height + 40, 430),
         column_config=dict.fromkeys((BUILT, NOW, DELAY), number_column),
     )  # fmt: skip
     picked_rows = [page.row(k, named=True) for k in event.selection.rows if k < page.height]
     with tools:
         _tools(picked_rows)
+    count_text = f"{page.height:,} row{'s' * (page.height != 1)}"
     of_all = f", of {frame.height:,}: search to narrow" if frame.height > MOST_ROWS else ""
     st.caption(
-        f"{page.height:,} rows{of_all}. What leaves an element over all its links, or what a link "
-        "carries, one direction."
+        f"{count_text}{of_all}. What leaves an element over all its links, or what a link carries, "
+        "one direction."
     )
 
 

@@ -8,6 +8,7 @@ from twin.ui.charts import sweep as charts
 from twin.ui.fields import field_name, sentence
 from twin.ui.link import copy_link
 from twin.ui.pages.sweep import points as pts
+from twin.ui.progress import getting_ready
 from twin.ui.runs import how_far_off
 from twin.ui.show import csv_text, download, plain, plot
 from twin.ui.toolbar import header
@@ -78,6 +79,7 @@ def results() -> None:
             st.progress(done_count / len(rows), f"{done_count} of {len(rows)} points")
             st.button("Stop the sweep", icon=":material/stop_circle:", key="stop-sweep",
                       on_click=pts.stop, args=(rows,))  # fmt: skip
+        getting_ready()
     series = pts.series(axes, wanted, rows)
     if not series or not any(rows):
         return

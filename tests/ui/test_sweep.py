@@ -143,6 +143,8 @@ def test_the_pictures_mark_knee_slo_and_published_points():
     front = charts.frontier(axis, {"": ran}, sweep.published())
     assert list(front.figure.data[0].x) == [50.0] * 3
     assert len(front.figure.data[1].x) == len(sweep.published())
+    names = [name for name in front.figure.data[1].text if name]
+    assert names and len(set(names)) == len(names)  # more would cover each other on a phone
     assert "50 tokens/s a user" in front.alt
     assert list(front.figure.data[0].error_x.array) == [0.0] * 3  # nothing is known of these
     known = [p._replace(bands={charts.FOR_USER: (0.8, 1.25)}) for p in ran]

@@ -32,9 +32,9 @@ TEMPLATE = go.layout.Template(
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "xaxis": {"zeroline": False, "showgrid": False, "automargin": True,
-                  "title": {"standoff": 8}, **CROSSHAIR},
+                  "separatethousands": True, "title": {"standoff": 8}, **CROSSHAIR},
         "yaxis": {"zeroline": False, "rangemode": "tozero", "automargin": True,
-                  "nticks": 6, "title": {"standoff": 22}, **CROSSHAIR},
+                  "separatethousands": True, "nticks": 6, "title": {"standoff": 22}, **CROSSHAIR},
     }
 )  # fmt: skip
 

@@ -119,15 +119,18 @@ def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Char
     )  # fmt: skip
 
 
-TIP = "%{text}<br>%{x:.3g} tokens/s a user, %{y:,.0f} per NPU<extra></extra>"
+TIP = "%{customdata}<br>%{x:.3g} tokens/s a user, %{y:,.0f} per NPU<extra></extra>"
 
 
 def _crosses(fig: go.Figure, points: Sequence[Published], name: str, **look: Any) -> None:
-    """Add published operating points as crosses."""
+    """Add published operating points as crosses, of each system the first with its name."""
+    systems = [p.name.partition(",")[0] for p in points]
+    named = [s if s not in systems[:i] else "" for i, s in enumerate(systems)]
     marker = {"symbol": "cross-thin", "size": 11, "line": {"width": 2, "color": PUBLISHED}}
     fig.add_scatter(
         x=[1.0 / p.tpot_s for p in points], y=[p.tokens_per_s_per_npu for p in points], name=name,
-        text=[p.name for p in points], marker=marker, hovertemplate=TIP, **look,
+        text=named, customdata=[p.name for p in points], marker=marker, hovertemplate=TIP,
+        cliponaxis=False, **look,
     )  # fmt: skip
 
 
@@ -152,7 +155,7 @@ def _points(
                for p in points]  # fmt: skip
     base.line(
         fig, list(x), list(y), colour, "%{text}<extra></extra>", mode="lines+markers", name=name,
-        text=list(texts), marker={"size": 9, "symbol": symbols},
+        text=list(texts), marker={"size": 9, "symbol": symbols}, cliponaxis=False,
     )  # fmt: skip
 
 
@@ -241,7 +244,7 @@ def front(
     ):
         base.line(
             fig, [_speed(p) for p in rows], [p["tokens_per_s_per_npu"] for p in rows], colour, TIP,
-            mode=mode, name=name, text=[_named(p, ranks) for p in rows], marker={"size": 8},
+            mode=mode, name=name, customdata=[_named(p, ranks) for p in rows], marker={"size": 8},
         )  # fmt: skip
     for p in decoding:
         if ranks.get(p["key"]) == 1:

@@ -48,7 +48,7 @@ def errors(rows: Rows) -> Chart:
         "Errors of today; unseen rows count above with their first ones. Above zero the twin says "
         "more than was published; the band is 10 % to each side, and the axis is logarithmic "
         "beyond it.", hovermode="closest", legend_traceorder="normal",
-        x={"title_text": PUBLISHED, "type": "log", "dtick": 1, "tickformat": ",~g",
+        x={"title_text": PUBLISHED, "type": "log", "dtick": 1, "tickformat": ",~r",
            "showgrid": True},
         y={"title_text": "twin over published, %", "range": axis_ends, "rangemode": "normal",
            "tickvals": [_place(tick) for tick in ticks],

@@ -112,7 +112,7 @@ def results() -> None:
 def show(answer: dict[str, Any]) -> None:
     """Draw figures of the fleet, supernodes over time, and the table."""
     whole = answer["without_loss"]
-    tiles = st.grid(4, min_column_width=210, gap="small")
+    tiles = st.grid(4, min_column_width=150, gap="small")
     for key in TILES:
         with tiles.cell():
             value = shown(key, answer["summary"][key])

@@ -164,8 +164,8 @@ def _watch(run: str, every_s: float) -> None:
         with text_place:
             clock = f"{words.duration(round(_elapsed_s(row)))} elapsed"
             if 0.02 < row.progress < 1.0:
-                left_s = max(1.0, _elapsed_s(row) * (1 - row.progress) / row.progress)
-                clock += f", about {words.duration(round(left_s))} to go"
+                left_s = _elapsed_s(row) * (1 - row.progress) / row.progress
+                clock += f", about {words.remaining(left_s)} to go"
             st.markdown(f"**{_state(row)}** · {clock}")
         with stop_place:
             st.button(

@@ -109,8 +109,8 @@ def _made(run: RunRow) -> str:
     if not count or share >= SOON:
         return f"{count:,.0f} re-runs made" if count else ""
     left_s = (time.time() - (run.started_s or run.queued_s)) * (1.0 - share) / share
-    left_text = words.duration(max(1, round(left_s)))
-    return f"{count:,.0f} of about {count / share:,.0f} re-runs made, about {left_text} to go"
+    made = f"{count:,.0f} of about {count / share:,.0f} re-runs made"
+    return f"{made}, about {words.remaining(left_s)} to go"
 
 
 def how_far_off(scenarios: Mapping[str, Scenario]) -> None:

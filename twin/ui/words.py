@@ -88,6 +88,17 @@ def brief(s: Scenario) -> str:
     return " · ".join(filter(None, (traffic(s), lengths(s), reuse(s), used_text)))
 
 
+def remaining(seconds: float) -> str:
+    """A wall time that is still to come, as roughly as it is known.
+
+    >>> remaining(0.3), remaining(47), remaining(141), remaining(700)
+    ('1 s', '50 s', '2.5 min', '12 min')
+    """
+    steps_s = {600: 60, 60: 30, 20: 10, 0: 1}  # from so many seconds on
+    step_s = next(step for from_s, step in steps_s.items() if seconds >= from_s)
+    return duration(max(1, step_s * round(seconds / step_s)))
+
+
 def duration(seconds: float) -> str:
     """A simulated time in the unit a person would use.
 

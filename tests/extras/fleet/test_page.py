@@ -3,7 +3,8 @@
 import pytest
 
 from twin.extras.fleet.page import charts, form
-from twin.extras.fleet.question import fleet_from
+from twin.extras.fleet.question import fleet_from, fleet_to_toml
+from twin.lab.share import links
 from twin.metrics.registry import METRICS
 from twin.ui.pages import PAGES
 
@@ -39,6 +40,23 @@ def test_a_fleet_is_simulated_with_what_follows_from_it_and_shown(page, begun):
 def test_what_cannot_be_is_said_and_nothing_runs(page, begun):
     page.text_input(key="fleet-traffic:1").set_value("../secret.toml").run()
     assert not page.exception and "no preset" in page.warning[0].value and not begun
+    page.text_input(key="fleet-traffic:1").set_value("").run()
+    page.number_input(key="fleet-rate_req_per_s:1").set_value(-5.0).run()
+    text = "Request rate (req/s) = -5 should be greater than or equal to 0."
+    assert [each.value for each in page.warning] == [text]
+
+
+def test_a_fleet_is_opened_from_its_link_and_a_damaged_one_is_said(app, begun):
+    app.switch_page(PAGES["fleet"].script)
+    app.query_params[form.LINK] = links.packed(fleet_to_toml(fleet_from(TWO)))
+    app.run()
+    assert app.session_state[form.BEGUN] == fleet_from(TWO)
+    del app.session_state[form.BEGUN]
+    app.query_params[form.LINK] = "broken"
+    app.run()
+    assert not app.exception and [each.value for each in app.error] == [
+        "This link is damaged: copy it again, whole."
+    ]
 
 
 def test_a_field_of_the_form_changes_the_fleet(page):

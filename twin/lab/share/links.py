@@ -147,8 +147,8 @@ def pack(scenario: Scenario) -> str:
     """The scenario as text for a link: canonical JSON, zlib, base64url. Raises ShareError."""
     # An imported machine stands behind its scenario; a recipe, or an unknown one, does not.
     machine = find(scenario.supernode.machine) if scenario.supernode.imported else None
-    text = _packed(canonical(scenario) + (f"\n{machine_text(machine)}" if machine else ""))
-    text = text if len(text) <= LINK_CHARS_MAX else _packed(canonical(scenario))
+    text = packed(canonical(scenario) + (f"\n{machine_text(machine)}" if machine else ""))
+    text = text if len(text) <= LINK_CHARS_MAX else packed(canonical(scenario))
     if len(text) > LINK_CHARS_MAX:
         raise ShareError(
             f"this scenario takes {len(text)} characters, a link holds {LINK_CHARS_MAX}: "
@@ -157,14 +157,14 @@ def pack(scenario: Scenario) -> str:
     return text
 
 
-def _packed(text: str) -> str:
-    """Text as zlib, base64url."""
+def packed(text: str) -> str:
+    """Text for a link: zlib, base64url."""
     return base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode().rstrip("=")
 
 
 def _with_machine(text: str, hold: Hold) -> Scenario:
     """The scenario inside a link; its machine is available while it is referenced."""
-    scenario_text, _, machine_text = _unpacked(text).partition("\n")
+    scenario_text, _, machine_text = unpacked(text).partition("\n")
     try:
         scenario = scenario_from_canonical(scenario_text)
     except SpecError as error:
@@ -180,7 +180,7 @@ def _with_machine(text: str, hold: Hold) -> Scenario:
     return scenario
 
 
-def _unpacked(text: str) -> str:
+def unpacked(text: str) -> str:
     """The text inside a link. Raises ShareError if it is damaged or too long."""
     if len(text) > LINK_CHARS_MAX:
         raise ShareError(f"this link is longer than the {LINK_CHARS_MAX} characters of a scenario")

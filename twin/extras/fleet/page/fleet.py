@@ -149,7 +149,7 @@ try:
     fleet = form.edited(form.begun())
     ahead = needs(fleet)
 except (FleetError, SpecError) as error:
-    st.warning(sentence(str(error)), icon=":material/error:")
+    st.warning(form.problem(error), icon=":material/error:")
     st.stop()
 todo = len(ahead.missing)
 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -158,6 +158,7 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         icon=":material/play_arrow:", disabled=READS or not todo, key="fleet-run", on_click=begin,
         args=(ahead,),
     )  # fmt: skip
+    form.offer_link(fleet)
     more = " at least" if fleet.lost and todo else ""
     st.caption(
         f"{fleet.supernodes:,} supernodes, {len(ahead.all())} different simulations{more}: each is "

@@ -1,21 +1,32 @@
 """The form of a fleet, from its declarations: a widget for each field, a table for each list."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import streamlit as st
 
-from twin.extras.fleet.question import Fleet, FleetError, fleet_from, fleet_of_toml
+from twin.extras.fleet.question import (
+    Fleet,
+    FleetError,
+    fleet_from,
+    fleet_of_toml,
+    fleet_to_toml,
+)
 from twin.lab.library import DATA, preset, presets
+from twin.lab.share import links
 from twin.scenario import Scenario
 from twin.scenario.fields import fields
+from twin.scenario.words import quoted, titled
 from twin.ui import forms, session
 from twin.ui.fields import sentence
 from twin.ui.forms import tables
+from twin.ui.link import copy_link
 
 EXAMPLES = ("fleet-small.toml", "fleet-day-100.toml")  # the first is answered in seconds
 # Session state: the fleet to edit, and how often it changed.
 BEGUN, TIMES = "fleet-begun", "fleet-times"
+LINK = "fleet"  # of the address: the fleet
 
 
 def named(name: str) -> Scenario:
@@ -25,7 +36,21 @@ def named(name: str) -> Scenario:
         return scenario
     if re.fullmatch("[0-9a-f]{64}", name):
         return session.store().scenarios.load(name)
-    raise FleetError(f"{name} is no preset, and no digest of a scenario stored here")
+    raise FleetError(f"{quoted(name)} is no preset, and no digest of a scenario stored here")
+
+
+def problem(error: Exception, file: str = "") -> str:
+    """A refusal as Markdown, with the form's labels and the file's name as it is."""
+    text, declared = str(error), fields(Fleet)
+
+    def to_label(found: re.Match[str]) -> str:
+        """Label of a path, with the number of its row."""
+        path, row = re.sub(r"\.(\d+)\.", "[].", found[0]), re.search(r"\.(\d+)\.", found[0])
+        if path not in declared:
+            return found[0]
+        return titled(declared[path]) + (f" (row {int(row[1]) + 1})" if row else "")
+
+    return sentence(re.sub(r"(?<![\w.])[a-z_]+(\.\d+\.[a-z_]+)?(?= = )", to_label, text), file)
 
 
 @st.cache_data(show_spinner=False)
@@ -37,7 +62,7 @@ def example(name: str) -> Fleet:
 def begun() -> Fleet:
     """Draw the examples and the upload; returns the fleet that the form begins with."""
     if BEGUN not in st.session_state:
-        _begin(example(EXAMPLES[0]))
+        _begin(_linked(st.query_params) or example(EXAMPLES[0]))
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         for name in EXAMPLES:
             st.button(example(name).name, key=f"fleet:{name}", type="tertiary",
@@ -49,9 +74,26 @@ def begun() -> Fleet:
                     _begin(fleet_of_toml(file.getvalue(), file.name))
                     st.rerun()
                 except FleetError as error:
-                    st.error(sentence(str(error)))
+                    st.error(problem(error, file.name))
     fleet: Fleet = st.session_state[BEGUN]
     return fleet
+
+
+def _linked(query: Mapping[str, str]) -> Fleet | None:
+    """The fleet of the address; a damaged one is reported, None without one."""
+    if text := query.get(LINK):
+        try:
+            return fleet_of_toml(links.unpacked(text).encode(), "this link")
+        except (links.ShareError, FleetError) as error:
+            st.error(problem(error), icon=":material/link_off:")
+    return None
+
+
+def offer_link(fleet: Fleet) -> None:
+    """Draw a button that copies the fleet's address; an edited fleet stays in the address bar."""
+    is_edited = fleet != example(EXAMPLES[0]) or st.session_state[TIMES] > 1
+    path = f"/fleet?{LINK}={links.packed(fleet_to_toml(fleet))}"
+    copy_link(path, label="Copy link of this fleet", save=is_edited)
 
 
 def _begin(fleet: Fleet) -> None:

@@ -67,6 +67,19 @@ def _fill_board(board, cells):
     return board.cells[1, 2] + board.cells[2].sum()
 
 
+@entry
+def _wide(board):
+    return board.cells[0, 0] + 0, board.narrow[0], board.narrow[1:][0]
+
+
+def test_integers_of_columns_are_read_as_64_bits_wide():
+    board = Board({})
+    board.narrow[:] = (-3, 4, 0, 0)
+    assert _wide(board) == (0, -3, 4)
+    (signature,) = _wide.nopython_signatures
+    assert [str(kind) for kind in signature.return_type] == ["int64", "int64", "int8"]
+
+
 def test_compiled_code_reads_and_writes_the_numbers_of_columns():
     board = Board({})
     board.narrow[:] = [-1, 0, 1, 2]

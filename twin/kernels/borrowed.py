@@ -3,6 +3,7 @@ is an array made on the spot of an address and a shape, without a counted owner.
 knows two things that hold of columns alone: an index counts from the front (a negative one is
 refused), and numbers of different types do not lie in the same place."""
 
+import functools
 import operator
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -10,11 +11,11 @@ from typing import Any, ClassVar
 from numba import extending
 from numba.core import cgutils, types
 from numba.core.datamodel.models import ArrayModel, PrimitiveModel
-from numba.core.typing.templates import AttributeTemplate
+from numba.core.typing import templates
 from numba.np import arrayobj
 from numba.np.numpy_support import from_dtype
 
-from twin.kernels.buffers import Column, Columns
+from twin.kernels.buffers import Columns
 from twin.kernels.compiled import entry
 
 BLOCK = cgutils.intp_t.as_pointer()
@@ -62,8 +63,10 @@ class ColumnType(types.Array):
 extending.register_model(ColumnType)(ArrayModel)
 
 
-def _type_of_column(c: Column) -> Any:
+@functools.cache
+def _type_of_column(declaration: type[Columns], name: str) -> Any:
     """Numba's type of a column."""
+    c = declaration.declared[name]
     if c.group is not None:
         return GroupType(c.group)
     assert c.dtype is not None
@@ -71,18 +74,38 @@ def _type_of_column(c: Column) -> Any:
     return ColumnType(element, len(c.shape)) if c.shape else element
 
 
+def _is_place(kind: Any, index_kind: Any) -> bool:
+    """Whether an index of a column is that of one number."""
+    kinds = index_kind.types if isinstance(index_kind, SEVERAL) else (index_kind,)
+    is_number = isinstance(kind.dtype, types.Number) and len(kinds) == kind.ndim
+    return is_number and all(isinstance(k, types.Integer) for k in kinds)
+
+
+@templates.infer_global(operator.getitem)
+class _Reading(templates.AbstractTemplate):
+    """Integers of a column are read as 64 bits wide, so that a kernel is compiled for one type of
+    index and not for each width of the columns from which an index may come."""
+
+    def generic(self, args: Any, kws: Any) -> Any:
+        """Signature of the reading of an integer; None for all else."""
+        kind, index_kind = args
+        is_column = isinstance(kind, ColumnType) and kind.dtype in types.signed_domain
+        if not is_column or not _is_place(kind, index_kind):
+            return None
+        return templates.signature(types.int64, kind, types.unliteral(index_kind))
+
+
 def _place(context: Any, builder: Any, kind: Any, array: Any, index_kind: Any, index: Any) -> Any:
     """Address offset of an element of a column; None for indices of a view, or non-numbers."""
+    if not _is_place(kind, index_kind):
+        return None
     kinds, places = (index_kind,), [index]
     if isinstance(index_kind, SEVERAL):
         kinds, places = index_kind.types, cgutils.unpack_tuple(builder, index, len(index_kind))
-    is_number = isinstance(kind.dtype, types.Number) and len(kinds) == kind.ndim
-    if not is_number or not all(isinstance(k, types.Integer) for k in kinds):
-        return None
     if any(getattr(place, "constant", 0) < 0 for place in places):
         raise IndexError("an index of a column counts from its front")
-    column = arrayobj.make_array(kind)(context, builder, array)
-    shape = cgutils.unpack_tuple(builder, column.shape, kind.ndim)
+    model = context.data_model_manager[kind]
+    shape = cgutils.unpack_tuple(builder, model.get(builder, array, "shape"), kind.ndim)
     offset = None
     for axis, (k, place) in enumerate(zip(kinds, places, strict=True)):
         position = context.cast(builder, place, k, types.intp)
@@ -91,7 +114,7 @@ def _place(context: Any, builder: Any, kind: Any, array: Any, index_kind: Any, i
         offset = (
             position if offset is None else builder.add(builder.mul(offset, shape[axis]), position)
         )
-    return cgutils.gep_inbounds(builder, column.data, offset)
+    return cgutils.gep_inbounds(builder, model.get(builder, array, "data"), offset)
 
 
 def _of_one_type(builder: Any, access: Any, element: Any) -> None:
@@ -115,7 +138,7 @@ def _read(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return read_plain(context, builder, sig, args)
     value = builder.load(pointer)
     _of_one_type(builder, value, kind.dtype)
-    return value
+    return context.cast(builder, value, kind.dtype, sig.return_type)
 
 
 @extending.lower_builtin(operator.setitem, ColumnType, types.Any, types.Any)
@@ -131,20 +154,20 @@ def _write(context: Any, builder: Any, sig: Any, args: Any) -> Any:
 
 
 @extending.infer_getattr
-class _Attributes(AttributeTemplate):
+class _Attributes(templates.AttributeTemplate):
     key = GroupType
 
     def generic_resolve(self, kind: Any, name: str) -> Any:  # type: ignore[override]
         """Type of a group's column of this name; None: it has no such column."""
-        declared = kind.declaration.declared
-        return _type_of_column(declared[name]) if name in declared else None
+        declaration = kind.declaration
+        return _type_of_column(declaration, name) if name in declaration.declared else None
 
 
 @extending.lower_getattr_generic(GroupType)
 def _get(context: Any, builder: Any, kind: Any, block: Any, name: str) -> Any:
     """Compile access to a column: its address, and its shape where it is an array."""
     column = kind.declaration.declared[name]
-    column_type = _type_of_column(column)
+    column_type = _type_of_column(kind.declaration, name)
 
     def load(place: int, as_type: Any = None) -> Any:
         """Compile the reading of a place of the block, as a value of this type."""
@@ -160,15 +183,23 @@ def _get(context: Any, builder: Any, kind: Any, block: Any, name: str) -> Any:
         return load(column.place, BLOCK)
     if not column.shape:
         return load(column.place, context.get_value_type(column_type))
-    array = arrayobj.make_array(column_type)(context, builder)
-    item_bytes = context.get_abi_sizeof(context.get_data_type(column_type.dtype))
+    assert column.dtype is not None
+    model = context.data_model_manager[column_type]
     shape = [load(column.place + 1 + k) for k in range(column_type.ndim)]
-    stride_bytes = [context.get_constant(types.intp, item_bytes)]
-    for size in reversed(shape[1:]):
-        stride_bytes.insert(0, builder.mul(stride_bytes[0], size))
-    data_pointer = load(column.place, context.get_data_type(column_type.dtype).as_pointer())
-    arrayobj.populate_array(array, data_pointer, shape, stride_bytes, item_bytes, meminfo=None)
-    return array._getvalue()
+    spans = [item_bytes := cgutils.intp_t(column.dtype.itemsize)]
+    for size in reversed(shape):  # bytes from one index of an axis to the next, last axis first
+        spans.append(builder.mul(spans[-1], size))
+    values = {
+        "nitems": functools.reduce(builder.mul, shape),
+        "itemsize": item_bytes,
+        "data": load(column.place, context.get_data_type(column_type.dtype).as_pointer()),
+        "shape": cgutils.pack_array(builder, shape),
+        "strides": cgutils.pack_array(builder, spans[-2::-1]),
+    }
+    array = cgutils.get_null_value(model.get_value_type())  # without an owner
+    for field, value in values.items():
+        array = model.set(builder, array, value, field)
+    return array
 
 
 def prepare(compiled: Any, *kinds: type) -> None:

@@ -5,7 +5,15 @@ its callers, does three times that work."""
 from typing import Any
 
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler import CompilerBase, DefaultPassBuilder, Flags
+
+# Passes that change nothing in a kernel that allocates nothing.
+UNUSED = {
+    "WithLifting", "InlineClosureLikes", "RewriteSemanticConstants", "DeadBranchPrune",
+    "MakeFunctionToJitFunction", "InlineInlinables", "FindLiterallyCalls", "LiteralUnroll",
+    "LiteralPropagationSubPipelinePass", "InlineOverloads", "NopythonRewrites",
+    "NoPythonSupportedFeatureValidation", "DumpParforDiagnostics",
+}  # fmt: skip
 
 
 class _WithoutEnvironment:
@@ -81,16 +89,39 @@ class EntryLibrary(JITCodeLibrary):
         passes.run(self._final_module, builder)
 
 
+class KernelFlags(Flags):
+    """Compiler options that compare by what was set: numba looks up every operator by them."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._values))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Flags) and self._values == other._values
+
+
 class KernelCompiler(CompilerBase):
-    """Numba's compiler pipeline with `KernelLibrary` as its library."""
+    """Numba's compiler pipeline with `KernelLibrary` as its library. A kernel that allocates
+    nothing has no closures, comprehensions or array expressions, whose passes are left out."""
 
     library: type[JITCodeLibrary] = KernelLibrary
 
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        state: Any = self.state
+        state.flags = KernelFlags(state.flags)
+        state.flags.no_cfunc_wrapper = True  # C calls no kernel
+
     def define_pipelines(self) -> list[Any]:
-        """Numba's usual passes."""
+        """Numba's usual passes, or those that a kernel without allocation needs."""
         state: Any = self.state
         state.library = self.library(state.targetctx.codegen(), state.func_id.func_qualname)
-        return [DefaultPassBuilder.define_nopython_pipeline(state)]
+        passes = DefaultPassBuilder.define_nopython_pipeline(state)
+        if not state.flags.nrt:
+            passes.passes = [p for p in passes.passes if p[0].__name__ not in UNUSED]
+            passes.finalize()
+        return [passes]
 
 
 class EntryCompiler(KernelCompiler):

@@ -88,8 +88,8 @@ class Fleet(Section):
     )  # fmt: skip
     """Who takes the traffic of a lost supernode, by weight."""
     resend_s: float = quantity(30.0, "s", "Sent again within", (1, 3600))
-    """Requests under way at a supernode that is lost begin again elsewhere, evenly over this time.
-    """
+    """Requests under way at a supernode that is lost begin again elsewhere, evenly over this time,
+    or until a supernode is lost or comes back where that is sooner."""
     seed: int = quantity(1, "", "Seed", (0, 2**31 - 1))
     """Of the first supernode of each kind."""
     seeds: int = quantity(1, "seeds", "Different seeds", (1, 64))

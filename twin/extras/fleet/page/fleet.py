@@ -99,7 +99,8 @@ def results() -> None:
                 st.progress(min(1.0, share), f"{done} of {count} simulations done")
                 st.button("Stop", icon=":material/stop_circle:", key="fleet-stop", on_click=stop,
                           args=(state,))  # fmt: skip
-            getting_ready()
+            if not done and not any(row.live for row in rows):
+                getting_ready()
         if in_progress != LOOKING:
             st.rerun()
         return

@@ -79,7 +79,8 @@ def results() -> None:
             st.progress(done_count / len(rows), f"{done_count} of {len(rows)} points")
             st.button("Stop the sweep", icon=":material/stop_circle:", key="stop-sweep",
                       on_click=pts.stop, args=(rows,))  # fmt: skip
-        getting_ready()
+        if not done_count and not any(row.live for row in unfinished):
+            getting_ready()
     series = pts.series(axes, wanted, rows)
     if not series or not any(rows):
         return

@@ -217,3 +217,9 @@ def test_an_integer_of_100_000_digits_is_one_sentence():
     with pytest.raises(SpecError, match="a number of too many digits") as refused:
         scenario_from_toml(b"seed = 0x" + b"f" * 100_000)
     assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize("data", [b"", b" \r\n\t\n"])
+def test_an_empty_file_is_no_scenario_and_says_so(data):
+    with pytest.raises(SpecError, match=r"^mine\.toml is empty, so it is no scenario$"):
+        scenario_from_toml(data, "mine.toml")

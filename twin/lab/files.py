@@ -45,6 +45,8 @@ def decoded(data: bytes, name: str, most_bytes: int, error: type[Exception], kin
         is_mebibytes = most_bytes >= 1 << 20
         size = f"{most_bytes >> 20} MiB" if is_mebibytes else f"{most_bytes >> 10} KiB"
         raise error(f"{name} is larger than {size}: no {kind} is")
+    if not data.strip():
+        raise error(f"{name} is empty, so it is no {kind}")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:

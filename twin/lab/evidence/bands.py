@@ -17,6 +17,7 @@ Student's). Where the twin stands today is known from today's errors, of rows in
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import NormalDist
 from typing import Any
 
@@ -323,9 +324,7 @@ def left_out(
     return bands
 
 
-def by_system(error: Error) -> str:
-    """System of a row, the group left out when bands are judged."""
-    return error.system
+by_system = attrgetter("system")  # the group of a row that is left out when bands are judged
 
 
 def by_source(error: Error) -> str:
@@ -357,13 +356,10 @@ def coverage(
     for e in judged_errors:
         errors_by_name.setdefault(str(e.levels[0]), []).append(e)
     return [
-        Coverage(
-            name, len(errors_here),
-            float(np.mean([bands[e.row].holds(e.judged, HALF) for e in errors_here])),
-            float(np.mean([bands[e.row].holds(e.judged, MOST) for e in errors_here])),
-        )
-        for name, errors_here in errors_by_name.items()
-        if errors_here
+        Coverage(name, len(errors_here), *(
+            float(np.mean([bands[e.row].holds(e.judged, share) for e in errors_here]))
+            for share in (HALF, MOST)))
+        for name, errors_here in errors_by_name.items() if errors_here
     ]  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from twin.facts import FactError, Facts
@@ -91,34 +91,24 @@ def _chip(c: Configuration, _facts: Facts) -> Value:
     return chip_of(c.scenario, "prefill" if c.pool == "prefill" else "decode")
 
 
-def _ep(role: str) -> Callable[[Configuration, Facts], Value]:
-    """Reader of the EP degree of a configuration's pool, in dies."""
-
-    def read(c: Configuration, facts: Facts) -> Value:
-        """EP degree of a configuration, in dies."""
-        if c.pool == "exchange":
-            return float(c.args["ep"])
-        dies_per_npu = load_chip(facts, chip_of(c.scenario, role)).dies_per_npu
-        deployment = c.scenario.deployment
-        section = "colocated" if deployment.mode == "colocated" else role
-        return float(getattr(deployment, section).npus_per_instance * dies_per_npu)
-
-    return read
+def _ep(role: str, c: Configuration, facts: Facts) -> Value:
+    """EP degree of a configuration's pool, in dies."""
+    if c.pool == "exchange":
+        return float(c.args["ep"])
+    dies_per_npu = load_chip(facts, chip_of(c.scenario, role)).dies_per_npu
+    deployment = c.scenario.deployment
+    section = "colocated" if deployment.mode == "colocated" else role
+    return float(getattr(deployment, section).npus_per_instance * dies_per_npu)
 
 
-def _context(sparse: bool) -> Callable[[Configuration, Facts], Value]:
-    """Reader of the mean decode context, for models with or without sparse attention."""
-
-    def read(c: Configuration, facts: Facts) -> Value:
-        """Mean context in tokens, for models with or without sparse attention."""
-        workload = c.scenario.workload
-        is_sparse = load_shape(facts, c.scenario.deployment.model).index_top_k > 0
-        if workload.arrivals == "trace" or c.pool == "exchange" or is_sparse != sparse:
-            return None  # long contexts of sparse attention say nothing of those of all tokens
-        prompt, answer = mean_lengths(workload, facts)
-        return prompt + 0.5 * answer
-
-    return read
+def _context(sparse: bool, c: Configuration, facts: Facts) -> Value:
+    """Mean decode context in tokens, for models with or without sparse attention."""
+    workload = c.scenario.workload
+    is_sparse = load_shape(facts, c.scenario.deployment.model).index_top_k > 0
+    if workload.arrivals == "trace" or c.pool == "exchange" or is_sparse != sparse:
+        return None  # long contexts of sparse attention say nothing of those of all tokens
+    prompt, answer = mean_lengths(workload, facts)
+    return prompt + 0.5 * answer
 
 
 def _prompt(c: Configuration, facts: Facts) -> Value:
@@ -127,15 +117,10 @@ def _prompt(c: Configuration, facts: Facts) -> Value:
     return None if w.arrivals == "trace" else mean_lengths(w, facts)[0]
 
 
-def _of_drafts(name: str) -> Callable[[Configuration, Facts], Value]:
-    """A reader of a decode field, where there is a drafter."""
-
-    def read(c: Configuration, _facts: Facts) -> Value:
-        """The field's value; None without draft tokens."""
-        decode = c.scenario.deployment.decode
-        return getattr(decode, name) if decode.mtp_draft_tokens else None
-
-    return read
+def _of_drafts(name: str, c: Configuration, _facts: Facts) -> Value:
+    """Value of a decode field; None without draft tokens."""
+    decode = c.scenario.deployment.decode
+    return getattr(decode, name) if decode.mtp_draft_tokens else None
 
 
 def _skew(c: Configuration, facts: Facts) -> Value:
@@ -155,32 +140,20 @@ def _reuse(c: Configuration, facts: Facts) -> Value:
     return float(c.args.get("hit_share", share))
 
 
-def _field(path: str, pool: str = "") -> Callable[[Configuration, Facts], Value]:
-    """A reader of one field, for configurations of a pool."""
-
-    def read(c: Configuration, facts: Facts) -> Value:
-        """The field's value; None for a configuration without the field."""
-        is_colocated = c.scenario.deployment.mode == "colocated"
-        if (pool and c.pool != pool) or (is_colocated and path.startswith("deployment.prefill")):
-            return None  # an exchange alone, or a colocated instance, has no such field
-        value = scenario_value(c.scenario, path)
-        if isinstance(value, bool):
-            return "on" if value else "off"
-        return value if isinstance(value, str) else float(value)
-
-    return read
+def _field(path: str, pool: str, c: Configuration, _facts: Facts) -> Value:
+    """Value of a field; None for a configuration without it, or of another pool ('': any)."""
+    is_colocated = c.scenario.deployment.mode == "colocated"
+    if (pool and c.pool != pool) or (is_colocated and path.startswith("deployment.prefill")):
+        return None  # an exchange alone, or a colocated instance, has no such field
+    value = scenario_value(c.scenario, path)
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return value if isinstance(value, str) else float(value)
 
 
-def _switches(section: str) -> Iterator[Aspect]:
-    """Fields of a section of the deployment, so that every new switch is an aspect."""
-    for path, info in fields().items():
-        if path.startswith(f"deployment.{section}."):
-            yield Aspect(info.label, field_unit(path), "", _field(path), path)
-
-
-def _options(name: str, path: str, pool: str = "") -> Aspect:
-    """An aspect of the names that a field declares."""
-    return Aspect(name, "", pool, _field(path), path)
+def _options(name: str, path: str, pool: str = "", unit: str = "") -> Aspect:
+    """An aspect of the options that a field declares."""
+    return Aspect(name, unit, pool, partial(_field, path, ""), path)
 
 
 ASPECTS = (
@@ -191,22 +164,24 @@ ASPECTS = (
     _options("scale-up network reaches", "supernode.scale_up"),
     _options("fused dispatch and combine", "deployment.communication.fused"),
     Aspect("decode batch", "requests/NPU", "decode",
-           _field("deployment.decode.batch_per_npu", "decode")),
-    Aspect("mean decode context", "tokens", "decode", _context(False)),
-    Aspect("mean decode context of sparse attention", "tokens", "decode", _context(True)),
-    Aspect("drafter", "", "decode", _of_drafts("drafter"), "deployment.decode.drafter"),
-    Aspect("decode EP degree", "dies", "decode", _ep("decode")),
+           partial(_field, "deployment.decode.batch_per_npu", "decode")),
+    Aspect("mean decode context", "tokens", "decode", partial(_context, False)),
+    Aspect("mean decode context of sparse attention", "tokens", "decode", partial(_context, True)),
+    Aspect("drafter", "", "decode", partial(_of_drafts, "drafter"), "deployment.decode.drafter"),
+    Aspect("decode EP degree", "dies", "decode", partial(_ep, "decode")),
     Aspect("MTP draft", "tokens", "decode",
-           _field("deployment.decode.mtp_draft_tokens", "decode")),
-    Aspect("MTP acceptance", "", "decode", _of_drafts("mtp_acceptance")),
+           partial(_field, "deployment.decode.mtp_draft_tokens", "decode")),
+    Aspect("MTP acceptance", "", "decode", partial(_of_drafts, "mtp_acceptance")),
     Aspect("expert skew in decode", "", "decode", _skew),
     Aspect("prompt length", "tokens", "prefill", _prompt),
-    Aspect("prefill EP degree", "dies", "prefill", _ep("prefill")),
-    Aspect("prefill batch", "tokens/NPU", "prefill", _field("deployment.prefill.tokens_per_npu")),
+    Aspect("prefill EP degree", "dies", "prefill", partial(_ep, "prefill")),
+    Aspect("prefill batch", "tokens/NPU", "prefill",
+           partial(_field, "deployment.prefill.tokens_per_npu", "")),
     _options("prefill attention", "deployment.prefill.attention", "prefill"),
     Aspect("expert skew in prefill", "", "prefill", _skew),
     Aspect("reused share of a prompt", "", "prefill", _reuse),
-    *_switches("optimisations"),
+    *(_options(info.label, path, unit=field_unit(path)) for path, info in fields().items()
+      if path.startswith("deployment.optimisations.")),
 )  # fmt: skip
 
 

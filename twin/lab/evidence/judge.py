@@ -259,17 +259,6 @@ def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, 
     unstated one); `outside`: it exceeds the row's `bar`."""
     if rows is None:
         return [dict(answer) for answer in _published(facts)]
-    return _judged(facts, rows)
-
-
-@lru_cache(maxsize=1)
-def _published(facts: Facts) -> list[dict[str, Any]]:
-    """Answers to the published rows, computed once."""
-    return _judged(facts, load_published())
-
-
-def _judged(facts: Facts, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Rows with the twin's answer, its error, first error and verdict."""
     first_errors = load_first()
     others_of_row: dict[str, list[list[Any]]] = {}
     for entry in load_others():
@@ -298,6 +287,12 @@ def _judged(facts: Facts, rows: Sequence[Row]) -> list[dict[str, Any]]:
             }
         )
     return answers
+
+
+@lru_cache(maxsize=1)
+def _published(facts: Facts) -> list[dict[str, Any]]:
+    """Answers to the published rows, computed once."""
+    return evidence(facts, load_published())
 
 
 @dataclass(frozen=True, slots=True)

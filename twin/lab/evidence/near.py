@@ -155,22 +155,19 @@ def figures_of(scenario: Scenario, run: bool = False) -> list[Figure]:
 
 
 def near(scenario: Scenario, facts: Facts, run: bool = False) -> list[Near]:
-    """Band of every headline figure of this deployment; run: without throughput if arrivals
-    determine it."""
-    return [_near(figure, scenario, facts) for figure in figures_of(scenario, run)]
-
-
-def _near(figure: Figure, scenario: Scenario, facts: Facts) -> Near:
-    """The band of a figure of a scenario, and why the rows may not reach so far."""
-    errors, _ = record()
-    levels = _levels(figure, scenario)
-    stack_errors = [e for e in errors if e.levels[:STACK] == levels[:STACK]]
-    title = load_chip(facts, str(levels[1])).title
-    place_text = f"{_stack_label(str(levels[2]))}, {title}"
-    return Near(
-        figure, _band_of(levels), place_text, sum(e.first is None for e in stack_errors),
-        tuple(_beyond(figure, scenario, title, stack_errors)), _stale(facts),
-    )  # fmt: skip
+    """Band of every headline figure of this deployment, and why the rows may not reach so far; run:
+    without throughput if arrivals determine it."""
+    estimates, (errors, _) = [], record()
+    for figure in figures_of(scenario, run):
+        levels = _levels(figure, scenario)
+        stack_errors = [e for e in errors if e.levels[:STACK] == levels[:STACK]]
+        title = load_chip(facts, str(levels[1])).title
+        estimates.append(Near(
+            figure, _band_of(levels), f"{_stack_label(str(levels[2]))}, {title}",
+            sum(e.first is None for e in stack_errors),
+            tuple(_beyond(figure, scenario, title, stack_errors)), _stale(facts),
+        ))  # fmt: skip
+    return estimates
 
 
 def _levels(figure: Figure, scenario: Scenario) -> tuple[Any, ...]:

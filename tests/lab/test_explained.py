@@ -5,10 +5,10 @@ import pytest
 from tests.draws import some
 from tests.lab.searched import ends_soon
 from tests.laws.advice import LITE, varied
-from twin.lab.explain import engine
+from twin.lab.explain import explain as engine
 from twin.lab.explain.causes import CAUSES, possible
-from twin.lab.explain.engine import as_json
-from twin.lab.explain.engine import simulate as explained
+from twin.lab.explain.explain import as_json
+from twin.lab.explain.explain import simulate as explained
 from twin.lab.explain.runs import (
     MORE_SEEDS,
     RARE_SEEDS,

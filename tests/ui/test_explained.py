@@ -8,8 +8,7 @@ import pytest
 from tests.ui.stored_runs import done, scenario
 from tests.ui.test_run import opened, words
 from twin.lab.explain.causes import CAUSES
-from twin.lab.explain.engine import causes_table, waterfall_table
-from twin.lab.explain.explain import Measured
+from twin.lab.explain.explain import Measured, causes_table, waterfall_table
 from twin.lab.explain.runs import Gain
 from twin.lab.runs.job import EXPLAIN, load_engine
 from twin.lab.store import Owner

@@ -8,7 +8,7 @@ import streamlit as st
 
 from twin.facts import Facts
 from twin.hardware.fabric import Fabric, build_fabric
-from twin.lab.explain.engine import as_json
+from twin.lab.explain.explain import as_json
 from twin.lab.explain.streams import stream_plans
 from twin.lab.explain.waterfall import iteration_of
 from twin.lab.runs import watched

@@ -11,7 +11,7 @@ from typing import Any
 from twin.hardware.recipes import as_sold
 from twin.lab.explain.view import BEHIND, SERVED, Settings, View, finished_share, served_well
 from twin.outlook import Standing, standing_at
-from twin.scenario import KINDS, Fault, Scenario, SpecError, field_info, read, with_overrides
+from twin.scenario import KINDS, Fault, Scenario, SpecError, read, with_overrides
 from twin.steady import Priced
 
 FAULT, CAUSE, DEMAND = 0, 1, 2  # what breaks; what limits; demand

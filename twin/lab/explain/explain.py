@@ -1,13 +1,21 @@
 """explain: what a scenario's run means; every sentence rests on a run. The most promising changes
-are run with the same seed, those that help with more; the least of the gains is reported."""
+are run with the same seed, those that help with more; the least of the gains is reported. It is an
+engine (`lab/runs/job.py`): an explanation is stored and found again as any run is."""
 
+import hashlib
+import json
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
+import polars as pl
 
+from twin.engine.simulate import ENGINE_VERSION as ENGINE
+from twin.engine.simulate import Cancelled, Progress, Run, result_digest
 from twin.facts import Facts
+from twin.kernels.compiled import source_digest
 from twin.lab.explain import pools  # noqa: F401  its entries are registered
 from twin.lab.explain.capacity import RUNS, Capacity, capacity, with_load
 from twin.lab.explain.causes import (
@@ -24,7 +32,9 @@ from twin.lab.explain.causes import (
 from twin.lab.explain.runs import Gain, Runs, gained, score, shortened
 from twin.lab.explain.view import Summary, View, attained, holds, load_of, waiting_s
 from twin.lab.explain.waterfall import EVEN, waterfall
+from twin.lab.store.models import EXPLAINED
 from twin.metrics.measures import amount, three_figures
+from twin.metrics.registry import Summary as Figures
 from twin.metrics.steadiness import UNSTEADY
 from twin.model.shape import ModelError
 from twin.scenario import Scenario, npus_used, require_one_model, with_overrides
@@ -97,7 +107,10 @@ def explain(
     except ModelError:  # a single request of mean length does not fit
         full = None
     waiting = waiting_s(runs.tables[short]["requests"], short.horizon_s)
-    view = View(short, facts, base, full, _shares(runs, short), trace, counts, waiting=waiting)
+    rows = [row for row in runs.tables[short]["operators"].to_dicts() if row["phase"] == "decode"]
+    total_s = sum(row["total_s"] for row in rows)
+    shares = {row["operator"]: row["total_s"] / total_s for row in rows} if total_s else {}
+    view = View(short, facts, base, full, shares, trace, counts, waiting=waiting)
     pieces = waterfall(runs, view)  # first: its re-runs are looks, too
     even_summary = runs.summaries.get(with_overrides(short, EVEN))
     view = replace(view, uneven=score(base, even_summary, short) if even_summary else 0.0)
@@ -107,14 +120,6 @@ def explain(
     text = verdict(first_view, room, causes)
     simulated = len(runs.summaries)
     return Explanation(scenario, summary, text, first_view.held, room, causes, pieces, simulated)
-
-
-def _shares(runs: Runs, s: Scenario) -> dict[str, float]:
-    """Share of a decode iteration by operator."""
-    table = runs.tables[s]["operators"]
-    rows = [row for row in table.to_dicts() if row["phase"] == "decode"]
-    total_s = sum(row["total_s"] for row in rows)
-    return {row["operator"]: row["total_s"] / total_s for row in rows} if total_s else {}
 
 
 def _measured(runs: Runs, view: View, room: Capacity) -> list[Measured]:
@@ -253,10 +258,8 @@ def _confirmed(runs: Runs, view: View, group: list[Look]) -> Measured | None:
 
 def _first_that_holds(runs: Runs, s: Scenario, looks: Sequence[Look]) -> tuple[Look, Gain] | None:
     """The first change that improves the run on every seed, with its gain; None: none does."""
-    for look in looks:
-        if (gain := gained(runs, s, look.change.settings)) is not None:
-            return look, gain
-    return None
+    gains = ((look, gained(runs, s, look.change.settings)) for look in looks)
+    return next(((look, gain) for look, gain in gains if gain is not None), None)
 
 
 def ranked(measured: list[Measured]) -> tuple[Measured, ...]:
@@ -308,3 +311,66 @@ def _limit(view: View, room: Capacity) -> str:
     if view.held and room.low < load_of(view.scenario)[1]:
         return f", at its limit: it surely does up to {load_text}"
     return f", up to {load_text}" if view.held else f"; it is met up to {load_text}"
+
+
+# As an engine.
+
+_SOURCES = hashlib.sha256((ENGINE + source_digest(("lab/explain",))).encode()).hexdigest()
+ENGINE_VERSION = f"{EXPLAINED}{_SOURCES[:12]}"
+
+
+def simulate(
+    scenario: Scenario, facts: Facts, trace: TraceTable | None = None,
+    progress: Progress | None = None, counts: np.ndarray | None = None,
+) -> Run:  # fmt: skip
+    """Explain a scenario; `progress` is called with the number of runs made and can stop it."""
+
+    def note(runs: int) -> None:
+        """Report the number of runs. Raises Cancelled if the caller stops the explanation."""
+        if progress is not None and not progress(min(0.99, runs / EXPECTED_RUNS), {"runs": runs}):
+            raise Cancelled
+
+    answer = explain(scenario, facts, trace, counts, note)
+    tables = {"causes": causes_table(answer.causes), "waterfall": waterfall_table(answer.waterfall)}
+    shown_keys = ("ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu", "slo_attainment")
+    summary: Figures = {key: answer.summary.get(key) for key in shown_keys} | {
+        "verdict": answer.verdict,
+        "holds": int(answer.holds),
+        "headroom_factor": answer.capacity.load / load_of(answer.scenario)[1],
+        "headroom_bounded": int(math.isfinite(answer.capacity.high)),
+        "capacity": answer.capacity.load,
+        "capacity_unit": answer.capacity.unit,
+        "capacity_low": answer.capacity.low,
+        "capacity_high": answer.capacity.high if math.isfinite(answer.capacity.high) else None,
+        "runs": answer.runs,
+    }
+    return Run(
+        scenario, facts.digest, ENGINE_VERSION, result_digest(tables), summary, tables, [], [], True
+    )
+
+
+def waterfall_table(pieces: Mapping[str, float]) -> pl.DataFrame:
+    """One row per part of a mean request's time."""
+    columns = {"piece": list(pieces), "seconds": list(pieces.values())}
+    return pl.DataFrame(columns, schema={"piece": pl.String, "seconds": pl.Float64})
+
+
+def causes_table(causes: Sequence[Measured]) -> pl.DataFrame:
+    """One row per cause, the largest first, each a JSON object."""
+    rows = []
+    for measured in causes:
+        gains = {"removal": measured.removal, "suggestion": measured.suggestion}
+        row = {name: getattr(measured.cause, name) for name in ("key", "label", "advice")}
+        row |= {"named": measured.named, "score": measured.score}
+        row |= {name: asdict(gain) for name, gain in gains.items() if gain is not None}
+        rows.append(json.dumps(row, sort_keys=True))
+    return pl.DataFrame({"cause": rows}, schema={"cause": pl.String})
+
+
+def as_json(
+    summary: Mapping[str, Any], causes: pl.DataFrame, waterfall: pl.DataFrame
+) -> dict[str, Any]:
+    """A stored explanation as one object, for the command line and for pages."""
+    pieces = dict(zip(waterfall["piece"], waterfall["seconds"], strict=True))
+    rows = [json.loads(text) for text in causes["cause"]]
+    return {**summary, "waterfall_s": pieces, "causes": rows}

@@ -29,7 +29,11 @@ def stream_plans(scenario: Scenario, facts: Facts, tables: Tables) -> dict[str, 
         hot = _mean_hot(tables, "decode")
         plans["decode"] = decode_timeline(costs.decode, requests, context, hot, hot)
     if costs.prefill_role is not None:
-        tokens = _mean_batch(tables, scenario.warmup_s)
+        rows = tables["operators"].filter(pl.col("phase") == "prefill")
+        batches = float(rows["iterations"].max() or 0.0) if rows.height else 0.0  # type: ignore[arg-type]
+        windows = tables["windows"].filter(pl.col("t_s") >= scenario.warmup_s)
+        tokens = float((windows["input_tokens_per_s"] * windows["window_s"]).sum() or 0.0)
+        tokens = tokens / batches if batches > 0 else 0.0  # of a mean batch in the steady state
         length = _mean(tables["requests"]["input_tokens"]) or 1.0
         pairs = tokens * 0.5 * min(length, tokens)
         hot = _mean_hot(tables, "prefill")
@@ -85,12 +89,3 @@ def _mean_hot(tables: Tables, role: str) -> float:
     ranks = tables["ranks"].filter(pl.col("role") == role)
     hottest = ranks["expert_load"].max() if "expert_load" in ranks.columns else None
     return max(1.0, float(hottest)) if isinstance(hottest, int | float) else 1.0
-
-
-def _mean_batch(tables: Tables, warmup_s: float) -> float:
-    """Tokens of a mean prefill batch in the steady state."""
-    rows = tables["operators"].filter(pl.col("phase") == "prefill")
-    batches = float(rows["iterations"].max() or 0.0) if rows.height else 0.0  # type: ignore[arg-type]
-    windows = tables["windows"].filter(pl.col("t_s") >= warmup_s)
-    tokens = float((windows["input_tokens_per_s"] * windows["window_s"]).sum() or 0.0)
-    return tokens / batches if batches > 0 else 0.0

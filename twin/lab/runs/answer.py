@@ -10,7 +10,7 @@ import numpy as np
 
 from twin.engine.simulate import Run, simulate
 from twin.lab import controllers
-from twin.lab.explain.engine import as_json
+from twin.lab.explain.explain import as_json
 from twin.lab.kinds import COUNTS, MACHINE
 from twin.lab.library import load_facts
 from twin.lab.runs.budget import estimate, require_fits

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ENGINE = "twin.engine.simulate"
-EXPLAIN = "twin.lab.explain.engine"  # answers what a run means; its runs are its own
+EXPLAIN = "twin.lab.explain.explain"  # answers what a run means; its runs are its own
 PULSE_S = 0.25  # between two looks at the database while a run goes on
 POLL_S = 1.0  # between two looks for work; a line on standard input wakes at once
 LATER = ("colocated engine",)  # compiled by a helper or when first needed: few runs need it

@@ -124,7 +124,10 @@ def _ranked(finish: Finish) -> list[dict[str, Any]]:
             "rank": rank, "equal_to_first": rank > 1 and against_first.equal,
             "ratio_known_within": against_first.within,
             "key": candidate.key, "npus": candidate.npus, "score": own_score, "req_per_s": f.rate,
-            "settings": _settings(f), "summary": f.seeds[0],
+            # As arguments of `--set`, with the load and the times of its simulations:
+            "settings": candidate.given | dict([load_of(f.scenario)]) | {
+                path: getattr(f.scenario, path) for path in ("horizon_s", "warmup_s")},
+            "summary": f.seeds[0],
             "margins": _margins(search, f), "losses": f.losses,
             "held_back_by": candidate.price.limit, "next_step": next_step(search, candidate),
             "own": search.space.is_own(candidate),
@@ -138,13 +141,6 @@ def equal_words(rows: Sequence[Mapping[str, Any]]) -> str:
     extremes = dict.fromkeys(percentages[:1] + percentages[-1:])
     band = " to ".join(f"±{within} %" for within in extremes) or "nothing"
     return f"=: equal to the first within what is known of such a ratio ({band})"
-
-
-def _settings(f: Finalist) -> dict[str, Any]:
-    """The deployment and its load as arguments of `--set`, with the times of its simulations."""
-    load_setting = load_of(f.scenario)
-    times = {path: getattr(f.scenario, path) for path in ("horizon_s", "warmup_s")}
-    return f.candidate.given | dict([load_setting]) | times
 
 
 def _margins(search: Search, f: Finalist) -> dict[str, Any]:

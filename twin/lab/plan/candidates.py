@@ -281,22 +281,19 @@ def space_of(
     base, notes = base_of(plan)
     prices = Prices(base, facts, None, like.prices.known if like else {}, beat=beat)
     machine = Machine.of(base, facts, plan.npus)
+    tokens = prices.traffic.output_tokens
     if plan.fixed_load:
-        prices.rate = _load(base, prices) * (1.0 + plan.more)
-    life_s = base.slo.ttft_s * STARTED + prices.tpot_s * prices.traffic.output_tokens
+        rate = prices.offered
+        if rate is None:  # a closed loop: the most that its clients can send
+            decode_s = prices.tpot_s * max(tokens - 1.0, 1.0)
+            rate = load_of(base)[1] / (decode_s + base.slo.ttft_s)
+        prices.rate = rate * (1.0 + plan.more)
+    life_s = base.slo.ttft_s * STARTED + prices.tpot_s * tokens
     space = Space(plan, base, machine, prices, tuple(notes), life_s=like.life_s if like else life_s)
     space.crossed()
     if not space.candidates:
         raise PlanError("no deployment fits the NPUs of this plan: raise the limit or vary sizes")
     return space
-
-
-def _load(base: Scenario, prices: Prices) -> float:
-    """Requests/s that arrive; for a closed loop, the most that its clients can send."""
-    if prices.offered is not None:
-        return prices.offered
-    decode_s = prices.tpot_s * max(prices.traffic.output_tokens - 1.0, 1.0)
-    return load_of(base)[1] / (decode_s + base.slo.ttft_s)
 
 
 def npus_of(base: Scenario, settings: Settings) -> int:

@@ -3,10 +3,9 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -166,16 +165,13 @@ class Simulators:
         for thread in threads:
             thread.start()
 
-        def given_back() -> Iterator[tuple[str, Scenario]]:
-            """Yield what helpers failed at, after all have ended."""
-            for thread in threads:
-                thread.join()
-            yield from undone
-
         try:
-            for digest, scenario in chain(queue, given_back()):
-                beat()
-                store(digest, one(scenario, self.facts))
+            for pairs in (queue, undone):
+                for digest, scenario in pairs:
+                    beat()
+                    store(digest, one(scenario, self.facts))
+                for thread in threads:  # of which the last gives back what it failed at
+                    thread.join()
         except BaseException:
             left.clear()
             raise

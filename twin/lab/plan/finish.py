@@ -143,7 +143,10 @@ class Finish:
         undecided = finalists
         for seed in range(1 + len(SEEDS)):
             yield from self._seeded(undecided, slice(seed, seed + 1))
-            undecided = [f for f in undecided if not _hopeless(f, required_share)]
+            undecided = [  # those that miss the share by no more than chance explains
+                f for f in undecided if f.seeds and required_share - statistics.fmean(f.shares)
+                <= by_chance({"share_error": _error_of_mean(f)})
+            ]  # fmt: skip
         for f in finalists:
             if self._holds(f):
                 f.tested.trials = [(f.rate, f.seeds[0] | {"within": True})]
@@ -262,12 +265,6 @@ class Finish:
             yield from self._losses(chosen)
             yield from self._capacities([f for f in chosen if f.survives])
             self.finalists += chosen
-
-
-def _hopeless(f: Finalist, share: float) -> bool:
-    """Whether a finalist misses the share by more than chance explains, or cannot run."""
-    mean_trial = {"share_error": _error_of_mean(f)}
-    return not f.seeds or share - statistics.fmean(f.shares) > by_chance(mean_trial)
 
 
 def _error_of_mean(f: Finalist) -> float:

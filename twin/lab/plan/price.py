@@ -199,20 +199,19 @@ class Prices:
             own_settings[DRAFTS] = min(1, own_settings.get(DRAFTS, drafts))
         return (role, *sorted(own_settings.items()))
 
-    def curves_of(self, key: Key) -> Pool:
-        """(expected, optimistic) curve of one instance of a pool, priced until TPOT exceeds the
-        SLO."""
-        curves = self.known.get(key)
-        if curves is None or curves[0].until_s < self.tpot_s:
-            self.beat()
-            until_s = math.inf if curves else BEYOND * self.tpot_s
-            curves = self.known[key] = self._priced(key[0], dict(key[1:]), until_s)
-        return curves
-
     def pools(self, settings: Settings) -> dict[str, Pool]:
-        """The curves of every pool of a deployment."""
-        mode = settings.get(MODE, self.base.deployment.mode)
-        return {role: self.curves_of(self.key(role, settings)) for role in roles_of(mode)}
+        """The curves of an instance of every pool of a deployment, priced until TPOT exceeds the
+        SLO."""
+        pools = {}
+        for role in roles_of(settings.get(MODE, self.base.deployment.mode)):
+            key = self.key(role, settings)
+            curves = self.known.get(key)
+            if curves is None or curves[0].until_s < self.tpot_s:
+                self.beat()
+                until_s = math.inf if curves else BEYOND * self.tpot_s
+                curves = self.known[key] = self._priced(role, dict(key[1:]), until_s)
+            pools[role] = curves
+        return pools
 
     def price(self, settings: Settings, pools: Mapping[str, Pool] | None = None) -> Price:
         """Price of a deployment (overrides of the scenario); pools: its curves, if known."""
@@ -267,12 +266,6 @@ class Prices:
         rate, tpot_s = known.within(float(smaller_batches[-1]), self.tpot_s)
         return rate > 0.0 and tpot_s < self.tpot_s and smaller_batches[-1] < known.batches[-1]
 
-    def _alike(self, role: str, own: Settings) -> Key:
-        """Key of a pool with the scenario's own draft tokens: pools that differ only in these share
-        their imbalance, which is slow to compute and hardly depends on them."""
-        with_own_drafts = own | {DRAFTS: self.base.deployment.decode.mtp_draft_tokens}
-        return (role, *sorted(with_own_drafts.items()))
-
     def _priced(self, role: str, own: Settings, until_s: float) -> Pool:
         """Curves of one role: capacity and TPOT by batch, expected and at best."""
         mode = {"prefill": "prefill_only", "decode": "decode_only"}.get(role, "colocated")
@@ -282,9 +275,13 @@ class Prices:
         with_lenders = {MODE: "disaggregated", COUNTED["prefill"]: 1, COUNTED["decode"]: 1} | own
         try:
             base = with_overrides(self.base, one_instance)
-            key = self._alike(role, own_fields | {OFFLOAD: 0.0})
+            # Pools that differ in draft tokens alone share their imbalance, which is slow to
+            # compute and hardly depends on them.
+            drafts = self.base.deployment.decode.mtp_draft_tokens
+            alike = own_fields | {OFFLOAD: 0.0, DRAFTS: drafts}
+            key = (role, *sorted(alike.items()))
             if key not in self.parts:
-                scenario = with_overrides(base, dict(key[1:]))
+                scenario = with_overrides(base, alike)
                 self.parts[key] = assemble(scenario, self.facts, *self.imports)
             parts = self.parts[key]
             base = with_overrides(base, with_lenders) if own.get(OFFLOAD) else base

@@ -121,16 +121,6 @@ class Relax:
                 elif overloaded or lacking > by_chance(trial):
                     self.too_much[settings] = min(rate, self.too_much.get(settings, math.inf))
 
-    def _informed(self, search: Search, load: float) -> Steps:
-        """Exclude deployments that miss the limits at a smaller load; simulate first those that
-        carried most."""
-        for k, c in enumerate(search.space.candidates):
-            if self.too_much.get(c.settings, math.inf) <= load:
-                search.space.candidates[k] = c.refused("misses a limit at a smaller load")
-        carriers = [c for c in search.space.open if c.settings in self.carried]
-        carriers.sort(key=lambda c: (-self.carried[c.settings], c.settings))
-        yield from search.tried(carriers[:NEAR])
-
     def _space(self, **changed: Any) -> Space:
         """The priced deployments of the plan with another limit or goal."""
         plan = self.search.plan.model_copy(update=changed)
@@ -210,8 +200,13 @@ class Relax:
             search = Search(self._space(**overrides), self.facts, self.search.over)
             if stop_at_first:
                 search.over = partial(lambda s: self.search.over() or bool(s.ranked()), search)
-            if limit == LOAD:
-                yield from self._informed(search, value)
+            if limit == LOAD:  # without those that miss the limits at a smaller load
+                for k, c in enumerate(search.space.candidates):
+                    if self.too_much.get(c.settings, math.inf) <= value:
+                        search.space.candidates[k] = c.refused("misses a limit at a smaller load")
+                carriers = [c for c in search.space.open if c.settings in self.carried]
+                carriers.sort(key=lambda c: (-self.carried[c.settings], c.settings))
+                yield from search.tried(carriers[:NEAR])
             yield from search.steps()
             stopped_early = bool(search.ranked())
             deployment = yield from self.proved(search)

@@ -118,8 +118,22 @@ class Search:
         yield from self.tried([own_candidate] if own_candidate else [])
         # Neighbours have other choices, or finer batches where these are the load.
         has_neighbours = self.full or any(not CHOICES[key].crossed for key in self.plan.vary)
-        yield from self._screen(int(screening_budget * (1.0 - NEAR * has_neighbours)))
-        yield from self._neighbours(int(screening_budget))
+        until = int(screening_budget * (1.0 - NEAR * has_neighbours))
+        # Once each in order of promise, until none promises more.
+        untried = [c for c in self.space.open if c.settings not in self.tested]
+        while untried and self.runs < until and not self.over():
+            if not (chosen_batch := self._next(untried, min(BATCHED, until - self.runs))):
+                break
+            taken_settings = {c.settings for c in chosen_batch}
+            untried = [c for c in untried if c.settings not in taken_settings]
+            yield from self.tried(chosen_batch)
+        # One choice at a time around the best deployments, with matching counts.
+        while (left := int(screening_budget) - self.runs) > 0 and not self.over():
+            best = self.ranked()[:BEST]
+            neighbours = self._near([t.candidate for t in best])[: min(BATCHED, left)]
+            if not neighbours:
+                break
+            yield from self.tried(neighbours)
         if not self.one_load:
             yield from self._halved(budget)
 
@@ -165,17 +179,6 @@ class Search:
         """Requests/s from a simulation's tokens, as answers end in waves in a short one."""
         return (trial["tokens_per_s_per_npu"] or 0.0) * c.npus / self.space.prices.per_request
 
-    def _screen(self, until: int) -> Steps:
-        """Simulate candidates once each in order of promise, until none promises more."""
-        untried = [c for c in self.space.open if c.settings not in self.tested]
-        while untried and self.runs < until and not self.over():
-            chosen_batch = self._next(untried, min(BATCHED, until - self.runs))
-            if not chosen_batch:
-                return
-            taken_settings = {c.settings for c in chosen_batch}
-            untried = [c for c in untried if c.settings not in taken_settings]
-            yield from self.tried(chosen_batch)
-
     def _next(self, left: Sequence[Candidate], count: int) -> list[Candidate]:
         """Candidates with the largest gain beyond the front, times their chance to meet the limits;
         ties by reserve."""
@@ -185,7 +188,11 @@ class Search:
         may_fit.sort(key=lambda c: (-c.price.expected, c.settings))
         chances = np.array([self._chance(c, ratios.tpot) for c in may_fit])
         if not proved_points and not (chances > UNLIKELY).any():
-            return self._fastest(left, count)
+            # None is expected to fit: half by the shortest TPOT, half by the largest bounds.
+            by_tpot = sorted(left, key=lambda c: (c.price.tpot_s, c.npus, c.settings))
+            by_bound = sorted(left, key=lambda c: (-c.price.bound, c.npus, c.settings))
+            both = itertools.chain.from_iterable(zip(by_tpot, by_bound, strict=True))
+            return list({c.settings: c for c in itertools.islice(both, count)}.values())
         expected = np.array([self.point(c, ratios) for c in may_fit]).reshape(-1, 2)
         for factor in PROMISING:
             points = factor * expected
@@ -225,29 +232,12 @@ class Search:
         ratio = c.price.expected / rate
         return 0.5 * float(ratio >= lowest) + 0.5 * float(ratio > highest) or UNLIKELY
 
-    def _fastest(self, left: Sequence[Candidate], count: int) -> list[Candidate]:
-        """The candidates to simulate if none is expected to fit: half by the shortest TPOT, half by
-        the largest bounds."""
-        by_tpot = sorted(left, key=lambda c: (c.price.tpot_s, c.npus, c.settings))
-        by_bound = sorted(left, key=lambda c: (-c.price.bound, c.npus, c.settings))
-        mixed_order = itertools.chain.from_iterable(zip(by_tpot, by_bound, strict=True))
-        return list({c.settings: c for c in itertools.islice(mixed_order, count)}.values())
-
     def _may_do(self, c: Candidate) -> bool:
         """Whether a deployment may meet TPOT, and carry a common load."""
         rate = self.space.rate
         if rate is None or self.space.prices.offered is None:
             return c.price.expected > 0.0
         return c.price.bound >= rate
-
-    def _neighbours(self, until: int) -> Steps:
-        """Vary one choice at a time around the best deployments, with matching counts."""
-        while self.runs < until and not self.over():
-            best = self.ranked()[:BEST]
-            neighbours = self._near([t.candidate for t in best])[: min(BATCHED, until - self.runs)]
-            if not neighbours:
-                return
-            yield from self.tried(neighbours)
 
     def _near(self, best: Sequence[Candidate]) -> list[Candidate]:
         """For each of the best and each single change, the most promising untried candidate."""

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -62,15 +63,10 @@ def _within(path: str, values: list[Any]) -> list[Any]:
     return [value for value in values if low <= value <= high]
 
 
-def _around(path: str) -> Values:
+def _around(path: str, s: Scenario, _: Machine) -> list[Any]:
     """Half, once and twice a field's own value."""
-
-    def values(s: Scenario, _: Machine) -> list[Any]:
-        """Multiples of the field's value in a scenario."""
-        current = read(s, path)
-        return _within(path, [type(current)(current * multiple) for multiple in (0.5, 1.0, 2.0)])
-
-    return values
+    current = read(s, path)
+    return _within(path, [type(current)(current * multiple) for multiple in (0.5, 1.0, 2.0)])
 
 
 def _options(path: str) -> Values:
@@ -109,16 +105,12 @@ def _and_own(path: str, values: Callable[[Machine], Iterable[Any]]) -> Values:
     return lambda s, m: sorted({*values(m), read(s, path)})
 
 
-def _sizes(role: str, most: float = 1.0) -> dict[str, Values]:
-    """Sizes of an instance: whole nodes, or divisors of a node."""
-
-    def values(s: Scenario, m: Machine) -> list[Any]:
-        """Sizes in NPUs that the machine has room for."""
-        node_npus = m.npus_per_node
-        sizes = {n for n in SIZES if n % node_npus == 0 or node_npus % n == 0}
-        return [n for n in sorted({*sizes, read(s, SIZED[role])}) if n <= most * m.npus]
-
-    return {SIZED[role]: values}
+def _sizes(role: str, s: Scenario, m: Machine) -> list[Any]:
+    """Sizes of an instance in NPUs that the machine has room for: whole nodes, or divisors of a
+    node."""
+    node_npus, most = m.npus_per_node, m.npus / (2 if role == "prefill" else 1)
+    sizes = {n for n in SIZES if n % node_npus == 0 or node_npus % n == 0}
+    return [n for n in sorted({*sizes, read(s, SIZED[role])}) if n <= most]
 
 
 def _modes(s: Scenario, _: Machine) -> list[Any]:
@@ -165,9 +157,8 @@ BATCH, MODE, DRAFTS = f"{DECODE}.batch_per_npu", "deployment.mode", f"{DECODE}.m
 CHOICES: dict[str, Choice] = {
     "mode": Choice("Disaggregated or colocated", {MODE: _modes}),
     "instances": Choice("Instances of each pool", {}),
-    "sizes": Choice(
-        "NPUs of an instance", _sizes("prefill", 0.5) | _sizes("decode") | _sizes("colocated"),
-    ),
+    "sizes": Choice("NPUs of an instance",
+                    {SIZED[role]: partial(_sizes, role) for role in COUNTED}),
     "decode_batch": Choice(
         "Decode batch",
         {BATCH: lambda s, m: [b for b in sorted({*BATCHES, s.deployment.decode.batch_per_npu})
@@ -175,7 +166,7 @@ CHOICES: dict[str, Choice] = {
     ),
     "prefill_batch": Choice(
         "Prefill batch and chunk",
-        {path: _around(path)
+        {path: partial(_around, path)
          for path in (f"{PREFILL}.tokens_per_npu", f"{MIXED}.chunk_tokens_per_npu")},
         crossed=False,
     ),
@@ -218,7 +209,7 @@ CHOICES: dict[str, Choice] = {
     "memory_pool": Choice(
         "Memory pool",
         _policies("memory_pool")
-        | {"memory_pool.gb_per_node": _around("memory_pool.gb_per_node")},
+        | {"memory_pool.gb_per_node": partial(_around, "memory_pool.gb_per_node")},
         crossed=False,
     ),
     "kv_plane": Choice(
@@ -232,7 +223,7 @@ CHOICES: dict[str, Choice] = {
     ),
     "offload": Choice(
         "Attention offload", {OFFLOAD: _and_own(OFFLOAD, lambda _: (0.0, *OFFLOADED))},
-        crossed=False, along={LENT: _around(LENT)},
+        crossed=False, along={LENT: partial(_around, LENT)},
     ),
     "controller": Choice("Controller", {CONTROLLER: _controllers}, crossed=False),
     "kv_format": Choice(

@@ -34,16 +34,6 @@ NEARLY = 3.0  # standard errors of a share of requests that chance hardly exceed
 BLOCKS = 20  # batches of requests whose means give the standard error of a share
 
 
-def times(space: Space, rate: float) -> Settings:
-    """Horizon and warm-up of a short run at a rate; the scenario's own if it is not steady."""
-    if not steady_by_itself(space.base):
-        return {}
-    least_s = LIVES * space.life_s
-    warm_s = math.ceil(np.clip(least_s, *WARM_S))
-    counted_s = math.ceil(np.clip(max(least_s, REQUESTS / rate), *COUNTED_S))
-    return {"warmup_s": warm_s, "horizon_s": warm_s + counted_s}
-
-
 def load_settings(space: Space, settings: Settings, rate: float) -> Settings:
     """Settings of a load: a rate (requests/s), or as many clients as the deployment has slots."""
     path, own_load = load_of(space.base)
@@ -61,10 +51,15 @@ def load_settings(space: Space, settings: Settings, rate: float) -> Settings:
 
 
 def scenario_of(space: Space, settings: Settings, rate: float) -> Scenario:
-    """Scenario of a deployment with a load (requests/s), short; with a controller as long as the
-    plan's own. Raises SpecError."""
-    short_times = times(space, rate) if settings.get(CONTROLLER, "fixed") == "fixed" else {}
-    return with_overrides(space.base, settings | load_settings(space, settings, rate) | short_times)
+    """Scenario of a deployment with a load (requests/s), short; with a controller, or if it is not
+    steady, as long as the plan's own. Raises SpecError."""
+    changes = settings | load_settings(space, settings, rate)
+    if settings.get(CONTROLLER, "fixed") == "fixed" and steady_by_itself(space.base):
+        least_s = LIVES * space.life_s
+        warm_s = math.ceil(np.clip(least_s, *WARM_S))
+        counted_s = math.ceil(np.clip(max(least_s, REQUESTS / rate), *COUNTED_S))
+        changes |= {"warmup_s": warm_s, "horizon_s": warm_s + counted_s}
+    return with_overrides(space.base, changes)
 
 
 class Latencies(NamedTuple):

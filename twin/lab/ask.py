@@ -109,17 +109,13 @@ def settings_from(words: Sequence[str]) -> dict[str, Any]:
         path, equals, value = word.partition("=")
         if not equals or not path.strip():
             raise SpecError(f"a setting is written field=value, not {quoted(word)}")
-        settings[path.strip()] = _value(value.strip())
+        text = value.strip()
+        try:
+            table = toml_table(f"value = {text}", "a setting", SpecError)
+        except SpecError:
+            table = {}
+        settings[path.strip()] = table["value"] if len(table) == 1 else text
     return settings
-
-
-def _value(text: str) -> Any:
-    """A TOML number, boolean or string; anything else is the text itself."""
-    try:
-        table = toml_table(f"value = {text}", "a setting", SpecError)
-    except SpecError:
-        return text
-    return table["value"] if len(table) == 1 else text
 
 
 def replayed(

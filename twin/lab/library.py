@@ -3,7 +3,6 @@
 
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -133,20 +132,15 @@ def scenario_from_toml(data: bytes, name: str = "the scenario") -> Scenario:
 
 def scenario_to_toml(scenario: Scenario) -> str:
     """The scenario as TOML, every field with its unit: reading it back gives an equal scenario."""
-    text = tomli_w.dumps(scenario.model_dump(mode="json"))
+    lines, section = [], ""
     # Not splitlines: it also splits at characters that may stand inside a string.
-    return "\n".join(_with_units(text.split("\n")))
-
-
-def _with_units(lines: list[str]) -> Iterator[str]:
-    """Lines of a TOML text, each field with its unit as a comment."""
-    section = ""
-    for line in lines:
+    for line in tomli_w.dumps(scenario.model_dump(mode="json")).split("\n"):
         if line.startswith("["):
             section = line.strip("[]") + "."
-        field = line.partition(" = ")[0]
-        unit = field_unit(section + field) if " = " in line else ""
-        yield f"{line}  # {unit}" if unit else line
+        field, equals, _ = line.partition(" = ")
+        unit = field_unit(section + field) if equals else ""
+        lines.append(f"{line}  # {unit}" if unit else line)
+    return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)

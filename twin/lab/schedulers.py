@@ -23,8 +23,28 @@ def by_default(s: Scenario, facts: Facts) -> dict[str, Any]:
     the fields are, and stay within their bounds."""
     changes: dict[str, Any] = {}
     for role, pool in serving(s).items():
-        traits = _traits(facts, s.deployment.stack, pool)
-        changes |= _of_pool(s, role, pool, traits, load_chip(facts, pool.chip).dies_per_npu)
+        traits, settings = _traits(facts, s.deployment.stack, pool), pool.own
+        dies = settings.npus * load_chip(facts, pool.chip).dies_per_npu
+        one_batch = role == "prefill" and settings.attention == "sp_tp_sp"  # one over all dies
+        rank_dies = settings.tp_dies * pool.prompt_ranks
+        rank_dies *= settings.pp_stages * (settings.cp_dies if role == "prefill" else 1)
+        ranks = 1 if one_batch else dies // rank_dies
+        if budget := traits.get("token_budget"):
+            budgets = 1 if traits.get("budget_of") == "instance" else ranks
+            npu_tokens = budget * budgets // settings.npus
+            if role == "colocated":  # the budget is that of one of the passes of an iteration
+                npu_tokens *= settings.pp_stages
+                changes["deployment.colocated.chunk_tokens_per_npu"] = npu_tokens
+            elif role == "prefill":
+                changes["deployment.prefill.tokens_per_npu"] = npu_tokens
+                changes["deployment.prefill.chunk_tokens"] = budget * budgets // ranks
+        if role != "prefill":
+            if sequences := traits.get("sequences"):
+                changes["deployment.decode.batch_per_npu"] = sequences * ranks // settings.npus
+            if "swap_gb" in traits:
+                changes["deployment.decode.swap_gb_per_die"] = float(traits["swap_gb"])
+            if choice := traits.get("rank_choice"):
+                changes["deployment.decode.rank_choice"] = choice
     bounded_values = {path: _within(path, value) for path, value in changes.items()}
     return {path: value for path, value in bounded_values.items() if read(s, path) != value}
 
@@ -44,36 +64,6 @@ def _traits(facts: Facts, stack: str, pool: Pool) -> dict[str, Any]:
         name: table[f"large_{name}"]
         for name in LARGE if table.get("large") and f"large_{name}" in table
     }  # fmt: skip
-
-
-def _of_pool(
-    s: Scenario, role: str, pool: Pool, traits: dict[str, Any], dies_per_npu: int
-) -> dict[str, Any]:
-    """Fields that the scheduler sets in one pool; values may exceed the fields' bounds."""
-    settings = pool.own
-    dies = settings.npus * dies_per_npu
-    one_batch = role == "prefill" and settings.attention == "sp_tp_sp"  # one batch over all dies
-    rank_dies = settings.tp_dies * pool.prompt_ranks
-    rank_dies *= settings.pp_stages * (settings.cp_dies if role == "prefill" else 1)
-    ranks = 1 if one_batch else dies // rank_dies
-    changes: dict[str, Any] = {}
-    if budget := traits.get("token_budget"):
-        budgets = 1 if traits.get("budget_of") == "instance" else ranks
-        npu_tokens = budget * budgets // settings.npus
-        if role == "colocated":  # the budget is that of one of the passes of an iteration
-            npu_tokens *= settings.pp_stages
-            changes["deployment.colocated.chunk_tokens_per_npu"] = npu_tokens
-        elif role == "prefill":
-            changes["deployment.prefill.tokens_per_npu"] = npu_tokens
-            changes["deployment.prefill.chunk_tokens"] = budget * budgets // ranks
-    if role != "prefill":
-        if sequences := traits.get("sequences"):
-            changes["deployment.decode.batch_per_npu"] = sequences * ranks // settings.npus
-        if "swap_gb" in traits:
-            changes["deployment.decode.swap_gb_per_die"] = float(traits["swap_gb"])
-        if choice := traits.get("rank_choice"):
-            changes["deployment.decode.rank_choice"] = choice
-    return changes
 
 
 def _within(path: str, value: Any) -> Any:

@@ -32,7 +32,7 @@ from twin.lab.files import write_text
 from twin.lab.library import RECORD, published_table
 from twin.metrics.operators import names_of
 from twin.model import alone, finite
-from twin.model.predict import DecodePrediction, Prediction, decode_with
+from twin.model.predict import Prediction, decode_with
 from twin.model.roofline import of_stack
 from twin.scenario import Scenario, npus_used, with_overrides
 from twin.steady import Assembly, Priced, assemble, largest_batch, steady, traffic_under_way
@@ -89,11 +89,15 @@ def _decode(parts: Sequence[str], ask: Ask) -> float:
     if parts[0] == "slo":
         return _under_slo(ask)
     prediction = ask.steady
-    d = _under_way(ask, prediction) if "requests" in ask.args else prediction.decode
+    d, traffic = prediction.decode, traffic_under_way(ask.scenario, ask.facts)
+    if "requests" in ask.args:  # on an instance: fewer than it has slots
+        role, hot = prediction.costs.decode_role, ask.parts.decode_imbalance.table
+        assert role is not None
+        rank_requests = float(ask.args["requests"]) / role.ranks
+        d = decode_with(prediction.costs, traffic, hot, rank_requests, "clients")
     assert d is not None
     layers = prediction.costs.shape.layers
     if parts[0] == "profile":
-        traffic = traffic_under_way(ask.scenario, ask.facts)
         seconds_by_operator = alone.profile_of_mean_die(prediction, traffic, ask.facts)
         return math.fsum(seconds_by_operator[n] for n in parts[1].split("+")) / layers
     if parts[0] == "layer":
@@ -101,15 +105,6 @@ def _decode(parts: Sequence[str], ask: Ask) -> float:
         return math.fsum(d.operators.get(n, 0.0) for n in names) / layers
     figures = {"tpot": d.tpot_s, "iteration": d.iteration_s, "throughput": d.tokens_per_s_per_npu}
     return figures[parts[0]]
-
-
-def _under_way(ask: Ask, full: Prediction) -> DecodePrediction:
-    """Decode with `requests` on an instance, fewer than it has slots."""
-    role = full.costs.decode_role
-    assert role is not None
-    traffic, hot = traffic_under_way(ask.scenario, ask.facts), ask.parts.decode_imbalance.table
-    rank_requests = float(ask.args["requests"]) / role.ranks
-    return decode_with(full.costs, traffic, hot, rank_requests, "clients")
 
 
 def _under_slo(ask: Ask) -> float:
@@ -162,12 +157,6 @@ def _kernel(parts: Sequence[str], ask: Ask) -> float:
     if parts[0] == "attention":
         return alone.attention_core_s(costs, float(ask.args["batch"]) * float(ask.args["kv"]))
     return alone.grouped_product_s(costs, float(ask.args["experts"]), float(ask.args["rows"]))
-
-
-def _collective(parts: Sequence[str], ask: Ask) -> float:
-    """An all-gather or reduce-scatter of decode's dies of one rank, by bytes on a die."""
-    size = 1e6 * float(ask.args["megabytes"])
-    return alone.collective_alone_s(ask.parts.costs, parts[0], size)
 
 
 def _finite(parts: Sequence[str], ask: Ask) -> float:
@@ -237,7 +226,9 @@ MEASURES: dict[str, Callable[[Sequence[str], Ask], float]] = {
     "exchange": _exchange,
     "stream": _stream,
     "kernel": _kernel,
-    "collective": _collective,
+    "collective": lambda parts, ask: alone.collective_alone_s(  # by bytes on a die
+        ask.parts.costs, parts[0], 1e6 * float(ask.args["megabytes"])
+    ),
     "finite": _finite,
     "benchmark": _benchmark,
     "memory": lambda parts, ask: ask.parts.costs.kv_bytes_per_token,

@@ -48,19 +48,6 @@ def apart(
     return kind.join(Parts(**head, tables=tables))
 
 
-def _limit(memory_bytes: int, seconds: float) -> None:
-    """Limit this process's memory and processor time, where the system can."""
-    if sys.platform == "win32":
-        return
-    import resource
-
-    for kind, limit in (
-        (resource.RLIMIT_AS, memory_bytes),
-        (resource.RLIMIT_CPU, int(seconds) + 1),
-    ):
-        resource.setrlimit(kind, (limit, limit))
-
-
 def main() -> None:
     """Read standard input as a value of the kind that the command names; its parts are output."""
     key, file_name, memory_bytes, seconds = sys.argv[1:]
@@ -68,7 +55,11 @@ def main() -> None:
     assert kind.reader is not None
     reader = kind.reader.load()
     data = sys.stdin.buffer.read()
-    _limit(int(memory_bytes), float(seconds))
+    if sys.platform != "win32":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (int(memory_bytes),) * 2)
+        resource.setrlimit(resource.RLIMIT_CPU, (int(float(seconds)) + 1,) * 2)
     try:
         parts = kind.split(reader(data, file_name))
         head = {"name": parts.name, "format": parts.format, "about": dict(parts.about)}

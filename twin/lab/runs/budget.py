@@ -19,7 +19,7 @@ LOOKS = 120  # of a run at a popularity that moves, however long it is
 FASTEST_TOKEN_S = 0.01  # of a closed loop, whose clients ask again when they are answered
 SHARE = 0.8  # of the machine's memory for a run
 OVER = 2.0  # a run may take so many times its estimated memory
-LIMIT, LIMIT_S = "TWIN_RUN_SECONDS", 3600.0
+LIMIT, LIMIT_S = "TWIN_RUN_SECONDS", 3600.0  # of one run's processor time, by the operator
 QUEUE = 4.0  # as many times the limit of one run may wait in all
 
 
@@ -95,14 +95,9 @@ def limit_bytes(budget: Budget) -> float:
     return min(max(PEAK_BYTES_MAX, OVER * budget.memory_bytes), SHARE * total_bytes())
 
 
-def limit_s() -> float:
-    """Maximum estimated processor time of one run, set by the operator."""
-    return float(os.environ.get(LIMIT, LIMIT_S))
-
-
 def require_fits(budget: Budget, waiting: Iterable[Budget] = ()) -> None:
     """Raise TooLarge for a run without enough memory or time here; `waiting` runs count as well."""
-    most_bytes, most_s = SHARE * total_bytes(), limit_s()
+    most_bytes, most_s = SHARE * total_bytes(), float(os.environ.get(LIMIT, LIMIT_S))
     if budget.memory_bytes > most_bytes:
         fitting_requests = (most_bytes - BASE_BYTES) / REQUEST_BYTES
         raise TooLarge(

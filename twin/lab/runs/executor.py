@@ -164,15 +164,14 @@ class Runner:
         """Handle queue and processes again and again until the runner is closed; runs on a
         thread."""
         while not self._closed:
+            is_busy = False
             try:
                 is_busy = self._tick()
             except (StoreError, OSError) as error:
                 log.warning("the runner could not look after its runs: %s", error)
-                is_busy = False
             except Exception:
                 # Without this thread no run would begin, end or stop any more, without a word.
                 log.exception("the runner could not look after its runs")
-                is_busy = False
             self._wake.wait(BUSY_TICK_S if is_busy else QUIET_TICK_S)
             self._wake.clear()
 
@@ -196,7 +195,14 @@ class Runner:
             running = self._store.runs.running(list(self._processes))
             for row in self._deaf_of(running):
                 self._processes[row.owner.name].kill()
-            self._kill_hung(now_s)
+            # Time is counted in ticks, because this machine may have slept.
+            look_s, self._looked_s = min(now_s - self._looked_s, QUIET_TICK_S), now_s
+            helpers = (("", helper) for helper in self._helpers)
+            for name, process in [*self._processes.items(), *helpers]:
+                if process.silent_s(look_s) > HUNG_S:
+                    log.error("process %d hung for %.0f s and was killed", process.pid, HUNG_S)
+                    process.kill()
+                    self._hung.add(name)
             if running:
                 self._stillborn, self.trouble = 0, ""
             waiting_count = len(self._store.runs.queued())
@@ -234,8 +240,15 @@ class Runner:
             exit_status = process.poll()
             if exit_status is None:
                 continue
-            if name in self._hung:
-                self._run_again(name)
+            if name in self._hung:  # its runs are queued again; one that hangs twice fails
+                self._hung.discard(name)
+                reason = f"the run hung twice (no sign of life for {HUNG_S:g} s) and was ended"
+                for row in self._store.runs.running([name]):
+                    if row.id in self._rerun:
+                        self._store.runs.fail(row.id, row.owner, reason)
+                    else:
+                        self._rerun.add(row.id)
+                        self._store.runs.release(row.id, row.owner)
             del self._processes[name]
             process.let_go()
             end_text = how_ended(exit_status)
@@ -252,27 +265,6 @@ class Runner:
         stopping = [row for row in running if row.cancel_s is not None]
         self._deaf = {row.id: self._deaf.get(row.id, now_s) for row in stopping}
         return [row for row in stopping if now_s - self._deaf[row.id] > DEAF_S]
-
-    def _kill_hung(self, now_s: float) -> None:
-        """Kill hung processes; time is counted in ticks, because this machine may have slept."""
-        look_s, self._looked_s = min(now_s - self._looked_s, QUIET_TICK_S), now_s
-        helpers = (("", helper) for helper in self._helpers)
-        for name, process in [*self._processes.items(), *helpers]:
-            if process.silent_s(look_s) > HUNG_S:
-                log.error("process %d hung for %.0f s and was killed", process.pid, HUNG_S)
-                process.kill()
-                self._hung.add(name)
-
-    def _run_again(self, name: str) -> None:
-        """Queue the runs of a hung process again; a run that hangs twice fails."""
-        self._hung.discard(name)
-        for row in self._store.runs.running([name]):
-            if row.id in self._rerun:
-                reason = f"the run hung twice (no sign of life for {HUNG_S:g} s) and was ended"
-                self._store.runs.fail(row.id, row.owner, reason)
-            else:
-                self._rerun.add(row.id)
-                self._store.runs.release(row.id, row.owner)
 
     def _hire(self, waiting: int, running: int) -> None:
         """Start as many processes as there is work for, at least those on standby."""

@@ -132,9 +132,8 @@ class Live:
 
 def question_of(draft: Scenario, facts: Facts) -> Scenario | None:
     """The draft over a short horizon; None where it names files or the operator's own functions."""
-    if TRACE.named(draft) or COUNTS.named(draft) or draft.supernode.imported:
-        return None
-    if draft.elastic.controller == "own":
+    names_files = TRACE.named(draft) or COUNTS.named(draft) or draft.supernode.imported
+    if names_files or draft.elastic.controller == "own":
         return None
     estimate_s = estimate(draft, facts).seconds
     if estimate_s <= SECONDS:

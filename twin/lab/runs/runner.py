@@ -111,18 +111,12 @@ def verified(file: Path, watch: Watch = lambda _share, _live: True) -> Iterator[
         try:
             for damage in read_archive_file(store, file).left_out:
                 yield Verified("", "", "not compared", damage)
-            for row in _rows(store):
-                yield _compared(store, row, watch)
+            offset = 0
+            while rows := store.runs.search(offset=offset).rows:
+                yield from (_compared(store, row, watch) for row in rows)
+                offset += len(rows)
         finally:
             store.close()
-
-
-def _rows(store: Store) -> Iterator[RunRow]:
-    """All runs of a store, page by page."""
-    offset = 0
-    while rows := store.runs.search(offset=offset).rows:
-        yield from rows
-        offset += len(rows)
 
 
 def _compared(store: Store, row: RunRow, watch: Watch) -> Verified:

@@ -1,5 +1,6 @@
 """A run repeated up to the end of a span, to the byte, while its instances are watched."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -121,20 +122,18 @@ def inside(run: Source, row: Mapping[str, Any]) -> Inside:
         return [p for p in all_passes if p.begin_s >= from_s and (to_s is None or p.end_s <= to_s)]
 
     batches = passes("prefill", "prefill_start_s", "prefill_end_s")
-    seconds_by_operator: dict[str, float] = {}
+    seconds_by_operator, held_s = defaultdict[str, float](float), defaultdict[int, float](float)
     for batch in batches:
         for name, took_s in batch.operators:
-            seconds_by_operator[name] = seconds_by_operator.get(name, 0.0) + took_s
+            seconds_by_operator[name] += took_s
+        if batch.held_s > 0.0:
+            held_s[batch.hot_node] += batch.held_s
     if batches:  # reads of the memory pool, and batches between its own
         prefill_s = row["prefill_end_s"] - row["prefill_start_s"] if row["prefill_end_s"] else 0.0
         seconds_by_operator[""] = max(0.0, prefill_s - sum(seconds_by_operator.values()))
     iterations = passes("decode", "transfer_end_s", "finish_s")
     wait_s = iterations[0].begin_s - row["transfer_end_s"] if iterations else 0.0
     mean_iteration_s = sum(p.end_s - p.begin_s for p in iterations) / max(1, len(iterations))
-    held_s: dict[int, float] = {}
-    for batch in batches:
-        if batch.held_s > 0.0:
-            held_s[batch.hot_node] = held_s.get(batch.hot_node, 0.0) + batch.held_s
     operators, hot_reads = tuple(seconds_by_operator.items()), tuple(held_s.items())
     return Inside(operators, wait_s, len(iterations), mean_iteration_s, hot_reads)
 

@@ -84,7 +84,10 @@ def summaries() -> dict[str, dict[str, Any]]:
 
 def write(key: str, scenario: Scenario, run: "Run", engine: str, folder: Path = FOLDER) -> Path:
     """Write the file of one preset's run."""
-    tables = {name: _small(run.tables[name]) for name in TABLES if name in run.tables}
+    # In single precision, except columns of times that join tables.
+    times = cs.by_name("t_s", "end_s", "window_s", require_all=False)
+    single = (cs.float() - times).cast(pl.Float32)
+    tables = {name: run.tables[name].with_columns(single) for name in TABLES if name in run.tables}
     description = {
         "scenario": scenario_digest(scenario),
         "engine": engine,
@@ -132,12 +135,6 @@ def _evidence_of(facts: Facts) -> str:
     for path in (ROOT / "data" / "published.toml", *sorted((ROOT / "data" / "record").iterdir())):
         content.update(path.read_bytes())
     return content.hexdigest()
-
-
-def _small(table: pl.DataFrame) -> pl.DataFrame:
-    """The table in single precision, except columns of times that join tables."""
-    times = cs.by_name("t_s", "end_s", "window_s", require_all=False)
-    return table.with_columns((cs.float() - times).cast(pl.Float32))
 
 
 def refresh(store: Store, runner: Runner) -> None:

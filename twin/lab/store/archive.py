@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from sqlalchemy import BigInteger, Column, inspect, select
-from sqlalchemy.orm import Session
 
 from twin.lab.files import printable
 from twin.lab.store import models
@@ -65,12 +64,21 @@ class Moved:
 def write_archive(store: Store, file: IO[bytes], runs: Iterable[str] | None = None) -> Moved:
     """Write a store's visible contents, or some runs and their dependencies."""
     writer = _Writer(store, file, holders=runs is None and not store.visitor)
-    if runs is None:
-        name_lists = _shown(store)
+    if runs is None:  # all that the visitor sees, of runs those that have ended
+        s, i, r = models.ScenarioRow, models.ImportRow, models.RunRow
+        ended = r.state.in_(models.ENDED_STATES)
+        queries = (
+            store.scenarios.visible(select(s.digest)),
+            store.runs.visible(select(r.scenario).where(ended)).distinct(),
+            store.traces.visible(select(i.digest)).order_by(i.digest),
+            store.runs.visible(select(r.id).where(ended)).order_by(r.queued_s, r.id),
+        )
+        with store.database.read() as session:
+            own, of_runs, imports, ids = (list(session.scalars(query)) for query in queries)
+        scenarios = sorted({*own, *of_runs})
     else:
         rows = [require(store.runs.get(run), RUN, run) for run in runs]
-        name_lists = [row.scenario for row in rows], [], [row.id for row in rows]
-    scenarios, imports, ids = name_lists
+        scenarios, imports, ids = [row.scenario for row in rows], [], [row.id for row in rows]
     for digest in dict.fromkeys(scenarios):
         writer.attempt(writer.scenario, digest)
     for digest in dict.fromkeys((*imports, *writer.used)):
@@ -79,21 +87,6 @@ def write_archive(store: Store, file: IO[bytes], runs: Iterable[str] | None = No
         writer.attempt(writer.run, run)
     file.write(bytes(2 * tarfile.BLOCKSIZE))
     return writer.moved
-
-
-def _shown(store: Store) -> tuple[list[str], list[str], list[str]]:
-    """Names of the scenarios, imported files and ended runs that the visitor sees."""
-    scenario_row, import_row, run_row = models.ScenarioRow, models.ImportRow, models.RunRow
-    ended = run_row.state.in_(models.ENDED_STATES)
-    queries = (
-        store.scenarios.visible(select(scenario_row.digest)),
-        store.runs.visible(select(run_row.scenario).where(ended)).distinct(),
-        store.traces.visible(select(import_row.digest)).order_by(import_row.digest),
-        store.runs.visible(select(run_row.id).where(ended)).order_by(run_row.queued_s, run_row.id),
-    )
-    with store.database.read() as session:
-        scenarios, run_scenarios, imports, ids = (list(session.scalars(query)) for query in queries)
-    return sorted({*scenarios, *run_scenarios}), imports, ids
 
 
 def export_runs(store: Store, *runs: str) -> bytes:
@@ -169,7 +162,13 @@ class _Writer:
             if self._holders:
                 holders = select(models.HoldingRow.visitor).where(models.HoldingRow.name == name)
                 fields[HOLDERS] = list(session.scalars(holders))
-            if notes := self._notes(session, name):
+            # The exporter's notes; in a full export all, else without the visitor's name.
+            n, no_visitor = models.NoteRow, {} if self._holders else {"visitor": ""}
+            query = select(*(getattr(n, key) for key in columns_of(n))).where(n.name == name)
+            if no_visitor:
+                query = query.where(n.visitor == self.store.visitor)
+            rows = session.execute(query.order_by(n.visitor)).mappings()
+            if notes := [{**row, **no_visitor} for row in rows]:
                 fields[WRITTEN] = notes
         if kind in TABLES:
             fields[FILES] = dict(files)
@@ -177,15 +176,6 @@ class _Writer:
         self._member(kind, hashlib.sha256(data).hexdigest(), len(data), io.BytesIO(data))
         self._written.add(name)
         self.moved.new[kind] += 1
-
-    def _notes(self, session: Session, name: str) -> list[dict[str, Any]]:
-        """Notes on a name: the exporter's, or all in a full export, without visitors' names."""
-        n, no_visitor = models.NoteRow, {} if self._holders else {"visitor": ""}
-        query = select(*(getattr(n, key) for key in columns_of(n))).where(n.name == name)
-        if no_visitor:
-            query = query.where(n.visitor == self.store.visitor)
-        rows = session.execute(query.order_by(n.visitor)).mappings()
-        return [{**row, **no_visitor} for row in rows]
 
     def _member(self, kind: str, sha256: str, size: int, source: Source) -> None:
         """Write one member of the tar: its header, bytes and padding."""
@@ -373,7 +363,11 @@ def _take(store: Store, kind: str, fields: Mapping[str, Any]) -> bool:
             if is_new := session.get(KINDS[kind], name) is None:
                 session.add(row)
                 session.flush()
-                _add_tables(session, kind, name, files)
+            for part, sha256 in files.items() if is_new else ():
+                if not isinstance(sha256, str) or session.get(models.ArtefactRow, sha256) is None:
+                    raise StoreError(f"the table {printable(part)} of the {kind} {name} is missing")
+                key = {"run": name} if kind == RUN else {"digest": name}
+                session.add(TABLES[kind](**key, name=part, sha256=sha256))
     with store.database.write() as session:
         for visitor in {holder for holder in holders if isinstance(holder, str)}:
             holding = models.HoldingRow(visitor=visitor[:255], name=name)
@@ -430,13 +424,3 @@ def _run(store: Store, values: Mapping[str, Any], files: Mapping[str, str]) -> m
         raise StoreError(f"run {printable(run)} is damaged: its seal is broken")
     no_owner = {"owner_name": "", "owner_host": "", "owner_pid": 0, "owner_started": ""}
     return models.RunRow(**{**values, **no_owner, "scenario": question.digest})
-
-
-def _add_tables(session: Session, kind: str, name: str, files: Mapping[str, str]) -> None:
-    """Add rows of tables to a restored value. Raises StoreError if one is missing."""
-    for table, sha256 in files.items():
-        if not isinstance(sha256, str) or session.get(models.ArtefactRow, sha256) is None:
-            raise StoreError(f"the table {printable(table)} of the {kind} {name} is missing")
-        key = {"run": name} if kind == RUN else {"digest": name}
-        session.add(TABLES[kind](**key, name=table, sha256=sha256))
-    session.flush()

@@ -41,8 +41,14 @@ def upgrade(database: Database, versions: Path = VERSIONS) -> None:
         )
     if revision == known_revisions[-1]:
         return
-    if revision:
-        _keep_backup(database, revision)
+    if revision and (path := database.path) is not None:  # PostgreSQL has tools of its own
+        stem = f"{path.name}.before-migration-"
+        copy = path.with_name(f"{stem}{revision}-{time.time_ns()}")
+        outside_transactions(database, "VACUUM INTO ?", str(copy))  # consistent during use
+        log.warning("stored a backup of the database before migrating it: %s", copy)
+        backups = sorted(path.parent.glob(f"{stem}*"), key=lambda p: p.stat().st_mtime_ns)
+        for backup in backups[:-BACKUPS_MOST]:
+            backup.unlink()
     with migration_connection(database) as connection:
         if _current(connection) != known_revisions[-1]:
             drop_guards(connection)
@@ -74,19 +80,6 @@ def _run_alembic(connection: Connection, versions: Path) -> None:
     else:
         Row.metadata.create_all(connection)
         command.stamp(config, "head")
-
-
-def _keep_backup(database: Database, revision: str) -> None:
-    """Copy an SQLite file before a migration; PostgreSQL has its own tools."""
-    if database.path is None:
-        return
-    stem = f"{database.path.name}.before-migration-"
-    copy = database.path.with_name(f"{stem}{revision}-{time.time_ns()}")
-    outside_transactions(database, "VACUUM INTO ?", str(copy))  # consistent during use
-    log.warning("stored a backup of the database before migrating it: %s", copy)
-    backups = sorted(database.path.parent.glob(f"{stem}*"), key=lambda p: p.stat().st_mtime_ns)
-    for path in backups[:-BACKUPS_MOST]:
-        path.unlink()
 
 
 ENDED = ", ".join(f"'{state}'" for state in ENDED_STATES)

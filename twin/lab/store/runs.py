@@ -100,6 +100,8 @@ STOPPED = "stopped on request"
 SHARED = "this run was shared: its link must keep working, or be revoked first"
 NO_OWNER = Owner("", "", 0, "")
 STOPPING = RunRow.cancel_s.is_not(None)  # a stop was requested
+# Began and has no owner: it waits for another.
+GIVEN_BACK = (RunRow.state == RUNNING) & (RunRow.owner_name == NO_OWNER.name)
 
 
 class Runs:
@@ -191,7 +193,7 @@ class Runs:
 
     def queued(self) -> set[str]:
         """Ids of the queued runs."""
-        query = select(RunRow.id).where((RunRow.state == QUEUED) | _given_back())
+        query = select(RunRow.id).where((RunRow.state == QUEUED) | GIVEN_BACK)
         with self._database.read() as session:
             return set(session.scalars(query))
 
@@ -239,7 +241,7 @@ class Runs:
         r, now_s = RunRow, time.time()
         values = {r.started_s: now_s, r.beat_s: now_s, r.owner: owner}
         with self._database.write() as session:
-            for condition, extra in ((_given_back(), {}), (r.state == QUEUED, {r.state: RUNNING})):
+            for condition, extra in ((GIVEN_BACK, {}), (r.state == QUEUED, {r.state: RUNNING})):
                 conditions = (condition, r.id == run) if run else (condition,)
                 oldest = select(r.id).where(*conditions).order_by(r.queued_s, r.id).limit(1)
                 claimed_row = (r.id == oldest.scalar_subquery()) & condition
@@ -320,7 +322,7 @@ class Runs:
         with self._database.read() as session:
             # Most stores that are opened have none; SQL for whole rows takes long to compile.
             has_some = session.scalar(select(r.id).where(r.state == RUNNING).limit(1)) is not None
-            running = select(r).where(r.state == RUNNING, ~_given_back())
+            running = select(r).where(r.state == RUNNING, ~GIVEN_BACK)
             rows = session.scalars(running).all() if has_some else []
         # Not the heartbeat's own time: clocks of two machines differ, and a machine that slept
         # wakes to old heartbeats of processes that are well.
@@ -421,8 +423,3 @@ def _held(run: str, owner: Owner) -> ColumnElement[bool]:
     """Condition that an owner has a run and it runs."""
     r = RunRow
     return (r.id == run) & (r.state == RUNNING) & (r.owner_name == owner.name)
-
-
-def _given_back() -> ColumnElement[bool]:
-    """Runs that began and have no owner, waiting for another."""
-    return (RunRow.state == RUNNING) & (RunRow.owner_name == NO_OWNER.name)

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from twin.lab.files import printable
 from twin.lab.kinds import Kind, Parts, T
-from twin.lab.store.artefacts import Artefact, Artefacts
+from twin.lab.store.artefacts import Artefacts
 from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError
 from twin.lab.store.models import ImportRow, ImportTableRow, RunRow, ScenarioRow
@@ -34,8 +34,20 @@ class Values(Generic[T]):
     def save(self, value: T) -> str:
         """Store or repair a value; returns its digest. Raises StoreError when too large."""
         self._visitor.require_writes()
-        digest = value.digest
-        row, artefacts = self._made(value, digest)
+        digest, parts = value.digest, self.kind.split(value)
+        size_bytes = sum(frame.estimated_size() for frame in parts.tables.values())
+        if size_bytes > VALUE_BYTES_MAX:
+            raise StoreError(
+                f"{parts.name} takes {size_bytes / 1e6:.0f} MB: a stored {self.kind.key} may take "
+                f"{VALUE_BYTES_MAX / 1e6:.0f} MB, {self.kind.smaller}"
+            )
+        artefacts = self._artefacts.put_all(parts.tables)
+        row = ImportRow(
+            digest=digest, kind=self.kind.key, name=parts.name, format=parts.format,
+            about=dict(parts.about), rows=next(iter(artefacts.values())).rows,
+            created_s=time.time(),
+        )  # fmt: skip
+        row.seal = sealed(row, {name: artefact.sha256 for name, artefact in artefacts.items()})
         with self._database.write(durable=True) as session:
             present_row = session.get(ImportRow, digest)
             if present_row and sealed(present_row, files_of(session, digest)) != present_row.seal:
@@ -50,23 +62,6 @@ class Values(Generic[T]):
                     session.add(ImportTableRow(digest=digest, name=name, sha256=artefact.sha256))
             self._visitor.hold(session, digest)
         return digest
-
-    def _made(self, value: T, digest: str) -> tuple[ImportRow, dict[str, Artefact]]:
-        """Store a value's files; returns its row to be, and the files by name."""
-        parts = self.kind.split(value)
-        size_bytes = sum(frame.estimated_size() for frame in parts.tables.values())
-        if size_bytes > VALUE_BYTES_MAX:
-            raise StoreError(
-                f"{parts.name} takes {size_bytes / 1e6:.0f} MB: a stored {self.kind.key} may take "
-                f"{VALUE_BYTES_MAX / 1e6:.0f} MB, {self.kind.smaller}"
-            )
-        files = self._artefacts.put_all(parts.tables)
-        row = ImportRow(
-            digest=digest, kind=self.kind.key, name=parts.name, format=parts.format,
-            about=dict(parts.about), rows=next(iter(files.values())).rows, created_s=time.time(),
-        )  # fmt: skip
-        row.seal = sealed(row, {name: artefact.sha256 for name, artefact in files.items()})
-        return row, files
 
     def get(self, digest: str) -> ImportRow | None:
         """The row of a value; None if it is not stored."""

@@ -241,32 +241,27 @@ def with_pairs(
     compared: Comparison, summaries: Sequence[Sequence[Mapping[str, Any] | None]]
 ) -> Comparison:
     """A comparison with paired differences over seeds (at least LEAST); summaries: of `seeded`."""
-    rows = [_row(row, summaries, compared.baseline) for row in compared.metrics]
+    rows = []
+    for row in compared.metrics:
+        verdicts: list[Verdict] = list(row.verdicts)
+        differences: list[Paired | None] = [None] * len(summaries)
+        for i, seed_summaries in enumerate(summaries):
+            value_pairs = [
+                (float(a[row.name]), float(b[row.name]))
+                for a, b in zip(seed_summaries, summaries[compared.baseline], strict=True)
+                if a and b and is_number(a.get(row.name)) and is_number(b.get(row.name))
+            ]
+            if i == compared.baseline or len(value_pairs) < LEAST:
+                continue
+            differences[i] = pair = paired(value_pairs)
+            if pair.mean == 0.0 and pair.half == 0.0:
+                verdicts[i] = "same"
+            elif abs(pair.mean) <= pair.half:
+                verdicts[i] = "noise"
+            elif row.verdicts[i] != "different":
+                verdicts[i] = _verdict(row.name, pair.base + pair.mean, pair.base)
+        rows.append(replace(row, verdicts=tuple(verdicts), paired=tuple(differences)))
     return replace(compared, metrics=rows)
-
-
-def _row(
-    row: MetricRow, summaries: Sequence[Sequence[Mapping[str, Any] | None]], baseline: int
-) -> MetricRow:
-    """A row with the paired differences over seeds, and the verdicts that follow from them."""
-    verdicts: list[Verdict] = list(row.verdicts)
-    differences: list[Paired | None] = [None] * len(summaries)
-    for i, seed_summaries in enumerate(summaries):
-        value_pairs = [
-            (float(a[row.name]), float(b[row.name]))
-            for a, b in zip(seed_summaries, summaries[baseline], strict=True)
-            if a and b and is_number(a.get(row.name)) and is_number(b.get(row.name))
-        ]
-        if i == baseline or len(value_pairs) < LEAST:
-            continue
-        differences[i] = pair = paired(value_pairs)
-        if pair.mean == 0.0 and pair.half == 0.0:
-            verdicts[i] = "same"
-        elif abs(pair.mean) <= pair.half:
-            verdicts[i] = "noise"
-        elif row.verdicts[i] != "different":
-            verdicts[i] = verdict(row.name, pair.base + pair.mean, pair.base) or "different"
-    return replace(row, verdicts=tuple(verdicts), paired=tuple(differences))
 
 
 def paired(both: Sequence[tuple[float, float]]) -> Paired:

@@ -1,5 +1,6 @@
 """A trace format is found by content, never by name; columns of all are checked and sorted here."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
@@ -116,10 +117,17 @@ def build_table(c: Columns, most_rows: int) -> TraceTable:
     row_count = c.input_tokens.size
     if row_count > most_rows:
         raise TraceError(f"{c.name} holds {row_count:,} requests, more than {most_rows:,}: cut it")
-    counts = dict(c.counts)
-    chosen_rows = _wanted_rows(c, counts)
+    counts = Counter(c.counts)
+    no_input = c.input_tokens < 1
+    no_output = ~no_input & (c.output_tokens < 1)
+    counts["dropped: no input tokens"] += int(no_input.sum())
+    counts["dropped: no output tokens"] += int(no_output.sum())
+    chosen_rows = np.flatnonzero(~(no_input | no_output))
+    chosen_rows = chosen_rows[np.argsort(c.ticks[chosen_rows], kind="stable")]
+    if c.in_order and (np.diff(chosen_rows) < 0).any():
+        c.warnings.append("rows were not in order of time and have been sorted")
     if chosen_rows.size == 0:
-        reasons = "".join(f"; {count:,} {reason}" for reason, count in counts.items())
+        reasons = "".join(f"; {count:,} {reason}" for reason, count in (+counts).items())
         raise TraceError(f"{c.name} holds no request to keep{reasons}")
     arrival_s = (c.ticks[chosen_rows] - c.ticks[chosen_rows[0]]) / c.ticks_per_s
     offset, first_ids, blocks, id_count, block_tokens = _chains(c, chosen_rows, counts)
@@ -133,32 +141,13 @@ def build_table(c: Columns, most_rows: int) -> TraceTable:
         has_prefix=c.hashes is not None, has_time=c.has_time,
         source_row=c.source_row[chosen_rows].astype(np.int64),
         think_s=np.full(chosen_rows.size, np.nan) if c.think_s is None else c.think_s[chosen_rows],
-        counts=counts, name=c.name, format=c.format, time_unit=c.time_unit,
+        counts=dict(+counts), name=c.name, format=c.format, time_unit=c.time_unit,
         warnings=tuple(c.warnings),
     )  # fmt: skip
 
 
-def _wanted_rows(c: Columns, counts: dict[str, int]) -> np.ndarray:
-    """Indices i8[k] of the rows to keep, in order of time; dropped rows are counted by reason."""
-    no_input = c.input_tokens < 1
-    no_output = ~no_input & (c.output_tokens < 1)
-    _note(counts, "dropped: no input tokens", int(no_input.sum()))
-    _note(counts, "dropped: no output tokens", int(no_output.sum()))
-    rows = np.flatnonzero(~(no_input | no_output))
-    rows = rows[np.argsort(c.ticks[rows], kind="stable")]
-    if c.in_order and (np.diff(rows) < 0).any():
-        c.warnings.append("rows were not in order of time and have been sorted")
-    return rows
-
-
-def _note(counts: dict[str, int], reason: str, count: int) -> None:
-    """Add to the number of rows with a reason."""
-    if count:
-        counts[reason] = counts.get(reason, 0) + count
-
-
 def _chains(
-    c: Columns, chosen: np.ndarray, counts: dict[str, int]
+    c: Columns, chosen: np.ndarray, counts: Counter[str]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, int]:
     """(segment_offset, segment_first, segment_blocks, distinct ids, tokens of a block)."""
     if c.hashes is None or c.hash_offset is None:
@@ -179,9 +168,9 @@ def _chains(
             f"{c.name}: most prompts have more hashes than blocks of {size} tokens: the block "
             "size must be smaller"
         )
-    _note(counts, "clipped: hashes beyond the prompt", int((hash_counts > most_hashes).sum()))
+    counts["clipped: hashes beyond the prompt"] += int((hash_counts > most_hashes).sum())
     too_few = int((hash_counts < prompt_tokens // size).sum())
-    _note(counts, "kept: prompts with fewer hashes than whole blocks", too_few)
+    counts["kept: prompts with fewer hashes than whole blocks"] += too_few
     begin = c.hash_offset[:-1][chosen]
     end = begin + np.minimum(hash_counts, most_hashes)
     scope = np.zeros(chosen.size, np.int64) if c.scope is None else _dense(c.scope[chosen])

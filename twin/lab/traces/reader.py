@@ -66,6 +66,14 @@ def preview(table: TraceTable) -> dict[str, Any]:
     gaps, think_s = np.diff(table.arrival_s), table.think_s[~np.isnan(table.think_s)]
     has_gaps = table.has_time and gaps.size > 1 and gaps.mean() > 0
     gap_variation = float(gaps.std() / gaps.mean()) if has_gaps else None
+    warnings = list(table.warnings)
+    if not table.has_time:
+        warnings.append("no times in the file: requests arrive as Poisson at the workload's rate")
+    if not table.has_prefix:
+        warnings.append("no prefix information: no prompt shares a block")
+    if quantum_s:
+        fault = f"timestamps are rounded to {quantum_s:.4g} s"
+        warnings.append(f"{fault}: spread the requests over that step")
     return {
         "name": table.name,
         "format": table.format,
@@ -85,7 +93,7 @@ def preview(table: TraceTable) -> dict[str, Any]:
         "ideal_hit_token_ratio": reuse_curve(table, EVERY).ideal if table.has_prefix else None,
         "think_s_p50": float(np.median(think_s)) if think_s.size else None,
         "counts": dict(table.counts),
-        "warnings": list(table.warnings) + _warnings(table, quantum_s),
+        "warnings": warnings,
     }
 
 
@@ -93,16 +101,3 @@ def _spread(values: np.ndarray) -> dict[str, float]:
     """Percentiles, maximum and mean of values."""
     percentiles = {f"p{level}": float(np.percentile(values, level)) for level in LEVELS}
     return {**percentiles, "max": float(values.max()), "mean": float(values.sum() / values.size)}
-
-
-def _warnings(table: TraceTable, quantum_s: float) -> list[str]:
-    """Sentences on what a trace lacks."""
-    warnings = []
-    if not table.has_time:
-        warnings.append("no times in the file: requests arrive as Poisson at the workload's rate")
-    if not table.has_prefix:
-        warnings.append("no prefix information: no prompt shares a block")
-    if quantum_s:
-        fault = f"timestamps are rounded to {quantum_s:.4g} s"
-        warnings.append(f"{fault}: spread the requests over that step")
-    return warnings

@@ -25,12 +25,7 @@ def upgrade() -> None:
         foreign("import_tables", "sha256", "artefacts.sha256"),
         digest=word, name=word, sha256=word,
     )  # fmt: skip
-    _copy(imports, tables)
-    op.drop_table("traces")
-
-
-def _copy(imports: sa.Table, tables: sa.Table) -> None:
-    """Every row of the old table; one whose JSON cannot be read gets no seal, so it is damaged."""
+    # Every row of the old table; one whose JSON cannot be read gets no seal, so it is damaged.
     connection = op.get_bind()
     old_table = sa.Table("traces", sa.MetaData(), autoload_with=connection)
     for row in connection.execute(sa.select(old_table)).mappings().all():
@@ -48,3 +43,4 @@ def _copy(imports: sa.Table, tables: sa.Table) -> None:
         op.bulk_insert(imports, [value])
         file_rows = [{"digest": row["digest"], "name": n, "sha256": s} for n, s in files.items()]
         op.bulk_insert(tables, file_rows)
+    op.drop_table("traces")

@@ -1,7 +1,7 @@
 """Recorded agent sessions, WEKA / kv-cache-tester JSON or parquet. Seconds and hashes count within
 a session; starts are drawn evenly over a day from a seed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,13 +37,14 @@ NO_CLOCK = (
 )
 
 
+Request = tuple[float, dict[str, Any], str]  # s since its session's start, body, place in the file
+
+
 @dataclass(slots=True)
 class _Sessions:
     """Sessions read so far, with their requests in one list."""
 
-    times_s: list[float] = field(default_factory=list)  # of requests, since the session's start
-    bodies: list[dict[str, Any]] = field(default_factory=list)
-    places: list[str] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)  # requests of each session
     scopes: list[int] = field(default_factory=list)  # of its hashes; -1: of all sessions alike
     left_out: int = 0  # requests
@@ -63,12 +64,20 @@ def read_weka(reading: Reading) -> Columns:
                     f"{place} has blocks of {stated} tokens where others have {block_tokens}"
                 )
             block_tokens = reading.block_tokens or stated
-            _read_session(place, body, most, sessions)
-    cells = c.cells_of_rows(sessions.bodies, sessions.places.__getitem__)
+            rows = list(_requests(place, body["requests"], 0.0, 0))
+            accepted = [rows[i] for i in np.flatnonzero(_cells(rows).tokens("in") <= most)]
+            sessions.left_out += len(rows) - len(accepted)
+            if accepted:
+                is_global = body.get("hash_id_scope") == "global"
+                sessions.scopes.append(-1 if is_global else len(sessions.scopes))
+                sessions.lengths.append(len(accepted))
+                sessions.requests += accepted
+    cells = _cells(sessions.requests)
     session_of = np.repeat(np.arange(len(sessions.lengths)), sessions.lengths)
     offset, hashes = c.hash_array(c.hash_lists(cells), cells.where)
     columns = Columns(
-        ticks=_clock(np.array(sessions.times_s), session_of), ticks_per_s=1.0, in_order=False,
+        ticks=_clock(np.array([time_s for time_s, _, _ in sessions.requests]), session_of),
+        ticks_per_s=1.0, in_order=False,
         input_tokens=cells.tokens("in"), output_tokens=cells.tokens("out"),
         source_row=np.arange(1, session_of.size + 1), session=session_of,
         hash_offset=offset, hashes=hashes, scope=np.array(sessions.scopes, np.int64)[session_of],
@@ -107,32 +116,18 @@ def _objects(piece: Piece) -> Iterator[tuple[str, dict[str, Any]]]:
         yield place, body
 
 
-def _read_session(where: str, body: dict[str, Any], most: int, sessions: _Sessions) -> None:
-    """Append the requests of one session in order of time."""
-    rows = list(_requests(where, body["requests"], 0.0, 0))
-    times_s, bodies, places = zip(*rows, strict=True) if rows else ((), (), ())
-    input_tokens = c.cells_of_rows(bodies, places.__getitem__).tokens("in")
-    accepted = np.flatnonzero(input_tokens <= most)
-    sessions.left_out += len(rows) - accepted.size
-    if not accepted.size:
-        return
-    is_global = body.get("hash_id_scope") == "global"
-    sessions.scopes.append(-1 if is_global else len(sessions.scopes))
-    sessions.lengths.append(accepted.size)
-    sessions.times_s.extend(times_s[i] for i in accepted)
-    sessions.bodies.extend(bodies[i] for i in accepted)
-    sessions.places.extend(places[i] for i in accepted)
+def _cells(rows: Sequence[Request]) -> c.Cells:
+    """Cells of the bodies of requests."""
+    return c.cells_of_rows([body for _, body, _ in rows], lambda i: rows[i][2])
 
 
-def _requests(
-    where: str, requests: list[Any], start_s: float, depth: int
-) -> Iterator[tuple[float, dict[str, Any], str]]:
-    """(seconds into the session, request, place in the file), called agents' included."""
+def _requests(where: str, requests: list[Any], start_s: float, depth: int) -> Iterator[Request]:
+    """Requests of a session or of a called agent, in the order of the file."""
     for i, body in enumerate(requests, 1):
         place = f"{where} request {i}"
         if type(body) is not dict:
             raise TraceError(f"{place} is not an object")
-        time_s = start_s + float(c.cells_of_rows([body], [place].__getitem__).times("t")[0])
+        time_s = start_s + float(_cells([(0.0, body, place)]).times("t")[0])
         if type(body.get("requests")) is list:
             if depth >= MOST_DEPTH:
                 raise TraceError(f"{place} is nested more than {MOST_DEPTH} agents deep")
@@ -187,7 +182,15 @@ def _session_rows(
     rows = scan.select(pl.len()).collect().item()
     if rows > limits.rows:
         raise TraceError(f"{name} holds {rows:,} requests, more than {limits.rows:,}")
-    _check_types(name, scan.collect_schema())
+    schema = scan.collect_schema()
+    hashes = schema["hash_ids"]
+    if not (isinstance(hashes, pl.List) and hashes.inner in SMALL_INTEGERS):
+        raise TraceError(f"{name}: hash_ids is of type {hashes}, it must be lists of integers")
+    if schema["trace"] != pl.String and not schema["trace"].is_integer():
+        raise TraceError(f"{name}: trace is of type {schema['trace']}, it must be names or numbers")
+    for column in ("subagent", *CHECKS):
+        if not schema[column].is_numeric() and schema[column] != pl.Null:
+            raise TraceError(f"{name}: {column} is of type {schema[column]}, it must be numbers")
     # Hashes are a hundred times the rest, so they are read last and only of the chosen rows.
     frame = scan.select(PARQUET_COLUMNS[:-1]).with_row_index("row", 1).collect()
     if frame["trace"].null_count():
@@ -204,18 +207,6 @@ def _session_rows(
     if lists.null_count():
         raise TraceError(f"{name}: every row must have a list of hash_ids, if an empty one")
     return on_clock, lists, rows
-
-
-def _check_types(name: str, schema: pl.Schema) -> None:
-    """Raise TraceError for a column of another type than required."""
-    hashes = schema["hash_ids"]
-    if not (isinstance(hashes, pl.List) and hashes.inner in SMALL_INTEGERS):
-        raise TraceError(f"{name}: hash_ids is of type {hashes}, it must be lists of integers")
-    if schema["trace"] != pl.String and not schema["trace"].is_integer():
-        raise TraceError(f"{name}: trace is of type {schema['trace']}, it must be names or numbers")
-    for column in ("subagent", *CHECKS):
-        if not schema[column].is_numeric() and schema[column] != pl.Null:
-            raise TraceError(f"{name}: {column} is of type {schema[column]}, it must be numbers")
 
 
 WEKA = Format(

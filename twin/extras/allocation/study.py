@@ -131,19 +131,15 @@ def study(
         instance_sizes = [(npus, float(count)) for _, count, npus in seated(deployment)]
         mixes["instances of this deployment"] = instance_sizes
     fleet = int(facts["allocation.fleet"].value)
-    return [
-        _filling(name, npus, mix, fleet, seed)
-        for name, mix in mixes.items()
-        for npus in (supernodes or facts["allocation.supernode_sizes"].value)
-    ]
-
-
-def _filling(name: str, npus: int, mix: Mix, fleet: int, seed: int) -> Filling:
-    """Allocated share over several seeds; None where a block is larger than the supernode."""
-    if max(size for size, _ in mix) > npus:
-        return Filling(name, npus, None)
-    means = [allocation(npus, mix, fleet, seed + k).mean for k in range(SEEDS)]
-    return Filling(name, npus, sum(means) / SEEDS)
+    fillings = []
+    for name, mix in mixes.items():
+        for npus in supernodes or facts["allocation.supernode_sizes"].value:
+            share = None
+            if max(size for size, _ in mix) <= npus:
+                shares = [allocation(npus, mix, fleet, seed + k).mean for k in range(SEEDS)]
+                share = sum(shares) / SEEDS
+            fillings.append(Filling(name, npus, share))
+    return fillings
 
 
 def by_blocks(fillings: Sequence[Filling]) -> dict[str, dict[int, float | None]]:

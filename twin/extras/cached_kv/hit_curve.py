@@ -6,7 +6,6 @@ conversations with 3 GB a node a run hits 9.23 %, the curve 9.01 %.
 What reading a cached token takes by its place, and computing it again, is by formula."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,34 +51,29 @@ def reads(
     planes = [s.memory_pool.plane]
     if s.memory_pool.scope == "shared":
         planes += [plane for plane in ("ub", "vpc") if plane not in planes]
-    return [read for plane in planes for read in _over(s, plane, facts, trace, counts)]
-
-
-def _over(
-    s: Scenario, plane: str, facts: Facts, trace: TraceTable | None, counts: Counts | None
-) -> Iterator[Read]:
-    """Reads of cached KV over one plane: from DRAM, and from the SSD tier if there is one."""
-    question = with_overrides(s, {"memory_pool.plane": plane})
-    parts = assemble(question, facts, trace, counts)
-    role = parts.costs.prefill_role or parts.costs.colocated_role
-    assert role is not None  # somebody prefills
-    computed_s = recompute_s(parts, role, traffic_of(question, facts, trace).input_tokens)
-    servers = parts.costs.servers
-    price, _ = servers.prices()
-    fetch, block, latency_s = role.fetch, s.memory_pool.block_tokens, price.latency_s
-    margin_s_per_token = computed_s - fetch.ahead_s_per_token(latency_s)
-    rate_min = fetch.bytes_per_token / margin_s_per_token if margin_s_per_token > 0.0 else None
-    if rate_min is not None and rate_min > fetch.copies_bytes_per_s:
-        rate_min = None
-    token_s = fetch.seconds(1.0, latency_s, price.bytes_per_s) - latency_s
-    is_local = s.memory_pool.scope == "local"
-    place = "DRAM of its own nodes" if is_local else f"DRAM over {plane.upper()}"
-    yield Read(place, latency_s, token_s, computed_s, price.bytes_per_s, rate_min, block)
-    ssd = from_storage(parts.net, servers.dies) if s.memory_pool.ssd_gb_per_node > 0.0 else None
-    if ssd is not None and plane == s.memory_pool.plane:  # together with the copy out of DRAM
-        size, rate = parts.costs.kv_bytes_per_token, ssd.alone(parts.net)[0]
-        ssd_s, rate_min = max(token_s, size / rate), rate_min and size / computed_s
-        yield Read("SSD over VPC", latency_s, ssd_s, computed_s, rate, rate_min, block)
+    rows, block = [], s.memory_pool.block_tokens
+    for plane in planes:
+        question = with_overrides(s, {"memory_pool.plane": plane})
+        parts = assemble(question, facts, trace, counts)
+        role, servers = parts.costs.prefill_role or parts.costs.colocated_role, parts.costs.servers
+        assert role is not None  # somebody prefills
+        computed_s = recompute_s(parts, role, traffic_of(question, facts, trace).input_tokens)
+        price, fetch = servers.prices()[0], role.fetch
+        latency_s = price.latency_s
+        margin_s_per_token = computed_s - fetch.ahead_s_per_token(latency_s)
+        rate_min = fetch.bytes_per_token / margin_s_per_token if margin_s_per_token > 0.0 else None
+        if rate_min is not None and rate_min > fetch.copies_bytes_per_s:
+            rate_min = None
+        token_s = fetch.seconds(1.0, latency_s, price.bytes_per_s) - latency_s
+        is_local = s.memory_pool.scope == "local"
+        place = "DRAM of its own nodes" if is_local else f"DRAM over {plane.upper()}"
+        rows.append(Read(place, latency_s, token_s, computed_s, price.bytes_per_s, rate_min, block))
+        ssd = from_storage(parts.net, servers.dies) if s.memory_pool.ssd_gb_per_node > 0.0 else None
+        if ssd is not None and plane == planes[0]:  # together with the copy out of DRAM
+            size, rate = parts.costs.kv_bytes_per_token, ssd.alone(parts.net)[0]
+            ssd_s, rate_min = max(token_s, size / rate), rate_min and size / computed_s
+            rows.append(Read("SSD over VPC", latency_s, ssd_s, computed_s, rate, rate_min, block))
+    return rows
 
 
 LOOKED_AT = 50_000  # requests of a run, at most

@@ -219,7 +219,12 @@ def cross_validate(
     at_start = _jacobian(space, space.start, space.errors(space.start))
     slopes = [at_start, *[_jacobian(space, space.present, errors_now)] * STEPS]
     left_out_errors, refits = [], []
-    for by, name, left in _groups(used):
+    groups = [("row", row.id, [i]) for i, row in enumerate(used)]
+    for by in ("source", "system"):  # with more than one row
+        for name in dict.fromkeys(getattr(row, by) for row in used):
+            group = [i for i, row in enumerate(used) if getattr(row, by) == name]
+            groups += [(by, str(name), group)] if 1 < len(group) < len(used) else []
+    for by, name, left in groups:
         point = _refit(space, slopes, weights, [i for i in range(len(used)) if i not in left])
         errors = (
             float(np.abs(each).mean()) for each in (errors_now[left], space.errors(point, left))
@@ -232,17 +237,6 @@ def cross_validate(
         for i, c in enumerate(constants)
     ]
     return CrossValidation(spans, left_out_errors)
-
-
-def _groups(rows: Sequence[Row]) -> list[tuple[str, str, list[int]]]:
-    """Groups to leave out in turn: rows, then sources and systems with more than one row."""
-    groups = [("row", row.id, [i]) for i, row in enumerate(rows)]
-    for by in ("source", "system"):
-        for name in dict.fromkeys(getattr(row, by) for row in rows):
-            group = [i for i, row in enumerate(rows) if getattr(row, by) == name]
-            if 1 < len(group) < len(rows):
-                groups.append((by, str(name), group))
-    return groups
 
 
 def _jacobian(space: Space, x: Vector, at_x: Vector) -> Vector:

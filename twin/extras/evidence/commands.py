@@ -65,7 +65,13 @@ def calibrate(
     """Fit the few constants of the model to the published rows that calibrate."""
     check_options(points, private, write)
     if cross:
-        _cross_validate(write, as_json)
+        with err.status("fitting without each row in turn"):
+            made = make(load_facts())
+        if write:
+            write_made(made)
+        end_with_json(asdict(made), as_json)
+        for title, table in made.tables().items():
+            _print_table(title, table)
         return
     untouched: Sequence[str] = ()
     with err.status("fitting"):
@@ -86,17 +92,6 @@ def calibrate(
     print_rows("Rows fitted to", ("row", "error"), errors)
     if private:
         out.print(escape(f"to use it: TWIN_CALIBRATION={private}"))
-
-
-def _cross_validate(write: bool, as_json: bool) -> None:
-    """Fit again without each row, source and system, and print or write the errors."""
-    with err.status("fitting without each row in turn"):
-        evidence = make(load_facts())
-    if write:
-        write_made(evidence)
-    end_with_json(asdict(evidence), as_json)
-    for title, rows in evidence.tables().items():
-        _print_table(title, rows)
 
 
 def _print_table(title: str, rows: Sequence[Mapping[str, str]]) -> None:

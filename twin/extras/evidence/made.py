@@ -8,7 +8,6 @@ import math
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -78,15 +77,6 @@ class Moved:
         return self.share > MOVES
 
 
-@lru_cache(maxsize=1)
-def _choices() -> tuple[Figure, ...]:
-    """Figures that were chosen with a published result in sight, from choices.toml."""
-    return tuple(
-        Figure(**entry, kind="chosen")
-        for entry in published_table(RECORD / "choices.toml")["choice"]
-    )
-
-
 def figures(facts: Facts) -> list[Figure]:
     """Every figure without a source of its own, read from the data files."""
     kinds = {"c": "recalled", "e": "assumed", "f": "fitted"}
@@ -96,7 +86,9 @@ def figures(facts: Facts) -> list[Figure]:
         if fact.mark in kinds and (fact.mark != "f" or fact.saw) and _numbers(fact.value)
         and fact.unit != "W" and not name.startswith((PUBLISHED_SHAPES, WATTS))
     ]  # fmt: skip
-    return [*own_figures, *_choices()]
+    # Those that were chosen with a published result in sight:
+    choices = published_table(RECORD / "choices.toml")["choice"]
+    return own_figures + [Figure(**entry, kind="chosen") for entry in choices]
 
 
 def moved(figure: Figure, facts: Facts, rows: Sequence[Row], known: Mapping[str, float]) -> Moved:
@@ -132,14 +124,6 @@ def _concerns(figure: Figure, row: Row) -> bool:
     return True
 
 
-def all_moved(facts: Facts) -> list[Moved]:
-    """Effects of all figures, the largest first; takes some minutes."""
-    rows = [row for row in load_published() if row.kind != "unstated"]
-    answer_of_row = {row.id: answer_row(row, facts) for row in rows}
-    answers = [moved(figure, facts, rows, answer_of_row) for figure in figures(facts)]
-    return sorted(answers, key=lambda each: (-each.share, each.name))
-
-
 def _changed(figure: Figure, facts: Facts, row: Row) -> float:
     """The twin's answer to a row with the figure changed."""
     if figure.field:
@@ -158,7 +142,11 @@ def _with_other_value(figure: Figure, scenario: Mapping[str, Any]) -> dict[str, 
     than the row, or the default, has."""
     value = figure.other
     if value is None:
-        value = _more(scenario.get(figure.field, leaves(Scenario())[figure.field]))
+        value = scenario.get(figure.field, leaves(Scenario())[figure.field])
+        if not isinstance(value, int):
+            value = CHANGE * value
+        elif value:  # to an even number, as batches are whole requests a die
+            value = max(value + 2, 2 * round(CHANGE * value / 2))
     return {**scenario, figure.field: value}
 
 
@@ -167,13 +155,6 @@ def _scaled(value: Any, counted: bool) -> Any:
     if isinstance(value, tuple):
         return tuple(_scaled(v, counted) for v in value)
     return round(CHANGE * value) if counted else CHANGE * value
-
-
-def _more(value: Any) -> Any:
-    """A setting more by a tenth; counts to an even number, as batches are whole requests a die."""
-    if isinstance(value, int):
-        return max(value + 2, 2 * round(CHANGE * value / 2)) if value else 0
-    return CHANGE * value
 
 
 def _numbers(value: Any) -> bool:
@@ -193,13 +174,11 @@ def one_skew(facts: Facts) -> str:
 
 def at_default_skew(row: Row) -> Row:
     """A row with the default skew of experts, instead of the chosen one."""
-
-    def unchosen(settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Settings without the skew."""
-        return {k: v for k, v in settings.items() if k != "experts.skew"}
-
-    against = None if row.against is None else unchosen(row.against)
-    return replace(row, scenario=unchosen(row.scenario), against=against)
+    scenario, against = (
+        {path: value for path, value in settings.items() if path != "experts.skew"}
+        for settings in (row.scenario, row.against or {})
+    )
+    return replace(row, scenario=scenario, against=None if row.against is None else against)
 
 
 MADE = RECORD / "made.toml"
@@ -262,12 +241,16 @@ class Made:
 
 def make(facts: Facts) -> Made:
     """Compute everything; takes some minutes."""
-    figures = [replace(each, share=_short(each.share)) for each in all_moved(facts)]
     rows = load_published()
+    judged = [row for row in rows if row.kind != "unstated"]
+    known = {row.id: answer_row(row, facts) for row in judged}
+    effects = [moved(figure, facts, judged, known) for figure in figures(facts)]
+    effects.sort(key=lambda each: (-each.share, each.name))
     fitted_rows = [at_default_skew(r) for r in rows if r.group == SUPERNODE and r.kind == "seen"]
     errors = [abs(row["error"]) for row in evidence(facts, fitted_rows)]
     return Made(
-        facts.digest, rows_digest(rows), figures, cross_validate(facts),
+        facts.digest, rows_digest(rows),
+        [replace(each, share=_short(each.share)) for each in effects], cross_validate(facts),
         _short(sum(errors) / len(errors)), _short(max(errors)),
     )  # fmt: skip
 

@@ -25,43 +25,31 @@ def question(row: Row, *, against: bool = False) -> Scenario | None:
         return None
     hit_share = float(row.args.get("against_hit_share" if against else "hit_share", 0.0))
     s = scenario_of(overrides)
-    changes: dict[str, Any] = {
-        "name": _name(row, s, pool)[:120],
+    prompt, answer = s.workload.input_tokens, s.workload.output_tokens
+    loop: dict[str, Any]
+    if pool == "decode":  # as many clients as slots, for three turnovers of each slot
+        batch, answer_s = s.deployment.decode.batch_per_npu, 1e-3 * s.slo.tpot_ms * answer
+        npus = sum(count * each for role, count, each in pools(s) if role != "prefill")
+        name = f"decode, batch {batch}, {prompt:,} → {answer:,} tokens"
+        loop = {"workload.concurrency": batch * npus, "warmup_s": max(25.0, round(answer_s)),
+                "horizon_s": max(80.0, round(3.2 * answer_s))}  # fmt: skip
+    else:  # twice the requests that fill every batch, with reuse from a popular prefix if stated
+        prefill, fresh = s.deployment.prefill, max(1.0, (1.0 - hit_share) * prompt)
+        batch_tokens = prefill.tokens_per_npu * prefill.npus_per_instance * prefill.instances
+        name = f"prefill, {prompt:,}-token prompts"
+        loop = {"workload.concurrency": max(1, round(2 * batch_tokens / fresh)), "warmup_s": 20.0,
+                "memory_pool.enabled": hit_share > 0}  # fmt: skip
+        if hit_share:
+            loop |= {"workload.prefix": "shared", "workload.shared_fraction": hit_share}
+    return scenario_of({
+        **overrides,
+        "name": f"{row.system}: {name}"[:120],  # of one configuration: its rows share one run
         "question": "Does the full simulation reproduce what was published of this configuration?",
         "source": row.source[:600],
         "workload.arrivals": "closed_loop",
         "start": "empty",  # all clients of a benchmark begin at once
-        **(_decode_loop(s) if pool == "decode" else _prefill_loop(s, hit_share)),
-    }
-    return scenario_of({**overrides, **changes})
-
-
-def _name(row: Row, s: Scenario, pool: str) -> str:
-    """A name equal for rows of one configuration, so that they share one run."""
-    w = s.workload
-    if pool == "prefill":
-        return f"{row.system}: prefill, {w.input_tokens:,}-token prompts"
-    batch = s.deployment.decode.batch_per_npu
-    return f"{row.system}: decode, batch {batch}, {w.input_tokens:,} → {w.output_tokens:,} tokens"
-
-
-def _decode_loop(s: Scenario) -> dict[str, Any]:
-    """As many clients as slots, for three turnovers of each slot."""
-    npus = sum(count * each for role, count, each in pools(s) if role != "prefill")
-    answer_s = 1e-3 * s.slo.tpot_ms * s.workload.output_tokens
-    slots = s.deployment.decode.batch_per_npu * npus
-    return {"workload.concurrency": slots, "horizon_s": max(80.0, round(3.2 * answer_s)),
-            "warmup_s": max(25.0, round(answer_s))}  # fmt: skip
-
-
-def _prefill_loop(s: Scenario, share: float) -> dict[str, Any]:
-    """Twice the requests that fill every batch, with reuse from a popular prefix if stated."""
-    prefill = s.deployment.prefill
-    batch_tokens = prefill.tokens_per_npu * prefill.npus_per_instance * prefill.instances
-    fresh = max(1.0, (1.0 - share) * s.workload.input_tokens)
-    reuse = {"workload.prefix": "shared", "workload.shared_fraction": share} if share else {}
-    return {"workload.concurrency": max(1, round(2 * batch_tokens / fresh)), "warmup_s": 20.0,
-            "memory_pool.enabled": share > 0, **reuse}  # fmt: skip
+        **loop,
+    })  # fmt: skip
 
 
 def preset_of(wanted: Scenario, presets: Sequence[tuple[str, Scenario]]) -> Scenario:

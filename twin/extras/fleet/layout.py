@@ -228,16 +228,6 @@ def _shares(fleet: Fleet, units: Sequence[Unit], traffic: Scenario, live: np.nda
     return result
 
 
-def add_burst(laid: Layout, resend_s: float, at_s: float, inside: int) -> None:
-    """Spread the requests inside a lost supernode over those that take its share."""
-    span = int(laid.span(at_s))
-    rate_per_share = laid.region_rate @ np.maximum(laid.share[span] - laid.share[span - 1], 0.0)
-    count = np.array([unit.count for unit in laid.units])
-    end_s = min(at_s + resend_s, float(laid.edges[span + 1]))
-    rate = inside * rate_per_share / ((rate_per_share @ count) * (end_s - at_s))
-    laid.bursts.append(Burst(at_s, end_s, inside, rate))
-
-
 RUNS_MAX = 150  # different scenarios of one fleet: as many can wait
 OF_TRAFFIC = ("clients", "slo")  # sections that every supernode takes over, as its workload
 MINUTES = 1440  # of a day: the resolution of a load that is given as a table
@@ -278,7 +268,13 @@ def lives_of(fleet: Fleet, named: Named, facts: Facts, left: Left, *, empty: boo
         life = maker.life(u, begin_s, at_s)
         if (requests_inside := left(life.scenario)) is None:
             return Lives(layout, [life])
-        add_burst(layout, fleet.resend_s, at_s, requests_inside)
+        # They are spread over those that take the share of the lost one.
+        span = int(layout.span(at_s))
+        more = np.maximum(layout.share[span] - layout.share[span - 1], 0.0)
+        rate_per_share, count = layout.region_rate @ more, [unit.count for unit in layout.units]
+        end_s = min(at_s + fleet.resend_s, float(layout.edges[span + 1]))
+        rate = requests_inside * rate_per_share / ((rate_per_share @ count) * (end_s - at_s))
+        layout.bursts.append(Burst(at_s, end_s, requests_inside, rate))
     for u, unit in enumerate(layout.units):
         if unit.tenants == ():
             continue
@@ -322,18 +318,15 @@ class _Maker:
                 row | {"at_s": row["at_s"] - begin_s} for row in faults if row["at_s"] >= begin_s
             ]
         made = with_overrides(kind, overrides)
-        if made != kind:
-            made = made.model_copy(update={"name": self._name(made, kind, begin_s, end_s)})
+        if made != kind:  # its name follows from what is simulated, so that equal ones stay equal
+            parts = [kind.name[:70], f"{made.workload.rate_req_per_s:.4g} req/s"]
+            if (begin_s, end_s) != (0.0, traffic.horizon_s):
+                parts.append(f"{begin_s:g} to {end_s:g} s")
+            elif made.workload.profile.pieces:
+                parts.append("a share that changes")
+            name = " · ".join([*parts, *[f"seed {made.seed}"] * (made.seed != kind.seed)])
+            made = made.model_copy(update={"name": name})
         return Life(u, begin_s, end_s, made)
-
-    def _name(self, made: Scenario, kind: Scenario, begin_s: float, end_s: float) -> str:
-        """A name derived from the simulated contents, so that equal supernodes stay equal."""
-        parts = [kind.name[:70], f"{made.workload.rate_req_per_s:.4g} req/s"]
-        if (begin_s, end_s) != (0.0, self.laid.traffic.horizon_s):
-            parts.append(f"{begin_s:g} to {end_s:g} s")
-        elif made.workload.profile.pieces:
-            parts.append("a share that changes")
-        return " · ".join([*parts, *[f"seed {made.seed}"] * (made.seed != kind.seed)])
 
     def _load(self, u: int, begin_s: float, end_s: float) -> dict[str, Any]:
         """Workload fields that differ from the whole fleet's."""
@@ -374,15 +367,11 @@ class _Maker:
     def _tabled(self, u: int, begin_s: float, end_s: float) -> tuple[float, dict[str, Any]]:
         """(mean rate, profile) as a table: of several regions, or of a part of a profile."""
         layout, p = self.laid, self.laid.traffic.workload.profile
-        own_edges = {piece.at_s for piece in p.pieces} | {
-            p.at_s,
-            p.at_s + p.lasts_s,
-        }
+        own_edges = {*(piece.at_s for piece in p.pieces), p.at_s, p.at_s + p.lasts_s}
         edges = self._edges(u, begin_s, end_s, {*self._minutes(begin_s, end_s), *own_edges})
         middle_s = 0.5 * (edges[1:] + edges[:-1])
-        by_region = (
-            layout.by_region(middle_s, self.facts).T * layout.share[layout.span(middle_s), :, u]
-        )
+        shares = layout.share[layout.span(middle_s), :, u]
+        by_region = layout.by_region(middle_s, self.facts).T * shares
         load = by_region.sum(axis=1) + self._again(u, middle_s)
         rate = float((load * np.diff(edges)).sum() / (end_s - begin_s))
         rows = {"rate": load / max(rate, 1e-9)}

@@ -125,6 +125,7 @@ class Fleet(Section):
 def _disagreements(f: Fleet) -> list[str]:
     """Sentences about rows that are each within bounds but contradict each other."""
     kinds, regions = {k.name: k for k in f.kinds}, {r.name for r in f.regions}
+    by_tenant = f.router == "hash" and f.sticky == "tenant"
     problems = [] if f.kinds else ["kinds is empty: a fleet needs a kind of supernodes"]
     if f.supernodes > SUPERNODES_MAX:
         problems.append(f"kinds have {f.supernodes:,} supernodes: at most {SUPERNODES_MAX:,}")
@@ -142,10 +143,10 @@ def _disagreements(f: Fleet) -> list[str]:
     ]  # fmt: skip
     if f.router == "round_robin" and any(k.weight != 1.0 for k in f.kinds):
         problems.append("router = round_robin has no weights: take weighted, or weights of 1")
-    if f.lost and _by_tenant(f):
+    if f.lost and by_tenant:
         problems.append("sticky = tenant needs no lost supernodes: a run's tenants cannot change")
     regions_apart = {r.name for r in f.regions} if len(f.regions) > 1 else set()
-    if regions_apart and "" in served_regions and (f.router == "round_robin" or _by_tenant(f)):
+    if regions_apart and "" in served_regions and (f.router == "round_robin" or by_tenant):
         routing_text = "router = round_robin" if f.router == "round_robin" else "sticky = tenant"
         problems.append(
             f"{routing_text} needs supernodes of one region each: name the region of each kind"
@@ -167,11 +168,6 @@ def _disagreements(f: Fleet) -> list[str]:
                 f"lost.{i}: {row.kind} {row.number} is lost already at {row.from_s:g} s"
             )
     return problems
-
-
-def _by_tenant(f: Fleet) -> bool:
-    """Whether the router sends each tenant to one supernode."""
-    return f.router == "hash" and f.sticky == "tenant"
 
 
 def field_table(_rows: object, table: Callable[[list[dict[str, Any]]], str]) -> str:

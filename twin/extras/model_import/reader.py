@@ -121,7 +121,14 @@ def import_model(path: Path, name: str | None = None) -> ImportedModel:
         raise ConfigError(
             f"--name {name!r} must be lower-case letters, digits and hyphens, like deepseek-r1"
         )
-    return ImportedModel(name, _Config(_read(path), path.name).figures(name))
+    text = read_text(path, CONFIG_BYTES_MAX, ConfigError, "config.json of a model")
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of too many digits
+        raise ConfigError(f"{path.name} is not valid JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise ConfigError(f"{path.name} must hold one JSON object, as a model's config.json does")
+    return ImportedModel(name, _Config(config, path.name).figures(name))
 
 
 def write_model(model: ImportedModel, folder: Path = DATA / "models") -> Path:
@@ -133,18 +140,6 @@ def write_model(model: ImportedModel, folder: Path = DATA / "models") -> Path:
         )
     write_text(path, model.toml)
     return path
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """The configuration's table. Raises ConfigError."""
-    text = read_text(path, CONFIG_BYTES_MAX, ConfigError, "config.json of a model")
-    try:
-        config = json.loads(text)
-    except (ValueError, RecursionError) as error:  # ValueError: also a number of too many digits
-        raise ConfigError(f"{path.name} is not valid JSON: {error}") from None
-    if not isinstance(config, dict):
-        raise ConfigError(f"{path.name} must hold one JSON object, as a model's config.json does")
-    return config
 
 
 class _Config:
@@ -173,7 +168,10 @@ class _Config:
             "dense_layers": self._dense_layers(),
         }
         if self.family.windows:
-            figures |= self._windows(figures["layers"].value)
+            count = self._layers_of("sliding_attention", figures["layers"].value)
+            window = self._count("sliding_window") if count else self._derived(0, "no such layer")
+            layers = self._derived(count, f"layer_types of {self.file}")
+            figures |= {"window_layers": layers, "window": window}
         if self.family.linear:
             figures |= self._linear(figures["layers"].value)
         if self.family.norm_sums:
@@ -291,15 +289,6 @@ class _Config:
                 "layer_types", f"must name each of the {layers} layers {' or '.join(allowed)}"
             )
         return kinds.count(kind)
-
-    def _windows(self, layers: int) -> dict[str, Fact]:
-        """Facts of layers that attend to a window."""
-        window_layers = self._layers_of("sliding_attention", layers)
-        window = (
-            self._count("sliding_window") if window_layers else self._derived(0, "no such layer")
-        )
-        source = f"layer_types of {self.file}"
-        return {"window_layers": self._derived(window_layers, source), "window": window}
 
     def _linear(self, layers: int) -> dict[str, Fact]:
         """Facts of layers with linear attention."""

@@ -8,7 +8,7 @@ import typer
 from twin.commands.terminal import AsJson, end_with_json, err, print_rows
 
 if TYPE_CHECKING:
-    from twin.extras.operator_tables.fits import Fitted, Peaks
+    from twin.extras.operator_tables.fits import Fitted
 
 
 def operator_facts(
@@ -30,10 +30,14 @@ def operator_facts(
     from dataclasses import asdict
 
     from twin.extras.operator_tables.chosen import choose_tables, library, lines
-    from twin.extras.operator_tables.fits import fit
+    from twin.extras.operator_tables.fits import Peaks, fit
     from twin.extras.operator_tables.tables import NoTable, read_tables
+    from twin.hardware.chip import load_chip
+    from twin.lab.library import load_facts
 
-    peaks = peaks_of(chip, node)
+    facts = load_facts()
+    loaded, formats = load_chip(facts, chip), facts.names(f"chips.{chip}.flops")
+    peaks = Peaks({name: loaded.peak(name) for name in formats}, loaded.hbm_bytes_per_s, node)
     fits: list[Fitted] = []
     try:
         with err.status("fitting"):
@@ -62,15 +66,3 @@ def _row(each: "Fitted") -> tuple[str, ...]:
         each.table.replace(", ", "\n", 1), f"{1e6 * facts.get('start', 0.0):.1f} us", rate, memory,
         "/".join(figures), str(each.rows), f"{100 * each.mean:.1f} %", f"{100 * each.worst:.0f} %",
     )  # fmt: skip
-
-
-def peaks_of(chip: str, node: int = 8) -> "Peaks":
-    """Published peaks of a chip of data/chips, with a number of dies per node."""
-    from twin.extras.operator_tables.fits import Peaks
-    from twin.hardware.chip import load_chip
-    from twin.lab.library import load_facts
-
-    facts = load_facts()
-    loaded = load_chip(facts, chip)
-    formats = facts.names(f"chips.{chip}.flops")
-    return Peaks({name: loaded.peak(name) for name in formats}, loaded.hbm_bytes_per_s, node)

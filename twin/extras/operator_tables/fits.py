@@ -66,13 +66,8 @@ def fit(table: Table, peaks: Peaks, held: float = HELD, seed: int = SEED) -> lis
         return []
     if any(x.unpacked == table.format and x.operand in peaks.flops for x in FORMATS.values()):
         return []  # how chips without such weights compute, which this one is not
-    table_key = table.operator, table.format, table.engine
-    fits = []
-    for name, seconds, ways, begin in FITS[table.operator](table.rows, peaks, table.format):
-        if seconds.size >= FEWEST:
-            facts, count, mean, worst = _fit(seconds, ways, begin, held, seed)
-            fits.append(Fitted(*table_key, name, facts, seconds.size, count, mean, worst))
-    return fits
+    parts = FITS[table.operator](table.rows, peaks, table.format)
+    return [_fit(table, part, held, seed) for part in parts if part[1].size >= FEWEST]
 
 
 # A way to predict: from the parameters by name to the seconds of every row.
@@ -82,10 +77,9 @@ Begin = Mapping[str, float]
 Part = tuple[str, Floats, Candidates, Begin]
 
 
-def _fit(
-    seconds: Floats, ways: Candidates, begin: Mapping[str, float], held: float, seed: int
-) -> tuple[Mapping[str, float], int, float, float]:
-    """(parameters, rows held back, mean and worst error) of the variant of least log error."""
+def _fit(table: Table, part: Part, held: float, seed: int) -> Fitted:
+    """Facts of a part of a table: of the candidate of least log error."""
+    name, seconds, ways, begin = part
     held_rows = np.random.default_rng(seed).random(seconds.size) < held
     names = list(begin)
     best: tuple[float, Mapping[str, float], Floats] | None = None
@@ -106,7 +100,10 @@ def _fit(
             best = float(solution.fun), {**fitted_values, **choice}, predict(fitted_values)
     assert best is not None
     error = np.abs(best[2][held_rows] / seconds[held_rows] - 1.0)
-    return best[1], int(held_rows.sum()), float(error.mean()), float(error.max())
+    return Fitted(
+        table.operator, table.format, table.engine, name, best[1], seconds.size,
+        int(held_rows.sum()), float(error.mean()), float(error.max()),
+    )  # fmt: skip
 
 
 def _columns(rows: pl.DataFrame, *names: str) -> list[Floats]:

@@ -17,6 +17,7 @@ from twin.metrics.resilience import instance_name
 
 RUN, REQUESTS, FIRST_INSTANCE = 1, 2, 10  # process ids
 ITERATIONS, KV_IN, FIRST_STREAM = 1, 2, 3  # tracks of an instance
+BEGIN, END = 0, 1  # sides of a slice
 LANES = 10  # thread ids of a process: pid * LANES + track, unique in the trace
 
 Event = dict[str, Any]
@@ -90,16 +91,9 @@ class Instance:
         begins[1:] = np.maximum(begins[1:], ends[:-1])
         return begins, ends
 
-    def begins(self, at_s: float | None, *, exact: bool = True) -> Point | None:
-        """A nanosecond into the slice that begins at a stamp, or the first from then on."""
-        return self._point(0, at_s, exact)
-
-    def ends(self, at_s: float | None) -> Point | None:
-        """A nanosecond before the end of the slice that ends at a stamp; None without one."""
-        return self._point(1, at_s, exact=True)
-
-    def _point(self, side: int, at_s: float | None, exact: bool) -> Point | None:
-        """Point of an arrow in the slice that begins (side 0) or ends (side 1) at a stamp."""
+    def point(self, side: int, at_s: float | None, *, exact: bool = True) -> Point | None:
+        """A nanosecond inside the slice that begins (BEGIN) or ends (END) at a stamp, or the first
+        from then on if not `exact`; None without one."""
         edges = self.edges[side]
         if at_s is None or not edges.size or ns(at_s) < edges[0]:
             return None
@@ -157,39 +151,28 @@ def flows(
         transfer_end = pl.when(pl.col("decode_instance") == instance).then("transfer_end_s")
         kv_marks[instance] = _marks(rows.select(transfer_end).to_series().to_list(), begin_s, end_s)
     for k, row in enumerate(rows.iter_rows(named=True)):
-        marks = kv_marks.get(row["decode_instance"])
-        yield _journey(row, instance_of, arrivals[k], marks[k] if marks else None)
-
-
-def _journey(
-    row: Event, work: Mapping[tuple[str, int], Instance], arrival: tuple[int, int] | None,
-    handed: tuple[int, int] | None,
-) -> list[Event]:  # fmt: skip
-    """One request's marks, and its arrow through these and the slices that served it."""
-    group: list[Event] = []
-    points: list[Point | None] = []
-    number = row["request_id"]
-
-    def mark(track: Track, edges: tuple[int, int], name: str, at_s: float) -> None:
-        """Add a mark to the group, and a point of the arrow in it."""
-        group.append(track.slice(name, *edges, request=number, at_s=at_s))
-        points.append((track.pid, track.lane, edges[0] + 1))
-
-    if arrival is not None:
-        mark(Track(REQUESTS), arrival, f"request {number} arrives", row["arrival_s"])
-    for role in ("prefill", "colocated"):
-        one = work.get((role, row["prefill_instance"]))
-        if one is not None:
-            points += [one.begins(row["prefill_start_s"]), one.ends(row["prefill_end_s"])]
-    for role in ("decode", "colocated"):
-        one = work.get((role, row["decode_instance"]))
-        if one is None:
-            continue
-        if handed is not None and role == "decode":
-            name = f"KV of request {number} in place"
-            mark(Track(one.pid, KV_IN), handed, name, row["transfer_end_s"])
-        points += [one.begins(row["transfer_end_s"], exact=False), one.ends(row["finish_s"])]
-    return group + _arrow(number, [p for p in points if p is not None])
+        group: list[Event] = []
+        points: list[Point | None] = []
+        number, marks = row["request_id"], kv_marks.get(row["decode_instance"])
+        if (edges := arrivals[k]) is not None:
+            args = {"request": number, "at_s": row["arrival_s"]}
+            group.append(Track(REQUESTS).slice(f"request {number} arrives", *edges, **args))
+            points.append((REQUESTS, 0, edges[0] + 1))
+        for role in ("prefill", "colocated"):
+            if (one := instance_of.get((role, row["prefill_instance"]))) is not None:
+                points += [one.point(BEGIN, row["prefill_start_s"]),
+                           one.point(END, row["prefill_end_s"])]  # fmt: skip
+        for role in ("decode", "colocated"):
+            if (one := instance_of.get((role, row["decode_instance"]))) is None:
+                continue
+            if marks and role == "decode" and (edges := marks[k]) is not None:
+                args = {"request": number, "at_s": row["transfer_end_s"]}
+                name = f"KV of request {number} in place"
+                group.append(Track(one.pid, KV_IN).slice(name, *edges, **args))
+                points.append((one.pid, KV_IN, edges[0] + 1))
+            points += [one.point(BEGIN, row["transfer_end_s"], exact=False),
+                       one.point(END, row["finish_s"])]  # fmt: skip
+        yield group + _arrow(number, [p for p in points if p is not None])
 
 
 def _arrow(request: int, points: Sequence[Point]) -> list[Event]:

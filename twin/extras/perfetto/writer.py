@@ -5,7 +5,7 @@ import gzip
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import IO
 
 import polars as pl
 
-from twin.engine.window import Pass, Window
+from twin.engine.window import Window
 from twin.extras.perfetto import tracks
 from twin.extras.perfetto.tracks import FIRST_STREAM, ITERATIONS, KV_IN, Event, Instance, Track, ns
 from twin.lab.files import whole_file
@@ -133,12 +133,8 @@ def _opened(to: Path | Sink) -> Iterator[Sink]:
     if not isinstance(to, Path):
         yield to
         return
-    with whole_file(to) as file:
-        if to.suffix == ".gz":
-            with packed(file) as compressor:
-                yield compressor
-        else:
-            yield file
+    with whole_file(to) as file, packed(file) if to.suffix == ".gz" else nullcontext(file) as sink:
+        yield sink
 
 
 def packed(file: IO[bytes]) -> gzip.GzipFile:
@@ -172,13 +168,24 @@ def _json(value: object) -> str:
 
 
 def _put_streams(sink: _Events, one: Instance, plan: Timeline) -> None:
-    """Write streams of an instance's iterations, the largest part, while there is room."""
+    """Write the layers of an instance's iterations, the largest part, on the tracks of its streams,
+    microbatch by microbatch, while there is room."""
     size = 0
     for pass_ in one.passes:
         if size > sink.room:  # not even made
             sink.left_out += size
             continue
-        group = _in_streams(one, pass_, plan)
+        begin_ns, length_ns = ns(pass_.begin_s), ns(pass_.end_s) - ns(pass_.begin_s)
+        group = []
+        for turn in plan.turns():
+            track = Track(one.pid, FIRST_STREAM + turn.stream)
+            edges = [begin_ns + int(turn.low * length_ns), begin_ns + int(turn.high * length_ns)]
+            name = f"layer {turn.layer} microbatch {turn.microbatch}"
+            group.append(track.slice(name, *edges, of="formula at the mean load"))
+            for operator, a, b in turn.operators:
+                edges_ns = (begin_ns + int(a * length_ns), begin_ns + int(b * length_ns))
+                if edges_ns[1] > edges_ns[0]:
+                    group.append(track.slice(operator, *edges_ns))
         size = len(group)
         sink.put(group)
 
@@ -228,19 +235,3 @@ def _work(one: Instance) -> Iterator[list[Event]]:
             if high > low:
                 group.append(track.slice(operator, low, high, layers="all, summed"))
         yield group
-
-
-def _in_streams(one: Instance, known: Pass, plan: Timeline) -> list[Event]:
-    """The layers of one iteration on the tracks of its streams, microbatch by microbatch."""
-    begin_ns, length_ns = ns(known.begin_s), ns(known.end_s) - ns(known.begin_s)
-    group = []
-    for turn in plan.turns():
-        track = Track(one.pid, FIRST_STREAM + turn.stream)
-        edges = [begin_ns + int(turn.low * length_ns), begin_ns + int(turn.high * length_ns)]
-        name = f"layer {turn.layer} microbatch {turn.microbatch}"
-        group.append(track.slice(name, *edges, of="formula at the mean load"))
-        for operator, a, b in turn.operators:
-            edges_ns = (begin_ns + int(a * length_ns), begin_ns + int(b * length_ns))
-            if edges_ns[1] > edges_ns[0]:
-                group.append(track.slice(operator, *edges_ns))
-    return group

@@ -1,7 +1,7 @@
 """An HTML file with tables and SVG charts, without script; a tree, so text is never markup."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree.ElementTree import Element, tostring
@@ -120,7 +120,16 @@ def plot(
         right, up = WIDE - LEFT - RIGHT, HIGH - TOP - BOTTOM
         return LEFT + right * (px - x0) / (x1 - x0), TOP + up * (1.0 - py / y1)
 
-    drawing = [*_axes(at, xticks, yticks, x)]
+    drawing: list[Part] = []
+    for value in yticks:  # grid lines and numbers of y, numbers of x, and the title of x
+        (a, b), (c, d) = at(xticks[0], value), (WIDE - RIGHT, at(xticks[0], value)[1])
+        drawing.append(tag("line", cls="grid", x1=a, y1=b, x2=c, y2=d))
+        drawing.append(tag("text", _figure(value), x=a - 6, y=b + 4, text_anchor="end"))
+    for value in xticks:
+        a, b = at(value, 0.0)
+        drawing.append(tag("text", _figure(value), x=a, y=b + 17, text_anchor="middle"))
+    middle = (LEFT + WIDE - RIGHT) / 2
+    drawing.append(tag("text", x, x=middle, y=HIGH - 6, text_anchor="middle"))
     if limit is not None:
         (a, b), (c, d) = at(limit, 0.0), at(limit, y1)
         drawing.append(tag("line", cls="limit", x1=a, y1=b, x2=c, y2=d))
@@ -143,21 +152,6 @@ def ticks(low: float, high: float) -> list[float]:
     step = next(s * power for s in (1.0, 2.0, 2.5, 5.0, 10.0) if s * power * (TICKS - 0.5) >= span)
     first, last = math.floor(low / step + 1e-9), math.ceil((low + span) / step - 1e-9)
     return [k * step for k in range(first, max(last, first + 1) + 1)]
-
-
-def _axes(
-    at: Callable[[float, float], Point], xticks: Sequence[float], yticks: Sequence[float],
-    x: str,
-) -> Iterable[Part]:  # fmt: skip
-    """The axes: grid lines and numbers of y, numbers of x, and the title of x."""
-    for value in yticks:
-        (a, b), (c, d) = at(xticks[0], value), (WIDE - RIGHT, at(xticks[0], value)[1])
-        yield tag("line", cls="grid", x1=a, y1=b, x2=c, y2=d)
-        yield tag("text", _figure(value), x=a - 6, y=b + 4, text_anchor="end")
-    for value in xticks:
-        a, b = at(value, 0.0)
-        yield tag("text", _figure(value), x=a, y=b + 17, text_anchor="middle")
-    yield tag("text", x, x=(LEFT + WIDE - RIGHT) / 2, y=HIGH - 6, text_anchor="middle")
 
 
 def _drawn(s: Series, places: Sequence[Point]) -> Iterable[Part]:

@@ -51,7 +51,13 @@ def plan_report(plan: Plan, found: Row) -> str:
     if found["tornado"]:
         body += [tag("h2", "What each choice alone does to the first"), _tornado(found["tornado"])]
     body += [tag("h2", "Every deployment"), *_ledger(found)]
-    body += [tag("h2", "The question"), fields_of(plan.scenario), _made_with(plan)]
+    varied_text = ", ".join(CHOICES[key].label for key in plan.vary)
+    made_with = tag(
+        "p", f"What may vary: {varied_text}. {plan.simulations} simulations of a search, seed "
+        f"{plan.scenario.seed}. Engine {ENGINE_VERSION[:16]}, facts {load_facts().digest[:16]}, "
+        f"question {plan_digest(plan)[:16]}: the same question gives the same bytes.", cls="soft",
+    )  # fmt: skip
+    body += [tag("h2", "The question"), fields_of(plan.scenario), made_with]
     return page(texts[0], *body)
 
 
@@ -137,15 +143,10 @@ def _speed(point: Row) -> float:
 
 
 def _tornado(rows: Sequence[Row]) -> Part:
-    """The chart of how the goal changes with each setting."""
-
-    def label(row: Row) -> str:
-        """The label of a changed field, and its value."""
-        info = field_info(row["path"])
-        return f"{info.label if info else row['path']}: {row['value']}"
-
+    """The chart of how the goal changes with each setting: its field's label, and its value."""
     return bars([
-        (label(r), r["score_ratio"] if r["fits"] else 0.0,
+        (f"{info.label if (info := field_info(r['path'])) else r['path']}: {r['value']}",
+         r["score_ratio"] if r["fits"] else 0.0,
          f"{100 * r['score_ratio']:.0f} %" if r["fits"] else "breaks a limit")
         for r in rows
     ])  # fmt: skip
@@ -174,13 +175,3 @@ def _listed(rows: Sequence[Row]) -> Part:
     ]  # fmt: skip
     heads = ("Rank", "Deployment", "NPUs", "Status", "Simulated", "Reason")
     return table(heads, cells, right=(2, 4), wide=(1, 5))
-
-
-def _made_with(plan: Plan) -> Part:
-    """The paragraph of what the plan was made with: choices, seed and versions."""
-    varied_text = ", ".join(CHOICES[key].label for key in plan.vary)
-    return tag(
-        "p", f"What may vary: {varied_text}. {plan.simulations} simulations of a search, seed "
-        f"{plan.scenario.seed}. Engine {ENGINE_VERSION[:16]}, facts {load_facts().digest[:16]}, "
-        f"question {plan_digest(plan)[:16]}: the same question gives the same bytes.", cls="soft",
-    )  # fmt: skip

@@ -1,7 +1,5 @@
 """Rates between two places of the draft's fabric next to the published ones."""
 
-from typing import Any
-
 import streamlit as st
 
 from twin.hardware.chip import HardwareError
@@ -20,13 +18,24 @@ def measured(fabric: Fabric) -> None:
         if not fold.open:
             return
         try:
-            rows = _rows(fabric)
+            prices = point_to_point(fabric)
         except HardwareError as error:
             st.warning(f"The first die does not reach all it is measured against: {error}.")
             return
-        formats = {
-            name: "%.4g" if "GB" in name else "%.2f" for name in (rows or [{}])[0] if "," in name
-        }
+        rows = []
+        for (pair, operation, place), price in prices.items():
+            facts = session.facts().group(f"fabric.measured.{pair}.{operation}.{place}")
+            end_word, is_own_node = "die" if pair == "npu_npu" else "CPU", place == "intra_node"
+            rows.append({
+                "From a die to": f"a {end_word} of {'its own' if is_own_node else 'another'} node",
+                "Operation": operation,
+                "This fabric, GB/s": price.bytes_per_s / 1e9,
+                "Measured, GB/s": facts["bandwidth"].value,
+                "This fabric, µs": price.latency_s * 1e6,
+                "Measured, µs": facts["first_512_bytes"].value,
+            })  # fmt: skip
+        first = (rows or [{}])[0]
+        formats = {name: "%.4g" if "GB" in name else "%.2f" for name in first if "," in name}
         number = st.column_config.NumberColumn
         st.dataframe(
             rows, hide_index=True, column_config={n: number(format=f) for n, f in formats.items()}
@@ -35,20 +44,3 @@ def measured(fabric: Fabric) -> None:
             "Per die, one direction, 512 bytes for the latency. Measured on a CloudMatrix384 with "
             "Ascend 910C (arXiv 2506.12708v2, Table 1): other chips and links have no such table."
         )
-
-
-def _rows(fabric: Fabric) -> list[dict[str, Any]]:
-    """Rates and latencies of the fabric next to the measured ones, by pair and operation."""
-    rows = []
-    for (pair, operation, place), price in point_to_point(fabric).items():
-        facts = session.facts().group(f"fabric.measured.{pair}.{operation}.{place}")
-        end_word, is_own_node = "die" if pair == "npu_npu" else "CPU", place == "intra_node"
-        rows.append({
-            "From a die to": f"a {end_word} of {'its own' if is_own_node else 'another'} node",
-            "Operation": operation,
-            "This fabric, GB/s": price.bytes_per_s / 1e9,
-            "Measured, GB/s": facts["bandwidth"].value,
-            "This fabric, µs": price.latency_s * 1e6,
-            "Measured, µs": facts["first_512_bytes"].value,
-        })  # fmt: skip
-    return rows

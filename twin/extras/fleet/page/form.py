@@ -122,15 +122,10 @@ def edited(fleet: Fleet) -> Fleet:
     for path, field in declared.items():
         if field.kind is tuple:
             st.markdown(f"**{field.label}**", help=field.help)
-            new_values[path] = _rows(path, values[path])
+            columns, rows, options = tables.columns_of(declared, path), values[path], {}
+            if path == "kinds":
+                keys = [each.key for each in presets()]
+                options["scenario"] = list(dict.fromkeys([*keys, *(r["scenario"] for r in rows)]))
+            table = tables.editor(columns, rows, options, f"fleet-{path}:{st.session_state[TIMES]}")
+            new_values[path] = tables.whole(table.to_dicts(), columns)  # not incomplete rows
     return fleet_from(new_values)
-
-
-def _rows(path: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Draw the rows of a list as a table; incomplete ones are not applied."""
-    columns, options = tables.columns_of(fields(Fleet), path), {}
-    if path == "kinds":
-        keys = [each.key for each in presets()]
-        options["scenario"] = keys + [r["scenario"] for r in rows if r["scenario"] not in keys]
-    key = f"fleet-{path}:{st.session_state[TIMES]}"
-    return tables.whole(tables.editor(columns, rows, options, key).to_dicts(), columns)

@@ -75,10 +75,8 @@ def _kinds_disagree(s: Scenario) -> list[str]:
         return []
     further_nodes = sum(kind.nodes for kind in machine.kinds)
     ub_is_split = machine.scale_up == "node" or (machine.supernodes > 1 and not supernodes_apart(s))
-    reads_over_ub = s.memory_pool.enabled and (s.memory_pool.scope, s.memory_pool.plane) == (
-        "shared",
-        "ub",
-    )
+    pool = s.memory_pool
+    reads_over_ub = pool.enabled and pool.scope == "shared" and pool.plane == "ub"
     problems = broken(
         (further_nodes > machine.nodes,
          f"supernode.kinds has {further_nodes} nodes and the supernode {machine.nodes}: raise "
@@ -92,9 +90,9 @@ def _kinds_disagree(s: Scenario) -> list[str]:
          "supernode.scale_up = supernode and supernode.supernodes = 1"),
     )  # fmt: skip
     npus_by_chip: dict[str, int] = {}
-    for pool in serving(s).values():
-        if not pool.over:
-            npus_by_chip[pool.chip] = npus_by_chip.get(pool.chip, 0) + pool.instances * pool.npus
+    for part in serving(s).values():
+        if not part.over:
+            npus_by_chip[part.chip] = npus_by_chip.get(part.chip, 0) + part.instances * part.npus
     for chip, npus in npus_by_chip.items():
         if chip not in machine.chips:
             problems.append(

@@ -22,6 +22,8 @@ MTP = unless("deployment.decode.mtp_draft_tokens", 0)
 BY_HAND = when("deployment.placement", "by_hand")
 DISAGGREGATED = when("deployment.mode", "disaggregated")
 AS_MACHINE = "as_machine"
+EP = "EP degree, ep_degree, expert parallelism, DP, data parallelism"  # that NPUs stand for
+Weights = Literal["int8", "bf16", "fp8", "fp4", "mxfp4", "mxfp4_fp8", "w4a8", "w4a16"]
 
 
 def pool_chip(label: str, applies: tuple[When, ...] = ()) -> Any:
@@ -38,13 +40,7 @@ class Prefill(Section):
     instances: int = quantity(6, "instances", "Prefill instances", (1, 512), group="Pools")
     """Prefill instances. [arXiv 2506.12708v2 5.1]"""
     npus_per_instance: int = quantity(
-        16,
-        "NPUs",
-        "NPUs per prefill instance",
-        (1, 384),
-        step=8,
-        group="Pools",
-        also="EP degree, ep_degree, expert parallelism, DP, data parallelism",
+        16, "NPUs", "NPUs per prefill instance", (1, 384), step=8, group="Pools", also=EP
     )
     """NPUs per prefill instance. [arXiv 2506.12708v2 4.1]"""
     chip: str = pool_chip("Chip of prefill")
@@ -138,7 +134,7 @@ class Decode(Section):
     """Decode instances. [arXiv 2506.12708v2 5.1]"""
     npus_per_instance: int = quantity(
         160, "NPUs", "NPUs per decode instance", (1, 384), step=16, group="Pools",
-        applies=DECODE_POOL, also="EP degree, ep_degree, expert parallelism, DP, data parallelism",
+        applies=DECODE_POOL, also=EP,
     )  # fmt: skip
     """NPUs per decode instance. [arXiv 2506.12708v2 4.1]"""
     chip: str = pool_chip("Chip of decode", (DECODE_POOL,))
@@ -279,13 +275,7 @@ class Colocated(Section):
 
     instances: int = quantity(1, "instances", "Colocated instances", (1, 1024), group="Pools")
     npus_per_instance: int = quantity(
-        160,
-        "NPUs",
-        "NPUs per colocated instance",
-        (1, 384),
-        step=16,
-        group="Pools",
-        also="EP degree, ep_degree, expert parallelism, DP, data parallelism",
+        160, "NPUs", "NPUs per colocated instance", (1, 384), step=16, group="Pools", also=EP
     )
     chip: str = pool_chip("Chip of colocated instances")
     """Chip of the nodes on which its instances sit, as `deployment.prefill.chip` says."""
@@ -325,18 +315,14 @@ WEIGHTS = {
 class Precision(Section):
     """Number formats."""
 
-    weights: Literal[
-        "int8", "bf16", "fp8", "fp4", "mxfp4", "mxfp4_fp8", "w4a8", "w4a16"
-    ] = choice(
-        "int8", "Weights", options=WEIGHTS, also="quantisation, precision, int4",
-    )  # fmt: skip
+    weights: Weights = choice(
+        "int8", "Weights", options=WEIGHTS, also="quantisation, precision, int4"
+    )
     """Weights and matrix products. With 4-bit weights all but the routed experts is 8-bit (NVFP4:
     projections; MXFP4 with FP8, W4A8: projections and shared experts) or BF16 (MXFP4, W4A16). Chips
     without a peak of FP4 unpack NVFP4 and MXFP4 to BF16. [arXiv 2506.12708v2 4.5; MindIE 2.3, W4A8
     mixed quantisation; OCP Microscaling Formats 1.0]"""
-    prefill_weights: Literal[
-        "as_decode", "int8", "bf16", "fp8", "fp4", "mxfp4", "mxfp4_fp8", "w4a8", "w4a16"
-    ] = choice(
+    prefill_weights: Literal["as_decode", Weights] = choice(
         "as_decode", "Weights of prefill", options={"as_decode": "As in decode"} | WEIGHTS,
         applies=DISAGGREGATED, since=4,
     )  # fmt: skip

@@ -137,20 +137,16 @@ def _fields_of(
         metadata: Any = info.json_schema_extra
         field_group = group if metadata["group"] is None else metadata["group"]
         all_conditions = (*conditions, *metadata["applies"])
-        schema = max(since, metadata["since"])
-        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
-            if head.endswith("[]."):
-                continue
-            yield from _fields_of(
-                info.annotation, f"{head}{name}.", field_group, all_conditions, schema
-            )
+        schema, path = max(since, metadata["since"]), f"{head}{name}"
+        below, is_list = info.annotation, get_origin(info.annotation) is tuple
+        if isinstance(below, type) and issubclass(below, BaseModel):
+            if not head.endswith("[]."):
+                yield from _fields_of(below, f"{path}.", field_group, all_conditions, schema)
             continue
         help_text = info.description or sentences(model).get(name) or f"{metadata['label']}."
-        yield _field(f"{head}{name}", info, help_text, field_group, all_conditions, schema)
-        if get_origin(info.annotation) is tuple:  # a list of tables: [[faults]] in a file
-            yield from _fields_of(
-                get_args(info.annotation)[0], f"{head}{name}[].", "", all_conditions, since
-            )
+        yield _field(path, info, help_text, field_group, all_conditions, schema)
+        if is_list:  # a list of tables: [[faults]] in a file
+            yield from _fields_of(get_args(below)[0], f"{path}[].", "", all_conditions, since)
 
 
 def _field(

@@ -166,9 +166,8 @@ def with_overrides(s: Scenario, settings: dict[str, Any]) -> Scenario:
         table: Any = data
         for parent in parents:
             if isinstance(table, list):  # a row, by its number
-                table = (
-                    table[int(parent)] if parent.isdigit() and int(parent) < len(table) else None
-                )
+                has_row = parent.isdigit() and int(parent) < len(table)
+                table = table[int(parent)] if has_row else None
             else:
                 table = table.get(parent)
             if not isinstance(table, dict | list):

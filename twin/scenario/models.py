@@ -45,10 +45,9 @@ def _of_models(s: Scenario) -> tuple[Scenario, ...]:
         sections = {name: getattr(row, name) for name in OWN}
         sections["deployment"] = row.deployment.model_copy(update={"first_npu": first_npu})
         pool, pool_share = s.memory_pool, share or share_if_unstated
-        capacities = {
-            name: getattr(pool, name) * pool_share for name in ("gb_per_node", "ssd_gb_per_node")
-        }
-        sections["memory_pool"] = pool.model_copy(update=capacities)
+        capacities = ("gb_per_node", "ssd_gb_per_node")
+        own = {name: getattr(pool, name) * pool_share for name in capacities}
+        sections["memory_pool"] = pool.model_copy(update=own)
         sections |= {"models": (), "seed": (s.seed + 1_000_003 * k) % 2**31}
         scenarios.append(s.model_copy(update=sections))
         next_free_npu = max(

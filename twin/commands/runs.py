@@ -15,20 +15,6 @@ from twin.metrics.measures import seconds
 from twin.metrics.registry import placed, shown
 from twin.scenario import Scenario, remarks
 
-# What these commands call. It takes a second to import: their help does not wait for it.
-LAB = {
-    "answer": "twin.lab.runs.answer:answer",
-    "predicted": "twin.lab.runs.predicted:predicted",
-    "compared": "twin.lab.runs.answer:compared",
-    "explained": "twin.lab.runs.answer:explained",
-    "swept": "twin.lab.runs.answer:swept",
-    "axis": "twin.lab.sweep.sweep:axis",
-    "csv_of": "twin.lab.sweep.sweep:csv_of",
-    "scheduler": "twin.lab.runs.cluster:scheduler",
-    "work_for": "twin.lab.runs.cluster:serve",
-    "compile_once": "twin.lab.runs.job:compile_once",
-}
-
 Multiplier = Annotated[float, typer.Option(help="The trace's requests come so many times faster.")]
 Copies = Annotated[int, typer.Option(help="Copies of the trace, each under block ids of its own.")]
 Over = Annotated[
@@ -41,9 +27,10 @@ Over = Annotated[
 NoStore = Annotated[bool, typer.Option("--no-store", help="Do not keep the run.")]
 
 
-def lab(name: str) -> Any:
-    """A function of `LAB`, its module imported now."""
-    return Hook(name, LAB[name]).load()
+def lab(code: str) -> Any:
+    """A function of twin/lab as "module:function", imported now: that takes a second, for which the
+    help of these commands does not wait."""
+    return Hook("", f"twin.lab.{code}").load()
 
 
 def run(
@@ -59,8 +46,9 @@ def run(
     resolved, recorded = question(scenario, settings or [], trace, rate_multiplier, tree_copies)
     print_remarks(resolved)
     with terminal.progress(resolved.name) as watch:
-        finished = lab("answer")(resolved, recorded, watch, keep=not no_store, tables=table or (),
-                                 also=report)  # fmt: skip
+        finished = lab("runs.answer:answer")(
+            resolved, recorded, watch, keep=not no_store, tables=table or (), also=report
+        )
     if as_json:
         terminal.print_json(finished)
     else:
@@ -76,7 +64,7 @@ def compare(
 ) -> None:  # fmt: skip
     """Compare runs with the first one; scenarios without a run are simulated first."""
     with terminal.progress("compare") as watch:
-        comparison = lab("compared")(runs, lambda name: watch, seeds)
+        comparison = lab("runs.answer:compared")(runs, lambda name: watch, seeds)
     terminal.end_with_json(asdict(comparison), as_json)
     heads = [f"{i + 1} {name}" for i, name in enumerate(comparison.names)]
     differing = [r for r in comparison.inputs if r.path not in {"name", "question", "source"}]
@@ -96,17 +84,17 @@ def explain(
 ) -> None:
     """Say why a run is as fast as it is and what would help, each measured by re-runs."""
     with terminal.progress(scenario) as watch:
-        answer = lab("explained")(scenario, settings or [], trace, lambda name: watch)
+        explained = lab("runs.answer:explained")
+        answer = explained(scenario, settings or [], trace, lambda name: watch)
     terminal.end_with_json(answer, as_json)
     terminal.out.print(escape(f"{answer['name']}: {answer['verdict']}"), soft_wrap=True)
     rows = []
     for row in answer["causes"]:
         advice = row.get("suggestion")
-        remedy = (
-            (change(advice["settings"]), effect(advice)) if advice else ("nothing tried helps", "")
-        )
+        remedy = change(advice["settings"]) if advice else "nothing tried helps"
         cause_text = f"{row['label']}: {row['named']}" if row["named"] else row["label"]
-        rows.append((cause_text, effect(row["removal"]), *remedy))
+        gain = effect(advice) if advice else ""
+        rows.append((cause_text, effect(row["removal"]), remedy, gain))
     if rows:
         heads = ("cause", "without it", "what to do", "which brings")
         terminal.print_rows("Causes, each removed in runs of its own", heads, rows)
@@ -124,12 +112,12 @@ def sweep(
     """Simulate a scenario over a range of one or two fields, and say where its SLO breaks."""
     resolved, _ = question(scenario, settings or [])
     with terminal.progress(resolved.name) as watch:
-        answer = lab("swept")(resolved, over, watch)
+        answer = lab("runs.answer:swept")(resolved, over, watch)
     terminal.end_with_json(answer, as_json)
     if as_csv:
-        terminal.out.file.write(lab("csv_of")(answer["points"]))
+        terminal.out.file.write(lab("sweep.sweep:csv_of")(answer["points"]))
         return
-    axes = [lab("axis")(text) for text in answer["over"]]
+    axes = [lab("sweep.sweep:axis")(text) for text in answer["over"]]
     keys = ["ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu"]
     cells = [
         (
@@ -153,7 +141,7 @@ def predict(
 ) -> None:
     """The steady state by formula alone: no arrivals, no queues, milliseconds of wall time."""
     resolved, _ = question(scenario, settings or [])
-    prediction = lab("predicted")(resolved)
+    prediction = lab("runs.predicted:predicted")(resolved)
     terminal.end_with_json(prediction, as_json)
     for model, answer in prediction.get("models", {"": prediction}).items():
         print_prediction(": ".join(filter(None, (resolved.name, model))), answer)
@@ -183,7 +171,7 @@ def warm() -> None:
         if took_s is not None:
             terminal.err.print(f"{stage}: {took_s:.1f} s", style="dim")
 
-    lab("compile_once")(tell)
+    lab("runs.job:compile_once")(tell)
     terminal.out.print("Runs are compiled: the first one begins at once.")
 
 
@@ -192,7 +180,7 @@ def worker(
         metavar="[SCHEDULER]", help="tcp://host:8786; else TWIN_SCHEDULER.")] = "",
 ) -> None:  # fmt: skip
     """Simulate for a Dask scheduler with one process, until Ctrl-C."""
-    lab("work_for")(lab("scheduler")(address, required=True))
+    lab("runs.cluster:serve")(lab("runs.cluster:scheduler")(address, required=True))
 
 
 def print_remarks(named: Scenario) -> None:

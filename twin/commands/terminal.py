@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any, BinaryIO, Literal
 
 import typer
 from rich.console import Console
@@ -104,10 +104,9 @@ def print_rows(title: str, heads: tuple[str, ...], rows: Rows) -> None:
     table = Table(title=escape(title), title_justify="left")
     for column, head in enumerate(heads):
         numeric = all(row[column][:1] in "+-0123456789" for row in rows)
+        side: Literal["right", "left"] = "right" if numeric else "left"
         # The name of a thing stays on one line: a broken one cannot be copied.
-        table.add_column(
-            head, justify="right" if numeric else "left", overflow="fold", no_wrap=column == 0
-        )
+        table.add_column(head, justify=side, overflow="fold", no_wrap=column == 0)
     for row in rows:
         table.add_row(*map(escape, row))
     out.print(table)

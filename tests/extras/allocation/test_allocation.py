@@ -70,11 +70,10 @@ def test_what_cannot_be_is_one_sentence():
 
 
 def test_the_study_answers_for_every_size_and_says_what_does_not_fit():
-    found = study(load_facts(), (128, 384), (10.08,), Scenario())
-    shares = {(one.blocks, one.supernode_npus): one.share for one in found}
-    assert shares["instances of this deployment", 128] is None  # decode takes 160
-    assert shares["blocks of 10.08 NPUs", 384] > shares["blocks of 10.08 NPUs", 128]
-    assert 0.5 < shares["instances of this deployment", 384] <= 1.0
+    shares = study(load_facts(), (128, 384), (10.08,), Scenario())
+    assert shares["instances of this deployment"][128] is None  # decode takes 160
+    assert shares["blocks of 10.08 NPUs"][384] > shares["blocks of 10.08 NPUs"][128]
+    assert 0.5 < shares["instances of this deployment"][384] <= 1.0
 
 
 def test_how_full_blocks_keep_supernodes_is_a_table_or_one_object(twin):

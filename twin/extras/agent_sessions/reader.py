@@ -30,7 +30,6 @@ CHECKS = {  # of the parquet's columns of numbers
 SMALL_INTEGERS = (
     pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64, pl.Null,
 )  # fmt: skip
-LIMIT_REASON = "dropped: prompts beyond {most:,} tokens"
 NO_CLOCK = (
     "sessions carry no common clock: their starts are drawn evenly over 24 hours, and the times "
     "within a session include the recorded server's latency"
@@ -97,7 +96,7 @@ def _most_tokens(limits: Limits) -> int:
 def _finished(columns: Columns, left_out: int, sessions: int, most: int) -> Columns:
     """The columns with the number of requests that were left out and the warning on clocks."""
     if left_out:
-        columns.counts[LIMIT_REASON.format(most=most)] = left_out
+        columns.counts[f"dropped: prompts beyond {most:,} tokens"] = left_out
     if sessions > 1:
         columns.warnings.append(NO_CLOCK)
     return columns

@@ -1,10 +1,8 @@
 """The study of allocation, below the pools of the Deployment page."""
 
-from collections.abc import Sequence
-
 import streamlit as st
 
-from twin.extras.allocation.study import Filling, by_blocks, study
+from twin.extras.allocation.study import Shares, study
 from twin.scenario import Scenario, seated
 from twin.ui import session, theme
 from twin.ui.charts.base import Chart, chart, figure, line
@@ -14,17 +12,17 @@ COLOURS = (*theme.PLANE.values(), *theme.ROLE.values())
 HOVER = "%{y:.1f} %"
 
 
-def by_size(fillings: Sequence[Filling]) -> Chart:
+def by_size(shares: Shares) -> Chart:
     """Chart with a line per mix of blocks: allocated share of the NPUs by supernode size."""
     fig, sentences = figure(height=280), []
-    for colour, (name, shares) in zip(COLOURS, by_blocks(fillings).items(), strict=False):
-        points = [(npus, 100 * share) for npus, share in shares.items() if share is not None]
+    for colour, (name, by_npus) in zip(COLOURS, shares.items(), strict=False):
+        points = [(npus, 100 * share) for npus, share in by_npus.items() if share is not None]
         npus, percent = zip(*points, strict=True) if points else ((), ())
         line(fig, npus, percent, colour, HOVER, mode="lines+markers", name=name)
         if points:
             sentences.append(f"{name}: {percent[0]:.0f} % of {npus[0]} NPUs, "
                         f"{percent[-1]:.0f} % of {npus[-1]}")  # fmt: skip
-    sizes = sorted({one.supernode_npus for one in fillings})
+    sizes = sorted({npus for by_npus in shares.values() for npus in by_npus})
     return chart(
         fig, f"Share of the NPUs that is allocated, over time. {'; '.join(sentences)}.",
         "Each line is a mix of block sizes; the rest of the NPUs is free.",
@@ -37,8 +35,7 @@ def section(draft: Scenario) -> None:
     """Draw a study of allocation, with this deployment's instances among its blocks, on request."""
     if not st.toggle("How full do such blocks keep supernodes?", key="allocation-study"):
         return
-    fillings = _study(seated(draft), draft)
-    plot(by_size(fillings), "allocation-by-size")
+    plot(by_size(_study(seated(draft), draft)), "allocation-by-size")
     st.caption(
         "A block needs all of its NPUs in one supernode and waits until one has room. "
         f"Sizes of blocks: {session.facts()['allocation.block_means'].source}; "
@@ -47,6 +44,6 @@ def section(draft: Scenario) -> None:
 
 
 @st.cache_data(show_spinner="Filling supernodes with blocks", max_entries=20)
-def _study(instances: list[tuple[str, int, int]], _draft: Scenario) -> list[Filling]:
+def _study(instances: list[tuple[str, int, int]], _draft: Scenario) -> Shares:
     """The study, cached by the instances, on which alone it depends."""
     return study(session.facts(), deployment=_draft)

@@ -108,19 +108,13 @@ def mix_of_mean(sizes: Sequence[int], mean: float) -> list[tuple[int, float]]:
     return [(int(s), float(w)) for s, w in zip(sorted_sizes, weights(high), strict=True)]
 
 
-@dataclass(frozen=True)
-class Filling:
-    """Allocated share for blocks of one mix on supernodes of one size."""
-
-    blocks: str  # the mix, for people
-    supernode_npus: int
-    share: float | None  # of the NPUs, over time; None: the largest block does not fit
+Shares = dict[str, dict[int, float | None]]  # of the NPUs, over time, by mix and supernode size
 
 
 def study(
     facts: Facts, supernodes: Sequence[int] = (), means: Sequence[float] = (),
     deployment: Scenario | None = None, seed: int = 1,
-) -> list[Filling]:  # fmt: skip
+) -> Shares:  # fmt: skip
     """Allocated shares of each mix, and of a deployment, on each size. Raises HardwareError."""
     sizes = facts["allocation.block_sizes"].value
     mixes: dict[str, Mix] = {
@@ -131,20 +125,12 @@ def study(
         instance_sizes = [(npus, float(count)) for _, count, npus in seated(deployment)]
         mixes["instances of this deployment"] = instance_sizes
     fleet = int(facts["allocation.fleet"].value)
-    fillings = []
+    npus_of = supernodes or facts["allocation.supernode_sizes"].value
+    shares: Shares = {}
     for name, mix in mixes.items():
-        for npus in supernodes or facts["allocation.supernode_sizes"].value:
-            share = None
+        shares[name] = dict.fromkeys(npus_of)
+        for npus in npus_of:
             if max(size for size, _ in mix) <= npus:
-                shares = [allocation(npus, mix, fleet, seed + k).mean for k in range(SEEDS)]
-                share = sum(shares) / SEEDS
-            fillings.append(Filling(name, npus, share))
-    return fillings
-
-
-def by_blocks(fillings: Sequence[Filling]) -> dict[str, dict[int, float | None]]:
-    """The shares by mix, then by size."""
-    table: dict[str, dict[int, float | None]] = {}
-    for filling in fillings:
-        table.setdefault(filling.blocks, {})[filling.supernode_npus] = filling.share
-    return table
+                means = [allocation(npus, mix, fleet, seed + k).mean for k in range(SEEDS)]
+                shares[name][npus] = sum(means) / SEEDS
+    return shares

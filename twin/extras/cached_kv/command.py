@@ -16,10 +16,8 @@ def hit_curve(
 ) -> None:  # fmt: skip
     """Hit ratio against the size of the memory pool, in one pass over the prompts, before a run."""
     resolved, stream = question(scenario, settings or [], trace)
-    curve, kv_reads = (
-        curve_of(resolved, load_facts(), stream),
-        reads(resolved, load_facts(), stream),
-    )
+    facts = load_facts()
+    curve, kv_reads = curve_of(resolved, facts, stream), reads(resolved, facts, stream)
     sizes = {"DRAM": curve.dram_bytes, "DRAM and SSD": curve.pool_bytes}
     if as_json:
         print_json({

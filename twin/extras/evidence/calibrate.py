@@ -133,9 +133,8 @@ def weight(row: Row) -> float:
 def with_constants(facts: Facts, values: Mapping[str, float]) -> Facts:
     """Facts with calibration constants set, in the units of CONSTANTS."""
     units = {c.name: c.unit for c in CONSTANTS}
-    return facts.replaced(
-        {f"calibration.{name}": Fact(v, units[name], "fit", "f") for name, v in values.items()}
-    )
+    fitted = {f"calibration.{n}": Fact(v, units[n], "fit", "f") for n, v in values.items()}
+    return facts.replaced(fitted)
 
 
 def calibration_text(
@@ -226,10 +225,9 @@ def cross_validate(
             groups += [(by, str(name), group)] if 1 < len(group) < len(used) else []
     for by, name, left in groups:
         point = _refit(space, slopes, weights, [i for i in range(len(used)) if i not in left])
-        errors = (
-            float(np.abs(each).mean()) for each in (errors_now[left], space.errors(point, left))
-        )
-        left_out_errors.append(LeftOut(by, name, len(left), *errors))
+        errors = errors_now[left], space.errors(point, left)
+        means = (float(np.abs(each).mean()) for each in errors)
+        left_out_errors.append(LeftOut(by, name, len(left), *means))
         if by == "row":
             refits.append((name, space.low + point * space.span))
     spans = [
@@ -239,15 +237,10 @@ def cross_validate(
     return CrossValidation(spans, left_out_errors)
 
 
-def _jacobian(space: Space, x: Vector, at_x: Vector) -> Vector:
+def _jacobian(space: Space, x: Vector, at_x: Vector, difference: float = DIFFERENCE) -> Vector:
     """Derivative of the errors by each parameter, f8[errors, parameters]."""
-    columns = []
-    for i in range(len(x)):
-        step = DIFFERENCE if x[i] < 0.5 else -DIFFERENCE
-        shifted_x = x.copy()
-        shifted_x[i] += step
-        columns.append((space.errors(shifted_x) - at_x) / step)
-    return np.array(columns).T
+    steps = np.diag(np.where(x < 0.5, difference, -difference))
+    return np.array([(space.errors(x + step) - at_x) / step.sum() for step in steps]).T
 
 
 def _refit(space: Space, slopes: Sequence[Vector], weights: Vector, rows: list[int]) -> Vector:
@@ -281,7 +274,7 @@ def _span(constant: Constant, value: float, refits: Sequence[tuple[str, float]])
 
 POINTS_MAX = 128
 FILE_BYTES_MAX = 1024 * 1024
-INFORMS = 1e-4  # change of an answer, relative, when a constant moves by 1 % of its range
+INFORMS, MOVED = 1e-4, 0.01  # change of an answer, relative, when a constant moves so far
 # What a constant's whole range costs as a relative error: it stays near its present value unless
 # figures measured to about 1 % speak against that, so a few points do not drive it to a bound.
 HOLD = 0.01
@@ -352,20 +345,20 @@ def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTAN
     weights = np.array([float(row.args.get("weight", 1.0)) for row in rows])
     all_constants = Space(facts, rows, constants, answer)
     start = np.clip(all_constants.present, 1e-6, 1.0 - 1e-6)
-    base_errors, informed = all_constants.errors(start), []
-    for i, constant in enumerate(constants):
-        moved_point = start.copy()
-        moved_point[i] += 0.01 if start[i] < 0.5 else -0.01
-        if np.abs(all_constants.errors(moved_point) - base_errors).max() > INFORMS:
-            informed.append(constant)
+    slopes = _jacobian(all_constants, start, all_constants.errors(start), MOVED)
+    changes = MOVED * np.abs(slopes).max(axis=0)
+    informed = [c for c, change in zip(constants, changes, strict=True) if change > INFORMS]
     if not informed:
         raise PointsError(f"{path.name}: no constant moves any of these figures: add other points")
     space = Space(facts, rows, informed, answer)
     begin = np.clip(space.present, 1e-6, 1.0 - 1e-6)
     values = {c.name: float(facts[f"calibration.{c.name}"].value) for c in constants}
-    values |= space.fitted(
-        lambda x: np.append(weights * space.errors(x), HOLD * (x - begin)), begin
-    )
+
+    def residuals(x: Vector) -> Vector:
+        """Weighted errors of the points, and what the constants' moves cost."""
+        return np.append(weights * space.errors(x), HOLD * (x - begin))
+
+    values |= space.fitted(residuals, begin)
     untouched = tuple(c.name for c in constants if c not in informed)
     return PrivateFit(all_constants.fit(values), untouched, path.name)
 

@@ -167,9 +167,8 @@ def _numbers(value: Any) -> bool:
 def one_skew(facts: Facts) -> str:
     """The headline point at the chosen skew and at the default."""
     row = next(row for row in load_published() if row.id == HEADLINE)
-    return ONE_SKEW.format(
-        default=answer_row(at_default_skew(row), facts), chosen=answer_row(row, facts)
-    )
+    default = answer_row(at_default_skew(row), facts)
+    return ONE_SKEW.format(default=default, chosen=answer_row(row, facts))
 
 
 def at_default_skew(row: Row) -> Row:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from twin.extras.fleet.layout import Lives, Unit, lives_of
+from twin.extras.fleet.layout import Life, Lives, Unit, lives_of
 from twin.extras.fleet.question import Fleet, FleetError, Named
 from twin.facts import Facts
 from twin.lab.library import load_facts
@@ -222,27 +222,25 @@ def answered(found: Wanted, known: Mapping[str, Served]) -> dict[str, Any]:
     steady_s = traffic.horizon_s - traffic.warmup_s
     length_s = hour_s(traffic) or traffic.horizon_s / HOURS
     hours = int(np.ceil(traffic.horizon_s / length_s - 1e-9))
-    served_lives = [(life, known[scenario_digest(life.scenario)]) for life in found.lives.lives]
+    served_lives = _served(found.lives, known)
     rows = []
     for u, unit in enumerate(layout.units):
-        runs_of_unit = [(life.begin_s, run) for life, run in served_lives if life.unit == u]
+        runs_of_unit = [(life.begin_s, run) for _, life, run in served_lives if life.unit == u]
         row = _row(found.fleet, unit, [run for _, run in runs_of_unit], steady_s)
         rows.append(row | _by_hour(runs_of_unit, length_s, hours))
         if not runs_of_unit:
             npus = npus_used(layout.kinds[unit.kind])
             rows[-1]["npu_hours"] = npus * traffic.horizon_s / 3600.0
-    summary = merged(_weighed(found.lives, known), steady_s)
+    summary = merged([(count, run) for count, _, run in served_lives], steady_s)
     idle_rows = [row for row, unit in zip(rows, layout.units, strict=True) if unit.tenants == ()]
     if idle_rows:
         summary["npu_hours"] += sum(row["supernodes"] * row["npu_hours"] for row in idle_rows)
         summary |= {"energy_kwh": None, "joules_per_token": None}
     without_loss = None
-    if (unbroken := found.without) is not None:
-        without_loss = merged(_weighed(unbroken, known), steady_s)
-    digests = sorted(
-        f"{layout.units[life.unit].count} {life.begin_s!r} {run.digest}"
-        for life, run in served_lives
-    )
+    if found.without is not None:
+        unbroken = [(count, run) for count, _, run in _served(found.without, known)]
+        without_loss = merged(unbroken, steady_s)
+    digests = sorted(f"{count} {life.begin_s!r} {run.digest}" for count, life, run in served_lives)
     return {
         "name": found.fleet.name, "supernodes": found.fleet.supernodes, "runs": len(found.all()),
         "digest": hashlib.sha256("\n".join(digests).encode()).hexdigest(), "hour_s": length_s,
@@ -275,10 +273,12 @@ def in_words(answer: Mapping[str, Any]) -> list[str]:
     return sentences
 
 
-def _weighed(lives: Lives, known: Mapping[str, Served]) -> list[tuple[int, Served]]:
-    """Run of each stretch, with the number of supernodes it represents."""
-    units = lives.laid.units
-    return [(units[one.unit].count, known[scenario_digest(one.scenario)]) for one in lives.lives]
+def _served(lives: Lives, known: Mapping[str, Served]) -> list[tuple[int, Life, Served]]:
+    """Each stretch with the number of supernodes it represents, and its run."""
+    return [
+        (lives.laid.units[life.unit].count, life, known[scenario_digest(life.scenario)])
+        for life in lives.lives
+    ]
 
 
 def _row(fleet: Fleet, unit: Unit, runs: Sequence[Served], steady_s: float) -> dict[str, Any]:

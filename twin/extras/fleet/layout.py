@@ -80,12 +80,6 @@ class Layout:
         rates = zip(self.region_rate, self.regions, strict=True)
         return np.stack([rate * rate_at(w, t, horizon_s, facts) for rate, w in rates])
 
-    def offered(self, t: np.ndarray, facts: Facts) -> np.ndarray:
-        """Expected arrivals per second at each supernode of a unit, f8[n, units], no restarts."""
-        shares = self.share[self.span(t)]
-        result: np.ndarray = (self.by_region(t, facts).T[:, :, None] * shares).sum(axis=1)
-        return result
-
 
 def lay_out(fleet: Fleet, named: Named) -> Layout:
     """Units and shares of a fleet. Raises FleetError, SpecError with one sentence."""
@@ -313,10 +307,8 @@ class _Maker:
             "workload": values["workload"] | self._load(u, begin_s, end_s),
         }
         if begin_s and kind.faults:
-            faults = kind.model_dump(mode="json")["faults"]
-            overrides["faults"] = [
-                row | {"at_s": row["at_s"] - begin_s} for row in faults if row["at_s"] >= begin_s
-            ]
+            faults = (row.model_dump(mode="json") for row in kind.faults if row.at_s >= begin_s)
+            overrides["faults"] = [row | {"at_s": row["at_s"] - begin_s} for row in faults]
         made = with_overrides(kind, overrides)
         if made != kind:  # its name follows from what is simulated, so that equal ones stay equal
             parts = [kind.name[:70], f"{made.workload.rate_req_per_s:.4g} req/s"]
@@ -367,7 +359,7 @@ class _Maker:
     def _tabled(self, u: int, begin_s: float, end_s: float) -> tuple[float, dict[str, Any]]:
         """(mean rate, profile) as a table: of several regions, or of a part of a profile."""
         layout, p = self.laid, self.laid.traffic.workload.profile
-        own_edges = {*(piece.at_s for piece in p.pieces), p.at_s, p.at_s + p.lasts_s}
+        own_edges = {p.at_s, p.at_s + p.lasts_s, *(piece.at_s for piece in p.pieces)}
         edges = self._edges(u, begin_s, end_s, {*self._minutes(begin_s, end_s), *own_edges})
         middle_s = 0.5 * (edges[1:] + edges[:-1])
         shares = layout.share[layout.span(middle_s), :, u]

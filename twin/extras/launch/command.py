@@ -1,5 +1,6 @@
 """The command `launch`."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -30,9 +31,7 @@ def launch(
             raise typer.BadParameter(f"{folder} is no folder to write to")
         for name, text in files.files.items():
             write_text(folder / name, text)
-    end_with_json(
-        {"files": files.files, "left_out": files.left_out, "checks": files.checks}, as_json
-    )
+    end_with_json(asdict(files), as_json)
     for name, text in files.files.items():
         out.print(escape(f"wrote {folder / name}" if folder else f"# {name}\n{text}"),
                   soft_wrap=True, highlight=False)  # fmt: skip

@@ -205,17 +205,14 @@ def words(options: Mapping[str, Value]) -> list[str]:
 
 def _script(worker: Worker, command: str, options: Mapping[str, Value]) -> str:
     """A shell script with one option per line; words with $ are expanded, all others are quoted."""
+
+    def quoted(word: str) -> str:
+        """A word as the shell reads it."""
+        return f'"{word}"' if "$" in word and "{" not in word else shlex.quote(word)
+
     text = HEAD.format(role=worker.role, last=worker.nodes - 1, instances=worker.instances - 1)
-    lines, option_line = [command], ""
-    for word in words(options):
-        quoted_word = f'"{word}"' if "$" in word and "{" not in word else shlex.quote(word)
-        if word.startswith("--"):
-            if option_line:
-                lines.append(option_line)
-            option_line = quoted_word
-        else:
-            option_line += f" {quoted_word}"
-    return text + " \\\n  ".join([*lines, option_line]) + "\n"
+    lines = (" ".join(map(quoted, words({flag: value}))) for flag, value in options.items())
+    return text + " \\\n  ".join([command, *filter(None, lines)]) + "\n"
 
 
 def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str]:

@@ -285,18 +285,16 @@ class _Config:
         kinds = self.table.get("layer_types")
         allowed = ("full_attention", kind)
         if not isinstance(kinds, list) or len(kinds) != layers or {*map(str, kinds)} - {*allowed}:
-            self._fail(
-                "layer_types", f"must name each of the {layers} layers {' or '.join(allowed)}"
-            )
+            names = " or ".join(allowed)
+            self._fail("layer_types", f"must name each of the {layers} layers {names}")
         return kinds.count(kind)
 
     def _linear(self, layers: int) -> dict[str, Fact]:
         """Facts of layers with linear attention."""
         table = self.table.get("linear_attn_config")
         if isinstance(table, dict):  # Kimi-Linear: heads of keys and values alike
-            inner = _Config(
-                table | {"model_type": self.named}, f"linear_attn_config of {self.file}"
-            )
+            named = table | {"model_type": self.named}
+            inner = _Config(named, f"linear_attn_config of {self.file}")
             linear_layers = table.get("kda_layers")
             if not isinstance(linear_layers, list) or not 0 < len(linear_layers) < layers:
                 inner._fail("kda_layers", f"must list some of the {layers} layers, not all")
@@ -357,9 +355,8 @@ class _Config:
             name = "use_sliding_window" if "use_sliding_window" in self.table else "sliding_window"
             self._fail(name, "must be off: attention over part of the context is not modelled")
         if "gqa" in self.family.attention and self.table.get("index_topk") is not None:
-            self._fail(
-                "index_topk", "must be absent: no indexer of grouped-query attention is known"
-            )
+            why = "must be absent: no indexer of grouped-query attention is known"
+            self._fail("index_topk", why)
         if not self.family.experts and self.table.get("tie_word_embeddings"):
             self._fail("tie_word_embeddings", "must be false: embedding and LM head count apart")
 

@@ -14,9 +14,7 @@ SUMS = 0.2  # of all-reduces, whose kernels change with the size
 # Share of what binds it: an attention kernel below it is not what is served, and one for packed
 # weights reads them unpacked (SGLang's table of MXFP4 on Hopper: in BF16, a fifth of the memory).
 FALLBACK = 0.3
-BINDS = dict.fromkeys(("mla", "gqa"), "bandwidth") | dict.fromkeys(
-    ("prefill_mla", "prefill_gqa"), "compute"
-)
+BINDS = {"mla": "bandwidth", "gqa": "bandwidth", "prefill_mla": "compute", "prefill_gqa": "compute"}
 PACKED = {known.kernels for known in FORMATS.values()} - {""}
 SERVED = {
     "source": "sgl-project/sglang pull requests 11816 and 38374: promoted for DeepSeek's family",

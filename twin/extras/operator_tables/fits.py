@@ -197,13 +197,8 @@ def _grouped_part(
 
     def predict(at: Mapping[str, float], tile: tuple[int, int]) -> Floats:
         """Seconds of every row with these parameters, in tiles of small and large rows."""
-        computing = (
-            2.0
-            * experts_used
-            * whole(pairs / experts_used, tile)
-            * weights
-            / peaks.flops[computes(fmt)]
-        )
+        rows_each = whole(pairs / experts_used, tile)
+        computing = 2.0 * experts_used * rows_each * weights / peaks.flops[computes(fmt)]
         roofs = _roofs(computing / at["compute"], moving_s / at["bandwidth"], 2.0)
         went = at.get("passing", 0.0) * tokens + at.get("row", 0.0) * pairs * hidden / peaks.memory
         start_s = at["start"] + at.get("each", 0.0) * experts_here
@@ -221,10 +216,8 @@ def _grouped_part(
 
 def _mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     """Fit of decode's latent attention core, 64 and 128 heads, from 1,024 cached tokens on."""
-    core = rows.filter(
-        pl.col("num_heads").cast(pl.Int64).is_in([64, 128])
-        & (pl.col("isl") + pl.col("step") >= 1024)
-    )
+    cached = pl.col("isl") + pl.col("step")
+    core = rows.filter(pl.col("num_heads").cast(pl.Int64).is_in([64, 128]) & (cached >= 1024))
     names = ("num_heads", "batch_size", "isl", "step", "latency")
     heads, batch, isl, step, latency = _columns(core, *names)
     context = batch * (isl + step)
@@ -400,13 +393,15 @@ def _sparse(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     """Fit of the sparse core of long prompts in a module with its projections and, mostly, its
     indexer, whose rates are parameters too: shares of peak and memory, blocks of heads. Each token
     computes all selected places. Modules that only wait for the host are left out."""
-    whole_prompts = (pl.col("step") == 0) & ~pl.col("kernel_source").str.contains("dense")
-    chosen = rows.filter(
-        whole_prompts & (pl.col("gemm_type") == "fp8_block") & (pl.col("isl") > SELECTED)
-    )
     few_tokens = rows.filter(pl.col("batch_size") * pl.col("isl") <= 256)
     least_ms = float(few_tokens["latency"].cast(pl.Float64).median() or 0.0)  # type: ignore[arg-type]
-    chosen = chosen.filter(pl.col("latency") >= 2.0 * least_ms)
+    chosen = rows.filter(
+        pl.col("step") == 0,
+        ~pl.col("kernel_source").str.contains("dense"),
+        pl.col("gemm_type") == "fp8_block",
+        pl.col("isl") > SELECTED,
+        pl.col("latency") >= 2.0 * least_ms,
+    )
     heads, batch, isl, latency = _columns(chosen, "num_heads", "batch_size", "isl", "latency")
     is_glm = chosen["architecture"].str.starts_with("Glm").to_numpy()
     scored = ~chosen["op_name"].str.contains("skip").to_numpy()

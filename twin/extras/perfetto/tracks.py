@@ -113,11 +113,8 @@ LEAST_NS = 10  # less where many fall together
 
 def moving(tables: Tables, begin_s: float, end_s: float) -> pl.DataFrame:
     """Requests that changed their stage within a span."""
-    return tables["requests"].filter(
-        pl.any_horizontal(
-            pl.col(c).is_between(begin_s, end_s, closed="left").fill_null(False) for c in STAMPS
-        )
-    )
+    is_inside = pl.col(STAMPS).is_between(begin_s, end_s, closed="left").fill_null(False)
+    return tables["requests"].filter(pl.any_horizontal(is_inside))
 
 
 def lives(tables: Tables, begin_s: float, end_s: float) -> Iterator[list[Event]]:

@@ -32,10 +32,8 @@ def run_report(run: Run) -> str:
     body: list[Part] = [tag("p", "; ".join(notes), ".", cls="soft")]
     if not run.valid:
         body.append(tag("p", "This run broke a law of its own: do not use its figures.", cls="bad"))
-    tiles = [m for m in placed("tile") if m.shows("tile", summary.get(m.key), s)]
-    body.append(
-        doc.tiles([(m.tile, shown(m.key, summary[m.key]), _against(m, run)) for m in tiles])
-    )
+    tiles = (m for m in placed("tile") if m.shows("tile", summary.get(m.key), s))
+    body += [doc.tiles((m.tile, shown(m.key, summary[m.key]), _against(m, run)) for m in tiles)]
     charts = [*_over_time(run.tables.get("windows")), *_of_requests(run)]
     if charts:
         body += [tag("h2", "How it went"), tag("div", *charts, cls="charts")]

@@ -33,12 +33,12 @@ def over_time(answer: Mapping[str, Any], key: str, *, dark: bool = False) -> Cha
         hovertemplate=f"%{{y}}, at %{{x:.3~g}} {time_unit}<br>%{{z:,.4~g}} {unit}<extra></extra>",
         colorbar={"title": {"text": unit, "side": "top"}},
     )  # fmt: skip
-    text = "; ".join(
-        f"{adjective} {values.flat[position]:,.4g} {unit} at {names[position // hours]}"
-        for adjective, position in (("least", np.nanargmin(values)), ("most", np.nanargmax(values)))
+    least, most = (
+        f"{values.flat[position]:,.4g} {unit} at {names[position // hours]}"
+        for position in (np.nanargmin(values), np.nanargmax(values))
     )
     return chart(
-        fig, f"{label} of {len(rows)} rows of supernodes over time: {text}.",
+        fig, f"{label} of {len(rows)} rows of supernodes over time: least {least}; most {most}.",
         "Each row is one supernode, or several that are alike. Empty: nothing finished there.",
         x={"title_text": f"simulated time ({time_unit})"},
         y={"autorange": "reversed", "type": "category"},

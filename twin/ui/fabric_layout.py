@@ -96,12 +96,10 @@ def boxes(fabric: Fabric) -> Boxes:
     else:
         _racks(sheet, nodes, rack_switches)
     has_several = len({supernode for supernode, _ in switches if supernode >= 0}) > 1
-    for (supernode, _), members in sorted(
-        switches.items(), key=lambda item: item[0][1][0] in PLANES
-    ):
-        sheet.blocks.append(
-            (_switches(sheet, members, supernode if has_several else -1), supernode, "hub")
-        )
+    ub_first = sorted(switches.items(), key=lambda item: item[0][1][0] in PLANES)
+    for (supernode, _), members in ub_first:
+        block = _switches(sheet, members, supernode if has_several else -1)
+        sheet.blocks.append((block, supernode, "hub"))
     if sheet.fixed:
         _fix(sheet, layout_name)
     _rows(sheet)
@@ -212,9 +210,8 @@ def _fix(sheet: Boxes, wish: str) -> None:
     next_row = 1.2 + max((y for _, y in positions.values()), default=0.0)
     unplaced = [box for box, _, _ in sheet.blocks if box not in positions]
     columns = max(1, round(1.0 + max((x for x, _ in positions.values()), default=len(unplaced))))
-    positions |= {
-        box: (float(k % columns), next_row + k // columns) for k, box in enumerate(unplaced)
-    }
+    for k, box in enumerate(unplaced):
+        positions[box] = float(k % columns), next_row + k // columns
     for box, (x, y) in positions.items():
         sheet.rect[box] = (round(x * cell_w, 1), round(y * cell_h, 1), *sheet.rect[box][2:])
 
@@ -226,12 +223,10 @@ def _on_grid(sheet: Boxes, aspect: float) -> dict[int, tuple[float, float]]:
         if data.get("grid"):
             cells[sheet.outer[sheet.of[v]]].append((*data["grid"], data.get("supernode", 0)))
     # The longest place is that of whole blocks; what has none stands below.
-    most_dimensions = max((len(place) for places in cells.values() for place in places), default=0)
-    full_cells = {
-        box: [p for p in places if len(p) == most_dimensions] for box, places in cells.items()
-    }
-    cells = {box: places for box, places in full_cells.items() if places}
-    corners = np.array([np.min(places, axis=0) for places in cells.values()], float)
+    dimensions = max((len(place) for places in cells.values() for place in places), default=0)
+    full_cells = ((b, [p for p in places if len(p) == dimensions]) for b, places in cells.items())
+    corner_of = {box: np.min(places, axis=0) for box, places in full_cells if places}
+    corners = np.array(list(corner_of.values()), float)
     positions = np.zeros((len(corners), 2))
     extent = [1.0, 1.0]
     for dimension in corners.T:
@@ -240,7 +235,7 @@ def _on_grid(sheet: Boxes, aspect: float) -> dict[int, tuple[float, float]]:
             axis = int(extent[0] * aspect > SCREEN * extent[1])
             positions[:, axis] += np.searchsorted(steps, dimension) * extent[axis]
             extent[axis] = extent[axis] * steps.size + 0.4
-    return {box: (x, y) for box, (x, y) in zip(cells, positions.tolist(), strict=True)}
+    return {box: (x, y) for box, (x, y) in zip(corner_of, positions.tolist(), strict=True)}
 
 
 def _in_levels(sheet: Boxes) -> dict[int, tuple[float, float]]:

@@ -73,9 +73,8 @@ class Layout:
         is_entering = (nodes[:, 0] == nodes[:, 1]) & (rows[self.ends].max(axis=1) >= 0) & has_die
         has_cell = is_leaving | (is_entering & ~np.isin(link_rows, link_rows[is_leaving]))
         home_node = np.where(nodes[:, 0] >= 0, nodes[:, 0], nodes[:, 1])
-        return np.where(
-            has_cell & (home_node >= 0), home_node * len(self.boxes.rows) + link_rows, -1
-        )
+        cells = home_node * len(self.boxes.rows) + link_rows
+        return np.where(has_cell & (home_node >= 0), cells, -1)
 
     @cached_property
     def elements(self) -> list[tuple[str, Array]]:
@@ -103,9 +102,8 @@ def machine(fabric: Fabric) -> dict[str, Any]:
     kinds = {kind: k for k, kind in enumerate(dict.fromkeys([*KINDS, *sheet.kind]))}
     planes_and_links = [(d["plane"], d["links"]) for _, _, d in fabric.edges(data=True)]
     first_links, _ = net.pairs
-    plane_of = {
-        net.vertex_data[v]["kind"]: planes_and_links[k][0] for k, v in enumerate(net.tail.tolist())
-    }
+    tail_kinds = (net.vertex_data[v]["kind"] for v in net.tail.tolist())
+    plane_of = dict(zip(tail_kinds, (plane for plane, _ in planes_and_links), strict=True))
     rates = zip(first_links.tolist(), picture.rates.tolist(), strict=True)
     link_sorts = [(*planes_and_links[k], rate) for k, rate in rates]
     sort_index = {sort: k for k, sort in enumerate(dict.fromkeys(link_sorts))}

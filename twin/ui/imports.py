@@ -54,11 +54,8 @@ class Import(NamedTuple):
 
 def upload(kind: Import) -> None:
     """Draw the draft's value and two ways to choose another."""
-    stored_values = kind.stored()
-    reference, missing_text = (
-        stored_values.kind.named(session.draft()),
-        stored_values.lacking(session.draft()),
-    )
+    stored_values, draft = kind.stored(), session.draft()
+    reference, missing_text = stored_values.kind.named(draft), stored_values.lacking(draft)
     digest, name = (reference.digest, reference.name) if reference else ("", "")
     if missing_text:
         st.error(sentence(missing_text), icon=":material/link_off:")
@@ -105,9 +102,8 @@ def _choose(kind: Import, own: str) -> None:
     """Draw the choice among stored values of a kind, use what is chosen, and offer deletion. own:
     digest of the draft's value."""
     stored_values = kind.stored()
-    label_of = distinct(
-        {row.digest: kind.called(row) for row in stored_values.search(limit=OFFERED).rows}
-    )
+    rows = stored_values.search(limit=OFFERED).rows
+    label_of = distinct({row.digest: kind.called(row) for row in rows})
     if not label_of:
         return
     chosen_digest = st.selectbox(
@@ -189,17 +185,15 @@ def _look_at_trace(table: Any) -> Look:
     facts = reader.preview(table)
     duration_s = facts["duration_s"]
     # As the Workload page will say it, in the blocks of this draft's memory pool.
-    hit_share = offered(ask.replayed(session.draft(), table), session.facts(), table).reuse
-    reusable_text = (
-        amount(hit_share, "share") if table.has_prefix else "nothing: no prefixes in the file"
-    )
+    reuse = offered(ask.replayed(session.draft(), table), session.facts(), table).reuse
+    no_reuse = "nothing: no prefixes in the file"
     figures = {
         "Lasts": words.duration(duration_s) if duration_s else "no times in the file",
         "Requests": amount(facts["rate_req_per_s"], "rate", "req/s"),
         "Prompt : output tokens": f"{facts['prefill_decode_ratio']:,.3g} : 1",
         "Prompt, half under": f"{facts['input_tokens']['p50']:,.0f} tokens",
         "Output, half under": f"{facts['output_tokens']['p50']:,.0f} tokens",
-        "Reusable prompt tokens": reusable_text,
+        "Reusable prompt tokens": amount(reuse, "share") if table.has_prefix else no_reuse,
     }
     counts = facts["counts"].items()
     left_out_texts = (f"{count:,} rows: {why.replace('_', ' ')}" for why, count in counts)

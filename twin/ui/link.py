@@ -29,12 +29,8 @@ def copy_link(
             if on_copy:
                 on_copy()
 
-    _button(
-        data={"path": path, "label": label, "save": save, "tell": on_copy is not None},
-        key="copy-link",
-        width="content",
-        on_copied_change=copied,
-    )
+    data = {"path": path, "label": label, "save": save, "tell": on_copy is not None}
+    _button(data=data, key="copy-link", width="content", on_copied_change=copied)
 
 
 def go_to(page: str, query: Mapping[str, str] | None = None, keep: str = "") -> NoReturn:

@@ -9,7 +9,6 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from twin.attainment import SAFE
-from twin.hardware.imported import npus_of
 from twin.lab.explain.view import load_of, one_slo
 from twin.lab.runs.live import Live, Look, question_of
 from twin.lab.runs.warm import is_ready as ready  # before that a live run delays a stored one
@@ -17,7 +16,7 @@ from twin.lab.sweep import sweep
 from twin.metrics.measures import amount, seconds
 from twin.metrics.registry import shown
 from twin.outlook import Outlook
-from twin.scenario import Scenario, npus_used, remarks, scenario_digest
+from twin.scenario import Scenario, remarks, scenario_digest
 from twin.ui import access, forms, formulas, session, words
 from twin.ui.fields import sentence
 
@@ -47,10 +46,8 @@ def strip(draft: Scenario) -> Strip:
     _begin(draft)  # concurrent with the formulas, which take as long
     head = st.container(key="verdict")
     verdict = _verdict(head, draft)  # replaced, and never empty between two answers
-    has_answer = not session.refusal() and not isinstance(
-        formulas.outlook(formulas.whole(draft)), str
-    )
-    for remark in remarks(draft) if has_answer else ():
+    refused = session.refusal() or isinstance(formulas.outlook(formulas.whole(draft)), str)
+    for remark in () if refused else remarks(draft):
         head.warning(sentence(remark), icon=":material/event_busy:")
     with st.container(key="second-answer"), st.container(key="simulated", **LINE):
         return Strip(verdict, st.empty(), st.container(width="content"))
@@ -173,18 +170,17 @@ def _verdict(
     if first_text:  # formulas are of one model
         summary, capacity = {}, {}
     holds_slo = sweep.holds(draft, dict(summary))
-    load_clause = (
-        _simulated(draft, capacity, holds_slo) if capacity else _room(draft, expected, holds_slo)
-    )
     if summary.get("steady_state") == "overloaded":
-        load_clause = (
-            f":red[**overloaded**]: queues grow above {_rate(expected.sustained_req_per_s)}"
-        )
-    idle_npus = max(npus_of(draft.supernode) - npus_used(draft), 0)
-    idle_text = f"**{words.npus(idle_npus)} idle**" if idle_npus else "no NPU idle"
-    return place.subheader(
-        f"{first_text}{_speed(expected, summary)}; {load_clause}; {idle_text}.", anchor=False
-    )
+        sustained = _rate(expected.sustained_req_per_s)
+        load_text = f":red[**overloaded**]: queues grow above {sustained}"
+    elif capacity:
+        load_text = _simulated(draft, capacity, holds_slo)
+    else:
+        load_text = _room(draft, expected, holds_slo)
+    idle = words.idle_npus(draft)
+    idle_text = f"**{words.npus(idle)} idle**" if idle else "no NPU idle"
+    text = f"{first_text}{_speed(expected, summary)}; {load_text}; {idle_text}."
+    return place.subheader(text, anchor=False)
 
 
 def _speed(expected: Outlook, summary: Mapping[str, Any]) -> str:

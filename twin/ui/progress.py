@@ -123,17 +123,16 @@ def live(place: DeltaGenerator, row: RunRow, scenario: Scenario) -> RunRow | Non
     with place.container():
         heading(row, scenario.question or words.brief(scenario))
         bar = st.empty()
-    if _age_s(row) < AT_ONCE_S:
-        shown_state = ""
-        while not row.ended and _age_s(row) < AT_ONCE_S:
-            if _state(row) != shown_state:
-                shown_state = _state(row)
-                bar.progress(row.progress, shown_state)
-            time.sleep(LOOK_S)
-            row = session.store().runs.get(row.id) or row
-        if row.ended:
-            place.empty()
-            return row
+    shown_state = ""
+    while not row.ended and _age_s(row) < AT_ONCE_S:
+        if _state(row) != shown_state:
+            shown_state = _state(row)
+            bar.progress(row.progress, shown_state)
+        time.sleep(LOOK_S)
+        row = session.store().runs.get(row.id) or row
+    if row.ended:
+        place.empty()
+        return row
     with bar.container():
         every_s = _pace_s(row)
         st.fragment(_watch, run_every=every_s)(row.id, every_s)

@@ -59,9 +59,7 @@ def latencies(run: str, warmup_s: float) -> Latencies:
     is_slowest = np.zeros(len(is_ttft_steady), bool)
     if is_ttft_steady.any():
         is_slowest = is_ttft_steady & (ttft_s >= np.quantile(ttft_s[is_ttft_steady], 1 - SLOWEST))
-    spans = (
-        (n, latency.span(requests, begin, end)[is_slowest]) for n, begin, end in latency.TTFT_PARTS
-    )
+    spans = ((n, latency.span(requests, *ends)[is_slowest]) for n, *ends in latency.TTFT_PARTS)
     stage_means = [(n, float(np.nanmean(s))) for n, s in spans if np.isfinite(s).any()]
     tpot_s = latency.tpot_s(requests)[is_end_steady]
     return Latencies(_quantiles(ttft_s[is_ttft_steady]), _quantiles(tpot_s), stage_means)

@@ -122,11 +122,8 @@ def how_far_off(scenarios: Mapping[str, Scenario]) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         for names, bands in groups[:SHOWN]:
             prefix = "" if one_group else f"{plain(', '.join(names))}: "
-            st.caption(
-                f":material/target: {prefix}Four of five measurements are expected within "
-                f"{plain(in_brief(bands))}.",
-                width="content",
-            )
+            text = f"Four of five measurements are expected within {plain(in_brief(bands))}."
+            st.caption(f":material/target: {prefix}{text}", width="content")
         hidden_groups = len(groups) - SHOWN
         label = "What this rests on" + (f", and {hidden_groups} more" if hidden_groups > 0 else "")
         with st.popover(label, type="tertiary"):

@@ -17,7 +17,6 @@ from twin.lab import library
 from twin.lab.runs.executor import Runner
 from twin.lab.share import links, shipped
 from twin.lab.store import RunRow, Store, StoreError, open_store
-from twin.lab.sweep.compare import input_rows
 from twin.scenario import Scenario, SpecError, read, with_overrides
 from twin.ui import access, words
 from twin.ui.fields import declared, sentence
@@ -240,11 +239,6 @@ def redo() -> None:
     if can_redo():
         _state().position += 1
     _settle()
-
-
-def changes() -> dict[str, tuple[Any, Any]]:
-    """Fields that differ from the preset: {dotted path: (preset's value, draft's value)}."""
-    return {row.path: row.values for row in input_rows(preset(), draft())}
 
 
 def _settle() -> None:

@@ -8,6 +8,7 @@ import streamlit as st
 
 from twin.lab.runs.budget import budget_of
 from twin.lab.share import links
+from twin.lab.sweep.compare import input_rows
 from twin.scenario import Edit, Scenario
 from twin.ui import forms, formulas, live, session, words
 from twin.ui.fields import change_line, declared, effect, formed, label, sentence, show, why_idle
@@ -158,10 +159,11 @@ def popover() -> None:
 
 def differences() -> list[tuple[str, Callable[[], None]]]:
     """Each difference as Markdown, with its undo; equal edits of one kind are grouped."""
+    changes = {row.path: row.values for row in input_rows(session.preset(), session.draft())}
     rows: list[tuple[str, Callable[[], None]]] = [
         (change_line(path, plain(show(old, path)), plain(show(new, path))),
          partial(editor.take_back, path))
-        for path, (old, new) in session.changes().items()
+        for path, (old, new) in changes.items()
         if declared(path).group or path in LISTS
     ]  # fmt: skip
     for _, group in groupby(_changed_edits(), lambda e: (
@@ -186,6 +188,5 @@ def _in_words(group: list[Edit]) -> str:
     names = [f"{e.element} – {e.to}" if e.to else e.element for e in group]
     range_text = f"{names[0]} to {names[-1]}, {len(names)} in all"
     elements_text = range_text if len(names) > 3 else ", ".join(names)
-    return (
-        f"{plain(elements_text)}: **{effect(group[0].capacity_factor, group[0].latency_factor)}**"
-    )
+    change = effect(group[0].capacity_factor, group[0].latency_factor)
+    return f"{plain(elements_text)}: **{change}**"

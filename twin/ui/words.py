@@ -30,6 +30,11 @@ def npus(count: int) -> str:
     return f"{count:,} NPU{'s' if count != 1 else ''}"
 
 
+def idle_npus(s: Scenario) -> int:
+    """NPUs of the machine that no instance uses."""
+    return max(npus_of(s.supernode) - npus_used(s), 0)
+
+
 def traffic(s: Scenario) -> str:
     """Rate of requests: '60 req/s', '832 in flight', or the trace's name."""
     w = s.workload
@@ -65,10 +70,8 @@ def split(s: Scenario) -> tuple[str, str]:
     """Label and numbers of the pools' NPUs: ('Prefill : decode NPUs', '96 : 160'); 'Prefill on
     decode NPUs' where pools share them."""
     separator = " on " if sharing(s) else " : "
-    roles_text = separator.join(role for role, _, _ in pools(s))
-    return f"{roles_text.capitalize()} NPUs", separator.join(
-        f"{n * npus:,}" for _, n, npus in pools(s)
-    )
+    roles, counts = zip(*((role, f"{n * npus:,}") for role, n, npus in pools(s)), strict=True)
+    return f"{separator.join(roles).capitalize()} NPUs", separator.join(counts)
 
 
 def of_first(s: Scenario) -> str:
@@ -137,15 +140,10 @@ def named(draft: Scenario, origin: Scenario) -> Scenario:
     changes = [_changed_to(path, draft) for path in sorted(form_paths or paths, key=_weight)]
     first_change, *other_changes = dict.fromkeys(changes)
     more_text = f" +{len(other_changes)}" if other_changes else ""
+    name = cut(f"{draft.name}{BETWEEN}{first_change}", NAME_MOST - len(more_text)) + more_text
     these_text = "these changes" if other_changes else "this change"
     question = f"{draft.name} with {these_text}: {', '.join([first_change, *other_changes])}."
-    return draft.model_copy(
-        update={
-            "name": cut(f"{draft.name}{BETWEEN}{first_change}", NAME_MOST - len(more_text))
-            + more_text,
-            "question": cut(question, QUESTION_MOST),
-        }
-    )
+    return draft.model_copy(update={"name": name, "question": cut(question, QUESTION_MOST)})
 
 
 def _changed_to(path: str, draft: Scenario) -> str:

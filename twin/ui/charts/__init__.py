@@ -39,10 +39,8 @@ def distribution(
         hover = f"%{{y:.1f}} % within %{{x:,.3~g}} {unit}<extra>{curve.name}</extra>"
         name = base.in_legend(curve.name)
         base.line(fig, x * factor, 100 * share, curve.colour, hover, width=2.4, name=name)
-        p50_s, p99_s = np.interp([0.5, 0.99], share, x)
-        sentences.append(
-            f"{curve.name}: half within {seconds(p50_s)}, 99 % within {seconds(p99_s)}"
-        )
+        half, most = map(seconds, np.interp([0.5, 0.99], share, x))
+        sentences.append(f"{curve.name}: half within {half}, 99 % within {most}")
     if slo_s is not None and slo_s <= axis_end_s:
         met = np.mean([np.interp(slo_s, x, share) for _, x in quantiles_of])  # the curves are there
         side_text = "left" if slo_s > axis_end_s / 2 else "right"
@@ -80,9 +78,8 @@ def timeline(
         band: dict[str, Any] = {"stackgroup": "all", "fillcolor": colour} if stacked else {}
         base.line(fig, t, values, colour, hover, width=0.8 if stacked else 2.0, name=label, **band)
         layers.append(np.nan_to_num(values))
-        mean, peak = np.nanmean(values), np.nanmax(values)
-        figures = f"{three_figures(float(mean))} on average, {three_figures(float(peak))} at most"
-        sentences.append(f"{label} {figures}")
+        mean, peak = (three_figures(float(of(values))) for of in (np.nanmean, np.nanmax))
+        sentences.append(f"{label} {mean} on average, {peak} at most")
     warmup_end = warmup_s * time_factor
     has_room = warmup_end > 0.1 * float(t.max())  # else the word would lie on the data
     base.warm_up(fig, warmup_end, "warm-up" if has_room else "")
@@ -204,10 +201,8 @@ def iteration_over_time(
     mean_s = {c: float(windows[c].mean() or 0.0) for c in names}  # type: ignore[arg-type]
     names.sort(key=lambda c: (-mean_s[c], c))
     others = pl.sum_horizontal(*names[TOP_OPERATORS:]) if names[TOP_OPERATORS:] else pl.lit(0.0)
-    columns = {}
-    for column in names[:TOP_OPERATORS]:
-        operator = column.removeprefix("decode_").removesuffix("_s")
-        columns[column] = (theme.title(operator), theme.operator_colour(operator))
+    operators = {c: c.removeprefix("decode_").removesuffix("_s") for c in names[:TOP_OPERATORS]}
+    columns = {c: (theme.title(o), theme.operator_colour(o)) for c, o in operators.items()}
     columns["rest"] = ("all other", theme.OTHER)
     return timeline(windows.with_columns(rest=others), columns, stacked=True, **axis)
 
@@ -278,11 +273,9 @@ def operators_of(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
             fig, names, [v * factor for v in values], runs[name][0], name=base.in_legend(name),
             customdata=[seconds(v) for v in values], hover="%{customdata}",
         )  # fmt: skip
-    listing = "; ".join(
-        f"{name}: {seconds(sum(times.values()))}" for name, times in times_by_run.items()
-    )
+    totals = [f"{name}: {seconds(sum(times.values()))}" for name, times in times_by_run.items()]
     return base.chart(
-        fig, f"Time of an iteration by operator. In all {listing}.",
+        fig, f"Time of an iteration by operator. In all {'; '.join(totals)}.",
         "Where two streams overlap, operators add up to more than the iteration.",
         x={"title_text": f"{unit} per iteration"}, barmode="group", hovermode="y unified",
         bargap=0.25, bargroupgap=0.08, legend_traceorder="normal", showlegend=len(times_by_run) > 1,

@@ -57,7 +57,7 @@ def die_map(
     )  # fmt: skip
 
 
-def by_layer(layers: np.ndarray, before: np.ndarray, after: np.ndarray | None) -> base.Chart:
+def by_layer(layers: np.ndarray, before: np.ndarray, after: np.ndarray | None = None) -> base.Chart:
     """Hottest die over the mean by layer, at one moment or on the two sides of a rebalance."""
     if not layers.size:
         return base.empty("No expert load was recorded")
@@ -68,10 +68,8 @@ def by_layer(layers: np.ndarray, before: np.ndarray, after: np.ndarray | None) -
     for name, values, colour, symbol in curves:
         base.line(fig, layers, values, colour, HOVER, mode="lines+markers", name=name,
              marker={"symbol": symbol, "size": 6})  # fmt: skip
-        sentences.append(
-            f"{name}: {values.mean():.2f} on average, worst {values.max():.2f} in layer "
-            f"{layers[int(values.argmax())]}"
-        )
+        worst = f"worst {values.max():.2f} in layer {layers[int(values.argmax())]}"
+        sentences.append(f"{name}: {values.mean():.2f} on average, {worst}")
     top = max(float(values.max()) for _, values, *_ in curves)
     base.line_at(fig, "even", "bottom right", y=1.0)
     return base.chart(

@@ -91,12 +91,10 @@ def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Char
         texts = [f"{axis.said(p.x)}: {s:.3g} tokens/s a user, {r:,.0f} tokens/s per NPU"
                 for p, s, r in zip(decoding, speeds, rates, strict=True)]  # fmt: skip
         _points(fig, name or "this sweep", colour, speeds, rates, decoding, texts)
-        bands = [p.bands.get(FOR_USER) for p in decoding]
-        bands = [ends and (1.0 / ends[1], 1.0 / ends[0]) for ends in bands]
-        fig.data[-1].update(
-            error_x=_bars(speeds, bands, colour),
-            error_y=_bars(rates, [p.bands.get(PER_NPU) for p in decoding], colour),
-        )
+        times, rate_bands = ([p.bands.get(key) for p in decoding] for key in (FOR_USER, PER_NPU))
+        speed_bands = [ends and (1.0 / ends[1], 1.0 / ends[0]) for ends in times]
+        fig.data[-1].error_x = _bars(speeds, speed_bands, colour)
+        fig.data[-1].error_y = _bars(rates, rate_bands, colour)
         sentences += texts
         shown_speeds += speeds
     if not sentences and all(p.summary for points in series.values() for p in points):

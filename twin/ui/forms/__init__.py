@@ -175,8 +175,7 @@ def whole(form: str, own: Mapping[str, Callable[[], None]]) -> str | None:
     """Draw a form; returns the open group. `own` draws a group differently."""
     draft = session.wished()
     group(path for path in FIRST[form] if not why_idle(path, draft))
-    paths_by_group = behind(form)
-    key = f"{form}-group"
+    paths_by_group, key = behind(form), f"{form}-group"
     if path := to_open(form):
         st.session_state[key] = None if path in FIRST[form] else declared(path).group
     if st.session_state.get(key) not in paths_by_group:

@@ -93,11 +93,9 @@ def _row(rows: list[Row], number: int, fabric: Fabric) -> None:
         kind_field, *other_fields = kind.uses or ("factor",)
         shown_fields = ("at_s", "element", "kind", kind_field, "duration_s")
         other_fields += ["to"] if kind.needs_to else []
-        second_row = st.columns(2)[: len(other_fields)] if other_fields else []
-        for column, field in zip(
-            [*columns, *second_row], [*shown_fields, *other_fields], strict=False
-        ):
-            with column:
+        places = [*columns, *(st.columns(2) if other_fields else ())]
+        for place, field in zip(places, [*shown_fields, *other_fields], strict=False):
+            with place:
                 _cell(row, number, field, fabric)
         with menu_place.popover("", icon=":material/more_horiz:", help="More about this fault"):
             if "to" not in other_fields:
@@ -116,19 +114,16 @@ def _row(rows: list[Row], number: int, fabric: Fabric) -> None:
 def _cell(row: Row, number: int, field: str, fabric: Fabric) -> None:
     """Draw the widget of one field of a fault."""
     path = f"faults[].{field}"
-    arguments: dict[str, Any] = {"help": declared(path).help}
-    if field == "kind":
-        kinds = "\n".join(f"- **{kind.label}**: {kind.help}" for kind in KINDS.values())
-        arguments["help"] = f"What happens to it.\n\n{kinds}"
-    if field == "element":
-        arguments |= {"names": offered_names(fabric), "accept_new_options": True}
-    elif field == "to":
-        arguments |= {"placeholder": "the whole element"}
-    elif field == "factor":
-        arguments |= {"disabled": "factor" not in KINDS[row["kind"]].uses}
-    arguments |= {"key": key(number, field), "on_change": _take, "args": (number, field, fabric)}
-    names = {"names": options(path, session.facts())}
-    forms.widget(declared(path), row[field], **(names | arguments))
+    kinds = "\n".join(f"- **{kind.label}**: {kind.help}" for kind in KINDS.values())
+    own: dict[str, dict[str, Any]] = {
+        "kind": {"help": f"What happens to it.\n\n{kinds}"},
+        "element": {"names": offered_names(fabric), "accept_new_options": True},
+        "to": {"placeholder": "the whole element"},
+        "factor": {"disabled": "factor" not in KINDS[row["kind"]].uses},
+    }
+    looks: dict[str, Any] = {"names": options(path, session.facts()), "help": declared(path).help}
+    edits = {"key": key(number, field), "on_change": _take, "args": (number, field, fabric)}
+    forms.widget(declared(path), row[field], **looks | edits | own.get(field, {}))
 
 
 def key(number: int, field: str) -> str:
@@ -196,9 +191,7 @@ def typical(s: Scenario, fabric: Fabric, instances: Iterable[Instance]) -> dict[
         "The RDMA plane at half its rate": [fault("RDMA plane", "derate")],
         f"The memory server of node {node}": cpus,
     }
-    return {
-        name: rows for name, rows in typical_rows.items() if not any(wrong(fabric, r) for r in rows)
-    }
+    return {n: rows for n, rows in typical_rows.items() if not any(wrong(fabric, r) for r in rows)}
 
 
 def wrong(fabric: Fabric, row: Row) -> str:

@@ -1,7 +1,5 @@
 """Where instances are, and how many at which time: seats, schedules, controllers."""
 
-from itertools import starmap
-
 import streamlit as st
 
 from twin.hardware.chip import HardwareError
@@ -41,12 +39,10 @@ def scheduler() -> None:
     if not changes:
         return
     stack = choice_label("deployment.stack", draft.deployment.stack)
-    change_rows = (
-        (path, show(read(draft, path), path), show(v, path)) for path, v in changes.items()
-    )
+    lines = (change_line(p, show(read(draft, p), p), show(v, p)) for p, v in changes.items())
     st.button(
         f"Schedule as {stack.partition(',')[0]} does by default", icon=":material/schedule:",
-        help="  \n".join(starmap(change_line, change_rows)), key="as-stack",
+        help="  \n".join(lines), key="as-stack",
         on_click=session.refusals_toasted()(
             lambda: session.set_draft(scheduled(session.draft(), session.facts()))
         ),
@@ -96,10 +92,8 @@ def out_of_reach(draft: Scenario) -> list[str]:
             f"{most_npus:,}: those beyond do not start."
         )
     if late_times := [words.duration(row.at_s) for row in rows if row.at_s >= draft.horizon_s]:
-        unseen_text = (
-            f"After the end of the run at {words.duration(draft.horizon_s)}, so never seen"
-        )
-        sentences.append(f"{unseen_text}: rows at {', '.join(late_times)}.")
+        end, times = words.duration(draft.horizon_s), ", ".join(late_times)
+        sentences.append(f"After the end of the run at {end}, so never seen: rows at {times}.")
     return sentences
 
 

@@ -111,8 +111,9 @@ def _take_rows(path: str, widget: str) -> None:
         return
     edits = st.session_state[widget]
     rows = [
-        _with_cells(row, edits["edited_rows"].get(i, {})) for i, row in enumerate(_shown(widget))
+        _with_cells(row, edits["edited_rows"].get(i, {}))
+        for i, row in enumerate(_shown(widget))
+        if i not in edits["deleted_rows"]
     ]
-    rows = [row for i, row in enumerate(rows) if i not in edits["deleted_rows"]]
     rows += [_with_cells({}, row) for row in edits["added_rows"]]
     session.propose({path: whole(rows, columns_of(fields(), path))})

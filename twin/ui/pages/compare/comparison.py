@@ -57,10 +57,8 @@ def open_runs() -> tuple[list[RunRow], list[str]]:
         rows = links.open_runs(query, session.store())
     except (links.ShareError, StoreError) as error:
         return [], [sentence(str(error))]
-    problems = dict.fromkeys(
-        sentence(row.message) for row in rows if isinstance(row, links.NotHere)
-    )
-    return [row for row in rows if isinstance(row, RunRow)], list(problems)
+    problems = [sentence(row.message) for row in rows if isinstance(row, links.NotHere)]
+    return [row for row in rows if isinstance(row, RunRow)], list(dict.fromkeys(problems))
 
 
 def offer_missing(rows: list[RunRow]) -> None:

@@ -184,9 +184,8 @@ def between_nodes(
     messages[:routed_dies] *= row.top_k / max(float(messages.sum()), 1e-12)
     if routed_dies < node_of.size:
         messages[routed_dies:] = 1.0 / (node_of.size - routed_dies)
-    received = np.bincount(node_of, weights=messages, minlength=nodes.size) / max(
-        float(messages.sum()), 1e-12
-    )
+    total_messages = max(float(messages.sum()), 1e-12)
+    received = np.bincount(node_of, messages, nodes.size) / total_messages
     out_bytes, back_bytes = row.dispatch_bytes, row.combine_bytes
     pair_bytes = out_bytes * np.outer(sent, received) + back_bytes * np.outer(received, sent)
     return nodes, total_bytes * (pair_bytes / (out_bytes + back_bytes))

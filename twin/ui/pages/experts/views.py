@@ -102,24 +102,20 @@ def layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
             "Rebalance", list(pairs), value=number, key=f"rebalance:{row.id}:{role}:{instance}",
             format_func=lambda n: f"{n} · {words.duration(round(pairs[n][0].t_s, 1))}",
         )  # fmt: skip
-    moment, end_moment = pairs.get(number, (moments[0], None))
-    snap_before = experts.snapshot(die_load, role, instance, moment)
-    hottest_after = (
-        experts.snapshot(die_load, role, instance, end_moment).hottest if end_moment else None
-    )
-    plot(
-        charts_experts.by_layer(snap_before.layers, snap_before.hottest, hottest_after), "by-layer"
-    )
-    if end_moment is None:
+    snapshots = [
+        experts.snapshot(die_load, role, instance, moment)
+        for moment in pairs.get(number, moments[:1])
+    ]
+    before, *after = (snapshot.hottest for snapshot in snapshots)
+    plot(charts_experts.by_layer(snapshots[0].layers, before, *after), "by-layer")
+    if not after:
         st.caption("Nothing was rebalanced in this run, so there is one line: the start.")
-    else:
-        assert hottest_after is not None
-        st.caption(
-            f"Rebalance {number} at {words.duration(round(moment.t_s, 1))}: from "
-            f"{snap_before.hottest.mean():.2f} to {hottest_after.mean():.2f} × mean on average "
-            f"over layers, from {snap_before.hottest.max():.2f} to {hottest_after.max():.2f} in "
-            "the worst layer."
-        )
+        return
+    st.caption(
+        f"Rebalance {number} at {words.duration(round(pairs[number][0].t_s, 1))}: from "
+        f"{before.mean():.2f} to {after[0].mean():.2f} × mean on average over layers, from "
+        f"{before.max():.2f} to {after[0].max():.2f} in the worst layer."
+    )
 
 
 def over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:

@@ -176,11 +176,8 @@ def _save_note(names: list[str], key: str) -> None:
             title, text = form.get(f"{key}:title", ""), form.get(f"{key}:text", "")
             tags = form[f"{key}:tags"]
             if len(names) > 1 and (old_note := old_notes.get(name)):
-                title, text, tags = (
-                    old_note.title,
-                    old_note.text,
-                    [*split_tags(old_note.tags), *tags],
-                )
+                title, text = old_note.title, old_note.text
+                tags = [*split_tags(old_note.tags), *tags]
             notes.write(name, title, tags, text)
         _acted()
 

@@ -39,11 +39,8 @@ def answer(plan: Plan, found: Mapping[str, Any]) -> None:
     # Relaxations are a table of their own.
     first_sentence, *other_sentences = sentences({**found, "relaxations": []})
     st.subheader(plain(first_sentence), anchor=False)
-    question_parts = filter(
-        None,
-        (words.traffic(scenario), words.lengths(scenario), words.reuse(scenario), in_brief(plan)),
-    )
-    st.caption(plain(f"{scenario.name}: {' · '.join(question_parts)}"))
+    parts = words.traffic(scenario), words.lengths(scenario), words.reuse(scenario), in_brief(plan)
+    st.caption(plain(f"{scenario.name}: {' · '.join(filter(None, parts))}"))
     st.markdown(plain(" ".join(other_sentences)))
     rows = found["ranked"]
     if rows:
@@ -104,9 +101,8 @@ def _ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
             else:
                 go_to("deployment", keep=PLAN)
         compared_rows = (picked_rows if len(picked_rows) > 1 else rows)[: links.COMPARED_MAX]
-        if len(compared_rows) > 1 and st.button(
-            f"Compare {len(compared_rows)}", icon=":material/compare_arrows:", key="plan-compare"
-        ):
+        text, icon = f"Compare {len(compared_rows)}", ":material/compare_arrows:"
+        if len(compared_rows) > 1 and st.button(text, icon=icon, key="plan-compare"):
             with session.refusals_toasted():
                 run_ids = [session.run(deployed(plan, row)) for row in compared_rows]
                 go_to(links.COMPARE_PAGE, {links.RUNS: ",".join(run_ids)}, PLAN)

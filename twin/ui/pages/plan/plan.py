@@ -69,12 +69,11 @@ def results() -> None:
         return
     if look.working:
         with st.container(horizontal=True, vertical_alignment="center"):
-            count = look.so_far.get("simulations", 0)
-            priced_count = look.so_far.get("deployments", 0)
-            text = (
-                f"{look.so_far.get('stage')}: {count} simulated, {priced_count:,} priced by formula"
-            )
-            st.progress(look.progress, text if count else "Pricing deployments by formula")
+            text = "Pricing deployments by formula"
+            if count := look.so_far.get("simulations", 0):
+                priced = f"{look.so_far.get('deployments', 0):,} priced by formula"
+                text = f"{look.so_far.get('stage')}: {count} simulated, {priced}"
+            st.progress(look.progress, text)
             st.button("Stop", icon=":material/stop_circle:", key="stop-plan", disabled=READS,
                       on_click=plans.stop, args=(key,))  # fmt: skip
     elif look.problem:

@@ -181,9 +181,8 @@ def _shares(
         first, end = int(np.searchsorted(starts_s, row["t_s"] - 1e-9)), len(starts_s)
         if row["end_s"] is not None:
             end = int(np.searchsorted(starts_s, row["end_s"] - 1e-9))
-        rows += [
-            (series_k, row["node"], c, inward, row["share"] / len(cells), first, end) for c in cells
-        ]
+        share = row["share"] / len(cells)
+        rows += [(series_k, row["node"], c, inward, share, first, end) for c in cells]
     names = ("series", "node", "column", "direction", "share", "from", "until")
     table = np.array(rows, float).reshape(-1, len(names))
     return {name: packed(table[:, series_k]) for series_k, name in enumerate(names)}

@@ -179,13 +179,8 @@ def _cause(row: RunRow, scenario: Scenario, cause: dict[str, Any], number: int) 
 
 
 PICKED = "request"  # of the address and of the session: the number of the request
-PART_COLOURS = {
-    "front end": theme.STAGE["front_end"],
-    "waiting for admission": theme.STAGE["router"],
-    "prefill queue": theme.STAGE["prefill_queue"],
-    "prefill": theme.STAGE["prefill"],
-    "KV transfer": theme.STAGE["kv_transfer"],
-}
+PARTS = ("front end", "waiting for admission", "prefill queue", "prefill", "KV transfer")
+PART_COLOURS = dict(zip(PARTS, theme.STAGE.values(), strict=False))  # stages in their order
 EVENTS = (("preemption", "preemptions"), ("retry", "retries"))  # of a request, and its columns
 WAITS = "pool reads and other batches"  # of the time of prefill that no operator accounts for
 

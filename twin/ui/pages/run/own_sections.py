@@ -114,9 +114,8 @@ def day(row: RunRow, scenario: Scenario) -> None:
     )
     columns = {name for name in hours.columns if hours[name].max()}
     used_hours, idle_hours = float(hours["npu_hours"].sum()), float(hours["npu_hours_idle"].sum())
-    figures = [f"**{amount(used_hours, 'rate', 'NPU-hours')}**",
-            "without work: "
-            f"**{amount(idle_hours / used_hours if used_hours else None, 'share')}**"]  # fmt: skip
+    idle_share = amount(idle_hours / used_hours if used_hours else None, "share")
+    figures = [f"**{amount(used_hours, 'rate', 'NPU-hours')}**", f"without work: **{idle_share}**"]
     if "energy_kwh" in columns:
         figures.append(f"energy: **{amount(float(hours['energy_kwh'].sum()), 'rate', 'kWh')}**")
     busiest_hour = hours.sort("arrived", descending=True)["hour"][0]
@@ -233,10 +232,8 @@ BINS = 60  # of a run, in which hits are counted by tenant
 
 def memory_pool(row: RunRow, scenario: Scenario) -> None:
     """Draw hits and fill, bytes by tier, and a map of the memory servers, all over time."""
-    windows, servers, traffic = (
-        record.table(row.id, name) for name in ("windows", "servers", "traffic")
-    )
-    warmup_s = scenario.warmup_s
+    tables, warmup_s = ("windows", "servers", "traffic"), scenario.warmup_s
+    windows, servers, traffic = (record.table(row.id, name) for name in tables)
     _figures(row.summary, "memory pool")
     tiers = elastic.tiers_read(traffic)
     pictures = [

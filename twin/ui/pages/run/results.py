@@ -19,8 +19,8 @@ from twin.lab.sweep.compare import changed
 from twin.metrics.registry import metric_of, placed, shown
 from twin.metrics.steadiness import UNSTEADY
 from twin.scenario import Scenario, SpecError
-from twin.ui import fields, formulas, progress, record, runs, session, words
-from twin.ui.fields import glossed, sentence
+from twin.ui import formulas, progress, record, runs, session, words
+from twin.ui.fields import formed, glossed, lists_of, sentence
 from twin.ui.link import copy_link, go_to, page_link
 from twin.ui.pages import PAGES
 from twin.ui.pages.playback import player as playback
@@ -32,7 +32,7 @@ OFFERED = 30  # runs to compare with
 def header(row: RunRow, scenario: Scenario) -> None:
     """Draw title and question, and the buttons for the run."""
     progress.heading(row, scenario.question or words.brief(scenario))
-    for line in fields.lists_of(scenario):
+    for line in lists_of(scenario):
         st.markdown(f":material/bolt: {plain(line)}")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if st.button("Edit a copy", icon=":material/tune:", key="edit-copy"):
@@ -61,7 +61,7 @@ def _compare(row: RunRow, scenario: Scenario) -> None:
         try:
             field_count = len(changed(record.scenario(run.scenario), scenario))
         except (StoreError, SpecError):  # damaged, or of fields this twin does not know
-            field_count = len(fields.formed())
+            field_count = len(formed())
         return field_count, words.BETWEEN in run.name  # a preset before its edits
 
     rows = [run for run in runs.latest(OFFERED + 1, "done") if run.id != row.id]

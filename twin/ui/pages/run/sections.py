@@ -16,7 +16,6 @@ from twin.ui import charts, formulas, record, theme, words
 from twin.ui.charts import waterfall
 from twin.ui.fabric_message import cells_of_links, fabric_picture, spread
 from twin.ui.fields import field_name, show, why_idle
-from twin.ui.formulas import seated
 from twin.ui.pages.run import explained
 from twin.ui.show import choice, dark, passes, plain, plot, two_columns
 from twin.ui.toolbar import open_run
@@ -194,8 +193,8 @@ def fabric(row: RunRow, scenario: Scenario) -> None:
     values = 100 * cells_of_links(machine, record.table(row.id, "links"), USES[figure])
     fabric_picture(
         machine, title=f"Links used, {figure.lower()}", carried=spread(machine, values),
-        unit="% of capacity, busier direction", instances=seated(scenario, machine)[0].instances,
-        key="run-fabric",
+        unit="% of capacity, busier direction", key="run-fabric",
+        instances=formulas.seated(scenario, machine)[0].instances,
     )  # fmt: skip
     st.caption(
         "Colours run from idle to the fullest link of this run. The load matrix shows nodes by "

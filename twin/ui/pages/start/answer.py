@@ -15,13 +15,12 @@ from twin.hardware.fabric import Fabric
 from twin.hardware.imported import npus_of
 from twin.lab.share.shipped import Shipped, shipped
 from twin.lab.sweep import sweep
-from twin.scenario import Scenario, npus_used, pools, scenario_digest
+from twin.scenario import Scenario, pools, scenario_digest
 from twin.steady import Priced
 from twin.ui import forms, formulas, live, session, words
 from twin.ui.fabric_message import built, fabric_picture, machine_text
 from twin.ui.fields import label, sentence, why_idle
 from twin.ui.forms.faults import typical
-from twin.ui.formulas import seated
 from twin.ui.link import page_link
 from twin.ui.pages.playback import player
 from twin.ui.pages.supernode.editor import fabric_of
@@ -100,21 +99,15 @@ def fail_a_node(draft: Scenario) -> str:
         fabric = fabric_of(draft.supernode)
     except HardwareError as error:
         return sentence(str(error))
-    instances, no_place = seated(draft, fabric)
+    placement, no_place = formulas.seated(draft, fabric)
     if no_place:
         return no_place
-    node_faults = typical(draft, fabric, instances.instances).get("A node")
+    node_faults = typical(draft, fabric, placement.instances).get("A node")
     if not node_faults:
         return "This machine has no node that could fail."
     faults = [fault.model_dump() for fault in draft.faults]
-    return session.propose(
-        {"faults": [*faults, *(row for row in node_faults if row not in faults)]}
-    )
-
-
-def idle_npus(draft: Scenario) -> int:
-    """NPUs of the machine that no instance uses."""
-    return max(npus_of(draft.supernode) - npus_used(draft), 0)
+    new_faults = [fault for fault in node_faults if fault not in faults]
+    return session.propose({"faults": faults + new_faults})
 
 
 def use_idle(draft: Scenario) -> str:
@@ -124,16 +117,13 @@ def use_idle(draft: Scenario) -> str:
         return sentence(expected)
     pool_sizes = {role: (count, npus) for role, count, npus in pools(draft)}
     role = expected.limit if expected.limit in pool_sizes else next(reversed(pool_sizes))
-    (count, npus), idle_count, npus_per_node = (
-        pool_sizes[role],
-        idle_npus(draft),
-        draft.supernode.npus_per_node,
-    )
-    if role == "decode" and (more_npus := idle_count // count // npus_per_node * npus_per_node):
+    (count, npus), idle = pool_sizes[role], words.idle_npus(draft)
+    per_node = draft.supernode.npus_per_node
+    if role == "decode" and (more_npus := idle // count // per_node * per_node):
         return session.propose({"deployment.decode.npus_per_instance": npus + more_npus})
-    if idle_count < npus:
-        return f"No {role} instance of {npus} NPUs fits into {words.npus(idle_count)}."
-    return session.propose({f"deployment.{role}.instances": count + idle_count // npus})
+    if idle < npus:
+        return f"No {role} instance of {npus} NPUs fits into {words.npus(idle)}."
+    return session.propose({f"deployment.{role}.instances": count + idle // npus})
 
 
 def _played(draft: Scenario, fabric: Fabric) -> bool:
@@ -146,13 +136,10 @@ def _played(draft: Scenario, fabric: Fabric) -> bool:
         return True
     if (shipped_run := _shipped_run(digest, draft)) is None:
         return False
-    player.brief(
-        shipped_run.key, player.shipped_film(draft, shipped_run, shipped_run.scenario), fabric
-    )
-    stale_text = " Newer ones replace it." if shipped_run.stale else ""
-    st.caption(
-        f"A run that came with the project, made by engine {shipped_run.engine}.{stale_text}"
-    )
+    film = player.shipped_film(draft, shipped_run, shipped_run.scenario)
+    player.brief(shipped_run.key, film, fabric)
+    stale_text = ". Newer ones replace it." if shipped_run.stale else "."
+    st.caption(f"A run that came with the project, made by engine {shipped_run.engine}{stale_text}")
     return True
 
 
@@ -174,7 +161,7 @@ def picture(draft: Scenario) -> bool:
         return True
     if _played(draft, fabric):
         return True
-    instances, no_place = seated(draft, fabric)
+    instances, no_place = formulas.seated(draft, fabric)
     if no_place:
         st.error(no_place, icon=":material/event_seat:")
     nodes_text = "" if draft.supernode.imported else f" in {draft.supernode.all_nodes:,} nodes"

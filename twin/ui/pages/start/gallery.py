@@ -54,15 +54,12 @@ def chosen(presets: Iterable[Named], shelf: Iterable[str], sought: str) -> list[
     shelf, search_words = tuple(shelf), sought.lower().split()
     if not search_words:
         return [preset for preset in presets if any(word in preset[0] for word in shelf)]
-    preset_texts = (
-        (preset, f"{preset[0]} {preset[1].name} {preset[1].question} {preset[1].source}")
-        for preset in presets
-    )
-    return [
-        preset
-        for preset, text in preset_texts
-        if all(word in text.lower() for word in search_words)
-    ]
+
+    def text(key: str, s: Scenario) -> str:
+        """What a search looks at."""
+        return f"{key} {s.name} {s.question} {s.source}".lower()
+
+    return [preset for preset in presets if all(word in text(*preset) for word in search_words)]
 
 
 def card(key: str, scenario: Scenario, summary: Mapping[str, Any]) -> None:
@@ -95,9 +92,8 @@ def picture(s: Scenario) -> str:
     if sharing(s):
         (_, instances_over), (_, npus) = npus_by_role
         npus_by_role = [("colocated", instances_over), ("decode", npus - instances_over)]
-    npus_by_role.append(
-        ("idle", max(npus_of(s.supernode) - sum(npus for _, npus in npus_by_role), 0))
-    )
+    used_npus = sum(npus for _, npus in npus_by_role)
+    npus_by_role.append(("idle", max(npus_of(s.supernode) - used_npus, 0)))
     role_ends = list(accumulate(npus for _, npus in npus_by_role))
     cell_count, cells_svg = min(CELLS, -(-role_ends[-1] // s.supernode.npus_per_node)), ""
     for cell in range(cell_count):

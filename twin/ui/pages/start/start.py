@@ -1,10 +1,12 @@
 """What this is, one obvious Run, presets to begin with, and the latest runs."""
 
+from functools import partial
+
 import streamlit as st
 
 from twin.hooks import drawn
 from twin.scenario import scenario_digest
-from twin.ui import live, runs, session
+from twin.ui import live, runs, session, words
 from twin.ui.fields import sentence
 from twin.ui.link import go_to, page_link
 from twin.ui.pages.plan import requested
@@ -46,44 +48,36 @@ with st.container(border=True):
         with st.container(
             horizontal=True, vertical_alignment="center", gap="small", key="tour-questions"
         ):
-            refused = bool(refusal())
-            if st.button(
-                "What should I deploy?", icon=":material/travel_explore:", type="tertiary",
-                key="what-to-deploy", disabled=refused,
+            button = partial(st.button, type="tertiary", disabled=bool(refusal()))
+            if button(
+                "What should I deploy?", "what-to-deploy", icon=":material/travel_explore:",
                 help="Searches deployments of this machine for this traffic, and ranks them.",
             ):  # fmt: skip
                 st.session_state[requested.NOW] = True
                 go_to("plan")
-            if st.button(
-                "Where does it break?", icon=":material/ssid_chart:", type="tertiary",
-                key="where-it-breaks", disabled=refused,
-            ):  # fmt: skip
+            if button("Where does it break?", "where-it-breaks", icon=":material/ssid_chart:"):
                 st.session_state[points.NOW] = True
                 go_to("sweep", {"over": answer.break_point(draft).text})
-            if st.button(
-                "Why not faster?", icon=":material/help:", type="tertiary", key="why-not-faster",
-                disabled=refused, help="Simulates this and names what takes time.",
+            if button(
+                "Why not faster?", "why-not-faster", "Simulates this and names what takes time.",
+                icon=":material/help:",
             ):  # fmt: skip
                 st.session_state[explained.NOW] = scenario_digest(named)
                 open_run(named)
-            if st.button(
-                "Fail a node", icon=":material/bolt:", type="tertiary", key="fail-a-node",
-                disabled=refused, help="Simulates this with a node that fails while it serves.",
-            ):  # fmt: skip
-                if why := answer.fail_a_node(draft):
-                    st.toast(plain(why), icon=":material/error:")
-                else:
-                    open_run(session.named_draft())
-            idle = answer.idle_npus(draft)
-            if idle and st.button(
-                f"Use the {idle:,} idle NPUs", icon=":material/add_circle:", type="tertiary",
-                key="use-idle", disabled=refused,
+            why = ""
+            if button(
+                "Fail a node", "fail-a-node", icon=":material/bolt:",
+                help="Simulates this with a node that fails while it serves.",
+            ) and not (why := answer.fail_a_node(draft)):  # fmt: skip
+                open_run(session.named_draft())
+            idle = words.idle_npus(draft)
+            if idle and button(
+                f"Use the {idle:,} idle NPUs", "use-idle", icon=":material/add_circle:",
                 help="Gives them to the pool that is full first; Undo takes it back.",
-            ):  # fmt: skip
-                if why := answer.use_idle(draft):
-                    st.toast(plain(why), icon=":material/error:")
-                else:
-                    st.rerun()
+            ) and not (why := answer.use_idle(draft)):  # fmt: skip
+                st.rerun()
+            if why:
+                st.toast(plain(why), icon=":material/error:")
             page_link("workload", "Edit everything", icon=":material/tune:")
     with machine, st.container(key="tour-machine"):
         played = st.empty()

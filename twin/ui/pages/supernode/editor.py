@@ -92,9 +92,8 @@ def restore_elements(names: Sequence[Element]) -> bool:
     edits = session.draft().supernode.edits
     edits = tuple(e for e in edits if not any((e.element, e.to) in ends for ends in link_ends))
     as_built = fabric_of(session.draft().supernode.model_copy(update={"edits": ()}))
-    remaining, wider_edits = restore(
-        edits, [name for name in names if isinstance(name, str)], as_built
-    )
+    elements = [name for name in names if isinstance(name, str)]
+    remaining, wider_edits = restore(edits, elements, as_built)
     if wider_edits:
         wider_names = ", ".join(dict.fromkeys(e.element for e in wider_edits))
         say(f"Still edited as part of {wider_names}: restore that to have all of it as built.")
@@ -107,9 +106,8 @@ def seat(instance: str, element: str) -> bool:
     role, _, index = instance.partition(" ")
     draft = session.draft()
     seats_by_hand = draft.deployment.seats if draft.deployment.placement == "by_hand" else ()
-    rows = [
-        row.model_dump() for row in seats_by_hand if (row.role, row.index) != (role, int(index))
-    ]
+    others = (row for row in seats_by_hand if (row.role, row.index) != (role, int(index)))
+    rows = [row.model_dump() for row in others]
     rows.append({"role": role, "index": int(index), "element": element})
     fields = {"deployment.placement": "by_hand", "deployment.seats": rows}
     try:
@@ -165,9 +163,8 @@ def take_back_edits(edits: Sequence[Edit]) -> None:
     """Set edits back to what the preset has for the same elements."""
     edited_ends = {(e.element, e.to) for e in edits}
     preset_edits = {(e.element, e.to): e for e in session.preset().supernode.edits}
-    other_edits = [
-        e for e in session.draft().supernode.edits if (e.element, e.to) not in edited_ends
-    ]
+    draft_edits = session.draft().supernode.edits
+    other_edits = (e for e in draft_edits if (e.element, e.to) not in edited_ends)
     take([*other_edits, *(preset_edits[k] for k in edited_ends if k in preset_edits)])
 
 
@@ -188,9 +185,8 @@ def change(
             by_ends.pop(reverse, None)
         factors = {"capacity_factor": capacity, "latency_factor": latency}
         set_factors = {field: factor for field, factor in factors.items() if factor is not None}
-        by_ends[forward] = Edit(
-            **{**old_edit.model_dump(), "element": element, "to": target, **set_factors}
-        )
+        ends = {"element": element, "to": target}
+        by_ends[forward] = Edit(**old_edit.model_dump() | ends | set_factors)
     remaining = tuple(e for e in by_ends.values() if e != Edit(element=e.element, to=e.to))
     if len(remaining) > MOST:
         raise ValueError(f"{len(remaining):,} edits are more than the {MOST:,} a scenario may hold")

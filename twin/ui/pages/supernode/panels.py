@@ -29,10 +29,9 @@ from twin.ui.show import download, file_name
 def prices(draft: Scenario, fabric: Fabric) -> None:
     """Draw the deployment's prices on this fabric, and their change since the draft began."""
     preset_machine = session.preset().supernode
+    as_begun = draft.model_copy(update={"supernode": preset_machine})
     try:
-        preset_prices = headlines(
-            draft.model_copy(update={"supernode": preset_machine}), editor.fabric_of(preset_machine)
-        )
+        preset_prices = headlines(as_begun, editor.fabric_of(preset_machine))
     except HardwareError:
         preset_prices = []
     rate_before = {price.label: price.bytes_per_s for price in preset_prices}
@@ -114,19 +113,16 @@ def in_all(fabric: Fabric, facts: Facts, draft: Scenario) -> None:
     dies_by_chip = Counter(chip_of_npu[npu] for npu in net.npu.tolist())
     chips = [(load_chip(facts, name), count) for name, count in dies_by_chip.items()]
     st.subheader("In all", anchor=False)
-    figures, is_edited = totals(fabric), bool(fabric.graph["supernode"].edits)
+    figures, edits = totals(fabric), fabric.graph["supernode"].edits
+    tiles = _chips(figures, chips, pool, net) | _rates(figures, bool(edits))
     with st.grid(5, min_column_width=160):
-        for name, (text, note) in (
-            _chips(figures, chips, pool, net) | _rates(figures, is_edited)
-        ).items():
+        for name, (text, note) in tiles.items():
             st.metric(name, text, help=note)
-    routings = {plane: net.routing(plane) for plane in ("ub", "rdma")}
-    routing_lines = [f"{PLANES[plane]}: {ROUTED[routing]}" for plane, routing in routings.items()]
-    st.caption(
-        ROUTED[routings["ub"]] if routings["ub"] == routings["rdma"] else "  \n".join(routing_lines)
-    )
-    if any(edit.add == "link" for edit in fabric.graph["supernode"].edits):
-        st.caption(ADDED[routings["ub"]])
+    ub, rdma = net.routing("ub"), net.routing("rdma")
+    both = f"{PLANES['ub']}: {ROUTED[ub]}  \n{PLANES['rdma']}: {ROUTED[rdma]}"
+    st.caption(ROUTED[ub] if ub == rdma else both)
+    if any(edit.add == "link" for edit in edits):
+        st.caption(ADDED[ub])
 
 
 def _chips(
@@ -143,25 +139,23 @@ def _chips(
     l1_chips, l2_chips, switches = total["l1_chips"], total["l2_chips"], total["switches"]
     per_plane, full_share = total["l2_chips_per_sub_plane"], total["l2_port_utilisation"]
     pool_tb = pool.gb_per_node * dram(net, range(net.nodes)) / 1e3 if pool.enabled else 0.0
-    peak_text = (
-        f"{peaks[best_format] / 1e15:,.0f} P{'OPS' if best_format[:3] == 'int' else 'FLOPS'}"
-    )
+    unit = "OPS" if best_format[:3] == "int" else "FLOPS"
     node_text = "a node with NPUs, of others by their CPUs" if np.ptp(net.cpus) else "every node"
     pool_text = (
         f"{pool.gb_per_node:,.4g} GB of {node_text}." if pool_tb else "No blocks are stored."
     )
     chips_tile = f"{switches:,}", "Of every level, scale-up and scale-out."
     if l1_chips + l2_chips == switches > 0:
-        note = (
-            f"L1 in the nodes + L2 between them, {per_plane} a sub-plane; {100 * full_share:.0f} %"
-        )
-        chips_tile = f"{l1_chips:,} + {l2_chips:,}", f"{note} of the L2 ports are used."
+        ports = f"{100 * full_share:.0f} % of the L2 ports are used"
+        note = f"L1 in the nodes + L2 between them, {per_plane} a sub-plane; {ports}."
+        chips_tile = f"{l1_chips:,} + {l2_chips:,}", note
     return {
         "NPUs": (f"{total['npus']:,}", f"{chips_text}, in {nodes:,} nodes{supernodes_text}."),
         "HBM": (f"{hbm_tb:,.1f} TB", "Of all dies."),
         "Memory pool, DRAM": (f"{pool_tb:,.4g} TB" if pool_tb else NOTHING, pool_text),
         f"Peak, {best_format.upper()}": (
-            peak_text, "Dense, of all dies; what operators reach of it is the model's work.",
+            f"{peaks[best_format] / 1e15:,.0f} P{unit}",
+            "Dense, of all dies; what operators reach of it is the model's work.",
         ),
         "Switch chips": chips_tile,
     }  # fmt: skip

@@ -5,6 +5,7 @@ paths, and their effect on TPOT and KV."""
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,9 +62,7 @@ def likeness(fabric: Fabric) -> Key:
     by_node = np.argsort(node_of_link, kind="stable")
     link_values = np.stack([net.capacity, net.latency], axis=1)[by_node]
     first_link = np.searchsorted(node_of_link[by_node], np.arange(net.nodes + 1))
-    node_links = [
-        link_values[a:b].tobytes() for a, b in zip(first_link[:-1], first_link[1:], strict=True)
-    ]
+    node_links = [link_values[a:b].tobytes() for a, b in pairwise(first_link)]
 
     def key(instance: Instance) -> tuple[bytes, ...]:
         """Bytes of the instance's places and of its nodes' links, or of its dies."""

@@ -8,17 +8,15 @@ from twin.scenario import form_groups
 from twin.ui import forms, live, session, words
 from twin.ui.fabric_message import ROLE, colour, fabric_picture, loads
 from twin.ui.fields import declared, options, sentence, why_idle
-from twin.ui.forms import FIRST
 from twin.ui.forms.tables import rows_table
 from twin.ui.formulas import seated
 from twin.ui.pages.supernode import editor, panels
-from twin.ui.pages.supernode.panels import files
 from twin.ui.pages.supernode.prices import TRAFFIC, hashed_flows, link_shares
 from twin.ui.pages.supernode.table import parts_table
 from twin.ui.toolbar import workspace
 
 FIELDS = [path for group in form_groups("supernode").values() for path in group]
-BEHIND = [path for path in FIELDS if path not in FIRST["supernode"]]
+BEHIND = [path for path in FIELDS if path not in forms.FIRST["supernode"]]
 BEHIND.append("memory_pool.gb_per_node")  # what a node's DRAM lends: read here, set here too
 PICTURE = "supernode-picture"
 
@@ -28,7 +26,7 @@ draft = session.draft()
 # 1) Which machine it is, and what its deployment gets from it. The prices are found after the
 # picture, for they take longer.
 which = st.grid(3, min_column_width=220, gap=("small", "medium"))
-for path in FIRST["supernode"]:
+for path in forms.FIRST["supernode"]:
     if not why_idle(path, draft):
         with which.cell():
             forms.field(path)
@@ -78,7 +76,7 @@ with numbers:
         rows_table("supernode.kinds", {"chip": options("supernode.chip", session.facts()) or []})
 with file:
     if file.open and fabric is not None and not fault:
-        files(fabric)
+        panels.files(fabric)
 
 # 4) What it adds up to.
 if fabric is not None and not fault:

@@ -57,20 +57,17 @@ def _links(fabric: Fabric, known: Layout) -> pl.DataFrame:
     """All links: their ends, rates as built and now in GB/s, and latency over that as built."""
     net, (first_links, _) = network(fabric), known.net.pairs
     with np.errstate(invalid="ignore", divide="ignore"):
-        latency_factor = np.nan_to_num(
-            net.latency[first_links] / known.net.latency[first_links], nan=1.0
-        )
+        latency_factor = net.latency[first_links] / known.net.latency[first_links]
     names = np.array(net.vertices, object)[known.ends]
     ends = {NAME: names[:, 0].tolist(), TO: names[:, 1].tolist()}
     rates = {BUILT: known.rates / 1e9, NOW: known.least(net.capacity) / 1e9}
-    return pl.DataFrame(ends | rates | {DELAY: latency_factor})
+    return pl.DataFrame(ends | rates | {DELAY: np.nan_to_num(latency_factor, nan=1.0)})
 
 
 def chosen(fabric: Fabric, names: Sequence[str]) -> pl.DataFrame:
     """The rows of elements selected in the picture; of a single one, with its links."""
-    selected_kinds = [
-        kind for kind, members in kinds(built(fabric)).items() if set(names) & set(members)
-    ]
+    every = kinds(built(fabric)).items()
+    selected_kinds = [kind for kind, members in every if not set(members).isdisjoint(names)]
     frame = pl.concat([rows(fabric, kind) for kind in selected_kinds])
     frame = frame.filter(pl.col(NAME).is_in(names))
     if len(names) == 1:

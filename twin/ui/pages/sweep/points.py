@@ -127,13 +127,10 @@ def series(
         summary = row.summary if row else {}
         slo_limits = {m.key: m.slo(scenario) for m in sweep.SLOS if m.slo and one_slo(scenario)}
         name = f"{axes[1].label} {axes[1].said(point.values[1])}" if axes[1:] else ""
-        bands = {
-            each.figure.metric: each.ends(MOST)
-            for each in near(scenario, session.facts(), run=True)
-        }
-        result = Ran(
-            point.values[0], summary, bool(sweep.holds(scenario, summary)), slo_limits, bands
-        )
+        errors = near(scenario, session.facts(), run=True)
+        bands = {each.figure.metric: each.ends(MOST) for each in errors}
+        met = bool(sweep.holds(scenario, summary))
+        result = Ran(point.values[0], summary, met, slo_limits, bands)
         series_by_name.setdefault(name, []).append(result)
     return series_by_name
 

@@ -58,9 +58,8 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     st.caption("Each point is a full simulation and stays in the library.", width="content")
 refused = [p for p in wanted if p.scenario is None]
 for point in refused[:REFUSED_SHOWN]:
-    at = ", ".join(
-        f"{field_name(a.path)} {a.said(v)}" for a, v in zip(axes, point.values, strict=True)
-    )
+    values = zip(axes, point.values, strict=True)
+    at = ", ".join(f"{field_name(axis.path)} {axis.said(value)}" for axis, value in values)
     st.caption(f":material/block: {plain(at)}: {sentence(point.refusal)}")
 if more := refused[REFUSED_SHOWN:]:
     st.caption(f"And {len(more)} points more that cannot be: see the table.")

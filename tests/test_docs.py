@@ -12,6 +12,7 @@ from tests.draws import some
 from twin.engine import balancing
 from twin.lab.ask import question
 from twin.lab.library import ROOT
+from twin.lab.sweep import sweep
 from twin.scenario import fields, npus_used, parse_scenario
 
 # What a preset answers over its whole horizon, golden figures say.
@@ -86,12 +87,14 @@ def runs(command: str) -> bool:
 
 # The largest machine there is, and one instance of it, which takes a second in place of a minute.
 LARGEST = (("nodes=8192", "nodes=8"), ("instances=1024", "instances=1"), ("s=16732", "s=16"))
+SWEPT = re.compile(r"--over (\S+?=[^\s,]+,[^\s,]+)(\S*)")  # over named values: two, the rest
 
 
 def smaller(command: str) -> str:
+    """The largest machine by one instance, and a sweep over two of its values."""
     for large, small in LARGEST:
         command = command.replace(large, small)
-    return command
+    return SWEPT.sub(r"--over \1", command)
 
 
 # To its end, past the faults that a preset has, and at its size a run goes on in `make long`.
@@ -100,10 +103,20 @@ WHOLE = [(command, ()) for command in commands() if runs(command)]
 
 
 def test_the_largest_machine_of_the_documents_is_a_scenario():
-    (command,) = [command for command in commands() if command != smaller(command)]
+    (command,) = [command for command in commands() if "nodes=8192" in command]
     name, *words = shlex.split(command.partition("-m twin run ")[2])
     asked, _ = question(name, [word for word in words if word != "--set"])
     assert npus_used(asked) == asked.supernode.npus == 65_536
+
+
+def test_every_value_of_a_sweep_of_the_documents_is_a_scenario():
+    swept = [command for command in commands() if SWEPT.search(command)]
+    assert swept
+    for command in swept:
+        origin, _ = question(shlex.split(command.partition("-m twin sweep ")[2])[0], [])
+        axis = sweep.axis(SWEPT.search(command)[0].split()[1])
+        points = sweep.points(origin, [axis])
+        assert len(points) > 1 and not [point.refusal for point in points if point.refusal]
 
 
 @pytest.mark.parametrize("way", some(WAYS, *WHOLE), ids=lambda way: way[0])

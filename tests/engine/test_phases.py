@@ -10,6 +10,7 @@ import pytest
 from tests.draws import some
 from tests.engine.small import end_of, facts_with_kv_space, run, small
 from twin.engine import codes as w
+from twin.engine.phases.router import refresh_view, reserve
 from twin.engine.simulate import simulate
 from twin.hardware.prices import pool_read
 from twin.lab.library import load_facts
@@ -303,3 +304,21 @@ def test_a_prompt_waits_for_no_iteration_where_nothing_decodes():
         for n in (0, 500)
     )
     assert waited.equals(at_once)
+
+
+def test_a_need_without_room_is_looked_for_again_only_when_there_may_be_room():
+    _, world = end_of(small({"horizon_s": 1.5}))
+    decode = world.decode
+    decode.changed[:] = 1
+    refresh_view(world)
+    decode.kv_tokens[:] = decode.taken_tokens.min() + 100.0
+    assert reserve(world, w.NONE, 0, 101.0) == w.NONE
+    assert (decode.refused == 101.0).all()
+    rank = reserve(world, w.NONE, 0, 99.0)  # what needs less is looked for
+    assert decode.taken_tokens[rank] <= decode.kv_tokens[0]
+    decode.kv_tokens[:] = np.inf
+    assert reserve(world, w.NONE, 0, 101.0) == w.NONE
+    decode.changed[:] = 1
+    refresh_view(world)
+    assert (decode.refused == np.inf).all()
+    assert reserve(world, w.NONE, 0, 101.0) != w.NONE

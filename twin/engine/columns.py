@@ -232,6 +232,10 @@ class Decode(Columns):
         "decodes, rank_blocks", "Load that no rank of a block is below.",
         by="decode, machine, router",
     )  # fmt: skip
+    refused = f8(
+        "decodes", "Need of KV for which no rank had room, until one may.", "tokens",
+        fill=float("inf"), by="decode, machine, router",
+    )  # fmt: skip
     slot_table = i4("ranks, slots", "Request of a slot.", fill=NONE, by="decode")
     request_s = f8("ranks", "Integral of requests over busy time.", "s", by="decode")
     context_s = f8("ranks", "Integral of context over busy time.", "tokens s", by="decode")

@@ -292,7 +292,7 @@ class Machine:
         decode = self.world.decode
         decode.slots[ranks] = np.where(is_seated, self._slots[ranks], 0)
         decode.room[instance.index] = decode.slots[ranks].sum()
-        decode.floor[instance.index] = 0
+        decode.floor[instance.index], decode.refused[instance.index] = 0, np.inf
 
     def lay_flows(self, t_s: float = 0.0) -> None:
         """Lay out all flows again from t_s on, after a change of the fabric or of members."""

@@ -292,6 +292,7 @@ def release(world: World, d: int, i: int) -> None:
     world.decode.taken[d] -= 1
     world.decode.taken_slots[world.request.rank[i]] -= 1
     fill(world.decode.floor[d], 0)
+    world.decode.refused[d] = np.inf
 
 
 @kernel

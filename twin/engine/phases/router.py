@@ -15,7 +15,7 @@ from twin.engine.clients.fair import bring_forward, charge_prompt, note_handed_o
 from twin.engine.clients.returns import come_back, tenant_of, turn_of
 from twin.engine.columns import World
 from twin.engine.in_hbm import expected_here, nearest, shared_tokens
-from twin.engine.lists import any_of, append, insert, pop, total, unlist
+from twin.engine.lists import any_of, append, fill, insert, pop, total, unlist
 from twin.engine.pool import pool_row
 from twin.kernels.compiled import kernel
 from twin.kernels.rng import uniform
@@ -212,7 +212,7 @@ def refresh_view(world: World) -> None:
     for d in range(decode.taken.size):
         if not decode.changed[d]:
             continue
-        decode.changed[d] = 0
+        decode.changed[d], decode.refused[d] = 0, np.inf
         for r in range(d * ranks, (d + 1) * ranks):
             tokens_seen[r] = context[r] + reserved[r] + taken[r] * half_page
         if world.settings.in_hbm:  # apart, so that the sums above run on vectors
@@ -285,6 +285,9 @@ def reserve(world: World, instance: int, i: int, need: float) -> int:
             break
         if not serves(world, is_open[d], supernode_of[d], i) or decode.taken[d] >= decode.room[d]:
             continue
+        if need >= decode.refused[d]:
+            fill(decode.floor[d], np.inf)  # as the search that found no rank
+            continue
         first, end = d * ranks, (d + 1) * ranks
         if settings.in_hbm and settings.colocated and settings.router_policy in SEES_HITS:
             for r in range(first, end):
@@ -299,6 +302,8 @@ def reserve(world: World, instance: int, i: int, need: float) -> int:
                 decode.all_tokens[d], decode.slots[first:end], decode.kv_tokens[d], need,
                 decode.price[first:end], decode.floor[d],
             )  # fmt: skip
+            if rank_place == w.NONE:
+                decode.refused[d] = need
         if rank_place != w.NONE:
             rank = first + rank_place
             requests_before, tokens_before = max(decode.taken[d], 1), max(decode.all_tokens[d], 1.0)

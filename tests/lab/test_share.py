@@ -63,7 +63,7 @@ def test_no_text_in_a_link_does_more_than_be_refused(text):
     [
         ("!", "damaged"),
         (links.pack(Scenario())[:-20], "cut off"),
-        ("A" * 9000, "longer than"),
+        ("A" * 9000, "longer than the 8,000"),
         (packed(b" " * 400_000), "more than 256 KiB"),
         (packed(b"\xff"), "no text"),
         (packed(b'{"schema":1,"scenario":{"colour":1}}'), "colour is not a field"),

@@ -231,8 +231,9 @@ def carried_out(
     memory = Memory() if memory is None else memory
     simulators = Simulators(facts, [Child() for _ in range(helper_count)], memory, cluster)
     try:
-        # Simulations of a finalist, about: five seeds, its largest load, losses.
-        expected_count = plan.simulations + plan.finalists * (5 + 12 + 2 * len(plan.survives))
+        # A finalist's seeds, its largest load, and losses, about: 331 and 453 at the quick start
+        # with seven finalists and a search of 96 (docs/studies/PLANS.md).
+        expected_count = plan.simulations + plan.finalists * (34 + 17 * len(plan.survives))
         simulated_count, latest = 0, dict(NOTHING_YET)
 
         def beat() -> None:

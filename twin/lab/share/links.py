@@ -151,7 +151,7 @@ def pack(scenario: Scenario) -> str:
     text = text if len(text) <= LINK_CHARS_MAX else packed(canonical(scenario))
     if len(text) > LINK_CHARS_MAX:
         raise ShareError(
-            f"this scenario takes {len(text)} characters, a link holds {LINK_CHARS_MAX}: "
+            f"this scenario takes {len(text):,} characters, a link holds {LINK_CHARS_MAX:,}: "
             "shorten its texts, or send it as a TOML file"
         )
     return text
@@ -183,7 +183,7 @@ def _with_machine(text: str, hold: Hold) -> Scenario:
 def unpacked(text: str) -> str:
     """The text inside a link. Raises ShareError if it is damaged or too long."""
     if len(text) > LINK_CHARS_MAX:
-        raise ShareError(f"this link is longer than the {LINK_CHARS_MAX} characters of a scenario")
+        raise ShareError(f"this link is longer than the {LINK_CHARS_MAX:,} characters of any")
     try:
         packed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         inflater = zlib.decompressobj()
@@ -192,14 +192,14 @@ def unpacked(text: str) -> str:
         raise ShareError("this link is damaged: copy it again, whole") from None
     if inflater.unconsumed_tail:
         raise ShareError(
-            f"this link unpacks to more than {SCENARIO_BYTES_MAX // 1024} KiB: it is no scenario"
+            f"this link unpacks to more than {SCENARIO_BYTES_MAX // 1024} KiB: no link here does"
         )
     if not inflater.eof:
         raise ShareError("this link is cut off: copy it again, whole")
     try:
         return content.decode()
     except UnicodeDecodeError:
-        raise ShareError("this link holds no text: it is no scenario") from None
+        raise ShareError("this link holds no text: copy it again, whole") from None
 
 
 def _find_run(name: str, store: Store) -> RunRow | NotHere:

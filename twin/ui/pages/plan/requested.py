@@ -51,7 +51,9 @@ def form(shown: Plan | None) -> Plan:
             )  # fmt: skip
             simulations = st.selectbox(
                 "Search", list(BUDGETS), list(BUDGETS).index(USUAL), key="plan-budget", width=150,
-                format_func=lambda n: f"{BUDGETS[n]} ({n})", help="Short simulations of a search.",
+                format_func=lambda n: f"{BUDGETS[n]} ({n})",
+                help="Short simulations of the search. Making sure of what it found takes some 30 "
+                "more for each of at most seven deployments.",
             )  # fmt: skip
         survived_losses = st.pills(
             "The SLO holds after the loss of", list(LOSSES), default=values.get("survives", ()),

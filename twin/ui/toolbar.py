@@ -26,7 +26,11 @@ def header(page: str, *, run: bool = True) -> None:
     st.title(PAGES[page].title, anchor=False)
     st.caption(PAGES[page].about)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        _name()
+        with st.popover(plain(session.named_draft().name), icon=":material/edit:"):
+            forms.field("name")
+            forms.field("question")
+            if session.draft().source:
+                st.caption(f"Figures: {plain(session.draft().source)}")
         popover()
         st.space("stretch")
         for name, step, is_possible in (
@@ -63,7 +67,8 @@ def _parts(page: str) -> None:
         search_count, _ = forms.sought()
         path = st.selectbox(
             "Find a field", [p for p in formed() if not why_idle(p, draft)], index=None,
-            placeholder="Find a field", format_func=_findable, label_visibility="collapsed",
+            placeholder="Find a field", label_visibility="collapsed",
+            format_func=lambda path: " · ".join(filter(None, (label(path), declared(path).also))),
             key=f"find-field:{search_count}", filter_mode="contains", width=260,
         )  # fmt: skip
     if path is None:
@@ -72,12 +77,6 @@ def _parts(page: str) -> None:
     if declared(path).form == page:
         st.rerun()
     go_to(declared(path).form)
-
-
-def _findable(path: str) -> str:
-    """A field's label with its other names, for the search."""
-    also = declared(path).also
-    return f"{label(path)} · {also}" if also else label(path)
 
 
 def draft_link(page: str) -> None:
@@ -119,15 +118,6 @@ def open_run(scenario: Scenario, keep: str = "") -> None:
         go_to("run", {"run": session.run(scenario)}, keep)
 
 
-def _name() -> None:
-    """Draw the popover that edits the draft's name and question."""
-    with st.popover(plain(session.named_draft().name), icon=":material/edit:"):
-        forms.field("name")
-        forms.field("question")
-        if session.draft().source:
-            st.caption(f"Figures: {plain(session.draft().source)}")
-
-
 SHOWN = 30  # differences listed one by one
 LISTS = ("faults", "deployment.seats")  # that stand in no group of a form
 
@@ -166,21 +156,17 @@ def differences() -> list[tuple[str, Callable[[], None]]]:
         for path, (old, new) in changes.items()
         if declared(path).group or path in LISTS
     ]  # fmt: skip
-    for _, group in groupby(_changed_edits(), lambda e: (
+    draft_edits, preset_edits = session.draft().supernode.edits, session.preset().supernode.edits
+    new_edits = [e for e in draft_edits if e not in preset_edits]
+    edited_ends = {(e.element, e.to) for e in draft_edits}
+    removed_edits = [Edit(element=e.element, to=e.to)  # as built now
+                     for e in preset_edits if (e.element, e.to) not in edited_ends]  # fmt: skip
+    for _, group in groupby(new_edits + removed_edits, lambda e: (
         e.element.split()[0], e.to.split(" ")[0], e.capacity_factor, e.latency_factor
     )):  # fmt: skip
         edits = list(group)
         rows.append((_in_words(edits), partial(editor.take_back_edits, edits)))
     return rows
-
-
-def _changed_edits() -> list[Edit]:
-    """Edits that the preset lacks, and edits of the preset that were removed (as built now)."""
-    draft_edits, preset_edits = session.draft().supernode.edits, session.preset().supernode.edits
-    new_edits = [e for e in draft_edits if e not in preset_edits]
-    edited_ends = {(e.element, e.to) for e in draft_edits}
-    removed_edits = [e for e in preset_edits if (e.element, e.to) not in edited_ends]
-    return new_edits + [Edit(element=e.element, to=e.to) for e in removed_edits]
 
 
 def _in_words(group: list[Edit]) -> str:

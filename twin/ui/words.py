@@ -137,8 +137,12 @@ def named(draft: Scenario, origin: Scenario) -> Scenario:
     if draft.name != origin.name or not paths:
         return draft
     form_paths = [p for p in paths if declared(p).group or p in fields.LISTS or p == TRACE_NAME]
-    changes = [_changed_to(path, draft) for path in sorted(form_paths or paths, key=_weight)]
-    first_change, *other_changes = dict.fromkeys(changes)
+    lists = list(fields.LISTS)  # those that name a run come first, times last
+    form_paths = sorted(
+        form_paths or paths,
+        key=lambda path: lists.index(path) if path in lists else 2 if "." in path else 3,
+    )
+    first_change, *other_changes = dict.fromkeys(_changed_to(path, draft) for path in form_paths)
     more_text = f" +{len(other_changes)}" if other_changes else ""
     name = cut(f"{draft.name}{BETWEEN}{first_change}", NAME_MOST - len(more_text)) + more_text
     these_text = "these changes" if other_changes else "this change"
@@ -176,10 +180,3 @@ def taken_apart(scenario: Scenario, presets: Iterable[Scenario]) -> tuple[Scenar
             if named(draft, preset).name == scenario.name:
                 return draft, preset
     return scenario, scenario
-
-
-def _weight(path: str) -> int:
-    """Sort key of the change that names a run: faults, edits, other fields, times last."""
-    if path in fields.LISTS:
-        return list(fields.LISTS).index(path)
-    return 2 if "." in path else 3

@@ -61,8 +61,9 @@ def layer(plan: Timeline, layer_s: float) -> Chart:
         begin = piece.low
         for operator, time in piece.operators:
             share = time / piece_s * (piece.high - piece.low)
-            for low, high in _within(begin, begin + share):
-                bar = names[piece.stream], low, high - low, piece.microbatch, share
+            low, high = begin - int(begin), begin + share - int(begin)
+            for a, b in [(low, high)] if high <= 1.0 else [(low, 1.0), (0.0, high - 1.0)]:
+                bar = names[piece.stream], a, b - a, piece.microbatch, share
                 bars_of.setdefault(operator, []).append(bar)
             begin += share
     fig = figure(height=170 + 62 * len(names))
@@ -85,12 +86,6 @@ def layer(plan: Timeline, layer_s: float) -> Chart:
         x={"title_text": f"{unit} of one layer", "range": [0, scale]},
         barmode="overlay", hovermode="closest", bargap=0.3,
     )  # fmt: skip
-
-
-def _within(begin: float, end: float) -> list[tuple[float, float]]:
-    """A span of several layers as spans within one layer."""
-    begin, end = begin - int(begin), end - int(begin)
-    return [(begin, end)] if end <= 1.0 else [(begin, 1.0), (0.0, end - 1.0)]
 
 
 def slack_of(plan: Timeline) -> list[tuple[str, float]]:

@@ -242,18 +242,14 @@ def conclusion(compared: Comparison, scenarios: Sequence[Scenario]) -> str:
     # A lower attainment of the SLO comes before whatever is gained.
     slo_label = METRICS["slo_attainment"].label
     is_slo_worse = any(row.label == slo_label and row.standing == "worse" for row in results)
+    order = [slo_label, *(metric.label for metric in placed("leading"))]
+    results.sort(key=lambda row: ((*order, row.label).index(row.label), -abs(row.change)))
     for direction in ("worse", "better") if is_slo_worse else ("better", "worse"):
-        rows = sorted((row for row in results if row.standing == direction), key=_weight)
+        rows = [row for row in results if row.standing == direction]
         row_texts = ", ".join(f"{row.label} {row.text}" for row in rows[:FEW])
         more = f" and {len(rows) - FEW} more" if len(rows) > FEW else ""
         clauses.append(f"{direction} in {row_texts}{more}" if rows else f"{direction} in nothing")
     return f"With {edits or 'the same question'}, {LETTERS[other_runs[0]]} is {'; '.join(clauses)}."
-
-
-def _weight(row: Difference) -> tuple[int, float]:
-    """Sort key of a figure in the sentence: SLO figures first, then the largest change."""
-    labels = [METRICS["slo_attainment"].label, *(m.label for m in placed("leading"))]
-    return labels.index(row.label) if row.label in labels else len(labels), -abs(row.change)
 
 
 def _leaders(compared: Comparison) -> str:
@@ -395,15 +391,13 @@ def offer_seeds(compared: Comparison, missing: list[Scenario]) -> None:
 def as_csv(compared: Comparison) -> str:
     """Inputs that differ and every figure, one row each, a column a run; SI units."""
     inputs = [("input", row.path, row.unit, *row.values) for row in compared.inputs]
-    figures = [("figure", row.name, _unit(row.name), *row.values) for row in compared.metrics]
+    figures = []
+    for row in compared.metrics:
+        metric = metric_of(row.name)
+        unit = "of 1" if metric.kind == "share" else metric.unit
+        figures.append(("figure", row.name, unit, *row.values))
     heads = [("kind", "name", "unit", *compared.names), ("run", "id", "", *compared.runs)]
     return csv_text([*heads, *inputs, *figures])
-
-
-def _unit(name: str) -> str:
-    """Unit of a stored figure; shares are fractions of one."""
-    metric = metric_of(name)
-    return "of 1" if metric.kind == "share" else metric.unit
 
 
 def as_json(compared: Comparison) -> str:

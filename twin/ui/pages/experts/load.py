@@ -144,13 +144,9 @@ def iteration_around(
     first, last = np.flatnonzero(overlaps)[[0, -1]]
     windows_before = slice(max(0, first - count), first)
     windows_after = slice(last + 1, last + 1 + count)
-    return tuple(_mean(iteration_s[part]) for part in (windows_before, overlaps, windows_after))  # type: ignore[return-value]
-
-
-def _mean(values: np.ndarray) -> float | None:
-    """Mean of the finite values; None without any."""
-    finite = values[np.isfinite(values)]
-    return float(finite.mean()) if finite.size else None
+    parts = (iteration_s[part] for part in (windows_before, overlaps, windows_after))
+    known = (part[np.isfinite(part)] for part in parts)
+    return tuple(float(part.mean()) if part.size else None for part in known)  # type: ignore[return-value]
 
 
 class Row(NamedTuple):

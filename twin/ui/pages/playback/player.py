@@ -264,14 +264,19 @@ def film(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Any]:
 @st.fragment
 def player(row: RunRow, scenario: Scenario) -> None:
     """Draw the player; its resting view goes into the address, and no more is redrawn."""
-    data = {"run": row.id, "film": film(row.id, row, scenario), "start": _start(row.id)}
+    view, key = _address(), f"playback:{row.id}"
+    # It starts with the view of the opened address, not with its own later ones.
+    if view not in st.session_state.get(key, {}).values():
+        st.session_state[key] = {"start": view}
+    start = st.session_state[key]["start"]
+    data = {"run": row.id, "film": film(row.id, row, scenario), "start": start}
     if view := _playing(data, record.fabric(row, scenario), "playback"):
         st.query_params[AT] = f"{float(view.get('at', 0.0)):.6g}"
         if view.get("see"):
             st.query_params[SEE] = str(view["see"])
         else:
             st.query_params.pop(SEE, None)
-        st.session_state[f"playback:{row.id}"]["now"] = _address()
+        st.session_state[key]["now"] = _address()
 
 
 def _playing(data: dict[str, Any], fabric: Fabric, key: str) -> dict[str, Any]:
@@ -292,14 +297,6 @@ def shipped_film(_scenario: Scenario, _run: Shipped, digest: str) -> dict[str, A
 def brief(name: str, film: dict[str, Any], fabric: Fabric) -> None:
     """Draw a run on its machine's picture without controls; its view is not sent back."""
     _playing({"run": name, "film": film, "start": {}, "brief": True}, fabric, "playback-brief")
-
-
-def _start(run: str) -> dict[str, Any]:
-    """Initial view of the player: from the opened address, not from its own later ones."""
-    view, key = _address(), f"playback:{run}"
-    if view not in st.session_state.get(key, {}).values():
-        st.session_state[key] = {"start": view}
-    return st.session_state[key]["start"]
 
 
 def _address() -> dict[str, Any]:

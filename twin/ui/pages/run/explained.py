@@ -45,30 +45,24 @@ def card(row: RunRow, scenario: Scenario) -> None:
     """Draw verdict and tiles; the rest of the page does not move when the explanation arrives."""
     explain_run = _known(row, scenario)
     done_run = explain_run if explain_run is not None and explain_run.state == "done" else None
-    text = plain(_verdict(done_run)) if done_run else _met(row)
+    share = row.summary.get("slo_attainment")
     if explain_run is not None and not explain_run.ended:
         text = "Looking for what limits this run …"
+    elif done_run:  # without the note on steadiness, which `results.tiles` draws as a warning
+        text = str(done_run.summary["verdict"])
+        for note in UNSTEADY.values():
+            text = text.replace(f" {note}", "")
+        text = plain(text)
+    elif share is not None:
+        text = f"{amount(float(share), 'share')} of requests met the SLO."
+    else:
+        text = "This run is not explained yet."
     with st.container(border=True, key="explained"):
         st.subheader(text, anchor=False)
         with st.grid(4, min_column_width=135):
             for tile in results.headline(row.summary, scenario, HEAD):
                 st.metric(**tile)
             st.metric("Headroom", **_headroom(done_run), help=glossed("SLO", HEADROOM))
-
-
-def _met(row: RunRow) -> str:
-    """The share of requests that met the SLO: what a run says before it is explained."""
-    if (share := row.summary.get("slo_attainment")) is None:
-        return "This run is not explained yet."
-    return f"{amount(float(share), 'share')} of requests met the SLO."
-
-
-def _verdict(explanation: RunRow) -> str:
-    """The verdict without the note on steadiness, which `results.tiles` draws as a warning."""
-    text = str(explanation.summary["verdict"])
-    for note in UNSTEADY.values():
-        text = text.replace(f" {note}", "")
-    return text
 
 
 def causes(row: RunRow, scenario: Scenario) -> None:
@@ -200,8 +194,12 @@ def one_request(row: RunRow, scenario: Scenario) -> None:
     times_s, usual_s = map(_to_first_token, (request, median), both_inside)
     st.subheader(_conclusion(number, times_s, usual_s, request, median), anchor=False)
     st.caption(_about(request))
-    if both_inside[0] is not None and both_inside[0].hot_reads:
-        st.markdown(_hot(both_inside[0]))
+    if both_inside[0] is not None and (reads := both_inside[0].hot_reads):
+        nodes_text = ", ".join(f"node {node} by {seconds(held_s)}" for node, held_s in reads)
+        st.markdown(
+            f"A hot memory server held the read of its cached tokens back: {nodes_text}. "
+            "Its port had more to send than those of the others."
+        )
     colour_of = PART_COLOURS | {_prefill(name): colour for name, colour in theme.OPERATOR.items()}
     colours = {n: colour_of.get(n, theme.STAGE["prefill_queue"]) for n in {**times_s, **usual_s}}
     key_text = "Stages of this request next to the median of all."
@@ -286,15 +284,6 @@ def _conclusion(
     if own_token_s and usual_token_s:
         text += f". TPOT {seconds(own_token_s)}, the median's {seconds(usual_token_s)}"
     return text + "."
-
-
-def _hot(seen: Inside) -> str:
-    """Memory servers that delayed the read of a request's cached tokens, with the delays."""
-    nodes_text = ", ".join(f"node {node} by {seconds(held_s)}" for node, held_s in seen.hot_reads)
-    return (
-        f"A hot memory server held the read of its cached tokens back: {nodes_text}. "
-        "Its port had more to send than those of the others."
-    )
 
 
 def _per_token(row: Mapping[str, Any]) -> float:

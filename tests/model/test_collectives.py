@@ -35,7 +35,7 @@ def test_more_peers_cost_more_but_not_in_proportion(traffic):
 
 def test_quantised_messages_are_shorter_but_cost_vector_time(traffic):
     early, late = traffic(64), traffic(64, early_quantisation=False)
-    assert late.dispatch.send / early.dispatch.send == pytest.approx(14_336 / 7_680)
+    assert late.dispatch.token / early.dispatch.token == pytest.approx(14_336 / 7_680)
     assert late.dispatch.message == 0.0 < early.dispatch.message
 
 
@@ -45,12 +45,12 @@ def test_the_naive_chain_pays_for_starts_and_synchronisation(traffic):
 
 def test_slower_links_and_node_wide_planes_lengthen_the_exchange(traffic):
     narrow = Supernode(ub_link_gb_per_s=14.0)
-    assert traffic(64, narrow).combine.send == pytest.approx(2 * traffic(64).combine.send)
-    assert traffic(64, Supernode(scale_up="node")).combine.send > traffic(64).combine.send
+    assert traffic(64, narrow).combine.row == pytest.approx(2 * traffic(64).combine.row)
+    assert traffic(64, Supernode(scale_up="node")).combine.row > traffic(64).combine.row
 
 
 def test_a_die_alone_sends_nothing(traffic):
-    assert traffic(1).dispatch.send == 0.0
+    assert traffic(1).dispatch.token == 0.0
 
 
 @pytest.fixture
@@ -72,21 +72,21 @@ def gathered(facts):
 
 def test_gathering_moves_every_token_to_every_die_whatever_the_routing(gathered):
     t = gathered(32)
-    assert t.dispatch.receive == t.combine.send == 0.0
+    assert t.dispatch.row == t.combine.row == 0.0
     # 3 of 4 nodes over 25 GB/s, 28 of 32 dies inside the node: 7,168 B there, BF16 back.
-    assert t.combine.receive == pytest.approx(2 * t.dispatch.send)
-    assert t.dispatch.send > 7_168 * (3 / 25e9 + 28 / 196e9)
+    assert t.combine.token == pytest.approx(2 * t.dispatch.token)
+    assert t.dispatch.token > 7_168 * (3 / 25e9 + 28 / 196e9)
 
 
 def test_streams_of_their_own_hide_what_passes_between_nodes(gathered):
     one, other = gathered(32), gathered(32, beside=True)
-    assert other.dispatch.send < one.dispatch.send < 2 * other.dispatch.send
+    assert other.dispatch.token < one.dispatch.token < 2 * other.dispatch.token
     assert other.combine.fixed < one.combine.fixed
 
 
 def test_gathering_over_more_nodes_costs_in_proportion_to_the_dies(gathered):
     two, four = gathered(16), gathered(32)
-    assert four.dispatch.send / two.dispatch.send == pytest.approx(2.0, rel=0.35)
+    assert four.dispatch.token / two.dispatch.token == pytest.approx(2.0, rel=0.35)
     assert four.dispatch.fixed > two.dispatch.fixed
 
 
@@ -115,8 +115,8 @@ def test_start_and_rate_are_those_of_the_network_that_is_crossed(facts, dies, wa
     # Leaving the die inside a node, leaving the node across: of eight messages of a token.
     leaving = 8 * ((dies - 1) / dies if way == "inside" else 1 - 8 / dies)
     for phase, fixed, token, size in (
-        ("dispatch", t.dispatch.fixed, t.dispatch.send, 7_168 + 224),
-        ("combine", t.combine.fixed, t.combine.receive, 14_336),
+        ("dispatch", t.dispatch.fixed, t.dispatch.token, 7_168 + 224),
+        ("combine", t.combine.fixed, t.combine.token, 14_336),
     ):
         assert fixed == facts.si(f"{here}.{phase}_start")
         rate = facts.si(f"{here}.{phase}_rate") * link

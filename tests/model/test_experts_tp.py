@@ -80,7 +80,7 @@ def test_prefill_of_split_experts_computes_the_same(facts):
     per_row = found[1].demand.token_bytes - found[0].demand.token_bytes
     assert moved[1] - moved[0] == pytest.approx(16_384.0 * per_row, rel=1e-6)
     assert per_row * 16_384.0 / rows == pytest.approx((1 + 2) * shape.hidden, rel=1e-3)
-    assert found[1].dispatch.receive == found[1].combine.send == found[1].dispatch.message == 0.0
+    assert found[1].dispatch.row == found[1].combine.row == found[1].dispatch.message == 0.0
 
 
 def test_tokens_are_gathered_and_sums_scattered(facts):
@@ -90,7 +90,7 @@ def test_tokens_are_gathered_and_sums_scattered(facts):
     hand = 2 * 15 * ACTIVATION_BYTES * shape.hidden * shape.moe_layers
     assert role.exchange_bytes_per_token == hand
     m = role.decode.sequence
-    rate = 16 * ACTIVATION_BYTES * shape.hidden * 15 / 16 / m.dispatch.send
+    rate = 16 * ACTIVATION_BYTES * shape.hidden * 15 / 16 / m.dispatch.token
     halves = "chips.ascend-910c.operators.collective.halves"
     link = role.gather_bytes_per_s / facts.si("fabric.efficiency.npu_read")
     assert rate == pytest.approx(facts.si(f"{halves}.rate") * link)
@@ -98,8 +98,8 @@ def test_tokens_are_gathered_and_sums_scattered(facts):
     assert m.dispatch.fixed == m.combine.fixed == pytest.approx(start_s)
     # All dies of one rank: what attention's own two halves take.
     whole = role_of(facts, 16, deployment__decode__tp_dies=16).decode.sequence
-    assert whole.dispatch.send == pytest.approx(16 * whole.gather.token)
-    assert whole.combine.receive == pytest.approx(16 * whole.scatter.token)
+    assert whole.dispatch.token == pytest.approx(16 * whole.gather.token)
+    assert whole.combine.token == pytest.approx(16 * whole.scatter.token)
     one_npu = role_of(facts, 2, deployment__decode__npus_per_instance=1,
                       deployment__model="deepseek-v2-lite")  # fmt: skip
     assert one_npu.exchange_bytes_per_token == 0.0  # the dies of a package: no plane carries it

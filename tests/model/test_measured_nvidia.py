@@ -84,11 +84,11 @@ def test_experts_of_one_rank_take_a_second_all_reduce_and_no_dispatch(facts):
     start_s = 0.5 * facts[f"{TABLE}.collective.inside.start"].list_si[-1]
     for half in (rank.gather.fixed, rank.dispatch.fixed, rank.combine.fixed):
         assert half == pytest.approx(start_s)
-    assert rank.dispatch.message == rank.dispatch.receive == rank.combine.send == 0.0
+    assert rank.dispatch.message == rank.dispatch.row == rank.combine.row == 0.0
     # A die's own tokens are an eighth of the rank's, which are all gathered.
-    assert rank.dispatch.send == pytest.approx(8 * rank.gather.token)
-    assert spread.dispatch.fixed > 3 * rank.dispatch.fixed and spread.dispatch.receive > 0.0
-    assert one_rank(facts, 4).sequence.dispatch.receive > 0.0  # two ranks send to each other
+    assert rank.dispatch.token == pytest.approx(8 * rank.gather.token)
+    assert spread.dispatch.fixed > 3 * rank.dispatch.fixed and spread.dispatch.row > 0.0
+    assert one_rank(facts, 4).sequence.dispatch.row > 0.0  # two ranks send to each other
 
 
 def test_links_carry_the_all_reduces_of_one_rank_and_no_messages(facts):

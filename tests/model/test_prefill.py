@@ -101,8 +101,8 @@ def test_a_shared_expert_on_dies_of_its_own_is_one_more_to_send_to(ask):
     found = ask(**wide).costs
     p = found.prefill
     assert found.prefill_role.layout.shared_dies == 32
-    assert p.dispatch.send / p.dispatch.receive == pytest.approx(9.0)
-    assert p.combine.receive / p.combine.send == pytest.approx(9.0)
+    assert p.dispatch.token / p.dispatch.row == pytest.approx(9.0)
+    assert p.combine.token / p.combine.row == pytest.approx(9.0)
 
 
 @pytest.mark.parametrize("attention", ["sp_tp_sp", "tp", "dp"])

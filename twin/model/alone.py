@@ -33,11 +33,9 @@ def exchange_s(s: Scenario, facts: Facts, operation: str, dies: int, tokens: flo
     if machine.family == "nvidia":
         exchange_price = direct(exchange_price, machine.chip.name, facts)
     t = moe_traffic(shape, s.deployment.communication, machine, facts, exchange_price)
-    rows = tokens * shape.top_k
-    if operation == "dispatch":
-        wire_s = max(tokens * t.dispatch.send, rows * t.dispatch.receive)
-        return t.host_s + t.dispatch.fixed + tokens * t.dispatch.message + wire_s
-    return t.combine.fixed + max(rows * t.combine.send, tokens * t.combine.receive)
+    host_s, w = (t.host_s, t.dispatch) if operation == "dispatch" else (0.0, t.combine)
+    wire_s = max(tokens * w.token, tokens * shape.top_k * w.row)
+    return host_s + w.fixed + tokens * w.message + wire_s
 
 
 def streams_s(costs: Costs, traffic: Traffic, hot: Hot) -> tuple[float, float]:

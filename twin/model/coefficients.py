@@ -71,27 +71,14 @@ class Gate(Record):
 
 
 @record
-class Dispatch(Record):
-    """Tokens to the dies of their experts."""
+class Transfer(Record):
+    """Tokens to the dies of their experts (dispatch), or the answers back (combine)."""
 
     fixed: float = given("Launch and barrier.", "s", EXCHANGE)
-    message: float = computed("Vector cores, per token of the busiest sender.", EXCHANGE)
-    send: float = carried("Per token of the busiest sender.", EXCHANGE)
-    receive: float = carried("Per row that an expert die receives.", EXCHANGE)
-    order: float = computed("Vector cores, per row received (prefill).")
-    beyond: float = given("Tokens of a die from which another kernel is faster.", "tokens")
-    saved: float = carried("By that kernel, per token beyond.", EXCHANGE)
-
-
-@record
-class Combine(Record):
-    """Experts' answers back to the dies of their tokens."""
-
-    fixed: float = given("Launch and barrier.", "s", EXCHANGE)
-    send: float = carried("Per row that an expert die sends back.", EXCHANGE)
-    receive: float = carried("Per token of the busiest receiver.", EXCHANGE)
-    gather: float = computed("Vector cores, per token of a die (prefill).")
-    restore: float = computed("Vector cores, per row put back in order of arrival (prefill).")
+    message: float = computed("Vector cores, per token of the busiest die.", EXCHANGE)
+    token: float = carried("Per token of the busiest die.", EXCHANGE)
+    row: float = carried("Per row that an expert die receives or sends back.", EXCHANGE)
+    order: float = computed("Vector cores, per row put in order (prefill).")
     beyond: float = given("Tokens of a die from which another kernel is faster.", "tokens")
     saved: float = carried("By that kernel, per token beyond.", EXCHANGE)
 
@@ -118,9 +105,9 @@ class Mode(Record):
     after: tuple[Product, ...] = parts(Product, len(plain_operators("decode", "after")))
     scatter: Collective = part(Collective)  # their sums, back to the die of each token
     gate: Gate = part(Gate)
-    dispatch: Dispatch = part(Dispatch)
+    dispatch: Transfer = part(Transfer)
     experts: Experts = part(Experts)
-    combine: Combine = part(Combine)
+    combine: Transfer = part(Transfer)
     in_turn: float = given("1: microbatches take turns, each stage with its resource to itself.")
 
 
@@ -323,9 +310,9 @@ class Prefill(Record):
     exchange: Collective = part(Collective)
     after: tuple[Product, ...] = parts(Product, 1 + len(plain_operators("prefill", "after")))
     gate: Gate = part(Gate)
-    dispatch: Dispatch = part(Dispatch)
+    dispatch: Transfer = part(Transfer)
     experts: Experts = part(Experts)
-    combine: Combine = part(Combine)
+    combine: Transfer = part(Transfer)
     dense: Product = part(Product)
     drafter: Product = part(Product)  # a drafter's own dense layer; no weights: there is none
     drafter_pair: float = computed("Attention core of that layer, per query-key pair on the die.")

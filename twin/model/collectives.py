@@ -17,7 +17,7 @@ from twin.facts import Facts
 from twin.hardware.flows import Operation
 from twin.hardware.network import Network, Wiring, network
 from twin.hardware.prices import all_to_all
-from twin.model.coefficients import Collective, Combine, Dispatch
+from twin.model.coefficients import Collective, Transfer
 from twin.model.formats import ACTIVATION_BYTES
 from twin.model.operators import combine_bytes, dispatch_bytes
 from twin.model.roofline import Machine, measured_on
@@ -72,11 +72,11 @@ class Half:
 class MoeTraffic(NamedTuple):
     """One dispatch and one combine.
 
-    dispatch = fixed + message * tokens of the busiest sender + max(send * tokens, receive * hot
-    tokens received); combine likewise, with the hot tokens on the sending side."""
+    Each takes fixed + message * tokens of the busiest die + max(token * these, row * rows of the
+    hottest expert die)."""
 
-    dispatch: Dispatch
-    combine: Combine
+    dispatch: Transfer
+    combine: Transfer
     host_s: float = 0.0  # that the host waits for counts before each dispatch: nothing hides it
 
 
@@ -238,16 +238,16 @@ def moe_traffic(
         host_s, table = facts.si("operators.unfused.sync"), "operators.unfused"
         extra_start_s = x.peers / facts[f"{table}.channels"].value * facts.si(f"{table}.start")
     return MoeTraffic(
-        Dispatch(
+        Transfer(
             fixed=dispatch.start_s + 2.0 * extra_start_s,
             message=s.top_k * quantise_s,
-            send=remote_messages * sent_bytes / dispatch_rate,
-            receive=x.remote * sent_bytes / dispatch_rate,
+            token=remote_messages * sent_bytes / dispatch_rate,
+            row=x.remote * sent_bytes / dispatch_rate,
         ),
-        Combine(
+        Transfer(
             fixed=combine.start_s + extra_start_s,
-            send=x.remote * answer_bytes / combine_rate,
-            receive=remote_messages * answer_bytes / combine_rate,
+            token=remote_messages * answer_bytes / combine_rate,
+            row=x.remote * answer_bytes / combine_rate,
         ),
         host_s,
     )
@@ -263,12 +263,12 @@ def gathered_traffic(
     that each of the two takes."""
     hidden_bytes = ACTIVATION_BYTES * s.hidden
     half = half_of_sum(m, facts, x, library).collective(x.peers * hidden_bytes * x.remote)
-    fixed, send = times * half.fixed, times * half.token
-    large = {"beyond": half.beyond, "saved": times * half.saved}
-    return MoeTraffic(
-        Dispatch(fixed=fixed, send=send, **large),
-        Combine(fixed=fixed, receive=send + x.peers * hidden_bytes / adding_bytes_per_s, **large),
-    )
+    sent = Transfer(
+        fixed=times * half.fixed, token=times * half.token,
+        beyond=half.beyond, saved=times * half.saved,
+    )  # fmt: skip
+    summed_s = sent.token + x.peers * hidden_bytes / adding_bytes_per_s
+    return MoeTraffic(sent, replace(sent, token=summed_s))
 
 
 def _gathered(s: Shape, comm: Communication, m: Machine, x: Exchange, apart: bool) -> MoeTraffic:
@@ -289,10 +289,10 @@ def _gathered(s: Shape, comm: Communication, m: Machine, x: Exchange, apart: boo
     inside_s = node_peers * x.nodes / x.inside_bytes_per_s
     per_byte = max(beyond_s, inside_s) if apart else beyond_s + inside_s
     return MoeTraffic(
-        Dispatch(
+        Transfer(
             fixed=fixed + step_s(node_peers + 1) + step_s(x.nodes),
             message=m.fitted["quantise"] if comm.early_quantisation else 0.0,
-            send=token * per_byte,
+            token=token * per_byte,
         ),
-        Combine(fixed=fixed, receive=combine_bytes(s) * per_byte),
+        Transfer(fixed=fixed, token=combine_bytes(s) * per_byte),
     )

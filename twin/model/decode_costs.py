@@ -75,8 +75,7 @@ def _with_drafter(costs: c.Decode, x: Setting, query: int) -> c.Decode:
     mode = replace(mode, before=(prolog, *mode.before[1:]))
     join, dense = o.joined(s, f, x.drafter.joined), o.dense_ffn(s, f)
     head = o.lm_head(s)
-    plain = [*o.plain_operators("decode", "before"), *o.plain_operators("decode", "after")]
-    works = [*(entry.work(s, f) for entry in plain), dense]
+    works = [*(entry.work(s, f) for entry in o.plain_operators("decode")), dense]
     widened = 2.0 * extra
     demand = replace(
         costs.demand,
@@ -183,7 +182,7 @@ def _sums(x: Setting) -> c.Collective:
         return c.Collective()
     traffic = x.traffic(x.optimisations.multi_stream, prompts=True)
     dispatch, combine = traffic.dispatch, traffic.combine
-    s_per_token, fixed = dispatch.send + combine.receive, dispatch.fixed + combine.fixed
+    s_per_token, fixed = dispatch.token + combine.token, dispatch.fixed + combine.fixed
     return c.Collective(fixed, s_per_token, dispatch.beyond, 2.0 * dispatch.saved)
 
 
@@ -282,7 +281,7 @@ def _logits(x: Setting) -> c.Collective:
 
 def moe_parts(
     x: Setting, t: MoeTraffic, cores: Cores = WHOLE, rate: float = 1.0, operator: str = "grouped"
-) -> tuple[c.Gate, c.Dispatch, c.Experts, c.Combine]:
+) -> tuple[c.Gate, c.Transfer, c.Experts, c.Transfer]:
     """MoE coefficients of a layer on a stream's cores; rate: of the wire over that of writes;
     operator: kind of the product of a die's experts, `grouped` or `contiguous`."""
     s, f, m, operator = x.shape, x.formats, x.machine, x.experts_by(operator)
@@ -291,21 +290,12 @@ def moe_parts(
     efficiency = m.product(f.expert, operator)
     if not x.communication.early_quantisation and FORMATS[f.expert].computes != "bf16":
         vector += (ACTIVATION_BYTES + 1.0) * s.hidden / m.vector_bytes_per_s(cores.vector)
-    sending, answering = t.dispatch, t.combine
-    dispatch = replace(
-        sending,
-        fixed=sending.fixed + t.host_s,
-        message=x.messages * sending.message / m.copying(cores.vector),
-        send=x.messages * sending.send / rate,
-        receive=sending.receive / rate,
-        saved=sending.saved / rate,
+    dispatch, combine = (
+        replace(w, token=x.messages * w.token / rate, row=w.row / rate, saved=w.saved / rate)
+        for w in (t.dispatch, t.combine)
     )
-    combine = replace(
-        answering,
-        send=answering.send / rate,
-        receive=x.messages * answering.receive / rate,
-        saved=answering.saved / rate,
-    )
+    message_s = x.messages * dispatch.message / m.copying(cores.vector)
+    dispatch = replace(dispatch, fixed=dispatch.fixed + t.host_s, message=message_s)
     return (
         c.Gate(
             fixed=2 * x.gap + gate_weight + x.choice_s(operator),
@@ -400,11 +390,10 @@ def _in_host(x: Setting, query: float) -> tuple[float, float]:
 def _demand(x: Setting, query: float, dense: o.Work, head: o.Work) -> c.Demand:
     """Bytes and FLOPs of an iteration, as coefficients for figures of utilisation."""
     s, f = x.shape, x.formats
-    plain = [*o.plain_operators("decode", "before"), *o.plain_operators("decode", "after")]
     gate, expert = o.gate(s, f), o.expert(s, f)
     choice_flops = gate.flops_per_token / x.pool.layer_dies  # of a die's tokens
     choice = replace(gate, flops_per_token=choice_flops)
-    attention = [*(entry.work(s, f) for entry in plain), choice]
+    attention = [*(entry.work(s, f) for entry in o.plain_operators("decode")), choice]
     pieces = x.pool.own.cp_dies  # of a context: a die reads one
     cached = s.core_bytes_per_token_layer(f.kv) * (query if s.index_top_k else 1.0)
     states = s.recurrent * s.linear_kind.core_flops(s) if s.linear_layers else 0.0

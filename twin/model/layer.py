@@ -20,8 +20,9 @@ from twin.model.coefficients import (
     Mode,
     Product,
     PromptCore,
+    Transfer,
 )
-from twin.model.roofline import interpolate, interpolate_from, roof
+from twin.model.roofline import interpolate, roof
 
 _PIPELINE, _HOST = map(DECODE_OPERATORS.index, ("pipeline", "kv_swap"))
 
@@ -88,19 +89,19 @@ def hot_and_wire(
     points, hot = hot_tokens.shape[0], interpolate(tokens, hot_tokens, hot_factor)
     if at.ports >= 1.0 or len(hot_factor) == points:
         return hot, hot
-    return hot, max(at.ports * hot, interpolate_from(tokens, hot_tokens, hot_factor, points))
+    return hot, max(at.ports * hot, interpolate(tokens, hot_tokens, hot_factor, points))
 
 
 @kernel
-def exchange_s(
-    p: Decode, send: float, receive: float, sent: float, routed: float, shared: float
-) -> float:
+def exchange_s(p: Decode, w: Transfer, sent: float, routed: float, shared: float) -> float:
     """Seconds on the wire when a die exchanges `sent` tokens and the fullest link is as full as if
     the hottest die had `routed` rows; a die with a shared expert has `shared` rows. Unscheduled
     (`in_cast`), these arrive first and the routed ones wait."""
     if p.in_cast > 0.0:
-        return max(send * sent, receive * routed) + receive * shared
-    return max(send * sent, receive * max(routed, shared))
+        wire_s = max(w.token * sent, w.row * routed) + w.row * shared
+    else:
+        wire_s = max(w.token * sent, w.row * max(routed, shared))
+    return wire_s - w.saved * max(0.0, sent - w.beyond)
 
 
 @kernel
@@ -175,10 +176,8 @@ def _round(
         / (layout.shared_dies if shared_apart else dies)
     )
     sent_rows = shared_rows if shared_apart else 0.0
-    dispatch_s = exchange_s(p, m.dispatch.send, m.dispatch.receive, busiest, wire_rows, sent_rows)
-    combine_s = exchange_s(p, m.combine.receive, m.combine.send, busiest, wire_rows, sent_rows)
-    dispatch_s -= m.dispatch.saved * max(0.0, busiest - m.dispatch.beyond)
-    combine_s -= m.combine.saved * max(0.0, busiest - m.combine.beyond)
+    dispatch_s = exchange_s(p, m.dispatch, busiest, wire_rows, sent_rows)
+    combine_s = exchange_s(p, m.combine, busiest, wire_rows, sent_rows)
     if shared_apart:
         shared_time = shared_s(layout, m.experts, shared_rows)
         used_experts = popular_read(layout, layout.slots, rows)

@@ -290,6 +290,6 @@ PLAIN = [
 ]  # prefill's own projections are split over dies in three ways: prefill_costs.py
 
 
-def plain_operators(phase: str, where: str) -> list[Plain]:
-    """The plain operators of a phase before or after the attention core."""
-    return [entry for entry in PLAIN if phase in entry.phases and entry.where == where]
+def plain_operators(phase: str, where: str = "") -> list[Plain]:
+    """The plain operators of a phase before or after the attention core, or both."""
+    return [x for x in PLAIN if phase in x.phases and where in ("", x.where)]

@@ -151,7 +151,7 @@ def predict(
         rates["prefill"] = prefill.requests_per_s
         kv_tokens = costs.prefill_role.kv_tokens_per_rank
     if costs.decode_role is not None:
-        decode = _decode(costs, costs.decode_role, traffic, decode_hot)
+        decode = decode_with(costs, traffic, decode_hot, *slots(costs.decode_role, traffic))
         rates["decode"] = decode.requests_per_s
         kv_tokens = costs.decode_role.kv_tokens_per_rank
     limit = min(rates, key=lambda name: (rates[name], name))
@@ -193,10 +193,12 @@ def _piled(
     return requests_of, contexts
 
 
-def slots(role: RoleCosts, wanted: float, request_tokens: float) -> tuple[float, str]:
+def slots(role: RoleCosts, traffic: Traffic) -> tuple[float, str]:
     """Requests a rank decodes at once (mean over ranks), and what limits them.
 
     Raises ModelError when not even one fits."""
+    wanted = role.slots(role.pool.batch_per_npu)
+    request_tokens = traffic.input_tokens + traffic.held_mean
     most, dies = math.floor(role.kv_tokens_per_rank / request_tokens), role.pool.rank_dies
     if most < 1:
         owner = "a die" if dies == 1 else f"a rank of {dies} dies"
@@ -205,13 +207,6 @@ def slots(role: RoleCosts, wanted: float, request_tokens: float) -> tuple[float,
             f"{role.kv_tokens_per_rank:,} tokens; shorten requests, use kv = int8 or more NPUs"
         )
     return (float(most), "KV space") if most < wanted else (wanted, "slots")
-
-
-def _decode(costs: Costs, role: RoleCosts, traffic: Traffic, hot: Hot) -> DecodePrediction:
-    """The decode pool's prediction with all slots full."""
-    wanted_requests = role.slots(role.pool.batch_per_npu)
-    context_tokens = traffic.input_tokens + traffic.held_mean
-    return decode_with(costs, traffic, hot, *slots(role, wanted_requests, context_tokens))
 
 
 def decode_with(
@@ -317,8 +312,7 @@ def _colocated(
     prefills as many prompts as answers end."""
     pool, per_npu = role.pool, role.chip.dies_per_npu
     npus, fresh, answer = role.npus, traffic.fresh_tokens, traffic.output_tokens
-    wanted_requests = role.slots(pool.batch_per_npu)
-    count, limited = slots(role, wanted_requests, traffic.input_tokens + traffic.held_mean)
+    count, limited = slots(role, traffic)
     budget = role.prompt_tokens
     most, group, ranks = budget / role.ranks, pool.prompt_ranks, role.ranks
     # A prompt's own iterations hold its slot and give the first token; answers end in the others.

@@ -12,7 +12,7 @@ import numpy as np
 from twin.kernels.compiled import kernel
 from twin.metrics.operators import PREFILL_OPERATORS
 from twin.model import layer
-from twin.model.coefficients import Prefill
+from twin.model.coefficients import Prefill, Transfer
 from twin.model.roofline import Machine
 from twin.model.schedule import pipeline
 
@@ -40,21 +40,11 @@ def _experts_s(p: Prefill, tokens: float, hot: float) -> float:
 
 
 @kernel
-def _dispatch_s(p: Prefill, die_tokens: float, rows: float, moved: float) -> float:
-    """Seconds of a dispatch: launch, ordering of rows, and the wire."""
-    w = p.dispatch
-    wire = max(w.send * die_tokens, w.receive * moved)
+def _transfer_s(w: Transfer, die_tokens: float, rows: float, moved: float) -> float:
+    """Seconds of a dispatch or a combine: launch, ordering of rows, and the wire."""
+    wire = max(w.token * die_tokens, w.row * moved)
     wire -= w.saved * max(0.0, die_tokens - w.beyond)
     return w.fixed + (w.message * die_tokens + w.order * rows) + wire
-
-
-@kernel
-def _combine_s(p: Prefill, die_tokens: float, rows: float, moved: float) -> float:
-    """Seconds of a combine: launch, restoring of rows, and the wire."""
-    w = p.combine
-    wire = max(w.receive * die_tokens, w.send * moved)
-    wire -= w.saved * max(0.0, die_tokens - w.beyond)
-    return w.fixed + (w.gather * die_tokens + w.restore * rows) + wire
 
 
 @kernel
@@ -147,8 +137,8 @@ def _moe_layers_s(
     before_s += gate_s
     mean_rows = layer.routed_per_die(p.layout, tokens)
     rows, wire_rows = mean_rows * hot, mean_rows * wire
-    dispatch_s = _dispatch_s(p, pass_tokens, rows, wire_rows) * passes
-    combine_s = _combine_s(p, pass_tokens, rows, wire_rows) * passes
+    dispatch_s = _transfer_s(p.dispatch, pass_tokens, rows, wire_rows) * passes
+    combine_s = _transfer_s(p.combine, pass_tokens, rows, wire_rows) * passes
     computing_s = before_s + experts_s
     ops[_GATE] += gate_s
     ops[_EXPERTS] += experts_s
@@ -172,8 +162,8 @@ def _overlapped_s(
     of both streams for these delays both equally."""
     message_s = p.dispatch.message * die_tokens
     order_s = p.dispatch.order * rows
-    gather_s = p.combine.gather * die_tokens
-    restore_s = p.combine.restore * rows
+    gather_s = p.combine.message * die_tokens
+    restore_s = p.combine.order * rows
     if p.routing > 0.0:
         slowdown = 1.0 / p.compute_share
         return pipeline(

@@ -215,7 +215,7 @@ def _context(x: Setting) -> c.Collective:
     )
 
 
-def _moe(x: Setting) -> tuple[c.Gate, c.Dispatch, c.Experts, c.Combine]:
+def _moe(x: Setting) -> tuple[c.Gate, c.Transfer, c.Experts, c.Transfer]:
     """Coefficients of gate, dispatch, experts and combine."""
     s, m, traffic = x.shape, x.machine, x.traffic(own_streams=False)
     # Copy engines move prefill's rows (arXiv 2506.12708v2 section 4.3.2), not vector cores.
@@ -231,8 +231,8 @@ def _moe(x: Setting) -> tuple[c.Gate, c.Dispatch, c.Experts, c.Combine]:
         replace(experts, flop=max(experts.flop, experts.io), io=0.0),
         replace(
             combine,
-            gather=answers_added * answer_bytes / copy_rate,
-            restore=m.restoring_passes * 2 * answer_bytes / copy_rate,
+            message=answers_added * answer_bytes / copy_rate,
+            order=m.restoring_passes * 2 * answer_bytes / copy_rate,
         ),
     )
 
@@ -240,13 +240,12 @@ def _moe(x: Setting) -> tuple[c.Gate, c.Dispatch, c.Experts, c.Combine]:
 def _demand(x: Setting, moe_layers: int, form: _Attention) -> c.PrefillDemand:
     """FLOPs and bytes of a prefill batch, as coefficients."""
     s, f = x.shape, x.formats
-    plain = [*o.plain_operators("prefill", "before"), *o.plain_operators("prefill", "after")]
     attention = [
         (o.prefill_down(s, f), 1.0),
         (o.prefill_up(s, f), form.up_share),
         (o.prefill_output(s, f), form.output_share),
         *([(o.gate(s, f), 1.0)] if x.exchanges else []),
-        *((entry.work(s, f), 1.0) for entry in plain),
+        *((entry.work(s, f), 1.0) for entry in o.plain_operators("prefill")),
     ]
     works = [work for work, _ in attention]
     up_work, pieces = o.cached_up(s, f), x.pool.own.cp_dies - 1  # projected up by each other die

@@ -183,11 +183,6 @@ class Machine:
         kv_format = "bf16" if kv == "bf16" else "8bit"
         return self.reaches.get(f"{kind}.{kv_format}") or self.reaches[f"attention.{kv_format}"]
 
-    def sparse_prompt(self, kv: str) -> Reach | None:
-        """Shares of peak FLOP/s and bandwidth of prefill's sparse attention kernel, by number
-        format of KV; None: not measured."""
-        return self.reaches.get(f"sparse.{'bf16' if kv == 'bf16' else '8bit'}")
-
     def prompt_attention(self, kv: str, kind: str) -> Reach:
         """Reach of prefill's attention by format of KV; kind: `mla` or `gqa`."""
         name = f"prefill_{kind}.{'bf16' if kv == 'bf16' else '8bit'}"
@@ -404,14 +399,9 @@ def roof(computing: float, moving: float) -> float:
 
 
 @kernel
-def interpolate(x: float, xs: np.ndarray, ys: np.ndarray) -> float:
-    """y at x on the polyline through (xs, ys), f8[G] with xs ascending; clamped at both ends."""
-    return interpolate_from(x, xs, ys, 0)
-
-
-@kernel
-def interpolate_from(x: float, xs: np.ndarray, ys: np.ndarray, first: int) -> float:
-    """`interpolate` through the ys from the first on; xs f8[G], ys f8[at least first + G]."""
+def interpolate(x: float, xs: np.ndarray, ys: np.ndarray, first: int = 0) -> float:
+    """y at x on the polyline through xs f8[G], ascending, and the ys from the first on; clamped at
+    both ends."""
     last = xs.shape[0] - 1
     if last < 0:
         return 1.0

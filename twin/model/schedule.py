@@ -55,7 +55,7 @@ def stages(p: Decode, m: Mode, load: Pass) -> Stages:
         shared_s = min(experts_s, layer.shared_s(layout, m.experts, rows))
     if layout.expert_dies > 0.0:
         rows = layer.routed_per_die(layout, load.total) * load.wire
-        port_s = rows * max(m.dispatch.receive, m.combine.send)
+        port_s = rows * max(m.dispatch.row, m.combine.row)
         expert_die_s = layout.domains * max(experts_s, port_s)
     start_s = m.dispatch.fixed + m.dispatch.message * load.busiest
     return Stages(prepare_s, attention_s, gate_s, start_s, dispatch_s, shared_s, experts_s,

@@ -297,10 +297,8 @@ class Setting:
     def messages(self) -> float:
         """Ratio of a token's messages to those to routed experts: above 1 where shared experts have
         dies of their own."""
-        shared_share = (
-            self.shape.shared_experts / self.shape.top_k if self.layout.shared_dies else 0.0
-        )
-        return 1.0 + shared_share
+        shape, apart = self.shape, self.layout.shared_dies > 0
+        return 1.0 + (shape.shared_experts / shape.top_k if apart else 0.0)
 
     def traffic(
         self, own_streams: bool, cores: Cores = WHOLE, prompts: bool = False
@@ -390,7 +388,9 @@ class Setting:
         the dies that split its heads gathers what all of them attend to."""
         m, s, kv = machine or self.machine, self.shape, self.formats.kv
         reach = m.attention(kv, self.core_kind)
-        sparse = m.sparse_prompt(kv) if prompt and s.index_top_k else None
+        sparse = None
+        if prompt and s.index_top_k:  # its kernel, where that was measured
+            sparse = m.reaches.get(f"sparse.{'bf16' if kv == 'bf16' else '8bit'}")
         reach, block = (reach, m.sparse_heads) if sparse is None else (sparse, sparse.tile_small)
         flop_rate = m.chip.peak(reach.peak) * m.cores * reach.compute * cores.cube
         heads = self._head_blocks(prompt, block)

@@ -42,14 +42,10 @@ class Curve(Sequence[float]):
     """`Imbalance.curve`: a sequence whose points are computed once each, or all at once."""
 
     def __init__(
-        self, point: Callable[[int], float], points: Callable[[slice], Floats], size: int = GRID
+        self, point: Callable[[int], float], whole: Callable[[], Floats], size: int = GRID
     ) -> None:
-        self._point = cache(point)
-        self._points, self._size = points, size
-
-    def whole(self) -> Floats:
-        """All points, computed by compiled code."""
-        return self._points(slice(None))
+        self._point, self._size = cache(point), size
+        self.whole = whole  # all points, computed by compiled code
 
     def __len__(self) -> int:
         return self._size
@@ -97,13 +93,10 @@ def imbalance(
         """One value of the curve: of dies or, beyond GRID, of nodes."""
         return peaks[i // GRID].factor(float(tokens[i % GRID]), *process_args)
 
-    def points(some: slice) -> Floats:
-        """Some values of the curve, computed together."""
-        grid_points = np.arange(GRID * len(peaks))[some]
-        parts = (p.factors(tokens[grid_points[grid_points // GRID == k] - GRID * k], *process_args)
-                 for k, p in enumerate(peaks))  # fmt: skip
-        return np.concatenate(list(parts))
+    def whole() -> Floats:
+        """All values of the curve, computed together."""
+        return np.concatenate([p.factors(tokens, *process_args) for p in peaks])
 
     picks, _, _ = die_moments(chances, slots, copy_shares(slots, routed.routed_experts, near_nodes))
-    curve = Curve(point, points, GRID * len(peaks))
+    curve = Curve(point, whole, GRID * len(peaks))
     return Imbalance(tokens, curve, picks * (routed_dies / routed.top_k))

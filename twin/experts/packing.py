@@ -107,55 +107,33 @@ def renumber(current: Ints, new: Ints, node_of: Ints, experts: int) -> Ints:
     greedily, most experts in common first. Loads do not change: a node's dies are alike."""
     layers, dies, room = new.shape
     renumbered = np.empty_like(new)
-    holder = np.full((experts, dies), -1, np.int64)
     for layer in range(layers):
-        holder_count = np.zeros(experts, np.int64)
-        for die in range(dies):
-            for slot in range(room):
-                expert = current[layer, die, slot]
-                if expert >= 0 and (
-                    holder_count[expert] == 0 or holder[expert, holder_count[expert] - 1] != die
-                ):
-                    holder[expert, holder_count[expert]] = die
-                    holder_count[expert] += 1
+        holds = np.zeros((dies, experts), np.bool_)
         overlap = np.zeros((dies, dies), np.int64)
-        most_overlap = 0
+        for die in range(dies):
+            for expert in current[layer, die]:
+                if expert >= 0:
+                    holds[die, expert] = True
         for p in range(dies):
-            for slot in range(room):
-                expert = new[layer, p, slot]
-                if expert < 0:
-                    continue
-                for j in range(holder_count[expert]):
-                    die = holder[expert, j]
-                    if node_of[die] == node_of[p]:
+            for expert in new[layer, p]:
+                for die in range(dies):
+                    if expert >= 0 and node_of[die] == node_of[p] and holds[die, expert]:
                         overlap[p, die] += 1
-                        most_overlap = max(most_overlap, overlap[p, die])
-        new_die = np.full(dies, -1, np.int64)
-        is_taken = np.zeros(dies, np.bool_)
-        for level in range(most_overlap, 0, -1):
+        has_die, is_taken = np.zeros(dies, np.bool_), np.zeros(dies, np.bool_)
+        for level in range(overlap.max(), -2, -1):  # 0: a die of the same number; -1: of the node
             for p in range(dies):
-                if new_die[p] >= 0:
+                chosen = -1
+                if has_die[p]:
                     continue
-                if overlap[p, p] == level and not is_taken[p]:
-                    new_die[p] = p
-                    is_taken[p] = True
-                    continue
-                for die in range(dies):
-                    if overlap[p, die] == level and not is_taken[die]:
-                        new_die[p] = die
-                        is_taken[die] = True
-                        break
-        for p in range(dies):
-            if new_die[p] < 0 and not is_taken[p]:
-                new_die[p] = p
-                is_taken[p] = True
-        for p in range(dies):
-            if new_die[p] < 0:
-                for die in range(dies):
-                    if not is_taken[die] and node_of[die] == node_of[p]:
-                        new_die[p] = die
-                        is_taken[die] = True
-                        break
-        for p in range(dies):
-            renumbered[layer, new_die[p]] = new[layer, p]
+                if not is_taken[p] and (level < 1 or overlap[p, p] == level):
+                    chosen = p
+                elif level != 0:
+                    for die in range(dies):
+                        fits = level < 0 or overlap[p, die] == level
+                        if fits and node_of[die] == node_of[p] and not is_taken[die]:
+                            chosen = die
+                            break
+                if chosen >= 0:
+                    has_die[p] = is_taken[chosen] = True
+                    renumbered[layer, chosen] = new[layer, p]
     return renumbered

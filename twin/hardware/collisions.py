@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from twin.hardware.walks import FLOATS, INTS, Walks
+from twin.hardware.walks import FLOATS, INTS, Walks, numbered
 from twin.kernels.rng import stream_key, uniforms
 
 # Balls of all placements together, and how many placements: few of many flows, which lie alike,
@@ -83,11 +83,7 @@ class Flows:
         for of_rows, of_ends in ((self.rows.vertex, self.ends.vertex),
                                  (self.rows.node, self.ends.node),
                                  (self.rows.domain, self.ends.domain)):  # fmt: skip
-            ends = np.concatenate([of_rows, of_ends])
-            _, first_at, numbers = np.unique(ends, return_index=True, return_inverse=True)
-            digest.update(
-                np.argsort(np.argsort(first_at, kind="stable"), kind="stable")[numbers].data
-            )
+            digest.update(numbered(np.concatenate([of_rows, of_ends]))[0].data)
         for side in (self.rows, self.ends):
             for column in (side.group, side.rank, side.amount):
                 digest.update(np.ascontiguousarray(column).data)

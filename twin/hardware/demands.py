@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TypeAlias
 
 import numpy as np
 
 from twin.hardware.chip import HardwareError
-from twin.hardware.flows import Demand, Ends, Load, Operation, Pattern, Whole, load_of
+from twin.hardware.flows import Demand, Load, Operation, Pattern, Side, Whole, load_of
 from twin.hardware.network import Network
 from twin.hardware.walks import BOOLS, FLOATS, INTS
 
@@ -37,8 +36,8 @@ def _demand(
 ) -> Demand:  # fmt: skip
     """A demand from arrays of vertices and of their amounts."""
     return Demand(
-        Ends(senders.tolist()), Ends(receivers.tolist()), Ends(out.tolist()), Ends(into.tolist()),
-        tuple(planes), operation, flows,
+        tuple(senders.tolist()), tuple(receivers.tolist()), tuple(out.tolist()),
+        tuple(into.tolist()), tuple(planes), operation, flows,
     )  # fmt: skip
 
 
@@ -47,13 +46,13 @@ def _even(ends: INTS) -> FLOATS:
     return np.full(ends.size, 1.0 / ends.size)
 
 
-def _evenly(net: Network, dies: Sequence[int]) -> tuple[Ends[int], Ends[float]]:
+def _evenly(net: Network, dies: Sequence[int]) -> Side:
     """Dies as one side of a demand with equal shares; equal arguments share one object."""
     dies_key = tuple(dies)
 
-    def side() -> tuple[Ends[int], Ends[float]]:
+    def side() -> Side:
         ends = dies_of(net, dies_key)
-        return Ends(ends.tolist()), Ends(_even(ends).tolist() if ends.size else ())
+        return tuple(ends.tolist()), tuple(_even(ends).tolist() if ends.size else ())
 
     return net.once(("evenly", dies_key), side)
 
@@ -117,9 +116,6 @@ def pool(
     return None
 
 
-Lent: TypeAlias = "tuple[INTS, Ends[int], Ends[float]]"
-
-
 def dram(net: Network, nodes: Sequence[int]) -> float:
     """DRAM of these nodes, counted by their CPUs, as a multiple of that of the first NPU's node."""
     reference_cpus = net.cpus[net.node[net.dies[0]]] or net.cpus.max(initial=1)
@@ -134,7 +130,9 @@ def equal_parts(net: Network, nodes: Sequence[int] | INTS) -> INTS:
     return np.repeat(node_numbers, cpus // max(1, np.gcd.reduce(cpus, initial=0)))
 
 
-def _lent(net: Network, nodes: tuple[int, ...] | None, lost: frozenset[int]) -> Lent | None:
+def _lent(
+    net: Network, nodes: tuple[int, ...] | None, lost: frozenset[int]
+) -> tuple[INTS, tuple[int, ...], tuple[float, ...]] | None:
     """Nodes with memory servers, their CPUs, and each CPU's share of the bytes; None without."""
     cpus = net.of_kind("cpu")
     rates = net.offers("ub", cpus)
@@ -148,7 +146,7 @@ def _lent(net: Network, nodes: tuple[int, ...] | None, lost: frozenset[int]) -> 
     lends = rates > 0.0
     cpu_node = net.node[cpus][lends]
     shares = rates[lends] / node_rates[cpu_node] / (net.cpus[sources].sum() / net.cpus[cpu_node])
-    return sources, Ends(cpus[lends].tolist()), Ends(shares.tolist())
+    return sources, tuple(cpus[lends].tolist()), tuple(shares.tolist())
 
 
 def server_ports(net: Network, load: Load, plane: str) -> tuple[BOOLS, BOOLS]:
@@ -192,10 +190,8 @@ def from_storage(net: Network, dies: Sequence[int]) -> Load:
     if not sink:
         raise HardwareError("storage is read into at least one die")
     source = net.of_kind("vpc")
-    sent_shares = Ends(_even(source).tolist())
-    return load_of(
-        net, Demand(Ends(source.tolist()), sink, sent_shares, received_shares, ("vpc",), "read")
-    )
+    sides = tuple(source.tolist()), sink, tuple(_even(source).tolist()), received_shares
+    return load_of(net, Demand(*sides, ("vpc",), "read"))
 
 
 def _storing(net: Network) -> INTS:

@@ -17,7 +17,7 @@ travels, nor who else is on the way."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,6 @@ Plane: TypeAlias = Literal["ub", "rdma", "vpc"]
 # receiver, each by itself; or none, where the rate of a port is wanted.
 Whole: TypeAlias = Literal["pairs", "each", "none"]
 Side: TypeAlias = tuple[tuple[int, ...], tuple[float, ...]]
-T = TypeVar("T", int, float)
 
 TRIED = 4  # loads of one shape that a new one is compared with
 WIDE = 1024  # receivers of a demand that is routed as its reverse
@@ -43,18 +42,6 @@ NEAR = 1024  # vertices that move, at most, from a place to one near it
 # A load of which so many links move, a quarter of them or more, is stored with links of its own:
 # a list of what moves would be longer, and every sum over the machine's links slower.
 MANY, QUARTER = 20_000, 0.25
-
-
-class Ends(tuple[T, ...]):
-    """One side of many demands, or its amounts: a tuple that computes its hash once."""
-
-    _hash: int | None = None
-
-    def __hash__(self) -> int:
-        """The hash of the tuple, computed at the first call."""
-        if self._hash is None:
-            self._hash = super().__hash__()
-        return self._hash
 
 
 @dataclass(frozen=True)

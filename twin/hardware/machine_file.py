@@ -165,7 +165,9 @@ def _vertices(rows: Rows, links: Links) -> Vertices:
             faults.append(f"{name!r}: {invalid[0]} must be a whole number from 0 to {MOST_NODES}.")
         elif not all(_word(attributes.get(k, "")) for k in ("kind", "rack", "forwards", "chip")):
             faults.append(f"{name!r}: kind, rack, forwards and chip must be words.")
-        elif absent := [k for k in _place_of(attributes["kind"]) if k not in attributes]:
+        elif absent := [
+            k for k in getattr(VERTICES.get(attributes["kind"]), "place", ()) if k not in attributes
+        ]:
             faults.append(f"{name!r} has no {absent[0]}: call it like die 20.1.0 or CPU 20.2.")
         vertices[name] = attributes
     if faults:
@@ -173,11 +175,6 @@ def _vertices(rows: Rows, links: Links) -> Vertices:
     _planes(vertices, links)
     _domains(vertices, links)
     return vertices
-
-
-def _place_of(kind: str) -> tuple[str, ...]:
-    """Names of the attributes that place a vertex of a kind, such as node and index."""
-    return VERTICES[kind].place if kind in VERTICES else ()
 
 
 def _planes(vertices: Vertices, links: Links) -> None:

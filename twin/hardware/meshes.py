@@ -26,31 +26,20 @@ def grid_of(shape: Sequence[int], cell: int) -> tuple[int, ...]:
     return tuple(place)
 
 
-def _cell(shape: Sequence[int], place: Sequence[int]) -> int:
-    """Number of a cell from its coordinates, the last one running fastest."""
-    number = 0
-    for size, coordinate in zip(reversed(shape), reversed(place), strict=True):
-        number = number * size + coordinate
-    return number
-
-
 def full_mesh_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
     """All pairs of cells that differ in exactly one coordinate (nD full mesh)."""
-    for cell in range(math.prod(shape)):
-        place = grid_of(shape, cell)
-        for k, size in enumerate(shape):
-            for coordinate in range(place[k] + 1, size):
-                yield cell, _cell(shape, (*place[:k], coordinate, *place[k + 1 :])), links[k]
+    for cell, (k, size) in product(range(math.prod(shape)), enumerate(shape)):
+        stride = math.prod(shape[:k])  # from a cell to the next in this dimension
+        for further in range(1, size - cell // stride % size):
+            yield cell, cell + further * stride, links[k]
 
 
 def torus_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
     """Each cell with the next one in each dimension, cyclic; a ring of two cells has one bundle."""
-    for cell in range(math.prod(shape)):
-        place = grid_of(shape, cell)
-        for k, size in enumerate(shape):
-            following = (place[k] + 1) % size
-            if size > 1 and (size > 2 or place[k] == 0):
-                yield cell, _cell(shape, (*place[:k], following, *place[k + 1 :])), links[k]
+    for cell, (k, size) in product(range(math.prod(shape)), enumerate(shape)):
+        stride, place = math.prod(shape[:k]), cell // math.prod(shape[:k]) % size
+        if size > 1 and (size > 2 or place == 0):
+            yield cell, cell + ((place + 1) % size - place) * stride, links[k]
 
 
 def dragonfly_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.names import Edge, Fabric, Names, port_label
-from twin.hardware.walks import BOOLS, FLOATS, INTS
+from twin.hardware.walks import BOOLS, FLOATS, INTS, hops_from
 
 # Planes whose bytes are counted where they leave and enter a node's ends, by number.
 COUNTED = {"ub": 1, "rdma": 2, "vpc": 3}
@@ -323,18 +323,10 @@ class Network:
 
     def reachable(self, plane: str, start: INTS) -> BOOLS:
         """Whether each vertex is in `start` or reached from it over open links of a plane."""
-        links = np.flatnonzero(self.open_links(plane))
-        tail, head = self.tail[links], self.head[links]
-        passes = self.forwards & self.bit(plane) > 0
+        passes, size = self.forwards & self.bit(plane) > 0, len(self.vertices)
         passes[start] = True
-        is_reached = np.zeros(len(self.vertices), bool)
-        is_reached[start] = True
-        while True:
-            next_heads = head[is_reached[tail] & passes[tail]]
-            new = next_heads[~is_reached[next_heads]]
-            if not new.size:
-                return is_reached
-            is_reached[new] = True
+        links = np.flatnonzero(self.open_links(plane) & passes[self.tail])
+        return hops_from(start, self.tail[links], self.head[links], size) < size
 
     def parts(self, plane: str) -> Iterator[BOOLS]:
         """Yield sets of dies that reach each other on a plane, bool[dies]; dies without a link are

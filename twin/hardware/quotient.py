@@ -13,7 +13,7 @@ from twin.hardware import spread
 from twin.hardware.collisions import Collision, Flows, Paths, Side, collision
 from twin.hardware.network import Network
 from twin.hardware.reach import FAR, Usable
-from twin.hardware.walks import BOOLS, FLOATS, INTS, Walks
+from twin.hardware.walks import BOOLS, FLOATS, INTS, Walks, numbered, numbers
 
 HASHES = NDArray[np.uint64]
 # Links from which on all that is alike is made one. Fewer keep the order of their sums: a run's
@@ -256,13 +256,13 @@ class Quotient:
         merged = np.where(self.second < 0, np.uint64(0), net.link_prints[self.second])
         prints = mixed(net.link_prints[self.first] + mixed(merged + _bits(self.count)))
         prints += _bits(self.added)
-        (class_of, size), last_size = _numbered(colour), 0
+        (class_of, size), last_size = numbered(colour), 0
         while size > last_size:
             last_colour = mixed(colour)
             colour = last_colour.copy()
             np.add.at(colour, tail, mixed(prints + last_colour[head]))
             np.add.at(colour, head, mixed(prints ^ last_colour[tail]))
-            (class_of, size), last_size = _numbered(colour), size
+            (class_of, size), last_size = numbered(colour), size
         return class_of, prints
 
     def _walks(self, start: int, each: int) -> Walks:
@@ -359,17 +359,7 @@ def _add_links(by: np.ufunc, colour: HASHES, prints: HASHES, tail: INTS, head: I
 
 def _twins(colour: HASHES, tail: INTS, head: INTS, enter: INTS, leave: INTS) -> tuple[INTS, int]:
     """Group of every vertex in use; vertices with equal links to the same neighbours share one."""
-    is_used = np.zeros(colour.size, bool)
-    for vertices in (tail, head, enter, leave):
-        is_used[vertices] = True
-    in_use = np.flatnonzero(is_used)
+    in_use = numbers(colour.size, tail, head, enter, leave)
     group = np.full(colour.size, -1, np.int64)
-    group[in_use], count = _numbered(colour[in_use])
+    group[in_use], count = numbered(colour[in_use])
     return group, count
-
-
-def _numbered(colour: HASHES) -> tuple[INTS, int]:
-    """Number of each colour in order of first occurrence, and the count of different ones: in the
-    machine's order, so that alike parts look alike."""
-    _, first_at, index = np.unique(colour, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first_at, kind="stable"), kind="stable")[index], first_at.size

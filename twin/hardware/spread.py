@@ -9,7 +9,7 @@ from types import ModuleType
 
 import numpy as np
 
-from twin.hardware.walks import FLOATS, INTS, Walks
+from twin.hardware.walks import FLOATS, INTS, Walks, hops_from
 from twin.kernels.rng import each_distinct
 
 GAP = 0.005  # the game ends when the fullest link is this near to the proven bound
@@ -172,12 +172,12 @@ def _cut(walks: Walks, capacity: FLOATS, full: FLOATS) -> FLOATS:
     farthest full link and everything as far as its head. Where bytes cross several full links in a
     row this is the narrowest place, found by a maximum flow."""
     tail, head, size = walks.tail, walks.head, walks.size
-    hops = _hops_from(walks.rows, tail, head, size)
+    hops = hops_from(walks.rows, tail, head, size)
     fullest = full >= full.max() * (1.0 - GAP)
     most_hops = int(hops[head[fullest]].max())
     far_link = int(np.where(fullest & (hops[head] == most_hops), full, 0.0).argmax())
     is_backward = hops[head] > hops[tail]
-    is_behind = _hops_from(tail[[far_link]], head[is_backward], tail[is_backward], size) < size
+    is_behind = hops_from(tail[[far_link]], head[is_backward], tail[is_backward], size) < size
     in_sink = hops >= most_hops
     # What ends before it may be little, and a way around the cut.
     if head[far_link] not in walks.ends:
@@ -191,18 +191,6 @@ def _cut(walks: Walks, capacity: FLOATS, full: FLOATS) -> FLOATS:
     prices = np.zeros(tail.size)
     prices[crosses if crosses.size else fullest] = capacity[crosses if crosses.size else fullest]
     return np.asarray(prices / prices.sum())
-
-
-def _hops_from(start: INTS, tail: INTS, head: INTS, size: int) -> INTS:
-    """Fewest hops of every vertex from `start`; `size` for vertices that are not reached."""
-    hops = np.full(size, size)
-    hops[start] = 0
-    for hop in range(1, size):
-        new = head[(hops[tail] < hop) & (hops[head] == size)]
-        if not new.size:
-            break
-        hops[new] = hop
-    return hops
 
 
 def _solvers() -> ModuleType:

@@ -12,6 +12,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,7 +117,8 @@ class Walks:
         is_needed = np.zeros_like(reach[0])
         tail_in_order, head_in_order = tail[order], head[order]
         for hops in range(len(reach) - 1, 0, -1):
-            end, row = np.nonzero(self._arrives(hops))
+            may_have = (self.hops > 0) & (self.hops <= hops) & (hops <= self.most + self.detour)
+            end, row = np.nonzero(may_have)  # pairs with walks of this number of hops
             is_reached = reach[hops][self.ends[end], row]
             end, row = end[is_reached], row[is_reached]
             is_needed[self.ends[end], row] = True
@@ -133,7 +135,7 @@ class Walks:
             is_needed = np.zeros_like(is_needed)
             # Walks go back from the ends: what leads nowhere drops out.
             is_needed[source, row_index] = True
-        links_used = _numbers(tail.size, *(links for links, *_ in steps))
+        links_used = numbers(tail.size, *(links for links, *_ in steps))
         position = np.zeros_like(tail)
         position[links_used] = np.arange(links_used.size)
         levels = []
@@ -158,15 +160,11 @@ class Walks:
             last_states = states
         return levels, links_used
 
-    def _arrives(self, hops: int) -> BOOLS:
-        """Pairs that may have walks with this number of hops, bool[ends, rows]."""
-        return (self.hops > 0) & (self.hops <= hops) & (hops <= self.most + self.detour)
-
     def digest(self, capacity: FLOATS, beyond: float, adaptive: bool) -> bytes:
         """Digest of what decides how bytes spread; equal for instances at equivalent places."""
         digest = hashlib.sha1(f"{beyond} {adaptive} {self.detour}".encode(), usedforsecurity=False)
         position = np.zeros(self.size, np.int64)
-        vertices = _numbers(self.size, self.tail, self.head)
+        vertices = numbers(self.size, self.tail, self.head)
         position[vertices] = np.arange(vertices.size)
         # All walks follow from these.
         ends = position[np.concatenate([self.tail, self.head, self.rows, self.ends])]
@@ -302,12 +300,31 @@ def _weights(log_weight: FLOATS) -> SCALED:
     return each_distinct(math.exp, log_weight - power * LOG_2), power.astype(np.int32)
 
 
-def _numbers(size: int, *some: INTS) -> INTS:
+def hops_from(start: INTS, tail: INTS, head: INTS, size: int) -> INTS:
+    """Fewest hops of every vertex from `start`; `size` for vertices that are not reached."""
+    hops = np.full(size, size)
+    hops[start] = 0
+    for hop in range(1, size):
+        new = head[(hops[tail] < hop) & (hops[head] == size)]
+        if not new.size:
+            break
+        hops[new] = hop
+    return hops
+
+
+def numbers(size: int, *some: INTS) -> INTS:
     """Numbers below `size` that occur in any of some arrays, ascending."""
     is_member = np.zeros(size, bool)
-    for numbers in some:
-        is_member[numbers] = True
+    for members in some:
+        is_member[members] = True
     return np.flatnonzero(is_member)
+
+
+def numbered(values: NDArray[Any]) -> tuple[INTS, int]:
+    """Number of each value in order of first occurrence, and the count of different ones: in the
+    machine's order, so that alike parts look alike."""
+    _, first_at, index = np.unique(values, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first_at, kind="stable"), kind="stable")[index], first_at.size
 
 
 def _somewhere(table: BOOLS) -> BOOLS:

@@ -4,38 +4,9 @@ of every prompt is one run of consecutive ids."""
 
 import numpy as np
 
-from twin.kernels.compiled import kernel, late
-from twin.kernels.rng import bits
+from twin.kernels.compiled import late
 
 EMPTY = -1
-
-
-@kernel
-def _slot(
-    parents: np.ndarray, raws: np.ndarray, ids: np.ndarray, parent: int, raw: int
-) -> np.int64:
-    """Slot of (parent, raw), or the free slot for it, in an open-addressing table of 2**k slots."""
-    mask = ids.size - 1
-    slot = np.int64(bits(np.uint64(raw), parent) & np.uint64(mask))
-    while ids[slot] != EMPTY and (parents[slot] != parent or raws[slot] != raw):
-        slot = (slot + 1) & mask
-    return slot
-
-
-@kernel(allocates=True)
-def _grown(parents: np.ndarray, raws: np.ndarray, ids: np.ndarray):  # type: ignore[no-untyped-def]
-    """(parents, raws, ids): the table with twice the slots."""
-    slots = ids.size * 2
-    new_parents = np.empty(slots, np.int64)
-    new_raws = np.empty(slots, np.int64)
-    new_ids = np.full(slots, EMPTY, np.int64)
-    for k in range(ids.size):
-        if ids[k] != EMPTY:
-            slot = _slot(new_parents, new_raws, new_ids, parents[k], raws[k])
-            new_parents[slot] = parents[k]
-            new_raws[slot] = raws[k]
-            new_ids[slot] = ids[k]
-    return new_parents, new_raws, new_ids
 
 
 @late
@@ -45,42 +16,15 @@ def chain_ids(
     """Replace raw block hashes by dense chain ids, in place; returns how many there are. row_begin,
     row_end i8[n]: row i's hashes are raw[row_begin[i]:row_end[i]], raw i8[refs]. scope i8[n]:
     hashes mean the same only within one scope."""
-    parents = np.empty(1 << 12, np.int64)
-    raws = np.empty(1 << 12, np.int64)
-    ids = np.full(1 << 12, EMPTY, np.int64)
-    hash_of = np.empty(1 << 12, np.int64)  # by id
-    last_row = np.full(scope.max() + 1 if scope.size else 0, EMPTY, np.int64)  # a scope's last row
-    id_count = 0
+    ids = {(k, k): k for k in range(0)}  # (chain before a block, hash) -> chain; empty, but typed
     for i in range(row_begin.size):
         parent = -1 - scope[i]  # a root of its own for every scope
-        old_ref, old_end = 0, 0
-        if last_row[scope[i]] != EMPTY:
-            old_ref, old_end = row_begin[last_row[scope[i]]], row_end[last_row[scope[i]]]
-        last_row[scope[i]] = i
         for k in range(row_begin[i], row_end[i]):
-            if old_ref < old_end and hash_of[raw[old_ref]] == raw[k]:  # the last row went on alike
-                parent = raw[old_ref]
-                raw[k] = parent
-                old_ref += 1
-                continue
-            old_ref = old_end
-            slot = _slot(parents, raws, ids, parent, raw[k])
-            if ids[slot] == EMPTY:
-                parents[slot] = parent
-                raws[slot] = raw[k]
-                ids[slot] = id_count
-                hash_of[id_count] = raw[k]
-                id_count += 1
-                parent = id_count - 1
-                if 2 * id_count > ids.size:
-                    parents, raws, ids = _grown(parents, raws, ids)
-                    longer_ids = np.empty(ids.size, np.int64)
-                    longer_ids[:id_count] = hash_of[:id_count]
-                    hash_of = longer_ids
-            else:
-                parent = ids[slot]
-            raw[k] = parent
-    return id_count
+            link = (parent, raw[k])
+            if link not in ids:
+                ids[link] = len(ids)
+            parent = raw[k] = ids[link]
+    return len(ids)
 
 
 def ranges(first: np.ndarray, count: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ import numpy as np
 from twin.facts import Facts
 from twin.kernels.compiled import plainly
 from twin.scenario import Profile, Scenario, Workload
+from twin.workload.chains import ranges
 from twin.workload.generate import generate
 from twin.workload.profile import mean_factor
 from twin.workload.requests import Requests, TraceTable
@@ -154,8 +155,7 @@ def _seen_blocks(sample: Requests) -> np.ndarray:
         return np.zeros(requests, np.int64)
     run_count = np.diff(sample.segment_offset)
     run_blocks = sample.segment_blocks.astype(np.int64)
-    offsets = np.cumsum(run_blocks) - run_blocks
-    block_id = np.arange(run_blocks.sum()) + np.repeat(sample.segment_first - offsets, run_blocks)
+    block_id = ranges(sample.segment_first, run_blocks)
     owner = np.repeat(np.repeat(np.arange(requests), run_count), run_blocks)
     first = np.empty(sample.blocks, np.int64)
     # Of equal ones the last assignment stays: the earliest prompt.

@@ -97,20 +97,6 @@ def session_chains(
 
 
 @kernel
-def _last_at_or_before(arrival_s: np.ndarray, end: int, t: float) -> int:
-    """Index of the last of arrival_s[:end] that is <= t; -1 when there is none."""
-    low = 0
-    high = end
-    while low < high:
-        middle = (low + high) >> 1
-        if arrival_s[middle] <= t:
-            low = middle + 1
-        else:
-            high = middle
-    return low - 1
-
-
-@kernel
 def _longest_fit(tokens: np.ndarray, begin: int, end: int, room: int) -> int:
     """Turn of tokens[begin:end] with most tokens that fit in `room`, or NONE; vectorised."""
     most_fitting = np.int32(0)
@@ -161,7 +147,8 @@ def find_parents(
             if turns.tool_share > 0.0 and uniform(key_gap ^ TOOLS, i) < turns.tool_share:
                 median_s = turns.tool_gap_s
             gap_s = lognormal(key_gap, i, median_s, turns.gap_sigma)
-            candidate = _last_at_or_before(arrival_s, i, arrival_s[i] - gap_s)
+            begun_s = arrival_s[i] - gap_s
+            candidate = np.searchsorted(arrival_s[:i], begun_s, side="right") - 1  # -1: none
             if candidate >= 0 and grow:
                 parent[i] = _nearest_open(tokens, candidate, i, MOST_TOKENS - added_tokens)
             elif candidate >= 0:

@@ -87,13 +87,11 @@ def _distances(  # type: ignore[no-untyped-def]
 ):
     """(stack distance i8[touches], -1 for a block's first; tokens i4[touches]; tokens in all) of
     blocks with a hash below `share`, by a Fenwick tree with a one at each block's last touch."""
-    touches = 0
-    for s in range(first.size):
-        touches += blocks[s]
+    touches = int(blocks.sum())
     tree = np.zeros(touches + 1, np.int32)
     last_touch = np.zeros(distinct, np.int64)  # touch of each block, from 1
     distance = np.full(touches, -1, np.int64)
-    tokens = np.zeros(touches, np.int32)
+    tokens, block_at = np.zeros(touches, np.int32), np.empty(touches, np.int64)
     hash_limit = np.uint64(min(share, 1.0) * 4294967295.0)
     touch, resident_blocks, followed_tokens = 0, 0, 0
     for i in range(offset.size - 1):
@@ -110,7 +108,7 @@ def _distances(  # type: ignore[no-untyped-def]
                     0, min(block_tokens, input_tokens[i] - blocks_before * block_tokens)
                 )
                 followed_tokens += tokens_in_block
-                tokens[touch] = tokens_in_block
+                tokens[touch], block_at[touch] = tokens_in_block, block
                 if last_touch[block] > 0:
                     newer_blocks = resident_blocks
                     node = last_touch[block]
@@ -120,22 +118,18 @@ def _distances(  # type: ignore[no-untyped-def]
                     distance[touch] = newer_blocks
                 touch += 1
         # Looked up first, touched after: the distances above are of the moment before.
-        position = first_touch
-        for s in range(offset[i + 1] - 1, offset[i] - 1, -1):
-            for block in range(first[s] + blocks[s] - 1, first[s] - 1, -1):
-                if share < 1.0 and (scattered(block) >> np.uint64(32)) > hash_limit:
-                    continue
-                node = last_touch[block]
-                if node > 0:
-                    while node <= touches:
-                        tree[node] -= 1
-                        node += node & -node
-                else:
-                    resident_blocks += 1
-                position += 1
-                last_touch[block] = position
-                node = position
+        for position in range(first_touch + 1, touch + 1):
+            block = block_at[position - 1]
+            node = last_touch[block]
+            if node > 0:
                 while node <= touches:
-                    tree[node] += 1
+                    tree[node] -= 1
                     node += node & -node
+            else:
+                resident_blocks += 1
+            last_touch[block] = position
+            node = position
+            while node <= touches:
+                tree[node] += 1
+                node += node & -node
     return distance[:touch], tokens[:touch], followed_tokens

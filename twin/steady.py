@@ -3,7 +3,7 @@ imbalance meet here and nowhere else; the engine sets up with `assemble`, and th
 own."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
@@ -308,55 +308,29 @@ def largest_batch(priced: Priced, tpot_s: float) -> Target:
         costs = build_costs(changed, facts, parts.net, parts.costs.clocks)
         return _predict(replace(parts, costs=costs), traffic)
 
-    def tried(per_die: int) -> tuple[float, int]:
-        """TPOT (s) and requests of a batch per die; infinite if its buffers do not fit."""
+    def took_s(per_die: int) -> float:
+        """TPOT (s) of a batch per die; infinite if it, or its buffers, do not fit."""
         try:
             decode = with_batch(per_die).decode
         except ModelError:  # a batch whose buffers do not fit is no batch
-            return math.inf, 0
+            return math.inf
         assert decode is not None
-        return decode.tpot_s, min(per_die, int(decode.batch_per_npu // dies_per_npu))
+        return decode.tpot_s if decode.batch_per_npu >= per_die * dies_per_npu else math.inf
 
     best = with_batch(1)
     assert best.decode is not None
     causes = shares_by_cause(best.costs, traffic, parts.decode_imbalance.table)
     best_s = best.decode.tpot_s
-    batch, batch_s = 0, best_s
+    batch, batch_s, too_large = 0, best_s, 1
     if best_s <= tpot_s:
-        guess = scenario.deployment.decode.batch_per_npu // dies_per_npu
-        batch, batch_s = _largest_within(
-            tried, best_s, tpot_s, guess, max(2, 4096 // dies_per_npu + 1)
-        )
+        batch, too_large = 1, max(2, 4096 // dies_per_npu + 1)
+    while too_large - batch > 1:
+        middle = (batch + too_large) // 2
+        if (middle_s := took_s(middle)) <= tpot_s:
+            batch, batch_s = middle, middle_s
+        else:
+            too_large = middle
     return Target(tpot_s, batch * dies_per_npu, batch_s, dies_per_npu, best_s, causes)
-
-
-def _largest_within(
-    tried: Callable[[int], tuple[float, int]], one_s: float, bound_s: float, guess: int, high: int
-) -> tuple[int, float]:
-    """(largest batch below `high` that fits and meets a bound, its seconds). tried: seconds of a
-    batch and how much of it fits; a batch of 1 takes `one_s`. Regula falsi through the two nearest
-    known batches, with bisection where two steps did not halve the interval."""
-    low, low_s = 1, one_s
-    fitting, misses = [(1, one_s)], 0  # batches that fit, with their seconds
-    while high - low > 1:
-        guess, interval = min(max(guess, low + 1), high - 1), high - low
-        took_s, fits = tried(guess)
-        if fits == guess:
-            fitting.append((guess, took_s))
-        if fits == guess and took_s <= bound_s:
-            low, low_s = guess, took_s
-        else:
-            high = guess
-        misses = misses + 1 if high - low > interval // 2 else 0
-        if 0 < fits < guess and fits > low:  # as many fit a larger batch's buffers next to them
-            guess = fits
-        elif fits < guess or misses > 1 or len(fitting) < 2:
-            guess, misses = (low + high) // 2, 0
-        else:
-            (a, a_s), (b, b_s) = sorted(fitting, key=lambda point: abs(point[1] - bound_s))[:2]
-            slope = (b_s - a_s) / (b - a)
-            guess = int(a + (bound_s - a_s) / slope) if slope > 0.0 else (low + high) // 2
-    return low, low_s
 
 
 def _predict(parts: Assembly, traffic: Traffic) -> Prediction:

@@ -40,11 +40,11 @@ def stored(store):
     folder = store.artefacts.folder / "plans"
     version = f"{ENGINE_VERSION} {load_facts().digest}"
 
-    def put(answer, scenario):
-        plans = Plans(folder, version)
-        key = plans.key(Plan(scenario=scenario))
+    def put(answer, scenario, **limits):
+        plans, plan = Plans(folder, version), Plan(scenario=scenario, **limits)
+        key = plans.key(plan)
         (folder / key).mkdir(parents=True)
-        plans.write_question(key, Plan(scenario=scenario))
+        plans.write_question(key, plan)
         (folder / key / "plan.json").write_text(json.dumps(answer))
         return key
 
@@ -85,8 +85,9 @@ def test_an_answer_is_shown_with_its_ranking_and_goes_into_the_draft(app, stored
 def test_a_visitor_of_a_plan_goes_on_from_its_scenario_unless_they_have_a_draft(app, stored):
     settings = {"name": "Quick start · mine", "question": "Old?", "workload.rate_req_per_s": 33.0}
     planned = with_overrides(Scenario(), settings)
-    opened(app, plan=stored(ANSWER, planned))
+    opened(app, plan=stored(ANSWER, planned, simulations=24))
     assert not any("another scenario" in each.value for each in app.caption)
+    assert app.selectbox(key="plan-budget").value == 24
     app.button(key="plan-take").click().run()
     draft = app.session_state["history"][-1]
     assert draft.workload.rate_req_per_s == 33.0  # and not of the short run that was ranked

@@ -49,9 +49,11 @@ def form(shown: Plan | None) -> Plan:
                 min(values.get("npus") or most_npus, most_npus),
                 key="plan-npus", width=150,
             )  # fmt: skip
+            budget = values.get("simulations", USUAL)
+            budgets = sorted({*BUDGETS, budget})
             simulations = st.selectbox(
-                "Search", list(BUDGETS), list(BUDGETS).index(USUAL), key="plan-budget", width=150,
-                format_func=lambda n: f"{BUDGETS[n]} ({n})",
+                "Search", budgets, budgets.index(budget), key="plan-budget", width=150,
+                format_func=lambda n: f"{BUDGETS.get(n, 'As before')} ({n})",
                 help="Short simulations of the search. Making sure of what it found takes some 30 "
                 "more for each of at most seven deployments.",
             )  # fmt: skip

@@ -270,3 +270,5 @@ def test_idle_npus_are_given_to_the_pool_that_is_full_first(app, monkeypatch, li
     state = app.session_state
     assert read(state["history"][state["position"]], path) == value
     assert "use-idle" not in [b.key for b in app.button]
+    app.button(key="take-back-0").click().run()
+    assert read(state["history"][-1], path) == read(state["history"][0], path)

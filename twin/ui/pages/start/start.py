@@ -14,7 +14,7 @@ from twin.ui.pages.run import explained
 from twin.ui.pages.start import answer, gallery
 from twin.ui.pages.sweep import points
 from twin.ui.show import choice, plain
-from twin.ui.toolbar import draft_link, open_run, refusal, run_button
+from twin.ui.toolbar import draft_link, open_run, popover, refusal, run_button
 
 RECENT = 5
 
@@ -45,6 +45,7 @@ with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center", key="tour-run"):
             run_button()
             draft_link("")
+            popover()
         with st.container(
             horizontal=True, vertical_alignment="center", gap="small", key="tour-questions"
         ):
@@ -73,7 +74,7 @@ with st.container(border=True):
             idle = words.idle_npus(draft)
             if idle and button(
                 f"Use the {idle:,} idle NPUs", "use-idle", icon=":material/add_circle:",
-                help="Gives them to the pool that is full first; Undo takes it back.",
+                help="Gives them to the pool that is full first; the list of changes undoes it.",
             ) and not (why := answer.use_idle(draft)):  # fmt: skip
                 st.rerun()
             if why:

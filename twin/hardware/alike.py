@@ -126,7 +126,8 @@ def _whole_nodes(net: Network, vertices: INTS, to: INTS) -> bool:
     outward = net.node[vertices] != net.node[to]
     nodes, moved_vertices = np.unique(net.node[vertices[outward]], return_counts=True)
     moves_from, _ = _pairs(net.node[vertices[outward]], net.node[to[outward]] + 1, net.nodes + 1)
-    return nodes.size == moves_from.size and bool((net.node_sizes[nodes] == moved_vertices).all())
+    sizes = np.bincount(net.node[net.node >= 0], minlength=net.nodes)
+    return nodes.size == moves_from.size and bool((sizes[nodes] == moved_vertices).all())
 
 
 def _pairs(ours: INTS, theirs: INTS, count: int) -> tuple[INTS, INTS]:

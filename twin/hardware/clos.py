@@ -3,7 +3,6 @@
 import math
 from functools import cache
 from itertools import product
-from typing import Any
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.draft import Draft
@@ -20,13 +19,10 @@ def clos(draft: Draft) -> None:
     draft.nodes(lambda n: n // s.nodes if chips else n)
     groups = math.ceil(s.nodes / nodes_per_group(s))
     racks = math.ceil(chips / per_rack)
-    for g in range(s.supernodes):
-        for p in range(s.sub_planes):
-            for i in range(chips * groups):
-                first_rack = (g * groups + i // chips) * racks
-                rack = f"communication rack {first_rack + i % chips // per_rack}"
-                place: dict[str, Any] = {"supernode": g, "sub_plane": p, "index": i, "rack": rack}
-                draft.add(switch_name("L2", g, p, i), "l2", **place)
+    for g, p, i in product(range(s.supernodes), range(s.sub_planes), range(chips * groups)):
+        rack = f"communication rack {(g * groups + i // chips) * racks + i % chips // per_rack}"
+        name = switch_name("L2", g, p, i)
+        draft.add(name, "l2", supernode=g, sub_plane=p, index=i, rack=rack)
     spines = _l3_per_l2(s, groups) if chips and groups > 1 else 0
     for g, p, k in product(range(s.supernodes), range(s.sub_planes), range(chips * spines)):
         rack = f"communication rack L3 {g}.{k % spines}"
@@ -77,10 +73,11 @@ def l2_chips_per_sub_plane(s: Supernode, step: int) -> int:
 
 
 @cache
-def switch_name(level: str, supernode: int, sub_plane: int, index: int) -> str:
-    """Name of a switch: "L2 3.12" in the first supernode, "L2 1:3.12" in the second."""
-    place = f"{sub_plane}.{index}"
-    return f"{level} {supernode}:{place}" if supernode else f"{level} {place}"
+def switch_name(level: str, supernode: int, *place: int) -> str:
+    """Name of a switch: "L2 3.12" in the first supernode, "L2 1:3.12" in the second; an NVSwitch
+    has a sub-plane alone."""
+    numbers = ".".join(map(str, place))
+    return f"{level} {supernode}:{numbers}" if supernode else f"{level} {numbers}"
 
 
 def _l3_per_l2(s: Supernode, groups: int) -> int:
@@ -118,26 +115,20 @@ def one_hop(draft: Draft) -> None:
             "fewer nodes"
         )
     draft.nodes(lambda n: n // s.nodes, switches=False, die_forwards="ub vpc host")
-    for g in range(s.supernodes):
-        for p in range(s.sub_planes):
-            rack = f"rack {g * math.ceil(s.nodes / draft.recipe.nodes_per_rack)}"
-            draft.add(_nvswitch(g, p), "nvswitch", supernode=g, sub_plane=p, rack=rack)
+    for g, p in product(range(s.supernodes), range(s.sub_planes)):
+        rack = f"rack {g * math.ceil(s.nodes / draft.recipe.nodes_per_rack)}"
+        name = switch_name("NVSwitch", g, p)
+        draft.add(name, "nvswitch", supernode=g, sub_plane=p, rack=rack)
     draft.networks()
     for n in range(s.all_nodes):
         g, dies = n // s.nodes, draft.of(n).dies_per_npu
         for i in range(s.npus_per_node):
             draft.packages(n, i)
             for d, p in product(range(dies), range(s.sub_planes)):
-                rate = draft.die_link_bytes_per_s(n)
-                draft.link(f"die {n}.{i}.{d}", _nvswitch(g, p), "die-NVSwitch", rate, p)
+                rate, chip = draft.die_link_bytes_per_s(n), switch_name("NVSwitch", g, p)
+                draft.link(f"die {n}.{i}.{d}", chip, "die-NVSwitch", rate, p)
         npus_per_cpu = math.ceil(s.npus_per_node / len(draft.cpus(n)))  # NPUs of one CPU
         for i in range(s.npus_per_node):
             for d in range(dies):
                 rate = draft.recipe.cpu_bytes_per_s / npus_per_cpu / dies
                 draft.link(f"CPU {n}.{i // npus_per_cpu}", f"die {n}.{i}.{d}", "CPU-die", rate)
-
-
-def _nvswitch(supernode: int, sub_plane: int) -> str:
-    """Name of an NVSwitch chip: "NVSwitch 3" in the first supernode, "NVSwitch 1:3" in the
-    second."""
-    return f"NVSwitch {supernode}:{sub_plane}" if supernode else f"NVSwitch {sub_plane}"

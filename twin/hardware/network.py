@@ -217,11 +217,6 @@ class Network:
         return np.array([number_of.setdefault(each, len(number_of)) for each in traits], np.int64)
 
     @cached_property
-    def node_sizes(self) -> INTS:
-        """Number of vertices of each node."""
-        return np.bincount(self.node[self.node >= 0], minlength=self.nodes)
-
-    @cached_property
     def _by_ends(self) -> tuple[INTS, INTS]:
         """Links in order of both ends: a key of the ends, and the link's number."""
         keys = self.tail * len(self.vertices) + self.head

@@ -252,6 +252,14 @@ def test_requests_still_inside_are_not_told_as_lost():
     assert tile["delta"] == "4,167 requests still inside"
 
 
+@pytest.mark.parametrize("number", ["99999999", "-5", "²", "9" * 5000])
+def test_a_request_in_the_address_that_is_not_in_the_run_is_said(app, store, number):
+    app.query_params["request"] = number
+    opened(app, done(store, scenario()), "One request")
+    (text,) = [w.value for w in app.warning if "names request" in w.value]
+    assert "this run has 0 to" in text
+
+
 def test_a_section_reads_only_its_own_tables(app, store, monkeypatch):
     run = done(store, scenario())
     read = []

@@ -16,6 +16,7 @@ from twin.metrics.measures import amount, seconds, three_figures
 from twin.metrics.registry import placed
 from twin.metrics.steadiness import UNSTEADY
 from twin.scenario import Scenario, scenario_digest, with_overrides
+from twin.scenario.words import cut
 from twin.ui import access, record, runs, session, theme
 from twin.ui.charts import waterfall
 from twin.ui.fields import glossed, sentence
@@ -218,12 +219,15 @@ def _picked(picks: Mapping[str, tuple[int, int]], count: int) -> tuple[str, int]
             "Slowest by", list(picks), default=next(iter(picks)), required=True, key="slowest-by",
         )  # fmt: skip
         picked_text = st.query_params.get(PICKED, "")
+        is_known = picked_text.isdecimal() and len(picked_text) < 10 and int(picked_text) < count
         number = st.number_input(
-            "Or by its number", 0, max(0, count - 1),
-            int(picked_text) if picked_text.isdigit() and int(picked_text) < count else None,
+            "Or by its number", 0, max(0, count - 1), int(picked_text) if is_known else None,
             key="request-number", placeholder="any request", width=200,
         )  # fmt: skip
     if number is None:
+        if picked_text and not is_known:
+            text = f"The link names request {cut(picked_text)}; this run has 0 to {count - 1:,}."
+            st.warning(plain(text), icon=":material/link_off:")
         st.query_params.pop(PICKED, None)
         return criterion, picks[criterion][0]
     st.query_params[PICKED] = str(number)
@@ -276,7 +280,9 @@ def _conclusion(
     excess_s = {name: part_s - usual.get(name, 0.0) for name, part_s in parts.items()}
     worst_part = max(excess_s, key=lambda name: excess_s[name], default="")
     text = f"Request {number:,}: first token after {seconds(total_s)}"
-    if median_total_s > 0:
+    if total_s == 0.0:  # a resident of the start
+        text = f"Request {number:,} had its first token before this run began"
+    elif median_total_s > 0:
         text += f", {three_figures(total_s / median_total_s)} times the median's"
     if worst_part and excess_s[worst_part] > 0.05 * total_s:
         text += f"; {seconds(excess_s[worst_part])} of the difference is “{worst_part}”"

@@ -10,6 +10,7 @@ from math import nan
 from twin.engine.codes import COUNTERS, NONE, WAITING
 from twin.engine.contention.shared_links import Streams, Traffic
 from twin.engine.settings import Settings
+from twin.kernels import borrowed  # noqa: F401 - tells numba what columns are
 from twin.kernels.buffers import Columns, column, f4, f8, group, i1, i2, i4, i8
 from twin.model.coefficients import Decode as DecodePrices
 from twin.model.coefficients import Prefill as PrefillPrices

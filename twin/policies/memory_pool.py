@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from twin.kernels import borrowed  # noqa: F401 - tells numba what columns are
 from twin.kernels.buffers import Columns, f8, i1, i2, i4, i8, number
 from twin.kernels.compiled import entry, kernel
 from twin.kernels.rng import bits

@@ -6,6 +6,7 @@ in `ROUTERS` and a line in `choose_instance`; in `SEES_WAITS` if it reads `wait_
 
 import numpy as np
 
+from twin.kernels import borrowed  # noqa: F401 - tells numba what columns are
 from twin.kernels.buffers import Columns, f8, i1, i8
 from twin.kernels.compiled import kernel
 from twin.kernels.rng import scattered

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -87,6 +88,13 @@ def test_the_hook_table_alone_knows_extras():
     know = [p for p in sources("") if "twin.extras" in p.read_text("utf-8")]
     others = [p for p in know if ROOT / "twin/extras" not in p.parents]
     assert [str(p.relative_to(ROOT)) for p in others] == ["twin/hooks.py"]
+
+
+def test_no_test_outside_an_extra_imports_one():
+    """A test of a room would go with the extra that it imports."""
+    imports = re.compile(r"^\s*(?:from|import) (?:twin|tests)\.extras\.", re.MULTILINE)
+    others = [p for p in (ROOT / "tests").rglob("*.py") if ROOT / "tests/extras" not in p.parents]
+    assert others and not [p.name for p in others if imports.search(p.read_text("utf-8"))]
 
 
 @pytest.mark.parametrize("extra", EXTRAS)

@@ -231,7 +231,8 @@ def lightest(
     floor f8[blocks]: a lower bound of the loads of a block's ranks; 0: unknown. While no request
     leaves, loads only grow. So only blocks whose floor is at most the least load are examined, and
     their floors become exact. Loads are not negative, so their order is that of their bits, and the
-    least integer is found on vectors."""
+    least integer is found on vectors. Where room was checked, blocks without it count as full until
+    a request leaves: a smaller request may miss a lighter rank among them."""
     bits, floors = price.view(np.int64), floor.view(np.int64)
     least = INFINITE
     while True:

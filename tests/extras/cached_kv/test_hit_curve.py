@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.engine.small import run, small
+from tests.engine.test_pool import BLOCK, Lru, conversations, question
 from twin.extras.cached_kv.hit_curve import hit_curve, reads
 from twin.lab.library import load_facts
 from twin.policies.batching import fetch_pays
@@ -19,6 +20,17 @@ READ = {
     "memory_pool.plane": "vpc",
     "warmup_s": 0.0,
 }
+
+
+def test_the_curve_hits_what_an_lru_does_that_stores_each_prompt_as_it_arrives():
+    chains, lru, hit_tokens = conversations(), Lru(), 0
+    for chain in chains:
+        hit_tokens += BLOCK * lru.hit_blocks(chain)
+        lru.keep(chain)
+    scenario, trace = question(chains)
+    curve = hit_curve(scenario, load_facts(), trace)
+    tokens = sum(BLOCK * len(chain) + 1 for chain in chains)
+    assert curve.hit_ratio(curve.dram_bytes) == pytest.approx(hit_tokens / tokens, rel=1e-12)
 
 
 @pytest.mark.parametrize("settings", [REUSE, TINY])

@@ -39,6 +39,16 @@ def test_a_level_with_noise_is_steady():
     assert found.count("steady") >= 38
 
 
+def test_poisson_arrivals_that_stay_long_are_steady_but_for_a_few_runs():
+    """Two stays fit into the run, so its population wanders without a trend."""
+    found = []
+    for seed in range(100):
+        arrival_s = np.cumsum(np.random.default_rng(seed).exponential(1 / 50, 9_000)) - 51.0
+        inside = np.searchsorted(arrival_s, RAMP) - np.searchsorted(arrival_s + 50.0, RAMP)
+        found.append(steadiness(OPEN, windows(np.zeros(100), inside.astype(float))))
+    assert found.count("steady") >= 97
+
+
 def test_a_growing_queue_is_an_overload_and_a_growing_batch_still_fills():
     assert steadiness(OPEN, windows(2 * RAMP + noise(1), np.full(100, 200.0))) == "overloaded"
     assert steadiness(OPEN, windows(5 + noise(1), 200 + 0.5 * RAMP + noise(2))) == "filling"

@@ -3,7 +3,7 @@
 The same scenario, facts and trace give the same bytes: a Run is a value."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from twin.engine import codes as w
-from twin.engine import invariants, recorder
+from twin.engine import invariants, recorder, tabling
 from twin.engine.balancing import Balance
 from twin.engine.build import build_world
 from twin.engine.clock import ITERATION_EDGES_S, steps_in
@@ -403,25 +403,31 @@ def result_digest(tables: dict[str, pl.DataFrame]) -> str:
             kind = column.dtype
             tables_hash.update(f"{column.name} {kind}".encode())
             values, missing = _plain(column)
-            if missing is not None and not kind.is_float():
-                tables_hash.update(missing.data)
+            for is_missing in missing:
+                tables_hash.update(is_missing.data)
             if isinstance(kind, pl.Enum):
                 tables_hash.update(" ".join(kind.categories).encode())
-            tables_hash.update(values)
+            for piece in values:
+                tables_hash.update(piece)
     return tables_hash.hexdigest()
 
 
-def _plain(column: pl.Series) -> tuple[Any, np.ndarray | None]:
-    """Bytes of a column without nulls (NaN, 0 or "" in their place), and where they were, if any.
-    No figure of a run is NaN, so a float that is has no other meaning."""
+def _plain(column: pl.Series) -> tuple[Iterable[Any], Iterable[np.ndarray]]:
+    """Pieces of a column without nulls (NaN, 0 or "" in their place), and where they were, if that
+    is not plain: no figure of a run is NaN, so a float that is has no other meaning."""
     if column.dtype == pl.String:
-        is_missing = column.is_null().to_numpy() if column.null_count() else None
-        return column.fill_null("").str.join("\n").item().encode(), is_missing
+        is_missing = [column.is_null().to_numpy()] if column.null_count() else []
+        text = column.fill_null("").str.join("\n").item()
+        return [text.encode()], is_missing
     numbers = column.cat.physical() if isinstance(column.dtype, pl.Enum) else column
-    values = np.ascontiguousarray(numbers.to_numpy())
     if not column.null_count():
-        return values.data, None
-    is_missing = np.isnan(values)  # numpy has no nulls: columns with some are floats there
-    if not column.dtype.is_float():
-        values = np.nan_to_num(values).astype(numbers.clear().to_numpy().dtype)
-    return values.data, is_missing
+        return [np.ascontiguousarray(numbers.to_numpy())], []
+    # numpy has no nulls: where there are some, a copy is made, with floats.
+    pieces = [numbers[part] for part in tabling.parts(len(numbers))]
+    if column.dtype.is_float():
+        return (piece.to_numpy() for piece in pieces), []
+    kind = numbers.clear().to_numpy().dtype
+    return (
+        (np.nan_to_num(piece.to_numpy()).astype(kind) for piece in pieces),
+        (np.isnan(piece.to_numpy()) for piece in pieces),
+    )

@@ -6,7 +6,7 @@ import time
 import pytest
 from starlette.testclient import TestClient
 
-from tests.lab.plan.small import BASE, VARY, facts, plan
+from tests.lab.plan.small import BASE, facts, plan
 from twin.api.app import MOST_BYTES, application
 from twin.lab.plan import drive
 from twin.lab.plan.work import plans_of
@@ -15,8 +15,10 @@ from twin.lab.store import open_store
 
 SHORT = {"horizon_s": 20.0, "warmup_s": 5.0, "workload.rate_req_per_s": 20.0}
 QUESTION = {"scenario": "quickstart", "settings": SHORT}
-LIMITS = {"goal": "npus", "vary": VARY, "simulations": 4, "finalists": 1}
-PLAN = {"scenario": BASE, "limits": LIMITS}
+# Runs begin empty, so that they are few, and instances have one size, since every process of a plan
+# prices all sizes anew; a stop has to come between the first run and the last of eight.
+LIMITS = {"goal": "npus", "vary": ["instances", "decode_batch"], "simulations": 4, "finalists": 1}
+PLAN = {"scenario": BASE | {"start": "empty", "horizon_s": 60.0}, "limits": LIMITS}
 
 
 @pytest.fixture(scope="module")
@@ -116,14 +118,24 @@ def test_a_plan_is_begun_followed_stopped_taken_up_again_and_read(planner, store
     assert answer.json()["limits"]["simulations"] == 4 and answer.json()["name"] == "small"
     early = planner.get(f"/plans/{key}/result")
     assert early.status_code == 409 and "at work" in early.json()["detail"]
-    assert planner.delete(f"/plans/{key}").status_code == 200
+    simulated = plans_of(store.artefacts.folder, facts()).folder / key / "simulated.jsonl"
+    while not simulated.exists() and planner.get(f"/plans/{key}").json()["working"]:
+        time.sleep(0.1)
+    assert planner.delete(f"/plans/{key}").json()["working"]
     assert "stopped" in after(planner, key)["problem"]
     stopped = planner.get(f"/plans/{key}/result")
     assert stopped.status_code == 409 and "stopped" in stopped.json()["detail"]
+    with simulated.open("a") as file:
+        file.write("no simulation\n")  # is lost where the plan begins anew
+    before = simulated.read_text().splitlines()
 
     assert planner.post("/plans", json=PLAN).json()["plan"] == key
     seen = after(planner, key)
     assert seen["answered"] and seen["progress"] == 1.0 and not seen["problem"]
+    lines = simulated.read_text().splitlines()
+    assert 1 < len(before) < len(lines) and lines[: len(before)] == before
+    digests = [json.loads(line)["scenario"] for line in lines if line != "no simulation"]
+    assert len(set(digests)) == len(digests)  # nothing is simulated twice
     found = planner.get(f"/plans/{key}/result").json()
     assert {"ranked", "gap", "relaxations", "front", "ledger"} <= found.keys()
     assert found == json.loads(

@@ -287,7 +287,7 @@ REFUSED = {
     "second cannot have imported expert counts": {"models.0.experts.popularity": "imported"},
     "needs 48 NPUs but supernode has 32": {"models.0.deployment.decode.npus_per_instance": 12},
     "perhaps workload.rate_req_per_s": {"models.3.workload.rate_req_per_s": 1.0},
-    "-1.0 should be greater": {"models.0.workload.rate_req_per_s": -1.0},
+    "-1 should be greater": {"models.0.workload.rate_req_per_s": -1.0},
 }
 
 

@@ -32,7 +32,7 @@ OF_LINKS = (
     "load", "touched", "is_touched", "full", "group_links", "in_group_links", "rest", "full_at",
     "outdated", "scratch",
 )  # fmt: skip
-OF_FLOWS = ("group_flows", "in_group_flows", "near_end", "bound", "stopped")
+OF_FLOWS = ("is_listed", "group_flows", "in_group_flows", "near_end", "bound", "stopped")
 SPARE = 1e-9  # how much more than a link flows may want in all before it holds them
 
 

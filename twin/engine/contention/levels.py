@@ -1,10 +1,11 @@
 """What flows get of the links that they share, found anew only where something began or ended.
 
-Every link has the list of flows that are under way on it. What begins or ends is noted with the
-links that it touches. When links are shared, only these are summed anew, and only the flows that
-meet what has changed, directly or through others, on overloaded links get new levels: the rest
-of the machine costs nothing, however large it is. Sums are over all flows of a link in order, so
-that no rounding adds up and an answer does not depend on what happened elsewhere."""
+What begins or ends is noted with the links that it touches. When links are shared, what was noted
+joins or leaves the lists of flows that every link has, only touched links are summed anew, and only
+the flows that meet what has changed, directly or through others, on overloaded links get new
+levels: the rest of the machine costs nothing, however large it is. Sums are over all flows of a
+link in order, so that no rounding adds up and an answer does not depend on what happened
+elsewhere."""
 
 import numpy as np
 
@@ -33,10 +34,8 @@ def take_note(flows: Traffic, f: int, wants: float) -> float:
             flows.is_touched[link] = 1
             flows.touched[counts[TOUCHED]] = link
             counts[TOUCHED] += 1
-    if wants > 0.0 and old_demand <= 0.0:
-        begin(flows, f)
-    elif wants <= 0.0 and old_demand > 0.0:
-        end(flows, f)
+    if f >= flows.duty.size and (wants > 0.0) != (old_demand > 0.0):
+        count_mover(flows, f, wants > 0.0)
     if not flows.is_noted[f]:
         flows.is_noted[f] = 1
         flows.noted[counts[NOTED]] = f
@@ -49,9 +48,23 @@ def take_note(flows: Traffic, f: int, wants: float) -> float:
 
 
 @kernel
-def begin(flows: Traffic, f: int) -> None:
+def count_mover(flows: Traffic, f: int, begins: bool) -> None:
+    """Add a flow that begins to the list of movers, or remove one that ended."""
+    count = flows.counts[MOVERS]
+    if begins:
+        put_in(flows.movers, 0, count, f)
+        flows.counts[MOVERS] = count + 1
+        return
+    for j in range(place_in(flows.movers, 0, f), count - 1):
+        flows.movers[j] = flows.movers[j + 1]
+    flows.counts[MOVERS] = count - 1
+
+
+@kernel
+def join_lists(flows: Traffic, f: int) -> None:
     """Add a flow to the lists of its links."""
     owners, owner_parts, link_end = flows.owners, flows.owner_parts, flows.link_end
+    flows.is_listed[f] = 1
     for k in range(flows.start[f], flows.end[f]):
         link = flows.links[k]
         list_end = link_end[link]
@@ -60,26 +73,21 @@ def begin(flows: Traffic, f: int) -> None:
             owner_parts[j] = owner_parts[j - 1]
         owner_parts[position] = flows.parts[k]
         link_end[link] = list_end + 1
-    if f >= flows.duty.size:
-        put_in(flows.movers, 0, flows.counts[MOVERS], f)
-        flows.counts[MOVERS] += 1
 
 
 @kernel
-def end(flows: Traffic, f: int) -> None:
-    """Remove a flow from the lists of its links."""
+def leave_lists(flows: Traffic, f: int) -> None:
+    """Remove a flow from the lists of its links, if it is in them."""
     owners, owner_parts, link_end = flows.owners, flows.owner_parts, flows.link_end
+    if not flows.is_listed[f]:
+        return
+    flows.is_listed[f] = 0
     for k in range(flows.start[f], flows.end[f]):
         link = flows.links[k]
         list_last = link_end[link] - 1
         for j in range(place_in(owners, flows.link_start[link], f), list_last):
             owners[j], owner_parts[j] = owners[j + 1], owner_parts[j + 1]
         link_end[link] = list_last
-    if f >= flows.duty.size:
-        list_last = flows.counts[MOVERS] - 1
-        for j in range(place_in(flows.movers, 0, f), list_last):
-            flows.movers[j] = flows.movers[j + 1]
-        flows.counts[MOVERS] = list_last
 
 
 @kernel
@@ -97,6 +105,12 @@ def load_without(flows: Traffic, link: int, low: int, high: int) -> float:
 def find_groups(flows: Traffic) -> None:
     """Sum loads of changed links again; list flows that may change, and their overloaded links."""
     counts, full_links, links = flows.counts, flows.full, flows.group_links
+    for j in range(counts[NOTED]):  # only now: most flows begin and end between two sharings
+        f = flows.noted[j]
+        if flows.most[f] <= 0.0:
+            leave_lists(flows, f)
+        elif not flows.is_listed[f]:
+            join_lists(flows, f)
     link_count = 0
     for j in range(counts[TOUCHED]):
         link = flows.touched[j]

@@ -21,11 +21,12 @@ class Traffic(Columns):
     links = i4("crossings", "Link that is crossed.", by="traffic")
     parts = f8("crossings", "Share of it that the flow takes alone.", by="traffic")
     server = i4("crossings", "Memory server whose port it is.", by="traffic")
-    # Flows under way, link by link, in order.
+    # Flows under way when links were last shared, link by link, in order.
     link_start = i8("links + 1", "First row of a link.")
     link_end = i8("links", "The row behind its last.", by="levels")
     owners = i4("crossings", "A flow that crosses it.", by="levels")
     owner_parts = f8("crossings", "What it takes alone.", by="levels")
+    is_listed = i1("flows", "Whether it is in these lists.", by="levels")
     alone = f8("flows", "Rate without other flows.", "B/s", fill=1, by="traffic")
     pace = f8(
         "flows", "Most it takes; 0 of weights that rest.", "B/s", fill=inf, by="machine, traffic"

@@ -338,6 +338,7 @@ def aim(flows: Traffic, f: int, amounts: np.ndarray, scale: float) -> None:
     amount_sum = total(amounts)
     if amount_sum == 0:
         return
+    levels.leave_lists(flows, f)
     row = flows.start[f]
     for k in range(flows.start[f], flows.start[f + 1]):
         server, share = flows.port[k], flows.whole[k]

@@ -37,8 +37,10 @@ def go_to(page: str, query: Mapping[str, str] | None = None, keep: str = "") -> 
     """Open another page with a query; without one, bound widgets (`bind`) keep their page. keep:
     parameter of the present address that stays, because the browser's Back leads to the present
     page with the new query."""
-    kept = {keep: st.query_params[keep]} if keep in st.query_params else {}
-    st.switch_page(PAGES[page].script, query_params={**kept, **(query or {})})
+    parameters = dict(query or {})
+    if keep in st.query_params:
+        parameters.setdefault(keep, st.query_params[keep])
+    st.switch_page(PAGES[page].script, query_params=parameters)
 
 
 def page_link(

@@ -145,7 +145,7 @@ def test_a_bad_row_is_named_by_its_line(points, facts, line, said):
         ("value\n", "1", "line 1: no column is called quantity"),
         ("quantity,value,speed\n", "decode_tpot_ms,1,2", "line 1: column 'speed' must be one of"),
         ("quantity,value,value\n", "decode_tpot_ms,1,2", "line 1: two columns are called 'value'"),
-        ("", "", "line 1: no column is called quantity"),
+        ("", "", "points.csv is empty"),
         ("quantity,value\n", "", "holds no point"),
         ('quantity,value\n"decode_tpot_ms"x,1\n', "", "line 2: .*must be comma-separated"),
         ("quantity,value,preset\n", "decode_tpot_ms,1,papr-decode-15ms", "line 2: .* perhaps"),

@@ -97,6 +97,12 @@ def test_no_test_outside_an_extra_imports_one():
     assert others and not [p.name for p in others if imports.search(p.read_text("utf-8"))]
 
 
+def test_no_rule_of_the_project_names_one_extra():
+    """A rule of imports fails where a module that it names is gone."""
+    rules = (ROOT / "pyproject.toml").read_text("utf-8")
+    assert "twin.extras" in rules and not [x for x in EXTRAS if f"twin.extras.{x}" in rules]
+
+
 @pytest.mark.parametrize("extra", EXTRAS)
 def test_an_extra_says_what_it_is_and_its_hooks_lead_somewhere(extra):
     assert (ROOT / "twin/extras" / extra / "README.md").exists()

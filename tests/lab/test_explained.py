@@ -73,6 +73,8 @@ def test_less_traffic_than_the_headroom_says_keeps_the_slo(known, short_of_serve
     from twin.lab.explain.view import holds
 
     assert 0 < known["headroom_factor"] < 1 and known["headroom_bounded"]
+    own_rate = short_of_servers.workload.rate_req_per_s
+    assert known["headroom_factor"] == pytest.approx(known["capacity_low"] / own_rate)
     assert known["capacity_low"] < known["capacity"] < known["capacity_high"]
     facts, most = load_facts(), known["capacity"]
     for factor, held in ((0.95, True), (1.05, False)):

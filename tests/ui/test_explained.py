@@ -53,7 +53,7 @@ def test_a_result_opens_with_its_verdict_its_headroom_and_its_causes(app, store,
     opened(app, run)
     assert any(VERDICT.split(";", maxsplit=1)[0] in str(s.value) for s in app.subheader)
     (headroom,) = (m for m in app.metric if m.label == "Headroom")  # of the load that surely holds
-    assert headroom.value == "0.69 x traffic"
+    assert headroom.value == "0.71 x traffic"
     assert headroom.delta == "up to 69.5 req/s, missed from 72.5"
     assert "Prefill instances 6 → 10" in words(app)
     assert "TTFT p99 31.2 s → 820 ms, SLO attainment 12.0 % → 100 %" in words(app)

@@ -55,8 +55,8 @@ def steadiness(s: Scenario, windows: pl.DataFrame) -> Steadiness | None:
     drift, error = slope(t_s, running)
     mean_running = float(np.cumsum(running)[-1]) / running.size
     if not is_closed:
-        # By chance alone: counts inside M/D/inf are as alike as two stays overlap (Takacs,
-        # Introduction to the Theory of Queues, 1962), and a run has few stays, one after another.
+        # By chance alone: the autocovariance of the count in an M/D/inf queue falls linearly over
+        # one stay (Takacs, Introduction to the Theory of Queues, 1962), and a run has few stays.
         error = max(error, mean_running * math.sqrt(12.0 / max(arrived, 1.0)) / lasts_s)
     if abs(drift) > CERTAIN * error and abs(drift) * lasts_s > MOVED * max(mean_running, 1.0):
         return "filling"

@@ -443,8 +443,8 @@ class Deployment(Section):
     )  # fmt: skip
     """Serving stack whose host and kernels replace the machine's own figures, a name in
     data/stacks.toml, where each says of which release its figures are; plain: none, and answers
-    are 1.6 times as far from published figures of engines. What its scheduler sets where no flag
-    does is in data/schedulers.toml; a button takes it."""
+    are farther from what engines are measured at. What its scheduler sets where no flag does is in
+    data/schedulers.toml; a button takes it."""
     prefill: Prefill = section(
         Prefill, group="Batching", applies=when("deployment.mode", "disaggregated", "prefill_only")
     )

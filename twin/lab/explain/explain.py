@@ -336,7 +336,7 @@ def simulate(
     summary: Figures = {key: answer.summary.get(key) for key in shown_keys} | {
         "verdict": answer.verdict,
         "holds": int(answer.holds),
-        "headroom_factor": answer.capacity.load / load_of(answer.scenario)[1],
+        "headroom_factor": answer.capacity.low / load_of(answer.scenario)[1],
         "headroom_bounded": int(math.isfinite(answer.capacity.high)),
         "capacity": answer.capacity.load,
         "capacity_unit": answer.capacity.unit,

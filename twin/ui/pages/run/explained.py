@@ -123,12 +123,10 @@ def _headroom(known: RunRow | None) -> dict[str, Any]:
     summary = known.summary
     if not summary["headroom_factor"]:
         return {"value": "none"}
-    sure_load, high = summary["capacity_low"], summary["capacity_high"]
-    load_text = f"up to {three_figures(sure_load)} {summary['capacity_unit']}"
-    if high is not None:
+    load_text = f"up to {three_figures(summary['capacity_low'])} {summary['capacity_unit']}"
+    if (high := summary["capacity_high"]) is not None:
         load_text += f", missed from {three_figures(high)}"
-    factor = summary["headroom_factor"] * sure_load / summary["capacity"]
-    return {"value": f"{three_figures(factor)} x traffic",
+    return {"value": f"{three_figures(summary['headroom_factor'])} x traffic",
             "delta": load_text, "delta_color": "off", "delta_arrow": "off"}  # fmt: skip
 
 
@@ -174,8 +172,13 @@ def _cause(row: RunRow, scenario: Scenario, cause: dict[str, Any], number: int) 
 
 
 PICKED = "request"  # of the address and of the session: the number of the request
-PARTS = ("front end", "waiting for admission", "prefill queue", "prefill", "KV transfer")
-PART_COLOURS = dict(zip(PARTS, theme.STAGE.values(), strict=False))  # stages in their order
+PART_COLOURS = {
+    "front end": theme.STAGE["front_end"],
+    "waiting for admission": theme.STAGE["router"],
+    "prefill queue": theme.STAGE["prefill_queue"],
+    "prefill": theme.STAGE["prefill"],
+    "KV transfer": theme.STAGE["kv_transfer"],
+}
 EVENTS = (("preemption", "preemptions"), ("retry", "retries"))  # of a request, and its columns
 WAITS = "pool reads and other batches"  # of the time of prefill that no operator accounts for
 

@@ -210,6 +210,29 @@ def test_what_was_seen_before_changes_no_choice(name, ranks, steps):
             inside.append((r, need))
 
 
+@pytest.mark.parametrize("name", ["kv_and_requests", "kv_tokens", "requests"])
+def test_a_smaller_request_finds_the_lightest_rank_after_larger_ones_found_no_room(name):
+    """Where room was looked for among several blocks of ranks, nothing is forgotten."""
+    rng, no_room, chosen = np.random.default_rng(7), 0, 0
+    for _ in range(30):
+        ranks = int(rng.integers(BLOCK + 1, 3 * BLOCK))
+        slots, tokens = rng.integers(0, 3, ranks), rng.integers(0, 650, ranks).astype(float)
+        full, price = np.full(ranks, 6), np.zeros(ranks)
+        floor = np.zeros(-(-ranks // BLOCK))
+        for need in rng.choice([650.0, 400.0, 90.0, 20.0], 40):
+            sums = slots.sum(), tokens.sum()
+            asked = (RANK_CHOICES[name], 0, slots, tokens, *sums, full, 700.0, need)
+            r = choose_rank(*asked, price, floor)
+            assert r == choose_rank(*asked, np.zeros(ranks), np.zeros_like(floor))
+            no_room, chosen = no_room + (r == NOBODY), chosen + (r != NOBODY)
+            if r == NOBODY:
+                continue
+            slots[r] += 1
+            tokens[r] += need
+            floor *= max(min(slots.sum() / sums[0], tokens.sum() / sums[1]) * (1 - 1e-9), 1.0)
+    assert no_room > 100 and chosen > 100
+
+
 def filled(name, needs, ranks=24):
     """(requests, KV tokens) of ranks after requests came one by one and none has left."""
     slots, tokens = np.zeros(ranks, np.int64), np.zeros(ranks)

@@ -231,7 +231,7 @@ class Decode(Columns):
     price = f8("ranks", "Scratch of the choice of a rank.", by="router")
     floor = f8(
         "decodes, rank_blocks", "Load that no rank of a block is below.",
-        by="decode, machine, router",
+        by="decode, machine, router, swap",
     )  # fmt: skip
     refused = f8(
         "decodes", "Need of KV for which no rank had room, until one may.", "tokens",

@@ -51,6 +51,7 @@ def swap_out(world: World, d: int, i: int) -> bool:
     kv_tokens = float(request.input_tokens[i] + request.emitted[i])
     state.changed[d] = 1
     state.reserved_tokens[rank] += kv_tokens
+    fill(state.floor[d], 0.0)  # a context counts parts of tokens
     state.swapped_tokens[rank] += kv_tokens
     state.swapped_out[d] += 1
     state.swapped_bytes[rank, w.HELD] += die_bytes

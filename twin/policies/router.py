@@ -208,15 +208,12 @@ def choose_rank(
     by_tokens = 0.0 if choice == BY_REQUESTS else max(float(all_slots), 1.0)
     by_slots = 0.0 if choice == BY_TOKENS else max(all_tokens, 1.0)
     for checks_room in range(2):  # room for tokens counts only if the lightest rank lacks it
-        need_now = need_tokens * checks_room
         limit = capacity_tokens if checks_room else np.inf
         best = lightest(
-            by_tokens, by_slots, taken_slots, taken_tokens, slots, need_now, limit, price, floor
+            by_tokens, by_slots, taken_slots, taken_tokens, slots, need_tokens, limit, price, floor
         )
         if best == NOBODY or taken_tokens[best] + need_tokens <= capacity_tokens:
             break
-        for b in range(floor.size):
-            floor[b] = 0.0
     return best
 
 
@@ -228,11 +225,11 @@ def lightest(
 ) -> int:  # fmt: skip
     """The rank with the least load that has room; of equal ones that with the fewest tokens.
 
-    floor f8[blocks]: a lower bound of the loads of a block's ranks; 0: unknown. While no request
-    leaves, loads only grow. So only blocks whose floor is at most the least load are examined, and
-    their floors become exact. Loads are not negative, so their order is that of their bits, and the
-    least integer is found on vectors. Where room was checked, blocks without it count as full until
-    a request leaves: a smaller request may miss a lighter rank among them."""
+    floor f8[blocks]: a lower bound of the loads of a block's ranks with a free slot, whether they
+    have room for tokens or not; 0: unknown. While no request leaves, loads only grow. So only
+    blocks whose floor is at most the least load are examined, and their floors become exact. Loads
+    are not negative, so their order is that of their bits, and the least integer is found on
+    vectors. capacity_tokens: infinite where room for tokens does not count."""
     bits, floors = price.view(np.int64), floor.view(np.int64)
     least = INFINITE
     while True:
@@ -248,19 +245,23 @@ def lightest(
         limits, loads, block_bits = slots[begin:end], price[begin:end], bits[begin:end]
         for k in range(tokens.size):
             load = by_tokens * tokens[k] + by_slots * slots_taken[k]
-            # Not `and`: a branch would keep vectors away, too.
-            fits = (slots_taken[k] < limits[k]) & (tokens[k] + need_tokens <= capacity_tokens)
-            loads[k] = load if fits else np.inf
+            loads[k] = load if slots_taken[k] < limits[k] else np.inf
         lowest = INFINITE
         for k in range(block_bits.size):
             lowest = min(lowest, block_bits[k])
         floors[block] = ~lowest  # looked at
+        if capacity_tokens < np.inf:  # a smaller request may have room where this one has none
+            for k in range(tokens.size):
+                loads[k] = loads[k] if tokens[k] + need_tokens <= capacity_tokens else np.inf
+            lowest = INFINITE
+            for k in range(block_bits.size):
+                lowest = min(lowest, block_bits[k])
         least = min(least, lowest)
     best = NOBODY
     for block in range(floors.size):
         if floors[block] < 0:
             floors[block] = ~floors[block]
-            if floors[block] == least and least < INFINITE:
+            if floors[block] <= least < INFINITE:
                 best = fewest_tokens(bits, taken_tokens, block * BLOCK, int(least), best)
     return best
 

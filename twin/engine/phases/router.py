@@ -218,6 +218,7 @@ def refresh_view(world: World) -> None:
         if world.settings.in_hbm:  # apart, so that the sums above run on vectors
             for r in range(d * ranks, (d + 1) * ranks):
                 tokens_seen[r] -= shared_tokens(world, r)
+            fill(floor[d], 0.0)  # requests may share more than before
         decode.all_tokens[d] = total(tokens_seen[d * ranks : (d + 1) * ranks])
         for b in range(floor.shape[1]):  # what was summed anew may have been rounded down
             floor[d, b] *= ROUNDING
@@ -286,7 +287,6 @@ def reserve(world: World, instance: int, i: int, need: float) -> int:
         if not serves(world, is_open[d], supernode_of[d], i) or decode.taken[d] >= decode.room[d]:
             continue
         if need >= decode.refused[d]:
-            fill(decode.floor[d], np.inf)  # as the search that found no rank
             continue
         first, end = d * ranks, (d + 1) * ranks
         if settings.in_hbm and settings.colocated and settings.router_policy in SEES_HITS:

@@ -177,6 +177,9 @@ OWN: dict[str, dict[str, Callable[[], bytes]]] = {
         "100 MB in zlib": lambda: _link(bytes(100 * MB)),
         "too long": lambda: b"A" * 1_000_000,
         "deep": lambda: _link(b'{"schema":2,"scenario":' + b"[" * 50_000),
+        "40,000 times a key": lambda: _link(
+            b'{"schema":2,"scenario":{' + b'"a":1,' * 40_000 + b'"a":1}}'),
+        "a schema with a point": lambda: _link(b'{"schema":2.0,"scenario":{}}'),
         "cut off": lambda: _link(_scenario(seed=1))[:-8],
         "another schema": lambda: _link(b'{"schema":99,"scenario":{}}'),
         "a machine that is none": lambda: _link(

@@ -130,6 +130,7 @@ def test_a_text_goes_through_every_migration_after_its_schema(monkeypatch):
         ('{"schema":99,"scenario":{}}', "update the twin"),
         ('{"schema":0,"scenario":{}}', "update the twin"),
         ('{"schema":true,"scenario":{}}', "update the twin"),
+        ('{"schema":4.0,"scenario":{}}', "whole number"),
         ('{"schema":2,"scenario":[]}', "must hold fields"),
         ("[" * 100_000, "not valid JSON"),
         (f'{{"schema": 1, "scenario": {{"seed": {"9" * 5000}}}}}', "not valid JSON"),

@@ -80,6 +80,8 @@ def scenario_from_canonical(text: str) -> Scenario:
     if not isinstance(body, dict) or set(body) != {"schema", "scenario"}:
         raise SpecError("the scenario's JSON must hold exactly 'schema' and 'scenario'")
     schema, plain = body["schema"], body["scenario"]
+    if isinstance(schema, float):  # 4.0 would be in the range
+        raise SpecError("the scenario's schema should be a whole number without a decimal point")
     if isinstance(schema, bool) or schema not in range(1, SCHEMA_VERSION + 1):
         raise SpecError(
             f"the scenario is of schema {quoted(schema)}, this twin knows 1 to {SCHEMA_VERSION}: "
@@ -142,10 +144,11 @@ def _refuse_constant(name: str) -> float:
 
 def _refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """The table of a JSON object's pairs; raises SpecError where a key comes twice."""
-    table = dict(pairs)
-    if len(table) != len(pairs):
-        repeated_keys = sorted({key for key, _ in pairs if [k for k, _ in pairs].count(key) > 1})
-        raise SpecError(f"the scenario says {quoted(repeated_keys[0])} twice")
+    table: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in table:
+            raise SpecError(f"the scenario says {quoted(key)} twice")
+        table[key] = value
     return table
 
 

@@ -187,6 +187,8 @@ def test_what_a_lost_supernode_cost_is_the_fleet_without_a_loss():
     rate = np.array(row["hours"]["rate_req_per_s"]).reshape(4, 6).sum(axis=1)
     assert rate[2] == 0.0 and (rate[[0, 1, 3]] > 0.0).all()
     assert answer["began_again"] > 0 and "began again" in in_words(answer)[1]
+    unmoved = answer | {"summary": answer["without_loss"] | {"finished": 1, "requests": 1}}
+    assert in_words(unmoved)[1].endswith("began again elsewhere.")
     arrived = answer["summary"]["requests"] - answer["began_again"]  # not once more elsewhere
     assert f"of {arrived:,} requests by the end" in in_words(answer)[0]
 

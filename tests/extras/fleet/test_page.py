@@ -2,10 +2,13 @@
 
 import pytest
 
+from tests.ui.stored_runs import queued
 from twin.extras.fleet.page import charts, form
 from twin.extras.fleet.question import fleet_from, fleet_to_toml
 from twin.lab.share import links
+from twin.lab.store import Owner
 from twin.metrics.registry import METRICS
+from twin.ui import session
 from twin.ui.pages import PAGES
 
 TWO = {
@@ -35,6 +38,35 @@ def test_a_fleet_is_simulated_with_what_follows_from_it_and_shown(page, begun):
     assert table["Supernodes"].to_list() == [1, 1] and table["Run"].str.startswith("/run?").all()
     assert page.button(key="fleet-run").disabled
     assert "began again elsewhere" in " ".join(each.value for each in page.markdown)
+
+
+def test_a_fleet_under_way_goes_on_in_a_page_that_is_loaded_again(page, store, begun, monkeypatch):
+    """Also one whose next runs were not begun yet when its page was closed."""
+    monkeypatch.setattr(session, "run", lambda scenario: queued(store, scenario))
+    page.button(key="fleet-run").click().run()
+    assert page.button(key="fleet-stop")
+    del page.session_state["fleet-runs"]  # all that a page loaded again has not
+    page.run()
+    assert not page.exception and page.button(key="fleet-stop")
+    page.button(key="fleet-stop").click().run()
+    assert "fleet-stop" not in [each.key for each in page.button] and not page.error
+
+
+def test_a_run_that_failed_is_said_until_the_fleet_is_begun_again(page, store, begun, monkeypatch):
+    failing = {}
+
+    def fails(scenario):
+        run = failing[scenario.name] = queued(store, scenario)
+        owner = Owner.here()
+        store.runs.claim(owner, run)
+        store.runs.fail(run, owner, "out of memory")
+        return run
+
+    monkeypatch.setattr(session, "run", fails)
+    page.button(key="fleet-run").click().run()
+    page.run()
+    assert failing and ["out of memory" in each.value for each in page.error] == [True]
+    assert "fleet-stop" not in [each.key for each in page.button]
 
 
 def test_what_cannot_be_is_said_and_nothing_runs(page, begun):

@@ -263,12 +263,13 @@ def in_words(answer: Mapping[str, Any]) -> list[str]:
     figures = ", ".join(
         f"{METRICS[key].label} {shown(key, s[key])} instead of {shown(key, without_loss[key])}"
         for key in keys
-        if s[key] is not None and without_loss[key] is not None
+        if shown(key, s[key]) != shown(key, without_loss[key])
+        and None not in (s[key], without_loss[key])
     )
     hours = (without_loss["npu_hours"] or 0.0) - (s["npu_hours"] or 0.0)
     sentences.append(
         f"{hours:,.3g} NPU-hours were out of service; {answer['began_again']:,} requests under way "
-        f"began again elsewhere. {figures}."
+        f"began again elsewhere.{f' {figures}.' if figures else ''}"
     )
     return sentences
 

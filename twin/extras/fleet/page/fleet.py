@@ -20,7 +20,6 @@ from twin.ui.show import choice, dark, download, json_text, plain, plot
 LOOK_S = 1.0
 READS = access.mode() == access.READ_ONLY
 BEGUN = "fleet-runs"  # session state: the run of each scenario that was begun here
-GOES = "fleet-goes"  # session state: the fleet, as TOML, whose next runs begin by themselves
 TILES = ("goodput_req_per_s", "slo_attainment", "ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu",
          "npu_hours", "energy_kwh")  # fmt: skip
 COLUMNS = ("requests", "goodput_req_per_s", "slo_attainment", "ttft_s_p99", "tpot_s_p99",
@@ -47,25 +46,37 @@ def needs(fleet: Fleet) -> Wanted:
     return wanted(fleet, form.named, session.facts(), left)
 
 
+@st.cache_resource(show_spinner=False)
+def under_way() -> set[tuple[str, str]]:
+    """Visitor and TOML of each fleet whose next runs begin by themselves, in whatever tab."""
+    return set()
+
+
+def mark(fleet: Fleet) -> tuple[str, str]:
+    """What stands for a fleet of this visitor in `under_way`."""
+    return access.visitor(), fleet_to_toml(fleet)
+
+
 def begin(found: Wanted) -> None:
     """Callback: queue all scenarios without a run; dependent ones follow when these are done."""
-    st.session_state[GOES] = fleet_to_toml(found.fleet)
+    under_way().add(mark(found.fleet))
     try:
         for scenario in found.missing:
             row = run_of(scenario)
             if row is None or (row.ended and row.state != "done"):
                 st.session_state[BEGUN][scenario_digest(scenario)] = session.run(scenario)
     except (StoreError, SpecError) as error:
-        st.session_state[GOES] = ""
+        under_way().discard(mark(found.fleet))
         st.toast(sentence(str(error)), icon=":material/error:")
 
 
 def stop(found: Wanted) -> None:
     """Callback: stop queued and running scenarios."""
-    st.session_state[GOES] = ""
+    under_way().discard(mark(found.fleet))
     for row in map(run_of, found.missing):
         if row is not None and not row.ended:
             session.stop(row.id)
+    st.session_state[BEGUN] = {}  # what was stopped here did not fail
 
 
 @st.cache_data(show_spinner="Merging the runs", max_entries=4)
@@ -82,12 +93,12 @@ def figures(text: str, runs: tuple[str, ...], _found: Wanted) -> dict[str, Any]:
 def results() -> None:
     """Draw the progress of the runs, or the answer."""
     state = needs(fleet)
-    in_progress = st.session_state.get(GOES) == fleet_to_toml(fleet)
+    in_progress = mark(fleet) in under_way()
     if state.missing:
         rows = [row for row in map(run_of, state.missing) if row is not None]
         failed = [row for row in rows if row.ended and row.state != "done"]
-        if in_progress and failed:
-            st.session_state[GOES] = ""
+        if failed:
+            under_way().discard(mark(fleet))
             st.error(plain(f"{failed[0].name} {failed[0].state}: {failed[0].message}"))
         elif in_progress:
             if len(rows) < len(state.missing):
@@ -104,6 +115,7 @@ def results() -> None:
         if in_progress != LOOKING:
             st.rerun()
         return
+    under_way().discard(mark(fleet))
     if LOOKING:
         st.rerun()
     runs = tuple(row.id for row in map(run_of, state.all()) if row is not None)
@@ -165,6 +177,6 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         f"{fleet.supernodes:,} supernodes, {len(ahead.all())} different simulations{more}: each is "
         "one run, and stays in the library.", width="content",
     )  # fmt: skip
-LOOKING = bool(todo) and st.session_state.get(GOES) == fleet_to_toml(fleet)
+LOOKING = bool(todo) and mark(fleet) in under_way()
 with session.damage_shown():
     st.fragment(results, run_every=LOOK_S if LOOKING else None)()

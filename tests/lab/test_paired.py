@@ -45,6 +45,8 @@ def test_what_is_chance_is_said_in_words():
 
 def test_figures_alike_in_all_pairs_are_the_same():
     assert compared([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]).verdicts[1] == "same"
+    rounded = compared([0.1 + 0.2, 0.3, 0.3], [0.3, 0.3, 0.3])  # a sum in another order
+    assert rounded.verdicts[1] == "same" and rounded.pair(1) == ""
 
 
 def test_two_pairs_or_seeds_that_only_one_has_say_nothing():

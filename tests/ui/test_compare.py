@@ -331,3 +331,16 @@ def test_runs_of_other_seeds_are_offered_and_what_is_chance_is_then_said(app, st
     scenarios = [store.scenarios.load(row.scenario) for row in rows]
     found, missing = comparison.with_seeds(compare(rows, scenarios), rows, scenarios)
     assert not missing and all(row.verdicts[1] == "same" for row in found.metrics)
+
+
+def test_runs_of_other_seeds_go_on_in_a_page_that_is_loaded_again(app, store, monkeypatch):
+    monkeypatch.setattr(session, "run", lambda s: queued(store, s))
+    runs = [done(store, scenario(name), engine=ENGINE_VERSION) for name in ("Base", "Other")]
+    opened(app, runs=",".join(runs))
+    next(b for b in app.button if "other seeds" in b.label).click().run()
+    del app.session_state[f"seeds:{','.join(runs)}"]  # all that a page loaded again has not
+    app.run()
+    assert not app.exception and not [b for b in app.button if "other seeds" in b.label]
+    assert f"0 of {2 * (SEEDS - 1)} runs with other seeds are done." in [
+        c.value for c in app.caption
+    ]

@@ -4,7 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.ui.stored_runs import queued
 from twin.lab.sweep import sweep
+from twin.ui import session
 from twin.ui.charts import sweep as charts
 from twin.ui.pages import PAGES
 from twin.ui.pages.sweep import points
@@ -32,6 +34,17 @@ def test_a_sweep_asks_for_each_point_and_draws_what_came(app, begun):
         "Energy per token (J/token)" in table and "Cost (/ M tokens)" not in table
     )  # no price is set
     assert app.button(key="simulate").disabled
+
+
+def test_a_sweep_under_way_goes_on_in_a_page_that_is_loaded_again(app, store, monkeypatch):
+    monkeypatch.setattr(session, "run", lambda scenario: queued(store, scenario))
+    monkeypatch.setattr(session, "stop", store.runs.ask_cancel)
+    opened(app, f"{RATE}=50:150:3").button(key="simulate").click().run()
+    del app.session_state[points.STARTED]  # all that a page loaded again has not
+    app.run()
+    assert not app.exception and app.button(key="simulate").disabled
+    app.button(key="stop-sweep").click().run()
+    assert not app.exception and not app.button(key="simulate").disabled
 
 
 def test_nothing_is_drawn_before_a_point_was_begun_and_a_point_that_cannot_be_is_said(app, begun):

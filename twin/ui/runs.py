@@ -7,6 +7,7 @@ from typing import Any
 import streamlit as st
 
 from twin.lab.evidence.near import in_brief, near_each
+from twin.lab.runs.executor import WAITING_MAX
 from twin.lab.store import RunRow
 from twin.lab.store.visitors import split_tags
 from twin.metrics.registry import Place, placed, shown
@@ -36,6 +37,12 @@ def titles(rows: Sequence[RunRow]) -> list[str]:
 def latest(count: int, *states: str) -> list[RunRow]:
     """The latest runs of the store, all or those in some states."""
     return session.store().runs.search(states=states, limit=count).rows
+
+
+def under_way() -> dict[str, RunRow]:
+    """Runs that wait or run, by their scenario: what a page that was loaded again goes on with."""
+    rows = session.store().runs.search(states=("queued", "running"), limit=WAITING_MAX).rows
+    return {run.scenario: run for run in rows if run.cancel_s is None}
 
 
 def line(run: RunRow, figures: int | None = None) -> tuple[str, str]:

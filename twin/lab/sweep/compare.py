@@ -254,7 +254,7 @@ def with_pairs(
             if i == compared.baseline or len(value_pairs) < LEAST:
                 continue
             differences[i] = pair = paired(value_pairs)
-            if pair.mean == 0.0 and pair.half == 0.0:
+            if math.isclose(pair.base + abs(pair.mean) + pair.half, pair.base):
                 verdicts[i] = "same"
             elif abs(pair.mean) <= pair.half:
                 verdicts[i] = "noise"

@@ -25,7 +25,7 @@ from twin.lab.sweep.compare import (
 from twin.lab.sweep.compare import change as changed
 from twin.metrics.measures import NOTHING
 from twin.metrics.registry import METRICS, metric_of, placed, shown
-from twin.scenario import Scenario
+from twin.scenario import Scenario, scenario_digest
 from twin.ui import progress, record, runs, session, theme, words
 from twin.ui.charts.sweep import FAR, Difference
 from twin.ui.fields import label, sentence, show, why_idle
@@ -372,7 +372,9 @@ def offer_seeds(compared: Comparison, missing: list[Scenario]) -> None:
             "the mean difference: of 20 figures about one differs by chance alone."
         )
     key = f"seeds:{','.join(compared.runs)}"
-    ids = st.session_state.get(key, [])
+    under_way = runs.under_way() if missing else {}
+    begun = [under_way[d].id for d in map(scenario_digest, missing) if d in under_way]
+    ids = st.session_state.get(key, begun)
     rows = [session.store().runs.get(run) for run in ids]
     open_ids = [run.id for run in rows if run is not None and not run.ended]
     if open_ids:

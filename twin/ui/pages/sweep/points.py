@@ -14,6 +14,7 @@ from twin.lab.sweep import sweep
 from twin.lab.sweep.sweep import Axis, Point
 from twin.metrics.registry import METRICS, Place, placed
 from twin.scenario import Scenario, fields, read, scenario_digest
+from twin.ui import runs as lists
 from twin.ui import session
 from twin.ui.charts.sweep import Ran
 from twin.ui.fields import choice_label, formed, label, options, sentence, why_idle
@@ -89,13 +90,15 @@ def chosen(
 
 
 def runs(points: Sequence[Point]) -> list[RunRow | None]:
-    """Run of each point: one started here, or a stored one; None without either."""
+    """Run of each point: one started here, a finished one, or one under way; None without."""
     store, started = session.store(), st.session_state.get(STARTED, {})
+    under_way = lists.under_way()
 
     def run_of(scenario: Scenario) -> RunRow | None:
-        """The run started here, otherwise a stored one; None without either."""
-        run = started.get(scenario_digest(scenario))
-        return store.runs.get(run) if run else find_run(store, scenario)
+        """The run started here, otherwise a finished one or one under way; None without."""
+        digest = scenario_digest(scenario)
+        run = started.get(digest)
+        return store.runs.get(run) if run else find_run(store, scenario) or under_way.get(digest)
 
     return [None if p.scenario is None else run_of(p.scenario) for p in points]
 

@@ -90,12 +90,12 @@ def chosen(
 
 
 def runs(points: Sequence[Point]) -> list[RunRow | None]:
-    """Run of each point: one started here, a finished one, or one under way; None without."""
+    """Run of each point: one started here, a finished or an unfinished one; None without."""
     store, started = session.store(), st.session_state.get(STARTED, {})
     under_way = lists.under_way()
 
     def run_of(scenario: Scenario) -> RunRow | None:
-        """The run started here, otherwise a finished one or one under way; None without."""
+        """The run started here, a finished or an unfinished one; None without."""
         digest = scenario_digest(scenario)
         run = started.get(digest)
         return store.runs.get(run) if run else find_run(store, scenario) or under_way.get(digest)

@@ -247,6 +247,8 @@ def attainment(priced: Priced) -> Attainment:
         repeats = math.ceil(ROUNDS * batch / len(prompts.fresh))
         prompts = prompts.repeated(min(max(repeats, 1), TIMES))
     transfer_s, extra_s = 0.0, 1e-3 * s.front_end.service_ms
+    if pool is not None or colocated is not None:
+        extra_s += costs.tokenise_s * traffic.input_tokens
     if costs.prefill_role is not None and costs.decode_role is not None:
         handed_bytes, _ = bytes_per_token(costs.deployed, costs.kv_bytes_per_token)
         decode_role = costs.decode_role

@@ -62,6 +62,8 @@ def at_load(
     if s.workload.arrivals == "closed_loop" and not math.isfinite(most_iteration_s):
         clients = s.workload.concurrency / instances
     absent_s = reserved_s + s.workload.think_s + s.front_end.service_ms * 1e-3
+    if costs.colocated_role is not None:
+        absent_s += costs.tokenise_s * priced.traffic.input_tokens
     inputs, outputs = lengths or (priced.sample.prompts, priced.sample.answers)
     arriving = Arriving(
         inputs,
@@ -104,7 +106,8 @@ def _prefill_s(priced: Priced, rate: float) -> float:
     busy_share = min(rate / role.pool.instances * prompt_s, 1.0)
     full_s = fixed_s + prompts * prompt_s
     cycle_s = full_s if busy_share >= 1.0 else min(full_s, fixed_s / (1.0 - busy_share))
-    return HAND_OFF * max(cycle_s, fixed_s + prompt_s)
+    tokenised_s = parts.costs.tokenise_s * traffic.input_tokens
+    return tokenised_s + HAND_OFF * max(cycle_s, fixed_s + prompt_s)
 
 
 def outlook(prices: Priced) -> Outlook:

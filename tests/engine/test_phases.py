@@ -17,6 +17,7 @@ from twin.lab.library import load_facts
 from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS
 from twin.model.decode import decode_iteration_s
 from twin.model.prefill import prefill_batch_s, prefill_hits_s
+from twin.steady import steady
 
 MIXED_LENGTHS = {
     "workload.lengths": "azure-2023-conv",
@@ -292,6 +293,37 @@ def test_decode_s_loop_gives_the_first_token_as_a_request_joins(mode):
     assert both.min() >= -1e-9 and both.max() > 0.0  # some prefill pass was under way
     assert (last["finish_s"] >= last["first_token_s"]).all()
     assert last["finish_s"].equals(loop["finish_s"])  # decode itself goes on
+
+
+@pytest.mark.parametrize("mode", ["disaggregated", "colocated", "prefill_only"])
+def test_an_instance_tokenises_one_prompt_after_another(mode):
+    slow = load_facts().replaced({f"{LOOPS}tokenise": 40.0})  # 40 ms for 1,000 tokens
+    requests = (
+        run({"deployment.mode": mode}, slow)
+        .tables["requests"]
+        .sort("routed_s", maintain_order=True)
+    )
+    free_s = [0.0, 0.0]
+    waits = []
+    for p, routed, began in requests.drop_nulls("prefill_start_s").select(
+        "prefill_instance", "routed_s", "prefill_start_s"
+    ).iter_rows():  # fmt: skip
+        free_s[p] = max(free_s[p], routed) + 0.040
+        waits.append(free_s[p] - routed)
+        assert began >= free_s[p] - 1e-9
+    assert max(waits) > 0.080  # some prompts wait for another's
+
+
+@pytest.mark.parametrize("mode", ["disaggregated", "colocated"])
+def test_tokenisers_limit_a_deployment_in_the_formula_and_in_a_run(mode):
+    slow = load_facts().replaced({f"{LOOPS}tokenise": 100.0})  # ten prompts/s of an instance
+    asked = {"deployment.mode": mode, "horizon_s": 12.0, "warmup_s": 4.0}
+    prediction = steady(small(asked), slow)
+    assert (prediction.limit, prediction.requests_per_s) == ("front end", pytest.approx(20.0))
+    if mode == "disaggregated":
+        assert prediction.advice.startswith("The tokenisers limit")
+    tokens_per_s = run(asked, slow).summary["output_tokens_per_s"]
+    assert tokens_per_s == pytest.approx(20.0 * 40, rel=0.08)
 
 
 def test_a_prompt_waits_for_no_iteration_where_nothing_decodes():

@@ -123,6 +123,7 @@ class Prefill(Columns):
     ending_tokens = i8("prefills", "`queued_tokens` of the running batch.", "tokens", by="prefill")
     queued_s = f8("prefills", "Predicted time of these.", "s", by="prefill, router")
     ending_s = f8("prefills", "`queued_s` of the running batch.", "s", by="prefill")
+    tokenised_s = f8("prefills", "When its tokeniser is free.", "s", by="router")
     delayed = i8("prefills", "Iterations that prompts waited for ranks.", by="prefill")
     unseen = i8("prefills", "Iterations since prompts were last received.", by="prefill")
     seen_s = f8("prefills", "Latest arrival that a mixed iteration can include.", "s", by="prefill")

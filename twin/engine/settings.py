@@ -151,6 +151,7 @@ class Settings(Columns):
     tenants = number(int, "Tenants.", lambda f: max(len(f.s.tenants), 1))
     api_servers = taken(int, "front_end.api_servers")
     service_s = number(float, "Of an API server.", lambda f: f.s.front_end.service_ms * 1e-3)
+    tokenise_s = number(float, "Of a prompt token.", lambda f: f.costs.tokenise_s)
 
     # Instances. Rows of `Prefill` are those that compute prompts, rows of `Decode` the others.
     has_prefill = number(int, "Whether prompts are computed.", lambda f: bool(f.prefill))

@@ -134,6 +134,7 @@ class Costs:
     remarks: tuple[str, ...]  # a sentence for each part that is unused or has no effect
     clocks: Mapping[str, float] = field(default_factory=dict)  # by role, where a cap lowers it
     laid_out_bytes_per_s: float = math.inf  # of KV that a decode die receives in another layout
+    tokenise_s: float = 0.0  # of a prompt token, in the one tokeniser of an instance
     runs_ahead: bool = False  # a colocated pass is formed while the one before it runs
     first_by_decode: bool = False  # decode's loop hands out a first token, as its request joins
     first_after_pass: bool = False  # and waits for prefill's loop, which looks between passes
@@ -259,6 +260,7 @@ def build_costs(
         remarks=(*idle_notes, *stages.notes(pools.values(), shape, ranks)),
         clocks=at.clocks,
         laid_out_bytes_per_s=laid_out_bytes_per_s(facts, chips, held_kv),
+        tokenise_s=facts.si(f"{path}.tokenise", 0.0),
         **{name: facts.si(f"{path}.{name}", 0.0) > 0.0 for name in LOOPS},
     )
 

@@ -139,6 +139,9 @@ def predict(
 
     Raises ModelError with one sentence when a single request does not fit."""
     front_rate = costs.front_end_requests_per_s
+    if reading := costs.tokenise_s * traffic.input_tokens:  # seconds of a prompt's tokeniser
+        pools = [r.pool for r in (costs.prefill_role, costs.colocated_role) if r is not None]
+        front_rate = min([front_rate, *(pool.instances / reading for pool in pools)])
     rates = {"front end": front_rate}
     prefill = decode = None
     kv_tokens = 0
@@ -382,6 +385,8 @@ def _advice(costs: Costs, rates: dict[str, float]) -> str:
         return f"The {limit} sustains {rates[limit]:,.1f} requests/s."
     prefill, decode = rates["prefill"], rates["decode"]
     if rates["front end"] < min(prefill, decode):
+        if rates["front end"] < costs.front_end_requests_per_s:
+            return "The tokenisers limit, one of each instance: more instances have more."
         return "The front end limits: add API servers."
     pools = {name: role.pool for name, role in costs.roles.items()}
     npus = {name: pool.instances * pool.npus for name, pool in pools.items()}

@@ -477,6 +477,10 @@ def hand_on(world: World, i: int, now_s: float) -> None:
     world.record.counters[w.ROUTED] += 1
     if settings.has_prefill:
         p = request.prefill_instance[i]
+        if first_pass:  # in the instance's tokeniser, one prompt after another
+            began_s = max(now_s, world.prefill.tokenised_s[p])
+            request.ready_s[i] = began_s + settings.tokenise_s * request.input_tokens[i]
+            world.prefill.tokenised_s[p] = request.ready_s[i]
         request.progress[i] = w.NONE
         if settings.order == w.FAIR:
             note_handed_on(world, i)

@@ -1,4 +1,5 @@
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -6,6 +7,7 @@ from tests.draws import some
 from tests.lab.searched import ends_soon
 from tests.laws.advice import LITE, varied
 from twin.lab.explain import explain as engine
+from twin.lab.explain.capacity import Capacity
 from twin.lab.explain.causes import CAUSES, possible
 from twin.lab.explain.explain import as_json
 from twin.lab.explain.explain import simulate as explained
@@ -65,6 +67,17 @@ def test_the_cause_that_was_planted_comes_first_with_its_gain_and_a_change_that_
 
 def test_an_explanation_takes_a_few_dozen_runs(known):
     assert known["runs"] <= 60
+
+
+def test_a_run_that_begins_in_no_steady_state_speaks_of_its_own_time(short_of_servers):
+    said = {}
+    for start in ("steady", "empty"):
+        s = with_overrides(short_of_servers, {"start": start})
+        view = SimpleNamespace(scenario=s, held=True, summary={}, free_npus=0)
+        room = Capacity("workload.rate_req_per_s", 70.0, 69.0, 72.0, 9)
+        said[start] = engine.verdict(view, room, [])
+    assert said["steady"] == "It keeps its SLO, up to 69.0 req/s."
+    assert said["empty"] == "It keeps its SLO, up to 69.0 req/s over its 10 s."
 
 
 def test_less_traffic_than_the_headroom_says_keeps_the_slo(known, short_of_servers):

@@ -17,7 +17,7 @@ from twin.engine.simulate import Cancelled, Progress, Run, result_digest
 from twin.facts import Facts
 from twin.kernels.compiled import source_digest
 from twin.lab.explain import pools  # noqa: F401  its entries are registered
-from twin.lab.explain.capacity import RUNS, Capacity, capacity, with_load
+from twin.lab.explain.capacity import RUNS, Capacity, capacity, steady_by_itself, with_load
 from twin.lab.explain.causes import (
     CAUSE,
     CAUSES,
@@ -306,6 +306,8 @@ def _limit(view: View, room: Capacity) -> str:
     if not room.load:
         return "; less traffic alone does not bring it back"
     load_text = f"{three_figures(room.low)} {room.unit}"  # what an hour keeps
+    if not steady_by_itself(view.scenario):  # clients that start together drift apart for longer
+        load_text += f" over its {view.scenario.horizon_s:g} s"
     if math.isinf(room.high):
         return f", and would at {load_text}"
     if view.held and room.low < load_of(view.scenario)[1]:

@@ -29,8 +29,9 @@ AT_ONCE_S = 3.0  # runs up to this wall time are explained and repeated without 
 FIRST = 3  # causes that are open
 NOW = "explain-now"  # session state: digest of the scenario whose run is explained unrequested
 HEADROOM = (
-    "How many times this traffic keeps the SLO in steady state, found by short simulations at "
-    "other loads; below 1 the traffic has to shrink so far."
+    "How many times this traffic keeps the SLO, found by simulations at other loads: in steady "
+    "state, or for its own horizon if a run does not begin in one; below 1 the traffic has to "
+    "shrink so far."
 )
 
 

@@ -386,7 +386,7 @@ def _advice(costs: Costs, rates: dict[str, float]) -> str:
     prefill, decode = rates["prefill"], rates["decode"]
     if rates["front end"] < min(prefill, decode):
         if rates["front end"] < costs.front_end_requests_per_s:
-            return "The tokenisers limit, one of each instance: more instances have more."
+            return "The tokenisers limit, one per instance: add instances."
         return "The front end limits: add API servers."
     pools = {name: role.pool for name, role in costs.roles.items()}
     npus = {name: pool.instances * pool.npus for name, pool in pools.items()}

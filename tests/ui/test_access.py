@@ -34,10 +34,14 @@ def test_a_server_that_only_shows_keeps_no_run(app, store, monkeypatch):
     assert store.scenarios.search("Quick start · ").rows == []
 
 
-def test_a_word_that_means_nothing_is_refused(monkeypatch):
-    monkeypatch.setenv(access.VARIABLE, "everybody")
-    with pytest.raises(ValueError, match="none of: unset, login, read-only"):
-        access.mode()
+def test_a_word_that_means_nothing_is_refused(app, monkeypatch):
+    with monkeypatch.context() as wrong:
+        wrong.setenv(access.VARIABLE, "everybody")
+        with pytest.raises(ValueError, match="none of: unset, login, read-only"):
+            access.mode()
+        app.run()
+    assert "everybody is none of: unset, login" in app.error[0].value
+    assert not app.title and not app.exception
 
 
 def test_everybody_has_the_store_itself(store):

@@ -6,6 +6,7 @@ import pytest
 
 from tests.ui.conftest import patient
 from twin.hardware.fabric import build_fabric
+from twin.hardware.placement import place
 from twin.lab.library import load_facts, preset
 from twin.lab.share import links
 from twin.scenario import Edit, Supernode, with_overrides
@@ -125,7 +126,8 @@ def test_the_picture_asks_once_for_each_thing(store):
     assert Edit(element="L1 0.0", to="L2 0.0", capacity_factor=0.25) in edits(at)
 
 
-def test_an_instance_that_is_dragged_sits_where_it_was_dropped(store):
+def dragged(*wishes):
+    """The app after some drags, and the parts of each instance's dies by its name."""
 
     def script(wishes):
         from twin.ui import session
@@ -134,23 +136,46 @@ def test_an_instance_that_is_dragged_sits_where_it_was_dropped(store):
         session.draft()
         fabric_editor.on_act(wishes)
 
-    wishes = [
-        {"number": 1, "names": ["node 40"], "move": "prefill 2"},
-        {"number": 2, "names": ["node 44"], "move": "prefill 1"},
-        {"number": 3, "names": ["node 46"], "move": "prefill 2"},
-        {"number": 4, "names": ["L1 3.2"], "move": "prefill 0"},
-        {"number": 5, "names": ["node 44"], "move": "prefill 3"},
-    ]
-    at = patient(script, args=(wishes,)).run()
+    at = patient(script, args=([{"number": k, **w} for k, w in enumerate(wishes, 1)],)).run()
     assert not at.exception
-    state = at.session_state
-    deployment = state["history"][state["position"]].deployment
-    assert deployment.placement == "by_hand"
-    assert [(row.role, row.index, row.element) for row in deployment.seats] == [
-        ("prefill", 1, "node 44"),
-        ("prefill", 2, "node 46"),
-    ]
-    assert "NPU 44.0 to prefill 1 and to prefill 3" in state["fabric-outcome"][0]
+    scenario = at.session_state["history"][at.session_state["position"]]
+    fabric = build_fabric(scenario.supernode, session.facts())
+    return at, {one.name: one.parts() for one in place(scenario, fabric).instances}
+
+
+def test_an_instance_that_is_dragged_sits_where_it_was_dropped_and_the_others_stay(store):
+    as_packed = dragged()[1]
+    assert as_packed["prefill 3"] == [(96, 127)] and as_packed["decode 0"] == [(192, 511)]
+    at, seats = dragged(
+        {"names": ["node 40"], "move": "prefill 2"},
+        {"names": ["node 44"], "move": "prefill 1"},
+        {"names": ["node 46"], "move": "prefill 2"},
+        {"names": ["L1 3.2"], "move": "prefill 0"},
+    )
+    assert at.session_state["fabric-outcome"][1]  # no NPU is there
+    assert seats == as_packed | {
+        "prefill 1": [(704, 735)],
+        "prefill 2": [(736, 767)],
+    }
+    _, undone = dragged({"names": ["node 40"], "move": "prefill 2"}, {"step": -1})
+    assert undone == as_packed
+
+
+def test_who_is_displaced_by_a_dragged_instance_takes_what_is_free(store):
+    _, seats = dragged(
+        {"names": ["node 44"], "move": "prefill 1"}, {"names": ["node 44"], "move": "prefill 3"}
+    )
+    assert seats["prefill 3"] == [(704, 735)]
+    assert seats["prefill 1"] == [(32, 63)]  # where it was at first: the first that are free
+
+
+def test_an_instance_in_parts_stays_as_well(store):
+    _, seats = dragged(
+        {"names": ["node 31"], "move": "prefill 0"}, {"names": ["node 46"], "move": "prefill 1"}
+    )
+    assert len(seats["decode 0"]) > 1 and seats["prefill 1"] == [(736, 767)]
+    once = dragged({"names": ["node 31"], "move": "prefill 0"})[1]
+    assert seats == once | {"prefill 1": [(736, 767)]}
 
 
 def test_rows_of_the_table_are_changed_and_restored_as_one_step(store):

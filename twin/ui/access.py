@@ -51,8 +51,12 @@ def _named(user: dict[str, Any]) -> str:
 
 def gate() -> None:
     """On a server with logins, stop the page with a log-in button for anyone not logged in."""
-    if mode() != LOGIN:
-        return
+    try:
+        if mode() != LOGIN:
+            return
+    except ValueError as error:
+        st.error(plain(f"{error}."))
+        st.stop()
     if not st.secrets.load_if_toml_exists() or "auth" not in st.secrets:
         st.error(f"{VARIABLE} = {LOGIN} needs an [auth] section in .streamlit/secrets.toml.")
         st.stop()

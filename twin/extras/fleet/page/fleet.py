@@ -18,7 +18,6 @@ from twin.ui.progress import getting_ready
 from twin.ui.show import choice, dark, download, json_text, plain, plot
 
 LOOK_S = 1.0
-READS = access.mode() == access.READ_ONLY
 BEGUN = "fleet-runs"  # session state: the run of each scenario that was begun here
 TILES = ("goodput_req_per_s", "slo_attainment", "ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu",
          "npu_hours", "energy_kwh")  # fmt: skip
@@ -168,7 +167,7 @@ todo = len(ahead.missing)
 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     st.button(
         "Simulate this fleet" if todo else "All its runs are there", type="primary",
-        icon=":material/play_arrow:", disabled=READS or not todo, key="fleet-run", on_click=begin,
+        icon=":material/play_arrow:", disabled=not todo, key="fleet-run", on_click=begin,
         args=(ahead,),
     )  # fmt: skip
     form.offer_link(fleet)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import streamlit as st
@@ -12,7 +12,7 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric, build_fabric
 from twin.hardware.names import plain
 from twin.hardware.network import network
-from twin.hardware.placement import place
+from twin.hardware.placement import Instance, place
 from twin.scenario import Edit, Supernode, read, with_overrides
 from twin.scenario.words import explain
 from twin.ui import session
@@ -101,20 +101,42 @@ def restore_elements(names: Sequence[Element]) -> bool:
 
 
 def seat(instance: str, element: str) -> bool:
-    """Put an instance ("decode 0") on the NPUs of an element and those that follow, by hand;
-    returns whether that is possible."""
+    """Put an instance ("decode 0") on the NPUs of an element and those that follow, by hand.
+    Instances that it displaces are packed anew, the others stay. Returns whether it is possible."""
     role, _, index = instance.partition(" ")
     draft = session.draft()
-    seats_by_hand = draft.deployment.seats if draft.deployment.placement == "by_hand" else ()
-    others = (row for row in seats_by_hand if (row.role, row.index) != (role, int(index)))
-    rows = [row.model_dump() for row in others]
-    rows.append({"role": role, "index": int(index), "element": element})
-    fields = {"deployment.placement": "by_hand", "deployment.seats": rows}
+    fabric = fabric_of(draft.supernode)
+    row = {"role": role, "index": int(index), "element": element}
+
+    def fields(rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """What seats these rows."""
+        return {"deployment.placement": "by_hand", "deployment.seats": rows}
+
     try:
-        place(with_overrides(draft, fields), fabric_of(draft.supernode))
-    except ValueError as error:  # an element that others have, or that has no NPU
+        alone = place(with_overrides(draft, fields([row])), fabric)
+        taken = {die for one in alone.instances if one.name == instance for die in one.die_of_rank}
+        rows = [
+            stays for one in place(draft, fabric).instances
+            if one.name != instance and taken.isdisjoint(one.die_of_rank)
+            for stays in _rows(one, fabric)
+        ]  # fmt: skip
+        rows.append(row)
+        place(with_overrides(draft, fields(rows)), fabric)
+    except ValueError as error:  # an element that has no NPU, or more rows than there may be
         return refuse(str(error))
-    return propose(fields)
+    return propose(fields(rows))
+
+
+def _rows(instance: Instance, fabric: Fabric) -> Iterator[dict[str, Any]]:
+    """Rows of `deployment.seats` that put an instance where it is: one for its last unbroken part,
+    and one for each NPU before it."""
+    net = network(fabric)
+    last_part = net.npu[instance.parts()[-1][0]]
+    for npu in sorted({*net.npu[[*instance.die_of_rank]].tolist()}):
+        if npu <= last_part:
+            place_of = net.vertex_data[net.first_dies[npu]]
+            element = f"NPU {place_of['node']}.{place_of['npu']}"
+            yield {"role": instance.role, "index": instance.index, "element": element}
 
 
 def on_act(wishes: Sequence[dict[str, Any]]) -> None:

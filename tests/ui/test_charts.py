@@ -102,6 +102,20 @@ def test_what_is_nothing_all_along_gets_no_line(tables):
     assert "decode busy, of the time" in names
 
 
+def test_a_die_that_instances_share_shows_the_highest_figure_in_its_own_cell():
+    """An NPU that changed its role is a row of each of its instances, some without the figure."""
+    dies = pl.DataFrame({"die": range(32), "node": [die // 16 for die in range(32)]})
+    ranks = pl.concat(
+        dies.with_columns(role=pl.lit(role), instance=0, rank=pl.col("die"), requests_mean=value)
+        for role, value in (("decode", pl.lit(3.0)), ("prefill", pl.lit(None, pl.Float64)))
+    )
+    chart = charts.dies(ranks, "requests_mean", "Requests held", percent=False)
+    (field,) = chart.figure.data
+    assert np.asarray(field.z).shape == (16, 2) and np.all(np.asarray(field.z) == 3.0)
+    assert all("decode 0" in name for name in np.asarray(field.customdata).ravel())
+    assert "32 dies" in chart.alt
+
+
 def test_an_iteration_stacks_to_its_whole_time(tables):
     chart = charts.iteration_over_time(tables["windows"])
     stacked = sum(float(np.mean(trace.y)) for trace in chart.figure.data)
@@ -183,6 +197,8 @@ def test_a_request_stands_beside_the_median_part_by_part():
     assert list(one.base) == pytest.approx([0.0, 100.0]) and list(one.x)[1] == pytest.approx(500)
     assert list(usual.x)[1] == pytest.approx(200)
     assert "prefill 500 ms (median 200 ms)" in chart.alt
+    room = chart.figure.layout.margin.r  # a phone's chart has no other for the label of the last
+    assert room >= 6 * max(map(len, one.text)) and chart.figure.layout.xaxis.range[1] <= 600
 
 
 def test_every_chart_has_a_crosshair():

@@ -289,6 +289,12 @@ def test_one_sentence_says_what_was_asked_and_what_came_of_it():
     assert told.index("SLO attainment −40.0 points") < told.index("better in Machine throughput")
 
 
+def test_a_number_of_a_field_that_differs_stands_as_it_is():
+    compared, scenarios = seen({}, {}, fields=[{"deployment__prefill__tokens_per_npu": 4096}])
+    (row,) = comparison.settings_that_differ(compared, scenarios)
+    assert row.text == "16,384 → 4,096"
+
+
 def test_the_sentence_says_a_long_field_whole():
     faults = [{"at_s": 50.0 + n, "element": f"node {n}", "kind": "fail"} for n in range(3)]
     goodput = {"goodput_req_per_s": 9.0}

@@ -72,6 +72,22 @@ def test_every_field_lists_faults_and_edits_and_says_what_is_not_used():
     assert all(row["Value"] for row in rows)
 
 
+def test_tenants_are_told_in_words_wherever_a_scenario_is():
+    rows = [{"name": "chat"}, {"name": "batch", "share": 4.0}]
+    words_of = "chat, 1 part of the sessions; batch, 4 parts of the sessions"
+    s = scenario(tenants=rows)
+    assert show(s.tenants, "tenants") == words_of
+    assert fields.lists_of(s) == [f"Tenants: {words_of}"]
+    told = [row["Value"] for row in sections.field_rows(s) if row["Field"] == "Tenants"]
+    assert told == words_of.split("; ")
+
+
+@pytest.mark.parametrize("page", ["run", "playback", "experts", "library"])
+def test_a_page_without_a_run_says_what_it_shows(app, page):
+    app.switch_page(PAGES[page].script).run()
+    assert PAGES[page].about in [caption.value for caption in app.caption]
+
+
 def test_the_runs_page_says_what_breaks_and_what_was_edited(app, store):
     app.query_params["run"] = done(store, varied())
     app.switch_page(PAGES["run"].script).run()

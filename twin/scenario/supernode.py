@@ -106,8 +106,9 @@ class Supernode(Section):
     """Compute nodes in a supernode, of all kinds. [arXiv 2506.12708v2 3.3.3]"""
     kinds: tuple[NodeKind, ...] = rows("Further kinds of nodes", most=4, since=4)
     """Nodes with another chip than `supernode.chip`, which the others have: the last nodes of every
-    supernode, in the order of the rows. A pool names the chip of its NPUs (`deployment.prefill.
-    chip`, `deployment.decode.chip`, `deployment.colocated.chip`). Nodes of CPUs alone lend DRAM."""
+    supernode, in the order of the rows. A pool names the chip of its NPUs
+    (`deployment.prefill.chip`, `deployment.decode.chip`, `deployment.colocated.chip`). Nodes of
+    CPUs alone lend DRAM."""
     npus_per_node: int = quantity(8, "NPUs", "NPUs per node", (1, 72), group="Machine")
     """NPU packages in a node. [arXiv 2506.12708v2 3.3.2]"""
     cpus_per_node: int = quantity(4, "CPUs", "CPUs per node", (1, 8), group="Machine")

@@ -30,6 +30,7 @@ IMPORTED = re.compile("[0-9a-f]{64}")  # the digest of an imported machine
 # Fields of the machine that have an effect on an imported one, too; others stand in its file.
 OF_IMPORTED = {f"supernode.{n}" for n in ("machine", "chip", "ub_routing", "rdma_routing", "edits")}
 CHOSEN = re.compile(r"\b([a-z][a-z_.]*) = '?([a-z0-9]+(?:_[a-z0-9]+)*)'?")
+CODE = re.compile(r"`([a-z_.]+)`")  # a field's path or last name in a help
 NAME = re.compile(r"(?<![\w.'\"])[a-z0-9]+(?:_[a-z0-9]+)+\b(?!\.\w)")  # of a field, not quoted
 
 
@@ -105,7 +106,24 @@ def tooltip(path: str) -> str:
     bounds_text = f"{info.low:,.9g} to {info.high:,.9g}. " if info.low is not None else ""
     source_text = f" ({info.source})" if info.source else ""
     default_text = f"{bounds_text}Default {show(info.default, path)}{source_text}."
-    return glossed(info.label, f"{info.help}\n\n{default_text}" if info.help else default_text)
+    own_text = in_labels(f"{info.help}\n\n{default_text}" if info.help else default_text)
+    return glossed(info.label, own_text)
+
+
+def in_labels(text: str) -> str:
+    """A text of ours in which fields in backticks stand by their labels.
+
+    >>> in_labels("As `deployment.prefill.chip` says; each has a `workload`.")
+    'As *Chip of prefill* says; each has a `workload`.'
+    """
+
+    def name_of(match: re.Match[str]) -> str:
+        """The label of the field in backticks; what is no field stays."""
+        info = field_info(match.group(1))
+        name = info.label if info else _leaves().get(match.group(1))
+        return f"*{plain(name)}*" if name else match.group()
+
+    return CODE.sub(name_of, text)
 
 
 @lru_cache(maxsize=1024)
@@ -117,7 +135,7 @@ def glossed(name: str, says: str = "") -> str:
     <BLANKLINE>
     node: Server; on CloudMatrix384 8 NPUs, 4 CPUs and one L1 switch of each sub-plane.
     """
-    meanings = "  \n".join(f"{term.name}: {term.meaning}" for term in terms_in(name))
+    meanings = "  \n".join(f"{term.name}: {in_labels(term.meaning)}" for term in terms_in(name))
     return "\n\n".join(filter(None, (says, meanings)))
 
 
@@ -179,6 +197,8 @@ def rows_in_words(path: str, rows: Sequence[Any], most: int = ROWS_SHOWN) -> str
     'from 110 s rate ×2; from 130 s as the profile says'
     >>> rows_in_words("supernode.kinds", [{"chip": "ascend-950dt", "nodes": 16}])
     '16 nodes of Ascend 950DT'
+    >>> rows_in_words("tenants", [{"name": "chat", "share": 1.0}, {"name": "batch", "share": 4.0}])
+    'chat, 1 part of the sessions; batch, 4 parts of the sessions'
     >>> rows_in_words("supernode.edits", [])
     'none'
     """
@@ -226,6 +246,12 @@ def _model(row: dict[str, Any]) -> str:
     return f"{name}, {w.rate_req_per_s:,.6g} req/s"
 
 
+def _tenant(row: dict[str, Any]) -> str:
+    """A tenant as text: its name and its part of the traffic."""
+    parts = row["share"]
+    return f"{row['name']}, {parts:,.4g} part{'s' if parts != 1 else ''} of the sessions"
+
+
 def _kind(row: dict[str, Any]) -> str:
     """Further nodes as text: how many, and their chip by its title."""
     kind = NodeKind.model_validate(row)
@@ -246,6 +272,7 @@ LISTS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
     "supernode.edits": ("Fabric edits", _edit),
     "deployment.seats": ("Seats", "{role} {index} on {element}".format_map),
     "models": ("Further models", _model),
+    "tenants": ("Tenants", _tenant),
     "elastic.schedule": (
         "Instances", "from {at_s:g} s {prefill} prefill and {decode} decode".format_map,
     ),

@@ -29,6 +29,7 @@ PACE_S = ((10.0, 0.25), (60.0, 0.5), (float("inf"), 1.0))
 def nothing_chosen(page: str) -> None:
     """Draw the latest runs if the address names none, or the way to the first one."""
     st.title(PAGES[page].title, anchor=False)
+    st.caption(PAGES[page].about)
     recent_runs = runs.latest(RECENT)
     empty_text = "Nothing has been run here yet. Choose a preset and press Run."
     st.markdown("Choose one of the latest runs, or start a new one." if recent_runs else empty_text)
@@ -37,7 +38,7 @@ def nothing_chosen(page: str) -> None:
 
 
 def heading(row: RunRow, question: str = "") -> None:
-    """Draw the run's title, its question, and the visitor's note."""
+    """Draw the run's title, its question or the page's, and the visitor's note."""
     note = session.store().notes.of([row.id]).get(row.id)
     st.title(plain(note.title if note and note.title else row.name), anchor=False)
     if question:
@@ -102,7 +103,7 @@ def named_run(page: str) -> tuple[RunRow, Scenario]:
 def ended_run(page: str) -> tuple[RunRow, Scenario]:
     """The address's run with results, and its scenario; otherwise the page says why and stops."""
     row, scenario = named_run(page)
-    heading(row)
+    heading(row, PAGES[page].about)
     if not row.ended or not row.summary:
         st.markdown(f"{PAGES[page].title} shows a run when it has ended with results.")
         page_link("run", "See how far it is", {"run": row.id})

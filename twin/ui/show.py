@@ -42,12 +42,17 @@ _drawn = st.components.v2.component(
 # On dark ground the accent that carries white words is itself too dark to be a word's colour.
 # Streamlit shows where the keyboard is on buttons and fields, and not on links. A line that comes
 # and goes moves the page, and a list that is open closes then: the live answer keeps its room.
-# A figure's words wrap on a phone, where Streamlit cuts them.
+# A figure's words wrap on a phone, where Streamlit cuts them, and no word stands alone there;
+# digests in a table break; a finger finds the sign of help, which has 15 pixels.
 _LOOK = """<style>
 .st-key-drawer { display: none }
 :is([data-variant="segmented_control"][data-selected="true"],
   [data-testid="stSliderThumbValue"]) p { color: light-dark(#4B45C6, #A5A1FF) }
 [data-testid="stMetric"] :is(.stMarkdownEllipsis, .stMarkdownEllipsis p) { white-space: normal }
+[data-testid="stMetricDelta"] { text-wrap: balance }
+[data-testid="stTable"] code { overflow-wrap: anywhere }
+button[aria-label^="Help"] { position: relative }
+button[aria-label^="Help"]::after { content: ""; position: absolute; inset: -8px }
 a:focus-visible { outline: 2px solid light-dark(#4B45C6, #A5A1FF); outline-offset: 2px }
 .st-key-simulated { min-height: 1.7rem } .st-key-second-answer { container-type: inline-size }
 @container (max-width: 680px) { .st-key-simulated { min-height: 6.6rem } }

@@ -11,7 +11,17 @@ from twin.lab.share import links
 from twin.lab.sweep.compare import input_rows
 from twin.scenario import Edit, Scenario
 from twin.ui import forms, formulas, live, session, words
-from twin.ui.fields import change_line, declared, effect, formed, label, sentence, show, why_idle
+from twin.ui.fields import (
+    LISTS,
+    change_line,
+    declared,
+    effect,
+    formed,
+    label,
+    sentence,
+    show,
+    why_idle,
+)
 from twin.ui.link import copy_link, go_to, page_link
 from twin.ui.pages import BUILD, PAGES, SECTIONS
 from twin.ui.pages.supernode import editor
@@ -119,7 +129,7 @@ def open_run(scenario: Scenario, keep: str = "") -> None:
 
 
 SHOWN = 30  # differences listed one by one
-LISTS = ("faults", "deployment.seats")  # that stand in no group of a form
+LISTED = {*LISTS} - {"supernode.edits"}  # in no group of a form; edits are grouped by kind
 
 
 def popover() -> None:
@@ -154,7 +164,7 @@ def differences() -> list[tuple[str, Callable[[], None]]]:
         (change_line(path, plain(show(old, path)), plain(show(new, path))),
          partial(editor.take_back, path))
         for path, (old, new) in changes.items()
-        if declared(path).group or path in LISTS
+        if declared(path).group or path in LISTED
     ]  # fmt: skip
     draft_edits, preset_edits = session.draft().supernode.edits, session.preset().supernode.edits
     new_edits = [e for e in draft_edits if e not in preset_edits]

@@ -100,7 +100,7 @@ _PERCENT = {"y_title": "%", "scale": 100, "top": 101}
 OVER_TIME: dict[str, dict[str, Any]] = {
     "waiting": {"y_title": "requests waiting", "stacked": True, "columns": {
         "prefill_queue": ("for prefill", theme.STAGE["prefill_queue"]),
-        "router_queue": ("for a place", theme.STAGE["router"]),
+        "router_queue": ("for admission", theme.STAGE["router"]),
         "front_end_queue": ("at the front end", theme.STAGE["front_end"]),
     }, "reads": "A queue that keeps growing means that more comes than is served."},
     "running": {"y_title": "requests being served", "columns": {
@@ -229,16 +229,18 @@ def dies(
     """One figure of every die in use as a map."""
     if not ranks.height or column not in ranks.columns:
         return empty("No die served")
-    per_node = int(ranks.group_by("node").len()["len"].max() or 1)  # type: ignore[arg-type]
+    per_node = int(ranks.group_by("node").agg(n=pl.col("die").n_unique())["n"].max() or 1)  # type: ignore[arg-type]
     nodes = int(ranks["node"].max() or 0) + 1  # type: ignore[arg-type]
     per_node = max(per_node, int((ranks["die"] - ranks["die"].min()).max() or 0) // nodes + 1)  # type: ignore[arg-type]
     field = np.full((per_node, nodes), np.nan)
     hover = np.full((per_node, nodes), "not in use", dtype=object)
-    cells = (ranks["die"] % per_node).to_numpy(), ranks["node"].to_numpy()
+    name = pl.format("{} {}, rank {}, die {}", "role", "instance", "rank", "die")
+    # Instances that share a die, in turn or at once: the one with the highest figure is shown.
+    shown = ranks.sort(column, nulls_last=False).group_by("die").last().with_columns(name=name)
+    cells = (shown["die"] % per_node).to_numpy(), shown["node"].to_numpy()
     scale, unit = (100.0, " %") if percent else (1.0, "")
-    field[cells] = scale * ranks[column].cast(pl.Float64).to_numpy()
-    names = pl.format("{} {}, rank {}, die {}", "role", "instance", "rank", "die")
-    hover[cells] = ranks.select(names).to_series().to_numpy()
+    field[cells] = scale * shown[column].cast(pl.Float64).to_numpy()
+    hover[cells] = shown["name"].to_numpy()
     fig = figure(height=120 + 14 * per_node)
     base.heat(
         fig, field, dark=dark, customdata=hover, xgap=1.5, ygap=1.5, hoverongaps=False,
@@ -247,8 +249,9 @@ def dies(
     )  # fmt: skip
     low, high = (three_figures(float(end)) for end in (np.nanmin(field), np.nanmax(field)))
     return base.chart(
-        fig, f"{label} of {ranks.height:,} dies in use, from {low}{unit} to {high}{unit}.",
-        "Each cell is a die: nodes across, the dies of a node down.",
+        fig, f"{label} of {shown.height:,} dies in use, from {low}{unit} to {high}{unit}.",
+        "Each cell is a die: nodes across, the dies of a node down. Where instances share it, the "
+        "highest figure is shown.",
         x={"title_text": "node", "constrain": "domain"}, margin={"t": 8},
         y={"title_text": "die in node", "autorange": "reversed", "showgrid": False},
     )  # fmt: skip

@@ -12,6 +12,7 @@ from twin.ui.charts.base import Chart, bars, chart, empty, figure, time_unit
 SHOWN = 0.002  # of the whole: a smaller piece is not drawn
 HATCHED = {"fillmode": "overlay", "fgcolor": "rgba(255, 255, 255, 0.75)"}
 SLACK_COLOUR = "rgba(128, 128, 128, 0.18)"
+CHARACTER_PX = 7  # width of a character of a label at the end of a bar
 
 
 def waterfall(
@@ -28,6 +29,7 @@ def waterfall(
     fig = figure(height=110 + (40 if median else 27) * len(rows))
     palette = [colours.get(n) or theme.SERIES[k % len(theme.SERIES)] for k, n in enumerate(names)]
     series = {"this request": (parts, [*palette, theme.OTHER])}
+    longest = 0  # characters of a label
     if median:
         series["the median request"] = median, [SLACK_COLOUR] * len(rows)
     for name, (parts_s, shades) in series.items():
@@ -36,6 +38,7 @@ def waterfall(
         value_texts = [seconds(v) if v else "" for v in values]
         if not median:
             value_texts = [f"{seconds(v)} · {amount(v / total_s, 'share')}" for v in values]
+        longest = max(longest, *map(len, value_texts))
         bars(
             fig, rows, [v * factor for v in [*values, total_s]][: len(rows)], shades[: len(rows)],
             base=[begins.get(n, 0.0) * factor for n in names] + [0.0] * bool(total), name=name,
@@ -46,8 +49,9 @@ def waterfall(
     listing = ", ".join(f"{n} {seconds(parts[n])}{median_text[n]}" for n in names)
     return chart(
         fig, f"{total or 'One request'} takes {seconds(sum(parts.values()))}: {listing}.", reads,
-        x={"title_text": unit, "range": [0, 1.15 * total_s * factor]}, barmode="group",
+        x={"title_text": unit, "range": [0, total_s * factor]}, barmode="group",
         hovermode="closest", showlegend=bool(median), bargap=0.24, legend_traceorder="normal",
+        margin_r=16 + CHARACTER_PX * longest,  # for labels of the last bars
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from twin.scenario import ScenarioField, fields, read
 from twin.scenario.fields import value_at
 from twin.scenario.words import titled
 from twin.ui import forms, session
+from twin.ui.fields import in_labels
 
 # Fields of a row's own sections that stand in its table; the others are set in a file.
 ALSO = {
@@ -93,7 +94,7 @@ def _with_cells(row: dict[str, Any], cells: dict[str, Any]) -> dict[str, Any]:
 def column(known: ScenarioField, options: list[str] | None = None) -> Any:
     """Column of a declared field. options: accepted names."""
     title = titled(known)
-    arguments: dict[str, Any] = {"help": known.help, "required": known.required}
+    arguments: dict[str, Any] = {"help": in_labels(known.help), "required": known.required}
     if options:
         more_options = [option for option in known.options if option not in options]
         return st.column_config.SelectboxColumn(title, options=options + more_options, **arguments)

@@ -1,5 +1,6 @@
 """How far the twin is from what was measured: every published row, its error, what it rests on."""
 
+import re
 from typing import Any
 
 import streamlit as st
@@ -23,6 +24,7 @@ from twin.ui.toolbar import open_run
 
 HOW = ("By formula, the closed steady state with every slot taken; benchmarks as clients run them "
        "are simulated.")  # fmt: skip
+UNIT = re.compile(r" (?=%|rows)")  # no line is broken there
 SEARCHED = ("quantity", "system", "kind", "regime", "source", "note")  # of a row
 
 
@@ -187,9 +189,10 @@ def take_row() -> None:
 named_rows = bool({"regime", "missed"} & set(st.query_params))
 with st.expander(f"All {len(answers)} rows: search, kinds", expanded=named_rows):
     scores = [
-        {name[0].upper() + name[1:]: cell for name, cell in line.items() if name not in UNJUDGED}
+        {name[0].upper() + name[1:]: UNIT.sub("\u00a0", cell)
+         for name, cell in line.items() if name not in UNJUDGED}
         for line in score_table(answers)
-    ]
+    ]  # fmt: skip
     st.table(scores, border="horizontal", hide_index=True)
     kinds = " ".join(f"*{kind.capitalize()}*: {text}." for kind, text in KINDS.items())
     st.caption(f"Absolute errors: mean (worst, rows). {kinds}")

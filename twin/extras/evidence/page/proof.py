@@ -101,7 +101,8 @@ def table(rows: Found, links: Mapping[str, str]) -> list[dict[str, Any]]:
     """The rows as the page's table, in the given order; errors in percent."""
     return [
         {
-            "Quantity": row["quantity"], "Error, %": 100 * row["error"],
+            # First, since a phone shows one column and a half.
+            "Error, %": 100 * row["error"], "Quantity": row["quantity"],
             "Published": float(row["published"]), "Twin": float(f"{row['twin']:.4g}"),
             "Unit (basis)": unit(row),
             "Bar": f"\u26a0 over {100 * row['bar']:.0f} %" if row["outside"] else "within",

@@ -12,7 +12,7 @@ from twin.lab.store import RunRow, StoreError
 from twin.metrics.registry import METRICS, shown
 from twin.scenario import Scenario, SpecError, scenario_digest
 from twin.ui import access, session
-from twin.ui.fields import sentence
+from twin.ui.fields import glossed, sentence
 from twin.ui.pages import PAGES
 from twin.ui.progress import getting_ready
 from twin.ui.show import choice, dark, download, json_text, plain, plot
@@ -129,7 +129,8 @@ def show(answer: dict[str, Any]) -> None:
         with tiles.cell():
             value = shown(key, answer["summary"][key])
             text = f"{shown(key, whole[key])} without a loss" if whole else None
-            st.metric(METRICS[key].label, value, text, delta_color="off", delta_arrow="off")
+            metric, look = METRICS[key], {"delta_color": "off", "delta_arrow": "off"}
+            st.metric(metric.label, value, text, help=glossed(metric.label, metric.help), **look)
     for line in in_words(answer):
         st.markdown(plain(line))
     key = choice("Over time", charts.DRAWN, "fleet-drawn", format_func=lambda k: charts.DRAWN[k][0])

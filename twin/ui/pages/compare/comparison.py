@@ -207,7 +207,7 @@ def settings_that_differ(compared: Comparison, scenarios: Sequence[Scenario]) ->
                 continue
             change = value / base - 1.0 if is_number(value) and is_number(base) and base else 0.0
             full_text = f"{show(base, row.path)} → {show(value, row.path)}"
-            text = f"{base:,.4g} → {value:,.4g}" if change else words.cut(full_text, CHANGE_CHARS)
+            text = words.cut(full_text, CHANGE_CHARS)
             rows.append(Difference(name, position, change, text, full_text))
     return rows
 

@@ -24,7 +24,9 @@ def conclusion(row: RunRow, scenario: Scenario) -> None:
         return
     pieces_s = record.time_of(row, scenario)
     if not pieces_s:
-        st.markdown("What imbalance costs is measured when the run is explained, on its results.")
+        if not scenario.models:  # runs of several are not explained
+            text = "What imbalance costs is measured when the run is explained, on its results."
+            st.markdown(text)
         return
     cost_s, whole_s = pieces_s["imbalance"], sum(pieces_s.values())
     text = "A re-run with perfectly even experts is no faster: imbalance is free."

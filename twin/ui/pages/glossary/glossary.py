@@ -2,17 +2,10 @@
 
 import streamlit as st
 
-from twin.lab.library import Term, terms
-from twin.ui.fields import field_name
+from twin.lab.library import terms
+from twin.ui.fields import in_labels
 from twin.ui.pages import PAGES
 from twin.ui.show import plain
-
-
-def meaning(term: Term) -> str:
-    """A term's meaning as Markdown, with fields by their labels in place of their paths."""
-    parts = term.meaning.split("`")
-    return "".join(f"*{plain(field_name(p))}*" if i % 2 else plain(p) for i, p in enumerate(parts))
-
 
 st.title(PAGES["glossary"].title, anchor=False)
 st.markdown(PAGES["glossary"].about)
@@ -23,7 +16,7 @@ sought = st.text_input(
 known = [t for t in terms().values() if sought in f"{t.name} {t.meaning}".lower()]
 if known:
     names = {t.name: f"**{plain(t.name)}**{f' ({plain(t.unit)})' if t.unit else ''}" for t in known}
-    rows = [{"Term": names[t.name], "Meaning": meaning(t)} for t in known]
+    rows = [{"Term": names[t.name], "Meaning": in_labels(t.meaning)} for t in known]
     st.table(rows, border="horizontal", hide_index=True)
 else:
     st.markdown("No term is called so, and no meaning says it.")

@@ -24,6 +24,7 @@ def clear() -> None:
 
 # 1) What to look for; it is in the address, so a search can be sent as a link.
 st.title(PAGES["library"].title, anchor=False)
+st.caption(PAGES["library"].about)
 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     shown = choice("Show", ["Runs", "Scenarios"], "show", bind="query-params")
     text = st.text_input(

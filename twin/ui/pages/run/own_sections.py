@@ -196,8 +196,8 @@ def _clients(
     return tenants, counts, np.sort(observed.session_times)
 
 
-OF_A_MODEL = ("requests", "npus", "npu_hours", "goodput_req_per_s", "slo_attainment", "ttft_s_p50",
-              "ttft_s_p99", "tpot_s_mean", "tokens_per_s_per_npu", "hit_token_ratio",
+OF_A_MODEL = ("requests", "slo_attainment", "goodput_req_per_s", "ttft_s_p50", "ttft_s_p99",
+              "tpot_s_mean", "npus", "npu_hours", "tokens_per_s_per_npu", "hit_token_ratio",
               "prefill_utilisation", "decode_utilisation", "power_kw", "steady_state")  # fmt: skip
 
 

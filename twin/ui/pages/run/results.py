@@ -130,7 +130,8 @@ def validity(row: RunRow, scenario: Scenario) -> None:
         st.caption(_counted(scenario), width="content")
     for note in row.notes:
         if note not in UNSTEADY.values() and not note.startswith("Steady-state figures leave out"):
-            st.caption(f":material/info: {sentence(note)}")
+            model = note.partition(":")[0] if scenario.models else ""  # a key, as tables have it
+            st.caption(f":material/info: {sentence(note, model)}")
     is_slow = (row.summary.get("tpot_s_mean") or 0.0) > scenario.slo.tpot_ms * 1e-3
     if is_slow and one_slo(scenario):
         st.caption(f":material/timer: {formulas.bound(scenario)}")

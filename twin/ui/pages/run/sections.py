@@ -50,9 +50,12 @@ def why(row: RunRow, scenario: Scenario) -> None:
                 "The time of a request, from ideal to actual, is here once this run is explained: "
                 "see Causes."
             )
+        elif scenario.models:
+            st.markdown("Runs of several models are not explained.")
         else:
-            other = "Another engine or other facts made this run: only a new one can be explained."
-            st.markdown("Runs of several models are not explained." if scenario.models else other)
+            st.markdown(
+                "Another engine or other facts made this run: only a new one can be explained."
+            )
             if st.button("Run it again", icon=":material/replay:", key="explain-run-again"):
                 open_run(scenario)
     with ttft_column:
@@ -240,11 +243,12 @@ def field_rows(scenario: Scenario) -> list[dict[str, Any]]:
     """Rows of the table of all fields: group, field, value, unit."""
     groups = [item for form in FORMS for item in form_groups(form).items()]
     rows = [_field(scenario, group, path) for group, paths in groups for path in paths]
-    list_rows = {
-        "models": "Pools", "faults": "Faults", "supernode.edits": "Machine",
-        "deployment.seats": "Pools",
+    group_of = {
+        "models": "Pools", "tenants": "Clients", "faults": "Faults", "supernode.kinds": "Machine",
+        "supernode.edits": "Machine", "deployment.seats": "Pools", "elastic.schedule": "Elasticity",
+        "workload.profile.pieces": "Traffic",
     }  # fmt: skip
-    for path, group in list_rows.items():
+    for path, group in group_of.items():
         rows += [_field(scenario, group, path, [row]) for row in read(scenario, path)]
     return rows if scenario.faults else [*rows, _field(scenario, "Faults", "faults")]
 

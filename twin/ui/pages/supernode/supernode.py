@@ -7,7 +7,7 @@ from twin.hooks import drawn
 from twin.scenario import form_groups
 from twin.ui import forms, live, session, words
 from twin.ui.fabric_message import ROLE, colour, fabric_picture, loads
-from twin.ui.fields import declared, options, sentence, why_idle
+from twin.ui.fields import declared, in_labels, options, sentence, why_idle
 from twin.ui.forms.tables import rows_table
 from twin.ui.formulas import seated
 from twin.ui.pages.supernode import editor, panels
@@ -72,7 +72,7 @@ with numbers:
     if numbers.open:
         forms.group(BEHIND)
         st.markdown("**Further kinds of nodes**")
-        st.caption(declared("supernode.kinds").help)
+        st.caption(in_labels(declared("supernode.kinds").help))
         rows_table("supernode.kinds", {"chip": options("supernode.chip", session.facts()) or []})
 with file:
     if file.open and fabric is not None and not fault:

@@ -70,6 +70,7 @@ def test_what_is_stored_is_checked(twin, tmp_path):
         (["compare", "quickstart", "nothing-like-it"], "nothing-like-it"),
         (["predict", "quickstart", "--set", "horizon_s=nan"], "horizon_s"),
         (["compare", "quickstart"], "takes 2 to 6 runs, not 1"),
+        (["run", "quickstart", "--table", "requests"], "say --json too"),
     ],
 )
 def test_a_question_at_fault_is_one_sentence_and_status_two(twin, words, said):

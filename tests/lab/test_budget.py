@@ -44,7 +44,10 @@ def test_more_traffic_time_shifts_and_decisions_cost_more():
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"workload__rate_req_per_s": 5000.0, "horizon_s": 50_000.0}, r"GB of memory, .* at most"),
+        (
+            {"workload__rate_req_per_s": 5000.0, "horizon_s": 50_000.0},
+            "[GT]B of memory, .* at most",
+        ),
         ({"experts__shift_every_s": 1e-9}, r"minutes is longer than the 60 .* less often"),
     ],
 )

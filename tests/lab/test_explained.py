@@ -65,6 +65,20 @@ def test_the_cause_that_was_planted_comes_first_with_its_gain_and_a_change_that_
     assert json.loads(json.dumps(known)) == known
 
 
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"steady_state": "overloaded"}, "100 % of the requests that finish keep the SLO; it is"),
+        ({"lost": 20}, "Only 80.0 % of requests keep the SLO; it is"),
+        ({"slo_attainment": 0.0}, "No request keeps the SLO; it is"),
+    ],
+)
+def test_a_missed_slo_is_never_called_met_by_only_all_requests(short_of_servers, more, says):
+    view = SimpleNamespace(summary=GOOD | more, scenario=short_of_servers, held=False, free_npus=0)
+    room = SimpleNamespace(load=370.0, low=354.0, high=387.0, unit="req/s")
+    assert engine.verdict(view, room, []).startswith(says)
+
+
 def test_an_explanation_takes_a_few_dozen_runs(known):
     assert known["runs"] <= 60
 

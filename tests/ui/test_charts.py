@@ -198,7 +198,7 @@ def test_a_request_stands_beside_the_median_part_by_part():
     assert list(usual.x)[1] == pytest.approx(200)
     assert "prefill 500 ms (median 200 ms)" in chart.alt
     room = chart.figure.layout.margin.r  # a phone's chart has no other for the label of the last
-    assert room >= 6 * max(map(len, one.text)) and chart.figure.layout.xaxis.range[1] <= 600
+    assert room >= 5.5 * max(map(len, one.text)) and chart.figure.layout.xaxis.range[1] <= 600
 
 
 def test_every_chart_has_a_crosshair():

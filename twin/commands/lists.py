@@ -43,4 +43,6 @@ def serve(
 def own_controllers(as_json: AsJson = False) -> None:
     """Controllers of the folder that TWIN_CONTROLLERS names, with their digests."""
     digests, title = controllers(), f"Controllers of {VARIABLE}"
+    if not digests:
+        typer.echo(f"{VARIABLE} names no folder with Python files", err=True)
     print_answer(digests, as_json, title, ("name", "elastic.own.digest"), [*digests.items()])

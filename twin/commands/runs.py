@@ -13,7 +13,7 @@ from twin.lab.ask import question
 from twin.lab.explain.words import change, effect
 from twin.metrics.measures import seconds
 from twin.metrics.registry import placed, shown
-from twin.scenario import Scenario, remarks
+from twin.scenario import Scenario, SpecError, remarks
 
 Multiplier = Annotated[float, typer.Option(help="The trace's requests come so many times faster.")]
 Copies = Annotated[int, typer.Option(help="Copies of the trace, each under block ids of its own.")]
@@ -43,6 +43,8 @@ def run(
 ) -> None:  # fmt: skip
     """Simulate a scenario and store the run."""
     report = terminal.report_to("run", html)
+    if table and not as_json:
+        raise SpecError("--table adds rows to one JSON object: say --json too")
     resolved, recorded = question(scenario, settings or [], trace, rate_multiplier, tree_copies)
     print_remarks(resolved)
     with terminal.progress(resolved.name) as watch:

@@ -30,7 +30,7 @@ from twin.lab.explain.causes import (
     promised,
 )
 from twin.lab.explain.runs import Gain, Runs, gained, score, shortened
-from twin.lab.explain.view import Summary, View, attained, holds, load_of, waiting_s
+from twin.lab.explain.view import Summary, View, holds, load_of, served_well, waiting_s
 from twin.lab.explain.waterfall import EVEN, waterfall
 from twin.lab.store.models import EXPLAINED
 from twin.metrics.measures import amount, three_figures
@@ -286,8 +286,10 @@ def verdict(view: View, room: Capacity, ranks: Sequence[Measured]) -> str:
     if view.held:
         sentences = [f"It keeps its SLO{limit}."]
     else:
-        met = attained(view.summary)
+        met = served_well(view.summary)
         subject = f"Only {amount(met, 'share')} of requests keep" if met else "No request keeps"
+        if met >= view.scenario.slo.share:  # overloaded: the growing queue is not judged yet
+            subject = f"{amount(met, 'share')} of the requests that finish keep"
         sentences = [f"{subject} the SLO{limit}."]
     if ranks and (not view.held or ranks[0].score > WORTH_SAYING):
         label, top_name = ranks[0].cause.label, ranks[0].named

@@ -8,6 +8,7 @@ from twin.facts import Facts
 from twin.lab.runs.process import PEAK_BYTES_MAX, total_bytes
 from twin.lab.store import Store
 from twin.lab.store.errors import StoreError
+from twin.metrics.measures import amount
 from twin.scenario import Scenario, of_models
 from twin.workload.generate import mean_lengths
 from twin.workload.profile import mean_factor
@@ -102,9 +103,9 @@ def require_fits(budget: Budget, waiting: Iterable[Budget] = ()) -> None:
         fitting_requests = (most_bytes - BASE_BYTES) / REQUEST_BYTES
         raise TooLarge(
             f"a run of some {budget.requests:,.0f} requests takes about "
-            f"{budget.memory_bytes / 1e9:.3g} GB of memory, and this machine has "
-            f"{most_bytes / 1e9:.3g} GB for it: shorten horizon_s or lower the rate, for at most "
-            f"{fitting_requests:,.0f} requests"
+            f"{amount(budget.memory_bytes, 'bytes')} of memory, and this machine has "
+            f"{amount(most_bytes, 'bytes')} for it: shorten horizon_s or lower the rate, for at "
+            f"most {fitting_requests:,.0f} requests"
         )
     if budget.seconds > most_s:
         raise TooLarge(

@@ -12,7 +12,7 @@ from twin.ui.charts.base import Chart, bars, chart, empty, figure, time_unit
 SHOWN = 0.002  # of the whole: a smaller piece is not drawn
 HATCHED = {"fillmode": "overlay", "fgcolor": "rgba(255, 255, 255, 0.75)"}
 SLACK_COLOUR = "rgba(128, 128, 128, 0.18)"
-CHARACTER_PX = 7  # width of a character of a label at the end of a bar
+CHARACTER_PX = 5.5  # width of a character of a label at the end of a bar
 
 
 def waterfall(
@@ -51,7 +51,7 @@ def waterfall(
         fig, f"{total or 'One request'} takes {seconds(sum(parts.values()))}: {listing}.", reads,
         x={"title_text": unit, "range": [0, total_s * factor]}, barmode="group",
         hovermode="closest", showlegend=bool(median), bargap=0.24, legend_traceorder="normal",
-        margin_r=16 + CHARACTER_PX * longest,  # for labels of the last bars
+        margin_r=10 + CHARACTER_PX * longest,  # for labels of the last bars
     )  # fmt: skip
 
 

@@ -219,7 +219,7 @@ with st.expander(f"All {len(answers)} rows: search, kinds", expanded=named_rows)
         selection_mode="single-row",
         column_config={
             "Quantity": st.column_config.TextColumn(width=240, pinned=True),
-            "Error, %": number(format="%+.1f", width=70),
+            "Error, %": number(format="%+.1f", width=70, pinned=True),
             "Published": number(format="localized", width=80),
             "Twin": number(format="localized", width=75),
             "Unit (basis)": st.column_config.TextColumn(width=120),

@@ -89,6 +89,21 @@ def test_a_refusal_is_one_sentence(client, method, path, body, status, says):
     assert says in answer.json()["detail"] and "\n" not in answer.json()["detail"]
 
 
+@pytest.mark.parametrize(
+    ("text", "kind", "says"),
+    [
+        ('{"scenario": ', "application/json", "no JSON: Expecting value at character 13"),
+        ('{"scenario": "quickstart"}', "text/plain", "sent as content-type: application/json"),
+        ("[5]", "application/json", "should be a JSON object"),
+        ('{"scenario": 5}', "application/json", "a preset's key or a table of fields"),
+        ('{"settings": []}', "application/json", "scenario: Field required"),
+    ],
+)
+def test_a_body_that_is_no_question_is_told_what_it_should_be(client, text, kind, says):
+    answer = client.post("/predict", content=text, headers={"content-type": kind})
+    assert answer.status_code == 422 and says in answer.json()["detail"], answer.text
+
+
 def test_a_foreign_name_that_leads_here_gets_nothing():
     app = application(
         lambda _: pytest.fail("asked"), lambda: pytest.fail("asked"), ["twin.example"]

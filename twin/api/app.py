@@ -264,8 +264,17 @@ def _malformed(_request: Request, error: Exception) -> Response:
     """Answer 422 with the first wrong field and its fault in one sentence."""
     assert isinstance(error, RequestValidationError)
     first_error = error.errors()[0]
-    field_path = ".".join(str(part) for part in first_error["loc"][1:]) or "the request's body"
-    return JSONResponse({"detail": f"{field_path}: {first_error['msg']}"}, 422)
+    (_, *path), fault = first_error["loc"], first_error["msg"]
+    text = f"{'.'.join(map(str, path))}: {fault}"
+    if first_error["type"] == "json_invalid":
+        text = (
+            f"the request's body is no JSON: {first_error['ctx']['error']} at character {path[0]}"
+        )
+    elif not path:
+        text = "the request's body should be a JSON object, sent as content-type: application/json"
+    elif path[0] == "scenario" and path[1:]:  # of a union: neither of its kinds
+        text = "scenario: a preset's key or a table of fields"
+    return JSONResponse({"detail": text}, 422)
 
 
 def _shown(seen: Store, run: str) -> Run:

@@ -48,7 +48,10 @@ def _tell(what: str, moved: Moved, as_json: bool) -> None:
     else:
         for reason in moved.left_out:
             out.print(escape(f"left out: {reason}"), soft_wrap=True)
-        counts = [f"{count:,} {kind}" for kind, count in sorted(moved.new.items())]
+        counts = [
+            f"{count:,} {kind}{'' if count == 1 or kind.endswith('s') else 's'}"
+            for kind, count in sorted(moved.new.items())
+        ]
         present = f"; {moved.here.total():,} were here" if moved.here else ""
         out.print(escape(f"{what}: {', '.join(counts) or 'nothing new'}{present}"), soft_wrap=True)
     if moved.left_out:

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from tests.draws import some
-from twin.extras.launch.engines import ENGINES, launched, workers
+from twin.extras.launch.engines import ENGINES, LaunchError, launched, workers
 from twin.extras.launch.section import packed
 from twin.lab.library import load_facts, preset, presets
 from twin.scenario import with_overrides
@@ -134,7 +134,7 @@ def test_dies_that_share_a_prompt_are_tensor_parallel_and_hold_its_share_of_requ
     (split,) = workers(with_overrides(s, {"deployment.colocated.prompt_dies": 8}), FACTS)
     assert (whole.tensor_parallel, split.tensor_parallel, split.data_parallel) == (1, 8, 4)
     assert split.sequences == 8 * whole.sequences and split.tokens == 8 * whole.tokens
-    with pytest.raises(ValueError, match="take 4"):
+    with pytest.raises(LaunchError, match="take 4"):
         workers(with_overrides(s, {"deployment.colocated.prompt_dies": 12}), FACTS)
 
 
@@ -246,7 +246,7 @@ def test_a_script_runs_in_a_shell_and_passes_what_is_written(engine, tmp_path):
     ],
 )  # fmt: skip
 def test_what_cannot_be_launched_is_one_sentence(engine, settings, sentence):
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(LaunchError, match=sentence):
         launched(with_overrides(preset("quickstart"), settings), FACTS, engine)
 
 

@@ -65,7 +65,7 @@ class Worker:
 
 
 def workers(s: Scenario, facts: Facts) -> list[Worker]:
-    """Kinds of instances of a deployment. Raises ValueError if ranks do not fill nodes."""
+    """Kinds of instances of a deployment. Raises LaunchError if ranks do not fill nodes."""
     experts = "experts" in load_shape(facts, s.deployment.model).stages
     pools = serving(s).values()
     return [_worker(s, pool, load_chip(facts, pool.chip).dies_per_npu, experts) for pool in pools]
@@ -75,7 +75,7 @@ def _worker(s: Scenario, pool: Pool, dies: int, experts: bool) -> Worker:
     """Launch sizes of one pool's engine: processes, ranks and degrees of parallelism."""
     d, ranks, per_node = s.deployment, pool.npus * dies, s.supernode.npus_per_node * dies
     if ranks > per_node and ranks % per_node:
-        raise ValueError(
+        raise LaunchError(
             f"a {pool.role} instance of {pool.npus} NPUs does not fill nodes of "
             f"{s.supernode.npus_per_node}: engines start the same number of ranks on every node, "
             f"take a multiple of {s.supernode.npus_per_node} NPUs"
@@ -95,7 +95,7 @@ def _worker(s: Scenario, pool: Pool, dies: int, experts: bool) -> Worker:
     if pool.role != "prefill":
         sequences *= pool.own.pp_stages  # of which a pass has a part
     if ranks // pool.own.pp_stages % (tp * prefill_cp):
-        raise ValueError(
+        raise LaunchError(
             f"{tp * prefill_cp} dies that share a prompt do not divide the {ranks} of a "
             f"{pool.role} instance: take {math.gcd(tp * prefill_cp, ranks)}"
         )
@@ -355,6 +355,10 @@ ENGINES: dict[str, tuple[tuple[str, ...], Write]] = {
 }  # fmt: skip
 
 
+class LaunchError(ValueError):
+    """A deployment that an engine cannot start, in one sentence."""
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """Launch files of a deployment."""
@@ -365,17 +369,17 @@ class Launch:
 
 
 def launched(s: Scenario, facts: Facts, engine: str) -> Launch:
-    """Launch files of a deployment for one of ENGINES. Raises ValueError with a sentence."""
+    """Launch files of a deployment for one of ENGINES. Raises LaunchError."""
     if engine not in ENGINES:
-        raise ValueError(f"{engine} is no engine here: take one of {', '.join(ENGINES)}")
+        raise LaunchError(f"{engine} is no engine here: take one of {', '.join(ENGINES)}")
     engine_families, write = ENGINES[engine]
     families = {family_of(facts, pool.chip): pool.chip for pool in serving(s).values()}
     for family, chip in families.items():
         if family not in engine_families:
             engines = [name for name, (others, _) in ENGINES.items() if family in others]
-            raise ValueError(f"{engine} does not run on {chip}: take {' or '.join(engines)}")
+            raise LaunchError(f"{engine} does not run on {chip}: take {' or '.join(engines)}")
     if len(families) > 1:
-        raise ValueError(
+        raise LaunchError(
             f"launch files are for chips of one family, not for {' and '.join(families.values())}: "
             "write those of each pool alone, first with deployment.mode = prefill_only, then with "
             "deployment.mode = decode_only"

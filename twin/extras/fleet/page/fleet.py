@@ -129,8 +129,10 @@ def show(answer: dict[str, Any]) -> None:
         with tiles.cell():
             value = shown(key, answer["summary"][key])
             text = f"{shown(key, whole[key])} without a loss" if whole else None
-            metric, look = METRICS[key], {"delta_color": "off", "delta_arrow": "off"}
-            st.metric(metric.label, value, text, help=glossed(metric.label, metric.help), **look)
+            meaning = glossed(METRICS[key].label, METRICS[key].help)
+            st.metric(
+                METRICS[key].label, value, text, delta_color="off", delta_arrow="off", help=meaning,
+            )  # fmt: skip
     for line in in_words(answer):
         st.markdown(plain(line))
     key = choice("Over time", charts.DRAWN, "fleet-drawn", format_func=lambda k: charts.DRAWN[k][0])

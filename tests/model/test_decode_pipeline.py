@@ -193,6 +193,7 @@ def test_formula_and_simulation_agree(facts, settings, clients):
 
 @pytest.mark.parametrize(("settings", "sentence"), [
     ({STAGES: 5}, "pp_stages = 5 must divide the 32 dies of a decode instance"),
+    ({STAGES: 8, TP: 8}, "tp_dies = 8 must divide the 4 dies of a pipeline stage"),
     ({STAGES: 4, "deployment.decode.expert_npus": 4}, "that run its attention or have"),
     ({STAGES: 4, "deployment.mode": "disaggregated", "deployment.model": LITE,
       "deployment.prefill.on": "decode_npus",

@@ -228,6 +228,11 @@ def refuse(pool: Pool, shape: Shape, draft: Shape | None, dies: int) -> None:
     own, size, stages = pool.own, pool.own.cp_dies, pool.own.pp_stages
     if stages > 1:
         dies = _stage_dies(pool, shape, dies)
+        if dies % pool.layer_dies:
+            raise ModelError(
+                f"deployment.{pool.phase}.tp_dies = {own.tp_dies} must divide the {dies} dies of a "
+                f"pipeline stage of a {pool.role} instance"
+            )
     if size == 1:
         return
     field = f"deployment.{pool.phase}.cp_dies = {size}"

@@ -3,10 +3,12 @@
 import pytest
 
 from tests.draws import some
+from tests.engine.small import small
 from twin.engine.simulate import simulate
 from twin.lab.library import load_facts
 from twin.outlook import at_load, times
 from twin.scenario import Scenario, with_overrides
+from twin.stationary import ITERATIONS
 from twin.steady import Priced
 
 MIXED = with_overrides(
@@ -55,3 +57,12 @@ def test_bursts_of_arrivals_make_iterations_swing_more():
         assert standing is not None
         swings.append(standing.swings.lasting)
     assert swings == sorted(swings)
+
+
+def test_answers_of_any_length_are_followed_over_a_bounded_number_of_iterations():
+    """Ranks with a request or two differ by chance in every pass, and a pass lasts several
+    lives: of answers of 100,000 tokens the search took four times as many iterations."""
+    s = small({"deployment.mode": "colocated", "workload.output_tokens": 100_000})
+    standing = at_load(Priced(s, load_facts()), 2 * 0.0292)
+    assert standing is not None
+    assert standing.population.at[0] < 1.01 * ITERATIONS

@@ -38,6 +38,7 @@ CLOSE, LEAST = 0.01, 1 / 256  # of a rate; of the largest: lower ones are not tr
 SAFE = 0.95  # of the rate found: what samples and passes of this size leave open, see DESIGN.md
 SAMPLE, BEGINS = 4000, 200  # requests that the queue is followed over; of them, while it fills
 ROUNDS, TIMES = 10, 2  # full batches of each instance, at least; of the sample, at most
+PIECES = 600_000  # of prompts that the queue is followed over, at most
 DIGITS = 9  # of times in seconds: the same sample for every rate of a scenario
 NO_CHANCE = 1e-9  # smaller ones are neglected
 NORMAL = tuple(NormalDist().inv_cdf((i + 0.5) / 32) for i in range(32))  # its law, by mean weights
@@ -246,6 +247,10 @@ def attainment(priced: Priced) -> Attainment:
         batch = pool.budget / traffic.fresh_tokens * pool.instances  # requests of a batch of each
         repeats = math.ceil(ROUNDS * batch / len(prompts.fresh))
         prompts = prompts.repeated(min(max(repeats, 1), TIMES))
+    piece = costs.colocated_role.prompt_tokens if costs.colocated_role else pool and pool.chunk
+    if piece:  # fewer prompts where each is computed in thousands of pieces
+        pieces = math.fsum(math.ceil(tokens / piece) for tokens in prompts.fresh)
+        prompts = prompts.first(math.ceil(len(prompts.fresh) * min(PIECES / pieces, 1.0)))
     transfer_s, extra_s = 0.0, 1e-3 * s.front_end.service_ms
     if pool is not None or colocated is not None:
         extra_s += costs.tokenise_s * traffic.input_tokens
@@ -297,7 +302,8 @@ def _prompts(s: Scenario, sample: Offered, share: float) -> Prompts:
         for i in range(min(SAMPLE, sample.prompts.size)):
             now_s += float(exponential(draw, i))
             arrivals.append(now_s)
-    span_s = (arrivals[-1] - arrivals[0]) / max(len(arrivals) - 1, 1)
+    # One alone has no gap.
+    span_s = (arrivals[-1] - arrivals[0]) / (len(arrivals) - 1) if len(arrivals) > 1 else 1.0
     count, tokens_seen = len(arrivals), float(sample.seen.sum())
     per_seen = (
         share * float(sample.prompts.sum()) / tokens_seen

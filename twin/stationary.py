@@ -24,6 +24,7 @@ from twin.workload.lengths import elapsed_tokens, mean_square, relative_lengths
 
 BURN, MEASURED = 1.5, 2.5  # lives of a request before and while times are taken, each pass
 FEWEST, MOST = 3, 40  # passes
+ITERATIONS = 4_000_000  # after which no pass begins: answers of 25,000 tokens have all of theirs
 SCATTER = 5e-3  # relative standard error of what uneven ranks add: passes end below it
 HALVINGS = 40
 CLOSE = 1e-2  # of the arrivals of an iteration: passes end when they change by less
@@ -135,8 +136,8 @@ def stationary(population: Population, arriving: Arriving) -> Stationary:
         return unevenness * _even_s(p, min(each * life, places), context_tokens, each, prompts)
 
     by_seconds = p.colocated and math.isinf(arriving.clients)
-    each = 0.0
-    for turn in range(MOST):
+    each, most_turns = 0.0, max(FEWEST + 1, min(MOST, int(ITERATIONS / (BURN + MEASURED) / life)))
+    for turn in range(most_turns):
         previous = each
         each, full = _arrivals(p, took_s, arriving, life + delay, places)
         if turn >= FEWEST and abs(each / previous - 1.0) < CLOSE and _scatter(factors) < SCATTER:

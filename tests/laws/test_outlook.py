@@ -10,7 +10,7 @@ import pytest
 
 from tests.draws import some
 from twin import steady
-from twin.attainment import SAFE, attainment
+from twin.attainment import PIECES, SAFE, attainment
 from twin.engine.simulate import simulate
 from twin.lab.library import load_facts, presets
 from twin.outlook import at_load, outlook
@@ -200,3 +200,22 @@ def test_the_wait_after_a_choice_by_load_is_that_of_simulated_instances(pool):
         swings = Swings(joining=joining)
         formula = dataclasses.replace(law, scenario=limit).fluent(0.050, swings)
         assert formula == pytest.approx(np.mean(np.array(waits) <= part), abs=0.04)
+
+
+@pytest.mark.parametrize("mode", ["disaggregated", "colocated"])
+@pytest.mark.parametrize("arrivals", ["poisson", "closed_loop"])
+def test_one_request_in_all_has_an_outlook(mode, arrivals):
+    """A sample of one request has no gap between arrivals."""
+    found = of(workload__prompts=1, workload__arrivals=arrivals, deployment__mode=mode)
+    assert found.slo_req_per_s > 0.0
+
+
+def test_prompts_in_thousands_of_pieces_are_followed_over_fewer():
+    """A chunk of one token took minutes; usual chunks are followed over the whole sample."""
+    samples = {}
+    for chunk in (0, 512, 1):
+        s = with_overrides(QUICK, {"deployment.prefill.chunk_tokens": chunk})
+        samples[chunk] = attainment(Priced(s, load_facts())).prompts.fresh
+    assert samples[512] == samples[0]
+    assert sum(samples[1]) < 1.5 * PIECES  # pieces; prompts of the sample differ
+    assert samples[1] == samples[0][: len(samples[1])]

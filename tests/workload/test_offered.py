@@ -9,7 +9,7 @@ from tests.made_trace import made_trace
 from twin.lab.library import load_facts
 from twin.scenario import Scenario
 from twin.workload.generate import generate
-from twin.workload.offered import offered
+from twin.workload.offered import lru_reuse, offered
 from twin.workload.reuse_curve import reuse_curve
 
 
@@ -50,3 +50,13 @@ def test_reuse_of_a_trace_counts_the_blocks_that_the_trace_has():
     asked = offered(scenario, load_facts(), table)
     assert asked.reuse == 0.5 == pytest.approx(reuse_curve(table).ideal)
     assert list(asked.seen) == [0.0, 4096.0] * 20
+
+
+def test_lru_caches_hit_more_the_larger_they_are_and_never_more_than_there_is():
+    scenario = Scenario(
+        workload={"prefix": "sessions", "follow_up_probability": 0.8, "input_tokens": 600}
+    )
+    most = offered(scenario, load_facts()).reuse
+    hits = [lru_reuse(scenario, load_facts(), None, 1, n) for n in (1, 100, 1000, 10**9)]
+    assert hits == sorted(hits)
+    assert hits[0] < 0.5 * hits[-1] <= 0.5 * most

@@ -29,6 +29,11 @@ class Prompts:
     fresh: Sequence[float]  # tokens that have to be computed
     cached: Sequence[float]  # tokens that are read instead
 
+    def first(self, count: int) -> Prompts:
+        """The first requests of the sample, two at least."""
+        most = slice(max(count, 2))
+        return Prompts(self.arrival_s[most], self.fresh[most], self.cached[most])
+
     def repeated(self, times: int) -> Prompts:
         """The sample repeated a number of times."""
         span_s = self.arrival_s[-1] * (1.0 + 1.0 / max(len(self.arrival_s) - 1, 1))

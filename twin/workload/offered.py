@@ -1,6 +1,7 @@
 """A scenario's traffic in numbers, from a small sample of its requests, in milliseconds."""
 
 import math
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -127,7 +128,8 @@ def _lru_reuse(
     horizon_s = 2.0 * SAMPLE / workload.rate_req_per_s if trace is None else math.inf
     with plainly():
         sample = generate(workload, horizon_s, seed, block_tokens, facts, trace, SAMPLE, even=True)
-    lrus: list[dict[int, None]] = [{} for _ in range(caches)]  # the oldest first
+    # The oldest first; a dict would look over all that it lost before its first key.
+    lrus = [OrderedDict[int, None]() for _ in range(caches)]
     hit_tokens, first = 0, sample.segment_first.tolist()
     block_counts, offset = sample.segment_blocks.tolist(), sample.segment_offset.tolist()
     for i, tokens in enumerate(sample.input_tokens.tolist()):
@@ -138,10 +140,10 @@ def _lru_reuse(
         hit_blocks = next((k for k, block in enumerate(chain) if block not in cache), len(chain))
         hit_tokens += min(hit_blocks * sample.block_tokens, tokens - 1)
         for block in reversed(chain):
-            cache.pop(block, None)
             cache[block] = None
+            cache.move_to_end(block)
         while len(cache) > blocks:
-            del cache[next(iter(cache))]
+            cache.popitem(last=False)
     return hit_tokens / float(sample.input_tokens.sum())
 
 

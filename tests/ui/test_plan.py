@@ -115,6 +115,21 @@ def test_a_search_that_has_simulated_nothing_yet_judges_nothing(app, stored, mon
     assert opened(app, plan=key).get("plotly_chart")
 
 
+def test_a_plan_says_what_it_does_before_its_first_simulation_and_that_it_stops(
+    app, stored, monkeypatch
+):
+    key = stored(ANSWER, Scenario())
+    so_far = {"stage": "Searching", "simulations": 0, "deployments": 9626}
+    monkeypatch.setattr(Plans, "look", lambda *_: Look(True, 0.0, so_far, {}, ""))
+    button = opened(app, plan=key).button(key="stop-plan")
+    assert (button.label, button.disabled) == ("Stop", False)
+    said = app.get("progress")[0].proto.text
+    assert said == "Searching: 0 simulated, 9,626 priced by formula"
+    monkeypatch.setattr(Plans, "look", lambda *_: Look(True, 0.0, so_far, {}, "", stopping=True))
+    button = opened(app, plan=key).button(key="stop-plan")
+    assert (button.label, button.disabled) == ("Stopping", True)
+
+
 def test_a_plan_that_is_not_stored_here_is_said(app):
     assert "not stored" in opened(app, plan="nowhere").error[0].value
 

@@ -41,6 +41,7 @@ class Look:
     so_far: Mapping[str, Any]  # `answer.so_far`; empty before there is any
     answer: Mapping[str, Any]  # `answer.answered` with its ledger; empty before the end
     problem: str  # why it ended without an answer
+    stopping: bool = False  # a stop was requested, and it still works
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,8 @@ class Plans:
             default_problem = "It was interrupted; go on, and nothing is simulated twice."
             problem = str(status.get("problem", default_problem))
         progress = float(status.get("progress", 0.0))
-        return Look(is_working, progress, status.get("so_far", {}), answer, problem)
+        is_stopping = is_working and (folder / STOP).exists()
+        return Look(is_working, progress, status.get("so_far", {}), answer, problem, is_stopping)
 
     def question(self, key: str) -> Plan | None:
         """The question of a plan; None where it is not known here."""

@@ -122,7 +122,7 @@ class Picture {
     this.dragged = true
     if (this.from.who !== undefined) {
       const target = this.under(event)
-      this.carried = { who: this.from.who, to: target?.kind === "npu" ? target : target?.node ?? null }
+      this.carried = { who: this.from.who, to: target?.kind === "npu" && !this.from.node ? target : target?.node ?? null }
       this.canvas.style.cursor = "grabbing"
       this.draw()
     } else if (this.from.pans) { this.pan(this.from.px - event.offsetX, this.from.py - event.offsetY); Object.assign(this.from, { px: event.offsetX, py: event.offsetY }) }
@@ -136,7 +136,7 @@ class Picture {
     if (event.button > 1) return
     this.from = { x: event.offsetX, y: event.offsetY, px: event.offsetX, py: event.offsetY, kind: start?.kind, pans: touch || event.button === 1 || (!start && this.zoomed) }
     const held = !touch && this.onDrop && [start, start?.parent, start?.node].some((b) => b && this.chosen.has(b))
-    if (held) this.from.who = this.scene.inside(start).find((b) => b.who !== undefined)?.who
+    if (held) Object.assign(this.from, { who: this.scene.inside(start).find((b) => b.who !== undefined)?.who, node: this.chosen.has(start.node) }) // a node goes to a node, an NPU to an NPU
   }
 
   release(event) {

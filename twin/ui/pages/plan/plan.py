@@ -7,6 +7,7 @@ from twin.ui import access, session, words
 from twin.ui.fields import sentence
 from twin.ui.link import copy_link
 from twin.ui.pages.plan import found, requested
+from twin.ui.progress import getting_ready
 from twin.ui.show import plain
 from twin.ui.toolbar import header, refusal
 
@@ -70,12 +71,16 @@ def results() -> None:
     if look.working:
         with st.container(horizontal=True, vertical_alignment="center"):
             text = "Pricing deployments by formula"
-            if count := look.so_far.get("simulations", 0):
-                priced = f"{look.so_far.get('deployments', 0):,} priced by formula"
-                text = f"{look.so_far.get('stage')}: {count} simulated, {priced}"
+            count = look.so_far.get("simulations", 0)
+            if priced := look.so_far.get("deployments", 0):
+                stage = look.so_far.get("stage")
+                text = f"{stage}: {count} simulated, {priced:,} priced by formula"
             st.progress(look.progress, text)
-            st.button("Stop", icon=":material/stop_circle:", key="stop-plan", disabled=READS,
-                      on_click=plans.stop, args=(key,))  # fmt: skip
+            st.button("Stopping" if look.stopping else "Stop", icon=":material/stop_circle:",
+                      key="stop-plan", disabled=READS or look.stopping, on_click=plans.stop,
+                      args=(key,))  # fmt: skip
+        if not count:
+            getting_ready()
     elif look.problem:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.warning(plain(look.problem), icon=":material/info:")

@@ -234,6 +234,15 @@ def test_a_malformed_trace_gets_one_sentence_with_its_line_and_changes_nothing(p
     assert len(page.session_state["history"]) == 1
 
 
+def test_a_trace_that_is_longer_than_any_run_is_one_sentence(page):
+    edit(page, "workload.arrivals", "trace")
+    rows = "2023-11-16 18:15:46,9,10\n9999-12-31 18:15:47,10,10\n"
+    table = f"TIMESTAMP,ContextTokens,GeneratedTokens\n{rows}".encode()
+    page.file_uploader[0].upload("far.csv", table).run()
+    assert not page.exception
+    assert any("takes at most 604,800 s of it" in error.value for error in page.error)
+
+
 def test_a_link_opens_its_scenario_and_says_when_it_cannot(app):
     app.run()
     from twin.lab.share import links

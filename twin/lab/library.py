@@ -124,8 +124,9 @@ def scenario_from_toml(data: bytes, name: str = "the scenario") -> Scenario:
     """The scenario of a TOML text of at most 256 KiB, as uploaded; raises SpecError."""
     text = decoded(data, name, SCENARIO_BYTES_MAX, SpecError, "scenario")
     name = printable(name)
+    table = toml_table(text, name, SpecError)  # names the file itself
     try:
-        return parse_scenario(toml_table(text, name, SpecError))
+        return parse_scenario(table)
     except SpecError as error:
         raise SpecError(f"{name}: {error}") from None
 

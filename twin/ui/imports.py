@@ -19,6 +19,7 @@ from twin.ui import forms, session, words
 from twin.ui.fields import sentence
 from twin.ui.show import plain
 from twin.workload.offered import offered
+from twin.workload.requests import WorkloadError
 
 OFFERED = 50  # values offered for choice
 OWN = "What the draft uses stays: choose another first."
@@ -71,12 +72,12 @@ def upload(kind: Import) -> None:
         return
     try:
         value = _content(kind.one, file.getvalue(), file.name, stored_values.kind)
-    except Refused as error:
+        if value.digest == digest and not missing_text:
+            return
+        preview = kind.look(value)
+    except (Refused, SpecError, WorkloadError) as error:  # also of what no run can hold
         st.error(sentence(str(error), file.name), icon=":material/error:")
         return
-    if value.digest == digest and not missing_text:
-        return
-    preview = kind.look(value)
     with st.container(border=True):
         st.markdown(preview.title)
         with st.grid(4 if len(preview.figures) == 4 else 3, min_column_width=130):

@@ -345,6 +345,19 @@ def test_a_curve_passes_through_the_percentiles_beside_it(store):
         )
 
 
+def test_the_slowest_request_is_one_that_the_figures_count(store):
+    s = scenario()
+    run = done(store, s)
+    rows = store.runs.table(run, "requests")
+    warmup_s = float(rows["first_token_s"].median())
+    slowest, _ = record.requests_by(run, warmup_s)["TTFT"]
+    counted = rows.filter(pl.col("first_token_s") >= warmup_s, pl.col("finish_s").is_not_nan())
+    ttft_s = counted["first_token_s"] - counted["arrival_s"]
+    assert slowest in counted["request_id"]
+    of_it = counted["request_id"] == slowest
+    assert ttft_s.filter(of_it).item() == ttft_s.max()
+
+
 def test_the_table_of_requests_is_never_kept_whole(store):
     run = done(store, scenario())
     with pytest.raises(ValueError, match="let go"):

@@ -107,8 +107,11 @@ def requests_by(run: str, warmup_s: float) -> dict[str, tuple[int, int]]:
     """Ids of the slowest and the median request of the steady state, by TTFT, TPOT and E2E."""
     requests = session.store().runs.table(run, "requests", ["request_id", *_STAMPS])
     requests = requests.filter(pl.col("finish_s") >= warmup_s)
+    # As the figures count: of TTFT first tokens after the warm-up, of the others answers.
+    is_ttft_steady = requests["first_token_s"].to_numpy() >= warmup_s
+    ttft_s = latency.span(requests, "arrival_s", "first_token_s")
     times_s = {
-        "TTFT": latency.span(requests, "arrival_s", "first_token_s"),
+        "TTFT": np.where(is_ttft_steady, ttft_s, np.nan),
         "TPOT": latency.tpot_s(requests),
         "E2E": latency.span(requests, "arrival_s", "finish_s"),
     }

@@ -87,27 +87,13 @@ def _assembled(
 
 
 def steady(
-    scenario: Scenario,
-    facts: Facts,
-    trace: TraceTable | None = None,
-    counts: Counts | None = None,
-    *,
-    traffic: Traffic | None = None,
-) -> Prediction:
+    scenario: Scenario, facts: Facts, trace: TraceTable | None = None,
+    counts: Counts | None = None, *, traffic: Traffic | None = None,
+) -> Prediction:  # fmt: skip
     """Sustained rates of the deployment when it is always full, and their limit; traffic:
     `traffic_of` if None. Raises as `assemble`, and ModelError if the model or a request does not
     fit."""
-    parts = assemble(scenario, facts, trace, counts)
-    if traffic is None:
-        traffic = traffic_of(scenario, facts, trace, parts.costs)
-    return _full(scenario, parts, traffic)
-
-
-def _full(scenario: Scenario, parts: Assembly, traffic: Traffic) -> Prediction:
-    """The prediction with all slots taken, and decode at the rate that its limit lets through."""
-    is_closed, prediction = scenario.workload.arrivals == "closed_loop", _predict(parts, traffic)
-    clients = scenario.workload.concurrency if is_closed else 0
-    return fed(prediction, traffic, parts.decode_imbalance.table, clients)
+    return Priced(scenario, facts, trace, counts, traffic).full
 
 
 @dataclass(frozen=True)
@@ -118,6 +104,7 @@ class Priced:
     facts: Facts
     trace: TraceTable | None = None
     counts: Counts | None = None
+    given: Traffic | None = None  # in place of the workload's own
 
     @cached_property
     def parts(self) -> Assembly:
@@ -127,12 +114,15 @@ class Priced:
     @cached_property
     def traffic(self) -> Traffic:
         """Mean lengths and reuse of the traffic."""
-        return traffic_of(self.scenario, self.facts, self.trace, self.parts.costs)
+        args = self.scenario, self.facts, self.trace, self.parts.costs
+        return self.given or traffic_of(*args)
 
     @cached_property
     def full(self) -> Prediction:
-        """The steady state with all slots taken."""
-        return _full(self.scenario, self.parts, self.traffic)
+        """The steady state with all slots taken, and decode at the rate its limit lets through."""
+        load, hot = self.scenario.workload, self.parts.decode_imbalance.table
+        clients = load.concurrency if load.arrivals == "closed_loop" else 0
+        return fed(_predict(self.parts, self.traffic), self.traffic, hot, clients)
 
     @cached_property
     def sample(self) -> Offered:
@@ -207,18 +197,15 @@ def traffic_under_way(scenario: Scenario, facts: Facts, hit_share: float = 0.0) 
         prompt, answer = float(workload.input_tokens), float(workload.output_tokens)
         return Traffic(prompt, answer, hit_share * prompt)
     prompts, answers = drawn_lengths(facts, workload)
-    mean = prompts.mean
-    moments = [prompts.moment(k) for k in (1, 2, 3)]
+    lengths = [prompts.moment(k) for k in (1, 2, 3)]
     ages = [answers.moment(k + 1) / ((k + 1.0) * answers.mean) for k in (1, 2, 3)]
-    variance, third = (x + y for x, y in zip(_central(*moments), _central(*ages), strict=True))
-    elapsed = Held(ages[0], math.sqrt(variance), third / variance**1.5)
-    spread = prompts.mean_square / mean**2
+    variance = third = 0.0  # central moments
+    for mean, square, cube in (lengths, ages):
+        variance += square - mean * mean
+        third += cube - 3.0 * mean * square + 2.0 * mean**3
+    elapsed, mean = Held(ages[0], math.sqrt(variance), third / variance**1.5), lengths[0]
+    spread = lengths[1] / mean**2
     return Traffic(mean, answers.mean, hit_share * mean, elapsed, spread, prompts.relative)
-
-
-def _central(mean: float, square: float, cube: float) -> tuple[float, float]:
-    """(Variance, third central moment) from the first three moments."""
-    return square - mean * mean, cube - 3.0 * mean * square + 2.0 * mean**3
 
 
 def imbalances(

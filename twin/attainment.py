@@ -15,13 +15,13 @@ from twin.hardware.placement import place
 from twin.hardware.prices import hand_off_bytes_per_s, nic, transfer_collision
 from twin.kernels.rng import exponential, stream_key
 from twin.model.batch import Hot, batch_line, batch_s
-from twin.model.costs import Costs, RoleCosts
+from twin.model.costs import RoleCosts
 from twin.model.layer import collective_s
 from twin.model.mixed import longest_wait
 from twin.model.offload import bytes_per_token
 from twin.model.predict import Traffic
 from twin.model.prefill import next_piece, prefill_batch_s, prefill_hits_s
-from twin.model.waiting import Pool, Prompts, Seconds, lasting, saturated_rate, waits_s
+from twin.model.waiting import Pool, Prompts, lasting, saturated_rate, waits_s
 from twin.policies.batching import (
     SHORT_TOKENS,
     iteration_chances,
@@ -63,18 +63,15 @@ class Attainment:
     passes: float  # that a first token waits for, before prefill (colocated) or after it
     after_pass: bool  # and for the end of one of its prefill instance
     colocated: Callable[[float, float], Pool] | None = None  # of (rate, seconds of an iteration)
-    choices: int = 1  # decode instances that a request may be placed on, see `_choices`
+    # Decode instances among which a request is placed by load as its wait for an iteration begins;
+    # 1 with prefill in between, or where mixed instances take turns.
+    choices: int = 1
 
     @cached_property
     def lengths(self) -> list[tuple[int, int]]:
         """Pairs (length, number) of the answers; lengths in tokens, rounded to two digits."""
         lengths = (round(a, 2 - len(str(a))) or 1 for a in self.answers.tolist())
         return sorted(Counter(lengths).items())
-
-    @property
-    def share(self) -> float:
-        """Share of the requests that has to meet the SLO."""
-        return self.scenario.slo.share
 
     @property
     def parts(self) -> list[tuple[float, float, float]]:
@@ -141,9 +138,10 @@ class Attainment:
         low_s = 0.0
         while high_s - low_s > 1e-3 * high_s:
             mid_s = 0.5 * (low_s + high_s)
-            low_s, high_s = (
-                (mid_s, high_s) if self.fluent(mid_s, swings) >= self.share else (low_s, mid_s)
-            )
+            if self.fluent(mid_s, swings) >= self.scenario.slo.share:
+                low_s = mid_s
+            else:
+                high_s = mid_s
         return low_s
 
     @cached_property
@@ -221,16 +219,17 @@ class Attainment:
     def largest_rate(self, most: float, took_s: float) -> float:
         """Largest rate up to `most` at which `slo.share` of first tokens are in time; 0: none."""
         most = min(most, SAFE * self.saturated)
-        if self.in_time(most, took_s) >= self.share:
+        if self.in_time(most, took_s) >= self.scenario.slo.share:
             return most
         low_rate, high = most * LEAST, most
-        if self.in_time(low_rate, took_s) < self.share:
+        if self.in_time(low_rate, took_s) < self.scenario.slo.share:
             return 0.0
         while high / low_rate > 1.0 + CLOSE:
             rate = math.sqrt(low_rate * high)
-            low_rate, high = (
-                (rate, high) if self.in_time(rate, took_s) >= self.share else (low_rate, rate)
-            )
+            if self.in_time(rate, took_s) >= self.scenario.slo.share:
+                low_rate = rate
+            else:
+                high = rate
         return SAFE * low_rate
 
 
@@ -238,12 +237,14 @@ def attainment(priced: Priced) -> Attainment:
     """The attainment of a deployment's SLO, over a sample of its requests."""
     s, parts, traffic = priced.scenario, priced.parts, priced.traffic
     costs, deployed = parts.costs, s.deployment
-    colocated, pool = None, None
+    colocated, pool, passes = None, None, 0.0
     prompts = _prompts(s, priced.sample, traffic.hit_tokens / traffic.input_tokens)
     if costs.colocated_role is not None:
         colocated = _mixed(parts, costs.colocated_role, traffic)
+        # Half of the interval at which prompts are received, and passes that are formed ahead.
+        passes = 0.5 * deployed.colocated.receive_every + costs.runs_ahead
     elif costs.prefill_role is not None:
-        pool = _pool(s, parts, costs.prefill_role, traffic)
+        pool, passes = _pool(s, parts, costs.prefill_role, traffic), 0.5 * costs.first_by_decode
         batch = pool.budget / traffic.fresh_tokens * pool.instances  # requests of a batch of each
         repeats = math.ceil(ROUNDS * batch / len(prompts.fresh))
         prompts = prompts.repeated(min(max(repeats, 1), TIMES))
@@ -272,24 +273,9 @@ def attainment(priced: Priced) -> Attainment:
     return Attainment(
         s, prompts, priced.sample.answers, pool, extra_s,
         transfer_s, tokens_per_iteration(drafts, acceptance), token_variance(drafts, acceptance),
-        acceptance, _passes(s, costs), costs.first_after_pass and pool is not None, colocated,
-        _choices(s),
+        acceptance, passes, costs.first_after_pass and pool is not None, colocated,
+        deployed.decode.instances if deployed.mode == "decode_only" else 1,
     )  # fmt: skip
-
-
-def _choices(s: Scenario) -> int:
-    """Number of decode instances among which a request is placed by load at the moment its wait for
-    an iteration begins; 1 with prefill in between, or where mixed instances take turns."""
-    return s.deployment.decode.instances if s.deployment.mode == "decode_only" else 1
-
-
-def _passes(s: Scenario, costs: Costs) -> float:
-    """Mean iterations that a first token waits for, by the stack's traits: if colocated, half of
-    the interval at which prompts are received, and passes that are formed ahead; else half of a
-    decode iteration where decode gives the first token."""
-    if costs.colocated_role is not None:
-        return 0.5 * s.deployment.colocated.receive_every + costs.runs_ahead
-    return 0.5 * (costs.first_by_decode and costs.prefill_role is not None)
 
 
 def _prompts(s: Scenario, sample: Offered, share: float) -> Prompts:
@@ -305,15 +291,9 @@ def _prompts(s: Scenario, sample: Offered, share: float) -> Prompts:
     # One alone has no gap.
     span_s = (arrivals[-1] - arrivals[0]) / (len(arrivals) - 1) if len(arrivals) > 1 else 1.0
     count, tokens_seen = len(arrivals), float(sample.seen.sum())
-    per_seen = (
-        share * float(sample.prompts.sum()) / tokens_seen
-        if share > 0.0 and tokens_seen > 0.0
-        else 0.0
-    )
-    tokens = [float(v) for v in sample.prompts[:count]]
-    hits = [
-        min(per_seen * float(h), v - 1.0) for v, h in zip(tokens, sample.seen[:count], strict=True)
-    ]
+    per_seen = share * float(sample.prompts.sum()) / tokens_seen if tokens_seen > 0.0 else 0.0
+    tokens, seen = (v[:count].tolist() for v in (sample.prompts, sample.seen))
+    hits = [min(per_seen * h, v - 1.0) for v, h in zip(tokens, seen, strict=True)]
     return Prompts(
         [round((moment - arrivals[0]) / span_s, DIGITS) for moment in arrivals],
         [v - hit for v, hit in zip(tokens, hits, strict=True)],
@@ -324,16 +304,13 @@ def _prompts(s: Scenario, sample: Offered, share: float) -> Prompts:
 def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Pool:
     """What attainment reads of the prefill pool: number of instances and seconds of a batch."""
     prefill, hot = s.deployment.prefill, parts.prefill_imbalance.table
-    ops, dies, by_data = role.operator_sink(), float(role.stage_dies), prefill.attention == "dp"
-    cp_dies, budget = role.pool.own.cp_dies, role.prompt_tokens
+    ops, by_data, cp_dies = role.operator_sink(), prefill.attention == "dp", prefill.cp_dies
+    budget = role.prompt_tokens
 
-    def seconds(tokens: float, pairs: float, most: float, most_pairs: float) -> float:
-        """Seconds of a batch with these tokens and attention pairs."""
-        if not by_data:
-            most, most_pairs = tokens / dies, pairs / dies
-        else:  # of the fullest group of dies that split prompts
-            most, most_pairs = most / cp_dies, most_pairs / cp_dies
-        return float(prefill_batch_s(role.prefill, tokens, most, most_pairs, *hot, ops))
+    def by_fullest(tokens: float, _pairs: float, most: float, most_pairs: float) -> float:
+        """Seconds of a batch; most: of the fullest group of dies that split prompts."""
+        fullest = most / cp_dies, most_pairs / cp_dies
+        return float(prefill_batch_s(role.prefill, tokens, *fullest, *hot, ops))
 
     full_s, token_s, pair_s = batch_line(role, budget, traffic.input_tokens, hot)
     token_pairs = traffic.fresh_pairs / traffic.fresh_tokens  # pairs of a token, mean
@@ -341,31 +318,25 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
     token_s += pair_s * token_pairs
     if not by_data:  # a batch of mean prompts from a table, what differs from them by its slope
         sizes = [budget * 2.0**k for k in range(-7, 2)]
-        batch_seconds = [seconds(size, size * token_pairs, 0.0, 0.0) for size in sizes]
+        batch_seconds = [batch_s(role, size, size * token_pairs, hot) for size in sizes]
 
         def quickly(tokens: float, pairs: float, _most: float, _most_pairs: float) -> float:
             """Seconds of a batch, interpolated between the sizes computed above."""
             k = min(max(bisect_left(sizes, tokens), 1), len(sizes) - 1)
-            position = (tokens - sizes[k - 1]) / (sizes[k] - sizes[k - 1])
-            mean_s = batch_seconds[k - 1] + max(position, 0.0) * (
-                batch_seconds[k] - batch_seconds[k - 1]
-            )
+            position = max((tokens - sizes[k - 1]) / (sizes[k] - sizes[k - 1]), 0.0)
+            low_s, high_s = batch_seconds[k - 1 : k + 1]
+            mean_s = low_s + position * (high_s - low_s)
             return mean_s + pair_s * (pairs - tokens * token_pairs)
 
-        seconds_of: Seconds = quickly
-    else:
-        seconds_of = seconds
     read_s = 0.0
     if traffic.hit_tokens > 0.0:
-        prompts_per_batch = max(1.0, budget / traffic.fresh_tokens)
-        cached_tokens = prompts_per_batch * traffic.hit_tokens
-        read_tokens = prompts_per_batch * traffic.read_tokens
-        read_s = (
-            parts.costs.servers.read_s(role.fetch, read_tokens, prompts_per_batch) / cached_tokens
-        )
+        prompts = max(1.0, budget / traffic.fresh_tokens)  # of a batch
+        cached_tokens, servers = prompts * traffic.hit_tokens, parts.costs.servers
+        read_s = servers.read_s(role.fetch, prompts * traffic.read_tokens, prompts) / cached_tokens
         read_s += float(prefill_hits_s(role.prefill, cached_tokens, ops)) / cached_tokens
     return Pool(
-        prefill.instances, budget, float(prefill.chunk_tokens), seconds_of, full_s, token_s, read_s,
+        prefill.instances, budget, float(prefill.chunk_tokens),
+        by_fullest if by_data else quickly, full_s, token_s, read_s,
         dies=role.stage_dies // cp_dies if by_data else 1,
         delay_s=_later_stages_s(role, prefill, traffic, hot, line),
         evening=prefill.chunk_evening, line=line,
@@ -392,7 +363,9 @@ def _mixed(parts: Assembly, role: RoleCosts, traffic: Traffic) -> Callable[[floa
     """A function of rate (requests/s) and iteration time (s) that returns the pool of colocated
     instances, whose iterations continue while prompts prolong them."""
     pool, budget, hot = role.pool, role.prompt_tokens, parts.decode_imbalance.table
-    token_s = _added_s(role, budget, traffic, hot)
+    pairs = traffic.fresh_pairs / traffic.fresh_tokens
+    full_s, single_s = (batch_s(role, tokens, tokens * pairs, hot) for tokens in (budget, 1.0))
+    token_s = (full_s - single_s) / budget  # that a prompt token adds to an iteration
     groups = math.ceil(role.ranks / pool.prompt_ranks)
 
     def at(rate: float, took_s: float) -> Pool:
@@ -407,10 +380,3 @@ def _mixed(parts: Assembly, role: RoleCosts, traffic: Traffic) -> Callable[[floa
         )  # fmt: skip
 
     return at
-
-
-def _added_s(role: RoleCosts, budget: float, traffic: Traffic, hot: Hot) -> float:
-    """Seconds that a prompt token adds to an iteration."""
-    pairs = traffic.fresh_pairs / traffic.fresh_tokens
-    full_s, single_s = (batch_s(role, tokens, tokens * pairs, hot) for tokens in (budget, 1.0))
-    return (full_s - single_s) / budget

@@ -3,7 +3,7 @@ Prices come from `steady`, a decode instance's population from `population`, as 
 does."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from twin.attainment import SAFE, Attainment, attainment
 from twin.model.batch import batch_line
 from twin.policies.router import ROUTERS, SEES_WAITS
-from twin.scenario import Scenario
-from twin.stationary import Arriving, Stationary, Swings, population_of, stationary
+from twin.stationary import Arriving, Stationary, Swings, stationary
 from twin.steady import Priced
 
 MISSED = 1.02  # of the SLO: no load meets it
@@ -38,56 +37,40 @@ class Outlook:
 
 
 def at_load(
-    priced: Priced, rate: float, lengths: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None,
+    priced: Priced, rate: float | None,
+    lengths: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None,
     most_iteration_s: float = math.inf, reserved_s: float | None = None,
     patience_s: float = math.inf,
-) -> Stationary | None:  # fmt: skip
-    """Steady state of a decode or colocated instance while `rate` requests/s (infinite: a closed
-    loop) reach the deployment, limited by prefill and front end. None: nothing decodes. lengths: of
-    prompts and answers, by default a sample's; reserved_s: between a request's slot and its first
-    iteration, if known; patience_s: the longest wait of a request for its slot."""
-    s, full, costs = priced.scenario, priced.full, priced.parts.costs
-    role = costs.decoding
-    if role is None:
-        return None
-    instances = role.pool.instances
+) -> Stationary:  # fmt: skip
+    """Steady state of a decode or colocated instance, which the deployment has, while `rate`
+    requests/s (None, infinite: a closed loop) reach it, limited by prefill and front end. lengths:
+    of prompts and answers, by default a sample's; reserved_s: between a request's slot and its
+    first iteration, if known; patience_s: the longest wait of a request for its slot."""
+    s, full, costs, pool = priced.scenario, priced.full, priced.parts.costs, priced.pool
+    rate, instances = math.inf if rate is None else rate, pool.instances
     admitted_rate = min(rate, full.front_end_requests_per_s)
-    if costs.prefill_role is not None and full.prefill is not None:
-        admitted_rate = min(admitted_rate, full.prefill.requests_per_s)
-        if full.decode is not None:  # even slots answer no more, and prefill waits for them
-            admitted_rate = min(admitted_rate, full.decode.requests_per_s)
+    if costs.prefill_role is not None:  # even slots answer no more, and prefill waits for them
+        sustained = [p.requests_per_s for p in (full.prefill, full.decode) if p is not None]
+        admitted_rate = min([admitted_rate, *sustained])
     if reserved_s is None:
         reserved_s = _prefill_s(priced, admitted_rate)
     clients = math.inf
     if s.workload.arrivals == "closed_loop" and not math.isfinite(most_iteration_s):
         clients = s.workload.concurrency / instances
     absent_s = reserved_s + s.workload.think_s + s.front_end.service_ms * 1e-3
+    # Of mixed instances that begins an iteration next which takes what comes; else the router
+    # takes turns, and gaps of an instance add up.
+    sharing, cv = 1, {"gamma": s.workload.cv, "uniform": 0.0}.get(s.workload.arrivals, 1.0)
     if costs.colocated_role is not None:
         absent_s += costs.tokenise_s * priced.traffic.input_tokens
+        sharing = instances if ROUTERS[s.router.policy] in SEES_WAITS else 1
     inputs, outputs = lengths or (priced.sample.prompts, priced.sample.answers)
-    arriving = Arriving(
-        inputs,
-        outputs,
-        admitted_rate / instances,
-        reserved_s,
-        clients,
-        absent_s,
-        _burstiness(s) / math.sqrt(instances),  # the router takes turns: gaps of an instance add up
-        most_iteration_s,
-        patience_s,
-    )
-    if costs.colocated_role is not None and ROUTERS[s.router.policy] in SEES_WAITS:
-        # Who begins an iteration next takes what comes.
-        arriving = replace(arriving, cv=_burstiness(s), sharing=instances)
-    state = stationary(population_of(priced, role, arriving), arriving)
-    overloaded = rate > admitted_rate * (1.0 + 1e-9) and math.isfinite(rate)
-    state.overloaded |= overloaded
+    state = stationary(priced, Arriving(
+        inputs, outputs, admitted_rate / instances, reserved_s, clients, absent_s,
+        cv / math.sqrt(instances // sharing), most_iteration_s, patience_s, sharing,
+    ))  # fmt: skip
+    state.overloaded |= rate > admitted_rate * (1.0 + 1e-9) and math.isfinite(rate)
     return state
-
-
-def _burstiness(s: Scenario) -> float:
-    """Coefficient of variation of the gaps between arrivals."""
-    return {"gamma": s.workload.cv, "uniform": 0.0}.get(s.workload.arrivals, 1.0)
 
 
 def _prefill_s(priced: Priced, rate: float) -> float:
@@ -115,14 +98,11 @@ def outlook(prices: Priced) -> Outlook:
     full, rate = prices.full, prices.sample.rate_req_per_s
     if full.decode is None:
         return Outlook(None, rate, full.requests_per_s, *_slo_rate(prices))
-    state = at_load(prices, math.inf if rate is None else rate)
-    assert state is not None
-    tpot_s = state.iteration_s / full.decode.tokens_per_iteration
+    tpot_s = at_load(prices, rate).iteration_s / full.decode.tokens_per_iteration
     slo_rate, limiting = _slo_rate(prices)
     sustained = full.requests_per_s
     if rate is None or rate > slo_rate:  # else it is not needed: uneven ranks lower it
         state = at_load(prices, math.inf, reserved_s=_prefill_s(prices, slo_rate))
-        assert state is not None
         sustained = max(slo_rate, min(sustained, state.rate_req_per_s * prices.pool.instances))
     return Outlook(tpot_s, rate, sustained, slo_rate, limiting)
 
@@ -141,8 +121,7 @@ def standing_at(priced: Priced, rate: float) -> Standing:
     full, judgement = priced.full, attainment(priced)
     tpot_s, iteration_s, fluent_share = 0.0, 0.0, 1.0
     if full.decode is not None:
-        state = at_load(priced, math.inf if priced.sample.rate_req_per_s is None else rate)
-        assert state is not None
+        state = at_load(priced, None if priced.sample.rate_req_per_s is None else rate)
         iteration_s = state.iteration_s
         tpot_s = iteration_s / full.decode.tokens_per_iteration
         fluent_share = judgement.fluent(iteration_s, state.swings)
@@ -181,9 +160,7 @@ def _within(priced: Priced, judged: Attainment) -> Stationary | None:
 
     def standing(rate: float, longest_s: float) -> Stationary:
         """The steady state at this rate and longest iteration, for the present wait of a slot."""
-        state = at_load(priced, rate, None, longest_s, reserved_s, patience_s)
-        assert state is not None
-        return state
+        return at_load(priced, rate, None, longest_s, reserved_s, patience_s)
 
     for _ in range(ROUNDS):  # how iterations swing is known once the load is
         longest_s = judged.longest_iteration_s(swings) * (1.0 - SURE * mean_error)
@@ -195,18 +172,14 @@ def _within(priced: Priced, judged: Attainment) -> Stationary | None:
     if at_bound.iteration_s > MISSED * longest_s:
         return None
     if at_bound.overloaded:  # places are full before TPOT is too long
-
-        def in_time(one: Stationary) -> bool:
-            """Whether enough requests get a slot in time."""
-            return one.late <= 1.0 - priced.scenario.slo.share
-
+        latest = 1.0 - priced.scenario.slo.share  # share of the requests
         for _ in range(TRIES):
             rate *= LESS
             at_bound = standing(rate, longest_s)
-            if in_time(at_bound):
+            if at_bound.late <= latest:
                 break
         nearer_state = standing(rate / math.sqrt(LESS), longest_s)
-        at_bound = nearer_state if in_time(nearer_state) else at_bound
+        at_bound = nearer_state if nearer_state.late <= latest else at_bound
     return at_bound
 
 
@@ -217,8 +190,8 @@ def times(prices: Priced) -> tuple[float, float]:
     rate = prices.full.requests_per_s if offered_rate is None else offered_rate
     life_s = prices.scenario.front_end.service_ms * 1e-3
     life_s += _prefill_s(prices, min(rate, prices.full.requests_per_s))
-    state = at_load(prices, math.inf if offered_rate is None else rate)
-    if state is not None:
+    if prices.full.decode is not None:
+        state = at_load(prices, offered_rate)
         life_s += state.life * state.iteration_s
     warmup_s = 5.0 * math.ceil(max(life_s, LEAST_S) / 5.0)
     counted_s = min(max(2.0 * life_s, ENOUGH / rate, 3.0 * LEAST_S), MOST_S)

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from twin.kernels.rng import stream_key
 from twin.model.coefficients import Decode
-from twin.model.costs import RoleCosts
 from twin.model.decode import decode_iteration_s
 from twin.model.mixed import prompts_by_rank
 from twin.model.record import dtype_of, numbers
@@ -51,7 +50,6 @@ class Stationary:
     swings: Swings
     late: float  # share of the time in which too many wait for a place
     rate_req_per_s: float  # what it answers
-    decoding: float  # requests that decode, mean, all ranks
     life: float  # iterations that an answer needs, mean
     reserved_s: float
     overloaded: bool  # whether more come than full places answer
@@ -74,10 +72,11 @@ class Arriving:
     sharing: int = 1  # mixed instances of which the next to begin an iteration takes what comes
 
 
-def population_of(priced: Priced, role: RoleCosts, arriving: Arriving) -> Population:
+def _empty(priced: Priced, arriving: Arriving) -> Population:
     """State of an instance that decodes, colocated or not, before its first request: every slot of
     every rank is free."""
-    s, hot, pool = priced.scenario, priced.parts.decode_imbalance, role.pool
+    s, hot, pool = priced.scenario, priced.parts.decode_imbalance, priced.pool
+    role = priced.parts.costs.roles[pool.role]
     decode, seed, mixes = s.deployment.decode, s.seed, pool.role == "colocated"
     slots = slots_of_ranks(role.ranks, pool.batch_per_npu, pool.rank_dies, role.chip.dies_per_npu)
     fresh, pairs = priced.traffic.fresh_tokens * mixes, priced.traffic.fresh_pairs * mixes
@@ -117,10 +116,10 @@ def iterations_of(outputs: NDArray[np.int32], draft_tokens: int, acceptance: flo
     return max(mean_tokens / tokens_per_iteration(draft_tokens, acceptance), 1.0)
 
 
-def stationary(population: Population, arriving: Arriving) -> Stationary:
-    """The steady state of an instance under a load. The effect of uneven ranks is measured on the
-    population in passes, each continuing the last."""
-    p = population
+def stationary(priced: Priced, arriving: Arriving) -> Stationary:
+    """The steady state of an instance that decodes under a load. The effect of uneven ranks is
+    measured on its population in passes, each continuing the last."""
+    p = _empty(priced, arriving)
     life = iterations_of(arriving.outputs, p.draft_tokens, p.acceptance)
     context_tokens = float(arriving.inputs.mean()) + elapsed_tokens(arriving.outputs)
     prompts = _prompts(p)
@@ -184,9 +183,8 @@ def stationary(population: Population, arriving: Arriving) -> Stationary:
     single = math.fsum(own_squares) / max(len(own_squares), 1)
     p.expected_s = iteration_s if by_seconds else 0.0
     late = math.fsum(late_shares) / max(len(late_shares), 1)
-    reserved_s, error = arriving.reserved_s, _scatter(factors)
-    swings = Swings(lasting_swing, single, rate * iteration_s)
-    return Stationary(p, iteration_s, swings, late, rate, decoding, life, reserved_s, full, error)
+    swings, error = Swings(lasting_swing, single, rate * iteration_s), _scatter(factors)
+    return Stationary(p, iteration_s, swings, late, rate, life, arriving.reserved_s, full, error)
 
 
 def _scatter(factors: list[float]) -> float:

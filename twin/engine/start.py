@@ -65,7 +65,6 @@ def residents(priced: Priced, requests: Requests) -> Residents | None:
         population = at_load(priced, rate, (requests.input_tokens, requests.output_tokens))
     except ModelError:  # mean requests do not fit: the run says so of each of them
         return None
-    assert population is not None
     ranks, instances = population.population.slots.size, priced.pool.instances
     snapshots = []
     for k in range(instances):

@@ -11,47 +11,39 @@ from numpy.typing import NDArray
 
 from twin.kernels.rng import each
 from twin.model.batch import Hot
-from twin.model.predict import DecodePrediction, Prediction, Traffic, decode_with
+from twin.model.predict import Prediction, Traffic, decode_with
 
 STEPS, CLOSE = 12, 2e-3  # to find how many are under way, and how close they come
 
 
 def fed(full: Prediction, traffic: Traffic, hot: Hot, clients: int = 0) -> Prediction:
-    """The prediction, decode at the rate that its limit lets through; clients: of a closed loop."""
-    decode = full.decode
-    if decode is None or full.costs.decode_role is None or full.limit == "decode":
+    """The prediction, with decode as it runs when fewer requests/s arrive than full slots could
+    serve; clients: of a closed loop. By Little's law requests in progress are rate x time, and time
+    is nearly linear in them."""
+    decode, costs, rate, role = full.decode, full.costs, full.requests_per_s, full.costs.decode_role
+    if decode is None or role is None or full.limit == "decode":
         return full
-    return replace(full, fed=_under_way(full, decode, traffic, hot, clients))
-
-
-def _under_way(
-    whole: Prediction, full: DecodePrediction, traffic: Traffic, hot: Hot, clients: int
-) -> DecodePrediction:
-    """Decode when fewer requests/s arrive than full slots could serve. By Little's law:
-    requests in progress are rate x time, and time is nearly linear in them."""
-    costs, rate, role = whole.costs, whole.requests_per_s, whole.costs.decode_role
-    assert role is not None
     fewest = 1.0 / role.ranks  # one request alone: there is no part of one
-    last_count = role.slots(full.batch_per_npu)
-    last_s = last_count / full.requests_per_s
-    count, full_load = max(rate * last_s, fewest), full
+    last_count = role.slots(decode.batch_per_npu)
+    last_s = last_count / decode.requests_per_s
+    count, under_way = max(rate * last_s, fewest), decode
     ranks, reserved = role.ranks, 0.0  # mean requests with a reserved slot, also those in prefill
-    if clients and whole.limit == "prefill":  # those that wait for an API server have none
+    if clients and full.limit == "prefill":  # those that wait for an API server have none
         reserved = min(clients / (ranks * role.pool.instances), last_count)
     for _ in range(STEPS):
         if count == last_count:
             break
         most = most_of(ranks, reserved, count / reserved) if reserved > count else 0.0
-        full_load = decode_with(costs, traffic, hot, count, whole.limit, most)
-        if abs(full_load.requests_per_s / rate - 1.0) < CLOSE:
+        under_way = decode_with(costs, traffic, hot, count, full.limit, most)
+        if abs(under_way.requests_per_s / rate - 1.0) < CLOSE:
             break
-        iteration_time = count / full_load.requests_per_s
+        iteration_time = count / under_way.requests_per_s
         slope = (iteration_time - last_s) / (count - last_count)
         last_count, last_s = count, iteration_time
         guess = rate * (iteration_time - slope * count) / max(1e-3, 1.0 - rate * slope)
         # A step in the time (one request more on the fullest die) may point far off the line.
         count = min(max(guess, 0.5 * last_count, fewest), 2.0 * last_count)
-    return full_load
+    return replace(full, fed=under_way)
 
 
 def most_of(ranks: int, places: float, share: float) -> float:

@@ -41,7 +41,6 @@ def test_equal_answers_run_in_waves(role):
     slots, answers = 640, np.full(1280, 512.0)
     once = drain(role, 1024.0, answers[:slots], slots, 1024.0, EVEN)
     twice = drain(role, 1024.0, answers, slots, 1024.0, EVEN)
-    assert (once.iterations, twice.iterations) == (512, 1024)
     assert twice.seconds == pytest.approx(2 * once.seconds, rel=1e-6)
 
 

@@ -9,8 +9,9 @@ def test_weights_that_do_not_fit_are_refused_with_the_sums(ask):
 
 
 def test_more_formats_of_fewer_bytes_leave_more_room(ask):
-    wide = ask(deployment__decode__mtp_draft_tokens=0).kv_tokens_per_rank
-    assert ask(deployment__precision__kv="int8").kv_tokens_per_rank > 1.5 * wide
+    wide = ask(deployment__decode__mtp_draft_tokens=0).costs.decode_role.kv_tokens_per_rank
+    int8 = ask(deployment__precision__kv="int8").costs.decode_role
+    assert int8.kv_tokens_per_rank > 1.5 * wide
 
 
 @pytest.mark.parametrize(

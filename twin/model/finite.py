@@ -24,7 +24,6 @@ class Finite:
 
     seconds: float  # from the start to the end of the last answer
     tpot_s: float  # mean over requests, from the first token on
-    iterations: int
 
 
 def deal(answers: NDArray[np.float64], slots: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -40,15 +39,9 @@ def deal(answers: NDArray[np.float64], slots: int) -> tuple[NDArray[np.int64], N
 
 
 def drain(
-    role: RoleCosts,
-    prompt: float,
-    answers: NDArray[np.float64],
-    slots: int,
-    most: float,
-    hot: Hot,
-    spread: float = 1.0,
-    lengths: tuple[float, ...] = ALIKE,
-) -> Finite:
+    role: RoleCosts, prompt: float, answers: NDArray[np.float64], slots: int, most: float, hot: Hot,
+    spread: float = 1.0, lengths: tuple[float, ...] = ALIKE,
+) -> Finite:  # fmt: skip
     """A finite run: all requests wait from the start, and each takes a slot that becomes free.
 
     answers f8[N]: iterations of each answer in the order of the queue; slots: of all dies together;
@@ -83,7 +76,7 @@ def drain(
         iteration_time = mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
         seconds += width * iteration_time
         token_s += width * iteration_time * running
-    return Finite(seconds, token_s / float((end - first).sum()), iterations)
+    return Finite(seconds, token_s / float((end - first).sum()))
 
 
 def burst(
@@ -112,6 +105,4 @@ def burst(
     )
     iterations = max(1.0, answer - 1.0)
     stalled_s = 0.5 * (passes - 1) * pass_s
-    return Finite(
-        passes * pass_s + iterations * step_s, step_s + stalled_s / iterations, int(answer) + passes
-    )
+    return Finite(passes * pass_s + iterations * step_s, step_s + stalled_s / iterations)

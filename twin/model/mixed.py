@@ -185,14 +185,9 @@ Prompts = list[tuple[float, NDArray[np.float64], NDArray[np.float64]]]
 
 
 def prompts_by_rank(
-    tokens: float,
-    pairs: float,
-    prompt: float,
-    most: float,
-    ranks: int,
-    group: int = 1,
+    tokens: float, pairs: float, prompt: float, most: float, ranks: int, group: int = 1,
     lengths: tuple[float, ...] = ALIKE,
-) -> Prompts:
+) -> Prompts:  # fmt: skip
     """Kinds of iterations by the prompts in them: (share of iterations, prompt tokens f8[R],
     query-key pairs f8[R]).
 
@@ -221,24 +216,23 @@ def prompts_by_rank(
     fullest = np.array((largest, largest_pairs))
     fullest *= np.minimum(1.0, busy / fullest.mean(axis=1))[:, None]
     on_others = (busy - fullest.mean(axis=1)) / max(ranks - group, 1)
-    for tokens_pairs in fullest.T:
-        chunk, chunk_pairs = (np.full(ranks, other) for other in on_others)
-        chunk[-group:], chunk_pairs[-group:] = tokens_pairs / group
-        loads.append((share, chunk, chunk_pairs))
+    return loads + [(share, *_dealt(one, on_others, ranks, group)) for one in fullest.T]
+
+
+def _dealt(
+    largest: NDArray[np.float64], others: NDArray[np.float64], ranks: int, group: int
+) -> NDArray[np.float64]:
+    """Tokens and query-key pairs of each rank, f8[2, R]: the last `group` ranks share `largest`."""
+    loads = np.repeat(others[:, None], ranks, axis=1)
+    loads[:, -group:] = largest[:, None] / group
     return loads
 
 
 @lru_cache(maxsize=64)
 def prompts_that_wait(
-    tokens: float,
-    pairs: float,
-    prompt: float,
-    most: float,
-    ranks: int,
-    group: int = 1,
-    lengths: tuple[float, ...] = ALIKE,
-    delay: int = 1,
-) -> tuple[Prompts, float]:
+    tokens: float, pairs: float, prompt: float, most: float, ranks: int, group: int = 1,
+    lengths: tuple[float, ...] = ALIKE, delay: int = 1,
+) -> tuple[Prompts, float]:  # fmt: skip
     """(The result of `prompts_by_rank` when prompts wait at most `delay` iterations for ranks
     without one, mean iterations of a prompt in which it is not computed). Simulated over `RELEASES`
     prompts of each group: they arrive as a Poisson process, wait until every group has one or the
@@ -246,10 +240,8 @@ def prompts_that_wait(
     that every group has one, none waits."""
     empty, group = np.zeros(ranks), min(group, ranks)
     groups, room = -(-ranks // group), most * group
-    if tokens <= 0.0:
-        return [(1.0, empty, empty)], 0.0
     rate = min(tokens, FULL * room * groups) / prompt
-    if groups * math.exp(-rate / groups) < RARE:
+    if not delay or rate <= 0.0 or groups * math.exp(-rate / groups) < RARE:
         return prompts_by_rank(tokens, pairs, prompt, most, ranks, group, lengths), 0.0
     draw, prompt_draw = stream_key(0, "mixed.arrivals"), stream_key(0, "mixed.prompts")
     square = math.fsum(x * x for x in lengths) / len(lengths)
@@ -287,11 +279,9 @@ def prompts_that_wait(
     passes[:, 0] = np.minimum(passes[:, 0], room)
     loads = [(1.0 - len(samples) / steps, empty, empty)]
     for rows in np.array_split(passes, min(SLICES, len(passes))):
-        largest, most_pairs, all_rows, all_pairs = rows.mean(axis=0)
-        others = np.array((all_rows - largest, all_pairs - most_pairs)) / max(groups - 1, 1) / group
-        chunk, chunk_pairs = (np.full(ranks, other) for other in others)
-        chunk[-group:], chunk_pairs[-group:] = largest / group, most_pairs / group
-        loads.append((len(rows) / steps, chunk, chunk_pairs))
+        largest, total = np.split(rows.mean(axis=0), 2)
+        others = (total - largest) / max(groups - 1, 1) / group
+        loads.append((len(rows) / steps, *_dealt(largest, others, ranks, group)))
     return loads, waiting / max(arrivals, 1)
 
 
@@ -316,13 +306,9 @@ def _bins(prompt: float, room: float) -> int:
 
 
 def mixed_mean_s(
-    p: Decode,
-    requests: NDArray[np.int64],
-    context: NDArray[np.float64],
-    prompts: Prompts,
-    hot: tuple[NDArray[np.float64], NDArray[np.float64]],
-    ops: NDArray[np.float64],
-) -> float:
+    p: Decode, requests: NDArray[np.int64], context: NDArray[np.float64], prompts: Prompts,
+    hot: tuple[NDArray[np.float64], NDArray[np.float64]], ops: NDArray[np.float64],
+) -> float:  # fmt: skip
     """Mean seconds of mixed_iteration_s over kinds of iterations; ops: their mean, added."""
     seconds = 0.0
     rank_lists = requests.tolist(), context.tolist()  # Python reads lists several times as fast

@@ -5,7 +5,7 @@ lengths. No arrivals, no queue, no cold start; reuse and imbalance arrive as num
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,18 +84,28 @@ class Traffic:
 class PoolPrediction:
     """An instance in the steady state."""
 
+    phase: ClassVar[str]
     tokens_per_s_per_npu: float
     operators: dict[str, float]  # seconds of an iteration or a batch on the critical path
-    longest_operator: str
-    resource: str  # what that operator waits for
     cube_utilisation: float  # FLOP/s over the peak of the weights' format
     requests_per_s: float  # all instances of its pool
+
+    @property
+    def longest_operator(self) -> str:
+        """The operator that takes longest."""
+        return max(self.operators, key=lambda n: (self.operators[n], n))
+
+    @property
+    def resource(self) -> str:
+        """What that operator waits for."""
+        return waits_for(self.longest_operator, self.phase)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodePrediction(PoolPrediction):
     """A decode instance with all slots taken."""
 
+    phase = "decode"
     batch_per_npu: float  # what slots and KV space allow
     limited_by: str  # "slots" or "KV space"
     iteration_s: float
@@ -108,6 +118,7 @@ class DecodePrediction(PoolPrediction):
 class PrefillPrediction(PoolPrediction):
     """A prefill instance that always has a full batch."""
 
+    phase = "prefill"
     batch_s: float
     batch_tokens: float  # computed, without hits
 
@@ -122,7 +133,6 @@ class Prediction:
     requests_per_s: float
     limit: str  # "prefill", "decode", "colocated" or "front end"
     advice: str
-    kv_tokens_per_rank: int  # where requests decode
     costs: Costs
     fed: DecodePrediction | None = None  # where something else limits decode (feeding.py)
 
@@ -144,22 +154,18 @@ def predict(
         front_rate = min([front_rate, *(pool.instances / reading for pool in pools)])
     rates = {"front end": front_rate}
     prefill = decode = None
-    kv_tokens = 0
     if costs.colocated_role is not None:
         decode, prefill = _colocated(costs, costs.colocated_role, traffic, decode_hot)
         rates["colocated"] = decode.requests_per_s
-        kv_tokens = costs.colocated_role.kv_tokens_per_rank
     if costs.prefill_role is not None:
         prefill = _prefill(costs, costs.prefill_role, traffic, prefill_hot)
         rates["prefill"] = prefill.requests_per_s
-        kv_tokens = costs.prefill_role.kv_tokens_per_rank
     if costs.decode_role is not None:
         decode = decode_with(costs, traffic, decode_hot, *slots(costs.decode_role, traffic))
         rates["decode"] = decode.requests_per_s
-        kv_tokens = costs.decode_role.kv_tokens_per_rank
     limit = min(rates, key=lambda name: (rates[name], name))
-    advice = " ".join([_advice(costs, rates), *costs.remarks])
-    return Prediction(decode, prefill, front_rate, rates[limit], limit, advice, kv_tokens, costs)
+    advice = " ".join([_advice(costs, rates, limit), *costs.remarks])
+    return Prediction(decode, prefill, front_rate, rates[limit], limit, advice, costs)
 
 
 def rank_load(
@@ -218,29 +224,26 @@ def decode_with(
     """A decode instance with `count` requests per rank; most: on the busiest, if not even."""
     role = costs.decode_role
     assert role is not None
-    ranks_per_npu = role.chip.dies_per_npu / role.pool.rank_dies
     requests, context = rank_load(count, role.ranks, traffic)
     if most > requests[0] and requests.sum() > most:
         requests, context = _piled(requests, context, most)
     ops = role.operator_sink()
     took_s = float(decode_iteration_s(role.decode, requests, context, 0, role.ranks, *hot, ops))
     sums = float(requests.sum()), role.pool.own.requests * float(context.sum())
-    return _decode_figures(
-        costs, role, took_s, ops, count * ranks_per_npu, limited, traffic.output_tokens,
-        sums, decode_flops(role.decode, *sums),
-    )  # fmt: skip
+    flops = decode_flops(role.decode, *sums)
+    return _decode_figures(costs, role, traffic, took_s, ops, count, limited, sums, flops)
 
 
 def _decode_figures(
-    costs: Costs, role: RoleCosts, took: float, ops: NDArray[np.float64], batch: float,
-    limited: str, answer: float, under_way: tuple[float, float], flops: float,
+    costs: Costs, role: RoleCosts, traffic: Traffic, took: float, ops: NDArray[np.float64],
+    count: float, limited: str, under_way: tuple[float, float], flops: float,
 ) -> DecodePrediction:  # fmt: skip
-    """Figures of an iteration of `took` seconds; under_way: requests and context of all dies."""
+    """Figures of an iteration of `took` seconds with `count` requests per rank; under_way: requests
+    and context of all dies."""
     tpot = took / costs.tokens_per_iteration
-    operators = {n: float(v) for n, v in zip(role.operators, ops, strict=True) if v > 0.0}
-    longest_operator = max(operators, key=lambda n: (operators[n], n))
+    batch = count * (role.chip.dies_per_npu / role.pool.rank_dies)
+    instances_rate = role.pool.instances * batch * role.npus
     hbm_bytes = decode_hbm_bytes(role.decode, *under_way, float(role.ranks))
-    npus = role.npus
     return DecodePrediction(
         batch_per_npu=batch,
         limited_by=limited,
@@ -248,19 +251,21 @@ def _decode_figures(
         tokens_per_iteration=costs.tokens_per_iteration,
         tpot_s=tpot,
         tokens_per_s_per_npu=batch / tpot,
-        operators=operators,
-        longest_operator=longest_operator,
-        resource=waits_for(longest_operator, "decode"),
+        operators=_seconds(role, ops),
         cube_utilisation=flops / (took * role.peak_flops),
         hbm_utilisation=hbm_bytes / (took * role.chip.hbm_bytes_per_s * role.dies),
-        requests_per_s=role.pool.instances * batch * npus / (tpot * max(1.0, answer - 1.0)),
+        requests_per_s=instances_rate / (tpot * max(1.0, traffic.output_tokens - 1.0)),
     )
+
+
+def _seconds(role: RoleCosts, ops: NDArray[np.float64]) -> dict[str, float]:
+    """Seconds by operator, of those that take time."""
+    return {n: v for n, v in zip(role.operators, ops.tolist(), strict=True) if v > 0.0}
 
 
 def _prefill(costs: Costs, role: RoleCosts, traffic: Traffic, hot: Hot) -> PrefillPrediction:
     """The prefill pool's prediction with full batches."""
     data_parallel = role.pool.own.attention == "dp"
-    npus = role.npus
     if traffic.input_tokens > role.kv_tokens_per_rank:
         # On NPUs of decode there is room for one batch, however many they are.
         remedy = "raise deployment.prefill.tokens_per_npu" if role.pool.over else "add NPUs"
@@ -285,8 +290,7 @@ def _prefill(costs: Costs, role: RoleCosts, traffic: Traffic, hot: Hot) -> Prefi
         role.prefill, tokens, tokens * fullest_share, pairs * fullest_share, *hot, ops
     )
     batch_time = float(batch_time + prefill_hits_s(role.prefill, cached, ops))
-    operators = {n: float(v) for n, v in zip(role.operators, ops, strict=True) if v > 0.0}
-    cached = prompts * traffic.read_tokens
+    operators, cached = _seconds(role, ops), prompts * traffic.read_tokens
     if (fetch_s := costs.servers.read_s(role.fetch, cached, prompts)) > 0.0:
         if costs.servers.pool.layerwise:
             fetch_s = float(layerwise_s(role.prefill, fetch_s, batch_time)) - batch_time
@@ -294,14 +298,11 @@ def _prefill(costs: Costs, role: RoleCosts, traffic: Traffic, hot: Hot) -> Prefi
         hottest_s = costs.servers.hottest_s(role.fetch, cached, prompts, role.pool.instances)
         operators["fetch"] = fetch_s + max(0.0, hottest_s - batch_time)
         batch_time = max(batch_time, hottest_s)
-    longest_operator = max(operators, key=lambda n: (operators[n], n))
     return PrefillPrediction(
         batch_s=batch_time,
         batch_tokens=tokens,
-        tokens_per_s_per_npu=tokens / batch_time / npus,
+        tokens_per_s_per_npu=tokens / batch_time / role.npus,
         operators=operators,
-        longest_operator=longest_operator,
-        resource=waits_for(longest_operator, "prefill"),
         cube_utilisation=prefill_flops(role.prefill, tokens, pairs)
         / (batch_time * role.peak_flops),
         requests_per_s=role.pool.instances * prompts / batch_time,
@@ -313,13 +314,11 @@ def _colocated(
 ) -> tuple[DecodePrediction, PrefillPrediction]:
     """Decode and prefill of colocated instances in balance: slots stay full when an iteration
     prefills as many prompts as answers end."""
-    pool, per_npu = role.pool, role.chip.dies_per_npu
-    npus, fresh, answer = role.npus, traffic.fresh_tokens, traffic.output_tokens
+    pool, fresh, budget = role.pool, traffic.fresh_tokens, role.prompt_tokens
     count, limited = slots(role, traffic)
-    budget = role.prompt_tokens
     most, group, ranks = budget / role.ranks, pool.prompt_ranks, role.ranks
     # A prompt's own iterations hold its slot and give the first token; answers end in the others.
-    decoding = max(1.0, answer - 1.0) / costs.tokens_per_iteration
+    decoding = max(1.0, traffic.output_tokens - 1.0) / costs.tokens_per_iteration
     room = most * min(group, ranks)
     iterations = decoding + mixed.prompt_iterations(fresh, room, traffic.prompts)
     if delay := pool.prompt_delay:  # the longer they wait, the fewer come
@@ -336,7 +335,7 @@ def _colocated(
     chunk, pairs = ending * fresh, ending * traffic.fresh_pairs
     requests, context = rank_load(count, ranks, traffic)
     loads = (chunk, pairs, fresh, most, ranks, group, traffic.prompts)
-    prompts = mixed.prompts_that_wait(*loads, delay)[0] if delay else mixed.prompts_by_rank(*loads)
+    prompts, _ = mixed.prompts_that_wait(*loads, delay)
     ops = role.operator_sink()
     took_s = mixed.mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
     took_s += float(mixed.mixed_hits_s(role.decode, ending * traffic.hit_tokens, ops))
@@ -344,18 +343,14 @@ def _colocated(
     took_s += costs.servers.read_s(role.fetch, cached_tokens, ending)
     hottest_s = costs.servers.hottest_s(role.fetch, cached_tokens, ending, pool.instances)
     took_s = max(took_s, hottest_s)
-    requests_and_context = float(requests.sum()), float(context.sum())
-    decode = _decode_figures(
-        costs, role, took_s, ops, count * (per_npu / pool.rank_dies), limited, answer,
-        requests_and_context, mixed.mixed_flops(role.decode, *requests_and_context, chunk, pairs),
-    )  # fmt: skip
+    sums = float(requests.sum()), float(context.sum())
+    flops = mixed.mixed_flops(role.decode, *sums, chunk, pairs)
+    decode = _decode_figures(costs, role, traffic, took_s, ops, count, limited, sums, flops)
     prefill = PrefillPrediction(
         batch_s=took_s,
         batch_tokens=chunk,
-        tokens_per_s_per_npu=chunk / took_s / npus,
+        tokens_per_s_per_npu=chunk / took_s / role.npus,
         operators={"prefill_chunk": float(ops[role.operators.index("prefill_chunk")])},
-        longest_operator="prefill_chunk",
-        resource="cube cores",
         cube_utilisation=decode.cube_utilisation,
         requests_per_s=pool.instances * ending / took_s,
     )
@@ -378,10 +373,9 @@ def _waits(slots: float, held: float, service: float, spread: float) -> float:
     return wait
 
 
-def _advice(costs: Costs, rates: dict[str, float]) -> str:
+def _advice(costs: Costs, rates: dict[str, float], limit: str) -> str:
     """One sentence on whether prefill and decode are in balance, and what would help."""
     if "prefill" not in rates or "decode" not in rates:
-        limit = min(rates, key=lambda name: (rates[name], name))
         return f"The {limit} sustains {rates[limit]:,.1f} requests/s."
     prefill, decode = rates["prefill"], rates["decode"]
     if rates["front end"] < min(prefill, decode):
@@ -412,8 +406,10 @@ def clocks(scenario: Scenario, facts: Facts, full: Prediction) -> dict[str, floa
     """Share of the rated clock at which each role, always full, keeps a power cap; raises
     HardwareError where none stays within it."""
     uses = full_load(full)
-    if (guest := full.costs.deployed.guest) is not None:
-        uses = on_one_die(uses, guest.cores)
+    if (guest := full.costs.deployed.guest) is not None:  # both compute on one die: one clock
+        both = uses["prefill"], uses["decode"]
+        use = Use(guest.cores, sum(one.cube for one in both), sum(one.hbm for one in both))
+        uses = dict.fromkeys(uses, use)
     return {role: clock(scenario, facts, role, use) for role, use in uses.items()}
 
 
@@ -429,13 +425,6 @@ def full_load(full: Prediction) -> dict[str, Use]:
         hbm = hbm_bytes / (full.prefill.batch_s * role.chip.hbm_bytes_per_s * role.dies)
         uses["prefill"] = Use(1.0, full.prefill.cube_utilisation, hbm)
     return uses
-
-
-def on_one_die(uses: dict[str, Use], prefill_cores: float) -> dict[str, Use]:
-    """Full load where prefill and decode compute on one die, which has one clock."""
-    both_uses = uses["prefill"], uses["decode"]
-    use = Use(prefill_cores, sum(one.cube for one in both_uses), sum(one.hbm for one in both_uses))
-    return dict.fromkeys(uses, use)
 
 
 def shares_by_cause(costs: Costs, traffic: Traffic, hot: Hot) -> dict[str, float]:

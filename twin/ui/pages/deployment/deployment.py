@@ -22,7 +22,7 @@ Tile = dict[str, Any]
 
 def capacity(s: Scenario, prediction: Prediction, demand: Offered | str) -> list[Tile]:
     """Tiles: sustained rates, their limit, and how they meet load and SLO."""
-    rate, kv_tokens = prediction.requests_per_s, prediction.kv_tokens_per_rank
+    rate, costs = prediction.requests_per_s, prediction.costs
     help_text = (
         "Requests per second that all pools answer with every slot taken, whatever TTFT and TPOT "
         "come to. Ranks fill unevenly, so queues may grow from a little less on; the largest rate "
@@ -32,7 +32,8 @@ def capacity(s: Scenario, prediction: Prediction, demand: Offered | str) -> list
              _load(prediction, demand)]  # fmt: skip
     if prediction.decode is not None:
         tiles += _decode(s, prediction.decode)
-    dies = decoding.pool.rank_dies if (decoding := prediction.costs.decoding) else 1
+    dies = decoding.pool.rank_dies if (decoding := costs.decoding) else 1
+    kv_tokens = role.kv_tokens_per_rank if (role := decoding or costs.prefilling) else 0
     owner, owner_text = ("die", "one die") if dies == 1 else ("rank", f"the {dies} dies of a rank")
     help_text = f"Tokens whose KV fits into the HBM of {owner_text} next to weights and buffers."
     tiles.append(_tile(f"KV room, per {owner}", amount(kv_tokens, "rate", "tokens"), help_text))

@@ -27,7 +27,7 @@ from twin.model.stages import experts_of, router_groups
 from twin.policies.batching import fetch_pays
 from twin.scenario import Pool, Scenario, with_overrides
 from twin.scenario.policies import HIT_ROUTERS
-from twin.workload.generate import MeanLengths, length_means, mean_lengths
+from twin.workload.generate import MeanLengths, mean_lengths
 from twin.workload.lengths import drawn_lengths
 from twin.workload.offered import Offered, lru_reuse, offered
 from twin.workload.requests import TraceTable
@@ -67,7 +67,7 @@ def _assembled(
 ) -> Assembly:
     """Network, costs and imbalance of a scenario; with a power cap, at the capped clocks."""
     net = wired(scenario.supernode, facts)
-    mean_input, _ = mean_lengths(scenario.workload, facts, trace)
+    mean_input, *_ = mean_lengths(scenario.workload, facts, trace)
     costs = build_costs(scenario, facts, net)
     shape, experts = costs.shape, experts_of(scenario.experts, costs.shape)
     routed = Routed(
@@ -150,7 +150,7 @@ def traffic_of(
 ) -> Traffic:
     """Mean lengths of a long run, and the reuse of a sample: in an unlimited memory pool, and in
     the HBM of its instances; costs: of the scenario, computed where HBM has blocks if None."""
-    means, pool_tokens, hbm_tokens = length_means(scenario.workload, facts, trace), 0.0, 0.0
+    means, pool_tokens, hbm_tokens = mean_lengths(scenario.workload, facts, trace), 0.0, 0.0
     if scenario.deployment.mode != "decode_only":
         if scenario.memory_pool.in_hbm:
             costs = costs or build_costs(scenario, facts, wired(scenario.supernode, facts))
@@ -286,13 +286,13 @@ def largest_batch(priced: Priced, tpot_s: float) -> Target:
     parts, role = priced.parts, priced.parts.costs.decoding
     assert role is not None
     dies_per_npu = role.chip.dies_per_npu
-    traffic = Traffic(*mean_lengths(scenario.workload, facts, priced.trace))
+    traffic = Traffic(*mean_lengths(scenario.workload, facts, priced.trace)[:2])
 
     def with_batch(per_die: int) -> Prediction:
         """The steady state with a number of slots on every decode die."""
         batch = {"deployment.decode.batch_per_npu": per_die * dies_per_npu}
         changed = with_overrides(scenario, batch)
-        costs = build_costs(changed, facts, parts.net, parts.costs.clocks)
+        costs = build_costs(changed, facts, parts.net, parts.costs.deployed.clocks)
         return _predict(replace(parts, costs=costs), traffic)
 
     def took_s(per_die: int) -> float:

@@ -104,12 +104,12 @@ def test_a_capped_pool_keeps_its_cap_and_memory_bound_decode_does_not_feel_it():
     free = small({"deployment.mode": "prefill_only"})
     capped = with_overrides(free, CAPPED)
     slow, fast = (steady(s, FACTS) for s in (capped, free))
-    share = slow.costs.clocks["prefill"]
+    share = slow.costs.deployed.clocks["prefill"]
     assert share < 1.0
     gone = slow.prefill.tokens_per_s_per_npu / fast.prefill.tokens_per_s_per_npu
     assert share <= gone < 1.0  # at most what the clock lost, for HBM and links kept their rates
     (use,) = full_load(slow).values()
-    p = power(capped, FACTS, slow.costs.clocks)
+    p = power(capped, FACTS, slow.costs.deployed.clocks)
     drawn_w = p.drawn_w(use.prefilling, use.cube, use.hbm, use.cube) - p.around_w
     # The clock is found for units as busy as at the full clock: links that kept their rates leave
     # them a little busier.

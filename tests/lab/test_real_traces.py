@@ -13,7 +13,8 @@ from tests.lab.length_tables import LEVELS, lognormal_table, quantile_table
 from twin.lab.library import ROOT, load_facts
 from twin.lab.traces.reader import EVERY, preview, read_trace
 from twin.scenario import Trace, Workload
-from twin.workload.generate import generate, length_means
+from twin.workload.generate import generate, mean_lengths
+from twin.workload.lengths import drawn_lengths
 from twin.workload.reuse_curve import reuse_curve
 
 TRACES = ROOT.parent / "shared" / "traces"
@@ -50,7 +51,7 @@ def assert_fitted(name, table):
     fitted = table_facts(name)
     assert fitted["input"] == quantile_table(table.input_tokens)
     assert fitted["output"] == quantile_table(table.output_tokens)
-    means = length_means(Workload(lengths=name), load_facts())
+    means = mean_lengths(Workload(lengths=name), load_facts())
     assert means.input_tokens == pytest.approx(table.input_tokens.mean(), rel=0.011)
     assert means.output_tokens == pytest.approx(table.output_tokens.mean(), rel=0.011)
 
@@ -113,9 +114,11 @@ def test_tables_made_from_published_figures():
 
 
 def test_deepseek_service_meets_its_published_totals():
-    means = length_means(Workload(lengths="deepseek-service"), load_facts())
+    means = mean_lengths(Workload(lengths="deepseek-service"), load_facts())
     assert means.input_tokens / means.output_tokens == pytest.approx(608 / 168, rel=0.01)
-    assert means.context_tokens == pytest.approx(4989, rel=0.01)
+    prompts, answers = drawn_lengths(load_facts(), Workload(lengths="deepseek-service"))
+    context = prompts.mean + answers.moment(2) / (2 * answers.mean)  # behind an output token
+    assert context == pytest.approx(4989, rel=0.01)
 
 
 def ideal_hits(r, after_s=0.0):

@@ -69,10 +69,10 @@ def test_a_run_counts_npus_hours_and_watts_of_a_shared_npu_once():
 
 
 def test_a_capped_die_has_one_clock_for_both():
-    shared = assemble(asked(**{"cost.cap_w": 300.0}), FACTS).costs.clocks
+    shared = assemble(asked(**{"cost.cap_w": 300.0}), FACTS).costs.deployed.clocks
     apart = assemble(asked(**{"cost.cap_w": 300.0, "deployment.prefill.on": "own_npus",
                               "deployment.decode.npus_per_instance": 128}), FACTS)  # fmt: skip
-    clocks = apart.costs.clocks
+    clocks = apart.costs.deployed.clocks
     assert clocks["prefill"] < shared["prefill"] == shared["decode"] < clocks["decode"] == 1.0
 
 

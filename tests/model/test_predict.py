@@ -37,7 +37,7 @@ def test_drafts_count_only_after_those_before_them():
 def test_kv_space_bounds_the_batch_and_a_request_too_long_is_refused(ask):
     p = ask(workload__input_tokens=100_000)
     assert p.decode.limited_by == "KV space"
-    assert p.decode.batch_per_npu * 100_000 <= 2 * p.kv_tokens_per_rank
+    assert p.decode.batch_per_npu * 100_000 <= 2 * p.costs.decode_role.kv_tokens_per_rank
     with pytest.raises(ModelError, match="does not fit: a die has KV space"):
         ask(deployment__mode="decode_only", workload__input_tokens=900_000)
 

@@ -7,7 +7,7 @@ import pytest
 
 from twin.facts import FactError, facts_from_tables
 from twin.scenario import Workload
-from twin.workload.generate import WorkloadError, generate, length_means, mean_lengths
+from twin.workload.generate import WorkloadError, generate, mean_lengths
 
 
 def fact(value, unit=""):
@@ -107,7 +107,7 @@ def test_fitted_lengths_have_the_quantiles_of_their_table():
     r = make(lengths="test")
     got = np.percentile(r.input_tokens, [25, 50, 75])
     assert got == pytest.approx([1000, 2000, 4000], rel=0.02)
-    mean = np.array(mean_lengths(Workload(lengths="test"), FACTS))
+    mean = np.array(mean_lengths(Workload(lengths="test"), FACTS)[:2])
     sample = r.input_tokens.mean(), r.output_tokens.mean()
     assert sample == pytest.approx(mean, rel=0.02)
 
@@ -120,7 +120,7 @@ def test_a_range_is_drawn_evenly_between_its_ends_each_side_by_itself():
         assert tokens.mean() == pytest.approx(0.8 * most, rel=0.01)
         assert np.std(tokens) == pytest.approx(0.4 * most / math.sqrt(12.0), rel=0.05)
     assert abs(np.corrcoef(r.input_tokens, r.output_tokens)[0, 1]) < 0.05
-    assert mean_lengths(Workload(**said), FACTS) == pytest.approx((800.0, 400.0))
+    assert mean_lengths(Workload(**said), FACTS)[:2] == pytest.approx((800.0, 400.0))
     whole = make(**said | {"shortest": 1.0})
     assert set(whole.input_tokens) == {1000} and set(whole.output_tokens) == {500}
 
@@ -128,14 +128,6 @@ def test_a_range_is_drawn_evenly_between_its_ends_each_side_by_itself():
 def test_unknown_lengths_name_what_there_is():
     with pytest.raises(FactError, match="there are: test"):
         make(lengths="nonsense")
-
-
-def test_context_is_weighted_by_output_tokens():
-    w = Workload(lengths="test")
-    r = make(lengths="test")
-    out = r.output_tokens.astype(float)
-    context = (out * (r.input_tokens + out / 2)).sum() / out.sum()
-    assert length_means(w, FACTS).context_tokens == pytest.approx(context, rel=0.02)
 
 
 def test_shared_prefix_takes_its_fraction_in_whole_blocks():
@@ -211,7 +203,7 @@ def test_session_gaps_have_their_median():
 def test_sessions_of_fixed_lengths_grow_to_their_mean():
     w = {"prefix": "sessions", "turn_gap_s": 5.0, "follow_up_probability": 0.5}
     r = make(**w, rate_req_per_s=100)
-    mean, _ = mean_lengths(Workload(**w), FACTS)
+    mean, *_ = mean_lengths(Workload(**w), FACTS)
     assert mean == pytest.approx((4096 + 0.5 * 256) / 0.5)
     assert r.input_tokens.mean() == pytest.approx(mean, rel=0.03)
 

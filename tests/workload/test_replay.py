@@ -167,7 +167,7 @@ def test_seed_and_means():
     assert play(t).arrival_s.tolist() == play(t).arrival_s.tolist()
     assert play(t).arrival_s.tolist() != play(t, seed=2).arrival_s.tolist()
     w = Workload(arrivals="trace", trace=Trace(digest="0" * 64))
-    assert mean_lengths(w, FACTS, t) == (171.0, 10.0)
+    assert mean_lengths(w, FACTS, t)[:2] == (171.0, 10.0)
 
 
 def test_a_missing_trace_or_a_flood_is_refused():

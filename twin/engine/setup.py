@@ -277,7 +277,7 @@ def set_up(
     costs = parts.costs
     dram_bytes = node_dram_bytes(scenario.memory_pool, facts, parts.net.dies_per_node)
     chips = {role: one.chip.name for role, one in costs.roles.items()}
-    watts = powers(scenario, facts, costs.clocks, chips)
+    watts = powers(scenario, facts, costs.deployed.clocks, chips)
     for fault in scenario.faults:
         broken(parts.net, [fault])  # refuses an element that is not there
     placed = place(scenario, parts.net)
@@ -314,7 +314,7 @@ def set_up(
         notes.append(f"The scheduler of {stack} has no swap: it computes preempted requests again.")
     notes += [
         f"A cap of {scenario.cost.cap_w:g} W an NPU lowers the clock of {role} to {share:.1%}."
-        for role, share in costs.clocks.items()
+        for role, share in costs.deployed.clocks.items()
         if share < 1.0
     ]
     crowd = _crowd(scenario, parts, requests, counts)
@@ -431,7 +431,7 @@ def _refuse_too_large(setup: Setup, requests: Requests) -> None:
 def closed_loop_count(setup: Setup, facts: Facts) -> int:
     """More requests than a closed loop finishes: no client beats an otherwise empty instance."""
     s = setup.scenario
-    mean_input, mean_output = mean_lengths(s.workload, facts)
+    mean_input, mean_output, *_ = mean_lengths(s.workload, facts)
     clients = s.workload.concurrency
     fastest_s = s.workload.think_s + s.front_end.service_ms * 1e-3
     if s.deployment.mode == "prefill_only":

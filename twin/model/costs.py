@@ -5,7 +5,7 @@ experts sit and what travels. Every iteration and the steady state read the same
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
@@ -132,7 +132,6 @@ class Costs:
     servers: Servers  # of the memory pool
     front_end_requests_per_s: float  # that all API servers together process
     remarks: tuple[str, ...]  # a sentence for each part that is unused or has no effect
-    clocks: Mapping[str, float] = field(default_factory=dict)  # by role, where a cap lowers it
     laid_out_bytes_per_s: float = math.inf  # of KV that a decode die receives in another layout
     tokenise_s: float = 0.0  # of a prompt token, in the one tokeniser of an instance
     runs_ahead: bool = False  # a colocated pass is formed while the one before it runs
@@ -258,7 +257,6 @@ def build_costs(
         if front.service_ms > 0.0
         else math.inf,
         remarks=(*idle_notes, *stages.notes(pools.values(), shape, ranks)),
-        clocks=at.clocks,
         laid_out_bytes_per_s=laid_out_bytes_per_s(facts, chips, held_kv),
         tokenise_s=facts.si(f"{path}.tokenise", 0.0),
         **{name: facts.si(f"{path}.{name}", 0.0) > 0.0 for name in LOOPS},

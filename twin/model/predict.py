@@ -259,7 +259,7 @@ def _decode_figures(
 
 
 def _seconds(role: RoleCosts, ops: NDArray[np.float64]) -> dict[str, float]:
-    """Seconds by operator, of those that take time."""
+    """Seconds by operator; operators that take no time are left out."""
     return {n: v for n, v in zip(role.operators, ops.tolist(), strict=True) if v > 0.0}
 
 

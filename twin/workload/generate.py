@@ -1,7 +1,7 @@
 """Requests with arrival times, lengths and shared KV blocks; each aspect has a random stream."""
 
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -140,26 +140,16 @@ def _arrivals(
     return clock.seconds(own_s)
 
 
-@dataclass(frozen=True, slots=True)
-class MeanLengths:
+class MeanLengths(NamedTuple):
     """Mean lengths of a workload's requests, in tokens."""
 
     input_tokens: float
     output_tokens: float
-    context_tokens: float  # KV length behind an output token, averaged over output tokens
     prompt_spread: float = 1.0  # mean square of a prompt over the square of its mean
     prompts: tuple[float, ...] = (1.0,)  # equally likely lengths of a prompt, over the mean
 
 
-def mean_lengths(
-    workload: Workload, facts: Facts, trace: TraceTable | None = None
-) -> tuple[float, float]:
-    """Mean (input, output) tokens of a request, by formula: see `length_means`."""
-    means = length_means(workload, facts, trace)
-    return means.input_tokens, means.output_tokens
-
-
-def length_means(workload: Workload, facts: Facts, trace: TraceTable | None = None) -> MeanLengths:
+def mean_lengths(workload: Workload, facts: Facts, trace: TraceTable | None = None) -> MeanLengths:
     """Long-run mean lengths of the workload, by formula. Sessions of fixed lengths add
     `input_tokens` per turn: with follow-up probability p their mean prompt solves E = input + p (E
     + output)."""
@@ -167,20 +157,15 @@ def length_means(workload: Workload, facts: Facts, trace: TraceTable | None = No
         if trace is None or not len(trace):
             raise WorkloadError("workload.arrivals = trace needs the trace: load its file first")
         inputs, outputs = (x.astype(np.int64) for x in (trace.input_tokens, trace.output_tokens))
-        context_tokens = (outputs * (2 * inputs + outputs)).sum() / (2 * outputs.sum())
         prompt, answer = float(inputs.sum() / inputs.size), float(outputs.sum() / outputs.size)
         prompt_spread = float((inputs.astype(np.float64) ** 2).mean()) / prompt**2
-        lengths = relative_lengths(trace.input_tokens)
-        return MeanLengths(prompt, answer, float(context_tokens), prompt_spread, lengths)
+        return MeanLengths(prompt, answer, prompt_spread, relative_lengths(trace.input_tokens))
     if workload.lengths == "fixed":
         prompt, answer = float(workload.input_tokens), float(workload.output_tokens)
         if workload.prefix == "sessions":
             follow_up = workload.follow_up_probability
             prompt = (prompt + follow_up * answer) / (1.0 - follow_up)
-        return MeanLengths(prompt, answer, prompt + answer / 2)
+        return MeanLengths(prompt, answer)
     table_in, table_out = drawn_lengths(facts, workload)
-    context_tokens = table_in.mean + table_out.mean_square / (2 * table_out.mean)
-    prompt_spread = table_in.mean_square / table_in.mean**2
-    return MeanLengths(
-        table_in.mean, table_out.mean, context_tokens, prompt_spread, table_in.relative
-    )
+    prompt_spread = table_in.moment(2) / table_in.mean**2
+    return MeanLengths(table_in.mean, table_out.mean, prompt_spread, table_in.relative)

@@ -25,12 +25,6 @@ class Quantiles:
         """Mean of the distribution, tokens."""
         return self.moment(1)
 
-    @property
-    def mean_square(self) -> float:
-        """Mean of the square, tokens squared."""
-        steps = zip(self.levels, self.levels[1:], self.tokens, self.tokens[1:], strict=False)
-        return float(sum((q - p) * (a * a + a * b + b * b) / 3 for p, q, a, b in steps))
-
     def moment(self, k: int) -> float:
         """Mean of the k-th power, tokens^k."""
         steps = zip(self.levels, self.levels[1:], self.tokens, self.tokens[1:], strict=False)

@@ -107,14 +107,14 @@ def _context(sparse: bool, c: Configuration, facts: Facts) -> Value:
     is_sparse = load_shape(facts, c.scenario.deployment.model).index_top_k > 0
     if workload.arrivals == "trace" or c.pool == "exchange" or is_sparse != sparse:
         return None  # long contexts of sparse attention say nothing of those of all tokens
-    prompt, answer = mean_lengths(workload, facts)
+    prompt, answer, *_ = mean_lengths(workload, facts)
     return prompt + 0.5 * answer
 
 
 def _prompt(c: Configuration, facts: Facts) -> Value:
     """Mean prompt length in tokens; None for a recorded trace."""
     w = c.scenario.workload
-    return None if w.arrivals == "trace" else mean_lengths(w, facts)[0]
+    return None if w.arrivals == "trace" else mean_lengths(w, facts).input_tokens
 
 
 def _of_drafts(name: str, c: Configuration, _facts: Facts) -> Value:

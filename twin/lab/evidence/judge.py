@@ -173,7 +173,7 @@ def _finite(parts: Sequence[str], ask: Ask) -> float:
         tokens = np.interp(levels, answers.levels, answers.tokens)
         slots = int(d.batch_per_npu * npus)
         iterations = tokens / d.tokens_per_iteration
-        spread = prompts.mean_square / prompts.mean**2
+        spread = prompts.moment(2) / prompts.mean**2
         drained = finite.drain(
             role, prompts.mean, iterations, slots, batch / role.ranks, hot, spread, prompts.relative
         )

@@ -213,7 +213,7 @@ def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> 
         # The words at the ends of the bars need room on both sides.
         x={"title_text": "% from the baseline", "range": [-2.5 * width, 2.5 * width],
            "tickvals": [-width, 0, width], "ticktext": [_tick(-width), "0", _tick(width)]},
-        y={"ticklabelstandoff": 12}, hovermode="closest", showlegend=len(names) > 1,
+        y={"ticklabelstandoff": 18}, hovermode="closest", showlegend=len(names) > 1,
     )  # fmt: skip
 
 

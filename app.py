@@ -13,7 +13,7 @@ from starlette.routing import Mount
 
 from twin import ui
 from twin.api.app import application
-from twin.ui import access, forms, session, show
+from twin.ui import access, forms, link, session, show
 from twin.ui.door import door, unforeseen
 from twin.ui.pages import FIRST, PAGES, SECTIONS, load_pages
 
@@ -38,6 +38,7 @@ if __name__ == "__main__":
     shown = st.navigation(pages, position="top")
     st.set_page_config(f"{shown.title} · Supernode twin")
     st.logo(MARK, size="small")
+    link.arrived()
     access.gate()
     show.frame(shown.title, forms.sought())
     session.open_link()

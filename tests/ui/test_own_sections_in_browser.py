@@ -1,5 +1,7 @@
 """Sections of a run in a real browser: pictures, a phone, axe-core."""
 
+import re
+
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -53,3 +55,21 @@ def test_a_section_draws_what_it_tells_at_any_width(page: Page, app_url, runs, s
     page.set_viewport_size({"width": 390, "height": 900})
     still(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_back_from_a_page_that_a_button_opened_leads_to_the_page_as_it_was(
+    page: Page, app_url, runs
+):
+    page.goto(f"{app_url}/run?run={runs['Day']}&section=Latency")
+    still(page)
+    address, length = page.url, page.evaluate("history.length")
+    page.get_by_role("button", name="Edit a copy").click()
+    expect(page).to_have_url(f"{app_url}/workload")
+    assert page.evaluate("history.length") == length + 1
+    page.go_back()
+    expect(page).to_have_url(address)
+    page.get_by_role("button", name="Compare with").click()
+    page.get_by_role("button", name="Compare", exact=True).click()
+    expect(page).to_have_url(re.compile("/compare[?]runs=[^&]*$"))
+    page.go_back()
+    expect(page).to_have_url(address)

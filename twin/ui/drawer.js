@@ -8,6 +8,7 @@ export default function ({ data }) {
       if (!waits) requestAnimationFrame(() => { waits = false; grouped() })
       waits = true
     }).observe(document.body, { childList: true, subtree: true })
+    leaves()
     // A page may be chosen before this is heard of for the first time.
     const begun = new URL(performance.getEntriesByType('navigation')[0].name)
     root.dataset.twinPage = begun.pathname === window.location.pathname ? data.page : ''
@@ -21,6 +22,21 @@ export default function ({ data }) {
   grouped()
   if (left === data.page || window.innerWidth >= 768) return
   document.querySelector('[data-testid="stSidebarCollapseButton"] button')?.click()
+}
+
+// Streamlit gives the query of a page that is opened (`go_to` in link.py) to the page that is left,
+// first. Back leads to that one as it was: what is pushed for it until the other is there is dropped.
+function leaves() {
+  const push = history.pushState.bind(history)
+  let goes = ''
+  history.pushState = (state, title, address) => {
+    const [, clean, to] = String(address).match(/^(.*?)(?:[?&]go=(\w+))?$/)
+    if (to) goes = `/${to}`
+    const away = goes && !location.pathname.endsWith(goes)
+    if (away && clean.split('?')[0] === location.pathname) return
+    goes = ''
+    push(state, title, clean)
+  }
 }
 
 // A field that was looked for comes into view, has the keyboard and is outlined for a while. The

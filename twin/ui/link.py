@@ -13,6 +13,7 @@ from twin.ui.pages import PAGES
 _HTML, _CSS, _JS = (
     Path(__file__).with_suffix(f".{kind}").read_text("utf-8") for kind in ("html", "css", "js")
 )
+GOES = "go"  # of the address: the page that is opened (drawer.js)
 _button = st.components.v2.component("copy_link", html=_HTML, css=_CSS, js=_JS)
 
 
@@ -33,14 +34,15 @@ def copy_link(
     _button(data=data, key="copy-link", width="content", on_copied_change=copied)
 
 
-def go_to(page: str, query: Mapping[str, str] | None = None, keep: str = "") -> NoReturn:
-    """Open another page with a query; without one, bound widgets (`bind`) keep their page. keep:
-    parameter of the present address that stays, because the browser's Back leads to the present
-    page with the new query."""
-    parameters = dict(query or {})
-    if keep in st.query_params:
-        parameters.setdefault(keep, st.query_params[keep])
-    st.switch_page(PAGES[page].script, query_params=parameters)
+def go_to(page: str, query: Mapping[str, str] | None = None) -> NoReturn:
+    """Open another page with a query. Streamlit would first give the query to the present page,
+    where the browser's Back would find it: drawer.js knows it by its mark."""
+    st.switch_page(PAGES[page].script, query_params={**(query or {}), GOES: page})
+
+
+def arrived() -> None:
+    """Take the mark of `go_to` out of the address."""
+    st.query_params.pop(GOES, None)
 
 
 def page_link(

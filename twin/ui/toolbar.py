@@ -122,10 +122,10 @@ def run_button() -> None:
         open_run(session.named_draft())
 
 
-def open_run(scenario: Scenario, keep: str = "") -> None:
-    """Start a run and open its page (keep: as `go_to`); if refused, say why and stay."""
+def open_run(scenario: Scenario) -> None:
+    """Start a run and open its page; if refused, say why and stay."""
     with session.refusals_toasted():
-        go_to("run", {"run": session.run(scenario)}, keep)
+        go_to("run", {"run": session.run(scenario)})
 
 
 SHOWN = 30  # differences listed one by one

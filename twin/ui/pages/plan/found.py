@@ -15,7 +15,6 @@ from twin.ui import runs, session, words
 from twin.ui.charts import sweep as charts
 from twin.ui.fields import label, sentence, show
 from twin.ui.link import go_to
-from twin.ui.pages.plan.requested import PLAN
 from twin.ui.show import download, json_text, plain, plot
 from twin.ui.toolbar import open_run
 
@@ -91,7 +90,7 @@ def _ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
             "Run it", icon=":material/play_arrow:", key="plan-run",
             help="Simulates the first of the marked ones: Playback and Why follow.",
         ):  # fmt: skip
-            open_run(deployed(plan, first_row), PLAN)
+            open_run(deployed(plan, first_row))
         if st.button("Take it into the draft", icon=":material/edit:", key="plan-take"):
             # Without load and times, which are those of the short run.
             fields = {path: value for path, value in first_row["settings"].items()
@@ -99,13 +98,13 @@ def _ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
             if reason := session.propose(fields):
                 st.toast(sentence(reason), icon=":material/error:")
             else:
-                go_to("deployment", keep=PLAN)
+                go_to("deployment")
         compared_rows = (picked_rows if len(picked_rows) > 1 else rows)[: links.COMPARED_MAX]
         text, icon = f"Compare {len(compared_rows)}", ":material/compare_arrows:"
         if len(compared_rows) > 1 and st.button(text, icon=icon, key="plan-compare"):
             with session.refusals_toasted():
                 run_ids = [session.run(deployed(plan, row)) for row in compared_rows]
-                go_to(links.COMPARE_PAGE, {links.RUNS: ",".join(run_ids)}, PLAN)
+                go_to(links.COMPARE_PAGE, {links.RUNS: ",".join(run_ids)})
 
 
 def deployed(plan: Plan, row: Mapping[str, Any]) -> Scenario:

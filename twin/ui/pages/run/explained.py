@@ -169,7 +169,7 @@ def _cause(row: RunRow, scenario: Scenario, cause: dict[str, Any], number: int) 
                 with session.refusals_toasted():
                     variant = with_overrides(scenario, {**gain["settings"], "name": name})
                     run_ids = f"{row.id},{session.run(variant)}"
-                    go_to(links.COMPARE_PAGE, {links.RUNS: run_ids}, links.RUN)
+                    go_to(links.COMPARE_PAGE, {links.RUNS: run_ids})
 
 
 PICKED = "request"  # of the address and of the session: the number of the request

@@ -37,7 +37,7 @@ def header(row: RunRow, scenario: Scenario) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if st.button("Edit a copy", icon=":material/tune:", key="edit-copy"):
             session.start_from(scenario)
-            go_to("workload", keep=links.RUN)
+            go_to("workload")
         if not playback.missing(row.id):
             page_link("playback", "Play back", {links.RUN: row.id})
         with st.popover("Compare with", icon=":material/compare_arrows:"):
@@ -72,7 +72,7 @@ def _compare(row: RunRow, scenario: Scenario) -> None:
     label_of = choice_labels.__getitem__
     selected = st.selectbox("Baseline", list(choice_labels), key="baseline", format_func=label_of)
     if st.button("Compare", type="primary", key="compare"):
-        go_to("compare", {links.RUNS: f"{selected},{row.id}"}, links.RUN)
+        go_to("compare", {links.RUNS: f"{selected},{row.id}"})
 
 
 def tiles(row: RunRow, scenario: Scenario, but: Sequence[str] = ()) -> None:

@@ -136,3 +136,14 @@ def test_the_bound_knows_that_a_layer_is_read_while_those_before_compute():
         rates[layerwise] = steady(s, facts()).requests_per_s
         assert bound >= rates[layerwise]
     assert rates[True] > price.LUCK * rates[False]  # else the bound would be above it anyway
+
+
+@pytest.mark.parametrize("mode", ["disaggregated", "colocated", "prefill_only"])
+def test_the_tokenisers_of_instances_limit_a_plan_as_they_limit_the_formula(mode):
+    slow = facts().replaced({"operators.ascend.tokenise": 100.0})
+    size = {"deployment__colocated__npus_per_instance": 4, "deployment__colocated__instances": 2}
+    s = small(deployment__mode=mode, workload__input_tokens=1000, **size)
+    at, sustained = Prices(s, slow, None).price({}), steady(s, slow).requests_per_s
+    assert at.limit == "front end" and at.expected == pytest.approx(sustained)
+    assert sustained <= at.bound == pytest.approx(price.LUCK * sustained)
+    assert Prices(s, facts(), None).price({}).expected > 1.1 * sustained

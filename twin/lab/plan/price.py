@@ -90,6 +90,7 @@ class Curve:
     tpots_s: tuple[float, ...] = ()
     refused: str = ""
     until_s: float = math.inf  # TPOT up to which it is priced
+    tokenised: float = math.inf  # requests/s of the one tokeniser of an instance
 
     def within(self, batch: float, tpot_s: float) -> tuple[float, float]:
         """(largest rate with at most a number of requests per NPU and this TPOT, its TPOT)."""
@@ -233,6 +234,8 @@ class Prices:
             # TPOT with less than a request on each die is not priced: no bound is below that rate.
             bound = max(pool_best_case.within(top_batch, tpot_limit_s)[0], pool_best_case.rates[0])
             bounds[role], rates[role] = LUCK * count * bound, count * rate
+            rates["front end"] = min(rates["front end"], count * pool_curve.tokenised)
+            bounds["front end"] = LUCK * rates["front end"]
             npus_taken += count * npus
             npus_per_rate += npus / max(bound, 1e-12)
             if role != "prefill":
@@ -292,6 +295,8 @@ class Prices:
             return Curve(refused=str(error)), Curve()
         load_compiled()
         hot = parts.prefill_imbalance.table, parts.decode_imbalance.table
+        prompt_s = parts.costs.tokenise_s * self.traffic.input_tokens if role != "decode" else 0.0
+        tokenised = 1.0 / prompt_s if prompt_s else math.inf
         # Contexts dealt evenly over the ranks: a bound, and nearly what is expected.
         even = replace(self.traffic, held=Held(self.traffic.held_mean, 0.0))
         if role == "decode":
@@ -321,7 +326,7 @@ class Prices:
             expected.append(max(_point(role, instances, prediction) for _, prediction in answers))
             points = ((_point(role, instances, f), f, t) for t, f in answers)
             best_case.append(max(_bunched(batch_scenario, *point, hot[1]) for point in points))
-            both_curves = _curve(expected), _curve(best_case)
+            both_curves = _curve(expected, tokenised), _curve(best_case, tokenised)
         return both_curves if expected else (Curve(refused=problem), Curve())
 
 
@@ -363,14 +368,14 @@ def _bunched(s: Scenario, own: Point, found: Prediction, traffic: Traffic, hot: 
     return rate / time_ratio, batch, tpot_s * time_ratio
 
 
-def _curve(points: Sequence[Point]) -> Curve:
+def _curve(points: Sequence[Point], tokenised: float) -> Curve:
     """A non-falling curve through points of growing batches."""
     rising_points = [points[0]]
     for point in points[1:]:
         if point[0] > rising_points[-1][0] and point[1] > rising_points[-1][1]:
             rising_points.append(point)
     rates, batches, tpots = zip(*rising_points, strict=True)
-    return Curve(batches, rates, tpots)
+    return Curve(batches, rates, tpots, tokenised=tokenised)
 
 
 @cache

@@ -5,7 +5,7 @@ own."""
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -78,8 +78,22 @@ def _assembled(
         name: max(mean_input, 1.0) if name == "prefill" else role.decode.query_tokens
         for name, role in costs.roles.items()
     }
-    both_imbalances = imbalances(routed, costs, per_request, bool(scenario.faults), counts)
-    parts = Assembly(net, costs, routed, *both_imbalances, per_request)
+    placed = routed
+    if experts.balancing.policy == "oracle":
+        placed = replace(routed, experts=experts.model_copy(update={"placement": "perfect"}))
+
+    def uneven(role: RoleCosts | None) -> Imbalance:
+        """Expert imbalance of an instance of a role."""
+        if role is None or not role.layout.slots_per_die:
+            return NO_IMBALANCE
+        places, slots = role.layout.places, role.layout.slots_per_die
+        nodes = min(places, -(-role.layout.routed_dies // role.dies_per_node))
+        links = role.coefficients.layout.ports < 1.0 or bool(scenario.faults)  # they may limit
+        args = placed, places, slots, per_request[role.pool.role], nodes, links
+        return _imbalance(*args) if counts is None else imbalance(*args, counts=counts)
+
+    both = uneven(costs.prefill_role), uneven(costs.decoding)
+    parts = Assembly(net, costs, routed, *both, per_request)
     if scenario.cost.cap_w <= 0.0:
         return parts
     full = _predict(parts, traffic_of(scenario, facts, trace, costs))
@@ -172,10 +186,8 @@ def _reuse_here(
     role = costs.prefilling
     if role is None:
         return 0.0
-    cache_tokens, caches = (
-        float(role.kv_tokens_per_rank),
-        role.pool.instances * kv_cells(role.pool, role.dies),
-    )
+    cache_tokens = float(role.kv_tokens_per_rank)
+    caches = role.pool.instances * kv_cells(role.pool, role.dies)
     if role.pool.role == "colocated":
         request_tokens = means.input_tokens + 0.5 * means.output_tokens
         cache_tokens -= min(role.slots(role.pool.batch_per_npu), cache_tokens / request_tokens) * (
@@ -206,28 +218,6 @@ def traffic_under_way(scenario: Scenario, facts: Facts, hit_share: float = 0.0) 
     elapsed, mean = Held(ages[0], math.sqrt(variance), third / variance**1.5), lengths[0]
     spread = lengths[1] / mean**2
     return Traffic(mean, answers.mean, hit_share * mean, elapsed, spread, prompts.relative)
-
-
-def imbalances(
-    routed: Routed, costs: Costs, per_request: Mapping[str, float], links_fail: bool,
-    counts: Counts | None = None,
-) -> tuple[Imbalance, Imbalance]:  # fmt: skip
-    """Expert imbalance of a prefill and of a decode instance (the same when colocated)."""
-    if routed.experts.balancing.policy == "oracle":
-        ideal = routed.experts.model_copy(update={"placement": "perfect"})
-        routed = replace(routed, experts=ideal)
-    results, imbalance_of = [], _imbalance if counts is None else partial(imbalance, counts=counts)
-    for role in (costs.prefill_role, costs.decoding):
-        if role is None or not role.layout.slots_per_die:
-            results.append(NO_IMBALANCE)
-            continue
-        layout, tokens = role.layout, per_request[role.pool.role]
-        nodes = min(layout.places, -(-layout.routed_dies // role.dies_per_node))
-        links = role.coefficients.layout.ports < 1.0 or links_fail  # between nodes they may limit
-        results.append(
-            imbalance_of(routed, layout.places, layout.slots_per_die, tokens, nodes, links)
-        )
-    return results[0], results[1]
 
 
 @lru_cache(maxsize=128)

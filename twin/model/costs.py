@@ -220,7 +220,6 @@ def build_costs(
         shape=shape,
         drafter=drafts,
         memory_pool=scenario.memory_pool,
-        prefixes=w.prefix_groups if w.prefix == "shared" and w.arrivals != "trace" else 0,
         request_tokens=w.input_tokens + w.output_tokens,
         experts=stages.experts_of(scenario.experts, shape),
         clocks=clocks or {},
@@ -240,6 +239,7 @@ def build_costs(
         for name, role in sorted(roles.items())
         if (count := stages.idle_dies(shape, role.layout, redundant))
     ]
+    prefixes = w.prefix_groups if w.prefix == "shared" and w.arrivals != "trace" else 0
     path = f"operators.{family_of(facts, chips[-1])}"  # of the stack's loops
     ranks = {name: role.ranks for name, role in roles.items()}
     return Costs(
@@ -252,7 +252,7 @@ def build_costs(
         state_bytes=shape.state_bytes * shape.linear_layers,
         mtp_acceptance=acceptance,
         tokens_per_iteration=1.0 + accepted_tokens(d.decode.mtp_draft_tokens, acceptance),
-        servers=Servers(at.net, reader.die_of_rank if reader else (), at.memory_pool, at.prefixes),
+        servers=Servers(at.net, reader.die_of_rank if reader else (), at.memory_pool, prefixes),
         front_end_requests_per_s=front.api_servers / (front.service_ms * 1e-3)
         if front.service_ms > 0.0
         else math.inf,

@@ -28,7 +28,6 @@ class Deployed:
     shape: Shape  # of the whole model
     drafter: Drafter
     memory_pool: MemoryPool
-    prefixes: int  # popular ones that prompts begin with; 0: none, as in a trace
     request_tokens: int  # of a request of fixed lengths, prompt and answer
     experts: Experts  # settings of the model's experts
     clocks: Mapping[str, float]  # shares of the rated clock, by role, where a cap lowers it

@@ -295,14 +295,7 @@ def longest_wait(arriving: float, groups: int, delay: int) -> float:
 
 def prompt_iterations(prompt: float, room: float, lengths: tuple[float, ...] = ALIKE) -> float:
     """Mean iterations of a prompt whose ranks together compute `room` tokens in each."""
-    prompt = max(prompt, GRID / MOST_BINS * room)
-    bins = _bins(prompt, room)
-    return 1.0 + float(_pieces(prompt / room * bins, lengths, bins)[0].mean())
-
-
-def _bins(prompt: float, room: float) -> int:
-    """Bins of a group's tokens per iteration, GRID per mean prompt if that is smaller."""
-    return int(min(max(round(GRID * room / prompt), GRID), MOST_BINS))
+    return 1.0 + float(_pieces(max(prompt, GRID / MOST_BINS * room), room, lengths)[1].mean())
 
 
 def mixed_mean_s(
@@ -334,8 +327,7 @@ def _largest(
     earlier tokens of its prompt."""
     share = min(share, FULL * room)
     prompt = max(prompt, GRID / MOST_BINS * room)  # very short ones come together
-    bins = _bins(prompt, room)
-    full, piece_left = _pieces(prompt / room * bins, lengths, bins)
+    bins, full, piece_left = _pieces(prompt, room, lengths)
     rate, bin_tokens = share / prompt, room / bins
     prompt_tokens = bin_tokens * (full * bins + piece_left)
     own_pairs = 0.5 * float((prompt_tokens * prompt_tokens).sum()) / float(prompt_tokens.sum())
@@ -391,10 +383,12 @@ def _poisson_sums(
 
 @lru_cache(maxsize=512)
 def _pieces(
-    prompt: float, lengths: tuple[float, ...], bins: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(full pieces, bins of the last piece) of prompts of equally likely lengths, i8[L] each.
-    prompt: bins of a mean one. The last piece is never empty."""
-    sizes = np.maximum(np.rint(np.array(lengths) * prompt).astype(np.int64), 1)
+    prompt: float, room: float, lengths: tuple[float, ...]
+) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
+    """(bins of a group's tokens per iteration, GRID per mean prompt if that is smaller; full
+    pieces, bins of the last piece of prompts of equally likely lengths, i8[L] each). The last piece
+    is never empty."""
+    bins = int(min(max(round(GRID * room / prompt), GRID), MOST_BINS))
+    sizes = np.maximum(np.rint(np.array(lengths) * (prompt / room * bins)).astype(np.int64), 1)
     full = (sizes - 1) // bins
-    return full, sizes - full * bins
+    return bins, full, sizes - full * bins

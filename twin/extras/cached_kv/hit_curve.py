@@ -15,8 +15,8 @@ from twin.facts import Facts
 from twin.hardware.demands import dram
 from twin.model.fetch import node_dram_bytes
 from twin.scenario import Scenario, with_overrides
-from twin.steady import Counts, assemble, recompute_s, traffic_of
-from twin.workload.generate import generate
+from twin.steady import Counts, assemble, recompute_s
+from twin.workload.generate import generate, mean_lengths
 from twin.workload.requests import TraceTable
 from twin.workload.reuse_curve import ReuseCurve, reuse_curve
 
@@ -55,9 +55,9 @@ def reads(
     for plane in planes:
         question = with_overrides(s, {"memory_pool.plane": plane})
         parts = assemble(question, facts, trace, counts)
-        role, servers = parts.costs.prefill_role or parts.costs.colocated_role, parts.costs.servers
+        role, servers = parts.costs.prefilling, parts.costs.servers
         assert role is not None  # somebody prefills
-        computed_s = recompute_s(parts, role, traffic_of(question, facts, trace).input_tokens)
+        computed_s = recompute_s(parts, role, mean_lengths(question.workload, facts, trace)[0])
         price, fetch = servers.prices()[0], role.fetch
         latency_s = price.latency_s
         margin_s_per_token = computed_s - fetch.ahead_s_per_token(latency_s)
@@ -122,7 +122,7 @@ def hit_curve(s: Scenario, facts: Facts, trace: TraceTable | None = None) -> Hit
     if s.memory_pool.enabled:
         pool_nodes = dram(parts.net, range(parts.net.nodes))
         if s.memory_pool.scope == "local":  # what one instance has
-            role = parts.costs.prefill_role or parts.costs.colocated_role
+            role = parts.costs.prefilling
             pool_nodes = role.dies / parts.net.dies_per_node if role else 0.0
     dram_bytes = node_dram_bytes(s.memory_pool, facts, parts.net.dies_per_node) * pool_nodes
     ssd_bytes = 1e9 * s.memory_pool.ssd_gb_per_node * pool_nodes

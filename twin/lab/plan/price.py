@@ -325,7 +325,7 @@ class Prices:
                 continue
             expected.append(max(_point(role, instances, prediction) for _, prediction in answers))
             points = ((_point(role, instances, f), f, t) for t, f in answers)
-            best_case.append(max(_bunched(batch_scenario, *point, hot[1]) for point in points))
+            best_case.append(max(_bunched(*point, hot[1]) for point in points))
             both_curves = _curve(expected, tokenised), _curve(best_case, tokenised)
         return both_curves if expected else (Curve(refused=problem), Curve())
 
@@ -350,17 +350,15 @@ def _point(role: str, count: int, found: Prediction) -> Point:
     return found.decode.requests_per_s / count, found.decode.batch_per_npu, found.decode.tpot_s
 
 
-def _bunched(s: Scenario, own: Point, found: Prediction, traffic: Traffic, hot: Hot) -> Point:
+def _bunched(own: Point, found: Prediction, traffic: Traffic, hot: Hot) -> Point:
     """A point of the bound, with prompts in the fewest iterations that full chunks allow."""
     role, (rate, batch, tpot_s) = found.costs.colocated_role, own
     if role is None or found.decode is None or found.prefill is None:
         return rate, batch, tpot_s
-    dies_per_npu = role.chip.dies_per_npu
-    chunk = float(s.deployment.colocated.chunk_tokens_per_npu) * role.dies / dies_per_npu
+    chunk = role.prompt_tokens
     fill = min(1.0, found.prefill.batch_tokens / chunk)
     pairs = chunk / traffic.fresh_tokens * traffic.fresh_pairs
-    requests_per_rank = batch * role.dies / dies_per_npu / role.ranks
-    requests, context = rank_load(requests_per_rank, role.ranks, traffic)
+    requests, context = rank_load(role.slots(batch), role.ranks, traffic)
     split = np.full(role.ranks, 1.0 / role.ranks)
     mixes = [(fill, chunk * split, pairs * split), (1.0 - fill, 0.0 * split, 0.0 * split)]
     least_s = mixed_mean_s(role.decode, requests, context, mixes, hot, role.operator_sink())

@@ -107,17 +107,10 @@ def outlook(prices: Priced) -> Outlook:
     return Outlook(tpot_s, rate, sustained, slo_rate, limiting)
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Latencies and SLO shares of requests at a load, by formula."""
-
-    tpot_s: float  # mean; 0: no decode
-    prefill_s: float  # from the router to the end of prefill, mean; 0: no prefill by itself
-    attained: float  # share of the requests that meet the SLO
-
-
-def standing_at(priced: Priced, rate: float) -> Standing:
-    """Latencies and SLO shares at `rate` requests/s, or a closed loop's. Raises as `steady`."""
+def standing_at(priced: Priced, rate: float) -> tuple[float, float, float]:
+    """(mean TPOT, 0 without decode; mean seconds from the router to the end of prefill, 0 without a
+    pool of its own; share of the requests that meet the SLO) at `rate` requests/s, or a closed
+    loop's. Raises as `steady`."""
     full, judgement = priced.full, attainment(priced)
     tpot_s, iteration_s, fluent_share = 0.0, 0.0, 1.0
     if full.decode is not None:
@@ -126,7 +119,7 @@ def standing_at(priced: Priced, rate: float) -> Standing:
         tpot_s = iteration_s / full.decode.tokens_per_iteration
         fluent_share = judgement.fluent(iteration_s, state.swings)
     prefill_s = judgement.mean_wait_s(rate) if judgement.pool else 0.0
-    return Standing(tpot_s, prefill_s, judgement.in_time(rate, iteration_s) * fluent_share)
+    return tpot_s, prefill_s, judgement.in_time(rate, iteration_s) * fluent_share
 
 
 def _slo_rate(priced: Priced) -> tuple[float, str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from twin.hardware.recipes import as_sold
 from twin.lab.explain.view import BEHIND, SERVED, Settings, View, finished_share, served_well
-from twin.outlook import Standing, standing_at
+from twin.outlook import standing_at
 from twin.scenario import KINDS, Fault, Scenario, SpecError, read, with_overrides
 from twin.steady import Priced
 
@@ -73,7 +73,8 @@ STEEP = 0.95  # utilisation from which on a queue grows with the time rather tha
 class Expected:
     """Closed-form figures of a scenario at the load of the run."""
 
-    standing: Standing
+    tpot_s: float  # mean; 0: no decode
+    attained: float  # share of the requests that meet the SLO
     requests_per_s: float
     waits_s: dict[str, float]  # by part of the TTFT; only their ratios to another one's count
 
@@ -91,20 +92,21 @@ def expected(view: View, s: Scenario) -> Expected | None:
     try:
         prices = Priced(s, view.facts, view.trace, view.counts)
         prediction = prices.full
-        standing = standing_at(prices, view.arrived_per_s or prediction.requests_per_s)
+        load = view.arrived_per_s or prediction.requests_per_s
+        tpot_s, prefill_s, attained = standing_at(prices, load)
     except ValueError as error:
         if not type(error).__module__.startswith("twin."):
             raise
         return None
     rates = {"front_end": (prediction.front_end_requests_per_s, 1e-3 * s.front_end.service_ms)}
     if prediction.prefill is not None:
-        rates["prefill_queue"] = (prediction.prefill.requests_per_s, standing.prefill_s)
+        rates["prefill_queue"] = (prediction.prefill.requests_per_s, prefill_s)
     if prediction.decode is not None:
-        rates["router"] = (prediction.decode.requests_per_s, standing.tpot_s)
+        rates["router"] = (prediction.decode.requests_per_s, tpot_s)
     waits_s = {part: _wait_s(view, *rate_pair) for part, rate_pair in rates.items()}
-    if standing.prefill_s:
-        waits_s |= {"prefill_queue": standing.prefill_s, "prefill": standing.prefill_s}
-    return Expected(standing, prediction.requests_per_s, waits_s)
+    if prefill_s:
+        waits_s |= {"prefill_queue": prefill_s, "prefill": prefill_s}
+    return Expected(tpot_s, attained, prediction.requests_per_s, waits_s)
 
 
 def _wait_s(view: View, rate: float, service_s: float) -> float:
@@ -123,12 +125,11 @@ def _score(view: View, base: Expected, after: Expected) -> float:
     for stage, stage_share in view.parts.items():
         if before_s.get(stage):
             lateness += view.late * stage_share * (after_s.get(stage, 0.0) / before_s[stage] - 1.0)
-    tpot_s = base.standing.tpot_s
-    slowness = view.slow * (after.standing.tpot_s / tpot_s if tpot_s else 1.0)
+    slowness = view.slow * (after.tpot_s / base.tpot_s if base.tpot_s else 1.0)
     gain = math.log((view.late + view.slow + 1e-3) / (max(lateness, 0.0) + slowness + 1e-3))
     if not view.held:
         missing_share = 1.0 - served_well(view.summary)
-        gained = min(max(after.standing.attained - base.standing.attained, 0.0), missing_share)
+        gained = min(max(after.attained - base.attained, 0.0), missing_share)
         gain += SERVED * (missing_share if lateness <= 1.0 and slowness <= 1.0 else gained)
     if finished_share(view.summary, view.scenario) < BEHIND and view.arrived_per_s:
         rates = [min(view.arrived_per_s, prediction.requests_per_s) for prediction in (base, after)]

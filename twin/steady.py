@@ -239,11 +239,6 @@ class Target:
     causes: dict[str, float]  # share of the best iteration that each cause takes, longest first
 
     @property
-    def feasible(self) -> bool:
-        """Whether any batch meets the bound."""
-        return self.batch_per_npu > 0
-
-    @property
     def bottleneck(self) -> str:
         """Largest cause of time in the best TPOT."""
         return next(iter(self.causes))
@@ -252,7 +247,7 @@ class Target:
     def sentence(self) -> str:
         """The result as a sentence for people."""
         bound_text = f"TPOT of {self.tpot_s * 1e3:,.4g} ms"
-        if self.feasible:
+        if self.batch_per_npu > 0:
             return (
                 f"{self.batch_per_npu:,} requests per NPU is the largest batch that keeps a "
                 f"{bound_text}: {self.batch_tpot_s * 1e3:,.4g} ms."
@@ -311,21 +306,15 @@ def largest_batch(priced: Priced, tpot_s: float) -> Target:
 
 
 def _predict(parts: Assembly, traffic: Traffic) -> Prediction:
-    """The prediction for these parts and this traffic."""
-    load_tables = parts.prefill_imbalance.table, parts.decode_imbalance.table
-    return predict(parts.costs, _worth_fetching(parts, traffic), *load_tables)
-
-
-def _worth_fetching(parts: Assembly, traffic: Traffic) -> Traffic:
-    """Traffic without the hits in the memory pool if reading them takes longer than computing them
-    again."""
+    """The prediction for these parts and this traffic, without the hits in the memory pool if
+    reading them takes longer than computing them again."""
     role, read = parts.costs.prefilling, traffic.read_tokens
-    if role is None or read <= 0.0:
-        return traffic
-    saved_s = recompute_s(parts, role, traffic.input_tokens) * read
-    if fetch_pays(parts.costs.servers.read_s(role.fetch, read), saved_s):
-        return traffic
-    return replace(traffic, hit_tokens=traffic.here_tokens)
+    if role is not None and read > 0.0:
+        saved_s = recompute_s(parts, role, traffic.input_tokens) * read
+        if not fetch_pays(parts.costs.servers.read_s(role.fetch, read), saved_s):
+            traffic = replace(traffic, hit_tokens=traffic.here_tokens)
+    tables = parts.prefill_imbalance.table, parts.decode_imbalance.table
+    return predict(parts.costs, traffic, *tables)
 
 
 def recompute_s(parts: Assembly, role: RoleCosts, input_tokens: float) -> float:

@@ -110,7 +110,7 @@ def _decode(parts: Sequence[str], ask: Ask) -> float:
 def _under_slo(ask: Ask) -> float:
     """Throughput of the largest batch that meets the scenario's TPOT; 0 where none does."""
     target = largest_batch(Priced(ask.scenario, ask.facts), 1e-3 * ask.scenario.slo.tpot_ms)
-    if not target.feasible:
+    if not target.batch_per_npu:
         return 0.0
     at_batch = {"deployment.decode.batch_per_npu": target.batch_per_npu}
     prediction = replace(ask, scenario=with_overrides(ask.scenario, at_batch)).steady

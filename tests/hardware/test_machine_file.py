@@ -124,7 +124,7 @@ def test_uneven_nodes_and_missing_parts_are_legal():
         (HEAD + "die 0.0.0,die 0.0.1,1,1,ub\ndie 0.0.0,die 1.0.0,1,1,ub", "every NPU needs"),
         (HEAD + "die 99999.0.0,die 1.0.0,1,1,ub", "node must be a whole number"),
         ("{", "The file is not JSON"),
-        ('{"graph": ' + "[" * 100_000, "The file is not JSON"),
+        ('{"graph": ' + "[" * 100_000, "The file is not JSON that can be read: it is nested too"),
         ('{"graph": NaN}', "NaN is no number"),
         ('{"graph": {}, "nodes": []}', "lists `nodes` and `edges`"),
         ('{"graph": {}, "nodes": [1], "edges": []}', "must be an object"),

@@ -39,6 +39,8 @@ def test_a_word_that_means_nothing_is_refused(app, monkeypatch):
         wrong.setenv(access.VARIABLE, "everybody")
         with pytest.raises(ValueError, match="none of: unset, login, read-only"):
             access.mode()
+        with pytest.raises(PermissionError, match="none of: unset, login, read-only"):
+            access.visitor_of(Request({"type": "http", "headers": []}))
         app.run()
     assert "everybody is none of: unset, login" in app.error[0].value
     assert not app.title and not app.exception

@@ -94,7 +94,11 @@ def _from_json(text: str) -> GraphText:
     """Read a graph from JSON. Raises FabricFileError."""
     try:
         body = json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise FabricFileError(
+            ["The file is not JSON that can be read: it is nested too deeply."]
+        ) from None
+    except ValueError as error:
         raise FabricFileError([f"The file is not JSON: {str(error)[:100]}."]) from None
     parts = [body.get(key) if isinstance(body, dict) else None for key in ("graph", "nodes")]
     link_rows = (body.get("edges", body.get("links"))) if isinstance(body, dict) else None

@@ -32,9 +32,13 @@ def visitor() -> str:
 
 
 def visitor_of(request: Request) -> str:
-    """The visitor of a request by its login cookie, '' without logins. Raises PermissionError."""
-    if mode() != LOGIN:
-        return ""
+    """The visitor of a request by its login cookie, '' without logins. Raises PermissionError, also
+    on a server whose TWIN_ACCESS is no mode."""
+    try:
+        if mode() != LOGIN:
+            return ""
+    except ValueError as error:
+        raise PermissionError(str(error)) from None
     cookie_text = _get_signed_cookie_with_chunks(request.cookies, USER_COOKIE_NAME)
     user = json.loads(cookie_text) if cookie_text else {}
     same_host = urlsplit(str(user.get("origin", ""))).netloc == request.headers.get("host", "")

@@ -32,7 +32,7 @@ PAGES = {
         ("sweep", "Sweep", "ssid_chart", BOTH,
          "One or two fields over a range: where the SLO breaks, throughput against latency."),
         ("library", "Library", "folder_open", LIBRARY,
-         "Every scenario and run that is stored here."),
+         "Scenarios and runs that are stored here."),
         ("glossary", "Glossary", "dictionary", LIBRARY,
          "What the terms of these pages mean, one by one."),
     )

@@ -22,6 +22,7 @@ from twin.lab.evidence.rows import UNJUDGED
 from twin.lab.library import ROOT, load_facts, preset, presets
 from twin.lab.share.shipped import known_evidence, summaries
 from twin.lab.traces.reader import FORMATS
+from twin.metrics.measures import seconds
 from twin.metrics.operators import OPERATORS
 from twin.metrics.registry import METRICS
 from twin.model.roofline import load_machine
@@ -162,7 +163,7 @@ def offload_runs() -> str:
         assert found is not None
         run = known[scenario_digest(found)]
         rows.append(
-            _row(f"`{key}`", f"{run['ttft_s_p50']:.2g} s", f"{run['ttft_s_p99']:.2g} s",
+            _row(f"`{key}`", seconds(run["ttft_s_p50"]), seconds(run["ttft_s_p99"]),
                  f"{run['tpot_s_mean'] * 1e3:.0f} ms", f"{run['goodput_req_per_s']:.1f} req/s",
                  f"{run['preemptions']:,.0f}")
         )  # fmt: skip

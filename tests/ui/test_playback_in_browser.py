@@ -136,6 +136,19 @@ def test_a_wrong_name_is_said_and_a_right_one_selected(visited):
     assert data(found)["selection"] == "L2 3.4"
 
 
+def test_a_player_without_room_goes_on_and_fails_in_nothing(visited):
+    """As while its page is left: what is hidden has no width."""
+    page, found, failures = visited, visited.locator("#player[data-draw]"), []
+    page.on("pageerror", lambda error: failures.append(str(error)))
+    before = int(data(found)["window"])
+    found.evaluate("player => player.style.display = 'none'")
+    for button in ("#before", "#before", "#after"):
+        page.locator(button).evaluate("button => button.click()")
+        page.evaluate("() => new Promise(requestAnimationFrame)")
+    found.evaluate("player => player.style.display = ''")
+    assert at(found, before - 1)["window"] and failures == []
+
+
 @pytest.mark.parametrize("scheme", some(["dark"], "light"))
 def test_playback_fits_a_phone_and_asks_nobody_else(page, app_url, run, scheme):
     page.set_viewport_size({"width": 390, "height": 844})

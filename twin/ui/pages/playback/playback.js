@@ -258,13 +258,15 @@ class Player {
   }
 
   drawMachine() {
+    const width = this.el.stage.clientWidth
+    if (!width) return // the page is being left
     const { frames, scene, picture } = this, seats = frames.seats.filter(([, , , since, until]) => since <= this.window && this.window < until).join("|")
     if (seats !== this.seats) { this.seats = seats; scene.place(frames.seated(this.window)) }
     picture.marked = this.now.filter((e) => e.kind === "fault" && e.box).map((e) => [e.box, OFF])
     picture.hidden = new Set(this.el.plane.value === "all" ? [] : ["ub", "rdma", "vpc"].filter((p) => p !== this.el.plane.value))
-    if (this.view === "machine") return picture.show(scene, this.el.stage.clientWidth)
+    if (this.view === "machine") return picture.show(scene, width)
     const rows = scene.told.rows.length, values = Float32Array.from(range(scene.nodes.length * rows), (c) => (frames.cellOf(c) < 0 ? NaN : this.choice.used[this.window * frames.cells + frames.cellOf(c)]))
-    this.matrix.show(scene, this.el.stage.clientWidth, values, this.choice.high, picture)
+    this.matrix.show(scene, width, values, this.choice.high, picture)
   }
 
   paint(b) { // dies in the colour of their role, as strong as their instance is busy

@@ -248,7 +248,8 @@ def attainment(priced: Priced) -> Attainment:
         batch = pool.budget / traffic.fresh_tokens * pool.instances  # requests of a batch of each
         repeats = math.ceil(ROUNDS * batch / len(prompts.fresh))
         prompts = prompts.repeated(min(max(repeats, 1), TIMES))
-    piece = costs.colocated_role.prompt_tokens if costs.colocated_role else pool and pool.chunk
+    role = costs.colocated_role
+    piece = role.prompt_tokens if role else pool.chunk if pool else 0.0
     if piece:  # fewer prompts where each is computed in thousands of pieces
         pieces = math.fsum(math.ceil(tokens / piece) for tokens in prompts.fresh)
         prompts = prompts.first(math.ceil(len(prompts.fresh) * min(PIECES / pieces, 1.0)))

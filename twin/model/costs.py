@@ -138,6 +138,11 @@ class Costs:
     first_by_decode: bool = False  # decode's loop hands out a first token, as its request joins
     first_after_pass: bool = False  # and waits for prefill's loop, which looks between passes
 
+    def tokenised_per_s(self, input_tokens: float) -> float:
+        """Prompts/s of the one tokeniser of an instance; infinite where it takes no time."""
+        prompt_s = self.tokenise_s * input_tokens
+        return 1.0 / prompt_s if prompt_s else math.inf
+
     def handed_bytes_per_s(self, port: T) -> T:
         """Bytes/s of KV over a port of this rate, with the time to lay it out anew after it has
         arrived."""

@@ -149,9 +149,9 @@ def predict(
 
     Raises ModelError with one sentence when a single request does not fit."""
     front_rate = costs.front_end_requests_per_s
-    if reading := costs.tokenise_s * traffic.input_tokens:  # seconds of a prompt's tokeniser
-        pools = [r.pool for r in (costs.prefill_role, costs.colocated_role) if r is not None]
-        front_rate = min([front_rate, *(pool.instances / reading for pool in pools)])
+    if (prompt_role := costs.prefilling) is not None:
+        tokenised = prompt_role.pool.instances * costs.tokenised_per_s(traffic.input_tokens)
+        front_rate = min(front_rate, tokenised)
     rates = {"front end": front_rate}
     prefill = decode = None
     if costs.colocated_role is not None:

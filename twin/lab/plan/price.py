@@ -295,8 +295,9 @@ class Prices:
             return Curve(refused=str(error)), Curve()
         load_compiled()
         hot = parts.prefill_imbalance.table, parts.decode_imbalance.table
-        prompt_s = parts.costs.tokenise_s * self.traffic.input_tokens if role != "decode" else 0.0
-        tokenised = 1.0 / prompt_s if prompt_s else math.inf
+        tokenised = math.inf
+        if role != "decode":
+            tokenised = parts.costs.tokenised_per_s(self.traffic.input_tokens)
         # Contexts dealt evenly over the ranks: a bound, and nearly what is expected.
         even = replace(self.traffic, held=Held(self.traffic.held_mean, 0.0))
         if role == "decode":

@@ -28,7 +28,7 @@ def extended(plan: Plan, added: Iterable[Edit]) -> Plan:
     tails, heads, attributes = plan.links
     vertices = dict(plan.vertices)
     links = dict(zip(zip(tails, heads, strict=True), attributes, strict=True))
-    for order, edit in enumerate(added, 1):
+    for edit_number, edit in enumerate(added, 1):
         if edit.add == "switch":
             if plain(edit.element) in Names(vertices).vertices:
                 raise HardwareError(
@@ -36,26 +36,26 @@ def extended(plan: Plan, added: Iterable[Edit]) -> Plan:
                 )
             vertices[edit.element] = {"kind": "switch", "forwards": _serves(edit.plane)}
         else:
-            _add_link(vertices, links, edit, order)
+            _add_link(vertices, links, edit, edit_number)
     tails, heads = zip(*links, strict=True)
     return Plan(dict(plan.about), vertices, (tails, heads, tuple(links.values())))
 
 
 def _add_link(vertices: Vertices, links: Links, edit: Edit, order: int) -> None:
     """Add a link in both directions, like present links between such elements."""
-    a, b = _end(vertices, edit.element), _end(vertices, edit.to)
-    if a == b:
-        raise HardwareError(f"{a} to itself needs no link: name two elements")
+    end, other = _end(vertices, edit.element), _end(vertices, edit.to)
+    if end == other:
+        raise HardwareError(f"{end} to itself needs no link: name two elements")
     bytes_per_s, latency_s = edit.gb_per_s * 1e9, edit.latency_ns * 1e-9
-    for ends in ((a, b), (b, a)):
+    for ends in ((end, other), (other, end)):
         if (bundle := links.get(ends)) is None:
-            own_data = {CAPACITY: bytes_per_s, LATENCY: latency_s, "links": 1, "added": order}
-            links[ends] = {**_like(vertices, links, ends, edit.plane), **own_data}
+            new_attributes = {CAPACITY: bytes_per_s, LATENCY: latency_s, "links": 1, "added": order}
+            links[ends] = {**_like(vertices, links, ends, edit.plane), **new_attributes}
             continue
         if bundle["plane"] != edit.plane:
             raise HardwareError(
-                f"{a} and {b} are joined on the {bundle['plane']} plane already: an added link "
-                f"of {edit.plane} cannot join that bundle"
+                f"{end} and {other} are joined on the {bundle['plane']} plane already: an added "
+                f"link of {edit.plane} cannot join that bundle"
             )
         sums = {CAPACITY: bundle[CAPACITY] + bytes_per_s, LATENCY: max(bundle[LATENCY], latency_s)}
         links[ends] = {**bundle, **sums, "links": bundle["links"] + 1}
@@ -71,10 +71,10 @@ def _end(vertices: Vertices, name: str) -> str:
     """The vertex that a name stands for. Raises HardwareError if it is none or several."""
     if not name:
         raise HardwareError("an added link joins two elements: name the other end with `to`")
-    ends = Names(vertices).of(name)
-    if len(ends) > 1:
-        raise HardwareError(f"{name} is {len(ends)} elements: an added link joins single ones")
-    return ends[0]
+    matches = Names(vertices).of(name)
+    if len(matches) > 1:
+        raise HardwareError(f"{name} is {len(matches)} elements: an added link joins single ones")
+    return matches[0]
 
 
 def _like(vertices: Vertices, links: Links, ends: Edge, plane: str) -> dict[str, Any]:
@@ -83,18 +83,18 @@ def _like(vertices: Vertices, links: Links, ends: Edge, plane: str) -> dict[str,
     NPU never uses them."""
     end_kinds = {vertices[end]["kind"] for end in ends}
     plane_links = [
-        ({vertices[a]["kind"], vertices[b]["kind"]}, data)
-        for (a, b), data in links.items()
-        if data["plane"] == plane and data["serves"] != "package"
+        ({vertices[tail]["kind"], vertices[head]["kind"]}, attributes)
+        for (tail, head), attributes in links.items()
+        if attributes["plane"] == plane and attributes["serves"] != "package"
     ]
     if not plane_links:
         raise HardwareError(f"this machine has no {plane} plane that a link could be added to")
-    similar = next((data for kinds, data in plane_links if kinds == end_kinds), None)
-    data = dict(similar or plane_links[0][1])
-    if similar is None:
-        data |= {"kind": "added", "serves": _serves(plane), "write_extra_s": 0.0}
-    data.pop("sub_plane", None)
+    example = next((attributes for kinds, attributes in plane_links if kinds == end_kinds), None)
+    attributes = dict(example or plane_links[0][1])
+    if example is None:
+        attributes |= {"kind": "added", "serves": _serves(plane), "write_extra_s": 0.0}
+    attributes.pop("sub_plane", None)
     for end in ends:
         if "sub_plane" in vertices[end]:
-            data["sub_plane"] = vertices[end]["sub_plane"]
-    return data
+            attributes["sub_plane"] = vertices[end]["sub_plane"]
+    return attributes

@@ -56,16 +56,16 @@ def swap_of(net: Network, ours: Iterable[int], theirs: Iterable[int]) -> Swap | 
 def _swap(net: Network, ours: INTS, theirs: INTS) -> Swap | None:
     """The exchange of two sets of dies with their neighbours; None if the wiring differs."""
     image = np.full(len(net.vertices), -1)
-    moved, front, others = 0, ours, theirs
+    count, front, images = 0, ours, theirs
     while front.size:
-        image[front], image[others] = others, front
-        moved += front.size
-        if (image[front] != others).any() or (image[others] != front).any() or moved > MOST_MOVED:
+        image[front], image[images] = images, front
+        count += front.size
+        if (image[front] != images).any() or (image[images] != front).any() or count > MOST_MOVED:
             return None
-        neighbours = _neighbours(net, image, front, others)
+        neighbours = _neighbours(net, image, front, images)
         if neighbours is None:
             return None
-        front, others = neighbours
+        front, images = neighbours
     vertices = np.flatnonzero((image >= 0) & (image != np.arange(image.size)))
     touched = np.zeros(net.tail.size, bool)
     for direction in net.ways:
@@ -100,34 +100,34 @@ def _neighbours(net: Network, image: INTS, front: INTS, others: INTS) -> tuple[I
         # A shared neighbour that is linked otherwise to the other vertex is exchanged, too: with
         # uplinks dealt in turn, two groups of nodes have their wider links to different switches.
         index = index[net.link_kinds[ours[index]] == net.link_kinds[theirs[their_index]]]
-        common = ends[ours[index]]
-        common = common[image[common] < 0]
-        image[common] = common
+        shared_vertices = ends[ours[index]]
+        shared_vertices = shared_vertices[image[shared_vertices] < 0]
+        image[shared_vertices] = shared_vertices
         unpaired = [np.flatnonzero(image[ends[links]] < 0) for links in (ours, theirs)]
         if unpaired[0].size != unpaired[1].size:
             return None
-        rows = []
+        sides = []
         for links, free_links in zip((ours, theirs), unpaired, strict=True):
             ordered = free_links[np.lexsort((net.link_kinds[links[free_links]], pair[free_links]))]
-            rows.append((pair[ordered], net.link_kinds[links[ordered]], ends[links[ordered]]))
-        if any((x != y).any() for x, y in zip(rows[0][:2], rows[1][:2], strict=True)):
+            sides.append((pair[ordered], net.link_kinds[links[ordered]], ends[links[ordered]]))
+        if any((x != y).any() for x, y in zip(sides[0][:2], sides[1][:2], strict=True)):
             return None
-        neighbours.append((rows[0][2], rows[1][2]))
-        image[rows[0][2]], image[rows[1][2]] = rows[1][2], rows[0][2]
+        neighbours.append((sides[0][2], sides[1][2]))
+        image[sides[0][2]], image[sides[1][2]] = sides[1][2], sides[0][2]
     vertices, images = (np.concatenate(side) for side in zip(*neighbours, strict=True))
-    _, distinct = np.unique(vertices, return_index=True)
+    _, first_index = np.unique(vertices, return_index=True)
     if (image[vertices] != images).any() or (image[images] != vertices).any():
         return None
-    return vertices[distinct], images[distinct]
+    return vertices[first_index], images[first_index]
 
 
 def _whole_nodes(net: Network, vertices: INTS, to: INTS) -> bool:
     """Whether all vertices of each moved node move, and all to one other node."""
-    outward = net.node[vertices] != net.node[to]
-    nodes, moved_vertices = np.unique(net.node[vertices[outward]], return_counts=True)
-    moves_from, _ = _pairs(net.node[vertices[outward]], net.node[to[outward]] + 1, net.nodes + 1)
-    sizes = np.bincount(net.node[net.node >= 0], minlength=net.nodes)
-    return nodes.size == moves_from.size and bool((sizes[nodes] == moved_vertices).all())
+    leaves = net.node[vertices] != net.node[to]
+    nodes, moved_counts = np.unique(net.node[vertices[leaves]], return_counts=True)
+    from_nodes, _ = _pairs(net.node[vertices[leaves]], net.node[to[leaves]] + 1, net.nodes + 1)
+    node_sizes = np.bincount(net.node[net.node >= 0], minlength=net.nodes)
+    return nodes.size == from_nodes.size and bool((node_sizes[nodes] == moved_counts).all())
 
 
 def _pairs(ours: INTS, theirs: INTS, count: int) -> tuple[INTS, INTS]:

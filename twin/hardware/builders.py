@@ -18,7 +18,7 @@ from twin.scenario import Supernode
 def draw(s: Supernode, recipe: Recipe) -> Plan:
     """Build the machine of a recipe; raises HardwareError if it cannot be wired."""
     links_per_die = max(s.sub_planes, sum(recipe.links or (0,)))
-    most_dies = max(one.dies_per_npu for one in (recipe, *recipe.further))
+    most_dies = max(kind_recipe.dies_per_npu for kind_recipe in (recipe, *recipe.further))
     links_at_least = s.npus * most_dies * (links_per_die + 2)
     if links_at_least > MOST_LINKS:
         raise too_large(links_at_least)
@@ -45,26 +45,24 @@ def unified(draft: Draft) -> None:
 
 def rails(draft: Draft) -> None:
     """A rail-optimised fat tree: NIC i of every node of a pod on leaf i, leaves on all spines."""
-    s, recipe = draft.s, draft.recipe
-    most_dies = max(one.dies_per_npu for one in (recipe, *recipe.further))
-    per_node = s.npus_per_node * most_dies
-    pods = math.ceil(s.all_nodes / recipe.nodes_per_pod)
+    supernode, recipe = draft.s, draft.recipe
+    most_dies = max(kind_recipe.dies_per_npu for kind_recipe in (recipe, *recipe.further))
+    nics = supernode.npus_per_node * most_dies
+    pods = math.ceil(supernode.all_nodes / recipe.nodes_per_pod)
     for pod in range(pods):
-        for nic in range(per_node):
+        for nic in range(nics):
             draft.add(f"leaf {pod}.{nic}", "leaf", index=nic)
         for k in range(recipe.spines):
             draft.add(f"spine {pod}.{k}", "spine", index=k)
     draft.nics(lambda n, die: (f"leaf {n // recipe.nodes_per_pod}.{die}", "NIC-leaf"))
     # Non-blocking: a leaf's uplinks carry what the nodes of a whole pod send into it.
-    rate = s.rdma_gb_per_s_per_npu * 1e9 / most_dies
-    up = recipe.nodes_per_pod * rate / recipe.spines
+    nic_bytes_per_s = supernode.rdma_gb_per_s_per_npu * 1e9 / most_dies
+    up = recipe.nodes_per_pod * nic_bytes_per_s / recipe.spines
     cables = max(1, recipe.nodes_per_pod // recipe.spines)
     for pod, k in product(range(pods), range(recipe.spines)):
-        for nic in range(per_node):
+        for nic in range(nics):
             draft.link(f"leaf {pod}.{nic}", f"spine {pod}.{k}", "leaf-spine", up, links=cables)
-        draft.link(
-            f"spine {pod}.{k}", "RDMA network", "spine-RDMA", per_node * up, links=per_node * cables
-        )
+        draft.link(f"spine {pod}.{k}", "RDMA network", "spine-RDMA", nics * up, links=nics * cables)
 
 
 SCALE_UP: Mapping[str, Callable[[Draft], None]] = {

@@ -50,17 +50,17 @@ def load_chip(facts: Facts, name: str) -> Chip:
     if name not in known_chips:
         raise HardwareError(f"supernode.chip = {name!r} is not known: take one of {known_chips}")
     path = f"chips.{name}"
-    dies = facts.count(f"{path}.dies_per_npu")
-    if dies < 1:
+    dies_per_npu = facts.count(f"{path}.dies_per_npu")
+    if dies_per_npu < 1:
         raise FactError(f"fact {path}.dies_per_npu must be at least 1")
     return Chip(
         name=name,
         title=str(facts[f"{path}.title"].value),
-        dies_per_npu=dies,
+        dies_per_npu=dies_per_npu,
         cube_cores=facts.count(f"{path}.cube_cores"),
         vector_cores=facts.count(f"{path}.vector_cores"),
         hbm_bytes_per_die=facts.si(f"{path}.hbm_capacity"),
         hbm_bytes_per_s=facts.si(f"{path}.hbm_bandwidth"),
-        cross_die_bytes_per_s=facts.si(f"{path}.cross_die_bandwidth") if dies > 1 else 0.0,
+        cross_die_bytes_per_s=facts.si(f"{path}.cross_die_bandwidth") if dies_per_npu > 1 else 0.0,
         flops={name: facts.si(f"{path}.flops.{name}") for name in facts.group(f"{path}.flops")},
     )

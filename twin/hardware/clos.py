@@ -23,9 +23,9 @@ def clos(draft: Draft) -> None:
         rack = f"communication rack {(g * groups + i // chips) * racks + i % chips // per_rack}"
         name = switch_name("L2", g, p, i)
         draft.add(name, "l2", supernode=g, sub_plane=p, index=i, rack=rack)
-    spines = _l3_per_l2(s, groups) if chips and groups > 1 else 0
-    for g, p, k in product(range(s.supernodes), range(s.sub_planes), range(chips * spines)):
-        rack = f"communication rack L3 {g}.{k % spines}"
+    l3_per_l2 = _l3_per_l2(s, groups) if chips and groups > 1 else 0
+    for g, p, k in product(range(s.supernodes), range(s.sub_planes), range(chips * l3_per_l2)):
+        rack = f"communication rack L3 {g}.{k % l3_per_l2}"
         name = switch_name("L3", g, p, k)
         draft.add(name, "l3", supernode=g, sub_plane=p, index=k, rack=rack)
     draft.networks()
@@ -40,8 +40,8 @@ def clos(draft: Draft) -> None:
                 draft.link(switch, above, "L1-L2", rate, p, links)
     uplinks = s.l2_ports_per_chip - nodes_per_group(s)  # of an L2 chip
     for g, p, i in product(range(s.supernodes), range(s.sub_planes), range(chips * groups)):
-        for j, links in dealt(i // chips, uplinks, spines):
-            above, rate = switch_name("L3", g, p, i % chips * spines + j), draft.link_bytes_per_s
+        for j, links in dealt(i // chips, uplinks, l3_per_l2):
+            above, rate = switch_name("L3", g, p, i % chips * l3_per_l2 + j), draft.link_bytes_per_s
             draft.link(switch_name("L2", g, p, i), above, "L2-L3", links * rate, p, links)
 
 
@@ -68,16 +68,16 @@ def l2_chips_per_sub_plane(s: Supernode, step: int) -> int:
             f"could not be reached; take at most {s.l2_ports_per_chip} nodes, chips with "
             f"{s.nodes} ports, l2_levels = 2, or scale_up = node"
         )
-    chips_needed = math.ceil(s.nodes * s.l1_uplinks / s.l2_ports_per_chip)
-    return min(step * math.ceil(chips_needed / step), s.l1_uplinks)
+    fewest_chips = math.ceil(s.nodes * s.l1_uplinks / s.l2_ports_per_chip)
+    return min(step * math.ceil(fewest_chips / step), s.l1_uplinks)
 
 
 @cache
 def switch_name(level: str, supernode: int, *place: int) -> str:
     """Name of a switch: "L2 3.12" in the first supernode, "L2 1:3.12" in the second; an NVSwitch
     has a sub-plane alone."""
-    numbers = ".".join(map(str, place))
-    return f"{level} {supernode}:{numbers}" if supernode else f"{level} {numbers}"
+    joined_numbers = ".".join(map(str, place))
+    return f"{level} {supernode}:{joined_numbers}" if supernode else f"{level} {joined_numbers}"
 
 
 def _l3_per_l2(s: Supernode, groups: int) -> int:
@@ -99,8 +99,8 @@ def dealt(turn: int, uplinks: int, chips: int) -> list[tuple[int, int]]:
     if not chips:
         return []
     links, remainder = divmod(uplinks, chips)
-    wider = {(turn * uplinks + k) % chips for k in range(remainder)}
-    return [(i, links + (i in wider)) for i in range(chips) if links or i in wider]
+    wider_chips = {(turn * uplinks + k) % chips for k in range(remainder)}
+    return [(i, links + (i in wider_chips)) for i in range(chips) if links or i in wider_chips]
 
 
 def one_hop(draft: Draft) -> None:
@@ -121,14 +121,14 @@ def one_hop(draft: Draft) -> None:
         draft.add(name, "nvswitch", supernode=g, sub_plane=p, rack=rack)
     draft.networks()
     for n in range(s.all_nodes):
-        g, dies = n // s.nodes, draft.of(n).dies_per_npu
+        g, dies_per_npu = n // s.nodes, draft.of(n).dies_per_npu
         for i in range(s.npus_per_node):
             draft.packages(n, i)
-            for d, p in product(range(dies), range(s.sub_planes)):
+            for d, p in product(range(dies_per_npu), range(s.sub_planes)):
                 rate, chip = draft.die_link_bytes_per_s(n), switch_name("NVSwitch", g, p)
                 draft.link(f"die {n}.{i}.{d}", chip, "die-NVSwitch", rate, p)
         npus_per_cpu = math.ceil(s.npus_per_node / len(draft.cpus(n)))  # NPUs of one CPU
         for i in range(s.npus_per_node):
-            for d in range(dies):
-                rate = draft.recipe.cpu_bytes_per_s / npus_per_cpu / dies
+            for d in range(dies_per_npu):
+                rate = draft.recipe.cpu_bytes_per_s / npus_per_cpu / dies_per_npu
                 draft.link(f"CPU {n}.{i // npus_per_cpu}", f"die {n}.{i}.{d}", "CPU-die", rate)

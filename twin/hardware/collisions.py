@@ -60,8 +60,8 @@ class Flows:
     @property
     def most(self) -> int:
         """Largest number of flows of one placement, including those from an end to itself."""
-        sizes = self.rows.vertex.size, self.ends.vertex.size
-        return min(sizes) if self.each else sizes[0] * sizes[1]
+        end_counts = self.rows.vertex.size, self.ends.vertex.size
+        return min(end_counts) if self.each else end_counts[0] * end_counts[1]
 
     @property
     def count(self) -> int:
@@ -69,11 +69,11 @@ class Flows:
         rows, ends = self.rows, self.ends
         if self.each:
             return self.most
-        to_themselves = np.intersect1d(rows.vertex, ends.vertex).size
+        self_pairs = np.intersect1d(rows.vertex, ends.vertex).size
         if self.same_domain is None:
-            return self.most - to_themselves
+            return self.most - self_pairs
         same_domain = int((rows.domain[:, None] == ends.domain).sum())
-        return same_domain - to_themselves if self.same_domain else self.most - same_domain
+        return same_domain - self_pairs if self.same_domain else self.most - same_domain
 
     def digest(self) -> bytes:
         """Digest of all that decides which links flows take; equal for ends at equivalent
@@ -92,21 +92,23 @@ class Flows:
     def placed(self, first: int, draws: int) -> Iterator[tuple[INTS, INTS, INTS]]:
         """Yield random placements first to first + draws in pieces: for each flow the number of its
         placement (from 0), of its row and of its end."""
-        rows, ends = self.rows.vertex.size, self.ends.vertex.size
+        row_count, end_count = self.rows.vertex.size, self.ends.vertex.size
         if self.each:
-            count = min(rows, ends)
-            numbers = np.arange(first, first + draws)[:, None]
+            flow_count = min(row_count, end_count)
+            draw_numbers = np.arange(first, first + draws)[:, None]
             orders = []
-            for side, size in (("rows", rows), ("ends", ends)):
-                random_keys = uniforms(stream_key(0, f"{side} of transfers"),
-                                 numbers * size + np.arange(size))  # fmt: skip
-                orders.append(np.argsort(random_keys, axis=1, kind="stable")[:, :count])
-            yield (np.repeat(np.arange(draws), count), orders[0].ravel(), orders[1].ravel())
+            for side_name, side_size in (("rows", row_count), ("ends", end_count)):
+                random_keys = uniforms(stream_key(0, f"{side_name} of transfers"),
+                                 draw_numbers * side_size + np.arange(side_size))  # fmt: skip
+                orders.append(np.argsort(random_keys, axis=1, kind="stable")[:, :flow_count])
+            yield (np.repeat(np.arange(draws), flow_count), orders[0].ravel(), orders[1].ravel())
             return
-        rows_per_piece = max(1, BALLS // max(1, ends * draws))
-        for start in range(0, rows, rows_per_piece):
-            block = np.arange(start, min(start + rows_per_piece, rows))
-            draw, row, end = np.meshgrid(np.arange(draws), block, np.arange(ends), indexing="ij")
+        rows_per_piece = max(1, BALLS // max(1, end_count * draws))
+        for start in range(0, row_count, rows_per_piece):
+            row_ids = np.arange(start, min(start + rows_per_piece, row_count))
+            draw, row, end = np.meshgrid(
+                np.arange(draws), row_ids, np.arange(end_count), indexing="ij"
+            )
             yield draw.ravel(), row.ravel(), end.ravel()
 
     def sizes(self, row: INTS, end: INTS) -> FLOATS:
@@ -114,17 +116,17 @@ class Flows:
         time per byte. 0 for pairs without a flow on this plane. Single transfers have equal
         sizes."""
         rows, ends = self.rows, self.ends
-        bytes_ = rows.amount[row] * ends.amount[end]
+        flow_bytes = rows.amount[row] * ends.amount[end]
         if self.each:
-            amounts = np.outer(rows.amount, ends.amount)
-            amounts[rows.vertex[:, None] == ends.vertex] = 0.0
-            bytes_ = np.full(row.size, amounts.sum() / self.most)
-        bytes_ = np.where(rows.vertex[row] == ends.vertex[end], 0.0, bytes_)
+            pair_bytes = np.outer(rows.amount, ends.amount)
+            pair_bytes[rows.vertex[:, None] == ends.vertex] = 0.0
+            flow_bytes = np.full(row.size, pair_bytes.sum() / self.most)
+        flow_bytes = np.where(rows.vertex[row] == ends.vertex[end], 0.0, flow_bytes)
         if self.same_domain is not None:
-            same_domain = rows.domain[row] == ends.domain[end]
-            bytes_ = np.where(same_domain == self.same_domain, bytes_, 0.0)
-        same_node = (rows.node[row] == ends.node[end]) & (rows.node[row] >= 0)
-        return np.asarray(np.where(same_node, bytes_, bytes_ / self.beyond))
+            is_same_domain = rows.domain[row] == ends.domain[end]
+            flow_bytes = np.where(is_same_domain == self.same_domain, flow_bytes, 0.0)
+        is_same_node = (rows.node[row] == ends.node[end]) & (rows.node[row] >= 0)
+        return np.asarray(np.where(is_same_node, flow_bytes, flow_bytes / self.beyond))
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,33 +163,33 @@ class _Hashing:
     def land(self, flows: Flows, number: INTS, row: INTS, end: INTS) -> Iterator[tuple[INTS, INTS]]:
         """Yields, hop by hop from the ends, the flows that cross a link there (as indices into
         `row`) and the cable that each of them takes."""
-        group = flows.ends.group[end], flows.rows.group[row]
-        hops, state = self.walks.hops[group], self.arrival[group].copy()
-        rank = flows.ends.rank[end]
+        groups = flows.ends.group[end], flows.rows.group[row]
+        path_hops, flow_state = self.walks.hops[groups], self.arrival[groups].copy()
+        flow_rank = flows.ends.rank[end]
         for h in range(len(self.levels), 0, -1):
-            moving = np.flatnonzero(hops >= h)
-            level, sums, offsets, span, last_step = self.levels[h - 1]
+            moving = np.flatnonzero(path_hops >= h)
+            level, share_sums, share_offsets, share_spans, last_step = self.levels[h - 1]
 
             def chance(of: str, at: INTS = moving, h: int = h) -> FLOATS:
                 return uniforms(stream_key(0, f"{of} at hop {h}"), number[at])
 
-            states = state[moving]
+            states = flow_state[moving]
             step = last_step[states]
-            if sums.size > last_step.size:  # else every state is reached by one link only
-                points = offsets[states] + chance("link") * span[states]
-                step = np.searchsorted(sums, points, side="right")
+            if share_sums.size > last_step.size:  # else every state is reached by one link only
+                drawn_shares = share_offsets[states] + chance("link") * share_spans[states]
+                step = np.searchsorted(share_sums, drawn_shares, side="right")
                 step = np.clip(step, level.head_start[states], last_step[states])
-            link, state[moving] = level.links[step], level.tail[step]
-            at_tail, tails = (flows.rows.rank[row[moving]], self.members[self.walks.tail[link]])
+            link, flow_state[moving] = level.links[step], level.tail[step]
+            tail_rank, tails = (flows.rows.rank[row[moving]], self.members[self.walks.tail[link]])
             if h > 1:
-                at_tail = np.zeros(moving.size, np.int64)
+                tail_rank = np.zeros(moving.size, np.int64)
                 if tails.max(initial=1) > 1:
-                    at_tail = (chance("switch") * tails).astype(np.int64)
-            offset = at_tail * self.members[self.walks.head[link]] + rank[moving]
+                    tail_rank = (chance("switch") * tails).astype(np.int64)
+            offset = tail_rank * self.members[self.walks.head[link]] + flow_rank[moving]
             offset *= self.cables[link]
             if self.cables[link].max(initial=1) > 1:
                 offset += (chance("cable") * self.cables[link]).astype(np.int64)
-            rank[moving] = at_tail
+            flow_rank[moving] = tail_rank
             yield moving, self.base[link] + offset
 
     def seconds(self, flows: Flows, first: int, draws: int) -> FLOATS:
@@ -199,21 +201,21 @@ class _Hashing:
         flow_bytes = np.zeros(0)
         for placement in flows.placed(first, draws):
             flow_bytes = flows.sizes(*placement[1:])
-            draw, row, end = (part[flow_bytes > 0.0] for part in placement)
+            draw_number, row, end = (column[flow_bytes > 0.0] for column in placement)
             flow_bytes = flow_bytes[flow_bytes > 0.0]
-            flow_id = ((first + draw) * flows.rows.vertex.size + row) * ends_count + end
+            flow_id = ((first + draw_number) * flows.rows.vertex.size + row) * ends_count + end
             for hop_flows, cable in self.land(flows, flow_id, row, end):
-                bins = draw[hop_flows] * self.bins + cable
+                bin_index = draw_number[hop_flows] * self.bins + cable
                 busy_s += np.bincount(
-                    bins, flow_bytes[hop_flows] / cable_bytes_per_s[cable], busy_s.size
+                    bin_index, flow_bytes[hop_flows] / cable_bytes_per_s[cable], busy_s.size
                 )
                 if flows.each:
-                    landings.append((hop_flows, bins))
+                    landings.append((hop_flows, bin_index))
         if not flows.each:
             return np.asarray(busy_s.reshape(draws, self.bins).max(axis=1, initial=0.0))
         flow_s = np.zeros(flow_bytes.size)
-        for hop_flows, bins in landings:
-            flow_s[hop_flows] = np.maximum(flow_s[hop_flows], busy_s[bins])
+        for hop_flows, bin_index in landings:
+            flow_s[hop_flows] = np.maximum(flow_s[hop_flows], busy_s[bin_index])
         return flow_s
 
 
@@ -247,5 +249,5 @@ def _drawn(hashing: _Hashing, flows: Flows, fullest: float) -> Collision:
     if flows.each:  # one that keeps clear of the fullest link is as fast as by the even split
         factors = np.maximum(factors, 1.0)
     # Nine digits: in which order a link's bytes were added up is no collision.
-    mean, p99 = (float(f"{x:.9g}") for x in (factors.mean(), np.quantile(factors, 0.99)))
+    mean, p99 = (float(f"{factor:.9g}") for factor in (factors.mean(), np.quantile(factors, 0.99)))
     return Collision(max(1.0, mean), max(1.0, mean, p99), flows.count)

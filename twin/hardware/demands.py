@@ -20,14 +20,14 @@ WAYS = {"ub": ("ub", "host"), "rdma": ("host",), "vpc": ("vpc",)}  # of CPUs' DR
 
 def dies_of(net: Network, dies: Sequence[int]) -> INTS:
     """Vertices of dies; raises HardwareError for a number that no die has."""
-    numbers = np.asarray(dies, np.int64)
+    die_numbers = np.asarray(dies, np.int64)
     die_count = net.dies.size
-    unknown = numbers[(numbers < 0) | (numbers >= die_count)]
-    if unknown.size:
+    unknown_dies = die_numbers[(die_numbers < 0) | (die_numbers >= die_count)]
+    if unknown_dies.size:
         raise HardwareError(
-            f"die {unknown[0]} does not exist: the supernode has dies 0 to {die_count - 1}"
+            f"die {unknown_dies[0]} does not exist: the supernode has dies 0 to {die_count - 1}"
         )
-    return np.asarray(net.dies[numbers])
+    return np.asarray(net.dies[die_numbers])
 
 
 def _demand(
@@ -67,8 +67,8 @@ def exchange(
     two different dies."""
     ends = dies_of(net, dies)
     if ends.size < 2 or np.unique(ends).size < ends.size:
-        names = [net.vertices[v] for v in ends[:4].tolist()]
-        raise HardwareError(f"all-to-all needs two or more different dies, not {names}")
+        die_names = [net.vertices[vertex] for vertex in ends[:4].tolist()]
+        raise HardwareError(f"all-to-all needs two or more different dies, not {die_names}")
     planes: Sequence[str] = ("ub", "rdma") if plane == "ub" else (plane,)
     if plane == "ub" and _one_package(net, ends):
         planes = ("package",)
@@ -81,8 +81,8 @@ def _one_package(net: Network, at: INTS) -> bool:
     packages = {(net.vertex_data[v]["node"], net.vertex_data[v]["npu"]) for v in at.tolist()}
     if len(packages) > 1:
         return False
-    links_between = net.open_links("package") & np.isin(net.tail, at) & np.isin(net.head, at)
-    return int(links_between.sum()) == at.size * (at.size - 1)
+    is_inner_link = net.open_links("package") & np.isin(net.tail, at) & np.isin(net.head, at)
+    return int(is_inner_link.sum()) == at.size * (at.size - 1)
 
 
 def pool(
@@ -92,25 +92,25 @@ def pool(
     """Load of reading blocks from (or writing them to) the DRAM of the CPUs of `nodes` (default:
     all), and these nodes; None without any node or die. Blocks are spread over reachable nodes by
     their DRAM (consistent hashing), and over a node's CPUs by their links."""
-    readers, even = _evenly(net, dies)
-    at_home = set(net.node[list(readers)].tolist())
+    readers, reader_shares = _evenly(net, dies)
+    own_nodes = set(net.node[list(readers)].tolist())
     node_key, cut_off = None if nodes is None else tuple(nodes), frozenset[int]()
     while readers:
-        offers = net.once(("lent", node_key, cut_off), partial(_lent, net, node_key, cut_off))
-        if offers is None:
+        lenders = net.once(("lent", node_key, cut_off), partial(_lent, net, node_key, cut_off))
+        if lenders is None:
             return None
-        sources, cpus, cpu_shares = offers
-        ends = (
-            (cpus, readers, cpu_shares, even)
+        sources, cpus, cpu_shares = lenders
+        sides = (
+            (cpus, readers, cpu_shares, reader_shares)
             if operation == "read"
-            else (readers, cpus, even, cpu_shares)
+            else (readers, cpus, reader_shares, cpu_shares)
         )
-        load = load_of(net, Demand(*ends, WAYS[plane], operation))
-        lender = 0 if operation == "read" else 1
-        newly_cut = {int(net.node[pair[lender]]) for pair in load.unreached}
+        load = load_of(net, Demand(*sides, WAYS[plane], operation))
+        lender_position = 0 if operation == "read" else 1
+        newly_cut = {int(net.node[pair[lender_position]]) for pair in load.unreached}
         if not newly_cut:
             return load, sources
-        if not set(sources.tolist()) - newly_cut - at_home and set(sources.tolist()) - at_home:
+        if not set(sources.tolist()) - newly_cut - own_nodes and set(sources.tolist()) - own_nodes:
             return None  # it is the dies that are cut off
         cut_off |= newly_cut
     return None
@@ -118,8 +118,8 @@ def pool(
 
 def dram(net: Network, nodes: Sequence[int]) -> float:
     """DRAM of these nodes, counted by their CPUs, as a multiple of that of the first NPU's node."""
-    reference_cpus = net.cpus[net.node[net.dies[0]]] or net.cpus.max(initial=1)
-    return float(net.cpus[list(nodes)].sum() / reference_cpus)
+    usual_cpus = net.cpus[net.node[net.dies[0]]] or net.cpus.max(initial=1)
+    return float(net.cpus[list(nodes)].sum() / usual_cpus)
 
 
 def equal_parts(net: Network, nodes: Sequence[int] | INTS) -> INTS:
@@ -161,8 +161,8 @@ def _server_ports(net: Network, read: Pattern, plane: str) -> tuple[BOOLS, BOOLS
     whether it is on the server's side at all."""
     tail, head = net.tail[read.links], net.head[read.links]
     tail_node = net.node[tail]
-    ports = np.concatenate([net.of_kind("qingtian"), net.of_kind("nic")])
-    is_server_side = (tail_node >= 0) & ((net.node[head] < 0) | np.isin(head, ports))
+    port_vertices = np.concatenate([net.of_kind("qingtian"), net.of_kind("nic")])
+    is_server_side = (tail_node >= 0) & ((net.node[head] < 0) | np.isin(head, port_vertices))
     if plane != "vpc":  # what comes from there goes through a CPU of the reader's node
         is_server_side |= np.isin(tail, net.of_kind("cpu"))
     rate_bound = net.capacity[read.links] / read.amounts
@@ -186,54 +186,54 @@ def hand_off(
 
 def from_storage(net: Network, dies: Sequence[int]) -> Load:
     """Load of reading volumes and objects (EVS, OBS) over the VPC plane into `dies`."""
-    sink, received_shares = _evenly(net, dies)
-    if not sink:
+    receivers, received_shares = _evenly(net, dies)
+    if not receivers:
         raise HardwareError("storage is read into at least one die")
-    source = net.of_kind("vpc")
-    sides = tuple(source.tolist()), sink, tuple(_even(source).tolist()), received_shares
+    storage = net.of_kind("vpc")
+    sides = tuple(storage.tolist()), receivers, tuple(_even(storage).tolist()), received_shares
     return load_of(net, Demand(*sides, ("vpc",), "read"))
 
 
 def _storing(net: Network) -> INTS:
     """Vertices of CPUs whose DPU reaches storage."""
     dpus, open_links = net.of_kind("qingtian"), net.open_links("vpc")
-    cpu_to_dpu = open_links & np.isin(net.head, dpus) & np.isin(net.tail, net.of_kind("cpu"))
-    to_vpc = open_links & np.isin(net.tail, dpus) & np.isin(net.head, net.of_kind("vpc"))
-    return np.unique(net.tail[cpu_to_dpu & np.isin(net.head, net.tail[to_vpc])])
+    is_cpu_to_dpu = open_links & np.isin(net.head, dpus) & np.isin(net.tail, net.of_kind("cpu"))
+    is_dpu_to_vpc = open_links & np.isin(net.tail, dpus) & np.isin(net.head, net.of_kind("vpc"))
+    return np.unique(net.tail[is_cpu_to_dpu & np.isin(net.head, net.tail[is_dpu_to_vpc])])
 
 
 def to_storage(net: Network) -> Load | None:
     """Load of writing stored blocks from nodes to storage, an equal share from each CPU that
     reaches it; None: none does."""
-    hosts, sink = _storing(net), net.of_kind("vpc")
-    if not hosts.size:
+    cpus, storage = _storing(net), net.of_kind("vpc")
+    if not cpus.size:
         return None
-    return load_of(net, _demand(hosts, sink, _even(hosts), _even(sink), ("vpc",), "write"))
+    return load_of(net, _demand(cpus, storage, _even(cpus), _even(storage), ("vpc",), "write"))
 
 
 def into_memory(net: Network, dies: Sequence[int]) -> Load | None:
     """Load of reading objects (OBS) over the VPC plane into the DRAM of the nodes of `dies`; None:
     no CPU of them reaches storage."""
-    hosts, source = _storing(net), net.of_kind("vpc")
-    hosts = hosts[np.isin(net.node[hosts], net.node[dies_of(net, dies)])]
-    if not hosts.size:
+    cpus, storage = _storing(net), net.of_kind("vpc")
+    cpus = cpus[np.isin(net.node[cpus], net.node[dies_of(net, dies)])]
+    if not cpus.size:
         return None
-    return load_of(net, _demand(source, hosts, _even(source), _even(hosts), ("vpc",), "read"))
+    return load_of(net, _demand(storage, cpus, _even(storage), _even(cpus), ("vpc",), "read"))
 
 
 def one_to_others(net: Network, die: int, plane: str, operation: Operation = "write") -> Load:
     """Load of one die that sends equally to every reachable die of other nodes."""
-    source = dies_of(net, [die])
-    reachable_dies = net.dies[(net.dies != source[0]) & net.reachable(plane, source)[net.dies]]
-    receivers = reachable_dies[net.node[reachable_dies] != net.node[source[0]]]
+    sender = dies_of(net, [die])
+    reachable_dies = net.dies[(net.dies != sender[0]) & net.reachable(plane, sender)[net.dies]]
+    receivers = reachable_dies[net.node[reachable_dies] != net.node[sender[0]]]
     if plane == "ub":
-        receivers = receivers[net.domain[receivers] == net.domain[source[0]]]
+        receivers = receivers[net.domain[receivers] == net.domain[sender[0]]]
     if np.unique(net.node[net.dies]).size == 1:  # nowhere else to send to
         receivers = reachable_dies if net.dies.size > 1 else net.of_kind(plane)
     if not receivers.size:
         raise HardwareError(
-            f"{net.vertices[source[0]]} has no link left on the {plane} plane: restore one"
+            f"{net.vertices[sender[0]]} has no link left on the {plane} plane: restore one"
         )
     return load_of(
-        net, _demand(source, receivers, np.ones(1), _even(receivers), (plane,), operation, "none")
+        net, _demand(sender, receivers, np.ones(1), _even(receivers), (plane,), operation, "none")
     )

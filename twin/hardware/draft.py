@@ -23,7 +23,7 @@ class Draft:
         self.s, self.recipe = s, recipe
         self.hop = dict(recipe.hop_s)
         self._recipes = (recipe, *recipe.further)
-        self._kind = [s.kind_of(n) for n in range(s.all_nodes)]
+        self._kind = [s.kind_of(node) for node in range(s.all_nodes)]
         self.link_bytes_per_s = s.ub_link_gb_per_s * 1e9
         self.vertices: dict[str, dict[str, Any]] = {}
         self.links: tuple[list[str], list[str], list[dict[str, Any]]] = [], [], []
@@ -73,13 +73,13 @@ class Draft:
         links: int = 1,
     ) -> None:  # fmt: skip
         """Add both directions of a link or a bundle of parallel links; capacity is the bundle's."""
-        by_kind = self.s.kinds and self.vertices[a]["kind"] == "die"
-        kind_number = self._kind[self.vertices[a]["node"]] if by_kind else 0
-        data = self._alike(kind, capacity, sub_plane, links, kind_number)
+        has_own_kind = self.s.kinds and self.vertices[a]["kind"] == "die"
+        kind_number = self._kind[self.vertices[a]["node"]] if has_own_kind else 0
+        link_attributes = self._alike(kind, capacity, sub_plane, links, kind_number)
         tails, heads, attributes = self.links
         tails += a, b
         heads += b, a
-        attributes += data, data
+        attributes += link_attributes, link_attributes
         if len(tails) > 2 * MOST_LINKS:
             raise too_large(len(tails) // 2)
 
@@ -91,10 +91,10 @@ class Draft:
         link_kind, efficiency = LINKS[kind], dict(self._recipes[number].efficiency)
         plane, serves = link_kind.plane, link_kind.serves
         if plane == "ub":
-            read = efficiency["cpu_read" if kind.startswith("CPU") else "npu_read"]
-            write = efficiency["write"]
+            read_efficiency = efficiency["cpu_read" if kind.startswith("CPU") else "npu_read"]
+            write_efficiency = efficiency["write"]
         else:
-            read = write = efficiency[plane]
+            read_efficiency = write_efficiency = efficiency[plane]
         sub_plane_entry = {} if sub_plane is None else {"sub_plane": sub_plane}
         if self.recipe.scale_out == "unified" and plane == "rdma":
             serves += " vpc"
@@ -106,8 +106,8 @@ class Draft:
             **sub_plane_entry,
             "links": links,
             "serves": serves,
-            "read_efficiency": read,
-            "write_efficiency": write,
+            "read_efficiency": read_efficiency,
+            "write_efficiency": write_efficiency,
             "write_extra_s": self.hop["write_extra"] if link_kind.write_waits else 0.0,
         }
 
@@ -117,7 +117,7 @@ class Draft:
     ) -> None:  # fmt: skip
         """Add vertices of all nodes: dies with their NICs, CPUs, L1 switches or ports, a DPU."""
         s, nodes_per_rack = self.s, self.recipe.nodes_per_rack
-        racks = math.ceil(s.nodes / nodes_per_rack)  # of a supernode
+        racks_per_supernode = math.ceil(s.nodes / nodes_per_rack)  # of a supernode
         add = self.add
         if s.cpu_nodes and not switches:
             raise HardwareError(
@@ -126,22 +126,22 @@ class Draft:
             )
         nic_forwards = "rdma host vpc" if self.recipe.scale_out == "unified" else ""
         for n in range(s.all_nodes):
-            rack = n // s.nodes * racks + n % s.nodes // nodes_per_rack
-            place: dict[str, Any] = {"supernode": n // s.nodes, "node": n, "rack": f"rack {rack}"}
+            number = n // s.nodes * racks_per_supernode + n % s.nodes // nodes_per_rack
+            place: dict[str, Any] = {"supernode": n // s.nodes, "node": n, "rack": f"rack {number}"}
             end_place = place | {"domain": domain(n)}
             kind = self.kind(n)
             chip = {"chip": kind.chip} if kind else {}
             for i in self.npus(n):
-                for d in range(self.of(n).dies_per_npu):
-                    die = end_place | {"npu": i, "die": d}
-                    add(f"die {n}.{i}.{d}", "die", die_forwards, **die, **chip)
-                    add(f"NIC {n}.{i}.{d}", "nic", nic_forwards, **die)
+                for die_index in range(self.of(n).dies_per_npu):
+                    die_place = end_place | {"npu": i, "die": die_index}
+                    add(f"die {n}.{i}.{die_index}", "die", die_forwards, **die_place, **chip)
+                    add(f"NIC {n}.{i}.{die_index}", "nic", nic_forwards, **die_place)
             for i in self.cpus(n):
                 add(f"CPU {n}.{i}", "cpu", **end_place, index=i)
             for i in range(s.npus_per_node * ports):
                 add(f"port {n}.{i}", "port", **place, npu=i)
-            for p in range(s.sub_planes * switches):
-                add(f"L1 {n}.{p}", "l1", **place, sub_plane=p)
+            for sub_plane in range(s.sub_planes * switches):
+                add(f"L1 {n}.{sub_plane}", "l1", **place, sub_plane=sub_plane)
             add(f"Qingtian {n}", "qingtian", **place)
 
     def networks(self) -> None:
@@ -172,8 +172,8 @@ class Draft:
         rate = self.die_link_bytes_per_s(n)
         for i in self.npus(n):
             self.packages(n, i)
-            for d in range(self.of(n).dies_per_npu):
-                die = f"die {n}.{i}.{d}"
+            for die_index in range(self.of(n).dies_per_npu):
+                die = f"die {n}.{i}.{die_index}"
                 for p, switch in switches:
                     self.link(die, switch, "die-L1", link_counts[p] * rate, p, link_counts[p])
         rate = self.recipe.cpu_bytes_per_s / s.sub_planes
@@ -183,27 +183,27 @@ class Draft:
 
     def nics(self, beyond: Callable[[int, int], tuple[str, str]]) -> None:
         """Add every die's NIC and its link to (vertex, kind of link), given by node and die."""
-        s = self.s
-        for n in range(s.all_nodes):
-            kind_row, dies = self.kind(n), self.of(n).dies_per_npu
+        supernode = self.s
+        for node in range(supernode.all_nodes):
+            kind_row, dies = self.kind(node), self.of(node).dies_per_npu
             own_gb_per_s = kind_row.rdma_gb_per_s_per_npu if kind_row else 0.0
-            capacity = (own_gb_per_s or s.rdma_gb_per_s_per_npu) * 1e9 / dies
-            for i in self.npus(n):
-                for d in range(dies):
-                    nic = f"NIC {n}.{i}.{d}"
-                    self.link(f"die {n}.{i}.{d}", nic, "die-NIC", capacity)
-                    vertex, kind = beyond(n, i * dies + d)
-                    self.link(nic, vertex, kind, capacity)
+            nic_bytes_per_s = (own_gb_per_s or supernode.rdma_gb_per_s_per_npu) * 1e9 / dies
+            for i in self.npus(node):
+                for die_index in range(dies):
+                    nic = f"NIC {node}.{i}.{die_index}"
+                    self.link(f"die {node}.{i}.{die_index}", nic, "die-NIC", nic_bytes_per_s)
+                    vertex, kind = beyond(node, i * dies + die_index)
+                    self.link(nic, vertex, kind, nic_bytes_per_s)
 
     def storage_links(self) -> None:
         """Link every node's DPU, joined to one of its CPUs or to all, with storage."""
-        capacity = self.s.vpc_gb_per_s_per_node * 1e9
-        cpu = self.recipe.cpu_with_dpu
-        for n in range(self.s.all_nodes):
-            dpu, hosts = f"Qingtian {n}", self.cpus(n)
-            for host in hosts if cpu < 0 else (min(cpu, hosts[-1]),):
-                self.link(f"CPU {n}.{host}", dpu, "CPU-Qingtian", capacity)
-            self.link(dpu, self.storage, "Qingtian-VPC", capacity)
+        bytes_per_s = self.s.vpc_gb_per_s_per_node * 1e9
+        cpu_with_dpu = self.recipe.cpu_with_dpu
+        for node in range(self.s.all_nodes):
+            dpu, cpus = f"Qingtian {node}", self.cpus(node)
+            for cpu in cpus if cpu_with_dpu < 0 else (min(cpu_with_dpu, cpus[-1]),):
+                self.link(f"CPU {node}.{cpu}", dpu, "CPU-Qingtian", bytes_per_s)
+            self.link(dpu, self.storage, "Qingtian-VPC", bytes_per_s)
 
 
 def too_large(links: int) -> HardwareError:

@@ -76,8 +76,8 @@ def _made_of(s: Supernode, facts: Facts) -> Recipe | Facts:
     if s.imported:
         return facts
     chips = (kind.chip if kind.has_npus else s.chip for kind in s.kinds)
-    further = tuple(recipe(s.machine, chip, facts) for chip in chips)
-    return replace(recipe(s.machine, s.chip, facts), further=further)
+    kind_recipes = tuple(recipe(s.machine, chip, facts) for chip in chips)
+    return replace(recipe(s.machine, s.chip, facts), further=kind_recipes)
 
 
 def _as_built(s: Supernode) -> Supernode:
@@ -95,9 +95,9 @@ def _drawn(s: Supernode, made_of: Recipe | Facts) -> Fabric:
     graph.graph["supernode"] = s
     is_changed = (net.capacity != as_built.capacity) | (net.latency != as_built.latency)
     for link in np.flatnonzero(is_changed).tolist():
-        data = graph.edges[net.edge(link)]
-        data[network.CAPACITY] = float(net.capacity[link])
-        data[network.LATENCY] = float(net.latency[link])
+        edge_data = graph.edges[net.edge(link)]
+        edge_data[network.CAPACITY] = float(net.capacity[link])
+        edge_data[network.LATENCY] = float(net.latency[link])
     return network.frozen(graph, net)
 
 
@@ -117,7 +117,7 @@ def _plan(s: Supernode, made_of: Recipe | Facts) -> network.Plan:
         plan = extended(_plan(s.model_copy(update={"edits": ()}), made_of), s.edits)
     else:
         plan = draw(s, made_of) if isinstance(made_of, Recipe) else plan_of(s, made_of)
-        die_names = tuple(v for v, data in plan.vertices.items() if data["kind"] == "die")
+        die_names = tuple(vertex for vertex, data in plan.vertices.items() if data["kind"] == "die")
         plan.about.update(made_of=made_of, dies=die_names)
     plan.about["supernode"] = s
     return plan
@@ -128,8 +128,8 @@ def edited(fabric: Fabric, edits: Iterable[Edit]) -> Fabric:
     capacity 0 stays in the graph, so the numbering of dies stays. Raises HardwareError for an
     unknown name or link."""
     s: Supernode = fabric.graph["supernode"]
-    supernode = s.model_copy(update={"edits": (*s.edits, *edits)})
-    return _drawn(supernode, fabric.graph["made_of"])
+    new_supernode = s.model_copy(update={"edits": (*s.edits, *edits)})
+    return _drawn(new_supernode, fabric.graph["made_of"])
 
 
 def with_edits(net: network.Network, edits: Iterable[Edit]) -> network.Network:
@@ -137,15 +137,15 @@ def with_edits(net: network.Network, edits: Iterable[Edit]) -> network.Network:
     edits = tuple(edit for edit in edits if edit.add == "nothing")
     if not edits:
         return net
-    rates, latencies, shares = net.capacity.copy(), net.latency.copy(), np.ones(net.capacity.size)
+    rates, latency_s, shares = net.capacity.copy(), net.latency.copy(), np.ones(net.capacity.size)
     for edit in edits:
         links = net.links_at(edit.element, edit.to)
-        cables_left = net.left_without(links, edit.links_out, edit.element)
-        rates[links] *= edit.capacity_factor * cables_left
-        shares[links] *= cables_left
-        latencies[links] *= edit.latency_factor
-        _refuse_absurd(rates[links], latencies[links], edit.element)
-    return net.changed(rates, latencies, np.rint(net.cables * shares).astype(np.int64))
+        share_left = net.left_without(links, edit.links_out, edit.element)
+        rates[links] *= edit.capacity_factor * share_left
+        shares[links] *= share_left
+        latency_s[links] *= edit.latency_factor
+        _refuse_absurd(rates[links], latency_s[links], edit.element)
+    return net.changed(rates, latency_s, np.rint(net.cables * shares).astype(np.int64))
 
 
 def _refuse_absurd(rates: Any, waits: Any, what: str) -> None:
@@ -170,9 +170,9 @@ def edits(fabric: network.Wiring) -> dict[Edge, float]:
     """Current bytes/s (0: removed) of each link whose capacity differs from the fabric as built.
     Each link is listed once, by its reverse direction if only that differs."""
     present, as_built = network.network(fabric), network.network(built(fabric))
-    rates: dict[Edge, float] = {}
+    bytes_per_s: dict[Edge, float] = {}
     for link in np.flatnonzero(present.capacity != as_built.capacity).tolist():
-        a, b = present.edge(link)
-        if (b, a) not in rates:
-            rates[a, b] = float(present.capacity[link])
-    return rates
+        tail, head = present.edge(link)
+        if (head, tail) not in bytes_per_s:
+            bytes_per_s[tail, head] = float(present.capacity[link])
+    return bytes_per_s

@@ -52,13 +52,13 @@ def slowed(fabric: Wiring, fault: Fault) -> list[int]:
 
 def slow_dies(fabric: Wiring, faults: Sequence[Fault]) -> dict[int, float]:
     """Remaining share of computing speed by die number; factors of one die multiply."""
-    factors: dict[int, float] = {}
+    speed_factors: dict[int, float] = {}
     for fault in faults:
-        share = KINDS[fault.kind].speed
-        if share is not None:
+        speed_share = KINDS[fault.kind].speed
+        if speed_share is not None:
             for die in slowed(fabric, fault):
-                factors[die] = factors.get(die, 1.0) * share(fault)
-    return factors
+                speed_factors[die] = speed_factors.get(die, 1.0) * speed_share(fault)
+    return speed_factors
 
 
 def dies_out(fabric: Wiring) -> frozenset[int]:
@@ -113,7 +113,7 @@ def _apart(net: Network, plane: str) -> BOOLS:
     is_apart = ~_linked(net, plane)
     node_of_die = net.node[net.dies]
     if np.unique(node_of_die).size > 1:
-        for part in net.parts(plane):
-            if np.unique(node_of_die[part]).size == 1:
-                is_apart |= part
+        for is_in_part in net.parts(plane):
+            if np.unique(node_of_die[is_in_part]).size == 1:
+                is_apart |= is_in_part
     return is_apart

@@ -151,7 +151,7 @@ class Load:
             self,
             moved=self.moved.then(self.pattern.links, swap.links, swap.to_links),
             moved_places=self.moved_places.then(self.pattern.places, swap.places, swap.to_places),
-            unreached=tuple((a, b) for a, b in unreached.tolist()),
+            unreached=tuple((sender, receiver) for sender, receiver in unreached.tolist()),
         )
 
     def settled(self) -> Load:
@@ -173,16 +173,16 @@ class Load:
 
         def fullest() -> tuple[float, INTS]:
             """The highest rate that no link exceeds, and the links that bound it."""
-            rates = net.capacity[self.pattern.links] / self.amounts
-            lowest = float(rates.min())
-            return lowest, np.flatnonzero(rates <= lowest * (1.0 + 1e-9))
+            link_bytes_per_s = net.capacity[self.pattern.links] / self.amounts
+            lowest = float(link_bytes_per_s.min())
+            return lowest, np.flatnonzero(link_bytes_per_s <= lowest * (1.0 + 1e-9))
 
-        rate, positions = net.once(("fullest", self.pattern), fullest)
-        limiting = self.links[positions]
-        between_switches = limiting[(net.leaves[limiting] < 0) & (net.enters[limiting] < 0)]
+        bytes_per_s, positions = net.once(("fullest", self.pattern), fullest)
+        links = self.links[positions]
+        between_switches = links[(net.leaves[links] < 0) & (net.enters[links] < 0)]
         # Twelve digits: the order in which shares of a link were added up is no physics.
-        return float(f"{rate:.12g}"), int(
-            min(between_switches if between_switches.size else limiting)
+        return float(f"{bytes_per_s:.12g}"), int(
+            min(between_switches if between_switches.size else links)
         )
 
     def ports(self, net: Network) -> float:
@@ -203,8 +203,8 @@ def load_of(net: Network, demand: Demand) -> Load:
     """The load of a demand on a network; equal demands share one result, and equivalent ones its
     pattern. Hashed demands are computed one by one: the draw of an equivalent demand may differ,
     and a result must not depend on earlier demands."""
-    hashed = any(net.routing(plane) == "hashed" for plane in demand.planes)
-    return net.once(demand, lambda: (_load if hashed else _load_by_symmetry)(net, demand))
+    is_hashed = any(net.routing(plane) == "hashed" for plane in demand.planes)
+    return net.once(demand, lambda: (_load if is_hashed else _load_by_symmetry)(net, demand))
 
 
 def _load_by_symmetry(net: Network, demand: Demand) -> Load:
@@ -231,11 +231,11 @@ def _around(net: Network, ends: tuple[int, ...]) -> int:
     so ends that a dead link touches are not compared with others."""
 
     def sums() -> NDArray[np.uint64]:
-        hashes = np.zeros(net.nodes + 1, np.uint64)
+        node_hashes = np.zeros(net.nodes + 1, np.uint64)
         for vertices in (net.tail, net.head):
-            np.add.at(hashes, net.node[vertices], net.link_kinds)
-        hashes[-1] = 0  # of no node
-        return hashes
+            np.add.at(node_hashes, net.node[vertices], net.link_kinds)
+        node_hashes[-1] = 0  # of no node
+        return node_hashes
 
     return net.once(
         ("around", ends), lambda: int(net.once("nodes", sums)[net.node[list(ends)]].sum())
@@ -247,10 +247,10 @@ def _swap_between(net: Network, one: Demand, two: Demand) -> Swap | None:
     sides = (one.sent, two.sent), (one.taken, two.taken)
     if any(a != b and a[1] != b[1] for a, b in sides):
         return None
-    pairs = {v: w for a, b in sides if a != b for v, w in zip(a[0], b[0], strict=True) if v != w}
-    swap = swap_of(net, pairs, pairs.values())
-    fits = swap is not None and all(_carried_over(net, swap, a, b) for a, b in sides)
-    return swap if fits else None
+    image_of = {v: w for a, b in sides if a != b for v, w in zip(a[0], b[0], strict=True) if v != w}
+    swap = swap_of(net, image_of, image_of.values())
+    is_fitting = swap is not None and all(_carried_over(net, swap, a, b) for a, b in sides)
+    return swap if is_fitting else None
 
 
 def _carried_over(net: Network, swap: Swap, one: Side, two: Side) -> bool:
@@ -259,12 +259,12 @@ def _carried_over(net: Network, swap: Swap, one: Side, two: Side) -> bool:
         return exchanged(np.array(one[0]), swap.vertices, swap.to_vertices).tolist() == list(two[0])
 
     def amounts() -> FLOATS:
-        amount_of = np.zeros(len(net.vertices))
-        amount_of[list(one[0])] = one[1]
-        return amount_of
+        amounts_by_vertex = np.zeros(len(net.vertices))
+        amounts_by_vertex[list(one[0])] = one[1]
+        return amounts_by_vertex
 
-    of_vertex = net.once(("amounts", one), amounts)
-    return bool((of_vertex[swap.vertices] == of_vertex[swap.to_vertices]).all())
+    vertex_amounts = net.once(("amounts", one), amounts)
+    return bool((vertex_amounts[swap.vertices] == vertex_amounts[swap.to_vertices]).all())
 
 
 def _load(net: Network, demand: Demand) -> Load:
@@ -273,23 +273,23 @@ def _load(net: Network, demand: Demand) -> Load:
     is_used = np.zeros(net.tail.size, bool)
     for route in routes:
         is_used[route.links] = True
-    links, position = np.flatnonzero(is_used), np.cumsum(is_used) - 1
+    links, position_of = np.flatnonzero(is_used), np.cumsum(is_used) - 1
     link_amounts, place_bytes = np.zeros(links.size), np.zeros(len(net.places))
     latency_s = sum_bytes = off_node = 0.0
     unreached: list[tuple[int, int]] = []
     for route in routes:
         sum_bytes += float(route.part.near.sum() + route.part.far.sum())
         off_node += float(route.part.far.sum())
-        node_bytes, off_node_bytes = np.zeros(links.size), np.zeros(links.size)
-        positions = position[route.links]
-        node_bytes[positions], off_node_bytes[positions] = route.near, route.far
+        near_on_link, far_on_link = np.zeros(links.size), np.zeros(links.size)
+        positions = position_of[route.links]
+        near_on_link[positions], far_on_link[positions] = route.near, route.far
         link_amounts += (
-            route.collision.mean * (node_bytes + off_node_bytes / route.beyond)
+            route.collision.mean * (near_on_link + far_on_link / route.beyond)
             / net.efficiency[demand.operation][links]
         )  # fmt: skip
-        if demand.operation == "write" and (node_bytes + off_node_bytes).any():
+        if demand.operation == "write" and (near_on_link + far_on_link).any():
             route.longest_s += float(
-                net.write_extra_s[links[node_bytes + off_node_bytes > 0.0]].max()
+                net.write_extra_s[links[near_on_link + far_on_link > 0.0]].max()
             )
         latency_s = max(latency_s, route.longest_s)
         unreached += route.apart
@@ -299,13 +299,13 @@ def _load(net: Network, demand: Demand) -> Load:
         at_plane = net.place_plane == plane
         if (counted_as := counted_planes.get(plane)) is not None:
             at_plane |= net.place_plane == counted_as
-        for counts in (net.leaves[links], net.enters[links]):
-            valid = counts >= 0
-            summed = np.bincount(
-                counts[valid], (node_bytes + off_node_bytes)[valid], minlength=place_bytes.size
+        for place in (net.leaves[links], net.enters[links]):
+            valid = place >= 0
+            all_bytes = np.bincount(
+                place[valid], (near_on_link + far_on_link)[valid], minlength=place_bytes.size
             )
-            near_sums = np.bincount(counts[valid], node_bytes[valid], minlength=place_bytes.size)
-            place_bytes += np.where(at_plane, summed, near_sums)
+            near_bytes = np.bincount(place[valid], near_on_link[valid], minlength=place_bytes.size)
+            place_bytes += np.where(at_plane, all_bytes, near_bytes)
     places, valid = np.flatnonzero(place_bytes), link_amounts > 0.0
     return Load(
         Pattern(links[valid], link_amounts[valid], places, place_bytes[places]),
@@ -325,11 +325,11 @@ def _planes_of(net: Network, demand: Demand) -> list[tuple[str, bool | None]]:
     near_plane, far_plane = demand.planes[0], demand.planes[-1]
     if near_plane == far_plane:
         return [(near_plane, None)]
-    senders, receivers = (
+    out_domains, in_domains = (
         set(net.domain[list(ends)]) for ends in (demand.senders, demand.receivers)
     )
-    planes: list[tuple[str, bool | None]] = [(near_plane, True)] if senders & receivers else []
-    return [*planes, (far_plane, False)] if len(senders | receivers) > 1 else planes
+    planes: list[tuple[str, bool | None]] = [(near_plane, True)] if out_domains & in_domains else []
+    return [*planes, (far_plane, False)] if len(out_domains | in_domains) > 1 else planes
 
 
 def _opposite(net: Network) -> INTS | None:
@@ -345,10 +345,10 @@ def _routed(net: Network, demand: Demand, plane: str, same_domain: bool | None) 
     ends is routed in reverse, where each link has its equal in the opposite direction."""
     out, into = np.zeros((2, len(net.vertices)))
     out[list(demand.senders)], into[list(demand.receivers)] = demand.out, demand.into
-    reverse = None
+    reverse_links = None
     if len(demand.receivers) > max(WIDE, len(demand.senders)) and net.routing(plane) == "adaptive":
-        reverse = net.once("opposite", lambda: _opposite(net))
-    if reverse is not None:
+        reverse_links = net.once("opposite", lambda: _opposite(net))
+    if reverse_links is not None:
         out, into = into, out
     routed_last = net.once("routed last", dict[tuple[str, bool | None], Quotient])
     quotient, route = routed_last.pop((plane, same_domain), None), None
@@ -358,10 +358,10 @@ def _routed(net: Network, demand: Demand, plane: str, same_domain: bool | None) 
         route = quotient.routed(demand.operation, demand.flows)
     if route is None:
         usable = Usable(net, plane, out, into)
-        tries = (Quotient(usable, same_domain, *links) for links in usable.tried(same_domain))
-        routes = (part.routed(demand.operation, demand.flows) for part in tries)
+        quotients = (Quotient(usable, same_domain, *links) for links in usable.tried(same_domain))
+        routes = (part.routed(demand.operation, demand.flows) for part in quotients)
         route = next(each for each in routes if each is not None)  # all links reach far enough
     routed_last[plane, same_domain] = route.part
-    if reverse is None:
+    if reverse_links is None:
         return route
-    return replace(route, links=reverse[route.links], apart=[(a, b) for b, a in route.apart])
+    return replace(route, links=reverse_links[route.links], apart=[(a, b) for b, a in route.apart])

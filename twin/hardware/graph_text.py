@@ -60,9 +60,9 @@ def forms() -> dict[str, Form]:
 
 def compose(graph: GraphText, kind: str) -> str:
     """The text of a graph in the form of that name."""
-    write = forms()[kind].compose
-    assert write is not None
-    return write(graph)
+    writer = forms()[kind].compose
+    assert writer is not None
+    return writer(graph)
 
 
 def parse(text: str, kind: str) -> GraphText:
@@ -83,8 +83,8 @@ def _to_json(graph: GraphText) -> str:
             "directed": graph.directed,
             "multigraph": False,
             "graph": dict(graph.about),
-            "nodes": [{**data, "id": v} for v, data in graph.vertices],
-            "edges": [{**data, "source": a, "target": b} for a, b, data in graph.links],
+            "nodes": [{**attributes, "id": vertex} for vertex, attributes in graph.vertices],
+            "edges": [{**attributes, "source": a, "target": b} for a, b, attributes in graph.links],
         },
         allow_nan=False,
     )
@@ -100,9 +100,9 @@ def _from_json(text: str) -> GraphText:
         ) from None
     except ValueError as error:
         raise FabricFileError([f"The file is not JSON: {str(error)[:100]}."]) from None
-    parts = [body.get(key) if isinstance(body, dict) else None for key in ("graph", "nodes")]
+    members = [body.get(key) if isinstance(body, dict) else None for key in ("graph", "nodes")]
     link_rows = (body.get("edges", body.get("links"))) if isinstance(body, dict) else None
-    graph, nodes = parts
+    graph, nodes = members
     if not (isinstance(graph, dict) and isinstance(nodes, list) and isinstance(link_rows, list)):
         raise FabricFileError(
             ["The file is no node-link JSON: it needs an object `graph` and lists `nodes` and "
@@ -129,15 +129,15 @@ COLUMNS = ("from", "to", "GB/s", "ns", "plane")
 def _from_csv(text: str) -> GraphText:
     """Read a cable list: one line per cable, for both directions; a second line in the reverse
     direction may state other values for it."""
-    lines = csv.reader(short_lines(text.splitlines()))
+    rows = csv.reader(short_lines(text.splitlines()))
     try:
-        links, faults = _cables(lines)
+        links, faults = _cables(rows)
     except csv.Error as error:
         raise FabricFileError([f"The cable list breaks off: {error}."]) from None
     if faults:
         raise FabricFileError(faults)
-    ends = dict.fromkeys(v for a, b, _ in links for v in (a, b))
-    return GraphText({}, [(v, {}) for v in ends], links)
+    names = dict.fromkeys(name for a, b, _ in links for name in (a, b))
+    return GraphText({}, [(name, {}) for name in names], links)
 
 
 def short_lines(lines: Iterable[str]) -> Iterator[str]:
@@ -151,49 +151,49 @@ def short_lines(lines: Iterable[str]) -> Iterator[str]:
 def _cables(lines: Any) -> tuple[LinkRows, list[str]]:
     """The cables below a line of column names, and sentences about invalid lines."""
     header = [name.strip().lower() for name in next(lines, [])]
-    missing = [name for name in COLUMNS if name.lower() not in header]
-    if missing:
+    missing_columns = [name for name in COLUMNS if name.lower() not in header]
+    if missing_columns:
         raise FabricFileError(
-            [f"The cable list has no column {', '.join(missing)}: begin with the line "
+            [f"The cable list has no column {', '.join(missing_columns)}: begin with the line "
              f"{','.join(COLUMNS)}."]
         )  # fmt: skip
-    columns = [header.index(name.lower()) for name in COLUMNS]
-    names: dict[str, str] = {}  # each name once, however many cables it has
+    positions = [header.index(name.lower()) for name in COLUMNS]
+    spelling: dict[str, str] = {}  # each name once, however many cables it has
     cables: dict[tuple[str, ...], dict[str, Any]] = {}
     links: list[tuple[str, str, Mapping[str, Any]]] = []
-    faults: list[str] = []
-    for cells in lines:
-        if not any(cell.strip() for cell in cells):
+    errors: list[str] = []
+    for row in lines:
+        if not any(cell.strip() for cell in row):
             continue
         try:
-            a, b, *attributes = (cells[i].strip() for i in columns)
-            gb_per_s, ns, plane = attributes
+            first, second, *attributes = (row[i].strip() for i in positions)
+            gb_per_s, latency_ns, plane = attributes
             data = {
                 "capacity_bytes_per_s": float(gb_per_s) * 1e9,
-                "latency_s": float(ns) * 1e-9,
+                "latency_s": float(latency_ns) * 1e-9,
                 "plane": plane,
             }
         except (IndexError, ValueError):
-            faults.append(f"Line {lines.line_num} is not {', '.join(COLUMNS)} with two numbers.")
-            if len(faults) > MOST_FAULTS:
+            errors.append(f"Line {lines.line_num} is not {', '.join(COLUMNS)} with two numbers.")
+            if len(errors) > MOST_FAULTS:
                 break
             continue
         data = cables.setdefault((*attributes,), data)
-        links.append((names.setdefault(a, a), names.setdefault(b, b), data))
+        links.append((spelling.setdefault(first, first), spelling.setdefault(second, second), data))
         if len(links) > MOST_CABLES:
             raise FabricFileError(
                 [f"A cable list of more than {MOST_CABLES:,} cables is more than a machine has."]
             )
-    return links, faults
+    return links, errors
 
 
 def cable_list(links: Iterable[tuple[str, str, float, float, str]]) -> str:
     """The text of a cable list; links: from, to, bytes/s, seconds and plane of every cable."""
-    lines = [",".join(COLUMNS)]
-    lines += [
+    rows = [",".join(COLUMNS)]
+    rows += [
         f"{a},{b},{rate / 1e9:.12g},{wait * 1e9:.12g},{plane}" for a, b, rate, wait, plane in links
     ]
-    return "\n".join([*lines, ""])
+    return "\n".join([*rows, ""])
 
 
 FORMS = {

@@ -41,8 +41,8 @@ class ImportedMachine:
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) of attributes, vertices and links: equal for equal machines."""
-        content = [dict(sorted(self.about.items())), self.vertices, self.links]
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        parts = [dict(sorted(self.about.items())), self.vertices, self.links]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     @property
     def routing(self) -> str:
@@ -63,15 +63,15 @@ class ImportedMachine:
     @property
     def dies_per_npu(self) -> int:
         """Number of dies in a package whose dies state no chip; in any, where all state theirs."""
-        dies = [d for _, d in self.vertices if d["kind"] == "die"]
-        return 1 + max(d["die"] for d in [d for d in dies if "chip" not in d] or dies)
+        die_data = [d for _, d in self.vertices if d["kind"] == "die"]
+        return 1 + max(d["die"] for d in [d for d in die_data if "chip" not in d] or die_data)
 
     @property
     def named(self) -> dict[str, set[int]]:
         """Numbers of dies that packages have, by the chip that their dies state."""
-        sizes = Counter((d["chip"], d["node"], d["npu"]) for _, d in self.vertices
-                        if d["kind"] == "die" and "chip" in d)  # fmt: skip
-        return {chip: {n for (c, *_), n in sizes.items() if c == chip} for chip, *_ in sizes}
+        npu_dies = Counter((data["chip"], data["node"], data["npu"]) for _, data in self.vertices
+                        if data["kind"] == "die" and "chip" in data)  # fmt: skip
+        return {chip: {n for (c, *_), n in npu_dies.items() if c == chip} for chip, *_ in npu_dies}
 
 
 Source = Callable[[str], ImportedMachine]  # by digest; ValueError: one sentence
@@ -131,10 +131,10 @@ def plan_of(s: Supernode, facts: Facts) -> Plan:
         raise HardwareError(
             f"the machine {s.machine} is not stored here: ask for its file and import that first"
         ) from None
-    dies, chip = machine.dies_per_npu, load_chip(facts, s.chip)
-    if dies != chip.dies_per_npu:
+    dies_per_npu, chip = machine.dies_per_npu, load_chip(facts, s.chip)
+    if dies_per_npu != chip.dies_per_npu:
         raise HardwareError(
-            f"the NPUs of {machine.name} have {dies} dies each, and {chip.title} has "
+            f"the NPUs of {machine.name} have {dies_per_npu} dies each, and {chip.title} has "
             f"{chip.dies_per_npu}: choose another supernode.chip"
         )
     for name, counts in machine.named.items():
@@ -147,12 +147,12 @@ def plan_of(s: Supernode, facts: Facts) -> Plan:
     efficiency |= measured_shares(s.chip, facts)
     efficiency["package"] = efficiency["npu_read"]
     tails, heads, attributes = [], [], []
-    for a, b, data in machine.links:
-        plane = data["plane"]
+    for tail, head, given in machine.links:
+        plane = given["plane"]
         read, write = ("npu_read", "write") if plane == "ub" else (plane, plane)
         defaults = {"read_efficiency": efficiency[read], "write_efficiency": efficiency[write]}
-        tails.append(a)
-        heads.append(b)
-        attributes.append({**defaults, **data})
+        tails.append(tail)
+        heads.append(head)
+        attributes.append({**defaults, **given})
     links = tails, heads, attributes
     return Plan(UNTOLD | dict(machine.about), dict(machine.vertices), links)

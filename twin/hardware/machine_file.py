@@ -42,8 +42,8 @@ STORED = {
 def read_machine(text: str, name: str) -> ImportedMachine:
     """The machine of a file's text: a form of graphs, recognised by its beginning, or a cable list.
     Raises FabricFileError with a sentence for every fault."""
-    first_mark = text.lstrip("\ufeff \t\r\n")[:1]
-    graph = parse(text, next((k for k, f in forms().items() if f.begins == first_mark), "csv"))
+    first_letter = text.lstrip("\ufeff \t\r\n")[:1]
+    graph = parse(text, next((k for k, f in forms().items() if f.begins == first_letter), "csv"))
     if len(graph.vertices) > MOST_VERTICES or len(graph.links) > MOST_LINKS:
         raise FabricFileError(
             [f"The file has {len(graph.vertices):,} vertices and {len(graph.links):,} links: a "
@@ -53,7 +53,7 @@ def read_machine(text: str, name: str) -> ImportedMachine:
     vertices = _vertices(graph.vertices, links)
     _refuse_useless(vertices, links)
     ordered = dict(sorted(vertices.items(), key=lambda item: _order(item[0], item[1])))
-    position = {v: i for i, v in enumerate(ordered)}
+    position = {vertex: i for i, vertex in enumerate(ordered)}
     link_rows = sorted(links.items(), key=lambda item: (position[item[0][0]], position[item[0][1]]))
     attributes = {k: graph.about[k] for k in STORED["graph"] if k in graph.about}
     _check_about(attributes)
@@ -64,76 +64,76 @@ def read_machine(text: str, name: str) -> ImportedMachine:
 
 def _check_about(about: Mapping[str, Any]) -> None:
     """Raise FabricFileError where attributes of the whole machine are invalid."""
-    faults = []
-    beyond_node, detour = about.get("beyond_node", 1.0), about.get("detour_hops", 0)
+    errors = []
+    beyond_node, detour_hops = about.get("beyond_node", 1.0), about.get("detour_hops", 0)
     if not (isinstance(beyond_node, int | float) and 0.01 <= beyond_node <= 1.0):
-        faults.append("Attribute beyond_node of the graph must be a share from 0.01 to 1.")
-    if detour not in (0, 1) or isinstance(detour, bool):
-        faults.append("Attribute detour_hops of the graph must be 0 or 1.")
+        errors.append("Attribute beyond_node of the graph must be a share from 0.01 to 1.")
+    if detour_hops not in (0, 1) or isinstance(detour_hops, bool):
+        errors.append("Attribute detour_hops of the graph must be 0 or 1.")
     if about.get("routing", "adaptive") not in ROUTINGS:
-        faults.append(f"Attribute routing of the graph must be {' or '.join(ROUTINGS)}.")
+        errors.append(f"Attribute routing of the graph must be {' or '.join(ROUTINGS)}.")
     if about.get("layout", "free") not in ("racks", "grid", "block", "free"):
-        faults.append("Attribute layout of the graph must be racks, grid, block or free.")
-    if faults:
-        raise FabricFileError(faults)
+        errors.append("Attribute layout of the graph must be racks, grid, block or free.")
+    if errors:
+        raise FabricFileError(errors)
 
 
 def _links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
     """Yield every directed link by its ends with its attributes; a link that the file states for
     both directions gives two."""
-    directions: dict[tuple[str, str], dict[str, Any]] = {}
-    names, faults = {v for v, _ in graph.vertices}, []
-    for a, b, row in graph.links:
-        name = f"The link of {a[:60]!r} and {b[:60]!r}"
-        data = {k: row[k] for k in STORED["link"] if k in row}
-        bytes_per_s, latency_s = data.get("capacity_bytes_per_s"), data.get("latency_s")
-        plane = data.setdefault("plane", "ub")
-        if (a, b) in directions:
-            faults.append(f"{name} stands there twice: add up parallel cables in one line.")
-        elif a == b or a not in names or b not in names:
-            faults.append(f"{name} does not join two vertices of the file.")
+    given_links: dict[tuple[str, str], dict[str, Any]] = {}
+    names, errors = {v for v, _ in graph.vertices}, []
+    for tail, head, cells in graph.links:
+        name = f"The link of {tail[:60]!r} and {head[:60]!r}"
+        given = {k: cells[k] for k in STORED["link"] if k in cells}
+        bytes_per_s, latency_s = given.get("capacity_bytes_per_s"), given.get("latency_s")
+        plane = given.setdefault("plane", "ub")
+        if (tail, head) in given_links:
+            errors.append(f"{name} stands there twice: add up parallel cables in one line.")
+        elif tail == head or tail not in names or head not in names:
+            errors.append(f"{name} does not join two vertices of the file.")
         elif not (_fits(bytes_per_s, MOST_BYTES_PER_S) and _fits(latency_s, MOST_LATENCY_S)):
-            faults.append(
+            errors.append(
                 f"{name} needs a rate of 0 to {MOST_BYTES_PER_S:g} bytes/s and a latency of 0 to "
                 f"{MOST_LATENCY_S:g} s."
             )
         elif not isinstance(plane, str) or plane not in BETWEEN:
-            faults.append(f"{name} is on no plane: take one of {', '.join(BETWEEN)}.")
-        elif not all(_fits(data.get(k, 1.0), 1.0) and data.get(k, 1.0) for k in SHARES):
-            faults.append(f"{name} has an efficiency that is not above 0 and at most 1.")
+            errors.append(f"{name} is on no plane: take one of {', '.join(BETWEEN)}.")
+        elif not all(_fits(given.get(k, 1.0), 1.0) and given.get(k, 1.0) for k in SHARES):
+            errors.append(f"{name} has an efficiency that is not above 0 and at most 1.")
         elif not (
-            _whole(data.get("links", 1)) and _whole(data.get("added", 0))
-            and _whole(data.get("sub_plane", 0), MOST_SUB_PLANES)
-            and _fits(data.get("write_extra_s", 0.0), MOST_LATENCY_S)
-            and all(_word(data.get(k, "")) for k in ("kind", "serves"))
+            _whole(given.get("links", 1)) and _whole(given.get("added", 0))
+            and _whole(given.get("sub_plane", 0), MOST_SUB_PLANES)
+            and _fits(given.get("write_extra_s", 0.0), MOST_LATENCY_S)
+            and all(_word(given.get(k, "")) for k in ("kind", "serves"))
         ):  # fmt: skip
-            faults.append(f"{name} has an attribute that is no such number or word.")
-        directions[a, b] = data
-    if faults:
-        raise FabricFileError(faults)
-    for (a, b), data in directions.items():
-        plane = "ub" if data["plane"] == "package" else data["plane"]
-        defaults = {"kind": _kind(a, b), "links": 1, "write_extra_s": 0.0}
-        attributes = {**defaults, **data, "plane": plane}
-        if data["plane"] == "package":
+            errors.append(f"{name} has an attribute that is no such number or word.")
+        given_links[tail, head] = given
+    if errors:
+        raise FabricFileError(errors)
+    for (tail, head), given in given_links.items():
+        plane = "ub" if given["plane"] == "package" else given["plane"]
+        defaults = {"kind": _kind(tail, head), "links": 1, "write_extra_s": 0.0}
+        attributes = {**defaults, **given, "plane": plane}
+        if given["plane"] == "package":
             attributes.setdefault("serves", "package")
         for key in ("capacity_bytes_per_s", "latency_s"):
             attributes[key] = float(attributes[key])
-        yield (a, b), attributes
-        if not graph.directed and (b, a) not in directions:
-            yield (b, a), dict(attributes)
+        yield (tail, head), attributes
+        if not graph.directed and (head, tail) not in given_links:
+            yield (head, tail), dict(attributes)
 
 
 def _kind(*ends: str) -> str:
     """Kind of a link between two names, equal for both directions: "die-L1"."""
-    first_words = [name.split(maxsplit=1)[0] if name.split() else "link" for name in ends]
+    words = [name.split(maxsplit=1)[0] if name.split() else "link" for name in ends]
 
     def place(word: str) -> tuple[int, str]:
         """Sort key of a word: its place in `FIRST`, then the word."""
-        position = FIRST.index(word.lower()) if word.lower() in FIRST else len(FIRST)
-        return position, word
+        position_ = FIRST.index(word.lower()) if word.lower() in FIRST else len(FIRST)
+        return position_, word
 
-    return "-".join(sorted(first_words, key=place))
+    return "-".join(sorted(words, key=place))
 
 
 SHARES = ("read_efficiency", "write_efficiency")
@@ -148,30 +148,30 @@ def _fits(value: Any, most: float) -> bool:
 
 def _vertices(rows: Rows, links: Links) -> Vertices:
     """Attributes of every vertex: as stated, otherwise derived from its name and links."""
-    faults: list[str] = []
+    errors: list[str] = []
     vertices: dict[str, dict[str, Any]] = {}
-    for name, stated in rows:
+    for name, given in rows:
         attributes = _named(name) | {
-            k: stated[k] for k in STORED["vertex"] if stated.get(k) is not None
+            k: given[k] for k in STORED["vertex"] if given.get(k) is not None
         }
-        grid = stated.get("grid")
+        grid = given.get("grid")
         if isinstance(grid, str) and re.fullmatch(r"\d{1,6}(x\d{1,6}){0,5}", grid):
-            attributes["grid"] = [int(n) for n in grid.split("x")]
+            attributes["grid"] = [int(number) for number in grid.split("x")]
         if name in vertices:
-            faults.append(f"The vertex {name[:60]!r} stands there twice.")
+            errors.append(f"The vertex {name[:60]!r} stands there twice.")
         elif not name or len(name) > 60 or not name.isprintable() or "," in name:
-            faults.append(f"{name[:60]!r} is no name of 1 to 60 printable letters without commas.")
+            errors.append(f"{name[:60]!r} is no name of 1 to 60 printable letters without commas.")
         elif invalid := [k for k in WHOLE if k in attributes and not _whole(attributes[k])]:
-            faults.append(f"{name!r}: {invalid[0]} must be a whole number from 0 to {MOST_NODES}.")
+            errors.append(f"{name!r}: {invalid[0]} must be a whole number from 0 to {MOST_NODES}.")
         elif not all(_word(attributes.get(k, "")) for k in ("kind", "rack", "forwards", "chip")):
-            faults.append(f"{name!r}: kind, rack, forwards and chip must be words.")
+            errors.append(f"{name!r}: kind, rack, forwards and chip must be words.")
         elif absent := [
             k for k in getattr(VERTICES.get(attributes["kind"]), "place", ()) if k not in attributes
         ]:
-            faults.append(f"{name!r} has no {absent[0]}: call it like die 20.1.0 or CPU 20.2.")
+            errors.append(f"{name!r} has no {absent[0]}: call it like die 20.1.0 or CPU 20.2.")
         vertices[name] = attributes
-    if faults:
-        raise FabricFileError(faults)
+    if errors:
+        raise FabricFileError(errors)
     _planes(vertices, links)
     _domains(vertices, links)
     return vertices
@@ -182,33 +182,33 @@ def _planes(vertices: Vertices, links: Links) -> None:
     CPUs inside their node also lead to storage and to the node's NICs. Dies joined without a switch
     forward traffic of others. A cable between two dies that are both on switches counts as added:
     their pair keeps its paths over the switches."""
-    switched = {
-        v
+    on_switch = {
+        vertex
         for (a, b), data in links.items() if data["plane"] == "ub"
-        for v, far in ((a, b), (b, a)) if vertices[far]["kind"] not in ("die", "cpu")
+        for vertex, far in ((a, b), (b, a)) if vertices[far]["kind"] not in ("die", "cpu")
     }  # fmt: skip
-    planes_at: dict[str, set[str]] = {v: set() for v in vertices}
+    planes_at: dict[str, set[str]] = {vertex: set() for vertex in vertices}
     for (a, b), data in links.items():
-        first, second = vertices[a], vertices[b]
-        kinds = {first["kind"], second["kind"]}
-        same_node = "node" in first and first.get("node") == second.get("node")
-        for end in (first, second):
+        tail_data, head_data = vertices[a], vertices[b]
+        kinds = {tail_data["kind"], head_data["kind"]}
+        same_node = "node" in tail_data and tail_data.get("node") == head_data.get("node")
+        for end in (tail_data, head_data):
             if data["plane"] == "ub" and end.get("sub_plane", MOST_NODES) <= MOST_SUB_PLANES:
                 data.setdefault("sub_plane", end["sub_plane"])
         if data["plane"] == "ub" and ("cpu" in kinds or (same_node and "die" in kinds)):
             data.setdefault("serves", INSIDE)
         serves = set(data.setdefault("serves", BETWEEN[data["plane"]]).split()) - {"package"}
-        if kinds == {"die"} and "ub" in serves and {a, b} <= switched:
+        if kinds == {"die"} and "ub" in serves and {a, b} <= on_switch:
             data.setdefault("added", 1)
-        for v, end, far in ((a, first, second), (b, second, first)):
+        for vertex, end, far in ((a, tail_data, head_data), (b, head_data, tail_data)):
             if end["kind"] != "die" or (data["plane"] == "ub" and far["kind"] in ("die", "cpu")):
-                planes_at[v] |= serves
-    for v, attributes in vertices.items():
-        by_kind = (
+                planes_at[vertex] |= serves
+    for vertex, attributes in vertices.items():
+        of_kind = (
             VERTICES[attributes["kind"]].forwards.split() if attributes["kind"] in ENDS else []
         )
-        by_links = planes_at[v] if attributes["kind"] == "die" or not by_kind else set()
-        attributes.setdefault("forwards", " ".join(sorted(by_links.union(by_kind))))
+        of_links = planes_at[vertex] if attributes["kind"] == "die" or not of_kind else set()
+        attributes.setdefault("forwards", " ".join(sorted(of_links.union(of_kind))))
 
 
 def _whole(value: Any, most: int = MOST_NODES) -> bool:
@@ -229,37 +229,37 @@ def _named(name: str) -> dict[str, Any]:
         if own.named and lower_name == own.named and not own.place:
             return {"kind": kind}
         if own.place and lower_name.startswith(own.named + " "):
-            numbers = lower_name[len(own.named) :].strip().split(".")
-            if len(numbers) == len(own.place) and all(re.fullmatch(r"\d{1,6}", n) for n in numbers):
-                return {"kind": kind, **dict(zip(own.place, map(int, numbers), strict=True))}
+            place = lower_name[len(own.named) :].strip().split(".")
+            if len(place) == len(own.place) and all(re.fullmatch(r"\d{1,6}", n) for n in place):
+                return {"kind": kind, **dict(zip(own.place, map(int, place), strict=True))}
     return {"kind": "switch"}
 
 
 def _domains(vertices: Vertices, links: Links) -> None:
     """Set the scale-up domain where the file states none: sets joined by UB links, in order of
     first dies."""
-    ends = [v for v, data in vertices.items() if data["kind"] in ("die", "cpu", "nic")]
-    if any("domain" in vertices[v] for v in ends):
-        for v in ends:
-            vertices[v].setdefault("domain", vertices[v].get("node", 0))
+    ends = [end for end, data in vertices.items() if data["kind"] in ("die", "cpu", "nic")]
+    if any("domain" in vertices[end] for end in ends):
+        for end in ends:
+            vertices[end].setdefault("domain", vertices[end].get("node", 0))
         return
     ub_graph = lazy_networkx().Graph()
     ub_graph.add_nodes_from(vertices)
     ub_graph.add_edges_from(e for e, data in links.items() if "ub" in data["serves"].split())
     domain_of: dict[str, int] = {}
-    for v in sorted(ends, key=lambda v: _order(v, vertices[v])):
-        if v not in domain_of:
+    for end in sorted(ends, key=lambda v: _order(v, vertices[v])):
+        if end not in domain_of:
             domain = len(set(domain_of.values()))
             domain_of |= dict.fromkeys(
-                lazy_networkx().node_connected_component(ub_graph, v), domain
+                lazy_networkx().node_connected_component(ub_graph, end), domain
             )
-    of_die = {
-        (d["node"], d["npu"], d["die"]): domain_of[v]
-        for v, d in vertices.items() if d["kind"] == "die"
+    die_domain = {
+        (attributes["node"], attributes["npu"], attributes["die"]): domain_of[end]
+        for end, attributes in vertices.items() if attributes["kind"] == "die"
     }  # fmt: skip
-    for v in ends:  # a NIC is on the plane of its die
-        place = tuple(vertices[v].get(key) for key in ("node", "npu", "die"))
-        vertices[v]["domain"] = of_die.get(place, domain_of[v])  # type: ignore[arg-type]
+    for end in ends:  # a NIC is on the plane of its die
+        place = tuple(vertices[end].get(key) for key in ("node", "npu", "die"))
+        vertices[end]["domain"] = die_domain.get(place, domain_of[end])  # type: ignore[arg-type]
 
 
 def _order(name: str, data: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -271,20 +271,20 @@ def _order(name: str, data: Mapping[str, Any]) -> tuple[Any, ...]:
 def _refuse_useless(vertices: Vertices, links: Links) -> None:
     """Raise FabricFileError for a machine without dies, with odd packages or without paths, or
     with a die that is on the RDMA plane without a NIC, whose port would have no rate."""
-    dies = [v for v, data in vertices.items() if data["kind"] == "die"]
+    dies = [vertex for vertex, data in vertices.items() if data["kind"] == "die"]
     if not dies:
         raise FabricFileError(["The machine has no dies: call them die NODE.NPU.DIE."])
     for ends in (ends for ends, data in links.items() if data["plane"] == "rdma"):
         near, far = sorted(ends, key=lambda v: vertices[v]["kind"] != "die")
         if vertices[near]["kind"] == "die" and vertices[far]["kind"] != "nic":
-            place = ".".join(str(vertices[near][key]) for key in ("node", "npu", "die"))
+            numbers = ".".join(str(vertices[near][key]) for key in ("node", "npu", "die"))
             raise FabricFileError(
                 [f"'{near}' is cabled to '{far}' on the RDMA plane without a NIC: cable it to "
-                 f"'NIC {place}', and that to '{far}'."]
+                 f"'NIC {numbers}', and that to '{far}'."]
             )  # fmt: skip
     packages: dict[tuple[str, int, int], set[int]] = {}
-    for v in dies:
-        data = vertices[v]
+    for vertex in dies:
+        data = vertices[vertex]
         package = data.get("chip", ""), data["node"], data["npu"]
         packages.setdefault(package, set()).add(data["die"])
     dies_of_chip: dict[str, int] = {}  # of an NPU by chip
@@ -295,18 +295,18 @@ def _refuse_useless(vertices: Vertices, links: Links) -> None:
                  "as many as others of its chip, numbered from 0."]
             )  # fmt: skip
     working = lazy_networkx().Graph(e for e, d in links.items() if d["capacity_bytes_per_s"] > 0.0)
-    dies_joined = (
+    part_dies = (
         len(part.intersection(dies)) for part in lazy_networkx().connected_components(working)
     )
-    if len(dies) > 1 and max(dies_joined, default=0) < 2:
+    if len(dies) > 1 and max(part_dies, default=0) < 2:
         raise FabricFileError(["No path of links joins any two dies of the machine."])
 
 
 def machine_text(machine: ImportedMachine) -> str:
     """An imported machine as node-link JSON, which is read as the same machine."""
     vertices = [
-        (v, {**data, "grid": "x".join(map(str, data["grid"]))} if "grid" in data else data)
-        for v, data in machine.vertices
+        (name, {**data, "grid": "x".join(map(str, data["grid"]))} if "grid" in data else data)
+        for name, data in machine.vertices
     ]
     return compose(GraphText(machine.about, vertices, machine.links, directed=True), "json")
 
@@ -315,19 +315,19 @@ def write_machine(fabric: Fabric, kind: str) -> str:
     """A fabric as text: a form of graphs with attributes and edits, or "csv", its cable list."""
     if kind == "csv":
         return cable_list(
-            (a, b, data["capacity_bytes_per_s"], data["latency_s"],
+            (tail, head, data["capacity_bytes_per_s"], data["latency_s"],
              "package" if data["serves"] == "package" else data["plane"])
-            for a, b, data in fabric.edges(data=True)
+            for tail, head, data in fabric.edges(data=True)
         )  # fmt: skip
     vertices = []
-    for v, data in fabric.nodes(data=True):
-        values = {k: data[k] for k in STORED["vertex"] if k in data}
+    for vertex, data in fabric.nodes(data=True):
+        stored = {k: data[k] for k in STORED["vertex"] if k in data}
         if "grid" in data:
-            values["grid"] = "x".join(map(str, data["grid"]))
-        vertices.append((v, values))
+            stored["grid"] = "x".join(map(str, data["grid"]))
+        vertices.append((vertex, stored))
     links = [
-        (a, b, {k: data[k] for k in STORED["link"] if k in data})
-        for a, b, data in fabric.edges(data=True)
+        (tail, head, {k: data[k] for k in STORED["link"] if k in data})
+        for tail, head, data in fabric.edges(data=True)
     ]
     attributes = {k: fabric.graph[k] for k in STORED["graph"] if k in fabric.graph}
     return compose(GraphText(attributes, vertices, links, directed=True), kind)

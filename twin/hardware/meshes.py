@@ -19,37 +19,37 @@ Pairs = Iterator[tuple[int, int, int]]  # two cells and the number of links betw
 
 def grid_of(shape: Sequence[int], cell: int) -> tuple[int, ...]:
     """Coordinates of a cell, the first dimension innermost."""
-    place = []
+    coordinates = []
     for size in shape:
         cell, coordinate = divmod(cell, size)
-        place.append(coordinate)
-    return tuple(place)
+        coordinates.append(coordinate)
+    return tuple(coordinates)
 
 
 def full_mesh_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
     """All pairs of cells that differ in exactly one coordinate (nD full mesh)."""
-    for cell, (k, size) in product(range(math.prod(shape)), enumerate(shape)):
+    for cell, (k, length) in product(range(math.prod(shape)), enumerate(shape)):
         stride = math.prod(shape[:k])  # from a cell to the next in this dimension
-        for further in range(1, size - cell // stride % size):
-            yield cell, cell + further * stride, links[k]
+        for steps in range(1, length - cell // stride % length):
+            yield cell, cell + steps * stride, links[k]
 
 
 def torus_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
     """Each cell with the next one in each dimension, cyclic; a ring of two cells has one bundle."""
-    for cell, (k, size) in product(range(math.prod(shape)), enumerate(shape)):
-        stride, place = math.prod(shape[:k]), cell // math.prod(shape[:k]) % size
-        if size > 1 and (size > 2 or place == 0):
-            yield cell, cell + ((place + 1) % size - place) * stride, links[k]
+    for cell, (k, length) in product(range(math.prod(shape)), enumerate(shape)):
+        stride, coordinate = math.prod(shape[:k]), cell // math.prod(shape[:k]) % length
+        if length > 1 and (length > 2 or coordinate == 0):
+            yield cell, cell + ((coordinate + 1) % length - coordinate) * stride, links[k]
 
 
 def dragonfly_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
     """Groups of `shape[0]` fully joined routers; each router has links[1] links to other groups,
     dealt evenly over all pairs of the `shape[1]` groups (consecutive arrangement)."""
     routers, groups = shape
-    local, global_links = links
+    local_links, global_links = links
     for g, lower in product(range(groups), range(routers)):
         for upper in range(lower + 1, routers):
-            yield g * routers + lower, g * routers + upper, local
+            yield g * routers + lower, g * routers + upper, local_links
     links_per_pair = routers * global_links // max(1, groups - 1)
     if groups > 1 and links_per_pair < 1:
         raise HardwareError(
@@ -65,8 +65,8 @@ def dragonfly_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
                 their_router = ((g - h - 1) % groups * links_per_pair + k) // max(1, global_links)
                 ends = g * routers + our_router % routers, h * routers + their_router % routers
                 link_counts[ends] = link_counts.get(ends, 0) + 1
-            for (lower, upper), count in link_counts.items():
-                yield lower, upper, count
+            for (lower, upper), links_ in link_counts.items():
+                yield lower, upper, links_
 
 
 PAIRS: dict[str, Callable[[Sequence[int], Sequence[int]], Pairs]] = {
@@ -86,12 +86,12 @@ def shape_of(s: Supernode, recipe: Recipe, cells: int) -> tuple[int, ...]:
             "dragonfly: routers of a group x groups"
         )
     if math.prod(shape) != cells:
-        units = "NPUs of a node" if s.scale_up == "node" else (
+        cell_name = "NPUs of a node" if s.scale_up == "node" else (
             "NPUs of a supernode" if recipe.wired == "npu" else "nodes of a supernode"
         )  # fmt: skip
         raise HardwareError(
             f"supernode.dimensions = {'x'.join(map(str, shape))} are {math.prod(shape)}, and the "
-            f"{units} are {cells}: let their product be {cells}"
+            f"{cell_name} are {cells}: let their product be {cells}"
         )
     return shape
 
@@ -102,11 +102,11 @@ def _of_nodes(draft: Draft) -> None:
     s, recipe = draft.s, draft.recipe
     shape = shape_of(s, recipe, s.nodes)
     if recipe.scale_up == "dragonfly":
-        local = shape[0] - 1
-        uplinks_left = s.l1_uplinks - local
+        local_links = shape[0] - 1
+        uplinks_left = s.l1_uplinks - local_links
         links: list[int] = [1, uplinks_left]
         if uplinks_left < 1 and shape[1] > 1:
-            raise _too_few_uplinks(s, local + 1)
+            raise _too_few_uplinks(s, local_links + 1)
     else:
         links_per_axis = [n - 1 if recipe.scale_up == "full_mesh" else min(n - 1, 2) for n in shape]
         if s.l1_uplinks < sum(links_per_axis):
@@ -146,8 +146,8 @@ def _of_npus(draft: Draft) -> None:
     s, recipe = draft.s, draft.recipe
     in_node = s.scale_up == "node"
     cells = s.npus_per_node if in_node else s.nodes * s.npus_per_node
-    per_rack = recipe.nodes_per_rack * s.npus_per_node if recipe.racks_across else cells
-    shape = shape_of(s, recipe, min(cells, per_rack))
+    cells_per_rack = recipe.nodes_per_rack * s.npus_per_node if recipe.racks_across else cells
+    shape = shape_of(s, recipe, min(cells, cells_per_rack))
     draft.nodes((lambda n: n) if in_node else (lambda n: n // s.nodes), switches=False, ports=True)
     links = recipe.links or (1,) * len(shape)
     pairs = list(PAIRS[recipe.scale_up](shape, links))
@@ -155,22 +155,22 @@ def _of_npus(draft: Draft) -> None:
         _rack_switches(draft)
     draft.networks()
     links_per_cell = [0] * math.prod(shape)
-    for a, b, count in pairs:
-        links_per_cell[a] += count
-        links_per_cell[b] += count
+    for near, far, count in pairs:
+        links_per_cell[near] += count
+        links_per_cell[far] += count
     for npu in range(s.npus):
         n, i = divmod(npu, s.npus_per_node)
         port, cell = f"port {n}.{i}", npu % math.prod(shape)
         draft.vertices[port]["grid"] = grid_of(shape, cell)
         draft.packages(n, i)
         port_links = links_per_cell[cell] + s.sub_planes * bool(recipe.racks_across)
-        dies = draft.of(n).dies_per_npu
-        for d in range(dies):
-            rate = max(1, port_links) * draft.die_link_bytes_per_s(n) / dies
-            draft.link(f"die {n}.{i}.{d}", port, "die-port", rate, links=max(1, port_links))
+        dies_per_npu = draft.of(n).dies_per_npu
+        for die in range(dies_per_npu):
+            rate = max(1, port_links) * draft.die_link_bytes_per_s(n) / dies_per_npu
+            draft.link(f"die {n}.{i}.{die}", port, "die-port", rate, links=max(1, port_links))
     for first_npu in range(0, s.npus, math.prod(shape)):
-        for a, b, count in pairs:
-            first_end, second_end = (divmod(first_npu + c, s.npus_per_node) for c in (a, b))
+        for near, far, count in pairs:
+            first_end, second_end = (divmod(first_npu + c, s.npus_per_node) for c in (near, far))
             draft.link(
                 "port {}.{}".format(*first_end), "port {}.{}".format(*second_end), "port-port",
                 count * draft.link_bytes_per_s, links=count,
@@ -184,23 +184,23 @@ def _of_npus(draft: Draft) -> None:
 def _cpus_at_ports(draft: Draft) -> None:
     """Link every CPU to all ports of its node."""
     s = draft.s
-    rate = draft.recipe.cpu_bytes_per_s / s.npus_per_node
-    for n in range(s.all_nodes):
-        for i, k in product(draft.cpus(n), range(s.npus_per_node)):
-            draft.link(f"CPU {n}.{i}", f"port {n}.{k}", "CPU-port", rate)
+    bytes_per_s = draft.recipe.cpu_bytes_per_s / s.npus_per_node
+    for node in range(s.all_nodes):
+        for i, k in product(draft.cpus(node), range(s.npus_per_node)):
+            draft.link(f"CPU {node}.{i}", f"port {node}.{k}", "CPU-port", bytes_per_s)
 
 
 def _rack_switches(draft: Draft) -> None:
     """UB-Mesh: draws low-radix switches of every rack, and high-radix ones between pods of
     racks."""
     s = draft.s
-    racks, per_pod = _racks(draft)
+    racks, racks_per_pod = _racks(draft)
     for g, r, p in product(range(s.supernodes), range(racks), range(s.sub_planes)):
-        number = g * racks + r
-        grid = (*grid_of(draft.recipe.racks_across, r % per_pod), r // per_pod)
-        place: dict[str, Any] = {"supernode": g, "rack": f"rack {number}", "sub_plane": p}
-        draft.add(f"LRS {number}.{p}", "lrs", **place, grid=grid)
-    hrs_per_plane = draft.recipe.spine_links if racks > per_pod else 0
+        rack_number = g * racks + r
+        grid = (*grid_of(draft.recipe.racks_across, r % racks_per_pod), r // racks_per_pod)
+        place: dict[str, Any] = {"supernode": g, "rack": f"rack {rack_number}", "sub_plane": p}
+        draft.add(f"LRS {rack_number}.{p}", "lrs", **place, grid=grid)
+    hrs_per_plane = draft.recipe.spine_links if racks > racks_per_pod else 0
     for g, p, k in product(range(s.supernodes), range(s.sub_planes), range(hrs_per_plane)):
         rack = f"communication rack {g * hrs_per_plane + k}"
         draft.add(switch_name("HRS", g, p, k), "hrs", supernode=g, sub_plane=p, index=k, rack=rack)
@@ -224,30 +224,30 @@ def _between_racks(draft: Draft) -> None:
     """Link NPUs and CPUs to their rack's switches, racks of a pod as a mesh, and pods over
     spines."""
     s, recipe = draft.s, draft.recipe
-    racks, per_pod = _racks(draft)
-    link, cpu = draft.link_bytes_per_s, recipe.cpu_bytes_per_s / s.sub_planes
-    for n in range(s.all_nodes):
-        rack = n // s.nodes * racks + n % s.nodes // recipe.nodes_per_rack
+    racks, racks_per_pod = _racks(draft)
+    link_bytes_per_s, cpu_rate = draft.link_bytes_per_s, recipe.cpu_bytes_per_s / s.sub_planes
+    for node in range(s.all_nodes):
+        rack = node // s.nodes * racks + node % s.nodes // recipe.nodes_per_rack
         for p in range(s.sub_planes):
             for i in range(s.npus_per_node):
-                draft.link(f"port {n}.{i}", f"LRS {rack}.{p}", "port-LRS", link, p)
-            for i in draft.cpus(n):
-                draft.link(f"CPU {n}.{i}", f"LRS {rack}.{p}", "CPU-LRS", cpu, p)
+                draft.link(f"port {node}.{i}", f"LRS {rack}.{p}", "port-LRS", link_bytes_per_s, p)
+            for i in draft.cpus(node):
+                draft.link(f"CPU {node}.{i}", f"LRS {rack}.{p}", "CPU-LRS", cpu_rate, p)
     if racks == 1:
         return
-    mesh = list(full_mesh_pairs(recipe.racks_across, [recipe.rack_links] * 8))
-    for g, pod_start in product(range(s.supernodes), range(0, racks, per_pod)):
+    rack_pairs = list(full_mesh_pairs(recipe.racks_across, [recipe.rack_links] * 8))
+    for g, pod_start in product(range(s.supernodes), range(0, racks, racks_per_pod)):
         first_rack = g * racks + pod_start
-        for (a, b, count), p in product(mesh, range(s.sub_planes)):
+        for (near, far, count), p in product(rack_pairs, range(s.sub_planes)):
             draft.link(
-                f"LRS {first_rack + a}.{p}", f"LRS {first_rack + b}.{p}", "LRS-LRS",
-                count * link, p, count,
+                f"LRS {first_rack + near}.{p}", f"LRS {first_rack + far}.{p}", "LRS-LRS",
+                count * link_bytes_per_s, p, count,
             )  # fmt: skip
-    if racks > per_pod:
+    if racks > racks_per_pod:
         rack_switches = product(range(s.supernodes), range(racks), range(s.sub_planes))
         for (g, r, p), k in product(rack_switches, range(recipe.spine_links)):
             above = switch_name("HRS", g, p, k)
-            draft.link(f"LRS {g * racks + r}.{p}", above, "LRS-HRS", link, p)
+            draft.link(f"LRS {g * racks + r}.{p}", above, "LRS-HRS", link_bytes_per_s, p)
 
 
 def grid(draft: Draft) -> None:

@@ -57,22 +57,22 @@ class Names:
     @cached_property
     def vertices(self) -> dict[str, tuple[str, ...]]:
         """Vertices by normalised spelling."""
-        single = {plain(vertex): (vertex,) for vertex in self.given}
+        vertex_of = {plain(vertex): (vertex,) for vertex in self.given}
         for vertex, data in self.given.items():
             if data["kind"] == "l2" and "supernode" in data:
                 long_name = f"L2 {data['supernode']}:{data['sub_plane']}.{data['index']}"
-                single[plain(long_name)] = (vertex,)
-        return single | {plain(name): tuple(members) for name, members in self._groups.items()}
+                vertex_of[plain(long_name)] = (vertex,)
+        return vertex_of | {plain(name): tuple(members) for name, members in self._groups.items()}
 
     def of(self, name: str) -> tuple[str, ...]:
         """Vertices of an element, named as a person would type it: a vertex itself; "NPU 20.1" its
         dies, "node 20" all vertices in it, "sub-plane 3" its L1 and L2 chips in every supernode,
         "sub-plane 1:3" those of the second, "UB plane" all L1 chips. Letter case and a hyphen for a
         dot or space do not matter. Raises HardwareError for an unknown name."""
-        members = self.vertices.get(plain(name))
-        if members is None:
+        vertices = self.vertices.get(plain(name))
+        if vertices is None:
             raise HardwareError(f"no element is named {name!r}: {EXAMPLES}")
-        return members
+        return vertices
 
     def shown(self) -> list[str]:
         """Every name as shown to people: groups first, then vertices by kind."""
@@ -85,7 +85,7 @@ class Names:
 def _by_number(name: str) -> tuple[str, list[int]]:
     """Sort key of a name: its first word, then its numbers."""
     return name.split(maxsplit=1)[0], [
-        int(n) for n in plain(name).replace(":", " ").split() if n.isdigit()
+        int(word) for word in plain(name).replace(":", " ").split() if word.isdigit()
     ]
 
 
@@ -98,5 +98,5 @@ def port_label(kind: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> s
     """Name of the port of a link between two vertices for people; "" if unknown."""
     if kind not in LINKS:
         return ""
-    owner = one if one["kind"] == LINKS[kind].owner else other
-    return LINKS[kind].port.format(**owner) if owner["kind"] == LINKS[kind].owner else ""
+    owner_data = one if one["kind"] == LINKS[kind].owner else other
+    return LINKS[kind].port.format(**owner_data) if owner_data["kind"] == LINKS[kind].owner else ""

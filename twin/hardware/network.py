@@ -45,14 +45,14 @@ class Rows:
     @classmethod
     def of(cls, rows: INTS, count: int) -> Rows:
         """Lists of the positions in `rows` at which each row number below `count` occurs."""
-        start = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))])
-        return cls(start, np.argsort(rows, kind="stable"))
+        starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))])
+        return cls(starts, np.argsort(rows, kind="stable"))
 
     def at(self, rows: INTS) -> tuple[INTS, INTS]:
         """Concatenated numbers of some rows, and the count of each."""
-        count = self.start[rows + 1] - self.start[rows]
-        offset = self.start[rows] - (np.cumsum(count) - count)
-        return self.items[np.repeat(offset, count) + np.arange(count.sum())], count
+        counts = self.start[rows + 1] - self.start[rows]
+        offsets = self.start[rows] - (np.cumsum(counts) - counts)
+        return self.items[np.repeat(offsets, counts) + np.arange(counts.sum())], counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,9 +128,9 @@ class Network:
     @cached_property
     def npu(self) -> INTS:
         """Number of the NPU package of each die, in the order of dies."""
-        packages = ((d["node"], d["npu"]) for d in map(self.vertex_data.__getitem__, self.dies))
+        npu_keys = ((d["node"], d["npu"]) for d in map(self.vertex_data.__getitem__, self.dies))
         number_of: dict[Any, int] = {}
-        return np.array([number_of.setdefault(home, len(number_of)) for home in packages], np.int64)
+        return np.array([number_of.setdefault(home, len(number_of)) for home in npu_keys], np.int64)
 
     @property
     def npus(self) -> int:
@@ -153,7 +153,7 @@ class Network:
 
     def chips(self, own: str) -> tuple[str, ...]:
         """Name of the chip of each NPU package; own: that of dies that name none."""
-        names = (self.vertex_data[v].get("chip", own) for v in self.first_dies.tolist())
+        names = (self.vertex_data[vertex].get("chip", own) for vertex in self.first_dies.tolist())
         return self.once(("chips", own), lambda: tuple(names))
 
     @property
@@ -170,15 +170,15 @@ class Network:
     def storage_ports(self) -> str:
         """Kind of the vertices whose links reach storage: NICs of dies, or DPUs of nodes."""
         nics = self.of_kind("nic")
-        to_storage = self.links_of("vpc") & np.isin(self.tail, nics)
-        return "nic" if to_storage.any() else "qingtian"
+        is_to_storage = self.links_of("vpc") & np.isin(self.tail, nics)
+        return "nic" if is_to_storage.any() else "qingtian"
 
     def of_kind(self, kind: str) -> INTS:
         """Vertices of a kind, in the graph's order."""
-        kinds = (d["kind"] for d in self.vertex_data)
+        vertex_kinds = (data["kind"] for data in self.vertex_data)
         return self.once(
             ("kind", kind),
-            lambda: np.array([i for i, each in enumerate(kinds) if each == kind], np.int64),
+            lambda: np.array([i for i, each in enumerate(vertex_kinds) if each == kind], np.int64),
         )
 
     @cached_property
@@ -210,11 +210,11 @@ class Network:
     @cached_property
     def vertex_kinds(self) -> INTS:
         """A number for each vertex, equal for those that differ only in links and node."""
-        kinds = [d["kind"] for d in self.vertex_data]
+        kinds = [data["kind"] for data in self.vertex_data]
         traits = zip(kinds, self.forwards.tolist(), self.domain.tolist(),
                          (self.node < 0).tolist(), strict=True)  # fmt: skip
         number_of: dict[Any, int] = {}
-        return np.array([number_of.setdefault(each, len(number_of)) for each in traits], np.int64)
+        return np.array([number_of.setdefault(trait, len(number_of)) for trait in traits], np.int64)
 
     @cached_property
     def _by_ends(self) -> tuple[INTS, INTS]:
@@ -226,16 +226,16 @@ class Network:
     def links_between(self, tail: INTS, head: INTS) -> INTS:
         """Number of the link from each of `tail` to its partner in `head`; -1: none."""
         keys, order = self._by_ends
-        wanted = tail * len(self.vertices) + head
-        positions = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
-        return np.where(keys[positions] == wanted, order[positions], -1)
+        wanted_keys = tail * len(self.vertices) + head
+        positions = np.minimum(np.searchsorted(keys, wanted_keys), keys.size - 1)
+        return np.where(keys[positions] == wanted_keys, order[positions], -1)
 
     def routing(self, plane: str) -> str:
         """Name of the rule by which a plane splits traffic over its paths, a key of
         scenario.ROUTINGS: the scenario's choice, otherwise the machine's."""
         field = {"ub": "ub_routing", "rdma": "rdma_routing", "host": "rdma_routing"}.get(plane)
-        stated = getattr(self.about.get("supernode"), field, "as_built") if field else "as_built"
-        return str(self.about.get("routing", "adaptive")) if stated == "as_built" else str(stated)
+        rule = getattr(self.about.get("supernode"), field, "as_built") if field else "as_built"
+        return str(self.about.get("routing", "adaptive")) if rule == "as_built" else str(rule)
 
     def bit(self, plane: str) -> int:
         """Bit of a plane; 0 where the machine has none of that name."""
@@ -243,12 +243,12 @@ class Network:
 
     def members(self, name: str) -> INTS:
         """Vertices of an element by its name (see names.members)."""
-        return np.array([self.number[v] for v in self.names.of(name)], np.int64)
+        return np.array([self.number[vertex] for vertex in self.names.of(name)], np.int64)
 
     def links_at(self, element: str, to: str = "") -> INTS:
         """Links at an element, or between it and `to`, in both directions. Either may be a group
         ("NPU 20.1"). Raises HardwareError when there is none."""
-        out, into = (ways.at(self.members(element))[0] for ways in self.ways)
+        out, into = (by_vertex.at(self.members(element))[0] for by_vertex in self.ways)
         if to:
             others = self.members(to)
             out, into = out[np.isin(self.head[out], others)], into[np.isin(self.tail[into], others)]
@@ -266,14 +266,14 @@ class Network:
         if not lost:
             return np.ones(links.size)
         _, pair_of = self.pairs
-        pairs, link_of_pair, pair_index = np.unique(
+        distinct_pairs, link_of_pair, pair_index = np.unique(
             pair_of[links], return_index=True, return_inverse=True
         )
         cables = self.bundle[links[link_of_pair]]
         if lost > cables.sum():
             raise HardwareError(f"{what} has {cables.sum()} links there, and {lost} cannot be lost")
-        removed = np.clip(lost - (np.cumsum(cables) - cables), 0, cables)
-        return np.asarray(((cables - removed) / cables)[pair_index])
+        cables_lost = np.clip(lost - (np.cumsum(cables) - cables), 0, cables)
+        return np.asarray(((cables - cables_lost) / cables)[pair_index])
 
     @property
     def spans_nodes(self) -> bool:
@@ -288,8 +288,8 @@ class Network:
     @cached_property
     def pairs(self) -> tuple[INTS, INTS]:
         """One link of every two that join the same vertices, and the pair number of every link."""
-        size = len(self.vertices)
-        ends = np.minimum(self.tail, self.head) * size + np.maximum(self.tail, self.head)
+        vertex_count = len(self.vertices)
+        ends = np.minimum(self.tail, self.head) * vertex_count + np.maximum(self.tail, self.head)
         _, one_link, pair_index = np.unique(ends, return_index=True, return_inverse=True)
         return one_link, pair_index
 
@@ -301,8 +301,8 @@ class Network:
         """Name of a link for people: "UB links of die 0.0.0"; "" for link -1."""
         if link < 0:
             return ""
-        ends = [self.vertex_data[v] for v in (self.tail[link], self.head[link])]
-        return port_label(str(self.kind[link]), *ends) or (
+        end_data = [self.vertex_data[vertex] for vertex in (self.tail[link], self.head[link])]
+        return port_label(str(self.kind[link]), *end_data) or (
             f"{self.kind[link]} link from {' to '.join(self.edge(link))}"
         )
 
@@ -318,20 +318,20 @@ class Network:
 
     def reachable(self, plane: str, start: INTS) -> BOOLS:
         """Whether each vertex is in `start` or reached from it over open links of a plane."""
-        passes, size = self.forwards & self.bit(plane) > 0, len(self.vertices)
-        passes[start] = True
-        links = np.flatnonzero(self.open_links(plane) & passes[self.tail])
-        return hops_from(start, self.tail[links], self.head[links], size) < size
+        forwards_plane, vertex_count = self.forwards & self.bit(plane) > 0, len(self.vertices)
+        forwards_plane[start] = True
+        links = np.flatnonzero(self.open_links(plane) & forwards_plane[self.tail])
+        return hops_from(start, self.tail[links], self.head[links], vertex_count) < vertex_count
 
     def parts(self, plane: str) -> Iterator[BOOLS]:
         """Yield sets of dies that reach each other on a plane, bool[dies]; dies without a link are
         in none."""
-        unassigned = self.offers(plane, self.dies) > 0.0
-        linked = unassigned.copy()
-        while unassigned.any():
-            start = self.dies[np.flatnonzero(unassigned)[:1]]
-            is_in_part = linked & self.reachable(plane, start)[self.dies]
-            unassigned &= ~is_in_part
+        is_unassigned = self.offers(plane, self.dies) > 0.0
+        is_linked = is_unassigned.copy()
+        while is_unassigned.any():
+            start = self.dies[np.flatnonzero(is_unassigned)[:1]]
+            is_in_part = is_linked & self.reachable(plane, start)[self.dies]
+            is_unassigned &= ~is_in_part
             yield is_in_part
 
 
@@ -373,9 +373,9 @@ def network(fabric: Wiring) -> Network:
         return fabric
     net = _compiled.get(fabric)
     if net is None or not getattr(fabric, "frozen", False):
-        nodes, links = fabric.nodes(data=True), zip(*fabric.edges(data=True), strict=True)
+        vertices, links = fabric.nodes(data=True), zip(*fabric.edges(data=True), strict=True)
         tails, heads, attributes = tuple(links) or ((), (), ())
-        plan = Plan(fabric.graph, dict(nodes), (tails, heads, attributes))
+        plan = Plan(fabric.graph, dict(vertices), (tails, heads, attributes))
         net = _compiled[fabric] = compiled(plan)
     return net
 
@@ -383,8 +383,8 @@ def network(fabric: Wiring) -> Network:
 def frozen(graph: Fabric, net: Network) -> Fabric:
     """The graph made immutable, with its arrays."""
     _compiled[graph] = net
-    unchanging: Fabric = lazy_networkx().freeze(graph)
-    return unchanging
+    frozen_graph: Fabric = lazy_networkx().freeze(graph)
+    return frozen_graph
 
 
 def lazy_networkx() -> ModuleType:
@@ -397,7 +397,7 @@ def lazy_networkx() -> ModuleType:
 def compiled(plan: Plan) -> Network:
     """The arrays of a machine; links in the order in which its graph has them."""
     vertices, vertex_data = tuple(plan.vertices), tuple(plan.vertices.values())
-    number_of = {v: i for i, v in enumerate(vertices)}
+    number_of = {vertex: i for i, vertex in enumerate(vertices)}
     tails, heads, attributes = plan.links
     ends = [np.fromiter(map(number_of.__getitem__, at), np.int64, len(at)) for at in (tails, heads)]
     order = np.argsort(ends[0], kind="stable")
@@ -405,8 +405,8 @@ def compiled(plan: Plan) -> Network:
     # Links that are built alike share their attributes: each is read once.
     ids = list(map(id, attributes))
     distinct = dict(zip(ids, attributes, strict=True))
-    row_of, rows = {key: i for i, key in enumerate(distinct)}, list(distinct.values())
-    row = np.fromiter(map(row_of.__getitem__, ids), np.int64, len(ids))[order]
+    row_of_id, rows = {key: i for i, key in enumerate(distinct)}, list(distinct.values())
+    row = np.fromiter(map(row_of_id.__getitem__, ids), np.int64, len(ids))[order]
 
     def column(name: str, kind: type[Any], *default: Any) -> Any:
         """One property of all links, from the different kinds of links."""
@@ -414,8 +414,8 @@ def compiled(plan: Plan) -> Network:
         return np.array(values, kind)[row]
 
     planes = tuple(sorted({word for data in rows for word in data["serves"].split()}))
-    bits = {word: 1 << i for i, word in enumerate(planes)}
-    mask = cache(lambda words: sum(bits.get(word, 0) for word in words.split()))
+    bit_of = {word: 1 << i for i, word in enumerate(planes)}
+    mask_of = cache(lambda words: sum(bit_of.get(word, 0) for word in words.split()))
     node = np.array([d.get("node", -1) for d in vertex_data], np.int64)
     sub_plane = column("sub_plane", np.int64, -1)
     plane = np.array([COUNTED.get(data["plane"], 0) for data in rows], np.int64)[row]
@@ -429,12 +429,12 @@ def compiled(plan: Plan) -> Network:
         dies=np.flatnonzero([d["kind"] == "die" for d in vertex_data]),
         node=node,
         domain=np.array([d.get("domain", -1) for d in vertex_data], np.int64),
-        forwards=np.array([mask(d.get("forwards", "")) for d in vertex_data], np.int64),
+        forwards=np.array([mask_of(d.get("forwards", "")) for d in vertex_data], np.int64),
         tail=tail,
         head=head,
         kind=column("kind", np.str_),
         sub_plane=sub_plane,
-        serves=np.array([mask(data["serves"]) for data in rows], np.int64)[row],
+        serves=np.array([mask_of(data["serves"]) for data in rows], np.int64)[row],
         efficiency={
             "read": column("read_efficiency", np.float64),
             "write": column("write_efficiency", np.float64),
@@ -462,7 +462,7 @@ def _places(
     each link in COUNTED, 0 of others."""
     near, far = np.stack([tail, head], 1), np.stack([head, tail], 1)  # as they leave, enter
     is_chip, is_nic = (
-        np.array([d["kind"] in kinds for d in vertex_data])
+        np.array([data["kind"] in kinds for data in vertex_data])
         for kinds in (("die", "cpu"), ("nic", "qingtian"))
     )
     is_counted = np.where(plane[:, None] == 1, is_chip[near], is_nic[near] & ~is_chip[far])
@@ -471,15 +471,15 @@ def _places(
     keys = np.ravel_multi_index(
         (plane[links], node[near[links, direction]], sub_plane[links] + 1, direction), shape
     )
-    distinct, first_at, place_index = np.unique(keys, return_index=True, return_inverse=True)
+    distinct_keys, first_at, place_index = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first_at, kind="stable")  # as the graph's links come to them
-    rank = np.empty_like(order)
-    rank[order] = np.arange(order.size)
+    place_rank = np.empty_like(order)
+    place_rank[order] = np.arange(order.size)
     place_of = np.full((2, tail.size), -1, np.int64)
-    place_of[direction, links] = rank[place_index]
+    place_of[direction, links] = place_rank[place_index]
     plane_names = ("", *COUNTED)
     places = tuple(
         Place(plane_names[p], n, sub - 1 if sub else None, ("out", "in")[w])
-        for p, n, sub, w in np.stack(np.unravel_index(distinct[order], shape), 1).tolist()
+        for p, n, sub, w in np.stack(np.unravel_index(distinct_keys[order], shape), 1).tolist()
     )
     return places, place_of[0], place_of[1]

@@ -50,8 +50,8 @@ class Instance:
     def parts(self) -> list[tuple[int, int]]:
         """First and last die of each unbroken sequence of dies."""
         dies = np.unique(self.die_of_rank)
-        runs = np.split(dies, np.flatnonzero(np.diff(dies) > 1) + 1)
-        return [(int(row[0]), int(row[-1])) for row in runs]
+        sequences = np.split(dies, np.flatnonzero(np.diff(dies) > 1) + 1)
+        return [(int(sequence[0]), int(sequence[-1])) for sequence in sequences]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +105,8 @@ class Npus:
 
     def name(self, npu: int) -> str:
         """Name of an NPU for people."""
-        place = self.net.vertex_data[self.net.first_dies[npu]]
-        return f"NPU {place['node']}.{place['npu']}"
+        first_die = self.net.vertex_data[self.net.first_dies[npu]]
+        return f"NPU {first_die['node']}.{first_die['npu']}"
 
     def dies_of(self, npus: Sequence[int]) -> list[int]:
         """Dies of some NPUs, in their order."""
@@ -150,23 +150,23 @@ def place(s: Scenario, fabric: Wiring) -> Placement:
     net = network(fabric)
     deployed = s.deployment
     chips = {role: pool.chip for role, pool in serving(s).items()}
-    rank_dies = tuple((pool.layer_dies, pool.rank_dies) for pool in serving(s).values())
+    stage_dies = tuple((pool.layer_dies, pool.rank_dies) for pool in serving(s).values())
     needed = [Needed(role, i, npus, chips[role]) for role, n, npus in seated(s) for i in range(n)]
-    host_pool = (
+    prefill_on_decode = (
         (deployed.prefill.instances, deployed.prefill.npus_per_instance) if sharing(s) else ()
     )
-    key = ("placement", tuple(needed), rank_dies, host_pool, deployed.placement,
+    key = ("placement", tuple(needed), stage_dies, prefill_on_decode, deployed.placement,
            deployed.when_off, deployed.seats, deployed.first_npu, deployed.kv_transfer_plane,
            supernodes_apart(s))  # fmt: skip
 
     def answer() -> Placement:
         npus = _npus(s, net)
-        of_chips = [
+        placements = [
             _on_chip(s, npus.of_chip(chip), [one for one in needed if one.chip == chip])
             for chip in dict.fromkeys(one.chip for one in needed)
         ]
-        instances = Placement.of(of_chips)
-        return _with_prefill(s, net, instances) if host_pool else instances
+        instances = Placement.of(placements)
+        return _with_prefill(s, net, instances) if prefill_on_decode else instances
 
     return net.once(key, answer)
 
@@ -177,50 +177,50 @@ def further(s: Scenario, fabric: Wiring) -> list[Instance]:
     router each lies in one supernode, and each supernode has an equal part of the free NPUs."""
     net = network(fabric)
     npus = _npus(s, net)
-    declared = place(s, net).instances
-    by_role: dict[str, list[int]] = {role: [] for role, _, _ in pools(s)}
-    for seat in declared:
-        by_role[seat.role] += dict.fromkeys(net.npu[list(seat.die_of_rank)].tolist())
-    used = {npu for own in by_role.values() for npu in own}
-    free = [n for n in npus.usable if n not in used]
-    later, supernodes = list[Instance](), supernodes_apart(s) or 1
+    seated_instances = place(s, net).instances
+    npus_of_role: dict[str, list[int]] = {role: [] for role, _, _ in pools(s)}
+    for seat in seated_instances:
+        npus_of_role[seat.role] += dict.fromkeys(net.npu[list(seat.die_of_rank)].tolist())
+    used_npus = {npu for own in npus_of_role.values() for npu in own}
+    free = [n for n in npus.usable if n not in used_npus]
+    later_instances, supernodes = list[Instance](), supernodes_apart(s) or 1
     home_of = npus.node // s.supernode.nodes if supernodes > 1 else np.zeros(npus.count, np.int64)
-    most = max(0, s.elastic.npus - len(used)) // supernodes
-    free = [n for g in range(supernodes) for n in [n for n in free if home_of[n] == g][:most]]
-    for role, _, size in pools(s):
+    most_free = max(0, s.elastic.npus - len(used_npus)) // supernodes
+    free = [n for g in range(supernodes) for n in [n for n in free if home_of[n] == g][:most_free]]
+    for role, _, npus_per_instance in pools(s):
         chip = serving(s)[role].chip
-        room = [npu for other, own in by_role.items() if other != role for npu in own] + free
+        room = [npu for other, own in npus_of_role.items() if other != role for npu in own] + free
         room = [npu for npu in room if npus.chips[npu] == chip]
-        number = sum(one.role == role for one in declared)
+        next_index = sum(instance.role == role for instance in seated_instances)
         for role_npus in _grouped(room, home_of).values():
-            for k in range(len(role_npus) // size):
-                dies = npus.dies_of(role_npus[k * size : (k + 1) * size])
-                later.append(Instance(role, number, rank_by_rank(dies, s, role)))
-                number += 1
-    return later
+            for k in range(len(role_npus) // npus_per_instance):
+                dies = npus.dies_of(role_npus[k * npus_per_instance : (k + 1) * npus_per_instance])
+                later_instances.append(Instance(role, next_index, rank_by_rank(dies, s, role)))
+                next_index += 1
+    return later_instances
 
 
 def place_models(s: Scenario, fabric: Wiring) -> Placement:
     """The instances of all models of a scenario, numbered through."""
-    placed = [place(one, fabric) for one in of_models(s)]
+    placements = [place(model_scenario, fabric) for model_scenario in of_models(s)]
     instances = tuple(
         replace(instance, index=numbers[instance.role] + instance.index)
-        for placement, numbers in zip(placed, first_numbers(s), strict=True)
+        for placement, numbers in zip(placements, first_numbers(s), strict=True)
         for instance in placement.instances
     )
-    return replace(Placement.of(placed), instances=instances)
+    return replace(Placement.of(placements), instances=instances)
 
 
 def _on_chip(s: Scenario, npus: Npus, needed: Sequence[Needed]) -> Placement:
     """Instances of one chip on NPUs that have it, by the scenario's placement, moved off NPUs that
     are off."""
-    npus_needed, most = sum(one.npus for one in needed), len(npus.free)
+    npus_needed, free_count = sum(one.npus for one in needed), len(npus.free)
     with_chip = "" if npus.fits.all() else f" of {npus.chip}"
-    if npus_needed > most:
-        suffix = f" from number {npus.first} on" if npus.first else ""
+    if npus_needed > free_count:
+        from_text = f" from number {npus.first} on" if npus.first else ""
         raise HardwareError(
             f"the deployment needs {npus_needed:,} NPUs{with_chip} but the machine has "
-            f"{most:,}{suffix}: take fewer or smaller instances"
+            f"{free_count:,}{from_text}: take fewer or smaller instances"
         )
     moves = s.deployment.when_off == "move"
     placement = s.deployment.placement
@@ -228,15 +228,15 @@ def _on_chip(s: Scenario, npus: Npus, needed: Sequence[Needed]) -> Placement:
         off = first_few(_off_names(np.flatnonzero(npus.fits & ~npus.on).tolist(), npus))
         raise HardwareError(
             f"the deployment needs {npus_needed:,} NPUs{with_chip} but only "
-            f"{len(npus.usable):,} of {most:,} are on ({off} off): take back an edit of the "
+            f"{len(npus.usable):,} of {free_count:,} are on ({off} off): take back an edit of the "
             "supernode, or take fewer or smaller instances"
         )
-    seats = PLACEMENTS[placement](needed, npus, s)
-    sentences = _move_off(seats, [one.name for one in needed], npus) if moves else []
+    instance_npus_list = PLACEMENTS[placement](needed, npus, s)
+    sentences = _move_off(instance_npus_list, [one.name for one in needed], npus) if moves else []
     return Placement(
         tuple(
             Instance(one.role, one.index, rank_by_rank(npus.dies_of(instance_npus), s, one.role))
-            for one, instance_npus in zip(needed, seats, strict=True)
+            for one, instance_npus in zip(needed, instance_npus_list, strict=True)
         ),
         tuple(sentences),
     )
@@ -247,26 +247,26 @@ def rank_by_rank(dies: Sequence[int], s: Scenario, role: str) -> tuple[int, ...]
     ones. A stage of all ranks is an unbroken part of the dies."""
     pool = serving(s)[role]
     layer_dies, stages = pool.layer_dies, pool.rank_dies // pool.layer_dies
-    size = len(dies) // stages
+    stage_size = len(dies) // stages
     if stages == 1 or len(dies) % pool.rank_dies:  # the latter is refused by those who price it
         return tuple(dies)
-    starts = (k * size + r for r in range(0, size, layer_dies) for k in range(stages))
-    return tuple(die for start in starts for die in dies[start : start + layer_dies])
+    starts = (k * stage_size + r for r in range(0, stage_size, layer_dies) for k in range(stages))
+    return tuple(die for part_start in starts for die in dies[part_start : part_start + layer_dies])
 
 
 def _with_prefill(s: Scenario, net: Network, decode: Placement) -> Placement:
     """Decode's placement with prefill instances added on its first NPUs, equally many on each
     instance."""
     prefill = s.deployment.prefill
-    per_seat = prefill.instances // len(decode.instances)
+    per_host = prefill.instances // len(decode.instances)
     decode_npus = s.deployment.decode.npus_per_instance
     dies = prefill.npus_per_instance * decode.instances[0].dies // decode_npus
-    hosted = [
-        Instance("prefill", k, host.die_of_rank[k % per_seat * dies :][:dies])
+    prefill_instances = [
+        Instance("prefill", k, decode_instance.die_of_rank[k % per_host * dies :][:dies])
         for k in range(prefill.instances)
-        for host in [decode.instances[k // per_seat]]
+        for decode_instance in [decode.instances[k // per_host]]
     ]
-    return replace(decode, instances=(*hosted, *decode.instances))
+    return replace(decode, instances=(*prefill_instances, *decode.instances))
 
 
 def _npus(s: Scenario, net: Network) -> Npus:
@@ -275,13 +275,13 @@ def _npus(s: Scenario, net: Network) -> Npus:
     unfit_dies = np.fromiter(dies_unfit(net, s.deployment), np.int64)
     is_on, fits = np.ones((2, first.size), bool)
     is_on[net.npu[unfit_dies]] = False
-    racks = [net.vertex_data[v].get("rack", "") for v in first.tolist()]
+    racks = [net.vertex_data[vertex].get("rack", "") for vertex in first.tolist()]
     rack_number = {name: i if name else -1 for i, name in enumerate(dict.fromkeys(racks))}
     rack = np.array([rack_number[name] for name in racks], np.int64)
     first_npu, place = s.deployment.first_npu, np.arange(first.size)
     if count := supernodes_apart(s):  # each has an equal part of what is left free
-        supernode = net.node[first] // s.supernode.nodes
-        first_npu, place = first_npu // count, place - np.searchsorted(supernode, supernode)
+        supernode_of = net.node[first] // s.supernode.nodes
+        first_npu, place = first_npu // count, place - np.searchsorted(supernode_of, supernode_of)
     chips = net.chips(s.supernode.chip)
     return Npus(net, net.node[first], rack, net.domain[first], is_on, chips, fits, place, first_npu)
 
@@ -291,35 +291,35 @@ def _in_order(
 ) -> list[list[int]]:
     """Consecutive free NPUs for each instance, in order; behind a front router each supernode has
     an equal part of the instances of a pool."""
-    rooms = [list(free)]
+    npu_lists = [list(free)]
     if supernodes_apart(s):
-        rooms = list(_grouped(free, npus.node // s.supernode.nodes).values())
-    counts = {one.role: 0 for one in needed}
+        npu_lists = list(_grouped(free, npus.node // s.supernode.nodes).values())
+    count_of_role = {one.role: 0 for one in needed}
     for one in needed:
-        counts[one.role] += 1
-    seats = []
+        count_of_role[one.role] += 1
+    seat_lists = []
     for one in needed:
-        room = rooms[one.index * len(rooms) // counts[one.role]]
+        room = npu_lists[one.index * len(npu_lists) // count_of_role[one.role]]
         if len(room) < one.npus:
             raise HardwareError(
                 f"{one.name} has no room in its supernode, where {len(room)} of the {one.npus} "
                 "NPUs that it needs are left: add nodes or take fewer or smaller instances"
             )
-        seats.append(room[: one.npus])
+        seat_lists.append(room[: one.npus])
         del room[: one.npus]
-    return seats
+    return seat_lists
 
 
 def spread(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
     """Each instance over the largest number of nodes, those with the most free NPUs first."""
     free = _grouped(npus.usable, npus.node)
     seats = []
-    for one in needed:
-        seat: list[int] = []
-        while len(seat) < one.npus:
+    for instance in needed:
+        seat_npus: list[int] = []
+        while len(seat_npus) < instance.npus:
             emptiest = sorted((n for n in free if free[n]), key=lambda n: -len(free[n]))
-            seat += [free[node].pop(0) for node in emptiest[: one.npus - len(seat)]]
-        seats.append(sorted(seat))
+            seat_npus += [free[node].pop(0) for node in emptiest[: instance.npus - len(seat_npus)]]
+        seats.append(sorted(seat_npus))
     return seats
 
 
@@ -327,16 +327,16 @@ def by_rack(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int
     """Each instance in the first rack with room for all of it, otherwise in the emptiest racks."""
     if (npus.rack < 0).any():
         raise HardwareError("not every node of this machine is in a rack: take another placement")
-    free = _grouped(npus.usable, npus.rack)
+    free_npus = _grouped(npus.usable, npus.rack)
     seats = []
-    for one in needed:
+    for instance in needed:
         instance_npus: list[int] = []
-        while len(instance_npus) < one.npus:
-            missing = one.npus - len(instance_npus)
-            emptiest = max(free, key=lambda r: len(free[r]))
-            rack = next((r for r in free if len(free[r]) >= missing), emptiest)
-            instance_npus += free[rack][:missing]
-            free[rack] = free[rack][missing:]
+        while len(instance_npus) < instance.npus:
+            npus_missing = instance.npus - len(instance_npus)
+            emptiest = max(free_npus, key=lambda r: len(free_npus[r]))
+            rack = next((r for r in free_npus if len(free_npus[r]) >= npus_missing), emptiest)
+            instance_npus += free_npus[rack][:npus_missing]
+            free_npus[rack] = free_npus[rack][npus_missing:]
         seats.append(sorted(instance_npus))
     return seats
 
@@ -344,8 +344,8 @@ def by_rack(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int
 def by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]]:
     """Instances at the places of `deployment.seats`, the others packed around them. An instance
     whose rows name fewer NPUs than it needs continues on the following ones."""
-    row_of = {(one.role, one.index): k for k, one in enumerate(needed)}
-    may_be_taken = {*npus.free}
+    row_of = {(instance.role, instance.index): index for index, instance in enumerate(needed)}
+    allowed_npus = {*npus.free}
     seats: list[list[int]] = [[] for _ in needed]
     owner_of: dict[int, int] = {}
     for row in s.deployment.seats:
@@ -356,25 +356,25 @@ def by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]
                 f"deployment.seats has a row for {row.role} {row.index}, and there is no such "
                 "instance: take the row out or add instances"
             )
-        k = row_of[row.role, row.index]
-        free_npus = [npu for npu in npus.of(row.element) if npu not in seats[k]]
-        for npu in free_npus[: needed[k].npus - len(seats[k])]:
-            if owner_of.setdefault(npu, k) != k:
+        index = row_of[row.role, row.index]
+        free_npus = [npu for npu in npus.of(row.element) if npu not in seats[index]]
+        for npu in free_npus[: needed[index].npus - len(seats[index])]:
+            if owner_of.setdefault(npu, index) != index:
                 raise HardwareError(
                     f"deployment.seats gives {npus.name(npu)} to {needed[owner_of[npu]].name} and "
-                    f"to {needed[k].name}: name another element"
+                    f"to {needed[index].name}: name another element"
                 )
-            seats[k].append(npu)
-    by_row = [k for k, placed_npus in enumerate(seats) if placed_npus]
-    unplaced = [k for k, placed_npus in enumerate(seats) if not placed_npus]
-    for k in [*by_row, *unplaced]:
-        next_npu = seats[k][-1] + 1 if seats[k] else 0
-        following = [n % npus.count for n in range(next_npu, next_npu + npus.count)]
-        free = [n for n in following if n not in owner_of and n in may_be_taken]
+            seats[index].append(npu)
+    placed_first = [index for index, placed_npus in enumerate(seats) if placed_npus]
+    to_be_placed = [index for index, placed_npus in enumerate(seats) if not placed_npus]
+    for index in [*placed_first, *to_be_placed]:
+        next_npu = seats[index][-1] + 1 if seats[index] else 0
+        candidates = [n % npus.count for n in range(next_npu, next_npu + npus.count)]
+        free = [n for n in candidates if n not in owner_of and n in allowed_npus]
         free.sort(key=lambda n: not npus.on[n])  # what is off last, and only where nothing moves
-        taken = free[: needed[k].npus - len(seats[k])]
-        owner_of.update(dict.fromkeys(taken, k))
-        seats[k] += taken
+        taken = free[: needed[index].npus - len(seats[index])]
+        owner_of.update(dict.fromkeys(taken, index))
+        seats[index] += taken
     return seats
 
 
@@ -395,20 +395,20 @@ def _move_off(seats: list[list[int]], names: Sequence[str], npus: Npus) -> list[
     NPUs of one node move together if another node has room, on the same scale-up plane first. The
     caller has checked that there are enough."""
     used_npus = {npu for own in seats for npu in own}
-    free = [n for n in npus.usable if n not in used_npus]
+    free_npus = [n for n in npus.usable if n not in used_npus]
     sentences = []
     for seat, name in zip(seats, names, strict=True):
-        off = [npu for npu in seat if not npus.on[npu]]
+        npus_off = [npu for npu in seat if not npus.on[npu]]
         new_npus: list[int] = []
-        for group in _grouped(off, npus.node).values():
-            room = _room_for(group, free, npus)
-            free = [n for n in free if n not in room]
-            new_npus += room
-            for old_npu, new_npu in zip(group, room, strict=True):
+        for node_npus in _grouped(npus_off, npus.node).values():
+            new_places = _room_for(node_npus, free_npus, npus)
+            free_npus = [n for n in free_npus if n not in new_places]
+            new_npus += new_places
+            for old_npu, new_npu in zip(node_npus, new_places, strict=True):
                 seat[seat.index(old_npu)] = new_npu
-        if off:
+        if npus_off:
             nodes = first_few([f"node {n}" for n in dict.fromkeys(npus.node[new_npus].tolist())])
-            sentences.append(f"{name} moved off {first_few(_off_names(off, npus))} to {nodes}")
+            sentences.append(f"{name} moved off {first_few(_off_names(npus_off, npus))} to {nodes}")
     return sentences
 
 

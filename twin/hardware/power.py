@@ -81,8 +81,8 @@ def powers(
     """Power of an NPU of each pool by role; chips: chip by role. Empty where that of one chip is
     not known."""
     by_role = {role: power(scenario, facts, clocks, chip) for role, chip in chips.items()}
-    with_power = {role: npu_power for role, npu_power in by_role.items() if npu_power is not None}
-    return with_power if len(with_power) == len(by_role) else {}
+    known_powers = {role: npu_power for role, npu_power in by_role.items() if npu_power is not None}
+    return known_powers if len(known_powers) == len(by_role) else {}
 
 
 def power(
@@ -91,24 +91,24 @@ def power(
     """Power of a scenario's NPUs of a chip ("": the machine's first) with its pools at these
     clocks; None where neither the scenario nor the chip's file states any."""
     chip = chip or scenario.supernode.chip
-    kind = scenario.supernode.kind_with(chip)
-    tdp_w = (kind.npu_w if kind else 0.0) or scenario.cost.npu_w
+    kind_row = scenario.supernode.kind_with(chip)
+    tdp_w = (kind_row.npu_w if kind_row else 0.0) or scenario.cost.npu_w
     tdp_w = tdp_w or facts.si(f"chips.{chip}.tdp", 0.0)
     if tdp_w <= 0.0:
         return None
 
-    machine = scenario.supernode
+    supernode = scenario.supernode
 
     def around(name: str) -> float:
         """Watts for an NPU of host, switches or optics: the machine's, otherwise the general
         figure."""
-        return facts.si(f"machines.{machine.machine}.{name}", facts.si(f"power.{name}"))
+        return facts.si(f"machines.{supernode.machine}.{name}", facts.si(f"power.{name}"))
 
     host_w, switches_w, optics_w = (around(name) for name in ("host", "switches", "optics"))
     further_w = 0.0
-    for row, nodes in machine.cpu_nodes_per_npu:  # every NPU has an equal part of them
-        host = host_w * (row.cpus_per_node or machine.cpus_per_node) / machine.cpus_per_node
-        further_w += nodes * (row.npu_w or machine.npus_per_node * (host + switches_w + optics_w))
+    for row, nodes in supernode.cpu_nodes_per_npu:  # every NPU has an equal part of them
+        host = host_w * (row.cpus_per_node or supernode.cpus_per_node) / supernode.cpus_per_node
+        further_w += nodes * (row.npu_w or supernode.npus_per_node * (host + switches_w + optics_w))
 
     # A share of the rated peak at a lower clock is more of the time: watts of a FLOP go with one
     # power of the clock less than watts of a second.

@@ -50,17 +50,17 @@ def worst_collision(loads: Iterable[Load]) -> Collision:
 def _price(net: Network, load: Load, what: str, **more: Any) -> Price:
     """Price of a load without other traffic; more: fields that do not follow from the load. Raises
     HardwareError where a path is cut."""
-    rate, link = load.alone(net)
+    bytes_per_s, link = load.alone(net)
     if load.unreached:
-        a, b = (net.vertices[v] for v in load.unreached[0])
+        a, b = (net.vertices[vertex] for vertex in load.unreached[0])
         raise HardwareError(
             f"{what} is cut off: no path of links from {a} to {b} is left; restore a link there"
         )
-    fields: dict[str, Any] = {
+    price_fields: dict[str, Any] = {
         "off_node_fraction": load.off_node,
         "collision": worst_collision([load]),
     }
-    return Price(rate, load.latency_s, net.label(link), **fields | more)
+    return Price(bytes_per_s, load.latency_s, net.label(link), **price_fields | more)
 
 
 def between(
@@ -136,10 +136,10 @@ def host_copy(fabric: Wiring, dies: Sequence[int], plane: Plane) -> tuple[float,
     HardwareError where a die does not reach it."""
     net = network(fabric)
     nodes = net.nodes_of(dies)
-    write = demands.pool(net, dies, plane, nodes, "write")
+    write_load = demands.pool(net, dies, plane, nodes, "write")
     from_host = pool_read(net, dies, plane, nodes)
-    assert write is not None  # as it is read
-    to_host = _price(net, write[0], f"a copy to host memory over {plane}")
+    assert write_load is not None  # as it is read
+    to_host = _price(net, write_load[0], f"a copy to host memory over {plane}")
     return to_host.bytes_per_s, from_host.bytes_per_s
 
 
@@ -156,11 +156,11 @@ def server_port(
     def rate() -> float:  # the same for all that are alike
         """The same, computed once for reads that are alike."""
         is_port, _ = demands.server_ports(net, load, plane)
-        node_rates, links = np.full(net.nodes, np.inf), load.links[is_port]
+        bytes_per_s, links = np.full(net.nodes, np.inf), load.links[is_port]
         np.minimum.at(
-            node_rates, net.node[net.tail[links]], net.capacity[links] / load.amounts[is_port]
+            bytes_per_s, net.node[net.tail[links]], net.capacity[links] / load.amounts[is_port]
         )
-        return float(np.median(node_rates[sources])) / demands.equal_parts(net, sources).size
+        return float(np.median(bytes_per_s[sources])) / demands.equal_parts(net, sources).size
 
     return net.once(("server port", load.pattern, plane), rate)
 
@@ -179,8 +179,8 @@ def nic(fabric: Wiring, die: int, plane: Plane = "rdma", operation: Operation = 
 def ports_of(fabric: Wiring, dies: Sequence[int], price: Price) -> INTS:
     """Index in `port_rates` of the NIC port of each die: its node where dies share a port (price,
     of `nic`), otherwise the die."""
-    net, numbers = network(fabric), np.array(dies, np.int64)
-    return net.node[net.dies[numbers]] if price.shared_by_dies > 1 else numbers
+    net, die_numbers = network(fabric), np.array(dies, np.int64)
+    return net.node[net.dies[die_numbers]] if price.shared_by_dies > 1 else die_numbers
 
 
 def hand_off_bytes_per_s(
@@ -188,12 +188,12 @@ def hand_off_bytes_per_s(
 ) -> float:
     """Bytes/s of a KV transfer, limited by the slower pool's best port; price: of `nic` for the
     first die; instances: (role, dies)."""
-    rates, best_of_role = port_rates(fabric, plane), dict[str, float]()
+    port_bytes_per_s, best_of_role = port_rates(fabric, plane), dict[str, float]()
     for role, dies in instances:
-        best_rate = float(rates[ports_of(fabric, dies, price)].max())
-        best_of_role[role] = max(best_of_role.get(role, 0.0), best_rate)
-    first_rate = float(rates[ports_of(fabric, [0], price)[0]])
-    share = min(best_of_role.values()) / first_rate if first_rate > 0.0 else 1.0
+        best_bytes_per_s = float(port_bytes_per_s[ports_of(fabric, dies, price)].max())
+        best_of_role[role] = max(best_of_role.get(role, 0.0), best_bytes_per_s)
+    first_bytes_per_s = float(port_bytes_per_s[ports_of(fabric, [0], price)[0]])
+    share = min(best_of_role.values()) / first_bytes_per_s if first_bytes_per_s > 0.0 else 1.0
     return price.bytes_per_s * share / price.shared_by_dies
 
 
@@ -209,10 +209,10 @@ def transfer_collision(
         return Collision()
     unlinked = dies_without(net, plane)
     linked = [(role, [die for die in dies if die not in unlinked]) for role, dies in instances]
-    sinks = [die for role, dies in linked if role == "decode" for die in dies]
+    decode_dies = [die for role, dies in linked if role == "decode" for die in dies]
     return worst_collision(
-        demands.hand_off(net, dies, sinks, plane)
-        for role, dies in linked if role == "prefill" and dies and sinks
+        demands.hand_off(net, dies, decode_dies, plane)
+        for role, dies in linked if role == "prefill" and dies and decode_dies
     )  # fmt: skip
 
 
@@ -228,16 +228,16 @@ def _port_rates(net: Network, plane: Plane) -> FLOATS:
     """Bytes/s, the lesser of both directions, of every die's or node's port on a plane,
     f8[ports]."""
     ports = {"ub": "die" if net.spans_nodes else "nic", "rdma": "nic", "vpc": net.storage_ports}
-    kind = ports[plane]
-    port_vertices = net.of_kind(kind)
-    plane_links = net.links_of("rdma" if kind == "nic" else plane)
-    link_sets = [plane_links] if kind == "die" else [
+    port_kind = ports[plane]
+    port_vertices = net.of_kind(port_kind)
+    plane_links = net.links_of("rdma" if port_kind == "nic" else plane)
+    link_sets = [plane_links] if port_kind == "die" else [
         plane_links & (net.kind == k)
         for k in np.unique(net.kind[plane_links & np.isin(net.tail, port_vertices)])
     ]  # fmt: skip
-    size = len(net.vertices)
+    vertex_count = len(net.vertices)
     port_sums = [
-        np.bincount(ends[links], net.capacity[links], minlength=size)[port_vertices]
+        np.bincount(ends[links], net.capacity[links], minlength=vertex_count)[port_vertices]
         for links in link_sets
         for ends in (net.tail, net.head)
     ]
@@ -266,44 +266,44 @@ def summary(fabric: Fabric) -> dict[str, float]:
     `oversubscription`: what the NPUs of a node can send over the capacity of its uplinks (1 is
     non-blocking, 0 without uplinks)."""
     net = network(fabric)
-    kinds = Counter(data["kind"] for data in net.vertex_data)
+    count_of_kind = Counter(data["kind"] for data in net.vertex_data)
     links: Counter[str] = Counter()
-    planes: Counter[str] = Counter()
-    for a, b, edge in fabric.edges(data=True):
-        if edge["capacity_bytes_per_s"] > 0.0 and net.number[a] < net.number[b]:
+    links_of_plane: Counter[str] = Counter()
+    for tail, head, edge in fabric.edges(data=True):
+        if edge["capacity_bytes_per_s"] > 0.0 and net.number[tail] < net.number[head]:
             links[edge["kind"]] += edge["links"]
-            planes[edge["plane"]] += edge["links"]
+            links_of_plane[edge["plane"]] += edge["links"]
     uplinks = uplink_matrix(fabric).sum(axis=1) * net.spans_nodes
     node_of_die = net.node[net.dies]
-    from_dies = net.links_of("ub") & np.isin(net.tail, net.dies)
-    from_dies &= ~np.isin(net.head, net.of_kind("cpu"))
-    node_rates = np.bincount(net.node[net.tail[from_dies]], net.capacity[from_dies])
-    ports = kinds["l2"] * net.about["supernode"].l2_ports_per_chip
-    weakest, most_injected = float(uplinks[node_of_die].min()), float(node_rates.max())
+    is_from_die = net.links_of("ub") & np.isin(net.tail, net.dies)
+    is_from_die &= ~np.isin(net.head, net.of_kind("cpu"))
+    node_bytes_per_s = np.bincount(net.node[net.tail[is_from_die]], net.capacity[is_from_die])
+    l2_ports = count_of_kind["l2"] * net.about["supernode"].l2_ports_per_chip
+    weakest, most_bytes_per_s = float(uplinks[node_of_die].min()), float(node_bytes_per_s.max())
     npu_of = np.zeros(len(net.vertices), np.int64)
     npu_of[net.dies] = net.npu
-    npu_rates = np.bincount(npu_of[net.tail[from_dies]], net.capacity[from_dies])
+    npu_bytes_per_s = np.bincount(npu_of[net.tail[is_from_die]], net.capacity[is_from_die])
     return {
         "supernodes": len({d.get("supernode", 0) for d in net.vertex_data if d["kind"] == "die"}),
         "nodes": net.nodes,
         "npus": net.npus,
-        "dies": kinds["die"],
-        "cpus": kinds["cpu"],
-        "l1_chips": kinds["l1"],
-        "l2_chips": kinds["l2"],
+        "dies": count_of_kind["die"],
+        "cpus": count_of_kind["cpu"],
+        "l1_chips": count_of_kind["l1"],
+        "l2_chips": count_of_kind["l2"],
         "l2_chips_per_sub_plane": fabric.graph["l2_chips_per_sub_plane"],
-        "switches": sum(count for kind, count in kinds.items() if is_switch(kind)),
+        "switches": sum(count for kind, count in count_of_kind.items() if is_switch(kind)),
         "sub_planes": net.sub_planes,
-        "nics": kinds["nic"],
-        "dpus": kinds["qingtian"],
-        "ub_links": planes["ub"],
-        "l2_ports": ports,
+        "nics": count_of_kind["nic"],
+        "dpus": count_of_kind["qingtian"],
+        "ub_links": links_of_plane["ub"],
+        "l2_ports": l2_ports,
         "l2_ports_used": links["L1-L2"] + links["L2-L3"],
-        "l2_port_utilisation": (links["L1-L2"] + links["L2-L3"]) / ports if ports else 0.0,
-        "npu_bytes_per_s": float(npu_rates.max()),
-        "node_npu_bytes_per_s": most_injected,
+        "l2_port_utilisation": (links["L1-L2"] + links["L2-L3"]) / l2_ports if l2_ports else 0.0,
+        "npu_bytes_per_s": float(npu_bytes_per_s.max()),
+        "node_npu_bytes_per_s": most_bytes_per_s,
         "node_uplink_bytes_per_s": weakest,
-        "oversubscription": most_injected / weakest if weakest > 0.0 else 0.0,
+        "oversubscription": most_bytes_per_s / weakest if weakest > 0.0 else 0.0,
         "bisection_bytes_per_s": _bisection(net, uplinks),
         "rdma_bytes_per_s": float(_capacity_out_of_nodes(net, "nic", "rdma")),
         "vpc_bytes_per_s": float(_capacity_out_of_nodes(net, "qingtian", "vpc")),
@@ -312,9 +312,9 @@ def summary(fabric: Fabric) -> dict[str, float]:
 
 def _capacity_out_of_nodes(net: Network, kind: str, plane: str) -> float:
     """Bytes/s of a plane's links from all ports of a kind out of their nodes."""
-    leaving = net.links_of(plane) & np.isin(net.tail, net.of_kind(kind))
-    leaving &= net.node[net.head] != net.node[net.tail]
-    return float(net.capacity[leaving].sum())
+    is_leaving = net.links_of(plane) & np.isin(net.tail, net.of_kind(kind))
+    is_leaving &= net.node[net.head] != net.node[net.tail]
+    return float(net.capacity[is_leaving].sum())
 
 
 def _bisection(net: Network, uplinks: FLOATS) -> float:
@@ -325,20 +325,20 @@ def _bisection(net: Network, uplinks: FLOATS) -> float:
     for data in net.vertex_data:
         if "node" in data:
             supernode_of[data["node"]] = data.get("supernode", 0)
-    ub = net.links_of("ub") & (net.node[net.tail] >= 0)
-    node_to_node = ub & (net.node[net.head] >= 0) & (net.node[net.tail] != net.node[net.head])
-    to_switches = np.bincount(
-        net.node[net.tail[ub & (net.node[net.head] < 0)]],
-        net.capacity[ub & (net.node[net.head] < 0)], minlength=net.nodes,
+    is_ub = net.links_of("ub") & (net.node[net.tail] >= 0)
+    node_to_node = is_ub & (net.node[net.head] >= 0) & (net.node[net.tail] != net.node[net.head])
+    bytes_per_s_to_switches = np.bincount(
+        net.node[net.tail[is_ub & (net.node[net.head] < 0)]],
+        net.capacity[is_ub & (net.node[net.head] < 0)], minlength=net.nodes,
     ) if net.spans_nodes else np.zeros(net.nodes)  # fmt: skip
     smallest = math.inf
     for supernode in np.unique(supernode_of).tolist():
         nodes = np.flatnonzero(supernode_of == supernode)
         in_half = np.isin(np.arange(net.nodes), nodes[: nodes.size // 2])
         other_half = np.isin(np.arange(net.nodes), nodes[nodes.size // 2 :])
-        links_out = node_to_node & in_half[net.node[net.tail]] & other_half[net.node[net.head]]
-        weaker_half = np.sort(to_switches[nodes])[: nodes.size // 2].sum()
-        smallest = min(smallest, float(weaker_half + net.capacity[links_out].sum()))
+        is_link_out = node_to_node & in_half[net.node[net.tail]] & other_half[net.node[net.head]]
+        weaker_half_bytes_per_s = np.sort(bytes_per_s_to_switches[nodes])[: nodes.size // 2].sum()
+        smallest = min(smallest, float(weaker_half_bytes_per_s + net.capacity[is_link_out].sum()))
     return smallest
 
 
@@ -347,7 +347,7 @@ def point_to_point(fabric: Fabric) -> dict[tuple[str, Operation, str], Price]:
     of arXiv 2506.12708v2 Table 1, without pairs that the machine lacks."""
     net = network(fabric)
     last_cpu = int((net.node[net.of_kind("cpu")] == 0).sum()) - 1
-    ends = {
+    end_of_row = {
         ("npu_npu", "intra_node"): "die 0.1.0",
         ("npu_npu", "inter_node"): "die 1.0.0",
         ("npu_cpu", "intra_node"): f"CPU 0.{last_cpu}",
@@ -356,7 +356,7 @@ def point_to_point(fabric: Fabric) -> dict[tuple[str, Operation, str], Price]:
     operations: tuple[Operation, ...] = ("read", "write")
     return {
         (pair, operation, plane_name): between(net, "die 0.0.0", end, operation)
-        for (pair, plane_name), end in ends.items()
+        for (pair, plane_name), end in end_of_row.items()
         if end in fabric and (net.spans_nodes or plane_name == "intra_node")
         for operation in operations
     }

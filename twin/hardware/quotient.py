@@ -67,18 +67,18 @@ class Quotient:
 
     def __init__(self, usable: Usable, same_domain: bool | None, links: INTS, reach: int) -> None:
         net, passes = usable.net, usable.passes
-        self.usable, self.reach, size = usable, reach, len(net.vertices)
+        self.usable, self.reach, vertex_count = usable, reach, len(net.vertices)
         self.same_domain = same_domain
-        number = np.arange(size)
-        self.enter = np.where(passes, number, size + number)
-        self.leave = np.where(passes, number, 2 * size + number)
+        vertex_numbers = np.arange(vertex_count)
+        self.enter = np.where(passes, vertex_numbers, vertex_count + vertex_numbers)
+        self.leave = np.where(passes, vertex_numbers, 2 * vertex_count + vertex_numbers)
         colour = _colours(net, usable.out, usable.into, passes)
         links = self._coloured(colour, links)
         tail, head, merged = self._ways(links)
         senders, receivers = np.flatnonzero(usable.out), np.flatnonzero(usable.into)
-        group, self.size = _twins(colour, tail, head, self.enter[senders], self.leave[receivers])
+        group_of, self.size = _twins(colour, tail, head, self.enter[senders], self.leave[receivers])
         pairs, example, link_group, counts = np.unique(
-            group[tail] * self.size + group[head],
+            group_of[tail] * self.size + group_of[head],
             return_index=True, return_inverse=True, return_counts=True,
         )  # fmt: skip
         self.tail, self.head = np.divmod(pairs, self.size)
@@ -87,13 +87,13 @@ class Quotient:
         self.whole = np.concatenate([link_group, link_group[has_merged]])
         self.count = counts.astype(np.float64)
         # A link between two ends that pass nothing on serves their pair only: as if it were added.
-        is_direct = (tail >= size) & (head >= 2 * size)
+        is_direct = (tail >= vertex_count) & (head >= 2 * vertex_count)
         added = np.maximum(net.added[links], np.where(has_merged, net.added[merged], is_direct))
         self.added = added[example]
         self.first, self.second = links[example], merged[example]  # an example of each link
-        self.group = group
+        self.group = group_of
         self.stored: Walks | None = None
-        self._pairs(group, same_domain)
+        self._pairs(group_of, same_domain)
 
     def _ways(self, links: INTS) -> tuple[INTS, INTS, INTS]:
         """Tail and head of links by the numbering of `Quotient`, and the port's link that is merged
@@ -116,17 +116,17 @@ class Quotient:
         self.ports = usable.ports()
         colour[: usable.passes.size] += net.once(("sums", usable.plane), self._sums)
         tail, head, merged = self._ways(usable.at_ends)
-        prints = net.link_prints[usable.at_ends]
-        prints[merged >= 0] ^= mixed(net.link_prints[merged[merged >= 0]])
-        _add_links(np.add, colour, prints, tail, head)
+        link_prints = net.link_prints[usable.at_ends]
+        link_prints[merged >= 0] ^= mixed(net.link_prints[merged[merged >= 0]])
+        _add_links(np.add, colour, link_prints, tail, head)
         if self.ports is None:
             return links
         port_links = np.unique(np.concatenate(self.ports))[1:]
-        tails, heads = net.tail[port_links], net.head[port_links]
-        _add_links(np.subtract, colour, net.link_prints[port_links], tails, heads)
-        part = np.zeros(net.tail.size, bool)
-        part[port_links] = True
-        return links[~part[links]]
+        port_tails, port_heads = net.tail[port_links], net.head[port_links]
+        _add_links(np.subtract, colour, net.link_prints[port_links], port_tails, port_heads)
+        is_port_link = np.zeros(net.tail.size, bool)
+        is_port_link[port_links] = True
+        return links[~is_port_link[links]]
 
     def _sums(self) -> HASHES:
         """Fingerprint of each vertex's links, u8[vertices]."""
@@ -150,8 +150,8 @@ class Quotient:
         # An example of each.
         self.sender, self.receiver = senders[first_sender], receivers[first_receiver]
         bytes_ = np.outer(np.bincount(row, out[senders]), np.bincount(column, into[receivers]))
-        both_sides, i, j = np.intersect1d(senders, receivers, return_indices=True)
-        np.subtract.at(bytes_, (row[i], column[j]), out[both_sides] * into[both_sides])
+        on_both_sides, i, j = np.intersect1d(senders, receivers, return_indices=True)
+        np.subtract.at(bytes_, (row[i], column[j]), out[on_both_sides] * into[on_both_sides])
         bytes_[bytes_ < 1e-12 * bytes_.max(initial=0.0)] = 0.0
         a, b = self.sender[:, None], self.receiver[None, :]
         if same_domain is not None:
@@ -179,9 +179,9 @@ class Quotient:
         beyond = float(net.about.get("beyond_node", 1.0)) if priced_on_path else 1.0
         rates = self._rates(operation)
         capacity = rates[problem.first] * problem.number
-        latency = net.latency[self.first]
-        latency += np.where(self.second >= 0, net.latency[self.second], 0.0)
-        bytes_on = np.zeros((2, problem.tail.size))
+        latency_s = net.latency[self.first]
+        latency_s += np.where(self.second >= 0, net.latency[self.second], 0.0)
+        link_bytes = np.zeros((2, problem.tail.size))
         longest_s, unreached, collision = 0.0, [], Collision()
         routing = net.routing(plane)
         rows_at_once = max(1, CELLS // max(1, problem.tail.size))
@@ -189,25 +189,25 @@ class Quotient:
             rows_at_once = max(rows_at_once, problem.rows.size)
         for start in range(0, problem.rows.size if problem.parts.any() else 0, rows_at_once):
             walks = self._walks(start, rows_at_once)
-            cut_off = [
+            pairs_cut_off = [
                 (i, k) for i, j in walks.apart(start) for k in np.flatnonzero(problem.end_of == j)
             ]
-            if self.reach < FAR and (cut_off or walks.most.max() + walks.detour > self.reach):
+            if self.reach < FAR and (pairs_cut_off or walks.most.max() + walks.detour > self.reach):
                 return None
             balance = problem.rows.size <= rows_at_once and routing == "adaptive"
             members = None if routing == "adaptive" else self._members()
             links, weights = walks.used, (problem.number[walks.used], problem.fan[walks.used])
-            bytes_ = spread.spread(walks, capacity[links], beyond, balance, members, weights)
-            bytes_on[:, links] += bytes_
+            walk_bytes = spread.spread(walks, capacity[links], beyond, balance, members, weights)
+            link_bytes[:, links] += walk_bytes
             if routing == "hashed" and flows != "none":
-                collision = self._collision(walks, rates, bytes_, flows == "each", beyond)
-            longest_s = max(longest_s, walks.longest(latency[problem.first][links]))
+                collision = self._collision(walks, rates, walk_bytes, flows == "each", beyond)
+            longest_s = max(longest_s, walks.longest(latency_s[problem.first][links]))
             unreached += [
                 (int(self.sender[j]), int(self.receiver[i])) if problem.turned
                 else (int(self.sender[i]), int(self.receiver[j]))
-                for i, j in cut_off
+                for i, j in pairs_cut_off
             ]  # fmt: skip
-        near, far = (bytes_on / (problem.number * self.count[problem.first]))[
+        near, far = (link_bytes / (problem.number * self.count[problem.first]))[
             :, problem.link[self.whole]
         ]
         return Route(self, beyond, self.links, near, far, longest_s, unreached, collision)
@@ -222,20 +222,20 @@ class Quotient:
         if turned:
             tail, head, rows, ends = head, tail, ends, rows
             parts = parts.transpose(0, 2, 1)
-        adaptive = self.usable.net.routing(self.usable.plane) == "adaptive"
-        if not (adaptive and tail.size > MANY):
-            ones, link = np.ones(tail.size), np.arange(tail.size)
+        is_adaptive = self.usable.net.routing(self.usable.plane) == "adaptive"
+        if not (is_adaptive and tail.size > MANY):
+            link_ones, link = np.ones(tail.size), np.arange(tail.size)
             fields = self.size, tail, head, rows, ends, parts, self.added, turned
-            return Problem(*fields, link, link, ones, ones, np.arange(ends.size))
-        class_of, prints = self._alike(tail, head, rows, ends, parts)
+            return Problem(*fields, link, link, link_ones, link_ones, np.arange(ends.size))
+        class_of, link_hashes = self._alike(tail, head, rows, ends, parts)
         size = int(class_of.max()) + 1
-        link_key = mixed((class_of[tail] * size + class_of[head]).astype(np.uint64)) + prints
+        link_key = mixed((class_of[tail] * size + class_of[head]).astype(np.uint64)) + link_hashes
         _, first, link, counts = np.unique(
             link_key, return_index=True, return_inverse=True, return_counts=True
         )
         tail, head = class_of[tail[first]], class_of[head[first]]
         ends, end_of = np.unique(class_of[ends], return_inverse=True)
-        parts = np.stack([[np.bincount(end_of, row) for row in part] for part in parts])
+        parts = np.stack([[np.bincount(end_of, row_bytes) for row_bytes in part] for part in parts])
         return Problem(
             size, tail, head, class_of[rows], ends, parts, self.added[first], turned, first, link,
             counts.astype(np.float64), counts / np.bincount(class_of)[head], end_of,
@@ -248,22 +248,22 @@ class Quotient:
         class have equally many equal links with those of every other class, and equal bytes for
         each row, which is a class by itself: so a best split exists that treats them alike."""
         net = self.usable.net
-        colour = mixed(self._members().astype(np.uint64))
+        colours = mixed(self._members().astype(np.uint64))
         row = mixed(np.arange(rows.size, dtype=np.uint64) + np.uint64(5))
         for part in parts:
-            colour[ends] = mixed(colour[ends]) + mixed(_bits(part) ^ row[:, None]).sum(axis=0)
-        colour[rows] += row
-        merged = np.where(self.second < 0, np.uint64(0), net.link_prints[self.second])
-        prints = mixed(net.link_prints[self.first] + mixed(merged + _bits(self.count)))
-        prints += _bits(self.added)
-        (class_of, size), last_size = numbered(colour), 0
+            colours[ends] = mixed(colours[ends]) + mixed(_bits(part) ^ row[:, None]).sum(axis=0)
+        colours[rows] += row
+        merged_prints = np.where(self.second < 0, np.uint64(0), net.link_prints[self.second])
+        link_hashes = mixed(net.link_prints[self.first] + mixed(merged_prints + _bits(self.count)))
+        link_hashes += _bits(self.added)
+        (class_of, size), last_size = numbered(colours), 0
         while size > last_size:
-            last_colour = mixed(colour)
-            colour = last_colour.copy()
-            np.add.at(colour, tail, mixed(prints + last_colour[head]))
-            np.add.at(colour, head, mixed(prints ^ last_colour[tail]))
-            (class_of, size), last_size = numbered(colour), size
-        return class_of, prints
+            last_colour = mixed(colours)
+            colours = last_colour.copy()
+            np.add.at(colours, tail, mixed(link_hashes + last_colour[head]))
+            np.add.at(colours, head, mixed(link_hashes ^ last_colour[tail]))
+            (class_of, size), last_size = numbered(colours), size
+        return class_of, link_hashes
 
     def _walks(self, start: int, each: int) -> Walks:
         """Walks from the rows from `start` on, `each` of them; those of a problem with equal links
@@ -283,14 +283,14 @@ class Quotient:
     ) -> Collision:
         """Collision factor when each flow uses one of its equal paths."""
         members = self._members()
-        order = np.argsort(self.group, kind="stable")
-        rank_in_group = np.empty_like(order)
-        rank_in_group[order] = np.arange(order.size) - np.searchsorted(
-            self.group[order], self.group[order], side="left"
+        by_group = np.argsort(self.group, kind="stable")
+        rank_in_group = np.empty_like(by_group)
+        rank_in_group[by_group] = np.arange(by_group.size) - np.searchsorted(
+            self.group[by_group], self.group[by_group], side="left"
         )
         senders, receivers = (
-            self._side(groups, np.flatnonzero(sizes), number, sizes, rank_in_group)
-            for groups, sizes, number in (
+            self._side(side_groups, np.flatnonzero(sizes), rank_of, sizes, rank_in_group)
+            for side_groups, sizes, rank_of in (
                 (self.rows, self.usable.out, self.enter),
                 (self.columns, self.usable.into, self.leave),
             )
@@ -332,7 +332,7 @@ def _bits(values: FLOATS | INTS) -> HASHES:
 def _colours(net: Network, out: FLOATS, into: FLOATS, passes: BOOLS) -> HASHES:
     """A hash of the properties that two vertices must share to be routed as one, u8[3 * vertices],
     by the numbering of `Quotient`: forwarding vertices, senders, receivers."""
-    colours, ends = np.zeros((3, out.size), np.uint64), np.flatnonzero((out > 0.0) | (into > 0.0))
+    salts, ends = np.zeros((3, out.size), np.uint64), np.flatnonzero((out > 0.0) | (into > 0.0))
     # A node matters where bytes stay in it: where nothing is received, senders are all far.
     nodes = net.node[ends]
     sending_nodes, to_nodes = (np.bincount(nodes[x[ends] > 0.0] + 1, minlength=net.nodes + 1) > 0
@@ -340,11 +340,11 @@ def _colours(net: Network, out: FLOATS, into: FLOATS, passes: BOOLS) -> HASHES:
     nodes = np.where((sending_nodes & to_nodes)[nodes + 1], nodes, -1)
     mixed_colour = mixed(mixed(_bits(nodes)) + _bits(net.domain[ends]))
     mixed_colour = mixed(mixed(mixed_colour + _bits(out[ends])) + _bits(into[ends]))
-    colours[0, passes] = 1
+    salts[0, passes] = 1
     end_vertices = ends[passes[ends]]
-    colours[0, end_vertices] = mixed(end_vertices.astype(np.uint64) + np.uint64(7))
-    colours[1:, ends] = mixed_colour, mixed(mixed_colour)
-    return colours.ravel()
+    salts[0, end_vertices] = mixed(end_vertices.astype(np.uint64) + np.uint64(7))
+    salts[1:, ends] = mixed_colour, mixed(mixed_colour)
+    return salts.ravel()
 
 
 def _add_links(by: np.ufunc, colour: HASHES, prints: HASHES, tail: INTS, head: INTS) -> None:
@@ -360,6 +360,6 @@ def _add_links(by: np.ufunc, colour: HASHES, prints: HASHES, tail: INTS, head: I
 def _twins(colour: HASHES, tail: INTS, head: INTS, enter: INTS, leave: INTS) -> tuple[INTS, int]:
     """Group of every vertex in use; vertices with equal links to the same neighbours share one."""
     in_use = numbers(colour.size, tail, head, enter, leave)
-    group = np.full(colour.size, -1, np.int64)
-    group[in_use], count = numbered(colour[in_use])
-    return group, count
+    group_of = np.full(colour.size, -1, np.int64)
+    group_of[in_use], group_count = numbered(colour[in_use])
+    return group_of, group_count

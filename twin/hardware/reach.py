@@ -48,31 +48,31 @@ class Usable:
         """Link of every end's own port (its NIC) to its network, and the link back, both
         i8[vertices] (-1: none); None unless every end has one. A port belongs to one end, has one
         link to the network, and returns from the same vertex."""
-        net, size = self.net, len(self.net.vertices)
+        net, vertex_count = self.net, len(self.net.vertices)
         tail, head = net.tail[self.at_ends], net.head[self.at_ends]
         is_out, is_in = ~self.passes[tail], ~self.passes[head]
         # End and port of each.
         leaving, arriving = (tail[is_out], head[is_out]), (head[is_in], tail[is_in])
-        owners = [np.bincount(port, minlength=size) for _, port in (leaving, arriving)]
+        owners = [np.bincount(port, minlength=vertex_count) for _, port in (leaving, arriving)]
         if not self.at_ends.size or (is_out & is_in).any() or np.max(owners) > 1:
             return None
         ports = np.flatnonzero(owners[0] + owners[1])
         link_sides = [links[self.inner[links]] for links in (self.at(ports, 0), self.at(ports, 1))]
-        out_link, in_link, owner = np.full((3, size), -1)
+        out_link, in_link, owner_of = np.full((3, vertex_count), -1)
         out_link[net.tail[link_sides[0]]], in_link[net.head[link_sides[1]]] = link_sides
-        owner[leaving[1]] = leaving[0]
+        owner_of[leaving[1]] = leaving[0]
         out_end, in_end = net.head[out_link[ports]], net.tail[in_link[ports]]
         has_out, has_in = out_link[ports] >= 0, in_link[ports] >= 0
-        fits = (~has_out | ~has_in | (out_end == in_end)) & (has_out | (owners[0][ports] == 0))
-        fits &= has_in | (owners[1][ports] == 0)
-        owned_by = owner[arriving[1]]
+        is_simple = (~has_out | ~has_in | (out_end == in_end)) & (has_out | (owners[0][ports] == 0))
+        is_simple &= has_in | (owners[1][ports] == 0)
+        owner_of_port = owner_of[arriving[1]]
         unique = has_out.sum() == link_sides[0].size and has_in.sum() == link_sides[1].size
-        separate = not np.isin(net.head[link_sides[0]], ports).any()
+        is_separate = not np.isin(net.head[link_sides[0]], ports).any()
         if (
             unique
-            and separate
-            and fits.all()
-            and ((owned_by < 0) | (owned_by == arriving[0])).all()
+            and is_separate
+            and is_simple.all()
+            and ((owner_of_port < 0) | (owner_of_port == arriving[0])).all()
         ):
             return out_link, in_link
         return None
@@ -94,15 +94,15 @@ class Usable:
     def _between(self, most: int) -> INTS:
         """Links on walks of at most `most` hops from a sender to a receiver: the first half is
         searched from the senders, the second back from the receivers."""
-        net, half = self.net, (most + 1) // 2
-        ahead = self._hops(np.flatnonzero(self.out), 0, half)
-        behind = self._hops(np.flatnonzero(self.into), 1, most - half)
+        net, half_hops = self.net, (most + 1) // 2
+        ahead = self._hops(np.flatnonzero(self.out), 0, half_hops)
+        behind = self._hops(np.flatnonzero(self.into), 1, most - half_hops)
         link_ends = (
             self.at(np.flatnonzero(ahead < FAR), 0),
             self.at(np.flatnonzero(behind < FAR), 1),
         )
         links = np.concatenate(link_ends)
-        ahead, behind = np.minimum(ahead, half + 1), np.minimum(behind, most - half + 1)
+        ahead, behind = np.minimum(ahead, half_hops + 1), np.minimum(behind, most - half_hops + 1)
         on_walk = np.zeros(net.tail.size, bool)
         on_walk[links[ahead[net.tail[links]] + 1 + behind[net.head[links]] <= most]] = True
         return np.flatnonzero(on_walk)
@@ -115,23 +115,23 @@ class Usable:
         for hop in range(1, most + 1):
             if targets is not None and (hops[targets] < FAR).all():
                 break
-            next_ = (self.net.head, self.net.tail)[way][self.at(start, way)]
-            next_ = next_[hops[next_] == FAR]
-            if not next_.size:
+            next_vertices = (self.net.head, self.net.tail)[way][self.at(start, way)]
+            next_vertices = next_vertices[hops[next_vertices] == FAR]
+            if not next_vertices.size:
                 break
-            hops[next_] = hop
+            hops[next_vertices] = hop
             start = np.flatnonzero((hops == hop) & self.passes)
         return hops
 
     def _farthest(self, same_domain: bool | None) -> int:
         """Hops from the first sender to its farthest receiver or from the farthest sender to the
         first receiver, whichever is more; at least FAR if one is cut off."""
-        domain, most_hops = self.net.domain, 0
+        domain_of, most_hops = self.net.domain, 0
         senders, receivers = np.flatnonzero(self.out), np.flatnonzero(self.into)
         for direction, (near, far) in enumerate(((senders, receivers), (receivers, senders))):
             targets = far[far != near[0]]
             if same_domain is not None:
-                targets = targets[(domain[targets] == domain[near[0]]) == same_domain]
+                targets = targets[(domain_of[targets] == domain_of[near[0]]) == same_domain]
             hops = self._hops(near[:1], direction, FAR, targets)[targets]
             most_hops = max(most_hops, int(hops.max(initial=0)))
         return most_hops

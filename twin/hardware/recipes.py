@@ -67,14 +67,14 @@ def recipe(machine: str, chip_name: str, facts: Facts) -> Recipe:
     chip = load_chip(facts, chip_name)
     recipe_facts = facts.group(f"{FOLDER}.{machine}")
     wiring = facts.group("fabric.wiring") | recipe_facts
-    efficiency = _merged("efficiency", recipe_facts, facts) | measured_shares(chip_name, facts)
+    efficiencies = _merged("efficiency", recipe_facts, facts) | measured_shares(chip_name, facts)
     return Recipe(
         name=machine,
         dies_per_npu=chip.dies_per_npu,
         cross_die_bytes_per_s=chip.cross_die_bytes_per_s,
         cpu_bytes_per_s=wiring["cpu_ub_bandwidth"].si,
         hop_s=tuple(_merged("hop", recipe_facts, facts).items()),
-        efficiency=tuple(sorted(efficiency.items())),
+        efficiency=tuple(sorted(efficiencies.items())),
         **{f.name: wiring[f.name].value for f in fields(Recipe) if f.name in wiring},
     )
 
@@ -98,6 +98,6 @@ def as_sold(machine: str, facts: Facts) -> dict[str, Any]:
     """Scenario fields by dotted path that select this recipe as it is sold, its name included.
     Every field that shapes a machine is set, so that nothing of the previous machine remains."""
     sold_facts = facts.group(f"{FOLDER}.{machine}.sold")
-    defaults = {k: f.default for k, f in Supernode.model_fields.items() if k != "edits"}
-    values = defaults | {k: f.value for k, f in sold_facts.items()} | {"machine": machine}
+    defaults = {k: field.default for k, field in Supernode.model_fields.items() if k != "edits"}
+    values = defaults | {k: field.value for k, field in sold_facts.items()} | {"machine": machine}
     return {f"supernode.{name}": value for name, value in values.items()}

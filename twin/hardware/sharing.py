@@ -93,21 +93,21 @@ def _full_at(
 ) -> float:
     """Level at which a link with these owners is full; flows whose bound `most` is lower take no
     more than that."""
-    current = 0.0
+    level_now = 0.0
     while True:
         capacity_left, rising_parts, next_bound = 1.0, 0.0, np.inf
         for j in range(first, end):
-            flow, part = owners[j], owner_parts[j]
+            flow, flow_part = owners[j], owner_parts[j]
             if stopped[flow]:
-                capacity_left -= part * level[flow]
-            elif most[flow] <= current:
-                capacity_left -= part * most[flow]
+                capacity_left -= flow_part * level[flow]
+            elif most[flow] <= level_now:
+                capacity_left -= flow_part * most[flow]
             else:
-                rising_parts += part
+                rising_parts += flow_part
                 next_bound = min(next_bound, most[flow])
         if rising_parts <= 0.0:
-            return current
+            return level_now
         new_level = max(0.0, capacity_left) / rising_parts
-        if new_level <= current * NO_CRUMB or next_bound >= new_level:
+        if new_level <= level_now * NO_CRUMB or next_bound >= new_level:
             return new_level
-        current = new_level
+        level_now = new_level

@@ -76,57 +76,57 @@ def _spread(
         """Time on each link times its capacity, for near and far bytes together."""
         return np.asarray(parts[0] + parts[1] / beyond)
 
-    per_link = capacity / count  # of one of the links
-    best = walks.by_capacity(per_link, members, fan)
-    demand = taken(walks.parts)
-    is_sent = (demand > 0.0) & (walks.hops >= 0)
-    total = float(demand[is_sent].sum())
+    link_capacity = capacity / count  # of one of the links
+    best_split = walks.by_capacity(link_capacity, members, fan)
+    pair_bytes = taken(walks.parts)
+    is_sent = (pair_bytes > 0.0) & (walks.hops >= 0)
+    total = float(pair_bytes[is_sent].sum())
     if not adaptive or total <= 0.0:
-        return best
-    splits, loads = [best], taken(best) / capacity
+        return best_split
+    splits, loads = [best_split], taken(best_split) / capacity
     full, bound, last_slope = loads, 0.0, None
-    last_full, proved = math.inf, 0.0  # fullest link and bound MIX rounds ago
-    large, slow = count.sum() > LARGE, _steps(walks, count) > SLOW
-    mix = LARGE_MIX if large else MIX
+    last_full, proved_bound = math.inf, 0.0  # fullest link and bound MIX rounds ago
+    is_large, is_slow = count.sum() > LARGE, _steps(walks, count) > SLOW
+    mix_interval = LARGE_MIX if is_large else MIX
     log_weight, log_price = np.zeros(0), SHARPNESS * (loads / loads.max() - 1.0)
 
     def prices() -> FLOATS:
-        price = count * each_distinct(math.exp, log_price - log_price.max())
-        return np.asarray(price / price.sum())
+        prices_ = count * each_distinct(math.exp, log_price - log_price.max())
+        return np.asarray(prices_ / prices_.sum())
 
-    for turn in range(ROUNDS):
-        for guess in _guesses(walks, capacity, full, turn, prices, large, slow):
-            least = demand[is_sent] * walks.cheapest(guess / capacity)[is_sent]
-            bound = max(bound, float(least.sum()))
+    for round_number in range(ROUNDS):
+        for price_guess in _guesses(walks, capacity, full, round_number, prices, is_large, is_slow):
+            least_cost = pair_bytes[is_sent] * walks.cheapest(price_guess / capacity)[is_sent]
+            bound = max(bound, float(least_cost.sum()))
         if full.max() <= bound * (1.0 + GAP):
             break
-        if turn % MIX == 0 and slow:
-            if full.max() > last_full * (1.0 - STALL) and bound <= proved * (1.0 + STALL):
+        if round_number % MIX == 0 and is_slow:
+            if full.max() > last_full * (1.0 - STALL) and bound <= proved_bound * (1.0 + STALL):
                 break
-            last_full, proved = float(full.max()), bound
+            last_full, proved_bound = float(full.max()), bound
         if last_slope is None:
-            log_weight = START * each_distinct(math.log, per_link / per_link.max())
+            log_weight = START * each_distinct(math.log, link_capacity / link_capacity.max())
             log_weight += each_distinct(math.log, fan)
-        slope = prices() / capacity
-        ahead = slope if last_slope is None else 2.0 * slope - last_slope
+        price_slope = prices() / capacity
+        ahead = price_slope if last_slope is None else 2.0 * price_slope - last_slope
         log_weight = log_weight - LINK_STEP * ahead * total / max(bound, LEAST_BOUND * full.max())
-        last_slope = slope
+        last_slope = price_slope
         splits.append(walks.by_weight(log_weight))
-        new = taken(splits[-1]) / capacity
-        log_price = log_price + PRICE_STEP * (2.0 * new - loads) / full.max()
+        new_loads = taken(splits[-1]) / capacity
+        log_price = log_price + PRICE_STEP * (2.0 * new_loads - loads) / full.max()
         log_price = np.maximum(log_price - log_price.max(), LEAST_LOG_PRICE)
-        loads = new
-        if new.max() < full.max():
-            best, full = splits[-1], new
-        if turn % mix == mix - 1:
-            mixture = _solvers().mixture([taken(x) / capacity for x in splits])
+        loads = new_loads
+        if new_loads.max() < full.max():
+            best_split, full = splits[-1], new_loads
+        if round_number % mix_interval == mix_interval - 1:
+            mixture = _solvers().mixture([taken(split_bytes) / capacity for split_bytes in splits])
             if mixture is None:
                 continue
-            best = np.zeros_like(best)
+            best_split = np.zeros_like(best_split)
             for weight, split in zip(mixture, splits, strict=True):
-                best += weight * split
-            full = taken(best) / capacity
-    return best
+                best_split += weight * split
+            full = taken(best_split) / capacity
+    return best_split
 
 
 def _steps(walks: Walks, count: FLOATS) -> float:

@@ -29,17 +29,17 @@ def problems(supernode: Supernode, facts: Facts) -> list[str]:
     except HardwareError as error:
         return [_sentence(str(error))]
     sentences = []
-    changes = []
+    changing_edits = []
     for i, edit in enumerate(supernode.edits):
         if edit.add != "nothing":
             continue
         try:
             base_network.links_at(edit.element, edit.to)
-            changes.append(edit)
+            changing_edits.append(edit)
         except HardwareError as error:
             sentences.append(_sentence(f"edit {i + 1} changes nothing: {error}"))
     try:
-        edited = with_edits(base_network, changes)
+        edited = with_edits(base_network, changing_edits)
     except HardwareError as error:
         return [*sentences, _sentence(f"the edits together cannot be: {error}")]
     return sentences + unreachable(edited)
@@ -48,35 +48,35 @@ def problems(supernode: Supernode, facts: Facts) -> list[str]:
 def unreachable(fabric: Wiring) -> list[str]:
     """A sentence for each kind of element that a plane does not reach."""
     net = network(fabric)
-    die = [net.vertex_data[v] for v in net.dies.tolist()]
+    die = [net.vertex_data[vertex] for vertex in net.dies.tolist()]
 
     def npus(lost: BOOLS) -> list[str]:
         """Names of the NPUs of these dies."""
-        names = (f"NPU {die[i]['node']}.{die[i]['npu']}" for i in np.flatnonzero(lost).tolist())
-        return list(dict.fromkeys(names))
+        npu_names = (f"NPU {die[i]['node']}.{die[i]['npu']}" for i in np.flatnonzero(lost).tolist())
+        return list(dict.fromkeys(npu_names))
 
-    linked = net.offers("ub", net.dies) > 0.0
-    sentences = _each(npus(~linked), "has a die without a UB link", "it cannot serve")
+    is_linked = net.offers("ub", net.dies) > 0.0
+    sentences = _each(npus(~is_linked), "has a die without a UB link", "it cannot serve")
     off_rdma = port_rates(net, "rdma") <= 0.0
     sentences += _each(npus(off_rdma), "has a die off the RDMA plane", "it cannot hand off there")
     lost = _apart(net) if net.spans_nodes else []
     sentences += _each(lost, "cannot reach the rest of its UB plane", "restore uplinks to L2 chips")
-    none = [f"Node {n}" for n in sorted(servers_out(net))]
-    sentences += _each(none, "has no CPU on the UB plane", "its DRAM is lost")
-    ports = net.of_kind(net.storage_ports)
-    off_vpc = np.unique(net.node[ports[port_rates(net, "vpc") <= 0.0]]).tolist()
-    none = [f"Node {n}" for n in off_vpc]
-    return sentences + _each(none, "is off the VPC plane", "it reads no storage")
+    server_nodes = [f"Node {node}" for node in sorted(servers_out(net))]
+    sentences += _each(server_nodes, "has no CPU on the UB plane", "its DRAM is lost")
+    port_vertices = net.of_kind(net.storage_ports)
+    nodes_off_vpc = np.unique(net.node[port_vertices[port_rates(net, "vpc") <= 0.0]]).tolist()
+    server_nodes = [f"Node {node}" for node in nodes_off_vpc]
+    return sentences + _each(server_nodes, "is off the VPC plane", "it reads no storage")
 
 
 def _apart(net: Network) -> list[str]:
     """Nodes whose dies UB does not join with most nodes of their UB plane."""
     node_of_die, domain = net.node[net.dies], net.domain[net.dies]
-    parts, cut_off = list(net.parts("ub")), set[int]()
+    parts_of_plane, cut_off = list(net.parts("ub")), set[int]()
     for number in np.unique(domain).tolist():
-        nodes = [set(node_of_die[part & (domain == number)].tolist()) for part in parts]
+        nodes = [set(node_of_die[part & (domain == number)].tolist()) for part in parts_of_plane]
         cut_off |= set().union(*nodes) - max(nodes, key=len, default=set())
-    return [f"Node {n}" for n in sorted(cut_off)]
+    return [f"Node {node}" for node in sorted(cut_off)]
 
 
 def _each(names: Sequence[str], has: str, so: str) -> list[str]:

@@ -68,8 +68,8 @@ class Walks:
         self.wanted = self.parts.sum(axis=0) > 0.0
         order = np.argsort(head, kind="stable")
         stage = np.zeros_like(order) if added is None else added[order]
-        reach = self._reach(tail[order], head[order], stage)
-        self.levels, self.used = self._needed(order, tail, head, reach)
+        reached_by_hops = self._reach(tail[order], head[order], stage)
+        self.levels, self.used = self._needed(order, tail, head, reached_by_hops)
         self.tail, self.head = tail[self.used], head[self.used]
 
     def _reach(self, tail: INTS, head: INTS, added: INTS) -> list[BOOLS]:
@@ -77,35 +77,35 @@ class Walks:
         rows]; fills `hops` and `most` (-1: no path). `hops` is that of a pair's shortest walk,
         `most` that of its shortest walk before the first added link that is not needed to join the
         pair."""
-        self.hops, reach = self._fewest(tail, head)
+        self.hops, reached_by_hops = self._fewest(tail, head)
         self.most = np.full_like(self.hops, -1)
         for stage in np.flatnonzero(np.bincount(added))[:-1].tolist():
-            earlier = added <= stage
-            hops, _ = self._fewest(tail[earlier], head[earlier])
+            is_earlier = added <= stage
+            hops, _ = self._fewest(tail[is_earlier], head[is_earlier])
             self.most = np.where(self.most < 0, hops, self.most)
         self.most = np.where(self.most < 0, self.hops, self.most)
-        while len(reach) <= self.most.max(initial=0) + self.detour:
-            reach.append(_one_hop(reach[-1], tail, head))
-        return reach
+        while len(reached_by_hops) <= self.most.max(initial=0) + self.detour:
+            reached_by_hops.append(_one_hop(reached_by_hops[-1], tail, head))
+        return reached_by_hops
 
     def _fewest(self, tail: INTS, head: INTS) -> tuple[INTS, list[BOOLS]]:
         """Hops of each pair's shortest walk, i8[ends, rows] (-1: none); which vertices are reached,
         by hops."""
-        reached = np.zeros((self.size, self.rows.size), bool)
-        reached[self.rows, np.arange(self.rows.size)] = True
+        is_reached = np.zeros((self.size, self.rows.size), bool)
+        is_reached[self.rows, np.arange(self.rows.size)] = True
         hops = np.full(self.wanted.shape, -1)
-        reach, visited = [reached], reached.copy()
+        reached_by_hops, is_visited = [is_reached], is_reached.copy()
         while True:
-            is_new = (hops < 0) & self.wanted & reached[self.ends]
-            hops[is_new] = len(reach) - 1
+            is_new = (hops < 0) & self.wanted & is_reached[self.ends]
+            hops[is_new] = len(reached_by_hops) - 1
             if (hops[self.wanted] >= 0).all():
                 break
-            reached = _one_hop(reached, tail, head)
-            if not (reached & ~visited).any():
+            is_reached = _one_hop(is_reached, tail, head)
+            if not (is_reached & ~is_visited).any():
                 break
-            visited |= reached
-            reach.append(reached)
-        return hops, reach
+            is_visited |= is_reached
+            reached_by_hops.append(is_reached)
+        return hops, reached_by_hops
 
     def _needed(
         self, order: INTS, tail: INTS, head: INTS, reach: list[BOOLS]
@@ -117,27 +117,27 @@ class Walks:
         is_needed = np.zeros_like(reach[0])
         tail_in_order, head_in_order = tail[order], head[order]
         for hops in range(len(reach) - 1, 0, -1):
-            may_have = (self.hops > 0) & (self.hops <= hops) & (hops <= self.most + self.detour)
-            end, row = np.nonzero(may_have)  # pairs with walks of this number of hops
+            may_end = (self.hops > 0) & (self.hops <= hops) & (hops <= self.most + self.detour)
+            end, row = np.nonzero(may_end)  # pairs with walks of this number of hops
             is_reached = reach[hops][self.ends[end], row]
             end, row = end[is_reached], row[is_reached]
             is_needed[self.ends[end], row] = True
             is_needed &= reach[hops]
-            live = np.flatnonzero(
+            live_links = np.flatnonzero(
                 _somewhere(is_needed)[head_in_order] & _somewhere(reach[hops - 1])[tail_in_order]
             )
-            heads, sources = head_in_order[live], tail_in_order[live]
+            heads, sources = head_in_order[live_links], tail_in_order[live_links]
             is_step = is_needed.T.take(heads, axis=1) & reach[hops - 1].T.take(sources, axis=1)
             # States are numbered by row, so steps are in the order of their states.
-            row_index, link = np.divmod(np.flatnonzero(is_step), max(live.size, 1))
+            row_index, link = np.divmod(np.flatnonzero(is_step), max(live_links.size, 1))
             source, states = sources[link], row_index * self.size
-            steps.append((order[live[link]], states + source, states + heads[link], end, row))
+            steps.append((order[live_links[link]], states + source, states + heads[link], end, row))
             is_needed = np.zeros_like(is_needed)
             # Walks go back from the ends: what leads nowhere drops out.
             is_needed[source, row_index] = True
         links_used = numbers(tail.size, *(links for links, *_ in steps))
-        position = np.zeros_like(tail)
-        position[links_used] = np.arange(links_used.size)
+        position_of = np.zeros_like(tail)
+        position_of[links_used] = np.arange(links_used.size)
         levels = []
         last_states = np.arange(rows) * self.size + self.rows
         state_of = np.zeros(self.size * rows, np.int64)  # by row and vertex: index in `last_states`
@@ -150,7 +150,7 @@ class Walks:
             tail_start = _starts(tails[by_tail])
             levels.append(
                 _Level(
-                    position[links], tails, np.repeat(
+                    position_of[links], tails, np.repeat(
                         np.arange(states.size), np.diff(np.append(head_start, head_rows.size))
                     ),
                     head_start, by_tail, tails[by_tail][tail_start], tail_start,
@@ -163,13 +163,13 @@ class Walks:
     def digest(self, capacity: FLOATS, beyond: float, adaptive: bool) -> bytes:
         """Digest of what decides how bytes spread; equal for instances at equivalent places."""
         digest = hashlib.sha1(f"{beyond} {adaptive} {self.detour}".encode(), usedforsecurity=False)
-        position = np.zeros(self.size, np.int64)
+        position_of = np.zeros(self.size, np.int64)
         vertices = numbers(self.size, self.tail, self.head)
-        position[vertices] = np.arange(vertices.size)
+        position_of[vertices] = np.arange(vertices.size)
         # All walks follow from these.
-        ends = position[np.concatenate([self.tail, self.head, self.rows, self.ends])]
-        for table in (capacity, ends, self.hops, self.most, self.parts):
-            digest.update(np.ascontiguousarray(table).data)
+        ends = position_of[np.concatenate([self.tail, self.head, self.rows, self.ends])]
+        for array in (capacity, ends, self.hops, self.most, self.parts):
+            digest.update(np.ascontiguousarray(array).data)
         return digest.digest()
 
     def apart(self, first_row: int) -> list[tuple[int, int]]:
@@ -196,19 +196,19 @@ class Walks:
         self, capacity: FLOATS, members: INTS | None = None, fan: FLOATS | float = 1.0
     ) -> list[FLOATS]:
         """Share of each step among the steps into a state, by level, when split by capacity."""
-        reaching = np.full(self.rows.size, np.inf)
+        state_capacity = np.full(self.rows.size, np.inf)
         shares = []
-        multiplicity = np.ones(self.tail.size) if members is None else members[self.tail]
-        fans = np.broadcast_to(fan, self.tail.size)
+        tail_members = np.ones(self.tail.size) if members is None else members[self.tail]
+        fan_of_link = np.broadcast_to(fan, self.tail.size)
         if members is not None:  # from one member to another
-            capacity = capacity / (multiplicity * members[self.head])
+            capacity = capacity / (tail_members * members[self.head])
         for h, level in self._numbered():
-            passing = np.minimum(reaching[level.tail], capacity[level.links])
-            passing *= fans[level.links]
+            step_capacity = np.minimum(state_capacity[level.tail], capacity[level.links])
+            step_capacity *= fan_of_link[level.links]
             if members is not None and h > 1:  # a walk begins at one
-                passing *= multiplicity[level.links]
-            reaching = np.add.reduceat(passing, level.head_start)
-            shares.append(passing / reaching[level.head])
+                step_capacity *= tail_members[level.links]
+            state_capacity = np.add.reduceat(step_capacity, level.head_start)
+            shares.append(step_capacity / state_capacity[level.head])
         return shares
 
     def _numbered(self) -> list[tuple[int, _Level]]:
@@ -219,16 +219,16 @@ class Walks:
         """Bytes on links, traced back from the ends where they arrive. arriving: share of a pair's
         bytes that arrives in each state of a level."""
         link_bytes = np.zeros((self.parts.shape[0], self.tail.size))
-        for index, bytes_ in enumerate(self.parts):
-            if not bytes_.any() or not self.levels:
+        for part_index, pair_bytes in enumerate(self.parts):
+            if not pair_bytes.any() or not self.levels:
                 continue
             arrived = np.zeros(self.levels[-1].head_start.size)
             for h, level in reversed(self._numbered()):
-                arrived[level.state] += bytes_[level.end, level.row] * arriving[h - 1]
+                arrived[level.state] += pair_bytes[level.end, level.row] * arriving[h - 1]
                 step_bytes = shares[h - 1] * arrived[level.head]
-                link_bytes[index] += np.bincount(level.links, step_bytes, self.tail.size)
-                count = self.levels[h - 2].head_start.size if h > 1 else self.rows.size
-                arrived = np.zeros(count)
+                link_bytes[part_index] += np.bincount(level.links, step_bytes, self.tail.size)
+                state_count = self.levels[h - 2].head_start.size if h > 1 else self.rows.size
+                arrived = np.zeros(state_count)
                 arrived[level.tails] = np.add.reduceat(step_bytes[level.by_tail], level.tail_start)
         return link_bytes
 
@@ -238,18 +238,18 @@ class Walks:
         # `top_power` of a state is the largest power among its steps: scaled to it, sums neither
         # overflow nor lose a step that matters.
         link_fraction, link_power = _weights(log_weight)
-        fraction, power = np.ones(self.rows.size), np.zeros(self.rows.size, np.int32)
+        fraction, state_power = np.ones(self.rows.size), np.zeros(self.rows.size, np.int32)
         weights, shares = [], []
         for level in self.levels:
-            weight = fraction[level.tail] * link_fraction[level.links]
-            to_power = power[level.tail] + link_power[level.links]
-            top_power = np.maximum.reduceat(to_power, level.head_start)
-            weight = np.ldexp(weight, to_power - top_power[level.head])
-            state_weight = np.add.reduceat(weight, level.head_start)
-            fraction, power = np.frexp(state_weight)
-            power += top_power
-            weights.append((fraction, power))
-            shares.append(weight / state_weight[level.head])
+            step_weight = fraction[level.tail] * link_fraction[level.links]
+            step_power = state_power[level.tail] + link_power[level.links]
+            top_power = np.maximum.reduceat(step_power, level.head_start)
+            step_weight = np.ldexp(step_weight, step_power - top_power[level.head])
+            state_weight = np.add.reduceat(step_weight, level.head_start)
+            fraction, state_power = np.frexp(state_weight)
+            state_power += top_power
+            weights.append((fraction, state_power))
+            shares.append(step_weight / state_weight[level.head])
         return weights, shares
 
     def _arriving(self, weights: list[SCALED]) -> Sequence[FLOATS | BOOLS]:
@@ -266,9 +266,9 @@ class Walks:
         by_detour = np.ldexp(fraction[1:], power[1:] - top_power)
         longer_sum = by_detour.sum(axis=0)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            longer = np.ldexp(longer_sum / fraction[0], top_power - power[0])
-            shortest = np.where(self.hops > 0, 1.0 / (1.0 + longer), 0.0)
-            share = np.stack([shortest, *(1.0 - shortest) * (by_detour / longer_sum)])
+            longer_ratio = np.ldexp(longer_sum / fraction[0], top_power - power[0])
+            shortest_share = np.where(self.hops > 0, 1.0 / (1.0 + longer_ratio), 0.0)
+            share = np.stack([shortest_share, *(1.0 - shortest_share) * (by_detour / longer_sum)])
         return [share[h - self.hops[v.end, v.row], v.end, v.row] for h, v in self._numbered()]
 
     def cheapest(self, price: FLOATS) -> FLOATS:
@@ -284,14 +284,14 @@ class Walks:
     def longest(self, latency: FLOATS) -> float:
         """Largest sum of latencies (s) over the paths of any pair, without detours."""
         latency_s = np.zeros(self.rows.size)
-        longest = 0.0
+        longest_s = 0.0
         for h, level in self._numbered():
             latency_s = np.maximum.reduceat(
                 latency_s[level.tail] + latency[level.links], level.head_start
             )
-            no_detour = self.most[level.end, level.row] >= h
-            longest = max(longest, float(latency_s[level.state[no_detour]].max(initial=0.0)))
-        return longest
+            is_no_detour = self.most[level.end, level.row] >= h
+            longest_s = max(longest_s, float(latency_s[level.state[is_no_detour]].max(initial=0.0)))
+        return longest_s
 
 
 def _weights(log_weight: FLOATS) -> SCALED:
@@ -305,18 +305,18 @@ def hops_from(start: INTS, tail: INTS, head: INTS, size: int) -> INTS:
     hops = np.full(size, size)
     hops[start] = 0
     for hop in range(1, size):
-        new = head[(hops[tail] < hop) & (hops[head] == size)]
-        if not new.size:
+        new_vertices = head[(hops[tail] < hop) & (hops[head] == size)]
+        if not new_vertices.size:
             break
-        hops[new] = hop
+        hops[new_vertices] = hop
     return hops
 
 
 def numbers(size: int, *some: INTS) -> INTS:
     """Numbers below `size` that occur in any of some arrays, ascending."""
     is_member = np.zeros(size, bool)
-    for members in some:
-        is_member[members] = True
+    for member_numbers in some:
+        is_member[member_numbers] = True
     return np.flatnonzero(is_member)
 
 
@@ -335,9 +335,9 @@ def _somewhere(table: BOOLS) -> BOOLS:
 def _one_hop(here: BOOLS, tail: INTS, head: INTS) -> BOOLS:
     """Whether each vertex is reached by one more hop, bool[vertices, rows]; links are ordered by
     head."""
-    following = np.zeros_like(here)
+    is_reached = np.zeros_like(here)
     live = np.flatnonzero(_somewhere(here)[tail])
     if live.size:
-        start = _starts(head[live])
-        following[head[live][start]] = np.logical_or.reduceat(here[tail[live]], start, axis=0)
-    return following
+        starts = _starts(head[live])
+        is_reached[head[live][starts]] = np.logical_or.reduceat(here[tail[live]], starts, axis=0)
+    return is_reached

@@ -45,16 +45,16 @@ def with_machine(scenario: Scenario, settings: dict[str, Any]) -> Scenario:
         if scheduler != AS_STACK:
             raise SpecError(f"{SCHEDULER} is {AS_STACK} or not set, not {quoted(str(scheduler))}")
         scenario = scheduled(with_machine(scenario, settings), load_facts())
-    name = settings.get("supernode.machine")
-    result = with_overrides(scenario, settings) if name is None else scenario
-    if name is None and not result.supernode.imported:
+    machine_name = settings.get("supernode.machine")
+    result = with_overrides(scenario, settings) if machine_name is None else scenario
+    if machine_name is None and not result.supernode.imported:
         return result
     from twin.lab.machines import fields_of
     from twin.lab.store import open_store
 
-    if name is not None:
-        sold = fields_of(str(name), load_facts(), open_store, scenario.supernode.chip)
-        settings = sold | settings | {"supernode.machine": sold["supernode.machine"]}
+    if machine_name is not None:
+        as_sold = fields_of(str(machine_name), load_facts(), open_store, scenario.supernode.chip)
+        settings = as_sold | settings | {"supernode.machine": as_sold["supernode.machine"]}
         result = with_overrides(scenario, settings)
     if result.supernode.imported:
         open_store()  # prices ask the store that was opened last
@@ -83,15 +83,15 @@ def fields_like(text: str) -> list[dict[str, str]]:
     rows = [
         {
             "field": path,
-            "default": plain(info.default),
-            "unit": info.unit,
-            "accepts": info.accepts(),
-            "label": info.label,
-            "applies": "; ".join(condition_text(condition) for condition in info.conditions),
+            "default": plain(field.default),
+            "unit": field.unit,
+            "accepts": field.accepts(),
+            "label": field.label,
+            "applies": "; ".join(condition_text(condition) for condition in field.conditions),
         }
-        for path, info in fields().items()
-        if info.kind is not tuple and "[]" not in path
-        and text.lower() in f"{path} {info.label} {info.also}".lower()
+        for path, field in fields().items()
+        if field.kind is not tuple and "[]" not in path
+        and text.lower() in f"{path} {field.label} {field.also}".lower()
     ]  # fmt: skip
     if not rows:
         raise SpecError(no_field(text))
@@ -109,12 +109,12 @@ def settings_from(words: Sequence[str]) -> dict[str, Any]:
         path, equals, value = word.partition("=")
         if not equals or not path.strip():
             raise SpecError(f"a setting is written field=value, not {quoted(word)}")
-        text = value.strip()
+        value_text = value.strip()
         try:
-            table = toml_table(f"value = {text}", "a setting", SpecError)
+            value_table = toml_table(f"value = {value_text}", "a setting", SpecError)
         except SpecError:
-            table = {}
-        settings[path.strip()] = table["value"] if len(table) == 1 else text
+            value_table = {}
+        settings[path.strip()] = value_table["value"] if len(value_table) == 1 else value_text
     return settings
 
 
@@ -141,8 +141,8 @@ def replayed(
                 f"times its speed takes at most {longest_s:,.6g} s of it: are its times in the "
                 "unit of its format?"
             )
-        copies_s = table.duration_s * min(1.0, COPY_SPREAD_REQUESTS / max(len(table), 1))
-        spread_s = timestamp_quantum(table.arrival_s) + (copies_s if tree_copies > 1 else 0.0)
+        copy_spread_s = table.duration_s * min(1.0, COPY_SPREAD_REQUESTS / max(len(table), 1))
+        spread_s = timestamp_quantum(table.arrival_s) + (copy_spread_s if tree_copies > 1 else 0.0)
         # A step more, so that the last arrival lies inside even when nothing is spread.
         horizon_s = (table.duration_s + spread_s) / rate_multiplier + scenario.step_s
         settings = {"horizon_s": max(horizon_s, 1.0), "warmup_s": 0.0}
@@ -152,5 +152,5 @@ def replayed(
 
 def counted(scenario: Scenario, table: "CountsTable") -> Scenario:
     """The scenario with expert popularity from a table of counts."""
-    counts = {"name": table.name, "digest": table.digest}
-    return with_overrides(scenario, {"experts.popularity": "imported", "experts.counts": counts})
+    reference = {"name": table.name, "digest": table.digest}
+    return with_overrides(scenario, {"experts.popularity": "imported", "experts.counts": reference})

@@ -49,22 +49,22 @@ class _Checked(InspectLoader):
 @cache
 def own(digest: str) -> Decide:
     """Load the user's controller with this digest; returns its function. Raises ControllerError."""
-    name = next((name for name, sha256 in controllers().items() if sha256 == digest), None)
-    if name is None:
+    stem = next((stem for stem, sha256 in controllers().items() if sha256 == digest), None)
+    if stem is None:
         raise ControllerError(
             f"no file of {VARIABLE} has the digest {digest[:12]}: see the command controllers"
         )
-    source = _source(Path(os.environ[VARIABLE]) / f"{name}.py")
+    source = _source(Path(os.environ[VARIABLE]) / f"{stem}.py")
     if hashlib.sha256(source).hexdigest() != digest:
-        raise ControllerError(f"{name}.py of {VARIABLE} has just changed: run it again")
+        raise ControllerError(f"{stem}.py of {VARIABLE} has just changed: run it again")
     loader = _Checked(source.decode("utf-8", "replace"))
-    module = module_from_spec(ModuleSpec(f"controller_{name}", loader))
+    module = module_from_spec(ModuleSpec(f"controller_{stem}", loader))
     try:
         loader.exec_module(module)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        raise ControllerError(f"the controller {name}.py cannot be read: {reason}") from error
+        raise ControllerError(f"the controller {stem}.py cannot be read: {reason}") from error
     decide: Decide | None = getattr(module, "decide", None)
     if not callable(decide):
-        raise ControllerError(f"{name}.py has no function decide(seen)")
+        raise ControllerError(f"{stem}.py has no function decide(seen)")
     return decide

@@ -33,8 +33,8 @@ def read_bytes(path: Path, most_bytes: int, error: type[Exception]) -> bytes:
     try:
         with path.open("rb") as file:
             return file.read(most_bytes + 1)
-    except (OSError, ValueError) as why:  # ValueError: a name with a NUL in it
-        reason = getattr(why, "strerror", None) or why
+    except (OSError, ValueError) as cause:  # ValueError: a name with a NUL in it
+        reason = getattr(cause, "strerror", None) or cause
         raise error(f"{printable(str(path))} cannot be read: {reason}") from None
 
 
@@ -42,9 +42,9 @@ def decoded(data: bytes, name: str, most_bytes: int, error: type[Exception], kin
     """The text of at most `most_bytes` of UTF-8; raises `error`. kind: what it should be."""
     name = printable(name)
     if len(data) > most_bytes:
-        is_mebibytes = most_bytes >= 1 << 20
-        size = f"{most_bytes >> 20} MiB" if is_mebibytes else f"{most_bytes >> 10} KiB"
-        raise error(f"{name} is larger than {size}: no {kind} is")
+        in_mebibytes = most_bytes >= 1 << 20
+        size_text = f"{most_bytes >> 20} MiB" if in_mebibytes else f"{most_bytes >> 10} KiB"
+        raise error(f"{name} is larger than {size_text}: no {kind} is")
     if not data.strip():
         raise error(f"{name} is empty, so it is no {kind}")
     try:
@@ -66,8 +66,8 @@ def toml_table(text: str, name: str, error: type[Exception]) -> dict[str, Any]:
         raise error(f"{name} has a key of more than {KEY_PARTS_MAX} parts: nothing here has")
     try:
         return tomli.loads(text)
-    except (ValueError, RecursionError) as why:  # ValueError: also a number of too many digits
-        fault = str(why).replace("\n", " ") or "it is nested too deeply"
+    except (ValueError, RecursionError) as cause:  # ValueError: also a number of too many digits
+        fault = str(cause).replace("\n", " ") or "it is nested too deeply"
         raise error(f"{name} is not valid TOML: {fault}") from None
 
 
@@ -79,22 +79,22 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
     path = path.resolve()  # a link goes on pointing at the file
     # A pipe or a terminal has its name already, and keeps it.
     is_regular = path.is_file() or not path.exists()
-    draft = path.with_name(f".{path.name}.part") if is_regular else path
+    draft_path = path.with_name(f".{path.name}.part") if is_regular else path
     try:
-        with draft.open("wb") as file:
+        with draft_path.open("wb") as file:
             yield file
             if is_regular:
                 file.flush()
                 os.fsync(file.fileno())
         if is_regular:
-            draft.replace(path)
-    except OSError as why:
-        reason = why.strerror or why
+            draft_path.replace(path)
+    except OSError as cause:
+        reason = cause.strerror or cause
         raise NotWritten(f"{printable(str(path))} cannot be written: {reason}") from None
     finally:
         if is_regular:
             with suppress(OSError):
-                draft.unlink(missing_ok=True)
+                draft_path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -106,14 +106,14 @@ def locked(path: Path, *, shared: bool = False, patience_s: float = 0.0) -> Iter
         return
     import fcntl
 
-    kind, end_s = fcntl.LOCK_SH if shared else fcntl.LOCK_EX, time.monotonic() + patience_s
+    lock_kind, until_s = fcntl.LOCK_SH if shared else fcntl.LOCK_EX, time.monotonic() + patience_s
     with path.open("ab") as file:
         while True:
             try:
-                fcntl.flock(file, kind | fcntl.LOCK_NB)
+                fcntl.flock(file, lock_kind | fcntl.LOCK_NB)
                 break
             except OSError:
-                if time.monotonic() >= end_s:
+                if time.monotonic() >= until_s:
                     yield False
                     return
                 time.sleep(LOCK_LOOK_S)

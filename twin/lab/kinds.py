@@ -68,13 +68,13 @@ COUNT = "segments"  # of each request, stored instead of the offsets
 
 def _trace_parts(trace: TraceTable) -> Parts:
     """Parts of a trace: a row per request, a row per segment of KV blocks, and the rest as JSON."""
-    values = {field.name: getattr(trace, field.name) for field in fields(trace)}
-    requests = {COUNT: np.diff(values.pop(OFFSET)).astype(np.int32)}
-    segments = {name: values.pop(name) for name in SEGMENTS}
-    name, format_ = values.pop("name"), values.pop("format")
-    requests |= {k: v for k, v in values.items() if isinstance(v, np.ndarray)}
-    attributes = {k: v for k, v in values.items() if k not in requests}
-    tables = {"requests": pl.DataFrame(requests), "segments": pl.DataFrame(segments)}
+    field_values = {field.name: getattr(trace, field.name) for field in fields(trace)}
+    request_columns = {COUNT: np.diff(field_values.pop(OFFSET)).astype(np.int32)}
+    segment_columns = {name: field_values.pop(name) for name in SEGMENTS}
+    name, format_ = field_values.pop("name"), field_values.pop("format")
+    request_columns |= {k: v for k, v in field_values.items() if isinstance(v, np.ndarray)}
+    attributes = {k: v for k, v in field_values.items() if k not in request_columns}
+    tables = {"requests": pl.DataFrame(request_columns), "segments": pl.DataFrame(segment_columns)}
     return Parts(name, format_, attributes, tables)
 
 
@@ -129,12 +129,12 @@ class MachineNamed:
 def _machine_parts(machine: ImportedMachine) -> Parts:
     """A table of vertices and one of links: name or ends, and the attributes as JSON."""
     vertices = pl.DataFrame(
-        {"vertex": [v for v, _ in machine.vertices],
-         "data": [json.dumps(data, sort_keys=True) for _, data in machine.vertices]}
+        {"vertex": [vertex for vertex, _ in machine.vertices],
+         "data": [json.dumps(attrs, sort_keys=True) for _, attrs in machine.vertices]}
     )  # fmt: skip
     links = pl.DataFrame(
-        {"tail": [a for a, _, _ in machine.links], "head": [b for _, b, _ in machine.links],
-         "data": [json.dumps(data, sort_keys=True) for _, _, data in machine.links]}
+        {"tail": [tail for tail, _, _ in machine.links], "head": [b for _, b, _ in machine.links],
+         "data": [json.dumps(attrs, sort_keys=True) for _, _, attrs in machine.links]}
     )  # fmt: skip
     attributes = {"graph": dict(machine.about), "npus": machine.npus}
     return Parts(machine.name, "machine", attributes, {"vertices": vertices, "links": links})
@@ -146,8 +146,8 @@ def _machine(parts: Parts) -> ImportedMachine:
     return ImportedMachine(
         parts.name,
         parts.about["graph"],
-        [(v, json.loads(data)) for v, data in vertices.iter_rows()],
-        [(a, b, json.loads(data)) for a, b, data in links.iter_rows()],
+        [(vertex, json.loads(attrs)) for vertex, attrs in vertices.iter_rows()],
+        [(tail, head, json.loads(attrs)) for tail, head, attrs in links.iter_rows()],
     )
 
 

@@ -63,8 +63,8 @@ def _facts_of(folder: Path, calibration: str) -> Facts:
         if NOT_FACTS & {stem, *parents}:
             continue
         table = tables
-        for part in parents:
-            table = table.setdefault(part, {})
+        for folder_name in parents:
+            table = table.setdefault(folder_name, {})
         table[stem] = _fact_table(path, str(path))
     if calibration:
         tables["calibration"] = _private(Path(calibration), tables["calibration"])
@@ -84,21 +84,21 @@ def _fact_table(path: Path, name: str) -> dict[str, Any]:
 
 def _private(path: Path, known: dict[str, Any]) -> dict[str, Any]:
     """Calibration tables replaced by those of a private copy."""
-    source = f"{CALIBRATION_VARIABLE} = {path}"
+    subject = f"{CALIBRATION_VARIABLE} = {path}"
     try:
         private_table = _fact_table(path, path.name)
     except FactError as error:
         raise FactError(f"{CALIBRATION_VARIABLE}: {error}") from None
     for name, table in private_table.items():
         if name not in known:
-            unknown = f"{source}: {printable(name)} is no constant"
-            raise FactError(f"{unknown}: take some of {', '.join(known)}")
+            problem = f"{subject}: {printable(name)} is no constant"
+            raise FactError(f"{problem}: take some of {', '.join(known)}")
         low, high, unit = (known[name][key] for key in ("low", "high", "unit"))
         value = table.get("value") if isinstance(table, dict) else None
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise FactError(f"{source}: {name} has no value that is a number")
+            raise FactError(f"{subject}: {name} has no value that is a number")
         if not low <= value <= high or table.get("unit") != unit:
-            raise FactError(f"{source}: {name} must be {low:g} to {high:g} in unit {unit!r}")
+            raise FactError(f"{subject}: {name} must be {low:g} to {high:g} in unit {unit!r}")
     return known | private_table
 
 
@@ -177,6 +177,6 @@ def terms_in(text: str) -> list[Term]:
     """
     longest_first = sorted(terms(), key=len, reverse=True)
     pattern = rf"\b({'|'.join(map(re.escape, longest_first))})s?\b"
-    by_lower = {name.lower(): term for name, term in terms().items()}
-    found_names = (match[1].lower() for match in re.finditer(pattern, text, re.IGNORECASE))
-    return [by_lower[name] for name in dict.fromkeys(found_names)]
+    term_by_lower_name = {name.lower(): term for name, term in terms().items()}
+    matched_names = (match[1].lower() for match in re.finditer(pattern, text, re.IGNORECASE))
+    return [term_by_lower_name[name] for name in dict.fromkeys(matched_names)]

@@ -41,24 +41,24 @@ def fitted(scenario: Scenario, npus: int) -> Scenario:
     share unchanged: decode changes its instance size, other pools their number of instances. Raises
     SpecError."""
     pools_used = sorted(seated(scenario))  # decode before prefill, which takes what decode leaves
-    npus_now, rest = sum(count * each for _, count, each in pools_used), npus
+    npus_now, rest = sum(count * size for _, count, size in pools_used), npus
     if npus < len(pools_used):
         raise SpecError(f"{npus} NPUs cannot hold {len(pools_used)} pools")
     changes: dict[str, Any] = {"deployment.placement": "packed"}
-    for role, count, each in pools_used:
+    for role, count, size in pools_used:
         is_last = role == pools_used[-1][0]
-        own_npus = rest if is_last else max(1, min(rest - 1, round(npus * count * each / npus_now)))
-        instances = min(count, own_npus) if role == "decode" else max(1, own_npus // each)
+        own_npus = rest if is_last else max(1, min(rest - 1, round(npus * count * size / npus_now)))
+        instances = min(count, own_npus) if role == "decode" else max(1, own_npus // size)
         pool = f"deployment.{role}"
         sizes = {f"{pool}.instances": instances, f"{pool}.npus_per_instance": own_npus // instances}
         if role != "decode":
-            sizes[f"{pool}.npus_per_instance"] = min(each, own_npus)
-        elif experts := scenario.deployment.decode.expert_npus:
-            expert_share = experts / each
+            sizes[f"{pool}.npus_per_instance"] = min(size, own_npus)
+        elif expert_npus := scenario.deployment.decode.expert_npus:
+            expert_share = expert_npus / size
             sizes[f"{pool}.expert_npus"] = max(1, round(expert_share * (own_npus // instances)))
         for path, value in sizes.items():
-            info = field_info(path)
-            changes[path] = min(value, info.high) if info and info.high else value
+            field = field_info(path)
+            changes[path] = min(value, field.high) if field and field.high else value
         rest -= changes[f"{pool}.instances"] * changes[f"{pool}.npus_per_instance"]
     return with_overrides(scenario, changes)
 
@@ -98,9 +98,9 @@ def fields_of(
 
 def chip_of(machine: ImportedMachine, facts: Facts, wanted: str) -> str:
     """The wanted chip, or the first with the same number of dies as the machine's NPUs."""
-    fitting = [c for c in facts.names("chips")
-            if facts[f"chips.{c}.dies_per_npu"].value == machine.dies_per_npu]  # fmt: skip
-    return wanted if wanted in fitting or not fitting else fitting[0]
+    fitting_chips = [chip for chip in facts.names("chips")
+            if facts[f"chips.{chip}.dies_per_npu"].value == machine.dies_per_npu]  # fmt: skip
+    return wanted if wanted in fitting_chips or not fitting_chips else fitting_chips[0]
 
 
 def machine_rows(facts: Facts, store: Store) -> list[dict[str, Any]]:

@@ -24,27 +24,27 @@ def by_default(s: Scenario, facts: Facts) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     for role, pool in serving(s).items():
         traits, settings = _traits(facts, s.deployment.stack, pool), pool.own
-        dies = settings.npus * load_chip(facts, pool.chip).dies_per_npu
-        one_batch = role == "prefill" and settings.attention == "sp_tp_sp"  # one over all dies
+        instance_dies = settings.npus * load_chip(facts, pool.chip).dies_per_npu
+        is_one_batch = role == "prefill" and settings.attention == "sp_tp_sp"  # one over all dies
         rank_dies = settings.tp_dies * pool.prompt_ranks
         rank_dies *= settings.pp_stages * (settings.cp_dies if role == "prefill" else 1)
-        ranks = 1 if one_batch else dies // rank_dies
-        if budget := traits.get("token_budget"):
-            budgets = 1 if traits.get("budget_of") == "instance" else ranks
-            npu_tokens = budget * budgets // settings.npus
+        rank_count = 1 if is_one_batch else instance_dies // rank_dies
+        if budget_tokens := traits.get("token_budget"):
+            budgets = 1 if traits.get("budget_of") == "instance" else rank_count
+            tokens_per_npu = budget_tokens * budgets // settings.npus
             if role == "colocated":  # the budget is that of one of the passes of an iteration
-                npu_tokens *= settings.pp_stages
-                changes["deployment.colocated.chunk_tokens_per_npu"] = npu_tokens
+                tokens_per_npu *= settings.pp_stages
+                changes["deployment.colocated.chunk_tokens_per_npu"] = tokens_per_npu
             elif role == "prefill":
-                changes["deployment.prefill.tokens_per_npu"] = npu_tokens
-                changes["deployment.prefill.chunk_tokens"] = budget * budgets // ranks
+                changes["deployment.prefill.tokens_per_npu"] = tokens_per_npu
+                changes["deployment.prefill.chunk_tokens"] = budget_tokens * budgets // rank_count
         if role != "prefill":
             if sequences := traits.get("sequences"):
-                changes["deployment.decode.batch_per_npu"] = sequences * ranks // settings.npus
+                changes["deployment.decode.batch_per_npu"] = sequences * rank_count // settings.npus
             if "swap_gb" in traits:
                 changes["deployment.decode.swap_gb_per_die"] = float(traits["swap_gb"])
-            if choice := traits.get("rank_choice"):
-                changes["deployment.decode.rank_choice"] = choice
+            if rank_choice := traits.get("rank_choice"):
+                changes["deployment.decode.rank_choice"] = rank_choice
     bounded_values = {path: _within(path, value) for path, value in changes.items()}
     return {path: value for path, value in bounded_values.items() if read(s, path) != value}
 
@@ -58,8 +58,8 @@ def _traits(facts: Facts, stack: str, pool: Pool) -> dict[str, Any]:
     """Figures of a stack's scheduler on the devices of a pool, which are its dies."""
     table = {name: fact.value for name, fact in stack_facts(facts, stack, "schedulers").items()}
     if "large_device" in table:
-        least_bytes = table["large_device"] * 2**30
-        table["large"] = load_chip(facts, pool.chip).hbm_bytes_per_die >= least_bytes
+        least_hbm_bytes = table["large_device"] * 2**30
+        table["large"] = load_chip(facts, pool.chip).hbm_bytes_per_die >= least_hbm_bytes
     return table | {
         name: table[f"large_{name}"]
         for name in LARGE if table.get("large") and f"large_{name}" in table
@@ -68,8 +68,8 @@ def _traits(facts: Facts, stack: str, pool: Pool) -> dict[str, Any]:
 
 def _within(path: str, value: Any) -> Any:
     """A value, or the nearest that its field takes."""
-    info = fields()[path]
+    field = fields()[path]
     if not isinstance(value, int):
         return value
-    low, high = info.low or 0, info.high
+    low, high = field.low or 0, field.high
     return max(int(low), value if high is None else min(int(high), value))

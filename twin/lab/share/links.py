@@ -132,15 +132,15 @@ def open_run(query: Mapping[str, str], store: Store) -> RunRow | NotHere | None:
 
 def open_runs(query: Mapping[str, str], store: Store) -> list[RunRow | NotHere]:
     """The runs of a comparison's address, each once, baseline first. Raises ShareError."""
-    texts = query.get(RUNS, "")[:LINK_CHARS_MAX].split(",")
-    names = list(dict.fromkeys(filter(None, texts)))
-    if len(names) > COMPARED_MAX:
-        raise ShareError(f"this link compares {len(names)} runs: at most {COMPARED_MAX} can be")
+    run_texts = query.get(RUNS, "")[:LINK_CHARS_MAX].split(",")
+    run_ids = list(dict.fromkeys(filter(None, run_texts)))
+    if len(run_ids) > COMPARED_MAX:
+        raise ShareError(f"this link compares {len(run_ids)} runs: at most {COMPARED_MAX} can be")
     baseline = query.get(BASELINE, "")
-    if baseline in names:
-        names.remove(baseline)
-        names.insert(0, baseline)
-    return [_find_run(name, store) for name in names]
+    if baseline in run_ids:
+        run_ids.remove(baseline)
+        run_ids.insert(0, baseline)
+    return [_find_run(name, store) for name in run_ids]
 
 
 def pack(scenario: Scenario) -> str:
@@ -185,9 +185,9 @@ def unpacked(text: str) -> str:
     if len(text) > LINK_CHARS_MAX:
         raise ShareError(f"this link is longer than the {LINK_CHARS_MAX:,} characters of any")
     try:
-        packed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        raw_bytes = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         inflater = zlib.decompressobj()
-        content = inflater.decompress(packed, SCENARIO_BYTES_MAX)
+        text_bytes = inflater.decompress(raw_bytes, SCENARIO_BYTES_MAX)
     except (binascii.Error, ValueError, zlib.error):
         raise ShareError("this link is damaged: copy it again, whole") from None
     if inflater.unconsumed_tail:
@@ -197,7 +197,7 @@ def unpacked(text: str) -> str:
     if not inflater.eof:
         raise ShareError("this link is cut off: copy it again, whole")
     try:
-        return content.decode()
+        return text_bytes.decode()
     except UnicodeDecodeError:
         raise ShareError("this link holds no text: copy it again, whole") from None
 

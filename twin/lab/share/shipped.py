@@ -61,11 +61,11 @@ def shipped(scenario: Scenario, folder: Path = FOLDER) -> Shipped | None:
     for key in PRESETS:
         path = folder / f"{key}.zip"
         if path.exists():
-            with zipfile.ZipFile(path) as file:
-                description = json.loads(file.read(ABOUT))
+            with zipfile.ZipFile(path) as archive:
+                description = json.loads(archive.read(ABOUT))
                 if description["scenario"] == digest:
                     tables = {
-                        name: pl.read_parquet(io.BytesIO(file.read(f"{name}.parquet")))
+                        name: pl.read_parquet(io.BytesIO(archive.read(f"{name}.parquet")))
                         for name in description.pop("tables")
                     }
                     return Shipped(key=key, tables=tables, **description)
@@ -76,8 +76,8 @@ def summaries() -> dict[str, dict[str, Any]]:
     """Summaries of all shipped results, by the digest of the scenario."""
     answers: dict[str, dict[str, Any]] = json.loads((FOLDER / ANSWERS).read_text("utf-8"))
     for path in sorted(FOLDER.glob("*.zip")):
-        with zipfile.ZipFile(path) as file:
-            description = json.loads(file.read(ABOUT))
+        with zipfile.ZipFile(path) as archive:
+            description = json.loads(archive.read(ABOUT))
             answers[description["scenario"]] = description["summary"]
     return answers
 
@@ -85,9 +85,9 @@ def summaries() -> dict[str, dict[str, Any]]:
 def write(key: str, scenario: Scenario, run: "Run", engine: str, folder: Path = FOLDER) -> Path:
     """Write the file of one preset's run."""
     # In single precision, except columns of times that join tables.
-    times = cs.by_name("t_s", "end_s", "window_s", require_all=False)
-    single = (cs.float() - times).cast(pl.Float32)
-    tables = {name: run.tables[name].with_columns(single) for name in TABLES if name in run.tables}
+    time_columns = cs.by_name("t_s", "end_s", "window_s", require_all=False)
+    narrow = (cs.float() - time_columns).cast(pl.Float32)
+    tables = {name: run.tables[name].with_columns(narrow) for name in TABLES if name in run.tables}
     description = {
         "scenario": scenario_digest(scenario),
         "engine": engine,
@@ -97,21 +97,21 @@ def write(key: str, scenario: Scenario, run: "Run", engine: str, folder: Path = 
     }
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{key}.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as file:
-        about = json.dumps(description, indent=1, sort_keys=True)
-        file.writestr(zipfile.ZipInfo(ABOUT, MADE), about)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        about_text = json.dumps(description, indent=1, sort_keys=True)
+        archive.writestr(zipfile.ZipInfo(ABOUT, MADE), about_text)
         for name, table in tables.items():
-            packed = io.BytesIO()
-            table.write_parquet(packed, compression="zstd", compression_level=19)
-            file.writestr(zipfile.ZipInfo(f"{name}.parquet", MADE), packed.getvalue())
+            parquet_file = io.BytesIO()
+            table.write_parquet(parquet_file, compression="zstd", compression_level=19)
+            archive.writestr(zipfile.ZipInfo(f"{name}.parquet", MADE), parquet_file.getvalue())
     return path
 
 
 def judged(facts: Facts) -> dict[str, Any]:
     """The published rows (`rows`), each with its `band` as `row_bands` has it, and what bands hold
     of rows left out (`held`, sentences); half a minute."""
-    bands = row_bands()
-    rows = [{**row, "band": bands.get(row["id"])} for row in evidence(facts)]
+    band_by_row = row_bands()
+    rows = [{**row, "band": band_by_row.get(row["id"])} for row in evidence(facts)]
     return {"rows": rows, "held": covered_in_words()}
 
 
@@ -140,7 +140,7 @@ def _evidence_of(facts: Facts) -> str:
 def refresh(store: Store, runner: Runner) -> None:
     """Submit the first preset's run in the background if its shipped result is stale."""
     scenario = preset(PRESETS[0])
-    if scenario is None or (stored := shipped(scenario)) is None or not stored.stale:
+    if scenario is None or (shipped_run := shipped(scenario)) is None or not shipped_run.stale:
         return
     store.scenarios.save(scenario)
     runner.submit(scenario)

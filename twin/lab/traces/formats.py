@@ -44,8 +44,8 @@ class Reading:
     def only(self) -> Piece:
         """The one file of the source; raises TraceError when there are more."""
         if next(self.rest, None) is not None:
-            several = f"{self.label} holds several files of format {self.kind}"
-            raise TraceError(f"{several}: give one of them")
+            subject = f"{self.label} holds several files of format {self.kind}"
+            raise TraceError(f"{subject}: give one of them")
         return self.first
 
 
@@ -80,7 +80,7 @@ def head_of(label: str, piece: Piece) -> Head:
 
 def header_of(line: str) -> list[str]:
     """Column names of the header line of a CSV file."""
-    return [part.strip(BLANK + '"') for part in line.split(",")]
+    return [cell.strip(BLANK + '"') for cell in line.split(",")]
 
 
 MOST_BLOCK_TOKENS = 65_536
@@ -130,13 +130,13 @@ def build_table(c: Columns, most_rows: int) -> TraceTable:
         reasons = "".join(f"; {count:,} {reason}" for reason, count in (+counts).items())
         raise TraceError(f"{c.name} holds no request to keep{reasons}")
     arrival_s = (c.ticks[chosen_rows] - c.ticks[chosen_rows[0]]) / c.ticks_per_s
-    offset, first_ids, blocks, id_count, block_tokens = _chains(c, chosen_rows, counts)
+    segment_offset, first_blocks, blocks, id_count, block_tokens = _chains(c, chosen_rows, counts)
     session = np.arange(chosen_rows.size) if c.session is None else _dense(c.session[chosen_rows])
     return TraceTable(
         arrival_s=arrival_s.astype(np.float64),
         input_tokens=c.input_tokens[chosen_rows].astype(np.int32),
         output_tokens=c.output_tokens[chosen_rows].astype(np.int32),
-        session=session.astype(np.int32), segment_offset=offset, segment_first=first_ids,
+        session=session.astype(np.int32), segment_offset=segment_offset, segment_first=first_blocks,
         segment_blocks=blocks, blocks=id_count, block_tokens=block_tokens,
         has_prefix=c.hashes is not None, has_time=c.has_time,
         source_row=c.source_row[chosen_rows].astype(np.int64),
@@ -156,31 +156,31 @@ def _chains(
     hash_counts = np.diff(c.hash_offset)[chosen]
     prompt_tokens = c.input_tokens[chosen]
     # Else the size whose whole or started blocks count the hashes of most prompts.
-    size = c.block_tokens or max(
+    block_tokens = c.block_tokens or max(
         BLOCK_SIZES,
         key=lambda size: (
             (hash_counts == -(-prompt_tokens // size)) | (hash_counts == prompt_tokens // size)
         ).mean(),
     )
-    most_hashes = -(-prompt_tokens // size)
+    most_hashes = -(-prompt_tokens // block_tokens)
     if (hash_counts > most_hashes).mean() > 0.5:
         raise TraceError(
-            f"{c.name}: most prompts have more hashes than blocks of {size} tokens: the block "
-            "size must be smaller"
+            f"{c.name}: most prompts have more hashes than blocks of {block_tokens} tokens: the "
+            "block size must be smaller"
         )
     counts["clipped: hashes beyond the prompt"] += int((hash_counts > most_hashes).sum())
-    too_few = int((hash_counts < prompt_tokens // size).sum())
-    counts["kept: prompts with fewer hashes than whole blocks"] += too_few
-    begin = c.hash_offset[:-1][chosen]
-    end = begin + np.minimum(hash_counts, most_hashes)
+    too_few_count = int((hash_counts < prompt_tokens // block_tokens).sum())
+    counts["kept: prompts with fewer hashes than whole blocks"] += too_few_count
+    begins = c.hash_offset[:-1][chosen]
+    ends = begins + np.minimum(hash_counts, most_hashes)
     scope = np.zeros(chosen.size, np.int64) if c.scope is None else _dense(c.scope[chosen])
-    id_count = chain_ids(begin, end, scope, c.hashes)
-    return (*runs_of(begin, end, c.hashes), id_count, size)
+    id_count = chain_ids(begins, ends, scope, c.hashes)
+    return (*runs_of(begins, ends, c.hashes), id_count, block_tokens)
 
 
 def _dense(values: np.ndarray) -> np.ndarray:
     """Numbers i8[n] from 0 on for equal values, in order of first appearance."""
     _, first_index, inverse = np.unique(values, return_index=True, return_inverse=True)
-    number_of = np.empty(first_index.size, np.int64)
-    number_of[np.argsort(first_index, kind="stable")] = np.arange(first_index.size)
-    return number_of[inverse]
+    number_by_value = np.empty(first_index.size, np.int64)
+    number_by_value[np.argsort(first_index, kind="stable")] = np.arange(first_index.size)
+    return number_by_value[inverse]

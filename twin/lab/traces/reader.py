@@ -34,12 +34,12 @@ def read_trace(
     if first_piece is None:
         raise TraceError(f"{label} holds no file")
     head = head_of(label, first_piece)
-    entry = next((entry for entry in FORMATS.values() if entry.fits(head)), None)
-    if entry is None:
-        titles = ", ".join(dict.fromkeys(entry.title for entry in FORMATS.values()))
+    format_ = next((format_ for format_ in FORMATS.values() if format_.fits(head)), None)
+    if format_ is None:
+        titles = ", ".join(dict.fromkeys(format_.title for format_ in FORMATS.values()))
         raise TraceError(f"{label} is in no format that is read ({titles}). {OWN}")
-    columns = entry.read(Reading(label, first_piece, pieces, entry.name, block_tokens, limits))
-    columns.name, columns.format = label, entry.name
+    columns = format_.read(Reading(label, first_piece, pieces, format_.name, block_tokens, limits))
+    columns.name, columns.format = label, format_.name
     return build_table(columns, limits.rows)
 
 
@@ -59,21 +59,21 @@ def preview(table: TraceTable) -> dict[str, Any]:
     """Figures of a trace for people and JSON; None where the trace has no data."""
     request_count = len(table)
     duration_s = table.duration_s
-    inputs = table.input_tokens.astype(np.int64)
-    outputs = table.output_tokens.astype(np.int64)
+    input_tokens = table.input_tokens.astype(np.int64)
+    output_tokens = table.output_tokens.astype(np.int64)
     quantum_s = timestamp_quantum(table.arrival_s) if table.has_time else 0.0
-    rate = request_count / duration_s if table.has_time and duration_s > 0 else None
-    gaps, think_s = np.diff(table.arrival_s), table.think_s[~np.isnan(table.think_s)]
-    has_gaps = table.has_time and gaps.size > 1 and gaps.mean() > 0
-    gap_variation = float(gaps.std() / gaps.mean()) if has_gaps else None
+    rate_per_s = request_count / duration_s if table.has_time and duration_s > 0 else None
+    gaps_s, think_s = np.diff(table.arrival_s), table.think_s[~np.isnan(table.think_s)]
+    has_gaps = table.has_time and gaps_s.size > 1 and gaps_s.mean() > 0
+    gap_variation = float(gaps_s.std() / gaps_s.mean()) if has_gaps else None
     warnings = list(table.warnings)
     if not table.has_time:
         warnings.append("no times in the file: requests arrive as Poisson at the workload's rate")
     if not table.has_prefix:
         warnings.append("no prefix information: no prompt shares a block")
     if quantum_s:
-        fault = f"timestamps are rounded to {quantum_s:.4g} s"
-        warnings.append(f"{fault}: spread the requests over that step")
+        problem = f"timestamps are rounded to {quantum_s:.4g} s"
+        warnings.append(f"{problem}: spread the requests over that step")
     return {
         "name": table.name,
         "format": table.format,
@@ -81,13 +81,13 @@ def preview(table: TraceTable) -> dict[str, Any]:
         "rows": request_count,
         "sessions": int(np.unique(table.session).size),
         "duration_s": duration_s if table.has_time else None,
-        "rate_req_per_s": rate,
+        "rate_req_per_s": rate_per_s,
         "interarrival_cv": gap_variation,
         "time_unit": table.time_unit,
         "timestamp_step_s": quantum_s or None,
-        "input_tokens": _spread(inputs),
-        "output_tokens": _spread(outputs),
-        "prefill_decode_ratio": float(inputs.sum() / outputs.sum()),
+        "input_tokens": _spread(input_tokens),
+        "output_tokens": _spread(output_tokens),
+        "prefill_decode_ratio": float(input_tokens.sum() / output_tokens.sum()),
         "block_tokens": table.block_tokens or None,
         "blocks": table.blocks,
         "ideal_hit_token_ratio": reuse_curve(table, EVERY).ideal if table.has_prefix else None,

@@ -129,8 +129,8 @@ def text_of(piece: Piece, first: int = 1) -> str:
     try:
         return piece.data.decode("utf-8-sig" if first == 1 else "utf-8")
     except UnicodeDecodeError as error:
-        line = piece.data.count(b"\n", 0, error.start) + first
-        raise TraceError(f"{piece.name} line {line} is not UTF-8 text") from None
+        line_number = piece.data.count(b"\n", 0, error.start) + first
+        raise TraceError(f"{piece.name} line {line_number} is not UTF-8 text") from None
 
 
 def portions(piece: Piece) -> Iterator[tuple[int, list[str]]]:
@@ -149,9 +149,9 @@ def decode(text: str, where: str, wanted: str = "one request {...}") -> Any:
     try:
         return DECODER.decode(text)
     except json.JSONDecodeError as error:
-        line = f" line {error.lineno}" if " line " not in where else ""
+        line_text = f" line {error.lineno}" if " line " not in where else ""
         raise TraceError(
-            f"{where}{line} is not JSON: {error.msg} at column {error.colno}; {wanted} must "
+            f"{where}{line_text} is not JSON: {error.msg} at column {error.colno}; {wanted} must "
             "stand there"
         ) from None
     except RecursionError:
@@ -162,32 +162,32 @@ def decode(text: str, where: str, wanted: str = "one request {...}") -> Any:
 
 def json_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
     """Each portion's cells, one JSON object a line, blank ones left out, and line numbers i8[n]."""
-    for first, lines in portions(piece):
-        bodies, numbers = [], []
-        for number, line in enumerate(lines, first):
+    for first_line, lines in portions(piece):
+        request_objects, numbers = [], []
+        for line_number, line in enumerate(lines, first_line):
             if not line or line.isspace():
                 continue
-            place = f"{piece.name} line {number}"
+            place = f"{piece.name} line {line_number}"
             if len(line) > MOST_LINE_BYTES:
-                most = f"{MOST_LINE_BYTES >> 20} MB"
-                raise TraceError(f"{place} is longer than {most}: no request is")
-            body = decode(line, place)
-            if type(body) is not dict:
+                limit_text = f"{MOST_LINE_BYTES >> 20} MB"
+                raise TraceError(f"{place} is longer than {limit_text}: no request is")
+            request_object = decode(line, place)
+            if type(request_object) is not dict:
                 raise TraceError(f"{place} is not an object: one request {{...}} must stand there")
-            bodies.append(body)
-            numbers.append(number)
+            request_objects.append(request_object)
+            numbers.append(line_number)
         # The numbers are those of this portion, also when a refusal asks for them later.
-        cells = cells_of_rows(bodies, lambda i, n=numbers: f"{piece.name} line {n[i]}")  # type: ignore[misc]
+        cells = cells_of_rows(request_objects, lambda i, n=numbers: f"{piece.name} line {n[i]}")  # type: ignore[misc]
         yield cells, np.array(numbers, np.int64)
 
 
 def hash_lists(cells: Cells) -> list[list[int]]:
     """A list of hashes per row; the numbers are checked when all are joined."""
-    lists = [cells.value("hash_ids", i) for i in range(cells.size)]
-    for i, ids in enumerate(lists):
-        if type(ids) is not list:
+    lists_by_row = [cells.value("hash_ids", i) for i in range(cells.size)]
+    for i, hashes in enumerate(lists_by_row):
+        if type(hashes) is not list:
             raise cells.wrong("hash_ids", i, "a list of block hashes")
-    return lists
+    return lists_by_row
 
 
 def hash_array(
@@ -223,31 +223,31 @@ STAMP = (
 def csv_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
     """Every row after the header, and its line i8[n], by portions; blank lines are skipped."""
     header: list[str] = []
-    rows = 0
-    for first, lines in portions(piece):
+    row_count = 0
+    for first_line, lines in portions(piece):
         if max(map(len, lines)) > MOST_ROW_BYTES:
-            longest = first + max(range(len(lines)), key=lambda i: len(lines[i]))
+            longest_line = first_line + max(range(len(lines)), key=lambda i: len(lines[i]))
             limit_text = f"{MOST_ROW_BYTES >> 10} KB: no row of a table is"
-            raise TraceError(f"{piece.name} line {longest} is longer than {limit_text}")
-        filled_lines = [i for i, line in enumerate(lines) if line and line.strip(BLANK)]
-        if filled_lines and not header:
-            header = header_of(lines[filled_lines.pop(0)])
+            raise TraceError(f"{piece.name} line {longest_line} is longer than {limit_text}")
+        filled_indices = [i for i, line in enumerate(lines) if line and line.strip(BLANK)]
+        if filled_indices and not header:
+            header = header_of(lines[filled_indices.pop(0)])
             if len(header) > MOST_COLUMNS:
                 subject = f"{piece.name} has {len(header)} columns"
                 raise TraceError(f"{subject}: at most {MOST_COLUMNS} are read")
             if len(set(header)) < len(header):
                 raise TraceError(f"{piece.name} names a column twice: {', '.join(header)}")
-        for i in filled_lines:
-            if (values := lines[i].count(",") + 1) != len(header):
+        for i in filled_indices:
+            if (cell_count := lines[i].count(",") + 1) != len(header):
                 raise TraceError(
-                    f"{piece.name} line {first + i} has {values} values where the header names "
-                    f"{len(header)} columns"
+                    f"{piece.name} line {first_line + i} has {cell_count} values where the header "
+                    f"names {len(header)} columns"
                 )
-        if filled_lines:
-            numbers = np.array(filled_lines) + first
-            rows += numbers.size
-            yield _cells(piece, header, [lines[i] for i in filled_lines], numbers), numbers
-    if not rows:
+        if filled_indices:
+            line_nos = np.array(filled_indices) + first_line
+            row_count += line_nos.size
+            yield _cells(piece, header, [lines[i] for i in filled_indices], line_nos), line_nos
+    if not row_count:
         raise TraceError(f"{piece.name} holds a header and no row")
 
 
@@ -263,15 +263,15 @@ def _cells(piece: Piece, header: list[str], body: list[str], numbers: np.ndarray
 
 def clock_ns(cells: Cells, column: str) -> np.ndarray:
     """i8[n] nanoseconds since 1970 of dates and times; without a zone they are UTC."""
-    text = cells.texts(column)
-    if text is None:
+    texts = cells.texts(column)
+    if texts is None:
         raise TraceError(f"{cells.where(0)} has no {column}: it must be a time")
-    parts = text.str.extract_groups(STAMP).struct.unnest()
-    zone = parts["zone"].fill_null("Z").str.replace("Z", "+0000").str.replace(":", "")
-    stamps = parts["day"] + " " + parts["time"] + "." + parts["fraction"].fill_null("0") + zone
-    times = stamps.str.to_datetime("%Y-%m-%d %H:%M:%S%.f%z", time_unit="ns", strict=False)
-    cells.refuse(column, times.is_null().to_numpy(), "a time like 2023-11-16 18:15:46.6805900")
-    return times.to_physical().to_numpy()
+    groups = texts.str.extract_groups(STAMP).struct.unnest()
+    zones = groups["zone"].fill_null("Z").str.replace("Z", "+0000").str.replace(":", "")
+    stamps = groups["day"] + " " + groups["time"] + "." + groups["fraction"].fill_null("0") + zones
+    times_utc = stamps.str.to_datetime("%Y-%m-%d %H:%M:%S%.f%z", time_unit="ns", strict=False)
+    cells.refuse(column, times_utc.is_null().to_numpy(), "a time like 2023-11-16 18:15:46.6805900")
+    return times_utc.to_physical().to_numpy()
 
 
 CLOCK = "wall clock"  # the unit of times that are dates and times of day
@@ -303,32 +303,32 @@ class Layout:
 
     def read(self, reading: Reading) -> Columns:
         """The requests of a file; raises TraceError with the line of the first bad value."""
-        roots: dict[str, str] = {}  # chats that others continue, and theirs
+        root_by_chat: dict[str, str] = {}  # chats that others continue, and theirs
         portions_read: list[tuple[Any, ...]] = []
-        chains: list[tuple[np.ndarray, np.ndarray]] = []  # lengths and hashes
-        missing_hashes: TraceError | None = None  # a portion none of whose rows has hashes
+        hash_portions: list[tuple[np.ndarray, np.ndarray]] = []  # lengths and hashes
+        missing_hashes_error: TraceError | None = None  # a portion none of whose rows has hashes
         for cells, lines in self.opened(reading.only()):
-            numbers = self._ticks(cells), cells.tokens(self.input), cells.tokens(self.output)
-            names = _by_parent(cells, roots) if self.parents else cells.texts(self.session)
-            portions_read.append((*numbers, lines, names))
+            number_columns = self._ticks(cells), cells.tokens(self.input), cells.tokens(self.output)
+            names = _by_parent(cells, root_by_chat) if self.parents else cells.texts(self.session)
+            portions_read.append((*number_columns, lines, names))
             if self.block_tokens is None:
                 continue
             if any(cells.value("hash_ids", i) is not MISSING for i in range(cells.size)):
                 offset, hashes = hash_array(hash_lists(cells), cells.where)
-                chains.append((np.diff(offset), hashes))
-            elif cells.size and missing_hashes is None:
-                missing_hashes = cells.wrong("hash_ids", 0, "a list of block hashes")
-            if chains and missing_hashes is not None:
-                raise missing_hashes
+                hash_portions.append((np.diff(offset), hashes))
+            elif cells.size and missing_hashes_error is None:
+                missing_hashes_error = cells.wrong("hash_ids", 0, "a list of block hashes")
+            if hash_portions and missing_hashes_error is not None:
+                raise missing_hashes_error
         *columns, sessions = zip(*portions_read, strict=True)
-        ticks, input_tokens, output_tokens, rows = map(np.concatenate, columns)
+        ticks, input_tokens, output_tokens, file_rows = map(np.concatenate, columns)
         columns_read = Columns(
-            ticks, TICKS_PER_S[self.unit], input_tokens, output_tokens, rows, _codes(sessions),
+            ticks, TICKS_PER_S[self.unit], input_tokens, output_tokens, file_rows, _codes(sessions),
             has_time=bool(self.time), time_unit=self.unit,
             warnings=[self.warning] if self.warning else [],
         )  # fmt: skip
-        if chains:
-            lengths, columns_read.hashes = map(np.concatenate, zip(*chains, strict=True))
+        if hash_portions:
+            lengths, columns_read.hashes = map(np.concatenate, zip(*hash_portions, strict=True))
             columns_read.hash_offset = np.append(0, np.cumsum(lengths))
             columns_read.block_tokens = reading.block_tokens or self.block_tokens or 0
         return columns_read
@@ -346,10 +346,10 @@ class Layout:
 
 def _codes(names: Sequence[pl.Series | None]) -> np.ndarray | None:
     """A number i8[n] for every name, equal for equal names; None for rows without a name."""
-    present = [column for column in names if column is not None]
-    if len(present) < len(names) or not sum(map(len, present)):
+    named_columns = [column for column in names if column is not None]
+    if len(named_columns) < len(names) or not sum(map(len, named_columns)):
         return None
-    return pl.concat(present).cast(pl.Categorical).to_physical().cast(pl.Int64).to_numpy()
+    return pl.concat(named_columns).cast(pl.Categorical).to_physical().cast(pl.Int64).to_numpy()
 
 
 def _by_parent(cells: Cells, root: dict[str, str]) -> pl.Series:

@@ -125,16 +125,16 @@ def _plain(name: str, data: bytes, budget: Budget, *, counted: bool = False) -> 
 
 def gunzip(name: str, data: bytes, budget: Budget) -> bytes:
     """The content of a gzip file; raises TraceError for a broken or an exploding one."""
-    chunks = []
-    bytes_made = 0
-    stream = io.BytesIO(data)
+    unpacked_chunks = []
+    unpacked_bytes = 0
+    packed_stream = io.BytesIO(data)
     try:
-        with gzip.GzipFile(fileobj=stream, mode="rb") as file:
+        with gzip.GzipFile(fileobj=packed_stream, mode="rb") as file:
             while chunk := file.read(CHUNK_BYTES):
-                chunks.append(chunk)
-                bytes_made += len(chunk)
+                unpacked_chunks.append(chunk)
+                unpacked_bytes += len(chunk)
                 budget.spend(len(chunk))
-                if bytes_made > max(FIRST_BYTES, budget.limits.ratio * stream.tell()):
+                if unpacked_bytes > max(FIRST_BYTES, budget.limits.ratio * packed_stream.tell()):
                     raise TraceError(
                         f"{name} unpacks to more than {budget.limits.ratio} times its size, which "
                         "no trace does"
@@ -143,7 +143,7 @@ def gunzip(name: str, data: bytes, budget: Budget) -> bytes:
         raise TraceError(f"{name} ends in the middle of its gzip stream: copy it again") from None
     except (gzip.BadGzipFile, zlib.error):
         raise TraceError(f"{name} is not a sound gzip file: compress it again") from None
-    return b"".join(chunks)
+    return b"".join(unpacked_chunks)
 
 
 def _tar(name: str, data: bytes, budget: Budget, packed: bool) -> Iterator[Piece]:
@@ -157,8 +157,8 @@ def _tar(name: str, data: bytes, budget: Budget, packed: bool) -> Iterator[Piece
                 file_count = _counted(name, file_count)
                 if member.issparse() or member.size > len(data):  # more than the archive holds
                     budget.spend(member.size)
-                handle = archive.extractfile(member)
-                content = handle.read() if handle else b""
+                file = archive.extractfile(member)
+                content = file.read() if file else b""
                 if packed and content.startswith((GZIP_MAGIC, ZIP_MAGIC)):
                     raise TraceError(f"{name} holds {printable(member.name)} compressed twice")
                 member_name = printable(member.name)

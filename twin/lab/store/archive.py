@@ -65,17 +65,19 @@ def write_archive(store: Store, file: IO[bytes], runs: Iterable[str] | None = No
     """Write a store's visible contents, or some runs and their dependencies."""
     writer = _Writer(store, file, holders=runs is None and not store.visitor)
     if runs is None:  # all that the visitor sees, of runs those that have ended
-        s, i, r = models.ScenarioRow, models.ImportRow, models.RunRow
+        scenario_rows, import_rows, r = models.ScenarioRow, models.ImportRow, models.RunRow
         ended = r.state.in_(models.ENDED_STATES)
         queries = (
-            store.scenarios.visible(select(s.digest)),
+            store.scenarios.visible(select(scenario_rows.digest)),
             store.runs.visible(select(r.scenario).where(ended)).distinct(),
-            store.traces.visible(select(i.digest)).order_by(i.digest),
+            store.traces.visible(select(import_rows.digest)).order_by(import_rows.digest),
             store.runs.visible(select(r.id).where(ended)).order_by(r.queued_s, r.id),
         )
         with store.database.read() as session:
-            own, of_runs, imports, ids = (list(session.scalars(query)) for query in queries)
-        scenarios = sorted({*own, *of_runs})
+            own_digests, run_digests, imports, ids = (
+                list(session.scalars(query)) for query in queries
+            )
+        scenarios = sorted({*own_digests, *run_digests})
     else:
         rows = [require(store.runs.get(run), RUN, run) for run in runs]
         scenarios, imports, ids = [row.scenario for row in rows], [], [row.id for row in rows]
@@ -145,10 +147,10 @@ class _Writer:
 
     def _row(self, kind: str, name: str, files: Mapping[str, str]) -> None:
         """Write a row as JSON, behind its tables; nothing if one of them is damaged."""
-        new_files = [sha256 for sha256 in files.values() if sha256 not in self._written]
-        for sha256 in new_files:
+        new_sha256s = [sha256 for sha256 in files.values() if sha256 not in self._written]
+        for sha256 in new_sha256s:
             self.store.artefacts.require_sound(sha256)
-        for sha256 in new_files:
+        for sha256 in new_sha256s:
             with self.store.artefacts.path(sha256).open("rb") as source:
                 size = source.seek(0, io.SEEK_END)
                 source.seek(0)
@@ -160,8 +162,8 @@ class _Writer:
             query = select(*columns).where(inspect(model).primary_key[0] == name)
             fields = dict(require(session.execute(query).mappings().first(), kind, name))
             if self._holders:
-                holders = select(models.HoldingRow.visitor).where(models.HoldingRow.name == name)
-                fields[HOLDERS] = list(session.scalars(holders))
+                of_holders = select(models.HoldingRow.visitor).where(models.HoldingRow.name == name)
+                fields[HOLDERS] = list(session.scalars(of_holders))
             # The exporter's notes; in a full export all, else without the visitor's name.
             n, no_visitor = models.NoteRow, {} if self._holders else {"visitor": ""}
             query = select(*(getattr(n, key) for key in columns_of(n))).where(n.name == name)
@@ -172,27 +174,27 @@ class _Writer:
                 fields[WRITTEN] = notes
         if kind in TABLES:
             fields[FILES] = dict(files)
-        data = json_text(fields).encode()
-        self._member(kind, hashlib.sha256(data).hexdigest(), len(data), io.BytesIO(data))
+        body = json_text(fields).encode()
+        self._member(kind, hashlib.sha256(body).hexdigest(), len(body), io.BytesIO(body))
         self._written.add(name)
         self.moved.new[kind] += 1
 
     def _member(self, kind: str, sha256: str, size: int, source: Source) -> None:
         """Write one member of the tar: its header, bytes and padding."""
-        ending = "parquet" if kind == TABLE else "json"
-        info = tarfile.TarInfo(f"twin-{VERSION}/{kind}/{sha256}.{ending}")
-        info.size = size
-        self._file.write(info.tobuf(tarfile.USTAR_FORMAT))
-        while piece := source.read(1 << 20):
-            self._file.write(piece)
+        suffix = "parquet" if kind == TABLE else "json"
+        header = tarfile.TarInfo(f"twin-{VERSION}/{kind}/{sha256}.{suffix}")
+        header.size = size
+        self._file.write(header.tobuf(tarfile.USTAR_FORMAT))
+        while chunk := source.read(1 << 20):
+            self._file.write(chunk)
         self._file.write(bytes(-size % tarfile.BLOCKSIZE))
 
 
 @cache
 def columns_of(model: type[models.Row]) -> dict[str, Column[Any]]:
     """Exported columns of a row, by attribute name."""
-    mapped = {a.key: a.columns[0] for a in inspect(model).column_attrs}
-    return {key: column for key, column in mapped.items()
+    column_by_key = {a.key: a.columns[0] for a in inspect(model).column_attrs}
+    return {key: column for key, column in column_by_key.items()
             if isinstance(column, Column) and key not in UNWRITTEN.get(model, ())}  # fmt: skip
 
 
@@ -205,8 +207,8 @@ INTEGER_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
 def read_archive(store: Store, file: IO[bytes], name: str) -> Moved:
     """Add the archive's parts that the store lacks, except damaged ones. Raises StoreError."""
     _require_whole(file, name)
-    counts, has_part = Moved(), False
-    for kind, sha256, part in _members(file, name, counts):
+    moved, has_part = Moved(), False
+    for kind, sha256, part in _members(file, name, moved):
         has_part = True
         try:
             if kind == TABLE:
@@ -215,16 +217,16 @@ def read_archive(store: Store, file: IO[bytes], name: str) -> Moved:
                     remember(session, store.artefacts, artefact)
                 continue
             is_new = _take(store, kind, _row_in(part, sha256))
-            (counts.new if is_new else counts.here)[kind] += 1
+            (moved.new if is_new else moved.here)[kind] += 1
         except StoreFull:
             raise
         except StoreError as error:
-            counts.leave_out(str(error))
+            moved.leave_out(str(error))
         except (ValueError, RecursionError) as error:
-            counts.leave_out(f"the {kind} {sha256} cannot be read: {error}")
+            moved.leave_out(f"the {kind} {sha256} cannot be read: {error}")
     if not has_part:
         raise StoreError(f"{name} is no library: `library export` writes one")
-    return counts
+    return moved
 
 
 def read_archive_file(store: Store, path: Path) -> Moved:
@@ -245,11 +247,11 @@ def _require_whole(file: IO[bytes], name: str) -> None:
         status = os.fstat(file.fileno())
     except OSError:  # no file on a disk
         return
-    on_disk = getattr(status, "st_blocks", status.st_size) * 512
-    if status.st_size > max(WHOLE_BYTES, HOLES_MIN * on_disk):
+    disk_bytes = getattr(status, "st_blocks", status.st_size) * 512
+    if status.st_size > max(WHOLE_BYTES, HOLES_MIN * disk_bytes):
         raise StoreError(
-            f"{name} says {status.st_size / 1e6:,.0f} MB and takes {on_disk / 1e6:,.2f} MB on the "
-            "disk: a library has no such holes, copy it again"
+            f"{name} says {status.st_size / 1e6:,.0f} MB and takes {disk_bytes / 1e6:,.2f} MB on "
+            "the disk: a library has no such holes, copy it again"
         )
 
 
@@ -261,9 +263,9 @@ class _Part:
 
     def read(self, most: int) -> bytes:
         """Read at most a number of bytes; empty at the end."""
-        piece = self._file.read(min(most, self.left))
-        self.left = self.left - len(piece) if piece else 0
-        return piece
+        chunk = self._file.read(min(most, self.left))
+        self.left = self.left - len(chunk) if chunk else 0
+        return chunk
 
     def skip(self) -> None:
         """Move to the end, by seeking if the file can."""
@@ -276,41 +278,41 @@ class _Part:
 
 def _members(file: IO[bytes], name: str, moved: Moved) -> Iterator[tuple[str, str, _Part]]:
     """Kind, SHA-256 and bytes of every member; after a damaged header, from the next one on."""
-    at_end = in_damage = False
+    is_end_block = after_damage = False
     while len(block := file.read(tarfile.BLOCKSIZE)) == tarfile.BLOCKSIZE:
-        at_end = not any(block)
-        if at_end:
+        is_end_block = not any(block)
+        if is_end_block:
             continue
         try:
-            info = tarfile.TarInfo.frombuf(block, "ascii", "strict")
+            header = tarfile.TarInfo.frombuf(block, "ascii", "strict")
         except (tarfile.HeaderError, ValueError):
-            if not in_damage:
+            if not after_damage:
                 moved.leave_out(f"a part of {name} is damaged")
-            in_damage = True
+            after_damage = True
             continue
-        in_damage = False
-        part = _Part(file, max(info.size, 0))
-        member = MEMBER.fullmatch(info.name)
-        if member and int(member[1]) > VERSION:
+        after_damage = False
+        part = _Part(file, max(header.size, 0))
+        name_match = MEMBER.fullmatch(header.name)
+        if name_match and int(name_match[1]) > VERSION:
             raise StoreError(f"{name} was written by a newer twin: update this one")
-        if not member or not info.isreg():
-            moved.leave_out(f"{printable(info.name)} in {name} is no part of a library")
-        elif info.size > (TABLE_BYTES_MAX if member[2] == TABLE else ROW_BYTES_MAX):
-            moved.leave_out(f"{info.name} in {name} is larger than any part of a library")
+        if not name_match or not header.isreg():
+            moved.leave_out(f"{printable(header.name)} in {name} is no part of a library")
+        elif header.size > (TABLE_BYTES_MAX if name_match[2] == TABLE else ROW_BYTES_MAX):
+            moved.leave_out(f"{header.name} in {name} is larger than any part of a library")
         else:
-            yield member[2], member[3], part
+            yield name_match[2], name_match[3], part
         part.skip()
-        file.read(-max(info.size, 0) % tarfile.BLOCKSIZE)
-    if not at_end:
+        file.read(-max(header.size, 0) % tarfile.BLOCKSIZE)
+    if not is_end_block:
         moved.leave_out(f"{name} is cut off: what came before is taken, the rest is missing")
 
 
 def _row_in(part: _Part, sha256: str) -> dict[str, Any]:
     """The row of a member, as JSON. Raises StoreError if it is damaged."""
-    data = part.read(ROW_BYTES_MAX)
-    if hashlib.sha256(data).hexdigest() != sha256:
+    row_bytes = part.read(ROW_BYTES_MAX)
+    if hashlib.sha256(row_bytes).hexdigest() != sha256:
         raise StoreError(f"the row {sha256} is damaged (its SHA-256 is not its name)")
-    fields = json.loads(data)
+    fields = json.loads(row_bytes)
     if not isinstance(fields, dict):
         raise StoreError(f"the row {sha256} is no table of columns")
     return fields
@@ -328,18 +330,18 @@ def _values(kind: str, model: type[models.Row], fields: Mapping[str, Any]) -> di
 
 def _wrong(column: Column[Any], value: Any) -> str:
     """Fault of a JSON value for a column, '' if it has none."""
-    type_: Any = column.type
+    column_type: Any = column.type
     if value is None:
         return "" if column.nullable else "is missing"
-    if isinstance(type_, (Cell, Seconds)):
-        return type_.wrong(value)
-    if isinstance(value, bool) != (type_.python_type is bool):
+    if isinstance(column_type, (Cell, Seconds)):
+        return column_type.wrong(value)
+    if isinstance(value, bool) != (column_type.python_type is bool):
         return "is of another type"
-    if type_.python_type is int:
-        limit = LONG_MAX if isinstance(type_, BigInteger) else INTEGER_MAX
+    if column_type.python_type is int:
+        limit = LONG_MAX if isinstance(column_type, BigInteger) else INTEGER_MAX
         return "" if isinstance(value, int) and 0 <= value <= limit else f"is none of 0 to {limit}"
-    length = getattr(type_, "length", None)
-    if not isinstance(value, type_.python_type):
+    length = getattr(column_type, "length", None)
+    if not isinstance(value, column_type.python_type):
         return "is of another type"
     return f"is longer than {length} characters" if length and len(value) > length else ""
 
@@ -363,11 +365,13 @@ def _take(store: Store, kind: str, fields: Mapping[str, Any]) -> bool:
             if is_new := session.get(KINDS[kind], name) is None:
                 session.add(row)
                 session.flush()
-            for part, sha256 in files.items() if is_new else ():
+            for table, sha256 in files.items() if is_new else ():
                 if not isinstance(sha256, str) or session.get(models.ArtefactRow, sha256) is None:
-                    raise StoreError(f"the table {printable(part)} of the {kind} {name} is missing")
-                key = {"run": name} if kind == RUN else {"digest": name}
-                session.add(TABLES[kind](**key, name=part, sha256=sha256))
+                    raise StoreError(
+                        f"the table {printable(table)} of the {kind} {name} is missing"
+                    )
+                owner_key = {"run": name} if kind == RUN else {"digest": name}
+                session.add(TABLES[kind](**owner_key, name=table, sha256=sha256))
     with store.database.write() as session:
         for visitor in {holder for holder in holders if isinstance(holder, str)}:
             holding = models.HoldingRow(visitor=visitor[:255], name=name)
@@ -398,29 +402,29 @@ def _imported(store: Store, values: Mapping[str, Any], files: Mapping[str, str])
     """The row of an imported value, after a check of its seal and tables. Raises StoreError."""
     row = models.ImportRow(**values)
     name = printable(row.name)
-    if (part := store.imports.get(row.kind)) is None:
+    if (value_store := store.imports.get(row.kind)) is None:
         raise StoreError(f"{name} is of a kind that this twin does not know")
     if sealed(row, dict(files)) != row.seal:
         raise StoreError(f"the {row.kind} {name} is damaged: its seal is broken")
-    about = part.kind.split(part.joined(row, files)).about
-    altered = [k for k, value in row.about.items() if json_text(about.get(k)) != json_text(value)]
-    if altered:
-        raise StoreError(f"the {row.kind} {name} is left out: its tables have another {altered[0]}")
+    about = value_store.kind.split(value_store.joined(row, files)).about
+    faults = [k for k, value in row.about.items() if json_text(about.get(k)) != json_text(value)]
+    if faults:
+        raise StoreError(f"the {row.kind} {name} is left out: its tables have another {faults[0]}")
     return row
 
 
 def _run(store: Store, values: Mapping[str, Any], files: Mapping[str, str]) -> models.Row:
     """A run's row. Raises StoreError if its scenario or facts are missing or its seal is broken."""
     run, state = values["id"], values["state"]
-    question = store.scenarios.get(values["scenario"])
-    if question is None:
+    scenario_row = store.scenarios.get(values["scenario"])
+    if scenario_row is None:
         raise StoreError(f"run {printable(run)} asks a scenario that is not here: it is left out")
     with store.database.read() as session:
-        facts = values["facts_digest"]
-        require(session.get(models.FactsRow, facts), "set of facts", facts)
+        facts_digest = values["facts_digest"]
+        require(session.get(models.FactsRow, facts_digest), "set of facts", facts_digest)
     no_seal = state != models.DONE and not values["seal"] and not files
     answer = {key: values[key] for key in ANSWER}
     if state not in models.ENDED_STATES or not (no_seal or seal(answer, files) == values["seal"]):
         raise StoreError(f"run {printable(run)} is damaged: its seal is broken")
     no_owner = {"owner_name": "", "owner_host": "", "owner_pid": 0, "owner_started": ""}
-    return models.RunRow(**{**values, **no_owner, "scenario": question.digest})
+    return models.RunRow(**{**values, **no_owner, "scenario": scenario_row.digest})

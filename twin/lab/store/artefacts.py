@@ -74,19 +74,19 @@ class Artefacts:
         """Store a Parquet file from a reader; raises StoreError if its digest differs."""
         with self._draft() as draft:
             with draft.open("wb") as file:
-                while piece := source.read(1 << 20):
-                    if not file.tell() and not piece.startswith(MAGIC):
+                while chunk := source.read(1 << 20):
+                    if not file.tell() and not chunk.startswith(MAGIC):
                         raise StoreError(f"the file {sha256} is no table in Parquet")
-                    file.write(piece)
+                    file.write(chunk)
             digest, size = _hash_file(draft)
             if digest != sha256:
                 raise StoreError(f"the file {sha256} is damaged (its SHA-256 is not its name)")
             try:
-                rows = pl.scan_parquet(draft).select(pl.len()).collect().item()
+                row_count = pl.scan_parquet(draft).select(pl.len()).collect().item()
             except pl.exceptions.PolarsError:
                 raise StoreError(f"the file {sha256} is no table in Parquet") from None
             self._publish(draft, sha256)
-        return Artefact(sha256, size, rows)
+        return Artefact(sha256, size, row_count)
 
     @contextmanager
     def _draft(self) -> Iterator[Path]:
@@ -137,13 +137,13 @@ class Artefacts:
 
     def _publish(self, draft: Path, sha256: str) -> None:
         """Move a complete draft to its path and sync; if an undamaged file exists, it is used."""
-        final = self.path(sha256)
-        self._keep(final.parent)
+        final_path = self.path(sha256)
+        self._keep(final_path.parent)
         if not self.renew(sha256):
             with draft.open("rb+") as file:
                 os.fsync(file.fileno())
-            draft.replace(final)
-        _sync_folder(final.parent)
+            draft.replace(final_path)
+        _sync_folder(final_path.parent)
 
     def _keep(self, folder: Path) -> None:
         """Make a folder if necessary, and sync its parent."""
@@ -172,23 +172,23 @@ class Artefacts:
             folder = folder.parent
         if not os.access(folder, os.W_OK | os.X_OK):
             raise StoreFull(f"{folder} cannot be written: give this user the right to write in it")
-        free_now = shutil.disk_usage(folder).free
-        if free_now < free_bytes:
+        bytes_now = shutil.disk_usage(folder).free
+        if bytes_now < free_bytes:
             raise StoreFull(
-                f"only {free_now / 1e6:.0f} MB are free on the disk of {self.folder}: a run needs "
+                f"only {bytes_now / 1e6:.0f} MB are free on the disk of {self.folder}: a run needs "
                 f"{free_bytes / 1e6:.0f} MB, delete old runs or free some space"
             )
 
     def _explain(self, error: Exception) -> str:
         """A sentence on an error of the disk."""
         # What polars says of the system's error ends with its number.
-        number_match = OS_ERROR.search(str(error))
-        number = getattr(error, "errno", None) or (number_match and int(number_match[1]))
-        if number in FULL:
+        error_match = OS_ERROR.search(str(error))
+        error_number = getattr(error, "errno", None) or (error_match and int(error_match[1]))
+        if error_number in FULL:
             return f"the disk of {self.folder} is full: free some space and try again"
-        if number in BOUNDED:
+        if error_number in BOUNDED:
             return f"{self.folder} has reached a quota or limit: free some space or raise it"
-        reason = os.strerror(number) if number else str(error).splitlines()[0]
+        reason = os.strerror(error_number) if error_number else str(error).splitlines()[0]
         return f"{self.folder} cannot be written: {reason}"
 
 

@@ -94,10 +94,10 @@ class Database:
         if isinstance(error, IntegrityError):
             is_orphan = "foreign key" in reason.lower()
             return StoreError("what this belongs to was deleted meanwhile" if is_orphan else reason)
-        for sign, sentence in REFUSALS.items():
-            if sign in reason:
-                kind = StoreFull if sign in UNWRITTEN else StoreError
-                return kind(sentence.format(where=location))
+        for phrase, sentence in REFUSALS.items():
+            if phrase in reason:
+                error_class = StoreFull if phrase in UNWRITTEN else StoreError
+                return error_class(sentence.format(where=location))
         return StoreError(f"{location} refused: {reason}")
 
 
@@ -134,8 +134,8 @@ def _open_postgresql(url: URL) -> Database:
     except ArgumentError as error:
         raise StoreError(f"TWIN_DB_URL is not a PostgreSQL URL: {error}") from None
     except ImportError:
-        hint = 'PostgreSQL needs its driver psycopg: pip install "psycopg[binary]"'
-        raise StoreError(hint) from None
+        reason = 'PostgreSQL needs its driver psycopg: pip install "psycopg[binary]"'
+        raise StoreError(reason) from None
     read_options = {"postgresql_readonly": True, "isolation_level": "REPEATABLE READ"}
     reader = create_engine(url, **options, execution_options=read_options)
 
@@ -174,8 +174,8 @@ def _sqlite_driver() -> Any:
     """The newest available SQLite: Python's own, or the optional package pysqlite3."""
     if importlib.util.find_spec("pysqlite3") is None:
         return sqlite3
-    newer = importlib.import_module("pysqlite3.dbapi2")
-    return newer if newer.sqlite_version_info > sqlite3.sqlite_version_info else sqlite3
+    package = importlib.import_module("pysqlite3.dbapi2")
+    return package if package.sqlite_version_info > sqlite3.sqlite_version_info else sqlite3
 
 
 POOL: Mapping[str, Any] = {"pool_size": 8, "max_overflow": 40}
@@ -276,10 +276,10 @@ def check_integrity(database: Database) -> list[str]:
     if database.path is None:
         return []
     with database.read() as session:
-        lines = [str(row[0]) for row in session.execute(text("PRAGMA integrity_check"))]
+        faults = [str(row[0]) for row in session.execute(text("PRAGMA integrity_check"))]
         dangling_rows = session.execute(text("PRAGMA foreign_key_check")).all()
-    lines += [f"dangling reference in {row[0]}" for row in dangling_rows]
-    return [line for line in lines if line != "ok"]
+    faults += [f"dangling reference in {row[0]}" for row in dangling_rows]
+    return [line for line in faults if line != "ok"]
 
 
 def json_text(value: Any) -> str:

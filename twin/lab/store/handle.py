@@ -75,17 +75,17 @@ class Store:
 
     def sweep(self, older_than_s: float = SWEEP_AGE_S) -> int:
         """Remove artefacts that no run or trace uses, with their files; returns their number."""
-        limit_s = time.time() - older_than_s
-        in_use = select(models.RunTableRow.sha256).union_all(select(models.ImportTableRow.sha256))
+        before_s = time.time() - older_than_s
+        hashes = select(models.RunTableRow.sha256).union_all(select(models.ImportTableRow.sha256))
         files = self.artefacts.old(older_than_s)  # before the lock: no writer waits for a slow disk
         row = models.ArtefactRow
         with self.database.write(durable=True) as session:
-            session.execute(delete(row).where(row.created_s < limit_s, row.sha256.not_in(in_use)))
+            session.execute(delete(row).where(row.created_s < before_s, row.sha256.not_in(hashes)))
         # Files go when the disk has forgotten their rows, else a loss of power would bring these
         # back without them; and while the lock is held, so that no row naming one comes in between.
         with self.database.write() as session:
-            row_names = set(session.scalars(select(row.sha256)))
-            return self.artefacts.drop(files, row_names, older_than_s)
+            named_hashes = set(session.scalars(select(row.sha256)))
+            return self.artefacts.drop(files, named_hashes, older_than_s)
 
     def damage(self) -> list[str]:
         """All damage of stored bytes: database, files, results."""
@@ -97,9 +97,9 @@ class Store:
             (self.runs.get, models.RunRow.id),
             (self._imported, models.ImportRow.digest),
         ]
-        for check, key in checks:
+        for check, column in checks:
             with self.database.read() as session:
-                names = session.scalars(select(key)).all()
+                names = session.scalars(select(column)).all()
             for name in names:
                 try:
                     check(name)
@@ -111,9 +111,9 @@ class Store:
         """Load an imported value, which checks it."""
         with self.database.read() as session:
             row = require(session.get(models.ImportRow, digest), "import", digest)
-        if (part := self.imports.get(row.kind)) is None:
+        if (value_store := self.imports.get(row.kind)) is None:
             raise StoreError(f"the import {digest} is damaged in the database: {AGAIN}")
-        return part.load(digest)
+        return value_store.load(digest)
 
     def close(self) -> None:
         """Close all connections; the store can still be used afterwards."""
@@ -142,8 +142,8 @@ def _own_folder(database: Database) -> Path:
     """Artefact folder of this database only, because a sweep deletes files without a row."""
     path = database.path
     if path is None:
-        address = f"{database.url.host} {database.url.port} {database.url.database}"
-        return STORED / f"artifacts-{hashlib.sha256(address.encode()).hexdigest()[:12]}"
+        database_name = f"{database.url.host} {database.url.port} {database.url.database}"
+        return STORED / f"artifacts-{hashlib.sha256(database_name.encode()).hexdigest()[:12]}"
     shared_folder = path.with_name("artifacts")
     if path.name == DEFAULT_NAME:
         return shared_folder

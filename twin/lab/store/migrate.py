@@ -42,11 +42,11 @@ def upgrade(database: Database, versions: Path = VERSIONS) -> None:
     if revision == known_revisions[-1]:
         return
     if revision and (path := database.path) is not None:  # PostgreSQL has tools of its own
-        stem = f"{path.name}.before-migration-"
-        copy = path.with_name(f"{stem}{revision}-{time.time_ns()}")
-        outside_transactions(database, "VACUUM INTO ?", str(copy))  # consistent during use
-        log.warning("stored a backup of the database before migrating it: %s", copy)
-        backups = sorted(path.parent.glob(f"{stem}*"), key=lambda p: p.stat().st_mtime_ns)
+        backup_stem = f"{path.name}.before-migration-"
+        backup_copy = path.with_name(f"{backup_stem}{revision}-{time.time_ns()}")
+        outside_transactions(database, "VACUUM INTO ?", str(backup_copy))  # consistent during use
+        log.warning("stored a backup of the database before migrating it: %s", backup_copy)
+        backups = sorted(path.parent.glob(f"{backup_stem}*"), key=lambda p: p.stat().st_mtime_ns)
         for backup in backups[:-BACKUPS_MOST]:
             backup.unlink()
     with migration_connection(database) as connection:
@@ -113,10 +113,10 @@ def _fixed(name: str, table: str, message: str, columns: str = "") -> Guard:
 
 def _stays(one: str) -> tuple[Guard, Guard]:
     """Guards against deleting published rows and changing their time, until the link is revoked."""
-    table, shared, message = f"{one}s", "OLD.published_s IS NOT NULL", SHARED.format(one=one)
-    again = f"{shared} AND NEW.published_s IS NOT NULL"
+    table, is_shared, message = f"{one}s", "OLD.published_s IS NOT NULL", SHARED.format(one=one)
+    again = f"{is_shared} AND NEW.published_s IS NOT NULL"
     return (
-        Guard(f"published_{one}_stays", table, "DELETE", shared, message),
+        Guard(f"published_{one}_stays", table, "DELETE", is_shared, message),
         Guard(f"published_{one}_stays_published", table, "UPDATE OF published_s", again, message),
     )
 
@@ -161,8 +161,8 @@ def make_guards(connection: Connection) -> None:
             "$$ BEGIN RAISE integrity_constraint_violation USING MESSAGE = TG_ARGV[0]; END $$"
         )
     for guard in GUARDS:
-        on_table = "" if is_sqlite else f" ON {guard.table}"
-        connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {guard.name}{on_table}")
+        table_clause = "" if is_sqlite else f" ON {guard.table}"
+        connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {guard.name}{table_clause}")
         connection.exec_driver_sql(_statement(guard, sqlite=is_sqlite))
 
 
@@ -180,6 +180,6 @@ def check_guards(database: Database) -> list[str]:
         return []
     query = text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
     with database.read() as session:
-        guards = {str(name): sql for name, sql in session.execute(query)}
-    damaged = [g.name for g in GUARDS if guards.get(g.name) != _statement(g, sqlite=True)]
-    return [f"the guard {name} of {database.path} is damaged: restore a backup" for name in damaged]
+        sql_by_guard = {str(name): sql for name, sql in session.execute(query)}
+    faults = [g.name for g in GUARDS if sql_by_guard.get(g.name) != _statement(g, sqlite=True)]
+    return [f"the guard {name} of {database.path} is damaged: restore a backup" for name in faults]

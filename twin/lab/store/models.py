@@ -68,11 +68,11 @@ def wrong_figures(summary: dict[str, Any]) -> str:
 
 def wrong_checks(checks: list[Any]) -> str:
     """Fault of a result's checks, '' if they have none."""
-    types = {"id": str, "statement": str, "ok": bool, "detail": str}
+    type_by_key = {"id": str, "statement": str, "ok": bool, "detail": str}
     for check in checks:
-        row = {"detail": "", **check} if isinstance(check, dict) else {}
-        if not all(isinstance(row.get(key), type_) for key, type_ in types.items()):
-            return f"has a check without {', '.join(types)}"
+        check_row = {"detail": "", **check} if isinstance(check, dict) else {}
+        if not all(isinstance(check_row.get(key), type_) for key, type_ in type_by_key.items()):
+            return f"has a check without {', '.join(type_by_key)}"
     return ""
 
 

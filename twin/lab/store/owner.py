@@ -47,11 +47,11 @@ class Owner:
 def this_host() -> str:
     """Name of this machine's process table: host, boot and, in a container, its namespace."""
     parts = [socket.gethostname()]
-    boot, namespace = PROC / "sys/kernel/random/boot_id", PROC / "self/ns/pid"
-    if boot.exists():
-        parts.append(boot.read_text("ascii").strip())
-    if namespace.exists():
-        parts.append(str(namespace.readlink()))
+    boot_file, namespace_file = PROC / "sys/kernel/random/boot_id", PROC / "self/ns/pid"
+    if boot_file.exists():
+        parts.append(boot_file.read_text("ascii").strip())
+    if namespace_file.exists():
+        parts.append(str(namespace_file.readlink()))
     return " ".join(parts)[:255]
 
 

@@ -85,8 +85,8 @@ def facts_text(facts: Facts) -> str:
 def facts_of_text(text: str, digest: str) -> Facts:
     """Facts of a stored text; raises StoreError if their digest differs."""
     try:
-        rows = json.loads(text).items()
-        facts = facts_from_tables({n: dict(zip(FACT, f, strict=True)) for n, f in rows})
+        items = json.loads(text).items()
+        facts = facts_from_tables({name: dict(zip(FACT, f, strict=True)) for name, f in items})
     except (AttributeError, LookupError, TypeError, ValueError):
         facts = None
     if facts is None or facts.digest != digest:
@@ -148,16 +148,16 @@ class Runs:
 
     def latest(self, scenarios: Sequence[str]) -> dict[str, RunRow]:
         """{given digest: newest finished run of the scenario}, without explanations."""
-        is_done = (RunRow.state == DONE, ~RunRow.engine_version.startswith(EXPLAINED))
+        conditions = (RunRow.state == DONE, ~RunRow.engine_version.startswith(EXPLAINED))
         with self._database.read() as session:
-            digests = stored_as(session, scenarios)
-            query = select(RunRow).where(*is_done, RunRow.scenario.in_(digests.values()))
+            stored_digests = stored_as(session, scenarios)
+            query = select(RunRow).where(*conditions, RunRow.scenario.in_(stored_digests.values()))
             query = self.visible(query).order_by(RunRow.queued_s)
             # Oldest first: later pairs replace earlier ones.
             pairs = session.execute(query.with_only_columns(RunRow.scenario, RunRow.id))
             runs = session.scalars(select(RunRow).where(RunRow.id.in_(dict(pairs.all()).values())))
             run_of = {run.scenario: run for run in runs}
-        return {name: run_of[key] for name, key in digests.items() if key in run_of}
+        return {name: run_of[key] for name, key in stored_digests.items() if key in run_of}
 
     def visible(self, query: Select[Any]) -> Select[Any]:
         """The query, limited to rows that this visitor holds."""
@@ -199,9 +199,9 @@ class Runs:
 
     def running(self, owners: Sequence[str], *, cluster: bool = False) -> Sequence[RunRow]:
         """Runs of some owners, by name; with `cluster` also those of a cluster's processes."""
-        is_owned: list[ColumnElement[bool]] = [RunRow.owner_name.in_(list(owners))]
-        is_owned += [RunRow.owner_name.startswith(CLUSTER)] if cluster else []
-        query = select(RunRow).where(RunRow.state == RUNNING, or_(*is_owned))
+        owner_conditions: list[ColumnElement[bool]] = [RunRow.owner_name.in_(list(owners))]
+        owner_conditions += [RunRow.owner_name.startswith(CLUSTER)] if cluster else []
+        query = select(RunRow).where(RunRow.state == RUNNING, or_(*owner_conditions))
         with self._database.read() as session:
             return session.scalars(query).all()
 
@@ -243,10 +243,10 @@ class Runs:
         with self._database.write() as session:
             for condition, extra in ((GIVEN_BACK, {}), (r.state == QUEUED, {r.state: RUNNING})):
                 conditions = (condition, r.id == run) if run else (condition,)
-                oldest = select(r.id).where(*conditions).order_by(r.queued_s, r.id).limit(1)
-                claimed_row = (r.id == oldest.scalar_subquery()) & condition
-                change = update(r).where(claimed_row).values({**values, **extra}).returning(r.id)
-                if taken_run := session.scalar(change):
+                oldest_run = select(r.id).where(*conditions).order_by(r.queued_s, r.id).limit(1)
+                claimed_row = (r.id == oldest_run.scalar_subquery()) & condition
+                statement = update(r).where(claimed_row).values({**values, **extra}).returning(r.id)
+                if taken_run := session.scalar(statement):
                     return session.get(r, taken_run)
         return None
 
@@ -265,9 +265,9 @@ class Runs:
         values: dict[str, Any] = {"beat_s": time.time()}
         if progress is not None:
             values |= {"progress": min(1.0, max(0.0, progress)), "live": dict(live or {})}
-        update_own = update(RunRow).where(_held(run, owner)).values(values)
+        statement = update(RunRow).where(_held(run, owner)).values(values)
         with self._database.write() as session:
-            row = session.execute(update_own.returning(RunRow.cancel_s)).first()
+            row = session.execute(statement.returning(RunRow.cancel_s)).first()
         if row is None:
             return "lost"
         return "go" if row.cancel_s is None else "cancel"
@@ -290,8 +290,8 @@ class Runs:
             if row is None:
                 return False
             equal_query = of_question(row.scenario, row.facts_digest, row.engine_version)
-            is_different = (RunRow.state == DONE) & (RunRow.result_digest != result.digest)
-            if result.valid and (other_run := session.scalar(equal_query.where(is_different))):
+            has_other_result = (RunRow.state == DONE) & (RunRow.result_digest != result.digest)
+            if result.valid and (other_run := session.scalar(equal_query.where(has_other_result))):
                 values["message"] = f"the same question gave another result in run {other_run}"
             for name, artefact in sorted(artefacts.items()):
                 remember(session, self._artefacts, artefact)
@@ -318,19 +318,21 @@ class Runs:
     def recover(self, alive: Callable[[Owner, float], bool] = Owner.lives) -> list[str]:
         """Mark runs of dead processes interrupted, return a cluster's; returns their ids. `alive`
         receives an owner and seconds without a new heartbeat; a heartbeat meanwhile saves it."""
-        r = RunRow
+        runs = RunRow
         with self._database.read() as session:
             # Most stores that are opened have none; SQL for whole rows takes long to compile.
-            has_some = session.scalar(select(r.id).where(r.state == RUNNING).limit(1)) is not None
-            running = select(r).where(r.state == RUNNING, ~GIVEN_BACK)
-            rows = session.scalars(running).all() if has_some else []
+            has_some = (
+                session.scalar(select(runs.id).where(runs.state == RUNNING).limit(1)) is not None
+            )
+            running_query = select(runs).where(runs.state == RUNNING, ~GIVEN_BACK)
+            rows = session.scalars(running_query).all() if has_some else []
         # Not the heartbeat's own time: clocks of two machines differ, and a machine that slept
         # wakes to old heartbeats of processes that are well.
         now_s = time.monotonic()
         last_heard = {row.id: (row.beat_s, now_s) for row in rows}
-        for run, heard in self._heard.items():
-            if run in last_heard and last_heard[run][0] == heard[0]:
-                last_heard[run] = heard
+        for run, heartbeat in self._heard.items():
+            if run in last_heard and last_heard[run][0] == heartbeat[0]:
+                last_heard[run] = heartbeat
         self._heard = last_heard
         ended_ids = []
         for row in rows:
@@ -339,7 +341,7 @@ class Runs:
             if row.owner.of_cluster:
                 self.release(row.id, row.owner)
                 continue
-            silence = (r.id == row.id) & (r.beat_s == row.beat_s)
+            silence = (runs.id == row.id) & (runs.beat_s == row.beat_s)
             if self._abandon(row, silence, "the process that ran it ended before it was finished"):
                 ended_ids.append(row.id)
         return ended_ids
@@ -357,23 +359,23 @@ class Runs:
 
     def _change(self, where: ColumnElement[bool], values: Mapping[Any, Any]) -> bool:
         """Change a run's row if a condition holds; returns whether it did."""
-        change = update(RunRow).where(where).values(values).returning(RunRow.id)
+        statement = update(RunRow).where(where).values(values).returning(RunRow.id)
         with self._database.write(durable=True) as session:
-            return session.scalar(change) is not None
+            return session.scalar(statement) is not None
 
     # What a person asks for.
 
     def ask_cancel(self, run: str) -> str:
         """Request a run to stop: a queued one ends at once; returns its state."""
-        r, now_s = RunRow, time.time()
+        runs, now_s = RunRow, time.time()
         values = {"state": CANCELLED, "cancel_s": now_s, "finished_s": now_s, "message": STOPPED}
         with self._database.write(durable=True) as session:
             self._visitor.require_held(session, "run", run)
-            is_waiting = (r.id == run) & (r.state == QUEUED)
-            session.execute(update(r).where(is_waiting).values(values))
-            is_running = (r.id == run) & (r.state == RUNNING) & r.cancel_s.is_(None)
-            session.execute(update(r).where(is_running).values({"cancel_s": now_s}))
-            return require(session.scalar(select(r.state).where(r.id == run)), "run", run)
+            is_waiting = (runs.id == run) & (runs.state == QUEUED)
+            session.execute(update(runs).where(is_waiting).values(values))
+            is_running = (runs.id == run) & (runs.state == RUNNING) & runs.cancel_s.is_(None)
+            session.execute(update(runs).where(is_running).values({"cancel_s": now_s}))
+            return require(session.scalar(select(runs.state).where(runs.id == run)), "run", run)
 
     def publish(self, run: str) -> None:
         """Protect the run and its scenario, because its link was shared."""
@@ -393,11 +395,11 @@ class Runs:
 
     def delete(self, run: str) -> Undo:
         """Delete an ended run that is not shared; returns an undo."""
-        tables, is_ended = RunTableRow.run == run, RunRow.state.in_(ENDED_STATES)
-        rows = {RunRow: (RunRow.id == run) & is_ended, RunTableRow: tables}
+        is_own_table, is_ended = RunTableRow.run == run, RunRow.state.in_(ENDED_STATES)
+        condition_by_table = {RunRow: (RunRow.id == run) & is_ended, RunTableRow: is_own_table}
         with self._database.write(durable=True) as session:
             row = require(self._seen(session, run), "run", run)
-            undo = undo_of(self._database, session, ("run", run), rows, self._visitor)
+            undo = undo_of(self._database, session, ("run", run), condition_by_table, self._visitor)
             forget(session, run, self._visitor.name)
             if not self._visitor.let_go(session, "run", run):
                 return undo
@@ -406,8 +408,8 @@ class Runs:
             if row.published_s is not None:
                 raise StoreError(SHARED)
             # Its files count as new, so that sweeps spare them until an undo.
-            is_of_run = ArtefactRow.sha256.in_(select(RunTableRow.sha256).where(tables))
-            session.execute(update(ArtefactRow).where(is_of_run).values(created_s=time.time()))
+            is_own_file = ArtefactRow.sha256.in_(select(RunTableRow.sha256).where(is_own_table))
+            session.execute(update(ArtefactRow).where(is_own_file).values(created_s=time.time()))
             session.execute(delete(RunRow).where(RunRow.id == run))
         return undo
 
@@ -421,5 +423,5 @@ def new_id() -> str:
 
 def _held(run: str, owner: Owner) -> ColumnElement[bool]:
     """Condition that an owner has a run and it runs."""
-    r = RunRow
-    return (r.id == run) & (r.state == RUNNING) & (r.owner_name == owner.name)
+    runs = RunRow
+    return (runs.id == run) & (runs.state == RUNNING) & (runs.owner_name == owner.name)

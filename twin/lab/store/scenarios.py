@@ -41,10 +41,10 @@ class Scenarios:
             body=canonical(scenario), preset=preset, created_s=time.time(),
         )  # fmt: skip
         if preset and not is_new:
-            r = ScenarioRow
-            change = update(r).where(r.digest == stored_digest, r.preset != preset)
+            rows = ScenarioRow
+            statement = update(rows).where(rows.digest == stored_digest, rows.preset != preset)
             with self._database.write() as session:
-                session.execute(change.values(preset=preset))
+                session.execute(statement.values(preset=preset))
         return stored_digest
 
     def keep(self, scenario: Scenario, **columns: Any) -> tuple[str, bool]:
@@ -67,8 +67,8 @@ class Scenarios:
     def load(self, digest: str) -> Scenario:
         """The scenario of a digest. Raises UnknownId, StoreError when changed on disk."""
         with self._database.read() as session:
-            with_body = undefer(ScenarioRow.body)
-            row = require(self._seen(session, digest, with_body), "scenario", digest)
+            body_option = undefer(ScenarioRow.body)
+            row = require(self._seen(session, digest, body_option), "scenario", digest)
             stored_digest, body = row.digest, row.body
         if hashlib.sha256(body.encode()).hexdigest() != stored_digest:
             raise StoreError(f"scenario {digest} is damaged on disk: restore a backup")
@@ -91,9 +91,9 @@ class Scenarios:
         row = session.scalar(statement.options(*options))
         if row is None or row.preset or row.published or self._visitor.sees(session, row.digest):
             return row
-        runs = select(RunRow.id).where(RunRow.scenario == row.digest).limit(1)
-        runs = self._visitor.shown(runs, RunRow.id, RunRow.published_s.is_not(None))
-        return row if session.scalar(runs) else None
+        run_query = select(RunRow.id).where(RunRow.scenario == row.digest).limit(1)
+        run_query = self._visitor.shown(run_query, RunRow.id, RunRow.published_s.is_not(None))
+        return row if session.scalar(run_query) else None
 
     def search(
         self, text: str = "", *, kind: Kind = "all", tags: Sequence[str] = (), limit: int = PAGE,
@@ -131,8 +131,8 @@ class Scenarios:
         """Delete a draft; returns the undo. Raises StoreError if preset, shared or run."""
         with self._database.write(durable=True) as session:
             row = require(self._seen(session, digest), "scenario", digest)
-            own_row, aliases = ScenarioRow.digest == row.digest, AliasRow.scenario == row.digest
-            rows = {ScenarioRow: own_row, AliasRow: aliases}
+            is_own_row, is_alias = ScenarioRow.digest == row.digest, AliasRow.scenario == row.digest
+            rows = {ScenarioRow: is_own_row, AliasRow: is_alias}
             undo = undo_of(self._database, session, ("scenario", row.digest), rows, self._visitor)
             forget(session, row.digest, self._visitor.name)
             if not self._visitor.let_go(session, "scenario", row.digest):
@@ -144,16 +144,16 @@ class Scenarios:
                 raise StoreError(f"{row.name} was shared: {rule}")
             if row.runs:
                 raise StoreError(f"{row.name} has {row.runs} runs: delete them first")
-            session.execute(delete(ScenarioRow).where(own_row))
+            session.execute(delete(ScenarioRow).where(is_own_row))
         return undo
 
     def seed(self) -> list[str]:
         """Store every preset and unmark former ones; returns their digests in order."""
         digests = [self.save(entry.scenario, preset=entry.key) for entry in presets()]
-        r = ScenarioRow
-        unmark = update(r).where(r.preset != "", r.digest.not_in(digests))
+        rows = ScenarioRow
+        statement = update(rows).where(rows.preset != "", rows.digest.not_in(digests))
         with self._database.write() as session:
-            session.execute(unmark.values(preset=""))
+            session.execute(statement.values(preset=""))
         return digests
 
 
@@ -165,11 +165,11 @@ def _said(scenario: Scenario) -> dict[str, str]:
 
 def called(column: InstrumentedAttribute[str], digest: str) -> ColumnElement[bool]:
     """Condition that a column is the digest of the scenario that a digest of any schema names."""
-    alias = select(AliasRow.scenario).where(AliasRow.digest == digest).scalar_subquery()
-    return or_(column == digest, column == alias)
+    aliased_digest = select(AliasRow.scenario).where(AliasRow.digest == digest).scalar_subquery()
+    return or_(column == digest, column == aliased_digest)
 
 
 def stored_as(session: Session, digests: Sequence[str]) -> dict[str, str]:
     """Digest under which a scenario is stored, from its digests of all schemas."""
-    aliases = select(AliasRow.digest, AliasRow.scenario).where(AliasRow.digest.in_(digests))
-    return dict(zip(digests, digests, strict=True)) | dict(session.execute(aliases).all())
+    alias_query = select(AliasRow.digest, AliasRow.scenario).where(AliasRow.digest.in_(digests))
+    return dict(zip(digests, digests, strict=True)) | dict(session.execute(alias_query).all())

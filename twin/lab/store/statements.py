@@ -59,11 +59,11 @@ def page_of(
     order: Sequence[Any], limit: int, offset: int,
 ) -> Page[T]:  # fmt: skip
     """A page of rows with every word in some `columns` (last: the name), and their number."""
-    *anywhere, name = columns
+    *text_columns, name_column = columns
     for word in text.split():
-        conditions = [column.icontains(word, autoescape=True) for column in anywhere]
-        query = query.where(or_(*conditions, name.startswith(word, autoescape=True)))
-    count_query = query.with_only_columns(func.count(name), maintain_column_froms=True)
+        conditions = [column.icontains(word, autoescape=True) for column in text_columns]
+        query = query.where(or_(*conditions, name_column.startswith(word, autoescape=True)))
+    count_query = query.with_only_columns(func.count(name_column), maintain_column_froms=True)
     with database.read() as session:
         total = session.execute(count_query).scalar_one()
         rows = session.scalars(query.order_by(*order).limit(limit).offset(offset)).all()

@@ -97,10 +97,10 @@ class Values(Generic[T]):
 
     def lacking(self, scenario: Scenario) -> str:
         """Sentence that a scenario's value is not stored here; '' if it is, or it uses none."""
-        named = self.kind.named(scenario)
-        if named is None or self.kind.at_hand(named.digest) or self.get(named.digest) is not None:
+        ref = self.kind.named(scenario)
+        if ref is None or self.kind.at_hand(ref.digest) or self.get(ref.digest) is not None:
             return ""
-        return self.kind.absent.format(named.name or named.digest)
+        return self.kind.absent.format(ref.name or ref.digest)
 
     def search(self, text: str = "", *, limit: int = PAGE, offset: int = 0) -> Page[ImportRow]:
         """Values whose name or format contains every word, newest first."""
@@ -122,13 +122,15 @@ class Values(Generic[T]):
         """Number of scenarios and runs that use a value, in a sentence; '' if none."""
         # In a text, 64 hexadecimal digits occur only as a digest.
         names_it = ScenarioRow.body.contains(digest, autoescape=True)
-        scenarios = session.scalar(select(func.count()).select_from(ScenarioRow).where(names_it))
-        if not scenarios:
+        scenario_count = session.scalar(
+            select(func.count()).select_from(ScenarioRow).where(names_it)
+        )
+        if not scenario_count:
             return ""
         run_query = select(func.count(RunRow.id)).join(ScenarioRow).where(names_it)
-        count_text = f"{scenarios:,} scenario{'s' if scenarios > 1 else ''}"
-        if runs := session.scalar(run_query):
-            count_text += f" with {runs:,} run{'s' if runs > 1 else ''}"
+        count_text = f"{scenario_count:,} scenario{'s' if scenario_count > 1 else ''}"
+        if run_count := session.scalar(run_query):
+            count_text += f" with {run_count:,} run{'s' if run_count > 1 else ''}"
         return f"{self.kind.in_use} used by {count_text}: delete those first"
 
     def delete(self, digest: str) -> None:
@@ -154,6 +156,6 @@ def sealed(row: ImportRow, files: dict[str, str]) -> str:
 
 def files_of(session: Session, digest: str) -> dict[str, str]:
     """SHA-256 of the tables of a value, by name."""
-    t = ImportTableRow
-    query = select(t.name, t.sha256).where(t.digest == digest)
+    tables = ImportTableRow
+    query = select(tables.name, tables.sha256).where(tables.digest == digest)
     return {name: sha256 for name, sha256 in session.execute(query)}

@@ -80,20 +80,20 @@ def undo_of(
     rows: Mapping[type[Row], ColumnElement[bool]], visitor: Visitor,
 ) -> Undo:  # fmt: skip
     """Undo of deleting these rows with the visitor's notes; named: kind, key of the first."""
-    deleted: list[tuple[type[Row], Table, dict[str, Any]]] = []
+    deletions: list[tuple[type[Row], Table, dict[str, Any]]] = []
     own_notes = (NoteRow.name == named[1]) & (NoteRow.visitor == visitor.name)
     conditions: dict[type[Row], ColumnElement[bool]] = {**rows, NoteRow: own_notes}
-    for kind, condition in conditions.items():
-        table = cast(Table, kind.__table__)
+    for row_class, condition in conditions.items():
+        table = cast(Table, row_class.__table__)
         deleted_rows = session.execute(select(table).where(condition)).mappings()
-        deleted += [(kind, table, dict(row)) for row in deleted_rows]
+        deletions += [(row_class, table, dict(row)) for row in deleted_rows]
 
     def undo() -> None:
         """Insert the deleted rows that are missing."""
         with database.write(durable=True) as new_session:
-            for kind, table, row in deleted:
+            for row_class, table, row in deletions:
                 key = tuple(row[column.name] for column in table.primary_key)
-                if new_session.get(kind, key) is None:
+                if new_session.get(row_class, key) is None:
                     new_session.execute(insert(table), row)
             require(new_session.get(next(iter(rows)), named[1]), *named)
             visitor.hold(new_session, named[1])
@@ -123,8 +123,8 @@ class Notes:
         n = NoteRow
         query = select(n.tags).where(n.visitor == self._visitor.name, n.tags != "").distinct()
         with self._database.read() as session:
-            lists = session.scalars(query).all()
-        return sorted({tag for text in lists for tag in split_tags(text)}, key=str.casefold)
+            tag_texts = session.scalars(query).all()
+        return sorted({tag for text in tag_texts for tag in split_tags(text)}, key=str.casefold)
 
     def write(self, name: str, title: str, tags: Iterable[str], text: str) -> None:
         """Replace a note; an empty one is removed. Raises StoreError for what is too long."""

@@ -13,34 +13,34 @@ COUNTS = "expert counts"  # what the format of a row said that was no trace
 
 def upgrade() -> None:
     """Make the tables, fill them from the old one, drop that."""
-    word = sa.String(64)
+    text64 = sa.String(64)
     imports = make(
         "imports", ["digest"], ["kind", "created_s"],
-        digest=word, kind=word, name=sa.String(255), format=word, about=sa.JSON(),
-        rows=sa.BigInteger(), seal=word, created_s=sa.Double(),
+        digest=text64, kind=text64, name=sa.String(255), format=text64, about=sa.JSON(),
+        rows=sa.BigInteger(), seal=text64, created_s=sa.Double(),
     )  # fmt: skip
     tables = make(
         "import_tables", ["digest", "name"], ["sha256"],
         foreign("import_tables", "digest", "imports.digest", ondelete="CASCADE"),
         foreign("import_tables", "sha256", "artefacts.sha256"),
-        digest=word, name=word, sha256=word,
+        digest=text64, name=text64, sha256=text64,
     )  # fmt: skip
     # Every row of the old table; one whose JSON cannot be read gets no seal, so it is damaged.
     connection = op.get_bind()
     old_table = sa.Table("traces", sa.MetaData(), autoload_with=connection)
     for row in connection.execute(sa.select(old_table)).mappings().all():
-        value = {key: row[key] for key in ("digest", "name", "format")}
+        entry = {key: row[key] for key in ("digest", "name", "format")}
         attributes = row["about"] if isinstance(row["about"], dict) else {}
         if row["format"] == COUNTS:
             files = {"counts": row["requests_sha256"]}
-            size = attributes.get("layers", 0) * attributes.get("experts", 0)
-            value |= {"kind": "table of expert counts", "about": attributes, "rows": size}
+            count_total = attributes.get("layers", 0) * attributes.get("experts", 0)
+            entry |= {"kind": "table of expert counts", "about": attributes, "rows": count_total}
         else:
             files = {"requests": row["requests_sha256"], "segments": row["segments_sha256"]}
-            value |= {"kind": "trace", "about": attributes, "rows": row["requests"]}
+            entry |= {"kind": "trace", "about": attributes, "rows": row["requests"]}
         is_object = isinstance(row["about"], dict)
-        value |= {"seal": seal(value, files) if is_object else "", "created_s": row["created_s"]}
-        op.bulk_insert(imports, [value])
+        entry |= {"seal": seal(entry, files) if is_object else "", "created_s": row["created_s"]}
+        op.bulk_insert(imports, [entry])
         file_rows = [{"digest": row["digest"], "name": n, "sha256": s} for n, s in files.items()]
         op.bulk_insert(tables, file_rows)
     op.drop_table("traces")

@@ -32,10 +32,10 @@ def exchange_s(s: Scenario, facts: Facts, operation: str, dies: int, tokens: flo
     exchange_price = exchange(wired(s.supernode, facts), range(dies))
     if machine.family == "nvidia":
         exchange_price = direct(exchange_price, machine.chip.name, facts)
-    t = moe_traffic(shape, s.deployment.communication, machine, facts, exchange_price)
-    host_s, w = (t.host_s, t.dispatch) if operation == "dispatch" else (0.0, t.combine)
-    wire_s = max(tokens * w.token, tokens * shape.top_k * w.row)
-    return host_s + w.fixed + tokens * w.message + wire_s
+    moe = moe_traffic(shape, s.deployment.communication, machine, facts, exchange_price)
+    host_s, transfer = (moe.host_s, moe.dispatch) if operation == "dispatch" else (0.0, moe.combine)
+    wire_s = max(tokens * transfer.token, tokens * shape.top_k * transfer.row)
+    return host_s + transfer.fixed + tokens * transfer.message + wire_s
 
 
 def streams_s(costs: Costs, traffic: Traffic, hot: Hot) -> tuple[float, float]:
@@ -45,13 +45,13 @@ def streams_s(costs: Costs, traffic: Traffic, hot: Hot) -> tuple[float, float]:
     rank_dies = role.pool.layer_dies
     per_rank = int(role.slots(role.pool.batch_per_npu))
     _, context = rank_load(per_rank, role.ranks, traffic)
-    query = 0.5 * decode.query_tokens
-    tokens = query * (per_rank * role.ranks)
-    load = layer.Pass(
-        query * per_rank, 0.5 * float(context[0]), query * per_rank / rank_dies, tokens,
+    half_query = 0.5 * decode.query_tokens
+    tokens = half_query * (per_rank * role.ranks)
+    layer_load = layer.Pass(
+        half_query * per_rank, 0.5 * float(context[0]), half_query * per_rank / rank_dies, tokens,
         float(role.stage_dies), *layer.hot_and_wire(decode.layout, tokens, *hot),
     )  # fmt: skip
-    return layer.layer_s(decode, decode.splits[PAPER_SPLIT], load)
+    return layer.layer_s(decode, decode.splits[PAPER_SPLIT], layer_load)
 
 
 def attention_core_s(costs: Costs, context: float) -> float:
@@ -65,8 +65,8 @@ def grouped_product_s(costs: Costs, experts: float, rows: float) -> float:
     """Seconds of the grouped product of a die's experts over a number of rows, without waits."""
     product = _unhurried(costs).experts
     flop_per_row = product.flop * experts * layer.whole_tiles(product, rows / experts) / rows
-    evened = replace(product, flop=flop_per_row, tile_small=0.0, tile_large=0.0)
-    return layer.ffn_rows_s(evened, layer.experts_read(experts, rows), 0.0, rows)
+    even_product = replace(product, flop=flop_per_row, tile_small=0.0, tile_large=0.0)
+    return layer.ffn_rows_s(even_product, layer.experts_read(experts, rows), 0.0, rows)
 
 
 def collective_alone_s(costs: Costs, operation: str, bytes_per_die: float) -> float:
@@ -88,16 +88,16 @@ def profile_of_mean_die(full: Prediction, traffic: Traffic, facts: Facts) -> dic
     and in combine until the hottest has computed."""
     decode, role = full.decode, full.costs.decode_role
     assert decode is not None and role is not None
-    running = int(role.slots(int(decode.batch_per_npu)))
-    requests, context = rank_load(running, role.ranks, traffic)
-    context[0] = context[-1]
-    sink = role.operator_sink()
-    decode_iteration_s(role.decode, requests, context, 0, role.ranks, *EVEN, sink)
-    seconds_by_operator = dict(zip(role.operators, sink.tolist(), strict=True))
-    slowest = load_machine(facts, role.chip).slowest(role.dies)
+    rank_requests = int(role.slots(int(decode.batch_per_npu)))
+    requests, context_tokens = rank_load(rank_requests, role.ranks, traffic)
+    context_tokens[0] = context_tokens[-1]
+    operator_s = role.operator_sink()
+    decode_iteration_s(role.decode, requests, context_tokens, 0, role.ranks, *EVEN, operator_s)
+    seconds_by_operator = dict(zip(role.operators, operator_s.tolist(), strict=True))
+    slowdown = load_machine(facts, role.chip).slowest(role.dies)
     for name in (*BEFORE_DISPATCH, "experts"):
-        seconds_by_operator[name] /= slowest
-    for waiting, slow_operators in (("dispatch", BEFORE_DISPATCH), ("combine", ("experts",))):
-        wait_s = math.fsum(decode.operators[n] - seconds_by_operator[n] for n in slow_operators)
-        seconds_by_operator[waiting] = decode.operators[waiting] + wait_s
+        seconds_by_operator[name] /= slowdown
+    for operator, earlier_operators in (("dispatch", BEFORE_DISPATCH), ("combine", ("experts",))):
+        wait_s = math.fsum(decode.operators[n] - seconds_by_operator[n] for n in earlier_operators)
+        seconds_by_operator[operator] = decode.operators[operator] + wait_s
     return seconds_by_operator

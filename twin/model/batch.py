@@ -28,14 +28,14 @@ def recompute_s_per_token(role: RoleCosts, budget: float, prompt: float, hot: Ho
 
 def batch_s(role: RoleCosts, tokens: float, pairs: float, hot: Hot) -> float:
     """Seconds of a batch with a number of tokens and attention pairs; no request decodes in it."""
-    ops = role.operator_sink()
+    operator_s = role.operator_sink()
     if isinstance(role.coefficients, Prefill):
-        die_load = tokens / role.stage_dies, pairs / role.stage_dies
-        return float(prefill_batch_s(role.prefill, tokens, *die_load, *hot, ops))
+        die_tokens_pairs = tokens / role.stage_dies, pairs / role.stage_dies
+        return float(prefill_batch_s(role.prefill, tokens, *die_tokens_pairs, *hot, operator_s))
     ranks = role.ranks
-    per_rank = np.full(ranks, tokens / ranks), np.full(ranks, pairs / ranks)
-    decode_args = np.zeros(ranks, np.int64), np.zeros(ranks), *per_rank, 0, ranks
-    return float(mixed_iteration_s(role.decode, *decode_args, *hot, ops))
+    rank_tokens_pairs = np.full(ranks, tokens / ranks), np.full(ranks, pairs / ranks)
+    decode_args = np.zeros(ranks, np.int64), np.zeros(ranks), *rank_tokens_pairs, 0, ranks
+    return float(mixed_iteration_s(role.decode, *decode_args, *hot, operator_s))
 
 
 def batch_line(
@@ -44,14 +44,14 @@ def batch_line(
     """Linear prediction of a batch for routers: fixed seconds, seconds per token and seconds per
     attention pair, from half-full and full batches."""
     half, mean = 0.5 * budget, 0.5 * prompt
-    low, high = batch_s(role, half, half * mean, hot), batch_s(role, budget, budget * mean, hot)
-    per_pair = (batch_s(role, budget, 2.0 * budget * mean, hot) - high) / (budget * mean)
-    per_token = max(0.0, (high - low) / half - per_pair * mean)
-    return max(0.0, 2.0 * low - high), per_token, max(0.0, per_pair)
+    half_s, all_s = batch_s(role, half, half * mean, hot), batch_s(role, budget, budget * mean, hot)
+    pair_s = (batch_s(role, budget, 2.0 * budget * mean, hot) - all_s) / (budget * mean)
+    token_s = max(0.0, (all_s - half_s) / half - pair_s * mean)
+    return max(0.0, 2.0 * half_s - all_s), token_s, max(0.0, pair_s)
 
 
 def attention_s_per_token(p: Prefill, tokens: float) -> float:
     """Seconds that a token adds to a layer's attention on a die with `tokens`, without pairs."""
     products, half = (*p.before, *p.after), 0.5 * tokens
-    added_s = sum(product_s(w, tokens) - product_s(w, half) for w in products)
+    added_s = sum(product_s(product, tokens) - product_s(product, half) for product in products)
     return float(added_s / half + p.exchange.token + p.context.token + p.gate.token - p.gate.saved)

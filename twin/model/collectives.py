@@ -93,22 +93,22 @@ def _exchange(net: Network, dies: range | tuple[int, ...], operation: Operation)
         return Exchange(1, float("inf"), 0.0, 0.0)
     price = all_to_all(net, dies, "ub", operation)
     die_vertices = net.dies[np.asarray(dies)]
-    nodes = np.unique(net.node[die_vertices]).size
-    slow_between = np.unique(net.domain[die_vertices]).size == nodes > 1
-    inside_rate = beyond_rate = 0.0
-    if slow_between and nodes > 1 and die_count >= 2 * nodes:
-        inside_rate = all_to_all(net, dies[: die_count // nodes], "ub", operation).bytes_per_s
-        beyond_rate = price.bytes_per_s * price.off_node_fraction
+    node_count = np.unique(net.node[die_vertices]).size
+    is_slow_between = np.unique(net.domain[die_vertices]).size == node_count > 1
+    inside_rate = beyond_bytes_per_s = 0.0
+    if is_slow_between and node_count > 1 and die_count >= 2 * node_count:
+        inside_rate = all_to_all(net, dies[: die_count // node_count], "ub", operation).bytes_per_s
+        beyond_bytes_per_s = price.bytes_per_s * price.off_node_fraction
     return Exchange(
         die_count,
         price.bytes_per_s,
         price.latency_s,
         (die_count - 1) / die_count,
         price.off_node_fraction,
-        nodes=nodes,
-        slow_between=slow_between,
+        nodes=node_count,
+        slow_between=is_slow_between,
         inside_bytes_per_s=inside_rate,
-        beyond_bytes_per_s=beyond_rate,
+        beyond_bytes_per_s=beyond_bytes_per_s,
         ports=price.ports,
     )
 
@@ -120,13 +120,13 @@ def two_level(x: Exchange, top_k: int, most_nodes: int) -> Exchange:
     2412.19437 section 3.2.2). Inside a node all use its own plane, which may be the slower one."""
     if not x.slow_between or x.nodes < 2:
         return x
-    nodes_hit = x.nodes * (1.0 - (1.0 - 1.0 / x.nodes) ** top_k)
-    crossing = min(nodes_hit, float(most_nodes)) * x.off_node
-    bytes_per_s, ports = x.rate_bytes_per_s * top_k * x.off_node / crossing, x.ports
-    inside_rate = max(x.rate_bytes_per_s, x.inside_bytes_per_s)
-    if x.inside_bytes_per_s > 0.0 and inside_rate < bytes_per_s:
-        bytes_per_s, ports = inside_rate, 1.0
-    return replace(x, rate_bytes_per_s=bytes_per_s, off_node=crossing / top_k, ports=ports)
+    nodes_reached = x.nodes * (1.0 - (1.0 - 1.0 / x.nodes) ** top_k)
+    copies_across = min(nodes_reached, float(most_nodes)) * x.off_node
+    bytes_per_s, ports = x.rate_bytes_per_s * top_k * x.off_node / copies_across, x.ports
+    inside_bytes_per_s = max(x.rate_bytes_per_s, x.inside_bytes_per_s)
+    if x.inside_bytes_per_s > 0.0 and inside_bytes_per_s < bytes_per_s:
+        bytes_per_s, ports = inside_bytes_per_s, 1.0
+    return replace(x, rate_bytes_per_s=bytes_per_s, off_node=copies_across / top_k, ports=ports)
 
 
 def direct(x: Exchange, chip: str, facts: Facts) -> Exchange:
@@ -149,16 +149,16 @@ def direct(x: Exchange, chip: str, facts: Facts) -> Exchange:
         return replace(x, dispatch=dispatch, combine=combine)
     if not across:
         return x
-    gain = facts.si("operators.nvidia.direct_rdma") / copy_share
-    return replace(x, rate_bytes_per_s=x.rate_bytes_per_s * gain)
+    rate_gain = facts.si("operators.nvidia.direct_rdma") / copy_share
+    return replace(x, rate_bytes_per_s=x.rate_bytes_per_s * rate_gain)
 
 
 def launch_and_round_s(m: Machine, facts: Facts) -> tuple[float, float]:
     """Seconds to launch a collective, and of one round of its barrier."""
     if m.family == "ascend":
         return m.fitted["comm_fixed"], m.fitted["barrier_round"]
-    table = f"operators.{m.family}"
-    return facts.si(f"{table}.comm_fixed"), facts.si(f"{table}.barrier_round")
+    prefix = f"operators.{m.family}"
+    return facts.si(f"{prefix}.comm_fixed"), facts.si(f"{prefix}.barrier_round")
 
 
 def half_of_sum(m: Machine, facts: Facts, x: Exchange, library: bool = False) -> Half:
@@ -170,33 +170,33 @@ def half_of_sum(m: Machine, facts: Facts, x: Exchange, library: bool = False) ->
     (`collective.inside`), with half of an all-reduce's start. Otherwise they are those measured in
     service for families with `collective`, or the start of dispatch at the fabric's rate. Values
     are interpolated by number of dies, and constant beyond the measured range."""
-    chip = facts.word(f"chips.{m.chip.name}.exchange_of", m.chip.name)
+    chip_name = facts.word(f"chips.{m.chip.name}.exchange_of", m.chip.name)
     source = measured_on(facts, m.chip.name, "exchange")
     measured, table = f"chips.{source}.operators.collective", f"operators.{m.family}.collective"
-    gathers = library and f"{measured}.gathers.dies" in facts
-    path = f"{measured}.gathers" if gathers else f"{measured}.inside"
-    halves = f"chips.{chip}.operators.collective.halves"
+    is_gather = library and f"{measured}.gathers.dies" in facts
+    path = f"{measured}.gathers" if is_gather else f"{measured}.inside"
+    halves = f"chips.{chip_name}.operators.collective.halves"
     if f"{halves}.dies" in facts and x.nodes == 1:
         start_s = float(np.interp(x.peers, facts[f"{halves}.dies"].value,
                                   facts[f"{halves}.start"].list_si))  # fmt: skip
         rate_share, large_share = (facts.si(f"{halves}.{part}") for part in ("rate", "large_rate"))
         link = x.rate_bytes_per_s / facts.si("fabric.efficiency.npu_read")
-        later_s = (x.peers - 1) * facts.si(f"{halves}.peer")
-        return _faster(link, start_s, rate_share, later_s, large_share)
+        peers_s = (x.peers - 1) * facts.si(f"{halves}.peer")
+        return _faster(link, start_s, rate_share, peers_s, large_share)
     if f"{path}.dies" in facts and x.nodes == 1:
-        dies = facts[f"{path}.dies"].value
-        start, rate_share, large_start, large_share = (
-            float(np.interp(x.peers, dies, facts[f"{path}.{name}"].list_si))
-            for name in ("start", "rate", "large_start", "large_rate")
+        die_counts = facts[f"{path}.dies"].value
+        start, rate_share, large_start_s, large_share = (
+            float(np.interp(x.peers, die_counts, facts[f"{path}.{figure}"].list_si))
+            for figure in ("start", "rate", "large_start", "large_rate")
         )
         link = x.rate_bytes_per_s / facts.si(f"chips.{m.chip.name}.link_efficiency")
-        scale = 1.0 if gathers else 0.5  # of the starts that were measured
+        scale = 1.0 if is_gather else 0.5  # of the starts that were measured
         return _faster(
-            link, scale * start, rate_share, scale * max(0.0, large_start - start), large_share
+            link, scale * start, rate_share, scale * max(0.0, large_start_s - start), large_share
         )
     if f"{table}.dies" in facts:
-        dies, starts = facts[f"{table}.dies"].value, facts[f"{table}.start"].list_si
-        return Half(float(np.interp(x.peers, dies, starts)), x.rate_bytes_per_s)
+        die_counts, start_s_by_dies = facts[f"{table}.dies"].value, facts[f"{table}.start"].list_si
+        return Half(float(np.interp(x.peers, die_counts, start_s_by_dies)), x.rate_bytes_per_s)
     launch_s, round_s = launch_and_round_s(m, facts)
     return Half(launch_s + x.latency_s + round_s * math.log2(x.peers), x.rate_bytes_per_s)
 
@@ -204,16 +204,16 @@ def half_of_sum(m: Machine, facts: Facts, x: Exchange, library: bool = False) ->
 def _faster(link: float, start_s: float, share: float, later_s: float, large_share: float) -> Half:
     """The faster of two kernels over a link of `link` bytes/s: one that reaches `share` of it, and
     one for large messages that starts `later_s` later and reaches `large_share`."""
-    saved_s = max(0.0, 1.0 / share - 1.0 / large_share) / link
-    break_even_bytes = later_s / saved_s if saved_s > 0.0 else 0.0
-    return Half(start_s, share * link, break_even_bytes, saved_s)
+    saved_s_per_byte = max(0.0, 1.0 / share - 1.0 / large_share) / link
+    break_even_bytes = later_s / saved_s_per_byte if saved_s_per_byte > 0.0 else 0.0
+    return Half(start_s, share * link, break_even_bytes, saved_s_per_byte)
 
 
 def adding_bytes_per_s(m: Machine, facts: Facts, vector_share: float) -> float:
     """Partial sums that a reduce-scatter adds up in a second on a share of the vector cores: as
     measured for the family (`collective.adding`), otherwise as element-wise work."""
-    share = facts.si(f"operators.{m.family}.collective.adding", m.vector_utilisation)
-    return m.chip.hbm_bytes_per_s * share * vector_share * m.cores
+    share_of_rate = facts.si(f"operators.{m.family}.collective.adding", m.vector_utilisation)
+    return m.chip.hbm_bytes_per_s * share_of_rate * vector_share * m.cores
 
 
 def moe_traffic(
@@ -232,20 +232,20 @@ def moe_traffic(
     dispatch, combine = x.dispatch or Measured(start_s, 1.0), x.combine or Measured(start_s, 1.0)
     dispatch_rate, combine_rate = (each.gain * x.rate_bytes_per_s for each in (dispatch, combine))
     remote_messages = s.top_k * x.remote
-    extra_start_s = host_s = 0.0
+    chunked_start_s = host_s = 0.0
     if not comm.fused:
         # An all-to-all-v through the copy engine has a start for every peer.
         host_s, table = facts.si("operators.unfused.sync"), "operators.unfused"
-        extra_start_s = x.peers / facts[f"{table}.channels"].value * facts.si(f"{table}.start")
+        chunked_start_s = x.peers / facts[f"{table}.channels"].value * facts.si(f"{table}.start")
     return MoeTraffic(
         Transfer(
-            fixed=dispatch.start_s + 2.0 * extra_start_s,
+            fixed=dispatch.start_s + 2.0 * chunked_start_s,
             message=s.top_k * quantise_s,
             token=remote_messages * sent_bytes / dispatch_rate,
             row=x.remote * sent_bytes / dispatch_rate,
         ),
         Transfer(
-            fixed=combine.start_s + extra_start_s,
+            fixed=combine.start_s + chunked_start_s,
             token=remote_messages * answer_bytes / combine_rate,
             row=x.remote * answer_bytes / combine_rate,
         ),
@@ -262,13 +262,13 @@ def gathered_traffic(
     the one with most, because engines pad the others; `library`: see half_of_sum; times: halves
     that each of the two takes."""
     hidden_bytes = ACTIVATION_BYTES * s.hidden
-    half = half_of_sum(m, facts, x, library).collective(x.peers * hidden_bytes * x.remote)
-    sent = Transfer(
-        fixed=times * half.fixed, token=times * half.token,
-        beyond=half.beyond, saved=times * half.saved,
+    collective = half_of_sum(m, facts, x, library).collective(x.peers * hidden_bytes * x.remote)
+    transfer = Transfer(
+        fixed=times * collective.fixed, token=times * collective.token,
+        beyond=collective.beyond, saved=times * collective.saved,
     )  # fmt: skip
-    summed_s = sent.token + x.peers * hidden_bytes / adding_bytes_per_s
-    return MoeTraffic(sent, replace(sent, token=summed_s))
+    sum_s_per_token = transfer.token + x.peers * hidden_bytes / adding_bytes_per_s
+    return MoeTraffic(transfer, replace(transfer, token=sum_s_per_token))
 
 
 def _gathered(s: Shape, comm: Communication, m: Machine, x: Exchange, apart: bool) -> MoeTraffic:
@@ -276,23 +276,23 @@ def _gathered(s: Shape, comm: Communication, m: Machine, x: Exchange, apart: boo
     as omni-infer does on Atlas A2 (communication_op.py, all_gather_round_pipeline): tokens are
     gathered inside a node; each other node's come by a swap with the die of the same place there.
     Experts' numbers and weights are gathered in two more stages. All receive alike."""
-    token = s.hidden * (1.0 if comm.early_quantisation else ACTIVATION_BYTES)
+    token_bytes = s.hidden * (1.0 if comm.early_quantisation else ACTIVATION_BYTES)
     far_nodes, node_peers = x.nodes - 1, x.peers // x.nodes - 1
 
     def step_s(peers: int) -> float:  # start and barrier of one collective
         """Seconds of start and barrier of one collective among so many dies."""
         return m.fitted["comm_fixed"] + x.latency_s + m.fitted["barrier_round"] * math.log2(peers)
 
-    swaps = 0.0 if apart else far_nodes * step_s(2)
-    fixed = x.nodes * step_s(node_peers + 1) + swaps
-    beyond_s = far_nodes / x.beyond_bytes_per_s
+    swap_s = 0.0 if apart else far_nodes * step_s(2)
+    fixed_s = x.nodes * step_s(node_peers + 1) + swap_s
+    beyond_s_per_byte = far_nodes / x.beyond_bytes_per_s
     inside_s = node_peers * x.nodes / x.inside_bytes_per_s
-    per_byte = max(beyond_s, inside_s) if apart else beyond_s + inside_s
+    s_per_byte = max(beyond_s_per_byte, inside_s) if apart else beyond_s_per_byte + inside_s
     return MoeTraffic(
         Transfer(
-            fixed=fixed + step_s(node_peers + 1) + step_s(x.nodes),
+            fixed=fixed_s + step_s(node_peers + 1) + step_s(x.nodes),
             message=m.fitted["quantise"] if comm.early_quantisation else 0.0,
-            token=token * per_byte,
+            token=token_bytes * s_per_byte,
         ),
-        Transfer(fixed=fixed, token=combine_bytes(s) * per_byte),
+        Transfer(fixed=fixed_s, token=combine_bytes(s) * s_per_byte),
     )

@@ -209,62 +209,62 @@ def build_costs(
 ) -> Costs:
     """Costs of a scenario with its pools at these shares of the rated clock. Raises ModelError with
     one sentence when it cannot run."""
-    d, w, front = scenario.deployment, scenario.workload, scenario.front_end
+    deployment, w, front_end = scenario.deployment, scenario.workload, scenario.front_end
     pools = serving(scenario)
     chips = [pool.chip for pool in pools.values()]  # the last decodes, if any does
-    facts = [of_stack(facts, d.stack, chip) for chip in chips][-1]
-    shape = load_shape(facts, d.model)
-    drafts = drafter(d, shape, facts)  # refused before anything is placed
+    facts = [of_stack(facts, deployment.stack, chip) for chip in chips][-1]
+    shape = load_shape(facts, deployment.model)
+    own_drafter = drafter(deployment, shape, facts)  # refused before anything is placed
     stages.refuse(pools.values(), shape)
     at = Deployed(
         net=network(fabric),
         facts=facts,
-        deployment=d,
+        deployment=deployment,
         pools=pools,
         instances=place(scenario, fabric).instances,
         shape=shape,
-        drafter=drafts,
+        drafter=own_drafter,
         memory_pool=scenario.memory_pool,
         request_tokens=w.input_tokens + w.output_tokens,
         experts=stages.experts_of(scenario.experts, shape),
         clocks=clocks or {},
     )
     first_of = {i.role: i for i in reversed(at.instances)}
-    roles = {r: role_costs(at, r, first_of[r].die_of_rank, first_of[r].name) for r in pools}
+    role_costs_of = {r: role_costs(at, r, first_of[r].die_of_rank, first_of[r].name) for r in pools}
     reader = first_of.get("prefill") or first_of.get("colocated")
-    handed_bytes = kv_bytes(shape, drafts, at.stored_kv)
-    held_kv = list(roles.values())[-1].kv_bytes_per_token / handed_bytes
-    acceptance = d.decode.mtp_acceptance
-    if d.decode.mtp_dataset != "as_stated":
-        acceptance = facts.si(f"operators.mtp_acceptance.{d.decode.mtp_dataset}")
-    redundant = scenario.experts.redundant
+    handed_bytes_per_token = kv_bytes(shape, own_drafter, at.stored_kv)
+    kv_ratio = list(role_costs_of.values())[-1].kv_bytes_per_token / handed_bytes_per_token
+    acceptance = deployment.decode.mtp_acceptance
+    if deployment.decode.mtp_dataset != "as_stated":
+        acceptance = facts.si(f"operators.mtp_acceptance.{deployment.decode.mtp_dataset}")
+    redundant_experts = scenario.experts.redundant
     idle_notes = [
-        f"{count} of {role.layout.dies} dies of a {name} instance hold no routed expert: "
-        f"experts.redundant = {redundant + count} gives one to each."
-        for name, role in sorted(roles.items())
-        if (count := stages.idle_dies(shape, role.layout, redundant))
+        f"{idle_count} of {role.layout.dies} dies of a {name} instance hold no routed expert: "
+        f"experts.redundant = {redundant_experts + idle_count} gives one to each."
+        for name, role in sorted(role_costs_of.items())
+        if (idle_count := stages.idle_dies(shape, role.layout, redundant_experts))
     ]
     prefixes = w.prefix_groups if w.prefix == "shared" and w.arrivals != "trace" else 0
-    path = f"operators.{family_of(facts, chips[-1])}"  # of the stack's loops
-    ranks = {name: role.ranks for name, role in roles.items()}
+    family_path = f"operators.{family_of(facts, chips[-1])}"  # of the stack's loops
+    ranks = {name: role.ranks for name, role in role_costs_of.items()}
     return Costs(
         deployed=at,
         shape=shape,
-        roles=roles,
-        kv_bytes_per_token=handed_bytes,
-        held_kv=held_kv,
+        roles=role_costs_of,
+        kv_bytes_per_token=handed_bytes_per_token,
+        held_kv=kv_ratio,
         window_bytes_per_token=shape.window_bytes(at.stored_kv) / max(1, shape.window),
         state_bytes=shape.state_bytes * shape.linear_layers,
         mtp_acceptance=acceptance,
-        tokens_per_iteration=1.0 + accepted_tokens(d.decode.mtp_draft_tokens, acceptance),
+        tokens_per_iteration=1.0 + accepted_tokens(deployment.decode.mtp_draft_tokens, acceptance),
         servers=Servers(at.net, reader.die_of_rank if reader else (), at.memory_pool, prefixes),
-        front_end_requests_per_s=front.api_servers / (front.service_ms * 1e-3)
-        if front.service_ms > 0.0
+        front_end_requests_per_s=front_end.api_servers / (front_end.service_ms * 1e-3)
+        if front_end.service_ms > 0.0
         else math.inf,
         remarks=(*idle_notes, *stages.notes(pools.values(), shape, ranks)),
-        laid_out_bytes_per_s=laid_out_bytes_per_s(facts, chips, held_kv),
-        tokenise_s=facts.si(f"{path}.tokenise", 0.0),
-        **{name: facts.si(f"{path}.{name}", 0.0) > 0.0 for name in LOOPS},
+        laid_out_bytes_per_s=laid_out_bytes_per_s(facts, chips, kv_ratio),
+        tokenise_s=facts.si(f"{family_path}.tokenise", 0.0),
+        **{name: facts.si(f"{family_path}.{name}", 0.0) > 0.0 for name in LOOPS},
     )
 
 
@@ -280,32 +280,32 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
     token_bytes = kv_bytes(at.shape, at.drafter, pool.precision.kv)
     offloaded = offload(at) if pool.away else None
     attending = dies[: len(dies) - _expert_dies(pool, load_chip(at.facts, pool.chip), len(dies))]
-    host = host_memory(net, attending, pool.own.in_host, at.memory_pool.block_tokens)
-    setting, coefficients = _coefficients_of(at, pool, dies, offloaded, host)
+    host_dram = host_memory(net, attending, pool.own.in_host, at.memory_pool.block_tokens)
+    setting, coefficients = _coefficients_of(at, pool, dies, offloaded, host_dram)
     if offloaded is not None and (setting.shape.index_top_k or setting.shape.growing < 1.0):
         raise ModelError(
             f"deployment.decode.attention_offload: {setting.shape.title} attends to a part of the "
             "context in some layers, and offloaded attention reads all of it: take 0"
         )
     space_of_die = space(setting, at, name)
-    tokens = space_of_die.kv_tokens
+    kv_tokens = space_of_die.kv_tokens
     if offloaded is not None:
         host_instance = next(i for i in at.instances if i.role == offloaded.lender)
-        at_rated_clock = replace(at, clocks={})
+        at_full_clock = replace(at, clocks={})
         lender = role_costs(
-            at_rated_clock, host_instance.role, host_instance.die_of_rank, host_instance.name
+            at_full_clock, host_instance.role, host_instance.die_of_rank, host_instance.name
         )
         ranks_per_die = setting.concentration / pool.layer_dies
-        tokens = offloaded.kv_tokens(tokens, lender.kv_tokens_lent, ranks_per_die)
+        kv_tokens = offloaded.kv_tokens(kv_tokens, lender.kv_tokens_lent, ranks_per_die)
     route, gather = setting.route, setting.groups.get("heads", setting.gather)
     other_groups = {name: group for name, group in setting.groups.items() if name != "heads"}
     moved_bytes = [parallel.sent_bytes(pool, name, setting.part) for name in other_groups]
     far_bytes = [
-        moved * group.off_node * group.slow_between
-        for moved, group in zip(moved_bytes, other_groups.values(), strict=True)
+        bytes_ * group.off_node * group.slow_between
+        for bytes_, group in zip(moved_bytes, other_groups.values(), strict=True)
     ]
-    per_node = _dies_per_node(net, dies)
-    one_npu = net.npus_of(dies) == 1
+    dies_per_node = _dies_per_node(net, dies)
+    is_one_npu = net.npus_of(dies) == 1
     return RoleCosts(
         pool=pool,
         chip=load_chip(at.facts, pool.chip),
@@ -315,18 +315,18 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
         operators=names_of(pool.phase),
         layout=setting.layout,
         memory=space_of_die.memory,
-        kv_tokens_per_rank=tokens,
+        kv_tokens_per_rank=kv_tokens,
         kv_tokens_lent=space_of_die.lent_tokens,
         kv_bytes_per_token=token_bytes,
         die_kv=kv_bytes(setting.shape, setting.drafter, pool.precision.kv)
         / token_bytes / (pool.own.cp_dies * pool.rank_dies // pool.layer_dies),
         die_state=setting.shape.state_bytes / at.shape.state_bytes / pool.own.pp_stages
         if at.shape.linear_layers else 1.0,
-        kv_in_host=host.token_bytes(at.shape, pool.precision.kv) if host else 0.0,
-        kv_spared=host.spared(at.shape, pool.precision.kv) if host else 0.0,
+        kv_in_host=host_dram.token_bytes(at.shape, pool.precision.kv) if host_dram else 0.0,
+        kv_spared=host_dram.spared(at.shape, pool.precision.kv) if host_dram else 0.0,
         exchange_bytes_per_s=setting.exchange.rate_bytes_per_s,
         gather_bytes_per_s=gather.rate_bytes_per_s,
-        exchange_bytes_per_token=0.0 if one_npu else setting.exchange_bytes * setting.stages,
+        exchange_bytes_per_token=0.0 if is_one_npu else setting.exchange_bytes * setting.stages,
         dispatched=setting.dispatched,
         off_node_fraction=route.off_node if route.slow_between else 0.0,
         gather_off_node=gather.off_node if gather.slow_between else 0.0,
@@ -334,9 +334,9 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
         context_bytes_per_token=math.fsum(moved_bytes),
         context_off_node=math.fsum(far_bytes) / max(math.fsum(moved_bytes), 1.0),
         stages=setting.stages,
-        dies_per_node=per_node,
+        dies_per_node=dies_per_node,
         fetch=fetch(
-            at.memory_pool, at.facts, setting.readers, len(dies), per_node,
+            at.memory_pool, at.facts, setting.readers, len(dies), dies_per_node,
             token_bytes, kv_layers(at.shape, at.drafter),
         ),
     )  # fmt: skip
@@ -361,8 +361,8 @@ def _coefficients_of(
         seat_of_guest = seat._replace(pool=guest, hbm=hbm_share, away=None, host=None)
         prefill = _priced(seat_of_guest, net, host_dies)[1]
         assert isinstance(prefill, c.Prefill)
-        batch = guest.tokens_per_npu * len(host_dies) / chip.dies_per_npu
-        hbm_share = bandwidth_for_decode(prefill, batch, machine)
+        batch_tokens = guest.tokens_per_npu * len(host_dies) / chip.dies_per_npu
+        hbm_share = bandwidth_for_decode(prefill, batch_tokens, machine)
     return _priced(seat._replace(hbm=hbm_share), net, dies)
 
 
@@ -395,14 +395,14 @@ def _priced(seat: _Seat, net: Network, dies: tuple[int, ...]) -> tuple[Setting, 
     )
     dies = parallel.first_stage(pool, dies)
     _check_groups(pool, model_shape, len(dies) - expert_dies)
-    price = exchange(net, dies)
+    exchange_price = exchange(net, dies)
     if expert_dies:
-        price = replace(price, remote=1.0)  # no expert is at home
-    nvidia = family_of(seat.facts, pool.chip) == "nvidia"
-    gathered = pool.own.experts_tp > 1 or (nvidia and not seat.deployment.communication.fused)
-    by_reads = pool.phase == "prefill" or gathered
-    gather = exchange(net, dies, "read") if by_reads else price
-    return _priced_over(seat, len(dies), price, gather, groups)
+        exchange_price = replace(exchange_price, remote=1.0)  # no expert is at home
+    is_nvidia = family_of(seat.facts, pool.chip) == "nvidia"
+    is_gathered = pool.own.experts_tp > 1 or (is_nvidia and not seat.deployment.communication.fused)
+    reads = pool.phase == "prefill" or is_gathered
+    gather_price = exchange(net, dies, "read") if reads else exchange_price
+    return _priced_over(seat, len(dies), exchange_price, gather_price, groups)
 
 
 @lru_cache(maxsize=64)
@@ -414,54 +414,54 @@ def _priced_over(
     groups: tuple[tuple[str, Exchange], ...],
 ) -> tuple[Setting, Coefficients]:
     """`_priced` of so many dies with these exchanges; equal arguments share one object."""
-    d, experts, facts, pool, clock, hbm, away, host = seat
-    model_shape, chip = load_shape(facts, d.model), load_chip(facts, pool.chip)
+    deployment, expert_settings, facts, pool, clock, hbm_share, away_pool, host = seat
+    model_shape, chip = load_shape(facts, deployment.model), load_chip(facts, pool.chip)
     if pool.role != "decode":
         clock = min(clock, facts.si(f"chips.{pool.chip}.sustained_clock", clock))
     chip = replace(chip, clock=clock)
     shape = stages.part_of(model_shape, pool)
     expert_dies = _expert_dies(pool, chip, dies)
-    kernel = d.optimisations.attention_kernel
-    machine = load_machine(facts, chip, kernel, pool.own.cores, hbm)
+    kernel = deployment.optimisations.attention_kernel
+    machine = load_machine(facts, chip, kernel, pool.own.cores, hbm_share)
     machine = machine.serving(shape.kind.kernels, pool.precision.weights)
     layout = stages.expert_layout(
-        shape, experts.redundant, expert_dies or dies, pool.own.experts_tp
+        shape, expert_settings.redundant, expert_dies or dies, pool.own.experts_tp
     )
-    decodes = pool.role != "prefill"  # a batch of prompts uses all of a die's experts
-    by_part = formats(pool.precision, machine.sum_bytes, machine.family, chip.flops)
-    for part in (by_part.linear, by_part.expert):  # refused with what was chosen
+    is_decoding = pool.role != "prefill"  # a batch of prompts uses all of a die's experts
+    formats_of_part = formats(pool.precision, machine.sum_bytes, machine.family, chip.flops)
+    for part in (formats_of_part.linear, formats_of_part.expert):  # refused with what was chosen
         chip.peak(computes(part), pool.precision.weights)
     lender = None
-    if away is not None and pool.away is not None:
-        chip_away = replace(load_chip(facts, pool.away.chip), clock=away.clock)
+    if away_pool is not None and pool.away is not None:
+        chip_away = replace(load_chip(facts, pool.away.chip), clock=away_pool.clock)
         lender = load_machine(facts, chip_away, kernel)
     setting = Setting(
         pool=pool,
         shape=shape,
         whole=model_shape,
-        formats=by_part,
+        formats=formats_of_part,
         machine=machine,
         facts=facts,
-        communication=d.communication,
-        optimisations=d.optimisations,
-        layout=stages.popular(layout, experts, facts, c.CLASSES) if decodes else layout,
+        communication=deployment.communication,
+        optimisations=deployment.optimisations,
+        layout=stages.popular(layout, expert_settings, facts, c.CLASSES) if is_decoding else layout,
         exchange=sending,
         gather=gather,
         groups=dict(groups),
         expert_dies=expert_dies,
-        offload=away,
+        offload=away_pool,
         lender=lender,
         host=host,
-        drafter=drafter(d, model_shape, facts).split(pool.layer_dies),
+        drafter=drafter(deployment, model_shape, facts).split(pool.layer_dies),
     )
-    drafts = d.decode.mtp_draft_tokens
+    draft_tokens = deployment.decode.mtp_draft_tokens
     costs: Coefficients
     if pool.role == "prefill":
-        costs = prefill_costs(setting, d.prefill.microbatch)
+        costs = prefill_costs(setting, deployment.prefill.microbatch)
     elif pool.role == "decode":
-        costs = decode_costs(setting, drafts, d.decode.microbatch)
+        costs = decode_costs(setting, draft_tokens, deployment.decode.microbatch)
     else:
-        costs = colocated_costs(setting, drafts, d.colocated.prompt_delay)
+        costs = colocated_costs(setting, draft_tokens, deployment.colocated.prompt_delay)
     # Plain Python computes faster with these.
     return setting, changed(costs, lambda _, value: float(value))
 

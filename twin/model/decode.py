@@ -30,26 +30,26 @@ def add_attention(m: Mode, times: float, load: Pass, ops: np.ndarray) -> float:
     total_s = layer.collective_s(m.gather, load.tokens) * times
     ops[int(m.before[0].place)] += total_s
     for k in range(len(m.before)):
-        product_time = layer.product_s(m.before[k], load.tokens) * times
-        ops[int(m.before[k].place)] += product_time
-        total_s += product_time
+        product_s = layer.product_s(m.before[k], load.tokens) * times
+        ops[int(m.before[k].place)] += product_s
+        total_s += product_s
     local_s = layer.local_s(m.core, load.tokens, load.context)
-    core_time = (m.core.fixed + local_s) * times
-    core_time += layer.collective_s(m.context, load.tokens) * times
+    core_s = (m.core.fixed + local_s) * times
+    core_s += layer.collective_s(m.context, load.tokens) * times
     fetched_s = layer.fetched_s(m.core, load.tokens, load.context) * times
     ops[_HOST] += fetched_s
-    ops[_CORE] += core_time - fetched_s
-    total_s += core_time
+    ops[_CORE] += core_s - fetched_s
+    total_s += core_s
     waited_s = (layer.core_s(m.core, load.tokens, load.context) - local_s) * times
     ops[_AWAY] += waited_s
     total_s += waited_s
     for k in range(len(m.after)):
-        product_time = layer.product_s(m.after[k], load.tokens) * times
-        ops[int(m.after[k].place)] += product_time
-        total_s += product_time
-    product_time = layer.collective_s(m.scatter, load.tokens) * times
-    ops[int(m.after[0].place)] += product_time
-    return total_s + product_time
+        product_s = layer.product_s(m.after[k], load.tokens) * times
+        ops[int(m.after[k].place)] += product_s
+        total_s += product_s
+    product_s = layer.collective_s(m.scatter, load.tokens) * times
+    ops[int(m.after[0].place)] += product_s
+    return total_s + product_s
 
 
 @kernel
@@ -58,12 +58,12 @@ def _add_moe(p: Decode, m: Mode, times: float, load: Pass, moving: bool, ops: np
     gate_s, dispatch_s, experts_s, combine_s = layer.moe_parts(p, m, load)
     ops[_GATE] += gate_s * times
     ops[_EXPERTS] += experts_s * times
-    time = (gate_s + experts_s) * times
+    moe_s = (gate_s + experts_s) * times
     if moving:
         ops[_DISPATCH] += dispatch_s * times
         ops[_COMBINE] += combine_s * times
-        time += (dispatch_s + combine_s) * times
-    return time
+        moe_s += (dispatch_s + combine_s) * times
+    return moe_s
 
 
 @kernel
@@ -74,21 +74,23 @@ def outside_s(
     """Seconds of an iteration outside the layers: drafts, LM heads, sampling. The first drafting
     pass covers all verified positions, later ones one token per request. `requests` and `context`
     of the busiest rank, `total` requests of all ranks."""
-    query, passes, m = p.query_tokens, p.passes, p.drafter
+    query_tokens, passes, drafter = p.query_tokens, p.passes, p.drafter
     mtp_s = 0.0
-    head_s = roof(p.head.flop * query * requests, p.head.weight) + p.head.fixed
-    head_s += layer.collective_s(p.logits, query * requests)
-    drafted_tokens = query * requests
+    head_s = roof(p.head.flop * query_tokens * requests, p.head.weight) + p.head.fixed
+    head_s += layer.collective_s(p.logits, query_tokens * requests)
+    drafted_tokens = query_tokens * requests
     for k in range(int(passes)):
-        width = query if k == 0 else 1.0
+        width = query_tokens if k == 0 else 1.0
         tokens = width * requests
-        inputs, core = (p.mtp, m.core) if k == 0 else (p.later, p.later_core)
-        mtp_s += inputs.fixed + inputs.vector * tokens
-        mtp_s += roof(inputs.flop * tokens, inputs.weight)
-        mtp_s += layer.attention_s(m, tokens, layer.core_s(core, tokens, context))
+        input_products, core = (p.mtp, drafter.core) if k == 0 else (p.later, p.later_core)
+        mtp_s += input_products.fixed + input_products.vector * tokens
+        mtp_s += roof(input_products.flop * tokens, input_products.weight)
+        mtp_s += layer.attention_s(drafter, tokens, layer.core_s(core, tokens, context))
         if p.modules > 0.0:
-            sent = tokens / p.layout.rank_dies
-            mtp_s += layer.moe_s(p, m, Pass(tokens, context, sent, width * total, dies, hot, wire))
+            die_tokens = tokens / p.layout.rank_dies
+            mtp_s += layer.moe_s(
+                p, drafter, Pass(tokens, context, die_tokens, width * total, dies, hot, wire)
+            )
         else:
             mtp_s += layer.product_s(p.draft_dense, tokens)
         head_s += roof(p.draft_head.flop * requests, p.draft_head.weight) + p.draft_head.fixed
@@ -115,13 +117,13 @@ def launch_gap_s(
     kernel by kernel."""
     times = p.host
     host_s = times.launch * (1.0 + p.passes) + times.answer * total + times.sync
-    captured = (
+    is_captured = (
         tokens <= times.captured_prompts
         if pieces
         else times.captured <= 0.0 or tokens <= times.captured
     )
-    one_by_one = times.kernels + times.prompts if pieces else times.kernels
-    host_s += times.alongside if captured else max(times.alongside, one_by_one)
+    kernels_s = times.kernels + times.prompts if pieces else times.kernels
+    host_s += times.alongside if is_captured else max(times.alongside, kernels_s)
     gap_s = times.gap + times.apart * total + times.replay * (1.0 + min(p.passes, times.drafting))
     gap_s += max(0.0, host_s - busy)
     ops[_GAPS] += gap_s
@@ -131,8 +133,8 @@ def launch_gap_s(
 @kernel
 def layers_in_sequence_s(p: Decode, layers: float, load: Pass, ops: np.ndarray) -> float:
     """Seconds of `layers` MoE layers with all operators in sequence on all cores."""
-    time = add_attention(p.sequence, layers, load, ops)
-    return time + _add_moe(p, p.sequence, layers, load, True, ops)
+    layers_s = add_attention(p.sequence, layers, load, ops)
+    return layers_s + _add_moe(p, p.sequence, layers, load, True, ops)
 
 
 @kernel
@@ -140,20 +142,20 @@ def best_split(p: Decode, load: Pass) -> tuple[int, float]:
     """Number of the split of cores with the shortest longer stream, and the seconds of a layer with
     it; `load` of one microbatch. The engine adjusts cores to the load (arXiv 2506.12708v2 section
     4.2.3)."""
-    low, high = 0, int(p.ways) - 1
-    while low < high:  # more cores for attention: its stream shortens, the other grows
-        middle = (low + high) // 2
-        attention_s, moe_s = layer.layer_s(p, p.splits[middle], load)
+    low_index, high_index = 0, int(p.ways) - 1
+    while low_index < high_index:  # more cores for attention: its stream shortens, the other grows
+        middle_index = (low_index + high_index) // 2
+        attention_s, moe_s = layer.layer_s(p, p.splits[middle_index], load)
         if attention_s >= moe_s:
-            low = middle + 1
+            low_index = middle_index + 1
         else:
-            high = middle
-    best_s = two_microbatches_s(p, stages(p, p.splits[low], load))
-    if low > 0:
-        other_s = two_microbatches_s(p, stages(p, p.splits[low - 1], load))
+            high_index = middle_index
+    best_s = two_microbatches_s(p, stages(p, p.splits[low_index], load))
+    if low_index > 0:
+        other_s = two_microbatches_s(p, stages(p, p.splits[low_index - 1], load))
         if other_s < best_s:
-            return low - 1, other_s
-    return low, best_s
+            return low_index - 1, other_s
+    return low_index, best_s
 
 
 @kernel
@@ -165,13 +167,13 @@ def _add_two_microbatches(p: Decode, m: Mode, layers: float, load: Pass, ops: np
     stage_s = stages(p, m, load)
     passes = 2.0 * layers
     if p.hides > 0.0:
-        time = add_attention(m, passes, load, ops)
-        time += _add_moe(p, m, passes, load, False, ops)
+        attention_s = add_attention(m, passes, load, ops)
+        attention_s += _add_moe(p, m, passes, load, False, ops)
         # Rounding must not make it negative.
-        exposed_s = max(0.0, two_microbatches_s(p, stage_s) * layers - time)
+        exposed_s = max(0.0, two_microbatches_s(p, stage_s) * layers - attention_s)
         ops[_DISPATCH] += exposed_s * stage_s.dispatch / (stage_s.dispatch + stage_s.combine)
         ops[_COMBINE] += exposed_s * stage_s.combine / (stage_s.dispatch + stage_s.combine)
-        return time + exposed_s
+        return attention_s + exposed_s
     if stage_s.attention >= stage_s.gate + stage_s.dispatch + stage_s.experts + stage_s.combine:
         return add_attention(m, passes, load, ops)
     return _add_moe(p, m, passes, load, True, ops)
@@ -182,8 +184,8 @@ def _add_ring(p: Decode, m: Mode, layers: float, load: Pass, many: float, ops: n
     """Book `layers` of microbatches between attention and expert dies; returns their seconds. Each
     stage is booked in proportion to its share of one round."""
     stage_s = stages(p, m, load)
-    time = ring_s(stage_s, many) * layers
-    rounds = time / (
+    ring_layers_s = ring_s(stage_s, many) * layers
+    rounds = ring_layers_s / (
         stage_s.attention + stage_s.gate + stage_s.dispatch + stage_s.experts + stage_s.combine
     )
     attention_s = add_attention(m, rounds, load, ops)
@@ -213,18 +215,18 @@ def decode_iteration_s(
     hot_tokens, hot_factor f8[G]: hottest die's MoE load over the mean by tokens that enter the MoE
     at once, hot_factor f8[2 G]: then the hottest node's; ops f8[len(DECODE_OPERATORS)] gets the
     seconds of each operator on the critical path added, in all exactly what is returned."""
-    busiest_rank, busiest, running = layer.survey(p, requests, context, first, count)
-    if running == 0:
+    busiest_rank, busiest, running_requests = layer.survey(p, requests, context, first, count)
+    if running_requests == 0:
         return 0.0
     query = p.query_tokens
-    groups = layer.groups_of(p, running)
-    share = layer.share_of_group(requests[busiest_rank], groups, count)
+    groups = layer.groups_of(p, running_requests)
+    group_share = layer.share_of_group(requests[busiest_rank], groups, count)
     rank_requests, rank_context = (
-        p.concentration * (share * requests[busiest_rank]),
-        p.concentration * (share * context[busiest_rank]),
+        p.concentration * (group_share * requests[busiest_rank]),
+        p.concentration * (group_share * context[busiest_rank]),
     )
     fullest = layer.share_of_group(busiest, groups, count) * busiest
-    in_group = running / groups  # requests of a group
+    in_group = running_requests / groups  # requests of a group
     entering = query * in_group
     hot, wire = layer.hot_and_wire(p.layout, entering, hot_tokens, hot_factor)
     fullest_rank_tokens = query * (p.concentration * fullest)  # tokens of the rank that has most
@@ -233,30 +235,30 @@ def decode_iteration_s(
         count * p.layout.rank_dies, hot, wire,
     )  # fmt: skip
     dense_s = dense_layers_s(p, load, ops)
-    outside_time = outside_s(p, rank_requests, rank_context, in_group, load.dies, hot, wire, ops)
-    layers, domains, moe_s = p.moe_layers, p.layout.domains, -1.0
+    outside_time_s = outside_s(p, rank_requests, rank_context, in_group, load.dies, hot, wire, ops)
+    moe_layers, domain_count, moe_s = p.moe_layers, p.layout.domains, -1.0
     if p.microbatch > 0.0:
-        tokens = 0.5 * entering / domains
+        tokens = 0.5 * entering / domain_count
         hot, wire = layer.hot_and_wire(p.layout, tokens, hot_tokens, hot_factor)
-        half = half_of(load, domains, hot, wire)
-        index, split_s = best_split(p, half)
+        half_load = half_of(load, domain_count, hot, wire)
+        split_index, split_s = best_split(p, half_load)
         attention_s, experts_s = layer.layer_s(p, p.sequence, load)
         if split_s < attention_s + experts_s or p.microbatch == 1.0:
-            moe_s = _add_two_microbatches(p, p.splits[index], layers, half, ops)
-    if moe_s < 0.0 and domains > 1.0:
-        tokens = entering / domains
+            moe_s = _add_two_microbatches(p, p.splits[split_index], moe_layers, half_load, ops)
+    if moe_s < 0.0 and domain_count > 1.0:
+        tokens = entering / domain_count
         hot, wire = layer.hot_and_wire(p.layout, tokens, hot_tokens, hot_factor)
         domain_pass = Pass(load.tokens, load.context, load.busiest, tokens, load.dies, hot, wire)
-        moe_s = _add_ring(p, p.sequence, layers, domain_pass, 1.0, ops)
+        moe_s = _add_ring(p, p.sequence, moe_layers, domain_pass, 1.0, ops)
     elif moe_s < 0.0:
-        moe_s = layers_in_sequence_s(p, layers, load, ops)
+        moe_s = layers_in_sequence_s(p, moe_layers, load, ops)
     dense_s, moe_s = layer.with_host(p, dense_s, moe_s, load.context, ops)
-    time = dense_s + outside_time + moe_s
-    gap_s = launch_gap_s(p, time, in_group, fullest_rank_tokens, False, ops)
+    iteration_s = dense_s + outside_time_s + moe_s
+    gap_s = launch_gap_s(p, iteration_s, in_group, fullest_rank_tokens, False, ops)
     return (
-        time
+        iteration_s
         + gap_s
-        + layer.stages_s(p, dense_s, moe_s, outside_time, gap_s, groups, load.tokens, ops)
+        + layer.stages_s(p, dense_s, moe_s, outside_time_s, gap_s, groups, load.tokens, ops)
     )
 
 
@@ -272,10 +274,10 @@ def half_of(load: Pass, domains: float, hot: float, wire: float) -> Pass:
 @kernel
 def dense_layers_s(p: Decode, load: Pass, ops: np.ndarray) -> float:
     """Seconds of the layers without experts: attention in sequence and a dense FFN on every die."""
-    time = add_attention(p.sequence, p.dense_layers, load, ops)
+    attention_s = add_attention(p.sequence, p.dense_layers, load, ops)
     ffn_s = p.dense_layers * layer.dense_s(p, load.tokens)
     ops[_DENSE] += ffn_s
-    return time + ffn_s
+    return attention_s + ffn_s
 
 
 @kernel
@@ -292,15 +294,15 @@ def decode_hbm_bytes(p: Decode, requests: float, context: float, ranks: float) -
     weights += demand.draft_bytes * draft_passes + demand.draft_first_bytes * min(draft_passes, 1.0)
     groups = layer.groups_of(p, requests)
     routed_rows = layer.routed_per_die(layout, p.query_tokens * requests / groups)
-    expert_bytes = layout.routed_dies * layer.popular_read(layout, layout.slots, routed_rows)
-    holders = layout.expert_dies if layout.expert_dies > 0.0 else dies
+    experts_read = layout.routed_dies * layer.popular_read(layout, layout.slots, routed_rows)
+    holding_dies = layout.expert_dies if layout.expert_dies > 0.0 else dies
     shared_copies = layout.shared_experts * (
-        layout.shared_dies if layout.shared_dies > 0.0 else holders
+        layout.shared_dies if layout.shared_dies > 0.0 else holding_dies
     )
-    expert_bytes += shared_copies
-    experts = demand.expert_bytes * (p.moe_layers + p.modules) * expert_bytes
-    experts += demand.shared_more_bytes * (p.moe_layers + p.modules) * shared_copies
-    weight_bytes = groups * (weights * dies / p.concentration + experts)
+    experts_read += shared_copies
+    routed_bytes = demand.expert_bytes * (p.moe_layers + p.modules) * experts_read
+    routed_bytes += demand.shared_more_bytes * (p.moe_layers + p.modules) * shared_copies
+    weight_bytes = groups * (weights * dies / p.concentration + routed_bytes)
     read_tokens = layer.attended(p.sequence.core.reach, p.query_tokens * requests, context)
     window_tokens = layer.attended(p.sequence.core.window, p.query_tokens * requests, context)
     kv_bytes = read_tokens * demand.context_bytes + context * demand.index_bytes
@@ -322,21 +324,21 @@ def decode_flops(p: Decode, requests: float, context: float) -> float:
     layers = p.moe_layers + p.dense_layers
     dies = p.layout.rank_dies  # each computes as follows, and a part of the experts' products
     moe = demand.expert_flops * (p.layout.top_k + p.layout.shared_experts) * p.layout.split / dies
-    token = demand.attention_flops * layers + demand.dense_flops * p.dense_layers
-    token += moe * p.moe_layers + demand.head_flops
+    token_flops = demand.attention_flops * layers + demand.dense_flops * p.dense_layers
+    token_flops += moe * p.moe_layers + demand.head_flops
     positions = query + passes - 1.0 if passes > 0.0 else 0.0  # in the layer that drafts
-    drafted = positions if p.modules > 0.0 else 0.0
-    drafting = drafted * (demand.attention_flops + moe + demand.mtp_flops)
-    drafting += p.modules * demand.head_flops
-    own_positions = positions - drafted
-    drafting += (
+    drafted_positions = positions if p.modules > 0.0 else 0.0
+    drafting_flops = drafted_positions * (demand.attention_flops + moe + demand.mtp_flops)
+    drafting_flops += p.modules * demand.head_flops
+    own_positions = positions - drafted_positions
+    drafting_flops += (
         own_positions * demand.draft_flops + min(own_positions, query) * demand.draft_first_flops
     )
-    drafting += (passes - p.modules) * demand.draft_head_flops
+    drafting_flops += (passes - p.modules) * demand.draft_head_flops
     read_tokens = layer.attended(p.sequence.core.reach, query * requests, context)
     window_tokens = layer.attended(p.sequence.core.window, query * requests, context)
-    pairs = read_tokens * demand.context_flops + context * demand.index_flops
-    pairs += window_tokens * demand.windowed_flops
-    pairs *= query * layers + drafted
-    pairs += context * demand.draft_context_flops * own_positions
-    return dies * (requests * (query * token + drafting) + pairs)
+    pair_flops = read_tokens * demand.context_flops + context * demand.index_flops
+    pair_flops += window_tokens * demand.windowed_flops
+    pair_flops *= query * layers + drafted_positions
+    pair_flops += context * demand.draft_context_flops * own_positions
+    return dies * (requests * (query * token_flops + drafting_flops) + pair_flops)

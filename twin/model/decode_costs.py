@@ -26,15 +26,15 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
     """Coefficients of a decode instance; where cores are not split between two streams, all of them
     compute during the other microbatch's exchange."""
     core_splits = [] if colocated else x.core_splits
-    s, query = x.shape, 1 + drafts
+    shape, query = x.shape, 1 + drafts
     in_turn = not core_splits or x.expert_dies > 0
     splits = [_mode(x, query, *cores, in_turn=in_turn) for cores in core_splits or [(WHOLE, WHOLE)]]
-    dense, head = o.dense_ffn(s, x.formats), o.lm_head(s)
+    dense_work, head_work = o.dense_ffn(shape, x.formats), o.lm_head(shape)
     costs = c.Decode(
         sequence=_whole_die(_mode(x, query, WHOLE, WHOLE, in_sequence=True), x),
         splits=(*splits, *(c.Mode(),) * (c.SPLITS - len(splits))),
-        dense=x.product(dense, 3),
-        head=x.product(head, 1),
+        dense=x.product(dense_work, 3),
+        head=x.product(head_work, 1),
         logits=_logits(x),
         # As measured per logit, or by the bytes that its kernels move after the graph.
         sampling=c.Sampling(
@@ -44,7 +44,7 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
         host=_host(x),
         pipeline=_pipeline(x),
         layout=layout(x),
-        demand=_demand(x, query, dense, head),
+        demand=_demand(x, query, dense_work, head_work),
         ways=float(len(splits)),
         hides=float(not core_splits),
         microbatch={"off": 0.0, "on": 1.0, "auto": 2.0}[microbatch] * x.exchanges,
@@ -52,8 +52,8 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
         drafts=float(drafts),
         passes=float(x.drafter.passes),
         modules=float(x.drafter.passes if x.drafter.module else 0),
-        moe_layers=float(s.moe_layers),
-        dense_layers=float(s.dense_layers),
+        moe_layers=float(shape.moe_layers),
+        dense_layers=float(shape.dense_layers),
         buffer_tokens=float(x.communication.buffer_tokens_per_die),
         concentration=x.concentration,
     )
@@ -63,37 +63,37 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
 def _with_drafter(costs: c.Decode, x: Setting, query: int) -> c.Decode:
     """The costs with those of the layer that drafts: the MTP module, or a drafter's own layer."""
     if (own := x.drafting) is None:
-        start = x.product(o.mtp_projection(x.shape, x.formats), 3)
+        start_product = x.product(o.mtp_projection(x.shape, x.formats), 3)
         return replace(
-            costs, drafter=_on_die(costs.sequence), mtp=start, later=start,
+            costs, drafter=_on_die(costs.sequence), mtp=start_product, later=start_product,
             later_core=_later_core(x, x), draft_head=costs.head, draft_share=1.0,
         )  # fmt: skip
     s, f, extra = own.shape, own.formats, x.drafter.wider_weights
     first, *_ = o.plain_operators("decode", "before")
     prolog = own.product(o.wider(first.work(s, f), s, f, extra), first.launches, name=first.name)
-    mode = _attention(own, query, WHOLE)
-    mode = replace(mode, before=(prolog, *mode.before[1:]))
-    join, dense = o.joined(s, f, x.drafter.joined), o.dense_ffn(s, f)
-    head = o.lm_head(s)
-    works = [*(entry.work(s, f) for entry in o.plain_operators("decode")), dense]
-    widened = 2.0 * extra
+    drafter_mode = _attention(own, query, WHOLE)
+    drafter_mode = replace(drafter_mode, before=(prolog, *drafter_mode.before[1:]))
+    join_work, dense_work = o.joined(s, f, x.drafter.joined), o.dense_ffn(s, f)
+    head_work = o.lm_head(s)
+    drafter_works = [*(operator.work(s, f) for operator in o.plain_operators("decode")), dense_work]
+    widened_weights = 2.0 * extra
     demand = replace(
         costs.demand,
-        draft_bytes=x.drafter.weight_bytes - join.weight_bytes,
-        draft_first_bytes=join.weight_bytes,
+        draft_bytes=x.drafter.weight_bytes - join_work.weight_bytes,
+        draft_first_bytes=join_work.weight_bytes,
         draft_context_bytes=s.kv_bytes_per_token_layer(f.kv) / x.pool.own.cp_dies,
-        draft_flops=sum(w.flops_per_token for w in works) + widened,
-        draft_first_flops=join.flops_per_token,
+        draft_flops=sum(work.flops_per_token for work in drafter_works) + widened_weights,
+        draft_first_flops=join_work.flops_per_token,
         draft_context_flops=s.decode_core_flops,
-        draft_head_flops=head.flops_per_token,
+        draft_head_flops=head_work.flops_per_token,
     )
     return replace(
         costs,
-        drafter=_whole_die(mode, x),
+        drafter=_whole_die(drafter_mode, x),
         later_core=_later_core(own, x),
-        mtp=own.product(join, 1),
-        draft_dense=own.product(dense, 3),
-        draft_head=own.product(head, 1),
+        mtp=own.product(join_work, 1),
+        draft_dense=own.product(dense_work, 3),
+        draft_head=own.product(head_work, 1),
         draft_share=s.vocabulary / x.shape.vocabulary,
         demand=demand,
     )
@@ -107,49 +107,50 @@ def _on_die(mode: c.Mode) -> c.Mode:
 def _later_core(own: Setting, x: Setting) -> c.DecodeCore:
     """The core of a later pass that drafts, which selects as the first pass did; own: of the layer
     that drafts."""
-    core_mode = _on_die(_whole_die(c.Mode(core=_core(own, 1, WHOLE)), x))
-    return replace(core_mode.core, select=0.0)
+    whole_mode = _on_die(_whole_die(c.Mode(core=_core(own, 1, WHOLE)), x))
+    return replace(whole_mode.core, select=0.0)
 
 
 def _host(x: Setting) -> c.Host:
     """Host coefficients of a stack, from facts of its family or its own. Every die is a rank with
     its own host process, and a graph's first exchange waits for the last of them."""
-    m, layers, ranks = x.machine, x.shape.layers, x.waiting_dies
-    drafted = x.drafter.passes if m.kernel_launch_s else 0  # layers that draft, one a pass
-    sync_s = m.rank_sync_s * (ranks - 1)
-    stages = x.pool.own.pp_stages  # a graph each
-    stage_gap_s = m.stage_gap_s if stages > 1 else 0.0
+    machine, layers, ranks = x.machine, x.shape.layers, x.waiting_dies
+    draft_layers = x.drafter.passes if machine.kernel_launch_s else 0  # one a pass
+    sync_s = machine.rank_sync_s * (ranks - 1)
+    stage_count = x.pool.own.pp_stages  # a graph each
+    stage_gap_s = machine.stage_gap_s if stage_count > 1 else 0.0
     return c.Host(
-        launch=stages * m.graph_launch_s,
-        gap=m.host_gap_s + (1.0 - m.works_ahead) * sync_s,
-        answer=m.works_ahead * m.host_answer_s,
-        apart=(1.0 - m.works_ahead) * m.host_answer_s,
-        sync=m.works_ahead * sync_s,
-        replay=stages * (m.replay_gap_s + m.host_spread_s * largest_of(ranks) + stage_gap_s),
-        drafting=m.draft_graphs,
-        alongside=m.layer_host_s * layers,
-        kernels=x.launched_s(x.decode_kernels, x.shape.moe_layers, layers + drafted),
-        prompts=m.kernel_launch_s * m.linear_prefill_kernels * x.shape.linear_layers,
-        captured=m.captured_tokens,
-        captured_prompts=m.captured_prompts,
+        launch=stage_count * machine.graph_launch_s,
+        gap=machine.host_gap_s + (1.0 - machine.works_ahead) * sync_s,
+        answer=machine.works_ahead * machine.host_answer_s,
+        apart=(1.0 - machine.works_ahead) * machine.host_answer_s,
+        sync=machine.works_ahead * sync_s,
+        replay=stage_count
+        * (machine.replay_gap_s + machine.host_spread_s * largest_of(ranks) + stage_gap_s),
+        drafting=machine.draft_graphs,
+        alongside=machine.layer_host_s * layers,
+        kernels=x.launched_s(x.decode_kernels, x.shape.moe_layers, layers + draft_layers),
+        prompts=machine.kernel_launch_s * machine.linear_prefill_kernels * x.shape.linear_layers,
+        captured=machine.captured_tokens,
+        captured_prompts=machine.captured_prompts,
     )
 
 
 def _pipeline(x: Setting) -> c.Pipeline:
     """Coefficients of pipeline stages. The last has no more layers than any other, with the LM head
     (vLLM and SGLang, get_pp_indices); a piece of a prompt is what a pass of a rank has room for."""
-    s, count = x.whole, x.pool.own.pp_stages
-    longest_stage, last_layers = stage_of(s, x.pool), s.layers // count
-    moe, dense = max(s.moe_layers, 1), max(s.dense_layers, 1)
+    whole_shape, stage_count = x.whole, x.pool.own.pp_stages
+    longest_stage, last_layers = stage_of(whole_shape, x.pool), whole_shape.layers // stage_count
+    moe_layers, dense_layers = max(whole_shape.moe_layers, 1), max(whole_shape.dense_layers, 1)
     rank_tokens = x.pool.tokens_per_npu / x.machine.chip.dies_per_npu * x.pool.layer_dies
     return c.Pipeline(
         hop=x.hop,
-        stages=float(count),
-        most_moe=longest_stage.moe_layers / moe,
-        most_dense=longest_stage.dense_layers / dense,
-        last_moe=min(last_layers, s.moe_layers) / moe,
-        last_dense=max(0, last_layers - s.moe_layers) / dense,
-        piece=rank_tokens if count > 1 else 0.0,
+        stages=float(stage_count),
+        most_moe=longest_stage.moe_layers / moe_layers,
+        most_dense=longest_stage.dense_layers / dense_layers,
+        last_moe=min(last_layers, whole_shape.moe_layers) / moe_layers,
+        last_dense=max(0, last_layers - whole_shape.moe_layers) / dense_layers,
+        piece=rank_tokens if stage_count > 1 else 0.0,
     )
 
 
@@ -158,18 +159,18 @@ def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.Decode:
 
     delay: iterations that prompts wait for ranks without. Ranks that have none decode while another
     computes a prompt, so passes are apart where there is one rank or all have prompts at once."""
-    same_dies = x.pool.layer_dies == x.exchange.peers or delay > 0
+    is_same_dies = x.pool.layer_dies == x.exchange.peers or delay > 0
     ranks = x.layout.dies / x.pool.layer_dies
-    up_s = 0.0 if latent_only(x) else x.many_rows(o.cached_up(x.shape, x.formats))
-    cached_s = up_s * x.pool.layer_dies / x.layout.dies
+    up_projection_s = 0.0 if latent_only(x) else x.many_rows(o.cached_up(x.shape, x.formats))
+    cached_token_s = up_projection_s * x.pool.layer_dies / x.layout.dies
     # Latents of cached tokens come from all dies first.
     if (group := x.groups.get("context")) is not None:
         kv_bytes = x.shape.cached_bytes_per_token(x.formats.kv) / x.shape.layers
-        cached_s += kv_bytes * group.remote / group.rate_bytes_per_s / ranks
+        cached_token_s += kv_bytes * group.remote / group.rate_bytes_per_s / ranks
     chunk = c.Chunk(
         **prompt_core(x, x.shape.layers),
-        hit=cached_s * x.shape.layers,
-        apart=x.machine.prompts_apart * same_dies,
+        hit=cached_token_s * x.shape.layers,
+        apart=x.machine.prompts_apart * is_same_dies,
         sums=_sums(x),
     )
     return replace(decode_costs(x, drafts, "off", colocated=True), chunk=chunk)
@@ -182,8 +183,8 @@ def _sums(x: Setting) -> c.Collective:
         return c.Collective()
     traffic = x.traffic(x.optimisations.multi_stream, prompts=True)
     dispatch, combine = traffic.dispatch, traffic.combine
-    s_per_token, fixed = dispatch.token + combine.token, dispatch.fixed + combine.fixed
-    return c.Collective(fixed, s_per_token, dispatch.beyond, 2.0 * dispatch.saved)
+    s_per_token, fixed_s = dispatch.token + combine.token, dispatch.fixed + combine.fixed
+    return c.Collective(fixed_s, s_per_token, dispatch.beyond, 2.0 * dispatch.saved)
 
 
 def layout(x: Setting) -> c.Layout:
@@ -202,7 +203,7 @@ def layout(x: Setting) -> c.Layout:
         context_dies=float(x.pool.own.cp_dies),
         ports=x.exchange.ports,
         classed=float(bool(x.layout.loads)),
-        classes=tuple(c.Popular(load) for load in x.layout.loads) or c.Layout().classes,
+        classes=tuple(c.Popular(slot_load) for slot_load in x.layout.loads) or c.Layout().classes,
     )
 
 
@@ -214,14 +215,14 @@ def _mode(
     traffic = x.traffic(x.optimisations.multi_stream, moe)
     gate, dispatch, experts, combine = moe_parts(x, traffic, moe)
     mode = _attention(x, query, attention)
-    gather = replace(mode.gather, fixed=mode.gather.fixed + _norms_s(x))
+    gather_collective = replace(mode.gather, fixed=mode.gather.fixed + _norms_s(x))
     prolog, *others = mode.before
     prolog = replace(
         prolog, fixed=prolog.fixed + x.small_kernels_s, vector=prolog.vector + x.mixing_s[1]
     )
     mode = replace(
         mode,
-        gather=gather,
+        gather=gather_collective,
         before=(prolog, *others),
         gate=gate,
         dispatch=dispatch,
@@ -252,9 +253,9 @@ def _collective(x: Setting, name: str, where: Where, cores: Cores) -> c.Collecti
     takes what half an all-reduce of its bytes takes."""
     if (group := x.groups.get(name)) is None:
         return c.Collective()
-    sends, moved_bytes = x.sends(name, where), x.together(name, where) * group.remote
-    starts = sum(each.layers(x.shape) for each in sends)
-    added_bytes = sum(each.added(x.part) * each.layers(x.shape) for each in sends)
+    collectives, moved_bytes = x.sends(name, where), x.together(name, where) * group.remote
+    starts = sum(sent.layers(x.shape) for sent in collectives)
+    added_bytes = sum(sent.added(x.part) * sent.layers(x.shape) for sent in collectives)
     adding_rate = x.machine.vector_bytes_per_s(cores.vector)
     if name == "heads":
         adding_rate = adding_bytes_per_s(x.machine, x.facts, cores.vector)
@@ -284,12 +285,12 @@ def moe_parts(
 ) -> tuple[c.Gate, c.Transfer, c.Experts, c.Transfer]:
     """MoE coefficients of a layer on a stream's cores; rate: of the wire over that of writes;
     operator: kind of the product of a die's experts, `grouped` or `contiguous`."""
-    s, f, m, operator = x.shape, x.formats, x.machine, x.experts_by(operator)
-    gate_weight, gate_flop, gate_io, _ = x.seconds(o.gate(s, f), cores)
-    weight, flop, io, vector = x.seconds(o.expert(s, f), cores, operator)
-    efficiency = m.product(f.expert, operator)
-    if not x.communication.early_quantisation and FORMATS[f.expert].computes != "bf16":
-        vector += (ACTIVATION_BYTES + 1.0) * s.hidden / m.vector_bytes_per_s(cores.vector)
+    shape, formats, m, operator = x.shape, x.formats, x.machine, x.experts_by(operator)
+    gate_weight_s, gate_flop_s, gate_io_s, _ = x.seconds(o.gate(shape, formats), cores)
+    weight_s, flop_s, io_s, vector_s = x.seconds(o.expert(shape, formats), cores, operator)
+    reach = m.product(formats.expert, operator)
+    if not x.communication.early_quantisation and FORMATS[formats.expert].computes != "bf16":
+        vector_s += (ACTIVATION_BYTES + 1.0) * shape.hidden / m.vector_bytes_per_s(cores.vector)
     dispatch, combine = (
         replace(w, token=x.messages * w.token / rate, row=w.row / rate, saved=w.saved / rate)
         for w in (t.dispatch, t.combine)
@@ -298,23 +299,23 @@ def moe_parts(
     dispatch = replace(dispatch, fixed=dispatch.fixed + t.host_s, message=message_s)
     return (
         c.Gate(
-            fixed=2 * x.gap + gate_weight + x.choice_s(operator),
-            token=max(gate_flop, gate_io) + m.gate_token_s / cores.vector,
+            fixed=2 * x.gap + gate_weight_s + x.choice_s(operator),
+            token=max(gate_flop_s, gate_io_s) + m.gate_token_s / cores.vector,
             beyond=m.gate_beyond,
             saved=(m.gate_token_s - m.gate_many_s) / cores.vector if m.gate_beyond else 0.0,
         ),
         dispatch,
         c.Experts(
-            fixed=efficiency.start_s + efficiency.each_s * x.layout.slots_per_die,
-            weight=weight,
-            shared=f.shared_more_bytes
-            * s.expert_weights
-            / m.stream_bytes_per_s(cores.cube, f.expert, operator),
-            flop=flop,
-            io=io,
-            vector=vector,
-            tile_small=efficiency.tile_small,
-            tile_large=efficiency.tile_large,
+            fixed=reach.start_s + reach.each_s * x.layout.slots_per_die,
+            weight=weight_s,
+            shared=formats.shared_more_bytes
+            * shape.expert_weights
+            / m.stream_bytes_per_s(cores.cube, formats.expert, operator),
+            flop=flop_s,
+            io=io_s,
+            vector=vector_s,
+            tile_small=reach.tile_small,
+            tile_large=reach.tile_large,
         ),
         combine,
     )
@@ -323,41 +324,41 @@ def moe_parts(
 def _whole_die(mode: c.Mode, x: Setting) -> c.Mode:
     """A mode in which every barrier of the exchange waits for the slowest die. With two
     microbatches a die that waits for one computes the other."""
-    slowest = x.machine.slowest(x.waiting_dies)
+    slowdown = x.machine.slowest(x.waiting_dies)
     return replace(
         mode,
-        before=tuple(scaled(w, slowest) for w in mode.before),
-        core=scaled(mode.core, slowest),
-        after=tuple(scaled(w, slowest) for w in mode.after),
-        gate=scaled(mode.gate, slowest),
-        experts=scaled(mode.experts, slowest),
+        before=tuple(scaled(product, slowdown) for product in mode.before),
+        core=scaled(mode.core, slowdown),
+        after=tuple(scaled(product, slowdown) for product in mode.after),
+        gate=scaled(mode.gate, slowdown),
+        experts=scaled(mode.experts, slowdown),
     )
 
 
 def _core(x: Setting, query: int, cores: Cores) -> c.DecodeCore:
     """Coefficients of the attention core on decode's cores, and of its part on prefill's."""
-    s, reach_tokens, pieces = x.shape, float(x.shape.reach), x.pool.own.cp_dies
+    shape, reach_tokens, pieces = x.shape, float(x.shape.reach), x.pool.own.cp_dies
     # A die has the heads of all that split the context, and its share of the tokens.
-    all_heads = x if pieces == 1 else replace(x, shape=replace(s, heads=s.heads * pieces))
-    context_s = all_heads.context_s(query, cores) / pieces * s.growing
+    whole_heads = x if pieces == 1 else replace(x, shape=replace(shape, heads=shape.heads * pieces))
+    context_s = whole_heads.context_s(query, cores) / pieces * shape.growing
     core = c.DecodeCore(
         fixed=x.core_start_s() + x.selecting_s,
         context=context_s,
         reach=reach_tokens / query,
-        index=all_heads.index_s(query, cores) / pieces,
-        select=x.machine.selection_start_s * s.selecting if s.compressed else 0.0,
-        windowed=s.windowed * x.context_s(query, cores),
-        window=s.window / query,
+        index=whole_heads.index_s(query, cores) / pieces,
+        select=x.machine.selection_start_s * shape.selecting if shape.compressed else 0.0,
+        windowed=shape.windowed * x.context_s(query, cores),
+        window=shape.window / query,
         lanes=x.lanes * cores.cube,
         state=x.state_s(query, cores),
     )
     if (host := x.host) is not None:
-        read_s = _in_host(x, query)[0] / host.read_bytes_per_s(s, x.formats.kv, x.facts)
+        read_s = _in_host(x, query)[0] / host.read_bytes_per_s(shape, x.formats.kv, x.facts)
         core = replace(
             core,
-            ahead=0.0 if s.index_top_k else read_s,
-            fetch=read_s if s.index_top_k else 0.0,
-            fetch_start=(x.gap + host.latency_s) * s.selecting if s.index_top_k else 0.0,
+            ahead=0.0 if shape.index_top_k else read_s,
+            fetch=read_s if shape.index_top_k else 0.0,
+            fetch_start=(x.gap + host.latency_s) * shape.selecting if shape.index_top_k else 0.0,
         )
     if (offloaded := x.offload) is None or x.lender is None:
         return core
@@ -389,39 +390,39 @@ def _in_host(x: Setting, query: float) -> tuple[float, float]:
 
 def _demand(x: Setting, query: float, dense: o.Work, head: o.Work) -> c.Demand:
     """Bytes and FLOPs of an iteration, as coefficients for figures of utilisation."""
-    s, f = x.shape, x.formats
-    gate, expert = o.gate(s, f), o.expert(s, f)
-    choice_flops = gate.flops_per_token / x.pool.layer_dies  # of a die's tokens
-    choice = replace(gate, flops_per_token=choice_flops)
-    attention = [*(entry.work(s, f) for entry in o.plain_operators("decode")), choice]
-    pieces = x.pool.own.cp_dies  # of a context: a die reads one
-    cached = s.core_bytes_per_token_layer(f.kv) * (query if s.index_top_k else 1.0)
-    states = s.recurrent * s.linear_kind.core_flops(s) if s.linear_layers else 0.0
-    host, (read, written) = x.host, _in_host(x, query)
+    s, formats = x.shape, x.formats
+    gate_work, expert_work = o.gate(s, formats), o.expert(s, formats)
+    choice_flops = gate_work.flops_per_token / x.pool.layer_dies  # of a die's tokens
+    choice_work = replace(gate_work, flops_per_token=choice_flops)
+    works = [*(entry.work(s, formats) for entry in o.plain_operators("decode")), choice_work]
+    context_dies = x.pool.own.cp_dies  # of a context: a die reads one
+    cached_bytes = s.core_bytes_per_token_layer(formats.kv) * (query if s.index_top_k else 1.0)
+    state_flops = s.recurrent * s.linear_kind.core_flops(s) if s.linear_layers else 0.0
+    host, (read_bytes, written_bytes) = x.host, _in_host(x, query)
     return c.Demand(
-        attention_bytes=sum(w.weight_bytes for w in attention),
-        expert_bytes=expert.weight_bytes,
-        shared_more_bytes=f.shared_more_bytes * s.expert_weights,
+        attention_bytes=sum(work.weight_bytes for work in works),
+        expert_bytes=expert_work.weight_bytes,
+        shared_more_bytes=formats.shared_more_bytes * s.expert_weights,
         dense_bytes=dense.weight_bytes,
         head_bytes=head.weight_bytes,
-        context_bytes=cached * s.growing / pieces,
-        windowed_bytes=cached * s.windowed,
+        context_bytes=cached_bytes * s.growing / context_dies,
+        windowed_bytes=cached_bytes * s.windowed,
         windowed_flops=s.decode_core_flops * s.windowed,
         index_bytes=(
-            s.growing * s.index_bytes_per_token_layer(f.kv)
-            + s.pooled * s.core_bytes_per_token_layer(f.kv)
+            s.growing * s.index_bytes_per_token_layer(formats.kv)
+            + s.pooled * s.core_bytes_per_token_layer(formats.kv)
         )
-        / pieces,
+        / context_dies,
         state_bytes=x.state_bytes(query),
-        index_flops=s.growing * s.index_flops / pieces + s.pooled * s.decode_core_flops,
-        attention_flops=sum(w.flops_per_token for w in attention) + states,
+        index_flops=s.growing * s.index_flops / context_dies + s.pooled * s.decode_core_flops,
+        attention_flops=sum(work.flops_per_token for work in works) + state_flops,
         context_flops=s.decode_core_flops * s.growing,
-        expert_flops=expert.flops_per_token,
+        expert_flops=expert_work.flops_per_token,
         dense_flops=dense.flops_per_token,
         head_flops=head.flops_per_token,
-        mtp_flops=o.mtp_projection(s, f).flops_per_token,
-        host_bytes=read,
-        host_s=1.0 / host.read_bytes_per_s(s, f.kv, x.facts) if host else 0.0,
-        written_bytes=written,
+        mtp_flops=o.mtp_projection(s, formats).flops_per_token,
+        host_bytes=read_bytes,
+        host_s=1.0 / host.read_bytes_per_s(s, formats.kv, x.facts) if host else 0.0,
+        written_bytes=written_bytes,
         written_s=1.0 / host.out_bytes_per_s if host else 0.0,
     )

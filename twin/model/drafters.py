@@ -38,25 +38,25 @@ class Drafter:
     @property
     def weight_bytes(self) -> float:
         """Bytes of the weights of its own layer and LM head; it shares the model's embedding."""
-        if (s := self.shape) is None:
+        if (shape := self.shape) is None:
             return 0.0
-        layer_weights = s.attention_weights + self.wider_weights + s.dense_weights
-        head_weights = s.vocabulary * s.hidden
-        join = self.joined * s.hidden**2  # of the product that joins hidden states of the model
+        layer_weights = shape.attention_weights + self.wider_weights + shape.dense_weights
+        head_weights = shape.vocabulary * shape.hidden
+        join = self.joined * shape.hidden**2  # of the product that joins hidden states of the model
         return (layer_weights + join + head_weights) * FORMATS[OWN_FORMAT].weight_bytes
 
 
 def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
     """The drafter of a deployment; raises ModelError when the model has none of that kind."""
-    name, drafts = d.decode.drafter, d.decode.mtp_draft_tokens
+    drafter_name, drafts = d.decode.drafter, d.decode.mtp_draft_tokens
     if drafts and d.decode.pp_stages > 1 and d.mode != "prefill_only":
         raise ModelError(
             f"deployment.decode.pp_stages = {d.decode.pp_stages}: engines draft nothing over "
             "pipeline stages (vLLM to 0.26, SGLang): set deployment.decode.mtp_draft_tokens = 0"
         )
-    if not drafts or name == "ngram":
+    if not drafts or drafter_name == "ngram":
         return Drafter(0)
-    if name == "mtp":
+    if drafter_name == "mtp":
         if not model.mtp_layers:
             raise ModelError(
                 f"{model.title} has no multi-token-prediction module: "
@@ -64,19 +64,19 @@ def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
                 "deployment.decode.drafter"
             )
         return Drafter(drafts, module=True)
-    path = f"drafters.{name}"
+    path = f"drafters.{drafter_name}"
     model_path = f"{path}.{d.model}"
     if f"{model_path}.heads" not in facts:
         drafted_models = [one for one in facts.names(path) if f"{path}.{one}.heads" in facts]
         raise ModelError(
-            f"deployment.decode.drafter = {name!r} has no layer for {model.title} in "
+            f"deployment.decode.drafter = {drafter_name!r} has no layer for {model.title} in "
             f"data/drafters.toml: it has one for {', '.join(drafted_models)}"
         )
     sizes: dict[str, Any] = {n: facts.count(f"{model_path}.{n}") for n in facts.names(model_path)}
     head_dim = sizes.pop("head_dim")
-    layer = Shape(
+    layer_shape = Shape(
         title=model.title, attention="gqa", layers=1, dense_layers=1, hidden=model.hidden,
         nope_dim=head_dim, value_dim=head_dim, max_context=model.max_context, **sizes,
     )  # fmt: skip
-    joined, inputs = (facts.count(f"{path}.{each}") for each in ("hidden_states", "inputs"))
-    return Drafter(drafts, False, layer, joined, inputs)
+    joined, inputs = (facts.count(f"{path}.{figure}") for figure in ("hidden_states", "inputs"))
+    return Drafter(drafts, False, layer_shape, joined, inputs)

@@ -23,27 +23,27 @@ def fed(full: Prediction, traffic: Traffic, hot: Hot, clients: int = 0) -> Predi
     decode, costs, rate, role = full.decode, full.costs, full.requests_per_s, full.costs.decode_role
     if decode is None or role is None or full.limit == "decode":
         return full
-    fewest = 1.0 / role.ranks  # one request alone: there is no part of one
+    fewest_requests = 1.0 / role.ranks  # one request alone: there is no part of one
     last_count = role.slots(decode.batch_per_npu)
     last_s = last_count / decode.requests_per_s
-    count, under_way = max(rate * last_s, fewest), decode
+    count, decode_at_load = max(rate * last_s, fewest_requests), decode
     ranks, reserved = role.ranks, 0.0  # mean requests with a reserved slot, also those in prefill
     if clients and full.limit == "prefill":  # those that wait for an API server have none
         reserved = min(clients / (ranks * role.pool.instances), last_count)
     for _ in range(STEPS):
         if count == last_count:
             break
-        most = most_of(ranks, reserved, count / reserved) if reserved > count else 0.0
-        under_way = decode_with(costs, traffic, hot, count, full.limit, most)
-        if abs(under_way.requests_per_s / rate - 1.0) < CLOSE:
+        most_requests = most_of(ranks, reserved, count / reserved) if reserved > count else 0.0
+        decode_at_load = decode_with(costs, traffic, hot, count, full.limit, most_requests)
+        if abs(decode_at_load.requests_per_s / rate - 1.0) < CLOSE:
             break
-        iteration_time = count / under_way.requests_per_s
+        iteration_time = count / decode_at_load.requests_per_s
         slope = (iteration_time - last_s) / (count - last_count)
         last_count, last_s = count, iteration_time
-        guess = rate * (iteration_time - slope * count) / max(1e-3, 1.0 - rate * slope)
+        next_count = rate * (iteration_time - slope * count) / max(1e-3, 1.0 - rate * slope)
         # A step in the time (one request more on the fullest die) may point far off the line.
-        count = min(max(guess, 0.5 * last_count, fewest), 2.0 * last_count)
-    return replace(full, fed=under_way)
+        count = min(max(next_count, 0.5 * last_count, fewest_requests), 2.0 * last_count)
+    return replace(full, fed=decode_at_load)
 
 
 def most_of(ranks: int, places: float, share: float) -> float:
@@ -51,9 +51,9 @@ def most_of(ranks: int, places: float, share: float) -> float:
     decodes independently with a probability of `share`: a binomial number per rank."""
     least_places = math.floor(places)
     ranks_with_more = round((places - least_places) * ranks)
-    at_most = each(lambda x: x ** (ranks - ranks_with_more), _up_to(least_places, share))
-    at_most *= each(lambda x: x**ranks_with_more, _up_to(least_places + 1, share)[:-1])
-    return float((1.0 - at_most).sum())  # over k the chance that some rank has more than k
+    chance_at_most = each(lambda x: x ** (ranks - ranks_with_more), _up_to(least_places, share))
+    chance_at_most *= each(lambda x: x**ranks_with_more, _up_to(least_places + 1, share)[:-1])
+    return float((1.0 - chance_at_most).sum())  # over k the chance that some rank has more than k
 
 
 def _up_to(places: int, share: float) -> NDArray[np.float64]:

@@ -48,8 +48,8 @@ def fetch(
     """Reads of an instance; readers: dies that need one prompt's latents; kv_bytes: of a token."""
     pieces = layers * int(facts.si(f"stores.{pool.store}.pieces")) if pool.layout == "layer" else 1
     in_flight = facts.si("operators.pool_copy.in_flight")
-    size = pool.block_tokens * kv_bytes / pieces
-    copy_rate = copies_bytes_per_s(facts, size, dies)
+    copy_bytes = pool.block_tokens * kv_bytes / pieces
+    copy_rate = copies_bytes_per_s(facts, copy_bytes, dies)
     lookups_in_flight = in_flight * pool.block_tokens
     if pool.read_plane == "ub":
         return Fetch(kv_bytes * readers, copy_rate, 0.0, lookups_in_flight)
@@ -66,7 +66,7 @@ def fullest_share(blocks: float, servers: int) -> float:
     mean = blocks / servers
     factor = math.exp(math.lgamma(blocks + 1.0) + blocks - blocks * math.log(blocks))
     most = max(0, int(mean - 10.0 * math.sqrt(mean) - 10.0))
-    expected, below, sum_1, sum_2, within = float(most), 0.0, 0.0, 0.0, 0.0
+    expected_blocks, below, sum_1, sum_2, within = float(most), 0.0, 0.0, 0.0, 0.0
     while within < 1.0 - 1e-9:  # `within`: probability that no server has more than `most`
         chance = math.exp(most * math.log(mean) - mean - math.lgamma(most + 1.0))
         below, sum_1, sum_2 = below + chance, sum_1 + most * chance, sum_2 + most**2 * chance
@@ -75,8 +75,8 @@ def fullest_share(blocks: float, servers: int) -> float:
             mean_blocks = blocks - servers * sum_1 / below
             density = math.exp(-0.5 * mean_blocks**2 / spread) / math.sqrt(2.0 * math.pi * spread)
             within = min(1.0, factor * below**servers * density)
-        expected, most = expected + 1.0 - within, most + 1
-    return min(1.0, expected / blocks)
+        expected_blocks, most = expected_blocks + 1.0 - within, most + 1
+    return min(1.0, expected_blocks / blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,8 @@ class Servers:
         equal_prompts = (prompts - 1.0) / self.prefixes if self.prefixes else 0.0
         # Prompts of one prefix read the same blocks: the effective size of a sample of such
         # weights.
-        blocks = cached / self.pool.block_tokens / (1.0 + max(0.0, equal_prompts))
-        bytes_per_s = min(price.bytes_per_s, port / fullest_share(blocks, price.peers))
+        different_blocks = cached / self.pool.block_tokens / (1.0 + max(0.0, equal_prompts))
+        bytes_per_s = min(price.bytes_per_s, port / fullest_share(different_blocks, price.peers))
         return read.seconds(cached, price.latency_s, bytes_per_s)
 
     def hottest_s(self, read: Fetch, cached: float, prompts: float, instances: int) -> float:
@@ -106,10 +106,10 @@ class Servers:
         lower bound of the time between batches. Hot servers have prefixes that many share."""
         if cached <= 0.0 or not self.prefixes or self.pool.scope == "local":
             return 0.0
-        price, port = self.prices()
-        popular = self.prefixes * cached / prompts / self.pool.block_tokens
+        price, port_bytes_per_s = self.prices()
+        popular_share = self.prefixes * cached / prompts / self.pool.block_tokens
         sent_bytes = instances * cached * read.bytes_per_token
-        return sent_bytes * fullest_share(popular, price.peers) / port
+        return sent_bytes * fullest_share(popular_share, price.peers) / port_bytes_per_s
 
     def prices(self) -> tuple[Price, float]:
         """Price of a read from all servers equally, and the bytes/s of one server."""
@@ -124,8 +124,8 @@ def node_dram_bytes(pool: MemoryPool, facts: Facts, dies_per_node: int) -> float
     path, lent_bytes = f"stores.{pool.store}", pool.gb_per_node * 1e9
     lent_bytes *= 1.0 - pool.weights_share
     if f"{path}.segment" in facts:
-        segments = facts.si(f"{path}.segment") * dies_per_node
-        lent_bytes = math.floor(lent_bytes / segments) * segments
+        segment_bytes = facts.si(f"{path}.segment") * dies_per_node
+        lent_bytes = math.floor(lent_bytes / segment_bytes) * segment_bytes
     if f"{path}.full_at" not in facts:
         return lent_bytes
     return lent_bytes * (facts.si(f"{path}.full_at") - 0.5 * facts.si(f"{path}.evicts"))

@@ -29,13 +29,13 @@ class Finite:
 def deal(answers: NDArray[np.float64], slots: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(first, end) iteration of each answer when it takes the first free slot, i8[N]. Every request
     in progress emits in every iteration, so time can be counted in iterations."""
-    free = [0] * min(slots, answers.size)
-    first = np.empty(answers.size, np.int64)
-    lengths = np.maximum(1, np.rint(answers)).astype(np.int64)
-    for i, length in enumerate(lengths.tolist()):
-        first[i] = heapq.heappop(free)
-        heapq.heappush(free, int(first[i]) + length)
-    return first, first + lengths
+    free_at = [0] * min(slots, answers.size)
+    first_iteration = np.empty(answers.size, np.int64)
+    answer_lengths = np.maximum(1, np.rint(answers)).astype(np.int64)
+    for i, answer_length in enumerate(answer_lengths.tolist()):
+        first_iteration[i] = heapq.heappop(free_at)
+        heapq.heappush(free_at, int(first_iteration[i]) + answer_length)
+    return first_iteration, first_iteration + answer_lengths
 
 
 def drain(
@@ -48,35 +48,35 @@ def drain(
     most: prompt tokens of a rank in an iteration; hot: as in mixed_iteration_s; lengths: of
     prompts, equally likely, over their mean; spread: mean square of these. Prompts are computed in
     the iterations of the running answers."""
-    first, end = deal(answers, slots)
-    iterations = int(end.max())
+    first, end_iteration = deal(answers, slots)
+    iterations = int(end_iteration.max())
     # Of those under way at an iteration: how many, and the sum and the sum of squares of `first`;
     # first what each iteration changes, then the running sums.
-    changes = [np.zeros(iterations + 1) for _ in range(3)]
-    for power, change in enumerate(changes):
+    moment_changes = [np.zeros(iterations + 1) for _ in range(3)]
+    for power, change in enumerate(moment_changes):
         np.add.at(change, first, first.astype(np.float64) ** power)
-        np.add.at(change, end, -(first.astype(np.float64) ** power))
-    in_progress, ages_sum, squares = (np.cumsum(change)[:iterations] for change in changes)
+        np.add.at(change, end_iteration, -(first.astype(np.float64) ** power))
+    in_progress, ages_sum, squares = (np.cumsum(change)[:iterations] for change in moment_changes)
     joining = np.bincount(first, minlength=iterations)
-    ops = role.operator_sink()
-    seconds = token_s = 0.0
-    for begin in range(0, iterations, WINDOW):
-        window = slice(begin, min(begin + WINDOW, iterations))
-        width = window.stop - window.start
+    operator_s = role.operator_sink()
+    total_s = token_s = 0.0
+    for start in range(0, iterations, WINDOW):
+        window = slice(start, min(start + WINDOW, iterations))
+        window_iterations = window.stop - window.start
         now = 0.5 * (window.start + window.stop)
         running = float(in_progress[window].mean())
-        age = now - float(ages_sum[window].mean()) / running
-        square = now * now - 2.0 * now * (now - age) + float(squares[window].mean()) / running
-        elapsed = Held(age, float(np.sqrt(max(0.0, square - age * age))))
-        traffic = Traffic(prompt, 0.0, held=elapsed)
+        mean_age = now - float(ages_sum[window].mean()) / running
+        square = now * now - 2.0 * now * (now - mean_age) + float(squares[window].mean()) / running
+        held_tokens = Held(mean_age, float(np.sqrt(max(0.0, square - mean_age * mean_age))))
+        traffic = Traffic(prompt, 0.0, held=held_tokens)
         requests, context = rank_load(running / role.ranks, role.ranks, traffic)
-        chunk = float(joining[window].sum()) * prompt / width
-        pairs = 0.5 * chunk * (spread * prompt + 1.0)
-        prompts = prompts_by_rank(chunk, pairs, prompt, most, role.ranks, lengths=lengths)
-        iteration_time = mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
-        seconds += width * iteration_time
-        token_s += width * iteration_time * running
-    return Finite(seconds, token_s / float((end - first).sum()))
+        prompt_tokens = float(joining[window].sum()) * prompt / window_iterations
+        pairs = 0.5 * prompt_tokens * (spread * prompt + 1.0)
+        prompts = prompts_by_rank(prompt_tokens, pairs, prompt, most, role.ranks, lengths=lengths)
+        mean_s = mixed_mean_s(role.decode, requests, context, prompts, hot, operator_s)
+        total_s += window_iterations * mean_s
+        token_s += window_iterations * mean_s * running
+    return Finite(total_s, token_s / float((end_iteration - first).sum()))
 
 
 def burst(
@@ -85,24 +85,24 @@ def burst(
     """Finite run in which all requests arrive at once and none decodes while a prompt waits;
     answers have one length: `answer` iterations; batch_tokens: prompt tokens of the instance in one
     pass. Early prompts wait after their first token until the last prompt is computed."""
-    ops = role.operator_sink()
+    operator_s = role.operator_sink()
     # Whole prompts, as many as fit the tokens of a rank; where none does, of some ranks one each.
     per_rank = batch_tokens / role.ranks // prompt
     prompts = per_rank * role.ranks if per_rank else max(1.0, batch_tokens // prompt)
     zeros = np.zeros(role.ranks, np.int64)
     chunk = prompt * np.floor((prompts - np.arange(role.ranks) - 1.0) / role.ranks + 1.0)
-    passes = int(np.ceil(requests / prompts))
+    pass_count = int(np.ceil(requests / prompts))
     pass_s = mixed_iteration_s(
         role.decode, zeros, zeros.astype(np.float64), chunk, 0.5 * chunk * (prompt + 1.0),
-        0, role.ranks, *hot, ops,
+        0, role.ranks, *hot, operator_s,
     )  # fmt: skip
     traffic = Traffic(prompt, answer, held=Held(0.0, 0.0))
-    running, context = rank_load(requests / role.ranks, role.ranks, traffic)
-    context += running * 0.5 * answer  # the time is linear in it, so its mean will do
+    requests_running, context = rank_load(requests / role.ranks, role.ranks, traffic)
+    context += requests_running * 0.5 * answer  # the time is linear in it, so its mean will do
     no_rows = np.zeros(role.ranks)
     step_s = mixed_iteration_s(
-        role.decode, running, context, no_rows, no_rows, 0, role.ranks, *hot, ops
+        role.decode, requests_running, context, no_rows, no_rows, 0, role.ranks, *hot, operator_s
     )
     iterations = max(1.0, answer - 1.0)
-    stalled_s = 0.5 * (passes - 1) * pass_s
-    return Finite(passes * pass_s + iterations * step_s, step_s + stalled_s / iterations)
+    stalled_s = 0.5 * (pass_count - 1) * pass_s
+    return Finite(pass_count * pass_s + iterations * step_s, step_s + stalled_s / iterations)

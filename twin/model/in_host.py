@@ -47,8 +47,8 @@ class HostMemory:
     def tokens(self, s: Shape, kv: str, request: int) -> float:
         """KV tokens of a die whose part in host memory fits. Raises ModelError where that of a
         request of so many tokens does not."""
-        most = self.part.die_bytes / self.token_bytes(s, kv)
-        if most < request:
+        most_tokens = self.part.die_bytes / self.token_bytes(s, kv)
+        if most_tokens < request:
             needed_bytes = request * self.token_bytes(s, kv)
             raise ModelError(
                 f"deployment.decode.kv_offload = {self.part.share:g} does not fit: a request of "
@@ -56,15 +56,15 @@ class HostMemory:
                 f"die's part is {self.part.die_bytes / 1e9:.3g} GB: raise "
                 "deployment.decode.kv_offload_gb_per_die"
             )
-        return most
+        return most_tokens
 
     def read_bytes(self, s: Shape, kv: str, query_tokens: float) -> float:
         """Bytes read for a context token that is attended to, mean layer. Each query token of a
         pass has a selection of its own, of which a die has what it had selected before."""
         if not s.index_top_k:
             return self.layer_bytes(s, kv)
-        share_read = min(self.part.share, 1.0 - self.part.hits)
-        return share_read * s.growing * s.core_bytes_per_token_layer(kv) * query_tokens
+        read_share = min(self.part.share, 1.0 - self.part.hits)
+        return read_share * s.growing * s.core_bytes_per_token_layer(kv) * query_tokens
 
     def read_bytes_per_s(self, s: Shape, kv: str, facts: Facts) -> float:
         """Bytes/s at which a die reads: over the links alone, or also by the starts of copies."""
@@ -85,7 +85,7 @@ def host_memory(
     latency_s = 0.0
     for node in net.nodes_of(dies):
         node_dies = [die for die in dies if net.node[net.dies[die]] == node]
-        written, read = host_copy(net, node_dies, "ub")
-        into, out = min(into, read / len(node_dies)), min(out, written / len(node_dies))
+        write_rate, read_rate = host_copy(net, node_dies, "ub")
+        into, out = min(into, read_rate / len(node_dies)), min(out, write_rate / len(node_dies))
         latency_s = max(latency_s, pool_read(net, node_dies, "ub", (node,)).latency_s)
     return HostMemory(part, into, out, latency_s, block_tokens)

@@ -62,8 +62,8 @@ def tile_rows(w: Product, rows: float) -> float:
 @kernel
 def whole_tiles(w: Product, rows: float) -> float:
     """Rows that a product computes, with its last tile computed whole."""
-    tile = tile_rows(w, rows)
-    return tile * math.ceil(rows / tile) if tile > 0.0 else rows
+    tile_size = tile_rows(w, rows)
+    return tile_size * math.ceil(rows / tile_size) if tile_size > 0.0 else rows
 
 
 @kernel
@@ -86,10 +86,10 @@ def hot_and_wire(
     A port carries its die's tokens, so the hottest die's port is `hot` times as full. Links between
     nodes carry a node's tokens; where they are fuller than ports the hottest node decides, unless
     the hottest die's port takes longer. hot_tokens f8[G]; hot_factor f8[G], or [2 G] with nodes."""
-    points, hot = hot_tokens.shape[0], interpolate(tokens, hot_tokens, hot_factor)
-    if at.ports >= 1.0 or len(hot_factor) == points:
+    point_count, hot = hot_tokens.shape[0], interpolate(tokens, hot_tokens, hot_factor)
+    if at.ports >= 1.0 or len(hot_factor) == point_count:
         return hot, hot
-    return hot, max(at.ports * hot, interpolate(tokens, hot_tokens, hot_factor, points))
+    return hot, max(at.ports * hot, interpolate(tokens, hot_tokens, hot_factor, point_count))
 
 
 @kernel
@@ -122,10 +122,10 @@ def popular_read(at: Layout, experts: float, rows: float) -> float:
     gets rows in proportion to its load."""
     if at.classed <= 0.0 or experts <= 0.0:
         return experts_read(experts, rows)
-    idle = 0.0
+    idle_experts = 0.0
     for k in range(len(at.classes)):
-        idle += math.exp(-rows / experts * at.classes[k].load)
-    return experts * (1.0 - idle / len(at.classes))
+        idle_experts += math.exp(-rows / experts * at.classes[k].load)
+    return experts * (1.0 - idle_experts / len(at.classes))
 
 
 @kernel
@@ -142,8 +142,8 @@ def ffn_rows_s(w: Experts, read: float, shared: float, rows: float) -> float:
 @kernel
 def shared_s(at: Layout, w: Experts, rows: float) -> float:
     """Seconds of a die's shared experts over `rows`."""
-    count = at.shared_experts
-    return ffn_rows_s(w, experts_read(count, rows), count, rows)
+    shared_count = at.shared_experts
+    return ffn_rows_s(w, experts_read(shared_count, rows), shared_count, rows)
 
 
 @kernel
@@ -165,20 +165,20 @@ def _round(
     """Seconds of (dispatch, experts, combine) of one round with a number of tokens."""
     start_s = m.dispatch.fixed + m.dispatch.message * busiest
     layout = p.layout
-    dies = layout.expert_dies if layout.expert_dies > 0.0 else load.dies
+    receiving_dies = layout.expert_dies if layout.expert_dies > 0.0 else load.dies
     mean_rows = routed_per_die(layout, tokens)
     rows, wire_rows = mean_rows * load.hot, mean_rows * load.wire
-    shared_apart = layout.shared_experts > 0.0 and layout.shared_dies > 0.0
+    is_shared_apart = layout.shared_experts > 0.0 and layout.shared_dies > 0.0
     shared_rows = (
         layout.shared_experts
         * tokens
         * layout.split
-        / (layout.shared_dies if shared_apart else dies)
+        / (layout.shared_dies if is_shared_apart else receiving_dies)
     )
-    sent_rows = shared_rows if shared_apart else 0.0
+    sent_rows = shared_rows if is_shared_apart else 0.0
     dispatch_s = exchange_s(p, m.dispatch, busiest, wire_rows, sent_rows)
     combine_s = exchange_s(p, m.combine, busiest, wire_rows, sent_rows)
-    if shared_apart:
+    if is_shared_apart:
         shared_time = shared_s(layout, m.experts, shared_rows)
         used_experts = popular_read(layout, layout.slots, rows)
         experts_s = max(ffn_rows_s(m.experts, used_experts, 0.0, rows), shared_time)
@@ -194,10 +194,10 @@ def _round(
         experts_s = ffn_rows_s(m.experts, used_experts, layout.shared_experts, rows + shared_rows)
     # Two microbatches in turn fill what a tile would: a stage keeps its resource for all its rows.
     if p.tiles > 0.0 and m.in_turn == 0.0:  # the longest stage, and one tile of the others
-        longest = max(dispatch_s, experts_s, combine_s)
-        dispatch_s = dispatch_s if dispatch_s == longest else dispatch_s / p.tiles
-        experts_s = experts_s if experts_s == longest else experts_s / p.tiles
-        combine_s = combine_s if combine_s == longest else combine_s / p.tiles
+        longest_s = max(dispatch_s, experts_s, combine_s)
+        dispatch_s = dispatch_s if dispatch_s == longest_s else dispatch_s / p.tiles
+        experts_s = experts_s if experts_s == longest_s else experts_s / p.tiles
+        combine_s = combine_s if combine_s == longest_s else combine_s / p.tiles
     return start_s + dispatch_s, experts_s, m.combine.fixed + combine_s
 
 
@@ -211,22 +211,22 @@ def moe_s(p: Decode, m: Mode, load: Pass) -> float:
 @kernel
 def prepare_s(m: Mode, tokens: float) -> float:
     """Seconds of attention before its core, for `tokens` of a rank."""
-    seconds = collective_s(m.gather, tokens)
+    total_s = collective_s(m.gather, tokens)
     for k in range(len(m.before)):
-        seconds += product_s(m.before[k], tokens)
-    return seconds
+        total_s += product_s(m.before[k], tokens)
+    return total_s
 
 
 @kernel
 def attention_s(m: Mode, tokens: float, core: float) -> float:
     """Seconds of attention for `tokens` of a rank, whose core takes `core` seconds without its
     launch."""
-    seconds = prepare_s(m, tokens) + m.core.fixed
-    seconds += core
-    seconds += collective_s(m.context, tokens)
+    total_s = prepare_s(m, tokens) + m.core.fixed
+    total_s += core
+    total_s += collective_s(m.context, tokens)
     for k in range(len(m.after)):
-        seconds += product_s(m.after[k], tokens)
-    return seconds + collective_s(m.scatter, tokens)
+        total_s += product_s(m.after[k], tokens)
+    return total_s + collective_s(m.scatter, tokens)
 
 
 @kernel
@@ -269,10 +269,10 @@ def with_host(
     """Seconds of the layers without and with experts, which take `dense` and `moe` alone, with
     their waits for KV in host memory, which is read while earlier layers compute."""
     read_s = p.sequence.core.ahead * context
-    waited_dense = max(0.0, p.dense_layers * read_s - dense)
-    waited_moe = max(0.0, p.moe_layers * read_s - moe)
-    ops[_HOST] += waited_dense + waited_moe
-    return dense + waited_dense, moe + waited_moe
+    dense_wait_s = max(0.0, p.dense_layers * read_s - dense)
+    moe_wait_s = max(0.0, p.moe_layers * read_s - moe)
+    ops[_HOST] += dense_wait_s + moe_wait_s
+    return dense + dense_wait_s, moe + moe_wait_s
 
 
 @kernel
@@ -297,8 +297,8 @@ def prompt_pairs(w: PromptCore, tokens: float, pairs: float) -> tuple[float, flo
     if least > 0.0:
         mean_pairs = pairs / tokens if tokens > 0.0 else 0.0
         # Whole prompts, or a later piece of one: it ends half of itself beyond its mean.
-        length = min(2.0 * mean_pairs - 1.0, mean_pairs + 0.5 * (tokens - 1.0))
-        return (0.0, least * tokens, pairs) if length > w.least_from else (pairs, 0.0, 0.0)
+        mean_length = min(2.0 * mean_pairs - 1.0, mean_pairs + 0.5 * (tokens - 1.0))
+        return (0.0, least * tokens, pairs) if mean_length > w.least_from else (pairs, 0.0, 0.0)
     if reach <= 0.0 or 2.0 * pairs <= (reach + 1.0) * tokens:
         return (0.0, pairs, pairs) if w.every > 0.0 else (pairs, 0.0, 0.0)
     selected = tokens * (reach - 0.25 * reach * reach * tokens / pairs)
@@ -318,8 +318,8 @@ def window_pairs(window: float, tokens: float, pairs: float) -> float:
 @kernel
 def prompt_core_flops(w: PromptCore, tokens: float, pairs: float) -> float:
     """FLOPs of the attention core of prompt tokens, all layers."""
-    full_pairs, selected, indexed = prompt_pairs(w, tokens, pairs)
-    core = full_pairs * w.pair_flops + selected * w.latent_flops + indexed * w.index_flops
+    full_pairs, selected_pairs, indexed = prompt_pairs(w, tokens, pairs)
+    core = full_pairs * w.pair_flops + selected_pairs * w.latent_flops + indexed * w.index_flops
     if w.window > 0.0:
         core += window_pairs(w.window, tokens, pairs) * w.windowed_flops
     return core
@@ -328,10 +328,10 @@ def prompt_core_flops(w: PromptCore, tokens: float, pairs: float) -> float:
 @kernel
 def prompt_core_s(w: PromptCore, tokens: float, pairs: float) -> float:
     """Seconds of the attention core of prompt tokens, without its launch and its `edge`."""
-    full_pairs, selected, indexed = prompt_pairs(w, tokens, pairs)
-    index_s = w.index * indexed + (w.select * tokens if indexed > 0.0 else 0.0)
+    full_pairs, selected_pairs, indexed_pairs = prompt_pairs(w, tokens, pairs)
+    index_s = w.index * indexed_pairs + (w.select * tokens if indexed_pairs > 0.0 else 0.0)
     window_s = w.windowed * window_pairs(w.window, tokens, pairs) if w.window > 0.0 else 0.0
-    return w.pair * full_pairs + w.latent * selected + index_s + window_s
+    return w.pair * full_pairs + w.latent * selected_pairs + index_s + window_s
 
 
 @kernel
@@ -350,22 +350,22 @@ def survey(
     requests i8[R], context f8[R] (tokens summed over a rank's requests). The slowest is the rank
     whose attention takes longest in sequence: on split cores the same but for a hair. A rank with
     no more of either than the slowest so far needs no look at its roofs."""
-    fullest_rank, busiest, total = first, 0, 0
+    fullest_rank, busiest_requests, total_requests = first, 0, 0
     slowest, most_requests, most_context = -1.0, -1, -1.0
     for rank in range(first, first + count):
-        running, context_tokens = requests[rank], context[rank]
-        total += running
-        if running > busiest:  # noqa: PLR1730 - as in mixed_iteration_s
-            busiest = running
-        if running > most_requests or context_tokens > most_context:
-            tokens = p.query_tokens * running
-            attention_time = attention_s(
+        rank_requests, context_tokens = requests[rank], context[rank]
+        total_requests += rank_requests
+        if rank_requests > busiest_requests:  # noqa: PLR1730 - as in mixed_iteration_s
+            busiest_requests = rank_requests
+        if rank_requests > most_requests or context_tokens > most_context:
+            tokens = p.query_tokens * rank_requests
+            rank_s = attention_s(
                 p.sequence, tokens, core_s(p.sequence.core, tokens, context_tokens)
             )
-            if attention_time > slowest:
-                slowest, most_requests, most_context = attention_time, running, context_tokens
+            if rank_s > slowest:
+                slowest, most_requests, most_context = rank_s, rank_requests, context_tokens
                 fullest_rank = rank
-    return fullest_rank, busiest, total
+    return fullest_rank, busiest_requests, total_requests
 
 
 @kernel
@@ -380,8 +380,8 @@ def share_of_group(requests: float, groups: float, ranks: int) -> float:
     groups, and the more ranks have some, the more passes have one of them."""
     if groups <= 1.0 or requests <= 0.0:
         return 1.0
-    even = requests // groups
-    return (even + min(1.0, (requests / groups - even) * ranks)) / requests
+    even_share = requests // groups
+    return (even_share + min(1.0, (requests / groups - even_share) * ranks)) / requests
 
 
 @kernel
@@ -392,12 +392,12 @@ def stages_s(
     """Seconds of an iteration beyond one pass through all stages, which takes `dense` and `moe` in
     its layers, then `outside` in the last stage, and `gap` of the host. Hidden states go from stage
     to stage; no stage begins a group's next pass before it has done those of all groups."""
-    pipe = p.pipeline
-    if pipe.stages <= 1.0:
+    pipeline = p.pipeline
+    if pipeline.stages <= 1.0:
         return 0.0
-    longest_s = pipe.last_moe * moe + pipe.last_dense * dense + outside
-    longest_s = max(longest_s, pipe.most_moe * moe + pipe.most_dense * dense)
-    hops_s = (pipe.stages - 1.0) * collective_s(pipe.hop, tokens)
+    longest_s = pipeline.last_moe * moe + pipeline.last_dense * dense + outside
+    longest_s = max(longest_s, pipeline.most_moe * moe + pipeline.most_dense * dense)
+    hops_s = (pipeline.stages - 1.0) * collective_s(pipeline.hop, tokens)
     extra_s = max(hops_s, groups * longest_s - (dense + moe + outside + gap))
     ops[_PIPELINE] += extra_s
     return extra_s
@@ -408,5 +408,5 @@ def dense_s(p: Decode, tokens: float) -> float:
     """Seconds of the dense FFN of a layer without experts for `tokens` of a rank."""
     if p.dense.weight <= 0.0:
         return 0.0
-    around = collective_s(p.sequence.gather, tokens) + collective_s(p.sequence.scatter, tokens)
-    return product_s(p.dense, tokens) + around
+    sent_s = collective_s(p.sequence.gather, tokens) + collective_s(p.sequence.scatter, tokens)
+    return product_s(p.dense, tokens) + sent_s

@@ -43,32 +43,32 @@ def layer_stack_bytes(
     output projection if `output`, are split by heads over `tp` dies. vocabularies: embedding and LM
     head, or one of them in the first and in the last of several stages."""
     size = FORMATS[f.linear].weight_bytes
-    split = s.q_up_weights + s.kv_up_weights + (s.o_weights if output else 0)
-    attention = s.attention_weights * size
-    attention -= split * size * (1.0 - 1.0 / min(tp, s.heads))
-    experts = expert_bytes(s, f, layout) if layout else 0.0
-    passes = 1 if mtp else 0
-    gate = s.hidden * s.routed_experts * FORMATS["bf16"].weight_bytes
-    total = attention * (s.layers + passes - s.linear_layers)
-    total += (gate + experts) * (s.moe_layers + passes)
+    split_weights = s.q_up_weights + s.kv_up_weights + (s.o_weights if output else 0)
+    attention_bytes = s.attention_weights * size
+    attention_bytes -= split_weights * size * (1.0 - 1.0 / min(tp, s.heads))
+    experts_bytes = expert_bytes(s, f, layout) if layout else 0.0
+    draft_layers = 1 if mtp else 0
+    gate_bytes = s.hidden * s.routed_experts * FORMATS["bf16"].weight_bytes
+    total_bytes = attention_bytes * (s.layers + draft_layers - s.linear_layers)
+    total_bytes += (gate_bytes + experts_bytes) * (s.moe_layers + draft_layers)
     if s.linear_layers:
         outputs = s.linear_kind.out_values(s) * s.hidden if output else 0
-        total += (
+        total_bytes += (
             (s.linear_weights - outputs * (1.0 - 1.0 / min(tp, s.heads))) * size * s.linear_layers
         )
-    total += s.dense_layers * s.dense_weights * size
-    total += vocabularies * s.vocabulary * s.hidden * FORMATS["bf16"].weight_bytes
+    total_bytes += s.dense_layers * s.dense_weights * size
+    total_bytes += vocabularies * s.vocabulary * s.hidden * FORMATS["bf16"].weight_bytes
     if mtp:
-        total += 2.0 * s.hidden * s.hidden * size
-    return total
+        total_bytes += 2.0 * s.hidden * s.hidden * size
+    return total_bytes
 
 
 def expert_bytes(s: Shape, f: Formats, layout: ExpertLayout) -> float:
     """Bytes of the expert weights on a die in one layer."""
-    shared = 0 if layout.shared_dies else s.shared_experts
-    experts_per_die = layout.slots_per_die + shared
-    bytes_of_all = experts_per_die * s.expert_weights * FORMATS[f.expert].weight_bytes
-    return bytes_of_all + shared * s.expert_weights * f.shared_more_bytes
+    shared_per_die = 0 if layout.shared_dies else s.shared_experts
+    experts_per_die = layout.slots_per_die + shared_per_die
+    total_bytes = experts_per_die * s.expert_weights * FORMATS[f.expert].weight_bytes
+    return total_bytes + shared_per_die * s.expert_weights * f.shared_more_bytes
 
 
 def exchange_buffer_bytes(
@@ -85,8 +85,8 @@ def exchange_buffer_bytes(
     if gathered or layout.split > 1:
         return layout.dies * tokens_per_die * 2.0 * combine_bytes(s)
     slots_per_die = layout.slots_per_die
-    message = dispatch_bytes(s, early_quantisation, scale_bytes) + combine_bytes(s)
-    return layout.dies * tokens_per_die * min(s.top_k, slots_per_die) * message
+    message_bytes = dispatch_bytes(s, early_quantisation, scale_bytes) + combine_bytes(s)
+    return layout.dies * tokens_per_die * min(s.top_k, slots_per_die) * message_bytes
 
 
 def budget(
@@ -98,11 +98,11 @@ def budget(
     remedy: str = "use more NPUs per instance, fewer redundant experts, a smaller batch",
 ) -> Budget:
     """The die's HBM split; raises ModelError when nothing is left for KV."""
-    space = Budget(chip.hbm_bytes_per_die, weights, buffers, facts.si("operators.memory.reserve"))
-    if space.kv <= 0.0:
+    memory = Budget(chip.hbm_bytes_per_die, weights, buffers, facts.si("operators.memory.reserve"))
+    if memory.kv <= 0.0:
         raise ModelError(
-            f"{what} does not fit: a die of {chip.title} has {space.hbm / 1e9:.1f} GB, weights "
+            f"{what} does not fit: a die of {chip.title} has {memory.hbm / 1e9:.1f} GB, weights "
             f"take {weights / 1e9:.1f} GB, exchange buffers {buffers / 1e9:.1f} GB and the "
-            f"runtime {space.reserve / 1e9:.1f} GB: {remedy} or a smaller number format"
+            f"runtime {memory.reserve / 1e9:.1f} GB: {remedy} or a smaller number format"
         )
-    return space
+    return memory

@@ -39,19 +39,19 @@ def mixed_iteration_s(
     f8[R] their query-key pairs; ops f8[len(DECODE_OPERATORS)]: decode's operators as if alone, and
     what the chunk adds as `prefill_chunk`. Where prompts have passes of their own (`chunk.apart`),
     the iteration is one with the chunk alone and then one of decode."""
-    prompts = decoding = False
+    has_prompts = has_answers = False
     if p.chunk.apart > 0.0:
         for rank in range(first, first + count):
-            prompts = prompts or chunk[rank] > 0.0
-            decoding = decoding or requests[rank] > 0
-    prompts_s, together = 0.0, 1.0
-    if prompts and decoding:
-        together = 0.0
+            has_prompts = has_prompts or chunk[rank] > 0.0
+            has_answers = has_answers or requests[rank] > 0
+    prompts_s, overlap = 0.0, 1.0
+    if has_prompts and has_answers:
+        overlap = 0.0
         prompts_s = _pass_s(
             p, 0.0, 1.0, requests, context, chunk, pairs, first, count, hot_tokens, hot_factor, ops
         )
     return prompts_s + _pass_s(
-        p, 1.0, together, requests, context, chunk, pairs, first, count, hot_tokens, hot_factor, ops
+        p, 1.0, overlap, requests, context, chunk, pairs, first, count, hot_tokens, hot_factor, ops
     )
 
 
@@ -62,29 +62,29 @@ def _pass_s(
     hot_factor: np.ndarray, ops: np.ndarray,
 ) -> float:  # fmt: skip
     """Seconds of a pass with answers (1; 0: none), prompts or both; arrays: mixed_iteration_s."""
-    fullest_rank, busiest, total = first, 0, 0
+    fullest_rank, busiest, total_requests = first, 0, 0
     if answers > 0.0:
-        fullest_rank, busiest, total = layer.survey(p, requests, context, first, count)
-    width, query, m, moe = p.layout.rank_dies, p.query_tokens, p.sequence, p.moe_layers > 0.0
-    groups, room, dies = layer.groups_of(p, total), p.pipeline.piece, count * width
-    running = total / groups  # requests of a group
+        fullest_rank, busiest, total_requests = layer.survey(p, requests, context, first, count)
+    width, query, mode, has_moe = p.layout.rank_dies, p.query_tokens, p.sequence, p.moe_layers > 0.0
+    groups, piece_tokens, dies = layer.groups_of(p, total_requests), p.pipeline.piece, count * width
+    running = total_requests / groups  # requests of a group
     fullest = layer.share_of_group(busiest, groups, count) * busiest
-    entering, most = _rows(
+    entering_tokens, most = _rows(
         p, answers, prompts, requests, chunk, first, count, groups, query * running,
         query * fullest,
     )  # fmt: skip
-    if entering <= 0.0:
+    if entering_tokens <= 0.0:
         return 0.0
-    hot, wire = layer.hot_and_wire(p.layout, entering, hot_tokens, hot_factor)
+    hot_load, wire = layer.hot_and_wire(p.layout, entering_tokens, hot_tokens, hot_factor)
     own = answers * layer.share_of_group(requests[fullest_rank], groups, count)
     rank_requests, rank_context = own * requests[fullest_rank], own * context[fullest_rank]
     alone_s = 0.0
-    if total > 0:
+    if total_requests > 0:
         load = layer.Pass(
             query * rank_requests, rank_context, query * fullest / width, query * running, dies,
-            hot, wire,
+            hot_load, wire,
         )  # fmt: skip
-        if moe:  # a decode batch is booked in layers with experts, or in all
+        if has_moe:  # a decode batch is booked in layers with experts, or in all
             alone_s += decode.layers_in_sequence_s(p, p.moe_layers, load, ops)
         else:
             alone_s += decode.dense_layers_s(p, load, ops)
@@ -98,33 +98,33 @@ def _pass_s(
             and context[rank] == context[rank - 1]
         ):
             continue  # as long as the rank before it
-        piece, fraction = prompts * chunk[rank], prompts
-        if 0.0 < room < piece:
-            piece, fraction = room, room / chunk[rank]
-        if piece > 0.0 or rank == fullest_rank:
+        prompt_piece, piece_share = prompts * chunk[rank], prompts
+        if 0.0 < piece_tokens < prompt_piece:
+            prompt_piece, piece_share = piece_tokens, piece_tokens / chunk[rank]
+        if prompt_piece > 0.0 or rank == fullest_rank:
             if groups > 1.0:
                 own = answers * layer.share_of_group(requests[rank], groups, count)
             own_tokens = query * (own * requests[rank])
-            rows = own_tokens + piece
-            core = layer.local_s(m.core, own_tokens, own * context[rank])
-            core += layer.prompt_core_s(p.chunk, piece, fraction * pairs[rank])
-            core += p.chunk.edge * piece
+            rows = own_tokens + prompt_piece
+            core = layer.local_s(mode.core, own_tokens, own * context[rank])
+            core += layer.prompt_core_s(p.chunk, prompt_piece, piece_share * pairs[rank])
+            core += p.chunk.edge * prompt_piece
             if rows > most_rows or core > most_core:  # else a rank before it has no less of either
-                attention_time = layer.attention_s(m, rows, core)
-                if attention_time > attention_s:
-                    attention_s, most_rows, most_core = attention_time, rows, core
+                rank_s = layer.attention_s(mode, rows, core)
+                if rank_s > attention_s:
+                    attention_s, most_rows, most_core = rank_s, rows, core
                 dense_s = max(dense_s, layer.dense_s(p, rows))
-    load = layer.Pass(most, rank_context, most / width, entering, dies, hot, wire)
-    moe_s = (attention_s + _moe_s(p, load, entering > query * running)) * p.moe_layers
+    load = layer.Pass(most, rank_context, most / width, entering_tokens, dies, hot_load, wire)
+    moe_s = (attention_s + _moe_s(p, load, entering_tokens > query * running)) * p.moe_layers
     dense_s = p.dense_layers * (attention_s + dense_s)
     # Without a chunk the two are equal but for rounding, and a time is never negative.
-    ops[_CHUNK] += max(0.0, (moe_s if moe else dense_s) - alone_s)
-    ops[_DENSE] += dense_s if moe else 0.0
+    ops[_CHUNK] += max(0.0, (moe_s if has_moe else dense_s) - alone_s)
+    ops[_DENSE] += dense_s if has_moe else 0.0
     dense_s, moe_s = layer.with_host(p, dense_s, moe_s, rank_context, ops)
-    outside = decode.outside_s(p, rank_requests, rank_context, running, dies, hot, wire, ops)
-    time = moe_s + dense_s + outside
-    gap_s = decode.launch_gap_s(p, time, running, most, entering > query * running, ops)
-    return time + gap_s + layer.stages_s(p, dense_s, moe_s, outside, gap_s, groups, most, ops)
+    outside_s = decode.outside_s(p, rank_requests, rank_context, running, dies, hot_load, wire, ops)
+    layers_s = moe_s + dense_s + outside_s
+    gap_s = decode.launch_gap_s(p, layers_s, running, most, entering_tokens > query * running, ops)
+    return layers_s + gap_s + layer.stages_s(p, dense_s, moe_s, outside_s, gap_s, groups, most, ops)
 
 
 @kernel
@@ -143,18 +143,18 @@ def _rows(
 ) -> tuple[float, float]:  # fmt: skip
     """Tokens of a pass, and of its fullest rank: those that decode (`decoding`; `busiest` on that
     rank) and the pieces of prompts of ranks first to first + count."""
-    entering, most, room, share = decoding, busiest, p.pipeline.piece, 1.0
+    entering_tokens, most, piece_tokens, piece_share = decoding, busiest, p.pipeline.piece, 1.0
     for rank in range(first, first + count):
-        piece = prompts * chunk[rank]
-        if 0.0 < room < piece:
-            piece = room
+        prompt_piece = prompts * chunk[rank]
+        if 0.0 < piece_tokens < prompt_piece:
+            prompt_piece = piece_tokens
         if groups > 1.0:
-            share = layer.share_of_group(requests[rank], groups, count)
-        entering += piece
-        rows = p.query_tokens * (answers * (share * requests[rank])) + piece
+            piece_share = layer.share_of_group(requests[rank], groups, count)
+        entering_tokens += prompt_piece
+        rows = p.query_tokens * (answers * (piece_share * requests[rank])) + prompt_piece
         if rows > most:  # noqa: PLR1730 - a call of max takes several times as long in plain Python
             most = rows
-    return entering, most
+    return entering_tokens, most
 
 
 @kernel
@@ -162,22 +162,24 @@ def mixed_hits_s(p: Decode, hit_tokens: float, ops: np.ndarray) -> float:
     """Additional seconds of an iteration for `hit_tokens` cached tokens that its prompts attend to.
     As in prefill_hits_s: latents are projected up to keys and values of all heads, on the dies that
     share the prompts. Added to mixed_iteration_s; ops as there."""
-    time = p.chunk.hit * hit_tokens
-    ops[_CHUNK] += time
-    return time
+    hits_s = p.chunk.hit * hit_tokens
+    ops[_CHUNK] += hits_s
+    return hits_s
 
 
 @kernel
 def mixed_flops(p: Decode, requests: float, context: float, chunk: float, pairs: float) -> float:
     """FLOPs of one colocated iteration on all dies; sums over ranks as in decode_flops. No token of
     a chunk goes through the MTP module or the head."""
-    demand, at = p.demand, p.layout
+    demand, layout = p.demand, p.layout
     layers = p.moe_layers + p.dense_layers
-    token = demand.attention_flops * layers + demand.dense_flops * p.dense_layers
-    token *= at.rank_dies
-    token += demand.expert_flops * (at.top_k + at.shared_experts) * at.split * p.moe_layers
+    token_flops = demand.attention_flops * layers + demand.dense_flops * p.dense_layers
+    token_flops *= layout.rank_dies
+    token_flops += (
+        demand.expert_flops * (layout.top_k + layout.shared_experts) * layout.split * p.moe_layers
+    )
     core = layer.prompt_core_flops(p.chunk, chunk, pairs)
-    return decode.decode_flops(p, requests, context) + chunk * token + at.rank_dies * core
+    return decode.decode_flops(p, requests, context) + chunk * token_flops + layout.rank_dies * core
 
 
 # (how often, tokens of each rank, their query-key pairs) of kinds of iterations.
@@ -199,33 +201,33 @@ def prompts_by_rank(
     lengths: equally likely ones, over the mean; most: tokens that a rank computes in an iteration;
     group: ranks that split a prompt evenly. A prompt goes to the group in which an answer has
     ended, in pieces of at most `most` per rank."""
-    empty = np.zeros(ranks)
+    no_tokens = np.zeros(ranks)
     if tokens <= 0.0:
-        return [(1.0, empty, empty)]
+        return [(1.0, no_tokens, no_tokens)]
     group = min(group, ranks)
-    groups = -(-ranks // group)
-    idle_share, largest, largest_pairs = _largest(
-        tokens / groups, pairs / tokens, prompt, most * group, groups, lengths
+    group_count = -(-ranks // group)
+    idle_share, largest_tokens, largest_pairs = _largest(
+        tokens / group_count, pairs / tokens, prompt, most * group, group_count, lengths
     )
-    if idle_share == 1.0 or largest[-1] <= 0.0:  # next to none
-        return [(1.0, empty, empty)]
-    loads = [(idle_share, empty, empty)]
-    share = (1.0 - idle_share) / largest.size
+    if idle_share == 1.0 or largest_tokens[-1] <= 0.0:  # next to none
+        return [(1.0, no_tokens, no_tokens)]
+    passes = [(idle_share, no_tokens, no_tokens)]
+    pass_share = (1.0 - idle_share) / largest_tokens.size
     # Of all ranks, in an iteration with prompts.
-    busy = np.array((tokens, pairs)) / (1.0 - idle_share)
-    fullest = np.array((largest, largest_pairs))
-    fullest *= np.minimum(1.0, busy / fullest.mean(axis=1))[:, None]
-    on_others = (busy - fullest.mean(axis=1)) / max(ranks - group, 1)
-    return loads + [(share, *_dealt(one, on_others, ranks, group)) for one in fullest.T]
+    busy_means = np.array((tokens, pairs)) / (1.0 - idle_share)
+    fullest_means = np.array((largest_tokens, largest_pairs))
+    fullest_means *= np.minimum(1.0, busy_means / fullest_means.mean(axis=1))[:, None]
+    on_others = (busy_means - fullest_means.mean(axis=1)) / max(ranks - group, 1)
+    return passes + [(pass_share, *_dealt(one, on_others, ranks, group)) for one in fullest_means.T]
 
 
 def _dealt(
     largest: NDArray[np.float64], others: NDArray[np.float64], ranks: int, group: int
 ) -> NDArray[np.float64]:
     """Tokens and query-key pairs of each rank, f8[2, R]: the last `group` ranks share `largest`."""
-    loads = np.repeat(others[:, None], ranks, axis=1)
-    loads[:, -group:] = largest[:, None] / group
-    return loads
+    rank_loads = np.repeat(others[:, None], ranks, axis=1)
+    rank_loads[:, -group:] = largest[:, None] / group
+    return rank_loads
 
 
 @lru_cache(maxsize=64)
@@ -238,51 +240,51 @@ def prompts_that_wait(
     prompts of each group: they arrive as a Poisson process, wait until every group has one or the
     longest wait is over, and are then computed completely. Where so many arrive in an iteration
     that every group has one, none waits."""
-    empty, group = np.zeros(ranks), min(group, ranks)
-    groups, room = -(-ranks // group), most * group
-    rate = min(tokens, FULL * room * groups) / prompt
+    no_tokens, group = np.zeros(ranks), min(group, ranks)
+    groups, group_tokens = -(-ranks // group), most * group
+    rate = min(tokens, FULL * group_tokens * groups) / prompt
     if not delay or rate <= 0.0 or groups * math.exp(-rate / groups) < RARE:
         return prompts_by_rank(tokens, pairs, prompt, most, ranks, group, lengths), 0.0
-    draw, prompt_draw = stream_key(0, "mixed.arrivals"), stream_key(0, "mixed.prompts")
-    square = math.fsum(x * x for x in lengths) / len(lengths)
-    tokens_left, left_pairs = np.zeros(groups), np.zeros(groups)
-    next_arrival = exponential(draw, 0) / rate
-    samples, waited, waiting, arrivals = list[tuple[float, float, float, float]](), 0, 0.0, 0
+    arrival_key, prompt_key = stream_key(0, "mixed.arrivals"), stream_key(0, "mixed.prompts")
+    mean_square = math.fsum(fraction * fraction for fraction in lengths) / len(lengths)
+    tokens_left, pairs_left = np.zeros(groups), np.zeros(groups)
+    next_arrival = exponential(arrival_key, 0) / rate
+    samples, waited, waiting_sum, arrivals = list[tuple[float, float, float, float]](), 0, 0.0, 0
     steps = min(int(RELEASES / min(rate, 1.0) * groups), MOST_FOLLOWED, int(MOST_PROMPTS / rate))
-    for now in range(steps):
-        while next_arrival <= now:
-            place, length_fraction = divmod(uniform(prompt_draw, arrivals) * groups, 1.0)
+    for pass_index in range(steps):
+        while next_arrival <= pass_index:
+            home, length_fraction = divmod(uniform(prompt_key, arrivals) * groups, 1.0)
             length = lengths[int(length_fraction * len(lengths))]
-            tokens_left[int(place)] += length * prompt
-            left_pairs[int(place)] += length * length / square * prompt * pairs / tokens
+            tokens_left[int(home)] += length * prompt
+            pairs_left[int(home)] += length * length / mean_square * prompt * pairs / tokens
             arrivals += 1
-            next_arrival += exponential(draw, arrivals) / rate
+            next_arrival += exponential(arrival_key, arrivals) / rate
         busy_groups = int((tokens_left > 0.0).sum())
         if 0 < busy_groups < groups and waited < delay:
             waited += 1
-            waiting += float(tokens_left.sum()) / prompt
+            waiting_sum += float(tokens_left.sum()) / prompt
             continue
         waited = 0
         if not busy_groups:
             continue
-        share = np.minimum(1.0, room / np.maximum(tokens_left, 1.0))
-        chunk, chunk_pairs = share * tokens_left, share * left_pairs
-        tokens_left, left_pairs = tokens_left - chunk, left_pairs - chunk_pairs
+        released_share = np.minimum(1.0, group_tokens / np.maximum(tokens_left, 1.0))
+        chunk, chunk_pairs = released_share * tokens_left, released_share * pairs_left
+        tokens_left, pairs_left = tokens_left - chunk, pairs_left - chunk_pairs
         waited = delay if tokens_left.any() else 0  # what is left of a release waits no further
         top = int(np.lexsort((chunk_pairs, chunk))[-1])
         samples.append((float(chunk[top]), float(chunk_pairs[top]), chunk.sum(), chunk_pairs.sum()))
     if not samples:  # next to none
-        return [(1.0, empty, empty)], 0.0
-    passes = np.array(sorted(samples))
-    scale = steps * rate * prompt * np.array((1.0, pairs / tokens)) / passes[:, 2:].sum(axis=0)
-    passes *= np.concatenate((scale, scale))  # what was drawn scatters about its mean
-    passes[:, 0] = np.minimum(passes[:, 0], room)
-    loads = [(1.0 - len(samples) / steps, empty, empty)]
-    for rows in np.array_split(passes, min(SLICES, len(passes))):
-        largest, total = np.split(rows.mean(axis=0), 2)
-        others = (total - largest) / max(groups - 1, 1) / group
-        loads.append((len(rows) / steps, *_dealt(largest, others, ranks, group)))
-    return loads, waiting / max(arrivals, 1)
+        return [(1.0, no_tokens, no_tokens)], 0.0
+    sample_rows = np.array(sorted(samples))
+    scale = steps * rate * prompt * np.array((1.0, pairs / tokens)) / sample_rows[:, 2:].sum(axis=0)
+    sample_rows *= np.concatenate((scale, scale))  # what was drawn scatters about its mean
+    sample_rows[:, 0] = np.minimum(sample_rows[:, 0], group_tokens)
+    pass_loads = [(1.0 - len(samples) / steps, no_tokens, no_tokens)]
+    for slice_rows in np.array_split(sample_rows, min(SLICES, len(sample_rows))):
+        largest_load, total_load = np.split(slice_rows.mean(axis=0), 2)
+        others = (total_load - largest_load) / max(groups - 1, 1) / group
+        pass_loads.append((len(slice_rows) / steps, *_dealt(largest_load, others, ranks, group)))
+    return pass_loads, waiting_sum / max(arrivals, 1)
 
 
 def longest_wait(arriving: float, groups: int, delay: int) -> float:
@@ -303,16 +305,16 @@ def mixed_mean_s(
     hot: tuple[NDArray[np.float64], NDArray[np.float64]], ops: NDArray[np.float64],
 ) -> float:  # fmt: skip
     """Mean seconds of mixed_iteration_s over kinds of iterations; ops: their mean, added."""
-    seconds = 0.0
+    mean_s = 0.0
     rank_lists = requests.tolist(), context.tolist()  # Python reads lists several times as fast
-    for share, chunk, pairs in prompts:
-        sink = np.zeros_like(ops)
+    for pass_share, chunk, pairs in prompts:
+        pass_ops = np.zeros_like(ops)
         iteration_time = mixed_iteration_s(
-            p, *rank_lists, chunk.tolist(), pairs.tolist(), 0, len(chunk), *hot, sink
+            p, *rank_lists, chunk.tolist(), pairs.tolist(), 0, len(chunk), *hot, pass_ops
         )  # fmt: skip
-        ops += share * sink
-        seconds += share * iteration_time
-    return seconds
+        ops += pass_share * pass_ops
+        mean_s += pass_share * iteration_time
+    return mean_s
 
 
 def _largest(
@@ -327,35 +329,35 @@ def _largest(
     earlier tokens of its prompt."""
     share = min(share, FULL * room)
     prompt = max(prompt, GRID / MOST_BINS * room)  # very short ones come together
-    bins, full, piece_left = _pieces(prompt, room, lengths)
-    rate, bin_tokens = share / prompt, room / bins
-    prompt_tokens = bin_tokens * (full * bins + piece_left)
+    bin_count, full, piece_left = _pieces(prompt, room, lengths)
+    rate, bin_tokens = share / prompt, room / bin_count
+    prompt_tokens = bin_tokens * (full * bin_count + piece_left)
     own_pairs = 0.5 * float((prompt_tokens * prompt_tokens).sum()) / float(prompt_tokens.sum())
-    rest = np.where(piece_left < bins, piece_left, 0)  # what fills no group by itself
+    rest = np.where(piece_left < bin_count, piece_left, 0)  # what fills no group by itself
     piece_pairs = bin_tokens * rest * (full * room + 0.5 * bin_tokens * rest) / piece_left.size
-    chances = np.bincount(piece_left, minlength=bins)[:bins] / piece_left.size
-    pairs_by_rest = np.bincount(rest, piece_pairs, bins).astype(np.float64)
-    sums, sum_pairs = _poisson_sums(rate, chances, pairs_by_rest)
-    below = math.exp(-rate * float(full.mean())) * np.cumsum(sums)
-    mean = float((1.0 - below).mean()) * room  # of what comes, before what met is put off
-    below *= min(1.0, (room - share) / max(room - mean, 1e-12 * room))
-    levels = np.append(below**groups, 1.0)
-    idle = float(levels[0])
+    chances = np.bincount(piece_left, minlength=bin_count)[:bin_count] / piece_left.size
+    pairs_by_rest = np.bincount(rest, piece_pairs, bin_count).astype(np.float64)
+    sum_chances, sum_pairs = _poisson_sums(rate, chances, pairs_by_rest)
+    chances_below = math.exp(-rate * float(full.mean())) * np.cumsum(sum_chances)
+    mean = float((1.0 - chances_below).mean()) * room  # of what comes, before what met is put off
+    chances_below *= min(1.0, (room - share) / max(room - mean, 1e-12 * room))
+    largest_chances = np.append(chances_below**groups, 1.0)
+    idle = float(largest_chances[0])
     quantiles = idle + (np.arange(SLICES * POINTS) + 0.5) * (1.0 - idle) / (SLICES * POINTS)
-    index = np.searchsorted(levels, quantiles)
+    sum_index = np.searchsorted(largest_chances, quantiles)
     # Several rests of prompts fill one.
     rest_pairs = room * float(piece_pairs.sum()) / max(bin_tokens * float(rest.mean()), bin_tokens)
-    paired = np.append(sum_pairs, rest_pairs)[index]
-    filling = full + (piece_left == bins)
+    paired = np.append(sum_pairs, rest_pairs)[sum_index]
+    filling = full + (piece_left == bin_count)
     if pieces := int(filling.max()):  # of those that fill a group: the farthest of all
         farther = np.array([(filling > k).mean() for k in range(pieces)])  # prompts with piece k
         later_pieces = groups * rate * (farther.sum() - np.cumsum(farther))  # pieces after it
-        none_beyond = [math.exp(-more) for more in later_pieces.tolist()]
-        k = np.searchsorted(none_beyond, quantiles[index == bins]).astype(np.float64)
+        none_beyond = [math.exp(-later_count) for later_count in later_pieces.tolist()]
+        k = np.searchsorted(none_beyond, quantiles[sum_index == bin_count]).astype(np.float64)
         farthest = room * (np.minimum(k, pieces - 1.0) + 0.5) * room
-        paired[index == bins] = np.maximum(paired[index == bins], farthest)
+        paired[sum_index == bin_count] = np.maximum(paired[sum_index == bin_count], farthest)
     paired *= each / own_pairs  # cached tokens too
-    slices = (x.reshape(SLICES, POINTS).mean(axis=1) for x in (bin_tokens * index, paired))
+    slices = (x.reshape(SLICES, POINTS).mean(axis=1) for x in (bin_tokens * sum_index, paired))
     return idle, *slices
 
 
@@ -366,12 +368,12 @@ def _poisson_sums(
     """Probabilities of the sum of a Poisson number of sizes, by Panjer's recursion, and the mean
     total value of these sizes, by sum, f8[B] each. chances f8[B]: of a size of b bins, none of
     size 0; values f8[B]: value of a size times its chance."""
-    bins = chances.size
-    sizes = np.flatnonzero(chances)
-    sums, value_sums = np.zeros(bins), np.zeros(bins)
+    bin_count = chances.size
+    jump_sizes = np.flatnonzero(chances)
+    sums, value_sums = np.zeros(bin_count), np.zeros(bin_count)
     sums[0] = math.exp(-rate)
-    for bin_sum in range(1, bins):
-        for size in sizes:
+    for bin_sum in range(1, bin_count):
+        for size in jump_sizes:
             if size > bin_sum:
                 break
             sums[bin_sum] += rate * size * chances[size] * sums[bin_sum - size] / bin_sum
@@ -388,7 +390,7 @@ def _pieces(
     """(bins of a group's tokens per iteration, GRID per mean prompt if that is smaller; full
     pieces, bins of the last piece of prompts of equally likely lengths, i8[L] each). The last piece
     is never empty."""
-    bins = int(min(max(round(GRID * room / prompt), GRID), MOST_BINS))
-    sizes = np.maximum(np.rint(np.array(lengths) * (prompt / room * bins)).astype(np.int64), 1)
-    full = (sizes - 1) // bins
-    return bins, full, sizes - full * bins
+    bin_count = int(min(max(round(GRID * room / prompt), GRID), MOST_BINS))
+    sizes = np.maximum(np.rint(np.array(lengths) * (prompt / room * bin_count)).astype(np.int64), 1)
+    full_pieces = (sizes - 1) // bin_count
+    return bin_count, full_pieces, sizes - full_pieces * bin_count

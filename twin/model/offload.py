@@ -45,30 +45,30 @@ def offload(at: Deployed) -> Offload:
     net, plane, pool = at.net, at.deployment.kv_transfer_plane, at.pools["decode"]
     assert pool.away is not None
     unlinked = dies_without(net, plane)
-    dies: dict[str, list[int]] = {"decode": [], "prefill": []}
+    linked_dies: dict[str, list[int]] = {"decode": [], "prefill": []}
     for i in at.instances:
         expert_dies = 0
         if pool.experts and i.role == pool.role:
             expert_dies = i.dies * pool.experts.npus // pool.npus
         ends = i.die_of_rank[: len(i.die_of_rank) - expert_dies]  # experts send no queries
-        dies[i.role] += [die for die in ends if die not in unlinked]
-    if not all(dies.values()):
+        linked_dies[i.role] += [die for die in ends if die not in unlinked]
+    if not all(linked_dies.values()):
         raise HardwareError(
             f"attention cannot be offloaded: no link of the {plane} plane is left to "
             "the NPUs of prefill or of decode"
         )
-    hand_off = demands.hand_off(net, dies["decode"], dies["prefill"], plane, "pairs")
-    back = demands.hand_off(net, dies["prefill"], dies["decode"], plane, "pairs")
-    decode_dies = len(dies["decode"])
+    load_out = demands.hand_off(net, linked_dies["decode"], linked_dies["prefill"], plane, "pairs")
+    load_back = demands.hand_off(net, linked_dies["prefill"], linked_dies["decode"], plane, "pairs")
+    decode_dies = len(linked_dies["decode"])
     return Offload(
         share=pool.away.requests,
         lender=pool.away.over,
         cores=pool.away.cores,
         clock=at.clocks.get(pool.away.over, 1.0),
-        served=decode_dies / len(dies["prefill"]),
-        out_bytes_per_s=hand_off.alone(net)[0] / decode_dies,
-        back_bytes_per_s=back.alone(net)[0] / decode_dies,
-        latency_s=hand_off.latency_s + back.latency_s,
+        served=decode_dies / len(linked_dies["prefill"]),
+        out_bytes_per_s=load_out.alone(net)[0] / decode_dies,
+        back_bytes_per_s=load_back.alone(net)[0] / decode_dies,
+        latency_s=load_out.latency_s + load_back.latency_s,
     )
 
 
@@ -82,6 +82,6 @@ def bytes_per_token(at: Deployed, kv_bytes: float) -> tuple[float, float]:
     """Bytes of a token's KV handed to decode, and bytes that its offloaded attention moves in an
     iteration: means over requests, all layers; kv_bytes: of a token."""
     decode, shape, kv = at.pools.get("decode"), at.shape, at.stored_kv
-    share = decode.away.requests if decode and decode.away else 0.0
+    away_share = decode.away.requests if decode and decode.away else 0.0
     moved_bytes = sum(token_bytes(shape, kv)) * (kv_bytes / shape.kv_bytes_per_token_layer(kv))
-    return (1.0 - share) * kv_bytes, share * moved_bytes
+    return (1.0 - away_share) * kv_bytes, away_share * moved_bytes

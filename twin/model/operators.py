@@ -58,16 +58,16 @@ def formats(
 
     sum_bytes: of a number of an FFN's first product in INT8. With 8-bit KV the product itself
     scales it and writes BF16."""
-    weights = precision.weights if peaks is None else on_chip(precision.weights, peaks)
-    weight_format = FORMATS[weights]
-    linear = "bf16" if precision.attention == "bf16" else weight_format.linear or weights
-    sums = weight_format.computes == "int8" and precision.kv != "int8"
+    weight_name = precision.weights if peaks is None else on_chip(precision.weights, peaks)
+    weight_format = FORMATS[weight_name]
+    linear_format = "bf16" if precision.attention == "bf16" else weight_format.linear or weight_name
+    has_sums = weight_format.computes == "int8" and precision.kv != "int8"
     return Formats(
-        linear,
-        weights,
-        weight_format.shared or weights,
+        linear_format,
+        weight_name,
+        weight_format.shared or weight_name,
         precision.kv,
-        sum_bytes if sums else ACTIVATION_BYTES,
+        sum_bytes if has_sums else ACTIVATION_BYTES,
         weight_format.steps.get(family, Steps()),
     )
 
@@ -79,8 +79,8 @@ def linear(fmt: str, weights: float, read: float, write: float, vector: float = 
 
 def _together(a: float, one: Work, b: float, other: Work) -> Work:
     """Work `a` times `one` and `b` times `other`, in the format of the first."""
-    (fmt, *ones), (_, *others) = astuple(one), astuple(other)
-    return Work(fmt, *(a * x + b * y for x, y in zip(ones, others, strict=True)))
+    (fmt, *amounts), (_, *other_amounts) = astuple(one), astuple(other)
+    return Work(fmt, *(a * x + b * y for x, y in zip(amounts, other_amounts, strict=True)))
 
 
 def _mean_layer(s: Shape, cached: Work, linear: Work | None = None) -> Work:
@@ -96,18 +96,18 @@ def _linear_input(s: Shape, f: Formats) -> Work | None:
     if not s.linear_layers:
         return None
     kind, hidden = s.linear_kind, ACTIVATION_BYTES * s.hidden
-    vector = 3 * hidden + f.activation_bytes * s.hidden + 2 * ACTIVATION_BYTES * kind.mixed(s)
-    read, written = f.activation_bytes * s.hidden, ACTIVATION_BYTES * kind.in_values(s)
-    return linear(f.linear, kind.in_weights(s), read, written, vector)
+    vector_bytes = 3 * hidden + f.activation_bytes * s.hidden + 2 * ACTIVATION_BYTES * kind.mixed(s)
+    read_bytes, written_bytes = f.activation_bytes * s.hidden, ACTIVATION_BYTES * kind.in_values(s)
+    return linear(f.linear, kind.in_weights(s), read_bytes, written_bytes, vector_bytes)
 
 
 def _linear_output(s: Shape, f: Formats) -> Work | None:
     """Work of gated norm, output projection, residual and norm of linear attention; None: none."""
     if not s.linear_layers:
         return None
-    values, hidden = s.linear_kind.out_values(s), ACTIVATION_BYTES * s.hidden
-    vector = (2 * ACTIVATION_BYTES + f.activation_bytes) * values + 5 * hidden
-    return linear(f.linear, values * s.hidden, f.activation_bytes * values, hidden, vector)
+    values, hidden_bytes = s.linear_kind.out_values(s), ACTIVATION_BYTES * s.hidden
+    vector = (2 * ACTIVATION_BYTES + f.activation_bytes) * values + 5 * hidden_bytes
+    return linear(f.linear, values * s.hidden, f.activation_bytes * values, hidden_bytes, vector)
 
 
 def decode_prolog(s: Shape, f: Formats) -> Work:
@@ -116,11 +116,11 @@ def decode_prolog(s: Shape, f: Formats) -> Work:
     What absorption writes comes from the matrix product; only its rotary part is element-wise."""
     weights = s.down_weights + s.q_up_weights + s.kv_lora * s.heads * s.nope_dim
     weights += s.index_weights
-    hidden = ACTIVATION_BYTES * s.hidden
+    hidden_bytes = ACTIVATION_BYTES * s.hidden
     query = ACTIVATION_BYTES * s.query_width
     core = ACTIVATION_BYTES * s.core_query_width
-    rotated = ACTIVATION_BYTES * s.kind.rotated(s)
-    vector = 3 * hidden + f.activation_bytes * s.hidden + 2 * query + rotated
+    rotated_bytes = ACTIVATION_BYTES * s.kind.rotated(s)
+    vector = 3 * hidden_bytes + f.activation_bytes * s.hidden + 2 * query + rotated_bytes
     caching = linear(f.linear, weights, f.activation_bytes * s.hidden + query, query + core, vector)
     return _mean_layer(s, caching, _linear_input(s, f))
 
@@ -153,8 +153,8 @@ def mixing_bytes(s: Shape, reads: int) -> float:
 def prefill_down(s: Shape, f: Formats) -> Work:
     """Work of norm and down-projections for a prompt token (all of QKV without MLA)."""
     output_values = s.down_weights / s.hidden
-    hidden = ACTIVATION_BYTES * s.hidden
-    vector = 3 * hidden + f.activation_bytes * s.hidden
+    hidden_bytes = ACTIVATION_BYTES * s.hidden
+    vector = 3 * hidden_bytes + f.activation_bytes * s.hidden
     weights = s.down_weights + s.index_weights
     caching = linear(f.linear, weights, f.activation_bytes * s.hidden, 2.0 * output_values, vector)
     return _mean_layer(s, caching, _linear_input(s, f))
@@ -182,15 +182,15 @@ def prefill_output(s: Shape, f: Formats) -> Work:
     values = ACTIVATION_BYTES * s.heads * s.value_dim
     hidden = ACTIVATION_BYTES * s.hidden
     vector = values + f.activation_bytes * s.heads * s.value_dim + 5 * hidden + residual_bytes(s)
-    read = f.activation_bytes * s.heads * s.value_dim
-    caching = linear(f.linear, s.o_weights, read, hidden, vector)
+    read_bytes = f.activation_bytes * s.heads * s.value_dim
+    caching = linear(f.linear, s.o_weights, read_bytes, hidden, vector)
     return _mean_layer(s, caching, _linear_output(s, f))
 
 
 def gate(s: Shape, f: Formats) -> Work:
     """Work of router scores in FP32 (weights in BF16) over all routed experts."""
-    hidden, experts = ACTIVATION_BYTES * s.hidden, s.routed_experts
-    return linear("bf16", s.hidden * experts, hidden, 4.0 * experts)
+    hidden_bytes, experts = ACTIVATION_BYTES * s.hidden, s.routed_experts
+    return linear("bf16", s.hidden * experts, hidden_bytes, 4.0 * experts)
 
 
 def expert(s: Shape, f: Formats) -> Work:
@@ -211,14 +211,14 @@ def _ffn(hidden: int, inner: int, fmt: str, sum_bytes: float, steps: Steps) -> W
     if steps.halves:
         extra_bytes = (steps.halves + ACTIVATION_BYTES) * hidden
         inner_bytes, output_bytes = steps.halves * 2 * inner, steps.halves * hidden
-    work = linear(
+    products = linear(
         fmt,
         3.0 * hidden * inner,
         weight_format.entry * (hidden + inner),
         inner_bytes + output_bytes,
         inner_bytes + weight_format.entry * inner + extra_bytes + steps.split * (hidden + inner),
     )
-    return replace(work, unpack_bytes=steps.unpack * 3.0 * hidden * inner)
+    return replace(products, unpack_bytes=steps.unpack * 3.0 * hidden * inner)
 
 
 def mtp_projection(s: Shape, f: Formats) -> Work:
@@ -229,15 +229,15 @@ def mtp_projection(s: Shape, f: Formats) -> Work:
 
 def joined(s: Shape, f: Formats, states: int) -> Work:
     """Work of a product that joins hidden states of a number of layers to one (EAGLE-3)."""
-    hidden = ACTIVATION_BYTES * s.hidden
-    return linear(f.linear, float(states) * s.hidden**2, states * hidden, hidden)
+    hidden_bytes = ACTIVATION_BYTES * s.hidden
+    return linear(f.linear, float(states) * s.hidden**2, states * hidden_bytes, hidden_bytes)
 
 
 def wider(w: Work, s: Shape, f: Formats, more: float) -> Work:
     """Work of the first projections of decode or prefill with `more` parameters for further inputs
     (EAGLE-3: an embedding and a hidden state), each with its norm."""
-    hidden = ACTIVATION_BYTES * s.hidden
-    return _together(1.0, w, 1.0, linear(f.linear, more, hidden, 0.0, 2 * hidden))
+    hidden_bytes = ACTIVATION_BYTES * s.hidden
+    return _together(1.0, w, 1.0, linear(f.linear, more, hidden_bytes, 0.0, 2 * hidden_bytes))
 
 
 def lm_head(s: Shape) -> Work:

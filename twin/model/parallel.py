@@ -63,8 +63,8 @@ def _hidden(x: Part) -> float:
 
 def _queries(x: Part) -> float:
     """Bytes of a token's queries for all dies that split a context, and an indexer's candidates."""
-    selected = CANDIDATE_BYTES * x.shape.index_top_k * x.shape.selecting
-    return x.context * (ACTIVATION_BYTES * x.shape.core_query_width + selected)
+    candidate_bytes = CANDIDATE_BYTES * x.shape.index_top_k * x.shape.selecting
+    return x.context * (ACTIVATION_BYTES * x.shape.core_query_width + candidate_bytes)
 
 
 def _partial(x: Part) -> float:
@@ -75,8 +75,8 @@ def _partial(x: Part) -> float:
 def _cached(x: Part) -> float:
     """Bytes of KV, mean layer, of a token of each die (or group that splits heads) of a context."""
     head_share = x.whole.latent_of(x.heads) / x.whole.latent
-    kv = x.whole.cached_bytes_per_token(x.kv) / x.whole.layers
-    return x.context * x.heads * head_share * kv
+    token_layer_bytes = x.whole.cached_bytes_per_token(x.kv) / x.whole.layers
+    return x.context * x.heads * head_share * token_layer_bytes
 
 
 def _handed(x: Part) -> float:
@@ -178,8 +178,8 @@ def kv_cells(pool: Pool, dies: int) -> int:
     every die has the latents of all."""
     if pool.role == "colocated":
         return dies // pool.rank_dies
-    own = pool.own
-    return dies // (own.pp_stages * own.cp_dies) if own.attention == "dp" else 1
+    settings = pool.own
+    return dies // (settings.pp_stages * settings.cp_dies) if settings.attention == "dp" else 1
 
 
 def kv_senders(pool: Pool, dies: int, receivers: int) -> int:
@@ -203,8 +203,8 @@ def sent_bytes(pool: Pool, name: str, part: Part) -> float:
 
 def _stage_dies(pool: Pool, shape: Shape, dies: int) -> int:
     """Number of dies of a pipeline stage; raises ModelError where there can be none."""
-    stages = pool.own.pp_stages
-    field = f"deployment.{pool.phase}.pp_stages = {stages}"
+    stage_count = pool.own.pp_stages
+    field = f"deployment.{pool.phase}.pp_stages = {stage_count}"
     if pool.phase == "decode" and (pool.cores < 1.0 or pool.experts or pool.away):
         raise ModelError(
             f"{field}: dies that decode shares with prefill, that run its attention or have "
@@ -215,34 +215,34 @@ def _stage_dies(pool: Pool, shape: Shape, dies: int) -> int:
             f"{field}: dies that prefill shares with decode, or that run its attention, need all "
             "layers: take 1, or give prefill NPUs of its own"
         )
-    if dies % stages:
+    if dies % stage_count:
         raise ModelError(f"{field} must divide the {dies} dies of a {pool.role} instance")
-    if stages > shape.layers:
+    if stage_count > shape.layers:
         raise ModelError(f"{field} is more than the {shape.layers} layers of {shape.title}")
-    return dies // stages
+    return dies // stage_count
 
 
 def refuse(pool: Pool, shape: Shape, draft: Shape | None, dies: int) -> None:
     """Raise ModelError where a context or layers cannot be split as stated; draft: a drafter's own
     layer; dies: with attention, of an instance."""
-    own, size, stages = pool.own, pool.own.cp_dies, pool.own.pp_stages
-    if stages > 1:
+    own, cp_dies, stage_count = pool.own, pool.own.cp_dies, pool.own.pp_stages
+    if stage_count > 1:
         dies = _stage_dies(pool, shape, dies)
         if dies % pool.layer_dies:
             raise ModelError(
                 f"deployment.{pool.phase}.tp_dies = {own.tp_dies} must divide the {dies} dies of a "
                 f"pipeline stage of a {pool.role} instance"
             )
-    if size == 1:
+    if cp_dies == 1:
         return
-    field = f"deployment.{pool.phase}.cp_dies = {size}"
+    field = f"deployment.{pool.phase}.cp_dies = {cp_dies}"
     if shape.linear_layers:
         raise ModelError(
             f"{field}: the state of linear attention of {shape.title} goes through the context "
             "token by token, so no part of it can begin before the one before has ended: take 1"
         )
     if pool.phase == "prefill":
-        if dies % (own.tp_dies * size):
+        if dies % (own.tp_dies * cp_dies):
             raise ModelError(
                 f"{field} times the {own.tp_dies} dies that split heads must divide the {dies} "
                 f"dies with attention of a {pool.role} instance"
@@ -253,13 +253,13 @@ def refuse(pool: Pool, shape: Shape, draft: Shape | None, dies: int) -> None:
             f"{field}: offloaded attention (deployment.decode.attention_offload) has whole "
             "requests on dies of prefill: take 1"
         )
-    if own.tp_dies % size:
+    if own.tp_dies % cp_dies:
         raise ModelError(
             f"{field} must divide deployment.decode.tp_dies = {own.tp_dies}: dies that split the "
             "heads of a request share out its context"
         )
     for model, name in ((shape, shape.title), (draft, "its drafter")):
-        if model and model.latent_of(own.tp_dies // size) != model.latent_of(own.tp_dies):
+        if model and model.latent_of(own.tp_dies // cp_dies) != model.latent_of(own.tp_dies):
             raise ModelError(
                 f"{field}: the {own.tp_dies} dies of a rank have the {model.kv_heads} KV heads of "
                 f"{name} {max(1, own.tp_dies // model.kv_heads)} times, and only copies can be "

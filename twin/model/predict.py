@@ -148,11 +148,11 @@ def predict(
     """Steady state of a deployment; `*_hot`: tables as in decode_iteration_s.
 
     Raises ModelError with one sentence when a single request does not fit."""
-    front_rate = costs.front_end_requests_per_s
+    front_requests_per_s = costs.front_end_requests_per_s
     if (prompt_role := costs.prefilling) is not None:
-        tokenised = prompt_role.pool.instances * costs.tokenised_per_s(traffic.input_tokens)
-        front_rate = min(front_rate, tokenised)
-    rates = {"front end": front_rate}
+        tokenised_per_s = prompt_role.pool.instances * costs.tokenised_per_s(traffic.input_tokens)
+        front_requests_per_s = min(front_requests_per_s, tokenised_per_s)
+    rates = {"front end": front_requests_per_s}
     prefill = decode = None
     if costs.colocated_role is not None:
         decode, prefill = _colocated(costs, costs.colocated_role, traffic, decode_hot)
@@ -165,7 +165,7 @@ def predict(
         rates["decode"] = decode.requests_per_s
     limit = min(rates, key=lambda name: (rates[name], name))
     advice = " ".join([_advice(costs, rates, limit), *costs.remarks])
-    return Prediction(decode, prefill, front_rate, rates[limit], limit, advice, costs)
+    return Prediction(decode, prefill, front_requests_per_s, rates[limit], limit, advice, costs)
 
 
 def rank_load(
@@ -174,20 +174,20 @@ def rank_load(
     """Requests i8[R] and context tokens f8[R] of each rank for a mean number of requests, the
     fullest rank first. Requests are at even stages of their answers (or distributed as `held`
     says), so a rank's context varies; an iteration waits for the slowest rank."""
-    total = round(requests * ranks)
-    running = np.full(ranks, total // ranks, np.int64)
-    running[: total % ranks] += 1
-    fullest = float(running[0])
-    context = (running * (traffic.input_tokens + traffic.held_mean)).astype(np.float64)
+    total_requests = round(requests * ranks)
+    rank_requests = np.full(ranks, total_requests // ranks, np.int64)
+    rank_requests[: total_requests % ranks] += 1
+    most_requests = float(rank_requests[0])
+    rank_context = (rank_requests * (traffic.input_tokens + traffic.held_mean)).astype(np.float64)
     if traffic.held is not None:
         z = largest_of(ranks)  # of sums that are normal but for their skew (Cornish and Fisher)
-        z += (z * z - 1.0) * traffic.held.skew / (6.0 * math.sqrt(max(fullest, 1.0)))
-        context[0] += max(z, 0.0) * math.sqrt(fullest) * traffic.held.deviation
-        return running, context
-    spread = math.sqrt(fullest / 12.0) * traffic.output_tokens
+        z += (z * z - 1.0) * traffic.held.skew / (6.0 * math.sqrt(max(most_requests, 1.0)))
+        rank_context[0] += max(z, 0.0) * math.sqrt(most_requests) * traffic.held.deviation
+        return rank_requests, rank_context
+    deviation = math.sqrt(most_requests / 12.0) * traffic.output_tokens
     longest = traffic.input_tokens + traffic.output_tokens
-    context[0] = min(context[0] + largest_of(ranks) * spread, fullest * longest)
-    return running, context
+    rank_context[0] = min(rank_context[0] + largest_of(ranks) * deviation, most_requests * longest)
+    return rank_requests, rank_context
 
 
 def _piled(
@@ -195,27 +195,27 @@ def _piled(
 ) -> tuple[NDArray[Any], NDArray[np.float64]]:
     """Requests per rank with the expected maximum `most` on the first rank and the same total."""
     mean_context = context[1:].sum() / count[1:].sum()  # of a mean request
-    requests_of = np.full(count.size, (count.sum() - most) / (count.size - 1))
-    requests_of[0] = most
-    contexts = requests_of * mean_context
-    contexts[0] += context[0] - count[0] * mean_context
-    return requests_of, contexts
+    rank_requests = np.full(count.size, (count.sum() - most) / (count.size - 1))
+    rank_requests[0] = most
+    rank_context = rank_requests * mean_context
+    rank_context[0] += context[0] - count[0] * mean_context
+    return rank_requests, rank_context
 
 
 def slots(role: RoleCosts, traffic: Traffic) -> tuple[float, str]:
     """Requests a rank decodes at once (mean over ranks), and what limits them.
 
     Raises ModelError when not even one fits."""
-    wanted = role.slots(role.pool.batch_per_npu)
+    wanted_slots = role.slots(role.pool.batch_per_npu)
     request_tokens = traffic.input_tokens + traffic.held_mean
-    most, dies = math.floor(role.kv_tokens_per_rank / request_tokens), role.pool.rank_dies
-    if most < 1:
+    most_slots, dies = math.floor(role.kv_tokens_per_rank / request_tokens), role.pool.rank_dies
+    if most_slots < 1:
         owner = "a die" if dies == 1 else f"a rank of {dies} dies"
         raise ModelError(
             f"a request of {request_tokens:,.0f} tokens does not fit: {owner} has KV space for "
             f"{role.kv_tokens_per_rank:,} tokens; shorten requests, use kv = int8 or more NPUs"
         )
-    return (float(most), "KV space") if most < wanted else (wanted, "slots")
+    return (float(most_slots), "KV space") if most_slots < wanted_slots else (wanted_slots, "slots")
 
 
 def decode_with(
@@ -229,9 +229,9 @@ def decode_with(
         requests, context = _piled(requests, context, most)
     ops = role.operator_sink()
     took_s = float(decode_iteration_s(role.decode, requests, context, 0, role.ranks, *hot, ops))
-    sums = float(requests.sum()), role.pool.own.requests * float(context.sum())
-    flops = decode_flops(role.decode, *sums)
-    return _decode_figures(costs, role, traffic, took_s, ops, count, limited, sums, flops)
+    totals = float(requests.sum()), role.pool.own.requests * float(context.sum())
+    flops = decode_flops(role.decode, *totals)
+    return _decode_figures(costs, role, traffic, took_s, ops, count, limited, totals, flops)
 
 
 def _decode_figures(
@@ -240,32 +240,32 @@ def _decode_figures(
 ) -> DecodePrediction:  # fmt: skip
     """Figures of an iteration of `took` seconds with `count` requests per rank; under_way: requests
     and context of all dies."""
-    tpot = took / costs.tokens_per_iteration
-    batch = count * (role.chip.dies_per_npu / role.pool.rank_dies)
-    instances_rate = role.pool.instances * batch * role.npus
+    tpot_s = took / costs.tokens_per_iteration
+    npu_requests = count * (role.chip.dies_per_npu / role.pool.rank_dies)
+    answers_per_iteration = role.pool.instances * npu_requests * role.npus
     hbm_bytes = decode_hbm_bytes(role.decode, *under_way, float(role.ranks))
     return DecodePrediction(
-        batch_per_npu=batch,
+        batch_per_npu=npu_requests,
         limited_by=limited,
         iteration_s=took,
         tokens_per_iteration=costs.tokens_per_iteration,
-        tpot_s=tpot,
-        tokens_per_s_per_npu=batch / tpot,
+        tpot_s=tpot_s,
+        tokens_per_s_per_npu=npu_requests / tpot_s,
         operators=_seconds(role, ops),
         cube_utilisation=flops / (took * role.peak_flops),
         hbm_utilisation=hbm_bytes / (took * role.chip.hbm_bytes_per_s * role.dies),
-        requests_per_s=instances_rate / (tpot * max(1.0, traffic.output_tokens - 1.0)),
+        requests_per_s=answers_per_iteration / (tpot_s * max(1.0, traffic.output_tokens - 1.0)),
     )
 
 
 def _seconds(role: RoleCosts, ops: NDArray[np.float64]) -> dict[str, float]:
     """Seconds by operator; operators that take no time are left out."""
-    return {n: v for n, v in zip(role.operators, ops.tolist(), strict=True) if v > 0.0}
+    return {name: v for name, v in zip(role.operators, ops.tolist(), strict=True) if v > 0.0}
 
 
 def _prefill(costs: Costs, role: RoleCosts, traffic: Traffic, hot: Hot) -> PrefillPrediction:
     """The prefill pool's prediction with full batches."""
-    data_parallel = role.pool.own.attention == "dp"
+    is_data_parallel = role.pool.own.attention == "dp"
     if traffic.input_tokens > role.kv_tokens_per_rank:
         # On NPUs of decode there is room for one batch, however many they are.
         remedy = "raise deployment.prefill.tokens_per_npu" if role.pool.over else "add NPUs"
@@ -276,36 +276,35 @@ def _prefill(costs: Costs, role: RoleCosts, traffic: Traffic, hot: Hot) -> Prefi
     # Every die holds the whole latent KV of a batch, hits included (arXiv 2506.12708v2 section
     # 4.3.3); data parallel attention spreads prompts over the dies.
     cp_dies = role.pool.own.cp_dies
-    groups = role.stage_dies // cp_dies
-    kv_tokens = float(role.kv_tokens_per_rank) * (groups if data_parallel else 1)
+    group_count = role.stage_dies // cp_dies
+    kv_tokens = float(role.kv_tokens_per_rank) * (group_count if is_data_parallel else 1)
     batch_budget = role.prompt_tokens
     prompts = max(1.0, min(batch_budget / traffic.fresh_tokens, kv_tokens / traffic.input_tokens))
     tokens, pairs = prompts * traffic.fresh_tokens, prompts * traffic.fresh_pairs
-    fullest_share = 1.0 / role.stage_dies
-    if data_parallel:  # whole prompts on a die or group: some have one more, or the only one
-        fullest_share = math.ceil(prompts / groups) / prompts / cp_dies
+    least_share = 1.0 / role.stage_dies
+    if is_data_parallel:  # whole prompts on a die or group: some have one more, or the only one
+        least_share = math.ceil(prompts / group_count) / prompts / cp_dies
     ops = role.operator_sink()
-    cached = prompts * traffic.hit_tokens
-    batch_time = prefill_batch_s(
-        role.prefill, tokens, tokens * fullest_share, pairs * fullest_share, *hot, ops
+    cached_tokens = prompts * traffic.hit_tokens
+    batch_s = prefill_batch_s(
+        role.prefill, tokens, tokens * least_share, pairs * least_share, *hot, ops
     )
-    batch_time = float(batch_time + prefill_hits_s(role.prefill, cached, ops))
-    operators, cached = _seconds(role, ops), prompts * traffic.read_tokens
-    if (fetch_s := costs.servers.read_s(role.fetch, cached, prompts)) > 0.0:
+    batch_s = float(batch_s + prefill_hits_s(role.prefill, cached_tokens, ops))
+    operators, cached_tokens = _seconds(role, ops), prompts * traffic.read_tokens
+    if (fetch_s := costs.servers.read_s(role.fetch, cached_tokens, prompts)) > 0.0:
         if costs.servers.pool.layerwise:
-            fetch_s = float(layerwise_s(role.prefill, fetch_s, batch_time)) - batch_time
-        batch_time += fetch_s
-        hottest_s = costs.servers.hottest_s(role.fetch, cached, prompts, role.pool.instances)
-        operators["fetch"] = fetch_s + max(0.0, hottest_s - batch_time)
-        batch_time = max(batch_time, hottest_s)
+            fetch_s = float(layerwise_s(role.prefill, fetch_s, batch_s)) - batch_s
+        batch_s += fetch_s
+        hottest_s = costs.servers.hottest_s(role.fetch, cached_tokens, prompts, role.pool.instances)
+        operators["fetch"] = fetch_s + max(0.0, hottest_s - batch_s)
+        batch_s = max(batch_s, hottest_s)
     return PrefillPrediction(
-        batch_s=batch_time,
+        batch_s=batch_s,
         batch_tokens=tokens,
-        tokens_per_s_per_npu=tokens / batch_time / role.npus,
+        tokens_per_s_per_npu=tokens / batch_s / role.npus,
         operators=operators,
-        cube_utilisation=prefill_flops(role.prefill, tokens, pairs)
-        / (batch_time * role.peak_flops),
-        requests_per_s=role.pool.instances * prompts / batch_time,
+        cube_utilisation=prefill_flops(role.prefill, tokens, pairs) / (batch_s * role.peak_flops),
+        requests_per_s=role.pool.instances * prompts / batch_s,
     )
 
 
@@ -315,7 +314,7 @@ def _colocated(
     """Decode and prefill of colocated instances in balance: slots stay full when an iteration
     prefills as many prompts as answers end."""
     pool, fresh, budget = role.pool, traffic.fresh_tokens, role.prompt_tokens
-    count, limited = slots(role, traffic)
+    count, is_limited = slots(role, traffic)
     most, group, ranks = budget / role.ranks, pool.prompt_ranks, role.ranks
     # A prompt's own iterations hold its slot and give the first token; answers end in the others.
     decoding = max(1.0, traffic.output_tokens - 1.0) / costs.tokens_per_iteration
@@ -331,28 +330,28 @@ def _colocated(
         iterations += _waits(count * min(group, ranks), iterations, fresh / room, traffic.spread)
     ending, count = count * ranks / iterations, count * decoding / iterations
     if ending * fresh > NEARLY * budget:  # prompts can hardly keep up: fewer answers are under way
-        limited = "prompt tokens an iteration may prefill"
-    chunk, pairs = ending * fresh, ending * traffic.fresh_pairs
+        is_limited = "prompt tokens an iteration may prefill"
+    iteration_tokens, pairs = ending * fresh, ending * traffic.fresh_pairs
     requests, context = rank_load(count, ranks, traffic)
-    loads = (chunk, pairs, fresh, most, ranks, group, traffic.prompts)
-    prompts, _ = mixed.prompts_that_wait(*loads, delay)
+    arguments = (iteration_tokens, pairs, fresh, most, ranks, group, traffic.prompts)
+    prompts, _ = mixed.prompts_that_wait(*arguments, delay)
     ops = role.operator_sink()
-    took_s = mixed.mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
-    took_s += float(mixed.mixed_hits_s(role.decode, ending * traffic.hit_tokens, ops))
+    iteration_s = mixed.mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
+    iteration_s += float(mixed.mixed_hits_s(role.decode, ending * traffic.hit_tokens, ops))
     cached_tokens = ending * traffic.read_tokens
-    took_s += costs.servers.read_s(role.fetch, cached_tokens, ending)
+    iteration_s += costs.servers.read_s(role.fetch, cached_tokens, ending)
     hottest_s = costs.servers.hottest_s(role.fetch, cached_tokens, ending, pool.instances)
-    took_s = max(took_s, hottest_s)
+    iteration_s = max(iteration_s, hottest_s)
     sums = float(requests.sum()), float(context.sum())
-    flops = mixed.mixed_flops(role.decode, *sums, chunk, pairs)
-    decode = _decode_figures(costs, role, traffic, took_s, ops, count, limited, sums, flops)
+    flops = mixed.mixed_flops(role.decode, *sums, iteration_tokens, pairs)
+    decode = _decode_figures(costs, role, traffic, iteration_s, ops, count, is_limited, sums, flops)
     prefill = PrefillPrediction(
-        batch_s=took_s,
-        batch_tokens=chunk,
-        tokens_per_s_per_npu=chunk / took_s / role.npus,
+        batch_s=iteration_s,
+        batch_tokens=iteration_tokens,
+        tokens_per_s_per_npu=iteration_tokens / iteration_s / role.npus,
         operators={"prefill_chunk": float(ops[role.operators.index("prefill_chunk")])},
         cube_utilisation=decode.cube_utilisation,
-        requests_per_s=pool.instances * ending / took_s,
+        requests_per_s=pool.instances * ending / iteration_s,
     )
     return decode, prefill
 
@@ -364,12 +363,12 @@ def _waits(slots: float, held: float, service: float, spread: float) -> float:
     which an arrival sees the state with one slot fewer (Reiser and Lavenberg). service: iterations
     of a prompt; held: all other time of a request; spread: mean square of `service` over the square
     of its mean."""
-    queue = busy = wait = 0.0
+    queue_length = busy_slots = wait = 0.0
     for customers in range(1, math.ceil(slots) + 1):
-        wait = service * max(0.0, queue - busy) + 0.5 * spread * service * busy
+        wait = service * max(0.0, queue_length - busy_slots) + 0.5 * spread * service * busy_slots
         wait = max(wait, min(customers, slots) * service - held)  # ranks are never more than busy
-        rate = min(customers, slots) / (held + wait)
-        queue, busy = rate * (service + wait), rate * service
+        requests_per_s = min(customers, slots) / (held + wait)
+        queue_length, busy_slots = requests_per_s * (service + wait), requests_per_s * service
     return wait
 
 
@@ -377,28 +376,28 @@ def _advice(costs: Costs, rates: dict[str, float], limit: str) -> str:
     """One sentence on whether prefill and decode are in balance, and what would help."""
     if "prefill" not in rates or "decode" not in rates:
         return f"The {limit} sustains {rates[limit]:,.1f} requests/s."
-    prefill, decode = rates["prefill"], rates["decode"]
-    if rates["front end"] < min(prefill, decode):
+    prefill_rate, decode_rate = rates["prefill"], rates["decode"]
+    if rates["front end"] < min(prefill_rate, decode_rate):
         if rates["front end"] < costs.front_end_requests_per_s:
             return "The tokenisers limit, one per instance: add instances."
         return "The front end limits: add API servers."
     pools = {name: role.pool for name, role in costs.roles.items()}
     npus = {name: pool.instances * pool.npus for name, pool in pools.items()}
-    if max(prefill, decode) <= LEVEL * min(prefill, decode):
+    if max(prefill_rate, decode_rate) <= LEVEL * min(prefill_rate, decode_rate):
         return "Prefill and decode are in balance within 10 %."
-    scarce_pool = "prefill" if prefill < decode else "decode"
+    scarce_pool = "prefill" if prefill_rate < decode_rate else "decode"
     if any(pool.over for pool in pools.values()):
-        other = "decode" if scarce_pool == "prefill" else "prefill"
+        other_pool = "decode" if scarce_pool == "prefill" else "prefill"
         return (
             f"With every slot taken the {scarce_pool} pool limits. Cores for it "
-            f"(deployment.prefill.core_share) are taken from {other}."
+            f"(deployment.prefill.core_share) are taken from {other_pool}."
         )
-    npus_per_rate = npus["prefill"] / prefill, npus["decode"] / decode
+    npus_per_rate = npus["prefill"] / prefill_rate, npus["decode"] / decode_rate
     balanced = 100 * npus_per_rate[0] / (npus_per_rate[0] + npus_per_rate[1])
-    present = 100 * npus["prefill"] / (npus["prefill"] + npus["decode"])
+    present_percent = 100 * npus["prefill"] / (npus["prefill"] + npus["decode"])
     return (
         f"The {scarce_pool} pool limits: in balance {balanced:.0f} % of the NPUs would prefill, "
-        f"now it is {present:.0f} %."
+        f"now it is {present_percent:.0f} %."
     )
 
 
@@ -422,8 +421,8 @@ def full_load(full: Prediction) -> dict[str, Use]:
         uses["colocated" if is_colocated else "decode"] = use
     if full.prefill is not None and (role := costs.prefill_role) is not None:
         hbm_bytes = prefill_hbm_bytes(role.prefill, full.prefill.batch_tokens)
-        hbm = hbm_bytes / (full.prefill.batch_s * role.chip.hbm_bytes_per_s * role.dies)
-        uses["prefill"] = Use(1.0, full.prefill.cube_utilisation, hbm)
+        hbm_share = hbm_bytes / (full.prefill.batch_s * role.chip.hbm_bytes_per_s * role.dies)
+        uses["prefill"] = Use(1.0, full.prefill.cube_utilisation, hbm_share)
     return uses
 
 
@@ -440,5 +439,5 @@ def shares_by_cause(costs: Costs, traffic: Traffic, hot: Hot) -> dict[str, float
         )
 
     iteration_s = took_s(role.decode)
-    shares = {c: 1.0 - took_s(without(role.decode, c)) / iteration_s for c in CAUSES}
+    shares = {cause: 1.0 - took_s(without(role.decode, cause)) / iteration_s for cause in CAUSES}
     return dict(sorted(shares.items(), key=lambda item: -item[1]))

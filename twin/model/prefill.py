@@ -42,9 +42,9 @@ def _experts_s(p: Prefill, tokens: float, hot: float) -> float:
 @kernel
 def _transfer_s(w: Transfer, die_tokens: float, rows: float, moved: float) -> float:
     """Seconds of a dispatch or a combine: launch, ordering of rows, and the wire."""
-    wire = max(w.token * die_tokens, w.row * moved)
-    wire -= w.saved * max(0.0, die_tokens - w.beyond)
-    return w.fixed + (w.message * die_tokens + w.order * rows) + wire
+    wire_s = max(w.token * die_tokens, w.row * moved)
+    wire_s -= w.saved * max(0.0, die_tokens - w.beyond)
+    return w.fixed + (w.message * die_tokens + w.order * rows) + wire_s
 
 
 @kernel
@@ -57,22 +57,22 @@ def _attention(
     core_s = p.core.fixed + layer.prompt_core_s(p.core, die_tokens, die_pairs)
     core_s += p.core.edge * die_tokens
     exchange_s = layer.collective_s(p.exchange, die_tokens)
-    seconds = 0.0
+    total_s = 0.0
     for k in range(len(p.before)):
-        product_time = layer.product_s(p.before[k], die_tokens)
-        ops[int(p.before[k].place)] += product_time * layers
-        seconds += product_time
-    seconds += gather_s
-    seconds += core_s
-    seconds += exchange_s
+        time_s = layer.product_s(p.before[k], die_tokens)
+        ops[int(p.before[k].place)] += time_s * layers
+        total_s += time_s
+    total_s += gather_s
+    total_s += core_s
+    total_s += exchange_s
     for k in range(len(p.after)):
-        product_time = layer.product_s(p.after[k], die_tokens)
-        ops[int(p.after[k].place)] += product_time * layers
-        seconds += product_time
+        time_s = layer.product_s(p.after[k], die_tokens)
+        ops[int(p.after[k].place)] += time_s * layers
+        total_s += time_s
     ops[_GATHER] += gather_s * layers
     ops[_CORE] += core_s * layers
     ops[_EXCHANGE] += exchange_s * layers
-    return seconds * layers
+    return total_s * layers
 
 
 @kernel
@@ -123,27 +123,27 @@ def _moe_layers_s(
     hot_factor: np.ndarray, ops: np.ndarray,
 ) -> float:  # fmt: skip
     """Layers with experts, in sequence or of two microbatches, seconds; as prefill_batch_s."""
-    has_two = p.microbatch > 0.0
+    is_split = p.microbatch > 0.0
     layers = p.moe_layers
-    passes = layers * (2.0 if has_two else 1.0)
-    batch_share = 0.5 if has_two else 1.0
+    passes = layers * (2.0 if is_split else 1.0)
+    batch_share = 0.5 if is_split else 1.0
     tokens = batch_share * new_tokens
     pass_tokens = batch_share * die_tokens
-    hot, wire = layer.hot_and_wire(p.layout, tokens, hot_tokens, hot_factor)
-    computed = passes / p.compute_share if has_two else passes
-    before_s = _attention(p, computed, tokens, pass_tokens, batch_share * die_pairs, ops)
-    gate_s = layer.collective_s(p.gate, pass_tokens) * computed
-    experts_s = _experts_s(p, tokens, hot) * computed
+    hot_load, wire_load = layer.hot_and_wire(p.layout, tokens, hot_tokens, hot_factor)
+    computed_passes = passes / p.compute_share if is_split else passes
+    before_s = _attention(p, computed_passes, tokens, pass_tokens, batch_share * die_pairs, ops)
+    gate_s = layer.collective_s(p.gate, pass_tokens) * computed_passes
+    experts_s = _experts_s(p, tokens, hot_load) * computed_passes
     before_s += gate_s
     mean_rows = layer.routed_per_die(p.layout, tokens)
-    rows, wire_rows = mean_rows * hot, mean_rows * wire
+    rows, wire_rows = mean_rows * hot_load, mean_rows * wire_load
     dispatch_s = _transfer_s(p.dispatch, pass_tokens, rows, wire_rows) * passes
     combine_s = _transfer_s(p.combine, pass_tokens, rows, wire_rows) * passes
     computing_s = before_s + experts_s
     ops[_GATE] += gate_s
     ops[_EXPERTS] += experts_s
     exposed_s = dispatch_s + combine_s
-    if has_two:
+    if is_split:
         layer_s = _overlapped_s(p, before_s / passes, dispatch_s / passes, experts_s / passes,
                               combine_s / passes, pass_tokens, rows)  # fmt: skip
         exposed_s = max(0.0, layer_s * layers - computing_s)  # rounding must not make it negative
@@ -187,11 +187,11 @@ def prefill_hits_s(p: Prefill, hit_tokens: float, ops: np.ndarray) -> float:
     projected up to keys and values of its heads as if computed: multi-head attention does not
     absorb. Added to prefill_batch_s; ops as there."""
     layers = p.moe_layers + p.dense_layers
-    projected = p.core.hit * hit_tokens * layers
-    gathered = p.context.token * hit_tokens / p.layout.dies * layers
-    ops[int(p.before[0].place)] += projected
-    ops[_GATHER] += gathered
-    return projected + gathered
+    projection_s = p.core.hit * hit_tokens * layers
+    gather_s = p.context.token * hit_tokens / p.layout.dies * layers
+    ops[int(p.before[0].place)] += projection_s
+    ops[_GATHER] += gather_s
+    return projection_s + gather_s
 
 
 @kernel
@@ -219,14 +219,14 @@ def prefill_hbm_bytes(p: Prefill, new_tokens: float) -> float:
     """HBM bytes of all dies for one batch (weights once, activations), without unused experts."""
     layout = p.layout
     used_experts = layer.experts_read(layout.slots, layer.routed_per_die(layout, new_tokens))
-    expert_bytes = layout.routed_dies * used_experts
+    experts_read = layout.routed_dies * used_experts
     shared_copies = layout.shared_experts * (
         layout.shared_dies if layout.shared_dies > 0.0 else layout.dies
     )
-    expert_bytes += shared_copies
-    weights = layout.dies * p.demand.weight_bytes + expert_bytes * p.demand.expert_bytes
-    weights += shared_copies * p.demand.shared_more_bytes
-    return weights + new_tokens * p.demand.token_bytes
+    experts_read += shared_copies
+    weight_bytes = layout.dies * p.demand.weight_bytes + experts_read * p.demand.expert_bytes
+    weight_bytes += shared_copies * p.demand.shared_more_bytes
+    return weight_bytes + new_tokens * p.demand.token_bytes
 
 
 @kernel
@@ -244,9 +244,9 @@ def bandwidth_for_prefill(prefill: Machine, decode: Machine) -> float:
 def bandwidth_for_decode(p: Prefill, tokens: float, machine: Machine) -> float:
     """Share of sustained bandwidth that prefill leaves: a batch of `tokens` moves its bytes over
     its time. Pairs, which take time and few bytes, are left out: decode has at least this."""
-    even, dies = np.ones(1), p.layout.dies
-    took_s = prefill_batch_s(
-        p, tokens, tokens / dies, 0.0, even, even, np.zeros(len(PREFILL_OPERATORS))
+    even_load, dies = np.ones(1), p.layout.dies
+    batch_time_s = prefill_batch_s(
+        p, tokens, tokens / dies, 0.0, even_load, even_load, np.zeros(len(PREFILL_OPERATORS))
     )
-    sustained = machine.chip.hbm_bytes_per_s * machine.gemm_bandwidth_utilisation * dies
-    return 1.0 - prefill_hbm_bytes(p, tokens) / (took_s * sustained)
+    sustained_bytes_per_s = machine.chip.hbm_bytes_per_s * machine.gemm_bandwidth_utilisation * dies
+    return 1.0 - prefill_hbm_bytes(p, tokens) / (batch_time_s * sustained_bytes_per_s)

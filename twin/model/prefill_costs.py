@@ -28,7 +28,7 @@ class _Attention:
 def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
     """Coefficients of a prefill instance. Where the whole model is split over dies, each computes
     its share of all tokens."""
-    m, s, f, mtp_layers = x.machine, x.shape, x.formats, x.drafter.module
+    machine, s, f, mtp_layers = x.machine, x.shape, x.formats, x.drafter.module
     split_dies, microbatch = float(x.split_dies), microbatch and x.exchanges
     cp_dies = float(x.pool.own.cp_dies)
     form = _Attention()
@@ -36,17 +36,17 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
         form = _tensor_parallel(x)
     elif x.pool.own.attention == "sp_tp_sp" and x.layout.dies > 1:
         form = _staged(x)
-    down, up, output = o.prefill_down(s, f), o.prefill_up(s, f), o.prefill_output(s, f)
-    head = o.lm_head(s)
+    down_work, up_work, output = o.prefill_down(s, f), o.prefill_up(s, f), o.prefill_output(s, f)
+    head_work = o.lm_head(s)
     gate, dispatch, experts, combine = _moe(x)
     passes = (s.moe_layers + mtp_layers) * (2 if microbatch else 1)
     return c.Prefill(
         before=(
             c.Product(
                 fixed=4 * x.product_start_s + x.small_kernels_s,
-                weight=x.seconds(down)[0] + x.seconds(up)[0] * form.up_share,
-                flop=form.down_rows * x.many_rows(down)
-                + split_dies * x.many_rows(up)
+                weight=x.seconds(down_work)[0] + x.seconds(up_work)[0] * form.up_share,
+                flop=form.down_rows * x.many_rows(down_work)
+                + split_dies * x.many_rows(up_work)
                 + split_dies * (cp_dies - 1.0) * x.many_rows(o.cached_up(s, f))
                 + split_dies * x.mixing_s[1],
                 place=x.place("attention_input"),
@@ -76,16 +76,16 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
         layout=layout(x),
         hop=x.hop,
         demand=changed(_demand(x, s.moe_layers + mtp_layers, form), lambda _, one: x.stages * one),
-        head=head.weight_bytes / m.stream_bytes_per_s(fmt=head.format) + 2 * x.gap,
-        launch=m.graph_launch_s + passes * x.traffic(own_streams=False).host_s,
+        head=head_work.weight_bytes / machine.stream_bytes_per_s(fmt=head_work.format) + 2 * x.gap,
+        launch=machine.graph_launch_s + passes * x.traffic(own_streams=False).host_s,
         kernels=x.launched_s(x.prefill_kernels, passes, passes + s.dense_layers),
-        captured=m.captured_prompts / x.head_dies,
+        captured=machine.captured_prompts / x.head_dies,
         moe_layers=float(s.moe_layers + mtp_layers),
         dense_layers=float(s.dense_layers),
         microbatch=float(microbatch),
         split_ffn=float(x.split_dies > 1),
-        routing=m.routing_in_stream,
-        compute_share=m.prefill_compute_share,
+        routing=machine.routing_in_stream,
+        compute_share=machine.prefill_compute_share,
     )
 
 
@@ -106,12 +106,12 @@ def _core(x: Setting) -> c.PrefillCore:
 
 def _draft_works(x: Setting, own: Setting) -> list[o.Work]:
     """Operators of a drafter's module in prefill."""
-    s, f = own.shape, own.formats
+    shape, formats = own.shape, own.formats
     return [
-        o.joined(s, f, x.drafter.joined),
-        o.wider(o.prefill_down(s, f), s, f, x.drafter.wider_weights),
-        o.prefill_output(s, f),
-        o.dense_ffn(s, f),
+        o.joined(shape, formats, x.drafter.joined),
+        o.wider(o.prefill_down(shape, formats), shape, formats, x.drafter.wider_weights),
+        o.prefill_output(shape, formats),
+        o.dense_ffn(shape, formats),
     ]
 
 
@@ -132,13 +132,13 @@ def _more(x: Setting, where: str) -> list[c.Product]:
     core."""
     return [
         c.Product(
-            entry.launches * x.gap,
+            operator.launches * x.gap,
             x.seconds(work)[0],
             x.split_dies * x.many_rows(work),
-            place=x.place(entry.name),
+            place=x.place(operator.name),
         )
-        for entry in o.plain_operators("prefill", where)
-        for work in [entry.work(x.shape, x.formats)]
+        for operator in o.plain_operators("prefill", where)
+        for work in [operator.work(x.shape, x.formats)]
     ]
 
 
@@ -190,17 +190,17 @@ def _tensor_parallel(x: Setting) -> _Attention:
     An all-reduce in two halves: hidden states are gathered before it, partial sums reduced and
     scattered after it. Every die computes the down-projections of all tokens, because latents are
     not split."""
-    s, group = x.shape, x.groups["heads"]
-    byte_s = _gathered_s(group) / x.layout.dies
-    sums = ACTIVATION_BYTES * s.hidden * group.peers  # a die's sums for all of the group
+    shape, group = x.shape, x.groups["heads"]
+    s_per_byte = _gathered_s(group) / x.layout.dies
+    sums = ACTIVATION_BYTES * shape.hidden * group.peers  # a die's sums for all of the group
     sum_s = sums * (group.remote / group.rate_bytes_per_s) + sums / x.machine.vector_bytes_per_s()
     start_s = group.latency_s + x.gap
-    share = x.split_dies / group.peers
+    share_of_group = x.split_dies / group.peers
     return _Attention(
         float(group.peers),
-        share,
-        share,
-        c.Collective(start_s, _wire_bytes(x) * s.hidden * byte_s),
+        share_of_group,
+        share_of_group,
+        c.Collective(start_s, _wire_bytes(x) * shape.hidden * s_per_byte),
         c.Collective(start_s, sum_s),
     )  # fmt: skip
 
@@ -222,17 +222,17 @@ def _moe(x: Setting) -> tuple[c.Gate, c.Transfer, c.Experts, c.Transfer]:
     wire_rate = m.fitted["copy_engine"] if m.family == "ascend" and x.layout.split == 1 else 1.0
     gate, dispatch, experts, combine = moe_parts(x, traffic, rate=wire_rate, operator="contiguous")
     message_bytes = o.dispatch_bytes(s, x.communication.early_quantisation, m.message_scale_bytes)
-    answer_bytes, copy_rate = o.combine_bytes(s), m.vector_bytes_per_s()
+    answer_bytes, copy_bytes_per_s = o.combine_bytes(s), m.vector_bytes_per_s()
     # What a die adds up, per token of its own: its answers, or the answers of its parts to all.
     answers_added = s.top_k + 1 if x.layout.split == 1 else s.top_k * x.layout.split + x.layout.dies
     return (
         replace(gate, fixed=2 * x.gap + x.choice_s(x.experts_by("contiguous"))),
-        replace(dispatch, fixed=traffic.dispatch.fixed, order=2 * message_bytes / copy_rate),
+        replace(dispatch, fixed=traffic.dispatch.fixed, order=2 * message_bytes / copy_bytes_per_s),
         replace(experts, flop=max(experts.flop, experts.io), io=0.0),
         replace(
             combine,
-            message=answers_added * answer_bytes / copy_rate,
-            order=m.restoring_passes * 2 * answer_bytes / copy_rate,
+            message=answers_added * answer_bytes / copy_bytes_per_s,
+            order=m.restoring_passes * 2 * answer_bytes / copy_bytes_per_s,
         ),
     )
 
@@ -240,33 +240,33 @@ def _moe(x: Setting) -> tuple[c.Gate, c.Transfer, c.Experts, c.Transfer]:
 def _demand(x: Setting, moe_layers: int, form: _Attention) -> c.PrefillDemand:
     """FLOPs and bytes of a prefill batch, as coefficients."""
     s, f = x.shape, x.formats
-    attention = [
+    attention_works = [
         (o.prefill_down(s, f), 1.0),
         (o.prefill_up(s, f), form.up_share),
         (o.prefill_output(s, f), form.output_share),
         *([(o.gate(s, f), 1.0)] if x.exchanges else []),
-        *((entry.work(s, f), 1.0) for entry in o.plain_operators("prefill")),
+        *((operator.work(s, f), 1.0) for operator in o.plain_operators("prefill")),
     ]
-    works = [work for work, _ in attention]
+    works = [work for work, _ in attention_works]
     up_work, pieces = o.cached_up(s, f), x.pool.own.cp_dies - 1  # projected up by each other die
-    expert, dense = o.expert(s, f), o.dense_ffn(s, f)
+    expert, dense_work = o.expert(s, f), o.dense_ffn(s, f)
     experts_used = (s.top_k + s.shared_experts) * x.layout.split
     layers = moe_layers + s.dense_layers
     moved_bytes = sum(w.io_bytes_per_token + w.vector_bytes_per_token for w in works)
     moved_bytes += pieces * (up_work.io_bytes_per_token + up_work.vector_bytes_per_token)
     flops = sum(w.flops_per_token for w in works) + pieces * up_work.flops_per_token
     dies_of_split = float(x.split_dies)  # each computes its share of a token
-    states = s.recurrent * s.linear_kind.prompt_flops(s) if s.linear_layers else 0.0
+    state_flops = s.recurrent * s.linear_kind.prompt_flops(s) if s.linear_layers else 0.0
     demand = c.PrefillDemand(
-        weight_bytes=dense.weight_bytes * s.dense_layers
-        + layers * sum(work.weight_bytes * share for work, share in attention),
+        weight_bytes=dense_work.weight_bytes * s.dense_layers
+        + layers * sum(work.weight_bytes * share for work, share in attention_works),
         expert_bytes=expert.weight_bytes * moe_layers,
         shared_more_bytes=f.shared_more_bytes * s.expert_weights * moe_layers,
         token_bytes=dies_of_split * moved_bytes * layers
         + experts_used * (expert.io_bytes_per_token + expert.vector_bytes_per_token) * moe_layers,
-        token_flops=dies_of_split * (flops + states) * layers
+        token_flops=dies_of_split * (flops + state_flops) * layers
         + experts_used * expert.flops_per_token * moe_layers
-        + dies_of_split * dense.flops_per_token * s.dense_layers,
+        + dies_of_split * dense_work.flops_per_token * s.dense_layers,
     )
     if (drafter_model := x.drafting) is None:
         return demand

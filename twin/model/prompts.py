@@ -11,28 +11,28 @@ def prompt_core(x: Setting, layers: float) -> dict[str, float]:
     """Coefficients of the attention core of prompt tokens, by the names of PromptCore, with FLOPs
     of so many layers. On dies of prefill that share a model without experts, a die has the pairs of
     its tokens for all of them."""
-    s, group = x.shape, float(x.split_dies) if x.pool.phase == "prefill" else 1.0
-    all_latent = latent_only(x)
-    pair = group * pair_s(x)
-    latent = x.context_s(1, prompt=True)
+    s, group_dies = x.shape, float(x.split_dies) if x.pool.phase == "prefill" else 1.0
+    is_all_latent = latent_only(x)
+    pair_time_s = group_dies * pair_s(x)
+    latent_s = x.context_s(1, prompt=True)
     # Keys that are not selected from: one kernel takes them too.
-    dense_pair = latent if all_latent else pair
+    dense_pair_s = latent_s if is_all_latent else pair_time_s
     return {
-        "pair": pair * s.growing,
-        "latent": latent * s.growing,
-        "windowed": dense_pair * s.windowed,
+        "pair": pair_time_s * s.growing,
+        "latent": latent_s * s.growing,
+        "windowed": dense_pair_s * s.windowed,
         "window": float(s.window),
-        "index": s.growing * _score_s(x) + s.pooled * dense_pair,
+        "index": s.growing * _score_s(x) + s.pooled * dense_pair_s,
         "select": x.prompt_copies * x.machine.index_token_s * s.selecting * bool(s.index_top_k),
         "reach": float(s.reach),
         "least": max(x.machine.sparse_prompts, x.machine.sparse_longer) * float(s.reach),
         "least_from": _whole_up_to(x),
-        "every": float(all_latent),
-        "edge": group * _token_s(x),
-        "pair_flops": group * s.prefill_core_flops * layers * s.growing,
+        "every": float(is_all_latent),
+        "edge": group_dies * _token_s(x),
+        "pair_flops": group_dies * s.prefill_core_flops * layers * s.growing,
         "latent_flops": s.decode_core_flops * layers * s.growing,
         "index_flops": s.all_pairs_flops * layers,
-        "windowed_flops": group * s.prefill_core_flops * layers * s.windowed,
+        "windowed_flops": group_dies * s.prefill_core_flops * layers * s.windowed,
     }
 
 
@@ -54,8 +54,8 @@ def _reach(x: Setting) -> Reach:
 
 def _flops_per_s(x: Setting) -> float:
     """FLOP/s of prefill's attention core on one die, in multi-head form."""
-    m, reach = x.machine, _reach(x)
-    peak = m.chip.peak(reach.peak) * m.cores if reach.peak else m.attention_peak
+    machine, reach = x.machine, _reach(x)
+    peak = machine.chip.peak(reach.peak) * machine.cores if reach.peak else machine.attention_peak
     return peak * reach.compute
 
 
@@ -63,23 +63,23 @@ def _token_s(x: Setting) -> float:
     """Seconds per token of a prompt besides its pairs. Blocks at the diagonal compute masked pairs,
     a short row fills none; linear attention has no pairs; a sparse kernel starts on each query
     token, on every die that has some of its heads."""
-    s, m = x.shape, x.machine
-    if s.index_top_k:
-        one_by_one = latent_only(x) and x.lanes > 0.0
-        return m.sparse_token_s * x.prompt_copies / x.lanes if one_by_one else 0.0
+    shape, m = x.shape, x.machine
+    if shape.index_top_k:
+        is_one_by_one = latent_only(x) and x.lanes > 0.0
+        return m.sparse_token_s * x.prompt_copies / x.lanes if is_one_by_one else 0.0
     edge_s = _reach(x).edge * pair_s(x)
-    if not s.linear_layers:
+    if not shape.linear_layers:
         return edge_s
-    flop_rate = m.linear_prompts * m.chip.peak("bf16") * m.cores or _flops_per_s(x)
-    state_s = m.linear_chain_s + s.linear_kind.prompt_flops(s) / flop_rate
-    return (1.0 - s.recurrent) * edge_s + s.recurrent * state_s
+    flops_per_s = m.linear_prompts * m.chip.peak("bf16") * m.cores or _flops_per_s(x)
+    state_s = m.linear_chain_s + shape.linear_kind.prompt_flops(shape) / flops_per_s
+    return (1.0 - shape.recurrent) * edge_s + shape.recurrent * state_s
 
 
 def _whole_up_to(x: Setting) -> float:
     """Prompt tokens up to which all of a prompt is attended to, where a kernel computes more places
     than are selected. No kernel attends to all compressed keys."""
-    never = x.machine.sparse_prompts > 0.0 or x.shape.compressed
-    return 0.0 if never else float(x.shape.reach)
+    is_never_dense = x.machine.sparse_prompts > 0.0 or x.shape.compressed
+    return 0.0 if is_never_dense else float(x.shape.reach)
 
 
 def _score_s(x: Setting) -> float:

@@ -149,10 +149,10 @@ class Machine:
         """This machine for models of a kind of attention and a format of weights: where it was
         measured, products of those in FP8 without latent attention are the kernel for one scale a
         tensor (`gemm_gqa`), not for blocks, as NVIDIA's checkpoints have it."""
-        per_tensor = self.reaches.get(f"gemm_gqa.{weights}")
-        if per_tensor is None or attention == "mla":
+        per_tensor_reach = self.reaches.get(f"gemm_gqa.{weights}")
+        if per_tensor_reach is None or attention == "mla":
             return self
-        return replace(self, reaches=self.reaches | {f"gemm.{weights}": per_tensor})
+        return replace(self, reaches=self.reaches | {f"gemm.{weights}": per_tensor_reach})
 
     def product(self, fmt: str, operator: str = "gemm") -> Reach:
         """Reach of a matrix product of a number format; `grouped`: decode's, of all experts of a
@@ -160,21 +160,21 @@ class Machine:
         if operator == "contiguous" and (known := self.reaches.get(f"contiguous.{computes(fmt)}")):
             # The host's part of a start is that of a pass that is launched kernel by kernel.
             return replace(known, start_s=known.start_s or self.product(fmt, "grouped").start_s)
-        gap = self.fitted["kernel_gap"]
+        kernel_gap_s = self.fitted["kernel_gap"]
         added_s = {"int8": self.int8_start_s, "bf16": self.bf16_start_s}.get(computes(fmt), 0.0)
         return self.measured(operator, fmt) or Reach(
             self.gemm_utilisation,
             self.gemm_bandwidth_utilisation,
             self.tile_small,
             self.tile_large,
-            gap + added_s if operator == "gemm" else 2 * (gap + added_s),
+            kernel_gap_s + added_s if operator == "gemm" else 2 * (kernel_gap_s + added_s),
         )
 
     def measured(self, operator: str, fmt: str) -> Reach | None:
         """Reach of an operator as measured on this chip, for a number format of weights: of its own
         kernels, or of those for the format that it computes in; None: neither was."""
-        names = dict.fromkeys((kernels_of(fmt), computes(fmt)))
-        reaches = (self.reaches.get(f"{operator}.{name}") for name in names)
+        format_names = dict.fromkeys((kernels_of(fmt), computes(fmt)))
+        reaches = (self.reaches.get(f"{operator}.{name}") for name in format_names)
         return next((reach for reach in reaches if reach is not None), None)
 
     def attention(self, kv: str, kind: str = "mla") -> Reach:
@@ -205,17 +205,17 @@ class Machine:
         Streams on separate cores never draw more than the others leave; where a chip has too few
         cores, all of them draw less than its HBM gives. Without a core's draw: the share of the
         cores."""
-        saturation = min(1.0, self.hbm / self._drawn(self.cores))
-        return self._drawn(cube_share * self.cores) * saturation
+        hbm_share = min(1.0, self.hbm / self._drawn(self.cores))
+        return self._drawn(cube_share * self.cores) * hbm_share
 
     def _drawn(self, share: float) -> float:
         """Share of the bandwidth that a share of the cores draws when the others draw nothing."""
         if self.core_bytes_per_cycle <= 0.0:
             return share
         cycles_per_s = self.chip.peak("int8") / self.core_flops_per_cycle  # of all cores together
-        core_share = self.chip.hbm_bytes_per_s * self.gemm_bandwidth_utilisation
-        core_share /= cycles_per_s * self.core_bytes_per_cycle
-        return min(1.0, share / core_share)
+        core_bytes_per_s = self.chip.hbm_bytes_per_s * self.gemm_bandwidth_utilisation
+        core_bytes_per_s /= cycles_per_s * self.core_bytes_per_cycle
+        return min(1.0, share / core_bytes_per_s)
 
     def copying(self, vector_share: float) -> float:
         """Share of the full copy speed: half of the vector cores already saturate a port (UBEP)."""
@@ -249,10 +249,10 @@ def measured_on(facts: Facts, chip: str, what: str = "operators") -> str:
 
 def stack_facts(facts: Facts, stack: str, table: str = "stacks") -> dict[str, Fact]:
     """Facts of a stack in a table, by the name of what each replaces: its own, and its base's."""
-    stated = facts.group(f"{table}.{stack}")
-    base = stated.get("base")
-    stated = {name: fact for name, fact in stated.items() if name not in ABOUT}
-    return stated if base is None else stack_facts(facts, str(base.value), table) | stated
+    own_facts = facts.group(f"{table}.{stack}")
+    base = own_facts.get("base")
+    own_facts = {name: fact for name, fact in own_facts.items() if name not in ABOUT}
+    return own_facts if base is None else stack_facts(facts, str(base.value), table) | own_facts
 
 
 def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
@@ -267,12 +267,12 @@ def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
         return kernel_facts(facts, str(stated["base"].value), chip) if "base" in stated else {}
     month = str(stated["month"].value) if "month" in stated else LATEST
     kernel_table: dict[str, Fact] = {}
-    measured = measured_on(facts, chip)
+    measured_chip = measured_on(facts, chip)
     for library in stated["kernels"].value:
-        table = f"chips.{measured}.kernels.{library}"
-        for later_month in [each for each in facts.names(table) if each >= month][:1]:
+        table = f"chips.{measured_chip}.kernels.{library}"
+        for later_month in [released for released in facts.names(table) if released >= month][:1]:
             kernel_table |= facts.group(f"{table}.{later_month}")
-    return {f"chips.{measured}.operators.{name}": fact for name, fact in kernel_table.items()}
+    return {f"chips.{measured_chip}.operators.{name}": fact for name, fact in kernel_table.items()}
 
 
 @lru_cache(maxsize=16)
@@ -285,8 +285,8 @@ def of_stack(facts: Facts, stack: str, chip: str) -> Facts:
     if not facts.group(f"stacks.{stack}"):
         names = ", ".join([PLAIN, *facts.names("stacks")])
         raise ModelError(f"deployment.stack = {stack!r} is not in data/stacks.toml: take {names}")
-    stated, family = stack_facts(facts, stack), family_of(facts, chip)
-    other_families = {name.split(".")[1] for name in stated if name.startswith("operators.")}
+    own_facts, family = stack_facts(facts, stack), family_of(facts, chip)
+    other_families = {name.split(".")[1] for name in own_facts if name.startswith("operators.")}
     other_families |= {facts.word(f"stacks.{stack}.family", family)}
     other_families -= {family}
     if other_families:
@@ -295,7 +295,7 @@ def of_stack(facts: Facts, stack: str, chip: str) -> Facts:
             f"nothing of {chip}: take {PLAIN}, or another supernode.chip"
         )
     return facts.replaced(
-        {name: replace(fact, unit=facts[name].unit) for name, fact in stated.items()}
+        {name: replace(fact, unit=facts[name].unit) for name, fact in own_facts.items()}
         | kernel_facts(facts, stack, chip)
     )
 
@@ -328,8 +328,8 @@ def _reaches(facts: Facts, chip: Chip, table: str, kernel: str, gap: float) -> d
             if "compute" not in format_facts:  # a start alone: its rates are the family's
                 reaches[f"{operator}.{fmt}"] = replace(default, start_s=format_facts["start"].si)
                 continue
-            names = {name: figure for name, figure in REACH.items() if figure in format_facts}
-            values: dict[str, Any] = {n: format_facts[figure].si for n, figure in names.items()}
+            figure_of = {name: figure for name, figure in REACH.items() if figure in format_facts}
+            values: dict[str, Any] = {n: format_facts[figure].si for n, figure in figure_of.items()}
             values |= {n: str(format_facts[n].value) for n in TEXTS if n in format_facts}
             reaches[f"{operator}.{fmt}"] = Reach(**{"bandwidth": 1.0, **values})
     return reaches
@@ -348,12 +348,12 @@ def load_machine(
             f"chips.{chip.name}.family = {family!r} has no table in data/operators.toml: "
             f"add operators.{family} or take one of {facts.names('operators')}"
         )
-    table = f"operators.{family}"
-    groups = f"{table}.choice_groups"
+    prefix = f"operators.{family}"
+    groups_path = f"{prefix}.choice_groups"
     fitted = {name: fact.si for name, fact in facts.group("calibration").items()}
-    fitted["kernel_gap"] = facts.si(f"{table}.kernel_gap", fitted["kernel_gap"])
+    fitted["kernel_gap"] = facts.si(f"{prefix}.kernel_gap", fitted["kernel_gap"])
     figures = {
-        column.name: facts.si(f"{table}.{column.metadata['fact']}", column.metadata["without"])
+        column.name: facts.si(f"{prefix}.{column.metadata['fact']}", column.metadata["without"])
         for column in fields(Machine)
         if column.metadata
     }
@@ -364,15 +364,15 @@ def load_machine(
         chip=chip,
         family=family,
         fitted=fitted,
-        reaches=_reaches(facts, chip, table, kernel, fitted["kernel_gap"]),
+        reaches=_reaches(facts, chip, prefix, kernel, fitted["kernel_gap"]),
         core_bytes_per_cycle=facts.si(f"{path}_bytes", 0.0),
         core_flops_per_cycle=facts.si(f"{path}_flops", 0.0),
         cores=cores,
         hbm=hbm,
-        attention_peak=chip.peak(str(facts[f"{table}.attention_format"].value)) * cores,
-        eager_layer_s=_eager_layer_s(facts, chip, table, figures["launched_singly"]),
-        choice_groups=tuple(facts[groups].value) if groups in facts else (),
-        small_kernels={k: fact.si for k, fact in facts.group(f"{table}.small_kernels").items()},
+        attention_peak=chip.peak(str(facts[f"{prefix}.attention_format"].value)) * cores,
+        eager_layer_s=_eager_layer_s(facts, chip, prefix, figures["launched_singly"]),
+        choice_groups=tuple(facts[groups_path].value) if groups_path in facts else (),
+        small_kernels={k: fact.si for k, fact in facts.group(f"{prefix}.small_kernels").items()},
         **figures,
     )
 
@@ -380,14 +380,14 @@ def load_machine(
 def _eager_layer_s(facts: Facts, chip: Chip, table: str, share: float) -> dict[str, float]:
     """Host seconds of a layer launched kernel by kernel, by its part (`Machine.eager_layer_s`), of
     a chip whose hosts were measured; share: of passes with prompts that are launched so."""
-    measured = f"chips.{measured_on(facts, chip.name)}.operators.eager"
-    if share <= 0.0 or f"{measured}.mla.host" not in facts:
+    measured_path = f"chips.{measured_on(facts, chip.name)}.operators.eager"
+    if share <= 0.0 or f"{measured_path}.mla.host" not in facts:
         return {}
-    attention_s = facts.si(f"{measured}.mla.host")
-    parts = facts.names(f"{table}.eager_layer")
-    layer_s = {part: attention_s * facts.si(f"{table}.eager_layer.{part}") for part in parts}
-    layer_s["moe"] = facts.si(f"{measured}.moe.host")
-    return {part: share * seconds for part, seconds in layer_s.items()}
+    attention_s = facts.si(f"{measured_path}.mla.host")
+    part_names = facts.names(f"{table}.eager_layer")
+    layer_s = {part: attention_s * facts.si(f"{table}.eager_layer.{part}") for part in part_names}
+    layer_s["moe"] = facts.si(f"{measured_path}.moe.host")
+    return {part: share * part_s for part, part_s in layer_s.items()}
 
 
 @kernel
@@ -402,16 +402,16 @@ def roof(computing: float, moving: float) -> float:
 def interpolate(x: float, xs: np.ndarray, ys: np.ndarray, first: int = 0) -> float:
     """y at x on the polyline through xs f8[G], ascending, and the ys from the first on; clamped at
     both ends."""
-    last = xs.shape[0] - 1
-    if last < 0:
+    last_index = xs.shape[0] - 1
+    if last_index < 0:
         return 1.0
     if x <= xs[0]:
         return ys[first]
-    for i in range(last):
+    for i in range(last_index):
         if x <= xs[i + 1]:
-            left, right = ys[first + i], ys[first + i + 1]
-            return left + (right - left) * (x - xs[i]) / (xs[i + 1] - xs[i])
-    return ys[first + last]
+            left_value, right_value = ys[first + i], ys[first + i + 1]
+            return left_value + (right_value - left_value) * (x - xs[i]) / (xs[i + 1] - xs[i])
+    return ys[first + last_index]
 
 
 def laid_out_bytes_per_s(facts: Facts, chips: Sequence[str], held_kv: float) -> float:

@@ -81,9 +81,9 @@ def turns_s(x: Stages) -> float:
     python/sglang/srt/batch_overlap/operations_strategy.py). A stage that waits for the wire keeps
     the cores."""
     routed_s = x.experts - x.shared + x.answer
-    core_s = x.attention - x.prepare + x.gate
+    core_part_s = x.attention - x.prepare + x.gate
     dispatch_s = max(x.dispatch - x.start, x.shared + x.prepare)
-    return 2.0 * (x.start + dispatch_s + routed_s + max(x.combine - x.answer, core_s))
+    return 2.0 * (x.start + dispatch_s + routed_s + max(x.combine - x.answer, core_part_s))
 
 
 @kernel
@@ -116,10 +116,10 @@ def pipeline(before: float, sent: float, experts: float, answered: float) -> Pip
     start_s = period = 0.0
     before_1 = before_2 = sent_1 = sent_2 = experts_1 = experts_2 = answered_1 = answered_2 = 0.0
     for _ in range(SETTLE):
-        start = max(experts_2, answered_1)
-        period = start - start_s
-        start_s = start
-        before_1 = start + before
+        next_start_s = max(experts_2, answered_1)
+        period = next_start_s - start_s
+        start_s = next_start_s
+        before_1 = next_start_s + before
         sent_1 = max(before_1, answered_2) + sent
         before_2 = max(before_1, answered_2) + before
         sent_2 = max(before_2, sent_1) + sent
@@ -151,9 +151,9 @@ def decode_pieces(
     experts, combine."""
     layer_s = two_microbatches_s(p, x)
     if p.layout.expert_dies > 0.0:
-        gate, _, experts, _ = moe
+        gate_s, _, experts_s, _ = moe
         dispatch_end = x.attention + x.gate + x.dispatch
-        timed_stages = [(0, 0.0, (*attention, gate)), (1, dispatch_end, (experts,))]
+        timed_stages = [(0, 0.0, (*attention, gate_s)), (1, dispatch_end, (experts_s,))]
         return ("attention dies", "expert dies"), _half_a_layer_apart(layer_s, timed_stages)
     if p.hides == 0.0:
         timed_stages = [(0, 0.0, attention), (1, 0.5 * layer_s, moe)]
@@ -180,19 +180,19 @@ def _turns(
 ) -> list[tuple[int, float, Operators]]:
     """Stages of one microbatch (stream, begin in s, operators), from its projections on, during
     which the other dispatches."""
-    gate, (_, dispatch), (_, experts), (_, combine) = moe
+    gate_piece, (_, dispatch_s), (_, experts_s), (_, combine_s) = moe
     wait_s = max(x.dispatch - x.start, x.shared + x.prepare)
     core_index = next(k for k, (name, _) in enumerate(attention) if name == "attention_core")
     half_layer_s = 0.5 * layer_s
     computed_s = half_layer_s + x.start + wait_s
-    answers_s = computed_s + experts - x.shared + x.answer
+    answers_s = computed_s + experts_s - x.shared + x.answer
     return [
         (0, x.start + x.shared, attention[:core_index]),
-        (0, answers_s - half_layer_s, (*attention[core_index:], gate)),
+        (0, answers_s - half_layer_s, (*attention[core_index:], gate_piece)),
         (0, half_layer_s, (("dispatch", x.start), ("experts", x.shared))),
-        (1, half_layer_s + x.start, (("dispatch", dispatch - x.start),)),
-        (0, computed_s, (("experts", experts - x.shared), ("combine", x.answer))),
-        (1, answers_s, (("combine", combine - x.answer),)),
+        (1, half_layer_s + x.start, (("dispatch", dispatch_s - x.start),)),
+        (0, computed_s, (("experts", experts_s - x.shared), ("combine", x.answer))),
+        (1, answers_s, (("combine", combine_s - x.answer),)),
     ]
 
 
@@ -201,12 +201,12 @@ def pipeline_pieces(
 ) -> tuple[Piece, ...]:
     """Pieces of prefill's cores (stream 0) and copy engines (stream 1)."""
     stage_times = [_seconds(operators) for operators in (before, sent, experts, answered)]
-    settled = pipeline(*stage_times)
+    settled_s = pipeline(*stage_times)
     return tuple(
-        Piece(stream, microbatch, (end - stage_s - settled.begun) / settled.period,
-              (end - settled.begun) / settled.period, operators)
+        Piece(stream, microbatch, (end - stage_s - settled_s.begun) / settled_s.period,
+              (end - settled_s.begun) / settled_s.period, operators)
         for stream, operators, stage_s, ends in zip(
-            (0, 1, 0, 1), (before, sent, experts, answered), stage_times, settled[2:], strict=True
+            (0, 1, 0, 1), (before, sent, experts, answered), stage_times, settled_s[2:], strict=True
         )
         for microbatch, end in enumerate(ends)
         if stage_s > 0.0

@@ -144,53 +144,55 @@ class Setting:
     def _chooses_in_several(self, operator: str) -> bool:
         """Whether the choice of experts is several kernels: the engine has none for that many
         experts of a group, and the kernel of the experts (operator) does not choose."""
-        s, reach = self.shape, self.machine.product(self.formats.expert, operator)
-        in_one_kernel = s.routed_experts // max(s.expert_groups, 1) in self.machine.choice_groups
-        return bool(s.router) and not in_one_kernel and reach.serves == ALL_MODELS
+        shape, reach = self.shape, self.machine.product(self.formats.expert, operator)
+        is_one_kernel = (
+            shape.routed_experts // max(shape.expert_groups, 1) in self.machine.choice_groups
+        )
+        return bool(shape.router) and not is_one_kernel and reach.serves == ALL_MODELS
 
     @property
     def mixing_s(self) -> tuple[float, float]:
         """Seconds of mixing a layer's residual streams in kernels of their own: per pass, and per
         token."""
-        m, s = self.machine, self.shape
-        measured = m.measured("mixing", "bf16")  # on this chip, else the family's
-        start_s = measured.start_s if measured is not None else m.streams_start_s
-        if s.residual_streams == 1 or start_s <= 0.0:
+        machine, shape = self.machine, self.shape
+        measured_reach = machine.measured("mixing", "bf16")  # on this chip, else the family's
+        start_s = measured_reach.start_s if measured_reach is not None else machine.streams_start_s
+        if shape.residual_streams == 1 or start_s <= 0.0:
             return 0.0, 0.0
-        bytes_moved = o.mixing_bytes(s, 2 if measured is None else 1)
-        return start_s, bytes_moved / m.vector_bytes_per_s()
+        bytes_moved = o.mixing_bytes(shape, 2 if measured_reach is None else 1)
+        return start_s, bytes_moved / machine.vector_bytes_per_s()
 
     @property
     def decode_kernels(self) -> float:
         """Kernels of a layer of decode that are launched one by one, by the model's layers."""
-        m, s = self.machine, self.whole
-        if s.moe_layers and s.kind.kernels == "gqa":
-            return m.gqa_decode_kernels or m.decode_kernels
-        return (self._plain_dense and m.dense_decode_kernels) or m.decode_kernels
+        machine, shape = self.machine, self.whole
+        if shape.moe_layers and shape.kind.kernels == "gqa":
+            return machine.gqa_decode_kernels or machine.decode_kernels
+        return (self._plain_dense and machine.dense_decode_kernels) or machine.decode_kernels
 
     @property
     def prefill_kernels(self) -> float:
         """Kernels of a layer of prefill that are launched one by one, by the model's layers."""
-        m = self.machine
-        kernels = (self._plain_dense and m.dense_prefill_kernels) or m.prefill_kernels
-        return kernels + m.linear_prefill_kernels * self.whole.recurrent
+        machine = self.machine
+        kernels = (self._plain_dense and machine.dense_prefill_kernels) or machine.prefill_kernels
+        return kernels + machine.linear_prefill_kernels * self.whole.recurrent
 
     @property
     def _plain_dense(self) -> bool:
         """Whether all layers are grouped-query attention and a dense FFN."""
-        s = self.whole
-        return not s.moe_layers and not s.linear_layers and s.kind.kernels == "gqa"
+        shape = self.whole
+        return not shape.moe_layers and not shape.linear_layers and shape.kind.kernels == "gqa"
 
     def launched_s(self, kernels: float, moe_passes: float, passes: float) -> float:
         """Host seconds of a pass launched kernel by kernel: by number of kernels, or as
         measured."""
-        by_part, shape = self.machine.eager_layer_s, self.shape
+        part_s, shape = self.machine.eager_layer_s, self.shape
         kernels += self.machine.index_kernels if kernels and shape.index_top_k else 0.0
-        attention_s = by_part.get("sparse" if shape.index_top_k else shape.kind.kernels, 0.0)
-        moe_s = by_part.get("moe", 0.0)
+        attention_s = part_s.get("sparse" if shape.index_top_k else shape.kind.kernels, 0.0)
+        moe_s = part_s.get("moe", 0.0)
         if self._chooses_in_several(self.experts_by("grouped")):
             moe_s += self.machine.choice_host_s
-        ffn_s = moe_s * moe_passes + by_part.get("dense", 0.0) * (passes - moe_passes)
+        ffn_s = moe_s * moe_passes + part_s.get("dense", 0.0) * (passes - moe_passes)
         kernels_s = self.machine.kernel_launch_s * kernels * passes
         return kernels_s + attention_s * passes + ffn_s
 
@@ -224,9 +226,9 @@ class Setting:
         that serves this kind of attention: `fused`, or `fused_gqa`."""
         if self.summed is None:
             return operator
-        attention_kernels, fmt = self.shape.kind.kernels, self.formats.expert
+        attention_kernels, weight_format = self.shape.kind.kernels, self.formats.expert
         for name in ("fused", "fused_gqa"):
-            reach = self.machine.measured(name, fmt)
+            reach = self.machine.measured(name, weight_format)
             if reach is not None and reach.serves in (ALL_MODELS, attention_kernels):
                 return name
         return operator
@@ -249,12 +251,12 @@ class Setting:
     @property
     def exchange_bytes(self) -> float:
         """Bytes sent per token to experts and back, all layers."""
-        s = self.shape
+        shape = self.shape
         if (group := self.summed) is not None:
-            return o.gathered_bytes(s, group.peers) * s.moe_layers
-        copies_sent = s.top_k * s.moe_layers
-        both_ways = self._message_bytes * copies_sent + o.combine_bytes(s) * copies_sent
-        return both_ways * (self.exchange.remote * self.messages)
+            return o.gathered_bytes(shape, group.peers) * shape.moe_layers
+        copies_sent = shape.top_k * shape.moe_layers
+        both_ways_bytes = self._message_bytes * copies_sent + o.combine_bytes(shape) * copies_sent
+        return both_ways_bytes * (self.exchange.remote * self.messages)
 
     @property
     def _message_bytes(self) -> float:
@@ -281,7 +283,7 @@ class Setting:
         (arXiv 2506.12708v2 section 4.2.3); empty: not split."""
         name = f"operators.{self.machine.family}.attention_core_shares"
         shares = [] if self.expert_dies or name not in self.facts else self.facts[name].value
-        return [(Cores(a, a), Cores(1.0 - a, 1.0 - a)) for a in shares]
+        return [(Cores(share, share), Cores(1.0 - share, 1.0 - share)) for share in shares]
 
     @property
     def route(self) -> wire.Exchange:
@@ -297,48 +299,48 @@ class Setting:
     def messages(self) -> float:
         """Ratio of a token's messages to those to routed experts: above 1 where shared experts have
         dies of their own."""
-        shape, apart = self.shape, self.layout.shared_dies > 0
-        return 1.0 + (shape.shared_experts / shape.top_k if apart else 0.0)
+        shape, is_apart = self.shape, self.layout.shared_dies > 0
+        return 1.0 + (shape.shared_experts / shape.top_k if is_apart else 0.0)
 
     def traffic(
         self, own_streams: bool, cores: Cores = WHOLE, prompts: bool = False
     ) -> wire.MoeTraffic:
         """Coefficients of dispatch and combine; `own_streams`: transfers between nodes run
         concurrently; cores: those that sum reduced values; prompts: of a pass that has some."""
-        m, prefill = self.machine, self.pool.phase == "prefill"
+        m, is_prefill = self.machine, self.pool.phase == "prefill"
         if (group := self.summed) is not None:
             adding_rate = wire.adding_bytes_per_s(m, self.facts, cores.vector)
-            several_ranks = group.peers > (self.head_dies if prefill else self.pool.layer_dies)
-            by_sums = several_ranks and (prompts or prefill) and m.prompt_sums > 0.0
-            options = several_ranks and not by_sums, 1.0 + by_sums
+            several_ranks = group.peers > (self.head_dies if is_prefill else self.pool.layer_dies)
+            uses_sums = several_ranks and (prompts or is_prefill) and m.prompt_sums > 0.0
+            options = several_ranks and not uses_sums, 1.0 + uses_sums
             return wire.gathered_traffic(self.shape, m, self.facts, group, adding_rate, *options)
-        comm = self.communication
-        if prefill and not m.prefill_fused:
-            comm = comm.model_copy(update={"fused": False})
-        return wire.moe_traffic(self.shape, comm, m, self.facts, self.route, own_streams)
+        communication = self.communication
+        if is_prefill and not m.prefill_fused:
+            communication = communication.model_copy(update={"fused": False})
+        return wire.moe_traffic(self.shape, communication, m, self.facts, self.route, own_streams)
 
     def seconds(
         self, w: o.Work, cores: Cores = WHOLE, operator: str = "gemm"
     ) -> tuple[float, float, float, float]:
         """Seconds of weights, FLOPs, activations and vector work (the last three per token)."""
-        weight_rate = self.machine.stream_bytes_per_s(cores.cube, w.format, operator)
-        copy_rate = self.machine.vector_bytes_per_s(cores.vector)
-        hbm_rate = self.machine.chip.hbm_bytes_per_s * self.machine.pull(cores.cube)
+        weight_bytes_per_s = self.machine.stream_bytes_per_s(cores.cube, w.format, operator)
+        copy_bytes_per_s = self.machine.vector_bytes_per_s(cores.vector)
+        hbm_bytes_per_s = self.machine.chip.hbm_bytes_per_s * self.machine.pull(cores.cube)
         row_bytes = self.machine.product(w.format, operator).row_bytes * self.shape.hidden
         return (
-            w.weight_bytes / weight_rate + w.unpack_bytes / copy_rate,
+            w.weight_bytes / weight_bytes_per_s + w.unpack_bytes / copy_bytes_per_s,
             w.flops_per_token / self.machine.gemm_flops(w.format, cores.cube, operator),
-            w.io_bytes_per_token / weight_rate,
-            w.vector_bytes_per_token / copy_rate + row_bytes / hbm_rate,
+            w.io_bytes_per_token / weight_bytes_per_s,
+            w.vector_bytes_per_token / copy_bytes_per_s + row_bytes / hbm_bytes_per_s,
         )
 
     def product(self, w: o.Work, launches: int, cores: Cores = WHOLE, name: str = "") -> Product:
         """Coefficients of a product with its number of launches, booked under an operator's name if
         given."""
-        weight, flop, io, vector = self.seconds(w, cores)
+        weight_s, flop_s, io_s, vector_s = self.seconds(w, cores)
         reach = self.machine.product(w.format)
         return Product(
-            launches * reach.start_s, weight, flop, io, vector, self.place(name),
+            launches * reach.start_s, weight_s, flop_s, io_s, vector_s, self.place(name),
             reach.tile_small, reach.tile_large,
         )  # fmt: skip
 
@@ -356,12 +358,12 @@ class Setting:
     def many_rows(self, w: o.Work) -> float:
         """Seconds per token of a product over many rows. Separate vector cores pipeline
         element-wise work with the product; otherwise it follows the product."""
-        m = self.machine
-        flop_s = w.flops_per_token / m.gemm_flops(w.format)
-        if m.family != "ascend":
-            moved_s = w.io_bytes_per_token / m.stream_bytes_per_s(fmt=w.format)
-            return max(flop_s, moved_s) + w.vector_bytes_per_token / m.vector_bytes_per_s()
-        moved_s = (w.io_bytes_per_token + w.vector_bytes_per_token) / m.stream_bytes_per_s()
+        machine = self.machine
+        flop_s = w.flops_per_token / machine.gemm_flops(w.format)
+        if machine.family != "ascend":
+            moved_s = w.io_bytes_per_token / machine.stream_bytes_per_s(fmt=w.format)
+            return max(flop_s, moved_s) + w.vector_bytes_per_token / machine.vector_bytes_per_s()
+        moved_s = (w.io_bytes_per_token + w.vector_bytes_per_token) / machine.stream_bytes_per_s()
         return max(flop_s, moved_s)
 
     @property
@@ -374,9 +376,9 @@ class Setting:
     @property
     def core_kind(self) -> str:
         """Kind of decode's attention core (`Machine.attention`)."""
-        s = self.shape
-        all_latents = s.kind.kernels == "mla" and not (s.index_top_k or s.compressed)
-        return "latent" if all_latents else s.kind.kernels
+        shape = self.shape
+        is_all_latent = shape.kind.kernels == "mla" and not (shape.index_top_k or shape.compressed)
+        return "latent" if is_all_latent else shape.kind.kernels
 
     def context_s(
         self, query_tokens: float, cores: Cores = WHOLE, machine: Machine | None = None,
@@ -386,16 +388,18 @@ class Setting:
         each query token reads context tokens of its own, and whole blocks of heads are computed; a
         core that serves one query token gathers them first. `prompt`: of a prompt's tokens; each of
         the dies that split its heads gathers what all of them attend to."""
-        m, s, kv = machine or self.machine, self.shape, self.formats.kv
+        m, shape, kv = machine or self.machine, self.shape, self.formats.kv
         reach = m.attention(kv, self.core_kind)
         sparse = None
-        if prompt and s.index_top_k:  # its kernel, where that was measured
+        if prompt and shape.index_top_k:  # its kernel, where that was measured
             sparse = m.reaches.get(f"sparse.{'bf16' if kv == 'bf16' else '8bit'}")
         reach, block = (reach, m.sparse_heads) if sparse is None else (sparse, sparse.tile_small)
-        flop_rate = m.chip.peak(reach.peak) * m.cores * reach.compute * cores.cube
-        heads = self._head_blocks(prompt, block)
-        compute_s = query_tokens * s.decode_core_flops * heads / flop_rate
-        bytes_read = s.core_bytes_per_token_layer(kv) * (query_tokens if s.index_top_k else 1.0)
+        flops_per_s = m.chip.peak(reach.peak) * m.cores * reach.compute * cores.cube
+        head_count = self._head_blocks(prompt, block)
+        compute_s = query_tokens * shape.decode_core_flops * head_count / flops_per_s
+        bytes_read = shape.core_bytes_per_token_layer(kv) * (
+            query_tokens if shape.index_top_k else 1.0
+        )
         bytes_read *= self.prompt_copies if prompt else 1
         read_s = bytes_read / (m.chip.hbm_bytes_per_s * reach.bandwidth * m.pull(cores.cube))
         if self.lanes > 0.0:
@@ -405,19 +409,19 @@ class Setting:
     def _head_blocks(self, prompt: bool, block: float) -> float:
         """Heads that a sparse kernel computes, in whole blocks, as a multiple of those of a die;
         prompt: the kernel of prompts, which dies with few heads do not use."""
-        heads = self.shape.heads / (self.head_dies if self.pool.phase == "prefill" else 1)
-        if prompt and heads >= self.machine.sparse_prompt_from:
+        head_count = self.shape.heads / (self.head_dies if self.pool.phase == "prefill" else 1)
+        if prompt and head_count >= self.machine.sparse_prompt_from:
             block = max(block, self.machine.sparse_prompt_heads)
         if block <= 0.0 or not self.shape.index_top_k:
             return 1.0
-        return math.ceil(heads / block) * block / heads
+        return math.ceil(head_count / block) * block / head_count
 
     @property
     def lanes(self) -> float:
         """Number of a die's cores that each compute query tokens of their own; 0: all cores share
         each token."""
-        sparse_alone = self.machine.sparse_alone > 0.0 and self.shape.index_top_k
-        return float(self.machine.chip.cube_cores) * self.machine.cores if sparse_alone else 0.0
+        is_sparse_alone = self.machine.sparse_alone > 0.0 and self.shape.index_top_k
+        return float(self.machine.chip.cube_cores) * self.machine.cores if is_sparse_alone else 0.0
 
     def state_bytes(self, query_tokens: float) -> float:
         """Bytes of states moved per token of a pass, mean layer: a request's state is read once,
@@ -433,23 +437,23 @@ class Setting:
 
     def core_start_s(self) -> float:
         """Seconds of the start of decode's attention core, mean layer, by kind and as measured."""
-        m, s = self.machine, self.shape
-        start_s = m.attention(self.formats.kv, self.core_kind).start_s
-        if s.index_top_k and m.sparse_start_s > 0.0:
-            start_s = m.sparse_start_s
-        return (1.0 - s.recurrent) * start_s + s.recurrent * (m.linear_start_s or start_s)
+        machine, s = self.machine, self.shape
+        start_s = machine.attention(self.formats.kv, self.core_kind).start_s
+        if s.index_top_k and machine.sparse_start_s > 0.0:
+            start_s = machine.sparse_start_s
+        return (1.0 - s.recurrent) * start_s + s.recurrent * (machine.linear_start_s or start_s)
 
     def index_s(self, query_tokens: float, cores: Cores = WHOLE) -> float:
         """Seconds of decode's indexer per context token of a request, mean layer, and of the core
         over keys that are not selected from; 0: there is none. All of the context is scored, in the
         format of the cache, and the scores are written and read once for the selection."""
-        m, s, kv = self.machine, self.shape, self.formats.kv
-        if not s.index_top_k:
+        machine, shape, kv = self.machine, self.shape, self.formats.kv
+        if not shape.index_top_k:
             return 0.0
-        reach = m.attention(kv, self.core_kind)
-        flop_rate = m.chip.peak(reach.peak) * m.cores * reach.compute * cores.cube
-        read_rate = m.chip.hbm_bytes_per_s * reach.bandwidth * m.pull(cores.cube)
-        score_s = query_tokens * o.SCORE_BYTES / m.vector_bytes_per_s(cores.vector)
-        compute_s = query_tokens * s.index_flops / flop_rate
-        key_s = float(roof(compute_s, s.index_bytes_per_token_layer(kv) / read_rate)) + score_s
-        return s.growing * key_s + s.pooled * self.context_s(query_tokens, cores)
+        reach = machine.attention(kv, self.core_kind)
+        flops_per_s = machine.chip.peak(reach.peak) * machine.cores * reach.compute * cores.cube
+        read_rate = machine.chip.hbm_bytes_per_s * reach.bandwidth * machine.pull(cores.cube)
+        score_s = query_tokens * o.SCORE_BYTES / machine.vector_bytes_per_s(cores.vector)
+        compute_s = query_tokens * shape.index_flops / flops_per_s
+        key_s = float(roof(compute_s, shape.index_bytes_per_token_layer(kv) / read_rate)) + score_s
+        return shape.growing * key_s + shape.pooled * self.context_s(query_tokens, cores)

@@ -87,10 +87,10 @@ class Shape(Widths):
     @property
     def stages(self) -> tuple[Stage, ...]:
         """Stages of its layers: attention, and a dense FFN, experts or, by layer, either."""
-        counts: dict[Stage, int] = {
+        layers_of_stage: dict[Stage, int] = {
             "attention": self.layers, "dense": self.dense_layers, "experts": self.routed_experts
         }  # fmt: skip
-        return tuple(stage for stage, count in counts.items() if count)
+        return tuple(stage for stage, count in layers_of_stage.items() if count)
 
     @property
     def kind(self) -> Kind:
@@ -154,8 +154,8 @@ class Shape(Widths):
 
     def cached_bytes_per_token(self, kv: str) -> float:
         """KV bytes that a token of the context adds in all layers, windows and states left out."""
-        pooled = self.layers * self.pooled * self.core_bytes_per_token_layer(kv)
-        return self.growing_layers * self.kv_bytes_per_token_layer(kv) + pooled
+        pooled_bytes = self.layers * self.pooled * self.core_bytes_per_token_layer(kv)
+        return self.growing_layers * self.kv_bytes_per_token_layer(kv) + pooled_bytes
 
     @property
     def state_bytes(self) -> float:
@@ -222,10 +222,10 @@ class Shape(Widths):
         of heads; and of what compresses tokens: a value and its weight in the mean, of two sets
         where compressed tokens overlap, as those that are selected do (Megatron-LM,
         deepseek_v4_hybrid_attention: ratio 4 overlaps, 128 does not)."""
-        query = (self.q_lora or self.hidden) * self.index_heads * self.index_dim
+        query_weights = (self.q_lora or self.hidden) * self.index_heads * self.index_dim
         if not self.compressed:
-            return query + self.hidden * (self.index_dim + self.index_heads)
-        selecting = query + self.hidden * (self.index_heads + OVERLAP * 2 * self.index_dim)
+            return query_weights + self.hidden * (self.index_dim + self.index_heads)
+        selecting = query_weights + self.hidden * (self.index_heads + OVERLAP * 2 * self.index_dim)
         selecting += self.hidden * OVERLAP * 2 * self.latent
         pooling = self.hidden * 2 * self.latent
         return round((self.select_layers * selecting + self.pool_layers * pooling) / self.layers)
@@ -289,16 +289,16 @@ def load_shape(facts: Facts, name: str) -> Shape:
     if name not in model_names:
         raise ModelError(f"deployment.model = {name!r} is not known: take one of {model_names}")
     values = {
-        f.name: facts[f"models.{name}.{f.name}"].value
-        for f in fields(Shape)
-        if f.default is MISSING or f"models.{name}.{f.name}" in facts
+        field.name: facts[f"models.{name}.{field.name}"].value
+        for field in fields(Shape)
+        if field.default is MISSING or f"models.{name}.{field.name}" in facts
     }
     shape = Shape(**values)
     if shape.attention not in KINDS:
-        kinds = " or ".join(map(repr, KINDS))
-        raise ModelError(f"models.{name}.attention = {shape.attention!r} must be {kinds}")
-    windows_most = shape.layers - (not shape.compressed)
-    if shape.window_layers and not (shape.window > 0 and shape.window_layers <= windows_most):
+        known_kinds = " or ".join(map(repr, KINDS))
+        raise ModelError(f"models.{name}.attention = {shape.attention!r} must be {known_kinds}")
+    most_windows = shape.layers - (not shape.compressed)
+    if shape.window_layers and not (shape.window > 0 and shape.window_layers <= most_windows):
         raise ModelError(
             f"models.{name}.window_layers = {shape.window_layers} must be fewer than its "
             f"{shape.layers} layers, with a window of 1 token or more"

@@ -35,10 +35,10 @@ def kv_layers(shape: Shape, own: Drafter) -> int:
 def kv_bytes(shape: Shape, own: Drafter, kv: str) -> float:
     """KV bytes of a token in all layers that store it for the whole request; kv: their format."""
     if own.shape is None:
-        drafting = kv_layers(shape, own) - shape.layers
+        draft_layers = kv_layers(shape, own) - shape.layers
         # An MTP module is a layer like the others; that of a compressed model has a window alone.
-        own_bytes = 0.0 if shape.compressed else shape.kv_bytes_per_token_layer(kv)
-        return shape.cached_bytes_per_token(kv) + own_bytes * drafting
+        drafter_bytes = 0.0 if shape.compressed else shape.kv_bytes_per_token_layer(kv)
+        return shape.cached_bytes_per_token(kv) + drafter_bytes * draft_layers
     return shape.cached_bytes_per_token(kv) + own.shape.kv_bytes_per_token_layer(kv)
 
 
@@ -48,7 +48,7 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
     if x.pool.phase == "decode":  # a die stores its stage alone
         x = replace(x, shape=stage_of(x.shape, x.pool))
     subject = f"{x.shape.title} on {dies} dies ({dies // chip.dies_per_npu} NPUs) of {name}"
-    passes = x.shape.moe_layers + x.drafter.module
+    expert_layers = x.shape.moe_layers + x.drafter.module
     has_expert_dies = x.expert_dies > 0
     weights = hbm.layer_stack_bytes(
         x.shape,
@@ -60,43 +60,43 @@ def space(x: Setting, at: Deployed, name: str) -> Space:
         vocabularies=2 if x.pool.own.pp_stages == 1 else 1,
     )
     weights += x.drafter.weight_bytes
-    memory = hbm.budget(
+    budget = hbm.budget(
         chip, x.facts, weights, _buffers(x, d), subject, *stages.room_for_weights(x.pool, x.whole)
     )
     if x.pool.phase == "decode":
-        slots = d.decode.batch_per_npu / chip.dies_per_npu * x.pool.rank_dies * x.concentration
+        slot_count = d.decode.batch_per_npu / chip.dies_per_npu * x.pool.rank_dies * x.concentration
         # A state after each verified token, so that drafts can be taken back.
         states_bytes = (1 + d.decode.mtp_draft_tokens) * x.shape.state_bytes * x.shape.linear_layers
         state_bytes = x.shape.window_bytes(x.pool.precision.kv) + states_bytes
-        memory = replace(memory, slots=slots * state_bytes)
+        budget = replace(budget, slots=slot_count * state_bytes)
     if at.guest is not None:
-        memory = _with_others(memory, x, at, at.guest)
+        budget = _with_others(budget, x, at, at.guest)
     if has_expert_dies:
-        state_bytes = hbm.expert_bytes(x.shape, x.formats, x.layout) * passes
+        state_bytes = hbm.expert_bytes(x.shape, x.formats, x.layout) * expert_layers
         hbm.budget(chip, x.facts, state_bytes, 0.0, f"The experts of {subject}")
     # A rank stands for its share of the instance: with expert dies less than a die's KV.
-    per_token = kv_bytes(x.shape, x.drafter, x.pool.precision.kv)
-    die_tokens = memory.kv / per_token
+    token_bytes = kv_bytes(x.shape, x.drafter, x.pool.precision.kv)
+    die_tokens = budget.kv / token_bytes
     if x.host is not None:
         kv_format = x.pool.precision.kv
-        die_tokens = memory.kv / (per_token - x.host.spared(x.shape, kv_format))
+        die_tokens = budget.kv / (token_bytes - x.host.spared(x.shape, kv_format))
         die_tokens = min(die_tokens, x.host.tokens(x.shape, kv_format, at.request_tokens))
-    tokens = int(die_tokens * (1.0 - x.expert_dies / dies)) * x.pool.own.cp_dies
+    kv_tokens = int(die_tokens * (1.0 - x.expert_dies / dies)) * x.pool.own.cp_dies
     if x.pool.own.cores < x.pool.cores:  # it lends the rest, and KV space with them
-        own_tokens = min(tokens, _own_tokens(x, d))
-        return Space(memory, own_tokens, tokens - own_tokens)
-    return Space(memory, tokens)
+        own_tokens = min(kv_tokens, _own_tokens(x, d))
+        return Space(budget, own_tokens, kv_tokens - own_tokens)
+    return Space(budget, kv_tokens)
 
 
 def _buffers(x: Setting, d: Deployment) -> float:
     """Static exchange buffers of a die, bytes; prefill's are dynamic, for one batch."""
-    dies_per_npu, comm = x.machine.chip.dies_per_npu, x.communication
+    dies_per_npu, communication = x.machine.chip.dies_per_npu, x.communication
 
     def buffers_for(tokens: float) -> float:
         """Bytes of a die's buffers for so many tokens of each die."""
-        scale = x.machine.message_scale_bytes
+        scale_bytes = x.machine.message_scale_bytes
         return hbm.exchange_buffer_bytes(
-            x.shape, x.layout, tokens, comm.early_quantisation, scale, x.gathers
+            x.shape, x.layout, tokens, communication.early_quantisation, scale_bytes, x.gathers
         )
 
     if x.pool.phase == "prefill":
@@ -106,17 +106,17 @@ def _buffers(x: Setting, d: Deployment) -> float:
     if x.pool.role == "colocated":
         tokens += d.colocated.chunk_tokens_per_npu / dies_per_npu
     tokens *= x.concentration
-    limit = float(comm.buffer_tokens_per_die)
-    return buffers_for(min(tokens, limit) if limit else tokens)
+    token_limit = float(communication.buffer_tokens_per_die)
+    return buffers_for(min(tokens, token_limit) if token_limit else tokens)
 
 
 def _own_tokens(x: Setting, d: Deployment) -> int:
     """KV tokens that a prefill die with offloaded requests needs itself: a batch, and the longest
     prompt. With data-parallel attention each die has its own prompts, otherwise all."""
-    batch = d.prefill.tokens_per_npu * d.prefill.npus_per_instance
-    dies = x.exchange.peers // x.pool.own.cp_dies
-    own_batch = batch // dies if x.pool.own.attention == "dp" else batch
-    return max(own_batch, x.shape.max_context)
+    batch_tokens = d.prefill.tokens_per_npu * d.prefill.npus_per_instance
+    rank_count = x.exchange.peers // x.pool.own.cp_dies
+    die_batch_tokens = batch_tokens // rank_count if x.pool.own.attention == "dp" else batch_tokens
+    return max(die_batch_tokens, x.shape.max_context)
 
 
 def _with_others(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) -> hbm.Budget:
@@ -126,7 +126,7 @@ def _with_others(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) -> hbm.
     has the rest. Raises ModelError when that fits no request."""
     deployment, prefill, host_pool = at.deployment, at.deployment.prefill, at.pools[guest.over]
     bytes_per_token = kv_bytes(x.shape, x.drafter, x.pool.precision.kv)
-    passes = x.shape.moe_layers + x.drafter.module
+    expert_layers = x.shape.moe_layers + x.drafter.module
     shape_part, experts_tp = stages.part_of(x.whole, guest), guest.own.experts_tp
 
     def experts(npus: int) -> tuple[stages.ExpertLayout, float]:
@@ -135,9 +135,9 @@ def _with_others(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) -> hbm.
             shape_part, at.experts.redundant, npus * x.machine.chip.dies_per_npu, experts_tp
         )
         is_extra = npus != host_pool.npus or experts_tp != host_pool.own.experts_tp
-        return slots, is_extra * hbm.expert_bytes(shape_part, x.formats, slots) * passes
+        return slots, is_extra * hbm.expert_bytes(shape_part, x.formats, slots) * expert_layers
 
-    layout, weights = experts(guest.npus)
+    layout, weight_bytes = experts(guest.npus)
     guest_setting = replace(x, pool=guest, layout=layout)
     separate_dies = stages.split_dies(guest, x.whole)
     if host_pool.rank_dies > 1:  # decode has a part of the heads, which prefill has in another way
@@ -148,28 +148,28 @@ def _with_others(own: hbm.Budget, x: Setting, at: Deployed, guest: Pool) -> hbm.
                 (x.whole.split(host_pool.rank_dies), 1),
             )
         )
-        weights += max(0.0, full_bytes - decode_bytes)
+        weight_bytes += max(0.0, full_bytes - decode_bytes)
     buffers = _buffers(guest_setting, deployment)
     # Every die holds KV of all prompts, unless each has its own or a piece of them.
-    holders = layout.dies if prefill.attention == "dp" else guest.own.cp_dies
+    holding_dies = layout.dies if prefill.attention == "dp" else guest.own.cp_dies
     prompt_token_bytes = kv_bytes(x.whole.split(separate_dies), x.drafter, guest.precision.kv)
-    batch_bytes = prefill.tokens_per_npu * guest.npus / holders * prompt_token_bytes
+    batch_bytes = prefill.tokens_per_npu * guest.npus / holding_dies * prompt_token_bytes
     if x.pool.over:
         return replace(own, others=own.kv - batch_bytes)
     request_bytes = at.request_tokens * bytes_per_token
-    room_bytes = own.kv - weights - request_bytes  # decode holds one request at least
+    room_bytes = own.kv - weight_bytes - request_bytes  # decode holds one request at least
     if room_bytes > buffers + batch_bytes:
-        return replace(own, others=weights + buffers + batch_bytes)
+        return replace(own, others=weight_bytes + buffers + batch_bytes)
     most_tokens = math.ceil(prefill.tokens_per_npu * room_bytes / (buffers + batch_bytes)) - 1
-    sizes = range(guest.npus, host_pool.npus + 1)
+    npu_counts = range(guest.npus, host_pool.npus + 1)
     if most_tokens >= FEWEST_TOKENS:
         remedy = f"take deployment.prefill.tokens_per_npu = {most_tokens} or less"
-    elif least_npus := next((n for n in sizes if own.kv > experts(n)[1]), 0):
+    elif least_npus := next((count for count in npu_counts if own.kv > experts(count)[1]), 0):
         remedy = f"take {least_npus} NPUs per prefill instance or more"
     else:
         remedy = "take more NPUs per decode instance or a smaller number format"
     raise ModelError(
         f"deployment.prefill.on = decode_npus does not fit: with decode on it a die has "
-        f"{own.kv / 1e9:.1f} GB, prefill's experts take {weights / 1e9:.1f} GB, its exchange "
+        f"{own.kv / 1e9:.1f} GB, prefill's experts take {weight_bytes / 1e9:.1f} GB, its exchange "
         f"buffers {buffers / 1e9:.1f} GB and the KV of a batch {batch_bytes / 1e9:.1f} GB: {remedy}"
     )

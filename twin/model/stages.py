@@ -58,20 +58,20 @@ def expert_layout(s: Shape, redundant: int, dies: int, split: int = 1) -> Expert
     slots do not use (arXiv 2506.12708v2 section 4.1), or, if redundant experts fill second slots,
     those that routed experts do not use (arXiv 2508.02520 section 7.1); at most its share of the
     rows. Otherwise every die has the shared expert, or its part of it."""
-    slots = s.routed_experts + redundant
+    slot_count = s.routed_experts + redundant
     if split > 1:
-        return ExpertLayout(dies, dies, math.ceil(slots / (dies // split)), 0, split)
-    fair_share = max(1, round(dies / (s.top_k + 1)))
+        return ExpertLayout(dies, dies, math.ceil(slot_count / (dies // split)), 0, split)
+    fair_dies = max(1, round(dies / (s.top_k + 1)))
     if s.shared_experts == 0:
-        return ExpertLayout(dies, dies, math.ceil(slots / dies), 0)
-    if dies > slots:
-        shared_dies = min(dies - slots, fair_share)
+        return ExpertLayout(dies, dies, math.ceil(slot_count / dies), 0)
+    if dies > slot_count:
+        shared_dies = min(dies - slot_count, fair_dies)
         return ExpertLayout(dies, dies - shared_dies, 1, shared_dies)
-    if dies > s.routed_experts and dies - s.routed_experts >= fair_share // 2:
-        shared_dies = min(dies - s.routed_experts, fair_share)
+    if dies > s.routed_experts and dies - s.routed_experts >= fair_dies // 2:
+        shared_dies = min(dies - s.routed_experts, fair_dies)
         routed_dies = dies - shared_dies
-        return ExpertLayout(dies, routed_dies, math.ceil(slots / routed_dies), shared_dies)
-    return ExpertLayout(dies, dies, math.ceil(slots / dies), 0)
+        return ExpertLayout(dies, routed_dies, math.ceil(slot_count / routed_dies), shared_dies)
+    return ExpertLayout(dies, dies, math.ceil(slot_count / dies), 0)
 
 
 def popular(layout: ExpertLayout, experts: Experts, facts: Facts, classes: int) -> ExpertLayout:
@@ -81,21 +81,21 @@ def popular(layout: ExpertLayout, experts: Experts, facts: Facts, classes: int) 
     placement that balances leaves them; classes are pooled over layers. Imported popularity is of
     single layers and has none; nor has a perfect placement, the ideal in which all are alike."""
     skew, slots = experts.skew, layout.slots_per_die
-    has_spread = experts.popularity in ("skewed", "power_law") and experts.placement != "perfect"
-    if not has_spread or skew <= 0.0 or slots <= 1:
+    is_spread = experts.popularity in ("skewed", "power_law") and experts.placement != "perfect"
+    if not is_spread or skew <= 0.0 or slots <= 1:
         return layout
-    rank = (np.arange(slots) + 0.5) / slots
+    quantile = (np.arange(slots) + 0.5) / slots
     scales = [1.0]
     if experts.popularity == "skewed":
-        logs = each(math.log, rank / (1.0 - rank))
+        logits = each(math.log, quantile / (1.0 - quantile))
         scales = facts["experts.popularity.layer_scale"].value
     else:
         exponent = 1.0 - experts.power_law_alpha
         log_span = math.log(facts.si("experts.popularity.power_law_span"))
-        logs = rank * log_span
+        logits = quantile * log_span
         if abs(exponent) > 1e-9:
-            logs = each(math.log1p, rank * math.expm1(exponent * log_span)) / exponent
-    loads = each(math.exp, skew * np.outer(np.asarray(scales, np.float64), logs))
+            logits = each(math.log1p, quantile * math.expm1(exponent * log_span)) / exponent
+    loads = each(math.exp, skew * np.outer(np.asarray(scales, np.float64), logits))
     pooled = np.sort((loads / loads.mean(axis=1, keepdims=True)).ravel())
     if pooled.size < classes:  # one layer of few experts a die: an expert is part of many classes
         pooled = np.repeat(pooled, classes)
@@ -104,8 +104,8 @@ def popular(layout: ExpertLayout, experts: Experts, facts: Facts, classes: int) 
 
 def idle_dies(s: Shape, layout: ExpertLayout, redundant: int) -> int:
     """Number of dies for routed experts without one, if there are fewer experts than slots."""
-    expert_places = layout.places if layout.slots_per_die else 0
-    return max(0, expert_places - s.routed_experts - redundant) * layout.split
+    slot_count = layout.places if layout.slots_per_die else 0
+    return max(0, slot_count - s.routed_experts - redundant) * layout.split
 
 
 def router_groups(experts: Experts, shape: Shape) -> tuple[int, int]:
@@ -154,19 +154,19 @@ def refuse(pools: Iterable[Pool], shape: Shape) -> None:
 
 def _refuse_split(pool: Pool, shape: Shape) -> None:
     """Raise ModelError where experts cannot be split as stated."""
-    split = pool.own.experts_tp
-    field = f"deployment.{pool.phase}.experts_tp = {split}"
-    if split > 1 and "experts" not in shape.stages:
+    experts_tp = pool.own.experts_tp
+    field = f"deployment.{pool.phase}.experts_tp = {experts_tp}"
+    if experts_tp > 1 and "experts" not in shape.stages:
         raise ModelError(
             f"{field}: {shape.title} has no routed experts to split: take 1 "
             f"(deployment.{pool.phase}.tp_dies splits its dense FFN)"
         )
-    if split > 1 and pool.experts:
+    if experts_tp > 1 and pool.experts:
         raise ModelError(
             f"{field}: experts on NPUs of their own (deployment.decode.expert_npus) get tokens by "
             "messages, parts of experts by a gather of all: take 1"
         )
-    if split > max(1, shape.expert_intermediate):
+    if experts_tp > max(1, shape.expert_intermediate):
         raise ModelError(
             f"{field} is more than the {shape.expert_intermediate} inner values of an expert of "
             f"{shape.title}: take fewer"

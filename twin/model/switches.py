@@ -42,9 +42,9 @@ def _one_attention_operator(mode: Mode, x: Setting, on: bool, cores: Cores, _: b
     """FusedDeepMLA: fewer launches, and queries bypass HBM between its parts."""
     if not on:
         return mode
-    s, m = x.shape, x.machine
-    query_bytes = ACTIVATION_BYTES * s.query_width
-    written_bytes = 2 * query_bytes + ACTIVATION_BYTES * s.core_query_width
+    shape, m = x.shape, x.machine
+    query_bytes = ACTIVATION_BYTES * shape.query_width
+    written_bytes = 2 * query_bytes + ACTIVATION_BYTES * shape.core_query_width
     prolog, *others = mode.before
     prolog = replace(
         prolog,
@@ -62,8 +62,8 @@ def _kv_branch_in_parallel(mode: Mode, x: Setting, on: bool, cores: Cores, seque
         return mode
     saved_bytes = 4 * ACTIVATION_BYTES * (x.shape.kv_lora + x.shape.rope_dim)
     prolog, *others = mode.before
-    vector = prolog.vector - saved_bytes / x.machine.vector_bytes_per_s(cores.vector)
-    return replace(mode, before=(replace(prolog, vector=vector), *others))
+    vector_s = prolog.vector - saved_bytes / x.machine.vector_bytes_per_s(cores.vector)
+    return replace(mode, before=(replace(prolog, vector=vector_s), *others))
 
 
 def _prefetch(costs: Decode, x: Setting, on: bool) -> Decode:
@@ -73,10 +73,10 @@ def _prefetch(costs: Decode, x: Setting, on: bool) -> Decode:
     mode = costs.sequence
     cache_s = x.facts.si("operators.weight_prefetch.bytes") / x.machine.stream_bytes_per_s()
     prolog, *others = mode.before
-    weight = max(0.0, prolog.weight - min(cache_s, mode.combine.fixed))
+    weight_s = max(0.0, prolog.weight - min(cache_s, mode.combine.fixed))
     mode = replace(
         mode,
-        before=(replace(prolog, weight=weight), *others),
+        before=(replace(prolog, weight=weight_s), *others),
         experts=replace(mode.experts, ahead=min(cache_s, mode.dispatch.fixed)),
     )
     return replace(costs, sequence=mode)
@@ -84,8 +84,8 @@ def _prefetch(costs: Decode, x: Setting, on: bool) -> Decode:
 
 def _tiles(costs: Decode, x: Setting, on: bool) -> Decode:
     """Set the number of tiles of the fused MoE operator, in which its stages overlap."""
-    tiles = x.facts["operators.fused_deep_moe.tiles"].value if on else 0.0
-    return replace(costs, tiles=float(tiles))
+    tile_rows = x.facts["operators.fused_deep_moe.tiles"].value if on else 0.0
+    return replace(costs, tiles=float(tile_rows))
 
 
 def _speculation(costs: Decode, x: Setting, kind: str) -> Decode:

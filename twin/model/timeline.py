@@ -40,19 +40,19 @@ class Timeline:
     def turns(self) -> Iterator[Turn]:
         """Yield every piece of every layer, compressed slightly as the last layer's results run
         over."""
-        overrun = max(piece.high for piece in self.pieces) - 1.0
-        layer_share = (self.end - self.begin) / (self.layers + max(overrun, 0.0))
+        overhang = max(piece.high for piece in self.pieces) - 1.0
+        layer_width = (self.end - self.begin) / (self.layers + max(overhang, 0.0))
         for layer in range(self.layers):
             for piece in self.pieces:
-                low = self.begin + (layer + piece.low) * layer_share
-                high = self.begin + (layer + piece.high) * layer_share
+                piece_begin = self.begin + (layer + piece.low) * layer_width
+                piece_end = self.begin + (layer + piece.high) * layer_width
                 piece_s = sum(seconds for _, seconds in piece.operators)
-                operators, begin = [], low
+                operators, begin = [], piece_begin
                 for name, seconds in piece.operators:
-                    end = min(begin + seconds / piece_s * (high - low), high)
+                    end = min(begin + seconds / piece_s * (piece_end - piece_begin), piece_end)
                     operators.append((name, begin, end))
                     begin = end
-                yield Turn(piece.stream, layer, piece.microbatch, low, high, operators)
+                yield Turn(piece.stream, layer, piece.microbatch, piece_begin, piece_end, operators)
 
 
 def decode_timeline(
@@ -78,9 +78,11 @@ def decode_timeline(
     split_index, split_s = best_split(p, half)
     if p.microbatch == 2.0 and sum(layer_s(p, p.sequence, load)) <= split_s:
         return None
-    m = p.splits[split_index]
-    moe = tuple(zip(("gate", "dispatch", "experts", "combine"), moe_parts(p, m, half), strict=True))
-    streams, pieces = decode_pieces(p, stages(p, m, half), _attention(m, half), moe)
+    mode = p.splits[split_index]
+    moe = tuple(
+        zip(("gate", "dispatch", "experts", "combine"), moe_parts(p, mode, half), strict=True)
+    )
+    streams, pieces = decode_pieces(p, stages(p, mode, half), _attention(mode, half), moe)
     begin_and_end = _decode_section(p, requests, context, hot, wire, split_s)
     return Timeline(streams, int(p.moe_layers), *begin_and_end, pieces)
 
@@ -89,9 +91,9 @@ def _attention(m: Mode, half: Pass) -> Operators:
     """Operators of attention in order; selected KV comes from host memory before its core."""
     operators = np.zeros(len(names_of("decode")))
     add_attention(m, 1.0, half, operators)
-    booked = dict(zip(names_of("decode"), operators.tolist(), strict=True))
-    kv_fetch = ("kv_swap", booked.pop("kv_swap"))
-    in_order = [(name, seconds) for name, seconds in booked.items() if seconds > 0.0]
+    seconds_of = dict(zip(names_of("decode"), operators.tolist(), strict=True))
+    kv_fetch = ("kv_swap", seconds_of.pop("kv_swap"))
+    in_order = [(name, seconds) for name, seconds in seconds_of.items() if seconds > 0.0]
     if kv_fetch[1] > 0.0:
         in_order.insert([name for name, _ in in_order].index("attention_core"), kv_fetch)
     return tuple(in_order)
@@ -103,13 +105,13 @@ def _decode_section(
     """Position of the MoE layers in an iteration: after the dense ones, before MTP and the head."""
     names = names_of("decode")
     operators = np.zeros(len(names))
-    count = max(1, int(p.layout.dies / p.layout.rank_dies))
-    ranks = np.full(count, max(1, round(requests))), np.full(count, context)
-    iteration_time = decode_iteration_s(p, *ranks, 0, count, *_curve(hot, wire), operators)
+    rank_count = max(1, int(p.layout.dies / p.layout.rank_dies))
+    rank_load = np.full(rank_count, max(1, round(requests))), np.full(rank_count, context)
+    iteration_time = decode_iteration_s(p, *rank_load, 0, rank_count, *_curve(hot, wire), operators)
     layers_s = p.moe_layers * layer_s
-    booked = dict(zip(names, operators.tolist(), strict=True))
+    seconds_of = dict(zip(names, operators.tolist(), strict=True))
     after_s = sum(
-        booked[name] for name in ("mtp", "lm_head", "sampling", "launch_gaps", "pipeline")
+        seconds_of[name] for name in ("mtp", "lm_head", "sampling", "launch_gaps", "pipeline")
     )
     before_s = max(0.0, iteration_time - layers_s - after_s)
     iteration_time = before_s + layers_s + after_s
@@ -128,12 +130,12 @@ def prefill_timeline(
     sequence or nothing is prefilled."""
     if p.microbatch == 0.0 or not tokens > 0.0:
         return None
-    layer_only = replace(p, microbatch=0.0, dense_layers=0.0, head=0.0, launch=0.0)
+    layers_alone = replace(p, microbatch=0.0, dense_layers=0.0, head=0.0, launch=0.0)
     names = names_of("prefill")
     operators = np.zeros(len(names))
     half, die_share = 0.5 * tokens, 0.5 / p.layout.dies
     prefill_batch_s(
-        layer_only, half, die_share * tokens, die_share * pairs, *_curve(hot, wire), operators
+        layers_alone, half, die_share * tokens, die_share * pairs, *_curve(hot, wire), operators
     )
     seconds_of = dict(zip(names, (operators / p.moe_layers).tolist(), strict=True))
     attention_names = (*names_of("prefill", "attention"), "gate")

@@ -98,12 +98,12 @@ def main() -> None:
     except Exception as error:
         # Only the rooms' own errors are sentences, and an OSError without a name is a stream's:
         # files that people name are refused by the rooms. Anything else is a fault of the twin.
-        stream = error.strerror if isinstance(error, OSError) and not error.filename else ""
-        if not stream and not type(error).__module__.startswith("twin."):
+        reason = error.strerror if isinstance(error, OSError) and not error.filename else ""
+        if not reason and not type(error).__module__.startswith("twin."):
             raise
-        message = f"the answer cannot be written: {stream}" if stream else str(error)
+        message = f"the answer cannot be written: {reason}" if reason else str(error)
         err.print(escape(message), style="red", soft_wrap=True)
-        sys.exit(3 if stream or isinstance(error, NotWritten) else 2)
+        sys.exit(3 if reason or isinstance(error, NotWritten) else 2)
 
 
 if __name__ == "__main__":

@@ -67,8 +67,8 @@ class Facts(Mapping[str, Fact]):
     @cached_property
     def digest(self) -> str:
         """SHA-256 over name, value, unit, source and mark of every fact."""
-        content = {k: [v.value, v.unit, v.source, v.mark] for k, v in self._by_name.items()}
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        values = {name: [v.value, v.unit, v.source, v.mark] for name, v in self._by_name.items()}
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Facts) and (self is other or self.digest == other.digest)
@@ -114,7 +114,7 @@ class Facts(Mapping[str, Fact]):
 
     def group(self, prefix: str) -> dict[str, Fact]:
         """All facts below a dotted prefix, keyed by the rest of their name."""
-        return {name[len(prefix) + 1 :]: v for name, v in self.below(prefix)._by_name.items()}
+        return {name[len(prefix) + 1 :]: fact for name, fact in self.below(prefix)._by_name.items()}
 
     def names(self, prefix: str) -> list[str]:
         """First parts of the names below a prefix, each once, sorted: names('chips') lists
@@ -125,7 +125,7 @@ class Facts(Mapping[str, Fact]):
         """The facts below a dotted prefix alone: the cache key of what depends on no others."""
         if prefix not in self._below:
             bounds = f"{prefix}.", f"{prefix}/"  # a slash comes right after a dot
-            names = self._names[slice(*(bisect_left(self._names, end) for end in bounds))]
+            names = self._names[slice(*(bisect_left(self._names, bound) for bound in bounds))]
             self._below[prefix] = Facts({name: self._by_name[name] for name in names})
         return self._below[prefix]
 
@@ -144,9 +144,9 @@ class Facts(Mapping[str, Fact]):
 def facts_from_tables(tables: Mapping[str, Any]) -> Facts:
     """Facts from nested tables {file stem: {...}}; a table with `value` is a fact. Raises FactError
     for one without unit, source or a known mark, and for one with a unit that is no number."""
-    flat: dict[str, Fact] = {}
-    _collect("", tables, flat)
-    return Facts(flat)
+    fact_of: dict[str, Fact] = {}
+    _collect("", tables, fact_of)
+    return Facts(fact_of)
 
 
 def _collect(path: str, table: Mapping[str, Any], flat: dict[str, Fact]) -> None:
@@ -156,8 +156,8 @@ def _collect(path: str, table: Mapping[str, Any], flat: dict[str, Fact]) -> None
             if key not in table:
                 raise FactError(f"fact {path} has no {key}")
         texts = (*(table[key] for key in ("unit", "source", "mark")), table.get("note", ""))
-        saw = table.get("saw", [])
-        if not isinstance(saw, list) or not all(isinstance(word, str) for word in (*texts, *saw)):
+        seen = table.get("saw", [])
+        if not isinstance(seen, list) or not all(isinstance(word, str) for word in (*texts, *seen)):
             raise FactError(f"fact {path}: unit, source, mark, note and what it saw must be text")
         if len(table["mark"]) != 1 or table["mark"] not in MARKS:
             raise FactError(f"fact {path} has mark {table['mark'][:40]!r}, not one of {MARKS}")
@@ -169,7 +169,7 @@ def _collect(path: str, table: Mapping[str, Any], flat: dict[str, Fact]) -> None
             )
         value = _frozen(table["value"])
         flat[path] = Fact(
-            value, table["unit"], table["source"], table["mark"], table.get("note", ""), tuple(saw)
+            value, table["unit"], table["source"], table["mark"], table.get("note", ""), tuple(seen)
         )
         return
     for key, value in table.items():
@@ -187,6 +187,6 @@ def _frozen(value: Any) -> Any:
 def _is_figure(value: Any) -> bool:
     """Whether a value is a number or a list of numbers, at any depth."""
     if isinstance(value, list):
-        return all(_is_figure(part) for part in value)
+        return all(_is_figure(item) for item in value)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and abs(value) < FIGURE_MAX  # nor NaN

@@ -104,26 +104,26 @@ def refresh(p: Population) -> None:
 @kernel
 def reserve(p: Population, prompt: int, answer: int) -> int:
     """Reserve a slot for a request as the router does; returns its number, or NONE."""
-    need = prompt + p.page_tokens
+    tokens_needed = prompt + p.page_tokens
     rank = choose_rank(
         p.rank_choice, p.at[DRAWS], p.taken, p.load, p.at[TAKEN], p.total[0], p.slots,
-        p.room_tokens, need, p.price, p.floor,
+        p.room_tokens, tokens_needed, p.price, p.floor,
     )  # fmt: skip
     slot = p.at[FIRST_FREE]
     if rank == NOBODY or slot == NONE:
         return NONE
     p.at[FIRST_FREE] = p.following[slot]
     p.status[slot], p.rank[slot], p.prompt[slot], p.left[slot] = COMING, rank, prompt, answer - 1
-    slots, tokens = max(p.at[TAKEN], 1), max(p.total[0], 1.0)
+    slots_taken, tokens_taken = max(p.at[TAKEN], 1), max(p.total[0], 1.0)
     p.taken[rank] += 1
     p.reserved[rank] += prompt
-    p.load[rank] += need
+    p.load[rank] += tokens_needed
     p.at[TAKEN] += 1
-    p.total[0] += need
+    p.total[0] += tokens_needed
     # A load counts both over their means: every load has grown by the lesser growth.
-    growth = min(p.at[TAKEN] / slots, p.total[0] / tokens) * ROUNDING
+    share_growth = min(p.at[TAKEN] / slots_taken, p.total[0] / tokens_taken) * ROUNDING
     for block in range(p.floor.size):
-        p.floor[block] *= max(growth, 1.0)
+        p.floor[block] *= max(share_growth, 1.0)
     return slot
 
 
@@ -199,8 +199,8 @@ def arrive(p: Population, per_iteration: float, reserved_for: float, pace: float
             p.backlog[rank] += p.fresh * tokens / (end_rank - first_rank)
             p.backlog_pairs[rank] += p.pair * tokens * tokens / (end_rank - first_rank)
         p.at[WAITS] -= 1
-        wait = int(reserved_for + uniform(p.offset, p.at[DRAWS]))
-        p.due[slot] = p.at[ITERATION] + max(wait, 1)
+        wait_iterations = int(reserved_for + uniform(p.offset, p.at[DRAWS]))
+        p.due[slot] = p.at[ITERATION] + max(wait_iterations, 1)
         enlist(p, slot)
 
 
@@ -232,8 +232,8 @@ def iterate(p: Population, iterations: int, per_iteration: float, reserved_for: 
         if p.colocated:
             take_prompts(p)
         # Prompts that wait make iterations periodic: each is looked at.
-        interval = LOOK_EVERY if p.prompt_delay == 0 else 1
-        is_looked_at = p.at[ITERATION] % interval == 0 and p.at[DECODES] > 0
+        look_interval = LOOK_EVERY if p.prompt_delay == 0 else 1
+        is_looked_at = p.at[ITERATION] % look_interval == 0 and p.at[DECODES] > 0
         if is_looked_at or p.expected_s > 0.0:
             took_s = seconds(p, p.requests, p.context, p.chunk, p.chunk_pairs)
             compare(p, took_s)
@@ -262,9 +262,9 @@ def waits_for_ranks(p: Population) -> bool:
     waiting_ranks, groups = 0, math.ceil(p.backlog.size / p.prompt_ranks)
     for group in range(groups):
         waiting_ranks += p.backlog[group * p.prompt_ranks] > 0.0
-    wait = 0 < waiting_ranks < groups and p.at[DECODES] > 0 and p.at[DELAYED] < p.prompt_delay
-    p.at[DELAYED] = p.at[DELAYED] + 1 if wait else 0
-    return wait
+    is_waiting = 0 < waiting_ranks < groups and p.at[DECODES] > 0 and p.at[DELAYED] < p.prompt_delay
+    p.at[DELAYED] = p.at[DELAYED] + 1 if is_waiting else 0
+    return is_waiting
 
 
 @kernel
@@ -324,27 +324,27 @@ def fill(p: Population, count: int) -> None:
     """Add `count` requests in the state of a stationary stream: long answers are in progress more
     often (the length-biased law of renewal theory), and requests of one rank are at near stages, as
     after some lives of requests."""
-    longest = 0
-    for drawn in range(p.outputs.size):
-        longest = max(longest, p.outputs[drawn])
-    added = 0
+    longest_tokens = 0
+    for request in range(p.outputs.size):
+        longest_tokens = max(longest_tokens, p.outputs[request])
+    added_count = 0
     for _ in range(MOST_DRAWS * count):
-        if added == count:
+        if added_count == count:
             break
-        drawn = int(uniform(p.draw, p.at[DRAWS]) * p.outputs.size)
-        accepted = uniform(p.gap, p.at[DRAWS]) * (longest - 1) < p.outputs[drawn] - 1
-        past = CLUMP * uniform(p.round, p.at[DRAWS])
+        request = int(uniform(p.draw, p.at[DRAWS]) * p.outputs.size)
+        is_accepted = uniform(p.gap, p.at[DRAWS]) * (longest_tokens - 1) < p.outputs[request] - 1
+        past_share = CLUMP * uniform(p.round, p.at[DRAWS])
         p.at[DRAWS] += 1
-        if not accepted:
+        if not is_accepted:
             continue
-        added += 1
-        if added % p.load.size == 1:
+        added_count += 1
+        if added_count % p.load.size == 1:
             refresh(p)
-        slot = reserve(p, p.inputs[drawn], p.outputs[drawn])
+        slot = reserve(p, p.inputs[request], p.outputs[request])
         if slot == NONE:
             continue
-        past += uniform(p.offset, p.rank[slot])
-        join(p, slot, past - math.floor(past))
+        past_share += uniform(p.offset, p.rank[slot])
+        join(p, slot, past_share - math.floor(past_share))
 
 
 @entry
@@ -366,9 +366,9 @@ def even_s(
     and, where instances do both, compute `each` prompt tokens with `each_pairs` query-key pairs;
     the last `group` ranks compute `last` and `last_pairs`."""
     ranks = p.slots.size
-    chunk, pairs = np.full(ranks, each), np.full(ranks, each_pairs)
-    chunk[ranks - group :], pairs[ranks - group :] = last, last_pairs
-    return seconds(p, np.full(ranks, requests), np.full(ranks, context), chunk, pairs)
+    chunks, pairs = np.full(ranks, each), np.full(ranks, each_pairs)
+    chunks[ranks - group :], pairs[ranks - group :] = last, last_pairs
+    return seconds(p, np.full(ranks, requests), np.full(ranks, context), chunks, pairs)
 
 
 @stage("population")

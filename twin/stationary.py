@@ -75,30 +75,30 @@ class Arriving:
 def _empty(priced: Priced, arriving: Arriving) -> Population:
     """State of an instance that decodes, colocated or not, before its first request: every slot of
     every rank is free."""
-    s, hot, pool = priced.scenario, priced.parts.decode_imbalance, priced.pool
+    s, imbalance, pool = priced.scenario, priced.parts.decode_imbalance, priced.pool
     role = priced.parts.costs.roles[pool.role]
     decode, seed, mixes = s.deployment.decode, s.seed, pool.role == "colocated"
     slots = slots_of_ranks(role.ranks, pool.batch_per_npu, pool.rank_dies, role.chip.dies_per_npu)
     fresh, pairs = priced.traffic.fresh_tokens * mixes, priced.traffic.fresh_pairs * mixes
-    longest = int(arriving.outputs.max(initial=1))
-    ops = role.operator_sink()
+    longest_tokens = int(arriving.outputs.max(initial=1))
+    operator_s = role.operator_sink()
     one_request = np.ones(1, np.int64), np.ones(1), 0, 1
-    least_s = float(decode_iteration_s(role.decode, *one_request, *hot.table, ops))
+    least_s = float(decode_iteration_s(role.decode, *one_request, *imbalance.table, operator_s))
     iterations = int(arriving.reserved_s / least_s)
     slot_count = int(slots.sum())
-    following = np.arange(1, slot_count + 1, dtype=np.int32)
-    following[-1] = NONE
-    prices = numbers(role.decode).view(dtype_of(Decode))
-    sizes = {"ranks": role.ranks, "blocks": -(-role.ranks // BLOCK), "places": slot_count,
-             "operators": ops.size,
-             "ring": 1 << (longest + iterations + 4).bit_length()}  # fmt: skip
+    next_slot = np.arange(1, slot_count + 1, dtype=np.int32)
+    next_slot[-1] = NONE
+    coefficients = numbers(role.decode).view(dtype_of(Decode))
+    array_sizes = {"ranks": role.ranks, "blocks": -(-role.ranks // BLOCK), "places": slot_count,
+                   "operators": operator_s.size,
+                   "ring": 1 << (longest_tokens + iterations + 4).bit_length()}  # fmt: skip
     return Population(
-        sizes, prices=prices, colocated=int(mixes),
+        array_sizes, prices=coefficients, colocated=int(mixes),
         fresh=fresh / float(arriving.inputs.mean()), pair=pairs / mean_square(arriving.inputs),
         prompt_ranks=pool.prompt_ranks, prompt_delay=pool.prompt_delay,
         chunk_most=role.prompt_tokens / role.ranks, most_waiting=math.inf, expected_s=0.0,
         own=1.0 / arriving.sharing,
-        hot_tokens=hot.tokens, hot_factor=hot.factor,
+        hot_tokens=imbalance.tokens, hot_factor=imbalance.factor,
         inputs=arriving.inputs, outputs=arriving.outputs,
         room_tokens=float(role.kv_tokens_per_rank), page_tokens=0.5 * s.memory_pool.block_tokens,
         regular=1.0 / max(arriving.cv, LEAST_CV) ** 2,
@@ -106,7 +106,7 @@ def _empty(priced: Priced, arriving: Arriving) -> Population:
         acceptance=priced.parts.costs.mtp_acceptance, draw=stream_key(seed, "population.who"),
         gap=stream_key(seed, "population.when"), accept=stream_key(seed, "population.mtp"),
         round=stream_key(seed, "population.rounding"),
-        offset=stream_key(seed, "population.offset"), slots=slots, following=following,
+        offset=stream_key(seed, "population.offset"), slots=slots, following=next_slot,
     )  # fmt: skip
 
 
@@ -123,22 +123,22 @@ def stationary(priced: Priced, arriving: Arriving) -> Stationary:
     life = iterations_of(arriving.outputs, p.draft_tokens, p.acceptance)
     context_tokens = float(arriving.inputs.mean()) + elapsed_tokens(arriving.outputs)
     prompts = _prompts(p)
-    room = math.floor(p.room_tokens / (context_tokens + p.page_tokens))
-    places = float(np.minimum(p.slots, room).sum())
+    requests_per_rank = math.floor(p.room_tokens / (context_tokens + p.page_tokens))
+    slot_count = float(np.minimum(p.slots, requests_per_rank).sum())
     unevenness, factors, late_shares = 1.0, list[float](), list[float]()
     lasting_squares, own_squares = list[float](), list[float]()
 
-    delay = 0.0  # iterations that a prompt waits for other ranks, mean
+    prompt_delay = 0.0  # iterations that a prompt waits for other ranks, mean
 
     def took_s(each: float) -> float:
         """Seconds of an iteration with `each` arrivals."""
-        return unevenness * _even_s(p, min(each * life, places), context_tokens, each, prompts)
+        return unevenness * _even_s(p, min(each * life, slot_count), context_tokens, each, prompts)
 
     by_seconds = p.colocated and math.isinf(arriving.clients)
     each, most_turns = 0.0, max(FEWEST + 1, min(MOST, int(ITERATIONS / (BURN + MEASURED) / life)))
     for turn in range(most_turns):
         previous = each
-        each, full = _arrivals(p, took_s, arriving, life + delay, places)
+        each, is_full = _arrivals(p, took_s, arriving, life + prompt_delay, slot_count)
         if turn >= FEWEST and abs(each / previous - 1.0) < CLOSE and _scatter(factors) < SCATTER:
             break
         mean_s = took_s(each)
@@ -148,29 +148,29 @@ def stationary(priced: Priced, arriving: Arriving) -> Stationary:
         live_through(p, 0 if turn else int(each * life), int(BURN * life) + 1, each, wait)
         p.seen[:] = 0.0
         live_through(p, 0, int(MEASURED * life) + LOOK_EVERY, each, wait)
-        count, seconds, decoding, context, late, coming, *squares = (float(v) for v in p.seen)
+        count, total_s, decoding, context_sum, late, coming, *squares = (float(v) for v in p.seen)
         if decoding > 0.0:  # else none came: one alone is even
-            context_tokens = context / decoding
-            arrived = each * seconds / count / mean_s if by_seconds else each
-            even_s = count * _even_s(p, decoding / count, context_tokens, arrived, prompts)
+            context_tokens = context_sum / decoding
+            arrivals = each * total_s / count / mean_s if by_seconds else each
+            even_s = count * _even_s(p, decoding / count, context_tokens, arrivals, prompts)
             if p.prompt_delay > 0:
-                delay = max(coming / count / each - max(wait, 1.0), 0.0)
+                prompt_delay = max(coming / count / each - max(wait, 1.0), 0.0)
             if turn == 1:  # the first pass is still near where it was begun
                 factors, late_shares, lasting_squares, own_squares = [], [], [], []
-            factors.append(seconds / even_s)
+            factors.append(total_s / even_s)
             late_shares.append(late / count)
-            stretches, square, neighbours = squares
+            stretches, square_sum, neighbours = squares
             if stretches > 0.0:  # a pass over few iterations may end within its first one
                 lasting_squares.append(neighbours / stretches * (count / even_s) ** 2)
-                own_square = max(square - neighbours, 0.0) / stretches * (count / seconds) ** 2
+                own_square = max(square_sum - neighbours, 0.0) / stretches * (count / total_s) ** 2
                 own_squares.append(own_square * stretch_size(p))
             unevenness = math.fsum(factors) / len(factors)
-    each, full = _arrivals(p, took_s, arriving, life + delay, places)
-    pace = (seconds / count, decoding / count) if full and count else (took_s(each), each * life)
+    each, is_full = _arrivals(p, took_s, arriving, life + prompt_delay, slot_count)
+    pace = (total_s / count, decoding / count) if is_full and count else (took_s(each), each * life)
     iteration_s, decoding = pace
     rate = decoding / life / iteration_s
     slow_square, share_left = 0.0, 0.0
-    if math.isinf(arriving.clients) and not full:
+    if math.isinf(arriving.clients) and not is_full:
         slope = 0.5 * (took_s(each * (1.0 + NEAR)) - took_s(each * (1.0 - NEAR)))
         slow_square, share_left = _slow_swing(arriving, decoding, slope / (NEAR * iteration_s))
     lasting_square = max(
@@ -180,31 +180,31 @@ def stationary(priced: Priced, arriving: Arriving) -> Stationary:
     lasting_swing = math.sqrt(
         slow_square if p.colocated else lasting_square + share_left * slow_square
     )
-    single = math.fsum(own_squares) / max(len(own_squares), 1)
+    own_square_mean = math.fsum(own_squares) / max(len(own_squares), 1)
     p.expected_s = iteration_s if by_seconds else 0.0
     late = math.fsum(late_shares) / max(len(late_shares), 1)
-    swings, error = Swings(lasting_swing, single, rate * iteration_s), _scatter(factors)
-    return Stationary(p, iteration_s, swings, late, rate, life, arriving.reserved_s, full, error)
+    swings, error = Swings(lasting_swing, own_square_mean, rate * iteration_s), _scatter(factors)
+    return Stationary(p, iteration_s, swings, late, rate, life, arriving.reserved_s, is_full, error)
 
 
 def _scatter(factors: list[float]) -> float:
     """Relative standard error of the mean of some passes."""
-    passes, mean = len(factors), math.fsum(factors) / max(len(factors), 1)
-    if passes < 2:
+    count, mean = len(factors), math.fsum(factors) / max(len(factors), 1)
+    if count < 2:
         return math.inf
-    return math.sqrt(math.fsum((x / mean - 1.0) ** 2 for x in factors) / (passes - 1) / passes)
+    return math.sqrt(math.fsum((x / mean - 1.0) ** 2 for x in factors) / (count - 1) / count)
 
 
 def _slow_swing(arriving: Arriving, decoding: float, grows: float) -> tuple[float, float]:
     """(squared relative deviation of iterations due to the number of requests in progress, its
     share that outlasts a pass and is not measured there); grows: relative growth of an iteration
     per relative growth of the load."""
-    tokens, counts = np.unique(np.maximum(arriving.outputs - 1, 1), return_counts=True)
+    iterations, counts = np.unique(np.maximum(arriving.outputs - 1, 1), return_counts=True)
     answers_count = float(arriving.outputs.size)
-    lives = [(float(t), float(n) / answers_count) for t, n in zip(tokens, counts, strict=True)]
-    mean = math.fsum(life * share for life, share in lives)
+    lives = [(float(t), float(n) / answers_count) for t, n in zip(iterations, counts, strict=True)]
+    mean_life = math.fsum(life * share for life, share in lives)
     squared_deviation = grows**2 * crowd_variance(lives, decoding, arriving.cv)
-    return squared_deviation, lasting(lives, MEASURED * mean)
+    return squared_deviation, lasting(lives, MEASURED * mean_life)
 
 
 def _prompts(p: Population) -> tuple[float, float, tuple[float, ...]] | None:
@@ -212,8 +212,8 @@ def _prompts(p: Population) -> tuple[float, float, tuple[float, ...]] | None:
     their mean); None unless prompts are computed in decode's iterations."""
     if not p.colocated:
         return None
-    tokens_each = p.fresh * float(p.inputs.mean())
-    return tokens_each, p.pair * mean_square(p.inputs) / tokens_each, relative_lengths(p.inputs)
+    prompt_tokens = p.fresh * float(p.inputs.mean())
+    return prompt_tokens, p.pair * mean_square(p.inputs) / prompt_tokens, relative_lengths(p.inputs)
 
 
 def _even_s(
@@ -229,12 +229,12 @@ def _even_s(
     prompt, pairs, lengths = prompts
     tokens = min(each, ranks * p.chunk_most / max(prompt, 1.0)) * prompt
     loads = prompts_by_rank(tokens, tokens * pairs, prompt, p.chunk_most, ranks, group, lengths)
-    seconds = 0.0
+    mean_s = 0.0
     for share, chunk, more in loads:
         first, last = (float(chunk[0]), float(more[0])), (float(chunk[-1]), float(more[-1]))
-        running = requests, requests * held
-        seconds += share * even_s(p, *running, *first, *last, min(group, ranks))
-    return seconds
+        rank_load = requests, requests * held
+        mean_s += share * even_s(p, *rank_load, *first, *last, min(group, ranks))
+    return mean_s
 
 
 def _arrivals(
@@ -244,29 +244,29 @@ def _arrivals(
 
     def beyond(each: float) -> float:
         """Relative excess over the nearest of three limits: rate, clients, iteration's time."""
-        iteration_time = took_s(each)
-        rate = each / iteration_time
-        busy_clients = each * life + rate * arriving.away_s
+        iteration_s = took_s(each)
+        arrivals_per_s = each / iteration_s
+        busy_clients = each * life + arrivals_per_s * arriving.away_s
         return max(
-            rate / arriving.rate_req_per_s, busy_clients / arriving.clients,
-            iteration_time / arriving.most_iteration_s,
+            arrivals_per_s / arriving.rate_req_per_s, busy_clients / arriving.clients,
+            iteration_s / arriving.most_iteration_s,
         ) - 1.0  # fmt: skip
 
-    high = places / (life + arriving.reserved_s / took_s(places / life))
+    highest = places / (life + arriving.reserved_s / took_s(places / life))
     if p.colocated:
-        prompt = max(p.fresh * float(p.inputs.mean()), 1.0)
-        high = min(high, p.slots.size * p.chunk_most / prompt)
-    excess_high = beyond(high)
-    if excess_high < 0.0:
-        return high * (1.0 + OVER), True
-    low, excess_low = 0.0, -1.0
+        prompt_tokens = max(p.fresh * float(p.inputs.mean()), 1.0)
+        highest = min(highest, p.slots.size * p.chunk_most / prompt_tokens)
+    highest_excess = beyond(highest)
+    if highest_excess < 0.0:
+        return highest * (1.0 + OVER), True
+    lowest, lowest_excess = 0.0, -1.0
     for _ in range(HALVINGS):  # false position; of the end that stays half (Illinois)
-        middle = high - excess_high * (high - low) / (excess_high - excess_low)
-        excess = beyond(middle)
+        guess = highest - highest_excess * (highest - lowest) / (highest_excess - lowest_excess)
+        excess = beyond(guess)
         if abs(excess) < 0.01 * CLOSE:
-            return middle, False
+            return guess, False
         if excess < 0.0:
-            low, excess_low, excess_high = middle, excess, 0.5 * excess_high
+            lowest, lowest_excess, highest_excess = guess, excess, 0.5 * highest_excess
         else:
-            high, excess_high, excess_low = middle, excess, 0.5 * excess_low
-    return high, False
+            highest, highest_excess, lowest_excess = guess, excess, 0.5 * lowest_excess
+    return highest, False

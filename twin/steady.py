@@ -74,7 +74,7 @@ def _assembled(
         experts, shape.routed_experts, shape.moe_layers, shape.top_k, facts.below("experts"),
         scenario.seed, *router_groups(experts, shape),
     )  # fmt: skip
-    per_request = {  # of prompts, and of tokens that an iteration verifies
+    tokens_per_request = {  # of prompts, and of tokens that an iteration verifies
         name: max(mean_input, 1.0) if name == "prefill" else role.decode.query_tokens
         for name, role in costs.roles.items()
     }
@@ -88,12 +88,12 @@ def _assembled(
             return NO_IMBALANCE
         places, slots = role.layout.places, role.layout.slots_per_die
         nodes = min(places, -(-role.layout.routed_dies // role.dies_per_node))
-        links = role.coefficients.layout.ports < 1.0 or bool(scenario.faults)  # they may limit
-        args = placed, places, slots, per_request[role.pool.role], nodes, links
-        return _imbalance(*args) if counts is None else imbalance(*args, counts=counts)
+        with_links = role.coefficients.layout.ports < 1.0 or bool(scenario.faults)  # they may limit
+        arguments = placed, places, slots, tokens_per_request[role.pool.role], nodes, with_links
+        return _imbalance(*arguments) if counts is None else imbalance(*arguments, counts=counts)
 
-    both = uneven(costs.prefill_role), uneven(costs.decoding)
-    parts = Assembly(net, costs, routed, *both, per_request)
+    imbalances = uneven(costs.prefill_role), uneven(costs.decoding)
+    parts = Assembly(net, costs, routed, *imbalances, tokens_per_request)
     if scenario.cost.cap_w <= 0.0:
         return parts
     full = _predict(parts, traffic_of(scenario, facts, trace, costs))
@@ -128,15 +128,15 @@ class Priced:
     @cached_property
     def traffic(self) -> Traffic:
         """Mean lengths and reuse of the traffic."""
-        args = self.scenario, self.facts, self.trace, self.parts.costs
-        return self.given or traffic_of(*args)
+        arguments = self.scenario, self.facts, self.trace, self.parts.costs
+        return self.given or traffic_of(*arguments)
 
     @cached_property
     def full(self) -> Prediction:
         """The steady state with all slots taken, and decode at the rate its limit lets through."""
-        load, hot = self.scenario.workload, self.parts.decode_imbalance.table
-        clients = load.concurrency if load.arrivals == "closed_loop" else 0
-        return fed(_predict(self.parts, self.traffic), self.traffic, hot, clients)
+        workload, imbalance = self.scenario.workload, self.parts.decode_imbalance.table
+        clients = workload.concurrency if workload.arrivals == "closed_loop" else 0
+        return fed(_predict(self.parts, self.traffic), self.traffic, imbalance, clients)
 
     @cached_property
     def sample(self) -> Offered:
@@ -187,17 +187,17 @@ def _reuse_here(
     if role is None:
         return 0.0
     cache_tokens = float(role.kv_tokens_per_rank)
-    caches = role.pool.instances * kv_cells(role.pool, role.dies)
+    cache_count = role.pool.instances * kv_cells(role.pool, role.dies)
     if role.pool.role == "colocated":
         request_tokens = means.input_tokens + 0.5 * means.output_tokens
         cache_tokens -= min(role.slots(role.pool.batch_per_npu), cache_tokens / request_tokens) * (
             request_tokens - means.input_tokens
         )
     block_tokens = scenario.memory_pool.block_tokens
-    blocks = cache_tokens * costs.kv_bytes_per_token / costs.held_bytes(block_tokens)
+    blocks_held = cache_tokens * costs.kv_bytes_per_token / costs.held_bytes(block_tokens)
     if scenario.router.policy in HIT_ROUTERS:
-        caches, blocks = 1, blocks * caches
-    return lru_reuse(scenario, facts, trace, caches, int(blocks))
+        cache_count, blocks_held = 1, blocks_held * cache_count
+    return lru_reuse(scenario, facts, trace, cache_count, int(blocks_held))
 
 
 def traffic_under_way(scenario: Scenario, facts: Facts, hit_share: float = 0.0) -> Traffic:
@@ -210,14 +210,14 @@ def traffic_under_way(scenario: Scenario, facts: Facts, hit_share: float = 0.0) 
         return Traffic(prompt, answer, hit_share * prompt)
     prompts, answers = drawn_lengths(facts, workload)
     lengths = [prompts.moment(k) for k in (1, 2, 3)]
-    ages = [answers.moment(k + 1) / ((k + 1.0) * answers.mean) for k in (1, 2, 3)]
+    age_moments = [answers.moment(k + 1) / ((k + 1.0) * answers.mean) for k in (1, 2, 3)]
     variance = third = 0.0  # central moments
-    for mean, square, cube in (lengths, ages):
-        variance += square - mean * mean
-        third += cube - 3.0 * mean * square + 2.0 * mean**3
-    elapsed, mean = Held(ages[0], math.sqrt(variance), third / variance**1.5), lengths[0]
+    for mean, second_moment, third_moment in (lengths, age_moments):
+        variance += second_moment - mean * mean
+        third += third_moment - 3.0 * mean * second_moment + 2.0 * mean**3
+    held_tokens, mean = Held(age_moments[0], math.sqrt(variance), third / variance**1.5), lengths[0]
     spread = lengths[1] / mean**2
-    return Traffic(mean, answers.mean, hit_share * mean, elapsed, spread, prompts.relative)
+    return Traffic(mean, answers.mean, hit_share * mean, held_tokens, spread, prompts.relative)
 
 
 @lru_cache(maxsize=128)
@@ -289,32 +289,32 @@ def largest_batch(priced: Priced, tpot_s: float) -> Target:
         assert decode is not None
         return decode.tpot_s if decode.batch_per_npu >= per_die * dies_per_npu else math.inf
 
-    best = with_batch(1)
-    assert best.decode is not None
-    causes = shares_by_cause(best.costs, traffic, parts.decode_imbalance.table)
-    best_s = best.decode.tpot_s
-    batch, batch_s, too_large = 0, best_s, 1
-    if best_s <= tpot_s:
-        batch, too_large = 1, max(2, 4096 // dies_per_npu + 1)
-    while too_large - batch > 1:
-        middle = (batch + too_large) // 2
-        if (middle_s := took_s(middle)) <= tpot_s:
-            batch, batch_s = middle, middle_s
+    one_request = with_batch(1)
+    assert one_request.decode is not None
+    causes = shares_by_cause(one_request.costs, traffic, parts.decode_imbalance.table)
+    tpot_of_one_s = one_request.decode.tpot_s
+    batch, batch_s, least_too_large = 0, tpot_of_one_s, 1
+    if tpot_of_one_s <= tpot_s:
+        batch, least_too_large = 1, max(2, 4096 // dies_per_npu + 1)
+    while least_too_large - batch > 1:
+        middle_batch = (batch + least_too_large) // 2
+        if (middle_s := took_s(middle_batch)) <= tpot_s:
+            batch, batch_s = middle_batch, middle_s
         else:
-            too_large = middle
-    return Target(tpot_s, batch * dies_per_npu, batch_s, dies_per_npu, best_s, causes)
+            least_too_large = middle_batch
+    return Target(tpot_s, batch * dies_per_npu, batch_s, dies_per_npu, tpot_of_one_s, causes)
 
 
 def _predict(parts: Assembly, traffic: Traffic) -> Prediction:
     """The prediction for these parts and this traffic, without the hits in the memory pool if
     reading them takes longer than computing them again."""
-    role, read = parts.costs.prefilling, traffic.read_tokens
-    if role is not None and read > 0.0:
-        saved_s = recompute_s(parts, role, traffic.input_tokens) * read
-        if not fetch_pays(parts.costs.servers.read_s(role.fetch, read), saved_s):
+    role, read_tokens = parts.costs.prefilling, traffic.read_tokens
+    if role is not None and read_tokens > 0.0:
+        saved_s = recompute_s(parts, role, traffic.input_tokens) * read_tokens
+        if not fetch_pays(parts.costs.servers.read_s(role.fetch, read_tokens), saved_s):
             traffic = replace(traffic, hit_tokens=traffic.here_tokens)
-    tables = parts.prefill_imbalance.table, parts.decode_imbalance.table
-    return predict(parts.costs, traffic, *tables)
+    imbalance_tables = parts.prefill_imbalance.table, parts.decode_imbalance.table
+    return predict(parts.costs, traffic, *imbalance_tables)
 
 
 def recompute_s(parts: Assembly, role: RoleCosts, input_tokens: float) -> float:

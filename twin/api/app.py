@@ -104,8 +104,8 @@ def plan_router() -> APIRouter:
         """Begin a plan, or go on with one that was stopped; the same question is the same plan."""
         plan = question.plan()
         seen.require_writes()
-        if missing := seen.lacking(plan.scenario):
-            raise StoreError(missing)
+        if lacking := seen.lacking(plan.scenario):
+            raise StoreError(lacking)
         require_fits(budget_of(seen, plan.scenario, load_facts()))
         return _plan_shown(seen, _plans(seen).start(plan))
 
@@ -125,10 +125,10 @@ def plan_router() -> APIRouter:
     @paths.get("/{plan}/result")
     def result(plan: str, seen: Seen) -> dict[str, Any]:
         """What `plan --json` prints: `ranked`, `gap`, `relaxations`, `front`, `ledger`."""
-        look = _found(seen, plan)[0].look(plan)
-        if not look.answer:
-            raise StoreError(look.problem or f"plan {plan} is at work: its answer is to come")
-        return dict(look.answer)
+        state = _found(seen, plan)[0].look(plan)
+        if not state.answer:
+            raise StoreError(state.problem or f"plan {plan} is at work: its answer is to come")
+        return dict(state.answer)
 
     return paths
 
@@ -149,12 +149,12 @@ def _found(seen: Store, key: str) -> tuple[Plans, Plan]:
 def _plan_shown(seen: Store, key: str) -> PlanState:
     """A plan as the API returns it: its state, progress, limits and best answer so far."""
     plans, question = _found(seen, key)
-    look = plans.look(key)
+    state = plans.look(key)
     return PlanState(
         plan=key, name=question.scenario.name,
-        limits=question.model_dump(mode="json", exclude={"scenario"}), working=look.working,
-        answered=bool(look.answer), progress=1.0 if look.answer else look.progress,
-        problem=look.problem, so_far=dict(look.so_far),
+        limits=question.model_dump(mode="json", exclude={"scenario"}), working=state.working,
+        answered=bool(state.answer), progress=1.0 if state.answer else state.progress,
+        problem=state.problem, so_far=dict(state.so_far),
     )  # fmt: skip
 
 
@@ -301,10 +301,10 @@ def bounded(app: ASGIApp) -> ASGIApp:
                 return await refusal(scope, receive, send)
             if not message.get("more_body"):
                 break
-        parts = iter([{"type": "http.request", "body": body, "more_body": False}])
+        messages = iter([{"type": "http.request", "body": body, "more_body": False}])
 
         async def again() -> Message:
-            return next(parts, None) or await receive()
+            return next(messages, None) or await receive()
 
         return await app(scope, again, send)
 

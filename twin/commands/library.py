@@ -61,13 +61,13 @@ def _tell(what: str, moved: Moved, as_json: bool) -> None:
 def check(as_json: AsJson = False) -> None:
     """Read every stored value once and list what is damaged."""
     store = open_store()
-    damage = store.damage()
+    damages = store.damage()
     if as_json:
-        print_json({"damage": damage, "warnings": store.database.warnings})
+        print_json({"damage": damages, "warnings": store.database.warnings})
     no_damage = ["Nothing stored is damaged."]
-    for line in () if as_json else (*store.database.warnings, *(damage or no_damage)):
+    for line in () if as_json else (*store.database.warnings, *(damages or no_damage)):
         out.print(escape(line), soft_wrap=True)
-    if damage:
+    if damages:
         raise typer.Exit(1)
 
 
@@ -99,11 +99,11 @@ def import_trace(
     table = read_trace(trace, block_tokens=block_tokens, limits=limits)
     if not no_store:
         open_store().traces.save(table)
-    content = preview(table)
-    figures = {f"{k} {n}".strip(): v for k, part in content.items() for n, v in pairs(part)}
+    summary = preview(table)
+    figures = {f"{k} {label}".strip(): v for k, part in summary.items() for label, v in pairs(part)}
     rows = [(k, f"{v:,.5g}" if isinstance(v, float) else str(v)) for k, v in figures.items()]
     rows = [row for row in rows if row[1] != "None"]
-    print_answer(content, as_json, table.name, ("what", "figure"), rows)
+    print_answer(summary, as_json, table.name, ("what", "figure"), rows)
 
 
 def pairs(value: object) -> list[tuple[str, Any]]:

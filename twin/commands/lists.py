@@ -15,8 +15,8 @@ from twin.lab.library import presets as library
 
 def presets(as_json: AsJson = False) -> None:
     """List the questions that come with the twin."""
-    value = {p.key: p.scenario.model_dump(mode="json") for p in library()}
-    rows = [(p.key, p.scenario.question) for p in library()]
+    value = {preset.key: preset.scenario.model_dump(mode="json") for preset in library()}
+    rows = [(preset.key, preset.scenario.question) for preset in library()]
     print_answer(value, as_json, "Presets", ("preset", "question"), rows)
 
 
@@ -26,7 +26,7 @@ def fields(
 ) -> None:
     """List the fields that `--set` can replace, and where each has an effect."""
     rows = ask.fields_like(words)
-    value = {row["field"]: {k: v for k, v in row.items() if k != "field"} for row in rows}
+    value = {row["field"]: {k: cell for k, cell in row.items() if k != "field"} for row in rows}
     print_answer(value, as_json, "Fields", tuple(rows[0]), [tuple(row.values()) for row in rows])
 
 
@@ -42,7 +42,7 @@ def serve(
 
 def own_controllers(as_json: AsJson = False) -> None:
     """Controllers of the folder that TWIN_CONTROLLERS names, with their digests."""
-    digests, title = controllers(), f"Controllers of {VARIABLE}"
-    if not digests:
+    digest_of, title = controllers(), f"Controllers of {VARIABLE}"
+    if not digest_of:
         typer.echo(f"{VARIABLE} names no folder with Python files", err=True)
-    print_answer(digests, as_json, title, ("name", "elastic.own.digest"), [*digests.items()])
+    print_answer(digest_of, as_json, title, ("name", "elastic.own.digest"), [*digest_of.items()])

@@ -79,12 +79,12 @@ def _printed(name: str, wanted: Plan, answer: Mapping[str, Any]) -> None:
          f"{row['npus']:,}", amount(row["summary"]["tokens_per_s_per_npu"], "rate"),
          amount(row["summary"]["tpot_s_mean"] or 0.0, "time"),
          amount(row["summary"]["ttft_s_p99"] or 0.0, "time"),
-         *("yes" if row["losses"].get(loss, {}).get("status") == "feasible" else "no"
-           for loss in wanted.survives))
+         *("yes" if row["losses"].get(failure, {}).get("status") == "feasible" else "no"
+           for failure in wanted.survives))
         for row in answer["ranked"]
     ]  # fmt: skip
     columns = ("", "deployment", "NPUs", "tokens/s/NPU", "TPOT", "TTFT p99",
-             *(f"without a {loss}" for loss in wanted.survives))  # fmt: skip
+             *(f"without a {failure}" for failure in wanted.survives))  # fmt: skip
     if rows:
         terminal.print_rows(f"{name}: what to deploy", columns, rows)
     for sentence in sentences(dict(answer)):

@@ -70,7 +70,7 @@ def compare(
     terminal.end_with_json(asdict(comparison), as_json)
     heads = [f"{i + 1} {name}" for i, name in enumerate(comparison.names)]
     differing = [r for r in comparison.inputs if r.path not in {"name", "question", "source"}]
-    inputs = [(r.path, *(f"{v} {r.unit}".strip() for v in r.values)) for r in differing]
+    inputs = [(r.path, *(f"{value} {r.unit}".strip() for value in r.values)) for r in differing]
     terminal.print_rows("How the questions differ", ("field", *heads), inputs)
     figures = [(r.name, *r.cells()) for r in comparison.metrics if set(r.verdicts) != {"same"}]
     terminal.print_rows("How the answers differ", ("figure", *heads), figures)
@@ -95,8 +95,8 @@ def explain(
         advice = row.get("suggestion")
         remedy = change(advice["settings"]) if advice else "nothing tried helps"
         cause_text = f"{row['label']}: {row['named']}" if row["named"] else row["label"]
-        gain = effect(advice) if advice else ""
-        rows.append((cause_text, effect(row["removal"]), remedy, gain))
+        gain_text = effect(advice) if advice else ""
+        rows.append((cause_text, effect(row["removal"]), remedy, gain_text))
     if rows:
         heads = ("cause", "without it", "what to do", "which brings")
         terminal.print_rows("Causes, each removed in runs of its own", heads, rows)
@@ -123,15 +123,15 @@ def sweep(
     keys = ["ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu"]
     cells = [
         (
-            *(a.said(row[a.path]) for a in axes),
+            *(axis.said(row[axis.path]) for axis in axes),
             {True: "met", False: "broken", None: row["why"] or row["state"]}[row["slo_kept"]],
             *(shown(key, row[key]) for key in keys),
             row["run"] or "",
         )
         for row in answer["points"]
     ]
-    terminal.print_rows(f"{resolved.name} over {' and '.join(a.label for a in axes)}",
-               (*(a.label for a in axes), "SLO", *keys, "run"), cells)  # fmt: skip
+    terminal.print_rows(f"{resolved.name} over {' and '.join(axis.label for axis in axes)}",
+               (*(axis.label for axis in axes), "SLO", *keys, "run"), cells)  # fmt: skip
     if answer["conclusion"]:
         terminal.out.print(answer["conclusion"])
 
@@ -153,12 +153,12 @@ def predict(
 
 def print_prediction(name: str, prediction: Mapping[str, Any]) -> None:
     """A steady state by formula: figures, operators, advice and known errors."""
-    rows = [(k, shown(k, v)) for k, v in prediction["summary"].items()]
+    rows = [(k, shown(k, value)) for k, value in prediction["summary"].items()]
     terminal.print_rows(f"{name}: always full", ("figure", "value"), rows)
     for phase, operators in prediction["operators"].items():
-        total = sum(operators.values())
+        total_s = sum(operators.values())
         longest = sorted(operators.items(), key=lambda item: -item[1])
-        shares = [(k, seconds(v), f"{100 * v / total:.1f} %") for k, v in longest]
+        shares = [(k, seconds(value), f"{100 * value / total_s:.1f} %") for k, value in longest]
         heads = ("operator", "critical path", "share")
         terminal.print_rows(f"Where {phase} time goes", heads, shares)
     for sentence in (prediction["advice"], *prediction["errors"]):

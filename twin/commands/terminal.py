@@ -63,7 +63,7 @@ def progress(name: str) -> Iterator[Callable[[float, Mapping[str, Any]], bool]]:
 
         def watch(fraction: float, live: Mapping[str, Any]) -> bool:
             """Move the bar to a fraction, with counts so far."""
-            counts = ", ".join(f"{v:,.0f} {k}" for k, v in live.items() if k != "points")
+            counts = ", ".join(f"{count:,.0f} {k}" for k, count in live.items() if k != "points")
             bar.update(task, completed=fraction, live=counts)
             return True
 
@@ -102,11 +102,11 @@ def print_rows(title: str, heads: tuple[str, ...], rows: Rows) -> None:
     from rich.table import Table
 
     table = Table(title=escape(title), title_justify="left")
-    for column, head in enumerate(heads):
-        numeric = all(row[column][:1] in "+-0123456789" for row in rows)
-        side: Literal["right", "left"] = "right" if numeric else "left"
+    for index, head in enumerate(heads):
+        is_numeric = all(row[index][:1] in "+-0123456789" for row in rows)
+        alignment: Literal["right", "left"] = "right" if is_numeric else "left"
         # The name of a thing stays on one line: a broken one cannot be copied.
-        table.add_column(head, justify=side, overflow="fold", no_wrap=column == 0)
+        table.add_column(head, justify=alignment, overflow="fold", no_wrap=index == 0)
     for row in rows:
         table.add_row(*map(escape, row))
     out.print(table)

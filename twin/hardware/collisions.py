@@ -99,7 +99,7 @@ class Flows:
             orders = []
             for side_name, side_size in (("rows", row_count), ("ends", end_count)):
                 random_keys = uniforms(stream_key(0, f"{side_name} of transfers"),
-                                 draw_numbers * side_size + np.arange(side_size))  # fmt: skip
+                                       draw_numbers * side_size + np.arange(side_size))  # fmt: skip
                 orders.append(np.argsort(random_keys, axis=1, kind="stable")[:, :flow_count])
             yield (np.repeat(np.arange(draws), flow_count), orders[0].ravel(), orders[1].ravel())
             return

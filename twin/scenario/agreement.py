@@ -111,16 +111,16 @@ def _offload_disagreements(s: Scenario) -> list[str]:
     """Sentences about offloaded attention that cannot run."""
     if not offloaded_share(s):
         return []
-    precision, field = s.deployment.precision, "deployment.decode.attention_offload"
+    precision, field_name = s.deployment.precision, "deployment.decode.attention_offload"
     advice = "is not modelled: set one of them back to its default"
     return broken(
-        (sharing(s), f"{field} needs prefill NPUs that are not decode's own: set "
+        (sharing(s), f"{field_name} needs prefill NPUs that are not decode's own: set "
          "deployment.prefill.on = own_npus"),
         (precision.prefill_kv not in ("as_decode", precision.kv),
-         f"{field} reads KV where prefill left it, so it has one format: set "
+         f"{field_name} reads KV where prefill left it, so it has one format: set "
          "deployment.precision.prefill_kv = as_decode"),
-        (is_elastic(s), f"{field} beside elastic.controller {advice}"),
-        (s.faults, f"{field} beside faults {advice}"),
+        (is_elastic(s), f"{field_name} beside elastic.controller {advice}"),
+        (s.faults, f"{field_name} beside faults {advice}"),
     )  # fmt: skip
 
 
@@ -133,18 +133,18 @@ def _front_disagreements(s: Scenario) -> list[str]:
         for role, instances, _ in pools(s)
         if instances % count
     ]
-    prefill_only = any(model.deployment.mode == "prefill_only" for model in of_models(s))
-    needed = "models that all decode, for it counts requests with a decode slot"
+    is_prefill_only = any(model.deployment.mode == "prefill_only" for model in of_models(s))
+    needed_text = "models that all decode, for it counts requests with a decode slot"
     return problems + broken(
         (s.supernode.imported, f"{setting} needs a machine of a recipe"),
-        (prefill_only, f"{setting} needs {needed}"),
+        (is_prefill_only, f"{setting} needs {needed_text}"),
     )
 
 
 def _elastic_disagreements(s: Scenario) -> list[str]:
     """Sentences about scaling that cannot run."""
     elastic, supernodes, npus_at_start = s.elastic, supernodes_apart(s), own_npus(s)
-    where = " in each supernode" if supernodes else ""
+    where_text = " in each supernode" if supernodes else ""
     return broken(
         (0 < elastic.npus < npus_at_start,
          f"elastic.npus = {elastic.npus:,} is less than the {npus_at_start:,} NPUs that the "
@@ -154,7 +154,7 @@ def _elastic_disagreements(s: Scenario) -> list[str]:
          "supernode"),
         (min(count for _, count, _ in pools(s)) < elastic.least_instances * (supernodes or 1),
          f"each pool must start with elastic.least_instances = {elastic.least_instances} or "
-         f"more{where}"),
+         f"more{where_text}"),
         (elastic.controller in ("queue", "slo", "kv", "own") and elastic.low >= elastic.high,
          f"elastic.low = {elastic.low:g} must be below elastic.high = {elastic.high:g}"),
         (s.memory_pool.enabled and s.memory_pool.scope == "local",
@@ -184,22 +184,22 @@ def _sharing_disagreements(s: Scenario) -> list[str]:
             f"which has {npus}: take at most {npus // per_decode} NPUs a prefill instance, or "
             "fewer of them"
         )
-    prefill_seats = any(row.role == "prefill" for row in s.deployment.seats)
+    has_prefill_seats = any(row.role == "prefill" for row in s.deployment.seats)
     return problems + broken(
         (decode.expert_npus > 0, f"{setting} needs deployment.decode.expert_npus = 0"),
         (prefill.chip not in (AS_MACHINE, decode.chip),
          f"{setting} needs deployment.prefill.chip = as_machine"),
         (is_elastic(s), f"{setting} needs elastic.controller = fixed"),
         (s.faults, f"{setting} needs no faults"),
-        (prefill_seats and s.deployment.placement == "by_hand",
+        (has_prefill_seats and s.deployment.placement == "by_hand",
          f"{setting} needs seats of decode instances alone"),
     )  # fmt: skip
 
 
 def _flaps(fault: Fault, horizon_s: float) -> int:
     """How often a flapping fault goes down within the run."""
-    lasts_s = min(fault.duration_s or horizon_s, horizon_s - fault.at_s)
-    return math.ceil(max(0.0, lasts_s) / fault.period_s)
+    duration_s = min(fault.duration_s or horizon_s, horizon_s - fault.at_s)
+    return math.ceil(max(0.0, duration_s) / fault.period_s)
 
 
 def remarks(s: Scenario) -> list[str]:
@@ -207,9 +207,9 @@ def remarks(s: Scenario) -> list[str]:
     late_faults = [fault for fault in s.faults if fault.at_s >= s.horizon_s]
     if not late_faults:
         return []
-    first_three = ", ".join(f"{fault.where} at {fault.at_s:,g} s" for fault in late_faults[:3])
+    first_faults = ", ".join(f"{fault.where} at {fault.at_s:,g} s" for fault in late_faults[:3])
     more = f" and {len(late_faults) - 3} more" if len(late_faults) > 3 else ""
-    return [f"after the end of the run at {s.horizon_s:,g} s, so never seen: {first_three}{more}"]
+    return [f"after the end of the run at {s.horizon_s:,g} s, so never seen: {first_faults}{more}"]
 
 
 RULES.append(disagreements)

@@ -136,7 +136,7 @@ def _about(
 def broken(*rules: tuple[Any, str]) -> list[str]:
     """Sentences of the rules that are broken; a rule is a pair of whether it is broken and its
     sentence."""
-    return [sentence for wrong, sentence in rules if wrong]
+    return [sentence for is_wrong, sentence in rules if is_wrong]
 
 
 class Section(BaseModel):
@@ -150,12 +150,12 @@ class Section(BaseModel):
 @cache
 def sentences(section: type[BaseModel]) -> dict[str, str]:
     """The help of each field of a section, read from the source when first needed."""
-    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
-    assert isinstance(tree, ast.ClassDef)
+    (class_body,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
+    assert isinstance(class_body, ast.ClassDef)
     return {
-        above.target.id: " ".join(below.value.value.split())
-        for above, below in pairwise(tree.body)
-        if isinstance(above, ast.AnnAssign) and isinstance(above.target, ast.Name)
-        and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
-        and isinstance(below.value.value, str)
+        field_node.target.id: " ".join(text_node.value.value.split())
+        for field_node, text_node in pairwise(class_body.body)
+        if isinstance(field_node, ast.AnnAssign) and isinstance(field_node.target, ast.Name)
+        and isinstance(text_node, ast.Expr) and isinstance(text_node.value, ast.Constant)
+        and isinstance(text_node.value.value, str)
     }  # fmt: skip

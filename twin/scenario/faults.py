@@ -26,8 +26,8 @@ def _flaps(fault: Fault) -> Spans:
     """Yields the spans (begin, end) in seconds after the fault in which a flapping link is down."""
     until_s = fault.duration_s or math.inf
     down_s = fault.down_share * fault.period_s
-    for flap in range(MOST_FLAPS):
-        begin_s = flap * fault.period_s
+    for flap_number in range(MOST_FLAPS):
+        begin_s = flap_number * fault.period_s
         if begin_s >= until_s:
             return
         yield begin_s, min(begin_s + down_s, until_s)

@@ -137,14 +137,14 @@ def _fields_of(
         metadata: Any = info.json_schema_extra
         field_group = group if metadata["group"] is None else metadata["group"]
         all_conditions = (*conditions, *metadata["applies"])
-        schema, path = max(since, metadata["since"]), f"{head}{name}"
+        since_schema, path = max(since, metadata["since"]), f"{head}{name}"
         below, is_list = info.annotation, get_origin(info.annotation) is tuple
         if isinstance(below, type) and issubclass(below, BaseModel):
             if not head.endswith("[]."):
-                yield from _fields_of(below, f"{path}.", field_group, all_conditions, schema)
+                yield from _fields_of(below, f"{path}.", field_group, all_conditions, since_schema)
             continue
         help_text = info.description or sentences(model).get(name) or f"{metadata['label']}."
-        yield _field(path, info, help_text, field_group, all_conditions, schema)
+        yield _field(path, info, help_text, field_group, all_conditions, since_schema)
         if is_list:  # a list of tables: [[faults]] in a file
             yield from _fields_of(get_args(below)[0], f"{path}[].", "", all_conditions, since)
 
@@ -156,15 +156,15 @@ def _field(
     metadata: Any = info.json_schema_extra
     help_and_source = re.fullmatch(r"(.*?)(?: \[(.*)\])?", told)
     assert help_and_source is not None
-    limits = {type(limit).__name__: limit for limit in info.metadata}
+    limit_of = {type(limit).__name__: limit for limit in info.metadata}
     is_literal = get_origin(info.annotation) is Literal
     labels = metadata["options"]() if callable(metadata["options"]) else metadata["options"]
     names = get_args(info.annotation) if is_literal else tuple(labels)
     options = {name: labels.get(name) or option_label(name) for name in names}
-    kind: Any = tuple if get_origin(info.annotation) is tuple else info.annotation
+    field_type: Any = tuple if get_origin(info.annotation) is tuple else info.annotation
     return ScenarioField(
         path=path,
-        kind=str if is_literal else kind,
+        kind=str if is_literal else field_type,
         default=None if info.is_required() else info.default,
         required=info.is_required(),
         help=help_and_source[1],
@@ -173,9 +173,9 @@ def _field(
         conditions=conditions,
         options=options,
         closed=is_literal or metadata["closed"],
-        low=limits["Ge"].ge if "Ge" in limits else None,
-        high=limits["Le"].le if "Le" in limits else None,
-        chars_max=limits["MaxLen"].max_length if "MaxLen" in limits else None,
+        low=limit_of["Ge"].ge if "Ge" in limit_of else None,
+        high=limit_of["Le"].le if "Le" in limit_of else None,
+        chars_max=limit_of["MaxLen"].max_length if "MaxLen" in limit_of else None,
         since=since,
         **{name: metadata[name] for name in ("label", "unit", "files", "step", "also")},
     )

@@ -118,17 +118,17 @@ class Pool:
     @property
     def npus(self) -> int:
         """NPUs under one instance, its own or those of the pool `over`."""
-        return sum(g.npus for g in self.groups if g.over == self.over)
+        return sum(group.npus for group in self.groups if group.over == self.over)
 
     @property
     def experts(self) -> Group | None:
         """The group that holds experts only (AFD); None: experts are on all NPUs."""
-        return next((g for g in self.groups if g.coupling == "turns"), None)
+        return next((group for group in self.groups if group.coupling == "turns"), None)
 
     @property
     def away(self) -> Group | None:
         """The group that runs attention cores on NPUs of another pool; None: there is none."""
-        return next((g for g in self.groups if g.coupling == "iteration"), None)
+        return next((group for group in self.groups if group.coupling == "iteration"), None)
 
 
 def serving(s: Scenario) -> Mapping[str, Pool]:
@@ -146,8 +146,8 @@ def chip_of(s: Scenario, phase: str) -> str:
 def copies_kv(s: Scenario) -> bool:
     """Whether KV crosses between dies that decode and the memory of their nodes."""
     decode_pools = [pool for pool in serving(s).values() if pool.phase == "decode"]
-    swaps = s.deployment.decode.swap_gb_per_die > 0.0
-    return any(swaps or pool.own.in_host.share > 0.0 for pool in decode_pools)
+    swaps_to_host = s.deployment.decode.swap_gb_per_die > 0.0
+    return any(swaps_to_host or pool.own.in_host.share > 0.0 for pool in decode_pools)
 
 
 def sharing(s: Scenario) -> Pool | None:
@@ -157,8 +157,8 @@ def sharing(s: Scenario) -> Pool | None:
 
 def supernodes_apart(s: Scenario) -> int:
     """Number of supernodes that a front router chooses from; 0 without one."""
-    apart = s.router.front != "none" and s.deployment.mode != "prefill_only"
-    return s.supernode.supernodes if apart and s.supernode.supernodes > 1 else 0
+    is_apart = s.router.front != "none" and s.deployment.mode != "prefill_only"
+    return s.supernode.supernodes if is_apart and s.supernode.supernodes > 1 else 0
 
 
 def is_elastic(s: Scenario) -> bool:
@@ -217,24 +217,24 @@ def _named(own: str, chip: str) -> str:
 
 def _prefill(deployment: Deployment, chip: str) -> Pool:
     """Prefill's pool, on NPUs of its own or on decode's dies with a share of their cores."""
-    prefill, disaggregated = deployment.prefill, deployment.mode == "disaggregated"
-    over = "decode" if disaggregated and prefill.on == "decode_npus" else ""
-    cores = prefill.core_share if over else 1.0
+    prefill, is_disaggregated = deployment.prefill, deployment.mode == "disaggregated"
+    host_pool = "decode" if is_disaggregated and prefill.on == "decode_npus" else ""
+    core_share = prefill.core_share if host_pool else 1.0
     group = Group(
         LAYER, prefill.npus_per_instance,
-        _named(deployment.decode.chip if over else prefill.chip, chip),
-        cores * (1.0 - _lent_cores(deployment)), over, attention=prefill.attention,
+        _named(deployment.decode.chip if host_pool else prefill.chip, chip),
+        core_share * (1.0 - _lent_cores(deployment)), host_pool, attention=prefill.attention,
         tp_dies=prefill.tp_dies if prefill.attention == "tp" else 1,
         cp_dies=prefill.cp_dies if prefill.attention != "sp_tp_sp" else 1,
         pp_stages=prefill.pp_stages, experts_tp=prefill.experts_tp,
     )  # fmt: skip
     precision = deployment.precision
-    if disaggregated and precision.prefill_weights != "as_decode":
+    if is_disaggregated and precision.prefill_weights != "as_decode":
         precision = precision.model_copy(update={"weights": precision.prefill_weights})
-    if disaggregated and precision.prefill_kv != "as_decode":
+    if is_disaggregated and precision.prefill_kv != "as_decode":
         precision = precision.model_copy(update={"kv": precision.prefill_kv})
     return Pool(
-        "prefill", prefill.instances, (group,), cores, precision=precision,
+        "prefill", prefill.instances, (group,), core_share, precision=precision,
         tokens_per_npu=prefill.tokens_per_npu,
     )  # fmt: skip
 
@@ -242,14 +242,14 @@ def _prefill(deployment: Deployment, chip: str) -> Pool:
 def _decode(deployment: Deployment, chip: str) -> Pool:
     """Decode's pool: attention, experts and offloaded attention."""
     prefill, decode = deployment.prefill, deployment.decode
-    disaggregated = deployment.mode == "disaggregated"
-    cores = 1.0 - prefill.core_share if disaggregated and prefill.on == "decode_npus" else 1.0
-    offloaded_share = decode.attention_offload if disaggregated else 0.0
+    is_disaggregated = deployment.mode == "disaggregated"
+    cores = 1.0 - prefill.core_share if is_disaggregated and prefill.on == "decode_npus" else 1.0
+    offloaded_share = decode.attention_offload if is_disaggregated else 0.0
     expert_npus, own_chip = decode.expert_npus, _named(decode.chip, chip)
     stages = ("attention", "dense") if expert_npus else LAYER
-    own = _decoding(deployment, stages, decode.npus_per_instance - expert_npus, own_chip)
+    own_group = _decoding(deployment, stages, decode.npus_per_instance - expert_npus, own_chip)
     domains = decode.domains if expert_npus else 1
-    groups = [replace(own, cores=cores, requests=1.0 - offloaded_share, domains=domains)]
+    groups = [replace(own_group, cores=cores, requests=1.0 - offloaded_share, domains=domains)]
     if expert_npus:
         groups.append(Group(("experts",), expert_npus, own_chip, cores, coupling="turns"))
     if offloaded_share:
@@ -279,5 +279,5 @@ def _decoding(deployment: Deployment, stages: tuple[Stage, ...], npus: int, chip
 
 def _lent_cores(deployment: Deployment) -> float:
     """Share of the cores of prefill's dies that is set aside for attention of decode."""
-    lends = deployment.mode == "disaggregated" and deployment.decode.attention_offload > 0.0
-    return deployment.prefill.lent_cores if lends else 0.0
+    is_lending = deployment.mode == "disaggregated" and deployment.decode.attention_offload > 0.0
+    return deployment.prefill.lent_cores if is_lending else 0.0

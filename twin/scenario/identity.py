@@ -58,14 +58,14 @@ def legacy_digests(s: Scenario) -> tuple[str, ...]:
         newer_paths = [path for path, field in fields().items() if field.since > schema]
         if any(_is_set(s, path, old_defaults) for path in newer_paths):
             continue
-        plain = s.model_dump(mode="json", exclude_defaults=schema > 1)
+        values = s.model_dump(mode="json", exclude_defaults=schema > 1)
         for path in newer_paths:
-            _drop(plain, path.split("."))
+            _drop(values, path.split("."))
         for path in old_defaults.keys() - newer_paths if schema > 1 else ():
-            _drop(plain, path.split("."))
+            _drop(values, path.split("."))
             if read(s, path) != old_defaults[path]:
-                _state(plain, path, read(s, path))
-        digests.append(hashlib.sha256(_text(schema, plain).encode()).hexdigest())
+                _state(values, path, read(s, path))
+        digests.append(hashlib.sha256(_text(schema, values).encode()).hexdigest())
     return tuple(digests)
 
 
@@ -79,7 +79,7 @@ def scenario_from_canonical(text: str) -> Scenario:
         raise SpecError(f"the scenario is not valid JSON: {error}") from None
     if not isinstance(body, dict) or set(body) != {"schema", "scenario"}:
         raise SpecError("the scenario's JSON must hold exactly 'schema' and 'scenario'")
-    schema, plain = body["schema"], body["scenario"]
+    schema, values = body["schema"], body["scenario"]
     if isinstance(schema, float):  # 4.0 would be in the range
         raise SpecError("the scenario's schema should be a whole number without a decimal point")
     if isinstance(schema, bool) or schema not in range(1, SCHEMA_VERSION + 1):
@@ -87,11 +87,11 @@ def scenario_from_canonical(text: str) -> Scenario:
             f"the scenario is of schema {quoted(schema)}, this twin knows 1 to {SCHEMA_VERSION}: "
             "update the twin"
         )
-    if not isinstance(plain, dict):
+    if not isinstance(values, dict):
         raise SpecError("the scenario's JSON must hold fields below 'scenario'")
     for version in range(schema, SCHEMA_VERSION):
-        plain = MIGRATIONS[version](plain)
-    return parse_scenario(plain)
+        values = MIGRATIONS[version](values)
+    return parse_scenario(values)
 
 
 def _text(schema: int, plain: Fields) -> str:
@@ -104,36 +104,36 @@ def _is_set(s: Scenario, path: str, before: Mapping[str, Any]) -> bool:
     """Whether a field is stated: differs from what old texts mean (before), or its default."""
     *parents, leaf = path.split(".")
     tables: list[Any] = [s]
-    for parent in parents:
-        name = parent.removesuffix("[]")
-        values = [getattr(table, name) for table in tables]
-        tables = [row for rows in values for row in rows] if parent.endswith("[]") else values
+    for section in parents:
+        field_name = section.removesuffix("[]")
+        values = [getattr(table, field_name) for table in tables]
+        tables = [row for rows in values for row in rows] if section.endswith("[]") else values
     defaults = ((t, before.get(path, type(t).model_fields[leaf].default)) for t in tables)
     return any(getattr(t, leaf) != default for t, default in defaults)
 
 
 def _state(values: Fields, path: str, value: Any) -> None:
     """Write a field into plain values if absent; a value in a table's place is refused later."""
-    *parents, leaf = path.split(".")
-    for parent in parents:
-        values = values.setdefault(parent, {})
+    *parents, name = path.split(".")
+    for section in parents:
+        values = values.setdefault(section, {})
         if not isinstance(values, dict):
             return
-    values.setdefault(leaf, value)
+    values.setdefault(name, value)
 
 
 def _drop(values: Any, parts: list[str]) -> None:
     """Take a field out of plain values, from every row where it is of a list."""
-    head, *deeper = parts
-    name = head.removesuffix("[]")
-    if not deeper:
+    first_part, *other_parts = parts
+    name = first_part.removesuffix("[]")
+    if not other_parts:
         values.pop(name, None)
         return
     # Rows may be gone with their list, when that is newer too.
-    for table in values.get(name, ()) if head.endswith("[]") else [values.get(name, {})]:
-        _drop(table, deeper)
+    for table in values.get(name, ()) if first_part.endswith("[]") else [values.get(name, {})]:
+        _drop(table, other_parts)
         # A section that schema 1 did not have.
-        if not table and name in values and not head.endswith("[]"):
+        if not table and name in values and not first_part.endswith("[]"):
             del values[name]
 
 
@@ -165,17 +165,17 @@ def with_overrides(s: Scenario, settings: dict[str, Any]) -> Scenario:
     raises SpecError on an unknown path."""
     data = s.model_dump(mode="json")
     for path, value in settings.items():
-        *parents, leaf = path.split(".")
+        *parents, name = path.split(".")
         table: Any = data
-        for parent in parents:
+        for section in parents:
             if isinstance(table, list):  # a row, by its number
-                has_row = parent.isdigit() and int(parent) < len(table)
-                table = table[int(parent)] if has_row else None
+                has_row = section.isdigit() and int(section) < len(table)
+                table = table[int(section)] if has_row else None
             else:
-                table = table.get(parent)
+                table = table.get(section)
             if not isinstance(table, dict | list):
                 raise SpecError(no_field(path))
-        if not isinstance(table, dict) or leaf not in table:
+        if not isinstance(table, dict) or name not in table:
             raise SpecError(no_field(path))
-        table[leaf] = value
+        table[name] = value
     return parse_scenario(data)

@@ -35,21 +35,21 @@ def _of_models(s: Scenario) -> tuple[Scenario, ...]:
     """One scenario for each model, with its own workload, deployment and place."""
     scenarios: list[Scenario] = []
     next_free_npu, owner_of = s.deployment.first_npu, owners(s)
-    stated_shares = [0.0, *(row.pool_share for row in s.models)]
-    share_if_unstated = (1.0 - sum(stated_shares)) / stated_shares.count(0.0)
+    given_shares = [0.0, *(row.pool_share for row in s.models)]
+    default_share = (1.0 - sum(given_shares)) / given_shares.count(0.0)
     rows: tuple[Scenario | Model, ...] = (s, *s.models)
-    for k, (row, share) in enumerate(zip(rows, stated_shares, strict=True)):
+    for k, (row, share) in enumerate(zip(rows, given_shares, strict=True)):
         first_npu = row.deployment.first_npu or next_free_npu
         if owner_of[k] != k:
             first_npu = scenarios[owner_of[k]].deployment.first_npu
-        sections = {name: getattr(row, name) for name in OWN}
-        sections["deployment"] = row.deployment.model_copy(update={"first_npu": first_npu})
-        pool, pool_share = s.memory_pool, share or share_if_unstated
+        own_sections = {name: getattr(row, name) for name in OWN}
+        own_sections["deployment"] = row.deployment.model_copy(update={"first_npu": first_npu})
+        memory_pool, pool_share = s.memory_pool, share or default_share
         capacities = ("gb_per_node", "ssd_gb_per_node")
-        own = {name: getattr(pool, name) * pool_share for name in capacities}
-        sections["memory_pool"] = pool.model_copy(update=own)
-        sections |= {"models": (), "seed": (s.seed + 1_000_003 * k) % 2**31}
-        scenarios.append(s.model_copy(update=sections))
+        capacity_of = {name: getattr(memory_pool, name) * pool_share for name in capacities}
+        own_sections["memory_pool"] = memory_pool.model_copy(update=capacity_of)
+        own_sections |= {"models": (), "seed": (s.seed + 1_000_003 * k) % 2**31}
+        scenarios.append(s.model_copy(update=own_sections))
         next_free_npu = max(
             next_free_npu if owner_of[k] != k else 0, first_npu + most_npus(scenarios[-1])
         )
@@ -80,8 +80,8 @@ def most_npus(s: Scenario) -> int:
 def npus_used(s: Scenario) -> int:
     """NPUs that the instances of all models occupy at once at the start, each counted once."""
     npus_by_owner: dict[int, int] = {}
-    for owner, alone in zip(owners(s), of_models(s), strict=True):
-        npus_by_owner[owner] = max(npus_by_owner.get(owner, 0), own_npus(alone))
+    for owner, model_scenario in zip(owners(s), of_models(s), strict=True):
+        npus_by_owner[owner] = max(npus_by_owner.get(owner, 0), own_npus(model_scenario))
     return sum(npus_by_owner.values())
 
 
@@ -106,8 +106,8 @@ def first_numbers(s: Scenario) -> list[dict[str, int]]:
     """Number of each model's first instance by role, where instances of all models are numbered
     consecutively. A colocated instance has one number for prefill and decode."""
     numbers, next_number = [], {"prefill": 0, "decode": 0}
-    for alone in of_models(s):
-        most = _most_instances(alone)
+    for model_scenario in of_models(s):
+        most = _most_instances(model_scenario)
         if "colocated" in most:
             next_number = dict.fromkeys(next_number, max(next_number.values()))
         numbers.append(next_number | {"colocated": next_number["prefill"]})
@@ -127,33 +127,33 @@ def require_one_model(s: Scenario, what: str) -> None:
 
 def models_disagree(s: Scenario) -> list[str]:
     """Sentences about several models that cannot share a machine."""
-    names, alone, owner_of = model_names(s), of_models(s), owners(s)
-    on_decode = any(model.deployment.prefill.on == "decode_npus" for model in alone)
-    several = "next to several models is not modelled: take one model, or"
-    begins = [model.deployment.first_npu for model in alone]
-    ends = [first + most_npus(model) for first, model in zip(begins, alone, strict=True)]
+    names, models, owner_of = model_names(s), of_models(s), owners(s)
+    on_decode = any(model.deployment.prefill.on == "decode_npus" for model in models)
+    advice = "next to several models is not modelled: take one model, or"
+    first_npus = [model.deployment.first_npu for model in models]
+    end_npus = [first + most_npus(model) for first, model in zip(first_npus, models, strict=True)]
     problems = broken(
         (len(set(names)) < len(names),
          "two models have one name: give each row of models a name of its own"),
         (sum(row.pool_share for row in s.models) > 0.99,
          "quotas of models must leave the first one 0.01 of the memory pool or more"),
-        (s.tenants, f"tenants {several} no tenants"),
+        (s.tenants, f"tenants {advice} no tenants"),
         (on_decode,
-         f"deployment.prefill.on = decode_npus {several} prefill on NPUs of its own"),
-        (max(ends) > s.supernode.npus and not s.supernode.imported,
-         f"models may take up the NPUs up to {max(ends):,} and the supernode has "
+         f"deployment.prefill.on = decode_npus {advice} prefill on NPUs of its own"),
+        (max(end_npus) > s.supernode.npus and not s.supernode.imported,
+         f"models may take up the NPUs up to {max(end_npus):,} and the supernode has "
          f"{s.supernode.npus:,}: add nodes, or take fewer or smaller instances"),
     )  # fmt: skip
-    for k in range(len(alone)):  # those that take turns have the NPUs of the largest
-        ends[owner_of[k]] = max(ends[owner_of[k]], ends[k])
-    by_first_npu = sorted({*owner_of}, key=begins.__getitem__)
+    for k in range(len(models)):  # those that take turns have the NPUs of the largest
+        end_npus[owner_of[k]] = max(end_npus[owner_of[k]], end_npus[k])
+    by_first_npu = sorted({*owner_of}, key=first_npus.__getitem__)
     for lower, upper in pairwise(by_first_npu):
-        if begins[upper] < ends[lower]:
+        if first_npus[upper] < end_npus[lower]:
             problems.append(
-                f"{names[lower]} has the NPUs up to {ends[lower]} and {names[upper]} begins at "
-                f"{begins[upper]}: let its deployment.first_npu be {ends[lower]} or more"
+                f"{names[lower]} has the NPUs up to {end_npus[lower]} and {names[upper]} begins at "
+                f"{first_npus[upper]}: let its deployment.first_npu be {end_npus[lower]} or more"
             )
-    problems += _turns_disagree(s, alone)
+    problems += _turns_disagree(s, models)
     for name, row in zip(names[1:], s.models, strict=True):
         problems += broken(
             (row.workload.arrivals == "trace",

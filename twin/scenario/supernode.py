@@ -169,8 +169,8 @@ class Supernode(Section):
     @property
     def chips(self) -> tuple[str, ...]:
         """Chips of its nodes, those of the first nodes first."""
-        further = (kind.chip for kind in self.kinds if kind.has_npus)
-        return tuple(dict.fromkeys((self.chip, *further)))
+        kind_chips = (kind.chip for kind in self.kinds if kind.has_npus)
+        return tuple(dict.fromkeys((self.chip, *kind_chips)))
 
     @property
     def cpu_nodes(self) -> int:
@@ -179,11 +179,11 @@ class Supernode(Section):
 
     def kind_of(self, node: int) -> int:
         """The kind of a node: the number of its row of `kinds`, from 1; 0: the first kind."""
-        nodes_past = node % self.nodes - self.nodes
-        for number in range(len(self.kinds), 0, -1):
-            nodes_past += self.kinds[number - 1].nodes
-            if nodes_past >= 0:
-                return number
+        nodes_beyond = node % self.nodes - self.nodes
+        for kind_number in range(len(self.kinds), 0, -1):
+            nodes_beyond += self.kinds[kind_number - 1].nodes
+            if nodes_beyond >= 0:
+                return kind_number
         return 0
 
     def kind_with(self, chip: str) -> NodeKind | None:
@@ -193,7 +193,7 @@ class Supernode(Section):
     def npus_with(self, chip: str) -> int:
         """NPU packages of all supernodes that have a given chip."""
         kind = self.kind_with(chip)
-        nodes = kind.nodes if kind else self.nodes - sum(each.nodes for each in self.kinds)
+        nodes = kind.nodes if kind else self.nodes - sum(kind_row.nodes for kind_row in self.kinds)
         return self.supernodes * nodes * self.npus_per_node
 
     @property

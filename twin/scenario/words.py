@@ -52,24 +52,24 @@ def first_few(names: Sequence[str], most: int = 3) -> str:
     >>> first_few(["node 1", "node 2", "node 5"], 2)
     'node 1, node 2 and 1 more'
     """
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    more_text = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more_text
 
 
 def cut(path: str) -> str:
     """A path from outside for a message: unchanged if it could be a path, else quoted and cut."""
-    likely = len(path) <= QUOTED_MOST and re.fullmatch(r"[\w.\[\]-]+", path)
-    return path if likely else quoted(path)
+    is_path = len(path) <= QUOTED_MOST and re.fullmatch(r"[\w.\[\]-]+", path)
+    return path if is_path else quoted(path)
 
 
 def no_field(path: str) -> str:
     """Sentence that a path is no field of a scenario, with a field that was perhaps meant."""
     similar: list[str] = []
     if len(path) <= QUOTED_MOST:
-        completions = [known for known in fields() if known.startswith(path)]
+        completions = [field_path for field_path in fields() if field_path.startswith(path)]
         similar = completions or difflib.get_close_matches(path, list(fields()), n=1, cutoff=0.75)
-    hint = f", perhaps {similar[0]}" if similar else ""
-    return f"{cut(path)} is not a field of a scenario{hint}"
+    hint_text = f", perhaps {similar[0]}" if similar else ""
+    return f"{cut(path)} is not a field of a scenario{hint_text}"
 
 
 def explain(error: ValidationError, within: str = "") -> str:
@@ -98,8 +98,8 @@ def explain(error: ValidationError, within: str = "") -> str:
 def titled(known: ScenarioField) -> str:
     """A field's label with its unit, said once: 'Request rate (req/s)', 'Prefill instances'."""
     unit = known.unit
-    in_label = re.search(rf"\b{re.escape(unit)}\b", known.label, re.IGNORECASE)
-    return known.label if not unit or in_label else f"{known.label} ({unit})"
+    is_in_label = re.search(rf"\b{re.escape(unit)}\b", known.label, re.IGNORECASE)
+    return known.label if not unit or is_in_label else f"{known.label} ({unit})"
 
 
 def choice_label(path: str, option: Any) -> str:
@@ -146,8 +146,8 @@ def labelled(refusal: str) -> str:
     >>> labelled("supernode.edits.2.capacity_factor = -1 should not be negative")
     'Capacity (row 3) = -1 should not be negative.'
     """
-    lists = {path for path, field in fields().items() if field.kind is tuple}  # plain words
-    for path in sorted(fields().keys() - lists, key=len, reverse=True):
+    list_paths = {path for path, field in fields().items() if field.kind is tuple}  # plain words
+    for path in sorted(fields().keys() - list_paths, key=len, reverse=True):
         pattern = re.escape(path).replace(r"\[\]", r"(?:\[\]|\.(\d+))")
         to_label = partial(_label_of_row, fields()[path].label)
         refusal = re.sub(rf"\b{pattern}\b(?!\.\w)", to_label, refusal)

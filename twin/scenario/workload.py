@@ -108,7 +108,7 @@ class Profile(Section):
     def _in_order(cls, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
         """Raise ValueError unless pieces are in order of their begin."""
         begins_s = [piece.at_s for piece in pieces]
-        if any(later <= earlier for earlier, later in pairwise(begins_s)):
+        if any(next_s <= first_s for first_s, next_s in pairwise(begins_s)):
             raise ValueError("pieces begin one after the other: put their rows in order of at_s")
         return pieces
 

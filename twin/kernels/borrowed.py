@@ -66,19 +66,19 @@ extending.register_model(ColumnType)(ArrayModel)
 @functools.cache
 def _type_of_column(declaration: type[Columns], name: str) -> Any:
     """Numba's type of a column."""
-    c = declaration.declared[name]
-    if c.group is not None:
-        return GroupType(c.group)
-    assert c.dtype is not None
-    element: Any = from_dtype(c.dtype)
-    return ColumnType(element, len(c.shape)) if c.shape else element
+    column = declaration.declared[name]
+    if column.group is not None:
+        return GroupType(column.group)
+    assert column.dtype is not None
+    element: Any = from_dtype(column.dtype)
+    return ColumnType(element, len(column.shape)) if column.shape else element
 
 
 def _is_place(kind: Any, index_kind: Any) -> bool:
     """Whether an index of a column is that of one number."""
-    kinds = index_kind.types if isinstance(index_kind, SEVERAL) else (index_kind,)
-    is_number = isinstance(kind.dtype, types.Number) and len(kinds) == kind.ndim
-    return is_number and all(isinstance(k, types.Integer) for k in kinds)
+    axis_kinds = index_kind.types if isinstance(index_kind, SEVERAL) else (index_kind,)
+    is_number = isinstance(kind.dtype, types.Number) and len(axis_kinds) == kind.ndim
+    return is_number and all(isinstance(axis_kind, types.Integer) for axis_kind in axis_kinds)
 
 
 @templates.infer_global(operator.getitem)
@@ -99,22 +99,22 @@ def _place(context: Any, builder: Any, kind: Any, array: Any, index_kind: Any, i
     """Address offset of an element of a column; None for indices of a view, or non-numbers."""
     if not _is_place(kind, index_kind):
         return None
-    kinds, places = (index_kind,), [index]
+    axis_kinds, places = (index_kind,), [index]
     if isinstance(index_kind, SEVERAL):
-        kinds, places = index_kind.types, cgutils.unpack_tuple(builder, index, len(index_kind))
-    if any(getattr(place, "constant", 0) < 0 for place in places):
+        axis_kinds, places = index_kind.types, cgutils.unpack_tuple(builder, index, len(index_kind))
+    if any(getattr(index_of_axis, "constant", 0) < 0 for index_of_axis in places):
         raise IndexError("an index of a column counts from its front")
-    model = context.data_model_manager[kind]
-    shape = cgutils.unpack_tuple(builder, model.get(builder, array, "shape"), kind.ndim)
+    array_model = context.data_model_manager[kind]
+    shape = cgutils.unpack_tuple(builder, array_model.get(builder, array, "shape"), kind.ndim)
     offset = None
-    for axis, (k, place) in enumerate(zip(kinds, places, strict=True)):
-        position = context.cast(builder, place, k, types.intp)
+    for axis, (axis_kind, index_of_axis) in enumerate(zip(axis_kinds, places, strict=True)):
+        position = context.cast(builder, index_of_axis, axis_kind, types.intp)
         if context.enable_boundscheck:
             cgutils.do_boundscheck(context, builder, position, shape[axis], axis)
         offset = (
             position if offset is None else builder.add(builder.mul(offset, shape[axis]), position)
         )
-    return cgutils.gep_inbounds(builder, model.get(builder, array, "data"), offset)
+    return cgutils.gep_inbounds(builder, array_model.get(builder, array, "data"), offset)
 
 
 def _of_one_type(builder: Any, access: Any, element: Any) -> None:
@@ -184,21 +184,21 @@ def _get(context: Any, builder: Any, kind: Any, block: Any, name: str) -> Any:
     if not column.shape:
         return load(column.place, context.get_value_type(column_type))
     assert column.dtype is not None
-    model = context.data_model_manager[column_type]
+    array_model = context.data_model_manager[column_type]
     shape = [load(column.place + 1 + k) for k in range(column_type.ndim)]
-    spans = [item_bytes := cgutils.intp_t(column.dtype.itemsize)]
+    strides_bytes = [item_bytes := cgutils.intp_t(column.dtype.itemsize)]
     for size in reversed(shape):  # bytes from one index of an axis to the next, last axis first
-        spans.append(builder.mul(spans[-1], size))
-    values = {
+        strides_bytes.append(builder.mul(strides_bytes[-1], size))
+    fields_of_array = {
         "nitems": functools.reduce(builder.mul, shape),
         "itemsize": item_bytes,
         "data": load(column.place, context.get_data_type(column_type.dtype).as_pointer()),
         "shape": cgutils.pack_array(builder, shape),
-        "strides": cgutils.pack_array(builder, spans[-2::-1]),
+        "strides": cgutils.pack_array(builder, strides_bytes[-2::-1]),
     }
-    array = cgutils.get_null_value(model.get_value_type())  # without an owner
-    for field, value in values.items():
-        array = model.set(builder, array, value, field)
+    array = cgutils.get_null_value(array_model.get_value_type())  # without an owner
+    for field, value in fields_of_array.items():
+        array = array_model.set(builder, array, value, field)
     return array
 
 
@@ -222,11 +222,11 @@ class Piece:
     def code(self, group: type) -> int:
         """Address of its code for such a group; compiles or loads it at the first call."""
         if not self._code:
-            compiled: Any = entry(self._function)
-            prepare(compiled, group, float)
-            self._code = id(compiled)  # any number without numba
-            if hasattr(compiled, "overloads"):
-                (machine_code,) = compiled.overloads.values()
+            compiled_entry: Any = entry(self._function)
+            prepare(compiled_entry, group, float)
+            self._code = id(compiled_entry)  # any number without numba
+            if hasattr(compiled_entry, "overloads"):
+                (machine_code,) = compiled_entry.overloads.values()
                 self._code = machine_code.library.get_pointer_to_function(
                     machine_code.fndesc.llvm_func_name
                 )
@@ -247,8 +247,8 @@ def _by_address(_: Any, code: Any, group: Any, time: Any) -> Any:
         convention = context.call_conv
         function_type = convention.get_function_type(types.none, sig.args[1:])
         result_cell, error_cell = (
-            cgutils.alloca_once_value(builder, cgutils.get_null_value(pointer.pointee))
-            for pointer in function_type.args[:2]
+            cgutils.alloca_once_value(builder, cgutils.get_null_value(pointer_type.pointee))
+            for pointer_type in function_type.args[:2]
         )
         function_pointer = builder.inttoptr(args[0], function_type.as_pointer())
         status_code = builder.call(function_pointer, [result_cell, error_cell, *args[1:]])

@@ -85,11 +85,11 @@ class Columns:
     def __init_subclass__(cls) -> None:
         """Number the declared columns, and remove the declarations from the class."""
         super().__init_subclass__()
-        declared, place = {}, 0
+        declared, next_place = {}, 0
         for name, value in list(vars(cls).items()):
             if isinstance(value, Column):
-                declared[name] = replace(value, name=name, place=place)
-                place += 1 + len(value.shape)
+                declared[name] = replace(value, name=name, place=next_place)
+                next_place += 1 + len(value.shape)
                 delattr(cls, name)
         cls.declared = declared
 
@@ -101,7 +101,7 @@ class Columns:
             if value is None:
                 if c.fill is None or c.dtype is None:
                     raise TypeError(f"{type(self).__name__}.{name} is not given")
-                shape = [_length(s, sizes or {}) for s in c.shape]
+                shape = [_length(symbol, sizes or {}) for symbol in c.shape]
                 # Zeros come with the memory, page by page when they are first touched.
                 value = np.full(shape, c.fill, c.dtype) if c.fill else np.zeros(shape, c.dtype)
             setattr(self, name, value)
@@ -111,8 +111,8 @@ class Columns:
     @classmethod
     def computed(cls, source: Any, /, **given: Any) -> Self:
         """The group with its numbers computed from a source, except given ones."""
-        values = {name: c.of(source) for name, c in cls.declared.items() if c.of is not None}
-        return cls(**(values | given))
+        numbers = {name: c.of(source) for name, c in cls.declared.items() if c.of is not None}
+        return cls(**(numbers | given))
 
     @property
     def address(self) -> int:
@@ -148,5 +148,5 @@ class Columns:
 
 def _length(symbol: str, sizes: Mapping[str, int]) -> int:
     """A dimension: a figure, a symbol, or a sum of these."""
-    parts = [part.strip() for part in symbol.split("+")]
-    return sum(int(part) if part.isdigit() else sizes[part] for part in parts)
+    terms = [term.strip() for term in symbol.split("+")]
+    return sum(int(term) if term.isdigit() else sizes[term] for term in terms)

@@ -109,17 +109,17 @@ def source_digest(rooms: Sequence[str] = KERNELS) -> str:
         )
         if path.exists()
     ]
-    texts = {path.relative_to(SOURCES).as_posix(): path.read_bytes() for path in paths}
+    source_of_path = {path.relative_to(SOURCES).as_posix(): path.read_bytes() for path in paths}
     bytes_hash = hashlib.sha256()
-    for name, text in texts.items():
-        bytes_hash.update(f"{name} {len(text)} ".encode() + text)
+    for path_name, source in source_of_path.items():
+        bytes_hash.update(f"{path_name} {len(source)} ".encode() + source)
     # Reading syntax trees takes half a second: done once for every state of the files.
     cache_file = _home() / "meanings" / bytes_hash.hexdigest()
     with suppress(OSError):
         return cache_file.read_text("ascii")
     meaning_hash = hashlib.sha256()
-    for name, text in texts.items():
-        meaning_hash.update(f"{name} {meaning(text.decode())}\n".encode())
+    for path_name, source in source_of_path.items():
+        meaning_hash.update(f"{path_name} {meaning(source.decode())}\n".encode())
     with suppress(OSError):
         cache_file.parent.mkdir(parents=True, exist_ok=True)
         draft_file = cache_file.with_suffix(f".{os.getpid()}")
@@ -135,13 +135,13 @@ def use_own_cache() -> Path:
     cache_folder = os.environ.get(NUMBA_VARIABLE, "")
     if cache_folder and cache_folder != os.environ.get(OWN_VARIABLE):
         return Path(cache_folder)
-    folder = _home() / source_digest()[:16]
-    folder.mkdir(parents=True, exist_ok=True)
+    meaning_folder = _home() / source_digest()[:16]
+    meaning_folder.mkdir(parents=True, exist_ok=True)
     with suppress(OSError):
-        os.utime(folder)  # in use: the last to be forgotten
-        _forget_oldest(folder.parent, KEPT + 1)  # and the meanings
-    os.environ[NUMBA_VARIABLE] = os.environ[OWN_VARIABLE] = str(folder)
-    return folder
+        os.utime(meaning_folder)  # in use: the last to be forgotten
+        _forget_oldest(meaning_folder.parent, KEPT + 1)  # and the meanings
+    os.environ[NUMBA_VARIABLE] = os.environ[OWN_VARIABLE] = str(meaning_folder)
+    return meaning_folder
 
 
 @functools.cache
@@ -174,9 +174,9 @@ def _forget_oldest(home: Path, kept: int) -> None:
 def _locate_by_meaning() -> None:
     """Make numba find our compiled code by the folder alone: its own locators would recompile after
     an edit of a comment, and run old code after an edit of a callee."""
-    caching: Any = import_module("numba.core.caching")  # what it keeps has no public name
+    numba_caching: Any = import_module("numba.core.caching")  # what it keeps has no public name
 
-    class ByMeaning(caching._CacheLocator):
+    class ByMeaning(numba_caching._CacheLocator):
         """Numba's cache locator for our functions; the folder identifies the sources."""
 
         def __init__(self, py_file: str) -> None:
@@ -208,7 +208,7 @@ def _locate_by_meaning() -> None:
                 return None
             return locator
 
-    caching.CacheImpl._locator_classes.insert(0, ByMeaning)
+    numba_caching.CacheImpl._locator_classes.insert(0, ByMeaning)
 
 
 @overload
@@ -291,11 +291,11 @@ _PLAINLY: contextvars.ContextVar[bool] = contextvars.ContextVar("plainly", defau
 @contextmanager
 def plainly() -> Iterator[None]:
     """Context in which a `late` function runs as Python until compiled, for small answers."""
-    token = _PLAINLY.set(True)
+    reset_token = _PLAINLY.set(True)
     try:
         yield
     finally:
-        _PLAINLY.reset(token)
+        _PLAINLY.reset(reset_token)
 
 
 def late(function: Callable[P, R]) -> Callable[P, R]:

@@ -90,19 +90,19 @@ class EntryLibrary(JITCodeLibrary):
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage.name == "linkonce_odr":
                 function.linkage = "internal"
-        builder = _pass_builder(self._codegen._tm)
-        passes = builder.getModulePassManager()
-        passes.add_refprune_pass()
-        passes.run(self._final_module, builder)
+        pass_builder = _pass_builder(self._codegen._tm)
+        module_passes = pass_builder.getModulePassManager()
+        module_passes.add_refprune_pass()
+        module_passes.run(self._final_module, pass_builder)
 
 
 def _pass_builder(target_machine: Any) -> Any:
     """LLVM's passes as numba uses them, except that less is inlined."""
     binding: Any = import_module("llvmlite.binding")  # it has no types
-    tuning = binding.create_pipeline_tuning_options(speed_level=3)
-    tuning.loop_vectorization, tuning.slp_vectorization = True, False
-    tuning.inlining_threshold = INLINED
-    return binding.create_pass_builder(target_machine, tuning)
+    tuning_options = binding.create_pipeline_tuning_options(speed_level=3)
+    tuning_options.loop_vectorization, tuning_options.slp_vectorization = True, False
+    tuning_options.inlining_threshold = INLINED
+    return binding.create_pass_builder(target_machine, tuning_options)
 
 
 class KernelFlags(Flags):
@@ -133,11 +133,11 @@ class KernelCompiler(CompilerBase):
         """Numba's usual passes, or those that a kernel without allocation needs."""
         state: Any = self.state
         state.library = self.library(state.targetctx.codegen(), state.func_id.func_qualname)
-        passes = DefaultPassBuilder.define_nopython_pipeline(state)
+        pass_list = DefaultPassBuilder.define_nopython_pipeline(state)
         if not state.flags.nrt:
-            passes.passes = [p for p in passes.passes if p[0].__name__ not in UNUSED]
-            passes.finalize()
-        return [passes]
+            pass_list.passes = [pair for pair in pass_list.passes if pair[0].__name__ not in UNUSED]
+            pass_list.finalize()
+        return [pass_list]
 
 
 class EntryCompiler(KernelCompiler):
@@ -157,7 +157,7 @@ class EntryCompiler(KernelCompiler):
 
     def define_pipelines(self) -> list[Any]:
         """Numba's usual passes."""
-        passes = super().define_pipelines()
+        pass_lists = super().define_pipelines()
         state: Any = self.state
         state.library.enable_object_caching()  # it affects the usual library only
-        return passes
+        return pass_lists

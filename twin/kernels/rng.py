@@ -120,8 +120,8 @@ def gamma(key: np.uint64, index: int, shape: float) -> float:
 
 def each(function: Callable[[float], float], values: np.ndarray) -> np.ndarray:
     """function of each of values f8[...], by scalar calls: equal results on every processor."""
-    answers = map(function, values.ravel().tolist())
-    return np.fromiter(answers, np.float64, values.size).reshape(values.shape)
+    results = map(function, values.ravel().tolist())
+    return np.fromiter(results, np.float64, values.size).reshape(values.shape)
 
 
 def each_distinct(function: Callable[[float], float], values: np.ndarray) -> np.ndarray:

@@ -26,24 +26,24 @@ def tokens_to_take(remaining: int, budget_left: int, chunk_tokens: int, batch_em
 @kernel
 def tokens_per_iteration(draft_tokens: int, acceptance: float) -> float:
     """Mean tokens an iteration emits: 1 + a + a^2 + ... + a^k for k draft tokens."""
-    mean = 1.0
-    chance = 1.0
+    mean_tokens = 1.0
+    accepted_chance = 1.0
     for _ in range(draft_tokens):
-        chance *= acceptance
-        mean += chance
-    return mean
+        accepted_chance *= acceptance
+        mean_tokens += accepted_chance
+    return mean_tokens
 
 
 @kernel
 def token_variance(draft_tokens: int, acceptance: float) -> float:
     """Variance of the tokens an iteration emits (a geometric run cut off at k drafts)."""
     second_moment = 0.0
-    chance = 1.0
+    accepted_chance = 1.0
     for k in range(1, draft_tokens + 1):
-        stop_chance = chance * (1.0 - acceptance)
+        stop_chance = accepted_chance * (1.0 - acceptance)
         second_moment += stop_chance * k * k
-        chance *= acceptance
-    second_moment += chance * (draft_tokens + 1) * (draft_tokens + 1)
+        accepted_chance *= acceptance
+    second_moment += accepted_chance * (draft_tokens + 1) * (draft_tokens + 1)
     mean_tokens = tokens_per_iteration(draft_tokens, acceptance)
     return second_moment - mean_tokens * mean_tokens
 
@@ -53,23 +53,23 @@ def iteration_chances(tokens: int, draft_tokens: int, acceptance: float) -> tupl
     """Probabilities that `tokens` (1 or more) need 1 ... `tokens` iterations."""
     at_least = [acceptance**k for k in range(draft_tokens + 1)]
     emits = [a - b for a, b in zip(at_least, [*at_least[1:], 0.0], strict=True)]  # 1, 2, ... tokens
-    sums, ends = [1.0] + [0.0] * (tokens - 1), []  # sums: chance of 0, 1, ... tokens so far
+    sums, end_chances = [1.0] + [0.0] * (tokens - 1), []  # sums: chance of 0, 1, ... tokens so far
     for _ in range(tokens):
-        next_sums = [
+        next_chances = [
             math.fsum(sums[n - k] * chance for k, chance in enumerate(emits, start=1) if k <= n)
             for n in range(tokens)
         ]
-        ends.append(math.fsum(sums) - math.fsum(next_sums))
-        sums = next_sums
-    return tuple(ends)
+        end_chances.append(math.fsum(sums) - math.fsum(next_chances))
+        sums = next_chances
+    return tuple(end_chances)
 
 
 def slots_of_ranks(
     ranks: int, batch_per_npu: int, rank_dies: int, dies_per_npu: int
 ) -> NDArray[np.int64]:
     """Maximum requests of each rank, i8[ranks]: an NPU's batch divided over its dies."""
-    dies_before = np.arange(ranks + 1, dtype=np.int64) * rank_dies
-    return np.diff(batch_per_npu * dies_before // dies_per_npu)
+    dies_before_rank = np.arange(ranks + 1, dtype=np.int64) * rank_dies
+    return np.diff(batch_per_npu * dies_before_rank // dies_per_npu)
 
 
 @kernel
@@ -92,9 +92,9 @@ def iterations_needed(
     if tokens <= SHORT_TOKENS:
         return walk(tokens, draft_tokens, acceptance, np.uint64(bits(key, index)))
     mean_tokens = tokens_per_iteration(draft_tokens, acceptance)
-    variance = token_variance(draft_tokens, acceptance)
-    overshoot = ((variance + mean_tokens * mean_tokens) / mean_tokens - 1.0) / 2.0
-    sd = math.sqrt(variance * tokens / (mean_tokens * mean_tokens * mean_tokens))
+    tokens_variance = token_variance(draft_tokens, acceptance)
+    overshoot = ((tokens_variance + mean_tokens * mean_tokens) / mean_tokens - 1.0) / 2.0
+    sd = math.sqrt(tokens_variance * tokens / (mean_tokens * mean_tokens * mean_tokens))
     iterations = math.floor(
         (tokens + overshoot) / mean_tokens + sd * normal(key, index) + uniform(rounding_key, index)
     )

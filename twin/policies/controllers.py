@@ -62,11 +62,11 @@ Controller = Callable[[Seen, Rule], Wanted]
 
 def _scaled(pool: PoolSeen, pressure: float, rule: Rule) -> int:
     """Instances that bring the pressure below the high mark; fewer if it is below the low one."""
-    count = pool.committed
+    present = pool.committed
     if rule.low <= pressure <= rule.high:
-        return count
-    target = math.ceil(pool.serving * pressure / rule.high - HELD)
-    return max(count, target) if pressure > rule.high else max(rule.least, min(count, target))
+        return present
+    needed = math.ceil(pool.serving * pressure / rule.high - HELD)
+    return max(present, needed) if pressure > rule.high else max(rule.least, min(present, needed))
 
 
 def pool_by_pool(pressure: Callable[[PoolSeen], float]) -> Controller:
@@ -78,7 +78,7 @@ def rebalanced(seen: Seen, rule: Rule) -> Wanted:
     """Instances that each pool needs; if NPUs are too few or all must be used, the split of the
     NPUs whose worst pool lacks least."""
     pools = tuple(seen.pools.values())
-    present = tuple(pool.committed for pool in pools)
+    split_now = tuple(pool.committed for pool in pools)
 
     def npus(split: Wanted) -> int:
         """NPUs that the instances of a split take up."""
@@ -91,16 +91,16 @@ def rebalanced(seen: Seen, rule: Rule) -> Wanted:
     needed_split = tuple(max(rule.least, math.ceil(pool.needed - HELD)) for pool in pools)
     if not rule.keep and npus(needed_split) <= seen.npus:
         return needed_split
-    *sizes, last_size = (pool.npus_per_instance for pool in pools)
+    *sizes, last_npus = (pool.npus_per_instance for pool in pools)
     heads = product(*(range(rule.least, seen.npus // size + 1) for size in sizes))
     rests = (
         (head, seen.npus - sum(n * s for n, s in zip(head, sizes, strict=True))) for head in heads
     )
-    splits = [(*head, rest // last_size) for head, rest in rests if rest // last_size >= rule.least]
-    best = min(splits, key=lambda split: (lack(split), -npus(split), split), default=present)
-    if all(b >= n for b, n in zip(best, present, strict=True)):
-        return best
-    return best if lack(present) > 1.0 and lack(best) <= GAIN * lack(present) else present
+    splits = [(*head, rest // last_npus) for head, rest in rests if rest // last_npus >= rule.least]
+    choice = min(splits, key=lambda split: (lack(split), -npus(split), split), default=split_now)
+    if all(best_count >= n for best_count, n in zip(choice, split_now, strict=True)):
+        return choice
+    return choice if lack(split_now) > 1.0 and lack(choice) <= GAIN * lack(split_now) else split_now
 
 
 # Controllers that read one measurement of each pool: for them `needed` is not computed.
@@ -134,10 +134,10 @@ def own_controller(digest: str) -> Controller:
     def controller(seen: Seen, rule: Rule) -> Wanted:
         """Instances of each pool that the operator's function wants."""
         try:
-            question = asdict(seen)
-            pools = question.pop("pools")
-            answer = decide(question | pools | {"rule": asdict(rule)})
-            targets = tuple(int(answer[role]) for role in seen.pools)
+            view_fields = asdict(seen)
+            pools = view_fields.pop("pools")
+            role_targets = decide(view_fields | pools | {"rule": asdict(rule)})
+            targets = tuple(int(role_targets[role]) for role in seen.pools)
         except Exception as error:  # whatever a stranger's function does, a sentence says it
             raise ControllerError(f"the own controller failed: {error!r}") from error
         if min(targets) < 0:

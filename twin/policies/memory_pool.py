@@ -82,17 +82,17 @@ def empty_pool(
     ttl_s: float = 0.0,
 ) -> BlockPool:  # fmt: skip
     """An empty pool with `pools` rows over `blocks` ids; capacity_blocks: of all, or i8[pools]."""
-    code = POLICIES[policy]
+    policy_code = POLICIES[policy]
     sizes = {
         "pools": pools,
         "blocks": blocks,
-        "levels": LEVELS[code],
-        "ranked": blocks if LEVELS[code] > 1 else 1,
+        "levels": LEVELS[policy_code],
+        "ranked": blocks if LEVELS[policy_code] > 1 else 1,
         "timed": blocks if policy == "ttl" else 1,
     }
-    capacity = np.empty(pools, np.int64)
-    capacity[:] = capacity_blocks
-    return BlockPool(sizes, capacity=capacity, policy=code, ttl_s=ttl_s)
+    pool_capacity = np.empty(pools, np.int64)
+    pool_capacity[:] = capacity_blocks
+    return BlockPool(sizes, capacity=pool_capacity, policy=policy_code, ttl_s=ttl_s)
 
 
 @kernel
@@ -101,9 +101,9 @@ def matched_blocks(
 ) -> int:
     """Blocks of chain k before its first gap, `skip` not looked up; SSD counts if `ssd_open`."""
     matched_count = 0
-    for s in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
-        first = chains.segment_first[s]
-        for block in range(first, first + chains.segment_blocks[s]):
+    for segment in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
+        first_block = chains.segment_first[segment]
+        for block in range(first_block, first_block + chains.segment_blocks[segment]):
             in_ssd = ssd_open and ssd.newer[row, block] != ABSENT
             if not in_ssd and pool.newer[row, block] == ABSENT and matched_count >= skip:
                 return matched_count
@@ -115,32 +115,32 @@ def matched_blocks(
 def cold_blocks(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int, skip: int) -> int:
     """Number of the first `blocks` blocks of chain k, after `skip`, that are not in this tier."""
     cold_count = 0
-    for s in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
-        first, count = chains.segment_first[s], min(chains.segment_blocks[s], blocks)
-        for block in range(first + min(skip, count), first + count):
+    for segment in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
+        first, length = chains.segment_first[segment], min(chains.segment_blocks[segment], blocks)
+        for block in range(first + min(skip, length), first + length):
             cold_count += pool.newer[row, block] == ABSENT
-        blocks -= count
-        skip -= min(skip, count)
+        blocks -= length
+        skip -= min(skip, length)
     return cold_count
 
 
 @kernel
 def unlink(pool: BlockPool, row: int, block: int) -> None:
     """Remove a resident block from the list; it stays counted in `used`."""
-    newer = pool.newer[row, block]
-    older = pool.older[row, block]
+    newer_block = pool.newer[row, block]
+    older_block = pool.older[row, block]
     level = 0
     if pool.newest.shape[1] > 1:
         level = pool.level[row, block]
         pool.held[row, level] -= 1
-    if newer == NONE:
-        pool.newest[row, level] = older
+    if newer_block == NONE:
+        pool.newest[row, level] = older_block
     else:
-        pool.older[row, newer] = older
-    if older == NONE:
-        pool.oldest[row, level] = newer
+        pool.older[row, newer_block] = older_block
+    if older_block == NONE:
+        pool.oldest[row, level] = newer_block
     else:
-        pool.newer[row, older] = newer
+        pool.newer[row, older_block] = newer_block
 
 
 @kernel
@@ -150,13 +150,13 @@ def link_newest(pool: BlockPool, row: int, block: int) -> None:
     if pool.newest.shape[1] > 1:
         level = pool.level[row, block]
         pool.held[row, level] += 1
-    head = pool.newest[row, level]
+    newest_block = pool.newest[row, level]
     pool.newer[row, block] = NONE
-    pool.older[row, block] = head
-    if head == NONE:
+    pool.older[row, block] = newest_block
+    if newest_block == NONE:
         pool.oldest[row, level] = block
     else:
-        pool.newer[row, head] = block
+        pool.newer[row, newest_block] = block
     pool.newest[row, level] = block
 
 
@@ -172,32 +172,32 @@ def drop(pool: BlockPool, row: int, block: int) -> None:
 @kernel
 def keep_run(pool: BlockPool, row: int, first: int, count: int) -> None:
     """LRU: make consecutive blocks the most recent, last one first; a full pool evicts the last."""
-    newer, older = pool.newer[row], pool.older[row]
-    head, used_blocks = pool.newest[row, 0], pool.used[row]
+    newer_than, older_than = pool.newer[row], pool.older[row]
+    newest_block, used_blocks = pool.newest[row, 0], pool.used[row]
     for k in range(count - 1, -1, -1):
         block = first + k
-        if head == block:
+        if newest_block == block:
             continue
-        if newer[block] != ABSENT:
+        if newer_than[block] != ABSENT:
             unlink(pool, row, block)
         elif used_blocks < pool.capacity[row]:
             used_blocks += 1
         else:
-            victim = pool.oldest[row, 0]
-            if victim == NONE:  # a pool without room keeps nothing
+            oldest_block = pool.oldest[row, 0]
+            if oldest_block == NONE:  # a pool without room keeps nothing
                 continue
-            unlink(pool, row, victim)
-            newer[victim] = ABSENT
+            unlink(pool, row, oldest_block)
+            newer_than[oldest_block] = ABSENT
             pool.evicted[row] += 1
-            head = NONE if victim == head else head
-        newer[block] = NONE
-        older[block] = head
-        if head == NONE:
+            newest_block = NONE if oldest_block == newest_block else newest_block
+        newer_than[block] = NONE
+        older_than[block] = newest_block
+        if newest_block == NONE:
             pool.oldest[row, 0] = block
         else:
-            newer[head] = block
-        head = block
-    pool.newest[row, 0] = head
+            newer_than[newest_block] = block
+        newest_block = block
+    pool.newest[row, 0] = newest_block
     pool.used[row] = used_blocks
 
 
@@ -232,22 +232,22 @@ def keep_block(pool: BlockPool, row: int, block: int) -> None:
 @kernel
 def lately_gone(pool: BlockPool, row: int, block: int) -> bool:
     """Whether a block is among the last that left the small queue, as many as the main one has."""
-    gone_then = pool.ghost[row, block]
+    evictions_then = pool.ghost[row, block]
     main_blocks = pool.capacity[row] - pool.capacity[row] // SMALL_SHARE
-    return bool(gone_then > 0 and pool.gone[row] - gone_then < main_blocks)
+    return bool(evictions_then > 0 and pool.gone[row] - evictions_then < main_blocks)
 
 
 @kernel
 def evict(pool: BlockPool, row: int) -> None:
     """Evict the block that is next by the pool's policy."""
-    victim = NONE
+    victim_block = NONE
     if pool.policy == S3_FIFO:
-        victim = leaving(pool, row)
+        victim_block = leaving(pool, row)
     else:
         for queue in range(pool.newest.shape[1]):
-            if victim == NONE:
-                victim = pool.oldest[row, queue]
-    drop(pool, row, victim)
+            if victim_block == NONE:
+                victim_block = pool.oldest[row, queue]
+    drop(pool, row, victim_block)
     pool.evicted[row] += 1
 
 
@@ -292,25 +292,25 @@ def look(pool: BlockPool, row: int, now_s: float) -> None:
 @kernel
 def keep_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -> None:
     """Store the first `blocks` blocks of chain k, the last one first."""
-    begin, end, blocks_before = chains.segment_offset[k], chains.segment_offset[k + 1], 0
-    for s in range(begin, end):
-        blocks_before += chains.segment_blocks[s]
-    for s in range(end - 1, begin - 1, -1):
-        blocks_before -= chains.segment_blocks[s]
-        first = chains.segment_first[s]
-        count = min(chains.segment_blocks[s], blocks - blocks_before)
+    first_segment, end, blocks_before = chains.segment_offset[k], chains.segment_offset[k + 1], 0
+    for segment in range(first_segment, end):
+        blocks_before += chains.segment_blocks[segment]
+    for segment in range(end - 1, first_segment - 1, -1):
+        blocks_before -= chains.segment_blocks[segment]
+        first_block = chains.segment_first[segment]
+        stored_blocks = min(chains.segment_blocks[segment], blocks - blocks_before)
         if pool.policy == LRU:
-            keep_run(pool, row, first, count)
+            keep_run(pool, row, first_block, stored_blocks)
             continue
-        for block in range(first + count - 1, first - 1, -1):
+        for block in range(first_block + stored_blocks - 1, first_block - 1, -1):
             keep_block(pool, row, block)
 
 
 @kernel
 def hold_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -> None:
     """Store the first blocks of chain k in a tier with room for all that is never resized."""
-    for s in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
-        first, count = chains.segment_first[s], min(chains.segment_blocks[s], blocks)
+    for segment in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
+        first, count = chains.segment_first[segment], min(chains.segment_blocks[segment], blocks)
         for block in range(first, first + count):
             if pool.newer[row, block] == ABSENT:
                 pool.newer[row, block] = NONE
@@ -337,12 +337,12 @@ def count_servers(
 ) -> None:  # fmt: skip
     """Add the first blocks of chain k, after the first `skip`, to those requested of each server
     that holds them; home: the server of each of the equal parts of all DRAM."""
-    for s in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
-        first, count = chains.segment_first[s], min(chains.segment_blocks[s], blocks)
-        for block in range(first + min(skip, count), first + count):
+    for segment in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
+        first, length = chains.segment_first[segment], min(chains.segment_blocks[segment], blocks)
+        for block in range(first + min(skip, length), first + length):
             requested[home[server_of(block, up, parts)]] += 1
-        blocks -= count
-        skip -= min(skip, count)
+        blocks -= length
+        skip -= min(skip, length)
 
 
 @kernel
@@ -350,10 +350,12 @@ def pin(
     hbm: BlockPool, prefix: PrefixCache, cell: int, chains: Chains, k: int, first: int, end: int
 ) -> None:
     """Use blocks first..end - 1 of chain k; those that are not there are put there."""
-    start = 0
-    for s in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
-        begin, count = chains.segment_first[s], chains.segment_blocks[s]
-        for block in range(begin + max(first - start, 0), begin + max(min(count, end - start), 0)):
+    blocks_before = 0
+    for segment in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
+        begin, length = chains.segment_first[segment], chains.segment_blocks[segment]
+        for block in range(
+            begin + max(first - blocks_before, 0), begin + max(min(length, end - blocks_before), 0)
+        ):
             if prefix.users[cell, block] == 0:
                 if hbm.newer[cell, block] == ABSENT:
                     hbm.used[cell] += 1
@@ -363,7 +365,7 @@ def pin(
                 hbm.newer[cell, block] = PINNED
             prefix.users[cell, block] += 1
             prefix.pins[cell] += 1
-        start += count
+        blocks_before += length
 
 
 @kernel
@@ -371,14 +373,14 @@ def unpin(
     hbm: BlockPool, prefix: PrefixCache, cell: int, chains: Chains, k: int, blocks: int
 ) -> None:
     """End the use of the first blocks of chain k, the last one first."""
-    begin, end, blocks_before = chains.segment_offset[k], chains.segment_offset[k + 1], 0
-    for s in range(begin, end):
-        blocks_before += chains.segment_blocks[s]
-    for s in range(end - 1, begin - 1, -1):
-        blocks_before -= chains.segment_blocks[s]
-        first = chains.segment_first[s]
-        count = max(min(int(chains.segment_blocks[s]), blocks - blocks_before), 0)
-        for block in range(first + count - 1, first - 1, -1):
+    begin_segment, end, blocks_before = chains.segment_offset[k], chains.segment_offset[k + 1], 0
+    for segment in range(begin_segment, end):
+        blocks_before += chains.segment_blocks[segment]
+    for segment in range(end - 1, begin_segment - 1, -1):
+        blocks_before -= chains.segment_blocks[segment]
+        first_block = chains.segment_first[segment]
+        unpinned_blocks = max(min(int(chains.segment_blocks[segment]), blocks - blocks_before), 0)
+        for block in range(first_block + unpinned_blocks - 1, first_block - 1, -1):
             prefix.users[cell, block] -= 1
             prefix.pins[cell] -= 1
             if prefix.users[cell, block] == 0:

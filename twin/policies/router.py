@@ -59,18 +59,18 @@ class View(Columns):
 @kernel
 def taking(opened: np.ndarray) -> int:
     """Number of open instances."""
-    count = 0
+    open_count = 0
     for i in range(opened.size):
         if opened[i]:
-            count += 1
-    return count
+            open_count += 1
+    return open_count
 
 
 @kernel
 def in_turn(opened: np.ndarray, turn: int) -> int:
     """Round robin over open instances; returns -1 if none is open. Closed ones are skipped."""
-    count = taking(opened)
-    turns_left = turn % count if count > 0 else 0
+    open_count = taking(opened)
+    turns_left = turn % open_count if open_count > 0 else 0
     for i in range(opened.size):
         if opened[i]:
             turns_left -= 1
@@ -82,22 +82,22 @@ def in_turn(opened: np.ndarray, turn: int) -> int:
 @kernel
 def least_loaded(opened: np.ndarray, wait_s: np.ndarray, routed: int) -> int:
     """The instance whose queue ends first, ties in turn; wait_s f8[instances]: seconds to wait."""
-    best = in_turn(opened, routed)
-    i = max(best, 0)
+    best_instance = in_turn(opened, routed)
+    i = max(best_instance, 0)
     for _ in range(wait_s.size):
-        if opened[i] and wait_s[i] < wait_s[best]:
-            best = i
+        if opened[i] and wait_s[i] < wait_s[best_instance]:
+            best_instance = i
         i = i + 1 if i + 1 < wait_s.size else 0  # a division would cost more than all else
-    return best
+    return best_instance
 
 
 @kernel
 def power_of_two(opened: np.ndarray, wait_s: np.ndarray, draw: float, second_draw: float) -> int:
     """The less loaded of two instances drawn at random; draws are uniform in (0, 1)."""
-    count = taking(opened)
-    first = in_turn(opened, min(int(draw * count), count - 1))
-    second = in_turn(opened, min(int(second_draw * count), count - 1))
-    return first if wait_s[first] <= wait_s[second] else second
+    open_count = taking(opened)
+    first_drawn = in_turn(opened, min(int(draw * open_count), open_count - 1))
+    second_drawn = in_turn(opened, min(int(second_draw * open_count), open_count - 1))
+    return first_drawn if wait_s[first_drawn] <= wait_s[second_drawn] else second_drawn
 
 
 @kernel
@@ -114,21 +114,21 @@ def prefix_affinity(opened: np.ndarray, queued_tokens: np.ndarray, hit_tokens: n
 @kernel
 def session_sticky(opened: np.ndarray, session: int) -> int:
     """The same instance for every turn of a session, spread by a multiplicative hash."""
-    hashed: int = np.int64(scattered(session) >> np.uint64(33))  # type: ignore[assignment]
-    home_instance = hashed % opened.size
-    return home_instance if opened[home_instance] else in_turn(opened, hashed // opened.size)
+    session_hash: int = np.int64(scattered(session) >> np.uint64(33))  # type: ignore[assignment]
+    home_instance = session_hash % opened.size
+    return home_instance if opened[home_instance] else in_turn(opened, session_hash // opened.size)
 
 
 @kernel
 def predicted_ttft(opened: np.ndarray, wait_s: np.ndarray, serve_s: np.ndarray, routed: int) -> int:
     """The instance with the earliest predicted first token, ties in turn; serve_s: see `View`."""
-    best = in_turn(opened, routed)
-    i = max(best, 0)
+    best_instance = in_turn(opened, routed)
+    i = max(best_instance, 0)
     for _ in range(wait_s.size):
-        if opened[i] and wait_s[i] + serve_s[i] < wait_s[best] + serve_s[best]:
-            best = i
+        if opened[i] and wait_s[i] + serve_s[i] < wait_s[best_instance] + serve_s[best_instance]:
+            best_instance = i
         i = i + 1 if i + 1 < wait_s.size else 0
-    return best
+    return best_instance
 
 
 @kernel
@@ -138,22 +138,22 @@ def weighted(view: View, routed: int) -> int:
     prompt, free share of KV space."""
     is_open, wait_s, weights = view.opened, view.wait_s, view.weights
     instances = wait_s.size
-    best = in_turn(is_open, routed)
-    first_in_turn = best
-    longest_s, shortest_s = wait_s[best], wait_s[best]
+    best_instance = in_turn(is_open, routed)
+    first_instance = best_instance
+    longest_s, shortest_s = wait_s[best_instance], wait_s[best_instance]
     for i in range(instances):
         if is_open[i]:
             longest_s, shortest_s = max(longest_s, wait_s[i]), min(shortest_s, wait_s[i])
     spread_s = max(longest_s - shortest_s, 1e-12)
     highest_score = -1.0
     for k in range(instances):
-        i = (first_in_turn + k) % instances
+        i = (first_instance + k) % instances
         if is_open[i]:
             score = weights[0] * (longest_s - wait_s[i]) / spread_s
             score += weights[1] * view.hit_share[i] + weights[2] * (1.0 - view.kv_used[i])
             if score > highest_score:
-                highest_score, best = score, i
-    return best
+                highest_score, best_instance = score, i
+    return best_instance
 
 
 @kernel
@@ -209,12 +209,12 @@ def choose_rank(
     by_slots = 0.0 if choice == BY_TOKENS else max(all_tokens, 1.0)
     for checks_room in range(2):  # room for tokens counts only if the lightest rank lacks it
         limit = capacity_tokens if checks_room else np.inf
-        best = lightest(
+        best_rank = lightest(
             by_tokens, by_slots, taken_slots, taken_tokens, slots, need_tokens, limit, price, floor
         )
-        if best == NOBODY or taken_tokens[best] + need_tokens <= capacity_tokens:
+        if best_rank == NOBODY or taken_tokens[best_rank] + need_tokens <= capacity_tokens:
             break
-    return best
+    return best_rank
 
 
 @kernel
@@ -230,39 +230,39 @@ def lightest(
     blocks whose floor is at most the least load are examined, and their floors become exact. Loads
     are not negative, so their order is that of their bits, and the least integer is found on
     vectors. capacity_tokens: infinite where room for tokens does not count."""
-    bits, floors = price.view(np.int64), floor.view(np.int64)
-    least = INFINITE
+    load_bits, floor_bits = price.view(np.int64), floor.view(np.int64)
+    least_bits = INFINITE
     while True:
-        block, lowest = NOBODY, least
-        for k in range(floors.size):
-            if 0 <= floors[k] <= lowest:
-                block, lowest = k, floors[k]
+        block, lowest_bits = NOBODY, least_bits
+        for k in range(floor_bits.size):
+            if 0 <= floor_bits[k] <= lowest_bits:
+                block, lowest_bits = k, floor_bits[k]
         if block == NOBODY:
             break
         begin, end = block * BLOCK, (block + 1) * BLOCK
         # Slices: their indices begin at 0 and cannot wrap around, which vectors need to know.
         tokens, slots_taken = taken_tokens[begin:end], taken_slots[begin:end]
-        limits, loads, block_bits = slots[begin:end], price[begin:end], bits[begin:end]
+        slot_limits, loads, block_bits = slots[begin:end], price[begin:end], load_bits[begin:end]
         for k in range(tokens.size):
             load = by_tokens * tokens[k] + by_slots * slots_taken[k]
-            loads[k] = load if slots_taken[k] < limits[k] else np.inf
-        lowest = INFINITE
+            loads[k] = load if slots_taken[k] < slot_limits[k] else np.inf
+        lowest_bits = INFINITE
         for k in range(block_bits.size):
-            lowest = min(lowest, block_bits[k])
-        floors[block] = ~lowest  # looked at
+            lowest_bits = min(lowest_bits, block_bits[k])
+        floor_bits[block] = ~lowest_bits  # looked at
         if capacity_tokens < np.inf:  # a smaller request may have room where this one has none
             for k in range(tokens.size):
                 loads[k] = loads[k] if tokens[k] + need_tokens <= capacity_tokens else np.inf
-            lowest = INFINITE
+            lowest_bits = INFINITE
             for k in range(block_bits.size):
-                lowest = min(lowest, block_bits[k])
-        least = min(least, lowest)
+                lowest_bits = min(lowest_bits, block_bits[k])
+        least_bits = min(least_bits, lowest_bits)
     best = NOBODY
-    for block in range(floors.size):
-        if floors[block] < 0:
-            floors[block] = ~floors[block]
-            if floors[block] <= least < INFINITE:
-                best = fewest_tokens(bits, taken_tokens, block * BLOCK, int(least), best)
+    for block in range(floor_bits.size):
+        if floor_bits[block] < 0:
+            floor_bits[block] = ~floor_bits[block]
+            if floor_bits[block] <= least_bits < INFINITE:
+                best = fewest_tokens(load_bits, taken_tokens, block * BLOCK, int(least_bits), best)
     return best
 
 
@@ -272,10 +272,10 @@ def fewest_tokens(
 ) -> int:
     """The rank with the fewest tokens among `best` and the ranks of a block with the least load."""
     load_bits = bits[begin : begin + BLOCK]
-    first = BLOCK
+    first_lightest = BLOCK
     for k in range(load_bits.size):
-        first = min(first, k if load_bits[k] == least else BLOCK)
-    for r in range(begin + first, begin + load_bits.size):
-        if bits[r] == least and (best == NOBODY or taken_tokens[r] < taken_tokens[best]):
-            best = r
+        first_lightest = min(first_lightest, k if load_bits[k] == least else BLOCK)
+    for rank in range(begin + first_lightest, begin + load_bits.size):
+        if bits[rank] == least and (best == NOBODY or taken_tokens[rank] < taken_tokens[best]):
+            best = rank
     return best

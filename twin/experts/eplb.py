@@ -14,22 +14,22 @@ def pack(load: Singles, packs: int) -> tuple[Ints, Ints]:
     """Put items, heaviest first, into the lightest pack with room (ties: lowest). load f4[layers,
     n], n divisible by packs -> (pack, place within the pack), i8[layers, n]; with one item a pack,
     item i is in pack i."""
-    layers, n = load.shape
-    room = n // packs
-    pack_of = np.tile(np.arange(n), (layers, 1))
-    place = np.zeros((layers, n), np.int64)
-    if room == 1:
-        return pack_of, place
+    layers, items = load.shape
+    items_per_pack = items // packs
+    pack_of = np.tile(np.arange(items), (layers, 1))
+    place_in_pack = np.zeros((layers, items), np.int64)
+    if items_per_pack == 1:
+        return pack_of, place_in_pack
     rows = np.arange(layers)
     pack_load = np.zeros((layers, packs), np.float32)
     items_in_pack = np.zeros((layers, packs), np.int64)
-    for item in np.argsort(-load, axis=1, kind="mergesort").T:
-        lightest = np.where(items_in_pack < room, pack_load, np.inf).argmin(axis=1)
-        pack_of[rows, item] = lightest
-        place[rows, item] = items_in_pack[rows, lightest]
-        items_in_pack[rows, lightest] += 1
-        pack_load[rows, lightest] += load[rows, item]
-    return pack_of, place
+    for item_of_layer in np.argsort(-load, axis=1, kind="mergesort").T:
+        lightest_pack = np.where(items_in_pack < items_per_pack, pack_load, np.inf).argmin(axis=1)
+        pack_of[rows, item_of_layer] = lightest_pack
+        place_in_pack[rows, item_of_layer] = items_in_pack[rows, lightest_pack]
+        items_in_pack[rows, lightest_pack] += 1
+        pack_load[rows, lightest_pack] += load[rows, item_of_layer]
+    return pack_of, place_in_pack
 
 
 def replicate(load: Singles, slots: int) -> tuple[Ints, Ints]:
@@ -38,42 +38,42 @@ def replicate(load: Singles, slots: int) -> tuple[Ints, Ints]:
     i8[layers, experts]); the first slots hold the experts in order."""
     layers, experts = load.shape
     rows = np.arange(layers)
-    expert = np.tile(np.arange(slots), (layers, 1))
+    expert_of_slot = np.tile(np.arange(slots), (layers, 1))
     copies = np.ones((layers, experts), np.int64)
-    per_copy = load.copy()
+    copy_load = load.copy()
     for slot in range(experts, slots):
-        hottest = per_copy.argmax(axis=1)
-        expert[:, slot] = hottest
-        copies[rows, hottest] += 1
-        per_copy[rows, hottest] = load[rows, hottest] / copies[rows, hottest].astype(np.float32)
-    return expert, copies
+        expert = copy_load.argmax(axis=1)
+        expert_of_slot[:, slot] = expert
+        copies[rows, expert] += 1
+        copy_load[rows, expert] = load[rows, expert] / copies[rows, expert].astype(np.float32)
+    return expert_of_slot, copies
 
 
 def place_eplb(load: Floats, physical: int, groups: int, nodes: int, slots: Ints) -> None:
     """Place experts by EPLB: fills slots i8[layers, dies, slots_per_die] with the expert of each,
     by load f8[layers, experts]. physical: copies in all, one more on the first nodes if nodes do
     not divide them; other slots stay EMPTY. groups = nodes = 1: the global policy."""
-    layers, dies, room = slots.shape
+    layers, dies, die_slots = slots.shape
     experts = load.shape[1]
     group_size, experts_of_node, node_dies = experts // groups, experts // nodes, dies // nodes
     rows = np.arange(layers)[:, None]
-    weight = load.astype(np.float32)
-    group_loads = weight.reshape(layers, groups, group_size)
-    node, place_in_node = pack(np.add.accumulate(group_loads, axis=2)[:, :, -1], nodes)
-    first_place = (node * (groups // nodes) + place_in_node) * group_size  # of each group
-    place = (first_place[:, :, None] + np.arange(group_size)).reshape(layers, experts)
-    expert_at = np.empty((layers, experts), np.int64)  # experts by node
-    expert_at[rows, place] = np.arange(experts)
+    load_f4 = load.astype(np.float32)
+    group_loads = load_f4.reshape(layers, groups, group_size)
+    node_of_group, group_in_node = pack(np.add.accumulate(group_loads, axis=2)[:, :, -1], nodes)
+    first_place = (node_of_group * (groups // nodes) + group_in_node) * group_size  # of each group
+    new_index = (first_place[:, :, None] + np.arange(group_size)).reshape(layers, experts)
+    expert_order = np.empty((layers, experts), np.int64)  # experts by node
+    expert_order[rows, new_index] = np.arange(experts)
     for n in range(nodes):
-        node_experts = expert_at[:, n * experts_of_node : (n + 1) * experts_of_node]
+        node_experts = expert_order[:, n * experts_of_node : (n + 1) * experts_of_node]
         slots_used = physical // nodes + (1 if n < physical % nodes else 0)
-        node_load = weight[rows, node_experts]
-        expert, copies = replicate(node_load, slots_used)
-        slot_load = np.zeros((layers, node_dies * room), np.float32)
-        slot_load[:, :slots_used] = node_load[rows, expert] / copies[rows, expert].astype(
+        node_load = load_f4[rows, node_experts]
+        slot_expert, copies = replicate(node_load, slots_used)
+        slot_load = np.zeros((layers, node_dies * die_slots), np.float32)
+        slot_load[:, :slots_used] = node_load[rows, slot_expert] / copies[rows, slot_expert].astype(
             np.float32
         )
-        die, slot = pack(slot_load, node_dies)
-        slots[rows, n * node_dies + die[:, :slots_used], slot[:, :slots_used]] = node_experts[
-            rows, expert
-        ]
+        die_of_slot, slot_in_die = pack(slot_load, node_dies)
+        slots[rows, n * node_dies + die_of_slot[:, :slots_used], slot_in_die[:, :slots_used]] = (
+            node_experts[rows, slot_expert]
+        )

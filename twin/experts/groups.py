@@ -24,18 +24,18 @@ def group_chances(chance: Floats, groups: int, top_groups: int, out: Floats) -> 
             out[g] += chance[i]
             least_chance[g] = max(least_chance[g], min(1.0, chance[i]))
     is_fixed = np.zeros(groups, np.bool_)
-    picks = out.copy()
+    group_picks = out.copy()
     groups_left = float(top_groups)
     for _ in range(groups):
         free_picks = 0.0
         for g in range(groups):
             if not is_fixed[g]:
-                free_picks += picks[g]
+                free_picks += group_picks[g]
         has_fixed = False
         for g in range(groups):
             if is_fixed[g]:
                 continue
-            out[g] = picks[g] * groups_left / free_picks if free_picks > 0.0 else 0.0
+            out[g] = group_picks[g] * groups_left / free_picks if free_picks > 0.0 else 0.0
         for g in range(groups):
             if not is_fixed[g] and (out[g] > 1.0 or out[g] < least_chance[g]):
                 out[g] = 1.0 if out[g] > 1.0 else least_chance[g]
@@ -54,8 +54,8 @@ def group_chances(chance: Floats, groups: int, top_groups: int, out: Floats) -> 
 def together(a: float, b: float, top_groups: int) -> float:
     """P(two groups are both reached) / (a b), for groups reached with chances a and b. Exact for
     groups with equal chances: (m - 1) G / (m (G - 1)) for m of G groups."""
-    remaining = top_groups - 0.5 * (a + b)
-    return 0.0 if remaining <= 0.0 else min((top_groups - 1.0) / remaining, 1.0 / max(a, b))
+    groups_left = top_groups - 0.5 * (a + b)
+    return 0.0 if groups_left <= 0.0 else min((top_groups - 1.0) / groups_left, 1.0 / max(a, b))
 
 
 @late
@@ -66,56 +66,56 @@ def limited_own(now: Floats, slots: Ints, part: Floats, groups: int, top_groups:
     layers, dies, room = slots.shape
     experts = now.shape[1]
     group_size = experts // groups
-    own = np.zeros((layers, dies))
+    own_moment = np.zeros((layers, dies))
     group_chance = np.empty(groups)
     group_var = np.empty(groups)
     group_picks = np.empty(groups)
-    part_var = np.empty(groups)
+    var_of_part = np.empty(groups)
     die_var = np.empty(dies)
     for layer in range(layers):
         group_chances(now[layer], groups, top_groups, group_chance)
         group_var[:] = 1e-12
-        for e in range(experts):
-            chance = min(1.0, now[layer, e] / max(group_chance[e // group_size], 1e-12))
-            group_var[e // group_size] += chance * (1.0 - chance)
+        for expert in range(experts):
+            chance = min(1.0, now[layer, expert] / max(group_chance[expert // group_size], 1e-12))
+            group_var[expert // group_size] += chance * (1.0 - chance)
         var_sum = 0.0
         for die in range(dies):
             group_picks[:] = 0.0
-            part_var[:] = 0.0
+            var_of_part[:] = 0.0
             die_var[die] = 0.0
             for i in range(room):
                 if part[layer, die, i] <= 0.0:
                     continue
-                e = slots[layer, die, i]
-                g = e // group_size
-                picks = now[layer, e] * part[layer, die, i]
-                chance = min(1.0, now[layer, e] / max(group_chance[g], 1e-12))
-                var = chance * (1.0 - chance) * part[layer, die, i]
+                expert = slots[layer, die, i]
+                g = expert // group_size
+                picks = now[layer, expert] * part[layer, die, i]
+                chance = min(1.0, now[layer, expert] / max(group_chance[g], 1e-12))
+                pick_var = chance * (1.0 - chance) * part[layer, die, i]
                 # Of this expert, and what the pairs below count of it.
                 die_var[die] += picks - picks * picks
                 die_var[die] -= picks * picks * (1.0 / max(group_chance[g], 1e-12) - 1.0)
-                die_var[die] += group_chance[g] * (1.0 - EVEN) * var * var / group_var[g]
+                die_var[die] += group_chance[g] * (1.0 - EVEN) * pick_var * pick_var / group_var[g]
                 group_picks[g] += picks
-                part_var[g] += var
+                var_of_part[g] += pick_var
             for g in range(groups):
                 if group_picks[g] == 0.0:
                     continue
                 die_var[die] += group_picks[g] * group_picks[g] * (1.0 / group_chance[g] - 1.0)
                 die_var[die] -= (
-                    group_chance[g] * (1.0 - EVEN) * part_var[g] * part_var[g] / group_var[g]
+                    group_chance[g] * (1.0 - EVEN) * var_of_part[g] * var_of_part[g] / group_var[g]
                 )
-                for h in range(g):
-                    ratio = together(group_chance[g], group_chance[h], top_groups)
-                    die_var[die] += 2.0 * group_picks[g] * group_picks[h] * (ratio - 1.0)
+                for other_group in range(g):
+                    ratio = together(group_chance[g], group_chance[other_group], top_groups)
+                    die_var[die] += 2.0 * group_picks[g] * group_picks[other_group] * (ratio - 1.0)
             die_var[die] = max(0.0, die_var[die])
             var_sum += die_var[die]
         for die in range(dies):
-            die_picks = 0.0
+            mean_picks = 0.0
             for i in range(room):
                 if part[layer, die, i] > 0.0:
-                    die_picks += now[layer, slots[layer, die, i]] * part[layer, die, i]
-            other_var = max(var_sum - die_var[die], 0.1 * var_sum)
-            own[layer, die] = die_picks - (
-                die_var[die] * var_sum / other_var if other_var > 0.0 else 0.0
+                    mean_picks += now[layer, slots[layer, die, i]] * part[layer, die, i]
+            other_variance = max(var_sum - die_var[die], 0.1 * var_sum)
+            own_moment[layer, die] = mean_picks - (
+                die_var[die] * var_sum / other_variance if other_variance > 0.0 else 0.0
             )
-    return own
+    return own_moment

@@ -52,7 +52,7 @@ class Curve(Sequence[float]):
 
     def __getitem__(self, i: Any) -> Any:
         if isinstance(i, slice):
-            return [self._point(k) for k in range(*i.indices(GRID))]
+            return [self._point(index) for index in range(*i.indices(GRID))]
         return self._point(i % self._size)
 
 
@@ -77,9 +77,9 @@ def imbalance(
         raise ExpertsError(
             f"tokens_per_request = {tokens_per_request:g}: a request brings at least 1 token"
         )
-    tokens = np.array([math.sqrt(2.0**i) for i in range(GRID)])
+    batch_tokens = np.array([math.sqrt(2.0**i) for i in range(GRID)])
     if experts.placement == "perfect":
-        return Imbalance(tokens, np.ones(GRID), np.ones((routed.layers, routed_dies)))
+        return Imbalance(batch_tokens, np.ones(GRID), np.ones((routed.layers, routed_dies)))
     process = start(routed, counts)
     slots = first_slots(experts, process, routed_dies, slots_per_die, nodes, routed.groups)
     chances = now(process, 0.0)
@@ -87,16 +87,16 @@ def imbalance(
     peaks = [Peaks(chances, slots, *routed.limits, near_nodes)]
     if links:
         peaks.append(Peaks(chances, by_node(slots, nodes), *routed.limits, near_nodes))
-    process_args = tokens_per_request, process.correlation
+    request_args = tokens_per_request, process.correlation
 
     def point(i: int) -> float:
         """One value of the curve: of dies or, beyond GRID, of nodes."""
-        return peaks[i // GRID].factor(float(tokens[i % GRID]), *process_args)
+        return peaks[i // GRID].factor(float(batch_tokens[i % GRID]), *request_args)
 
     def whole() -> Floats:
         """All values of the curve, computed together."""
-        return np.concatenate([p.factors(tokens, *process_args) for p in peaks])
+        return np.concatenate([level.factors(batch_tokens, *request_args) for level in peaks])
 
     picks, _, _ = die_moments(chances, slots, copy_shares(slots, routed.routed_experts, near_nodes))
-    curve = Curve(point, whole, GRID * len(peaks))
-    return Imbalance(tokens, curve, picks * (routed_dies / routed.top_k))
+    lazy_curve = Curve(point, whole, GRID * len(peaks))
+    return Imbalance(batch_tokens, lazy_curve, picks * (routed_dies / routed.top_k))

@@ -68,7 +68,8 @@ class Peaks:
             own_variance = limited_own(now, slots, copy_share, groups, top_groups)
         by_picks = np.argsort(-picks, axis=1, kind="mergesort")
         self._picks, self._own, self._alike = (
-            np.take_along_axis(m, by_picks, 1) for m in (picks, own_variance, common_variance)
+            np.take_along_axis(moment, by_picks, 1)
+            for moment in (picks, own_variance, common_variance)
         )
 
     def factors(self, tokens: Floats, tokens_per_request: float, correlation: float) -> Floats:
@@ -107,19 +108,19 @@ def load_compiled() -> None:
 def side_by_side(mean: Floats, spread: Floats) -> Floats:
     """Expected maximum over dies, f8[layers], as `peaks`, in plain numpy."""
     is_small = mean[:, 0] <= SMALL_MEAN
-    peak = np.empty(mean.shape[0])
+    peak_tokens = np.empty(mean.shape[0])
     if is_small.any():
-        peak[is_small] = peak_of_counts(mean[is_small], spread[is_small])
+        peak_tokens[is_small] = peak_of_counts(mean[is_small], spread[is_small])
     if not is_small.all():
-        peak[~is_small] = peak_of_amounts(mean[~is_small], spread[~is_small])
-    return peak
+        peak_tokens[~is_small] = peak_of_amounts(mean[~is_small], spread[~is_small])
+    return peak_tokens
 
 
 def die_load(now: Floats, slots: Ints, nearest: int = 1) -> Floats:
     """Expected load of each die over its layer's mean, f8[layers, dies]; rows average to 1."""
     picks, _, _ = die_moments(now, slots, copy_shares(slots, now.shape[1], nearest))
-    mean = picks.sum(axis=1, keepdims=True) / slots.shape[1]
-    return np.asarray(picks / mean)
+    mean_picks = picks.sum(axis=1, keepdims=True) / slots.shape[1]
+    return np.asarray(picks / mean_picks)
 
 
 def hottest_by_layer(now: Floats, slots: Ints, nearest: int = 1) -> Floats:
@@ -133,28 +134,28 @@ def copy_shares(slots: Ints, experts: int, nearest: int) -> Floats:
     many nodes, use a copy on their own node if there is one, otherwise any."""
     layers, dies, _ = slots.shape
     is_filled = slots != EMPTY
-    layer = np.broadcast_to(np.arange(layers)[:, None, None], slots.shape)
-    node = np.broadcast_to((np.arange(dies) * nearest // dies)[:, None], slots.shape)
-    on_node = np.zeros((layers, nearest, experts))
-    np.add.at(on_node, (layer[is_filled], node[is_filled], slots[is_filled]), 1.0)
-    same_on_die, is_first = np.ones(slots.shape), np.zeros(slots.shape, np.bool_)
+    layer_index = np.broadcast_to(np.arange(layers)[:, None, None], slots.shape)
+    node_index = np.broadcast_to((np.arange(dies) * nearest // dies)[:, None], slots.shape)
+    node_copies = np.zeros((layers, nearest, experts))
+    np.add.at(node_copies, (layer_index[is_filled], node_index[is_filled], slots[is_filled]), 1.0)
+    copies_on_die, is_first = np.ones(slots.shape), np.zeros(slots.shape, np.bool_)
     _, first_slot, slot_of_copy, copy_count = np.unique(
-        (layer * dies + np.arange(dies)[:, None]) * (experts + 1) + slots,  # EMPTY by itself
+        (layer_index * dies + np.arange(dies)[:, None]) * (experts + 1) + slots,  # EMPTY by itself
         return_index=True,
         return_inverse=True,
         return_counts=True,
     )
-    same_on_die[is_filled] = copy_count[slot_of_copy].reshape(slots.shape)[is_filled]
+    copies_on_die[is_filled] = copy_count[slot_of_copy].reshape(slots.shape)[is_filled]
     is_first.reshape(-1)[first_slot] = True
     is_first &= is_filled
-    copies = on_node.sum(axis=1)[layer, slots]
+    copies = node_copies.sum(axis=1)[layer_index, slots]
     if nearest == 1:
-        return np.where(is_first, same_on_die / np.where(is_filled, copies, 1.0), 0.0)
-    nodes_without = (on_node == 0.0).sum(axis=1)[layer, slots]
-    near_share = 1.0 / np.where(is_filled, on_node[layer, node, slots], 1.0)
+        return np.where(is_first, copies_on_die / np.where(is_filled, copies, 1.0), 0.0)
+    nodes_without = (node_copies == 0.0).sum(axis=1)[layer_index, slots]
+    near_share = 1.0 / np.where(is_filled, node_copies[layer_index, node_index, slots], 1.0)
     return np.where(
         is_first,
-        same_on_die * (near_share + nodes_without / np.where(is_filled, copies, 1.0)) / nearest,
+        copies_on_die * (near_share + nodes_without / np.where(is_filled, copies, 1.0)) / nearest,
         0.0,
     )
 
@@ -163,12 +164,12 @@ def die_moments(now: Floats, slots: Ints, part: Floats) -> tuple[Floats, Floats,
     """Moments of one token on each die for part of `copy_shares`: (picks: mean number of experts,
     own: squared chances, by which picking an expert once at most lowers variance, alike: variance
     per unit of topic correlation, x (1 - x) for an expert of chance x), each f8[layers, dies]."""
-    layers, dies, room = slots.shape
+    layers, dies, die_slots = slots.shape
     picks, own_variance, common_variance = (np.zeros((layers, dies)) for _ in range(3))
-    chance = now[np.arange(layers)[:, None, None], slots]
-    for i in range(room):  # slot by slot, so that the order of the sums is fixed
-        share, slot_chance = part[:, :, i], chance[:, :, i]
-        picks += slot_chance * share
-        own_variance += slot_chance * share * slot_chance * share
-        common_variance += slot_chance * (1.0 - slot_chance) * share * share
+    chance_of_slot = now[np.arange(layers)[:, None, None], slots]
+    for i in range(die_slots):  # slot by slot, so that the order of the sums is fixed
+        slot_share, slot_chance = part[:, :, i], chance_of_slot[:, :, i]
+        picks += slot_chance * slot_share
+        own_variance += slot_chance * slot_share * slot_chance * slot_share
+        common_variance += slot_chance * (1.0 - slot_chance) * slot_share * slot_share
     return picks, own_variance, common_variance

@@ -18,29 +18,29 @@ def place_spread(
     light die without one. load f8[layers, experts], node_of i8[dies] rising: fills slots i8[layers,
     dies, slots_per_die]. current: the present slots, or no layers; an expert stays on its node if
     that has room. Two copies meet on a die only if no other die of the node has room."""
-    layers, dies, room = slots.shape
+    layers, dies, die_slots = slots.shape
     experts = load.shape[1]
     rows = np.arange(layers)
     copies_of = np.ones((layers, experts), np.int64)
     copy_count = min(physical, experts * dies)
     for _ in range(experts, copy_count):
-        hottest = np.where(copies_of < dies, load / copies_of, -1.0).argmax(axis=1)
-        copies_of[rows, hottest] += 1
+        hottest_expert = np.where(copies_of < dies, load / copies_of, -1.0).argmax(axis=1)
+        copies_of[rows, hottest_expert] += 1
     had_copy = np.zeros((layers, experts, nodes), np.bool_)
     if nodes > 1 and current.shape[0] > 0:
-        layer, die, _ = np.nonzero(current >= 0)
-        had_copy[layer, current[current >= 0], node_of[die]] = True
-    on_node = _copies_to_nodes(load, copies_of, node_of, had_copy, room, copy_count)
+        layer_index, die, _ = np.nonzero(current >= 0)
+        had_copy[layer_index, current[current >= 0], node_of[die]] = True
+    node_copies = _copies_to_nodes(load, copies_of, node_of, had_copy, die_slots, copy_count)
     # Expert by expert, node by node: which copy goes where, and what it weighs.
-    pairs = np.repeat(np.tile(np.arange(experts * nodes), layers), on_node.ravel())
-    expert, node = np.divmod(pairs.reshape(layers, copy_count), nodes)
+    expert_and_node = np.repeat(np.tile(np.arange(experts * nodes), layers), node_copies.ravel())
+    expert, node = np.divmod(expert_and_node.reshape(layers, copy_count), nodes)
     layer_rows = rows[:, None]
-    nodes_without = (on_node == 0).sum(axis=2)
-    served = (
-        1.0 / on_node[layer_rows, expert, node]
+    nodes_without = (node_copies == 0).sum(axis=2)
+    shares = (
+        1.0 / node_copies[layer_rows, expert, node]
         + nodes_without[layer_rows, expert] / copies_of[layer_rows, expert]
     )
-    _pack_apart(load[layer_rows, expert] / nodes * served, expert, node, node_of, experts, slots)
+    _pack_apart(load[layer_rows, expert] / nodes * shares, expert, node, node_of, experts, slots)
 
 
 def _copies_to_nodes(
@@ -60,23 +60,23 @@ def _copies_to_nodes(
     copies_of_node = np.zeros((layers, experts, nodes), np.int64)
     node_load = np.zeros((layers, nodes))
     order = np.argsort(-load / count, axis=1, kind="mergesort")
-    turns = np.repeat(order.ravel(), count[rows[:, None], order].ravel()).reshape(layers, copies)
-    for turn in range(copies):
-        e = turns[:, turn]
-        copy_load = load[rows, e] / count[rows, e]
-        copies_here = np.where(free_slots > 0, copies_of_node[rows, e], np.iinfo(np.int64).max)
-        fewest = copies_here == copies_here.min(axis=1, keepdims=True)
-        best = np.where(fewest, node_load / np.maximum(node_slots, 1), np.inf).argmin(axis=1)
-        keeps_node = (
-            fewest
-            & was[rows, e]
+    sequence = np.repeat(order.ravel(), count[rows[:, None], order].ravel()).reshape(layers, copies)
+    for copy_number in range(copies):
+        expert = sequence[:, copy_number]
+        copy_load = load[rows, expert] / count[rows, expert]
+        node_copies = np.where(free_slots > 0, copies_of_node[rows, expert], np.iinfo(np.int64).max)
+        has_fewest = node_copies == node_copies.min(axis=1, keepdims=True)
+        node = np.where(has_fewest, node_load / np.maximum(node_slots, 1), np.inf).argmin(axis=1)
+        may_stay = (
+            has_fewest
+            & was[rows, expert]
             & (node_load + copy_load[:, None] <= stay_load[:, None] * node_slots)
         )
-        stays = keeps_node.any(axis=1) & ~was[rows, e, best]
-        best = np.where(stays, keeps_node.argmax(axis=1), best)
-        copies_of_node[rows, e, best] += 1
-        free_slots[rows, best] -= 1
-        node_load[rows, best] += copy_load
+        stays_on_node = may_stay.any(axis=1) & ~was[rows, expert, node]
+        node = np.where(stays_on_node, may_stay.argmax(axis=1), node)
+        copies_of_node[rows, expert, node] += 1
+        free_slots[rows, node] -= 1
+        node_load[rows, node] += copy_load
     return copies_of_node
 
 
@@ -84,20 +84,20 @@ def _pack_apart(
     share: Floats, expert: Ints, node: Ints, node_of: Ints, experts: int, slots: Ints
 ) -> None:
     """Pack copies, heaviest first, on their node's lightest die with room, without its expert."""
-    layers, dies, room = slots.shape
+    layers, dies, slots_per_die = slots.shape
     rows = np.arange(layers)
     die_load = np.zeros((layers, dies))
     copies_on_die = np.zeros((layers, dies), np.int64)
     holds_expert = np.zeros((experts, layers, dies), np.bool_)
-    for copy in np.argsort(-share, axis=1, kind="mergesort").T:
-        expert_of_copy = expert[rows, copy]
-        fits = (node_of == node[rows, copy][:, None]) & (copies_on_die < room)
-        fits_apart = fits & ~holds_expert[expert_of_copy, rows]
-        candidates = np.where(fits_apart.any(axis=1, keepdims=True), fits_apart, fits)
-        best_die = np.where(candidates, die_load, np.inf).argmin(axis=1)
+    for copy_of_layer in np.argsort(-share, axis=1, kind="mergesort").T:
+        expert_of_copy = expert[rows, copy_of_layer]
+        has_room = (node_of == node[rows, copy_of_layer][:, None]) & (copies_on_die < slots_per_die)
+        fits_apart = has_room & ~holds_expert[expert_of_copy, rows]
+        is_candidate = np.where(fits_apart.any(axis=1, keepdims=True), fits_apart, has_room)
+        best_die = np.where(is_candidate, die_load, np.inf).argmin(axis=1)
         slots[rows, best_die, copies_on_die[rows, best_die]] = expert_of_copy
         copies_on_die[rows, best_die] += 1
-        die_load[rows, best_die] += share[rows, copy]
+        die_load[rows, best_die] += share[rows, copy_of_layer]
         holds_expert[expert_of_copy, rows, best_die] = True
 
 
@@ -105,35 +105,35 @@ def _pack_apart(
 def renumber(current: Ints, new: Ints, node_of: Ints, experts: int) -> Ints:
     """`new` i8[layers, dies, slots] with the dies of a node permuted to resemble `current`:
     greedily, most experts in common first. Loads do not change: a node's dies are alike."""
-    layers, dies, room = new.shape
+    layers, dies, slots_per_die = new.shape
     renumbered = np.empty_like(new)
     for layer in range(layers):
-        holds = np.zeros((dies, experts), np.bool_)
-        overlap = np.zeros((dies, dies), np.int64)
+        holds_expert = np.zeros((dies, experts), np.bool_)
+        common = np.zeros((dies, dies), np.int64)
         for die in range(dies):
             for expert in current[layer, die]:
                 if expert >= 0:
-                    holds[die, expert] = True
-        for p in range(dies):
-            for expert in new[layer, p]:
+                    holds_expert[die, expert] = True
+        for i in range(dies):
+            for expert in new[layer, i]:
                 for die in range(dies):
-                    if expert >= 0 and node_of[die] == node_of[p] and holds[die, expert]:
-                        overlap[p, die] += 1
-        has_die, is_taken = np.zeros(dies, np.bool_), np.zeros(dies, np.bool_)
-        for level in range(overlap.max(), -2, -1):  # 0: a die of the same number; -1: of the node
-            for p in range(dies):
-                chosen = -1
-                if has_die[p]:
+                    if expert >= 0 and node_of[die] == node_of[i] and holds_expert[die, expert]:
+                        common[i, die] += 1
+        is_numbered, is_taken = np.zeros(dies, np.bool_), np.zeros(dies, np.bool_)
+        for level in range(common.max(), -2, -1):  # 0: a die of the same number; -1: of the node
+            for i in range(dies):
+                chosen_die = -1
+                if is_numbered[i]:
                     continue
-                if not is_taken[p] and (level < 1 or overlap[p, p] == level):
-                    chosen = p
+                if not is_taken[i] and (level < 1 or common[i, i] == level):
+                    chosen_die = i
                 elif level != 0:
                     for die in range(dies):
-                        fits = level < 0 or overlap[p, die] == level
-                        if fits and node_of[die] == node_of[p] and not is_taken[die]:
-                            chosen = die
+                        fits_level = level < 0 or common[i, die] == level
+                        if fits_level and node_of[die] == node_of[i] and not is_taken[die]:
+                            chosen_die = die
                             break
-                if chosen >= 0:
-                    has_die[p] = is_taken[chosen] = True
-                    renumbered[layer, chosen] = new[layer, p]
+                if chosen_die >= 0:
+                    is_numbered[i] = is_taken[chosen_die] = True
+                    renumbered[layer, chosen_die] = new[layer, i]
     return renumbered

@@ -26,36 +26,36 @@ def place(
     spreads copies over the nodes first. `current`: the present slots, to which equal dies are
     matched. Raises ExpertsError for too few slots."""
     layers, count = measured.shape
-    physical = count + experts.redundant
-    if physical > dies * slots_per_die:
+    copy_count = count + experts.redundant
+    if copy_count > dies * slots_per_die:
         raise ExpertsError(
-            f"{count} routed + {experts.redundant} redundant experts need {physical} slots but "
+            f"{count} routed + {experts.redundant} redundant experts need {copy_count} slots but "
             f"{dies} dies x {slots_per_die} slots hold {dies * slots_per_die}: lower "
             "experts.redundant or give the instance more dies"
         )
     slots = np.full((layers, dies, slots_per_die), EMPTY, np.int64)
     if experts.placement == "round_robin":
-        for copy in range(physical):
-            die = copy * dies // physical
-            slots[:, die, copy - -(-die * physical // dies)] = copy % count
+        for copy in range(copy_count):
+            die = copy * dies // copy_count
+            slots[:, die, copy - -(-die * copy_count // dies)] = copy % count
         return slots
     node_of, one_node = np.arange(dies) * nodes // dies, np.zeros(dies, np.int64)
     load = np.ascontiguousarray(measured, np.float64)
-    old_slots = slots[:0] if current is None else np.ascontiguousarray(current)
+    present_slots = slots[:0] if current is None else np.ascontiguousarray(current)
     by_node = False  # whether a die's number says more than which die is meant: its node
     if experts.placement == "eplb":
-        place_eplb(load, physical, 1, 1, slots)
+        place_eplb(load, copy_count, 1, 1, slots)
     elif experts.placement == "eplb_groups":
         # Whole groups on nodes with equally many dies: else the hierarchical policy does not fit.
         by_node = not (groups % nodes or count % groups or dies % nodes)
-        place_eplb(load, physical, groups if by_node else 1, nodes if by_node else 1, slots)
+        place_eplb(load, copy_count, groups if by_node else 1, nodes if by_node else 1, slots)
     elif experts.placement == "topology":
         by_node = nodes > 1
-        place_spread(load, physical, node_of, nodes, old_slots, slots)
+        place_spread(load, copy_count, node_of, nodes, present_slots, slots)
     else:
-        place_spread(load, physical, one_node, 1, old_slots, slots)
+        place_spread(load, copy_count, one_node, 1, present_slots, slots)
     if current is not None:
-        slots = renumber(old_slots, slots, node_of if by_node else one_node, count)
+        slots = renumber(present_slots, slots, node_of if by_node else one_node, count)
     return slots
 
 
@@ -76,8 +76,8 @@ def replicas(slots: Ints, experts: int | None = None) -> NDArray[np.int32]:
 def copies(slots: Ints, experts: int) -> NDArray[np.int32]:
     """Copies of each expert, i4[layers, experts]."""
     copy_count = np.zeros((slots.shape[0], experts), np.int32)
-    layer = np.nonzero(slots >= 0)[0]
-    np.add.at(copy_count, (layer, slots[slots >= 0]), 1)
+    layer_of_copy = np.nonzero(slots >= 0)[0]
+    np.add.at(copy_count, (layer_of_copy, slots[slots >= 0]), 1)
     return copy_count
 
 
@@ -86,12 +86,12 @@ def moves(old: Ints, new: Ints) -> Ints:
     slot within a die does not matter, and a second copy there needs no transfer."""
     if old.shape != new.shape:
         raise ExpertsError(f"slots of shape {old.shape} cannot become slots of shape {new.shape}")
-    received = np.zeros(new.shape[:2], np.int64)
-    for i in range(new.shape[2]):
-        expert = new[:, :, i, None]
-        had_expert = (old == expert).any(axis=2) | (new[:, :, :i] == expert).any(axis=2)
-        received += (expert[:, :, 0] >= 0) & ~had_expert
-    return received
+    received_experts = np.zeros(new.shape[:2], np.int64)
+    for slot in range(new.shape[2]):
+        expert = new[:, :, slot, None]
+        had_copy = (old == expert).any(axis=2) | (new[:, :, :slot] == expert).any(axis=2)
+        received_experts += (expert[:, :, 0] >= 0) & ~had_copy
+    return received_experts
 
 
 def choose_layers(
@@ -103,7 +103,7 @@ def choose_layers(
         return np.empty(0, np.int64)
     if policy == "periodic":
         return np.arange(slots.shape[0])
-    hottest = hottest_by_layer(measured, slots, nearest)
+    hottest_load = hottest_by_layer(measured, slots, nearest)
     if policy == "threshold":
-        return np.flatnonzero(hottest > threshold)
-    return np.sort(np.argsort(-hottest, kind="stable")[: max(0, layers)])
+        return np.flatnonzero(hottest_load > threshold)
+    return np.sort(np.argsort(-hottest_load, kind="stable")[: max(0, layers)])

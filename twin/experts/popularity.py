@@ -45,7 +45,7 @@ def log_loads(
     log_load = np.zeros((layers, routed_experts))
     if experts.popularity == "imported":
         return skew * _logs(_checked(counts, layers, routed_experts, experts.counts.name))
-    layer_scales = [float(s) for s in facts["experts.popularity.layer_scale"].value]
+    layer_scales = [float(number) for number in facts["experts.popularity.layer_scale"].value]
     load_span = facts.si("experts.popularity.power_law_span")
     for layer in range(layers):
         order_key = stream_key(seed, f"experts/order/{layer}")
@@ -54,8 +54,8 @@ def log_loads(
                 POWER_LAW, skew, experts.power_law_alpha, load_span, order_key, log_load[layer]
             )
         else:
-            scale = skew * layer_scales[layer * len(layer_scales) // layers]
-            rank_loads(SKEWED, scale, 0.0, 0.0, order_key, log_load[layer])
+            layer_scale = skew * layer_scales[layer * len(layer_scales) // layers]
+            rank_loads(SKEWED, layer_scale, 0.0, 0.0, order_key, log_load[layer])
     return log_load
 
 
@@ -71,7 +71,7 @@ def _checked(counts: Floats | None, layers: int, routed_experts: int, name: str)
     if counts is None:
         raise ExpertsError(f"{subject} are not here: import their file first")
     if counts.shape != (layers, routed_experts):
-        size_text = " x ".join(str(n) for n in counts.shape)
+        size_text = " x ".join(str(length) for length in counts.shape)
         raise ExpertsError(
             f"{subject} hold {size_text} layers x experts, but the model has {layers} MoE layers x "
             f"{routed_experts} routed experts: import counts of this model"
@@ -86,8 +86,8 @@ def _checked(counts: Floats | None, layers: int, routed_experts: int, name: str)
 def _logs(counts: Floats) -> Floats:
     """Logarithm of counts f8[layers, experts] over their layer's mean; a count is at least
     LEAST_SHARE of the mean."""
-    mean = np.add.accumulate(counts, axis=1)[:, -1:] / counts.shape[1]
-    return each(math.log, np.maximum(counts / mean, LEAST_SHARE))
+    mean_count = np.add.accumulate(counts, axis=1)[:, -1:] / counts.shape[1]
+    return each(math.log, np.maximum(counts / mean_count, LEAST_SHARE))
 
 
 def rank_loads(shape: int, scale: float, alpha: float, span: float, order_key: np.uint64,
@@ -119,9 +119,9 @@ def to_chances(load: Floats, top_k: float) -> Floats:
         is_scaled = (full_count != count_before) & (free_load > 0.0)
         if not is_scaled.any():
             return np.where(is_full, 1.0, load)
-        scale = np.where(
+        row_scale = np.where(
             is_scaled, (top_k - full_count) / np.where(free_load > 0.0, free_load, 1.0), 1.0
         )
-        load = np.where(is_full, 1.0, load * scale[:, None])
+        load = np.where(is_full, 1.0, load * row_scale[:, None])
         count_before = np.where(is_scaled, full_count, count_before)
         is_full |= (load >= 1.0) & is_scaled[:, None]

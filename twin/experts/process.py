@@ -88,9 +88,9 @@ def _started(routed: Routed, counts: Floats | None = None) -> Process:
     offset = np.zeros((experts.topics, layers, routed_experts))
     if experts.topics > 1:
         log_sd = skew * facts.si("experts.topic.class_log_sd")
-        for k in range(experts.topics):
-            keys = _keys(seed, f"experts/topic/{k}", layers)
-            offset[k] = _normal_rows(keys, 0, log_sd, routed_experts)
+        for topic in range(experts.topics):
+            keys = _keys(seed, f"experts/topic/{topic}", layers)
+            offset[topic] = _normal_rows(keys, 0, log_sd, routed_experts)
     return Process(
         experts, base, offset, top_k, popularity.topic_correlation(experts, facts),
         drift_sd=0.0 if is_constant else skew * facts.si("experts.drift.log_sd"),
@@ -105,8 +105,8 @@ _known = lru_cache(maxsize=8)(_started)
 
 def long_run(process: Process) -> Floats:
     """Chances f8[layers, experts] for the first placement: without drift, with an even mix."""
-    even = np.full(process.topics, 1.0 / process.topics)
-    return _chances(process.base, np.zeros_like(process.base), process.offset, even, process.top_k)
+    mix = np.full(process.topics, 1.0 / process.topics)
+    return _chances(process.base, np.zeros_like(process.base), process.offset, mix, process.top_k)
 
 
 def now(process: Process, t_s: float, mix: Floats | None = None) -> Floats:
@@ -135,14 +135,14 @@ def mix_at(process: Process, t_s: float) -> Floats:
     """Weights f8[topics] of classes at `t_s`, sum 1; class k peaks at k / topics of a period."""
     if process.topics == 1:
         return np.ones(1)
-    weight = _topic_weights(process, np.array([t_s]))[:, 0]
-    return weight / weight.sum()
+    topic_weights = _topic_weights(process, np.array([t_s]))[:, 0]
+    return topic_weights / topic_weights.sum()
 
 
 def _topic_weights(process: Process, t_s: Floats) -> Floats:
     """Weights of the topic classes at times f8[n], f8[topics, n]."""
-    peak_at = np.arange(process.topics)[:, None] / process.topics
-    phase = 2.0 * math.pi * (t_s / process.experts.mix_period_s - peak_at)
+    peak_phase = np.arange(process.topics)[:, None] / process.topics
+    phase = 2.0 * math.pi * (t_s / process.experts.mix_period_s - peak_phase)
     return each(math.exp, process.swing * each(math.cos, phase))
 
 
@@ -152,23 +152,23 @@ def topics_of(
     """Topic class of each request, i1[n], drawn from the mix when it arrives (arrival_s f8[n]).
     session i4[n]: requests of one session have the class of its earliest arrival, those of -1 each
     their own."""
-    requests = arrival_s.size
-    if process.topics == 1 or requests == 0:
-        return np.zeros(requests, np.int8)
-    first_row = np.arange(requests)
+    request_count = arrival_s.size
+    if process.topics == 1 or request_count == 0:
+        return np.zeros(request_count, np.int8)
+    first_row = np.arange(request_count)
     in_session = np.flatnonzero(session != NO_SESSION)
     if in_session.size:
         order = in_session[np.lexsort((in_session, arrival_s[in_session], session[in_session]))]
-        is_head = np.concatenate(([True], np.diff(session[order]) != 0))
-        first_row[order] = order[is_head][np.cumsum(is_head) - 1]
+        is_first_turn = np.concatenate(([True], np.diff(session[order]) != 0))
+        first_row[order] = order[is_first_turn][np.cumsum(is_first_turn) - 1]
     weight = _topic_weights(process, arrival_s[first_row].astype(np.float64))
     draw = uniforms(stream_key(seed, "experts/topic_of"), first_row) * np.cumsum(weight, axis=0)[-1]
-    topic = np.zeros(requests, np.int8)
-    for k in range(process.topics - 1):
-        is_later = (topic == k) & (draw >= weight[k])
-        draw -= np.where(is_later, weight[k], 0.0)
-        topic += is_later
-    return topic
+    topic_class = np.zeros(request_count, np.int8)
+    for topic_k in range(process.topics - 1):
+        is_later = (topic_class == topic_k) & (draw >= weight[topic_k])
+        draw -= np.where(is_later, weight[topic_k], 0.0)
+        topic_class += is_later
+    return topic_class
 
 
 def measured(process: Process, t_s: float, window_s: float, mix: Floats | None = None) -> Floats:
@@ -176,10 +176,10 @@ def measured(process: Process, t_s: float, window_s: float, mix: Floats | None =
     it; rows sum to top_k. mix f8[topics]: weights of the classes (None: the traffic's)."""
     begin_s = max(0.0, t_s - window_s)
     point_count = WINDOW_POINTS if process.changes or (process.topics > 1 and mix is None) else 1
-    load_sum = np.zeros_like(process.base)
-    for i in range(point_count):
-        load_sum += now(process, begin_s + (t_s - begin_s) * (i + 0.5) / point_count, mix)
-    return load_sum / point_count
+    chance_sum = np.zeros_like(process.base)
+    for point in range(point_count):
+        chance_sum += now(process, begin_s + (t_s - begin_s) * (point + 0.5) / point_count, mix)
+    return chance_sum / point_count
 
 
 def _keys(seed: int, name: str, layers: int) -> Keys:
@@ -189,8 +189,8 @@ def _keys(seed: int, name: str, layers: int) -> Keys:
 
 def _epoch(process: Process, t_s: float) -> int:
     """Number of popularity shifts up to `t_s`."""
-    every_s = process.experts.shift_every_s
-    return int(t_s // every_s) if every_s > 0.0 else 0
+    shift_every_s = process.experts.shift_every_s
+    return int(t_s // shift_every_s) if shift_every_s > 0.0 else 0
 
 
 def _noise(process: Process, t_s: float) -> Floats:
@@ -205,10 +205,10 @@ def _noise(process: Process, t_s: float) -> Floats:
     if process.experts.drift_s <= 0.0:
         return _normal_rows(keys, 0, process.drift_sd, experts)
     knots_passed = t_s / (process.experts.drift_s * KNOT)
-    knot = math.floor(knots_passed)
-    angle = 0.5 * math.pi * (knots_passed - knot)
-    old_noise = math.cos(angle) * _normal_rows(keys, knot * experts, 1.0, experts)
-    new_noise = math.sin(angle) * _normal_rows(keys, (knot + 1) * experts, 1.0, experts)
+    knot_before = math.floor(knots_passed)
+    angle = 0.5 * math.pi * (knots_passed - knot_before)
+    old_noise = math.cos(angle) * _normal_rows(keys, knot_before * experts, 1.0, experts)
+    new_noise = math.sin(angle) * _normal_rows(keys, (knot_before + 1) * experts, 1.0, experts)
     return process.drift_sd * (old_noise + new_noise)
 
 
@@ -218,12 +218,12 @@ def _shifted(process: Process, t_s: float) -> Floats:
     if epoch == 0 or process.shift_share == 0.0:
         return base
     layers, experts = base.shape
-    draws = uniforms(_keys(process.seed, f"experts/shift/{epoch}", layers)[:, None],
+    order_draws = uniforms(_keys(process.seed, f"experts/shift/{epoch}", layers)[:, None],
                      np.arange(experts))  # fmt: skip
-    order = np.argsort(draws, axis=1, kind="mergesort")
-    moved_experts = order[:, : round(process.shift_share * experts)]
-    shifted, rows = base.copy(), np.arange(layers)[:, None]
-    shifted[rows, moved_experts] = base[rows, np.roll(moved_experts, -1, axis=1)]
+    expert_order = np.argsort(order_draws, axis=1, kind="mergesort")
+    moved_experts = expert_order[:, : round(process.shift_share * experts)]
+    shifted, layer_rows = base.copy(), np.arange(layers)[:, None]
+    shifted[layer_rows, moved_experts] = base[layer_rows, np.roll(moved_experts, -1, axis=1)]
     return shifted
 
 
@@ -235,8 +235,8 @@ def _normal_rows(keys: Keys, first: int, sd: float, experts: int) -> Floats:
 def _chances(base: Floats, noise: Floats, offset: Floats, mix: Floats, top_k: int) -> Floats:
     """Chances f8[layers, experts]: those of the topic classes, averaged by mix f8[topics]."""
     mean_chance = np.zeros_like(base)
-    for k in np.flatnonzero(mix):
-        mean_chance += mix[k] * popularity.to_chances(
-            each(math.exp, base + noise + offset[k]), float(top_k)
+    for topic in np.flatnonzero(mix):
+        mean_chance += mix[topic] * popularity.to_chances(
+            each(math.exp, base + noise + offset[topic]), float(top_k)
         )
     return mean_chance

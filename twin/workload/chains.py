@@ -18,12 +18,12 @@ def chain_ids(
     hashes mean the same only within one scope."""
     ids = {(k, k): k for k in range(0)}  # (chain before a block, hash) -> chain; empty, but typed
     for i in range(row_begin.size):
-        parent = -1 - scope[i]  # a root of its own for every scope
+        parent_chain = -1 - scope[i]  # a root of its own for every scope
         for k in range(row_begin[i], row_end[i]):
-            link = (parent, raw[k])
-            if link not in ids:
-                ids[link] = len(ids)
-            parent = raw[k] = ids[link]
+            parent_and_hash = (parent_chain, raw[k])
+            if parent_and_hash not in ids:
+                ids[parent_and_hash] = len(ids)
+            parent_chain = raw[k] = ids[parent_and_hash]
     return len(ids)
 
 
@@ -33,8 +33,8 @@ def ranges(first: np.ndarray, count: np.ndarray) -> np.ndarray:
     >>> ranges(np.array([7, 0]), np.array([2, 3])).tolist()
     [7, 8, 0, 1, 2]
     """
-    end = np.cumsum(count)
-    return np.asarray(np.repeat(first - (end - count), count) + np.arange(count.sum()))
+    end_of_row = np.cumsum(count)
+    return np.asarray(np.repeat(first - (end_of_row - count), count) + np.arange(count.sum()))
 
 
 def runs_of(
@@ -42,13 +42,13 @@ def runs_of(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(segment_offset i8[n + 1], segment_first i8[m], segment_blocks i4[m]) of rows of ids."""
     row_blocks = np.maximum(row_end - row_begin, 0)
-    offset = np.concatenate(([0], np.cumsum(row_blocks)))
+    row_offset = np.concatenate(([0], np.cumsum(row_blocks)))
     row_ids = ids[ranges(row_begin, row_blocks)]
     is_begin = np.diff(row_ids, prepend=0) != 1
-    is_begin[offset[:-1][row_blocks > 0]] = True
+    is_begin[row_offset[:-1][row_blocks > 0]] = True
     run_begin = np.flatnonzero(is_begin)
-    blocks = np.diff(run_begin, append=row_ids.size).astype(np.int32)
-    return np.searchsorted(run_begin, offset), row_ids[run_begin], blocks
+    run_blocks = np.diff(run_begin, append=row_ids.size).astype(np.int32)
+    return np.searchsorted(run_begin, row_offset), row_ids[run_begin], run_blocks
 
 
 def expand_runs(
@@ -66,12 +66,12 @@ def regroup(
     offset i8[n + 1], ids i8[...], distinct ids); a group has the id of its last block, so sharing
     is exact."""
     whole_groups = np.minimum(groups, np.diff(row_offset) // size)
-    group_place = ranges(np.zeros_like(whole_groups), whole_groups)  # of a group in its row
-    last_ids = ids[np.repeat(row_offset[:-1], whole_groups) + (group_place + 1) * size - 1]
+    group_in_row = ranges(np.zeros_like(whole_groups), whole_groups)  # of a group in its row
+    last_ids = ids[np.repeat(row_offset[:-1], whole_groups) + (group_in_row + 1) * size - 1]
     _, first_uses = np.unique(last_ids, return_index=True)
-    new_id = np.full(ids.max(initial=-1) + 1, EMPTY)
-    new_id[last_ids[np.sort(first_uses)]] = np.arange(first_uses.size)  # in order of first use
-    return np.concatenate(([0], np.cumsum(whole_groups))), new_id[last_ids], first_uses.size
+    new_id_of = np.full(ids.max(initial=-1) + 1, EMPTY)
+    new_id_of[last_ids[np.sort(first_uses)]] = np.arange(first_uses.size)  # in order of first use
+    return np.concatenate(([0], np.cumsum(whole_groups))), new_id_of[last_ids], first_uses.size
 
 
 @late
@@ -84,35 +84,35 @@ def with_answers(
     first i8[m], blocks i4[m], distinct ids)."""
     rows = offset.size - 1
     new_offset = np.zeros(rows + 1, np.int64)
-    most_segments = first.size + rows
+    segment_limit = first.size + rows
     for i in range(rows):
         if child[i] != EMPTY:
-            most_segments += offset[child[i] + 1] - offset[child[i]]
-    new_first = np.empty(most_segments, np.int64)
-    new_blocks = np.empty(most_segments, np.int32)
-    position = 0
+            segment_limit += offset[child[i] + 1] - offset[child[i]]
+    new_first = np.empty(segment_limit, np.int64)
+    new_blocks = np.empty(segment_limit, np.int32)
+    segment = 0
     for i in range(rows):
         filled_blocks, last_id = 0, -1
-        for s in range(offset[i], offset[i + 1]):
-            new_first[position], new_blocks[position] = first[s], blocks[s]
-            filled_blocks += blocks[s]
-            last_id = first[s] + blocks[s] - 1
-            position += 1
-        own_blocks, blocks_before, extends = filled_blocks, 0, filled_blocks == 0
+        for old_segment in range(offset[i], offset[i + 1]):
+            new_first[segment], new_blocks[segment] = first[old_segment], blocks[old_segment]
+            filled_blocks += blocks[old_segment]
+            last_id = first[old_segment] + blocks[old_segment] - 1
+            segment += 1
+        own_blocks, blocks_before, is_extension = filled_blocks, 0, filled_blocks == 0
         if child[i] != EMPTY:
-            for s in range(offset[child[i]], offset[child[i] + 1]):
-                skipped = min(max(own_blocks - blocks_before, 0), blocks[s])
-                blocks_before += blocks[s]
-                if skipped > 0 and blocks_before - blocks[s] + skipped == own_blocks:
-                    extends = first[s] + skipped - 1 == last_id
-                taken = min(blocks[s] - skipped, wanted[i] - filled_blocks)
-                if extends and taken > 0:
-                    new_first[position], new_blocks[position] = first[s] + skipped, taken
+            for old_segment in range(offset[child[i]], offset[child[i] + 1]):
+                skipped = min(max(own_blocks - blocks_before, 0), blocks[old_segment])
+                blocks_before += blocks[old_segment]
+                if skipped > 0 and blocks_before - blocks[old_segment] + skipped == own_blocks:
+                    is_extension = first[old_segment] + skipped - 1 == last_id
+                taken = min(blocks[old_segment] - skipped, wanted[i] - filled_blocks)
+                if is_extension and taken > 0:
+                    new_first[segment], new_blocks[segment] = first[old_segment] + skipped, taken
                     filled_blocks += taken
-                    position += 1
+                    segment += 1
         if filled_blocks < wanted[i]:
-            new_first[position], new_blocks[position] = distinct, wanted[i] - filled_blocks
+            new_first[segment], new_blocks[segment] = distinct, wanted[i] - filled_blocks
             distinct += wanted[i] - filled_blocks
-            position += 1
-        new_offset[i + 1] = position
-    return new_offset, new_first[:position], new_blocks[:position], distinct
+            segment += 1
+        new_offset[i + 1] = segment
+    return new_offset, new_first[:segment], new_blocks[:segment], distinct

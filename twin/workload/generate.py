@@ -27,29 +27,29 @@ def generate(
     ones has its own. answers: chains include the blocks of the answers. even: lengths have the
     shares of their distribution exactly. Raises WorkloadError, FactError for an unknown
     `workload.lengths`."""
-    stream = partial(stream_key, seed)
+    key_of = partial(stream_key, seed)
     if workload.arrivals == "trace":
         if trace is None:
             raise WorkloadError("workload.arrivals = trace needs the trace: load its file first")
-        clock = profile.Clock(workload, horizon_s, facts)
-        return replay(workload, clock, horizon_s, stream, block_tokens, trace, count, answers)
+        rate_clock = profile.Clock(workload, horizon_s, facts)
+        return replay(workload, rate_clock, horizon_s, key_of, block_tokens, trace, count, answers)
     if workload.prompts:
         count = workload.prompts if count is None else min(count, workload.prompts)
-    arrival_s = _arrivals(workload, horizon_s, stream, facts, count)
-    input_tokens, output_tokens = _lengths(workload, arrival_s.size, stream, facts, even)
+    arrival_s = _arrivals(workload, horizon_s, key_of, facts, count)
+    input_tokens, output_tokens = _lengths(workload, arrival_s.size, key_of, facts, even)
     if workload.arrivals != "closed_loop":
         input_tokens = profile.follow_day(workload, arrival_s, input_tokens, "input", facts)
         output_tokens = profile.follow_day(workload, arrival_s, output_tokens, "output", facts)
     parent = None
     if workload.prefix == "sessions":
-        parent = _parents(workload, arrival_s, input_tokens, output_tokens, stream, facts)
+        parent = _parents(workload, arrival_s, input_tokens, output_tokens, key_of, facts)
     answer_tokens = output_tokens if answers else np.zeros_like(output_tokens)
     if workload.prefix == "none":
         chains = own_chains(input_tokens + answer_tokens, block_tokens)
     elif parent is None:
         chains = shared_chains(
             input_tokens, block_tokens, workload.shared_fraction, workload.prefix_groups,
-            stream("prefix"), answer_tokens,
+            key_of("prefix"), answer_tokens,
         )  # fmt: skip
     else:
         head_tokens = int(_session_fact(facts, workload, "head_tokens"))
@@ -79,10 +79,10 @@ def _lengths(
     if workload.lengths == "fixed":
         fixed_lengths = (workload.input_tokens, workload.output_tokens)
         return np.full(n, fixed_lengths[0], np.int32), np.full(n, fixed_lengths[1], np.int32)
-    inputs, outputs = drawn_lengths(facts, workload)
+    input_table, output_table = drawn_lengths(facts, workload)
     return (
-        draw_lengths(inputs, stream("input"), n, even=even),
-        draw_lengths(outputs, stream("output"), n, even=even),
+        draw_lengths(input_table, stream("input"), n, even=even),
+        draw_lengths(output_table, stream("output"), n, even=even),
     )
 
 
@@ -122,22 +122,22 @@ def _arrivals(
 ) -> np.ndarray:
     """Arrival times in seconds, f8[n], in order; +inf: waits for a client of a closed loop."""
     most_requests = NO_LIMIT if count is None else count
-    rate = workload.rate_req_per_s
+    req_per_s = workload.rate_req_per_s
     if workload.arrivals == "closed_loop":
         if count is None:
             raise WorkloadError("workload.arrivals = closed_loop needs a count of requests")
         _refuse_floods(count)
         return profile.closed_loop_arrivals(workload.concurrency, count, workload.ramp_s)
-    clock = profile.Clock(workload, horizon_s, facts)
-    own_horizon_s = clock.own_horizon_s
-    _refuse_floods(min(rate * own_horizon_s, most_requests))
+    rate_clock = profile.Clock(workload, horizon_s, facts)
+    own_horizon_s = rate_clock.own_horizon_s
+    _refuse_floods(min(req_per_s * own_horizon_s, most_requests))
     if workload.arrivals == "uniform":
-        return clock.seconds(profile.uniform_arrivals(rate, own_horizon_s, most_requests))
-    process = profile.GAMMA if workload.arrivals == "gamma" else profile.POISSON
+        return rate_clock.seconds(profile.uniform_arrivals(req_per_s, own_horizon_s, most_requests))
+    gap_process = profile.GAMMA if workload.arrivals == "gamma" else profile.POISSON
     own_s = profile.renewal_arrivals(
-        stream("arrivals"), process, rate, workload.cv, own_horizon_s, most_requests
+        stream("arrivals"), gap_process, req_per_s, workload.cv, own_horizon_s, most_requests
     )
-    return clock.seconds(own_s)
+    return rate_clock.seconds(own_s)
 
 
 class MeanLengths(NamedTuple):
@@ -157,15 +157,15 @@ def mean_lengths(workload: Workload, facts: Facts, trace: TraceTable | None = No
         if trace is None or not len(trace):
             raise WorkloadError("workload.arrivals = trace needs the trace: load its file first")
         inputs, outputs = (x.astype(np.int64) for x in (trace.input_tokens, trace.output_tokens))
-        prompt, answer = float(inputs.sum() / inputs.size), float(outputs.sum() / outputs.size)
-        prompt_spread = float((inputs.astype(np.float64) ** 2).mean()) / prompt**2
-        return MeanLengths(prompt, answer, prompt_spread, relative_lengths(trace.input_tokens))
+        mean_prompt, answer = float(inputs.sum() / inputs.size), float(outputs.sum() / outputs.size)
+        prompt_spread = float((inputs.astype(np.float64) ** 2).mean()) / mean_prompt**2
+        return MeanLengths(mean_prompt, answer, prompt_spread, relative_lengths(trace.input_tokens))
     if workload.lengths == "fixed":
-        prompt, answer = float(workload.input_tokens), float(workload.output_tokens)
+        mean_prompt, answer = float(workload.input_tokens), float(workload.output_tokens)
         if workload.prefix == "sessions":
-            follow_up = workload.follow_up_probability
-            prompt = (prompt + follow_up * answer) / (1.0 - follow_up)
-        return MeanLengths(prompt, answer)
-    table_in, table_out = drawn_lengths(facts, workload)
-    prompt_spread = table_in.moment(2) / table_in.mean**2
-    return MeanLengths(table_in.mean, table_out.mean, prompt_spread, table_in.relative)
+            follow_up_chance = workload.follow_up_probability
+            mean_prompt = (mean_prompt + follow_up_chance * answer) / (1.0 - follow_up_chance)
+        return MeanLengths(mean_prompt, answer)
+    input_table, output_table = drawn_lengths(facts, workload)
+    prompt_spread = input_table.moment(2) / input_table.mean**2
+    return MeanLengths(input_table.mean, output_table.mean, prompt_spread, input_table.relative)

@@ -27,10 +27,11 @@ class Quantiles:
 
     def moment(self, k: int) -> float:
         """Mean of the k-th power, tokens^k."""
-        steps = zip(self.levels, self.levels[1:], self.tokens, self.tokens[1:], strict=False)
+        # Between levels p and q tokens rise from a to b.
+        level_steps = zip(self.levels, self.levels[1:], self.tokens, self.tokens[1:], strict=False)
         return float(sum(
             (q - p) * sum(a**i * b ** (k - i) for i in range(k + 1)) / (k + 1)
-            for p, q, a, b in steps
+            for p, q, a, b in level_steps
         ))  # fmt: skip
 
     @property
@@ -84,12 +85,12 @@ def drawn_lengths(facts: Facts, workload: Workload) -> tuple[Quantiles, Quantile
     """The (input, output) distributions of lengths: a range, or tables of data/workloads."""
     if workload.lengths != "range":
         return fitted_lengths(facts, workload.lengths)
-    ends = np.array([0.0, 1.0]), np.array([workload.shortest, 1.0])
-    prompts, answers = (
-        Quantiles(ends[0], np.maximum(1.0, most * ends[1]))
-        for most in (workload.input_tokens, workload.output_tokens)
+    range_ends = np.array([0.0, 1.0]), np.array([workload.shortest, 1.0])
+    prompt_lengths, answer_lengths = (
+        Quantiles(range_ends[0], np.maximum(1.0, longest * range_ends[1]))
+        for longest in (workload.input_tokens, workload.output_tokens)
     )
-    return prompts, answers
+    return prompt_lengths, answer_lengths
 
 
 def draw_lengths(table: Quantiles, key: np.uint64, count: int, *, even: bool = False) -> np.ndarray:
@@ -99,7 +100,7 @@ def draw_lengths(table: Quantiles, key: np.uint64, count: int, *, even: bool = F
     quantile = uniforms(key, np.arange(count))
     if even:
         quantile[np.argsort(quantile, kind="stable")] = (np.arange(count) + 0.5) / max(count, 1)
-    cell = np.minimum(np.searchsorted(levels, quantile, "right") - 1, levels.size - 2)
-    share = (quantile - levels[cell]) / (levels[cell + 1] - levels[cell])
-    lengths = tokens[cell] + share * (tokens[cell + 1] - tokens[cell])
+    level_cell = np.minimum(np.searchsorted(levels, quantile, "right") - 1, levels.size - 2)
+    share_of_cell = (quantile - levels[level_cell]) / (levels[level_cell + 1] - levels[level_cell])
+    lengths = tokens[level_cell] + share_of_cell * (tokens[level_cell + 1] - tokens[level_cell])
     return (lengths + 0.5).astype(np.int32)

@@ -50,8 +50,8 @@ class Offered:
     @property
     def output_tokens_per_s(self) -> float | None:
         """Output tokens requested per second."""
-        rate = self.rate_req_per_s
-        return None if rate is None else rate * self.output_tokens_mean
+        req_per_s = self.rate_req_per_s
+        return None if req_per_s is None else req_per_s * self.output_tokens_mean
 
 
 def offered(scenario: Scenario, facts: Facts, trace: TraceTable | None = None) -> Offered:
@@ -69,41 +69,41 @@ def _sample(
     factor = mean_factor(workload, horizon_s, facts)
     # Lengths and reuse do not hang on when requests come.
     workload = workload.model_copy(update={"profile": Profile()})
-    rate: float | None = workload.rate_req_per_s * factor
+    req_per_s: float | None = workload.rate_req_per_s * factor
     count, horizon_s = SAMPLE, 2.0 * SAMPLE / workload.rate_req_per_s
     if workload.arrivals == "closed_loop":
-        rate = None
+        req_per_s = None
     elif trace is not None:
         # Taken whole, for the reuse of a part is less; copies and haste change its rate only.
         count, horizon_s = len(trace), math.inf
-        timed_s = trace.duration_s if trace.has_time else len(trace) / workload.rate_req_per_s
+        trace_s = trace.duration_s if trace.has_time else len(trace) / workload.rate_req_per_s
         options = workload.trace
-        rate = (
-            len(trace) / max(timed_s, 1e-9) * options.tree_copies * options.rate_multiplier * factor
+        req_per_s = (
+            len(trace) / max(trace_s, 1e-9) * options.tree_copies * options.rate_multiplier * factor
         )
         one_copy = options.model_copy(update={"tree_copies": 1, "rate_multiplier": 1.0})
         workload = workload.model_copy(update={"trace": one_copy})
     with plainly():
         sample = generate(workload, horizon_s, seed, block_tokens, facts, trace, count, even=True)
-    prompts, answers = sample.input_tokens, sample.output_tokens
-    reused = np.minimum(_seen_blocks(sample) * float(sample.block_tokens), prompts)
-    p50_in, p95_in = np.quantile(prompts, (0.5, 0.95))
-    p50_out, p95_out = np.quantile(answers, (0.5, 0.95))
+    prompt_tokens, answer_tokens = sample.input_tokens, sample.output_tokens
+    reused_tokens = np.minimum(_seen_blocks(sample) * float(sample.block_tokens), prompt_tokens)
+    input_p50, input_p95 = np.quantile(prompt_tokens, (0.5, 0.95))
+    output_p50, output_p95 = np.quantile(answer_tokens, (0.5, 0.95))
     return Offered(
         requests=len(sample),
-        rate_req_per_s=rate,
-        input_tokens_mean=float(prompts.mean()),
-        input_tokens_p50=float(p50_in),
-        input_tokens_p95=float(p95_in),
-        output_tokens_mean=float(answers.mean()),
-        output_tokens_p50=float(p50_out),
-        output_tokens_p95=float(p95_out),
+        rate_req_per_s=req_per_s,
+        input_tokens_mean=float(prompt_tokens.mean()),
+        input_tokens_p50=float(input_p50),
+        input_tokens_p95=float(input_p95),
+        output_tokens_mean=float(answer_tokens.mean()),
+        output_tokens_p50=float(output_p50),
+        output_tokens_p95=float(output_p95),
         # Blocks are prefix-chained: a block seen twice was a hit the second time.
-        reuse=float(reused.sum()) / float(prompts.sum()),
-        prompts=prompts,
-        answers=answers,
+        reuse=float(reused_tokens.sum()) / float(prompt_tokens.sum()),
+        prompts=prompt_tokens,
+        answers=answer_tokens,
         arrivals=sample.arrival_s,
-        seen=reused,
+        seen=reused_tokens,
     )
 
 
@@ -114,9 +114,9 @@ def lru_reuse(
     scenario: Scenario, facts: Facts, trace: TraceTable | None, caches: int, blocks: int
 ) -> float:
     """Share of a sample's prompt tokens that hit in LRU caches of `blocks`, which take turns."""
-    args = scenario.workload, scenario.seed, scenario.memory_pool.block_tokens
-    reuse = _lru_reused if trace is None else _lru_reuse
-    return reuse(*args, facts, trace, caches, blocks)
+    sample_args = scenario.workload, scenario.seed, scenario.memory_pool.block_tokens
+    reuse_share_of = _lru_reused if trace is None else _lru_reuse
+    return reuse_share_of(*sample_args, facts, trace, caches, blocks)
 
 
 def _lru_reuse(
@@ -129,21 +129,21 @@ def _lru_reuse(
     with plainly():
         sample = generate(workload, horizon_s, seed, block_tokens, facts, trace, SAMPLE, even=True)
     # The oldest first; a dict would look over all that it lost before its first key.
-    lrus = [OrderedDict[int, None]() for _ in range(caches)]
+    lru_caches = [OrderedDict[int, None]() for _ in range(caches)]
     hit_tokens, first = 0, sample.segment_first.tolist()
-    block_counts, offset = sample.segment_blocks.tolist(), sample.segment_offset.tolist()
+    block_counts, segment_offset = sample.segment_blocks.tolist(), sample.segment_offset.tolist()
     for i, tokens in enumerate(sample.input_tokens.tolist()):
-        cache = lrus[i % caches]
-        segments = range(offset[i], offset[i + 1])
+        lru = lru_caches[i % caches]
+        segments = range(segment_offset[i], segment_offset[i + 1])
         chain = [b for s in segments for b in range(first[s], first[s] + block_counts[s])]
         chain = chain[: tokens // sample.block_tokens]
-        hit_blocks = next((k for k, block in enumerate(chain) if block not in cache), len(chain))
+        hit_blocks = next((k for k, block in enumerate(chain) if block not in lru), len(chain))
         hit_tokens += min(hit_blocks * sample.block_tokens, tokens - 1)
         for block in reversed(chain):
-            cache[block] = None
-            cache.move_to_end(block)
-        while len(cache) > blocks:
-            cache.popitem(last=False)
+            lru[block] = None
+            lru.move_to_end(block)
+        while len(lru) > blocks:
+            lru.popitem(last=False)
     return hit_tokens / float(sample.input_tokens.sum())
 
 
@@ -157,9 +157,9 @@ def _seen_blocks(sample: Requests) -> np.ndarray:
         return np.zeros(requests, np.int64)
     run_count = np.diff(sample.segment_offset)
     run_blocks = sample.segment_blocks.astype(np.int64)
-    block_id = ranges(sample.segment_first, run_blocks)
-    owner = np.repeat(np.repeat(np.arange(requests), run_count), run_blocks)
-    first = np.empty(sample.blocks, np.int64)
+    block_ids = ranges(sample.segment_first, run_blocks)
+    owner_of_block = np.repeat(np.repeat(np.arange(requests), run_count), run_blocks)
+    first_owner = np.empty(sample.blocks, np.int64)
     # Of equal ones the last assignment stays: the earliest prompt.
-    first[block_id[::-1]] = owner[::-1]
-    return np.bincount(owner[first[block_id] < owner], minlength=requests)
+    first_owner[block_ids[::-1]] = owner_of_block[::-1]
+    return np.bincount(owner_of_block[first_owner[block_ids] < owner_of_block], minlength=requests)

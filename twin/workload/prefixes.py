@@ -37,12 +37,12 @@ class Turns(NamedTuple):
 
 def own_chains(input_tokens: np.ndarray, block_tokens: int) -> Chains:
     """Prompts i4[n] without shared blocks: each has its own session and run."""
-    n = input_tokens.size
+    rows = input_tokens.size
     blocks = (input_tokens // block_tokens).astype(np.int32)
     ends = np.cumsum(blocks, dtype=np.int64)
-    block_count = int(ends[-1]) if n else 0
+    total_blocks = int(ends[-1]) if rows else 0
     return Chains(
-        np.arange(n, dtype=np.int32), np.arange(n + 1), ends - blocks, blocks, block_count
+        np.arange(rows, dtype=np.int32), np.arange(rows + 1), ends - blocks, blocks, total_blocks
     )
 
 
@@ -52,27 +52,27 @@ def shared_chains(
 ) -> Chains:  # fmt: skip
     """Prompts i4[n] whose first `fraction` is the beginning of one of `groups` equally popular
     prefixes, in whole blocks; the rest of a prompt is its own, with `after` i4[n] more tokens."""
-    n = input_tokens.size
-    group = (uniforms(key, np.arange(n)) * groups).astype(np.int64)
+    request_count = input_tokens.size
+    group_of = (uniforms(key, np.arange(request_count)) * groups).astype(np.int64)
     prefix_blocks = (input_tokens * fraction).astype(np.int64) // block_tokens
     own_blocks = (input_tokens + after) // block_tokens - prefix_blocks
     longest_blocks = np.zeros(groups, np.int64)
-    np.maximum.at(longest_blocks, group, prefix_blocks)
+    np.maximum.at(longest_blocks, group_of, prefix_blocks)
     prefix_first = np.cumsum(longest_blocks) - longest_blocks
     own_first = longest_blocks.sum() + np.cumsum(own_blocks) - own_blocks
-    runs = _one_behind_the_other(prefix_first[group], prefix_blocks, own_first, own_blocks)
-    session = np.arange(n, dtype=np.int32)
-    return Chains(session, *runs, int(longest_blocks.sum() + own_blocks.sum()))
+    segments = _one_behind_the_other(prefix_first[group_of], prefix_blocks, own_first, own_blocks)
+    session = np.arange(request_count, dtype=np.int32)
+    return Chains(session, *segments, int(longest_blocks.sum() + own_blocks.sum()))
 
 
 def _one_behind_the_other(
     first: np.ndarray, blocks: np.ndarray, next_first: np.ndarray, next_blocks: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(segment_offset, segment_first, segment_blocks) of two runs per row, without empty ones."""
-    begins, counts = np.stack([first, next_first], 1), np.stack([blocks, next_blocks], 1)
-    not_empty = counts > 0
+    run_first, run_blocks = np.stack([first, next_first], 1), np.stack([blocks, next_blocks], 1)
+    not_empty = run_blocks > 0
     offset = np.concatenate(([0], np.cumsum(not_empty.sum(axis=1))))
-    return offset, begins[not_empty], counts[not_empty].astype(np.int32)
+    return offset, run_first[not_empty], run_blocks[not_empty].astype(np.int32)
 
 
 def session_chains(
@@ -84,28 +84,28 @@ def session_chains(
     first_turn = np.where(parent == NONE, np.arange(parent.size), parent)
     while not np.array_equal(earlier_turn := first_turn[first_turn], first_turn):
         first_turn = earlier_turn
-    numbers = np.cumsum(parent == NONE) - 1
-    session = numbers[first_turn].astype(np.int32)
-    own_blocks = np.zeros(numbers.max(initial=-1) + 1, np.int64)  # blocks beyond the head
+    session_number = np.cumsum(parent == NONE) - 1
+    session = session_number[first_turn].astype(np.int32)
+    own_blocks = np.zeros(session_number.max(initial=-1) + 1, np.int64)  # blocks beyond the head
     np.maximum.at(own_blocks, session, whole_blocks - head_blocks)
-    session_first = (head_blocks + np.cumsum(own_blocks) - own_blocks)[session]
+    first_own_block = (head_blocks + np.cumsum(own_blocks) - own_blocks)[session]
     shared_blocks = np.minimum(head_blocks, whole_blocks)
-    runs = _one_behind_the_other(
-        np.zeros_like(session_first), shared_blocks, session_first, whole_blocks - head_blocks
+    segments = _one_behind_the_other(
+        np.zeros_like(first_own_block), shared_blocks, first_own_block, whole_blocks - head_blocks
     )
-    return Chains(session, *runs, int(head_blocks + own_blocks.sum()))
+    return Chains(session, *segments, int(head_blocks + own_blocks.sum()))
 
 
 @kernel
 def _longest_fit(tokens: np.ndarray, begin: int, end: int, room: int) -> int:
     """Turn of tokens[begin:end] with most tokens that fit in `room`, or NONE; vectorised."""
-    most_fitting = np.int32(0)
-    limit = np.int32(room)
+    longest_tokens = np.int32(0)
+    most_tokens = np.int32(room)
     for j in range(begin, end):
-        most_fitting = max(most_fitting, tokens[j] if tokens[j] <= limit else np.int32(0))
-    if most_fitting > 0:
+        longest_tokens = max(longest_tokens, tokens[j] if tokens[j] <= most_tokens else np.int32(0))
+    if longest_tokens > 0:
         for j in range(begin, end):
-            if tokens[j] == most_fitting:
+            if tokens[j] == longest_tokens:
                 return j
     return NONE
 
@@ -135,10 +135,10 @@ def find_parents(
     are whole prompts: the longest fitting one of the `candidates` nearest turns is extended; if
     none fits, the next request follows up instead, so the probability holds.
     """
-    n = arrival_s.size
-    tokens = np.empty(n, np.int32)  # prompt and answer: what a next turn starts from
+    rows = arrival_s.size
+    turn_tokens = np.empty(rows, np.int32)  # prompt and answer: what a next turn starts from
     owed_follow_ups = 0
-    for i in range(n):
+    for i in range(rows):
         parent[i] = NONE
         added_tokens = input_tokens[i]
         follows_up = uniform(key_follow, i) < turns.follow_up_probability
@@ -147,26 +147,26 @@ def find_parents(
             if turns.tool_share > 0.0 and uniform(key_gap ^ TOOLS, i) < turns.tool_share:
                 median_s = turns.tool_gap_s
             gap_s = lognormal(key_gap, i, median_s, turns.gap_sigma)
-            begun_s = arrival_s[i] - gap_s
-            candidate = np.searchsorted(arrival_s[:i], begun_s, side="right") - 1  # -1: none
-            if candidate >= 0 and grow:
-                parent[i] = _nearest_open(tokens, candidate, i, MOST_TOKENS - added_tokens)
-            elif candidate >= 0:
-                begin = max(0, candidate + 1 - turns.candidates // 2)
-                end = min(i, begin + turns.candidates)
-                parent[i] = _longest_fit(tokens, begin, end, added_tokens - 1)
+            parent_s = arrival_s[i] - gap_s
+            middle_turn = np.searchsorted(arrival_s[:i], parent_s, side="right") - 1  # -1: none
+            if middle_turn >= 0 and grow:
+                parent[i] = _nearest_open(turn_tokens, middle_turn, i, MOST_TOKENS - added_tokens)
+            elif middle_turn >= 0:
+                first_candidate = max(0, middle_turn + 1 - turns.candidates // 2)
+                end = min(i, first_candidate + turns.candidates)
+                parent[i] = _longest_fit(turn_tokens, first_candidate, end, added_tokens - 1)
             if parent[i] != NONE:
                 owed_follow_ups -= 0 if follows_up else 1
                 if grow:
-                    input_tokens[i] += tokens[parent[i]]
-                tokens[parent[i]] = CLOSED
-            elif follows_up and candidate >= 0 and not grow:
+                    input_tokens[i] += turn_tokens[parent[i]]
+                turn_tokens[parent[i]] = CLOSED
+            elif follows_up and middle_turn >= 0 and not grow:
                 owed_follow_ups += 1
-            elif follows_up and candidate < 0 and grow:
-                unseen_turns = _unseen_turns(key_follow, n + i, turns.follow_up_probability)
+            elif follows_up and middle_turn < 0 and grow:
+                unseen_turns = _unseen_turns(key_follow, rows + i, turns.follow_up_probability)
                 unseen_tokens = unseen_turns * (added_tokens + output_tokens[i])
                 input_tokens[i] += min(unseen_tokens, MOST_TOKENS - added_tokens)
-        tokens[i] = input_tokens[i] + output_tokens[i]
+        turn_tokens[i] = input_tokens[i] + output_tokens[i]
 
 
 @kernel
@@ -174,8 +174,8 @@ def _unseen_turns(key: np.uint64, index: int, probability: float) -> int:
     """Number of turns of a session before the run began: geometric from 1, at most 1,000."""
     turns = 1
     draw = uniform(key, index)
-    more_chance = probability
-    while draw < more_chance and turns < 1000:
+    chance_of_more = probability
+    while draw < chance_of_more and turns < 1000:
         turns += 1
-        more_chance *= probability
+        chance_of_more *= probability
     return turns

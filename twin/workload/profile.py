@@ -19,21 +19,21 @@ CELLS = 20_000  # of the grid over the horizon
 def factors(workload: Workload, horizon_s: float, facts: Facts) -> tuple[np.ndarray, np.ndarray]:
     """Edges of cells in seconds f8[cells + 1] and the factor on the rate in each f8[cells]."""
     profile = workload.profile
-    edges = np.linspace(0.0, horizon_s, CELLS + 1)
-    changes_s = [piece.at_s for piece in profile.pieces]
+    edges_s = np.linspace(0.0, horizon_s, CELLS + 1)
+    changes_s = [change.at_s for change in profile.pieces]
     if profile.shape in ("step", "spike"):  # cells end where the factor changes
         changes_s += [profile.at_s, profile.at_s + profile.lasts_s]
-    if inner_s := [t for t in changes_s if t < horizon_s]:
-        edges = np.union1d(edges, np.array(inner_s))
-    return edges, rate_at(workload, 0.5 * (edges[1:] + edges[:-1]), horizon_s, facts)
+    if inner_changes_s := [change_s for change_s in changes_s if change_s < horizon_s]:
+        edges_s = np.union1d(edges_s, np.array(inner_changes_s))
+    return edges_s, rate_at(workload, 0.5 * (edges_s[1:] + edges_s[:-1]), horizon_s, facts)
 
 
 def rate_at(workload: Workload, t: np.ndarray, horizon_s: float, facts: Facts) -> np.ndarray:
     """The factor on the rate at times f8[n] of a run, f8[n]."""
     profile = workload.profile
-    by_piece = _of_pieces(workload, t, "rate")
+    piece_factor = _of_pieces(workload, t, "rate")
     if profile.shape == "constant":
-        return by_piece
+        return piece_factor
     if profile.shape == "ramp":
         share = t / horizon_s
     elif profile.shape == "step":
@@ -43,55 +43,55 @@ def rate_at(workload: Workload, t: np.ndarray, horizon_s: float, facts: Facts) -
     elif profile.shape == "day":  # quietest at its ends, busiest in its middle
         share = 0.5 - 0.5 * each(math.cos, 2.0 * np.pi * (t + profile.begins_s) / profile.period_s)
     else:
-        curve = np.array(
+        day_curve = np.array(
             facts[f"days.{profile.shape.removesuffix('_day')}"].value, dtype=np.float64
         )
-        return _of_day(workload, t, curve) / curve.mean() * by_piece
-    return (profile.low + (profile.high - profile.low) * share) * by_piece
+        return _of_day(workload, t, day_curve) / day_curve.mean() * piece_factor
+    return (profile.low + (profile.high - profile.low) * share) * piece_factor
 
 
 def length_at(workload: Workload, t: np.ndarray, side: str, facts: Facts) -> np.ndarray:
     """The factor on lengths at times f8[n] of a run, f8[n]; side: "input" or "output"."""
     profile = workload.profile
-    factor = _of_pieces(workload, t, side)
+    piece_factor = _of_pieces(workload, t, side)
     if profile.lengths and profile.shape == "servegen_r1_day":
-        curve = np.array(facts[f"days.servegen_r1_{side}"].value, dtype=np.float64)
-        factor = _of_day(workload, t, curve) * factor
-    return factor
+        day_curve = np.array(facts[f"days.servegen_r1_{side}"].value, dtype=np.float64)
+        piece_factor = _of_day(workload, t, day_curve) * piece_factor
+    return piece_factor
 
 
 def _of_day(workload: Workload, t: np.ndarray, curve: np.ndarray) -> np.ndarray:
     """Values of a day's curve at times t f8[n] of the run, f8[n]."""
     profile = workload.profile
-    part_of_day: np.ndarray = (t + profile.begins_s) / profile.period_s % 1.0
-    return curve[(part_of_day * curve.size).astype(np.int64)]
+    share_of_day: np.ndarray = (t + profile.begins_s) / profile.period_s % 1.0
+    return curve[(share_of_day * curve.size).astype(np.int64)]
 
 
 def _of_pieces(workload: Workload, t: np.ndarray, name: str) -> np.ndarray:
     """Factor `name` of the profile at times t f8[n]: that of the piece in force, 1 before the first
     piece."""
-    begins = np.array([piece.at_s for piece in workload.profile.pieces])
-    values = np.array([1.0, *(getattr(piece, name) for piece in workload.profile.pieces)])
-    return values[np.searchsorted(begins, t, "right")]
+    begins_s = np.array([piece.at_s for piece in workload.profile.pieces])
+    piece_factors = np.array([1.0, *(getattr(piece, name) for piece in workload.profile.pieces)])
+    return piece_factors[np.searchsorted(begins_s, t, "right")]
 
 
 def follow_day(
     workload: Workload, arrival_s: np.ndarray, tokens: np.ndarray, side: str, facts: Facts
 ) -> np.ndarray:
     """Lengths i4[n] scaled to these times of the day; side: "input" or "output"."""
-    profile = workload.profile
-    if not (profile.pieces or (profile.lengths and profile.shape == "servegen_r1_day")):
+    day_profile = workload.profile
+    if not (day_profile.pieces or (day_profile.lengths and day_profile.shape == "servegen_r1_day")):
         return tokens
-    factor = length_at(workload, arrival_s, side, facts)
-    return np.maximum(np.rint(tokens * factor), 1.0).astype(np.int32)
+    length_factor = length_at(workload, arrival_s, side, facts)
+    return np.maximum(np.rint(tokens * length_factor), 1.0).astype(np.int32)
 
 
 def mean_factor(workload: Workload, horizon_s: float, facts: Facts) -> float:
     """Mean factor over the horizon: 1 for a constant rate."""
     if workload.profile.flat:
         return 1.0
-    edges, factor = factors(workload, horizon_s, facts)
-    return float((np.diff(edges) * factor).sum() / horizon_s)
+    edges_s, rate_factor = factors(workload, horizon_s, facts)
+    return float((np.diff(edges_s) * rate_factor).sum() / horizon_s)
 
 
 class Clock:
@@ -114,10 +114,10 @@ class Clock:
             return own_s
         within_horizon = own_s < self.own_horizon_s
         # The last edge of its own time: a stretch without load has one own time only.
-        cell = np.searchsorted(self.own_s, own_s[within_horizon], "right") - 1
+        cell_of_time = np.searchsorted(self.own_s, own_s[within_horizon], "right") - 1
         run_s = np.full(own_s.size, np.inf)
-        own_since_s = own_s[within_horizon] - self.own_s[cell]
-        run_s[within_horizon] = self.edges_s[cell] + own_since_s / self.factor[cell]
+        own_since_s = own_s[within_horizon] - self.own_s[cell_of_time]
+        run_s[within_horizon] = self.edges_s[cell_of_time] + own_since_s / self.factor[cell_of_time]
         return run_s
 
 
@@ -147,21 +147,21 @@ def renewal_arrivals(
 ) -> np.ndarray:
     """Arrival times f8[n] in [0, horizon_s) of a Poisson or Gamma renewal stream, at most `most`,
     with gaps of mean 1/rate and coefficient of variation `cv` (1 for Poisson)."""
-    shape = 1.0 / (cv * cv)
+    gamma_shape = 1.0 / (cv * cv)
     mean_count = rate_per_s * horizon_s
-    room = mean_count + 6.0 * max(cv, 1.0) * math.sqrt(mean_count) + 16.0
+    most_arrivals = mean_count + 6.0 * max(cv, 1.0) * math.sqrt(mean_count) + 16.0
     while True:
-        arrival_s = np.empty(int(min(room, most)))
-        count = _renewal_times(key, process, rate_per_s, shape, horizon_s, arrival_s)
-        if count < arrival_s.size or count == most:
-            return arrival_s[:count]
-        room *= 2.0  # seldom: the same draws again, into more room
+        arrival_s = np.empty(int(min(most_arrivals, most)))
+        arrival_count = _renewal_times(key, process, rate_per_s, gamma_shape, horizon_s, arrival_s)
+        if arrival_count < arrival_s.size or arrival_count == most:
+            return arrival_s[:arrival_count]
+        most_arrivals *= 2.0  # seldom: the same draws again, into more room
 
 
 def uniform_arrivals(rate_per_s: float, horizon_s: float, most: int) -> np.ndarray:
     """Arrival times f8[n] in [0, horizon_s), evenly spaced from 0 on, at most `most`."""
-    n = min(math.ceil(horizon_s * rate_per_s), most)
-    arrival_s: np.ndarray = np.arange(n) / rate_per_s
+    arrival_count = min(math.ceil(horizon_s * rate_per_s), most)
+    arrival_s: np.ndarray = np.arange(arrival_count) / rate_per_s
     return arrival_s[arrival_s < horizon_s]
 
 
@@ -176,5 +176,5 @@ def closed_loop_arrivals(concurrency: int, count: int, ramp_s: float = 0.0) -> n
 
 def first_turns(concurrency: int, ramp_s: float) -> np.ndarray:
     """When clients begin, f8[concurrency], evenly over a ramp; f8[0] without one."""
-    clients = concurrency if ramp_s > 0.0 else 0
-    return np.asarray(np.arange(clients) * (ramp_s / max(clients, 1)))
+    ramped_clients = concurrency if ramp_s > 0.0 else 0
+    return np.asarray(np.arange(ramped_clients) * (ramp_s / max(ramped_clients, 1)))

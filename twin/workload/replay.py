@@ -38,21 +38,21 @@ def replay(
         )
     arrival_s = table.arrival_s
     if not table.has_time:
-        key, rate = stream("arrivals"), workload.rate_req_per_s
-        arrival_s = renewal_arrivals(key, POISSON, rate, 1.0, NEVER, rows)
+        arrival_key, req_per_s = stream("arrivals"), workload.rate_req_per_s
+        arrival_s = renewal_arrivals(arrival_key, POISSON, req_per_s, 1.0, NEVER, rows)
     quantum_s = timestamp_quantum(arrival_s) if settings.dequantise else 0.0
     times_s = copied_times(
         arrival_s, quantum_s, settings.tree_copies, stream("spread"), stream("copies")
     )
     times_s /= settings.rate_multiplier
     times_s = clock.seconds(times_s)
-    order = np.argsort(times_s, kind="stable")
+    time_order = np.argsort(times_s, kind="stable")
     turn_before = earlier_turn(table.session)
     turns_wait = workload.turns == "wait" and bool((turn_before >= 0).any())
-    arriving_rows = order[: int(np.searchsorted(times_s[order], horizon_s))]
+    arriving_rows = time_order[: int(np.searchsorted(times_s[time_order], horizon_s))]
     if turns_wait:
-        begun_s = times_s.reshape(-1, rows)[:, first_turn(turn_before)].reshape(-1)
-        arriving_rows = order[begun_s[order] < horizon_s]
+        session_begin_s = times_s.reshape(-1, rows)[:, first_turn(turn_before)].reshape(-1)
+        arriving_rows = time_order[session_begin_s[time_order] < horizon_s]
     most_requests = min(count if count is not None else NO_LIMIT, settings.max_requests or NO_LIMIT)
     chosen_rows = arriving_rows[:most_requests]
     copy, row = np.divmod(chosen_rows, max(rows, 1))
@@ -63,13 +63,13 @@ def replay(
     if turns_wait:
         waits_for = _places(chosen_rows, copy * rows + turn_before[row], turn_before[row] >= 0)
         # Think times if the trace has them, otherwise gaps.
-        gaps_s = arrival_s - arrival_s[turn_before]
-        pause_s = np.where(np.isnan(table.think_s), gaps_s, table.think_s)[row]
+        turn_gaps_s = arrival_s - arrival_s[turn_before]
+        pause_s = np.where(np.isnan(table.think_s), turn_gaps_s, table.think_s)[row]
     return Requests(
         times_s[chosen_rows], table.input_tokens[row], table.output_tokens[row],
         (table.session[row] + copy * sessions).astype(np.int32), offset, first, blocks, distinct,
         block_tokens=block_size, has_prefix=table.has_prefix,
-        counts=_replay_counts(table, order.size, arriving_rows.size, chosen_rows.size),
+        counts=_replay_counts(table, time_order.size, arriving_rows.size, chosen_rows.size),
         notes=_replay_notes(workload, table, quantum_s, block_size, block_tokens),
         waits_for=waits_for, pause_s=pause_s,
     )  # fmt: skip
@@ -77,10 +77,10 @@ def replay(
 
 def earlier_turn(session: np.ndarray) -> np.ndarray:
     """Previous row of each row's session, i8[n]; NONE for a first turn and outside sessions."""
-    order = np.argsort(session, kind="stable")
-    same_session = session[order][1:] == session[order][:-1]
+    session_order = np.argsort(session, kind="stable")
+    continues_session = session[session_order][1:] == session[session_order][:-1]
     turn_before = np.full(session.size, NONE)
-    turn_before[order[1:][same_session]] = order[:-1][same_session]
+    turn_before[session_order[1:][continues_session]] = session_order[:-1][continues_session]
     turn_before[session < 0] = NONE
     return turn_before
 
@@ -160,12 +160,12 @@ def _replay_notes(
 def timestamp_quantum(arrival_s: np.ndarray) -> float:
     """Step in seconds to which sorted timestamps f8[n] are rounded: the smallest that occurs, if
     more than a hundredth of the requests have equal timestamps; otherwise 0."""
-    ticks = np.round(arrival_s / NANOSECOND).astype(np.int64)
-    gaps = np.diff(ticks)
-    positive_gaps = gaps[gaps > 0]
-    if positive_gaps.size == 0 or gaps.size - positive_gaps.size <= COARSE_SHARE * ticks.size:
+    ticks_ns = np.round(arrival_s / NANOSECOND).astype(np.int64)
+    gaps_ns = np.diff(ticks_ns)
+    step_ns = gaps_ns[gaps_ns > 0]
+    if step_ns.size == 0 or gaps_ns.size - step_ns.size <= COARSE_SHARE * ticks_ns.size:
         return 0.0
-    return float(positive_gaps.min() * NANOSECOND)
+    return float(step_ns.min() * NANOSECOND)
 
 
 @late
@@ -173,29 +173,29 @@ def _spread(
     arrival_s: np.ndarray, quantum_s: float, key: np.uint64, first_index: int, out: np.ndarray
 ) -> None:
     """Spread equal times at random over the next quantum into out f8[n], in the file's order."""
-    n = arrival_s.size
-    begin = 0
-    while begin < n:
-        end = begin + 1
-        while end < n and arrival_s[end] - arrival_s[begin] < 0.5 * NANOSECOND:
-            end += 1
+    rows = arrival_s.size
+    first_equal = 0
+    while first_equal < rows:
+        end_equal = first_equal + 1
+        while end_equal < rows and arrival_s[end_equal] - arrival_s[first_equal] < 0.5 * NANOSECOND:
+            end_equal += 1
         gap_sum = 0.0
-        for i in range(begin, end):
+        for i in range(first_equal, end_equal):
             gap_sum += exponential(key, first_index + i)
             out[i] = gap_sum
-        gap_sum += exponential(key, -1 - first_index - begin)
-        for i in range(begin, end):
-            out[i] = arrival_s[begin] + quantum_s * (out[i] / gap_sum)
-        begin = end
+        gap_sum += exponential(key, -1 - first_index - first_equal)
+        for i in range(first_equal, end_equal):
+            out[i] = arrival_s[first_equal] + quantum_s * (out[i] / gap_sum)
+        first_equal = end_equal
 
 
 def _offsets(arrival_s: np.ndarray, copies: int, key: np.uint64) -> np.ndarray:
     """Start f8[copies] of each copy in seconds: 0 for the first, the others drawn at random."""
-    n = arrival_s.size
-    spread_s = float(arrival_s[-1]) * min(1.0, COPY_SPREAD_REQUESTS / n) if n else 0.0
-    offsets = spread_s * uniforms(key, np.arange(copies))
-    offsets[0] = 0.0
-    return offsets
+    rows = arrival_s.size
+    spread_s = float(arrival_s[-1]) * min(1.0, COPY_SPREAD_REQUESTS / rows) if rows else 0.0
+    offsets_s = spread_s * uniforms(key, np.arange(copies))
+    offsets_s[0] = 0.0
+    return offsets_s
 
 
 def copied_times(
@@ -205,13 +205,13 @@ def copied_times(
     rows = arrival_s.size
     offsets_s = _offsets(arrival_s, copies, key_copy)
     times_s = np.empty(copies * rows)
-    for c in range(copies):
-        copy_times = times_s[c * rows : (c + 1) * rows]
+    for copy_number in range(copies):
+        copy_times_s = times_s[copy_number * rows : (copy_number + 1) * rows]
         if quantum_s > 0:
-            _spread(arrival_s, quantum_s, key_time, c * rows, copy_times)
+            _spread(arrival_s, quantum_s, key_time, copy_number * rows, copy_times_s)
         else:
-            copy_times[:] = arrival_s
-        copy_times += offsets_s[c]
+            copy_times_s[:] = arrival_s
+        copy_times_s += offsets_s[copy_number]
     return times_s
 
 
@@ -219,16 +219,16 @@ def _prompt_chains(table: TraceTable, pool_tokens: int) -> tuple[Chains, int]:
     """(chains of the whole blocks of each row, tokens of a block). Blocks of the trace are joined
     where `pool_tokens` is a multiple of theirs, otherwise unchanged, because sharing inside a block
     is unknown."""
-    trace_tokens, block_ids = table.block_tokens, table.blocks
+    block_tokens, id_count = table.block_tokens, table.blocks
     runs = table.segment_offset, table.segment_first, table.segment_blocks
     row_offset, ids = expand_runs(*runs)
-    blocks_joined = pool_tokens // trace_tokens if pool_tokens % trace_tokens == 0 else 1
-    whole_blocks = table.input_tokens.astype(np.int64) // (trace_tokens * blocks_joined)
+    blocks_joined = pool_tokens // block_tokens if pool_tokens % block_tokens == 0 else 1
+    whole_blocks = table.input_tokens.astype(np.int64) // (block_tokens * blocks_joined)
     if blocks_joined > 1:
-        row_offset, ids, block_ids = regroup(row_offset, ids, whole_blocks, blocks_joined)
+        row_offset, ids, id_count = regroup(row_offset, ids, whole_blocks, blocks_joined)
     row_end = row_offset[:-1] + np.minimum(whole_blocks, np.diff(row_offset))
     runs_of_rows = runs_of(row_offset[:-1], row_end, ids)
-    return Chains(table.session, *runs_of_rows, block_ids), trace_tokens * blocks_joined
+    return Chains(table.session, *runs_of_rows, id_count), block_tokens * blocks_joined
 
 
 def place_rows(

@@ -69,17 +69,17 @@ class TraceTable(Stream):
     @property
     def digest(self) -> str:
         """SHA-256 (hex) of what a run depends on: times, lengths, sessions, blocks, think times."""
-        plain = hashlib.sha256(self.plain_digest.encode())
+        full_hash = hashlib.sha256(self.plain_digest.encode())
         if np.isnan(self.think_s).all():
             return self.plain_digest
-        plain.update(np.ascontiguousarray(self.think_s, dtype="<f8").tobytes())
-        return plain.hexdigest()
+        full_hash.update(np.ascontiguousarray(self.think_s, dtype="<f8").tobytes())
+        return full_hash.hexdigest()
 
     @property
     def plain_digest(self) -> str:
         """The digest without think times, by which traces were stored before turns could wait."""
-        content = hashlib.sha256(f"trace 1 {self.block_tokens} {self.has_time}".encode())
-        for column, kind in (
+        content_hash = hashlib.sha256(f"trace 1 {self.block_tokens} {self.has_time}".encode())
+        for column, dtype in (
             (self.arrival_s, "<f8"),
             (self.input_tokens, "<i4"),
             (self.output_tokens, "<i4"),
@@ -88,5 +88,5 @@ class TraceTable(Stream):
             (self.segment_first, "<i8"),
             (self.segment_blocks, "<i4"),
         ):
-            content.update(np.ascontiguousarray(column, dtype=kind).tobytes())
-        return content.hexdigest()
+            content_hash.update(np.ascontiguousarray(column, dtype=dtype).tobytes())
+        return content_hash.hexdigest()

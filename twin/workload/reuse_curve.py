@@ -26,9 +26,9 @@ class ReuseCurve:
 
     def hit_ratio(self, capacity_blocks: float) -> float:
         """Share of input tokens that hit in an LRU with a number of blocks."""
-        position = int(np.searchsorted(self.distance, capacity_blocks, "left"))
-        hit = float(self.hit_tokens[position - 1]) if position else 0.0
-        return hit / self.input_tokens if self.input_tokens else 0.0
+        capacity_index = int(np.searchsorted(self.distance, capacity_blocks, "left"))
+        hit_tokens = float(self.hit_tokens[capacity_index - 1]) if capacity_index else 0.0
+        return hit_tokens / self.input_tokens if self.input_tokens else 0.0
 
     @property
     def ideal(self) -> float:
@@ -39,8 +39,8 @@ class ReuseCurve:
         """The least capacity that gives 95 % of the ideal; 0 where nothing is reused."""
         if not self.distance.size:
             return 0
-        knee = int(np.searchsorted(self.hit_tokens, KNEE * self.hit_tokens[-1] * (1 - 1e-12)))
-        return int(self.distance[min(knee, self.distance.size - 1)]) + 1
+        knee_index = int(np.searchsorted(self.hit_tokens, KNEE * self.hit_tokens[-1] * (1 - 1e-12)))
+        return int(self.distance[min(knee_index, self.distance.size - 1)]) + 1
 
 
 def reuse_curve(stream: Stream, most_touches: int = MOST_TOUCHES) -> ReuseCurve:
@@ -48,19 +48,19 @@ def reuse_curve(stream: Stream, most_touches: int = MOST_TOUCHES) -> ReuseCurve:
     input_tokens = int(stream.input_tokens.sum(dtype=np.int64))
     touches = int(stream.segment_blocks.sum(dtype=np.int64))
     if not touches or not stream.has_prefix:
-        no_rows = np.zeros(0, np.int64)
-        return ReuseCurve(no_rows, no_rows.astype(float), input_tokens, 0, stream.block_tokens, 1.0)
+        empty = np.zeros(0, np.int64)
+        return ReuseCurve(empty, empty.astype(float), input_tokens, 0, stream.block_tokens, 1.0)
     share = min(1.0, most_touches / touches)
-    distance, tokens, followed = _distances(
+    distance, tokens, followed_tokens = _distances(
         stream.segment_offset, stream.segment_first, stream.segment_blocks, stream.blocks,
         stream.input_tokens, stream.block_tokens, share,
     )  # fmt: skip
     is_repeated = distance >= 0
-    order = np.argsort(distance[is_repeated], kind="stable")
-    distance, tokens = distance[is_repeated][order], tokens[is_repeated][order]
+    distance_order = np.argsort(distance[is_repeated], kind="stable")
+    distance, tokens = distance[is_repeated][distance_order], tokens[is_repeated][distance_order]
     last = np.flatnonzero(np.diff(distance, append=-1))  # of each run of equals
-    all_tokens = _tokens_in_blocks(stream) if share < 1.0 else followed
-    scale = all_tokens / max(followed, 1)
+    all_tokens = _tokens_in_blocks(stream) if share < 1.0 else followed_tokens
+    scale = all_tokens / max(followed_tokens, 1)
     return ReuseCurve(
         (distance[last] / share).astype(np.int64), np.cumsum(tokens, dtype=np.int64)[last] * scale,
         input_tokens, stream.blocks, stream.block_tokens, share,
@@ -69,10 +69,10 @@ def reuse_curve(stream: Stream, most_touches: int = MOST_TOUCHES) -> ReuseCurve:
 
 def _tokens_in_blocks(stream: Stream) -> int:
     """Input tokens in a prompt's chain of whole blocks."""
-    blocks = np.append(stream.segment_blocks, 0).astype(np.int64)
-    chain = np.add.reduceat(blocks, stream.segment_offset[:-1])
-    chain[np.diff(stream.segment_offset) == 0] = 0
-    return int(np.minimum(chain * stream.block_tokens, stream.input_tokens).sum())
+    segment_blocks = np.append(stream.segment_blocks, 0).astype(np.int64)
+    chain_blocks = np.add.reduceat(segment_blocks, stream.segment_offset[:-1])
+    chain_blocks[np.diff(stream.segment_offset) == 0] = 0
+    return int(np.minimum(chain_blocks * stream.block_tokens, stream.input_tokens).sum())
 
 
 @late
@@ -88,48 +88,48 @@ def _distances(  # type: ignore[no-untyped-def]
     """(stack distance i8[touches], -1 for a block's first; tokens i4[touches]; tokens in all) of
     blocks with a hash below `share`, by a Fenwick tree with a one at each block's last touch."""
     touches = int(blocks.sum())
-    tree = np.zeros(touches + 1, np.int32)
+    fenwick_tree = np.zeros(touches + 1, np.int32)
     last_touch = np.zeros(distinct, np.int64)  # touch of each block, from 1
-    distance = np.full(touches, -1, np.int64)
-    tokens, block_at = np.zeros(touches, np.int32), np.empty(touches, np.int64)
+    touch_distance = np.full(touches, -1, np.int64)
+    touch_tokens, block_at = np.zeros(touches, np.int32), np.empty(touches, np.int64)
     hash_limit = np.uint64(min(share, 1.0) * 4294967295.0)
     touch, resident_blocks, followed_tokens = 0, 0, 0
-    for i in range(offset.size - 1):
+    for row in range(offset.size - 1):
         first_touch = touch
         blocks_before = 0  # in the chain
-        for s in range(offset[i], offset[i + 1]):
-            blocks_before += blocks[s]
-        for s in range(offset[i + 1] - 1, offset[i] - 1, -1):
-            for block in range(first[s] + blocks[s] - 1, first[s] - 1, -1):
+        for segment in range(offset[row], offset[row + 1]):
+            blocks_before += blocks[segment]
+        for segment in range(offset[row + 1] - 1, offset[row] - 1, -1):
+            for block in range(first[segment] + blocks[segment] - 1, first[segment] - 1, -1):
                 blocks_before -= 1
                 if share < 1.0 and (scattered(block) >> np.uint64(32)) > hash_limit:
                     continue
                 tokens_in_block = max(
-                    0, min(block_tokens, input_tokens[i] - blocks_before * block_tokens)
+                    0, min(block_tokens, input_tokens[row] - blocks_before * block_tokens)
                 )
                 followed_tokens += tokens_in_block
-                tokens[touch], block_at[touch] = tokens_in_block, block
+                touch_tokens[touch], block_at[touch] = tokens_in_block, block
                 if last_touch[block] > 0:
                     newer_blocks = resident_blocks
-                    node = last_touch[block]
-                    while node > 0:
-                        newer_blocks -= tree[node]
-                        node -= node & -node
-                    distance[touch] = newer_blocks
+                    tree_node = last_touch[block]
+                    while tree_node > 0:
+                        newer_blocks -= fenwick_tree[tree_node]
+                        tree_node -= tree_node & -tree_node
+                    touch_distance[touch] = newer_blocks
                 touch += 1
         # Looked up first, touched after: the distances above are of the moment before.
-        for position in range(first_touch + 1, touch + 1):
-            block = block_at[position - 1]
-            node = last_touch[block]
-            if node > 0:
-                while node <= touches:
-                    tree[node] -= 1
-                    node += node & -node
+        for touch_number in range(first_touch + 1, touch + 1):
+            block = block_at[touch_number - 1]
+            tree_node = last_touch[block]
+            if tree_node > 0:
+                while tree_node <= touches:
+                    fenwick_tree[tree_node] -= 1
+                    tree_node += tree_node & -tree_node
             else:
                 resident_blocks += 1
-            last_touch[block] = position
-            node = position
-            while node <= touches:
-                tree[node] += 1
-                node += node & -node
-    return distance[:touch], tokens[:touch], followed_tokens
+            last_touch[block] = touch_number
+            tree_node = touch_number
+            while tree_node <= touches:
+                fenwick_tree[tree_node] += 1
+                tree_node += tree_node & -tree_node
+    return touch_distance[:touch], touch_tokens[:touch], followed_tokens

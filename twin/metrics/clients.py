@@ -16,12 +16,12 @@ def fair_shares(total: float, offered: np.ndarray, weight: np.ndarray) -> np.nda
     granted = np.zeros_like(offered)
     is_short = offered > 0.0
     while is_short.any() and total > 1e-9 * offered.sum():
-        by_weight = (total / weight[is_short].sum()) * weight
-        is_full = is_short & (offered - granted <= by_weight)
-        missing = np.where(is_full, offered - granted, 0.0)
-        increase = missing if is_full.any() else np.where(is_short, by_weight, 0.0)
-        granted += increase
-        total -= float(increase.sum())
+        share_by_weight = (total / weight[is_short].sum()) * weight
+        is_full = is_short & (offered - granted <= share_by_weight)
+        missing_amount = np.where(is_full, offered - granted, 0.0)
+        granted_more = missing_amount if is_full.any() else np.where(is_short, share_by_weight, 0.0)
+        granted += granted_more
+        total -= float(granted_more.sum())
         is_short &= ~is_full if is_full.any() else False
     return granted
 
@@ -32,24 +32,28 @@ def jain(values: np.ndarray) -> float | None:
     >>> jain(np.array([1.0, 1.0])), jain(np.array([1.0, 0.0]))
     (1.0, 0.5)
     """
-    squares = float((values * values).sum())
-    return float(values.sum()) ** 2 / (values.size * squares) if squares > 0.0 else None
+    square_sum = float((values * values).sum())
+    return float(values.sum()) ** 2 / (values.size * square_sum) if square_sum > 0.0 else None
 
 
 def fairness(o: Observed) -> float | None:
     """Jain's index of each tenant's served tokens over its max-min fair share; None: no tenants."""
     if len(o.scenario.tenants) < 2:
         return None
-    ratio = _of_fair_share(o)
-    return jain(ratio[np.isfinite(ratio)])
+    fair_share_ratio = _of_fair_share(o)
+    return jain(fair_share_ratio[np.isfinite(fair_share_ratio)])
 
 
 def _of_fair_share(o: Observed) -> np.ndarray:
     """Tokens served to each tenant over its max-min fair share by weight; NaN without demand."""
-    served_tokens, offered = _tokens(o, o.finished), _tokens(o, _first_attempt(o))
-    weight = np.array([t.weight for t in o.scenario.tenants])
-    fair = fair_shares(float(served_tokens.sum()), np.maximum(offered, served_tokens), weight)
-    return np.divide(served_tokens, fair, out=np.full(fair.size, np.nan), where=fair > 0.0)
+    served_tokens, offered_tokens = _tokens(o, o.finished), _tokens(o, _first_attempt(o))
+    weight = np.array([tenant.weight for tenant in o.scenario.tenants])
+    fair_tokens = fair_shares(
+        float(served_tokens.sum()), np.maximum(offered_tokens, served_tokens), weight
+    )
+    return np.divide(
+        served_tokens, fair_tokens, out=np.full(fair_tokens.size, np.nan), where=fair_tokens > 0.0
+    )
 
 
 def _first_attempt(o: Observed) -> np.ndarray:
@@ -63,33 +67,33 @@ def _first_attempt(o: Observed) -> np.ndarray:
 def _tokens(o: Observed, some: np.ndarray) -> np.ndarray:
     """Prompt and answer tokens of some requests by tenant, f8[tenants]."""
     prompts, answers = (o.requests[f"{side}_tokens"].to_numpy() for side in ("input", "output"))
-    tenant_of = o.requests["tenant"].to_physical().to_numpy()[some]
-    return np.bincount(tenant_of, (prompts + answers)[some], len(o.scenario.tenants))
+    tenant_index = o.requests["tenant"].to_physical().to_numpy()[some]
+    return np.bincount(tenant_index, (prompts + answers)[some], len(o.scenario.tenants))
 
 
 def by_tenant(o: Observed) -> list[dict[str, Any]]:
     """Figures of each tenant in the steady state: rates, SLO attainment, latencies, hits."""
     rows, requests = [], o.requests
-    tenant_of = requests["tenant"].to_physical().to_numpy()
+    tenant_index = requests["tenant"].to_physical().to_numpy()
     status = requests["status"].cast(str).to_numpy()
     first_attempts, served_tokens = _first_attempt(o), _tokens(o, o.finished)
-    of_fair_share = _of_fair_share(o)
-    for k, tenant in enumerate(o.scenario.tenants):
-        of_tenant = tenant_of == k
-        is_finished, is_started = of_tenant & o.finished, of_tenant & o.started
+    fair_share_ratios = _of_fair_share(o)
+    for index, tenant in enumerate(o.scenario.tenants):
+        is_of_tenant = tenant_index == index
+        is_finished, is_started = is_of_tenant & o.finished, is_of_tenant & o.started
         ttft_s, hit_tokens = o.ttft[is_started], requests["hit_tokens"].to_numpy()[is_started]
         prompts = requests["input_tokens"].to_numpy()[is_started]
-        tpot_s = o.tpot[of_tenant[o.finished]]
-        met_requests = float(o.within_slo[of_tenant[o.finished]].sum())
+        tpot_s = o.tpot[is_of_tenant[o.finished]]
+        met_count = float(o.within_slo[is_of_tenant[o.finished]].sum())
         rows.append({
             "tenant": tenant.name,
-            "asked_req_per_s": float((of_tenant & first_attempts).sum()) / o.steady_s,
-            "goodput_req_per_s": met_requests / o.steady_s,
-            "slo_attainment": met_requests / is_finished.sum() if is_finished.any() else None,
-            "refused": int((of_tenant & (status == "rejected")).sum()),
-            "cancelled": int((of_tenant & (status == "cancelled")).sum()),
-            "tokens_per_s": served_tokens[k] / o.steady_s,
-            "fair_share_ratio": float(of_fair_share[k]),
+            "asked_req_per_s": float((is_of_tenant & first_attempts).sum()) / o.steady_s,
+            "goodput_req_per_s": met_count / o.steady_s,
+            "slo_attainment": met_count / is_finished.sum() if is_finished.any() else None,
+            "refused": int((is_of_tenant & (status == "rejected")).sum()),
+            "cancelled": int((is_of_tenant & (status == "cancelled")).sum()),
+            "tokens_per_s": served_tokens[index] / o.steady_s,
+            "fair_share_ratio": float(fair_share_ratios[index]),
             "ttft_s_p50": float(np.median(ttft_s)) if ttft_s.size else None,
             "ttft_s_p99": float(np.percentile(ttft_s, 99)) if ttft_s.size else None,
             "tpot_s_mean": float(np.nanmean(tpot_s)) if (~np.isnan(tpot_s)).any() else None,

@@ -11,28 +11,30 @@ MOST = 168  # hours of a week: each still has a window of its own
 def hour_s(s: Scenario) -> float | None:
     """Simulated seconds of an hour; None if fewer than two, or too many, fit into the run."""
     has_day = s.workload.profile.shape in DAILY and s.workload.arrivals != "closed_loop"
-    length_s = s.workload.profile.period_s / 24.0 if has_day else 3600.0
-    return length_s if 2.0 * length_s <= s.horizon_s <= MOST * length_s else None
+    hour_length_s = s.workload.profile.period_s / 24.0 if has_day else 3600.0
+    return hour_length_s if 2.0 * hour_length_s <= s.horizon_s <= MOST * hour_length_s else None
 
 
 def by_hour(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataFrame:
     """One row per hour; a window counts at its middle. Mean NPUs by pool, and those that start or
     drain, NPU-hours, idle ones, kWh, hit ratio (null: unknown), used share of DRAM, arrivals."""
-    window_h = pl.col("window_s") / 3600.0
+    window_hours = pl.col("window_s") / 3600.0
     held_npus, busy_npus = pl.lit(0.0), pl.lit(0.0)
     npus: dict[str, pl.Expr] = {}
     for role, pool in serving(s).items():
         name = f"{role}_npus"
-        varies = name in windows.columns
-        npus[name] = pl.col(name) if varies else pl.lit(float(pool.instances * pool.npus))
+        is_recorded = name in windows.columns
+        npus[name] = pl.col(name) if is_recorded else pl.lit(float(pool.instances * pool.npus))
         if not pool.over:
             held_npus = held_npus + npus[name]
         busy_share = pl.col(f"{pool.phase}_busy").fill_nan(0.0).fill_null(0.0).clip(0.0, 1.0)
         busy_npus = busy_npus + npus[name] * (busy_share * pool.cores)
-    changing = pl.col("changing_npus") if "changing_npus" in windows.columns else pl.lit(0.0)
-    hit = pl.col("hit_token_ratio").fill_nan(None)
-    # Of prompt tokens those that were computed are known: the rest of 1 - hit ratio.
-    prompt_tokens = pl.col("input_tokens_per_s") * pl.col("window_s") / (1.0 - hit.clip(0.0, 0.999))
+    changing_npus = pl.col("changing_npus") if "changing_npus" in windows.columns else pl.lit(0.0)
+    hit_ratio = pl.col("hit_token_ratio").fill_nan(None)
+    # Only computed prompt tokens are known: a share 1 - hit ratio of all.
+    prompt_tokens = (
+        pl.col("input_tokens_per_s") * pl.col("window_s") / (1.0 - hit_ratio.clip(0.0, 0.999))
+    )
     watts = pl.col("power_w").fill_nan(None)
     middle_s = pl.col("t_s") + 0.5 * pl.col("window_s")
     covered_s = pl.col("window_s").sum()
@@ -40,12 +42,12 @@ def by_hour(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataFrame
         windows.group_by(hour=(middle_s / length_s).cast(pl.Int32))
         .agg(
             **{name: (n * pl.col("window_s")).sum() / covered_s for name, n in npus.items()},
-            changing_npus=(changing * pl.col("window_s")).sum() / covered_s,
-            npu_hours=((held_npus + changing) * window_h).sum(),
-            npu_hours_idle=((held_npus + changing - busy_npus) * window_h).sum(),
-            energy_kwh=pl.when(watts.is_not_null().any()).then((watts * window_h).sum() / 1e3),
-            hit_token_ratio=(hit * prompt_tokens).sum()
-            / prompt_tokens.filter(hit.is_not_null()).sum(),
+            changing_npus=(changing_npus * pl.col("window_s")).sum() / covered_s,
+            npu_hours=((held_npus + changing_npus) * window_hours).sum(),
+            npu_hours_idle=((held_npus + changing_npus - busy_npus) * window_hours).sum(),
+            energy_kwh=pl.when(watts.is_not_null().any()).then((watts * window_hours).sum() / 1e3),
+            hit_token_ratio=(hit_ratio * prompt_tokens).sum()
+            / prompt_tokens.filter(hit_ratio.is_not_null()).sum(),
             pool_used_fraction=(pl.col("pool_used_fraction") * pl.col("window_s")).sum()
             / covered_s,
             arrived=pl.col("arrived").sum(),
@@ -61,6 +63,6 @@ def hits_over_time(requests: pl.DataFrame, width_s: float) -> pl.DataFrame:
         t_s=(pl.col("prefill_start_s") / width_s).floor() * width_s,
         tenant=pl.col("tenant").to_physical().cast(pl.String),
     )
-    ratio = pl.col("hit_tokens").sum() / pl.col("input_tokens").sum()
-    by_window = begun_requests.group_by("t_s", "tenant").agg(hit_token_ratio=ratio)
+    hit_ratio = pl.col("hit_tokens").sum() / pl.col("input_tokens").sum()
+    by_window = begun_requests.group_by("t_s", "tenant").agg(hit_token_ratio=hit_ratio)
     return by_window.pivot("tenant", index="t_s", values="hit_token_ratio").sort("t_s")

@@ -30,7 +30,7 @@ def spread_of(values: np.ndarray, prefix: str) -> dict[str, float | None]:
     >>> spread_of(np.array([1.0, 3.0]), "ttft_s")["ttft_s_p50"]
     2.0
     """
-    names = [f"{prefix}_mean", *(f"{prefix}_p{p}" for p in PERCENTILES)]
+    names = [f"{prefix}_mean", *(f"{prefix}_p{percent}" for percent in PERCENTILES)]
     if values.size == 0:
         return dict.fromkeys(names)
     quantiles = np.percentile(values, PERCENTILES)
@@ -51,18 +51,18 @@ def tpot_s(requests: pl.DataFrame) -> np.ndarray:
 
 def per_token_s(emitting_s: np.ndarray, output_tokens: np.ndarray) -> np.ndarray:
     """Seconds from the first token to the last over the tokens between; NaN where none follows."""
-    gaps = output_tokens.astype(np.float64) - 1.0
-    gaps[gaps == 0.0] = np.nan
-    return emitting_s / gaps
+    token_gaps = output_tokens.astype(np.float64) - 1.0
+    token_gaps[token_gaps == 0.0] = np.nan
+    return emitting_s / token_gaps
 
 
 def histogram_quantile(edges: np.ndarray, weights: np.ndarray, share: float) -> float | None:
     """Upper edge of the bin that holds quantile `share`, in the unit of edges f8[bins + 1]; weights
     f8[bins]. None without any weight."""
-    total = float(weights.sum())
-    if total <= 0:
+    total_weight = float(weights.sum())
+    if total_weight <= 0:
         return None
-    return float(edges[1 + int(np.searchsorted(np.cumsum(weights), share * total))])
+    return float(edges[1 + int(np.searchsorted(np.cumsum(weights), share * total_weight))])
 
 
 def gap_spread(edges: np.ndarray, weights: np.ndarray, tokens: float) -> dict[str, float | None]:
@@ -72,21 +72,21 @@ def gap_spread(edges: np.ndarray, weights: np.ndarray, tokens: float) -> dict[st
     total_weight = float(weights.sum())
     if total_weight <= 0:
         return spread_of(np.zeros(0), "itl_s")
-    zero_gaps = max(tokens - total_weight, 0.0)
+    zero_gap_count = max(tokens - total_weight, 0.0)
     middle_s = 0.5 * (edges[1:] + edges[:-1])
-    mean_s = float((middle_s * weights).sum()) / (total_weight + zero_gaps)
+    mean_s = float((middle_s * weights).sum()) / (total_weight + zero_gap_count)
     spread: dict[str, float | None] = {"itl_s_mean": mean_s}
-    all_weights = np.concatenate(([zero_gaps], weights))
+    all_weights = np.concatenate(([zero_gap_count], weights))
     all_edges = np.concatenate(([0.0, 0.0], edges[1:]))
-    for p in PERCENTILES:
-        spread[f"itl_s_p{p}"] = histogram_quantile(all_edges, all_weights, p / 100)
+    for percent in PERCENTILES:
+        spread[f"itl_s_p{percent}"] = histogram_quantile(all_edges, all_weights, percent / 100)
     return spread
 
 
 def ttft_parts(summary: Mapping[str, object]) -> list[tuple[str, float]]:
     """(part, mean seconds) in pipeline order, for the parts in the summary."""
     parts = [(name, summary.get(f"ttft_{name}_s_mean")) for name, *_ in TTFT_PARTS]
-    return [(name, float(value)) for name, value in parts if isinstance(value, int | float)]
+    return [(name, float(mean_s)) for name, mean_s in parts if isinstance(mean_s, int | float)]
 
 
 def met_slo(
@@ -122,10 +122,10 @@ def waited_s(requests: pl.DataFrame) -> np.ndarray | float:
 
 def limits(scenario: Scenario, requests: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """(TTFT, TPOT) SLO of each request in seconds, f8[n] or one for all: its tenant's."""
-    tenants, slo = scenario.tenants, scenario.slo
+    tenants, default_slo = scenario.tenants, scenario.slo
     if not tenants:
-        return np.array(slo.ttft_s), np.array(slo.tpot_ms * 1e-3)
+        return np.array(default_slo.ttft_s), np.array(default_slo.tpot_ms * 1e-3)
     tenant_of = requests["tenant"].to_physical().to_numpy()
-    ttft_s = np.array([t.ttft_s or slo.ttft_s for t in tenants])
-    tpot_s = np.array([t.tpot_ms or slo.tpot_ms for t in tenants]) * 1e-3
+    ttft_s = np.array([tenant.ttft_s or default_slo.ttft_s for tenant in tenants])
+    tpot_s = np.array([tenant.tpot_ms or default_slo.tpot_ms for tenant in tenants]) * 1e-3
     return ttft_s[tenant_of], tpot_s[tenant_of]

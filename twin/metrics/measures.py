@@ -21,8 +21,8 @@ def amount(value: float | None, kind: Kind, unit: str = "") -> str:
         return f"{three_figures(100 * value)} %"
     if kind == "bytes":
         return _bytes(value, unit or "B")
-    text = f"{value:,.0f}" if kind == "count" and value == round(value) else three_figures(value)
-    return f"{text} {unit}".rstrip()
+    figures = f"{value:,.0f}" if kind == "count" and value == round(value) else three_figures(value)
+    return f"{figures} {unit}".rstrip()
 
 
 def seconds(value: float) -> str:
@@ -31,10 +31,10 @@ def seconds(value: float) -> str:
     >>> seconds(0), seconds(2.6e-5), seconds(0.0499), seconds(1.234), seconds(7200)
     ('0 s', '26.0 µs', '49.9 ms', '1.23 s', '7,200 s')
     """
-    size = abs(value)
-    if size == 0 or size >= 0.9995:  # what would round to 1,000 ms is 1.00 s
+    magnitude_s = abs(value)
+    if magnitude_s == 0 or magnitude_s >= 0.9995:  # what would round to 1,000 ms is 1.00 s
         return f"{three_figures(value)} s"
-    if size >= 0.9995e-3:
+    if magnitude_s >= 0.9995e-3:
         return f"{three_figures(value * 1e3)} ms"
     return f"{three_figures(value * 1e6)} µs"
 
@@ -45,18 +45,18 @@ def three_figures(value: float) -> str:
     >>> three_figures(1942.7), three_figures(153_733.0)
     ('1,943', '154,000')
     """
-    size = abs(value)
-    if size == 0:
+    magnitude = abs(value)
+    if magnitude == 0:
         return "0"
-    if size >= 9_999.5:
-        return f"{round(value, 2 - math.floor(math.log10(size))):,.0f}"
-    if size >= 99.95:
+    if magnitude >= 9_999.5:
+        return f"{round(value, 2 - math.floor(math.log10(magnitude))):,.0f}"
+    if magnitude >= 99.95:
         return f"{value:,.0f}"
-    if size >= 9.995:
+    if magnitude >= 9.995:
         return f"{value:.1f}"
-    if size >= 0.01:
+    if magnitude >= 0.01:
         return f"{value:.2f}"
-    return f"{value:.2g}" if size >= 1e-4 else "≈ 0"
+    return f"{value:.2g}" if magnitude >= 1e-4 else "≈ 0"
 
 
 def _bytes(value: float, unit: str) -> str:

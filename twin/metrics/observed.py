@@ -60,8 +60,8 @@ class Observed:
     @property
     def ended(self) -> int:
         """Requests that left the machine, served or not."""
-        answered = int(self.totals["finished"]) + int(self.totals["rejected"])
-        return answered + self.incidents.lost + int(self.totals.get("cancelled", 0.0))
+        ended_in_service = int(self.totals["finished"]) + int(self.totals["rejected"])
+        return ended_in_service + self.incidents.lost + int(self.totals.get("cancelled", 0.0))
 
     # Masks instead of filtered frames: a frame of millions of requests is not copied.
 
@@ -118,26 +118,26 @@ class Observed:
         """TPOT of finished requests, seconds; NaN for answers of one token."""
         if self.scenario.deployment.mode == "prefill_only":
             return np.full(self.finished_steady, np.nan)
-        tokens = self.requests["output_tokens"].to_numpy()
+        output_tokens = self.requests["output_tokens"].to_numpy()
         emitting_s = self._span("first_token_s", "finish_s")
-        return per_token_s(emitting_s[self.finished], tokens[self.finished])
+        return per_token_s(emitting_s[self.finished], output_tokens[self.finished])
 
     @cached_property
     def within_slo(self) -> np.ndarray:
         """Mask of finished requests that met the whole SLO, counted from their first attempt."""
-        ttft_s, (most_ttft_s, most_tpot_s) = self.ttft, limits(self.scenario, self.requests)
+        ttft_s, (ttft_limit_s, tpot_limit_s) = self.ttft, limits(self.scenario, self.requests)
         is_finished = self.finished
         if self.scenario.tenants:
-            most_ttft_s, most_tpot_s = most_ttft_s[is_finished], most_tpot_s[is_finished]
+            ttft_limit_s, tpot_limit_s = ttft_limit_s[is_finished], tpot_limit_s[is_finished]
         if "asked_s" in self.requests.columns:
             ttft_s = ttft_s + waited_s(self.requests)
-        return met_slo(ttft_s[is_finished], self.tpot, most_ttft_s, most_tpot_s)
+        return met_slo(ttft_s[is_finished], self.tpot, ttft_limit_s, tpot_limit_s)
 
     @property
     def met(self) -> float:
         """Finished requests that met the whole SLO, also those in progress at the start."""
-        judged = max(int(self.whole.sum()), 1)
-        return float(self.within_slo[self.whole].sum()) * self.finished_steady / judged
+        judged_requests = max(int(self.whole.sum()), 1)
+        return float(self.within_slo[self.whole].sum()) * self.finished_steady / judged_requests
 
     @cached_property
     def spreads(self) -> Mapping[str, float | None]:
@@ -159,18 +159,18 @@ class Observed:
         if "turns_left" not in requests.columns or not turns_wait(self.scenario):
             return np.zeros(0)
         session = requests["session"].to_numpy()
-        begun_s = np.full(session.max(initial=0) + 1, np.inf)
-        np.minimum.at(begun_s, session, requests["asked_s"].to_numpy())
+        begin_s = np.full(session.max(initial=0) + 1, np.inf)
+        np.minimum.at(begin_s, session, requests["asked_s"].to_numpy())
         is_last = self.finished & (requests["turns_left"].to_numpy() == 0)
-        return np.asarray(requests["finish_s"].to_numpy()[is_last] - begun_s[session[is_last]])
+        return np.asarray(requests["finish_s"].to_numpy()[is_last] - begin_s[session[is_last]])
 
     def part_mean(self, name: str) -> float | None:
         """Mean seconds of one part of the TTFT; None when no request went through it."""
-        _, begin, end = next(part for part in TTFT_PARTS if part[0] == name)
-        parts_s = self._span(begin, end)[self.started]
-        is_missing = np.isnan(parts_s)
-        known_s = parts_s[~is_missing] if is_missing.any() else parts_s
-        return float(known_s.mean()) if known_s.size else None
+        _, begin, end = next(stamps for stamps in TTFT_PARTS if stamps[0] == name)
+        part_s = self._span(begin, end)[self.started]
+        is_missing = np.isnan(part_s)
+        measured_s = part_s[~is_missing] if is_missing.any() else part_s
+        return float(measured_s.mean()) if measured_s.size else None
 
     @property
     def output_tokens(self) -> float:
@@ -222,18 +222,18 @@ class Observed:
             return self._drawn_w("prefill") + self._drawn_w("decode")
         if "idle_w" not in totals:
             return None
-        prefill_share = self.instance_mean("prefill_busy_s", "prefill") or 0.0
+        busy_share = self.instance_mean("prefill_busy_s", "prefill") or 0.0
         if "colocated" in self.npus:  # the share of iterations that compute prompts too
-            prefill_share = self.instance_mean("decode_busy_s", "decode") or 0.0
-            prefill_share *= min(1.0, totals["prefill_batches"] / max(totals["iterations"], 1.0))
+            busy_share = self.instance_mean("decode_busy_s", "decode") or 0.0
+            busy_share *= min(1.0, totals["prefill_batches"] / max(totals["iterations"], 1.0))
         elif "prefill" in self.npus:
-            prefill_share *= serving(self.scenario)["prefill"].cores
-        drawn_w = totals["prefill_w"] * prefill_share * self.pool_npus("prefill")
+            busy_share *= serving(self.scenario)["prefill"].cores
+        drawn_w = totals["prefill_w"] * busy_share * self.pool_npus("prefill")
         for unit in ("cube", "hbm"):
-            amount = totals[f"{unit}_amount"]
+            used_amount = totals[f"{unit}_amount"]
             if unit == "cube":
-                amount += totals["prefill_cube"] * totals["prefill_cube_amount"]
-            used_share = amount / (totals[f"{unit}_capacity"] * self.steady_s)
+                used_amount += totals["prefill_cube"] * totals["prefill_cube_amount"]
+            used_share = used_amount / (totals[f"{unit}_capacity"] * self.steady_s)
             drawn_w += totals[f"{unit}_w"] * used_share * npus
         return drawn_w + npus * (
             totals["idle_w"] + totals["host_w"] + totals["switches_w"] + totals["optics_w"]
@@ -241,37 +241,37 @@ class Observed:
 
     def _drawn_w(self, role: str) -> float:
         """Mean watts of the NPUs of a pool that has a kind of its own."""
-        totals = {name.partition(".")[2]: value for name, value in self.totals.items()
+        role_totals = {name.partition(".")[2]: value for name, value in self.totals.items()
              if name.startswith(f"{role}.")}  # fmt: skip
-        cube_share = totals["cube_amount"] / (totals["cube_capacity"] * self.steady_s)
-        hbm_share = totals["hbm_amount"] / (totals["hbm_capacity"] * self.steady_s)
-        busy_w = totals["cube_w"] * cube_share + totals["hbm_w"] * hbm_share
+        cube_share = role_totals["cube_amount"] / (role_totals["cube_capacity"] * self.steady_s)
+        hbm_share = role_totals["hbm_amount"] / (role_totals["hbm_capacity"] * self.steady_s)
+        busy_w = role_totals["cube_w"] * cube_share + role_totals["hbm_w"] * hbm_share
         if role == "prefill":
-            prefill_share = self.instance_mean("prefill_busy_s", "prefill") or 0.0
-            prefill_share *= serving(self.scenario)["prefill"].cores
+            prefill_busy_share = self.instance_mean("prefill_busy_s", "prefill") or 0.0
+            prefill_busy_share *= serving(self.scenario)["prefill"].cores
             busy_w += (
-                totals["prefill_w"] * prefill_share
-                + totals["cube_w"] * totals["prefill_cube"] * cube_share
+                role_totals["prefill_w"] * prefill_busy_share
+                + role_totals["cube_w"] * role_totals["prefill_cube"] * cube_share
             )
-        around_w = totals["host_w"] + totals["switches_w"] + totals["optics_w"]
-        return self.npus.get(role, 0) * (totals["idle_w"] + busy_w + around_w)
+        surroundings_w = role_totals["host_w"] + role_totals["switches_w"] + role_totals["optics_w"]
+        return self.npus.get(role, 0) * (role_totals["idle_w"] + busy_w + surroundings_w)
 
     @property
     def price_per_npu_hour(self) -> float:
         """Price of an hour of a mean NPU that belongs to an instance."""
-        s, pools = self.scenario, serving(self.scenario)
+        scn, pools = self.scenario, serving(self.scenario)
         npus_at: dict[float, float] = {}
-        for role, count in self.npus.items():
+        for role, npu_count in self.npus.items():
             if not pools[role].over:
-                kind = s.supernode.kind_with(pools[role].chip)
-                price = (kind.price_per_npu_hour if kind else 0.0) or s.cost.price_per_npu_hour
-                npus_at[price] = npus_at.get(price, 0.0) + count
+                kind = scn.supernode.kind_with(pools[role].chip)
+                price = (kind.price_per_npu_hour if kind else 0.0) or scn.cost.price_per_npu_hour
+                npus_at[price] = npus_at.get(price, 0.0) + npu_count
         # Every NPU has an equal part of nodes of CPUs alone.
-        cpu_price = sum(n * kind.price_per_npu_hour for kind, n in s.supernode.cpu_nodes_per_npu)
+        cpu_price = sum(n * kind.price_per_npu_hour for kind, n in scn.supernode.cpu_nodes_per_npu)
         if len(npus_at) < 2 or not any(npus_at.values()):
-            return next(iter(npus_at), s.cost.price_per_npu_hour) + cpu_price
+            return next(iter(npus_at), scn.cost.price_per_npu_hour) + cpu_price
         return (
-            sum(price * count for price, count in npus_at.items()) / sum(npus_at.values())
+            sum(price * npu_count for price, npu_count in npus_at.items()) / sum(npus_at.values())
             + cpu_price
         )
 
@@ -294,12 +294,14 @@ class Observed:
 def _joined(name: str) -> Any:
     """Property of a run of several models: their arrays of this name, joined in the order of
     models."""
-    return cached_property(lambda run: np.concatenate([getattr(part, name) for part in run.parts]))
+    return cached_property(
+        lambda run: np.concatenate([getattr(model, name) for model in run.parts])
+    )
 
 
 def _sum(name: str, number: type[float] = float) -> Any:
     """Property of a run of several models: the sum of their figures of this name."""
-    return cached_property(lambda run: number(sum(getattr(part, name) for part in run.parts)))
+    return cached_property(lambda run: number(sum(getattr(model, name) for model in run.parts)))
 
 
 @dataclass(frozen=True)
@@ -328,22 +330,22 @@ class Several(Observed):
     def _span(self, begin: str, end: str) -> np.ndarray:
         """Seconds between two stamps of every request, model by model; NaN where either is
         missing."""
-        return np.concatenate([part._span(begin, end) for part in self.parts])
+        return np.concatenate([model._span(begin, end) for model in self.parts])
 
     @cached_property
     def power_w(self) -> float | None:
         """Mean watts of all NPUs that serve; None where a chip states none."""
-        watts = [part.power_w for part in self.parts]
-        return None if None in watts else float(sum(watts))  # type: ignore[arg-type]
+        model_watts = [model.power_w for model in self.parts]
+        return None if None in model_watts else float(sum(model_watts))  # type: ignore[arg-type]
 
     @property
     def price_per_npu_hour(self) -> float:
         """Price of an hour of a mean NPU that belongs to an instance."""
-        prices = {part.price_per_npu_hour for part in self.parts}
+        prices = {model.price_per_npu_hour for model in self.parts}
         if len(prices) == 1:
             return prices.pop()
-        hourly = sum(part.price_per_npu_hour * part.npus_held for part in self.parts)
-        return hourly / max(self.npus_held, 1.0)
+        price_per_hour = sum(model.price_per_npu_hour * model.npus_held for model in self.parts)
+        return price_per_hour / max(self.npus_held, 1.0)
 
     def clock(self, role: str) -> float | None:
         """None: under a cap on power each model has a clock of its own."""
@@ -352,24 +354,24 @@ class Several(Observed):
 
 def totals_of(parts: Sequence[Observed], pool_share: Sequence[float]) -> dict[str, float]:
     """Sums of all models, but for figures of the machine. pool_share: of the memory pool, each."""
-    all_totals = [part.totals for part in parts]
-    names = dict.fromkeys(name for totals in all_totals for name in totals)
-    sums = {name: sum(totals.get(name, 0.0) for totals in all_totals) for name in names}
+    all_totals = [model.totals for model in parts]
+    total_names = dict.fromkeys(name for totals in all_totals for name in totals)
+    sums = {name: sum(totals.get(name, 0.0) for totals in all_totals) for name in total_names}
     for name in ("samples", *(f"{plane}_capacity" for plane in PLANES)):
         sums[name] = all_totals[0][name]
     sums["little_error"] = max(totals["little_error"] for totals in all_totals)
     with_shares = zip(all_totals, pool_share, strict=True)
-    sums["pool_used"] = sum(totals["pool_used"] * share for totals, share in with_shares)
+    sums["pool_used"] = sum(totals["pool_used"] * pool_part for totals, pool_part in with_shares)
     return sums
 
 
 def npus_of(parts: Sequence[Observed]) -> Mapping[str, float]:
     """NPUs by role, over all models."""
-    roles = dict.fromkeys(role for part in parts for role in part.npus)
-    return {role: sum(part.npus.get(role, 0) for part in parts) for role in roles}
+    roles = dict.fromkeys(role for model in parts for role in model.npus)
+    return {role: sum(model.npus.get(role, 0) for model in parts) for role in roles}
 
 
 def turns_wait(s: Scenario) -> bool:
     """Whether there are sessions whose next turn waits for the answer."""
-    w = s.workload
-    return w.turns == "wait" and (w.prefix == "sessions" or w.arrivals == "trace")
+    load = s.workload
+    return load.turns == "wait" and (load.prefix == "sessions" or load.arrivals == "trace")

@@ -101,8 +101,8 @@ def family(name: str) -> str:
 
 def waits_for(name: str, phase: str) -> str:
     """Resource that a phase's longest operator waits for."""
-    entry = OPERATORS.get(name)
-    return (entry.waits_for if entry else "") or ROOFS[phase]
+    operator = OPERATORS.get(name)
+    return (operator.waits_for if operator else "") or ROOFS[phase]
 
 
 DECODE_OPERATORS, PREFILL_OPERATORS = names_of("decode"), names_of("prefill")

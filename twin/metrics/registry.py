@@ -56,8 +56,8 @@ class Metric:
     @property
     def tile(self) -> str:
         """Label and basis: 'Decode, per decode NPU'."""
-        name = self.short or self.label
-        return f"{name}, {self.basis}" if self.basis not in ("", PER_REQUEST) else name
+        title = self.short or self.label
+        return f"{title}, {self.basis}" if self.basis not in ("", PER_REQUEST) else title
 
     def shows(self, place: Place, value: object, scenario: Scenario | None = None) -> bool:
         """Whether a place shows this value."""
@@ -88,8 +88,8 @@ def _latency(
 
 def _part(name: str, label: str, what: str) -> Metric:
     """Metric of one part of the TTFT: its mean seconds."""
-    key = f"ttft_{name}_s_mean"
-    return Metric(key, label, "time", "s", "lower", what, "ttft parts",
+    metric_key = f"ttft_{name}_s_mean"
+    return Metric(metric_key, label, "time", "s", "lower", what, "ttft parts",
                   lambda o: o.part_mean(name), PER_REQUEST, term="TTFT")  # fmt: skip
 
 
@@ -354,7 +354,7 @@ METRICS: dict[str, Metric] = {
 
 def placed(place: Place) -> list[Metric]:
     """Metrics shown at a place, in the order of declaration."""
-    return [m for m in METRICS.values() if place in m.places]
+    return [metric for metric in METRICS.values() if place in metric.places]
 
 
 # What the ending of a name says about a figure that is not declared.
@@ -380,12 +380,12 @@ def metric_of(key: str) -> Metric:
     """The metric of a key; an undeclared one is derived from the end of its name."""
     if key in METRICS:
         return METRICS[key]
-    stem = key
+    base_key = key
     for statistic in ("_mean", "_p50", "_p90", "_p95", "_p99", "_peak", "_max"):
-        stem = stem.removesuffix(statistic)
+        base_key = base_key.removesuffix(statistic)
     label = key.replace("_", " ").capitalize()
-    for ending, kind, unit in _ENDINGS:
-        if stem.endswith(ending):
+    for suffix, kind, unit in _ENDINGS:
+        if base_key.endswith(suffix):
             return Metric(key, label, kind, unit, "", "")
     return Metric(key, label, "count", "", "", "")
 
@@ -402,7 +402,7 @@ def verdict(key: str, value: float, baseline: float) -> Literal["better", "worse
     """Comparison of a figure with its baseline in a word; '' when neither direction is better."""
     if abs(value - baseline) <= 5e-4 * max(abs(value), abs(baseline)):
         return "same"
-    direction = metric_of(key).better
-    if not direction:
+    better_direction = metric_of(key).better
+    if not better_direction:
         return ""
-    return "better" if (value < baseline) == (direction == "lower") else "worse"
+    return "better" if (value < baseline) == (better_direction == "lower") else "worse"

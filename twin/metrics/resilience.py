@@ -61,34 +61,34 @@ def resilience(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list
     begin_s, length_s = (windows[name].to_numpy().astype(float) for name in ("t_s", "window_s"))
     phase, rate = _rates(windows)
     end_s = float(begin_s[-1] + length_s[-1])
-    victims = _victims(requests, events, moments)
-    good_s = _good_ends(requests, ttft_limit_s, tpot_limit_s)
+    affected = _victims(requests, events, moments)
+    good_ends_s = _good_ends(requests, ttft_limit_s, tpot_limit_s)
     dips: list[Dip] = []
-    old_rate: float | None = None  # usual rate from before an outage that still goes on
+    earlier_rate: float | None = None  # usual rate from before an outage that still goes on
     for k, (at_s, stop_s) in enumerate(pairwise((*moments, end_s))):
-        is_usual = _before(begin_s, length_s, at_s, moments[k - 1] if k else 0.0)
-        usual_rate, noise = old_rate, 0.0
-        if old_rate is None and is_usual.sum() >= FEWEST_WINDOWS:
-            usual_rate, noise = float(rate[is_usual].mean()), float(rate[is_usual].std())
-        is_after = (begin_s >= at_s - 1e-9) & (begin_s + length_s <= stop_s + 1e-9)
-        recovery_s, lowest = _recovery(begin_s[is_after], rate[is_after], usual_rate, noise, at_s)
-        until_s = stop_s if recovery_s is None else min(stop_s, at_s + recovery_s)
-        tail = rate[is_after][-SUSTAINED:]
-        usual_from_s = float(begin_s[is_usual][0]) if is_usual.any() else at_s
+        usual_windows = _before(begin_s, length_s, at_s, moments[k - 1] if k else 0.0)
+        usual_rate, noise = earlier_rate, 0.0
+        if earlier_rate is None and usual_windows.sum() >= FEWEST_WINDOWS:
+            usual_rate, noise = float(rate[usual_windows].mean()), float(rate[usual_windows].std())
+        in_span = (begin_s >= at_s - 1e-9) & (begin_s + length_s <= stop_s + 1e-9)
+        recovery_s, low_rate = _recovery(begin_s[in_span], rate[in_span], usual_rate, noise, at_s)
+        dip_end_s = stop_s if recovery_s is None else min(stop_s, at_s + recovery_s)
+        tail = rate[in_span][-SUSTAINED:]
+        usual_from_s = float(begin_s[usual_windows][0]) if usual_windows.any() else at_s
         broken = faults.filter(pl.col("t_s") == at_s)
         dip = Dip(
             at_s=at_s, element=_listed(broken["element"].to_list()),
             detail=_listed(sorted({str(d) for d in broken["detail"].to_list() if d})), phase=phase,
-            before_tokens_per_s=usual_rate, lowest_tokens_per_s=lowest,
+            before_tokens_per_s=usual_rate, lowest_tokens_per_s=low_rate,
             end_tokens_per_s=float(tail.mean()) if tail.size else None, recovery_s=recovery_s,
-            cut_short=recovery_s is None and k + 1 < len(moments), until_s=until_s,
-            goodput_before_req_per_s=_goodput(good_s, usual_from_s, at_s),
-            goodput_during_req_per_s=_goodput(good_s, at_s, until_s),
-            down=_down(outages, at_s, stop_s, end_s), retried=victims[k][0], lost=victims[k][1],
+            cut_short=recovery_s is None and k + 1 < len(moments), until_s=dip_end_s,
+            goodput_before_req_per_s=_goodput(good_ends_s, usual_from_s, at_s),
+            goodput_during_req_per_s=_goodput(good_ends_s, at_s, dip_end_s),
+            down=_down(outages, at_s, stop_s, end_s), retried=affected[k][0], lost=affected[k][1],
             what="",
         )  # fmt: skip
         dips.append(replace(dip, what=_sentences(dip, stop_s)))
-        old_rate = (
+        earlier_rate = (
             usual_rate if ((outages["t_s"] < stop_s) & (outages["end_s"] > stop_s)).any() else None
         )
     return dips
@@ -97,9 +97,9 @@ def resilience(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list
 def _rates(windows: pl.DataFrame) -> tuple[str, np.ndarray]:
     """Phase whose tokens count, and their rate in each window; input tokens without decode."""
     for phase in ("output", "input"):
-        column = f"{phase}_tokens_per_s"
-        if column in windows.columns and (windows[column].sum() or 0.0) > 0.0:
-            return phase, windows[column].fill_null(0.0).to_numpy()
+        rate_column = f"{phase}_tokens_per_s"
+        if rate_column in windows.columns and (windows[rate_column].sum() or 0.0) > 0.0:
+            return phase, windows[rate_column].fill_null(0.0).to_numpy()
     return "output", np.zeros(windows.height)
 
 
@@ -107,8 +107,8 @@ def _before(begin: np.ndarray, length: np.ndarray, at_s: float, since_s: float) 
     """Mask of the windows that define the usual rate: after the previous fault, before this one."""
     span_s = min(BEFORE_S, BEFORE_WINDOWS * float(length[0]))
     span_s = max(span_s, FEWEST_WINDOWS * float(length[0]))
-    first_s = max(since_s, at_s - span_s)
-    return np.asarray((begin >= first_s - 1e-9) & (begin + length <= at_s + 1e-9))
+    usual_from_s = max(since_s, at_s - span_s)
+    return np.asarray((begin >= usual_from_s - 1e-9) & (begin + length <= at_s + 1e-9))
 
 
 def _recovery(
@@ -137,8 +137,8 @@ def _down(
     for row in outages.iter_rows(named=True):
         if at_s <= row["t_s"] and (row["t_s"] < stop_s or stop_s >= end_s):
             instance = instance_name(row["role"], row["instance"])
-            lasts_s = max(0.0, min(row["end_s"], end_s) - row["t_s"])
-            down_s[instance] = down_s.get(instance, 0.0) + lasts_s
+            outage_s = max(0.0, min(row["end_s"], end_s) - row["t_s"])
+            down_s[instance] = down_s.get(instance, 0.0) + outage_s
     return tuple(sorted(down_s.items(), key=lambda item: (-item[1], item[0])))
 
 
@@ -161,14 +161,22 @@ def _victims(
     fault_index = np.minimum(np.searchsorted(noticed_s, arrival_s, "left"), fault_count - 1)
     retried = np.bincount(fault_index[is_retried], minlength=fault_count)
     lost = np.bincount(fault_index[is_given_up], minlength=fault_count)
-    return [(int(a), int(b)) for a, b in zip(retried, lost, strict=True)]
+    return [
+        (int(retried_count), int(losses))
+        for retried_count, losses in zip(retried, lost, strict=True)
+    ]
 
 
 def _noticed(events: pl.DataFrame, moments: Sequence[float]) -> np.ndarray:
     """Detection time of each fault: the last 'detected' before the next, or the fault's own."""
     detected_s = events.filter(pl.col("kind") == Kind.DETECTED)["t_s"].to_list()
     spans = pairwise((*moments, np.inf))
-    return np.array([max([t, *(d for d in detected_s if t <= d < edge)]) for t, edge in spans])
+    return np.array(
+        [
+            max([fault_s, *(event_s for event_s in detected_s if fault_s <= event_s < next_s)])
+            for fault_s, next_s in spans
+        ]
+    )
 
 
 def is_lost(requests: pl.DataFrame) -> np.ndarray:
@@ -185,18 +193,18 @@ def _good_ends(
     """Finish times of requests that met both limits, in order; None without requests."""
     if requests is None:
         return None
-    finished = requests.filter(pl.col("finish_s").is_not_null())
-    ttft_s = span(finished, "arrival_s", "first_token_s")
-    met_limits = met_slo(ttft_s, tpot_s(finished), ttft_limit_s, tpot_limit_s)
-    return np.sort(finished["finish_s"].to_numpy()[met_limits])
+    finished_requests = requests.filter(pl.col("finish_s").is_not_null())
+    ttft_s = span(finished_requests, "arrival_s", "first_token_s")
+    met_limits = met_slo(ttft_s, tpot_s(finished_requests), ttft_limit_s, tpot_limit_s)
+    return np.sort(finished_requests["finish_s"].to_numpy()[met_limits])
 
 
 def _goodput(good_s: np.ndarray | None, begin_s: float, end_s: float) -> float | None:
     """Requests per second that finished in a span and met the SLO; None for an empty span."""
     if good_s is None or end_s <= begin_s:
         return None
-    first, end = np.searchsorted(good_s, (begin_s, end_s))
-    return float(end - first) / (end_s - begin_s)
+    first_index, end_index = np.searchsorted(good_s, (begin_s, end_s))
+    return float(end_index - first_index) / (end_s - begin_s)
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -209,18 +217,18 @@ def _listed(names: Sequence[str]) -> str:
 def _sentences(dip: Dip, stop_s: float) -> str:
     """A dip in sentences: the fault, how deep output fell, when it recovered, affected requests."""
     names_all = all(name in dip.detail for name in dip.element.split(" and ")[0].split(", "))
-    fault = (
+    fault_text = (
         dip.detail if names_all else f"{dip.element} ({dip.detail})" if dip.detail else dip.element
     )
-    sentences = [f"{fault} at {seconds(dip.at_s)}: {_course(dip, stop_s)}."]
+    sentences = [f"{fault_text} at {seconds(dip.at_s)}: {_course(dip, stop_s)}."]
     if dip.down:
-        outages = [f"{name} was down for {seconds(time)}" for name, time in dip.down]
+        outages = [f"{name} was down for {seconds(down_time_s)}" for name, down_time_s in dip.down]
         listed_outages = _listed(outages)
         sentences.append(listed_outages[0].upper() + listed_outages[1:] + ".")
     if dip.retried or dip.lost:
-        lost_words = f"{dip.lost:,}" if dip.lost else "none"
-        retried_words = "1 request was" if dip.retried == 1 else f"{dip.retried:,} requests were"
-        sentences.append(f"{retried_words} tried again, {lost_words} given up.")
+        lost_text = f"{dip.lost:,}" if dip.lost else "none"
+        retried_text = "1 request was" if dip.retried == 1 else f"{dip.retried:,} requests were"
+        sentences.append(f"{retried_text} tried again, {lost_text} given up.")
     usual_rate, dip_rate = dip.goodput_before_req_per_s, dip.goodput_during_req_per_s
     if dip.recovery_s != 0.0 and usual_rate is not None and dip_rate is not None:
         sentences.append(
@@ -232,23 +240,23 @@ def _sentences(dip: Dip, stop_s: float) -> str:
 
 def _course(dip: Dip, stop_s: float) -> str:
     """A clause on the output: its usual and lowest rate, and whether it recovered."""
-    usual, lowest = dip.before_tokens_per_s, dip.lowest_tokens_per_s
-    if lowest is None:
+    usual_rate, low_rate = dip.before_tokens_per_s, dip.lowest_tokens_per_s
+    if low_rate is None:
         return "the run ends too soon to say what it did"
-    if usual is None:
-        return f"too early in the run to say what was usual; {dip.phase} fell to " + _rate(lowest)
+    if usual_rate is None:
+        return f"too early in the run to say what was usual; {dip.phase} fell to " + _rate(low_rate)
     if dip.recovery_s == 0.0:
-        return f"{dip.phase} kept its {_rate(usual)}, within 5 % or the usual noise"
-    fall = f"{dip.phase} fell from {_rate(usual)} to {three_figures(lowest)}"
-    if usual > 0:
-        fall += f" ({amount(1 - lowest / usual, 'share')} less) at its lowest"
+        return f"{dip.phase} kept its {_rate(usual_rate)}, within 5 % or the usual noise"
+    fall = f"{dip.phase} fell from {_rate(usual_rate)} to {three_figures(low_rate)}"
+    if usual_rate > 0:
+        fall += f" ({amount(1 - low_rate / usual_rate, 'share')} less) at its lowest"
     if dip.recovery_s is not None:
         return f"{fall} and was back within 5 % after {seconds(dip.recovery_s)}"
-    time_to_end = seconds(stop_s - dip.at_s)
-    end_rate = "" if dip.end_tokens_per_s is None else f", at {_rate(dip.end_tokens_per_s)}"
+    rest_text = seconds(stop_s - dip.at_s)
+    end_rate_text = "" if dip.end_tokens_per_s is None else f", at {_rate(dip.end_tokens_per_s)}"
     if dip.cut_short:
-        return f"{fall} and was not back{end_rate} when the next fault came {time_to_end} later"
-    return f"{fall} and was not back{end_rate} when the run ended {time_to_end} later"
+        return f"{fall} and was not back{end_rate_text} when the next fault came {rest_text} later"
+    return f"{fall} and was not back{end_rate_text} when the run ended {rest_text} later"
 
 
 def _rate(value: float) -> str:
@@ -271,20 +279,20 @@ def incidents(
     requests: pl.DataFrame | None, events: pl.DataFrame | None, horizon_s: float
 ) -> Incidents:
     """The incidents of a run, from its requests and its events."""
-    lost = retried = rebalances = 0
+    lost_count = retried_count = rebalance_count = 0
     moved_bytes = down_s = 0.0
     if requests is not None:
-        lost = int(is_lost(requests).sum())
+        lost_count = int(is_lost(requests).sum())
         if "retries" in requests.columns:
-            retried = int((requests["retries"] > 0).sum())
+            retried_count = int((requests["retries"] > 0).sum())
     if events is not None and events.height:
-        moves = events.filter(pl.col("kind") == Kind.REBALANCE)
-        rebalances = moves.height
-        moved_bytes = float(moves["bytes"].fill_null(0.0).sum())
-        outage = events.filter(pl.col("kind") == Kind.INSTANCE_DOWN)
+        rebalance_events = events.filter(pl.col("kind") == Kind.REBALANCE)
+        rebalance_count = rebalance_events.height
+        moved_bytes = float(rebalance_events["bytes"].fill_null(0.0).sum())
+        outage_events = events.filter(pl.col("kind") == Kind.INSTANCE_DOWN)
         # Filled first: an open end of a column that is all null has no type of its own.
-        end_times = (
-            outage["end_s"].cast(pl.Float64).fill_null(horizon_s).clip(upper_bound=horizon_s)
+        end_times_s = (
+            outage_events["end_s"].cast(pl.Float64).fill_null(horizon_s).clip(upper_bound=horizon_s)
         )
-        down_s = float((end_times - outage["t_s"]).clip(lower_bound=0.0).sum())
-    return Incidents(lost, retried, rebalances, moved_bytes, down_s)
+        down_s = float((end_times_s - outage_events["t_s"]).clip(lower_bound=0.0).sum())
+    return Incidents(lost_count, retried_count, rebalance_count, moved_bytes, down_s)

@@ -40,50 +40,50 @@ def steadiness(s: Scenario, windows: pl.DataFrame) -> Steadiness | None:
         return None
     is_closed = s.workload.arrivals == "closed_loop"  # clients wait, so that no queue outgrows them
     t_s = counted_windows["t_s"].to_numpy()
-    lasts_s = float(t_s[-1] - t_s[0])
-    queued, running = (
+    span_s = float(t_s[-1] - t_s[0])
+    queued_requests, running_requests = (
         np.sum([counted_windows[name].to_numpy() for name in names], axis=0)
         for names in (QUEUES, RUNNING)
     )
-    arrived = float(counted_windows["arrived"].sum())
-    arrivals_per_s = arrived / (lasts_s + float(counted_windows["window_s"][0]))
-    growth, error = slope(t_s, queued)
+    arrived_requests = float(counted_windows["arrived"].sum())
+    arrivals_per_s = arrived_requests / (span_s + float(counted_windows["window_s"][0]))
+    growth, error = slope(t_s, queued_requests)
     # Growth by chance, where arrivals and answers are both Poisson.
-    chance_growth = math.sqrt(2.0 * arrived) / lasts_s
+    chance_growth = math.sqrt(2.0 * arrived_requests) / span_s
     if growth > max(EXCESS * arrivals_per_s, CERTAIN * min(error, chance_growth)) and not is_closed:
         return "overloaded"
-    drift, error = slope(t_s, running)
-    mean_running = float(np.cumsum(running)[-1]) / running.size
+    drift, error = slope(t_s, running_requests)
+    mean_running = float(np.cumsum(running_requests)[-1]) / running_requests.size
     if not is_closed:
         # By chance alone: the autocovariance of the count in an M/D/inf queue falls linearly over
         # one stay (Takacs, Introduction to the Theory of Queues, 1962), and a run has few stays.
-        error = max(error, mean_running * math.sqrt(12.0 / max(arrived, 1.0)) / lasts_s)
-    if abs(drift) > CERTAIN * error and abs(drift) * lasts_s > MOVED * max(mean_running, 1.0):
+        error = max(error, mean_running * math.sqrt(12.0 / max(arrived_requests, 1.0)) / span_s)
+    if abs(drift) > CERTAIN * error and abs(drift) * span_s > MOVED * max(mean_running, 1.0):
         return "filling"
     return "steady"
 
 
 def slope(t: np.ndarray, values: np.ndarray) -> tuple[float, float]:
     """(slope of a straight line through values f8[n] at even times t, its standard error)."""
-    points = t.size
-    centred_t = t - float(np.cumsum(t)[-1]) / points
-    centred = values - float(np.cumsum(values)[-1]) / points
-    squares = float(np.cumsum(centred_t * centred_t)[-1])
-    fitted = float(np.cumsum(centred_t * centred)[-1]) / squares
-    residuals = centred - fitted * centred_t
+    point_count = t.size
+    centred_t = t - float(np.cumsum(t)[-1]) / point_count
+    centred_values = values - float(np.cumsum(values)[-1]) / point_count
+    time_squares = float(np.cumsum(centred_t * centred_t)[-1])
+    trend = float(np.cumsum(centred_t * centred_values)[-1]) / time_squares
+    residuals = centred_values - trend * centred_t
     error_squares = float(np.cumsum(residuals * residuals)[-1])
     if error_squares <= 0.0:
-        return fitted, 0.0
-    correlation = float(np.cumsum(residuals[1:] * residuals[:-1])[-1]) / error_squares
-    correlation = min(max(correlation, 0.0), 1.0 - 2.0 / points)
-    independent_points = points * (1.0 - correlation) / (1.0 + correlation)
-    return fitted, math.sqrt(error_squares / max(independent_points - 2.0, 1.0) / squares)
+        return trend, 0.0
+    autocorrelation = float(np.cumsum(residuals[1:] * residuals[:-1])[-1]) / error_squares
+    autocorrelation = min(max(autocorrelation, 0.0), 1.0 - 2.0 / point_count)
+    independent_points = point_count * (1.0 - autocorrelation) / (1.0 + autocorrelation)
+    return trend, math.sqrt(error_squares / max(independent_points - 2.0, 1.0) / time_squares)
 
 
 def stays_s(arrival_s: np.ndarray, end_s: np.ndarray, horizon_s: float) -> float:
     """Sum over requests of the seconds inside, up to the horizon; NaN end: still inside."""
-    end = np.where(np.isnan(end_s), horizon_s, np.minimum(end_s, horizon_s))
-    return float((end - arrival_s).sum())
+    clipped_end_s = np.where(np.isnan(end_s), horizon_s, np.minimum(end_s, horizon_s))
+    return float((clipped_end_s - arrival_s).sum())
 
 
 def gap(sampled_s: float, stayed_s: float) -> float:
@@ -106,9 +106,9 @@ def samples_of_stays(
     end = np.where(np.isnan(end_s), np.inf, end_s)
     samples_before, samples_until = _earlier(sampled_at_s, begin_s), _earlier(sampled_at_s, end)
     end_sample = samples_until[samples_until < sampled_at_s.size]
-    at_end = int((sampled_at_s[end_sample] == end[samples_until < sampled_at_s.size]).sum())
+    ends_at_sample = int((sampled_at_s[end_sample] == end[samples_until < sampled_at_s.size]).sum())
     fewest = int(samples_until.sum()) - int(samples_before.sum())
-    return fewest, fewest + at_end
+    return fewest, fewest + ends_at_sample
 
 
 def _earlier(sampled_at_s: np.ndarray, times_s: np.ndarray) -> np.ndarray:

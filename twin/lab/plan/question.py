@@ -4,7 +4,7 @@ import hashlib
 import json
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from twin.lab.plan.space import CHOICES, CONTROLLER, OFFLOAD, TICKED
 from twin.scenario import (
@@ -15,6 +15,7 @@ from twin.scenario import (
     scenario_from_canonical,
     with_overrides,
 )
+from twin.scenario.declaration import Section
 
 Goal = Literal["efficiency", "rate", "npus"]
 By = Literal["share", "mean"]
@@ -45,10 +46,8 @@ class PlanError(ValueError):
     """An invalid plan: one sentence that says why."""
 
 
-class Plan(BaseModel):
+class Plan(Section):
     """Question: what to deploy for a scenario's machine, traffic and SLO (TTFT, TPOT and share)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     scenario: Scenario
     goal: Goal = "npus"

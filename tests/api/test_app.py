@@ -52,6 +52,9 @@ def test_a_run_is_submitted_followed_and_read(client):
     assert seen["summary"]["requests"] > 0
     rows = client.get(f"/runs/{run}/tables/requests").json()
     assert len(rows) >= seen["summary"]["requests"]
+    unknown = client.get(f"/runs/{run}/tables/request")
+    assert unknown.status_code == 404
+    assert all(table in unknown.json()["detail"] for table in seen["tables"])
     again = client.post("/runs", json=QUESTION).json()
     assert again["run"] == run and again["digest"] == seen["digest"]
 

@@ -21,7 +21,7 @@ from twin.lab.runs.budget import TooLarge, budget_of, require_fits
 from twin.lab.runs.executor import Runner
 from twin.lab.runs.predicted import predicted
 from twin.lab.store import Store, StoreError
-from twin.lab.store.errors import UnknownId
+from twin.lab.store.errors import NoTable, UnknownId
 from twin.lab.store.statements import require
 from twin.model.shape import ModelError
 from twin.scenario import Scenario, SpecError, parse_scenario, scenario_digest
@@ -243,6 +243,7 @@ REFUSALS: dict[type[Exception], int] = {
     PermissionError: 401,
     TooLarge: 413,
     UnknownId: 404,
+    NoTable: 404,
     StoreError: 409,
     SpecError: 422,
     ModelError: 422,

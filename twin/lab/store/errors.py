@@ -7,6 +7,10 @@ class StoreError(ValueError):
     """An operation that the store refuses: one sentence naming what, where and a remedy."""
 
 
+class NoTable(StoreError):
+    """A table that a run does not have."""
+
+
 class StoreFull(StoreError, NotWritten):
     """A result that could not be stored, for lack of disk space or rights."""
 

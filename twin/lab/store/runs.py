@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from twin.facts import Facts, facts_from_tables
 from twin.lab.store.artefacts import Artefact, Artefacts
 from twin.lab.store.engines import Database, json_text
-from twin.lab.store.errors import StoreError
+from twin.lab.store.errors import NoTable, StoreError
 from twin.lab.store.models import (
     CANCELLED,
     DONE,
@@ -175,10 +175,10 @@ class Runs:
             return tables_of(session, run)
 
     def table(self, run: str, name: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        """One table of a run, its file checked; raises StoreError."""
+        """One table of a run, its file checked; raises NoTable or another StoreError."""
         tables = self.tables(run)
         if name not in tables:
-            raise StoreError(f"run {run} has no table {name}: it has {', '.join(tables) or 'none'}")
+            raise NoTable(f"run {run} has no table {name}: it has {', '.join(tables) or 'none'}")
         return self._artefacts.read(tables[name].sha256, columns)
 
     def queue_position(self, run: str) -> int | None:

@@ -11,7 +11,7 @@ from twin.commands import terminal
 from twin.hooks import Hook
 from twin.lab.ask import question
 from twin.lab.explain.words import change, effect
-from twin.metrics.measures import seconds
+from twin.metrics.measures import numbered, seconds
 from twin.metrics.registry import placed, shown
 from twin.scenario import Scenario, SpecError, remarks
 
@@ -102,7 +102,7 @@ def explain(
         terminal.print_rows("Causes, each removed in runs of its own", heads, rows)
     else:
         terminal.out.print("No cause was found that a re-run confirms.")
-    terminal.out.print(f"{answer['runs']} runs", style="dim")
+    terminal.out.print(numbered(answer["runs"], "run"), style="dim")
 
 
 def sweep(
@@ -209,5 +209,5 @@ def print_run(answer: Mapping[str, Any]) -> None:
     for check in answer["broken_checks"]:
         terminal.err.print(escape(f"broken: {check['id']} {check['statement']}: {check['detail']}"))
     stored_text = f"stored as run {answer['run']}" if answer["run"] else "not stored"
-    requests_text = f"{answer['requests']:,} requests in {answer['wall_s']:.2f} s"
+    requests_text = f"{numbered(answer['requests'], 'request')} in {answer['wall_s']:.2f} s"
     terminal.out.print(f"{requests_text}; {stored_text}", style="dim")

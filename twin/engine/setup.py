@@ -20,6 +20,7 @@ from twin.hardware.faults import broken
 from twin.hardware.network import Network
 from twin.hardware.placement import Instance, further, place
 from twin.hardware.power import Power, powers
+from twin.metrics.measures import numbered
 from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS
 from twin.model.costs import Costs, RoleCosts
 from twin.model.decode import decode_iteration_s
@@ -305,7 +306,7 @@ def set_up(
     in_progress = residents(priced, requests)
     requests = with_residents(requests, in_progress, scenario.workload.arrivals == "closed_loop")
     _refuse_too_large(priced_setup, requests)
-    notes = [f"{n:,} requests: {reason}" for reason, n in sorted(requests.counts.items()) if n]
+    notes = [f"{numbered(n, 'request')}: {why}" for why, n in sorted(requests.counts.items()) if n]
     notes += [*requests.notes, *placed.moved, *remarks(scenario)]
     notes += costs.remarks
     stack = scenario.deployment.stack

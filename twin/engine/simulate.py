@@ -31,6 +31,7 @@ from twin.facts import Facts
 from twin.kernels.compiled import ANSWERS, source_digest
 from twin.metrics.events import Event
 from twin.metrics.latency import PERCENTILES
+from twin.metrics.measures import numbered
 from twin.metrics.observed import Observed, Several, npus_of, totals_of
 from twin.metrics.registry import Summary, summarise
 from twin.metrics.steadiness import UNSTEADY, gap, stays_s, steadiness
@@ -379,9 +380,9 @@ def remarks(setup: Setup, world: World, summary: Summary) -> list[str]:
     if requests_steady == 0:
         notes.append("No request finished after the warm-up: lengthen horizon_s.")
     elif requests_steady < 10 * max(PERCENTILES):
-        plural = "request" if requests_steady == 1 else "requests"
         notes.append(
-            f"Only {requests_steady} {plural} finished after the warm-up: p99 is a rough figure."
+            f"Only {numbered(requests_steady, 'request')} finished after the warm-up: p99 is a "
+            "rough figure."
         )
     running, finished = int(summary["running"] or 0), int(summary["finished"] or 0)
     # A start in the steady state has requests of every age in it, so long stays end there too.

@@ -39,6 +39,15 @@ def seconds(value: float) -> str:
     return f"{three_figures(value * 1e6)} µs"
 
 
+def numbered(count: int, noun: str) -> str:
+    """A count of things by their singular, whose plural has an s.
+
+    >>> numbered(1, "NPU"), numbered(1536, "NPU")
+    ('1 NPU', '1,536 NPUs')
+    """
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def three_figures(value: float) -> str:
     """Three significant figures (four below 10,000), no exponent, thousands separated; zero is '0'.
 

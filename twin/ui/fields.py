@@ -8,6 +8,7 @@ from typing import Any
 
 from twin.facts import Facts
 from twin.lab.library import load_facts, terms_in
+from twin.metrics.measures import numbered
 from twin.scenario import (
     FORMS,
     KINDS,
@@ -225,7 +226,7 @@ def _edit(row: dict[str, Any]) -> str:
     if row.get("add") == "link":
         return f"{_named(row)}: a link of {row['gb_per_s']:g} GB/s that is added"
     if row.get("links_out"):
-        return f"{_named(row)}: {row['links_out']} links out"
+        return f"{_named(row)}: {numbered(row['links_out'], 'link')} out"
     return f"{_named(row)}: {effect(row.get('capacity_factor'), row.get('latency_factor'))}"
 
 
@@ -255,7 +256,7 @@ def _tenant(row: dict[str, Any]) -> str:
 def _kind(row: dict[str, Any]) -> str:
     """Further nodes as text: how many, and their chip by its title."""
     kind = NodeKind.model_validate(row)
-    return f"{kind.nodes:,} nodes of {choice_label(CHIPS, kind.chip, load_facts())}"
+    return f"{numbered(kind.nodes, 'node')} of {choice_label(CHIPS, kind.chip, load_facts())}"
 
 
 def _named(row: dict[str, Any]) -> str:

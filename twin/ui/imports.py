@@ -13,7 +13,7 @@ from twin.lab.runs.apart import Refused, apart
 from twin.lab.store import ImportRow, StoreError, UnknownId
 from twin.lab.store.values import Values
 from twin.lab.traces import reader
-from twin.metrics.measures import amount
+from twin.metrics.measures import amount, numbered
 from twin.scenario import ROUTINGS, Scenario, SpecError, npus_used, with_overrides
 from twin.ui import forms, session, words
 from twin.ui.fields import sentence
@@ -197,16 +197,18 @@ def _look_at_trace(table: Any) -> Look:
         "Reusable prompt tokens": amount(reuse, "share") if table.has_prefix else no_reuse,
     }
     counts = facts["counts"].items()
-    left_out_texts = (f"{count:,} rows: {why.replace('_', ' ')}" for why, count in counts)
+    left_out_texts = (f"{numbered(count, 'row')}: {why.replace('_', ' ')}" for why, count in counts)
     warnings = (f":material/warning: {plain(warning)}" for warning in facts["warnings"])
-    title = f"**{facts['format'].capitalize()}** · {facts['rows']:,} requests"
+    title = f"**{facts['format'].capitalize()}** · {numbered(facts['rows'], 'request')}"
     return Look(title, figures, [*map(plain, left_out_texts), *warnings])
 
 
 TRACES = Import(
     one="trace", many="traces", says="Replays **{}**", label="Trace file",
     help=f"{reader.OWN}. Others: {reader.known()}; plain or gzip. Found by content.",
-    called=lambda row: f"{row.name} ({row.rows:,} requests, {amount(row.bytes, 'bytes')})",
+    called=lambda row: (
+        f"{row.name} ({numbered(row.rows, 'request')}, {amount(row.bytes, 'bytes')})"
+    ),
     look=_look_at_trace, take=ask.replayed,
 )  # fmt: skip
 

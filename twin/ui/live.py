@@ -13,7 +13,7 @@ from twin.lab.explain.view import load_of, one_slo
 from twin.lab.runs.live import Live, Look, question_of
 from twin.lab.runs.warm import is_ready as ready  # before that a live run delays a stored one
 from twin.lab.sweep import sweep
-from twin.metrics.measures import amount, seconds
+from twin.metrics.measures import amount, numbered, seconds
 from twin.metrics.registry import shown
 from twin.outlook import Outlook
 from twin.scenario import Scenario, remarks, scenario_digest
@@ -130,7 +130,7 @@ def _look_again(run: str, *, until_found: bool = False) -> None:
 def _going(place: DeltaGenerator, seen: Look) -> None:
     """Draw a badge with the progress of a live run."""
     finished = seen.live.get("finished")
-    text = f" · {finished:,.0f} requests served" if finished else ""
+    text = f" · {numbered(int(finished), 'request')} served" if finished else ""
     _chip(place, f"By formula; simulating {100 * seen.progress:.0f} %{text}")
 
 
@@ -178,7 +178,7 @@ def _verdict(
     else:
         load_text = _room(draft, expected, holds_slo)
     idle = words.idle_npus(draft)
-    idle_text = f"**{words.npus(idle)} idle**" if idle else "no NPU idle"
+    idle_text = f"**{numbered(idle, 'NPU')} idle**" if idle else "no NPU idle"
     text = f"{first_text}{_speed(expected, summary)}; {load_text}; {idle_text}."
     return place.subheader(text, anchor=False)
 

@@ -8,7 +8,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from twin.lab.share import links as addresses
 from twin.lab.store import RunRow, StoreError
-from twin.metrics.measures import amount, seconds, three_figures
+from twin.metrics.measures import amount, numbered, seconds, three_figures
 from twin.scenario import Scenario, SpecError
 from twin.ui import record, runs, session, words
 from twin.ui.fields import sentence
@@ -210,7 +210,7 @@ def _state(row: RunRow) -> str:
         runs_before = session.store().runs.queue_position(row.id) or 0
         if not runs_before:
             return "Waiting to start"
-        return f"Waiting: {runs_before:,} run{'s' if runs_before > 1 else ''} before it"
+        return f"Waiting: {numbered(runs_before, 'run')} before it"
     if not row.live:
         return "Starting"
     if row.progress >= 1.0:

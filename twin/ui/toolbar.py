@@ -9,6 +9,7 @@ import streamlit as st
 from twin.lab.runs.budget import budget_of
 from twin.lab.share import links
 from twin.lab.sweep.compare import input_rows
+from twin.metrics.measures import numbered
 from twin.scenario import Edit, Scenario
 from twin.ui import forms, formulas, live, session, words
 from twin.ui.fields import (
@@ -138,7 +139,7 @@ def popover() -> None:
     rows = differences()
     if not rows:
         return
-    count_text = f"{len(rows)} change{'s' if rows[1:] else ''}"
+    count_text = numbered(len(rows), "change")
     with st.popover(count_text, icon=":material/difference:"):
         st.caption(f"Against {plain(session.preset().name)}")
         with st.container(gap="xsmall"):

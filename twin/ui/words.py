@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from twin.hardware.imported import npus_of
 from twin.lab.sweep.compare import changed
+from twin.metrics.measures import numbered
 from twin.scenario import Scenario, field_unit, npus_used, pools, read, sharing
 from twin.ui import fields
 from twin.ui.fields import choice_label, declared, field_name, label, show
@@ -18,16 +19,8 @@ QUESTION_MOST = 600  # characters, as the field says
 def machine(s: Scenario) -> str:
     """Serving share of the supernode: '256 of 384 NPUs'."""
     npu_count = npus_of(s.supernode)
-    return f"{npus_used(s):,} of {npus(npu_count)}" if npu_count else npus(npus_used(s))
-
-
-def npus(count: int) -> str:
-    """A number of NPUs.
-
-    >>> npus(1), npus(1536)
-    ('1 NPU', '1,536 NPUs')
-    """
-    return f"{count:,} NPU{'s' if count != 1 else ''}"
+    of_text = f"{npus_used(s):,} of " if npu_count else ""
+    return of_text + numbered(npu_count or npus_used(s), "NPU")
 
 
 def idle_npus(s: Scenario) -> int:
@@ -85,9 +78,9 @@ def of_first(s: Scenario) -> str:
 def brief(s: Scenario) -> str:
     """One line for a card: traffic, lengths, split."""
     npu_counts = [n * each for _, n, each in pools(s)]
-    used_text = npus(npu_counts[0]) if len(npu_counts) == 1 else f"{split(s)[1]} NPUs"
+    used_text = numbered(npu_counts[0], "NPU") if len(npu_counts) == 1 else f"{split(s)[1]} NPUs"
     if s.models:
-        return f"{1 + len(s.models)} models · {npus(npus_used(s))}"
+        return f"{1 + len(s.models)} models · {numbered(npus_used(s), 'NPU')}"
     return " · ".join(filter(None, (traffic(s), lengths(s), reuse(s), used_text)))
 
 
@@ -117,12 +110,14 @@ def duration(seconds: float) -> str:
 def ago(seconds: float) -> str:
     """How long ago, roughly.
 
-    >>> ago(20), ago(150), ago(7300), ago(200_000)
-    ('just now', '2 min ago', '2 h ago', '2 days ago')
+    >>> ago(20), ago(150), ago(7300), ago(1_000_000)
+    ('just now', '2 min ago', '2 h ago', '11 days ago')
     """
-    for unit_s, unit in ((86_400.0, "days"), (3600.0, "h"), (60.0, "min")):
+    if seconds >= 86_400.0:
+        return f"{numbered(int(seconds // 86_400.0), 'day')} ago"
+    for unit_s, unit in ((3600.0, "h"), (60.0, "min")):
         if seconds >= unit_s:
-            return f"{int(seconds // unit_s)} {unit} ago".replace("1 days", "1 day")
+            return f"{int(seconds // unit_s)} {unit} ago"
     return "just now"
 
 

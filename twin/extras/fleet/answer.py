@@ -20,6 +20,7 @@ from twin.lab.store import RunRow, Store
 from twin.lab.sweep.sweep import Point, carried_out
 from twin.metrics.hours import hour_s
 from twin.metrics.latency import PERCENTILES, per_second, quotient, spread_of
+from twin.metrics.measures import numbered
 from twin.metrics.observed import Observed
 from twin.metrics.registry import METRICS, shown
 from twin.scenario import Scenario, npus_used, scenario_digest
@@ -254,8 +255,9 @@ def in_words(answer: Mapping[str, Any]) -> list[str]:
     s, without_loss = answer["summary"], answer["without_loss"]
     requests = s["requests"] - answer["began_again"]  # those have a row in two runs
     sentences = [
-        f"{answer['supernodes']:,} supernodes answered {s['finished']:,} of {requests:,} requests "
-        f"by the end, from {answer['runs']} different simulations."
+        f"{numbered(answer['supernodes'], 'supernode')} answered {s['finished']:,} of "
+        f"{numbered(requests, 'request')} by the end, from "
+        f"{numbered(answer['runs'], 'different simulation')}."
     ]
     if not without_loss:
         return sentences
@@ -268,8 +270,9 @@ def in_words(answer: Mapping[str, Any]) -> list[str]:
     )
     hours = (without_loss["npu_hours"] or 0.0) - (s["npu_hours"] or 0.0)
     sentences.append(
-        f"{hours:,.3g} NPU-hours were out of service; {answer['began_again']:,} requests under way "
-        f"began again elsewhere.{f' {figures}.' if figures else ''}"
+        f"{hours:,.3g} NPU-hours were out of service; "
+        f"{numbered(answer['began_again'], 'request')} under way began again elsewhere."
+        f"{f' {figures}.' if figures else ''}"
     )
     return sentences
 

@@ -11,7 +11,7 @@ from twin.extras.report.document import Part, Point, Series, folded, plot, table
 from twin.lab.explain.view import one_slo
 from twin.lab.sweep.compare import changed
 from twin.metrics.latency import tpot_s
-from twin.metrics.measures import amount
+from twin.metrics.measures import amount, numbered
 from twin.metrics.operators import OPERATORS
 from twin.metrics.registry import METRICS, Metric, placed, shown
 from twin.scenario import Scenario, field_info, scenario_digest
@@ -146,7 +146,7 @@ def fields_of(scenario: Scenario) -> Part:
         "div",
         *([tag("p", scenario.question)] if scenario.question else []),
         *([tag("p", "Source: ", scenario.source, cls="soft")] if scenario.source else []),
-        folded(f"{len(rows)} fields that differ from the defaults",
+        folded(f"Unlike the defaults: {numbered(len(rows), 'field')}",
                table(("Field", "", "Value"), rows)),
         tag("p", f"Scenario {scenario_digest(scenario)[:16]}, seed {scenario.seed}.", cls="soft"),
     )  # fmt: skip

@@ -30,6 +30,7 @@ from twin.lab.evidence.rows import (
 )
 from twin.lab.files import write_text
 from twin.lab.library import RECORD, published_table
+from twin.metrics.measures import numbered
 from twin.metrics.operators import names_of
 from twin.model import alone, finite
 from twin.model.predict import Prediction, decode_with
@@ -300,8 +301,7 @@ class Score:
     @property
     def text(self) -> str:
         """'7.5 % (22.5 %, 15 rows)': mean, worst, how many."""
-        rows = "1 row" if self.rows == 1 else f"{self.rows} rows"
-        return f"{100 * self.mean:.1f} % ({100 * self.worst:.1f} %, {rows})"
+        return f"{100 * self.mean:.1f} % ({100 * self.worst:.1f} %, {numbered(self.rows, 'row')})"
 
 
 def score(rows: Judged, group: str, kind: str) -> Score | None:

@@ -13,6 +13,7 @@ from twin.lab.plan.finish import Finalist, Finish
 from twin.lab.plan.question import LOSSES
 from twin.lab.plan.search import Search
 from twin.lab.plan.space import BATCH, CHOICES, COUNTED, DRAFTS, MODE, SIZED
+from twin.metrics.measures import numbered
 from twin.scenario import field_info
 from twin.scenario.words import choice_label
 
@@ -53,7 +54,9 @@ def gap_words(gap: float, goal: str, npus: int) -> str:
     """How far a deployment without a simulation could beat the first of the ranking, in words;
     `gap` is rounded up, `npus` are those of the first."""
     if goal == "npus":
-        return f"Of those priced none needs fewer than {_npus(round(npus / (1.0 + gap)))}."
+        return (
+            f"Of those priced none needs fewer than {numbered(round(npus / (1.0 + gap)), 'NPU')}."
+        )
     amount = f" by more than {math.ceil(1e3 * gap) / 10:.1f} %" if gap > 0.0 else ""
     return f"Of those priced none beats the first{amount}."
 
@@ -181,7 +184,7 @@ def next_step(search: Search, own: Candidate) -> str:
     info = field_info(path)
     assert info is not None
     gain_percent = 100 * (c.price.expected / own.price.expected - 1.0)
-    npu_text = f"{extra:,} more NPU{'s' * (extra != 1)}" if extra > 0 else "no more NPUs"
+    npu_text = numbered(extra, "more NPU") if extra > 0 else "no more NPUs"
     value_label = choice_label(path, c.given[path])
     return f"{info.label} {value_label}: {gain_percent:.0f} % more load by formula, {npu_text}."
 
@@ -240,7 +243,7 @@ def in_words(settings: Mapping[str, Any]) -> str:
     for role, path in COUNTED.items():
         if (count := settings.get(path)) is not None:
             size = settings.get(SIZED[role])
-            without_size = f"{count} {role} instance{'s' * (count != 1)}"  # its size does not vary
+            without_size = numbered(count, f"{role} instance")  # its size does not vary
             pools.append(f"{count} x {size} {role}" if size else without_size)
     short_names = {BATCH: "batch", DRAFTS: "MTP"}
     texts = [f"{word} {settings[path]}" for path, word in short_names.items() if path in settings]
@@ -285,11 +288,11 @@ def amount_of(value: Any) -> str:
 def sentences(answer: dict[str, Any]) -> Sequence[str]:
     """The answer for people, a sentence each."""
     counts = answer["counts"]
-    lines = [f"{sum(counts.values()) - counts['simulations']:,} deployments priced, "
-            f"{counts['simulations']} simulations."]  # fmt: skip
+    lines = [f"{numbered(sum(counts.values()) - counts['simulations'], 'deployment')} priced, "
+            f"{numbered(counts['simulations'], 'simulation')}."]  # fmt: skip
     if answer["ranked"]:
         best_row = answer["ranked"][0]
-        lines.insert(0, f"{in_words(best_row['settings'])}: {_npus(best_row['npus'])}.")
+        lines.insert(0, f"{in_words(best_row['settings'])}: {numbered(best_row['npus'], 'NPU')}.")
         lines += _headroom(answer.get("goal", ""), best_row["margins"])
         if best_row["next_step"]:
             lines.append(f"Next step for more load: {best_row['next_step']}")
@@ -298,15 +301,10 @@ def sentences(answer: dict[str, Any]) -> Sequence[str]:
         lines.insert(0, "Nothing fits within the limits.")
         lines += [
             f"{named(r['limit'])}: {amount_of(r['to'])} in place of {amount_of(r['from'])} makes "
-            f"{in_words(r['settings'])} ({_npus(r['npus'])}) fit."
+            f"{in_words(r['settings'])} ({numbered(r['npus'], 'NPU')}) fit."
             for r in answer["relaxations"]
         ]
     return [*lines, *answer["notes"]]
-
-
-def _npus(count: int) -> str:
-    """A number of NPUs in words."""
-    return f"{count:,} NPU{'s' * (count != 1)}"
 
 
 def _headroom(goal: str, margins: Mapping[str, Any]) -> list[str]:

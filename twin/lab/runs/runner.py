@@ -16,6 +16,7 @@ from twin.lab.store import Owner, RunRow, Store, StoreError, open_store
 from twin.lab.store.archive import read_archive_file
 from twin.lab.store.models import DONE
 from twin.lab.store.statements import require
+from twin.metrics.measures import numbered
 from twin.scenario import Scenario, SpecError, scenario_digest
 
 if TYPE_CHECKING:
@@ -133,6 +134,6 @@ def _compared(store: Store, row: RunRow, watch: Watch) -> Verified:
     if run.digest == row.result_digest:
         return Verified(row.id, row.name, "same bytes", engine_note)
     names = [key for key, value in run.summary.items() if row.summary.get(key) != value]
-    figure_text = f"{len(names)} figures differ: {', '.join(names[:5])}"
+    figure_text = f"other values of {numbered(len(names), 'figure')}: {', '.join(names[:5])}"
     text = figure_text if names else "tables differ"
     return Verified(row.id, row.name, "differs", f"{text}; {engine_note}" if engine_note else text)

@@ -16,6 +16,7 @@ from twin.lab.store.errors import StoreError
 from twin.lab.store.models import AliasRow, RunRow, ScenarioRow
 from twin.lab.store.statements import PAGE, Page, insert_once, page_of, publish, require
 from twin.lab.store.visitors import WRITTEN, Undo, Visitor, forget, noted, undo_of
+from twin.metrics.measures import numbered
 from twin.scenario import (
     SCHEMA_VERSION,
     Scenario,
@@ -143,7 +144,7 @@ class Scenarios:
                 rule = "its link must keep working, or be revoked first"
                 raise StoreError(f"{row.name} was shared: {rule}")
             if row.runs:
-                raise StoreError(f"{row.name} has {row.runs} runs: delete them first")
+                raise StoreError(f"{row.name} has {numbered(row.runs, 'run')}: delete those first")
             session.execute(delete(ScenarioRow).where(is_own_row))
         return undo
 

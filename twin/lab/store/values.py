@@ -18,6 +18,7 @@ from twin.lab.store.models import ImportRow, ImportTableRow, RunRow, ScenarioRow
 from twin.lab.store.runs import seal
 from twin.lab.store.statements import PAGE, Page, page_of, remember, require
 from twin.lab.store.visitors import Visitor
+from twin.metrics.measures import numbered
 from twin.scenario import Scenario
 
 AGAIN = "import its file again"
@@ -128,9 +129,9 @@ class Values(Generic[T]):
         if not scenario_count:
             return ""
         run_query = select(func.count(RunRow.id)).join(ScenarioRow).where(names_it)
-        count_text = f"{scenario_count:,} scenario{'s' if scenario_count > 1 else ''}"
+        count_text = numbered(scenario_count, "scenario")
         if run_count := session.scalar(run_query):
-            count_text += f" with {run_count:,} run{'s' if run_count > 1 else ''}"
+            count_text += f" with {numbered(run_count, 'run')}"
         return f"{self.kind.in_use} used by {count_text}: delete those first"
 
     def delete(self, digest: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from twin.metrics.measures import amount, seconds
+from twin.metrics.measures import amount, numbered, seconds
 from twin.ui import theme
 from twin.ui.charts import OVER_TIME, base, timeline
 from twin.ui.charts.base import Chart, chart, figure, line_at, spans
@@ -52,8 +52,8 @@ def lives(table: pl.DataFrame, horizon_s: float, warmup_s: float = 0.0) -> Chart
             if (name := _named(row)) in names
             and state == (row["role"] if row["state"] == "serve" else row["state"])
         ]  # fmt: skip
-    drain_count = table.filter(pl.col("state") == "drain").height
-    alt = f"{instances.height} instances over the run; {drain_count} times one drained."
+    drains_text = numbered(table.filter(pl.col("state") == "drain").height, "drain")
+    alt = f"{numbered(instances.height, 'instance')} over the run; {drains_text}."
     reads = "Each row is an instance: what it costs lasts from its start to the end of its drain."
     return spans(names, series, alt, reads, horizon_s=horizon_s, warmup_s=warmup_s)
 

@@ -5,7 +5,7 @@ import plotly.graph_objects as go
 import polars as pl
 
 from twin.metrics.events import Kind
-from twin.metrics.measures import amount, seconds
+from twin.metrics.measures import amount, numbered, seconds
 from twin.ui import theme
 from twin.ui.charts import base, timeline
 
@@ -124,8 +124,8 @@ def tpot(windows: pl.DataFrame, events: pl.DataFrame, slo_s: float, warmup_s: fl
         base.line_at(fig, f"SLO {seconds(slo_s)}", "bottom left", y=1e3 * slo_s)
     counts = _mark(fig, events, base.time_axis(horizon_s)[0], 1.06 * top)
     return base.chart(
-        fig, f"{time_chart.alt} {counts['rebalance']} rebalances and {counts['shift']} shifts of "
-        "popularity are marked.", reads, y={"range": [0, 1.14 * top]},
+        fig, f"{time_chart.alt} Marked: {numbered(counts['rebalance'], 'rebalance')} and "
+        f"{numbered(counts['shift'], 'shift')} of popularity.", reads, y={"range": [0, 1.14 * top]},
         hovermode="closest", height=320, showlegend=True,
     )  # fmt: skip
 

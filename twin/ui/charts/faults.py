@@ -6,6 +6,7 @@ from itertools import islice
 import polars as pl
 
 from twin.metrics.events import Kind
+from twin.metrics.measures import numbered
 from twin.scenario import KINDS, Fault
 from twin.ui import theme
 from twin.ui.charts import timeline
@@ -36,7 +37,7 @@ def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> 
         for kind in KINDS.values()
     }  # fmt: skip
     listing = "; ".join(f"{e.element} at {e.at_s:g} s, {_lasts(e)}" for e in shown_events[:5])
-    alt = f"{len(shown_events)} faults over {horizon_s:g} s. {listing}."
+    alt = f"{numbered(len(shown_events), 'fault')} over {horizon_s:g} s. {listing}."
     reads = "A bar lasts from the fault to its repair; the warm-up is shaded."
     return spans(names, series, alt, reads, horizon_s=horizon_s, warmup_s=warmup_s)
 

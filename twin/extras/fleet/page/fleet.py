@@ -9,6 +9,7 @@ from twin.extras.fleet.page import charts, form
 from twin.extras.fleet.question import Fleet, FleetError, fleet_to_toml
 from twin.lab.runs.runner import find_run
 from twin.lab.store import RunRow, StoreError
+from twin.metrics.measures import numbered
 from twin.metrics.registry import METRICS, shown
 from twin.scenario import Scenario, SpecError, scenario_digest
 from twin.ui import access, session
@@ -176,7 +177,8 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     form.offer_link(fleet)
     more = " at least" if fleet.lost and todo else ""
     st.caption(
-        f"{fleet.supernodes:,} supernodes, {len(ahead.all())} different simulations{more}: each is "
+        f"{numbered(fleet.supernodes, 'supernode')}, "
+        f"{numbered(len(ahead.all()), 'different simulation')}{more}: each is "
         "one run, and stays in the library.", width="content",
     )  # fmt: skip
 LOOKING = bool(todo) and mark(fleet) in under_way()

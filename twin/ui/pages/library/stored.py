@@ -13,6 +13,7 @@ from twin.lab.store import RunRow, ScenarioRow, StoreError
 from twin.lab.store.archive import export_runs
 from twin.lab.store.scenarios import Kind
 from twin.lab.store.visitors import TAGS_MAX, TEXT_CHARS, TITLE_CHARS, Undo, split_tags
+from twin.metrics.measures import numbered
 from twin.metrics.registry import metric_of, placed
 from twin.scenario import Scenario, SpecError
 from twin.ui import session, words
@@ -262,7 +263,7 @@ def _delete(names: list[str], delete: Callable[[str], Undo], kind: str) -> None:
         "Delete", icon=":material/delete:", disabled=not names, width="content",
         key=after_acts("delete"), on_change="rerun",
     ):  # fmt: skip
-        count_text = f"{len(names)} {kind}{'s' if len(names) != 1 else ''}"
+        count_text = numbered(len(names), kind)
         st.markdown(f"**{count_text}** will be deleted. Presets, and what was shared, stay.")
         st.button(
             f"Delete {count_text}", type="primary", key="delete-picked",
@@ -280,7 +281,7 @@ def delete_all(names: list[str], delete: Callable[[str], Undo], kind: str) -> No
         except StoreError as error:
             refusals.append(sentence(str(error)))
     if undo_acts:
-        text = f"{len(undo_acts)} {kind}{'s' if len(undo_acts) != 1 else ''} deleted."
+        text = f"{numbered(len(undo_acts), kind)} deleted."
         st.session_state[DELETED] = (text, undo_acts)
     for refusal in list(dict.fromkeys(refusals))[:REFUSALS_SHOWN]:
         st.toast(refusal, icon=":material/lock:", duration="long")

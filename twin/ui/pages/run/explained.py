@@ -12,7 +12,7 @@ from twin.lab.runs.runner import find_run
 from twin.lab.runs.watched import DECODE, Inside, stages
 from twin.lab.share import links
 from twin.lab.store import RunRow
-from twin.metrics.measures import amount, seconds, three_figures
+from twin.metrics.measures import amount, numbered, seconds, three_figures
 from twin.metrics.registry import placed
 from twin.metrics.steadiness import UNSTEADY
 from twin.scenario import Scenario, scenario_digest, with_overrides
@@ -305,8 +305,9 @@ def _per_token(row: Mapping[str, Any]) -> float:
 def _about(row: Mapping[str, Any]) -> str:
     """The request in one sentence, and its events."""
     parts = [f"arrived at {seconds(row['arrival_s'])}",
-            f"{row['input_tokens']:,} prompt tokens, {row['hit_tokens']:,} of them in the pool",
-            f"{row['output_tokens']:,} output tokens"]  # fmt: skip
+            f"{numbered(row['input_tokens'], 'prompt token')}, "
+             f"{row['hit_tokens']:,} of them in the pool",
+            numbered(row["output_tokens"], "output token")]  # fmt: skip
     parts += [f"{role} instance {row[f'{role}_instance']}" for role in ("prefill", "decode")
              if row[f"{role}_instance"] is not None]  # fmt: skip
     parts += [f"{n} {one if n == 1 else many}" for one, many in EVENTS if (n := row.get(many))]

@@ -10,7 +10,7 @@ import streamlit as st
 from twin.lab.store import RunRow
 from twin.metrics.clients import by_tenant
 from twin.metrics.hours import DAILY, by_hour, hits_over_time, hour_s
-from twin.metrics.measures import NOTHING, amount, seconds, three_figures
+from twin.metrics.measures import NOTHING, amount, numbered, seconds, three_figures
 from twin.metrics.observed import Observed, turns_wait
 from twin.metrics.registry import METRICS, Place, placed, shown
 from twin.metrics.resilience import Dip, resilience
@@ -73,9 +73,9 @@ def instances(row: RunRow, scenario: Scenario) -> None:
                        if n.endswith(("in hand", "busy", "SLO", "needed"))},
     )  # fmt: skip
     st.caption(
-        f"{choice_label('elastic.controller', rules.controller)}: {decisions.height} decisions, "
-        f"each on metrics {rules.metrics_age_s:g} s old; shown are those that moved something or "
-        "were held back."
+        f"{choice_label('elastic.controller', rules.controller)}: "
+        f"{numbered(decisions.height, 'decision')}, each on metrics {rules.metrics_age_s:g} s old; "
+        "shown are those that moved something or were held back."
     )
 
 
@@ -87,7 +87,8 @@ def starts(lives: pl.DataFrame, role_changes: int) -> str:
     switch_count = count_by_state.get("graphs", 0) - role_changes if "model" in lives.columns else 0
     if not loads:
         return ""
-    text = f"Of {loads} starts that loaded weights, {max(loads - fetches, 0)} found them in DRAM"
+    loads_text, in_dram = numbered(loads, "start"), max(loads - fetches, 0)
+    text = f"Of {loads_text} that loaded weights, {in_dram} found them in DRAM"
     if fetches:
         took_s = lives.filter(state="fetch").select((pl.col("end_s") - pl.col("t_s")).mean())
         mean_text = words.duration(took_s.item())

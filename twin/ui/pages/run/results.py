@@ -16,6 +16,7 @@ from twin.lab.share import links
 from twin.lab.store import RunRow, Store, StoreError
 from twin.lab.store.archive import export_runs
 from twin.lab.sweep.compare import changed
+from twin.metrics.measures import numbered
 from twin.metrics.registry import metric_of, placed, shown
 from twin.metrics.steadiness import UNSTEADY
 from twin.scenario import Scenario, SpecError
@@ -137,7 +138,7 @@ def validity(row: RunRow, scenario: Scenario) -> None:
         st.caption(f":material/timer: {formulas.bound(scenario)}")
     runs.how_far_off({scenario.name: scenario})
     if respects_outside := outside_evidence(scenario, session.facts()):
-        count_text = f"{len(respects_outside)} respect{'s' if respects_outside[1:] else ''}"
+        count_text = numbered(len(respects_outside), "respect")
         label = f"Outside the published evidence in {count_text}"
         with st.popover(label, icon=":material/explore:", type="tertiary"):
             for respect in respects_outside:
@@ -183,7 +184,7 @@ def downloads(row: RunRow, scenario: Scenario) -> None:
         st.caption("Scenario, facts, engine version and tables: `twin library import` takes it in.")
     rows = row_counts.get(selected_name)
     if rows is not None:
-        st.caption(f"{rows:,} rows; times in seconds, sizes in bytes.")
+        st.caption(f"{numbered(rows, 'row')}; times in seconds, sizes in bytes.")
     with st.container(horizontal=True):
         for kind, make in formats(store, row, scenario, selected_name, rows).items():
             file = f"{stem(row)}-{selected_name.lower()}.{ENDINGS[kind]}"

@@ -15,6 +15,7 @@ from twin.hardware.fabric import Fabric
 from twin.hardware.imported import npus_of
 from twin.lab.share.shipped import Shipped, shipped
 from twin.lab.sweep import sweep
+from twin.metrics.measures import numbered
 from twin.scenario import Scenario, pools, scenario_digest
 from twin.steady import Priced
 from twin.ui import forms, formulas, live, session, words
@@ -122,7 +123,7 @@ def use_idle(draft: Scenario) -> str:
     if role == "decode" and (more_npus := idle // count // per_node * per_node):
         return session.propose({"deployment.decode.npus_per_instance": npus + more_npus})
     if idle < npus:
-        return f"No {role} instance of {npus} NPUs fits into {words.npus(idle)}."
+        return f"No {role} instance of {numbered(npus, 'NPU')} fits into {numbered(idle, 'NPU')}."
     return session.propose({f"deployment.{role}.instances": count + idle // npus})
 
 
@@ -164,7 +165,8 @@ def picture(draft: Scenario) -> bool:
     instances, no_place = formulas.seated(draft, fabric)
     if no_place:
         st.error(no_place, icon=":material/event_seat:")
-    nodes_text = "" if draft.supernode.imported else f" in {draft.supernode.all_nodes:,} nodes"
-    title = f"{words.npus(npus_of(draft.supernode))}{nodes_text}"
+    title = numbered(npus_of(draft.supernode), "NPU")
+    if not draft.supernode.imported:
+        title += f" in {numbered(draft.supernode.all_nodes, 'node')}"
     fabric_picture(fabric, title=title, instances=instances.instances, key="start-picture")
     return False

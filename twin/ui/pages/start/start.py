@@ -5,6 +5,7 @@ from functools import partial
 import streamlit as st
 
 from twin.hooks import drawn
+from twin.metrics.measures import numbered
 from twin.scenario import scenario_digest
 from twin.ui import live, runs, session, words
 from twin.ui.fields import sentence
@@ -73,7 +74,7 @@ with st.container(border=True):
                 open_run(session.named_draft())
             idle = words.idle_npus(draft)
             if idle and button(
-                f"Use the {idle:,} idle NPUs", "use-idle", icon=":material/add_circle:",
+                f"Use the {numbered(idle, 'idle NPU')}", "use-idle", icon=":material/add_circle:",
                 help="Gives them to the pool that is full first; the list of changes undoes it.",
             ) and not (why := answer.use_idle(draft)):  # fmt: skip
                 st.rerun()

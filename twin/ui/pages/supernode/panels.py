@@ -16,7 +16,7 @@ from twin.hardware.machine_file import write_machine
 from twin.hardware.network import Network, network
 from twin.hardware.prices import summary
 from twin.hardware.validation import problems
-from twin.metrics.measures import NOTHING
+from twin.metrics.measures import NOTHING, numbered
 from twin.scenario import MemoryPool, Scenario
 from twin.ui import session
 from twin.ui.fields import sentence
@@ -135,6 +135,7 @@ def _chips(
     best_format = max(peaks, key=lambda p: (peaks[p], p))
     hbm_tb = sum(count * chip.hbm_bytes_per_die for chip, count in dies) / 1e12
     chips_text = " and ".join(f"{chip.title}, {count:,} dies" for chip, count in dies)
+    nodes_text = numbered(int(nodes), "node")
     supernodes_text = f" in {supernodes} supernodes" if supernodes > 1 else ""
     l1_chips, l2_chips, switches = total["l1_chips"], total["l2_chips"], total["switches"]
     per_plane, full_share = total["l2_chips_per_sub_plane"], total["l2_port_utilisation"]
@@ -150,7 +151,7 @@ def _chips(
         note = f"L1 in the nodes + L2 between them, {per_plane} a sub-plane; {ports}."
         chips_tile = f"{l1_chips:,} + {l2_chips:,}", note
     return {
-        "NPUs": (f"{total['npus']:,}", f"{chips_text}, in {nodes:,} nodes{supernodes_text}."),
+        "NPUs": (f"{total['npus']:,}", f"{chips_text}, in {nodes_text}{supernodes_text}."),
         "HBM": (f"{hbm_tb:,.1f} TB", "Of all dies."),
         "Memory pool, DRAM": (f"{pool_tb:,.4g} TB" if pool_tb else NOTHING, pool_text),
         f"Peak, {best_format.upper()}": (

@@ -4,8 +4,9 @@ import streamlit as st
 
 from twin.hardware.network import network
 from twin.hooks import drawn
+from twin.metrics.measures import numbered
 from twin.scenario import form_groups
-from twin.ui import forms, live, session, words
+from twin.ui import forms, live, session
 from twin.ui.fabric_message import ROLE, colour, fabric_picture, loads
 from twin.ui.fields import declared, in_labels, options, sentence, why_idle
 from twin.ui.forms.tables import rows_table
@@ -37,10 +38,10 @@ fabric, fault = editor.shown_fabric()
 # of it stands below: above, it would move the picture, which then loses selection and zoom.
 selected = {}
 if fabric is not None:
-    placed, no_place = seated(draft, fabric)
+    machine, (placed, no_place) = network(fabric), seated(draft, fabric)
     mode = ROLE if fault or no_place else colour(PICTURE)
     selected = fabric_picture(
-        fabric, title=f"{words.npus(network(fabric).npus)} in {network(fabric).nodes:,} nodes",
+        fabric, title=f"{numbered(machine.npus, 'NPU')} in {numbered(machine.nodes, 'node')}",
         instances=() if fault else placed.instances,
         carried=None if mode == ROLE else loads(fabric, link_shares(draft, fabric, mode)),
         modes={ROLE: "Role"} | TRAFFIC, key=PICTURE, on_act=editor.on_act, acted=editor.acted(),

@@ -14,6 +14,7 @@ import streamlit as st
 from twin.hardware.fabric import Fabric
 from twin.hardware.names import plain
 from twin.hardware.network import network
+from twin.metrics.measures import numbered
 from twin.ui import session
 from twin.ui.fabric_message import Layout, built, layout
 from twin.ui.pages.supernode import editor
@@ -115,7 +116,7 @@ def parts_table(fabric: Fabric, selection: Sequence[str]) -> None:
     picked_rows = [page.row(k, named=True) for k in event.selection.rows if k < page.height]
     with tools:
         _tools(picked_rows)
-    count_text = f"{page.height:,} row{'s' * (page.height != 1)}"
+    count_text = numbered(page.height, "row")
     of_all = f", of {frame.height:,}: search to narrow" if frame.height > MOST_ROWS else ""
     st.caption(
         f"{count_text}{of_all}. What leaves an element over all its links, or what a link carries, "
@@ -130,7 +131,7 @@ def _tools(picked: list[Row]) -> None:
     tool("Restore", "parts-restore", on_click=restore, args=(picked,))
     amount = st.number_input("Set to", 0.0, 1e6, 50.0, key="parts-amount", width=130)
     unit = st.selectbox("Unit", [SHARE, RATE, WAIT], key="parts-unit", width=140)
-    name = f"Set {len(picked):,} row{'s' * (len(picked) != 1)}" if picked else "Set"
+    name = f"Set {numbered(len(picked), 'row')}" if picked else "Set"
     tool(name, "parts-set", on_click=change, args=(picked, amount, unit))
 
 

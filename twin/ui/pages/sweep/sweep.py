@@ -3,6 +3,7 @@
 import streamlit as st
 
 from twin.lab.sweep import sweep
+from twin.metrics.measures import numbered
 from twin.ui import session, words
 from twin.ui.charts import sweep as charts
 from twin.ui.fields import field_name, sentence
@@ -48,7 +49,7 @@ missing = sum(p.scenario is not None and row is None for p, row in zip(wanted, r
 under_way = any(row is not None and not row.ended for row in rows)
 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     st.button(
-        f"Simulate {missing} points" if missing else
+        f"Simulate {numbered(missing, 'point')}" if missing else
         "Points are being simulated" if under_way else "All points are simulated",
         type="primary", icon=":material/play_arrow:", disabled=not missing, key="simulate",
         on_click=pts.simulate, args=(wanted, rows),
@@ -62,7 +63,7 @@ for point in refused[:REFUSED_SHOWN]:
     at = ", ".join(f"{field_name(axis.path)} {axis.said(value)}" for axis, value in values)
     st.caption(f":material/block: {plain(at)}: {sentence(point.refusal)}")
 if more := refused[REFUSED_SHOWN:]:
-    st.caption(f"And {len(more)} points more that cannot be: see the table.")
+    st.caption(f"And {numbered(len(more), 'point')} more that cannot be: see the table.")
 
 
 # 2) What came out, drawn anew while points are still to come.

@@ -147,7 +147,7 @@ def test_a_broken_canonical_text_is_refused_in_one_sentence(text, said):
         ("deployment.prefill.instances", "six", "should be a whole number"),
         ("deployment.prefill.instances", 1.5, "should be a whole number"),
         ("deployment.prefill.instances", True, "should be a number"),
-        ("workload.rate_req_per_s", True, "should be a number"),
+        ("workload.rate_req_per_s", True, "= True should be a number"),
         ("deployment.prefill", 3, "should be a table of fields"),
         ("workload.rate_req_per_s", -1, "greater than or equal to 0.001 req/s"),
         ("workload.rate_req_per_s", float("nan"), "finite number"),

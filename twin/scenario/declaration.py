@@ -11,7 +11,6 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
-from pydantic_core import PydanticCustomError
 
 DIGEST = r"^([0-9a-f]{64})?$"
 PRINTABLE = r"^[^\x00-\x08\x0b-\x1f\x7f]*$"  # tabs and line ends are welcome
@@ -150,11 +149,11 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _no_switch(cls, value: Any, info: ValidationInfo) -> Any:
-        """The value; raises PydanticCustomError for true or false in a field of numbers, where
+        """The value; raises ValueError for true or false in a field of numbers, where
         pydantic would read 1 or 0."""
         kind = cls.model_fields[str(info.field_name)].annotation if type(value) is bool else None
         if kind is int or kind is float:
-            raise PydanticCustomError("float_type", "should be a number")
+            raise ValueError("should be a number")
         return value
 
 

@@ -91,7 +91,8 @@ def explain(error: ValidationError, within: str = "") -> str:
     if problem == "string_pattern_mismatch":
         verdict = PATTERNS[context["pattern"]]
     limit = re.sub(r"\d{4,}", lambda digits: f"{int(digits[0]):,}", message.removeprefix("Input "))
-    verdict = verdict.format(**context) or f"{limit} {field_unit(path)}".rstrip()
+    unit = "" if problem == "value_error" else field_unit(path)
+    verdict = verdict.format(**context) or f"{limit} {unit}".rstrip()
     return f"{path} = {quoted(problem_details['input'])} {verdict}"
 
 

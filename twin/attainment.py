@@ -14,7 +14,7 @@ import numpy as np
 from twin.hardware.placement import place
 from twin.hardware.prices import hand_off_bytes_per_s, nic, transfer_collision
 from twin.kernels.rng import exponential, stream_key
-from twin.model.batch import Hot, batch_line, batch_s
+from twin.model.batch import Hot, attention_s_per_token, batch_line, batch_s
 from twin.model.costs import RoleCosts
 from twin.model.layer import collective_s
 from twin.model.mixed import longest_wait
@@ -274,7 +274,7 @@ def attainment(priced: Priced) -> Attainment:
     return Attainment(
         s, prompts, priced.sample.answers, pool, extra_s,
         transfer_s, tokens_per_iteration(drafts, acceptance), token_variance(drafts, acceptance),
-        acceptance, passes, costs.first_after_pass and pool is not None, colocated,
+        acceptance, passes, bool(costs.first_after_pass and pool and costs.decode_role), colocated,
         deployed.decode.instances if deployed.mode == "decode_only" else 1,
     )  # fmt: skip
 
@@ -329,6 +329,14 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
             mean_s = low_s + position * (high_s - low_s)
             return mean_s + pair_s * (pairs - tokens * token_pairs)
 
+    # Of a group of dies that split prompts, as the engine's `note_batch` compares them.
+    attention = (
+        attention_s_per_token(role.prefill, budget / role.stage_dies),
+        role.prefill.core.pair,
+    )
+    share_s = math.inf
+    if by_data and prefill.dp_balance == "attention":
+        share_s = budget / role.stage_dies * cp_dies * (attention[0] + token_pairs * attention[1])
     read_s = 0.0
     if traffic.hit_tokens > 0.0:
         prompts = max(1.0, budget / traffic.fresh_tokens)  # of a batch
@@ -340,7 +348,7 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
         by_fullest if by_data else quickly, full_s, token_s, read_s,
         dies=role.stage_dies // cp_dies if by_data else 1,
         delay_s=_later_stages_s(role, prefill, traffic, hot, line),
-        evening=prefill.chunk_evening, line=line,
+        evening=prefill.chunk_evening, line=line, attention=attention, share_s=share_s,
     )  # fmt: skip
 
 

@@ -95,12 +95,12 @@ def _prefill_s(priced: Priced, rate: float) -> float:
 
 def outlook(prices: Priced) -> Outlook:
     """TPOT at the offered load, and the largest load that meets the SLO. Raises as `steady`."""
-    full, rate = prices.full, prices.sample.rate_req_per_s
+    full, rate, judgement = prices.full, prices.sample.rate_req_per_s, attainment(prices)
+    slo_rate, limiting = _slo_rate(prices, judgement)
+    sustained = min(full.requests_per_s, judgement.saturated)
     if full.decode is None:
-        return Outlook(None, rate, full.requests_per_s, *_slo_rate(prices))
+        return Outlook(None, rate, sustained, slo_rate, limiting)
     tpot_s = at_load(prices, rate).iteration_s / full.decode.tokens_per_iteration
-    slo_rate, limiting = _slo_rate(prices)
-    sustained = full.requests_per_s
     if rate is None or rate > slo_rate:  # else it is not needed: uneven ranks lower it
         state = at_load(prices, math.inf, reserved_s=_prefill_s(prices, slo_rate))
         sustained = max(slo_rate, min(sustained, state.rate_req_per_s * prices.pool.instances))
@@ -122,10 +122,10 @@ def standing_at(priced: Priced, rate: float) -> tuple[float, float, float]:
     return tpot_s, prefill_s, judgement.in_time(rate, iteration_s) * fluent_share
 
 
-def _slo_rate(priced: Priced) -> tuple[float, str]:
+def _slo_rate(priced: Priced, judgement: Attainment) -> tuple[float, str]:
     """(the largest rate at which `slo.share` of the requests meet their SLO, the limiting pool).
     TPOT bounds the time of an iteration and so decode's rate, TTFT that of prefill."""
-    full, judgement = priced.full, attainment(priced)
+    full = priced.full
     most_rate, iteration_s, limit = full.requests_per_s, 0.0, full.limit
     if full.decode is not None:
         state = _within(priced, judgement)

@@ -219,3 +219,29 @@ def test_prompts_in_thousands_of_pieces_are_followed_over_fewer():
     assert samples[512] == samples[0]
     assert sum(samples[1]) < 1.5 * PIECES  # pieces; prompts of the sample differ
     assert samples[1] == samples[0][: len(samples[1])]
+
+
+@pytest.mark.parametrize(
+    ("balance", "chunk"),
+    some([("tokens", 2048), ("attention", 0)], ("tokens", 0), ("attention", 4096)),
+)
+def test_prompts_of_one_die_sustain_and_wait_as_in_a_run(balance, chunk):
+    """Prompts with a long tail on dies that compute their own: the largest rate of a pool, and the
+    wait at half of it, by formula and in a run."""
+    s = with_overrides(QUICK, {
+        "deployment.mode": "prefill_only", "deployment.prefill.attention": "dp",
+        "deployment.prefill.dp_balance": balance, "deployment.prefill.chunk_tokens": chunk,
+        "deployment.prefill.instances": 1, "memory_pool.enabled": False,
+        "workload.lengths": "azure-2023-conv", "horizon_s": 900.0, "warmup_s": 100.0,
+    })  # fmt: skip
+    found = attainment(priced := Priced(s, load_facts()))
+    runs = [
+        simulate(
+            with_overrides(s, {"workload.rate_req_per_s": part * found.saturated}), load_facts()
+        )
+        for part in (2.0, 0.5)
+    ]
+    assert found.saturated == pytest.approx(runs[0].summary["throughput_req_per_s"], rel=0.1)
+    assert outlook(priced).sustained_req_per_s <= found.saturated
+    mean_s = found.mean_wait_s(0.5 * found.saturated)
+    assert mean_s == pytest.approx(runs[1].summary["ttft_s_mean"], rel=0.15)

@@ -1,5 +1,7 @@
 """How many requests are under way, against a simulated queue with a server for each."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -74,3 +76,42 @@ def test_a_sample_that_is_repeated_keeps_its_rate():
     twice = line([5.0] * 50).repeated(2)
     assert len(twice.fresh) == 100
     assert twice.arrival_s[-1] == pytest.approx(99.0)
+
+
+def test_a_prompt_in_pieces_leaves_the_rest_of_a_batch_to_the_next():
+    seen = []
+
+    def seconds(tokens, *_):
+        seen.append(tokens)
+        return 1.0
+
+    prompts = Prompts([0.0] * 3, [10.0, 900.0, 100.0], [0.0] * 3)
+    waits = waits_s(prompts, Pool(1, 500.0, 300.0, seconds, 1.0, 0.0), 1.0)
+    assert seen == [10.0, 400.0, 300.0, 300.0]  # the first began at once, alone
+    assert waits == [1.0, 4.0, 2.0]
+
+
+def test_a_die_takes_its_share_of_a_batch_s_attention_and_the_rest_of_a_prompt_waits():
+    seen = []
+
+    def seconds(tokens, pairs, most, most_pairs):
+        seen.append((tokens, most, most_pairs))
+        return 1.0
+
+    # A pair takes a second and a token none: 40 pairs are a die's share, ten tokens have 55.
+    prompts = Prompts([0.0] * 4, [1.0, 10.0, 4.0, 4.0], [0.0] * 4)
+    pool = Pool(1, 100.0, 0.0, seconds, 1.0, 0.0, dies=2, attention=(0.0, 1.0), share_s=40.0)
+    waits = waits_s(prompts, pool, 1.0)
+    taken = 10.0 - seen[2][0]
+    assert taken == pytest.approx(math.sqrt(80.0))
+    assert seen[1][:2] == (pytest.approx(taken + 8.0), pytest.approx(taken))
+    assert waits == [1.0, 3.0, 2.0, 2.0]
+
+
+def test_the_largest_rate_does_not_depend_on_long_prompts_at_the_end_of_a_sample():
+    pool = Pool(1, 100.0, 10.0, lambda *_: 1.0, 1.0, 0.0)
+    rates = [
+        saturated_rate(line(tokens), pool)
+        for tokens in ([10.0] * 390 + [400.0], [400.0] + [10.0] * 390)
+    ]
+    assert rates[0] == pytest.approx(rates[1], rel=0.05)

@@ -57,6 +57,9 @@ class Pool:
     delay_s: float = 0.0  # that a prompt waits for other ranks, or for later pipeline stages
     evening: float = 0.0  # how far later pieces of a prompt are shorter, as in `next_piece`
     line: tuple[float, float] = (0.0, 0.0)  # seconds of a batch per token and attention pair
+    # Of a layer's attention on a die, per token and pair: the die with most sets the pace.
+    attention: tuple[float, float] = (1.0, 0.0)
+    share_s: float = math.inf  # of that attention, a die's share of a full batch: it takes no more
 
 
 def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
@@ -66,37 +69,38 @@ def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
     free_s, queues = [0.0] * count, [deque[int]() for _ in range(count)]
     waiting = [0.0] * count  # tokens
     tokens_left = list(prompts.fresh)
-    waited_s = [0.0] * n
+    waited_s, (token_s, pair_s) = [0.0] * n, pool.attention
     arrivals = [moment / rate for moment in prompts.arrival_s]
+
+    def attention(tokens: float, pairs: float) -> float:
+        """Seconds of a layer's attention on a die."""
+        return token_s * tokens + pair_s * pairs
 
     def start(p: int, at_s: float) -> None:
         """Form and compute one batch of the prompts that wait at instance p."""
-        queue, tokens, pairs, ending = queues[p], 0.0, 0.0, []
-        cached, dies = 0.0, [(0.0, 0.0)] * pool.dies
+        queue, tokens, pairs = queues[p], 0.0, 0.0
+        ending, in_part = list[int](), list[int]()
+        cached, dies = 0.0, [(0.0, 0.0, 0.0)] * pool.dies  # by tokens, or by attention if shared
         while queue and tokens < pool.budget:
             prompt = queue[0]
-            room = pool.budget - tokens
             earlier = prompts.cached[prompt] + prompts.fresh[prompt] - tokens_left[prompt]
-            if pool.chunk:
-                piece = float(next_piece(pool.chunk, pool.evening, *pool.line, earlier))
-                take = min(tokens_left[prompt], piece, room)
-            elif tokens_left[prompt] <= room or not tokens:
-                take = tokens_left[prompt]
-            else:
+            take = piece_of(pool, tokens_left[prompt], earlier, tokens, dies[0])
+            if take <= 0.0:
                 break
             if tokens_left[prompt] == prompts.fresh[prompt]:
                 cached += prompts.cached[prompt]
             new_pairs = take * (earlier + 0.5 * (take + 1.0))
             tokens += take
             pairs += new_pairs
-            # The die with fewest tokens.
-            heapreplace(dies, (dies[0][0] + take, dies[0][1] + new_pairs))
+            _, die_tokens, die_pairs = dies[0]
+            die_tokens, die_pairs = die_tokens + take, die_pairs + new_pairs
+            load = die_tokens if pool.share_s == math.inf else attention(die_tokens, die_pairs)
+            heapreplace(dies, (load, die_tokens, die_pairs))
             tokens_left[prompt] -= take
             waiting[p] -= take
-            if tokens_left[prompt] > 0.0:
-                break
-            ending.append(queue.popleft())
-        most, most_pairs = max(dies)[0], max(of_die for _, of_die in dies)
+            (in_part if tokens_left[prompt] > 0.0 else ending).append(queue.popleft())
+        queue.extendleft(reversed(in_part))
+        _, most, most_pairs = max(dies, key=lambda die: attention(die[1], die[2]))
         free_s[p] = at_s + pool.seconds(tokens, pairs, most, most_pairs) + cached * pool.read_s
         for prompt in ending:
             waited_s[prompt] = free_s[p] - arrivals[prompt]
@@ -128,11 +132,37 @@ def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
     return waited_s
 
 
+def piece_of(
+    pool: Pool, left: float, earlier: float, taken: float, die: tuple[float, float, float]
+) -> float:
+    """Tokens of a prompt with `left` tokens after `earlier` ones that join a batch of `taken`
+    tokens; 0: none. die: load, tokens and pairs of the die that would compute them."""
+    room = pool.budget - taken
+    if pool.chunk:
+        left_here = min(left, float(next_piece(pool.chunk, pool.evening, *pool.line, earlier)))
+    elif pool.share_s == math.inf:
+        return left if left <= room or not taken else 0.0
+    else:
+        left_here = left
+    if pool.share_s == math.inf:
+        return min(left_here, room)
+    (token_s, pair_s), share_left_s = pool.attention, pool.share_s - die[0]
+    if share_left_s <= 0.0:
+        return 0.0
+    next_s = token_s + earlier * pair_s  # of the piece's first token
+    share = (math.sqrt(next_s**2 + 2.0 * pair_s * share_left_s) - next_s) / pair_s
+    return min(left_here, room, max(share, 1.0))
+
+
 def saturated_rate(prompts: Prompts, pool: Pool) -> float:
-    """Requests/s of a pool that always has waiting prompts."""
+    """Requests/s of a pool that always has waiting prompts: by what a second copy of the sample
+    adds, so that batches before its first and after its last long prompt do not count."""
     one_instance = replace(pool, instances=1)
-    at_once = Prompts([0.0] * len(prompts.fresh), prompts.fresh, prompts.cached)
-    return pool.instances * len(prompts.fresh) / max(waits_s(at_once, one_instance, 1.0))
+    once_s, twice_s = (
+        max(waits_s(Prompts([0.0] * len(p.fresh), p.fresh, p.cached), one_instance, 1.0))
+        for p in (prompts, prompts.repeated(2))
+    )
+    return pool.instances * len(prompts.fresh) / (twice_s - once_s)
 
 
 def crowd_variance(lives: Lives, mean: float, cv: float) -> float:

@@ -3,6 +3,7 @@
 import time
 from typing import Any
 
+from twin.attainment import attainment
 from twin.lab.evidence.near import near
 from twin.lab.library import load_facts
 from twin.scenario import Scenario, model_names, of_models, scenario_digest
@@ -27,7 +28,11 @@ def _of_one(scenario: Scenario) -> dict[str, Any]:
     begun_s = time.perf_counter()
     prices = Priced(scenario, facts)
     full = prices.full
-    summary: dict[str, Any] = {"throughput_req_per_s": full.requests_per_s, "limit": full.limit}
+    rate, limit = full.requests_per_s, full.limit
+    if full.prefill is not None and scenario.deployment.prefill.attention == "dp":
+        # By a sample of prompts: a long one on one die leaves the others without work.
+        rate, limit = min((rate, limit), (attainment(prices).saturated, "prefill"))
+    summary: dict[str, Any] = {"throughput_req_per_s": rate, "limit": limit}
     operators = {}
     advice = full.advice
     if scenario.deployment.mode != "prefill_only":

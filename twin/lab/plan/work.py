@@ -57,7 +57,7 @@ class Plans:
         folder = self.folder / key
         if self.look(key).answer or _taken(folder):
             return key
-        if self.folder.is_dir() and sum(map(_taken, self.folder.iterdir())) >= WORKING_MOST:
+        if sum(map(_taken, self.folder.glob("*"))) >= WORKING_MOST:
             raise PlansBusy(f"{WORKING_MOST} plans are at work: stop one, or wait for it")
         folder.mkdir(parents=True, exist_ok=True)
         self.write_question(key, plan)

@@ -56,7 +56,7 @@ def unforeseen(error: Exception) -> bool:
 
 
 def door(app: ASGIApp) -> ASGIApp:
-    """ASGI middleware: headers on every answer, hidden counters, no log-out by a foreign page."""
+    """The app with our headers on every answer; it hides counters and refuses foreign log-outs."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request with our headers; refuse unwanted metrics and another page's log-out."""

@@ -43,12 +43,12 @@ class Boxes:
 
     def add(self, name: str, kind: str, parent: int, rect: Iterable[float]) -> int:
         """Put a box into another; returns its number."""
-        x, y, w, h = (round(v, 1) for v in rect)
+        x, y, width, height = (round(number, 1) for number in rect)
         box = len(self.name)
         self.name.append(name)
         self.kind.append(kind)
         self.parent.append(parent)
-        self.rect.append((x, y, w, h))
+        self.rect.append((x, y, width, height))
         self.outer.append(box if parent < 0 else self.outer[parent])
         return box
 
@@ -71,34 +71,36 @@ def boxes(fabric: Fabric) -> Boxes:
     nodes: dict[int, list[int]] = defaultdict(list)
     # Switches that stand in a rack of nodes.
     rack_switches: dict[str, list[int]] = defaultdict(list)
-    racks = {d["rack"] for d in net.vertex_data if "node" in d and "rack" in d}
+    racks = {attrs["rack"] for attrs in net.vertex_data if "node" in attrs and "rack" in attrs}
     switches: dict[tuple[int, tuple[str, Hashable]], list[int]] = defaultdict(list)
-    for v, data in enumerate(net.vertex_data):
-        if "node" in data:
-            nodes[data["node"]].append(v)
-        elif data.get("rack") in racks:
-            rack_switches[data["rack"]].append(v)
+    for vertex, attrs in enumerate(net.vertex_data):
+        if "node" in attrs:
+            nodes[attrs["node"]].append(vertex)
+        elif attrs.get("rack") in racks:
+            rack_switches[attrs["rack"]].append(vertex)
         else:
-            plane = data.get("sub_plane", net.vertices[v] if data["kind"] in PLANES else None)
-            switches[data.get("supernode", -1), (data["kind"], plane)].append(v)
+            plane = attrs.get(
+                "sub_plane", net.vertices[vertex] if attrs["kind"] in PLANES else None
+            )
+            switches[attrs.get("supernode", -1), (attrs["kind"], plane)].append(vertex)
     layout_name = fabric.graph.get("layout", "racks")
     sheet.fixed = layout_name in ("grid", "free")
     sheet.apart = layout_name == "free" and sum(map(len, switches.values())) <= SWITCHES_APART
     if sheet.apart:
         switches = {
-            (supernode, (kind, net.vertices[v])): [v]
+            (supernode, (kind, net.vertices[vertex])): [vertex]
             for (supernode, (kind, _)), members in switches.items()
-            for v in members
+            for vertex in members
         }
     if sheet.fixed and not rack_switches:
-        for n, members in nodes.items():
-            sheet.blocks.append((_blade(sheet, n, members, -1, 0.0, 0.0), -1, "rack"))
+        for node, members in nodes.items():
+            sheet.blocks.append((_blade(sheet, node, members, -1, 0.0, 0.0), -1, "rack"))
     else:
         _racks(sheet, nodes, rack_switches)
-    has_several = len({supernode for supernode, _ in switches if supernode >= 0}) > 1
-    ub_first = sorted(switches.items(), key=lambda item: item[0][1][0] in PLANES)
-    for (supernode, _), members in ub_first:
-        block = _switches(sheet, members, supernode if has_several else -1)
+    several_supernodes = len({supernode for supernode, _ in switches if supernode >= 0}) > 1
+    switch_groups = sorted(switches.items(), key=lambda item: item[0][1][0] in PLANES)
+    for (supernode, _), members in switch_groups:
+        block = _switches(sheet, members, supernode if several_supernodes else -1)
         sheet.blocks.append((block, supernode, "hub"))
     if sheet.fixed:
         _fix(sheet, layout_name)
@@ -117,51 +119,51 @@ def _racks(sheet: Boxes, nodes: Mapping[int, list[int]], switches: Mapping[str, 
     """Add racks with their nodes and switches: by the vertices' attribute `rack`, otherwise of four
     nodes each."""
     racks: dict[tuple[int, str], list[int]] = defaultdict(list)
-    for k, (n, vertices) in enumerate(nodes.items()):
-        data = sheet.net.vertex_data[vertices[0]]
-        rack_name = data.get("rack") or f"rack {k // NODES_IN_RACK}"
-        racks[data.get("supernode", 0), rack_name].append(n)
+    for k, (node, vertices) in enumerate(nodes.items()):
+        attrs = sheet.net.vertex_data[vertices[0]]
+        rack_name = attrs.get("rack") or f"rack {k // NODES_IN_RACK}"
+        racks[attrs.get("supernode", 0), rack_name].append(node)
     for (supernode, name), rack_nodes in racks.items():
         rack = sheet.add(name, "rack", -1, (0, 0, 0, 0))
-        per_column = math.ceil(len(rack_nodes) / math.ceil(len(rack_nodes) / NODES_IN_COLUMN))
+        nodes_per_column = math.ceil(len(rack_nodes) / math.ceil(len(rack_nodes) / NODES_IN_COLUMN))
         x, y, right, bottom = 5.0, HEAD, 0.0, 0.0
-        for i, n in enumerate(rack_nodes):
-            if i and i % per_column == 0:
+        for i, node in enumerate(rack_nodes):
+            if i and i % nodes_per_column == 0:
                 x, y = right + 4.0, HEAD
-            blade = _blade(sheet, n, nodes[n], rack, x, y)
-            _, _, w, h = sheet.rect[blade]
-            right, y = max(right, x + w), y + h + 4.0
+            blade = _blade(sheet, node, nodes[node], rack, x, y)
+            _, _, width, height = sheet.rect[blade]
+            right, y = max(right, x + width), y + height + 4.0
             bottom = max(bottom, y)
-        own_switches = switches.get(name, [])
-        for k, v in enumerate(own_switches):
+        rack_switches = switches.get(name, [])
+        for k, switch in enumerate(rack_switches):
             corner = 5.0 + k % CHIPS_IN_ROW * 17.0, bottom + k // CHIPS_IN_ROW * 14.0
-            sheet.put(v, rack, *corner, CHIP_W, CHIP_H)
-        bottom += 14.0 * math.ceil(len(own_switches) / CHIPS_IN_ROW)
+            sheet.put(switch, rack, *corner, CHIP_W, CHIP_H)
+        bottom += 14.0 * math.ceil(len(rack_switches) / CHIPS_IN_ROW)
         sheet.grow(rack, right + 5.0, bottom + 1.0)
         sheet.blocks.append((rack, supernode, "rack"))
 
 
 def _blade(sheet: Boxes, n: int, inside: Sequence[int], parent: int, x: float, y: float) -> int:
     """Add one node: rows of NPUs, with its switches and hosts below. Returns its box."""
-    blade, data = sheet.add(f"node {n}", "node", parent, (x, y, 0, 0)), sheet.net.vertex_data
+    blade, attrs = sheet.add(f"node {n}", "node", parent, (x, y, 0, 0)), sheet.net.vertex_data
     npus: dict[int, list[int]] = defaultdict(list)
     for v in inside:
-        if "npu" in data[v]:
-            npus[data[v]["npu"]].append(v)
-    per_row = max(4, min(NPUS_IN_ROW, len(npus)))
-    for k, (i, parts) in enumerate(npus.items()):
-        corner = GUTTER + STEP * (k % per_row), 4.0 + (NPU_H + 2.0) * (k // per_row)
-        npu = sheet.add(f"NPU {n}.{i}", "npu", blade, (*corner, NPU_W, NPU_H))
-        _package(sheet, npu, parts)
-    width = STEP * per_row - 2.0
-    strip_top = 4.0 + (NPU_H + 2.0) * math.ceil(len(npus) / per_row)
-    kind_of = {v: data[v]["kind"] for v in inside if "npu" not in data[v]}
-    vertices = sorted(kind_of, key=lambda v: (STRIP_ORDER + (kind_of[v],)).index(kind_of[v]))
-    for first in range(0, len(vertices), STRIP):
-        strip = vertices[first : first + STRIP]
-        w = min(40.0, (width + 2.0) / len(strip) - 2.0)
+        if "npu" in attrs[v]:
+            npus[attrs[v]["npu"]].append(v)
+    npus_per_row = max(4, min(NPUS_IN_ROW, len(npus)))
+    for k, (npu_number, npu_vertices) in enumerate(npus.items()):
+        corner = GUTTER + STEP * (k % npus_per_row), 4.0 + (NPU_H + 2.0) * (k // npus_per_row)
+        npu = sheet.add(f"NPU {n}.{npu_number}", "npu", blade, (*corner, NPU_W, NPU_H))
+        _package(sheet, npu, npu_vertices)
+    width = STEP * npus_per_row - 2.0
+    strip_top = 4.0 + (NPU_H + 2.0) * math.ceil(len(npus) / npus_per_row)
+    kind_of = {v: attrs[v]["kind"] for v in inside if "npu" not in attrs[v]}
+    others = sorted(kind_of, key=lambda v: (STRIP_ORDER + (kind_of[v],)).index(kind_of[v]))
+    for start in range(0, len(others), STRIP):
+        strip = others[start : start + STRIP]
+        box_width = min(40.0, (width + 2.0) / len(strip) - 2.0)
         for k, v in enumerate(strip):
-            sheet.put(v, blade, GUTTER + k * (w + 2.0), strip_top, w, 9.0)
+            sheet.put(v, blade, GUTTER + k * (box_width + 2.0), strip_top, box_width, 9.0)
         strip_top += 11.0
     sheet.grow(blade, GUTTER + width + 4.0, strip_top + 2.0)
     return blade
@@ -169,40 +171,41 @@ def _blade(sheet: Boxes, n: int, inside: Sequence[int], parent: int, x: float, y
 
 def _package(sheet: Boxes, npu: int, parts: Sequence[int]) -> None:
     """Add the dies of an NPU side by side, with a NIC above each die that has one."""
-    dies = [v for v in parts if sheet.net.vertex_data[v]["kind"] == "die"]
-    nics = [v for v in parts if v not in dies]
+    dies = [vertex for vertex in parts if sheet.net.vertex_data[vertex]["kind"] == "die"]
+    nics = [vertex for vertex in parts if vertex not in dies]
     dies_top = 9.0 if nics else 3.0
-    for vertices, y, h in ((nics, 3.0, 4.0), (dies, dies_top, NPU_H - 3.0 - dies_top)):
-        w = (NPU_W - 2.0 - 2.0 * len(vertices)) / max(1, len(vertices))
-        for k, v in enumerate(vertices):
-            sheet.put(v, npu, 2.0 + k * (w + 2.0), y, w, h)
+    for vertices, top, height in ((nics, 3.0, 4.0), (dies, dies_top, NPU_H - 3.0 - dies_top)):
+        width = (NPU_W - 2.0 - 2.0 * len(vertices)) / max(1, len(vertices))
+        for k, vertex in enumerate(vertices):
+            sheet.put(vertex, npu, 2.0 + k * (width + 2.0), top, width, height)
 
 
 def _switches(sheet: Boxes, inside: Sequence[int], part: int) -> int:
     """Add a block of switches (a sub-plane, or all of a kind); a single one is its own box. Returns
     the block's box."""
-    data = sheet.net.vertex_data[inside[0]]
+    attrs = sheet.net.vertex_data[inside[0]]
     per_row = CHIPS_IN_ROW if len(inside) <= 4 * CHIPS_IN_ROW else 2 * CHIPS_IN_ROW
     per_row = max(CHIPS_IN_ROW, min(per_row, len(inside)))
-    w = 10.0 + per_row * (CHIP_W + 3.0) - 3.0
-    h = HEAD + math.ceil(len(inside) / per_row) * (CHIP_H + 3.0) + 3.0
-    if len(inside) == 1 and (sheet.apart or "sub_plane" not in data):
-        return sheet.put(inside[0], -1, 0, 0, w, h)
+    width = 10.0 + per_row * (CHIP_W + 3.0) - 3.0
+    height = HEAD + math.ceil(len(inside) / per_row) * (CHIP_H + 3.0) + 3.0
+    if len(inside) == 1 and (sheet.apart or "sub_plane" not in attrs):
+        return sheet.put(inside[0], -1, 0, 0, width, height)
     prefix = f"{part}:" if part >= 0 else ""
-    name = f"{data['kind']} {prefix}"
-    if "sub_plane" in data:
-        name = f"sub-plane {prefix}{data['sub_plane']}"
-    block = sheet.add(name.strip(": "), "plane", -1, (0, 0, w, h))
-    for k, v in enumerate(inside):
-        sheet.put(v, block, 5.0 + k % per_row * 17.0, HEAD + k // per_row * 14.0, CHIP_W, CHIP_H)
+    name = f"{attrs['kind']} {prefix}"
+    if "sub_plane" in attrs:
+        name = f"sub-plane {prefix}{attrs['sub_plane']}"
+    block = sheet.add(name.strip(": "), "plane", -1, (0, 0, width, height))
+    for k, switch in enumerate(inside):
+        corner = 5.0 + k % per_row * 17.0, HEAD + k // per_row * 14.0
+        sheet.put(switch, block, *corner, CHIP_W, CHIP_H)
     return block
 
 
 def _fix(sheet: Boxes, wish: str) -> None:
     """Set the places of blocks that are no racks: by the vertices' `grid`, otherwise by links."""
-    cell_w, cell_h = (max(sheet.rect[box][k] for box, _, _ in sheet.blocks) + 44.0 for k in (2, 3))
+    x_unit, y_unit = (max(sheet.rect[box][k] for box, _, _ in sheet.blocks) + 44.0 for k in (2, 3))
     if wish == "grid":
-        positions = _on_grid(sheet, cell_w / cell_h)
+        positions = _on_grid(sheet, x_unit / y_unit)
     elif any(kind == "hub" for _, _, kind in sheet.blocks):
         positions = _in_levels(sheet)
     else:
@@ -213,15 +216,15 @@ def _fix(sheet: Boxes, wish: str) -> None:
     for k, box in enumerate(unplaced):
         positions[box] = float(k % columns), next_row + k // columns
     for box, (x, y) in positions.items():
-        sheet.rect[box] = (round(x * cell_w, 1), round(y * cell_h, 1), *sheet.rect[box][2:])
+        sheet.rect[box] = (round(x * x_unit, 1), round(y * y_unit, 1), *sheet.rect[box][2:])
 
 
 def _on_grid(sheet: Boxes, aspect: float) -> dict[int, tuple[float, float]]:
     """Column and row of blocks by the grid's dimensions, inner first, filling a screen's shape."""
     cells: dict[int, list[tuple[int, ...]]] = defaultdict(list)
-    for v, data in enumerate(sheet.net.vertex_data):
-        if data.get("grid"):
-            cells[sheet.outer[sheet.of[v]]].append((*data["grid"], data.get("supernode", 0)))
+    for vertex, attrs in enumerate(sheet.net.vertex_data):
+        if attrs.get("grid"):
+            cells[sheet.outer[sheet.of[vertex]]].append((*attrs["grid"], attrs.get("supernode", 0)))
     # The longest place is that of whole blocks; what has none stands below.
     dimensions = max((len(place) for places in cells.values() for place in places), default=0)
     full_cells = ((b, [p for p in places if len(p) == dimensions]) for b, places in cells.items())
@@ -230,35 +233,35 @@ def _on_grid(sheet: Boxes, aspect: float) -> dict[int, tuple[float, float]]:
     positions = np.zeros((len(corners), 2))
     extent = [1.0, 1.0]
     for dimension in corners.T:
-        steps = np.unique(dimension)
-        if steps.size > 1:
+        values = np.unique(dimension)
+        if values.size > 1:
             axis = int(extent[0] * aspect > SCREEN * extent[1])
-            positions[:, axis] += np.searchsorted(steps, dimension) * extent[axis]
-            extent[axis] = extent[axis] * steps.size + 0.4
+            positions[:, axis] += np.searchsorted(values, dimension) * extent[axis]
+            extent[axis] = extent[axis] * values.size + 0.4
     return {box: (x, y) for box, (x, y) in zip(corner_of, positions.tolist(), strict=True)}
 
 
 def _in_levels(sheet: Boxes) -> dict[int, tuple[float, float]]:
     """Column and row of blocks: nodes, and below them switches by links to the nearest node."""
-    nodes = [box for box, _, kind in sheet.blocks if kind == "rack"]
+    racks = [box for box, _, kind in sheet.blocks if kind == "rack"]
     vertices = enumerate(sheet.net.vertex_data)
     node_number = {sheet.outer[sheet.of[v]]: d["node"] for v, d in vertices if "node" in d}
-    nodes.sort(key=lambda box: node_number.get(box, 0))
-    hops_away = nx.multi_source_dijkstra_path_length(_joined(sheet), set(nodes)) if nodes else {}
+    racks.sort(key=lambda box: node_number.get(box, 0))
+    hops_away = nx.multi_source_dijkstra_path_length(_joined(sheet), set(racks)) if racks else {}
     levels: dict[int, list[int]] = defaultdict(list)
     for box, _, kind in sheet.blocks:
         if kind != "rack":
             levels[int(hops_away.get(box, len(sheet.name)))].append(box)
     per_row = max(NODES_IN_COLUMN, math.ceil(math.sqrt(2 * len(sheet.blocks))))
     rows = [
-        level[first : first + per_row]
-        for level in (nodes, *(levels[k] for k in sorted(levels)))
-        for first in range(0, len(level), per_row)
+        level[start : start + per_row]
+        for level in (racks, *(levels[k] for k in sorted(levels)))
+        for start in range(0, len(level), per_row)
     ]
-    widest = max(map(len, rows))
+    columns = max(map(len, rows))
     return {
-        box: (k + (widest - len(row)) / 2.0, float(r))
-        for r, row in enumerate(rows)
+        box: (k + (columns - len(row)) / 2.0, float(y))
+        for y, row in enumerate(rows)
         for k, box in enumerate(row)
     }
 
@@ -268,8 +271,8 @@ def _joined(sheet: Boxes) -> nx.Graph:
     graph, net = nx.Graph(), sheet.net
     graph.add_nodes_from(box for box, _, _ in sheet.blocks)
     outer_box = np.array([sheet.outer[sheet.of[v]] for v in range(len(net.vertices))])
-    ends = np.unique(np.stack([outer_box[net.tail], outer_box[net.head]], axis=1), axis=0)
-    graph.add_edges_from((a, b) for a, b in ends.tolist() if a != b)
+    box_pairs = np.unique(np.stack([outer_box[net.tail], outer_box[net.head]], axis=1), axis=0)
+    graph.add_edges_from((tail, head) for tail, head in box_pairs.tolist() if tail != head)
     return graph
 
 
@@ -277,28 +280,28 @@ def _pulled(sheet: Boxes) -> dict[int, tuple[float, float]]:
     """Column and row of every block on a lattice, with linked blocks near each other."""
     positions = nx.spring_layout(_joined(sheet), seed=1, iterations=60)
     columns = max(1, math.ceil(math.sqrt(len(positions) / 2)))
-    order = sorted(positions, key=lambda box: positions[box][0])
-    rows = math.ceil(len(order) / columns)
+    by_x = sorted(positions, key=lambda box: positions[box][0])
+    rows = math.ceil(len(by_x) / columns)
     cells: dict[int, tuple[float, float]] = {}
-    for c in range(columns):
-        column = sorted(order[c * rows : (c + 1) * rows], key=lambda box: positions[box][1])
-        cells |= {box: (float(c), float(r)) for r, box in enumerate(column)}
+    for x in range(columns):
+        column = sorted(by_x[x * rows : (x + 1) * rows], key=lambda box: positions[box][1])
+        cells |= {box: (float(x), float(y)) for y, box in enumerate(column)}
     return cells
 
 
 def _rows(sheet: Boxes) -> None:
     """Set the rows of the load matrix: sub-planes, the RDMA and the VPC plane, further switches."""
-    sub_planes = [d["sub_plane"] for d in sheet.net.vertex_data if "sub_plane" in d]
-    for p in range(max(sub_planes, default=0) + 1):
-        sheet.rows[f"UB {p}"] = ("ub", [])
+    sub_planes = [attrs["sub_plane"] for attrs in sheet.net.vertex_data if "sub_plane" in attrs]
+    for sub_plane in range(max(sub_planes, default=0) + 1):
+        sheet.rows[f"UB {sub_plane}"] = ("ub", [])
     sheet.rows |= {"RDMA": ("rdma", []), "VPC": ("vpc", [])}
-    for v, data in enumerate(sheet.net.vertex_data):
-        if "sub_plane" in data:
-            sheet.rows[f"UB {data['sub_plane']}"][1].append(v)
-        elif data["kind"] in PLANES:
-            sheet.rows[PLANES[data["kind"]].upper()][1].append(v)
-        elif "node" not in data:
-            sheet.rows.setdefault(data["kind"], ("ub", []))[1].append(v)
+    for vertex, attrs in enumerate(sheet.net.vertex_data):
+        if "sub_plane" in attrs:
+            sheet.rows[f"UB {attrs['sub_plane']}"][1].append(vertex)
+        elif attrs["kind"] in PLANES:
+            sheet.rows[PLANES[attrs["kind"]].upper()][1].append(vertex)
+        elif "node" not in attrs:
+            sheet.rows.setdefault(attrs["kind"], ("ub", []))[1].append(vertex)
 
 
 def row_of(sheet: Boxes) -> np.ndarray[Any, Any]:

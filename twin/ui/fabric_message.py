@@ -66,8 +66,8 @@ class Layout:
         node_index = {int(name.split()[1]): k for k, name in enumerate(self.nodes)}
         nodes = np.array([node_index.get(n, -1) for n in net.node.tolist()])[self.ends]
         first_links, _ = net.pairs
-        sub_plane = np.where(nodes.min(axis=1) >= 0, np.maximum(net.sub_plane[first_links], 0), -1)
-        link_rows = np.maximum(rows[self.ends].max(axis=1), sub_plane)
+        planes = np.where(nodes.min(axis=1) >= 0, np.maximum(net.sub_plane[first_links], 0), -1)
+        link_rows = np.maximum(rows[self.ends].max(axis=1), planes)
         is_leaving = (nodes[:, 0] != nodes[:, 1]) & (link_rows >= 0)
         has_die = np.isin(self.ends, net.dies).any(axis=1)
         is_entering = (nodes[:, 0] == nodes[:, 1]) & (rows[self.ends].max(axis=1) >= 0) & has_die
@@ -100,18 +100,18 @@ def machine(fabric: Fabric) -> dict[str, Any]:
     picture = layout(fabric)
     sheet, net = picture.boxes, picture.net
     kinds = {kind: k for k, kind in enumerate(dict.fromkeys([*KINDS, *sheet.kind]))}
-    planes_and_links = [(d["plane"], d["links"]) for _, _, d in fabric.edges(data=True)]
+    planes_and_links = [(attrs["plane"], attrs["links"]) for _, _, attrs in fabric.edges(data=True)]
     first_links, _ = net.pairs
     tail_kinds = (net.vertex_data[v]["kind"] for v in net.tail.tolist())
     plane_of = dict(zip(tail_kinds, (plane for plane, _ in planes_and_links), strict=True))
-    rates = zip(first_links.tolist(), picture.rates.tolist(), strict=True)
-    link_sorts = [(*planes_and_links[k], rate) for k, rate in rates]
+    links_and_rates = zip(first_links.tolist(), picture.rates.tolist(), strict=True)
+    link_sorts = [(*planes_and_links[k], rate) for k, rate in links_and_rates]
     sort_index = {sort: k for k, sort in enumerate(dict.fromkeys(link_sorts))}
     box_of = np.array([sheet.of[v] for v in range(len(net.vertices))])
     boxes_in = {name: {sheet.of[int(v)] for v in members} for name, members in picture.elements}
     main_chip = fabric.graph["supernode"].chip
     nodes_and_chips = zip(net.node[net.first_dies].tolist(), net.chips(main_chip), strict=True)
-    chip_of = {f"node {node}": name for node, name in nodes_and_chips}
+    chip_of = {f"node {node}": chip for node, chip in nodes_and_chips}
     node_chips = [chip_of.get(name, NO_CHIP) for name in picture.nodes]
     chips = list(dict.fromkeys([main_chip, *node_chips]))
     return {
@@ -123,7 +123,7 @@ def machine(fabric: Fabric) -> dict[str, Any]:
         "blocks": [list(block) for block in sheet.blocks],
         "fixed": sheet.fixed,
         "dies": box_of[net.dies].tolist(),
-        "chip": [chips.index(name) for name in node_chips],
+        "chip": [chips.index(chip) for chip in node_chips],
         "chips": chips,
         "also": [  # what a plane has in the nodes
             [k, sorted(boxes_in[name] - {j for j, p in enumerate(sheet.parent) if p == k})]
@@ -162,25 +162,25 @@ def changes(fabric: Fabric) -> dict[str, Any]:
 def _marks(known: Layout, edits: Iterable[Edit]) -> tuple[dict[str, list[float]], set[str]]:
     """Factors of capacity and latency by element, and the boxes that contain edited elements."""
     names = [name for name, _ in known.elements]
-    member_vertices = np.concatenate([k for _, k in known.elements])
-    element_sizes = np.array([k.size for _, k in known.elements])
+    member_vertices = np.concatenate([members for _, members in known.elements])
+    element_sizes = np.array([members.size for _, members in known.elements])
     element_index = np.repeat(np.arange(element_sizes.size), element_sizes)
     marks: dict[str, list[float]] = {}
     holders: set[str] = set()
     for edit in edits:
-        is_taken = np.zeros(len(known.net.vertices), bool)
-        for end in (edit.element, edit.to):
-            if end:
-                is_taken[known.net.members(end)] = True
-        taken_counts = np.bincount(element_index, is_taken[member_vertices], element_sizes.size)
-        whole_elements = (taken_counts == element_sizes) & (not edit.to)
-        holders.update(names[k] for k in np.flatnonzero((taken_counts > 0) & ~whole_elements))
+        is_edited = np.zeros(len(known.net.vertices), bool)
+        for element in (edit.element, edit.to):
+            if element:
+                is_edited[known.net.members(element)] = True
+        edited_counts = np.bincount(element_index, is_edited[member_vertices], element_sizes.size)
+        is_whole = (edited_counts == element_sizes) & (not edit.to)
+        holders.update(names[k] for k in np.flatnonzero((edited_counts > 0) & ~is_whole))
         if edit.to:
             continue
-        full_names = [known.net.vertices[k] for k in np.flatnonzero(is_taken)]
-        for name in full_names + [names[k] for k in np.flatnonzero(whole_elements)]:
-            capacity, latency = marks.get(name, (1.0, 1.0))
-            marks[name] = [capacity * edit.capacity_factor, latency * edit.latency_factor]
+        vertex_names = [known.net.vertices[k] for k in np.flatnonzero(is_edited)]
+        for name in vertex_names + [names[k] for k in np.flatnonzero(is_whole)]:
+            factors = marks.get(name, (1.0, 1.0))
+            marks[name] = [factors[0] * edit.capacity_factor, factors[1] * edit.latency_factor]
     return marks, holders
 
 
@@ -196,17 +196,17 @@ def spread(fabric: Fabric, cells: Array) -> list[float | None]:
     """Values of a run's cells f8[nodes, planes + 2], assigned to the links that belong to each."""
     picture = layout(built(fabric))
     planes = cells.shape[1] - 2
-    table = np.full((len(picture.nodes), len(picture.boxes.rows)), np.nan)
-    for k, (text, (_, members)) in enumerate(picture.boxes.rows.items()):
+    row_values = np.full((len(picture.nodes), len(picture.boxes.rows)), np.nan)
+    for k, (row_name, (_, members)) in enumerate(picture.boxes.rows.items()):
         forwarded_planes = [picture.net.vertex_data[v].get("forwards", "").split() for v in members]
-        if text in ("RDMA", "VPC"):
-            table[:, k] = cells[:, planes + (text == "VPC")]
-        elif k < planes and text.startswith("UB"):
-            table[:, k] = cells[:, k]
+        if row_name in ("RDMA", "VPC"):
+            row_values[:, k] = cells[:, planes + (row_name == "VPC")]
+        elif k < planes and row_name.startswith("UB"):
+            row_values[:, k] = cells[:, k]
         elif planes and forwarded_planes and all("ub" in names for names in forwarded_planes):
             # Switches of no sub-plane: an imported machine's, which may lead to CPUs, too.
-            table[:, k] = np.fmax.reduce(cells[:, :planes], axis=1)
-    return _rounded(np.append(table.ravel(), np.nan)[picture.cell])
+            row_values[:, k] = np.fmax.reduce(cells[:, :planes], axis=1)
+    return _rounded(np.append(row_values.ravel(), np.nan)[picture.cell])
 
 
 def loads(fabric: Fabric, each: Array) -> list[float | None]:
@@ -242,18 +242,18 @@ def component(name: str, home: Path, own: str, parts: Sequence[str]) -> Callable
         """Contents of files, joined."""
         return "\n".join(file.read_text("utf-8") for file in files)
 
-    modules = text(*(_HERE / f"{p}.js" for p in PICTURE), *(home / f"{p}.js" for p in parts))
-    script = modules.replace("export default function", f"globalThis.{name} = function")
+    modules_js = text(*(_HERE / f"{p}.js" for p in PICTURE), *(home / f"{p}.js" for p in parts))
+    script_js = modules_js.replace("export default function", f"globalThis.{name} = function")
     ready_js = f'document.dispatchEvent(new CustomEvent("{name}"))'
-    sent_once = f"{script}\n{ready_js}\nexport default function () {{}}"
-    code = st.components.v2.component(f"{name}_code", js=sent_once)
+    code_js = f"{script_js}\n{ready_js}\nexport default function () {{}}"
+    code_component = st.components.v2.component(f"{name}_code", js=code_js)
     html, css = text(home / f"{own}.html"), text(_HERE / "picture.css", home / f"{own}.css")
-    when_there = _WHEN_THERE.replace("NAME", name)
-    picture = st.components.v2.component(name, html=html, css=css, js=when_there)
+    picture_js = _WHEN_THERE.replace("NAME", name)
+    picture = st.components.v2.component(name, html=html, css=css, js=picture_js)
 
     def draw(**options: Any) -> Any:
         """Draw the picture; options: arguments of its Streamlit component."""
-        code(key=f"{name}-code")
+        code_component(key=f"{name}-code")
         return picture(**options)
 
     return draw
@@ -292,7 +292,7 @@ def fabric_picture(
         if on_act and picture and picture.acts:
             on_act(picture.acts)
 
-    seats = [[i.role, i.name, [[a, b + 1] for a, b in i.parts()]] for i in instances]
+    ranges = [[i.role, i.name, [[first, last + 1] for first, last in i.parts()]] for i in instances]
     chips, facts = machine(built(fabric))["chips"], session.facts()
     with st.container(gap=None):  # what only carries code and geometry takes no room
         result = _canvas(
@@ -300,7 +300,7 @@ def fabric_picture(
                 "title": title,
                 "machine": geometry(fabric, key),
                 "changes": deflated(changes(fabric)),
-                "instances": seats,
+                "instances": ranges,
                 "colours": theme.PLANE | theme.ROLE | theme.KIND,
                 "chips": [choice_label(CHIPS, chip, facts) for chip in chips],
                 "carried": "" if carried is None else deflated(list(carried)),

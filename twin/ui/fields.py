@@ -37,15 +37,15 @@ NAME = re.compile(r"(?<![\w.'\"])[a-z0-9]+(?:_[a-z0-9]+)+\b(?!\.\w)")  # of a fi
 
 def declared(path: str) -> ScenarioField:
     """Declaration of a field; raises KeyError for an unknown path."""
-    info = field_info(path)
-    if info is None:
+    field = field_info(path)
+    if field is None:
         raise KeyError(path)
-    return info
+    return field
 
 
 def formed() -> list[str]:
     """Paths of all fields with a form, in order."""
-    return [p for form in FORMS for group in form_groups(form).values() for p in group]
+    return [path for form in FORMS for group in form_groups(form).values() for path in group]
 
 
 def field_name(path: str) -> str:
@@ -70,13 +70,13 @@ def choice_label(path: str, option: str, facts: Facts | None = None) -> str:
 
 def options(path: str, facts: Facts) -> list[str] | None:
     """Options of a choice: as declared, or the names in the facts; None for no choice."""
-    info = declared(path)
-    if info.closed:
-        return list(info.options)
-    if not info.files:
+    field = declared(path)
+    if field.closed:
+        return list(field.options)
+    if not field.files:
         return None
-    names = facts.names(info.files)
-    return [default for default in [info.default] if default not in names] + names
+    names = facts.names(field.files)
+    return [default for default in [field.default] if default not in names] + names
 
 
 def show(value: Any, path: str = "") -> str:
@@ -103,12 +103,12 @@ def change_line(path: str, before: str, now: str) -> str:
 
 def tooltip(path: str) -> str:
     """Tooltip of a field: its meaning, bounds, default and source, and the terms in its label."""
-    info = declared(path)
-    bounds_text = f"{info.low:,.9g} to {info.high:,.9g}. " if info.low is not None else ""
-    source_text = f" ({info.source})" if info.source else ""
-    default_text = f"{bounds_text}Default {show(info.default, path)}{source_text}."
-    own_text = in_labels(f"{info.help}\n\n{default_text}" if info.help else default_text)
-    return glossed(info.label, own_text)
+    field = declared(path)
+    bounds_text = f"{field.low:,.9g} to {field.high:,.9g}. " if field.low is not None else ""
+    source_text = f" ({field.source})" if field.source else ""
+    default_text = f"{bounds_text}Default {show(field.default, path)}{source_text}."
+    help_text = in_labels(f"{field.help}\n\n{default_text}" if field.help else default_text)
+    return glossed(field.label, help_text)
 
 
 def in_labels(text: str) -> str:
@@ -120,8 +120,8 @@ def in_labels(text: str) -> str:
 
     def name_of(match: re.Match[str]) -> str:
         """The label of the field in backticks; what is no field stays."""
-        info = field_info(match.group(1))
-        name = info.label if info else _leaves().get(match.group(1))
+        field = field_info(match.group(1))
+        name = field.label if field else _leaves().get(match.group(1))
         return f"*{plain(name)}*" if name else match.group()
 
     return CODE.sub(name_of, text)
@@ -150,14 +150,14 @@ def sentence(refusal: str, file: str = "") -> str:
     text = scenario_words.labelled(CHOSEN.sub(_chosen, refusal))
     if file and refusal.startswith(file):
         text = file[0] + text[len(file[0].upper()) :]
-    return plain(NAME.sub(lambda name: _leaves().get(name.group(), name.group()), text))
+    return plain(NAME.sub(lambda match: _leaves().get(match.group(), match.group()), text))
 
 
 def _chosen(match: re.Match[str]) -> str:
     """`deployment.mode = 'prefill_only'` with the option's label."""
     path, option = match.groups()
-    info = field_info(path)
-    if info is None or option not in info.options:
+    field = field_info(path)
+    if field is None or option not in field.options:
         return match.group()
     return f"{path} = {scenario_words.choice_label(path, option)}"
 
@@ -240,17 +240,17 @@ def _piece(row: dict[str, Any]) -> str:
 def _model(row: dict[str, Any]) -> str:
     """A further model as text: its name and load."""
     model = Model.model_validate(row)
-    w = model.workload
+    workload = model.workload
     name = model.name or show(model.deployment.model, "deployment.model")
-    if w.arrivals == "closed_loop":
-        return f"{name}, {w.concurrency:,} in flight"
-    return f"{name}, {w.rate_req_per_s:,.6g} req/s"
+    if workload.arrivals == "closed_loop":
+        return f"{name}, {workload.concurrency:,} in flight"
+    return f"{name}, {workload.rate_req_per_s:,.6g} req/s"
 
 
 def _tenant(row: dict[str, Any]) -> str:
     """A tenant as text: its name and its part of the traffic."""
-    parts = row["share"]
-    return f"{row['name']}, {parts:,.4g} part{'s' if parts != 1 else ''} of the sessions"
+    share = row["share"]
+    return f"{row['name']}, {share:,.4g} part{'s' if share != 1 else ''} of the sessions"
 
 
 def _kind(row: dict[str, Any]) -> str:
@@ -283,17 +283,17 @@ LISTS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
 
 def lists_of(scenario: Scenario) -> list[str]:
     """Sentences on the lists of a scenario that have rows: faults, edits, seats and others."""
-    lists = ((path, head, read(scenario, path)) for path, (head, _) in LISTS.items())
-    return [f"{head}: {rows_in_words(path, rows)}" for path, head, rows in lists if rows]
+    lists = ((path, title, read(scenario, path)) for path, (title, _) in LISTS.items())
+    return [f"{title}: {rows_in_words(path, rows)}" for path, title, rows in lists if rows]
 
 
 def effect(capacity: float | None, latency: float | None) -> str:
     """Effect of an edit for people: 'off', '50 % of capacity', 'latency ×2'."""
     if capacity == 0.0:
         return "off"
-    parts = []
+    texts = []
     if capacity is not None and capacity != 1.0:
-        parts.append(f"{100 * capacity:,.4g} % of capacity")
+        texts.append(f"{100 * capacity:,.4g} % of capacity")
     if latency is not None and latency != 1.0:
-        parts.append(f"latency ×{latency:,.4g}")
-    return ", ".join(parts) or "as built"
+        texts.append(f"latency ×{latency:,.4g}")
+    return ", ".join(texts) or "as built"

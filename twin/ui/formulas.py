@@ -113,5 +113,5 @@ def replayed(scenario: Scenario) -> TraceTable | None:
 
 def files(scenario: Scenario) -> tuple[TraceTable | None, Any]:
     """The trace and the routing counts f8[layers, experts] that a scenario uses; None without."""
-    table = session.store().counts.of(scenario)
-    return replayed(scenario), table.counts if table else None
+    routing_counts = session.store().counts.of(scenario)
+    return replayed(scenario), routing_counts.counts if routing_counts else None

@@ -183,23 +183,25 @@ def _delete(kind: Import, key: str, own: str) -> None:
 
 def _look_at_trace(table: Any) -> Look:
     """Preview of a trace: figures, rows left out by reason, warnings."""
-    facts = reader.preview(table)
-    duration_s = facts["duration_s"]
+    preview = reader.preview(table)
+    duration_s = preview["duration_s"]
     # As the Workload page will say it, in the blocks of this draft's memory pool.
-    reuse = offered(ask.replayed(session.draft(), table), session.facts(), table).reuse
+    reuse_share = offered(ask.replayed(session.draft(), table), session.facts(), table).reuse
     no_reuse = "nothing: no prefixes in the file"
     figures = {
         "Lasts": words.duration(duration_s) if duration_s else "no times in the file",
-        "Requests": amount(facts["rate_req_per_s"], "rate", "req/s"),
-        "Prompt : output tokens": f"{facts['prefill_decode_ratio']:,.3g} : 1",
-        "Prompt, half under": f"{facts['input_tokens']['p50']:,.0f} tokens",
-        "Output, half under": f"{facts['output_tokens']['p50']:,.0f} tokens",
-        "Reusable prompt tokens": amount(reuse, "share") if table.has_prefix else no_reuse,
+        "Requests": amount(preview["rate_req_per_s"], "rate", "req/s"),
+        "Prompt : output tokens": f"{preview['prefill_decode_ratio']:,.3g} : 1",
+        "Prompt, half under": f"{preview['input_tokens']['p50']:,.0f} tokens",
+        "Output, half under": f"{preview['output_tokens']['p50']:,.0f} tokens",
+        "Reusable prompt tokens": amount(reuse_share, "share") if table.has_prefix else no_reuse,
     }
-    counts = facts["counts"].items()
-    left_out_texts = (f"{numbered(count, 'row')}: {why.replace('_', ' ')}" for why, count in counts)
-    warnings = (f":material/warning: {plain(warning)}" for warning in facts["warnings"])
-    title = f"**{facts['format'].capitalize()}** · {numbered(facts['rows'], 'request')}"
+    reasons = preview["counts"].items()
+    left_out_texts = (
+        f"{numbered(count, 'row')}: {why.replace('_', ' ')}" for why, count in reasons
+    )
+    warnings = (f":material/warning: {plain(warning)}" for warning in preview["warnings"])
+    title = f"**{preview['format'].capitalize()}** · {numbered(preview['rows'], 'request')}"
     return Look(title, figures, [*map(plain, left_out_texts), *warnings])
 
 
@@ -272,8 +274,8 @@ def _routed(machine: ImportedMachine) -> ImportedMachine:
 def _with_machine(draft: Scenario, machine: ImportedMachine) -> Scenario:
     """The draft on an imported machine, with its chip and sizes."""
     chip = machines.chip_of(machine, session.facts(), draft.supernode.chip)
-    fields = {"supernode.machine": machine.digest, "supernode.chip": chip, "supernode.edits": []}
-    return with_overrides(draft, fields)
+    changes = {"supernode.machine": machine.digest, "supernode.chip": chip, "supernode.edits": []}
+    return with_overrides(draft, changes)
 
 
 def machine_upload() -> None:

@@ -30,8 +30,8 @@ def copy_link(
             if on_copy:
                 on_copy()
 
-    data = {"path": path, "label": label, "save": save, "tell": on_copy is not None}
-    _button(data=data, key="copy-link", width="content", on_copied_change=copied)
+    options = {"path": path, "label": label, "save": save, "tell": on_copy is not None}
+    _button(data=options, key="copy-link", width="content", on_copied_change=copied)
 
 
 def go_to(page: str, query: Mapping[str, str] | None = None) -> NoReturn:

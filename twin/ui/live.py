@@ -55,37 +55,37 @@ def strip(draft: Scenario) -> Strip:
 
 def answer(strip: Strip, draft: Scenario) -> str:
     """Show the draft's simulation in `strip`; returns its run or ''. An edit interrupts it."""
-    place = strip.simulated
+    container = strip.simulated
     run, horizon_s = _begin(draft)
-    look = _awaited(place, run) if run else None
-    if look is None or not look.ended:
-        if look is not None:
-            place.empty()
+    status = _awaited(container, run) if run else None
+    if status is None or not status.ended:
+        if status is not None:
+            container.empty()
             with strip.again:
                 _look_again(run)
         elif not session.refusal():
-            _chip(place, "By formula")
+            _chip(container, "By formula")
         return ""
-    with place.container(width="content", **LINE):
+    with container.container(width="content", **LINE):
         label = f"Simulated: {words.duration(horizon_s)}"
         st.badge(label, icon=":material/check:", color="green", width="content")
         has_later_faults = any(horizon_s <= fault.at_s < draft.horizon_s for fault in draft.faults)
-        faults_hint = " · what fails later is not in it: press Run" if has_later_faults else ""
-        state = look.summary.get("steady_state")
-        filling_hint = " · still filling: press Run for a longer one" if state == "filling" else ""
-        st.markdown(_against_slo(look.summary, draft) + faults_hint + filling_hint, width="content")
-    if look.searching:
+        fault_hint = " · what fails later is not in it: press Run" if has_later_faults else ""
+        state = status.summary.get("steady_state")
+        fill_hint = " · still filling: press Run for a longer one" if state == "filling" else ""
+        st.markdown(_against_slo(status.summary, draft) + fault_hint + fill_hint, width="content")
+    if status.searching:
         with strip.again:
             _look_again(run, until_found=True)
-    figures = {} if state == "filling" else look.summary
-    _verdict(strip.verdict, draft, figures, look.capacity)
+    figures = {} if state == "filling" else status.summary
+    _verdict(strip.verdict, draft, figures, status.capacity)
     return run
 
 
 def tables(run: str) -> Mapping[str, Any]:
     """Tables of the displayed live run; empty if it is gone."""
-    look = _live().look(run)
-    return look.tables if look else {}
+    status = _live().look(run)
+    return status.tables if status else {}
 
 
 def _begin(draft: Scenario) -> tuple[str, float]:
@@ -105,26 +105,26 @@ def _begin(draft: Scenario) -> tuple[str, float]:
 def _awaited(place: DeltaGenerator, run: str) -> Look | None:
     """Draw a run's progress until it has ended or PATIENCE_S have passed; returns its last state,
     None if it is gone. An edit can interrupt each check."""
-    until_s, drawn_look = time.monotonic() + PATIENCE_S, None
-    while (look := _live().look(run, LOOK_S)) is not None and not look.ended:
-        if look != drawn_look:
-            _going(place, drawn_look := look)
+    deadline_s, drawn = time.monotonic() + PATIENCE_S, None
+    while (status := _live().look(run, LOOK_S)) is not None and not status.ended:
+        if status != drawn:
+            _going(place, drawn := status)
         st.session_state.get(STATE)  # as drawing does, it lets an edit interrupt the wait
-        if time.monotonic() > until_s:
+        if time.monotonic() > deadline_s:
             break
-    return look
+    return status
 
 
 @st.fragment(run_every=AGAIN_S)
 def _look_again(run: str, *, until_found: bool = False) -> None:
     """Show progress of a long run, or (until_found) of its capacity search; redraw once ended."""
-    look = _live().look(run)
-    if look is None or (not look.searching if until_found else look.ended):
+    status = _live().look(run)
+    if status is None or (not status.searching if until_found else status.ended):
         st.rerun()
     if until_found:
         st.caption("Searching the largest load that keeps the SLO …")
     else:
-        _going(st.container(), look)
+        _going(st.container(), status)
 
 
 def _going(place: DeltaGenerator, seen: Look) -> None:
@@ -142,17 +142,17 @@ def _chip(place: DeltaGenerator, text: str) -> None:
 def _against_slo(summary: Mapping[str, Any], draft: Scenario) -> str:
     """Figures of a run against the SLO, as Markdown; violations are red."""
     broken_keys = [metric.key for metric, _ in sweep.broken(draft, dict(summary))]
-    parts = []
+    texts = []
     for metric in sweep.SLOS:
         if (value := summary.get(metric.key)) is not None:
             text = f"{metric.label} {shown(metric.key, value)}"
             if metric.slo and one_slo(draft):
                 text += f" of {shown(metric.key, metric.slo(draft))}"
-            parts.append(f":red[{text}]" if metric.key in broken_keys else text)
-    if (attained := summary.get("slo_attainment")) is not None:
-        text = f"{shown('slo_attainment', attained)} within the SLO"
-        parts.append(f":red[{text}]" if broken_keys else text)
-    return " · ".join(parts) or "too short for a figure: press Run"
+            texts.append(f":red[{text}]" if metric.key in broken_keys else text)
+    if (attained_share := summary.get("slo_attainment")) is not None:
+        text = f"{shown('slo_attainment', attained_share)} within the SLO"
+        texts.append(f":red[{text}]" if broken_keys else text)
+    return " · ".join(texts) or "too short for a figure: press Run"
 
 
 def _verdict(
@@ -163,23 +163,23 @@ def _verdict(
     simulations, which take precedence."""
     if forms.refused():
         return place.empty()
-    expected = formulas.outlook(formulas.whole(draft))
-    if isinstance(expected, str):
-        return place.markdown(f":red[:material/error: {sentence(expected)}]")
-    first_text = f"First of {1 + len(draft.models)} models: " if draft.models else ""
-    if first_text:  # formulas are of one model
+    outlook = formulas.outlook(formulas.whole(draft))
+    if isinstance(outlook, str):
+        return place.markdown(f":red[:material/error: {sentence(outlook)}]")
+    model_text = f"First of {1 + len(draft.models)} models: " if draft.models else ""
+    if model_text:  # formulas are of one model
         summary, capacity = {}, {}
     holds_slo = sweep.holds(draft, dict(summary))
     if summary.get("steady_state") == "overloaded":
-        sustained = _rate(expected.sustained_req_per_s)
-        load_text = f":red[**overloaded**]: queues grow above {sustained}"
+        sustained_text = _rate(outlook.sustained_req_per_s)
+        load_text = f":red[**overloaded**]: queues grow above {sustained_text}"
     elif capacity:
         load_text = _simulated(draft, capacity, holds_slo)
     else:
-        load_text = _room(draft, expected, holds_slo)
-    idle = words.idle_npus(draft)
-    idle_text = f"**{numbered(idle, 'NPU')} idle**" if idle else "no NPU idle"
-    text = f"{first_text}{_speed(expected, summary)}; {load_text}; {idle_text}."
+        load_text = _room(draft, outlook, holds_slo)
+    idle_npus = words.idle_npus(draft)
+    idle_text = f"**{numbered(idle_npus, 'NPU')} idle**" if idle_npus else "no NPU idle"
+    text = f"{model_text}{_speed(outlook, summary)}; {load_text}; {idle_text}."
     return place.subheader(text, anchor=False)
 
 
@@ -198,12 +198,12 @@ def _room(draft: Scenario, expected: Outlook, holds: bool | None) -> str:
         tpot_text = f"no batch keeps its SLO of {draft.slo.tpot_ms:g} ms"
         ttft_text = f"by formula no load keeps its TTFT SLO of {draft.slo.ttft_s:g} s"
         return f":red[**{ttft_text if expected.limit == 'prefill' else tpot_text}**]"
-    rate, most_text = expected.rate_req_per_s, _rate(expected.slo_req_per_s)
-    if rate is not None and rate > expected.slo_req_per_s:
+    load_req_per_s, most_text = expected.rate_req_per_s, _rate(expected.slo_req_per_s)
+    if load_req_per_s is not None and load_req_per_s > expected.slo_req_per_s:
         if holds:
             return f"**holds its SLO in this run**; by formula up to **{most_text}**"
         limit_text = f"by formula its SLO holds up to **{most_text}** ({expected.limit} is full)"
-        if holds is None and SAFE * rate <= expected.slo_req_per_s:
+        if holds is None and SAFE * load_req_per_s <= expected.slo_req_per_s:
             reserve_text = f"{100 * (1 - SAFE):.0f} % in reserve"
             return f":orange[**at its limit**]: {limit_text}, with {reserve_text}; a run decides"
         return f":red[**too much load**]: {limit_text}"
@@ -213,8 +213,8 @@ def _room(draft: Scenario, expected: Outlook, holds: bool | None) -> str:
 
 
 def _simulated(draft: Scenario, capacity: Mapping[str, Any], holds: bool | None) -> str:
-    """Clause on the load that meets the SLO by simulation: the largest that does so beyond chance,
-    for a middle of the interval may fail in an hour, and the least that misses it."""
+    """Clause on the load that meets the SLO by simulation: the interval of the largest such load,
+    of which the low end meets it beyond chance and the high end misses it."""
     unit, load = capacity["unit"], load_of(draft)[1]
     if not capacity["load"]:
         return ":red[**no load keeps its SLO**]"

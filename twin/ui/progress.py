@@ -135,8 +135,8 @@ def live(place: DeltaGenerator, row: RunRow, scenario: Scenario) -> RunRow | Non
         place.empty()
         return row
     with bar.container():
-        every_s = _pace_s(row)
-        st.fragment(_watch, run_every=every_s)(row.id, every_s)
+        interval_s = _pace_s(row)
+        st.fragment(_watch, run_every=interval_s)(row.id, interval_s)
         with st.container(horizontal=True, vertical_alignment="center"):
             copy_link(addresses.run_url(row.id, scenario))
             st.caption("This page can be closed: the run goes on, and its link opens the results.")
@@ -150,7 +150,7 @@ def _age_s(row: RunRow) -> float:
 
 def _pace_s(row: RunRow) -> float:
     """Seconds between checks of a run, longer for runs that take long."""
-    return next(every_s for until_s, every_s in PACE_S if _age_s(row) < until_s)
+    return next(interval_s for age_s, interval_s in PACE_S if _age_s(row) < age_s)
 
 
 def _watch(run: str, every_s: float) -> None:
@@ -162,11 +162,11 @@ def _watch(run: str, every_s: float) -> None:
     with st.container(border=True):
         text_place, stop_place = st.columns([5, 1], vertical_alignment="center")
         with text_place:
-            clock = f"{words.duration(round(_elapsed_s(row)))} elapsed"
+            clock_text = f"{words.duration(round(_elapsed_s(row)))} elapsed"
             if 0.02 < row.progress < 1.0:
-                left_s = _elapsed_s(row) * (1 - row.progress) / row.progress
-                clock += f", about {words.remaining(left_s)} to go"
-            st.markdown(f"**{_state(row)}** · {clock}")
+                remaining_s = _elapsed_s(row) * (1 - row.progress) / row.progress
+                clock_text += f", about {words.remaining(remaining_s)} to go"
+            st.markdown(f"**{_state(row)}** · {clock_text}")
         with stop_place:
             st.button(
                 "Stopping" if row.cancel_s else "Stop this run",
@@ -236,8 +236,8 @@ def _numbers(row: RunRow, scenario: Scenario) -> None:
             st.metric(label, f"{figures.get(key, 0):,.0f}", help=f"Requests {when_text}.")
     _so_far(figures.get("points") or {}, scenario)
     pace = f"{three_figures(figures.get('arrived', 0) / _elapsed_s(row))} requests per wall second"
-    rejected = f" · {figures['rejected']:,.0f} rejected" if figures.get("rejected") else ""
-    st.caption(f"{pace}{rejected}")
+    rejected_text = f" · {figures['rejected']:,.0f} rejected" if figures.get("rejected") else ""
+    st.caption(f"{pace}{rejected_text}")
 
 
 def _so_far(points: Mapping[str, Sequence[float | None]], scenario: Scenario) -> None:

@@ -116,9 +116,9 @@ def requests_by(run: str, warmup_s: float) -> dict[str, tuple[int, int]]:
         "E2E": latency.span(requests, "arrival_s", "finish_s"),
     }
     ids_by_criterion = {}
-    for name, each_s in times_s.items():
-        if count := np.isfinite(each_s).sum():  # what is not known is sorted to the end
-            ids = requests["request_id"].to_numpy()[np.argsort(each_s, kind="stable")[:count]]
+    for name, values_s in times_s.items():
+        if count := np.isfinite(values_s).sum():  # what is not known is sorted to the end
+            ids = requests["request_id"].to_numpy()[np.argsort(values_s, kind="stable")[:count]]
             ids_by_criterion[name] = int(ids[-1]), int(ids[count // 2])
     return ids_by_criterion
 

@@ -40,7 +40,7 @@ def latest(count: int, *states: str) -> list[RunRow]:
 
 
 def under_way() -> dict[str, RunRow]:
-    """Runs that wait or run, by their scenario: what a page that was loaded again goes on with."""
+    """Queued and running runs by their scenario's digest; a reloaded page follows them."""
     rows = session.store().runs.search(states=("queued", "running"), limit=WAITING_MAX).rows
     return {run.scenario: run for run in rows if run.cancel_s is None}
 
@@ -110,14 +110,14 @@ def watch(ids: Sequence[str], text: str = "") -> None:
 
 def _made(run: RunRow) -> str:
     """How many of its re-runs an explanation has made, and how long the others may take."""
-    count, share = run.live.get("runs"), run.progress
+    rerun_count, share = run.live.get("runs"), run.progress
     if run.state == "queued":
         return "Waiting for a free process"
-    if not count or share >= SOON:
-        return f"{count:,.0f} re-runs made" if count else ""
-    left_s = (time.time() - (run.started_s or run.queued_s)) * (1.0 - share) / share
-    made = f"{count:,.0f} of about {count / share:,.0f} re-runs made"
-    return f"{made}, about {words.remaining(left_s)} to go"
+    if not rerun_count or share >= SOON:
+        return f"{rerun_count:,.0f} re-runs made" if rerun_count else ""
+    remaining_s = (time.time() - (run.started_s or run.queued_s)) * (1.0 - share) / share
+    made_text = f"{rerun_count:,.0f} of about {rerun_count / share:,.0f} re-runs made"
+    return f"{made_text}, about {words.remaining(remaining_s)} to go"
 
 
 def how_far_off(scenarios: Mapping[str, Scenario]) -> None:

@@ -207,7 +207,7 @@ def refusal(path: str = "") -> str:
 
 
 def blame(path: str) -> str:
-    """The refusal, below the field whose edit was refused last and not below all that it set."""
+    """Why this field's edit was refused, if that was the last refused edit; otherwise ''."""
     return refusal(path) if _state().edited_path in ("", path) else ""
 
 

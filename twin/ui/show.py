@@ -97,13 +97,13 @@ def passes(
 ) -> None:  # fmt: skip
     """Draw the time of an iteration or a batch: one layer on both streams, then the whole."""
     st.markdown(waterfall.pace(plan, rows))
-    places = st.columns(columns, gap="large") if plan else [st.container()]
-    with places[0]:
+    containers = st.columns(columns, gap="large") if plan else [st.container()]
+    with containers[0]:
         if plan is not None:
             st.markdown(f"**One of {plan.layers} layers, on both streams**")
             layer_s = took_s * (plan.end - plan.begin) / plan.layers
             plot(waterfall.layer(plan, layer_s), f"layer{key}")
-    with places[-1]:
+    with containers[-1]:
         if plan is not None:
             st.markdown(f"**At work in the whole {name_of}**")
         plot(waterfall.at_work(rows, name_of), f"operators{key}")
@@ -133,9 +133,9 @@ def choice(label: str, options: Iterable[str], key: str, **look: Any) -> str:
 
 def against_slo(value_s: float, limit_s: float) -> dict[str, Any]:
     """Arguments of a metric that compare a time with its SLO."""
-    gap_s = value_s - limit_s
-    side_word, colour = ("over", "inverse") if gap_s > 0 else ("under", "normal")
-    text = f"{seconds(abs(gap_s))} {side_word} the SLO of {seconds(limit_s)}"
+    excess_s = value_s - limit_s
+    side_word, colour = ("over", "inverse") if excess_s > 0 else ("under", "normal")
+    text = f"{seconds(abs(excess_s))} {side_word} the SLO of {seconds(limit_s)}"
     return {"delta": text, "delta_color": colour, "delta_arrow": "off"}
 
 

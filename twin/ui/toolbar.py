@@ -44,11 +44,11 @@ def header(page: str, *, run: bool = True) -> None:
                 st.caption(f"Figures: {plain(session.draft().source)}")
         popover()
         st.space("stretch")
-        for name, step, is_possible in (
+        for name, action, is_possible in (
             ("undo", session.undo, session.can_undo()), ("redo", session.redo, session.can_redo()),
         ):  # fmt: skip
             help_ = name.capitalize()
-            st.button(f":material/{name}:", name, help_, on_click=step, disabled=not is_possible)
+            st.button(f":material/{name}:", name, help_, on_click=action, disabled=not is_possible)
         if run:
             draft_link(page)
             run_button()
@@ -68,11 +68,11 @@ def _parts(page: str) -> None:
     """Draw links to the parts of the scenario, and the search for a field by name."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         for name in SECTIONS[BUILD]:
-            entry = PAGES[name]
+            entry_page = PAGES[name]
             if name == page:
-                st.markdown(f"**:material/{entry.icon}: {entry.title}**", width="content")
+                st.markdown(f"**:material/{entry_page.icon}: {entry_page.title}**", width="content")
             else:
-                page_link(name, entry.title)
+                page_link(name, entry_page.title)
         st.space("stretch")
         draft = session.draft()
         search_count, _ = forms.sought()
@@ -169,9 +169,9 @@ def differences() -> list[tuple[str, Callable[[], None]]]:
     ]  # fmt: skip
     draft_edits, preset_edits = session.draft().supernode.edits, session.preset().supernode.edits
     new_edits = [e for e in draft_edits if e not in preset_edits]
-    edited_ends = {(e.element, e.to) for e in draft_edits}
+    edited_elements = {(e.element, e.to) for e in draft_edits}
     removed_edits = [Edit(element=e.element, to=e.to)  # as built now
-                     for e in preset_edits if (e.element, e.to) not in edited_ends]  # fmt: skip
+                     for e in preset_edits if (e.element, e.to) not in edited_elements]  # fmt: skip
     for _, group in groupby(new_edits + removed_edits, lambda e: (
         e.element.split()[0], e.to.split(" ")[0], e.capacity_factor, e.latency_factor
     )):  # fmt: skip

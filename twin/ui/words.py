@@ -30,33 +30,34 @@ def idle_npus(s: Scenario) -> int:
 
 def traffic(s: Scenario) -> str:
     """Rate of requests: '60 req/s', '832 in flight', or the trace's name."""
-    w = s.workload
-    if w.arrivals == "trace":
-        return f"trace {w.trace.name}" if w.trace.name else "a recorded trace"
-    if w.arrivals == "closed_loop":
-        return f"{w.concurrency:,} in flight"
-    return f"{w.rate_req_per_s:,.6g} req/s"
+    workload = s.workload
+    if workload.arrivals == "trace":
+        return f"trace {workload.trace.name}" if workload.trace.name else "a recorded trace"
+    if workload.arrivals == "closed_loop":
+        return f"{workload.concurrency:,} in flight"
+    return f"{workload.rate_req_per_s:,.6g} req/s"
 
 
 def lengths(s: Scenario) -> str:
     """Lengths of requests: '4,096 → 512 tokens', or the distribution's name."""
-    w = s.workload
-    if w.arrivals == "trace":
+    workload = s.workload
+    if workload.arrivals == "trace":
         return "as recorded"
-    if w.lengths == "fixed":
-        return f"{w.input_tokens:,} → {w.output_tokens:,} tokens"
-    if w.lengths == "range":
-        return f"{100 * w.shortest:.3g} to 100 % of {w.input_tokens:,} → {w.output_tokens:,} tokens"
-    return choice_label("workload.lengths", w.lengths)
+    tokens_text = f"{workload.input_tokens:,} → {workload.output_tokens:,} tokens"
+    if workload.lengths == "fixed":
+        return tokens_text
+    if workload.lengths == "range":
+        return f"{100 * workload.shortest:.3g} to 100 % of {tokens_text}"
+    return choice_label("workload.lengths", workload.lengths)
 
 
 def reuse(s: Scenario) -> str:
     """What prompts have in common: '25 % shared'; '' where that is nothing."""
-    w = s.workload
-    if w.arrivals == "trace" or w.prefix == "none":
+    workload = s.workload
+    if workload.arrivals == "trace" or workload.prefix == "none":
         return ""
-    shared_text = f"{100 * w.shared_fraction:.3g} % shared"
-    return shared_text if w.prefix == "shared" else "in sessions"
+    shared_text = f"{100 * workload.shared_fraction:.3g} % shared"
+    return shared_text if workload.prefix == "shared" else "in sessions"
 
 
 def split(s: Scenario) -> tuple[str, str]:
@@ -77,7 +78,7 @@ def of_first(s: Scenario) -> str:
 
 def brief(s: Scenario) -> str:
     """One line for a card: traffic, lengths, split."""
-    npu_counts = [n * each for _, n, each in pools(s)]
+    npu_counts = [count * npus_each for _, count, npus_each in pools(s)]
     used_text = numbered(npu_counts[0], "NPU") if len(npu_counts) == 1 else f"{split(s)[1]} NPUs"
     if s.models:
         return f"{1 + len(s.models)} models · {numbered(npus_used(s), 'NPU')}"

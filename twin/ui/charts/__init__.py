@@ -39,12 +39,12 @@ def distribution(
         hover = f"%{{y:.1f}} % within %{{x:,.3~g}} {unit}<extra>{curve.name}</extra>"
         name = base.in_legend(curve.name)
         base.line(fig, x * factor, 100 * share, curve.colour, hover, width=2.4, name=name)
-        half, most = map(seconds, np.interp([0.5, 0.99], share, x))
-        sentences.append(f"{curve.name}: half within {half}, 99 % within {most}")
+        median_text, p99_text = map(seconds, np.interp([0.5, 0.99], share, x))
+        sentences.append(f"{curve.name}: half within {median_text}, 99 % within {p99_text}")
     if slo_s is not None and slo_s <= axis_end_s:
-        met = np.mean([np.interp(slo_s, x, share) for _, x in quantiles_of])  # the curves are there
+        height = np.mean([np.interp(slo_s, x, share) for _, x in quantiles_of])
         side_text = "left" if slo_s > axis_end_s / 2 else "right"
-        label_place = f"{'bottom' if met > 0.5 else 'top'} {side_text}"
+        label_place = f"{'bottom' if height > 0.5 else 'top'} {side_text}"  # off the curves
         base.line_at(fig, f"SLO {seconds(slo_s)}", label_place, x=slo_s * factor)
     return base.chart(
         fig, "Cumulative distribution. " + "; ".join(sentences) + ".",
@@ -71,20 +71,20 @@ def timeline(
         return empty("Nothing was recorded")
     time_factor, time_unit = base.time_axis(float(windows["t_s"].max() or 0.0))  # type: ignore[arg-type]
     t = windows["t_s"].to_numpy() * time_factor
-    fig, sentences, layers = figure(height=260), [], []
+    fig, sentences, curves = figure(height=260), [], []
     hover = "%{y:,.3~s}" if top is None else "%{y:.1f}"
     for column, (label, colour) in shown_columns.items():
         values = windows[column].cast(pl.Float64).to_numpy() * scale
-        band: dict[str, Any] = {"stackgroup": "all", "fillcolor": colour} if stacked else {}
-        base.line(fig, t, values, colour, hover, width=0.8 if stacked else 2.0, name=label, **band)
-        layers.append(np.nan_to_num(values))
-        mean, peak = (three_figures(float(of(values))) for of in (np.nanmean, np.nanmax))
+        fill: dict[str, Any] = {"stackgroup": "all", "fillcolor": colour} if stacked else {}
+        base.line(fig, t, values, colour, hover, width=0.8 if stacked else 2.0, name=label, **fill)
+        curves.append(np.nan_to_num(values))
+        mean, peak = (three_figures(float(reduce(values))) for reduce in (np.nanmean, np.nanmax))
         sentences.append(f"{label} {mean} on average, {peak} at most")
     warmup_end = warmup_s * time_factor
-    has_room = warmup_end > 0.1 * float(t.max())  # else the word would lie on the data
-    base.warm_up(fig, warmup_end, "warm-up" if has_room else "")
-    highest = float(np.max(np.sum(layers, axis=0) if stacked else layers))
-    if has_room and highest > 0:  # the word stands above the data
+    word_fits = warmup_end > 0.1 * float(t.max())  # else the word would lie on the data
+    base.warm_up(fig, warmup_end, "warm-up" if word_fits else "")
+    highest = float(np.max(np.sum(curves, axis=0) if stacked else curves))
+    if word_fits and highest > 0:  # the word stands above the data
         top = max(top or 0.0, WORD_ABOVE * highest)
     return base.chart(
         fig, f"{y_title} over simulated time. " + "; ".join(sentences) + ".", reads,
@@ -200,11 +200,11 @@ def iteration_over_time(
         return empty("No decode iteration ran")
     mean_s = {c: float(windows[c].mean() or 0.0) for c in names}  # type: ignore[arg-type]
     names.sort(key=lambda c: (-mean_s[c], c))
-    others = pl.sum_horizontal(*names[TOP_OPERATORS:]) if names[TOP_OPERATORS:] else pl.lit(0.0)
+    other_s = pl.sum_horizontal(*names[TOP_OPERATORS:]) if names[TOP_OPERATORS:] else pl.lit(0.0)
     operators = {c: c.removeprefix("decode_").removesuffix("_s") for c in names[:TOP_OPERATORS]}
     columns = {c: (theme.title(o), theme.operator_colour(o)) for c, o in operators.items()}
     columns["rest"] = ("all other", theme.OTHER)
-    return timeline(windows.with_columns(rest=others), columns, stacked=True, **axis)
+    return timeline(windows.with_columns(rest=other_s), columns, stacked=True, **axis)
 
 
 def shares(rows: Sequence[tuple[str, float, str]]) -> Chart:
@@ -229,27 +229,27 @@ def dies(
     """One figure of every die in use as a map."""
     if not ranks.height or column not in ranks.columns:
         return empty("No die served")
-    per_node = int(ranks.group_by("node").agg(n=pl.col("die").n_unique())["n"].max() or 1)  # type: ignore[arg-type]
+    node_dies = int(ranks.group_by("node").agg(n=pl.col("die").n_unique())["n"].max() or 1)  # type: ignore[arg-type]
     nodes = int(ranks["node"].max() or 0) + 1  # type: ignore[arg-type]
-    per_node = max(per_node, int((ranks["die"] - ranks["die"].min()).max() or 0) // nodes + 1)  # type: ignore[arg-type]
-    field = np.full((per_node, nodes), np.nan)
-    hover = np.full((per_node, nodes), "not in use", dtype=object)
-    name = pl.format("{} {}, rank {}, die {}", "role", "instance", "rank", "die")
+    node_dies = max(node_dies, int((ranks["die"] - ranks["die"].min()).max() or 0) // nodes + 1)  # type: ignore[arg-type]
+    values = np.full((node_dies, nodes), np.nan)
+    hover_texts = np.full((node_dies, nodes), "not in use", dtype=object)
+    text = pl.format("{} {}, rank {}, die {}", "role", "instance", "rank", "die")
     # Instances that share a die, in turn or at once: the one with the highest figure is shown.
-    shown = ranks.sort(column, nulls_last=False).group_by("die").last().with_columns(name=name)
-    cells = (shown["die"] % per_node).to_numpy(), shown["node"].to_numpy()
+    used_dies = ranks.sort(column, nulls_last=False).group_by("die").last().with_columns(name=text)
+    cells = (used_dies["die"] % node_dies).to_numpy(), used_dies["node"].to_numpy()
     scale, unit = (100.0, " %") if percent else (1.0, "")
-    field[cells] = scale * shown[column].cast(pl.Float64).to_numpy()
-    hover[cells] = shown["name"].to_numpy()
-    fig = figure(height=120 + 14 * per_node)
+    values[cells] = scale * used_dies[column].cast(pl.Float64).to_numpy()
+    hover_texts[cells] = used_dies["name"].to_numpy()
+    fig = figure(height=120 + 14 * node_dies)
     base.heat(
-        fig, field, dark=dark, customdata=hover, xgap=1.5, ygap=1.5, hoverongaps=False,
+        fig, values, dark=dark, customdata=hover_texts, xgap=1.5, ygap=1.5, hoverongaps=False,
         zmax=100 if percent else None, colorbar={"ticksuffix": unit},
         hovertemplate=f"%{{customdata}}<br>{label} %{{z:.3~g}}{unit}<extra></extra>",
     )  # fmt: skip
-    low, high = (three_figures(float(end)) for end in (np.nanmin(field), np.nanmax(field)))
+    low, high = (three_figures(float(value)) for value in (np.nanmin(values), np.nanmax(values)))
     return base.chart(
-        fig, f"{label} of {shown.height:,} dies in use, from {low}{unit} to {high}{unit}.",
+        fig, f"{label} of {used_dies.height:,} dies in use, from {low}{unit} to {high}{unit}.",
         "Each cell is a die: nodes across, the dies of a node down. Where instances share it, the "
         "highest figure is shown.",
         x={"title_text": "node", "constrain": "domain"}, margin={"t": 8},
@@ -294,14 +294,14 @@ def tenants(rows: Sequence[Mapping[str, Any]]) -> Chart:
         ("goodput_req_per_s", "Met their SLO", theme.ROLE["decode"]),
     ):
         values = [float(row[key]) for row in rows]
-        text = [amount(value, "rate", "req/s") for value in values]
-        base.bars(fig, names, values, colour, name=name, text=text, textposition="outside")
-        listing += [f"{n}: {name.lower()} {rate}" for n, rate in zip(names, text, strict=True)]
-    most = max(float(row["asked_req_per_s"]) for row in rows)
+        texts = [amount(value, "rate", "req/s") for value in values]
+        base.bars(fig, names, values, colour, name=name, text=texts, textposition="outside")
+        listing += [f"{n}: {name.lower()} {rate}" for n, rate in zip(names, texts, strict=True)]
+    top_rate = max(float(row["asked_req_per_s"]) for row in rows)
     return base.chart(
         fig, "; ".join(listing) + ".",
         "Both bars of a pair are equal where every request meets its SLO.",
-        x={"title_text": "req/s", "range": [0, 1.35 * most or 1]},  # room for the words
+        x={"title_text": "req/s", "range": [0, 1.35 * top_rate or 1]},  # room for the words
         barmode="group", showlegend=True, hovermode="closest",
     )  # fmt: skip
 
@@ -312,9 +312,9 @@ def reasons(counts: Mapping[str, int]) -> Chart:
         return empty("Every request that ended was answered")
     top_counts = dict(list(counts.items())[:TOP_REASONS])
     fig = figure(height=90 + 34 * len(top_counts))
-    text = [f"{count:,}" for count in top_counts.values()]
-    base.bars(fig, list(top_counts), list(top_counts.values()), theme.ROLE["prefill"], text=text,
+    texts = [f"{count:,}" for count in top_counts.values()]
+    base.bars(fig, list(top_counts), list(top_counts.values()), theme.ROLE["prefill"], text=texts,
          textposition="outside")  # fmt: skip
-    listing = "; ".join(f"{why}: {count}" for why, count in zip(top_counts, text, strict=True))
+    listing = "; ".join(f"{why}: {count}" for why, count in zip(top_counts, texts, strict=True))
     reads = "Requests by why they ended without an answer."
     return base.chart(fig, f"{listing}.", reads, hovermode="closest")

@@ -105,13 +105,13 @@ def spans(
     """Bars on rows over time, warm-up shaded: label -> colour, [(row, begin_s, end_s, what)]."""
     factor, unit = time_axis(horizon_s)
     fig = figure(height=115 + 23 * len(rows))
-    for label, (colour, parts) in series.items():
-        if parts:
-            names, begins, ends, labels = zip(*parts, strict=True)
-            durations = (end - begin for begin, end in zip(begins, ends, strict=True))
+    for label, (colour, row_spans) in series.items():
+        if row_spans:
+            names, begins_s, ends_s, labels = zip(*row_spans, strict=True)
+            durations_s = (end - begin for begin, end in zip(begins_s, ends_s, strict=True))
             bars(
-                fig, names, [factor * max(s, VISIBLE * horizon_s) for s in durations], colour,
-                base=[factor * begin for begin in begins], name=label, customdata=labels,
+                fig, names, [factor * max(s, VISIBLE * horizon_s) for s in durations_s], colour,
+                base=[factor * begin for begin in begins_s], name=label, customdata=labels,
                 hover="%{y}: from %{base:,.4~g} " + unit + ", %{customdata}<extra></extra>",
             )  # fmt: skip
     warm_up(fig, factor * warmup_s)

@@ -44,8 +44,8 @@ def lives(table: pl.DataFrame, horizon_s: float, warmup_s: float = 0.0) -> Chart
     instances = instances.sort("first_npu", "role", "instance").head(MOST)
     names = [_named(row) for row in instances.iter_rows(named=True)]
     series: dict[str, tuple[str, list[tuple[str, float, float, str]]]] = {}
-    looks = {role: (f"{role} serves", theme.ROLE[role]) for role in ROLES} | STATES
-    for state, (label, colour) in looks.items():
+    styles = {role: (f"{role} serves", theme.ROLE[role]) for role in ROLES} | STATES
+    for state, (label, colour) in styles.items():
         series[label] = colour, [
             (name, row["t_s"], row["end_s"], f"{label} for {row['end_s'] - row['t_s']:,.4g} s")
             for row in table.iter_rows(named=True)
@@ -74,8 +74,8 @@ def pressures(decisions: pl.DataFrame, column: str, marks: tuple[float, float] |
         reads="What the controller saw; where it has marks, it acts on a pool that leaves the band "
         "between them.",
     )  # fmt: skip
-    for name, place, y in zip(("high", "low"), ("top", "bottom"), marks or (), strict=False):
-        line_at(chart.figure, f"{name} mark", f"{place} left", y=y)
+    for name, side, y in zip(("high", "low"), ("top", "bottom"), marks or (), strict=False):
+        line_at(chart.figure, f"{name} mark", f"{side} left", y=y)
     return chart
 
 
@@ -89,9 +89,9 @@ def hourly(hours: pl.DataFrame, columns: Mapping[str, tuple[str, str]], unit: st
             x=hours["hour"].to_list(), y=hours[name].to_list(), name=label,
             marker={"color": colour, "line_width": 0}, hovertemplate="%{y:,.3~g} " + unit,
         )  # fmt: skip
-        filled = hours.with_columns(pl.col(name).fill_null(0.0))
-        least, most = (filled.row(int(k or 0), named=True)
-                       for k in (filled[name].arg_min(), filled[name].arg_max()))  # fmt: skip
+        rows = hours.with_columns(pl.col(name).fill_null(0.0))
+        least, most = (rows.row(int(k or 0), named=True)
+                       for k in (rows[name].arg_min(), rows[name].arg_max()))  # fmt: skip
         sentences.append(
             f"{label}: {amount(least[name], 'rate', unit)} at least, in hour {least['hour']}, "
             f"{amount(most[name], 'rate', unit)} at most, in hour {most['hour']}"
@@ -113,8 +113,8 @@ def tiers(windows: pl.DataFrame, traffic: pl.DataFrame, warmup_s: float) -> base
     table = windows.select("t_s", "window_s").join(rates, on="t_s", how="left")
     tier_bytes = pl.col([tier for tier in TIERS if tier in rates.columns])
     table = table.with_columns(tier_bytes.fill_null(0.0) / pl.col("window_s"))
-    how = "What DRAM has lost comes from SSD, in addition to the reads from DRAM."
-    return timeline(table, TIERS, "GB/s", scale=1e-9, warmup_s=warmup_s, reads=how)
+    caption = "What DRAM has lost comes from SSD, in addition to the reads from DRAM."
+    return timeline(table, TIERS, "GB/s", scale=1e-9, warmup_s=warmup_s, reads=caption)
 
 
 def tiers_read(traffic: pl.DataFrame) -> list[str]:
@@ -125,8 +125,8 @@ def tiers_read(traffic: pl.DataFrame) -> list[str]:
 
 def namespaces(hits: pl.DataFrame, names: Sequence[str], warmup_s: float) -> base.Chart:
     """Hit ratio of each namespace over simulated time; columns are numbers of tenants."""
-    looks = zip(names, itertools.cycle(theme.SERIES), strict=False)
-    columns = {str(k): look for k, look in enumerate(looks)}
+    styles = zip(names, itertools.cycle(theme.SERIES), strict=False)
+    columns = {str(k): style for k, style in enumerate(styles)}
     reads = "Each tenant hits only blocks of its own namespace."
     return timeline(hits, columns, "%", scale=100, top=101, warmup_s=warmup_s, reads=reads)
 
@@ -146,11 +146,11 @@ def servers(read: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> base.
         hovertemplate="%{y}, %{x:.3~g} " + unit + "<br>%{z:.3~g} GB/s%{customdata}<extra></extra>",
     )  # fmt: skip
     base.warm_up(fig, warmup_s * factor)
-    by_node = rates.mean(axis=1)
+    node_means = rates.mean(axis=1)
     return base.chart(
         fig, f"Read from {nodes.len()} memory servers over simulated time: on average "
-        f"{np.mean(by_node):.3g} GB/s each, node {nodes[int(np.argmax(by_node))]} most with "
-        f"{np.max(by_node):.3g}.",
+        f"{np.mean(node_means):.3g} GB/s each, node {nodes[int(np.argmax(node_means))]} most with "
+        f"{np.max(node_means):.3g}.",
         "Each row is the DRAM of a node: a row that is hotter than others holds blocks that many "
         "prompts share.", x={"title_text": f"simulated time ({unit})"},
         y={"autorange": "reversed", "showgrid": False}, margin={"t": 8},

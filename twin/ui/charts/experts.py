@@ -36,17 +36,17 @@ def die_map(
             "ticktext": ["0", "1 × mean", "2 ×", "3 ×", "≥ 4 ×"],
         },
     )  # fmt: skip
-    row, die = np.nonzero(replicas)
-    if 0 < row.size <= MARKS_MOST:
+    rows, dies = np.nonzero(replicas)
+    if 0 < rows.size <= MARKS_MOST:
         fig.add_scatter(
-            x=die, y=layers[row], mode="markers", name="holds a redundant copy", hoverinfo="skip",
+            x=dies, y=layers[rows], mode="markers", name="holds a redundant copy", hoverinfo="skip",
             marker={"color": theme.SERIES[1], "size": 3, "symbol": "circle"},
         )  # fmt: skip
-    hottest = np.unravel_index(int(load.argmax()), load.shape)
+    top_layer, top_die = np.unravel_index(int(load.argmax()), load.shape)
     return base.chart(
         fig, f"Load of {load.shape[1]} dies in {layers.size} layers. The hottest die over the mean "
         f"is {load.max(axis=1).mean():.2f} on average over layers; the highest load is "
-        f"{load.max():.2f} times the mean, on die {hottest[1]} in layer {layers[hottest[0]]}. "
+        f"{load.max():.2f} times the mean, on die {top_die} in layer {layers[top_layer]}. "
         f"{int(replicas.sum()):,} redundant copies.",
         "A die that holds popular experts is hotter than its layer's mean, and every die waits "
         "for the hottest; EPLB adds copies of experts (dots) to even them out.",
@@ -68,15 +68,15 @@ def by_layer(layers: np.ndarray, before: np.ndarray, after: np.ndarray | None = 
     for name, values, colour, symbol in curves:
         base.line(fig, layers, values, colour, HOVER, mode="lines+markers", name=name,
              marker={"symbol": symbol, "size": 6})  # fmt: skip
-        worst = f"worst {values.max():.2f} in layer {layers[int(values.argmax())]}"
-        sentences.append(f"{name}: {values.mean():.2f} on average, {worst}")
-    top = max(float(values.max()) for _, values, *_ in curves)
+        worst_text = f"worst {values.max():.2f} in layer {layers[int(values.argmax())]}"
+        sentences.append(f"{name}: {values.mean():.2f} on average, {worst_text}")
+    top_ratio = max(float(values.max()) for _, values, *_ in curves)
     base.line_at(fig, "even", "bottom right", y=1.0)
     return base.chart(
         fig, "Hottest die over the mean by layer. " + "; ".join(sentences) + ".",
         "Each layer waits for its hottest die: 1 would be even.",
         x={"title_text": "layer"}, showlegend=after is not None,
-        y={"title_text": "hottest die, × mean", "range": [0, max(2.0, 1.08 * top)]},
+        y={"title_text": "hottest die, × mean", "range": [0, max(2.0, 1.08 * top_ratio)]},
     )  # fmt: skip
 
 
@@ -85,11 +85,11 @@ def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: fl
     if not hottest.height:
         return base.empty("No measurement was made in this run")
     factor, unit = base.time_axis(horizon_s)
-    fig, sentences, top = base.figure(), [], 0.0
-    load = pl.col("hottest")
+    fig, sentences, top_ratio = base.figure(), [], 0.0
+    ratio = pl.col("hottest")
     by_time = hottest.group_by("t_s").agg(
-        load.max().alias("worst layer"), load.mean().alias("mean of layers"),
-        load.median().alias("median layer"),
+        ratio.max().alias("worst layer"), ratio.mean().alias("mean of layers"),
+        ratio.median().alias("median layer"),
     ).sort("t_s")  # fmt: skip
     colours = (theme.SERIES[number] for number in (3, 0, 4))
     for label, colour in zip(by_time.columns[1:], colours, strict=True):
@@ -97,15 +97,15 @@ def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: fl
         base.line(fig, by_time["t_s"].to_numpy() * factor, values, colour, HOVER, name=label,
              mode="lines+markers", marker={"size": 5})  # fmt: skip
         sentences.append(f"{label} {values.min():.2f} to {values.max():.2f}")
-        top = max(top, float(values.max()))
+        top_ratio = max(top_ratio, float(values.max()))
     base.line_at(fig, "even", "bottom right", y=1.0)
-    _mark(fig, events, factor, 1.08 * top)
+    _mark(fig, events, factor, 1.08 * top_ratio)
     return base.chart(
         fig, "Hottest die over the mean over time. " + "; ".join(sentences) + ".",
         "Popularity drifts and ranks become uneven; EPLB moves and copies experts to even them "
         "out.",
         x={"title_text": f"simulated time ({unit})", "range": [0, horizon_s * factor]},
-        y={"title_text": "hottest die, × mean", "range": [0, max(2.0, 1.16 * top)]},
+        y={"title_text": "hottest die, × mean", "range": [0, max(2.0, 1.16 * top_ratio)]},
     )  # fmt: skip
 
 
@@ -117,16 +117,16 @@ def tpot(windows: pl.DataFrame, events: pl.DataFrame, slo_s: float, warmup_s: fl
     reads = "A rebalance costs the time to move weights, and gives back even dies."
     time_chart = timeline(windows, curve, "TPOT, ms", scale=1e3, warmup_s=warmup_s, reads=reads)
     horizon_s = float(windows["t_s"].max() or 0.0) + float(windows["window_s"][0])  # type: ignore[arg-type]
-    top = 1e3 * float(windows["tpot_s_mean"].max() or 0.0)  # type: ignore[arg-type]
+    top_ms = 1e3 * float(windows["tpot_s_mean"].max() or 0.0)  # type: ignore[arg-type]
     fig = time_chart.figure
-    if 1e3 * slo_s < 2.0 * top:
-        top = max(top, 1e3 * slo_s)
+    if 1e3 * slo_s < 2.0 * top_ms:
+        top_ms = max(top_ms, 1e3 * slo_s)
         base.line_at(fig, f"SLO {seconds(slo_s)}", "bottom left", y=1e3 * slo_s)
-    counts = _mark(fig, events, base.time_axis(horizon_s)[0], 1.06 * top)
+    counts = _mark(fig, events, base.time_axis(horizon_s)[0], 1.06 * top_ms)
     return base.chart(
         fig, f"{time_chart.alt} Marked: {numbered(counts['rebalance'], 'rebalance')} and "
-        f"{numbered(counts['shift'], 'shift')} of popularity.", reads, y={"range": [0, 1.14 * top]},
-        hovermode="closest", height=320, showlegend=True,
+        f"{numbered(counts['shift'], 'shift')} of popularity.", reads,
+        y={"range": [0, 1.14 * top_ms]}, hovermode="closest", height=320, showlegend=True,
     )  # fmt: skip
 
 
@@ -141,7 +141,7 @@ def _mark(fig: go.Figure, events: pl.DataFrame, factor: float, height: float) ->
         fig.add_scatter(
             x=rows["t_s"].to_numpy() * factor, y=np.full(rows.height, height), mode="markers",
             name=kind, marker={"symbol": symbol, "size": 9, "color": colour},
-            customdata=[d or "" for d in rows["detail"]],
+            customdata=[detail or "" for detail in rows["detail"]],
             hovertemplate=f"{kind} at %{{x:.4g}}<br>%{{customdata}}<extra></extra>",
         )  # fmt: skip
         for t_s, end_s in rows.select("t_s", pl.col("end_s").fill_null(pl.col("t_s"))).rows():
@@ -157,7 +157,7 @@ def node_matrix(
     if not moved.size or not moved.max():
         return base.empty("No expert exchange was recorded")
     scale, unit = base.bytes_unit(float(moved.max()))
-    names = [str(n) for n in nodes]
+    names = [str(node) for node in nodes]
     fig = base.figure(height=max(260, min(640, 130 + 28 * nodes.size)))
     base.heat(
         fig, moved * scale, dark=dark, x=names, y=names, zmax=float(moved.max()) * scale,
@@ -166,11 +166,11 @@ def node_matrix(
         colorbar={"title": {"text": unit, "side": "top"}},
     )  # fmt: skip
     local = float(np.trace(moved)) / float(moved.sum())
-    busiest = int(moved.sum(axis=0).argmax())
+    top_node = int(moved.sum(axis=0).argmax())
     return base.chart(
         fig, f"Expert exchange between {nodes.size} nodes {window}: "
         f"{amount(float(moved.sum()), 'bytes')} in all, {amount(local, 'share')} within a node; "
-        f"node {nodes[busiest]} receives most.",
+        f"node {nodes[top_node]} receives most.",
         "Dispatch sends each token to the dies of its experts, combine brings the results back; "
         "the diagonal stays within a node.", x={"title_text": "to node", "type": "category"},
         y={"title_text": "from node", "type": "category", "autorange": "reversed"},

@@ -44,12 +44,12 @@ def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> 
 
 def _spans(fault: Fault, horizon_s: float) -> list[tuple[float, float]]:
     """Spans in which a fault is in force; one span if they are too many to distinguish."""
-    in_force = [
+    spans_s = [
         (fault.at_s + begin_s, min(horizon_s, fault.at_s + end_s))
         for begin_s, end_s in islice(KINDS[fault.kind].spans(fault), MOST + 1)
         if fault.at_s + begin_s < horizon_s
     ]
-    return in_force if len(in_force) <= MOST else [(fault.at_s, horizon_s)]
+    return spans_s if len(spans_s) <= MOST else [(fault.at_s, horizon_s)]
 
 
 def _lasts(fault: Fault) -> str:
@@ -76,11 +76,11 @@ def around(
     """A chart of AROUND over time, lines at events, shaded during faults, darker out of service."""
     label, role, axis, scale = AROUND[column]
     colours = {column: (label, theme.ROLE[role])}
-    how = "Shaded while a fault is in force, darker while an instance is out of service."
-    time_chart = timeline(windows, colours, axis, scale=scale, warmup_s=warmup_s, reads=how)
+    caption = "Shaded while a fault is in force, darker while an instance is out of service."
+    time_chart = timeline(windows, colours, axis, scale=scale, warmup_s=warmup_s, reads=caption)
     end_s = float(windows["t_s"].max() or 0.0)  # type: ignore[arg-type]
     factor, _ = time_axis(end_s)
-    free_s = -1.0
+    next_s = -1.0
     for fault in [f for f in faults if f.at_s < end_s][:MOST]:
         for begin_s, stop_s in _spans(fault, end_s):
             colour = LOOKS[KINDS[fault.kind].look]
@@ -93,10 +93,10 @@ def around(
             mark, colour = MARKS[row["kind"]]
             time_chart.figure.add_vline(
                 x=row["t_s"] * factor, line={"color": colour, "width": 1.4},
-                annotation_text=mark if row["t_s"] >= free_s else "", annotation_position="top",
+                annotation_text=mark if row["t_s"] >= next_s else "", annotation_position="top",
                 annotation_font={"size": 13, "color": colour},
             )  # fmt: skip
-            free_s = max(free_s, row["t_s"] + 0.04 * end_s)
-    kinds = events["kind"].value_counts().sort("kind").iter_rows()
-    listing = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in kinds)
+            next_s = max(next_s, row["t_s"] + 0.04 * end_s)
+    kind_counts = events["kind"].value_counts().sort("kind").iter_rows()
+    listing = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in kind_counts)
     return time_chart._replace(alt=f"{time_chart.alt} Marked: {listing}.")

@@ -39,31 +39,31 @@ def over(axis: Axis, key: str, series: Series) -> Chart:
     if not values and all(p.summary for p in all_points):
         return base.empty("No point has this figure")
     metric, limits = METRICS[key], {p.limits[key] for p in all_points if key in p.limits}
-    top = max([*values, *([] if values else limits)], default=0.0)
-    factor, unit = base.time_unit(top) if metric.kind == "time" else (1.0, metric.unit)
+    top_value = max([*values, *([] if values else limits)], default=0.0)
+    factor, unit = base.time_unit(top_value) if metric.kind == "time" else (1.0, metric.unit)
     fig, sentences = base.figure(height=250), []
-    numeric = not isinstance(axis.values[0], str | bool)
+    is_numeric = not isinstance(axis.values[0], str | bool)
     for (name, points), colour in zip(series.items(), _colours(series), strict=True):
-        known = [p for p in points if p.summary.get(key) is not None]
+        rows = [p for p in points if p.summary.get(key) is not None]
         _points(
-            fig, name, colour, [p.x if numeric else axis.said(p.x) for p in known],
-            [p.summary[key] * factor for p in known], known,
-            [f"{axis.said(p.x)}: {shown(key, p.summary[key])}" for p in known],
+            fig, name, colour, [p.x if is_numeric else axis.said(p.x) for p in rows],
+            [p.summary[key] * factor for p in rows], rows,
+            [f"{axis.said(p.x)}: {shown(key, p.summary[key])}" for p in rows],
         )  # fmt: skip
-        for i in knees([p.met for p in known]) if numeric else ():
-            word = "knee" if len(series) == 1 else ""
-            base.line_at(fig, word, "top left", x=0.5 * (known[i].x + known[i + 1].x))
-        sentences.append(", ".join(f"{axis.said(p.x)} {shown(key, p.summary[key])}" for p in known))
-    if len(limits) == 1 and top > 0.3 * (limit := limits.pop()):
+        for i in knees([p.met for p in rows]) if is_numeric else ():
+            label = "knee" if len(series) == 1 else ""
+            base.line_at(fig, label, "top left", x=0.5 * (rows[i].x + rows[i + 1].x))
+        sentences.append(", ".join(f"{axis.said(p.x)} {shown(key, p.summary[key])}" for p in rows))
+    if len(limits) == 1 and top_value > 0.3 * (limit := limits.pop()):
         base.line_at(fig, f"SLO {shown(key, limit)}", "top right", y=limit * factor)
-    y: dict[str, Any] = {"title_text": f"{metric.label} ({unit})"}
+    y_axis: dict[str, Any] = {"title_text": f"{metric.label} ({unit})"}
     if not values:
-        y |= {"range": [0, 1.3 * top * factor or 1], "showticklabels": top > 0}
+        y_axis |= {"range": [0, 1.3 * top_value * factor or 1], "showticklabels": top_value > 0}
     listing = "; ".join(filter(None, sentences)) or "No point is done yet"
     return base.chart(
         fig, f"{metric.label} over {axis.label}. {listing}.",
         "Each point is simulated; points marked x were in no steady state.",
-        x=_along(axis, numeric), y=y, hovermode="closest", showlegend=len(series) > 1,
+        x=_along(axis, is_numeric), y=y_axis, hovermode="closest", showlegend=len(series) > 1,
     )  # fmt: skip
 
 
@@ -91,8 +91,8 @@ def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Char
         texts = [f"{axis.said(p.x)}: {s:.3g} tokens/s a user, {r:,.0f} tokens/s per NPU"
                 for p, s, r in zip(decoding, speeds, rates, strict=True)]  # fmt: skip
         _points(fig, name or "this sweep", colour, speeds, rates, decoding, texts)
-        times, rate_bands = ([p.bands.get(key) for p in decoding] for key in (FOR_USER, PER_NPU))
-        speed_bands = [ends and (1.0 / ends[1], 1.0 / ends[0]) for ends in times]
+        tpots, rate_bands = ([p.bands.get(key) for p in decoding] for key in (FOR_USER, PER_NPU))
+        speed_bands = [ends and (1.0 / ends[1], 1.0 / ends[0]) for ends in tpots]
         fig.data[-1].error_x = _bars(speeds, speed_bands, colour)
         fig.data[-1].error_y = _bars(rates, rate_bands, colour)
         sentences += texts
@@ -104,10 +104,10 @@ def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Char
     _crosses(fig, published, "published", mode="markers+text", textfont={"size": 11},
              textposition=[f"top {side}" for side in label_sides])  # fmt: skip
     all_limits = (p.limits for ps in series.values() for p in ps)
-    limits = {each["tpot_s_p99"] for each in all_limits if "tpot_s_p99" in each}
+    limits = {by_metric["tpot_s_p99"] for by_metric in all_limits if "tpot_s_p99" in by_metric}
     if len(limits) == 1:
-        limit = limits.pop()
-        base.line_at(fig, f"TPOT SLO {shown('tpot_s_p99', limit)}", "bottom right", x=1.0 / limit)
+        slo_s = limits.pop()
+        base.line_at(fig, f"TPOT SLO {shown('tpot_s_p99', slo_s)}", "bottom right", x=1.0 / slo_s)
     return base.chart(
         fig, "Throughput against speed for one user. " + "; ".join(sentences) + ".",
         "Up is more throughput, right is more speed for a user: a point that has none above and "
@@ -123,11 +123,11 @@ TIP = "%{customdata}<br>%{x:.3g} tokens/s a user, %{y:,.0f} per NPU<extra></extr
 def _crosses(fig: go.Figure, points: Sequence[Published], name: str, **look: Any) -> None:
     """Add published operating points as crosses, of each system the first with its name."""
     systems = [p.name.partition(",")[0] for p in points]
-    named = [s if s not in systems[:i] else "" for i, s in enumerate(systems)]
+    shown_names = [system if system not in systems[:i] else "" for i, system in enumerate(systems)]
     marker = {"symbol": "cross-thin", "size": 11, "line": {"width": 2, "color": PUBLISHED}}
     fig.add_scatter(
         x=[1.0 / p.tpot_s for p in points], y=[p.tokens_per_s_per_npu for p in points], name=name,
-        text=named, customdata=[p.name for p in points], marker=marker, hovertemplate=TIP,
+        text=shown_names, customdata=[p.name for p in points], marker=marker, hovertemplate=TIP,
         cliponaxis=False, **look,
     )  # fmt: skip
 
@@ -163,7 +163,7 @@ def _colours(series: Series) -> list[str]:
         return [theme.SERIES[0]]
     scale = theme.SEQUENTIAL[3:]
     intervals = len(series) - 1
-    return [scale[round(i * (len(scale) - 1) / intervals)] for i in range(len(series))]
+    return [scale[round(k * (len(scale) - 1) / intervals)] for k in range(len(series))]
 
 
 FAR = 1.0  # share of the baseline's value; larger changes are drawn with this length
@@ -193,14 +193,14 @@ def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> 
         all_rows = [by_label.get(label, Difference(label, run, 0.0, "", "")) for label in labels]
         bar_lengths = [max(-FAR, min(FAR, row.change)) for row in all_rows]
         base.bars(
-            fig, labels, [100 * x for x in bar_lengths],
+            fig, labels, [100 * length for length in bar_lengths],
             [COLOURS.get(row.standing, theme.OTHER) for row in all_rows], name=base.in_legend(name),
             text=[row.text for row in all_rows], textposition="outside",
             customdata=[row.whole for row in all_rows],
             hover=f"%{{y}}: %{{customdata}}<extra>{name}</extra>",
         )  # fmt: skip
         fig.data[-1].marker.pattern = {"shape": HATCHES[run % len(HATCHES)], "solidity": 0.2}
-    width = 100 * min(FAR, max(0.05, *(abs(row.change) for row in rows)))
+    x_end = 100 * min(FAR, max(0.05, *(abs(row.change) for row in rows)))
     fig.add_vline(x=0, line={"color": theme.OTHER, "width": 1})
     listing = "; ".join(
         f"{names[row.run]}: {row.label} {row.whole}" + (f", {row.standing}" if row.standing else "")
@@ -211,8 +211,8 @@ def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> 
         "Bars go right where a figure is above the baseline's; green is better, red is worse, grey "
         "is only different.", barmode="group", bargap=0.25,
         # The words at the ends of the bars need room on both sides.
-        x={"title_text": "% from the baseline", "range": [-2.5 * width, 2.5 * width],
-           "tickvals": [-width, 0, width], "ticktext": [_tick(-width), "0", _tick(width)]},
+        x={"title_text": "% from the baseline", "range": [-2.5 * x_end, 2.5 * x_end],
+           "tickvals": [-x_end, 0, x_end], "ticktext": [_tick(-x_end), "0", _tick(x_end)]},
         y={"ticklabelstandoff": 18}, hovermode="closest", showlegend=len(names) > 1,
     )  # fmt: skip
 
@@ -244,15 +244,15 @@ def front(
             fig, [_speed(p) for p in rows], [p["tokens_per_s_per_npu"] for p in rows], colour, TIP,
             mode=mode, name=name, customdata=[_named(p, ranks) for p in rows], marker={"size": 8},
         )  # fmt: skip
-    for p in decoding:
-        if ranks.get(p["key"]) == 1:
+    for point in decoding:
+        if ranks.get(point["key"]) == 1:
             fig.add_annotation(
-                x=_speed(p), y=p["tokens_per_s_per_npu"], text="first", showarrow=False,
+                x=_speed(point), y=point["tokens_per_s_per_npu"], text="first", showarrow=False,
                 yshift=13, font={"size": 13},
             )  # fmt: skip
     speeds = [_speed(p) for p in decoding]
-    near = [p for p in published if min(speeds) / NEAR < 1.0 / p.tpot_s < NEAR * max(speeds)]
-    _crosses(fig, near, "published, decode NPUs alone", mode="markers")
+    crosses = [p for p in published if min(speeds) / NEAR < 1.0 / p.tpot_s < NEAR * max(speeds)]
+    _crosses(fig, crosses, "published, decode NPUs alone", mode="markers")
     text = "; ".join(f"{_named(p, ranks)}: {p['tokens_per_s_per_npu']:,.0f} per NPU" for p in best)
     return base.chart(
         fig, f"The front of throughput per NPU against speed for one user. {text}.",

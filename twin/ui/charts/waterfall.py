@@ -33,20 +33,20 @@ def waterfall(
     if median:
         series["the median request"] = median, [SLACK_COLOUR] * len(rows)
     for name, (parts_s, shades) in series.items():
-        begins = dict(zip(parts_s, accumulate(parts_s.values(), initial=0.0), strict=False))
-        values = [parts_s.get(n, 0.0) for n in names]
-        value_texts = [seconds(v) if v else "" for v in values]
+        begins_s = dict(zip(parts_s, accumulate(parts_s.values(), initial=0.0), strict=False))
+        values_s = [parts_s.get(n, 0.0) for n in names]
+        value_texts = [seconds(v) if v else "" for v in values_s]
         if not median:
-            value_texts = [f"{seconds(v)} · {amount(v / total_s, 'share')}" for v in values]
+            value_texts = [f"{seconds(v)} · {amount(v / total_s, 'share')}" for v in values_s]
         longest = max(longest, *map(len, value_texts))
         bars(
-            fig, rows, [v * factor for v in [*values, total_s]][: len(rows)], shades[: len(rows)],
-            base=[begins.get(n, 0.0) * factor for n in names] + [0.0] * bool(total), name=name,
+            fig, rows, [v * factor for v in [*values_s, total_s]][: len(rows)], shades[: len(rows)],
+            base=[begins_s.get(n, 0.0) * factor for n in names] + [0.0] * bool(total), name=name,
             text=[*value_texts, seconds(total_s)][: len(rows)],
             textposition=["outside" if median else "auto"] * len(names) + ["inside"] * bool(total),
         )  # fmt: skip
-    median_text = {n: f" (median {seconds(median.get(n, 0.0))})" if median else "" for n in names}
-    listing = ", ".join(f"{n} {seconds(parts[n])}{median_text[n]}" for n in names)
+    median_texts = {n: f" (median {seconds(median.get(n, 0.0))})" if median else "" for n in names}
+    listing = ", ".join(f"{n} {seconds(parts[n])}{median_texts[n]}" for n in names)
     return chart(
         fig, f"{total or 'One request'} takes {seconds(sum(parts.values()))}: {listing}.", reads,
         x={"title_text": unit, "range": [0, total_s * factor]}, barmode="group",
@@ -61,13 +61,13 @@ def layer(plan: Timeline, layer_s: float) -> Chart:
     names = [f"{name[0].upper()}{name[1:]}" for name in plan.streams]
     bars_of: dict[str, list[tuple[str, float, float, int, float]]] = {}
     for piece in plan.pieces:
-        piece_s = sum(time for _, time in piece.operators)
+        piece_s = sum(time_s for _, time_s in piece.operators)
         begin = piece.low
-        for operator, time in piece.operators:
-            share = time / piece_s * (piece.high - piece.low)
+        for operator, time_s in piece.operators:
+            share = time_s / piece_s * (piece.high - piece.low)
             low, high = begin - int(begin), begin + share - int(begin)
-            for a, b in [(low, high)] if high <= 1.0 else [(low, 1.0), (0.0, high - 1.0)]:
-                bar = names[piece.stream], a, b - a, piece.microbatch, share
+            for start, end in [(low, high)] if high <= 1.0 else [(low, 1.0), (0.0, high - 1.0)]:
+                bar = names[piece.stream], start, end - start, piece.microbatch, share
                 bars_of.setdefault(operator, []).append(bar)
             begin += share
     fig = figure(height=170 + 62 * len(names))
@@ -100,17 +100,18 @@ def slack_of(plan: Timeline) -> list[tuple[str, float]]:
 def pace(plan: Timeline | None, rows: Sequence[tuple[str, str, float]]) -> str:
     """Sentence on the stream that limits an iteration."""
     busy_rows = sorted((row for row in rows if row[1] != SLACK), key=lambda row: -row[2])
-    longest = " and ".join(theme.title(name).lower() for _, name, _ in busy_rows[:2])
+    longest_text = " and ".join(theme.title(name).lower() for _, name, _ in busy_rows[:2])
     if plan is None:
-        return f"Its operators run one after the other; the longest: {longest}."
-    (busy, least_slack), (other, slack) = sorted(slack_of(plan), key=lambda item: item[1])
+        return f"Its operators run one after the other; the longest: {longest_text}."
+    by_slack = sorted(slack_of(plan), key=lambda item: item[1])
+    (busy_stream, least_slack), (other_stream, slack) = by_slack
     if slack < 0.02:
         busy_text = f"busy {amount(1.0 - slack, 'share')} of its time"
-        return f"Both streams of a layer are {busy_text}. Longest at work: {longest}."
+        return f"Both streams of a layer are {busy_text}. Longest at work: {longest_text}."
     idle_text = "" if least_slack < 0.02 else f", which itself waits {amount(least_slack, 'share')}"
     return (
-        f"The {other} stream waits {amount(slack, 'share')} of a layer for the {busy} stream"
-        f"{idle_text}. Longest at work: {longest}."
+        f"The {other_stream} stream waits {amount(slack, 'share')} of a layer for the "
+        f"{busy_stream} stream{idle_text}. Longest at work: {longest_text}."
     )
 
 
@@ -120,8 +121,8 @@ def at_work(rows: Sequence[tuple[str, str, float]], name_of: str) -> Chart:
         return empty(f"No {name_of} ran")
     rows = [row for row in rows if row[2] > SHOWN * sum(value for _, _, value in rows)]
     rows = sorted(rows, key=lambda row: (row[1] == SLACK, -row[2]))
-    longest = max(value for _, _, value in rows)
-    factor, unit = time_unit(longest)
+    longest_s = max(value for _, _, value in rows)
+    factor, unit = time_unit(longest_s)
     names = [f"Slack of {stream}" if n == SLACK else theme.title(n) for stream, n, _ in rows]
     fig = figure(height=90 + 27 * len(rows))
     bars(
@@ -135,6 +136,6 @@ def at_work(rows: Sequence[tuple[str, str, float]], name_of: str) -> Chart:
     return chart(
         fig, f"At work in a mean {name_of}: {listing}.",
         "Time each operator is at work; where two streams overlap, the sum exceeds the whole.",
-        x={"title_text": f"{unit} at work per {name_of}", "range": [0, 1.2 * longest * factor]},
+        x={"title_text": f"{unit} at work per {name_of}", "range": [0, 1.2 * longest_s * factor]},
         hovermode="closest", showlegend=False, bargap=0.28,
     )  # fmt: skip

@@ -88,12 +88,12 @@ def problem(refusal: str) -> None:
 
 def unused(idle: dict[str, str]) -> None:
     """Show the fields (path: reason) that have no effect with the other choices."""
-    by_reason: dict[str, list[str]] = {}
+    names_by_reason: dict[str, list[str]] = {}
     for path, reason in idle.items():
-        by_reason.setdefault(reason, []).append(field_name(path))
-    if by_reason:
-        texts = "; ".join(f"{', '.join(names)} ({why})" for why, names in by_reason.items())
-        st.caption(f"Not used with these choices: {texts}.")
+        names_by_reason.setdefault(reason, []).append(field_name(path))
+    if names_by_reason:
+        text = "; ".join(f"{', '.join(names)} ({why})" for why, names in names_by_reason.items())
+        st.caption(f"Not used with these choices: {text}.")
 
 
 def widget(
@@ -116,14 +116,14 @@ def _choice(known: ScenarioField, value: str, names: Sequence[str], common: dict
     if value not in names:
         names = [value, *names]
 
-    def called(option: str) -> str:
+    def label_of(option: str) -> str:
         """Label of an option."""
         if not known.files and option in known.options:
             return known.options[option]
         return choice_label(known.path, option, session.facts())
 
-    common |= {"format_func": called}
-    if "[]" not in known.path and sum(len(called(o)) for o in names) <= ROW_CHARACTERS:
+    common |= {"format_func": label_of}
+    if "[]" not in known.path and sum(len(label_of(o)) for o in names) <= ROW_CHARACTERS:
         st.segmented_control(titled(known), names, default=value, required=True, **common)
     else:
         st.selectbox(titled(known), names, list(names).index(value), **common)

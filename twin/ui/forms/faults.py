@@ -75,12 +75,12 @@ def _button(text: str, key: str, rows: list[Row], **look: Any) -> None:
 
 def _rows(rows: list[Row], fabric: Fabric) -> None:
     """Draw the rows of faults, in pages of ROWS_SHOWN."""
-    first = 0
+    first_row = 0
     if len(rows) > ROWS_SHOWN:
         pages = -(-len(rows) // ROWS_SHOWN)
         page = st.number_input(f"Page of {pages}", 1, pages, pages, key=f"fault-page:{len(rows)}")
-        first = ROWS_SHOWN * (int(page) - 1)
-    for number in range(first, min(first + ROWS_SHOWN, len(rows))):
+        first_row = ROWS_SHOWN * (int(page) - 1)
+    for number in range(first_row, min(first_row + ROWS_SHOWN, len(rows))):
         _row(rows, number, fabric)
 
 
@@ -93,17 +93,17 @@ def _row(rows: list[Row], number: int, fabric: Fabric) -> None:
         kind_field, *other_fields = kind.uses or ("factor",)
         shown_fields = ("at_s", "element", "kind", kind_field, "duration_s")
         other_fields += ["to"] if kind.needs_to else []
-        places = [*columns, *(st.columns(2) if other_fields else ())]
-        for place, field in zip(places, [*shown_fields, *other_fields], strict=False):
-            with place:
+        containers = [*columns, *(st.columns(2) if other_fields else ())]
+        for container, field in zip(containers, [*shown_fields, *other_fields], strict=False):
+            with container:
                 _cell(row, number, field, fabric)
         with menu_place.popover("", icon=":material/more_horiz:", help="More about this fault"):
             if "to" not in other_fields:
                 _cell(row, number, "to", fabric)
-            before, after = rows[:number], rows[number + 1 :]
+            rows_before, rows_after = rows[:number], rows[number + 1 :]
             for name, action, new_rows, icon in (
-                ("Duplicate", "copy", [*before, row, row, *after], "content_copy"),
-                ("Remove", "remove", [*before, *after], "delete"),
+                ("Duplicate", "copy", [*rows_before, row, row, *rows_after], "content_copy"),
+                ("Remove", "remove", [*rows_before, *rows_after], "delete"),
             ):
                 _button(name, f"fault-{action}:{number}", new_rows, icon=f":material/{icon}:")
         reason = st.session_state.get(key(number, "refused")) or wrong(fabric, row)
@@ -114,16 +114,16 @@ def _row(rows: list[Row], number: int, fabric: Fabric) -> None:
 def _cell(row: Row, number: int, field: str, fabric: Fabric) -> None:
     """Draw the widget of one field of a fault."""
     path = f"faults[].{field}"
-    kinds = "\n".join(f"- **{kind.label}**: {kind.help}" for kind in KINDS.values())
-    own: dict[str, dict[str, Any]] = {
-        "kind": {"help": f"What happens to it.\n\n{kinds}"},
+    kinds_text = "\n".join(f"- **{kind.label}**: {kind.help}" for kind in KINDS.values())
+    field_options: dict[str, dict[str, Any]] = {
+        "kind": {"help": f"What happens to it.\n\n{kinds_text}"},
         "element": {"names": offered_names(fabric), "accept_new_options": True},
         "to": {"placeholder": "the whole element"},
         "factor": {"disabled": "factor" not in KINDS[row["kind"]].uses},
     }
-    looks: dict[str, Any] = {"names": options(path, session.facts()), "help": declared(path).help}
+    common: dict[str, Any] = {"names": options(path, session.facts()), "help": declared(path).help}
     edits = {"key": key(number, field), "on_change": _take, "args": (number, field, fabric)}
-    forms.widget(declared(path), row[field], **looks | edits | own.get(field, {}))
+    forms.widget(declared(path), row[field], **common | edits | field_options.get(field, {}))
 
 
 def key(number: int, field: str) -> str:
@@ -178,7 +178,7 @@ def typical(s: Scenario, fabric: Fabric, instances: Iterable[Instance]) -> dict[
     die = dies[instance.die_of_rank[0]]
     node = int(fabric.nodes[dies[instance.die_of_rank[-1]]]["node"])
     switch, switch_text = f"L1 {node}.3", f"of an L1 switch of node {node}"
-    cpus = [fault(f"CPU {node}.{cpu}") for cpu in range(s.supernode.cpus_per_node)]
+    cpu_faults = [fault(f"CPU {node}.{cpu}") for cpu in range(s.supernode.cpus_per_node)]
     typical_rows = {
         f"A die of {instance.name}": [fault(die)],
         "A node": [fault(f"node {node}")],
@@ -189,7 +189,7 @@ def typical(s: Scenario, fabric: Fabric, instances: Iterable[Instance]) -> dict[
         f"A flapping link {switch_text}": [fault(switch, "flap", "L2 3.12", duration_s=10.0)],
         "Sub-plane 3": [fault("sub-plane 3")],
         "The RDMA plane at half its rate": [fault("RDMA plane", "derate")],
-        f"The memory server of node {node}": cpus,
+        f"The memory server of node {node}": cpu_faults,
     }
     return {n: rows for n, rows in typical_rows.items() if not any(wrong(fabric, r) for r in rows)}
 

@@ -20,11 +20,11 @@ def seats() -> None:
     """Draw instances moved off elements, or why one has no place, and the table of seats."""
     draft = session.draft()
     try:
-        placement, no_place = seated(draft, build_fabric(draft.supernode, session.facts()))
+        placement, reason = seated(draft, build_fabric(draft.supernode, session.facts()))
     except HardwareError as error:
-        no_place, placement = sentence(str(error)), None
-    if no_place:
-        forms.problem(no_place)
+        reason, placement = sentence(str(error)), None
+    if reason:
+        forms.problem(reason)
     for move in placement.moved if placement else ():
         st.caption(f":material/event_seat: {sentence(move)}")
     if draft.deployment.placement == "by_hand":
@@ -38,10 +38,10 @@ def scheduler() -> None:
     changes = by_default(draft, session.facts())
     if not changes:
         return
-    stack = choice_label("deployment.stack", draft.deployment.stack)
+    stack_title = choice_label("deployment.stack", draft.deployment.stack)
     lines = (change_line(p, show(read(draft, p), p), show(v, p)) for p, v in changes.items())
     st.button(
-        f"Schedule as {stack.partition(',')[0]} does by default", icon=":material/schedule:",
+        f"Schedule as {stack_title.partition(',')[0]} does by default", icon=":material/schedule:",
         help="  \n".join(lines), key="as-stack",
         on_click=session.refusals_toasted()(
             lambda: session.set_draft(scheduled(session.draft(), session.facts()))

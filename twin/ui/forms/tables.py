@@ -51,8 +51,8 @@ def editor(
     """Draw an editable table of declared columns; returns it as it was edited. options: by
     column."""
     table: pl.DataFrame = st.data_editor(
-        pl.DataFrame(rows, schema={name: TYPES[info.kind] for name, info in columns.items()}),
-        column_config={name: column(info, options.get(name)) for name, info in columns.items()},
+        pl.DataFrame(rows, schema={name: TYPES[field.kind] for name, field in columns.items()}),
+        column_config={name: column(field, options.get(name)) for name, field in columns.items()},
         key=key, num_rows="dynamic", hide_index=True, height="content", **more,
     )  # fmt: skip
     return table
@@ -69,11 +69,11 @@ def whole(
     rows: Iterable[dict[str, Any]], columns: Mapping[str, ScenarioField]
 ) -> list[dict[str, Any]]:
     """Rows that have all they need, each without its empty cells."""
-    needed = [name for name, info in columns.items() if info.required]
+    required = [name for name, field in columns.items() if field.required]
     return [
         {name: value for name, value in row.items() if value is not None}
         for row in rows
-        if all(row.get(name) is not None for name in needed)
+        if all(row.get(name) is not None for name in required)
     ]
 
 
@@ -82,12 +82,12 @@ def _with_cells(row: dict[str, Any], cells: dict[str, Any]) -> dict[str, Any]:
     new_row = copy.deepcopy(row)
     for name, value in cells.items():
         *sections, leaf = name.split(".")
-        table = new_row
-        for part in sections:
-            table = table.setdefault(part, {})
-        table.pop(leaf, None)
+        section = new_row
+        for section_name in sections:
+            section = section.setdefault(section_name, {})
+        section.pop(leaf, None)
         if value is not None:
-            table[leaf] = value
+            section[leaf] = value
     return new_row
 
 

@@ -68,14 +68,14 @@ def offer_missing(rows: list[RunRow]) -> None:
     if len(scenarios) != len(ids):
         return
     stored = {run.id for run in rows}
-    linked = list(zip(ids, scenarios, strict=True))
-    missing = [scenario for run, scenario in linked if run not in stored]
-    for scenario in missing:
+    pairs = list(zip(ids, scenarios, strict=True))
+    missing_scenarios = [scenario for run, scenario in pairs if run not in stored]
+    for scenario in missing_scenarios:
         progress.offered(scenario)
-    which = "it" if len(missing) == 1 else f"these {len(missing)}"
+    which = "it" if len(missing_scenarios) == 1 else f"these {len(missing_scenarios)}"
     if st.button(f"Run {which} here", type="primary", icon=":material/play_arrow:", key="run-here"):
         with session.refusals_toasted():
-            all_ids = dict.fromkeys(run if run in stored else session.run(s) for run, s in linked)
+            all_ids = dict.fromkeys(run if run in stored else session.run(s) for run, s in pairs)
             go_to("compare", {links.RUNS: ",".join(all_ids)})
 
 
@@ -242,8 +242,8 @@ def conclusion(compared: Comparison, scenarios: Sequence[Scenario]) -> str:
     # A lower attainment of the SLO comes before whatever is gained.
     slo_label = METRICS["slo_attainment"].label
     is_slo_worse = any(row.label == slo_label and row.standing == "worse" for row in results)
-    order = [slo_label, *(metric.label for metric in placed("leading"))]
-    results.sort(key=lambda row: ((*order, row.label).index(row.label), -abs(row.change)))
+    label_order = [slo_label, *(metric.label for metric in placed("leading"))]
+    results.sort(key=lambda row: ((*label_order, row.label).index(row.label), -abs(row.change)))
     for direction in ("worse", "better") if is_slo_worse else ("better", "worse"):
         rows = [row for row in results if row.standing == direction]
         row_texts = ", ".join(f"{row.label} {row.text}" for row in rows[:FEW])
@@ -280,7 +280,7 @@ def known(rows: Sequence[RunRow], scenarios: Sequence[Scenario], base: int) -> K
     """Known errors of the ratios of each run's headline figures to the baseline's."""
     base_run = (scenarios[base], rows[base].summary)
     return {
-        i: {each.figure.metric: each for each in apart((scenarios[i], run.summary), base_run)}
+        i: {ratio.figure.metric: ratio for ratio in apart((scenarios[i], run.summary), base_run)}
         for i, run in enumerate(rows)
         if i != base
     }
@@ -288,8 +288,8 @@ def known(rows: Sequence[RunRow], scenarios: Sequence[Scenario], base: int) -> K
 
 def equal_in_words(known: Known) -> list[str]:
     """Sentence for each run, by its letter, with the figures that a measurement may find equal."""
-    names_by_run = {i: " and ".join(f"{each.figure.name} ({each.band})"
-                             for each in pairs.values() if each.equal)
+    names_by_run = {i: " and ".join(f"{ratio.figure.name} ({ratio.band})"
+                             for ratio in pairs.values() if ratio.equal)
              for i, pairs in known.items()}  # fmt: skip
     return [
         f"{LETTERS[i]} may equal the baseline in {names}: four of five published ratios are met "
@@ -357,11 +357,11 @@ def with_seeds(
     """The comparison with stored runs of other seeds, and scenarios without a run."""
     if any(run.state != "done" for run in rows):
         return compared, []
-    by_run, store = seeded(scenarios, compared.baseline), session.store()
-    seed_runs = [[(s, find_run(store, s)) for s in seeds] for seeds in by_run]
-    missing = [s for seeds in seed_runs for s, run in seeds if run is None]
+    seeds_by_run, store = seeded(scenarios, compared.baseline), session.store()
+    seed_runs = [[(s, find_run(store, s)) for s in seeds] for seeds in seeds_by_run]
+    missing_scenarios = [s for seeds in seed_runs for s, run in seeds if run is None]
     summaries = [[None if run is None else run.summary for _, run in seeds] for seeds in seed_runs]
-    return with_pairs(compared, summaries), missing
+    return with_pairs(compared, summaries), missing_scenarios
 
 
 def offer_seeds(compared: Comparison, missing: list[Scenario]) -> None:
@@ -373,8 +373,8 @@ def offer_seeds(compared: Comparison, missing: list[Scenario]) -> None:
         )
     key = f"seeds:{','.join(compared.runs)}"
     under_way = runs.under_way() if missing else {}
-    begun = [under_way[d].id for d in map(scenario_digest, missing) if d in under_way]
-    ids = st.session_state.get(key, begun)
+    begun_ids = [under_way[d].id for d in map(scenario_digest, missing) if d in under_way]
+    ids = st.session_state.get(key, begun_ids)
     rows = [session.store().runs.get(run) for run in ids]
     open_ids = [run.id for run in rows if run is not None and not run.ended]
     if open_ids:
@@ -398,8 +398,8 @@ def as_csv(compared: Comparison) -> str:
         metric = metric_of(row.name)
         unit = "of 1" if metric.kind == "share" else metric.unit
         figures.append(("figure", row.name, unit, *row.values))
-    heads = [("kind", "name", "unit", *compared.names), ("run", "id", "", *compared.runs)]
-    return csv_text([*heads, *inputs, *figures])
+    head_rows = [("kind", "name", "unit", *compared.names), ("run", "id", "", *compared.runs)]
+    return csv_text([*head_rows, *inputs, *figures])
 
 
 def as_json(compared: Comparison) -> str:

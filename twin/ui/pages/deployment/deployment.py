@@ -22,18 +22,18 @@ Tile = dict[str, Any]
 
 def capacity(s: Scenario, prediction: Prediction, demand: Offered | str) -> list[Tile]:
     """Tiles: sustained rates, their limit, and how they meet load and SLO."""
-    rate, costs = prediction.requests_per_s, prediction.costs
+    req_per_s, costs = prediction.requests_per_s, prediction.costs
     help_text = (
         "Requests per second that all pools answer with every slot taken, whatever TTFT and TPOT "
         "come to. Ranks fill unevenly, so queues may grow from a little less on; the largest rate "
         "within the SLO stands in the sentence above."
     )
-    tiles = [_tile("Most requests, SLO aside", amount(rate, "rate", "req/s"), help_text),
+    tiles = [_tile("Most requests, SLO aside", amount(req_per_s, "rate", "req/s"), help_text),
              _load(prediction, demand)]  # fmt: skip
     if prediction.decode is not None:
         tiles += _decode(s, prediction.decode)
     dies = decoding.pool.rank_dies if (decoding := costs.decoding) else 1
-    kv_tokens = role.kv_tokens_per_rank if (role := decoding or costs.prefilling) else 0
+    kv_tokens = role_costs.kv_tokens_per_rank if (role_costs := decoding or costs.prefilling) else 0
     owner, owner_text = ("die", "one die") if dies == 1 else ("rank", f"the {dies} dies of a rank")
     help_text = f"Tokens whose KV fits into the HBM of {owner_text} next to weights and buffers."
     tiles.append(_tile(f"KV room, per {owner}", amount(kv_tokens, "rate", "tokens"), help_text))

@@ -64,7 +64,7 @@ class Move:
 def instances(die_load: pl.DataFrame) -> list[tuple[str, int]]:
     """Role and number of every instance whose load is known, decode first."""
     pairs = die_load.select("role", "instance").unique().rows()
-    return sorted(((str(r), int(i)) for r, i in pairs), key=lambda x: (x[0] == "prefill", *x))
+    return sorted(((str(role), int(i)) for role, i in pairs), key=lambda x: (x[0] == "prefill", *x))
 
 
 def moments(die_load: pl.DataFrame, role: str, instance: int) -> list[Moment]:
@@ -73,20 +73,20 @@ def moments(die_load: pl.DataFrame, role: str, instance: int) -> list[Moment]:
     instance_load = die_load.filter(of(role, instance))
     stamps = [(float(t), str(m)) for t, m in instance_load.select("t_s", "moment").unique().rows()]
     stamps.sort(key=lambda x: (x[0], ORDER.get(x[1], len(ORDER))))
-    recorded: list[Moment] = []
+    moment_list: list[Moment] = []
     number = 0
     for t_s, name in stamps:
-        if name == "after" and recorded and recorded[-1].name == "after":
-            recorded.pop()
+        if name == "after" and moment_list and moment_list[-1].name == "after":
+            moment_list.pop()
         number += name == "before"
-        recorded.append(Moment(t_s, name, number if name in ("before", "after") else 0))
-    return recorded
+        moment_list.append(Moment(t_s, name, number if name in ("before", "after") else 0))
+    return moment_list
 
 
 def snapshot(die_load: pl.DataFrame, role: str, instance: int, moment: Moment) -> Snapshot:
     """Load of an instance at a moment; dies without experts have load 0."""
-    at_moment = (pl.col("t_s") == moment.t_s) & (pl.col("moment") == moment.name)
-    rows = die_load.filter(of(role, instance) & at_moment)
+    is_moment = (pl.col("t_s") == moment.t_s) & (pl.col("moment") == moment.name)
+    rows = die_load.filter(of(role, instance) & is_moment)
     layers, layer_index = np.unique(rows["layer"].to_numpy(), return_inverse=True)
     dies = rows["die"].to_numpy()
     load = np.zeros((layers.size, int(dies.max()) + 1 if dies.size else 0))
@@ -135,18 +135,18 @@ def iteration_around(
     """Mean iteration (s) before, during and after a span, over as many windows; None: unknown."""
     if windows is None or not windows.height or "iteration_s" not in windows.columns:
         return None, None, None
-    begin_s, width_s = windows["t_s"].to_numpy(), windows["window_s"].to_numpy()
+    begins_s, widths_s = windows["t_s"].to_numpy(), windows["window_s"].to_numpy()
     iteration_s = windows["iteration_s"].cast(pl.Float64).to_numpy()
-    overlaps = (begin_s < max(end_s, t_s + 1e-9)) & (begin_s + width_s > t_s)
+    overlaps = (begins_s < max(end_s, t_s + 1e-9)) & (begins_s + widths_s > t_s)
     count = max(1, int(overlaps.sum()))
     if not overlaps.any():
         return None, None, None
     first, last = np.flatnonzero(overlaps)[[0, -1]]
     windows_before = slice(max(0, first - count), first)
     windows_after = slice(last + 1, last + 1 + count)
-    parts = (iteration_s[part] for part in (windows_before, overlaps, windows_after))
-    known = (part[np.isfinite(part)] for part in parts)
-    return tuple(float(part.mean()) if part.size else None for part in known)  # type: ignore[return-value]
+    spans_s = (iteration_s[rows] for rows in (windows_before, overlaps, windows_after))
+    finite_s = (span_s[np.isfinite(span_s)] for span_s in spans_s)
+    return tuple(float(span_s.mean()) if span_s.size else None for span_s in finite_s)  # type: ignore[return-value]
 
 
 class Row(NamedTuple):
@@ -173,15 +173,15 @@ def between_nodes(
     directions: every die sends to `row.top_k` experts by the dies' load, and to the shared one.
     They share `total_bytes`."""
     nodes, node_of = np.unique(nodes_of_rank, return_inverse=True)
-    sent = np.bincount(node_of, minlength=nodes.size) / max(1, node_of.size)
-    messages = np.zeros(node_of.size)
+    source = np.bincount(node_of, minlength=nodes.size) / max(1, node_of.size)
+    die_messages = np.zeros(node_of.size)
     routed_dies = min(snap.load.shape[1], node_of.size)
-    messages[:routed_dies] = snap.load.mean(axis=0)[:routed_dies]
-    messages[:routed_dies] *= row.top_k / max(float(messages.sum()), 1e-12)
+    die_messages[:routed_dies] = snap.load.mean(axis=0)[:routed_dies]
+    die_messages[:routed_dies] *= row.top_k / max(float(die_messages.sum()), 1e-12)
     if routed_dies < node_of.size:
-        messages[routed_dies:] = 1.0 / (node_of.size - routed_dies)
-    total_messages = max(float(messages.sum()), 1e-12)
-    received = np.bincount(node_of, messages, nodes.size) / total_messages
+        die_messages[routed_dies:] = 1.0 / (node_of.size - routed_dies)
+    total_messages = max(float(die_messages.sum()), 1e-12)
+    target = np.bincount(node_of, die_messages, nodes.size) / total_messages
     out_bytes, back_bytes = row.dispatch_bytes, row.combine_bytes
-    pair_bytes = out_bytes * np.outer(sent, received) + back_bytes * np.outer(received, sent)
+    pair_bytes = out_bytes * np.outer(source, target) + back_bytes * np.outer(target, source)
     return nodes, total_bytes * (pair_bytes / (out_bytes + back_bytes))

@@ -56,14 +56,14 @@ def tiles(row: RunRow, role: str, instance: int) -> None:
     moves = experts.moves(record.table(row.id, "events"), None, role, instance)
     took_s = sum((m.end_s or m.t_s) - m.t_s for m in moves)
     note = "Load of the hottest die over the mean die, averaged over layers; 1 is perfectly even."
-    ratio_before, ratio = float(start.hottest.mean()), float(end.hottest.mean())
-    change_text = f"{ratio - ratio_before:+.2f}" if abs(ratio - ratio_before) >= 0.005 else None
+    old_ratio, new_ratio = float(start.hottest.mean()), float(end.hottest.mean())
+    change_text = f"{new_ratio - old_ratio:+.2f}" if abs(new_ratio - old_ratio) >= 0.005 else None
     moved_bytes = sum(m.bytes for m in moves)
     moves_text = f"in {seconds(took_s)}" if moves else None
     grey_delta: dict[str, Any] = {"delta_color": "off", "delta_arrow": "off"}
     with st.grid(5, min_column_width=165):
-        st.metric("Hottest die, start", f"{ratio_before:.2f} × mean", help=note)
-        end_text = f"{ratio:.2f} × mean"
+        st.metric("Hottest die, start", f"{old_ratio:.2f} × mean", help=note)
+        end_text = f"{new_ratio:.2f} × mean"
         st.metric("Hottest die, end", end_text, change_text, delta_color="inverse", help=note)
         st.metric(
             "Worst layer, end", f"{end.hottest.max():.2f} × mean",
@@ -178,15 +178,15 @@ def nodes(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     if not total_bytes or not node_of_rank.size:
         st.caption("This run recorded no expert exchange of this instance.")
         return
-    row_bytes = experts.row_of(scenario, session.facts())
-    numbers, bytes_between = experts.between_nodes(snap, node_of_rank, total_bytes, row_bytes)
-    span = f"in {words.duration(scenario.horizon_s)}"
-    plot(charts_experts.node_matrix(numbers, bytes_between, span, dark=dark()), "nodes")
-    received = bytes_between.sum(axis=0) / max(1e-12, float(np.mean(bytes_between.sum(axis=0))))
+    messages = experts.row_of(scenario, session.facts())
+    node_numbers, bytes_between = experts.between_nodes(snap, node_of_rank, total_bytes, messages)
+    span_text = f"in {words.duration(scenario.horizon_s)}"
+    plot(charts_experts.node_matrix(node_numbers, bytes_between, span_text, dark=dark()), "nodes")
+    ratios = bytes_between.sum(axis=0) / max(1e-12, float(np.mean(bytes_between.sum(axis=0))))
     st.caption(
-        f"{amount(total_bytes, 'bytes')} of dispatch and combine {span}, split by the "
+        f"{amount(total_bytes, 'bytes')} of dispatch and combine {span_text}, split by the "
         "placement at this moment: tokens leave every die alike and go to the dies that hold their "
-        f"experts, answers come back. The busiest node receives {received.max():.2f} × the mean."
+        f"experts, answers come back. The busiest node receives {ratios.max():.2f} × the mean."
     )
 
 

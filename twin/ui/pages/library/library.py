@@ -46,7 +46,7 @@ tags = known and st.pills(
 )  # fmt: skip
 
 
-def look(limit: int, offset: int = 0) -> Page[Any]:
+def search_page(limit: int, offset: int = 0) -> Page[Any]:
     """A page of the searched rows, and the number of all."""
     arguments: dict[str, Any] = {"tags": tags, "limit": limit, "offset": offset}
     if shown == "Runs":
@@ -55,7 +55,7 @@ def look(limit: int, offset: int = 0) -> Page[Any]:
 
 
 stored.undo_deletion()
-total = look(0).total
+total = search_page(0).total
 if not total:
     if text or tags or narrow != "All":
         st.markdown(f"None of the {shown.lower()} stored here fits that.")
@@ -76,7 +76,7 @@ with st.container(horizontal=True, vertical_alignment="center"):
     key = f"page:{search}:{pages}"
     page = st.pagination(pages, key=key, max_visible_pages=5) if pages > 1 else 1
 first = stored.ROWS * (page - 1)
-rows = look(stored.ROWS, first).rows
+rows = search_page(stored.ROWS, first).rows
 count.caption(f"{first + 1:,} to {first + len(rows):,} of {total:,} {shown.lower()}")
 with body:
     picked = stored.table(rows, f"table:{search}:{page}")

@@ -60,15 +60,15 @@ def table(rows: Sequence[Row], key: str) -> list[Any]:
         title = note.title if note and note.title else row.name
         cells.append(_run(row, title, tags) if isinstance(row, RunRow)
                      else _scenario(row, title, tags))  # fmt: skip
-    column = st.column_config
-    name_column: Any = column.TextColumn(pinned=True, width=NAME_PX)
+    config = st.column_config
+    name_column: Any = config.TextColumn(pinned=True, width=NAME_PX)
     columns = dict.fromkeys(("Run", "Scenario"), name_column)
-    columns |= dict.fromkeys(("Queued", "Stored"), column.DatetimeColumn(format="distance"))
-    columns |= {"Question": column.TextColumn(width="large"),
-                "Runs": column.NumberColumn(format="%,d")}  # fmt: skip
+    columns |= dict.fromkeys(("Queued", "Stored"), config.DatetimeColumn(format="distance"))
+    columns |= {"Question": config.TextColumn(width="large"),
+                "Runs": config.NumberColumn(format="%,d")}  # fmt: skip
     for name, figure, _, number_format in figures():
         help_ = glossed(name, metric_of(figure).help)
-        columns[name] = column.NumberColumn(format=number_format, help=help_)
+        columns[name] = config.NumberColumn(format=number_format, help=help_)
     event = st.dataframe(
         cells, hide_index=True, column_config=columns, key=after_acts(key), on_select="rerun",
         selection_mode="multi-row", height="content", placeholder="–",

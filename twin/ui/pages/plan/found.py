@@ -38,8 +38,8 @@ def answer(plan: Plan, found: Mapping[str, Any]) -> None:
     # Relaxations are a table of their own.
     first_sentence, *other_sentences = sentences({**found, "relaxations": []})
     st.subheader(plain(first_sentence), anchor=False)
-    parts = words.traffic(scenario), words.lengths(scenario), words.reuse(scenario), in_brief(plan)
-    st.caption(plain(f"{scenario.name}: {' · '.join(filter(None, parts))}"))
+    texts = words.traffic(scenario), words.lengths(scenario), words.reuse(scenario), in_brief(plan)
+    st.caption(plain(f"{scenario.name}: {' · '.join(filter(None, texts))}"))
     st.markdown(plain(" ".join(other_sentences)))
     rows = found["ranked"]
     if rows:
@@ -53,9 +53,9 @@ def answer(plan: Plan, found: Mapping[str, Any]) -> None:
     if found["tornado"]:
         with st.expander("What each choice alone does to the first"):
             st.dataframe(
-                [{"Choice": label(r["path"]), "Value": show(r["value"], r["path"]),
-                  "Score of the first": r["score_ratio"] if r["fits"] else None}
-                 for r in found["tornado"]],
+                [{"Choice": label(effect["path"]), "Value": show(effect["value"], effect["path"]),
+                  "Score of the first": effect["score_ratio"] if effect["fits"] else None}
+                 for effect in found["tornado"]],
                 hide_index=True, placeholder="breaks a limit",
                 column_config={
                     "Score of the first": st.column_config.NumberColumn(format="percent")
@@ -75,8 +75,8 @@ def answer(plan: Plan, found: Mapping[str, Any]) -> None:
 
 def _ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
     """Draw the ranked deployments and what can be done with chosen ones."""
-    ranks = [f"{r['rank']}{' =' if r['equal_to_first'] else ''}" for r in rows]
-    cells = [_cells(rank, r, plan.survives) for rank, r in zip(ranks, rows, strict=True)]
+    ranks = [f"{row['rank']}{' =' if row['equal_to_first'] else ''}" for row in rows]
+    cells = [_cells(rank, row, plan.survives) for rank, row in zip(ranks, rows, strict=True)]
     event = st.dataframe(
         cells, hide_index=True, placeholder="–", on_select="rerun", selection_mode="multi-row",
         key="plan-ranking",
@@ -93,9 +93,9 @@ def _ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
             open_run(deployed(plan, first_row))
         if st.button("Take it into the draft", icon=":material/edit:", key="plan-take"):
             # Without load and times, which are those of the short run.
-            fields = {path: value for path, value in first_row["settings"].items()
+            changes = {path: value for path, value in first_row["settings"].items()
                       if path not in TIMES and not path.startswith("workload.")}  # fmt: skip
-            if reason := session.propose(fields):
+            if reason := session.propose(changes):
                 st.toast(sentence(reason), icon=":material/error:")
             else:
                 go_to("deployment")

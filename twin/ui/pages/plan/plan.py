@@ -62,32 +62,32 @@ LOOKING = bool(shown) and plans.look(key).working
 def results() -> None:
     """Draw the plan's progress, or its answer."""
     assert shown is not None
-    look = plans.look(key)
-    if look.working != LOOKING:  # begun, taken up again or ended: the page, not this part of it
+    status = plans.look(key)
+    if status.working != LOOKING:  # begun, taken up again or ended: the page, not this part of it
         st.rerun()
-    if look.answer:
-        found.answer(shown, look.answer)
+    if status.answer:
+        found.answer(shown, status.answer)
         return
-    if look.working:
+    if status.working:
         with st.container(horizontal=True, vertical_alignment="center"):
             text = "Pricing deployments by formula"
-            count = look.so_far.get("simulations", 0)
-            if priced := look.so_far.get("deployments", 0):
-                stage = look.so_far.get("stage")
-                text = f"{stage}: {count} simulated, {priced:,} priced by formula"
-            st.progress(look.progress, text)
-            st.button("Stopping" if look.stopping else "Stop", icon=":material/stop_circle:",
-                      key="stop-plan", disabled=READS or look.stopping, on_click=plans.stop,
+            simulation_count = status.so_far.get("simulations", 0)
+            if priced_count := status.so_far.get("deployments", 0):
+                stage = status.so_far.get("stage")
+                text = f"{stage}: {simulation_count} simulated, {priced_count:,} priced by formula"
+            st.progress(status.progress, text)
+            st.button("Stopping" if status.stopping else "Stop", icon=":material/stop_circle:",
+                      key="stop-plan", disabled=READS or status.stopping, on_click=plans.stop,
                       args=(key,))  # fmt: skip
-        if not count:
+        if not simulation_count:
             getting_ready()
-    elif look.problem:
+    elif status.problem:
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.warning(plain(look.problem), icon=":material/info:")
+            st.warning(plain(status.problem), icon=":material/info:")
             st.button("Go on", icon=":material/play_arrow:", key="resume-plan", disabled=READS,
                       on_click=begin, args=(shown,))  # fmt: skip
-    if look.so_far:
-        found.progress(look.so_far)
+    if status.so_far:
+        found.progress(status.so_far)
 
 
 if shown is not None:

@@ -97,9 +97,9 @@ def message(
 
 def _window_of(frame: pl.DataFrame, windows: pl.DataFrame) -> Array:
     """Window number of each row, by the middle of its own window."""
-    starts = windows["t_s"].to_numpy()
-    middle = frame["t_s"].to_numpy() + 0.5 * frame["window_s"].to_numpy()
-    return np.clip(np.searchsorted(starts, middle, "right") - 1, 0, max(len(starts) - 1, 0))
+    starts_s = windows["t_s"].to_numpy()
+    middles_s = frame["t_s"].to_numpy() + 0.5 * frame["window_s"].to_numpy()
+    return np.clip(np.searchsorted(starts_s, middles_s, "right") - 1, 0, max(len(starts_s) - 1, 0))
 
 
 def _numbers(frame: pl.DataFrame, number: Mapping[tuple[str, int], int]) -> Array:
@@ -126,7 +126,7 @@ def _seats(
     for instance, by_time in seats_of.items():
         begins = [int(np.searchsorted(starts_s, t_s - 1e-9)) for t_s in by_time] + [windows.height]
         for (begin, end), ranges in zip(pairwise(begins), by_time.values(), strict=True):
-            rows += [[instance, a, b, begin, end] for a, b in ranges if begin < end]
+            rows += [[instance, low, high, begin, end] for low, high in ranges if begin < end]
     return rows
 
 
@@ -169,23 +169,23 @@ def _shares(
     """Shares of each series' bytes, f4: series, node, column (UB sub-planes, RDMA, VPC), direction
     (0 out, 1 in), share, first and end window (`t_s` to `end_s`, null: to the end)."""
     starts_s = windows["t_s"].to_numpy()
-    series_index = {tuple(key): series_k for series_k, key in enumerate(series)}
+    series_index = {tuple(key): k for k, key in enumerate(series)}
     instance_of = _numbers(shares, number)
     rows: list[tuple[float, ...]] = []
     for row, instance in zip(shares.iter_rows(named=True), instance_of, strict=True):
         series_k = series_index.get((row["plane"], row["traffic"], int(instance)))
         if series_k is None or row["node"] is None:
             continue
-        inward = float(row["direction"] == "in")
+        is_inward = float(row["direction"] == "in")
         cells = columns(row["plane"], row["sub_plane"], planes)
         first, end = int(np.searchsorted(starts_s, row["t_s"] - 1e-9)), len(starts_s)
         if row["end_s"] is not None:
             end = int(np.searchsorted(starts_s, row["end_s"] - 1e-9))
         share = row["share"] / len(cells)
-        rows += [(series_k, row["node"], c, inward, share, first, end) for c in cells]
+        rows += [(series_k, row["node"], c, is_inward, share, first, end) for c in cells]
     names = ("series", "node", "column", "direction", "share", "from", "until")
     table = np.array(rows, float).reshape(-1, len(names))
-    return {name: packed(table[:, series_k]) for series_k, name in enumerate(names)}
+    return {name: packed(table[:, k]) for k, name in enumerate(names)}
 
 
 def _capacity(links: pl.DataFrame, nodes: int, planes: int) -> Array:
@@ -268,9 +268,9 @@ def player(row: RunRow, scenario: Scenario) -> None:
     # It starts with the view of the opened address, not with its own later ones.
     if view not in st.session_state.get(key, {}).values():
         st.session_state[key] = {"start": view}
-    start = st.session_state[key]["start"]
-    data = {"run": row.id, "film": film(row.id, row, scenario), "start": start}
-    if view := _playing(data, record.fabric(row, scenario), "playback"):
+    start_view = st.session_state[key]["start"]
+    content = {"run": row.id, "film": film(row.id, row, scenario), "start": start_view}
+    if view := _playing(content, record.fabric(row, scenario), "playback"):
         st.query_params[AT] = f"{float(view.get('at', 0.0)):.6g}"
         if view.get("see"):
             st.query_params[SEE] = str(view["see"])
@@ -303,7 +303,7 @@ def _address() -> dict[str, Any]:
     """View that the address names: simulated time in s, and the selected element."""
     query = st.query_params
     try:
-        start_s = max(0.0, float(query.get(AT, "0")))
+        at_s = max(0.0, float(query.get(AT, "0")))
     except ValueError:
-        start_s = 0.0
-    return {"at": start_s if start_s < float("inf") else 0.0, "see": query.get(SEE, "")[:60]}
+        at_s = 0.0
+    return {"at": at_s if at_s < float("inf") else 0.0, "see": query.get(SEE, "")[:60]}

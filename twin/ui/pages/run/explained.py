@@ -39,15 +39,15 @@ def applies(row: RunRow, scenario: Scenario) -> bool:
     """Whether the run can be explained: of one model, by the present engine and facts."""
     if scenario.models:
         return False
-    today = row.engine_version == load_engine().version
-    return row.state == "done" and today and row.facts_digest == session.facts().digest
+    same_engine = row.engine_version == load_engine().version
+    return row.state == "done" and same_engine and row.facts_digest == session.facts().digest
 
 
 def card(row: RunRow, scenario: Scenario) -> None:
     """Draw verdict and tiles; the rest of the page does not move when the explanation arrives."""
-    explain_run = _known(row, scenario)
+    explain_run = _explanation(row, scenario)
     done_run = explain_run if explain_run is not None and explain_run.state == "done" else None
-    share = row.summary.get("slo_attainment")
+    attainment = row.summary.get("slo_attainment")
     if explain_run is not None and not explain_run.ended:
         text = "Looking for what limits this run …"
     elif done_run:  # without the note on steadiness, which `results.tiles` draws as a warning
@@ -55,8 +55,8 @@ def card(row: RunRow, scenario: Scenario) -> None:
         for note in UNSTEADY.values():
             text = text.replace(f" {note}", "")
         text = plain(text)
-    elif share is not None:
-        text = f"{amount(float(share), 'share')} of requests met the SLO."
+    elif attainment is not None:
+        text = f"{amount(float(attainment), 'share')} of requests met the SLO."
     else:
         text = "This run is not explained yet."
     with st.container(border=True, key="explained"):
@@ -69,7 +69,7 @@ def card(row: RunRow, scenario: Scenario) -> None:
 
 def causes(row: RunRow, scenario: Scenario) -> None:
     """Draw the run's limits and what would help, or the progress of the explanation."""
-    job = _known(row, scenario)
+    job = _explanation(row, scenario)
     if job is None:
         _offer(row, scenario, "What limits this run, and what would help?")
     elif not job.ended:
@@ -85,7 +85,7 @@ def causes(row: RunRow, scenario: Scenario) -> None:
         _offer(row, scenario, f"This run is not explained yet. {reason}")
 
 
-def _known(row: RunRow, scenario: Scenario) -> RunRow | None:
+def _explanation(row: RunRow, scenario: Scenario) -> RunRow | None:
     """The explanation: one requested here, otherwise a stored one, otherwise a new one."""
     key = f"explained:{row.id}"
     if run_id := st.session_state.get(key):
@@ -186,18 +186,18 @@ WAITS = "pool reads and other batches"  # of the time of prefill that no operato
 
 def one_request(row: RunRow, scenario: Scenario) -> None:
     """Draw the choice of a request, its time to the first token, and its decoding."""
-    ids_by = record.requests_by(row.id, scenario.warmup_s)
-    if not ids_by:
+    ids_of = record.requests_by(row.id, scenario.warmup_s)
+    if not ids_of:
         st.markdown("No request finished after the warm-up.")
         return
-    criterion, number = _picked(ids_by, int(row.summary.get("requests") or 1))
-    request, median = (record.request(row.id, number), record.request(row.id, ids_by[criterion][1]))
+    criterion, number = _picked(ids_of, int(row.summary.get("requests") or 1))
+    request, median = (record.request(row.id, number), record.request(row.id, ids_of[criterion][1]))
     if request is None or median is None:
         st.warning(f"Request {number} is not in this run.", icon=":material/search_off:")
         return
-    both_inside = _watched(row, scenario, number, ids_by[criterion][1])
-    times_s, usual_s = map(_to_first_token, (request, median), both_inside)
-    st.subheader(_conclusion(number, times_s, usual_s, request, median), anchor=False)
+    both_inside = _watched(row, scenario, number, ids_of[criterion][1])
+    times_s, median_s = map(_to_first_token, (request, median), both_inside)
+    st.subheader(_conclusion(number, times_s, median_s, request, median), anchor=False)
     st.caption(_about(request))
     if both_inside[0] is not None and (reads := both_inside[0].hot_reads):
         nodes_text = ", ".join(f"node {node} by {seconds(held_s)}" for node, held_s in reads)
@@ -206,11 +206,11 @@ def one_request(row: RunRow, scenario: Scenario) -> None:
             "Its port had more to send than those of the others."
         )
     colour_of = PART_COLOURS | {_prefill(name): colour for name, colour in theme.OPERATOR.items()}
-    colours = {n: colour_of.get(n, theme.STAGE["prefill_queue"]) for n in {**times_s, **usual_s}}
+    colours = {n: colour_of.get(n, theme.STAGE["prefill_queue"]) for n in {**times_s, **median_s}}
     key_text = "Stages of this request next to the median of all."
-    plot(waterfall.waterfall(times_s, key_text, colours=colours, median=usual_s), "request")
+    plot(waterfall.waterfall(times_s, key_text, colours=colours, median=median_s), "request")
     st.caption(
-        f"To the first token. Grey: request {ids_by[criterion][1]:,}, the median by {criterion}."
+        f"To the first token. Grey: request {ids_of[criterion][1]:,}, the median by {criterion}."
     )
     drawn("run.request", row, number)
     _decoded((request, median), both_inside)
@@ -260,14 +260,14 @@ def _watched(row: RunRow, scenario: Scenario, *numbers: int) -> list[Inside | No
 
 def _to_first_token(row: Mapping[str, Any], seen: Inside | None) -> dict[str, float]:
     """Seconds by part up to the first token; prefill by operator if known."""
-    parts: dict[str, float] = {}
+    parts_s: dict[str, float] = {}
     for name, stage_s in stages(row).items():
         if name == "prefill" and seen is not None and seen.prefill:
             operator_times = sorted(seen.prefill, key=lambda item: item[0] != "")
-            parts |= {_prefill(operator): time for operator, time in operator_times}
+            parts_s |= {_prefill(operator): time_s for operator, time_s in operator_times}
         elif name != DECODE:
-            parts[name] = stage_s
-    return parts
+            parts_s[name] = stage_s
+    return parts_s
 
 
 def _prefill(operator: str) -> str:
@@ -304,15 +304,15 @@ def _per_token(row: Mapping[str, Any]) -> float:
 
 def _about(row: Mapping[str, Any]) -> str:
     """The request in one sentence, and its events."""
-    parts = [f"arrived at {seconds(row['arrival_s'])}",
+    texts = [f"arrived at {seconds(row['arrival_s'])}",
             f"{numbered(row['input_tokens'], 'prompt token')}, "
              f"{row['hit_tokens']:,} of them in the pool",
             numbered(row["output_tokens"], "output token")]  # fmt: skip
-    parts += [f"{role} instance {row[f'{role}_instance']}" for role in ("prefill", "decode")
+    texts += [f"{role} instance {row[f'{role}_instance']}" for role in ("prefill", "decode")
              if row[f"{role}_instance"] is not None]  # fmt: skip
-    parts += [f"{n} {one if n == 1 else many}" for one, many in EVENTS if (n := row.get(many))]
+    texts += [f"{n} {one if n == 1 else many}" for one, many in EVENTS if (n := row.get(many))]
     ending = "" if str(row["status"]) == "finished" else f" It is {row['status']}."
-    return sentence(", ".join(parts)) + ending
+    return sentence(", ".join(texts)) + ending
 
 
 def _decoded(rows: tuple[Mapping[str, Any], ...], both: list[Inside | None]) -> None:

@@ -48,16 +48,16 @@ def instances(row: RunRow, scenario: Scenario) -> None:
         "to pool, or from model to model. "
         + starts(lives, int(row.summary.get("role_changes") or 0))
     )
-    npus = charts.over_time("npus", windows, scenario.warmup_s)
-    npus_chart = "NPUs by pool", npus, "npus-by-pool"
+    npus_over_time = charts.over_time("npus", windows, scenario.warmup_s)
+    npus_picture = "NPUs by pool", npus_over_time, "npus-by-pool"
     if not _wrote(row, "decisions") or scenario.models:  # each model's controller decides alone
-        two_columns([npus_chart])
+        two_columns([npus_picture])
         return
     decisions, rules = record.table(row.id, "decisions"), scenario.elastic
     column = GOES_BY.get(rules.controller, "busy")
     thresholds = (rules.high, rules.low) if rules.controller in ("queue", "slo", "kv") else None
     chart = elastic.pressures(decisions, column, thresholds)
-    two_columns([npus_chart, ("What the controller saw", chart, "pressures")])
+    two_columns([npus_picture, ("What the controller saw", chart, "pressures")])
     st.subheader("Decisions", anchor=False)
     change_count = pl.col("started") + pl.col("stopped") + pl.col("changed_role")
     changes = decisions.filter((change_count > 0) | (pl.col("held_back") != "")).head(500)
@@ -142,9 +142,10 @@ TENANT = {
 
 def _has_clients(scenario: Scenario) -> bool:
     """Whether the run has tenants, clients that leave or are refused, or sessions."""
-    c, a = scenario.clients, scenario.admission
-    may_leave = c.timeout_s or c.answer_timeout_s or a.shed_at or a.rate_req_per_s or a.in_flight
-    return bool(scenario.tenants or may_leave or turns_wait(scenario))
+    client, admission = scenario.clients, scenario.admission
+    may_leave = client.timeout_s or client.answer_timeout_s
+    may_refuse = admission.shed_at or admission.rate_req_per_s or admission.in_flight
+    return bool(scenario.tenants or may_leave or may_refuse or turns_wait(scenario))
 
 
 def clients(row: RunRow, scenario: Scenario) -> None:
@@ -204,18 +205,18 @@ OF_A_MODEL = ("requests", "slo_attainment", "goodput_req_per_s", "ttft_s_p50", "
 
 def models(row: RunRow, scenario: Scenario) -> None:
     """Draw the load and the goodput of each model, and its figures next to those of all."""
-    rows_of = record.table(row.id, "models").to_dicts()
+    figures = record.table(row.id, "models").to_dicts()
     arrived_by_model = _arrived(row.id, scenario.warmup_s)
-    per_second = 1.0 / (scenario.horizon_s - scenario.warmup_s)
+    per_s = 1.0 / (scenario.horizon_s - scenario.warmup_s)
     load_rows = [{"tenant": item["model"], "goodput_req_per_s": item["goodput_req_per_s"],
-                "asked_req_per_s": per_second * arrived_by_model.get(item["model"], 0)}
-               for item in rows_of]  # fmt: skip
+                "asked_req_per_s": per_s * arrived_by_model.get(item["model"], 0)}
+               for item in figures]  # fmt: skip
     st.subheader("Models", anchor=False)
     plot(charts.tenants(load_rows), "models")
-    metrics = [METRICS[key] for key in OF_A_MODEL if any(item[key] is not None for item in rows_of)]
+    metrics = [METRICS[key] for key in OF_A_MODEL if any(item[key] is not None for item in figures)]
     all_row = {"model": "all", **row.summary}
     rows = [{"": item["model"], **{m.label: shown(m.key, item.get(m.key)) for m in metrics}}
-            for item in (*rows_of, all_row)]  # fmt: skip
+            for item in (*figures, all_row)]  # fmt: skip
     st.dataframe(rows, hide_index=True)
     st.caption("Steady state; each request is judged by the SLO of its own model.")
 
@@ -233,8 +234,8 @@ BINS = 60  # of a run, in which hits are counted by tenant
 
 def memory_pool(row: RunRow, scenario: Scenario) -> None:
     """Draw hits and fill, bytes by tier, and a map of the memory servers, all over time."""
-    tables, warmup_s = ("windows", "servers", "traffic"), scenario.warmup_s
-    windows, servers, traffic = (record.table(row.id, name) for name in tables)
+    table_names, warmup_s = ("windows", "servers", "traffic"), scenario.warmup_s
+    windows, servers, traffic = (record.table(row.id, name) for name in table_names)
     _figures(row.summary, "memory pool")
     tiers = elastic.tiers_read(traffic)
     pictures = [
@@ -341,9 +342,9 @@ def _dip(row: RunRow, dip: Dip, number: int) -> None:
 
 def _dip_tiles(dip: Dip) -> None:
     """Draw one tile per figure of a dip, with its unit."""
-    usual, lowest = dip.before_tokens_per_s, dip.lowest_tokens_per_s
-    fall = 1 - lowest / usual if usual and lowest is not None else 0.0
-    fall_text = f"-{amount(fall, 'share')}" if fall > 0 else None
+    usual_rate, lowest_rate = dip.before_tokens_per_s, dip.lowest_tokens_per_s
+    fall_share = 1 - lowest_rate / usual_rate if usual_rate and lowest_rate is not None else 0.0
+    fall_text = f"-{amount(fall_share, 'share')}" if fall_share > 0 else None
     recovery_text = "did not fall" if dip.recovery_s == 0.0 else seconds(dip.recovery_s or 0.0)
     if dip.recovery_s is None:
         recovery_text = f"not in {seconds(dip.until_s - dip.at_s)}"
@@ -351,8 +352,8 @@ def _dip_tiles(dip: Dip) -> None:
     goodput_text = NOTHING if goodput_before is None else three_figures(goodput_before)
     if goodput_during is not None:
         goodput_text = f"{goodput_text} → {three_figures(goodput_during)}"
-    st.metric(f"{dip.phase.capitalize()} before", amount(usual, "rate", "tokens/s"))
-    st.metric("Lowest", amount(lowest, "rate", "tokens/s"), fall_text)
+    st.metric(f"{dip.phase.capitalize()} before", amount(usual_rate, "rate", "tokens/s"))
+    st.metric("Lowest", amount(lowest_rate, "rate", "tokens/s"), fall_text)
     st.metric(
         "Back after", recovery_text,
         help="From the fault until output was back within 5 % of before and stayed there; "

@@ -90,7 +90,7 @@ def headline(
 ) -> list[dict[str, Any]]:
     """Arguments of one tile per figure of the run, for all or some figures."""
     tiles, estimates = [], () if s.models else near(s, session.facts(), run=True)
-    bands = {each.figure.metric: each for each in estimates}
+    bands = {estimate.figure.metric: estimate for estimate in estimates}
     for metric in placed("tile"):
         value = summary.get(metric.key) if keys is None or metric.key in keys else None
         if value is None or not metric.shows("tile", value, s):
@@ -104,8 +104,8 @@ def headline(
             tile |= against_slo(float(value), metric.slo(s))
         other_key, pattern = metric.note
         if summary.get(other_key) is not None:
-            note = pattern.format(shown(other_key, summary[other_key]))
-            tile |= {"delta": note, "delta_color": "off", "delta_arrow": "off"}
+            note_text = pattern.format(shown(other_key, summary[other_key]))
+            tile |= {"delta": note_text, "delta_color": "off", "delta_arrow": "off"}
         if (band := bands.get(metric.key)) is not None and value:
             band_text = band.around(float(value)).removesuffix(" tokens/s per NPU")
             tile["help"] += f"\n\n{band.sentence}"
@@ -117,17 +117,17 @@ def headline(
 def validity(row: RunRow, scenario: Scenario) -> None:
     """Draw whether the laws held, what was left out, and notes."""
     broken = [check for check in row.checks if not check["ok"]]
-    laws, icon = f"All {len(row.checks)} laws held", ":material/verified:"
+    laws_text, icon = f"All {len(row.checks)} laws held", ":material/verified:"
     if broken:
-        laws, icon = (f"{len(broken)} of {len(row.checks)} laws broken", ":material/gpp_bad:")
+        laws_text, icon = (f"{len(broken)} of {len(row.checks)} laws broken", ":material/gpp_bad:")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if row.summary.get("steady_state") == "steady":
             st.badge("Steady state", icon=":material/trending_flat:", color="green")
-        with st.popover(laws, icon=icon, type="tertiary"):
+        with st.popover(laws_text, icon=icon, type="tertiary"):
             for check in sorted(row.checks, key=lambda c: bool(c["ok"])):
                 sign_icon = ":green[:material/check:]" if check["ok"] else ":red[:material/close:]"
-                detail = f" :gray[{check['detail']}]" if check.get("detail") else ""
-                st.markdown(f"{sign_icon} **{check['id']}** {check['statement']}{detail}")
+                detail_text = f" :gray[{check['detail']}]" if check.get("detail") else ""
+                st.markdown(f"{sign_icon} **{check['id']}** {check['statement']}{detail_text}")
         st.caption(_counted(scenario), width="content")
     for note in row.notes:
         if note not in UNSTEADY.values() and not note.startswith("Steady-state figures leave out"):
@@ -171,7 +171,7 @@ ENDINGS = {  # of the name of a file
 def downloads(row: RunRow, scenario: Scenario) -> None:
     """Draw the choice of a download, and a button for every format."""
     store = session.store()
-    row_counts = {name.capitalize(): each.rows for name, each in store.runs.tables(row.id).items()}
+    row_counts = {name.capitalize(): item.rows for name, item in store.runs.tables(row.id).items()}
     extras = found(Section, "run.download")
     choices = [SUMMARY, WHOLE, *row_counts, QUESTION, *extras]
     selected_name = st.selectbox(

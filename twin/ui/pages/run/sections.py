@@ -33,14 +33,14 @@ OVER_TIME = {
 
 def why(row: RunRow, scenario: Scenario) -> None:
     """Draw the time of a request, and of its first token, by part."""
-    pieces = record.time_of(row, scenario)
+    pieces_s = record.time_of(row, scenario)
     stages_column, ttft_column = st.columns([3, 2], gap="large")
     with stages_column:
         st.subheader("Where the time goes", anchor=False)
-        if pieces:
-            parts = {PIECES[name]: value for name, value in pieces.items()}
+        if pieces_s:
+            parts_s = {PIECES[name]: value for name, value in pieces_s.items()}
             key_text = "Stages of a mean request from arrival to its last token, in their order."
-            plot(waterfall.waterfall(parts, key_text, total="A mean request"), "waterfall")
+            plot(waterfall.waterfall(parts_s, key_text, total="A mean request"), "waterfall")
             st.caption(
                 "Mean over the requests that finished after the warm-up, from ideal to actual. "
                 "Faults and expert imbalance: what re-runs without them save."
@@ -72,11 +72,11 @@ def latency(row: RunRow, scenario: Scenario) -> None:
     """Draw distributions with the SLO as a line, and their percentiles as a table."""
     latencies = record.latencies(row.id, scenario.warmup_s)
     left_column, right = st.columns(2, gap="large")
-    for place, name, values, colour, slo_s in (
+    for column, name, values, colour, slo_s in (
         (left_column, "TTFT", latencies.ttft_s, theme.ROLE["prefill"], scenario.slo.ttft_s),
         (right, "TPOT", latencies.tpot_s, theme.ROLE["decode"], 1e-3 * scenario.slo.tpot_ms),
     ):
-        with place:
+        with column:
             st.subheader(name, anchor=False, help=METRICS[f"{name.lower()}_s_mean"].help)
             plot(charts.distribution([charts.Curve(name, colour, values)], slo_s), f"cdf-{name}")
             if len(values):
@@ -123,10 +123,10 @@ def iteration(row: RunRow, scenario: Scenario) -> None:
 
 def _per_token(row: RunRow, scenario: Scenario, took_s: float) -> None:
     """Draw a sentence that relates the time of an iteration to that of a token."""
-    expected, tpot_s = formulas.capacity(scenario), row.summary.get("tpot_s_mean")
-    if isinstance(expected, str) or expected.decode is None or tpot_s is None:
+    prediction, tpot_s = formulas.capacity(scenario), row.summary.get("tpot_s_mean")
+    if isinstance(prediction, str) or prediction.decode is None or tpot_s is None:
         return
-    tokens = expected.decode.tokens_per_iteration
+    tokens = prediction.decode.tokens_per_iteration
     st.markdown(
         f"{seconds(took_s)} an iteration / {tokens:.2f} tokens of a request an iteration = "
         f"**{seconds(took_s / tokens)} a token**. TPOT's mean over requests is {seconds(tpot_s)}: "

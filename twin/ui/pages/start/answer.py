@@ -49,14 +49,14 @@ STOPS = {
 def break_point(draft: Scenario) -> sweep.Axis:
     """Axis of a sweep over rate, concurrency or replay speed, in a range where the SLO breaks by
     formula."""
-    expected = formulas.outlook(draft)
+    outlook = formulas.outlook(draft)
     if draft.workload.arrivals == "closed_loop":
         return usual("workload.concurrency")
     if draft.workload.arrivals == "trace":
         return usual("workload.trace.rate_multiplier")
-    if isinstance(expected, str) or not expected.slo_req_per_s:
+    if isinstance(outlook, str) or not outlook.slo_req_per_s:
         return usual("workload.rate_req_per_s")
-    low, high = (float(f"{expected.slo_req_per_s * multiple:.2g}") for multiple in BREAKS)
+    low, high = (float(f"{outlook.slo_req_per_s * multiple:.2g}") for multiple in BREAKS)
     return sweep.between("workload.rate_req_per_s", low, high, BREAK_POINTS)
 
 
@@ -100,9 +100,9 @@ def fail_a_node(draft: Scenario) -> str:
         fabric = fabric_of(draft.supernode)
     except HardwareError as error:
         return sentence(str(error))
-    placement, no_place = formulas.seated(draft, fabric)
-    if no_place:
-        return no_place
+    placement, reason = formulas.seated(draft, fabric)
+    if reason:
+        return reason
     node_faults = typical(draft, fabric, placement.instances).get("A node")
     if not node_faults:
         return "This machine has no node that could fail."
@@ -113,18 +113,20 @@ def fail_a_node(draft: Scenario) -> str:
 
 def use_idle(draft: Scenario) -> str:
     """Give idle NPUs to the limiting pool; returns '' or why it is impossible."""
-    expected = formulas.outlook(formulas.whole(draft))
-    if isinstance(expected, str):
-        return sentence(expected)
+    outlook = formulas.outlook(formulas.whole(draft))
+    if isinstance(outlook, str):
+        return sentence(outlook)
     pool_sizes = {role: (count, npus) for role, count, npus in pools(draft)}
-    role = expected.limit if expected.limit in pool_sizes else next(reversed(pool_sizes))
-    (count, npus), idle = pool_sizes[role], words.idle_npus(draft)
-    per_node = draft.supernode.npus_per_node
-    if role == "decode" and (more_npus := idle // count // per_node * per_node):
+    role = outlook.limit if outlook.limit in pool_sizes else next(reversed(pool_sizes))
+    (count, npus), idle_npus = pool_sizes[role], words.idle_npus(draft)
+    npus_per_node = draft.supernode.npus_per_node
+    if role == "decode" and (more_npus := idle_npus // count // npus_per_node * npus_per_node):
         return session.propose({"deployment.decode.npus_per_instance": npus + more_npus})
-    if idle < npus:
-        return f"No {role} instance of {numbered(npus, 'NPU')} fits into {numbered(idle, 'NPU')}."
-    return session.propose({f"deployment.{role}.instances": count + idle // npus})
+    if idle_npus < npus:
+        return (
+            f"No {role} instance of {numbered(npus, 'NPU')} fits into {numbered(idle_npus, 'NPU')}."
+        )
+    return session.propose({f"deployment.{role}.instances": count + idle_npus // npus})
 
 
 def _played(draft: Scenario, fabric: Fabric) -> bool:
@@ -162,11 +164,11 @@ def picture(draft: Scenario) -> bool:
         return True
     if _played(draft, fabric):
         return True
-    instances, no_place = formulas.seated(draft, fabric)
-    if no_place:
-        st.error(no_place, icon=":material/event_seat:")
+    placement, reason = formulas.seated(draft, fabric)
+    if reason:
+        st.error(reason, icon=":material/event_seat:")
     title = numbered(npus_of(draft.supernode), "NPU")
     if not draft.supernode.imported:
         title += f" in {numbered(draft.supernode.all_nodes, 'node')}"
-    fabric_picture(fabric, title=title, instances=instances.instances, key="start-picture")
+    fabric_picture(fabric, title=title, instances=placement.instances, key="start-picture")
     return False

@@ -88,7 +88,7 @@ def card(key: str, scenario: Scenario, summary: Mapping[str, Any]) -> None:
 
 def picture(s: Scenario) -> str:
     """NPUs by role as rows of coloured nodes, as SVG: prefill, decode, idle."""
-    npus_by_role = [(role, cell_count * npus) for role, cell_count, npus in pools(s)]
+    npus_by_role = [(role, instances * npus) for role, instances, npus in pools(s)]
     if sharing(s):
         (_, instances_over), (_, npus) = npus_by_role
         npus_by_role = [("colocated", instances_over), ("decode", npus - instances_over)]

@@ -116,9 +116,9 @@ def seat(instance: str, element: str) -> bool:
         alone = place(with_overrides(draft, fields([row])), fabric)
         taken = {die for one in alone.instances if one.name == instance for die in one.die_of_rank}
         rows = [
-            stays for one in place(draft, fabric).instances
+            kept_row for one in place(draft, fabric).instances
             if one.name != instance and taken.isdisjoint(one.die_of_rank)
-            for stays in _rows(one, fabric)
+            for kept_row in _rows(one, fabric)
         ]  # fmt: skip
         rows.append(row)
         place(with_overrides(draft, fields(rows)), fabric)
@@ -134,8 +134,8 @@ def _rows(instance: Instance, fabric: Fabric) -> Iterator[dict[str, Any]]:
     last_part = net.npu[instance.parts()[-1][0]]
     for npu in sorted({*net.npu[[*instance.die_of_rank]].tolist()}):
         if npu <= last_part:
-            place_of = net.vertex_data[net.first_dies[npu]]
-            element = f"NPU {place_of['node']}.{place_of['npu']}"
+            attrs = net.vertex_data[net.first_dies[npu]]
+            element = f"NPU {attrs['node']}.{attrs['npu']}"
             yield {"role": instance.role, "index": instance.index, "element": element}
 
 
@@ -176,8 +176,8 @@ def _act(wish: dict[str, Any]) -> None:
 def take_back(path: str) -> None:
     """Set one field back to the preset's value."""
     value = read(session.preset(), path)
-    rows = [row.model_dump() for row in value] if isinstance(value, tuple) else value
-    session.propose({path: rows})
+    new_value = [row.model_dump() for row in value] if isinstance(value, tuple) else value
+    session.propose({path: new_value})
     st.session_state["generation"] += 1
 
 
@@ -198,18 +198,18 @@ def change(
     latency: float | None = None,
 ) -> tuple[Edit, ...]:  # fmt: skip
     """Edits with elements or links set to a share of capacity or latency; void ones are removed."""
-    by_ends = {(plain(e.element), plain(e.to)): e for e in edits}
+    edit_of = {(plain(e.element), plain(e.to)): e for e in edits}
     for name in names:
         element, target = (name, "") if isinstance(name, str) else name
         forward, reverse = (plain(element), plain(target)), (plain(target), plain(element))
-        old_edit = by_ends.get(forward) or by_ends.get(reverse) or Edit(element=element, to=target)
+        old_edit = edit_of.get(forward) or edit_of.get(reverse) or Edit(element=element, to=target)
         if target:
-            by_ends.pop(reverse, None)
+            edit_of.pop(reverse, None)
         factors = {"capacity_factor": capacity, "latency_factor": latency}
         set_factors = {field: factor for field, factor in factors.items() if factor is not None}
         ends = {"element": element, "to": target}
-        by_ends[forward] = Edit(**old_edit.model_dump() | ends | set_factors)
-    remaining = tuple(e for e in by_ends.values() if e != Edit(element=e.element, to=e.to))
+        edit_of[forward] = Edit(**old_edit.model_dump() | ends | set_factors)
+    remaining = tuple(e for e in edit_of.values() if e != Edit(element=e.element, to=e.to))
     if len(remaining) > MOST:
         raise ValueError(f"{len(remaining):,} edits are more than the {MOST:,} a scenario may hold")
     return remaining
@@ -222,12 +222,12 @@ def restore(
     those of elements that contain a named one."""
     vertices_of = network(fabric).names.of
     vertices = {vertex for name in names for vertex in vertices_of(name)}
-    remaining, wider = [], []
+    remaining, wider_edits = [], []
     for edit in edits:
-        ends = [set(vertices_of(end)) for end in (edit.element, edit.to) if end]
-        if any(end <= vertices for end in ends):
+        vertex_sets = [set(vertices_of(end)) for end in (edit.element, edit.to) if end]
+        if any(within <= vertices for within in vertex_sets):
             continue
         remaining.append(edit)
-        if not edit.to and ends[0] & vertices:
-            wider.append(edit)
-    return tuple(remaining), wider
+        if not edit.to and vertex_sets[0] & vertices:
+            wider_edits.append(edit)
+    return tuple(remaining), wider_edits

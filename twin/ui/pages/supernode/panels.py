@@ -29,9 +29,9 @@ from twin.ui.show import download, file_name
 def prices(draft: Scenario, fabric: Fabric) -> None:
     """Draw the deployment's prices on this fabric, and their change since the draft began."""
     preset_machine = session.preset().supernode
-    as_begun = draft.model_copy(update={"supernode": preset_machine})
+    begun_draft = draft.model_copy(update={"supernode": preset_machine})
     try:
-        preset_prices = headlines(as_begun, editor.fabric_of(preset_machine))
+        preset_prices = headlines(begun_draft, editor.fabric_of(preset_machine))
     except HardwareError:
         preset_prices = []
     rate_before = {price.label: price.bytes_per_s for price in preset_prices}
@@ -118,11 +118,11 @@ def in_all(fabric: Fabric, facts: Facts, draft: Scenario) -> None:
     with st.grid(5, min_column_width=160):
         for name, (text, note) in tiles.items():
             st.metric(name, text, help=note)
-    ub, rdma = net.routing("ub"), net.routing("rdma")
-    both = f"{PLANES['ub']}: {ROUTED[ub]}  \n{PLANES['rdma']}: {ROUTED[rdma]}"
-    st.caption(ROUTED[ub] if ub == rdma else both)
+    ub_routing, rdma_routing = net.routing("ub"), net.routing("rdma")
+    both_text = f"{PLANES['ub']}: {ROUTED[ub_routing]}  \n{PLANES['rdma']}: {ROUTED[rdma_routing]}"
+    st.caption(ROUTED[ub_routing] if ub_routing == rdma_routing else both_text)
     if any(edit.add == "link" for edit in edits):
-        st.caption(ADDED[ub])
+        st.caption(ADDED[ub_routing])
 
 
 def _chips(
@@ -138,7 +138,7 @@ def _chips(
     nodes_text = numbered(int(nodes), "node")
     supernodes_text = f" in {supernodes} supernodes" if supernodes > 1 else ""
     l1_chips, l2_chips, switches = total["l1_chips"], total["l2_chips"], total["switches"]
-    per_plane, full_share = total["l2_chips_per_sub_plane"], total["l2_port_utilisation"]
+    l2_per_plane, port_share = total["l2_chips_per_sub_plane"], total["l2_port_utilisation"]
     pool_tb = pool.gb_per_node * dram(net, range(net.nodes)) / 1e3 if pool.enabled else 0.0
     unit = "OPS" if best_format[:3] == "int" else "FLOPS"
     node_text = "a node with NPUs, of others by their CPUs" if np.ptp(net.cpus) else "every node"
@@ -147,8 +147,8 @@ def _chips(
     )
     chips_tile = f"{switches:,}", "Of every level, scale-up and scale-out."
     if l1_chips + l2_chips == switches > 0:
-        ports = f"{100 * full_share:.0f} % of the L2 ports are used"
-        note = f"L1 in the nodes + L2 between them, {per_plane} a sub-plane; {ports}."
+        ports_text = f"{100 * port_share:.0f} % of the L2 ports are used"
+        note = f"L1 in the nodes + L2 between them, {l2_per_plane} a sub-plane; {ports_text}."
         chips_tile = f"{l1_chips:,} + {l2_chips:,}", note
     return {
         "NPUs": (f"{total['npus']:,}", f"{chips_text}, in {nodes_text}{supernodes_text}."),

@@ -59,10 +59,10 @@ def likeness(fabric: Fabric) -> Key:
     tail_node, head_node = net.node[net.tail], net.node[net.head]
     has_direct_links = bool(((tail_node >= 0) & (head_node >= 0) & (tail_node != head_node)).any())
     node_of_link = np.maximum(tail_node, head_node)
-    by_node = np.argsort(node_of_link, kind="stable")
-    link_values = np.stack([net.capacity, net.latency], axis=1)[by_node]
-    first_link = np.searchsorted(node_of_link[by_node], np.arange(net.nodes + 1))
-    node_links = [link_values[a:b].tobytes() for a, b in pairwise(first_link)]
+    links_by_node = np.argsort(node_of_link, kind="stable")
+    link_values = np.stack([net.capacity, net.latency], axis=1)[links_by_node]
+    first_link = np.searchsorted(node_of_link[links_by_node], np.arange(net.nodes + 1))
+    node_links = [link_values[start:end].tobytes() for start, end in pairwise(first_link)]
 
     def key(instance: Instance) -> tuple[bytes, ...]:
         """Bytes of the instance's places and of its nodes' links, or of its dies."""
@@ -114,9 +114,9 @@ def link_shares(s: Scenario, fabric: Fabric, traffic: str) -> np.ndarray[Any, An
     instances = place(s, fabric).instances
     shares = np.zeros(net.capacity.size)
     for load in _loads(s, net, instances, traffic):
-        rate, _ = load.alone(net)
-        if 0.0 < rate < np.inf:
-            shares[load.links] += rate * load.amounts / net.capacity[load.links]
+        bytes_per_s, _ = load.alone(net)
+        if 0.0 < bytes_per_s < np.inf:
+            shares[load.links] += bytes_per_s * load.amounts / net.capacity[load.links]
     return np.minimum(shares, 1.0)
 
 
@@ -196,14 +196,14 @@ def _of_traffic(s: Scenario, fabric: Fabric) -> Iterator[tuple[str, Load]]:
     instances = place(s, fabric).instances
     distinct_instances = list({(i.role, key_of(i)): i for i in reversed(instances)}.values())[::-1]
     decode_dies = [die for i in instances if i.role == "decode" for die in i.die_of_rank]
-    for i in distinct_instances:
-        if i.dies > 1:
-            yield f"Exchange, {i.role}", demands.exchange(net, i.die_of_rank)
-        if i.role == "prefill" and decode_dies:
+    for instance in distinct_instances:
+        if instance.dies > 1:
+            yield f"Exchange, {instance.role}", demands.exchange(net, instance.die_of_rank)
+        if instance.role == "prefill" and decode_dies:
             plane = s.deployment.kv_transfer_plane
-            yield "KV transfers", demands.hand_off(net, i.die_of_rank, decode_dies, plane)
-        if i.role != "decode" and s.memory_pool.enabled:
-            pool_load = demands.pool(net, i.die_of_rank, s.memory_pool.plane)
+            yield "KV transfers", demands.hand_off(net, instance.die_of_rank, decode_dies, plane)
+        if instance.role != "decode" and s.memory_pool.enabled:
+            pool_load = demands.pool(net, instance.die_of_rank, s.memory_pool.plane)
             if pool_load is not None:
                 yield "Pool reads", pool_load[0]
 

@@ -67,8 +67,8 @@ def _links(fabric: Fabric, known: Layout) -> pl.DataFrame:
 
 def chosen(fabric: Fabric, names: Sequence[str]) -> pl.DataFrame:
     """The rows of elements selected in the picture; of a single one, with its links."""
-    every = kinds(built(fabric)).items()
-    selected_kinds = [kind for kind, members in every if not set(members).isdisjoint(names)]
+    kind_items = kinds(built(fabric)).items()
+    selected_kinds = [kind for kind, members in kind_items if not set(members).isdisjoint(names)]
     frame = pl.concat([rows(fabric, kind) for kind in selected_kinds])
     frame = frame.filter(pl.col(NAME).is_in(names))
     if len(names) == 1:
@@ -79,11 +79,11 @@ def chosen(fabric: Fabric, names: Sequence[str]) -> pl.DataFrame:
 
 def matching(frame: pl.DataFrame, typed: str) -> pl.DataFrame:
     """Rows with a name that was typed: "L1 20.3, node 7", "20.*", "L2 3"; all if none was."""
-    typed_names = [plain(part) for part in re.split(r"[,;]", typed) if plain(part)]
+    typed_names = [plain(name) for name in re.split(r"[,;]", typed) if plain(name)]
     if not typed_names:
         return frame
-    patterns = (re.escape(part).replace(r"\*", r"[\d ]+") for part in typed_names)
-    pattern = "|".join(rf"(?:^|\s){one}(?:\s|$)" for one in patterns)
+    patterns = (re.escape(name).replace(r"\*", r"[\d ]+") for name in typed_names)
+    pattern = "|".join(rf"(?:^|\s){alternative}(?:\s|$)" for alternative in patterns)
     matches = [pl.col(c).str.to_lowercase().str.replace_all(r"[.:\-]", " ").str.contains(pattern)
             for c in (NAME, TO) if c in frame.columns]  # fmt: skip
     return frame.filter(pl.any_horizontal(matches))
@@ -126,31 +126,31 @@ def parts_table(fabric: Fabric, selection: Sequence[str]) -> None:
 
 def _tools(picked: list[Row]) -> None:
     """Draw the buttons and inputs that change the picked rows."""
-    tool = partial(st.button, disabled=not picked)
-    tool("Take out", "parts-off", on_click=change, args=(picked, 0.0))
-    tool("Restore", "parts-restore", on_click=restore, args=(picked,))
+    button = partial(st.button, disabled=not picked)
+    button("Take out", "parts-off", on_click=change, args=(picked, 0.0))
+    button("Restore", "parts-restore", on_click=restore, args=(picked,))
     amount = st.number_input("Set to", 0.0, 1e6, 50.0, key="parts-amount", width=130)
     unit = st.selectbox("Unit", [SHARE, RATE, WAIT], key="parts-unit", width=140)
-    name = f"Set {numbered(len(picked), 'row')}" if picked else "Set"
-    tool(name, "parts-set", on_click=change, args=(picked, amount, unit))
+    label = f"Set {numbered(len(picked), 'row')}" if picked else "Set"
+    button(label, "parts-set", on_click=change, args=(picked, amount, unit))
 
 
 def change(picked: Sequence[Row], amount: float, unit: str = SHARE) -> None:
     """Set rows to a share of capacity, to GB/s, or to a multiple of latency, as the result."""
     edits = {(e.element, e.to): e for e in session.draft().supernode.edits}
-    by_factor: dict[float, list[editor.Element]] = defaultdict(list)
+    elements_by_factor: dict[float, list[editor.Element]] = defaultdict(list)
     for row in picked:
         element = _named(row)
         edit = edits.get((element, "") if isinstance(element, str) else element)
         factor = amount / 100
         if unit == RATE:
-            share = edit.capacity_factor if edit else 1.0
-            factor = amount / row[NOW] * share if row[NOW] else amount / row[BUILT]
+            old_factor = edit.capacity_factor if edit else 1.0
+            factor = amount / row[NOW] * old_factor if row[NOW] else amount / row[BUILT]
         elif unit == WAIT:
             factor = amount / (row.get(DELAY) or 1.0) * (edit.latency_factor if edit else 1.0)
-        by_factor[round(factor, 9)].append(element)
+        elements_by_factor[round(factor, 9)].append(element)
     field = "latency" if unit == WAIT else "capacity"
-    editor.set_all([(names, {field: factor}) for factor, names in by_factor.items()])
+    editor.set_all([(names, {field: factor}) for factor, names in elements_by_factor.items()])
 
 
 def restore(picked: Sequence[Row]) -> None:

@@ -41,14 +41,14 @@ def offered() -> list[str]:
 def usual(path: str) -> Axis:
     """Default range of an axis: half to twice a field's value, within its bounds; of a choice, all
     options."""
-    info, value = fields()[path], read(session.draft(), path)
-    if info.kind is bool:
+    spec, value = fields()[path], read(session.draft(), path)
+    if spec.kind is bool:
         return Axis(path, (False, True))
-    if info.kind not in (int, float):
+    if spec.kind not in (int, float):
         return Axis(path, tuple(options(path, session.facts()) or ()))
-    low, high = (max(info.low or 0, min(info.high or value, value * multiple)) for multiple in SPAN)
+    low, high = (max(spec.low or 0, min(spec.high or value, value * multiple)) for multiple in SPAN)
     if low == high:
-        low, high = info.low or 0, value or info.step or 1
+        low, high = spec.low or 0, value or spec.step or 1
     return sweep.between(path, low, high, POINTS)
 
 
@@ -66,38 +66,38 @@ def chosen(
     )  # fmt: skip
     if path is None:
         return None
-    info, axis = fields()[path], given if given and given.path == path else usual(path)
-    if info.kind not in (int, float):
+    spec, axis = fields()[path], given if given and given.path == path else usual(path)
+    if spec.kind not in (int, float):
         picked_values = st.multiselect(
             "Values", list(usual(path).values), list(axis.values), key=f"sweep-values-{path}",
             format_func=lambda option: choice_label(path, option, session.facts()),
         )  # fmt: skip
         return sweep.axis(f"{path}={','.join(str(p).lower() for p in picked_values)}")
-    number, digits = info.kind, "%d" if info.kind is int else "%.6g"
+    cast, printf = spec.kind, "%d" if spec.kind is int else "%.6g"
     with st.container(horizontal=True):
-        end_values = [
+        bounds = [
             st.number_input(
-                name, number(info.low or 0), number(info.high or 1e9), number(value),
-                step=number(info.step or 1), format=digits, key=f"sweep-{name}-{path}", width=130,
+                name, cast(spec.low or 0), cast(spec.high or 1e9), cast(value),
+                step=cast(spec.step or 1), format=printf, key=f"sweep-{name}-{path}", width=130,
             )
             for name, value in (("From", min(axis.values)), ("To", max(axis.values)))
         ]  # fmt: skip
         key = f"sweep-points-{path}"
         count = st.number_input("Points", 2, 32, len(axis.values), key=key, width=100)
-    low, high = (float(end if end is not None else 0) for end in end_values)
+    low, high = (float(bound if bound is not None else 0) for bound in bounds)
     is_as_given = (min(axis.values), max(axis.values), len(axis.values)) == (low, high, count)
     return axis if axis is given and is_as_given else sweep.between(path, low, high, int(count))
 
 
 def runs(points: Sequence[Point]) -> list[RunRow | None]:
     """Run of each point: one started here, a finished or an unfinished one; None without."""
-    store, started = session.store(), st.session_state.get(STARTED, {})
+    store, started_runs = session.store(), st.session_state.get(STARTED, {})
     under_way = lists.under_way()
 
     def run_of(scenario: Scenario) -> RunRow | None:
         """The run started here, a finished or an unfinished one; None without."""
         digest = scenario_digest(scenario)
-        run = started.get(digest)
+        run = started_runs.get(digest)
         return store.runs.get(run) if run else find_run(store, scenario) or under_way.get(digest)
 
     return [None if p.scenario is None else run_of(p.scenario) for p in points]
@@ -130,10 +130,10 @@ def series(
         summary = row.summary if row else {}
         slo_limits = {m.key: m.slo(scenario) for m in sweep.SLOS if m.slo and one_slo(scenario)}
         name = f"{axes[1].label} {axes[1].said(point.values[1])}" if axes[1:] else ""
-        errors = near(scenario, session.facts(), run=True)
-        bands = {each.figure.metric: each.ends(MOST) for each in errors}
-        met = bool(sweep.holds(scenario, summary))
-        result = Ran(point.values[0], summary, met, slo_limits, bands)
+        estimates = near(scenario, session.facts(), run=True)
+        bands = {estimate.figure.metric: estimate.ends(MOST) for estimate in estimates}
+        meets_slo = bool(sweep.holds(scenario, summary))
+        result = Ran(point.values[0], summary, meets_slo, slo_limits, bands)
         series_by_name.setdefault(name, []).append(result)
     return series_by_name
 

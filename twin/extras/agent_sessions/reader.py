@@ -54,23 +54,23 @@ def read_weka(reading: Reading) -> Columns:
     sessions = _Sessions()
     block_tokens, most = reading.block_tokens or 0, _most_tokens(reading.limits)
     for piece in reading.every():
-        for place, body in _objects(piece):
-            stated = body.get("block_size")
-            if type(stated) is not int or not 1 <= stated <= MOST_BLOCK_TOKENS:
-                raise TraceError(f"{place} has no block_size: it must be a number of tokens")
-            if block_tokens not in {0, stated} and reading.block_tokens is None:
+        for where, body in _objects(piece):
+            size = body.get("block_size")
+            if type(size) is not int or not 1 <= size <= MOST_BLOCK_TOKENS:
+                raise TraceError(f"{where} has no block_size: it must be a number of tokens")
+            if block_tokens not in {0, size} and reading.block_tokens is None:
                 raise TraceError(
-                    f"{place} has blocks of {stated} tokens where others have {block_tokens}"
+                    f"{where} has blocks of {size} tokens where others have {block_tokens}"
                 )
-            block_tokens = reading.block_tokens or stated
-            rows = list(_requests(place, body["requests"], 0.0, 0))
-            accepted = [rows[i] for i in np.flatnonzero(_cells(rows).tokens("in") <= most)]
-            sessions.left_out += len(rows) - len(accepted)
-            if accepted:
+            block_tokens = reading.block_tokens or size
+            rows = list(_requests(where, body["requests"], 0.0, 0))
+            kept = [rows[i] for i in np.flatnonzero(_cells(rows).tokens("in") <= most)]
+            sessions.left_out += len(rows) - len(kept)
+            if kept:
                 is_global = body.get("hash_id_scope") == "global"
                 sessions.scopes.append(-1 if is_global else len(sessions.scopes))
-                sessions.lengths.append(len(accepted))
-                sessions.requests += accepted
+                sessions.lengths.append(len(kept))
+                sessions.requests += kept
     cells = _cells(sessions.requests)
     session_of = np.repeat(np.arange(len(sessions.lengths)), sessions.lengths)
     offset, hashes = c.hash_array(c.hash_lists(cells), cells.where)
@@ -108,11 +108,11 @@ def _objects(piece: Piece) -> Iterator[tuple[str, dict[str, Any]]]:
     lines = [(i, line) for i, line in enumerate(text.split("\n"), 1) if line.strip()]
     is_by_line = len(lines) > 1 and lines[0][1].rstrip().endswith("}")
     for number, line in lines if is_by_line else [(0, text)]:
-        place = f"{piece.name} line {number}" if is_by_line else piece.name
-        body = c.decode(line, place, "a session object {...}")
+        where = f"{piece.name} line {number}" if is_by_line else piece.name
+        body = c.decode(line, where, "a session object {...}")
         if type(body) is not dict or type(body.get("requests")) is not list:
-            raise TraceError(f"{place} is not a session: an object with requests must stand there")
-        yield place, body
+            raise TraceError(f"{where} is not a session: an object with requests must stand there")
+        yield where, body
 
 
 def _cells(rows: Sequence[Request]) -> c.Cells:
@@ -123,16 +123,16 @@ def _cells(rows: Sequence[Request]) -> c.Cells:
 def _requests(where: str, requests: list[Any], start_s: float, depth: int) -> Iterator[Request]:
     """Requests of a session or of a called agent, in the order of the file."""
     for i, body in enumerate(requests, 1):
-        place = f"{where} request {i}"
+        location = f"{where} request {i}"
         if type(body) is not dict:
-            raise TraceError(f"{place} is not an object")
-        time_s = start_s + float(_cells([(0.0, body, place)]).times("t")[0])
+            raise TraceError(f"{location} is not an object")
+        time_s = start_s + float(_cells([(0.0, body, location)]).times("t")[0])
         if type(body.get("requests")) is list:
             if depth >= MOST_DEPTH:
-                raise TraceError(f"{place} is nested more than {MOST_DEPTH} agents deep")
-            yield from _requests(place, body["requests"], time_s, depth + 1)
+                raise TraceError(f"{location} is nested more than {MOST_DEPTH} agents deep")
+            yield from _requests(location, body["requests"], time_s, depth + 1)
         else:
-            yield time_s, body, place
+            yield time_s, body, location
 
 
 def _clock(t: np.ndarray, session: np.ndarray) -> np.ndarray:
@@ -178,9 +178,9 @@ def _session_rows(
 ) -> tuple[pl.DataFrame, pl.Series, int]:
     """(checked rows with short enough prompts, their lists of hashes, rows in the file)."""
     scan = pl.scan_parquet(path)
-    rows = scan.select(pl.len()).collect().item()
-    if rows > limits.rows:
-        raise TraceError(f"{name} holds {rows:,} requests, more than {limits.rows:,}")
+    row_count = scan.select(pl.len()).collect().item()
+    if row_count > limits.rows:
+        raise TraceError(f"{name} holds {row_count:,} requests, more than {limits.rows:,}")
     schema = scan.collect_schema()
     hashes = schema["hash_ids"]
     if not (isinstance(hashes, pl.List) and hashes.inner in SMALL_INTEGERS):
@@ -198,14 +198,14 @@ def _session_rows(
     cells.numbers("subagent", "a whole number, 0 for the session itself", 1e9, whole=True)
     for column, check in CHECKS.items():
         check(cells, column)
-    own_t = pl.when(pl.col("subagent") == 0).then(pl.col("t"))
-    called_t = own_t.forward_fill().over("trace").fill_null(0.0) + pl.col("t")
-    on_clock = frame.with_columns(t=pl.when(pl.col("subagent") == 0).then("t").otherwise(called_t))
+    session_t = pl.when(pl.col("subagent") == 0).then(pl.col("t"))
+    agent_t = session_t.forward_fill().over("trace").fill_null(0.0) + pl.col("t")
+    on_clock = frame.with_columns(t=pl.when(pl.col("subagent") == 0).then("t").otherwise(agent_t))
     on_clock = on_clock.filter(pl.col("input_length") <= most)
     lists = scan.filter(pl.col("input_length") <= most).select("hash_ids").collect()["hash_ids"]
     if lists.null_count():
         raise TraceError(f"{name}: every row must have a list of hash_ids, if an empty one")
-    return on_clock, lists, rows
+    return on_clock, lists, row_count
 
 
 WEKA = Format(

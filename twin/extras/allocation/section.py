@@ -17,11 +17,11 @@ def by_size(shares: Shares) -> Chart:
     fig, sentences = figure(height=280), []
     for colour, (name, by_npus) in zip(COLOURS, shares.items(), strict=False):
         points = [(npus, 100 * share) for npus, share in by_npus.items() if share is not None]
-        npus, percent = zip(*points, strict=True) if points else ((), ())
-        line(fig, npus, percent, colour, HOVER, mode="lines+markers", name=name)
+        npus, percents = zip(*points, strict=True) if points else ((), ())
+        line(fig, npus, percents, colour, HOVER, mode="lines+markers", name=name)
         if points:
-            sentences.append(f"{name}: {percent[0]:.0f} % of {npus[0]} NPUs, "
-                        f"{percent[-1]:.0f} % of {npus[-1]}")  # fmt: skip
+            sentences.append(f"{name}: {percents[0]:.0f} % of {npus[0]} NPUs, "
+                        f"{percents[-1]:.0f} % of {npus[-1]}")  # fmt: skip
     sizes = sorted({npus for by_npus in shares.values() for npus in by_npus})
     return chart(
         fig, f"Share of the NPUs that is allocated, over time. {'; '.join(sentences)}.",

@@ -60,11 +60,11 @@ def allocation(
         used_levels[-1] = used_npus
         heapq.heappush(departures, (now + stay, supernode, size))
     total_npus = count * supernode_npus
-    moments, share = np.array(times), np.array(used_levels) / total_npus
-    first = min(int(FILLING * moments.size), moments.size - 1)
-    spans = np.diff(moments[first:])
-    mean = (share[first:-1] * spans).sum() / spans.sum() if spans.sum() > 0.0 else share[-1]
-    return Allocation(supernode_npus, count, min(1.0, float(mean)), moments, share)
+    moments, shares = np.array(times), np.array(used_levels) / total_npus
+    start = min(int(FILLING * moments.size), moments.size - 1)
+    spans = np.diff(moments[start:])
+    mean = (shares[start:-1] * spans).sum() / spans.sum() if spans.sum() > 0.0 else shares[-1]
+    return Allocation(supernode_npus, count, min(1.0, float(mean)), moments, shares)
 
 
 def _best_fit(free: Sequence[int], size: int) -> int:
@@ -96,8 +96,8 @@ def mix_of_mean(sizes: Sequence[int], mean: float) -> list[tuple[int, float]]:
 
     def weights(slope: float) -> FLOATS:
         """Share of each size, geometric with this slope."""
-        unscaled = rng.each(math.exp, slope * exponents)
-        return np.asarray(unscaled / unscaled.sum())
+        unscaled_weights = rng.each(math.exp, slope * exponents)
+        return np.asarray(unscaled_weights / unscaled_weights.sum())
 
     low, high = -50.0, 50.0
     for _ in range(100):
@@ -122,15 +122,15 @@ def study(
         for mean in (means or facts["allocation.block_means"].value)
     }
     if deployment is not None:
-        instance_sizes = [(npus, float(count)) for _, count, npus in seated(deployment)]
-        mixes["instances of this deployment"] = instance_sizes
-    fleet = int(facts["allocation.fleet"].value)
-    npus_of = supernodes or facts["allocation.supernode_sizes"].value
+        instance_mix = [(npus, float(count)) for _, count, npus in seated(deployment)]
+        mixes["instances of this deployment"] = instance_mix
+    fleet_npus = int(facts["allocation.fleet"].value)
+    supernode_sizes = supernodes or facts["allocation.supernode_sizes"].value
     shares: Shares = {}
     for name, mix in mixes.items():
-        shares[name] = dict.fromkeys(npus_of)
-        for npus in npus_of:
+        shares[name] = dict.fromkeys(supernode_sizes)
+        for npus in supernode_sizes:
             if max(size for size, _ in mix) <= npus:
-                means = [allocation(npus, mix, fleet, seed + k).mean for k in range(SEEDS)]
+                means = [allocation(npus, mix, fleet_npus, seed + k).mean for k in range(SEEDS)]
                 shares[name][npus] = sum(means) / SEEDS
     return shares

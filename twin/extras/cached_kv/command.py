@@ -37,8 +37,8 @@ def hit_curve(
             ("endless", amount(curve.curve.ideal, "share")),
             ("95 % of that from", amount(curve.knee_bytes, "bytes"))]  # fmt: skip
     for name, size in sizes.items():
-        hits = f"{amount(size, 'bytes')}: {amount(curve.hit_ratio(size), 'share')}"
-        pool_rows.append((f"this pool's {name}", hits))
+        hits_text = f"{amount(size, 'bytes')}: {amount(curve.hit_ratio(size), 'share')}"
+        pool_rows.append((f"this pool's {name}", hits_text))
     print_rows("The pool", ("", ""), pool_rows)
     read_rows = [
         (read.place, amount(1e3 * read.s_per_token + read.latency_s, "time"),

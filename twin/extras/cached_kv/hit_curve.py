@@ -55,10 +55,10 @@ def reads(
     for plane in planes:
         question = with_overrides(s, {"memory_pool.plane": plane})
         parts = assemble(question, facts, trace, counts)
-        role, servers = parts.costs.prefilling, parts.costs.servers
-        assert role is not None  # somebody prefills
-        computed_s = recompute_s(parts, role, mean_lengths(question.workload, facts, trace)[0])
-        price, fetch = servers.prices()[0], role.fetch
+        prefill, servers = parts.costs.prefilling, parts.costs.servers
+        assert prefill is not None  # somebody prefills
+        computed_s = recompute_s(parts, prefill, mean_lengths(question.workload, facts, trace)[0])
+        price, fetch = servers.prices()[0], prefill.fetch
         latency_s = price.latency_s
         margin_s_per_token = computed_s - fetch.ahead_s_per_token(latency_s)
         rate_min = fetch.bytes_per_token / margin_s_per_token if margin_s_per_token > 0.0 else None
@@ -70,8 +70,8 @@ def reads(
         rows.append(Read(place, latency_s, token_s, computed_s, price.bytes_per_s, rate_min, block))
         ssd = from_storage(parts.net, servers.dies) if s.memory_pool.ssd_gb_per_node > 0.0 else None
         if ssd is not None and plane == planes[0]:  # together with the copy out of DRAM
-            size, rate = parts.costs.kv_bytes_per_token, ssd.alone(parts.net)[0]
-            ssd_s, rate_min = max(token_s, size / rate), rate_min and size / computed_s
+            kv_bytes, rate = parts.costs.kv_bytes_per_token, ssd.alone(parts.net)[0]
+            ssd_s, rate_min = max(token_s, kv_bytes / rate), rate_min and kv_bytes / computed_s
             rows.append(Read("SSD over VPC", latency_s, ssd_s, computed_s, rate, rate_min, block))
     return rows
 
@@ -108,8 +108,8 @@ class HitCurve:
         """(bytes, hit ratio) at geometric steps, from 1/100 of the knee to the whole stream."""
         most_bytes = self.curve.blocks * self.block_bytes
         least_bytes = max(self.block_bytes, min(self.knee_bytes, most_bytes) / 100.0)
-        sizes = np.geomspace(least_bytes, max(most_bytes, least_bytes), POINTS)
-        return [(float(size), self.hit_ratio(size)) for size in sizes]
+        sizes_bytes = np.geomspace(least_bytes, max(most_bytes, least_bytes), POINTS)
+        return [(float(size), self.hit_ratio(size)) for size in sizes_bytes]
 
 
 def hit_curve(s: Scenario, facts: Facts, trace: TraceTable | None = None) -> HitCurve:
@@ -122,8 +122,8 @@ def hit_curve(s: Scenario, facts: Facts, trace: TraceTable | None = None) -> Hit
     if s.memory_pool.enabled:
         pool_nodes = dram(parts.net, range(parts.net.nodes))
         if s.memory_pool.scope == "local":  # what one instance has
-            role = parts.costs.prefilling
-            pool_nodes = role.dies / parts.net.dies_per_node if role else 0.0
+            prefill = parts.costs.prefilling
+            pool_nodes = prefill.dies / parts.net.dies_per_node if prefill else 0.0
     dram_bytes = node_dram_bytes(s.memory_pool, facts, parts.net.dies_per_node) * pool_nodes
     ssd_bytes = 1e9 * s.memory_pool.ssd_gb_per_node * pool_nodes
     block_bytes = parts.costs.held_bytes(stream.block_tokens)

@@ -47,19 +47,19 @@ def hits(draft: Scenario, demand: Offered) -> None:
 
 def reading(draft: Scenario) -> None:
     """Draw the seconds per thousand cached tokens by place, and the break-even of reading them."""
-    places = reads_of(draft)
-    if not places:
+    kv_reads = reads_of(draft)
+    if not kv_reads:
         return
     st.subheader("Read or compute again", anchor=False)
-    if isinstance(places, str):
-        st.caption(sentence(places))
+    if isinstance(kv_reads, str):
+        st.caption(sentence(kv_reads))
         return
-    plot(break_even(places), "break-even")
+    plot(break_even(kv_reads), "break-even")
     table = [
         {"Read from": read.place, "Rate, one instance": amount(read.bytes_per_s, "bytes", "B/s"),
          "Breaks even at": amount(read.pays_above_bytes_per_s, "bytes", "B/s"),
          "Pays from": amount(read.pays_from_tokens, "count", "tokens")}
-        for read in places
+        for read in kv_reads
     ]  # fmt: skip
     st.dataframe(table, hide_index=True)
     st.caption(
@@ -74,11 +74,11 @@ def break_even(found: Sequence[Read]) -> Chart:
     """Chart with a bar per place: milliseconds per thousand cached tokens, a line at break-even."""
     fig, recompute_s = figure(height=110 + 34 * len(found)), found[0].computed_s_per_token
     read_ms = [1e6 * read.s_per_token + 1e3 * read.latency_s for read in found]
-    text = [amount(1e-3 * ms, "time") for ms in read_ms]
+    texts = [amount(1e-3 * ms, "time") for ms in read_ms]
     places = [read.place for read in found]
-    bars(fig, places, read_ms, theme.ROLE["memory_pool"], text=text, textposition="outside")
+    bars(fig, places, read_ms, theme.ROLE["memory_pool"], text=texts, textposition="outside")
     line_at(fig, "computed again", "top left", x=1e6 * recompute_s)
-    listing = "; ".join(f"{place} {time}" for place, time in zip(places, text, strict=True))
+    listing = "; ".join(f"{place} {time}" for place, time in zip(places, texts, strict=True))
     computed, end_ms = amount(1e3 * recompute_s, "time"), 1.25 * max(1e6 * recompute_s, *read_ms)
     return chart(
         fig, f"Reading a thousand cached tokens: {listing}; computing them again: {computed}.",
@@ -95,9 +95,9 @@ def hit_ratio(
     if not points or points[-1][1] <= 0.0:
         return empty("No prompt shares a block with another")
     fig = figure(height=260)
-    sizes, ratios = [size / 1e9 for size, _ in points], [100 * ratio for _, ratio in points]
+    sizes_gb, percents = [size / 1e9 for size, _ in points], [100 * ratio for _, ratio in points]
     hover = "%{y:.1f} % with %{x:,.3~g} GB<extra></extra>"
-    line(fig, sizes, ratios, theme.ROLE["prefill"], hover, width=2.4)
+    line(fig, sizes_gb, percents, theme.ROLE["prefill"], hover, width=2.4)
     for name, (size, ratio) in tiers.items():
         if size > 0.0:
             fig.add_scatter(

@@ -55,9 +55,9 @@ def read_counts(
             kind = "npy" if data.startswith(NPY_MAGIC) else "npz"
             return _table(label, kind, _array(label, data, limits))
         piece = Piece(label, data)
-        if not (begins := text_of(piece).lstrip()[:1]):
+        if not (first_char := text_of(piece).lstrip()[:1]):
             raise CountsError(f"{label} is empty")
-        if begins in "{[":
+        if first_char in "{[":
             return _table(label, "json", _json(piece))
         return _table(label, "csv", _csv(piece))
     except TraceError as error:
@@ -130,22 +130,22 @@ def _json(piece: Piece) -> NDArray[Any]:
 
 def _csv(piece: Piece) -> NDArray[Any]:
     """Counts of a CSV, one row of layer, expert and count for each; equal places add up."""
-    head, line_end, rest = piece.data.partition(b"\n")
-    parts = []
-    for cells, _ in csv_cells(Piece(piece.name, head.lower() + line_end + rest)):
+    header, line_end, body = piece.data.partition(b"\n")
+    chunks = []
+    for cells, _ in csv_cells(Piece(piece.name, header.lower() + line_end + body)):
         layer, expert = (
-            cells.numbers(_column(piece.name, cells, what), f"a whole number below {most}",
-                          most - 1, whole=True)
-            for what, most in (("layer", MOST_LAYERS), ("expert", MOST_EXPERTS))
+            cells.numbers(_column(piece.name, cells, key), f"a whole number below {limit}",
+                          limit - 1, whole=True)
+            for key, limit in (("layer", MOST_LAYERS), ("expert", MOST_EXPERTS))
         )  # fmt: skip
         column = _column(piece.name, cells, "count")
-        parts.append((layer, expert, cells.numbers(column, "a number from 0 on", MOST_COUNT)))
-    layer, expert, count = map(np.concatenate, zip(*parts, strict=True))
+        chunks.append((layer, expert, cells.numbers(column, "a number from 0 on", MOST_COUNT)))
+    layer, expert, count = map(np.concatenate, zip(*chunks, strict=True))
     layers, layer_index = np.unique(layer, return_inverse=True)
-    if (gap_places := np.flatnonzero(np.diff(layers) > 1)).size:
-        gap = int(layers[gap_places[0]]) + 1
+    if (gap_index := np.flatnonzero(np.diff(layers) > 1)).size:
+        missing_layer = int(layers[gap_index[0]]) + 1
         raise CountsError(
-            f"{piece.name} has no row of layer {gap}: give every MoE layer between others"
+            f"{piece.name} has no row of layer {missing_layer}: give every MoE layer between others"
         )
     counts = np.zeros((layers.size, 1 + int(expert.max())))
     np.add.at(counts, (layer_index, expert.astype(np.int64)), count)
@@ -162,9 +162,9 @@ def _column(name: str, cells: Cells, what: str) -> str:
 
 def _table(name: str, kind: str, array: NDArray[Any]) -> CountsTable:
     """Counts from any array of a file; raises CountsError if it cannot be counts."""
-    shape = " x ".join(str(n) for n in array.shape)
+    shape_text = " x ".join(str(n) for n in array.shape)
     if array.ndim not in (2, 3) or 0 in array.shape:
-        raise CountsError(f"{name} holds an array of {shape or 'one number'}: give {SHAPES}")
+        raise CountsError(f"{name} holds an array of {shape_text or 'one number'}: give {SHAPES}")
     layers, experts = array.shape[-2:]
     if layers > MOST_LAYERS or experts > MOST_EXPERTS:
         raise CountsError(
@@ -172,26 +172,26 @@ def _table(name: str, kind: str, array: NDArray[Any]) -> CountsTable:
             f"{MOST_EXPERTS} are read"
         )
     if not (is_valid := (array >= 0) & (array <= MOST_COUNT)).all():
-        first_bad = np.argwhere(~is_valid)[0]
+        bad_index = np.argwhere(~is_valid)[0]
         raise CountsError(
-            f"{name} holds {array[tuple(first_bad)]} at {first_bad.tolist()}: counts are 0 or more"
+            f"{name} holds {array[tuple(bad_index)]} at {bad_index.tolist()}: counts are 0 or more"
         )
     if array.ndim == 3 and array.max() <= 1 and array.sum(axis=0).min() >= 1:
         counts, note = _from_placement(name, array)
         return CountsTable(name, "omni placement", counts, note)
-    summed = array.sum(axis=0, dtype=np.float64) if array.ndim == 3 else array.astype(np.float64)
+    sums = array.sum(axis=0, dtype=np.float64) if array.ndim == 3 else array.astype(np.float64)
     note = f"{array.shape[0]} steps summed" if array.ndim == 3 else ""
-    is_picked = summed.sum(axis=1) > 0
+    is_picked = sums.sum(axis=1) > 0
     if not is_picked.any():
         raise CountsError(f"{name} counts nothing: every number is 0")
     dense_layers = int(is_picked.argmax())
     if not is_picked[dense_layers:].all():
-        missing = dense_layers + int(is_picked[dense_layers:].argmin())
-        raise CountsError(f"{name} counts nothing in layer {missing}: leave out dense layers")
+        missing_layer = dense_layers + int(is_picked[dense_layers:].argmin())
+        raise CountsError(f"{name} counts nothing in layer {missing_layer}: leave out dense layers")
     if dense_layers:
         note = f"{note}; " if note else ""
         note += f"the first {dense_layers} layers count nothing and were left out as dense"
-    return CountsTable(name, kind, np.ascontiguousarray(summed[dense_layers:]), note)
+    return CountsTable(name, kind, np.ascontiguousarray(sums[dense_layers:]), note)
 
 
 def _from_placement(name: str, array: NDArray[Any]) -> tuple[Floats, str]:
@@ -208,8 +208,8 @@ def _from_placement(name: str, array: NDArray[Any]) -> tuple[Floats, str]:
         )
     bound = (copies - 1.0) * experts / slots
     hot = bound > 1.0
-    rest = (experts - (bound * hot).sum(axis=1, keepdims=True)) / (~hot).sum(axis=1, keepdims=True)
-    load = np.where(hot, bound, np.maximum(rest, 0.0))
+    cold = (experts - (bound * hot).sum(axis=1, keepdims=True)) / (~hot).sum(axis=1, keepdims=True)
+    load = np.where(hot, bound, np.maximum(cold, 0.0))
     return load, (
         "a placement, not counts: the least loads for which greedy copying makes it, the other "
         "experts alike"

@@ -43,8 +43,8 @@ class Constant:
 
     def saw(self, rows: Iterable[str]) -> list[str]:
         """The fitted rows that inform it most."""
-        heads = tuple(head.strip() for head in self.prefix.split(","))
-        return [row for row in rows if row.startswith(heads)]
+        prefixes = tuple(head.strip() for head in self.prefix.split(","))
+        return [row for row in rows if row.startswith(prefixes)]
 
 
 EXCHANGES = "cm384-dispatch, cm384-combine"
@@ -120,8 +120,8 @@ class Space:
 
 def calibrate(facts: Facts) -> Fit:
     """Fit of the constants to the calibrating rows."""
-    used = [row for row in load_published() if row.calibrates]
-    space, weights = Space(facts, used, CONSTANTS), np.array([weight(row) for row in used])
+    rows = [row for row in load_published() if row.calibrates]
+    space, weights = Space(facts, rows, CONSTANTS), np.array([weight(row) for row in rows])
     return space.fit(space.fitted(lambda x: weights * space.errors(x), space.start))
 
 
@@ -133,8 +133,8 @@ def weight(row: Row) -> float:
 def with_constants(facts: Facts, values: Mapping[str, float]) -> Facts:
     """Facts with calibration constants set, in the units of CONSTANTS."""
     units = {c.name: c.unit for c in CONSTANTS}
-    fitted = {f"calibration.{n}": Fact(v, units[n], "fit", "f") for n, v in values.items()}
-    return facts.replaced(fitted)
+    fitted_facts = {f"calibration.{n}": Fact(v, units[n], "fit", "f") for n, v in values.items()}
+    return facts.replaced(fitted_facts)
 
 
 def calibration_text(
@@ -215,19 +215,19 @@ def cross_validate(
     used = [row for row in (load_published() if rows is None else rows) if row.calibrates]
     space, weights = Space(facts, used, constants), np.array([weight(row) for row in used])
     errors_now = space.errors(space.present)
-    at_start = _jacobian(space, space.start, space.errors(space.start))
-    slopes = [at_start, *[_jacobian(space, space.present, errors_now)] * STEPS]
+    start_slopes = _jacobian(space, space.start, space.errors(space.start))
+    slopes = [start_slopes, *[_jacobian(space, space.present, errors_now)] * STEPS]
     left_out_errors, refits = [], []
     groups = [("row", row.id, [i]) for i, row in enumerate(used)]
     for by in ("source", "system"):  # with more than one row
         for name in dict.fromkeys(getattr(row, by) for row in used):
-            group = [i for i, row in enumerate(used) if getattr(row, by) == name]
-            groups += [(by, str(name), group)] if 1 < len(group) < len(used) else []
-    for by, name, left in groups:
-        point = _refit(space, slopes, weights, [i for i in range(len(used)) if i not in left])
-        errors = errors_now[left], space.errors(point, left)
+            indices = [i for i, row in enumerate(used) if getattr(row, by) == name]
+            groups += [(by, str(name), indices)] if 1 < len(indices) < len(used) else []
+    for by, name, left_out in groups:
+        point = _refit(space, slopes, weights, [i for i in range(len(used)) if i not in left_out])
+        errors = errors_now[left_out], space.errors(point, left_out)
         means = (float(np.abs(each).mean()) for each in errors)
-        left_out_errors.append(LeftOut(by, name, len(left), *means))
+        left_out_errors.append(LeftOut(by, name, len(left_out), *means))
         if by == "row":
             refits.append((name, space.low + point * space.span))
     spans = [
@@ -266,9 +266,9 @@ def _refit(space: Space, slopes: Sequence[Vector], weights: Vector, rows: list[i
 
 def _span(constant: Constant, value: float, refits: Sequence[tuple[str, float]]) -> Span:
     """Range of a constant over refits, with the row that moves it most."""
-    row, farthest = max(refits, key=lambda refit: abs(refit[1] - value))
-    low, high = (float(end(x for _, x in refits)) for end in (min, max))
-    moved_share = abs(farthest - value) / (constant.high - constant.low)
+    row, farthest_value = max(refits, key=lambda refit: abs(refit[1] - value))
+    low, high = (float(bound(x for _, x in refits)) for bound in (min, max))
+    moved_share = abs(farthest_value - value) / (constant.high - constant.low)
     return Span(constant.name, value, low, high, row, bool(moved_share <= IDENTIFIED))
 
 
@@ -323,14 +323,14 @@ def read_points(path: Path, facts: Facts) -> list[Row]:
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     rows: list[Row] = []
     try:
-        heads = [head.strip() for head in reader.fieldnames or []]
-        reader.fieldnames = heads
-        _check_heads(heads, path.name)
+        names = [head.strip() for head in reader.fieldnames or []]
+        reader.fieldnames = names
+        _check_heads(names, path.name)
         for cells in reader:
-            place = f"{path.name}, line {reader.line_num}"
+            where = f"{path.name}, line {reader.line_num}"
             if len(rows) == POINTS_MAX:
-                raise PointsError(f"{place}: more than {POINTS_MAX} points: keep as many")
-            rows.append(_row(cells, place, reader.line_num, facts))
+                raise PointsError(f"{where}: more than {POINTS_MAX} points: keep as many")
+            rows.append(_row(cells, where, reader.line_num, facts))
     except csv.Error as error:
         sentence = f"line {reader.line_num + 1}: {error}"
         raise PointsError(f"{path.name}, {sentence}: it must be comma-separated") from None
@@ -343,9 +343,9 @@ def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTAN
     """Constants that fit measured points best, from present values on. Raises PointsError."""
     rows, answer = read_points(path, facts), partial(_answer, path.name)
     weights = np.array([float(row.args.get("weight", 1.0)) for row in rows])
-    all_constants = Space(facts, rows, constants, answer)
-    start = np.clip(all_constants.present, 1e-6, 1.0 - 1e-6)
-    slopes = _jacobian(all_constants, start, all_constants.errors(start), MOVED)
+    full_space = Space(facts, rows, constants, answer)
+    start = np.clip(full_space.present, 1e-6, 1.0 - 1e-6)
+    slopes = _jacobian(full_space, start, full_space.errors(start), MOVED)
     changes = MOVED * np.abs(slopes).max(axis=0)
     informed = [c for c, change in zip(constants, changes, strict=True) if change > INFORMS]
     if not informed:
@@ -360,7 +360,7 @@ def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTAN
 
     values |= space.fitted(residuals, begin)
     untouched = tuple(c.name for c in constants if c not in informed)
-    return PrivateFit(all_constants.fit(values), untouched, path.name)
+    return PrivateFit(full_space.fit(values), untouched, path.name)
 
 
 def write_private(own: PrivateFit, path: Path) -> None:
@@ -371,9 +371,9 @@ def write_private(own: PrivateFit, path: Path) -> None:
         "To use it, name this file in TWIN_CALIBRATION.",
         f"Mean absolute error of its points: {own.fit.error_mean:.1%}.",
     )
-    fitted = f"least squares over {len(own.fit.errors)} points of {own.points}"
+    source_text = f"least squares over {len(own.fit.errors)} points of {own.points}"
     sources = dict.fromkeys(own.untouched, "no point informs it: as before")
-    text = calibration_text(own.fit, head, lambda c: {"source": sources.get(c.name, fitted)})
+    text = calibration_text(own.fit, head, lambda c: {"source": sources.get(c.name, source_text)})
     write_text(path, text)
 
 
@@ -402,38 +402,38 @@ def _row(cells: Mapping[str | None, Any], here: str, line: int, facts: Facts) ->
     """One row of a file of points. Raises PointsError."""
     if None in cells or None in cells.values():
         raise PointsError(f"{here}: it must have a cell, if an empty one, for each column")
-    filled = {str(k): v.strip() for k, v in cells.items() if v.strip()}
-    quantity = filled.get("quantity", "")
+    texts = {str(k): v.strip() for k, v in cells.items() if v.strip()}
+    quantity = texts.get("quantity", "")
     if quantity not in QUANTITIES:
         names = ", ".join(QUANTITIES)
         raise PointsError(f"{here}: quantity {quantity[:40]!r} must be one of {names}")
     measure, unit, role = QUANTITIES[quantity]
-    args: dict[str, float] = {"weight": _number(filled, "weight", here, "1")}
+    args: dict[str, float] = {"weight": _number(texts, "weight", here, "1")}
     try:
-        base = scenario_named(filled["preset"]) if "preset" in filled else Scenario()
-        settings = settings_from([f"{k}={v}" for k, v in filled.items() if k not in COLUMNS])
-        s = with_overrides(base, settings)
+        base = scenario_named(texts["preset"]) if "preset" in texts else Scenario()
+        settings = settings_from([f"{k}={v}" for k, v in texts.items() if k not in COLUMNS])
+        scenario = with_overrides(base, settings)
     except SpecError as error:
         raise PointsError(f"{here}: {error}") from None
     if not role:
-        args |= {k: _number(filled, k, here) for k in ("ep", "tokens")}
-        npus = s.supernode.nodes * s.supernode.npus_per_node
-        dies = npus * load_chip(facts, s.supernode.chip).dies_per_npu
+        args |= {k: _number(texts, k, here) for k in ("ep", "tokens")}
+        npus = scenario.supernode.nodes * scenario.supernode.npus_per_node
+        dies = npus * load_chip(facts, scenario.supernode.chip).dies_per_npu
         if args["ep"] != int(args["ep"]) or not 2 <= args["ep"] <= dies:
             raise PointsError(f"{here}: ep must be a whole number from 2 to the {dies} dies")
-    elif role not in {name for name, *_ in pools(s)}:
-        mode = s.deployment.mode
+    elif role not in {name for name, *_ in pools(scenario)}:
+        mode = scenario.deployment.mode
         raise PointsError(f"{here}: deployment.mode = {mode!r} has no {role} pool to measure")
     # A point is a steady state of fixed lengths without reuse: nothing else has a formula.
-    workload = s.workload
+    workload = scenario.workload
     if role and (workload.lengths != "fixed" or workload.arrivals == "trace"):
         raise PointsError(f"{here}: workload.lengths must be fixed, and no trace: give the lengths")
-    if role == "prefill" and workload.prefix != "none" and s.memory_pool.enabled:
+    if role == "prefill" and workload.prefix != "none" and scenario.memory_pool.enabled:
         raise PointsError(f"{here}: workload.prefix must be none: prefill is measured unshared")
     return Row(
         id=f"line {line}: {quantity}", system="", regime="", quantity=quantity, unit=unit,
-        value=_number(filled, "value", here), basis="", measure=measure, kind="calibrating",
-        source=here, mark="m", scenario=leaves(s), args=args,
+        value=_number(texts, "value", here), basis="", measure=measure, kind="calibrating",
+        source=here, mark="m", scenario=leaves(scenario), args=args,
     )  # fmt: skip
 
 

@@ -34,20 +34,20 @@ def evidence(
     """Put published figures next to the twin's own, with the error of each."""
     facts = load_facts()
     if first:
-        new = keep_first(facts)
-        errors = [(row["id"], f"{100 * row['error']:+.1f} %") for row in new]
+        new_rows = keep_first(facts)
+        error_rows = [(row["id"], f"{100 * row['error']:+.1f} %") for row in new_rows]
         if as_json:
-            print_json([{**row, "band": row_bands().get(row["id"])} for row in new])
+            print_json([{**row, "band": row_bands().get(row["id"])} for row in new_rows])
         else:
-            print_rows("First errors", ("row", "error"), errors)
+            print_rows("First errors", ("row", "error"), error_rows)
         return
     if write:
         write_errors(facts, rows_of(facts))
-    known = known_evidence(facts)
+    judged = known_evidence(facts)
     if as_json:
-        print_json(known["rows"])
+        print_json(judged["rows"])
     else:
-        print_evidence(known["rows"], known["held"])
+        print_evidence(judged["rows"], judged["held"])
 
 
 def calibrate(
@@ -114,8 +114,8 @@ def print_evidence(rows: Sequence[Mapping[str, Any]], held: Sequence[str]) -> No
     heads = ("row", "published", "twin", "error", "first error", "band", "kind")
     print_rows("Published figures", heads, cells)
     _print_table("Absolute error: mean (worst, rows)", score_table(rows))
-    record, skew = load_made(), one_skew(load_facts())
+    record, skew_text = load_made(), one_skew(load_facts())
     moving = f"{record.counted} figures without a source of their own move a row: calibrate --help"
-    texts = (*headlines(rows), today(rows), *held, skew, record.default_skew, moving)
+    texts = (*headlines(rows), today(rows), *held, skew_text, record.default_skew, moving)
     for sentence in texts:
         out.print(escape(sentence))

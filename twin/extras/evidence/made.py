@@ -110,16 +110,16 @@ def _concerns(figure: Figure, row: Row) -> bool:
     """Whether a row can depend on the figure: not if the figure is of another machine or stack."""
     if figure.rows:
         return row.id in figure.rows
-    part, name, *_ = (*figure.fact.split("."), "")
-    default = leaves(Scenario())
+    room, name, *_ = (*figure.fact.split("."), "")
+    defaults = leaves(Scenario())
     settings_of_row = [row.scenario] if row.against is None else [row.scenario, row.against]
-    field = READ_BY.get(part)
-    if part == "stacks":  # any may be based on it
+    field = READ_BY.get(room)
+    if room == "stacks":  # any may be based on it
         return any(field in settings for settings in settings_of_row)
     if field:
-        return any(settings.get(field, default[field]) == name for settings in settings_of_row)
-    if part == "operators" and name in ("ascend", "nvidia"):
-        chip = str(row.scenario.get("supernode.chip", default["supernode.chip"]))
+        return any(settings.get(field, defaults[field]) == name for settings in settings_of_row)
+    if room == "operators" and name in ("ascend", "nvidia"):
+        chip = str(row.scenario.get("supernode.chip", defaults["supernode.chip"]))
         return chip.startswith("ascend") == (name == "ascend")
     return True
 
@@ -215,21 +215,21 @@ class Made:
         """Rows of three tables in words, by title: constants, rows left out, figures that count."""
         return {
             "Which constants the rows identify": [
-                {"constant": c.name, "value": f"{c.value:g}",
-                 "without any one row": f"{c.low:.3g} to {c.high:.3g}",
-                 "moved most without": c.row, "identified": "yes" if c.identified else "no"}
-                for c in self.cross.constants
+                {"constant": span.name, "value": f"{span.value:g}",
+                 "without any one row": f"{span.low:.3g} to {span.high:.3g}",
+                 "moved most without": span.row, "identified": "yes" if span.identified else "no"}
+                for span in self.cross.constants
             ],
             "Rows left out": [
-                {"left out": left.name, "rows": str(left.rows),
-                 "fitted": f"{100 * left.fitted:.1f} %",
-                 "predicted": f"{100 * left.predicted:.1f} %"}
-                for left in self.cross.left_out
+                {"left out": entry.name, "rows": str(entry.rows),
+                 "fitted": f"{100 * entry.fitted:.1f} %",
+                 "predicted": f"{100 * entry.predicted:.1f} %"}
+                for entry in self.cross.left_out
             ],
             f"{self.counted} figures without a source of their own move a row by more than 1 %": [
-                {"figure": f.name, "kind": f.kind, "row moved most": f.row,
-                 "by": "all of it" if math.isinf(f.share) else f"{100 * f.share:.1f} %"}
-                for f in self.figures if f.counts
+                {"figure": figure.name, "kind": figure.kind, "row moved most": figure.row,
+                 "by": "all of it" if math.isinf(figure.share) else f"{100 * figure.share:.1f} %"}
+                for figure in self.figures if figure.counts
             ],
         }  # fmt: skip
 
@@ -241,12 +241,12 @@ class Made:
 def make(facts: Facts) -> Made:
     """Compute everything; takes some minutes."""
     rows = load_published()
-    judged = [row for row in rows if row.kind != "unstated"]
-    known = {row.id: answer_row(row, facts) for row in judged}
-    effects = [moved(figure, facts, judged, known) for figure in figures(facts)]
+    judged_rows = [row for row in rows if row.kind != "unstated"]
+    answers = {row.id: answer_row(row, facts) for row in judged_rows}
+    effects = [moved(figure, facts, judged_rows, answers) for figure in figures(facts)]
     effects.sort(key=lambda each: (-each.share, each.name))
-    fitted_rows = [at_default_skew(r) for r in rows if r.group == SUPERNODE and r.kind == "seen"]
-    errors = [abs(row["error"]) for row in evidence(facts, fitted_rows)]
+    seen_rows = [at_default_skew(r) for r in rows if r.group == SUPERNODE and r.kind == "seen"]
+    errors = [abs(row["error"]) for row in evidence(facts, seen_rows)]
     return Made(
         facts.digest, rows_digest(rows),
         [replace(each, share=_short(each.share)) for each in effects], cross_validate(facts),
@@ -295,9 +295,9 @@ def keep_first(facts: Facts, path: Path = FIRST, root: Path = ROOT) -> list[dict
         return []
     commit, new_entries = committed(root), {}
     for row in rows:
-        twin = answer_row(row, facts)
-        error = round(twin / row.value - 1.0, 6)
-        new_entries[row.id] = First(float(f"{twin:.6g}"), error, commit, row.digest)
+        answer = answer_row(row, facts)
+        error = round(answer / row.value - 1.0, 6)
+        new_entries[row.id] = First(float(f"{answer:.6g}"), error, commit, row.digest)
     entries = {name: asdict(entry) for name, entry in {**stored_first, **new_entries}.items()}
     write_text(path, FIRST_HEAD + tomli_w.dumps(entries))
     return [{"id": name, **asdict(entry)} for name, entry in new_entries.items()]
@@ -339,6 +339,6 @@ def cross_table(rows: Rows, table: Table) -> str:
     """Tables of constants without rows, errors of such fits, and figures that count."""
     (_, constants), (_, errors), (counted_figures, figures) = load_made().tables().items()
     for row in (*constants, *figures):
-        name = next(iter(row))
-        row[name] = f"`{row[name]}`"
+        first_key = next(iter(row))
+        row[first_key] = f"`{row[first_key]}`"
     return "\n\n".join([table(constants), table(errors), f"{counted_figures}:", table(figures)])

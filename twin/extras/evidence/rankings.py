@@ -36,7 +36,7 @@ def rankings(twin: Mapping[str, float], published: Sequence[Row] | None = None) 
             fixed = {p: v for p, v in row.scenario.items() if not _chosen(p)}
             sweep = [row.system, row.measure, row.unit, fixed, dict(row.facts), dict(row.args)]
             sweeps.setdefault(json.dumps(sweep, sort_keys=True), []).append(row)
-    result = []
+    results = []
     for rows in sweeps.values():
         tau = kendall([row.value for row in rows], [twin[row.id] for row in rows])
         if len(rows) >= LEAST and tau is not None:
@@ -44,8 +44,8 @@ def rankings(twin: Mapping[str, float], published: Sequence[Row] | None = None) 
             labels = tuple(fields()[path].label for path in paths
                            if len({str(row.scenario.get(path)) for row in rows}) > 1)  # fmt: skip
             names = tuple(row.id for row in rows)
-            result.append(Ranking(rows[0].system, rows[0].measure, names, labels, tau))
-    return sorted(result, key=lambda r: (-len(r.rows), r.system, r.measure))
+            results.append(Ranking(rows[0].system, rows[0].measure, names, labels, tau))
+    return sorted(results, key=lambda r: (-len(r.rows), r.system, r.measure))
 
 
 def _chosen(path: str) -> bool:
@@ -66,10 +66,10 @@ def kendall(one: Sequence[float], other: Sequence[float]) -> float | None:
 def ranking_table(answers: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """The sweeps as rows of a table, from the judged rows."""
     return [
-        {"Published sweep": f"{r.system}, {r.measure.replace('.', ' ')}",
-         "What differs": ", ".join(r.differ), "Points": str(len(r.rows)),
-         "Kendall's tau": f"{r.tau:+.2f}"}
-        for r in rankings({row["id"]: row["twin"] for row in answers})
+        {"Published sweep": f"{ranking.system}, {ranking.measure.replace('.', ' ')}",
+         "What differs": ", ".join(ranking.differ), "Points": str(len(ranking.rows)),
+         "Kendall's tau": f"{ranking.tau:+.2f}"}
+        for ranking in rankings({row["id"]: row["twin"] for row in answers})
     ]  # fmt: skip
 
 

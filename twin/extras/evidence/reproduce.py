@@ -29,7 +29,7 @@ def question(row: Row, *, against: bool = False) -> Scenario | None:
     loop: dict[str, Any]
     if pool == "decode":  # as many clients as slots, for three turnovers of each slot
         batch, answer_s = s.deployment.decode.batch_per_npu, 1e-3 * s.slo.tpot_ms * answer
-        npus = sum(count * each for role, count, each in pools(s) if role != "prefill")
+        npus = sum(count * npus_each for role, count, npus_each in pools(s) if role != "prefill")
         name = f"decode, batch {batch}, {prompt:,} → {answer:,} tokens"
         loop = {"workload.concurrency": batch * npus, "warmup_s": max(25.0, round(answer_s)),
                 "horizon_s": max(80.0, round(3.2 * answer_s))}  # fmt: skip

@@ -35,11 +35,11 @@ def totals(entry: dict[str, Any], facts: Facts) -> dict[str, float]:
 def slide_table(facts: Facts) -> list[dict[str, str]]:
     """One row per figure: printed on the slide, and computed from data/, for both machines."""
     entries = published_table(RECORD / "slides.toml")["machine"]
-    computed = [totals(entry, facts) for entry in entries]
+    totals_of = [totals(entry, facts) for entry in entries]
     lines = []
     for key, label in LINES.items():
         line = {"Figure": label}
-        for entry, machine_totals in zip(entries, computed, strict=True):
+        for entry, machine_totals in zip(entries, totals_of, strict=True):
             line[f"{entry['name']}, printed"] = f"{entry[key]:,g}"
             line[f"{entry['name']}, from data/"] = f"{float(f'{machine_totals[key]:.4g}'):,g}"
         lines.append(line)

@@ -59,17 +59,17 @@ class Served:
         """Sums by hour of the fleet, f8[hours] each, for a run that begins at `begin_s` of the
         fleet's time: arrivals; finished requests, and those of them that met the SLO; TPOT, and
         answers that have one. Warm-up included."""
-        o = Observed(
+        run = Observed(
             self.scenario.model_copy(update={"warmup_s": 0.0}), self.requests,
             self.observed.totals,
         )  # fmt: skip
-        has_tpot = ~np.isnan(o.tpot) & o.whole
-        ends_s = self.requests["finish_s"].to_numpy()[o.finished]
-        arrived_s = self.requests["arrival_s"].to_numpy()[o.at_start :]
+        has_tpot = ~np.isnan(run.tpot) & run.whole
+        ends_s = self.requests["finish_s"].to_numpy()[run.finished]
+        arrived_s = self.requests["arrival_s"].to_numpy()[run.at_start :]
         times_and_weights = {
-            "requests": (arrived_s, None), "finished": (ends_s[o.whole], None),
-            "met": (ends_s[o.whole], o.within_slo[o.whole]), "answers": (ends_s[has_tpot], None),
-            "tpot_s": (ends_s[has_tpot], o.tpot[has_tpot]),
+            "requests": (arrived_s, None), "finished": (ends_s[run.whole], None),
+            "met": (ends_s[run.whole], run.within_slo[run.whole]),
+            "answers": (ends_s[has_tpot], None), "tpot_s": (ends_s[has_tpot], run.tpot[has_tpot]),
         }  # fmt: skip
         return {
             name: np.bincount(
@@ -84,22 +84,22 @@ def merged(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[str, Any
     """Figures of runs, each of some supernodes, over a fleet's steady state, by summary keys."""
     totals = {key: _sum([(n, run.summary.get(key)) for n, run in runs]) for key in COUNTS}
     met_count = sum(count * run.observed.met for count, run in runs)
-    rate, npus, cost, cost_steady = 0.0, 0.0, 0.0, 0.0
+    tokens_per_s, mean_npus, cost, cost_steady = 0.0, 0.0, 0.0, 0.0
     for count, run in runs:
         observed, weight = run.observed, count * (run.observed.steady_s / steady_s)
-        rate += weight * (run.summary.get("output_tokens_per_s") or 0.0)
-        npus += weight * (run.summary.get("npus") or 0.0)
-        own_cost = count * observed.price_per_npu_hour * (run.summary.get("npu_hours") or 0.0)
-        cost += own_cost
-        cost_steady += own_cost * observed.steady_s / run.scenario.horizon_s
-    tokens, kwh = rate * steady_s, totals["energy_kwh"]
+        tokens_per_s += weight * (run.summary.get("output_tokens_per_s") or 0.0)
+        mean_npus += weight * (run.summary.get("npus") or 0.0)
+        run_cost = count * observed.price_per_npu_hour * (run.summary.get("npu_hours") or 0.0)
+        cost += run_cost
+        cost_steady += run_cost * observed.steady_s / run.scenario.horizon_s
+    tokens, kwh = tokens_per_s * steady_s, totals["energy_kwh"]
     return {
         **totals,
         "throughput_req_per_s": per_second(float(totals["requests_steady"] or 0.0), steady_s),
         "goodput_req_per_s": per_second(met_count, steady_s),
         "slo_attainment": quotient(met_count, float(totals["requests_steady"] or 0.0)),
-        "output_tokens_per_s": rate,
-        "tokens_per_s_per_npu": quotient(rate, npus),
+        "output_tokens_per_s": tokens_per_s,
+        "tokens_per_s_per_npu": quotient(tokens_per_s, mean_npus),
         **spread_merged([(count, run.ttft_s) for count, run in runs], "ttft_s"),
         **spread_merged([(count, run.tpot_s) for count, run in runs], "tpot_s"),
         "joules_per_token": quotient(3.6e6 * kwh, tokens) if kwh is not None else None,
@@ -128,13 +128,13 @@ def spread_merged(parts: Sequence[tuple[int, np.ndarray]], prefix: str) -> dict[
     order = np.argsort(values, kind="stable")
     values, count_up_to = values[order], np.cumsum(counts[order])
     positions = (count_up_to[-1] - 1) * (np.array(PERCENTILES) / 100)
-    lower = np.floor(positions)
+    lower_index = np.floor(positions)
     low, high = (
         values[np.searchsorted(count_up_to, np.minimum(level, count_up_to[-1] - 1), "right")]
-        for level in (lower, lower + 1)
+        for level in (lower_index, lower_index + 1)
     )
-    fraction, gap = positions - lower, high - low
-    percentiles = np.where(fraction < 0.5, low + gap * fraction, high - gap * (1.0 - fraction))
+    fraction, width = positions - lower_index, high - low
+    percentiles = np.where(fraction < 0.5, low + width * fraction, high - width * (1.0 - fraction))
     mean = sum(count * float(sample.sum()) for count, sample in parts) / int(count_up_to[-1])
     names = [f"{prefix}_mean", *(f"{prefix}_p{p}" for p in PERCENTILES)]
     return dict(zip(names, [mean, *map(float, percentiles)], strict=True))
@@ -164,8 +164,8 @@ def wanted(
     run, None without a run. Raises FleetError, SpecError."""
     lives, without = lives_of(fleet, named, facts, left), None
     if fleet.lost:
-        unbroken = fleet.model_copy(update={"lost": ()})
-        without = lives_of(unbroken, named, facts, left, empty=True)
+        whole_fleet = fleet.model_copy(update={"lost": ()})
+        without = lives_of(whole_fleet, named, facts, left, empty=True)
     result = Wanted(fleet, lives, without)
     return replace(result, missing=tuple(s for s in result.all() if left(s) is None))
 
@@ -195,10 +195,10 @@ def stored(store: Store, row: RunRow, scenario: Scenario) -> Served:
     if row.state != "done":
         raise FleetError(f"the run {row.id} of {scenario.name} {row.state}: {row.message}")
     table = store.runs.table(row.id, "requests")
-    stamps = [name for name in table.columns if name.endswith("_s")]  # stamps
-    stamps += [name for name in ("output_tokens", "tenant") if name in table.columns]
+    columns = [name for name in table.columns if name.endswith("_s")]  # stamps
+    columns += [name for name in ("output_tokens", "tenant") if name in table.columns]
     summary = row.summary | {"run": row.id}
-    return Served(scenario, summary, table.select(stamps), row.result_digest)
+    return Served(scenario, summary, table.select(columns), row.result_digest)
 
 
 def in_store(
@@ -222,13 +222,13 @@ def answered(found: Wanted, known: Mapping[str, Served]) -> dict[str, Any]:
     layout, traffic = found.lives.laid, found.lives.laid.traffic
     steady_s = traffic.horizon_s - traffic.warmup_s
     length_s = hour_s(traffic) or traffic.horizon_s / HOURS
-    hours = int(np.ceil(traffic.horizon_s / length_s - 1e-9))
+    hour_count = int(np.ceil(traffic.horizon_s / length_s - 1e-9))
     served_lives = _served(found.lives, known)
     rows = []
-    for u, unit in enumerate(layout.units):
-        runs_of_unit = [(life.begin_s, run) for _, life, run in served_lives if life.unit == u]
+    for k, unit in enumerate(layout.units):
+        runs_of_unit = [(life.begin_s, run) for _, life, run in served_lives if life.unit == k]
         row = _row(found.fleet, unit, [run for _, run in runs_of_unit], steady_s)
-        rows.append(row | _by_hour(runs_of_unit, length_s, hours))
+        rows.append(row | _by_hour(runs_of_unit, length_s, hour_count))
         if not runs_of_unit:
             npus = npus_used(layout.kinds[unit.kind])
             rows[-1]["npu_hours"] = npus * traffic.horizon_s / 3600.0
@@ -239,8 +239,8 @@ def answered(found: Wanted, known: Mapping[str, Served]) -> dict[str, Any]:
         summary |= {"energy_kwh": None, "joules_per_token": None}
     without_loss = None
     if found.without is not None:
-        unbroken = [(count, run) for count, _, run in _served(found.without, known)]
-        without_loss = merged(unbroken, steady_s)
+        served_without_loss = [(count, run) for count, _, run in _served(found.without, known)]
+        without_loss = merged(served_without_loss, steady_s)
     digests = sorted(f"{count} {life.begin_s!r} {run.digest}" for count, life, run in served_lives)
     return {
         "name": found.fleet.name, "supernodes": found.fleet.supernodes, "runs": len(found.all()),
@@ -262,7 +262,7 @@ def in_words(answer: Mapping[str, Any]) -> list[str]:
     if not without_loss:
         return sentences
     keys = ("goodput_req_per_s", "slo_attainment", "ttft_s_p99", "tpot_s_p99")
-    figures = ", ".join(
+    figures_text = ", ".join(
         f"{METRICS[key].label} {shown(key, s[key])} instead of {shown(key, without_loss[key])}"
         for key in keys
         if shown(key, s[key]) != shown(key, without_loss[key])
@@ -272,7 +272,7 @@ def in_words(answer: Mapping[str, Any]) -> list[str]:
     sentences.append(
         f"{hours:,.3g} NPU-hours were out of service; "
         f"{numbered(answer['began_again'], 'request')} under way began again elsewhere."
-        f"{f' {figures}.' if figures else ''}"
+        f"{f' {figures_text}.' if figures_text else ''}"
     )
     return sentences
 
@@ -309,6 +309,6 @@ def _by_hour(runs: Sequence[tuple[float, Served]], length_s: float, hours: int) 
         """One sum over another by hour; None where the second is 0."""
         return list(map(quotient, totals[above].tolist(), totals[below].tolist()))
 
-    rate = (totals["requests"] / length_s).tolist()
-    tpot, slo_share = over("tpot_s", "answers"), over("met", "finished")
-    return {"hours": {"rate_req_per_s": rate, "tpot_s": tpot, "slo_attainment": slo_share}}
+    req_per_s = (totals["requests"] / length_s).tolist()
+    tpot_s, slo_share = over("tpot_s", "answers"), over("met", "finished")
+    return {"hours": {"rate_req_per_s": req_per_s, "tpot_s": tpot_s, "slo_attainment": slo_share}}

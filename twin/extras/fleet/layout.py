@@ -78,7 +78,7 @@ class Layout:
         """Expected arrivals per second of each region at times f8[n], f8[regions, n]."""
         horizon_s = self.traffic.horizon_s
         rates = zip(self.region_rate, self.regions, strict=True)
-        return np.stack([rate * rate_at(w, t, horizon_s, facts) for rate, w in rates])
+        return np.stack([rate * rate_at(workload, t, horizon_s, facts) for rate, workload in rates])
 
 
 def lay_out(fleet: Fleet, named: Named) -> Layout:
@@ -87,18 +87,18 @@ def lay_out(fleet: Fleet, named: Named) -> Layout:
     traffic = _traffic(fleet, named(fleet.traffic) if fleet.traffic else kinds[0])
     _check(fleet, traffic, kinds)
     units = tuple(_units(fleet, traffic))
-    times = {t for unit in units for gap in unit.lost for t in gap}
-    edges = np.array(sorted({0.0, traffic.horizon_s} | times))
+    loss_times_s = {t for unit in units for gap in unit.lost for t in gap}
+    edges_s = np.array(sorted({0.0, traffic.horizon_s} | loss_times_s))
     live_by_span = [np.array([not any(a <= at_s < b for a, b in u.lost) for u in units])
-            for at_s in edges[:-1]]  # fmt: skip
+            for at_s in edges_s[:-1]]  # fmt: skip
     region_parts = np.array([region.share for region in fleet.regions] or [1.0])
-    w = traffic.workload
+    workload = traffic.workload
     return Layout(
-        traffic, kinds, units, edges,
+        traffic, kinds, units, edges_s,
         share=np.stack([_shares(fleet, units, traffic, now) for now in live_by_span]),
         whole=_shares(fleet, units, traffic, np.ones(len(units), bool)),
-        region_rate=w.rate_req_per_s * (region_parts / region_parts.sum()),
-        regions=tuple(w.model_copy(update={"profile": ahead(w.profile, hours / 24.0)})
+        region_rate=workload.rate_req_per_s * (region_parts / region_parts.sum()),
+        regions=tuple(workload.model_copy(update={"profile": ahead(workload.profile, hours / 24.0)})
                       for hours in [r.shift_h for r in fleet.regions] or [0.0]),
     )  # fmt: skip
 
@@ -113,30 +113,30 @@ def ahead(profile: Profile, days: float) -> Profile:
 
 def _traffic(fleet: Fleet, base: Scenario) -> Scenario:
     """The scenario whose traffic all share, at the rate of the whole fleet."""
-    w = base.workload
-    if w.arrivals in ("closed_loop", "trace"):
+    workload = base.workload
+    if workload.arrivals in ("closed_loop", "trace"):
         raise FleetError(
-            f"a front router cannot split workload.arrivals = {w.arrivals}: take poisson, gamma or "
-            "uniform arrivals"
+            f"a front router cannot split workload.arrivals = {workload.arrivals}: take poisson, "
+            "gamma or uniform arrivals"
         )
-    if w.prompts:
+    if workload.prompts:
         raise FleetError("workload.prompts of the traffic must be 0: a fleet serves to its horizon")
-    if w.prefix == "sessions" and fleet.router != "hash":
+    if workload.prefix == "sessions" and fleet.router != "hash":
         raise FleetError(
             f"router = {fleet.router} sends the turns of a session to different supernodes, whose "
             "pools lack the turns before: take hash"
         )
-    rate = fleet.rate_req_per_s or w.rate_req_per_s * fleet.supernodes
+    req_per_s = fleet.rate_req_per_s or workload.rate_req_per_s * fleet.supernodes
     horizon_s = fleet.horizon_s or base.horizon_s
     # Not through validation: the rate of a fleet may be beyond that of one scenario.
     scenario = with_overrides(base, {"horizon_s": horizon_s, "seed": fleet.seed})
-    workload = scenario.workload.model_copy(update={"rate_req_per_s": rate})
-    return scenario.model_copy(update={"workload": workload})
+    fleet_workload = scenario.workload.model_copy(update={"rate_req_per_s": req_per_s})
+    return scenario.model_copy(update={"workload": fleet_workload})
 
 
 def _check(fleet: Fleet, traffic: Scenario, scenarios: Sequence[Scenario]) -> None:
     """Raise FleetError for rows that contradict the traffic or a kind's scenario."""
-    kinds = {kind.name: s for kind, s in zip(fleet.kinds, scenarios, strict=True)}
+    scenario_of = {kind.name: s for kind, s in zip(fleet.kinds, scenarios, strict=True)}
     for scenario in (traffic, *scenarios):
         require_one_model(scenario, "a fleet")
     if traffic.workload.profile.shape not in DAILY and any(r.shift_h for r in fleet.regions):
@@ -149,7 +149,7 @@ def _check(fleet: Fleet, traffic: Scenario, scenarios: Sequence[Scenario]) -> No
                 f"lost.{i}.from_s = {row.from_s:g} s must lie between the end of the warm-up at "
                 f"{traffic.warmup_s:g} s and the end of the run at {traffic.horizon_s:g} s"
             )
-        if kinds[row.kind].elastic.schedule:
+        if scenario_of[row.kind].elastic.schedule:
             raise FleetError(
                 f"lost.{i}: instances of {row.kind} follow elastic.schedule, whose times would be "
                 "others after a start: take another controller"
@@ -182,21 +182,21 @@ def _homes(fleet: Fleet, traffic: Scenario) -> dict[tuple[int, int], list[int]] 
         return None
     tenants_of: dict[tuple[int, int], list[int]] = {}
     for region in [r.name for r in fleet.regions] or [""]:
-        for t, tenant in enumerate(traffic.tenants):
-            best = max(
+        for tenant_index, tenant in enumerate(traffic.tenants):
+            best_home = max(
                 ((_score(tenant.name, kind.name, number, kind.weight), -k, -number)
                  for k, kind in enumerate(fleet.kinds) if kind.region in ("", region)
                  for number in range(kind.count))
             )  # fmt: skip
-            tenants_of.setdefault((-best[1], -best[2]), []).append(t)
+            tenants_of.setdefault((-best_home[1], -best_home[2]), []).append(tenant_index)
     return tenants_of
 
 
 def _score(tenant: str, kind: str, number: int, weight: float) -> float:
     """Score of a supernode for a tenant: the largest is its home, in proportion to weights."""
     digest = hashlib.sha256(f"{tenant}\n{kind}\n{number}".encode()).digest()
-    point = (int.from_bytes(digest[:8], "big") + 0.5) / 2.0**64
-    return -weight / math.log(point)
+    uniform = (int.from_bytes(digest[:8], "big") + 0.5) / 2.0**64
+    return -weight / math.log(uniform)
 
 
 def _shares(fleet: Fleet, units: Sequence[Unit], traffic: Scenario, live: np.ndarray) -> np.ndarray:
@@ -213,12 +213,12 @@ def _shares(fleet: Fleet, units: Sequence[Unit], traffic: Scenario, live: np.nda
     share = np.where(takes, weight / (takes * weight * count).sum(axis=1, keepdims=True), 0.0)
     lost_share = (share * count)[:, ~live].sum(axis=1, keepdims=True)
     share[:, ~live] = 0.0
-    others = np.where(takes & live, weight, 0.0) if fleet.spill == "region" else weight * live
-    others = np.where((others * count).sum(axis=-1, keepdims=True) > 0.0, others, weight * live)
+    takers = np.where(takes & live, weight, 0.0) if fleet.spill == "region" else weight * live
+    takers = np.where((takers * count).sum(axis=-1, keepdims=True) > 0.0, takers, weight * live)
     if not live.any():
         raise FleetError("lost: at one time every supernode is lost, and nothing takes the traffic")
-    spill_total = (others * count).sum(axis=-1, keepdims=True)
-    result: np.ndarray = share + lost_share * others / spill_total
+    spill_total = (takers * count).sum(axis=-1, keepdims=True)
+    result: np.ndarray = share + lost_share * takers / spill_total
     return result
 
 
@@ -256,32 +256,32 @@ def lives_of(fleet: Fleet, named: Named, facts: Facts, left: Left, *, empty: boo
     """Spans and scenarios of a fleet. left: from earlier runs; empty: none begins in a steady
     state. Raises FleetError, SpecError with one sentence."""
     layout = lay_out(fleet, named)
-    maker, result = _Maker(fleet, layout, facts, empty or bool(fleet.lost)), Lives(layout)
-    for at_s, u in sorted((gap[0], u) for u, unit in enumerate(layout.units) for gap in unit.lost):
-        begin_s = max([back_s for _, back_s in layout.units[u].lost if back_s < at_s], default=0.0)
-        life = maker.life(u, begin_s, at_s)
+    maker, lives = _Maker(fleet, layout, facts, empty or bool(fleet.lost)), Lives(layout)
+    for at_s, k in sorted((gap[0], k) for k, unit in enumerate(layout.units) for gap in unit.lost):
+        begin_s = max([back_s for _, back_s in layout.units[k].lost if back_s < at_s], default=0.0)
+        life = maker.life(k, begin_s, at_s)
         if (requests_inside := left(life.scenario)) is None:
             return Lives(layout, [life])
         # They are spread over those that take the share of the lost one.
         span = int(layout.span(at_s))
-        more = np.maximum(layout.share[span] - layout.share[span - 1], 0.0)
-        rate_per_share, count = layout.region_rate @ more, [unit.count for unit in layout.units]
+        added = np.maximum(layout.share[span] - layout.share[span - 1], 0.0)
+        rate_per_share, count = layout.region_rate @ added, [unit.count for unit in layout.units]
         end_s = min(at_s + fleet.resend_s, float(layout.edges[span + 1]))
-        rate = requests_inside * rate_per_share / ((rate_per_share @ count) * (end_s - at_s))
-        layout.bursts.append(Burst(at_s, end_s, requests_inside, rate))
-    for u, unit in enumerate(layout.units):
+        req_per_s = requests_inside * rate_per_share / ((rate_per_share @ count) * (end_s - at_s))
+        layout.bursts.append(Burst(at_s, end_s, requests_inside, req_per_s))
+    for k, unit in enumerate(layout.units):
         if unit.tenants == ():
             continue
-        begins = [0.0, *(back_s for _, back_s in unit.lost)]
-        ends = [*(at_s for at_s, _ in unit.lost), layout.traffic.horizon_s]
-        spans = zip(begins, ends, strict=True)
-        result.lives += [maker.life(u, begin, end) for begin, end in spans if begin < end]
-    if (runs := len(result.needs)) > RUNS_MAX:
+        begins_s = [0.0, *(back_s for _, back_s in unit.lost)]
+        ends_s = [*(at_s for at_s, _ in unit.lost), layout.traffic.horizon_s]
+        spans = zip(begins_s, ends_s, strict=True)
+        lives.lives += [maker.life(k, begin, end) for begin, end in spans if begin < end]
+    if (runs := len(lives.needs)) > RUNS_MAX:
         raise FleetError(
             f"this fleet has {runs} different runs: at most {RUNS_MAX}, so take fewer seeds, kinds "
             "or losses"
         )
-    return result
+    return lives
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,28 +311,28 @@ class _Maker:
             overrides["faults"] = [row | {"at_s": row["at_s"] - begin_s} for row in faults]
         made = with_overrides(kind, overrides)
         if made != kind:  # its name follows from what is simulated, so that equal ones stay equal
-            parts = [kind.name[:70], f"{made.workload.rate_req_per_s:.4g} req/s"]
+            name_parts = [kind.name[:70], f"{made.workload.rate_req_per_s:.4g} req/s"]
             if (begin_s, end_s) != (0.0, traffic.horizon_s):
-                parts.append(f"{begin_s:g} to {end_s:g} s")
+                name_parts.append(f"{begin_s:g} to {end_s:g} s")
             elif made.workload.profile.pieces:
-                parts.append("a share that changes")
-            name = " · ".join([*parts, *[f"seed {made.seed}"] * (made.seed != kind.seed)])
+                name_parts.append("a share that changes")
+            name = " · ".join([*name_parts, *[f"seed {made.seed}"] * (made.seed != kind.seed)])
             made = made.model_copy(update={"name": name})
         return Life(u, begin_s, end_s, made)
 
     def _load(self, u: int, begin_s: float, end_s: float) -> dict[str, Any]:
         """Workload fields that differ from the whole fleet's."""
-        layout, w = self.laid, self.laid.traffic.workload
-        regions = np.flatnonzero(layout.whole[:, u] + layout.share[:, :, u].sum(axis=0))
-        one_clock = len({layout.regions[r] for r in regions}) == 1
-        scaled = self._scaled(u, int(regions[0]), begin_s, end_s) if one_clock else None
+        layout, workload = self.laid, self.laid.traffic.workload
+        region_indices = np.flatnonzero(layout.whole[:, u] + layout.share[:, :, u].sum(axis=0))
+        one_clock = len({layout.regions[r] for r in region_indices}) == 1
+        scaled = self._scaled(u, int(region_indices[0]), begin_s, end_s) if one_clock else None
         rate, profile = scaled or self._tabled(u, begin_s, end_s)
-        share = float(layout.region_rate @ layout.whole[:, u]) / w.rate_req_per_s
-        turn = 1.0
+        drawn_share = float(layout.region_rate @ layout.whole[:, u]) / workload.rate_req_per_s
+        taken_share = 1.0
         if self.fleet.router == "round_robin":
-            turn = float(layout.whole[regions[0], u])
-            share /= turn
-        stream = _stream(w.arrivals, w.cv, share, turn)
+            taken_share = float(layout.whole[region_indices[0], u])
+            drawn_share /= taken_share
+        stream = _stream(workload.arrivals, workload.cv, drawn_share, taken_share)
         return {"rate_req_per_s": rate, "profile": profile} | stream
 
     def _scaled(
@@ -341,38 +341,38 @@ class _Maker:
         """(mean rate, profile) if all traffic has the profile of one region that can be cut to the
         span; otherwise None."""
         layout, workload = self.laid, self.laid.regions[region]
-        profile, whole_run = workload.profile, (begin_s, end_s) == (0.0, layout.traffic.horizon_s)
-        if profile.pieces or not (whole_run or profile.shape in (*DAILY, "constant")):
+        profile, is_whole = workload.profile, (begin_s, end_s) == (0.0, layout.traffic.horizon_s)
+        if profile.pieces or not (is_whole or profile.shape in (*DAILY, "constant")):
             return None
         rate = float(layout.region_rate @ layout.whole[:, u])
-        edges = self._edges(u, begin_s, end_s, ())
-        middle_s = 0.5 * (edges[1:] + edges[:-1])
-        again = self._again(u, middle_s)
+        edges_s = self._edges(u, begin_s, end_s, ())
+        middle_s = 0.5 * (edges_s[1:] + edges_s[:-1])
+        restarts = self._again(u, middle_s)
         load = rate * rate_at(workload, middle_s, layout.traffic.horizon_s, self.facts)
-        if (again[load <= 0.0] > 0.0).any():
+        if (restarts[load <= 0.0] > 0.0).any():
             return None
-        factor = layout.share[layout.span(middle_s), :, u] @ layout.region_rate / rate
-        factor = factor + np.divide(again, load, out=np.zeros_like(again), where=load > 0.0)
+        factors = layout.share[layout.span(middle_s), :, u] @ layout.region_rate / rate
+        factors = factors + np.divide(restarts, load, out=np.zeros_like(restarts), where=load > 0.0)
         profile_fields = ahead(profile, begin_s / profile.period_s).model_dump(mode="json")
-        return rate, profile_fields | {"pieces": _pieces(edges - begin_s, {"rate": factor})}
+        return rate, profile_fields | {"pieces": _pieces(edges_s - begin_s, {"rate": factors})}
 
     def _tabled(self, u: int, begin_s: float, end_s: float) -> tuple[float, dict[str, Any]]:
         """(mean rate, profile) as a table: of several regions, or of a part of a profile."""
         layout, p = self.laid, self.laid.traffic.workload.profile
         own_edges = {p.at_s, p.at_s + p.lasts_s, *(piece.at_s for piece in p.pieces)}
-        edges = self._edges(u, begin_s, end_s, {*self._minutes(begin_s, end_s), *own_edges})
-        middle_s = 0.5 * (edges[1:] + edges[:-1])
+        edges_s = self._edges(u, begin_s, end_s, {*self._minutes(begin_s, end_s), *own_edges})
+        middle_s = 0.5 * (edges_s[1:] + edges_s[:-1])
         shares = layout.share[layout.span(middle_s), :, u]
         by_region = layout.by_region(middle_s, self.facts).T * shares
         load = by_region.sum(axis=1) + self._again(u, middle_s)
-        rate = float((load * np.diff(edges)).sum() / (end_s - begin_s))
-        rows = {"rate": load / max(rate, 1e-9)}
+        rate = float((load * np.diff(edges_s)).sum() / (end_s - begin_s))
+        factors = {"rate": load / max(rate, 1e-9)}
         for side in ("input", "output"):
             lengths = [length_at(w, middle_s, side, self.facts) for w in layout.regions]
-            weight = by_region + 1e-12  # where nothing comes, lengths are any
-            rows[side] = (weight * np.stack(lengths, axis=1)).sum(axis=1) / weight.sum(axis=1)
+            weights = by_region + 1e-12  # where nothing comes, lengths are any
+            factors[side] = (weights * np.stack(lengths, axis=1)).sum(axis=1) / weights.sum(axis=1)
         profile_fields = Profile().model_dump(mode="json")
-        return rate, profile_fields | {"pieces": _pieces(edges - begin_s, rows)}
+        return rate, profile_fields | {"pieces": _pieces(edges_s - begin_s, factors)}
 
     def _edges(self, u: int, begin_s: float, end_s: float, more: Iterable[float]) -> np.ndarray:
         """Times between two times at which the load of a unit changes."""
@@ -393,7 +393,7 @@ class _Maker:
     def _again(self, u: int, t: np.ndarray) -> np.ndarray:
         """Restarted requests per second at a supernode at times t f8[n], f8[n]."""
         bursts = self.laid.bursts
-        rates = (b.rate[u] * ((t >= b.begin_s) & (t < b.end_s)) for b in bursts)
+        rates = (burst.rate[u] * ((t >= burst.begin_s) & (t < burst.end_s)) for burst in bursts)
         return sum(rates, np.zeros_like(t))
 
 

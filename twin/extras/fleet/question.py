@@ -125,7 +125,7 @@ class Fleet(Section):
 def _disagreements(f: Fleet) -> list[str]:
     """Sentences about rows that are each within bounds but contradict each other."""
     kinds, regions = {k.name: k for k in f.kinds}, {r.name for r in f.regions}
-    by_tenant = f.router == "hash" and f.sticky == "tenant"
+    is_by_tenant = f.router == "hash" and f.sticky == "tenant"
     problems = [] if f.kinds else ["kinds is empty: a fleet needs a kind of supernodes"]
     if f.supernodes > SUPERNODES_MAX:
         problems.append(f"kinds have {f.supernodes:,} supernodes: at most {SUPERNODES_MAX:,}")
@@ -143,10 +143,10 @@ def _disagreements(f: Fleet) -> list[str]:
     ]  # fmt: skip
     if f.router == "round_robin" and any(k.weight != 1.0 for k in f.kinds):
         problems.append("router = round_robin has no weights: take weighted, or weights of 1")
-    if f.lost and by_tenant:
+    if f.lost and is_by_tenant:
         problems.append("sticky = tenant needs no lost supernodes: a run's tenants cannot change")
     regions_apart = {r.name for r in f.regions} if len(f.regions) > 1 else set()
-    if regions_apart and "" in served_regions and (f.router == "round_robin" or by_tenant):
+    if regions_apart and "" in served_regions and (f.router == "round_robin" or is_by_tenant):
         routing_text = "router = round_robin" if f.router == "round_robin" else "sticky = tenant"
         problems.append(
             f"{routing_text} needs supernodes of one region each: name the region of each kind"
@@ -193,8 +193,8 @@ def fleet_from(table: dict[str, Any]) -> Fleet:
 
 def fleet_of_toml(data: bytes, name: str) -> Fleet:
     """The fleet of a TOML text; raises FleetError with one sentence that names it."""
-    file = decoded(data, name, FILE_BYTES_MAX, FleetError, "fleet")
-    table = toml_table(file, printable(name), FleetError)
+    toml_text = decoded(data, name, FILE_BYTES_MAX, FleetError, "fleet")
+    table = toml_table(toml_text, printable(name), FleetError)
     if set(table) != {"fleet"} or not isinstance(table["fleet"], dict):
         raise FleetError(f"{printable(name)} should hold one table [fleet] and tables below it")
     try:

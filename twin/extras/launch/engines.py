@@ -60,8 +60,8 @@ class Worker:
     @property
     def graphs(self) -> list[int]:
         """Token counts of passes with captured graphs: up to the largest batch, 16 sizes."""
-        step, most = 1 + self.drafts, self.batch
-        return sorted({step * max(1, round(most * k / 16)) for k in range(1, 17)})
+        step, requests = 1 + self.drafts, self.batch
+        return sorted({step * max(1, round(requests * k / 16)) for k in range(1, 17)})
 
 
 def workers(s: Scenario, facts: Facts) -> list[Worker]:
@@ -154,8 +154,8 @@ def start_check(s: Scenario, facts: Facts, found: list[Worker]) -> list[str]:
     """Memory of a die by pool, captured graphs, ports. Raises ValueErrors of the pricing."""
     costs, notes = assemble(s, facts).costs, []
     for worker in found:
-        role = getattr(costs, f"{worker.role}_role")
-        memory = role.memory
+        pool_costs = getattr(costs, f"{worker.role}_role")
+        memory = pool_costs.memory
         notes.append(
             f"{worker.role}: weights {memory.weights / 1e9:.1f} GB, exchange buffers "
             f"{memory.buffers / 1e9:.1f} GB, reserved for graphs and the runtime "
@@ -171,8 +171,8 @@ def start_check(s: Scenario, facts: Facts, found: list[Worker]) -> list[str]:
                     if too_many_rows else "one request more falls back to eager launches."
                 )
             )  # fmt: skip
-    most = max(worker.data_parallel // worker.nodes for worker in found)
-    notes.append(f"Ports of a node: {FIRST_PORT} to {FIRST_PORT + most - 1}, {RPC_PORT}, and from "
+    ports = max(worker.data_parallel // worker.nodes for worker in found)
+    notes.append(f"Ports of a node: {FIRST_PORT} to {FIRST_PORT + ports - 1}, {RPC_PORT}, and from "
                 f"{KV_PORT} on one a rank for KV.")  # fmt: skip
     return notes
 
@@ -384,5 +384,5 @@ def launched(s: Scenario, facts: Facts, engine: str) -> Launch:
             "write those of each pool alone, first with deployment.mode = prefill_only, then with "
             "deployment.mode = decode_only"
         )
-    kinds = workers(s, facts)
-    return Launch(write(s, kinds, family), left_out(s), start_check(s, facts, kinds))
+    worker_kinds = workers(s, facts)
+    return Launch(write(s, worker_kinds, family), left_out(s), start_check(s, facts, worker_kinds))

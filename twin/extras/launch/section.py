@@ -38,7 +38,7 @@ def packed(found: Launch) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, text in found.files.items():
-            member, data = tarfile.TarInfo(name), text.encode()
-            member.size, member.mode = len(data), 0o755
-            archive.addfile(member, io.BytesIO(data))
+            member, contents = tarfile.TarInfo(name), text.encode()
+            member.size, member.mode = len(contents), 0o755
+            archive.addfile(member, io.BytesIO(contents))
     return buffer.getvalue()

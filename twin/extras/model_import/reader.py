@@ -170,8 +170,8 @@ class _Config:
         if self.family.windows:
             count = self._layers_of("sliding_attention", figures["layers"].value)
             window = self._count("sliding_window") if count else self._derived(0, "no such layer")
-            layers = self._derived(count, f"layer_types of {self.file}")
-            figures |= {"window_layers": layers, "window": window}
+            layers_fact = self._derived(count, f"layer_types of {self.file}")
+            figures |= {"window_layers": layers_fact, "window": window}
         if self.family.linear:
             figures |= self._linear(figures["layers"].value)
         if self.family.norm_sums:
@@ -213,30 +213,30 @@ class _Config:
         """Facts of attention over compressed tokens, one key and value for all heads."""
         layers, ratios = self._count("num_hidden_layers").value, self.table.get("compress_ratios")
         ratios = ratios[:layers] if isinstance(ratios, list) and len(ratios) >= layers else []
-        above_1 = [r for r in ratios if type(r) is not int or r > 1]
-        sizes = sorted({*above_1}) if all(type(r) is int for r in above_1) else []
-        if len(sizes) != 2:
+        above_1 = [ratio for ratio in ratios if type(ratio) is not int or ratio > 1]
+        pair = sorted({*above_1}) if all(type(ratio) is int for ratio in above_1) else []
+        if len(pair) != 2:
             self._fail("compress_ratios", f"must give each of the {layers} layers a number, two of "
                        "them above 1, like [0, 4, 128, 4]")  # fmt: skip
         if self._count("num_key_value_heads").value != 1:
             self._fail("num_key_value_heads", "must be 1: all heads share one key and value")
-        size, rotary = self._count("head_dim"), self._count("qk_rope_head_dim")
-        if rotary.value >= size.value:
-            self._fail("qk_rope_head_dim", f"must be less than head_dim, {size.value}")
-        fact, source = self._derived, f"compress_ratios of {self.file}"
-        names = {"heads": "num_attention_heads", "q_lora": "q_lora_rank", "o_groups": "o_groups",
+        head_dim, rope = self._count("head_dim"), self._count("qk_rope_head_dim")
+        if rope.value >= head_dim.value:
+            self._fail("qk_rope_head_dim", f"must be less than head_dim, {head_dim.value}")
+        derived, source = self._derived, f"compress_ratios of {self.file}"
+        keys = {"heads": "num_attention_heads", "q_lora": "q_lora_rank", "o_groups": "o_groups",
                  "o_lora": "o_lora_rank", "index_heads": "index_n_heads",
                  "index_dim": "index_head_dim", "index_top_k": "index_topk",
                  "residual_streams": "hc_mult", "window": "sliding_window"}  # fmt: skip
         return {
-            "attention": fact("shared_kv", f"model_type {self.named}"),
-            "kv_heads": self._count("num_key_value_heads"), "value_dim": size, "rope_dim": rotary,
-            "nope_dim": fact(size.value - rotary.value, "head_dim - qk_rope_head_dim"),
-            **{name: self._count(key) for name, key in names.items()},
-            "select_ratio": fact(sizes[0], source), "pool_ratio": fact(sizes[1], source),
-            "select_layers": fact(above_1.count(sizes[0]), source),
-            "pool_layers": fact(above_1.count(sizes[1]), source),
-            "window_layers": fact(layers, "every layer has a window besides"),
+            "attention": derived("shared_kv", f"model_type {self.named}"),
+            "kv_heads": self._count("num_key_value_heads"), "value_dim": head_dim, "rope_dim": rope,
+            "nope_dim": derived(head_dim.value - rope.value, "head_dim - qk_rope_head_dim"),
+            **{name: self._count(key) for name, key in keys.items()},
+            "select_ratio": derived(pair[0], source), "pool_ratio": derived(pair[1], source),
+            "select_layers": derived(above_1.count(pair[0]), source),
+            "pool_layers": derived(above_1.count(pair[1]), source),
+            "window_layers": derived(layers, "every layer has a window besides"),
         }  # fmt: skip
 
     def _gqa(self) -> dict[str, Fact]:
@@ -247,34 +247,34 @@ class _Config:
             self._fail("num_key_value_heads", f"must divide num_attention_heads, {heads.value}")
         if self.table.get("head_dim") is None and hidden.value % heads.value:
             self._fail("head_dim", "is missing, and hidden_size is no multiple of the heads")
-        size = self._count("head_dim", absent=hidden.value // heads.value)
+        head_dim = self._count("head_dim", absent=hidden.value // heads.value)
         zero = self._derived(0, f"{self.named} has no latent attention")
         return {
             "attention": self._derived(self.family.attention, f"model_type {self.named}"),
             "heads": heads, "kv_heads": kv_heads, "q_lora": zero, "kv_lora": zero,
-            "nope_dim": size, "value_dim": size,
+            "nope_dim": head_dim, "value_dim": head_dim,
             "rope_dim": self._derived(0, "the positional part is within the head's dimension"),
         }  # fmt: skip
 
     def _experts(self) -> dict[str, Fact]:
         """Facts of routed and shared experts and of the router."""
-        experts = self._first_of("n_routed_experts", "num_experts", "num_local_experts")
-        picks = self._first_of("num_experts_per_tok", "num_experts_per_token")
-        routed, top_k = self._count(experts), self._count(picks)
+        experts_key = self._first_of("n_routed_experts", "num_experts", "num_local_experts")
+        picks_key = self._first_of("num_experts_per_tok", "num_experts_per_token")
+        routed, top_k = self._count(experts_key), self._count(picks_key)
         if top_k.value > routed.value:
-            self._fail(picks, f"must be at most {experts}, {routed.value}")
-        size = self._count(width := self.family.width)
-        key = self._first_of("n_shared_experts", "num_shared_experts")
-        shared_experts = self._count(key, low=0, absent=0)
+            self._fail(picks_key, f"must be at most {experts_key}, {routed.value}")
+        inner = self._count(width := self.family.width)
+        shared_key = self._first_of("n_shared_experts", "num_shared_experts")
+        shared_experts = self._count(shared_key, low=0, absent=0)
         if self.table.get("shared_expert_intermediate_size"):
             shared_width = self._count("shared_expert_intermediate_size").value
-            if shared_width % size.value:
+            if shared_width % inner.value:
                 self._fail("shared_expert_intermediate_size", f"must be a multiple of {width}, "
-                           f"{size.value}: shared experts are as wide as routed ones")  # fmt: skip
+                           f"{inner.value}: shared experts are as wide as routed ones")  # fmt: skip
             source_text = f"shared_expert_intermediate_size / {width} of {self.file}"
-            shared_experts = self._derived(shared_width // size.value, source_text)
+            shared_experts = self._derived(shared_width // inner.value, source_text)
         return {
-            "routed_experts": routed, "top_k": top_k, "expert_intermediate": size,
+            "routed_experts": routed, "top_k": top_k, "expert_intermediate": inner,
             "shared_experts": shared_experts, "most_nodes": self._most_nodes(top_k.value),
             "expert_groups": self._count(self._first_of("n_group", "num_expert_group"), absent=1),
             "router": self._derived(self.family.router, f"model_type {self.named}"),
@@ -285,22 +285,22 @@ class _Config:
         kinds = self.table.get("layer_types")
         allowed = ("full_attention", kind)
         if not isinstance(kinds, list) or len(kinds) != layers or {*map(str, kinds)} - {*allowed}:
-            names = " or ".join(allowed)
-            self._fail("layer_types", f"must name each of the {layers} layers {names}")
+            names_text = " or ".join(allowed)
+            self._fail("layer_types", f"must name each of the {layers} layers {names_text}")
         return kinds.count(kind)
 
     def _linear(self, layers: int) -> dict[str, Fact]:
         """Facts of layers with linear attention."""
         table = self.table.get("linear_attn_config")
         if isinstance(table, dict):  # Kimi-Linear: heads of keys and values alike
-            named = table | {"model_type": self.named}
-            inner = _Config(named, f"linear_attn_config of {self.file}")
+            inner_table = table | {"model_type": self.named}
+            inner = _Config(inner_table, f"linear_attn_config of {self.file}")
             linear_layers = table.get("kda_layers")
             if not isinstance(linear_layers, list) or not 0 < len(linear_layers) < layers:
                 inner._fail("kda_layers", f"must list some of the {layers} layers, not all")
-            heads, size = inner._count("num_heads"), inner._count("head_dim")
+            heads, head_dim = inner._count("num_heads"), inner._count("head_dim")
             layers_fact = self._derived(len(linear_layers), f"kda_layers of {self.file}")
-            sizes = [heads, heads, size, size, inner._count("short_conv_kernel_size")]
+            facts = [heads, heads, head_dim, head_dim, inner._count("short_conv_kernel_size")]
         else:
             if self.table.get("layer_types") is None:
                 interval = self._count("full_attention_interval", low=2).value
@@ -310,12 +310,12 @@ class _Config:
             layers_fact = self._derived(linear_layers_count, f"layers of {self.file}")
             names = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim",
                      "conv_kernel_dim")  # fmt: skip
-            sizes = [self._count(f"linear_{name}") for name in names]
+            facts = [self._count(f"linear_{name}") for name in names]
         field_names = ("key_heads", "value_heads", "key_dim", "value_dim", "conv")
         return {
             "linear": self._derived(self.family.linear, f"model_type {self.named}"),
             "linear_layers": layers_fact,
-            **{f"linear_{name}": fact for name, fact in zip(field_names, sizes, strict=True)},
+            **{f"linear_{name}": fact for name, fact in zip(field_names, facts, strict=True)},
         }
 
     def _first_of(self, *names: str) -> str:
@@ -338,12 +338,12 @@ class _Config:
             return replace(self._count("num_hidden_layers"), mark="d")
         if "first_k_dense_replace" in self.table:
             return self._count("first_k_dense_replace", low=0)
-        dense = self.table.get("mlp_only_layers") or []
-        if dense != list(range(len(dense) if isinstance(dense, list) else 0)):
+        dense_layers = self.table.get("mlp_only_layers") or []
+        if dense_layers != list(range(len(dense_layers) if isinstance(dense_layers, list) else 0)):
             self._fail("mlp_only_layers", "must name the first layers, like [0, 1], or none")
         if self.family.attention == "mla":
             self._fail("first_k_dense_replace", "is missing: it must be a whole number, 0 or more")
-        return self._derived(len(dense), f"mlp_only_layers of {self.file}")
+        return self._derived(len(dense_layers), f"mlp_only_layers of {self.file}")
 
     def _refuse_other_layers(self) -> None:
         """Raise ConfigError for layers of several kinds, which a Shape cannot express."""
@@ -377,11 +377,9 @@ class _Config:
 
     def _fail(self, name: str, why: str) -> NoReturn:
         """Raise ConfigError with the field, its value and what is wrong."""
-        value_given = self.table.get(name)
-        value = (
-            "" if value_given is None or why.startswith("is ") else f" = {str(value_given)[:40]}"
-        )
-        raise ConfigError(f"{self.file}: {name}{value} {why}")
+        value = self.table.get(name)
+        value_text = "" if value is None or why.startswith("is ") else f" = {str(value)[:40]}"
+        raise ConfigError(f"{self.file}: {name}{value_text} {why}")
 
 
 def show_model(

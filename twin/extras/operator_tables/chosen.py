@@ -46,26 +46,26 @@ def choose_tables(found: Iterable[Fitted], engine: str = "") -> list[Fitted]:
     """The best table of each operator, number format and exchange. Preferred, in this order: the
     first engine (or `engine`), the kernel of experts that are spread over dies, the newest release,
     most rows. Tables of experts on one rank also stand for the operators `fused`, `fused_gqa`."""
-    engine_fits = [each for each in found if each.engine.partition(" ")[0] == engine or not engine]
+    engine_fits = [fit for fit in found if fit.engine.partition(" ")[0] == engine or not engine]
     if engine != SCALED:
-        engine_fits = [each for each in engine_fits if each.operator != "gemm_gqa"]
-    one_rank = [replace(each, operator="fused", part=each.part.removesuffix(SUMMED))
-                for each in engine_fits if each.part.endswith(SUMMED)]  # fmt: skip
-    one_rank_keys = {(each.engine, each.format, each.part) for each in one_rank}
-    engine_fits = [each for each in engine_fits if not each.part.endswith(SUMMED)]
+        engine_fits = [fit for fit in engine_fits if fit.operator != "gemm_gqa"]
+    one_rank = [replace(fit, operator="fused", part=fit.part.removesuffix(SUMMED))
+                for fit in engine_fits if fit.part.endswith(SUMMED)]  # fmt: skip
+    one_rank_keys = {(fit.engine, fit.format, fit.part) for fit in one_rank}
+    engine_fits = [fit for fit in engine_fits if not fit.part.endswith(SUMMED)]
     engine_fits += one_rank + [
-        replace(each, operator="fused") for each in engine_fits
-        if _fused(each) and (each.engine, each.format, each.part) not in one_rank_keys
+        replace(fit, operator="fused") for fit in engine_fits
+        if _fused(fit) and (fit.engine, fit.format, fit.part) not in one_rank_keys
     ]  # fmt: skip
-    engine_fits += [replace(each, operator="fused_gqa") for each in engine_fits if _compiled(each)]
-    best: dict[tuple[int, str, str], Fitted] = {}
-    for each in sorted(filter(_worth, engine_fits), key=_rank):
-        network = each.part if each.operator in APART or each.part == "host" else ""
-        best.setdefault((ORDER.index(each.operator), each.format, network), each)
-    fused_names = {each.table for each in best.values() if each.operator == "fused"}
+    engine_fits += [replace(fit, operator="fused_gqa") for fit in engine_fits if _compiled(fit)]
+    best_by_key: dict[tuple[int, str, str], Fitted] = {}
+    for fit in sorted(filter(_worth, engine_fits), key=_rank):
+        network = fit.part if fit.operator in APART or fit.part == "host" else ""
+        best_by_key.setdefault((ORDER.index(fit.operator), fit.format, network), fit)
+    fused_names = {fit.table for fit in best_by_key.values() if fit.operator == "fused"}
     return [
-        each for _, each in sorted(best.items())
-        if each.operator != "fused_gqa" or replace(each, operator="fused").table not in fused_names
+        fit for _, fit in sorted(best_by_key.items())
+        if fit.operator != "fused_gqa" or replace(fit, operator="fused").table not in fused_names
     ]  # fmt: skip
 
 
@@ -82,8 +82,8 @@ def _fused(each: Fitted) -> bool:
 
 def _worth(each: Fitted) -> bool:
     """Whether a fit has enough rows and small enough errors to become facts."""
-    share = "bandwidth" if each.format in PACKED else BINDS.get(each.operator)
-    is_high_enough = share is None or each.facts[share] >= FALLBACK
+    fact = "bandwidth" if each.format in PACKED else BINDS.get(each.operator)
+    is_high_enough = fact is None or each.facts[fact] >= FALLBACK
     error_max = SUMS if each.operator in COLLECTIVES else WORTH
     return each.operator in ORDER and each.mean <= error_max and is_high_enough
 
@@ -92,18 +92,18 @@ def _rank(each: Fitted) -> tuple[object, ...]:
     """Sort key of fits: preferred engine first, then the newest release."""
     engine, _, release = each.engine.partition(" ")
     newest = tuple(-int(number) for number in re.findall(r"\d+", release))
-    rank = ENGINES.index(engine) if engine in ENGINES else len(ENGINES)
-    return rank, each.part != SPREAD, newest, -each.rows, round(each.mean, 3), each.part
+    engine_rank = ENGINES.index(engine) if engine in ENGINES else len(ENGINES)
+    return engine_rank, each.part != SPREAD, newest, -each.rows, round(each.mean, 3), each.part
 
 
 def library(found: Iterable[Fitted], source: str, name: str, link: float = 0.0) -> str:
     """Facts of a library's latest release, as in data/chips; link: GB/s of a die inside a node."""
     found = list(found)
     kernels = [
-        each for each in found
-        if each.operator not in APART and each.part != "host" and not _fused(each)
+        fit for fit in found
+        if fit.operator not in APART and fit.part != "host" and not _fused(fit)
     ]  # fmt: skip
-    tables = [_table(each, source, f"kernels.{name}.latest") for each in kernels]
+    tables = [_table(fit, source, f"kernels.{name}.latest") for fit in kernels]
     if exchange_lines := _exchange(found, "inside a node", source, link, "alltoall"):
         tables.append(f"[kernels.{name}.latest.exchange.inside]\n{exchange_lines}")
     return "\n\n".join(tables)
@@ -112,18 +112,18 @@ def library(found: Iterable[Fitted], source: str, name: str, link: float = 0.0) 
 def lines(found: Iterable[Fitted], source: str, links: Mapping[str, float] | None = None) -> str:
     """Facts as lines of data/chips; links: GB/s of a die, `inside` a node and `across` nodes."""
     found = list(found)
-    compiled_formats = {each.format for each in found if each.operator == "fused_gqa"}
+    compiled_formats = {fit.format for fit in found if fit.operator == "fused_gqa"}
     products = [
-        _table(x, source, apart=x.operator == "fused" and x.format in compiled_formats)
-        for x in found if x.operator not in APART and x.part != "host"
+        _table(fit, source, apart=fit.operator == "fused" and fit.format in compiled_formats)
+        for fit in found if fit.operator not in APART and fit.part != "host"
     ]  # fmt: skip
-    products += [_host(each, source) for each in found if each.part == "host"]
+    products += [_host(fit, source) for fit in found if fit.part == "host"]
     texts = {name: _exchange(found, network, source, (links or {}).get(name, 0.0))
             for network, name in NETWORKS.items()}  # fmt: skip
     exchanges = [f"[operators.exchange.{name}]\n{text}" for name, text in texts.items() if text]
     link = (links or {}).get("inside", 0.0)
     for operator in COLLECTIVES:
-        if link and (by_dies := [each for each in found if each.operator == operator]):
+        if link and (by_dies := [fit for fit in found if fit.operator == operator]):
             exchanges.append(_collective(by_dies, source, link))
     return "\n\n".join((*products, *exchanges))
 
@@ -141,20 +141,20 @@ def _collective(sums: list[Fitted], source: str, link: float) -> str:
     name, sizes_text = COLLECTIVES[sums[0].operator]
     by_dies = sorted(sums, key=lambda each: int(each.part.split()[0]))
     engines = ", ".join(dict.fromkeys(each.engine for each in by_dies))
-    head = {"source": f"{source}: {sizes_text}, {engines}", "mark": "d"}
-    rate_head, error = head | {"note": f"of {link:g} GB/s"}, max(each.mean for each in by_dies)
-    fits_facts = [each.facts for each in by_dies]
-    starts = [round(1e6 * x["start"], 1) for x in fits_facts]
-    large_starts = [round(1e6 * (x["start"] + x["later"]), 1) for x in fits_facts]
-    rates = [round(1e-7 * x["rate"] / link, 1) for x in fits_facts]
-    large_rates = [round(1e-7 * x["rate"] * (1.0 + x["gain"]) / link, 1) for x in fits_facts]
+    entry = {"source": f"{source}: {sizes_text}, {engines}", "mark": "d"}
+    rate_entry, error = entry | {"note": f"of {link:g} GB/s"}, max(each.mean for each in by_dies)
+    fits = [each.facts for each in by_dies]
+    starts_us = [round(1e6 * fit["start"], 1) for fit in fits]
+    large_starts_us = [round(1e6 * (fit["start"] + fit["later"]), 1) for fit in fits]
+    rates = [round(1e-7 * fit["rate"] / link, 1) for fit in fits]
+    large_rates = [round(1e-7 * fit["rate"] * (1.0 + fit["gain"]) / link, 1) for fit in fits]
     lines = [
-        _line("dies", [int(each.part.split()[0]) for each in by_dies], "", head),
-        _line("start", starts, "us", head),
-        _line("rate", rates, "%", rate_head),
-        _line("large_start", large_starts, "us", head),
-        _line("large_rate", large_rates, "%", rate_head),
-        _line("held_back", round(100 * error, 1), "%", head | {"note": "the worst mean of these"}),
+        _line("dies", [int(each.part.split()[0]) for each in by_dies], "", entry),
+        _line("start", starts_us, "us", entry),
+        _line("rate", rates, "%", rate_entry),
+        _line("large_start", large_starts_us, "us", entry),
+        _line("large_rate", large_rates, "%", rate_entry),
+        _line("held_back", round(100 * error, 1), "%", entry | {"note": "the worst mean of these"}),
     ]  # fmt: skip
     return "\n".join((f"[operators.collective.{name}]", *lines))
 
@@ -165,17 +165,17 @@ def _exchange(
     """Lines of a chip file: fixed time of dispatch and of combine over one network, and the share
     of a link's rate that they reach; operator: `exchange`, DeepEP's, or `alltoall`, a library's."""
     lines = []
-    for each in found:
-        phase, _, place = each.part.partition(" ")
-        if each.operator != operator or place != where or not link:
+    for fit in found:
+        phase, _, place = fit.part.partition(" ")
+        if fit.operator != operator or place != where or not link:
             continue
-        origin = {"source": f"{source}: {each.table}", "mark": "d"}
-        rate = each.facts["rate"] / 1e9
-        rate_note = origin | {"note": f"{rate:.0f} of {link:g} GB/s"}
+        origin = {"source": f"{source}: {fit.table}", "mark": "d"}
+        gb_per_s = fit.facts["rate"] / 1e9
+        rate_note = origin | {"note": f"{gb_per_s:.0f} of {link:g} GB/s"}
         lines += [
-            _line(f"{phase}_start", round(1e6 * each.facts["start"], 1), "us", origin),
-            _line(f"{phase}_rate", round(100 * rate / link, 1), "%", rate_note),
-            _held(f"{phase}_held_back", each, origin),
+            _line(f"{phase}_start", round(1e6 * fit.facts["start"], 1), "us", origin),
+            _line(f"{phase}_rate", round(100 * gb_per_s / link, 1), "%", rate_note),
+            _held(f"{phase}_held_back", fit, origin),
         ]
     return "\n".join(lines)
 
@@ -219,5 +219,5 @@ def _held(name: str, each: Fitted, named: dict[str, str]) -> str:
 def _line(name: str, value: object, unit: str, named: dict[str, str]) -> str:
     """TOML line of a fact: value, unit, and the entries of `named`, as source and mark."""
     fact = {"value": value, "unit": unit, **named}
-    inline_table = ", ".join(f"{key} = {json.dumps(said)}" for key, said in fact.items())
+    inline_table = ", ".join(f"{key} = {json.dumps(entry)}" for key, entry in fact.items())
     return f"{name} = {{ {inline_table} }}"

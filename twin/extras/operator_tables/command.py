@@ -36,8 +36,8 @@ def operator_facts(
     from twin.lab.library import load_facts
 
     facts = load_facts()
-    loaded, formats = load_chip(facts, chip), facts.names(f"chips.{chip}.flops")
-    peaks = Peaks({name: loaded.peak(name) for name in formats}, loaded.hbm_bytes_per_s, node)
+    hardware, formats = load_chip(facts, chip), facts.names(f"chips.{chip}.flops")
+    peaks = Peaks({name: hardware.peak(name) for name in formats}, hardware.hbm_bytes_per_s, node)
     fits: list[Fitted] = []
     try:
         with err.status("fitting"):
@@ -45,7 +45,7 @@ def operator_facts(
                 fits += fit(table, peaks, held, seed)
     except NoTable as refusal:
         raise typer.BadParameter(str(refusal)) from refusal
-    end_with_json([asdict(each) | {"table": each.table} for each in fits], as_json)
+    end_with_json([asdict(fitted) | {"table": fitted.table} for fitted in fits], as_json)
     if source and engine:
         typer.echo(library(choose_tables(fits, engine), source, engine, link))
         return
@@ -53,16 +53,16 @@ def operator_facts(
         typer.echo(lines(choose_tables(fits), source, {"inside": link, "across": nic}))
         return
     heads = ("table", "start", "peak or rate", "memory", "tile or power", "rows", "held", "worst")
-    print_rows("Facts", heads, [_row(each) for each in fits])
+    print_rows("Facts", heads, [_row(fitted) for fitted in fits])
 
 
 def _row(each: "Fitted") -> tuple[str, ...]:
     """One fit as a row of the printed table."""
     facts = each.facts
     rate = f"{facts['rate'] / 1e9:.0f} GB/s" if "rate" in facts else f"{facts['compute']:.3f}"
-    figures = [f"{facts[n]:.0f}" for n in ("tile_small", "tile_large", "power") if n in facts]
+    tiles = [f"{facts[key]:.0f}" for key in ("tile_small", "tile_large", "power") if key in facts]
     memory = f"{facts['bandwidth']:.3f}" if "bandwidth" in facts else ""
     return (
         each.table.replace(", ", "\n", 1), f"{1e6 * facts.get('start', 0.0):.1f} us", rate, memory,
-        "/".join(figures), str(each.rows), f"{100 * each.mean:.1f} %", f"{100 * each.worst:.0f} %",
+        "/".join(tiles), str(each.rows), f"{100 * each.mean:.1f} %", f"{100 * each.worst:.0f} %",
     )  # fmt: skip

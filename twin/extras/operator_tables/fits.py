@@ -79,30 +79,30 @@ Part = tuple[str, Floats, Candidates, Begin]
 
 def _fit(table: Table, part: Part, held: float, seed: int) -> Fitted:
     """Facts of a part of a table: of the candidate of least log error."""
-    name, seconds, ways, begin = part
+    name, seconds, candidates, begin = part
     held_rows = np.random.default_rng(seed).random(seconds.size) < held
     names = list(begin)
     best: tuple[float, Mapping[str, float], Floats] | None = None
-    for predict, choice in ways:
+    for predict, choice in candidates:
 
-        def off(x: Floats, predict: Predict = predict) -> float:
+        def log_error(x: Floats, predict: Predict = predict) -> float:
             """Mean absolute log error on the fitted rows, with a penalty for shares above 1."""
             values = dict(zip(names, np.exp(x), strict=True))
             excess = sum(max(0.0, v - 1.0) for k, v in values.items() if k not in UNBOUNDED)
-            error = np.log(predict(values)[~held_rows] / seconds[~held_rows])
-            return float(np.abs(error).mean()) + excess
+            errors = np.log(predict(values)[~held_rows] / seconds[~held_rows])
+            return float(np.abs(errors).mean()) + excess
 
-        start = np.log(np.array(list(begin.values())))
-        solution = minimize(off, start, method="Nelder-Mead",
+        log_start = np.log(np.array(list(begin.values())))
+        solution = minimize(log_error, log_start, method="Nelder-Mead",
                         options={"maxiter": 900, "xatol": 1e-4, "fatol": 1e-6})  # fmt: skip
         if best is None or solution.fun < best[0] - 1e-3:  # a simpler choice stands first
             fitted_values = dict(zip(names, np.exp(solution.x).tolist(), strict=True))
             best = float(solution.fun), {**fitted_values, **choice}, predict(fitted_values)
     assert best is not None
-    error = np.abs(best[2][held_rows] / seconds[held_rows] - 1.0)
+    errors = np.abs(best[2][held_rows] / seconds[held_rows] - 1.0)
     return Fitted(
         table.operator, table.format, table.engine, name, best[1], seconds.size,
-        int(held_rows.sum()), float(error.mean()), float(error.max()),
+        int(held_rows.sum()), float(errors.mean()), float(errors.max()),
     )  # fmt: skip
 
 
@@ -113,8 +113,8 @@ def _columns(rows: pl.DataFrame, *names: str) -> list[Floats]:
 
 def whole(rows: Floats, tile: tuple[int, int]) -> Floats:
     """Rows computed by a product in tiles: `tile` is the small and the large one."""
-    size = np.where(rows <= tile[0], tile[0], tile[1])
-    return np.asarray(size * np.ceil(np.maximum(rows, 1e-9) / size))
+    tile_rows = np.where(rows <= tile[0], tile[0], tile[1])
+    return np.asarray(tile_rows * np.ceil(np.maximum(rows, 1e-9) / tile_rows))
 
 
 def _roofs(computing: Floats, moving: Floats, power: float) -> Floats:
@@ -130,23 +130,23 @@ def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str, scaled: bool = False) -> l
         (pl.col("n") >= 1024) & (pl.col("k") >= 512) & (pl.col("n") * pl.col("k") >= 1 << 21)
         & (pl.col("n") <= 51_200) & (pl.col("k") <= 51_200)
     )  # fmt: skip
-    m, n, k, latency = _columns(wide_rows, "m", "n", "k", "latency")
-    entry = FORMATS[fmt].entry
-    weight = FORMATS[fmt].weight_bytes
-    moving_s = (n * k * weight + m * (k * entry + n * ACTIVATION_BYTES)) / peaks.memory
+    m, n, k, latency_ms = _columns(wide_rows, "m", "n", "k", "latency")
+    entry_bytes = FORMATS[fmt].entry
+    weight_bytes = FORMATS[fmt].weight_bytes
+    moving_s = (n * k * weight_bytes + m * (k * entry_bytes + n * ACTIVATION_BYTES)) / peaks.memory
     # The measured call scales BF16 rows first; the twin books that as element-wise work of its own.
-    scaling_s = np.zeros_like(m) if fmt == "bf16" else m * k * (ACTIVATION_BYTES + entry)
+    scaling_s = np.zeros_like(m) if fmt == "bf16" else m * k * (ACTIVATION_BYTES + entry_bytes)
     scaling_s /= peaks.memory * VECTOR
     value_s = m * k / peaks.memory
 
     def predict(at: Mapping[str, float], tile: tuple[int, int]) -> Floats:
         """Seconds of every row with these parameters, in tiles of small and large rows."""
-        computing = 2.0 * whole(m, tile) * n * k / peaks.flops[computes(fmt)]
-        roofs = _roofs(computing / at["compute"], moving_s / at["bandwidth"], 2.0)
-        return np.asarray(at["start"] + roofs + scaling_s + at.get("row", 0.0) * value_s)
+        compute_s = 2.0 * whole(m, tile) * n * k / peaks.flops[computes(fmt)]
+        roofs_s = _roofs(compute_s / at["compute"], moving_s / at["bandwidth"], 2.0)
+        return np.asarray(at["start"] + roofs_s + scaling_s + at.get("row", 0.0) * value_s)
 
     begin = {"start": 5e-6, "compute": 0.6, "bandwidth": 0.8} | ({"row": 3.0} if scaled else {})
-    return [("", latency * 1e-3, _by_tile(predict), begin)]
+    return [("", latency_ms * 1e-3, _by_tile(predict), begin)]
 
 
 def _by_tile(predict: Callable[..., Floats]) -> Candidates:
@@ -178,7 +178,7 @@ def _grouped_part(
 ) -> Part:
     """Fit of a kernel's grouped products: start, shares of peak and memory; ordered: with the sort
     of rows by expert."""
-    hidden, inner, tp, top_k, experts, tokens, ep, latency = _columns(
+    hidden, inner, tp, top_k, experts, tokens, ep, latency_ms = _columns(
         rows, "hidden_size", "inter_size", "moe_tp_size", "topk", "num_experts", "num_tokens",
         "moe_ep_size", "latency",
     )  # fmt: skip
@@ -187,9 +187,9 @@ def _grouped_part(
     experts_used = np.minimum(experts_here, pairs)
     weights = 3.0 * hidden * inner
     entry = FORMATS[fmt].entry
-    written = ACTIVATION_BYTES * (2.0 * inner + hidden)
+    written_bytes = ACTIVATION_BYTES * (2.0 * inner + hidden)
     moving_s = experts_used * weights * FORMATS[fmt].weight_bytes
-    moving_s = (moving_s + pairs * (entry * (hidden + inner) + written)) / peaks.memory
+    moving_s = (moving_s + pairs * (entry * (hidden + inner) + written_bytes)) / peaks.memory
     between_s = pairs * (2.0 * ACTIVATION_BYTES * inner + entry * inner) / (peaks.memory * VECTOR)
     if ordered:  # rows are copied into the order of experts, and answers added up out of it
         copied_bytes = 2.0 * entry * hidden + ACTIVATION_BYTES * hidden * (1.0 + 1.0 / top_k)
@@ -198,11 +198,11 @@ def _grouped_part(
     def predict(at: Mapping[str, float], tile: tuple[int, int]) -> Floats:
         """Seconds of every row with these parameters, in tiles of small and large rows."""
         rows_each = whole(pairs / experts_used, tile)
-        computing = 2.0 * experts_used * rows_each * weights / peaks.flops[computes(fmt)]
-        roofs = _roofs(computing / at["compute"], moving_s / at["bandwidth"], 2.0)
-        went = at.get("passing", 0.0) * tokens + at.get("row", 0.0) * pairs * hidden / peaks.memory
+        compute_s = 2.0 * experts_used * rows_each * weights / peaks.flops[computes(fmt)]
+        roofs_s = _roofs(compute_s / at["compute"], moving_s / at["bandwidth"], 2.0)
+        add_s = at.get("passing", 0.0) * tokens + at.get("row", 0.0) * pairs * hidden / peaks.memory
         start_s = at["start"] + at.get("each", 0.0) * experts_here
-        return np.asarray(start_s + roofs + between_s + went)
+        return np.asarray(start_s + roofs_s + between_s + add_s)
 
     begin = {"start": 2e-5, "compute": 0.6, "bandwidth": 0.8}
     if ordered:
@@ -211,22 +211,22 @@ def _grouped_part(
         begin["row"] = 4.0
     if name.startswith(MASKED):
         begin["each"] = 5e-7
-    return name, latency * 1e-3, _by_tile(predict), begin
+    return name, latency_ms * 1e-3, _by_tile(predict), begin
 
 
 def _mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     """Fit of decode's latent attention core, 64 and 128 heads, from 1,024 cached tokens on."""
     cached = pl.col("isl") + pl.col("step")
-    core = rows.filter(pl.col("num_heads").cast(pl.Int64).is_in([64, 128]) & (cached >= 1024))
+    core_rows = rows.filter(pl.col("num_heads").cast(pl.Int64).is_in([64, 128]) & (cached >= 1024))
     names = ("num_heads", "batch_size", "isl", "step", "latency")
-    heads, batch, isl, step, latency = _columns(core, *names)
-    context = batch * (isl + step)
-    moving_s = context * 576.0 * FORMATS[fmt].weight_bytes / peaks.memory
+    heads, batch, isl, step, latency_ms = _columns(core_rows, *names)
+    tokens = batch * (isl + step)
+    moving_s = tokens * 576.0 * FORMATS[fmt].weight_bytes / peaks.memory
     begin = {"start": 1.5e-5, "compute": 0.6, "bandwidth": 0.8}
     # 8-bit KV may still be computed with in BF16.
     return [
-        _core(computed, context * heads * 2.0 * (2 * 512 + 64) / peaks.flops[computed], moving_s,
-              latency, begin)
+        _core(computed, tokens * heads * 2.0 * (2 * 512 + 64) / peaks.flops[computed], moving_s,
+              latency_ms, begin)
         for computed in dict.fromkeys(("bf16", fmt))
     ]  # fmt: skip
 
@@ -236,8 +236,8 @@ def _core(computed: str, computing: Floats, moving: Floats, latency: Floats, beg
 
     def predict(at: Mapping[str, float], power: float) -> Floats:
         """Seconds of every row with these parameters."""
-        roofs = _roofs(computing / at["compute"], moving / at["bandwidth"], power)
-        return np.asarray(at["start"] + roofs)
+        roofs_s = _roofs(computing / at["compute"], moving / at["bandwidth"], power)
+        return np.asarray(at["start"] + roofs_s)
 
     candidates: Candidates = [(partial(predict, power=p), {"power": p}) for p in POWERS]
     return f"computed in {computed}", latency * 1e-3, candidates, begin
@@ -247,18 +247,18 @@ def _gqa(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     """Fit of decode's GQA core: heads of 128, up to 8 KV heads with 2 to 16 query heads each, as
     models have, 1,024 cached tokens and more, in BF16."""
     group = pl.col("num_heads") / pl.col("num_key_value_heads")
-    core = rows.filter(
+    core_rows = rows.filter(
         (pl.col("head_dim") == 128) & (pl.col("window_size") == 0) & group.is_between(2, 16)
         & (pl.col("num_key_value_heads") <= 8) & (pl.col("isl") + pl.col("step") >= 1024)
         & ~pl.col("kernel_source").str.contains("triton")
     )  # fmt: skip
     names = ("num_heads", "num_key_value_heads", "batch_size", "isl", "step", "latency")
-    heads, kv_heads, batch, isl, step, latency = _columns(core, *names)
-    context = batch * (isl + step)
-    moving_s = context * kv_heads * HEAD * FORMATS[fmt].weight_bytes / peaks.memory
-    computing = context * heads * 2.0 * HEAD / peaks.flops["bf16"]
+    heads, kv_heads, batch, isl, step, latency_ms = _columns(core_rows, *names)
+    tokens = batch * (isl + step)
+    moving_s = tokens * kv_heads * HEAD * FORMATS[fmt].weight_bytes / peaks.memory
+    compute_s = tokens * heads * 2.0 * HEAD / peaks.flops["bf16"]
     begin = {"start": 1e-5, "compute": 0.5, "bandwidth": 0.8}
-    return [_core("bf16", computing, moving_s, latency, begin)]
+    return [_core("bf16", compute_s, moving_s, latency_ms, begin)]
 
 
 def _prompts(
@@ -267,7 +267,7 @@ def _prompts(
     """Fit of a prefill attention core of whole prompts, computed in BF16 for every KV format:
     start, share of the peak, and additional pairs per token."""
     names = ("num_heads", "batch_size", "isl", "latency")
-    heads, batch, isl, latency = _columns(rows.filter(chosen), *names)
+    heads, batch, isl, latency_ms = _columns(rows.filter(chosen), *names)
     pair_s = heads * 2.0 * values / peaks.flops["bf16"]
     tokens = batch * isl
 
@@ -277,7 +277,7 @@ def _prompts(
         return np.asarray(at["start"] + pair_s * pairs / at["compute"])
 
     begin = {"start": 1.5e-5, "compute": 0.6, "edge": 500.0}
-    return [("computed in bf16", latency * 1e-3, [(predict, {})], begin)]
+    return [("computed in bf16", latency_ms * 1e-3, [(predict, {})], begin)]
 
 
 def _eager_mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
@@ -288,9 +288,9 @@ def _eager_mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 
 def _host(rows: pl.DataFrame) -> Part:
     """Fit of calls of which only the host's time counts: one number of seconds."""
-    (latency,) = _columns(rows, "latency")
-    candidates: Candidates = [(lambda at: np.full_like(latency, at["host"]), {})]
-    return "host", latency * 1e-3, candidates, {"host": 5e-4}
+    (latency_ms,) = _columns(rows, "latency")
+    candidates: Candidates = [(lambda at: np.full_like(latency_ms, at["host"]), {})]
+    return "host", latency_ms * 1e-3, candidates, {"host": 5e-4}
 
 
 def _contiguous(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
@@ -303,8 +303,8 @@ def _contiguous(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     ep, tokens = pl.col("moe_ep_size"), pl.col("num_tokens")
     few_rows = even_rows.filter(tokens <= 32 * ep)
     least_ms = float(few_rows["latency"].cast(pl.Float64).median() or 0.0)  # type: ignore[arg-type]
-    long = even_rows.filter(pl.col("latency") >= 2.0 * least_ms)
-    name, seconds, candidates, begin = _grouped_part("deepepmoe", long, peaks, fmt, ordered=True)
+    calls = even_rows.filter(pl.col("latency") >= 2.0 * least_ms)
+    name, seconds, candidates, begin = _grouped_part("deepepmoe", calls, peaks, fmt, ordered=True)
     return [(name, seconds, candidates, begin), _host(few_rows)]
 
 
@@ -334,18 +334,18 @@ def _by_dies(rows: pl.DataFrame, passes: float, start: float) -> list[Part]:
     begin = {"start": start, "rate": 1.5e11, "later": 2e-5, "gain": 2.0}
     parts: list[Part] = []
     for (dies,), dies_rows in sorted(rows.group_by(["num_gpus"])):
-        size, latency = _columns(dies_rows, "message_size", "latency")
-        sent_bytes = passes * (1.0 - 1.0 / float(dies)) * ACTIVATION_BYTES * size
+        message_values, latency_ms = _columns(dies_rows, "message_size", "latency")
+        sent_bytes = passes * (1.0 - 1.0 / float(dies)) * ACTIVATION_BYTES * message_values
         one_kernel = [(predict, {"later": 0.0, "gain": 0.0}) for predict, _ in _at_rate(sent_bytes)]
-        ways: Candidates = [*one_kernel, (partial(_faster, sent_bytes), {})]
-        parts.append((f"{dies} dies", latency * 1e-3, ways, begin))
+        candidates: Candidates = [*one_kernel, (partial(_faster, sent_bytes), {})]
+        parts.append((f"{dies} dies", latency_ms * 1e-3, candidates, begin))
     return parts
 
 
 def _faster(moving: Floats, at: Mapping[str, float]) -> Floats:
     """Seconds of the faster of two kernels; the second starts `later` and gains in rate."""
-    wire = moving / at["rate"]
-    return np.asarray(at["start"] + np.minimum(wire, at["later"] + wire / (1.0 + at["gain"])))
+    wire_s = moving / at["rate"]
+    return np.asarray(at["start"] + np.minimum(wire_s, at["later"] + wire_s / (1.0 + at["gain"])))
 
 
 def _at_rate(moving: Floats) -> Candidates:
@@ -395,42 +395,42 @@ def _sparse(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     computes all selected places. Modules that only wait for the host are left out."""
     few_tokens = rows.filter(pl.col("batch_size") * pl.col("isl") <= 256)
     least_ms = float(few_tokens["latency"].cast(pl.Float64).median() or 0.0)  # type: ignore[arg-type]
-    chosen = rows.filter(
+    cases = rows.filter(
         pl.col("step") == 0,
         ~pl.col("kernel_source").str.contains("dense"),
         pl.col("gemm_type") == "fp8_block",
         pl.col("isl") > SELECTED,
         pl.col("latency") >= 2.0 * least_ms,
     )
-    heads, batch, isl, latency = _columns(chosen, "num_heads", "batch_size", "isl", "latency")
-    is_glm = chosen["architecture"].str.starts_with("Glm").to_numpy()
-    scored = ~chosen["op_name"].str.contains("skip").to_numpy()
+    heads, batch, isl, latency_ms = _columns(cases, "num_heads", "batch_size", "isl", "latency")
+    is_glm = cases["architecture"].str.starts_with("Glm").to_numpy()
+    scored = ~cases["op_name"].str.contains("skip").to_numpy()
     hidden, query, key, value, index_heads = (
-        np.where(is_glm, *of_both)
-        for of_both in ((6144.0, 7168.0), (2048.0, 1536.0), (192.0, 128.0), (256.0, 128.0),
+        np.where(is_glm, *widths)
+        for widths in ((6144.0, 7168.0), (2048.0, 1536.0), (192.0, 128.0), (256.0, 128.0),
                         (32.0, 64.0))
     )  # fmt: skip
     tokens, pairs = batch * isl, batch * isl * 0.5 * (isl + 1.0)
-    weights = hidden * (query + 576.0) + query * heads * (key + 64.0)
-    weights += heads * 512.0 * (key + value) + heads * value * hidden
-    weights += scored * (query * index_heads * 128.0 + hidden * (128.0 + index_heads))
-    bytes_read = 576.0 * FORMATS[fmt].weight_bytes + (64.0 + 16.0) * (fmt != "bf16")
-    moving_s = tokens * SELECTED * bytes_read / peaks.memory
+    weight_values = hidden * (query + 576.0) + query * heads * (key + 64.0)
+    weight_values += heads * 512.0 * (key + value) + heads * value * hidden
+    weight_values += scored * (query * index_heads * 128.0 + hidden * (128.0 + index_heads))
+    bytes_per_token = 576.0 * FORMATS[fmt].weight_bytes + (64.0 + 16.0) * (fmt != "bf16")
+    moving_s = tokens * SELECTED * bytes_per_token / peaks.memory
     pairs_s = scored * pairs * 2.0 * index_heads * 129.0 / peaks.flops["fp8"]
 
     def predict(at: Mapping[str, float], block: int) -> Floats:
         """Seconds of every row with these parameters, in blocks of heads."""
         flops = tokens * SELECTED * np.ceil(heads / block) * block * 2.0 * (2 * 512 + 64)
-        computing = flops / peaks.flops["bf16"]
-        core = _roofs(computing / at["compute"], moving_s / at["bandwidth"], 3.0)
-        products = 2.0 * tokens * weights / peaks.flops["fp8"] / at["linear"]
-        return np.asarray(core + products + pairs_s / at["index"] + at["passing"] * tokens * scored)
+        compute_s = flops / peaks.flops["bf16"]
+        core_s = _roofs(compute_s / at["compute"], moving_s / at["bandwidth"], 3.0)
+        gemm_s = 2.0 * tokens * weight_values / peaks.flops["fp8"] / at["linear"]
+        return np.asarray(core_s + gemm_s + pairs_s / at["index"] + at["passing"] * tokens * scored)
 
-    blocks: Candidates = [
-        (partial(predict, block=n), {"power": 3.0, "tile_small": n}) for n in (1, 64, 128)
+    candidates: Candidates = [
+        (partial(predict, block=size), {"power": 3.0, "tile_small": size}) for size in (1, 64, 128)
     ]
     begin = {"compute": 0.5, "bandwidth": 0.8, "linear": 0.5, "index": 0.3, "passing": 5e-8}
-    return [("computed in bf16", latency * 1e-3, blocks, begin)]
+    return [("computed in bf16", latency_ms * 1e-3, candidates, begin)]
 
 
 SELECTED = 2048  # tokens that the indexers of these tables select

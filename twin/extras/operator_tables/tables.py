@@ -88,12 +88,12 @@ def _tables(file: Path) -> Iterator[Table]:
         operator, "kv_cache_dtype"
     )
     formats = FORMATS | (PACKED if operator == "grouped" else {})
-    for (kind,), rows in sorted(frame.group_by([column]), key=lambda part: str(part[0])):
+    for (dtype,), rows in sorted(frame.group_by([column]), key=lambda part: str(part[0])):
         # Of two ways to scale FP8 DeepSeek's checkpoints take blocks, NVIDIA's of others a tensor.
-        scaled = kind == "fp8" and "fp8_block" in frame[column]
-        if kind not in formats or (scaled and operator != "gemm"):
+        by_tensor = dtype == "fp8" and "fp8_block" in frame[column]
+        if dtype not in formats or (by_tensor and operator != "gemm"):
             continue
-        yield Table("gemm_gqa" if scaled else operator, formats[str(kind)], engine, rows)
+        yield Table("gemm_gqa" if by_tensor else operator, formats[str(dtype)], engine, rows)
 
 
 def _profiled(frame: pl.DataFrame) -> pl.DataFrame:
@@ -102,9 +102,9 @@ def _profiled(frame: pl.DataFrame) -> pl.DataFrame:
     numbers = shapes.list.join(",").str.split(",").cast(pl.List(pl.Int64), strict=False)
     rows = frame.filter(pl.col("Type").str.contains("MatMul") & (numbers.list.len() == 4))
     m, k, first, second = (numbers.list.get(i) for i in range(4))
-    kinds = pl.col("Input Data Types").str.split(";").list.first()
+    formats = pl.col("Input Data Types").str.split(";").list.first()
     return rows.select(
-        kinds.alias("gemm_dtype"), m.alias("m"), k.alias("k"),
+        formats.alias("gemm_dtype"), m.alias("m"), k.alias("k"),
         pl.when(first == k).then(second).otherwise(first).alias("n"),
         (pl.col("Duration(us)") / 1e3).alias("latency"),
     )  # fmt: skip

@@ -43,9 +43,9 @@ class Track:
 
     def slice(self, name: str, begin_ns: int, end_ns: int, **args: Any) -> Event:
         """A slice: work from begin to end."""
-        more: Event = {"args": args} if args else {}
+        extra: Event = {"args": args} if args else {}
         duration_us = (end_ns - begin_ns) / 1000
-        return self.event("X", name, begin_ns, dur=duration_us, cat="work", **more)
+        return self.event("X", name, begin_ns, dur=duration_us, cat="work", **extra)
 
     def bar(
         self, name: str, begin_ns: int, end_ns: int, cat: str, number: int, args: Event
@@ -86,23 +86,23 @@ class Instance:
     @cached_property
     def edges(self) -> tuple[np.ndarray, np.ndarray]:
         """Begins and ends of the passes, ns, rounded without overlaps."""
-        begins = np.array([ns(p.begin_s) for p in self.passes], np.int64)
-        ends = np.array([ns(p.end_s) for p in self.passes], np.int64)
-        begins[1:] = np.maximum(begins[1:], ends[:-1])
-        return begins, ends
+        begins_ns = np.array([ns(p.begin_s) for p in self.passes], np.int64)
+        ends_ns = np.array([ns(p.end_s) for p in self.passes], np.int64)
+        begins_ns[1:] = np.maximum(begins_ns[1:], ends_ns[:-1])
+        return begins_ns, ends_ns
 
     def point(self, side: int, at_s: float | None, *, exact: bool = True) -> Point | None:
         """A nanosecond inside the slice that begins (BEGIN) or ends (END) at a stamp, or the first
         from then on if not `exact`; None without one."""
-        edges = self.edges[side]
-        if at_s is None or not edges.size or ns(at_s) < edges[0]:
+        edges_ns = self.edges[side]
+        if at_s is None or not edges_ns.size or ns(at_s) < edges_ns[0]:
             return None
-        pass_index = int(np.searchsorted(edges, ns(at_s), "left"))
-        if pass_index == edges.size or (exact and edges[pass_index] != ns(at_s)):
+        pass_index = int(np.searchsorted(edges_ns, ns(at_s), "left"))
+        if pass_index == edges_ns.size or (exact and edges_ns[pass_index] != ns(at_s)):
             return None
         if self.edges[1][pass_index] - self.edges[0][pass_index] < 3:
             return None
-        return self.pid, ITERATIONS, int(edges[pass_index]) + (-1 if side else 1)
+        return self.pid, ITERATIONS, int(edges_ns[pass_index]) + (-1 if side else 1)
 
 
 Tables = Mapping[str, pl.DataFrame]
@@ -121,7 +121,7 @@ def lives(tables: Tables, begin_s: float, end_s: float) -> Iterator[list[Event]]
     """Stages of each request of the span, as bars cut to the span."""
     track = Track(REQUESTS)
     for row in moving(tables, begin_s, end_s).iter_rows(named=True):
-        group: list[Event] = []
+        events: list[Event] = []
         number = row["request_id"]
         for name, start, stop in PHASES:
             low, high = row[start], row[stop]
@@ -131,9 +131,9 @@ def lives(tables: Tables, begin_s: float, end_s: float) -> Iterator[list[Event]]
                 continue  # it left, and no stamp says when
             span_ns = ns(max(low, begin_s)), ns(end_s if high is None else min(high, end_s))
             args = {"request": number, "from_s": low, "to_s": high}
-            group += track.bar(name, *span_ns, "request", number, args)
-        if group:
-            yield group
+            events += track.bar(name, *span_ns, "request", number, args)
+        if events:
+            yield events
 
 
 def flows(
@@ -148,12 +148,12 @@ def flows(
         transfer_end = pl.when(pl.col("decode_instance") == instance).then("transfer_end_s")
         kv_marks[instance] = _marks(rows.select(transfer_end).to_series().to_list(), begin_s, end_s)
     for k, row in enumerate(rows.iter_rows(named=True)):
-        group: list[Event] = []
+        events: list[Event] = []
         points: list[Point | None] = []
         number, marks = row["request_id"], kv_marks.get(row["decode_instance"])
         if (edges := arrivals[k]) is not None:
             args = {"request": number, "at_s": row["arrival_s"]}
-            group.append(Track(REQUESTS).slice(f"request {number} arrives", *edges, **args))
+            events.append(Track(REQUESTS).slice(f"request {number} arrives", *edges, **args))
             points.append((REQUESTS, 0, edges[0] + 1))
         for role in ("prefill", "colocated"):
             if (one := instance_of.get((role, row["prefill_instance"]))) is not None:
@@ -165,23 +165,23 @@ def flows(
             if marks and role == "decode" and (edges := marks[k]) is not None:
                 args = {"request": number, "at_s": row["transfer_end_s"]}
                 name = f"KV of request {number} in place"
-                group.append(Track(one.pid, KV_IN).slice(name, *edges, **args))
+                events.append(Track(one.pid, KV_IN).slice(name, *edges, **args))
                 points.append((one.pid, KV_IN, edges[0] + 1))
             points += [one.point(BEGIN, row["transfer_end_s"], exact=False),
                        one.point(END, row["finish_s"])]  # fmt: skip
-        yield group + _arrow(number, [p for p in points if p is not None])
+        yield events + _arrow(number, [p for p in points if p is not None])
 
 
 def _arrow(request: int, points: Sequence[Point]) -> list[Event]:
     """A flow through points in order of time; fewer than two are no flow."""
-    ordered = sorted(set(points), key=lambda p: p[2])
+    in_order = sorted(set(points), key=lambda p: p[2])
     events: list[Event] = []
-    for k, (pid, lane, at_ns) in enumerate(ordered if len(ordered) > 1 else []):
-        phase = "s" if k == 0 else "f" if k == len(ordered) - 1 else "t"
-        more: Event = {"cat": "request", "id": request}
+    for k, (pid, lane, at_ns) in enumerate(in_order if len(in_order) > 1 else []):
+        phase = "s" if k == 0 else "f" if k == len(in_order) - 1 else "t"
+        extra: Event = {"cat": "request", "id": request}
         if phase == "f":
-            more["bp"] = "e"  # the slice around it, not the next one
-        events.append(Track(pid, lane).event(phase, "request", at_ns, **more))
+            extra["bp"] = "e"  # the slice around it, not the next one
+        events.append(Track(pid, lane).event(phase, "request", at_ns, **extra))
     return events
 
 
@@ -193,12 +193,12 @@ def _marks(
     marks_inside = sorted(
         (ns(t), k) for k, t in enumerate(times_s) if t is not None and begin_s <= t < end_s
     )
-    begins: list[int] = []
+    begins_ns: list[int] = []
     for at_ns, _ in marks_inside:
-        begins.append(max(at_ns, begins[-1] + LEAST_NS) if begins else at_ns)
+        begins_ns.append(max(at_ns, begins_ns[-1] + LEAST_NS) if begins_ns else at_ns)
     for j, (_, k) in enumerate(marks_inside):
-        gap = begins[j + 1] - begins[j] if j + 1 < len(begins) else MARK_NS
-        marks[k] = (begins[j], begins[j] + min(MARK_NS, gap))
+        gap_ns = begins_ns[j + 1] - begins_ns[j] if j + 1 < len(begins_ns) else MARK_NS
+        marks[k] = (begins_ns[j], begins_ns[j] + min(MARK_NS, gap_ns))
     return marks
 
 
@@ -237,16 +237,16 @@ def happenings(
         subject = row["element"] or instance_name(row["role"], row["instance"])
         name = f"{row['kind'].replace('_', ' ')} {subject}".strip()
         args = {k: row[k] for k in ("detail", "bytes", "requests") if row[k]}
-        group = []
+        trace_events = []
         if at_s >= begin_s:
             instant = Track(RUN).event("i", name, ns(at_s), s="g", cat=row["kind"], args=args)
-            group.append(instant)
+            trace_events.append(instant)
         if until_s > at_s:
             track = Track(pids.get((row["role"], row["instance"]), RUN))
             span_ns = ns(max(at_s, begin_s)), ns(min(until_s, end_s))
             span_args = args | {"from_s": at_s, "to_s": row["end_s"]}
-            group += track.bar(name, *span_ns, row["kind"], number, span_args)
-        yield group
+            trace_events += track.bar(name, *span_ns, row["kind"], number, span_args)
+        yield trace_events
 
 
 def counters(
@@ -259,11 +259,11 @@ def counters(
     table = tables.get("instances")
     if table is None:
         return
-    for one in instances:
-        of_instance = (pl.col("role") == one.role) & (pl.col("instance") == one.index)
-        rows = table.filter(of_instance).sort("t_s")
+    for instance in instances:
+        is_instance = (pl.col("role") == instance.role) & (pl.col("instance") == instance.index)
+        rows = table.filter(is_instance).sort("t_s")
         for name, columns in INSTANCE_COUNTERS.items():
-            yield _counted(Track(one.pid), name, rows, columns, (begin_s, end_s), most)
+            yield _counted(Track(instance.pid), name, rows, columns, (begin_s, end_s), most)
 
 
 def _counted(
@@ -276,7 +276,7 @@ def _counted(
     windows = rows.filter((pl.col("t_s") < end_s) & (pl.col("t_s") + pl.col("window_s") > begin_s))
     events = []
     for row in windows.gather_every(-(-max(windows.height, 1) // most)).iter_rows(named=True):
-        args = {c: float(row[c]) for c in names if row[c] is not None and np.isfinite(row[c])}
-        if args:
-            events.append(track.event("C", name, ns(max(row["t_s"], begin_s)), args=args))
+        values = {c: float(row[c]) for c in names if row[c] is not None and np.isfinite(row[c])}
+        if values:
+            events.append(track.event("C", name, ns(max(row["t_s"], begin_s)), args=values))
     return events

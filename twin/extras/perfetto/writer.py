@@ -70,8 +70,8 @@ def write_trace(
         raise TraceError(f"a trace of at most {most_events} events holds nothing: give it 1000")
     # Cut here and not while writing, so that no arrow points at a slice that is missing.
     phases = run.tables["operators"].partition_by("phase")
-    each = 1 + max((rows.height for rows in phases), default=0)  # a slice and its operators
-    window = run.window(begin_s, end_s, int(ROOM_FOR_WORK * most_events / each))
+    events_each = 1 + max((rows.height for rows in phases), default=0)  # a slice and its operators
+    window = run.window(begin_s, end_s, int(ROOM_FOR_WORK * most_events / events_each))
     instances = _instances(run.tables, window)
     streams = run.streams()
     metadata = {
@@ -80,9 +80,9 @@ def write_trace(
         "critical path, all layers together, laid out one after the other",
     }  # fmt: skip
     with _opened(to) as file:
-        head = f'{{"displayTimeUnit":"ms","otherData":{_json(metadata)},"traceEvents":['
-        file.write(head.encode())
-        sink = _Events(file, most_events, left_out=window.left_out * each)
+        header = f'{{"displayTimeUnit":"ms","otherData":{_json(metadata)},"traceEvents":['
+        file.write(header.encode())
+        sink = _Events(file, most_events, left_out=window.left_out * events_each)
         most_counters = int(ROOM_FOR_COUNTERS * most_events)
         for group in chain(
             _names(instances, streams),
@@ -93,9 +93,9 @@ def write_trace(
             tracks.lives(run.tables, begin_s, end_s),
         ):
             sink.put(group)
-        for one in instances:
-            if one.role in streams:
-                _put_streams(sink, one, streams[one.role])
+        for instance in instances:
+            if instance.role in streams:
+                _put_streams(sink, instance, streams[instance.role])
         file.write(b"\n]}\n")
     return Written(sink.events, sink.left_out, begin_s, end_s)
 
@@ -170,31 +170,31 @@ def _json(value: object) -> str:
 def _put_streams(sink: _Events, one: Instance, plan: Timeline) -> None:
     """Write the layers of an instance's iterations, the largest part, on the tracks of its streams,
     microbatch by microbatch, while there is room."""
-    size = 0
+    event_count = 0
     for pass_ in one.passes:
-        if size > sink.room:  # not even made
-            sink.left_out += size
+        if event_count > sink.room:  # not even made
+            sink.left_out += event_count
             continue
         begin_ns, length_ns = ns(pass_.begin_s), ns(pass_.end_s) - ns(pass_.begin_s)
-        group = []
+        events = []
         for turn in plan.turns():
             track = Track(one.pid, FIRST_STREAM + turn.stream)
-            edges = [begin_ns + int(turn.low * length_ns), begin_ns + int(turn.high * length_ns)]
+            turn_ns = [begin_ns + int(turn.low * length_ns), begin_ns + int(turn.high * length_ns)]
             name = f"layer {turn.layer} microbatch {turn.microbatch}"
-            group.append(track.slice(name, *edges, of="formula at the mean load"))
-            for operator, a, b in turn.operators:
-                edges_ns = (begin_ns + int(a * length_ns), begin_ns + int(b * length_ns))
+            events.append(track.slice(name, *turn_ns, of="formula at the mean load"))
+            for operator, low, high in turn.operators:
+                edges_ns = (begin_ns + int(low * length_ns), begin_ns + int(high * length_ns))
                 if edges_ns[1] > edges_ns[0]:
-                    group.append(track.slice(operator, *edges_ns))
-        size = len(group)
-        sink.put(group)
+                    events.append(track.slice(operator, *edges_ns))
+        event_count = len(events)
+        sink.put(events)
 
 
 def _instances(tables: Tables, window: Window) -> list[Instance]:
     """Every instance, prefill first, with its passes."""
-    order = {"prefill": 0, "decode": 1, "colocated": 2}
+    role_order = {"prefill": 0, "decode": 1, "colocated": 2}
     rows: list[tuple[str, int]] = tables["ranks"].select("role", "instance").unique().rows()
-    rows = sorted(rows, key=lambda row: (order.get(row[0], 9), row[1]))
+    rows = sorted(rows, key=lambda row: (role_order.get(row[0], 9), row[1]))
     return [
         Instance(role, index, tracks.FIRST_INSTANCE + k, window.passes.get((role, index), []))
         for k, (role, index) in enumerate(rows)
@@ -205,33 +205,33 @@ def _names(instances: Iterable[Instance], streams: Mapping[str, Timeline]) -> It
     """Names of all processes and of their tracks."""
     yield tracks.named(tracks.RUN, "run", {0: "events"})
     yield tracks.named(tracks.REQUESTS, "requests", {0: "arrivals"})
-    for one in instances:
-        pass_word = "batches" if one.role == "prefill" else "iterations"
+    for instance in instances:
+        pass_word = "batches" if instance.role == "prefill" else "iterations"
         lanes = {ITERATIONS: pass_word}
-        if one.role == "decode":
+        if instance.role == "decode":
             lanes[KV_IN] = "KV in place"
-        if one.role in streams:
-            names = (f"{name} stream" for name in streams[one.role].streams)
+        if instance.role in streams:
+            names = (f"{name} stream" for name in streams[instance.role].streams)
             lanes |= dict(enumerate(names, FIRST_STREAM))
-        yield tracks.named(one.pid, one.name, lanes)
+        yield tracks.named(instance.pid, instance.name, lanes)
 
 
 def _work(one: Instance) -> Iterator[list[Event]]:
     """Iterations or batches of an instance, each with its operators inside."""
     track = Track(one.pid, ITERATIONS)
     name = "prefill batch" if one.role == "prefill" else f"{one.role} iteration"
-    for pass_, begin, end in zip(one.passes, *(e.tolist() for e in one.edges), strict=True):
-        if end <= begin:
+    for pass_, begin_ns, end_ns in zip(one.passes, *(e.tolist() for e in one.edges), strict=True):
+        if end_ns <= begin_ns:
             continue
         args = {"tokens": round(pass_.tokens, 1)}
         args |= {"requests": pass_.requests} if pass_.requests else {}
-        group = [track.slice(name, begin, end, **args)]
+        events = [track.slice(name, begin_ns, end_ns, **args)]
         # What no operator accounts for comes first: the batch reads its hits before it computes.
-        operators_s = sum(time for _, time in pass_.operators)
+        operators_s = sum(time_s for _, time_s in pass_.operators)
         at_s = pass_.begin_s + max(0.0, pass_.end_s - pass_.begin_s - operators_s)
-        for operator, time in pass_.operators:
-            low, high = max(ns(at_s), begin), min(ns(at_s + time), end)
-            at_s += time
-            if high > low:
-                group.append(track.slice(operator, low, high, layers="all, summed"))
-        yield group
+        for operator, time_s in pass_.operators:
+            low_ns, high_ns = max(ns(at_s), begin_ns), min(ns(at_s + time_s), end_ns)
+            at_s += time_s
+            if high_ns > low_ns:
+                events.append(track.slice(operator, low_ns, high_ns, layers="all, summed"))
+        yield events

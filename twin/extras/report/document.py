@@ -73,10 +73,10 @@ def tiles(pairs: Iterable[tuple[str, str, str]]) -> Part:
 
 def bars(rows: Sequence[tuple[str, float, str]]) -> Part:
     """Shares as bars: (label, value, value in words), relative to the largest."""
-    most = max((value for _, value, _ in rows), default=0.0) or 1.0
+    largest = max((value for _, value, _ in rows), default=0.0) or 1.0
     body = [
         tag("tr", tag("td", label), tag("td", value_text, cls="n"),
-            tag("td", tag("div", cls="bar", style=f"width:{100 * max(value, 0.0) / most:.1f}%"),
+            tag("td", tag("div", cls="bar", style=f"width:{100 * max(value, 0.0) / largest:.1f}%"),
                 cls="wide"))
         for label, value, value_text in rows
     ]  # fmt: skip
@@ -106,40 +106,40 @@ def plot(
     y_most: float | None = None,
 ) -> Part:  # fmt: skip
     """A chart with its title and key; limit: an x drawn as a line."""
-    with_points = [s for s in series if s.points]
-    if not with_points:
+    curves = [curve for curve in series if curve.points]
+    if not curves:
         return tag("figure", tag("p", f"{title}: nothing to draw.", cls="soft"))
-    xs = [p[0] for s in with_points for p in s.points] + ([limit] if limit is not None else [])
-    ys = [p[1] for s in with_points for p in s.points]
+    xs = [p[0] for curve in curves for p in curve.points] + ([limit] if limit is not None else [])
+    ys = [p[1] for curve in curves for p in curve.points]
     xticks, yticks = ticks(min(xs), max(xs)), ticks(0.0, y_most or max(ys))
-    x0, x1 = min(xticks[0], *xs), max(xticks[-1], *xs)
-    y1 = max(yticks[-1], y_most or max(ys))
+    x_low, x_high = min(xticks[0], *xs), max(xticks[-1], *xs)
+    y_high = max(yticks[-1], y_most or max(ys))
 
     def at(px: float, py: float) -> Point:
         """Place on the drawing of a point of the chart."""
         right, up = WIDE - LEFT - RIGHT, HIGH - TOP - BOTTOM
-        return LEFT + right * (px - x0) / (x1 - x0), TOP + up * (1.0 - py / y1)
+        return LEFT + right * (px - x_low) / (x_high - x_low), TOP + up * (1.0 - py / y_high)
 
     drawing: list[Part] = []
     for value in yticks:  # grid lines and numbers of y, numbers of x, and the title of x
-        (a, b), (c, d) = at(xticks[0], value), (WIDE - RIGHT, at(xticks[0], value)[1])
-        drawing.append(tag("line", cls="grid", x1=a, y1=b, x2=c, y2=d))
-        drawing.append(tag("text", _figure(value), x=a - 6, y=b + 4, text_anchor="end"))
+        x_left, y_line = at(xticks[0], value)
+        drawing.append(tag("line", cls="grid", x1=x_left, y1=y_line, x2=WIDE - RIGHT, y2=y_line))
+        drawing.append(tag("text", _figure(value), x=x_left - 6, y=y_line + 4, text_anchor="end"))
     for value in xticks:
-        a, b = at(value, 0.0)
-        drawing.append(tag("text", _figure(value), x=a, y=b + 17, text_anchor="middle"))
-    middle = (LEFT + WIDE - RIGHT) / 2
-    drawing.append(tag("text", x, x=middle, y=HIGH - 6, text_anchor="middle"))
+        x_tick, y_axis = at(value, 0.0)
+        drawing.append(tag("text", _figure(value), x=x_tick, y=y_axis + 17, text_anchor="middle"))
+    x_middle = (LEFT + WIDE - RIGHT) / 2
+    drawing.append(tag("text", x, x=x_middle, y=HIGH - 6, text_anchor="middle"))
     if limit is not None:
-        (a, b), (c, d) = at(limit, 0.0), at(limit, y1)
-        drawing.append(tag("line", cls="limit", x1=a, y1=b, x2=c, y2=d))
-    for s in with_points:
-        drawing += _drawn(s, [at(*p) for p in s.points])
+        (x_line, y_low), (_, y_top) = at(limit, 0.0), at(limit, y_high)
+        drawing.append(tag("line", cls="limit", x1=x_line, y1=y_low, x2=x_line, y2=y_top))
+    for curve in curves:
+        drawing += _drawn(curve, [at(*p) for p in curve.points])
     svg = tag("svg", tag("title", title), *drawing, viewBox=f"0 0 {WIDE:g} {HIGH:g}", role="img")
-    key = [tag("span", tag("span", cls=f"key k{s.colour}"), s.name, cls="whole")
-           for s in with_points if s.name]  # fmt: skip
-    key += [tag("span", " – – limit", cls="bad whole")] if limit is not None else []
-    return tag("figure", tag("figcaption", tag("b", f"{title} ({y})"), " ", *key), svg)
+    legend = [tag("span", tag("span", cls=f"key k{curve.colour}"), curve.name, cls="whole")
+           for curve in curves if curve.name]  # fmt: skip
+    legend += [tag("span", " – – limit", cls="bad whole")] if limit is not None else []
+    return tag("figure", tag("figcaption", tag("b", f"{title} ({y})"), " ", *legend), svg)
 
 
 def ticks(low: float, high: float) -> list[float]:
@@ -150,20 +150,20 @@ def ticks(low: float, high: float) -> list[float]:
     span = (high - low) or abs(high) or 1.0
     power = 10.0 ** math.floor(math.log10(span / (TICKS - 1)))
     step = next(s * power for s in (1.0, 2.0, 2.5, 5.0, 10.0) if s * power * (TICKS - 0.5) >= span)
-    first, last = math.floor(low / step + 1e-9), math.ceil((low + span) / step - 1e-9)
-    return [k * step for k in range(first, max(last, first + 1) + 1)]
+    first_step, last_step = math.floor(low / step + 1e-9), math.ceil((low + span) / step - 1e-9)
+    return [k * step for k in range(first_step, max(last_step, first_step + 1) + 1)]
 
 
 def _drawn(s: Series, places: Sequence[Point]) -> Iterable[Part]:
     """A series as a line, as points, or both; places: of its points on the drawing."""
     if s.joined:
         yield tag("polyline", cls=f"s{s.colour}",
-                  points=" ".join(f"{a:.1f},{b:.1f}" for a, b in places))  # fmt: skip
-    for k, (a, b) in enumerate(places if s.marked else ()):
+                  points=" ".join(f"{x:.1f},{y:.1f}" for x, y in places))  # fmt: skip
+    for k, (x, y) in enumerate(places if s.marked else ()):
         text = s.texts[k] if s.texts else ""
-        yield tag("circle", tag("title", text), cls=f"f{s.colour}", cx=a, cy=b, r=4.5)
+        yield tag("circle", tag("title", text), cls=f"f{s.colour}", cx=x, cy=y, r=4.5)
         if s.labels and s.labels[k]:
-            yield tag("text", s.labels[k], cls="rank", x=a, y=b - 8, text_anchor="middle")
+            yield tag("text", s.labels[k], cls="rank", x=x, y=y - 8, text_anchor="middle")
 
 
 def _figure(value: float) -> str:

@@ -47,7 +47,7 @@ def plan_report(plan: Plan, found: Row) -> str:
         rows = [list(row.values()) for row in cells]
         body += [tag("h2", "What would have to give"), table(list(cells[0]), rows, right=(4,))]
     body += [tag("h2", "Throughput against speed"), _front(found)]
-    body += [_each(row) for row in ranked]
+    body += [_deployment(row) for row in ranked]
     if found["tornado"]:
         body += [tag("h2", "What each choice alone does to the first"), _tornado(found["tornado"])]
     body += [tag("h2", "Every deployment"), *_ledger(found)]
@@ -85,7 +85,7 @@ def _survived(after: Row) -> Part:
     return tag("span", survived(after), cls="good" if is_held else "bad")
 
 
-def _each(row: Row) -> Part:
+def _deployment(row: Row) -> Part:
     """A ranked deployment, folded: its margins and next step, losses, and the command that runs
     it."""
     settings = (f"--set {shlex.quote(f'{path}={v}')}" for path, v in row["settings"].items())
@@ -145,10 +145,10 @@ def _speed(point: Row) -> float:
 def _tornado(rows: Sequence[Row]) -> Part:
     """The chart of how the goal changes with each setting: its field's label, and its value."""
     return bars([
-        (f"{info.label if (info := field_info(r['path'])) else r['path']}: {r['value']}",
-         r["score_ratio"] if r["fits"] else 0.0,
-         f"{100 * r['score_ratio']:.0f} %" if r["fits"] else "breaks a limit")
-        for r in rows
+        (f"{field.label if (field := field_info(row['path'])) else row['path']}: {row['value']}",
+         row["score_ratio"] if row["fits"] else 0.0,
+         f"{100 * row['score_ratio']:.0f} %" if row["fits"] else "breaks a limit")
+        for row in rows
     ])  # fmt: skip
 
 
@@ -161,8 +161,8 @@ def _ledger(found: Row) -> Iterable[Part]:
     yield folded(f"{len(rows):,} that were simulated", _listed(ranked))
     if priced_rows := [row for row in found["ledger"] if not row["simulated"]]:
         more_text = f", the first {LEDGER_MOST} of them" if len(priced_rows) > LEDGER_MOST else ""
-        head = f"{len(priced_rows):,} that were priced by formula alone{more_text}"
-        yield folded(head, _listed(priced_rows[:LEDGER_MOST]))
+        title = f"{len(priced_rows):,} that were priced by formula alone{more_text}"
+        yield folded(title, _listed(priced_rows[:LEDGER_MOST]))
 
 
 def _listed(rows: Sequence[Row]) -> Part:

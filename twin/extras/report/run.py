@@ -89,27 +89,27 @@ def thinned(x: pl.Series, y: pl.Series) -> Sequence[Point]:
     pairs = np.column_stack([x.to_numpy(), y.cast(pl.Float64).to_numpy()])
     pairs = pairs[np.isfinite(pairs).all(axis=1)]
     groups = np.array_split(pairs, min(POINTS, len(pairs))) if len(pairs) else []
-    return [(float(part[:, 0].mean()), float(part[:, 1].mean())) for part in groups]
+    return [(float(group[:, 0].mean()), float(group[:, 1].mean())) for group in groups]
 
 
 def _of_requests(run: Run) -> Iterable[Part]:
     """Cumulative share of requests over TTFT and TPOT, with the SLO."""
-    table, s = run.tables.get("requests"), run.scenario
+    table, scenario = run.tables.get("requests"), run.scenario
     if table is None or not table.height:
         return
     finish_s, first_s = table["finish_s"].to_numpy(), table["first_token_s"].to_numpy()
-    is_counted = (finish_s >= s.warmup_s) & (first_s > 0.0)
+    is_counted = (finish_s >= scenario.warmup_s) & (first_s > 0.0)
     ttft_s = (first_s - table["arrival_s"].to_numpy())[is_counted]
     per_token_ms = 1e3 * tpot_s(table)[is_counted]
     for title, values, unit, limit, colour in (
-        ("TTFT", ttft_s, "s", s.slo.ttft_s, 0),
-        ("TPOT", per_token_ms[np.isfinite(per_token_ms)], "ms", s.slo.tpot_ms, 2),
+        ("TTFT", ttft_s, "s", scenario.slo.ttft_s, 0),
+        ("TPOT", per_token_ms[np.isfinite(per_token_ms)], "ms", scenario.slo.tpot_ms, 2),
     ):
         if values.size:
             shares = np.linspace(0.0, 1.0, 101)[:-1]  # to p99: one slow request sets no scale
             quantiles = np.quantile(values, shares)
             points = [(float(q), 100 * float(p)) for q, p in zip(quantiles, shares, strict=True)]
-            drawn_limit = limit if one_slo(s) and limit < NEAR * points[-1][0] else None
+            drawn_limit = limit if one_slo(scenario) and limit < NEAR * points[-1][0] else None
             yield plot(f"{title} up to p99", [Series("", points, colour)], f"{title}, {unit}",
                        "% of requests", limit=drawn_limit, y_most=100.0)  # fmt: skip
 
@@ -139,9 +139,9 @@ def fields_of(scenario: Scenario) -> Part:
     """A scenario in full, folded: its stated fields identify it with this version's defaults."""
     rows = []
     for path, value in changed(Scenario(), scenario).items():
-        info = field_info(path)
-        if info and path not in ("name", "question", "source"):
-            rows.append((path, info.label, f"{value} {info.unit}".rstrip()))
+        field = field_info(path)
+        if field and path not in ("name", "question", "source"):
+            rows.append((path, field.label, f"{value} {field.unit}".rstrip()))
     return tag(
         "div",
         *([tag("p", scenario.question)] if scenario.question else []),

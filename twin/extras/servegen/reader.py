@@ -42,8 +42,8 @@ def read_servegen(reading: Reading) -> Columns:
             else:
                 client.lengths = _length_tables(piece)
     for number, client in sorted(clients.items()):
-        for file, data in (("trace.csv", client.windows), ("dataset.json", client.lengths)):
-            if not data:
+        for file, contents in (("trace.csv", client.windows), ("dataset.json", client.lengths)):
+            if not contents:
                 raise TraceError(f"{name} has no chunk-{number}-{file}: the set is incomplete")
         if any(w[1] for w in client.windows) and not all(client.lengths.values()):
             raise TraceError(f"{name}: chunk-{number} has requests but no lengths for them")
@@ -63,25 +63,25 @@ def _windows(piece: Piece) -> list[tuple[float, float, float, int]]:
     for number, line in enumerate(text_of(piece).split("\n"), 1):
         if not line.strip():
             continue
-        place = f"{piece.name} line {number}"
+        location = f"{piece.name} line {number}"
         values = line.strip().split(",")
         if len(values) != 6:
             raise TraceError(
-                f"{place} has {len(values)} values: window start, rate, CV, pattern, shape and "
+                f"{location} has {len(values)} values: window start, rate, CV, pattern, shape and "
                 "scale must stand there"
             )
         pattern = PATTERNS.get(values[3].strip().lower())
         if pattern is None:
-            raise TraceError(f"{place}: pattern = {values[3][:20]!r} must be Gamma or Weibull")
+            raise TraceError(f"{location}: pattern = {values[3][:20]!r} must be Gamma or Weibull")
         try:
             start, rate, shape = float(values[0]), float(values[1]), float(values[4])
         except ValueError:
-            raise TraceError(f"{place}: start, rate and shape must be numbers") from None
+            raise TraceError(f"{location}: start, rate and shape must be numbers") from None
         idle = rate == 0
         if not (0 <= start < 366 * DAY_S and 0 <= rate < MOST_RATE and (idle or 0 < shape < 1e6)):
-            raise TraceError(f"{place}: start, rate and shape must be finite and not negative")
+            raise TraceError(f"{location}: start, rate and shape must be finite and not negative")
         if windows and start <= windows[-1][0]:
-            raise TraceError(f"{place}: windows must be in order of time")
+            raise TraceError(f"{location}: windows must be in order of time")
         windows.append((start, rate, shape, pattern))
     return windows
 
@@ -98,10 +98,10 @@ def _length_tables(piece: Piece) -> dict[str, list[tuple[float, np.ndarray, np.n
     for key in sorted(body, key=int):
         for name in FIELDS:
             text = body[key].get(name)
-            place = f"{piece.name} window {key} {name}"
+            location = f"{piece.name} window {key} {name}"
             if type(text) is not str:
-                raise TraceError(f"{place} must be a text like {{45: 0.01, 46: 0.02}}")
-            values, chances = _pairs(text, place)
+                raise TraceError(f"{location} must be a text like {{45: 0.01, 46: 0.02}}")
+            values, chances = _pairs(text, location)
             if chances.sum() > 0:
                 tables[name].append((float(key), values, np.cumsum(chances) / chances.sum()))
     return tables
@@ -112,12 +112,12 @@ def _pairs(text: str, where: str) -> tuple[np.ndarray, np.ndarray]:
     if not (inner := text.strip(" {}\n")):
         return np.zeros(0), np.zeros(0)  # a window without requests
     try:
-        flat = np.array(inner.replace(":", ",").split(","), np.float64)
-        values, chances = flat.reshape(-1, 2).T
+        numbers = np.array(inner.replace(":", ",").split(","), np.float64)
+        values, chances = numbers.reshape(-1, 2).T
     except ValueError:
         raise TraceError(f"{where} must be a text like {{45: 0.01, 46: 0.02}}") from None
-    possible = (values >= 0) & (values <= MOST_TOKENS) & (chances >= 0) & (chances <= 1)
-    if not possible.all():
+    is_possible = (values >= 0) & (values <= MOST_TOKENS) & (chances >= 0) & (chances <= 1)
+    if not is_possible.all():
         raise TraceError(f"{where} holds a length or a probability that cannot be")
     return values, chances
 
@@ -127,30 +127,30 @@ def _sampled(name: str, clients: dict[int, _Client], most_rows: int) -> Columns:
     times_s, request_count = [np.zeros(0)], 0
     lengths = {name: [np.zeros(0, np.int64)] for name in FIELDS}
     for number, client in sorted(clients.items()):
-        head = f"servegen/{number}"
+        stream_name = f"servegen/{number}"
         width_s = min(np.diff([w[0] for w in client.windows]), default=DAY_S)
         arrivals = []
-        for index, (start, rate, shape, pattern) in enumerate(client.windows):
-            if (count := round(rate * width_s)) == 0:
+        for index, (start_s, req_per_s, shape, pattern) in enumerate(client.windows):
+            if (count := round(req_per_s * width_s)) == 0:
                 continue
             if (request_count := request_count + count) > most_rows:
                 raise TraceError(
                     f"{name} stands for more than {most_rows:,} requests: keep some of its clients"
                 )
             shares = np.empty(count)  # of the window
-            _renewals(stream_key(SEED, f"{head}/arrivals/{index}"), pattern, shape, shares)
-            arrivals.append(start + width_s * shares)
+            _renewals(stream_key(SEED, f"{stream_name}/arrivals/{index}"), pattern, shape, shares)
+            arrivals.append(start_s + width_s * shares)
         if arrivals:
             times_s.append(np.concatenate(arrivals))
             for column, lengths_drawn in lengths.items():
-                key = stream_key(SEED, f"{head}/{column}")
+                key = stream_key(SEED, f"{stream_name}/{column}")
                 lengths_drawn.append(_draw_all(client.lengths[column], times_s[-1], key))
-    all_times = np.concatenate(times_s)
+    all_times_s = np.concatenate(times_s)
     return Columns(
-        ticks=all_times, ticks_per_s=1.0, in_order=False,
+        ticks=all_times_s, ticks_per_s=1.0, in_order=False,
         input_tokens=np.concatenate(lengths["input_tokens"]),
         output_tokens=np.concatenate(lengths["output_tokens"]),
-        source_row=np.arange(1, all_times.size + 1), warnings=[SAMPLED],
+        source_row=np.arange(1, all_times_s.size + 1), warnings=[SAMPLED],
     )  # fmt: skip
 
 
@@ -178,11 +178,11 @@ def _draw_all(
     starts_s = np.array([start for start, _, _ in tables])
     window_of = np.maximum(np.searchsorted(starts_s, times, side="right") - 1, 0)
     lengths = np.empty(times.size, np.int64)
-    begin = 0
+    first_row = 0
     for k, (_, values, cumulative) in enumerate(tables):
-        end = int(np.searchsorted(window_of, k, side="right"))
-        _draw(values, cumulative, key, begin, lengths[begin:end])
-        begin = end
+        end_row = int(np.searchsorted(window_of, k, side="right"))
+        _draw(values, cumulative, key, first_row, lengths[first_row:end_row])
+        first_row = end_row
     return lengths
 
 

@@ -34,8 +34,8 @@ def errors(rows: Rows) -> Chart:
     """Chart of signed error over the published value."""
     if not rows:
         return empty("No published row to show")
-    fig, band = figure(height=400), _place(BAND)
-    fig.add_hrect(y0=-band, y1=band, fillcolor=theme.OTHER, opacity=0.22, line_width=0)
+    fig, band_y = figure(height=400), _place(BAND)
+    fig.add_hrect(y0=-band_y, y1=band_y, fillcolor=theme.OTHER, opacity=0.22, line_width=0)
     fig.add_hline(y=0, line={"color": theme.OTHER, "width": 1})
     _points(fig, rows)
     errors = [row["error"] for row in rows]
@@ -69,12 +69,12 @@ def _points(fig: Any, rows: Rows) -> None:
     for number, group in enumerate(sorted({row["group"] for row in rows})):
         colour = theme.SERIES[number % len(theme.SERIES)]
         for name, (kinds, symbol) in POINTS.items():
-            some = [r for r in rows if r["group"] == group and r["kind"] in kinds]
-            if some:
+            points = [r for r in rows if r["group"] == group and r["kind"] in kinds]
+            if points:
                 fig.add_scatter(
-                    x=[r["published"] for r in some], y=[_place(r["error"]) for r in some],
+                    x=[r["published"] for r in points], y=[_place(r["error"]) for r in points],
                     mode="markers", name=f"{group}, {name}",
-                    customdata=[_row_text(r) for r in some], hovertemplate=HOVER,
+                    customdata=[_row_text(r) for r in points], hovertemplate=HOVER,
                     marker={"symbol": symbol, "size": 9, "color": colour,
                             "line": {"color": colour, "width": 2 * (name not in HONEST)}},
                 )  # fmt: skip

@@ -181,9 +181,9 @@ with right:
 # 4) Every row, and what kinds of rows there are.
 def take_row() -> None:
     """Show the row that was clicked in the table."""
-    picked = [] if session.gone(table_key) else st.session_state[table_key].selection.rows
-    if picked:
-        name_row(shown[picked[0]]["id"])
+    picked_rows = [] if session.gone(table_key) else st.session_state[table_key].selection.rows
+    if picked_rows:
+        name_row(shown[picked_rows[0]]["id"])
 
 
 named_rows = bool({"regime", "missed"} & set(st.query_params))

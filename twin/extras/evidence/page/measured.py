@@ -10,12 +10,12 @@ from twin.ui import session
 
 def measured(fabric: Fabric) -> None:
     """Draw rates of the first die, by pair, next to the published ones; computed when opened."""
-    fold = st.expander(
+    expander = st.expander(
         "Point to point: this fabric next to the published measurement", key="supernode-measured",
         on_change="rerun",
     )  # fmt: skip
-    with fold:
-        if not fold.open:
+    with expander:
+        if not expander.open:
             return
         try:
             prices = point_to_point(fabric)
@@ -34,8 +34,8 @@ def measured(fabric: Fabric) -> None:
                 "This fabric, µs": price.latency_s * 1e6,
                 "Measured, µs": facts["first_512_bytes"].value,
             })  # fmt: skip
-        first = (rows or [{}])[0]
-        formats = {name: "%.4g" if "GB" in name else "%.2f" for name in first if "," in name}
+        first_row = (rows or [{}])[0]
+        formats = {name: "%.4g" if "GB" in name else "%.2f" for name in first_row if "," in name}
         number = st.column_config.NumberColumn
         st.dataframe(
             rows, hide_index=True, column_config={n: number(format=f) for n, f in formats.items()}

@@ -39,9 +39,9 @@ def by_regime(rows: Found) -> list[dict[str, Any]]:
 
 def bars_in_words() -> str:
     """Bars of rows in words: '±12 % on CloudMatrix384, ...'."""
-    text = [f"±{100 * bar:.0f} % on {group}" for group, bar in bars().worst.items()]
-    text.append(f"±{100 * bars().exchange:.0f} % for dispatch and combine over EP degree")
-    return ", ".join(text)
+    texts = [f"±{100 * bar:.0f} % on {group}" for group, bar in bars().worst.items()]
+    texts.append(f"±{100 * bars().exchange:.0f} % for dispatch and combine over EP degree")
+    return ", ".join(texts)
 
 
 def unit(row: Mapping[str, Any]) -> str:
@@ -81,19 +81,19 @@ def band(row: Mapping[str, Any]) -> str:
     if row["band"] is None:
         return ""
     low, high, inside = row["band"]
-    ends = f"{100 * low:+.0f} to {100 * high:+.0f}".replace("-", "−")
-    return f"\u26a0 {ends}" if inside is False else ends
+    ends_text = f"{100 * low:+.0f} to {100 * high:+.0f}".replace("-", "−")
+    return f"\u26a0 {ends_text}" if inside is False else ends_text
 
 
 def band_in_words(row: Mapping[str, Any]) -> str:
     """The band of a row's error as a sentence; '' without one."""
     if not (text := band(row)):
         return ""
-    inside, ends = row["band"][2], text.removeprefix("\u26a0 ")
+    inside, ends_text = row["band"][2], text.removeprefix("\u26a0 ")
     first = "" if inside is None else f"; its first error lies {'within' if inside else 'outside'}"
     return (
         f"As if nothing of {row['system']} were known, four of five errors of such a row are "
-        f"expected within {ends} %{first}."
+        f"expected within {ends_text} %{first}."
     )
 
 
@@ -137,10 +137,10 @@ def missing_in_words(rows: Sequence[Beyond]) -> str:
 
 def differs(row: Row) -> list[str]:
     """The row's differences from the default scenario, in words."""
-    fields = (f"{field_name(path)}: {show(value, path)} {field_unit(path)}".rstrip()
+    field_texts = (f"{field_name(path)}: {show(value, path)} {field_unit(path)}".rstrip()
               for path, value in row.scenario.items())  # fmt: skip
     sizes = (f"{k.replace('_', ' ')}: {short(v)}" for k, v in row.args.items() if k != "weight")
-    return [*fields, *sizes]
+    return [*field_texts, *sizes]
 
 
 def fact_table(facts: Facts, words: str = "", marks: Sequence[str] = ()) -> list[dict[str, str]]:
@@ -173,8 +173,8 @@ def figures(row: Mapping[str, Any], key: str) -> str:
 
 def per(row: Mapping[str, Any]) -> str:
     """'/NPU' where a rate is given per die, NPU or card, else ''."""
-    tail = f"/{row['basis']}"
-    return tail if row["unit"].endswith(tail) else ""
+    suffix = f"/{row['basis']}"
+    return suffix if row["unit"].endswith(suffix) else ""
 
 
 @lru_cache(maxsize=4)

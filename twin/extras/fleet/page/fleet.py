@@ -53,7 +53,7 @@ def under_way() -> set[tuple[str, str]]:
 
 
 def mark(fleet: Fleet) -> tuple[str, str]:
-    """What stands for a fleet of this visitor in `under_way`."""
+    """Key of a fleet of this visitor in `under_way`."""
     return access.visitor(), fleet_to_toml(fleet)
 
 
@@ -104,13 +104,13 @@ def results() -> None:
             if len(rows) < len(state.missing):
                 begin(state)
             count = len(state.all())
-            done = count - len(state.missing)
-            share = (done + sum(row.progress for row in rows)) / count
+            done_count = count - len(state.missing)
+            share = (done_count + sum(row.progress for row in rows)) / count
             with st.container(horizontal=True, vertical_alignment="center"):
-                st.progress(min(1.0, share), f"{done} of {count} simulations done")
+                st.progress(min(1.0, share), f"{done_count} of {count} simulations done")
                 st.button("Stop", icon=":material/stop_circle:", key="fleet-stop", on_click=stop,
                           args=(state,))  # fmt: skip
-            if not done and not any(row.live for row in rows):
+            if not done_count and not any(row.live for row in rows):
                 getting_ready()
         if in_progress != LOOKING:
             st.rerun()
@@ -124,12 +124,12 @@ def results() -> None:
 
 def show(answer: dict[str, Any]) -> None:
     """Draw figures of the fleet, supernodes over time, and the table."""
-    whole = answer["without_loss"]
+    intact = answer["without_loss"]
     tiles = st.grid(4, min_column_width=150, gap="small")
     for key in TILES:
         with tiles.cell():
             value = shown(key, answer["summary"][key])
-            text = f"{shown(key, whole[key])} without a loss" if whole else None
+            text = f"{shown(key, intact[key])} without a loss" if intact else None
             meaning = glossed(METRICS[key].label, METRICS[key].help)
             st.metric(
                 METRICS[key].label, value, text, delta_color="off", delta_arrow="off", help=meaning,

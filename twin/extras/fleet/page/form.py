@@ -124,7 +124,7 @@ def edited(fleet: Fleet) -> Fleet:
             st.markdown(f"**{field.label}**", help=field.help)
             columns, rows, options = tables.columns_of(declared, path), values[path], {}
             if path == "kinds":
-                keys = [each.key for each in presets()]
+                keys = [entry.key for entry in presets()]
                 options["scenario"] = list(dict.fromkeys([*keys, *(r["scenario"] for r in rows)]))
             table = tables.editor(columns, rows, options, f"fleet-{path}:{st.session_state[TIMES]}")
             new_values[path] = tables.whole(table.to_dicts(), columns)  # not incomplete rows

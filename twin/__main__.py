@@ -1,7 +1,6 @@
 """The command line: `python -m twin COMMAND`: words in, one call into `lab`, a table or one JSON
 object on standard output, all else on standard error. Exit status: 0 a valid answer, 1 a run broke
-a law or something stored is damaged, 2 the question is at fault, 3 the answer could not be
-written."""
+a law or stored data is damaged, 2 the question is at fault, 3 the answer was not written."""
 
 import ast
 import gc

@@ -117,8 +117,7 @@ class Facts(Mapping[str, Fact]):
         return {name[len(prefix) + 1 :]: fact for name, fact in self.below(prefix)._by_name.items()}
 
     def names(self, prefix: str) -> list[str]:
-        """First parts of the names below a prefix, each once, sorted: names('chips') lists
-        chips."""
+        """First parts of the names below a prefix, sorted: names('chips') lists chips."""
         return sorted({name.split(".", 1)[0] for name in self.group(prefix)})
 
     def below(self, prefix: str) -> Facts:

@@ -1,8 +1,7 @@
 """The stationary population of a decode instance: who is under way while arrivals never end.
 Counted in iterations, requests under way are an M/G/infinity queue, so arrivals per iteration alone
-decide it and seconds come in once, as the mean time of its iterations. Ranks are chosen as the
-router chooses them: requests that join a rank together also leave it together, which independent
-draws miss."""
+decide it and seconds come in once, as the mean time of its iterations. The router chooses ranks:
+requests that join a rank together also leave it together, which independent draws miss."""
 
 import math
 

@@ -1,6 +1,5 @@
 """The steady state of a decode instance at a load, where the load and the time of its iterations
-agree: with even ranks by formula, what uneven ranks add by the population (`twin/population.py`),
-repeated."""
+agree: with even ranks by formula, what uneven ranks add by the population, repeated."""
 
 import math
 from collections.abc import Callable
@@ -73,8 +72,7 @@ class Arriving:
 
 
 def _empty(priced: Priced, arriving: Arriving) -> Population:
-    """State of an instance that decodes, colocated or not, before its first request: every slot of
-    every rank is free."""
+    """State of an instance that decodes, colocated or not, with every slot of every rank free."""
     s, imbalance, pool = priced.scenario, priced.parts.decode_imbalance, priced.pool
     role = priced.parts.costs.roles[pool.role]
     decode, seed, mixes = s.deployment.decode, s.seed, pool.role == "colocated"

@@ -1,6 +1,5 @@
 """The steady state: what a deployment sustains when it is always full. Fabric, costs and expert
-imbalance meet here and nowhere else; the engine sets up with `assemble`, and the kernels are its
-own."""
+imbalance meet here and nowhere else; the engine sets up with `assemble`."""
 
 import math
 from collections.abc import Mapping
@@ -54,8 +53,7 @@ def assemble(
     scenario: Scenario, facts: Facts, trace: TraceTable | None = None, counts: Counts | None = None
 ) -> Assembly:
     """Network, costs and imbalance of a scenario. The last four results are cached, those with a
-    trace or counts are not. Raises HardwareError, ModelError, ExpertsError or WorkloadError, each
-    with one sentence."""
+    trace or counts are not. Raises HardwareError, ModelError, ExpertsError or WorkloadError."""
     if trace is None and counts is None:  # needed again for the largest batch of the same question
         return _assembled(scenario, facts)
     return _assembled.__wrapped__(scenario, facts, trace, counts)
@@ -105,8 +103,7 @@ def steady(
     counts: Counts | None = None, *, traffic: Traffic | None = None,
 ) -> Prediction:  # fmt: skip
     """Sustained rates of the deployment when it is always full, and their limit; traffic:
-    `traffic_of` if None. Raises as `assemble`, and ModelError if the model or a request does not
-    fit."""
+    `traffic_of` if None. Raises as `assemble`, and ModelError for a model or request too large."""
     return Priced(scenario, facts, trace, counts, traffic).full
 
 
@@ -151,8 +148,7 @@ class Priced:
 
 
 def capacity(priced: Priced) -> Prediction:
-    """`Priced.full`; if full slots exceed the SLO's TPOT, its advice names a batch that meets it,
-    or says why none does."""
+    """`Priced.full`; if its TPOT exceeds the SLO's, its advice names a batch that meets it."""
     full, bound_s = priced.full, priced.scenario.slo.tpot_ms * 1e-3
     if full.decode is None or full.decode.tpot_s <= bound_s:
         return full
@@ -263,8 +259,8 @@ class Target:
 
 def largest_batch(priced: Priced, tpot_s: float) -> Target:
     """The largest batch per NPU, with whole requests per die, whose steady state has a TPOT of at
-    most `tpot_s` for mean lengths. Raises ModelError when nothing decodes in this deployment or the
-    model does not fit."""
+    most `tpot_s` for mean lengths. Raises ModelError without decode, or if the model is too
+    large."""
     scenario, facts = priced.scenario, priced.facts
     if scenario.deployment.mode == "prefill_only":
         raise ModelError("deployment.mode = 'prefill_only' decodes nothing: it has no TPOT")

@@ -62,8 +62,7 @@ def _add_link(vertices: Vertices, links: Links, edit: Edit, order: int) -> None:
 
 
 def _serves(plane: str) -> str:
-    """Names of the planes whose bytes an added link of a plane carries, between any two
-    elements."""
+    """Names of the planes whose bytes an added link of a plane carries, whatever it joins."""
     return INSIDE if plane == "ub" else BETWEEN[plane]
 
 
@@ -78,9 +77,8 @@ def _end(vertices: Vertices, name: str) -> str:
 
 
 def _like(vertices: Vertices, links: Links, ends: Edge, plane: str) -> dict[str, Any]:
-    """Attributes of a new link: a copy of those of a link between such kinds of ends, otherwise of
-    any link of its plane. Links inside a package are not copied, because traffic that leaves the
-    NPU never uses them."""
+    """Attributes of a new link: those of a link between such kinds of ends, otherwise of any link
+    of its plane, but never of one inside a package, where no traffic that leaves the NPU goes."""
     end_kinds = {vertices[end]["kind"] for end in ends}
     plane_links = [
         ({vertices[tail]["kind"], vertices[head]["kind"]}, attributes)

@@ -1,9 +1,8 @@
 """The accelerator package and its dies: peaks and capacities, as published.
 
 A `Chip` is data/chips/<name>.toml in SI units, one value per *die* wherever a die has its own
-share. A die is an expert-parallel rank; a package ("NPU") holds one or more. This module does not
-know how much of a peak an operator reaches (model/roofline.py) nor how packages are wired
-(hardware/fabric.py)."""
+share. A die is an expert-parallel rank; a package ("NPU") holds one or more. How much of a peak an
+operator reaches is in model/roofline.py, how packages are wired in hardware/fabric.py."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -74,8 +74,7 @@ def l2_chips_per_sub_plane(s: Supernode, step: int) -> int:
 
 @cache
 def switch_name(level: str, supernode: int, *place: int) -> str:
-    """Name of a switch: "L2 3.12" in the first supernode, "L2 1:3.12" in the second; an NVSwitch
-    has a sub-plane alone."""
+    """Name of a switch: "L2 3.12" in the first supernode, "L2 1:3.12" in the second."""
     joined_numbers = ".".join(map(str, place))
     return f"{level} {supernode}:{joined_numbers}" if supernode else f"{level} {joined_numbers}"
 
@@ -104,8 +103,7 @@ def dealt(turn: int, uplinks: int, chips: int) -> list[tuple[int, int]]:
 
 
 def one_hop(draft: Draft) -> None:
-    """NVL72: draws a machine in which every die has a link to every switch chip of the supernode,
-    and CPUs to dies."""
+    """NVL72: draws links from every die to every switch chip of the supernode, and CPUs to dies."""
     s = draft.s
     die_count = s.npus_per_node * sum(draft.of(n).dies_per_npu for n in range(s.nodes))
     if die_count > s.l2_ports_per_chip:

@@ -76,8 +76,7 @@ class Flows:
         return same_domain - self_pairs if self.same_domain else self.most - same_domain
 
     def digest(self) -> bytes:
-        """Digest of all that decides which links flows take; equal for ends at equivalent
-        places."""
+        """Digest of what decides which links flows take; equal for ends at equivalent places."""
         digest = hashlib.sha1(f"{self.each} {self.same_domain} {self.beyond}".encode(),
                                usedforsecurity=False)  # fmt: skip
         for of_rows, of_ends in ((self.rows.vertex, self.ends.vertex),
@@ -113,8 +112,7 @@ class Flows:
 
     def sizes(self, row: INTS, end: INTS) -> FLOATS:
         """Bytes of each of these flows; bytes that leave the node are multiplied by their longer
-        time per byte. 0 for pairs without a flow on this plane. Single transfers have equal
-        sizes."""
+        time per byte. 0 for pairs without a flow on this plane. Single transfers have one size."""
         rows, ends = self.rows, self.ends
         flow_bytes = rows.amount[row] * ends.amount[end]
         if self.each:
@@ -193,8 +191,7 @@ class _Hashing:
             yield moving, self.base[link] + offset
 
     def seconds(self, flows: Flows, first: int, draws: int) -> FLOATS:
-        """Seconds until the fullest cable of each placement is done; of single transfers, until
-        each is."""
+        """Seconds until the fullest cable of each placement, or each single transfer, is done."""
         busy_s, ends_count = np.zeros(draws * self.bins), flows.ends.vertex.size
         cable_bytes_per_s = np.repeat(self.cable_rate, np.diff(np.append(self.base, self.bins)))
         landings: list[tuple[INTS, INTS]] = []

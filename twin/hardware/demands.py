@@ -63,8 +63,7 @@ def exchange(
     """All-to-all among `dies`: each sends one unit, evenly to the others.
 
     Where the UB plane ends, bytes take the RDMA plane at the same time. A sibling die's bytes use
-    the switches like all others, unless there is only one NPU. Raises HardwareError for fewer than
-    two different dies."""
+    the switches, too, unless there is one NPU alone. Raises HardwareError below two dies."""
     ends = dies_of(net, dies)
     if ends.size < 2 or np.unique(ends).size < ends.size:
         die_names = [net.vertices[vertex] for vertex in ends[:4].tolist()]
@@ -123,8 +122,7 @@ def dram(net: Network, nodes: Sequence[int]) -> float:
 
 
 def equal_parts(net: Network, nodes: Sequence[int] | INTS) -> INTS:
-    """Node of each of the equal parts into which the DRAM of these nodes is divided, as few as
-    possible."""
+    """Node of each of the equal parts, as few as possible, that divide the DRAM of these nodes."""
     node_numbers = np.asarray(nodes, np.int64)
     cpus = net.cpus[node_numbers]
     return np.repeat(node_numbers, cpus // max(1, np.gcd.reduce(cpus, initial=0)))

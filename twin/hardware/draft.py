@@ -63,8 +63,7 @@ class Draft:
         )
 
     def add(self, name: str, kind: str, forwards: str = "", **place: Any) -> None:
-        """Add a vertex; `forwards`: planes whose traffic it passes on, "": the default of its
-        kind."""
+        """Add a vertex; `forwards`: planes whose traffic it passes on, "": those of its kind."""
         forwarded_planes = forwards or VERTICES[kind].forwards
         self.vertices[name] = {"kind": kind, **place, "forwards": forwarded_planes}
 
@@ -86,8 +85,7 @@ class Draft:
     def _attributes(
         self, kind: str, capacity: float, sub_plane: int | None, links: int, number: int
     ) -> dict[str, Any]:
-        """Attributes of a link in either direction; `number`: the kind of node whose dies it joins,
-        0 for other links."""
+        """Attributes of a link in either direction; number: kind of node of its dies, or 0."""
         link_kind, efficiency = LINKS[kind], dict(self._recipes[number].efficiency)
         plane, serves = link_kind.plane, link_kind.serves
         if plane == "ub":

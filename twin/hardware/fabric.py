@@ -81,8 +81,7 @@ def _made_of(s: Supernode, facts: Facts) -> Recipe | Facts:
 
 
 def _as_built(s: Supernode) -> Supernode:
-    """The supernode with only those of its edits that add a link or a switch, none that changes
-    one."""
+    """The supernode with only those of its edits that add a link or a switch."""
     adding_edits = additions(s.edits)
     return s if adding_edits == s.edits else s.model_copy(update={"edits": adding_edits})
 
@@ -125,8 +124,7 @@ def _plan(s: Supernode, made_of: Recipe | Facts) -> network.Plan:
 
 def edited(fabric: Fabric, edits: Iterable[Edit]) -> Fabric:
     """The fabric with further edits in force: additions first, then the others in order. A link of
-    capacity 0 stays in the graph, so the numbering of dies stays. Raises HardwareError for an
-    unknown name or link."""
+    capacity 0 stays, for the numbering of dies. Raises HardwareError for unknown names or links."""
     s: Supernode = fabric.graph["supernode"]
     new_supernode = s.model_copy(update={"edits": (*s.edits, *edits)})
     return _drawn(new_supernode, fabric.graph["made_of"])

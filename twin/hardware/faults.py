@@ -108,8 +108,7 @@ def _linked(net: Network, plane: str) -> BOOLS:
 
 
 def _apart(net: Network, plane: str) -> BOOLS:
-    """Whether each die reaches no die of another node, bool[dies]; without other nodes: whether it
-    has no link."""
+    """Whether each die reaches no other node (or, on a single node, has no link), bool[dies]."""
     is_apart = ~_linked(net, plane)
     node_of_die = net.node[net.dies]
     if np.unique(node_of_die).size > 1:

@@ -144,8 +144,7 @@ class Load:
         return self.pattern.placed[order]
 
     def swapped(self, swap: Swap) -> Load:
-        """The load of the demand with ends exchanged for others at equivalent places of the
-        machine."""
+        """The load of the demand with ends exchanged for others at equivalent places."""
         unreached = exchanged(np.array(self.unreached, np.int64), swap.vertices, swap.to_vertices)
         return replace(
             self,
@@ -208,9 +207,8 @@ def load_of(net: Network, demand: Demand) -> Load:
 
 
 def _load_by_symmetry(net: Network, demand: Demand) -> Load:
-    """Load of a demand: that of a recent demand with two equivalent places of the machine swapped,
-    otherwise computed. Computed loads, and those with many vertices swapped, are candidates for
-    later demands."""
+    """Load of a demand: that of a recent demand with two equivalent places swapped, otherwise
+    computed. Computed loads, and those with many vertices swapped, serve later demands."""
     end_lists = demand.senders, demand.receivers
     key = demand.planes, demand.operation, *((len(at), _around(net, at)) for at in end_lists)
     recent = net.once(("found", key), list[tuple[Demand, Load]])

@@ -1,8 +1,7 @@
 """A graph as text: node-link JSON or a cable list, and back, with every file mistrusted.
 
-Text in, text out: this module opens no file, and sizes are bounded before anything is parsed. It
-knows no machine: what vertices and links mean is the matter of machine_file.py. Other forms are
-extras (`GraphForm`)."""
+Text in, text out: this module opens no file, and sizes are bounded before anything is parsed. What
+vertices and links mean is the matter of machine_file.py. Other forms are extras (`GraphForm`)."""
 
 import csv
 import json
@@ -66,8 +65,7 @@ def compose(graph: GraphText, kind: str) -> str:
 
 
 def parse(text: str, kind: str) -> GraphText:
-    """Contents of a text in the form of that name; raises FabricFileError with one sentence if it
-    is no such file."""
+    """Contents of a text in the form of that name; raises FabricFileError if it is no such file."""
     if len(text) > LONGEST:
         raise FabricFileError([f"The file is longer than {LONGEST // 10**6} million characters."])
     form = forms()[kind]

@@ -114,8 +114,7 @@ def find(digest: str) -> ImportedMachine | None:
 
 
 def npus_of(s: Supernode) -> int:
-    """Number of NPUs of a supernode; for an imported one that of its file, 0 if it is unknown
-    here."""
+    """Number of NPUs of a supernode; for an imported one that of its file, 0 if unknown."""
     if not s.imported:
         return s.npus
     machine = find(s.machine)

@@ -222,8 +222,7 @@ def _word(value: Any) -> bool:
 
 
 def _named(name: str) -> dict[str, Any]:
-    """Kind and place of a vertex, from its name: "CPU 3.1" is CPU 1 of node 3; other names are
-    switches."""
+    """Kind and place of a vertex by its name: "CPU 3.1" is CPU 1 of node 3; others are switches."""
     lower_name = name.lower()
     for kind, own in VERTICES.items():
         if own.named and lower_name == own.named and not own.place:
@@ -236,8 +235,7 @@ def _named(name: str) -> dict[str, Any]:
 
 
 def _domains(vertices: Vertices, links: Links) -> None:
-    """Set the scale-up domain where the file states none: sets joined by UB links, in order of
-    first dies."""
+    """Set missing scale-up domains: sets joined by UB links, in order of first dies."""
     ends = [end for end, data in vertices.items() if data["kind"] in ("die", "cpu", "nic")]
     if any("domain" in vertices[end] for end in ends):
         for end in ends:

@@ -97,8 +97,7 @@ def shape_of(s: Supernode, recipe: Recipe, cells: int) -> tuple[int, ...]:
 
 
 def _of_nodes(draft: Draft) -> None:
-    """Draws a mesh, torus or dragonfly of nodes: their L1 switches are its routers, one sub-plane
-    each."""
+    """Draws a mesh, torus or dragonfly of nodes: L1 switches are its routers, by sub-plane."""
     s, recipe = draft.s, draft.recipe
     shape = shape_of(s, recipe, s.nodes)
     if recipe.scale_up == "dragonfly":
@@ -191,8 +190,7 @@ def _cpus_at_ports(draft: Draft) -> None:
 
 
 def _rack_switches(draft: Draft) -> None:
-    """UB-Mesh: draws low-radix switches of every rack, and high-radix ones between pods of
-    racks."""
+    """UB-Mesh: draws low-radix switches of racks, and high-radix ones between pods of racks."""
     s = draft.s
     racks, racks_per_pod = _racks(draft)
     for g, r, p in product(range(s.supernodes), range(racks), range(s.sub_planes)):
@@ -221,8 +219,7 @@ def _racks(draft: Draft) -> tuple[int, int]:
 
 
 def _between_racks(draft: Draft) -> None:
-    """Link NPUs and CPUs to their rack's switches, racks of a pod as a mesh, and pods over
-    spines."""
+    """Link NPUs and CPUs to their rack's switches, racks of a pod as a mesh, pods over spines."""
     s, recipe = draft.s, draft.recipe
     racks, racks_per_pod = _racks(draft)
     link_bytes_per_s, cpu_rate = draft.link_bytes_per_s, recipe.cpu_bytes_per_s / s.sub_planes

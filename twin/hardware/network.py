@@ -324,8 +324,7 @@ class Network:
         return hops_from(start, self.tail[links], self.head[links], vertex_count) < vertex_count
 
     def parts(self, plane: str) -> Iterator[BOOLS]:
-        """Yield sets of dies that reach each other on a plane, bool[dies]; dies without a link are
-        in none."""
+        """Yield sets of linked dies that reach each other on a plane, bool[dies]."""
         is_unassigned = self.offers(plane, self.dies) > 0.0
         is_linked = is_unassigned.copy()
         while is_unassigned.any():

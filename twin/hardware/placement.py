@@ -90,8 +90,7 @@ class Npus:
 
     @property
     def free(self) -> list[int]:
-        """NPUs that may be taken, on or off: of the chip, and not below the deployment's first
-        number."""
+        """NPUs that may be taken, on or off: of the chip, from the deployment's first number on."""
         return [npu for npu in np.flatnonzero(self.fits).tolist() if self.place[npu] >= self.first]
 
     @property
@@ -212,8 +211,7 @@ def place_models(s: Scenario, fabric: Wiring) -> Placement:
 
 
 def _on_chip(s: Scenario, npus: Npus, needed: Sequence[Needed]) -> Placement:
-    """Instances of one chip on NPUs that have it, by the scenario's placement, moved off NPUs that
-    are off."""
+    """Instances of a chip on its NPUs by the scenario's placement, moved off NPUs that are off."""
     npus_needed, free_count = sum(one.npus for one in needed), len(npus.free)
     with_chip = "" if npus.fits.all() else f" of {npus.chip}"
     if npus_needed > free_count:
@@ -255,8 +253,7 @@ def rank_by_rank(dies: Sequence[int], s: Scenario, role: str) -> tuple[int, ...]
 
 
 def _with_prefill(s: Scenario, net: Network, decode: Placement) -> Placement:
-    """Decode's placement with prefill instances added on its first NPUs, equally many on each
-    instance."""
+    """Decode's placement with prefill instances on its first NPUs, as many on each instance."""
     prefill = s.deployment.prefill
     per_host = prefill.instances // len(decode.instances)
     decode_npus = s.deployment.decode.npus_per_instance

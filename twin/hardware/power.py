@@ -78,8 +78,7 @@ def clock(scenario: Scenario, facts: Facts, role: str, use: Use) -> float:
 def powers(
     scenario: Scenario, facts: Facts, clocks: Mapping[str, float], chips: Mapping[str, str]
 ) -> dict[str, Power]:
-    """Power of an NPU of each pool by role; chips: chip by role. Empty where that of one chip is
-    not known."""
+    """Power of an NPU of each pool by role; chips: by role. Empty where one is not known."""
     by_role = {role: power(scenario, facts, clocks, chip) for role, chip in chips.items()}
     known_powers = {role: npu_power for role, npu_power in by_role.items() if npu_power is not None}
     return known_powers if len(known_powers) == len(by_role) else {}
@@ -100,8 +99,7 @@ def power(
     supernode = scenario.supernode
 
     def around(name: str) -> float:
-        """Watts for an NPU of host, switches or optics: the machine's, otherwise the general
-        figure."""
+        """Watts for an NPU of host, switches or optics: the machine's, or the general figure."""
         return facts.si(f"machines.{supernode.machine}.{name}", facts.si(f"power.{name}"))
 
     host_w, switches_w, optics_w = (around(name) for name in ("host", "switches", "optics"))

@@ -87,8 +87,7 @@ def between(
 
 
 def _vertex(net: Network, element: int | str) -> int:
-    """Number of the vertex of an element: a vertex name or a die's number; raises HardwareError if
-    unknown."""
+    """Number of the vertex of a name or of a die's number; raises HardwareError if unknown."""
     if isinstance(element, str):
         if element not in net.number:
             raise HardwareError(f"no element is named {element!r}; names look like 'die 20.1.0'")
@@ -113,8 +112,7 @@ def pool_read(
     nodes: Sequence[int] | None = None,
 ) -> Price:  # fmt: skip
     """Bytes/s into all of `dies` together from the DRAM of the CPUs of `nodes` (default: all).
-    Blocks outside a UB plane enter through the dies' NICs. Raises HardwareError if there are
-    none."""
+    Blocks outside a UB plane enter through the dies' NICs. Raises HardwareError without any."""
     net = network(fabric)
     pool_load = demands.pool(net, dies, plane, nodes)
     if pool_load is None:
@@ -225,8 +223,7 @@ def port_rates(fabric: Wiring, plane: Plane) -> FLOATS:
 
 
 def _port_rates(net: Network, plane: Plane) -> FLOATS:
-    """Bytes/s, the lesser of both directions, of every die's or node's port on a plane,
-    f8[ports]."""
+    """Bytes/s f8[ports], the lesser of both directions, of each die's or node's port on a plane."""
     ports = {"ub": "die" if net.spans_nodes else "nic", "rdma": "nic", "vpc": net.storage_ports}
     port_kind = ports[plane]
     port_vertices = net.of_kind(port_kind)

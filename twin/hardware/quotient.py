@@ -96,8 +96,7 @@ class Quotient:
         self._pairs(group_of, same_domain)
 
     def _ways(self, links: INTS) -> tuple[INTS, INTS, INTS]:
-        """Tail and head of links by the numbering of `Quotient`, and the port's link that is merged
-        into each (-1: none)."""
+        """Tail and head of links as in `Quotient`; the port's link merged into each (-1: none)."""
         net = self.usable.net
         tail, head = self.enter[net.tail[links]], self.leave[net.head[links]]
         merged = np.full(links.size, -1)
@@ -160,8 +159,7 @@ class Quotient:
         self.near, self.far = (np.where(same_node, bytes_, 0.0), np.where(same_node, 0.0, bytes_))
 
     def _rates(self, operation: str) -> FLOATS:
-        """Bytes/s of all links of each group of links together, at the efficiency of an
-        operation."""
+        """Bytes/s of each group of links together, at the efficiency of an operation."""
         capacity, efficiency = self.usable.net.capacity, self.usable.net.efficiency[operation]
         rates = capacity[self.first] * efficiency[self.first]
         has_merged = self.second >= 0
@@ -306,8 +304,7 @@ class Quotient:
         return np.bincount(self.group[self.group >= 0], minlength=self.size)
 
     def _side(self, groups: INTS, vertices: INTS, number: INTS, sizes: FLOATS, rank: INTS) -> Side:
-        """Vertices of one side of the demand, with their groups and amounts; `number`: numbering of
-        that side."""
+        """Vertices of one side, their groups and amounts; number: numbering of that side."""
         net = self.usable.net
         return Side(
             np.searchsorted(groups, self.group[number[vertices]]), rank[number[vertices]],

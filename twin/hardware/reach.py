@@ -34,8 +34,7 @@ class Usable:
         self.at_ends = np.flatnonzero(self.there & ~self.inner)
 
     def _inner(self) -> BOOLS:
-        """Whether each link is open on the plane and joins two vertices that pass traffic on,
-        bool[links]."""
+        """Whether each link is open on the plane and joins two forwarding vertices, bool[links]."""
         net = self.net
         return net.open_links(self.plane) & self.passes[net.tail] & self.passes[net.head]
 
@@ -78,9 +77,8 @@ class Usable:
         return None
 
     def tried(self, same_domain: bool | None) -> Iterator[tuple[INTS, int]]:
-        """Yield sets of links, and the maximum hops for which paths in them are complete: first
-        those of the last demand with as many ends, then the distance of the farthest of some pairs,
-        then all links."""
+        """Yield sets of links, and the maximum hops for which paths in them are complete: those of
+        the last demand with as many ends, then by the farthest of some pairs, then all links."""
         end_counts = int(np.count_nonzero(self.out)), int(np.count_nonzero(self.into))
         farthest = self.net.once(("farthest", self.plane, same_domain), dict[tuple[int, int], int])
         last_hops = farthest.get(end_counts, FAR)

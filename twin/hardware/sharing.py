@@ -1,8 +1,7 @@
 """Who gets how much of a shared link: max-min fairness by progressive filling.
 
 All flows grow together until a link is full; what a flow's weight and bound are is the caller's
-business. This module knows nothing of dies, planes or seconds: rates have the unit of the
-capacities."""
+business. Rates have the unit of the capacities: this module knows no dies, planes or seconds."""
 
 import numpy as np
 
@@ -91,8 +90,7 @@ def _full_at(
     level: FLOATS,
     stopped: FLAGS,
 ) -> float:
-    """Level at which a link with these owners is full; flows whose bound `most` is lower take no
-    more than that."""
+    """Level at which a link with these owners is full; flows bounded lower (`most`) take less."""
     level_now = 0.0
     while True:
         capacity_left, rising_parts, next_bound = 1.0, 0.0, np.inf

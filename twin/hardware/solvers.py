@@ -30,8 +30,7 @@ def mixture(uses: list[FLOATS]) -> FLOATS | None:
 
 
 def source_side(size: int, tail: INTS, head: INTS, capacity: FLOATS, rows: INTS) -> BOOLS:
-    """Whether each vertex, and the sink `size`, is on the source side of a minimum cut between
-    `rows` and it."""
+    """Whether each vertex is on the source side of a minimum cut from `rows` to the sink `size`."""
     source, unlimited = np.full(rows.size, size + 1), np.full(rows.size, 1 << 30, np.int32)
     integer_capacity = np.maximum(capacity / capacity.max(initial=TINY) * 1e6, 1.0).astype(np.int32)
     tails_heads = np.append(tail, source), np.append(head, rows)

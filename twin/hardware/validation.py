@@ -80,8 +80,7 @@ def _apart(net: Network) -> list[str]:
 
 
 def _each(names: Sequence[str], has: str, so: str) -> list[str]:
-    """One sentence for all named elements, naming the first few; has: what is wrong; so: what
-    follows."""
+    """One sentence for all named elements, the first few named; has: the fault; so: its effect."""
     if not names:
         return []
     if len(names) == 1:

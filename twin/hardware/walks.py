@@ -33,8 +33,7 @@ class _Level:
     """Last steps of all walks of one length; a row is a sender, a step a link on a row's walk. A
     state is a (vertex, row) at which such a walk ends, numbered by its index in the level's list;
     tails are indices into the list of the level before. Steps are ordered by state, so that sums
-    over the steps into a state are sums of slices (`reduceat`); `by_tail` is the order for the way
-    back."""
+    over the steps into a state are sums of slices (`reduceat`); `by_tail` orders them by tail."""
 
     links: INTS  # of every step
     tail: INTS  # state of the level before
@@ -74,9 +73,8 @@ class Walks:
 
     def _reach(self, tail: INTS, head: INTS, added: INTS) -> list[BOOLS]:
         """For each number of hops whether a vertex is that far from a row's own, bool[vertices,
-        rows]; fills `hops` and `most` (-1: no path). `hops` is that of a pair's shortest walk,
-        `most` that of its shortest walk before the first added link that is not needed to join the
-        pair."""
+        rows]; fills `hops`, of a pair's shortest walk, and `most`, of its shortest walk before the
+        first added link that is not needed to join the pair (-1: no path)."""
         self.hops, reached_by_hops = self._fewest(tail, head)
         self.most = np.full_like(self.hops, -1)
         for stage in np.flatnonzero(np.bincount(added))[:-1].tolist():
@@ -110,8 +108,7 @@ class Walks:
     def _needed(
         self, order: INTS, tail: INTS, head: INTS, reach: list[BOOLS]
     ) -> tuple[list[_Level], INTS]:
-        """Levels by number of hops, of the steps that end in some row's walks; the links of all
-        steps."""
+        """Levels by number of hops, of steps that end in some row's walks; the links of steps."""
         rows = self.rows.size
         steps = []
         is_needed = np.zeros_like(reach[0])
@@ -233,8 +230,7 @@ class Walks:
         return link_bytes
 
     def _shares(self, log_weight: FLOATS) -> tuple[list[SCALED], list[FLOATS]]:
-        """Sum of the weights of all walks to each state, and each step's share of its state's sum;
-        both by level."""
+        """By level: the sum of the weights of all walks to each state, each step's share of it."""
         # `top_power` of a state is the largest power among its steps: scaled to it, sums neither
         # overflow nor lose a step that matters.
         link_fraction, link_power = _weights(log_weight)
@@ -333,8 +329,7 @@ def _somewhere(table: BOOLS) -> BOOLS:
 
 
 def _one_hop(here: BOOLS, tail: INTS, head: INTS) -> BOOLS:
-    """Whether each vertex is reached by one more hop, bool[vertices, rows]; links are ordered by
-    head."""
+    """Whether each vertex is one more hop away, bool[vertices, rows]; links are ordered by head."""
     is_reached = np.zeros_like(here)
     live = np.flatnonzero(_somewhere(here)[tail])
     if live.size:

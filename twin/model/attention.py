@@ -156,8 +156,7 @@ def _values(s: Widths) -> int:
 
 
 def _kda_weights(s: Widths) -> int:
-    """Parameters of KDA: decay and output gate have a low-rank step as wide as a head (arXiv
-    2510.26692 section 4)."""
+    """Parameters of KDA, whose decay and gate have a low-rank step (arXiv 2510.26692 section 4)."""
     rank, mixed_values = s.linear_key_dim, 2 * _keys(s) + _values(s)
     direct_weights = s.hidden * (mixed_values + s.linear_value_heads + 2 * rank)
     return direct_weights + rank * (_keys(s) + _values(s)) + s.linear_conv * mixed_values

@@ -166,8 +166,7 @@ class Host(Record):
 
 @record
 class PromptCore(Record):
-    """The attention core of prompt tokens: per layer where iterations mix, of all heads of a die in
-    prefill."""
+    """The attention core of prompt tokens: per layer if iterations mix, else of a die's heads."""
 
     pair: float = computed("Per query-key pair.")
     latent: float = computed("In latent form, per pair that is selected.")

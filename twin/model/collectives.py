@@ -1,9 +1,8 @@
 """Time of dispatch and combine from the fabric's prices.
 
 A fixed cost (launch), a barrier whose rounds grow with the logarithm of the peers, per-message work
-of vector cores, and bytes at the rate the fabric grants. The first three are fitted to the
-published table over EP degree (arXiv 2506.12708v2 Table 7); other families take
-data/operators.toml."""
+of vector cores, and bytes at the rate the fabric grants. The first three are fitted to Table 7 of
+arXiv 2506.12708v2 over EP degree; other families take data/operators.toml."""
 
 import math
 from collections.abc import Sequence
@@ -133,8 +132,7 @@ def direct(x: Exchange, chip: str, facts: Facts) -> Exchange:
     """The exchange of these dies by low-latency kernels: each message goes straight to its die,
     through the sender's NIC to another node. Start and rate are those measured on the chip's own
     networks, inside a node and across (`operators.exchange` of data/chips, or of the chip that
-    `exchange_of` names). Without such, the family's share of the NIC's rate that writes without a
-    proxy reach."""
+    `exchange_of` names), else the family's share of the NIC's rate without a proxy."""
     across = x.slow_between and x.nodes > 1
     measured_chip, where = measured_on(facts, chip, "exchange"), "across" if across else "inside"
     path = f"chips.{measured_chip}.operators.exchange.{where}"

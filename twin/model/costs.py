@@ -144,8 +144,7 @@ class Costs:
         return 1.0 / prompt_s if prompt_s else math.inf
 
     def handed_bytes_per_s(self, port: T) -> T:
-        """Bytes/s of KV over a port of this rate, with the time to lay it out anew after it has
-        arrived."""
+        """Bytes/s of KV over a port of this rate, including the time to lay it out anew."""
         layout_rate = self.laid_out_bytes_per_s
         return port * (layout_rate / (port + layout_rate)) if math.isfinite(layout_rate) else port
 
@@ -381,8 +380,7 @@ class _Seat(NamedTuple):
 
 @lru_cache(maxsize=16)
 def _priced(seat: _Seat, net: Network, dies: tuple[int, ...]) -> tuple[Setting, Coefficients]:
-    """Setting and coefficients of an instance: equal for all batches and seeds. Raises
-    ModelError."""
+    """Setting and coefficients of an instance, for all batches and seeds. Raises ModelError."""
     pool, chip = seat.pool, load_chip(seat.facts, seat.pool.chip)
     model_shape = load_shape(seat.facts, seat.deployment.model)
     expert_dies = _expert_dies(pool, chip, len(dies))

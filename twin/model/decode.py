@@ -112,9 +112,8 @@ def launch_gap_s(
     They are the gap between iterations, and what the launch of 1 + k graphs and the output of
     `total` tokens take beyond the NPU's time, since the host works while a graph runs (arXiv
     2506.12708v2 section 4.2.4). An engine that must know all lengths before it starts a graph adds
-    that time for each graph, and one that does not work ahead what it does for each request. A pass
-    with more `tokens` per rank than were captured, alone or with `pieces` of prompts, is launched
-    kernel by kernel."""
+    that time for each graph, and one that does not work ahead what it does for each request. More
+    `tokens` per rank, or `pieces` of prompts, than were captured are launched by kernel."""
     times = p.host
     host_s = times.launch * (1.0 + p.passes) + times.answer * total + times.sync
     is_captured = (
@@ -139,9 +138,8 @@ def layers_in_sequence_s(p: Decode, layers: float, load: Pass, ops: np.ndarray) 
 
 @kernel
 def best_split(p: Decode, load: Pass) -> tuple[int, float]:
-    """Number of the split of cores with the shortest longer stream, and the seconds of a layer with
-    it; `load` of one microbatch. The engine adjusts cores to the load (arXiv 2506.12708v2 section
-    4.2.3)."""
+    """Number of the split of cores with the shortest longer stream, and its seconds of a layer;
+    load: of a microbatch. Cores are adjusted to the load (arXiv 2506.12708v2 section 4.2.3)."""
     low_index, high_index = 0, int(p.ways) - 1
     while low_index < high_index:  # more cores for attention: its stream shortens, the other grows
         middle_index = (low_index + high_index) // 2

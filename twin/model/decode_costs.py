@@ -105,8 +105,7 @@ def _on_die(mode: c.Mode) -> c.Mode:
 
 
 def _later_core(own: Setting, x: Setting) -> c.DecodeCore:
-    """The core of a later pass that drafts, which selects as the first pass did; own: of the layer
-    that drafts."""
+    """The core of a later pass that drafts, which selects as the first did; own: of that layer."""
     whole_mode = _on_die(_whole_die(c.Mode(core=_core(own, 1, WHOLE)), x))
     return replace(whole_mode.core, select=0.0)
 
@@ -236,8 +235,7 @@ def _mode(
 def _attention(x: Setting, query: int, cores: Cores) -> c.Mode:
     """Coefficients of a layer's attention. Hidden states are gathered on a rank's dies before it,
     partial sums reduced and scattered after it: an all-reduce in two halves, so that a die sends
-    its own tokens to experts (vllm-ascend's sequence parallelism: profiled on DeepSeek-V3 with
-    TP8)."""
+    its own tokens to experts (vllm-ascend's sequence parallelism: profiled on DeepSeek-V3, TP8)."""
     return c.Mode(
         gather=_collective(x, "heads", "before", cores),
         before=x.plain(o.plain_operators("decode", "before"), cores),

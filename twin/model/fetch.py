@@ -35,8 +35,7 @@ class Fetch:
 
 
 def copies_bytes_per_s(facts: Facts, size: float, dies: int = 1) -> float:
-    """Bytes/s at which copies of `size` bytes start between a node's memory and so many dies, a few
-    in flight each."""
+    """Bytes/s of copies of `size` bytes between a node's memory and so many dies."""
     in_flight = facts.si("operators.pool_copy.in_flight")
     return dies * in_flight * size / facts.si("operators.pool_copy.start")
 

@@ -21,8 +21,7 @@ ON_THE_WAY = 2  # layers whose KV has room on a die: attended to, and arriving
 
 @dataclass(frozen=True, slots=True)
 class HostMemory:
-    """Part of a die's KV in the DRAM of its node, and the way there, as all dies of a node use it
-    at the same time."""
+    """Part of a die's KV in the DRAM of its node, and the way there when all dies use it."""
 
     part: InHost
     in_bytes_per_s: float  # of each die

@@ -219,8 +219,7 @@ def prepare_s(m: Mode, tokens: float) -> float:
 
 @kernel
 def attention_s(m: Mode, tokens: float, core: float) -> float:
-    """Seconds of attention for `tokens` of a rank, whose core takes `core` seconds without its
-    launch."""
+    """Seconds of attention for `tokens` of a rank; `core`: seconds of its core without launch."""
     total_s = prepare_s(m, tokens) + m.core.fixed
     total_s += core
     total_s += collective_s(m.context, tokens)

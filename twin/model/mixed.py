@@ -387,9 +387,8 @@ def _poisson_sums(
 def _pieces(
     prompt: float, room: float, lengths: tuple[float, ...]
 ) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
-    """(bins of a group's tokens per iteration, GRID per mean prompt if that is smaller; full
-    pieces, bins of the last piece of prompts of equally likely lengths, i8[L] each). The last piece
-    is never empty."""
+    """(bins of a group's tokens per iteration, at least GRID; full pieces of prompts of equally
+    likely lengths, bins of their last piece, which is never empty, i8[L] each)."""
     bin_count = int(min(max(round(GRID * room / prompt), GRID), MOST_BINS))
     sizes = np.maximum(np.rint(np.array(lengths) * (prompt / room * bin_count)).astype(np.int64), 1)
     full_pieces = (sizes - 1) // bin_count

@@ -128,8 +128,7 @@ def _drafter(x: Setting) -> c.Product:
 
 
 def _more(x: Setting, where: str) -> list[c.Product]:
-    """Coefficients of the plain operators of prefill at a place of the layer, before or after the
-    core."""
+    """Coefficients of the plain operators of prefill before or after the core (`where`)."""
     return [
         c.Product(
             operator.launches * x.gap,
@@ -168,8 +167,7 @@ def _wire_bytes(x: Setting) -> float:
 
 
 def _staged(x: Setting) -> _Attention:
-    """Coefficients of attention in sequence parallel, split by heads in the core, and back: two
-    collectives."""
+    """Coefficients of sequence parallel attention, split by heads in the core: two collectives."""
     s = x.shape
     latent_bytes = _wire_bytes(x) * (s.q_lora + s.kv_lora) + ACTIVATION_BYTES * s.rope_dim
     token_s = latent_bytes * _gathered_s(x.gather) / x.layout.dies
@@ -188,8 +186,7 @@ def _staged(x: Setting) -> _Attention:
 def _tensor_parallel(x: Setting) -> _Attention:
     """Coefficients of attention split by heads over the dies of a group that has all of its tokens.
     An all-reduce in two halves: hidden states are gathered before it, partial sums reduced and
-    scattered after it. Every die computes the down-projections of all tokens, because latents are
-    not split."""
+    scattered after it. Latents are not split: each die projects all tokens down."""
     shape, group = x.shape, x.groups["heads"]
     s_per_byte = _gathered_s(group) / x.layout.dies
     sums = ACTIVATION_BYTES * shape.hidden * group.peers  # a die's sums for all of the group

@@ -42,8 +42,7 @@ def pair_s(x: Setting) -> float:
 
 
 def latent_only(x: Setting) -> bool:
-    """Whether prompts of any length go through a sparse kernel in latent form, over what is
-    selected."""
+    """Whether prompts of any length go through a sparse kernel in latent form, over a selection."""
     return x.machine.sparse_every > 0.0 and x.shape.index_top_k > 0
 
 
@@ -83,8 +82,7 @@ def _whole_up_to(x: Setting) -> float:
 
 
 def _score_s(x: Setting) -> float:
-    """Seconds of the indexer per query-key pair that it scores, on each die whole; 0: the model has
-    none."""
+    """Seconds of the indexer per query-key pair, on each die whole; 0: the model has none."""
     if not x.shape.index_top_k:
         return 0.0
     score_s = o.SCORE_BYTES / x.machine.vector_bytes_per_s()

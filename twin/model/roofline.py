@@ -32,8 +32,7 @@ LATEST = "latest"  # release of a kernel library; after any month as text
 
 
 def of_family(fact: str, without: float | None = None) -> Any:
-    """A field whose value is read from the chip's family in data/operators.toml; without: value if
-    the family states none."""
+    """A field whose value the chip's family states in data/operators.toml, otherwise `without`."""
     return field(metadata={"fact": fact, "without": without})
 
 
@@ -203,8 +202,7 @@ class Machine:
     def pull(self, cube_share: float) -> float:
         """Share of the sustained HBM bandwidth that a share of the cores draws: linear, then full.
         Streams on separate cores never draw more than the others leave; where a chip has too few
-        cores, all of them draw less than its HBM gives. Without a core's draw: the share of the
-        cores."""
+        cores, all draw less than its HBM gives. Without a core's draw: the share of the cores."""
         hbm_share = min(1.0, self.hbm / self._drawn(self.cores))
         return self._drawn(cube_share * self.cores) * hbm_share
 
@@ -400,8 +398,7 @@ def roof(computing: float, moving: float) -> float:
 
 @kernel
 def interpolate(x: float, xs: np.ndarray, ys: np.ndarray, first: int = 0) -> float:
-    """y at x on the polyline through xs f8[G], ascending, and the ys from the first on; clamped at
-    both ends."""
+    """y at x on the polyline through xs f8[G], ascending, and ys[first:]; clamped at both ends."""
     last_index = xs.shape[0] - 1
     if last_index < 0:
         return 1.0

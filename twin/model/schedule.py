@@ -77,9 +77,8 @@ def turns_s(x: Stages) -> float:
     """Seconds of a layer when a graph launches the stages of two microbatches in turn.
 
     While one dispatches, the other is in its projections and the shared expert is computed; while
-    one combines, the other is in its core (SGLang
-    python/sglang/srt/batch_overlap/operations_strategy.py). A stage that waits for the wire keeps
-    the cores."""
+    one combines, the other is in its core (SGLang: batch_overlap/operations_strategy.py). A stage
+    that waits for the wire keeps the cores."""
     routed_s = x.experts - x.shared + x.answer
     core_part_s = x.attention - x.prepare + x.gate
     dispatch_s = max(x.dispatch - x.start, x.shared + x.prepare)
@@ -147,8 +146,7 @@ class Piece:
 def decode_pieces(
     p: Decode, x: Stages, attention: Operators, moe: Operators
 ) -> tuple[tuple[str, str], tuple[Piece, ...]]:
-    """Names of both streams, and their pieces; attention: its operators; moe: gate, dispatch,
-    experts, combine."""
+    """Names of both streams, and pieces of the operators of `attention` and the four of `moe`."""
     layer_s = two_microbatches_s(p, x)
     if p.layout.expert_dies > 0.0:
         gate_s, _, experts_s, _ = moe

@@ -124,8 +124,7 @@ class Setting:
 
     @property
     def prompt_copies(self) -> int:
-        """Number of dies of prefill that each have all tokens of a prompt, for a part of its
-        heads."""
+        """Number of prefill dies that have all tokens of a prompt, for a part of its heads each."""
         group = self.pool.own
         return group.tp_dies if self.pool.phase == "prefill" and group.attention == "tp" else 1
 
@@ -152,8 +151,7 @@ class Setting:
 
     @property
     def mixing_s(self) -> tuple[float, float]:
-        """Seconds of mixing a layer's residual streams in kernels of their own: per pass, and per
-        token."""
+        """Seconds of mixing a layer's residual streams in own kernels: per pass, and per token."""
         machine, shape = self.machine, self.shape
         measured_reach = machine.measured("mixing", "bf16")  # on this chip, else the family's
         start_s = measured_reach.start_s if measured_reach is not None else machine.streams_start_s
@@ -184,8 +182,7 @@ class Setting:
         return not shape.moe_layers and not shape.linear_layers and shape.kind.kernels == "gqa"
 
     def launched_s(self, kernels: float, moe_passes: float, passes: float) -> float:
-        """Host seconds of a pass launched kernel by kernel: by number of kernels, or as
-        measured."""
+        """Host seconds of a pass launched kernel by kernel: by number of kernels, or measured."""
         part_s, shape = self.machine.eager_layer_s, self.shape
         kernels += self.machine.index_kernels if kernels and shape.index_top_k else 0.0
         attention_s = part_s.get("sparse" if shape.index_top_k else shape.kind.kernels, 0.0)
@@ -266,8 +263,7 @@ class Setting:
 
     @property
     def dispatched(self) -> float | None:
-        """Share of dispatch in the bytes sent to experts and back; None: all dies have all
-        tokens."""
+        """Share of dispatch in the bytes to experts and back; None: all dies have all tokens."""
         if self.summed is not None:
             return None
         return self._message_bytes / (self._message_bytes + o.combine_bytes(self.shape))
@@ -335,8 +331,7 @@ class Setting:
         )
 
     def product(self, w: o.Work, launches: int, cores: Cores = WHOLE, name: str = "") -> Product:
-        """Coefficients of a product with its number of launches, booked under an operator's name if
-        given."""
+        """Coefficients of a product with its number of launches, booked under `name` if given."""
         weight_s, flop_s, io_s, vector_s = self.seconds(w, cores)
         reach = self.machine.product(w.format)
         return Product(
@@ -418,8 +413,8 @@ class Setting:
 
     @property
     def lanes(self) -> float:
-        """Number of a die's cores that each compute query tokens of their own; 0: all cores share
-        each token."""
+        """Number of a die's cores that each compute query tokens alone; 0: all cores share a
+        token."""
         is_sparse_alone = self.machine.sparse_alone > 0.0 and self.shape.index_top_k
         return float(self.machine.chip.cube_cores) * self.machine.cores if is_sparse_alone else 0.0
 

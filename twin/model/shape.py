@@ -124,8 +124,7 @@ class Shape(Widths):
 
     @property
     def growing_layers(self) -> float:
-        """Keys of all layers for a token of the context, from which an indexer, if there is one,
-        selects."""
+        """Number of layers' keys for a context token; an indexer, if any, selects from them."""
         if self.compressed:
             return self.select_layers / self.select_ratio
         return float(self.layers - self.window_layers - self.linear_layers)
@@ -148,8 +147,7 @@ class Shape(Widths):
 
     @property
     def reach(self) -> int:
-        """Number of context tokens that the indexer's selection stands for; 0: there is no
-        indexer."""
+        """Number of context tokens that the indexer's selection stands for; 0: no indexer."""
         return self.index_top_k * self.select_ratio
 
     def cached_bytes_per_token(self, kv: str) -> float:
@@ -262,13 +260,12 @@ class Shape(Widths):
         return self.core_bytes_per_token_layer(kv) + self.index_bytes_per_token_layer(kv)
 
     def index_bytes_per_token_layer(self, kv: str) -> float:
-        """Bytes of the indexer's key of a token in one layer; in 8 bits with a scale of 4 bytes for
-        128 numbers."""
+        """Bytes of the indexer's key of a token in a layer; in 8 bits with 4 for the scale of
+        128."""
         return self.index_dim * (2.0 if kv == "bf16" else 1.0 + 4.0 / 128.0)
 
     def core_bytes_per_token_layer(self, kv: str) -> float:
-        """Bytes that the core reads of a token in one layer; with int8 the positional part is BF16
-        (MLA)."""
+        """Bytes that the core reads of a token in a layer; int8 has its positional part in BF16."""
         return 2.0 * self.latent if kv == "bf16" else float(self.kind.small_bytes(self))
 
     @property

@@ -32,8 +32,7 @@ class ExpertLayout:
 
     @property
     def places(self) -> int:
-        """Number of places of whole routed experts: dies, or groups of dies that split an
-        expert."""
+        """Number of places of whole routed experts: dies, or groups of dies that split one."""
         return self.routed_dies // self.split
 
 
@@ -43,8 +42,7 @@ def experts_of(experts: Experts, shape: Shape) -> Experts:
 
 
 def part_of(whole: Shape, pool: Pool) -> Shape:
-    """The part of a model on one die of a pool: its share of the layers, of the heads and of each
-    expert."""
+    """The part of a model on one die of a pool: its share of layers, heads and each expert."""
     if pool.phase == "prefill":  # a pass of decode is priced through all stages
         whole = stage_of(whole, pool)
     inner_values = math.ceil(whole.expert_intermediate / pool.own.experts_tp)

@@ -38,8 +38,7 @@ class Timeline:
     pieces: tuple[Piece, ...]
 
     def turns(self) -> Iterator[Turn]:
-        """Yield every piece of every layer, compressed slightly as the last layer's results run
-        over."""
+        """Yield every piece of every layer, slightly compressed as the last results run over."""
         overhang = max(piece.high for piece in self.pieces) - 1.0
         layer_width = (self.end - self.begin) / (self.layers + max(overhang, 0.0))
         for layer in range(self.layers):

@@ -93,20 +93,17 @@ def text(
 
 
 def element_name(label: str, *, needed: bool = True, **about: Any) -> Any:
-    """A field that holds the name of an element of the machine, as people type it; it may be empty
-    where it is not needed."""
+    """A field that holds the name of an element of the machine, or "" where none is needed."""
     return text(... if needed else "", label, least=int(needed), most=60, **about)
 
 
 def rows(label: str, *, most: int, **about: Any) -> Any:
-    """A field that holds a list of tables, empty by default, with at most `most` rows. No form
-    shows it."""
+    """A field that holds a list of tables, empty by default, of at most `most` rows, in no form."""
     return Field((), max_length=most, json_schema_extra=_about(label, group="", **about))
 
 
 def section(model: type[Section], **about: Any) -> Any:
-    """A field that holds a section with all its defaults; the section's fields inherit its group,
-    conditions and schema."""
+    """A section with all its defaults; its fields inherit its group, conditions and schema."""
     # Defaults need no validator, and so none is built for them.
     return Field(model.model_construct(), json_schema_extra=_about("", **about))
 
@@ -117,8 +114,7 @@ def _about(
     since: int = 1, also: str = "",
 ) -> dict[str, Any]:  # fmt: skip
     """Metadata of a field for pydantic's schema. group: None: the section's, '': in no form.
-    applies: conditions that must all hold. since: the schema that introduced the field. also:
-    synonyms for searching."""
+    applies: conditions that must all hold. since: schema of its introduction. also: synonyms."""
     return {
         "label": label,
         "unit": unit,
@@ -134,8 +130,7 @@ def _about(
 
 
 def broken(*rules: tuple[Any, str]) -> list[str]:
-    """Sentences of the rules that are broken; a rule is a pair of whether it is broken and its
-    sentence."""
+    """Sentences of the rules that are broken; a rule is a pair (is it broken, its sentence)."""
     return [sentence for is_wrong, sentence in rules if is_wrong]
 
 

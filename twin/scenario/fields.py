@@ -15,8 +15,7 @@ from twin.scenario.scenario import Scenario
 
 @dataclass(frozen=True, slots=True)
 class ScenarioField:
-    """A field with what its sections give it; a field of a row is `faults[].at_s`, its list
-    `faults`."""
+    """A field with what its sections give it; one of a row is `faults[].at_s`, of list `faults`."""
 
     path: str
     kind: type  # bool, int, float, str, or tuple for a list of tables

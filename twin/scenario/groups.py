@@ -111,8 +111,7 @@ class Pool:
 
     @property
     def over(self) -> str:
-        """Role of the pool whose NPUs this pool's instances share, from the first NPU on; "":
-        none."""
+        """Role of the pool whose first NPUs this pool's instances share; "": none."""
         return self.own.over
 
     @property
@@ -137,8 +136,7 @@ def serving(s: Scenario) -> Mapping[str, Pool]:
 
 
 def chip_of(s: Scenario, phase: str) -> str:
-    """Name of the chip of the pool that runs a phase (prefill or decode); without such a pool that
-    of the first one."""
+    """Name of the chip of the pool that runs a phase (prefill or decode), or of the first pool."""
     pools = serving(s)
     return (pools.get(phase) or next(iter(pools.values()))).chip
 
@@ -210,8 +208,7 @@ def _serving(deployment: Deployment, chip: str) -> Mapping[str, Pool]:
 
 
 def _named(own: str, chip: str) -> str:
-    """Name of a pool's chip: its own, or that of the machine (chip) where it is stated as
-    "as_machine"."""
+    """Name of a pool's chip: its own, or that of the machine (chip) for "as_machine"."""
     return chip if own == AS_MACHINE else own
 
 

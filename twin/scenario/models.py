@@ -57,8 +57,7 @@ def _of_models(s: Scenario) -> tuple[Scenario, ...]:
 
 
 def owners(s: Scenario) -> list[int]:
-    """For each model the number of the model whose NPUs it takes: its own number, or that of one
-    above it."""
+    """For each model the number of the model whose NPUs it takes: its own, or of one above it."""
     names, owner_of = model_names(s), [0]
     for k, row in enumerate(s.models, start=1):
         above = names[:k]
@@ -72,8 +71,7 @@ def own_npus(s: Scenario) -> int:
 
 
 def most_npus(s: Scenario) -> int:
-    """The most NPUs that the first model's instances may occupy; with elastic scaling this may be
-    more than at the start."""
+    """The most NPUs that the first model's instances may occupy, with elastic scaling."""
     return max(own_npus(s), s.elastic.npus if is_elastic(s) else 0)
 
 

@@ -207,8 +207,7 @@ def arrive(p: Population, per_iteration: float, reserved_for: float, pace: float
 def iterate(p: Population, iterations: int, per_iteration: float, reserved_for: float) -> None:
     """Run a number of iterations and sum their measurements in `seen`; per_iteration: mean
     arrivals; reserved_for: iterations between the choice of a rank and the first iteration there.
-    With `expected_s`, arrivals are proportional to the seconds of each iteration: one with a prompt
-    may take four times as long as one without."""
+    With `expected_s` arrivals are proportional to the seconds of each iteration."""
     ranks, pace = p.requests.size, 1.0
     for _ in range(iterations):
         p.at[ITERATION] += 1

@@ -51,12 +51,10 @@ def nodes_per_group(s: Supernode) -> int:
 
 
 def l2_chips_per_sub_plane(s: Supernode, step: int) -> int:
-    """Number of L2 switch chips of a sub-plane (of a group): the paper's rule (section 3.3.3, Table
-    11).
-
-    Enough ports for every L1 uplink, in whole communication racks (`step` chips of each
-    sub-plane), but never more chips than an L1 chip has uplinks, for each L1 chip must reach
-    every L2 chip of its sub-plane. 0 when nothing lies beyond the node."""
+    """Number of L2 switch chips of a sub-plane (of a group), by the paper's section 3.3.3 and Table
+    11: enough ports for every L1 uplink, in whole communication racks (`step` chips of each
+    sub-plane), but no more than an L1 chip has uplinks, for it must reach every L2 chip of its
+    sub-plane. 0 when nothing lies beyond the node."""
     if s.scale_up == "node" or s.nodes == 1:
         return 0
     if s.l2_levels == 2:

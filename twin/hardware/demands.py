@@ -60,10 +60,9 @@ def _evenly(net: Network, dies: Sequence[int]) -> Side:
 def exchange(
     net: Network, dies: Sequence[int], plane: str = "ub", operation: Operation = "write"
 ) -> Load:
-    """All-to-all among `dies`: each sends one unit, evenly to the others.
-
-    Where the UB plane ends, bytes take the RDMA plane at the same time. A sibling die's bytes use
-    the switches, too, unless there is one NPU alone. Raises HardwareError below two dies."""
+    """All-to-all among `dies`: each sends one unit, evenly to the others. Where the UB plane ends,
+    bytes take the RDMA plane at the same time. A sibling die's bytes use the switches, too, unless
+    there is one NPU alone. Raises HardwareError below two dies."""
     ends = dies_of(net, dies)
     if ends.size < 2 or np.unique(ends).size < ends.size:
         die_names = [net.vertices[vertex] for vertex in ends[:4].tolist()]

@@ -179,9 +179,8 @@ def _vertices(rows: Rows, links: Links) -> Vertices:
 
 def _planes(vertices: Vertices, links: Links) -> None:
     """Derive, where not given, the planes of links and what vertices forward. Links of dies and
-    CPUs inside their node also lead to storage and to the node's NICs. Dies joined without a switch
-    forward traffic of others. A cable between two dies that are both on switches counts as added:
-    their pair keeps its paths over the switches."""
+    CPUs inside their node also lead to storage and NICs; dies joined without a switch forward. A
+    cable between two dies on switches counts as added: the pair keeps its paths over these."""
     on_switch = {
         vertex
         for (a, b), data in links.items() if data["plane"] == "ub"

@@ -68,9 +68,8 @@ def between(
     plane: Plane = "ub",
 ) -> Price:  # fmt: skip
     """Price between two elements (a vertex name, or a die's number) over all parallel paths. On the
-    VPC plane a die goes through the UB links of its own node to the CPU with the DPU; two dies of
-    one node stay in it, two dies of one NPU use the link between them. Raises HardwareError when
-    the plane does not join them."""
+    VPC plane a die goes over its own node's UB links to the CPU with the DPU; dies of one node stay
+    in it, dies of one NPU use their link. Raises HardwareError if the plane does not join them."""
     net = network(fabric)
     a, b = _vertex(net, src), _vertex(net, dst)
     if a == b:
@@ -258,10 +257,9 @@ def uplink_matrix(fabric: Wiring) -> FLOATS:
 
 
 def summary(fabric: Fabric) -> dict[str, float]:
-    """Counts of every element and headline capacities, bytes/s of one direction, nominal.
-    `bisection_bytes_per_s`: what half of a supernode's nodes can send to the other half over UB;
-    `oversubscription`: what the NPUs of a node can send over the capacity of its uplinks (1 is
-    non-blocking, 0 without uplinks)."""
+    """Counts of every element and headline capacities, nominal bytes/s of one direction.
+    bisection_bytes_per_s: from half of a supernode's nodes to the other half over UB;
+    oversubscription: what a node's NPUs can send over its uplinks' capacity (0: no uplinks)."""
     net = network(fabric)
     count_of_kind = Counter(data["kind"] for data in net.vertex_data)
     links: Counter[str] = Counter()

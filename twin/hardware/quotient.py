@@ -345,10 +345,9 @@ def _colours(net: Network, out: FLOATS, into: FLOATS, passes: BOOLS) -> HASHES:
 
 
 def _add_links(by: np.ufunc, colour: HASHES, prints: HASHES, tail: INTS, head: INTS) -> None:
-    """Add to (or subtract from) every vertex a hash of each of its links, from the link's
-    properties (`prints`) and the vertex at its other end. Sums do not depend on the order of links;
-    11 and 13 let links in and links out differ. Two different vertices get the same sum with a
-    chance of 2**-64."""
+    """Add to (or subtract from) every vertex a hash of each of its links, from the link's `prints`
+    and the vertex at its other end. Sums do not depend on the order of links; 11 and 13 let links
+    in and out differ. Two vertices get the same sum with a chance of 2**-64."""
     with np.errstate(over="ignore"):  # whole numbers wrap round, as in every hash
         by.at(colour, tail, mixed(prints + mixed(head.astype(np.uint64) + np.uint64(11))))
         by.at(colour, head, mixed(prints ^ mixed(tail.astype(np.uint64) + np.uint64(13))))

@@ -43,10 +43,9 @@ def spread(
     walks: Walks, capacity: FLOATS, beyond: float, adaptive: bool, members: INTS | None = None,
     alike: tuple[FLOATS, FLOATS] | None = None,
 ) -> FLOATS:  # fmt: skip
-    """Bytes/s on every link, f8[near and far, links]; far bytes take 1 / beyond as long.
-
-    members: as `by_capacity` takes them. alike: number of equal links that each link represents,
-    and of those into each vertex. Equal problems are solved once."""
+    """Bytes/s on every link, f8[near and far, links]; far bytes take 1 / beyond as long. members:
+    as in `by_capacity`; alike: number of equal links that each link represents, and of those into
+    each vertex. Equal problems are solved once."""
     count, fan = np.ones((2, capacity.size)) if alike is None else alike
     key = walks.digest(capacity, beyond, adaptive) + count.tobytes() + fan.tobytes()
     key += b"" if members is None else members.tobytes()

@@ -53,10 +53,9 @@ def _starts(ordered: INTS) -> INTS:
 
 
 class Walks:
-    """The admissible walks from every row's vertex to its receivers, by number of hops: those with
-    at most as many hops as the shortest walk over the links as built (`added` = 0), and with
-    `detour` = 1 one hop more. So an added link removes no walk. Only the links in `used` are on any
-    of them: arguments and results by link are in their order."""
+    """The walks from every row's vertex to its receivers, by number of hops: with at most as many
+    as the shortest walk over the links as built (`added` = 0), and with `detour` = 1 one more, so
+    an added link removes no walk. Arguments and results by link are in the order of `used`."""
 
     def __init__(
         self, size: int, tail: INTS, head: INTS, rows: INTS, ends: INTS, parts: FLOATS,

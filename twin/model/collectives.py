@@ -69,10 +69,8 @@ class Half:
 
 
 class MoeTraffic(NamedTuple):
-    """One dispatch and one combine.
-
-    Each takes fixed + message * tokens of the busiest die + max(token * these, row * rows of the
-    hottest expert die)."""
+    """One dispatch and one combine, each of fixed + message * tokens of the busiest die + max(token
+    * these, row * rows of the hottest expert die)."""
 
     dispatch: Transfer
     combine: Transfer
@@ -160,14 +158,13 @@ def launch_and_round_s(m: Machine, facts: Facts) -> tuple[float, float]:
 
 
 def half_of_sum(m: Machine, facts: Facts, x: Exchange, library: bool = False) -> Half:
-    """Half an all-reduce: a gather or a reduce-scatter among the dies of a rank.
-
-    Inside a node start and rate are those measured on the chip, or on the chip that `exchange_of`
-    names, of the faster of two kernels: of halves themselves (`collective.halves` of data/chips, or
-    `collective.gathers`, of NCCL, for dies that call this `library`), or of all-reduces
-    (`collective.inside`), with half of an all-reduce's start. Otherwise they are those measured in
-    service for families with `collective`, or the start of dispatch at the fabric's rate. Values
-    are interpolated by number of dies, and constant beyond the measured range."""
+    """Half an all-reduce: a gather or a reduce-scatter among the dies of a rank. Inside a node
+    start and rate are those measured on the chip, or on that of `exchange_of`, of the faster of two
+    kernels: of halves themselves (`collective.halves` of data/chips, or `collective.gathers`, of
+    NCCL, for dies that call this `library`), or of all-reduces (`collective.inside`), with half of
+    an all-reduce's start. Otherwise they are those measured in service for families with
+    `collective`, or the start of dispatch at the fabric's rate. Values are interpolated by number
+    of dies, and constant beyond the measured range."""
     chip_name = facts.word(f"chips.{m.chip.name}.exchange_of", m.chip.name)
     source = measured_on(facts, m.chip.name, "exchange")
     measured, table = f"chips.{source}.operators.collective", f"operators.{m.family}.collective"
@@ -257,8 +254,7 @@ def gathered_traffic(
 ) -> MoeTraffic:  # fmt: skip
     """Coefficients of gathering all hidden states on all dies and reducing the experts' sums: an
     all-reduce in two halves (vLLM without expert parallelism). Every die counts as many tokens as
-    the one with most, because engines pad the others; `library`: see half_of_sum; times: halves
-    that each of the two takes."""
+    the one with most: engines pad. library: as in half_of_sum; times: halves in each of the two."""
     hidden_bytes = ACTIVATION_BYTES * s.hidden
     collective = half_of_sum(m, facts, x, library).collective(x.peers * hidden_bytes * x.remote)
     transfer = Transfer(

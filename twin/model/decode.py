@@ -107,13 +107,12 @@ def outside_s(
 def launch_gap_s(
     p: Decode, busy: float, total: float, tokens: float, pieces: bool, ops: np.ndarray
 ) -> float:
-    """Seconds that the host adds to an iteration in which the NPU is `busy` for a time.
-
-    They are the gap between iterations, and what the launch of 1 + k graphs and the output of
-    `total` tokens take beyond the NPU's time, since the host works while a graph runs (arXiv
-    2506.12708v2 section 4.2.4). An engine that must know all lengths before it starts a graph adds
-    that time for each graph, and one that does not work ahead what it does for each request. More
-    `tokens` per rank, or `pieces` of prompts, than were captured are launched by kernel."""
+    """Seconds that the host adds to an iteration in which the NPU is `busy` for a time: the gap
+    between iterations, and what the launch of 1 + k graphs and the output of `total` tokens take
+    beyond the NPU's time, since the host works while a graph runs (arXiv 2506.12708v2 section
+    4.2.4). An engine that must know all lengths before it starts a graph adds that time for each
+    graph, and one that does not work ahead what it does for each request. More `tokens` per rank,
+    or `pieces` of prompts, than were captured are launched by kernel."""
     times = p.host
     host_s = times.launch * (1.0 + p.passes) + times.answer * total + times.sync
     is_captured = (
@@ -313,11 +312,9 @@ def decode_hbm_bytes(p: Decode, requests: float, context: float, ranks: float) -
 
 @kernel
 def decode_flops(p: Decode, requests: float, context: float) -> float:
-    """FLOPs that all dies of an instance compute in one iteration; `requests` and `context`: sums
-    over ranks.
-
-    Every layer and the head see all verified positions; the first pass that drafts sees
-    them too, later ones one token a request, and each ends in the head for one token a request."""
+    """FLOPs that all dies of an instance compute in one iteration; requests, context: summed over
+    ranks. Every layer and the head see all verified positions; the first pass that drafts sees them
+    too, later ones one token a request, and each ends in the head for one token a request."""
     demand, query, passes = p.demand, p.query_tokens, p.passes
     layers = p.moe_layers + p.dense_layers
     dies = p.layout.rank_dies  # each computes as follows, and a part of the experts' products

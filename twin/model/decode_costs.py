@@ -155,8 +155,7 @@ def _pipeline(x: Setting) -> c.Pipeline:
 
 def colocated_costs(x: Setting, drafts: int, delay: int = 0) -> c.Decode:
     """Coefficients of a colocated instance: decode in sequence, and what a prompt's piece adds.
-
-    delay: iterations that prompts wait for ranks without. Ranks that have none decode while another
+    delay: iterations that prompts wait for ranks without. Ranks without one decode while another
     computes a prompt, so passes are apart where there is one rank or all have prompts at once."""
     is_same_dies = x.pool.layer_dies == x.exchange.peers or delay > 0
     ranks = x.layout.dies / x.pool.layer_dies

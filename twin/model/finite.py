@@ -43,11 +43,10 @@ def drain(
     spread: float = 1.0, lengths: tuple[float, ...] = ALIKE,
 ) -> Finite:  # fmt: skip
     """A finite run: all requests wait from the start, and each takes a slot that becomes free.
-
-    answers f8[N]: iterations of each answer in the order of the queue; slots: of all dies together;
-    most: prompt tokens of a rank in an iteration; hot: as in mixed_iteration_s; lengths: of
-    prompts, equally likely, over their mean; spread: mean square of these. Prompts are computed in
-    the iterations of the running answers."""
+    Prompts are computed in the iterations of the running answers. answers f8[N]: iterations of each
+    in the order of the queue; slots: of all dies; most: prompt tokens of a rank in an iteration;
+    hot: as in mixed_iteration_s; lengths: of prompts, equally likely, over their mean; spread: mean
+    square."""
     first, end_iteration = deal(answers, slots)
     iterations = int(end_iteration.max())
     # Of those under way at an iteration: how many, and the sum and the sum of squares of `first`;

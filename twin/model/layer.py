@@ -81,11 +81,10 @@ def hot_and_wire(
     at: Layout, tokens: float, hot_tokens: np.ndarray, hot_factor: np.ndarray
 ) -> tuple[float, float]:
     """Load of the hottest die over the mean, and of the fullest link of an exchange over that of an
-    even exchange, for a number of tokens.
-
-    A port carries its die's tokens, so the hottest die's port is `hot` times as full. Links between
-    nodes carry a node's tokens; where they are fuller than ports the hottest node decides, unless
-    the hottest die's port takes longer. hot_tokens f8[G]; hot_factor f8[G], or [2 G] with nodes."""
+    even exchange, for a number of tokens. A port carries its die's tokens, so the hottest die's is
+    `hot` times as full. Links between nodes carry a node's tokens; where they are fuller than ports
+    the hottest node decides, unless the hottest die's port takes longer. hot_tokens f8[G];
+    hot_factor f8[G], or [2 G] with nodes."""
     point_count, hot = hot_tokens.shape[0], interpolate(tokens, hot_tokens, hot_factor)
     if at.ports >= 1.0 or len(hot_factor) == point_count:
         return hot, hot
@@ -284,14 +283,13 @@ def core_s(w: DecodeCore, tokens: float, context: float) -> float:
 
 @kernel
 def prompt_pairs(w: PromptCore, tokens: float, pairs: float) -> tuple[float, float, float]:
-    """Query-key pairs of prompt tokens: (multi-head form, latent form, indexed).
-
-    A token attends to earlier tokens: pairs / tokens on average, evenly spread between none and
-    twice as many; of these an indexer selects reach - reach^2 / (4 pairs / tokens). Short prompts
-    attend to all tokens. For longer ones the faster way counts: all pairs in multi-head form with a
-    mask, or the selected ones in latent form, which costs more per pair (DeepSeek-V3.2 report,
-    section 2.1). A kernel with `least` computes so many places for every token of a prompt longer
-    than `least_from`, whatever it attends to. With `every` no prompt is in multi-head form."""
+    """Query-key pairs of prompt tokens: (multi-head form, latent form, indexed). A token attends to
+    earlier tokens: pairs / tokens on average, evenly spread between none and twice as many; of
+    these an indexer selects reach - reach^2 / (4 pairs / tokens). Short prompts attend to all. For
+    longer ones the faster way counts: all pairs in multi-head form with a mask, or the selected
+    ones in latent form, which costs more per pair (DeepSeek-V3.2 report, section 2.1). A kernel
+    with `least` computes so many places for every token of a prompt longer than `least_from`,
+    whatever it attends to. With `every` no prompt is in multi-head form."""
     reach, least = w.reach, w.least
     if least > 0.0:
         mean_pairs = pairs / tokens if tokens > 0.0 else 0.0
@@ -344,11 +342,10 @@ def layer_s(p: Decode, m: Mode, load: Pass) -> tuple[float, float]:
 def survey(
     p: Decode, requests: np.ndarray, context: np.ndarray, first: int, count: int
 ) -> tuple[int, int, int]:
-    """(slowest rank, most requests of a rank, requests of all) of ranks first..first+count.
-
-    requests i8[R], context f8[R] (tokens summed over a rank's requests). The slowest is the rank
-    whose attention takes longest in sequence: on split cores the same but for a hair. A rank with
-    no more of either than the slowest so far needs no look at its roofs."""
+    """(slowest rank, most requests of a rank, requests of all) of ranks first..first+count;
+    requests i8[R], context f8[R]: tokens of all requests of a rank. The slowest is the rank whose
+    attention takes longest in sequence: on split cores nearly the same. A rank with no more of
+    either than the slowest so far needs no price."""
     fullest_rank, busiest_requests, total_requests = first, 0, 0
     slowest, most_requests, most_context = -1.0, -1, -1.0
     for rank in range(first, first + count):

@@ -191,11 +191,9 @@ def prompts_by_rank(
     lengths: tuple[float, ...] = ALIKE,
 ) -> Prompts:  # fmt: skip
     """Kinds of iterations by the prompts in them: (share of iterations, prompt tokens f8[R],
-    query-key pairs f8[R]).
-
-    The first kind has no prompt; in the others the last rank has most prompt tokens. Their mean is
-    that of all iterations. Where requests are dealt, the fullest rank comes first, so one rank
-    rarely has most requests and most prompt tokens.
+    query-key pairs f8[R]). The first kind has no prompt; in the others the last rank has most
+    prompt tokens. Their mean is that of all iterations. Where requests are dealt, the fullest rank
+    comes first, so one rank rarely has most requests and most prompt tokens.
 
     tokens, pairs: of all ranks in a mean iteration; prompt: mean tokens to compute of a prompt;
     lengths: equally likely ones, over the mean; most: tokens that a rank computes in an iteration;
@@ -237,9 +235,8 @@ def prompts_that_wait(
 ) -> tuple[Prompts, float]:  # fmt: skip
     """(The result of `prompts_by_rank` when prompts wait at most `delay` iterations for ranks
     without one, mean iterations of a prompt in which it is not computed). Simulated over `RELEASES`
-    prompts of each group: they arrive as a Poisson process, wait until every group has one or the
-    longest wait is over, and are then computed completely. Where so many arrive in an iteration
-    that every group has one, none waits."""
+    Poisson prompts of each group, which wait until every group has one or the longest wait is over,
+    and are then computed completely. None waits where every group has one in each iteration."""
     no_tokens, group = np.zeros(ranks), min(group, ranks)
     groups, group_tokens = -(-ranks // group), most * group
     rate = min(tokens, FULL * group_tokens * groups) / prompt
@@ -321,12 +318,10 @@ def _largest(
     share: float, each: float, prompt: float, room: float, groups: int, lengths: tuple[float, ...]
 ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
     """Share of iterations without a prompt, and for the others the largest prompt tokens of a group
-    and their query-key pairs, as means of equally likely slices, f8[SLICES].
-
-    Prompts come to a group as a Poisson process: `share` tokens per iteration, with `each` pairs
-    per token. A piece fills the group's room, the rest of the prompt is another piece. Pieces
-    beyond the room come later as full ones, so the mean stays `share`. A piece attends to all
-    earlier tokens of its prompt."""
+    and their query-key pairs, as means of equally likely slices, f8[SLICES]. Prompts come to a
+    group as a Poisson process: `share` tokens per iteration, with `each` pairs per token. A piece,
+    which attends to all earlier tokens, fills the group's room, the rest of the prompt is another
+    piece. Pieces beyond the room come later as full ones, so the mean stays `share`."""
     share = min(share, FULL * room)
     prompt = max(prompt, GRID / MOST_BINS * room)  # very short ones come together
     bin_count, full, piece_left = _pieces(prompt, room, lengths)

@@ -55,9 +55,8 @@ def formats(
 ) -> Formats:  # fmt: skip
     """Formats by precision, with the steps of a chip family around the experts' products; peaks:
     number formats that a chip computes in, else weights are those of the scenario, packed.
-
-    sum_bytes: of a number of an FFN's first product in INT8. With 8-bit KV the product itself
-    scales it and writes BF16."""
+    sum_bytes: of a number of an FFN's first product in INT8, which 8-bit KV scales and writes in
+    BF16."""
     weight_name = precision.weights if peaks is None else on_chip(precision.weights, peaks)
     weight_format = FORMATS[weight_name]
     linear_format = "bf16" if precision.attention == "bf16" else weight_format.linear or weight_name

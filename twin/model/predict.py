@@ -357,11 +357,10 @@ def _colocated(
 
 
 def _waits(slots: float, held: float, service: float, spread: float) -> float:
-    """Iterations that a prompt waits for earlier ones at the ranks that compute it.
-
-    The slots of these ranks take turns: mean value analysis of a closed network, slot by slot, in
-    which an arrival sees the state with one slot fewer (Reiser and Lavenberg). service: iterations
-    of a prompt; held: all other time of a request; spread: mean square over squared mean."""
+    """Iterations that a prompt waits for earlier ones at the ranks that compute it. The slots of
+    these take turns: mean value analysis of a closed network, slot by slot, in which an arrival
+    sees the state with one slot fewer (Reiser and Lavenberg). service: iterations of a prompt;
+    held: all other time of a request; spread: mean square over squared mean of service."""
     queue_length = busy_slots = wait = 0.0
     for customers in range(1, math.ceil(slots) + 1):
         wait = service * max(0.0, queue_length - busy_slots) + 0.5 * spread * service * busy_slots

@@ -85,11 +85,9 @@ def prefill_batch_s(
     hot_factor: np.ndarray,
     ops: np.ndarray,
 ) -> float:
-    """Seconds to prefill one batch on one instance.
-
-    new_tokens computed in the whole batch; die_tokens of the most loaded die; die_pairs its
-    query-key pairs, sum over requests of new * (cached + (new + 1) / 2); hot_*, ops as in decode.
-    """
+    """Seconds to prefill one batch on one instance. new_tokens: computed in the batch; die_tokens:
+    of the most loaded die; die_pairs: its query-key pairs, sum over requests of new * (cached +
+    (new + 1) / 2); hot_*, ops as in decode."""
     if new_tokens <= 0.0:
         return 0.0
     total_s = _attention(p, p.dense_layers, new_tokens, die_tokens, die_pairs, ops)

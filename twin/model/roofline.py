@@ -255,11 +255,9 @@ def stack_facts(facts: Facts, stack: str, table: str = "stacks") -> dict[str, Fa
 
 def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
     """Reach of a chip's operators with a stack's kernel libraries, by the name of the fact of
-    `operators` that each replaces.
-
-    A stack names its `kernels` and the `month` of its release. A chip has facts of a library up to
-    a month, and the latest ones (LATEST). A stack takes the first that are not older than its
-    month; a stack without a month takes the latest."""
+    `operators` that each replaces. A stack names its `kernels` and the `month` of its release, a
+    chip has facts of a library up to a month. The first not older than the stack's month hold,
+    without a month the latest (LATEST)."""
     stated = facts.group(f"stacks.{stack}")
     if "kernels" not in stated:
         return kernel_facts(facts, str(stated["base"].value), chip) if "base" in stated else {}
@@ -337,9 +335,7 @@ def load_machine(
     facts: Facts, chip: Chip, kernel: str = "fused_mla", cores: float = 1.0, hbm: float = 1.0
 ) -> Machine:
     """Peaks and efficiencies of a share of a die's cores, with one of its decode attention kernels
-    and `hbm` of the sustained bandwidth.
-
-    Raises FactError when the family has no operator table or no figure for that kernel."""
+    and `hbm` of the sustained bandwidth. Raises FactError when the family lacks the figures."""
     family, path = family_of(facts, chip.name), f"chips.{measured_on(facts, chip.name)}.core_cycle"
     if family not in facts.names("operators"):
         raise FactError(
@@ -413,9 +409,8 @@ def interpolate(x: float, xs: np.ndarray, ys: np.ndarray, first: int = 0) -> flo
 
 def laid_out_bytes_per_s(facts: Facts, chips: Sequence[str], held_kv: float) -> float:
     """KV bytes/s at which a decode die lays out KV anew where prefill's has another format, or its
-    chip is of another family, whose kernels want other blocks: each byte that arrived is read and
-    its new form written (vLLM's NIXL connector permutes received blocks: vllm-project/vllm pull
-    requests 26556 and 30275). inf: it does not."""
+    chip's family wants other blocks; inf where neither. Each byte that arrived is read and its new
+    form written (vLLM's NIXL connector: vllm-project/vllm pull requests 26556 and 30275)."""
     if held_kv == 1.0 and len({family_of(facts, chip) for chip in chips}) == 1:
         return math.inf
     machine = load_machine(facts, load_chip(facts, chips[-1]))

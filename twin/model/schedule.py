@@ -74,11 +74,10 @@ def two_microbatches_s(p: Decode, x: Stages) -> float:
 
 @kernel
 def turns_s(x: Stages) -> float:
-    """Seconds of a layer when a graph launches the stages of two microbatches in turn.
-
-    While one dispatches, the other is in its projections and the shared expert is computed; while
-    one combines, the other is in its core (SGLang: batch_overlap/operations_strategy.py). A stage
-    that waits for the wire keeps the cores."""
+    """Seconds of a layer when a graph launches the stages of two microbatches in turn: while one
+    dispatches, the other is in its projections and the shared expert is computed; while one
+    combines, the other is in its core (SGLang: batch_overlap/operations_strategy.py). A stage that
+    waits for the wire keeps the cores."""
     routed_s = x.experts - x.shared + x.answer
     core_part_s = x.attention - x.prepare + x.gate
     dispatch_s = max(x.dispatch - x.start, x.shared + x.prepare)

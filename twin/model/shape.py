@@ -218,8 +218,7 @@ class Shape(Widths):
     def index_weights(self) -> int:
         """Parameters of a mean layer's indexer: queries from the query's latent, one key, weights
         of heads; and of what compresses tokens: a value and its weight in the mean, of two sets
-        where compressed tokens overlap, as those that are selected do (Megatron-LM,
-        deepseek_v4_hybrid_attention: ratio 4 overlaps, 128 does not)."""
+        where these overlap, as selected ones do (Megatron-LM, deepseek_v4_hybrid_attention)."""
         query_weights = (self.q_lora or self.hidden) * self.index_heads * self.index_dim
         if not self.compressed:
             return query_weights + self.hidden * (self.index_dim + self.index_heads)

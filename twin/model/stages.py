@@ -51,7 +51,6 @@ def part_of(whole: Shape, pool: Pool) -> Shape:
 
 def expert_layout(s: Shape, redundant: int, dies: int, split: int = 1) -> ExpertLayout:
     """Slots and dies of routed, redundant and shared experts, each split over a number of dies.
-
     With more dies than routed experts, the shared expert has dies of its own: those that routed
     slots do not use (arXiv 2506.12708v2 section 4.1), or, if redundant experts fill second slots,
     those that routed experts do not use (arXiv 2508.02520 section 7.1); at most its share of the
@@ -73,11 +72,10 @@ def expert_layout(s: Shape, redundant: int, dies: int, split: int = 1) -> Expert
 
 
 def popular(layout: ExpertLayout, experts: Experts, facts: Facts, classes: int) -> ExpertLayout:
-    """The layout with the load of each class of a die's experts over their mean.
-
-    A die's experts are as far apart in popularity as evenly spaced ranks of a layer are, as a
-    placement that balances leaves them; classes are pooled over layers. Imported popularity is of
-    single layers and has none; nor has a perfect placement, the ideal in which all are alike."""
+    """The layout with the load of each class of a die's experts over their mean. A die's experts
+    are as far apart in popularity as evenly spaced ranks of a layer are, as a placement that
+    balances leaves them; classes are pooled over layers. Imported popularity and a perfect
+    placement have none."""
     skew, slots = experts.skew, layout.slots_per_die
     is_spread = experts.popularity in ("skewed", "power_law") and experts.placement != "perfect"
     if not is_spread or skew <= 0.0 or slots <= 1:

@@ -33,14 +33,14 @@ def answered(finish: Finish) -> dict[str, Any]:
     ranked = _ranked(finish)
     best_score = ranked[0]["score"] if ranked else 0.0
     plan, space = search.plan, search.space
-    finalist_settings = {f.candidate.settings for f in finish.finalists}
-    gap = search.gap(best_score, finalist_settings) if best_score else None
+    finalist_settings = {finalist.candidate.settings for finalist in finish.finalists}
+    gap_share = search.gap(best_score, finalist_settings) if best_score else None
     return _rounded({
         "goal": plan.goal,
         "load": {"path": load_of(space.base)[0], "req_per_s": space.rate},
         "ranked": ranked,
-        "gap": gap,
-        "gap_sentence": "" if gap is None else gap_words(gap, plan.goal, ranked[0]["npus"]),
+        "gap": gap_share, "gap_sentence": "" if gap_share is None
+        else gap_words(gap_share, plan.goal, ranked[0]["npus"]),
         "front": _front(search),
         "tornado": _tornado(search, finish.finalists[0]) if finish.finalists else [],
         "relaxations": finish.relaxations,
@@ -63,18 +63,18 @@ def gap_words(gap: float, goal: str, npus: int) -> str:
 
 def counts(search: Search) -> dict[str, int]:
     """Number of deployments by status, and number of simulations."""
-    statuses = Counter(status_of(search, c)[0] for c in search.space.candidates)
+    statuses = Counter(status_of(search, candidate)[0] for candidate in search.space.candidates)
     return {"simulations": search.runs, **statuses}
 
 
 def so_far(search: Search) -> dict[str, Any]:
     """The best few simulated deployments while the search goes on."""
     rows = []
-    for t in search.ranked()[:5]:
-        point = search.found(t)
-        assert point is not None
-        rows.append({"settings": t.candidate.given, "npus": t.candidate.npus, "score": point[0],
-                     "summary": t.best})  # fmt: skip
+    for tested in search.ranked()[:5]:
+        best_point = search.found(tested)
+        assert best_point is not None
+        rows.append({"settings": tested.candidate.given, "npus": tested.candidate.npus,
+                     "score": best_point[0], "summary": tested.best})  # fmt: skip
     return _rounded({"so_far": rows, "simulations": search.runs, "front": _front(search),
                      "deployments": len(search.space.candidates)})  # fmt: skip
 
@@ -82,18 +82,19 @@ def so_far(search: Search) -> dict[str, Any]:
 def ledger(search: Search) -> list[dict[str, Any]]:
     """A row for each deployment: settings, formula, status, reason, rank, simulations."""
     rows, ranks = [], {tested.candidate.settings: k + 1 for k, tested in enumerate(search.ranked())}
-    for c in search.space.candidates[:LEDGER_MOST]:
-        status, reason = status_of(search, c)
-        tested = search.tested.get(c.settings)
+    for candidate in search.space.candidates[:LEDGER_MOST]:
+        status, reason = status_of(search, candidate)
+        tested = search.tested.get(candidate.settings)
         rows.append({
-            "key": c.key, "settings": c.given, "npus": c.npus, "status": status, "reason": reason,
-            "bound_req_per_s": c.price.bound, "expected_req_per_s": c.price.expected,
-            "limit": c.price.limit, "rank": ranks.get(c.settings), "own": search.space.is_own(c),
+            "key": candidate.key, "settings": candidate.given, "npus": candidate.npus,
+            "status": status, "reason": reason, "bound_req_per_s": candidate.price.bound,
+            "expected_req_per_s": candidate.price.expected, "limit": candidate.price.limit,
+            "rank": ranks.get(candidate.settings), "own": search.space.is_own(candidate),
             "simulated": [
-                {"req_per_s": rate, **{k: trial.get(k) for k in (
+                {"req_per_s": rate_per_s, **{k: trial.get(k) for k in (
                     "share", "tokens_per_s_per_npu", "tpot_s_mean", "ttft_s_p99", "seed",
                     "scenario", "digest")}}
-                for rate, trial in (tested.trials if tested else ())
+                for rate_per_s, trial in (tested.trials if tested else ())
             ],
         })  # fmt: skip
     return [_rounded(row) for row in rows]
@@ -118,20 +119,22 @@ def _ranked(finish: Finish) -> list[dict[str, Any]]:
     search = finish.search
     rows: list[dict[str, Any]] = []
     goal = search.plan.goal
-    for rank, f in enumerate(finish.finalists, 1):
-        candidate = f.candidate
-        own_score = score(goal, f.rate, candidate.npus)
-        best = rows[0]["score"] if rows else own_score
-        against_first = throughput_apart(finish.finalists[0].scenario, f.scenario, best / own_score)
+    for rank, finalist in enumerate(finish.finalists, 1):
+        candidate = finalist.candidate
+        score_here = score(goal, finalist.rate, candidate.npus)
+        best = rows[0]["score"] if rows else score_here
+        comparison = throughput_apart(
+            finish.finalists[0].scenario, finalist.scenario, best / score_here
+        )
         rows.append({
-            "rank": rank, "equal_to_first": rank > 1 and against_first.equal,
-            "ratio_known_within": against_first.within,
-            "key": candidate.key, "npus": candidate.npus, "score": own_score, "req_per_s": f.rate,
+            "rank": rank, "equal_to_first": rank > 1 and comparison.equal,
+            "ratio_known_within": comparison.within, "key": candidate.key, "npus": candidate.npus,
+            "score": score_here, "req_per_s": finalist.rate,
             # As arguments of `--set`, with the load and the times of its simulations:
-            "settings": candidate.given | dict([load_of(f.scenario)]) | {
-                path: getattr(f.scenario, path) for path in ("horizon_s", "warmup_s")},
-            "summary": f.seeds[0],
-            "margins": _margins(search, f), "losses": f.losses,
+            "settings": candidate.given | dict([load_of(finalist.scenario)]) | {
+                path: getattr(finalist.scenario, path) for path in ("horizon_s", "warmup_s")},
+            "summary": finalist.seeds[0],
+            "margins": _margins(search, finalist), "losses": finalist.losses,
             "held_back_by": candidate.price.limit, "next_step": next_step(search, candidate),
             "own": search.space.is_own(candidate),
         })  # fmt: skip
@@ -140,31 +143,31 @@ def _ranked(finish: Finish) -> list[dict[str, Any]]:
 
 def equal_words(rows: Sequence[Mapping[str, Any]]) -> str:
     """Meaning of the sign of equality in a ranking, with the known error of such ratios."""
-    percentages = sorted({round(100 * within) for r in rows if (within := r["ratio_known_within"])})
-    extremes = dict.fromkeys(percentages[:1] + percentages[-1:])
-    band = " to ".join(f"±{within} %" for within in extremes) or "nothing"
-    return f"=: equal to the first within what is known of such a ratio ({band})"
+    percents = sorted({round(100 * percent) for r in rows if (percent := r["ratio_known_within"])})
+    extremes = dict.fromkeys(percents[:1] + percents[-1:])
+    band_text = " to ".join(f"±{percent} %" for percent in extremes) or "nothing"
+    return f"=: equal to the first within what is known of such a ratio ({band_text})"
 
 
 def _margins(search: Search, f: Finalist) -> dict[str, Any]:
     """Remaining share of every limit, and the headroom of the load."""
-    scenario, trial, plan = search.space.base, f.seeds[0], search.plan
-    shares = f.shares
+    scenario, first_trial, plan = search.space.base, f.seeds[0], search.plan
+    share_by_seed = f.shares
     margins: dict[str, Any] = {
-        "slo_share": min(shares) - scenario.slo.share, "seeds": len(shares),
-        "share_by_seed": shares, "npus": search.space.machine.npus - f.candidate.npus,
+        "slo_share": min(share_by_seed) - scenario.slo.share, "seeds": len(share_by_seed),
+        "share_by_seed": share_by_seed, "npus": search.space.machine.npus - f.candidate.npus,
     }  # fmt: skip
     limits = {
         "ttft_s_p99": scenario.slo.ttft_s, "tpot_s_p99": 1e-3 * scenario.slo.tpot_ms,
         "power_kw": plan.power_kw, "cost_per_million_tokens": plan.cost_per_million_tokens,
     }  # fmt: skip
     for key, limit in limits.items():
-        if limit and trial.get(key) is not None:
-            margins[key] = 1.0 - trial[key] / limit
+        if limit and first_trial.get(key) is not None:
+            margins[key] = 1.0 - first_trial[key] / limit
     if (capacity := f.capacity) is not None:
-        base_rate = search.space.rate or f.rate
+        base_rate_per_s = search.space.rate or f.rate
         margins |= {
-            "headroom": capacity.load / base_rate - 1.0, "largest_req_per_s": capacity.load,
+            "headroom": capacity.load / base_rate_per_s - 1.0, "largest_req_per_s": capacity.load,
             "largest_low": capacity.low, "breaks_first": f.breaks,
             "largest_high": None if math.isinf(capacity.high) else capacity.high,
         }  # fmt: skip
@@ -174,39 +177,41 @@ def _margins(search: Search, f: Finalist) -> dict[str, Any]:
 def next_step(search: Search, own: Candidate) -> str:
     """Sentence on the cheapest single change that carries clearly more load, by formula."""
     steps = []
-    for c in search.space.open:
-        changed_paths = [p for p, v in c.settings if own.given.get(p) != v]
-        if len(changed_paths) == 1 and c.price.expected >= NEXT_GAIN * own.price.expected:
-            steps.append((c.npus - own.npus, c, changed_paths[0]))
+    for candidate in search.space.open:
+        changed_paths = [path for path, v in candidate.settings if own.given.get(path) != v]
+        if len(changed_paths) == 1 and candidate.price.expected >= NEXT_GAIN * own.price.expected:
+            steps.append((candidate.npus - own.npus, candidate, changed_paths[0]))
     if not steps:
         return ""
-    extra, c, path = min(steps, key=lambda step: (step[0], -step[1].price.expected))
-    info = field_info(path)
-    assert info is not None
-    gain_percent = 100 * (c.price.expected / own.price.expected - 1.0)
-    npu_text = numbered(extra, "more NPU") if extra > 0 else "no more NPUs"
-    value_label = choice_label(path, c.given[path])
-    return f"{info.label} {value_label}: {gain_percent:.0f} % more load by formula, {npu_text}."
+    extra_npus, candidate, path = min(steps, key=lambda step: (step[0], -step[1].price.expected))
+    field = field_info(path)
+    assert field is not None
+    gain_percent = 100 * (candidate.price.expected / own.price.expected - 1.0)
+    npu_text = numbered(extra_npus, "more NPU") if extra_npus > 0 else "no more NPUs"
+    value_label = choice_label(path, candidate.given[path])
+    return f"{field.label} {value_label}: {gain_percent:.0f} % more load by formula, {npu_text}."
 
 
 def _front(search: Search) -> list[dict[str, Any]]:
     """Deployments on the Pareto front of tokens/s per NPU and tokens/s per user."""
-    points = []
-    for t in search.tested.values():
-        if (trial := t.best) is None or not trial["tokens_per_s_per_npu"]:
+    rated = []
+    for tested in search.tested.values():
+        if (trial := tested.best) is None or not trial["tokens_per_s_per_npu"]:
             continue
         user_tokens_per_s = 1.0 / (trial["tpot_s_mean"] or math.inf)
-        points.append(((trial["tokens_per_s_per_npu"], user_tokens_per_s), t))
+        rated.append(((trial["tokens_per_s_per_npu"], user_tokens_per_s), tested))
     front_settings, fastest_so_far = set(), -math.inf
-    for (_, user_rate), t in sorted(points, key=lambda p: (-p[0][0], -p[0][1])):
+    for (_, user_rate), tested in sorted(rated, key=lambda p: (-p[0][0], -p[0][1])):
         if user_rate > fastest_so_far:
             fastest_so_far = user_rate
-            front_settings.add(t.candidate.settings)
+            front_settings.add(tested.candidate.settings)
     return [
-        {"key": t.candidate.key, "settings": t.candidate.given, "npus": t.candidate.npus,
-         "tokens_per_s_per_npu": x, "tokens_per_s_per_user": user_rate,
-         "on_front": t.candidate.settings in front_settings, "req_per_s": t.low}
-        for (x, user_rate), t in sorted(points, key=lambda p: (-p[0][0], p[1].candidate.settings))
+        {"key": tested.candidate.key, "settings": tested.candidate.given,
+         "npus": tested.candidate.npus, "tokens_per_s_per_npu": npu_rate,
+         "tokens_per_s_per_user": user_rate,
+         "on_front": tested.candidate.settings in front_settings, "req_per_s": tested.low}
+        for (npu_rate, user_rate), tested
+        in sorted(rated, key=lambda p: (-p[0][0], p[1].candidate.settings))
     ]  # fmt: skip
 
 
@@ -216,15 +221,15 @@ def _tornado(search: Search, best: Finalist) -> list[dict[str, Any]]:
     point = search.found(best.tested)
     assert point is not None
     score_by_change: dict[tuple[str, Any], float] = {}
-    for t in search.tested.values():
-        changed = list(search.space.differs(t.candidate, best.candidate).items())
-        if len(changed) == 1 and not t.failed:
-            own_score, _ = search.found(t) or (0.0, 0.0)
-            score_by_change[changed[0]] = max(score_by_change.get(changed[0], 0.0), own_score)
+    for tested in search.tested.values():
+        changes = list(search.space.differs(tested.candidate, best.candidate).items())
+        if len(changes) == 1 and not tested.failed:
+            new_score, _ = search.found(tested) or (0.0, 0.0)
+            score_by_change[changes[0]] = max(score_by_change.get(changes[0], 0.0), new_score)
     sorted_scores = sorted(score_by_change.items(), key=lambda row: (row[0][0], str(row[0][1])))
     return [
-        {"path": path, "value": value, "score_ratio": own_score / point[0], "fits": own_score > 0.0}
-        for (path, value), own_score in sorted_scores
+        {"path": path, "value": value, "score_ratio": new_score / point[0], "fits": new_score > 0.0}
+        for (path, value), new_score in sorted_scores
     ]
 
 
@@ -239,28 +244,28 @@ def _rounded(value: Any) -> Any:
 
 def in_words(settings: Mapping[str, Any]) -> str:
     """A deployment in a few words: '4 x 16 prefill + 1 x 128 decode, batch 96, MTP 1'."""
-    pools = []
+    pool_texts = []
     for role, path in COUNTED.items():
         if (count := settings.get(path)) is not None:
-            size = settings.get(SIZED[role])
-            without_size = numbered(count, f"{role} instance")  # its size does not vary
-            pools.append(f"{count} x {size} {role}" if size else without_size)
+            instance_npus = settings.get(SIZED[role])
+            count_text = numbered(count, f"{role} instance")  # its size does not vary
+            pool_texts.append(f"{count} x {instance_npus} {role}" if instance_npus else count_text)
     short_names = {BATCH: "batch", DRAFTS: "MTP"}
-    texts = [f"{word} {settings[path]}" for path, word in short_names.items() if path in settings]
+    texts = [f"{label} {settings[path]}" for path, label in short_names.items() if path in settings]
     shown_paths = {MODE, *COUNTED.values(), *SIZED.values(), *short_names}
     vary_paths = {path for choice in CHOICES.values() for path in (*choice.values, *choice.along)}
     for path, value in settings.items():
-        info = field_info(path)
-        if info is not None and path in vary_paths - shown_paths:
-            texts.append(f"{info.label} {choice_label(path, value)}")
-    return ", ".join(filter(None, [" + ".join(pools), *texts]))
+        field = field_info(path)
+        if field is not None and path in vary_paths - shown_paths:
+            texts.append(f"{field.label} {choice_label(path, value)}")
+    return ", ".join(filter(None, [" + ".join(pool_texts), *texts]))
 
 
 def named(limit: str) -> str:
     """Name of a limit that may be relaxed."""
-    info = field_info(limit)
-    unit = f" ({info.unit})" if info and info.unit else ""
-    return f"{info.label}{unit}" if info else LIMITS[limit]
+    field = field_info(limit)
+    unit = f" ({field.unit})" if field and field.unit else ""
+    return f"{field.label}{unit}" if field else LIMITS[limit]
 
 
 def survived(after: Mapping[str, Any]) -> str:
@@ -272,9 +277,9 @@ def survived(after: Mapping[str, Any]) -> str:
 def relaxed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """For each limit alone the smallest relaxation, as rows of a table."""
     return [
-        {"Limit": named(r["limit"]), "Now": amount_of(r["from"]), "Fits from": amount_of(r["to"]),
-         "Then": in_words(r["settings"]), "NPUs": r["npus"]}
-        for r in rows
+        {"Limit": named(row["limit"]), "Now": amount_of(row["from"]),
+         "Fits from": amount_of(row["to"]), "Then": in_words(row["settings"]), "NPUs": row["npus"]}
+        for row in rows
     ]  # fmt: skip
 
 
@@ -300,9 +305,9 @@ def sentences(answer: dict[str, Any]) -> Sequence[str]:
     else:
         lines.insert(0, "Nothing fits within the limits.")
         lines += [
-            f"{named(r['limit'])}: {amount_of(r['to'])} in place of {amount_of(r['from'])} makes "
-            f"{in_words(r['settings'])} ({numbered(r['npus'], 'NPU')}) fit."
-            for r in answer["relaxations"]
+            f"{named(row['limit'])}: {amount_of(row['to'])} in place of {amount_of(row['from'])} "
+            f"makes {in_words(row['settings'])} ({numbered(row['npus'], 'NPU')}) fit."
+            for row in answer["relaxations"]
         ]
     return [*lines, *answer["notes"]]
 
@@ -317,6 +322,6 @@ def _headroom(goal: str, margins: Mapping[str, Any]) -> list[str]:
         percent = 100 * margins["headroom"]
         excess = f", {percent:.1f} % above the load" if percent >= 0.1 else ", which is the load"
     low, high = margins["largest_low"], margins["largest_high"]
-    band = f" (surely {low:.4g}, at most {high:.4g})" if high else f" (at least {low:.4g})"
-    return [f"It carries {margins['largest_req_per_s']:.4g} requests/s{band}{excess}; with more, "
-            f"{margins['breaks_first']} misses its limit first."]  # fmt: skip
+    band_text = f" (surely {low:.4g}, at most {high:.4g})" if high else f" (at least {low:.4g})"
+    return [f"It carries {margins['largest_req_per_s']:.4g} requests/s{band_text}{excess}; with "
+            f"more, {margins['breaks_first']} misses its limit first."]  # fmt: skip

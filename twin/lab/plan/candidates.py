@@ -109,7 +109,7 @@ class Space:
     @property
     def open(self) -> list[Candidate]:
         """Candidates that the formula does not exclude."""
-        return [c for c in self.candidates if c.status == "untested"]
+        return [candidate for candidate in self.candidates if candidate.status == "untested"]
 
     def is_own(self, c: Candidate) -> bool:
         """Whether a candidate is the scenario's own deployment."""
@@ -124,15 +124,15 @@ class Space:
         """Settings of `c` that differ from another's, without counts of instances."""
         if c.kind == other.kind:
             return {}
-        first, second, along_paths = dict(c.kind), dict(other.kind), set().union(*ALONG.values())
-        paths = [p for p in first | second if p not in along_paths]
+        first, second, tied_paths = dict(c.kind), dict(other.kind), set().union(*ALONG.values())
+        paths = [p for p in first | second if p not in tied_paths]
         first, second = ({p: read(self.base, p) for p in paths} | kind for kind in (first, second))
         return {p: first[p] for p in paths if first[p] != second[p]}
 
     def crossed(self) -> None:
         """Add every combination of crossed choices and the scenario's own."""
-        base, keys = self.base, [k for k in self.plan.vary if CHOICES[k].crossed]
-        values_by_path, candidates = varied(base, tuple(keys), self.machine), []
+        base, choice_keys = self.base, [key for key in self.plan.vary if CHOICES[key].crossed]
+        values_by_path, candidates = varied(base, tuple(choice_keys), self.machine), []
         kinds = [
             {MODE: mode, **choice}
             for mode in values_by_path.get(MODE, [base.deployment.mode])
@@ -142,28 +142,28 @@ class Space:
             candidates += self._counted(kind, values_by_path.get(BATCH, []))
         mode = base.deployment.mode
         own_paths = (MODE, *_concerned(values_by_path, mode), *(COUNTED[r] for r in roles_of(mode)))
-        own_settings = {path: read(base, path) for path in own_paths}
+        base_settings = {path: read(base, path) for path in own_paths}
         for path in _concerned(dict.fromkeys(freed(self.plan), []), mode):
             if (value := read(self.plan.scenario, path)) != read(base, path):
-                own_settings[path] = value
-        candidates += self._judged(own_settings)
+                base_settings[path] = value
+        candidates += self._judged(base_settings)
         goal = self.plan.goal
 
         def order(c: Candidate) -> tuple[Any, ...]:
             """Sort key: candidates that are not refused first, then by bound and expected score."""
-            expected = score(goal, c.price.expected, c.npus)
-            return c.status != "untested", -c.bound(goal), -expected, c.settings
+            expected_score = score(goal, c.price.expected, c.npus)
+            return c.status != "untested", -c.bound(goal), -expected_score, c.settings
 
         candidates.sort(key=order)
         self.candidates, self.left_out = candidates[:MOST], len(candidates[MOST:])
 
     def around(self, c: Candidate) -> None:
         """Add candidates that differ from a deployment in one further choice, and its counts."""
-        keys = tuple(k for k in self.plan.vary if not CHOICES[k].crossed)
+        choice_keys = tuple(key for key in self.plan.vary if not CHOICES[key].crossed)
         kind = dict(c.kind)
-        values_by_path = varied(self.base, keys, self.machine)
+        values_by_path = varied(self.base, choice_keys, self.machine)
         if self.prices.offered is None and BATCH in kind:  # the batch is the load: finer steps
-            values_by_path[BATCH] = [b for step in FINER if (b := kind[BATCH] + step) > 0]
+            values_by_path[BATCH] = [batch for step in FINER if (batch := kind[BATCH] + step) > 0]
         if kind.get(DRAFTS, 0) >= DRAFTS_CROSSED:
             values_by_path[DRAFTS] = finer(DRAFTS, kind[DRAFTS])
         for path, options in _concerned(values_by_path, kind[MODE]).items():
@@ -178,12 +178,12 @@ class Space:
     def _along(self, path: str, value: Any, kind: Settings) -> Iterator[Settings]:
         """Settings of the fields that ALONG ties to a field: all values if `value` is new to it,
         finer steps around the present ones (kind) if it is not."""
-        own_values = {p: kind.get(p, read(self.base, p)) for p in (path, *ALONG.get(path, ()))}
-        if value != own_values[path]:
-            value_sources = (ALONG.get(path, {}) if value else {}).items()
-            yield from products({p: values(self.base, self.machine) for p, values in value_sources})
+        present_values = {p: kind.get(p, read(self.base, p)) for p in (path, *ALONG.get(path, ()))}
+        if value != present_values[path]:
+            sources = (ALONG.get(path, {}) if value else {}).items()
+            yield from products({p: values(self.base, self.machine) for p, values in sources})
         elif value and path in ALONG:
-            yield from products({p: finer(p, own_values[p]) for p in ALONG[path]})
+            yield from products({p: finer(p, present_values[p]) for p in ALONG[path]})
 
     def _judged(
         self, settings: Settings, pools: Mapping[str, Pool] | None = None
@@ -217,34 +217,34 @@ class Space:
             return []
         if "instances" not in self.plan.vary:
             return self._judged(settings, pools)
-        npus = {r: pool_size(base, settings, r)[1] for r in roles}
-        one_each = settings | {COUNTED[r]: 1 for r in roles}
-        price = prices.price(one_each, pools)
+        npus = {pool: pool_size(base, settings, pool)[1] for pool in roles}
+        one_of_each = settings | {COUNTED[pool]: 1 for pool in roles}
+        price = prices.price(one_of_each, pools)
         if price.refused or price.expected <= 0.0 or sum(npus.values()) > machine.npus:
-            return self._judged(one_each, pools)
+            return self._judged(one_of_each, pools)
         candidates, load = [], prices.rate or math.inf
         batch = float(settings.get(BATCH, base.deployment.decode.batch_per_npu))
-        alone_rates = {  # requests/s of one instance
-            r: pools[r][0].rates[0] if r == "prefill"
-            else pools[r][0].within(batch, prices.tpot_s)[0]
-            for r in roles
+        rate_by_role = {  # requests/s of one instance
+            pool: pools[pool][0].rates[0] if pool == "prefill"
+            else pools[pool][0].within(batch, prices.tpot_s)[0]
+            for pool in roles
         }  # fmt: skip
-        for count in _near(COUNTS, load / alone_rates[role]):
-            if count * npus[role] > machine.npus - sum(npus[r] for r in other_roles):
+        for count in _near(COUNTS, load / rate_by_role[role]):
+            if count * npus[role] > machine.npus - sum(npus[pool] for pool in other_roles):
                 break
-            rate = count * alone_rates[role]
+            rate_per_s = count * rate_by_role[role]
             if self._never_full(settings, pools[role][0], load / count, npus[role], batches):
                 continue
             # Fewer cannot carry a load that is given, and many more are never the fewest NPUs.
-            if math.isfinite(load) and not load / LUCK <= rate <= SPARE * load and count > 1:
+            if math.isfinite(load) and not load / LUCK <= rate_per_s <= SPARE * load and count > 1:
                 continue
             choices: list[Settings] = [{COUNTED[role]: count}]
-            for r in other_roles:
-                needed = min(rate, load) / alone_rates[r]
-                low, high = MATCHED[0] * needed, MATCHED[1] * needed
-                near_counts = [c for c in _near(COUNTS, needed) if low <= c <= high]
-                near_counts = near_counts or [min(COUNTS, key=lambda c: abs(c - needed))]
-                choices = [counts | {COUNTED[r]: c} for counts in choices for c in near_counts]
+            for pool in other_roles:
+                needed_count = min(rate_per_s, load) / rate_by_role[pool]
+                low_count, high = MATCHED[0] * needed_count, MATCHED[1] * needed_count
+                near_counts = [c for c in _near(COUNTS, needed_count) if low_count <= c <= high]
+                near_counts = near_counts or [min(COUNTS, key=lambda c: abs(c - needed_count))]
+                choices = [counts | {COUNTED[pool]: c} for counts in choices for c in near_counts]
             for counts in choices:
                 if npus_of(base, settings | counts) <= machine.npus:
                     candidates += self._judged(settings | counts, pools)
@@ -254,11 +254,11 @@ class Space:
         """Candidates with attention offload: the counts of a deployment, or an instance more that
         lends cores (prefill), an instance fewer that uses them (decode), or both."""
         lenders, users = (pool_size(self.base, c.given, role)[0] for role in ("prefill", "decode"))
-        step = 1 if "instances" in self.plan.vary else 0
+        added = 1 if "instances" in self.plan.vary else 0
         candidates = []
-        for p, d in product((lenders, lenders + step), (users, users - step)):
-            counts = {COUNTED["prefill"]: p, COUNTED["decode"]: d}
-            if d > 0 and npus_of(self.base, settings | counts) <= self.machine.npus:
+        for lender_count, user_count in product((lenders, lenders + added), (users, users - added)):
+            counts = {COUNTED["prefill"]: lender_count, COUNTED["decode"]: user_count}
+            if user_count > 0 and npus_of(self.base, settings | counts) <= self.machine.npus:
                 candidates += self._judged(settings | counts)  # empty for what is known
         return candidates
 
@@ -270,7 +270,7 @@ class Space:
             return False
         mean_requests = known.under_way(rate) * npus
         most_per_npu = (mean_requests + 3.0 * math.sqrt(mean_requests)) / npus
-        return any(most_per_npu <= b < settings.get(BATCH, 0) for b in batches)
+        return any(most_per_npu <= batch < settings.get(BATCH, 0) for batch in batches)
 
 
 def space_of(
@@ -281,14 +281,14 @@ def space_of(
     base, notes = base_of(plan)
     prices = Prices(base, facts, None, like.prices.known if like else {}, beat=beat)
     machine = Machine.of(base, facts, plan.npus)
-    tokens = prices.traffic.output_tokens
+    output_tokens = prices.traffic.output_tokens
     if plan.fixed_load:
-        rate = prices.offered
-        if rate is None:  # a closed loop: the most that its clients can send
-            decode_s = prices.tpot_s * max(tokens - 1.0, 1.0)
-            rate = load_of(base)[1] / (decode_s + base.slo.ttft_s)
-        prices.rate = rate * (1.0 + plan.more)
-    life_s = base.slo.ttft_s * STARTED + prices.tpot_s * tokens
+        rate_per_s = prices.offered
+        if rate_per_s is None:  # a closed loop: the most that its clients can send
+            decode_s = prices.tpot_s * max(output_tokens - 1.0, 1.0)
+            rate_per_s = load_of(base)[1] / (decode_s + base.slo.ttft_s)
+        prices.rate = rate_per_s * (1.0 + plan.more)
+    life_s = base.slo.ttft_s * STARTED + prices.tpot_s * output_tokens
     space = Space(plan, base, machine, prices, tuple(notes), life_s=like.life_s if like else life_s)
     space.crossed()
     if not space.candidates:
@@ -304,21 +304,21 @@ def npus_of(base: Scenario, settings: Settings) -> int:
 
 def short_of(base: Scenario, settings: Settings) -> str:
     """Sentence on the chip of which a deployment needs more NPUs than there are; empty if none."""
-    needed: Counter[str] = Counter()
+    npus_by_chip: Counter[str] = Counter()
     for role in roles_of(settings.get(MODE, base.deployment.mode)):
         chip_name = getattr(base.deployment, role).chip
         chip = base.supernode.chip if chip_name == AS_MACHINE else chip_name
-        needed[chip] += math.prod(pool_size(base, settings, role))
-    for chip, npus in needed.items() if base.supernode.kinds else ():
-        if npus > (available := base.supernode.npus_with(chip)):
-            return f"needs {npus:,} NPUs of {chip}, and the machine has {available:,}"
+        npus_by_chip[chip] += math.prod(pool_size(base, settings, role))
+    for chip, npus in npus_by_chip.items() if base.supernode.kinds else ():
+        if npus > (available_npus := base.supernode.npus_with(chip)):
+            return f"needs {npus:,} NPUs of {chip}, and the machine has {available_npus:,}"
     return ""
 
 
 def _concerned(values: dict[str, list[Any]], mode: str) -> dict[str, list[Any]]:
     """Varied values that have an effect in a mode."""
     roles = roles_of(mode)
-    absent = tuple(f"deployment.{r}." for r in COUNTED if r not in roles)
+    absent = tuple(f"deployment.{role}." for role in COUNTED if role not in roles)
     has_batch = roles != ("prefill",)  # the batch and the drafts are of colocated instances too
     return {
         path: options

@@ -56,17 +56,17 @@ class Memory:
         self.known: dict[str, Trial | str] = {}
         for line in path.read_text("utf-8").splitlines() if path and path.exists() else ():
             with suppress(ValueError):
-                row = json.loads(line)
-                if row.get("version") == version:
-                    self.known[row["scenario"]] = row["trial"]
+                entry = json.loads(line)
+                if entry.get("version") == version:
+                    self.known[entry["scenario"]] = entry["trial"]
 
     def put(self, digest: str, trial: Trial | str) -> None:
         """Store a simulation."""
         self.known[digest] = trial
         if self._path is not None:
-            row = {"version": self._version, "scenario": digest, "trial": trial}
+            entry = {"version": self._version, "scenario": digest, "trial": trial}
             with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+                file.write(json.dumps(entry) + "\n")
 
 
 def one(scenario: Scenario, facts: Facts) -> Trial | str:
@@ -111,8 +111,8 @@ class Simulators:
     def all(self, scenarios: Sequence[Scenario], beat: Callable[[], None]) -> list[Trial | str]:
         """Figures of each scenario, in order; `beat` is called between two, and may raise."""
         digests, stored = [scenario_digest(s) for s in scenarios], self.memory.known
-        to_run = {d: s for d, s in zip(digests, scenarios, strict=True) if d not in stored}
-        run_keys = {d: but_for_slo(s) for d, s in to_run.items() if judged_by_alone(s)}
+        to_run = {key_: s for key_, s in zip(digests, scenarios, strict=True) if key_ not in stored}
+        run_keys = {key_: but_for_slo(s) for key_, s in to_run.items() if judged_by_alone(s)}
         lock = threading.Lock()
 
         def store(digest: str, answer: Trial | str) -> None:
@@ -130,7 +130,7 @@ class Simulators:
             self._elsewhere(self.cluster, remaining, store, beat)
         else:
             self._here(remaining, store, beat)
-        return [stored[d] for d in digests]
+        return [stored[key_] for key_ in digests]
 
     def _held(self, key: str, trial: Trial) -> Trial:
         """Figures of a run without its latencies, which are held under `key` for other SLOs."""
@@ -161,7 +161,7 @@ class Simulators:
                     undone.append((digest, scenario))
                     return
 
-        threads = [threading.Thread(target=help_out, args=(h,)) for h in self.helpers]
+        threads = [threading.Thread(target=help_out, args=(child,)) for child in self.helpers]
         for thread in threads:
             thread.start()
 
@@ -190,16 +190,16 @@ class Simulators:
             key = f"{version_of(self.facts)} {digest}"
             digest_by_key[key] = digest
             cluster.send(key, "trial", self._text(scenario))
-        heard_s = time.monotonic()
+        last_heard_s = time.monotonic()
         while digest_by_key:
             beat()
             problem = f"nothing has joined {cluster.address} to simulate"
             try:
                 answers = cluster.answers(BEAT_S)
-                heard_s = time.monotonic() if answers or cluster.workers() else heard_s
+                last_heard_s = time.monotonic() if answers or cluster.workers() else last_heard_s
             except ClusterError as error:
                 answers, problem = {}, str(error)
-            if time.monotonic() - heard_s > PATIENCE_S:
+            if time.monotonic() - last_heard_s > PATIENCE_S:
                 raise ClusterError(f"{problem}; go on later, and nothing is simulated twice")
             for key, answer in answers.items():
                 if isinstance(answer, Exception):
@@ -234,27 +234,27 @@ def carried_out(
         # A finalist's seeds, its largest load, and losses, about: 331 and 453 at the quick start
         # with seven finalists and a search of 96 (docs/studies/PLANS.md).
         expected_count = plan.simulations + plan.finalists * (34 + 17 * len(plan.survives))
-        simulated_count, latest = 0, dict(NOTHING_YET)
+        simulated_count, latest_answer = 0, dict(NOTHING_YET)
 
         def beat() -> None:
             """Report the progress. Raises Stopped if the plan has to stop."""
-            if not note(min(0.99, simulated_count / expected_count), latest):
+            if not note(min(0.99, simulated_count / expected_count), latest_answer):
                 raise Stopped
 
         space = space_of(plan, facts, beat=beat)
         search = Search(space, facts, over)
         finish = Finish(search, facts)
-        for stage, steps in (("Searching", search.steps()), ("Making sure", finish.steps())):
-            scenarios = next(steps, None)
+        for stage, generator in (("Searching", search.steps()), ("Making sure", finish.steps())):
+            scenarios = next(generator, None)
             while scenarios is not None:
-                latest = so_far(search) | {"stage": stage, "simulations": simulated_count}
+                latest_answer = so_far(search) | {"stage": stage, "simulations": simulated_count}
                 beat()
                 pairs = zip(simulators.all(scenarios, beat), scenarios, strict=True)
                 simulated_count += len(scenarios)
                 # A string is the sentence of a refusal.
                 trials = [r if isinstance(r, str) else judged(r, plan, s) for r, s in pairs]
                 try:
-                    scenarios = steps.send(trials)
+                    scenarios = generator.send(trials)
                 except StopIteration:
                     break
     finally:

@@ -77,12 +77,12 @@ class Finish:
 
         def proved(search: Search) -> Proved:
             """The first deployment of a search that proofs leave; None if there is none."""
-            other = Finish(search, self.facts, brief=True)
-            yield from other._found()
-            return other.finalists[0].candidate if other.finalists else None
+            other_finish = Finish(search, self.facts, brief=True)
+            yield from other_finish._found()
+            return other_finish.finalists[0].candidate if other_finish.finalists else None
 
-        hardiest = max(self.fallen, key=lambda f: len(_survived(f)), default=None)
-        hardiest_losses = (hardiest.candidate, _survived(hardiest)) if hardiest else None
+        toughest = max(self.fallen, key=lambda f: len(_survived(f)), default=None)
+        hardiest_losses = (toughest.candidate, _survived(toughest)) if toughest else None
         relax = Relax(self.search, self.facts, proved, hardiest_losses, self.relaxations)
         yield from relax.steps()
 
@@ -96,8 +96,8 @@ class Finish:
         if self.search.plan.survives:
             yield from self._losses(self.finalists)
             yield from self._spared()
-            self.fallen = [f for f in self.finalists if not f.survives]
-            self.finalists = [f for f in self.finalists if f.survives]
+            self.fallen = [finalist for finalist in self.finalists if not finalist.survives]
+            self.finalists = [finalist for finalist in self.finalists if finalist.survives]
 
     def _worth(self, f: Finalist) -> tuple[float, float, Any]:
         """Finalists in order of score, then of the largest load."""
@@ -123,49 +123,52 @@ class Finish:
             if not search.one_load:  # the largest load first: it is what they are ranked by
                 yield from self._capacities(finalists)
             yield from self._seeded(finalists)
-            passing = [f for f in finalists if self._holds(f)]
+            passing_finalists = [f for f in finalists if self._holds(f)]
             if search.one_load:
-                yield from self._capacities(passing)
-            self.finalists += passing
+                yield from self._capacities(passing_finalists)
+            self.finalists += passing_finalists
 
     def _nearly(self) -> Steps:
         """If nothing fits: simulate longer the deployments that may miss the share by chance only,
         seed by seed, until chance no longer explains it."""
         search, required_share = self.search, self.search.space.base.slo.share
         near_misses = [
-            (missing_share, t.candidate.settings, t, rate)
-            for t in search.tested.values()
+            (missing_share, tested.candidate.settings, tested, rate)
+            for tested in search.tested.values()
             if search.one_load
-            for rate, trial in t.trials
+            for rate, trial in tested.trials
             if 0.0 < (missing_share := required_share - trial["share"]) <= by_chance(trial)
         ]
-        finalists = [self._finalist(t, rate) for _, _, t, rate in sorted(near_misses)[:SPARES]]
+        finalists = [
+            self._finalist(tested, rate) for _, _, tested, rate in sorted(near_misses)[:SPARES]
+        ]
         undecided = finalists
-        for seed in range(1 + len(SEEDS)):
-            yield from self._seeded(undecided, slice(seed, seed + 1))
+        for seed_index in range(1 + len(SEEDS)):
+            yield from self._seeded(undecided, slice(seed_index, seed_index + 1))
             undecided = [  # those that miss the share by no more than chance explains
-                f for f in undecided if f.seeds and required_share - statistics.fmean(f.shares)
-                <= by_chance({"share_error": _error_of_mean(f)})
+                finalist for finalist in undecided
+                if finalist.seeds and required_share - statistics.fmean(finalist.shares)
+                <= by_chance({"share_error": _error_of_mean(finalist)})
             ]  # fmt: skip
-        for f in finalists:
-            if self._holds(f):
-                f.tested.trials = [(f.rate, f.seeds[0] | {"within": True})]
-                self.finalists.append(f)
+        for finalist in finalists:
+            if self._holds(finalist):
+                finalist.tested.trials = [(finalist.rate, finalist.seeds[0] | {"within": True})]
+                self.finalists.append(finalist)
 
     def _finalist(self, t: Tested, rate: float = 0.0) -> Finalist:
         """A deployment at its largest known load, or another load."""
         space, rate = self.search.space, rate or t.low
-        s = scenario_of(space, t.candidate.given, rate)
+        scenario = scenario_of(space, t.candidate.given, rate)
         if space.prices.offered is None and t.best:
             rate = self.search.answered(t.candidate, t.best)
-        return Finalist(t, rate, at_steady(s, self.facts, rate))
+        return Finalist(t, rate, at_steady(scenario, self.facts, rate))
 
     def _seeded(self, chosen: Sequence[Finalist], which: slice = slice(None)) -> Steps:
         """Simulate the load of each finalist with several seeds, or with those of a slice."""
-        pairs = [(f, s) for f in chosen for s in seeded(f.scenario, SEEDS)[which]]
-        for (f, _), trial in (yield from answers(pairs)):
+        pairs = [(f, scenario) for f in chosen for scenario in seeded(f.scenario, SEEDS)[which]]
+        for (finalist, _), trial in (yield from answers(pairs)):
             if not isinstance(trial, str):
-                f.seeds.append(trial | {"within": not self.search.misses(trial)})
+                finalist.seeds.append(trial | {"within": not self.search.misses(trial)})
 
     def _holds(self, f: Finalist) -> bool:
         """Whether the mean over seeds meets the SLO; otherwise the earlier result is withdrawn."""
@@ -182,95 +185,102 @@ class Finish:
 
     def _capacities(self, finalists: Sequence[Finalist]) -> Steps:
         """Find the largest load of each finalist, all searches interleaved."""
-        space, is_needed = self.search.space, not (self.brief and self.search.one_load)
-        if not is_needed or not steady_by_itself(space.base) or space.prices.offered is None:
+        space, are_needed = self.search.space, not (self.brief and self.search.one_load)
+        if not are_needed or not steady_by_itself(space.base) or space.prices.offered is None:
             return
         in_progress: list[tuple[Finalist, Any, Scenario]] = []
         missed_by: dict[int, list[tuple[float, Trial]]] = {id(f): [] for f in finalists}  # loads
-        for f in finalists:
-            first_rate = f.rate if self.search.one_load else f.tested.middle
-            search = searching(f.scenario, self.facts, first_rate, thorough=True)
-            in_progress.append((f, search, next(search)))
+        for finalist in finalists:
+            begin_rate = finalist.rate if self.search.one_load else finalist.tested.middle
+            search = searching(finalist.scenario, self.facts, begin_rate, thorough=True)
+            in_progress.append((finalist, search, next(search)))
         while in_progress:
             answers = yield tuple(scenario for _, _, scenario in in_progress)
             still_open = []
-            for (f, search, sent), trial in zip(in_progress, answers, strict=True):
+            for (finalist, search, sent_scenario), trial in zip(in_progress, answers, strict=True):
                 if not isinstance(trial, str) and not trial["holds"]:
-                    missed_by[id(f)].append((load_of(sent)[1], trial))
+                    missed_by[id(finalist)].append((load_of(sent_scenario)[1], trial))
                 try:
                     scenario = search.send(None if isinstance(trial, str) else trial)
-                    still_open.append((f, search, scenario))
+                    still_open.append((finalist, search, scenario))
                 except StopIteration as ended:
-                    f.capacity = ended.value
-                    held_rate = ended.value.held  # loads were run as `with_load` rounds them
-                    held_rate = load_of(with_load(f.scenario, held_rate))[1] if held_rate else 0.0
-                    loads = [load for load, _ in missed_by[id(f)] if load > held_rate]
+                    finalist.capacity = ended.value
+                    held_load = ended.value.held  # loads were run as `with_load` rounds them
+                    held_load = (
+                        load_of(with_load(finalist.scenario, held_load))[1] if held_load else 0.0
+                    )
+                    loads = [load for load, _ in missed_by[id(finalist)] if load > held_load]
                     if loads:  # of the least load that is too much
-                        trials = [trial for load, trial in missed_by[id(f)] if load == min(loads)]
-                        f.breaks = most_break(trials, self.search.plan)
+                        trials = [
+                            trial for load, trial in missed_by[id(finalist)] if load == min(loads)
+                        ]
+                        finalist.breaks = most_break(trials, self.search.plan)
                     if not self.search.one_load and ended.value.held:
-                        f.rate = ended.value.held
-                        f.scenario = self.search.at_steady(f.candidate, f.rate)
+                        finalist.rate = ended.value.held
+                        finalist.scenario = self.search.at_steady(finalist.candidate, finalist.rate)
             in_progress = still_open
 
     def _losses(self, finalists: Sequence[Finalist]) -> Steps:
         """Simulate every loss at each deployment's load, or at lower loads until the SLO is met."""
         remaining = list(finalists)
         for load_share in (1.0,) if self.search.one_load else CARRIED:
-            rates_before = [(f, f.rate) for f in remaining]
-            for f, rate in rates_before:
-                f.losses, f.rate = {}, load_share * rate
+            rates_before = [(finalist, finalist.rate) for finalist in remaining]
+            for finalist, rate_per_s in rates_before:
+                finalist.losses, finalist.rate = {}, load_share * rate_per_s
                 if load_share < 1.0:
-                    f.scenario = self.search.at_steady(f.candidate, f.rate)
+                    finalist.scenario = self.search.at_steady(finalist.candidate, finalist.rate)
             for loss in self.search.plan.survives:
                 yield from self._lost(loss, remaining)
-            for f, rate in rates_before:
-                f.rate = f.rate if f.survives else rate
-            remaining = [f for f in remaining if not f.survives]
+            for finalist, rate_per_s in rates_before:
+                finalist.rate = finalist.rate if finalist.survives else rate_per_s
+            remaining = [finalist for finalist in remaining if not finalist.survives]
 
     def _lost(self, loss: str, finalists: Sequence[Finalist]) -> Steps:
         """Simulate each deployment after the loss of each element of a kind that it uses, and store
         its worst result."""
         pairs = []
-        for f in finalists:
-            elements = list(lost_elements(f.scenario, self.facts, loss))
+        for finalist in finalists:
+            elements = list(lost_elements(finalist.scenario, self.facts, loss))
             try:
-                pairs += [((f, name), after_loss(f.scenario, faults)) for name, faults in elements]
+                pairs += [
+                    ((finalist, name), after_loss(finalist.scenario, faults))
+                    for name, faults in elements
+                ]
             except SpecError as error:
-                f.losses[loss] = {"status": "failed", "reason": str(error)}
+                finalist.losses[loss] = {"status": "failed", "reason": str(error)}
             if not elements:
-                f.losses[loss] = {"status": "unsupported", "reason": "the machine has none"}
-        for ((f, element), s), trial in (yield from answers(pairs)):
-            row = margin_after(s, element, trial)
-            worst_row = f.losses.get(loss)
+                finalist.losses[loss] = {"status": "unsupported", "reason": "the machine has none"}
+        for ((finalist, element), scenario), trial in (yield from answers(pairs)):
+            row = margin_after(scenario, element, trial)
+            worst_row = finalist.losses.get(loss)
             if worst_row is None or (row.get("margin") or -1.0) < (worst_row.get("margin") or -1.0):
-                f.losses[loss] = row
+                finalist.losses[loss] = row
 
     def _spared(self) -> Steps:
         """If no finalist survives: simulate deployments with growing reserve until one does."""
-        search, rate = self.search, self.search.space.rate
-        for reserve in SPARED if rate is not None else ():
-            if any(f.survives for f in self.finalists):
+        search, rate_per_s = self.search, self.search.space.rate
+        for reserve in SPARED if rate_per_s is not None else ():
+            if any(finalist.survives for finalist in self.finalists):
                 return
-            by_kind: dict[Any, Candidate] = {}
+            candidate_by_kind: dict[Any, Candidate] = {}
             for c in sorted(search.space.open, key=lambda c: (c.npus, c.price.tpot_s, c.settings)):
-                is_enough = c.price.expected * FRESH >= reserve * (rate or 0.0)
+                is_enough = c.price.expected * FRESH >= reserve * (rate_per_s or 0.0)
                 if is_enough and c.price.tpot_s < search.space.prices.tpot_s:
-                    by_kind.setdefault(c.different, c)
-            reserves = list(by_kind.values())[:SPARES]
+                    candidate_by_kind.setdefault(c.different, c)
+            reserves = list(candidate_by_kind.values())[:SPARES]
             yield from search.tried([c for c in reserves if c.settings not in search.tested])
             chosen = [self._finalist(t) for c in reserves if (t := search.tested[c.settings]).low]
             yield from self._seeded(chosen)
-            chosen = [f for f in chosen if self._holds(f)]
+            chosen = [finalist for finalist in chosen if self._holds(finalist)]
             yield from self._losses(chosen)
-            yield from self._capacities([f for f in chosen if f.survives])
+            yield from self._capacities([finalist for finalist in chosen if finalist.survives])
             self.finalists += chosen
 
 
 def _error_of_mean(f: Finalist) -> float:
     """Standard error of the mean share over seeds that meets the SLO."""
-    errors = [trial.get("share_error", 0.0) for trial in f.seeds]
-    return math.hypot(*errors) / max(len(errors), 1)
+    standard_errors = [trial.get("share_error", 0.0) for trial in f.seeds]
+    return math.hypot(*standard_errors) / max(len(standard_errors), 1)
 
 
 def most_break(missed: Sequence[Trial], plan: Plan) -> str:
@@ -307,22 +317,22 @@ def lost_elements(
 ) -> Iterator[tuple[str, tuple[dict[str, Any], ...]]]:
     """(name, faults) of an element of a kind of loss in each pool; nothing if the machine has no
     such element."""
-    net = wired(s.supernode, facts)
+    fabric = wired(s.supernode, facts)
     first_by_role: dict[str, Instance] = {}
-    for instance in place(s, net).instances:
+    for instance in place(s, fabric).instances:
         first_by_role.setdefault(instance.role, instance)
     for role, instance in first_by_role.items():
-        vertex = int(net.dies[instance.die_of_rank[-1]])
-        node = net.vertex_data[vertex]["node"]
+        vertex = int(fabric.dies[instance.die_of_rank[-1]])
+        node = fabric.vertex_data[vertex]["node"]
         names = {
-            "die": (net.vertices[vertex],),
+            "die": (fabric.vertices[vertex],),
             "node": (f"node {node}",),
             "sub_plane": ("sub-plane 3",),
             "memory_server": tuple(f"CPU {node}.{k}" for k in range(s.supernode.cpus_per_node)),
         }[loss]
         faults = tuple({"element": name, "at_s": 0.0} for name in names)
         try:
-            broken(net, [Fault.model_validate(fault) for fault in faults])
+            broken(fabric, [Fault.model_validate(fault) for fault in faults])
         except (HardwareError, ValueError):
             continue
         yield (f"{names[0]} ({role})" if loss in ("die", "node") else names[0]), faults
@@ -332,10 +342,10 @@ def lost_elements(
 
 def after_loss(s: Scenario, faults: Sequence[dict[str, Any]]) -> Scenario:
     """The scenario with a loss at the end of its warm-up, judged after its recovery."""
-    r = s.recovery
+    spec = s.recovery
     fault_s = min(s.warmup_s, 20.0)
-    recovery_s = {"restart": r.restart_s, "in_place": r.in_place_s}.get(r.policy, 0.0)
-    judged_from_s = fault_s + r.detection_s + recovery_s + AFTER_S
+    recovery_s = {"restart": spec.restart_s, "in_place": spec.in_place_s}.get(spec.policy, 0.0)
+    judged_from_s = fault_s + spec.detection_s + recovery_s + AFTER_S
     judged_s = max(s.horizon_s - s.warmup_s, JUDGED_S)
     fault_rows = [{**fault, "at_s": fault_s} for fault in faults]
     times = {"warmup_s": math.ceil(judged_from_s), "horizon_s": math.ceil(judged_from_s + judged_s)}

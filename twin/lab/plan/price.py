@@ -64,8 +64,8 @@ def _loaded(trace: str, counts: str, machine: str) -> Imports:
     store = open_store()  # from here on machines are found there, and controllers in their folder
     if machine and find(machine) is None:
         store.machines.load(machine)  # says in a sentence why not
-    table = store.counts.load(counts).counts if counts else None
-    return Imports(store.traces.load(trace) if trace else None, table)
+    counts_table = store.counts.load(counts).counts if counts else None
+    return Imports(store.traces.load(trace) if trace else None, counts_table)
 
 
 CURVE = (4, 12, 32, 80, 256)  # requests per NPU that are priced; between them a line
@@ -115,8 +115,8 @@ class Curve:
         if rate > self._at(largest_batch)[0]:
             return math.inf
         requests = self.under_way(rate) * npus
-        counts = (requests + sign * math.sqrt(requests) for sign in (-1.0, 1.0))
-        return sum(self._tpot_s(min(largest_batch, max(n, 0.0) / npus)) for n in counts) / 2.0
+        other_counts = (requests + sign * math.sqrt(requests) for sign in (-1.0, 1.0))
+        return sum(self._tpot_s(min(largest_batch, max(n, 0.0) / npus)) for n in other_counts) / 2.0
 
     def _tpot_s(self, batch: float) -> float:
         """TPOT with a batch per NPU; below the smallest priced batch, from the slope above it."""
@@ -228,12 +228,12 @@ class Prices:
             pool_curve, pool_best_case = pools[role]
             if pool_curve.refused:
                 return Price(0.0, 0.0, role, 0.0, pool_curve.refused)
-            top_batch = math.inf if role == "prefill" else batch
-            tpot_limit_s = math.inf if role == "prefill" else limit_s
-            rate, rate_tpot_s = pool_curve.within(top_batch, tpot_limit_s)
+            max_batch = math.inf if role == "prefill" else batch
+            pool_limit_s = math.inf if role == "prefill" else limit_s
+            rate_per_s, rate_tpot_s = pool_curve.within(max_batch, pool_limit_s)
             # TPOT with less than a request on each die is not priced: no bound is below that rate.
-            bound = max(pool_best_case.within(top_batch, tpot_limit_s)[0], pool_best_case.rates[0])
-            bounds[role], rates[role] = LUCK * count * bound, count * rate
+            bound = max(pool_best_case.within(max_batch, pool_limit_s)[0], pool_best_case.rates[0])
+            bounds[role], rates[role] = LUCK * count * bound, count * rate_per_s
             rates["front end"] = min(rates["front end"], count * pool_curve.tokenised)
             bounds["front end"] = LUCK * rates["front end"]
             npus_taken += count * npus
@@ -266,8 +266,8 @@ class Prices:
             return True
         if known.refused:
             return False
-        rate, tpot_s = known.within(float(smaller_batches[-1]), self.tpot_s)
-        return rate > 0.0 and tpot_s < self.tpot_s and smaller_batches[-1] < known.batches[-1]
+        rate_per_s, tpot_s = known.within(float(smaller_batches[-1]), self.tpot_s)
+        return rate_per_s > 0.0 and tpot_s < self.tpot_s and smaller_batches[-1] < known.batches[-1]
 
     def _priced(self, role: str, own: Settings, until_s: float) -> Pool:
         """Curves of one role: capacity and TPOT by batch, expected and at best."""
@@ -281,10 +281,10 @@ class Prices:
             # Pools that differ in draft tokens alone share their imbalance, which is slow to
             # compute and hardly depends on them.
             drafts = self.base.deployment.decode.mtp_draft_tokens
-            alike = own_fields | {OFFLOAD: 0.0, DRAFTS: drafts}
-            key = (role, *sorted(alike.items()))
+            shared_settings = own_fields | {OFFLOAD: 0.0, DRAFTS: drafts}
+            key = (role, *sorted(shared_settings.items()))
             if key not in self.parts:
-                scenario = with_overrides(base, alike)
+                scenario = with_overrides(base, shared_settings)
                 self.parts[key] = assemble(scenario, self.facts, *self.imports)
             parts = self.parts[key]
             base = with_overrides(base, with_lenders) if own.get(OFFLOAD) else base
@@ -294,10 +294,10 @@ class Prices:
                 raise
             return Curve(refused=str(error)), Curve()
         load_compiled()
-        hot = parts.prefill_imbalance.table, parts.decode_imbalance.table
-        tokenised = math.inf
+        hottest = parts.prefill_imbalance.table, parts.decode_imbalance.table
+        tokenised_per_s = math.inf
         if role != "decode":
-            tokenised = parts.costs.tokenised_per_s(self.traffic.input_tokens)
+            tokenised_per_s = parts.costs.tokenised_per_s(self.traffic.input_tokens)
         # Contexts dealt evenly over the ranks: a bound, and nearly what is expected.
         even = replace(self.traffic, held=Held(self.traffic.held_mean, 0.0))
         if role == "decode":
@@ -311,23 +311,23 @@ class Prices:
         best_case: list[Point] = []
         problem, both_curves = "", (Curve(), Curve())
         for batch in sorted(batches):
-            if all(len(c.tpots_s) > 1 and c.tpots_s[-1] > until_s for c in both_curves):
-                curve, best_curve = both_curves
-                return replace(curve, until_s=until_s), replace(best_curve, until_s=until_s)
+            if all(len(each.tpots_s) > 1 and each.tpots_s[-1] > until_s for each in both_curves):
+                curve, bound_curve = both_curves
+                return replace(curve, until_s=until_s), replace(bound_curve, until_s=until_s)
             try:
                 batch_scenario = with_overrides(base, {BATCH: batch})
                 costs = build_costs(batch_scenario, self.facts, parts.net)
                 # What is read of a prefix may take longer than computing it.
-                answers = [(t, predict(costs, t, *hot)) for t in traffics]
+                predicted = [(traffic, predict(costs, traffic, *hottest)) for traffic in traffics]
             except ValueError as error:
                 if not type(error).__module__.startswith("twin."):
                     raise
                 problem = problem or str(error)
                 continue
-            expected.append(max(_point(role, instances, prediction) for _, prediction in answers))
-            points = ((_point(role, instances, f), f, t) for t, f in answers)
-            best_case.append(max(_bunched(*point, hot[1]) for point in points))
-            both_curves = _curve(expected, tokenised), _curve(best_case, tokenised)
+            expected.append(max(_point(role, instances, prediction) for _, prediction in predicted))
+            points = ((_point(role, instances, f), f, traffic) for traffic, f in predicted)
+            best_case.append(max(_bunched(*point, hottest[1]) for point in points))
+            both_curves = _curve(expected, tokenised_per_s), _curve(best_case, tokenised_per_s)
         return both_curves if expected else (Curve(refused=problem), Curve())
 
 
@@ -353,18 +353,18 @@ def _point(role: str, count: int, found: Prediction) -> Point:
 
 def _bunched(own: Point, found: Prediction, traffic: Traffic, hot: Hot) -> Point:
     """A point of the bound, with prompts in the fewest iterations that full chunks allow."""
-    role, (rate, batch, tpot_s) = found.costs.colocated_role, own
+    role, (rate_per_s, batch, tpot_s) = found.costs.colocated_role, own
     if role is None or found.decode is None or found.prefill is None:
-        return rate, batch, tpot_s
-    chunk = role.prompt_tokens
-    fill = min(1.0, found.prefill.batch_tokens / chunk)
-    pairs = chunk / traffic.fresh_tokens * traffic.fresh_pairs
-    requests, context = rank_load(role.slots(batch), role.ranks, traffic)
+        return rate_per_s, batch, tpot_s
+    chunk_tokens = role.prompt_tokens
+    fill = min(1.0, found.prefill.batch_tokens / chunk_tokens)
+    pairs = chunk_tokens / traffic.fresh_tokens * traffic.fresh_pairs
+    requests, context_tokens = rank_load(role.slots(batch), role.ranks, traffic)
     split = np.full(role.ranks, 1.0 / role.ranks)
-    mixes = [(fill, chunk * split, pairs * split), (1.0 - fill, 0.0 * split, 0.0 * split)]
-    least_s = mixed_mean_s(role.decode, requests, context, mixes, hot, role.operator_sink())
+    mixes = [(fill, chunk_tokens * split, pairs * split), (1.0 - fill, 0.0 * split, 0.0 * split)]
+    least_s = mixed_mean_s(role.decode, requests, context_tokens, mixes, hot, role.operator_sink())
     time_ratio = min(1.0, least_s / found.decode.iteration_s)
-    return rate / time_ratio, batch, tpot_s * time_ratio
+    return rate_per_s / time_ratio, batch, tpot_s * time_ratio
 
 
 def _curve(points: Sequence[Point], tokenised: float) -> Curve:
@@ -373,8 +373,8 @@ def _curve(points: Sequence[Point], tokenised: float) -> Curve:
     for point in points[1:]:
         if point[0] > rising_points[-1][0] and point[1] > rising_points[-1][1]:
             rising_points.append(point)
-    rates, batches, tpots = zip(*rising_points, strict=True)
-    return Curve(batches, rates, tpots, tokenised=tokenised)
+    rates_per_s, batches, tpots_s = zip(*rising_points, strict=True)
+    return Curve(batches, rates_per_s, tpots_s, tokenised=tokenised)
 
 
 @cache

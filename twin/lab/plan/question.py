@@ -109,8 +109,8 @@ def in_brief(plan: Plan) -> str:
     limit_texts = [f"TTFT {s.slo.ttft_s:g} s and TPOT {s.slo.tpot_ms:g} ms {condition}"]
     limit_texts += [f"{plan.npus:,} NPUs at most"] if plan.npus else []
     limit_texts += [f"{plan.power_kw:g} kW at most"] if plan.power_kw else []
-    cost = plan.cost_per_million_tokens
-    limit_texts += [f"{cost:g} per million tokens at most"] if cost else []
+    cost_limit = plan.cost_per_million_tokens
+    limit_texts += [f"{cost_limit:g} per million tokens at most"] if cost_limit else []
     limit_texts += [f"after the loss of: {LOSSES[loss].lower()}" for loss in plan.survives]
     limit_texts += [f"{100 * plan.more:+.0f} % load"] if plan.more else []
     goal = GOALS[plan.goal]
@@ -127,13 +127,13 @@ def freed(plan: Plan) -> tuple[str, ...]:
 def base_of(plan: Plan) -> tuple[Scenario, list[str]]:
     """The scenario of a plan with the settings that a plan fixes (`PLAIN`), from which candidates
     differ; and a sentence for each setting that this changes."""
-    scenario, notes, overrides, varying_paths = plan.scenario, [], {}, freed(plan)
+    scenario, notes, overrides, free_paths = plan.scenario, [], {}, freed(plan)
     for path, value, sentence in PLAIN:
-        own_value = read(scenario, path)
-        if own_value == value or (path == PLACEMENT and own_value != "by_hand"):
+        present_value = read(scenario, path)
+        if present_value == value or (path == PLACEMENT and present_value != "by_hand"):
             continue
         overrides[path] = list(value) if isinstance(value, tuple) else value
-        if path not in varying_paths and (path != "elastic.npus" or CONTROLLER in varying_paths):
+        if path not in free_paths and (path != "elastic.npus" or CONTROLLER in free_paths):
             notes.append(f"{sentence[0].upper()}{sentence[1:]}.")
     return with_overrides(scenario, overrides), notes
 

@@ -44,29 +44,29 @@ class Relax:
 
     def steps(self) -> Steps:
         """For each limit alone, the deployment with the smallest relaxation, over several seeds."""
-        search, s, plan = self.search, self.search.space.base, self.search.plan
+        search, base, plan = self.search, self.search.space.base, self.search.plan
         for limit, key, scale in (
             ("slo.tpot_ms", "needs_tpot_s", 1e3), ("slo.ttft_s", "needs_ttft_s", 1.0),
         ):  # fmt: skip
             yield from self._fastest(limit)
-            present_limit = plan.scenario.slo.tpot_ms if scale > 1.0 else s.slo.ttft_s
+            present_limit = plan.scenario.slo.tpot_ms if scale > 1.0 else base.slo.ttft_s
             yield from self._least(limit, present_limit, key, scale)
-        yield from self._least("slo.share", s.slo.share, "share", -1.0)
+        yield from self._least("slo.share", base.slo.share, "share", -1.0)
         for name in ("power_kw", "cost_per_million_tokens"):
             if getattr(plan, name):
                 yield from self._least(name, getattr(plan, name), name, 1.0)
         if self.fallen is not None:
-            candidate, survived = self.fallen
-            self._relax("survives", list(plan.survives), survived, candidate)
+            candidate, survived_losses = self.fallen
+            self._relax("survives", list(plan.survives), survived_losses, candidate)
         if plan.npus:
             any_size_search = Search(self._space(npus=0), self.facts, search.over)
             yield from any_size_search.steps()
-            if fitting := any_size_search.ranked():
-                candidate = min((t.candidate for t in fitting), key=lambda c: (c.npus, c.settings))
+            if fits := any_size_search.ranked():
+                candidate = min((t.candidate for t in fits), key=lambda c: (c.npus, c.settings))
                 self._relax("npus", plan.npus, candidate.npus, candidate)
-        rate = search.space.rate if search.space.prices.offered is not None else None
-        if rate is not None and (carried_rate := (yield from self._most(rate))):
-            yield from self._stepwise(LOAD, rate, carried_rate)
+        rate_per_s = search.space.rate if search.space.prices.offered is not None else None
+        if rate_per_s is not None and (carried_per_s := (yield from self._most(rate_per_s))):
+            yield from self._stepwise(LOAD, rate_per_s, carried_per_s)
 
     def _most(self, rate: float) -> Generator[tuple[Scenario, ...], Any, float]:
         """About the largest load (requests/s) below `rate` that a deployment carries; 0 if none
@@ -75,19 +75,19 @@ class Relax:
         search = Search(self._space(goal="rate"), self.facts, self.search.over)
         yield from search.steps()
         self._note_loads(search.tested.values())
-        carried_rate, missed_rate = max((t.low for t in search.tested.values()), default=0.0), rate
-        tested = [Tested(c) for c in self._nearest()]
+        carried_rate, missed_per_s = max((t.low for t in search.tested.values()), default=0.0), rate
+        tested = [Tested(candidate) for candidate in self._nearest()]
         nearest = tested.copy()
         for _ in range(HALVED if tested else 0):
-            load = (max(carried_rate, LEAST * rate) + missed_rate) / 2.0
+            load = (max(carried_rate, LEAST * rate) + missed_per_s) / 2.0
             scenarios = [scenario_of(self.search.space, t.candidate.given, load) for t in tested]
             for t, trial in zip(tested, (yield tuple(scenarios)), strict=True):
                 if not isinstance(trial, str):
                     t.trials.append((load, trial | {"within": not self.search.misses(trial)}))
-            if carrying := [t for t in tested if t.low == load]:
-                carried_rate, tested = load, carrying
+            if carriers := [t for t in tested if t.low == load]:
+                carried_rate, tested = load, carriers
             else:
-                missed_rate = load
+                missed_per_s = load
         self._note_loads(nearest)
         if carried_rate:
             return min(carried_rate, PART * rate)  # up from there, little of each search is new
@@ -112,14 +112,14 @@ class Relax:
     def _note_loads(self, tested: Iterable[Tested]) -> None:
         """Note which loads deployments keep, and which they miss beyond chance."""
         share = self.search.space.base.slo.share
-        for t in tested:
-            settings = t.candidate.settings
-            for rate, trial in t.trials:
+        for deployment in tested:
+            settings = deployment.candidate.settings
+            for rate_per_s, trial in deployment.trials:
                 lacking, overloaded = share - trial["share"], trial["steady_state"] == "overloaded"
                 if trial["within"]:
-                    self.carried[settings] = max(rate, self.carried.get(settings, 0.0))
+                    self.carried[settings] = max(rate_per_s, self.carried.get(settings, 0.0))
                 elif overloaded or lacking > by_chance(trial):
-                    self.too_much[settings] = min(rate, self.too_much.get(settings, math.inf))
+                    self.too_much[settings] = min(rate_per_s, self.too_much.get(settings, math.inf))
 
     def _space(self, **changed: Any) -> Space:
         """The priced deployments of the plan with another limit or goal."""
@@ -149,14 +149,14 @@ class Relax:
             value = None if isinstance(trial, str) else trial[key]
             needs_by_settings.setdefault(c.settings, []).append(value)
         met_needs = [
-            (scale * (max(values) if is_resource else statistics.fmean(values)), rank)
-            for rank, values in enumerate(needs_by_settings.values())
+            (scale * (max(values) if is_resource else statistics.fmean(values)), need_rank)
+            for need_rank, values in enumerate(needs_by_settings.values())
             if None not in values
         ]
-        need, rank = min(met_needs, default=(0.0, 0))
-        value = abs(need)
+        smallest_need, need_rank = min(met_needs, default=(0.0, 0))
+        value = abs(smallest_need)
         if value > (0.5 if is_share else 0.0) and (value < own if is_share else value > own):
-            yield from self._stepwise(limit, own, value, nearest_pairs[rank][1])
+            yield from self._stepwise(limit, own, value, nearest_pairs[need_rank][1])
 
     def _stepwise(
         self, limit: str, own: float, value: float, nearest: Candidate | None = None,
@@ -220,12 +220,12 @@ class Relax:
         """Simulate the deployments that by formula need least of a limit; for TPOT also those that
         only plans with a longer TPOT let in."""
         search = self.search
-        space, rate = search.space, (search.space.rate or 0.0)
+        space, rate_per_s = search.space, (search.space.rate or 0.0)
 
         def able() -> list[Candidate]:
             """Deployments without a simulation that may carry the load by formula."""
             untried = [c for c in space.open if c.settings not in search.tested]
-            return [c for c in untried if c.price.expected > FRESH * rate]
+            return [c for c in untried if c.price.expected > FRESH * rate_per_s]
 
         if limit != "slo.tpot_ms":
             best_first = sorted(able(), key=lambda c: (-c.price.bound, c.npus, c.settings))

@@ -66,13 +66,13 @@ class Tested:
     def best(self) -> Trial | None:
         """The simulation at `low`."""
         low = self.low
-        return next((t for rate, t in self.trials if rate == low and t["within"]), None)
+        return next((trial for rate, trial in self.trials if rate == low and trial["within"]), None)
 
     @property
     def closed(self) -> bool:
         """Whether low and high agree at this precision, or no load that is worth a try is left."""
-        least_rate = max(self.low * CLOSE, LEAST * self.candidate.price.expected)
-        return bool(self.failed) or self.high <= least_rate
+        least_per_s = max(self.low * CLOSE, LEAST * self.candidate.price.expected)
+        return bool(self.failed) or self.high <= least_per_s
 
     @property
     def middle(self) -> float:
@@ -111,43 +111,43 @@ class Search:
 
     def steps(self) -> Steps:
         """Generator of the whole search; results are in `tested`."""
-        budget = self.plan.simulations
+        run_budget = self.plan.simulations
         # The scenario's own deployment, where it is one of the candidates: the baseline.
         own_candidate = next((c for c in self.space.open if self.space.is_own(c)), None)
-        screening_budget = budget if self.one_load else SCREENED * budget
+        screening_budget = run_budget if self.one_load else SCREENED * run_budget
         yield from self.tried([own_candidate] if own_candidate else [])
         # Neighbours have other choices, or finer batches where these are the load.
         has_neighbours = self.full or any(not CHOICES[key].crossed for key in self.plan.vary)
-        until = int(screening_budget * (1.0 - NEAR * has_neighbours))
+        screening_end = int(screening_budget * (1.0 - NEAR * has_neighbours))
         # Once each in order of promise, until none promises more.
         untried = [c for c in self.space.open if c.settings not in self.tested]
-        while untried and self.runs < until and not self.over():
-            if not (chosen_batch := self._next(untried, min(BATCHED, until - self.runs))):
+        while untried and self.runs < screening_end and not self.over():
+            if not (chosen_batch := self._next(untried, min(BATCHED, screening_end - self.runs))):
                 break
             taken_settings = {c.settings for c in chosen_batch}
             untried = [c for c in untried if c.settings not in taken_settings]
             yield from self.tried(chosen_batch)
         # One choice at a time around the best deployments, with matching counts.
-        while (left := int(screening_budget) - self.runs) > 0 and not self.over():
-            best = self.ranked()[:BEST]
-            neighbours = self._near([t.candidate for t in best])[: min(BATCHED, left)]
+        while (runs_left := int(screening_budget) - self.runs) > 0 and not self.over():
+            best_tested = self.ranked()[:BEST]
+            neighbours = self._near([t.candidate for t in best_tested])[: min(BATCHED, runs_left)]
             if not neighbours:
                 break
             yield from self.tried(neighbours)
         if not self.one_load:
-            yield from self._halved(budget)
+            yield from self._halved(run_budget)
 
     @property
     def reached(self) -> Reached:
         """Median ratios of simulated to formula figures."""
         ratios_by_pool: dict[str, list[float]] = {}
         tpot_ratios: list[float] = []
-        for t in self.tested.values():
-            price = t.candidate.price
-            trial = t.trials[-1][1] if self.full and t.trials else t.best
-            if t.trials and not t.failed and not self.one_load:
+        for tested in self.tested.values():
+            price = tested.candidate.price
+            trial = tested.trials[-1][1] if self.full and tested.trials else tested.best
+            if tested.trials and not tested.failed and not self.one_load:
                 ratios = ratios_by_pool.setdefault(price.limit, [])
-                ratios.append(t.middle / max(price.expected, 1e-12))
+                ratios.append(tested.middle / max(price.expected, 1e-12))
             if trial and trial["tpot_s_mean"] and 0.0 < price.tpot_s < math.inf:
                 tpot_ratios.append(trial["tpot_s_mean"] / price.tpot_s)
         return Reached(
@@ -161,11 +161,11 @@ class Search:
 
     def point(self, c: Candidate, reached: Reached) -> tuple[float, float]:
         """Expected (score, tokens/s per user) of a deployment."""
-        rate = c.price.expected * reached.rates.get(c.price.limit, FRESH)
+        rate_per_s = c.price.expected * reached.rates.get(c.price.limit, FRESH)
         tpot_s = reached.tpot * c.price.tpot_s
         if not math.isfinite(tpot_s) or tpot_s <= 0.0:
             tpot_s = self.space.prices.tpot_s
-        return score(self.plan.goal, rate, c.npus), 1.0 / tpot_s
+        return score(self.plan.goal, rate_per_s, c.npus), 1.0 / tpot_s
 
     def found(self, t: Tested) -> tuple[float, float] | None:
         """Simulated (score, tokens/s per user); None if a limit was missed."""
@@ -191,8 +191,8 @@ class Search:
             # None is expected to fit: half by the shortest TPOT, half by the largest bounds.
             by_tpot = sorted(left, key=lambda c: (c.price.tpot_s, c.npus, c.settings))
             by_bound = sorted(left, key=lambda c: (-c.price.bound, c.npus, c.settings))
-            both = itertools.chain.from_iterable(zip(by_tpot, by_bound, strict=True))
-            return list({c.settings: c for c in itertools.islice(both, count)}.values())
+            alternating = itertools.chain.from_iterable(zip(by_tpot, by_bound, strict=True))
+            return list({c.settings: c for c in itertools.islice(alternating, count)}.values())
         expected = np.array([self.point(c, ratios) for c in may_fit]).reshape(-1, 2)
         for factor in PROMISING:
             points = factor * expected
@@ -213,42 +213,44 @@ class Search:
         """Probability that a deployment meets the limits; pace: simulated TPOT over the formula's.
         With full batches it is 1 if TPOT is expected to be met, 0 if a deployment that is expected
         to be as fast failed; with a common load it follows others limited by the same pool."""
-        rate = self.space.rate
+        rate_per_s = self.space.rate
         if self.full:
             limit_s, expected_s = self.space.prices.tpot_s / pace, c.price.tpot_s
             if expected_s <= limit_s:
                 return 1.0
-            failed_s = (t.candidate.price.tpot_s for t in self.tested.values() if not t.low)
+            failed_s = (
+                tested.candidate.price.tpot_s for tested in self.tested.values() if not tested.low
+            )
             return 0.0 if any(limit_s < tpot_s <= expected_s for tpot_s in failed_s) else UNLIKELY
-        if rate is None or self.space.prices.offered is None:
+        if rate_per_s is None or self.space.prices.offered is None:
             return 1.0
         lowest, highest = 1.0 / FRESH, 0.0  # ratios of expected to offered rates
-        for t in self.tested.values():
-            if t.trials and t.candidate.price.limit == c.price.limit:
-                ratio = t.candidate.price.expected / rate
+        for tested in self.tested.values():
+            if tested.trials and tested.candidate.price.limit == c.price.limit:
+                ratio = tested.candidate.price.expected / rate_per_s
                 lowest, highest = (
-                    (min(lowest, ratio), highest) if t.low else (lowest, max(highest, ratio))
+                    (min(lowest, ratio), highest) if tested.low else (lowest, max(highest, ratio))
                 )
-        ratio = c.price.expected / rate
+        ratio = c.price.expected / rate_per_s
         return 0.5 * float(ratio >= lowest) + 0.5 * float(ratio > highest) or UNLIKELY
 
     def _may_do(self, c: Candidate) -> bool:
         """Whether a deployment may meet TPOT, and carry a common load."""
-        rate = self.space.rate
-        if rate is None or self.space.prices.offered is None:
+        rate_per_s = self.space.rate
+        if rate_per_s is None or self.space.prices.offered is None:
             return c.price.expected > 0.0
-        return c.price.bound >= rate
+        return c.price.bound >= rate_per_s
 
     def _near(self, best: Sequence[Candidate]) -> list[Candidate]:
         """For each of the best and each single change, the most promising untried candidate."""
         for c in best:
             self.space.around(c)
-        ratios, by_kind = self.reached, defaultdict(list)
+        ratios, candidates_by_kind = self.reached, defaultdict(list)
         for c in self.space.open:
-            by_kind[c.kind].append(c)
+            candidates_by_kind[c.kind].append(c)
         nearest: dict[Any, tuple[float, Candidate]] = {}
         for best_candidate in best:
-            for members in by_kind.values():
+            for members in candidates_by_kind.values():
                 changed_settings = self.space.differs(members[0], best_candidate)
                 untried = [c for c in members if c.settings not in self.tested]
                 if len(changed_settings) > 1 or (changed_settings and len(untried) < len(members)):
@@ -274,7 +276,7 @@ class Search:
                                t.candidate.settings),
             )  # fmt: skip
             kept_half = best_first[: max(2 * BATCHED, int(kept_share * len(best_first)))]
-            still_open, batch_limit = [t for t in kept_half if not t.closed], BATCHED
+            still_open, batch_limit = [tested for tested in kept_half if not tested.closed], BATCHED
             if not self.ranked():  # the load of the same few is lowered until one carries it
                 still_open.sort(key=lambda t: -len(t.trials))
                 batch_limit = BEST
@@ -282,44 +284,46 @@ class Search:
             if not still_open:
                 return
             kept_share = max(0.5 * kept_share, 0.05)
-            yield from self._simulated([(t, _next_load(t)) for t in still_open])
+            yield from self._simulated([(tested, _next_load(tested)) for tested in still_open])
 
     def tried(self, candidates: Iterable[Candidate]) -> Steps:
         """Simulate each deployment for the first time."""
         reached_rates, pairs = self.reached.rates, []
-        for c in candidates:
-            t = self.tested.setdefault(c.settings, Tested(c))
-            rate = self.space.rate
-            if rate is None:
-                rate = max(c.price.expected * reached_rates.get(c.price.limit, FRESH), 1e-3)
-            pairs.append((t, rate))
+        for candidate in candidates:
+            tested = self.tested.setdefault(candidate.settings, Tested(candidate))
+            rate_per_s = self.space.rate
+            if rate_per_s is None:
+                rate_per_s = max(
+                    candidate.price.expected * reached_rates.get(candidate.price.limit, FRESH), 1e-3
+                )
+            pairs.append((tested, rate_per_s))
         yield from self._simulated(pairs)
 
     def _simulated(self, pairs: Sequence[tuple[Tested, float]]) -> Steps:
         """Simulate pairs of deployment and rate, and note the results."""
         to_simulate, scenarios = [], []
-        for t, rate in pairs:
+        for tested, rate_per_s in pairs:
             try:
-                scenarios.append(scenario_of(self.space, t.candidate.given, rate))
-                to_simulate.append((t, rate))
+                scenarios.append(scenario_of(self.space, tested.candidate.given, rate_per_s))
+                to_simulate.append((tested, rate_per_s))
             except SpecError as error:
-                t.failed = str(error)
+                tested.failed = str(error)
         if not scenarios:
             return
         answers = yield tuple(scenarios)
         self.runs += len(scenarios)
-        for (t, rate), trial in zip(to_simulate, answers, strict=True):
+        for (tested, rate_per_s), trial in zip(to_simulate, answers, strict=True):
             if isinstance(trial, str):
-                t.failed = trial
+                tested.failed = trial
             else:
-                t.trials.append((rate, trial | {"within": not self.misses(trial)}))
+                tested.trials.append((rate_per_s, trial | {"within": not self.misses(trial)}))
 
     def misses(self, trial: Trial) -> str:
         """Limits that a simulation misses, in a sentence; '' if it meets all."""
-        base, plan, faults = self.space.base, self.plan, []
+        base, plan, problems = self.space.base, self.plan, []
         if not trial["holds"]:
             statistic = "mean" if plan.by == "mean" else "p99"
-            times = [
+            texts = [
                 f"{statistic} {name} {1e3 * value:,.4g} ms"
                 for name in ("TTFT", "TPOT")
                 if (value := trial[f"{name.lower()}_s_{statistic}"]) is not None
@@ -327,28 +331,28 @@ class Search:
             state = "overloaded, " if trial["steady_state"] == "overloaded" else ""
             share_text = f"{100 * trial['share']:.1f} % of requests keep the SLO, "
             share_text += f"{100 * base.slo.share:g} % have to: "
-            faults.append(state + (share_text if plan.by == "share" else "") + ", ".join(times))
+            problems.append(state + (share_text if plan.by == "share" else "") + ", ".join(texts))
         for key, unit in (("power_kw", "kW"), ("cost_per_million_tokens", "per million tokens")):
             limit, value = getattr(plan, key), trial[key]
             if limit and (value is None or value > limit):
-                faults.append(f"{value or math.inf:,.4g} {unit}, {limit:g} are allowed")
-        return "; ".join(faults)
+                problems.append(f"{value or math.inf:,.4g} {unit}, {limit:g} are allowed")
+        return "; ".join(problems)
 
     def ranked(self) -> list[Tested]:
         """Deployments that meet every limit, the best first."""
-        points = [(p, t) for t in self.tested.values() if (p := self.found(t)) is not None]
+        points = [(point, t) for t in self.tested.values() if (point := self.found(t)) is not None]
         best_first = sorted(points, key=lambda x: (-x[0][0], -x[0][1], x[1].candidate.settings))
         return [tested for _, tested in best_first]
 
     def gap(self, best: float, sure: Container[Any]) -> float:
         """Largest share by which a deployment outside `sure` may exceed the best score."""
         best_possible = best
-        for c in self.space.open:
-            rate, t = c.price.bound, self.tested.get(c.settings)
-            if c.settings in sure or (t and (t.failed or self.one_load)):
+        for candidate in self.space.open:
+            rate_per_s, tested = candidate.price.bound, self.tested.get(candidate.settings)
+            if candidate.settings in sure or (tested and (tested.failed or self.one_load)):
                 continue
-            rate = min(rate, LUCK * t.high) if t else rate
-            best_possible = max(best_possible, score(self.plan.goal, rate, c.npus))
+            rate_per_s = min(rate_per_s, LUCK * tested.high) if tested else rate_per_s
+            best_possible = max(best_possible, score(self.plan.goal, rate_per_s, candidate.npus))
         return best_possible / best - 1.0
 
 
@@ -371,5 +375,5 @@ def answers(
     """Pairs (key, scenario) with the simulated figures of each."""
     results: list[Trial | str] = []
     for k in range(0, len(pairs), BATCHED):
-        results += yield tuple(s for _, s in pairs[k : k + BATCHED])
+        results += yield tuple(scenario for _, scenario in pairs[k : k + BATCHED])
     return list(zip(pairs, results, strict=True))

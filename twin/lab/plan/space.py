@@ -71,16 +71,16 @@ def _around(path: str, s: Scenario, _: Machine) -> list[Any]:
 
 def _options(path: str) -> Values:
     """All names that a field declares, or off and on."""
-    info = fields()[path]
-    return lambda _s, _m: list(info.options) if info.kind is str else [False, True]
+    field = fields()[path]
+    return lambda _s, _m: list(field.options) if field.kind is str else [False, True]
 
 
 def _policies(section: str) -> dict[str, Values]:
     """Every field of a section that is a choice of names, or on and off."""
     return {
         path: _options(path)
-        for path, info in fields().items()
-        if path.startswith(f"{section}.") and info.kind in (str, bool)
+        for path, field in fields().items()
+        if path.startswith(f"{section}.") and field.kind in (str, bool)
     }
 
 
@@ -88,15 +88,15 @@ def _doubled(path: str) -> Values:
     """The declared minimum of a whole-number field, doubled up to its maximum, and the scenario's
     own value."""
 
-    info = fields()[path]
-    low, high = int(info.low or 1), int(info.high or 1)
+    field = fields()[path]
+    low, high = int(field.low or 1), int(field.high or 1)
     return _and_own(path, lambda _: (low << k for k in range((high // low).bit_length())))
 
 
 def finer(path: str, value: float) -> list[Any]:
     """Next smaller and larger value of a field: by one, or by its declared step."""
-    info = fields()[path]
-    step = 1 if info.kind is int else info.step
+    field = fields()[path]
+    step = 1 if field.kind is int else field.step
     return _within(path, [round(value + sign * step, 9) for sign in (-1, 1)])
 
 
@@ -108,9 +108,9 @@ def _and_own(path: str, values: Callable[[Machine], Iterable[Any]]) -> Values:
 def _sizes(role: str, s: Scenario, m: Machine) -> list[Any]:
     """Sizes of an instance in NPUs that the machine has room for: whole nodes, or divisors of a
     node."""
-    node_npus, most = m.npus_per_node, m.npus / (2 if role == "prefill" else 1)
-    sizes = {n for n in SIZES if n % node_npus == 0 or node_npus % n == 0}
-    return [n for n in sorted({*sizes, read(s, SIZED[role])}) if n <= most]
+    node_npus, most_npus = m.npus_per_node, m.npus / (2 if role == "prefill" else 1)
+    sizes = {npus for npus in SIZES if npus % node_npus == 0 or node_npus % npus == 0}
+    return [npus for npus in sorted({*sizes, read(s, SIZED[role])}) if npus <= most_npus]
 
 
 def _modes(s: Scenario, _: Machine) -> list[Any]:
@@ -136,7 +136,7 @@ def _expert_npus(s: Scenario, m: Machine) -> list[Any]:
     """NPUs for experts alone (AFD): 0, whole nodes up to half the machine, and the scenario's
     own."""
     own_npus, node_npus = s.deployment.decode.expert_npus, m.npus_per_node
-    sizes = {n for n in SIZES if n % node_npus == 0 and 2 * n <= m.npus}
+    sizes = {npus for npus in SIZES if npus % node_npus == 0 and 2 * npus <= m.npus}
     return sorted({0, own_npus, *sizes}) if m.routed_experts else [0]
 
 

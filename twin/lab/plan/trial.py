@@ -55,9 +55,9 @@ def scenario_of(space: Space, settings: Settings, rate: float) -> Scenario:
     steady, as long as the plan's own. Raises SpecError."""
     changes = settings | load_settings(space, settings, rate)
     if settings.get(CONTROLLER, "fixed") == "fixed" and steady_by_itself(space.base):
-        least_s = LIVES * space.life_s
-        warm_s = math.ceil(np.clip(least_s, *WARM_S))
-        counted_s = math.ceil(np.clip(max(least_s, REQUESTS / rate), *COUNTED_S))
+        least_span_s = LIVES * space.life_s
+        warm_s = math.ceil(np.clip(least_span_s, *WARM_S))
+        counted_s = math.ceil(np.clip(max(least_span_s, REQUESTS / rate), *COUNTED_S))
         changes |= {"warmup_s": warm_s, "horizon_s": warm_s + counted_s}
     return with_overrides(space.base, changes)
 
@@ -138,10 +138,10 @@ def _latencies(run: Run) -> Latencies | None:
     """Latencies of a run; None without a table of requests."""
     if (table := run.tables.get("requests")) is None:
         return None
-    finish_s, first_s = table["finish_s"].to_numpy(), table["first_token_s"].to_numpy()
+    finish_s, first_token_s = table["finish_s"].to_numpy(), table["first_token_s"].to_numpy()
     is_steady = finish_s >= run.scenario.warmup_s
-    is_counted = is_steady & (first_s > 0.0)  # others had their first token before time zero
-    ttft_s = (first_s - table["arrival_s"].to_numpy())[is_counted]
+    is_counted = is_steady & (first_token_s > 0.0)  # others had their first token before time zero
+    ttft_s = (first_token_s - table["arrival_s"].to_numpy())[is_counted]
     per_token_s = np.nan_to_num(tpot_s(table)[is_counted], nan=0.0)
     return Latencies(ttft_s, per_token_s, int(is_steady.sum()), run.valid)
 

@@ -63,11 +63,11 @@ class Plans:
         self.write_question(key, plan)
         for name in (STOP, STATUS):
             (folder / name).unlink(missing_ok=True)
-        with (folder / LOG).open("wb") as log:
+        with (folder / LOG).open("wb") as log_file:
             process = subprocess.Popen(
                 command_of("twin.lab.plan.work", str(folder)), cwd=ROOT,
                 env={**os.environ, **facts_environment()}, stdin=subprocess.DEVNULL,
-                stdout=log, stderr=log, start_new_session=True,
+                stdout=log_file, stderr=log_file, start_new_session=True,
             )  # fmt: skip
         deadline_s = time.monotonic() + BEGUN_S
         while not _taken(folder) and process.poll() is None and time.monotonic() < deadline_s:
@@ -109,7 +109,7 @@ class Plans:
 
     def _of(self, key: str) -> Path:
         """Folder of a plan's key; characters that a folder's name may not have are dropped."""
-        return self.folder / ("".join(c for c in key if c.isalnum())[:64] or "none")
+        return self.folder / ("".join(letter for letter in key if letter.isalnum())[:64] or "none")
 
 
 def plans_of(artefacts: Path, facts: Facts) -> Plans:

@@ -111,10 +111,10 @@ def errors_of(
     """First errors of judged rows, and errors of rows in sight; today: the present errors."""
     errors = []
     for row in rows:
-        first_error = first.get(row.id)
-        if row.kind in UNJUDGED or row.at_most or (first_error is None and row.kind != "seen"):
+        first_entry = first.get(row.id)
+        if row.kind in UNJUDGED or row.at_most or (first_entry is None and row.kind != "seen"):
             continue
-        if (error := today.get(row.id, None if first_error is None else first_error.error)) is None:
+        if (error := today.get(row.id, None if first_entry is None else first_entry.error)) is None:
             continue
         scenario = scenario_of(row.scenario)
         errors.append(
@@ -122,7 +122,7 @@ def errors_of(
                 row.id, row.system, row.source, scenario.deployment.model,
                 levels_of(quantity_of(row), scenario, stack_of(row)),
                 scenario.deployment.decode.batch_per_npu,
-                None if first_error is None else speed(row, first_error.error), speed(row, error),
+                None if first_entry is None else speed(row, first_entry.error), speed(row, error),
             )
         )  # fmt: skip
     return errors
@@ -169,41 +169,41 @@ class Bands:
     def __init__(self, errors: Sequence[Error]) -> None:
         """Fit the tree to errors. Raises ValueError if none is a first error."""
         self.errors = sorted(errors, key=lambda e: e.first is None)
-        unseen = [e for e in self.errors if e.first is not None]
+        unseen = [error for error in self.errors if error.first is not None]
         if not unseen:
             raise ValueError("bands need at least one row with a first error")
         self._scales = _scales(unseen)
-        row_scales = np.array([self._scale_of(e.levels[0]) for e in self.errors])
-        today = np.array([e.today for e in self.errors]) / row_scales
-        first = np.array([e.first for e in unseen], dtype=float) / row_scales[: len(unseen)]
+        row_scales = np.array([self._scale_of(error.levels[0]) for error in self.errors])
+        now = np.array([error.today for error in self.errors]) / row_scales
+        first = np.array([error.first for error in unseen], dtype=float) / row_scales[: len(unseen)]
         self._numbers: list[dict[Levels, int]] = [{} for _ in LEVELS]
-        self._codes = _codes([e.levels for e in self.errors], self._numbers)
-        shared = sum((code[:, None] == code).astype(int) for code in self._codes.T)  # by pair
+        self._codes = _codes([error.levels for error in self.errors], self._numbers)
+        shared = sum((level[:, None] == level).astype(int) for level in self._codes.T)  # by pair
         self._variogram = _variogram(self._codes[: len(unseen)], first, shared)
         covariance = self._covariance(shared)
         np.fill_diagonal(covariance, self._variogram[0])
-        inverse = np.linalg.inv(covariance + 1e-9 * np.eye(len(today)))
+        inverse = np.linalg.inv(covariance + 1e-9 * np.eye(len(now)))
         self._weight = inverse.sum(axis=1)
         self._all = float(self._weight.sum())
-        self._mean = float(self._weight @ today) / self._all
-        self._pull = inverse @ (today - self._mean)
+        self._mean = float(self._weight @ now) / self._all
+        self._pull = inverse @ (now - self._mean)
         self._inverse = inverse
         # Each row as the others predict it (Dubrule, Mathematical geology 15, 1983).
         projected = inverse - np.outer(self._weight, self._weight) / self._all
         residual_variance = np.maximum(np.diag(projected)[: len(unseen)], 1e-12)
-        predicted = today[: len(unseen)] - (projected @ today)[: len(unseen)] / residual_variance
+        predicted = now[: len(unseen)] - (projected @ now)[: len(unseen)] / residual_variance
         self._apart = (first - predicted) * np.sqrt(residual_variance)
-        self._priors = _priors(projected, today, first, self.errors)
+        self._priors = _priors(projected, now, first, self.errors)
 
     def of(self, levels: Levels) -> Band:
         """The band of a leaf. A stack without rows has that of all other systems."""
-        code = [ids.get(levels[: k + 1], -1) for k, ids in enumerate(self._numbers)]
-        covariance = self._covariance((self._codes == code).sum(axis=1))
+        leaf_codes = [ids.get(levels[: depth + 1], -1) for depth, ids in enumerate(self._numbers)]
+        covariance = self._covariance((self._codes == leaf_codes).sum(axis=1))
         centre = self._mean + float(covariance @ self._pull)
         weight_gap = 1.0 - float(covariance @ self._weight)
         explained_share = covariance @ self._inverse @ covariance
         variance = float(self._variogram[0] - explained_share + weight_gap**2 / self._all)
-        misses = self._apart[self._codes[: len(self._apart), STACK - 1] == code[STACK - 1]]
+        misses = self._apart[self._codes[: len(self._apart), STACK - 1] == leaf_codes[STACK - 1]]
         prior = self._priors.get(levels[0], max(self._priors.values()))
         variance_factor = (PRIOR * prior + float(misses @ misses)) / (PRIOR + len(misses))
         scale = self._scale_of(levels[0])
@@ -230,7 +230,7 @@ def _priors(
     2021). 1 without other groups; a quantity of fewer than PRIOR rows has the largest one."""
     residuals = projected @ today
     misses_by_key: dict[Hashable, list[float]] = {}
-    for groups in ([by_system(e) for e in errors], [by_source(e) for e in errors]):
+    for groups in ([by_system(error) for error in errors], [by_source(error) for error in errors]):
         if len(set(groups)) == 1:  # no other is there to predict it
             continue
         rows_by_group: dict[Hashable, list[int]] = {}
@@ -240,10 +240,10 @@ def _priors(
             group_rows = np.array([rows for rows in rows_by_group.values() if len(rows) == size])
             inverses = np.linalg.pinv(projected[group_rows[:, :, None], group_rows[:, None, :]])
             for rows, inverse in zip(group_rows, inverses, strict=True):
-                predicted = today[rows] - inverse @ residuals[rows]
+                expected = today[rows] - inverse @ residuals[rows]
                 spread = np.sqrt(np.maximum(np.diag(inverse), 1e-12))
-                for n, row in enumerate(rows[rows < len(first)]):  # those come first in a group
-                    deviation = abs(first[row] - predicted[n]) / spread[n]
+                for i, row in enumerate(rows[rows < len(first)]):  # those come first in a group
+                    deviation = abs(first[row] - expected[i]) / spread[i]
                     for key in (None, errors[row].levels[0]):
                         misses_by_key.setdefault(key, []).append(deviation)
     t_quantile = student(0.5 + 0.5 * MOST, PRIOR)
@@ -257,13 +257,15 @@ def _priors(
 def _scales(unseen: Sequence[Error]) -> dict[Hashable, float]:
     """Root mean square error by quantity, each system once, with PRIOR rows of the worst."""
     squares_by_quantity: dict[Hashable, dict[str, list[float]]] = {}
-    for e in unseen:
-        squares_by_quantity.setdefault(e.levels[0], {}).setdefault(e.system, []).append(e.judged**2)
+    for error in unseen:
+        squares_by_quantity.setdefault(error.levels[0], {}).setdefault(error.system, []).append(
+            error.judged**2
+        )
     mean_squares = {
-        q: float(np.mean([np.mean(squares) for squares in groups.values()]))
-        for q, groups in squares_by_quantity.items()
+        q: float(np.mean([np.mean(squares) for squares in by_system.values()]))
+        for q, by_system in squares_by_quantity.items()
     }
-    counts = {q: sum(map(len, groups.values())) for q, groups in squares_by_quantity.items()}
+    counts = {q: sum(map(len, by_system.values())) for q, by_system in squares_by_quantity.items()}
     candidates = [q for q in mean_squares if counts[q] >= PRIOR] or list(mean_squares)
     worst_mean = max(mean_squares[q] for q in candidates)
     return {
@@ -314,11 +316,11 @@ def left_out(
     leaves: Mapping[str, tuple[Any, Levels]] | None = None,
 ) -> dict[str, Band]:
     """Band of every row, made without its group (system, source, or itself)."""
-    leaves = leaves or {e.row: (by(e), e.levels) for e in errors}
+    leaves = leaves or {error.row: (by(error), error.levels) for error in errors}
     bands: dict[str, Band] = {}
     for group in dict.fromkeys(group for group, _ in leaves.values()):
-        other_errors = [e for e in errors if by(e) != group]
-        if any(e.first is not None for e in other_errors):
+        other_errors = [error for error in errors if by(error) != group]
+        if any(error.first is not None for error in other_errors):
             others = Bands(other_errors)
             bands |= {row: others.of(leaf) for row, (key, leaf) in leaves.items() if key == group}
     return bands
@@ -351,15 +353,17 @@ def coverage(
     errors: Sequence[Error], bands: Mapping[str, Band], seen: bool = False
 ) -> list[Coverage]:
     """Share of first errors (seen: of rows in sight) within bands: of all, and by quantity."""
-    judged_errors = [e for e in errors if e.row in bands and (e.first is None) == seen]
+    judged_errors = [
+        error for error in errors if error.row in bands and (error.first is None) == seen
+    ]
     errors_by_name = {"all": judged_errors}
-    for e in judged_errors:
-        errors_by_name.setdefault(str(e.levels[0]), []).append(e)
+    for error in judged_errors:
+        errors_by_name.setdefault(str(error.levels[0]), []).append(error)
     return [
-        Coverage(name, len(errors_here), *(
-            float(np.mean([bands[e.row].holds(e.judged, share) for e in errors_here]))
+        Coverage(name, len(named_errors), *(
+            float(np.mean([bands[error.row].holds(error.judged, share) for error in named_errors]))
             for share in (HALF, MOST)))
-        for name, errors_here in errors_by_name.items() if errors_here
+        for name, named_errors in errors_by_name.items() if named_errors
     ]  # fmt: skip
 
 
@@ -369,30 +373,30 @@ def coverage(
 def ratio_within(errors: Sequence[Error], levels: Levels, model: str) -> tuple[float, int]:
     """Error of a ratio of two deployments of one stack, as a logarithm, and the pairs that it comes
     from: each branch counts once, and all other systems together count as PRIOR rows."""
-    unseen = [e for e in errors if e.first is not None]
+    unseen = [entry for entry in errors if entry.first is not None]
     errors_by_branch: dict[tuple[Hashable, ...], list[float]] = {}
     rows_by_branch: dict[tuple[Hashable, ...], int] = {}
-    for i, error in enumerate(unseen):
+    for position, error in enumerate(unseen):
         branch = (*error.levels[1 : STACK + 1], error.model, error.system)
         if error.levels[0] == RATIO:
             errors_by_branch.setdefault(branch, []).append(abs(error.judged))
-        for earlier in unseen[:i]:
+        for earlier in unseen[:position]:
             if error.levels[0] in (DECODE, PREFILL) and error.levels[: STACK + 1] == (
                 earlier.levels[: STACK + 1]
             ) and (error.model, error.system) == (earlier.model, earlier.system):  # fmt: skip
                 errors_by_branch.setdefault(branch, []).append(abs(error.judged - earlier.judged))
         rows_by_branch[branch] = rows_by_branch.get(branch, 0) + 1
     own_branch = (*levels[1 : STACK + 1], model)
-    values, weights, own_pairs = [], [], 0
+    pair_errors, weights, own_pairs = [], [], 0
     for branch, branch_pairs in errors_by_branch.items():
         is_own = branch[: len(own_branch)] == own_branch
         own_pairs += len(branch_pairs) * is_own
         branch_weight = rows_by_branch[branch] if is_own else PRIOR / max(1, len(errors_by_branch))
-        values += branch_pairs
+        pair_errors += branch_pairs
         weights += [branch_weight / len(branch_pairs)] * len(branch_pairs)
-    if not values:
+    if not pair_errors:
         return math.inf, 0
-    order = np.argsort(values)
+    order = np.argsort(pair_errors)
     weight_sums = np.cumsum(np.array(weights)[order])
     index = int(np.searchsorted(weight_sums, MOST * weight_sums[-1]))
-    return max(float(np.array(values)[order][index]), DIGITS), own_pairs
+    return max(float(np.array(pair_errors)[order][index]), DIGITS), own_pairs

@@ -56,8 +56,8 @@ class Aspect:
         """A value without its unit, an option as forms show it."""
         if not isinstance(value, str):
             return f"{value:,.6g}"
-        info = field_info(self.path)
-        title = f"{info.files}.{value}.title" if info else ""
+        field = field_info(self.path)
+        title = f"{field.files}.{value}.title" if field else ""
         return str(facts[title].value) if title in facts else choice_label(self.path, value)
 
 
@@ -71,18 +71,18 @@ class Reach:
 
     def words(self, facts: Facts) -> str:
         """'8 to 128 requests/NPU', '4,096 tokens only', or the names."""
-        texts = [self.aspect.words(v, facts) for v in self.values]
-        if all(isinstance(v, str) for v in self.values):
+        texts = [self.aspect.words(value, facts) for value in self.values]
+        if all(isinstance(value, str) for value in self.values):
             return ", ".join(texts)
-        span = f"{texts[0]} to {texts[-1]}" if len(texts) > 1 else texts[0]
-        suffix = "" if len(texts) > 1 else " only"
-        return f"{span} {self.aspect.unit}".rstrip() + suffix
+        range_text = f"{texts[0]} to {texts[-1]}" if len(texts) > 1 else texts[0]
+        only_text = "" if len(texts) > 1 else " only"
+        return f"{range_text} {self.aspect.unit}".rstrip() + only_text
 
     def holds(self, value: float | str) -> bool:
         """Whether a value is within the range."""
         if isinstance(value, str):
             return value in self.values
-        numbers = [v for v in self.values if not isinstance(v, str)]
+        numbers = [limit for limit in self.values if not isinstance(limit, str)]
         return bool(numbers) and numbers[0] <= value <= numbers[-1]
 
 
@@ -107,14 +107,14 @@ def _context(sparse: bool, c: Configuration, facts: Facts) -> Value:
     is_sparse = load_shape(facts, c.scenario.deployment.model).index_top_k > 0
     if workload.arrivals == "trace" or c.pool == "exchange" or is_sparse != sparse:
         return None  # long contexts of sparse attention say nothing of those of all tokens
-    prompt, answer, *_ = mean_lengths(workload, facts)
-    return prompt + 0.5 * answer
+    prompt_tokens, answer_tokens, *_ = mean_lengths(workload, facts)
+    return prompt_tokens + 0.5 * answer_tokens
 
 
 def _prompt(c: Configuration, facts: Facts) -> Value:
     """Mean prompt length in tokens; None for a recorded trace."""
-    w = c.scenario.workload
-    return None if w.arrivals == "trace" else mean_lengths(w, facts).input_tokens
+    workload = c.scenario.workload
+    return None if workload.arrivals == "trace" else mean_lengths(workload, facts).input_tokens
 
 
 def _of_drafts(name: str, c: Configuration, _facts: Facts) -> Value:
@@ -136,8 +136,8 @@ def _reuse(c: Configuration, facts: Facts) -> Value:
     w = c.scenario.workload
     if not c.scenario.memory_pool.enabled or w.arrivals == "trace" or w.prefix == "sessions":
         return None
-    share = w.shared_fraction if w.prefix == "shared" else 0.0
-    return float(c.args.get("hit_share", share))
+    reused_share = w.shared_fraction if w.prefix == "shared" else 0.0
+    return float(c.args.get("hit_share", reused_share))
 
 
 def _field(path: str, pool: str, c: Configuration, _facts: Facts) -> Value:
@@ -211,8 +211,8 @@ def reach(
         configurations = [c for c in configurations if _chip(c, facts) == chip] or configurations
     reaches = []
     for aspect in ASPECTS:
-        answers = [(c.row, aspect.read(c, facts)) for c in configurations if _concerns(aspect, c)]
-        readings = [(row, value) for row, value in answers if value is not None]
+        pairs = [(c.row, aspect.read(c, facts)) for c in configurations if _concerns(aspect, c)]
+        readings = [(row, value) for row, value in pairs if value is not None]
         values = sorted({value for _, value in readings}, key=lambda v: (isinstance(v, str), v))
         if values:
             reaches.append(Reach(aspect, tuple(values), len({row for row, _ in readings})))
@@ -241,14 +241,14 @@ def outside_evidence(
     """A sentence for each aspect outside the ranges of all published rows. Raises FactError."""
     rows, known = known, _published() if known is None else known
     chips = {pool.chip for pool in serving(scenario).values()} | {scenario.supernode.chip}
-    if unknown := sorted(chips - {*facts.names("chips")}):
-        raise FactError(f"no chip is named {unknown[0]}: add it to data/chips")
+    if unknown_chips := sorted(chips - {*facts.names("chips")}):
+        raise FactError(f"no chip is named {unknown_chips[0]}: add it to data/chips")
     texts = []
     roles = [role for role, *_ in pools(scenario)]
     if roles == ["colocated"]:
         roles = ["prefill", "decode"]
-        same_chip = [c for c in known if _chip(c, facts) == chip_of(scenario, "decode")]
-        if all(c.scenario.deployment.mode != "colocated" for c in same_chip):
+        same_chip = [each for each in known if _chip(each, facts) == chip_of(scenario, "decode")]
+        if all(each.scenario.deployment.mode != "colocated" for each in same_chip):
             texts.append(
                 "Prefill and decode share their iterations (colocated); every published row on "
                 "this chip measures the two pools apart."
@@ -256,19 +256,19 @@ def outside_evidence(
     roles_by_chip: dict[str, list[str]] = {}
     for role in roles:
         roles_by_chip.setdefault(chip_of(scenario, role), []).append(role)
-    for chip, roles_of in roles_by_chip.items():
+    for chip, chip_roles in roles_by_chip.items():
         for span in reach(facts, rows, chip):  # None: those of the published rows are stored
             pool = span.aspect.pool
-            if pool and pool not in roles_of:
+            if pool and pool not in chip_roles:
                 continue
-            value = span.aspect.read(Configuration("", pool or roles_of[0], scenario, {}), facts)
+            value = span.aspect.read(Configuration("", pool or chip_roles[0], scenario, {}), facts)
             if value is not None and not span.holds(value):
                 unit = f" {span.aspect.unit}" if span.aspect.unit else ""
                 text, ranges = span.aspect.words(value, facts), span.words(facts)
                 texts.append(f"{span.aspect.title}: {text}{unit}; published rows have {ranges}.")
-    for has_feature, words in UNCOMMON:
-        if has_feature(scenario) and not any(has_feature(c.scenario) for c in known):
-            texts.append(f"No published row {words}.")
+    for has_feature, sentence in UNCOMMON:
+        if has_feature(scenario) and not any(has_feature(each.scenario) for each in known):
+            texts.append(f"No published row {sentence}.")
     return [*dict.fromkeys(texts), *_traffic(scenario, known)]
 
 
@@ -285,7 +285,7 @@ UNCOMMON: tuple[tuple[Callable[[Scenario], object], str], ...] = (
 def _traffic(s: Scenario, known: Sequence[Configuration]) -> Iterator[str]:
     """Features of the traffic that no published row has."""
     lengths_vary = s.workload.arrivals == "trace" or s.workload.lengths != "fixed"
-    if lengths_vary and all(c.scenario.workload.lengths == "fixed" for c in known):
+    if lengths_vary and all(each.scenario.workload.lengths == "fixed" for each in known):
         yield "Lengths vary from request to request; in every published row they are all alike."
     if s.workload.prefix == "sessions" or s.workload.arrivals == "trace":
         yield (

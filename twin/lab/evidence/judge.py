@@ -57,8 +57,8 @@ class Ask:
     @property
     def steady(self) -> Prediction:
         """The steady state with every slot taken."""
-        hits = float(self.args.get("hit_share", 0.0))
-        traffic = traffic_under_way(self.scenario, self.facts, hits)
+        hit_share = float(self.args.get("hit_share", 0.0))
+        traffic = traffic_under_way(self.scenario, self.facts, hit_share)
         return steady(self.scenario, self.facts, traffic=traffic)
 
     @property
@@ -72,13 +72,13 @@ def answer_row(row: Row, facts: Facts) -> float:
     row_facts = facts.replaced(row.facts)
     if row.family not in MEASURES:
         raise EvidenceError(f"row {row.id} measures {row.measure!r}: take one of {list(MEASURES)}")
-    parts = row.measure.split(".")[1:]
+    name_parts = row.measure.split(".")[1:]
     measure = MEASURES[row.family]
-    answer = measure(parts, Ask(scenario_of(row.scenario), row_facts, row.args))
+    answer = measure(name_parts, Ask(scenario_of(row.scenario), row_facts, row.args))
     if row.against is not None:
         other_args = {key.removeprefix("against_"): value for key, value in row.args.items()
                  if key.startswith("against_")}  # fmt: skip
-        answer /= measure(parts, Ask(scenario_of(row.against), row_facts, other_args))
+        answer /= measure(name_parts, Ask(scenario_of(row.against), row_facts, other_args))
     return float(answer) * float(row.args.get("times", 1.0)) * TO_UNIT.get(row.unit, 1.0)
 
 
@@ -90,21 +90,25 @@ def _decode(parts: Sequence[str], ask: Ask) -> float:
     if parts[0] == "slo":
         return _under_slo(ask)
     prediction = ask.steady
-    d, traffic = prediction.decode, traffic_under_way(ask.scenario, ask.facts)
+    decode, traffic = prediction.decode, traffic_under_way(ask.scenario, ask.facts)
     if "requests" in ask.args:  # on an instance: fewer than it has slots
         role, hot = prediction.costs.decode_role, ask.parts.decode_imbalance.table
         assert role is not None
         rank_requests = float(ask.args["requests"]) / role.ranks
-        d = decode_with(prediction.costs, traffic, hot, rank_requests, "clients")
-    assert d is not None
+        decode = decode_with(prediction.costs, traffic, hot, rank_requests, "clients")
+    assert decode is not None
     layers = prediction.costs.shape.layers
     if parts[0] == "profile":
         seconds_by_operator = alone.profile_of_mean_die(prediction, traffic, ask.facts)
-        return math.fsum(seconds_by_operator[n] for n in parts[1].split("+")) / layers
+        return math.fsum(seconds_by_operator[name] for name in parts[1].split("+")) / layers
     if parts[0] == "layer":
         names = parts[1].split("+") if len(parts) > 1 else LAYER
-        return math.fsum(d.operators.get(n, 0.0) for n in names) / layers
-    figures = {"tpot": d.tpot_s, "iteration": d.iteration_s, "throughput": d.tokens_per_s_per_npu}
+        return math.fsum(decode.operators.get(name, 0.0) for name in names) / layers
+    figures = {
+        "tpot": decode.tpot_s,
+        "iteration": decode.iteration_s,
+        "throughput": decode.tokens_per_s_per_npu,
+    }
     return figures[parts[0]]
 
 
@@ -122,25 +126,27 @@ def _under_slo(ask: Ask) -> float:
 def _prefill(parts: Sequence[str], ask: Ask) -> float:
     """Throughput, seconds of a batch or of a layer, or requests/s of prefill."""
     prediction = ask.steady
-    p = prediction.prefill
-    assert p is not None
+    prefill = prediction.prefill
+    assert prefill is not None
     if parts[0] == "layer":
         names = parts[1].split("+") if len(parts) > 1 else PREFILL_LAYER
         layers = prediction.costs.prefill.moe_layers  # the MTP module's included
         if len(parts) == 1 or names[0] not in MOE_ONLY:
             layers += prediction.costs.prefill.dense_layers
-        return math.fsum(p.operators.get(n, 0.0) for n in names) / layers
-    return {"throughput": p.tokens_per_s_per_npu, "batch": p.batch_s, "requests": p.requests_per_s}[
-        parts[0]
-    ]
+        return math.fsum(prefill.operators.get(name, 0.0) for name in names) / layers
+    return {
+        "throughput": prefill.tokens_per_s_per_npu,
+        "batch": prefill.batch_s,
+        "requests": prefill.requests_per_s,
+    }[parts[0]]
 
 
 def _exchange(parts: Sequence[str], ask: Ask) -> float:
     """Seconds of dispatch or combine alone with even load on the first dies of the supernode, by
     the kernels that its stack calls."""
-    dies, tokens, s = int(ask.args["ep"]), float(ask.args["tokens"]), ask.scenario
-    facts = of_stack(ask.facts, s.deployment.stack, s.supernode.chip)
-    return alone.exchange_s(s, facts, parts[0], dies, tokens)
+    dies, tokens, scenario = int(ask.args["ep"]), float(ask.args["tokens"]), ask.scenario
+    facts = of_stack(ask.facts, scenario.deployment.stack, scenario.supernode.chip)
+    return alone.exchange_s(scenario, facts, parts[0], dies, tokens)
 
 
 def _stream(parts: Sequence[str], ask: Ask) -> float:
@@ -162,29 +168,29 @@ def _kernel(parts: Sequence[str], ask: Ask) -> float:
 
 def _finite(parts: Sequence[str], ask: Ask) -> float:
     """A run that begins with `requests` per instance: `drain` decodes, `burst` prefills them."""
-    full, s = ask.steady, ask.scenario
-    d, role, requests = full.decode, full.costs.colocated_role, int(ask.args["requests"])
-    assert d is not None and role is not None
+    full, scenario = ask.steady, ask.scenario
+    decode, role, requests = full.decode, full.costs.colocated_role, int(ask.args["requests"])
+    assert decode is not None and role is not None
     hot = ask.parts.decode_imbalance.table
-    npus = s.deployment.colocated.npus_per_instance
+    npus = scenario.deployment.colocated.npus_per_instance
     batch = role.prompt_tokens
     if parts[0] == "drain":
-        prompts, answers = drawn_lengths(ask.facts, s.workload)
-        levels = np.modf((0.5 + np.arange(requests)) * 0.5 * (math.sqrt(5.0) - 1.0))[0]
-        tokens = np.interp(levels, answers.levels, answers.tokens)
-        slots = int(d.batch_per_npu * npus)
-        iterations = tokens / d.tokens_per_iteration
+        prompts, answers = drawn_lengths(ask.facts, scenario.workload)
+        quantiles = np.modf((0.5 + np.arange(requests)) * 0.5 * (math.sqrt(5.0) - 1.0))[0]
+        tokens = np.interp(quantiles, answers.levels, answers.tokens)
+        slots = int(decode.batch_per_npu * npus)
+        iterations = tokens / decode.tokens_per_iteration
         spread = prompts.moment(2) / prompts.mean**2
         drained = finite.drain(
             role, prompts.mean, iterations, slots, batch / role.ranks, hot, spread, prompts.relative
         )
     else:
-        tokens = np.full(requests, float(s.workload.output_tokens))
-        answer_iterations = s.workload.output_tokens / d.tokens_per_iteration
-        prompt_tokens = float(s.workload.input_tokens)
+        tokens = np.full(requests, float(scenario.workload.output_tokens))
+        answer_iterations = scenario.workload.output_tokens / decode.tokens_per_iteration
+        prompt_tokens = float(scenario.workload.input_tokens)
         drained = finite.burst(role, prompt_tokens, answer_iterations, requests, batch, hot)
     if parts[1] == "tpot":
-        return drained.tpot_s / d.tokens_per_iteration
+        return drained.tpot_s / decode.tokens_per_iteration
     return float(tokens.sum()) / drained.seconds / npus
 
 
@@ -253,22 +259,22 @@ def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, 
         return [dict(answer) for answer in _published(facts)]
     first_errors = load_first()
     others_of_row: dict[str, list[list[Any]]] = {}
-    for entry in load_others():
-        others_of_row.setdefault(entry.row, []).append([entry.simulator, entry.error])
+    for other in load_others():
+        others_of_row.setdefault(other.row, []).append([other.simulator, other.error])
     answers = []
     for row in rows:
-        twin = answer_row(row, facts)
-        error = twin / row.value - 1.0
+        twin_value = answer_row(row, facts)
+        error = twin_value / row.value - 1.0
         first_error = first_errors.get(row.id)
         count_error = first_error.error if first_error is not None and row.kind in UNSEEN else error
-        within_bound = row.at_most and count_error <= 0.0
-        judged_error = None if row.kind in UNJUDGED or within_bound else count_error
+        is_within_bound = row.at_most and count_error <= 0.0
+        judged_error = None if row.kind in UNJUDGED or is_within_bound else count_error
         bar = bars().of(row)
         answers.append(
             {name: getattr(row, name) for name in SAID}
             | {
                 "published": row.value,
-                "twin": twin,
+                "twin": twin_value,
                 "error": error,
                 "judged_error": judged_error,
                 "first_error": None if first_error is None else first_error.error,
@@ -332,11 +338,11 @@ def headlines(rows: Judged) -> list[str]:
     group_scores = [headline(rows, group) for group in GROUPS]
     group_scores += [score([r for r in rows if r["group"] == g], g, UNSEEN[1]) for g in GROUPS]
     return [
-        f"{best.group[0].upper()}{best.group[1:]}: {100 * best.mean:.1f} % off on average, "
-        f"{100 * best.median:.1f} % in the median, {100 * best.worst:.0f} % at worst "
-        f"({best.rows} {best.kind} rows{_balance(best.group)})."
-        for best in group_scores
-        if best is not None
+        f"{result.group[0].upper()}{result.group[1:]}: {100 * result.mean:.1f} % off on average, "
+        f"{100 * result.median:.1f} % in the median, {100 * result.worst:.0f} % at worst "
+        f"({result.rows} {result.kind} rows{_balance(result.group)})."
+        for result in group_scores
+        if result is not None
     ]
 
 
@@ -402,8 +408,8 @@ def write_errors(facts: Facts, answers: Judged, path: Path = ERRORS) -> None:
             if row["kind"] == "seen" or row["first_error"] is not None
         },
     }
-    head = (
+    header = (
         "# Errors of rows that no fit helped (`error`: of unseen rows the first), and of these\n"
         "# and of all with a first error `today`: by `python -m twin evidence --write`.\n\n"
     )
-    write_text(path, head + tomli_w.dumps(table))
+    write_text(path, header + tomli_w.dumps(table))

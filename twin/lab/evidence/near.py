@@ -87,9 +87,9 @@ class Near:
 
     def around(self, value: float) -> str:
         """'39.2 to 62.3 ms': the band around a figure of this size."""
-        least, most = (shown(self.figure.metric, value * end) for end in self.ends(MOST))
-        number, _, unit = least.partition(" ")
-        return f"{number if most.endswith(f' {unit}') else least} to {most}"
+        low_text, high_text = (shown(self.figure.metric, value * end) for end in self.ends(MOST))
+        number, _, unit = low_text.partition(" ")
+        return f"{number if high_text.endswith(f' {unit}') else low_text} to {high_text}"
 
     @property
     def sentence(self) -> str:
@@ -151,7 +151,9 @@ def figures_of(scenario: Scenario, run: bool = False) -> list[Figure]:
         "ttft": len(roles) > 1 or "colocated" in roles,
     }
     with_rates = not run or scenario.workload.arrivals == "closed_loop"
-    return [each for each in FIGURES if has_figure[each.quantity] and (with_rates or each.time)]
+    return [
+        figure for figure in FIGURES if has_figure[figure.quantity] and (with_rates or figure.time)
+    ]
 
 
 def near(scenario: Scenario, facts: Facts, run: bool = False) -> list[Near]:
@@ -160,11 +162,11 @@ def near(scenario: Scenario, facts: Facts, run: bool = False) -> list[Near]:
     estimates, (errors, _) = [], record()
     for figure in figures_of(scenario, run):
         levels = _levels(figure, scenario)
-        stack_errors = [e for e in errors if e.levels[:STACK] == levels[:STACK]]
+        stack_errors = [error for error in errors if error.levels[:STACK] == levels[:STACK]]
         title = load_chip(facts, str(levels[1])).title
         estimates.append(Near(
             figure, _band_of(levels), f"{_stack_label(str(levels[2]))}, {title}",
-            sum(e.first is None for e in stack_errors),
+            sum(error.first is None for error in stack_errors),
             tuple(_beyond(figure, scenario, title, stack_errors)), _stale(facts),
         ))  # fmt: skip
     return estimates
@@ -181,7 +183,7 @@ def stack_here(scenario: Scenario) -> str:
     if stack != PLAIN:
         return stack
     chip = chip_of(scenario, "decode")
-    is_supernode = any(e.levels[1:STACK] == (chip, SUPERNODE) for e in record()[0])
+    is_supernode = any(error.levels[1:STACK] == (chip, SUPERNODE) for error in record()[0])
     return SUPERNODE if is_supernode else ""
 
 
@@ -300,7 +302,7 @@ def throughput_apart(one: Scenario, other: Scenario, ratio: float) -> Apart:
 def _without_system() -> dict[str, Band]:
     """Band of every judged row, made without its system."""
     errors, _ = record()
-    quantities = {e.levels[0] for e in errors}
+    quantities = {error.levels[0] for error in errors}
     rows = [r for r in load_published() if r.kind not in UNJUDGED and quantity_of(r) in quantities]
     leaf_by_row = {
         r.id: (r.system, levels_of(quantity_of(r), scenario_of(r.scenario), stack_of(r)))
@@ -313,14 +315,14 @@ def _without_system() -> dict[str, Band]:
 def row_bands() -> Mapping[str, tuple[float, float, bool | None]]:
     """By row: low and high end of twin / published - 1 in a band made without the row's system, and
     whether its first error lies within (None: it has none)."""
-    bands, first, ends_by_row = _without_system(), load_first(), {}
+    bands, first_errors, ends_by_row = _without_system(), load_first(), {}
     for row in load_published():
         if row.id not in bands:
             continue
         low_log, high_log = bands[row.id].ends()
         if speed(row, 1.0) < 0.0:
             low_log, high_log = -high_log, -low_log
-        first_error = None if row.at_most else first.get(row.id)
+        first_error = None if row.at_most else first_errors.get(row.id)
         inside = None if first_error is None else bands[row.id].holds(speed(row, first_error.error))
         ends_by_row[row.id] = (math.expm1(low_log), math.expm1(high_log), inside)
     return ends_by_row
@@ -341,8 +343,8 @@ def covered() -> dict[str, list[Coverage]]:
 def covered_in_words() -> list[str]:
     """Sentences on the coverage of bands, one for each way of leaving rows out."""
     sentences = []
-    for subject, (overall, *parts) in covered().items():
-        quantity_text = ", ".join(f"{part.rows_of} {part.held}" for part in parts)
+    for subject, (overall, *quantities) in covered().items():
+        quantity_text = ", ".join(f"{part.rows_of} {part.held}" for part in quantities)
         shares_text = f"{100 * HALF:.0f} and {100 * MOST:.0f} %"
         sentences.append(f"Bands of {shares_text} hold {overall.held} {subject} ({quantity_text}).")
     return sentences

@@ -64,10 +64,10 @@ def capacity(
 ) -> Capacity:
     """The capacity of a scenario. Raises what `simulated` raises."""
     search = searching(s, facts, thorough=thorough)
-    query = next(search)
+    scenario = next(search)
     while True:
         try:
-            query = search.send(simulated(query))
+            scenario = search.send(simulated(scenario))
         except StopIteration as ended:
             return ended.value
 
@@ -81,34 +81,34 @@ def searching(
     as long."""
     require_one_model(s, "a capacity")
     path, own_load = load_of(s)
-    first = load = begin or first_load(s, facts) or own_load
-    short_run, step, runs = at_steady(s, facts, first), STEP, 0
-    long_run, at_ends = longer(short_run, first), False
+    begin_load = load = begin or first_load(s, facts) or own_load
+    short_run, step_factor, run_count = at_steady(s, facts, begin_load), STEP, 0
+    long_run, is_at_ends = longer(short_run, begin_load), False
     met: list[_Load] = []  # loads that meet the SLO, growing
     least_missed = _Load(math.inf, s.slo.share)  # the least that does not
     tried: list[_Load] = []
     share_variances: list[float] = []
-    least_gap = 1.0 if path == "workload.concurrency" else 0.0
-    while first * LEAST <= load <= first * MOST:
+    count_gap = 1.0 if path == "workload.concurrency" else 0.0
+    while begin_load * LEAST <= load <= begin_load * MOST:
         trial_load = _Load(load, s.slo.share)
         tried.append(trial_load)
-        if at_ends:
-            runs += yield from _judged(long_run, trial_load, [], least=_fewest(long_run))
+        if is_at_ends:
+            run_count += yield from _judged(long_run, trial_load, [], least=_fewest(long_run))
         else:
-            runs += yield from _judged(short_run, trial_load, share_variances)
+            run_count += yield from _judged(short_run, trial_load, share_variances)
         if trial_load.meets:
             met.append(trial_load)
         else:
             least_missed = trial_load
         is_settled = False
         # Two loads are near enough to be the ends within a ratio, or as neighbouring counts.
-        while met and least_missed.load <= max(CLOSE * met[-1].load, met[-1].load + least_gap):
-            low, at_ends, step = met[-1], True, CLOSE
-            runs += yield from _both(long_run, low, least_missed, thorough)
-            is_settled = low.meets and not least_missed.meets
+        while met and least_missed.load <= max(CLOSE * met[-1].load, met[-1].load + count_gap):
+            low_end, is_at_ends, step_factor = met[-1], True, CLOSE
+            run_count += yield from _both(long_run, low_end, least_missed, thorough)
+            is_settled = low_end.meets and not least_missed.meets
             if is_settled:
                 break
-            if low.meets:
+            if low_end.meets:
                 met.append(least_missed)
                 least_missed = _Load(math.inf, s.slo.share)
             else:
@@ -118,26 +118,26 @@ def searching(
         if met and not math.isinf(least_missed.load):
             load = math.sqrt(met[-1].load * least_missed.load)
         else:
-            load = met[-1].load * step if met else least_missed.load / step
-            step *= step
-    low_load, high = met[-1].load if met else 0.0, least_missed.load
-    if not low_load or math.isinf(high):
-        return Capacity(path, low_load, low_load, high, runs, low_load)
-    excess, under = met[-1].beyond, max(-least_missed.beyond, 0.0)
-    fraction = 0.0 if least_gap else excess / max(excess + (under or excess), TINY)
+            load = met[-1].load * step_factor if met else least_missed.load / step_factor
+            step_factor *= step_factor
+    low_load, high_load = met[-1].load if met else 0.0, least_missed.load
+    if not low_load or math.isinf(high_load):
+        return Capacity(path, low_load, low_load, high_load, run_count, low_load)
+    share_above, under = met[-1].beyond, max(-least_missed.beyond, 0.0)
+    fraction = 0.0 if count_gap else share_above / max(share_above + (under or share_above), TINY)
     sure_loads = [
-        tested for tested in tried if tested.sure and tested.meets == (tested.load <= low_load)
+        level for level in tried if level.sure and level.meets == (level.load <= low_load)
     ]
-    range_low = max((tested.load for tested in sure_loads if tested.meets), default=low_load)
-    range_high = min((tested.load for tested in sure_loads if not tested.meets), default=high)
-    best_load = low_load + (high - low_load) * fraction
+    range_low = max((level.load for level in sure_loads if level.meets), default=low_load)
+    range_high = min((level.load for level in sure_loads if not level.meets), default=high_load)
+    best_load = low_load + (high_load - low_load) * fraction
     range_low, range_high = range_low / CLOSE, range_high * CLOSE
     seeds_differ = met[-1].runs_of is long_run and len(met[-1].shares) > _fewest(long_run)  # seeds
     if thorough and seeds_differ and s.slo.share < 1.0:
-        longest = [tested for tested in tried if tested.runs_of is long_run and tested.shares]
-        likely_low, likely_high = _range(longest, s.slo.share)
+        long_loads = [level for level in tried if level.runs_of is long_run and level.shares]
+        likely_low, likely_high = _range(long_loads, s.slo.share)
         range_low, range_high = min(likely_low, best_load), max(likely_high, best_load)
-    return Capacity(path, best_load, range_low, range_high, runs, low_load)
+    return Capacity(path, best_load, range_low, range_high, run_count, low_load)
 
 
 @dataclass
@@ -191,9 +191,9 @@ def longer(s: Scenario, load: float | None = None) -> Scenario:
     if its times are its own."""
     if not steady_by_itself(s):
         return s
-    once_s, (path, own_load) = s.horizon_s - s.warmup_s, load_of(s)
+    counted_once_s, (path, own_load) = s.horizon_s - s.warmup_s, load_of(s)
     enough_s = MOST_REQUESTS / (load or own_load) if path == "workload.rate_req_per_s" else math.inf
-    counted_s = min(LONGER * once_s, max(once_s, enough_s))
+    counted_s = min(LONGER * counted_once_s, max(counted_once_s, enough_s))
     warmup_s = 2.0 * s.warmup_s
     return with_overrides(s, {"horizon_s": warmup_s + counted_s, "warmup_s": warmup_s})
 
@@ -206,9 +206,9 @@ def steady_by_itself(s: Scenario) -> bool:
 def with_load(s: Scenario, load: float) -> Scenario:
     """The scenario at a load, rounded to four figures. Raises SpecError for an impossible load."""
     path, _ = load_of(s)
-    rounded = float(f"{load:.{FIGURES}g}")
+    rounded_load = float(f"{load:.{FIGURES}g}")
     is_count = path == "workload.concurrency"
-    return with_overrides(s, {path: max(1, round(rounded)) if is_count else rounded})
+    return with_overrides(s, {path: max(1, round(rounded_load)) if is_count else rounded_load})
 
 
 def _fewest(s: Scenario) -> int:
@@ -222,17 +222,17 @@ def _both(
     """Run both ends of the interval with several seeds; returns the number of runs. thorough: add
     seeds while both stay ends and chance may explain it, because near its capacity a deployment
     falls behind for good in some runs only."""
-    runs = 0
-    for end in (low, missed):
-        runs += yield from _judged(s, end, [], least=_fewest(s))
+    run_count = 0
+    for end_load in (low, missed):
+        run_count += yield from _judged(s, end_load, [], least=_fewest(s))
     thorough = thorough and steady_by_itself(s)
     while thorough and low.meets and not missed.meets and _unsettled(low, missed):
-        open_ends = [end for end in (low, missed) if len(end.shares) < MANY]
+        open_ends = [end_load for end_load in (low, missed) if len(end_load.shares) < MANY]
         if not open_ends:
             break
-        for end in open_ends:
-            runs += yield from _judged(s, end, [], least=2 * len(end.shares))
-    return runs
+        for end_load in open_ends:
+            run_count += yield from _judged(s, end_load, [], least=2 * len(end_load.shares))
+    return run_count
 
 
 def _unsettled(low: _Load, missed: _Load) -> bool:
@@ -254,13 +254,13 @@ def _range(judged: Sequence[_Load], share: float) -> tuple[float, float]:
     met_sums = np.array([sum(level.shares) for level in judged])
     misses = 1.0 - np.concatenate([level.shares for level in judged])
     loss = float(misses @ misses / misses.sum())  # that a run loses: its variance over its mean
-    loads = np.arange(log_loads.min() - BEYOND, log_loads.max() + BEYOND, FINE)
+    log_grid = np.arange(log_loads.min() - BEYOND, log_loads.max() + BEYOND, FINE)
     steepness = np.geomspace(*FALLS, 25)[:, None, None]
-    odds = math.log(share / (1.0 - share)) - steepness * (log_loads - loads[:, None])
+    odds = math.log(share / (1.0 - share)) - steepness * (log_loads - log_grid[:, None])
     misfit = met_sums * np.logaddexp(0.0, -odds) + (run_counts - met_sums) * np.logaddexp(0.0, odds)
     likelihood = -misfit.sum(axis=-1) / loss
     probability = np.exp(likelihood - likelihood.max()).sum(axis=0)
-    low, high = np.exp(loads[np.searchsorted(np.cumsum(probability) / probability.sum(), RANGE)])
+    low, high = np.exp(log_grid[np.searchsorted(np.cumsum(probability) / probability.sum(), RANGE)])
     return float(low), float(high)
 
 
@@ -287,16 +287,16 @@ def _judged(
             return len(at.shares) + 1 - seeds_before
         at.shares.append(served_well(summary))
         at.overloaded += summary.get("steady_state") == "overloaded"
-        count = len(at.shares)
-        if count < (2 if variances else min(FIRST, most_seeds)):
+        seed_count = len(at.shares)
+        if seed_count < (2 if variances else min(FIRST, most_seeds)):
             continue
-        mean_share = sum(at.shares) / count
-        own_variance = sum((x - mean_share) ** 2 for x in at.shares) / (count - 1)
+        mean_share = sum(at.shares) / seed_count
+        own_variance = sum((x - mean_share) ** 2 for x in at.shares) / (seed_count - 1)
         variance = own_variance if every else (sum(variances) + own_variance) / (len(variances) + 1)
         judged_requests = max(float(summary.get("requests_steady") or 0), 1.0)
         least_variance = CLUSTERED**2 * s.slo.share * (1.0 - s.slo.share) / judged_requests
-        margin = SURE * math.sqrt(max(variance, least_variance) / count)
-        at.sure = at.overloaded == count or (not at.overloaded and abs(at.beyond) > margin)
+        margin = SURE * math.sqrt(max(variance, least_variance) / seed_count)
+        at.sure = at.overloaded == seed_count or (not at.overloaded and abs(at.beyond) > margin)
     if not every and not at.overloaded and seeds_before < 3 <= len(at.shares):
         variances.append(own_variance)
     return len(at.shares) - seeds_before

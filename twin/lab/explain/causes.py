@@ -83,8 +83,8 @@ def promised(view: View, change: Change, base: Expected | None) -> float:
     """Expected score of a change: by formula, and at least what the record allows."""
     if base is None:
         return change.promise
-    changed = expected(view, with_overrides(view.scenario, change.settings))
-    return change.promise if changed is None else max(change.promise, _score(view, base, changed))
+    after = expected(view, with_overrides(view.scenario, change.settings))
+    return change.promise if after is None else max(change.promise, _score(view, base, after))
 
 
 def expected(view: View, s: Scenario) -> Expected | None:
@@ -92,18 +92,18 @@ def expected(view: View, s: Scenario) -> Expected | None:
     try:
         prices = Priced(s, view.facts, view.trace, view.counts)
         prediction = prices.full
-        load = view.arrived_per_s or prediction.requests_per_s
-        tpot_s, prefill_s, attained = standing_at(prices, load)
+        load_per_s = view.arrived_per_s or prediction.requests_per_s
+        tpot_s, prefill_s, attained = standing_at(prices, load_per_s)
     except ValueError as error:
         if not type(error).__module__.startswith("twin."):
             raise
         return None
-    rates = {"front_end": (prediction.front_end_requests_per_s, 1e-3 * s.front_end.service_ms)}
+    servers = {"front_end": (prediction.front_end_requests_per_s, 1e-3 * s.front_end.service_ms)}
     if prediction.prefill is not None:
-        rates["prefill_queue"] = (prediction.prefill.requests_per_s, prefill_s)
+        servers["prefill_queue"] = (prediction.prefill.requests_per_s, prefill_s)
     if prediction.decode is not None:
-        rates["router"] = (prediction.decode.requests_per_s, tpot_s)
-    waits_s = {part: _wait_s(view, *rate_pair) for part, rate_pair in rates.items()}
+        servers["router"] = (prediction.decode.requests_per_s, tpot_s)
+    waits_s = {part: _wait_s(view, *rate_pair) for part, rate_pair in servers.items()}
     if prefill_s:
         waits_s |= {"prefill_queue": prefill_s, "prefill": prefill_s}
     return Expected(tpot_s, attained, prediction.requests_per_s, waits_s)
@@ -121,20 +121,20 @@ def _wait_s(view: View, rate: float, service_s: float) -> float:
 def _score(view: View, base: Expected, after: Expected) -> float:
     """`explain.score` of the run and of its figures scaled by the ratios of two closed forms."""
     before_s, after_s = base.waits_s, after.waits_s
-    lateness = view.late
+    late = view.late
     for stage, stage_share in view.parts.items():
         if before_s.get(stage):
-            lateness += view.late * stage_share * (after_s.get(stage, 0.0) / before_s[stage] - 1.0)
-    slowness = view.slow * (after.tpot_s / base.tpot_s if base.tpot_s else 1.0)
-    gain = math.log((view.late + view.slow + 1e-3) / (max(lateness, 0.0) + slowness + 1e-3))
+            late += view.late * stage_share * (after_s.get(stage, 0.0) / before_s[stage] - 1.0)
+    slow = view.slow * (after.tpot_s / base.tpot_s if base.tpot_s else 1.0)
+    score_gain = math.log((view.late + view.slow + 1e-3) / (max(late, 0.0) + slow + 1e-3))
     if not view.held:
         missing_share = 1.0 - served_well(view.summary)
-        gained = min(max(after.attained - base.attained, 0.0), missing_share)
-        gain += SERVED * (missing_share if lateness <= 1.0 and slowness <= 1.0 else gained)
+        gained_share = min(max(after.attained - base.attained, 0.0), missing_share)
+        score_gain += SERVED * (missing_share if late <= 1.0 and slow <= 1.0 else gained_share)
     if finished_share(view.summary, view.scenario) < BEHIND and view.arrived_per_s:
         rates = [min(view.arrived_per_s, prediction.requests_per_s) for prediction in (base, after)]
-        gain += math.log(max(rates[1], 1e-9) / max(rates[0], 1e-9))
-    return gain
+        score_gain += math.log(max(rates[1], 1e-9) / max(rates[0], 1e-9))
+    return score_gain
 
 
 REFERENCE_ACCEPTANCE = 0.7  # of a draft token: what the paper assumes
@@ -148,13 +148,13 @@ BALANCED = 0.7  # of what even experts bring: what a better balancing of moving 
 @cause("fault", "Fault", "Repair it, or replace the element by a spare.", FAULT)
 def fault(v: View) -> Found:
     """Changes that remove each fault, remove all faults, or shorten them."""
-    s = v.scenario
-    faults = [f for f in s.faults if f.at_s < s.horizon_s]
+    scenario = v.scenario
+    faults = [f for f in scenario.faults if f.at_s < scenario.horizon_s]
     if not faults:
         return
-    for broken in faults[:3] if len(faults) > 1 else []:
-        yield Change({"faults": _dumped([f for f in s.faults if f is not broken])},
-                     named=_broken(broken))  # fmt: skip
+    for removed_fault in faults[:3] if len(faults) > 1 else []:
+        yield Change({"faults": _dumped([f for f in scenario.faults if f is not removed_fault])},
+                     named=_broken(removed_fault))  # fmt: skip
     fault_text = _broken(faults[0]) if len(faults) == 1 else f"{len(faults)} faults"
     yield Change({"faults": []}, named=fault_text)
 
@@ -164,15 +164,15 @@ def recovery(v: View) -> Found:
     """Other recovery policies; each promises the saved share of the outage."""
     if not any(f.kind == "fail" and f.at_s < v.scenario.horizon_s for f in v.scenario.faults):
         return
-    spec = v.scenario.recovery
-    lasts_s = {"restart": spec.restart_s, "in_place": spec.in_place_s, "shrink": 0.0}
-    outage_s = spec.detection_s + lasts_s[spec.policy] + 1e-3
+    present = v.scenario.recovery
+    lasts_s = {"restart": present.restart_s, "in_place": present.in_place_s, "shrink": 0.0}
+    outage_s = present.detection_s + lasts_s[present.policy] + 1e-3
     for policy in ("in_place", "shrink"):
-        saved_s = max(0.0, lasts_s[spec.policy] - lasts_s[policy])
+        saved_s = max(0.0, lasts_s[present.policy] - lasts_s[policy])
         yield Change({"recovery.policy": policy}, promise=AFTER_A_FAILURE * saved_s / outage_s)
     yield Change({"recovery.spares": True}, promise=0.5 * AFTER_A_FAILURE)
-    saved_s = 0.75 * spec.detection_s
-    yield Change({"recovery.detection_s": spec.detection_s - saved_s},
+    saved_s = 0.75 * present.detection_s
+    yield Change({"recovery.detection_s": present.detection_s - saved_s},
                  promise=AFTER_A_FAILURE * saved_s / outage_s)  # fmt: skip
 
 
@@ -248,19 +248,19 @@ def front_end(v: View) -> Found:
 @cause("links", "Bandwidth of the planes", "Build the planes as the machine is sold, or faster.")
 def links(v: View) -> Found:
     """The machine's rates as sold if edits lowered them, otherwise a UB plane twice as fast."""
-    node = v.scenario.supernode
-    if node.imported:
+    supernode = v.scenario.supernode
+    if supernode.imported:
         return
-    if node.scale_up == "node":
+    if supernode.scale_up == "node":
         yield Change({"supernode.scale_up": "supernode"})
     rates = ("ub_link_gb_per_s", "sub_planes", "l1_uplinks", "rdma_gb_per_s_per_npu",
              "vpc_gb_per_s_per_node")  # fmt: skip
-    sold = as_sold(node.machine, v.facts)
-    below = {p: sold[p] for p in (f"supernode.{r}" for r in rates) if read(v.scenario, p) < sold[p]}
-    if below:
-        yield Change(below, promise=v.gone(0.8, "kv_transfer"))
+    sold = as_sold(supernode.machine, v.facts)
+    lower = {p: sold[p] for p in (f"supernode.{r}" for r in rates) if read(v.scenario, p) < sold[p]}
+    if lower:
+        yield Change(lower, promise=v.gone(0.8, "kv_transfer"))
     elif v.operators.get("dispatch", 0.0) + v.operators.get("combine", 0.0) > 0.25:
-        yield Change({"supernode.ub_link_gb_per_s": 2 * node.ub_link_gb_per_s}, doable=False)
+        yield Change({"supernode.ub_link_gb_per_s": 2 * supernode.ub_link_gb_per_s}, doable=False)
 
 
 @cause("kv_transfer", "KV transfer", "Move KV over another plane.")
@@ -275,17 +275,17 @@ def kv_transfer(v: View) -> Found:
 @cause("memory_pool", "Memory pool", "Give the memory pool what it lacks.")
 def memory_pool(v: View) -> Found:
     """A memory pool if there is none, one shared by all, a larger one, or one on a faster plane."""
-    s, path = v.scenario, "memory_pool"
-    has_reuse = s.workload.prefix != "none" or s.workload.arrivals == "trace"
+    scenario, path = v.scenario, "memory_pool"
+    has_reuse = scenario.workload.prefix != "none" or scenario.workload.arrivals == "trace"
     if not has_reuse or v.mode == "decode_only":
         return
     gain = v.gone(0.3, "prefill_queue", "prefill")
-    if not s.memory_pool.enabled:
+    if not scenario.memory_pool.enabled:
         yield Change({f"{path}.enabled": True}, promise=gain)
         return
     if v.figure("pool_used_fraction") > 0.9:
-        larger = min(16_384.0, max(512.0, 4 * s.memory_pool.gb_per_node))
-        yield Change({f"{path}.gb_per_node": larger}, promise=gain)
+        larger_gb = min(16_384.0, max(512.0, 4 * scenario.memory_pool.gb_per_node))
+        yield Change({f"{path}.gb_per_node": larger_gb}, promise=gain)
     yield Change({f"{path}.scope": "shared"}, promise=gain)
     yield Change({f"{path}.plane": "ub"}, promise=gain)
     if v.late > 0.5:
@@ -317,7 +317,7 @@ def host(v: View) -> Found:
 @cause("switches", "Optimisations that are off", "Switch them on.")
 def switches(v: View) -> Found:
     """Every usual optimisation that is off, and all rare ones together."""
-    usual = {
+    wanted = {
         "deployment.optimisations.attention_kernel": "fused_mla",
         "deployment.optimisations.shared_expert_scheduling": True,
         "deployment.optimisations.flash_comm": True,
@@ -330,8 +330,8 @@ def switches(v: View) -> Found:
         "deployment.decode.rank_choice": "kv_and_requests",
     }  # fmt: skip
     if not v.experts:  # nothing is exchanged, and no other microbatch hides anything
-        usual = {path: usual[path] for path in usual if path.endswith(_WITHOUT_EXPERTS)}
-    settings_off = {path: value for path, value in usual.items() if read(v.scenario, path) != value
+        wanted = {path: wanted[path] for path in wanted if path.endswith(_WITHOUT_EXPERTS)}
+    settings_off = {path: value for path, value in wanted.items() if read(v.scenario, path) != value
            and (path, read(v.scenario, path)) not in _BETTER}  # fmt: skip
     for path, value in settings_off.items():
         yield Change({path: value})
@@ -363,10 +363,10 @@ def supernodes(v: View) -> Found:
     if node.imported or node.supernodes == 1:
         return
     for role, (count, npus) in v.role_npus.items():
-        for parts in (2, 4):
-            if role != "prefill" and npus % parts == 0:
-                yield Change({f"deployment.{role}.instances": count * parts,
-                              f"deployment.{role}.npus_per_instance": npus // parts})  # fmt: skip
+        for divisor in (2, 4):
+            if role != "prefill" and npus % divisor == 0:
+                yield Change({f"deployment.{role}.instances": count * divisor,
+                              f"deployment.{role}.npus_per_instance": npus // divisor})  # fmt: skip
     settings = {"supernode.supernodes": 1, "supernode.nodes": node.nodes * node.supernodes}
     yield Change(settings, doable=False, named=f"{node.supernodes} supernodes")
 

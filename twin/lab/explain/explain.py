@@ -100,35 +100,35 @@ def explain(
     require_one_model(scenario, "an explanation")
     runs = Runs(facts, trace, counts, note)
     summary = runs.needed(scenario)
-    short = shortened(scenario, summary)
-    base = runs.needed(short)
+    brief = shortened(scenario, summary)
+    base_summary = runs.needed(brief)
     try:
-        full = steady(short, facts, trace, counts)
+        full_prediction = steady(brief, facts, trace, counts)
     except ModelError:  # a single request of mean length does not fit
-        full = None
-    waiting = waiting_s(runs.tables[short]["requests"], short.horizon_s)
-    rows = [row for row in runs.tables[short]["operators"].to_dicts() if row["phase"] == "decode"]
+        full_prediction = None
+    waits_s = waiting_s(runs.tables[brief]["requests"], brief.horizon_s)
+    rows = [row for row in runs.tables[brief]["operators"].to_dicts() if row["phase"] == "decode"]
     total_s = sum(row["total_s"] for row in rows)
     shares = {row["operator"]: row["total_s"] / total_s for row in rows} if total_s else {}
-    view = View(short, facts, base, full, shares, trace, counts, waiting=waiting)
+    view = View(brief, facts, base_summary, full_prediction, shares, trace, counts, waiting=waits_s)
     pieces = waterfall(runs, view)  # first: its re-runs are looks, too
-    even_summary = runs.summaries.get(with_overrides(short, EVEN))
-    view = replace(view, uneven=score(base, even_summary, short) if even_summary else 0.0)
-    room = capacity(short, facts, runs.of)
-    causes = ranked(_measured(runs, view, room))
-    first_view = View(scenario, facts, summary, view.full, view.operators)
-    text = verdict(first_view, room, causes)
-    simulated = len(runs.summaries)
-    return Explanation(scenario, summary, text, first_view.held, room, causes, pieces, simulated)
+    even_summary = runs.summaries.get(with_overrides(brief, EVEN))
+    view = replace(view, uneven=score(base_summary, even_summary, brief) if even_summary else 0.0)
+    highest = capacity(brief, facts, runs.of)
+    causes = ranked(_measured(runs, view, highest))
+    whole_view = View(scenario, facts, summary, view.full, view.operators)
+    text = verdict(whole_view, highest, causes)
+    run_count = len(runs.summaries)
+    return Explanation(scenario, summary, text, whole_view.held, highest, causes, pieces, run_count)
 
 
 def _measured(runs: Runs, view: View, room: Capacity) -> list[Measured]:
     """All causes that are confirmed on all seeds."""
-    s = view.scenario
+    scenario = view.scenario
     candidates = _candidates(view)
-    path, load = load_of(s)
+    path, load = load_of(scenario)
     if not view.held and 0.0 < room.low < load:
-        less_load = Change({path: load_of(with_load(s, room.low))[1]})
+        less_load = Change({path: load_of(with_load(scenario, room.low))[1]})
         candidates.append(Look(math.inf, LOAD, less_load))
     looks_by_cause: dict[str, list[Look]] = {}
     for look in _looked(runs, view, candidates):
@@ -140,9 +140,9 @@ def _measured(runs: Runs, view: View, room: Capacity) -> list[Measured]:
 
     measured: list[Measured] = []
     for group in sorted(looks_by_cause.values(), key=weightiest)[:LOOKED_INTO]:
-        found = _confirmed(runs, view, group) if len(measured) < CONFIRMED else None
-        if found and all(found.removal.settings != past.removal.settings for past in measured):
-            measured.append(found)
+        cause = _confirmed(runs, view, group) if len(measured) < CONFIRMED else None
+        if cause and all(cause.removal.settings != past.removal.settings for past in measured):
+            measured.append(cause)
     return measured
 
 
@@ -209,15 +209,15 @@ def _smaller(
     runs: Runs, view: View, candidates: list[Look], helped: list[tuple[int, Look]]
 ) -> list[tuple[int, Look]]:
     """Smaller steps of a change that still meet the SLO, so that no more is added than needed."""
-    smaller_steps, seen_changes = [], {k for k, _ in helped}
+    smaller_steps, seen_indices = [], {k for k, _ in helped}
     for k, look in helped:
         if not (look.change.doable and _meets(runs, view, look.change)):
             continue
         for j in range(k):
             candidate = candidates[j]
-            same_fields = candidate.change.settings.keys() == look.change.settings.keys()
-            same_fields = same_fields and candidate.cause is look.cause
-            if j in seen_changes or not same_fields or not _meets(runs, view, candidate.change):
+            is_smaller = candidate.change.settings.keys() == look.change.settings.keys()
+            is_smaller = is_smaller and candidate.cause is look.cause
+            if j in seen_indices or not is_smaller or not _meets(runs, view, candidate.change):
                 continue
             summary = runs.changed(view.scenario, candidate.change.settings) or {}
             gain = _counted(view, candidate.change, score(view.summary, summary, view.scenario))
@@ -235,25 +235,27 @@ def _meets(runs: Runs, view: View, change: Change) -> bool:
 def _confirmed(runs: Runs, view: View, group: list[Look]) -> Measured | None:
     """The change that is confirmed on every seed: the least intrusive one that meets the SLO,
     otherwise one nearly as good as the best; None if there is none."""
-    s = view.scenario
-    doable = [k for k in group if k.change.doable]
-    near = [k for k in doable if not view.held and _meets(runs, view, k.change)]
-    near = near or [k for k in doable if k.worth >= NEARLY * max(look.worth for look in doable)]
-    others = sorted((k for k in doable if k not in near), key=lambda k: -k.worth)
-    doable_gain = _first_that_holds(runs, s, [*near, *others][:TRIED])
-    ideals = [k for k in group if not k.change.doable]
+    scenario = view.scenario
+    doable = [option for option in group if option.change.doable]
+    good = [option for option in doable if not view.held and _meets(runs, view, option.change)]
+    good = good or [
+        option for option in doable if option.worth >= NEARLY * max(look.worth for look in doable)
+    ]
+    others = sorted((option for option in doable if option not in good), key=lambda k: -k.worth)
+    best_doable = _first_that_holds(runs, scenario, [*good, *others][:TRIED])
+    ideals = [option for option in group if not option.change.doable]
     ideal = max(ideals, key=lambda k: k.worth, default=None)
-    if ideal and doable_gain and ideal.worth <= doable_gain[0].worth:
+    if ideal and best_doable and ideal.worth <= best_doable[0].worth:
         ideal = None  # what can be done removes enough of it
-    ideal_change = _first_that_holds(runs, s, [ideal] if ideal else [])
-    if not (doable_gain or ideal_change):
+    best_ideal = _first_that_holds(runs, scenario, [ideal] if ideal else [])
+    if not (best_doable or best_ideal):
         return None
-    top_look, removal = max(filter(None, (doable_gain, ideal_change)), key=lambda row: row[0].worth)
-    gain = doable_gain[0].worth if doable_gain else top_look.worth
-    suggestion = doable_gain[1] if doable_gain else None
+    top_look, removal = max(filter(None, (best_doable, best_ideal)), key=lambda row: row[0].worth)
+    score_gain = best_doable[0].worth if best_doable else top_look.worth
+    suggestion = best_doable[1] if best_doable else None
     if ideal is None and suggestion is not None:
         removal = suggestion
-    return Measured(top_look.cause, top_look.change.named, gain, removal, suggestion)
+    return Measured(top_look.cause, top_look.change.named, score_gain, removal, suggestion)
 
 
 def _first_that_holds(runs: Runs, s: Scenario, looks: Sequence[Look]) -> tuple[Look, Gain] | None:
@@ -265,16 +267,16 @@ def _first_that_holds(runs: Runs, s: Scenario, looks: Sequence[Look]) -> tuple[L
 def ranked(measured: list[Measured]) -> tuple[Measured, ...]:
     """Causes by gain, then unchangeable ones; faults first, demand last."""
     removable = [m for m in measured if m.cause.kind == CAUSE and m.suggestion is not None]
-    best = max((m.score for m in removable), default=0.0)
+    best_score = max((m.score for m in removable), default=0.0)
 
     def order(m: Measured) -> tuple[int, float]:
         """Sort key of a cause: place of its kind, then the higher score."""
         if m.cause.kind == CAUSE and m.suggestion is None:
             return (4, -m.score)
         if m.cause.kind == FAULT:
-            return (0 if m.score >= OUTRANKS * best else 2, -m.score)
+            return (0 if m.score >= OUTRANKS * best_score else 2, -m.score)
         if m.cause.kind == DEMAND:
-            return (3 if best >= OUTRANKS * m.score else 1, -m.score)
+            return (3 if best_score >= OUTRANKS * m.score else 1, -m.score)
         return (2, -m.score)
 
     return tuple(sorted(measured, key=order))
@@ -282,15 +284,15 @@ def ranked(measured: list[Measured]) -> tuple[Measured, ...]:
 
 def verdict(view: View, room: Capacity, ranks: Sequence[Measured]) -> str:
     """Sentence: whether the SLO is met, how much load meets it, and what to improve first."""
-    limit = _limit(view, room)
+    limit_text = _limit(view, room)
     if view.held:
-        sentences = [f"It keeps its SLO{limit}."]
+        sentences = [f"It keeps its SLO{limit_text}."]
     else:
         met = served_well(view.summary)
         subject = f"Only {amount(met, 'share')} of requests keep" if met else "No request keeps"
         if met >= view.scenario.slo.share:  # overloaded: the growing queue is not judged yet
             subject = f"{amount(met, 'share')} of the requests that finish keep"
-        sentences = [f"{subject} the SLO{limit}."]
+        sentences = [f"{subject} the SLO{limit_text}."]
     if ranks and (not view.held or ranks[0].score > WORTH_SAYING):
         label, top_name = ranks[0].cause.label, ranks[0].named
         label = label if label[:2].isupper() else label[0].lower() + label[1:]

@@ -26,8 +26,8 @@ def prefill(v: View) -> Found:
         return
     count, npus = v.role_npus["prefill"]
     needed = count + 1
-    if rate := v.sustained.get("prefill"):
-        needed = max(needed, math.ceil(SPARE * v.arrived_per_s / (rate / count)))
+    if rate_per_s := v.sustained.get("prefill"):
+        needed = max(needed, math.ceil(SPARE * v.arrived_per_s / (rate_per_s / count)))
     largest = count + v.free_npus // npus
     for instances in sorted({min(count + 1, largest), min(needed, largest), largest} - {count}):
         yield Change({"deployment.prefill.instances": instances})
@@ -36,8 +36,8 @@ def prefill(v: View) -> Found:
     if v.mode != "disaggregated" or needed <= largest:
         return
     for added in sorted({largest - count + 1, needed - count}):
-        gave_up = _smaller(v, "decode", added * npus - v.free_npus)
-        yield Change({"deployment.prefill.instances": count + added} | gave_up)
+        freed_npus = _smaller(v, "decode", added * npus - v.free_npus)
+        yield Change({"deployment.prefill.instances": count + added} | freed_npus)
     if deployment.prefill.npus_per_instance > 1:
         yield Change({"deployment.prefill.instances": 2 * count,
                       "deployment.prefill.npus_per_instance": npus // 2})  # fmt: skip
@@ -63,14 +63,14 @@ def _more_decode(v: View) -> Found:
     count, npus = v.role_npus["decode"]
     for added in _steps(v.free_npus // npus):
         yield Change({"deployment.decode.instances": count + added})
-    node = v.scenario.supernode.npus_per_node
-    for nodes in _steps(v.free_npus // count // node):
-        yield Change({"deployment.decode.npus_per_instance": npus + nodes * node})
+    node_npus = v.scenario.supernode.npus_per_node
+    for nodes in _steps(v.free_npus // count // node_npus):
+        yield Change({"deployment.decode.npus_per_instance": npus + nodes * node_npus})
     if v.mode == "disaggregated":
-        prefills, _ = v.role_npus["prefill"]
-        rate = v.sustained.get("prefill", 0.0) / prefills
-        needed = math.ceil(SPARE * v.arrived_per_s / rate) if rate else prefills
-        yield from _both(v, {max(1, prefills - 2), max(1, prefills - 1), needed})
+        prefill_count, _ = v.role_npus["prefill"]
+        rate_per_s = v.sustained.get("prefill", 0.0) / prefill_count
+        needed = math.ceil(SPARE * v.arrived_per_s / rate_per_s) if rate_per_s else prefill_count
+        yield from _both(v, {max(1, prefill_count - 2), max(1, prefill_count - 1), needed})
 
 
 def _steps(most: int) -> list[int]:
@@ -82,10 +82,10 @@ def _both(v: View, prefills: Iterable[int]) -> Found:
     """Changes to these numbers of prefill instances, with all other NPUs for decode."""
     (prefill_count, prefill_npus), (count, npus) = v.role_npus["prefill"], v.role_npus["decode"]
     for instances in prefills:
-        size = npus + (v.free_npus - (instances - prefill_count) * prefill_npus) // count
-        if size != npus:
+        decode_npus = npus + (v.free_npus - (instances - prefill_count) * prefill_npus) // count
+        if decode_npus != npus:
             yield Change({"deployment.prefill.instances": instances,
-                          "deployment.decode.npus_per_instance": size})  # fmt: skip
+                          "deployment.decode.npus_per_instance": decode_npus})  # fmt: skip
 
 
 def _smaller(v: View, role: str, npus: int) -> Settings:
@@ -93,9 +93,9 @@ def _smaller(v: View, role: str, npus: int) -> Settings:
     count, instance_npus = v.role_npus[role]
     if npus <= 0:
         return {}
-    fewer_npus = math.ceil(npus / instance_npus)
-    if count > fewer_npus:
-        return {f"deployment.{role}.instances": count - fewer_npus}
+    fewer_instances = math.ceil(npus / instance_npus)
+    if count > fewer_instances:
+        return {f"deployment.{role}.instances": count - fewer_instances}
     return {f"deployment.{role}.npus_per_instance": max(1, instance_npus - math.ceil(npus / count))}
 
 
@@ -117,9 +117,9 @@ def chunk(v: View) -> Found:
     tokens = v.scenario.deployment.colocated.chunk_tokens_per_npu
     arriving = v.figure("prefill_tokens_per_s_per_npu") * v.figure("decode_iteration_s_mean")
     # A limit far above what comes with an iteration binds at no factor of itself.
-    sufficient = [2.0 * arriving, 1.25 * arriving] if 0 < 2.0 * arriving < 0.25 * tokens else []
+    enough = [2.0 * arriving, 1.25 * arriving] if 0 < 2.0 * arriving < 0.25 * tokens else []
     default_tokens = Scenario().deployment.colocated.chunk_tokens_per_npu
-    for chunk_tokens in (max(2 * tokens, default_tokens), 0.5 * tokens, 0.25 * tokens, *sufficient):
+    for chunk_tokens in (max(2 * tokens, default_tokens), 0.5 * tokens, 0.25 * tokens, *enough):
         yield Change({"deployment.colocated.chunk_tokens_per_npu": max(2, round(chunk_tokens))})
 
 
@@ -129,7 +129,7 @@ def ranks(v: View) -> Found:
     if "colocated" not in v.role_npus:
         return
     delay_now = v.scenario.deployment.colocated.prompt_delay
-    longer_delays = [n for n in (3, 10, 30) if n > delay_now]
+    longer_delays = [option for option in (3, 10, 30) if option > delay_now]
     for delay in longer_delays if v.slow > v.late else [delay_now // 3, 0]:
         yield Change({"deployment.colocated.prompt_delay": delay})
 
@@ -155,9 +155,9 @@ def batch(v: View) -> Found:
         return
     path, batch_now = "deployment.decode.batch_per_npu", v.scenario.deployment.decode.batch_per_npu
     if v.slow > CLOSE and v.full is not None:
-        bound_s = 0.9e-3 * v.scenario.slo.tpot_ms
-        target = largest_batch(Priced(v.scenario, v.facts, v.trace, v.counts), bound_s)
-        for batch_size in sorted({target.batch_per_npu, round(0.75 * batch_now), batch_now // 2}):
+        tpot_bound_s = 0.9e-3 * v.scenario.slo.tpot_ms
+        largest = largest_batch(Priced(v.scenario, v.facts, v.trace, v.counts), tpot_bound_s)
+        for batch_size in sorted({largest.batch_per_npu, round(0.75 * batch_now), batch_now // 2}):
             if 0 < batch_size < batch_now:
                 yield Change({path: batch_size})
     elif v.parts["router"] >= WAITS:
@@ -180,18 +180,18 @@ def ep(v: View) -> Found:
         if count % 2 == 0:
             yield Change({f"{path}.instances": count // 2, f"{path}.npus_per_instance": 2 * npus})
     if v.full is not None and v.full.costs.decode_role is not None:
-        copies = v.scenario.experts.redundant
+        redundant = v.scenario.experts.redundant
         layout = v.full.costs.decode_role.layout
-        if idle_count := idle_dies(v.full.costs.shape, layout, copies):
-            yield Change({"experts.redundant": copies + idle_count})
+        if idle_count := idle_dies(v.full.costs.shape, layout, redundant):
+            yield Change({"experts.redundant": redundant + idle_count})
 
 
 @cause("kv_space", "KV space of the decode dies", "Make room for more KV on the decode dies.")
 def kv_space(v: View) -> Found:
     """Smaller KV or weights, fewer redundant experts, or more dies."""
     is_full, decode = _out_of_space(v), v.full.decode if v.full is not None else None
-    kv_limited = decode is not None and decode.limited_by == "KV space"  # by formula
-    if not (is_full or kv_limited or v.parts["prefill_queue"] >= WAITS):
+    is_kv_limited = decode is not None and decode.limited_by == "KV space"  # by formula
+    if not (is_full or is_kv_limited or v.parts["prefill_queue"] >= WAITS):
         return
     yield Change({"deployment.precision.kv": "int8"})
     yield Change({"deployment.precision.weights": "int8"})
@@ -208,9 +208,9 @@ def offload(v: View) -> Found:
     pool = serving(v.scenario).get("decode")
     if pool is None or pool.away is None:
         return
-    off_share, lent_cores = pool.away.requests, pool.away.cores
+    offloaded, lent_cores = pool.away.requests, pool.away.cores
     if v.operators.get("offloaded_core", 0.0) > 0.0:
-        for smaller_share in (round(0.7 * off_share, 2), round(0.4 * off_share, 2), 0.0):
+        for smaller_share in (round(0.7 * offloaded, 2), round(0.4 * offloaded, 2), 0.0):
             yield Change({"deployment.decode.attention_offload": smaller_share})
         yield Change({"deployment.prefill.lent_cores": min(0.9, 2.0 * lent_cores)})
     if v.parts["prefill_queue"] >= WAITS:

@@ -136,7 +136,7 @@ class Gain:
 def score(before: Summary, after: Summary, s: Scenario) -> float:
     """Improvement of a run: more requests within the SLO, latencies nearer to it, more served."""
     # Without an upper end: far off, too, what comes nearer to the SLO is better.
-    ratios = [ttft_share(x, s) + tpot_share(x, s) + 1e-3 for x in (before, after)]
+    ratios = [ttft_share(summary, s) + tpot_share(summary, s) + 1e-3 for summary in (before, after)]
     gain = SERVED * (served_well(after) - served_well(before)) + math.log(ratios[0] / ratios[1])
     if catches_up(before, after, s):
         finished_before = max(finished_share(before, s), LEAST_FINISHED)
@@ -149,13 +149,13 @@ def gained(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
     requests there are more of them: one burst decides how many of fifty are late."""
     pairs: list[tuple[Summary, Summary]] = []
     for seed_scenario in seeded(s, MORE_SEEDS + RARE_SEEDS):
-        is_enough = math.fsum(float(summary.get("requests") or 0.0) for summary, _ in pairs) >= FEW
-        if is_enough and (len(pairs) > len(MORE_SEEDS) or len(pairs) == 2 and _agree(pairs, s)):
+        has_enough = math.fsum(float(before.get("requests") or 0.0) for before, _ in pairs) >= FEW
+        if has_enough and (len(pairs) > len(MORE_SEEDS) or len(pairs) == 2 and _agree(pairs, s)):
             break
-        summary, changed = runs.of(seed_scenario), runs.changed(seed_scenario, settings)
-        if summary is None or changed is None or harms(summary, changed, seed_scenario):
+        before, after = runs.of(seed_scenario), runs.changed(seed_scenario, settings)
+        if before is None or after is None or harms(before, after, seed_scenario):
             return None
-        pairs.append((summary, changed))
+        pairs.append((before, after))
     return _gain(pairs, s, settings)
 
 
@@ -178,7 +178,7 @@ def _gain(pairs: list[tuple[Summary, Summary]], s: Scenario, settings: Settings)
     catches = all(catches_up(before, after, s) for before, after in pairs)
     metrics = NAMED if catches else NAMED[:-1]  # else as many finish as arrive, whatever is changed
     gains = [gain for metric in metrics if (gain := _gain_in(metric, pairs, s)) is not None]
-    shares = [float(np.mean([attained(pair[k]) for pair in pairs])) for k in (0, 1)]
+    shares = [float(np.mean([attained(pair[side]) for pair in pairs])) for side in (0, 1)]
     if CLEAR < shares[0] < s.slo.share:  # some requests keep the SLO and others do not: that counts
         gains = [gain for gain in gains if gain[1] == "slo_attainment"]
     if not gains:
@@ -189,21 +189,21 @@ def _gain(pairs: list[tuple[Summary, Summary]], s: Scenario, settings: Settings)
 
 def harms(before: Summary, after: Summary, s: Scenario) -> bool:
     """Whether a change lowers SLO attainment, or moves a p99 close to the SLO."""
-    rise = served_well(after) - served_well(before)
-    if rise < 0 or attained(after) < attained(before):
+    share_rise = served_well(after) - served_well(before)
+    if share_rise < 0 or attained(after) < attained(before):
         return True
     # Where a run falls behind, TTFT is that of the few served early: more of them may lengthen it.
     ratio_functions = (tpot_share,) if catches_up(before, after, s) else (ttft_share, tpot_share)
-    is_harmed = (ratio(after, s) > max(ratio(before, s) * 1.02, 0.85) for ratio in ratio_functions)
-    return rise < CLEAR and any(is_harmed)
+    worsened = (ratio(after, s) > max(ratio(before, s) * 1.02, 0.85) for ratio in ratio_functions)
+    return share_rise < CLEAR and any(worsened)
 
 
 def _gain_in(
     metric: str, pairs: list[tuple[Summary, Summary]], s: Scenario
 ) -> tuple[float, str, float, float, float] | None:
     """(weight, metric, before, after, least improvement); None if it does not clearly move."""
-    figures = [[figure_of(metric, x, s) for x in pair] for pair in pairs]
-    if any(x is None for pair in figures for x in pair):
+    figures = [[figure_of(metric, figure, s) for figure in pair] for pair in pairs]
+    if any(figure is None for pair in figures for figure in pair):
         return None
     values = np.array(figures, float)
     sign = 1.0 if METRICS[metric].better == "higher" else -1.0

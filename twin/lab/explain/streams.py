@@ -24,18 +24,18 @@ def stream_plans(scenario: Scenario, facts: Facts, tables: Tables) -> dict[str, 
     plans: dict[str, Timeline | None] = {}
     if costs.decode_role is not None:
         ranks = tables["ranks"].filter(pl.col("role") == "decode")
-        names = ("requests_mean", "context_tokens_mean")
-        requests, context = (_mean(ranks[name].fill_null(0.0)) for name in names)
+        column_names = ("requests_mean", "context_tokens_mean")
+        mean_requests, context_tokens = (_mean(ranks[name].fill_null(0.0)) for name in column_names)
         hot = _mean_hot(tables, "decode")
-        plans["decode"] = decode_timeline(costs.decode, requests, context, hot, hot)
+        plans["decode"] = decode_timeline(costs.decode, mean_requests, context_tokens, hot, hot)
     if costs.prefill_role is not None:
-        rows = tables["operators"].filter(pl.col("phase") == "prefill")
-        batches = float(rows["iterations"].max() or 0.0) if rows.height else 0.0  # type: ignore[arg-type]
+        operators = tables["operators"].filter(pl.col("phase") == "prefill")
+        batch_count = float(operators["iterations"].max() or 0.0) if operators.height else 0.0  # type: ignore[arg-type]
         windows = tables["windows"].filter(pl.col("t_s") >= scenario.warmup_s)
-        tokens = float((windows["input_tokens_per_s"] * windows["window_s"]).sum() or 0.0)
-        tokens = tokens / batches if batches > 0 else 0.0  # of a mean batch in the steady state
-        length = _mean(tables["requests"]["input_tokens"]) or 1.0
-        pairs = tokens * 0.5 * min(length, tokens)
+        total_tokens = float((windows["input_tokens_per_s"] * windows["window_s"]).sum() or 0.0)
+        tokens = total_tokens / batch_count if batch_count > 0 else 0.0  # of a mean batch
+        prompt_tokens = _mean(tables["requests"]["input_tokens"]) or 1.0
+        pairs = tokens * 0.5 * min(prompt_tokens, tokens)
         hot = _mean_hot(tables, "prefill")
         plans["prefill"] = prefill_timeline(costs.prefill, tokens, pairs, hot, hot)
     return {role: plan for role, plan in plans.items() if plan is not None}
@@ -51,16 +51,16 @@ def full_plans(
     costs, plans = parts.costs, dict[str, Timeline | None]()
     if costs.decode_role is not None and prediction.decode is not None:
         ranks, query_tokens = costs.decode_role.ranks, costs.decode.query_tokens
-        batch = costs.decode_role.slots(prediction.decode.batch_per_npu)
-        requests, context = (float(load[0]) for load in rank_load(batch, ranks, traffic))
-        tokens = 0.5 * query_tokens * batch * ranks / costs.decode.layout.domains
-        hot = hot_and_wire(costs.decode.layout, tokens, *parts.decode_imbalance.table)
-        plans["decode"] = decode_timeline(costs.decode, requests, context, *hot)
+        rank_batch = costs.decode_role.slots(prediction.decode.batch_per_npu)
+        requests, context = (float(figure[0]) for figure in rank_load(rank_batch, ranks, traffic))
+        tokens = 0.5 * query_tokens * rank_batch * ranks / costs.decode.layout.domains
+        imbalance = hot_and_wire(costs.decode.layout, tokens, *parts.decode_imbalance.table)
+        plans["decode"] = decode_timeline(costs.decode, requests, context, *imbalance)
     if costs.prefill_role is not None and prediction.prefill is not None:
         tokens = prediction.prefill.batch_tokens
-        hot = hot_and_wire(costs.prefill.layout, 0.5 * tokens, *parts.prefill_imbalance.table)
+        imbalance = hot_and_wire(costs.prefill.layout, 0.5 * tokens, *parts.prefill_imbalance.table)
         pairs = tokens / traffic.fresh_tokens * traffic.fresh_pairs
-        plans["prefill"] = prefill_timeline(costs.prefill, tokens, pairs, *hot)
+        plans["prefill"] = prefill_timeline(costs.prefill, tokens, pairs, *imbalance)
     return {role: plan for role, plan in plans.items() if plan is not None}
 
 
@@ -70,11 +70,11 @@ def _costs(scenario: Scenario, facts: Facts, tables: Tables) -> Costs:
         return build_costs(scenario, facts, wired(scenario.supernode, facts))
     if scenario.workload.arrivals == "trace":
         means = {
-            f"workload.{lengths}": max(1, round(_mean(tables["requests"][lengths])))
-            for lengths in ("input_tokens", "output_tokens")
+            f"workload.{column}": max(1, round(_mean(tables["requests"][column])))
+            for column in ("input_tokens", "output_tokens")
         }
-        fixed = {"workload.arrivals": "poisson", "workload.lengths": "fixed"}
-        scenario = with_overrides(scenario, fixed | means)
+        fixed_settings = {"workload.arrivals": "poisson", "workload.lengths": "fixed"}
+        scenario = with_overrides(scenario, fixed_settings | means)
     return assemble(scenario, facts).costs
 
 

@@ -41,8 +41,8 @@ class View:
 
     def figure(self, key: str) -> float:
         """A figure of the run; 0 if it is missing."""
-        value = self.summary.get(key)
-        return float(value) if isinstance(value, int | float) else 0.0
+        figure = self.summary.get(key)
+        return float(figure) if isinstance(figure, int | float) else 0.0
 
     @property
     def experts(self) -> bool:
@@ -62,7 +62,7 @@ class View:
         if not any(seconds.values()):
             seconds |= self.waiting
         total_s = sum(seconds.values())
-        return {name: value / total_s if total_s else 0.0 for name, value in seconds.items()}
+        return {name: part_s / total_s if total_s else 0.0 for name, part_s in seconds.items()}
 
     def gone(self, share: float, *parts: str) -> float:
         """Score that the run would gain if a share of some parts of the TTFT disappeared."""
@@ -73,8 +73,8 @@ class View:
     @property
     def free_npus(self) -> int:
         """NPUs of the machine that no instance uses."""
-        s = self.scenario
-        return max(npus_of(s.supernode) - npus_used(s), 0)
+        scenario = self.scenario
+        return max(npus_of(scenario.supernode) - npus_used(scenario), 0)
 
     @property
     def arrived_per_s(self) -> float:
@@ -127,20 +127,20 @@ def ttft_share(summary: Summary, s: Scenario) -> float:
     """TTFT p99 over its SLO; without first tokens, the run's length over it."""
     if s.deployment.mode == "decode_only":
         return 0.0
-    value = summary.get("ttft_s_p99")
-    if value is None:
+    p99_s = summary.get("ttft_s_p99")
+    if p99_s is None:
         return max(UNSERVED, s.horizon_s / s.slo.ttft_s)
-    return float(value) / s.slo.ttft_s
+    return float(p99_s) / s.slo.ttft_s
 
 
 def tpot_share(summary: Summary, s: Scenario) -> float:
     """TPOT p99 over its SLO; `UNSERVED` if no request finished."""
     if s.deployment.mode == "prefill_only":
         return 0.0
-    value = summary.get("tpot_s_p99")
-    if value is None:  # answers of one token have no TPOT
+    p99_s = summary.get("tpot_s_p99")
+    if p99_s is None:  # answers of one token have no TPOT
         return 0.0 if summary.get("requests_steady") else UNSERVED
-    return float(value) / (1e-3 * s.slo.tpot_ms)
+    return float(p99_s) / (1e-3 * s.slo.tpot_ms)
 
 
 def attained(summary: Summary) -> float:
@@ -186,9 +186,9 @@ def holds(summary: Summary, s: Scenario) -> bool:
 
 def load_of(s: Scenario) -> tuple[str, float]:
     """Path and value of the field that sets the load."""
-    w = s.workload
-    if w.arrivals == "closed_loop":
-        return "workload.concurrency", float(w.concurrency)
-    if w.arrivals == "trace":
-        return "workload.trace.rate_multiplier", w.trace.rate_multiplier
-    return "workload.rate_req_per_s", w.rate_req_per_s
+    workload = s.workload
+    if workload.arrivals == "closed_loop":
+        return "workload.concurrency", float(workload.concurrency)
+    if workload.arrivals == "trace":
+        return "workload.trace.rate_multiplier", workload.trace.rate_multiplier
+    return "workload.rate_req_per_s", workload.rate_req_per_s

@@ -84,8 +84,8 @@ def _spans(requests: pl.DataFrame, warmup_s: float) -> np.ndarray | None:
     for k in range(1, stamps.shape[1] - 1):
         is_missing = ~np.isfinite(stamps[:, k])
         stamps[is_missing, k] = stamps[is_missing, k - 1]
-    means: np.ndarray = np.diff(stamps, axis=1).mean(axis=0)
-    return means
+    mean_spans_s: np.ndarray = np.diff(stamps, axis=1).mean(axis=0)
+    return mean_spans_s
 
 
 def _shares(
@@ -115,29 +115,30 @@ def iteration_of(
     seconds_of = dict(zip(rows["operator"], rows["per_iteration_s"], strict=True))
     if plan is None:
         return [("", name, seconds) for name, seconds in seconds_of.items() if seconds > 0]
-    whole_s, share = sum(seconds_of.values()), plan.end - plan.begin
-    layers = [
-        (stream, name, layer_part * share * whole_s) for stream, name, layer_part in busy_of(plan)
+    iteration_s, layers_share = sum(seconds_of.values()), plan.end - plan.begin
+    layer_rows = [
+        (stream, name, layer_share * layers_share * iteration_s)
+        for stream, name, layer_share in busy_of(plan)
     ]
-    inside = {name for _, name, _ in layers}
-    outside = {n: s for n, s in seconds_of.items() if s > 0 and (n not in inside or n in _OUTSIDE)}
-    factor = (1.0 - share) * whole_s / (sum(outside.values()) or 1.0)
-    return layers + [("", name, seconds * factor) for name, seconds in outside.items()]
+    inside = {name for _, name, _ in layer_rows}
+    outer_s = {n: s for n, s in seconds_of.items() if s > 0 and (n not in inside or n in _OUTSIDE)}
+    outer_scale = (1.0 - layers_share) * iteration_s / (sum(outer_s.values()) or 1.0)
+    return layer_rows + [("", name, seconds * outer_scale) for name, seconds in outer_s.items()]
 
 
 def busy_of(plan: Timeline) -> list[tuple[str, str, float]]:
     """(stream, operator, share of a layer's time) of both streams, each with its slack last."""
     rows = []
-    for number, stream in enumerate(plan.streams):
-        busy_s: dict[str, float] = {}
+    for stream_number, stream in enumerate(plan.streams):
+        share_by_operator: dict[str, float] = {}
         for piece in plan.pieces:
-            total_s = sum(seconds for _, seconds in piece.operators)
-            if piece.stream == number and total_s > 0:
+            piece_s = sum(seconds for _, seconds in piece.operators)
+            if piece.stream == stream_number and piece_s > 0:
                 for name, seconds in piece.operators:
-                    layer_share = seconds / total_s * (piece.high - piece.low)
-                    busy_s[name] = busy_s.get(name, 0.0) + layer_share
-        busy_s[SLACK] = max(0.0, 1.0 - sum(busy_s.values()))
-        rows += [(stream, name, layer_share) for name, layer_share in busy_s.items()]
+                    layer_share = seconds / piece_s * (piece.high - piece.low)
+                    share_by_operator[name] = share_by_operator.get(name, 0.0) + layer_share
+        share_by_operator[SLACK] = max(0.0, 1.0 - sum(share_by_operator.values()))
+        rows += [(stream, name, layer_share) for name, layer_share in share_by_operator.items()]
     return rows
 
 
@@ -155,11 +156,11 @@ def _set_weights_apart(seconds: dict[str, float], view: View, decode_s: float) -
     iteration_s = view.figure("decode_iteration_s_mean")
     if role is None or view.full is None or not iteration_s:
         return
-    hbm_rate = role.chip.hbm_bytes_per_s * role.dies
+    hbm_per_s = role.chip.hbm_bytes_per_s * role.dies
     tokens = 1e6 * role.dies  # with so many tokens no expert stays unread
-    ideal = decode_hbm_bytes(role.decode, tokens, 0.0, float(role.ranks)) / hbm_rate / iteration_s
-    layer_s = seconds["attention"] + seconds["experts"]
-    weights_s = min(ideal * decode_s, 0.95 * layer_s)
+    share = decode_hbm_bytes(role.decode, tokens, 0.0, float(role.ranks)) / hbm_per_s / iteration_s
+    layers_s = seconds["attention"] + seconds["experts"]
+    weights_s = min(share * decode_s, 0.95 * layers_s)
     for piece in ("attention", "experts"):
-        seconds[piece] *= 1.0 - weights_s / layer_s if layer_s else 1.0
+        seconds[piece] *= 1.0 - weights_s / layers_s if layers_s else 1.0
     seconds["weights"] = weights_s

@@ -38,20 +38,20 @@ def _one(path: str, value: Any, before: Scenario | None) -> str:
     if isinstance(value, list):
         label = ROWS.get(path, path)
         return f"{label}: {len(value)} left" if value else f"{label}: none"
-    info = field_info(path)
-    label, unit = (info.label if info else path), field_unit(path)
-    values = [value] if before is None else [read(before, path), value]
-    value_texts = [choice_label(path, v) if isinstance(v, str) else plain(v) for v in values]
+    field = field_info(path)
+    label, unit = (field.label if field else path), field_unit(path)
+    shown_values = [value] if before is None else [read(before, path), value]
+    value_texts = [choice_label(path, v) if isinstance(v, str) else plain(v) for v in shown_values]
     return f"{label} {' → '.join(value_texts)} {unit if unit not in label.lower() else ''}".rstrip()
 
 
 def effect(gain: Mapping[str, Any]) -> str:
     """Effect of a change on its metric: 'TTFT p99 31.2 s → 0.82 s'."""
     metric = METRICS[gain["metric"]]
-    end_texts = (shown(metric.key, gain[end]) for end in ("before", "after"))
-    text = f"{metric.label} {' → '.join(end_texts)}"
+    value_texts = (shown(metric.key, gain[side]) for side in ("before", "after"))
+    text = f"{metric.label} {' → '.join(value_texts)}"
     rise = gain["attained_after"] - gain["attained_before"]
     if gain["metric"] == "slo_attainment" or rise < 0.01:
         return text
-    shares = (shown("slo_attainment", gain[f"attained_{end}"]) for end in ("before", "after"))
+    shares = (shown("slo_attainment", gain[f"attained_{side}"]) for side in ("before", "after"))
     return f"{text}, SLO attainment {' → '.join(shares)}"

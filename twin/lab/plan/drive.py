@@ -111,8 +111,8 @@ class Simulators:
     def all(self, scenarios: Sequence[Scenario], beat: Callable[[], None]) -> list[Trial | str]:
         """Figures of each scenario, in order; `beat` is called between two, and may raise."""
         digests, stored = [scenario_digest(s) for s in scenarios], self.memory.known
-        to_run = {key_: s for key_, s in zip(digests, scenarios, strict=True) if key_ not in stored}
-        run_keys = {key_: but_for_slo(s) for key_, s in to_run.items() if judged_by_alone(s)}
+        to_run = {sha: s for sha, s in zip(digests, scenarios, strict=True) if sha not in stored}
+        run_keys = {sha: but_for_slo(s) for sha, s in to_run.items() if judged_by_alone(s)}
         lock = threading.Lock()
 
         def store(digest: str, answer: Trial | str) -> None:
@@ -130,7 +130,7 @@ class Simulators:
             self._elsewhere(self.cluster, remaining, store, beat)
         else:
             self._here(remaining, store, beat)
-        return [stored[key_] for key_ in digests]
+        return [stored[sha] for sha in digests]
 
     def _held(self, key: str, trial: Trial) -> Trial:
         """Figures of a run without its latencies, which are held under `key` for other SLOs."""

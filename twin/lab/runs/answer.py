@@ -34,13 +34,13 @@ def answer(
     """Simulate a scenario in this process, as one object; keep: store the run; also: called with
     the run; tables: included as rows; tenants, models: a row each. Raises ValueErrors of the
     simulation, SpecError for an unknown table."""
-    begun_s, run_id = time.perf_counter(), None
+    begun_at_s, run_id = time.perf_counter(), None
     if keep:
         with closing(open_store()) as store:
             if trace is not None:
                 store.traces.save(trace)
-            finished = run_now(store, scenario, watch=watch)
-        run_id, run = finished.id, finished.result
+            finished_run = run_now(store, scenario, watch=watch)
+        run_id, run = finished_run.id, finished_run.result
     else:
         facts, counts = load_facts(), _load_named(scenario)
         require_fits(estimate(scenario, facts, len(trace) if trace is not None else 0))
@@ -57,11 +57,11 @@ def answer(
         "run": run_id,
         "scenario": scenario_digest(scenario),
         "digest": run.digest,
-        "wall_s": round(time.perf_counter() - begun_s, 3),
+        "wall_s": round(time.perf_counter() - begun_at_s, 3),
         "requests": int(run.summary["requests"] or 0),
         "name": scenario.name,
         "valid": run.valid,
-        "broken_checks": [c for c in run.checks if not c["ok"]],
+        "broken_checks": [check for check in run.checks if not check["ok"]],
         "notes": list(run.notes),
         "summary": dict(run.summary),
         **({"tenants": by_tenant(tenants_seen)} if tenants_seen else {}),
@@ -99,7 +99,7 @@ def compared(names: Sequence[str], watching: Callable[[str], Watch], seeds: int 
         if seeds < LEAST:
             return comparison
         return with_pairs(comparison, [
-            [found_or_made(store, s, watching(name)).summary for s in own_scenarios]
+            [found_or_made(store, question, watching(name)).summary for question in own_scenarios]
             for name, own_scenarios in zip(names, seeded(scenarios, 0, seeds), strict=True)
         ])  # fmt: skip
 
@@ -127,6 +127,6 @@ def swept(scenario: Scenario, over: Sequence[str], watch: Watch) -> dict[str, An
             watch(len(rows) / len(points), {"points": len(rows)})
     scenarios = [point.scenario or scenario for point in points]
     summaries = [row.summary if row else {} for row in rows]
-    sentence = sweep.conclusion(axes[0], scenarios, summaries) if len(axes) == 1 else ""
+    conclusion = sweep.conclusion(axes[0], scenarios, summaries) if len(axes) == 1 else ""
     table = sweep.table(axes, points, rows)
-    return {"over": [axis.text for axis in axes], "conclusion": sentence, "points": table}
+    return {"over": [axis.text for axis in axes], "conclusion": conclusion, "points": table}

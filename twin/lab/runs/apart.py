@@ -42,10 +42,10 @@ def apart(
             "read: cut it into parts"
         )
     stream = io.BytesIO(answer)
-    head, tables = unpacked(stream.readline(), stream)
-    if "refused" in head:
-        raise Refused(head["refused"])
-    return kind.join(Parts(**head, tables=tables))
+    header, tables = unpacked(stream.readline(), stream)
+    if "refused" in header:
+        raise Refused(header["refused"])
+    return kind.join(Parts(**header, tables=tables))
 
 
 def main() -> None:
@@ -62,8 +62,8 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (int(float(seconds)) + 1,) * 2)
     try:
         parts = kind.split(reader(data, file_name))
-        head = {"name": parts.name, "format": parts.format, "about": dict(parts.about)}
-        answer = packed(head, parts.tables)
+        header = {"name": parts.name, "format": parts.format, "about": dict(parts.about)}
+        answer = packed(header, parts.tables)
     except ValueError as error:
         answer = packed({"refused": str(error)}, {})
     except MemoryError:

@@ -79,7 +79,7 @@ class Cluster:
             except lost():
                 self._drop()
             deadline_s = time.monotonic() + wait_s
-            while not any(f.done() for f in self._futures.values()):
+            while not any(future.done() for future in self._futures.values()):
                 if time.monotonic() >= deadline_s:
                     return {}
                 time.sleep(LOOK_S)
@@ -274,17 +274,17 @@ def main() -> None:
     texts: SimpleQueue[dict[str, str]] = SimpleQueue()
     # It ends with its input: the answer would go nowhere, and another may begin the same.
     say = listen(texts.put)
-    last = False
-    while not last:
-        work = texts.get()
+    is_last = False
+    while not is_last:
+        task = texts.get()
         try:
-            reply = {"answer": Hook("done", DONE[work["what"]]).load()(work["text"])}
+            reply = {"answer": Hook("done", DONE[task["what"]]).load()(task["text"])}
         except ValueError as error:
             if not type(error).__module__.startswith("twin."):
                 log.exception("a process that simulates failed")
             reply = {"refused": str(error)}
-        last = peak_bytes() > PEAK_BYTES_MAX
-        say({**reply, "last": last})
+        is_last = peak_bytes() > PEAK_BYTES_MAX
+        say({**reply, "last": is_last})
     leave()
 
 

@@ -124,9 +124,9 @@ class Runner:
 
     def result(self, run: str, timeout_s: float) -> RunRow | None:
         """The run once it has ended, None after the timeout; raises UnknownId."""
-        deadline = time.monotonic() + timeout_s
+        deadline_s = time.monotonic() + timeout_s
         while not (row := self.progress(run)).ended:
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= deadline_s:
                 return None
             time.sleep(LOOK_S)
         return row
@@ -196,10 +196,10 @@ class Runner:
             for row in self._deaf_of(running):
                 self._processes[row.owner.name].kill()
             # Time is counted in ticks, because this machine may have slept.
-            look_s, self._looked_s = min(now_s - self._looked_s, QUIET_TICK_S), now_s
+            passed_s, self._looked_s = min(now_s - self._looked_s, QUIET_TICK_S), now_s
             helpers = (("", helper) for helper in self._helpers)
             for name, process in [*self._processes.items(), *helpers]:
-                if process.silent_s(look_s) > HUNG_S:
+                if process.silent_s(passed_s) > HUNG_S:
                     log.error("process %d hung for %.0f s and was killed", process.pid, HUNG_S)
                     process.kill()
                     self._hung.add(name)

@@ -67,7 +67,7 @@ def pulse(
 ) -> Iterator[Callable[..., bool]]:
     """Start a thread that stores progress; returns a function that says whether to continue. With a
     budget the thread ends the run and this process if they take far more memory."""
-    latest: tuple[float, dict[str, Any]] = (0.0, {})
+    latest_progress: tuple[float, dict[str, Any]] = (0.0, {})
     order: Beat = "go"
     is_over = threading.Event()
 
@@ -78,15 +78,15 @@ def pulse(
             if budget is not None and (taken_bytes := resident_bytes()) > limit_bytes(budget):
                 _give_up(store, run, owner, budget, taken_bytes)
             try:
-                order = store.runs.beat(run, owner, *latest)
+                order = store.runs.beat(run, owner, *latest_progress)
             except StoreError as error:
                 # The next beat may get through; a run outlives many missed ones.
                 log.warning("progress of run %s was not stored: %s", run, error)
 
     def note(fraction: float, live: Mapping[str, Any]) -> bool:
         """Note progress for the next beat; returns whether the run goes on."""
-        nonlocal latest
-        latest = (fraction, dict(live))
+        nonlocal latest_progress
+        latest_progress = (fraction, dict(live))
         return order == "go"
 
     thread = threading.Thread(target=beat_until_over, daemon=True)
@@ -104,7 +104,7 @@ def execute(
 ) -> "Run":  # fmt: skip
     """Carry out a run and store its result; an error is stored and raised again. limited: in a
     process of its own, which ends if it takes far more memory than estimated."""
-    begun_s, budget = time.monotonic(), None
+    start_s, budget = time.monotonic(), None
     try:
         if limited:
             budget = budget_of(store, store.scenarios.load(row.scenario), load_facts())
@@ -115,7 +115,7 @@ def execute(
                 return note(fraction, live) and (watch is None or watch(fraction, live))
 
             run_result = answered(store, row, engine, progress)
-            store.runs.finish(row.id, owner, run_result, time.monotonic() - begun_s)
+            store.runs.finish(row.id, owner, run_result, time.monotonic() - start_s)
     except (engine.cancelled, KeyboardInterrupt):
         store.runs.cancelled(row.id, owner)
         raise

@@ -120,13 +120,13 @@ class Live:
                 self._runs.clear()
                 self._runs.update({run: replace(at, searching=False) for run, at in looks.items()})
             else:
-                head, tables = message
+                header, tables = message
                 self._deaths = 0
-                run, last_look = head["run"], self._runs.get(head["run"])
-                if head["seen"] is None:
+                run, last_look = header["run"], self._runs.get(header["run"])
+                if header["seen"] is None:
                     self._runs.pop(run, None)
                 elif last_look is not None:
-                    self._runs[run] = Look(**head["seen"], tables=tables or last_look.tables)
+                    self._runs[run] = Look(**header["seen"], tables=tables or last_look.tables)
             self._changed.notify_all()
 
 
@@ -150,8 +150,8 @@ def question_of(draft: Scenario, facts: Facts) -> Scenario | None:
 
 def _of_capacity(question: Scenario) -> str:
     """The scenario without load, times and names, on which its capacity does not depend."""
-    normalised = {"name": "", "question": "", "source": "", "horizon_s": 2.0, "warmup_s": 1.0}
-    return canonical(with_overrides(with_load(question, 1.0), normalised))
+    fixed_fields = {"name": "", "question": "", "source": "", "horizon_s": 2.0, "warmup_s": 1.0}
+    return canonical(with_overrides(with_load(question, 1.0), fixed_fields))
 
 
 class Answering:
@@ -257,7 +257,7 @@ class Answering:
 
     def _report(self, run: str, seen: Look | None, tables: Mapping[str, pl.DataFrame] = {}) -> None:
         """Send the state of a run, None: it failed. Tables are sent once."""
-        state = {k: v for k, v in asdict(seen).items() if k != "tables"} if seen else None
+        state = {name: v for name, v in asdict(seen).items() if name != "tables"} if seen else None
         self._say({"run": run, "seen": state}, tables)
 
 

@@ -106,13 +106,13 @@ def listen(hear: Callable[[Any], object], end: Callable[[], object] = leave) -> 
 
 def packed(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> bytes:
     """A message: a line of JSON that ends with the tables' sizes, then the tables as Arrow."""
-    files = {}
+    table_bytes = {}
     for name, frame in tables.items():
         buffer = io.BytesIO()
         frame.write_ipc(buffer)
-        files[name] = buffer.getvalue()
-    sizes = {name: len(file) for name, file in files.items()}
-    return json.dumps({**head, "tables": sizes}).encode() + b"\n" + b"".join(files.values())
+        table_bytes[name] = buffer.getvalue()
+    sizes = {name: len(content) for name, content in table_bytes.items()}
+    return json.dumps({**head, "tables": sizes}).encode() + b"\n" + b"".join(table_bytes.values())
 
 
 def unpacked(line: bytes, stream: IO[bytes]) -> Message:

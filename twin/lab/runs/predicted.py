@@ -25,7 +25,7 @@ def predicted(scenario: Scenario) -> dict[str, Any]:
 def _of_one(scenario: Scenario) -> dict[str, Any]:
     """Predicted figures of one model by formula, with their bands."""
     facts = load_facts()
-    begun_s = time.perf_counter()
+    start_s = time.perf_counter()
     prices = Priced(scenario, facts)
     full = prices.full
     rate, limit = full.requests_per_s, full.limit
@@ -63,7 +63,7 @@ def _of_one(scenario: Scenario) -> dict[str, Any]:
             "hbm_utilisation": decode.hbm_utilisation,
             "cube_utilisation": decode.cube_utilisation,
         }
-    wall_s = time.perf_counter() - begun_s
+    wall_s = time.perf_counter() - start_s
     return {
         "scenario": scenario_digest(scenario),
         "name": scenario.name,

@@ -133,7 +133,7 @@ def _compared(store: Store, row: RunRow, watch: Watch) -> Verified:
         return Verified(row.id, row.name, "not compared", str(refusal))
     if run.digest == row.result_digest:
         return Verified(row.id, row.name, "same bytes", engine_note)
-    names = [key for key, value in run.summary.items() if row.summary.get(key) != value]
-    figure_text = f"other values of {numbered(len(names), 'figure')}: {', '.join(names[:5])}"
-    text = figure_text if names else "tables differ"
+    figures = [key for key, value in run.summary.items() if row.summary.get(key) != value]
+    figure_text = f"other values of {numbered(len(figures), 'figure')}: {', '.join(figures[:5])}"
+    text = figure_text if figures else "tables differ"
     return Verified(row.id, row.name, "differs", f"{text}; {engine_note}" if engine_note else text)

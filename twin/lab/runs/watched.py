@@ -114,18 +114,18 @@ def inside(run: Source, row: Mapping[str, Any]) -> Inside:
 
     def passes(role: str, begin: str, end: str) -> list[Pass]:
         """Passes of the instance that served the request in one role, between two of its stamps."""
-        from_s, to_s = row[begin], row[end]
-        if from_s is None:
+        begin_s, to_s = row[begin], row[end]
+        if begin_s is None:
             return []
         number, passes_of = row[f"{role}_instance"], window.passes
         all_passes = passes_of.get((role, number)) or passes_of.get(("colocated", number), [])
-        return [p for p in all_passes if p.begin_s >= from_s and (to_s is None or p.end_s <= to_s)]
+        return [p for p in all_passes if p.begin_s >= begin_s and (to_s is None or p.end_s <= to_s)]
 
     batches = passes("prefill", "prefill_start_s", "prefill_end_s")
     seconds_by_operator, held_s = defaultdict[str, float](float), defaultdict[int, float](float)
     for batch in batches:
-        for name, took_s in batch.operators:
-            seconds_by_operator[name] += took_s
+        for name, busy_s in batch.operators:
+            seconds_by_operator[name] += busy_s
         if batch.held_s > 0.0:
             held_s[batch.hot_node] += batch.held_s
     if batches:  # reads of the memory pool, and batches between its own
@@ -145,6 +145,6 @@ def span_of_request(run: Source, request: int) -> tuple[float, float]:
         height = run.tables["requests"].height
         raise SpecError(f"request {request} is not in the run: it has {height:,} requests from 0")
     row = rows.row(0, named=True)
-    stamps = [v for k, v in row.items() if k.endswith("_s") and v is not None]
+    stamps = [stamp for column, stamp in row.items() if column.endswith("_s") and stamp is not None]
     begin_s = float(row["arrival_s"])
-    return begin_s, max(begin_s + 1e-3, *(float(v) for v in stamps))
+    return begin_s, max(begin_s + 1e-3, *(float(stamp) for stamp in stamps))

@@ -50,8 +50,8 @@ class Paired:
         elif abs(self.mean) < LARGE * abs(self.base):
             scale, unit = 100.0 / abs(self.base), "%"
         margin = scale * self.half
-        places = max(1, -math.floor(math.log10(margin))) if margin > 0.0 else 1
-        text = f"{scale * self.mean:+z.{places}f} ± {margin:.{places}f} {unit}".replace("-", "−")
+        digits = max(1, -math.floor(math.log10(margin))) if margin > 0.0 else 1
+        text = f"{scale * self.mean:+z.{digits}f} ± {margin:.{digits}f} {unit}".replace("-", "−")
         return text if abs(self.mean) > self.half else f"equal within noise ({text})"
 
 
@@ -78,8 +78,8 @@ class MetricRow:
         pairs = zip(self.ratios, self.verdicts, strict=True)
         changes = ["" if r is None or v == "same" else f"{100 * (r - 1):+.1f} %" for r, v in pairs]
         return [
-            f"{shown(self.name, value)}  {self.pair(i) or change}".rstrip()
-            for i, (value, change) in enumerate(zip(self.values, changes, strict=True))
+            f"{shown(self.name, value)}  {self.pair(run) or change}".rstrip()
+            for run, (value, change) in enumerate(zip(self.values, changes, strict=True))
         ]
 
 
@@ -179,12 +179,12 @@ def _spared(row: MetricRow, runs: Sequence[RunRow], baseline: int) -> MetricRow:
     """The row with verdict 'different' for runs worse only by more NPUs for the same load."""
     if not row.unit.endswith("per NPU"):
         return row
-    before = runs[baseline].summary
+    base = runs[baseline].summary
 
     def spare(run: RunRow) -> bool:
         """Whether a run has more NPUs than the baseline and finishes at least as many requests."""
-        has_more_npus = (run.summary.get("npus") or 0) > (before.get("npus") or 0)
-        rate_now, rate_base = (s.get("throughput_req_per_s") or 0.0 for s in (run.summary, before))
+        has_more_npus = (run.summary.get("npus") or 0) > (base.get("npus") or 0)
+        rate_now, rate_base = (s.get("throughput_req_per_s") or 0.0 for s in (run.summary, base))
         return has_more_npus and rate_now >= (1 - SAME_LOAD) * rate_base
 
     verdicts: list[Verdict] = [
@@ -245,21 +245,21 @@ def with_pairs(
     for row in compared.metrics:
         verdicts: list[Verdict] = list(row.verdicts)
         differences: list[Paired | None] = [None] * len(summaries)
-        for i, seed_summaries in enumerate(summaries):
+        for run, seed_summaries in enumerate(summaries):
             value_pairs = [
-                (float(a[row.name]), float(b[row.name]))
-                for a, b in zip(seed_summaries, summaries[compared.baseline], strict=True)
-                if a and b and is_number(a.get(row.name)) and is_number(b.get(row.name))
+                (float(own[row.name]), float(other[row.name]))
+                for own, other in zip(seed_summaries, summaries[compared.baseline], strict=True)
+                if own and other and is_number(own.get(row.name)) and is_number(other.get(row.name))
             ]
-            if i == compared.baseline or len(value_pairs) < LEAST:
+            if run == compared.baseline or len(value_pairs) < LEAST:
                 continue
-            differences[i] = pair = paired(value_pairs)
+            differences[run] = pair = paired(value_pairs)
             if math.isclose(pair.base + abs(pair.mean) + pair.half, pair.base):
-                verdicts[i] = "same"
+                verdicts[run] = "same"
             elif abs(pair.mean) <= pair.half:
-                verdicts[i] = "noise"
-            elif row.verdicts[i] != "different":
-                verdicts[i] = _verdict(row.name, pair.base + pair.mean, pair.base)
+                verdicts[run] = "noise"
+            elif row.verdicts[run] != "different":
+                verdicts[run] = _verdict(row.name, pair.base + pair.mean, pair.base)
         rows.append(replace(row, verdicts=tuple(verdicts), paired=tuple(differences)))
     return replace(compared, metrics=rows)
 
@@ -268,8 +268,8 @@ def paired(both: Sequence[tuple[float, float]]) -> Paired:
     """The mean difference of pairs (value, baseline) with its interval, by Student's t."""
     from scipy.special import stdtrit  # a seventh of the imports of `twin run`, which has no pairs
 
-    differences = [a - b for a, b in both]
+    differences = [value - base for value, base in both]
     error_of_mean = statistics.stdev(differences) / math.sqrt(len(both))
     half_width = float(stdtrit(len(both) - 1, 0.5 + 0.5 * SURE)) * error_of_mean
-    base_mean = statistics.fmean(b for _, b in both)
+    base_mean = statistics.fmean(base for _, base in both)
     return Paired(len(both), base_mean, statistics.fmean(differences), half_width)

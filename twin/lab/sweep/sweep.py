@@ -47,8 +47,8 @@ class Axis:
 
     def said(self, value: Any) -> str:
         """One value with its unit, as text."""
-        info = field_info(self.path)
-        unit = info.unit if info else ""
+        field = field_info(self.path)
+        unit = field.unit if field else ""
         text = f"{value:,.6g}" if is_number(value) else choice_label(self.path, value)
         return f"{text} {unit}".rstrip()
 
@@ -69,10 +69,10 @@ class Point:
 
 def label_of(path: str) -> str:
     """The label of a field that exists; raises SweepError."""
-    info = field_info(path)
-    if info is None:
+    field = field_info(path)
+    if field is None:
         raise SweepError(no_field(path))
-    return info.label
+    return field.label
 
 
 def axis(text: str) -> Axis:
@@ -85,31 +85,31 @@ def axis(text: str) -> Axis:
     >>> axis("deployment.placement=packed,spread").text
     'deployment.placement=packed,spread'
     """
-    path, _, span = text.partition("=")
+    path, _, values_text = text.partition("=")
     path = path.strip()
     label_of(path)
-    parts = span.split(":")
+    parts = values_text.split(":")
     if len(parts) in (3, 4) and parts[3:] in ([], ["log"]):
         try:
             low, high, count = float(parts[0]), float(parts[1]), int(parts[2])
         except ValueError:
             raise SweepError(_usage(path)) from None
         return between(path, low, high, count, log=len(parts) == 4)
-    values = [_read(path, word.strip()) for word in span.split(",") if word.strip()]
+    values = [_read(path, word.strip()) for word in values_text.split(",") if word.strip()]
     return _axis(path, values)
 
 
 def between(path: str, low: float, high: float, count: int, *, log: bool = False) -> Axis:
     """Values from one end to the other, evenly or (log) in even ratios; raises SweepError."""
-    info = field_info(path)
-    if info is None or info.kind not in (int, float) or not 2 <= count <= POINTS_MAX:
+    field = field_info(path)
+    if field is None or field.kind not in (int, float) or not 2 <= count <= POINTS_MAX:
         raise SweepError(_usage(path))
     if not (math.isfinite(low) and math.isfinite(high)) or (log and min(low, high) <= 0):
         raise SweepError(_usage(path))
-    spacing = np.geomspace if log else np.linspace
-    numbers = [float(number) for number in spacing(low, high, count)]
+    spaced = np.geomspace if log else np.linspace
+    numbers = [float(number) for number in spaced(low, high, count)]
     inner_values = [float(f"{number:.{FIGURES}g}") for number in numbers[1:-1]]
-    return _axis(path, [info.kind(round(n) if info.kind is int else n) for n in
+    return _axis(path, [field.kind(round(value) if field.kind is int else value) for value in
                         (numbers[0], *inner_values, numbers[-1])])  # fmt: skip
 
 
@@ -132,8 +132,8 @@ def _usage(path: str) -> str:
 def _read(path: str, word: str) -> Any:
     """A field's value from a word. Raises SweepError if the field is a number and the word is
     none."""
-    info = field_info(path)
-    kind = info.kind if info else str
+    field = field_info(path)
+    kind = field.kind if field else str
     if kind is bool:
         return {"true": True, "on": True, "false": False, "off": False}.get(word.lower(), word)
     if kind in (int, float):
@@ -156,30 +156,30 @@ def points(
 ) -> list[Point]:
     """Points of a sweep, a scenario each; the last axis varies fastest. named: gives a scenario its
     name. Raises SweepError."""
-    if not 1 <= len(axes) <= AXES_MAX or len({a.path for a in axes}) < len(axes):
+    if not 1 <= len(axes) <= AXES_MAX or len({axis.path for axis in axes}) < len(axes):
         raise SweepError("a sweep goes over one field, or over two different ones")
-    point_count = math.prod(len(a.values) for a in axes)
+    point_count = math.prod(len(axis.values) for axis in axes)
     if point_count > POINTS_MAX:
         raise SweepError(f"this sweep has {point_count} points: at most {POINTS_MAX} can be")
     new_points = []
-    for values in itertools.product(*(a.values for a in axes)):
+    for values in itertools.product(*(axis.values for axis in axes)):
         try:
-            changes = zip((a.path for a in axes), values, strict=True)
-            question = with_machine(scenario, dict(changes))
+            changes = zip((axis.path for axis in axes), values, strict=True)
+            point_scenario = with_machine(scenario, dict(changes))
         except (SpecError, HardwareError) as error:
             new_points.append(Point(values, None, str(error)))
             continue
-        question = named(question) if named else _named(question, scenario, axes)
-        new_points.append(Point(values, question))
+        point_scenario = named(point_scenario) if named else _named(point_scenario, scenario, axes)
+        new_points.append(Point(values, point_scenario))
     return new_points
 
 
 def _named(question: Scenario, origin: Scenario, axes: Sequence[Axis]) -> Scenario:
     """A point named after its values; the sweep's own scenario keeps its name."""
     change_texts = [
-        f"{a.label} {a.said(value)}"
-        for a in axes
-        if (value := read(question, a.path)) != read(origin, a.path)
+        f"{axis.label} {axis.said(value)}"
+        for axis in axes
+        if (value := read(question, axis.path)) != read(origin, axis.path)
     ]
     name = " · ".join([origin.name, *change_texts])[:80]
     return question.model_copy(update={"name": name})
@@ -220,7 +220,7 @@ def holds(scenario: Scenario, summary: dict[str, Any]) -> bool | None:
 def knees(held: Sequence[bool | None]) -> list[int]:
     """Indices along an axis before each change between SLO met and missed."""
     known_indices = [i for i, is_met in enumerate(held) if is_met is not None]
-    return [a for a, b in itertools.pairwise(known_indices) if held[a] != held[b]]
+    return [i for i, j in itertools.pairwise(known_indices) if held[i] != held[j]]
 
 
 def conclusion(
@@ -228,24 +228,24 @@ def conclusion(
 ) -> str:
     """Conclusion of a sweep of one field, in one sentence."""
     pairs = list(zip(scenarios, summaries, strict=True))
-    meets = [holds(s, summary) for s, summary in pairs]
+    meets = [holds(scenario, summary) for scenario, summary in pairs]
     known_indices = [i for i, met in enumerate(meets) if met is not None]
     if len(known_indices) < 2:
         return ""
     borders = knees(meets)
     if not borders:
         verdict_text = "The SLO holds" if meets[known_indices[0]] else "The SLO is not met"
-        first_text, end_text = (over.said(over.values[known_indices[k]]) for k in (0, -1))
-        return f"{verdict_text} anywhere from {first_text} to {end_text}."
+        low_text, high_text = (over.said(over.values[known_indices[k]]) for k in (0, -1))
+        return f"{verdict_text} anywhere from {low_text} to {high_text}."
     border = borders[0]
     next_index = next(i for i in known_indices if i > border)
-    met_at, miss = (border, next_index) if meets[border] else (next_index, border)
+    met_index, miss = (border, next_index) if meets[border] else (next_index, border)
     metric, limit = broken(*pairs[miss])[0]
-    value, bound = shown(metric.key, summaries[miss][metric.key]), shown(metric.key, limit)
-    reason = f"at {over.said(over.values[miss])} {metric.label} is {value}, {bound} is the limit"
+    figure, bound = shown(metric.key, summaries[miss][metric.key]), shown(metric.key, limit)
+    reason = f"at {over.said(over.values[miss])} {metric.label} is {figure}, {bound} is the limit"
     direction = "up to" if meets[border] else "from"
     change_text = "" if len(borders) == 1 else f" It changes {len(borders)} times along the way."
-    return f"Holds its SLO {direction} {over.said(over.values[met_at])}; {reason}.{change_text}"
+    return f"Holds its SLO {direction} {over.said(over.values[met_index])}; {reason}.{change_text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,10 +275,10 @@ def table(
     axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow | None]
 ) -> list[dict[str, Any]]:
     """One row per point: its values, its run, whether it meets the SLO, and its figures in SI."""
-    metrics = [m.key for m in placed("comparison")]
+    metrics = [metric.key for metric in placed("comparison")]
     return [
         {
-            **{a.path: value for a, value in zip(axes, point.values, strict=True)},
+            **{axis.path: value for axis, value in zip(axes, point.values, strict=True)},
             "run": row.id if row else None,
             "state": row.state if row else "refused",
             "why": row.message if row else point.refusal,

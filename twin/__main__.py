@@ -46,8 +46,7 @@ def help_of(code: str) -> str:
     path = Path(__file__).parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
     tree = ast.parse(path.read_bytes())
     definitions = [node for node in tree.body if getattr(node, "name", "") == name]
-    docstring = ast.get_docstring(definitions[0] if definitions else tree)  # type: ignore[arg-type]
-    return docstring or ""
+    return ast.get_docstring(definitions[0] if definitions else tree) or ""  # type: ignore[arg-type]
 
 
 def loaded(name: str) -> Any:

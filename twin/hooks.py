@@ -44,8 +44,7 @@ class Page(Hook):
     @property
     def script(self) -> str:
         """Path of its script, wherever the package is installed."""
-        folder = Path(__file__).parents[1].joinpath(*self.code.split("."))
-        return str(folder / f"{self.name}.py")
+        return str(Path(__file__).parents[1].joinpath(*self.code.split("."), f"{self.name}.py"))
 
 
 class Reader(Hook):

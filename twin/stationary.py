@@ -125,7 +125,6 @@ def stationary(priced: Priced, arriving: Arriving) -> Stationary:
     slot_count = float(np.minimum(p.slots, requests_per_rank).sum())
     unevenness, factors, late_shares = 1.0, list[float](), list[float]()
     lasting_squares, own_squares = list[float](), list[float]()
-
     prompt_delay = 0.0  # iterations that a prompt waits for other ranks, mean
 
     def took_s(each: float) -> float:
@@ -230,8 +229,7 @@ def _even_s(
     mean_s = 0.0
     for share, chunk, more in loads:
         first, last = (float(chunk[0]), float(more[0])), (float(chunk[-1]), float(more[-1]))
-        rank_load = requests, requests * held
-        mean_s += share * even_s(p, *rank_load, *first, *last, min(group, ranks))
+        mean_s += share * even_s(p, requests, requests * held, *first, *last, min(group, ranks))
     return mean_s
 
 

@@ -125,8 +125,7 @@ class Priced:
     @cached_property
     def traffic(self) -> Traffic:
         """Mean lengths and reuse of the traffic."""
-        arguments = self.scenario, self.facts, self.trace, self.parts.costs
-        return self.given or traffic_of(*arguments)
+        return self.given or traffic_of(self.scenario, self.facts, self.trace, self.parts.costs)
 
     @cached_property
     def full(self) -> Prediction:

@@ -233,8 +233,7 @@ def application(
     def rows(run: str, table: str, seen: Seen) -> Response:
         """One table of a run as JSON rows."""
         require(seen.runs.get(run), "run", run)
-        text = seen.runs.table(run, table).write_json()
-        return Response(text, media_type="application/json")
+        return Response(seen.runs.table(run, table).write_json(), media_type="application/json")
 
     return app
 

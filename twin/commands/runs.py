@@ -86,8 +86,7 @@ def explain(
 ) -> None:
     """Say why a run is as fast as it is and what would help, each measured by re-runs."""
     with terminal.progress(scenario) as watch:
-        explained = lab("runs.answer:explained")
-        answer = explained(scenario, settings or [], trace, lambda name: watch)
+        answer = lab("runs.answer:explained")(scenario, settings or [], trace, lambda name: watch)
     terminal.end_with_json(answer, as_json)
     terminal.out.print(escape(f"{answer['name']}: {answer['verdict']}"), soft_wrap=True)
     rows = []

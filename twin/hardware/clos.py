@@ -113,8 +113,7 @@ def one_hop(draft: Draft) -> None:
     draft.nodes(lambda n: n // s.nodes, switches=False, die_forwards="ub vpc host")
     for g, p in product(range(s.supernodes), range(s.sub_planes)):
         rack = f"rack {g * math.ceil(s.nodes / draft.recipe.nodes_per_rack)}"
-        name = switch_name("NVSwitch", g, p)
-        draft.add(name, "nvswitch", supernode=g, sub_plane=p, rack=rack)
+        draft.add(switch_name("NVSwitch", g, p), "nvswitch", supernode=g, sub_plane=p, rack=rack)
     draft.networks()
     for n in range(s.all_nodes):
         g, dies_per_npu = n // s.nodes, draft.of(n).dies_per_npu

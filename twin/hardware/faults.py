@@ -65,11 +65,9 @@ def dies_out(fabric: Wiring) -> frozenset[int]:
     """Dies that cannot serve in an instance over several nodes: without a UB link, or unable to
     reach another node although their UB plane spans nodes."""
     net = network(fabric)
-
-    def out() -> frozenset[int]:
-        return _numbers(_apart(net, "ub") if net.spans_nodes else ~_linked(net, "ub"))
-
-    return net.once("dies_out", out)
+    return net.once(
+        "dies_out", lambda: _numbers(_apart(net, "ub") if net.spans_nodes else ~_linked(net, "ub"))
+    )
 
 
 def dies_without(fabric: Wiring, plane: Plane) -> frozenset[int]:

@@ -189,7 +189,6 @@ class Load:
         the fullest link of all, which may carry bytes of many ends."""
 
         def share() -> float:
-            """Time on the fullest link at an end as a share of that on the fullest link."""
             links = self.pattern.links
             link_times = self.amounts / net.capacity[links]
             port_times = link_times[(net.leaves[links] >= 0) | (net.enters[links] >= 0)]

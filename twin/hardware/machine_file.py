@@ -130,8 +130,7 @@ def _kind(*ends: str) -> str:
 
     def place(word: str) -> tuple[int, str]:
         """Sort key of a word: its place in `FIRST`, then the word."""
-        position_ = FIRST.index(word.lower()) if word.lower() in FIRST else len(FIRST)
-        return position_, word
+        return (FIRST.index(word.lower()) if word.lower() in FIRST else len(FIRST)), word
 
     return "-".join(sorted(words, key=place))
 

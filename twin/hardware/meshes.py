@@ -148,8 +148,7 @@ def _of_npus(draft: Draft) -> None:
     cells_per_rack = recipe.nodes_per_rack * s.npus_per_node if recipe.racks_across else cells
     shape = shape_of(s, recipe, min(cells, cells_per_rack))
     draft.nodes((lambda n: n) if in_node else (lambda n: n // s.nodes), switches=False, ports=True)
-    links = recipe.links or (1,) * len(shape)
-    pairs = list(PAIRS[recipe.scale_up](shape, links))
+    pairs = list(PAIRS[recipe.scale_up](shape, recipe.links or (1,) * len(shape)))
     if recipe.racks_across:
         _rack_switches(draft)
     draft.networks()
@@ -176,17 +175,11 @@ def _of_npus(draft: Draft) -> None:
             )  # fmt: skip
     if recipe.racks_across:
         _between_racks(draft)
-    else:
-        _cpus_at_ports(draft)
-
-
-def _cpus_at_ports(draft: Draft) -> None:
-    """Link every CPU to all ports of its node."""
-    s = draft.s
-    bytes_per_s = draft.recipe.cpu_bytes_per_s / s.npus_per_node
-    for node in range(s.all_nodes):
-        for i, k in product(draft.cpus(node), range(s.npus_per_node)):
-            draft.link(f"CPU {node}.{i}", f"port {node}.{k}", "CPU-port", bytes_per_s)
+        return
+    bytes_per_s = recipe.cpu_bytes_per_s / s.npus_per_node
+    for n in range(s.all_nodes):
+        for i, k in product(draft.cpus(n), range(s.npus_per_node)):
+            draft.link(f"CPU {n}.{i}", f"port {n}.{k}", "CPU-port", bytes_per_s)
 
 
 def _rack_switches(draft: Draft) -> None:

@@ -169,8 +169,7 @@ class Network:
     @cached_property
     def storage_ports(self) -> str:
         """Kind of the vertices whose links reach storage: NICs of dies, or DPUs of nodes."""
-        nics = self.of_kind("nic")
-        is_to_storage = self.links_of("vpc") & np.isin(self.tail, nics)
+        is_to_storage = self.links_of("vpc") & np.isin(self.tail, self.of_kind("nic"))
         return "nic" if is_to_storage.any() else "qingtian"
 
     def of_kind(self, kind: str) -> INTS:

@@ -81,8 +81,7 @@ def between(
             f"{net.vertices[a]} cannot reach {net.vertices[b]} on the {plane} plane: no path of "
             "links is left"
         )
-    off_node = float(net.node[a] != net.node[b])
-    return _price(net, load, "the way", off_node_fraction=off_node)
+    return _price(net, load, "the way", off_node_fraction=float(net.node[a] != net.node[b]))
 
 
 def _vertex(net: Network, element: int | str) -> int:
@@ -151,7 +150,6 @@ def server_port(
     load, sources = pool_load
 
     def rate() -> float:  # the same for all that are alike
-        """The same, computed once for reads that are alike."""
         is_port, _ = demands.server_ports(net, load, plane)
         bytes_per_s, links = np.full(net.nodes, np.inf), load.links[is_port]
         np.minimum.at(

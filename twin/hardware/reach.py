@@ -95,11 +95,9 @@ class Usable:
         net, half_hops = self.net, (most + 1) // 2
         ahead = self._hops(np.flatnonzero(self.out), 0, half_hops)
         behind = self._hops(np.flatnonzero(self.into), 1, most - half_hops)
-        link_ends = (
-            self.at(np.flatnonzero(ahead < FAR), 0),
-            self.at(np.flatnonzero(behind < FAR), 1),
+        links = np.concatenate(
+            [self.at(np.flatnonzero(ahead < FAR), 0), self.at(np.flatnonzero(behind < FAR), 1)]
         )
-        links = np.concatenate(link_ends)
         ahead, behind = np.minimum(ahead, half_hops + 1), np.minimum(behind, most - half_hops + 1)
         on_walk = np.zeros(net.tail.size, bool)
         on_walk[links[ahead[net.tail[links]] + 1 + behind[net.head[links]] <= most]] = True

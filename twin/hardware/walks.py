@@ -223,8 +223,7 @@ class Walks:
                 arrived[level.state] += pair_bytes[level.end, level.row] * arriving[h - 1]
                 step_bytes = shares[h - 1] * arrived[level.head]
                 link_bytes[part_index] += np.bincount(level.links, step_bytes, self.tail.size)
-                state_count = self.levels[h - 2].head_start.size if h > 1 else self.rows.size
-                arrived = np.zeros(state_count)
+                arrived = np.zeros(self.levels[h - 2].head_start.size if h > 1 else self.rows.size)
                 arrived[level.tails] = np.add.reduceat(step_bytes[level.by_tail], level.tail_start)
         return link_bytes
 

@@ -273,8 +273,7 @@ def _gathered(s: Shape, comm: Communication, m: Machine, x: Exchange, apart: boo
     token_bytes = s.hidden * (1.0 if comm.early_quantisation else ACTIVATION_BYTES)
     far_nodes, node_peers = x.nodes - 1, x.peers // x.nodes - 1
 
-    def step_s(peers: int) -> float:  # start and barrier of one collective
-        """Seconds of start and barrier of one collective among so many dies."""
+    def step_s(peers: int) -> float:  # start and barrier of one collective among so many dies
         return m.fitted["comm_fixed"] + x.latency_s + m.fitted["barrier_round"] * math.log2(peers)
 
     swap_s = 0.0 if apart else far_nodes * step_s(2)

@@ -26,8 +26,7 @@ class Budget:
     @property
     def kv(self) -> float:
         """Bytes left for KV blocks."""
-        kv_bytes = self.hbm - self.weights - self.buffers - self.reserve - self.others
-        return kv_bytes - self.slots
+        return self.hbm - self.weights - self.buffers - self.reserve - self.others - self.slots
 
 
 def whole_model_bytes(s: Shape, f: Formats) -> float:

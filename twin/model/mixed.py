@@ -352,8 +352,8 @@ def _largest(
         farthest = room * (np.minimum(k, pieces - 1.0) + 0.5) * room
         paired[sum_index == bin_count] = np.maximum(paired[sum_index == bin_count], farthest)
     paired *= each / own_pairs  # cached tokens too
-    slices = (x.reshape(SLICES, POINTS).mean(axis=1) for x in (bin_tokens * sum_index, paired))
-    return idle, *slices
+    tokens = (bin_tokens * sum_index).reshape(SLICES, POINTS).mean(axis=1)
+    return idle, tokens, paired.reshape(SLICES, POINTS).mean(axis=1)
 
 
 @late

@@ -39,6 +39,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
     down_work, up_work, output = o.prefill_down(s, f), o.prefill_up(s, f), o.prefill_output(s, f)
     head_work = o.lm_head(s)
     gate, dispatch, experts, combine = _moe(x)
+    dense_weight_s, dense_flop_s, dense_io_s, dense_vector_s = x.seconds(o.dense_ffn(s, f))
     passes = (s.moe_layers + mtp_layers) * (2 if microbatch else 1)
     return c.Prefill(
         before=(
@@ -70,7 +71,12 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
         dispatch=dispatch,
         experts=experts,
         combine=combine,
-        dense=_product_of_many_rows(x, o.dense_ffn(s, f), 3, split_dies),
+        dense=c.Product(
+            fixed=3 * x.product_start_s,
+            weight=dense_weight_s,
+            flop=split_dies * max(dense_flop_s, dense_io_s),  # of many rows: they overlap
+            vector=split_dies * dense_vector_s,
+        ),
         drafter=_drafter(x),
         drafter_pair=pair_s(x.drafting) if x.drafting else 0.0,
         layout=layout(x),
@@ -139,21 +145,6 @@ def _more(x: Setting, where: str) -> list[c.Product]:
         for operator in o.plain_operators("prefill", where)
         for work in [operator.work(x.shape, x.formats)]
     ]
-
-
-def _product_of_many_rows(x: Setting, w: o.Work, launches: int, group: float) -> c.Product:
-    """Coefficients of a product with enough rows for computing and moving activations to overlap:
-    the longer of the two counts. Launches and weights in s, the rest in s per row of one of the
-    `group` dies that share the rows."""
-    weight_s, flop_s, io_s, vector_s = x.seconds(w)
-    start_s = launches * x.machine.product(w.format).start_s
-    return c.Product(
-        fixed=start_s,
-        weight=weight_s,
-        flop=group * max(flop_s, io_s),
-        io=0.0,
-        vector=group * vector_s,
-    )
 
 
 def _gathered_s(x: Exchange) -> float:

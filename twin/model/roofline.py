@@ -79,8 +79,7 @@ class Machine:
     choice_host_s: float = of_family("choice_host", 0.0)  # of its launches one by one, beyond one
     vector_utilisation: float = of_family("vector_bandwidth", 0.0)  # of HBM, element-wise kernels
     prefill_compute_share: float = of_family("prefill_compute_share")  # cores left during transfers
-    # 1: rows are sorted by expert in the stream that computes
-    routing_in_stream: float = of_family("routing_in_stream")
+    routing_in_stream: float = of_family("routing_in_stream")  # 1: rows are sorted where computed
     restoring_passes: float = of_family("restoring_passes")  # over answers, to restore their order
     graph_launch_s: float = of_family("graph_launch")  # host time to launch one graph
     host_gap_s: float = of_family("host_gap")  # between iterations, on the host
@@ -99,8 +98,7 @@ class Machine:
     linear_bandwidth: float = of_family("linear_bandwidth", 0.0)  # of HBM, its states
     linear_prompts: float = of_family("linear_prompts", 0.0)  # of the BF16 peak, prompts in chunks
     linear_chain_s: float = of_family("linear_chain", 0.0)  # there, a token, whatever the heads
-    # of the kernel that scores and selects
-    indexer_start_s: float = of_family("indexer_start", 0.0)
+    indexer_start_s: float = of_family("indexer_start", 0.0)  # of the kernel that selects
     compressed_start_s: float = of_family("compressed_start", 0.0)  # over compressed keys
     selection_start_s: float = of_family("selection_start", 0.0)  # there, of more than it selects
     index_token_s: float = of_family("index_token", 0.0)  # of the indexer, a token of a prompt
@@ -129,11 +127,9 @@ class Machine:
     decode_kernels: float = of_family("decode_kernels", 0.0)  # of a layer, launched one by one
     prefill_kernels: float = of_family("prefill_kernels", 0.0)
     dense_decode_kernels: float = of_family("dense_decode_kernels", 0.0)  # of plain dense layers
-    # of layers of grouped-query attention with experts
-    gqa_decode_kernels: float = of_family("gqa_decode_kernels", 0.0)
+    gqa_decode_kernels: float = of_family("gqa_decode_kernels", 0.0)  # of GQA with experts
     dense_prefill_kernels: float = of_family("dense_prefill_kernels", 0.0)
-    # of the core of linear attention, besides those
-    linear_prefill_kernels: float = of_family("linear_prefill_kernels", 0.0)
+    linear_prefill_kernels: float = of_family("linear_prefill_kernels", 0.0)  # of its core, more
     index_kernels: float = of_family("index_kernels", 0.0)  # of a layer that selects, besides those
     prefill_fused: float = of_family("prefill_fused", 1.0)  # 0: all-to-all, whatever decode does
     captured_tokens: float = of_family("captured_tokens", 0.0)  # of a rank; 0: any number

@@ -61,8 +61,7 @@ class GraphForm(Hook):
 
 
 class Report(Hook):
-    """A function that writes an answer as one HTML file: "run", of a run, or "plan", of a plan and
-    its answer; it returns text."""
+    """Function that writes a "run" or a "plan" with its answer as one HTML file; returns text."""
 
 
 class TraceFormat(Hook):

@@ -320,8 +320,7 @@ def stretch_size(p: Population) -> int:
 @kernel
 def fill(p: Population, count: int) -> None:
     """Add `count` requests in the state of a stationary stream: long answers are in progress more
-    often (the length-biased law of renewal theory), and requests of one rank are at near stages, as
-    after some lives of requests."""
+    often (length-biased law of renewal theory), requests of one rank are at near stages."""
     longest_tokens = 0
     for request in range(p.outputs.size):
         longest_tokens = max(longest_tokens, p.outputs[request])

@@ -193,9 +193,8 @@ def _scatter(factors: list[float]) -> float:
 
 
 def _slow_swing(arriving: Arriving, decoding: float, grows: float) -> tuple[float, float]:
-    """(squared relative deviation of iterations due to the number of requests in progress, its
-    share that outlasts a pass and is not measured there); grows: relative growth of an iteration
-    per relative growth of the load."""
+    """(squared relative deviation of iterations by the number of requests in progress, its share
+    that outlasts a pass, not measured there); grows: of an iteration, relative to the load."""
     iterations, counts = np.unique(np.maximum(arriving.outputs - 1, 1), return_counts=True)
     answers_count = float(arriving.outputs.size)
     lives = [(float(t), float(n) / answers_count) for t, n in zip(iterations, counts, strict=True)]

@@ -258,8 +258,7 @@ class Target:
 
 def largest_batch(priced: Priced, tpot_s: float) -> Target:
     """The largest batch per NPU, with whole requests per die, whose steady state has a TPOT of at
-    most `tpot_s` for mean lengths. Raises ModelError without decode, or if the model is too
-    large."""
+    most `tpot_s` for mean lengths. Raises ModelError without decode, or if memory is too small."""
     scenario, facts = priced.scenario, priced.facts
     if scenario.deployment.mode == "prefill_only":
         raise ModelError("deployment.mode = 'prefill_only' decodes nothing: it has no TPOT")

@@ -28,8 +28,7 @@ NoStore = Annotated[bool, typer.Option("--no-store", help="Do not keep the run."
 
 
 def lab(code: str) -> Any:
-    """A function of twin/lab as "module:function", imported now: that takes a second, for which the
-    help of these commands does not wait."""
+    """A function of twin/lab as "module:function", imported now: no help waits a second for it."""
     return Hook("", f"twin.lab.{code}").load()
 
 

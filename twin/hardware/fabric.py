@@ -60,8 +60,7 @@ MOST_LATENCY_S = 3600.0
 
 def build_fabric(supernode: Supernode, facts: Facts) -> Fabric:
     """The frozen graph of a supernode with its edits; equal supernodes share one graph. Raises
-    HardwareError when the wiring cannot reach every node, an edit names an unknown element, or an
-    imported machine is missing."""
+    HardwareError when wiring leaves a node out, or for an unknown element or imported machine."""
     return _drawn(supernode, _made_of(supernode, facts))
 
 
@@ -71,8 +70,7 @@ def wired(supernode: Supernode, facts: Facts) -> network.Network:
 
 
 def _made_of(s: Supernode, facts: Facts) -> Recipe | Facts:
-    """The recipe of a supernode, or for an imported machine the facts: with the supernode the cache
-    key of the built machine."""
+    """Part of a built machine's cache key: its recipe, or the facts for an imported machine."""
     if s.imported:
         return facts
     chips = (kind.chip if kind.has_npus else s.chip for kind in s.kinds)

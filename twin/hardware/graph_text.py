@@ -125,8 +125,7 @@ COLUMNS = ("from", "to", "GB/s", "ns", "plane")
 
 
 def _from_csv(text: str) -> GraphText:
-    """Read a cable list: one line per cable, for both directions; a second line in the reverse
-    direction may state other values for it."""
+    """Read a cable list: a line per cable, both directions; a second line may state the reverse."""
     rows = csv.reader(short_lines(text.splitlines()))
     try:
         links, faults = _cables(rows)

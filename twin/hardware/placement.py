@@ -388,9 +388,8 @@ MAY_SIT_ON_WHAT_IS_OFF = ("packed", "by_hand")
 
 
 def _move_off(seats: list[list[int]], names: Sequence[str], npus: Npus) -> list[str]:
-    """Move seats from NPUs that are off to free ones; returns a sentence for each moved instance.
-    NPUs of one node move together if another node has room, on the same scale-up plane first. The
-    caller has checked that there are enough."""
+    """Move seats from NPUs that are off to free ones, of which there are enough; returns a sentence
+    for each moved instance. NPUs of one node move together where another has room, near first."""
     used_npus = {npu for own in seats for npu in own}
     free_npus = [n for n in npus.usable if n not in used_npus]
     sentences = []

@@ -48,8 +48,7 @@ def worst_collision(loads: Iterable[Load]) -> Collision:
 
 
 def _price(net: Network, load: Load, what: str, **more: Any) -> Price:
-    """Price of a load without other traffic; more: fields that do not follow from the load. Raises
-    HardwareError where a path is cut."""
+    """Price of a load alone; more: further fields. Raises HardwareError where a path is cut."""
     bytes_per_s, link = load.alone(net)
     if load.unreached:
         a, b = (net.vertices[vertex] for vertex in load.unreached[0])
@@ -172,8 +171,7 @@ def nic(fabric: Wiring, die: int, plane: Plane = "rdma", operation: Operation = 
 
 
 def ports_of(fabric: Wiring, dies: Sequence[int], price: Price) -> INTS:
-    """Index in `port_rates` of the NIC port of each die: its node where dies share a port (price,
-    of `nic`), otherwise the die."""
+    """Index in `port_rates` of each die's NIC port: its node if dies share it (price, of `nic`)."""
     net, die_numbers = network(fabric), np.array(dies, np.int64)
     return net.node[net.dies[die_numbers]] if price.shared_by_dies > 1 else die_numbers
 

@@ -80,8 +80,7 @@ def recipe(machine: str, chip_name: str, facts: Facts) -> Recipe:
 
 
 def measured_shares(chip: str, facts: Facts) -> dict[str, float]:
-    """Shares of their nominal rates that UB links reach, as measured on a chip; empty if nothing
-    was. They replace a machine's."""
+    """Shares of nominal rates that UB links reach, as measured on a chip, or {}; these win."""
     path = f"chips.{chip}.link_efficiency"
     names = ("npu_read", "cpu_read", "write") if path in facts else ()
     return {share: facts.si(path) for share in names}

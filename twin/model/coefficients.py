@@ -85,8 +85,7 @@ class Transfer(Record):
 
 @record
 class Collective(Record):
-    """A collective of the dies that share attention, before, around or after its core, or what
-    goes from stage to stage."""
+    """A collective of dies that share attention, around its core, or from one stage to the next."""
 
     fixed: float = given("Launch and barrier.", "s")
     token: float = carried("Per token of a rank or a batch; after prefill's core, of a die.")

@@ -206,8 +206,7 @@ class Costs:
 def build_costs(
     scenario: Scenario, facts: Facts, fabric: Wiring, clocks: Mapping[str, float] | None = None
 ) -> Costs:
-    """Costs of a scenario with its pools at these shares of the rated clock. Raises ModelError with
-    one sentence when it cannot run."""
+    """Costs of a scenario with its pools at these shares of the rated clock. Raises ModelError."""
     deployment, w, front_end = scenario.deployment, scenario.workload, scenario.front_end
     pools = serving(scenario)
     chips = [pool.chip for pool in pools.values()]  # the last decodes, if any does

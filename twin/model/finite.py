@@ -1,8 +1,7 @@
 """Finite runs by formula: so many requests at once, until the last answer has ended.
 
 Slots are full for a while, then the longest answers are left alone (`drain`); or all prompts are
-computed before any answer goes on (`burst`). Kernels of the colocated instance; prompts all alike.
-"""
+computed before any answer goes on (`burst`). Kernels are colocated ones; prompts are alike."""
 
 import heapq
 from dataclasses import dataclass

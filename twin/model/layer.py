@@ -117,8 +117,7 @@ def experts_read(experts: float, rows: float) -> float:
 
 @kernel
 def popular_read(at: Layout, experts: float, rows: float) -> float:
-    """`experts_read` of `experts` of a die whose popularity differs: each class of equally many
-    gets rows in proportion to its load."""
+    """`experts_read` of `experts` of a die by classes of equal number, with rows by their load."""
     if at.classed <= 0.0 or experts <= 0.0:
         return experts_read(experts, rows)
     idle_experts = 0.0

@@ -91,8 +91,7 @@ def _passed(x: Part) -> float:
 
 
 def stage_of(s: Shape, pool: Pool) -> Shape:
-    """The layers of a pool's slowest stage: as many as any, without the dense ones of the first
-    where others have experts."""
+    """The layers of a pool's slowest stage: the most, with experts rather than dense ones."""
     if pool.own.pp_stages == 1:
         return s
     layers = math.ceil(s.layers / pool.own.pp_stages)
@@ -174,8 +173,7 @@ def place_in_stage(pool: Pool, die: int, dies: int) -> int:
 
 def kv_cells(pool: Pool, dies: int) -> int:
     """Number of parts of an instance that prefills which hold the KV of whole prompts: ranks where
-    it decodes too; dies, or groups that split prompts, with data-parallel attention; else one, for
-    every die has the latents of all."""
+    it decodes too; dies, or groups that split prompts, with data-parallel attention; else one."""
     if pool.role == "colocated":
         return dies // pool.rank_dies
     settings = pool.own
@@ -189,8 +187,7 @@ def kv_senders(pool: Pool, dies: int, receivers: int) -> int:
 
 
 def sent_bytes(pool: Pool, name: str, part: Part) -> float:
-    """Bytes that all dies of a rank (decode), or a die (prefill), receive for a token, all
-    layers, by collectives of a parallelism."""
+    """Bytes that a rank's dies together (decode), or a die, receive for a token, all layers."""
     parallelism = PARALLELISMS[name]
     group_dies = parallelism.size(pool)
     group_bytes = sum(

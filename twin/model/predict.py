@@ -203,9 +203,8 @@ def _piled(
 
 
 def slots(role: RoleCosts, traffic: Traffic) -> tuple[float, str]:
-    """Requests a rank decodes at once (mean over ranks), and what limits them.
-
-    Raises ModelError when not even one fits."""
+    """Requests a rank decodes at once (mean over ranks), and their limit; ModelError if none
+    fits."""
     wanted_slots = role.slots(role.pool.batch_per_npu)
     request_tokens = traffic.input_tokens + traffic.held_mean
     most_slots, dies = math.floor(role.kv_tokens_per_rank / request_tokens), role.pool.rank_dies

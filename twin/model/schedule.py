@@ -76,8 +76,7 @@ def two_microbatches_s(p: Decode, x: Stages) -> float:
 def turns_s(x: Stages) -> float:
     """Seconds of a layer when a graph launches the stages of two microbatches in turn: while one
     dispatches, the other is in its projections and the shared expert is computed; while one
-    combines, the other is in its core (SGLang: batch_overlap/operations_strategy.py). A stage that
-    waits for the wire keeps the cores."""
+    combines, the other is in its core (SGLang: operations_strategy.py). Waiting keeps the cores."""
     routed_s = x.experts - x.shared + x.answer
     core_part_s = x.attention - x.prepare + x.gate
     dispatch_s = max(x.dispatch - x.start, x.shared + x.prepare)
@@ -175,8 +174,7 @@ def _half_a_layer_apart(
 def _turns(
     layer_s: float, x: Stages, attention: Operators, moe: Operators
 ) -> list[tuple[int, float, Operators]]:
-    """Stages of one microbatch (stream, begin in s, operators), from its projections on, during
-    which the other dispatches."""
+    """Stages of a microbatch (stream, begin in s, operators), from when the other dispatches."""
     gate_piece, (_, dispatch_s), (_, experts_s), (_, combine_s) = moe
     wait_s = max(x.dispatch - x.start, x.shared + x.prepare)
     core_index = next(k for k, (name, _) in enumerate(attention) if name == "attention_core")

@@ -117,8 +117,7 @@ class Setting:
 
     @property
     def head_dies(self) -> int:
-        """Number of dies that split the heads of one prompt: each has the weights of its heads, and
-        reads all of the prompt's KV."""
+        """Number of dies that split the heads of a prompt; each reads all of the prompt's KV."""
         group = self.pool.own
         return {"dp": 1, "tp": group.tp_dies, "sp_tp_sp": self.exchange.peers}[group.attention]
 

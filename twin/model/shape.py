@@ -136,8 +136,7 @@ class Shape(Widths):
 
     @property
     def pooled(self) -> float:
-        """Keys of a mean layer for a token of the context that are all attended to, none being
-        selected: those of `pool_layers`."""
+        """Keys of a mean layer for a context token that all are attended to (`pool_layers`)."""
         return self.pool_layers / self.pool_ratio / self.layers
 
     @property
@@ -259,8 +258,7 @@ class Shape(Widths):
         return self.core_bytes_per_token_layer(kv) + self.index_bytes_per_token_layer(kv)
 
     def index_bytes_per_token_layer(self, kv: str) -> float:
-        """Bytes of the indexer's key of a token in a layer; in 8 bits with 4 for the scale of
-        128."""
+        """Bytes of the indexer's key of a token in a layer; in 8 bits with 4 of scale per 128."""
         return self.index_dim * (2.0 if kv == "bf16" else 1.0 + 4.0 / 128.0)
 
     def core_bytes_per_token_layer(self, kv: str) -> float:

@@ -125,8 +125,8 @@ def _curve(hot: float, wire: float) -> tuple[np.ndarray, np.ndarray]:
 def prefill_timeline(
     p: Prefill, tokens: float, pairs: float, hot: float, wire: float
 ) -> Timeline | None:
-    """Timeline of prefill's streams for a batch of tokens and query-key pairs; None when it runs in
-    sequence or nothing is prefilled."""
+    """Timeline of prefill's streams for a batch of tokens and query-key pairs; None if in
+    sequence."""
     if p.microbatch == 0.0 or not tokens > 0.0:
         return None
     layers_alone = replace(p, microbatch=0.0, dense_layers=0.0, head=0.0, launch=0.0)

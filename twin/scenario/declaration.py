@@ -65,16 +65,14 @@ def unless(path: str, *values: Any) -> When:
 def quantity(
     default: float, unit: str, label: str, bounds: tuple[float, float], **about: Any
 ) -> Any:
-    """A field that holds a number, with its unit, label and inclusive bounds; `step`: how far the
-    buttons of its widget move it."""
+    """A field that holds a number, with unit, label and inclusive bounds; step: of its widget."""
     low, high = bounds
     return Field(default, ge=low, le=high, json_schema_extra=_about(label, unit=unit, **about))
 
 
 def choice(default: Any, label: str, **about: Any) -> Any:
     """A field that is a switch or one of several names. `options`: their labels, or a function that
-    returns them; `files`: the folder of data/ with further names; `closed`: only `options` are
-    valid (its section checks)."""
+    returns them; `files`: the folder of data/ with further names; `closed`: no others are valid."""
     return Field(default, json_schema_extra=_about(label, **about))
 
 

@@ -53,8 +53,7 @@ class ScenarioField:
 
 @cache
 def fields(section: type[BaseModel] = Scenario) -> dict[str, ScenarioField]:
-    """Every field of a scenario, or of another section with what is below it, by dotted path, in
-    the order of declaration."""
+    """Every field of a scenario, or of another section, by dotted path, in order of declaration."""
     return {field.path: field for field in _fields_of(section, "", "", (), 1)}
 
 

@@ -24,8 +24,7 @@ Fields = dict[str, Any]
 
 
 def with_old_defaults(schema: int, plain: Fields) -> Fields:
-    """A copy of plain fields of an older schema in which fields whose default changed after it
-    state the default of that time."""
+    """A copy of plain fields that states older defaults of fields whose default changed later."""
     completed: Fields = json.loads(json.dumps(plain))
     for path, value in BEFORE[schema].items():
         _state(completed, path, value)
@@ -161,8 +160,7 @@ def parse_scenario(data: dict[str, Any]) -> Scenario:
 
 
 def with_overrides(s: Scenario, settings: dict[str, Any]) -> Scenario:
-    """A scenario with fields replaced by dotted path, in rows by number (`models.0.slo.ttft_s`);
-    raises SpecError on an unknown path."""
+    """A scenario with fields replaced by dotted path (`models.0.slo.ttft_s`); raises SpecError."""
     data = s.model_dump(mode="json")
     for path, value in settings.items():
         *parents, name = path.split(".")

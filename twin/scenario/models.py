@@ -4,8 +4,7 @@ The scenario's own sections are those of the first model, `models` has a row for
 run has one supernode, clock, front end, router, memory pool, clients and faults. What is left of
 the scenario for one model is a scenario of that model alone (`of_models`): formula and engine know
 no other. Its instances follow those of the models before it, its namespace of the memory pool is
-its share of every node, and its requests are drawn from a seed of their own.
-"""
+its share of every node, and its requests have a seed of their own."""
 
 from __future__ import annotations
 

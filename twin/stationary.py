@@ -134,9 +134,9 @@ def stationary(priced: Priced, arriving: Arriving) -> Stationary:
     by_seconds = p.colocated and math.isinf(arriving.clients)
     each, most_turns = 0.0, max(FEWEST + 1, min(MOST, int(ITERATIONS / (BURN + MEASURED) / life)))
     for turn in range(most_turns):
-        previous = each
+        last_each = each
         each, is_full = _arrivals(p, took_s, arriving, life + prompt_delay, slot_count)
-        if turn >= FEWEST and abs(each / previous - 1.0) < CLOSE and _scatter(factors) < SCATTER:
+        if turn >= FEWEST and abs(each / last_each - 1.0) < CLOSE and _scatter(factors) < SCATTER:
             break
         mean_s = took_s(each)
         p.expected_s = mean_s if by_seconds else 0.0

@@ -94,8 +94,10 @@ def _assembled(
     parts = Assembly(net, costs, routed, *imbalances, tokens_per_request)
     if scenario.cost.cap_w <= 0.0:
         return parts
-    full = _predict(parts, traffic_of(scenario, facts, trace, costs))
-    return replace(parts, costs=build_costs(scenario, facts, net, clocks(scenario, facts, full)))
+    prediction = _predict(parts, traffic_of(scenario, facts, trace, costs))
+    return replace(
+        parts, costs=build_costs(scenario, facts, net, clocks(scenario, facts, prediction))
+    )
 
 
 def steady(

@@ -244,7 +244,13 @@ def _swap_between(net: Network, one: Demand, two: Demand) -> Swap | None:
     sides = (one.sent, two.sent), (one.taken, two.taken)
     if any(a != b and a[1] != b[1] for a, b in sides):
         return None
-    image_of = {v: w for a, b in sides if a != b for v, w in zip(a[0], b[0], strict=True) if v != w}
+    image_of = {
+        vertex: image
+        for a, b in sides
+        if a != b
+        for vertex, image in zip(a[0], b[0], strict=True)
+        if vertex != image
+    }
     swap = swap_of(net, image_of, image_of.values())
     is_fitting = swap is not None and all(_carried_over(net, swap, a, b) for a, b in sides)
     return swap if is_fitting else None

@@ -222,13 +222,13 @@ def _word(value: Any) -> bool:
 def _named(name: str) -> dict[str, Any]:
     """Kind and place of a vertex by its name: "CPU 3.1" is CPU 1 of node 3; others are switches."""
     lower_name = name.lower()
-    for kind, own in VERTICES.items():
-        if own.named and lower_name == own.named and not own.place:
+    for kind, spec in VERTICES.items():
+        if spec.named and lower_name == spec.named and not spec.place:
             return {"kind": kind}
-        if own.place and lower_name.startswith(own.named + " "):
-            place = lower_name[len(own.named) :].strip().split(".")
-            if len(place) == len(own.place) and all(re.fullmatch(r"\d{1,6}", n) for n in place):
-                return {"kind": kind, **dict(zip(own.place, map(int, place), strict=True))}
+        if spec.place and lower_name.startswith(spec.named + " "):
+            place = lower_name[len(spec.named) :].strip().split(".")
+            if len(place) == len(spec.place) and all(re.fullmatch(r"\d{1,6}", n) for n in place):
+                return {"kind": kind, **dict(zip(spec.place, map(int, place), strict=True))}
     return {"kind": "switch"}
 
 

@@ -247,11 +247,12 @@ class Network:
     def links_at(self, element: str, to: str = "") -> INTS:
         """Links at an element, or between it and `to`, in both directions. Either may be a group
         ("NPU 20.1"). Raises HardwareError when there is none."""
-        out, into = (by_vertex.at(self.members(element))[0] for by_vertex in self.ways)
+        links_out, links_in = (by_vertex.at(self.members(element))[0] for by_vertex in self.ways)
         if to:
             others = self.members(to)
-            out, into = out[np.isin(self.head[out], others)], into[np.isin(self.tail[into], others)]
-        links = np.union1d(out, into)
+            links_out = links_out[np.isin(self.head[links_out], others)]
+            links_in = links_in[np.isin(self.tail[links_in], others)]
+        links = np.union1d(links_out, links_in)
         if not links.size:
             raise HardwareError(
                 f"no link joins {element} and {to}: name the two ends of one link, such as L1 20.3 "

@@ -390,7 +390,7 @@ MAY_SIT_ON_WHAT_IS_OFF = ("packed", "by_hand")
 def _move_off(seats: list[list[int]], names: Sequence[str], npus: Npus) -> list[str]:
     """Move seats from NPUs that are off to free ones, of which there are enough; returns a sentence
     for each moved instance. NPUs of one node move together where another has room, near first."""
-    used_npus = {npu for own in seats for npu in own}
+    used_npus = {npu for seat_npus in seats for npu in seat_npus}
     free_npus = [n for n in npus.usable if n not in used_npus]
     sentences = []
     for seat, name in zip(seats, names, strict=True):

@@ -228,12 +228,12 @@ def _port_rates(net: Network, plane: Plane) -> FLOATS:
         for k in np.unique(net.kind[plane_links & np.isin(net.tail, port_vertices)])
     ]  # fmt: skip
     vertex_count = len(net.vertices)
-    port_sums = [
+    rate_sums = [
         np.bincount(ends[links], net.capacity[links], minlength=vertex_count)[port_vertices]
         for links in link_sets
         for ends in (net.tail, net.head)
     ]
-    return np.asarray(np.min(port_sums, axis=0)) if port_sums else np.zeros(port_vertices.size)
+    return np.asarray(np.min(rate_sums, axis=0)) if rate_sums else np.zeros(port_vertices.size)
 
 
 def uplink_matrix(fabric: Wiring) -> FLOATS:

@@ -332,9 +332,9 @@ def _colours(net: Network, out: FLOATS, into: FLOATS, passes: BOOLS) -> HASHES:
     salts, ends = np.zeros((3, out.size), np.uint64), np.flatnonzero((out > 0.0) | (into > 0.0))
     # A node matters where bytes stay in it: where nothing is received, senders are all far.
     nodes = net.node[ends]
-    sending_nodes, to_nodes = (np.bincount(nodes[x[ends] > 0.0] + 1, minlength=net.nodes + 1) > 0
+    sending_nodes, nodes_to = (np.bincount(nodes[x[ends] > 0.0] + 1, minlength=net.nodes + 1) > 0
                       for x in (out, into))  # fmt: skip
-    nodes = np.where((sending_nodes & to_nodes)[nodes + 1], nodes, -1)
+    nodes = np.where((sending_nodes & nodes_to)[nodes + 1], nodes, -1)
     mixed_colour = mixed(mixed(_bits(nodes)) + _bits(net.domain[ends]))
     mixed_colour = mixed(mixed(mixed_colour + _bits(out[ends])) + _bits(into[ends]))
     salts[0, passes] = 1

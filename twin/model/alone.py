@@ -32,8 +32,10 @@ def exchange_s(s: Scenario, facts: Facts, operation: str, dies: int, tokens: flo
     exchange_price = exchange(wired(s.supernode, facts), range(dies))
     if machine.family == "nvidia":
         exchange_price = direct(exchange_price, machine.chip.name, facts)
-    moe = moe_traffic(shape, s.deployment.communication, machine, facts, exchange_price)
-    host_s, transfer = (moe.host_s, moe.dispatch) if operation == "dispatch" else (0.0, moe.combine)
+    traffic = moe_traffic(shape, s.deployment.communication, machine, facts, exchange_price)
+    host_s, transfer = (
+        (traffic.host_s, traffic.dispatch) if operation == "dispatch" else (0.0, traffic.combine)
+    )
     wire_s = max(tokens * transfer.token, tokens * shape.top_k * transfer.row)
     return host_s + transfer.fixed + tokens * transfer.message + wire_s
 

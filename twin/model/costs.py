@@ -227,7 +227,7 @@ def build_costs(
         experts=stages.experts_of(scenario.experts, shape),
         clocks=clocks or {},
     )
-    first_of = {i.role: i for i in reversed(at.instances)}
+    first_of = {instance.role: instance for instance in reversed(at.instances)}
     role_costs_of = {r: role_costs(at, r, first_of[r].die_of_rank, first_of[r].name) for r in pools}
     reader = first_of.get("prefill") or first_of.get("colocated")
     handed_bytes_per_token = kv_bytes(shape, own_drafter, at.stored_kv)

@@ -318,12 +318,14 @@ def decode_flops(p: Decode, requests: float, context: float) -> float:
     demand, query, passes = p.demand, p.query_tokens, p.passes
     layers = p.moe_layers + p.dense_layers
     dies = p.layout.rank_dies  # each computes as follows, and a part of the experts' products
-    moe = demand.expert_flops * (p.layout.top_k + p.layout.shared_experts) * p.layout.split / dies
+    moe_flops = (
+        demand.expert_flops * (p.layout.top_k + p.layout.shared_experts) * p.layout.split / dies
+    )
     token_flops = demand.attention_flops * layers + demand.dense_flops * p.dense_layers
-    token_flops += moe * p.moe_layers + demand.head_flops
+    token_flops += moe_flops * p.moe_layers + demand.head_flops
     positions = query + passes - 1.0 if passes > 0.0 else 0.0  # in the layer that drafts
     drafted_positions = positions if p.modules > 0.0 else 0.0
-    drafting_flops = drafted_positions * (demand.attention_flops + moe + demand.mtp_flops)
+    drafting_flops = drafted_positions * (demand.attention_flops + moe_flops + demand.mtp_flops)
     drafting_flops += p.modules * demand.head_flops
     own_positions = positions - drafted_positions
     drafting_flops += (

@@ -215,8 +215,10 @@ def prompts_by_rank(
     busy_means = np.array((tokens, pairs)) / (1.0 - idle_share)
     fullest_means = np.array((largest_tokens, largest_pairs))
     fullest_means *= np.minimum(1.0, busy_means / fullest_means.mean(axis=1))[:, None]
-    on_others = (busy_means - fullest_means.mean(axis=1)) / max(ranks - group, 1)
-    return passes + [(pass_share, *_dealt(one, on_others, ranks, group)) for one in fullest_means.T]
+    other_means = (busy_means - fullest_means.mean(axis=1)) / max(ranks - group, 1)
+    return passes + [
+        (pass_share, *_dealt(one, other_means, ranks, group)) for one in fullest_means.T
+    ]
 
 
 def _dealt(

@@ -94,8 +94,9 @@ def _linear_input(s: Shape, f: Formats) -> Work | None:
     """Work of norm, projections and convolution of linear attention; None: there is none."""
     if not s.linear_layers:
         return None
-    kind, hidden = s.linear_kind, ACTIVATION_BYTES * s.hidden
-    vector_bytes = 3 * hidden + f.activation_bytes * s.hidden + 2 * ACTIVATION_BYTES * kind.mixed(s)
+    kind, hidden_bytes = s.linear_kind, ACTIVATION_BYTES * s.hidden
+    vector_bytes = 3 * hidden_bytes + f.activation_bytes * s.hidden
+    vector_bytes += 2 * ACTIVATION_BYTES * kind.mixed(s)
     read_bytes, written_bytes = f.activation_bytes * s.hidden, ACTIVATION_BYTES * kind.in_values(s)
     return linear(f.linear, kind.in_weights(s), read_bytes, written_bytes, vector_bytes)
 
@@ -105,34 +106,36 @@ def _linear_output(s: Shape, f: Formats) -> Work | None:
     if not s.linear_layers:
         return None
     values, hidden_bytes = s.linear_kind.out_values(s), ACTIVATION_BYTES * s.hidden
-    vector = (2 * ACTIVATION_BYTES + f.activation_bytes) * values + 5 * hidden_bytes
-    return linear(f.linear, values * s.hidden, f.activation_bytes * values, hidden_bytes, vector)
+    read_bytes = f.activation_bytes * values
+    vector_bytes = (2 * ACTIVATION_BYTES + f.activation_bytes) * values + 5 * hidden_bytes
+    return linear(f.linear, values * s.hidden, read_bytes, hidden_bytes, vector_bytes)
 
 
 def decode_prolog(s: Shape, f: Formats) -> Work:
     """Work of norm, Q and KV projections, rotary embedding; key half of kv_up absorbed (MLA).
 
     What absorption writes comes from the matrix product; only its rotary part is element-wise."""
-    weights = s.down_weights + s.q_up_weights + s.kv_lora * s.heads * s.nope_dim
-    weights += s.index_weights
+    weights = s.down_weights + s.q_up_weights + s.kv_lora * s.heads * s.nope_dim + s.index_weights
     hidden_bytes = ACTIVATION_BYTES * s.hidden
-    query = ACTIVATION_BYTES * s.query_width
-    core = ACTIVATION_BYTES * s.core_query_width
+    query_bytes = ACTIVATION_BYTES * s.query_width
+    written_bytes = query_bytes + ACTIVATION_BYTES * s.core_query_width
     rotated_bytes = ACTIVATION_BYTES * s.kind.rotated(s)
-    vector = 3 * hidden_bytes + f.activation_bytes * s.hidden + 2 * query + rotated_bytes
-    caching = linear(f.linear, weights, f.activation_bytes * s.hidden + query, query + core, vector)
+    read_bytes = f.activation_bytes * s.hidden + query_bytes
+    vector_bytes = 3 * hidden_bytes + f.activation_bytes * s.hidden + 2 * query_bytes
+    vector_bytes += rotated_bytes
+    caching = linear(f.linear, weights, read_bytes, written_bytes, vector_bytes)
     return _mean_layer(s, caching, _linear_input(s, f))
 
 
 def decode_output(s: Shape, f: Formats) -> Work:
     """Work of the value half of kv_up (MLA), output projection, residual and norm."""
-    up = s.kv_lora * s.heads * s.value_dim
-    gathered_bytes = ACTIVATION_BYTES * s.core_value_width
-    values = ACTIVATION_BYTES * s.heads * s.value_dim
-    hidden = ACTIVATION_BYTES * s.hidden
-    vector = values + f.activation_bytes * s.heads * s.value_dim + 5 * hidden
-    vector += residual_bytes(s)
-    caching = linear(f.linear, up + s.o_weights, gathered_bytes + values, values + hidden, vector)
+    weights = s.kv_lora * s.heads * s.value_dim + s.o_weights
+    value_bytes = ACTIVATION_BYTES * s.heads * s.value_dim
+    read_bytes = ACTIVATION_BYTES * s.core_value_width + value_bytes
+    hidden_bytes = ACTIVATION_BYTES * s.hidden
+    vector_bytes = value_bytes + f.activation_bytes * s.heads * s.value_dim + 5 * hidden_bytes
+    vector_bytes += residual_bytes(s)
+    caching = linear(f.linear, weights, read_bytes, value_bytes + hidden_bytes, vector_bytes)
     return _mean_layer(s, caching, _linear_output(s, f))
 
 
@@ -153,9 +156,10 @@ def prefill_down(s: Shape, f: Formats) -> Work:
     """Work of norm and down-projections for a prompt token (all of QKV without MLA)."""
     output_values = s.down_weights / s.hidden
     hidden_bytes = ACTIVATION_BYTES * s.hidden
-    vector = 3 * hidden_bytes + f.activation_bytes * s.hidden
+    read_bytes = f.activation_bytes * s.hidden
+    vector_bytes = 3 * hidden_bytes + read_bytes
     weights = s.down_weights + s.index_weights
-    caching = linear(f.linear, weights, f.activation_bytes * s.hidden, 2.0 * output_values, vector)
+    caching = linear(f.linear, weights, read_bytes, 2.0 * output_values, vector_bytes)
     return _mean_layer(s, caching, _linear_input(s, f))
 
 
@@ -163,9 +167,10 @@ def prefill_up(s: Shape, f: Formats) -> Work:
     """Work of up-projections of query, keys and values to all heads (multi-head form), and RoPE."""
     up_values = s.kind.up_values(s)
     output_values = s.query_width + up_values if up_values or s.q_up_weights else 0
-    read = f.activation_bytes * (s.q_lora + s.kv_lora)
-    vector = 2.0 * s.query_width + 2.0 * ACTIVATION_BYTES * s.kind.normed(s)
-    caching = linear(f.linear, s.q_up_weights + s.kv_up_weights, read, 2.0 * output_values, vector)
+    weights = s.q_up_weights + s.kv_up_weights
+    read_bytes = f.activation_bytes * (s.q_lora + s.kv_lora)
+    vector_bytes = 2.0 * s.query_width + 2.0 * ACTIVATION_BYTES * s.kind.normed(s)
+    caching = linear(f.linear, weights, read_bytes, 2.0 * output_values, vector_bytes)
     return _mean_layer(s, caching)
 
 
@@ -178,11 +183,11 @@ def cached_up(s: Shape, f: Formats) -> Work:
 
 def prefill_output(s: Shape, f: Formats) -> Work:
     """Work of output projection, residual and norm for a prompt token."""
-    values = ACTIVATION_BYTES * s.heads * s.value_dim
-    hidden = ACTIVATION_BYTES * s.hidden
-    vector = values + f.activation_bytes * s.heads * s.value_dim + 5 * hidden + residual_bytes(s)
+    value_bytes = ACTIVATION_BYTES * s.heads * s.value_dim
+    hidden_bytes = ACTIVATION_BYTES * s.hidden
     read_bytes = f.activation_bytes * s.heads * s.value_dim
-    caching = linear(f.linear, s.o_weights, read_bytes, hidden, vector)
+    vector_bytes = value_bytes + read_bytes + 5 * hidden_bytes + residual_bytes(s)
+    caching = linear(f.linear, s.o_weights, read_bytes, hidden_bytes, vector_bytes)
     return _mean_layer(s, caching, _linear_output(s, f))
 
 
@@ -222,8 +227,8 @@ def _ffn(hidden: int, inner: int, fmt: str, sum_bytes: float, steps: Steps) -> W
 
 def mtp_projection(s: Shape, f: Formats) -> Work:
     """Work of the MTP module's projection of hidden state and embedding, with their norms."""
-    hidden = ACTIVATION_BYTES * s.hidden
-    return linear(f.linear, 2.0 * s.hidden * s.hidden, 2 * hidden, hidden, 4 * hidden)
+    state_bytes = ACTIVATION_BYTES * s.hidden
+    return linear(f.linear, 2.0 * s.hidden**2, 2 * state_bytes, state_bytes, 4 * state_bytes)
 
 
 def joined(s: Shape, f: Formats, states: int) -> Work:

@@ -112,6 +112,11 @@ def test_the_words_of_a_chart_are_no_paler_than_those_of_its_page(page, app_url)
     page.emulate_media(color_scheme="light")
     page.goto(f"{app_url}/deployment")
     page.locator(".js-plotly-plot .xtick text").first.wait_for()
+    ground = page.evaluate(GROUND)
+    still(page)
+    assert page.evaluate(PALE) == []
+    page.emulate_media(color_scheme="dark")
+    until(lambda: page.evaluate(GROUND) != ground)
     still(page)
     assert page.evaluate(PALE) == []
 

@@ -39,6 +39,22 @@ def test_any_chart_is_taken_away_as_png_svg_and_csv(page: Page):
     assert len(rows) - 1 == drawn > 3
 
 
+def test_a_tap_shows_the_tools_of_a_chart_that_lay_over_its_legend(browser, app_url):
+    phone = browser.new_context(
+        viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True
+    )
+    page = phone.new_page()
+    page.goto(f"{app_url}/deployment")
+    chart = page.locator(".st-key-operators .js-plotly-plot").first
+    bar = chart.locator(".modebar[data-twin=complete]")
+    bar.wait_for(state="attached")
+    rest(page)
+    expect(bar).to_be_hidden()
+    chart.tap()
+    expect(bar).to_be_visible()
+    phone.close()
+
+
 @pytest.mark.parametrize(
     "sought",
     some([("chunk (tok", "spinbutton", "Prefill chunk (tokens)")], ("torus", "combobox", "Wiring")),

@@ -10,6 +10,11 @@ export default function () {
     waits = true
   })
   window.twinModebars.observe(document.body, { childList: true, subtree: true })
+  document.addEventListener("pointerdown", ({ target }) => {
+    for (const chart of document.querySelectorAll(".js-plotly-plot")) {
+      chart.classList.toggle("tapped", chart.contains(target)) // where nothing hovers: its bar is seen
+    }
+  }, true)
   complete()
 }
 

@@ -158,9 +158,9 @@ def _blade(sheet: Boxes, n: int, inside: Sequence[int], parent: int, x: float, y
     width = STEP * npus_per_row - 2.0
     strip_top = 4.0 + (NPU_H + 2.0) * math.ceil(len(npus) / npus_per_row)
     kind_of = {v: attrs[v]["kind"] for v in inside if "npu" not in attrs[v]}
-    others = sorted(kind_of, key=lambda v: (STRIP_ORDER + (kind_of[v],)).index(kind_of[v]))
-    for start in range(0, len(others), STRIP):
-        strip = others[start : start + STRIP]
+    other_vertices = sorted(kind_of, key=lambda v: (STRIP_ORDER + (kind_of[v],)).index(kind_of[v]))
+    for start in range(0, len(other_vertices), STRIP):
+        strip = other_vertices[start : start + STRIP]
         box_width = min(40.0, (width + 2.0) / len(strip) - 2.0)
         for k, v in enumerate(strip):
             sheet.put(v, blade, GUTTER + k * (box_width + 2.0), strip_top, box_width, 9.0)
@@ -211,9 +211,9 @@ def _fix(sheet: Boxes, wish: str) -> None:
     else:
         positions = _pulled(sheet)
     next_row = 1.2 + max((y for _, y in positions.values()), default=0.0)
-    unplaced = [box for box, _, _ in sheet.blocks if box not in positions]
-    columns = max(1, round(1.0 + max((x for x, _ in positions.values()), default=len(unplaced))))
-    for k, box in enumerate(unplaced):
+    boxes_left = [box for box, _, _ in sheet.blocks if box not in positions]
+    columns = max(1, round(1.0 + max((x for x, _ in positions.values()), default=len(boxes_left))))
+    for k, box in enumerate(boxes_left):
         positions[box] = float(k % columns), next_row + k // columns
     for box, (x, y) in positions.items():
         sheet.rect[box] = (round(x * x_unit, 1), round(y * y_unit, 1), *sheet.rect[box][2:])
@@ -226,7 +226,7 @@ def _on_grid(sheet: Boxes, aspect: float) -> dict[int, tuple[float, float]]:
         if attrs.get("grid"):
             cells[sheet.outer[sheet.of[vertex]]].append((*attrs["grid"], attrs.get("supernode", 0)))
     # The longest place is that of whole blocks; what has none stands below.
-    dimensions = max((len(place) for places in cells.values() for place in places), default=0)
+    dimensions = max((len(coords) for places in cells.values() for coords in places), default=0)
     full_cells = ((b, [p for p in places if len(p) == dimensions]) for b, places in cells.items())
     corner_of = {box: np.min(places, axis=0) for box, places in full_cells if places}
     corners = np.array(list(corner_of.values()), float)
@@ -280,11 +280,11 @@ def _pulled(sheet: Boxes) -> dict[int, tuple[float, float]]:
     """Column and row of every block on a lattice, with linked blocks near each other."""
     positions = nx.spring_layout(_joined(sheet), seed=1, iterations=60)
     columns = max(1, math.ceil(math.sqrt(len(positions) / 2)))
-    by_x = sorted(positions, key=lambda box: positions[box][0])
-    rows = math.ceil(len(by_x) / columns)
+    sorted_boxes = sorted(positions, key=lambda box: positions[box][0])
+    rows = math.ceil(len(sorted_boxes) / columns)
     cells: dict[int, tuple[float, float]] = {}
     for x in range(columns):
-        column = sorted(by_x[x * rows : (x + 1) * rows], key=lambda box: positions[box][1])
+        column = sorted(sorted_boxes[x * rows : (x + 1) * rows], key=lambda box: positions[box][1])
         cells |= {box: (float(x), float(y)) for y, box in enumerate(column)}
     return cells
 

@@ -150,11 +150,11 @@ def changes(fabric: Fabric) -> dict[str, Any]:
     picture = layout(built(fabric))
     edited_rates = picture.least(network(fabric).capacity)
     changed_links = np.flatnonzero(edited_rates != picture.rates)
-    marks, holders = _marks(picture, fabric.graph["supernode"].edits)
+    factors_of, holders = _marks(picture, fabric.graph["supernode"].edits)
     return {
         "edits": len(fabric.graph["supernode"].edits),
         "links": np.diff(changed_links, prepend=0).tolist(),
-        "gb": [float(f"{gb:.6g}") for gb in edited_rates[changed_links] / 1e9], "marks": marks,
+        "gb": [float(f"{gb:.6g}") for gb in edited_rates[changed_links] / 1e9], "marks": factors_of,
         "within": sorted(holders),
     }  # fmt: skip
 
@@ -165,7 +165,7 @@ def _marks(known: Layout, edits: Iterable[Edit]) -> tuple[dict[str, list[float]]
     member_vertices = np.concatenate([members for _, members in known.elements])
     element_sizes = np.array([members.size for _, members in known.elements])
     element_index = np.repeat(np.arange(element_sizes.size), element_sizes)
-    marks: dict[str, list[float]] = {}
+    factors_of: dict[str, list[float]] = {}
     holders: set[str] = set()
     for edit in edits:
         is_edited = np.zeros(len(known.net.vertices), bool)
@@ -179,9 +179,9 @@ def _marks(known: Layout, edits: Iterable[Edit]) -> tuple[dict[str, list[float]]
             continue
         vertex_names = [known.net.vertices[k] for k in np.flatnonzero(is_edited)]
         for name in vertex_names + [names[k] for k in np.flatnonzero(is_whole)]:
-            factors = marks.get(name, (1.0, 1.0))
-            marks[name] = [factors[0] * edit.capacity_factor, factors[1] * edit.latency_factor]
-    return marks, holders
+            factors = factors_of.get(name, (1.0, 1.0))
+            factors_of[name] = [factors[0] * edit.capacity_factor, factors[1] * edit.latency_factor]
+    return factors_of, holders
 
 
 def columns(plane: str, sub_plane: int | None, planes: int) -> list[int]:

@@ -91,7 +91,7 @@ def show(value: Any, path: str = "") -> str:
         return f"{value:,.6g}" if isinstance(value, float) else f"{value:,}"
     if path in LISTS:
         return rows_in_words(path, value)
-    if path == "supernode.machine" or (value and (info := field_info(path)) and info.files):
+    if path == "supernode.machine" or (value and (field := field_info(path)) and field.files):
         return choice_label(path, str(value), load_facts())
     return scenario_words.choice_label(path, value) if value else "none"
 

@@ -250,7 +250,7 @@ COUNTS = Import(
 
 def _look_at_machine(machine: ImportedMachine) -> Look:
     """Preview of an imported machine: numbers of NPUs, dies, CPUs and links."""
-    kind_counts = Counter(data["kind"] for _, data in machine.vertices)
+    kind_counts = Counter(attrs["kind"] for _, attrs in machine.vertices)
     figures = {
         "NPUs": f"{machine.npus:,}", "Dies": f"{kind_counts['die']:,}",
         "CPUs": f"{kind_counts['cpu']:,}", "Links": f"{len(machine.links):,}",
@@ -261,14 +261,14 @@ def _look_at_machine(machine: ImportedMachine) -> Look:
 
 def _routed(machine: ImportedMachine) -> ImportedMachine:
     """Draw the choice of routing; returns the machine with it."""
-    selected = st.selectbox(
+    routing = st.selectbox(
         "Routing", list(ROUTINGS), index=list(ROUTINGS).index(machine.routing),
         format_func=lambda name: ROUTINGS[name], key=f"routing:{machine.digest}",
         help="Adaptive routing balances all traffic over its paths to keep the fullest link low. "
         "Weighted ECMP splits each pair by the capacity of its paths, whatever else is under way. "
         "Hashed, each flow stays on one path, and some paths get more flows than others.",
     )  # fmt: skip
-    return machine.routed(str(selected))
+    return machine.routed(str(routing))
 
 
 def _with_machine(draft: Scenario, machine: ImportedMachine) -> Scenario:

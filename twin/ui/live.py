@@ -46,8 +46,8 @@ def strip(draft: Scenario) -> Strip:
     _begin(draft)  # concurrent with the formulas, which take as long
     head = st.container(key="verdict")
     verdict = _verdict(head, draft)  # replaced, and never empty between two answers
-    refused = session.refusal() or isinstance(formulas.outlook(formulas.whole(draft)), str)
-    for remark in () if refused else remarks(draft):
+    is_refused = session.refusal() or isinstance(formulas.outlook(formulas.whole(draft)), str)
+    for remark in () if is_refused else remarks(draft):
         head.warning(sentence(remark), icon=":material/event_busy:")
     with st.container(key="second-answer"), st.container(key="simulated", **LINE):
         return Strip(verdict, st.empty(), st.container(width="content"))
@@ -105,10 +105,10 @@ def _begin(draft: Scenario) -> tuple[str, float]:
 def _awaited(place: DeltaGenerator, run: str) -> Look | None:
     """Draw a run's progress until it has ended or PATIENCE_S have passed; returns its last state,
     None if it is gone. An edit can interrupt each check."""
-    deadline_s, drawn = time.monotonic() + PATIENCE_S, None
+    deadline_s, drawn_status = time.monotonic() + PATIENCE_S, None
     while (status := _live().look(run, LOOK_S)) is not None and not status.ended:
-        if status != drawn:
-            _going(place, drawn := status)
+        if status != drawn_status:
+            _going(place, drawn_status := status)
         st.session_state.get(STATE)  # as drawing does, it lets an edit interrupt the wait
         if time.monotonic() > deadline_s:
             break

@@ -181,8 +181,8 @@ def gone(key: str) -> bool:
 
 def value(path: str) -> Any:
     """Value of a field's widget: the refused edit if there is one, otherwise the draft's value."""
-    pending = _state().pending
-    return pending[path] if path in pending else read(draft(), path)
+    pending_edits = _state().pending
+    return pending_edits[path] if path in pending_edits else read(draft(), path)
 
 
 def wished() -> Scenario:

@@ -93,11 +93,11 @@ def _parts(page: str) -> None:
 def draft_link(page: str) -> None:
     """Draw a button that copies the draft's address; a draft too long for an address is then
     stored."""
-    path, named_draft = session.link(page), session.named_draft
+    path, draft_of_link = session.link(page), session.named_draft
     if links.carries(path):
         copy_link(path, save=session.edited())
     else:
-        copy_link(path, on_copy=lambda: links.share_scenario(session.store(), named_draft()))
+        copy_link(path, on_copy=lambda: links.share_scenario(session.store(), draft_of_link()))
 
 
 def refusal() -> str:
@@ -105,8 +105,8 @@ def refusal() -> str:
     reason, draft = session.refusal(), session.draft()
     if reason or not draft.supernode.imported:
         return reason
-    expected = formulas.outlook(formulas.whole(draft))
-    return expected if isinstance(expected, str) else ""
+    outlook = formulas.outlook(formulas.whole(draft))
+    return outlook if isinstance(outlook, str) else ""
 
 
 def run_button() -> None:

@@ -52,25 +52,25 @@ class _Sessions:
 def read_weka(reading: Reading) -> Columns:
     """Sessions of one or more JSON files, each one object or one object a line."""
     sessions = _Sessions()
-    block_tokens, most = reading.block_tokens or 0, _most_tokens(reading.limits)
+    block_tokens, most_tokens = reading.block_tokens or 0, _most_tokens(reading.limits)
     for piece in reading.every():
         for where, body in _objects(piece):
-            size = body.get("block_size")
-            if type(size) is not int or not 1 <= size <= MOST_BLOCK_TOKENS:
+            block_size = body.get("block_size")
+            if type(block_size) is not int or not 1 <= block_size <= MOST_BLOCK_TOKENS:
                 raise TraceError(f"{where} has no block_size: it must be a number of tokens")
-            if block_tokens not in {0, size} and reading.block_tokens is None:
+            if block_tokens not in {0, block_size} and reading.block_tokens is None:
                 raise TraceError(
-                    f"{where} has blocks of {size} tokens where others have {block_tokens}"
+                    f"{where} has blocks of {block_size} tokens where others have {block_tokens}"
                 )
-            block_tokens = reading.block_tokens or size
+            block_tokens = reading.block_tokens or block_size
             rows = list(_requests(where, body["requests"], 0.0, 0))
-            kept = [rows[i] for i in np.flatnonzero(_cells(rows).tokens("in") <= most)]
-            sessions.left_out += len(rows) - len(kept)
-            if kept:
+            short_rows = [rows[i] for i in np.flatnonzero(_cells(rows).tokens("in") <= most_tokens)]
+            sessions.left_out += len(rows) - len(short_rows)
+            if short_rows:
                 is_global = body.get("hash_id_scope") == "global"
                 sessions.scopes.append(-1 if is_global else len(sessions.scopes))
-                sessions.lengths.append(len(kept))
-                sessions.requests += kept
+                sessions.lengths.append(len(short_rows))
+                sessions.requests += short_rows
     cells = _cells(sessions.requests)
     session_of = np.repeat(np.arange(len(sessions.lengths)), sessions.lengths)
     offset, hashes = c.hash_array(c.hash_lists(cells), cells.where)
@@ -82,7 +82,7 @@ def read_weka(reading: Reading) -> Columns:
         hash_offset=offset, hashes=hashes, scope=np.array(sessions.scopes, np.int64)[session_of],
         block_tokens=block_tokens, think_s=cells.times_if_known("think_time"),
     )  # fmt: skip
-    return _finished(columns, sessions.left_out, len(sessions.lengths), most)
+    return _finished(columns, sessions.left_out, len(sessions.lengths), most_tokens)
 
 
 def _most_tokens(limits: Limits) -> int:
@@ -200,12 +200,12 @@ def _session_rows(
         check(cells, column)
     session_t = pl.when(pl.col("subagent") == 0).then(pl.col("t"))
     agent_t = session_t.forward_fill().over("trace").fill_null(0.0) + pl.col("t")
-    on_clock = frame.with_columns(t=pl.when(pl.col("subagent") == 0).then("t").otherwise(agent_t))
-    on_clock = on_clock.filter(pl.col("input_length") <= most)
+    timed_rows = frame.with_columns(t=pl.when(pl.col("subagent") == 0).then("t").otherwise(agent_t))
+    timed_rows = timed_rows.filter(pl.col("input_length") <= most)
     lists = scan.filter(pl.col("input_length") <= most).select("hash_ids").collect()["hash_ids"]
     if lists.null_count():
         raise TraceError(f"{name}: every row must have a list of hash_ids, if an empty one")
-    return on_clock, lists, row_count
+    return timed_rows, lists, row_count
 
 
 WEKA = Format(

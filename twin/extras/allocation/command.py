@@ -26,7 +26,7 @@ def allocate(
     end_with_json({"allocated": table}, as_json)
     heads = [f"{npus} NPUs" for npus in next(iter(table.values()))]
     rows = [
-        (name, *("no room" if used is None else f"{100 * used:.1f} %" for used in by_size.values()))
-        for name, by_size in table.items()
+        (name, *("no room" if used is None else f"{100 * used:.1f} %" for used in shares.values()))
+        for name, shares in table.items()
     ]
     print_rows("NPUs of a supernode that are allocated, over time", ("blocks", *heads), rows)

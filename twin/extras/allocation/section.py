@@ -15,14 +15,14 @@ HOVER = "%{y:.1f} %"
 def by_size(shares: Shares) -> Chart:
     """Chart with a line per mix of blocks: allocated share of the NPUs by supernode size."""
     fig, sentences = figure(height=280), []
-    for colour, (name, by_npus) in zip(COLOURS, shares.items(), strict=False):
-        points = [(npus, 100 * share) for npus, share in by_npus.items() if share is not None]
+    for colour, (name, share_of) in zip(COLOURS, shares.items(), strict=False):
+        points = [(npus, 100 * share) for npus, share in share_of.items() if share is not None]
         npus, percents = zip(*points, strict=True) if points else ((), ())
         line(fig, npus, percents, colour, HOVER, mode="lines+markers", name=name)
         if points:
             sentences.append(f"{name}: {percents[0]:.0f} % of {npus[0]} NPUs, "
                         f"{percents[-1]:.0f} % of {npus[-1]}")  # fmt: skip
-    sizes = sorted({npus for by_npus in shares.values() for npus in by_npus})
+    sizes = sorted({npus for share_of in shares.values() for npus in share_of})
     return chart(
         fig, f"Share of the NPUs that is allocated, over time. {'; '.join(sentences)}.",
         "Each line is a mix of block sizes; the rest of the NPUs is free.",

@@ -46,25 +46,25 @@ def allocation(
     count = max(1, fleet_npus // supernode_npus)
     free_npus = [supernode_npus] * count
     departures: list[tuple[float, int, int]] = []  # when, which supernode, NPUs
-    now, used_npus = 0.0, 0
+    now_s, used_npus = 0.0, 0
     times, used_levels = [0.0], [0]
     for size, stay in zip(sizes.tolist(), stay_times.tolist(), strict=True):
         while (supernode := _best_fit(free_npus, size)) < 0:
-            now, left_supernode, freed_npus = heapq.heappop(departures)
+            now_s, left_supernode, freed_npus = heapq.heappop(departures)
             free_npus[left_supernode] += freed_npus
             used_npus -= freed_npus
-            times.append(now)
+            times.append(now_s)
             used_levels.append(used_npus)
         free_npus[supernode] -= size
         used_npus += size
         used_levels[-1] = used_npus
-        heapq.heappush(departures, (now + stay, supernode, size))
+        heapq.heappush(departures, (now_s + stay, supernode, size))
     total_npus = count * supernode_npus
     moments, shares = np.array(times), np.array(used_levels) / total_npus
     start = min(int(FILLING * moments.size), moments.size - 1)
     spans = np.diff(moments[start:])
-    mean = (shares[start:-1] * spans).sum() / spans.sum() if spans.sum() > 0.0 else shares[-1]
-    return Allocation(supernode_npus, count, min(1.0, float(mean)), moments, shares)
+    mean_share = (shares[start:-1] * spans).sum() / spans.sum() if spans.sum() > 0.0 else shares[-1]
+    return Allocation(supernode_npus, count, min(1.0, float(mean_share)), moments, shares)
 
 
 def _best_fit(free: Sequence[int], size: int) -> int:
@@ -105,7 +105,7 @@ def mix_of_mean(sizes: Sequence[int], mean: float) -> list[tuple[int, float]]:
         low, high = (
             (middle, high) if (weights(middle) * sorted_sizes).sum() < mean else (low, middle)
         )
-    return [(int(s), float(w)) for s, w in zip(sorted_sizes, weights(high), strict=True)]
+    return [(int(s), float(weight)) for s, weight in zip(sorted_sizes, weights(high), strict=True)]
 
 
 Shares = dict[str, dict[int, float | None]]  # of the NPUs, over time, by mix and supernode size

@@ -117,14 +117,14 @@ def hit_curve(s: Scenario, facts: Facts, trace: TraceTable | None = None) -> Hit
     most_requests = LOOKED_AT if trace is None else None
     block_tokens = s.memory_pool.block_tokens
     stream = generate(s.workload, s.horizon_s, s.seed, block_tokens, facts, trace, most_requests)
-    parts = assemble(s, facts, trace)
+    inputs = assemble(s, facts, trace)
     pool_nodes = 0.0
     if s.memory_pool.enabled:
-        pool_nodes = dram(parts.net, range(parts.net.nodes))
+        pool_nodes = dram(inputs.net, range(inputs.net.nodes))
         if s.memory_pool.scope == "local":  # what one instance has
-            prefill = parts.costs.prefilling
-            pool_nodes = prefill.dies / parts.net.dies_per_node if prefill else 0.0
-    dram_bytes = node_dram_bytes(s.memory_pool, facts, parts.net.dies_per_node) * pool_nodes
+            prefill = inputs.costs.prefilling
+            pool_nodes = prefill.dies / inputs.net.dies_per_node if prefill else 0.0
+    dram_bytes = node_dram_bytes(s.memory_pool, facts, inputs.net.dies_per_node) * pool_nodes
     ssd_bytes = 1e9 * s.memory_pool.ssd_gb_per_node * pool_nodes
-    block_bytes = parts.costs.held_bytes(stream.block_tokens)
+    block_bytes = inputs.costs.held_bytes(stream.block_tokens)
     return HitCurve(reuse_curve(stream), len(stream), block_bytes, dram_bytes, ssd_bytes)

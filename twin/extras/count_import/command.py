@@ -19,8 +19,8 @@ def import_counts(
     table = read_counts(counts)
     digest = open_store().counts.save(table)
     layers, experts = table.counts.shape
-    imported = {"counts": digest, "layers": layers, "experts": experts, "note": table.note}
-    end_with_json(imported, as_json)
+    answer = {"counts": digest, "layers": layers, "experts": experts, "note": table.note}
+    end_with_json(answer, as_json)
     description = f"{table.name}: {experts:,} experts of {layers} layers. {table.note}".rstrip()
     settings_text = f"--set experts.popularity=imported --set experts.counts.digest={digest}"
     out.print(escape(f"{description}\nAsk for it with {settings_text}"), soft_wrap=True)

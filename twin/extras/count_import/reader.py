@@ -48,13 +48,13 @@ def read_counts(
     """Expert counts of a file or an upload, with the limits of traces. Raises CountsError."""
     limits = limits or (UPLOAD if isinstance(source, bytes) else LOCAL)
     try:
-        label, data = _content(source, name, limits)
-        if data.startswith(PICKLE_MAGIC) or label.endswith((".pt", ".pth", ".pkl")):
+        label, contents = _content(source, name, limits)
+        if contents.startswith(PICKLE_MAGIC) or label.endswith((".pt", ".pth", ".pkl")):
             raise CountsError(UNSAFE.format(name=label))
-        if data.startswith((NPY_MAGIC, ZIP_MAGIC)):
-            kind = "npy" if data.startswith(NPY_MAGIC) else "npz"
-            return _table(label, kind, _array(label, data, limits))
-        piece = Piece(label, data)
+        if contents.startswith((NPY_MAGIC, ZIP_MAGIC)):
+            kind = "npy" if contents.startswith(NPY_MAGIC) else "npz"
+            return _table(label, kind, _array(label, contents, limits))
+        piece = Piece(label, contents)
         if not (first_char := text_of(piece).lstrip()[:1]):
             raise CountsError(f"{label} is empty")
         if first_char in "{[":

@@ -98,8 +98,8 @@ class Space:
 
     def values(self, x: Vector) -> dict[str, float]:
         """The constants at a point, in their units."""
-        in_units = (self.low + x * self.span).tolist()
-        return dict(zip([c.name for c in self.constants], in_units, strict=True))
+        values = (self.low + x * self.span).tolist()
+        return dict(zip([c.name for c in self.constants], values, strict=True))
 
     def errors(self, x: Vector, chosen: Iterable[int] | None = None) -> Vector:
         """Signed relative errors of the rows, or of some, at a point."""
@@ -226,7 +226,7 @@ def cross_validate(
     for by, name, left_out in groups:
         point = _refit(space, slopes, weights, [i for i in range(len(used)) if i not in left_out])
         errors = errors_now[left_out], space.errors(point, left_out)
-        means = (float(np.abs(each).mean()) for each in errors)
+        means = (float(np.abs(errors_of_fit).mean()) for errors_of_fit in errors)
         left_out_errors.append(LeftOut(by, name, len(left_out), *means))
         if by == "row":
             refits.append((name, space.low + point * space.span))
@@ -344,23 +344,23 @@ def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTAN
     rows, answer = read_points(path, facts), partial(_answer, path.name)
     weights = np.array([float(row.args.get("weight", 1.0)) for row in rows])
     full_space = Space(facts, rows, constants, answer)
-    start = np.clip(full_space.present, 1e-6, 1.0 - 1e-6)
-    slopes = _jacobian(full_space, start, full_space.errors(start), MOVED)
+    start_point = np.clip(full_space.present, 1e-6, 1.0 - 1e-6)
+    slopes = _jacobian(full_space, start_point, full_space.errors(start_point), MOVED)
     changes = MOVED * np.abs(slopes).max(axis=0)
-    informed = [c for c, change in zip(constants, changes, strict=True) if change > INFORMS]
-    if not informed:
+    free_constants = [c for c, change in zip(constants, changes, strict=True) if change > INFORMS]
+    if not free_constants:
         raise PointsError(f"{path.name}: no constant moves any of these figures: add other points")
-    space = Space(facts, rows, informed, answer)
-    begin = np.clip(space.present, 1e-6, 1.0 - 1e-6)
+    space = Space(facts, rows, free_constants, answer)
+    begin_point = np.clip(space.present, 1e-6, 1.0 - 1e-6)
     values = {c.name: float(facts[f"calibration.{c.name}"].value) for c in constants}
 
     def residuals(x: Vector) -> Vector:
         """Weighted errors of the points, and what the constants' moves cost."""
-        return np.append(weights * space.errors(x), HOLD * (x - begin))
+        return np.append(weights * space.errors(x), HOLD * (x - begin_point))
 
-    values |= space.fitted(residuals, begin)
-    untouched = tuple(c.name for c in constants if c not in informed)
-    return PrivateFit(full_space.fit(values), untouched, path.name)
+    values |= space.fitted(residuals, begin_point)
+    other_names = tuple(c.name for c in constants if c not in free_constants)
+    return PrivateFit(full_space.fit(values), other_names, path.name)
 
 
 def write_private(own: PrivateFit, path: Path) -> None:

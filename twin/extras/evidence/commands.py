@@ -43,11 +43,11 @@ def evidence(
         return
     if write:
         write_errors(facts, rows_of(facts))
-    judged = known_evidence(facts)
+    evidence_table = known_evidence(facts)
     if as_json:
-        print_json(judged["rows"])
+        print_json(evidence_table["rows"])
     else:
-        print_evidence(judged["rows"], judged["held"])
+        print_evidence(evidence_table["rows"], evidence_table["held"])
 
 
 def calibrate(
@@ -66,11 +66,11 @@ def calibrate(
     check_options(points, private, write)
     if cross:
         with err.status("fitting without each row in turn"):
-            made = make(load_facts())
+            results = make(load_facts())
         if write:
-            write_made(made)
-        end_with_json(asdict(made), as_json)
-        for title, table in made.tables().items():
+            write_made(results)
+        end_with_json(asdict(results), as_json)
+        for title, table in results.tables().items():
             _print_table(title, table)
         return
     untouched: Sequence[str] = ()

@@ -167,8 +167,8 @@ def _numbers(value: Any) -> bool:
 def one_skew(facts: Facts) -> str:
     """The headline point at the chosen skew and at the default."""
     row = next(row for row in load_published() if row.id == HEADLINE)
-    default = answer_row(at_default_skew(row), facts)
-    return ONE_SKEW.format(default=default, chosen=answer_row(row, facts))
+    at_default = answer_row(at_default_skew(row), facts)
+    return ONE_SKEW.format(default=at_default, chosen=answer_row(row, facts))
 
 
 def at_default_skew(row: Row) -> Row:
@@ -244,12 +244,12 @@ def make(facts: Facts) -> Made:
     judged_rows = [row for row in rows if row.kind != "unstated"]
     answers = {row.id: answer_row(row, facts) for row in judged_rows}
     effects = [moved(figure, facts, judged_rows, answers) for figure in figures(facts)]
-    effects.sort(key=lambda each: (-each.share, each.name))
+    effects.sort(key=lambda effect: (-effect.share, effect.name))
     seen_rows = [at_default_skew(r) for r in rows if r.group == SUPERNODE and r.kind == "seen"]
     errors = [abs(row["error"]) for row in evidence(facts, seen_rows)]
     return Made(
         facts.digest, rows_digest(rows),
-        [replace(each, share=_short(each.share)) for each in effects], cross_validate(facts),
+        [replace(effect, share=_short(effect.share)) for effect in effects], cross_validate(facts),
         _short(sum(errors) / len(errors)), _short(max(errors)),
     )  # fmt: skip
 

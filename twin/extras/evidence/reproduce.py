@@ -25,18 +25,18 @@ def question(row: Row, *, against: bool = False) -> Scenario | None:
         return None
     hit_share = float(row.args.get("against_hit_share" if against else "hit_share", 0.0))
     s = scenario_of(overrides)
-    prompt, answer = s.workload.input_tokens, s.workload.output_tokens
+    input_tokens, output_tokens = s.workload.input_tokens, s.workload.output_tokens
     loop: dict[str, Any]
     if pool == "decode":  # as many clients as slots, for three turnovers of each slot
-        batch, answer_s = s.deployment.decode.batch_per_npu, 1e-3 * s.slo.tpot_ms * answer
+        batch, answer_s = s.deployment.decode.batch_per_npu, 1e-3 * s.slo.tpot_ms * output_tokens
         npus = sum(count * npus_each for role, count, npus_each in pools(s) if role != "prefill")
-        name = f"decode, batch {batch}, {prompt:,} → {answer:,} tokens"
+        name = f"decode, batch {batch}, {input_tokens:,} → {output_tokens:,} tokens"
         loop = {"workload.concurrency": batch * npus, "warmup_s": max(25.0, round(answer_s)),
                 "horizon_s": max(80.0, round(3.2 * answer_s))}  # fmt: skip
     else:  # twice the requests that fill every batch, with reuse from a popular prefix if stated
-        prefill, fresh = s.deployment.prefill, max(1.0, (1.0 - hit_share) * prompt)
+        prefill, fresh = s.deployment.prefill, max(1.0, (1.0 - hit_share) * input_tokens)
         batch_tokens = prefill.tokens_per_npu * prefill.npus_per_instance * prefill.instances
-        name = f"prefill, {prompt:,}-token prompts"
+        name = f"prefill, {input_tokens:,}-token prompts"
         loop = {"workload.concurrency": max(1, round(2 * batch_tokens / fresh)), "warmup_s": 20.0,
                 "memory_pool.enabled": hit_share > 0}  # fmt: skip
         if hit_share:
@@ -99,13 +99,13 @@ def breakdown(row: Row, rows: Sequence[Row], facts: Facts) -> list[Part]:
     ]  # fmt: skip
     head = heads[any(other.measure.startswith(heads[1]) for other in siblings)]
     order = list(OPERATORS[pool])
-    unanswered, parts = set(order), list[tuple[list[str], float | None]]()
+    open_names, parts = set(order), list[tuple[list[str], float | None]]()
     for other in sorted(siblings, key=lambda r: r.measure.count("+")):  # single operators first
         names = other.measure.removeprefix(head).split("+")
-        if unanswered.issuperset(names):
-            unanswered -= set(names)
+        if open_names.issuperset(names):
+            open_names -= set(names)
             parts.append((names, other.value / TO_UNIT.get(other.unit, 1.0)))
-    parts += [([name], None) for name in unanswered]
+    parts += [([name], None) for name in open_names]
     parts.sort(key=lambda part: order.index(part[0][0]))
     layer = replace(row, unit="s", against=None, args={})
     return [

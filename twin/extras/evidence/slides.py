@@ -23,12 +23,13 @@ def totals(entry: dict[str, Any], facts: Facts) -> dict[str, float]:
     supernode = supernode_of(entry["machine"], facts)
     chip, npus = load_chip(facts, supernode.chip), supernode.npus
     dies = npus * chip.dies_per_npu
-    links = 2.0 * supernode.sub_planes * supernode.ub_link_gb_per_s * 1e9 * dies
-    memory = dies * chip.hbm_bytes_per_s
+    link_rate = 2.0 * supernode.sub_planes * supernode.ub_link_gb_per_s * 1e9 * dies
+    memory_rate = dies * chip.hbm_bytes_per_s
     return {
         "accelerators": float(npus), "peak_pflops": dies * chip.peak("fp16") / 1e15,
-        "memory_tb_per_s": memory / 1e12, "memory_tb_per_s_each": memory / npus / 1e12,
-        "interconnect_tb_per_s": links / 1e12, "interconnect_tb_per_s_each": links / npus / 1e12,
+        "memory_tb_per_s": memory_rate / 1e12, "memory_tb_per_s_each": memory_rate / npus / 1e12,
+        "interconnect_tb_per_s": link_rate / 1e12,
+        "interconnect_tb_per_s_each": link_rate / npus / 1e12,
     }  # fmt: skip
 
 

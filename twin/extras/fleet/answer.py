@@ -42,8 +42,8 @@ class Served:
     def observed(self) -> Observed:
         """Input for formulas of metrics; requests in progress at its start are not judged."""
         stamps = self.requests.select(pl.col("arrival_s", "prefill_end_s") == 0.0)
-        at_start = int(stamps.select(pl.all_horizontal(pl.all())).to_series().sum())
-        return Observed(self.scenario, self.requests, {"at_start": float(at_start)})
+        count_at_start = int(stamps.select(pl.all_horizontal(pl.all())).to_series().sum())
+        return Observed(self.scenario, self.requests, {"at_start": float(count_at_start)})
 
     @cached_property
     def ttft_s(self) -> np.ndarray:
@@ -162,11 +162,11 @@ def wanted(
 ) -> Wanted:
     """Scenarios of a fleet that follow from the present runs. left: requests inside at the end of a
     run, None without a run. Raises FleetError, SpecError."""
-    lives, without = lives_of(fleet, named, facts, left), None
+    lives, lives_without_loss = lives_of(fleet, named, facts, left), None
     if fleet.lost:
         whole_fleet = fleet.model_copy(update={"lost": ()})
-        without = lives_of(whole_fleet, named, facts, left, empty=True)
-    result = Wanted(fleet, lives, without)
+        lives_without_loss = lives_of(whole_fleet, named, facts, left, empty=True)
+    result = Wanted(fleet, lives, lives_without_loss)
     return replace(result, missing=tuple(s for s in result.all() if left(s) is None))
 
 
@@ -292,7 +292,7 @@ def _row(fleet: Fleet, unit: Unit, runs: Sequence[Served], steady_s: float) -> d
     name = f"{kind.name} {numbers[0]}" + (f" and {len(numbers) - 1} alike" if numbers[1:] else "")
     return {
         "name": name, "kind": kind.name, "region": kind.region, "numbers": numbers,
-        "supernodes": unit.count, "seed": unit.seed, "lost_at": [list(gap) for gap in unit.lost],
+        "supernodes": unit.count, "seed": unit.seed, "lost_at": [list(span) for span in unit.lost],
         "runs": [run.summary.get("run") for run in runs],
         **(merged([(1, run) for run in runs], steady_s) if runs else {}),
     }  # fmt: skip

@@ -87,9 +87,9 @@ def lay_out(fleet: Fleet, named: Named) -> Layout:
     traffic = _traffic(fleet, named(fleet.traffic) if fleet.traffic else kinds[0])
     _check(fleet, traffic, kinds)
     units = tuple(_units(fleet, traffic))
-    loss_times_s = {t for unit in units for gap in unit.lost for t in gap}
+    loss_times_s = {t for unit in units for span in unit.lost for t in span}
     edges_s = np.array(sorted({0.0, traffic.horizon_s} | loss_times_s))
-    live_by_span = [np.array([not any(a <= at_s < b for a, b in u.lost) for u in units])
+    live_by_span = [np.array([not any(low <= at_s < high for low, high in u.lost) for u in units])
             for at_s in edges_s[:-1]]  # fmt: skip
     region_parts = np.array([region.share for region in fleet.regions] or [1.0])
     workload = traffic.workload
@@ -162,13 +162,13 @@ def _units(fleet: Fleet, traffic: Scenario) -> list[Unit]:
     tenants_of = _homes(fleet, traffic)
     for k, kind in enumerate(fleet.kinds):
         units_by_key: dict[tuple[Any, ...], list[int]] = {}
-        gaps: dict[int, list[tuple[float, float]]] = {}
+        outs: dict[int, list[tuple[float, float]]] = {}
         for row in sorted((r for r in fleet.lost if r.kind == kind.name), key=lambda r: r.from_s):
-            gaps.setdefault(row.number, []).append((row.from_s, min(row.to_s or end_s, end_s)))
+            outs.setdefault(row.number, []).append((row.from_s, min(row.to_s or end_s, end_s)))
         for number in range(kind.count):
             tenants = None if tenants_of is None else tuple(tenants_of.get((k, number), ()))
             seed = 0 if tenants == () else number % fleet.seeds
-            units_by_key.setdefault((seed, tuple(gaps.get(number, ())), tenants), []).append(number)
+            units_by_key.setdefault((seed, tuple(outs.get(number, ())), tenants), []).append(number)
         units += [
             Unit(k, tuple(numbers), fleet.seed + seed, lost, tenants)
             for (seed, lost, tenants), numbers in units_by_key.items()
@@ -202,18 +202,18 @@ def _score(tenant: str, kind: str, number: int, weight: float) -> float:
 def _shares(fleet: Fleet, units: Sequence[Unit], traffic: Scenario, live: np.ndarray) -> np.ndarray:
     """Share of each region's traffic that each supernode takes, f8[regions, units]."""
     regions = [r.name for r in fleet.regions] or [""]
-    takes = np.array([[fleet.kinds[u.kind].region in ("", name) for u in units]
+    may_take = np.array([[fleet.kinds[u.kind].region in ("", name) for u in units]
                       for name in regions])  # fmt: skip
     if any(u.tenants is not None for u in units):
         parts = np.array([t.share for t in traffic.tenants])
         tenant_shares = [parts[list(u.tenants or ())].sum() / parts.sum() for u in units]
-        return np.where(takes, np.array(tenant_shares), 0.0)
+        return np.where(may_take, np.array(tenant_shares), 0.0)
     weight = np.array([fleet.kinds[u.kind].weight for u in units])
     count = np.array([u.count for u in units])
-    share = np.where(takes, weight / (takes * weight * count).sum(axis=1, keepdims=True), 0.0)
+    share = np.where(may_take, weight / (may_take * weight * count).sum(axis=1, keepdims=True), 0.0)
     lost_share = (share * count)[:, ~live].sum(axis=1, keepdims=True)
     share[:, ~live] = 0.0
-    takers = np.where(takes & live, weight, 0.0) if fleet.spill == "region" else weight * live
+    takers = np.where(may_take & live, weight, 0.0) if fleet.spill == "region" else weight * live
     takers = np.where((takers * count).sum(axis=-1, keepdims=True) > 0.0, takers, weight * live)
     if not live.any():
         raise FleetError("lost: at one time every supernode is lost, and nothing takes the traffic")
@@ -249,7 +249,7 @@ class Lives:
     @property
     def needs(self) -> dict[str, Scenario]:
         """The different scenarios to run, by digest."""
-        return {scenario_digest(one.scenario): one.scenario for one in self.lives}
+        return {scenario_digest(life.scenario): life.scenario for life in self.lives}
 
 
 def lives_of(fleet: Fleet, named: Named, facts: Facts, left: Left, *, empty: bool = False) -> Lives:
@@ -326,14 +326,14 @@ class _Maker:
         region_indices = np.flatnonzero(layout.whole[:, u] + layout.share[:, :, u].sum(axis=0))
         one_clock = len({layout.regions[r] for r in region_indices}) == 1
         scaled = self._scaled(u, int(region_indices[0]), begin_s, end_s) if one_clock else None
-        rate, profile = scaled or self._tabled(u, begin_s, end_s)
+        mean_rate, profile = scaled or self._tabled(u, begin_s, end_s)
         drawn_share = float(layout.region_rate @ layout.whole[:, u]) / workload.rate_req_per_s
         taken_share = 1.0
         if self.fleet.router == "round_robin":
             taken_share = float(layout.whole[region_indices[0], u])
             drawn_share /= taken_share
         stream = _stream(workload.arrivals, workload.cv, drawn_share, taken_share)
-        return {"rate_req_per_s": rate, "profile": profile} | stream
+        return {"rate_req_per_s": mean_rate, "profile": profile} | stream
 
     def _scaled(
         self, u: int, region: int, begin_s: float, end_s: float
@@ -344,17 +344,17 @@ class _Maker:
         profile, is_whole = workload.profile, (begin_s, end_s) == (0.0, layout.traffic.horizon_s)
         if profile.pieces or not (is_whole or profile.shape in (*DAILY, "constant")):
             return None
-        rate = float(layout.region_rate @ layout.whole[:, u])
+        mean_rate = float(layout.region_rate @ layout.whole[:, u])
         edges_s = self._edges(u, begin_s, end_s, ())
         middle_s = 0.5 * (edges_s[1:] + edges_s[:-1])
         restarts = self._again(u, middle_s)
-        load = rate * rate_at(workload, middle_s, layout.traffic.horizon_s, self.facts)
+        load = mean_rate * rate_at(workload, middle_s, layout.traffic.horizon_s, self.facts)
         if (restarts[load <= 0.0] > 0.0).any():
             return None
-        factors = layout.share[layout.span(middle_s), :, u] @ layout.region_rate / rate
+        factors = layout.share[layout.span(middle_s), :, u] @ layout.region_rate / mean_rate
         factors = factors + np.divide(restarts, load, out=np.zeros_like(restarts), where=load > 0.0)
         profile_fields = ahead(profile, begin_s / profile.period_s).model_dump(mode="json")
-        return rate, profile_fields | {"pieces": _pieces(edges_s - begin_s, {"rate": factors})}
+        return mean_rate, profile_fields | {"pieces": _pieces(edges_s - begin_s, {"rate": factors})}
 
     def _tabled(self, u: int, begin_s: float, end_s: float) -> tuple[float, dict[str, Any]]:
         """(mean rate, profile) as a table: of several regions, or of a part of a profile."""
@@ -365,14 +365,14 @@ class _Maker:
         shares = layout.share[layout.span(middle_s), :, u]
         by_region = layout.by_region(middle_s, self.facts).T * shares
         load = by_region.sum(axis=1) + self._again(u, middle_s)
-        rate = float((load * np.diff(edges_s)).sum() / (end_s - begin_s))
-        factors = {"rate": load / max(rate, 1e-9)}
+        mean_rate = float((load * np.diff(edges_s)).sum() / (end_s - begin_s))
+        factors = {"rate": load / max(mean_rate, 1e-9)}
         for side in ("input", "output"):
             lengths = [length_at(w, middle_s, side, self.facts) for w in layout.regions]
             weights = by_region + 1e-12  # where nothing comes, lengths are any
             factors[side] = (weights * np.stack(lengths, axis=1)).sum(axis=1) / weights.sum(axis=1)
         profile_fields = Profile().model_dump(mode="json")
-        return rate, profile_fields | {"pieces": _pieces(edges_s - begin_s, factors)}
+        return mean_rate, profile_fields | {"pieces": _pieces(edges_s - begin_s, factors)}
 
     def _edges(self, u: int, begin_s: float, end_s: float, more: Iterable[float]) -> np.ndarray:
         """Times between two times at which the load of a unit changes."""
@@ -399,12 +399,12 @@ class _Maker:
 
 def _pieces(edges: np.ndarray, factors: dict[str, np.ndarray]) -> list[dict[str, float]]:
     """Rows of `workload.profile.pieces`, one for each change of a factor."""
-    rows, previous = list[dict[str, float]](), dict.fromkeys(factors, 1.0)
+    rows, row_before = list[dict[str, float]](), dict.fromkeys(factors, 1.0)
     for k, at_s in enumerate(edges[:-1].tolist()):
-        current = {name: float(values[k]) for name, values in factors.items()}
-        if current != previous:
-            rows.append({"at_s": at_s, **current})
-            previous = current
+        row_now = {name: float(values[k]) for name, values in factors.items()}
+        if row_now != row_before:
+            rows.append({"at_s": at_s, **row_now})
+            row_before = row_now
     return rows
 
 

@@ -60,8 +60,8 @@ class Worker:
     @property
     def graphs(self) -> list[int]:
         """Token counts of passes with captured graphs: up to the largest batch, 16 sizes."""
-        step, requests = 1 + self.drafts, self.batch
-        return sorted({step * max(1, round(requests * k / 16)) for k in range(1, 17)})
+        tokens, requests = 1 + self.drafts, self.batch
+        return sorted({tokens * max(1, round(requests * k / 16)) for k in range(1, 17)})
 
 
 def workers(s: Scenario, facts: Facts) -> list[Worker]:
@@ -73,25 +73,25 @@ def workers(s: Scenario, facts: Facts) -> list[Worker]:
 
 def _worker(s: Scenario, pool: Pool, dies: int, experts: bool) -> Worker:
     """Launch sizes of one pool's engine: processes, ranks and degrees of parallelism."""
-    d, ranks, per_node = s.deployment, pool.npus * dies, s.supernode.npus_per_node * dies
+    deployment, ranks, per_node = s.deployment, pool.npus * dies, s.supernode.npus_per_node * dies
     if ranks > per_node and ranks % per_node:
         raise LaunchError(
             f"a {pool.role} instance of {pool.npus} NPUs does not fill nodes of "
             f"{s.supernode.npus_per_node}: engines start the same number of ranks on every node, "
             f"take a multiple of {s.supernode.npus_per_node} NPUs"
         )
-    tp, drafts = pool.own.tp_dies * pool.prompt_ranks, d.decode.mtp_draft_tokens
+    tp, drafts = pool.own.tp_dies * pool.prompt_ranks, deployment.decode.mtp_draft_tokens
     context = pool.own.cp_dies
     prefill_cp, decode_cp = (context, 1) if pool.role == "prefill" else (1, context)
-    sequences = max(1, round(d.decode.batch_per_npu / dies * tp))
+    sequences = max(1, round(deployment.decode.batch_per_npu / dies * tp))
     tokens = sequences * (1 + drafts)
     if pool.role == "prefill":
-        tokens = d.prefill.chunk_tokens or round(
-            d.prefill.tokens_per_npu / dies * tp * prefill_cp * pool.own.pp_stages
+        tokens = deployment.prefill.chunk_tokens or round(
+            deployment.prefill.tokens_per_npu / dies * tp * prefill_cp * pool.own.pp_stages
         )
         sequences = max(1, round(tokens / max(s.workload.input_tokens, 1)))
     elif pool.role == "colocated":
-        tokens += round(d.colocated.chunk_tokens_per_npu / dies * tp)
+        tokens += round(deployment.colocated.chunk_tokens_per_npu / dies * tp)
     if pool.role != "prefill":
         sequences *= pool.own.pp_stages  # of which a pass has a part
     if ranks // pool.own.pp_stages % (tp * prefill_cp):
@@ -106,8 +106,8 @@ def _worker(s: Scenario, pool: Pool, dies: int, experts: bool) -> Worker:
 
 def left_out(s: Scenario) -> list[str]:
     """Settings of a scenario that no engine supports here, each with its replacement."""
-    d, roles = s.deployment, serving(s)
-    colocated = d.colocated if "colocated" in roles else None
+    deployment, roles = s.deployment, serving(s)
+    colocated = deployment.colocated if "colocated" in roles else None
     prefill = roles.get("prefill")
     sentences = {
         "Further models: these files start the first; each other one is a scenario of its own.":
@@ -121,7 +121,7 @@ def left_out(s: Scenario) -> list[str]:
             any(pool.own.experts_tp > 1 for pool in roles.values()),
         "Attention offload: all attention stays on decode's own dies.": offloaded_share(s),
         "Swap of preempted requests: vLLM-Ascend and SGLang compute them again.":
-            roles.keys() != {"prefill"} and d.decode.swap_gb_per_die,
+            roles.keys() != {"prefill"} and deployment.decode.swap_gb_per_die,
         "KV in host memory: for models with an indexer SGLang's --enable-hisparse; dies hold all "
         "KV here.": any(pool.own.in_host.share for pool in roles.values()),
         "The memory pool over nodes: each instance has its own prefix cache; a shared store "
@@ -132,13 +132,13 @@ def left_out(s: Scenario) -> list[str]:
         "Prompts that are received once in several iterations: vLLM looks for them before each.":
             colocated and colocated.receive_every > 1,
         "How far later pieces of a prompt are shorter: SGLang reads it from "
-        "SGLANG_DYNAMIC_CHUNKING_SMOOTH_FACTOR.": prefill and d.prefill.chunk_evening,
+        "SGLANG_DYNAMIC_CHUNKING_SMOOTH_FACTOR.": prefill and deployment.prefill.chunk_evening,
         "8-bit KV: checkpoints with KV scales are needed, the cache is BF16 here.":
-            d.precision.kv == "int8",
+            deployment.precision.kv == "int8",
         "KV of prefill in another format: engines hand over the format of both.":
-            d.precision.prefill_kv not in ("as_decode", d.precision.kv),
-        f"Placement {d.placement}: which nodes an instance gets is the scheduler's.":
-            d.placement != "packed",
+            deployment.precision.prefill_kv not in ("as_decode", deployment.precision.kv),
+        f"Placement {deployment.placement}: which nodes an instance gets is the scheduler's.":
+            deployment.placement != "packed",
         f"Router {s.router.policy}: proxies have policies of their own.": True,
         "The interval of rebalancing: engines count iterations, not seconds.":
             s.experts.balancing.policy not in ("none", "oracle"),
@@ -327,13 +327,13 @@ def dynamo(s: Scenario, found: list[Worker], family: str) -> dict[str, str]:
     """One manifest (JSON) for `kubectl apply -f`; the operator fills in rank and address."""
     own_options = ("--dist-init-addr", "--nnodes", "--node-rank")
     services: dict[str, Any] = {"Frontend": {"componentType": "frontend", "replicas": 1}}
-    for w in found:
-        options = sglang_options(s, w, family, len(found) > 1)
+    for worker in found:
+        options = sglang_options(s, worker, family, len(found) > 1)
         args = words({key: value for key, value in options.items() if key not in own_options})
-        services[w.role] = {
-            "componentType": "worker", "replicas": w.instances,
-            "multinode": {"nodeCount": w.nodes},
-            "resources": {"limits": {"gpu": str(w.ranks // w.nodes)}},
+        services[worker.role] = {
+            "componentType": "worker", "replicas": worker.instances,
+            "multinode": {"nodeCount": worker.nodes},
+            "resources": {"limits": {"gpu": str(worker.ranks // worker.nodes)}},
             "extraPodSpec": {"mainContainer": {
                 "image": "your-registry/sglang-runtime:your-tag",
                 "command": ["python3", "-m", "dynamo.sglang"],

@@ -295,19 +295,19 @@ class _Config:
         if isinstance(table, dict):  # Kimi-Linear: heads of keys and values alike
             inner_table = table | {"model_type": self.named}
             inner = _Config(inner_table, f"linear_attn_config of {self.file}")
-            linear_layers = table.get("kda_layers")
-            if not isinstance(linear_layers, list) or not 0 < len(linear_layers) < layers:
+            layer_list = table.get("kda_layers")
+            if not isinstance(layer_list, list) or not 0 < len(layer_list) < layers:
                 inner._fail("kda_layers", f"must list some of the {layers} layers, not all")
             heads, head_dim = inner._count("num_heads"), inner._count("head_dim")
-            layers_fact = self._derived(len(linear_layers), f"kda_layers of {self.file}")
+            layers_fact = self._derived(len(layer_list), f"kda_layers of {self.file}")
             facts = [heads, heads, head_dim, head_dim, inner._count("short_conv_kernel_size")]
         else:
             if self.table.get("layer_types") is None:
                 interval = self._count("full_attention_interval", low=2).value
-                linear_layers_count = layers - layers // interval
+                layer_count = layers - layers // interval
             else:
-                linear_layers_count = self._layers_of("linear_attention", layers)
-            layers_fact = self._derived(linear_layers_count, f"layers of {self.file}")
+                layer_count = self._layers_of("linear_attention", layers)
+            layers_fact = self._derived(layer_count, f"layers of {self.file}")
             names = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim",
                      "conv_kernel_dim")  # fmt: skip
             facts = [self._count(f"linear_{name}") for name in names]

@@ -49,13 +49,13 @@ def choose_tables(found: Iterable[Fitted], engine: str = "") -> list[Fitted]:
     engine_fits = [fit for fit in found if fit.engine.partition(" ")[0] == engine or not engine]
     if engine != SCALED:
         engine_fits = [fit for fit in engine_fits if fit.operator != "gemm_gqa"]
-    one_rank = [replace(fit, operator="fused", part=fit.part.removesuffix(SUMMED))
+    rank_fits = [replace(fit, operator="fused", part=fit.part.removesuffix(SUMMED))
                 for fit in engine_fits if fit.part.endswith(SUMMED)]  # fmt: skip
-    one_rank_keys = {(fit.engine, fit.format, fit.part) for fit in one_rank}
+    rank_keys = {(fit.engine, fit.format, fit.part) for fit in rank_fits}
     engine_fits = [fit for fit in engine_fits if not fit.part.endswith(SUMMED)]
-    engine_fits += one_rank + [
+    engine_fits += rank_fits + [
         replace(fit, operator="fused") for fit in engine_fits
-        if _fused(fit) and (fit.engine, fit.format, fit.part) not in one_rank_keys
+        if _fused(fit) and (fit.engine, fit.format, fit.part) not in rank_keys
     ]  # fmt: skip
     engine_fits += [replace(fit, operator="fused_gqa") for fit in engine_fits if _compiled(fit)]
     best_by_key: dict[tuple[int, str, str], Fitted] = {}
@@ -91,9 +91,9 @@ def _worth(each: Fitted) -> bool:
 def _rank(each: Fitted) -> tuple[object, ...]:
     """Sort key of fits: preferred engine first, then the newest release."""
     engine, _, release = each.engine.partition(" ")
-    newest = tuple(-int(number) for number in re.findall(r"\d+", release))
+    releases = tuple(-int(number) for number in re.findall(r"\d+", release))
     engine_rank = ENGINES.index(engine) if engine in ENGINES else len(ENGINES)
-    return engine_rank, each.part != SPREAD, newest, -each.rows, round(each.mean, 3), each.part
+    return engine_rank, each.part != SPREAD, releases, -each.rows, round(each.mean, 3), each.part
 
 
 def library(found: Iterable[Fitted], source: str, name: str, link: float = 0.0) -> str:
@@ -113,19 +113,19 @@ def lines(found: Iterable[Fitted], source: str, links: Mapping[str, float] | Non
     """Facts as lines of data/chips; links: GB/s of a die, `inside` a node and `across` nodes."""
     found = list(found)
     compiled_formats = {fit.format for fit in found if fit.operator == "fused_gqa"}
-    products = [
+    tables = [
         _table(fit, source, apart=fit.operator == "fused" and fit.format in compiled_formats)
         for fit in found if fit.operator not in APART and fit.part != "host"
     ]  # fmt: skip
-    products += [_host(fit, source) for fit in found if fit.part == "host"]
+    tables += [_host(fit, source) for fit in found if fit.part == "host"]
     texts = {name: _exchange(found, network, source, (links or {}).get(name, 0.0))
             for network, name in NETWORKS.items()}  # fmt: skip
     exchanges = [f"[operators.exchange.{name}]\n{text}" for name, text in texts.items() if text]
     link = (links or {}).get("inside", 0.0)
     for operator in COLLECTIVES:
-        if link and (by_dies := [fit for fit in found if fit.operator == operator]):
-            exchanges.append(_collective(by_dies, source, link))
-    return "\n\n".join((*products, *exchanges))
+        if link and (operator_fits := [fit for fit in found if fit.operator == operator]):
+            exchanges.append(_collective(operator_fits, source, link))
+    return "\n\n".join((*tables, *exchanges))
 
 
 def _host(each: Fitted, source: str) -> str:

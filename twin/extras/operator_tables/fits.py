@@ -79,29 +79,29 @@ Part = tuple[str, Floats, Candidates, Begin]
 
 def _fit(table: Table, part: Part, held: float, seed: int) -> Fitted:
     """Facts of a part of a table: of the candidate of least log error."""
-    name, seconds, candidates, begin = part
-    held_rows = np.random.default_rng(seed).random(seconds.size) < held
-    names = list(begin)
-    best: tuple[float, Mapping[str, float], Floats] | None = None
+    name, measured_s, candidates, start_values = part
+    held_rows = np.random.default_rng(seed).random(measured_s.size) < held
+    names = list(start_values)
+    best_fit: tuple[float, Mapping[str, float], Floats] | None = None
     for predict, choice in candidates:
 
         def log_error(x: Floats, predict: Predict = predict) -> float:
             """Mean absolute log error on the fitted rows, with a penalty for shares above 1."""
             values = dict(zip(names, np.exp(x), strict=True))
             excess = sum(max(0.0, v - 1.0) for k, v in values.items() if k not in UNBOUNDED)
-            errors = np.log(predict(values)[~held_rows] / seconds[~held_rows])
+            errors = np.log(predict(values)[~held_rows] / measured_s[~held_rows])
             return float(np.abs(errors).mean()) + excess
 
-        log_start = np.log(np.array(list(begin.values())))
+        log_start = np.log(np.array(list(start_values.values())))
         solution = minimize(log_error, log_start, method="Nelder-Mead",
                         options={"maxiter": 900, "xatol": 1e-4, "fatol": 1e-6})  # fmt: skip
-        if best is None or solution.fun < best[0] - 1e-3:  # a simpler choice stands first
+        if best_fit is None or solution.fun < best_fit[0] - 1e-3:  # a simpler choice stands first
             fitted_values = dict(zip(names, np.exp(solution.x).tolist(), strict=True))
-            best = float(solution.fun), {**fitted_values, **choice}, predict(fitted_values)
-    assert best is not None
-    errors = np.abs(best[2][held_rows] / seconds[held_rows] - 1.0)
+            best_fit = float(solution.fun), {**fitted_values, **choice}, predict(fitted_values)
+    assert best_fit is not None
+    errors = np.abs(best_fit[2][held_rows] / measured_s[held_rows] - 1.0)
     return Fitted(
-        table.operator, table.format, table.engine, name, best[1], seconds.size,
+        table.operator, table.format, table.engine, name, best_fit[1], measured_s.size,
         int(held_rows.sum()), float(errors.mean()), float(errors.max()),
     )  # fmt: skip
 
@@ -145,8 +145,8 @@ def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str, scaled: bool = False) -> l
         roofs_s = _roofs(compute_s / at["compute"], moving_s / at["bandwidth"], 2.0)
         return np.asarray(at["start"] + roofs_s + scaling_s + at.get("row", 0.0) * value_s)
 
-    begin = {"start": 5e-6, "compute": 0.6, "bandwidth": 0.8} | ({"row": 3.0} if scaled else {})
-    return [("", latency_ms * 1e-3, _by_tile(predict), begin)]
+    guess = {"start": 5e-6, "compute": 0.6, "bandwidth": 0.8} | ({"row": 3.0} if scaled else {})
+    return [("", latency_ms * 1e-3, _by_tile(predict), guess)]
 
 
 def _by_tile(predict: Callable[..., Floats]) -> Candidates:
@@ -204,14 +204,14 @@ def _grouped_part(
         start_s = at["start"] + at.get("each", 0.0) * experts_here
         return np.asarray(start_s + roofs_s + between_s + add_s)
 
-    begin = {"start": 2e-5, "compute": 0.6, "bandwidth": 0.8}
+    start_values = {"start": 2e-5, "compute": 0.6, "bandwidth": 0.8}
     if ordered:
-        begin["passing"] = 8e-9
+        start_values["passing"] = 8e-9
     elif name.endswith(SUMMED):  # bytes for each number of a row's answer, after the products
-        begin["row"] = 4.0
+        start_values["row"] = 4.0
     if name.startswith(MASKED):
-        begin["each"] = 5e-7
-    return name, latency_ms * 1e-3, _by_tile(predict), begin
+        start_values["each"] = 5e-7
+    return name, latency_ms * 1e-3, _by_tile(predict), start_values
 
 
 def _mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
@@ -257,8 +257,8 @@ def _gqa(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     tokens = batch * (isl + step)
     moving_s = tokens * kv_heads * HEAD * FORMATS[fmt].weight_bytes / peaks.memory
     compute_s = tokens * heads * 2.0 * HEAD / peaks.flops["bf16"]
-    begin = {"start": 1e-5, "compute": 0.5, "bandwidth": 0.8}
-    return [_core("bf16", compute_s, moving_s, latency_ms, begin)]
+    start_values = {"start": 1e-5, "compute": 0.5, "bandwidth": 0.8}
+    return [_core("bf16", compute_s, moving_s, latency_ms, start_values)]
 
 
 def _prompts(
@@ -276,8 +276,8 @@ def _prompts(
         pairs = tokens * (0.5 * (isl + 1.0) + at["edge"])
         return np.asarray(at["start"] + pair_s * pairs / at["compute"])
 
-    begin = {"start": 1.5e-5, "compute": 0.6, "edge": 500.0}
-    return [("computed in bf16", latency_ms * 1e-3, [(predict, {})], begin)]
+    start_values = {"start": 1.5e-5, "compute": 0.6, "edge": 500.0}
+    return [("computed in bf16", latency_ms * 1e-3, [(predict, {})], start_values)]
 
 
 def _eager_mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
@@ -304,8 +304,8 @@ def _contiguous(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     few_rows = even_rows.filter(tokens <= 32 * ep)
     least_ms = float(few_rows["latency"].cast(pl.Float64).median() or 0.0)  # type: ignore[arg-type]
     calls = even_rows.filter(pl.col("latency") >= 2.0 * least_ms)
-    name, seconds, candidates, begin = _grouped_part("deepepmoe", calls, peaks, fmt, ordered=True)
-    return [(name, seconds, candidates, begin), _host(few_rows)]
+    name, seconds, candidates, guess = _grouped_part("deepepmoe", calls, peaks, fmt, ordered=True)
+    return [(name, seconds, candidates, guess), _host(few_rows)]
 
 
 def _collective(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
@@ -331,14 +331,14 @@ def _gather(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 
 def _by_dies(rows: pl.DataFrame, passes: float, start: float) -> list[Part]:
     """Fits of collectives by dies; passes: how often the bytes of a message leave a die."""
-    begin = {"start": start, "rate": 1.5e11, "later": 2e-5, "gain": 2.0}
+    start_values = {"start": start, "rate": 1.5e11, "later": 2e-5, "gain": 2.0}
     parts: list[Part] = []
     for (dies,), dies_rows in sorted(rows.group_by(["num_gpus"])):
         message_values, latency_ms = _columns(dies_rows, "message_size", "latency")
         sent_bytes = passes * (1.0 - 1.0 / float(dies)) * ACTIVATION_BYTES * message_values
         one_kernel = [(predict, {"later": 0.0, "gain": 0.0}) for predict, _ in _at_rate(sent_bytes)]
         candidates: Candidates = [*one_kernel, (partial(_faster, sent_bytes), {})]
-        parts.append((f"{dies} dies", latency_ms * 1e-3, candidates, begin))
+        parts.append((f"{dies} dies", latency_ms * 1e-3, candidates, start_values))
     return parts
 
 
@@ -361,13 +361,13 @@ def _exchange(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
         network_rows = chosen_rows.filter((pl.col("node_num") > 1) == across)
         nodes, tokens = _columns(network_rows, "node_num", "num_token")
         leaving_share = 1.0 - (1.0 / nodes if across else 1.0 / (nodes * peaks.node))
-        place = "across nodes" if across else "inside a node"
+        where = "across nodes" if across else "inside a node"
         # A scale of four bytes for each 128 entries travels with FP8.
         for phase, size in (("dispatch", HIDDEN * (1.0 + 4.0 / 128.0)), ("combine", 2.0 * HIDDEN)):
             seconds = _columns(network_rows, f"{phase}_avg_t_us")[0] * 1e-6
-            begin = {"start": 2e-5, "rate": 5e10 if across else 2e11}
+            start_values = {"start": 2e-5, "rate": 5e10 if across else 2e11}
             candidates = _at_rate(tokens * TOP_K * leaving_share * size)
-            parts.append((f"{phase} {place}", seconds, candidates, begin))
+            parts.append((f"{phase} {where}", seconds, candidates, start_values))
     return parts
 
 
@@ -384,8 +384,8 @@ def _alltoall(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
         phase_rows = chosen_rows.filter(pl.col("op_name") == f"alltoall_{phase}")
         ranks, tokens, milliseconds = _columns(phase_rows, "moe_ep_size", "num_tokens", "latency")
         candidates = _at_rate(tokens * TOP_K * (1.0 - 1.0 / ranks) * row_bytes)
-        begin = {"start": 2e-5, "rate": 5e11}
-        parts.append((f"{phase} inside a node", 1e-3 * milliseconds, candidates, begin))
+        start_values = {"start": 2e-5, "rate": 5e11}
+        parts.append((f"{phase} inside a node", 1e-3 * milliseconds, candidates, start_values))
     return parts
 
 
@@ -429,8 +429,8 @@ def _sparse(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     candidates: Candidates = [
         (partial(predict, block=size), {"power": 3.0, "tile_small": size}) for size in (1, 64, 128)
     ]
-    begin = {"compute": 0.5, "bandwidth": 0.8, "linear": 0.5, "index": 0.3, "passing": 5e-8}
-    return [("computed in bf16", latency_ms * 1e-3, candidates, begin)]
+    start_values = {"compute": 0.5, "bandwidth": 0.8, "linear": 0.5, "index": 0.3, "passing": 5e-8}
+    return [("computed in bf16", latency_ms * 1e-3, candidates, start_values)]
 
 
 SELECTED = 2048  # tokens that the indexers of these tables select

@@ -73,11 +73,11 @@ def _tables(file: Path) -> Iterator[Table]:
     columns = set(frame.columns)
     if columns >= PROFILE:
         frame, columns = _profiled(frame), OPERATORS["gemm"]
-    by_name = [operator for name, operator in NAMED.items() if file.name.startswith(name)]
-    by_columns = [operator for operator, needed in OPERATORS.items() if columns >= needed]
-    if not by_name + by_columns:
+    name_hits = [operator for name, operator in NAMED.items() if file.name.startswith(name)]
+    column_hits = [operator for operator, needed in OPERATORS.items() if columns >= needed]
+    if not name_hits + column_hits:
         return
-    operator = (by_name + by_columns)[0]
+    operator = (name_hits + column_hits)[0]
     engine = " ".join(file.parts[-3:-1]) if len(file.parts) > 2 else file.stem
     if (only_format := ONE_FORMAT.get(operator)) is not None:
         yield Table(operator, only_format, engine, frame)
@@ -97,7 +97,7 @@ def _tables(file: Path) -> Iterator[Table]:
 
 
 def _profiled(frame: pl.DataFrame) -> pl.DataFrame:
-    """Matrix products of an Ascend profile: shapes "8,7168;7168,4096", microseconds."""
+    """Rows of a gemm table from the matrix products of an Ascend profile (shapes "m,k;k,n", µs)."""
     shapes = pl.col("Input Shapes").str.replace_all('"', "").str.split(";").list.slice(0, 2)
     numbers = shapes.list.join(",").str.split(",").cast(pl.List(pl.Int64), strict=False)
     rows = frame.filter(pl.col("Type").str.contains("MatMul") & (numbers.list.len() == 4))

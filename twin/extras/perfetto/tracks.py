@@ -123,8 +123,8 @@ def lives(tables: Tables, begin_s: float, end_s: float) -> Iterator[list[Event]]
     for row in moving(tables, begin_s, end_s).iter_rows(named=True):
         events: list[Event] = []
         number = row["request_id"]
-        for name, start, stop in PHASES:
-            low, high = row[start], row[stop]
+        for name, from_column, to_column in PHASES:
+            low, high = row[from_column], row[to_column]
             if low is None or low >= end_s or (high is not None and high <= max(low, begin_s)):
                 continue
             if high is None and str(row["status"]) in ("rejected", "lost"):
@@ -140,7 +140,7 @@ def flows(
     tables: Tables, instances: Sequence[Instance], begin_s: float, end_s: float
 ) -> Iterator[list[Event]]:
     """Arrows of requests: arrival, prefill, KV in place, decode, finish, within the span."""
-    instance_of = {(one.role, one.index): one for one in instances}
+    instance_of = {(instance_.role, instance_.index): instance_ for instance_ in instances}
     rows = moving(tables, begin_s, end_s)
     arrivals = _marks(rows["arrival_s"].to_list(), begin_s, end_s)
     kv_marks: dict[int, list[tuple[int, int] | None]] = {}
@@ -156,28 +156,28 @@ def flows(
             events.append(Track(REQUESTS).slice(f"request {number} arrives", *edges, **args))
             points.append((REQUESTS, 0, edges[0] + 1))
         for role in ("prefill", "colocated"):
-            if (one := instance_of.get((role, row["prefill_instance"]))) is not None:
-                points += [one.point(BEGIN, row["prefill_start_s"]),
-                           one.point(END, row["prefill_end_s"])]  # fmt: skip
+            if (instance_ := instance_of.get((role, row["prefill_instance"]))) is not None:
+                points += [instance_.point(BEGIN, row["prefill_start_s"]),
+                           instance_.point(END, row["prefill_end_s"])]  # fmt: skip
         for role in ("decode", "colocated"):
-            if (one := instance_of.get((role, row["decode_instance"]))) is None:
+            if (instance_ := instance_of.get((role, row["decode_instance"]))) is None:
                 continue
             if marks and role == "decode" and (edges := marks[k]) is not None:
                 args = {"request": number, "at_s": row["transfer_end_s"]}
                 name = f"KV of request {number} in place"
-                events.append(Track(one.pid, KV_IN).slice(name, *edges, **args))
-                points.append((one.pid, KV_IN, edges[0] + 1))
-            points += [one.point(BEGIN, row["transfer_end_s"], exact=False),
-                       one.point(END, row["finish_s"])]  # fmt: skip
+                events.append(Track(instance_.pid, KV_IN).slice(name, *edges, **args))
+                points.append((instance_.pid, KV_IN, edges[0] + 1))
+            points += [instance_.point(BEGIN, row["transfer_end_s"], exact=False),
+                       instance_.point(END, row["finish_s"])]  # fmt: skip
         yield events + _arrow(number, [p for p in points if p is not None])
 
 
 def _arrow(request: int, points: Sequence[Point]) -> list[Event]:
     """A flow through points in order of time; fewer than two are no flow."""
-    in_order = sorted(set(points), key=lambda p: p[2])
+    points_in_order = sorted(set(points), key=lambda p: p[2])
     events: list[Event] = []
-    for k, (pid, lane, at_ns) in enumerate(in_order if len(in_order) > 1 else []):
-        phase = "s" if k == 0 else "f" if k == len(in_order) - 1 else "t"
+    for k, (pid, lane, at_ns) in enumerate(points_in_order if len(points_in_order) > 1 else []):
+        phase = "s" if k == 0 else "f" if k == len(points_in_order) - 1 else "t"
         extra: Event = {"cat": "request", "id": request}
         if phase == "f":
             extra["bp"] = "e"  # the slice around it, not the next one
@@ -227,7 +227,7 @@ def happenings(
     events = tables.get("events")
     if events is None:
         return
-    pids = {(one.role, one.index): one.pid for one in instances}
+    pids = {(instance.role, instance.index): instance.pid for instance in instances}
     for number, row in enumerate(events.sort("t_s", maintain_order=True).iter_rows(named=True)):
         at_s, until_s = row["t_s"], row["end_s"]
         if until_s is None:  # what broke stays broken; all else is a moment

@@ -52,12 +52,12 @@ def plan_report(plan: Plan, found: Row) -> str:
         body += [tag("h2", "What each choice alone does to the first"), _tornado(found["tornado"])]
     body += [tag("h2", "Every deployment"), *_ledger(found)]
     varied_text = ", ".join(CHOICES[key].label for key in plan.vary)
-    made_with = tag(
+    identity = tag(
         "p", f"What may vary: {varied_text}. {plan.simulations} simulations of a search, seed "
         f"{plan.scenario.seed}. Engine {ENGINE_VERSION[:16]}, facts {load_facts().digest[:16]}, "
         f"question {plan_digest(plan)[:16]}: the same question gives the same bytes.", cls="soft",
     )  # fmt: skip
-    body += [tag("h2", "The question"), fields_of(plan.scenario), made_with]
+    body += [tag("h2", "The question"), fields_of(plan.scenario), identity]
     return page(texts[0], *body)
 
 
@@ -157,8 +157,8 @@ def _ledger(found: Row) -> Iterable[Part]:
     counts = {k: v for k, v in found["counts"].items() if k != "simulations"}
     yield tag("p", "; ".join(f"{k}: {v:,}" for k, v in counts.items()), ".", cls="soft")
     rows = [row for row in found["ledger"] if row["simulated"]]
-    ranked = sorted(rows, key=lambda row: row["rank"] or len(rows))
-    yield folded(f"{len(rows):,} that were simulated", _listed(ranked))
+    ranked_rows = sorted(rows, key=lambda row: row["rank"] or len(rows))
+    yield folded(f"{len(rows):,} that were simulated", _listed(ranked_rows))
     if priced_rows := [row for row in found["ledger"] if not row["simulated"]]:
         more_text = f", the first {LEDGER_MOST} of them" if len(priced_rows) > LEDGER_MOST else ""
         title = f"{len(priced_rows):,} that were priced by formula alone{more_text}"

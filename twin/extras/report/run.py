@@ -50,11 +50,11 @@ def run_report(run: Run) -> str:
     checks_held = sum(bool(c["ok"]) for c in run.checks)
     laws_table = table(("Law", "", ""), checks, wide=(0, 2))
     body.append(folded(f"{checks_held} of {len(checks)} laws hold", laws_table))
-    made_with = tag(
+    identity = tag(
         "p", f"Result {run.digest[:16]}, engine {run.engine_version[:16]}, facts "
         f"{run.facts_digest[:16]}: the same question gives the same bytes.", cls="soft",
     )  # fmt: skip
-    body += [tag("h2", "The question"), fields_of(s), made_with]
+    body += [tag("h2", "The question"), fields_of(s), identity]
     return doc.page(s.name, *body)
 
 

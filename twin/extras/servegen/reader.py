@@ -74,15 +74,15 @@ def _windows(piece: Piece) -> list[tuple[float, float, float, int]]:
         if pattern is None:
             raise TraceError(f"{location}: pattern = {values[3][:20]!r} must be Gamma or Weibull")
         try:
-            start, rate, shape = float(values[0]), float(values[1]), float(values[4])
+            start_s, rate, shape = float(values[0]), float(values[1]), float(values[4])
         except ValueError:
             raise TraceError(f"{location}: start, rate and shape must be numbers") from None
         idle = rate == 0
-        if not (0 <= start < 366 * DAY_S and 0 <= rate < MOST_RATE and (idle or 0 < shape < 1e6)):
+        if not (0 <= start_s < 366 * DAY_S and 0 <= rate < MOST_RATE and (idle or 0 < shape < 1e6)):
             raise TraceError(f"{location}: start, rate and shape must be finite and not negative")
-        if windows and start <= windows[-1][0]:
+        if windows and start_s <= windows[-1][0]:
             raise TraceError(f"{location}: windows must be in order of time")
-        windows.append((start, rate, shape, pattern))
+        windows.append((start_s, rate, shape, pattern))
     return windows
 
 
@@ -175,7 +175,7 @@ def _draw_all(
     tables: list[tuple[float, np.ndarray, np.ndarray]], times: np.ndarray, key: np.uint64
 ) -> np.ndarray:
     """Lengths i8[n] for sorted times f8[n], each drawn from the window that contains it."""
-    starts_s = np.array([start for start, _, _ in tables])
+    starts_s = np.array([start_s for start_s, _, _ in tables])
     window_of = np.maximum(np.searchsorted(starts_s, times, side="right") - 1, 0)
     lengths = np.empty(times.size, np.int64)
     first_row = 0

@@ -87,14 +87,14 @@ def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: fl
     factor, unit = base.time_axis(horizon_s)
     fig, sentences, top_ratio = base.figure(), [], 0.0
     ratio = pl.col("hottest")
-    by_time = hottest.group_by("t_s").agg(
+    by_moment = hottest.group_by("t_s").agg(
         ratio.max().alias("worst layer"), ratio.mean().alias("mean of layers"),
         ratio.median().alias("median layer"),
     ).sort("t_s")  # fmt: skip
     colours = (theme.SERIES[number] for number in (3, 0, 4))
-    for label, colour in zip(by_time.columns[1:], colours, strict=True):
-        values = by_time[label].to_numpy()
-        base.line(fig, by_time["t_s"].to_numpy() * factor, values, colour, HOVER, name=label,
+    for label, colour in zip(by_moment.columns[1:], colours, strict=True):
+        values = by_moment[label].to_numpy()
+        base.line(fig, by_moment["t_s"].to_numpy() * factor, values, colour, HOVER, name=label,
              mode="lines+markers", marker={"size": 5})  # fmt: skip
         sentences.append(f"{label} {values.min():.2f} to {values.max():.2f}")
         top_ratio = max(top_ratio, float(values.max()))
@@ -165,11 +165,11 @@ def node_matrix(
         hovertemplate=f"node %{{y}} → node %{{x}}<br>%{{z:,.3~g}} {unit}<extra></extra>",
         colorbar={"title": {"text": unit, "side": "top"}},
     )  # fmt: skip
-    local = float(np.trace(moved)) / float(moved.sum())
+    diagonal = float(np.trace(moved)) / float(moved.sum())
     top_node = int(moved.sum(axis=0).argmax())
     return base.chart(
         fig, f"Expert exchange between {nodes.size} nodes {window}: "
-        f"{amount(float(moved.sum()), 'bytes')} in all, {amount(local, 'share')} within a node; "
+        f"{amount(float(moved.sum()), 'bytes')} in all, {amount(diagonal, 'share')} within a node; "
         f"node {nodes[top_node]} receives most.",
         "Dispatch sends each token to the dies of its experts, combine brings the results back; "
         "the diagonal stays within a node.", x={"title_text": "to node", "type": "category"},

@@ -33,7 +33,7 @@ Series = Mapping[str, Sequence[Ran]]  # by the value of the second field; '' whe
 
 
 def over(axis: Axis, key: str, series: Series) -> Chart:
-    """A metric over the swept field; hollow: SLO missed; x: no steady state; dashed: knee, SLO."""
+    """Chart of a metric over the swept field; hollow: SLO missed; x: unsteady; lines: knee, SLO."""
     all_points = [p for points in series.values() for p in points]
     values = [p.summary[key] for p in all_points if p.summary.get(key)]
     if not values and all(p.summary for p in all_points):
@@ -54,8 +54,8 @@ def over(axis: Axis, key: str, series: Series) -> Chart:
             label = "knee" if len(series) == 1 else ""
             base.line_at(fig, label, "top left", x=0.5 * (rows[i].x + rows[i + 1].x))
         sentences.append(", ".join(f"{axis.said(p.x)} {shown(key, p.summary[key])}" for p in rows))
-    if len(limits) == 1 and top_value > 0.3 * (limit := limits.pop()):
-        base.line_at(fig, f"SLO {shown(key, limit)}", "top right", y=limit * factor)
+    if len(limits) == 1 and top_value > 0.3 * (slo_limit := limits.pop()):
+        base.line_at(fig, f"SLO {shown(key, slo_limit)}", "top right", y=slo_limit * factor)
     y_axis: dict[str, Any] = {"title_text": f"{metric.label} ({unit})"}
     if not values:
         y_axis |= {"range": [0, 1.3 * top_value * factor or 1], "showticklabels": top_value > 0}
@@ -189,8 +189,8 @@ def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> 
     labels = list(dict.fromkeys(row.label for row in rows))
     fig = base.figure(height=100 + (14 + 20 * len(names)) * len(labels))
     for run, name in enumerate(names):
-        by_label = {row.label: row for row in rows if row.run == run}
-        all_rows = [by_label.get(label, Difference(label, run, 0.0, "", "")) for label in labels]
+        row_of = {row.label: row for row in rows if row.run == run}
+        all_rows = [row_of.get(label, Difference(label, run, 0.0, "", "")) for label in labels]
         bar_lengths = [max(-FAR, min(FAR, row.change)) for row in all_rows]
         base.bars(
             fig, labels, [100 * length for length in bar_lengths],

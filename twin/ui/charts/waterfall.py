@@ -19,7 +19,7 @@ def waterfall(
     parts: Mapping[str, float], reads: str, *, total: str = "",
     colours: Mapping[str, str] = {}, median: Mapping[str, float] = {},
 ) -> Chart:  # fmt: skip
-    """Seconds of a request part by part; total: name of a bar of all; median: its parts, grey."""
+    """Chart of a request's seconds by part; total: name of a bar of all; median: parts, in grey."""
     total_s = max(sum(parts.values()), sum(median.values()))
     names = [n for n in parts if max(parts[n], median.get(n, 0.0)) > SHOWN * total_s]
     if not names:

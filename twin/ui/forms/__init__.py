@@ -27,16 +27,16 @@ ROW_CHARACTERS = 30  # choices up to this many letters in all stand side by side
 def group(paths: Iterable[str]) -> None:
     """Draw the fields that have an effect, two per row, and name the others."""
     scenario = session.wished()
-    idle: dict[str, str] = {}
+    idle_reasons: dict[str, str] = {}
     grid = st.grid(2, min_column_width=230, vertical_alignment="top", gap=("small", "medium"))
     for path in paths:
         reason = why_idle(path, scenario)
         if reason and not session.refusal(path):
-            idle[path] = reason
+            idle_reasons[path] = reason
             continue
         with grid.cell():
             field(path)
-    unused(idle)
+    unused(idle_reasons)
 
 
 def field(path: str) -> None:
@@ -181,14 +181,14 @@ def whole(form: str, own: Mapping[str, Callable[[], None]]) -> str | None:
     if st.session_state.get(key) not in paths_by_group:
         st.session_state[key] = None
     st.markdown("**More fields**")
-    selected = st.segmented_control(
+    group_name = st.segmented_control(
         "More fields", list(paths_by_group), label_visibility="collapsed", key=key,
         persist_state="session", wrap=True,
     )  # fmt: skip
-    if selected is None:
+    if group_name is None:
         return None
-    if selected in own:
-        own[selected]()
+    if group_name in own:
+        own[group_name]()
     else:
-        group(paths_by_group[selected])
-    return selected
+        group(paths_by_group[group_name])
+    return group_name

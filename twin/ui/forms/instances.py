@@ -92,8 +92,8 @@ def out_of_reach(draft: Scenario) -> list[str]:
             f"{most_npus:,}: those beyond do not start."
         )
     if late_times := [words.duration(row.at_s) for row in rows if row.at_s >= draft.horizon_s]:
-        end, times = words.duration(draft.horizon_s), ", ".join(late_times)
-        sentences.append(f"After the end of the run at {end}, so never seen: rows at {times}.")
+        end_text, times = words.duration(draft.horizon_s), ", ".join(late_times)
+        sentences.append(f"After the end of the run at {end_text}, so never seen: rows at {times}.")
     return sentences
 
 

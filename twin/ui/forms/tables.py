@@ -40,8 +40,8 @@ def rows_table(path: str, options: dict[str, list[str]] | None = None) -> None:
     columns = columns_of(fields(), path)
     cells = [{name: value_at(row, name) for name in columns} for row in rows]
     editor(columns, cells, options or {}, widget, on_change=_take_rows, args=(path, widget))
-    if refused := session.refusal(path):
-        forms.problem(refused)
+    if refusal := session.refusal(path):
+        forms.problem(refusal)
 
 
 def editor(
@@ -68,7 +68,7 @@ def columns_of(declared: Mapping[str, ScenarioField], path: str) -> dict[str, Sc
 def whole(
     rows: Iterable[dict[str, Any]], columns: Mapping[str, ScenarioField]
 ) -> list[dict[str, Any]]:
-    """Rows that have all they need, each without its empty cells."""
+    """Rows whose required cells are all filled, each without its empty cells."""
     required = [name for name, field in columns.items() if field.required]
     return [
         {name: value for name, value in row.items() if value is not None}

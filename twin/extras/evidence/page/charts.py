@@ -92,11 +92,11 @@ def parts(rows: Sequence[Part]) -> Chart:
         return empty("This row has no operators")
     longest = max(max(row.twin_s, row.published_s or 0.0) for row in rows)
     factor, unit = time_unit(longest)
-    published = [row for row in rows if row.published_s is not None]
-    fig = figure(height=110 + (46 if published else 30) * len(rows))
+    known_rows = [row for row in rows if row.published_s is not None]
+    fig = figure(height=110 + (46 if known_rows else 30) * len(rows))
     names = [" +<br>".join(theme.title(n) for n in row.operators) for row in rows]
     for name, colour, values in (
-        ("published", theme.OTHER, [row.published_s for row in rows if published]),
+        ("published", theme.OTHER, [row.published_s for row in rows if known_rows]),
         ("twin", theme.SERIES[0], [row.twin_s for row in rows]),
     ):
         if values:
@@ -111,13 +111,13 @@ def parts(rows: Sequence[Part]) -> Chart:
         for name, row in zip(names, rows, strict=True)
     )
     order_text = (
-        "published above, the twin below" if published else "no published figure is of one alone"
+        "published above, the twin below" if known_rows else "no published figure is of one alone"
     )
     return chart(
         fig, f"One layer by operator. {listing}.",
         f"Operators of one layer, each alone: {order_text}.", hovermode="closest", barmode="group",
         x={"title_text": f"{unit} in one layer", "range": [0, 1.22 * longest * factor]},
-        bargap=0.25, showlegend=bool(published), legend_traceorder="normal",
+        bargap=0.25, showlegend=bool(known_rows), legend_traceorder="normal",
     )  # fmt: skip
 
 

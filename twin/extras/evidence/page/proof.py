@@ -117,8 +117,8 @@ def table(rows: Found, links: Mapping[str, str]) -> list[dict[str, Any]]:
 
 def worst(rows: Found) -> str:
     """Id of the row with the largest error in the first group."""
-    first = [row for row in rows if row["group"] == rows[0]["group"] and row["kind"] in HONEST]
-    return str(max(first or rows, key=lambda row: abs(row["error"]))["id"])
+    group = [row for row in rows if row["group"] == rows[0]["group"] and row["kind"] in HONEST]
+    return str(max(group or rows, key=lambda row: abs(row["error"]))["id"])
 
 
 def farthest(rows: Found) -> list[Mapping[str, Any]]:

@@ -93,14 +93,14 @@ def figures(text: str, runs: tuple[str, ...], _found: Wanted) -> dict[str, Any]:
 def results() -> None:
     """Draw the progress of the runs, or the answer."""
     state = needs(fleet)
-    in_progress = mark(fleet) in under_way()
+    is_under_way = mark(fleet) in under_way()
     if state.missing:
         rows = [row for row in map(run_of, state.missing) if row is not None]
-        failed = [row for row in rows if row.ended and row.state != "done"]
-        if failed:
+        bad_rows = [row for row in rows if row.ended and row.state != "done"]
+        if bad_rows:
             under_way().discard(mark(fleet))
-            st.error(plain(f"{failed[0].name} {failed[0].state}: {failed[0].message}"))
-        elif in_progress:
+            st.error(plain(f"{bad_rows[0].name} {bad_rows[0].state}: {bad_rows[0].message}"))
+        elif is_under_way:
             if len(rows) < len(state.missing):
                 begin(state)
             count = len(state.all())
@@ -112,7 +112,7 @@ def results() -> None:
                           args=(state,))  # fmt: skip
             if not done_count and not any(row.live for row in rows):
                 getting_ready()
-        if in_progress != LOOKING:
+        if is_under_way != LOOKING:
             st.rerun()
         return
     under_way().discard(mark(fleet))

@@ -67,23 +67,23 @@ def offer_missing(rows: list[RunRow]) -> None:
     ids = [run for run in st.query_params.get(links.RUNS, "").split(",") if run]
     if len(scenarios) != len(ids):
         return
-    stored = {run.id for run in rows}
+    here_ids = {run.id for run in rows}
     pairs = list(zip(ids, scenarios, strict=True))
-    missing_scenarios = [scenario for run, scenario in pairs if run not in stored]
+    missing_scenarios = [scenario for run, scenario in pairs if run not in here_ids]
     for scenario in missing_scenarios:
         progress.offered(scenario)
-    which = "it" if len(missing_scenarios) == 1 else f"these {len(missing_scenarios)}"
-    if st.button(f"Run {which} here", type="primary", icon=":material/play_arrow:", key="run-here"):
+    what = "it" if len(missing_scenarios) == 1 else f"these {len(missing_scenarios)}"
+    if st.button(f"Run {what} here", type="primary", icon=":material/play_arrow:", key="run-here"):
         with session.refusals_toasted():
-            all_ids = dict.fromkeys(run if run in stored else session.run(s) for run, s in pairs)
+            all_ids = dict.fromkeys(run if run in here_ids else session.run(s) for run, s in pairs)
             go_to("compare", {links.RUNS: ",".join(all_ids)})
 
 
 def baseline(rows: list[RunRow]) -> int:
     """Index of the baseline run: the named one, otherwise the first finished one."""
-    done_runs = [i for i, run in enumerate(rows) if run.state == "done"]
-    named_runs = [i for i in done_runs if rows[i].id == st.query_params.get(links.BASELINE)]
-    return [*named_runs, *done_runs, 0][0]
+    done = [i for i, run in enumerate(rows) if run.state == "done"]
+    linked = [i for i in done if rows[i].id == st.query_params.get(links.BASELINE)]
+    return [*linked, *done, 0][0]
 
 
 def compare_these(ids: list[str], base: str = "") -> None:
@@ -216,17 +216,17 @@ def results_that_differ(compared: Comparison) -> list[Difference]:
     """Every headline figure that is not the same as the baseline's, of every other run."""
     rows = []
     for row in chosen(compared.metrics, "Headlines"):
-        base, metric = row.values[compared.baseline], metric_of(row.name)
+        base_value, metric = row.values[compared.baseline], metric_of(row.name)
         for k, i in enumerate(_others(compared)):
             value = row.values[i]
-            if value is None or base is None or row.verdicts[i] in EQUAL:
+            if value is None or base_value is None or row.verdicts[i] in EQUAL:
                 continue
-            divisor = 1.0 if metric.kind == "share" else base
-            change = (value - base) / divisor if divisor else math.copysign(FAR, value)
-            text = row.pair(i) or changed(row.name, value, base)[0]
+            divisor = 1.0 if metric.kind == "share" else base_value
+            change = (value - base_value) / divisor if divisor else math.copysign(FAR, value)
+            text = row.pair(i) or changed(row.name, value, base_value)[0]
             if len(text) > BAR_CHARS:  # the table and the label say the unit
                 text = text.partition(" ")[0]
-            pair_text = f"{shown(row.name, base)} → {shown(row.name, value)}"
+            pair_text = f"{shown(row.name, base_value)} → {shown(row.name, value)}"
             rows.append(Difference(metric.label, k, change, text, pair_text, row.verdicts[i]))
     return rows
 

@@ -110,8 +110,8 @@ def of(role: str, instance: int) -> pl.Expr:
 
 def concerns(role: str, instance: int) -> pl.Expr:
     """Filter of an instance's events: its own, and those of its whole pool."""
-    of_instance = pl.col("instance").is_null() | (pl.col("instance") == instance)
-    return (pl.col("role") == role) & of_instance
+    is_instance = pl.col("instance").is_null() | (pl.col("instance") == instance)
+    return (pl.col("role") == role) & is_instance
 
 
 def moves(
@@ -137,14 +137,14 @@ def iteration_around(
         return None, None, None
     begins_s, widths_s = windows["t_s"].to_numpy(), windows["window_s"].to_numpy()
     iteration_s = windows["iteration_s"].cast(pl.Float64).to_numpy()
-    overlaps = (begins_s < max(end_s, t_s + 1e-9)) & (begins_s + widths_s > t_s)
-    count = max(1, int(overlaps.sum()))
-    if not overlaps.any():
+    is_during = (begins_s < max(end_s, t_s + 1e-9)) & (begins_s + widths_s > t_s)
+    count = max(1, int(is_during.sum()))
+    if not is_during.any():
         return None, None, None
-    first, last = np.flatnonzero(overlaps)[[0, -1]]
-    windows_before = slice(max(0, first - count), first)
-    windows_after = slice(last + 1, last + 1 + count)
-    spans_s = (iteration_s[rows] for rows in (windows_before, overlaps, windows_after))
+    first_window, last_window = np.flatnonzero(is_during)[[0, -1]]
+    windows_before = slice(max(0, first_window - count), first_window)
+    windows_after = slice(last_window + 1, last_window + 1 + count)
+    spans_s = (iteration_s[rows] for rows in (windows_before, is_during, windows_after))
     finite_s = (span_s[np.isfinite(span_s)] for span_s in spans_s)
     return tuple(float(span_s.mean()) if span_s.size else None for span_s in finite_s)  # type: ignore[return-value]
 
@@ -182,6 +182,6 @@ def between_nodes(
         die_messages[routed_dies:] = 1.0 / (node_of.size - routed_dies)
     total_messages = max(float(die_messages.sum()), 1e-12)
     target = np.bincount(node_of, die_messages, nodes.size) / total_messages
-    out_bytes, back_bytes = row.dispatch_bytes, row.combine_bytes
-    pair_bytes = out_bytes * np.outer(source, target) + back_bytes * np.outer(target, source)
-    return nodes, total_bytes * (pair_bytes / (out_bytes + back_bytes))
+    sent_bytes, back_bytes = row.dispatch_bytes, row.combine_bytes
+    pair_bytes = sent_bytes * np.outer(source, target) + back_bytes * np.outer(target, source)
+    return nodes, total_bytes * (pair_bytes / (sent_bytes + back_bytes))

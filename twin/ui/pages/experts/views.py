@@ -170,9 +170,9 @@ def nodes(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
         st.caption("Every die has a part of its experts and gathers all tokens: dies send alike.")
         return
     traffic, ranks = record.table(row.id, "traffic"), record.table(row.id, "ranks")
-    of_instance = experts.of(role, instance)
-    total_bytes = float(traffic.filter(of_instance, traffic="experts")["bytes"].sum())
-    node_of_rank = ranks.filter(of_instance)["node"].to_numpy()
+    is_instance = experts.of(role, instance)
+    total_bytes = float(traffic.filter(is_instance, traffic="experts")["bytes"].sum())
+    node_of_rank = ranks.filter(is_instance)["node"].to_numpy()
     moment = chosen_moment(row, role, instance)
     snap = experts.snapshot(record.table(row.id, "die_load"), role, instance, moment)
     if not total_bytes or not node_of_rank.size:

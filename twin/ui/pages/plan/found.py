@@ -33,7 +33,7 @@ def progress(so_far: Mapping[str, Any]) -> None:
 
 
 def answer(plan: Plan, found: Mapping[str, Any]) -> None:
-    """Draw the whole answer."""
+    """Draw a plan's answer: conclusion, ranking, front, effects of each choice, downloads."""
     scenario = plan.scenario
     # Relaxations are a table of their own.
     first_sentence, *other_sentences = sentences({**found, "relaxations": []})

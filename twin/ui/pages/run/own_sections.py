@@ -82,14 +82,14 @@ def instances(row: RunRow, scenario: Scenario) -> None:
 def starts(lives: pl.DataFrame, role_changes: int) -> str:
     """Sentence on where instances that started found their weights and NPUs; '' without any."""
     count_by_state = dict(lives["state"].value_counts().iter_rows())
-    loads, fetches = count_by_state.get("load", 0), count_by_state.get("fetch", 0)
+    load_count, fetch_count = count_by_state.get("load", 0), count_by_state.get("fetch", 0)
     # With one model graphs are also made anew where an instance goes on with other dies.
     switch_count = count_by_state.get("graphs", 0) - role_changes if "model" in lives.columns else 0
-    if not loads:
+    if not load_count:
         return ""
-    loads_text, in_dram = numbered(loads, "start"), max(loads - fetches, 0)
+    loads_text, in_dram = numbered(load_count, "start"), max(load_count - fetch_count, 0)
     text = f"Of {loads_text} that loaded weights, {in_dram} found them in DRAM"
-    if fetches:
+    if fetch_count:
         took_s = lives.filter(state="fetch").select((pl.col("end_s") - pl.col("t_s")).mean())
         mean_text = words.duration(took_s.item())
         text += f"; object storage sent them to the others in {mean_text} on average"

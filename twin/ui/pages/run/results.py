@@ -71,9 +71,9 @@ def _compare(row: RunRow, scenario: Scenario) -> None:
         st.markdown("There is no other finished run yet: edit a copy and run it.")
         return
     label_of = choice_labels.__getitem__
-    selected = st.selectbox("Baseline", list(choice_labels), key="baseline", format_func=label_of)
+    run_id = st.selectbox("Baseline", list(choice_labels), key="baseline", format_func=label_of)
     if st.button("Compare", type="primary", key="compare"):
-        go_to("compare", {links.RUNS: f"{selected},{row.id}"})
+        go_to("compare", {links.RUNS: f"{run_id},{row.id}"})
 
 
 def tiles(row: RunRow, scenario: Scenario, but: Sequence[str] = ()) -> None:

@@ -67,7 +67,7 @@ def controls(draft: Scenario) -> None:
         if why_idle(path, draft):
             continue
         value = session.value(path)
-        stop_values = sorted({type(value)(stop) for stop in stops} | {value})
+        stop_values = sorted({type(value)(option) for option in stops} | {value})
         options = {"format_func": lambda v: f"{v:,g}"} | forms.edits(path)
         st.select_slider(label(path), stop_values, value, **options)
         if refusal := session.blame(path):

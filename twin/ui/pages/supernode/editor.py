@@ -91,13 +91,13 @@ def restore_elements(names: Sequence[Element]) -> bool:
     link_ends = [{name, (name[1], name[0])} for name in names if not isinstance(name, str)]
     edits = session.draft().supernode.edits
     edits = tuple(e for e in edits if not any((e.element, e.to) in ends for ends in link_ends))
-    as_built = fabric_of(session.draft().supernode.model_copy(update={"edits": ()}))
+    fabric_as_built = fabric_of(session.draft().supernode.model_copy(update={"edits": ()}))
     elements = [name for name in names if isinstance(name, str)]
-    remaining, wider_edits = restore(edits, elements, as_built)
+    edits_left, wider_edits = restore(edits, elements, fabric_as_built)
     if wider_edits:
         wider_names = ", ".join(dict.fromkeys(e.element for e in wider_edits))
         say(f"Still edited as part of {wider_names}: restore that to have all of it as built.")
-    return take(remaining)
+    return take(edits_left)
 
 
 def seat(instance: str, element: str) -> bool:
@@ -207,8 +207,8 @@ def change(
             edit_of.pop(reverse, None)
         factors = {"capacity_factor": capacity, "latency_factor": latency}
         set_factors = {field: factor for field, factor in factors.items() if factor is not None}
-        ends = {"element": element, "to": target}
-        edit_of[forward] = Edit(**old_edit.model_dump() | ends | set_factors)
+        link_ends = {"element": element, "to": target}
+        edit_of[forward] = Edit(**old_edit.model_dump() | link_ends | set_factors)
     remaining = tuple(e for e in edit_of.values() if e != Edit(element=e.element, to=e.to))
     if len(remaining) > MOST:
         raise ValueError(f"{len(remaining):,} edits are more than the {MOST:,} a scenario may hold")
@@ -222,12 +222,12 @@ def restore(
     those of elements that contain a named one."""
     vertices_of = network(fabric).names.of
     vertices = {vertex for name in names for vertex in vertices_of(name)}
-    remaining, wider_edits = [], []
+    edits_left, wider_edits = [], []
     for edit in edits:
         vertex_sets = [set(vertices_of(end)) for end in (edit.element, edit.to) if end]
-        if any(within <= vertices for within in vertex_sets):
+        if any(vertex_set <= vertices for vertex_set in vertex_sets):
             continue
-        remaining.append(edit)
+        edits_left.append(edit)
         if not edit.to and vertex_sets[0] & vertices:
             wider_edits.append(edit)
-    return tuple(remaining), wider_edits
+    return tuple(edits_left), wider_edits

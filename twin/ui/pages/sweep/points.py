@@ -28,12 +28,12 @@ COST = "cost_per_million_tokens"
 
 def offered() -> list[str]:
     """Fields of the draft that have an effect and can be swept."""
-    draft, declared = session.draft(), fields()
+    draft, all_fields = session.draft(), fields()
     return [
         path
         for path in formed()
         if "[]" not in path
-        and (declared[path].kind in (int, float, bool) or declared[path].options)
+        and (all_fields[path].kind in (int, float, bool) or all_fields[path].options)
         and not why_idle(path, draft)
     ]
 
@@ -91,13 +91,13 @@ def chosen(
 
 def runs(points: Sequence[Point]) -> list[RunRow | None]:
     """Run of each point: one started here, a finished or an unfinished one; None without."""
-    store, started_runs = session.store(), st.session_state.get(STARTED, {})
+    store, run_ids = session.store(), st.session_state.get(STARTED, {})
     under_way = lists.under_way()
 
     def run_of(scenario: Scenario) -> RunRow | None:
         """The run started here, a finished or an unfinished one; None without."""
         digest = scenario_digest(scenario)
-        run = started_runs.get(digest)
+        run = run_ids.get(digest)
         return store.runs.get(run) if run else find_run(store, scenario) or under_way.get(digest)
 
     return [None if p.scenario is None else run_of(p.scenario) for p in points]
@@ -105,11 +105,11 @@ def runs(points: Sequence[Point]) -> list[RunRow | None]:
 
 def simulate(points: Sequence[Point], rows: Sequence[RunRow | None]) -> None:
     """Callback: queue every point without a run."""
-    started = st.session_state.setdefault(STARTED, {})
+    run_ids = st.session_state.setdefault(STARTED, {})
     with session.refusals_toasted():
         for point, row in zip(points, rows, strict=True):
             if point.scenario is not None and (row is None or not (row.summary or not row.ended)):
-                started[scenario_digest(point.scenario)] = session.run(point.scenario)
+                run_ids[scenario_digest(point.scenario)] = session.run(point.scenario)
 
 
 def stop(rows: Sequence[RunRow | None]) -> None:
@@ -166,5 +166,5 @@ def cells(axes: Sequence[Axis], points: Sequence[Point], rows: Sequence[RunRow |
 def figures(place: Place, rows: Sequence[RunRow | None]) -> list[str]:
     """Metrics of a sweep's place; of energy and cost: tokens' cost, energy without a price."""
     has_cost = any(row and row.summary.get(COST) is not None for row in rows)
-    unused = "joules_per_token" if has_cost else COST
-    return [metric.key for metric in placed(place) if metric.key != unused]
+    unused_key = "joules_per_token" if has_cost else COST
+    return [metric.key for metric in placed(place) if metric.key != unused_key]

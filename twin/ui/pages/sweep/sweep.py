@@ -70,16 +70,16 @@ if more := refused[REFUSED_SHOWN:]:
 def results() -> None:
     """Draw the conclusion, the charts and the table of finished points."""
     rows = pts.runs(wanted)
-    unfinished = [row for row in rows if row is not None and not row.ended]
-    if not unfinished and LOOKING:
+    open_rows = [row for row in rows if row is not None and not row.ended]
+    if not open_rows and LOOKING:
         st.rerun()
-    if unfinished:
+    if open_rows:
         with st.container(horizontal=True, vertical_alignment="center"):
             done_count = sum(row is not None and row.ended for row in rows)
             st.progress(done_count / len(rows), f"{done_count} of {len(rows)} points")
             st.button("Stop the sweep", icon=":material/stop_circle:", key="stop-sweep",
                       on_click=pts.stop, args=(rows,))  # fmt: skip
-        if not done_count and not any(row.live for row in unfinished):
+        if not done_count and not any(row.live for row in open_rows):
             getting_ready()
     series = pts.series(axes, wanted, rows)
     if not series or not any(rows):
@@ -87,7 +87,7 @@ def results() -> None:
     possible_points = [
         (p.values[0], p.scenario, row) for p, row in zip(wanted, rows, strict=True) if p.scenario
     ]
-    if len(axes) == 1 and not unfinished and len(possible_points) > 1:
+    if len(axes) == 1 and not open_rows and len(possible_points) > 1:
         values, scenarios, point_runs = zip(*possible_points, strict=True)
         summaries = [row.summary if row else {} for row in point_runs]
         axis = sweep.Axis(axes[0].path, values)

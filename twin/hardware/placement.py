@@ -149,12 +149,12 @@ def place(s: Scenario, fabric: Wiring) -> Placement:
     net = network(fabric)
     deployed = s.deployment
     chips = {role: pool.chip for role, pool in serving(s).items()}
-    stage_dies = tuple((pool.layer_dies, pool.rank_dies) for pool in serving(s).values())
+    pool_dies = tuple((pool.layer_dies, pool.rank_dies) for pool in serving(s).values())
     needed = [Needed(role, i, npus, chips[role]) for role, n, npus in seated(s) for i in range(n)]
     prefill_on_decode = (
         (deployed.prefill.instances, deployed.prefill.npus_per_instance) if sharing(s) else ()
     )
-    key = ("placement", tuple(needed), stage_dies, prefill_on_decode, deployed.placement,
+    key = ("placement", tuple(needed), pool_dies, prefill_on_decode, deployed.placement,
            deployed.when_off, deployed.seats, deployed.first_npu, deployed.kv_transfer_plane,
            supernodes_apart(s))  # fmt: skip
 

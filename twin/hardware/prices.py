@@ -171,7 +171,8 @@ def nic(fabric: Wiring, die: int, plane: Plane = "rdma", operation: Operation = 
 
 
 def ports_of(fabric: Wiring, dies: Sequence[int], price: Price) -> INTS:
-    """Index in `port_rates` of each die's NIC port: its node if dies share it (price, of `nic`)."""
+    """Index in `port_rates` of each die's NIC port: the die, or its node if dies share a port
+    (`price` is one of `nic`)."""
     net, die_numbers = network(fabric), np.array(dies, np.int64)
     return net.node[net.dies[die_numbers]] if price.shared_by_dies > 1 else die_numbers
 

@@ -108,9 +108,8 @@ class Quotient:
         return tail, head, merged
 
     def _coloured(self, colour: HASHES, links: INTS) -> INTS:
-        """Add a hash of each vertex's links to its colour: of all links that the demand may use,
-        also where paths only take these `links`; returns `links` without those merged into
-        others."""
+        """Add to each vertex's colour a hash of its links: of all that the demand may use, even if
+        paths take only `links`. Returns those of `links` that are not merged into others."""
         usable, net = self.usable, self.usable.net
         self.ports = usable.ports()
         colour[: usable.passes.size] += net.once(("sums", usable.plane), self._sums)
@@ -329,7 +328,7 @@ def _bits(values: FLOATS | INTS) -> HASHES:
 def _colours(net: Network, out: FLOATS, into: FLOATS, passes: BOOLS) -> HASHES:
     """A hash of the properties that two vertices must share to be routed as one, u8[3 * vertices],
     by the numbering of `Quotient`: forwarding vertices, senders, receivers."""
-    salts, ends = np.zeros((3, out.size), np.uint64), np.flatnonzero((out > 0.0) | (into > 0.0))
+    colours, ends = np.zeros((3, out.size), np.uint64), np.flatnonzero((out > 0.0) | (into > 0.0))
     # A node matters where bytes stay in it: where nothing is received, senders are all far.
     nodes = net.node[ends]
     sending_nodes, nodes_to = (np.bincount(nodes[x[ends] > 0.0] + 1, minlength=net.nodes + 1) > 0
@@ -337,11 +336,11 @@ def _colours(net: Network, out: FLOATS, into: FLOATS, passes: BOOLS) -> HASHES:
     nodes = np.where((sending_nodes & nodes_to)[nodes + 1], nodes, -1)
     mixed_colour = mixed(mixed(_bits(nodes)) + _bits(net.domain[ends]))
     mixed_colour = mixed(mixed(mixed_colour + _bits(out[ends])) + _bits(into[ends]))
-    salts[0, passes] = 1
+    colours[0, passes] = 1
     end_vertices = ends[passes[ends]]
-    salts[0, end_vertices] = mixed(end_vertices.astype(np.uint64) + np.uint64(7))
-    salts[1:, ends] = mixed_colour, mixed(mixed_colour)
-    return salts.ravel()
+    colours[0, end_vertices] = mixed(end_vertices.astype(np.uint64) + np.uint64(7))
+    colours[1:, ends] = mixed_colour, mixed(mixed_colour)
+    return colours.ravel()
 
 
 def _add_links(by: np.ufunc, colour: HASHES, prints: HASHES, tail: INTS, head: INTS) -> None:

@@ -131,8 +131,8 @@ def launch_gap_s(
 @kernel
 def layers_in_sequence_s(p: Decode, layers: float, load: Pass, ops: np.ndarray) -> float:
     """Seconds of `layers` MoE layers with all operators in sequence on all cores."""
-    layers_s = add_attention(p.sequence, layers, load, ops)
-    return layers_s + _add_moe(p, p.sequence, layers, load, True, ops)
+    attention_s = add_attention(p.sequence, layers, load, ops)
+    return attention_s + _add_moe(p, p.sequence, layers, load, True, ops)
 
 
 @kernel
@@ -250,10 +250,10 @@ def decode_iteration_s(
     elif moe_s < 0.0:
         moe_s = layers_in_sequence_s(p, moe_layers, load, ops)
     dense_s, moe_s = layer.with_host(p, dense_s, moe_s, load.context, ops)
-    iteration_s = dense_s + outside_time_s + moe_s
-    gap_s = launch_gap_s(p, iteration_s, in_group, fullest_rank_tokens, False, ops)
+    busy_s = dense_s + outside_time_s + moe_s
+    gap_s = launch_gap_s(p, busy_s, in_group, fullest_rank_tokens, False, ops)
     return (
-        iteration_s
+        busy_s
         + gap_s
         + layer.stages_s(p, dense_s, moe_s, outside_time_s, gap_s, groups, load.tokens, ops)
     )

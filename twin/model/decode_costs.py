@@ -201,7 +201,7 @@ def layout(x: Setting) -> c.Layout:
         context_dies=float(x.pool.own.cp_dies),
         ports=x.exchange.ports,
         classed=float(bool(x.layout.loads)),
-        classes=tuple(c.Popular(slot_load) for slot_load in x.layout.loads) or c.Layout().classes,
+        classes=tuple(c.Popular(class_load) for class_load in x.layout.loads) or c.Layout().classes,
     )
 
 

@@ -106,9 +106,9 @@ class Servers:
         if cached <= 0.0 or not self.prefixes or self.pool.scope == "local":
             return 0.0
         price, port_bytes_per_s = self.prices()
-        popular_share = self.prefixes * cached / prompts / self.pool.block_tokens
+        popular_blocks = self.prefixes * cached / prompts / self.pool.block_tokens
         sent_bytes = instances * cached * read.bytes_per_token
-        return sent_bytes * fullest_share(popular_share, price.peers) / port_bytes_per_s
+        return sent_bytes * fullest_share(popular_blocks, price.peers) / port_bytes_per_s
 
     def prices(self) -> tuple[Price, float]:
         """Price of a read from all servers equally, and the bytes/s of one server."""

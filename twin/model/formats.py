@@ -95,9 +95,10 @@ FORMATS = {
 
 
 def on_chip(weights: str, peaks: Collection[str]) -> str:
-    """The format's entry for a chip that computes in these number formats."""
-    entry = FORMATS[weights]
-    return entry.unpacked if entry.unpacked and entry.operand not in peaks else weights
+    """Name of the number format that weights have on a chip that computes in `peaks`: the unpacked
+    one if it does not compute in theirs."""
+    packed = FORMATS[weights]
+    return packed.unpacked if packed.unpacked and packed.operand not in peaks else weights
 
 
 def computes(weights: str, peaks: Collection[str] | None = None) -> str:

@@ -375,8 +375,8 @@ def share_of_group(requests: float, groups: float, ranks: int) -> float:
     groups, and the more ranks have some, the more passes have one of them."""
     if groups <= 1.0 or requests <= 0.0:
         return 1.0
-    even_share = requests // groups
-    return (even_share + min(1.0, (requests / groups - even_share) * ranks)) / requests
+    least_requests = requests // groups
+    return (least_requests + min(1.0, (requests / groups - least_requests) * ranks)) / requests
 
 
 @kernel

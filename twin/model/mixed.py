@@ -122,9 +122,9 @@ def _pass_s(
     ops[_DENSE] += dense_s if has_moe else 0.0
     dense_s, moe_s = layer.with_host(p, dense_s, moe_s, rank_context, ops)
     outside_s = decode.outside_s(p, rank_requests, rank_context, running, dies, hot_load, wire, ops)
-    layers_s = moe_s + dense_s + outside_s
-    gap_s = decode.launch_gap_s(p, layers_s, running, most, entering_tokens > query * running, ops)
-    return layers_s + gap_s + layer.stages_s(p, dense_s, moe_s, outside_s, gap_s, groups, most, ops)
+    busy_s = moe_s + dense_s + outside_s
+    gap_s = decode.launch_gap_s(p, busy_s, running, most, entering_tokens > query * running, ops)
+    return busy_s + gap_s + layer.stages_s(p, dense_s, moe_s, outside_s, gap_s, groups, most, ops)
 
 
 @kernel
@@ -143,15 +143,15 @@ def _rows(
 ) -> tuple[float, float]:  # fmt: skip
     """Tokens of a pass, and of its fullest rank: those that decode (`decoding`; `busiest` on that
     rank) and the pieces of prompts of ranks first to first + count."""
-    entering_tokens, most, piece_tokens, piece_share = decoding, busiest, p.pipeline.piece, 1.0
+    entering_tokens, most, piece_tokens, group_share = decoding, busiest, p.pipeline.piece, 1.0
     for rank in range(first, first + count):
         prompt_piece = prompts * chunk[rank]
         if 0.0 < piece_tokens < prompt_piece:
             prompt_piece = piece_tokens
         if groups > 1.0:
-            piece_share = layer.share_of_group(requests[rank], groups, count)
+            group_share = layer.share_of_group(requests[rank], groups, count)
         entering_tokens += prompt_piece
-        rows = p.query_tokens * (answers * (piece_share * requests[rank])) + prompt_piece
+        rows = p.query_tokens * (answers * (group_share * requests[rank])) + prompt_piece
         if rows > most:  # noqa: PLR1730 - a call of max takes several times as long in plain Python
             most = rows
     return entering_tokens, most

@@ -97,7 +97,7 @@ class PoolPrediction:
 
     @property
     def resource(self) -> str:
-        """What that operator waits for."""
+        """What the longest operator waits for."""
         return waits_for(self.longest_operator, self.phase)
 
 
@@ -280,13 +280,13 @@ def _prefill(costs: Costs, role: RoleCosts, traffic: Traffic, hot: Hot) -> Prefi
     batch_budget = role.prompt_tokens
     prompts = max(1.0, min(batch_budget / traffic.fresh_tokens, kv_tokens / traffic.input_tokens))
     tokens, pairs = prompts * traffic.fresh_tokens, prompts * traffic.fresh_pairs
-    least_share = 1.0 / role.stage_dies
+    fullest_share = 1.0 / role.stage_dies
     if is_data_parallel:  # whole prompts on a die or group: some have one more, or the only one
-        least_share = math.ceil(prompts / group_count) / prompts / cp_dies
+        fullest_share = math.ceil(prompts / group_count) / prompts / cp_dies
     ops = role.operator_sink()
     cached_tokens = prompts * traffic.hit_tokens
     batch_s = prefill_batch_s(
-        role.prefill, tokens, tokens * least_share, pairs * least_share, *hot, ops
+        role.prefill, tokens, tokens * fullest_share, pairs * fullest_share, *hot, ops
     )
     batch_s = float(batch_s + prefill_hits_s(role.prefill, cached_tokens, ops))
     operators, cached_tokens = _seconds(role, ops), prompts * traffic.read_tokens
@@ -313,7 +313,7 @@ def _colocated(
     """Decode and prefill of colocated instances in balance: slots stay full when an iteration
     prefills as many prompts as answers end."""
     pool, fresh, budget = role.pool, traffic.fresh_tokens, role.prompt_tokens
-    count, is_limited = slots(role, traffic)
+    count, limited_by = slots(role, traffic)
     most, group, ranks = budget / role.ranks, pool.prompt_ranks, role.ranks
     # A prompt's own iterations hold its slot and give the first token; answers end in the others.
     decoding = max(1.0, traffic.output_tokens - 1.0) / costs.tokens_per_iteration
@@ -329,7 +329,7 @@ def _colocated(
         iterations += _waits(count * min(group, ranks), iterations, fresh / room, traffic.spread)
     ending, count = count * ranks / iterations, count * decoding / iterations
     if ending * fresh > NEARLY * budget:  # prompts can hardly keep up: fewer answers are under way
-        is_limited = "prompt tokens an iteration may prefill"
+        limited_by = "prompt tokens an iteration may prefill"
     iteration_tokens, pairs = ending * fresh, ending * traffic.fresh_pairs
     requests, context = rank_load(count, ranks, traffic)
     arguments = (iteration_tokens, pairs, fresh, most, ranks, group, traffic.prompts)
@@ -343,7 +343,7 @@ def _colocated(
     iteration_s = max(iteration_s, hottest_s)
     sums = float(requests.sum()), float(context.sum())
     flops = mixed.mixed_flops(role.decode, *sums, iteration_tokens, pairs)
-    decode = _decode_figures(costs, role, traffic, iteration_s, ops, count, is_limited, sums, flops)
+    decode = _decode_figures(costs, role, traffic, iteration_s, ops, count, limited_by, sums, flops)
     prefill = PrefillPrediction(
         batch_s=iteration_s,
         batch_tokens=iteration_tokens,

@@ -199,17 +199,17 @@ class Machine:
         """Share of the sustained HBM bandwidth that a share of the cores draws: linear, then full.
         Streams on separate cores never draw more than the others leave; where a chip has too few
         cores, all draw less than its HBM gives. Without a core's draw: the share of the cores."""
-        hbm_share = min(1.0, self.hbm / self._drawn(self.cores))
-        return self._drawn(cube_share * self.cores) * hbm_share
+        granted_share = min(1.0, self.hbm / self._drawn(self.cores))
+        return self._drawn(cube_share * self.cores) * granted_share
 
     def _drawn(self, share: float) -> float:
         """Share of the bandwidth that a share of the cores draws when the others draw nothing."""
         if self.core_bytes_per_cycle <= 0.0:
             return share
         cycles_per_s = self.chip.peak("int8") / self.core_flops_per_cycle  # of all cores together
-        core_bytes_per_s = self.chip.hbm_bytes_per_s * self.gemm_bandwidth_utilisation
-        core_bytes_per_s /= cycles_per_s * self.core_bytes_per_cycle
-        return min(1.0, share / core_bytes_per_s)
+        saturating_share = self.chip.hbm_bytes_per_s * self.gemm_bandwidth_utilisation
+        saturating_share /= cycles_per_s * self.core_bytes_per_cycle
+        return min(1.0, share / saturating_share)
 
     def copying(self, vector_share: float) -> float:
         """Share of the full copy speed: half of the vector cores already saturate a port (UBEP)."""

@@ -147,9 +147,9 @@ def decode_pieces(
     """Names of both streams, and pieces of the operators of `attention` and the four of `moe`."""
     layer_s = two_microbatches_s(p, x)
     if p.layout.expert_dies > 0.0:
-        gate_s, _, experts_s, _ = moe
+        gate_work, _, experts_work, _ = moe
         dispatch_end = x.attention + x.gate + x.dispatch
-        timed_stages = [(0, 0.0, (*attention, gate_s)), (1, dispatch_end, (experts_s,))]
+        timed_stages = [(0, 0.0, (*attention, gate_work)), (1, dispatch_end, (experts_work,))]
         return ("attention dies", "expert dies"), _half_a_layer_apart(layer_s, timed_stages)
     if p.hides == 0.0:
         timed_stages = [(0, 0.0, attention), (1, 0.5 * layer_s, moe)]
@@ -174,7 +174,8 @@ def _half_a_layer_apart(
 def _turns(
     layer_s: float, x: Stages, attention: Operators, moe: Operators
 ) -> list[tuple[int, float, Operators]]:
-    """Stages of a microbatch (stream, begin in s, operators), from when the other dispatches."""
+    """Stages of one microbatch (stream, begin in s, operators), beginning with its projections,
+    during which the other one dispatches."""
     gate_piece, (_, dispatch_s), (_, experts_s), (_, combine_s) = moe
     wait_s = max(x.dispatch - x.start, x.shared + x.prepare)
     core_index = next(k for k, (name, _) in enumerate(attention) if name == "attention_core")
@@ -196,12 +197,12 @@ def pipeline_pieces(
 ) -> tuple[Piece, ...]:
     """Pieces of prefill's cores (stream 0) and copy engines (stream 1)."""
     stage_times = [_seconds(operators) for operators in (before, sent, experts, answered)]
-    settled_s = pipeline(*stage_times)
+    settled = pipeline(*stage_times)
     return tuple(
-        Piece(stream, microbatch, (end - stage_s - settled_s.begun) / settled_s.period,
-              (end - settled_s.begun) / settled_s.period, operators)
+        Piece(stream, microbatch, (end - stage_s - settled.begun) / settled.period,
+              (end - settled.begun) / settled.period, operators)
         for stream, operators, stage_s, ends in zip(
-            (0, 1, 0, 1), (before, sent, experts, answered), stage_times, settled_s[2:], strict=True
+            (0, 1, 0, 1), (before, sent, experts, answered), stage_times, settled[2:], strict=True
         )
         for microbatch, end in enumerate(ends)
         if stage_s > 0.0

@@ -194,7 +194,8 @@ class Setting:
 
     @property
     def readers(self) -> float:
-        """Copies of a prompt's KV that its dies read: each its own heads' part; of latents, all."""
+        """Number of whole copies of a prompt's KV that its dies read: each the KV of its own heads,
+        but all latents."""
         dies = self.head_dies if self.exchanges else self.split_dies
         return dies * self.whole.latent_of(dies) / self.whole.latent
 

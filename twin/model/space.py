@@ -114,8 +114,8 @@ def _own_tokens(x: Setting, d: Deployment) -> int:
     """KV tokens that a prefill die with offloaded requests needs itself: a batch, and the longest
     prompt. With data-parallel attention each die has its own prompts, otherwise all."""
     batch_tokens = d.prefill.tokens_per_npu * d.prefill.npus_per_instance
-    rank_count = x.exchange.peers // x.pool.own.cp_dies
-    die_batch_tokens = batch_tokens // rank_count if x.pool.own.attention == "dp" else batch_tokens
+    group_count = x.exchange.peers // x.pool.own.cp_dies
+    die_batch_tokens = batch_tokens // group_count if x.pool.own.attention == "dp" else batch_tokens
     return max(die_batch_tokens, x.shape.max_context)
 
 

@@ -83,15 +83,15 @@ def popular(layout: ExpertLayout, experts: Experts, facts: Facts, classes: int) 
     quantile = (np.arange(slots) + 0.5) / slots
     scales = [1.0]
     if experts.popularity == "skewed":
-        logits = each(math.log, quantile / (1.0 - quantile))
+        log_loads = each(math.log, quantile / (1.0 - quantile))
         scales = facts["experts.popularity.layer_scale"].value
     else:
         exponent = 1.0 - experts.power_law_alpha
         log_span = math.log(facts.si("experts.popularity.power_law_span"))
-        logits = quantile * log_span
+        log_loads = quantile * log_span
         if abs(exponent) > 1e-9:
-            logits = each(math.log1p, quantile * math.expm1(exponent * log_span)) / exponent
-    loads = each(math.exp, skew * np.outer(np.asarray(scales, np.float64), logits))
+            log_loads = each(math.log1p, quantile * math.expm1(exponent * log_span)) / exponent
+    loads = each(math.exp, skew * np.outer(np.asarray(scales, np.float64), log_loads))
     pooled = np.sort((loads / loads.mean(axis=1, keepdims=True)).ravel())
     if pooled.size < classes:  # one layer of few experts a die: an expert is part of many classes
         pooled = np.repeat(pooled, classes)

@@ -84,8 +84,8 @@ def _prefetch(costs: Decode, x: Setting, on: bool) -> Decode:
 
 def _tiles(costs: Decode, x: Setting, on: bool) -> Decode:
     """Set the number of tiles of the fused MoE operator, in which its stages overlap."""
-    tile_rows = x.facts["operators.fused_deep_moe.tiles"].value if on else 0.0
-    return replace(costs, tiles=float(tile_rows))
+    tile_count = x.facts["operators.fused_deep_moe.tiles"].value if on else 0.0
+    return replace(costs, tiles=float(tile_count))
 
 
 def _speculation(costs: Decode, x: Setting, kind: str) -> Decode:

@@ -85,7 +85,7 @@ class Pool:
 
     @property
     def layer_dies(self) -> int:
-        """Dies of a rank that have the same layers; prefill's batch has no ranks of several."""
+        """Dies of a rank that have the same layers; 1 in prefill, whose batch has no ranks."""
         return self.own.tp_dies if self.phase == "decode" else 1
 
     @property

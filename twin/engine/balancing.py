@@ -59,25 +59,25 @@ class Balance:
         self.process = self.crowd.process
         self.perfect = self.experts.placement == "perfect" or self.rule.policy == "oracle"
         self.groups: dict[Key, Group] = {}
-        self.of: list[Key] = [self._key(k) for k in range(len(machine.roles))]
+        self.of: list[Key] = [self._key(number) for number in range(len(machine.roles))]
         if self.perfect:
             return
-        for k, key in enumerate(self.of):
-            if key not in self.groups:
-                self.groups[key] = self._placed(k)
+        for number, group_key in enumerate(self.of):
+            if group_key not in self.groups:
+                self.groups[group_key] = self._placed(number)
         self._note("start", 0.0)
         self._enter()
 
     def _enter(self) -> None:
         """Enter changes of popularity and rebalancing decisions into the agenda."""
-        s = self.setup.scenario
+        scenario = self.setup.scenario
         if self.process.changes or self.process.topics > 1:
-            for n in range(1, REFRESHES):
-                self.agenda.at(s.horizon_s * n / REFRESHES, self.refresh)
+            for k in range(1, REFRESHES):
+                self.agenda.at(scenario.horizon_s * k / REFRESHES, self.refresh)
         if self.experts.shift_every_s > 0.0:
-            count = int(s.horizon_s / self.experts.shift_every_s)
-            for n in range(1, min(count, 10 * REFRESHES) + 1):
-                self.agenda.at(n * self.experts.shift_every_s, self._shift)
+            shift_count = int(scenario.horizon_s / self.experts.shift_every_s)
+            for k in range(1, min(shift_count, 10 * REFRESHES) + 1):
+                self.agenda.at(k * self.experts.shift_every_s, self._shift)
         if self.rule.policy != "none":
             self.agenda.at(self.rule.interval_s, self._decide)
 
@@ -91,48 +91,48 @@ class Balance:
         role, dies, slots = self._key(k)
         nodes, groups = self.crowd.nodes_of(role, dies), self.crowd.routed.groups
         if load is None:
-            placement = x.first_slots(self.experts, self.process, dies, slots, nodes, groups)
+            placed_slots = x.first_slots(self.experts, self.process, dies, slots, nodes, groups)
         else:
-            placement = x.place(self.experts, load, dies, slots, nodes, groups=groups)
-        return Group(role, placement, nodes)
+            placed_slots = x.place(self.experts, load, dies, slots, nodes, groups=groups)
+        return Group(role, placed_slots, nodes)
 
     def changed(self, k: int, t_s: float) -> None:
         """Give instance k, whose dies changed, the placement of a group with the same number of
         dies. Without such a group its experts are placed by the measured load. Raises ExpertsError
         when they do not fit."""
-        key = self._key(k)
-        if not self.perfect and key not in self.groups:
-            self.groups[key] = self._placed(k, self._measured(t_s))
-        self.of[k] = key
+        group_key = self._key(k)
+        if not self.perfect and group_key not in self.groups:
+            self.groups[group_key] = self._placed(k, self._measured(t_s))
+        self.of[k] = group_key
         self.refresh(t_s)
 
     def missing(self, k: int, dies: set[int]) -> int:
         """Expert weights of instance k, over all layers, only on these dies (places among the
         serving). With even experts there are no slots: all experts of the dies count."""
         layout = self.machine.roles[k].layout
-        places = {die // layout.split for die in dies}
+        expert_places = {die // layout.split for die in dies}
         if self.perfect:
-            return len(places) * layout.slots_per_die * self.setup.costs.shape.moe_layers
+            return len(expert_places) * layout.slots_per_die * self.setup.costs.shape.moe_layers
         slots = self.groups[self.of[k]].slots
         # The others hold shared experts.
-        failed_dies = [d for d in sorted(places) if d < slots.shape[1]]
-        left_slots = slots.copy()
-        left_slots[:, failed_dies] = x.EMPTY
+        lost_places = [place for place in sorted(expert_places) if place < slots.shape[1]]
+        slots_left = slots.copy()
+        slots_left[:, lost_places] = x.EMPTY
         experts = self.process.base.shape[1]
-        return int(((x.copies(slots, experts) > 0) & (x.copies(left_slots, experts) == 0)).sum())
+        return int(((x.copies(slots, experts) > 0) & (x.copies(slots_left, experts) == 0)).sum())
 
     def mix(self, t_s: float) -> np.ndarray:
         """Weights of the topics among prompt tokens that arrived in the last window."""
         if self.process.topics == 1:
             return np.ones(1)
         requests = self.setup.requests
-        first, end = np.searchsorted(requests.arrival_s, [t_s - self.rule.window_s, t_s])
-        if end == first:
+        first_row, end = np.searchsorted(requests.arrival_s, [t_s - self.rule.window_s, t_s])
+        if end == first_row:
             return x.mix_at(self.process, t_s)
-        weight = np.zeros(self.process.topics)
-        tokens = (requests.input_tokens + requests.output_tokens)[first:end].astype(np.float64)
-        np.add.at(weight, self.crowd.topics[first:end], tokens)
-        return weight / weight.sum()
+        topic_weight = np.zeros(self.process.topics)
+        tokens = (requests.input_tokens + requests.output_tokens)[first_row:end].astype(np.float64)
+        np.add.at(topic_weight, self.crowd.topics[first_row:end], tokens)
+        return topic_weight / topic_weight.sum()
 
     def _measured(self, t_s: float) -> np.ndarray:
         """Load of each expert over the window that ends at t_s, f8[layers, experts]."""
@@ -142,21 +142,21 @@ class Balance:
         """Compute the imbalance of every placement under the present popularity."""
         if self.perfect:
             return
-        popularity = x.now(self.process, t_s, self.mix(t_s))
+        chances = x.now(self.process, t_s, self.mix(t_s))
         costs = self.machine.world.costs
         for group in self._used():
-            group.factor = self._factors(group, popularity)
-            group.gets(x.die_load(popularity, group.slots, self._nearest(group)).mean(axis=0), t_s)
-        for k, key in enumerate(self.of):
-            i = self.setup.instances[k]
+            group.factor = self._factors(group, chances)
+            group.gets(x.die_load(chances, group.slots, self._nearest(group)).mean(axis=0), t_s)
+        for instance_number, group_key in enumerate(self.of):
+            instance = self.setup.instances[instance_number]
             hot_factors = (
-                costs.prefill_hot_factor if i.role == "prefill" else costs.decode_hot_factor
+                costs.prefill_hot_factor if instance.role == "prefill" else costs.decode_hot_factor
             )
-            hot_factors[i.index] = self.groups[key].factor
+            hot_factors[instance.index] = self.groups[group_key].factor
 
     def _used(self) -> list[Group]:
         """Groups that instances belong to now, in order of their keys."""
-        return [self.groups[key] for key in sorted(set(self.of))]
+        return [self.groups[group_key] for group_key in sorted(set(self.of))]
 
     def _factors(self, group: Group, now: np.ndarray) -> np.ndarray:
         """Load of the hottest die over the mean, by tokens: the first table times its relative
@@ -165,18 +165,18 @@ class Balance:
         imbalance = self.setup.prefill_imbalance
         if group.role != "prefill":
             imbalance = self.setup.decode_imbalance
-        group_args = (
+        hot_args = (
             self.crowd.tokens_per_request[group.role], self.process.correlation,
             *self.crowd.routed.limits, self._nearest(group),
         )  # fmt: skip
         token_counts = np.arange(imbalance.tokens.size, dtype=np.float64)
         factors = []
         # One row for dies, one for nodes.
-        for k, row in enumerate(imbalance.factor.reshape(-1, token_counts.size)):
-            slots = x.by_node(group.slots, group.nodes) if k else group.slots
-            new_factors = x.hot_factors(now, slots, imbalance.tokens[::EVERY], *group_args)
-            change = np.interp(token_counts, token_counts[::EVERY], new_factors / row[::EVERY])
-            factors.append(np.maximum(row * change, 1.0))
+        for is_of_nodes, row in enumerate(imbalance.factor.reshape(-1, token_counts.size)):
+            slots = x.by_node(group.slots, group.nodes) if is_of_nodes else group.slots
+            points = x.hot_factors(now, slots, imbalance.tokens[::EVERY], *hot_args)
+            ratio = np.interp(token_counts, token_counts[::EVERY], points / row[::EVERY])
+            factors.append(np.maximum(row * ratio, 1.0))
         return np.concatenate(factors)
 
     def _nearest(self, group: Group) -> int:
@@ -192,8 +192,8 @@ class Balance:
         """Measure the load, choose layers to rebalance, and start the transfer of weights."""
         self.agenda.at(t_s + self.rule.interval_s, self._decide)
         load = self._measured(t_s)
-        for key in sorted(set(self.of)):
-            group = self.groups[key]
+        for group_key in sorted(set(self.of)):
+            group = self.groups[group_key]
             self._keep_hottest(t_s, group, x.die_load(load, group.slots, self._nearest(group)))
             if group.moving:
                 continue
@@ -202,7 +202,7 @@ class Balance:
                 self._nearest(group),
             )  # fmt: skip
             if chosen_layers.size:
-                self._move(key, group, load, chosen_layers, t_s)
+                self._move(group_key, group, load, chosen_layers, t_s)
 
     def _move(
         self, key: Key, group: Group, load: np.ndarray, layers: np.ndarray, t_s: float
@@ -223,13 +223,13 @@ class Balance:
         )
         if most_bytes <= 0.0:
             return
-        in_background = self.rule.swap == "background"
+        is_background = self.rule.swap == "background"
         up, column = self.machine.world.instance.up, self.machine.column
         # One that failed or loads weights gets its experts with these.
-        members = [k for k, other in enumerate(self.of)
+        instances = [k for k, other in enumerate(self.of)
                     if other == key and up[column(k)] and k not in self.machine.coming]  # fmt: skip
-        took_s = max(
-            (self._carry(k, most_bytes, total_bytes, t_s, in_background) for k in members),
+        pause_s = max(
+            (self._carry(k, most_bytes, total_bytes, t_s, is_background) for k in instances),
             default=0.0,
         )
         group.moving = True
@@ -238,8 +238,8 @@ class Balance:
         self._note("before", t_s)
         sentence = f"{layers.size} layers, hottest/mean {hottest_before:.2f} -> {hottest_after:.2f}"
         event = Event(
-            t_s, Kind.REBALANCE, sentence, role=group.role, end_s=t_s + took_s,
-            bytes=total_bytes * len(members),
+            t_s, Kind.REBALANCE, sentence, role=group.role, end_s=t_s + pause_s,
+            bytes=total_bytes * len(instances),
         )  # fmt: skip
         self.log.append(event)
 
@@ -247,26 +247,26 @@ class Balance:
             """Serve with the new placement once its weights have arrived."""
             group.moving = False
             group.slots = new_slots
-            for k in members:
+            for k in instances:
                 self.machine.set_pace(self.machine.weights_flow(k), 0.0)
             self.refresh(now_s)
             self._note("after", now_s)
 
-        self.agenda.at(t_s + took_s, arrived)
+        self.agenda.at(t_s + pause_s, arrived)
 
     def _carry(self, k: int, most: float, total: float, t_s: float, background: bool) -> float:
         """Start a transfer of weights to an instance; returns seconds; most: into one die."""
         world, instance_column = self.machine.world, self.machine.column(k)
-        flow = self.machine.weights_flow(k)
-        rate = float(world.traffic.alone[flow])
+        flow_number = self.machine.weights_flow(k)
+        bytes_per_s = float(world.traffic.alone[flow_number])
         if background:
-            rate = min(rate, self.rule.move_gb_per_s * 1e9)
-            self.machine.set_pace(flow, rate)
-        took_s = most / rate
-        book_traffic(world, w.WEIGHTS, w.UB, instance_column, t_s, t_s + took_s, total)
+            bytes_per_s = min(bytes_per_s, self.rule.move_gb_per_s * 1e9)
+            self.machine.set_pace(flow_number, bytes_per_s)
+        transfer_s = most / bytes_per_s
+        book_traffic(world, w.WEIGHTS, w.UB, instance_column, t_s, t_s + transfer_s, total)
         if not background:
-            self._stand_still(k, took_s, t_s)
-        return took_s
+            self._stand_still(k, transfer_s, t_s)
+        return transfer_s
 
     def _stand_still(self, k: int, span_s: float, t_s: float) -> None:
         """Delay the running and the next iterations of an instance; the pause counts as busy."""
@@ -284,35 +284,35 @@ class Balance:
     def _keep_hottest(self, t_s: float, group: Group, load: np.ndarray) -> None:
         """Store the hottest die of each layer in a measurement, load f8[layers, dies]; at most
         MEASUREMENTS of a role."""
-        if sum(piece["role"] == group.role for piece in self.hottest) < MEASUREMENTS:
-            rows = {"layer": np.arange(load.shape[0]), "hottest": load.max(axis=1)}
-            self.hottest.append(self._whose(t_s, group) | rows)
+        if sum(table["role"] == group.role for table in self.hottest) < MEASUREMENTS:
+            columns = {"layer": np.arange(load.shape[0]), "hottest": load.max(axis=1)}
+            self.hottest.append(self._whose(t_s, group) | columns)
 
     def _whose(self, t_s: float, group: Group) -> dict[str, Any]:
         """Columns of a measurement of a group, which stands under its first instance."""
-        k = next(k for k, key in enumerate(self.of) if self.groups[key] is group)
-        return {"t_s": t_s, "role": group.role, "instance": self.setup.instances[k].index}
+        number = next(number for number, key in enumerate(self.of) if self.groups[key] is group)
+        return {"t_s": t_s, "role": group.role, "instance": self.setup.instances[number].index}
 
     def _note(self, moment: str, t_s: float) -> None:
         """Store the present load of every die in every layer."""
-        moments = {(piece["t_s"], piece["moment"]) for piece in self.loads}
-        if self.perfect or (len(moments) >= SNAPSHOTS and moment != "end"):
+        noted_moments = {(table["t_s"], table["moment"]) for table in self.loads}
+        if self.perfect or (len(noted_moments) >= SNAPSHOTS and moment != "end"):
             return
-        popularity = x.now(self.process, t_s, self.mix(t_s))
+        chances = x.now(self.process, t_s, self.mix(t_s))
         for group in self._used():
-            if [*map(id, group.noted[:2])] != [id(popularity), id(group.slots)]:  # else as before
-                load = x.die_load(popularity, group.slots, self._nearest(group))
-                group.noted = popularity, group.slots, load
-            *_, load = group.noted
+            if [*map(id, group.noted[:2])] != [id(chances), id(group.slots)]:  # else as before
+                die_load = x.die_load(chances, group.slots, self._nearest(group))
+                group.noted = chances, group.slots, die_load
+            *_, die_load = group.noted
             if moment == "start":
-                group.gets(load.mean(axis=0), t_s)
-            layer, die = np.indices(load.shape).reshape(2, -1)
+                group.gets(die_load.mean(axis=0), t_s)
+            layer, die = np.indices(die_load.shape).reshape(2, -1)
             self.loads.append(self._whose(t_s, group) | {
-                "moment": moment, "layer": layer, "die": die, "load": load.reshape(-1),
-                "replicas": x.replicas(group.slots, popularity.shape[1]).reshape(-1),
+                "moment": moment, "layer": layer, "die": die, "load": die_load.reshape(-1),
+                "replicas": x.replicas(group.slots, chances.shape[1]).reshape(-1),
             })  # fmt: skip
             if moment in ("start", "end"):
-                self._keep_hottest(t_s, group, load)
+                self._keep_hottest(t_s, group, die_load)
 
     def finish(self, t_s: float) -> None:
         """Measure once more at the end of the run."""
@@ -327,6 +327,6 @@ class Balance:
         if self.perfect or layout.split > 1:
             return None
         load_s = self.groups[self.of[k]].load_s
-        load_of_die = np.full(layout.dies, load_s.mean())
-        load_of_die[: load_s.size] = load_s
-        return load_of_die if np.ptp(load_of_die) > 0.0 else None
+        tokens_of_die = np.full(layout.dies, load_s.mean())
+        tokens_of_die[: load_s.size] = load_s
+        return tokens_of_die if np.ptp(tokens_of_die) > 0.0 else None

@@ -12,12 +12,12 @@ from twin.kernels.compiled import kernel
 @kernel
 def add_at(book: np.ndarray, time_s: float, field: int, amount: float, settings: Settings) -> None:
     """Book an amount that happens at one moment; book f8[windows + 1, fields]."""
-    windows = book.shape[0] - 1
+    window_count = book.shape[0] - 1
     if time_s > settings.horizon_s:
         return
-    book[window_of(time_s, settings.horizon_s, windows), field] += amount
+    book[window_of(time_s, settings.horizon_s, window_count), field] += amount
     if time_s >= settings.warmup_s:
-        book[windows, field] += amount
+        book[window_count, field] += amount
 
 
 @kernel
@@ -26,28 +26,28 @@ def spread(
 ) -> None:
     """Book amounts that accrue evenly over [begin, end]: amounts[k] of the record's scratch into
     fields[k], k < count. The part after the horizon is not booked."""
-    fields, amounts, windows = record.fields, record.amounts, book.shape[0] - 1
+    fields, amounts, window_count = record.fields, record.amounts, book.shape[0] - 1
     horizon_s, warmup_s = settings.horizon_s, settings.warmup_s
-    length_s = end_s - begin_s
-    if length_s <= 0.0 or begin_s >= horizon_s:
+    span_s = end_s - begin_s
+    if span_s <= 0.0 or begin_s >= horizon_s:
         return
-    first_window = window_of(begin_s, horizon_s, windows)
-    last_window = window_of(min(end_s, horizon_s), horizon_s, windows)
+    first_window = window_of(begin_s, horizon_s, window_count)
+    last_window = window_of(min(end_s, horizon_s), horizon_s, window_count)
     # Most spans, at little cost.
     if first_window == last_window and warmup_s <= begin_s and end_s <= horizon_s:
         for k in range(count):
             book[first_window, fields[k]] += amounts[k]
-            book[windows, fields[k]] += amounts[k]
+            book[window_count, fields[k]] += amounts[k]
         return
-    width_s = horizon_s / windows
+    width_s = horizon_s / window_count
     for window in range(first_window, last_window + 1):
-        share = overlap(begin_s, end_s, window * width_s, (window + 1) * width_s) / length_s
+        share = overlap(begin_s, end_s, window * width_s, (window + 1) * width_s) / span_s
         for k in range(count):
             book[window, fields[k]] += amounts[k] * share
-    steady_share = overlap(begin_s, end_s, warmup_s, horizon_s) / length_s
+    steady_share = overlap(begin_s, end_s, warmup_s, horizon_s) / span_s
     if steady_share > 0.0:
         for k in range(count):
-            book[windows, fields[k]] += amounts[k] * steady_share
+            book[window_count, fields[k]] += amounts[k] * steady_share
 
 
 @kernel
@@ -57,8 +57,8 @@ def book_traffic(
     """Book bytes of a class of traffic over a span."""
     if amount <= 0.0:
         return
-    cell = (kind * 3 + plane) * world.instance.running.size + column
-    book_one(world, world.record.traffic, begin_s, max(end_s, begin_s + 1e-12), cell, amount)
+    field = (kind * 3 + plane) * world.instance.running.size + column
+    book_one(world, world.record.traffic, begin_s, max(end_s, begin_s + 1e-12), field, amount)
 
 
 @kernel
@@ -80,21 +80,21 @@ def log_pass(
     log = world.log
     if begin_s >= log.span_s[1] or end_s <= log.span_s[0]:
         return
-    row = log.count[0]
+    log_row = log.count[0]
     log.count[0] += 1
-    if row >= log.instance.size:
+    if log_row >= log.instance.size:
         return
-    log.instance[row] = column
-    log.begin_s[row] = begin_s
-    log.end_s[row] = end_s
-    log.requests[row] = requests
-    log.tokens[row] = tokens
-    log.hot[row] = w.NONE
+    log.instance[log_row] = column
+    log.begin_s[log_row] = begin_s
+    log.end_s[log_row] = end_s
+    log.requests[log_row] = requests
+    log.tokens[log_row] = tokens
+    log.hot[log_row] = w.NONE
     if requests == 0 or world.settings.colocated:  # it may have read of the memory pool
         p = column % world.settings.prefills
-        log.hot[row], log.held_s[row] = world.streams.hot[p], world.streams.held_s[p]
-    for j in range(operators.size):
-        log.operators[row, j] = operators[j]
+        log.hot[log_row], log.held_s[log_row] = world.streams.hot[p], world.streams.held_s[p]
+    for operator in range(operators.size):
+        log.operators[log_row, operator] = operators[operator]
 
 
 def book_busy(world: World, column: int, begin_s: float, end_s: float, sign: float) -> None:

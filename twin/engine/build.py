@@ -44,25 +44,25 @@ def _sizes(
     """Length of every dimension of the state, by the name that its columns declare: a number of
     the run, or one of these."""
     prepared_rows = setup.requests.arrival_s.size
-    turns = prepared_rows if settings.dynamic else 0
-    rows = prepared_rows + turns * settings.client_retries
+    turn_rows = prepared_rows if settings.dynamic else 0
+    rows = prepared_rows + turn_rows * settings.client_retries
     prefills, decodes = settings.prefills, slots.size // settings.decode_ranks
     instances = prefills + decodes
-    cells = prefills * settings.kv_cells if settings.in_hbm else 1
-    pools = [setup.pool_nodes(row) for row in set(setup.pool_of)]
-    servers = max(map(len, pools), default=1)
-    transfers = min(int(slots.sum()), rows) + 1
+    kv_cells = prefills * settings.kv_cells if settings.in_hbm else 1
+    pool_nodes = [setup.pool_nodes(pool_number) for pool_number in set(setup.pool_of)]
+    most_servers = max(map(len, pool_nodes), default=1)
+    most_transfers = min(int(slots.sum()), rows) + 1
     return vars(settings) | {
         "requests": rows,
         "made": rows if settings.dynamic or settings.patient else 1,
         "gated": rows if settings.gated else 1,
-        "turns": turns,
+        "turns": turn_rows,
         "tenanted": prepared_rows if settings.tenants > 1 else 0,
-        "clients": max(setup.scenario.workload.concurrency, turns, 1) + 1,
+        "clients": max(setup.scenario.workload.concurrency, turn_rows, 1) + 1,
         "supernodes": setup.apart,
         "sent": rows if settings.front else 1,
         "decodes": decodes,
-        "kv_cells": cells,
+        "kv_cells": kv_cells,
         "cached": max(setup.requests.blocks, 1) if settings.in_hbm else 1,
         "pinning": rows if settings.in_hbm else 1,
         "instances": instances,
@@ -70,17 +70,17 @@ def _sizes(
         "rank_blocks": -(-settings.decode_ranks // BLOCK),
         "slots": max(int(slots.max()), 1),
         "ring": 1 << (int(setup.requests.output_tokens.max()) + 2).bit_length(),
-        "transfers": transfers,
-        "parts_sent": transfers * settings.rank_dies,
+        "transfers": most_transfers,
+        "parts_sent": most_transfers * settings.rank_dies,
         "ports": ports,
         "flows": flows,
         "classes": len(w.TRAFFIC),
         "links": 0,
         "crossings": 0,
         "streams": len(w.STREAMS) * prefills,
-        "servers": servers,
-        "parts": max((equal_parts(setup.fabric, nodes).size for nodes in pools), default=1),
-        "served": setup.memory_pools * servers,
+        "servers": most_servers,
+        "parts": max((equal_parts(setup.fabric, nodes).size for nodes in pool_nodes), default=1),
+        "served": setup.memory_pools * most_servers,
         "prefill_operators": len(PREFILL_OPERATORS),
         "decode_operators": len(DECODE_OPERATORS),
         "hosts": 2 * min(setup.fabric.nodes, settings.decode_dies) if settings.copies_kv else 1,
@@ -97,20 +97,20 @@ def _sizes(
 def _empty_world(setup: Setup) -> c.World:
     """The world of a setup with sizes and settings, before requests and prices are written."""
     s, router, requests = setup.scenario, setup.scenario.router, setup.requests
-    prefill, decode = setup.of_role("prefill"), setup.of_role("decode")
-    disaggregated = s.deployment.mode != "colocated"
+    prefills_set, decode = setup.of_role("prefill"), setup.of_role("decode")
+    is_disaggregated = s.deployment.mode != "colocated"
     settings = Settings.computed(
         Source(setup),
-        prefill_code=PREFILL.code(c.World) if prefill and disaggregated else 0,
-        decode_code=DECODE.code(c.World) if decode and disaggregated else 0,
+        prefill_code=PREFILL.code(c.World) if prefills_set and is_disaggregated else 0,
+        decode_code=DECODE.code(c.World) if decode and is_disaggregated else 0,
     )
-    prefills, decodes = max(len(prefill), 1), max(len(decode), 1)
-    price = nic(setup.fabric, setup.first_die, s.deployment.kv_transfer_plane)
-    ports = setup.fabric.nodes if price.shared_by_dies > 1 else setup.fabric.dies.size
-    slots = slots_of(setup, decode)
-    first, end = numbers_of(prefills, prefills + decodes, settings.copies_kv > 0)
-    sizes = _sizes(setup, settings, slots, ports, int(end.max()))
-    free = np.full(ports, float(price.bytes_per_s))
+    prefills, decodes = max(len(prefills_set), 1), max(len(decode), 1)
+    port_price = nic(setup.fabric, setup.first_die, s.deployment.kv_transfer_plane)
+    port_count = setup.fabric.nodes if port_price.shared_by_dies > 1 else setup.fabric.dies.size
+    rank_slots = slots_of(setup, decode)
+    first_flow, flow_end = numbers_of(prefills, prefills + decodes, settings.copies_kv > 0)
+    sizes = _sizes(setup, settings, rank_slots, port_count, int(flow_end.max()))
+    port_bytes_per_s = np.full(port_count, float(port_price.bytes_per_s))
     return c.World(
         settings=settings,
         request=c.Requests(
@@ -123,8 +123,8 @@ def _empty_world(setup: Setup) -> c.World:
         instance=c.Instances(sizes),
         front=c.Front(
             sizes,
-            of_prefill=_rows([setup.supernode_of(i) for i in prefill]),
-            of_decode=_rows([setup.supernode_of(i) for i in decode]),
+            of_prefill=_rows([setup.supernode_of(instance) for instance in prefills_set]),
+            of_decode=_rows([setup.supernode_of(instance) for instance in decode]),
         ),
         prefill=c.Prefill(sizes, pool=_rows(setup.pool_of)),
         seen=View(
@@ -132,20 +132,20 @@ def _empty_world(setup: Setup) -> c.World:
         ),
         transfer=c.Transfers(
             sizes,
-            capacity=free.copy(),
-            granted=free,
-            port_of_prefill=_ports(setup, prefill, price),
-            port_of_decode=_ports(setup, decode, price).reshape(-1, setup.rank_dies),
+            capacity=port_bytes_per_s.copy(),
+            granted=port_bytes_per_s,
+            port_of_prefill=_ports(setup, prefills_set, port_price),
+            port_of_decode=_ports(setup, decode, port_price).reshape(-1, setup.rank_dies),
         ),
-        decode=c.Decode(sizes, room=slots.reshape(decodes, -1).sum(axis=1), slots=slots),
-        pool=_tier(setup, prefill, setup.pool_blocks),
-        ssd=_tier(setup, prefill, setup.blocks(s.memory_pool.ssd_gb_per_node * 1e9), ssd=True),
+        decode=c.Decode(sizes, room=rank_slots.reshape(decodes, -1).sum(axis=1), slots=rank_slots),
+        pool=_tier(setup, prefills_set, setup.pool_blocks),
+        ssd=_tier(setup, prefills_set, setup.blocks(s.memory_pool.ssd_gb_per_node * 1e9), ssd=True),
         hbm=empty_pool(sizes["kv_cells"], sizes["cached"], 0),
         prefix=PrefixCache(sizes),
         costs=_costs(setup, sizes),
-        traffic=_traffic(sizes, first, end, settings),
+        traffic=_traffic(sizes, first_flow, flow_end, settings),
         streams=Streams(
-            sizes, flow=np.concatenate([first[k] + np.arange(prefills) for k in w.STREAMS])
+            sizes, flow=np.concatenate([first_flow[k] + np.arange(prefills) for k in w.STREAMS])
         ),
         loop=clients_due(setup, sizes, settings),
         turn=prepared_turns(requests, settings),
@@ -164,16 +164,16 @@ def _ports(setup: Setup, instances: list[Instance], price: Price) -> np.ndarray:
     """Port of every die of every instance, i4[instances, dies]."""
     if not instances:
         return np.zeros((1, 1), np.int32)
-    ports = [ports_of(setup.fabric, i.die_of_rank, price) for i in instances]
-    return np.array(ports, np.int32)
+    port_rows = [ports_of(setup.fabric, instance.die_of_rank, price) for instance in instances]
+    return np.array(port_rows, np.int32)
 
 
 def slots_of(setup: Setup, decode: list[Instance]) -> np.ndarray:
     """Maximum number of requests of each decode rank of all instances, i8[ranks]."""
-    ranks = max(sum(i.dies for i in decode) // setup.rank_dies, 1)
-    batch = setup.scenario.deployment.decode.batch_per_npu
+    rank_count = max(sum(instance.dies for instance in decode) // setup.rank_dies, 1)
+    batch_per_npu = setup.scenario.deployment.decode.batch_per_npu
     dies_per_npu = setup.dies_per_npu(setup.roles[-1])  # the last decodes, if any does
-    return slots_of_ranks(ranks, batch, setup.rank_dies, dies_per_npu)
+    return slots_of_ranks(rank_count, batch_per_npu, setup.rank_dies, dies_per_npu)
 
 
 def _tier(setup: Setup, prefill: list[Instance], blocks: int, ssd: bool = False) -> BlockPool:
@@ -181,33 +181,33 @@ def _tier(setup: Setup, prefill: list[Instance], blocks: int, ssd: bool = False)
     pool = setup.scenario.memory_pool
     if not pool.enabled or not prefill:
         return empty_pool(1, 1, 0)
-    pools = setup.memory_pools
-    policy = "lru" if ssd and pool.policy != "ttl" else pool.policy
-    rows = np.tile([int(blocks * quota) for quota in setup.quotas], pools)
+    pool_count = setup.memory_pools
+    policy_name = "lru" if ssd and pool.policy != "ttl" else pool.policy
+    capacities = np.tile([int(blocks * quota) for quota in setup.quotas], pool_count)
     block_ids = max(setup.requests.blocks, 1)
-    return empty_pool(rows.size, block_ids, rows, policy, float(pool.ttl_s))
+    return empty_pool(capacities.size, block_ids, capacities, policy_name, float(pool.ttl_s))
 
 
 def _costs(setup: Setup, sizes: dict[str, int]) -> c.Costs:
     """Empty cost coefficients of every instance; engine/lifecycle/machine.py fills them in."""
-    prices, hot_prefill, hot_decode = setup.costs, setup.prefill_imbalance, setup.decode_imbalance
+    priced, prefill_hot, decode_hot = setup.costs, setup.prefill_imbalance, setup.decode_imbalance
 
     def rows(values: np.ndarray, of: str) -> np.ndarray:
         """The same values for every instance."""
         return np.tile(values, (sizes[of], 1))
 
-    decodes = prices.decode_role or prices.colocated_role
-    prefill = rows(numbers(prices.prefill if prices.prefill_role else Prefill()), "prefills")
-    decode = rows(numbers(prices.decode if decodes else Decode()), "decodes")
+    decode_role = priced.decode_role or priced.colocated_role
+    prefill_rows = rows(numbers(priced.prefill if priced.prefill_role else Prefill()), "prefills")
+    decode = rows(numbers(priced.decode if decode_role else Decode()), "decodes")
     return c.Costs(
-        sizes, prefill=prefill.view(dtype_of(Prefill))[:, 0],
-        decode=decode.view(dtype_of(Decode))[:, 0], prefill_now=prefill, decode_now=decode,
-        prefill_alone=prefill.copy(), decode_alone=decode.copy(),
+        sizes, prefill=prefill_rows.view(dtype_of(Prefill))[:, 0],
+        decode=decode.view(dtype_of(Decode))[:, 0], prefill_now=prefill_rows, decode_now=decode,
+        prefill_alone=prefill_rows.copy(), decode_alone=decode.copy(),
         prefill_carried=places(Prefill, "carried"), decode_carried=places(Decode, "carried"),
         decode_copied=places(Decode, "copied"),
-        prefill_hot_tokens=hot_prefill.tokens,
-        prefill_hot_factor=rows(hot_prefill.factor, "prefills"),
-        decode_hot_tokens=hot_decode.tokens, decode_hot_factor=rows(hot_decode.factor, "decodes"),
+        prefill_hot_tokens=prefill_hot.tokens,
+        prefill_hot_factor=rows(prefill_hot.factor, "prefills"),
+        decode_hot_tokens=decode_hot.tokens, decode_hot_factor=rows(decode_hot.factor, "decodes"),
     )  # fmt: skip
 
 
@@ -240,65 +240,65 @@ def request_rows(requests: Requests, settings: Settings, rows: int) -> dict[str,
 
 def prepared_turns(requests: Requests, settings: Settings) -> c.Turns:
     """The prepared stream of a dynamic run."""
-    rows = requests.arrival_s.size if settings.dynamic else 0
-    following = np.full(rows, w.NONE, np.int32)
-    pause_s = np.zeros(rows)
-    if rows and requests.waits_for is not None and requests.pause_s is not None:
+    turn_count = requests.arrival_s.size if settings.dynamic else 0
+    next_turn = np.full(turn_count, w.NONE, np.int32)
+    pause_s = np.zeros(turn_count)
+    if turn_count and requests.waits_for is not None and requests.pause_s is not None:
         waiting_rows = np.flatnonzero(requests.waits_for >= 0)
-        following[requests.waits_for[waiting_rows]] = waiting_rows
+        next_turn[requests.waits_for[waiting_rows]] = waiting_rows
         pause_s = np.maximum(requests.pause_s, 0.0)
     return c.Turns(
-        {"turns": rows}, input_tokens=requests.input_tokens[:rows],
-        output_tokens=requests.output_tokens[:rows], session=requests.session[:rows],
-        following=following, pause_s=pause_s,
+        {"turns": turn_count}, input_tokens=requests.input_tokens[:turn_count],
+        output_tokens=requests.output_tokens[:turn_count], session=requests.session[:turn_count],
+        following=next_turn, pause_s=pause_s,
     )  # fmt: skip
 
 
 def clients_due(setup: Setup, sizes: dict[str, int], settings: Settings) -> c.Loop:
     """Heap of the times at which clients send by themselves: staggered clients of a closed loop,
     and in a dynamic run all turns that do not wait for an answer. A sorted row is a valid heap."""
-    loop, load, requests = c.Loop(sizes), setup.scenario.workload, setup.requests
-    begins_s, turns = np.zeros(0), np.zeros(0, np.int64)
+    heap, workload, requests = c.Loop(sizes), setup.scenario.workload, setup.requests
+    begin_s, turn_rows = np.zeros(0), np.zeros(0, np.int64)
     if settings.closed_loop:
-        begins_s = first_turns(load.concurrency, load.ramp_s)
+        begin_s = first_turns(workload.concurrency, workload.ramp_s)
         if (residents := setup.residents) is not None:  # the others come as those before them end
-            later_clients = load.concurrency - len(residents)
-            begins_s = np.arange(later_clients) / residents.rate_req_per_s
-        elif settings.dynamic and not begins_s.size:
-            begins_s = np.zeros(min(load.concurrency, requests.arrival_s.size))
-        turns = np.full(begins_s.size, w.NONE)
+            later_clients = workload.concurrency - len(residents)
+            begin_s = np.arange(later_clients) / residents.rate_req_per_s
+        elif settings.dynamic and not begin_s.size:
+            begin_s = np.zeros(min(workload.concurrency, requests.arrival_s.size))
+        turn_rows = np.full(begin_s.size, w.NONE)
     elif settings.dynamic:
-        turns = np.arange(setup.at_start, requests.arrival_s.size)
+        turn_rows = np.arange(setup.at_start, requests.arrival_s.size)
         if requests.waits_for is not None:
-            turns = turns[requests.waits_for[turns] < 0]
-        begins_s, turns = requests.arrival_s[turns], turns * ATTEMPTS
-    loop.due_s[: begins_s.size] = begins_s
-    loop.turn[: begins_s.size] = turns
-    loop.size[0] = begins_s.size
-    return loop
+            turn_rows = turn_rows[requests.waits_for[turn_rows] < 0]
+        begin_s, turn_rows = requests.arrival_s[turn_rows], turn_rows * ATTEMPTS
+    heap.due_s[: begin_s.size] = begin_s
+    heap.turn[: begin_s.size] = turn_rows
+    heap.size[0] = begin_s.size
+    return heap
 
 
 def gate_of(setup: Setup, sizes: dict[str, int]) -> c.Gate:
     """Limits of each tenant, and in the last row those of the whole machine."""
-    scenario, turns = setup.scenario, sizes["tenanted"]
+    scenario, turn_count = setup.scenario, sizes["tenanted"]
     tenants = scenario.tenants or (Tenant(name="all"),)
     limits: tuple[Tenant | Admission, ...] = (*tenants, scenario.admission)
     return c.Gate(
         sizes,
-        tenant=tenants_of(scenario, setup.requests.session[:turns]),
-        priority=np.array([t.priority for t in tenants], float),
-        weight=np.array([t.weight for t in tenants], float),
-        ttft_s=np.array([t.ttft_s or scenario.slo.ttft_s for t in tenants], float),
-        rate=np.array([each.rate_req_per_s for each in limits], float),
-        most=np.array([each.in_flight for each in limits]),
+        tenant=tenants_of(scenario, setup.requests.session[:turn_count]),
+        priority=np.array([tenant.priority for tenant in tenants], float),
+        weight=np.array([tenant.weight for tenant in tenants], float),
+        ttft_s=np.array([tenant.ttft_s or scenario.slo.ttft_s for tenant in tenants], float),
+        rate=np.array([limit.rate_req_per_s for limit in limits], float),
+        most=np.array([limit.in_flight for limit in limits]),
     )
 
 
 def tenants_of(s: Scenario, session: np.ndarray) -> np.ndarray:
     """Tenant of each session i4[n], as i1[n], drawn by the tenants' shares."""
-    share_ends = np.cumsum([t.share for t in s.tenants] or [1.0])
-    points = uniforms(stream_key(s.seed, "tenants"), session.astype(np.int64)) * share_ends[-1]
-    return np.searchsorted(share_ends, points, side="right").astype(np.int8)
+    share_ends = np.cumsum([tenant.share for tenant in s.tenants] or [1.0])
+    draws = uniforms(stream_key(s.seed, "tenants"), session.astype(np.int64)) * share_ends[-1]
+    return np.searchsorted(share_ends, draws, side="right").astype(np.int8)
 
 
 def _take_seats(world: c.World, found: Residents | None) -> None:
@@ -306,38 +306,38 @@ def _take_seats(world: c.World, found: Residents | None) -> None:
     if found is None:
         return
     n, request, decode = len(found), world.request, world.decode
-    rows = np.arange(n)
+    row_numbers = np.arange(n)
     if world.settings.dynamic:
         request.arrival_s[:n] = 0.0
         request.input_tokens[:n] = found.input_tokens
         request.output_tokens[:n] = found.output_tokens
-        request.session[:n], request.turn[:n] = world.turn.session[:n], rows
+        request.session[:n], request.turn[:n] = world.turn.session[:n], row_numbers
         world.turn.asked_s[:n] = 0.0
-    for stamp in (
+    for stamp_column in (
         request.front_end_s,
         request.routed_s,
         request.prefill_start_s,
         request.prefill_end_s,
     ):
-        stamp[:n] = 0.0
+        stamp_column[:n] = 0.0
     request.transfer_end_s[:n] = request.ready_s[:n] = found.ready_s
     request.rank[:n], request.status[:n] = found.rank, w.DECODING
-    instance = found.rank // world.settings.decode_ranks
-    np.add.at(decode.taken, instance, 1)
+    instance_of_row = found.rank // world.settings.decode_ranks
+    np.add.at(decode.taken, instance_of_row, 1)
     np.add.at(decode.taken_slots, found.rank, 1)
     np.add.at(decode.reserved_tokens, found.rank, found.input_tokens.astype(float))
-    for d in range(decode.wait.shape[0]):
-        own_rows = np.flatnonzero(instance == d)
-        if own_rows.size:
-            decode.wait[d] = own_rows[0], own_rows[-1]
-            request.following[own_rows[:-1]] = own_rows[1:]
+    for decode_instance in range(decode.wait.shape[0]):
+        rows_of_instance = np.flatnonzero(instance_of_row == decode_instance)
+        if rows_of_instance.size:
+            decode.wait[decode_instance] = rows_of_instance[0], rows_of_instance[-1]
+            request.following[rows_of_instance[:-1]] = rows_of_instance[1:]
     if world.settings.gated:
         tenant = world.gate.tenant[:n] if world.settings.tenants > 1 else np.zeros(n, np.int64)
         request.held[:n] = BEGUN
         np.add.at(world.gate.inside, tenant, 1)
         world.gate.inside[-1] += n
-    for counter in (
+    for counter_code in (
         w.ARRIVED, w.FRONTED, w.ROUTED, w.ROUTER_SEEN, w.PREFILL_BEGUN, w.PREFILLED, w.TRANSFERRED,
         w.TURNS_TAKEN,
     ):  # fmt: skip
-        world.record.counters[counter] = n
+        world.record.counters[counter_code] = n

@@ -33,8 +33,8 @@ def window_of(time_s: float, horizon_s: float, windows: int) -> int:
 @kernel
 def bin_of(time_s: float) -> int:
     """Index of the bin of ITERATION_EDGES_S that holds an iteration time."""
-    k = int(math.log(max(time_s, FIRST_EDGE_S) / FIRST_EDGE_S) / math.log(EDGE_RATIO))
-    return min(k, EDGES - 2)
+    bin_index = int(math.log(max(time_s, FIRST_EDGE_S) / FIRST_EDGE_S) / math.log(EDGE_RATIO))
+    return min(bin_index, EDGES - 2)
 
 
 @kernel

@@ -35,8 +35,8 @@ def expected_here(world: World, p: int, i: int) -> float:
     settings = world.settings
     if not settings.in_hbm:
         return 0.0
-    most_blocks, block_sum, first_of = 0, 0, first_cell(world, p)
-    for cell in range(first_of, first_of + settings.kv_cells):
+    most_blocks, block_sum, base_cell = 0, 0, first_cell(world, p)
+    for cell in range(base_cell, base_cell + settings.kv_cells):
         blocks = blocks_here(world, cell, i)
         most_blocks, block_sum = max(most_blocks, blocks), block_sum + blocks
     return (
@@ -48,17 +48,17 @@ def expected_here(world: World, p: int, i: int) -> float:
 def nearest(world: World, p: int, i: int, load: np.ndarray) -> int:
     """The cell of an instance with the least load f8[cells] (tokens, infinite: no room) less the
     tokens of the request that it holds, as `prefix_affinity` chooses instances; NONE: no room."""
-    best_cell, least_tokens, first, size = (
+    best_cell, least_tokens, base_cell, block_tokens = (
         w.NONE,
         np.inf,
         first_cell(world, p),
         world.settings.block_tokens,
     )
-    for c in range(world.settings.kv_cells):
-        if load[c] < np.inf:
-            tokens = load[c] - float(size * blocks_here(world, first + c, i))
+    for offset in range(world.settings.kv_cells):
+        if load[offset] < np.inf:
+            tokens = load[offset] - float(block_tokens * blocks_here(world, base_cell + offset, i))
             if tokens < least_tokens:
-                best_cell, least_tokens = c, tokens
+                best_cell, least_tokens = offset, tokens
     return best_cell
 
 
@@ -88,12 +88,12 @@ def keep_here(world: World, i: int, tokens: int) -> None:
     if cell == w.NONE:
         return
     turn, chain_blocks = turn_of(world, i), 0
-    for s in range(request.segment_offset[turn], request.segment_offset[turn + 1]):
-        chain_blocks += request.segment_blocks[s]
-    blocks = min(chain_blocks, tokens // world.settings.block_tokens)
-    if blocks > prefix.pinned[i]:
-        pin(world.hbm, prefix, cell, request, turn, prefix.pinned[i], blocks)
-        prefix.pinned[i] = blocks
+    for segment in range(request.segment_offset[turn], request.segment_offset[turn + 1]):
+        chain_blocks += request.segment_blocks[segment]
+    computed_blocks = min(chain_blocks, tokens // world.settings.block_tokens)
+    if computed_blocks > prefix.pinned[i]:
+        pin(world.hbm, prefix, cell, request, turn, prefix.pinned[i], computed_blocks)
+        prefix.pinned[i] = computed_blocks
 
 
 @kernel

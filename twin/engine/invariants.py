@@ -65,32 +65,32 @@ def conserved(world: World) -> Check:
     rejected = int((status == w.REJECTED).sum())
     counters = world.record.counters
     lost, cancelled = int((status == w.LOST).sum()), int((status == w.CANCELLED).sum())
-    ok = finished == counters[w.FINISHED_DECODE] + counters[w.FINISHED_PREFILL]
-    ok = ok and rejected == counters[w.REJECTED_ROUTER] + counters[w.REJECTED_DECODE]
-    ok = ok and lost == counters[w.GIVEN_UP] and cancelled == counters[w.CANCELLED_BY_CLIENT]
+    agree = finished == counters[w.FINISHED_DECODE] + counters[w.FINISHED_PREFILL]
+    agree = agree and rejected == counters[w.REJECTED_ROUTER] + counters[w.REJECTED_DECODE]
+    agree = agree and lost == counters[w.GIVEN_UP] and cancelled == counters[w.CANCELLED_BY_CLIENT]
     unfinished = arrived - finished - rejected - lost - cancelled
-    law = "arrived = finished + inside + rejected + lost"
-    counts = f"{arrived:,} = {finished:,} + {unfinished:,} + {rejected:,} + {lost:,}"
+    law_text = "arrived = finished + inside + rejected + lost"
+    counts_text = f"{arrived:,} = {finished:,} + {unfinished:,} + {rejected:,} + {lost:,}"
     if world.settings.patient:
-        law, counts = f"{law} + cancelled", f"{counts} + {cancelled:,}"
-    return Check("I1", law, bool(ok and unfinished >= 0), f"{counts} requests")
+        law_text, counts_text = f"{law_text} + cancelled", f"{counts_text} + {cancelled:,}"
+    return Check("I1", law_text, bool(agree and unfinished >= 0), f"{counts_text} requests")
 
 
 def little(world: World) -> Check:
     """I2: Little's law, exactly: requests counted inside at step ends = samples in their stays."""
     settings, request, counters = world.settings, world.request, world.record.counters
     steps = steps_in(settings.horizon_s, settings.step_s)
-    at_s = np.minimum(np.arange(1, steps + 1) * settings.step_s, settings.horizon_s)
+    sample_times_s = np.minimum(np.arange(1, steps + 1) * settings.step_s, settings.horizon_s)
     counted = int(world.record.windows[:-1, w.IN_FRONT_END : w.IN_DECODE + 1].sum())
     arrived = int(counters[w.ARRIVED])
     # Clients that came back in the last step, and those that found no request left, one sample
     # each, are counted without a row of their own.
-    returns_s = world.loop.due_s[: world.loop.size[0]]
-    begin_s = np.concatenate((request.arrival_s[:arrived], returns_s))
-    end_s = np.concatenate((ends_of(world, arrived), np.full(returns_s.size, np.nan)))
+    return_times_s = world.loop.due_s[: world.loop.size[0]]
+    begin_s = np.concatenate((request.arrival_s[:arrived], return_times_s))
+    end_s = np.concatenate((ends_of(world, arrived), np.full(return_times_s.size, np.nan)))
     fewest = most = int(counters[w.EXHAUSTED])
-    for part in parts(begin_s.size):
-        least_samples, most_samples = samples_of_stays(begin_s[part], end_s[part], at_s)
+    for chunk in parts(begin_s.size):
+        least_samples, most_samples = samples_of_stays(begin_s[chunk], end_s[chunk], sample_times_s)
         fewest, most = fewest + least_samples, most + most_samples
     return Check(
         "I2", "requests counted inside at step ends = step ends within their stays",
@@ -108,11 +108,11 @@ def ends_of(world: World, arrived: int) -> np.ndarray:
 
 def busy_within_time(world: World) -> Check:
     """I3: no instance is busy longer than the run."""
-    most_s = float(world.instance.busy_s.max())
+    busiest_s = float(world.instance.busy_s.max())
     limit_s = world.settings.horizon_s
     return Check(
-        "I3", "0 <= busy time <= horizon", 0 <= most_s <= limit_s * (1 + ROUNDING),
-        f"busiest instance {most_s:,.3f} of {limit_s:,.3f} s",
+        "I3", "0 <= busy time <= horizon", 0 <= busiest_s <= limit_s * (1 + ROUNDING),
+        f"busiest instance {busiest_s:,.3f} of {limit_s:,.3f} s",
     )  # fmt: skip
 
 
@@ -122,8 +122,8 @@ def bytes_conserved(world: World) -> Check:
     received_bytes = float(world.decode.received_bytes.sum())
     transfer = world.transfer
     in_transfer_bytes = 0.0
-    for k in range(int(transfer.active[0])):
-        in_transfer_bytes += die_bytes(world, transfer.request[k])
+    for part in range(int(transfer.active[0])):
+        in_transfer_bytes += die_bytes(world, transfer.request[part])
     ok = math.isclose(sent_bytes, received_bytes + in_transfer_bytes, rel_tol=ROUNDING, abs_tol=1.0)
     return Check(
         "I4a", "KV bytes sent = received + under way", ok,
@@ -133,8 +133,8 @@ def bytes_conserved(world: World) -> Check:
 
 def within_capacity(windows: pl.DataFrame) -> Check:
     """I4: no plane carries more than its capacity."""
-    planes = [f"{p}_utilisation" for p in ("ub", "rdma", "vpc")]
-    most_use = max(float(windows[p].max() or 0.0) for p in planes)  # type: ignore[arg-type]
+    planes = [f"{plane}_utilisation" for plane in ("ub", "rdma", "vpc")]
+    most_use = max(float(windows[plane].max() or 0.0) for plane in planes)  # type: ignore[arg-type]
     return Check(
         "I4b", "no plane above its capacity in any window", most_use <= 1 + ROUNDING,
         f"fullest plane at {100 * most_use:.2f} %",
@@ -147,18 +147,18 @@ def kv_space(setup: Setup, world: World) -> Check:
     is_taken = np.arange(decode.slot_table.shape[1]) < decode.requests[:, None]
     rank, slot = np.nonzero(is_taken)
     requests = decode.slot_table[is_taken]
-    instance = rank // world.settings.decode_ranks
+    instance_of_request = rank // world.settings.decode_ranks
     tokens_left = request.output_tokens[requests] - request.emitted[requests]
     # The running iteration has begun but its tokens are not out.
-    is_running = world.instance.running[world.settings.prefills + instance]
-    passes = decode.iteration[instance] - request.joined[requests] - is_running
-    tokens = (
+    is_running = world.instance.running[world.settings.prefills + instance_of_request]
+    passes_done = decode.iteration[instance_of_request] - request.joined[requests] - is_running
+    kv_of_request = (
         request.input_tokens[requests]
         + request.emitted[requests]
-        + passes * (tokens_left / (request.due[requests] - request.joined[requests]))
+        + passes_done * (tokens_left / (request.due[requests] - request.joined[requests]))
     )
-    by_rank = np.bincount(rank, tokens, decode.requests.size)
-    largest_gap = float((np.abs(by_rank - decode.context) / np.maximum(by_rank, 1.0)).max())
+    kv_of_rank = np.bincount(rank, kv_of_request, decode.requests.size)
+    largest_gap = float((np.abs(kv_of_rank - decode.context) / np.maximum(kv_of_rank, 1.0)).max())
     built_slots = slots_of(setup, setup.of_role("decode"))
     slots_ok = (request.rank[requests] == rank).all() and (request.slot[requests] == slot).all()
     slots_ok = slots_ok and bool((decode.requests <= decode.taken_slots).all())
@@ -166,7 +166,7 @@ def kv_space(setup: Setup, world: World) -> Check:
     kv_tokens = decode.kv_tokens[np.arange(decode.requests.size) // world.settings.decode_ranks]
     half_page = 0.5 * world.settings.page_tokens
     shared_kv = np.array([shared_tokens(world, request) for request in range(decode.requests.size)])
-    fullest = float(((by_rank + decode.requests * half_page - shared_kv) / kv_tokens).max())
+    fullest = float(((kv_of_rank + decode.requests * half_page - shared_kv) / kv_tokens).max())
     return Check(
         "I5a", "KV tokens and slots of a rank = those of its requests, and fit",
         bool(slots_ok and largest_gap <= 1e-6 and fullest <= 1 + ROUNDING),
@@ -177,14 +177,14 @@ def kv_space(setup: Setup, world: World) -> Check:
 def pool_consistent(world: World) -> Check:
     """I5: resident blocks are linked once, counted once, and fit."""
     pool = world.pool
-    holds = True
+    ok = True
     for tier in (pool, world.ssd):
         for row in range(tier.used.size):
             resident_blocks = int((tier.newer[row] != -2).sum())
-            holds = holds and resident_blocks == tier.used[row] <= max(tier.capacity[row], 0)
+            ok = ok and resident_blocks == tier.used[row] <= max(tier.capacity[row], 0)
     used_blocks, capacity = int(pool.used.sum()), int(pool.capacity.sum())
     return Check(
-        "I5b", "memory pool: resident blocks = counted blocks <= capacity", bool(holds),
+        "I5b", "memory pool: resident blocks = counted blocks <= capacity", bool(ok),
         f"{used_blocks:,} of {capacity:,} blocks",
     )  # fmt: skip
 
@@ -195,20 +195,20 @@ def prefix_cache_fits(world: World) -> Check | None:
     if not settings.in_hbm:
         return None
     users, is_resident = prefix.users, hbm.newer != ABSENT
-    ok = (is_resident.sum(axis=1) == hbm.used).all() and (users.sum(axis=1) == prefix.pins).all()
-    ok = ok and ((is_resident & (users == 0)).sum(axis=1) == prefix.idle).all()
-    ok = ok and bool(is_resident[users > 0].all())
+    agree = (is_resident.sum(axis=1) == hbm.used).all() and (users.sum(axis=1) == prefix.pins).all()
+    agree = agree and ((is_resident & (users == 0)).sum(axis=1) == prefix.idle).all()
+    agree = agree and bool(is_resident[users > 0].all())
     request_tokens = prefix.begun_tokens - prefix.pins * settings.block_tokens
     kv_tokens = np.full(request_tokens.shape, settings.prompt_kv_tokens)
     if settings.colocated:
         request_tokens += world.decode.context + world.decode.requests * 0.5 * settings.page_tokens
         kv_tokens = np.repeat(world.decode.kv_tokens, settings.decode_ranks)
     fullness = (request_tokens + hbm.used * settings.held_block_tokens) / kv_tokens
-    fullest = float(fullness[prefix.idle > 0].max(initial=0.0))
+    fullest_share = float(fullness[prefix.idle > 0].max(initial=0.0))
     return Check(
         "I5c", "prefix cache: blocks counted once, and no more than HBM has room for",
-        bool(ok and fullest <= 1 + ROUNDING),
-        f"{int(prefix.idle.sum()):,} blocks idle; fullest with such at {100 * fullest:.1f} %",
+        bool(agree and fullest_share <= 1 + ROUNDING),
+        f"{int(prefix.idle.sum()):,} blocks idle; fullest with such at {100 * fullest_share:.1f} %",
     )  # fmt: skip
 
 
@@ -219,21 +219,21 @@ def swapped_conserved(world: World) -> Check | None:
     if settings.swap_bytes <= 0.0:
         return None
     held, out_bytes, back_bytes, dropped_bytes = decode.swapped_bytes.T
-    there_bytes, there_count = np.zeros(held.size), np.zeros(decode.swapped_out.size, np.int64)
-    for rank, head in enumerate(decode.swapped[:, w.HEAD]):
-        i = int(head)
-        while i != w.NONE:
-            there_bytes[rank] += copied_bytes(world, i)
-            there_count[rank // settings.decode_ranks] += 1
-            i = int(world.request.following[i])
+    present_bytes, present_count = np.zeros(held.size), np.zeros(decode.swapped_out.size, np.int64)
+    for rank, first_request in enumerate(decode.swapped[:, w.HEAD]):
+        request_row = int(first_request)
+        while request_row != w.NONE:
+            present_bytes[rank] += copied_bytes(world, request_row)
+            present_count[rank // settings.decode_ranks] += 1
+            request_row = int(world.request.following[request_row])
     gap_bytes = max(
         np.abs(out_bytes - back_bytes - dropped_bytes - held).max(),
-        np.abs(held - there_bytes).max(),
+        np.abs(held - present_bytes).max(),
     )
-    ok = gap_bytes <= 1.0 + 1e-9 * out_bytes.max() and held.max() <= settings.swap_bytes
+    is_conserved = gap_bytes <= 1.0 + 1e-9 * out_bytes.max() and held.max() <= settings.swap_bytes
     return Check(
         "I5d", "KV copied to host memory = copied back + dropped + there, and fits",
-        bool(ok and (there_count == decode.swapped_out).all()),
+        bool(is_conserved and (present_count == decode.swapped_out).all()),
         f"{out_bytes.sum():.6g} B out, {back_bytes.sum():.6g} B back, {held.sum():.6g} B there",
     )  # fmt: skip
 
@@ -241,11 +241,11 @@ def swapped_conserved(world: World) -> Check | None:
 def causal(requests: pl.DataFrame) -> Check:
     """I6, I7: the stamps of every request are in order."""
     columns, wrong_rows, gaps = [requests[name] for name in STAMPS], 0, 0
-    for part in parts(requests.height):
+    for chunk in parts(requests.height):
         # NaN: missing. The end of a transfer is the first token.
-        for before, after in pairwise(column[part].to_numpy() for column in columns):
-            wrong_rows += int(np.count_nonzero(before > after))
-            gaps += int(np.count_nonzero(np.isnan(before) & ~np.isnan(after)))
+        for earlier, later in pairwise(column[chunk].to_numpy() for column in columns):
+            wrong_rows += int(np.count_nonzero(earlier > later))
+            gaps += int(np.count_nonzero(np.isnan(earlier) & ~np.isnan(later)))
     return Check(
         "I6", "arrival <= front end <= routed <= prefill <= transfer <= first token <= finish",
         wrong_rows == 0 and gaps == 0, f"{wrong_rows} out of order, {gaps} with a stamp missing",
@@ -255,20 +255,22 @@ def causal(requests: pl.DataFrame) -> Check:
 def work_conserving(world: World) -> Check:
     """I8: no instance is idle at the end while a request it could take waits."""
     idle_count = 0
-    request, p, d, instance = world.request, world.prefill, world.decode, world.instance
+    request, prefill, decode, instance = world.request, world.prefill, world.decode, world.instance
     horizon_s = world.settings.horizon_s
-    for row in range(p.queue.shape[0]):
-        head, column = p.queue[row, w.HEAD], world.settings.prompt_row + row
-        is_busy = p.reading[row] or instance.running[column]
+    for row in range(prefill.queue.shape[0]):
+        head, column = prefill.queue[row, w.HEAD], world.settings.prompt_row + row
+        is_busy = prefill.reading[row] or instance.running[column]
         is_waiting = (
             head != w.NONE and max(request.ready_s[head], instance.ends_s[column]) <= horizon_s
         )
         idle_count += int(instance.up[column] and is_waiting and not is_busy)
-    for row in range(d.wait.shape[0]):
-        head, column = d.wait[row, w.HEAD], world.settings.prefills + row
-        is_waiting = (head != w.NONE and request.ready_s[head] <= horizon_s) or d.in_batch[row] > 0
+    for row in range(decode.wait.shape[0]):
+        head, column = decode.wait[row, w.HEAD], world.settings.prefills + row
+        is_waiting = (head != w.NONE and request.ready_s[head] <= horizon_s) or decode.in_batch[
+            row
+        ] > 0
         may_start = instance.up[column] and instance.ends_s[column] <= horizon_s
-        is_busy = instance.running[column] or (world.settings.colocated and p.reading[row])
+        is_busy = instance.running[column] or (world.settings.colocated and prefill.reading[row])
         idle_count += int(may_start and is_waiting and not is_busy)
     return Check(
         "I8", "no instance idle while work waits", idle_count == 0, f"{idle_count} idle with work"
@@ -278,43 +280,45 @@ def work_conserving(world: World) -> Check:
 def tokens_conserved(world: World) -> Check:
     """I10: decode tokens booked = tokens of answers, finished or running."""
     request, settings = world.request, world.settings
-    booked = world.record.windows[:-1, w.DECODE_TOKENS].sum()
+    booked_tokens = world.record.windows[:-1, w.DECODE_TOKENS].sum()
     is_finished = request.status == w.FINISHED
     if not settings.has_decode:
         return Check("I10", "decode tokens booked = tokens of answers", True, "no decode pool")
-    answered = float((request.output_tokens[is_finished].astype(np.int64) - 1).sum())
+    answered_tokens = float((request.output_tokens[is_finished].astype(np.int64) - 1).sum())
     # Those in a slot: one that came back from a preemption and waits still has its old stamps.
     decode = world.decode
     running = decode.slot_table[np.arange(decode.slot_table.shape[1]) < decode.requests[:, None]]
-    instance = request.rank[running] // settings.decode_ranks
-    passes = decode.iteration[instance] - request.joined[running]
+    decode_of_request = request.rank[running] // settings.decode_ranks
+    pass_count = decode.iteration[decode_of_request] - request.joined[running]
     tokens_left = request.output_tokens[running] - request.emitted[running]
-    in_progress = float(
-        (tokens_left * passes / np.maximum(request.due[running] - request.joined[running], 1)).sum()
+    in_progress_tokens = float(
+        (
+            tokens_left * pass_count / np.maximum(request.due[running] - request.joined[running], 1)
+        ).sum()
     )
-    in_progress += float((np.maximum(request.emitted[~is_finished], 1) - 1).sum())
+    in_progress_tokens += float((np.maximum(request.emitted[~is_finished], 1) - 1).sum())
     # Open to the last iteration of each instance, cut off at the horizon, and to one token each
     # preemption rounds away or has prefill compute anew.
     slack = float(world.decode.growth.sum()) + 1.0
     slack += 2.0 * float(request.preemptions.sum()) + 2.0 * float(request.retries.sum())
     slack += 2.0 * float((request.status == w.CANCELLED).sum())
-    gap = abs(booked - answered - in_progress)
+    gap = abs(booked_tokens - answered_tokens - in_progress_tokens)
     return Check(
-        "I10", "decode tokens booked = tokens of answers", gap <= slack + 1e-6 * answered,
-        f"{booked:,.0f} booked, {answered + in_progress:,.0f} in answers",
+        "I10", "decode tokens booked = tokens of answers", gap <= slack + 1e-6 * answered_tokens,
+        f"{booked_tokens:,.0f} booked, {answered_tokens + in_progress_tokens:,.0f} in answers",
     )  # fmt: skip
 
 
 def one_role(setup: Setup, life: Life) -> Check:
     """I12: an NPU belongs to one instance at a time, and no more NPUs are held than allowed."""
     spans_of_die: dict[int, list[tuple[float, float]]] = {}
-    for k, spans in life.stays().items():
-        for die in life.dies[k]:
+    for instance_number, spans in life.stays().items():
+        for die in life.dies[instance_number]:
             spans_of_die.setdefault(die, []).extend(spans)
     overlaps = 0
     for spans in spans_of_die.values():
         spans.sort()
-        overlaps += sum(after[0] < before[1] for before, after in pairwise(spans))
+        overlaps += sum(later[0] < earlier[1] for earlier, later in pairwise(spans))
     npus = setup.fabric.npus_of(spans_of_die)
     npus_allowed = max(setup.scenario.elastic.npus, npus_used(setup.scenario))
     return Check(
@@ -344,8 +348,8 @@ def one_model(seats: pl.DataFrame) -> Check:
 def experts_conserved(setup: Setup) -> Check:
     """I11: tokens sent to experts equal tokens received by dies, layer by layer."""
     largest_gap = 0.0
-    for hot in (setup.prefill_imbalance, setup.decode_imbalance):
-        largest_gap = max(largest_gap, float(np.abs(hot.die_load.mean(axis=1) - 1.0).max()))
+    for imbalance in (setup.prefill_imbalance, setup.decode_imbalance):
+        largest_gap = max(largest_gap, float(np.abs(imbalance.die_load.mean(axis=1) - 1.0).max()))
     return Check(
         "I11", "expert load over dies = tokens x top-k in every layer", largest_gap <= 1e-6,
         f"largest gap {largest_gap:.1e}",
@@ -359,8 +363,8 @@ def finite(tables: dict[str, pl.DataFrame]) -> Check:
         for name, table in tables.items()
         for column in table.iter_columns()
         if column.dtype == pl.Float64
-        and (least := column.min()) is not None
-        and not (least >= 0 and math.isfinite(column.sum()))  # type: ignore[operator]
+        and (lowest_value := column.min()) is not None
+        and not (lowest_value >= 0 and math.isfinite(column.sum()))  # type: ignore[operator]
     ]
     wrong_names = ", ".join(wrong_columns) or "none"
     return Check(

@@ -69,12 +69,12 @@ def length(ends: np.ndarray, row: int, following: np.ndarray) -> int:
 @kernel
 def unlist(ends: np.ndarray, row: int, following: np.ndarray, item: int) -> bool:
     """Take an item out of list `row`; False when it is not in it."""
-    before, item_now = NONE, ends[row, HEAD]
+    item_before, item_now = NONE, ends[row, HEAD]
     while item_now not in (NONE, item):
-        before, item_now = item_now, following[item_now]
+        item_before, item_now = item_now, following[item_now]
     if item_now == NONE:
         return False
-    remove_after(ends, row, following, before, item)
+    remove_after(ends, row, following, item_before, item)
     return True
 
 
@@ -84,14 +84,14 @@ def insert(
     begun: np.ndarray, item: int,
 ) -> None:  # fmt: skip
     """Put an item into list `row` before those of a higher place, behind those that have begun."""
-    last = ends[row, TAIL]
-    if last == NONE or place[last] <= place[item]:
+    last_item = ends[row, TAIL]
+    if last_item == NONE or place[last_item] <= place[item]:
         append(ends, row, following, item)
         return
-    before, item_now = NONE, ends[row, HEAD]
+    item_before, item_now = NONE, ends[row, HEAD]
     while item_now != NONE and (begun[item_now] != NONE or place[item_now] <= place[item]):
-        before, item_now = item_now, following[item_now]
-    put_after(ends, row, following, before, item)
+        item_before, item_now = item_now, following[item_now]
+    put_after(ends, row, following, item_before, item)
 
 
 @kernel
@@ -132,17 +132,17 @@ def heap_pop(values: np.ndarray, items: np.ndarray, size: np.ndarray) -> float:
 @kernel
 def heap_count(values: np.ndarray, size: int, limit: float) -> int:
     """Number of heap values that are at most `limit`; subtrees of larger values are skipped."""
-    count = k = 0
+    count = node = 0
     while True:
-        if k < size and values[k] <= limit:
+        if node < size and values[node] <= limit:
             count += 1
-            k = 2 * k + 1
+            node = 2 * node + 1
             continue
-        while k > 0 and k % 2 == 0:
-            k = (k - 1) // 2
-        if k == 0:
+        while node > 0 and node % 2 == 0:
+            node = (node - 1) // 2
+        if node == 0:
             return count
-        k += 1
+        node += 1
 
 
 @kernel
@@ -182,13 +182,13 @@ def any_of(values: np.ndarray, least: float) -> bool:
 @kernel
 def total(values: np.ndarray) -> float:
     """Sum by four partial sums: a fixed order whose additions can run in parallel."""
-    a = b = c = d = 0.0
+    sum_0 = sum_1 = sum_2 = sum_3 = 0.0
     even_size = values.size - values.size % 4
     for k in range(0, even_size, 4):
-        a += values[k]
-        b += values[k + 1]
-        c += values[k + 2]
-        d += values[k + 3]
+        sum_0 += values[k]
+        sum_1 += values[k + 1]
+        sum_2 += values[k + 2]
+        sum_3 += values[k + 3]
     for k in range(even_size, values.size):
-        a += values[k]
-    return (a + b) + (c + d)
+        sum_0 += values[k]
+    return (sum_0 + sum_1) + (sum_2 + sum_3)

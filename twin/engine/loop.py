@@ -81,19 +81,19 @@ stage("colocated engine")(lambda: prepare(advance_colocated, World, int, int))
 
 def advance(world: World, first_step: int, last_step: int) -> None:
     """Run steps first_step..last_step - 1."""
-    run = advance_colocated if world.settings.colocated else advance_disaggregated
-    run(world, first_step, last_step)
+    advance_loop = advance_colocated if world.settings.colocated else advance_disaggregated
+    advance_loop(world, first_step, last_step)
 
 
 def close_books(world: World) -> None:
     """Book, at the horizon, unfinished streams and the time of batches that are still reading."""
     horizon_s = world.settings.horizon_s
-    for v in range(world.streams.flow.size):
-        settle_stream(world, v, horizon_s)
-    for p in range(world.prefill.reading.size):
-        if world.prefill.reading[p]:
-            column = world.settings.prompt_row + p
-            book_busy(world, column, world.prefill.begin_s[p], horizon_s, 1.0)
+    for stream in range(world.streams.flow.size):
+        settle_stream(world, stream, horizon_s)
+    for prefill_instance in range(world.prefill.reading.size):
+        if world.prefill.reading[prefill_instance]:
+            column = world.settings.prompt_row + prefill_instance
+            book_busy(world, column, world.prefill.begin_s[prefill_instance], horizon_s, 1.0)
 
 
 @kernel
@@ -117,29 +117,29 @@ def idle_until(world: World, step: int, last_step: int) -> int:
         # So far off that it is no step of this run: bounded, or the number would be too large.
         due_s = min(world.loop.due_s[0], settings.horizon_s)
         return max(step, min(int(due_s / settings.step_s) - 1, last_step))
-    arrival_s, arrived = world.request.arrival_s, world.record.counters[w.ARRIVED]
-    if arrived == arrival_s.size:
+    arrival_s, arrived_count = world.request.arrival_s, world.record.counters[w.ARRIVED]
+    if arrived_count == arrival_s.size:
         return last_step
     # A step early: an arrival on a border belongs to the step that ends there.
-    return max(step, min(int(arrival_s[arrived] / settings.step_s) - 1, last_step))
+    return max(step, min(int(arrival_s[arrived_count] / settings.step_s) - 1, last_step))
 
 
 @kernel
 def sample(world: World, t1: float, fill: float) -> None:
     """Sample requests in each stage at a step's end, by counters, and how full the pool is."""
-    settings, count, windows = world.settings, world.record.counters, world.record.windows
-    begun, prefilled = count[w.PREFILL_BEGUN], count[w.PREFILLED]
+    settings, counts, windows = world.settings, world.record.counters, world.record.windows
+    begun, prefilled = counts[w.PREFILL_BEGUN], counts[w.PREFILLED]
     if not settings.has_prefill:
-        begun, prefilled = count[w.ROUTED], count[w.ROUTED]
-    arrived_by_decode = prefilled if not settings.has_decode else count[w.TRANSFERRED]
-    decode_ended = count[w.FINISHED_DECODE] + count[w.REJECTED_DECODE] + count[w.PREEMPTED]
-    decode_ended += count[w.BACK_FROM_DECODE]
-    sent_back = count[w.BACK_FROM_QUEUE] + count[w.BACK_FROM_PREFILL]
-    sent_back += count[w.BACK_FROM_TRANSFER] + count[w.BACK_FROM_DECODE] + count[w.PREEMPTED]
-    left_front_end = count[w.ROUTED] + count[w.REJECTED_ROUTER] + count[w.GIVEN_UP]
-    left_front_end += count[w.CANCELLED_BY_CLIENT] - count[w.LEFT_EARLY]
+        begun, prefilled = counts[w.ROUTED], counts[w.ROUTED]
+    arrived_by_decode = prefilled if not settings.has_decode else counts[w.TRANSFERRED]
+    decode_ended = counts[w.FINISHED_DECODE] + counts[w.REJECTED_DECODE] + counts[w.PREEMPTED]
+    decode_ended += counts[w.BACK_FROM_DECODE]
+    sent_back = counts[w.BACK_FROM_QUEUE] + counts[w.BACK_FROM_PREFILL]
+    sent_back += counts[w.BACK_FROM_TRANSFER] + counts[w.BACK_FROM_DECODE] + counts[w.PREEMPTED]
+    left_front_end = counts[w.ROUTED] + counts[w.REJECTED_ROUTER] + counts[w.GIVEN_UP]
+    left_front_end += counts[w.CANCELLED_BY_CLIENT] - counts[w.LEFT_EARLY]
     if not settings.has_decode:
-        decode_ended = count[w.FINISHED_PREFILL]
+        decode_ended = counts[w.FINISHED_PREFILL]
     last_row = windows.shape[0] - 1
     due_clients = heap_count(world.loop.due_s, world.loop.size[0], t1)
     rows = 2 if t1 > settings.warmup_s else 1
@@ -151,12 +151,12 @@ def sample(world: World, t1: float, fill: float) -> None:
         )
         windows[row, w.SAMPLES] += 1.0
         windows[row, w.IN_FRONT_END] += (
-            count[w.ARRIVED] - count[w.FRONTED] - count[w.LEFT_EARLY] + due_clients
+            counts[w.ARRIVED] - counts[w.FRONTED] - counts[w.LEFT_EARLY] + due_clients
         )
-        windows[row, w.IN_ROUTER] += count[w.FRONTED] + sent_back - left_front_end
-        windows[row, w.IN_PREFILL_QUEUE] += count[w.ROUTED] - begun - count[w.BACK_FROM_QUEUE]
-        windows[row, w.IN_PREFILL] += begun - prefilled - count[w.BACK_FROM_PREFILL]
-        windows[row, w.IN_TRANSFER] += prefilled - arrived_by_decode - count[w.BACK_FROM_TRANSFER]
+        windows[row, w.IN_ROUTER] += counts[w.FRONTED] + sent_back - left_front_end
+        windows[row, w.IN_PREFILL_QUEUE] += counts[w.ROUTED] - begun - counts[w.BACK_FROM_QUEUE]
+        windows[row, w.IN_PREFILL] += begun - prefilled - counts[w.BACK_FROM_PREFILL]
+        windows[row, w.IN_TRANSFER] += prefilled - arrived_by_decode - counts[w.BACK_FROM_TRANSFER]
         windows[row, w.IN_DECODE] += arrived_by_decode - decode_ended
         windows[row, w.POOL_USED] += fill
 
@@ -170,24 +170,24 @@ def look_at_instances(world: World, t1: float) -> None:
     prefill, decode, following = world.prefill, world.decode, world.request.following
     instances, prefill_hot = settings.prefills, world.costs.prefill_hot_factor
     most_tokens = world.costs.prefill_hot_tokens.shape[0] - 1
-    for p in range(instances):
-        offset = p * w.AT_FIELDS
-        book[row, offset + w.AT_QUEUE] += length(prefill.queue, p, following)
-        book[row, offset + w.AT_RUNNING] += length(prefill.batch, p, following)
-        book[row, offset + w.AT_CROWDED] += crowding[first_exchange + p]
-        book[row, offset + w.AT_HOT] += prefill_hot[p, most_tokens]
-        book[row, offset + w.AT_SAMPLES] += 1.0
+    for prefill_instance in range(instances):
+        first_field = prefill_instance * w.AT_FIELDS
+        book[row, first_field + w.AT_QUEUE] += length(prefill.queue, prefill_instance, following)
+        book[row, first_field + w.AT_RUNNING] += length(prefill.batch, prefill_instance, following)
+        book[row, first_field + w.AT_CROWDED] += crowding[first_exchange + prefill_instance]
+        book[row, first_field + w.AT_HOT] += prefill_hot[prefill_instance, most_tokens]
+        book[row, first_field + w.AT_SAMPLES] += 1.0
     for d in range(decode.taken.size):
-        offset = (instances + d) * w.AT_FIELDS
+        first_field = (instances + d) * w.AT_FIELDS
         verified_tokens = (settings.draft_tokens + 1.0) * decode.in_batch[d]
         hot_factor = interpolate(
             verified_tokens, world.costs.decode_hot_tokens, world.costs.decode_hot_factor[d]
         )
-        book[row, offset + w.AT_QUEUE] += length(decode.wait, d, following)
-        book[row, offset + w.AT_RUNNING] += decode.in_batch[d]
-        book[row, offset + w.AT_CROWDED] += crowding[first_exchange + instances + d]
-        book[row, offset + w.AT_HOT] += hot_factor
-        book[row, offset + w.AT_SAMPLES] += 1.0
+        book[row, first_field + w.AT_QUEUE] += length(decode.wait, d, following)
+        book[row, first_field + w.AT_RUNNING] += decode.in_batch[d]
+        book[row, first_field + w.AT_CROWDED] += crowding[first_exchange + instances + d]
+        book[row, first_field + w.AT_HOT] += hot_factor
+        book[row, first_field + w.AT_SAMPLES] += 1.0
 
 
 @kernel
@@ -195,7 +195,7 @@ def pool_fill(world: World) -> float:
     """Share of the memory pool's capacity that is in use."""
     pool = world.pool
     used_blocks, all_blocks = 0, 0
-    for row in range(pool.used.size):
-        used_blocks += pool.used[row]
-        all_blocks += pool.capacity[row]
+    for pool_row in range(pool.used.size):
+        used_blocks += pool.used[pool_row]
+        all_blocks += pool.capacity[pool_row]
     return used_blocks / max(all_blocks, 1)

@@ -65,11 +65,11 @@ class Part:
     def weights(self, windows: int) -> dict[str, np.ndarray]:
         """Weights of a window's means, f8[windows] each."""
         windows_booked, requests = self.record.windows[:-1], self.tables["requests"]
-        arrived = requests[self.setup.at_start :]
+        arrived_requests = requests[self.setup.at_start :]
         long_answers = requests.filter(pl.col("output_tokens") > 1)
         horizon_s, full_windows = self.setup.scenario.horizon_s, np.ones(windows)
         return {
-            "first_tokens": _by_window(arrived["first_token_s"], horizon_s, windows),
+            "first_tokens": _by_window(arrived_requests["first_token_s"], horizon_s, windows),
             "answers": _by_window(long_answers["finish_s"], horizon_s, windows),
             "iterations": windows_booked[:, w.ITERATIONS],
             "prompt_tokens": windows_booked[:, w.PROMPT_TOKENS],
@@ -84,8 +84,8 @@ class Part:
 def _by_window(times_s: pl.Series, horizon_s: float, windows: int) -> np.ndarray:
     """Number of times in each window."""
     reached_s = times_s.drop_nulls().to_numpy()
-    window = window_of(reached_s[reached_s <= horizon_s], horizon_s, windows)
-    return np.bincount(window, minlength=windows).astype(float)
+    window_of_time = window_of(reached_s[reached_s <= horizon_s], horizon_s, windows)
+    return np.bincount(window_of_time, minlength=windows).astype(float)
 
 
 def merged(s: Scenario, parts: Sequence[Part]) -> Tables:
@@ -114,7 +114,7 @@ def merged(s: Scenario, parts: Sequence[Part]) -> Tables:
 
 def _named(part: Part, parts: Sequence[Part]) -> pl.Series:
     """The name of a model as a value of the column `model`."""
-    return pl.Series("model", [part.name], pl.Enum([each.name for each in parts]))
+    return pl.Series("model", [part.name], pl.Enum([model.name for model in parts]))
 
 
 def _stacked(parts: Sequence[Part], name: str, offsets: Sequence[dict[str, int]]) -> pl.DataFrame:
@@ -137,25 +137,25 @@ def _events(part: Part, first: dict[str, int]) -> pl.DataFrame:
     rows = part.tables["events"].to_dicts()
     for row in rows:
         if row["instance"] is not None:
-            old_name = rf"\b{row['role']} {row['instance']}\b"
+            name_pattern = rf"\b{row['role']} {row['instance']}\b"
             row["instance"] += first[row["role"]]
             for column in ("element", "detail"):
-                row[column] = re.sub(old_name, f"{row['role']} {row['instance']}", row[column])
+                row[column] = re.sub(name_pattern, f"{row['role']} {row['instance']}", row[column])
     return pl.DataFrame(rows, schema=part.tables["events"].schema)
 
 
 def _requests(parts: Sequence[Part], offsets: Sequence[dict[str, int]]) -> pl.DataFrame:
     """Requests of all models in order of arrival; sessions are numbered through."""
-    tables, sessions = [], 0
-    for part, first in zip(parts, offsets, strict=True):
+    tables, session_count = [], 0
+    for part, first_by_role in zip(parts, offsets, strict=True):
         table = part.tables["requests"]
         table = table.with_columns(
-            pl.col("session") + sessions,
-            pl.col("prefill_instance") + first["prefill"],
-            pl.col("decode_instance") + first["decode"],
+            pl.col("session") + session_count,
+            pl.col("prefill_instance") + first_by_role["prefill"],
+            pl.col("decode_instance") + first_by_role["decode"],
             pl.lit(_named(part, parts)).first().alias("model"),
         )
-        sessions = int(table["session"].max() or 0) + 1  # type: ignore[arg-type]
+        session_count = int(table["session"].max() or 0) + 1  # type: ignore[arg-type]
         tables.append(table)
     requests = pl.concat(tables, how="diagonal").sort("arrival_s", maintain_order=True)
     return requests.with_columns(pl.int_range(requests.height, dtype=pl.Int32).alias("request_id"))
@@ -193,11 +193,11 @@ def windows_of(parts: Sequence[Part]) -> pl.DataFrame:
 
 def _operators(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Seconds by operator of all models; iterations are those of models that have the operator."""
-    sums = pl.concat(tables).group_by("phase", "operator", maintain_order=True).agg(
+    sums_by_operator = pl.concat(tables).group_by("phase", "operator", maintain_order=True).agg(
         pl.col("total_s").sum(), pl.col("iterations").sum()
     )  # fmt: skip
     phase_s = pl.col("total_s").sum().over("phase")
-    return sums.select(
+    return sums_by_operator.select(
         "phase", "operator", "total_s",
         share=pl.when(phase_s > 0).then(pl.col("total_s") / phase_s).otherwise(0.0),
         per_iteration_s=pl.when(pl.col("iterations") > 0)
@@ -210,14 +210,14 @@ def _links(tables: Sequence[pl.DataFrame], traffic: pl.DataFrame) -> pl.DataFram
     """Traffic of every node with the bytes of all models; peaks are those of the plane."""
     first, *others = tables  # rows are the machine's: the same of each model, in the same order
     all_models = first.with_columns(
-        sum((t[name] for t in others), first[name]).alias(name)
+        sum((table[name] for table in others), first[name]).alias(name)
         for name in ("bytes", "utilisation_mean")
     )  # fmt: skip
     mean_use = pl.col("utilisation_mean")
     by_time = traffic.group_by("plane", "t_s").agg(pl.col("bytes").sum())
     peak_share = by_time.group_by("plane").agg(pl.col("bytes").max() / pl.col("bytes").sum())
-    windows = traffic.select((pl.col("t_s") / pl.col("window_s")).max()).item() or 0.0
-    peaks = {plane: share * (round(windows) + 1) for plane, share in peak_share.rows()}
+    window_count = traffic.select((pl.col("t_s") / pl.col("window_s")).max()).item() or 0.0
+    peaks = {plane: share * (round(window_count) + 1) for plane, share in peak_share.rows()}
     peak = pl.col("plane").replace_strict(peaks, default=0.0, return_dtype=pl.Float64)
     peak_use = pl.min_horizontal(mean_use * peak, pl.max_horizontal(mean_use, pl.lit(1.0)))
     return all_models.with_columns(peak_use.alias("utilisation_peak"))

@@ -51,15 +51,15 @@ def traffic_table(setup: Setup, world: World) -> pl.DataFrame:
     width_s = world.settings.horizon_s / len(cells)
     pieces = []
     for column, instance in columns_of(setup, world.settings.prefills):
-        for kind, traffic in enumerate(w.TRAFFIC):
+        for class_index, class_name in enumerate(w.TRAFFIC):
             for plane, name in enumerate(w.PLANES):
-                moved_bytes = cells[:, kind, plane, column]
-                positions = np.flatnonzero(moved_bytes > 0.0)
-                if positions.size:
+                moved_bytes = cells[:, class_index, plane, column]
+                window_rows = np.flatnonzero(moved_bytes > 0.0)
+                if window_rows.size:
                     pieces.append(
-                        {"t_s": positions * width_s, "window_s": width_s, "plane": name,
-                         "traffic": traffic, "role": instance.role, "instance": instance.index,
-                         "bytes": moved_bytes[positions]}
+                        {"t_s": window_rows * width_s, "window_s": width_s, "plane": name,
+                         "traffic": class_name, "role": instance.role, "instance": instance.index,
+                         "bytes": moved_bytes[window_rows]}
                     )  # fmt: skip
     return stacked(TRAFFIC, pieces)
 
@@ -88,12 +88,12 @@ def shares_table(net: Network, pieces: Sequence[Piece]) -> pl.DataFrame:
 def _rows(net: Network, pieces: Sequence[Piece]) -> tuple[np.ndarray, np.ndarray]:
     """Piece and place of each row, both i8[rows]. Where one network has the ports of both planes,
     bytes of storage are on a second set of places, those of the VPC plane."""
-    piece = np.repeat(np.arange(len(pieces)), [p["place"].size for p in pieces])
-    places = np.concatenate([p["place"] for p in pieces]) if pieces else piece
+    piece_of_row = np.repeat(np.arange(len(pieces)), [table["place"].size for table in pieces])
+    places = np.concatenate([table["place"] for table in pieces]) if pieces else piece_of_row
     if net.storage_ports == "nic":
-        of_storage = np.array([p["traffic"] in STORED for p in pieces], bool)[piece]
+        of_storage = np.array([table["traffic"] in STORED for table in pieces], bool)[piece_of_row]
         places = np.where(of_storage, places + len(net.places), places)
-    return piece, places
+    return piece_of_row, places
 
 
 def _columns_of(net: Network) -> list[pl.Series]:
@@ -101,9 +101,9 @@ def _columns_of(net: Network) -> list[pl.Series]:
 
     def column(name: str) -> pl.Series:
         """A column of the places, and of the second set."""
-        values = [getattr(place, name) for place in net.places]
-        second_set = ["vpc" if value == "rdma" else value for value in values]
-        return pl.Series(name, [*values, *second_set], SHARES[name])
+        place_values = [getattr(place, name) for place in net.places]
+        second_values = ["vpc" if value == "rdma" else value for value in place_values]
+        return pl.Series(name, [*place_values, *second_values], SHARES[name])
 
     names = ("plane", "node", "sub_plane", "direction")
     return net.once("columns of places", lambda: [*map(column, names)])
@@ -115,8 +115,8 @@ def _ways_of(net: Network) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     def ways() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The three arrays, computed anew."""
         plane, node, sub_plane, direction = (column.to_list() for column in _columns_of(net))
-        way = [WAYS.index(pair) for pair in zip(plane, direction, strict=True)]
-        return np.array(way), np.array(node), np.array([number or 0 for number in sub_plane])
+        way_codes = [WAYS.index(pair) for pair in zip(plane, direction, strict=True)]
+        return np.array(way_codes), np.array(node), np.array([value or 0 for value in sub_plane])
 
     return net.once("ways of places", ways)
 
@@ -128,36 +128,36 @@ def seats_table(machine: Machine, horizon_s: float) -> pl.DataFrame:
     for epoch, end_s in _spans(machine, horizon_s):
         for seat in epoch.seats:
             dies = np.array(sorted(seat.dies))
-            for part in np.split(dies, np.flatnonzero(np.diff(dies) > 1) + 1):
-                if part.size:
-                    place = (int(part[0]), part.size)
-                    rows.append((epoch.t_s, end_s, seat.role, seat.index, *place))
+            for sequence in np.split(dies, np.flatnonzero(np.diff(dies) > 1) + 1):
+                if sequence.size:
+                    first_and_count = (int(sequence[0]), sequence.size)
+                    rows.append((epoch.t_s, end_s, seat.role, seat.index, *first_and_count))
     return pl.DataFrame(rows, schema=SEATS, orient="row")
 
 
 def _spans(machine: Machine, horizon_s: float) -> list[tuple[Epoch, float]]:
     """Spans between two changes of the machine, with their ends (s)."""
-    epochs = [e for e in machine.epochs if e.t_s < horizon_s]
-    ends = [*(e.t_s for e in epochs[1:]), horizon_s]
-    return list(zip(epochs, ends, strict=True))
+    epochs = [epoch for epoch in machine.epochs if epoch.t_s < horizon_s]
+    ends_s = [*(epoch.t_s for epoch in epochs[1:]), horizon_s]
+    return list(zip(epochs, ends_s, strict=True))
 
 
 def _of_experts(epoch: Epoch, machine: Machine, balance: Balance) -> dict[tuple[str, int], Uneven]:
     """Bytes of dispatch and combine at each node over those of an even exchange, where dies got
     uneven tokens, by role and number. An instance that had other dies meanwhile counts as even."""
-    uneven: dict[tuple[str, int], Uneven] = {}
+    uneven_by_instance: dict[tuple[str, int], Uneven] = {}
     dies = {(seat.role, seat.index): seat.dies for seat in epoch.seats}
-    for k, i in enumerate(machine.setup.instances):
-        dies_of_instance = dies.get((i.role, i.index), ())
-        tokens_taken, dispatched = balance.taken(k), machine.roles[k].dispatched
+    for number, instance in enumerate(machine.setup.instances):
+        dies_of_instance = dies.get((instance.role, instance.index), ())
+        tokens_taken, dispatched = balance.taken(number), machine.roles[number].dispatched
         if tokens_taken is None or dispatched is None:
             continue
         if tokens_taken.size == len(dies_of_instance):
             node_of_die = epoch.fabric.node[epoch.fabric.dies[list(dies_of_instance)]]
-            uneven[i.role, i.index] = uneven_ends(
+            uneven_by_instance[instance.role, instance.index] = uneven_ends(
                 node_of_die, epoch.fabric.nodes, tokens_taken, dispatched
             )
-    return uneven
+    return uneven_by_instance
 
 
 def uneven_ends(node: np.ndarray, nodes: int, taken: np.ndarray, dispatched: float) -> Uneven:
@@ -168,12 +168,14 @@ def uneven_ends(node: np.ndarray, nodes: int, taken: np.ndarray, dispatched: flo
     combine moves the rest back the same way. A byte is split over links as in an even exchange."""
     other_tokens = taken.sum() - taken
     dies_of_node = np.maximum(np.bincount(node, minlength=nodes), 1)
-    got, sent = (
-        np.bincount(node, each / each.mean(), nodes) / dies_of_node
-        for each in (taken, other_tokens)
+    received, sent = (
+        np.bincount(node, amounts / amounts.mean(), nodes) / dies_of_node
+        for amounts in (taken, other_tokens)
     )
-    into_node, out = (part * got + (1.0 - part) * sent for part in (dispatched, 1.0 - dispatched))
-    return into_node, out
+    into_node, out_of_node = (
+        share * received + (1.0 - share) * sent for share in (dispatched, 1.0 - dispatched)
+    )
+    return into_node, out_of_node
 
 
 def _shares_of(
@@ -181,18 +183,18 @@ def _shares_of(
 ) -> Iterator[dict[str, Any]]:
     """Part of the table for each class of an instance's traffic, with `place` by number."""
     for flow in epoch.flows:
-        even_share = shares_of(epoch.fabric, flow.load)
-        shares = {flow.traffic: even_share}
+        even_shares = shares_of(epoch.fabric, flow.load)
+        shares_of_class = {flow.traffic: even_shares}
         if flow.kind == w.EXPERTS:
             if flow.role == "prefill":
-                shares["attention"] = even_share
-            if ends := uneven.get((flow.role, flow.instance)):
-                node, enters = (of[flow.load.places] for of in epoch.fabric.place_ends)
-                factors = np.where(enters, ends[0][node], ends[1][node])
-                shares["experts"] = shares_of(epoch.fabric, flow.load, factors)
+                shares_of_class["attention"] = even_shares
+            if node_factors := uneven.get((flow.role, flow.instance)):
+                node, enters = (array[flow.load.places] for array in epoch.fabric.place_ends)
+                factors = np.where(enters, node_factors[0][node], node_factors[1][node])
+                shares_of_class["experts"] = shares_of(epoch.fabric, flow.load, factors)
             else:
-                shares["experts"] = even_share
-        for name, share in shares.items():
+                shares_of_class["experts"] = even_shares
+        for name, share in shares_of_class.items():
             yield {
                 "t_s": epoch.t_s, "end_s": end_s, "traffic": name, "role": flow.role,
                 "instance": flow.instance, "place": flow.load.places, "share": share,
@@ -206,21 +208,24 @@ def links_table(setup: Setup, world: World, where: Sequence[Piece]) -> pl.DataFr
     moved_bytes = _placed_bytes(setup, world, where)
     over_time = cells_of(world)[:-1].sum(axis=(1, 3))
     pieces = []
-    for p, plane in enumerate(w.PLANES):
-        mean_bytes = float(over_time[:, p].mean())
-        peak_ratio = float(over_time[:, p].max()) / mean_bytes if mean_bytes > 0.0 else 0.0
+    for index, plane in enumerate(w.PLANES):
+        mean_bytes = float(over_time[:, index].mean())
+        peak_ratio = float(over_time[:, index].max()) / mean_bytes if mean_bytes > 0.0 else 0.0
         for direction in ("out", "in"):
-            for k, capacity in enumerate(limits[plane].T):
-                sums = moved_bytes[plane, direction][:, k]
+            for sub_plane, capacity in enumerate(limits[plane].T):
+                node_bytes = moved_bytes[plane, direction][:, sub_plane]
                 mean_use = np.divide(
-                    sums, capacity * horizon_s, out=np.zeros_like(sums), where=capacity > 0.0
+                    node_bytes,
+                    capacity * horizon_s,
+                    out=np.zeros_like(node_bytes),
+                    where=capacity > 0.0,
                 )
                 # A batch that lasts for several windows is booked in one: no link carries more
                 # than its capacity, so no window is fuller than full.
                 peak_use = np.minimum(mean_use * peak_ratio, np.maximum(mean_use, 1.0))
                 pieces.append(
                     {"plane": plane, "node": np.arange(capacity.size), "direction": direction,
-                     "sub_plane": k if plane == "ub" else None, "bytes": sums,
+                     "sub_plane": sub_plane if plane == "ub" else None, "bytes": node_bytes,
                      "capacity_bytes_per_s": capacity, "utilisation_mean": mean_use,
                      "utilisation_peak": peak_use}
                 )  # fmt: skip
@@ -231,8 +236,8 @@ def _limits(net: Network) -> dict[str, np.ndarray]:
     """Bytes/s of a node on each plane of the undamaged fabric, f8[nodes, sub-planes or 1]."""
     ub_rates = np.zeros((net.nodes, net.sub_planes))
     is_leaving = net.links_of("ub") & np.isin(net.tail, net.dies)
-    keys = net.node[net.tail[is_leaving]], np.maximum(net.sub_plane[is_leaving], 0)
-    np.add.at(ub_rates, keys, net.capacity[is_leaving])
+    node_and_sub_plane = net.node[net.tail[is_leaving]], np.maximum(net.sub_plane[is_leaving], 0)
+    np.add.at(ub_rates, node_and_sub_plane, net.capacity[is_leaving])
     rates: dict[str, np.ndarray] = {"ub": ub_rates}
     ports: tuple[tuple[Literal["rdma", "vpc"], str], ...] = (
         ("rdma", "nic"), ("vpc", net.storage_ports),
@@ -248,45 +253,45 @@ def _placed_bytes(
 ) -> dict[tuple[str, str], np.ndarray]:
     """Bytes of the whole run by (plane, direction), each f8[nodes, sub-planes or 1]."""
     net, cells = setup.fabric, cells_of(world)[:-1]
-    column = {(i.role, i.index): c for c, i in columns_of(setup, world.settings.prefills)}
+    column_of = {(i.role, i.index): c for c, i in columns_of(setup, world.settings.prefills)}
     middle_s = (np.arange(len(cells)) + 0.5) * setup.scenario.horizon_s / len(cells)
     # What a plane carries of a class is known; its shares there are brought back to a whole.
     piece, places = _rows(net, where)
     way, node, sub_plane = (values[places] for values in _ways_of(net))
-    share = np.concatenate([p["share"] for p in where]) if where else np.zeros(0)
+    share = np.concatenate([table["share"] for table in where]) if where else np.zeros(0)
     class_of = piece * len(WAYS) + way
     class_sizes = np.bincount(class_of, share)
-    per_share, epochs_of_class = np.zeros(class_sizes.size), dict[tuple[Any, ...], list[int]]()
-    for k in np.unique(class_of).tolist():
-        plane, direction = WAYS[k % len(WAYS)]
-        p = where[k // len(WAYS)]
-        classes = plane, p["traffic"], p["role"], p["instance"], direction
-        is_within = (middle_s >= p["t_s"]) & (middle_s < p["end_s"])
-        per_share[k] = _book(cells, column, classes)[is_within].sum() / class_sizes[k]
-        epochs_of_class.setdefault(classes, []).append(k)
+    share_bytes, epochs_of_class = np.zeros(class_sizes.size), dict[tuple[Any, ...], list[int]]()
+    for code in np.unique(class_of).tolist():
+        plane, direction = WAYS[code % len(WAYS)]
+        table = where[code // len(WAYS)]
+        class_key = plane, table["traffic"], table["role"], table["instance"], direction
+        is_within = (middle_s >= table["t_s"]) & (middle_s < table["end_s"])
+        share_bytes[code] = _book(cells, column_of, class_key)[is_within].sum() / class_sizes[code]
+        epochs_of_class.setdefault(class_key, []).append(code)
     # What was booked in a window whose middle found the class without a way had one at its ends.
-    for classes, spans in epochs_of_class.items():
-        placed_bytes = float((per_share[spans] * class_sizes[spans]).sum())
-        booked = float(_book(cells, column, classes).sum())
-        if booked > placed_bytes == 0.0:  # in spans that hold no window's middle
-            per_share[spans] = booked / class_sizes[spans].sum()
-        elif booked > placed_bytes * (1.0 + 1e-12):
-            per_share[spans] *= booked / placed_bytes
-    row_bytes = per_share[class_of] * share
+    for class_key, class_indices in epochs_of_class.items():
+        placed_bytes = float((share_bytes[class_indices] * class_sizes[class_indices]).sum())
+        booked_bytes = float(_book(cells, column_of, class_key).sum())
+        if booked_bytes > placed_bytes == 0.0:  # in spans that hold no window's middle
+            share_bytes[class_indices] = booked_bytes / class_sizes[class_indices].sum()
+        elif booked_bytes > placed_bytes * (1.0 + 1e-12):
+            share_bytes[class_indices] *= booked_bytes / placed_bytes
+    row_bytes = share_bytes[class_of] * share
     bytes_by_way = {}
-    for number, (plane, direction) in enumerate(WAYS):
-        rows = np.flatnonzero(way == number)
-        bytes_there = np.zeros((net.nodes, net.sub_planes if plane == "ub" else 1))
-        np.add.at(bytes_there, (node[rows], sub_plane[rows]), row_bytes[rows])
-        bytes_by_way[plane, direction] = bytes_there
+    for way_index, (plane, direction) in enumerate(WAYS):
+        rows = np.flatnonzero(way == way_index)
+        node_bytes = np.zeros((net.nodes, net.sub_planes if plane == "ub" else 1))
+        np.add.at(node_bytes, (node[rows], sub_plane[rows]), row_bytes[rows])
+        bytes_by_way[plane, direction] = node_bytes
     return bytes_by_way
 
 
 def _book(cells: np.ndarray, column: dict[tuple[str, int], int], who: Sequence[Any]) -> np.ndarray:
     """Bytes by window of a (plane, class of traffic, role, instance ...), f8[windows]."""
     plane, traffic, role, instance = who[:4]
-    index = w.TRAFFIC.index(traffic), w.PLANES.index(plane), column[role, instance]
-    return np.asarray(cells[:, index[0], index[1], index[2]])
+    class_index = w.TRAFFIC.index(traffic), w.PLANES.index(plane), column[role, instance]
+    return np.asarray(cells[:, class_index[0], class_index[1], class_index[2]])
 
 
 def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.DataFrame:
@@ -299,8 +304,8 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
     epochs = machine.epochs
     epoch = np.searchsorted([e.t_s for e in epochs], begin_s + width_s) - 1  # at a window's end
     in_service = np.array([[len(seat.dies) for seat in e.seats] for e in epochs], np.int32)
-    pieces = []
-    for k, (column, i) in enumerate(columns_of(setup, world.settings.prefills)):
+    tables = []
+    for number, (column, i) in enumerate(columns_of(setup, world.settings.prefills)):
         samples = book[:, column * w.AT_FIELDS : (column + 1) * w.AT_FIELDS]
         look_count = np.maximum(samples[:, w.AT_SAMPLES], 1.0)
         is_sampled = samples[:, w.AT_SAMPLES] > 0
@@ -318,7 +323,7 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
         passes = samples[:, w.AT_ITERATIONS]
         iteration_s = np.full(windows, np.nan)
         np.divide(samples[:, w.AT_ITERATION_S], passes, out=iteration_s, where=passes > 1e-9)
-        pieces.append(
+        tables.append(
             {
                 "t_s": begin_s,
                 "window_s": width_s,
@@ -331,10 +336,10 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
                 "hot_factor": np.where(is_sampled, samples[:, w.AT_HOT] / look_count, np.nan),
                 "contention": np.where(is_sampled, samples[:, w.AT_CROWDED] / look_count, 1.0),
                 "up": np.clip(1.0 - down_s / width_s, 0.0, 1.0),
-                "dies": in_service[epoch, k],
+                "dies": in_service[epoch, number],
             }
         )
-    return stacked(INSTANCES, pieces, gaps=True)
+    return stacked(INSTANCES, tables, gaps=True)
 
 
 def servers_table(setup: Setup, machine: Machine) -> dict[str, pl.DataFrame]:
@@ -345,19 +350,19 @@ def servers_table(setup: Setup, machine: Machine) -> dict[str, pl.DataFrame]:
     windows, pools = record.windows.shape[0] - 1, setup.memory_pools
     width_s = settings.horizon_s / windows
     pieces = []
-    for row in range(pools):
-        nodes = np.array(machine.setup.pool_nodes(row), np.int32)
-        reads, held_s = (column[:-1].reshape(windows, pools, -1)[:, row, : nodes.size]
+    for pool_number in range(pools):
+        nodes = np.array(machine.setup.pool_nodes(pool_number), np.int32)
+        reads, delay_s = (column[:-1].reshape(windows, pools, -1)[:, pool_number, : nodes.size]
                          for column in (record.servers, record.held))  # fmt: skip
         columns = {
             "t_s": np.repeat(np.arange(windows) * width_s, nodes.size),
             "window_s": np.full(reads.size, width_s),
             "node": np.tile(nodes, windows),
             "read_bytes": reads.reshape(-1) * settings.block_bytes,
-            "held_s": held_s.reshape(-1),
+            "held_s": delay_s.reshape(-1),
         }
         pieces.append(pl.DataFrame(columns))
     if pools == 1:
         return {"servers": pieces[0]}
-    keys = ["t_s", "window_s", "node"]
-    return {"servers": pl.concat(pieces).group_by(keys, maintain_order=True).sum()}
+    key_columns = ["t_s", "window_s", "node"]
+    return {"servers": pl.concat(pieces).group_by(key_columns, maintain_order=True).sum()}

@@ -53,31 +53,31 @@ def look_at_pool(world: World, p: int, now_s: float) -> None:
 def cached_tokens(world: World, p: int, i: int, here: int) -> int:
     """Tokens of a request that instance p would not compute now: those of the first `here` blocks,
     which its HBM has, and those that it would read from the memory pool."""
-    settings, request, blocks = world.settings, world.request, here
+    settings, request, hit_blocks = world.settings, world.request, here
     if settings.pool_enabled and world.prefill.pool_open[p]:
         row, turn = pool_row(world, p, i), turn_of(world, i)
         ssd_open = world.prefill.ssd_bytes_per_s[p] > 0.0
-        blocks = matched_blocks(world.pool, world.ssd, ssd_open, row, request, turn, here)
-        if ssd_open and blocks > here and not worth_reading(world, p, i, blocks, here):
-            blocks = matched_blocks(world.pool, world.ssd, False, row, request, turn, here)
-        if blocks > here and not worth_reading(world, p, i, blocks, here):
-            blocks = here
+        hit_blocks = matched_blocks(world.pool, world.ssd, ssd_open, row, request, turn, here)
+        if ssd_open and hit_blocks > here and not worth_reading(world, p, i, hit_blocks, here):
+            hit_blocks = matched_blocks(world.pool, world.ssd, False, row, request, turn, here)
+        if hit_blocks > here and not worth_reading(world, p, i, hit_blocks, here):
+            hit_blocks = here
     # The last token is always computed: its logits give the first answer token.
-    length = request.input_tokens[i] + request.emitted[i]
-    return int(min(blocks * settings.block_tokens, request.input_tokens[i], length - 1))
+    prompt_tokens = request.input_tokens[i] + request.emitted[i]
+    return int(min(hit_blocks * settings.block_tokens, request.input_tokens[i], prompt_tokens - 1))
 
 
 @kernel
 def worth_reading(world: World, p: int, i: int, blocks: int, here: int) -> bool:
     """Whether reading a request's blocks after `here` is no slower than computing them again."""
-    settings, state = world.settings, world.prefill
+    settings, prefill = world.settings, world.prefill
     tokens = float((blocks - here) * settings.block_tokens)
-    read_s = settings.fetch_latency_s + tokens * state.ahead_s_per_token[p]
-    read_s += tokens * state.read_bytes_per_token[p] / state.read_bytes_per_s[p]
+    read_s = settings.fetch_latency_s + tokens * prefill.ahead_s_per_token[p]
+    read_s += tokens * prefill.read_bytes_per_token[p] / prefill.read_bytes_per_s[p]
     ssd_blocks = cold_of(world, p, i, blocks, here)
     if ssd_blocks > 0:  # comes in while the batch before computes
-        read_s = max(read_s, ssd_blocks * settings.block_bytes / state.ssd_bytes_per_s[p])
-    return fetch_pays(read_s, tokens * state.recompute_s_per_token[p])
+        read_s = max(read_s, ssd_blocks * settings.block_bytes / prefill.ssd_bytes_per_s[p])
+    return fetch_pays(read_s, tokens * prefill.recompute_s_per_token[p])
 
 
 @kernel
@@ -119,10 +119,10 @@ def begin_reading(world: World, p: int, now_s: float) -> None:
     left_bytes = state.batch_reads[p] * state.read_bytes_per_token[p]
     streams.since_s[stream] = begin_s
     load_servers(world, p)
-    servers = streams.requested.shape[1]
-    for s in range(servers):
+    server_count = streams.requested.shape[1]
+    for s in range(server_count):
         if streams.requested[p, s] > 0:
-            server_row, blocks = state.pool[p] * servers + s, float(streams.requested[p, s])
+            server_row, blocks = state.pool[p] * server_count + s, float(streams.requested[p, s])
             add_at(record.servers, now_s, server_row, blocks, settings)
     streams.rate[stream] = first_rate(world, p, begin_s, left_bytes)
     streams.left_bytes[stream] = left_bytes
@@ -184,16 +184,16 @@ def store_blocks(world: World, p: int, i: int, tokens: int) -> None:
     """Store blocks of a chain's first tokens in both tiers; the most useful are the most recent."""
     request, whole_blocks = world.request, tokens // world.settings.block_tokens
     row, turn = pool_row(world, p, i), turn_of(world, i)
-    blocks = 0
-    for s in range(request.segment_offset[turn], request.segment_offset[turn + 1]):
-        blocks += request.segment_blocks[s]
-    blocks = min(blocks, whole_blocks)
-    keep_chain(world.pool, row, request, turn, blocks)
+    chain_blocks = 0
+    for segment in range(request.segment_offset[turn], request.segment_offset[turn + 1]):
+        chain_blocks += request.segment_blocks[segment]
+    chain_blocks = min(chain_blocks, whole_blocks)
+    keep_chain(world.pool, row, request, turn, chain_blocks)
     if world.prefill.ssd_bytes_per_s[p] > 0.0:
         if world.ssd.policy == LRU and world.ssd.capacity[row] >= world.ssd.newer.shape[1]:
-            hold_chain(world.ssd, row, request, turn, blocks)
+            hold_chain(world.ssd, row, request, turn, chain_blocks)
         else:
-            keep_chain(world.ssd, row, request, turn, blocks)
+            keep_chain(world.ssd, row, request, turn, chain_blocks)
 
 
 @kernel
@@ -201,14 +201,14 @@ def store_answer(world: World, i: int, now_s: float) -> None:
     """Store the blocks of a finished answer behind those of its prompt. Their writes by decode dies
     are booked but take no share of a link: tens of MB/s of a die."""
     settings, request = world.settings, world.request
-    p, d = request.prefill_instance[i], request.rank[i] // settings.decode_ranks
-    if p == w.NONE or not world.prefill.pool_open[p]:
+    prefill_instance, d = request.prefill_instance[i], request.rank[i] // settings.decode_ranks
+    if prefill_instance == w.NONE or not world.prefill.pool_open[prefill_instance]:
         return
-    look_at_pool(world, p, now_s)
-    stored_before = kept_by(world, p)
-    store_blocks(world, p, i, request.input_tokens[i] + request.output_tokens[i])
-    kept_blocks, _ = kept_by(world, p)
-    write_blocks(world, p, now_s, (kept_blocks, stored_before[1]))
+    look_at_pool(world, prefill_instance, now_s)
+    stored_before = kept_by(world, prefill_instance)
+    store_blocks(world, prefill_instance, i, request.input_tokens[i] + request.output_tokens[i])
+    kept_blocks, _ = kept_by(world, prefill_instance)
+    write_blocks(world, prefill_instance, now_s, (kept_blocks, stored_before[1]))
     column, stored_bytes = (
         world.settings.prefills + d,
         (kept_blocks - stored_before[0]) * settings.block_bytes,

@@ -93,17 +93,17 @@ def happened(stamps: np.ndarray, horizon_s: float) -> np.ndarray:
 def requests_table(world: World, arrived: int, stamps: Mapping[str, np.ndarray]) -> pl.DataFrame:
     """One row per request that arrived, in order of arrival; stamps not reached are null."""
     request = world.request
-    series = {name: pl.Series(values=v, nan_to_null=True) for name, v in stamps.items()}
+    series = {name: pl.Series(values=values, nan_to_null=True) for name, values in stamps.items()}
     series["first_token_s"] = series["transfer_end_s"]  # one array in memory
     may_leave = world.settings.patient or world.settings.gated
     statuses = STATUS_OF_CLIENTS if may_leave else STATUS
     reasons = REASON_OF_CLIENTS if may_leave else REASON
     status_names = STATUS_OF_CLIENTS.categories.to_list()
-    status = np.array([status_names.index(name) for name in w.STATUS_NAMES], np.uint8)[
+    status_codes = np.array([status_names.index(name) for name in w.STATUS_NAMES], np.uint8)[
         request.status[:arrived]
     ]
     ranks = world.settings.decode_ranks
-    rank = request.rank[:arrived]
+    rank_of = request.rank[:arrived]
     return pl.DataFrame(
         {
             "request_id": np.arange(arrived, dtype=np.int32),
@@ -113,11 +113,11 @@ def requests_table(world: World, arrived: int, stamps: Mapping[str, np.ndarray])
             "hit_tokens": request.hit_tokens[:arrived],
             "session": request.session[:arrived],
             "prefill_instance": _index(request.prefill_instance[:arrived].astype(np.int32)),
-            "decode_instance": _index(np.where(rank < 0, -1, rank // ranks).astype(np.int32)),
-            "decode_rank": _index(np.where(rank < 0, -1, rank % ranks).astype(np.int32)),
+            "decode_instance": _index(np.where(rank_of < 0, -1, rank_of // ranks).astype(np.int32)),
+            "decode_rank": _index(np.where(rank_of < 0, -1, rank_of % ranks).astype(np.int32)),
             "preemptions": request.preemptions[:arrived],
             "retries": request.retries[:arrived],
-            "status": pl.Series(values=status).cat.to(statuses),
+            "status": pl.Series(values=status_codes).cat.to(statuses),
             "reason": pl.Series(values=request.reason[:arrived].astype(np.uint8)).cat.to(reasons),
         }
     )
@@ -126,18 +126,18 @@ def requests_table(world: World, arrived: int, stamps: Mapping[str, np.ndarray])
 def asking_columns(setup: Setup, world: World, arrived: int) -> list[pl.Series]:
     """Tenant, turn and attempt of each request, where there are tenants or dynamic rows."""
     settings, tenants = world.settings, setup.scenario.tenants
-    turn = world.request.turn[:arrived] if settings.dynamic else np.arange(arrived)
+    turn_of = world.request.turn[:arrived] if settings.dynamic else np.arange(arrived)
     columns = []
     if tenants:
-        tenant_of = world.gate.tenant[turn] if len(tenants) > 1 else np.zeros(arrived, np.int8)
+        tenant_of = world.gate.tenant[turn_of] if len(tenants) > 1 else np.zeros(arrived, np.int8)
         names = pl.Enum([tenant.name for tenant in tenants])
         columns.append(pl.Series("tenant", tenant_of.astype(np.uint8)).cat.to(names))
     if settings.dynamic:
         turns_after = turns_left(world.turn.following)
         columns += [
             pl.Series("attempt", world.request.attempt[:arrived]),
-            pl.Series("asked_s", world.turn.asked_s[turn]),
-            pl.Series("turns_left", turns_after[turn]),
+            pl.Series("asked_s", world.turn.asked_s[turn_of]),
+            pl.Series("turns_left", turns_after[turn_of]),
         ]
     return columns
 
@@ -145,9 +145,9 @@ def asking_columns(setup: Setup, world: World, arrived: int) -> list[pl.Series]:
 def turns_left(following: np.ndarray) -> np.ndarray:
     """Number of later turns of its session for each turn, i4[turns]; a turn precedes those."""
     turns_after = np.zeros(following.size, np.int32)
-    for k in range(following.size - 1, -1, -1):
-        if following[k] != w.NONE:
-            turns_after[k] = turns_after[following[k]] + 1
+    for turn in range(following.size - 1, -1, -1):
+        if following[turn] != w.NONE:
+            turns_after[turn] = turns_after[following[turn]] + 1
     return turns_after
 
 
@@ -161,20 +161,20 @@ def windows_table(
 ) -> pl.DataFrame:
     """One row per window of the record."""
     book = world.record.windows[:-1]
-    count = book.shape[0]
-    width_s = world.settings.horizon_s / count
-    samples = np.maximum(book[:, w.SAMPLES], 1.0)
-    columns = {"t_s": np.arange(count) * width_s, "window_s": np.full(count, width_s)}
-    columns |= _happenings(world, setup.at_start, arrived, count)
+    window_count = book.shape[0]
+    width_s = world.settings.horizon_s / window_count
+    sample_count = np.maximum(book[:, w.SAMPLES], 1.0)
+    columns = {"t_s": np.arange(window_count) * width_s, "window_s": np.full(window_count, width_s)}
+    columns |= _happenings(world, setup.at_start, arrived, window_count)
     for k, name in enumerate((*QUEUES, *RUNNING)):
-        columns[name] = book[:, w.IN_FRONT_END + k] / samples
-    columns["pool_used_fraction"] = book[:, w.POOL_USED] / samples
+        columns[name] = book[:, w.IN_FRONT_END + k] / sample_count
+    columns["pool_used_fraction"] = book[:, w.POOL_USED] / sample_count
     columns["preempted"] = book[:, w.PREEMPTIONS]
     columns["input_tokens_per_s"] = book[:, w.PREFILL_TOKENS] / width_s
     columns["output_tokens_per_s"] = book[:, w.DECODE_TOKENS] / width_s
     columns["hit_token_ratio"] = ratio(book[:, w.HIT_TOKENS], book[:, w.PROMPT_TOKENS])
     columns["decode_iteration_s"] = ratio(book[:, w.ITERATION_S], book[:, w.ITERATIONS])
-    prefills, decodes = present.instances(count)
+    prefills, decodes = present.instances(window_count)
     columns["prefill_busy"] = book[:, w.PREFILL_BUSY_S] / (width_s * np.maximum(prefills, 1))
     columns["decode_busy"] = book[:, w.DECODE_BUSY_S] / (width_s * np.maximum(decodes, 1))
     columns["kv_used_fraction"] = book[:, w.KV_USED_S] / (width_s * np.maximum(decodes, 1))
@@ -184,11 +184,11 @@ def windows_table(
     for name, field in (("hbm", w.HBM_BYTES), ("cube", w.FLOPS)):
         columns[f"{name}_utilisation"] = book[:, field] / (width_s * limits[name])
     columns["power_w"] = _power_w(setup, book, columns, present)
-    columns |= present.npus_by_state(count)
+    columns |= present.npus_by_state(window_count)
     for k, operator in enumerate(DECODE_OPERATORS):
-        spent_s = book[:, w.FIRST_OPERATOR + k]
-        if spent_s.any() or not OPERATORS[operator].optional:
-            columns[f"decode_{operator}_s"] = ratio(spent_s, book[:, w.ITERATIONS])
+        operator_s = book[:, w.FIRST_OPERATOR + k]
+        if operator_s.any() or not OPERATORS[operator].optional:
+            columns[f"decode_{operator}_s"] = ratio(operator_s, book[:, w.ITERATIONS])
     return pl.DataFrame({k: pl.Series(values=v, nan_to_null=True) for k, v in columns.items()})
 
 
@@ -199,26 +199,26 @@ def _power_w(
     if not setup.power:
         return np.full(book.shape[0], np.nan)
     npus, prefill_npus = present.npus_held(book.shape[0])
-    prefilling = columns["prefill_busy"] * core_share(setup.scenario, "prefill")
+    prefill_share = columns["prefill_busy"] * core_share(setup.scenario, "prefill")
     if setup.scenario.deployment.mode == "colocated":
         mixed_share = book[:, w.PREFILL_BATCHES] / np.maximum(book[:, w.ITERATIONS], 1.0)
-        prefilling = columns["decode_busy"] * np.minimum(mixed_share, 1.0)
+        prefill_share = columns["decode_busy"] * np.minimum(mixed_share, 1.0)
     cube_and_hbm = columns["cube_utilisation"], columns["hbm_utilisation"]
     if len(setup.kinds) > 1:
         (cube, hbm), (decode_cube, decode_hbm) = (
-            [amount / (columns["window_s"] * limit) for amount, limit in both]
-            for both in amounts(setup, book).values()
+            [work / (columns["window_s"] * limit) for work, limit in amounts_and_limits]
+            for amounts_and_limits in amounts(setup, book).values()
         )
         prefill_w: np.ndarray = prefill_npus * setup.power["prefill"].drawn_w(
-            prefilling, cube, hbm, cube
+            prefill_share, cube, hbm, cube
         )
         decode_w = setup.power["decode"].drawn_w(0.0, decode_cube, decode_hbm)
         return prefill_w + (npus - prefill_npus) * decode_w
-    prefill_part = ratio(book[:, w.PREFILL_FLOPS], book[:, w.FLOPS])
-    cube_of_prefill = cube_and_hbm[0] * np.nan_to_num(prefill_part)
-    prefilling *= prefill_npus / np.maximum(npus, 1e-9)
-    power = setup.power[setup.roles[0]]
-    return np.asarray(npus * power.drawn_w(prefilling, *cube_and_hbm, cube_of_prefill))
+    prefill_flops_share = ratio(book[:, w.PREFILL_FLOPS], book[:, w.FLOPS])
+    cube_of_prefill = cube_and_hbm[0] * np.nan_to_num(prefill_flops_share)
+    prefill_share *= prefill_npus / np.maximum(npus, 1e-9)
+    role_power = setup.power[setup.roles[0]]
+    return np.asarray(npus * role_power.drawn_w(prefill_share, *cube_and_hbm, cube_of_prefill))
 
 
 def amounts(setup: Setup, book: np.ndarray) -> dict[str, tuple[Amount, Amount]]:
@@ -226,7 +226,7 @@ def amounts(setup: Setup, book: np.ndarray) -> dict[str, tuple[Amount, Amount]]:
     the dies can do a second. Bytes of prefill are those of as many batches of the mean size."""
     role, batches = setup.costs.roles["prefill"], book[:, w.PREFILL_BATCHES]
     sizes = (book[:, w.PREFILL_TOKENS] / np.maximum(batches, 1e-9)).tolist()
-    hbm_bytes = batches * np.array([prefill_hbm_bytes(role.prefill, tokens) for tokens in sizes])
+    hbm_bytes = batches * np.array([prefill_hbm_bytes(role.prefill, size) for size in sizes])
     flops, decode_bytes = (
         book[:, w.PREFILL_FLOPS],
         np.maximum(book[:, w.HBM_BYTES] - hbm_bytes, 0.0),
@@ -242,7 +242,7 @@ def amounts(setup: Setup, book: np.ndarray) -> dict[str, tuple[Amount, Amount]]:
 def _happenings(world: World, at_start: int, arrived: int, count: int) -> dict[str, np.ndarray]:
     """Arrivals, ends and mean latencies of each window, from the stamps."""
     r, horizon_s = world.request, world.settings.horizon_s
-    arrivals, ended, rejected, lost, first_tokens, answers = np.zeros((6, count), np.int64)
+    arrivals, ended, rejected, lost_requests, first_tokens, answers = np.zeros((6, count), np.int64)
     ttft_s, tpot_s = np.zeros((2, count))
 
     def windows(times_s: np.ndarray, number: np.ndarray) -> np.ndarray:
@@ -251,14 +251,14 @@ def _happenings(world: World, at_start: int, arrived: int, count: int) -> dict[s
         number += np.bincount(window, minlength=count)
         return window
 
-    for part in parts(arrived):
-        arrival_s, first_s, finish_s = r.arrival_s[part], r.transfer_end_s[part], r.finish_s[part]
-        gaps, status = r.output_tokens[part] - 1, r.status[part]
-        is_new = np.arange(part.start, part.start + arrival_s.size) >= at_start
+    for rows in parts(arrived):
+        arrival_s, first_s, finish_s = r.arrival_s[rows], r.transfer_end_s[rows], r.finish_s[rows]
+        gaps, status = r.output_tokens[rows] - 1, r.status[rows]
+        is_new = np.arange(rows.start, rows.start + arrival_s.size) >= at_start
         windows(arrival_s[is_new], arrivals)
         windows(finish_s[finish_s <= horizon_s], ended)
-        windows(r.ready_s[part][status == w.REJECTED], rejected)
-        windows(r.ready_s[part][status == w.LOST], lost)
+        windows(r.ready_s[rows][status == w.REJECTED], rejected)
+        windows(r.ready_s[rows][status == w.LOST], lost_requests)
         in_time = (first_s <= horizon_s) & is_new
         np.add.at(
             ttft_s, windows(first_s[in_time], first_tokens), first_s[in_time] - arrival_s[in_time]
@@ -270,7 +270,7 @@ def _happenings(world: World, at_start: int, arrived: int, count: int) -> dict[s
         "arrived": arrivals,
         "finished": ended,
         "rejected": rejected,
-        "lost": lost,
+        "lost": lost_requests,
         "ttft_s_mean": ratio(ttft_s, first_tokens),
         "tpot_s_mean": ratio(tpot_s, answers),
     }
@@ -305,16 +305,18 @@ def operators_table(world: World) -> pl.DataFrame:
     steady_row = world.record.windows[-1]
     rows, decode_s = [], steady_row[w.FIRST_OPERATOR :]
     prefill_s = decode_s[len(DECODE_OPERATORS) :]
-    for phase, names, times, count in (
+    for phase, names, seconds, pass_count in (
         ("decode", DECODE_OPERATORS, decode_s, steady_row[w.ITERATIONS]),
         ("prefill", PREFILL_COLUMNS, prefill_s, steady_row[w.PREFILL_BATCHES]),
     ):
-        listed = [k for k, n in enumerate(names) if times[k] > 0.0 or not OPERATORS[n].optional]
-        total_s = float(times[listed].sum())
+        listed = [
+            k for k, name in enumerate(names) if seconds[k] > 0.0 or not OPERATORS[name].optional
+        ]
+        total_s = float(seconds[listed].sum())
         for k in listed:
-            share = float(times[k]) / total_s if total_s > 0 else 0.0
-            each_s = float(times[k] / count) if count > 0 else 0.0
-            rows.append((phase, names[k], float(times[k]), share, each_s, float(count)))
+            share = float(seconds[k]) / total_s if total_s > 0 else 0.0
+            each_s = float(seconds[k] / pass_count) if pass_count > 0 else 0.0
+            rows.append((phase, names[k], float(seconds[k]), share, each_s, float(pass_count)))
     return pl.DataFrame(rows, schema=OF_OPERATORS, orient="row")
 
 
@@ -332,13 +334,15 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
             world.decode.context_s[of_die] / steady_s if decodes else np.full(count, np.nan)
         )
         imbalance = setup.decode_imbalance if decodes else setup.prefill_imbalance
-        expert_load = np.full(count, np.nan)
+        load_of_die = np.full(count, np.nan)
         layout = setup.costs.roles[instance.role].layout
         if layout.slots_per_die:
             die_load = np.repeat(imbalance.die_load.mean(axis=0), layout.split)
             pool = setup.costs.roles[instance.role].pool
-            expert_load[: die_load.size] = die_load[:count]
-            expert_load = expert_load[[place_in_stage(pool, k, count) for k in range(count)]]
+            load_of_die[: die_load.size] = die_load[:count]
+            load_of_die = load_of_die[
+                [place_in_stage(pool, place, count) for place in range(count)]
+            ]
         kv_space = float(world.decode.kv_tokens[instance.index]) if decodes else np.inf
         pieces.append(
             {
@@ -352,7 +356,7 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
                 "context_tokens_mean": context_tokens,
                 "kv_used_fraction_mean": (context_tokens + requests * half_page) / kv_space,
                 "busy_fraction": world.instance.busy_s[column] / settings.horizon_s,
-                "expert_load": expert_load,
+                "expert_load": load_of_die,
             }
         )
     return stacked(RANKS, pieces, gaps=True)

@@ -69,8 +69,8 @@ class Source:
 
     def kv_space(self, dies: int) -> float:
         """KV tokens of a number of dies of a prefill instance."""
-        role = self.costs.prefill_role
-        return math.inf if role is None else float(role.kv_tokens_per_rank) * dies
+        prefill_role = self.costs.prefill_role
+        return math.inf if prefill_role is None else float(prefill_role.kv_tokens_per_rank) * dies
 
     def transfer_latency_s(self) -> float:
         """Latency of a KV transfer."""
@@ -91,8 +91,8 @@ class Source:
         """Latency of a read from the memory pool, 0 without one."""
         if not self.s.memory_pool.enabled:
             return 0.0
-        first = self.setup.instances[0]
-        first_npu = first.die_of_rank[: self.setup.dies_per_npu(first.role)]
+        first_instance = self.setup.instances[0]
+        first_npu = first_instance.die_of_rank[: self.setup.dies_per_npu(first_instance.role)]
         return pool_read(self.setup.fabric, first_npu, self.s.memory_pool.read_plane).latency_s
 
     def among_experts(self) -> bool:
@@ -103,14 +103,14 @@ class Source:
     def ssd_pace(self) -> float:
         """Bytes/s of an instance's writes to the SSD tier; in all at most half of the VPC plane."""
         at_start = self.setup.instances[: self.setup.declared]
-        instances = max(sum(i.role != "decode" for i in at_start), 1)
-        return 0.5 * float(port_rates(self.setup.fabric, "vpc").sum()) / instances
+        readers = max(sum(instance.role != "decode" for instance in at_start), 1)
+        return 0.5 * float(port_rates(self.setup.fabric, "vpc").sum()) / readers
 
     def in_host_share(self) -> float:
         """Share of a decoding request's KV that lies in host memory."""
-        if (role := self.costs.decoding) is None:
+        if (decode_role := self.costs.decoding) is None:
             return 0.0
-        return role.kv_in_host / role.kv_bytes_per_token
+        return decode_role.kv_in_host / decode_role.kv_bytes_per_token
 
     def kv_bytes(self) -> tuple[float, float]:
         """Bytes per token of KV that is handed to decode, and of its offloaded attention."""

@@ -88,12 +88,12 @@ class Setup:
     @property
     def kinds(self) -> list[tuple[str, ...]]:
         """Roles of the pools, those together whose NPUs have the same watts and peaks."""
-        groups: dict[object, list[str]] = {}
+        roles_by_figures: dict[object, list[str]] = {}
         for role in self.roles:
             chip = self.costs.roles[role].chip
-            figures = self.power.get(role), chip.hbm_bytes_per_s, self.peak(role)
-            groups.setdefault(figures, []).append(role)
-        return [tuple(roles) for roles in groups.values()]
+            watts_and_peaks = self.power.get(role), chip.hbm_bytes_per_s, self.peak(role)
+            roles_by_figures.setdefault(watts_and_peaks, []).append(role)
+        return [tuple(roles) for roles in roles_by_figures.values()]
 
     def peak(self, role: str) -> float:
         """FLOP/s of a die of a pool, in the format of its weights, at the rated clock."""
@@ -117,7 +117,7 @@ class Setup:
 
     def of_role(self, role: str) -> list[Instance]:
         """Instances of a role; colocated ones count as both."""
-        return [i for i in self.instances if i.role in (role, "colocated")]
+        return [instance for instance in self.instances if instance.role in (role, "colocated")]
 
     def kv_tokens(self, costs: RoleCosts) -> float:
         """KV tokens of a rank, less the space of one layer's new experts while they arrive."""
@@ -132,9 +132,9 @@ class Setup:
     @property
     def dynamic(self) -> bool:
         """Whether requests get rows during the run: turns wait for answers, or clients retry."""
-        c = self.scenario.clients
-        ends = c.timeout_s or c.answer_timeout_s or limits(self.scenario)
-        return self.requests.waits_for is not None or bool(c.retries and ends)
+        clients = self.scenario.clients
+        may_be_refused = clients.timeout_s or clients.answer_timeout_s or limits(self.scenario)
+        return self.requests.waits_for is not None or bool(clients.retries and may_be_refused)
 
     @property
     def gated(self) -> bool:
@@ -144,8 +144,8 @@ class Setup:
     @property
     def in_hbm(self) -> bool:
         """Whether instances that prefill have a prefix cache, and prompts that can hit there."""
-        s = self.scenario
-        is_allowed = s.memory_pool.in_hbm and s.deployment.mode != "decode_only"
+        scenario = self.scenario
+        is_allowed = scenario.memory_pool.in_hbm and scenario.deployment.mode != "decode_only"
         return is_allowed and self.requests.has_prefix
 
     @property
@@ -188,14 +188,14 @@ class Setup:
     def pool_of(self) -> list[int]:
         """The memory pool that each instance that prefills uses."""
         is_shared, prefill = self.scenario.memory_pool.scope == "shared", self.of_role("prefill")
-        return [self.supernode_of(i) if is_shared else k for k, i in enumerate(prefill)]
+        return [self.supernode_of(i) if is_shared else number for number, i in enumerate(prefill)]
 
     @property
     def quotas(self) -> list[float]:
         """Share of the memory pool of each namespace."""
         if self.namespaces == 1:
             return [1.0]
-        shares = [t.pool_share for t in self.scenario.tenants]
+        shares = [tenant.pool_share for tenant in self.scenario.tenants]
         default_share = max(0.0, 1.0 - sum(shares)) / max(shares.count(0.0), 1)
         return [share or default_share for share in shares]
 
@@ -230,14 +230,14 @@ class Setup:
 
     def blocks(self, bytes_per_node: float) -> int:
         """KV blocks that one memory pool holds in a tier of these bytes per node."""
-        s = self.scenario
-        owners = self.of_role("prefill")
-        nodes = dram(self.fabric, self.pool_nodes(0)) if owners else 0.0
-        if s.memory_pool.scope == "local" and owners:  # which may have a part of a node
-            nodes *= owners[0].dies / self.fabric.dies_per_node
-            nodes /= len(self.fabric.nodes_of(owners[0].die_of_rank))
+        scenario = self.scenario
+        readers = self.of_role("prefill")
+        dram_nodes = dram(self.fabric, self.pool_nodes(0)) if readers else 0.0
+        if scenario.memory_pool.scope == "local" and readers:  # which may have a part of a node
+            dram_nodes *= readers[0].dies / self.fabric.dies_per_node
+            dram_nodes /= len(self.fabric.nodes_of(readers[0].die_of_rank))
         block_bytes = self.costs.held_bytes(self.requests.block_tokens)
-        return int(bytes_per_node * nodes / block_bytes)
+        return int(bytes_per_node * dram_nodes / block_bytes)
 
 
 @dataclass(frozen=True)
@@ -277,17 +277,17 @@ def set_up(
     parts = priced.parts
     costs = parts.costs
     dram_bytes = node_dram_bytes(scenario.memory_pool, facts, parts.net.dies_per_node)
-    chips = {role: one.chip.name for role, one in costs.roles.items()}
+    chips = {role: role_costs.chip.name for role, role_costs in costs.roles.items()}
     watts = powers(scenario, facts, costs.deployed.clocks, chips)
     for fault in scenario.faults:
         broken(parts.net, [fault])  # refuses an element that is not there
-    placed = place(scenario, parts.net)
-    instances = list(placed.instances)
+    placement = place(scenario, parts.net)
+    instances = list(placement.instances)
     if is_elastic(scenario):
         instances += further(scenario, parts.net)
     priced_setup = Setup(
         scenario, parts.net, instances, costs, parts.prefill_imbalance, parts.decode_imbalance,
-        notes=[], power=watts, declared=len(placed.instances), node_dram_bytes=dram_bytes,
+        notes=[], power=watts, declared=len(placement.instances), node_dram_bytes=dram_bytes,
         requests=None, crowd=None,  # type: ignore[arg-type]
     )  # fmt: skip
     _refuse_across(priced_setup)
@@ -307,7 +307,7 @@ def set_up(
     requests = with_residents(requests, in_progress, scenario.workload.arrivals == "closed_loop")
     _refuse_too_large(priced_setup, requests)
     notes = [f"{numbered(n, 'request')}: {why}" for why, n in sorted(requests.counts.items()) if n]
-    notes += [*requests.notes, *placed.moved, *remarks(scenario)]
+    notes += [*requests.notes, *placement.moved, *remarks(scenario)]
     notes += costs.remarks
     stack = scenario.deployment.stack
     scheduler = stack_facts(facts, stack, "schedulers")
@@ -331,28 +331,30 @@ def set_up_models(
     if not scenario.models:
         return [set_up(scenario, facts, trace, counts)]
     scenarios, names, setups = of_models(scenario), model_names(scenario), []
-    for k, (one, name) in enumerate(zip(scenarios, names, strict=True)):
+    for number, (model_scenario, name) in enumerate(zip(scenarios, names, strict=True)):
         try:
-            setups.append(set_up(one, facts, None if k else trace, None if k else counts))
+            setups.append(
+                set_up(model_scenario, facts, None if number else trace, None if number else counts)
+            )
         except ValueError as error:
-            if k == 0:  # its fields, and the machine's, are the scenario's own
+            if number == 0:  # its fields, and the machine's, are the scenario's own
                 raise
             raise type(error)(f"{name}: {error}") from error
     owner_of: dict[int, tuple[str, str, int]] = {}
     for name, setup, turn in zip(names, setups, owners(scenario), strict=True):
-        seat_of = {die: (name, i.name, turn) for i in setup.instances for die in i.die_of_rank}
-        common = owner_of.keys() & seat_of.keys()
-        if in_conflict := {die for die in common if owner_of[die][2] != turn}:
+        seat_of_die = {die: (name, i.name, turn) for i in setup.instances for die in i.die_of_rank}
+        shared_dies = owner_of.keys() & seat_of_die.keys()
+        if in_conflict := {die for die in shared_dies if owner_of[die][2] != turn}:
             first_die = min(in_conflict)
             instances = [
-                f"{i} of {model}" for model, i, _ in (owner_of[first_die], seat_of[first_die])
+                f"{i} of {model}" for model, i, _ in (owner_of[first_die], seat_of_die[first_die])
             ]
             raise ScenarioError(
                 f"{instances[0]} and {instances[1]} would sit on one NPU: give the latter model "
                 "a later deployment.first_npu, let the former's deployment.placement be packed, or "
                 "take back an edit of the supernode"
             )
-        owner_of |= seat_of
+        owner_of |= seat_of_die
     return setups
 
 
@@ -393,8 +395,8 @@ def _refuse_across(setup: Setup) -> None:
                 "in several: set deployment.placement = packed, or take smaller instances"
             )
     for role in setup.roles:
-        served = {setup.supernode_of(one) for one in setup.instances if one.role == role}
-        if empty := sorted(set(range(setup.apart)) - served):
+        served_supernodes = {setup.supernode_of(one) for one in setup.instances if one.role == role}
+        if empty := sorted(set(range(setup.apart)) - served_supernodes):
             raise ScenarioError(
                 f"router.front = {front} needs an instance of each pool in every supernode, and "
                 f"supernode {empty[0]} has no {role} instance: set deployment.placement = packed"
@@ -405,8 +407,8 @@ def _refuse_too_large(setup: Setup, requests: Requests) -> None:
     """Raise ScenarioError, naming the largest part, before memory runs out."""
     scenario, pool = setup.scenario, setup.scenario.memory_pool
     pools = setup.memory_pools * setup.namespaces
-    readers = len(setup.of_role("prefill")) if pool.enabled else 0
-    servers = len(setup.pool_nodes(0)) if readers else 0
+    reader_count = len(setup.of_role("prefill")) if pool.enabled else 0
+    servers = len(setup.pool_nodes(0)) if reader_count else 0
     cells = len(setup.of_role("prefill")) * setup.kv_cells
     cells *= int(replace(setup, requests=requests).in_hbm)
     rows, blocks, instances = requests.arrival_s.size, requests.blocks, len(setup.instances)
@@ -417,7 +419,7 @@ def _refuse_too_large(setup: Setup, requests: Requests) -> None:
         f"{blocks:,} distinct KV blocks in the HBM of {cells:,} ranks or instances":
             BYTES_IN_HBM * blocks * cells,
         f"{instances:,} instances and reads of {servers:,} memory servers by each":
-            BYTES_PER_INSTANCE * instances + BYTES_PER_PORT * readers * servers,
+            BYTES_PER_INSTANCE * instances + BYTES_PER_PORT * reader_count * servers,
         f"a graph of {setup.fabric.dies.size:,} dies": BYTES_PER_DIE * setup.fabric.dies.size,
     }  # fmt: skip
     total_bytes = sum(needs.values())
@@ -436,22 +438,22 @@ def closed_loop_count(setup: Setup, facts: Facts) -> int:
     clients = s.workload.concurrency
     fastest_s = s.workload.think_s + s.front_end.service_ms * 1e-3
     if s.deployment.mode == "prefill_only":
-        took_s = prefill_batch_s(
+        pass_s = prefill_batch_s(
             setup.costs.prefill, mean_input, mean_input, mean_input**2 / 2,
             setup.prefill_imbalance.tokens, np.ones(setup.prefill_imbalance.tokens.size),
             np.zeros(len(PREFILL_OPERATORS)),
         )  # fmt: skip
-        fastest_s += 0.5 * took_s
+        fastest_s += 0.5 * pass_s
     else:
-        one_request = np.ones(1, np.int64)
-        took_s = decode_iteration_s(
-            setup.costs.decode, one_request, np.array([mean_input]), 0, 1,
+        batch_of_one = np.ones(1, np.int64)
+        pass_s = decode_iteration_s(
+            setup.costs.decode, batch_of_one, np.array([mean_input]), 0, 1,
             setup.decode_imbalance.tokens, np.ones(setup.decode_imbalance.tokens.size),
             np.zeros(len(DECODE_OPERATORS)),
         )  # fmt: skip
         decode = s.deployment.decode
         tokens_each = tokens_per_iteration(decode.mtp_draft_tokens, setup.costs.mtp_acceptance)
-        fastest_s += took_s * mean_output / tokens_each
+        fastest_s += pass_s * mean_output / tokens_each
     turns = math.ceil(s.horizon_s / max(fastest_s, 1e-3)) + 2
     count = clients * turns
     if count > MOST_REQUESTS:

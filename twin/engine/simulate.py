@@ -96,8 +96,8 @@ class Unfolding:
             request.output_tokens[rows][is_ended] - 1
         )
         book = world.record.windows[:-1]
-        field = w.DECODE_TOKENS if world.settings.has_decode else w.PREFILL_TOKENS
-        tokens = float(book[:, field].sum())
+        token_field = w.DECODE_TOKENS if world.settings.has_decode else w.PREFILL_TOKENS
+        tokens = float(book[:, token_field].sum())
         for name, value in (
             ("t_s", now_s),
             ("ttft_s", _mean(first_s[is_first] - request.arrival_s[rows][is_first])),
@@ -175,26 +175,26 @@ def pass_time(
         model.world.log = log
     if len(models) > 1:
         share_npus([model.life for model in models])
-    in_steps = share_links([model.machine for model in models])
+    shares_links = share_links([model.machine for model in models])
     steps = steps_in(
         scenario.horizon_s if until_s is None else min(until_s, scenario.horizon_s), scenario.step_s
     )
     stride = max(1, steps // REPORTS if progress else steps)
-    first, report_at = 0, stride
-    while first < steps:
+    next_step, report_at = 0, stride
+    while next_step < steps:
         for model in models:
-            model.agenda.run(first)
+            model.agenda.run(next_step)
         due_steps = [step for model in models if (step := model.agenda.next_step()) is not None]
-        stop = min(report_at, steps, *due_steps)
-        for k in range(first, stop) if in_steps else (first,):
+        stop_step = min(report_at, steps, *due_steps)
+        for k in range(next_step, stop_step) if shares_links else (next_step,):
             for model in models:
-                advance(model.world, k, k + 1 if in_steps else stop)
-        first = stop
-        if first >= report_at or first == steps:
-            report_at = first + stride
+                advance(model.world, k, k + 1 if shares_links else stop_step)
+        next_step = stop_step
+        if next_step >= report_at or next_step == steps:
+            report_at = next_step + stride
             if progress is None:
                 continue
-            if not progress(first / steps, _report(models, first * scenario.step_s)):
+            if not progress(next_step / steps, _report(models, next_step * scenario.step_s)):
                 raise Cancelled
     for model in models:
         model.conclude()
@@ -206,17 +206,19 @@ def _report(running: Sequence[Running], now_s: float) -> dict[str, Any]:
     unfolding = running[0].unfolding
     unfolding.note(now_s)
     points = {name: list(values) for name, values in unfolding.points.items()}
-    numbers = [live(one.world) for one in running]
-    return {name: sum(each[name] for each in numbers) for name in numbers[0]} | {"points": points}
+    numbers = [live(model.world) for model in running]
+    return {name: sum(model_numbers[name] for model_numbers in numbers) for name in numbers[0]} | {
+        "points": points
+    }
 
 
 def live(world: World) -> dict[str, float]:
     """Counts of requests to show while a run goes on, by name."""
-    c = world.record.counters
+    counters = world.record.counters
     return {
-        "arrived": float(c[w.ARRIVED]),
-        "finished": float(c[w.FINISHED_DECODE] + c[w.FINISHED_PREFILL]),
-        "rejected": float(c[w.REJECTED_ROUTER] + c[w.REJECTED_DECODE]),
+        "arrived": float(counters[w.ARRIVED]),
+        "finished": float(counters[w.FINISHED_DECODE] + counters[w.FINISHED_PREFILL]),
+        "rejected": float(counters[w.REJECTED_ROUTER] + counters[w.REJECTED_DECODE]),
         "inside": float(requests_inside(world)),
         "decoding": float(world.decode.in_batch.sum()),
     }
@@ -279,7 +281,7 @@ def conclude_together(s: Scenario, parts: Sequence[Part], facts: Facts) -> Run:
     ]
     tables["models"] = models_table(parts)
     notes = [
-        note if all(note in other.notes for other in parts) else f"{part.name}: {note}"
+        note if all(note in other_part.notes for other_part in parts) else f"{part.name}: {note}"
         for part in parts
         for note in part.notes
     ]
@@ -300,12 +302,12 @@ def _run(
 
 def little_gap(world: World) -> float:
     """Relative gap between sampled requests inside and the sum of their stays from stamps."""
-    request_seconds = float(world.record.windows[:-1, w.IN_FRONT_END : w.IN_DECODE + 1].sum())
+    request_samples = float(world.record.windows[:-1, w.IN_FRONT_END : w.IN_DECODE + 1].sum())
     arrived = int(world.record.counters[w.ARRIVED])
     arrival_s, end_s = world.request.arrival_s[:arrived], invariants.ends_of(world, arrived)
-    at_end = arrived - int((end_s <= world.settings.horizon_s).sum())
-    at_start = int((arrival_s <= 0.0).sum())
-    sampled_s = (request_seconds + 0.5 * (at_start - at_end)) * world.settings.step_s
+    inside_at_end = arrived - int((end_s <= world.settings.horizon_s).sum())
+    inside_at_start = int((arrival_s <= 0.0).sum())
+    sampled_s = (request_samples + 0.5 * (inside_at_start - inside_at_end)) * world.settings.step_s
     return gap(sampled_s, stays_s(arrival_s, end_s, world.settings.horizon_s))
 
 
@@ -330,21 +332,23 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
     }  # fmt: skip
     cells = cells_of(world)
     moved_bytes = cells.sum(axis=(1, 3))[-1]
-    totals |= {f"{name}_amount": float(moved_bytes[k]) for k, name in enumerate(w.PLANES)}
+    totals |= {f"{name}_amount": float(moved_bytes[plane]) for plane, name in enumerate(w.PLANES)}
     bytes_by_class = cells.sum(axis=(2, 3))[-1]
-    totals |= {f"{name}_moved": float(bytes_by_class[k]) for k, name in enumerate(w.TRAFFIC)}
+    totals |= {
+        f"{name}_moved": float(bytes_by_class[plane]) for plane, name in enumerate(w.TRAFFIC)
+    }
     totals["block_bytes"] = world.settings.block_bytes
     totals["block_tokens"] = float(world.settings.block_tokens)
     totals["inside"] = float(steady_row[w.IN_FRONT_END : w.IN_DECODE + 1].sum())
     totals |= {f"{name}_capacity": limit for name, limit in limits.items()}
     if setup.power:
-        watts = setup.power if len(setup.kinds) > 1 else {"": setup.power[setup.roles[0]]}
-        for role, of_role in watts.items():
+        power_of_role = setup.power if len(setup.kinds) > 1 else {"": setup.power[setup.roles[0]]}
+        for role, power in power_of_role.items():
             prefix = f"{role}." if role else ""
-            totals |= {prefix + name: float(value) for name, value in asdict(of_role).items()}
+            totals |= {prefix + name: float(value) for name, value in asdict(power).items()}
     if len(setup.kinds) > 1:
-        for role, both in recorder.amounts(setup, steady_row[None]).items():
-            for unit, (amount, limit) in zip(("cube", "hbm"), both, strict=True):
+        for role, amounts_and_limits in recorder.amounts(setup, steady_row[None]).items():
+            for unit, (amount, limit) in zip(("cube", "hbm"), amounts_and_limits, strict=True):
                 totals[f"{role}.{unit}_amount"] = float(amount[0])
                 totals[f"{role}.{unit}_capacity"] = limit
     totals |= {f"{role}_clock": share for role, share in setup.costs.deployed.clocks.items()}
@@ -374,8 +378,8 @@ def remarks(setup: Setup, world: World, summary: Summary) -> list[str]:
         notes.append(
             "The closed loop ran out of prepared requests: its tail is thinner than asked."
         )
-    if (state := summary["steady_state"]) in UNSTEADY:
-        notes.append(UNSTEADY[str(state)])
+    if (state_name := summary["steady_state"]) in UNSTEADY:
+        notes.append(UNSTEADY[str(state_name)])
     requests_steady = int(summary["requests_steady"] or 0)
     if requests_steady == 0:
         notes.append("No request finished after the warm-up: lengthen horizon_s.")
@@ -401,15 +405,15 @@ def result_digest(tables: dict[str, pl.DataFrame]) -> str:
         table = tables[name]
         tables_hash.update(f"{name} {table.height}".encode())
         for column in table.iter_columns():
-            kind = column.dtype
-            tables_hash.update(f"{column.name} {kind}".encode())
-            values, missing = _plain(column)
-            for is_missing in missing:
+            dtype = column.dtype
+            tables_hash.update(f"{column.name} {dtype}".encode())
+            values, missing_masks = _plain(column)
+            for is_missing in missing_masks:
                 tables_hash.update(is_missing.data)
-            if isinstance(kind, pl.Enum):
-                tables_hash.update(" ".join(kind.categories).encode())
-            for piece in values:
-                tables_hash.update(piece)
+            if isinstance(dtype, pl.Enum):
+                tables_hash.update(" ".join(dtype.categories).encode())
+            for chunk in values:
+                tables_hash.update(chunk)
     return tables_hash.hexdigest()
 
 
@@ -418,17 +422,17 @@ def _plain(column: pl.Series) -> tuple[Iterable[Any], Iterable[np.ndarray]]:
     is not plain: no figure of a run is NaN, so a float that is has no other meaning."""
     if column.dtype == pl.String:
         is_missing = [column.is_null().to_numpy()] if column.null_count() else []
-        text = column.fill_null("").str.join("\n").item()
-        return [text.encode()], is_missing
+        joined_text = column.fill_null("").str.join("\n").item()
+        return [joined_text.encode()], is_missing
     numbers = column.cat.physical() if isinstance(column.dtype, pl.Enum) else column
     if not column.null_count():
         return [np.ascontiguousarray(numbers.to_numpy())], []
     # numpy has no nulls: where there are some, a copy is made, with floats.
-    pieces = [numbers[part] for part in tabling.parts(len(numbers))]
+    chunks = [numbers[chunk] for chunk in tabling.parts(len(numbers))]
     if column.dtype.is_float():
-        return (piece.to_numpy() for piece in pieces), []
-    kind = numbers.clear().to_numpy().dtype
+        return (chunk_values.to_numpy() for chunk_values in chunks), []
+    dtype = numbers.clear().to_numpy().dtype
     return (
-        (np.nan_to_num(piece.to_numpy()).astype(kind) for piece in pieces),
-        (np.isnan(piece.to_numpy()) for piece in pieces),
+        (np.nan_to_num(chunk_values.to_numpy()).astype(dtype) for chunk_values in chunks),
+        (np.isnan(chunk_values.to_numpy()) for chunk_values in chunks),
     )

@@ -37,12 +37,14 @@ class Residents:
 def begins_steady(s: Scenario) -> bool:
     """Whether a run begins with a stationary population: not if load, machine or lengths are
     expected to change from the start, or for a finite benchmark."""
-    load = s.workload
-    is_flat = load.arrivals != "trace" and load.profile.flat
-    full_start = load.prompts == 0 and (load.arrivals != "closed_loop" or load.ramp_s == 0.0)
-    decodes = s.deployment.mode != "prefill_only"
+    workload = s.workload
+    is_flat = workload.arrivals != "trace" and workload.profile.flat
+    full_start = workload.prompts == 0 and (
+        workload.arrivals != "closed_loop" or workload.ramp_s == 0.0
+    )
+    has_decode = s.deployment.mode != "prefill_only"
     stays = not may_be_none(s)
-    return s.start == "steady" and is_flat and full_start and decodes and stays and not limits(s)
+    return s.start == "steady" and is_flat and full_start and has_decode and stays and not limits(s)
 
 
 def limits(s: Scenario) -> bool:
@@ -50,7 +52,7 @@ def limits(s: Scenario) -> bool:
     admission = s.admission
     return bool(
         admission.shed_at or admission.rate_req_per_s or admission.in_flight
-        or any(t.rate_req_per_s or t.in_flight for t in s.tenants)
+        or any(tenant.rate_req_per_s or tenant.in_flight for tenant in s.tenants)
     )  # fmt: skip
 
 
@@ -60,35 +62,36 @@ def residents(priced: Priced, requests: Requests) -> Residents | None:
     if not begins_steady(scenario):
         return None
     is_closed = scenario.workload.arrivals == "closed_loop"
-    rate = np.inf if is_closed else scenario.workload.rate_req_per_s
+    req_per_s = np.inf if is_closed else scenario.workload.rate_req_per_s
     try:
-        population = at_load(priced, rate, (requests.input_tokens, requests.output_tokens))
+        population = at_load(priced, req_per_s, (requests.input_tokens, requests.output_tokens))
     except ModelError:  # mean requests do not fit: the run says so of each of them
         return None
     ranks, instances = population.population.slots.size, priced.pool.instances
     snapshots = []
-    for k in range(instances):
-        if k > 0:
+    for instance_number in range(instances):
+        if instance_number > 0:
             arrivals = population.rate_req_per_s * population.iteration_s
             iterations = population.reserved_s / population.iteration_s
             live_through(
                 population.population, 0, int(APART * population.life) + 1, arrivals, iterations
             )
-        snapshots.append(_snapshot(population, k * ranks))
+        snapshots.append(_snapshot(population, instance_number * ranks))
     rank, prompt, tokens_left, ready_s = (
         np.concatenate(columns) for columns in zip(*snapshots, strict=True)
     )
     if is_closed:  # no more than there are clients
         rank, prompt, tokens_left, ready_s = (
-            c[: scenario.workload.concurrency] for c in (rank, prompt, tokens_left, ready_s)
+            column[: scenario.workload.concurrency]
+            for column in (rank, prompt, tokens_left, ready_s)
         )
     order = np.argsort(ready_s, kind="stable")
-    found_rate = population.rate_req_per_s * instances
+    population_req_per_s = population.rate_req_per_s * instances
     if not rank.size:
         return None
     return Residents(
         rank[order].astype(np.int32), prompt[order].astype(np.int32),
-        (tokens_left[order] + 1).astype(np.int32), ready_s[order], found_rate,
+        (tokens_left[order] + 1).astype(np.int32), ready_s[order], population_req_per_s,
     )  # fmt: skip
 
 
@@ -99,16 +102,16 @@ def _snapshot(
     population, iteration = standing.population, standing.population.at[ITERATION]
     is_decoding, is_coming = population.status == DECODING, population.status == COMING
     iterations = np.maximum(population.due - population.joined, 1)
-    emitted = np.where(
+    emitted_tokens = np.where(
         is_decoding, population.left * (iteration - population.joined) // iterations, 0
     )
-    rows = np.flatnonzero((is_decoding | is_coming) & (population.left - emitted > 0))
+    row_numbers = np.flatnonzero((is_decoding | is_coming) & (population.left - emitted_tokens > 0))
     ready_s = np.where(is_coming, (population.due - iteration) * standing.iteration_s, 0.0)
     return (
-        first + population.rank[rows],
-        (population.prompt + emitted)[rows],
-        (population.left - emitted)[rows],
-        ready_s[rows],
+        first + population.rank[row_numbers],
+        (population.prompt + emitted_tokens)[row_numbers],
+        (population.left - emitted_tokens)[row_numbers],
+        ready_s[row_numbers],
     )
 
 

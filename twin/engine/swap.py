@@ -43,21 +43,21 @@ def copied_bytes(world: World, i: int) -> float:
 @kernel
 def swap_out(world: World, d: int, i: int) -> bool:
     """Copy the KV of a request that left its batch to host memory; False where that has no room."""
-    state, request, rank = world.decode, world.request, world.request.rank[i]
+    decode, request, rank = world.decode, world.request, world.request.rank[i]
     die_bytes = copied_bytes(world, i)
-    if state.swapped_bytes[rank, w.HELD] + die_bytes > world.settings.swap_bytes:
+    if decode.swapped_bytes[rank, w.HELD] + die_bytes > world.settings.swap_bytes:
         return False
     let_go(world, i)
     kv_tokens = float(request.input_tokens[i] + request.emitted[i])
-    state.changed[d] = 1
-    state.reserved_tokens[rank] += kv_tokens
-    fill(state.floor[d], 0.0)  # a context counts parts of tokens
-    state.swapped_tokens[rank] += kv_tokens
-    state.swapped_out[d] += 1
-    state.swapped_bytes[rank, w.HELD] += die_bytes
-    state.swapped_bytes[rank, w.OUT] += die_bytes
+    decode.changed[d] = 1
+    decode.reserved_tokens[rank] += kv_tokens
+    fill(decode.floor[d], 0.0)  # a context counts parts of tokens
+    decode.swapped_tokens[rank] += kv_tokens
+    decode.swapped_out[d] += 1
+    decode.swapped_bytes[rank, w.HELD] += die_bytes
+    decode.swapped_bytes[rank, w.OUT] += die_bytes
     begin_copy(world, d, rank, die_bytes, 1)
-    append(state.swapped, rank, request.following, i)
+    append(decode.swapped, rank, request.following, i)
     return True
 
 
@@ -66,10 +66,10 @@ def swap_in(world: World, d: int, rank: int) -> int:
     """Copy back the KV of the first swapped request of a rank if it has room, and return the
     request; otherwise NONE. A rank without requests has room."""
     settings, state, request = world.settings, world.decode, world.request
-    i = state.swapped[rank, w.HEAD]
-    if i == w.NONE:
+    request_row = state.swapped[rank, w.HEAD]
+    if request_row == w.NONE:
         return w.NONE
-    tokens = float(request.input_tokens[i] + request.emitted[i])
+    tokens = float(request.input_tokens[request_row] + request.emitted[request_row])
     used_tokens = state.context[rank] + state.reserved_tokens[rank] - state.swapped_tokens[rank]
     used_tokens += 0.5 * settings.page_tokens * (state.requests[rank] + 1) - shared_tokens(
         world, rank
@@ -77,33 +77,33 @@ def swap_in(world: World, d: int, rank: int) -> int:
     if state.requests[rank] > 0 and used_tokens + tokens > settings.swap_share * state.kv_tokens[d]:
         return w.NONE
     pop(state.swapped, rank, request.following)
-    die_bytes = copied_bytes(world, i)
-    take_away(world, i)
+    die_bytes = copied_bytes(world, request_row)
+    take_away(world, request_row)
     state.changed[d] = 1
     state.reserved_tokens[rank] -= tokens
     state.swapped_bytes[rank, w.BACK] += die_bytes
     begin_copy(world, d, rank, die_bytes, 0)
-    return int(i)
+    return int(request_row)
 
 
 @kernel
 def begin_copy(world: World, d: int, rank: int, size: float, out: int) -> None:
     """Add bytes of each die of a rank to the copies before the next pass."""
-    state = world.decode
-    state.copy_s[rank] += size * state.s_per_host_byte[d, out]
-    state.copying[d, 2 * state.host[rank] + out] += size * world.settings.rank_dies
+    decode = world.decode
+    decode.copy_s[rank] += size * decode.s_per_host_byte[d, out]
+    decode.copying[d, 2 * decode.host[rank] + out] += size * world.settings.rank_dies
 
 
 @kernel
 def take_away(world: World, i: int) -> None:
     """Count a request, already removed from the list, as no longer in host memory."""
-    state, request, rank = world.decode, world.request, world.request.rank[i]
-    state.swapped_bytes[rank, w.HELD] -= copied_bytes(world, i)
-    state.swapped_tokens[rank] -= float(request.input_tokens[i] + request.emitted[i])
-    state.swapped_out[rank // world.settings.decode_ranks] -= 1
-    if state.swapped[rank, w.HEAD] == w.NONE:  # no rounding outlives the last
-        state.swapped_bytes[rank, w.HELD] = 0.0
-        state.swapped_tokens[rank] = 0.0
+    decode, request, rank = world.decode, world.request, world.request.rank[i]
+    decode.swapped_bytes[rank, w.HELD] -= copied_bytes(world, i)
+    decode.swapped_tokens[rank] -= float(request.input_tokens[i] + request.emitted[i])
+    decode.swapped_out[rank // world.settings.decode_ranks] -= 1
+    if decode.swapped[rank, w.HEAD] == w.NONE:  # no rounding outlives the last
+        decode.swapped_bytes[rank, w.HELD] = 0.0
+        decode.swapped_tokens[rank] = 0.0
 
 
 @kernel
@@ -116,22 +116,22 @@ def forget_copy(world: World, i: int) -> None:
 @kernel
 def copies_s(world: World, d: int, now_s: float, operators: np.ndarray) -> float:
     """Seconds of copies before a pass that begins now, of the slowest rank; books those of all."""
-    settings, state, longest_s = world.settings, world.decode, 0.0
+    settings, decode, longest_s = world.settings, world.decode, 0.0
     if settings.swap_bytes <= 0.0:
         return 0.0
-    for r in range(d * settings.decode_ranks, (d + 1) * settings.decode_ranks):
-        longest_s = max(longest_s, state.copy_s[r])
-        state.copy_s[r] = 0.0
+    for rank in range(d * settings.decode_ranks, (d + 1) * settings.decode_ranks):
+        longest_s = max(longest_s, decode.copy_s[rank])
+        decode.copy_s[rank] = 0.0
     if longest_s <= 0.0:
         return longest_s
-    longest_s = copying_s(world, d, state.copying[d], longest_s)
+    longest_s = copying_s(world, d, decode.copying[d], longest_s)
     operators[PLACE] += longest_s
-    state.copies_end_s[d] = now_s + longest_s
+    decode.copies_end_s[d] = now_s + longest_s
     book_traffic(
         world, w.SWAP, w.UB, settings.prefills + d, now_s, now_s + longest_s,
-        total(state.copying[d]),
+        total(decode.copying[d]),
     )  # fmt: skip
-    fill(state.copying[d], 0.0)
+    fill(decode.copying[d], 0.0)
     return longest_s
 
 
@@ -145,27 +145,27 @@ def send_to_host(world: World, d: int, i: int) -> None:
 @kernel
 def stream_kv(world: World, d: int, now_s: float) -> None:
     """Begin a pass's reads and writes of host memory; price its reads by what traffic leaves."""
-    state, costs, prices = world.decode, world.costs, world.costs.decode[d]
-    demand, layout, reach = prices.demand, prices.layout, prices.sequence.core.reach
-    if demand.written_bytes <= 0.0:
+    decode, costs, prices = world.decode, world.costs, world.costs.decode[d]
+    per_layer, layout, reach = prices.demand, prices.layout, prices.sequence.core.reach
+    if per_layer.written_bytes <= 0.0:
         return
-    streaming, layers, alone_s = state.streaming[d], prices.moe_layers + prices.dense_layers, 0.0
+    streaming, layers, alone_s = decode.streaming[d], prices.moe_layers + prices.dense_layers, 0.0
     fill(streaming, 0.0)
-    for r in range(d * world.settings.decode_ranks, (d + 1) * world.settings.decode_ranks):
-        requests = prices.concentration * state.requests[r]
-        context = prices.concentration * state.context[r]
+    for rank in range(d * world.settings.decode_ranks, (d + 1) * world.settings.decode_ranks):
+        requests = prices.concentration * decode.requests[rank]
+        context = prices.concentration * decode.context[rank]
         read_tokens = attended(reach, prices.query_tokens * requests, context)
-        read_bytes = read_tokens * demand.host_bytes * layers
-        written_bytes = state.written[r] + state.growth[r] * demand.written_bytes
-        state.written[r] = 0.0
+        read_bytes = read_tokens * per_layer.host_bytes * layers
+        written_bytes = decode.written[rank] + decode.growth[rank] * per_layer.written_bytes
+        decode.written[rank] = 0.0
         written_bytes *= prices.concentration
-        alone_s = max(alone_s, read_bytes * demand.host_s, written_bytes * demand.written_s)
+        alone_s = max(alone_s, read_bytes * per_layer.host_s, written_bytes * per_layer.written_s)
         die_factor = layout.rank_dies / prices.concentration
-        streaming[2 * state.host[r]] += die_factor * read_bytes
-        streaming[2 * state.host[r] + 1] += die_factor * written_bytes
+        streaming[2 * decode.host[rank]] += die_factor * read_bytes
+        streaming[2 * decode.host[rank] + 1] += die_factor * written_bytes
     if total(streaming) <= 0.0:
         return
-    took_s = copying_s(world, d, streaming, alone_s)
-    state.copies_end_s[d] = now_s + took_s
-    for k in costs.decode_copied:
-        costs.decode_now[d, k] = costs.decode_alone[d, k] * took_s / alone_s
+    copy_s = copying_s(world, d, streaming, alone_s)
+    decode.copies_end_s[d] = now_s + copy_s
+    for operator in costs.decode_copied:
+        costs.decode_now[d, operator] = costs.decode_alone[d, operator] * copy_s / alone_s

@@ -24,7 +24,7 @@ def window_of(times_s: np.ndarray, horizon_s: float, windows: int) -> np.ndarray
 
 def parts(rows: int) -> Iterator[slice]:
     """Parts of columns, in order."""
-    return (slice(first, min(first + PART, rows)) for first in range(0, rows, PART))
+    return (slice(first_row, min(first_row + PART, rows)) for first_row in range(0, rows, PART))
 
 
 def schema(columns: str) -> dict[str, Any]:
@@ -41,10 +41,10 @@ def stacked(
     piece_of_row = pl.Series(np.repeat(np.arange(len(pieces), dtype=np.uint32), lengths))
     columns = []
     for name, kind in schema.items():
-        values = [piece[name] for piece in pieces]
-        if values and isinstance(values[0], np.ndarray):
-            column = pl.Series(name, np.concatenate(values), nan_to_null=gaps).cast(kind)
+        column_values = [piece[name] for piece in pieces]
+        if column_values and isinstance(column_values[0], np.ndarray):
+            column = pl.Series(name, np.concatenate(column_values), nan_to_null=gaps).cast(kind)
         else:
-            column = pl.Series(name, values, kind)[piece_of_row]
+            column = pl.Series(name, column_values, kind)[piece_of_row]
         columns.append(column)
     return pl.DataFrame(columns)

@@ -55,9 +55,9 @@ def watch(
     logs = [Log(sizes, span_s=np.array(span_s)) for _ in setups]
     models = pass_time(setups, facts, None, logs, span_s[1])
     passes: dict[tuple[str, int], list[Pass]] = {}
-    for pass_result, log, first in zip(models, logs, first_numbers(scenario), strict=True):
+    for pass_result, log, first_of_role in zip(models, logs, first_numbers(scenario), strict=True):
         for (role, index), rows in _passes(pass_result, log, most).items():
-            passes[role, first[role] + index] = rows
+            passes[role, first_of_role[role] + index] = rows
     return Window(passes, sum(max(0, int(log.count[0]) - most) for log in logs))
 
 
@@ -81,7 +81,7 @@ def _passes(passed: Running, log: Log, most: int) -> dict[tuple[str, int], list[
         passes.setdefault(seat, []).append(
             Pass(
                 float(log.begin_s[k]), float(log.end_s[k]), int(log.requests[k]),
-                float(log.tokens[k]), tuple((name, time) for name, time in op_times if time > 0),
+                float(log.tokens[k]), tuple((name, op_s) for name, op_s in op_times if op_s > 0),
                 *hot_server,
             )
         )  # fmt: skip

@@ -25,9 +25,9 @@ def take_in(world: World, t0: float, t1: float) -> None:
             now_s = max(t0, request.ready_s[i])
             if now_s > t1:
                 return
-            reason = beyond_limits(world, i, now_s)
-            if reason:
-                refuse(world, i, reason, now_s)
+            reason_code = beyond_limits(world, i, now_s)
+            if reason_code:
+                refuse(world, i, reason_code, now_s)
             else:
                 hold(world, i)
                 if world.settings.order == w.PRIORITY:
@@ -41,8 +41,8 @@ def take_in(world: World, t0: float, t1: float) -> None:
 def beyond_limits(world: World, i: int, now_s: float) -> int:
     """Reason code for refusing a request that arrives now; 0: it is not refused."""
     gate, tenant = world.gate, tenant_of(world, i)
-    all_tenants = gate.inside.size - 1
-    for row in (tenant, all_tenants):
+    machine_row = gate.inside.size - 1
+    for row in (tenant, machine_row):
         if gate.most[row] > 0 and gate.inside[row] >= gate.most[row]:
             return w.ABOVE_CONCURRENCY
         if gate.rate[row] > 0.0:
@@ -51,7 +51,7 @@ def beyond_limits(world: World, i: int, now_s: float) -> int:
             gate.tokens[row], gate.filled_s[row] = min(refilled_tokens, most_tokens), now_s
             if gate.tokens[row] < 1.0:
                 return w.ABOVE_RATE
-    for row in (tenant, all_tenants):
+    for row in (tenant, machine_row):
         gate.tokens[row] -= gate.rate[row] > 0.0
     return 0
 
@@ -60,12 +60,12 @@ def beyond_limits(world: World, i: int, now_s: float) -> int:
 def hold(world: World, i: int) -> None:
     """Admit a request and set its position in the queues."""
     settings, request, gate = world.settings, world.request, world.gate
-    tenant = tenant_of(world, i)
+    tenant_index = tenant_of(world, i)
     request.held[i] = LET_IN
-    gate.inside[tenant] += 1
+    gate.inside[tenant_index] += 1
     gate.inside[gate.inside.size - 1] += 1
     if settings.order == w.PRIORITY:
-        request.place[i] = request.arrival_s[i] - gate.priority[tenant] * CLASS
+        request.place[i] = request.arrival_s[i] - gate.priority[tenant_index] * CLASS
     elif settings.order == w.FAIR:
         begin_waiting(world, i)
 
@@ -90,28 +90,30 @@ def prefilled_in_s(world: World, p: int, i: int, hit: int, own_s: float, now_s: 
     ends_s, is_running = world.instance.ends_s[column], world.instance.running[column]
     budget, pass_s = settings.prefill_budget, prefill.pass_s[p]
     batch_tokens, left_s = int(prefill.batch_tokens[p]), 0.0
-    batch_s = batch_tokens * prefill.s_per_token[p] + prefill.batch_pairs[p] * prefill.s_per_pair[p]
+    full_batch_s = (
+        batch_tokens * prefill.s_per_token[p] + prefill.batch_pairs[p] * prefill.s_per_pair[p]
+    )
     if prefill.reading[p]:
-        left_s = max(0.0, prefill.read_end_s[p] - now_s) + pass_s + batch_s
+        left_s = max(0.0, prefill.read_end_s[p] - now_s) + pass_s + full_batch_s
     elif is_running:
         left_s = ends_s - now_s
         if settings.colocated:  # the next iterations decode as this one does
-            pass_s = max(pass_s, ends_s - prefill.begin_s[p] - batch_s)
+            pass_s = max(pass_s, ends_s - prefill.begin_s[p] - full_batch_s)
     else:
         batch_tokens = 0
-    own_tokens = max(request.input_tokens[i] + request.emitted[i] - hit, 1)
-    ahead_tokens, kv_tokens, ahead_s = waiting_before(world, p, i)
-    tokens, kv_tokens = ahead_tokens + own_tokens, kv_tokens + hit + own_tokens
+    uncached_tokens = max(request.input_tokens[i] + request.emitted[i] - hit, 1)
+    tokens_ahead, kv_tokens, ahead_s = waiting_before(world, p, i)
+    tokens_to_end, kv_tokens = tokens_ahead + uncached_tokens, kv_tokens + hit + uncached_tokens
     # A batch is full by what it computes, or by the KV that it holds.
-    budget = max(1, min(budget, settings.batch_kv_tokens * tokens // kv_tokens))
-    batches = -(-tokens // budget)  # batches, its own the last
-    if batches > 1:
+    budget = max(1, min(budget, settings.batch_kv_tokens * tokens_to_end // kv_tokens))
+    batch_count = -(-tokens_to_end // budget)  # batches, its own the last
+    if batch_count > 1:
         batch_tokens = budget
-    elif left_s <= 0.0 and ahead_tokens > 0:  # the batch of those ahead has begun within this step
-        batches, batch_tokens = 2, ahead_tokens
+    elif left_s <= 0.0 and tokens_ahead > 0:  # the batch of those ahead has begun within this step
+        batch_count, batch_tokens = 2, tokens_ahead
     ahead_s += own_s
-    later_tokens = max(0, min(budget, batch_tokens) - (tokens - (batches - 1) * budget))
-    return max(0.0, left_s + batches * pass_s + ahead_s * (1.0 + later_tokens / tokens))
+    later_tokens = max(0, min(budget, batch_tokens) - (tokens_to_end - (batch_count - 1) * budget))
+    return max(0.0, left_s + batch_count * pass_s + ahead_s * (1.0 + later_tokens / tokens_to_end))
 
 
 @kernel
@@ -120,29 +122,29 @@ def waiting_before(world: World, p: int, i: int) -> tuple[int, int, float]:
     settings, request = world.settings, world.request
     if settings.order == w.FAIR:
         line_up(world, p, i)
-    new_tokens, all_tokens, work_s = 0, 0, 0.0
-    item = world.prefill.queue[p, w.HEAD]
-    while item != w.NONE:
-        length = request.input_tokens[item] + request.emitted[item]
-        if request.progress[item] != w.NONE:  # a part of it is computed
-            tokens_left = length - request.progress[item]
-            new_tokens += tokens_left
-            all_tokens += length
-            work_s += request.work_s[item] * tokens_left / request.fresh_tokens[item]
-        elif settings.order == w.FIFO or request.place[item] <= request.place[i]:
-            new_tokens += request.fresh_tokens[item]
-            all_tokens += length
-            work_s += request.work_s[item]
-        item = request.following[item]
-    return new_tokens, all_tokens, work_s
+    uncached_tokens, all_tokens, work_s = 0, 0, 0.0
+    request_row = world.prefill.queue[p, w.HEAD]
+    while request_row != w.NONE:
+        prompt_tokens = request.input_tokens[request_row] + request.emitted[request_row]
+        if request.progress[request_row] != w.NONE:  # a part of it is computed
+            tokens_left = prompt_tokens - request.progress[request_row]
+            uncached_tokens += tokens_left
+            all_tokens += prompt_tokens
+            work_s += request.work_s[request_row] * tokens_left / request.fresh_tokens[request_row]
+        elif settings.order == w.FIFO or request.place[request_row] <= request.place[i]:
+            uncached_tokens += request.fresh_tokens[request_row]
+            all_tokens += prompt_tokens
+            work_s += request.work_s[request_row]
+        request_row = request.following[request_row]
+    return uncached_tokens, all_tokens, work_s
 
 
 @kernel
 def handed_over_in_s(world: World, p: int, i: int) -> float:
     """Seconds of a request's KV transfer to decode if its ports carry nothing else."""
-    settings, state = world.settings, world.transfer
+    settings, transfers = world.settings, world.transfer
     if settings.colocated or not settings.has_decode:
         return 0.0
-    port_rate = state.capacity[state.port_of_prefill[p, 0]]
+    port_rate = transfers.capacity[transfers.port_of_prefill[p, 0]]
     sent_bytes = kv_bytes(world, i) * settings.through_port
     return 0.0 if port_rate <= 0.0 else settings.transfer_latency_s + sent_bytes / port_rate

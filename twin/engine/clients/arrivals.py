@@ -22,66 +22,66 @@ from twin.kernels.compiled import kernel
 def arrivals(world: World, t0: float, t1: float) -> None:
     """Admit every request with arrival_s <= t1; rows are in order of arrival."""
     request, counters = world.request, world.record.counters
-    row, rows = counters[w.ARRIVED], request.arrival_s.size
-    while row < rows and request.arrival_s[row] <= t1:
-        row += 1
+    next_row, row_count = counters[w.ARRIVED], request.arrival_s.size
+    while next_row < row_count and request.arrival_s[next_row] <= t1:
+        next_row += 1
     if world.settings.closed_loop:
         # A client that came back by this step's border is seen now, at its exact time.
         loop = world.loop
         while loop.size[0] > 0 and loop.due_s[0] <= t0:
             due_s = heap_pop(loop.due_s, loop.turn, loop.size)
-            if row == rows:
+            if next_row == row_count:
                 counters[w.EXHAUSTED] += 1
                 continue
-            request.arrival_s[row] = due_s
-            row += 1
-    counters[w.ARRIVED] = row
+            request.arrival_s[next_row] = due_s
+            next_row += 1
+    counters[w.ARRIVED] = next_row
 
 
 @kernel
 def let_in(world: World, t0: float) -> None:
     """Make a row for every client that is due by this step's border, with its exact time."""
-    request, loop, turn = world.request, world.loop, world.turn
+    request, client_loop, turn = world.request, world.loop, world.turn
     counters = world.record.counters
-    i = counters[w.ARRIVED]
-    while loop.size[0] > 0 and loop.due_s[0] <= t0:
-        item = loop.turn[0]
-        due_s = heap_pop(loop.due_s, loop.turn, loop.size)
-        if item == w.NONE:  # a closed loop's client takes the next turn there is
+    new_row = counters[w.ARRIVED]
+    while client_loop.size[0] > 0 and client_loop.due_s[0] <= t0:
+        turn_attempt = client_loop.turn[0]
+        due_s = heap_pop(client_loop.due_s, client_loop.turn, client_loop.size)
+        if turn_attempt == w.NONE:  # a closed loop's client takes the next turn there is
             if counters[w.TURNS_TAKEN] == turn.input_tokens.size:
                 counters[w.EXHAUSTED] += 1
                 continue
-            item = counters[w.TURNS_TAKEN] * ATTEMPTS
+            turn_attempt = counters[w.TURNS_TAKEN] * ATTEMPTS
             counters[w.TURNS_TAKEN] += 1
-        row, attempt = item // ATTEMPTS, item % ATTEMPTS
+        turn_row, attempt = turn_attempt // ATTEMPTS, turn_attempt % ATTEMPTS
         if attempt == 0:
-            turn.asked_s[row] = due_s
-        request.arrival_s[i] = due_s
-        request.turn[i] = row
-        request.attempt[i] = attempt
-        request.input_tokens[i] = turn.input_tokens[row]
-        request.output_tokens[i] = turn.output_tokens[row]
-        request.session[i] = turn.session[row]
-        i += 1
-    counters[w.ARRIVED] = i
+            turn.asked_s[turn_row] = due_s
+        request.arrival_s[new_row] = due_s
+        request.turn[new_row] = turn_row
+        request.attempt[new_row] = attempt
+        request.input_tokens[new_row] = turn.input_tokens[turn_row]
+        request.output_tokens[new_row] = turn.output_tokens[turn_row]
+        request.session[new_row] = turn.session[turn_row]
+        new_row += 1
+    counters[w.ARRIVED] = new_row
 
 
 @kernel
 def expire(world: World, t0: float) -> None:
     """Take out the requests whose clients have given up by this step's border."""
-    settings, request, closed_loop = world.settings, world.request, world.loop
+    settings, request, client_loop = world.settings, world.request, world.loop
     arrived = world.record.counters[w.ARRIVED]
-    for k in range(2):
-        limit_s = settings.answer_timeout_s if k else settings.timeout_s
-        i = closed_loop.expired[k]
-        while limit_s > 0.0 and i < arrived and request.arrival_s[i] + limit_s <= t0:
-            is_served = request.status[i] >= w.FINISHED or request.gone[i] == 1
-            if not is_served and (k == 1 or not request.transfer_end_s[i] <= t0):
-                request.reason[i] = w.ANSWER_TIMED_OUT if k else w.TIMED_OUT
-                withdraw(world, i, t0)
-                ask_again(world, i, request.arrival_s[i] + limit_s, t0)
-            i += 1
-        closed_loop.expired[k] = i
+    for limit in range(2):
+        limit_s = settings.answer_timeout_s if limit else settings.timeout_s
+        next_row = client_loop.expired[limit]
+        while limit_s > 0.0 and next_row < arrived and request.arrival_s[next_row] + limit_s <= t0:
+            is_gone = request.status[next_row] >= w.FINISHED or request.gone[next_row] == 1
+            if not is_gone and (limit == 1 or not request.transfer_end_s[next_row] <= t0):
+                request.reason[next_row] = w.ANSWER_TIMED_OUT if limit else w.TIMED_OUT
+                withdraw(world, next_row, t0)
+                ask_again(world, next_row, request.arrival_s[next_row] + limit_s, t0)
+            next_row += 1
+        client_loop.expired[limit] = next_row
 
 
 @kernel
@@ -94,11 +94,11 @@ def withdraw(world: World, i: int, now_s: float) -> None:
     elif i < counters[w.ROUTER_SEEN]:
         was_waiting = unlist(gate.wait, 0, following, i) or leave_front(world, i)
         if not was_waiting and not unlist(decode.returned, 0, following, i):
-            counter = taken_out(world, i)
-            if counter == w.NONE:
+            counter_code = taken_out(world, i)
+            if counter_code == w.NONE:
                 request.gone[i] = 1
                 return
-            counters[counter] += 1
+            counters[counter_code] += 1
             idle_until_now(world, i, now_s)
     cancel(world, i, now_s)
 
@@ -109,9 +109,9 @@ def idle_until_now(world: World, i: int, now_s: float) -> None:
     instance. Their KV arrived earlier, but their turn comes only now."""
     settings, instance = world.settings, world.instance
     if settings.has_decode and world.request.rank[i] != w.NONE:
-        column = settings.prefills + world.request.rank[i] // settings.decode_ranks
-        if not instance.running[column] and instance.up[column]:
-            instance.ends_s[column] = max(instance.ends_s[column], now_s)
+        instance_column = settings.prefills + world.request.rank[i] // settings.decode_ranks
+        if not instance.running[instance_column] and instance.up[instance_column]:
+            instance.ends_s[instance_column] = max(instance.ends_s[instance_column], now_s)
 
 
 @kernel
@@ -125,16 +125,16 @@ def taken_out(world: World, i: int) -> int:
         give_slot_back(world, i)
         return w.BACK_FROM_TRANSFER
     if status == w.PREFILLING or request.prefill_instance[i] != w.NONE:
-        p = request.prefill_instance[i]
-        if unlist(prefill.queue, p, following, i):
+        prefill_instance = request.prefill_instance[i]
+        if unlist(prefill.queue, prefill_instance, following, i):
             is_computing = request.progress[i] != w.NONE
-            leave_queue(world, p, i)
+            leave_queue(world, prefill_instance, i)
             give_slot_back(world, i)
             return w.BACK_FROM_PREFILL if is_computing else w.BACK_FROM_QUEUE
     if status == w.PREFILLING or not settings.has_decode or request.rank[i] == w.NONE:
         return w.NONE
-    d = request.rank[i] // settings.decode_ranks
-    if unlist(decode.wait, d, following, i):
+    decode_instance = request.rank[i] // settings.decode_ranks
+    if unlist(decode.wait, decode_instance, following, i):
         give_slot_back(world, i)
         return w.BACK_FROM_DECODE
     if status == w.DECODING and unlist(decode.swapped, request.rank[i], following, i):
@@ -143,10 +143,10 @@ def taken_out(world: World, i: int) -> int:
         return w.BACK_FROM_DECODE
     if status == w.DECODING:
         # What the iteration under way adds is not in the sums yet.
-        if world.instance.running[settings.prefills + d]:
+        if world.instance.running[settings.prefills + decode_instance]:
             new_tokens = request.output_tokens[i] - request.emitted[i]
             decode.context[request.rank[i]] += new_tokens / (request.due[i] - request.joined[i])
-        pull(world, d, i)
+        pull(world, decode_instance, i)
         return w.BACK_FROM_DECODE
     return w.NONE
 
@@ -154,15 +154,15 @@ def taken_out(world: World, i: int) -> int:
 @kernel
 def stop_transfer(world: World, i: int) -> None:
     """End a request's KV transfer, or remove it from those that have not begun."""
-    state = world.transfer
-    if unlist(state.unsent, 0, world.request.following, i):
+    transfers = world.transfer
+    if unlist(transfers.unsent, 0, world.request.following, i):
         return
-    k = 0
+    part = 0
     while world.request.parts[i] > 0:
-        if state.request[k] == i:
-            take_back(world, k)
+        if transfers.request[part] == i:
+            take_back(world, part)
         else:
-            k += 1
+            part += 1
 
 
 @kernel
@@ -175,15 +175,15 @@ def front_end_done(arrival_s: float, server_free_s: float, service_s: float) -> 
 def front_end(world: World, t1: float) -> None:
     """Stamp when each arrived request leaves its API server; count those that left by t1."""
     settings, request, counters = world.settings, world.request, world.record.counters
-    servers = settings.api_servers
+    server_count = settings.api_servers
     for i in range(counters[w.FRONTED], counters[w.ARRIVED]):
-        free_s = request.front_end_s[i - servers] if i >= servers else 0.0
-        done_s = front_end_done(request.arrival_s[i], free_s, settings.service_s)
-        request.front_end_s[i] = done_s
-        cancelled = request.status[i] == w.CANCELLED  # it takes its time here all the same
-        if not cancelled:
-            request.ready_s[i] = done_s
-        if done_s > t1:  # those behind it leave no earlier
+        server_free_s = request.front_end_s[i - server_count] if i >= server_count else 0.0
+        leaves_s = front_end_done(request.arrival_s[i], server_free_s, settings.service_s)
+        request.front_end_s[i] = leaves_s
+        is_cancelled = request.status[i] == w.CANCELLED  # it takes its time here all the same
+        if not is_cancelled:
+            request.ready_s[i] = leaves_s
+        if leaves_s > t1:  # those behind it leave no earlier
             break
         counters[w.FRONTED] = i + 1
-        counters[w.LEFT_EARLY] -= cancelled
+        counters[w.LEFT_EARLY] -= is_cancelled

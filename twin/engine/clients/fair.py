@@ -59,18 +59,18 @@ def charge(world: World, t: int, tokens: float) -> None:
 @kernel
 def charge_iteration(world: World, d: int) -> None:
     """Charge each tenant for its tokens of an iteration of decode instance d."""
-    growth = world.decode.tenant_growth[d]
-    for t in range(growth.size):
-        charge(world, t, growth[t])
+    tokens_of_tenant = world.decode.tenant_growth[d]
+    for tenant in range(tokens_of_tenant.size):
+        charge(world, tenant, tokens_of_tenant[tenant])
 
 
 @kernel
 def note_growth(world: World, d: int, i: int, tokens: float) -> None:
     """Add the tokens per iteration of a request that joins (minus: leaves) decode instance d."""
-    growth = world.decode.tenant_growth[d]
-    growth[tenant_of(world, i)] += tokens
+    tokens_of_tenant = world.decode.tenant_growth[d]
+    tokens_of_tenant[tenant_of(world, i)] += tokens
     if world.decode.in_batch[d] == 0:  # no rounding outlives an empty batch
-        fill(growth, 0.0)
+        fill(tokens_of_tenant, 0.0)
 
 
 @kernel
@@ -81,20 +81,20 @@ def bring_forward(
     is in order of arrival; requests that are not ready by now_s stay in place."""
     request, gate = world.request, world.gate
     following = request.following
-    item_before, i = before, ends[row, HEAD] if before == NONE else following[before]
-    chosen, chosen_before, least_charged = i, before, math.inf
+    previous, i = before, ends[row, HEAD] if before == NONE else following[before]
+    chosen_request, chosen_before, least_charged = i, before, math.inf
     while i != NONE and request.ready_s[i] <= now_s:
         tenant = tenant_of(world, i)
         charged_tokens = gate.served[tenant] + (
             gate.handed[tenant] / gate.weight[tenant] if routing else 0.0
         )
         if charged_tokens < least_charged:
-            least_charged, chosen, chosen_before = charged_tokens, i, item_before
-        item_before, i = i, following[i]
+            least_charged, chosen_request, chosen_before = charged_tokens, i, previous
+        previous, i = i, following[i]
     if chosen_before != before:
-        remove_after(ends, row, following, chosen_before, chosen)
-        put_after(ends, row, following, before, chosen)
-    return int(chosen)
+        remove_after(ends, row, following, chosen_before, chosen_request)
+        put_after(ends, row, following, before, chosen_request)
+    return int(chosen_request)
 
 
 @kernel

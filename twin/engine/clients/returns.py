@@ -21,15 +21,15 @@ def come_back(world: World, i: int, now_s: float) -> None:
     if settings.gated:
         leave_gate(world, i)
     if settings.closed_loop:
-        pause_s = 0.0
+        client_pause_s = 0.0
         if settings.think_s > 0.0:
-            pause_s = -settings.think_s * math.log(uniform(settings.key_think, i))
-        heap_push(loop.due_s, loop.turn, loop.size, now_s + pause_s, w.NONE)
+            client_pause_s = -settings.think_s * math.log(uniform(settings.key_think, i))
+        heap_push(loop.due_s, loop.turn, loop.size, now_s + client_pause_s, w.NONE)
     elif settings.dynamic and world.request.status[i] == w.FINISHED:
-        following = world.turn.following[world.request.turn[i]]
-        if following != w.NONE:
-            due_s = now_s + world.turn.pause_s[following]
-            heap_push(loop.due_s, loop.turn, loop.size, due_s, following * ATTEMPTS)
+        next_turn = world.turn.following[world.request.turn[i]]
+        if next_turn != w.NONE:
+            next_due_s = now_s + world.turn.pause_s[next_turn]
+            heap_push(loop.due_s, loop.turn, loop.size, next_due_s, next_turn * ATTEMPTS)
 
 
 @kernel
@@ -41,11 +41,13 @@ def ask_again(world: World, i: int, left_s: float, now_s: float) -> None:
         return
     if settings.gated:
         leave_gate(world, i)
-    pause_s = min(settings.backoff_s * 2.0 ** request.attempt[i], settings.backoff_most_s)
-    pause_s *= 1.0 - JITTER * uniform(settings.key_backoff, i)
+    back_off_s = min(settings.backoff_s * 2.0 ** request.attempt[i], settings.backoff_most_s)
+    back_off_s *= 1.0 - JITTER * uniform(settings.key_backoff, i)
     turn_attempt = request.turn[i] * ATTEMPTS + request.attempt[i] + 1
     world.record.counters[w.ASKED_AGAIN] += 1
-    heap_push(loop.due_s, loop.turn, loop.size, max(left_s + pause_s, now_s + SOON_S), turn_attempt)
+    heap_push(
+        loop.due_s, loop.turn, loop.size, max(left_s + back_off_s, now_s + SOON_S), turn_attempt
+    )
 
 
 @kernel

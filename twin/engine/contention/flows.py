@@ -42,16 +42,16 @@ def numbers_of(
     """Number of the first flow of each class of traffic, and the one after its last, both
     i8[classes]. columns: instances; swaps: whether KV is swapped. Of one of several models:
     exchanges is the number of its first exchange, others that of its first other flow."""
-    first, end = np.zeros((2, len(w.TRAFFIC)), np.int64)
+    first_of_kind, end_of_kind = np.zeros((2, len(w.TRAFFIC)), np.int64)
     next_number = exchanges
     for kind in w.FLOWS:
-        first[kind] = next_number
+        first_of_kind[kind] = next_number
         if swaps or kind != w.SWAP:
             next_number += columns if kind in w.PER_INSTANCE else prefills
-        end[kind] = next_number
+        end_of_kind[kind] = next_number
         if kind == w.EXPERTS and others is not None:
             next_number = others
-    return first, end
+    return first_of_kind, end_of_kind
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,11 +77,11 @@ class Flow:
 
     def alone(self, net: Network) -> float:
         """Bytes/s without other flows, at least 1; reads: without the servers' own ports."""
-        rate = self.rate or self.load.alone(net)[0]
+        bytes_per_s = self.rate or self.load.alone(net)[0]
         if self.beyond is not None and self.beyond.any():
             pattern = self.load.pattern
-            rate = float((net.capacity[pattern.links] / pattern.amounts)[self.beyond].min())
-        return max(rate, 1.0)
+            bytes_per_s = float((net.capacity[pattern.links] / pattern.amounts)[self.beyond].min())
+        return max(bytes_per_s, 1.0)
 
 
 @dataclass(frozen=True)
@@ -132,9 +132,9 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
 
     def add(kind: int, seat: Seat, load: Load, **reads: Any) -> None:
         """Append the flow of a traffic kind between an instance and its peers."""
-        row = seat.column if kind in w.PER_INSTANCE else seat.index
-        number = int(first[kind]) + row
-        flows.append(Flow(number, kind, seat.role, seat.index, load, **reads))
+        row_of_kind = seat.column if kind in w.PER_INSTANCE else seat.index
+        flow_number = int(first[kind]) + row_of_kind
+        flows.append(Flow(flow_number, kind, seat.role, seat.index, load, **reads))
 
     for seat in seats:
         if seat.coming is not None and (weights := _weights(net, seat.coming, plane)) is not None:
@@ -153,9 +153,9 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
         pool_enabled = s.memory_pool.enabled
         pool_read = demands.pool(net, seat.dies, plane, seat.pool_nodes) if pool_enabled else None
         if pool_read is not None:
-            load, sources = pool_read
+            load, server_nodes = pool_read
             is_port, is_near = demands.server_ports(net, load, plane)
-            add(w.POOL_READ, seat, load, sources=sources, nodes=seat.pool_nodes, port=is_port,
+            add(w.POOL_READ, seat, load, sources=server_nodes, nodes=seat.pool_nodes, port=is_port,
                 beyond=~is_near)  # fmt: skip
             pool_write = demands.pool(net, seat.dies, plane, seat.pool_nodes, "write")
             if pool_write is not None:
@@ -187,9 +187,9 @@ def _weights(net: Network, coming: Coming, plane: str) -> Load | None:
 def _answers(net: Network, seat: Seat, plane: str, nodes: Sequence[int]) -> Iterator[Flow]:
     """Flows of answers' KV from a decode instance to the memory pool. They have bytes on links and
     no share of bandwidth, since a die writes some tens of MB/s."""
-    load = demands.pool(net, seat.dies, plane, nodes, "write")
-    if load is not None:
-        yield Flow(w.NONE, w.POOL_WRITE, seat.role, seat.index, load[0])
+    write_load = demands.pool(net, seat.dies, plane, nodes, "write")
+    if write_load is not None:
+        yield Flow(w.NONE, w.POOL_WRITE, seat.role, seat.index, write_load[0])
 
 
 def _swaps(net: Network, seats: Sequence[Seat], first: int) -> Iterator[Flow]:
@@ -198,18 +198,18 @@ def _swaps(net: Network, seats: Sequence[Seat], first: int) -> Iterator[Flow]:
     of the bytes are those of all dies evenly, as many out as back."""
     for seat in seats:
         nodes = tuple(net.nodes_of(seat.dies)) if seat.role != "prefill" else ()
-        loads, groups, rates = list[tuple[Load, float]](), list[int](), 0.0
-        for k, node in enumerate(nodes):
+        loads_of_groups, groups, rates = list[tuple[Load, float]](), list[int](), 0.0
+        for node_index, node in enumerate(nodes):
             dies = [die for die in seat.dies if net.node[net.dies[die]] == node]
             for is_out, operation in enumerate(DIRECTIONS):
                 if (
                     load_and_nodes := demands.pool(net, dies, "ub", (node,), operation)
                 ) is not None:
-                    loads.append((load_and_nodes[0], float(len(dies))))
-                    groups.append(2 * k + is_out)
+                    loads_of_groups.append((load_and_nodes[0], float(len(dies))))
+                    groups.append(2 * node_index + is_out)
                     rates += _of_ends(net, load_and_nodes[0], dies)
-        if loads:
-            load, of_load = _joined(loads)
+        if loads_of_groups:
+            load, of_load = _joined(loads_of_groups)
             yield Flow(
                 first + seat.column, w.SWAP, seat.role, seat.index, load, nodes=nodes, rate=rates,
                 sources=np.array(groups), port=of_load >= 0, groups=np.array(groups)[of_load],
@@ -230,13 +230,13 @@ def _joined(loads: Sequence[tuple[Load, float]]) -> tuple[Load, INTS]:
         for name in ("links", "amounts", "places")
     )
     place_bytes = np.concatenate([factor * load.placed for load, factor in loads])
-    owner = np.repeat(np.arange(len(loads)), [load.links.size for load, _ in loads])
-    by_link, by_place = (np.argsort(of, kind="stable") for of in (links, places))
+    load_of_link = np.repeat(np.arange(len(loads)), [load.links.size for load, _ in loads])
+    by_link, by_place = (np.argsort(keys, kind="stable") for keys in (links, places))
     pattern = Pattern(
         links[by_link], amounts[by_link] / len(loads), places[by_place], place_bytes[by_place]
     )
     joined_load = replace(loads[0][0], pattern=pattern, moved=Moved(), moved_places=Moved())
-    return joined_load, owner[by_link]
+    return joined_load, load_of_link[by_link]
 
 
 def _offloads(
@@ -244,34 +244,34 @@ def _offloads(
 ) -> Iterator[Flow]:
     """Flows of offloaded attention between each decode instance and all prefill dies: queries out,
     values back, half of the bytes each (within a few percent). They take no part in sharing."""
-    lending = [die for seat in seats if seat.role == "prefill" for die in seat.dies]
-    lending = [die for die in lending if die not in no_way]
+    lending_dies = [die for seat in seats if seat.role == "prefill" for die in seat.dies]
+    lending_dies = [die for die in lending_dies if die not in no_way]
     for seat in seats:
-        with_path = [die for die in seat.dies if die not in no_way]
-        if seat.role == "decode" and with_path and lending:
-            queries = demands.hand_off(net, with_path, lending, plane)
-            values = demands.hand_off(net, lending, with_path, plane)
-            load, _ = _joined([(queries, 1.0), (values, 1.0)])
-            yield Flow(w.NONE, w.OFFLOAD, seat.role, seat.index, load)
+        linked_dies = [die for die in seat.dies if die not in no_way]
+        if seat.role == "decode" and linked_dies and lending_dies:
+            query_load = demands.hand_off(net, linked_dies, lending_dies, plane)
+            value_load = demands.hand_off(net, lending_dies, linked_dies, plane)
+            exchange_load, _ = _joined([(query_load, 1.0), (value_load, 1.0)])
+            yield Flow(w.NONE, w.OFFLOAD, seat.role, seat.index, exchange_load)
 
 
 def from_storage(net: Network, dies: Sequence[int]) -> Load | None:
     """Load of an instance's reads from the SSD tier; None if no node reaches it. They enter through
     the DPUs of its own nodes, or, if none of these works, through DPUs of as many other dies."""
     cut_dies = dies_without(net, "vpc")
-    end_dies = [die for die in dies if die not in cut_dies]
-    if not end_dies:
-        end_dies = [die for die in range(net.dies.size) if die not in cut_dies][: len(dies)]
-    return demands.from_storage(net, end_dies) if end_dies else None
+    linked_dies = [die for die in dies if die not in cut_dies]
+    if not linked_dies:
+        linked_dies = [die for die in range(net.dies.size) if die not in cut_dies][: len(dies)]
+    return demands.from_storage(net, linked_dies) if linked_dies else None
 
 
 def shares_of(net: Network, load: Load, uneven: FLOATS | float = 1.0) -> FLOATS:
     """Share of each of `load.places` in the bytes that leave (or enter) dies and CPUs; uneven:
     bytes there over the load's. Each byte counts on the plane between its ends, so the shares of a
     direction sum to 1. Links between the dies of an NPU count as no plane."""
-    enters = net.place_ends[1][load.places]
-    bytes_at = load.placed * uneven
-    return np.asarray(bytes_at / np.bincount(enters, bytes_at, 2)[enters])
+    is_entering = net.place_ends[1][load.places]
+    place_bytes = load.placed * uneven
+    return np.asarray(place_bytes / np.bincount(is_entering, place_bytes, 2)[is_entering])
 
 
 def _rounded(amounts: FLOATS) -> FLOATS:
@@ -298,41 +298,41 @@ class _Family:
         """Flow number and, for each of its links with a row, in order of links: the row, the memory
         server whose port it is (-1: none), the flow's part of the link, and that part if all is
         read from one server."""
-        is_listed = row_of[self.pattern.links] >= 0
+        has_row = row_of[self.pattern.links] >= 0
         for flow in self.flows:
-            is_crossed, moved = is_listed.copy(), flow.load.moved
+            is_crossed, moved = has_row.copy(), flow.load.moved
             is_crossed[moved.at] = row_of[moved.to] >= 0
             index, links = np.flatnonzero(is_crossed), flow.load.links
             if moved.at.size:  # else they are in order
                 index = index[np.argsort(links[index], kind="stable")]
-            server = np.full(index.size, -1, np.int32)
+            server_of = np.full(index.size, -1, np.int32)
             is_port = self.port[index]
             if flow.groups is not None:
-                server[:] = flow.groups[index]
+                server_of[:] = flow.groups[index]
             elif is_port.any():
-                server[is_port] = np.searchsorted(
+                server_of[is_port] = np.searchsorted(
                     flow.nodes, net.node[net.tail[links[index[is_port]]]]
                 )
-            yield (flow.number, row_of[links[index]], server, self.part[index], self.most[index])
+            yield (flow.number, row_of[links[index]], server_of, self.part[index], self.most[index])
 
     def add_up(self, table: NDArray[Any], of_link: NDArray[Any], of_flow: NDArray[Any]) -> None:
         """Add to a table by link the value of each flow (of_flow) times the value of each link that
         it crosses (of_link)."""
         table[self.pattern.links] += of_link * of_flow.sum()
-        for flow, part in zip(self.flows, of_flow, strict=True):
-            moved = flow.load.moved
-            table[self.pattern.links[moved.at]] -= of_link[moved.at] * part
-            table[moved.to] += of_link[moved.at] * part
+        for flow, value in zip(self.flows, of_flow, strict=True):
+            moved_links = flow.load.moved
+            table[self.pattern.links[moved_links.at]] -= of_link[moved_links.at] * value
+            table[moved_links.to] += of_link[moved_links.at] * value
 
 
 def _families(flows: Sequence[Flow], net: Network) -> Iterator[_Family]:
     """Yield families of flows one at a time, to bound memory."""
-    groups: dict[tuple[Pattern, bool, int], list[Flow]] = {}
+    flows_by_key: dict[tuple[Pattern, bool, int], list[Flow]] = {}
     for flow in flows:
         if flow.number != w.NONE:
-            key = flow.load.pattern, flow.port is None, len(flow.sources)
-            groups.setdefault(key, []).append(flow)
-    for family_flows in groups.values():
+            family_key = flow.load.pattern, flow.port is None, len(flow.sources)
+            flows_by_key.setdefault(family_key, []).append(flow)
+    for family_flows in flows_by_key.values():
         first_flow, pattern = family_flows[0], family_flows[0].load.pattern
         rate = first_flow.alone(net)
         link_part = _rounded(pattern.amounts * rate / np.maximum(net.capacity[pattern.links], TINY))
@@ -351,13 +351,13 @@ def _shared(flows: Sequence[Flow], net: Network) -> INTS:
     load_sum, flow_count, ports = np.zeros((3, net.capacity.size))
     flow_marks = np.zeros(net.capacity.size, np.uint64)  # equal for links that the same flows take
     for family in _families(flows, net):
-        units = np.ones(len(family.flows))
-        family.add_up(load_sum, family.most, units)
-        family.add_up(flow_count, np.ones(family.part.size), units)
-        family.add_up(ports, family.port.astype(np.float64), units)
-        marks = mixed(np.array([x.number for x in family.flows], np.uint64))
+        ones = np.ones(len(family.flows))
+        family.add_up(load_sum, family.most, ones)
+        family.add_up(flow_count, np.ones(family.part.size), ones)
+        family.add_up(ports, family.port.astype(np.float64), ones)
+        hashes = mixed(np.array([flow.number for flow in family.flows], np.uint64))
         family.add_up(
-            flow_marks, mixed(family.part.view(np.uint64) + family.of.astype(np.uint64)), marks
+            flow_marks, mixed(family.part.view(np.uint64) + family.of.astype(np.uint64)), hashes
         )
     shared_links = np.flatnonzero((load_sum > 1.0 + SPARE) & ((flow_count > 1.5) | (ports > 0.5)))
     node_mark = mixed(net.node[net.tail[shared_links]].view(np.uint64) + np.uint64(7))
@@ -370,9 +370,9 @@ def _shared(flows: Sequence[Flow], net: Network) -> INTS:
 def meet(groups: Sequence[Sequence[Flow]], net: Network) -> bool:
     """Whether flows of several groups cross a link that they all together can overload."""
     demands = np.zeros((len(groups), net.capacity.size))
-    for demand, flows in zip(demands, groups, strict=True):
+    for demand_of_group, flows in zip(demands, groups, strict=True):
         for family in _families(flows, net):
-            family.add_up(demand, family.most, np.ones(len(family.flows)))
+            family.add_up(demand_of_group, family.most, np.ones(len(family.flows)))
     is_shared = (demands > SPARE).sum(axis=0) > 1
     return bool((is_shared & (demands.sum(axis=0) > 1.0 + SPARE)).any())
 
@@ -384,8 +384,8 @@ def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
     flows count as one. The port of a memory server stays separate, because a batch's part of it
     depends on where its blocks are."""
     traffic, *other_tables = tables
-    known_links = net.once("shared links", dict[Hashable, INTS])
-    links = recently(known_links, tuple(flows), lambda: _shared(flows, net))
+    links_by_flows = net.once("shared links", dict[Hashable, INTS])
+    links = recently(links_by_flows, tuple(flows), lambda: _shared(flows, net))
     row_of = np.full(net.capacity.size, -1)
     row_of[links] = np.arange(links.size)
     rate_alone = np.full(traffic.alone.size, IDLE)
@@ -396,16 +396,16 @@ def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
         crossings += family.crossings(net, row_of)
     crossings.sort(key=lambda crossing: crossing[0])
     flow_numbers, *columns = zip(*crossings, strict=True)
-    numbers, sizes = np.array(flow_numbers), [rows.size for rows in columns[0]]
+    flow_number_of, sizes = np.array(flow_numbers), [rows.size for rows in columns[0]]
     rows, servers, parts, most_parts = (np.concatenate(column) for column in columns)
     del crossings, columns
-    print_of_row = np.zeros(links.size, np.uint64)
-    fingerprint = np.repeat(mixed(numbers.view(np.uint64)), sizes)
+    row_fingerprint = np.zeros(links.size, np.uint64)
+    fingerprint = np.repeat(mixed(flow_number_of.view(np.uint64)), sizes)
     fingerprint += (parts + (servers + 1.0)).view(np.uint64)
-    np.add.at(print_of_row, rows, mixed(fingerprint))
-    rows = np.argsort(np.argsort(print_of_row, kind="stable"), kind="stable")[rows]
+    np.add.at(row_fingerprint, rows, mixed(fingerprint))
+    rows = np.argsort(np.argsort(row_fingerprint, kind="stable"), kind="stable")[rows]
     flow_count, link_count = rate_alone.size, links.size
-    start, link_start = _ends(np.repeat(numbers, sizes), flow_count), _ends(rows, link_count)
+    start, link_start = _ends(np.repeat(flow_number_of, sizes), flow_count), _ends(rows, link_count)
     columns_of = dict(
         alone=rate_alone, wish=np.minimum(traffic.pace / rate_alone, 1.0),
         # As laid out, and now: until a batch says otherwise, reads are even over servers.

@@ -30,56 +30,56 @@ def sending_die(rank: int, ranks: int, die: int, dies: int, senders: int, of: in
 def kv_transfer(world: World, t1: float) -> None:
     """Advance every KV transfer to t1; new ones start at their exact times."""
     fresh_count = collect(world)
-    state = world.transfer
-    fresh, ready_s = state.fresh, world.request.ready_s
-    set_rates(state)  # what the ports have may have changed at the border
+    transfers = world.transfer
+    fresh, ready_s = transfers.fresh, world.request.ready_s
+    set_rates(transfers)  # what the ports have may have changed at the border
     begun_count = 0
     while True:
         next_start_s = ready_s[fresh[begun_count]] if begun_count < fresh_count else np.inf
-        next_end_s = earliest_end(state)
+        next_end_s = earliest_end(transfers)
         event_s = min(next_start_s, next_end_s)
         if event_s > t1:
-            move_to(state, t1)
+            move_to(transfers, t1)
             break
-        move_to(state, event_s)
+        move_to(transfers, event_s)
         if next_end_s <= event_s:
             end_transfers(world, event_s)
         while begun_count < fresh_count and ready_s[fresh[begun_count]] <= event_s:
             begin_transfer(world, fresh[begun_count], w.NONE)
             begun_count += 1
-        set_rates(state)
+        set_rates(transfers)
     for k in range(begun_count, fresh_count):  # their latency reaches past this step
-        append(state.unsent, 0, world.request.following, fresh[k])
+        append(transfers.unsent, 0, world.request.following, fresh[k])
 
 
 @kernel
 def collect(world: World) -> int:
     """Put requests whose transfer is due into `fresh` in order of time; returns their number. Equal
     times keep their order; the input consists of sorted runs."""
-    state = world.transfer
-    fresh, following, ready_s = state.fresh, world.request.following, world.request.ready_s
-    count = 0
-    i = pop(state.unsent, 0, following)
+    transfers = world.transfer
+    fresh, following, ready_s = transfers.fresh, world.request.following, world.request.ready_s
+    fresh_count = 0
+    i = pop(transfers.unsent, 0, following)
     while i != w.NONE:
-        k = count
-        while k > 0 and ready_s[fresh[k - 1]] > ready_s[i]:
-            fresh[k] = fresh[k - 1]
-            k -= 1
-        fresh[k] = i
-        count += 1
-        i = pop(state.unsent, 0, following)
-    return count
+        slot = fresh_count
+        while slot > 0 and ready_s[fresh[slot - 1]] > ready_s[i]:
+            fresh[slot] = fresh[slot - 1]
+            slot -= 1
+        fresh[slot] = i
+        fresh_count += 1
+        i = pop(transfers.unsent, 0, following)
+    return fresh_count
 
 
 @kernel
 def earliest_end(state: Transfers) -> float:
     """Time of the next end of a transfer at the present rates (s); infinite without any."""
-    soonest_s = np.inf
-    left_bytes, rate = state.left_bytes, state.rate
+    shortest_s = np.inf
+    left_bytes, bytes_per_s = state.left_bytes, state.rate
     for k in range(state.active[0]):
-        if rate[k] > 0.0:  # a transfer over a dead port waits
-            soonest_s = min(soonest_s, left_bytes[k] / rate[k])
-    return state.now_s[0] + soonest_s
+        if bytes_per_s[k] > 0.0:  # a transfer over a dead port waits
+            shortest_s = min(shortest_s, left_bytes[k] / bytes_per_s[k])
+    return state.now_s[0] + shortest_s
 
 
 @kernel
@@ -87,9 +87,9 @@ def move_to(state: Transfers, time_s: float) -> None:
     """Advance all transfers to time_s."""
     span_s = time_s - state.now_s[0]
     if span_s > 0.0:
-        left_bytes, rate = state.left_bytes, state.rate
+        left_bytes, bytes_per_s = state.left_bytes, state.rate
         for k in range(state.active[0]):
-            left_bytes[k] -= rate[k] * span_s
+            left_bytes[k] -= bytes_per_s[k] * span_s
         state.now_s[0] = time_s
 
 
@@ -101,36 +101,36 @@ def set_rates(state: Transfers) -> None:
     rate, growing, rest, open_parts = state.rate, state.growing, state.rest, state.open
     capacity, limited = state.capacity, state.limited
     port_out, port_in = state.port_out, state.port_in
-    count = state.active[0]
-    for k in range(count):
+    growing_count = state.active[0]
+    for k in range(growing_count):
         growing[k] = k
         for way, port in ((OUT, port_out[k]), (IN, port_in[k])):
             rest[way, port], open_parts[way, port] = capacity[port], state.crossing[way, port]
-    while count > 0:
-        for j in range(count):
-            k = growing[j]
+    while growing_count > 0:
+        for index in range(growing_count):
+            k = growing[index]
             limited[OUT, port_out[k]] = limited[IN, port_in[k]] = 0
-        for j in range(count):
-            k = growing[j]
+        for index in range(growing_count):
+            k = growing[index]
             a, b = port_out[k], port_in[k]
             share_out, share_in = rest[OUT, a] / open_parts[OUT, a], rest[IN, b] / open_parts[IN, b]
             limited[OUT, a] += share_out <= share_in
             limited[IN, b] += share_in <= share_out
             rate[k] = max(0.0, min(share_out, share_in))
-        still_growing = 0
-        for j in range(count):
-            k = growing[j]
+        growing_after = 0
+        for index in range(growing_count):
+            k = growing[index]
             a, b = port_out[k], port_in[k]
-            stops = limited[OUT, a] == open_parts[OUT, a] or limited[IN, b] == open_parts[IN, b]
-            if not stops:
-                growing[j], growing[still_growing] = growing[still_growing], k
-                still_growing += 1
-        for j in range(still_growing, count):
-            k = growing[j]
+            must_stop = limited[OUT, a] == open_parts[OUT, a] or limited[IN, b] == open_parts[IN, b]
+            if not must_stop:
+                growing[index], growing[growing_after] = growing[growing_after], k
+                growing_after += 1
+        for index in range(growing_after, growing_count):
+            k = growing[index]
             for way, port in ((OUT, port_out[k]), (IN, port_in[k])):
                 rest[way, port] -= rate[k]
                 open_parts[way, port] -= 1
-        count = still_growing
+        growing_count = growing_after
 
 
 @kernel
@@ -138,17 +138,17 @@ def sender_of(world: World, i: int, die: int) -> int:
     """Prefill die that the mapping names for what a die of a request's rank receives."""
     settings = world.settings
     rank, ranks = world.request.rank[i] % settings.decode_ranks, settings.decode_ranks
-    dies, senders = settings.rank_dies, settings.senders
-    return sending_die(rank, ranks, die, dies, senders, settings.prefill_ranks)
+    rank_dies, sender_count = settings.rank_dies, settings.senders
+    return sending_die(rank, ranks, die, rank_dies, sender_count, settings.prefill_ranks)
 
 
 @kernel
 def token_bytes(world: World, i: int) -> float:
     """Bytes of the KV of a request's tokens now, with the KV of its windows."""
     settings = world.settings
-    length = world.request.input_tokens[i] + world.request.emitted[i]
-    window_tokens = min(length, settings.window) * settings.window_bytes_per_token
-    return float(length * settings.kv_bytes_per_token + window_tokens)
+    tokens = world.request.input_tokens[i] + world.request.emitted[i]
+    window_bytes = min(tokens, settings.window) * settings.window_bytes_per_token
+    return float(tokens * settings.kv_bytes_per_token + window_bytes)
 
 
 @kernel
@@ -176,57 +176,57 @@ def take_back(world: World, k: int) -> None:
 @kernel
 def begin_transfer(world: World, i: int, from_rank: int) -> None:
     """Start the transfer of KV to each die of a request's rank, from prefill (NONE) or a rank."""
-    request, state, p = world.request, world.transfer, world.request.prefill_instance[i]
+    request, transfers, p = world.request, world.transfer, world.request.prefill_instance[i]
     part_bytes = die_bytes(world, i)
     for die in range(world.settings.rank_dies):
-        sender, part = sender_of(world, i, die), state.active[0]
-        port_out = state.port_of_prefill[p, sender]
+        sender, part_row = sender_of(world, i, die), transfers.active[0]
+        port_out = transfers.port_of_prefill[p, sender]
         if from_rank != w.NONE:
-            port_out = state.port_of_decode[from_rank, die]
-        state.active[0] += 1
-        state.request[part] = i
-        state.die[part] = die
-        state.port_out[part] = port_out
-        state.port_in[part] = state.port_of_decode[request.rank[i], die]
-        state.left_bytes[part] = part_bytes
+            port_out = transfers.port_of_decode[from_rank, die]
+        transfers.active[0] += 1
+        transfers.request[part_row] = i
+        transfers.die[part_row] = die
+        transfers.port_out[part_row] = port_out
+        transfers.port_in[part_row] = transfers.port_of_decode[request.rank[i], die]
+        transfers.left_bytes[part_row] = part_bytes
         request.parts[i] += 1
         world.prefill.sending[p] += 1
-        state.crossing[OUT, state.port_out[part]] += 1
-        state.crossing[IN, state.port_in[part]] += 1
+        transfers.crossing[OUT, transfers.port_out[part_row]] += 1
+        transfers.crossing[IN, transfers.port_in[part_row]] += 1
         world.prefill.sent_bytes[p, sender] += part_bytes
 
 
 @kernel
 def end_transfers(world: World, now_s: float) -> None:
     """Hand requests whose KV has arrived to their decode instances."""
-    state = world.transfer
-    part = 0
-    while part < state.active[0]:
+    transfers = world.transfer
+    part_row = 0
+    while part_row < transfers.active[0]:
         # A nanosecond of traffic counts as arrived: rounding must not leave an endless crumb.
-        if state.left_bytes[part] > state.rate[part] * 1e-9:
-            part += 1
+        if transfers.left_bytes[part_row] > transfers.rate[part_row] * 1e-9:
+            part_row += 1
             continue
-        i = state.request[part]
-        forget(world, part)
+        i = transfers.request[part_row]
+        forget(world, part_row)
         arrive(world, i, now_s)
 
 
 @kernel
 def forget(world: World, k: int) -> None:
     """Remove a part of a transfer from the list, after its arrival or a fault."""
-    state = world.transfer
-    world.request.parts[state.request[k]] -= 1
-    world.prefill.sending[world.request.prefill_instance[state.request[k]]] -= 1
-    state.crossing[OUT, state.port_out[k]] -= 1
-    state.crossing[IN, state.port_in[k]] -= 1
-    last_part = state.active[0] - 1
-    state.request[k] = state.request[last_part]
-    state.die[k] = state.die[last_part]
-    state.port_out[k] = state.port_out[last_part]
-    state.port_in[k] = state.port_in[last_part]
-    state.left_bytes[k] = state.left_bytes[last_part]
-    state.rate[k] = state.rate[last_part]
-    state.active[0] = last_part
+    transfers = world.transfer
+    world.request.parts[transfers.request[k]] -= 1
+    world.prefill.sending[world.request.prefill_instance[transfers.request[k]]] -= 1
+    transfers.crossing[OUT, transfers.port_out[k]] -= 1
+    transfers.crossing[IN, transfers.port_in[k]] -= 1
+    last_part = transfers.active[0] - 1
+    transfers.request[k] = transfers.request[last_part]
+    transfers.die[k] = transfers.die[last_part]
+    transfers.port_out[k] = transfers.port_out[last_part]
+    transfers.port_in[k] = transfers.port_in[last_part]
+    transfers.left_bytes[k] = transfers.left_bytes[last_part]
+    transfers.rate[k] = transfers.rate[last_part]
+    transfers.active[0] = last_part
 
 
 @kernel

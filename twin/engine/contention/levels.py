@@ -24,12 +24,12 @@ def take_note(flows: Traffic, f: int, wants: float) -> float:
     """Note a flow's changed demand on its links; returns the load of the fullest of them."""
     links, parts, load, counts = flows.links, flows.parts, flows.load, flows.counts
     old_demand = flows.most[f]
-    change = wants - old_demand
-    fullest = 0.0
+    demand_change = wants - old_demand
+    highest_load = 0.0
     for k in range(flows.start[f], flows.end[f]):
         link = links[k]
-        load[link] += parts[k] * change
-        fullest = max(fullest, load[link])
+        load[link] += parts[k] * demand_change
+        highest_load = max(highest_load, load[link])
         if not flows.is_touched[link]:
             flows.is_touched[link] = 1
             flows.touched[counts[TOUCHED]] = link
@@ -42,22 +42,22 @@ def take_note(flows: Traffic, f: int, wants: float) -> float:
         counts[NOTED] += 1
     flows.most[f] = wants
     flows.level[f] = wants
-    for view in range(flows.levels.shape[0]):
-        flows.levels[view, f] = wants
-    return fullest
+    for view_index in range(flows.levels.shape[0]):
+        flows.levels[view_index, f] = wants
+    return highest_load
 
 
 @kernel
 def count_mover(flows: Traffic, f: int, begins: bool) -> None:
     """Add a flow that begins to the list of movers, or remove one that ended."""
-    count = flows.counts[MOVERS]
+    mover_count = flows.counts[MOVERS]
     if begins:
-        put_in(flows.movers, 0, count, f)
-        flows.counts[MOVERS] = count + 1
+        put_in(flows.movers, 0, mover_count, f)
+        flows.counts[MOVERS] = mover_count + 1
         return
-    for j in range(place_in(flows.movers, 0, f), count - 1):
-        flows.movers[j] = flows.movers[j + 1]
-    flows.counts[MOVERS] = count - 1
+    for place in range(place_in(flows.movers, 0, f), mover_count - 1):
+        flows.movers[place] = flows.movers[place + 1]
+    flows.counts[MOVERS] = mover_count - 1
 
 
 @kernel
@@ -65,13 +65,13 @@ def join_lists(flows: Traffic, f: int) -> None:
     """Add a flow to the lists of its links."""
     owners, owner_parts, link_end = flows.owners, flows.owner_parts, flows.link_end
     flows.is_listed[f] = 1
-    for k in range(flows.start[f], flows.end[f]):
-        link = flows.links[k]
+    for crossing in range(flows.start[f], flows.end[f]):
+        link = flows.links[crossing]
         list_end = link_end[link]
         position = put_in(owners, flows.link_start[link], list_end, f)
         for j in range(list_end, position, -1):
             owner_parts[j] = owner_parts[j - 1]
-        owner_parts[position] = flows.parts[k]
+        owner_parts[position] = flows.parts[crossing]
         link_end[link] = list_end + 1
 
 
@@ -82,8 +82,8 @@ def leave_lists(flows: Traffic, f: int) -> None:
     if not flows.is_listed[f]:
         return
     flows.is_listed[f] = 0
-    for k in range(flows.start[f], flows.end[f]):
-        link = flows.links[k]
+    for crossing in range(flows.start[f], flows.end[f]):
+        link = flows.links[crossing]
         list_last = link_end[link] - 1
         for j in range(place_in(owners, flows.link_start[link], f), list_last):
             owners[j], owner_parts[j] = owners[j + 1], owner_parts[j + 1]
@@ -93,27 +93,27 @@ def leave_lists(flows: Traffic, f: int) -> None:
 @kernel
 def load_without(flows: Traffic, link: int, low: int, high: int) -> float:
     """Load of a link if all its flows but low..high - 1 had their full demand."""
-    load, owners, parts, most = 0.0, flows.owners, flows.owner_parts, flows.most
-    for k in range(flows.link_start[link], flows.link_end[link]):
-        f = owners[k]
-        if not low <= f < high:
-            load += parts[k] * most[f]
-    return load
+    link_load, owners, parts, full_demand = 0.0, flows.owners, flows.owner_parts, flows.most
+    for crossing in range(flows.link_start[link], flows.link_end[link]):
+        flow = owners[crossing]
+        if not low <= flow < high:
+            link_load += parts[crossing] * full_demand[flow]
+    return link_load
 
 
 @kernel
 def find_groups(flows: Traffic) -> None:
     """Sum loads of changed links again; list flows that may change, and their overloaded links."""
     counts, full_links, links = flows.counts, flows.full, flows.group_links
-    for j in range(counts[NOTED]):  # only now: most flows begin and end between two sharings
-        f = flows.noted[j]
-        if flows.most[f] <= 0.0:
-            leave_lists(flows, f)
-        elif not flows.is_listed[f]:
-            join_lists(flows, f)
+    for index in range(counts[NOTED]):  # only now: most flows begin and end between two sharings
+        flow = flows.noted[index]
+        if flows.most[flow] <= 0.0:
+            leave_lists(flows, flow)
+        elif not flows.is_listed[flow]:
+            join_lists(flows, flow)
     link_count = 0
-    for j in range(counts[TOUCHED]):
-        link = flows.touched[j]
+    for index in range(counts[TOUCHED]):
+        link = flows.touched[index]
         flows.is_touched[link] = 0
         flows.load[link] = load_without(flows, link, 0, 0)
         was_full, is_full = full_links[link], np.int8(flows.load[link] > NO_CRUMB)
@@ -129,14 +129,14 @@ def find_groups(flows: Traffic) -> None:
     while next_place < link_count:
         link = links[next_place]
         next_place += 1
-        for k in range(flows.link_start[link], flows.link_end[link]):
-            if not flows.in_group_flows[flows.owners[k]]:
-                link_count = join_group(flows, flows.owners[k], link_count)
+        for crossing in range(flows.link_start[link], flows.link_end[link]):
+            if not flows.in_group_flows[flows.owners[crossing]]:
+                link_count = join_group(flows, flows.owners[crossing], link_count)
     counts[GROUP_LINKS] = link_count
-    for j in range(link_count):
-        flows.in_group_links[links[j]] = 0
-    for j in range(counts[GROUP_FLOWS]):
-        flows.in_group_flows[flows.group_flows[j]] = 0
+    for index in range(link_count):
+        flows.in_group_links[links[index]] = 0
+    for index in range(counts[GROUP_FLOWS]):
+        flows.in_group_flows[flows.group_flows[index]] = 0
 
 
 @kernel
@@ -145,17 +145,17 @@ def join_group(flows: Traffic, f: int, found: int) -> int:
     flows.in_group_flows[f] = 1
     flows.group_flows[flows.counts[GROUP_FLOWS]] = f
     flows.counts[GROUP_FLOWS] += 1
-    near_row = flows.start[f]
+    next_near = flows.start[f]
     for k in range(flows.start[f], flows.end[f]):
         link = flows.links[k]
         if flows.full[link]:
-            flows.near[near_row], flows.near_parts[near_row] = link, flows.parts[k]
-            near_row += 1
+            flows.near[next_near], flows.near_parts[next_near] = link, flows.parts[k]
+            next_near += 1
             if not flows.in_group_links[link]:
                 flows.in_group_links[link] = 1
                 flows.group_links[found] = link
                 found += 1
-    flows.near_end[f] = near_row
+    flows.near_end[f] = next_near
     return found
 
 
@@ -164,10 +164,10 @@ def find_levels(flows: Traffic, view: int, low: int, high: int) -> None:
     """Compute max-min fair levels of the groups' flows without the exchanges low..high - 1."""
     bound, most, level = flows.bound, flows.most, flows.levels[view]
     for j in range(flows.counts[GROUP_FLOWS]):
-        f = flows.group_flows[j]
-        bound[f] = 0.0 if low <= f < high else most[f]
-        level[f] = bound[f]
-        flows.stopped[f] = 0
+        flow = flows.group_flows[j]
+        bound[flow] = 0.0 if low <= flow < high else most[flow]
+        level[flow] = bound[flow]
+        flows.stopped[flow] = 0
     link_count = 0
     for j in range(flows.counts[GROUP_LINKS]):
         link = flows.group_links[j]

@@ -51,8 +51,8 @@ def settle_stream(world: World, v: int, now_s: float) -> None:
     )
     streams.left_bytes[v] = left_bytes - sent_bytes
     settings, instances = world.settings, world.settings.prefills
-    kind, p = v // instances, v % instances
-    column = settings.prompt_row + p
+    kind, prefill_instance = v // instances, v % instances
+    column = settings.prompt_row + prefill_instance
     plane = settings.pool_plane if kind <= w.WRITES else w.VPC
     book_traffic(world, w.STREAMS[kind], plane, column, since_s, min(end_s, now_s), sent_bytes)
 
@@ -66,10 +66,10 @@ def add_to_stream(world: World, v: int, now_s: float, amount: float) -> None:
         return
     if end_of(world, v) <= now_s:
         drop_stream(world, v, now_s)
-        flow = streams.flow[v]
+        flow_number = streams.flow[v]
         streams.since_s[v] = max(streams.since_s[v], now_s)
-        share = min(world.traffic.wish[flow], room_for(world, v, now_s, amount))
-        streams.rate[v] = world.traffic.alone[flow] * share
+        rate_share = min(world.traffic.wish[flow_number], room_for(world, v, now_s, amount))
+        streams.rate[v] = world.traffic.alone[flow_number] * rate_share
     streams.left_bytes[v] += amount
     enlist(world, v)
 
@@ -112,22 +112,22 @@ def steer(world: World, now_s: float) -> None:
     rates, flow_of = streams.rate, streams.flow
     alone_rate, level, is_active = flows.alone, flows.level, flows.active
     read_end_s = world.prefill.read_end_s
-    for j in range(streams.count[0]):
-        stream = streams.busy[j]
+    for index in range(streams.count[0]):
+        stream = streams.busy[index]
         if left_bytes[stream] <= 0.0 or since_s[stream] > now_s:
             continue
         flow = flow_of[stream]
-        rate = alone_rate[flow] * level[flow] if is_active[flow] else 0.0
+        bytes_per_s = alone_rate[flow] * level[flow] if is_active[flow] else 0.0
         if alone_rate[flow] >= ABSENT:  # the pool is out of reach: what was requested still comes
-            rate = rates[stream]
-            if rate <= 0.0:
+            bytes_per_s = rates[stream]
+            if bytes_per_s <= 0.0:
                 left_bytes[stream] = 0.0
-        if rate != rates[stream]:
+        if bytes_per_s != rates[stream]:
             settle_stream(world, stream, now_s)
-            rates[stream] = rate
-        p = stream % read_end_s.size
-        if stream == p or stream // read_end_s.size == w.RECALLS:
-            read_end_s[p] = read_through_s(world, p)
+            rates[stream] = bytes_per_s
+        prefill_instance = stream % read_end_s.size
+        if stream == prefill_instance or stream // read_end_s.size == w.RECALLS:
+            read_end_s[prefill_instance] = read_through_s(world, prefill_instance)
 
 
 @kernel
@@ -142,8 +142,8 @@ def room_for(world: World, v: int, begin_s: float, amount: float) -> float:
     alone_rate, level, link_loads = flows.alone, flows.level, flows.scratch
     end_s = begin_s + amount / alone_rate[flow_of[v]]
     has_others = False
-    for j in range(streams.count[0]):
-        other = streams.busy[j]
+    for index in range(streams.count[0]):
+        other = streams.busy[index]
         if left_bytes[other] <= 0.0 or rates[other] <= 0.0 or other == v:
             continue
         if since_s[other] < end_s and since_s[other] + left_bytes[other] / rates[other] > begin_s:
@@ -151,10 +151,10 @@ def room_for(world: World, v: int, begin_s: float, amount: float) -> float:
                 fill(link_loads, 0.0)
                 has_others = True
             take_room(flows, flow_of[other], rates[other] / alone_rate[flow_of[other]])
-    first, last = flows.first[w.POOL_READ], flows.last[w.SSD_READ]
-    for j in range(flows.counts[MOVERS]):  # flows that are neither exchanges nor streams
-        flow = flows.movers[j]
-        is_foreign = not first <= flow < last  # another model's: its streams too
+    first_stream_flow, end_flow = flows.first[w.POOL_READ], flows.last[w.SSD_READ]
+    for index in range(flows.counts[MOVERS]):  # flows that are neither exchanges nor streams
+        flow = flows.movers[index]
+        is_foreign = not first_stream_flow <= flow < end_flow  # another model's: its streams too
         if is_foreign or flows.first[w.KV_HAND_OFF] <= flow < flows.last[w.WEIGHTS]:
             if not has_others:
                 fill(link_loads, 0.0)
@@ -174,5 +174,5 @@ def room_for(world: World, v: int, begin_s: float, amount: float) -> float:
 def take_room(flows: Traffic, f: int, level: float) -> None:
     """Add a flow's use of each link at this level to the scratch column of the links."""
     link_loads, links, parts = flows.scratch, flows.links, flows.parts
-    for k in range(flows.start[f], flows.end[f]):
-        link_loads[links[k]] += parts[k] * level
+    for crossing in range(flows.start[f], flows.end[f]):
+        link_loads[links[crossing]] += parts[crossing] * level

@@ -45,23 +45,23 @@ def mark(world: World, now_s: float) -> None:
     """Mark the flows that are active at now_s."""
     flows, instances, prompt_row = world.traffic, world.settings.prefills, world.settings.prompt_row
     # Into locals: each access through a reference costs.
-    is_active, pace = flows.active, flows.pace
+    is_active, pace_bytes_per_s = flows.active, flows.pace
     running, is_up, sending = world.instance.running, world.instance.up, world.prefill.sending
     first_exchange = flows.first[w.EXPERTS]
-    for c in range(running.size):
-        is_active[first_exchange + c] = running[c] and is_up[c]
-    for p in range(instances):
-        is_active[flows.first[w.KV_HAND_OFF] + p] = sending[p] > 0
+    for column in range(running.size):
+        is_active[first_exchange + column] = running[column] and is_up[column]
+    for prefill_instance in range(instances):
+        is_active[flows.first[w.KV_HAND_OFF] + prefill_instance] = sending[prefill_instance] > 0
     for flow in range(flows.first[w.SWAP] + instances, flows.last[w.SWAP]):
         d = flow - flows.first[w.SWAP] - instances
         is_active[flow] = world.decode.copies_end_s[d] > now_s and is_up[instances + d]
     for flow in range(flows.first[w.WEIGHTS], flows.last[w.WEIGHTS]):
-        is_active[flow] = pace[flow] > 0.0
+        is_active[flow] = pace_bytes_per_s[flow] > 0.0
     streams, busy_count = world.streams, 0
-    for j in range(streams.count[0]):
-        stream = streams.busy[j]
-        is_moving = streams.left_bytes[stream] > 0.0 and under_way(world, stream, now_s)
-        is_active[streams.flow[stream]] = is_moving and (
+    for index in range(streams.count[0]):
+        stream = streams.busy[index]
+        has_bytes = streams.left_bytes[stream] > 0.0 and under_way(world, stream, now_s)
+        is_active[streams.flow[stream]] = has_bytes and (
             stream >= instances or is_up[prompt_row + stream]
         )
         streams.is_busy[stream] = streams.left_bytes[stream] > 0.0
@@ -86,20 +86,20 @@ def settle_links(world: World) -> None:
     for flow in range(is_active.size):  # on vectors: mostly all are as they were
         has_changed |= (wanted_levels[flow] if is_active[flow] else 0.0) != most[flow]
     if has_changed:
-        changed_flows, count = flows.group_flows, 0
+        changed_flows, changed_count = flows.group_flows, 0
         for flow in range(is_active.size):
-            changed_flows[count] = flow
-            count += (wanted_levels[flow] if is_active[flow] else 0.0) != most[flow]
-        for j in range(count):
-            flow = changed_flows[j]
-            wants = wanted_levels[flow] if is_active[flow] else 0.0
-            if wants < most[flow]:
-                levels.take_note(flows, flow, wants)
-        for j in range(count):
-            flow = changed_flows[j]
-            wants = wanted_levels[flow] if is_active[flow] else 0.0
-            if wants > most[flow]:
-                must_share = levels.take_note(flows, flow, wants) > 1.0 + SLACK or must_share
+            changed_flows[changed_count] = flow
+            changed_count += (wanted_levels[flow] if is_active[flow] else 0.0) != most[flow]
+        for index in range(changed_count):
+            flow = changed_flows[index]
+            wanted_level = wanted_levels[flow] if is_active[flow] else 0.0
+            if wanted_level < most[flow]:
+                levels.take_note(flows, flow, wanted_level)
+        for index in range(changed_count):
+            flow = changed_flows[index]
+            wanted_level = wanted_levels[flow] if is_active[flow] else 0.0
+            if wanted_level > most[flow]:
+                must_share = levels.take_note(flows, flow, wanted_level) > 1.0 + SLACK or must_share
     if must_share:
         share(world)
 
@@ -125,10 +125,10 @@ def share(world: World) -> None:
     else:
         for j in range(counts[levels.NOTED] + counts[levels.GROUP_FLOWS]):
             noted_count = counts[levels.NOTED]
-            c = flows.noted[j] if j < noted_count else flows.group_flows[j - noted_count]
-            if c < exchanges:
-                flows.level[c] = flows.levels[levels.ALL, c]
-                note_crowding(world, c)
+            flow = flows.noted[j] if j < noted_count else flows.group_flows[j - noted_count]
+            if flow < exchanges:
+                flows.level[flow] = flows.levels[levels.ALL, flow]
+                note_crowding(world, flow)
     if has_full_links or held_before:
         mix_movers(world)
     hold_hand_off(world, has_full_links or held_before)
@@ -139,39 +139,39 @@ def share(world: World) -> None:
 def take_up(world: World) -> None:
     """Take this model's levels, and the slowdowns that follow, from the table that models share."""
     flows = world.traffic
-    for c in range(flows.first[w.EXPERTS], flows.last[w.EXPERTS]):
-        flows.level[c] = flows.levels[levels.ALL, c]
-        note_crowding(world, c)
+    for exchange in range(flows.first[w.EXPERTS], flows.last[w.EXPERTS]):
+        flows.level[exchange] = flows.levels[levels.ALL, exchange]
+        note_crowding(world, exchange)
     mix_movers(world)
-    for p in range(world.settings.prefills):
-        hold_ports(world, p)
+    for prefill_instance in range(world.settings.prefills):
+        hold_ports(world, prefill_instance)
 
 
 @kernel
 def mix_pools(world: World) -> None:
     """Average levels of both pools' exchanges on the same dies, by the other's share of time."""
-    flows, sharing = world.traffic, world.traffic.held[0] == 1
-    prefills, columns = world.settings.prefills, flows.duty.size
-    levels.find_levels(flows, levels.OF_PREFILL, prefills, columns)
+    flows, is_sharing = world.traffic, world.traffic.held[0] == 1
+    prefills, exchange_count = world.settings.prefills, flows.duty.size
+    levels.find_levels(flows, levels.OF_PREFILL, prefills, exchange_count)
     levels.find_levels(flows, levels.OF_DECODE, 0, prefills)
-    decode_duty = mean_duty(flows, prefills, columns) if sharing else np.nan
-    prefill_duty = mean_duty(flows, 0, prefills) if sharing else np.nan
+    decode_duty = mean_duty(flows, prefills, exchange_count) if is_sharing else np.nan
+    prefill_duty = mean_duty(flows, 0, prefills) if is_sharing else np.nan
     mix(flows, 0, prefills, levels.OF_PREFILL, decode_duty)
-    mix(flows, prefills, columns, levels.OF_DECODE, prefill_duty)
-    for c in range(columns):
-        note_crowding(world, c)
+    mix(flows, prefills, exchange_count, levels.OF_DECODE, prefill_duty)
+    for exchange in range(exchange_count):
+        note_crowding(world, exchange)
 
 
 @kernel
 def mix_movers(world: World) -> None:
     """Set levels of all but exchanges: means with and without these, by their share of time."""
     flows, counts = world.traffic, world.traffic.counts
-    low, high = flows.first[w.EXPERTS], flows.last[w.EXPERTS]
-    first, last = flows.first[w.POOL_READ], flows.last[w.SSD_READ]
-    duty = mean_duty(flows, low, high) if flows.held[0] == 1 else 1.0
-    for j in range(counts[levels.MOVERS]):
-        flow = flows.movers[j]
-        if first <= flow < last:
+    first_exchange, end_exchange = flows.first[w.EXPERTS], flows.last[w.EXPERTS]
+    first_stream, end_stream = flows.first[w.POOL_READ], flows.last[w.SSD_READ]
+    duty = mean_duty(flows, first_exchange, end_exchange) if flows.held[0] == 1 else 1.0
+    for index in range(counts[levels.MOVERS]):
+        flow = flows.movers[index]
+        if first_stream <= flow < end_stream:
             flows.level[flow] = mixed(
                 flows.levels[levels.ALL, flow], flows.levels[levels.NONE_OF_THEM, flow], duty
             )
@@ -186,18 +186,18 @@ def mixed(all_there: float, without: float, duty: float) -> float:
 @kernel
 def mix(flows: Traffic, low: int, high: int, view: int, duty: float) -> None:
     """Average levels with and without exchanges low..high - 1, by the share of time on the wire."""
-    for c in range(low, high):
-        flows.level[c] = mixed(flows.levels[levels.ALL, c], flows.levels[view, c], duty)
+    for flow in range(low, high):
+        flows.level[flow] = mixed(flows.levels[levels.ALL, flow], flows.levels[view, flow], duty)
 
 
 @kernel
 def mean_duty(flows: Traffic, first: int, last: int) -> float:
     """Mean share of time on the wire of active exchanges in columns first..last - 1; NaN: none."""
     active_count, duty_sum = 0, 0.0
-    for c in range(first, last):
-        if flows.most[c] > 0.0:
+    for exchange in range(first, last):
+        if flows.most[exchange] > 0.0:
             active_count += 1
-            duty_sum += flows.duty[c]
+            duty_sum += flows.duty[exchange]
     return duty_sum / active_count if active_count > 0 else np.nan
 
 
@@ -205,10 +205,10 @@ def mean_duty(flows: Traffic, first: int, last: int) -> float:
 def note_crowding(world: World, c: int) -> None:
     """Set by what factor shared links prolong an exchange. c: its flow."""
     flows = world.traffic
-    crowding = 1.0
+    slowdown = 1.0
     if flows.most[c] > 0.0 and flows.level[c] > 0.0:
-        crowding = max(1.0, flows.most[c] / flows.level[c])
-    flows.crowding[c] = crowding
+        slowdown = max(1.0, flows.most[c] / flows.level[c])
+    flows.crowding[c] = slowdown
 
 
 @kernel
@@ -218,23 +218,23 @@ def hold_hand_off(world: World, held: bool) -> None:
     flows, prefills = world.traffic, world.settings.prefills
     first, noted_count = flows.first[w.KV_HAND_OFF], flows.counts[levels.NOTED]
     if world.settings.kv_among_experts:  # ports change with each exchange
-        for p in range(prefills):
-            hold_ports(world, p)
+        for instance in range(prefills):
+            hold_ports(world, instance)
         return
     for j in range(noted_count + (flows.counts[levels.MOVERS] if held else 0)):
-        p = (flows.noted[j] if j < noted_count else flows.movers[j - noted_count]) - first
-        if 0 <= p < prefills:
-            hold_ports(world, p)
+        instance = (flows.noted[j] if j < noted_count else flows.movers[j - noted_count]) - first
+        if 0 <= instance < prefills:
+            hold_ports(world, instance)
 
 
 @kernel
 def hold_ports(world: World, p: int) -> None:
     """Limit the ports of one prefill instance to the level of its whole hand-off."""
     transfer = world.transfer
-    level = hand_off_level(world, p)
-    for r in range(transfer.port_of_prefill.shape[1]):
-        port = transfer.port_of_prefill[p, r]
-        transfer.capacity[port] = transfer.granted[port] * level
+    hand_off_share = hand_off_level(world, p)
+    for rank in range(transfer.port_of_prefill.shape[1]):
+        port = transfer.port_of_prefill[p, rank]
+        transfer.capacity[port] = transfer.granted[port] * hand_off_share
 
 
 @kernel
@@ -250,19 +250,19 @@ def price_exchange(world: World, column: int, more: float) -> None:
     """Price an exchange whose time on the wire is multiplied by its crowding and by `more`. Prices
     are found when a batch or an iteration begins: in between, crowding changes several times."""
     costs = world.costs
-    factor = world.traffic.crowding[world.traffic.first[w.EXPERTS] + column] * more
-    if factor == costs.priced[column]:
+    wire_factor = world.traffic.crowding[world.traffic.first[w.EXPERTS] + column] * more
+    if wire_factor == costs.priced[column]:
         return
-    costs.priced[column] = factor
+    costs.priced[column] = wire_factor
     instances = world.settings.prefills
     if column < instances:
         if world.settings.has_prefill and not world.settings.colocated:
             for k in costs.prefill_carried:
-                costs.prefill_now[column, k] = costs.prefill_alone[column, k] * factor
+                costs.prefill_now[column, k] = costs.prefill_alone[column, k] * wire_factor
     elif world.settings.has_decode or world.settings.colocated:
         receiver = column - instances
         for k in costs.decode_carried:
-            costs.decode_now[receiver, k] = costs.decode_alone[receiver, k] * factor
+            costs.decode_now[receiver, k] = costs.decode_alone[receiver, k] * wire_factor
 
 
 @kernel
@@ -271,20 +271,20 @@ def leave_to_hand_off(world: World) -> None:
     n transfers get n / (n + 1), as many as there are now. Ports of a prefill instance are also
     limited to the level of its hand-off."""
     transfer, flows = world.transfer, world.traffic
-    instances, ranks = transfer.port_of_prefill.shape
+    instances, dies_each = transfer.port_of_prefill.shape
     exchange = flows.first[w.EXPERTS]
-    for p in range(instances):
-        duty = flows.duty[exchange + p] if flows.active[exchange + p] else 0.0
-        for r in range(ranks):
-            port = transfer.port_of_prefill[p, r]
-            share = min(beside_exchange(transfer, OUT, port, duty), hand_off_level(world, p))
+    for instance in range(instances):
+        duty = flows.duty[exchange + instance] if flows.active[exchange + instance] else 0.0
+        for rank in range(dies_each):
+            port = transfer.port_of_prefill[instance, rank]
+            share = min(beside_exchange(transfer, OUT, port, duty), hand_off_level(world, instance))
             transfer.capacity[port] = transfer.granted[port] * share
     decode_ranks = world.settings.decode_ranks
-    for d in range(world.decode.taken.size):
-        flow = exchange + instances + d
+    for decode_instance in range(world.decode.taken.size):
+        flow = exchange + instances + decode_instance
         duty = flows.duty[flow] if flows.active[flow] else 0.0
-        for r in range(d * decode_ranks, (d + 1) * decode_ranks):
-            for port in transfer.port_of_decode[r]:
+        for rank in range(decode_instance * decode_ranks, (decode_instance + 1) * decode_ranks):
+            for port in transfer.port_of_decode[rank]:
                 share = beside_exchange(transfer, IN, port, duty)
                 transfer.capacity[port] = transfer.granted[port] * share
 
@@ -310,16 +310,16 @@ def give_ports_back(world: World, p: int) -> None:
 def slowed_by_hand_off(world: World, d: int) -> float:
     """Factor by which arriving KV prolongs the exchange of instance d. The slowest die decides: at
     a port with n transfers the exchange gets 1 / (n + 1), or what they leave."""
-    transfer, ranks = world.transfer, world.settings.decode_ranks
+    transfers, ranks = world.transfer, world.settings.decode_ranks
     slowdown = 1.0
-    for k in range(transfer.active[0]):
-        if world.request.rank[transfer.request[k]] // ranks == d:
-            port = transfer.port_in[k]
-            transfers, port_rate = transfer.crossing[IN, port], transfer.granted[port]
-            used_rate = transfer.capacity[port] - transfer.rest[IN, port]
-            rate_left = max(port_rate / (transfers + 1.0), port_rate - used_rate)
-            if rate_left > 0.0:
-                slowdown = max(slowdown, port_rate / rate_left)
+    for part in range(transfers.active[0]):
+        if world.request.rank[transfers.request[part]] // ranks == d:
+            port = transfers.port_in[part]
+            transfer_count, port_rate = transfers.crossing[IN, port], transfers.granted[port]
+            used_bytes_per_s = transfers.capacity[port] - transfers.rest[IN, port]
+            bytes_per_s_left = max(port_rate / (transfer_count + 1.0), port_rate - used_bytes_per_s)
+            if bytes_per_s_left > 0.0:
+                slowdown = max(slowdown, port_rate / bytes_per_s_left)
     return slowdown
 
 
@@ -335,18 +335,18 @@ def aim(flows: Traffic, f: int, amounts: np.ndarray, scale: float) -> None:
     over that for which it was laid out."""
     if flows.most[f] > 0.0:  # what it carried before is through
         levels.take_note(flows, f, 0.0)
-    amount_sum = total(amounts)
-    if amount_sum == 0:
+    total_bytes = total(amounts)
+    if total_bytes == 0:
         return
     levels.leave_lists(flows, f)
     row = flows.start[f]
-    for k in range(flows.start[f], flows.start[f + 1]):
-        server, share = flows.port[k], flows.whole[k]
+    for crossing in range(flows.start[f], flows.start[f + 1]):
+        server, part = flows.port[crossing], flows.whole[crossing]
         if server >= 0:
             if amounts[server] == 0:
                 continue
-            share = share * amounts[server] / amount_sum * scale
-        flows.links[row], flows.parts[row], flows.server[row] = flows.way[k], share, server
+            part = part * amounts[server] / total_bytes * scale
+        flows.links[row], flows.parts[row], flows.server[row] = flows.way[crossing], part, server
         row += 1
     flows.end[f] = row
 
@@ -359,15 +359,15 @@ def first_rate(world: World, p: int, now_s: float, amount: float) -> float:
     first_read = flows.first[w.POOL_READ]
     must_share = flows.held[0] == 1
     streams = world.streams
-    for j in range(streams.count[0]):
-        other = streams.busy[j]  # reads are the first of the streams
-        if other >= world.settings.prefills:
+    for index in range(streams.count[0]):
+        reader = streams.busy[index]  # reads are the first of the streams
+        if reader >= world.settings.prefills:
             break
         # Within a step instances move one after the other: what others read may be over or later.
-        if flows.most[first_read + other] > 0.0 and other != p:
-            is_reading = streams.since_s[other] <= now_s < end_of(world, other)
+        if flows.most[first_read + reader] > 0.0 and reader != p:
+            is_reading = streams.since_s[reader] <= now_s < end_of(world, reader)
             if not is_reading:
-                levels.take_note(flows, first_read + other, 0.0)
+                levels.take_note(flows, first_read + reader, 0.0)
     exchange = flows.first[w.EXPERTS] + world.settings.prompt_row + p
     if flows.most[exchange] > 0.0:  # it comes after
         levels.take_note(flows, exchange, 0.0)
@@ -376,8 +376,8 @@ def first_rate(world: World, p: int, now_s: float, amount: float) -> float:
         or must_share
     ):
         share(world)
-    level = min(float(flows.level[first_read + p]), room_for(world, p, now_s, amount))
-    return float(flows.alone[first_read + p]) * level
+    rate_share = min(float(flows.level[first_read + p]), room_for(world, p, now_s, amount))
+    return float(flows.alone[first_read + p]) * rate_share
 
 
 @kernel
@@ -387,11 +387,11 @@ def copying_s(world: World, d: int, copied: np.ndarray, alone_s: float) -> float
     f8[hosts]: bytes by 2 * node + 1 if out."""
     flows, column = world.traffic, world.settings.prefills + d
     f, exchange = flows.first[w.SWAP] + column, flows.first[w.EXPERTS] + column
-    all_rate, host_rate = world.decode.host_bytes_per_s[d]
+    all_bytes_per_s, host_bytes_per_s = world.decode.host_bytes_per_s[d]
     flows.alone[f] = 0.0  # of nodes and directions with copies, so that a flow of many weighs more
-    for s in range(copied.size):
-        flows.alone[f] += host_rate if copied[s] > 0.0 else 0.0
-    aim(flows, f, copied, flows.alone[f] / all_rate)
+    for group in range(copied.size):
+        flows.alone[f] += host_bytes_per_s if copied[group] > 0.0 else 0.0
+    aim(flows, f, copied, flows.alone[f] / all_bytes_per_s)
     rate = total(copied) / alone_s
     flows.pace[f], flows.wish[f], flows.active[f] = rate, min(rate / flows.alone[f], 1.0), 1
     if flows.most[exchange] > 0.0:  # it comes after
@@ -406,13 +406,13 @@ def hot_server(world: World, p: int) -> int:
     """Memory server whose port limits a read; NONE if no link or another link limits it."""
     flows = world.traffic
     flow = flows.first[w.POOL_READ] + p
-    server, fullest = w.NONE, 0.0
+    hot_port_server, highest_load = w.NONE, 0.0
     if world.streams.rate[p] < (1.0 - SLACK) * flows.wish[flow] * flows.alone[flow]:
-        for k in range(flows.start[flow], flows.end[flow]):
-            load = flows.load[flows.links[k]]
-            if load > fullest:
-                server, fullest = flows.server[k], load
-    return server
+        for crossing in range(flows.start[flow], flows.end[flow]):
+            load = flows.load[flows.links[crossing]]
+            if load > highest_load:
+                hot_port_server, highest_load = flows.server[crossing], load
+    return hot_port_server
 
 
 @kernel
@@ -421,14 +421,14 @@ def move_activations(
 ) -> None:
     """Book the bytes of a pass's collectives; set the share of it that they are on the wire."""
     settings, flows, moved_bytes = world.settings, world.traffic, 0.0
-    for k, kind, plane in (
+    for sent_index, kind, plane in (
         (0, w.EXPERTS, w.UB), (1, w.EXPERTS, w.RDMA),
         (2, w.ATTENTION, w.UB), (3, w.ATTENTION, w.RDMA),
     ):  # fmt: skip
-        sent_bytes = tokens * world.costs.sent[column, k]
+        sent_bytes = tokens * world.costs.sent[column, sent_index]
         book_traffic(world, kind, plane, column, begin_s, end_s, sent_bytes)
         moved_bytes += sent_bytes
-    dies = settings.prefill_ranks if column < settings.prefills else settings.decode_dies
-    flow, took_s = flows.first[w.EXPERTS] + column, end_s - begin_s
-    if took_s > 0.0 and flows.alone[flow] > 0.0:
-        flows.duty[flow] = min(1.0, moved_bytes / dies / flows.alone[flow] / took_s)
+    die_count = settings.prefill_ranks if column < settings.prefills else settings.decode_dies
+    flow, span_s = flows.first[w.EXPERTS] + column, end_s - begin_s
+    if span_s > 0.0 and flows.alone[flow] > 0.0:
+        flows.duty[flow] = min(1.0, moved_bytes / die_count / flows.alone[flow] / span_s)

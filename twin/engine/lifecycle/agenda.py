@@ -32,6 +32,6 @@ class Agenda:
 
     def run(self, step: int) -> None:
         """Run every action due before `step`, including those that actions enter."""
-        while (due := self.next_step()) is not None and due <= step:
+        while (due_step := self.next_step()) is not None and due_step <= step:
             _, _, action = heapq.heappop(self._entries)
             action(step * self._step_s)

@@ -44,7 +44,9 @@ class Elastic:
         self.life, self.machine, self.agenda = life, life.machine, life.agenda
         self.setup = self.machine.setup
         self.rule, self.roles = self.setup.scenario.elastic, self.setup.roles
-        self.pools = [(role, g) for g in range(self.setup.apart) for role in self.roles]
+        self.pools = [
+            (role, supernode) for supernode in range(self.setup.apart) for role in self.roles
+        ]
         self.decisions: list[Decision] = []
         self.role_changes = 0
         self._npus = max(self.rule.npus, self.setup.fabric.npus_of(self.life.held()))
@@ -52,57 +54,59 @@ class Elastic:
         self._calm_s = dict.fromkeys(self.pools, 0.0)  # until when a pool is left alone
         self._lately = deque([(0.0, self._all_committed())])
         # With none but at its time in a schedule; a controller leaves the last one to `_watch`.
-        decides = self.rule.controller != "schedule"
-        self._least = max(self.rule.least_instances, int(decides))
+        has_controller = self.rule.controller != "schedule"
+        self._least = max(self.rule.least_instances, int(has_controller))
         self._arrived, self._idle_since_s = 0, 0.0
-        if decides and self.rule.least_instances == 0:
+        if has_controller and self.rule.least_instances == 0:
             self.agenda.at(LOOK_S, self._watch)
         self._size = {  # NPUs of an instance
             role: self.setup.of_role(role)[0].dies // self.setup.dies_per_npu(role)
             for role in self.roles
         }
-        for row in self.rule.schedule if self.rule.controller == "schedule" else ():
-            wanted = tuple(row.wanted(role) for role in self.roles)
-            self.agenda.at(row.at_s, partial(self._follow, wanted))
+        for schedule_row in self.rule.schedule if self.rule.controller == "schedule" else ():
+            wanted_counts = tuple(schedule_row.wanted(role) for role in self.roles)
+            self.agenda.at(schedule_row.at_s, partial(self._follow, wanted_counts))
         if self.rule.controller != "schedule":
-            rules = self.rule
-            lead_s = rules.metrics_age_s + self.life.start_s()
-            self._look = Look(self.machine, lead_s, forecasts=rules.controller not in BY_PRESSURE)
-            self._choose = named(rules.controller, rules.own.digest)
-            self._limits = Rule(
-                rules.high, rules.low, self._least * self.setup.apart, rules.idle == "keep"
+            settings = self.rule
+            lead_s = settings.metrics_age_s + self.life.start_s()
+            self._look = Look(
+                self.machine, lead_s, forecasts=settings.controller not in BY_PRESSURE
             )
-            self.agenda.at(rules.interval_s, self._measure)
+            self._choose = named(settings.controller, settings.own.digest)
+            self._limits = Rule(
+                settings.high, settings.low, self._least * self.setup.apart, settings.idle == "keep"
+            )
+            self.agenda.at(settings.interval_s, self._measure)
 
     def _committed(self, pool: Pool) -> int:
         """Instances of a pool that serve, start or recover, or start once others have drained."""
-        planned = sum(_pool(self.life, k) == pool for k in self.life.planned)
-        return len(self.life.of(pool[0], *STARTS, "serve", "down", at=pool[1])) + planned
+        planned_count = sum(_pool(self.life, instance) == pool for instance in self.life.planned)
+        return len(self.life.of(pool[0], *STARTS, "serve", "down", at=pool[1])) + planned_count
 
     def _all_committed(self) -> Wanted:
         """Instances of each role that serve, start or recover, of all supernodes."""
         counts = {pool: self._committed(pool) for pool in self.pools}
-        return tuple(sum(n for pool, n in counts.items() if pool[0] == r) for r in self.roles)
+        return tuple(sum(n for pool, n in counts.items() if pool[0] == role) for role in self.roles)
 
     def _parts(self, wanted: Wanted) -> dict[Pool, int]:
         """Instances of each pool in each supernode: equal parts, and no fewer than the least."""
-        wanted_of, supernodes = dict(zip(self.roles, wanted, strict=True)), self.setup.apart
-        return {(role, g): max(self._least, (wanted_of[role] + supernodes - 1 - g) // supernodes)
+        count_of, supernodes = dict(zip(self.roles, wanted, strict=True)), self.setup.apart
+        return {(role, g): max(self._least, (count_of[role] + supernodes - 1 - g) // supernodes)
                 for role, g in self.pools}  # fmt: skip
 
     def _measure(self, t_s: float) -> None:
         """Measure the pools at every interval; the controller decides `metrics_age_s` later."""
         self.agenda.at(t_s + self.rule.interval_s, self._measure)
-        columns, starting_count = {}, {}
+        columns_of_pool, starting_count = {}, {}
         for role, committed in zip(self.roles, self._all_committed(), strict=True):
             serving = self.life.of(role, "serve")
-            columns[role] = [self.setup.instances[k].index for k in serving]
+            columns_of_pool[role] = [self.setup.instances[instance].index for instance in serving]
             starting_count[role] = committed - len(serving)
-        measured = self._look.at(columns, starting_count, t_s)
+        measurements = self._look.at(columns_of_pool, starting_count, t_s)
         pools = {
             role: PoolSeen(
-                len(columns[role]), starting_count[role], len(self.life.of(role, "drain")),
-                self._size[role], *measured[role],
+                len(columns_of_pool[role]), starting_count[role], len(self.life.of(role, "drain")),
+                self._size[role], *measurements[role],
             )
             for role in self.roles
         }  # fmt: skip
@@ -113,15 +117,15 @@ class Elastic:
         """Stop all instances of an idle model; when a request comes, start one per empty pool."""
         self.agenda.at(t_s + LOOK_S, self._watch)
         world, idle_s = self.machine.world, self.rule.idle_s
-        arrived, inside = int(world.record.counters[w.ARRIVED]), requests_inside(world)
-        if inside or arrived > self._arrived:
-            self._arrived, self._idle_since_s = arrived, t_s
+        arrived_count, inside_count = int(world.record.counters[w.ARRIVED]), requests_inside(world)
+        if inside_count or arrived_count > self._arrived:
+            self._arrived, self._idle_since_s = arrived_count, t_s
         for pool in self.pools:
-            if inside and not self._committed(pool):
+            if inside_count and not self._committed(pool):
                 self._grow(pool, {}, t_s, urgent=True)
-            elif not inside and t_s >= self._idle_since_s + idle_s:
-                for k in self.life.of(pool[0], "serve", at=pool[1]):
-                    self.life.drain(k, t_s)
+            elif not inside_count and t_s >= self._idle_since_s + idle_s:
+                for instance in self.life.of(pool[0], "serve", at=pool[1]):
+                    self.life.drain(instance, t_s)
 
     def _decide(self, seen: Seen, t_s: float) -> None:
         """Choose sizes of pools from an observation and start moving towards them."""
@@ -136,10 +140,10 @@ class Elastic:
         self._lately.append((t_s, wanted))
         while self._lately[0][0] < t_s - self.rule.shrink_after_s:
             self._lately.popleft()
-        recent = zip(*(each for _, each in self._lately), strict=True)
+        recent = zip(*(counts for _, counts in self._lately), strict=True)
         patient_targets = tuple(
-            max(now, min(max(pool), committed))
-            for now, pool, committed in zip(wanted, recent, self._all_committed(), strict=True)
+            max(target, min(max(pool), committed))
+            for target, pool, committed in zip(wanted, recent, self._all_committed(), strict=True)
         )
         npus = sum(
             count * self._size[role]
@@ -152,14 +156,14 @@ class Elastic:
         self._goal = wanted
         self._reach(wanted, t_s, dict.fromkeys(self.pools, True), None, wanted)
         if any(count != self._committed(pool) for pool, count in self._parts(wanted).items()):
-            again_s = t_s + self.rule.interval_s
+            retry_s = t_s + self.rule.interval_s
 
             def again(now_s: float) -> None:
                 """Follow the row once more, unless another row has begun."""
                 if self._goal is wanted:
                     self._follow(wanted, now_s)
 
-            self.agenda.at(again_s, again)
+            self.agenda.at(retry_s, again)
 
     def _may(self, t_s: float) -> bool:
         """Whether the hourly limit allows another change."""
@@ -180,15 +184,15 @@ class Elastic:
     ) -> None:
         """Begin changes towards the target counts `now`: starts and role changes before stops."""
         missing = {pool: count - self._committed(pool) for pool, count in self._parts(now).items()}
-        started = stopped = changed = 0
+        starts = stops = changed = 0
         obstacle = ""
         for pool in self.pools:
-            others = self._others(pool)
+            other_pools = self._others(pool)
             while missing[pool] > 0 and calm[pool]:
                 if not self._may(t_s):
                     obstacle = "bound of changes per hour"
                     break
-                spare = {other: max(0, -missing[other]) for other in others if calm[other]}
+                spare = {other: max(0, -missing[other]) for other in other_pools if calm[other]}
                 started_counts = self._grow(pool, spare, t_s)
                 if started_counts is None:
                     obstacle = "no NPUs are free"
@@ -197,7 +201,7 @@ class Elastic:
                 for other in started_counts:
                     missing[other] += 1
                 changed += bool(started_counts)
-                started += not started_counts
+                starts += not started_counts
         for pool in self.pools:
             while missing[pool] < 0 and calm[pool] and self._may(t_s):
                 serving = self.life.of(pool[0], "serve", at=pool[1])
@@ -206,12 +210,12 @@ class Elastic:
                 self.life.drain(min(serving, key=partial(_load, self.life)), t_s)
                 self._note(t_s, pool)
                 missing[pool] += 1
-                stopped += 1
+                stops += 1
         if any(missing.values()) and not obstacle:
             obstacle = "cool-down" if not all(calm.values()) else "bound of changes per hour"
         self.role_changes += changed
         if seen is not None:
-            self.decisions.append(Decision(t_s, seen, wanted, started, stopped, changed, obstacle))
+            self.decisions.append(Decision(t_s, seen, wanted, starts, stops, changed, obstacle))
 
     def _others(self, pool: Pool) -> list[Pool]:
         """The other pools of a supernode."""
@@ -229,42 +233,42 @@ class Elastic:
             if life.reopen(k, t_s):
                 self._note(t_s, pool)
                 return []
-        held_dies, failed = life.held(), self.machine.out
+        held_dies, failed_dies = life.held(), self.machine.out
         claimed_dies = {die for each in life.together for k in each.planned for die in each.dies[k]}
         free_seats = [life.dies[j] for other, _ in self._others(pool)
                 for j in life.of(other, "off", at=at) if not life.dies[j] & held_dies]  # fmt: skip
         candidates = []
         for k in life.of(role, "off", at=at):
-            if k in life.planned or life.dies[k] & (claimed_dies | failed):
+            if k in life.planned or life.dies[k] & (claimed_dies | failed_dies):
                 continue
-            stopping = [(each, j) for each in life.together for j, state in enumerate(each.state)
+            to_stop = [(each, j) for each in life.together for j, state in enumerate(each.state)
                         if state != "off" and each.has(j) & life.dies[k]]  # fmt: skip
-            to_drain = Counter(_pool(each, j) for each, j in stopping if each is life)
-            if any(each.state[j] != "serve" for each, j in stopping) or any(
+            to_drain = Counter(_pool(each, j) for each, j in to_stop if each is life)
+            if any(each.state[j] != "serve" for each, j in to_stop) or any(
                 count > spare.get(other, 0) for other, count in to_drain.items()
             ):
                 continue
-            if not all(each is life or each.yields(j, urgent=urgent) for each, j in stopping):
+            if not all(each is life or each.yields(j, urgent=urgent) for each, j in to_stop):
                 continue
             blocked_seats = sum(not dies.isdisjoint(life.dies[k]) for dies in free_seats)
-            load = sum(_load(each, j)[0] for each, j in stopping)
+            load_to_drain = sum(_load(each, j)[0] for each, j in to_stop)
             candidates.append(
-                (len(stopping), blocked_seats, load, not life.is_warm(k), k, stopping)
+                (len(to_stop), blocked_seats, load_to_drain, not life.is_warm(k), k, to_stop)
             )
         if not candidates:
             return None
-        *_, k, stopping = min(candidates, key=lambda one: one[:-1])
-        if not stopping:
+        *_, k, to_stop = min(candidates, key=lambda one: one[:-1])
+        if not to_stop:
             self.life.start(k, t_s)
             self._note(t_s, pool)
             return []
-        over: Over = "role" if life.dies[k] <= held_dies else "model"
+        replaced: Over = "role" if life.dies[k] <= held_dies else "model"
         all_held = life.dies[k] <= set().union(*(each.held() for each in life.together))
-        life.planned[k] = len(stopping)
-        for each, j in stopping:
-            each.drain(j, t_s, partial(self._drained, k, over if all_held else ""))
+        life.planned[k] = len(to_stop)
+        for each, j in to_stop:
+            each.drain(j, t_s, partial(self._drained, k, replaced if all_held else ""))
         self._note(t_s, pool, *self._others(pool))
-        return [_pool(life, j) for each, j in stopping if each is life]
+        return [_pool(life, j) for each, j in to_stop if each is life]
 
     def _drained(self, k: int, over: Over, t_s: float) -> None:
         """Start instance k once the last instance that it waits for and replaces has drained."""
@@ -281,10 +285,10 @@ def _pool(life: Life, k: int) -> Pool:
 
 def _load(life: Life, k: int) -> tuple[int, int]:
     """(queued tokens or taken slots, -index) of an instance; the least drains first."""
-    i, world = life.setup.instances[k], life.machine.world
-    if i.role == "prefill":
-        return int(world.prefill.queued_tokens[i.index]), -i.index
-    return int(world.decode.taken[i.index]), -i.index
+    instance, world = life.setup.instances[k], life.machine.world
+    if instance.role == "prefill":
+        return int(world.prefill.queued_tokens[instance.index]), -instance.index
+    return int(world.decode.taken[instance.index]), -instance.index
 
 
 def decision_rows(elastic: Elastic) -> list[dict[str, object]]:
@@ -294,12 +298,12 @@ def decision_rows(elastic: Elastic) -> list[dict[str, object]]:
         row: dict[str, object] = {
             "t_s": one.t_s, "seen_s": one.seen.t_s, "arrivals_per_s": one.seen.arrivals_per_s,
         }  # fmt: skip
-        for (role, pool), wanted in zip(one.seen.pools.items(), one.wanted, strict=True):
+        for (role, pool_seen), wanted_count in zip(one.seen.pools.items(), one.wanted, strict=True):
             for name in SHOWN:
-                row[f"{role}_{name}"] = getattr(pool, name)
-            if not math.isnan(pool.needed):
-                row[f"{role}_needed"] = pool.needed
-            row[f"{role}_wanted"] = wanted
+                row[f"{role}_{name}"] = getattr(pool_seen, name)
+            if not math.isnan(pool_seen.needed):
+                row[f"{role}_needed"] = pool_seen.needed
+            row[f"{role}_wanted"] = wanted_count
         row |= {name: getattr(one, name) for name in OUTCOME}
         rows.append(row)
     return rows

@@ -50,32 +50,32 @@ def taken_from(world: World, ends: np.ndarray, row: int, ranks: Sequence[int]) -
     """Requests of some decode ranks, each removed from a list, in which the others stay."""
     request = world.request
     for _ in range(length(ends, row, request.following)):
-        i = pop(ends, row, request.following)
-        if int(request.rank[i]) in ranks:
-            yield i
+        request_row = pop(ends, row, request.following)
+        if int(request.rank[request_row]) in ranks:
+            yield request_row
         else:
-            append(ends, row, request.following, i)
+            append(ends, row, request.following, request_row)
 
 
 def empty_decode(world: World, ranks: range, now_s: float) -> int:
     """Remove requests from some ranks of a decode instance; returns their number."""
-    state, d, count = world.decode, ranks[0] // world.settings.decode_ranks, 0
-    for r in ranks:
-        while state.requests[r] > 0:
-            i = state.slot_table[r, state.requests[r] - 1]
-            pull(world, d, i)
-            send_back(world, i, now_s, w.BACK_FROM_DECODE)
+    decode, decode_instance, count = world.decode, ranks[0] // world.settings.decode_ranks, 0
+    for rank in ranks:
+        while decode.requests[rank] > 0:
+            request_row = decode.slot_table[rank, decode.requests[rank] - 1]
+            pull(world, decode_instance, request_row)
+            send_back(world, request_row, now_s, w.BACK_FROM_DECODE)
             count += 1
-        for i in taken_from(world, state.swapped, r, ranks):
-            forget_copy(world, i)
-            give_slot_back(world, i)
-            send_back(world, i, now_s, w.BACK_FROM_DECODE)
+        for request_row in taken_from(world, decode.swapped, rank, ranks):
+            forget_copy(world, request_row)
+            give_slot_back(world, request_row)
+            send_back(world, request_row, now_s, w.BACK_FROM_DECODE)
             count += 1
         if world.settings.colocated:
-            forget(world, r, r + 1)
-    for i in taken_from(world, state.wait, d, ranks):
-        give_slot_back(world, i)
-        send_back(world, i, now_s, w.BACK_FROM_DECODE)
+            forget(world, rank, rank + 1)
+    for request_row in taken_from(world, decode.wait, decode_instance, ranks):
+        give_slot_back(world, request_row)
+        send_back(world, request_row, now_s, w.BACK_FROM_DECODE)
         count += 1
     return count
 
@@ -84,14 +84,14 @@ def empty_transfers(
     world: World, now_s: float, prefill: int = w.NONE, ranks: Sequence[int] = ()
 ) -> int:
     """End KV transfers from a prefill instance, or to some decode ranks; returns how many."""
-    state, request, count, part = world.transfer, world.request, 0, 0
+    transfers, request, count, part = world.transfer, world.request, 0, 0
 
     def ends(i: int) -> bool:
         """Whether transfers of this request are to end."""
         return request.prefill_instance[i] == prefill or int(request.rank[i]) in ranks
 
-    while part < state.active[0]:
-        i = state.request[part]
+    while part < transfers.active[0]:
+        i = transfers.request[part]
         if not ends(i):
             part += 1
             continue
@@ -101,26 +101,26 @@ def empty_transfers(
             send_back(world, i, now_s, w.BACK_FROM_TRANSFER)
             count += 1
     for part in range(collect(world)):
-        i = state.fresh[part]
+        i = transfers.fresh[part]
         if ends(i):
             give_slot_back(world, i)
             send_back(world, i, now_s, w.BACK_FROM_TRANSFER)
             count += 1
         else:
-            append(state.unsent, 0, request.following, i)
+            append(transfers.unsent, 0, request.following, i)
     return count
 
 
 def empty_prefill(world: World, p: int, now_s: float) -> int:
     """Remove all requests and the batch of a prefill instance; returns their number."""
-    state, following, count = world.prefill, world.request.following, 0
+    prefill, following, count = world.prefill, world.request.following, 0
     while True:
-        i = pop(state.batch, p, following)
-        if i == w.NONE:
-            i = pop(state.queue, p, following)
-        if i == w.NONE:
+        request_row = pop(prefill.batch, p, following)
+        if request_row == w.NONE:
+            request_row = pop(prefill.queue, p, following)
+        if request_row == w.NONE:
             break
-        send_from_prefill(world, p, i, now_s)
+        send_from_prefill(world, p, request_row, now_s)
         count += 1
     world.instance.running[world.settings.prompt_row + p] = 0
     stop_reading(world, p, now_s)
@@ -151,26 +151,26 @@ def free_rank(world: World, rank: int, now_s: float) -> int:
 def leave_prefill(world: World, rank: int, now_s: float) -> int:
     """Send requests in prefill whose reserved decode slot is on a lost rank back to the router;
     returns how many."""
-    state, count = world.prefill, 0
-    for p in range(state.queue.shape[0]):
-        for ends in (state.queue, state.batch):
-            for i in taken_from(world, ends, p, (rank,)):
-                send_from_prefill(world, p, i, now_s)
+    prefill, count = world.prefill, 0
+    for prefill_instance in range(prefill.queue.shape[0]):
+        for queue in (prefill.queue, prefill.batch):
+            for request_row in taken_from(world, queue, prefill_instance, (rank,)):
+                send_from_prefill(world, prefill_instance, request_row, now_s)
                 count += 1
-        note_ending(world, p)
+        note_ending(world, prefill_instance)
     return count
 
 
 def is_empty_prefill(world: World, p: int) -> bool:
     """Whether no prompt waits, computes or has KV left to transfer."""
-    state, is_running = world.prefill, world.instance.running[world.settings.prompt_row + p]
-    if state.queued_tokens[p] or is_running or state.reading[p] or state.sending[p]:
+    prefill, is_running = world.prefill, world.instance.running[world.settings.prompt_row + p]
+    if prefill.queued_tokens[p] or is_running or prefill.reading[p] or prefill.sending[p]:
         return False
-    i = world.transfer.unsent[0, w.HEAD]
-    while i != w.NONE:
-        if world.request.prefill_instance[i] == p:
+    unsent_request = world.transfer.unsent[0, w.HEAD]
+    while unsent_request != w.NONE:
+        if world.request.prefill_instance[unsent_request] == p:
             return False
-        i = world.request.following[i]
+        unsent_request = world.request.following[unsent_request]
     return True
 
 
@@ -183,21 +183,21 @@ def is_empty_decode(world: World, d: int) -> bool:
 def empty_by_moving(world: World, d: int, now_s: float) -> int:
     """Transfer running requests of instance d to others with room; returns their number. The
     running iteration ends now. A request that has just joined is moved at a later check."""
-    state, instance, first = world.decode, world.instance, world.settings.prefills
-    open_instances = np.flatnonzero(instance.open[first:])
-    room = int((state.room - state.taken)[open_instances].sum())
-    if state.in_batch[d] == 0 or room <= 0:
+    decode, instance, first_decode = world.decode, world.instance, world.settings.prefills
+    open_instances = np.flatnonzero(instance.open[first_decode:])
+    free_slots = int((decode.room - decode.taken)[open_instances].sum())
+    if decode.in_batch[d] == 0 or free_slots <= 0:
         return 0
-    if instance.running[first + d]:
-        book_busy(world, first + d, now_s, instance.ends_s[first + d], -1.0)
+    if instance.running[first_decode + d]:
+        book_busy(world, first_decode + d, now_s, instance.ends_s[first_decode + d], -1.0)
         settle(world, d, now_s)
-        instance.running[first + d] = 0
-        instance.ends_s[first + d] = now_s
+        instance.running[first_decode + d] = 0
+        instance.ends_s[first_decode + d] = now_s
     refresh_view(world)
     count, ranks = 0, world.settings.decode_ranks
-    for r in range(d * ranks, (d + 1) * ranks):
-        for s in range(state.requests[r] - 1, -1, -1):
-            moved_requests = hand_over(world, d, state.slot_table[r, s], now_s)
+    for rank in range(d * ranks, (d + 1) * ranks):
+        for slot in range(decode.requests[rank] - 1, -1, -1):
+            moved_requests = hand_over(world, d, decode.slot_table[rank, slot], now_s)
             if moved_requests == w.NONE:
                 return count
             count += moved_requests
@@ -215,8 +215,8 @@ def hand_over(world: World, d: int, i: int, now_s: float) -> int:
     emitted_tokens = request.emitted[i] + int(tokens_left * passes / iterations) - 1
     if emitted_tokens < 1:
         return 0
-    need_tokens = request.input_tokens[i] + emitted_tokens + 0.5 * settings.page_tokens
-    rank = reserve(world, w.NONE, i, need_tokens)
+    needed_tokens = request.input_tokens[i] + emitted_tokens + 0.5 * settings.page_tokens
+    rank = reserve(world, w.NONE, i, needed_tokens)
     if rank == w.NONE:
         return w.NONE
     from_rank = request.rank[i]
@@ -226,7 +226,7 @@ def hand_over(world: World, d: int, i: int, now_s: float) -> int:
     world.decode.reserved_tokens[rank] += request.input_tokens[i] + emitted_tokens
     request.ready_s[i] = now_s
     request.status[i] = w.TRANSFERRING
-    for event in (w.BACK_FROM_DECODE, w.ROUTED, w.PREFILL_BEGUN, w.PREFILLED):
-        counters[event] += 1
+    for counter in (w.BACK_FROM_DECODE, w.ROUTED, w.PREFILL_BEGUN, w.PREFILLED):
+        counters[counter] += 1
     begin_transfer(world, i, from_rank)
     return 1

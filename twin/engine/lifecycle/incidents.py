@@ -75,9 +75,9 @@ class Incidents:
         def works(t_s: float) -> None:
             """Take the fault back from those in force."""
             event.end_s = t_s
-            faults_left = list(self.machine.in_force)
-            faults_left.remove(fault)
-            self._adjust(faults_left, t_s)
+            other_faults = list(self.machine.in_force)
+            other_faults.remove(fault)
+            self._adjust(other_faults, t_s)
             self._in_force(fault, spans, event)
 
         if begin_s == 0.0:
@@ -88,51 +88,51 @@ class Incidents:
     def _adjust(self, in_force: list[Fault], t_s: float) -> None:
         """Handle a changed machine: instances that lost or regained dies, and new prices."""
         machine = self.machine
-        out_before = machine.out
+        failed_before = machine.out
         machine.change(in_force)
         self.servers.adjust(t_s)
-        lost_dies = machine.out - out_before
+        lost_dies = machine.out - failed_before
         self.life.lose(lost_dies, t_s)
-        for k, members in enumerate(machine.members):
-            if k in machine.absent:
+        for instance_number, members in enumerate(machine.members):
+            if instance_number in machine.absent:
                 continue
-            lost_ranks = {r for r, die in enumerate(members) if die in lost_dies}
+            lost_ranks = {rank for rank, die in enumerate(members) if die in lost_dies}
             if lost_ranks:
-                self._stop(k, t_s, "")  # until the failure is detected
-                self.hit[k] |= lost_ranks
-                self.pending.add(k)
-                self._notice(k, t_s)
-            elif k not in self.down:
-                self._reprice(k, False, t_s)
-                self._bring_back(k, t_s)
-            elif k not in self.pending:  # nothing else will wake it
-                self._recover(k, t_s)
+                self._stop(instance_number, t_s, "")  # until the failure is detected
+                self.hit[instance_number] |= lost_ranks
+                self.pending.add(instance_number)
+                self._notice(instance_number, t_s)
+            elif instance_number not in self.down:
+                self._reprice(instance_number, False, t_s)
+                self._bring_back(instance_number, t_s)
+            elif instance_number not in self.pending:  # nothing else will wake it
+                self._recover(instance_number, t_s)
         machine.lay_flows(t_s)
 
     def _vacant(self, k: int) -> list[int]:
         """Ranks without a die whose original die works and is not in use elsewhere."""
         machine = self.machine
-        places = enumerate(machine.setup.instances[k].die_of_rank)
+        home_dies = enumerate(machine.setup.instances[k].die_of_rank)
         used_dies = machine.in_use() | machine.out
-        return [r for r, die in places if machine.members[k][r] is None and die not in used_dies]
+        return [r for r, die in home_dies if machine.members[k][r] is None and die not in used_dies]
 
     def _go_home(self, k: int) -> bool:
         """Return repaired dies to their original ranks; returns whether there was one."""
         vacant_ranks = self._vacant(k)
-        for r in vacant_ranks:
-            self.machine.members[k][r] = self.machine.setup.instances[k].die_of_rank[r]
+        for rank in vacant_ranks:
+            self.machine.members[k][rank] = self.machine.setup.instances[k].die_of_rank[rank]
         return bool(vacant_ranks)
 
     def _bring_back(self, k: int, t_s: float) -> None:
         """Let repaired dies read their weights from the DRAM of nodes, then serve. A transfer that
         has begun is not repeated, unless one of its dies has failed meanwhile."""
         machine = self.machine
-        coming = machine.coming.get(k)
-        if coming is not None and not machine.out.isdisjoint(coming.dies):
+        weights = machine.coming.get(k)
+        if weights is not None and not machine.out.isdisjoint(weights.dies):
             self.life.loading.stop(k, t_s)
-            coming = None
+            weights = None
         home = machine.setup.instances[k].die_of_rank
-        dies = [home[r] for r in self._vacant(k) if coming is None or home[r] not in coming.dies]
+        dies = [home[r] for r in self._vacant(k) if weights is None or home[r] not in weights.dies]
         if not dies:
             return
         weight_bytes, rejoin = machine.roles[k].memory.weights * len(dies), partial(self._rejoin, k)
@@ -161,18 +161,18 @@ class Incidents:
 
     def _notice(self, k: int, t_s: float) -> None:
         """Plan the detection of an instance's failure."""
-        after_s = self.machine.setup.scenario.recovery.detection_s
-        self.agenda.at(t_s + after_s, self._in_turn(k, partial(self._detected, k)))
+        detection_s = self.machine.setup.scenario.recovery.detection_s
+        self.agenda.at(t_s + detection_s, self._in_turn(k, partial(self._detected, k)))
 
     def _in_turn(self, k: int, action: Then) -> Then:
         """An action that is void once another recovery of the instance begins."""
         self.turn[k] += 1
-        turn = self.turn[k]
-        return lambda now_s: action(now_s) if turn == self.turn[k] else None
+        recovery_turn = self.turn[k]
+        return lambda now_s: action(now_s) if recovery_turn == self.turn[k] else None
 
     def _stop(self, k: int, t_s: float, why: str) -> None:
         """Stop everything of an instance; its running iteration ends now."""
-        i, column = self.machine.setup.instances[k], self.machine.column(k)
+        seat, column = self.machine.setup.instances[k], self.machine.column(k)
         world, instance = self.machine.world, self.machine.world.instance
         if k in self.down:
             self.down[k].detail = why
@@ -182,13 +182,13 @@ class Incidents:
         self.life.fail(k, t_s)
         if instance.running[column]:
             book_busy(world, column, t_s, instance.ends_s[column], -1.0)
-        if i.role == "prefill":  # its batch goes on where it was, if its dies come back in time
+        if seat.role == "prefill":  # its batch goes on where it was, if its dies come back in time
             return
         if instance.running[column]:
-            settle(world, i.index, t_s)
+            settle(world, seat.index, t_s)
             instance.running[column] = 0
-            if i.role == "colocated":
-                finish_pieces(world, i.index, t_s)
+            if seat.role == "colocated":
+                finish_pieces(world, seat.index, t_s)
         instance.ends_s[column] = t_s
 
     def _detected(self, k: int, t_s: float) -> None:
@@ -197,11 +197,11 @@ class Incidents:
         the instance goes on when they are repaired; the time is not known."""
         instance, recovery = self.machine.setup.instances[k], self.machine.setup.scenario.recovery
         requests = self._throw_out(k, t_s)
-        consequence = {"restart": "starts anew", "in_place": "recovers in place",
+        what_happens = {"restart": "starts anew", "in_place": "recovers in place",
                 "shrink": "goes on with fewer dies"}[recovery.policy]  # fmt: skip
         if not self.hit[k]:
-            consequence = "waits for its links"
-        self._note(k, Kind.DETECTED, t_s, f"{instance.name} {consequence}").requests = requests
+            what_happens = "waits for its links"
+        self._note(k, Kind.DETECTED, t_s, f"{instance.name} {what_happens}").requests = requests
         self.down[k].requests += requests
         if k in self.life.stops:
             self._leave(k, t_s)
@@ -211,21 +211,21 @@ class Incidents:
     def _throw_out(self, k: int, t_s: float) -> int:
         """Close an instance to the router, return what cannot stay; returns how many requests."""
         instance, recovery = self.machine.setup.instances[k], self.machine.setup.scenario.recovery
-        world, rows, requests = self.machine.world, self.machine.rows(k), 0
+        world, rank_rows, request_count = self.machine.world, self.machine.rows(k), 0
         self.life.set_open(k, 0, up=0)
         if instance.role != "decode":
-            requests += phase.empty_prefill(world, instance.index, t_s)
+            request_count += phase.empty_prefill(world, instance.index, t_s)
             if instance.role == "prefill" and world.settings.has_decode:
-                requests += phase.empty_transfers(world, t_s, prefill=instance.index)
+                request_count += phase.empty_transfers(world, t_s, prefill=instance.index)
         if instance.role != "prefill":
             if recovery.policy == "restart":
-                requests += phase.empty_decode(world, rows, t_s)
+                request_count += phase.empty_decode(world, rank_rows, t_s)
                 if instance.role == "decode" and world.settings.has_prefill:
-                    requests += phase.empty_transfers(world, t_s, ranks=rows)
+                    request_count += phase.empty_transfers(world, t_s, ranks=rank_rows)
             rank_dies = self.machine.setup.rank_dies
-            for r in sorted({die // rank_dies for die in self.hit[k]}):
-                requests += phase.free_rank(world, rows[r], t_s)
-        return requests
+            for rank in sorted({die // rank_dies for die in self.hit[k]}):
+                request_count += phase.free_rank(world, rank_rows[rank], t_s)
+        return request_count
 
     def _recover(self, k: int, t_s: float) -> None:
         """Let the instance serve after what its policy takes; at once if links were missing."""
@@ -245,17 +245,19 @@ class Incidents:
         live_dies = [d for d in machine.serving(k) if d not in machine.out]
         dies, pool = machine.serving(k), machine.roles[k].pool
         lost_places = {
-            place_in_stage(pool, n, len(dies)) for n, die in enumerate(dies) if die in machine.out
+            place_in_stage(pool, place, len(dies))
+            for place, die in enumerate(dies)
+            if die in machine.out
         }
         expert_bytes = machine.setup.crowd.expert_bytes[machine.setup.instances[k].role]
         expert_bytes /= pool.own.pp_stages  # a die has those of its stage
-        load_bytes = (
+        die_bytes = (
             self.missing(k, lost_places) * expert_bytes if live_dies and lost_places else 0.0
         )
-        if load_bytes <= 0.0:
+        if die_bytes <= 0.0:
             return self.agenda.at(t_s, self._recovery(k))
         try:
-            self.life.loading.load(k, live_dies, load_bytes, t_s, self._recovery(k))
+            self.life.loading.load(k, live_dies, die_bytes, t_s, self._recovery(k))
         except HardwareError:  # no DRAM is left to read from
             self.agenda.at(t_s, self._recovery(k))
         return None
@@ -271,14 +273,14 @@ class Incidents:
         machine = self.machine
         recovery, members = machine.setup.scenario.recovery, machine.members[k]
         self._go_home(k)
-        may_replace, spares_used = recovery.spares and recovery.policy != "shrink", []
-        for r, die in enumerate(members):
+        may_replace, spares_taken = recovery.spares and recovery.policy != "shrink", []
+        for rank, die in enumerate(members):
             if die is None or die in machine.out:
-                members[r] = None
+                members[rank] = None
                 if may_replace and (spares := machine.spares(k)):
-                    spares_used.append(spares[0])
-                    members[r] = spares_used[-1]
-        self._tell_spares(k, spares_used, t_s)
+                    spares_taken.append(spares[0])
+                    members[rank] = spares_taken[-1]
+        self._tell_spares(k, spares_taken, t_s)
         if not machine.serving(k):
             self.down[k].detail = "no die is left to serve"
             return self._leave(k, t_s)
@@ -312,22 +314,22 @@ class Incidents:
 
     def _tell_spares(self, k: int, came: Sequence[int], t_s: float) -> None:
         """Add an event that names the nodes of the spare dies of an instance."""
-        net, i = self.machine.fabric, self.machine.setup.instances[k]
-        nodes = net.node[net.dies[list(came)]].tolist()
-        for node, count in sorted(Counter(nodes).items()):
-            sentence = f"{i.name} goes on with spare dies: {count}"
+        fabric, instance = self.machine.fabric, self.machine.setup.instances[k]
+        node_of_spare = fabric.node[fabric.dies[list(came)]].tolist()
+        for node, count in sorted(Counter(node_of_spare).items()):
+            sentence = f"{instance.name} goes on with spare dies: {count}"
             self._note(k, Kind.SPARE, t_s, sentence).element = f"node {node}"
 
     def _go_on(self, k: int, t_s: float) -> None:
         """Serve again after a recovery; a prefill batch in progress goes on where it was."""
         machine = self.machine
-        i, column = machine.setup.instances[k], machine.column(k)
+        seat, column = machine.setup.instances[k], machine.column(k)
         world, instance = machine.world, machine.world.instance
         event = self.down.pop(k)
         event.end_s = t_s
         self.hit[k].clear()
-        if i.role != "decode" and world.prefill.reading[i.index]:
-            world.prefill.begin_s[i.index] += t_s - event.t_s  # so long it was not busy
+        if seat.role != "decode" and world.prefill.reading[seat.index]:
+            world.prefill.begin_s[seat.index] += t_s - event.t_s  # so long it was not busy
         if instance.running[column]:  # a batch of prefill goes on where it was
             instance.ends_s[column] += t_s - event.t_s
             book_busy(world, column, t_s, instance.ends_s[column], 1.0)
@@ -341,15 +343,15 @@ class Incidents:
 
     def _count_dies(self, k: int, kind: Kind, t_s: float) -> None:
         """Add an event with the number of serving dies if it is, or was, not all of them."""
-        instance, count = self.machine.setup.instances[k], len(self.machine.serving(k))
+        instance, die_count = self.machine.setup.instances[k], len(self.machine.serving(k))
         if k in self.shrunk:
             self.shrunk.pop(k).end_s = t_s
-        elif count == instance.dies:
+        elif die_count == instance.dies:
             return
         event = self._note(
-            k, kind, t_s, f"{instance.name} serves with {count} of {instance.dies} dies"
+            k, kind, t_s, f"{instance.name} serves with {die_count} of {instance.dies} dies"
         )
-        if count < instance.dies:
+        if die_count < instance.dies:
             event.end_s = math.inf
             self.shrunk[k] = event
 
@@ -389,12 +391,14 @@ class MemoryServers:
         keeps_ssd = int(machine.setup.scenario.recovery.lost_blocks == "ssd")
         lost_blocks = 0
         namespaces = machine.setup.namespaces
-        for row in range(pool.capacity.size):
-            parts = equal_parts(machine.fabric, machine.setup.pool_nodes(row // namespaces))
-            if node in parts:
-                is_up = (~np.isin(parts, list(self._out))).astype(np.int8)
-                for part in np.flatnonzero(parts == node).tolist():
-                    lost_blocks += lose_server(pool, ssd, row, part, is_up, keeps_ssd)
+        for pool_row in range(pool.capacity.size):
+            node_of_part = equal_parts(
+                machine.fabric, machine.setup.pool_nodes(pool_row // namespaces)
+            )
+            if node in node_of_part:
+                is_up = (~np.isin(node_of_part, list(self._out))).astype(np.int8)
+                for part_number in np.flatnonzero(node_of_part == node).tolist():
+                    lost_blocks += lose_server(pool, ssd, pool_row, part_number, is_up, keeps_ssd)
         consequence = "read again from the SSD tier" if keeps_ssd else "lost"
         sentence = f"{lost_blocks:,} KV blocks of node {node} {consequence}"
         self._log.append(Event(t_s, Kind.POOL_LOST, sentence, element=f"node {node}"))
@@ -408,6 +412,8 @@ class MemoryServers:
         quotas = machine.setup.quotas
         for row in range(pool.capacity.size):
             nodes = machine.setup.pool_nodes(row // len(quotas))
-            nodes_left = dram(machine.fabric, [node for node in nodes if node not in self._out])
-            share = nodes_left / max(dram(machine.fabric, nodes), 1e-9)
-            resize(pool, row, int(machine.setup.pool_blocks * share * quotas[row % len(quotas)]))
+            dram_left = dram(machine.fabric, [node for node in nodes if node not in self._out])
+            dram_share = dram_left / max(dram(machine.fabric, nodes), 1e-9)
+            resize(
+                pool, row, int(machine.setup.pool_blocks * dram_share * quotas[row % len(quotas)])
+            )

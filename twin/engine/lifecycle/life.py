@@ -66,7 +66,7 @@ class Life:
                    whole_model_bytes(self.setup.costs.shape, formats(pool.precision)))
             for role, pool in serving(self.setup.scenario).items()
         }  # fmt: skip
-        self.dies = [frozenset(i.die_of_rank) for i in self.setup.instances]
+        self.dies = [frozenset(instance.die_of_rank) for instance in self.setup.instances]
         self.state = ["off"] * len(self.dies)
         self.spans: list[Span] = []
         self._span: dict[int, Span] = {}
@@ -74,19 +74,19 @@ class Life:
         self.together: list[Life] = [self]  # of each model one
         self.planned: dict[int, int] = {}  # for how many that drain an instance waits
         self.residency, self._model = Residency([self.setup]), 0
-        self.supernode = [self.setup.supernode_of(i) for i in self.setup.instances]
+        self.supernode = [self.setup.supernode_of(instance) for instance in self.setup.instances]
         # By supernode and stored model: who loads what the first of them fetches.
         self._fetching = defaultdict[Hashable, dict[int, Then]](dict)
         self._begun = [0] * len(self.dies)  # starts of each instance: what an aborted one left over
         self.stops: set[int] = set()  # instances that failed while they drained
         self._failed: set[int] = set()  # instances that have failed since they were built
-        for k in range(len(self.dies)):
-            if k < self.setup.declared:
-                self._enter(k, "serve", 0.0)
+        for number in range(len(self.dies)):
+            if number < self.setup.declared:
+                self._enter(number, "serve", 0.0)
             else:
-                self.set_open(k, 0, up=0)
-                self._enter(k, "off", 0.0)
-                machine.members[k] = [None] * len(self.dies[k])
+                self.set_open(number, 0, up=0)
+                self._enter(number, "off", 0.0)
+                machine.members[number] = [None] * len(self.dies[number])
         self.settle(self.residency, 0)
         if self.moves:
             machine.lay_flows()
@@ -96,17 +96,17 @@ class Life:
         weights of what serves, and without bounds those of every model."""
         self.residency, self._model = residency, model
         for pool in residency.pools:
-            for stored, size in self._weights_of.values() if not pool.bounded else ():
-                pool.keep((model, stored), size)
-        for k, state in enumerate(self.state):
+            for stored, weight_bytes in self._weights_of.values() if not pool.bounded else ():
+                pool.keep((model, stored), weight_bytes)
+        for number, state in enumerate(self.state):
             if state == "serve":
-                self._keep(k)
+                self._keep(number)
 
     def of(self, role: str, *states: str, at: int | None = None) -> list[int]:
         """Instances of a role in one of some states; at: of that supernode."""
         return [
-            k for k, i in enumerate(self.setup.instances)
-            if i.role == role and self.state[k] in states and at in (None, self.supernode[k])
+            k for k, instance in enumerate(self.setup.instances)
+            if instance.role == role and self.state[k] in states and at in (None, self.supernode[k])
         ]  # fmt: skip
 
     def held(self) -> set[int]:
@@ -127,12 +127,12 @@ class Life:
     def lose(self, dies: Set[int], t_s: float) -> None:
         """Handle failed dies: instances starting on them stop, failed DRAM loses its models."""
         self.residency.lose(servers_out(self.machine.fabric))
-        for k, state in enumerate(self.state):
-            if state in STARTS and self.dies[k] & dies:
-                self._begun[k] += 1
-                self.loading.stop(k, t_s)
-                self._enter(k, "off", t_s)
-                self._stop_waiting(k, t_s)
+        for number, state in enumerate(self.state):
+            if state in STARTS and self.dies[number] & dies:
+                self._begun[number] += 1
+                self.loading.stop(number, t_s)
+                self._enter(number, "off", t_s)
+                self._stop_waiting(number, t_s)
 
     def fail(self, k: int, t_s: float) -> None:
         """Stop an instance; the router is informed later."""
@@ -168,11 +168,11 @@ class Life:
         """Intervals (from s, to s) in which each instance held its dies, by instance."""
         periods: dict[int, list[tuple[float, float]]] = {}
         for span in self.spans:  # in order of time
-            of_instance = periods.setdefault(span.instance, [])
-            if of_instance and of_instance[-1][1] == span.t_s:
-                of_instance[-1] = of_instance[-1][0], span.end_s
+            spans_of_instance = periods.setdefault(span.instance, [])
+            if spans_of_instance and spans_of_instance[-1][1] == span.t_s:
+                spans_of_instance[-1] = spans_of_instance[-1][0], span.end_s
             else:
-                of_instance.append((span.t_s, span.end_s))
+                spans_of_instance.append((span.t_s, span.end_s))
         return periods
 
     def _enter(self, k: int, state: str, t_s: float) -> None:
@@ -236,8 +236,8 @@ class Life:
         def weights(now_s: float) -> None:
             """Load the weights from DRAM if they are there, otherwise from object storage."""
             model, model_bytes = self._stored(k)
-            is_there = [dram.read(model) for dram in self._drams(k)]
-            if is_there and all(is_there):
+            is_in_dram = [dram.read(model) for dram in self._drams(k)]
+            if is_in_dram and all(is_in_dram):
                 return load(now_s)
             self._enter(k, "fetch", now_s)
             if self.rule.weights != "pool":
@@ -259,17 +259,17 @@ class Life:
 
         def arrived(now_s: float) -> None:
             """Let every instance that waits load the model."""
-            loads = [*waiting.values()]
+            waiting_loads = [*waiting.values()]
             waiting.clear()
-            for load in loads:
-                load(now_s)
+            for begin_load in waiting_loads:
+                begin_load(now_s)
 
         while waiting:
-            k = next(iter(waiting))
-            self._send(self.loading.fetch, k, self._stored(k)[1], t_s, arrived)
-            if self.state[k] == "fetch":
+            fetcher = next(iter(waiting))
+            self._send(self.loading.fetch, fetcher, self._stored(fetcher)[1], t_s, arrived)
+            if self.state[fetcher] == "fetch":
                 return
-            del waiting[k]
+            del waiting[fetcher]
 
     def _stop_waiting(self, k: int, t_s: float) -> None:
         """Let another instance fetch what instance k fetched, if any waits for it."""
@@ -285,14 +285,14 @@ class Life:
 
     def _stored(self, k: int) -> tuple[Hashable, float]:
         """The stored model that the instance reads, in the format of its pool, and its bytes."""
-        stored, size = self._weights_of[self.setup.instances[k].role]
-        return (self._model, stored), size
+        model_name, size_bytes = self._weights_of[self.setup.instances[k].role]
+        return (self._model, model_name), size_bytes
 
     def _keep(self, k: int) -> None:
         """Store the model in the DRAM that the instance reads."""
-        drams, (stored, size) = self._drams(k), self._stored(k)
+        drams, (model_name, size_bytes) = self._drams(k), self._stored(k)
         for dram in drams:
-            dram.keep(stored, size / len(drams))
+            dram.keep(model_name, size_bytes / len(drams))
 
     def is_warm(self, k: int) -> bool:
         """Whether the DRAM that the instance reads contains the model."""
@@ -304,8 +304,8 @@ class Life:
         fetch_s = 0.0
         if self.rule.weights == "object_storage":
             fetch_s = max(size for _, size in self._weights_of.values()) / self._bucket_bytes_per_s
-        first_of_role = {i.role: k for k, i in reversed(list(enumerate(self.setup.instances)))}
-        return self._process_s + fetch_s + max(self._weights(k)[1] for k in first_of_role.values())
+        first_by_role = {i.role: k for k, i in reversed(list(enumerate(self.setup.instances)))}
+        return self._process_s + fetch_s + max(self._weights(k)[1] for k in first_by_role.values())
 
     def _weights(self, k: int) -> tuple[float, float]:
         """Bytes of an instance's weights, and seconds to load them: by links, or slower loaders."""
@@ -324,12 +324,12 @@ class Life:
 
     def _serve(self, k: int, t_s: float) -> None:
         """Put an instance in service on its own dies, with prices of the present network."""
-        i, machine = self.setup.instances[k], self.machine
-        machine.members[k] = list(i.die_of_rank)
+        instance, machine = self.setup.instances[k], self.machine
+        machine.members[k] = list(instance.die_of_rank)
         try:
             machine.adopt(k, machine.price(k))
         except HardwareError:  # links have failed since it began to start
-            machine.members[k] = [None] * i.dies
+            machine.members[k] = [None] * instance.dies
             self._enter(k, "off", t_s)
             return
         self.set_open(k, 1, up=1)

@@ -66,10 +66,10 @@ class Residency:
             lent_bytes += pool.weights_share * pool.gb_per_node * 1e9 if pool.enabled else 0.0
         first_setup = setups[0]
         is_shared = first_setup.scenario.memory_pool.scope == "shared"
-        nodes = (
+        pool_nodes = (
             dram(first_setup.fabric, first_setup.pool_nodes(0)) if lent_bytes and is_shared else 1
         )
-        self.pools = [Dram(lent_bytes * nodes or math.inf) for _ in range(first_setup.apart)]
+        self.pools = [Dram(lent_bytes * pool_nodes or math.inf) for _ in range(first_setup.apart)]
         # Of each supernode.
         self._nodes = first_setup.scenario.supernode.nodes if first_setup.apart > 1 else math.inf
         self.nodes = defaultdict[int, Dram](lambda: Dram(lent_bytes or math.inf))
@@ -87,9 +87,9 @@ class Residency:
         pool a part, without which it has to be fetched again."""
         for node in out:
             self.nodes.pop(node, None)
-        for g in {int(node // self._nodes) for node in out - self._out}:
-            if self.pools[g].bounded:
-                self.pools[g].held.clear()
+        for supernode in {int(node // self._nodes) for node in out - self._out}:
+            if self.pools[supernode].bounded:
+                self.pools[supernode].held.clear()
         self._out = set(out)
 
 
@@ -152,18 +152,20 @@ class Loading:
 
     def _set_paces(self) -> None:
         """Limit loads to what loaders take in; fetches, of all models, share the bucket evenly."""
-        count = sum(len(loading.fetching()) for loading in self.together)
+        fetch_count = sum(len(loading.fetching()) for loading in self.together)
         for loading in self.together:
             fetching_instances = loading.fetching()
-            for k in loading._under_way:
-                pace = self._bucket_bytes_per_s / max(count, 1)
-                if k not in fetching_instances:
-                    pace = self._loader_bytes_per_s * len(loading._machine.coming[k].dies)
-                loading._machine.set_pace(loading._machine.weights_flow(k), pace)
+            for instance in loading._under_way:
+                bytes_per_s = self._bucket_bytes_per_s / max(fetch_count, 1)
+                if instance not in fetching_instances:
+                    bytes_per_s = self._loader_bytes_per_s * len(
+                        loading._machine.coming[instance].dies
+                    )
+                loading._machine.set_pace(loading._machine.weights_flow(instance), bytes_per_s)
 
     def fetching(self) -> list[int]:
         """Instances to which object storage sends weights."""
-        return [k for k in self._under_way if self._machine.coming[k].stored]
+        return [instance for instance in self._under_way if self._machine.coming[instance].stored]
 
     def _rate(self, k: int) -> float:
         """Bytes/s now; what links leave is known from the border after a transfer began on."""
@@ -174,9 +176,9 @@ class Loading:
 
     def _settle(self, k: int, t_s: float) -> None:
         """Book what came since the last look."""
-        transfer, rate = self._under_way[k], self._rate(k)
-        moved_bytes = min(transfer.left, rate * (t_s - transfer.since_s))
-        end_s = transfer.since_s + moved_bytes / rate if rate > 0.0 else t_s
+        transfer, bytes_per_s = self._under_way[k], self._rate(k)
+        moved_bytes = min(transfer.left, bytes_per_s * (t_s - transfer.since_s))
+        end_s = transfer.since_s + moved_bytes / bytes_per_s if bytes_per_s > 0.0 else t_s
         plane = w.VPC if self._machine.coming[k].stored else self._plane
         column = self._machine.column(k)
         book_traffic(
@@ -186,13 +188,13 @@ class Loading:
 
     def _look_again(self, k: int, t_s: float) -> None:
         """Plan when a transfer is looked at next: at its end, or earlier if rates may change."""
-        transfer, rate = self._under_way[k], self._rate(k)
-        turn = transfer.turn
-        after_s = min(LOOK_S, transfer.left / rate) if rate > 0.0 else LOOK_S
+        transfer, bytes_per_s = self._under_way[k], self._rate(k)
+        transfer_turn = transfer.turn
+        after_s = min(LOOK_S, transfer.left / bytes_per_s) if bytes_per_s > 0.0 else LOOK_S
 
         def go_on(now_s: float) -> None:
             """Book what has come, then end the transfer or plan the next look."""
-            if k not in self._under_way or self._under_way[k].turn != turn:
+            if k not in self._under_way or self._under_way[k].turn != transfer_turn:
                 return None
             self._settle(k, now_s)
             if transfer.left > DONE * transfer.size:

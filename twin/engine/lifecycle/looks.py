@@ -47,16 +47,16 @@ class Forecast:
 
     def at(self, t_s: float, now: float, ahead: float) -> float:
         """The forecast `ahead` plus one standard deviation of past underestimates."""
-        expected = None
+        forecast = None
         while self._made and self._made[0][0] <= t_s - self._lead_s:
-            expected = self._made.popleft()[1]
+            forecast = self._made.popleft()[1]
         self._made.append((t_s, ahead))
-        if expected is not None:
-            decay = math.exp((self._looked_s - t_s) / REMEMBERED_S)
-            excess = max(0.0, now / expected - 1.0) if expected > LEAST else 0.0
+        if forecast is not None:
+            memory_decay = math.exp((self._looked_s - t_s) / REMEMBERED_S)
+            relative_excess = max(0.0, now / forecast - 1.0) if forecast > LEAST else 0.0
             # Of errors that are as often too little as too much, half are counted.
-            self._squares = decay * self._squares + 2.0 * excess**2
-            self._weight = decay * self._weight + 1.0
+            self._squares = memory_decay * self._squares + 2.0 * relative_excess**2
+            self._weight = memory_decay * self._weight + 1.0
         self._looked_s = t_s
         return ahead * (1.0 + math.sqrt(self._squares / max(self._weight, 1.0)))
 
@@ -68,14 +68,14 @@ class Look:
 
     def __init__(self, machine: Machine, lead_s: float, forecasts: bool = True) -> None:
         self.machine, self.world, self._lead_s = machine, machine.world, lead_s
-        self._foresees, s = forecasts, machine.setup.scenario
-        self._ttft_s, self._tpot_s = s.slo.ttft_s, 1e-3 * s.slo.tpot_ms
+        self._foresees, scenario = forecasts, machine.setup.scenario
+        self._ttft_s, self._tpot_s = scenario.slo.ttft_s, 1e-3 * scenario.slo.tpot_ms
         self._per_iteration = tokens_per_iteration(
-            s.deployment.decode.mtp_draft_tokens, machine.setup.costs.mtp_acceptance
+            scenario.deployment.decode.mtp_draft_tokens, machine.setup.costs.mtp_acceptance
         )
         self._forecasts = Forecast(lead_s), Forecast(lead_s)
         instances = machine.setup.instances
-        self._place = {i.index: k for k, i in enumerate(instances) if i.role != "prefill"}
+        self._place = {i.index: number for number, i in enumerate(instances) if i.role != "prefill"}
         self._looked_s = 0.0
         self._oldest = 0  # request without a first token at the look before
         self._counted: dict[str, float] = {}
@@ -93,31 +93,31 @@ class Look:
         span_s = max(t_s - self._looked_s, 1e-9)
         self._looked_s = t_s
         self._count(span_s)
-        handed_on, pools = math.inf, {}
-        for role, serving in instances.items():
-            columns, parts = np.array(serving, np.int64), []
+        handed_on_per_s, pools = math.inf, {}
+        for role, numbers in instances.items():
+            columns, measures = np.array(numbers, np.int64), []
             if role != "decode":
-                measured, handed_on = self._prefill(columns, starting[role], t_s, span_s)
-                parts.append(measured)
+                measurement, handed_on_per_s = self._prefill(columns, starting[role], t_s, span_s)
+                measures.append(measurement)
             if role != "prefill":
-                parts.append(self._decode(columns, handed_on, t_s))
-            pools[role] = parts[0] if len(parts) == 1 else _both(*parts)
+                measures.append(self._decode(columns, handed_on_per_s, t_s))
+            pools[role] = measures[0] if len(measures) == 1 else _both(*measures)
         return pools
 
     def _count(self, span_s: float) -> None:
         """Counts of arrived, computed and departed work since the last measurement."""
-        r, book, decode = self.world.request, self.world.record.windows[:-1], self.world.decode
+        r, windows, decode = self.world.request, self.world.record.windows[:-1], self.world.decode
         counters, last_totals = self.world.record.counters, self._counted
         self._arrived, first_new = int(counters[w.ARRIVED]), self._arrived
-        tokens = r.input_tokens[first_new : self._arrived].astype(np.float64)
+        prompt_tokens = r.input_tokens[first_new : self._arrived].astype(np.float64)
         decoding_requests = float(decode.in_batch.sum())
         totals = {
             "requests": float(self._arrived),
-            "tokens": last_totals.get("tokens", 0.0) + float(tokens.sum()),
-            "squares": last_totals.get("squares", 0.0) + float((tokens**2).sum()),
-            "begun": float(book[:, w.PROMPT_TOKENS].sum()),
-            "hits": float(book[:, w.HIT_TOKENS].sum()),
-            "computed": float(book[:, w.PREFILL_TOKENS].sum()),
+            "tokens": last_totals.get("tokens", 0.0) + float(prompt_tokens.sum()),
+            "squares": last_totals.get("squares", 0.0) + float((prompt_tokens**2).sum()),
+            "begun": float(windows[:, w.PROMPT_TOKENS].sum()),
+            "hits": float(windows[:, w.HIT_TOKENS].sum()),
+            "computed": float(windows[:, w.PREFILL_TOKENS].sum()),
             "full_s": float(self.world.prefill.full_s.sum()),
             "full_line_s": float(self.world.prefill.full_line_s.sum()),
             "left": float(counters[w.JOINED]) - decoding_requests,
@@ -134,54 +134,56 @@ class Look:
     ) -> tuple[Measured, float]:
         """Measurement of the prefill pool, whose used share is tokens over those of full batches;
         and requests/s that it can hand on."""
-        p, counters, mean = self.world.prefill, self.world.record.counters, self._mean
+        prefill, counters, mean_rates = self.world.prefill, self.world.record.counters, self._mean
         budget = float(self.world.settings.prefill_budget)
         waiting = int(counters[w.ROUTED] - counters[w.PREFILL_BEGUN] - counters[w.BACK_FROM_QUEUE])
-        queued_tokens = float(p.queued_tokens[at].sum())
-        fresh_share = 1.0 - mean["hits"] / max(mean["begun"], 1e-9)
+        queued_tokens = float(prefill.queued_tokens[at].sum())
+        fresh_share = 1.0 - mean_rates["hits"] / max(mean_rates["begun"], 1e-9)
         # Of a fresh token, which attends to all before it, those that hit too.
-        pairs = 0.5 * (2.0 - fresh_share) * mean["squares"] / max(mean["tokens"], 1e-9)
-        rates = budget / (p.pass_s + budget * (p.s_per_token + pairs * p.s_per_pair))  # tokens/s
-        if mean["full_s"] > 1e-9:  # uneven dies and reads, which the line leaves out
-            self._reached = mean["full_line_s"] / mean["full_s"]
+        pairs = 0.5 * (2.0 - fresh_share) * mean_rates["squares"] / max(mean_rates["tokens"], 1e-9)
+        rates = budget / (
+            prefill.pass_s + budget * (prefill.s_per_token + pairs * prefill.s_per_pair)
+        )  # tokens/s
+        if mean_rates["full_s"] > 1e-9:  # uneven dies and reads, which the line leaves out
+            self._reached = mean_rates["full_line_s"] / mean_rates["full_s"]
         rates = rates * self._reached
-        pool_rate, one_rate = max(float(rates[at].sum()), 1e-9), float(rates.max())
-        coming_rate = mean["tokens"] * fresh_share
-        later_rate = pool_rate + starting * one_rate  # when one that starts now serves
+        pool_tokens_per_s, one_rate = max(float(rates[at].sum()), 1e-9), float(rates.max())
+        coming_tokens_per_s = mean_rates["tokens"] * fresh_share
+        later_rate = pool_tokens_per_s + starting * one_rate  # when one that starts now serves
         # Prompt tokens in the queue when an instance that starts now serves.
         backlog = max(
             0.0,
             fresh_share * queued_tokens
-            + (coming_rate - 0.5 * (pool_rate + later_rate)) * self._lead_s,
+            + (coming_tokens_per_s - 0.5 * (pool_tokens_per_s + later_rate)) * self._lead_s,
         )
         needed = max(
             self._forecasts[0].at(
-                t_s, self._rate["tokens"] * fresh_share / one_rate, coming_rate / one_rate
+                t_s, self._rate["tokens"] * fresh_share / one_rate, coming_tokens_per_s / one_rate
             ),
-            (coming_rate + backlog / self._lead_s) / one_rate,  # and is gone as long after
+            (coming_tokens_per_s + backlog / self._lead_s) / one_rate,  # and is gone as long after
         )
-        measured = (
+        measurement = (
             waiting, queued_tokens / (budget * max(at.size, 1)),
-            max(0.0, self._rate["computed"] / pool_rate),
+            max(0.0, self._rate["computed"] / pool_tokens_per_s),
             self._mean_ttft_s(t_s, span_s) / self._ttft_s, needed if self._foresees else math.nan,
         )  # fmt: skip
-        return measured, mean["requests"] * later_rate / max(coming_rate, 1e-9)
+        return measurement, mean_rates["requests"] * later_rate / max(coming_tokens_per_s, 1e-9)
 
     def _mean_ttft_s(self, t_s: float, span_s: float) -> float:
         """Mean TTFT of first tokens since the last measurement (s); 0 without one."""
         request = self.world.request
         rows = slice(self._oldest, self._arrived)
-        first_s, arrival_s = request.transfer_end_s[rows], request.arrival_s[rows]
-        has_first_token = first_s <= t_s
-        is_new = has_first_token & (first_s > t_s - span_s)
-        is_open = ~(has_first_token | (request.status[rows] >= w.REJECTED))
-        self._oldest += int(is_open.argmax()) if is_open.any() else is_open.size
-        return float((first_s[is_new] - arrival_s[is_new]).mean()) if is_new.any() else 0.0
+        first_token_s, arrival_s = request.transfer_end_s[rows], request.arrival_s[rows]
+        has_first_token = first_token_s <= t_s
+        is_new = has_first_token & (first_token_s > t_s - span_s)
+        is_unfinished = ~(has_first_token | (request.status[rows] >= w.REJECTED))
+        self._oldest += int(is_unfinished.argmax()) if is_unfinished.any() else is_unfinished.size
+        return float((first_token_s[is_new] - arrival_s[is_new]).mean()) if is_new.any() else 0.0
 
     def _decode(self, at: np.ndarray, handed_on: float, t_s: float) -> Measured:
         """Measurements of decode: used share of slots or KV space; waiting: those without room."""
         decode, counters = self.world.decode, self.world.record.counters
-        waiting = int(counters[w.FRONTED]) + sum(int(counters[k]) for k in BACK)
+        waiting = int(counters[w.FRONTED]) + sum(int(counters[counter]) for counter in BACK)
         waiting -= int(counters[w.ROUTED] + counters[w.REJECTED_ROUTER] + counters[w.GIVEN_UP])
         waiting -= int(counters[w.CANCELLED_BY_CLIENT] - counters[w.LEFT_EARLY])
         slots, taken = max(float(decode.room[at].sum()), 1.0), float(decode.taken[at].sum())
@@ -189,62 +191,66 @@ class Look:
         kv_space = float(decode.kv_tokens[at].sum()) * ranks
         context_tokens = float(decode.context.reshape(-1, ranks)[at].sum())
         busy = max(float(decode.in_batch[at].sum()) / slots, context_tokens / max(kv_space, 1.0))
-        rate = self._rate
-        tpot_s = rate["iteration_s"] / max(rate["iterations"], 1e-9) / self._per_iteration
+        rates = self._rate
+        tpot_s = rates["iteration_s"] / max(rates["iterations"], 1e-9) / self._per_iteration
         decoding = float(decode.in_batch.sum())
         needed = math.nan
         if self._foresees:
-            requests = waiting + float(decode.taken.sum()) - decoding
-            requests_each = self._requests_of_one()
-            later = self._decoding_ahead(decoding, requests, handed_on)
-            needed = self._forecasts[1].at(t_s, decoding / requests_each, later / requests_each)
+            requests_coming = waiting + float(decode.taken.sum()) - decoding
+            most_requests = self._requests_of_one()
+            later_requests = self._decoding_ahead(decoding, requests_coming, handed_on)
+            needed = self._forecasts[1].at(
+                t_s, decoding / most_requests, later_requests / most_requests
+            )
         return (waiting, (taken + waiting) / slots, busy, max(0.0, tpot_s) / self._tpot_s, needed)
 
     def _decoding_ahead(self, decoding: float, under_way: float, handed_on: float) -> float:
         """Decoding requests after the lead time: who remains, by Little's law, and arrivals."""
-        leave_rate = max(self._mean["left"], 0.0) / max(decoding, 1e-9)
-        join_rate = min(self._mean["requests"] + under_way / self._lead_s, handed_on)
-        if decoding < 1.0 or leave_rate * self._lead_s < 1e-6:
-            return decoding + join_rate * self._lead_s
-        stay_share = math.exp(-leave_rate * self._lead_s)
-        return decoding * stay_share + join_rate * (1.0 - stay_share) / leave_rate
+        leave_per_s = max(self._mean["left"], 0.0) / max(decoding, 1e-9)
+        join_per_s = min(self._mean["requests"] + under_way / self._lead_s, handed_on)
+        if decoding < 1.0 or leave_per_s * self._lead_s < 1e-6:
+            return decoding + join_per_s * self._lead_s
+        stay_share = math.exp(-leave_per_s * self._lead_s)
+        return decoding * stay_share + join_per_s * (1.0 - stay_share) / leave_per_s
 
     def _requests_of_one(self) -> float:
         """Number of the present requests whose tokens one instance makes within the SLO. It scales
         the requests of the fullest instance within its slots and KV space; the deviation of a rank
         from the mean goes with the square root of their number."""
-        decode, c, ranks = self.world.decode, self.world.costs, self.world.settings.decode_ranks
+        decode, costs, ranks = self.world.decode, self.world.costs, self.world.settings.decode_ranks
         k = int(np.argmax(decode.in_batch))
-        loads = decode.requests.reshape(-1, ranks)[k], decode.context.reshape(-1, ranks)[k]
-        request_count = float(loads[0].sum())
+        loads_of_ranks = decode.requests.reshape(-1, ranks)[k], decode.context.reshape(-1, ranks)[k]
+        request_count = float(loads_of_ranks[0].sum())
         if not request_count:
             return max(float(decode.room.max()), 1.0)
         role = self.machine.roles[self._place[k]]
-        hot = c.decode_hot_tokens, c.decode_hot_factor[k]
+        hot_table = costs.decode_hot_tokens, costs.decode_hot_factor[k]
 
         def iteration_s(more: float) -> float:
             """Seconds of an iteration with this multiple of today's load."""
             requests, context = (
                 np.maximum(0.0, load.mean() * more + (load - load.mean()) * math.sqrt(more))
-                for load in loads
+                for load in loads_of_ranks
             )
-            sink = role.operator_sink()
-            return float(decode_iteration_s(role.decode, requests, context, 0, ranks, *hot, sink))
+            times = role.operator_sink()
+            return float(
+                decode_iteration_s(role.decode, requests, context, 0, ranks, *hot_table, times)
+            )
 
-        fullness = max(
+        highest_fullness = max(
             request_count / float(decode.room[k]),
-            float(loads[1].sum()) / (decode.kv_tokens[k] * ranks),
+            float(loads_of_ranks[1].sum()) / (decode.kv_tokens[k] * ranks),
         )
-        least_load, most_load = 1.0 / request_count, 1.0 / fullness
-        bound_s = NEAR_SLO * self._tpot_s * self._per_iteration
+        least_load, most_load = 1.0 / request_count, 1.0 / highest_fullness
+        limit_s = NEAR_SLO * self._tpot_s * self._per_iteration
         least_s, most_s = iteration_s(least_load), iteration_s(most_load)
-        if least_s <= bound_s < most_s:
+        if least_s <= limit_s < most_s:
             for _ in range(STEPS):  # along lines: seconds are nearly linear in requests
-                requests_of_one = least_load + (bound_s - least_s) / (most_s - least_s) * (
+                requests_of_one = least_load + (limit_s - least_s) / (most_s - least_s) * (
                     most_load - least_load
                 )
                 tried_s = iteration_s(requests_of_one)
-                if tried_s > bound_s:
+                if tried_s > limit_s:
                     most_load, most_s = requests_of_one, tried_s
                 else:
                     least_load, least_s = requests_of_one, tried_s

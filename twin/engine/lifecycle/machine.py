@@ -44,10 +44,10 @@ def _sent(role: RoleCosts) -> np.ndarray:
     context_bytes = split(role.context_bytes_per_token, role.context_off_node)
     if role.pool.role != "prefill":
         return np.array((*(exchange_bytes + context_bytes), 0.0, 0.0))
-    prefill = role.prefill
-    gather_s = prefill.gather.token * role.stage_dies + prefill.exchange.token
+    prefill_costs = role.prefill
+    gather_s = prefill_costs.gather.token * role.stage_dies + prefill_costs.exchange.token
     gather_s *= (
-        prefill.moe_layers + (1.0 + prefill.split_ffn) * prefill.dense_layers
+        prefill_costs.moe_layers + (1.0 + prefill_costs.split_ffn) * prefill_costs.dense_layers
     ) * role.stages
     gather_bytes = gather_s * role.gather_bytes_per_s if gather_s > 0.0 else 0.0
     return np.array((*exchange_bytes, *(split(gather_bytes, role.gather_off_node) + context_bytes)))
@@ -94,13 +94,15 @@ class Machine:
     def _as_built(self, k: int) -> RoleCosts:
         """Costs of instance k on the undamaged machine; the first of a role is priced already.
         Raises HardwareError when no die of the instance is linked."""
-        i = self.setup.instances[k]
+        instance = self.setup.instances[k]
         if not self.serving(k):
-            raise HardwareError(f"no die of {i.name} is linked: take back an edit of the supernode")
-        built_costs = self.setup.costs.roles.get(i.role)
+            raise HardwareError(
+                f"no die of {instance.name} is linked: take back an edit of the supernode"
+            )
+        built_costs = self.setup.costs.roles.get(instance.role)
         return (
             self.price(k)
-            if i.index or None in self.members[k] or built_costs is None
+            if instance.index or None in self.members[k] or built_costs is None
             else built_costs
         )
 
@@ -111,10 +113,10 @@ class Machine:
     def held(self) -> set[int]:
         """Dies that belong to an instance: members, and original places of ranks without a die."""
         held_dies = self.in_use()
-        for k, (i, members) in enumerate(zip(self.setup.instances, self.members, strict=True)):
-            if k not in self.off:
-                places = zip(i.die_of_rank, members, strict=True)
-                held_dies |= {home for home, die in places if die is None}
+        for number, (i, members) in enumerate(zip(self.setup.instances, self.members, strict=True)):
+            if number not in self.off:
+                homes_and_dies = zip(i.die_of_rank, members, strict=True)
+                held_dies |= {home for home, die in homes_and_dies if die is None}
         return held_dies
 
     def spares(self, k: int) -> list[int]:
@@ -123,12 +125,12 @@ class Machine:
         for machine in self.together:
             if machine is not self:  # what another model may take later is no spare either
                 held_dies = held_dies.union(*(i.die_of_rank for i in machine.setup.instances))
-        chips = self._whole.chips(self.setup.scenario.supernode.chip)
+        chip_of_npu = self._whole.chips(self.setup.scenario.supernode.chip)
         chip = self.setup.costs.roles[self.setup.instances[k].role].chip.name
-        npu, supernode_at = self._whole.npu.tolist(), self.setup.supernode_at
+        npu_of_dies, supernode_at = self._whole.npu.tolist(), self.setup.supernode_at
         supernode = supernode_at(self.setup.instances[k].die_of_rank[0])
-        return [die for die, npu_of in enumerate(npu)
-                if die not in held_dies and chips[npu_of] == chip
+        return [die for die, npu_of_die in enumerate(npu_of_dies)
+                if die not in held_dies and chip_of_npu[npu_of_die] == chip
                 and supernode_at(die) == supernode]  # fmt: skip
 
     def column(self, k: int) -> int:
@@ -142,9 +144,12 @@ class Machine:
 
     def ranks(self, k: int) -> list[tuple[int | None, ...]]:
         """Dies of each rank of instance k; a rank with a missing die serves nothing."""
-        members, i = self.members[k], self.setup.instances[k]
-        dies_per_rank = 1 if i.role == "prefill" else self.setup.rank_dies
-        return [tuple(members[r : r + dies_per_rank]) for r in range(0, i.dies, dies_per_rank)]
+        members, instance = self.members[k], self.setup.instances[k]
+        dies_per_rank = 1 if instance.role == "prefill" else self.setup.rank_dies
+        return [
+            tuple(members[first_die : first_die + dies_per_rank])
+            for first_die in range(0, instance.dies, dies_per_rank)
+        ]
 
     def serving(self, k: int) -> tuple[int, ...]:
         """Serving dies of instance k in order; failed ones count until they are replaced."""
@@ -153,9 +158,9 @@ class Machine:
 
     def rows(self, k: int) -> range:
         """Rows of instance k's ranks among the ranks of all decode instances."""
-        i = self.setup.instances[k]
-        ranks = i.dies // self.setup.rank_dies
-        return range(i.index * ranks, (i.index + 1) * ranks)
+        instance = self.setup.instances[k]
+        rank_count = instance.dies // self.setup.rank_dies
+        return range(instance.index * rank_count, (instance.index + 1) * rank_count)
 
     def change(self, in_force: Sequence[Fault]) -> None:
         """Put these faults in force: network, ports, and dies that cannot serve."""
@@ -170,13 +175,13 @@ class Machine:
         """Set the capacity of every die's port for KV hand-off, bytes/s."""
         plane = self.setup.scenario.deployment.kv_transfer_plane
         first_port = ports_of(self._whole, [self.setup.first_die], self._port)[0]
-        full_rates = port_rates(self._whole, plane)[first_port]
-        rate_share = port_rates(self.fabric, plane) / full_rates
+        full_bytes_per_s = port_rates(self._whole, plane)[first_port]
+        rate_share = port_rates(self.fabric, plane) / full_bytes_per_s
         transfer = self.world.transfer
-        serving = ((i.role, self.serving(k)) for k, i in enumerate(self.setup.instances))
+        serving = ((i.role, self.serving(number)) for number, i in enumerate(self.setup.instances))
         collision = transfer_collision(self.fabric, serving, plane)
-        rates = self._port.bytes_per_s * rate_share / collision.mean
-        transfer.granted[:] = self.setup.costs.handed_bytes_per_s(rates)
+        port_bytes_per_s = self._port.bytes_per_s * rate_share / collision.mean
+        transfer.granted[:] = self.setup.costs.handed_bytes_per_s(port_bytes_per_s)
         transfer.capacity[:] = transfer.granted
 
     def price(self, k: int) -> RoleCosts:
@@ -187,10 +192,10 @@ class Machine:
             """Costs of the instance on these dies, computed anew."""
             deployed = replace(self.setup.costs.deployed, net=self.fabric)
             costs = role_costs(deployed, instance.role, dies, instance.name)
-            speeds = slow_dies(self.fabric, self.in_force)
-            slowest = min((speeds.get(die, 1.0) for die in dies), default=1.0)
-            if slowest < 1.0:
-                costs = replace(costs, coefficients=slowed(costs.coefficients, slowest))
+            speed_of_die = slow_dies(self.fabric, self.in_force)
+            slowest_speed = min((speed_of_die.get(die, 1.0) for die in dies), default=1.0)
+            if slowest_speed < 1.0:
+                costs = replace(costs, coefficients=slowed(costs.coefficients, slowest_speed))
             return costs
 
         return recently(
@@ -201,24 +206,24 @@ class Machine:
         """Use these costs for instance k from now on."""
         self.roles[k] = costs
         instance = self.setup.instances[k]
-        now_costs, traffic = self.world.costs, self.world.traffic
-        row, values = instance.index, numbers(costs.coefficients)
-        now_costs.sent[self.column(k)] = _sent(costs)
-        carried, present, undisturbed = (
-            (now_costs.prefill_carried, now_costs.prefill_now, now_costs.prefill_alone)
+        costs_in_use, traffic = self.world.costs, self.world.traffic
+        instance_row, coefficients = instance.index, numbers(costs.coefficients)
+        costs_in_use.sent[self.column(k)] = _sent(costs)
+        carried_now, prices_now, prices_alone = (
+            (costs_in_use.prefill_carried, costs_in_use.prefill_now, costs_in_use.prefill_alone)
             if instance.role == "prefill"
-            else (now_costs.decode_carried, now_costs.decode_now, now_costs.decode_alone)
+            else (costs_in_use.decode_carried, costs_in_use.decode_now, costs_in_use.decode_alone)
         )
-        present[row] = undisturbed[row] = values
+        prices_now[instance_row] = prices_alone[instance_row] = coefficients
         if instance.role != "prefill":
             self._seat(k)
-            self.world.decode.kv_tokens[row] = self.setup.kv_tokens(costs)
+            self.world.decode.kv_tokens[instance_row] = self.setup.kv_tokens(costs)
             self._price_copies(k)
         if instance.role != "decode":
-            self._price_reads(row, costs)
+            self._price_reads(instance_row, costs)
         crowding = traffic.crowding[int(traffic.first[w.EXPERTS]) + self.column(k)]
-        present[row, carried] *= crowding
-        now_costs.priced[self.column(k)] = crowding
+        prices_now[instance_row, carried_now] *= crowding
+        costs_in_use.priced[self.column(k)] = crowding
         self._plug_in(k)
 
     def _price_copies(self, k: int) -> None:
@@ -227,24 +232,26 @@ class Machine:
         dies = [die for die in rank if die is not None]
         if self.world.settings.swap_bytes <= 0.0 or not dies:
             return
-        s, costs = self.setup.scenario, self.setup.costs
+        scenario, costs = self.setup.scenario, self.setup.costs
         layers = kv_layers(costs.deployed.shape, costs.deployed.drafter)
         token_bytes = costs.held_kv * costs.kv_bytes_per_token
         role = self.roles[k]
         layer_bytes = token_bytes / layers * role.die_kv * role.pool.own.pp_stages
-        copies_rate = copies_bytes_per_s(self.facts, s.memory_pool.block_tokens * layer_bytes)
-        rates = host_copy(self.fabric, dies, "ub")
-        row = self.setup.instances[k].index
-        self.world.decode.s_per_host_byte[row] = [
-            1.0 / min(rate / len(dies), copies_rate) for rate in reversed(rates)
+        copies_rate = copies_bytes_per_s(
+            self.facts, scenario.memory_pool.block_tokens * layer_bytes
+        )
+        bytes_per_s = host_copy(self.fabric, dies, "ub")
+        instance_row = self.setup.instances[k].index
+        self.world.decode.s_per_host_byte[instance_row] = [
+            1.0 / min(link_rate / len(dies), copies_rate) for link_rate in reversed(bytes_per_s)
         ]
 
     def _price_reads(self, at: int, costs: RoleCosts) -> None:
         """Set the pool read rate of instance `at`, and seconds of prompts and cached tokens."""
-        prefill, settings, c = self.world.prefill, self.world.settings, self.world.costs
-        hot_table = c.prefill_hot_tokens, c.prefill_hot_factor[at]
+        prefill, settings, world_costs = self.world.prefill, self.world.settings, self.world.costs
+        hot_table = world_costs.prefill_hot_tokens, world_costs.prefill_hot_factor[at]
         if settings.colocated:
-            hot_table = c.decode_hot_tokens, c.decode_hot_factor[at]
+            hot_table = world_costs.decode_hot_tokens, world_costs.decode_hot_factor[at]
         mean_prompt = float(self.setup.requests.input_tokens[self.setup.at_start :].mean())
         prefill.read_bytes_per_token[at] = costs.fetch.bytes_per_token
         self.set_pace(
@@ -257,8 +264,8 @@ class Machine:
         prefill.pass_s[at], prefill.s_per_token[at] = pass_s, token_s
         prefill.s_per_pair[at] = pair_s
         if not settings.colocated:
-            per_die = float(settings.prefill_budget) / costs.dies
-            prefill.attention_s_per_token[at] = attention_s_per_token(costs.prefill, per_die)
+            tokens_per_die = float(settings.prefill_budget) / costs.dies
+            prefill.attention_s_per_token[at] = attention_s_per_token(costs.prefill, tokens_per_die)
 
     def set_pace(self, flow: int, bytes_per_s: float) -> None:
         """Limit a flow to a maximum rate of its own, bytes/s."""
@@ -275,9 +282,9 @@ class Machine:
         ranks = self.ranks(k)
         dies_per_rank = len(ranks[0])
         port_dies = [
-            dies[(r * dies_per_rank + place) % len(dies)] if die is None or None in rank else die
+            dies[(r * dies_per_rank + index) % len(dies)] if die is None or None in rank else die
             for r, rank in enumerate(ranks)
-            for place, die in enumerate(rank)
+            for index, die in enumerate(rank)
         ]
         ports = ports_of(self._whole, port_dies, self._port)
         if instance.role == "prefill":
@@ -288,20 +295,20 @@ class Machine:
     def _seat(self, k: int) -> None:
         """Set the slots of the instance's ranks: none where no die serves."""
         instance, ranks = self.setup.instances[k], self.rows(k)
-        is_seated = np.array([None not in rank for rank in self.ranks(k)])
+        has_all_dies = np.array([None not in rank for rank in self.ranks(k)])
         decode = self.world.decode
-        decode.slots[ranks] = np.where(is_seated, self._slots[ranks], 0)
+        decode.slots[ranks] = np.where(has_all_dies, self._slots[ranks], 0)
         decode.room[instance.index] = decode.slots[ranks].sum()
         decode.floor[instance.index], decode.refused[instance.index] = 0, np.inf
 
     def lay_flows(self, t_s: float = 0.0) -> None:
         """Lay out all flows again from t_s on, after a change of the fabric or of members."""
         scenario, first = self.setup.scenario, self.world.traffic.first
-        seats, scope = self.seats(), (scenario.deployment, scenario.memory_pool)
-        known_flows = self.fabric.once("flows", dict[Hashable, list[Flow]])
-        key = (*scope, *first.tolist(), *seats)
+        seats, settings = self.seats(), (scenario.deployment, scenario.memory_pool)
+        flows_by_key = self.fabric.once("flows", dict[Hashable, list[Flow]])
+        flows_key = (*settings, *first.tolist(), *seats)
         self.flows = recently(
-            known_flows, key, lambda: flows_of(scenario, self.fabric, seats, first)
+            flows_by_key, flows_key, lambda: flows_of(scenario, self.fabric, seats, first)
         )
         if self.epochs and self.epochs[-1].t_s == t_s:
             self.epochs.pop()
@@ -323,12 +330,12 @@ class Machine:
         pool_of = self.setup.pool_of
         return [
             Seat(
-                i.role, i.index, self.column(k),
-                tuple(die for die in self.serving(k) if die not in self.out),
-                () if i.role == "decode" else self.setup.pool_nodes(pool_of[i.index]),
-                self.coming.get(k), self.setup.supernode_of(i),
+                instance.role, instance.index, self.column(number),
+                tuple(die for die in self.serving(number) if die not in self.out),
+                () if instance.role == "decode" else self.setup.pool_nodes(pool_of[instance.index]),
+                self.coming.get(number), self.setup.supernode_of(instance),
             )
-            for k, i in enumerate(self.setup.instances)
+            for number, instance in enumerate(self.setup.instances)
         ]  # fmt: skip
 
     def reach_storage(self) -> None:
@@ -345,13 +352,13 @@ class Machine:
             if flow.kind != w.POOL_READ:
                 continue
             prefill.pool_open[instance] = 1
-            rate, _ = flow.load.alone(self.fabric)
-            prefill.read_bytes_per_s[instance] = min(rate, traffic.pace[flow.number])
+            bytes_per_s, _ = flow.load.alone(self.fabric)
+            prefill.read_bytes_per_s[instance] = min(bytes_per_s, traffic.pace[flow.number])
             nodes = self.setup.pool_nodes(int(prefill.pool[instance]))
-            parts = equal_parts(self.fabric, nodes)
-            streams.parts[instance] = parts.size
-            streams.home[instance, : parts.size] = np.searchsorted(nodes, parts)
-            streams.answers[instance, : parts.size] = np.isin(parts, flow.sources)
+            node_of_part = equal_parts(self.fabric, nodes)
+            streams.parts[instance] = node_of_part.size
+            streams.home[instance, : node_of_part.size] = np.searchsorted(nodes, node_of_part)
+            streams.answers[instance, : node_of_part.size] = np.isin(node_of_part, flow.sources)
             if streams.requested[instance].any():
                 load_servers(self.world, instance)
 
@@ -359,9 +366,9 @@ class Machine:
         """Set the node of each rank of the flow's instance (that of the rank's first die), and
         bytes/s of copies between dies and their nodes' memory: over all nodes and ways, and on the
         mean one."""
-        instance = [k for k, i in enumerate(self.setup.instances) if i.role != "prefill"][
-            swaps.instance
-        ]
+        instance = [
+            number for number, seat in enumerate(self.setup.instances) if seat.role != "prefill"
+        ][swaps.instance]
         dies = [next((die for die in rank if die is not None), 0) for rank in self.ranks(instance)]
         node_index = np.searchsorted(swaps.nodes, self.fabric.node[self.fabric.dies[dies]])
         decode = self.world.decode

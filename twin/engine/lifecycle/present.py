@@ -37,8 +37,8 @@ class Present:
         """Mean instances of a pool in each window."""
         if self._elastic is None:
             return len(self._setup.of_role(role))
-        edges_s = np.linspace(0.0, self._setup.scenario.horizon_s, windows + 1)
-        return self._time(role, edges_s, *states) / np.diff(edges_s)
+        window_edges_s = np.linspace(0.0, self._setup.scenario.horizon_s, windows + 1)
+        return self._time(role, window_edges_s, *states) / np.diff(window_edges_s)
 
     def _size(self, role: str) -> float:
         """NPUs of an instance of a pool."""
@@ -54,7 +54,7 @@ class Present:
         """NPUs that belong to an instance, and those of prefill, mean of each window."""
         prefill_npus = self._mean(windows, "prefill") * self._size("prefill")
         if self._elastic is None:  # pools may share NPUs
-            used_dies = {die for i in self._setup.instances for die in i.die_of_rank}
+            used_dies = {die for instance in self._setup.instances for die in instance.die_of_rank}
             return float(self._setup.fabric.npus_of(used_dies)), prefill_npus
         return self._sum(windows, 0.0), prefill_npus
 
@@ -79,7 +79,7 @@ class Present:
         roles = self._setup.roles
         if self._elastic is None:
             return {
-                role: sum(i.dies for i in self._setup.of_role(role))
+                role: sum(instance.dies for instance in self._setup.of_role(role))
                 // self._setup.dies_per_npu(role)
                 for role in roles
             }
@@ -87,9 +87,11 @@ class Present:
 
     def _steady(self, role: str, *states: str) -> float:
         """Mean number of a role's instances in these states after the warm-up."""
-        s = self._setup.scenario
-        edges_s = np.array([s.warmup_s, s.horizon_s])
-        return float(self._time(role, edges_s, *states)[0]) / (s.horizon_s - s.warmup_s)
+        scenario = self._setup.scenario
+        edges_s = np.array([scenario.warmup_s, scenario.horizon_s])
+        return float(self._time(role, edges_s, *states)[0]) / (
+            scenario.horizon_s - scenario.warmup_s
+        )
 
     def totals(self) -> dict[str, float]:
         """Instances of the steady state that can compute; NPU-seconds held, and changes."""
@@ -113,12 +115,12 @@ class Present:
             return {}
         horizon_s, rows = self._setup.scenario.horizon_s, []
         for span in self._elastic.life.spans:
-            i = self._setup.instances[span.instance]
+            instance = self._setup.instances[span.instance]
             if span.t_s < min(span.end_s, horizon_s):
                 rows.append((
-                    i.role, i.index, span.state, span.t_s, min(span.end_s, horizon_s),
-                    i.dies // self._setup.dies_per_npu(i.role),
-                    int(self._setup.fabric.npu[i.die_of_rank[0]]),
+                    instance.role, instance.index, span.state, span.t_s, min(span.end_s, horizon_s),
+                    instance.dies // self._setup.dies_per_npu(instance.role),
+                    int(self._setup.fabric.npu[instance.die_of_rank[0]]),
                 ))  # fmt: skip
         life_tables = {"lives": pl.DataFrame(rows, schema=LIVES, orient="row")}
         if decisions := decision_rows(self._elastic):

@@ -25,10 +25,10 @@ def share_npus(lives: Sequence[Life]) -> None:
     taken_dies: set[int] = set()
     for model, life in enumerate(lives):
         life.together = list(lives)
-        life.loading.together = [each.loading for each in lives]
-        for k, dies in enumerate(life.dies):
-            if life.state[k] == "serve" and dies & taken_dies:
-                life.end(k, 0.0)
+        life.loading.together = [other_life.loading for other_life in lives]
+        for number, dies in enumerate(life.dies):
+            if life.state[number] == "serve" and dies & taken_dies:
+                life.end(number, 0.0)
         taken_dies |= life.held()
         life.settle(residency, model)
 
@@ -48,25 +48,25 @@ def share_links(machines: Sequence[Machine]) -> bool:
         for world in worlds
     ]
     columns = sum(size for _, size, _ in sizes)
-    numbers, next_exchange, next_other = [], 0, columns
+    flow_numbers, next_exchange, next_other = [], 0, columns
     for prefills, exchanges, swaps in sizes:
         first_of, last_of = numbers_of(prefills, exchanges, swaps, next_exchange, next_other)
-        numbers.append((first_of, last_of))
+        flow_numbers.append((first_of, last_of))
         next_exchange += exchanges
         next_other = int(last_of.max(initial=next_other))
-    pace, active = np.full(next_other, np.inf), np.zeros(next_other, np.int8)
+    pace_bytes_per_s, is_active = np.full(next_other, np.inf), np.zeros(next_other, np.int8)
     duty, crowding = np.zeros(columns), np.ones(columns)
-    for world, (first_of, last_of) in zip(worlds, numbers, strict=True):
+    for world, (first_of, last_of) in zip(worlds, flow_numbers, strict=True):
         flows = world.traffic
         for kind in w.FLOWS:
-            own_pace = flows.pace[flows.first[kind] : flows.last[kind]]
-            pace[first_of[kind] : last_of[kind]] = own_pace
+            pace_of_kind = flows.pace[flows.first[kind] : flows.last[kind]]
+            pace_bytes_per_s[first_of[kind] : last_of[kind]] = pace_of_kind
         rows = [first_of[kind] + np.arange(world.settings.prefills) for kind in w.STREAMS]
         world.streams.flow = np.concatenate(rows)
         flows.assign(first=first_of, last=last_of)
     for world in worlds:
         world.traffic.assign(
-            pace=pace, active=active, duty=duty, crowding=crowding,
+            pace=pace_bytes_per_s, active=is_active, duty=duty, crowding=crowding,
             alone=np.ones(next_other), wish=np.ones(next_other),
         )  # fmt: skip
     for machine in machines:

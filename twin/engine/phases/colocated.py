@@ -19,34 +19,34 @@ from twin.model.mixed import mixed_hits_s, mixed_iteration_s
 @kernel
 def colocated(world: World, t1: float) -> None:
     """Advance every colocated instance to t1."""
-    state, instance, first = world.decode, world.instance, world.settings.prefills
+    state, instance, first_decode = world.decode, world.instance, world.settings.prefills
     prefill = world.prefill
-    for c in range(state.taken.size):
-        while instance.up[first + c]:
-            if prefill.reading[c]:
-                read_s = max(prefill.read_end_s[c], instance.ends_s[first + c])
+    for number in range(state.taken.size):
+        while instance.up[first_decode + number]:
+            if prefill.reading[number]:
+                read_s = max(prefill.read_end_s[number], instance.ends_s[first_decode + number])
                 if read_s > t1:
                     break
-                launch_mixed(world, c, read_s)
+                launch_mixed(world, number, read_s)
             # Those whose KV is there from the start wait to join, with or without a prompt.
             now_s = min(
-                decode.acts_s(world, c, prefill.queue[c, w.HEAD]),
-                decode.acts_s(world, c, state.wait[c, w.HEAD]),
+                decode.acts_s(world, number, prefill.queue[number, w.HEAD]),
+                decode.acts_s(world, number, state.wait[number, w.HEAD]),
             )
             if now_s > t1:
                 break
-            if instance.running[first + c]:
-                decode.settle(world, c, now_s)
-                finish_pieces(world, c, now_s)
-            decode.admit(world, c, now_s)  # who is there when the run begins
-            decode.make_room(world, c, now_s)
-            batch_tokens = form_batch(world, c, now_s)
-            instance.running[first + c] = 0
-            instance.ends_s[first + c] = now_s
-            if prefill.batch_reads[c] > 0.0:
-                pool.begin_reading(world, c, now_s)
-            elif state.in_batch[c] > 0 or batch_tokens > 0:
-                launch_mixed(world, c, now_s)
+            if instance.running[first_decode + number]:
+                decode.settle(world, number, now_s)
+                finish_pieces(world, number, now_s)
+            decode.admit(world, number, now_s)  # who is there when the run begins
+            decode.make_room(world, number, now_s)
+            batch_tokens = form_batch(world, number, now_s)
+            instance.running[first_decode + number] = 0
+            instance.ends_s[first_decode + number] = now_s
+            if prefill.batch_reads[number] > 0.0:
+                pool.begin_reading(world, number, now_s)
+            elif state.in_batch[number] > 0 or batch_tokens > 0:
+                launch_mixed(world, number, now_s)
 
 
 @kernel
@@ -77,18 +77,18 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
     prefill.reading[c] = 0
     price_exchange(world, settings.prefills + c, 1.0)
     stream_kv(world, c, now_s)
-    prices, operators = costs.decode[c], costs.decode_operators
+    mixed_prices, operators = costs.decode[c], costs.decode_operators
     fill(operators, 0.0)
-    took_s = mixed_iteration_s(
-        prices, state.requests, state.context, state.prompt_tokens, state.prompt_pairs,
+    iteration_s = mixed_iteration_s(
+        mixed_prices, state.requests, state.context, state.prompt_tokens, state.prompt_pairs,
         c * settings.decode_ranks, settings.decode_ranks, costs.decode_hot_tokens,
         costs.decode_hot_factor[c], operators,
     )  # fmt: skip
     if prefill.batch_hits[c] > 0.0:
-        took_s += mixed_hits_s(prices, prefill.batch_hits[c], operators)
-    took_s += copies_s(world, c, now_s, operators)
-    took_s += read_s - now_s
-    end_s, windows = now_s + took_s, world.record.windows
+        iteration_s += mixed_hits_s(mixed_prices, prefill.batch_hits[c], operators)
+    iteration_s += copies_s(world, c, now_s, operators)
+    iteration_s += read_s - now_s
+    end_s, windows = now_s + iteration_s, world.record.windows
     if batch_tokens > 0.0:
         book_one(world, windows, now_s, end_s, w.PREFILL_TOKENS, batch_tokens)
         book_one(world, windows, now_s, end_s, w.PREFILL_BATCHES, 1.0)

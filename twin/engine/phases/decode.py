@@ -25,21 +25,21 @@ from twin.policies.batching import iterations_needed
 @kernel
 def decode(world: World, t1: float) -> None:
     """Advance every decode instance to t1: iterations end and begin at their exact times."""
-    state, instance, first = world.decode, world.instance, world.settings.prefills
-    for d in range(state.taken.size):
-        while instance.up[first + d]:
-            now_s = acts_s(world, d, state.wait[d, w.HEAD])
+    decode_state, instance, first_decode = world.decode, world.instance, world.settings.prefills
+    for instance_number in range(decode_state.taken.size):
+        while instance.up[first_decode + instance_number]:
+            now_s = acts_s(world, instance_number, decode_state.wait[instance_number, w.HEAD])
             if now_s > t1:
                 break
-            if instance.running[first + d]:
-                settle(world, d, now_s)
-            admit(world, d, now_s)
-            make_room(world, d, now_s)
-            if state.in_batch[d] > 0:
-                launch(world, d, now_s)
+            if instance.running[first_decode + instance_number]:
+                settle(world, instance_number, now_s)
+            admit(world, instance_number, now_s)
+            make_room(world, instance_number, now_s)
+            if decode_state.in_batch[instance_number] > 0:
+                launch(world, instance_number, now_s)
             else:
-                instance.running[first + d] = 0
-                instance.ends_s[first + d] = now_s
+                instance.running[first_decode + instance_number] = 0
+                instance.ends_s[first_decode + instance_number] = now_s
 
 
 @kernel
@@ -59,14 +59,14 @@ def admit(world: World, d: int, now_s: float) -> None:
     """Let requests whose KV is there by now_s join the batch, first those from host memory."""
     state, request = world.decode, world.request
     if state.swapped_out[d] > 0:
-        for r in range(d * world.settings.decode_ranks, (d + 1) * world.settings.decode_ranks):
-            returned_request = swap_in(world, d, r)
+        for rank in range(d * world.settings.decode_ranks, (d + 1) * world.settings.decode_ranks):
+            returned_request = swap_in(world, d, rank)
             while returned_request != w.NONE:
                 enter(world, d, returned_request)
-                returned_request = swap_in(world, d, r)
+                returned_request = swap_in(world, d, rank)
     while state.wait[d, w.HEAD] != w.NONE and request.ready_s[state.wait[d, w.HEAD]] <= now_s:
-        i = pop(state.wait, d, request.following)
-        join(world, d, i, now_s)
+        request_row = pop(state.wait, d, request.following)
+        join(world, d, request_row, now_s)
 
 
 @kernel
@@ -88,11 +88,11 @@ def join(world: World, d: int, i: int, now_s: float) -> None:
     """Let a request whose KV arrived join the batch; a short answer may have ended."""
     settings, request, state = world.settings, world.request, world.decode
     rank = request.rank[i]
-    length = request.input_tokens[i] + request.emitted[i]
+    kv_tokens = request.input_tokens[i] + request.emitted[i]
     if request.emitted[i] == 0 and settings.first_by_decode and settings.has_prefill:
         first_token(world, i, now_s)
     state.changed[d] = 1
-    state.reserved_tokens[rank] -= length
+    state.reserved_tokens[rank] -= kv_tokens
     has_joined(world, i)
     world.record.counters[w.JOINED] += 1
     request.emitted[i] += 1  # the token that prefill computed
@@ -138,18 +138,18 @@ def enter(world: World, d: int, i: int) -> None:
 def launch(world: World, d: int, now_s: float) -> None:
     """Begin an iteration and set when it ends; the slowest rank sets the pace."""
     settings, state, costs = world.settings, world.decode, world.costs
-    first = d * settings.decode_ranks
+    first_rank = d * settings.decode_ranks
     operators = costs.decode_operators
     fill(operators, 0.0)
     slowdown = slowed_by_hand_off(world, d) if settings.kv_among_experts else 1.0
     price_exchange(world, settings.prefills + d, slowdown)
     stream_kv(world, d, now_s)
-    took_s = decode_iteration_s(
-        costs.decode[d], state.requests, state.context, first, settings.decode_ranks,
+    iteration_s = decode_iteration_s(
+        costs.decode[d], state.requests, state.context, first_rank, settings.decode_ranks,
         costs.decode_hot_tokens, costs.decode_hot_factor[d], operators,
     )  # fmt: skip
-    took_s += copies_s(world, d, now_s, operators)
-    begin_iteration(world, d, now_s, now_s + took_s, 0.0, 0.0)
+    iteration_s += copies_s(world, d, now_s, operators)
+    begin_iteration(world, d, now_s, now_s + iteration_s, 0.0, 0.0)
 
 
 @kernel
@@ -161,15 +161,15 @@ def sit_through(world: World, d: int, begin_s: float, end_s: float) -> tuple[flo
     request_s, context_s = state.request_s, state.context_s
     tokens = 0.0
     context_tokens = 0.0
-    first = d * settings.decode_ranks
-    for r in range(first, first + settings.decode_ranks):
-        tokens += growth[r]
-        context_tokens += context[r]
-        request_s[r] += requests[r] * counted_s
-        context_s[r] += context[r] * counted_s
+    first_rank = d * settings.decode_ranks
+    for rank in range(first_rank, first_rank + settings.decode_ranks):
+        tokens += growth[rank]
+        context_tokens += context[rank]
+        request_s[rank] += requests[rank] * counted_s
+        context_s[rank] += context[rank] * counted_s
     if counted_s > 0.0:
-        took_s = end_s - begin_s
-        world.record.gaps[bin_of(took_s)] += state.in_batch[d] * counted_s / took_s
+        span_s = end_s - begin_s
+        world.record.gaps[bin_of(span_s)] += state.in_batch[d] * counted_s / span_s
     return tokens, context_tokens
 
 
@@ -180,33 +180,33 @@ def begin_iteration(
     """Start an iteration and book it: time, tokens, KV in use, operators, bytes of its expert
     exchange. prompt_tokens, pairs: of the prompts that a colocated instance computes in it."""
     settings, record, operators = world.settings, world.record, world.costs.decode_operators
-    instance, state, prices = world.instance, world.decode, world.costs.decode[d]
-    column, took_s = settings.prefills + d, end_s - begin_s
+    instance, state, decode_prices = world.instance, world.decode, world.costs.decode[d]
+    column, span_s = settings.prefills + d, end_s - begin_s
     state.iteration[d] += 1
     instance.running[column] = 1
     instance.ends_s[column] = end_s
     instance.busy_s[column] += min(end_s, settings.horizon_s) - begin_s
     tokens, context = sit_through(world, d, begin_s, end_s)
     requests = float(state.in_batch[d])
-    hbm_bytes = decode_hbm_bytes(prices, requests, context, float(settings.decode_ranks))
-    flops = decode_flops(prices, requests, context)
+    hbm_bytes = decode_hbm_bytes(decode_prices, requests, context, float(settings.decode_ranks))
+    flops = decode_flops(decode_prices, requests, context)
     if settings.colocated:
-        flops = mixed_flops(prices, requests, context, prompt_tokens, pairs)
+        flops = mixed_flops(decode_prices, requests, context, prompt_tokens, pairs)
     kv_tokens = settings.decode_ranks * state.kv_tokens[d]
     record.fields[0], record.amounts[0] = w.ITERATIONS, 1.0
-    record.fields[1], record.amounts[1] = w.ITERATION_S, took_s
+    record.fields[1], record.amounts[1] = w.ITERATION_S, span_s
     record.fields[2], record.amounts[2] = w.DECODE_TOKENS, tokens
-    record.fields[3], record.amounts[3] = w.DECODE_BUSY_S, took_s
-    record.fields[4], record.amounts[4] = w.KV_USED_S, context / kv_tokens * took_s
+    record.fields[3], record.amounts[3] = w.DECODE_BUSY_S, span_s
+    record.fields[4], record.amounts[4] = w.KV_USED_S, context / kv_tokens * span_s
     record.fields[5], record.amounts[5] = w.HBM_BYTES, hbm_bytes
     record.fields[6], record.amounts[6] = w.FLOPS, flops
-    for k in range(operators.size):
-        record.fields[7 + k] = w.FIRST_OPERATOR + k
-        record.amounts[7 + k] = operators[k]
+    for operator in range(operators.size):
+        record.fields[7 + operator] = w.FIRST_OPERATOR + operator
+        record.amounts[7 + operator] = operators[operator]
     spread(record.windows, begin_s, end_s, record, 7 + operators.size, settings)
     first_field = column * w.AT_FIELDS
-    record.fields[0], record.amounts[0] = first_field + w.AT_BUSY_S, took_s
-    record.fields[1], record.amounts[1] = first_field + w.AT_ITERATION_S, took_s
+    record.fields[0], record.amounts[0] = first_field + w.AT_BUSY_S, span_s
+    record.fields[1], record.amounts[1] = first_field + w.AT_ITERATION_S, span_s
     record.fields[2], record.amounts[2] = first_field + w.AT_ITERATIONS, 1.0
     spread(record.instances, begin_s, end_s, record, 3, settings)
     log_pass(world, column, begin_s, end_s, state.in_batch[d], tokens, operators)
@@ -221,25 +221,25 @@ def begin_iteration(
 def settle(world: World, d: int, now_s: float) -> None:
     """End an iteration: contexts grow, due requests finish."""
     settings, request, state = world.settings, world.request, world.decode
-    first = d * settings.decode_ranks
+    first_rank = d * settings.decode_ranks
     ring_size = state.calendar.shape[1]
     bucket = state.iteration[d] % ring_size
     context, growth = state.context, state.growth
     state.changed[d] = 1
-    for r in range(first, first + settings.decode_ranks):
-        context[r] += growth[r]
+    for rank in range(first_rank, first_rank + settings.decode_ranks):
+        context[rank] += growth[rank]
     if settings.order == w.FAIR:
         charge_iteration(world, d)
-    i = state.calendar[d, bucket]
+    due_row = state.calendar[d, bucket]
     state.calendar[d, bucket] = w.NONE
-    while i != w.NONE:
-        following = request.following[i]
-        leave(world, d, i)
-        keep_here(world, i, request.input_tokens[i] + request.output_tokens[i])
-        release(world, d, i)
-        request.emitted[i] = request.output_tokens[i]
-        end_request(world, i, now_s)
-        i = following
+    while due_row != w.NONE:
+        next_due = request.following[due_row]
+        leave(world, d, due_row)
+        keep_here(world, due_row, request.input_tokens[due_row] + request.output_tokens[due_row])
+        release(world, d, due_row)
+        request.emitted[due_row] = request.output_tokens[due_row]
+        end_request(world, due_row, now_s)
+        due_row = next_due
 
 
 @kernel
@@ -249,8 +249,8 @@ def make_room(world: World, d: int, now_s: float) -> None:
     context, requests = world.decode.context, world.decode.requests
     half_page = 0.5 * settings.page_tokens
     kv_space = world.decode.kv_tokens[d]
-    first = d * settings.decode_ranks
-    for r in range(first, first + settings.decode_ranks):
+    first_rank = d * settings.decode_ranks
+    for r in range(first_rank, first_rank + settings.decode_ranks):
         while requests[r] > 0 and context[r] + requests[r] * half_page > kv_space + shared_tokens(
             world, r
         ):
@@ -267,10 +267,10 @@ def leave(world: World, d: int, i: int) -> None:
     iterations_due = request.due[i] - request.joined[i]
     tokens_left = request.output_tokens[i] - request.emitted[i]
     tokens_each = tokens_left / iterations_due
-    iterations = state.iteration[d] - request.joined[i]
-    length = request.input_tokens[i] + request.emitted[i]
+    iterations_done = state.iteration[d] - request.joined[i]
+    kv_tokens = request.input_tokens[i] + request.emitted[i]
     state.changed[d] = 1
-    state.context[rank] -= length + iterations * tokens_each
+    state.context[rank] -= kv_tokens + iterations_done * tokens_each
     state.growth[rank] -= tokens_each
     state.requests[rank] -= 1
     state.in_batch[d] -= 1
@@ -300,8 +300,8 @@ def give_slot_back(world: World, i: int) -> None:
     """Free the decode slot that a request had reserved."""
     if world.settings.has_decode:
         rank = world.request.rank[i]
-        length = world.request.input_tokens[i] + world.request.emitted[i]
-        world.decode.reserved_tokens[rank] -= length
+        kv_tokens = world.request.input_tokens[i] + world.request.emitted[i]
+        world.decode.reserved_tokens[rank] -= kv_tokens
         release(world, rank // world.settings.decode_ranks, i)
 
 
@@ -326,10 +326,10 @@ def preempt(world: World, d: int, rank: int, now_s: float) -> None:
     or, without room there, is lost and recomputed. One that is alone and too large is rejected."""
     request, state = world.request, world.decode
     victim = state.slot_table[rank, 0]
-    for k in range(1, state.requests[rank]):
-        i = state.slot_table[rank, k]
-        if (request.joined[i], i) > (request.joined[victim], victim):
-            victim = i
+    for slot in range(1, state.requests[rank]):
+        candidate = state.slot_table[rank, slot]
+        if (request.joined[candidate], candidate) > (request.joined[victim], victim):
+            victim = candidate
     is_last = state.requests[rank] == 1
     suspend(world, d, victim)
     is_swapped = not is_last and swap_out(world, d, victim)
@@ -362,16 +362,16 @@ def suspend(world: World, d: int, i: int) -> None:
     """Remove a running request from its batch and the calendar, not from its slot."""
     request, calendar = world.request, world.decode.calendar
     bucket = request.due[i] % calendar.shape[1]
-    before, item = w.NONE, calendar[d, bucket]
-    while item != i:
-        before, item = item, request.following[item]
-    if before == w.NONE:
+    item_before, due_request = w.NONE, calendar[d, bucket]
+    while due_request != i:
+        item_before, due_request = due_request, request.following[due_request]
+    if item_before == w.NONE:
         calendar[d, bucket] = request.following[i]
     else:
-        request.following[before] = request.following[i]
+        request.following[item_before] = request.following[i]
     request.following[i] = w.NONE
-    iterations = world.decode.iteration[d] - request.joined[i]
+    iterations_done = world.decode.iteration[d] - request.joined[i]
     iterations_due = request.due[i] - request.joined[i]
     tokens_left = request.output_tokens[i] - request.emitted[i]
     leave(world, d, i)
-    request.emitted[i] += int(tokens_left * iterations / iterations_due)
+    request.emitted[i] += int(tokens_left * iterations_done / iterations_due)

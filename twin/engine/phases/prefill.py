@@ -21,29 +21,29 @@ from twin.policies.router import SEES_HITS
 @kernel
 def prefill(world: World, t1: float) -> None:
     """Advance every prefill instance to t1: batches end and begin at their exact times."""
-    state, instance = world.prefill, world.instance
-    for p in range(state.queue.shape[0]):
-        while instance.up[p]:
-            if state.reading[p]:
-                read_s = max(state.read_end_s[p], instance.ends_s[p])
+    prefill_state, instance = world.prefill, world.instance
+    for number in range(prefill_state.queue.shape[0]):
+        while instance.up[number]:
+            if prefill_state.reading[number]:
+                read_s = max(prefill_state.read_end_s[number], instance.ends_s[number])
                 if read_s > t1:
                     break
-                compute_batch(world, p, read_s)
-            if instance.running[p]:
-                if instance.ends_s[p] > t1:
+                compute_batch(world, number, read_s)
+            if instance.running[number]:
+                if instance.ends_s[number] > t1:
                     break
-                finish_batch(world, p)
-            head = state.queue[p, w.HEAD]
+                finish_batch(world, number)
+            head = prefill_state.queue[number, w.HEAD]
             if head == w.NONE:
                 break
-            start_s = max(instance.ends_s[p], world.request.ready_s[head])
+            start_s = max(instance.ends_s[number], world.request.ready_s[head])
             if start_s > t1:
                 break
-            form_batch(world, p, start_s)
-            if state.batch_reads[p] > 0.0:
-                pool.begin_reading(world, p, start_s)
+            form_batch(world, number, start_s)
+            if prefill_state.batch_reads[number] > 0.0:
+                pool.begin_reading(world, number, start_s)
             else:
-                compute_batch(world, p, start_s)
+                compute_batch(world, number, start_s)
     if world.settings.stages > 1 and not world.settings.has_decode:
         leave_last_stage(world, t1)
 
@@ -52,13 +52,13 @@ def prefill(world: World, t1: float) -> None:
 def begin_pass(world: World, i: int, hit: int, read: int, now_s: float) -> None:
     """Stamp the beginning of a request's prefill; `hit` tokens are cached, `read` not in HBM."""
     settings, request = world.settings, world.request
-    length = request.input_tokens[i] + request.emitted[i]
+    prompt_tokens = request.input_tokens[i] + request.emitted[i]
     request.progress[i] = hit
     if request.emitted[i] == 0:
         request.hit_tokens[i] = hit
         request.prefill_start_s[i] = now_s
     if request.emitted[i] == 0 and request.retries[i] == 0:
-        add_at(world.record.windows, now_s, w.PROMPT_TOKENS, float(length), settings)
+        add_at(world.record.windows, now_s, w.PROMPT_TOKENS, float(prompt_tokens), settings)
         add_at(world.record.windows, now_s, w.HIT_TOKENS, float(hit), settings)
         if hit > read:
             add_at(world.record.windows, now_s, w.HBM_HIT_TOKENS, float(hit - read), settings)
@@ -76,28 +76,28 @@ def form_batch(world: World, p: int, now_s: float) -> int:
     fill(state.die_tokens, 0.0)
     fill(state.die_pairs, 0.0)
     if settings.colocated:
-        for r in range(p * settings.decode_ranks, (p + 1) * settings.decode_ranks):
-            world.decode.prompt_tokens[r] = world.decode.prompt_pairs[r] = 0.0
+        for rank in range(p * settings.decode_ranks, (p + 1) * settings.decode_ranks):
+            world.decode.prompt_tokens[rank] = world.decode.prompt_pairs[rank] = 0.0
     state.cold_blocks[0] = 0
     pool.forget_servers(world, p)
     pool.look_at_pool(world, p, now_s)
     batch_tokens, kv_tokens, hit_tokens, read_tokens, pairs, hbm_blocks = 0, 0, 0, 0, 0.0, 0
-    before = w.NONE  # the last prompt that stays in the queue with a part of it
+    last_kept = w.NONE  # the last prompt that stays in the queue with a part of it
     seen_s = received_by(world, p, now_s)
     i = w.NONE if waits_for_ranks(world, p, seen_s) else state.queue[p, w.HEAD]
     while i != w.NONE and request.ready_s[i] <= seen_s and batch_tokens < settings.prefill_budget:
         if settings.order == w.FAIR and request.progress[i] == w.NONE:
-            i = bring_forward(world, state.queue, p, before, seen_s, False)
-        is_begin = request.progress[i] == w.NONE  # who came forward may be computed in part
+            i = bring_forward(world, state.queue, p, last_kept, seen_s, False)
+        is_first_piece = request.progress[i] == w.NONE  # who came forward may be computed in part
         if settings.colocated and rank_room(world, p, i) <= 0:  # ranks of others have room
-            before, i = i, request.following[i]
+            last_kept, i = i, request.following[i]
             continue
-        die = die_for(world, p, i, is_begin) if settings.data_parallel_attention else 0
+        die = die_for(world, p, i, is_first_piece) if settings.data_parallel_attention else 0
         cell = request.rank[i] if settings.colocated else first_cell(world, p) + die
-        if is_begin and settings.in_hbm:
+        if is_first_piece and settings.in_hbm:
             hbm_blocks = blocks_here(world, cell, i)
         cached_tokens = (
-            pool.cached_tokens(world, p, i, hbm_blocks) if is_begin else request.progress[i]
+            pool.cached_tokens(world, p, i, hbm_blocks) if is_first_piece else request.progress[i]
         )
         tokens_left = request.input_tokens[i] + request.emitted[i] - cached_tokens
         piece_tokens = piece_of(world, p, i, die, cached_tokens, tokens_left, batch_tokens)
@@ -105,7 +105,7 @@ def form_batch(world: World, p: int, now_s: float) -> int:
             batch_tokens > 0 and kv_tokens + cached_tokens + piece_tokens > settings.batch_kv_tokens
         ):
             break
-        if is_begin:
+        if is_first_piece:
             not_in_hbm = max(cached_tokens - hbm_blocks * settings.block_tokens, 0)
             begin_pass(world, i, cached_tokens, not_in_hbm, now_s)
             begin_here(world, cell, i, hbm_blocks)
@@ -123,15 +123,15 @@ def form_batch(world: World, p: int, now_s: float) -> int:
         kv_tokens += cached_tokens + piece_tokens
         pairs += new_pairs
         request.progress[i] += piece_tokens
-        following = request.following[i]
+        next_request = request.following[i]
         if piece_tokens == tokens_left:
-            remove_after(state.queue, p, request.following, before, i)
+            remove_after(state.queue, p, request.following, last_kept, i)
             append(state.batch, p, request.following, i)
         else:
-            before = i
-        i = following
-    head = state.queue[p, w.HEAD]
-    if batch_tokens > 0 and head != w.NONE and request.ready_s[head] <= seen_s:
+            last_kept = i
+        i = next_request
+    first_request = state.queue[p, w.HEAD]
+    if batch_tokens > 0 and first_request != w.NONE and request.ready_s[first_request] <= seen_s:
         state.delayed[p] = settings.prompt_delay  # what is left of a release waits no further
     state.batch_reads[p] = read_tokens
     note_batch(world, p, now_s, float(batch_tokens), float(hit_tokens), pairs)
@@ -164,8 +164,8 @@ def waits_for_ranks(world: World, p: int, now_s: float) -> bool:
     if not settings.colocated or settings.prompt_delay == 0 or world.decode.in_batch[p] == 0:
         return False
     waiting_groups = groups_with_prompts(world, p, now_s)
-    groups = math.ceil(settings.decode_ranks / settings.prompt_ranks)
-    if waiting_groups in (0, groups) or state.delayed[p] == settings.prompt_delay:
+    group_count = math.ceil(settings.decode_ranks / settings.prompt_ranks)
+    if waiting_groups in (0, group_count) or state.delayed[p] == settings.prompt_delay:
         state.delayed[p] = 0
         return False
     state.delayed[p] += 1
@@ -176,23 +176,23 @@ def waits_for_ranks(world: World, p: int, now_s: float) -> bool:
 def groups_with_prompts(world: World, p: int, now_s: float) -> int:
     """Number of groups of prompt-sharing ranks in which a prompt waits."""
     has_prompt, first_rank = world.decode.prompt_tokens, p * world.settings.decode_ranks
-    groups, i = 0, world.prefill.queue[p, w.HEAD]
-    while i != w.NONE and world.request.ready_s[i] <= now_s:
-        first, _ = sharers(world, p, i)
-        groups += has_prompt[first] == 0.0
+    group_count, queued_request = 0, world.prefill.queue[p, w.HEAD]
+    while queued_request != w.NONE and world.request.ready_s[queued_request] <= now_s:
+        first, _ = sharers(world, p, queued_request)
+        group_count += has_prompt[first] == 0.0
         has_prompt[first] = 1.0
-        i = world.request.following[i]
-    for r in range(first_rank, first_rank + world.settings.decode_ranks):
-        has_prompt[r] = 0.0
-    return groups
+        queued_request = world.request.following[queued_request]
+    for rank in range(first_rank, first_rank + world.settings.decode_ranks):
+        has_prompt[rank] = 0.0
+    return group_count
 
 
 @kernel
 def attention_s(world: World, p: int, die: int) -> float:
     """Seconds of a layer's attention on a die, or a group of dies together, without launches."""
     state, pair_s = world.prefill, world.costs.prefill[p].core.pair
-    of_tokens = state.attention_s_per_token[p] * state.die_tokens[die]
-    return float(of_tokens + pair_s * state.die_pairs[die])
+    token_s = state.attention_s_per_token[p] * state.die_tokens[die]
+    return float(token_s + pair_s * state.die_pairs[die])
 
 
 @kernel
@@ -201,14 +201,14 @@ def die_for(world: World, p: int, i: int, begins: bool) -> int:
     attention work. If the router looks for hits in HBM, they are weighed against a die's load."""
     if begins and world.settings.in_hbm and world.settings.router_policy in SEES_HITS:
         return nearest(world, p, i, world.prefill.die_tokens)
-    state, lightest, layout = world.prefill, 0, world.costs.prefill[p].layout
-    for r in range(1, int(layout.dies / layout.context_dies)):
-        is_lighter = state.die_tokens[r] < state.die_tokens[lightest]
+    state, lightest_die, layout = world.prefill, 0, world.costs.prefill[p].layout
+    for die in range(1, int(layout.dies / layout.context_dies)):
+        is_lighter = state.die_tokens[die] < state.die_tokens[lightest_die]
         if world.settings.even_attention:
-            is_lighter = attention_s(world, p, r) < attention_s(world, p, lightest)
+            is_lighter = attention_s(world, p, die) < attention_s(world, p, lightest_die)
         if is_lighter:
-            lightest = r
-    return lightest
+            lightest_die = die
+    return lightest_die
 
 
 @kernel
@@ -217,13 +217,13 @@ def share_left(world: World, p: int, die: int, held: int) -> int:
     state, prices = world.prefill, world.costs.prefill[p]
     token_s, pair_s = state.attention_s_per_token[p], prices.core.pair
     mean_context = state.computed_pairs[p] / max(state.computed_tokens[p], 1.0)
-    groups = prices.layout.dies / prices.layout.context_dies
-    full_s = world.settings.prefill_budget / groups * (token_s + mean_context * pair_s)
-    left_s = full_s - attention_s(world, p, die)
-    if left_s <= 0.0:
+    group_count = prices.layout.dies / prices.layout.context_dies
+    share_s = world.settings.prefill_budget / group_count * (token_s + mean_context * pair_s)
+    seconds_left = share_s - attention_s(world, p, die)
+    if seconds_left <= 0.0:
         return 0
     next_s = token_s + held * pair_s
-    return max(1, int((math.sqrt(next_s**2 + 2.0 * pair_s * left_s) - next_s) / pair_s))
+    return max(1, int((math.sqrt(next_s**2 + 2.0 * pair_s * seconds_left) - next_s) / pair_s))
 
 
 @kernel
@@ -247,11 +247,11 @@ def longest_piece(world: World, p: int, held: int) -> int:
     settings, state = world.settings, world.prefill
     if settings.chunk_evening <= 0.0:
         return settings.chunk_tokens
-    tokens = physics.next_piece(
+    piece_tokens = physics.next_piece(
         settings.chunk_tokens, settings.chunk_evening, state.s_per_token[p], state.s_per_pair[p],
         held,
     )  # fmt: skip
-    return max(1, int(tokens))
+    return max(1, int(piece_tokens))
 
 
 @kernel
@@ -265,31 +265,31 @@ def sharers(world: World, p: int, i: int) -> tuple[int, int]:
 @kernel
 def rank_room(world: World, p: int, i: int) -> int:
     """Prompt tokens that a request's ranks can still compute in this iteration."""
-    first, end = sharers(world, p, i)
-    chunk_left = world.settings.chunk_tokens - world.decode.prompt_tokens[first]
-    return int(chunk_left * (end - first))
+    first_rank, end_rank = sharers(world, p, i)
+    chunk_tokens_left = world.settings.chunk_tokens - world.decode.prompt_tokens[first_rank]
+    return int(chunk_tokens_left * (end_rank - first_rank))
 
 
 @kernel
 def give_to_ranks(world: World, p: int, i: int, tokens: float, pairs: float) -> None:
     """Add a piece of a prompt to its rank, or to the ranks that share the prompt."""
-    first, end = sharers(world, p, i)
-    for r in range(first, end):
-        world.decode.prompt_tokens[r] += tokens / (end - first)
-        world.decode.prompt_pairs[r] += pairs / (end - first)
+    first_rank, end_rank = sharers(world, p, i)
+    for rank in range(first_rank, end_rank):
+        world.decode.prompt_tokens[rank] += tokens / (end_rank - first_rank)
+        world.decode.prompt_pairs[rank] += pairs / (end_rank - first_rank)
 
 
 @kernel
 def note_ending(world: World, p: int) -> None:
     """Sum the tokens and predicted seconds that leave the instance's queue when its batch ends."""
     state, request = world.prefill, world.request
-    tokens, work_s = 0, 0.0
-    i = state.batch[p, w.HEAD]
-    while i != w.NONE:
-        tokens += request.input_tokens[i] + request.emitted[i]
-        work_s += request.work_s[i]
-        i = request.following[i]
-    state.ending_tokens[p] = tokens
+    ending_tokens, work_s = 0, 0.0
+    batch_request = state.batch[p, w.HEAD]
+    while batch_request != w.NONE:
+        ending_tokens += request.input_tokens[batch_request] + request.emitted[batch_request]
+        work_s += request.work_s[batch_request]
+        batch_request = request.following[batch_request]
+    state.ending_tokens[p] = ending_tokens
     state.ending_s[p] = work_s
 
 
@@ -319,12 +319,12 @@ def note_batch(world: World, p: int, now_s: float, taken: float, hits: float, pa
     state.most_tokens[p] = taken / dies
     state.most_pairs[p] = pairs / dies
     if world.settings.data_parallel_attention:
-        slowest, dies_per_prompt = 0, world.costs.prefill[p].layout.context_dies
-        for r in range(1, int(dies / dies_per_prompt)):
-            if attention_s(world, p, r) > attention_s(world, p, slowest):
-                slowest = r
-        state.most_tokens[p] = state.die_tokens[slowest] / dies_per_prompt
-        state.most_pairs[p] = state.die_pairs[slowest] / dies_per_prompt
+        slowest_die, dies_per_prompt = 0, world.costs.prefill[p].layout.context_dies
+        for die in range(1, int(dies / dies_per_prompt)):
+            if attention_s(world, p, die) > attention_s(world, p, slowest_die):
+                slowest_die = die
+        state.most_tokens[p] = state.die_tokens[slowest_die] / dies_per_prompt
+        state.most_pairs[p] = state.die_pairs[slowest_die] / dies_per_prompt
 
 
 @kernel
@@ -387,19 +387,19 @@ def end_alone(world: World, i: int, now_s: float) -> None:
 def book_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: float) -> None:
     """Book a batch: time, tokens, operators, and bytes of its collectives."""
     settings = world.settings
-    tokens, pairs = world.prefill.batch_tokens[p], world.prefill.batch_pairs[p]
+    tokens, attention_pairs = world.prefill.batch_tokens[p], world.prefill.batch_pairs[p]
     record, operators, prices = world.record, world.costs.prefill_operators, world.costs.prefill[p]
     record.fields[0], record.amounts[0] = w.PREFILL_BATCHES, 1.0
     record.fields[1], record.amounts[1] = w.PREFILL_BUSY_S, end_s - begin_s
     record.fields[2], record.amounts[2] = w.PREFILL_TOKENS, tokens
     record.fields[3], record.amounts[3] = w.HBM_BYTES, physics.prefill_hbm_bytes(prices, tokens)
-    flops = physics.prefill_flops(prices, tokens, pairs)
+    flops = physics.prefill_flops(prices, tokens, attention_pairs)
     record.fields[4], record.amounts[4] = w.FLOPS, flops
     record.fields[5], record.amounts[5] = w.PREFILL_FLOPS, flops
     first_operator = w.FIRST_OPERATOR + world.costs.decode_operators.size
-    for k in range(operators.size):
-        record.fields[6 + k] = first_operator + k
-        record.amounts[6 + k] = operators[k]
+    for operator in range(operators.size):
+        record.fields[6 + operator] = first_operator + operator
+        record.amounts[6 + operator] = operators[operator]
     record.fields[6 + operators.size] = first_operator + operators.size
     record.amounts[6 + operators.size] = fetch_s
     spread(record.windows, begin_s, end_s, record, 7 + operators.size, settings)
@@ -466,5 +466,5 @@ def go_through_stages(world: World, p: int, end_s: float, took_s: float) -> None
     ends_s, hop = world.prefill.stage_s, world.costs.prefill[p].hop
     hop_s = hop.fixed + hop.token * world.prefill.most_tokens[p]
     ends_s[p, 0] = end_s
-    for k in range(1, world.settings.stages):
-        ends_s[p, k] = max(ends_s[p, k], ends_s[p, k - 1] + hop_s) + took_s
+    for stage in range(1, world.settings.stages):
+        ends_s[p, stage] = max(ends_s[p, stage], ends_s[p, stage - 1] + hop_s) + took_s

@@ -53,31 +53,31 @@ def router(world: World, t0: float, t1: float) -> None:
     while True:
         returned_request = decode.returned[0, w.HEAD]
         if returned_request != w.NONE:
-            i = returned_request
+            request_row = returned_request
         elif settings.gated:
-            i = gate.wait[0, w.HEAD]
-            if i == w.NONE:
+            request_row = gate.wait[0, w.HEAD]
+            if request_row == w.NONE:
                 break
             if settings.order == w.FAIR:
-                until_s = max(now_s, request.ready_s[i])
-                i = bring_forward(world, gate.wait, 0, w.NONE, until_s, True)
+                until_s = max(now_s, request.ready_s[request_row])
+                request_row = bring_forward(world, gate.wait, 0, w.NONE, until_s, True)
         elif counters[w.ROUTER_SEEN] < counters[w.FRONTED]:
-            i = counters[w.ROUTER_SEEN]
-            if request.status[i] == w.CANCELLED:
+            request_row = counters[w.ROUTER_SEEN]
+            if request.status[request_row] == w.CANCELLED:
                 counters[w.ROUTER_SEEN] += 1
                 continue
         else:
             break
-        if request.ready_s[i] > t1:
+        if request.ready_s[request_row] > t1:
             break
-        now_s = max(now_s, request.ready_s[i])
-        reason, must_wait = unservable(world, i), False
-        if settings.front and reason == 0:
-            send(world, i)
-            must_wait = world.front.wait[request.supernode[i], w.HEAD] != w.NONE
-        if reason == 0 and settings.shed_at > 0.0 and too_late(world, i, now_s):
-            reason = w.TOO_LATE
-        must_wait = reason == 0 and (must_wait or not place(world, i, now_s))
+        now_s = max(now_s, request.ready_s[request_row])
+        reason_code, must_wait = unservable(world, request_row), False
+        if settings.front and reason_code == 0:
+            send(world, request_row)
+            must_wait = world.front.wait[request.supernode[request_row], w.HEAD] != w.NONE
+        if reason_code == 0 and settings.shed_at > 0.0 and too_late(world, request_row, now_s):
+            reason_code = w.TOO_LATE
+        must_wait = reason_code == 0 and (must_wait or not place(world, request_row, now_s))
         if must_wait and not settings.front:
             break
         if returned_request != w.NONE:
@@ -87,17 +87,17 @@ def router(world: World, t0: float, t1: float) -> None:
         else:
             counters[w.ROUTER_SEEN] += 1
         if must_wait:
-            wait_there(world, i)
-        elif reason == w.TOO_LATE:
-            refuse(world, i, reason, now_s)
-        elif reason != 0:
-            request.status[i] = w.REJECTED
-            request.reason[i] = reason
-            request.ready_s[i] = now_s
+            wait_there(world, request_row)
+        elif reason_code == w.TOO_LATE:
+            refuse(world, request_row, reason_code, now_s)
+        elif reason_code != 0:
+            request.status[request_row] = w.REJECTED
+            request.reason[request_row] = reason_code
+            request.ready_s[request_row] = now_s
             counters[w.REJECTED_ROUTER] += 1
-            come_back(world, i, now_s)
+            come_back(world, request_row, now_s)
         else:
-            hand_on(world, i, now_s)
+            hand_on(world, request_row, now_s)
 
 
 @kernel
@@ -129,24 +129,24 @@ def report(world: World, t0: float) -> None:
     """Note which supernodes serve and, when a report is due, requests in progress in each."""
     front, settings, decode = world.front, world.settings, world.decode
     is_open = world.instance.open
-    for g in range(front.opened.size):
+    for supernode in range(front.opened.size):
         has_prefills, has_decodes = not settings.has_prefill, not settings.has_decode
-        for p in range(settings.prefills):
-            if settings.has_prefill and front.of_prefill[p] == g:
-                has_prefills = has_prefills or is_open[settings.prompt_row + p] == 1
-        for d in range(decode.taken.size):
-            if settings.has_decode and front.of_decode[d] == g:
-                has_decodes = has_decodes or is_open[settings.prefills + d] == 1
-        front.opened[g] = has_prefills and has_decodes
+        for prefill_instance in range(settings.prefills):
+            if settings.has_prefill and front.of_prefill[prefill_instance] == supernode:
+                has_prefills = has_prefills or is_open[settings.prompt_row + prefill_instance] == 1
+        for decode_instance in range(decode.taken.size):
+            if settings.has_decode and front.of_decode[decode_instance] == supernode:
+                has_decodes = has_decodes or is_open[settings.prefills + decode_instance] == 1
+        front.opened[supernode] = has_prefills and has_decodes
     if t0 + ROUNDING_S < front.due_s[0]:
         return
-    for g in range(front.known.size):
-        front.known[g] = front.waiting[g]
-    for d in range(decode.taken.size):
-        front.known[front.of_decode[d]] += decode.taken[d]
+    for supernode in range(front.known.size):
+        front.known[supernode] = front.waiting[supernode]
+    for decode_instance in range(decode.taken.size):
+        front.known[front.of_decode[decode_instance]] += decode.taken[decode_instance]
     if settings.front_report_s > 0.0:
-        reports = (t0 + ROUNDING_S) // settings.front_report_s
-        front.due_s[0] = (reports + 1.0) * settings.front_report_s
+        report_count = (t0 + ROUNDING_S) // settings.front_report_s
+        front.due_s[0] = (report_count + 1.0) * settings.front_report_s
 
 
 @kernel
@@ -209,29 +209,31 @@ def refresh_view(world: World) -> None:
     floor = decode.floor
     half_page = 0.5 * world.settings.page_tokens
     ranks = world.settings.decode_ranks
-    for d in range(decode.taken.size):
-        if not decode.changed[d]:
+    for instance in range(decode.taken.size):
+        if not decode.changed[instance]:
             continue
-        decode.changed[d], decode.refused[d] = 0, np.inf
-        for r in range(d * ranks, (d + 1) * ranks):
-            tokens_seen[r] = context[r] + reserved[r] + taken[r] * half_page
+        decode.changed[instance], decode.refused[instance] = 0, np.inf
+        for rank in range(instance * ranks, (instance + 1) * ranks):
+            tokens_seen[rank] = context[rank] + reserved[rank] + taken[rank] * half_page
         if world.settings.in_hbm:  # apart, so that the sums above run on vectors
-            for r in range(d * ranks, (d + 1) * ranks):
-                tokens_seen[r] -= shared_tokens(world, r)
-            fill(floor[d], 0.0)  # requests may share more than before
-        decode.all_tokens[d] = total(tokens_seen[d * ranks : (d + 1) * ranks])
-        for b in range(floor.shape[1]):  # what was summed anew may have been rounded down
-            floor[d, b] *= ROUNDING
+            for rank in range(instance * ranks, (instance + 1) * ranks):
+                tokens_seen[rank] -= shared_tokens(world, rank)
+            fill(floor[instance], 0.0)  # requests may share more than before
+        decode.all_tokens[instance] = total(tokens_seen[instance * ranks : (instance + 1) * ranks])
+        for block in range(floor.shape[1]):  # what was summed anew may have been rounded down
+            floor[instance, block] *= ROUNDING
 
 
 @kernel
 def unservable(world: World, i: int) -> int:
     """Reason code of a request that can never be served; 0 for others."""
     settings = world.settings
-    length = world.request.input_tokens[i] + world.request.emitted[i]
-    if settings.has_decode and not any_of(world.decode.kv_tokens, length + settings.page_tokens):
+    prompt_tokens = world.request.input_tokens[i] + world.request.emitted[i]
+    if settings.has_decode and not any_of(
+        world.decode.kv_tokens, prompt_tokens + settings.page_tokens
+    ):
         return w.OUTGREW_DECODE if world.request.emitted[i] > 0 else w.TOO_LONG_FOR_DECODE
-    if settings.has_prefill and length > settings.prompt_kv_tokens:
+    if settings.has_prefill and prompt_tokens > settings.prompt_kv_tokens:
         return w.TOO_LONG_FOR_PREFILL
     return 0
 
@@ -272,16 +274,18 @@ def reserve(world: World, instance: int, i: int, need: float) -> int:
     settings, decode = world.settings, world.decode
     ranks, is_open = settings.decode_ranks, world.instance.open[settings.prefills :]
     supernode_of = world.front.of_decode
-    best = instance
+    best_instance = instance
     if instance == w.NONE:
-        best = 0
+        best_instance = 0
         for d in range(1, decode.taken.size):  # of those that are open
-            fewer_requests = decode.taken[d] < decode.taken[best]
-            is_worse = fewer_requests or not serves(world, is_open[best], supernode_of[best], i)
+            fewer_requests = decode.taken[d] < decode.taken[best_instance]
+            is_worse = fewer_requests or not serves(
+                world, is_open[best_instance], supernode_of[best_instance], i
+            )
             if is_worse and serves(world, is_open[d], supernode_of[d], i):
-                best = d
+                best_instance = d
     for k in range(decode.taken.size):
-        d = (best + k) % decode.taken.size
+        d = (best_instance + k) % decode.taken.size
         if k > 0 and settings.colocated:
             break
         if not serves(world, is_open[d], supernode_of[d], i) or decode.taken[d] >= decode.room[d]:
@@ -291,9 +295,9 @@ def reserve(world: World, instance: int, i: int, need: float) -> int:
         first, end = d * ranks, (d + 1) * ranks
         if settings.in_hbm and settings.colocated and settings.router_policy in SEES_HITS:
             for r in range(first, end):
-                fits = decode.taken_slots[r] < decode.slots[r]
-                fits = fits and decode.taken_tokens[r] + need <= decode.kv_tokens[d]
-                decode.price[r] = decode.taken_tokens[r] if fits else np.inf
+                has_slot = decode.taken_slots[r] < decode.slots[r]
+                has_slot = has_slot and decode.taken_tokens[r] + need <= decode.kv_tokens[d]
+                decode.price[r] = decode.taken_tokens[r] if has_slot else np.inf
             rank_place = nearest(world, d, i, decode.price[first:end])
         else:
             rank_place = choose_rank(
@@ -314,8 +318,8 @@ def reserve(world: World, instance: int, i: int, need: float) -> int:
             decode.all_tokens[d] += need
             # A load counts both over their means: every load has grown by the lesser growth.
             growth = min(decode.taken[d] / requests_before, decode.all_tokens[d] / tokens_before)
-            for b in range(decode.floor.shape[1]):
-                decode.floor[d, b] *= max(growth * ROUNDING, 1.0)
+            for block in range(decode.floor.shape[1]):
+                decode.floor[d, block] *= max(growth * ROUNDING, 1.0)
             return rank
     return w.NONE
 
@@ -391,10 +395,12 @@ def too_late(world: World, i: int, now_s: float) -> bool:
 def work_s(world: World, p: int, i: int, hit: int, here: int) -> float:
     """Seconds that a request with `hit` cached tokens, `here` in HBM, adds to a batch of p."""
     prefill = world.prefill
-    length = float(world.request.input_tokens[i] + world.request.emitted[i])
-    cached_tokens = min(float(hit), length - 1.0)
-    pairs = 0.5 * (length * length - cached_tokens * cached_tokens)
-    computing_s = (length - cached_tokens) * prefill.s_per_token[p] + pairs * prefill.s_per_pair[p]
+    prompt_tokens = float(world.request.input_tokens[i] + world.request.emitted[i])
+    cached_tokens = min(float(hit), prompt_tokens - 1.0)
+    pairs = 0.5 * (prompt_tokens * prompt_tokens - cached_tokens * cached_tokens)
+    computing_s = (prompt_tokens - cached_tokens) * prefill.s_per_token[
+        p
+    ] + pairs * prefill.s_per_pair[p]
     read_tokens = max(cached_tokens - here, 0.0)
     if read_tokens <= 0.0:
         return computing_s
@@ -426,8 +432,8 @@ def join_queue(world: World, p: int, i: int) -> None:
         if policy not in SEES_HITS:
             hit_tokens, hbm_tokens = cached_at(world, p, i)
         request.work_s[i] = work_s(world, p, i, hit_tokens, hbm_tokens)
-        length = request.input_tokens[i] + request.emitted[i]
-        request.fresh_tokens[i] = max(length - hit_tokens, 1)
+        prompt_tokens = request.input_tokens[i] + request.emitted[i]
+        request.fresh_tokens[i] = max(prompt_tokens - hit_tokens, 1)
         prefill.queued_s[p] += request.work_s[i]
     if world.settings.order != w.PRIORITY:
         append(prefill.queue, p, request.following, i)
@@ -440,10 +446,13 @@ def see_kv(world: World) -> None:
     """Set the used share of each instance's KV space."""
     settings, view, decode = world.settings, world.seen, world.decode
     for p in range(view.kv_used.size):
-        queued_tokens, space = float(view.queued_tokens[p]), settings.batch_kv_tokens
+        queued_tokens, kv_space = float(view.queued_tokens[p]), settings.batch_kv_tokens
         if settings.colocated:
-            queued_tokens, space = decode.all_tokens[p], decode.kv_tokens[p] * settings.decode_ranks
-        view.kv_used[p] = min(1.0, queued_tokens / space)
+            queued_tokens, kv_space = (
+                decode.all_tokens[p],
+                decode.kv_tokens[p] * settings.decode_ranks,
+            )
+        view.kv_used[p] = min(1.0, queued_tokens / kv_space)
 
 
 @kernel
@@ -456,11 +465,11 @@ def choose_prefill(world: World, i: int, now_s: float) -> int:
         see_hits(world, i)
         see_kv(world)
     needs_draws = policy == POWER_OF_TWO
-    turn = world.record.counters[w.ROUTED]
+    turn_number = world.record.counters[w.ROUTED]
     if settings.shed_at > 0.0:  # a turn that was refused is over: else it would refuse all
-        turn += world.record.counters[w.REJECTED_ROUTER]
+        turn_number += world.record.counters[w.REJECTED_ROUTER]
     return choose_instance(
-        policy, world.seen, turn, world.request.session[i],
+        policy, world.seen, turn_number, world.request.session[i],
         uniform(settings.key_route_a, i) if needs_draws else 0.5,
         uniform(settings.key_route_b, i) if needs_draws else 0.5,
     )  # fmt: skip
@@ -476,15 +485,15 @@ def hand_on(world: World, i: int, now_s: float) -> None:
     request.ready_s[i] = now_s
     world.record.counters[w.ROUTED] += 1
     if settings.has_prefill:
-        p = request.prefill_instance[i]
+        prefill_instance = request.prefill_instance[i]
         if first_pass:  # in the instance's tokeniser, one prompt after another
-            began_s = max(now_s, world.prefill.tokenised_s[p])
-            request.ready_s[i] = began_s + settings.tokenise_s * request.input_tokens[i]
-            world.prefill.tokenised_s[p] = request.ready_s[i]
+            tokenise_begin_s = max(now_s, world.prefill.tokenised_s[prefill_instance])
+            request.ready_s[i] = tokenise_begin_s + settings.tokenise_s * request.input_tokens[i]
+            world.prefill.tokenised_s[prefill_instance] = request.ready_s[i]
         request.progress[i] = w.NONE
         if settings.order == w.FAIR:
             note_handed_on(world, i)
-        join_queue(world, p, i)
+        join_queue(world, prefill_instance, i)
         return
     # decode_only: the KV is in place.
     if settings.order == w.FAIR:
@@ -494,5 +503,5 @@ def hand_on(world: World, i: int, now_s: float) -> None:
         request.prefill_end_s[i] = now_s
         request.transfer_end_s[i] = now_s
     world.record.counters[w.TRANSFERRED] += 1
-    d = request.rank[i] // settings.decode_ranks
-    append(world.decode.wait, d, request.following, i)
+    decode_instance = request.rank[i] // settings.decode_ranks
+    append(world.decode.wait, decode_instance, request.following, i)

@@ -89,7 +89,7 @@ def test_what_a_trace_leaves_out_is_among_the_notes():
     settings = {"workload.arrivals": "trace", "workload.trace.digest": trace.digest}
     answer = simulate(small(settings), load_facts(), trace)
     assert answer.summary["requests"] == 2
-    assert "1 requests: after the horizon" in answer.notes
+    assert "1 request: after the horizon" in answer.notes
 
 
 def test_a_silent_stretch_is_passed_over_and_still_counted():

@@ -162,9 +162,8 @@ class Balance:
         """Load of the hottest die over the mean, by tokens: the first table times its relative
         change. The change is smooth in the number of tokens, so few points of it suffice; without a
         change the result is the first table, bit for bit."""
-        imbalance = self.setup.prefill_imbalance
-        if group.role != "prefill":
-            imbalance = self.setup.decode_imbalance
+        setup, is_prefill = self.setup, group.role == "prefill"
+        imbalance = setup.prefill_imbalance if is_prefill else setup.decode_imbalance
         hot_args = (
             self.crowd.tokens_per_request[group.role], self.process.correlation,
             *self.crowd.routed.limits, self._nearest(group),
@@ -217,10 +216,8 @@ class Balance:
         incoming_bytes = (
             x.moves(group.slots, new_slots).sum(axis=0) * self.crowd.expert_bytes[group.role]
         )
-        most_bytes, total_bytes = (
-            float(incoming_bytes.max()) / self.crowd.split[key[0]],
-            float(incoming_bytes.sum()),
-        )
+        most_bytes = float(incoming_bytes.max()) / self.crowd.split[key[0]]
+        total_bytes = float(incoming_bytes.sum())
         if most_bytes <= 0.0:
             return
         is_background = self.rule.swap == "background"
@@ -233,15 +230,16 @@ class Balance:
             default=0.0,
         )
         group.moving = True
-        hottest_before = float(self._hottest_over_mean(group, group.slots, load))
-        hottest_after = float(self._hottest_over_mean(group, new_slots, load))
+        before, after = (
+            float(x.hottest_by_layer(load, slots, self._nearest(group)).mean())
+            for slots in (group.slots, new_slots)
+        )
         self._note("before", t_s)
-        sentence = f"{layers.size} layers, hottest/mean {hottest_before:.2f} -> {hottest_after:.2f}"
-        event = Event(
+        sentence = f"{layers.size} layers, hottest/mean {before:.2f} -> {after:.2f}"
+        self.log.append(Event(
             t_s, Kind.REBALANCE, sentence, role=group.role, end_s=t_s + pause_s,
             bytes=total_bytes * len(instances),
-        )  # fmt: skip
-        self.log.append(event)
+        ))  # fmt: skip
 
         def arrived(now_s: float) -> None:
             """Serve with the new placement once its weights have arrived."""
@@ -276,10 +274,6 @@ class Balance:
         if instance.running[column]:
             horizon_s = self.setup.scenario.horizon_s
             instance.busy_s[column] += max(0.0, min(begin_s + span_s, horizon_s) - begin_s)
-
-    def _hottest_over_mean(self, group: Group, slots: np.ndarray, load: np.ndarray) -> float:
-        """Load of the group's hottest die over the mean die, averaged over layers."""
-        return float(x.hottest_by_layer(load, slots, self._nearest(group)).mean())
 
     def _keep_hottest(self, t_s: float, group: Group, load: np.ndarray) -> None:
         """Store the hottest die of each layer in a measurement, load f8[layers, dies]; at most

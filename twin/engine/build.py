@@ -97,14 +97,14 @@ def _sizes(
 def _empty_world(setup: Setup) -> c.World:
     """The world of a setup with sizes and settings, before requests and prices are written."""
     s, router, requests = setup.scenario, setup.scenario.router, setup.requests
-    prefills_set, decode = setup.of_role("prefill"), setup.of_role("decode")
+    prefill, decode = setup.of_role("prefill"), setup.of_role("decode")
     is_disaggregated = s.deployment.mode != "colocated"
     settings = Settings.computed(
         Source(setup),
-        prefill_code=PREFILL.code(c.World) if prefills_set and is_disaggregated else 0,
+        prefill_code=PREFILL.code(c.World) if prefill and is_disaggregated else 0,
         decode_code=DECODE.code(c.World) if decode and is_disaggregated else 0,
     )
-    prefills, decodes = max(len(prefills_set), 1), max(len(decode), 1)
+    prefills, decodes = max(len(prefill), 1), max(len(decode), 1)
     port_price = nic(setup.fabric, setup.first_die, s.deployment.kv_transfer_plane)
     port_count = setup.fabric.nodes if port_price.shared_by_dies > 1 else setup.fabric.dies.size
     rank_slots = slots_of(setup, decode)
@@ -123,7 +123,7 @@ def _empty_world(setup: Setup) -> c.World:
         instance=c.Instances(sizes),
         front=c.Front(
             sizes,
-            of_prefill=_rows([setup.supernode_of(instance) for instance in prefills_set]),
+            of_prefill=_rows([setup.supernode_of(instance) for instance in prefill]),
             of_decode=_rows([setup.supernode_of(instance) for instance in decode]),
         ),
         prefill=c.Prefill(sizes, pool=_rows(setup.pool_of)),
@@ -134,12 +134,12 @@ def _empty_world(setup: Setup) -> c.World:
             sizes,
             capacity=port_bytes_per_s.copy(),
             granted=port_bytes_per_s,
-            port_of_prefill=_ports(setup, prefills_set, port_price),
+            port_of_prefill=_ports(setup, prefill, port_price),
             port_of_decode=_ports(setup, decode, port_price).reshape(-1, setup.rank_dies),
         ),
         decode=c.Decode(sizes, room=rank_slots.reshape(decodes, -1).sum(axis=1), slots=rank_slots),
-        pool=_tier(setup, prefills_set, setup.pool_blocks),
-        ssd=_tier(setup, prefills_set, setup.blocks(s.memory_pool.ssd_gb_per_node * 1e9), ssd=True),
+        pool=_tier(setup, prefill, setup.pool_blocks),
+        ssd=_tier(setup, prefill, setup.blocks(s.memory_pool.ssd_gb_per_node * 1e9), ssd=True),
         hbm=empty_pool(sizes["kv_cells"], sizes["cached"], 0),
         prefix=PrefixCache(sizes),
         costs=_costs(setup, sizes),

@@ -48,12 +48,8 @@ def expected_here(world: World, p: int, i: int) -> float:
 def nearest(world: World, p: int, i: int, load: np.ndarray) -> int:
     """The cell of an instance with the least load f8[cells] (tokens, infinite: no room) less the
     tokens of the request that it holds, as `prefix_affinity` chooses instances; NONE: no room."""
-    best_cell, least_tokens, base_cell, block_tokens = (
-        w.NONE,
-        np.inf,
-        first_cell(world, p),
-        world.settings.block_tokens,
-    )
+    best_cell, least_tokens = w.NONE, np.inf
+    base_cell, block_tokens = first_cell(world, p), world.settings.block_tokens
     for offset in range(world.settings.kv_cells):
         if load[offset] < np.inf:
             tokens = load[offset] - float(block_tokens * blocks_here(world, base_cell + offset, i))

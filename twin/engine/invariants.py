@@ -165,7 +165,7 @@ def kv_space(setup: Setup, world: World) -> Check:
     slots_ok = slots_ok and bool((decode.taken_slots <= built_slots).all())
     kv_tokens = decode.kv_tokens[np.arange(decode.requests.size) // world.settings.decode_ranks]
     half_page = 0.5 * world.settings.page_tokens
-    shared_kv = np.array([shared_tokens(world, request) for request in range(decode.requests.size)])
+    shared_kv = np.array([shared_tokens(world, cell) for cell in range(decode.requests.size)])
     fullest = float(((kv_of_rank + decode.requests * half_page - shared_kv) / kv_tokens).max())
     return Check(
         "I5a", "KV tokens and slots of a rank = those of its requests, and fit",
@@ -257,20 +257,19 @@ def work_conserving(world: World) -> Check:
     idle_count = 0
     request, prefill, decode, instance = world.request, world.prefill, world.decode, world.instance
     horizon_s = world.settings.horizon_s
-    for row in range(prefill.queue.shape[0]):
-        head, column = prefill.queue[row, w.HEAD], world.settings.prompt_row + row
-        is_busy = prefill.reading[row] or instance.running[column]
+    for k in range(prefill.queue.shape[0]):
+        head, column = prefill.queue[k, w.HEAD], world.settings.prompt_row + k
+        is_busy = prefill.reading[k] or instance.running[column]
         is_waiting = (
             head != w.NONE and max(request.ready_s[head], instance.ends_s[column]) <= horizon_s
         )
         idle_count += int(instance.up[column] and is_waiting and not is_busy)
-    for row in range(decode.wait.shape[0]):
-        head, column = decode.wait[row, w.HEAD], world.settings.prefills + row
-        is_waiting = (head != w.NONE and request.ready_s[head] <= horizon_s) or decode.in_batch[
-            row
-        ] > 0
+    for k in range(decode.wait.shape[0]):
+        head, column = decode.wait[k, w.HEAD], world.settings.prefills + k
+        is_due = head != w.NONE and request.ready_s[head] <= horizon_s
+        is_waiting = is_due or decode.in_batch[k] > 0
         may_start = instance.up[column] and instance.ends_s[column] <= horizon_s
-        is_busy = instance.running[column] or (world.settings.colocated and prefill.reading[row])
+        is_busy = instance.running[column] or (world.settings.colocated and prefill.reading[k])
         idle_count += int(may_start and is_waiting and not is_busy)
     return Check(
         "I8", "no instance idle while work waits", idle_count == 0, f"{idle_count} idle with work"
@@ -289,12 +288,10 @@ def tokens_conserved(world: World) -> Check:
     decode = world.decode
     running = decode.slot_table[np.arange(decode.slot_table.shape[1]) < decode.requests[:, None]]
     decode_of_request = request.rank[running] // settings.decode_ranks
-    pass_count = decode.iteration[decode_of_request] - request.joined[running]
+    passes = decode.iteration[decode_of_request] - request.joined[running]
     tokens_left = request.output_tokens[running] - request.emitted[running]
     in_progress_tokens = float(
-        (
-            tokens_left * pass_count / np.maximum(request.due[running] - request.joined[running], 1)
-        ).sum()
+        (tokens_left * passes / np.maximum(request.due[running] - request.joined[running], 1)).sum()
     )
     in_progress_tokens += float((np.maximum(request.emitted[~is_finished], 1) - 1).sum())
     # Open to the last iteration of each instance, cut off at the horizon, and to one token each

@@ -192,8 +192,6 @@ def _shares_of(
                 node, enters = (array[flow.load.places] for array in epoch.fabric.place_ends)
                 factors = np.where(enters, node_factors[0][node], node_factors[1][node])
                 shares_of_class["experts"] = shares_of(epoch.fabric, flow.load, factors)
-            else:
-                shares_of_class["experts"] = even_shares
         for name, share in shares_of_class.items():
             yield {
                 "t_s": epoch.t_s, "end_s": end_s, "traffic": name, "role": flow.role,
@@ -213,19 +211,16 @@ def links_table(setup: Setup, world: World, where: Sequence[Piece]) -> pl.DataFr
         peak_ratio = float(over_time[:, index].max()) / mean_bytes if mean_bytes > 0.0 else 0.0
         for direction in ("out", "in"):
             for sub_plane, capacity in enumerate(limits[plane].T):
-                node_bytes = moved_bytes[plane, direction][:, sub_plane]
+                moved = moved_bytes[plane, direction][:, sub_plane]
                 mean_use = np.divide(
-                    node_bytes,
-                    capacity * horizon_s,
-                    out=np.zeros_like(node_bytes),
-                    where=capacity > 0.0,
+                    moved, capacity * horizon_s, out=np.zeros_like(moved), where=capacity > 0.0
                 )
                 # A batch that lasts for several windows is booked in one: no link carries more
                 # than its capacity, so no window is fuller than full.
                 peak_use = np.minimum(mean_use * peak_ratio, np.maximum(mean_use, 1.0))
                 pieces.append(
                     {"plane": plane, "node": np.arange(capacity.size), "direction": direction,
-                     "sub_plane": sub_plane if plane == "ub" else None, "bytes": node_bytes,
+                     "sub_plane": sub_plane if plane == "ub" else None, "bytes": moved,
                      "capacity_bytes_per_s": capacity, "utilisation_mean": mean_use,
                      "utilisation_peak": peak_use}
                 )  # fmt: skip
@@ -318,8 +313,7 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
                 )
         queue, running = samples[:, w.AT_QUEUE] / look_count, samples[:, w.AT_RUNNING] / look_count
         if i.role == "colocated":  # what waits for it waits in its prompt queue
-            queue_mean = book[:, i.index * w.AT_FIELDS + w.AT_QUEUE] / look_count
-            queue = queue + queue_mean
+            queue = queue + book[:, i.index * w.AT_FIELDS + w.AT_QUEUE] / look_count
         passes = samples[:, w.AT_ITERATIONS]
         iteration_s = np.full(windows, np.nan)
         np.divide(samples[:, w.AT_ITERATION_S], passes, out=iteration_s, where=passes > 1e-9)

@@ -209,14 +209,9 @@ def store_answer(world: World, i: int, now_s: float) -> None:
     store_blocks(world, prefill_instance, i, request.input_tokens[i] + request.output_tokens[i])
     kept_blocks, _ = kept_by(world, prefill_instance)
     write_blocks(world, prefill_instance, now_s, (kept_blocks, stored_before[1]))
-    column, stored_bytes = (
-        world.settings.prefills + d,
-        (kept_blocks - stored_before[0]) * settings.block_bytes,
-    )
-    first_token_s = request.transfer_end_s[i]
-    book_traffic(
-        world, w.POOL_WRITE, settings.pool_plane, column, first_token_s, now_s, stored_bytes
-    )
+    column, begin_s = world.settings.prefills + d, request.transfer_end_s[i]
+    stored_bytes = (kept_blocks - stored_before[0]) * settings.block_bytes
+    book_traffic(world, w.POOL_WRITE, settings.pool_plane, column, begin_s, now_s, stored_bytes)
 
 
 @kernel

@@ -227,10 +227,8 @@ def amounts(setup: Setup, book: np.ndarray) -> dict[str, tuple[Amount, Amount]]:
     role, batches = setup.costs.roles["prefill"], book[:, w.PREFILL_BATCHES]
     sizes = (book[:, w.PREFILL_TOKENS] / np.maximum(batches, 1e-9)).tolist()
     hbm_bytes = batches * np.array([prefill_hbm_bytes(role.prefill, size) for size in sizes])
-    flops, decode_bytes = (
-        book[:, w.PREFILL_FLOPS],
-        np.maximum(book[:, w.HBM_BYTES] - hbm_bytes, 0.0),
-    )
+    flops = book[:, w.PREFILL_FLOPS]
+    decode_bytes = np.maximum(book[:, w.HBM_BYTES] - hbm_bytes, 0.0)
     work = {"prefill": (flops, hbm_bytes), "decode": (book[:, w.FLOPS] - flops, decode_bytes)}
     limits = {role: capacities(setup, (role,)) for role in work}
     return {
@@ -260,9 +258,8 @@ def _happenings(world: World, at_start: int, arrived: int, count: int) -> dict[s
         windows(r.ready_s[rows][status == w.REJECTED], rejected)
         windows(r.ready_s[rows][status == w.LOST], lost_requests)
         in_time = (first_s <= horizon_s) & is_new
-        np.add.at(
-            ttft_s, windows(first_s[in_time], first_tokens), first_s[in_time] - arrival_s[in_time]
-        )
+        window = windows(first_s[in_time], first_tokens)
+        np.add.at(ttft_s, window, first_s[in_time] - arrival_s[in_time])
         in_time = (finish_s <= horizon_s) & (gaps > 0) & bool(world.settings.has_decode)
         window = windows(finish_s[in_time], answers)
         np.add.at(tpot_s, window, (finish_s[in_time] - first_s[in_time]) / gaps[in_time])
@@ -329,12 +326,11 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
         count, decodes = instance.dies, instance.role != "prefill"
         dies = np.array(instance.die_of_rank)
         of_die = (instance.index * count + np.arange(count)) // setup.rank_dies  # row of its rank
-        requests = world.decode.request_s[of_die] / steady_s if decodes else np.full(count, np.nan)
-        context_tokens = (
-            world.decode.context_s[of_die] / steady_s if decodes else np.full(count, np.nan)
-        )
+        unknown = np.full(count, np.nan)
+        requests = world.decode.request_s[of_die] / steady_s if decodes else unknown
+        context_tokens = world.decode.context_s[of_die] / steady_s if decodes else unknown
         imbalance = setup.decode_imbalance if decodes else setup.prefill_imbalance
-        load_of_die = np.full(count, np.nan)
+        load_of_die = unknown.copy()
         layout = setup.costs.roles[instance.role].layout
         if layout.slots_per_die:
             die_load = np.repeat(imbalance.die_load.mean(axis=0), layout.split)

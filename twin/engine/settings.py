@@ -37,10 +37,8 @@ class Source:
         self.colocated = self.d.mode == "colocated"
         self.prompt_row = len(self.prefill) if self.colocated else 0
         prefill, colocated = self.d.prefill, self.d.colocated
-        self.budget, self.chunk_tokens = (
-            prefill.tokens_per_npu * prefill.npus_per_instance,
-            prefill.chunk_tokens,
-        )
+        self.budget = prefill.tokens_per_npu * prefill.npus_per_instance
+        self.chunk_tokens = prefill.chunk_tokens
         if self.colocated:
             self.budget = colocated.chunk_tokens_per_npu * colocated.npus_per_instance
             self.chunk_tokens = self.budget // self.decode[0].dies * setup.rank_dies

@@ -230,10 +230,9 @@ class Setup:
 
     def blocks(self, bytes_per_node: float) -> int:
         """KV blocks that one memory pool holds in a tier of these bytes per node."""
-        scenario = self.scenario
-        readers = self.of_role("prefill")
+        is_local, readers = self.scenario.memory_pool.scope == "local", self.of_role("prefill")
         dram_nodes = dram(self.fabric, self.pool_nodes(0)) if readers else 0.0
-        if scenario.memory_pool.scope == "local" and readers:  # which may have a part of a node
+        if is_local and readers:  # which may have a part of a node
             dram_nodes *= readers[0].dies / self.fabric.dies_per_node
             dram_nodes /= len(self.fabric.nodes_of(readers[0].die_of_rank))
         block_bytes = self.costs.held_bytes(self.requests.block_tokens)
@@ -307,8 +306,7 @@ def set_up(
     requests = with_residents(requests, in_progress, scenario.workload.arrivals == "closed_loop")
     _refuse_too_large(priced_setup, requests)
     notes = [f"{numbered(n, 'request')}: {why}" for why, n in sorted(requests.counts.items()) if n]
-    notes += [*requests.notes, *placement.moved, *remarks(scenario)]
-    notes += costs.remarks
+    notes += [*requests.notes, *placement.moved, *remarks(scenario), *costs.remarks]
     stack = scenario.deployment.stack
     scheduler = stack_facts(facts, stack, "schedulers")
     if scenario.deployment.decode.swap_gb_per_die and scheduler and "swaps" not in scheduler:
@@ -454,8 +452,7 @@ def closed_loop_count(setup: Setup, facts: Facts) -> int:
         decode = s.deployment.decode
         tokens_each = tokens_per_iteration(decode.mtp_draft_tokens, setup.costs.mtp_acceptance)
         fastest_s += pass_s * mean_output / tokens_each
-    turns = math.ceil(s.horizon_s / max(fastest_s, 1e-3)) + 2
-    count = clients * turns
+    count = clients * (math.ceil(s.horizon_s / max(fastest_s, 1e-3)) + 2)
     if count > MOST_REQUESTS:
         raise ScenarioError(
             f"a closed loop of {clients:,} clients over {s.horizon_s:g} s may make {count:,} "

@@ -192,9 +192,8 @@ def pass_time(
         next_step = stop_step
         if next_step >= report_at or next_step == steps:
             report_at = next_step + stride
-            if progress is None:
-                continue
-            if not progress(next_step / steps, _report(models, next_step * scenario.step_s)):
+            now_s = next_step * scenario.step_s
+            if progress and not progress(next_step / steps, _report(models, now_s)):
                 raise Cancelled
     for model in models:
         model.conclude()

@@ -39,9 +39,8 @@ def begins_steady(s: Scenario) -> bool:
     expected to change from the start, or for a finite benchmark."""
     workload = s.workload
     is_flat = workload.arrivals != "trace" and workload.profile.flat
-    full_start = workload.prompts == 0 and (
-        workload.arrivals != "closed_loop" or workload.ramp_s == 0.0
-    )
+    has_ramp = workload.arrivals == "closed_loop" and workload.ramp_s != 0.0
+    full_start = workload.prompts == 0 and not has_ramp
     has_decode = s.deployment.mode != "prefill_only"
     stays = not may_be_none(s)
     return s.start == "steady" and is_flat and full_start and has_decode and stays and not limits(s)
@@ -77,14 +76,10 @@ def residents(priced: Priced, requests: Requests) -> Residents | None:
                 population.population, 0, int(APART * population.life) + 1, arrivals, iterations
             )
         snapshots.append(_snapshot(population, instance_number * ranks))
-    rank, prompt, tokens_left, ready_s = (
-        np.concatenate(columns) for columns in zip(*snapshots, strict=True)
-    )
+    columns = [np.concatenate(parts) for parts in zip(*snapshots, strict=True)]
     if is_closed:  # no more than there are clients
-        rank, prompt, tokens_left, ready_s = (
-            column[: scenario.workload.concurrency]
-            for column in (rank, prompt, tokens_left, ready_s)
-        )
+        columns = [column[: scenario.workload.concurrency] for column in columns]
+    rank, prompt, tokens_left, ready_s = columns
     order = np.argsort(ready_s, kind="stable")
     population_req_per_s = population.rate_req_per_s * instances
     if not rank.size:
@@ -126,12 +121,9 @@ def with_residents(requests: Requests, found: Residents | None, closed: bool) ->
     first_session = int(requests.session.max(initial=-1)) + 1
     turn_before, pause_s = requests.waits_for, requests.pause_s
     if turn_before is not None and pause_s is not None:
-        turn_before = np.concatenate(
-            (
-                np.full(count, w.NONE, turn_before.dtype),
-                np.where(turn_before >= 0, turn_before + count, turn_before),
-            )
-        )
+        no_turn = np.full(count, w.NONE, turn_before.dtype)
+        turn_before = np.where(turn_before >= 0, turn_before + count, turn_before)
+        turn_before = np.concatenate((no_turn, turn_before))
         pause_s = np.concatenate((np.zeros(count), pause_s))
     return replace(
         requests,

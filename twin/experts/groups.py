@@ -33,9 +33,8 @@ def group_chances(chance: Floats, groups: int, top_groups: int, out: Floats) -> 
                 free_picks += group_picks[g]
         has_fixed = False
         for g in range(groups):
-            if is_fixed[g]:
-                continue
-            out[g] = group_picks[g] * groups_left / free_picks if free_picks > 0.0 else 0.0
+            if not is_fixed[g]:
+                out[g] = group_picks[g] * groups_left / free_picks if free_picks > 0.0 else 0.0
         for g in range(groups):
             if not is_fixed[g] and (out[g] > 1.0 or out[g] < least_chance[g]):
                 out[g] = 1.0 if out[g] > 1.0 else least_chance[g]

@@ -10,17 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twin.metrics.latency import (
-    TTFT_PARTS,
-    gap_spread,
-    limits,
-    met_slo,
-    per_second,
-    per_token_s,
-    quotient,
-    spread_of,
-    waited_s,
-)
+from twin.metrics import latency
 from twin.scenario import Scenario, serving
 
 if TYPE_CHECKING:
@@ -120,18 +110,18 @@ class Observed:
             return np.full(self.finished_steady, np.nan)
         output_tokens = self.requests["output_tokens"].to_numpy()
         emitting_s = self._span("first_token_s", "finish_s")
-        return per_token_s(emitting_s[self.finished], output_tokens[self.finished])
+        return latency.per_token_s(emitting_s[self.finished], output_tokens[self.finished])
 
     @cached_property
     def within_slo(self) -> np.ndarray:
         """Mask of finished requests that met the whole SLO, counted from their first attempt."""
-        ttft_s, (ttft_limit_s, tpot_limit_s) = self.ttft, limits(self.scenario, self.requests)
-        is_finished = self.finished
+        ttft_s, is_finished = self.ttft, self.finished
+        ttft_limit_s, tpot_limit_s = latency.limits(self.scenario, self.requests)
         if self.scenario.tenants:
             ttft_limit_s, tpot_limit_s = ttft_limit_s[is_finished], tpot_limit_s[is_finished]
         if "asked_s" in self.requests.columns:
-            ttft_s = ttft_s + waited_s(self.requests)
-        return met_slo(ttft_s[is_finished], self.tpot, ttft_limit_s, tpot_limit_s)
+            ttft_s = ttft_s + latency.waited_s(self.requests)
+        return latency.met_slo(ttft_s[is_finished], self.tpot, ttft_limit_s, tpot_limit_s)
 
     @property
     def met(self) -> float:
@@ -144,11 +134,11 @@ class Observed:
         """Mean and percentiles of every latency, by the key of the metric."""
         stayed_s = self._span("arrival_s", "finish_s")[self.finished]
         return {
-            **spread_of(self.ttft[self.started], "ttft_s"),
-            **spread_of(self.tpot[~np.isnan(self.tpot)], "tpot_s"),
-            **gap_spread(*self.gaps, self.totals.get("decode_tokens", 0.0)),
-            **spread_of(stayed_s[self.whole], "e2e_s"),
-            **spread_of(self.session_times, "session_s"),
+            **latency.spread_of(self.ttft[self.started], "ttft_s"),
+            **latency.spread_of(self.tpot[~np.isnan(self.tpot)], "tpot_s"),
+            **latency.gap_spread(*self.gaps, self.totals.get("decode_tokens", 0.0)),
+            **latency.spread_of(stayed_s[self.whole], "e2e_s"),
+            **latency.spread_of(self.session_times, "session_s"),
         }
 
     @cached_property
@@ -166,7 +156,7 @@ class Observed:
 
     def part_mean(self, name: str) -> float | None:
         """Mean seconds of one part of the TTFT; None when no request went through it."""
-        _, begin, end = next(stamps for stamps in TTFT_PARTS if stamps[0] == name)
+        _, begin, end = next(stamps for stamps in latency.TTFT_PARTS if stamps[0] == name)
         part_s = self._span(begin, end)[self.started]
         is_missing = np.isnan(part_s)
         measured_s = part_s[~is_missing] if is_missing.any() else part_s
@@ -208,11 +198,11 @@ class Observed:
         moved_bytes, block_bytes, block_tokens = (
             self.totals.get(name, 0.0) for name in ("ssd_read_moved", "block_bytes", "block_tokens")
         )
-        return (quotient(moved_bytes, block_bytes) or 0.0) * block_tokens
+        return (latency.quotient(moved_bytes, block_bytes) or 0.0) * block_tokens
 
     def per_second(self, amount: float, npus: float = 1) -> float | None:
         """An amount per second of the steady state and NPU; None without NPUs."""
-        return per_second(amount, self.steady_s, npus)
+        return latency.per_second(amount, self.steady_s, npus)
 
     @cached_property
     def power_w(self) -> float | None:

@@ -88,8 +88,7 @@ def _latency(
 
 def _part(name: str, label: str, what: str) -> Metric:
     """Metric of one part of the TTFT: its mean seconds."""
-    metric_key = f"ttft_{name}_s_mean"
-    return Metric(metric_key, label, "time", "s", "lower", what, "ttft parts",
+    return Metric(f"ttft_{name}_s_mean", label, "time", "s", "lower", what, "ttft parts",
                   lambda o: o.part_mean(name), PER_REQUEST, term="TTFT")  # fmt: skip
 
 

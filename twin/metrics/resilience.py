@@ -161,22 +161,16 @@ def _victims(
     fault_index = np.minimum(np.searchsorted(noticed_s, arrival_s, "left"), fault_count - 1)
     retried = np.bincount(fault_index[is_retried], minlength=fault_count)
     lost = np.bincount(fault_index[is_given_up], minlength=fault_count)
-    return [
-        (int(retried_count), int(losses))
-        for retried_count, losses in zip(retried, lost, strict=True)
-    ]
+    return list(zip(retried.tolist(), lost.tolist(), strict=True))
 
 
 def _noticed(events: pl.DataFrame, moments: Sequence[float]) -> np.ndarray:
     """Detection time of each fault: the last 'detected' before the next, or the fault's own."""
     detected_s = events.filter(pl.col("kind") == Kind.DETECTED)["t_s"].to_list()
-    spans = pairwise((*moments, np.inf))
-    return np.array(
-        [
-            max([fault_s, *(event_s for event_s in detected_s if fault_s <= event_s < next_s)])
-            for fault_s, next_s in spans
-        ]
-    )
+    noticed_s = []
+    for fault_s, next_s in pairwise((*moments, np.inf)):
+        noticed_s.append(max([fault_s, *(t_s for t_s in detected_s if fault_s <= t_s < next_s)]))
+    return np.array(noticed_s)
 
 
 def is_lost(requests: pl.DataFrame) -> np.ndarray:

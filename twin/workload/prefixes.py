@@ -75,17 +75,22 @@ def _one_behind_the_other(
     return offset, run_first[not_empty], run_blocks[not_empty].astype(np.int32)
 
 
+def first_turn(before: np.ndarray) -> np.ndarray:
+    """First row of each row's session, i8[n]; before: the row that each extends, or NONE."""
+    first_row = np.where(before == NONE, np.arange(before.size), before)
+    while not np.array_equal(earlier_row := first_row[first_row], first_row):
+        first_row = earlier_row
+    return first_row
+
+
 def session_chains(
     input_tokens: np.ndarray, parent: np.ndarray, block_tokens: int, head_tokens: int
 ) -> Chains:
     """Prompts i4[n] of sessions; parent i4[n] is the turn each extends, NONE for a first turn. The
     first `head_tokens` of every prompt are the same (a system prompt), in whole blocks."""
     head_blocks, whole_blocks = head_tokens // block_tokens, input_tokens // block_tokens
-    first_turn = np.where(parent == NONE, np.arange(parent.size), parent)
-    while not np.array_equal(earlier_turn := first_turn[first_turn], first_turn):
-        first_turn = earlier_turn
     session_number = np.cumsum(parent == NONE) - 1
-    session = session_number[first_turn].astype(np.int32)
+    session = session_number[first_turn(parent)].astype(np.int32)
     own_blocks = np.zeros(session_number.max(initial=-1) + 1, np.int64)  # blocks beyond the head
     np.maximum.at(own_blocks, session, whole_blocks - head_blocks)
     first_own_block = (head_blocks + np.cumsum(own_blocks) - own_blocks)[session]

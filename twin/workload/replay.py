@@ -9,7 +9,7 @@ from twin.kernels.compiled import late
 from twin.kernels.rng import exponential, uniforms
 from twin.scenario import Workload
 from twin.workload.chains import expand_runs, ranges, regroup, runs_of, with_answers
-from twin.workload.prefixes import Chains, own_chains
+from twin.workload.prefixes import Chains, first_turn, own_chains
 from twin.workload.profile import POISSON, Clock, renewal_arrivals
 from twin.workload.requests import MOST_REQUESTS, Requests, Streams, TraceTable, WorkloadError
 
@@ -83,14 +83,6 @@ def earlier_turn(session: np.ndarray) -> np.ndarray:
     turn_before[session_order[1:][continues_session]] = session_order[:-1][continues_session]
     turn_before[session < 0] = NONE
     return turn_before
-
-
-def first_turn(before: np.ndarray) -> np.ndarray:
-    """The first row of each row's session, i8[n]."""
-    first_row = np.arange(before.size)
-    for i in np.flatnonzero(before >= 0):  # rows are in order: the one before is known
-        first_row[i] = first_row[before[i]]
-    return first_row
 
 
 def _places(chosen: np.ndarray, wanted: np.ndarray, some: np.ndarray) -> np.ndarray:
@@ -189,21 +181,15 @@ def _spread(
         first_equal = end_equal
 
 
-def _offsets(arrival_s: np.ndarray, copies: int, key: np.uint64) -> np.ndarray:
-    """Start f8[copies] of each copy in seconds: 0 for the first, the others drawn at random."""
-    rows = arrival_s.size
-    spread_s = float(arrival_s[-1]) * min(1.0, COPY_SPREAD_REQUESTS / rows) if rows else 0.0
-    offsets_s = spread_s * uniforms(key, np.arange(copies))
-    offsets_s[0] = 0.0
-    return offsets_s
-
-
 def copied_times(
     arrival_s: np.ndarray, quantum_s: float, copies: int, key_time: np.uint64, key_copy: np.uint64
 ) -> np.ndarray:
-    """Arrival times f8[copies * n], copy after copy; with quantum_s = 0 times are unchanged."""
+    """Arrival times f8[copies * n], copy after copy, each but the first from a random start on;
+    with quantum_s = 0 times of a copy are unchanged."""
     rows = arrival_s.size
-    offsets_s = _offsets(arrival_s, copies, key_copy)
+    spread_s = float(arrival_s[-1]) * min(1.0, COPY_SPREAD_REQUESTS / rows) if rows else 0.0
+    offsets_s = spread_s * uniforms(key_copy, np.arange(copies))
+    offsets_s[0] = 0.0
     times_s = np.empty(copies * rows)
     for copy_number in range(copies):
         copy_times_s = times_s[copy_number * rows : (copy_number + 1) * rows]
@@ -220,8 +206,7 @@ def _prompt_chains(table: TraceTable, pool_tokens: int) -> tuple[Chains, int]:
     where `pool_tokens` is a multiple of theirs, otherwise unchanged, because sharing inside a block
     is unknown."""
     block_tokens, id_count = table.block_tokens, table.blocks
-    runs = table.segment_offset, table.segment_first, table.segment_blocks
-    row_offset, ids = expand_runs(*runs)
+    row_offset, ids = expand_runs(table.segment_offset, table.segment_first, table.segment_blocks)
     blocks_joined = pool_tokens // block_tokens if pool_tokens % block_tokens == 0 else 1
     whole_blocks = table.input_tokens.astype(np.int64) // (block_tokens * blocks_joined)
     if blocks_joined > 1:

@@ -90,15 +90,13 @@ def prefilled_in_s(world: World, p: int, i: int, hit: int, own_s: float, now_s: 
     ends_s, is_running = world.instance.ends_s[column], world.instance.running[column]
     budget, pass_s = settings.prefill_budget, prefill.pass_s[p]
     batch_tokens, left_s = int(prefill.batch_tokens[p]), 0.0
-    full_batch_s = (
-        batch_tokens * prefill.s_per_token[p] + prefill.batch_pairs[p] * prefill.s_per_pair[p]
-    )
+    batch_s = batch_tokens * prefill.s_per_token[p] + prefill.batch_pairs[p] * prefill.s_per_pair[p]
     if prefill.reading[p]:
-        left_s = max(0.0, prefill.read_end_s[p] - now_s) + pass_s + full_batch_s
+        left_s = max(0.0, prefill.read_end_s[p] - now_s) + pass_s + batch_s
     elif is_running:
         left_s = ends_s - now_s
         if settings.colocated:  # the next iterations decode as this one does
-            pass_s = max(pass_s, ends_s - prefill.begin_s[p] - full_batch_s)
+            pass_s = max(pass_s, ends_s - prefill.begin_s[p] - batch_s)
     else:
         batch_tokens = 0
     uncached_tokens = max(request.input_tokens[i] + request.emitted[i] - hit, 1)

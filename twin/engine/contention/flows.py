@@ -147,8 +147,11 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
             if seat.coming is None:
                 add(w.WEIGHTS, seat, exchange)
         if seat.role == "decode":
-            if s.memory_pool.enabled and s.memory_pool.answers and pool_nodes[seat.supernode]:
-                flows += _answers(net, seat, plane, sorted(pool_nodes[seat.supernode]))
+            nodes = sorted(pool_nodes[seat.supernode])
+            if s.memory_pool.enabled and s.memory_pool.answers and nodes:
+                answers = demands.pool(net, seat.dies, plane, nodes, "write")
+                if answers is not None:  # no share of bandwidth: a die writes some tens of MB/s
+                    flows.append(Flow(w.NONE, w.POOL_WRITE, seat.role, seat.index, answers[0]))
             continue
         pool_enabled = s.memory_pool.enabled
         pool_read = demands.pool(net, seat.dies, plane, seat.pool_nodes) if pool_enabled else None
@@ -184,14 +187,6 @@ def _weights(net: Network, coming: Coming, plane: str) -> Load | None:
     return load_and_nodes[0] if load_and_nodes is not None else None
 
 
-def _answers(net: Network, seat: Seat, plane: str, nodes: Sequence[int]) -> Iterator[Flow]:
-    """Flows of answers' KV from a decode instance to the memory pool. They have bytes on links and
-    no share of bandwidth, since a die writes some tens of MB/s."""
-    write_load = demands.pool(net, seat.dies, plane, nodes, "write")
-    if write_load is not None:
-        yield Flow(w.NONE, w.POOL_WRITE, seat.role, seat.index, write_load[0])
-
-
 def _swaps(net: Network, seats: Sequence[Seat], first: int) -> Iterator[Flow]:
     """Flows of KV between dies that decode and the memory of their nodes. The links of a
     node and a direction are a group, of which a pass uses a part by its bytes (`aim`). The places
@@ -202,9 +197,8 @@ def _swaps(net: Network, seats: Sequence[Seat], first: int) -> Iterator[Flow]:
         for node_index, node in enumerate(nodes):
             dies = [die for die in seat.dies if net.node[net.dies[die]] == node]
             for is_out, operation in enumerate(DIRECTIONS):
-                if (
-                    load_and_nodes := demands.pool(net, dies, "ub", (node,), operation)
-                ) is not None:
+                load_and_nodes = demands.pool(net, dies, "ub", (node,), operation)
+                if load_and_nodes is not None:
                     loads_of_groups.append((load_and_nodes[0], float(len(dies))))
                     groups.append(2 * node_index + is_out)
                     rates += _of_ends(net, load_and_nodes[0], dies)

@@ -63,20 +63,17 @@ class Elastic:
             role: self.setup.of_role(role)[0].dies // self.setup.dies_per_npu(role)
             for role in self.roles
         }
-        for schedule_row in self.rule.schedule if self.rule.controller == "schedule" else ():
-            wanted_counts = tuple(schedule_row.wanted(role) for role in self.roles)
-            self.agenda.at(schedule_row.at_s, partial(self._follow, wanted_counts))
-        if self.rule.controller != "schedule":
-            settings = self.rule
-            lead_s = settings.metrics_age_s + self.life.start_s()
-            self._look = Look(
-                self.machine, lead_s, forecasts=settings.controller not in BY_PRESSURE
-            )
-            self._choose = named(settings.controller, settings.own.digest)
-            self._limits = Rule(
-                settings.high, settings.low, self._least * self.setup.apart, settings.idle == "keep"
-            )
-            self.agenda.at(settings.interval_s, self._measure)
+        if not has_controller:
+            for row in self.rule.schedule:
+                wanted_counts = tuple(row.wanted(role) for role in self.roles)
+                self.agenda.at(row.at_s, partial(self._follow, wanted_counts))
+            return
+        rule, lead_s = self.rule, self.rule.metrics_age_s + self.life.start_s()
+        self._look = Look(self.machine, lead_s, forecasts=rule.controller not in BY_PRESSURE)
+        self._choose = named(rule.controller, rule.own.digest)
+        least = self._least * self.setup.apart
+        self._limits = Rule(rule.high, rule.low, least, rule.idle == "keep")
+        self.agenda.at(rule.interval_s, self._measure)
 
     def _committed(self, pool: Pool) -> int:
         """Instances of a pool that serve, start or recover, or start once others have drained."""
@@ -156,14 +153,13 @@ class Elastic:
         self._goal = wanted
         self._reach(wanted, t_s, dict.fromkeys(self.pools, True), None, wanted)
         if any(count != self._committed(pool) for pool, count in self._parts(wanted).items()):
-            retry_s = t_s + self.rule.interval_s
 
             def again(now_s: float) -> None:
                 """Follow the row once more, unless another row has begun."""
                 if self._goal is wanted:
                     self._follow(wanted, now_s)
 
-            self.agenda.at(retry_s, again)
+            self.agenda.at(t_s + self.rule.interval_s, again)
 
     def _may(self, t_s: float) -> bool:
         """Whether the hourly limit allows another change."""

@@ -207,7 +207,6 @@ def empty_by_moving(world: World, d: int, now_s: float) -> int:
 def hand_over(world: World, d: int, i: int, now_s: float) -> int:
     """Start the KV transfer of a running request; returns 1; 0: just joined, NONE: no room."""
     settings, request = world.settings, world.request
-    counters = world.record.counters
     iterations = request.due[i] - request.joined[i]
     passes = world.decode.iteration[d] - request.joined[i]
     tokens_left = request.output_tokens[i] - request.emitted[i]
@@ -227,6 +226,6 @@ def hand_over(world: World, d: int, i: int, now_s: float) -> int:
     request.ready_s[i] = now_s
     request.status[i] = w.TRANSFERRING
     for counter in (w.BACK_FROM_DECODE, w.ROUTED, w.PREFILL_BEGUN, w.PREFILLED):
-        counters[counter] += 1
+        world.record.counters[counter] += 1
     begin_transfer(world, i, from_rank)
     return 1

@@ -242,8 +242,8 @@ class Incidents:
         """Load onto the remaining dies the experts of lost ones alone, from DRAM; then serve."""
         machine = self.machine
         self.life.loading.stop(k, t_s)  # a failure before this one
-        live_dies = [d for d in machine.serving(k) if d not in machine.out]
         dies, pool = machine.serving(k), machine.roles[k].pool
+        live_dies = [die for die in dies if die not in machine.out]
         lost_places = {
             place_in_stage(pool, place, len(dies))
             for place, die in enumerate(dies)

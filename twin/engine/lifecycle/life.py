@@ -215,17 +215,13 @@ class Life:
         graphs_s = self._regroup_s if over else 0.0
         after_s = 0.0 if over else self._process_s
 
-        def serve(now_s: float) -> None:
-            """Put the instance in service."""
-            self._serve(k, now_s)
-
         def graphs(now_s: float) -> None:
             """Capture graphs, where that takes time, then serve."""
-            if not graphs_s:
-                return serve(now_s)
-            self._enter(k, "graphs", now_s)
-            self.agenda.at(now_s + graphs_s, unless_aborted(serve))
-            return None
+            if graphs_s:
+                self._enter(k, "graphs", now_s)
+                self.agenda.at(now_s + graphs_s, unless_aborted(partial(self._serve, k)))
+            else:
+                self._serve(k, now_s)
 
         def load(now_s: float) -> None:
             """Load weights from DRAM to HBM."""

@@ -141,9 +141,8 @@ class Look:
         fresh_share = 1.0 - mean_rates["hits"] / max(mean_rates["begun"], 1e-9)
         # Of a fresh token, which attends to all before it, those that hit too.
         pairs = 0.5 * (2.0 - fresh_share) * mean_rates["squares"] / max(mean_rates["tokens"], 1e-9)
-        rates = budget / (
-            prefill.pass_s + budget * (prefill.s_per_token + pairs * prefill.s_per_pair)
-        )  # tokens/s
+        batch_s = prefill.pass_s + budget * (prefill.s_per_token + pairs * prefill.s_per_pair)
+        rates = budget / batch_s  # tokens/s
         if mean_rates["full_s"] > 1e-9:  # uneven dies and reads, which the line leaves out
             self._reached = mean_rates["full_line_s"] / mean_rates["full_s"]
         rates = rates * self._reached

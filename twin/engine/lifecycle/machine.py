@@ -100,11 +100,9 @@ class Machine:
                 f"no die of {instance.name} is linked: take back an edit of the supernode"
             )
         built_costs = self.setup.costs.roles.get(instance.role)
-        return (
-            self.price(k)
-            if instance.index or None in self.members[k] or built_costs is None
-            else built_costs
-        )
+        if instance.index or None in self.members[k] or built_costs is None:
+            return self.price(k)
+        return built_costs
 
     def in_use(self) -> set[int]:
         """Dies that are members of an instance, serving or failed."""

@@ -56,13 +56,12 @@ class Present:
         if self._elastic is None:  # pools may share NPUs
             used_dies = {die for instance in self._setup.instances for die in instance.die_of_rank}
             return float(self._setup.fabric.npus_of(used_dies)), prefill_npus
-        return self._sum(windows, 0.0), prefill_npus
+        return self._sum(windows), prefill_npus
 
-    def _sum(self, windows: int, total: Counts, *states: str) -> Counts:
+    def _sum(self, windows: int, *states: str) -> Counts:
         """NPUs of all pools in some states, mean of each window."""
-        for role in self._setup.roles:
-            total = total + self._mean(windows, role, *states) * self._size(role)
-        return total
+        roles = self._setup.roles
+        return sum(self._mean(windows, role, *states) * self._size(role) for role in roles)
 
     def npus_by_state(self, windows: int) -> dict[str, np.ndarray]:
         """NPUs that serve in each pool, start, or drain; empty without elasticity."""
@@ -71,7 +70,7 @@ class Present:
         columns = {
             f"{role}_npus": self._mean(windows, role, "serve") * self._size(role)
             for role in self._setup.roles
-        } | {"changing_npus": self._sum(windows, 0.0, *NOT_SERVING)}
+        } | {"changing_npus": self._sum(windows, *NOT_SERVING)}
         return {name: np.asarray(values) for name, values in columns.items()}
 
     def npus(self) -> dict[str, float]:

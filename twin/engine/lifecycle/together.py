@@ -50,10 +50,9 @@ def share_links(machines: Sequence[Machine]) -> bool:
     columns = sum(size for _, size, _ in sizes)
     flow_numbers, next_exchange, next_other = [], 0, columns
     for prefills, exchanges, swaps in sizes:
-        first_of, last_of = numbers_of(prefills, exchanges, swaps, next_exchange, next_other)
-        flow_numbers.append((first_of, last_of))
+        flow_numbers.append(numbers_of(prefills, exchanges, swaps, next_exchange, next_other))
         next_exchange += exchanges
-        next_other = int(last_of.max(initial=next_other))
+        next_other = int(flow_numbers[-1][1].max(initial=next_other))
     pace_bytes_per_s, is_active = np.full(next_other, np.inf), np.zeros(next_other, np.int8)
     duty, crowding = np.zeros(columns), np.ones(columns)
     for world, (first_of, last_of) in zip(worlds, flow_numbers, strict=True):
@@ -63,11 +62,9 @@ def share_links(machines: Sequence[Machine]) -> bool:
             pace_bytes_per_s[first_of[kind] : last_of[kind]] = pace_of_kind
         rows = [first_of[kind] + np.arange(world.settings.prefills) for kind in w.STREAMS]
         world.streams.flow = np.concatenate(rows)
-        flows.assign(first=first_of, last=last_of)
-    for world in worlds:
-        world.traffic.assign(
-            pace=pace_bytes_per_s, active=is_active, duty=duty, crowding=crowding,
-            alone=np.ones(next_other), wish=np.ones(next_other),
+        flows.assign(
+            first=first_of, last=last_of, pace=pace_bytes_per_s, active=is_active, duty=duty,
+            crowding=crowding, alone=np.ones(next_other), wish=np.ones(next_other),
         )  # fmt: skip
     for machine in machines:
         machine.meet(machines)

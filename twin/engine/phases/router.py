@@ -195,9 +195,7 @@ def leave_front(world: World, i: int) -> bool:
 @kernel
 def serves(world: World, is_open: int, supernode: int, i: int) -> bool:
     """Whether an instance is open and, behind a front router, in the supernode of request i."""
-    if world.settings.front:
-        return is_open == 1 and supernode == world.request.supernode[i]
-    return is_open == 1
+    return is_open == 1 and (not world.settings.front or supernode == world.request.supernode[i])
 
 
 @kernel
@@ -254,14 +252,12 @@ def place(world: World, i: int, now_s: float) -> bool:
     if settings.has_decode:
         if instance == w.NONE and settings.has_prefill and not any_of(is_open, 1):
             return False
-        need_tokens = (
-            float(request.input_tokens[i] + request.emitted[i]) + 0.5 * settings.page_tokens
-        )
-        rank = reserve(world, instance, i, need_tokens)
+        tokens = float(request.input_tokens[i] + request.emitted[i]) + 0.5 * settings.page_tokens
+        rank = reserve(world, instance, i, tokens)
         if rank == w.NONE:
             return False
         request.rank[i] = rank
-        world.decode.reserved_tokens[rank] += need_tokens - 0.5 * settings.page_tokens
+        world.decode.reserved_tokens[rank] += tokens - 0.5 * settings.page_tokens
         if instance == w.NONE and settings.has_prefill:
             instance = choose_prefill(world, i, now_s)
     request.prefill_instance[i] = instance
@@ -395,12 +391,10 @@ def too_late(world: World, i: int, now_s: float) -> bool:
 def work_s(world: World, p: int, i: int, hit: int, here: int) -> float:
     """Seconds that a request with `hit` cached tokens, `here` in HBM, adds to a batch of p."""
     prefill = world.prefill
-    prompt_tokens = float(world.request.input_tokens[i] + world.request.emitted[i])
-    cached_tokens = min(float(hit), prompt_tokens - 1.0)
-    pairs = 0.5 * (prompt_tokens * prompt_tokens - cached_tokens * cached_tokens)
-    computing_s = (prompt_tokens - cached_tokens) * prefill.s_per_token[
-        p
-    ] + pairs * prefill.s_per_pair[p]
+    tokens = float(world.request.input_tokens[i] + world.request.emitted[i])
+    cached_tokens = min(float(hit), tokens - 1.0)
+    pairs = 0.5 * (tokens * tokens - cached_tokens * cached_tokens)
+    computing_s = (tokens - cached_tokens) * prefill.s_per_token[p] + pairs * prefill.s_per_pair[p]
     read_tokens = max(cached_tokens - here, 0.0)
     if read_tokens <= 0.0:
         return computing_s
@@ -448,10 +442,8 @@ def see_kv(world: World) -> None:
     for p in range(view.kv_used.size):
         queued_tokens, kv_space = float(view.queued_tokens[p]), settings.batch_kv_tokens
         if settings.colocated:
-            queued_tokens, kv_space = (
-                decode.all_tokens[p],
-                decode.kv_tokens[p] * settings.decode_ranks,
-            )
+            queued_tokens = decode.all_tokens[p]
+            kv_space = decode.kv_tokens[p] * settings.decode_ranks
         view.kv_used[p] = min(1.0, queued_tokens / kv_space)
 
 

@@ -98,8 +98,7 @@ class Balance:
 
     def changed(self, k: int, t_s: float) -> None:
         """Give instance k, whose dies changed, the placement of a group with the same number of
-        dies. Without such a group its experts are placed by the measured load. Raises ExpertsError
-        when they do not fit."""
+        dies; without one, experts placed by load. Raises ExpertsError if they do not fit."""
         group_key = self._key(k)
         if not self.perfect and group_key not in self.groups:
             self.groups[group_key] = self._placed(k, self._measured(t_s))
@@ -276,8 +275,7 @@ class Balance:
             instance.busy_s[column] += max(0.0, min(begin_s + span_s, horizon_s) - begin_s)
 
     def _keep_hottest(self, t_s: float, group: Group, load: np.ndarray) -> None:
-        """Store the hottest die of each layer in a measurement, load f8[layers, dies]; at most
-        MEASUREMENTS of a role."""
+        """Store each layer's hottest die, load f8[layers, dies]; at most MEASUREMENTS of a role."""
         if sum(table["role"] == group.role for table in self.hottest) < MEASUREMENTS:
             columns = {"layer": np.arange(load.shape[0]), "hottest": load.max(axis=1)}
             self.hottest.append(self._whose(t_s, group) | columns)

@@ -1,6 +1,4 @@
-"""The state at time zero: sizes, given columns and numbers of a scenario that has been set up.
-
-Nothing here prices anything or moves time."""
+"""The state at time zero: sizes, given columns and numbers of a scenario that has been set up."""
 
 import math
 

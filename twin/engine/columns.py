@@ -2,8 +2,7 @@
 
 From a declaration come the array and what compiled code sees of it. Stamps are seconds, NaN until
 the event happens. `by` names the modules of the engine that write a column once the run has begun;
-a test holds it against their assignments. The state knows nothing about how it is filled or how
-it moves."""
+a test holds it against their assignments. The state does not know how it is filled or moves."""
 
 from math import nan
 

@@ -2,8 +2,7 @@
 
 A cell is a rank of a colocated instance, a die (or group of dies that split prompts) of prefill
 with data-parallel attention, and all of an instance where every die has the KV of all prompts.
-Without `memory_pool.in_hbm` there are no cells, and these functions change nothing.
-"""
+Without `memory_pool.in_hbm` there are no cells, and these functions change nothing."""
 
 from __future__ import annotations
 

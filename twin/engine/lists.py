@@ -1,7 +1,6 @@
 """First-in-first-out lists, a heap, and loops over plain arrays.
 
-A list is a row of `ends`, its head and its tail, linked through `following`, which has one row per
-request: a request is in at most one list."""
+A list is a row of `ends`, head and tail, linked by `following`: a request is in one at most."""
 
 import numpy as np
 

@@ -56,8 +56,7 @@ class Part:
         return self.setup.scenario.memory_pool.gb_per_node
 
     def always_there(self, name: str) -> float:
-        """Values of a column of windows for a model that does not record it: NPUs of the role for
-        `prefill_npus` and `decode_npus`, else 0."""
+        """Value of a column of windows that is not recorded: NPUs of `<role>_npus`, else 0."""
         role = name.removesuffix("_npus")
         instances = (i for i in self.setup.instances if i.role == role)
         return float(self.setup.fabric.npus_of(die for i in instances for die in i.die_of_rank))

@@ -1,7 +1,6 @@
 """The record: from the world's columns to tables, once, at the end of a run.
 
-Tables are polars frames with SI units in their column names. What they mean for a user is
-`metrics`' work."""
+Tables are polars frames with SI units in their column names. `metrics` says what they mean."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,6 @@
 """Set-up: what a scenario comes to before time starts.
 
-Prices the scenario once (fabric, costs, expert imbalance) and makes its requests. Nothing here
-lays out state or moves time."""
+Prices the scenario once (fabric, costs, expert imbalance) and makes its requests."""
 
 from __future__ import annotations
 

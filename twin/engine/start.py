@@ -1,8 +1,7 @@
 """Where a run begins: on an empty machine, or with the population of the steady state.
 
 Requests that are under way at time zero are rows of the run like all others. They stand before
-those that arrive, with what is left of their answers, and their stamps are zero: what a run
-measures of them is what happens within it."""
+those that arrive, with what is left of their answers, and their stamps are zero."""
 
 from dataclasses import dataclass, replace
 

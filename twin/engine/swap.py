@@ -10,8 +10,7 @@ them from the next border on.
 
 KV that lies in host memory (model/in_host.py) is read in every pass, and new KV is written there,
 both while it runs. These bytes are a flow of the same kind, which begins with the pass at the rate
-that the dies have alone; where others use its links, reads take longer by that factor. No pass
-waits for writes."""
+that the dies have alone; where others use its links, reads take longer. None waits for writes."""
 
 from __future__ import annotations
 

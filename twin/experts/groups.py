@@ -1,7 +1,6 @@
 """Routing limited to groups: DeepSeek-V3's gate takes the 4 best of 8 groups of consecutive
 experts, then the 8 best experts in them (arXiv 2412.19437 2.1.2). Experts' chances stay; which are
-picked *together* changes. A reached group's picks vary EVEN times as much as independent picks
-would."""
+picked *together* changes. A reached group's picks vary EVEN times as much as independent ones."""
 
 import numpy as np
 

@@ -29,8 +29,7 @@ def hot_factors(
 
 
 def by_node(slots: Ints, nodes: int) -> Ints:
-    """Slots regrouped by node, i8[layers, nodes, most slots of a node]; a node with fewer is filled
-    up with EMPTY."""
+    """Slots regrouped by node, i8[layers, nodes, most slots of a node]; the rest is EMPTY."""
     layers, dies, room = slots.shape
     node_of_die = np.arange(dies) * nodes // dies
     place_in_node = np.arange(dies) - np.searchsorted(node_of_die, node_of_die)

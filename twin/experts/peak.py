@@ -1,7 +1,6 @@
 """The hottest die of a finite batch: mean of the largest of independent counts with the mean and
 variance of a token's picks. Written twice, equal to the last bit: `peak_of_*` for a formula that
-waits for no compiler, `peaks` for curves; roots and powers are scalar calls, alike on any
-processor."""
+waits for no compiler, `peaks` for curves; roots and powers are scalar calls."""
 
 import math
 from itertools import repeat

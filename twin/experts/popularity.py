@@ -84,17 +84,15 @@ def _checked(counts: Floats | None, layers: int, routed_experts: int, name: str)
 
 
 def _logs(counts: Floats) -> Floats:
-    """Logarithm of counts f8[layers, experts] over their layer's mean; a count is at least
-    LEAST_SHARE of the mean."""
+    """Logarithm of counts f8[layers, experts] over their layer's mean, at least LEAST_SHARE."""
     mean_count = np.add.accumulate(counts, axis=1)[:, -1:] / counts.shape[1]
     return each(math.log, np.maximum(counts / mean_count, LEAST_SHARE))
 
 
 def rank_loads(shape: int, scale: float, alpha: float, span: float, order_key: np.uint64,
                out: Floats) -> None:  # fmt: skip
-    """Fills out f8[experts] with log loads at mid-rank quantiles, in an order of `order_key`.
-    SKEWED: a logistic distribution times `scale`. POWER_LAW: density x**-alpha on [1, span], log
-    times `scale`."""
+    """Fill out f8[experts] with log loads at mid-rank quantiles, in the order of a key. SKEWED:
+    logistic, times `scale`. POWER_LAW: density x**-alpha on [1, span], log times `scale`."""
     expert_order = np.argsort(uniforms(order_key, np.arange(out.size)), kind="mergesort")
     quantile = (np.arange(out.size) + 0.5) / out.size
     if shape == SKEWED:

@@ -70,9 +70,8 @@ class Routed:
 
 
 def start(routed: Routed, counts: Floats | None = None) -> Process:
-    """The popularity process of a scenario; counts f8[layers, experts] when imported. Without
-    routed experts nothing is popular. Raises ExpertsError for fewer experts than a token picks, or
-    counts that do not fit the model."""
+    """The popularity process of a scenario; counts f8[layers, experts] when imported. Raises
+    ExpertsError for fewer experts than a token picks, or counts that do not fit the model."""
     return _known(routed) if counts is None else _started(routed, counts)
 
 
@@ -150,8 +149,7 @@ def topics_of(
     process: Process, arrival_s: Floats, session: NDArray[np.integer], seed: int
 ) -> Bytes:
     """Topic class of each request, i1[n], drawn from the mix when it arrives (arrival_s f8[n]).
-    session i4[n]: requests of one session have the class of its earliest arrival, those of -1 each
-    their own."""
+    session i4[n], -1: none: its requests have the class of its earliest arrival."""
     request_count = arrival_s.size
     if process.topics == 1 or request_count == 0:
         return np.zeros(request_count, np.int8)

@@ -210,8 +210,7 @@ def prepare(compiled: Any, *kinds: type) -> None:
 
 class Piece:
     """A part of an entry that is compiled separately and called by its address, so that several
-    processes can share the compilation of a long entry. Its function takes a group of columns and a
-    time, and returns nothing."""
+    processes can share the compilation of a long entry. It takes a group of columns and a time."""
 
     plain: ClassVar[dict[int, Callable[..., None]]] = {}  # by code, where nothing is compiled
 

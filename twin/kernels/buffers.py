@@ -60,8 +60,7 @@ f4, f8, i1, i2, i4, i8 = (partial(column, code) for code in ("f4", "f8", "i1", "
 def number(
     kind: type[T], meaning: str, of: Callable[[Any], T | bool] | None = None, *, unit: str = ""
 ) -> T:
-    """Declare a number that is given when the run begins, or computed by `of` from the argument of
-    `Columns.computed`; it is not written afterwards."""
+    """Declare a number given at the start, or computed by `of` from a source; it never changes."""
     declared: Any = Column(np.dtype(CODES[kind]), (), meaning, unit, of=of)
     return declared
 

@@ -146,8 +146,7 @@ def use_own_cache() -> Path:
 
 @functools.cache
 def _home() -> Path:
-    """Folder for compiled code: next to the sources or, if that is not writable, this user's in the
-    temporary folder."""
+    """Folder for compiled code: next to the sources, else the user's in the temporary folder."""
     home = SOURCES.parent / ".numba_cache"
     if os.access(home if home.exists() else SOURCES.parent, os.W_OK):
         return home
@@ -197,8 +196,7 @@ def _locate_by_meaning() -> None:
 
         @classmethod
         def from_function(cls, py_func: Callable[..., Any], py_file: str) -> ByMeaning | None:
-            """A locator for a function of ours; None for others, or if the folder cannot be
-            written."""
+            """A locator for a function of ours; None for others, or without a writable folder."""
             if not Path(py_file).resolve().is_relative_to(SOURCES):
                 return None
             locator = cls(py_file)
@@ -218,11 +216,10 @@ def kernel(*, allocates: bool = ...) -> Callable[[Callable[P, R]], Callable[P, R
 
 
 def kernel(function: Any = None, *, allocates: bool = False) -> Any:
-    """A function that compiled code may call, and that stays plain Python for Python.
-
-    allocates: whether it makes arrays, or calls a kernel that returns one. All others count no
-    references to the arrays they are given, which costs more than most of them compute: such a
-    kernel borrows its arrays and returns none."""
+    """A function that compiled code may call, and that stays plain Python for Python. allocates:
+    whether it makes arrays, or calls a kernel that returns one. All others count no references to
+    the arrays they are given, which costs more than most of them compute: such a kernel borrows its
+    arrays and returns none."""
 
     def mark(function: Callable[P, R]) -> Callable[P, R]:
         """Register the function as a kernel."""
@@ -274,8 +271,7 @@ def compiled_form(plain: Callable[..., Any]) -> Callable[[Callable[P, R]], Calla
 
 
 def entry(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator of a function through which Python enters compiled code; its code is stored on
-    disk."""
+    """Decorator of a function through which Python enters compiled code, stored on disk."""
     from numba import njit
 
     from twin.kernels.passes import EntryCompiler

@@ -43,8 +43,7 @@ def span(requests: pl.DataFrame, begin: str, end: str) -> np.ndarray:
 
 
 def tpot_s(requests: pl.DataFrame) -> np.ndarray:
-    """Seconds per output token of each request: (finish - first token) / (output tokens - 1); NaN
-    for answers of one token."""
+    """Seconds per output token of each request, from the first to the last; NaN for one token."""
     tokens = requests["output_tokens"].to_numpy()
     return per_token_s(span(requests, "first_token_s", "finish_s"), tokens)
 
@@ -57,8 +56,7 @@ def per_token_s(emitting_s: np.ndarray, output_tokens: np.ndarray) -> np.ndarray
 
 
 def histogram_quantile(edges: np.ndarray, weights: np.ndarray, share: float) -> float | None:
-    """Upper edge of the bin that holds quantile `share`, in the unit of edges f8[bins + 1]; weights
-    f8[bins]. None without any weight."""
+    """Upper edge of the bin of quantile `share`; edges f8[bins + 1]; None: no weight."""
     total_weight = float(weights.sum())
     if total_weight <= 0:
         return None

@@ -143,8 +143,7 @@ class Observed:
 
     @cached_property
     def session_times(self) -> np.ndarray:
-        """Seconds from first question to last answer of steady sessions; empty where no turn
-        waits."""
+        """Seconds from first question to last answer of steady sessions; empty if no turn waits."""
         requests = self.requests
         if "turns_left" not in requests.columns or not turns_wait(self.scenario):
             return np.zeros(0)
@@ -282,8 +281,7 @@ class Observed:
 
 
 def _joined(name: str) -> Any:
-    """Property of a run of several models: their arrays of this name, joined in the order of
-    models."""
+    """Property of a run of several models: their arrays of this name, joined in order."""
     return cached_property(
         lambda run: np.concatenate([getattr(model, name) for model in run.parts])
     )
@@ -296,8 +294,7 @@ def _sum(name: str, number: type[float] = float) -> Any:
 
 @dataclass(frozen=True)
 class Several(Observed):
-    """All models of a run; `parts` has each alone. Masks and times are in the order of parts; an
-    SLO is that of the request's model."""
+    """All models of a run, each alone in `parts`, the order of masks and times; SLOs by model."""
 
     parts: tuple[Observed, ...] = ()
 
@@ -318,8 +315,7 @@ class Several(Observed):
     idle_npu_s = _sum("idle_npu_s")
 
     def _span(self, begin: str, end: str) -> np.ndarray:
-        """Seconds between two stamps of every request, model by model; NaN where either is
-        missing."""
+        """Seconds between two stamps of every request, model by model; NaN if one is missing."""
         return np.concatenate([model._span(begin, end) for model in self.parts])
 
     @cached_property

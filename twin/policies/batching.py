@@ -80,8 +80,7 @@ def iterations_needed(
     """Iterations until `tokens` tokens are emitted, drawn once; `index` is the index of the draw in
     both streams. By renewal theory the count is normal with mean (tokens + overshoot) / m and
     variance tokens * v / m^3, for m, v the mean and variance of an iteration's tokens and overshoot
-    (E[X^2]/m - 1) / 2, rounded at random so that the mean stays. A short answer is simulated
-    exactly."""
+    (E[X^2]/m - 1) / 2, rounded at random so that the mean stays. Short answers are simulated."""
     if tokens <= 0:
         return 0
     if draft_tokens == 0 or acceptance <= 0.0:

@@ -75,8 +75,7 @@ def pool_by_pool(pressure: Callable[[PoolSeen], float]) -> Controller:
 
 
 def rebalanced(seen: Seen, rule: Rule) -> Wanted:
-    """Instances that each pool needs; if NPUs are too few or all must be used, the split of the
-    NPUs whose worst pool lacks least."""
+    """Instances that each pool needs, or the split of all NPUs whose worst pool lacks least."""
     pools = tuple(seen.pools.values())
     split_now = tuple(pool.committed for pool in pools)
 

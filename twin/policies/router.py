@@ -133,9 +133,8 @@ def predicted_ttft(opened: np.ndarray, wait_s: np.ndarray, serve_s: np.ndarray, 
 
 @kernel
 def weighted(view: View, routed: int) -> int:
-    """The open instance with the highest weighted score, ties in turn. Each scorer is between 0 and
-    1, as in llm-d: shortness of the queue between the longest and the shortest, cached share of the
-    prompt, free share of KV space."""
+    """The open instance with the highest weighted score, ties in turn. Scorers from 0 to 1, as in
+    llm-d: shortness of the queue among all, cached share of the prompt, free share of KV space."""
     is_open, wait_s, weights = view.opened, view.wait_s, view.weights
     instances = wait_s.size
     best_instance = in_turn(is_open, routed)
@@ -195,9 +194,8 @@ def choose_rank(
     has room. choice: a code of `RANK_CHOICES`. taken_slots i8[ranks], taken_tokens f8[ranks]:
     running plus reserved; all_slots, all_tokens: their sums; slots i8[ranks]: maximum of each;
     `routed` counts the choices so far; price f8[ranks]: scratch; floor f8[ranks / BLOCK]: see
-    `lightest`. `kv_and_requests` takes the least sum of the two, each over its mean (DeepSeek,
-    open-infra-index day 6, without weights); `kv_tokens` is xDeepServe's (arXiv 2508.02520),
-    `requests` vLLM's."""
+    `lightest`. `kv_and_requests` takes the least sum of the two over their means (DeepSeek,
+    open-infra-index day 6); `kv_tokens` is xDeepServe's (arXiv 2508.02520), `requests` vLLM's."""
     ranks = taken_slots.size
     if choice == RANKS_IN_TURN:
         for k in range(ranks):

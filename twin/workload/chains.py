@@ -63,8 +63,7 @@ def regroup(
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Join `size` consecutive blocks of every chain into one and drop an incomplete last group.
     row_offset i8[n + 1], ids i8[refs]; groups i8[n]: whole groups wanted of each row. Returns (row
-    offset i8[n + 1], ids i8[...], distinct ids); a group has the id of its last block, so sharing
-    is exact."""
+    offset i8[n + 1], ids i8[...], distinct ids); a group has the id of its last block."""
     whole_groups = np.minimum(groups, np.diff(row_offset) // size)
     group_in_row = ranges(np.zeros_like(whole_groups), whole_groups)  # of a group in its row
     last_ids = ids[np.repeat(row_offset[:-1], whole_groups) + (group_in_row + 1) * size - 1]

@@ -25,8 +25,7 @@ def generate(
     """Requests that arrive in [0, horizon_s) seconds, at most `count`, which a closed loop needs:
     its later requests have arrival +inf. block_tokens: of the pool's KV blocks; a trace of coarser
     ones has its own. answers: chains include the blocks of the answers. even: lengths have the
-    shares of their distribution exactly. Raises WorkloadError, FactError for an unknown
-    `workload.lengths`."""
+    shares of their distribution exactly. Raises WorkloadError or FactError."""
     key_of = partial(stream_key, seed)
     if workload.arrivals == "trace":
         if trace is None:

@@ -138,8 +138,7 @@ def find_parents(
     first arrival means an unseen turn. With `grow`, input_tokens are the tokens that a turn adds;
     they are raised in place to the whole prompt, and the nearest turn is extended. Without it they
     are whole prompts: the longest fitting one of the `candidates` nearest turns is extended; if
-    none fits, the next request follows up instead, so the probability holds.
-    """
+    none fits, the next request follows up instead, so the probability holds."""
     rows = arrival_s.size
     turn_tokens = np.empty(rows, np.int32)  # prompt and answer: what a next turn starts from
     owed_follow_ups = 0

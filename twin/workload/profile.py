@@ -1,7 +1,6 @@
 """Load over time by factors on an arrival rate: arrivals are mapped through the area under the
 profile, so bursts and a trace's order stay. A factor holds for a cell of the grid. Arrivals: open
-streams of a rate and burstiness, or clients in a closed loop; a gap depends on the stream's key and
-the request's number only."""
+streams or a closed loop; a gap depends on the stream's key and the request's number only."""
 
 import math
 
@@ -68,8 +67,7 @@ def _of_day(workload: Workload, t: np.ndarray, curve: np.ndarray) -> np.ndarray:
 
 
 def _of_pieces(workload: Workload, t: np.ndarray, name: str) -> np.ndarray:
-    """Factor `name` of the profile at times t f8[n]: that of the piece in force, 1 before the first
-    piece."""
+    """Factor `name` of the profile at times t f8[n]: of the piece in force, 1 before the first."""
     begins_s = np.array([piece.at_s for piece in workload.profile.pieces])
     piece_factors = np.array([1.0, *(getattr(piece, name) for piece in workload.profile.pieces)])
     return piece_factors[np.searchsorted(begins_s, t, "right")]

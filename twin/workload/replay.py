@@ -27,8 +27,7 @@ def replay(
 ) -> Requests:  # fmt: skip
     """The trace's requests: copied, spread, squeezed, cut at the horizon and re-blocked; where
     turns wait, sessions that begin before the horizon stay whole. answers: chains include the
-    blocks of the answers. Of the workload only `trace`, `turns` and, without times,
-    `rate_req_per_s` count."""
+    blocks of the answers. Of the workload `trace`, `turns` and, without times, the rate count."""
     settings = workload.trace
     rows = len(table)
     if rows * settings.tree_copies > MOST_REQUESTS:
@@ -203,8 +202,7 @@ def copied_times(
 
 def _prompt_chains(table: TraceTable, pool_tokens: int) -> tuple[Chains, int]:
     """(chains of the whole blocks of each row, tokens of a block). Blocks of the trace are joined
-    where `pool_tokens` is a multiple of theirs, otherwise unchanged, because sharing inside a block
-    is unknown."""
+    where `pool_tokens` is a multiple of theirs, else not: sharing inside one is unknown."""
     block_tokens, id_count = table.block_tokens, table.blocks
     row_offset, ids = expand_runs(table.segment_offset, table.segment_first, table.segment_blocks)
     blocks_joined = pool_tokens // block_tokens if pool_tokens % block_tokens == 0 else 1

@@ -1,9 +1,8 @@
 """Weighted fair queueing by tokens served, as VTC (Sheng et al. 2024) counts them.
 
 A tenant has a counter of tokens over its weight: its prompts are charged when their prefill begins,
-its answers as they are given, so that the length of an answer need not be known. Next is the oldest
-request of the tenant with the lowest counter. The router counts what it has handed on as charged.
-"""
+its answers as they are given, so that no length of an answer need be known. Next is the oldest
+request of the tenant with the lowest counter. The router counts what it handed on as charged."""
 
 import math
 

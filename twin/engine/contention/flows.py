@@ -310,8 +310,7 @@ class _Family:
             yield (flow.number, row_of[links[index]], server_of, self.part[index], self.most[index])
 
     def add_up(self, table: NDArray[Any], of_link: NDArray[Any], of_flow: NDArray[Any]) -> None:
-        """Add to a table by link the value of each flow (of_flow) times the value of each link that
-        it crosses (of_link)."""
+        """Add to a table by link each flow's value times that of each link that it crosses."""
         table[self.pattern.links] += of_link * of_flow.sum()
         for flow, value in zip(self.flows, of_flow, strict=True):
             moved_links = flow.load.moved
@@ -375,8 +374,7 @@ def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
     """Write the flows into the solver's columns; flows in progress keep their state. tables: one of
     each model, which share these columns. A flow at full rate takes a part of each of its links.
     Links that all flows together cannot fill are left out, and links with equal parts of the same
-    flows count as one. The port of a memory server stays separate, because a batch's part of it
-    depends on where its blocks are."""
+    flows count as one. A memory server's port stays separate: a batch's blocks decide its load."""
     traffic, *other_tables = tables
     links_by_flows = net.once("shared links", dict[Hashable, INTS])
     links = recently(links_by_flows, tuple(flows), lambda: _shared(flows, net))

@@ -3,9 +3,8 @@
 What begins or ends is noted with the links that it touches. When links are shared, what was noted
 joins or leaves the lists of flows that every link has, only touched links are summed anew, and only
 the flows that meet what has changed, directly or through others, on overloaded links get new
-levels: the rest of the machine costs nothing, however large it is. Sums are over all flows of a
-link in order, so that no rounding adds up and an answer does not depend on what happened
-elsewhere."""
+levels: the rest of the machine costs nothing. Sums are over all flows of a link in order, so that
+no rounding adds up and no answer depends on what happened elsewhere."""
 
 import numpy as np
 

@@ -134,8 +134,7 @@ def steer(world: World, now_s: float) -> None:
 def room_for(world: World, v: int, begin_s: float, amount: float) -> float:
     """Share (0..1) of a stream's full rate that the other streams leave if it begins now. Within a
     step instances advance one after the other, so a known stream may begin later: it counts if this
-    one, alone, would not have ended by then. Exchanges are not streams and do not count: they yield
-    at the border."""
+    one, alone, would not have ended by then. Exchanges do not count: they yield at the border."""
     streams, flows = world.streams, world.traffic
     left_bytes, since_s = streams.left_bytes, streams.since_s
     rates, flow_of = streams.rate, streams.flow

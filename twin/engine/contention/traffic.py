@@ -298,8 +298,7 @@ def beside_exchange(transfer: Transfers, way: int, port: int, duty: float) -> fl
 
 @kernel
 def give_ports_back(world: World, p: int) -> None:
-    """Give a prefill instance's ports wholly to its hand-off after a batch, until the next
-    border."""
+    """Give a prefill instance's ports wholly to its hand-off from a batch's end to the border."""
     if world.settings.kv_among_experts:
         transfer = world.transfer
         for port in transfer.port_of_prefill[p]:

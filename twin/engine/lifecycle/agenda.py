@@ -1,7 +1,6 @@
 """What happens between steps: faults, their aftermath, decisions on expert placement.
 
-Such things are rare, so they are plain Python. Each is due at an exact time and takes effect at the
-first step's border that is not before it."""
+Rare things, in plain Python; each takes effect at the first step's border from its time on."""
 
 import heapq
 import math

@@ -3,8 +3,7 @@
 At every interval the pools are measured; when the metrics have aged, the controller
 (policies/controllers.py) says how many instances it wants, and as many begin to start, change role
 or drain as cool-down and the hourly bound allow. A schedule is followed at once. What an instance
-then goes through is engine/lifecycle/life.py's. Behind a front router each supernode has an equal
-part of what is wanted of a pool."""
+then goes through is in life.py. Behind a front router supernodes have equal parts."""
 
 import math
 from collections import Counter, deque

@@ -149,8 +149,7 @@ def free_rank(world: World, rank: int, now_s: float) -> int:
 
 
 def leave_prefill(world: World, rank: int, now_s: float) -> int:
-    """Send requests in prefill whose reserved decode slot is on a lost rank back to the router;
-    returns how many."""
+    """Send back requests in prefill with a decode slot on a lost rank; returns their number."""
     prefill, count = world.prefill, 0
     for prefill_instance in range(prefill.queue.shape[0]):
         for queue in (prefill.queue, prefill.batch):

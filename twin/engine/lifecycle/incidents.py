@@ -1,15 +1,14 @@
 """Faults and recovery: what a scenario's events do to the instances, and when they are back.
 
 A die that fails takes its instance with it: the iteration under way ends, nothing follows, and
-after the detection time the policy decides (`Recovery.policy`): start anew, recover in place, or
-go on with fewer dies. Links that fail or lose capacity only change prices, until an instance cannot
+after the detection time the policy decides (`Recovery.policy`): start anew, recover in place, or go
+on with fewer dies. Links that fail or lose capacity only change prices, until an instance cannot
 work over what is left: then it stands still until they are back, and the router learns of it after
-the detection time. A memory server that fails takes its blocks with it.
-Requests are moved by engine/lifecycle/faults.py.
+the detection time. A memory server that fails takes its blocks with it. Requests are moved by
+lifecycle/faults.py.
 
 Where instances come and go (lifecycle/life.py), one that fails while it starts is off at once; one
-that fails while it drains, or that cannot serve again, is off from its detection, and its NPUs are
-free for the controller."""
+that fails while it drains, or cannot serve again, is off from its detection."""
 
 import math
 from collections import Counter

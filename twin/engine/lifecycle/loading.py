@@ -76,15 +76,13 @@ class Residency:
         self._out: set[int] = set()
 
     def drams(self, source: str, nodes: Sequence[int]) -> list[Dram]:
-        """The DRAMs from which an instance on these nodes reads equal parts of its weights; none
-        for object storage."""
+        """DRAMs from which an instance on these nodes reads its weights; none: object storage."""
         if source == "pool":
             return [self.pools[int(nodes[0] // self._nodes)]]
         return [self.nodes[node] for node in sorted(nodes)] if source == "local" else []
 
     def lose(self, out: Set[int]) -> None:
-        """Forget what nodes that are out held: their own models, and of every model of a bounded
-        pool a part, without which it has to be fetched again."""
+        """Forget models of nodes that are out, and of bounded pools: each lacks a part now."""
         for node in out:
             self.nodes.pop(node, None)
         for supernode in {int(node // self._nodes) for node in out - self._out}:

@@ -1,8 +1,7 @@
 """What a controller is shown of the pools: work in hand, use, latency, and instances needed.
 
-Read between two steps from counters and columns of the phases. What is needed is a
-forecast: the load that comes, over what one instance does within the SLO, when one that starts now
-would serve."""
+Read between two steps from counters and columns of the phases. What is needed is a forecast: the
+load that comes, over what one instance does within the SLO, when one started now would serve."""
 
 import math
 from collections import deque
@@ -132,8 +131,7 @@ class Look:
     def _prefill(
         self, at: np.ndarray, starting: int, t_s: float, span_s: float
     ) -> tuple[Measured, float]:
-        """Measurement of the prefill pool, whose used share is tokens over those of full batches;
-        and requests/s that it can hand on."""
+        """Measurement of prefill (used share: of full batches); and requests/s it can hand on."""
         prefill, counters, mean_rates = self.world.prefill, self.world.record.counters, self._mean
         budget = float(self.world.settings.prefill_budget)
         waiting = int(counters[w.ROUTED] - counters[w.PREFILL_BEGUN] - counters[w.BACK_FROM_QUEUE])

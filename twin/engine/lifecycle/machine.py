@@ -362,8 +362,7 @@ class Machine:
 
     def _find_hosts(self, swaps: Flow) -> None:
         """Set the node of each rank of the flow's instance (that of the rank's first die), and
-        bytes/s of copies between dies and their nodes' memory: over all nodes and ways, and on the
-        mean one."""
+        bytes/s of copies between dies and their nodes' memory: in all, and mean."""
         instance = [
             number for number, seat in enumerate(self.setup.instances) if seat.role != "prefill"
         ][swaps.instance]

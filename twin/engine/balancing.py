@@ -88,12 +88,12 @@ class Balance:
 
     def _placed(self, k: int, load: np.ndarray | None = None) -> Group:
         """Slots of experts in instance k's layout, placed for a load; None: for the long run."""
-        role, dies, slots = self._key(k)
-        nodes, groups = self.crowd.nodes_of(role, dies), self.crowd.routed.groups
+        role, places, slots = self._key(k)
+        nodes, groups = self.crowd.nodes_of(role, places), self.crowd.routed.groups
         if load is None:
-            placed_slots = x.first_slots(self.experts, self.process, dies, slots, nodes, groups)
+            placed_slots = x.first_slots(self.experts, self.process, places, slots, nodes, groups)
         else:
-            placed_slots = x.place(self.experts, load, dies, slots, nodes, groups=groups)
+            placed_slots = x.place(self.experts, load, places, slots, nodes, groups=groups)
         return Group(role, placed_slots, nodes)
 
     def changed(self, k: int, t_s: float) -> None:
@@ -229,12 +229,12 @@ class Balance:
             default=0.0,
         )
         group.moving = True
-        before, after = (
+        old_ratio, new_ratio = (
             float(x.hottest_by_layer(load, slots, self._nearest(group)).mean())
             for slots in (group.slots, new_slots)
         )
         self._note("before", t_s)
-        sentence = f"{layers.size} layers, hottest/mean {before:.2f} -> {after:.2f}"
+        sentence = f"{layers.size} layers, hottest/mean {old_ratio:.2f} -> {new_ratio:.2f}"
         self.log.append(Event(
             t_s, Kind.REBALANCE, sentence, role=group.role, end_s=t_s + pause_s,
             bytes=total_bytes * len(instances),

@@ -82,12 +82,12 @@ def little(world: World) -> Check:
     steps = steps_in(settings.horizon_s, settings.step_s)
     sample_times_s = np.minimum(np.arange(1, steps + 1) * settings.step_s, settings.horizon_s)
     counted = int(world.record.windows[:-1, w.IN_FRONT_END : w.IN_DECODE + 1].sum())
-    arrived = int(counters[w.ARRIVED])
+    arrived_count = int(counters[w.ARRIVED])
     # Clients that came back in the last step, and those that found no request left, one sample
     # each, are counted without a row of their own.
     return_times_s = world.loop.due_s[: world.loop.size[0]]
-    begin_s = np.concatenate((request.arrival_s[:arrived], return_times_s))
-    end_s = np.concatenate((ends_of(world, arrived), np.full(return_times_s.size, np.nan)))
+    begin_s = np.concatenate((request.arrival_s[:arrived_count], return_times_s))
+    end_s = np.concatenate((ends_of(world, arrived_count), np.full(return_times_s.size, np.nan)))
     fewest = most = int(counters[w.EXHAUSTED])
     for chunk in parts(begin_s.size):
         least_samples, most_samples = samples_of_stays(begin_s[chunk], end_s[chunk], sample_times_s)

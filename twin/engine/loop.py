@@ -100,9 +100,9 @@ def close_books(world: World) -> None:
 def requests_inside(world: World) -> int:
     """Requests that have arrived and not ended."""
     counters = world.record.counters
-    ended = counters[w.FINISHED_DECODE] + counters[w.FINISHED_PREFILL]
-    ended += counters[w.REJECTED_ROUTER] + counters[w.REJECTED_DECODE] + counters[w.GIVEN_UP]
-    return int(counters[w.ARRIVED] - ended - counters[w.CANCELLED_BY_CLIENT])
+    ended_count = counters[w.FINISHED_DECODE] + counters[w.FINISHED_PREFILL]
+    ended_count += counters[w.REJECTED_ROUTER] + counters[w.REJECTED_DECODE] + counters[w.GIVEN_UP]
+    return int(counters[w.ARRIVED] - ended_count - counters[w.CANCELLED_BY_CLIENT])
 
 
 @kernel

@@ -62,7 +62,7 @@ class Part:
         return float(self.setup.fabric.npus_of(die for i in instances for die in i.die_of_rank))
 
     def weights(self, windows: int) -> dict[str, np.ndarray]:
-        """Weights of a window's means, f8[windows] each."""
+        """Weights, by name, with which models count in means of a window, f8[windows] each."""
         windows_booked, requests = self.record.windows[:-1], self.tables["requests"]
         arrived_requests = requests[self.setup.at_start :]
         long_answers = requests.filter(pl.col("output_tokens") > 1)
@@ -183,8 +183,8 @@ def windows_of(parts: Sequence[Part]) -> pl.DataFrame:
         model_weights = [weight[weight_name] for weight in weights]
         weight_sum = sum(model_weights[1:], model_weights[0])
         weighted = sum((v * n for v, n in zip(values, model_weights, strict=True)), np.zeros(count))
-        mean = np.divide(weighted, weight_sum, out=np.full(count, np.nan), where=weight_sum > 0.0)
-        columns[name] = pl.Series(values=mean, nan_to_null=True)
+        means = np.divide(weighted, weight_sum, out=np.full(count, np.nan), where=weight_sum > 0.0)
+        columns[name] = pl.Series(values=means, nan_to_null=True)
     if any(table["power_w"].null_count() for table in tables):
         columns["power_w"] = tables[0]["power_w"].clear(count)
     return pl.DataFrame(columns)

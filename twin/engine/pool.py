@@ -205,12 +205,12 @@ def store_answer(world: World, i: int, now_s: float) -> None:
     if prefill_instance == w.NONE or not world.prefill.pool_open[prefill_instance]:
         return
     look_at_pool(world, prefill_instance, now_s)
-    stored_before = kept_by(world, prefill_instance)
+    blocks_before = kept_by(world, prefill_instance)
     store_blocks(world, prefill_instance, i, request.input_tokens[i] + request.output_tokens[i])
     kept_blocks, _ = kept_by(world, prefill_instance)
-    write_blocks(world, prefill_instance, now_s, (kept_blocks, stored_before[1]))
+    write_blocks(world, prefill_instance, now_s, (kept_blocks, blocks_before[1]))
     column, begin_s = world.settings.prefills + d, request.transfer_end_s[i]
-    stored_bytes = (kept_blocks - stored_before[0]) * settings.block_bytes
+    stored_bytes = (kept_blocks - blocks_before[0]) * settings.block_bytes
     book_traffic(world, w.POOL_WRITE, settings.pool_plane, column, begin_s, now_s, stored_bytes)
 
 

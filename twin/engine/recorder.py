@@ -46,14 +46,14 @@ def tables(
     """All tables of a run; requests that never arrived are left out. limits: from `capacities`;
     stamps: from `stamps_of`; present: presence of instances over time."""
     world = machine.world
-    arrived = stamps["arrival_s"].size
+    arrived_count = stamps["arrival_s"].size
     shares = movement.shares_of_classes(machine, balance, world.settings.horizon_s)
-    requests = requests_table(world, arrived, stamps)
+    requests = requests_table(world, arrived_count, stamps)
     return {
         **present.tables(),
         **movement.servers_table(setup, machine),
-        "requests": requests.hstack(asking_columns(setup, world, arrived)),
-        "windows": windows_table(setup, world, arrived, limits, present),
+        "requests": requests.hstack(asking_columns(setup, world, arrived_count)),
+        "windows": windows_table(setup, world, arrived_count, limits, present),
         "operators": operators_table(world),
         "ranks": ranks_table(setup, world),
         "events": events_table(log, world.settings.horizon_s),
@@ -223,9 +223,9 @@ def _power_w(
 def amounts(setup: Setup, book: np.ndarray) -> dict[str, tuple[Amount, Amount]]:
     """FLOPs and HBM bytes of a prefill and a decode pool in each row of the book, each with what
     the dies can do a second. Bytes of prefill are those of as many batches of the mean size."""
-    role, batches = setup.costs.roles["prefill"], book[:, w.PREFILL_BATCHES]
+    costs, batches = setup.costs.roles["prefill"], book[:, w.PREFILL_BATCHES]
     sizes = (book[:, w.PREFILL_TOKENS] / np.maximum(batches, 1e-9)).tolist()
-    hbm_bytes = batches * np.array([prefill_hbm_bytes(role.prefill, size) for size in sizes])
+    hbm_bytes = batches * np.array([prefill_hbm_bytes(costs.prefill, size) for size in sizes])
     flops = book[:, w.PREFILL_FLOPS]
     decode_bytes = np.maximum(book[:, w.HBM_BYTES] - hbm_bytes, 0.0)
     work = {"prefill": (flops, hbm_bytes), "decode": (book[:, w.FLOPS] - flops, decode_bytes)}
@@ -305,11 +305,11 @@ def operators_table(world: World) -> pl.DataFrame:
         ("decode", DECODE_OPERATORS, decode_s, steady_row[w.ITERATIONS]),
         ("prefill", PREFILL_COLUMNS, prefill_s, steady_row[w.PREFILL_BATCHES]),
     ):
-        listed = [
+        indices = [
             k for k, name in enumerate(names) if seconds[k] > 0.0 or not OPERATORS[name].optional
         ]
-        total_s = float(seconds[listed].sum())
-        for k in listed:
+        total_s = float(seconds[indices].sum())
+        for k in indices:
             share = float(seconds[k]) / total_s if total_s > 0 else 0.0
             each_s = float(seconds[k] / pass_count) if pass_count > 0 else 0.0
             rows.append((phase, names[k], float(seconds[k]), share, each_s, float(pass_count)))

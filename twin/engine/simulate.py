@@ -159,8 +159,8 @@ def simulate(
     parts = [left_by(*each) for each in zip(model_names(scenario), setups, passed, strict=True)]
     if len(parts) > 1:
         return conclude_together(scenario, parts, facts)
-    (one,) = parts
-    return _run(scenario, facts, one.summary, one.tables, one.checks, one.notes)
+    (model,) = parts
+    return _run(scenario, facts, model.summary, model.tables, model.checks, model.notes)
 
 
 def pass_time(

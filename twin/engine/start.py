@@ -41,8 +41,8 @@ def begins_steady(s: Scenario) -> bool:
     has_ramp = workload.arrivals == "closed_loop" and workload.ramp_s != 0.0
     full_start = workload.prompts == 0 and not has_ramp
     has_decode = s.deployment.mode != "prefill_only"
-    stays = not may_be_none(s)
-    return s.start == "steady" and is_flat and full_start and has_decode and stays and not limits(s)
+    has_limits = may_be_none(s) or limits(s)
+    return s.start == "steady" and is_flat and full_start and has_decode and not has_limits
 
 
 def limits(s: Scenario) -> bool:
@@ -78,13 +78,13 @@ def residents(priced: Priced, requests: Requests) -> Residents | None:
     columns = [np.concatenate(parts) for parts in zip(*snapshots, strict=True)]
     if is_closed:  # no more than there are clients
         columns = [column[: scenario.workload.concurrency] for column in columns]
-    rank, prompt, tokens_left, ready_s = columns
+    rank, prompt_tokens, tokens_left, ready_s = columns
     order = np.argsort(ready_s, kind="stable")
     population_req_per_s = population.rate_req_per_s * instances
     if not rank.size:
         return None
     return Residents(
-        rank[order].astype(np.int32), prompt[order].astype(np.int32),
+        rank[order].astype(np.int32), prompt_tokens[order].astype(np.int32),
         (tokens_left[order] + 1).astype(np.int32), ready_s[order], population_req_per_s,
     )  # fmt: skip
 

@@ -61,7 +61,7 @@ def limited_own(now: Floats, slots: Ints, part: Floats, groups: int, top_groups:
     """`own` of `load.die_moments` (same arguments) under routing limited to groups, f8[layers,
     dies]: a token's squared chances less twice the covariance of every pair of experts on a die,
     adjusted to independent counts with equal results for the fixed total, as `peak` needs them."""
-    layers, dies, room = slots.shape
+    layers, dies, slots_each = slots.shape
     experts = now.shape[1]
     group_size = experts // groups
     own_moment = np.zeros((layers, dies))
@@ -81,7 +81,7 @@ def limited_own(now: Floats, slots: Ints, part: Floats, groups: int, top_groups:
             group_picks[:] = 0.0
             var_of_part[:] = 0.0
             die_var[die] = 0.0
-            for i in range(room):
+            for i in range(slots_each):
                 if part[layer, die, i] <= 0.0:
                     continue
                 expert = slots[layer, die, i]
@@ -109,7 +109,7 @@ def limited_own(now: Floats, slots: Ints, part: Floats, groups: int, top_groups:
             var_sum += die_var[die]
         for die in range(dies):
             mean_picks = 0.0
-            for i in range(room):
+            for i in range(slots_each):
                 if part[layer, die, i] > 0.0:
                     mean_picks += now[layer, slots[layer, die, i]] * part[layer, die, i]
             other_variance = max(var_sum - die_var[die], 0.1 * var_sum)

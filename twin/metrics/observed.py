@@ -346,8 +346,8 @@ def totals_of(parts: Sequence[Observed], pool_share: Sequence[float]) -> dict[st
     for name in ("samples", *(f"{plane}_capacity" for plane in PLANES)):
         sums[name] = all_totals[0][name]
     sums["little_error"] = max(totals["little_error"] for totals in all_totals)
-    with_shares = zip(all_totals, pool_share, strict=True)
-    sums["pool_used"] = sum(totals["pool_used"] * pool_part for totals, pool_part in with_shares)
+    with_part = zip(all_totals, pool_share, strict=True)
+    sums["pool_used"] = sum(totals["pool_used"] * pool_part for totals, pool_part in with_part)
     return sums
 
 

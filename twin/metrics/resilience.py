@@ -67,11 +67,11 @@ def resilience(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list
     earlier_rate: float | None = None  # usual rate from before an outage that still goes on
     for k, (at_s, stop_s) in enumerate(pairwise((*moments, end_s))):
         usual_windows = _before(begin_s, length_s, at_s, moments[k - 1] if k else 0.0)
-        usual_rate, noise = earlier_rate, 0.0
+        usual_rate, sd = earlier_rate, 0.0
         if earlier_rate is None and usual_windows.sum() >= FEWEST_WINDOWS:
-            usual_rate, noise = float(rate[usual_windows].mean()), float(rate[usual_windows].std())
+            usual_rate, sd = float(rate[usual_windows].mean()), float(rate[usual_windows].std())
         in_span = (begin_s >= at_s - 1e-9) & (begin_s + length_s <= stop_s + 1e-9)
-        recovery_s, low_rate = _recovery(begin_s[in_span], rate[in_span], usual_rate, noise, at_s)
+        recovery_s, low_rate = _recovery(begin_s[in_span], rate[in_span], usual_rate, sd, at_s)
         dip_end_s = stop_s if recovery_s is None else min(stop_s, at_s + recovery_s)
         tail = rate[in_span][-SUSTAINED:]
         usual_from_s = float(begin_s[usual_windows][0]) if usual_windows.any() else at_s
@@ -159,9 +159,9 @@ def _victims(
     # Who came after the last fault was noticed met its long shadow: no instance to go to.
     fault_count, arrival_s = len(moments), requests["arrival_s"].to_numpy()
     fault_index = np.minimum(np.searchsorted(noticed_s, arrival_s, "left"), fault_count - 1)
-    retried = np.bincount(fault_index[is_retried], minlength=fault_count)
-    lost = np.bincount(fault_index[is_given_up], minlength=fault_count)
-    return list(zip(retried.tolist(), lost.tolist(), strict=True))
+    retried_of_fault = np.bincount(fault_index[is_retried], minlength=fault_count)
+    lost_of_fault = np.bincount(fault_index[is_given_up], minlength=fault_count)
+    return list(zip(retried_of_fault.tolist(), lost_of_fault.tolist(), strict=True))
 
 
 def _noticed(events: pl.DataFrame, moments: Sequence[float]) -> np.ndarray:

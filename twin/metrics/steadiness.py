@@ -47,18 +47,18 @@ def steadiness(s: Scenario, windows: pl.DataFrame) -> Steadiness | None:
     )
     arrived_requests = float(counted_windows["arrived"].sum())
     arrivals_per_s = arrived_requests / (span_s + float(counted_windows["window_s"][0]))
-    growth, error = slope(t_s, queued_requests)
+    growth, se = slope(t_s, queued_requests)
     # Growth by chance, where arrivals and answers are both Poisson.
     chance_growth = math.sqrt(2.0 * arrived_requests) / span_s
-    if growth > max(EXCESS * arrivals_per_s, CERTAIN * min(error, chance_growth)) and not is_closed:
+    if growth > max(EXCESS * arrivals_per_s, CERTAIN * min(se, chance_growth)) and not is_closed:
         return "overloaded"
-    drift, error = slope(t_s, running_requests)
+    drift, se = slope(t_s, running_requests)
     mean_running = float(np.cumsum(running_requests)[-1]) / running_requests.size
     if not is_closed:
         # By chance alone: the autocovariance of the count in an M/D/inf queue falls linearly over
         # one stay (Takacs, Introduction to the Theory of Queues, 1962), and a run has few stays.
-        error = max(error, mean_running * math.sqrt(12.0 / max(arrived_requests, 1.0)) / span_s)
-    if abs(drift) > CERTAIN * error and abs(drift) * span_s > MOVED * max(mean_running, 1.0):
+        se = max(se, mean_running * math.sqrt(12.0 / max(arrived_requests, 1.0)) / span_s)
+    if abs(drift) > CERTAIN * se and abs(drift) * span_s > MOVED * max(mean_running, 1.0):
         return "filling"
     return "steady"
 

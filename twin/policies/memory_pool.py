@@ -292,10 +292,11 @@ def look(pool: BlockPool, row: int, now_s: float) -> None:
 @kernel
 def keep_chain(pool: BlockPool, row: int, chains: Chains, k: int, blocks: int) -> None:
     """Store the first `blocks` blocks of chain k, the last one first."""
-    first_segment, end, blocks_before = chains.segment_offset[k], chains.segment_offset[k + 1], 0
-    for segment in range(first_segment, end):
+    begin_segment, end_segment = chains.segment_offset[k], chains.segment_offset[k + 1]
+    blocks_before = 0
+    for segment in range(begin_segment, end_segment):
         blocks_before += chains.segment_blocks[segment]
-    for segment in range(end - 1, first_segment - 1, -1):
+    for segment in range(end_segment - 1, begin_segment - 1, -1):
         blocks_before -= chains.segment_blocks[segment]
         first_block = chains.segment_first[segment]
         stored_blocks = min(chains.segment_blocks[segment], blocks - blocks_before)
@@ -373,10 +374,11 @@ def unpin(
     hbm: BlockPool, prefix: PrefixCache, cell: int, chains: Chains, k: int, blocks: int
 ) -> None:
     """End the use of the first blocks of chain k, the last one first."""
-    begin_segment, end, blocks_before = chains.segment_offset[k], chains.segment_offset[k + 1], 0
-    for segment in range(begin_segment, end):
+    begin_segment, end_segment = chains.segment_offset[k], chains.segment_offset[k + 1]
+    blocks_before = 0
+    for segment in range(begin_segment, end_segment):
         blocks_before += chains.segment_blocks[segment]
-    for segment in range(end - 1, begin_segment - 1, -1):
+    for segment in range(end_segment - 1, begin_segment - 1, -1):
         blocks_before -= chains.segment_blocks[segment]
         first_block = chains.segment_first[segment]
         unpinned_blocks = max(min(int(chains.segment_blocks[segment]), blocks - blocks_before), 0)

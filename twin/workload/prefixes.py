@@ -157,8 +157,8 @@ def find_parents(
                 parent[i] = _nearest_open(turn_tokens, middle_turn, i, MOST_TOKENS - added_tokens)
             elif middle_turn >= 0:
                 first_candidate = max(0, middle_turn + 1 - turns.candidates // 2)
-                end = min(i, first_candidate + turns.candidates)
-                parent[i] = _longest_fit(turn_tokens, first_candidate, end, added_tokens - 1)
+                end_turn = min(i, first_candidate + turns.candidates)
+                parent[i] = _longest_fit(turn_tokens, first_candidate, end_turn, added_tokens - 1)
             if parent[i] != NONE:
                 owed_follow_ups -= 0 if follows_up else 1
                 if grow:

@@ -414,8 +414,8 @@ def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
         near=np.zeros(rows.size), near_parts=np.zeros(rows.size),
     )  # fmt: skip
     traffic.assign(**columns_of)
-    for other in other_tables:
-        other.assign(**{name: getattr(traffic, name) for name in columns_of})
+    for other_table in other_tables:
+        other_table.assign(**{name: getattr(traffic, name) for name in columns_of})
 
 
 def _ends(rows: INTS, count: int) -> INTS:

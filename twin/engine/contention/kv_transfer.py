@@ -20,9 +20,9 @@ OUT, IN = range(2)  # ways through a port
 
 @kernel
 def sending_die(rank: int, ranks: int, die: int, dies: int, senders: int, of: int) -> int:
-    """The prefill die (0-based, of so many in its instance) that sends to a die of a decode rank of
-    so many; senders: dies that send to one rank. With 32 prefill dies and 320 decode ranks of one
-    die each prefill die feeds 10 of them."""
+    """Prefill die, of `of` of its instance, that sends to a die, of `dies`, of a decode rank, of
+    `ranks`; all count from 0. senders: dies that send to one rank. With 32 prefill dies and 320
+    decode ranks of one die each prefill die feeds 10 of them."""
     return rank * (of // senders) // ranks * senders + die * senders // dies
 
 
@@ -112,16 +112,16 @@ def set_rates(state: Transfers) -> None:
             limited[OUT, port_out[k]] = limited[IN, port_in[k]] = 0
         for index in range(growing_count):
             k = growing[index]
-            a, b = port_out[k], port_in[k]
-            share_out, share_in = rest[OUT, a] / open_parts[OUT, a], rest[IN, b] / open_parts[IN, b]
-            limited[OUT, a] += share_out <= share_in
-            limited[IN, b] += share_in <= share_out
+            i, j = port_out[k], port_in[k]
+            share_out, share_in = rest[OUT, i] / open_parts[OUT, i], rest[IN, j] / open_parts[IN, j]
+            limited[OUT, i] += share_out <= share_in
+            limited[IN, j] += share_in <= share_out
             rate[k] = max(0.0, min(share_out, share_in))
         growing_after = 0
         for index in range(growing_count):
             k = growing[index]
-            a, b = port_out[k], port_in[k]
-            must_stop = limited[OUT, a] == open_parts[OUT, a] or limited[IN, b] == open_parts[IN, b]
+            i, j = port_out[k], port_in[k]
+            must_stop = limited[OUT, i] == open_parts[OUT, i] or limited[IN, j] == open_parts[IN, j]
             if not must_stop:
                 growing[index], growing[growing_after] = growing[growing_after], k
                 growing_after += 1
@@ -245,5 +245,5 @@ def arrive(world: World, i: int, now_s: float) -> None:
     request.ready_s[i] = now_s
     request.status[i] = w.DECODING
     record.counters[w.TRANSFERRED] += 1
-    d = rank // settings.decode_ranks
-    append(world.decode.wait, d, request.following, i)
+    decode_instance = rank // settings.decode_ranks
+    append(world.decode.wait, decode_instance, request.following, i)

@@ -87,10 +87,10 @@ class Incidents:
     def _adjust(self, in_force: list[Fault], t_s: float) -> None:
         """Handle a changed machine: instances that lost or regained dies, and new prices."""
         machine = self.machine
-        failed_before = machine.out
+        dies_out_before = machine.out
         machine.change(in_force)
         self.servers.adjust(t_s)
-        lost_dies = machine.out - failed_before
+        lost_dies = machine.out - dies_out_before
         self.life.lose(lost_dies, t_s)
         for instance_number, members in enumerate(machine.members):
             if instance_number in machine.absent:

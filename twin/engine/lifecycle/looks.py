@@ -104,7 +104,7 @@ class Look:
         return pools
 
     def _count(self, span_s: float) -> None:
-        """Counts of arrived, computed and departed work since the last measurement."""
+        """Set rates of arrived, computed and departed work, and their means over a lead time."""
         r, windows, decode = self.world.request, self.world.record.windows[:-1], self.world.decode
         counters, last_totals = self.world.record.counters, self._counted
         self._arrived, first_new = int(counters[w.ARRIVED]), self._arrived
@@ -134,7 +134,7 @@ class Look:
         """Measurement of prefill (used share: of full batches); and requests/s it can hand on."""
         prefill, counters, mean_rates = self.world.prefill, self.world.record.counters, self._mean
         budget = float(self.world.settings.prefill_budget)
-        waiting = int(counters[w.ROUTED] - counters[w.PREFILL_BEGUN] - counters[w.BACK_FROM_QUEUE])
+        in_queue = int(counters[w.ROUTED] - counters[w.PREFILL_BEGUN] - counters[w.BACK_FROM_QUEUE])
         queued_tokens = float(prefill.queued_tokens[at].sum())
         fresh_share = 1.0 - mean_rates["hits"] / max(mean_rates["begun"], 1e-9)
         # Of a fresh token, which attends to all before it, those that hit too.
@@ -160,7 +160,7 @@ class Look:
             (coming_tokens_per_s + backlog / self._lead_s) / one_rate,  # and is gone as long after
         )
         measurement = (
-            waiting, queued_tokens / (budget * max(at.size, 1)),
+            in_queue, queued_tokens / (budget * max(at.size, 1)),
             max(0.0, self._rate["computed"] / pool_tokens_per_s),
             self._mean_ttft_s(t_s, span_s) / self._ttft_s, needed if self._foresees else math.nan,
         )  # fmt: skip

@@ -54,7 +54,7 @@ def finish_pieces(world: World, c: int, now_s: float) -> None:
     """Deliver first tokens of prompts whose last piece is computed; they join the batch."""
     request = world.request
     pool.look_at_pool(world, c, now_s)
-    stored_before = pool.kept_by(world, c)
+    blocks_before = pool.kept_by(world, c)
     while True:
         i = next_computed(world, c, now_s, now_s)
         if i == w.NONE:
@@ -64,7 +64,7 @@ def finish_pieces(world: World, c: int, now_s: float) -> None:
         request.ready_s[i] = now_s
         world.record.counters[w.TRANSFERRED] += 1
         decode.join(world, c, i, now_s)
-    pool.write_blocks(world, c, now_s, stored_before)
+    pool.write_blocks(world, c, now_s, blocks_before)
 
 
 @kernel

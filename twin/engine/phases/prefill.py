@@ -442,7 +442,7 @@ def finish_batch(world: World, p: int) -> None:
     world.instance.running[p] = 0
     give_ports_back(world, p)
     pool.look_at_pool(world, p, end_s)
-    stored_before = pool.kept_by(world, p)
+    blocks_before = pool.kept_by(world, p)
     while True:
         i = next_computed(world, p, end_s, last_stage_end_s)
         if i == w.NONE:
@@ -456,7 +456,7 @@ def finish_batch(world: World, p: int) -> None:
             append(world.transfer.unsent, 0, request.following, i)
         else:
             end_alone(world, i, end_s)
-    pool.write_blocks(world, p, end_s, stored_before)
+    pool.write_blocks(world, p, end_s, blocks_before)
 
 
 @kernel

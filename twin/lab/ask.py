@@ -73,9 +73,7 @@ def scenario_named(name: str) -> Scenario:
 
 
 def fields_like(text: str) -> list[dict[str, str]]:
-    """The fields that a setting can replace and whose name or label holds a text, in words.
-
-    Raises SpecError when there is none.
+    """The settable fields whose name or label holds a text, as rows; raises SpecError for none.
 
     >>> [row["field"] for row in fields_like("draft acc")]
     ['deployment.decode.mtp_acceptance']

@@ -19,8 +19,7 @@ _LONG_KEY = re.compile(rf"{_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{KEY_PARTS_MAX}}}"
 
 
 class NotWritten(ValueError):
-    """An answer that could not be written to disk: one sentence. The command line has a status for
-    it."""
+    """An answer that could not be written to disk: one sentence, with a status of its own."""
 
 
 def printable(name: str) -> str:

@@ -64,10 +64,8 @@ def load(
     scenario: str | Path | Mapping[str, Any] = "quickstart",
     settings: Mapping[str, Any] | None = None,
 ) -> Scenario:
-    """A scenario: a preset by its key, a TOML file, or nested values; with fields replaced by path.
-
-    Raises SpecError, a ValueError, with one sentence that says what is wrong and what would be
-    right.
+    """A scenario from a preset's key, a TOML file or nested values, with fields replaced by path.
+    Raises SpecError, a ValueError, whose sentence says what is wrong and what would be right.
 
     >>> load("quickstart", {"workload.rate_req_per_s": 120}).workload.rate_req_per_s
     120.0

@@ -37,9 +37,8 @@ def read_machine(source: Path | bytes, name: str | None = None) -> ImportedMachi
 
 
 def fitted(scenario: Scenario, npus: int) -> Scenario:
-    """The scenario resized to a number of NPUs, or the most that its shape allows, with each pool's
-    share unchanged: decode changes its instance size, other pools their number of instances. Raises
-    SpecError."""
+    """The scenario resized to a number of NPUs (at most what its shape allows), with equal shares
+    of pools: decode by the size of instances, others by their number. Raises SpecError."""
     pools_used = sorted(seated(scenario))  # decode before prefill, which takes what decode leaves
     npus_now, rest = sum(count * size for _, count, size in pools_used), npus
     if npus < len(pools_used):

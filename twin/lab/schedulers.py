@@ -18,9 +18,8 @@ LARGE = ("token_budget", "sequences")  # figures that devices with much memory h
 
 
 def by_default(s: Scenario, facts: Facts) -> dict[str, Any]:
-    """Fields that the scheduler of `deployment.stack` sets otherwise than the scenario, with its
-    values; {} for a stack without figures. Budgets and batch sizes of ranks are counted per NPU, as
-    the fields are, and stay within their bounds."""
+    """Fields that the scheduler of `deployment.stack` sets otherwise than the scenario; {} without
+    figures. Budgets and batches of ranks are counted per NPU and stay within the fields' bounds."""
     changes: dict[str, Any] = {}
     for role, pool in serving(s).items():
         traits, settings = _traits(facts, s.deployment.stack, pool), pool.own

@@ -275,8 +275,7 @@ def _scales(unseen: Sequence[Error]) -> dict[Hashable, float]:
 
 
 def _codes(leaves: Sequence[Levels], numbers: list[dict[Levels, int]]) -> NDArray[np.intp]:
-    """Number of each leaf's branch at each level, i[leaves, levels]; new branches are added to
-    `numbers`."""
+    """Branch number of each leaf at each level, i[leaves, levels]; `numbers` gets the new ones."""
     return np.array([
         [ids.setdefault(leaf[: depth + 1], len(ids)) for depth, ids in enumerate(numbers)]
         for leaf in leaves

@@ -142,8 +142,7 @@ def _prefill(parts: Sequence[str], ask: Ask) -> float:
 
 
 def _exchange(parts: Sequence[str], ask: Ask) -> float:
-    """Seconds of dispatch or combine alone with even load on the first dies of the supernode, by
-    the kernels that its stack calls."""
+    """Seconds of dispatch or combine alone, loaded evenly, by the kernels of the row's stack."""
     dies, tokens, scenario = int(ask.args["ep"]), float(ask.args["tokens"]), ask.scenario
     facts = of_stack(ask.facts, scenario.deployment.stack, scenario.supernode.chip)
     return alone.exchange_s(scenario, facts, parts[0], dies, tokens)
@@ -159,7 +158,7 @@ def _stream(parts: Sequence[str], ask: Ask) -> float:
 
 
 def _kernel(parts: Sequence[str], ask: Ask) -> float:
-    """One kernel alone on a die: attention core or grouped product."""
+    """Seconds of one kernel alone on a die: attention core or grouped product."""
     costs = ask.parts.costs
     if parts[0] == "attention":
         return alone.attention_core_s(costs, float(ask.args["batch"]) * float(ask.args["kv"]))
@@ -167,7 +166,7 @@ def _kernel(parts: Sequence[str], ask: Ask) -> float:
 
 
 def _finite(parts: Sequence[str], ask: Ask) -> float:
-    """A run that begins with `requests` per instance: `drain` decodes, `burst` prefills them."""
+    """TPOT or tokens/s per NPU from `requests` at once: `drain` decodes, `burst` prefills them."""
     full, scenario = ask.steady, ask.scenario
     decode, role, requests = full.decode, full.costs.colocated_role, int(ask.args["requests"])
     assert decode is not None and role is not None
@@ -195,9 +194,8 @@ def _finite(parts: Sequence[str], ask: Ask) -> float:
 
 
 def _benchmark(parts: Sequence[str], ask: Ask) -> float:
-    """A benchmark from its first request: `clients` begin at once and send `prompts`, where equal
-    answers stay in step; or evenly spaced requests, `rate` of them a second, for `seconds` or until
-    the last of `prompts` is answered."""
+    """TPOT or TTFT (s), or tokens/s per NPU, of a benchmark from its first request on: `clients`
+    that send `prompts`, or `rate` requests a second, evenly, for `seconds` or `prompts`."""
     overrides: dict[str, Any] = {"start": "empty", "warmup_s": 0.0, "memory_pool.enabled": False,
                              "horizon_s": float(ask.args.get("seconds", HOUR_S))}  # fmt: skip
     if "rate" in ask.args:
@@ -327,8 +325,7 @@ def scores(rows: Judged) -> list[Score]:
 
 
 def headline(rows: Judged, group: str) -> Score | None:
-    """The worse one of a group's scores of unseen and of seen rows; rows of known families are left
-    out. None without rows."""
+    """The worse of a group's scores of kinds `unseen` and `seen`; None without such rows."""
     own = [each for each in scores(rows) if each.group == group and each.kind in ("unseen", "seen")]
     return max(own, key=lambda each: each.mean, default=None)
 
@@ -347,8 +344,7 @@ def headlines(rows: Judged) -> list[str]:
 
 
 def today(rows: Judged) -> str:
-    """A sentence on the errors of today's answers to the unseen rows, which say less than first
-    errors."""
+    """A sentence on today's errors of the unseen rows, which say less than first errors."""
     errors = [abs(row["error"]) for row in rows if row["kind"] in UNSEEN]
     return (
         f"Today the same {len(errors)} unseen rows are {100 * fmean(errors):.1f} % off on average, "

@@ -157,8 +157,7 @@ def figures_of(scenario: Scenario, run: bool = False) -> list[Figure]:
 
 
 def near(scenario: Scenario, facts: Facts, run: bool = False) -> list[Near]:
-    """Band of every headline figure of this deployment, and why the rows may not reach so far; run:
-    without throughput if arrivals determine it."""
+    """Band of each figure of `figures_of`, with the reasons why the rows may not reach so far."""
     estimates, (errors, _) = [], record()
     for figure in figures_of(scenario, run):
         levels = _levels(figure, scenario)
@@ -275,9 +274,8 @@ def apart(
 
 
 def _apart(figure: Figure, one: Scenario, other: Scenario, faster: float) -> Apart:
-    """The comparison of a figure; faster: the speed of one over that of the other. Errors of
-    deployments with the same machine, stack, serving mode and model mostly cancel; others count as
-    independent."""
+    """The comparison of a figure; faster: speed of one over that of the other. Of one machine,
+    stack, serving mode and model, errors mostly cancel; others count as independent."""
     errors, bands = record()
     levels, other_levels = _levels(figure, one), _levels(figure, other)
     model = one.deployment.model

@@ -77,8 +77,7 @@ def searching(
 ) -> Search:
     """Generator of the search: yields scenarios, receives summaries, returns the capacity. Steps
     grow until the SLO changes between met and missed, then halve; the last interval is interpolated
-    by share. thorough: with more seeds where few leave the load open, which takes up to three times
-    as long."""
+    by share. thorough: more seeds where few leave the load open, in up to three times as long."""
     require_one_model(s, "a capacity")
     path, own_load = load_of(s)
     begin_load = load = begin or first_load(s, facts) or own_load
@@ -174,8 +173,7 @@ def first_load(s: Scenario, facts: Facts) -> float | None:
 
 
 def at_steady(s: Scenario, facts: Facts, load: float) -> Scenario:
-    """The scenario with a horizon long enough for a steady state; unchanged with faults or without
-    a steady begin."""
+    """The scenario, long enough to be steady; unchanged with faults or without a steady begin."""
     if not steady_by_itself(s):
         return s
     try:
@@ -186,9 +184,8 @@ def at_steady(s: Scenario, facts: Facts, load: float) -> Scenario:
 
 
 def longer(s: Scenario, load: float | None = None) -> Scenario:
-    """The scenario of `at_steady` for judging the ends of the interval: `LONGER` times the counted
-    time after twice the warm-up, at most for `MOST_REQUESTS` at a load (None: its own); unchanged
-    if its times are its own."""
+    """The scenario of `at_steady` with LONGER times the counted time after twice the warm-up, at
+    most for MOST_REQUESTS at a load (None: its own); unchanged if its times are its own."""
     if not steady_by_itself(s):
         return s
     counted_once_s, (path, own_load) = s.horizon_s - s.warmup_s, load_of(s)
@@ -219,9 +216,8 @@ def _fewest(s: Scenario) -> int:
 def _both(
     s: Scenario, low: _Load, missed: _Load, thorough: bool
 ) -> Generator[Scenario, Summary | None, int]:
-    """Run both ends of the interval with several seeds; returns the number of runs. thorough: add
-    seeds while both stay ends and chance may explain it, because near its capacity a deployment
-    falls behind for good in some runs only."""
+    """Run both ends of the interval with several seeds; returns the number of runs. thorough: more
+    seeds while chance may explain the ends, as near capacity some runs fall behind for good."""
     run_count = 0
     for end_load in (low, missed):
         run_count += yield from _judged(s, end_load, [], least=_fewest(s))
@@ -236,8 +232,7 @@ def _both(
 
 
 def _unsettled(low: _Load, missed: _Load) -> bool:
-    """Whether the standard error of the share, over seeds, leaves the load open: it is more than a
-    small part of the fall of the share between the two loads."""
+    """Whether the standard error over seeds leaves the load open by more than SETTLED of it."""
     if missed.refused:
         return False
     variance = (statistics.variance(low.shares) + statistics.variance(missed.shares)) / 2.0
@@ -246,9 +241,8 @@ def _unsettled(low: _Load, missed: _Load) -> bool:
 
 
 def _range(judged: Sequence[_Load], share: float) -> tuple[float, float]:
-    """Range of loads in which the mean of runs probably falls to the share, from all longer runs.
-    Near its capacity a deployment falls behind for good in a few of many runs, so all seeds at a
-    load may keep the SLO by chance. The odds of a miss are logistic, of unknown steepness."""
+    """Range of loads in which the mean of runs probably falls to the share, from all longer runs:
+    the odds of a miss are logistic, of unknown steepness, and all seeds may meet it by chance."""
     log_loads = np.log([level.load for level in judged])
     run_counts = np.array([len(level.shares) for level in judged])
     met_sums = np.array([sum(level.shares) for level in judged])
@@ -268,8 +262,7 @@ def _judged(
     s: Scenario, at: _Load, variances: list[float], *, least: int = 0
 ) -> Generator[Scenario, Summary | None, int]:
     """Run a load until it is sure whether the SLO is met (least: that many seeds, no more); returns
-    the number of runs. Variances of the share between seeds at earlier loads count too: two seeds
-    that agree by chance do not decide."""
+    the number of runs. Variances at earlier loads count too, as two seeds may agree by chance."""
     if at.runs_of is not s:
         at.runs_of, at.shares, at.overloaded, at.sure = s, [], 0, False
     seeds_before, own_variance = len(at.shares), 0.0

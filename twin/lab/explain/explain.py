@@ -160,8 +160,7 @@ def _candidates(view: View) -> list[Look]:
 
 
 def _counted(view: View, change: Change, gain: float) -> float:
-    """Gain of a change less the cost of added NPUs, which must save more than they are; only a part
-    of it counts if no operator can make the change."""
+    """Gain of a change less the logarithm of its growth in NPUs; times IDEAL if not doable."""
     npus = [npus_used(s) for s in (view.scenario, with_overrides(view.scenario, change.settings))]
     added_cost = math.log(max(1.0, npus[1] / npus[0]))
     return (gain - added_cost) * (1.0 if change.doable else IDEAL)
@@ -174,8 +173,7 @@ def _looked(runs: Runs, view: View, candidates: list[Look]) -> list[Look]:
     gains: dict[str, float] = {}
 
     def weight(k: int) -> float:
-        """Promise of a change less what other changes of its cause have gained, reduced for each
-        earlier run for that cause."""
+        """Promise less what its cause gained, times AGAIN for each earlier run for the cause."""
         key = candidates[k].cause.key
         return (candidates[k].worth - gains.get(key, 0.0)) * AGAIN ** runs_by_cause.get(key, 0)
 

@@ -74,7 +74,7 @@ def _more_decode(v: View) -> Found:
 
 
 def _steps(most: int) -> list[int]:
-    """Doubling steps up to `most`: the smallest sufficient one counts."""
+    """1, 2, 4, ... up to `most`, and `most` itself: the smallest that suffices counts."""
     return sorted({*(1 << k for k in range(most.bit_length())), most} - {0})
 
 

@@ -145,8 +145,7 @@ def score(before: Summary, after: Summary, s: Scenario) -> float:
 
 
 def gained(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
-    """Gain of a change on all seeds; None if it fails or harms on one of them. Where runs have few
-    requests there are more of them: one burst decides how many of fifty are late."""
+    """Gain of a change on all seeds, more where requests are few; None if it fails or harms."""
     pairs: list[tuple[Summary, Summary]] = []
     for seed_scenario in seeded(s, MORE_SEEDS + RARE_SEEDS):
         has_enough = math.fsum(float(before.get("requests") or 0.0) for before, _ in pairs) >= FEW

@@ -75,8 +75,7 @@ def _mean_s(runs: Runs, view: View) -> float:
 
 
 def _spans(requests: pl.DataFrame, warmup_s: float) -> np.ndarray | None:
-    """Mean seconds between consecutive stamps of finished requests, f8[6]; a missing stamp equals
-    the one before it."""
+    """Mean seconds between stamps of finished requests, f8[6]; a missing stamp takes no time."""
     finished = requests.filter(pl.col("finish_s") >= warmup_s)
     if not finished.height:
         return None

@@ -27,8 +27,7 @@ NEXT_GAIN = 1.1  # of its rate: what a next step has to bring
 
 
 def answered(finish: Finish) -> dict[str, Any]:
-    """The whole answer as a JSON object. Equal plans give equal objects if the budget is a number
-    of simulations."""
+    """The whole answer as a JSON object; equal for equal plans if simulations are the budget."""
     search = finish.search
     ranked = _ranked(finish)
     best_score = ranked[0]["score"] if ranked else 0.0
@@ -51,8 +50,7 @@ def answered(finish: Finish) -> dict[str, Any]:
 
 
 def gap_words(gap: float, goal: str, npus: int) -> str:
-    """How far a deployment without a simulation could beat the first of the ranking, in words;
-    `gap` is rounded up, `npus` are those of the first."""
+    """Sentence: by how much (`gap`) an unsimulated deployment may beat the first, of `npus`."""
     if goal == "npus":
         return (
             f"Of those priced none needs fewer than {numbered(round(npus / (1.0 + gap)), 'NPU')}."
@@ -216,8 +214,7 @@ def _front(search: Search) -> list[dict[str, Any]]:
 
 
 def _tornado(search: Search, best: Finalist) -> list[dict[str, Any]]:
-    """A row for each single change of the best deployment: the best score with it, as a ratio to
-    that of the best."""
+    """A row per single change of the best deployment: its best score over that of the best."""
     point = search.found(best.tested)
     assert point is not None
     score_by_change: dict[tuple[str, Any], float] = {}
@@ -313,8 +310,7 @@ def sentences(answer: dict[str, Any]) -> Sequence[str]:
 
 
 def _headroom(goal: str, margins: Mapping[str, Any]) -> list[str]:
-    """A sentence on the largest load of a deployment, and what it misses beyond; none if that load
-    was not searched."""
+    """Sentence on the largest load and what it misses beyond; none if it was not searched."""
     if not margins.get("breaks_first"):
         return []
     excess = ""

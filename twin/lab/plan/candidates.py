@@ -176,8 +176,8 @@ class Space:
                         self.candidates += self._counted(changed_kind, [])
 
     def _along(self, path: str, value: Any, kind: Settings) -> Iterator[Settings]:
-        """Settings of the fields that ALONG ties to a field: all values if `value` is new to it,
-        finer steps around the present ones (kind) if it is not."""
+        """Settings of the fields that vary along with a field (ALONG): all their values if the
+        field gets a new `value`, else finer steps around the present ones of `kind`."""
         present_values = {p: kind.get(p, read(self.base, p)) for p in (path, *ALONG.get(path, ()))}
         if value != present_values[path]:
             sources = (ALONG.get(path, {}) if value else {}).items()

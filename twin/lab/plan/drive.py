@@ -47,8 +47,7 @@ class Stopped(Exception):
 
 
 class Memory:
-    """Simulations of a plan by digest; with a path stored, one per line, of this engine and these
-    facts."""
+    """Simulations of a plan by digest; with a path also in its file, of one engine and facts."""
 
     def __init__(self, path: Path | None = None, version: str = ""):
         """Read the stored lines; an incomplete line is ignored."""
@@ -86,8 +85,7 @@ def version_of(facts: Facts) -> str:
 
 
 def trial(text: str) -> str:
-    """Figures of a simulation as JSON; text: version and scenario, one per line. Raises
-    PlanError."""
+    """A simulation's figures as JSON; text: version, scenario (a line each). Raises PlanError."""
     version, _, scenario = text.partition("\n")
     # First: a scenario of another version may not be readable here.
     if version != version_of(facts := load_facts()):
@@ -98,8 +96,7 @@ def trial(text: str) -> str:
 
 @dataclass
 class Simulators:
-    """This process and its helpers, or a cluster; known simulations are not repeated, nor those of
-    which only the SLO differs."""
+    """This process and its helpers, or a cluster; runs known but for their SLO are not repeated."""
 
     facts: Facts
     helpers: list[Child] = field(default_factory=list)
@@ -149,7 +146,7 @@ class Simulators:
         self, left: list[tuple[str, Scenario]], store: Callable[[str, Trial | str], None],
         beat: Callable[[], None],
     ) -> None:  # fmt: skip
-        """Simulate in this process and in each helper, and here what helpers fail at."""
+        """Simulate in this process and in each helper; what a helper fails at is simulated here."""
         queue, undone = iter(left), list[tuple[str, Scenario]]()  # all threads take of one iterator
 
         def help_out(helper: Child) -> None:

@@ -87,8 +87,7 @@ class Finish:
         yield from relax.steps()
 
     def _found(self) -> Steps:
-        """Find the finalists, otherwise deployments that nearly suffice; drop those that do not
-        survive a loss."""
+        """Find finalists, else deployments that nearly suffice; drop what a loss takes out."""
         yield from self._chosen()
         if not self.finalists:
             yield from self._nearly()
@@ -100,12 +99,12 @@ class Finish:
             self.finalists = [finalist for finalist in self.finalists if finalist.survives]
 
     def _worth(self, f: Finalist) -> tuple[float, float, Any]:
-        """Finalists in order of score, then of the largest load."""
+        """Sort key of a finalist: the higher score first, then the larger load."""
         load = f.capacity.load if f.capacity else f.rate
         return -score(self.search.plan.goal, f.rate, f.candidate.npus), -load, f.candidate.settings
 
     def _chosen(self) -> Steps:
-        """The best deployment of each kind, proved; one that fails is replaced by the next."""
+        """Prove the best deployment of each kind; one that fails is replaced by the next best."""
         search, tried_settings = self.search, set()
         # One is enough to know that something fits, unless losses take it out.
         finalist_limit = 1 if self.brief and not search.plan.survives else search.plan.finalists
@@ -236,8 +235,7 @@ class Finish:
             remaining = [finalist for finalist in remaining if not finalist.survives]
 
     def _lost(self, loss: str, finalists: Sequence[Finalist]) -> Steps:
-        """Simulate each deployment after the loss of each element of a kind that it uses, and store
-        its worst result."""
+        """Simulate each deployment after each loss of a kind; store the worst of the results."""
         pairs = []
         for finalist in finalists:
             elements = list(lost_elements(finalist.scenario, self.facts, loss))
@@ -284,8 +282,7 @@ def _error_of_mean(f: Finalist) -> float:
 
 
 def most_break(missed: Sequence[Trial], plan: Plan) -> str:
-    """TTFT or TPOT, whichever most of the runs miss first; at a tie, what the worst of them
-    misses."""
+    """TTFT or TPOT, whichever most of the runs miss first; at a tie, as the worst of them."""
     worst_first = sorted(missed, key=lambda trial: trial["share"])
     return Counter(breaks_first(trial, plan) for trial in worst_first).most_common(1)[0][0]
 
@@ -315,8 +312,7 @@ JUDGED_S = 40.0  # how long it is judged, at least
 def lost_elements(
     s: Scenario, facts: Facts, loss: str
 ) -> Iterator[tuple[str, tuple[dict[str, Any], ...]]]:
-    """(name, faults) of an element of a kind of loss in each pool; nothing if the machine has no
-    such element."""
+    """(name, faults) of an element of each pool for a kind of loss; empty without such elements."""
     fabric = wired(s.supernode, facts)
     first_by_role: dict[str, Instance] = {}
     for instance in place(s, fabric).instances:
@@ -353,8 +349,7 @@ def after_loss(s: Scenario, faults: Sequence[dict[str, Any]]) -> Scenario:
 
 
 def margin_after(s: Scenario, element: str, trial: Trial | str) -> dict[str, Any]:
-    """Result of a loss: the share of requests that meets the SLO after it, and that share less the
-    required one."""
+    """Result of a loss: share of requests within the SLO after it, also less the required one."""
     if isinstance(trial, str):
         return {"status": "failed", "reason": trial, "element": element, "margin": None}
     return {

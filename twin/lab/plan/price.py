@@ -50,8 +50,7 @@ class Imports(NamedTuple):
 
 
 def imports_of(s: Scenario) -> Imports:
-    """The recorded stream and the counts of experts that a scenario names; its machine is loaded.
-    Raises StoreError with one sentence if the store lacks one."""
+    """Recorded stream and expert counts of a scenario, its machine loaded; raises StoreError."""
     references = [kind.named(s) for kind in (TRACE, COUNTS, MACHINE)]
     if not any(references) and not s.elastic.own.digest:
         return Imports()
@@ -108,9 +107,8 @@ class Curve:
         return self._tpot_s(min(batch, self.batches[-1]))
 
     def tpot_at(self, rate: float, batch: float, npus: int) -> float:
-        """TPOT at a rate; infinite if no priced batch keeps up. The number of other requests is
-        about Poisson, at most the batch: half the time one deviation above the mean, half the time
-        one below."""
+        """TPOT at a rate; infinite if no priced batch keeps up. Other requests are about Poisson:
+        half the time one deviation above their mean, half the time one below."""
         largest_batch = min(batch, self.batches[-1])
         if rate > self._at(largest_batch)[0]:
             return math.inf
@@ -201,8 +199,7 @@ class Prices:
         return (role, *sorted(own_settings.items()))
 
     def pools(self, settings: Settings) -> dict[str, Pool]:
-        """The curves of an instance of every pool of a deployment, priced until TPOT exceeds the
-        SLO."""
+        """Curves of an instance of each pool of a deployment, priced until TPOT exceeds the SLO."""
         pools = {}
         for role in roles_of(settings.get(MODE, self.base.deployment.mode)):
             key = self.key(role, settings)
@@ -258,8 +255,7 @@ class Prices:
     def batch_matters(
         self, role: str, settings: Settings, batches: Sequence[int], known: Curve
     ) -> bool:
-        """Whether a batch can differ from the next smaller one; it cannot if TPOT or KV space
-        limits both."""
+        """Whether a batch can differ from the next smaller one: not if TPOT or KV limits both."""
         own_batch = settings.get(BATCH)
         smaller_batches = [b for b in batches if own_batch is not None and b < own_batch]
         if not smaller_batches or role == "prefill":
@@ -332,8 +328,7 @@ class Prices:
 
 
 def _line(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
-    """y at x on the polyline through points of growing x, clamped at both ends; quicker than numpy
-    for few points."""
+    """y at x on the polyline through points of growing x, clamped; quicker than numpy for few."""
     k = bisect_right(xs, x)
     if k in (0, len(xs)):
         return ys[min(k, len(xs) - 1)]
@@ -352,7 +347,7 @@ def _point(role: str, count: int, found: Prediction) -> Point:
 
 
 def _bunched(own: Point, found: Prediction, traffic: Traffic, hot: Hot) -> Point:
-    """A point of the bound, with prompts in the fewest iterations that full chunks allow."""
+    """The point of an instance's bound: its prompts fill as few iterations as chunks allow."""
     role, (rate_per_s, batch, tpot_s) = found.costs.colocated_role, own
     if role is None or found.decode is None or found.prefill is None:
         return rate_per_s, batch, tpot_s

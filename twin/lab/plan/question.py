@@ -73,8 +73,7 @@ class Plan(Section):
 
     @model_validator(mode="after")
     def _priced(self) -> "Plan":
-        """Check that a limit of cost has a price of an NPU hour, and that the scenario has one
-        model. Raises ValueError."""
+        """Check that a cost limit has a price, and that there is one model. Raises ValueError."""
         if self.cost_per_million_tokens and not self.scenario.cost.price_per_npu_hour:
             raise ValueError("a limit of cost needs cost.price_per_npu_hour of the scenario")
         require_one_model(self.scenario, "a plan")
@@ -118,15 +117,13 @@ def in_brief(plan: Plan) -> str:
 
 
 def freed(plan: Plan) -> tuple[str, ...]:
-    """Paths of the fields of `PLAIN` that the plan varies; the scenario's own value is then tried
-    too."""
+    """Paths of `PLAIN` that the plan varies, where the scenario's own value is tried too."""
     paths = {path for key in plan.vary for path in CHOICES[key].values}
     return tuple(path for path, *_ in PLAIN if path in paths)
 
 
 def base_of(plan: Plan) -> tuple[Scenario, list[str]]:
-    """The scenario of a plan with the settings that a plan fixes (`PLAIN`), from which candidates
-    differ; and a sentence for each setting that this changes."""
+    """The plan's scenario with `PLAIN`, on which candidates are based; a sentence per change."""
     scenario, notes, overrides, free_paths = plan.scenario, [], {}, freed(plan)
     for path, value, sentence in PLAIN:
         present_value = read(scenario, path)

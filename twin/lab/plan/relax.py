@@ -69,9 +69,9 @@ class Relax:
             yield from self._stepwise(LOAD, rate_per_s, carried_per_s)
 
     def _most(self, rate: float) -> Generator[tuple[Scenario, ...], Any, float]:
-        """About the largest load (requests/s) below `rate` that a deployment carries; 0 if none
-        carries even the least that is tried. A search with a load for each deployment comes first,
-        then halving between its result and `rate` with the deployments nearest to the limits."""
+        """About the largest load (requests/s) below `rate` that a deployment carries, 0 if none
+        carries the least: by a search with own loads, then by halving with the nearest
+        deployments."""
         search = Search(self._space(goal="rate"), self.facts, self.search.over)
         yield from search.steps()
         self._note_loads(search.tested.values())
@@ -100,8 +100,7 @@ class Relax:
         limits = (("needs_ttft_s", slo.ttft_s), ("needs_tpot_s", 1e-3 * slo.tpot_ms))
 
         def distance(t: Tested) -> tuple[float, float, Any]:
-            """Sort key: smallest ratio of a needed limit to the present one, then the largest
-            share."""
+            """Sort key: smallest ratio of needed to present limit, then the larger share."""
             trial = t.trials[-1][1]
             ratios = [trial[key] / limit for key, limit in limits if trial[key] is not None]
             return min(ratios, default=math.inf), -trial["share"], t.candidate.settings
@@ -243,8 +242,7 @@ class Relax:
             space = self._space(scenario=looser_scenario)
 
     def _relax(self, limit: str, own: Any, value: Any, c: Candidate) -> None:
-        """Add a relaxation: a limit, its present value, and the value with which a deployment
-        fits."""
+        """Add a relaxation: a limit, its present value, and the value with which `c` fits."""
         relaxation = {"limit": limit, "from": own, "to": value}
         self.found.append(relaxation | {"settings": c.given, "npus": c.npus})
 

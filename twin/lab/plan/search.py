@@ -180,8 +180,7 @@ class Search:
         return (trial["tokens_per_s_per_npu"] or 0.0) * c.npus / self.space.prices.per_request
 
     def _next(self, left: Sequence[Candidate], count: int) -> list[Candidate]:
-        """Candidates with the largest gain beyond the front, times their chance to meet the limits;
-        ties by reserve."""
+        """Candidates of largest gain beyond the front times their chance; ties by reserve."""
         ratios = self.reached
         proved_points = [p for t in self.tested.values() if (p := self.found(t)) is not None]
         may_fit = [c for c in left if self._may_do(c)]
@@ -210,9 +209,9 @@ class Search:
         return []
 
     def _chance(self, c: Candidate, pace: float) -> float:
-        """Probability that a deployment meets the limits; pace: simulated TPOT over the formula's.
-        With full batches it is 1 if TPOT is expected to be met, 0 if a deployment that is expected
-        to be as fast failed; with a common load it follows others limited by the same pool."""
+        """Probability that a deployment meets the limits, after others: as fast ones with full
+        batches, ones of the same limit with a common load; pace: simulated TPOT over the
+        formula's."""
         rate_per_s = self.space.rate
         if self.full:
             limit_s, expected_s = self.space.prices.tpot_s / pace, c.price.tpot_s
@@ -266,8 +265,7 @@ class Search:
         return [c for _, c in sorted(nearest.values(), key=lambda x: (-x[0], x[1].settings))]
 
     def _halved(self, budget: int) -> Steps:
-        """Simulate further loads of the best half of the deployments, then of the best half of
-        those, until their largest loads are known or the budget is spent."""
+        """Simulate further loads of the best half, of its best half, ..., within the budget."""
         kept_share = 0.5
         while self.runs < budget and not self.over():
             best_first = sorted(
@@ -357,8 +355,7 @@ class Search:
 
 
 def beyond(points: FLOATS, x: float, y: float) -> FLOATS:
-    """Relative amount by which each point f8[n, 2] exceeds (x, y) in either figure; 0 if (x, y) is
-    as good."""
+    """Relative excess of points f8[n, 2] over (x, y) in either figure; 0 where there is none."""
     return np.asarray(np.maximum(0.0, 1.0 - np.array([x, y]) / points).max(axis=1))
 
 
@@ -372,7 +369,7 @@ def _next_load(t: Tested) -> float:
 def answers(
     pairs: Sequence[tuple[Any, Scenario]],
 ) -> Generator[tuple[Scenario, ...], Any, list[tuple[tuple[Any, Scenario], Trial | str]]]:
-    """Pairs (key, scenario) with the simulated figures of each."""
+    """Generator: yields scenarios of (key, scenario) pairs; returns the pairs with figures."""
     results: list[Trial | str] = []
     for k in range(0, len(pairs), BATCHED):
         results += yield tuple(scenario for _, scenario in pairs[k : k + BATCHED])

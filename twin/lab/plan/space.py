@@ -85,8 +85,7 @@ def _policies(section: str) -> dict[str, Values]:
 
 
 def _doubled(path: str) -> Values:
-    """The declared minimum of a whole-number field, doubled up to its maximum, and the scenario's
-    own value."""
+    """The minimum of a whole-number field, doubled up to its maximum, and the scenario's value."""
 
     field = fields()[path]
     low, high = int(field.low or 1), int(field.high or 1)
@@ -106,8 +105,7 @@ def _and_own(path: str, values: Callable[[Machine], Iterable[Any]]) -> Values:
 
 
 def _sizes(role: str, s: Scenario, m: Machine) -> list[Any]:
-    """Sizes of an instance in NPUs that the machine has room for: whole nodes, or divisors of a
-    node."""
+    """Sizes of an instance that fit the machine: whole nodes, or divisors of a node, in NPUs."""
     node_npus, most_npus = m.npus_per_node, m.npus / (2 if role == "prefill" else 1)
     sizes = {npus for npus in SIZES if npus % node_npus == 0 or node_npus % npus == 0}
     return [npus for npus in sorted({*sizes, read(s, SIZED[role])}) if npus <= most_npus]
@@ -126,15 +124,13 @@ def _experts_tp(path: str) -> Values:
 
 
 def _redundant(s: Scenario, m: Machine) -> list[Any]:
-    """Numbers of redundant experts: 0, an eighth and a quarter of the routed ones, and the
-    scenario's own."""
+    """Redundant experts: 0, an eighth and a quarter of the routed, and the scenario's own."""
     routed = m.routed_experts
     return sorted({0, routed // 8, routed // 4, s.experts.redundant}) if routed else [0]
 
 
 def _expert_npus(s: Scenario, m: Machine) -> list[Any]:
-    """NPUs for experts alone (AFD): 0, whole nodes up to half the machine, and the scenario's
-    own."""
+    """NPUs for experts alone (AFD): 0, nodes up to half the machine, and the scenario's own."""
     own_npus, node_npus = s.deployment.decode.expert_npus, m.npus_per_node
     sizes = {npus for npus in SIZES if npus % node_npus == 0 and 2 * npus <= m.npus}
     return sorted({0, own_npus, *sizes}) if m.routed_experts else [0]

@@ -73,8 +73,7 @@ class Latencies(NamedTuple):
 
 
 def measured(run: Run) -> Trial:
-    """Figures of a run that a plan stores; also "latencies", for `rejudged`, if another SLO can be
-    judged by them exactly."""
+    """A run's stored figures; and `latencies` for `rejudged`, if they judge another SLO exactly."""
     s, latencies = run.scenario, _latencies(run)
     stored = {key: run.summary.get(key) for key in STORED}
     slo_figures = _under_slo(run.summary, latencies, run.valid, s)
@@ -85,8 +84,7 @@ def measured(run: Run) -> Trial:
 
 
 def _under_slo(summary: Summary, latencies: Latencies | None, valid: bool, s: Scenario) -> Trial:
-    """Figures of a run that depend on the SLO: share of requests within it, whether it holds, and
-    the shortest limits that would be met."""
+    """Figures that depend on the SLO: share within it, whether it holds, least limits that do."""
     return {
         "share": served_well(summary),
         "holds": bool(holds(summary, s)) and valid,
@@ -161,8 +159,7 @@ def _needs(latencies: Latencies | None, summary: Summary, s: Scenario) -> Trial:
     needed = math.ceil(s.slo.share / served * ttft_s.size - 1e-9) if served > 0 else ttft_s.size + 1
 
     def least_limit(time_s: np.ndarray, other_s: np.ndarray, limit_s: float) -> float | None:
-        """Smallest limit of one time that enough requests meet while they meet the limit of the
-        other; None: too few do."""
+        """Least limit that enough requests meet within the other's limit; None: too few do."""
         sorted_s = np.sort(time_s[other_s <= limit_s])
         return float(sorted_s[needed - 1]) if needed <= sorted_s.size else None
 

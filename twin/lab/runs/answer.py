@@ -71,8 +71,8 @@ def answer(
 
 
 def _load_named(scenario: Scenario) -> np.ndarray | None:
-    """Load the controllers and the imported machine that a scenario names. Returns the imported
-    tokens of each expert, f8[layers, experts], if it names some. Raises StoreError."""
+    """Load the controllers and the machine that a scenario names; returns its imported expert
+    counts, f8[layers, experts], or None. Raises StoreError."""
 
     ask_controllers(controllers.own)
     if not (COUNTS.named(scenario) or MACHINE.named(scenario)):

@@ -161,8 +161,7 @@ class Runner:
         self._wake.set()
 
     def _watch(self) -> None:
-        """Handle queue and processes again and again until the runner is closed; runs on a
-        thread."""
+        """Handle queue and processes until the runner is closed; runs on a thread."""
         while not self._closed:
             is_busy = False
             try:
@@ -291,6 +290,5 @@ class Runner:
 
 
 def _size() -> int:
-    """Number of processes that fit: one core stays free for pages, and each may reach its memory
-    limit."""
+    """Number of processes: a core stays free for pages, and each may reach its memory limit."""
     return max(1, int(min(cores() - 1, available_bytes() / PEAK_BYTES_MAX)))

@@ -111,8 +111,7 @@ class Live:
         return Piped(start_process("twin.lab.runs.live"), self._hear)
 
     def _hear(self, message: Message | None) -> None:
-        """Take the state of a run from the process; at its end (None), drop the runs without an
-        answer."""
+        """Take a run's state from the process; at its end (None), drop runs without an answer."""
         with self._changed:
             if message is None:  # the run under way and those that waited have no answer
                 self._deaths += 1

@@ -108,8 +108,7 @@ def stages(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def inside(run: Source, row: Mapping[str, Any]) -> Inside:
-    """Work of the instances that served a request, during its stay: the run is repeated to its end
-    and watched. Raises as `simulate`."""
+    """Work of a request's instances during its stay, from a repeated run. Raises as `simulate`."""
     window = run.window(*span_of_request(run, row["request_id"]), MOST_PASSES)
 
     def passes(role: str, begin: str, end: str) -> list[Pass]:

@@ -131,10 +131,8 @@ def compare(
 
 
 def change(name: str, value: float, base: float) -> tuple[str, str]:
-    """How far a figure is from another run's, and whether that is better, worse or the same.
-
-    Shares are given in percentage points, what is three times as large as a factor, everything else
-    as a part of the other.
+    """How far a figure is from another run's, and whether that is better, worse or the same: shares
+    in percentage points, from three times on as a factor, everything else in per cent.
 
     >>> change("ttft_s_p50", 0.9, 1.0), change("slo_attainment", 0.8, 0.9)
     (('−10.0 %', 'better'), ('−10.0 points', 'worse'))

@@ -130,8 +130,7 @@ def _usage(path: str) -> str:
 
 
 def _read(path: str, word: str) -> Any:
-    """A field's value from a word. Raises SweepError if the field is a number and the word is
-    none."""
+    """A field's value from a word; raises SweepError if a number is needed and it is none."""
     field = field_info(path)
     kind = field.kind if field else str
     if kind is bool:

@@ -111,7 +111,7 @@ def _unpacked(name: str, data: bytes, limits: Limits, path: Path | None = None) 
 
 
 def _plain(name: str, data: bytes, budget: Budget, *, counted: bool = False) -> tuple[bytes, bool]:
-    """(contents, was compressed), compressed at most once; counted: subtract from the budget."""
+    """(contents, was compressed), unpacked at most once; counted: bytes already in the budget."""
     if data.startswith(ZIP_MAGIC):
         raise TraceError(f"{name} is a zip archive: unpack it, or pack it as gzip or tar.gz")
     if not data.startswith(GZIP_MAGIC):

@@ -49,12 +49,10 @@ def fitted(scenario: Scenario, npus: int) -> Scenario:
         own_npus = rest if is_last else max(1, min(rest - 1, round(npus * count * size / npus_now)))
         instances = min(count, own_npus) if role == "decode" else max(1, own_npus // size)
         pool = f"deployment.{role}"
-        sizes = {f"{pool}.instances": instances, f"{pool}.npus_per_instance": own_npus // instances}
-        if role != "decode":
-            sizes[f"{pool}.npus_per_instance"] = min(size, own_npus)
-        elif expert_npus := scenario.deployment.decode.expert_npus:
-            expert_share = expert_npus / size
-            sizes[f"{pool}.expert_npus"] = max(1, round(expert_share * (own_npus // instances)))
+        npus_each = own_npus // instances if role == "decode" else min(size, own_npus)
+        sizes = {f"{pool}.instances": instances, f"{pool}.npus_per_instance": npus_each}
+        if role == "decode" and (expert_npus := scenario.deployment.decode.expert_npus):
+            sizes[f"{pool}.expert_npus"] = max(1, round(expert_npus / size * npus_each))
         for path, value in sizes.items():
             field = field_info(path)
             changes[path] = min(value, field.high) if field and field.high else value

@@ -1,8 +1,5 @@
-"""What the scheduler of a serving stack does by default, as fields of a scenario.
-
-Most of a scheduler is fields already: token budgets, chunks, batch sizes, the choice of a rank.
-This says which values a stack gives them where no flag does (data/schedulers.toml).
-"""
+"""What the scheduler of a serving stack does by default, as fields of a scenario: token budgets,
+chunks, batch sizes, the choice of a rank, where no flag sets them (data/schedulers.toml)."""
 
 from typing import Any
 

@@ -258,9 +258,8 @@ def _scales(unseen: Sequence[Error]) -> dict[Hashable, float]:
     """Root mean square error by quantity, each system once, with PRIOR rows of the worst."""
     squares_by_quantity: dict[Hashable, dict[str, list[float]]] = {}
     for error in unseen:
-        squares_by_quantity.setdefault(error.levels[0], {}).setdefault(error.system, []).append(
-            error.judged**2
-        )
+        squares_by_system = squares_by_quantity.setdefault(error.levels[0], {})
+        squares_by_system.setdefault(error.system, []).append(error.judged**2)
     mean_squares = {
         q: float(np.mean([np.mean(squares) for squares in by_system.values()]))
         for q, by_system in squares_by_quantity.items()

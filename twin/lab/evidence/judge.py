@@ -150,11 +150,9 @@ def _exchange(parts: Sequence[str], ask: Ask) -> float:
 
 def _stream(parts: Sequence[str], ask: Ask) -> float:
     """Seconds of one of the two decode streams for a microbatch on the paper's split of cores."""
-    both_streams = alone.streams_s(
-        ask.parts.costs, traffic_under_way(ask.scenario, ask.facts),
-        ask.parts.decode_imbalance.table,
-    )  # fmt: skip
-    return both_streams[0] if parts[0] == "attention" else both_streams[1]
+    traffic, assembly = traffic_under_way(ask.scenario, ask.facts), ask.parts
+    both_streams_s = alone.streams_s(assembly.costs, traffic, assembly.decode_imbalance.table)
+    return both_streams_s[0] if parts[0] == "attention" else both_streams_s[1]
 
 
 def _kernel(parts: Sequence[str], ask: Ask) -> float:

@@ -1,7 +1,6 @@
-"""Causes that are not of size: what breaks, how work is spread, wires, software, and demand.
-
-An entry is a function of a `View` under `@cause` that yields changes. What a change promises by
-closed forms only decides what is run first."""
+"""Causes that are not of size: what breaks, how work is spread, wires, software, and demand. An
+entry is a function of a `View` under `@cause` that yields changes. What a change promises by closed
+forms only decides what is run first."""
 
 import math
 from collections.abc import Callable, Iterator

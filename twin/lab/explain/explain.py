@@ -96,7 +96,6 @@ def explain(
     counts: np.ndarray | None = None, note: Callable[[int], None] = lambda _: None,
 ) -> Explanation:  # fmt: skip
     """Explain the speed of a scenario's run. Raises as `simulate`; ExplainError: a broken law."""
-
     require_one_model(scenario, "an explanation")
     runs = Runs(facts, trace, counts, note)
     summary = runs.needed(scenario)
@@ -236,9 +235,8 @@ def _confirmed(runs: Runs, view: View, group: list[Look]) -> Measured | None:
     scenario = view.scenario
     doable = [option for option in group if option.change.doable]
     good = [option for option in doable if not view.held and _meets(runs, view, option.change)]
-    good = good or [
-        option for option in doable if option.worth >= NEARLY * max(look.worth for look in doable)
-    ]
+    best_worth = max((option.worth for option in doable), default=0.0)
+    good = good or [option for option in doable if option.worth >= NEARLY * best_worth]
     others = sorted((option for option in doable if option not in good), key=lambda k: -k.worth)
     best_doable = _first_that_holds(runs, scenario, [*good, *others][:TRIED])
     ideals = [option for option in group if not option.change.doable]

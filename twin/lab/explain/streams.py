@@ -44,8 +44,7 @@ def stream_plans(scenario: Scenario, facts: Facts, tables: Tables) -> dict[str, 
 def full_plans(
     scenario: Scenario, facts: Facts, trace: Any = None, counts: Any = None
 ) -> dict[str, Timeline]:
-    """Timelines with all slots taken and full prompt batches, by formula, for the rank with the
-    most context. Raises as `steady`."""
+    """Timelines by formula at full load, of the rank with most context. Raises as `steady`."""
     prices = Priced(scenario, facts, trace, counts)
     prediction, traffic, parts = prices.full, prices.traffic, prices.parts
     costs, plans = parts.costs, dict[str, Timeline | None]()

@@ -1,6 +1,5 @@
 """The mean time of a request in pieces that add up: waiting from stamps, faults and imbalance by
-runs without them, the rest by operators' time at work; ideal: every weight once at full HBM
-bandwidth."""
+runs without them, the rest by operators' busy time; ideal: weights once at full HBM bandwidth."""
 
 from collections.abc import Mapping
 
@@ -83,8 +82,7 @@ def _spans(requests: pl.DataFrame, warmup_s: float) -> np.ndarray | None:
     for k in range(1, stamps.shape[1] - 1):
         is_missing = ~np.isfinite(stamps[:, k])
         stamps[is_missing, k] = stamps[is_missing, k - 1]
-    mean_spans_s: np.ndarray = np.diff(stamps, axis=1).mean(axis=0)
-    return mean_spans_s
+    return np.asarray(np.diff(stamps, axis=1).mean(axis=0))
 
 
 def _shares(

@@ -14,7 +14,7 @@ from twin.lab.plan.question import LOSSES
 from twin.lab.plan.search import Search
 from twin.lab.plan.space import BATCH, CHOICES, COUNTED, DRAFTS, MODE, SIZED
 from twin.metrics.measures import numbered
-from twin.scenario import field_info
+from twin.scenario import field_info, fields
 from twin.scenario.words import choice_label
 
 FIGURES = 6
@@ -121,9 +121,8 @@ def _ranked(finish: Finish) -> list[dict[str, Any]]:
         candidate = finalist.candidate
         score_here = score(goal, finalist.rate, candidate.npus)
         best = rows[0]["score"] if rows else score_here
-        comparison = throughput_apart(
-            finish.finalists[0].scenario, finalist.scenario, best / score_here
-        )
+        first = finish.finalists[0].scenario
+        comparison = throughput_apart(first, finalist.scenario, best / score_here)
         rows.append({
             "rank": rank, "equal_to_first": rank > 1 and comparison.equal,
             "ratio_known_within": comparison.within, "key": candidate.key, "npus": candidate.npus,
@@ -182,8 +181,7 @@ def next_step(search: Search, own: Candidate) -> str:
     if not steps:
         return ""
     extra_npus, candidate, path = min(steps, key=lambda step: (step[0], -step[1].price.expected))
-    field = field_info(path)
-    assert field is not None
+    field = fields()[path]
     gain_percent = 100 * (candidate.price.expected / own.price.expected - 1.0)
     npu_text = numbered(extra_npus, "more NPU") if extra_npus > 0 else "no more NPUs"
     value_label = choice_label(path, candidate.given[path])

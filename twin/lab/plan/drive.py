@@ -225,8 +225,8 @@ def carried_out(
     address = scheduler() if helpers is None else ""
     helper_count = (0 if address else cores() - 1) if helpers is None else helpers
     cluster = Cluster(address) if address else None
-    memory = Memory() if memory is None else memory
-    simulators = Simulators(facts, [Child() for _ in range(helper_count)], memory, cluster)
+    children = [Child() for _ in range(helper_count)]
+    simulators = Simulators(facts, children, memory or Memory(), cluster)
     try:
         # A finalist's seeds, its largest load, and losses, about: 331 and 453 at the quick start
         # with seven finalists and a search of 96 (docs/studies/PLANS.md).

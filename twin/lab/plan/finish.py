@@ -187,35 +187,30 @@ class Finish:
         space, are_needed = self.search.space, not (self.brief and self.search.one_load)
         if not are_needed or not steady_by_itself(space.base) or space.prices.offered is None:
             return
-        in_progress: list[tuple[Finalist, Any, Scenario]] = []
-        missed_by: dict[int, list[tuple[float, Trial]]] = {id(f): [] for f in finalists}  # loads
+        in_progress: list[tuple[Finalist, Any, Scenario, list[tuple[float, Trial]]]] = []
         for finalist in finalists:
             begin_rate = finalist.rate if self.search.one_load else finalist.tested.middle
             search = searching(finalist.scenario, self.facts, begin_rate, thorough=True)
-            in_progress.append((finalist, search, next(search)))
+            in_progress.append((finalist, search, next(search), []))
         while in_progress:
-            answers = yield tuple(scenario for _, _, scenario in in_progress)
+            answers = yield tuple(scenario for _, _, scenario, _ in in_progress)
             still_open = []
-            for (finalist, search, sent_scenario), trial in zip(in_progress, answers, strict=True):
+            for (finalist, search, sent, missed), trial in zip(in_progress, answers, strict=True):
                 if not isinstance(trial, str) and not trial["holds"]:
-                    missed_by[id(finalist)].append((load_of(sent_scenario)[1], trial))
+                    missed.append((load_of(sent)[1], trial))
                 try:
                     scenario = search.send(None if isinstance(trial, str) else trial)
-                    still_open.append((finalist, search, scenario))
+                    still_open.append((finalist, search, scenario, missed))
                 except StopIteration as ended:
-                    finalist.capacity = ended.value
-                    held_load = ended.value.held  # loads were run as `with_load` rounds them
-                    held_load = (
-                        load_of(with_load(finalist.scenario, held_load))[1] if held_load else 0.0
-                    )
-                    loads = [load for load, _ in missed_by[id(finalist)] if load > held_load]
+                    finalist.capacity, held = ended.value, ended.value.held
+                    # Loads were run as `with_load` rounds them.
+                    held_load = load_of(with_load(finalist.scenario, held))[1] if held else 0.0
+                    loads = [load for load, _ in missed if load > held_load]
                     if loads:  # of the least load that is too much
-                        trials = [
-                            trial for load, trial in missed_by[id(finalist)] if load == min(loads)
-                        ]
+                        trials = [trial for load, trial in missed if load == min(loads)]
                         finalist.breaks = most_break(trials, self.search.plan)
-                    if not self.search.one_load and ended.value.held:
-                        finalist.rate = ended.value.held
+                    if held and not self.search.one_load:
+                        finalist.rate = held
                         finalist.scenario = self.search.at_steady(finalist.candidate, finalist.rate)
             in_progress = still_open
 
@@ -238,11 +233,11 @@ class Finish:
         """Simulate each deployment after each loss of a kind; store the worst of the results."""
         pairs = []
         for finalist in finalists:
-            elements = list(lost_elements(finalist.scenario, self.facts, loss))
+            intact = finalist.scenario
+            elements = list(lost_elements(intact, self.facts, loss))
             try:
                 pairs += [
-                    ((finalist, name), after_loss(finalist.scenario, faults))
-                    for name, faults in elements
+                    ((finalist, name), after_loss(intact, faults)) for name, faults in elements
                 ]
             except SpecError as error:
                 finalist.losses[loss] = {"status": "failed", "reason": str(error)}

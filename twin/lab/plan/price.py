@@ -1,7 +1,6 @@
 """What a deployment sustains by formula: each kind of instance is priced once, then combined. The
-bound is optimistic: no steady simulation beats it (`tests/lab/plan/test_price.py`). A recorded
-stream, counts of experts, a machine, a controller, which a scenario names by the digest of their
-content, are found by whichever process simulates in its own store."""
+bound is optimistic: no steady simulation beats it (`tests/lab/plan/test_price.py`). What a scenario
+names by digest (a trace, expert counts, a machine) each process loads from its own store."""
 
 import math
 from bisect import bisect_right
@@ -218,18 +217,16 @@ class Prices:
         bounds, rates = {"front end": LUCK * self.front}, {"front end": self.front}
         tpot_s, limit_s = 0.0, self.tpot_s
         batch = float(settings.get(BATCH, self.base.deployment.decode.batch_per_npu))
-        is_fixed = settings.get(CONTROLLER, "fixed") == "fixed"
         npus_taken, npus_per_rate = 0, 0.0  # NPUs, and what a request/s of all pools takes of them
         for role in roles_of(mode):
             count, npus = pool_size(self.base, settings, role)
             pool_curve, pool_best_case = pools[role]
             if pool_curve.refused:
                 return Price(0.0, 0.0, role, 0.0, pool_curve.refused)
-            max_batch = math.inf if role == "prefill" else batch
-            pool_limit_s = math.inf if role == "prefill" else limit_s
-            rate_per_s, rate_tpot_s = pool_curve.within(max_batch, pool_limit_s)
+            limits = (math.inf, math.inf) if role == "prefill" else (batch, limit_s)
+            rate_per_s, rate_tpot_s = pool_curve.within(*limits)
             # TPOT with less than a request on each die is not priced: no bound is below that rate.
-            bound = max(pool_best_case.within(max_batch, pool_limit_s)[0], pool_best_case.rates[0])
+            bound = max(pool_best_case.within(*limits)[0], pool_best_case.rates[0])
             bounds[role], rates[role] = LUCK * count * bound, count * rate_per_s
             rates["front end"] = min(rates["front end"], count * pool_curve.tokenised)
             bounds["front end"] = LUCK * rates["front end"]
@@ -243,12 +240,13 @@ class Prices:
                     inflow = min(r for name, r in rates.items() if name != role) / count
                     tpot_s = min(pool_curve.tpot_at(inflow, batch, npus), pool_curve.full_s(batch))
                     full_tpot_s = pool_best_case.full_s(batch)
-                    is_full = math.isinf(pool_curve.tpot_at(inflow / LUCK, batch, npus))  # full
+                    is_full = math.isinf(pool_curve.tpot_at(inflow / LUCK, batch, npus))
                     if is_full and len(roles_of(mode)) == 1 and full_tpot_s > LUCK * limit_s:
                         problem = f"TPOT is {1e3 * full_tpot_s:.4g} ms or more with a full batch, "
                         return Price(0.0, 0.0, role, 0.0, f"{problem}{1e3 * limit_s:g} are allowed")
         limiting_pool = min(rates, key=lambda name: (rates[name], name))
-        if not is_fixed:  # NPUs change pools, at no cost, until all pools carry the same
+        # With a controller, NPUs change pools at no cost until all pools carry the same.
+        if settings.get(CONTROLLER, "fixed") != "fixed":
             bounds = {"front end": LUCK * self.front, "pools": LUCK * npus_taken / npus_per_rate}
         return Price(min(bounds.values()), rates[limiting_pool], limiting_pool, tpot_s)
 

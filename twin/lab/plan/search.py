@@ -217,10 +217,8 @@ class Search:
             limit_s, expected_s = self.space.prices.tpot_s / pace, c.price.tpot_s
             if expected_s <= limit_s:
                 return 1.0
-            failed_s = (
-                tested.candidate.price.tpot_s for tested in self.tested.values() if not tested.low
-            )
-            return 0.0 if any(limit_s < tpot_s <= expected_s for tpot_s in failed_s) else UNLIKELY
+            prices = (tested.candidate.price for tested in self.tested.values() if not tested.low)
+            return 0.0 if any(limit_s < p.tpot_s <= expected_s for p in prices) else UNLIKELY
         if rate_per_s is None or self.space.prices.offered is None:
             return 1.0
         lowest, highest = 1.0 / FRESH, 0.0  # ratios of expected to offered rates
@@ -291,9 +289,8 @@ class Search:
             tested = self.tested.setdefault(candidate.settings, Tested(candidate))
             rate_per_s = self.space.rate
             if rate_per_s is None:
-                rate_per_s = max(
-                    candidate.price.expected * reached_rates.get(candidate.price.limit, FRESH), 1e-3
-                )
+                reached_rate = reached_rates.get(candidate.price.limit, FRESH)
+                rate_per_s = max(candidate.price.expected * reached_rate, 1e-3)
             pairs.append((tested, rate_per_s))
         yield from self._simulated(pairs)
 

@@ -86,7 +86,6 @@ def _policies(section: str) -> dict[str, Values]:
 
 def _doubled(path: str) -> Values:
     """The minimum of a whole-number field, doubled up to its maximum, and the scenario's value."""
-
     field = fields()[path]
     low, high = int(field.low or 1), int(field.high or 1)
     return _and_own(path, lambda _: (low << k for k in range((high // low).bit_length())))

@@ -63,8 +63,7 @@ def scenario_of(space: Space, settings: Settings, rate: float) -> Scenario:
 
 
 class Latencies(NamedTuple):
-    """What decides which SLO a run meets. Its requests: those that began within the run and
-    finished in its steady state."""
+    """Of requests that began within a run and finished in its steady state: what an SLO judges."""
 
     ttft_s: NDArray[np.float64]  # [requests]
     tpot_s: NDArray[np.float64]  # [requests]; 0 for an answer of one token

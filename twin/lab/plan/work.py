@@ -1,6 +1,5 @@
 """Plans in the background, each in a process and a folder of its own, named by the question's
-digest: question, progress, simulations, answer. An interrupted plan goes on; a file lock says who
-works."""
+digest: question, progress, simulations, answer. An interrupted plan goes on; a file is its lock."""
 
 import hashlib
 import json

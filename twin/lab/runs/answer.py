@@ -73,11 +73,9 @@ def answer(
 def _load_named(scenario: Scenario) -> np.ndarray | None:
     """Load the controllers and the machine that a scenario names; returns its imported expert
     counts, f8[layers, experts], or None. Raises StoreError."""
-
     ask_controllers(controllers.own)
     if not (COUNTS.named(scenario) or MACHINE.named(scenario)):
         return None
-
     with closing(open_store()) as store:
         if scenario.supernode.imported:
             store.machines.load(scenario.supernode.machine)

@@ -1,7 +1,6 @@
 """Simulations on other machines by Dask, an optional 41 MB. The store is the truth: after a loss,
 work without an answer is sent again, its key made of digests. A worker (`python -m twin worker`)
-has one warm process (`python -m twin.lab.runs.cluster`), which is killed to stop a task and ends
-with its input."""
+has one warm process (`python -m twin.lab.runs.cluster`), which is killed to stop a task."""
 
 import asyncio
 import logging
@@ -200,8 +199,7 @@ class Child:
                 self._process.wait()
         if "refused" in reply[0]:
             raise ClusterError(reply[0]["refused"])
-        answer: str = reply[0]["answer"]
-        return answer
+        return str(reply[0]["answer"])
 
     def _reply(self, process: Piped) -> Message | None:
         """The answer of the process, None where it ended; one that hangs is killed."""

@@ -105,8 +105,7 @@ class Verified:
 
 
 def verified(file: Path, watch: Watch = lambda _share, _live: True) -> Iterator[Verified]:
-    """Every run of an archive, computed again with its own facts; unreadable parts first. Raises
-    StoreError if the file is no archive."""
+    """Every run of an archive, computed again, after unreadable parts. Raises StoreError."""
     with TemporaryDirectory() as folder:
         store = open_store(f"sqlite:///{folder}/bundle.db", Path(folder) / "artifacts")
         try:

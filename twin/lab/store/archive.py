@@ -74,9 +74,7 @@ def write_archive(store: Store, file: IO[bytes], runs: Iterable[str] | None = No
             store.runs.visible(select(r.id).where(ended)).order_by(r.queued_s, r.id),
         )
         with store.database.read() as session:
-            own_digests, run_digests, imports, ids = (
-                list(session.scalars(query)) for query in queries
-            )
+            own_digests, run_digests, imports, ids = (list(session.scalars(q)) for q in queries)
         scenarios = sorted({*own_digests, *run_digests})
     else:
         rows = [require(store.runs.get(run), RUN, run) for run in runs]

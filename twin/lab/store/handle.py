@@ -121,8 +121,7 @@ class Store:
 
 
 def open_store(url: str | None = None, artefacts: Path | None = None) -> Store:
-    """Open and migrate a URL, else TWIN_DB_URL, else `data/twin.db`; runs of dead processes are
-    marked. Raises StoreError."""
+    """Open, migrate and recover a URL, TWIN_DB_URL or `data/twin.db`; raises StoreError."""
     # A path may hold what a URL must escape.
     default_url = URL.create("sqlite", database=str(STORED / DEFAULT_NAME)).render_as_string()
     database = open_database(url or os.environ.get(URL_VARIABLE) or default_url)

@@ -211,8 +211,8 @@ class Runs:
         self, scenario: str, facts: Facts, engine_version: str, seed: int, *,
         owner: Owner | None = None, again: bool = True,
     ) -> str:  # fmt: skip
-        """Store a run of a stored scenario, queued or, with an owner, running; returns its id, with
-        `again` false that of an equal run."""
+        """Store a run, queued or (with an owner) running; its id, or if not `again` an equal
+        run's."""
         now_s = time.time()
         row = RunRow(
             id=new_id(), scenario=scenario, facts_digest=facts.digest,
@@ -321,11 +321,9 @@ class Runs:
         runs = RunRow
         with self._database.read() as session:
             # Most stores that are opened have none; SQL for whole rows takes long to compile.
-            has_some = (
-                session.scalar(select(runs.id).where(runs.state == RUNNING).limit(1)) is not None
-            )
+            any_running = session.scalar(select(runs.id).where(runs.state == RUNNING).limit(1))
             running_query = select(runs).where(runs.state == RUNNING, ~GIVEN_BACK)
-            rows = session.scalars(running_query).all() if has_some else []
+            rows = session.scalars(running_query).all() if any_running else []
         # Not the heartbeat's own time: clocks of two machines differ, and a machine that slept
         # wakes to old heartbeats of processes that are well.
         now_s = time.monotonic()

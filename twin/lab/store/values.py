@@ -123,10 +123,8 @@ class Values(Generic[T]):
         """Number of scenarios and runs that use a value, in a sentence; '' if none."""
         # In a text, 64 hexadecimal digits occur only as a digest.
         names_it = ScenarioRow.body.contains(digest, autoescape=True)
-        scenario_count = session.scalar(
-            select(func.count()).select_from(ScenarioRow).where(names_it)
-        )
-        if not scenario_count:
+        scenario_query = select(func.count()).select_from(ScenarioRow).where(names_it)
+        if not (scenario_count := session.scalar(scenario_query)):
             return ""
         run_query = select(func.count(RunRow.id)).join(ScenarioRow).where(names_it)
         count_text = numbered(scenario_count, "scenario")

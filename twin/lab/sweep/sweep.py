@@ -153,8 +153,7 @@ def _plain(value: Any) -> str:
 def points(
     scenario: Scenario, axes: Sequence[Axis], named: Callable[[Scenario], Scenario] | None = None
 ) -> list[Point]:
-    """Points of a sweep, a scenario each; the last axis varies fastest. named: gives a scenario its
-    name. Raises SweepError."""
+    """Points of a sweep, the last axis fastest; named: names a scenario. Raises SweepError."""
     if not 1 <= len(axes) <= AXES_MAX or len({axis.path for axis in axes}) < len(axes):
         raise SweepError("a sweep goes over one field, or over two different ones")
     point_count = math.prod(len(axis.values) for axis in axes)

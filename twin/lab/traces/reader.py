@@ -24,8 +24,7 @@ def read_trace(
     source: str | Path | bytes, name: str | None = None, *, block_tokens: int | None = None,
     limits: Limits | None = None,
 ) -> TraceTable:  # fmt: skip
-    """A trace (file, folder, upload) as a table. Raises TraceError with file and line.
-    block_tokens: of a hash where the file does not say."""
+    """A trace (file, folder, upload) as a table; block_tokens: of a hash. Raises TraceError."""
     if block_tokens is not None and not 1 <= block_tokens <= MOST_BLOCK_TOKENS:
         range_text = f"it must be from 1 to {MOST_BLOCK_TOKENS:,}"
         raise TraceError(f"a block of {block_tokens} tokens is none: {range_text}")

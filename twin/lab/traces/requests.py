@@ -1,8 +1,6 @@
 """Formats of a request a line: columns and units. Mooncake (FAST'25) hashes 512 tokens with a
-partial last block, Bailian (Qwen) 16; RAGPulse's hashes are not chained and so not used.
-
-Columns of JSON lines or CSV (by name) are checked alike in every format; a fault has its place,
-value and what would be right."""
+partial last block, Bailian (Qwen) 16; RAGPulse's hashes are not chained and so not used. Columns
+(by name) are checked alike in every format; a fault has its place, value and what is right."""
 
 import io
 import json

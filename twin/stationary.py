@@ -123,7 +123,7 @@ def stationary(priced: Priced, arriving: Arriving) -> Stationary:
     prompts = _prompts(p)
     requests_per_rank = math.floor(p.room_tokens / (context_tokens + p.page_tokens))
     slot_count = float(np.minimum(p.slots, requests_per_rank).sum())
-    unevenness, factors, late_shares = 1.0, list[float](), list[float]()
+    unevenness, ratios, late_shares = 1.0, list[float](), list[float]()
     lasting_squares, own_squares = list[float](), list[float]()
     prompt_delay = 0.0  # iterations that a prompt waits for other ranks, mean
 
@@ -136,32 +136,32 @@ def stationary(priced: Priced, arriving: Arriving) -> Stationary:
     for turn in range(most_turns):
         last_each = each
         each, is_full = _arrivals(p, took_s, arriving, life + prompt_delay, slot_count)
-        if turn >= FEWEST and abs(each / last_each - 1.0) < CLOSE and _scatter(factors) < SCATTER:
+        if turn >= FEWEST and abs(each / last_each - 1.0) < CLOSE and _scatter(ratios) < SCATTER:
             break
         mean_s = took_s(each)
         p.expected_s = mean_s if by_seconds else 0.0
-        wait = arriving.reserved_s / mean_s
+        reserved_for = arriving.reserved_s / mean_s
         p.most_waiting = arriving.patience_s / mean_s * each
-        live_through(p, 0 if turn else int(each * life), int(BURN * life) + 1, each, wait)
+        live_through(p, 0 if turn else int(each * life), int(BURN * life) + 1, each, reserved_for)
         p.seen[:] = 0.0
-        live_through(p, 0, int(MEASURED * life) + LOOK_EVERY, each, wait)
+        live_through(p, 0, int(MEASURED * life) + LOOK_EVERY, each, reserved_for)
         count, total_s, decoding, context_sum, late, coming, *squares = (float(v) for v in p.seen)
         if decoding > 0.0:  # else none came: one alone is even
             context_tokens = context_sum / decoding
             arrivals = each * total_s / count / mean_s if by_seconds else each
             even_s = count * _even_s(p, decoding / count, context_tokens, arrivals, prompts)
             if p.prompt_delay > 0:
-                prompt_delay = max(coming / count / each - max(wait, 1.0), 0.0)
+                prompt_delay = max(coming / count / each - max(reserved_for, 1.0), 0.0)
             if turn == 1:  # the first pass is still near where it was begun
-                factors, late_shares, lasting_squares, own_squares = [], [], [], []
-            factors.append(total_s / even_s)
+                ratios, late_shares, lasting_squares, own_squares = [], [], [], []
+            ratios.append(total_s / even_s)
             late_shares.append(late / count)
             stretches, square_sum, neighbours = squares
             if stretches > 0.0:  # a pass over few iterations may end within its first one
                 lasting_squares.append(neighbours / stretches * (count / even_s) ** 2)
                 own_square = max(square_sum - neighbours, 0.0) / stretches * (count / total_s) ** 2
                 own_squares.append(own_square * stretch_size(p))
-            unevenness = math.fsum(factors) / len(factors)
+            unevenness = math.fsum(ratios) / len(ratios)
     each, is_full = _arrivals(p, took_s, arriving, life + prompt_delay, slot_count)
     pace = (total_s / count, decoding / count) if is_full and count else (took_s(each), each * life)
     iteration_s, decoding = pace
@@ -180,16 +180,16 @@ def stationary(priced: Priced, arriving: Arriving) -> Stationary:
     own_square_mean = math.fsum(own_squares) / max(len(own_squares), 1)
     p.expected_s = iteration_s if by_seconds else 0.0
     late = math.fsum(late_shares) / max(len(late_shares), 1)
-    swings, error = Swings(lasting_swing, own_square_mean, rate * iteration_s), _scatter(factors)
+    swings, error = Swings(lasting_swing, own_square_mean, rate * iteration_s), _scatter(ratios)
     return Stationary(p, iteration_s, swings, late, rate, life, arriving.reserved_s, is_full, error)
 
 
 def _scatter(factors: list[float]) -> float:
     """Relative standard error of the mean of some passes."""
-    count, mean = len(factors), math.fsum(factors) / max(len(factors), 1)
+    count, mean_factor = len(factors), math.fsum(factors) / max(len(factors), 1)
     if count < 2:
         return math.inf
-    return math.sqrt(math.fsum((x / mean - 1.0) ** 2 for x in factors) / (count - 1) / count)
+    return math.sqrt(math.fsum((x / mean_factor - 1.0) ** 2 for x in factors) / (count - 1) / count)
 
 
 def _slow_swing(arriving: Arriving, decoding: float, grows: float) -> tuple[float, float]:

@@ -155,8 +155,8 @@ def print_prediction(name: str, prediction: Mapping[str, Any]) -> None:
     terminal.print_rows(f"{name}: always full", ("figure", "value"), rows)
     for phase, operators in prediction["operators"].items():
         total_s = sum(operators.values())
-        longest = sorted(operators.items(), key=lambda item: -item[1])
-        shares = [(k, seconds(value), f"{100 * value / total_s:.1f} %") for k, value in longest]
+        by_length = sorted(operators.items(), key=lambda item: -item[1])
+        shares = [(k, seconds(value), f"{100 * value / total_s:.1f} %") for k, value in by_length]
         heads = ("operator", "critical path", "share")
         terminal.print_rows(f"Where {phase} time goes", heads, shares)
     for sentence in (prediction["advice"], *prediction["errors"]):

@@ -57,12 +57,14 @@ def rails(draft: Draft) -> None:
     draft.nics(lambda n, die: (f"leaf {n // recipe.nodes_per_pod}.{die}", "NIC-leaf"))
     # Non-blocking: a leaf's uplinks carry what the nodes of a whole pod send into it.
     nic_bytes_per_s = supernode.rdma_gb_per_s_per_npu * 1e9 / most_dies
-    up = recipe.nodes_per_pod * nic_bytes_per_s / recipe.spines
+    up_rate = recipe.nodes_per_pod * nic_bytes_per_s / recipe.spines
     cables = max(1, recipe.nodes_per_pod // recipe.spines)
     for pod, k in product(range(pods), range(recipe.spines)):
         for nic in range(nics):
-            draft.link(f"leaf {pod}.{nic}", f"spine {pod}.{k}", "leaf-spine", up, links=cables)
-        draft.link(f"spine {pod}.{k}", "RDMA network", "spine-RDMA", nics * up, links=nics * cables)
+            draft.link(f"leaf {pod}.{nic}", f"spine {pod}.{k}", "leaf-spine", up_rate, links=cables)
+        draft.link(
+            f"spine {pod}.{k}", "RDMA network", "spine-RDMA", nics * up_rate, links=nics * cables
+        )
 
 
 SCALE_UP: Mapping[str, Callable[[Draft], None]] = {

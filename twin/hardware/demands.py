@@ -140,10 +140,12 @@ def _lent(
         return None
     node_rates = np.bincount(net.node[cpus], rates)
     sources = np.flatnonzero(node_rates)
-    lends = rates > 0.0
-    cpu_node = net.node[cpus][lends]
-    shares = rates[lends] / node_rates[cpu_node] / (net.cpus[sources].sum() / net.cpus[cpu_node])
-    return sources, tuple(cpus[lends].tolist()), tuple(shares.tolist())
+    is_lending = rates > 0.0
+    cpu_node = net.node[cpus][is_lending]
+    shares = (
+        rates[is_lending] / node_rates[cpu_node] / (net.cpus[sources].sum() / net.cpus[cpu_node])
+    )
+    return sources, tuple(cpus[is_lending].tolist()), tuple(shares.tolist())
 
 
 def server_ports(net: Network, load: Load, plane: str) -> tuple[BOOLS, BOOLS]:

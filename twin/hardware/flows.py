@@ -209,7 +209,7 @@ def _load_by_symmetry(net: Network, demand: Demand) -> Load:
     """Load of a demand: that of a recent demand with two equivalent places swapped, otherwise
     computed. Computed loads, and those with many vertices swapped, serve later demands."""
     end_lists = demand.senders, demand.receivers
-    key = demand.planes, demand.operation, *((len(at), _around(net, at)) for at in end_lists)
+    key = demand.planes, demand.operation, *((len(ends), _around(net, ends)) for ends in end_lists)
     recent = net.once(("found", key), list[tuple[Demand, Load]])
     for recent_demand, load in reversed(recent[-TRIED:]):
         swap = _swap_between(net, recent_demand, demand)
@@ -362,7 +362,7 @@ def _routed(net: Network, demand: Demand, plane: str, same_domain: bool | None) 
     if route is None:
         usable = Usable(net, plane, out, into)
         quotients = (Quotient(usable, same_domain, *links) for links in usable.tried(same_domain))
-        routes = (part.routed(demand.operation, demand.flows) for part in quotients)
+        routes = (candidate.routed(demand.operation, demand.flows) for candidate in quotients)
         route = next(each for each in routes if each is not None)  # all links reach far enough
     routed_last[plane, same_domain] = route.part
     if reverse_links is None:

@@ -165,7 +165,7 @@ def _cables(lines: Any) -> tuple[LinkRows, list[str]]:
         try:
             first, second, *attributes = (row[i].strip() for i in positions)
             gb_per_s, latency_ns, plane = attributes
-            data = {
+            link_data = {
                 "capacity_bytes_per_s": float(gb_per_s) * 1e9,
                 "latency_s": float(latency_ns) * 1e-9,
                 "plane": plane,
@@ -175,8 +175,10 @@ def _cables(lines: Any) -> tuple[LinkRows, list[str]]:
             if len(errors) > MOST_FAULTS:
                 break
             continue
-        data = cables.setdefault((*attributes,), data)
-        links.append((spelling.setdefault(first, first), spelling.setdefault(second, second), data))
+        link_data = cables.setdefault((*attributes,), link_data)
+        links.append(
+            (spelling.setdefault(first, first), spelling.setdefault(second, second), link_data)
+        )
         if len(links) > MOST_CABLES:
             raise FabricFileError(
                 [f"A cable list of more than {MOST_CABLES:,} cables is more than a machine has."]
@@ -188,7 +190,8 @@ def cable_list(links: Iterable[tuple[str, str, float, float, str]]) -> str:
     """The text of a cable list; links: from, to, bytes/s, seconds and plane of every cable."""
     rows = [",".join(COLUMNS)]
     rows += [
-        f"{a},{b},{rate / 1e9:.12g},{wait * 1e9:.12g},{plane}" for a, b, rate, wait, plane in links
+        f"{a},{b},{bytes_per_s / 1e9:.12g},{latency_s * 1e9:.12g},{plane}"
+        for a, b, bytes_per_s, latency_s, plane in links
     ]
     return "\n".join([*rows, ""])
 

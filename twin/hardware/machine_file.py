@@ -271,11 +271,11 @@ def _refuse_useless(vertices: Vertices, links: Links) -> None:
     if not dies:
         raise FabricFileError(["The machine has no dies: call them die NODE.NPU.DIE."])
     for ends in (ends for ends, data in links.items() if data["plane"] == "rdma"):
-        near, far = sorted(ends, key=lambda v: vertices[v]["kind"] != "die")
-        if vertices[near]["kind"] == "die" and vertices[far]["kind"] != "nic":
-            numbers = ".".join(str(vertices[near][key]) for key in ("node", "npu", "die"))
+        die_end, far = sorted(ends, key=lambda v: vertices[v]["kind"] != "die")
+        if vertices[die_end]["kind"] == "die" and vertices[far]["kind"] != "nic":
+            numbers = ".".join(str(vertices[die_end][key]) for key in ("node", "npu", "die"))
             raise FabricFileError(
-                [f"'{near}' is cabled to '{far}' on the RDMA plane without a NIC: cable it to "
+                [f"'{die_end}' is cabled to '{far}' on the RDMA plane without a NIC: cable it to "
                  f"'NIC {numbers}', and that to '{far}'."]
             )  # fmt: skip
     packages: dict[tuple[str, int, int], set[int]] = {}

@@ -249,9 +249,9 @@ class Network:
         ("NPU 20.1"). Raises HardwareError when there is none."""
         links_out, links_in = (by_vertex.at(self.members(element))[0] for by_vertex in self.ways)
         if to:
-            others = self.members(to)
-            links_out = links_out[np.isin(self.head[links_out], others)]
-            links_in = links_in[np.isin(self.tail[links_in], others)]
+            to_vertices = self.members(to)
+            links_out = links_out[np.isin(self.head[links_out], to_vertices)]
+            links_in = links_in[np.isin(self.tail[links_in], to_vertices)]
         links = np.union1d(links_out, links_in)
         if not links.size:
             raise HardwareError(
@@ -311,8 +311,10 @@ class Network:
 
         def offered() -> FLOATS:
             open_links = np.flatnonzero(self.open_links(plane))
-            sums = np.bincount(self.tail[open_links], self.capacity[open_links], len(self.vertices))
-            return sums.astype(np.float64)  # of no links there are whole numbers
+            bytes_per_s = np.bincount(
+                self.tail[open_links], self.capacity[open_links], len(self.vertices)
+            )
+            return bytes_per_s.astype(np.float64)  # of no links there are whole numbers
 
         return self.once(("offers", plane), offered)[vertices]
 
@@ -403,8 +405,8 @@ def compiled(plan: Plan) -> Network:
     tail, head = ends[0][order], ends[1][order]
     # Links that are built alike share their attributes: each is read once.
     ids = list(map(id, attributes))
-    distinct = dict(zip(ids, attributes, strict=True))
-    row_of_id, rows = {key: i for i, key in enumerate(distinct)}, list(distinct.values())
+    by_id = dict(zip(ids, attributes, strict=True))
+    row_of_id, rows = {key: i for i, key in enumerate(by_id)}, list(by_id.values())
     row = np.fromiter(map(row_of_id.__getitem__, ids), np.int64, len(ids))[order]
 
     def column(name: str, kind: type[Any], *default: Any) -> Any:

@@ -150,19 +150,19 @@ def place(s: Scenario, fabric: Wiring) -> Placement:
     deployed = s.deployment
     chips = {role: pool.chip for role, pool in serving(s).items()}
     pool_dies = tuple((pool.layer_dies, pool.rank_dies) for pool in serving(s).values())
-    needed = [Needed(role, i, npus, chips[role]) for role, n, npus in seated(s) for i in range(n)]
+    to_place = [Needed(role, i, npus, chips[role]) for role, n, npus in seated(s) for i in range(n)]
     prefill_on_decode = (
         (deployed.prefill.instances, deployed.prefill.npus_per_instance) if sharing(s) else ()
     )
-    key = ("placement", tuple(needed), pool_dies, prefill_on_decode, deployed.placement,
+    key = ("placement", tuple(to_place), pool_dies, prefill_on_decode, deployed.placement,
            deployed.when_off, deployed.seats, deployed.first_npu, deployed.kv_transfer_plane,
            supernodes_apart(s))  # fmt: skip
 
     def answer() -> Placement:
         npus = _npus(s, net)
         placements = [
-            _on_chip(s, npus.of_chip(chip), [one for one in needed if one.chip == chip])
-            for chip in dict.fromkeys(one.chip for one in needed)
+            _on_chip(s, npus.of_chip(chip), [one for one in to_place if one.chip == chip])
+            for chip in dict.fromkeys(one.chip for one in to_place)
         ]
         instances = Placement.of(placements)
         return _with_prefill(s, net, instances) if prefill_on_decode else instances
@@ -180,18 +180,22 @@ def further(s: Scenario, fabric: Wiring) -> list[Instance]:
     npus_of_role: dict[str, list[int]] = {role: [] for role, _, _ in pools(s)}
     for seat in seated_instances:
         npus_of_role[seat.role] += dict.fromkeys(net.npu[list(seat.die_of_rank)].tolist())
-    used_npus = {npu for own in npus_of_role.values() for npu in own}
-    free = [n for n in npus.usable if n not in used_npus]
+    used_npus = {npu for of_role in npus_of_role.values() for npu in of_role}
+    free_npus = [n for n in npus.usable if n not in used_npus]
     later_instances, supernodes = list[Instance](), supernodes_apart(s) or 1
     home_of = npus.node // s.supernode.nodes if supernodes > 1 else np.zeros(npus.count, np.int64)
     most_free = max(0, s.elastic.npus - len(used_npus)) // supernodes
-    free = [n for g in range(supernodes) for n in [n for n in free if home_of[n] == g][:most_free]]
+    free_npus = [
+        n for g in range(supernodes) for n in [n for n in free_npus if home_of[n] == g][:most_free]
+    ]
     for role, _, npus_per_instance in pools(s):
         chip = serving(s)[role].chip
-        room = [npu for other, own in npus_of_role.items() if other != role for npu in own] + free
-        room = [npu for npu in room if npus.chips[npu] == chip]
+        candidates = [
+            npu for other, of_role in npus_of_role.items() if other != role for npu in of_role
+        ] + free_npus
+        candidates = [npu for npu in candidates if npus.chips[npu] == chip]
         next_index = sum(instance.role == role for instance in seated_instances)
-        for role_npus in _grouped(room, home_of).values():
+        for role_npus in _grouped(candidates, home_of).values():
             for k in range(len(role_npus) // npus_per_instance):
                 dies = npus.dies_of(role_npus[k * npus_per_instance : (k + 1) * npus_per_instance])
                 later_instances.append(Instance(role, next_index, rank_by_rank(dies, s, role)))
@@ -268,19 +272,19 @@ def _with_prefill(s: Scenario, net: Network, decode: Placement) -> Placement:
 
 def _npus(s: Scenario, net: Network) -> Npus:
     """The NPUs of a machine: their dies, node, rack, plane, and whether they are on."""
-    first = net.first_dies
+    dies = net.first_dies
     unfit_dies = np.fromiter(dies_unfit(net, s.deployment), np.int64)
-    is_on, fits = np.ones((2, first.size), bool)
+    is_on, fits = np.ones((2, dies.size), bool)
     is_on[net.npu[unfit_dies]] = False
-    racks = [net.vertex_data[vertex].get("rack", "") for vertex in first.tolist()]
+    racks = [net.vertex_data[vertex].get("rack", "") for vertex in dies.tolist()]
     rack_number = {name: i if name else -1 for i, name in enumerate(dict.fromkeys(racks))}
     rack = np.array([rack_number[name] for name in racks], np.int64)
-    first_npu, place = s.deployment.first_npu, np.arange(first.size)
+    first_npu, place = s.deployment.first_npu, np.arange(dies.size)
     if count := supernodes_apart(s):  # each has an equal part of what is left free
-        supernode_of = net.node[first] // s.supernode.nodes
+        supernode_of = net.node[dies] // s.supernode.nodes
         first_npu, place = first_npu // count, place - np.searchsorted(supernode_of, supernode_of)
     chips = net.chips(s.supernode.chip)
-    return Npus(net, net.node[first], rack, net.domain[first], is_on, chips, fits, place, first_npu)
+    return Npus(net, net.node[dies], rack, net.domain[dies], is_on, chips, fits, place, first_npu)
 
 
 def _in_order(
@@ -314,8 +318,8 @@ def spread(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]
     for instance in needed:
         seat_npus: list[int] = []
         while len(seat_npus) < instance.npus:
-            emptiest = sorted((n for n in free if free[n]), key=lambda n: -len(free[n]))
-            seat_npus += [free[node].pop(0) for node in emptiest[: instance.npus - len(seat_npus)]]
+            by_space = sorted((n for n in free if free[n]), key=lambda n: -len(free[n]))
+            seat_npus += [free[node].pop(0) for node in by_space[: instance.npus - len(seat_npus)]]
         seats.append(sorted(seat_npus))
     return seats
 
@@ -330,8 +334,8 @@ def by_rack(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int
         instance_npus: list[int] = []
         while len(instance_npus) < instance.npus:
             npus_missing = instance.npus - len(instance_npus)
-            emptiest = max(free_npus, key=lambda r: len(free_npus[r]))
-            rack = next((r for r in free_npus if len(free_npus[r]) >= npus_missing), emptiest)
+            emptiest_rack = max(free_npus, key=lambda r: len(free_npus[r]))
+            rack = next((r for r in free_npus if len(free_npus[r]) >= npus_missing), emptiest_rack)
             instance_npus += free_npus[rack][:npus_missing]
             free_npus[rack] = free_npus[rack][npus_missing:]
         seats.append(sorted(instance_npus))
@@ -369,9 +373,9 @@ def by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]
         candidates = [n % npus.count for n in range(next_npu, next_npu + npus.count)]
         free = [n for n in candidates if n not in owner_of and n in allowed_npus]
         free.sort(key=lambda n: not npus.on[n])  # what is off last, and only where nothing moves
-        taken = free[: needed[index].npus - len(seats[index])]
-        owner_of.update(dict.fromkeys(taken, index))
-        seats[index] += taken
+        npus_taken = free[: needed[index].npus - len(seats[index])]
+        owner_of.update(dict.fromkeys(npus_taken, index))
+        seats[index] += npus_taken
     return seats
 
 

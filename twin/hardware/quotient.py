@@ -74,7 +74,7 @@ class Quotient:
         self.leave = np.where(passes, vertex_numbers, 2 * vertex_count + vertex_numbers)
         colour = _colours(net, usable.out, usable.into, passes)
         links = self._coloured(colour, links)
-        tail, head, merged = self._ways(links)
+        tail, head, port_links = self._ways(links)
         senders, receivers = np.flatnonzero(usable.out), np.flatnonzero(usable.into)
         group_of, self.size = _twins(colour, tail, head, self.enter[senders], self.leave[receivers])
         pairs, example, link_group, counts = np.unique(
@@ -82,15 +82,15 @@ class Quotient:
             return_index=True, return_inverse=True, return_counts=True,
         )  # fmt: skip
         self.tail, self.head = np.divmod(pairs, self.size)
-        has_merged = merged >= 0
-        self.links = np.concatenate([links, merged[has_merged]])
+        has_merged = port_links >= 0
+        self.links = np.concatenate([links, port_links[has_merged]])
         self.whole = np.concatenate([link_group, link_group[has_merged]])
         self.count = counts.astype(np.float64)
         # A link between two ends that pass nothing on serves their pair only: as if it were added.
         is_direct = (tail >= vertex_count) & (head >= 2 * vertex_count)
-        added = np.maximum(net.added[links], np.where(has_merged, net.added[merged], is_direct))
+        added = np.maximum(net.added[links], np.where(has_merged, net.added[port_links], is_direct))
         self.added = added[example]
-        self.first, self.second = links[example], merged[example]  # an example of each link
+        self.first, self.second = links[example], port_links[example]  # an example of each link
         self.group = group_of
         self.stored: Walks | None = None
         self._pairs(group_of, same_domain)
@@ -99,13 +99,13 @@ class Quotient:
         """Tail and head of links as in `Quotient`; the port's link merged into each (-1: none)."""
         net = self.usable.net
         tail, head = self.enter[net.tail[links]], self.leave[net.head[links]]
-        merged = np.full(links.size, -1)
+        port_links = np.full(links.size, -1)
         if self.ports is not None:
             is_out, is_in = tail >= self.enter.size, head >= 2 * self.enter.size
-            merged[is_out] = self.ports[0][head[is_out]]
-            merged[is_in] = self.ports[1][tail[is_in]]
-            head[is_out], tail[is_in] = net.head[merged[is_out]], net.tail[merged[is_in]]
-        return tail, head, merged
+            port_links[is_out] = self.ports[0][head[is_out]]
+            port_links[is_in] = self.ports[1][tail[is_in]]
+            head[is_out], tail[is_in] = net.head[port_links[is_out]], net.tail[port_links[is_in]]
+        return tail, head, port_links
 
     def _coloured(self, colour: HASHES, links: INTS) -> INTS:
         """Add to each vertex's colour a hash of its links: of all that the demand may use, even if
@@ -113,9 +113,9 @@ class Quotient:
         usable, net = self.usable, self.usable.net
         self.ports = usable.ports()
         colour[: usable.passes.size] += net.once(("sums", usable.plane), self._sums)
-        tail, head, merged = self._ways(usable.at_ends)
+        tail, head, port_link_of = self._ways(usable.at_ends)
         link_prints = net.link_prints[usable.at_ends]
-        link_prints[merged >= 0] ^= mixed(net.link_prints[merged[merged >= 0]])
+        link_prints[port_link_of >= 0] ^= mixed(net.link_prints[port_link_of[port_link_of >= 0]])
         _add_links(np.add, colour, link_prints, tail, head)
         if self.ports is None:
             return links
@@ -160,11 +160,13 @@ class Quotient:
     def _rates(self, operation: str) -> FLOATS:
         """Bytes/s of each group of links together, at the efficiency of an operation."""
         capacity, efficiency = self.usable.net.capacity, self.usable.net.efficiency[operation]
-        rates = capacity[self.first] * efficiency[self.first]
+        bytes_per_s = capacity[self.first] * efficiency[self.first]
         has_merged = self.second >= 0
-        merged = self.second[has_merged]
-        rates[has_merged] = np.minimum(rates[has_merged], capacity[merged] * efficiency[merged])
-        return np.asarray(rates * self.count)
+        port_links = self.second[has_merged]
+        bytes_per_s[has_merged] = np.minimum(
+            bytes_per_s[has_merged], capacity[port_links] * efficiency[port_links]
+        )
+        return np.asarray(bytes_per_s * self.count)
 
     def routed(self, operation: str, flows: str = "none") -> Route | None:
         """Bytes on every link; None if some pair may use more than `reach` hops. flows: whole flows
@@ -174,8 +176,8 @@ class Quotient:
         net, plane, problem = self.usable.net, self.usable.plane, self.problem
         priced_on_path = plane == "ub" and operation != "nominal"
         beyond = float(net.about.get("beyond_node", 1.0)) if priced_on_path else 1.0
-        rates = self._rates(operation)
-        capacity = rates[problem.first] * problem.number
+        bytes_per_s = self._rates(operation)
+        capacity = bytes_per_s[problem.first] * problem.number
         latency_s = net.latency[self.first]
         latency_s += np.where(self.second >= 0, net.latency[self.second], 0.0)
         link_bytes = np.zeros((2, problem.tail.size))
@@ -197,7 +199,7 @@ class Quotient:
             walk_bytes = spread.spread(walks, capacity[links], beyond, balance, members, weights)
             link_bytes[:, links] += walk_bytes
             if routing == "hashed" and flows != "none":
-                collision = self._collision(walks, rates, walk_bytes, flows == "each", beyond)
+                collision = self._collision(walks, bytes_per_s, walk_bytes, flows == "each", beyond)
             longest_s = max(longest_s, walks.longest(latency_s[problem.first][links]))
             unreached += [
                 (int(self.sender[j]), int(self.receiver[i])) if problem.turned

@@ -65,10 +65,10 @@ class Usable:
         is_simple = (~has_out | ~has_in | (out_end == in_end)) & (has_out | (owners[0][ports] == 0))
         is_simple &= has_in | (owners[1][ports] == 0)
         owner_of_port = owner_of[arriving[1]]
-        unique = has_out.sum() == link_sides[0].size and has_in.sum() == link_sides[1].size
+        is_unique = has_out.sum() == link_sides[0].size and has_in.sum() == link_sides[1].size
         is_separate = not np.isin(net.head[link_sides[0]], ports).any()
         if (
-            unique
+            is_unique
             and is_separate
             and is_simple.all()
             and ((owner_of_port < 0) | (owner_of_port == arriving[0])).all()

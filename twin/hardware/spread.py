@@ -79,8 +79,8 @@ def _spread(
     best_split = walks.by_capacity(link_capacity, members, fan)
     pair_bytes = taken(walks.parts)
     is_sent = (pair_bytes > 0.0) & (walks.hops >= 0)
-    total = float(pair_bytes[is_sent].sum())
-    if not adaptive or total <= 0.0:
+    bytes_ = float(pair_bytes[is_sent].sum())
+    if not adaptive or bytes_ <= 0.0:
         return best_split
     splits, loads = [best_split], taken(best_split) / capacity
     full, bound, last_slope = loads, 0.0, None
@@ -107,8 +107,8 @@ def _spread(
             log_weight = START * each_distinct(math.log, link_capacity / link_capacity.max())
             log_weight += each_distinct(math.log, fan)
         price_slope = prices() / capacity
-        ahead = price_slope if last_slope is None else 2.0 * price_slope - last_slope
-        log_weight = log_weight - LINK_STEP * ahead * total / max(bound, LEAST_BOUND * full.max())
+        slope = price_slope if last_slope is None else 2.0 * price_slope - last_slope
+        log_weight = log_weight - LINK_STEP * slope * bytes_ / max(bound, LEAST_BOUND * full.max())
         last_slope = price_slope
         splits.append(walks.by_weight(log_weight))
         new_loads = taken(splits[-1]) / capacity
@@ -155,12 +155,12 @@ def _guess(walks: Walks, capacity: FLOATS, full: FLOATS, turn: int) -> FLOATS:
     """Prices (sum 1) for the bound of `_spread`, different ones each turn. A bottleneck is usually
     a set of links that all bytes of some pairs cross, so equal prices per byte are tried on the
     fullest links, and on all links into or out of one vertex."""
-    fullest = int(full.argmax())
+    full_link = int(full.argmax())
     guesses = (
-        lambda: full >= full[fullest] * (1.0 - 1e-9),
-        lambda: walks.tail == walks.tail[fullest],
-        lambda: walks.head == walks.head[fullest],
-        lambda: full >= full[fullest] * 0.97,
+        lambda: full >= full[full_link] * (1.0 - 1e-9),
+        lambda: walks.tail == walks.tail[full_link],
+        lambda: walks.head == walks.head[full_link],
+        lambda: full >= full[full_link] * 0.97,
     )
     prices = guesses[turn % 5]() * capacity
     return np.asarray(prices / prices.sum())
@@ -172,9 +172,9 @@ def _cut(walks: Walks, capacity: FLOATS, full: FLOATS) -> FLOATS:
     row this is the narrowest place, found by a maximum flow."""
     tail, head, size = walks.tail, walks.head, walks.size
     hops = hops_from(walks.rows, tail, head, size)
-    fullest = full >= full.max() * (1.0 - GAP)
-    most_hops = int(hops[head[fullest]].max())
-    far_link = int(np.where(fullest & (hops[head] == most_hops), full, 0.0).argmax())
+    is_full = full >= full.max() * (1.0 - GAP)
+    most_hops = int(hops[head[is_full]].max())
+    far_link = int(np.where(is_full & (hops[head] == most_hops), full, 0.0).argmax())
     is_backward = hops[head] > hops[tail]
     is_behind = hops_from(tail[[far_link]], head[is_backward], tail[is_backward], size) < size
     in_sink = hops >= most_hops
@@ -188,7 +188,7 @@ def _cut(walks: Walks, capacity: FLOATS, full: FLOATS) -> FLOATS:
     )
     crosses = forward[source_side[tail[forward]] & ~source_side[sink_of]]
     prices = np.zeros(tail.size)
-    prices[crosses if crosses.size else fullest] = capacity[crosses if crosses.size else fullest]
+    prices[crosses if crosses.size else is_full] = capacity[crosses if crosses.size else is_full]
     return np.asarray(prices / prices.sum())
 
 

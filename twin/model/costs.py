@@ -426,8 +426,8 @@ def _priced_over(
     )
     is_decoding = pool.role != "prefill"  # a batch of prompts uses all of a die's experts
     formats_of_part = formats(pool.precision, machine.sum_bytes, machine.family, chip.flops)
-    for part in (formats_of_part.linear, formats_of_part.expert):  # refused with what was chosen
-        chip.peak(computes(part), pool.precision.weights)
+    for fmt in (formats_of_part.linear, formats_of_part.expert):  # refused with what was chosen
+        chip.peak(computes(fmt), pool.precision.weights)
     lender = None
     if away_pool is not None and pool.away is not None:
         chip_away = replace(load_chip(facts, pool.away.chip), clock=away_pool.clock)

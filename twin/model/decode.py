@@ -212,7 +212,7 @@ def decode_iteration_s(
     hot_tokens, hot_factor f8[G]: hottest die's MoE load over the mean by tokens that enter the MoE
     at once, hot_factor f8[2 G]: then the hottest node's; ops f8[len(DECODE_OPERATORS)] gets the
     seconds of each operator on the critical path added, in all exactly what is returned."""
-    busiest_rank, busiest, running_requests = layer.survey(p, requests, context, first, count)
+    busiest_rank, most_requests, running_requests = layer.survey(p, requests, context, first, count)
     if running_requests == 0:
         return 0.0
     query = p.query_tokens
@@ -222,20 +222,20 @@ def decode_iteration_s(
         p.concentration * (group_share * requests[busiest_rank]),
         p.concentration * (group_share * context[busiest_rank]),
     )
-    fullest = layer.share_of_group(busiest, groups, count) * busiest
+    fullest = layer.share_of_group(most_requests, groups, count) * most_requests
     in_group = running_requests / groups  # requests of a group
-    entering = query * in_group
-    hot, wire = layer.hot_and_wire(p.layout, entering, hot_tokens, hot_factor)
+    moe_tokens = query * in_group
+    hot, wire = layer.hot_and_wire(p.layout, moe_tokens, hot_tokens, hot_factor)
     fullest_rank_tokens = query * (p.concentration * fullest)  # tokens of the rank that has most
     load = Pass(
-        query * rank_requests, rank_context, fullest_rank_tokens / p.layout.rank_dies, entering,
+        query * rank_requests, rank_context, fullest_rank_tokens / p.layout.rank_dies, moe_tokens,
         count * p.layout.rank_dies, hot, wire,
     )  # fmt: skip
     dense_s = dense_layers_s(p, load, ops)
     outside_time_s = outside_s(p, rank_requests, rank_context, in_group, load.dies, hot, wire, ops)
     moe_layers, domain_count, moe_s = p.moe_layers, p.layout.domains, -1.0
     if p.microbatch > 0.0:
-        tokens = 0.5 * entering / domain_count
+        tokens = 0.5 * moe_tokens / domain_count
         hot, wire = layer.hot_and_wire(p.layout, tokens, hot_tokens, hot_factor)
         half_load = half_of(load, domain_count, hot, wire)
         split_index, split_s = best_split(p, half_load)
@@ -243,7 +243,7 @@ def decode_iteration_s(
         if split_s < attention_s + experts_s or p.microbatch == 1.0:
             moe_s = _add_two_microbatches(p, p.splits[split_index], moe_layers, half_load, ops)
     if moe_s < 0.0 and domain_count > 1.0:
-        tokens = entering / domain_count
+        tokens = moe_tokens / domain_count
         hot, wire = layer.hot_and_wire(p.layout, tokens, hot_tokens, hot_factor)
         domain_pass = Pass(load.tokens, load.context, load.busiest, tokens, load.dies, hot, wire)
         moe_s = _add_ring(p, p.sequence, moe_layers, domain_pass, 1.0, ops)

@@ -62,16 +62,18 @@ def decode_costs(x: Setting, drafts: int, microbatch: str, colocated: bool = Fal
 
 def _with_drafter(costs: c.Decode, x: Setting, query: int) -> c.Decode:
     """The costs with those of the layer that drafts: the MTP module, or a drafter's own layer."""
-    if (own := x.drafting) is None:
+    if (drafting := x.drafting) is None:
         start_product = x.product(o.mtp_projection(x.shape, x.formats), 3)
         return replace(
             costs, drafter=_on_die(costs.sequence), mtp=start_product, later=start_product,
             later_core=_later_core(x, x), draft_head=costs.head, draft_share=1.0,
         )  # fmt: skip
-    s, f, extra = own.shape, own.formats, x.drafter.wider_weights
+    s, f, extra = drafting.shape, drafting.formats, x.drafter.wider_weights
     first, *_ = o.plain_operators("decode", "before")
-    prolog = own.product(o.wider(first.work(s, f), s, f, extra), first.launches, name=first.name)
-    drafter_mode = _attention(own, query, WHOLE)
+    prolog = drafting.product(
+        o.wider(first.work(s, f), s, f, extra), first.launches, name=first.name
+    )
+    drafter_mode = _attention(drafting, query, WHOLE)
     drafter_mode = replace(drafter_mode, before=(prolog, *drafter_mode.before[1:]))
     join_work, dense_work = o.joined(s, f, x.drafter.joined), o.dense_ffn(s, f)
     head_work = o.lm_head(s)
@@ -90,10 +92,10 @@ def _with_drafter(costs: c.Decode, x: Setting, query: int) -> c.Decode:
     return replace(
         costs,
         drafter=_whole_die(drafter_mode, x),
-        later_core=_later_core(own, x),
-        mtp=own.product(join_work, 1),
-        draft_dense=own.product(dense_work, 3),
-        draft_head=own.product(head_work, 1),
+        later_core=_later_core(drafting, x),
+        mtp=drafting.product(join_work, 1),
+        draft_dense=drafting.product(dense_work, 3),
+        draft_head=drafting.product(head_work, 1),
         draft_share=s.vocabulary / x.shape.vocabulary,
         demand=demand,
     )
@@ -380,9 +382,10 @@ def _in_host(x: Setting, query: float) -> tuple[float, float]:
     it writes there of a new one, all layers."""
     if (host := x.host) is None:
         return 0.0, 0.0
-    share = (1.0 - (x.offload.share if x.offload else 0.0)) / x.pool.own.cp_dies
-    kv = x.formats.kv
-    return share * host.read_bytes(x.shape, kv, query), share * host.token_bytes(x.shape, kv)
+    read_share = (1.0 - (x.offload.share if x.offload else 0.0)) / x.pool.own.cp_dies
+    kv_format = x.formats.kv
+    read_bytes = read_share * host.read_bytes(x.shape, kv_format, query)
+    return read_bytes, read_share * host.token_bytes(x.shape, kv_format)
 
 
 def _demand(x: Setting, query: float, dense: o.Work, head: o.Work) -> c.Demand:

@@ -78,5 +78,5 @@ def drafter(d: Deployment, model: Shape, facts: Facts) -> Drafter:
         title=model.title, attention="gqa", layers=1, dense_layers=1, hidden=model.hidden,
         nope_dim=head_dim, value_dim=head_dim, max_context=model.max_context, **sizes,
     )  # fmt: skip
-    joined, inputs = (facts.count(f"{path}.{figure}") for figure in ("hidden_states", "inputs"))
-    return Drafter(drafts, False, layer_shape, joined, inputs)
+    states, inputs = (facts.count(f"{path}.{figure}") for figure in ("hidden_states", "inputs"))
+    return Drafter(drafts, False, layer_shape, states, inputs)

@@ -45,9 +45,9 @@ def fetch(
     layers: int,
 ) -> Fetch:  # fmt: skip
     """Reads of an instance; readers: dies that need one prompt's latents; kv_bytes: of a token."""
-    pieces = layers * int(facts.si(f"stores.{pool.store}.pieces")) if pool.layout == "layer" else 1
+    copies = layers * int(facts.si(f"stores.{pool.store}.pieces")) if pool.layout == "layer" else 1
     in_flight = facts.si("operators.pool_copy.in_flight")
-    copy_bytes = pool.block_tokens * kv_bytes / pieces
+    copy_bytes = pool.block_tokens * kv_bytes / copies
     copy_rate = copies_bytes_per_s(facts, copy_bytes, dies)
     lookups_in_flight = in_flight * pool.block_tokens
     if pool.read_plane == "ub":
@@ -70,9 +70,10 @@ def fullest_share(blocks: float, servers: int) -> float:
         chance = math.exp(most * math.log(mean) - mean - math.lgamma(most + 1.0))
         below, sum_1, sum_2 = below + chance, sum_1 + most * chance, sum_2 + most**2 * chance
         if below > 0.0 and most >= mean:
-            spread = servers * (sum_2 / below - (sum_1 / below) ** 2)
+            variance = servers * (sum_2 / below - (sum_1 / below) ** 2)
             mean_blocks = blocks - servers * sum_1 / below
-            density = math.exp(-0.5 * mean_blocks**2 / spread) / math.sqrt(2.0 * math.pi * spread)
+            density = math.exp(-0.5 * mean_blocks**2 / variance)
+            density /= math.sqrt(2.0 * math.pi * variance)
             within = min(1.0, factor * below**servers * density)
         expected_blocks, most = expected_blocks + 1.0 - within, most + 1
     return min(1.0, expected_blocks / blocks)

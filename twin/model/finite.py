@@ -62,18 +62,18 @@ def drain(
         window = slice(start, min(start + WINDOW, iterations))
         window_iterations = window.stop - window.start
         now = 0.5 * (window.start + window.stop)
-        running = float(in_progress[window].mean())
-        mean_age = now - float(ages_sum[window].mean()) / running
-        square = now * now - 2.0 * now * (now - mean_age) + float(squares[window].mean()) / running
+        in_slots = float(in_progress[window].mean())
+        mean_age = now - float(ages_sum[window].mean()) / in_slots
+        square = now * now - 2.0 * now * (now - mean_age) + float(squares[window].mean()) / in_slots
         held_tokens = Held(mean_age, float(np.sqrt(max(0.0, square - mean_age * mean_age))))
         traffic = Traffic(prompt, 0.0, held=held_tokens)
-        requests, context = rank_load(running / role.ranks, role.ranks, traffic)
+        requests, context = rank_load(in_slots / role.ranks, role.ranks, traffic)
         prompt_tokens = float(joining[window].sum()) * prompt / window_iterations
         pairs = 0.5 * prompt_tokens * (spread * prompt + 1.0)
         prompts = prompts_by_rank(prompt_tokens, pairs, prompt, most, role.ranks, lengths=lengths)
         mean_s = mixed_mean_s(role.decode, requests, context, prompts, hot, operator_s)
         total_s += window_iterations * mean_s
-        token_s += window_iterations * mean_s * running
+        token_s += window_iterations * mean_s * in_slots
     return Finite(total_s, token_s / float((end_iteration - first).sum()))
 
 

@@ -315,10 +315,10 @@ def window_pairs(window: float, tokens: float, pairs: float) -> float:
 def prompt_core_flops(w: PromptCore, tokens: float, pairs: float) -> float:
     """FLOPs of the attention core of prompt tokens, all layers."""
     full_pairs, selected_pairs, indexed = prompt_pairs(w, tokens, pairs)
-    core = full_pairs * w.pair_flops + selected_pairs * w.latent_flops + indexed * w.index_flops
+    flops = full_pairs * w.pair_flops + selected_pairs * w.latent_flops + indexed * w.index_flops
     if w.window > 0.0:
-        core += window_pairs(w.window, tokens, pairs) * w.windowed_flops
-    return core
+        flops += window_pairs(w.window, tokens, pairs) * w.windowed_flops
+    return flops
 
 
 @kernel
@@ -346,7 +346,7 @@ def survey(
     attention takes longest in sequence: on split cores nearly the same. A rank with no more of
     either than the slowest so far needs no price."""
     fullest_rank, busiest_requests, total_requests = first, 0, 0
-    slowest, most_requests, most_context = -1.0, -1, -1.0
+    longest_s, most_requests, most_context = -1.0, -1, -1.0
     for rank in range(first, first + count):
         rank_requests, context_tokens = requests[rank], context[rank]
         total_requests += rank_requests
@@ -357,8 +357,8 @@ def survey(
             rank_s = attention_s(
                 p.sequence, tokens, core_s(p.sequence.core, tokens, context_tokens)
             )
-            if rank_s > slowest:
-                slowest, most_requests, most_context = rank_s, rank_requests, context_tokens
+            if rank_s > longest_s:
+                longest_s, most_requests, most_context = rank_s, rank_requests, context_tokens
                 fullest_rank = rank
     return fullest_rank, busiest_requests, total_requests
 

@@ -76,8 +76,9 @@ def _pass_s(
     if entering_tokens <= 0.0:
         return 0.0
     hot_load, wire = layer.hot_and_wire(p.layout, entering_tokens, hot_tokens, hot_factor)
-    own = answers * layer.share_of_group(requests[fullest_rank], groups, count)
-    rank_requests, rank_context = own * requests[fullest_rank], own * context[fullest_rank]
+    own_share = answers * layer.share_of_group(requests[fullest_rank], groups, count)
+    rank_requests = own_share * requests[fullest_rank]
+    rank_context = own_share * context[fullest_rank]
     alone_s = 0.0
     if total_requests > 0:
         load = layer.Pass(
@@ -103,16 +104,16 @@ def _pass_s(
             prompt_piece, piece_share = piece_tokens, piece_tokens / chunk[rank]
         if prompt_piece > 0.0 or rank == fullest_rank:
             if groups > 1.0:
-                own = answers * layer.share_of_group(requests[rank], groups, count)
-            own_tokens = query * (own * requests[rank])
+                own_share = answers * layer.share_of_group(requests[rank], groups, count)
+            own_tokens = query * (own_share * requests[rank])
             rows = own_tokens + prompt_piece
-            core = layer.local_s(mode.core, own_tokens, own * context[rank])
-            core += layer.prompt_core_s(p.chunk, prompt_piece, piece_share * pairs[rank])
-            core += p.chunk.edge * prompt_piece
-            if rows > most_rows or core > most_core:  # else a rank before it has no less of either
-                rank_s = layer.attention_s(mode, rows, core)
+            core_s = layer.local_s(mode.core, own_tokens, own_share * context[rank])
+            core_s += layer.prompt_core_s(p.chunk, prompt_piece, piece_share * pairs[rank])
+            core_s += p.chunk.edge * prompt_piece
+            if rows > most_rows or core_s > most_core:  # else one before it has no less of either
+                rank_s = layer.attention_s(mode, rows, core_s)
                 if rank_s > attention_s:
-                    attention_s, most_rows, most_core = rank_s, rows, core
+                    attention_s, most_rows, most_core = rank_s, rows, core_s
                 dense_s = max(dense_s, layer.dense_s(p, rows))
     load = layer.Pass(most, rank_context, most / width, entering_tokens, dies, hot_load, wire)
     moe_s = (attention_s + _moe_s(p, load, entering_tokens > query * running)) * p.moe_layers
@@ -178,8 +179,8 @@ def mixed_flops(p: Decode, requests: float, context: float, chunk: float, pairs:
     token_flops += (
         demand.expert_flops * (layout.top_k + layout.shared_experts) * layout.split * p.moe_layers
     )
-    core = layer.prompt_core_flops(p.chunk, chunk, pairs)
-    return decode.decode_flops(p, requests, context) + chunk * token_flops + layout.rank_dies * core
+    core_flops = layout.rank_dies * layer.prompt_core_flops(p.chunk, chunk, pairs)
+    return decode.decode_flops(p, requests, context) + chunk * token_flops + core_flops
 
 
 # (how often, tokens of each rank, their query-key pairs) of kinds of iterations.
@@ -339,23 +340,23 @@ def _largest(
     mean = float((1.0 - chances_below).mean()) * room  # of what comes, before what met is put off
     chances_below *= min(1.0, (room - share) / max(room - mean, 1e-12 * room))
     largest_chances = np.append(chances_below**groups, 1.0)
-    idle = float(largest_chances[0])
-    quantiles = idle + (np.arange(SLICES * POINTS) + 0.5) * (1.0 - idle) / (SLICES * POINTS)
+    p_idle = float(largest_chances[0])
+    quantiles = p_idle + (np.arange(SLICES * POINTS) + 0.5) * (1.0 - p_idle) / (SLICES * POINTS)
     sum_index = np.searchsorted(largest_chances, quantiles)
     # Several rests of prompts fill one.
     rest_pairs = room * float(piece_pairs.sum()) / max(bin_tokens * float(rest.mean()), bin_tokens)
     paired = np.append(sum_pairs, rest_pairs)[sum_index]
-    filling = full + (piece_left == bin_count)
-    if pieces := int(filling.max()):  # of those that fill a group: the farthest of all
-        farther = np.array([(filling > k).mean() for k in range(pieces)])  # prompts with piece k
-        later_pieces = groups * rate * (farther.sum() - np.cumsum(farther))  # pieces after it
+    fillers = full + (piece_left == bin_count)
+    if pieces := int(fillers.max()):  # of those that fill a group: the farthest of all
+        with_piece = np.array([(fillers > k).mean() for k in range(pieces)])  # prompts with piece k
+        later_pieces = groups * rate * (with_piece.sum() - np.cumsum(with_piece))  # pieces after it
         none_beyond = [math.exp(-later_count) for later_count in later_pieces.tolist()]
         k = np.searchsorted(none_beyond, quantiles[sum_index == bin_count]).astype(np.float64)
         farthest = room * (np.minimum(k, pieces - 1.0) + 0.5) * room
         paired[sum_index == bin_count] = np.maximum(paired[sum_index == bin_count], farthest)
     paired *= each / own_pairs  # cached tokens too
     tokens = (bin_tokens * sum_index).reshape(SLICES, POINTS).mean(axis=1)
-    return idle, tokens, paired.reshape(SLICES, POINTS).mean(axis=1)
+    return p_idle, tokens, paired.reshape(SLICES, POINTS).mean(axis=1)
 
 
 @late

@@ -327,19 +327,19 @@ def _colocated(
             iterations = decode_iterations + mixed.prompts_that_wait(*args)[1]
     else:
         iterations += _waits(count * min(group, ranks), iterations, fresh / room, traffic.spread)
-    ending, count = count * ranks / iterations, count * decoding / iterations
-    if ending * fresh > NEARLY * budget:  # prompts can hardly keep up: fewer answers are under way
+    ends, count = count * ranks / iterations, count * decoding / iterations
+    if ends * fresh > NEARLY * budget:  # prompts can hardly keep up: fewer answers are under way
         limited_by = "prompt tokens an iteration may prefill"
-    iteration_tokens, pairs = ending * fresh, ending * traffic.fresh_pairs
+    iteration_tokens, pairs = ends * fresh, ends * traffic.fresh_pairs
     requests, context = rank_load(count, ranks, traffic)
     arguments = (iteration_tokens, pairs, fresh, most, ranks, group, traffic.prompts)
     prompts, _ = mixed.prompts_that_wait(*arguments, delay)
     ops = role.operator_sink()
     iteration_s = mixed.mixed_mean_s(role.decode, requests, context, prompts, hot, ops)
-    iteration_s += float(mixed.mixed_hits_s(role.decode, ending * traffic.hit_tokens, ops))
-    cached_tokens = ending * traffic.read_tokens
-    iteration_s += costs.servers.read_s(role.fetch, cached_tokens, ending)
-    hottest_s = costs.servers.hottest_s(role.fetch, cached_tokens, ending, pool.instances)
+    iteration_s += float(mixed.mixed_hits_s(role.decode, ends * traffic.hit_tokens, ops))
+    cached_tokens = ends * traffic.read_tokens
+    iteration_s += costs.servers.read_s(role.fetch, cached_tokens, ends)
+    hottest_s = costs.servers.hottest_s(role.fetch, cached_tokens, ends, pool.instances)
     iteration_s = max(iteration_s, hottest_s)
     sums = float(requests.sum()), float(context.sum())
     flops = mixed.mixed_flops(role.decode, *sums, iteration_tokens, pairs)
@@ -350,7 +350,7 @@ def _colocated(
         tokens_per_s_per_npu=iteration_tokens / iteration_s / role.npus,
         operators={"prefill_chunk": float(ops[role.operators.index("prefill_chunk")])},
         cube_utilisation=decode.cube_utilisation,
-        requests_per_s=pool.instances * ending / iteration_s,
+        requests_per_s=pool.instances * ends / iteration_s,
     )
     return decode, prefill
 
@@ -360,13 +360,13 @@ def _waits(slots: float, held: float, service: float, spread: float) -> float:
     these take turns: mean value analysis of a closed network, slot by slot, in which an arrival
     sees the state with one slot fewer (Reiser and Lavenberg). service: iterations of a prompt;
     held: all other time of a request; spread: mean square over squared mean of service."""
-    queue_length = busy_slots = wait = 0.0
+    queue_length = busy_slots = waits = 0.0
     for customers in range(1, math.ceil(slots) + 1):
-        wait = service * max(0.0, queue_length - busy_slots) + 0.5 * spread * service * busy_slots
-        wait = max(wait, min(customers, slots) * service - held)  # ranks are never more than busy
-        requests_per_s = min(customers, slots) / (held + wait)
-        queue_length, busy_slots = requests_per_s * (service + wait), requests_per_s * service
-    return wait
+        waits = service * max(0.0, queue_length - busy_slots) + 0.5 * spread * service * busy_slots
+        waits = max(waits, min(customers, slots) * service - held)  # ranks are never more than busy
+        requests_per_s = min(customers, slots) / (held + waits)
+        queue_length, busy_slots = requests_per_s * (service + waits), requests_per_s * service
+    return waits
 
 
 def _advice(costs: Costs, rates: dict[str, float], limit: str) -> str:
@@ -390,10 +390,10 @@ def _advice(costs: Costs, rates: dict[str, float], limit: str) -> str:
             f"(deployment.prefill.core_share) are taken from {other_pool}."
         )
     npus_per_rate = npus["prefill"] / prefill_rate, npus["decode"] / decode_rate
-    balanced = 100 * npus_per_rate[0] / (npus_per_rate[0] + npus_per_rate[1])
+    balance = 100 * npus_per_rate[0] / (npus_per_rate[0] + npus_per_rate[1])
     present_percent = 100 * npus["prefill"] / (npus["prefill"] + npus["decode"])
     return (
-        f"The {scarce_pool} pool limits: in balance {balanced:.0f} % of the NPUs would prefill, "
+        f"The {scarce_pool} pool limits: in balance {balance:.0f} % of the NPUs would prefill, "
         f"now it is {present_percent:.0f} %."
     )
 
@@ -403,8 +403,8 @@ def clocks(scenario: Scenario, facts: Facts, full: Prediction) -> dict[str, floa
     HardwareError where none stays within it."""
     uses = full_load(full)
     if (guest := full.costs.deployed.guest) is not None:  # both compute on one die: one clock
-        both = uses["prefill"], uses["decode"]
-        use = Use(guest.cores, sum(one.cube for one in both), sum(one.hbm for one in both))
+        pair = uses["prefill"], uses["decode"]
+        use = Use(guest.cores, sum(one.cube for one in pair), sum(one.hbm for one in pair))
         uses = dict.fromkeys(uses, use)
     return {role: clock(scenario, facts, role, use) for role, use in uses.items()}
 

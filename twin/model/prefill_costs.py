@@ -36,7 +36,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
         form = _tensor_parallel(x)
     elif x.pool.own.attention == "sp_tp_sp" and x.layout.dies > 1:
         form = _staged(x)
-    down_work, up_work, output = o.prefill_down(s, f), o.prefill_up(s, f), o.prefill_output(s, f)
+    down_work, up_work, out_work = o.prefill_down(s, f), o.prefill_up(s, f), o.prefill_output(s, f)
     head_work = o.lm_head(s)
     gate, dispatch, experts, combine = _moe(x)
     dense_weight_s, dense_flop_s, dense_io_s, dense_vector_s = x.seconds(o.dense_ffn(s, f))
@@ -61,8 +61,8 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
         after=(
             c.Product(
                 fixed=3 * x.product_start_s,
-                weight=x.seconds(output)[0] * form.output_share,
-                flop=split_dies * x.many_rows(output),
+                weight=x.seconds(out_work)[0] * form.output_share,
+                flop=split_dies * x.many_rows(out_work),
                 place=x.place("o_proj"),
             ),
             *_more(x, "after"),
@@ -180,8 +180,11 @@ def _tensor_parallel(x: Setting) -> _Attention:
     scattered after it. Latents are not split: each die projects all tokens down."""
     shape, group = x.shape, x.groups["heads"]
     s_per_byte = _gathered_s(group) / x.layout.dies
-    sums = ACTIVATION_BYTES * shape.hidden * group.peers  # a die's sums for all of the group
-    sum_s = sums * (group.remote / group.rate_bytes_per_s) + sums / x.machine.vector_bytes_per_s()
+    sum_bytes = ACTIVATION_BYTES * shape.hidden * group.peers  # a die's sums for all of the group
+    sum_s = (
+        sum_bytes * (group.remote / group.rate_bytes_per_s)
+        + sum_bytes / x.machine.vector_bytes_per_s()
+    )
     start_s = group.latency_s + x.gap
     share_of_group = x.split_dies / group.peers
     return _Attention(

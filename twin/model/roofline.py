@@ -152,9 +152,9 @@ class Machine:
     def product(self, fmt: str, operator: str = "gemm") -> Reach:
         """Reach of a matrix product of a number format; `grouped`: decode's, of all experts of a
         die; `contiguous`: prefill's. The family's reach if this chip's was not measured."""
-        if operator == "contiguous" and (known := self.reaches.get(f"contiguous.{computes(fmt)}")):
+        if operator == "contiguous" and (reach := self.reaches.get(f"contiguous.{computes(fmt)}")):
             # The host's part of a start is that of a pass that is launched kernel by kernel.
-            return replace(known, start_s=known.start_s or self.product(fmt, "grouped").start_s)
+            return replace(reach, start_s=reach.start_s or self.product(fmt, "grouped").start_s)
         kernel_gap_s = self.fitted["kernel_gap"]
         added_s = {"int8": self.int8_start_s, "bf16": self.bf16_start_s}.get(computes(fmt), 0.0)
         return self.measured(operator, fmt) or Reach(

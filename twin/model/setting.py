@@ -258,8 +258,8 @@ class Setting:
     @property
     def _message_bytes(self) -> float:
         """Bytes of one token that is sent to one expert."""
-        quantised, scale = self.communication.early_quantisation, self.machine.message_scale_bytes
-        return o.dispatch_bytes(self.shape, quantised, scale)
+        is_quantised = self.communication.early_quantisation
+        return o.dispatch_bytes(self.shape, is_quantised, self.machine.message_scale_bytes)
 
     @property
     def dispatched(self) -> float | None:
@@ -383,16 +383,16 @@ class Setting:
         each query token reads context tokens of its own, and whole blocks of heads are computed; a
         core that serves one query token gathers them first. `prompt`: of a prompt's tokens; each of
         the dies that split its heads gathers what all of them attend to."""
-        m, shape, kv = machine or self.machine, self.shape, self.formats.kv
-        reach = m.attention(kv, self.core_kind)
+        m, shape, kv_format = machine or self.machine, self.shape, self.formats.kv
+        reach = m.attention(kv_format, self.core_kind)
         sparse = None
         if prompt and shape.index_top_k:  # its kernel, where that was measured
-            sparse = m.reaches.get(f"sparse.{'bf16' if kv == 'bf16' else '8bit'}")
+            sparse = m.reaches.get(f"sparse.{'bf16' if kv_format == 'bf16' else '8bit'}")
         reach, block = (reach, m.sparse_heads) if sparse is None else (sparse, sparse.tile_small)
         flops_per_s = m.chip.peak(reach.peak) * m.cores * reach.compute * cores.cube
         head_count = self._head_blocks(prompt, block)
         compute_s = query_tokens * shape.decode_core_flops * head_count / flops_per_s
-        bytes_read = shape.core_bytes_per_token_layer(kv) * (
+        bytes_read = shape.core_bytes_per_token_layer(kv_format) * (
             query_tokens if shape.index_top_k else 1.0
         )
         bytes_read *= self.prompt_copies if prompt else 1
@@ -442,13 +442,14 @@ class Setting:
         """Seconds of decode's indexer per context token of a request, mean layer, and of the core
         over keys that are not selected from; 0: there is none. All of the context is scored, in the
         format of the cache, and the scores are written and read once for the selection."""
-        machine, shape, kv = self.machine, self.shape, self.formats.kv
+        machine, shape, kv_format = self.machine, self.shape, self.formats.kv
         if not shape.index_top_k:
             return 0.0
-        reach = machine.attention(kv, self.core_kind)
+        reach = machine.attention(kv_format, self.core_kind)
         flops_per_s = machine.chip.peak(reach.peak) * machine.cores * reach.compute * cores.cube
         read_rate = machine.chip.hbm_bytes_per_s * reach.bandwidth * machine.pull(cores.cube)
         score_s = query_tokens * o.SCORE_BYTES / machine.vector_bytes_per_s(cores.vector)
         compute_s = query_tokens * shape.index_flops / flops_per_s
-        key_s = float(roof(compute_s, shape.index_bytes_per_token_layer(kv) / read_rate)) + score_s
+        key_bytes = shape.index_bytes_per_token_layer(kv_format)
+        key_s = float(roof(compute_s, key_bytes / read_rate)) + score_s
         return shape.growing * key_s + shape.pooled * self.context_s(query_tokens, cores)

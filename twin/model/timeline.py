@@ -73,15 +73,15 @@ def decode_timeline(
         hot,
         wire,
     )
-    half = half_of(load, p.layout.domains, hot, wire)
-    split_index, split_s = best_split(p, half)
+    half_load = half_of(load, p.layout.domains, hot, wire)
+    split_index, split_s = best_split(p, half_load)
     if p.microbatch == 2.0 and sum(layer_s(p, p.sequence, load)) <= split_s:
         return None
     mode = p.splits[split_index]
     moe = tuple(
-        zip(("gate", "dispatch", "experts", "combine"), moe_parts(p, mode, half), strict=True)
+        zip(("gate", "dispatch", "experts", "combine"), moe_parts(p, mode, half_load), strict=True)
     )
-    streams, pieces = decode_pieces(p, stages(p, mode, half), _attention(mode, half), moe)
+    streams, pieces = decode_pieces(p, stages(p, mode, half_load), _attention(mode, half_load), moe)
     begin_and_end = _decode_section(p, requests, context, hot, wire, split_s)
     return Timeline(streams, int(p.moe_layers), *begin_and_end, pieces)
 

@@ -104,12 +104,12 @@ def first_numbers(s: Scenario) -> list[dict[str, int]]:
     consecutively. A colocated instance has one number for prefill and decode."""
     numbers, next_number = [], {"prefill": 0, "decode": 0}
     for model_scenario in of_models(s):
-        most = _most_instances(model_scenario)
-        if "colocated" in most:
+        most_of = _most_instances(model_scenario)
+        if "colocated" in most_of:
             next_number = dict.fromkeys(next_number, max(next_number.values()))
         numbers.append(next_number | {"colocated": next_number["prefill"]})
-        colocated = most.get("colocated", 0)
-        next_number = {role: n + most.get(role, colocated) for role, n in next_number.items()}
+        colocated = most_of.get("colocated", 0)
+        next_number = {role: n + most_of.get(role, colocated) for role, n in next_number.items()}
     return numbers
 
 

@@ -281,7 +281,7 @@ class Balance:
             self.hottest.append(self._whose(t_s, group) | columns)
 
     def _whose(self, t_s: float, group: Group) -> dict[str, Any]:
-        """Columns of a measurement of a group, which stands under its first instance."""
+        """Time, role and number of a measurement of a group: those of its first instance."""
         number = next(number for number, key in enumerate(self.of) if self.groups[key] is group)
         return {"t_s": t_s, "role": group.role, "instance": self.setup.instances[number].index}
 

@@ -20,7 +20,7 @@ ITERATION_EDGES_S = np.array([FIRST_EDGE_S * EDGE_RATIO**k for k in range(EDGES)
 
 
 def steps_in(horizon_s: float, step_s: float) -> int:
-    """Steps that cover the horizon; the last may reach past it by less than a step."""
+    """Number of steps that cover the horizon; the last may reach past it by less than a step."""
     return max(1, math.ceil(horizon_s / step_s - 1e-9))
 
 

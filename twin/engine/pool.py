@@ -105,7 +105,7 @@ def warm(world: World, p: int, i: int, held: int, here: int) -> int:
 
 @kernel
 def begin_reading(world: World, p: int, now_s: float) -> None:
-    """Begin to read the cached KV of a batch, of the SSD tier what DRAM has evicted, together."""
+    """Begin to read the cached KV of a batch, at once from DRAM and, where it lacks some, SSD."""
     settings, state, streams = world.settings, world.prefill, world.streams
     record, ssd_bytes = world.record, state.cold_blocks[0] * settings.block_bytes
     state.reading[p] = 1

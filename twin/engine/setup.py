@@ -81,7 +81,7 @@ class Setup:
         return len(self.residents) if self.residents is not None else 0
 
     def dies_per_npu(self, role: str) -> int:
-        """Dies of a package of a pool."""
+        """Number of dies of an NPU of a pool."""
         return self.costs.roles[role].chip.dies_per_npu
 
     @property
@@ -179,7 +179,7 @@ class Setup:
 
     @property
     def memory_pools(self) -> int:
-        """Memory pools: one for all, or each supernode behind a front router, or each instance."""
+        """Number of memory pools: 1, or one of each supernode behind a front router or instance."""
         is_shared = self.scenario.memory_pool.scope == "shared"
         return self.apart if is_shared else len(self.of_role("prefill"))
 
@@ -251,7 +251,7 @@ class ExpertCrowd:
     split: dict[str, int]  # by role: dies that hold a part of each of their experts
 
     def nodes_of(self, role: str, places: int) -> int:
-        """Nodes of a number of places of experts: dies, or groups of dies that split them."""
+        """Number of nodes that so many places of experts take: dies, or groups that split them."""
         return min(places, -(-places * self.split[role] // self.dies_per_node[role]))
 
 

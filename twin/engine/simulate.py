@@ -72,7 +72,7 @@ class Unfolding:
     """Mean TTFT, mean TPOT and tokens/s of each past span; requests before `_low` have ended."""
 
     def __init__(self, world: World):
-        """Of a world before its first step."""
+        """Begin the curves of a world before its first step."""
         self._world = world
         self._low = 0
         self._tokens = 0.0

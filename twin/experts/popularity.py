@@ -91,7 +91,7 @@ def _logs(counts: Floats) -> Floats:
 
 def rank_loads(shape: int, scale: float, alpha: float, span: float, order_key: np.uint64,
                out: Floats) -> None:  # fmt: skip
-    """Fill out f8[experts] with log loads at mid-rank quantiles, in the order of a key. SKEWED:
+    """Fill out f8[experts] with log loads at mid-rank quantiles, ordered by a key. SKEWED:
     logistic, times `scale`. POWER_LAW: density x**-alpha on [1, span], log times `scale`."""
     expert_order = np.argsort(uniforms(order_key, np.arange(out.size)), kind="mergesort")
     quantile = (np.arange(out.size) + 0.5) / out.size

@@ -42,14 +42,14 @@ class Observed:
 
     @cached_property
     def incidents(self) -> Incidents:
-        """Summary of faults and balancing."""
+        """Requests lost and retried, rebalances, bytes moved, seconds out of service of the run."""
         from twin.metrics.resilience import incidents  # reads tables: a list of metrics need not
 
         return incidents(self.requests, self.events, self.scenario.horizon_s)
 
     @property
     def ended(self) -> int:
-        """Requests that left the machine, served or not."""
+        """Number of requests that left the machine, served or not."""
         ended_in_service = int(self.totals["finished"]) + int(self.totals["rejected"])
         return ended_in_service + self.incidents.lost + int(self.totals.get("cancelled", 0.0))
 
@@ -248,17 +248,18 @@ class Observed:
     @property
     def price_per_npu_hour(self) -> float:
         """Price of an hour of a mean NPU that belongs to an instance."""
-        scn, pools = self.scenario, serving(self.scenario)
+        pools, cost = serving(self.scenario), self.scenario.cost
+        supernode = self.scenario.supernode
         npus_at: dict[float, float] = {}
         for role, npu_count in self.npus.items():
             if not pools[role].over:
-                kind = scn.supernode.kind_with(pools[role].chip)
-                price = (kind.price_per_npu_hour if kind else 0.0) or scn.cost.price_per_npu_hour
+                kind = supernode.kind_with(pools[role].chip)
+                price = (kind.price_per_npu_hour if kind else 0.0) or cost.price_per_npu_hour
                 npus_at[price] = npus_at.get(price, 0.0) + npu_count
         # Every NPU has an equal part of nodes of CPUs alone.
-        cpu_price = sum(n * kind.price_per_npu_hour for kind, n in scn.supernode.cpu_nodes_per_npu)
+        cpu_price = sum(n * kind.price_per_npu_hour for kind, n in supernode.cpu_nodes_per_npu)
         if len(npus_at) < 2 or not any(npus_at.values()):
-            return next(iter(npus_at), scn.cost.price_per_npu_hour) + cpu_price
+            return next(iter(npus_at), cost.price_per_npu_hour) + cpu_price
         return (
             sum(price * npu_count for price, npu_count in npus_at.items()) / sum(npus_at.values())
             + cpu_price

@@ -225,7 +225,7 @@ class Machine:
         self._plug_in(k)
 
     def _price_copies(self, k: int) -> None:
-        """Set the seconds of a byte between a die and its node's memory, as one rank has it."""
+        """Set the seconds that a byte takes between a die and its node's memory, by one rank."""
         rank = next((rank for rank in self.ranks(k) if None not in rank), ())
         dies = [die for die in rank if die is not None]
         if self.world.settings.swap_bytes <= 0.0 or not dies:
@@ -317,7 +317,7 @@ class Machine:
             machine.reach_storage()
 
     def meet(self, machines: Sequence[Machine]) -> None:
-        """Number its flows anew, among those of other models."""
+        """Number the flows of this model anew, among those of all models' machines."""
         self.together = list(machines)
         self.flows = flows_of(
             self.setup.scenario, self.fabric, self.seats(), self.world.traffic.first

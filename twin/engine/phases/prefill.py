@@ -295,7 +295,7 @@ def note_ending(world: World, p: int) -> None:
 
 @kernel
 def leave_queue(world: World, p: int, i: int) -> None:
-    """Subtract a request that no longer waits or computes at instance p."""
+    """Subtract from the queue of instance p a request that no longer waits or computes there."""
     state, request = world.prefill, world.request
     if not world.settings.colocated:
         let_go(world, i)

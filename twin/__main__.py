@@ -18,8 +18,7 @@ from twin.commands.terminal import err
 from twin.hooks import Command, found
 from twin.lab.files import NotWritten
 
-# Each command as "module:function", or "module:app" for a group of commands.
-COMMANDS = {
+COMMANDS = {  # as "module:function", or "module:app" for a group of commands
     "run": "twin.commands.runs:run",
     "serve": "twin.commands.lists:serve",
     "warm": "twin.commands.runs:warm",

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-# Factors to SI: seconds, bytes, FLOP, bytes/s, FLOP/s. Names without a factor are counts.
-SI = {
+SI = {  # factors to seconds, bytes, FLOP, bytes/s, FLOP/s; names without one are counts
     "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9,
     "B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 1024.0, "GiB": 1024.0**3,
     "GB/s": 1e9, "TB/s": 1e12, "Gbps": 1e9 / 8,
@@ -92,8 +91,7 @@ class Facts(Mapping[str, Fact]):
         return len(self._by_name)
 
     def si(self, name: str, without: float | None = None) -> float:
-        """The fact's value in SI units; without: where there is none of that name. Raises FactError
-        where it is not one number."""
+        """The fact's value in SI units, or `without`; FactError if it is not one number."""
         if without is not None and name not in self:
             return without
         fact = self[name]

@@ -33,8 +33,7 @@ from twin.workload.requests import TraceTable
 
 Counts = NDArray[np.float64]  # imported expert counts f8[layers, experts]
 
-# Of a role that is not deployed.
-NO_IMBALANCE = Imbalance(np.ones(1), np.ones(1), np.ones((1, 1)))
+NO_IMBALANCE = Imbalance(np.ones(1), np.ones(1), np.ones((1, 1)))  # of a role not deployed
 
 
 @dataclass(frozen=True, slots=True)

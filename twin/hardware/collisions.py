@@ -18,8 +18,7 @@ import numpy as np
 from twin.hardware.walks import FLOATS, INTS, Walks, numbered
 from twin.kernels.rng import stream_key, uniforms
 
-# Balls of all placements together, and how many placements: few of many flows, which lie alike,
-# and many of few flows, which do not.
+# Balls of all placements together, and numbers of placements: many flows lie alike, few do not.
 BALLS, FEWEST, MOST = 1_000_000, 8, 4096
 BINS = 8_000_000  # that are held at once, of several placements
 

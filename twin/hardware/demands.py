@@ -156,8 +156,7 @@ def server_ports(net: Network, load: Load, plane: str) -> tuple[BOOLS, BOOLS]:
 
 
 def _server_ports(net: Network, read: Pattern, plane: str) -> tuple[BOOLS, BOOLS]:
-    """Whether each link of a read's pattern is the narrowest on the server's side of its node, and
-    whether it is on the server's side at all."""
+    """The answer of `server_ports`, from the pattern of a read."""
     tail, head = net.tail[read.links], net.head[read.links]
     tail_node = net.node[tail]
     port_vertices = np.concatenate([net.of_kind("qingtian"), net.of_kind("nic")])
@@ -202,8 +201,7 @@ def _storing(net: Network) -> INTS:
 
 
 def to_storage(net: Network) -> Load | None:
-    """Load of writing stored blocks from nodes to storage, an equal share from each CPU that
-    reaches it; None: none does."""
+    """Load of writing stored blocks to storage, equally from each CPU that reaches it, or None."""
     cpus, storage = _storing(net), net.of_kind("vpc")
     if not cpus.size:
         return None

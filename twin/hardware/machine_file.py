@@ -79,8 +79,7 @@ def _check_about(about: Mapping[str, Any]) -> None:
 
 
 def _links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
-    """Yield every directed link by its ends with its attributes; a link that the file states for
-    both directions gives two."""
+    """Yield every directed link by its ends, with attributes; two for one of both directions."""
     given_links: dict[tuple[str, str], dict[str, Any]] = {}
     names, errors = {v for v, _ in graph.vertices}, []
     for tail, head, cells in graph.links:

@@ -20,8 +20,7 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.names import Edge, Fabric, Names, port_label
 from twin.hardware.walks import BOOLS, FLOATS, INTS, hops_from
 
-# Planes whose bytes are counted where they leave and enter a node's ends, by number.
-COUNTED = {"ub": 1, "rdma": 2, "vpc": 3}
+COUNTED = {"ub": 1, "rdma": 2, "vpc": 3}  # planes whose bytes are counted at a node's ends
 CAPACITY, LATENCY = "capacity_bytes_per_s", "latency_s"
 T = TypeVar("T")
 
@@ -356,8 +355,7 @@ class Plan:
 
     about: dict[str, Any]  # the graph's own attributes
     vertices: Mapping[str, Mapping[str, Any]]
-    # Tails, heads and attributes of links of one direction, each once: a tuple for each link is
-    # what Python would search for garbage again and again.
+    # Tails, heads and attributes of one-way links: Python would search a tuple of each for garbage.
     links: tuple[Sequence[str], Sequence[str], Sequence[Mapping[str, Any]]]
 
     def drawn(self) -> Fabric:

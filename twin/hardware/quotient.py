@@ -16,8 +16,7 @@ from twin.hardware.reach import FAR, Usable
 from twin.hardware.walks import BOOLS, FLOATS, INTS, Walks, numbered, numbers
 
 HASHES = NDArray[np.uint64]
-# Links from which on all that is alike is made one. Fewer keep the order of their sums: a run's
-# digest has every bit of them.
+# Links from which on those alike are made one; fewer keep the order of sums, which digests show.
 MANY = 100_000
 CELLS = 40_000_000  # largest table of links by senders that is held at once
 
@@ -145,7 +144,6 @@ class Quotient:
         self.columns, first_receiver, column = np.unique(
             group[self.leave[receivers]], return_index=True, return_inverse=True
         )
-        # An example of each.
         self.sender, self.receiver = senders[first_sender], receivers[first_receiver]
         bytes_ = np.outer(np.bincount(row, out[senders]), np.bincount(column, into[receivers]))
         on_both_sides, i, j = np.intersect1d(senders, receivers, return_indices=True)

@@ -11,8 +11,7 @@ TINY = 1e-300  # bytes/s
 
 
 def mixture(uses: list[FLOATS]) -> FLOATS | None:
-    """Weights (sum 1) of the tried splits whose mixture has the least load on its fullest link;
-    uses: load of each link by split."""
+    """Weights (sum 1) of splits that together load the fullest link least; uses: loads by split."""
     loads = np.stack(uses, axis=1)
     loads /= loads.max(axis=0).min()
     loaded_links = loads[loads.max(axis=1) > 0.5]

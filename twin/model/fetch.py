@@ -95,8 +95,7 @@ class Servers:
             return 0.0
         price, port = self.prices()
         equal_prompts = (prompts - 1.0) / self.prefixes if self.prefixes else 0.0
-        # Prompts of one prefix read the same blocks: the effective size of a sample of such
-        # weights.
+        # Prompts of one prefix read the same blocks: the effective size of a weighted sample.
         different_blocks = cached / self.pool.block_tokens / (1.0 + max(0.0, equal_prompts))
         bytes_per_s = min(price.bytes_per_s, port / fullest_share(different_blocks, price.peers))
         return read.seconds(cached, price.latency_s, bytes_per_s)

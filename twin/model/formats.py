@@ -95,8 +95,7 @@ FORMATS = {
 
 
 def on_chip(weights: str, peaks: Collection[str]) -> str:
-    """Name of the number format that weights have on a chip that computes in `peaks`: the unpacked
-    one if it does not compute in theirs."""
+    """Number format that weights have on a chip that computes in `peaks`: if need be, unpacked."""
     packed = FORMATS[weights]
     return packed.unpacked if packed.unpacked and packed.operand not in peaks else weights
 

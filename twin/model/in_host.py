@@ -44,8 +44,7 @@ class HostMemory:
         return self.part.share * layers * s.core_bytes_per_token_layer(kv)
 
     def tokens(self, s: Shape, kv: str, request: int) -> float:
-        """KV tokens of a die whose part in host memory fits. Raises ModelError where that of a
-        request of so many tokens does not."""
+        """KV tokens of a die whose host part fits; ModelError if it fits no request."""
         most_tokens = self.part.die_bytes / self.token_bytes(s, kv)
         if most_tokens < request:
             needed_bytes = request * self.token_bytes(s, kv)

@@ -212,8 +212,7 @@ def prompts_by_rank(
         return [(1.0, no_tokens, no_tokens)]
     passes = [(idle_share, no_tokens, no_tokens)]
     pass_share = (1.0 - idle_share) / largest_tokens.size
-    # Of all ranks, in an iteration with prompts.
-    busy_means = np.array((tokens, pairs)) / (1.0 - idle_share)
+    busy_means = np.array((tokens, pairs)) / (1.0 - idle_share)  # of iterations with prompts
     fullest_means = np.array((largest_tokens, largest_pairs))
     fullest_means *= np.minimum(1.0, busy_means / fullest_means.mean(axis=1))[:, None]
     other_means = (busy_means - fullest_means.mean(axis=1)) / max(ranks - group, 1)

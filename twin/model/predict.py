@@ -237,8 +237,7 @@ def _decode_figures(
     costs: Costs, role: RoleCosts, traffic: Traffic, took: float, ops: NDArray[np.float64],
     count: float, limited: str, under_way: tuple[float, float], flops: float,
 ) -> DecodePrediction:  # fmt: skip
-    """Figures of an iteration of `took` seconds with `count` requests per rank; under_way: requests
-    and context of all dies."""
+    """Figures of an iteration of `took` seconds; count: requests of a rank; under_way: of all."""
     tpot_s = took / costs.tokens_per_iteration
     npu_requests = count * (role.chip.dies_per_npu / role.pool.rank_dies)
     answers_per_iteration = role.pool.instances * npu_requests * role.npus
@@ -310,8 +309,7 @@ def _prefill(costs: Costs, role: RoleCosts, traffic: Traffic, hot: Hot) -> Prefi
 def _colocated(
     costs: Costs, role: RoleCosts, traffic: Traffic, hot: Hot
 ) -> tuple[DecodePrediction, PrefillPrediction]:
-    """Decode and prefill of colocated instances in balance: slots stay full when an iteration
-    prefills as many prompts as answers end."""
+    """Decode and prefill of colocated instances in balance: prompts are computed as answers end."""
     pool, fresh, budget = role.pool, traffic.fresh_tokens, role.prompt_tokens
     count, limited_by = slots(role, traffic)
     most, group, ranks = budget / role.ranks, pool.prompt_ranks, role.ranks

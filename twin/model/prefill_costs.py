@@ -26,8 +26,7 @@ class _Attention:
 
 
 def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
-    """Coefficients of a prefill instance. Where the whole model is split over dies, each computes
-    its share of all tokens."""
+    """Coefficients of a prefill instance; a die that has a part of the model computes its share."""
     machine, s, f, mtp_layers = x.machine, x.shape, x.formats, x.drafter.module
     split_dies, microbatch = float(x.split_dies), microbatch and x.exchanges
     cp_dies = float(x.pool.own.cp_dies)

@@ -25,8 +25,7 @@ class Coefficient:
     meaning: str
     unit: str
     cause: str  # of an iteration's time, as people name it
-    # Stretched by a slow die (computed), by crowded links (carried; copied: those to host memory),
-    # or by nothing.
+    # Stretched by a slow die (computed), crowded links (carried; to host memory: copied), nothing.
     scale: Scale
     name: str = ""  # dotted, from the outermost record
 

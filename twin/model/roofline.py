@@ -21,8 +21,7 @@ from twin.model.shape import ModelError
 MEASURED_KERNEL = "fused_mla"  # of decode attention, in tables of chips
 NO_REACH = ("exchange", "collective", "eager")  # of a chip's tables: networks, and its host
 PLAIN = "plain"  # the machine's own figures, no stack's
-# Of a stack: what else it is, and of when.
-ABOUT = ("base", "release", "family", "kernels", "month")
+ABOUT = ("base", "release", "family", "kernels", "month")  # of a stack, besides its figures
 # Figures of a Reach by their names in a chip's tables, and what is a text there.
 TEXTS = ("peak", "serves")
 REACH = {n: n for n in ("compute", "bandwidth", "tile_small", "tile_large", "power", "edge")}
@@ -108,15 +107,13 @@ class Machine:
     # 1: prompts of any length go through the sparse kernel, only selected places are computed
     sparse_every: float = of_family("sparse_every", 0.0)
     sparse_token_s: float = of_family("sparse_token", 0.0)  # of a core, before a token's places
-    # 1: short prompts go through the sparse kernel too, with all places it can select
-    sparse_prompts: float = of_family("sparse_prompts", 0.0)
+    sparse_prompts: float = of_family("sparse_prompts", 0.0)  # 1: short ones too, with all places
     sparse_longer: float = of_family("sparse_longer", 0.0)  # 1: those longer than it selects do
     sparse_heads: float = of_family("sparse_heads", 0.0)  # that its kernel computes together
     sparse_prompt_heads: float = of_family("sparse_prompt_heads", 0.0)  # of prompts, if more
     sparse_prompt_from: float = of_family("sparse_prompt_from", 0.0)  # heads of a die, at least
     launched_singly: float = of_family("launched_singly", 0.0)  # share of passes with prompts
-    # 1: ranks that share experts gather by sums where there are prompts
-    prompt_sums: float = of_family("prompt_sums", 0.0)
+    prompt_sums: float = of_family("prompt_sums", 0.0)  # 1: ranks with prompts gather by sums
     prompts_apart: float = of_family("prompts_apart", 0.0)  # 1: passes with prompts have no answers
     # Host work for a layer that is launched kernel by kernel, as far as it is known: "moe" of its
     # experts, "dense" of a dense FFN, and of all else by the kernels of its attention.
@@ -135,9 +132,8 @@ class Machine:
     captured_tokens: float = of_family("captured_tokens", 0.0)  # of a rank; 0: any number
     captured_prompts: float = of_family("captured_prompts", 0.0)  # with prompts; 0: no such pass
     message_scale_bytes: float = of_family("message_scale")  # sent with a quantised token
-    # rows of a product's tile where all fit in one, and where they do not; 0: no tiles
-    tile_small: float = of_family("tile_small", 0.0)
-    tile_large: float = of_family("tile_large", 0.0)
+    tile_small: float = of_family("tile_small", 0.0)  # rows of a tile where all fit; 0: no tiles
+    tile_large: float = of_family("tile_large", 0.0)  # rows of a tile where they do not
     sum_bytes: float = of_family("sum_bytes")  # of a number of an FFN's first INT8 product
 
     def serving(self, attention: str, weights: str) -> "Machine":

@@ -161,8 +161,7 @@ def decode_pieces(
 def _half_a_layer_apart(
     layer_s: float, stages: list[tuple[int, float, Operators]]
 ) -> tuple[Piece, ...]:
-    """Pieces of both microbatches, the second half a layer later; stages: stream, begin in seconds
-    and operators of one of them."""
+    """Pieces of two microbatches half a layer apart; stages: (stream, begin in s, operators)."""
     return tuple(
         Piece(stream, m, at / layer_s + 0.5 * m, (at + _seconds(works)) / layer_s + 0.5 * m, works)
         for stream, at, works in stages

@@ -142,8 +142,7 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _no_switch(cls, value: Any, info: ValidationInfo) -> Any:
-        """The value; raises ValueError for true or false in a field of numbers, where
-        pydantic would read 1 or 0."""
+        """The value; ValueError for true or false in a field of numbers (to pydantic 1 or 0)."""
         kind = cls.model_fields[str(info.field_name)].annotation if type(value) is bool else None
         if kind is int or kind is float:
             raise ValueError("should be a number")

@@ -20,8 +20,7 @@ NO_UPLINKS = ("ub-mesh", "gb200-nvl72", "atlas-800-a2")
 BEYOND_NODE = when("supernode.scale_up", "supernode")
 UPLINKED = (unless("supernode.machine", *NO_UPLINKS), BEYOND_NODE)
 L2_SWITCHED = (unless("supernode.machine", *MESHES), BEYOND_NODE)
-# How a plane splits traffic over equal paths.
-ROUTINGS = {
+ROUTINGS = {  # how a plane splits traffic over equal paths
     "adaptive": "Balanced over all traffic (adaptive)",
     "ecmp": "Split by the capacity of the paths (weighted ECMP)",
     "hashed": "Whole flows hashed to paths (ECMP)",

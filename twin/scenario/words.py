@@ -11,8 +11,7 @@ from pydantic import ValidationError
 from twin.scenario.declaration import DIGEST, PRINTABLE, When
 from twin.scenario.fields import ScenarioField, field_info, field_unit, fields, option_label, plain
 
-# By pattern, and by pydantic's type of error.
-PATTERNS = {
+PATTERNS = {  # by pattern, and by pydantic's type of error
     DIGEST: "should be a SHA-256, 64 hexadecimal digits",
     PRINTABLE: "should hold no control characters",
 }

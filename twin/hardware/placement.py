@@ -165,7 +165,7 @@ def place(s: Scenario, fabric: Wiring) -> Placement:
             for chip in dict.fromkeys(one.chip for one in to_place)
         ]
         instances = Placement.of(placements)
-        return _with_prefill(s, net, instances) if prefill_on_decode else instances
+        return _with_prefill(s, instances) if prefill_on_decode else instances
 
     return net.once(key, answer)
 
@@ -256,7 +256,7 @@ def rank_by_rank(dies: Sequence[int], s: Scenario, role: str) -> tuple[int, ...]
     return tuple(die for part_start in starts for die in dies[part_start : part_start + layer_dies])
 
 
-def _with_prefill(s: Scenario, net: Network, decode: Placement) -> Placement:
+def _with_prefill(s: Scenario, decode: Placement) -> Placement:
     """Decode's placement with prefill instances on its first NPUs, as many on each instance."""
     prefill = s.deployment.prefill
     per_host = prefill.instances // len(decode.instances)
@@ -290,8 +290,7 @@ def _npus(s: Scenario, net: Network) -> Npus:
 def _in_order(
     needed: Sequence[Needed], npus: Npus, free: Sequence[int], s: Scenario
 ) -> list[list[int]]:
-    """Consecutive free NPUs for each instance, in order; behind a front router each supernode has
-    an equal part of the instances of a pool."""
+    """Consecutive free NPUs for each instance, behind a front router equally by supernode."""
     npu_lists = [list(free)]
     if supernodes_apart(s):
         npu_lists = list(_grouped(free, npus.node // s.supernode.nodes).values())

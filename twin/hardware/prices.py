@@ -296,7 +296,7 @@ def summary(fabric: Fabric) -> dict[str, float]:
         "node_npu_bytes_per_s": most_bytes_per_s,
         "node_uplink_bytes_per_s": weakest,
         "oversubscription": most_bytes_per_s / weakest if weakest > 0.0 else 0.0,
-        "bisection_bytes_per_s": _bisection(net, uplinks),
+        "bisection_bytes_per_s": _bisection(net),
         "rdma_bytes_per_s": float(_capacity_out_of_nodes(net, "nic", "rdma")),
         "vpc_bytes_per_s": float(_capacity_out_of_nodes(net, "qingtian", "vpc")),
     }
@@ -309,7 +309,7 @@ def _capacity_out_of_nodes(net: Network, kind: str, plane: str) -> float:
     return float(net.capacity[is_leaving].sum())
 
 
-def _bisection(net: Network, uplinks: FLOATS) -> float:
+def _bisection(net: Network) -> float:
     """Minimum over supernodes of the bytes/s from half of the nodes to the others over UB. Nodes
     joined by switches: the weaker half of them; nodes joined directly: the first half by number,
     counting only links out of it."""

@@ -120,7 +120,7 @@ class Priced:
 
     @cached_property
     def parts(self) -> Assembly:
-        """The machine with its prices."""
+        """The machine, its costs, and the imbalance of its experts."""
         return assemble(self.scenario, self.facts, self.trace, self.counts)
 
     @cached_property

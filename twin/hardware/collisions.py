@@ -239,8 +239,8 @@ def _drawn(hashing: _Hashing, flows: Flows, fullest: float) -> Collision:
     draws = int(np.clip(BALLS // flows.most, FEWEST, MOST))
     draws_at_once = int(np.clip(min(BALLS // flows.most, BINS // hashing.bins), 1, draws))
     factors = np.concatenate([
-        hashing.seconds(flows, first, min(draws_at_once, draws - first)) / fullest
-        for first in range(0, draws, draws_at_once)
+        hashing.seconds(flows, first_draw, min(draws_at_once, draws - first_draw)) / fullest
+        for first_draw in range(0, draws, draws_at_once)
     ])  # fmt: skip
     if flows.each:  # one that keeps clear of the fullest link is as fast as by the even split
         factors = np.maximum(factors, 1.0)

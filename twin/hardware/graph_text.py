@@ -133,7 +133,7 @@ def _from_csv(text: str) -> GraphText:
         raise FabricFileError([f"The cable list breaks off: {error}."]) from None
     if faults:
         raise FabricFileError(faults)
-    names = dict.fromkeys(name for a, b, _ in links for name in (a, b))
+    names = dict.fromkeys(name for tail, head, _ in links for name in (tail, head))
     return GraphText({}, [(name, {}) for name in names], links)
 
 
@@ -190,8 +190,8 @@ def cable_list(links: Iterable[tuple[str, str, float, float, str]]) -> str:
     """The text of a cable list; links: from, to, bytes/s, seconds and plane of every cable."""
     rows = [",".join(COLUMNS)]
     rows += [
-        f"{a},{b},{bytes_per_s / 1e9:.12g},{latency_s * 1e9:.12g},{plane}"
-        for a, b, bytes_per_s, latency_s, plane in links
+        f"{tail},{head},{bytes_per_s / 1e9:.12g},{latency_s * 1e9:.12g},{plane}"
+        for tail, head, bytes_per_s, latency_s, plane in links
     ]
     return "\n".join([*rows, ""])
 

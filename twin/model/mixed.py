@@ -217,7 +217,7 @@ def prompts_by_rank(
     fullest_means *= np.minimum(1.0, busy_means / fullest_means.mean(axis=1))[:, None]
     other_means = (busy_means - fullest_means.mean(axis=1)) / max(ranks - group, 1)
     return passes + [
-        (pass_share, *_dealt(one, other_means, ranks, group)) for one in fullest_means.T
+        (pass_share, *_dealt(fullest, other_means, ranks, group)) for fullest in fullest_means.T
     ]
 
 

@@ -158,16 +158,18 @@ def _wire_bytes(x: Setting) -> float:
 
 def _staged(x: Setting) -> _Attention:
     """Coefficients of sequence parallel attention, split by heads in the core: two collectives."""
-    s = x.shape
-    latent_bytes = _wire_bytes(x) * (s.q_lora + s.kv_lora) + ACTIVATION_BYTES * s.rope_dim
+    shape = x.shape
+    latent_bytes = (
+        _wire_bytes(x) * (shape.q_lora + shape.kv_lora) + ACTIVATION_BYTES * shape.rope_dim
+    )
     token_s = latent_bytes * _gathered_s(x.gather) / x.layout.dies
-    value_bytes = _wire_bytes(x) * s.heads * s.value_dim
+    value_bytes = _wire_bytes(x) * shape.heads * shape.value_dim
     if not x.optimisations.layer_in_parallel:
         # Every die has a partial sum of the whole batch; each takes its tokens' sum.
-        value_bytes = ACTIVATION_BYTES * s.hidden * x.layout.dies
+        value_bytes = ACTIVATION_BYTES * shape.hidden * x.layout.dies
     start_s = x.gather.latency_s + x.gap
     return _Attention(
-        up_share=1.0 / min(x.layout.dies, s.heads),
+        up_share=1.0 / min(x.layout.dies, shape.heads),
         gather=c.Collective(start_s, token_s),
         exchange=c.Collective(start_s, value_bytes * (x.gather.remote / x.gather.rate_bytes_per_s)),
     )

@@ -124,7 +124,7 @@ class Shape(Widths):
 
     @property
     def growing_layers(self) -> float:
-        """Number of layers' keys for a context token; an indexer, if any, selects from them."""
+        """Keys of a context token in all layers together; an indexer, if any, selects from them."""
         if self.compressed:
             return self.select_layers / self.select_ratio
         return float(self.layers - self.window_layers - self.linear_layers)
@@ -258,7 +258,8 @@ class Shape(Widths):
         return self.core_bytes_per_token_layer(kv) + self.index_bytes_per_token_layer(kv)
 
     def index_bytes_per_token_layer(self, kv: str) -> float:
-        """Bytes of the indexer's key of a token in a layer; in 8 bits with 4 of scale per 128."""
+        """Bytes of the indexer's key of a token in one layer; in 8 bits with a scale of 4 bytes for
+        128 numbers."""
         return self.index_dim * (2.0 if kv == "bf16" else 1.0 + 4.0 / 128.0)
 
     def core_bytes_per_token_layer(self, kv: str) -> float:

@@ -32,8 +32,7 @@ def visitor() -> str:
 
 
 def visitor_of(request: Request) -> str:
-    """The visitor of a request by its login cookie, '' without logins. Raises PermissionError, also
-    on a server whose TWIN_ACCESS is no mode."""
+    """The visitor of a request by its login cookie, '' without logins. Raises PermissionError."""
     try:
         if mode() != LOGIN:
             return ""

@@ -80,8 +80,7 @@ def door(app: ASGIApp) -> ASGIApp:
 
 
 def _from_our_page(scope: Scope) -> bool:
-    """Whether our own page sent the request, by the browser's headers, or by host name on plain
-    HTTP."""
+    """Whether our own page sent the request, by the browser's headers; on plain HTTP by host."""
     headers = Headers(scope=scope)
     if fetch_site := headers.get("sec-fetch-site"):
         return fetch_site in ("same-origin", "none")  # none: typed into the address bar

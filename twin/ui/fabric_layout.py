@@ -1,6 +1,5 @@
-"""Places of a fabric's elements on its picture, by `layout` (racks, block, grid or free) and
-`grid`: nodes in racks, other switches in blocks by sub-plane. The browser places racks and blocks
-for its width, the rest ("fixed") is placed here."""
+"""Places of a fabric's elements on its picture: nodes in racks, other switches in blocks.
+The browser places racks and blocks for its width; grids and free layouts are placed here."""
 
 import math
 from collections import defaultdict
@@ -69,7 +68,6 @@ def boxes(fabric: Fabric) -> Boxes:
     net = network(fabric)
     sheet = Boxes(net)
     nodes: dict[int, list[int]] = defaultdict(list)
-    # Switches that stand in a rack of nodes.
     rack_switches: dict[str, list[int]] = defaultdict(list)
     racks = {attrs["rack"] for attrs in net.vertex_data if "node" in attrs and "rack" in attrs}
     switches: dict[tuple[int, tuple[str, Hashable]], list[int]] = defaultdict(list)
@@ -116,8 +114,7 @@ PLANES = {  # kinds off the UB plane that are no switches
 
 
 def _racks(sheet: Boxes, nodes: Mapping[int, list[int]], switches: Mapping[str, list[int]]) -> None:
-    """Add racks with their nodes and switches: by the vertices' attribute `rack`, otherwise of four
-    nodes each."""
+    """Add racks with nodes and switches by the vertices' `rack`, otherwise of four nodes each."""
     racks: dict[tuple[int, str], list[int]] = defaultdict(list)
     for k, (node, vertices) in enumerate(nodes.items()):
         attrs = sheet.net.vertex_data[vertices[0]]
@@ -181,8 +178,7 @@ def _package(sheet: Boxes, npu: int, parts: Sequence[int]) -> None:
 
 
 def _switches(sheet: Boxes, inside: Sequence[int], part: int) -> int:
-    """Add a block of switches (a sub-plane, or all of a kind); a single one is its own box. Returns
-    the block's box."""
+    """Add a block of switches, or one switch as its own box; returns the block's box."""
     attrs = sheet.net.vertex_data[inside[0]]
     per_row = CHIPS_IN_ROW if len(inside) <= 4 * CHIPS_IN_ROW else 2 * CHIPS_IN_ROW
     per_row = max(CHIPS_IN_ROW, min(per_row, len(inside)))

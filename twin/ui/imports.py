@@ -100,8 +100,7 @@ def _content(one: str, data: bytes, name: str, _kind: Kind[Any]) -> Any:
 
 
 def _choose(kind: Import, own: str) -> None:
-    """Draw the choice among stored values of a kind, use what is chosen, and offer deletion. own:
-    digest of the draft's value."""
+    """Draw the choice among stored values (own: digest of the draft's), its use, and deletion."""
     stored_values = kind.stored()
     rows = stored_values.search(limit=OFFERED).rows
     label_of = distinct({row.digest: kind.called(row) for row in rows})

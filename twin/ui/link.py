@@ -21,8 +21,7 @@ def copy_link(
     path: str, *, label: str = "Copy link", save: bool = False,
     on_copy: Callable[[], object] | None = None,
 ) -> None:  # fmt: skip
-    """Draw a button that copies the address of `path`. save: also puts it into the address bar;
-    on_copy: called after copying, to publish the contents."""
+    """Draw a button that copies an address; save: also to the address bar; on_copy: called then."""
 
     def copied() -> None:
         """Publish what was copied, or show why it is impossible."""

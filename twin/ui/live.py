@@ -27,8 +27,7 @@ LINE: Any = {"horizontal": True, "vertical_alignment": "center", "gap": "small"}
 
 
 class Strip(NamedTuple):
-    """Containers of a page's head for verdict, simulation and fragment, so that elements of an
-    interrupted script do not fail."""
+    """Containers of a page's head, apart: elements of an interrupted script do not fail."""
 
     verdict: DeltaGenerator
     simulated: DeltaGenerator
@@ -89,8 +88,7 @@ def tables(run: str) -> Mapping[str, Any]:
 
 
 def _begin(draft: Scenario) -> tuple[str, float]:
-    """Start the draft's live run unless it is on screen already. Returns its id and simulated
-    seconds; ('', 0) if the draft cannot run live."""
+    """Start the draft's live run unless on screen; returns (id, simulated s), ('', 0) without."""
     if session.refusal() or access.mode() == access.READ_ONLY or not ready():
         return "", 0.0
     if (question := question_of(draft, session.facts())) is None:
@@ -159,8 +157,7 @@ def _verdict(
     place: DeltaGenerator, draft: Scenario, summary: Mapping[str, Any] = {},
     capacity: Mapping[str, Any] = {},
 ) -> DeltaGenerator:  # fmt: skip
-    """Draw a sentence on speed, headroom and idle NPUs; returns its place. summary, capacity: from
-    simulations, which take precedence."""
+    """Draw a sentence on speed, headroom and idle NPUs, best as simulated; returns its place."""
     if forms.refused():
         return place.empty()
     outlook = formulas.outlook(formulas.whole(draft))

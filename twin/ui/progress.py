@@ -182,8 +182,7 @@ def _watch(run: str, every_s: float) -> None:
 
 
 def getting_ready() -> None:
-    """Draw the stages of compilation that queued runs wait for, or why none can begin; nothing once
-    they are done."""
+    """Draw the stages of compilation that queued runs wait for, if any, or why none can begin."""
     runner = session.runner()
     if runner is not None and runner.trouble:
         st.caption(f":red[{sentence(runner.trouble)}]")

@@ -1,6 +1,5 @@
-"""A visitor's draft: a list of `Scenario` values in session state, undo a step in it. Widgets are
-keyed by field and by a generation number that grows with every other change of the draft. An edit
-that contradicts other fields is *pending*, refused until a later edit makes it valid."""
+"""A visitor's draft: a list of `Scenario` values in session state, an undo step each. Widgets are
+keyed by field and generation; an edit that contradicts other fields is *pending* until it fits."""
 
 import logging
 from collections.abc import Iterator

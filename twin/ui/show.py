@@ -69,7 +69,6 @@ def frame(page: str, sought: tuple[int, str] = (0, "")) -> None:
     choice; sought: number of a search, and key of the widget to mark once."""
     st.html(_LOOK)
     search_count, key = sought
-    # Streamlit's class of an element with a key.
     css_class = f"st-key-{re.sub(r'[^a-zA-Z0-9_-]', '-', key)}"
     with st.container(key="drawer"):
         _drawer(data={"page": page, "times": search_count, "found": css_class}, key="drawer-page")
@@ -112,8 +111,7 @@ def passes(
 
 
 def two_columns(pictures: Iterable[tuple[str, Chart, str]]) -> None:
-    """Draw charts in two columns, each under its title and with its key; sentences that several
-    charts have are drawn once, below."""
+    """Draw charts in two columns, each under its title; sentences of several stand below."""
     columns, chart_rows = st.columns(2, gap="large"), list(pictures)
     caption_counts = Counter(chart.reads for _, chart, _ in chart_rows)
     for number, (title, chart, key) in enumerate(chart_rows):
@@ -125,8 +123,7 @@ def two_columns(pictures: Iterable[tuple[str, Chart, str]]) -> None:
 
 
 def choice(label: str, options: Iterable[str], key: str, **look: Any) -> str:
-    """Draw a choice among options in a row and return what is chosen, at first the first option;
-    only screen readers get the label."""
+    """Draw a choice in a row; returns the chosen option, at first the first one."""
     names = list(options)
     return st.segmented_control(
         label, names, default=names[0], required=True, label_visibility="collapsed", key=key, **look

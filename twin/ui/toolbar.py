@@ -30,8 +30,7 @@ from twin.ui.show import plain
 
 
 def header(page: str, *, run: bool = True) -> None:
-    """Draw the top of a page that edits the draft: title, sentence, draft, undo, link and (run)
-    Run."""
+    """Draw the head of a page that edits the draft: title, draft, undo, link and (run) Run."""
     session.resume()
     st.set_page_config(page_title=f"{session.named_draft().name} · {PAGES[page].title}")
     st.title(PAGES[page].title, anchor=False)
@@ -57,8 +56,7 @@ def header(page: str, *, run: bool = True) -> None:
 
 
 def workspace(page: str) -> live.Strip:
-    """Draw the head of the machine, traffic and deployment pages: header, links to the others, live
-    answer. Returns the places of the live answer."""
+    """Draw the head of a scenario page, links to the others; returns places of the live answer."""
     header(page)
     _parts(page)
     return live.strip(session.draft())
@@ -91,8 +89,7 @@ def _parts(page: str) -> None:
 
 
 def draft_link(page: str) -> None:
-    """Draw a button that copies the draft's address; a draft too long for an address is then
-    stored."""
+    """Draw a button that copies the draft's address; a draft too long for one is stored."""
     path, draft_of_link = session.link(page), session.named_draft
     if links.carries(path):
         copy_link(path, save=session.edited())
@@ -134,8 +131,7 @@ LISTED = {*LISTS} - {"supernode.edits"}  # in no group of a form; edits are grou
 
 
 def popover() -> None:
-    """Draw a button with the number of differences, which opens their list; nothing without
-    differences."""
+    """Draw a button with the number of differences, which opens their list; nothing without."""
     rows = differences()
     if not rows:
         return

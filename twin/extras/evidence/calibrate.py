@@ -1,6 +1,5 @@
-"""Least squares fit of the constants of data/calibration.toml to signed relative errors of rows of
-the supernode; cross-validation leaves each row, source and system out in turn. Measured points of a
-CSV file are rows, too: their constants are printed for `TWIN_CALIBRATION`."""
+"""Least squares fit of the constants of data/calibration.toml to signed relative errors of rows,
+left out in turn by row, source and system; or to a user's points, for `TWIN_CALIBRATION`."""
 
 import csv
 import io

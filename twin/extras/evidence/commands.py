@@ -100,8 +100,7 @@ def _print_table(title: str, rows: Sequence[Mapping[str, str]]) -> None:
 
 
 def print_evidence(rows: Sequence[Mapping[str, Any]], held: Sequence[str]) -> None:
-    """Published figures next to the twin's own, the absolute errors by kind of row, and what bands
-    hold."""
+    """Print published figures next to the twin's, errors by kind of row, and what bands hold."""
     bands = {row["id"]: "{:+.0f} to {:+.0f} %".format(*(100 * end for end in row["band"][:2]))
              for row in rows if row["band"]}  # fmt: skip
     cells = [

@@ -86,7 +86,6 @@ def figures(facts: Facts) -> list[Figure]:
         if fact.mark in kinds and (fact.mark != "f" or fact.saw) and _numbers(fact.value)
         and fact.unit != "W" and not name.startswith((PUBLISHED_SHAPES, WATTS))
     ]  # fmt: skip
-    # Those that were chosen with a published result in sight:
     choices = published_table(RECORD / "choices.toml")["choice"]
     return own_figures + [Figure(**entry, kind="chosen") for entry in choices]
 
@@ -138,8 +137,7 @@ def _changed(figure: Figure, facts: Facts, row: Row) -> float:
 
 
 def _with_other_value(figure: Figure, scenario: Mapping[str, Any]) -> dict[str, Any]:
-    """A row's settings with the figure's field at its other value; without one, at a tenth more
-    than the row, or the default, has."""
+    """A row's settings with the figure's field at its other value, or else a tenth higher."""
     value = figure.other
     if value is None:
         value = scenario.get(figure.field, leaves(Scenario())[figure.field])

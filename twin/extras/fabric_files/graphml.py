@@ -1,5 +1,4 @@
-"""A graph as GraphML, and back, by networkx. No reference out of a text is followed and no entity
-expanded."""
+"""A graph as GraphML and back, by networkx; no reference is followed and no entity expanded."""
 
 import json
 import re

@@ -1,6 +1,5 @@
-"""The answer of a fleet: its runs found or made, supernodes as rows, hour by hour, and what lost
-supernodes cost. Its figures are merged from its runs as if all requests stood in one table: a run
-of several supernodes counts as often."""
+"""The answer of a fleet: its runs, supernodes as rows, hour by hour, and what lost ones cost.
+Figures are those of all requests in one table: a run of several supernodes counts as often."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,9 +55,8 @@ class Served:
         return self.observed.tpot[~np.isnan(self.observed.tpot)]
 
     def hours(self, begin_s: float, hour_s: float, hours: int) -> dict[str, np.ndarray]:
-        """Sums by hour of the fleet, f8[hours] each, for a run that begins at `begin_s` of the
-        fleet's time: arrivals; finished requests, and those of them that met the SLO; TPOT, and
-        answers that have one. Warm-up included."""
+        """Sums by hour of the fleet, f8[hours] each, of a run that begins at `begin_s` of its time:
+        arrivals, finished, of these within the SLO, TPOT and answers that have one."""
         run = Observed(
             self.scenario.model_copy(update={"warmup_s": 0.0}), self.requests,
             self.observed.totals,

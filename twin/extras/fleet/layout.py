@@ -240,8 +240,7 @@ class Life:
 
 @dataclass(slots=True)
 class Lives:
-    """All spans of a fleet; until the number of requests inside a lost supernode is known, only
-    those that determine it."""
+    """All spans of a fleet; while a lost one's requests are unknown, those that determine them."""
 
     laid: Layout
     lives: list[Life] = field(default_factory=list)
@@ -338,8 +337,7 @@ class _Maker:
     def _scaled(
         self, u: int, region: int, begin_s: float, end_s: float
     ) -> tuple[float, dict[str, Any]] | None:
-        """(mean rate, profile) if all traffic has the profile of one region that can be cut to the
-        span; otherwise None."""
+        """(mean rate, profile) if one region's profile can be cut to the span; otherwise None."""
         layout, workload = self.laid, self.laid.regions[region]
         profile, is_whole = workload.profile, (begin_s, end_s) == (0.0, layout.traffic.horizon_s)
         if profile.pieces or not (is_whole or profile.shape in (*DAILY, "constant")):

@@ -1,5 +1,4 @@
-"""The question of a fleet: kinds of supernodes behind a front router, the regions whose traffic it
-takes, and which supernodes are lost when. Read from the table `[fleet]` of a TOML file."""
+"""The question of a fleet, table `[fleet]` of a TOML file: kinds, regions, losses, front router."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -14,8 +14,7 @@ from twin.ui.show import choice, download, plain
 
 
 def section(draft: Scenario) -> None:
-    """Draw the commands that start this deployment, a start check and what they leave out, on
-    request."""
+    """Draw, on request, the commands that start this deployment and a start check."""
     if not st.toggle("Launch files of this deployment", key="launch-files"):
         return
     engine = choice("Engine", ENGINES, "launch-engine")

@@ -361,8 +361,7 @@ class _Config:
             self._fail("tie_word_embeddings", "must be false: embedding and LM head count apart")
 
     def _count(self, name: str, low: int = 1, absent: int | None = None) -> Fact:
-        """The fact of a whole number of the config, `absent` where it is missing. Raises
-        ConfigError."""
+        """The fact of a whole number, `absent` where it is missing. Raises ConfigError."""
         value = self.table.get(name)
         if value is None and absent is not None:
             return self._derived(absent, f"{self.file} has no {name}")

@@ -1,5 +1,4 @@
-"""What a chip's operators reach (seconds, bytes/s, FLOP/s), fitted by the twin's formulas; errors
-are of a fifth of the rows, drawn by seed and not fitted."""
+"""What a chip's operators reach, fitted by the twin's formulas; errors are of rows not fitted."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -118,8 +117,7 @@ def whole(rows: Floats, tile: tuple[int, int]) -> Floats:
 
 
 def _roofs(computing: Floats, moving: Floats, power: float) -> Floats:
-    """Seconds of computing and moving together: the longer one, with a smooth corner; a larger
-    `power` is a sharper one."""
+    """Seconds of computing and moving together: the longer, with a corner that `power` sharpens."""
     return np.asarray((computing**power + moving**power) ** (1.0 / power))
 
 
@@ -176,8 +174,7 @@ def _grouped(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 def _grouped_part(
     name: str, rows: pl.DataFrame, peaks: Peaks, fmt: str, ordered: bool = False
 ) -> Part:
-    """Fit of a kernel's grouped products: start, shares of peak and memory; ordered: with the sort
-    of rows by expert."""
+    """Fit of a kernel's grouped products; ordered: with the sort of rows by expert."""
     hidden, inner, tp, top_k, experts, tokens, ep, latency_ms = _columns(
         rows, "hidden_size", "inter_size", "moe_tp_size", "topk", "num_experts", "num_tokens",
         "moe_ep_size", "latency",

@@ -1,5 +1,4 @@
-"""Events of a trace: slices, arrows and bars in whole nanoseconds; an arrow needs a slice at each
-end, so a moment is a slice of a microsecond."""
+"""Events of a trace in whole ns: slices, bars, and arrows, which need a slice at each end."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,5 +1,4 @@
-"""A run as a Chrome trace for ui.perfetto.dev: a process is an instance, a slice an iteration or
-batch, by running the span again; operators are seconds on the critical path."""
+"""A run as a Chrome trace for ui.perfetto.dev: an instance is a process, an iteration a slice."""
 
 import gzip
 import json
@@ -168,8 +167,7 @@ def _json(value: object) -> str:
 
 
 def _put_streams(sink: _Events, one: Instance, plan: Timeline) -> None:
-    """Write the layers of an instance's iterations, the largest part, on the tracks of its streams,
-    microbatch by microbatch, while there is room."""
+    """Write the layers of an instance's iterations on its streams' tracks while there is room."""
     event_count = 0
     for pass_ in one.passes:
         if event_count > sink.room:  # not even made

@@ -53,8 +53,7 @@ def table(
     """A table that scrolls if it is too wide; right: columns of numbers; wide: of sentences."""
 
     def cell(kind: str, k: int, part: Part) -> Element:
-        """A cell of column k, of the class for numbers or sentences where the column is one of
-        them."""
+        """A cell of column k, of the class for numbers or sentences."""
         return tag(kind, part, cls="n" if k in right else "t" if k in wide else "")
 
     body = [tag("tr", *(cell("td", k, part) for k, part in enumerate(row))) for row in rows]

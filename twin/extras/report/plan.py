@@ -86,8 +86,7 @@ def _survived(after: Row) -> Part:
 
 
 def _deployment(row: Row) -> Part:
-    """A ranked deployment, folded: its margins and next step, losses, and the command that runs
-    it."""
+    """A ranked deployment, folded: margins, next step, losses, and the command that runs it."""
     settings = (f"--set {shlex.quote(f'{path}={v}')}" for path, v in row["settings"].items())
     command = " ".join(["python -m twin run SCENARIO", *settings])
     margins = [

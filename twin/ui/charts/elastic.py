@@ -64,8 +64,7 @@ def _named(row: dict[str, Any]) -> str:
 
 
 def pressures(decisions: pl.DataFrame, column: str, marks: tuple[float, float] | None) -> Chart:
-    """Chart of both pools' pressure over time as the controller saw it, with its high and low mark
-    if it has any."""
+    """Chart of both pools' pressure over time as the controller saw it, with its marks if any."""
     columns = {f"{role}_{column}": (role, theme.ROLE[role]) for role in ROLES
                if f"{role}_{column}" in decisions.columns}  # fmt: skip
     unit = "instances needed" if column == "needed" else "pressure, 1 at its limit"

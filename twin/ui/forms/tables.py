@@ -27,8 +27,7 @@ TYPES = {int: pl.Int64, float: pl.Float64, bool: pl.Boolean, str: pl.String}
 
 
 def _shown(widget: str, rows: Any = None) -> list[dict[str, Any]]:
-    """Initial rows of a table until the draft changes elsewhere, because new input makes editors
-    lose edits."""
+    """Rows of a table until the draft changes elsewhere: with new input editors lose edits."""
     first_rows: list[dict[str, Any]] = st.session_state.setdefault(f"{widget}:rows", rows)
     return first_rows
 
@@ -48,8 +47,7 @@ def editor(
     columns: Mapping[str, ScenarioField], rows: list[dict[str, Any]],
     options: Mapping[str, list[str]], key: str, **more: Any,
 ) -> pl.DataFrame:  # fmt: skip
-    """Draw an editable table of declared columns; returns it as it was edited. options: by
-    column."""
+    """Draw an editable table of declared columns; returns its edited rows. options: by column."""
     table: pl.DataFrame = st.data_editor(
         pl.DataFrame(rows, schema={name: TYPES[field.kind] for name, field in columns.items()}),
         column_config={name: column(field, options.get(name)) for name, field in columns.items()},

@@ -30,8 +30,7 @@ LINK = "fleet"  # of the address: the fleet
 
 
 def named(name: str) -> Scenario:
-    """Scenario of a preset, or a stored one by its digest; raises FleetError, because visitors have
-    no files on this server."""
+    """Scenario of a preset, or a stored one by its digest; files are refused (FleetError)."""
     if (scenario := preset(name)) is not None:
         return scenario
     if re.fullmatch("[0-9a-f]{64}", name):

@@ -102,8 +102,7 @@ def publish(rows: list[RunRow]) -> None:
 
 
 def choose(rows: list[RunRow]) -> None:
-    """Draw the choice among the latest finished runs; nothing changes before the button is
-    pressed."""
+    """Draw the choice among the latest finished runs, and the button that compares them."""
     label_of = runs.choices([*rows, *runs.latest(OFFERED, "done")], figures=2)
     if len(label_of) < links.COMPARED_MIN:
         st.markdown("A comparison needs two finished runs, and there are not two here yet.")

@@ -12,8 +12,7 @@ from twin.ui.show import choice
 
 
 def conclusion(row: RunRow, scenario: Scenario) -> None:
-    """Draw the sentence on the cost of imbalance: the piece of the waterfall that a re-run
-    measured."""
+    """Draw the sentence on the cost of imbalance, as a re-run with even experts measured it."""
     shape = load_shape(session.facts(), scenario.deployment.model)
     if "experts" not in shape.stages:
         st.subheader(f"{shape.title} has no routed experts: nothing to balance.", anchor=False)

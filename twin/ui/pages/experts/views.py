@@ -119,8 +119,7 @@ def layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
 
 
 def over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
-    """Draw TPOT and the hottest die over time, with marks of rebalances and shifts, and the cost of
-    each move of experts."""
+    """Draw TPOT and the hottest die over time, with rebalances and shifts, and costs of moves."""
     events = record.table(row.id, "events")
     marks = events.filter((pl.col("kind") == Kind.SHIFT) | experts.concerns(role, instance))
     windows = record.table(row.id, "windows")
@@ -136,8 +135,7 @@ def over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None
 
 
 def cost(row: RunRow, role: str, instance: int) -> None:
-    """Draw the moves as a table: bytes, seconds, slow-down while moving, and the iteration
-    after."""
+    """Draw the moves as a table: bytes, seconds, slow-down, iterations before and after."""
     events, instances = (record.table(row.id, name) for name in ("events", "instances"))
     moves = experts.moves(events, instances, role, instance)
     if not moves:

@@ -146,8 +146,7 @@ def _digest(row: Row) -> str:
 
 
 def describe(picked: Sequence[Row]) -> None:
-    """Draw the form of a name, tags and a note for the selected row; for several rows tags
-    alone."""
+    """Draw the form of a row's name, tags and note; for several rows of their tags alone."""
     names, store = [_name(row) for row in picked], session.store()
     with st.popover(
         "Name and tags" if len(names) < 2 else "Add tags", icon=":material/edit_note:",

@@ -117,8 +117,7 @@ def _offer(row: RunRow, scenario: Scenario, why: str) -> None:
 
 
 def _headroom(known: RunRow | None) -> dict[str, Any]:
-    """Arguments of the tile of headroom: the largest load within the SLO beyond chance over the
-    present one, and that load."""
+    """Arguments of the tile of headroom: largest load within the SLO over the present one."""
     if known is None:
         return {"value": "not known yet"}
     summary = known.summary

@@ -332,7 +332,6 @@ def _dip(row: RunRow, dip: Dip, number: int) -> None:
             page_link("playback", "Watch it", {"run": row.id, "at": f"{dip.at_s:.6g}", "see": seen})
         with st.grid(5, min_column_width=170, key=f"dip-{number}"):
             _dip_tiles(dip)
-        # Who was out of service and for how long: what no tile says.
         down_texts = [f"{name} was out of service for {seconds(t)}" for name, t in dip.down[:SHOWN]]
         if dip.down[SHOWN:]:
             down_texts.append(f"{len(dip.down) - SHOWN} more were out of service for less")

@@ -47,8 +47,7 @@ STOPS = {
 
 
 def break_point(draft: Scenario) -> sweep.Axis:
-    """Axis of a sweep over rate, concurrency or replay speed, in a range where the SLO breaks by
-    formula."""
+    """Axis of a sweep over rate, concurrency or replay speed, around where the SLO breaks."""
     outlook = formulas.outlook(draft)
     if draft.workload.arrivals == "closed_loop":
         return usual("workload.concurrency")
@@ -61,8 +60,7 @@ def break_point(draft: Scenario) -> sweep.Axis:
 
 
 def controls(draft: Scenario) -> None:
-    """Draw sliders of the fields that change the verdict most, each with its present value as a
-    stop."""
+    """Draw sliders of the fields that change the verdict most; present values are stops."""
     for path, stops in STOPS.items():
         if why_idle(path, draft):
             continue

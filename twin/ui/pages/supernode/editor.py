@@ -73,8 +73,7 @@ def propose(fields: dict[str, Any]) -> bool:
 
 
 def set_all(wishes: Iterable[tuple[Iterable[Element], dict[str, float]]]) -> bool:
-    """Set factors of capacity or latency (1: as built) of elements or links, as one step; returns
-    whether they are valid."""
+    """Set factors of capacity or latency of elements or links at once; returns whether valid."""
     edits = session.draft().supernode.edits
     try:
         for names, factors in wishes:

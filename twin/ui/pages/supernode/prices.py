@@ -1,6 +1,5 @@
 """Three rates that edits move, with bottlenecks (bytes/s, one direction, idle links), of a pool's
-slowest instance; alike instances share an answer. Collisions of whole flows that are hashed to
-paths, and their effect on TPOT and KV."""
+slowest instance; collisions of whole flows that are hashed to paths, and their costs."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -142,8 +141,7 @@ def _loads(s: Scenario, net: Network, placed: Sequence[Instance], traffic: str) 
 def _colliding(
     fabric: Fabric, placed: Sequence[Instance], instance: Instance, plane: Plane
 ) -> Price:
-    """Price of the hand-off of an instance's slowest die, its rate divided by the mean collision of
-    transfers that are hashed to the same path."""
+    """Price of the hand-off of an instance's slowest die, divided by the mean hash collision."""
     collision = transfer_collision(fabric, ((i.role, i.die_of_rank) for i in placed), plane)
     nic_rates = port_rates(fabric, plane)
     first_price = nic(fabric, instance.die_of_rank[0], plane)

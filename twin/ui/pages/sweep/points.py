@@ -39,8 +39,7 @@ def offered() -> list[str]:
 
 
 def usual(path: str) -> Axis:
-    """Default range of an axis: half to twice a field's value, within its bounds; of a choice, all
-    options."""
+    """Default range of an axis: half to twice a field's value, within bounds; or all options."""
     spec, value = fields()[path], read(session.draft(), path)
     if spec.kind is bool:
         return Axis(path, (False, True))

@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from tests.browsing import copied_link, rest
+from tests.browsing import copied_link, rest, still
 
 RATE = "Request rate (req/s)"
 pytestmark = pytest.mark.browser
@@ -38,6 +38,26 @@ def test_an_edited_draft_survives_a_reload_and_travels_in_its_link(app_url, page
     open_page(page_elsewhere, link)
     rate(page_elsewhere).wait_for()
     expect(rate(page_elsewhere)).to_have_value("77")
+
+
+def test_a_page_that_is_left_before_it_is_drawn_gives_no_address_to_the_one_before(app_url, page):
+    open_page(page, f"{app_url}/workload")
+    set_rate(page, "77", "77.0 req/s")
+    opened_from(page, "Library and reference", "Glossary")
+    page.get_by_role("heading", name="Glossary", level=1).wait_for()
+    rest(page)
+    opened_from(page, "Build", "Deployment")
+    page.wait_for_url("**/deployment*", wait_until="commit")
+    page.go_back(wait_until="commit")
+    page.get_by_role("heading", name="Glossary", level=1).wait_for()
+    still(page)
+    expect(page).to_have_url(f"{app_url}/glossary")
+
+
+def opened_from(page, section, name):
+    """Choose a page of a section in the navigation."""
+    page.get_by_text(section, exact=True).first.click()
+    page.get_by_test_id("stTopNavDropdownLink").filter(has_text=name).click()
 
 
 def test_undo_takes_back_an_edit_and_a_page_change_keeps_one(app_url, page):

@@ -14,8 +14,10 @@ export default function ({ data, parentElement, setTriggerValue }) {
   // The press itself may cause a rerun: it leaves the tick, or the address, where it is.
   if (!button.dataset.copied) { say(LINK, data.label); shown.hidden = true }
   button.dataset.address = address
-  const query = data.path.slice(data.path.indexOf("?"))
-  if (data.save && window.location.search !== query) {
+  const [place] = data.path.split("?"), query = data.path.slice(place.length)
+  // A page that comes when Back has left it already is not the one in the address bar.
+  const here = window.location.pathname.endsWith(place)
+  if (data.save && here && window.location.search !== query) {
     window.history.replaceState(window.history.state, "", window.location.pathname + query)
   }
   button.disabled = false // from now on it does something

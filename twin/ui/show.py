@@ -5,7 +5,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +181,15 @@ def csv_text(rows: Iterable[Sequence[Any]]) -> str:
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\r\n").writerows(map(_safe, row) for row in rows)
     return buffer.getvalue()
+
+
+def table_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows of a table, of which there is one at least, as CSV below their columns' names.
+
+    >>> table_csv([{"name": "a", "value": 1}, {"name": "b", "value": 2}])
+    'name,value\\r\\na,1\\r\\nb,2\\r\\n'
+    """
+    return csv_text([list(rows[0]), *(list(row.values()) for row in rows)])
 
 
 def _safe(value: Any) -> Any:

@@ -186,6 +186,7 @@ def test_the_first_screen_has_what_is_farthest_off_and_what_is_not_modelled(page
 def test_rows_are_found_by_words(page, found):
     page.text_input(key="rows-search").set_value("ep256").run()
     assert 0 < len(page.dataframe[0].value) < len(found)
+    assert any(button.key == "evidence-csv" for button in page.get("download_button"))
 
 
 def test_what_is_missing_is_told_without_names_of_fields():

@@ -19,7 +19,7 @@ from twin.scenario import Scenario
 from twin.ui import session
 from twin.ui.fields import choice_label, sentence
 from twin.ui.runs import how_far_off
-from twin.ui.show import plain, plot
+from twin.ui.show import download, plain, plot, table_csv
 from twin.ui.toolbar import open_run
 
 HOW = ("By formula, the closed steady state with every slot taken; benchmarks as clients run them "
@@ -213,8 +213,9 @@ with st.expander(f"All {len(answers)} rows: search, kinds", expanded=named_rows)
     ]
     table_key = f"rows:{regime}:{missed}:{looked_for}"
     number = st.column_config.NumberColumn
+    cells = proof.table(shown, scenario_links(facts.digest))
     st.dataframe(
-        proof.table(shown, scenario_links(facts.digest)), key=table_key, hide_index=True,
+        cells, key=table_key, hide_index=True,
         placeholder="–", height=min(440, 38 + 35 * len(shown)), on_select=take_row,
         selection_mode="single-row",
         column_config={
@@ -231,8 +232,10 @@ with st.expander(f"All {len(answers)} rows: search, kinds", expanded=named_rows)
     st.caption(
         f"{HOW} Die and NPU differ by two on a 910C. Band: where four of five errors are "
         "expected, made without the row's system. Others: what other simulators answered, better "
-        "or worse. Click a row for more; the table's own tools take it away as CSV."
+        "or worse. Click a row for more."
     )
+    if cells:
+        download("CSV", lambda: table_csv(cells), "evidence.csv", "evidence-csv")
 
 # 5) What stands behind the rows.
 with st.expander("What stands behind them: where it stops holding, fitted figures, every fact"):

@@ -11,7 +11,7 @@ from twin.ui.link import copy_link
 from twin.ui.pages.sweep import points as pts
 from twin.ui.progress import getting_ready
 from twin.ui.runs import how_far_off
-from twin.ui.show import csv_text, download, plain, plot
+from twin.ui.show import download, plain, plot, table_csv
 from twin.ui.toolbar import header
 
 LOOK_S = 0.7
@@ -110,8 +110,7 @@ def results() -> None:
             column_config={"Run": st.column_config.LinkColumn(display_text="Open")},
         )  # fmt: skip
         table = sweep.table(axes, wanted, rows)
-        csv_rows = [list(table[0]), *(list(row.values()) for row in table)]
-        download("CSV", lambda: csv_text(csv_rows), "sweep.csv", "sweep-csv")
+        download("CSV", lambda: table_csv(table), "sweep.csv", "sweep-csv")
 
 
 LOOKING = any(row is not None and not row.ended for row in rows)

@@ -12,6 +12,8 @@ def amount(value: float | None, kind: Kind, unit: str = "") -> str:
 
     >>> amount(0.0841, "time"), amount(1942.7, "rate", "tokens/s per NPU"), amount(0.5634, "share")
     ('84.1 ms', '1,943 tokens/s per NPU', '56.3 %')
+    >>> amount(1, "count", "changes"), amount(0, "count", "changes")
+    ('1 change', '0 changes')
     """
     if value is None or not math.isfinite(value):
         return NOTHING
@@ -22,7 +24,7 @@ def amount(value: float | None, kind: Kind, unit: str = "") -> str:
     if kind == "bytes":
         return _bytes(value, unit or "B")
     figures = f"{value:,.0f}" if kind == "count" and value == round(value) else three_figures(value)
-    return f"{figures} {unit}".rstrip()
+    return f"{figures} {unit.removesuffix('s') if figures == '1' else unit}".rstrip()
 
 
 def seconds(value: float) -> str:

@@ -125,6 +125,12 @@ def test_an_iteration_stacks_to_its_whole_time(tables):
     assert stacked == pytest.approx(1e3 * whole)
 
 
+def test_bars_of_runs_have_their_letters_so_that_a_phone_has_room_for_bars():
+    parts = [("prefill", 1.5)]
+    axis = charts.stages({"A · Quick start · a change": parts, "slowest 1 %": parts}).figure
+    assert list(axis.layout.yaxis.ticktext) == ["A", "slowest 1 %"]
+
+
 def test_stages_say_each_part_of_the_way():
     chart = charts.stages({"mean": [("prefill_queue", 0.5), ("prefill", 1.5)]})
     assert [trace.name for trace in chart.figure.data] == ["Prefill queue", "Prefill"]

@@ -172,7 +172,9 @@ def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:
     return base.chart(
         fig, "Mean time to first token by stage. " + "; ".join(sentences) + ".",
         "The parts add up to the mean time to first token.",
-        x={"title_text": f"mean time ({unit})"}, y={"showticklabels": len(rows) > 1},
+        x={"title_text": f"mean time ({unit})"},
+        y={"showticklabels": len(rows) > 1, "tickvals": names,  # "A · Quick start": its letter
+           "ticktext": [name.partition(" · ")[0] for name in names]},
         barmode="stack", hovermode="y unified", bargap=0.3, legend_traceorder="normal",
     )  # fmt: skip
 

@@ -430,11 +430,11 @@ def _refuse_too_large(setup: Setup, requests: Requests) -> None:
 
 def closed_loop_count(setup: Setup, facts: Facts) -> int:
     """More requests than a closed loop finishes: no client beats an otherwise empty instance."""
-    s = setup.scenario
-    mean_input, mean_output, *_ = mean_lengths(s.workload, facts)
-    clients = s.workload.concurrency
-    fastest_s = s.workload.think_s + s.front_end.service_ms * 1e-3
-    if s.deployment.mode == "prefill_only":
+    scenario = setup.scenario
+    mean_input, mean_output, *_ = mean_lengths(scenario.workload, facts)
+    clients = scenario.workload.concurrency
+    fastest_s = scenario.workload.think_s + scenario.front_end.service_ms * 1e-3
+    if scenario.deployment.mode == "prefill_only":
         pass_s = prefill_batch_s(
             setup.costs.prefill, mean_input, mean_input, mean_input**2 / 2,
             setup.prefill_imbalance.tokens, np.ones(setup.prefill_imbalance.tokens.size),
@@ -448,13 +448,13 @@ def closed_loop_count(setup: Setup, facts: Facts) -> int:
             setup.decode_imbalance.tokens, np.ones(setup.decode_imbalance.tokens.size),
             np.zeros(len(DECODE_OPERATORS)),
         )  # fmt: skip
-        decode = s.deployment.decode
+        decode = scenario.deployment.decode
         tokens_each = tokens_per_iteration(decode.mtp_draft_tokens, setup.costs.mtp_acceptance)
         fastest_s += pass_s * mean_output / tokens_each
-    count = clients * (math.ceil(s.horizon_s / max(fastest_s, 1e-3)) + 2)
+    count = clients * (math.ceil(scenario.horizon_s / max(fastest_s, 1e-3)) + 2)
     if count > MOST_REQUESTS:
         raise ScenarioError(
-            f"a closed loop of {clients:,} clients over {s.horizon_s:g} s may make {count:,} "
-            f"requests, more than {MOST_REQUESTS:,}: shorten horizon_s"
+            f"a closed loop of {clients:,} clients over {scenario.horizon_s:g} s may make "
+            f"{count:,} requests, more than {MOST_REQUESTS:,}: shorten horizon_s"
         )
     return count

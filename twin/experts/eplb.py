@@ -64,9 +64,9 @@ def place_eplb(load: Floats, physical: int, groups: int, nodes: int, slots: Ints
     new_index = (first_place[:, :, None] + np.arange(group_size)).reshape(layers, experts)
     expert_order = np.empty((layers, experts), np.int64)  # experts by node
     expert_order[rows, new_index] = np.arange(experts)
-    for n in range(nodes):
-        node_experts = expert_order[:, n * experts_of_node : (n + 1) * experts_of_node]
-        slots_used = physical // nodes + (1 if n < physical % nodes else 0)
+    for node in range(nodes):
+        node_experts = expert_order[:, node * experts_of_node : (node + 1) * experts_of_node]
+        slots_used = physical // nodes + (1 if node < physical % nodes else 0)
         node_load = load_f4[rows, node_experts]
         slot_expert, copies = replicate(node_load, slots_used)
         slot_load = np.zeros((layers, node_dies * die_slots), np.float32)
@@ -74,6 +74,6 @@ def place_eplb(load: Floats, physical: int, groups: int, nodes: int, slots: Ints
             np.float32
         )
         die_of_slot, slot_in_die = pack(slot_load, node_dies)
-        slots[rows, n * node_dies + die_of_slot[:, :slots_used], slot_in_die[:, :slots_used]] = (
+        slots[rows, node * node_dies + die_of_slot[:, :slots_used], slot_in_die[:, :slots_used]] = (
             node_experts[rows, slot_expert]
         )

@@ -173,6 +173,6 @@ def closed_loop_arrivals(concurrency: int, count: int, ramp_s: float = 0.0) -> n
 
 
 def first_turns(concurrency: int, ramp_s: float) -> np.ndarray:
-    """When clients begin, f8[concurrency], evenly over a ramp; f8[0] without one."""
+    """When each client sends its first turn (s), f8[concurrency], evenly over a ramp; or f8[0]."""
     ramped_clients = concurrency if ramp_s > 0.0 else 0
     return np.asarray(np.arange(ramped_clients) * (ramp_s / max(ramped_clients, 1)))

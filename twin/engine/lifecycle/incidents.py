@@ -72,7 +72,7 @@ class Incidents:
                 self.agenda.at(event.t_s + end_s, works)
 
         def works(t_s: float) -> None:
-            """Take the fault back from those in force."""
+            """End a span of the fault: what it broke works again; plan the next span."""
             event.end_s = t_s
             other_faults = list(self.machine.in_force)
             other_faults.remove(fault)

@@ -105,10 +105,10 @@ class Look:
 
     def _count(self, span_s: float) -> None:
         """Set rates of arrived, computed and departed work, and their means over a lead time."""
-        r, windows, decode = self.world.request, self.world.record.windows[:-1], self.world.decode
-        counters, last_totals = self.world.record.counters, self._counted
+        request, record, decode = self.world.request, self.world.record, self.world.decode
+        windows, counters, last_totals = record.windows[:-1], record.counters, self._counted
         self._arrived, first_new = int(counters[w.ARRIVED]), self._arrived
-        prompt_tokens = r.input_tokens[first_new : self._arrived].astype(np.float64)
+        prompt_tokens = request.input_tokens[first_new : self._arrived].astype(np.float64)
         decoding_requests = float(decode.in_batch.sum())
         totals = {
             "requests": float(self._arrived),

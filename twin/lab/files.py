@@ -54,8 +54,8 @@ def decoded(data: bytes, name: str, most_bytes: int, error: type[Exception], kin
 
 def read_text(path: Path, most_bytes: int, error: type[Exception], kind: str) -> str:
     """The text of a file; raises `error` with one sentence that names it."""
-    data = read_bytes(path, most_bytes, error)
-    return decoded(data, path.name, most_bytes, error, kind)
+    contents = read_bytes(path, most_bytes, error)
+    return decoded(contents, path.name, most_bytes, error, kind)
 
 
 def toml_table(text: str, name: str, error: type[Exception]) -> dict[str, Any]:

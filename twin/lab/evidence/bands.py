@@ -174,26 +174,26 @@ class Bands:
             raise ValueError("bands need at least one row with a first error")
         self._scales = _scales(unseen)
         row_scales = np.array([self._scale_of(error.levels[0]) for error in self.errors])
-        now = np.array([error.today for error in self.errors]) / row_scales
+        scaled = np.array([error.today for error in self.errors]) / row_scales
         first = np.array([error.first for error in unseen], dtype=float) / row_scales[: len(unseen)]
         self._numbers: list[dict[Levels, int]] = [{} for _ in LEVELS]
         self._codes = _codes([error.levels for error in self.errors], self._numbers)
-        shared = sum((level[:, None] == level).astype(int) for level in self._codes.T)  # by pair
-        self._variogram = _variogram(self._codes[: len(unseen)], first, shared)
-        covariance = self._covariance(shared)
+        depths = sum((level[:, None] == level).astype(int) for level in self._codes.T)  # by pair
+        self._variogram = _variogram(self._codes[: len(unseen)], first, depths)
+        covariance = self._covariance(depths)
         np.fill_diagonal(covariance, self._variogram[0])
-        inverse = np.linalg.inv(covariance + 1e-9 * np.eye(len(now)))
+        inverse = np.linalg.inv(covariance + 1e-9 * np.eye(len(scaled)))
         self._weight = inverse.sum(axis=1)
         self._all = float(self._weight.sum())
-        self._mean = float(self._weight @ now) / self._all
-        self._pull = inverse @ (now - self._mean)
+        self._mean = float(self._weight @ scaled) / self._all
+        self._pull = inverse @ (scaled - self._mean)
         self._inverse = inverse
         # Each row as the others predict it (Dubrule, Mathematical geology 15, 1983).
-        projected = inverse - np.outer(self._weight, self._weight) / self._all
-        residual_variance = np.maximum(np.diag(projected)[: len(unseen)], 1e-12)
-        predicted = now[: len(unseen)] - (projected @ now)[: len(unseen)] / residual_variance
+        projection = inverse - np.outer(self._weight, self._weight) / self._all
+        residual_variance = np.maximum(np.diag(projection)[: len(unseen)], 1e-12)
+        predicted = scaled[: len(unseen)] - (projection @ scaled)[: len(unseen)] / residual_variance
         self._apart = (first - predicted) * np.sqrt(residual_variance)
-        self._priors = _priors(projected, now, first, self.errors)
+        self._priors = _priors(projection, scaled, first, self.errors)
 
     def of(self, levels: Levels) -> Band:
         """The band of a leaf. A stack without rows has that of all other systems."""
@@ -203,14 +203,14 @@ class Bands:
         weight_gap = 1.0 - float(covariance @ self._weight)
         explained_share = covariance @ self._inverse @ covariance
         variance = float(self._variogram[0] - explained_share + weight_gap**2 / self._all)
-        misses = self._apart[self._codes[: len(self._apart), STACK - 1] == leaf_codes[STACK - 1]]
+        residuals = self._apart[self._codes[: len(self._apart), STACK - 1] == leaf_codes[STACK - 1]]
         prior = self._priors.get(levels[0], max(self._priors.values()))
-        variance_factor = (PRIOR * prior + float(misses @ misses)) / (PRIOR + len(misses))
+        variance_factor = (PRIOR * prior + float(residuals @ residuals)) / (PRIOR + len(residuals))
         scale = self._scale_of(levels[0])
         spread = scale * math.sqrt(max(variance, 0.0) * variance_factor)
-        if 0 < len(misses) < PRIOR:  # of so few rows none makes a stack less known than none
+        if 0 < len(residuals) < PRIOR:  # of so few rows none makes a stack less known than none
             spread = min(spread, self.of((levels[0], *[None] * (len(LEVELS) - 1))).spread)
-        return Band(scale * centre, max(spread, DIGITS), PRIOR + len(misses), len(misses))
+        return Band(scale * centre, max(spread, DIGITS), PRIOR + len(residuals), len(residuals))
 
     def _scale_of(self, quantity: Hashable) -> float:
         """Scale of a quantity's errors; without unseen rows, that of the worst quantity."""
@@ -224,10 +224,10 @@ class Bands:
 def _priors(
     projected: Vector, today: Vector, first: Vector, errors: Sequence[Error]
 ) -> dict[Hashable, float]:
-    """Additional variance by quantity (None: of all) of a group of rows without others of its kind.
-    It is chosen such that MOST of the first errors lie within bands made without the row's system,
-    or without its source (closed form: Dubrule; by groups: Barber et al., Annals of statistics 49,
-    2021). 1 without other groups; a quantity of fewer than PRIOR rows has the largest one."""
+    """Factor on the variance, by quantity (None: of all), of rows without others of their kind:
+    with it MOST of the first errors lie within bands made without a row's system, or without its
+    source (closed form: Dubrule; by groups: Barber et al., Annals of statistics 49, 2021). 1
+    without other groups; a quantity of fewer than PRIOR rows has the largest one."""
     residuals = projected @ today
     misses_by_key: dict[Hashable, list[float]] = {}
     for groups in ([by_system(error) for error in errors], [by_source(error) for error in errors]):
@@ -285,11 +285,11 @@ def _variogram(codes: NDArray[np.intp], errors: Vector, levels: NDArray[np.intp]
     """Half the mean squared difference of errors by shared `levels` of two rows, never rising: a
     mean over pairs of branches, so that many rows of one stack count once; 1 without a pair."""
     rows, other_rows = np.triu_indices(len(errors), 1)
-    shared = levels[rows, other_rows]
+    depths = levels[rows, other_rows]
     root_gaps = np.sqrt(np.abs(errors[rows] - errors[other_rows]))
     half_variances = np.full(len(LEVELS) + 1, np.nan)
     for depth in range(len(LEVELS) + 1):
-        at_depth = shared == depth
+        at_depth = depths == depth
         if at_depth.any():
             level = min(len(LEVELS), max(depth + 1, STACK)) - 1
             branch, other_branch = codes[rows[at_depth], level], codes[other_rows[at_depth], level]
@@ -319,8 +319,8 @@ def left_out(
     for group in dict.fromkeys(group for group, _ in leaves.values()):
         other_errors = [error for error in errors if by(error) != group]
         if any(error.first is not None for error in other_errors):
-            others = Bands(other_errors)
-            bands |= {row: others.of(leaf) for row, (key, leaf) in leaves.items() if key == group}
+            tree = Bands(other_errors)
+            bands |= {row: tree.of(leaf) for row, (key, leaf) in leaves.items() if key == group}
     return bands
 
 
@@ -328,7 +328,7 @@ by_system = attrgetter("system")  # the group of a row that is left out when ban
 
 
 def by_source(error: Error) -> str:
-    """Publication of a row, without the place in it."""
+    """Publication of a row's error, without the page or table in it."""
     return error.source.split(":")[0].split(",")[0]
 
 

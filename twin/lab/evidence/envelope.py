@@ -133,10 +133,14 @@ def _skew(c: Configuration, facts: Facts) -> Value:
 
 def _reuse(c: Configuration, facts: Facts) -> Value:
     """Share of prompt tokens that the memory pool has."""
-    w = c.scenario.workload
-    if not c.scenario.memory_pool.enabled or w.arrivals == "trace" or w.prefix == "sessions":
+    workload = c.scenario.workload
+    if (
+        not c.scenario.memory_pool.enabled
+        or workload.arrivals == "trace"
+        or workload.prefix == "sessions"
+    ):
         return None
-    reused_share = w.shared_fraction if w.prefix == "shared" else 0.0
+    reused_share = workload.shared_fraction if workload.prefix == "shared" else 0.0
     return float(c.args.get("hit_share", reused_share))
 
 
@@ -247,8 +251,8 @@ def outside_evidence(
     roles = [role for role, *_ in pools(scenario)]
     if roles == ["colocated"]:
         roles = ["prefill", "decode"]
-        same_chip = [each for each in known if _chip(each, facts) == chip_of(scenario, "decode")]
-        if all(each.scenario.deployment.mode != "colocated" for each in same_chip):
+        on_same_chip = [each for each in known if _chip(each, facts) == chip_of(scenario, "decode")]
+        if all(each.scenario.deployment.mode != "colocated" for each in on_same_chip):
             texts.append(
                 "Prefill and decode share their iterations (colocated); every published row on "
                 "this chip measures the two pools apart."

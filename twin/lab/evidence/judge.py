@@ -165,8 +165,8 @@ def _kernel(parts: Sequence[str], ask: Ask) -> float:
 
 def _finite(parts: Sequence[str], ask: Ask) -> float:
     """TPOT or tokens/s per NPU from `requests` at once: `drain` decodes, `burst` prefills them."""
-    full, scenario = ask.steady, ask.scenario
-    decode, role, requests = full.decode, full.costs.colocated_role, int(ask.args["requests"])
+    steady_, scenario = ask.steady, ask.scenario
+    decode, role, requests = steady_.decode, steady_.costs.colocated_role, int(ask.args["requests"])
     assert decode is not None and role is not None
     hot = ask.parts.decode_imbalance.table
     npus = scenario.deployment.colocated.npus_per_instance

@@ -138,8 +138,8 @@ def _band_of(levels: Levels) -> Band:
 @lru_cache(maxsize=4)
 def _stale(facts: Facts) -> bool:
     """Whether the errors were stored with other facts or rows."""
-    stored = stored_errors()
-    return (stored["facts"], stored["rows"]) != (facts.digest, rows_digest(load_published()))
+    recorded = stored_errors()
+    return (recorded["facts"], recorded["rows"]) != (facts.digest, rows_digest(load_published()))
 
 
 def figures_of(scenario: Scenario, run: bool = False) -> list[Figure]:
@@ -158,17 +158,17 @@ def figures_of(scenario: Scenario, run: bool = False) -> list[Figure]:
 
 def near(scenario: Scenario, facts: Facts, run: bool = False) -> list[Near]:
     """Band of each figure of `figures_of`, with the reasons why the rows may not reach so far."""
-    estimates, (errors, _) = [], record()
+    bands, (errors, _) = [], record()
     for figure in figures_of(scenario, run):
         levels = _levels(figure, scenario)
         stack_errors = [error for error in errors if error.levels[:STACK] == levels[:STACK]]
         title = load_chip(facts, str(levels[1])).title
-        estimates.append(Near(
+        bands.append(Near(
             figure, _band_of(levels), f"{_stack_label(str(levels[2]))}, {title}",
             sum(error.first is None for error in stack_errors),
             tuple(_beyond(figure, scenario, title, stack_errors)), _stale(facts),
         ))  # fmt: skip
-    return estimates
+    return bands
 
 
 def _levels(figure: Figure, scenario: Scenario) -> tuple[Any, ...]:
@@ -266,10 +266,11 @@ def apart(
     """For each headline figure that two runs differ in: whether measurements may find it equal."""
     comparisons = []
     for figure in figures_of(one[0], run=True):
-        a, b = one[1].get(figure.metric), other[1].get(figure.metric)
-        of_pool = figure in figures_of(other[0], run=True) and figure.quantity in (DECODE, PREFILL)
-        if of_pool and a and b and a != b:
-            comparisons.append(_apart(figure, one[0], other[0], b / a if figure.time else a / b))
+        value, base = one[1].get(figure.metric), other[1].get(figure.metric)
+        of_both = figure in figures_of(other[0], run=True) and figure.quantity in (DECODE, PREFILL)
+        if of_both and value and base and value != base:
+            faster = base / value if figure.time else value / base
+            comparisons.append(_apart(figure, one[0], other[0], faster))
     return comparisons
 
 
@@ -282,8 +283,9 @@ def _apart(figure: Figure, one: Scenario, other: Scenario, faster: float) -> Apa
     if levels[1 : STACK + 1] == other_levels[1 : STACK + 1] and model == other.deployment.model:
         log_centre, half_width = 0.0, ratio_within(errors, levels, model)[0]
     else:
-        a, b = bands.of(levels), bands.of(other_levels)
-        log_centre, half_width = a.centre - b.centre, math.hypot(a.half_width(), b.half_width())
+        band, other_band = bands.of(levels), bands.of(other_levels)
+        log_centre = band.centre - other_band.centre
+        half_width = math.hypot(band.half_width(), other_band.half_width())
     return Apart(figure, math.expm1(half_width), abs(math.log(faster) - log_centre) <= half_width)
 
 

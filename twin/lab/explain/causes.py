@@ -82,8 +82,8 @@ def promised(view: View, change: Change, base: Expected | None) -> float:
     """Expected score of a change: by formula, and at least what the record allows."""
     if base is None:
         return change.promise
-    after = expected(view, with_overrides(view.scenario, change.settings))
-    return change.promise if after is None else max(change.promise, _score(view, base, after))
+    figures = expected(view, with_overrides(view.scenario, change.settings))
+    return change.promise if figures is None else max(change.promise, _score(view, base, figures))
 
 
 def expected(view: View, s: Scenario) -> Expected | None:
@@ -131,8 +131,10 @@ def _score(view: View, base: Expected, after: Expected) -> float:
         gained_share = min(max(after.attained - base.attained, 0.0), missing_share)
         score_gain += SERVED * (missing_share if late <= 1.0 and slow <= 1.0 else gained_share)
     if finished_share(view.summary, view.scenario) < BEHIND and view.arrived_per_s:
-        rates = [min(view.arrived_per_s, prediction.requests_per_s) for prediction in (base, after)]
-        score_gain += math.log(max(rates[1], 1e-9) / max(rates[0], 1e-9))
+        finished_per_s = [
+            min(view.arrived_per_s, figures.requests_per_s) for figures in (base, after)
+        ]
+        score_gain += math.log(max(finished_per_s[1], 1e-9) / max(finished_per_s[0], 1e-9))
     return score_gain
 
 
@@ -252,10 +254,10 @@ def links(v: View) -> Found:
         return
     if supernode.scale_up == "node":
         yield Change({"supernode.scale_up": "supernode"})
-    rates = ("ub_link_gb_per_s", "sub_planes", "l1_uplinks", "rdma_gb_per_s_per_npu",
+    names = ("ub_link_gb_per_s", "sub_planes", "l1_uplinks", "rdma_gb_per_s_per_npu",
              "vpc_gb_per_s_per_node")  # fmt: skip
     sold = as_sold(supernode.machine, v.facts)
-    lower = {p: sold[p] for p in (f"supernode.{r}" for r in rates) if read(v.scenario, p) < sold[p]}
+    lower = {p: sold[p] for p in (f"supernode.{r}" for r in names) if read(v.scenario, p) < sold[p]}
     if lower:
         yield Change(lower, promise=v.gone(0.8, "kv_transfer"))
     elif v.operators.get("dispatch", 0.0) + v.operators.get("combine", 0.0) > 0.25:

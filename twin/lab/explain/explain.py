@@ -147,11 +147,11 @@ def _measured(runs: Runs, view: View, room: Capacity) -> list[Measured]:
 
 def _candidates(view: View) -> list[Look]:
     """All changes that the causes propose, with promised scores; infinite for faults."""
-    base, candidates = expected(view, view.scenario), []
+    base_figures, candidates = expected(view, view.scenario), []
     for cause in CAUSES.values():
         for change in cause.changes(view):
             if possible(view.scenario, change.settings):
-                promise = math.inf if cause.kind == FAULT else promised(view, change, base)
+                promise = math.inf if cause.kind == FAULT else promised(view, change, base_figures)
                 promise = _counted(view, change, promise)
                 if promise >= FELT:
                     candidates.append(Look(promise, cause, change))

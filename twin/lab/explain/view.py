@@ -106,11 +106,11 @@ class View:
         """Requests per second that each pool sustains, by formula."""
         if self.full is None:
             return {}
-        rates = {"front end": self.full.front_end_requests_per_s}
+        rates_per_s = {"front end": self.full.front_end_requests_per_s}
         for role in ("prefill", "decode"):
             if (prediction := getattr(self.full, role)) is not None:
-                rates[role] = prediction.requests_per_s
-        return rates
+                rates_per_s[role] = prediction.requests_per_s
+        return rates_per_s
 
 
 def waiting_s(requests: pl.DataFrame, horizon_s: float) -> dict[str, float]:

@@ -121,8 +121,8 @@ def _ranked(finish: Finish) -> list[dict[str, Any]]:
         candidate = finalist.candidate
         score_here = score(goal, finalist.rate, candidate.npus)
         best = rows[0]["score"] if rows else score_here
-        first = finish.finalists[0].scenario
-        comparison = throughput_apart(first, finalist.scenario, best / score_here)
+        best_scenario = finish.finalists[0].scenario
+        comparison = throughput_apart(best_scenario, finalist.scenario, best / score_here)
         rows.append({
             "rank": rank, "equal_to_first": rank > 1 and comparison.equal,
             "ratio_known_within": comparison.within, "key": candidate.key, "npus": candidate.npus,

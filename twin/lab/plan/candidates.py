@@ -65,7 +65,7 @@ class Candidate:
 
     @property
     def different(self) -> tuple[tuple[str, Any], ...]:
-        """Key of the deployment's kind: mode, sizes of instances, drafts."""
+        """Its mode, sizes of instances and drafts, by which deployments differ in kind."""
         return tuple(pair for pair in self.settings if pair[0] in (MODE, DRAFTS, *SIZED.values()))
 
     @property

@@ -76,7 +76,8 @@ class Finish:
             return
 
         def proved(search: Search) -> Proved:
-            """The first deployment of a search that proofs leave; None if there is none."""
+            """Prove the finalists of a search; returns the first deployment left, None without
+            one."""
             other_finish = Finish(search, self.facts, brief=True)
             yield from other_finish._found()
             return other_finish.finalists[0].candidate if other_finish.finalists else None
@@ -110,15 +111,19 @@ class Finish:
         finalist_limit = 1 if self.brief and not search.plan.survives else search.plan.finalists
         while not self.finalists or not search.over():
             by_kind: dict[Any, Tested] = {f.candidate.different: f.tested for f in self.finalists}
-            for t in search.ranked():
-                if t.candidate.settings not in tried_settings:
-                    by_kind.setdefault(t.candidate.different, t)
-            untried = [t for t in by_kind.values() if t.candidate.settings not in tried_settings]
+            for tested in search.ranked():
+                if tested.candidate.settings not in tried_settings:
+                    by_kind.setdefault(tested.candidate.different, tested)
+            untried = [
+                tested
+                for tested in by_kind.values()
+                if tested.candidate.settings not in tried_settings
+            ]
             untried = untried[: finalist_limit - len(self.finalists)]
             if not untried:
                 return
-            tried_settings |= {t.candidate.settings for t in untried}
-            finalists = [self._finalist(t) for t in untried]
+            tried_settings |= {tested.candidate.settings for tested in untried}
+            finalists = [self._finalist(tested) for tested in untried]
             if not search.one_load:  # the largest load first: it is what they are ranked by
                 yield from self._capacities(finalists)
             yield from self._seeded(finalists)
@@ -175,11 +180,12 @@ class Finish:
         mean_share = statistics.fmean(f.shares) if f.seeds else 0.0
         if mean_share >= self.search.space.base.slo.share and 2 * overloaded_count <= len(f.seeds):
             return True
-        t, low_rate = f.tested, f.tested.low or f.rate
-        last_trial = t.best or t.trials[-1][1]  # of what was only nearly enough: as it missed
+        tested, low_rate = f.tested, f.tested.low or f.rate
+        last_trial = tested.best or tested.trials[-1][1]  # the second if only nearly enough
         mean_trial = {**last_trial, "share": mean_share, "within": False, "holds": False,
                 "share_error": _error_of_mean(f)}  # fmt: skip
-        t.trials = [(r, trial) for r, trial in t.trials if r < low_rate] + [(low_rate, mean_trial)]
+        lower_trials = [(rate, trial) for rate, trial in tested.trials if rate < low_rate]
+        tested.trials = [*lower_trials, (low_rate, mean_trial)]
         return False
 
     def _capacities(self, finalists: Sequence[Finalist]) -> Steps:
@@ -256,10 +262,13 @@ class Finish:
             if any(finalist.survives for finalist in self.finalists):
                 return
             candidate_by_kind: dict[Any, Candidate] = {}
-            for c in sorted(search.space.open, key=lambda c: (c.npus, c.price.tpot_s, c.settings)):
-                is_enough = c.price.expected * FRESH >= reserve * (rate_per_s or 0.0)
-                if is_enough and c.price.tpot_s < search.space.prices.tpot_s:
-                    candidate_by_kind.setdefault(c.different, c)
+            smallest_first = sorted(
+                search.space.open, key=lambda c: (c.npus, c.price.tpot_s, c.settings)
+            )
+            for candidate in smallest_first:
+                is_enough = candidate.price.expected * FRESH >= reserve * (rate_per_s or 0.0)
+                if is_enough and candidate.price.tpot_s < search.space.prices.tpot_s:
+                    candidate_by_kind.setdefault(candidate.different, candidate)
             reserves = list(candidate_by_kind.values())[:SPARES]
             yield from search.tried([c for c in reserves if c.settings not in search.tested])
             chosen = [self._finalist(t) for c in reserves if (t := search.tested[c.settings]).low]

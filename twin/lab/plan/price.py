@@ -280,7 +280,7 @@ class Prices:
             if key not in self.parts:
                 scenario = with_overrides(base, shared_settings)
                 self.parts[key] = assemble(scenario, self.facts, *self.imports)
-            parts = self.parts[key]
+            assembly = self.parts[key]
             base = with_overrides(base, with_lenders) if own.get(OFFLOAD) else base
             instances = getattr(base.deployment, role).instances
         except ValueError as error:
@@ -288,19 +288,19 @@ class Prices:
                 raise
             return Curve(refused=str(error)), Curve()
         load_compiled()
-        hottest = parts.prefill_imbalance.table, parts.decode_imbalance.table
+        hottest = assembly.prefill_imbalance.table, assembly.decode_imbalance.table
         tokenised_per_s = math.inf
         if role != "decode":
-            tokenised_per_s = parts.costs.tokenised_per_s(self.traffic.input_tokens)
+            tokenised_per_s = assembly.costs.tokenised_per_s(self.traffic.input_tokens)
         # Contexts dealt evenly over the ranks: a bound, and nearly what is expected.
-        even = replace(self.traffic, held=Held(self.traffic.held_mean, 0.0))
+        evenly = replace(self.traffic, held=Held(self.traffic.held_mean, 0.0))
         if role == "decode":
-            even = replace(even, hit_tokens=0.0)
+            evenly = replace(evenly, hit_tokens=0.0)
         batches = {CURVE[0]}
         if role != "prefill":
             own_batch = self.base.deployment.decode.batch_per_npu
-            batches = {parts.costs.roles[role].chip.dies_per_npu, *CURVE, own_batch}
-        traffics = [even, replace(even, hit_tokens=0.0)] if even.hit_tokens else [even]
+            batches = {assembly.costs.roles[role].chip.dies_per_npu, *CURVE, own_batch}
+        traffics = [evenly, replace(evenly, hit_tokens=0.0)] if evenly.hit_tokens else [evenly]
         expected: list[Point] = []
         best_case: list[Point] = []
         problem, both_curves = "", (Curve(), Curve())
@@ -310,7 +310,7 @@ class Prices:
                 return replace(curve, until_s=until_s), replace(bound_curve, until_s=until_s)
             try:
                 batch_scenario = with_overrides(base, {BATCH: batch})
-                costs = build_costs(batch_scenario, self.facts, parts.net)
+                costs = build_costs(batch_scenario, self.facts, assembly.net)
                 # What is read of a prefix may take longer than computing it.
                 predicted = [(traffic, predict(costs, traffic, *hottest)) for traffic in traffics]
             except ValueError as error:

@@ -79,15 +79,17 @@ class Relax:
         tested = [Tested(candidate) for candidate in self._nearest()]
         nearest = tested.copy()
         for _ in range(HALVED if tested else 0):
-            load = (max(carried_rate, LEAST * rate) + missed_per_s) / 2.0
-            scenarios = [scenario_of(self.search.space, t.candidate.given, load) for t in tested]
+            load_per_s = (max(carried_rate, LEAST * rate) + missed_per_s) / 2.0
+            scenarios = [
+                scenario_of(self.search.space, t.candidate.given, load_per_s) for t in tested
+            ]
             for t, trial in zip(tested, (yield tuple(scenarios)), strict=True):
                 if not isinstance(trial, str):
-                    t.trials.append((load, trial | {"within": not self.search.misses(trial)}))
-            if carriers := [t for t in tested if t.low == load]:
-                carried_rate, tested = load, carriers
+                    t.trials.append((load_per_s, trial | {"within": not self.search.misses(trial)}))
+            if carriers := [t for t in tested if t.low == load_per_s]:
+                carried_rate, tested = load_per_s, carriers
             else:
-                missed_per_s = load
+                missed_per_s = load_per_s
         self._note_loads(nearest)
         if carried_rate:
             return min(carried_rate, PART * rate)  # up from there, little of each search is new
@@ -137,16 +139,18 @@ class Relax:
             if trial[key] is not None and (trial["holds"] or not is_resource)
         ]
         nearest_by_settings: dict[Any, tuple[float, Candidate]] = {}
-        for _, settings, rate, c in sorted(needed_values, key=lambda row: row[:3]):
-            nearest_by_settings.setdefault(settings, (rate, c))
+        for _, settings, rate, candidate in sorted(needed_values, key=lambda row: row[:3]):
+            nearest_by_settings.setdefault(settings, (rate, candidate))
         nearest_pairs = list(nearest_by_settings.values())[:NEAREST]
         pairs = [
-            (c, s) for rate, c in nearest_pairs for s in seeded(search.at_steady(c, rate), SEEDS)
+            (candidate, s)
+            for rate, candidate in nearest_pairs
+            for s in seeded(search.at_steady(candidate, rate), SEEDS)
         ]
         needs_by_settings: dict[Any, list[Any]] = {}
-        for (c, _), trial in (yield from answers(pairs)):
+        for (candidate, _), trial in (yield from answers(pairs)):
             value = None if isinstance(trial, str) else trial[key]
-            needs_by_settings.setdefault(c.settings, []).append(value)
+            needs_by_settings.setdefault(candidate.settings, []).append(value)
         met_needs = [
             (scale * (max(values) if is_resource else statistics.fmean(values)), need_rank)
             for need_rank, values in enumerate(needs_by_settings.values())
@@ -200,9 +204,10 @@ class Relax:
             if stop_at_first:
                 search.over = partial(lambda s: self.search.over() or bool(s.ranked()), search)
             if limit == LOAD:  # without those that miss the limits at a smaller load
-                for k, c in enumerate(search.space.candidates):
-                    if self.too_much.get(c.settings, math.inf) <= value:
-                        search.space.candidates[k] = c.refused("misses a limit at a smaller load")
+                reason, candidates = "misses a limit at a smaller load", search.space.candidates
+                for k, candidate in enumerate(candidates):
+                    if self.too_much.get(candidate.settings, math.inf) <= value:
+                        candidates[k] = candidate.refused(reason)
                 carriers = [c for c in search.space.open if c.settings in self.carried]
                 carriers.sort(key=lambda c: (-self.carried[c.settings], c.settings))
                 yield from search.tried(carriers[:NEAR])

@@ -171,9 +171,11 @@ class Search:
         """Simulated (score, tokens/s per user); None if a limit was missed."""
         if (trial := t.best) is None:
             return None
-        rate = self.answered(t.candidate, trial) if self.space.prices.offered is None else t.low
+        rate_per_s = (
+            self.answered(t.candidate, trial) if self.space.prices.offered is None else t.low
+        )
         user_tokens_per_s = 1.0 / (trial["tpot_s_mean"] or trial["ttft_s_mean"] or math.inf)
-        return score(self.plan.goal, rate, t.candidate.npus), user_tokens_per_s
+        return score(self.plan.goal, rate_per_s, t.candidate.npus), user_tokens_per_s
 
     def answered(self, c: Candidate, trial: Trial) -> float:
         """Requests/s from a simulation's tokens, as answers end in waves in a short one."""
@@ -240,11 +242,11 @@ class Search:
 
     def _near(self, best: Sequence[Candidate]) -> list[Candidate]:
         """For each of the best and each single change, the most promising untried candidate."""
-        for c in best:
-            self.space.around(c)
+        for best_candidate in best:
+            self.space.around(best_candidate)
         ratios, candidates_by_kind = self.reached, defaultdict(list)
-        for c in self.space.open:
-            candidates_by_kind[c.kind].append(c)
+        for candidate in self.space.open:
+            candidates_by_kind[candidate.kind].append(candidate)
         nearest: dict[Any, tuple[float, Candidate]] = {}
         for best_candidate in best:
             for members in candidates_by_kind.values():
@@ -258,8 +260,8 @@ class Search:
                     if self._may_do(c) and self._chance(c, ratios.tpot) > 0.0
                 ]
                 if scores:
-                    best_score, c = max(scores, key=lambda pair: (pair[0], pair[1].price.expected))
-                    nearest[c.settings] = best_score, c
+                    top_pair = max(scores, key=lambda pair: (pair[0], pair[1].price.expected))
+                    nearest[top_pair[1].settings] = top_pair
         return [c for _, c in sorted(nearest.values(), key=lambda x: (-x[0], x[1].settings))]
 
     def _halved(self, budget: int) -> Steps:

@@ -154,8 +154,8 @@ def _needs(latencies: Latencies | None, summary: Summary, s: Scenario) -> Trial:
     needs["share_error"] = error_of_share(meets_slo)
     if summary.get("steady_state") == "overloaded":
         return needs
-    served = 1.0 - given_up(summary)
-    needed = math.ceil(s.slo.share / served * ttft_s.size - 1e-9) if served > 0 else ttft_s.size + 1
+    share = 1.0 - given_up(summary)
+    needed = math.ceil(s.slo.share / share * ttft_s.size - 1e-9) if share > 0 else ttft_s.size + 1
 
     def least_limit(time_s: np.ndarray, other_s: np.ndarray, limit_s: float) -> float | None:
         """Least limit that enough requests meet within the other's limit; None: too few do."""

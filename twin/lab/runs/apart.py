@@ -54,14 +54,14 @@ def main() -> None:
     kind = next((kind for kind in KINDS if kind.key == key), None) or found(FileKind)[key].load()
     assert kind.reader is not None
     reader = kind.reader.load()
-    data = sys.stdin.buffer.read()
+    content = sys.stdin.buffer.read()
     if sys.platform != "win32":
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (int(memory_bytes),) * 2)
         resource.setrlimit(resource.RLIMIT_CPU, (int(float(seconds)) + 1,) * 2)
     try:
-        parts = kind.split(reader(data, file_name))
+        parts = kind.split(reader(content, file_name))
         header = {"name": parts.name, "format": parts.format, "about": dict(parts.about)}
         answer = packed(header, parts.tables)
     except ValueError as error:

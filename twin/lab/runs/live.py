@@ -98,8 +98,8 @@ class Live:
 
     def _forget(self, run: str) -> None:
         """Remove a run, and stop it if work on it goes on."""
-        look = self._runs.pop(run, None)
-        if look is not None and (look.searching or not look.ended):
+        state = self._runs.pop(run, None)
+        if state is not None and (state.searching or not state.ended):
             self._send(run, None)
 
     def _send(self, run: str, question: Scenario | None) -> None:
@@ -137,10 +137,10 @@ def question_of(draft: Scenario, facts: Facts) -> Scenario | None:
     estimate_s = estimate(draft, facts).seconds
     if estimate_s <= SECONDS:
         return draft
-    share = SECONDS / estimate_s
-    if draft.horizon_s * share < SHORTEST_S:
+    scale = SECONDS / estimate_s
+    if draft.horizon_s * scale < SHORTEST_S:
         return None
-    shorter = {"horizon_s": round(draft.horizon_s * share, 1), "warmup_s": draft.warmup_s * share}
+    shorter = {"horizon_s": round(draft.horizon_s * scale, 1), "warmup_s": draft.warmup_s * scale}
     try:
         return with_overrides(draft, shorter)
     except SpecError:
@@ -211,16 +211,16 @@ class Answering:
         capacity_key = _of_capacity(question) if steady_by_itself(question) else ""
         known_capacity = self._found.get(capacity_key, {})
         is_open = bool(capacity_key and not known_capacity)
-        look = Look(1.0, summary=dict(result.summary), searching=is_open, capacity=known_capacity)
-        self._report(run, look, tables)
+        state = Look(1.0, summary=dict(result.summary), searching=is_open, capacity=known_capacity)
+        self._report(run, state, tables)
         if is_open:
             search = searching(question, self._facts)
-            self._searches[run] = search, next(search), look, capacity_key
+            self._searches[run] = search, next(search), state, capacity_key
 
     def _search_on(self) -> None:
         """Run the next simulation of the last search; again later if a question interrupts."""
         run = next(reversed(self._searches))
-        search, trial, look, capacity_key = self._searches[run]
+        search, trial, state, capacity_key = self._searches[run]
         if capacity_key in self._found:  # that of another visitor has found it
             self._end_search(run)
             return
@@ -239,7 +239,7 @@ class Answering:
         except ValueError as error:
             log.info("a load cannot run: %s", error)
         try:
-            self._searches[run] = search, search.send(summary), look, capacity_key
+            self._searches[run] = search, search.send(summary), state, capacity_key
         except StopIteration as ended:
             capacity = asdict(ended.value) | {"unit": ended.value.unit}
             if capacity["high"] == math.inf:
@@ -251,8 +251,8 @@ class Answering:
 
     def _end_search(self, run: str) -> None:
         """End the search of a run whose capacity is found, and report it."""
-        _, _, look, capacity_key = self._searches.pop(run)
-        self._report(run, replace(look, searching=False, capacity=self._found[capacity_key]))
+        _, _, state, capacity_key = self._searches.pop(run)
+        self._report(run, replace(state, searching=False, capacity=self._found[capacity_key]))
 
     def _report(self, run: str, seen: Look | None, tables: Mapping[str, pl.DataFrame] = {}) -> None:
         """Send the state of a run, None: it failed. Tables are sent once."""

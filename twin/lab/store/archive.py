@@ -150,9 +150,9 @@ class _Writer:
             self.store.artefacts.require_sound(sha256)
         for sha256 in new_sha256s:
             with self.store.artefacts.path(sha256).open("rb") as source:
-                size = source.seek(0, io.SEEK_END)
+                size_bytes = source.seek(0, io.SEEK_END)
                 source.seek(0)
-                self._member(TABLE, sha256, size, source)
+                self._member(TABLE, sha256, size_bytes, source)
             self._written.add(sha256)
         model = KINDS[kind]
         columns = [getattr(model, key) for key in columns_of(model)]
@@ -206,15 +206,15 @@ def read_archive(store: Store, file: IO[bytes], name: str) -> Moved:
     """Add the archive's parts that the store lacks, except damaged ones. Raises StoreError."""
     _require_whole(file, name)
     moved, has_part = Moved(), False
-    for kind, sha256, part in _members(file, name, moved):
+    for kind, sha256, reader in _members(file, name, moved):
         has_part = True
         try:
             if kind == TABLE:
-                artefact = store.artefacts.take(part, sha256)
+                artefact = store.artefacts.take(reader, sha256)
                 with store.database.write() as session:
                     remember(session, store.artefacts, artefact)
                 continue
-            is_new = _take(store, kind, _row_in(part, sha256))
+            is_new = _take(store, kind, _row_in(reader, sha256))
             (moved.new if is_new else moved.here)[kind] += 1
         except StoreFull:
             raise
@@ -289,7 +289,7 @@ def _members(file: IO[bytes], name: str, moved: Moved) -> Iterator[tuple[str, st
             after_damage = True
             continue
         after_damage = False
-        part = _Part(file, max(header.size, 0))
+        reader = _Part(file, max(header.size, 0))
         name_match = MEMBER.fullmatch(header.name)
         if name_match and int(name_match[1]) > VERSION:
             raise StoreError(f"{name} was written by a newer twin: update this one")
@@ -298,8 +298,8 @@ def _members(file: IO[bytes], name: str, moved: Moved) -> Iterator[tuple[str, st
         elif header.size > (TABLE_BYTES_MAX if name_match[2] == TABLE else ROW_BYTES_MAX):
             moved.leave_out(f"{header.name} in {name} is larger than any part of a library")
         else:
-            yield name_match[2], name_match[3], part
-        part.skip()
+            yield name_match[2], name_match[3], reader
+        reader.skip()
         file.read(-max(header.size, 0) % tarfile.BLOCKSIZE)
     if not is_end_block:
         moved.leave_out(f"{name} is cut off: what came before is taken, the rest is missing")

@@ -61,9 +61,9 @@ class Artefacts:
         """Store a table (zstd Parquet); storing it again needs no space. Raises StoreError."""
         with self._draft() as draft:
             frame.write_parquet(draft, compression="zstd")
-            sha256, size = _hash_file(draft)
+            sha256, size_bytes = _hash_file(draft)
             self._publish(draft, sha256)
-        return Artefact(sha256, size, frame.height)
+        return Artefact(sha256, size_bytes, frame.height)
 
     def put_all(self, frames: Mapping[str, pl.DataFrame]) -> dict[str, Artefact]:
         """Store several tables at once, because most of the time is waiting for the disk."""
@@ -78,7 +78,7 @@ class Artefacts:
                     if not file.tell() and not chunk.startswith(MAGIC):
                         raise StoreError(f"the file {sha256} is no table in Parquet")
                     file.write(chunk)
-            digest, size = _hash_file(draft)
+            digest, size_bytes = _hash_file(draft)
             if digest != sha256:
                 raise StoreError(f"the file {sha256} is damaged (its SHA-256 is not its name)")
             try:
@@ -86,7 +86,7 @@ class Artefacts:
             except pl.exceptions.PolarsError:
                 raise StoreError(f"the file {sha256} is no table in Parquet") from None
             self._publish(draft, sha256)
-        return Artefact(sha256, size, row_count)
+        return Artefact(sha256, size_bytes, row_count)
 
     @contextmanager
     def _draft(self) -> Iterator[Path]:
@@ -115,17 +115,17 @@ class Artefacts:
         """The table of an artefact, or some of its columns; raises StoreError when damaged."""
         path = self.path(sha256)
         try:
-            data = path.read_bytes()
+            content = path.read_bytes()
         except FileNotFoundError:
             raise StoreError(f"the file {path} is gone: restore it from a backup") from None
         except OSError as error:
             raise StoreError(f"the file {path} cannot be read: {error.strerror}") from None
-        if hashlib.sha256(data).hexdigest() != sha256:
+        if hashlib.sha256(content).hexdigest() != sha256:
             raise StoreError(
                 f"the file {path} is damaged (its SHA-256 is not its name): restore it from a "
                 "backup, or run the scenario again"
             )
-        return pl.read_parquet(io.BytesIO(data), columns=list(columns) if columns else None)
+        return pl.read_parquet(io.BytesIO(content), columns=list(columns) if columns else None)
 
     def renew(self, sha256: str) -> bool:
         """Whether an undamaged file exists; its time is renewed, so no sweep deletes it."""

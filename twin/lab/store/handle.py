@@ -48,8 +48,8 @@ class Store:
         self.counts = Values(database, artefacts, visitor, COUNTS)
         self.machines = Values(database, artefacts, visitor, MACHINE)
         self.notes = Notes(database, visitor)
-        parts: tuple[Values[Any], ...] = (self.traces, self.counts, self.machines)
-        self.imports = {part.kind.key: part for part in parts}
+        value_stores: tuple[Values[Any], ...] = (self.traces, self.counts, self.machines)
+        self.imports = {part.kind.key: part for part in value_stores}
 
     def of(self, visitor: str, *, writes: bool = True) -> "Store":
         """The store as a visitor sees it; `writes`: whether they may store anything."""

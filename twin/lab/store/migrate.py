@@ -114,10 +114,10 @@ def _fixed(name: str, table: str, message: str, columns: str = "") -> Guard:
 def _stays(one: str) -> tuple[Guard, Guard]:
     """Guards against deleting published rows and changing their time, until the link is revoked."""
     table, is_shared, message = f"{one}s", "OLD.published_s IS NOT NULL", SHARED.format(one=one)
-    again = f"{is_shared} AND NEW.published_s IS NOT NULL"
+    stays = f"{is_shared} AND NEW.published_s IS NOT NULL"
     return (
         Guard(f"published_{one}_stays", table, "DELETE", is_shared, message),
-        Guard(f"published_{one}_stays_published", table, "UPDATE OF published_s", again, message),
+        Guard(f"published_{one}_stays_published", table, "UPDATE OF published_s", stays, message),
     )
 
 

@@ -46,13 +46,13 @@ class Owner:
 @lru_cache(maxsize=1)
 def this_host() -> str:
     """Name of this machine's process table: host, boot and, in a container, its namespace."""
-    parts = [socket.gethostname()]
+    texts = [socket.gethostname()]
     boot_file, namespace_file = PROC / "sys/kernel/random/boot_id", PROC / "self/ns/pid"
     if boot_file.exists():
-        parts.append(boot_file.read_text("ascii").strip())
+        texts.append(boot_file.read_text("ascii").strip())
     if namespace_file.exists():
-        parts.append(str(namespace_file.readlink()))
-    return " ".join(parts)[:255]
+        texts.append(str(namespace_file.readlink()))
+    return " ".join(texts)[:255]
 
 
 def _started(pid: int) -> str | None:

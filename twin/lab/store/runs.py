@@ -59,17 +59,17 @@ def broken_checks(result: "Run") -> str:
 
 def tables_of(session: Session, run: str) -> dict[str, Artefact]:
     """Names, sizes and hashes of a run's tables."""
-    a, t = ArtefactRow, RunTableRow
-    query = select(t.name, a.sha256, a.bytes, a.rows).join(a, a.sha256 == t.sha256)
-    rows = session.execute(query.where(t.run == run).order_by(t.name))
+    columns = (RunTableRow.name, ArtefactRow.sha256, ArtefactRow.bytes, ArtefactRow.rows)
+    query = select(*columns).join(ArtefactRow, ArtefactRow.sha256 == RunTableRow.sha256)
+    rows = session.execute(query.where(RunTableRow.run == run).order_by(RunTableRow.name))
     return {name: Artefact(sha256, size, height) for name, sha256, size, height in rows}
 
 
 def of_question(scenario: str, facts: str, version: str) -> Select[str]:
     """Query for the ids of a question's runs, the newest first."""
-    r = RunRow
-    conditions = called(r.scenario, scenario), r.facts_digest == facts, r.engine_version == version
-    return select(r.id).where(*conditions).order_by(r.queued_s.desc(), r.id).limit(1)
+    is_same = called(RunRow.scenario, scenario) & (RunRow.facts_digest == facts)
+    is_same &= RunRow.engine_version == version
+    return select(RunRow.id).where(is_same).order_by(RunRow.queued_s.desc(), RunRow.id).limit(1)
 
 
 FACT = ("value", "unit", "source", "mark", "note")
@@ -138,12 +138,13 @@ class Runs:
         limit: int = PAGE, offset: int = 0,
     ) -> Page[RunRow]:  # fmt: skip
         """Runs whose scenario, note or id prefix contains every word and tag, newest first."""
-        r, s = RunRow, ScenarioRow
-        query = noted(select(r).join(s, r.scenario == s.digest), r.id, self._visitor.name, tags)
-        query = self.visible(query.where(~r.engine_version.startswith(EXPLAINED)))
+        query = select(RunRow).join(ScenarioRow, RunRow.scenario == ScenarioRow.digest)
+        query = noted(query, RunRow.id, self._visitor.name, tags)
+        query = self.visible(query.where(~RunRow.engine_version.startswith(EXPLAINED)))
         if states:
-            query = query.where(r.state.in_(list(states)))
-        order, columns = (r.queued_s.desc(), r.id), (s.name, s.question, *WRITTEN, r.id)
+            query = query.where(RunRow.state.in_(list(states)))
+        order = (RunRow.queued_s.desc(), RunRow.id)
+        columns = (ScenarioRow.name, ScenarioRow.question, *WRITTEN, RunRow.id)
         return page_of(self._database, query, text, columns, order, limit, offset)
 
     def latest(self, scenarios: Sequence[str]) -> dict[str, RunRow]:
@@ -183,13 +184,13 @@ class Runs:
 
     def queue_position(self, run: str) -> int | None:
         """Number of queued runs before a queued one; None if it is not queued."""
-        r = RunRow
+        query = select(func.count(RunRow.id)).where(RunRow.state == QUEUED)
         with self._database.read() as session:
-            row = session.get(r, run)
+            row = session.get(RunRow, run)
             if row is None or row.state != QUEUED:
                 return None
-            is_earlier = or_(r.queued_s < row.queued_s, (r.queued_s == row.queued_s) & (r.id < run))
-            return session.scalar(select(func.count(r.id)).where(r.state == QUEUED, is_earlier))
+            is_earlier = (RunRow.queued_s == row.queued_s) & (RunRow.id < run)
+            return session.scalar(query.where(is_earlier | (RunRow.queued_s < row.queued_s)))
 
     def queued(self) -> set[str]:
         """Ids of the queued runs."""
@@ -220,8 +221,8 @@ class Runs:
             state=RUNNING if owner else QUEUED, started_s=now_s if owner else None,
             beat_s=now_s if owner else None,
         )  # fmt: skip
-        r = RunRow
-        is_usable = (r.state == DONE) | r.state.in_((QUEUED, RUNNING)) & r.cancel_s.is_(None)
+        is_usable = RunRow.state.in_((QUEUED, RUNNING)) & RunRow.cancel_s.is_(None)
+        is_usable |= RunRow.state == DONE
         equal_query = of_question(scenario, facts.digest, engine_version).where(is_usable)
         with self._database.write(durable=True) as session:
             if not again and (run := session.scalar(equal_query)):

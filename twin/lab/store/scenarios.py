@@ -165,7 +165,7 @@ def _said(scenario: Scenario) -> dict[str, str]:
 
 
 def called(column: InstrumentedAttribute[str], digest: str) -> ColumnElement[bool]:
-    """Condition that a column is the digest of the scenario that a digest of any schema names."""
+    """Condition: a column is the stored digest of a scenario, given its digest of any schema."""
     aliased_digest = select(AliasRow.scenario).where(AliasRow.digest == digest).scalar_subquery()
     return or_(column == digest, column == aliased_digest)
 

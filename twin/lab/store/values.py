@@ -105,9 +105,9 @@ class Values(Generic[T]):
 
     def search(self, text: str = "", *, limit: int = PAGE, offset: int = 0) -> Page[ImportRow]:
         """Values whose name or format contains every word, newest first."""
-        r = ImportRow
-        query = self.visible(select(r).where(r.kind == self.kind.key))
-        order, columns = (r.created_s.desc(), r.digest), (r.name, r.format, r.digest)
+        query = self.visible(select(ImportRow).where(ImportRow.kind == self.kind.key))
+        order = (ImportRow.created_s.desc(), ImportRow.digest)
+        columns = (ImportRow.name, ImportRow.format, ImportRow.digest)
         return page_of(self._database, query, text, columns, order, limit, offset)
 
     def visible(self, query: Select[Any]) -> Select[Any]:
@@ -144,8 +144,8 @@ class Values(Generic[T]):
 
     def _row(self, session: Session, digest: str) -> ImportRow | None:
         """The row of a value of this kind; None if it is not stored."""
-        r = ImportRow
-        return session.scalar(select(r).where(r.digest == digest, r.kind == self.kind.key))
+        query = select(ImportRow).where(ImportRow.digest == digest)
+        return session.scalar(query.where(ImportRow.kind == self.kind.key))
 
 
 def sealed(row: ImportRow, files: dict[str, str]) -> str:

@@ -36,8 +36,8 @@ class Visitor:
         self, query: Select[Any], column: InstrumentedAttribute[str], *others: ColumnElement[bool]
     ) -> Select[Any]:
         """The query, limited to rows that this visitor holds and to some others."""
-        h = HoldingRow
-        is_held = exists().where(h.visitor == self.name, h.name == column).correlate_except(h)
+        is_own = (HoldingRow.visitor == self.name) & (HoldingRow.name == column)
+        is_held = exists().where(is_own).correlate_except(HoldingRow)
         return query.where(or_(is_held, *others)) if self.known and self.writes else query
 
     def sees(self, session: Session, name: str) -> bool:
@@ -59,8 +59,8 @@ class Visitor:
         holders = self._holders(session, name)
         if self.name not in holders:
             raise StoreError(f"this {kind} is somebody else's: only who requested it may do that")
-        h = HoldingRow
-        session.execute(delete(h).where(h.name == name, h.visitor == self.name))
+        is_own = (HoldingRow.name == name) & (HoldingRow.visitor == self.name)
+        session.execute(delete(HoldingRow).where(is_own))
         return len(holders) == 1
 
     def require_held(self, session: Session, kind: str, name: str) -> None:
@@ -120,10 +120,11 @@ class Notes:
 
     def tags(self) -> list[str]:
         """Every tag in use, in alphabetical order."""
-        n = NoteRow
-        query = select(n.tags).where(n.visitor == self._visitor.name, n.tags != "").distinct()
+        query = select(NoteRow.tags).where(
+            NoteRow.visitor == self._visitor.name, NoteRow.tags != ""
+        )
         with self._database.read() as session:
-            tag_texts = session.scalars(query).all()
+            tag_texts = session.scalars(query.distinct()).all()
         return sorted({tag for text in tag_texts for tag in split_tags(text)}, key=str.casefold)
 
     def write(self, name: str, title: str, tags: Iterable[str], text: str) -> None:

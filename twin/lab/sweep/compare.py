@@ -97,10 +97,10 @@ class Comparison:
 
 def input_rows(*scenarios: Scenario) -> list[InputRow]:
     """Fields in which scenarios differ, by dotted path, in the order of the declaration."""
-    first, *other_leaves = leaf_values = [leaves(scenario) for scenario in scenarios]
+    base_leaves, *other_leaves = leaf_values = [leaves(scenario) for scenario in scenarios]
     return [
         InputRow(path, field_unit(path), tuple(values[path] for values in leaf_values))
-        for path, value in first.items()
+        for path, value in base_leaves.items()
         if any(values[path] != value for values in other_leaves)
     ]
 
@@ -182,8 +182,8 @@ def _spared(row: MetricRow, runs: Sequence[RunRow], baseline: int) -> MetricRow:
     def spare(run: RunRow) -> bool:
         """Whether a run has more NPUs than the baseline and finishes at least as many requests."""
         has_more_npus = (run.summary.get("npus") or 0) > (base.get("npus") or 0)
-        rate_now, rate_base = (s.get("throughput_req_per_s") or 0.0 for s in (run.summary, base))
-        return has_more_npus and rate_now >= (1 - SAME_LOAD) * rate_base
+        rate_per_s, base_per_s = (s.get("throughput_req_per_s") or 0.0 for s in (run.summary, base))
+        return has_more_npus and rate_per_s >= (1 - SAME_LOAD) * base_per_s
 
     verdicts: list[Verdict] = [
         "different" if verdict == "worse" and spare(run) else verdict

@@ -44,10 +44,10 @@ def read_trace(
 
 def known() -> str:
     """The known formats in one line, grouped by shape."""
-    shapes: dict[str, list[str]] = {}
+    titles_by_shape: dict[str, list[str]] = {}
     for entry in FORMATS.values():
-        shapes.setdefault(entry.shape, []).append(entry.title)
-    return "; ".join(f"{', '.join(titles)} ({shape})" for shape, titles in shapes.items())
+        titles_by_shape.setdefault(entry.shape, []).append(entry.title)
+    return "; ".join(f"{', '.join(titles)} ({shape})" for shape, titles in titles_by_shape.items())
 
 
 EVERY = 2**62  # touches: no sample

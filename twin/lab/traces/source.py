@@ -175,11 +175,11 @@ def _folder(folder: Path, budget: Budget) -> Iterator[Piece]:
         if not path.is_file() or _hidden(name):
             continue
         file_count = _counted(budget.name, file_count)
-        data = _read(path, name, budget.limits)
-        if data.startswith(PARQUET_MAGIC):
-            yield Piece(name, data, path)
+        content = _read(path, name, budget.limits)
+        if content.startswith(PARQUET_MAGIC):
+            yield Piece(name, content, path)
         else:
-            yield Piece(name, _plain(name, data, budget)[0])
+            yield Piece(name, _plain(name, content, budget)[0])
 
 
 def _hidden(name: str) -> bool:

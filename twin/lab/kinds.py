@@ -113,9 +113,9 @@ def _counts_parts(table: CountsTable) -> Parts:
 
 def _counts(parts: Parts) -> CountsTable:
     """The table of counts of its parts."""
-    about = parts.about
-    counts = parts.tables["counts"]["count"].to_numpy().reshape(about["layers"], about["experts"])
-    return CountsTable(parts.name, parts.format, counts.astype(np.float64), about["note"])
+    attrs = parts.about
+    counts = parts.tables["counts"]["count"].to_numpy().reshape(attrs["layers"], attrs["experts"])
+    return CountsTable(parts.name, parts.format, counts.astype(np.float64), attrs["note"])
 
 
 @dataclass(frozen=True, slots=True)

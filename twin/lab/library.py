@@ -164,8 +164,8 @@ def terms() -> dict[str, Term]:
     )
     cells = [[cell.strip() for cell in row] for row in rows[2:]]  # after the head and its line
     return {
-        name: Term(name, meaning, unit, tuple(word.strip() for word in instead.split(",") if word))
-        for name, meaning, unit, instead in cells
+        name: Term(name, meaning, unit, tuple(word.strip() for word in synonyms.split(",") if word))
+        for name, meaning, unit, synonyms in cells
     }
 
 

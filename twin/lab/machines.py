@@ -40,23 +40,24 @@ def fitted(scenario: Scenario, npus: int) -> Scenario:
     """The scenario resized to a number of NPUs (at most what its shape allows), with equal shares
     of pools: decode by the size of instances, others by their number. Raises SpecError."""
     pools_used = sorted(seated(scenario))  # decode before prefill, which takes what decode leaves
-    npus_now, rest = sum(count * size for _, count, size in pools_used), npus
+    npus_now, npus_left = sum(count * size for _, count, size in pools_used), npus
     if npus < len(pools_used):
         raise SpecError(f"{npus} NPUs cannot hold {len(pools_used)} pools")
     changes: dict[str, Any] = {"deployment.placement": "packed"}
     for role, count, size in pools_used:
         is_last = role == pools_used[-1][0]
-        own_npus = rest if is_last else max(1, min(rest - 1, round(npus * count * size / npus_now)))
-        instances = min(count, own_npus) if role == "decode" else max(1, own_npus // size)
+        scaled_npus = round(npus * count * size / npus_now)
+        pool_npus = npus_left if is_last else max(1, min(npus_left - 1, scaled_npus))
+        instances = min(count, pool_npus) if role == "decode" else max(1, pool_npus // size)
         pool = f"deployment.{role}"
-        npus_each = own_npus // instances if role == "decode" else min(size, own_npus)
+        npus_each = pool_npus // instances if role == "decode" else min(size, pool_npus)
         sizes = {f"{pool}.instances": instances, f"{pool}.npus_per_instance": npus_each}
         if role == "decode" and (expert_npus := scenario.deployment.decode.expert_npus):
             sizes[f"{pool}.expert_npus"] = max(1, round(expert_npus / size * npus_each))
         for path, value in sizes.items():
             field = field_info(path)
             changes[path] = min(value, field.high) if field and field.high else value
-        rest -= changes[f"{pool}.instances"] * changes[f"{pool}.npus_per_instance"]
+        npus_left -= changes[f"{pool}.instances"] * changes[f"{pool}.npus_per_instance"]
     return with_overrides(scenario, changes)
 
 

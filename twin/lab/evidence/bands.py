@@ -64,13 +64,13 @@ class Error:
 
 def quantity_of(row: Row) -> str:
     """The group of a row's figure: a ratio, decode, prefill, TTFT, an operator, or bytes."""
-    parts = row.measure.split(".")
+    words = row.measure.split(".")
     if row.against is not None:
         return RATIO
-    if row.family in OPERATORS or parts[1:2] in (["layer"], ["profile"]):
+    if row.family in OPERATORS or words[1:2] in (["layer"], ["profile"]):
         return OPERATOR
     if row.family in ("finite", "benchmark"):
-        return "ttft" if parts[-1] == "ttft" else DECODE
+        return "ttft" if words[-1] == "ttft" else DECODE
     return row.family
 
 

@@ -178,17 +178,17 @@ def _finite(parts: Sequence[str], ask: Ask) -> float:
         slots = int(decode.batch_per_npu * npus)
         iterations = tokens / decode.tokens_per_iteration
         spread = prompts.moment(2) / prompts.mean**2
-        drained = finite.drain(
+        outcome = finite.drain(
             role, prompts.mean, iterations, slots, batch / role.ranks, hot, spread, prompts.relative
         )
     else:
         tokens = np.full(requests, float(scenario.workload.output_tokens))
         answer_iterations = scenario.workload.output_tokens / decode.tokens_per_iteration
         prompt_tokens = float(scenario.workload.input_tokens)
-        drained = finite.burst(role, prompt_tokens, answer_iterations, requests, batch, hot)
+        outcome = finite.burst(role, prompt_tokens, answer_iterations, requests, batch, hot)
     if parts[1] == "tpot":
-        return drained.tpot_s / decode.tokens_per_iteration
-    return float(tokens.sum()) / drained.seconds / npus
+        return outcome.tpot_s / decode.tokens_per_iteration
+    return float(tokens.sum()) / outcome.seconds / npus
 
 
 def _benchmark(parts: Sequence[str], ask: Ask) -> float:
@@ -324,8 +324,10 @@ def scores(rows: Judged) -> list[Score]:
 
 def headline(rows: Judged, group: str) -> Score | None:
     """The worse of a group's scores of kinds `unseen` and `seen`; None without such rows."""
-    own = [each for each in scores(rows) if each.group == group and each.kind in ("unseen", "seen")]
-    return max(own, key=lambda each: each.mean, default=None)
+    candidates = [
+        each for each in scores(rows) if each.group == group and each.kind in ("unseen", "seen")
+    ]
+    return max(candidates, key=lambda each: each.mean, default=None)
 
 
 def headlines(rows: Judged) -> list[str]:

@@ -138,8 +138,8 @@ def _band_of(levels: Levels) -> Band:
 @lru_cache(maxsize=4)
 def _stale(facts: Facts) -> bool:
     """Whether the errors were stored with other facts or rows."""
-    recorded = stored_errors()
-    return (recorded["facts"], recorded["rows"]) != (facts.digest, rows_digest(load_published()))
+    errors = stored_errors()
+    return (errors["facts"], errors["rows"]) != (facts.digest, rows_digest(load_published()))
 
 
 def figures_of(scenario: Scenario, run: bool = False) -> list[Figure]:

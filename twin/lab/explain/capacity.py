@@ -122,8 +122,8 @@ def searching(
     low_load, high_load = met[-1].load if met else 0.0, least_missed.load
     if not low_load or math.isinf(high_load):
         return Capacity(path, low_load, low_load, high_load, run_count, low_load)
-    share_above, under = met[-1].beyond, max(-least_missed.beyond, 0.0)
-    fraction = 0.0 if count_gap else share_above / max(share_above + (under or share_above), TINY)
+    share_above, lack = met[-1].beyond, max(-least_missed.beyond, 0.0)
+    fraction = 0.0 if count_gap else share_above / max(share_above + (lack or share_above), TINY)
     sure_loads = [
         level for level in tried if level.sure and level.meets == (level.load <= low_load)
     ]

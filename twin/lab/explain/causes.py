@@ -92,7 +92,7 @@ def expected(view: View, s: Scenario) -> Expected | None:
         prices = Priced(s, view.facts, view.trace, view.counts)
         prediction = prices.full
         load_per_s = view.arrived_per_s or prediction.requests_per_s
-        tpot_s, prefill_s, attained = standing_at(prices, load_per_s)
+        tpot_s, prefill_s, met_share = standing_at(prices, load_per_s)
     except ValueError as error:
         if not type(error).__module__.startswith("twin."):
             raise
@@ -102,10 +102,10 @@ def expected(view: View, s: Scenario) -> Expected | None:
         servers["prefill_queue"] = (prediction.prefill.requests_per_s, prefill_s)
     if prediction.decode is not None:
         servers["router"] = (prediction.decode.requests_per_s, tpot_s)
-    waits_s = {part: _wait_s(view, *rate_pair) for part, rate_pair in servers.items()}
+    waits_s = {part: _wait_s(view, *server) for part, server in servers.items()}
     if prefill_s:
         waits_s |= {"prefill_queue": prefill_s, "prefill": prefill_s}
-    return Expected(tpot_s, attained, prediction.requests_per_s, waits_s)
+    return Expected(tpot_s, met_share, prediction.requests_per_s, waits_s)
 
 
 def _wait_s(view: View, rate: float, service_s: float) -> float:
@@ -165,15 +165,15 @@ def recovery(v: View) -> Found:
     """Other recovery policies; each promises the saved share of the outage."""
     if not any(f.kind == "fail" and f.at_s < v.scenario.horizon_s for f in v.scenario.faults):
         return
-    present = v.scenario.recovery
-    lasts_s = {"restart": present.restart_s, "in_place": present.in_place_s, "shrink": 0.0}
-    outage_s = present.detection_s + lasts_s[present.policy] + 1e-3
+    setting = v.scenario.recovery
+    lasts_s = {"restart": setting.restart_s, "in_place": setting.in_place_s, "shrink": 0.0}
+    outage_s = setting.detection_s + lasts_s[setting.policy] + 1e-3
     for policy in ("in_place", "shrink"):
-        saved_s = max(0.0, lasts_s[present.policy] - lasts_s[policy])
+        saved_s = max(0.0, lasts_s[setting.policy] - lasts_s[policy])
         yield Change({"recovery.policy": policy}, promise=AFTER_A_FAILURE * saved_s / outage_s)
     yield Change({"recovery.spares": True}, promise=0.5 * AFTER_A_FAILURE)
-    saved_s = 0.75 * present.detection_s
-    yield Change({"recovery.detection_s": present.detection_s - saved_s},
+    saved_s = 0.75 * setting.detection_s
+    yield Change({"recovery.detection_s": setting.detection_s - saved_s},
                  promise=AFTER_A_FAILURE * saved_s / outage_s)  # fmt: skip
 
 
@@ -203,8 +203,8 @@ def imbalance(v: View) -> Found:
     even = e.popularity == "uniform" or e.placement == "perfect" or e.balancing.policy == "oracle"
     if even or not v.experts:
         return
-    unbalanced = {f"{path}.balancing.policy": "none"}
-    yield Change({f"{path}.placement": "perfect"} | unbalanced, False, promise=v.uneven)
+    no_balancing = {f"{path}.balancing.policy": "none"}
+    yield Change({f"{path}.placement": "perfect"} | no_balancing, False, promise=v.uneven)
     if e.placement != "eplb":
         yield Change({f"{path}.placement": "eplb"})
         yield Change({f"{path}.placement": "eplb", f"{path}.redundant": max(32, e.redundant)})
@@ -257,9 +257,9 @@ def links(v: View) -> Found:
     names = ("ub_link_gb_per_s", "sub_planes", "l1_uplinks", "rdma_gb_per_s_per_npu",
              "vpc_gb_per_s_per_node")  # fmt: skip
     sold = as_sold(supernode.machine, v.facts)
-    lower = {p: sold[p] for p in (f"supernode.{r}" for r in names) if read(v.scenario, p) < sold[p]}
-    if lower:
-        yield Change(lower, promise=v.gone(0.8, "kv_transfer"))
+    fixes = {p: sold[p] for p in (f"supernode.{r}" for r in names) if read(v.scenario, p) < sold[p]}
+    if fixes:
+        yield Change(fixes, promise=v.gone(0.8, "kv_transfer"))
     elif v.operators.get("dispatch", 0.0) + v.operators.get("combine", 0.0) > 0.25:
         yield Change({"supernode.ub_link_gb_per_s": 2 * supernode.ub_link_gb_per_s}, doable=False)
 
@@ -318,7 +318,7 @@ def host(v: View) -> Found:
 @cause("switches", "Optimisations that are off", "Switch them on.")
 def switches(v: View) -> Found:
     """Every usual optimisation that is off, and all rare ones together."""
-    wanted = {
+    goals = {
         "deployment.optimisations.attention_kernel": "fused_mla",
         "deployment.optimisations.shared_expert_scheduling": True,
         "deployment.optimisations.flash_comm": True,
@@ -331,8 +331,8 @@ def switches(v: View) -> Found:
         "deployment.decode.rank_choice": "kv_and_requests",
     }  # fmt: skip
     if not v.experts:  # nothing is exchanged, and no other microbatch hides anything
-        wanted = {path: wanted[path] for path in wanted if path.endswith(_WITHOUT_EXPERTS)}
-    settings_off = {path: value for path, value in wanted.items() if read(v.scenario, path) != value
+        goals = {path: goals[path] for path in goals if path.endswith(_WITHOUT_EXPERTS)}
+    settings_off = {path: value for path, value in goals.items() if read(v.scenario, path) != value
            and (path, read(v.scenario, path)) not in _BETTER}  # fmt: skip
     for path, value in settings_off.items():
         yield Change({path: value})
@@ -395,5 +395,7 @@ def prompts(v: View) -> Found:
         return
     if v.mode != "decode_only" and (v.late > 1 and alone_s > 0.4 * scenario.slo.ttft_s):
         for factor in (0.5, 0.25, 0.125):
-            shorter = max(1, round(factor * scenario.workload.input_tokens))
-            yield Change({"workload.input_tokens": shorter}, promise=v.gone(1 - factor, "prefill"))
+            shorter_tokens = max(1, round(factor * scenario.workload.input_tokens))
+            yield Change(
+                {"workload.input_tokens": shorter_tokens}, promise=v.gone(1 - factor, "prefill")
+            )

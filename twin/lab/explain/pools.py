@@ -208,9 +208,9 @@ def offload(v: View) -> Found:
     pool = serving(v.scenario).get("decode")
     if pool is None or pool.away is None:
         return
-    offloaded, lent_cores = pool.away.requests, pool.away.cores
+    off_share, lent_cores = pool.away.requests, pool.away.cores
     if v.operators.get("offloaded_core", 0.0) > 0.0:
-        for smaller_share in (round(0.7 * offloaded, 2), round(0.4 * offloaded, 2), 0.0):
+        for smaller_share in (round(0.7 * off_share, 2), round(0.4 * off_share, 2), 0.0):
             yield Change({"deployment.decode.attention_offload": smaller_share})
         yield Change({"deployment.prefill.lent_cores": min(0.9, 2.0 * lent_cores)})
     if v.parts["prefill_queue"] >= WAITS:

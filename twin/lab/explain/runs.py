@@ -56,8 +56,8 @@ class Runs:
         if scenario not in self.tables:
             run = self._run(scenario)
             if not run.valid:
-                laws = "; ".join(check["id"] for check in run.checks if not check["ok"])
-                raise ExplainError(f"{scenario.name}: the run broke a law of its own ({laws})")
+                law_ids = "; ".join(check["id"] for check in run.checks if not check["ok"])
+                raise ExplainError(f"{scenario.name}: the run broke a law of its own ({law_ids})")
             self.summaries[scenario], self.tables[scenario] = run.summary, run.tables
         return self.summaries[scenario] or {}
 
@@ -193,8 +193,8 @@ def harms(before: Summary, after: Summary, s: Scenario) -> bool:
         return True
     # Where a run falls behind, TTFT is that of the few served early: more of them may lengthen it.
     ratio_functions = (tpot_share,) if catches_up(before, after, s) else (ttft_share, tpot_share)
-    worsened = (ratio(after, s) > max(ratio(before, s) * 1.02, 0.85) for ratio in ratio_functions)
-    return share_rise < CLEAR and any(worsened)
+    verdicts = (ratio(after, s) > max(ratio(before, s) * 1.02, 0.85) for ratio in ratio_functions)
+    return share_rise < CLEAR and any(verdicts)
 
 
 def _gain_in(

@@ -56,13 +56,13 @@ def waterfall(runs: Runs, view: View) -> dict[str, float]:
 def _without(runs: Runs, view: View, settings: Settings) -> tuple[View, float]:
     """The run without a cause, and the seconds of a mean request due to it, at least 0."""
     try:
-        changed = with_overrides(view.scenario, settings)
-        summary = runs.needed(changed)
+        scenario = with_overrides(view.scenario, settings)
+        summary = runs.needed(scenario)
     except (SpecError, ValueError) as error:
         if not type(error).__module__.startswith("twin."):
             raise
         return view, 0.0
-    changed_view = View(changed, view.facts, summary, view.full, view.operators)
+    changed_view = View(scenario, view.facts, summary, view.full, view.operators)
     saved_s = _mean_s(runs, view) - _mean_s(runs, changed_view)
     return (changed_view, saved_s) if _mean_s(runs, changed_view) and saved_s > 0 else (view, 0.0)
 

@@ -190,14 +190,14 @@ def next_step(search: Search, own: Candidate) -> str:
 
 def _front(search: Search) -> list[dict[str, Any]]:
     """Deployments on the Pareto front of tokens/s per NPU and tokens/s per user."""
-    rated = []
+    pairs = []
     for tested in search.tested.values():
         if (trial := tested.best) is None or not trial["tokens_per_s_per_npu"]:
             continue
         user_tokens_per_s = 1.0 / (trial["tpot_s_mean"] or math.inf)
-        rated.append(((trial["tokens_per_s_per_npu"], user_tokens_per_s), tested))
+        pairs.append(((trial["tokens_per_s_per_npu"], user_tokens_per_s), tested))
     front_settings, fastest_so_far = set(), -math.inf
-    for (_, user_rate), tested in sorted(rated, key=lambda p: (-p[0][0], -p[0][1])):
+    for (_, user_rate), tested in sorted(pairs, key=lambda p: (-p[0][0], -p[0][1])):
         if user_rate > fastest_so_far:
             fastest_so_far = user_rate
             front_settings.add(tested.candidate.settings)
@@ -207,7 +207,7 @@ def _front(search: Search) -> list[dict[str, Any]]:
          "tokens_per_s_per_user": user_rate,
          "on_front": tested.candidate.settings in front_settings, "req_per_s": tested.low}
         for (npu_rate, user_rate), tested
-        in sorted(rated, key=lambda p: (-p[0][0], p[1].candidate.settings))
+        in sorted(pairs, key=lambda p: (-p[0][0], p[1].candidate.settings))
     ]  # fmt: skip
 
 
@@ -311,11 +311,11 @@ def _headroom(goal: str, margins: Mapping[str, Any]) -> list[str]:
     """Sentence on the largest load and what it misses beyond; none if it was not searched."""
     if not margins.get("breaks_first"):
         return []
-    excess = ""
+    clause = ""
     if goal == "npus":  # others are ranked by their own largest load
         percent = 100 * margins["headroom"]
-        excess = f", {percent:.1f} % above the load" if percent >= 0.1 else ", which is the load"
+        clause = f", {percent:.1f} % above the load" if percent >= 0.1 else ", which is the load"
     low, high = margins["largest_low"], margins["largest_high"]
     band_text = f" (surely {low:.4g}, at most {high:.4g})" if high else f" (at least {low:.4g})"
-    return [f"It carries {margins['largest_req_per_s']:.4g} requests/s{band_text}{excess}; with "
+    return [f"It carries {margins['largest_req_per_s']:.4g} requests/s{band_text}{clause}; with "
             f"more, {margins['breaks_first']} misses its limit first."]  # fmt: skip

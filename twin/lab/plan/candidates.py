@@ -318,12 +318,13 @@ def short_of(base: Scenario, settings: Settings) -> str:
 def _concerned(values: dict[str, list[Any]], mode: str) -> dict[str, list[Any]]:
     """Varied values that have an effect in a mode."""
     roles = roles_of(mode)
-    absent = tuple(f"deployment.{role}." for role in COUNTED if role not in roles)
+    absent_prefixes = tuple(f"deployment.{role}." for role in COUNTED if role not in roles)
     has_batch = roles != ("prefill",)  # the batch and the drafts are of colocated instances too
     return {
         path: options
         for path, options in values.items()
-        if (has_batch and path in (BATCH, DRAFTS)) or (path != MODE and not path.startswith(absent))
+        if (has_batch and path in (BATCH, DRAFTS))
+        or (path != MODE and not path.startswith(absent_prefixes))
     }
 
 

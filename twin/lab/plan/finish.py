@@ -201,19 +201,19 @@ class Finish:
         while in_progress:
             answers = yield tuple(scenario for _, _, scenario, _ in in_progress)
             still_open = []
-            for (finalist, search, sent, missed), trial in zip(in_progress, answers, strict=True):
+            for (finalist, search, query, misses), trial in zip(in_progress, answers, strict=True):
                 if not isinstance(trial, str) and not trial["holds"]:
-                    missed.append((load_of(sent)[1], trial))
+                    misses.append((load_of(query)[1], trial))
                 try:
                     scenario = search.send(None if isinstance(trial, str) else trial)
-                    still_open.append((finalist, search, scenario, missed))
+                    still_open.append((finalist, search, scenario, misses))
                 except StopIteration as ended:
                     finalist.capacity, held = ended.value, ended.value.held
                     # Loads were run as `with_load` rounds them.
                     held_load = load_of(with_load(finalist.scenario, held))[1] if held else 0.0
-                    loads = [load for load, _ in missed if load > held_load]
+                    loads = [load for load, _ in misses if load > held_load]
                     if loads:  # of the least load that is too much
-                        trials = [trial for load, trial in missed if load == min(loads)]
+                        trials = [trial for load, trial in misses if load == min(loads)]
                         finalist.breaks = most_break(trials, self.search.plan)
                     if held and not self.search.one_load:
                         finalist.rate = held
@@ -239,11 +239,11 @@ class Finish:
         """Simulate each deployment after each loss of a kind; store the worst of the results."""
         pairs = []
         for finalist in finalists:
-            intact = finalist.scenario
-            elements = list(lost_elements(intact, self.facts, loss))
+            origin = finalist.scenario
+            elements = list(lost_elements(origin, self.facts, loss))
             try:
                 pairs += [
-                    ((finalist, name), after_loss(intact, faults)) for name, faults in elements
+                    ((finalist, name), after_loss(origin, faults)) for name, faults in elements
                 ]
             except SpecError as error:
                 finalist.losses[loss] = {"status": "failed", "reason": str(error)}

@@ -293,14 +293,14 @@ class Prices:
         if role != "decode":
             tokenised_per_s = assembly.costs.tokenised_per_s(self.traffic.input_tokens)
         # Contexts dealt evenly over the ranks: a bound, and nearly what is expected.
-        evenly = replace(self.traffic, held=Held(self.traffic.held_mean, 0.0))
+        uniform = replace(self.traffic, held=Held(self.traffic.held_mean, 0.0))
         if role == "decode":
-            evenly = replace(evenly, hit_tokens=0.0)
+            uniform = replace(uniform, hit_tokens=0.0)
         batches = {CURVE[0]}
         if role != "prefill":
             own_batch = self.base.deployment.decode.batch_per_npu
             batches = {assembly.costs.roles[role].chip.dies_per_npu, *CURVE, own_batch}
-        traffics = [evenly, replace(evenly, hit_tokens=0.0)] if evenly.hit_tokens else [evenly]
+        traffics = [uniform, replace(uniform, hit_tokens=0.0)] if uniform.hit_tokens else [uniform]
         expected: list[Point] = []
         best_case: list[Point] = []
         problem, both_curves = "", (Curve(), Curve())

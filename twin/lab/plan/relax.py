@@ -116,10 +116,10 @@ class Relax:
         for deployment in tested:
             settings = deployment.candidate.settings
             for rate_per_s, trial in deployment.trials:
-                lacking, overloaded = share - trial["share"], trial["steady_state"] == "overloaded"
+                deficit, overloaded = share - trial["share"], trial["steady_state"] == "overloaded"
                 if trial["within"]:
                     self.carried[settings] = max(rate_per_s, self.carried.get(settings, 0.0))
-                elif overloaded or lacking > by_chance(trial):
+                elif overloaded or deficit > by_chance(trial):
                     self.too_much[settings] = min(rate_per_s, self.too_much.get(settings, math.inf))
 
     def _space(self, **changed: Any) -> Space:
@@ -193,10 +193,10 @@ class Relax:
         self, limit: str, value: float
     ) -> Generator[tuple[Scenario, ...], Any, Candidate | None]:
         """A deployment that a search finds with another value of a limit; None if it finds none."""
-        plan, offered = self.search.plan, self.search.space.prices.offered or 1.0
+        plan, offered_per_s = self.search.plan, self.search.space.prices.offered or 1.0
         overrides: dict[str, Any] = {limit: value}
         if limit == LOAD:
-            overrides = {"more": value / offered - 1.0}
+            overrides = {"more": value / offered_per_s - 1.0}
         elif limit.startswith("slo."):
             overrides = {"scenario": with_overrides(plan.scenario, overrides)}
         for stop_at_first in (True, False):  # the first that keeps the limits is mostly enough

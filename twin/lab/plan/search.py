@@ -192,8 +192,8 @@ class Search:
             # None is expected to fit: half by the shortest TPOT, half by the largest bounds.
             by_tpot = sorted(left, key=lambda c: (c.price.tpot_s, c.npus, c.settings))
             by_bound = sorted(left, key=lambda c: (-c.price.bound, c.npus, c.settings))
-            alternating = itertools.chain.from_iterable(zip(by_tpot, by_bound, strict=True))
-            return list({c.settings: c for c in itertools.islice(alternating, count)}.values())
+            both_orders = itertools.chain.from_iterable(zip(by_tpot, by_bound, strict=True))
+            return list({c.settings: c for c in itertools.islice(both_orders, count)}.values())
         expected = np.array([self.point(c, ratios) for c in may_fit]).reshape(-1, 2)
         for factor in PROMISING:
             points = factor * expected
@@ -247,7 +247,7 @@ class Search:
         ratios, candidates_by_kind = self.reached, defaultdict(list)
         for candidate in self.space.open:
             candidates_by_kind[candidate.kind].append(candidate)
-        nearest: dict[Any, tuple[float, Candidate]] = {}
+        best_of: dict[Any, tuple[float, Candidate]] = {}
         for best_candidate in best:
             for members in candidates_by_kind.values():
                 changed_settings = self.space.differs(members[0], best_candidate)
@@ -261,8 +261,8 @@ class Search:
                 ]
                 if scores:
                     top_pair = max(scores, key=lambda pair: (pair[0], pair[1].price.expected))
-                    nearest[top_pair[1].settings] = top_pair
-        return [c for _, c in sorted(nearest.values(), key=lambda x: (-x[0], x[1].settings))]
+                    best_of[top_pair[1].settings] = top_pair
+        return [c for _, c in sorted(best_of.values(), key=lambda x: (-x[0], x[1].settings))]
 
     def _halved(self, budget: int) -> Steps:
         """Simulate further loads of the best half, of its best half, ..., within the budget."""

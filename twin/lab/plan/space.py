@@ -124,8 +124,8 @@ def _experts_tp(path: str) -> Values:
 
 def _redundant(s: Scenario, m: Machine) -> list[Any]:
     """Redundant experts: 0, an eighth and a quarter of the routed, and the scenario's own."""
-    routed = m.routed_experts
-    return sorted({0, routed // 8, routed // 4, s.experts.redundant}) if routed else [0]
+    experts = m.routed_experts
+    return sorted({0, experts // 8, experts // 4, s.experts.redundant}) if experts else [0]
 
 
 def _expert_npus(s: Scenario, m: Machine) -> list[Any]:

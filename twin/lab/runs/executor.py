@@ -261,9 +261,9 @@ class Runner:
     def _deaf_of(self, running: Sequence[RunRow]) -> list[RunRow]:
         """Runs that ignored a request to stop for too long, to be killed."""
         now_s = time.monotonic()
-        stopping = [row for row in running if row.cancel_s is not None]
-        self._deaf = {row.id: self._deaf.get(row.id, now_s) for row in stopping}
-        return [row for row in stopping if now_s - self._deaf[row.id] > DEAF_S]
+        stopping_rows = [row for row in running if row.cancel_s is not None]
+        self._deaf = {row.id: self._deaf.get(row.id, now_s) for row in stopping_rows}
+        return [row for row in stopping_rows if now_s - self._deaf[row.id] > DEAF_S]
 
     def _hire(self, waiting: int, running: int) -> None:
         """Start as many processes as there is work for, at least those on standby."""

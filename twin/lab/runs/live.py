@@ -140,9 +140,9 @@ def question_of(draft: Scenario, facts: Facts) -> Scenario | None:
     scale = SECONDS / estimate_s
     if draft.horizon_s * scale < SHORTEST_S:
         return None
-    shorter = {"horizon_s": round(draft.horizon_s * scale, 1), "warmup_s": draft.warmup_s * scale}
+    times = {"horizon_s": round(draft.horizon_s * scale, 1), "warmup_s": draft.warmup_s * scale}
     try:
-        return with_overrides(draft, shorter)
+        return with_overrides(draft, times)
     except SpecError:
         return None
 

@@ -86,8 +86,8 @@ def write(key: str, scenario: Scenario, run: "Run", engine: str, folder: Path = 
     """Write the file of one preset's run."""
     # In single precision, except columns of times that join tables.
     time_columns = cs.by_name("t_s", "end_s", "window_s", require_all=False)
-    narrow = (cs.float() - time_columns).cast(pl.Float32)
-    tables = {name: run.tables[name].with_columns(narrow) for name in TABLES if name in run.tables}
+    to_f32 = (cs.float() - time_columns).cast(pl.Float32)
+    tables = {name: run.tables[name].with_columns(to_f32) for name in TABLES if name in run.tables}
     description = {
         "scenario": scenario_digest(scenario),
         "engine": engine,

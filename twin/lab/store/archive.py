@@ -118,8 +118,8 @@ class _Writer:
     def scenario(self, digest: str) -> None:
         """Write a scenario and remember its imported files."""
         scenario = self.store.scenarios.load(digest)
-        named = (part.kind.named(scenario) for part in self.store.imports.values())
-        digests, parts = [v.digest for v in named if v is not None], self.store.imports.values()
+        refs = (part.kind.named(scenario) for part in self.store.imports.values())
+        digests, parts = [v.digest for v in refs if v is not None], self.store.imports.values()
         self.used += [d for d in digests if any(part.get(d) for part in parts)]
         self._row(SCENARIO, digest, {})
 
@@ -205,8 +205,8 @@ INTEGER_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
 def read_archive(store: Store, file: IO[bytes], name: str) -> Moved:
     """Add the archive's parts that the store lacks, except damaged ones. Raises StoreError."""
     _require_whole(file, name)
-    moved, has_part = Moved(), False
-    for kind, sha256, reader in _members(file, name, moved):
+    tally, has_part = Moved(), False
+    for kind, sha256, reader in _members(file, name, tally):
         has_part = True
         try:
             if kind == TABLE:
@@ -215,16 +215,16 @@ def read_archive(store: Store, file: IO[bytes], name: str) -> Moved:
                     remember(session, store.artefacts, artefact)
                 continue
             is_new = _take(store, kind, _row_in(reader, sha256))
-            (moved.new if is_new else moved.here)[kind] += 1
+            (tally.new if is_new else tally.here)[kind] += 1
         except StoreFull:
             raise
         except StoreError as error:
-            moved.leave_out(str(error))
+            tally.leave_out(str(error))
         except (ValueError, RecursionError) as error:
-            moved.leave_out(f"the {kind} {sha256} cannot be read: {error}")
+            tally.leave_out(f"the {kind} {sha256} cannot be read: {error}")
     if not has_part:
         raise StoreError(f"{name} is no library: `library export` writes one")
-    return moved
+    return tally
 
 
 def read_archive_file(store: Store, path: Path) -> Moved:
@@ -404,8 +404,8 @@ def _imported(store: Store, values: Mapping[str, Any], files: Mapping[str, str])
         raise StoreError(f"{name} is of a kind that this twin does not know")
     if sealed(row, dict(files)) != row.seal:
         raise StoreError(f"the {row.kind} {name} is damaged: its seal is broken")
-    about = value_store.kind.split(value_store.joined(row, files)).about
-    faults = [k for k, value in row.about.items() if json_text(about.get(k)) != json_text(value)]
+    attrs = value_store.kind.split(value_store.joined(row, files)).about
+    faults = [k for k, value in row.about.items() if json_text(attrs.get(k)) != json_text(value)]
     if faults:
         raise StoreError(f"the {row.kind} {name} is left out: its tables have another {faults[0]}")
     return row

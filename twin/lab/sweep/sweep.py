@@ -106,8 +106,8 @@ def between(path: str, low: float, high: float, count: int, *, log: bool = False
         raise SweepError(_usage(path))
     if not (math.isfinite(low) and math.isfinite(high)) or (log and min(low, high) <= 0):
         raise SweepError(_usage(path))
-    spaced = np.geomspace if log else np.linspace
-    numbers = [float(number) for number in spaced(low, high, count)]
+    spacing = np.geomspace if log else np.linspace
+    numbers = [float(number) for number in spacing(low, high, count)]
     inner_values = [float(f"{number:.{FIGURES}g}") for number in numbers[1:-1]]
     return _axis(path, [field.kind(round(value) if field.kind is int else value) for value in
                         (numbers[0], *inner_values, numbers[-1])])  # fmt: skip
@@ -217,8 +217,8 @@ def holds(scenario: Scenario, summary: dict[str, Any]) -> bool | None:
 
 def knees(held: Sequence[bool | None]) -> list[int]:
     """Indices along an axis before each change between SLO met and missed."""
-    known_indices = [i for i, is_met in enumerate(held) if is_met is not None]
-    return [i for i, j in itertools.pairwise(known_indices) if held[i] != held[j]]
+    judged_indices = [i for i, is_met in enumerate(held) if is_met is not None]
+    return [i for i, j in itertools.pairwise(judged_indices) if held[i] != held[j]]
 
 
 def conclusion(

@@ -101,8 +101,7 @@ def _begin(draft: Scenario) -> tuple[str, float]:
 
 
 def _awaited(place: DeltaGenerator, run: str) -> Look | None:
-    """Draw a run's progress until it has ended or PATIENCE_S have passed; returns its last state,
-    None if it is gone. An edit can interrupt each check."""
+    """Draw a run's progress until its end or for PATIENCE_S; returns its state, None if gone."""
     deadline_s, drawn_status = time.monotonic() + PATIENCE_S, None
     while (status := _live().look(run, LOOK_S)) is not None and not status.ended:
         if status != drawn_status:

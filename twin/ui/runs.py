@@ -93,8 +93,7 @@ def badges(tags: str) -> str:
 
 @st.fragment(run_every=0.5)
 def watch(ids: Sequence[str], text: str = "") -> None:
-    """Redraw the page when a run has ended; until then, with a text, show the first's progress and
-    a button that stops it."""
+    """Redraw the page when a run has ended; with a text, meanwhile draw its progress and Stop."""
     rows = [row for row in map(session.store().runs.get, ids) if row is not None and not row.ended]
     if len(rows) < len(ids):
         st.rerun()

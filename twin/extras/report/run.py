@@ -121,18 +121,14 @@ def _operators(operators: pl.DataFrame | None) -> Iterable[Part]:
     for phase in operators["phase"].unique(maintain_order=True):
         phase_rows = operators.filter(pl.col("phase") == phase).sort("share", descending=True)
         rows = [
-            (_name(row["operator"]), row["share"],
+            (OPERATORS[row["operator"]].label if row["operator"] in OPERATORS
+             else row["operator"].replace("_", " "), row["share"],
              f"{amount(row['share'], 'share')}, {amount(row['per_iteration_s'], 'time')}")
             for row in phase_rows.head(OPERATORS_MOST).iter_rows(named=True) if row["share"]
         ]  # fmt: skip
         if rows:
             yield tag("h2", f"Where an iteration of {phase} spends its time")
             yield doc.bars(rows)
-
-
-def _name(operator: str) -> str:
-    """An operator's label."""
-    return OPERATORS[operator].label if operator in OPERATORS else operator.replace("_", " ")
 
 
 def fields_of(scenario: Scenario) -> Part:

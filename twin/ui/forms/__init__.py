@@ -27,16 +27,18 @@ ROW_CHARACTERS = 30  # choices up to this many letters in all stand side by side
 def group(paths: Iterable[str]) -> None:
     """Draw the fields that have an effect, two per row, and name the others."""
     scenario = session.wished()
-    idle_reasons: dict[str, str] = {}
+    names_by_reason: dict[str, list[str]] = {}
     grid = st.grid(2, min_column_width=230, vertical_alignment="top", gap=("small", "medium"))
     for path in paths:
         reason = why_idle(path, scenario)
         if reason and not session.refusal(path):
-            idle_reasons[path] = reason
+            names_by_reason.setdefault(reason, []).append(field_name(path))
             continue
         with grid.cell():
             field(path)
-    unused(idle_reasons)
+    if names_by_reason:
+        text = "; ".join(f"{', '.join(names)} ({why})" for why, names in names_by_reason.items())
+        st.caption(f"Not used with these choices: {text}.")
 
 
 def field(path: str) -> None:
@@ -84,16 +86,6 @@ def refused() -> bool:
 def problem(refusal: str) -> None:
     """Show a refused edit's sentence below its field."""
     st.markdown(f":small[:red[:material/error: {sentence(refusal)}]]")
-
-
-def unused(idle: dict[str, str]) -> None:
-    """Show the fields (path: reason) that have no effect with the other choices."""
-    names_by_reason: dict[str, list[str]] = {}
-    for path, reason in idle.items():
-        names_by_reason.setdefault(reason, []).append(field_name(path))
-    if names_by_reason:
-        text = "; ".join(f"{', '.join(names)} ({why})" for why, names in names_by_reason.items())
-        st.caption(f"Not used with these choices: {text}.")
 
 
 def widget(

@@ -8,7 +8,7 @@ import streamlit as st
 from twin.hooks import drawn
 from twin.lab.explain.waterfall import iteration_of
 from twin.metrics.measures import amount, seconds
-from twin.model.predict import DecodePrediction, Prediction, PrefillPrediction
+from twin.model.predict import DecodePrediction, Prediction
 from twin.scenario import Scenario
 from twin.ui import formulas, imports, live, session, theme, words
 from twin.ui.fields import glossed, sentence
@@ -83,12 +83,6 @@ def _tile(label: str, value: str, help_: str, **more: Any) -> Tile:
     return {"label": label, "value": value, "help": glossed(label, help_), **more}
 
 
-def operators(phase: str, part: DecodePrediction | PrefillPrediction) -> pl.DataFrame:
-    """Seconds by operator of one iteration, as the operators table of a run has them."""
-    table = pl.DataFrame([*part.operators.items()], ["operator", "per_iteration_s"], orient="row")
-    return table.with_columns(phase=pl.lit(phase), total_s="per_iteration_s")
-
-
 simulated = workspace("deployment")
 form, facts = st.columns([3, 2], gap="large")
 
@@ -141,7 +135,9 @@ with facts:
     )  # fmt: skip
     part, name_of = phases[phase], "iteration" if phase == "Decode" else "batch"
     plan = formulas.layers(draft).get(phase.lower())
-    rows = iteration_of(operators(phase.lower(), part), phase.lower(), plan)
+    table = pl.DataFrame([*part.operators.items()], ["operator", "per_iteration_s"], orient="row")
+    table = table.with_columns(phase=pl.lit(phase.lower()), total_s="per_iteration_s")  # as a run's
+    rows = iteration_of(table, phase.lower(), plan)
     took_s = part.iteration_s if isinstance(part, DecodePrediction) else part.batch_s
     passes(plan, rows, took_s, name_of)
 

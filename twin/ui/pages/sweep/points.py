@@ -54,8 +54,7 @@ def usual(path: str) -> Axis:
 def chosen(
     place: int, given: Axis | None, default: str = "", but: Axis | None = None
 ) -> Axis | None:
-    """Draw the form of one axis, at first as in the address (`given`); returns the axis, None
-    without a field. but: the other axis."""
+    """Draw the form of an axis, at first `given`; returns it or None. but: the other axis."""
     paths = [path for path in offered() if but is None or path != but.path]
     first_path = given.path if given and given.path in paths else default
     path = st.selectbox(

@@ -180,10 +180,10 @@ def _package(sheet: Boxes, npu: int, parts: Sequence[int]) -> None:
 def _switches(sheet: Boxes, inside: Sequence[int], part: int) -> int:
     """Add a block of switches, or one switch as its own box; returns the block's box."""
     attrs = sheet.net.vertex_data[inside[0]]
-    per_row = CHIPS_IN_ROW if len(inside) <= 4 * CHIPS_IN_ROW else 2 * CHIPS_IN_ROW
-    per_row = max(CHIPS_IN_ROW, min(per_row, len(inside)))
-    width = 10.0 + per_row * (CHIP_W + 3.0) - 3.0
-    height = HEAD + math.ceil(len(inside) / per_row) * (CHIP_H + 3.0) + 3.0
+    chips_per_row = CHIPS_IN_ROW if len(inside) <= 4 * CHIPS_IN_ROW else 2 * CHIPS_IN_ROW
+    chips_per_row = max(CHIPS_IN_ROW, min(chips_per_row, len(inside)))
+    width = 10.0 + chips_per_row * (CHIP_W + 3.0) - 3.0
+    height = HEAD + math.ceil(len(inside) / chips_per_row) * (CHIP_H + 3.0) + 3.0
     if len(inside) == 1 and (sheet.apart or "sub_plane" not in attrs):
         return sheet.put(inside[0], -1, 0, 0, width, height)
     prefix = f"{part}:" if part >= 0 else ""
@@ -192,7 +192,7 @@ def _switches(sheet: Boxes, inside: Sequence[int], part: int) -> int:
         name = f"sub-plane {prefix}{attrs['sub_plane']}"
     block = sheet.add(name.strip(": "), "plane", -1, (0, 0, width, height))
     for k, switch in enumerate(inside):
-        corner = 5.0 + k % per_row * 17.0, HEAD + k // per_row * 14.0
+        corner = 5.0 + k % chips_per_row * 17.0, HEAD + k // chips_per_row * 14.0
         sheet.put(switch, block, *corner, CHIP_W, CHIP_H)
     return block
 
@@ -248,15 +248,15 @@ def _in_levels(sheet: Boxes) -> dict[int, tuple[float, float]]:
     for box, _, kind in sheet.blocks:
         if kind != "rack":
             levels[int(hops_away.get(box, len(sheet.name)))].append(box)
-    per_row = max(NODES_IN_COLUMN, math.ceil(math.sqrt(2 * len(sheet.blocks))))
+    boxes_per_row = max(NODES_IN_COLUMN, math.ceil(math.sqrt(2 * len(sheet.blocks))))
     rows = [
-        level[start : start + per_row]
+        level[start : start + boxes_per_row]
         for level in (racks, *(levels[k] for k in sorted(levels)))
-        for start in range(0, len(level), per_row)
+        for start in range(0, len(level), boxes_per_row)
     ]
-    columns = max(map(len, rows))
+    column_count = max(map(len, rows))
     return {
-        box: (k + (columns - len(row)) / 2.0, float(y))
+        box: (k + (column_count - len(row)) / 2.0, float(y))
         for y, row in enumerate(rows)
         for k, box in enumerate(row)
     }
@@ -275,11 +275,11 @@ def _joined(sheet: Boxes) -> nx.Graph:
 def _pulled(sheet: Boxes) -> dict[int, tuple[float, float]]:
     """Column and row of every block on a lattice, with linked blocks near each other."""
     positions = nx.spring_layout(_joined(sheet), seed=1, iterations=60)
-    columns = max(1, math.ceil(math.sqrt(len(positions) / 2)))
+    column_count = max(1, math.ceil(math.sqrt(len(positions) / 2)))
     sorted_boxes = sorted(positions, key=lambda box: positions[box][0])
-    rows = math.ceil(len(sorted_boxes) / columns)
+    rows = math.ceil(len(sorted_boxes) / column_count)
     cells: dict[int, tuple[float, float]] = {}
-    for x in range(columns):
+    for x in range(column_count):
         column = sorted(sorted_boxes[x * rows : (x + 1) * rows], key=lambda box: positions[box][1])
         cells |= {box: (float(x), float(y)) for y, box in enumerate(column)}
     return cells

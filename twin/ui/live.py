@@ -93,11 +93,11 @@ def _begin(draft: Scenario) -> tuple[str, float]:
         return "", 0.0
     if (question := question_of(draft, session.facts())) is None:
         return "", 0.0
-    digest, run = st.session_state.get(STATE, ("", ""))
-    if digest != scenario_digest(question) or _live().look(run) is None:
-        run = _live().ask(question, superseded=run)
-        st.session_state[STATE] = (scenario_digest(question), run)
-    return run, question.horizon_s
+    digest, run_id = st.session_state.get(STATE, ("", ""))
+    if digest != scenario_digest(question) or _live().look(run_id) is None:
+        run_id = _live().ask(question, superseded=run_id)
+        st.session_state[STATE] = (scenario_digest(question), run_id)
+    return run_id, question.horizon_s
 
 
 def _awaited(place: DeltaGenerator, run: str) -> Look | None:

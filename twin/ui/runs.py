@@ -130,8 +130,8 @@ def how_far_off(scenarios: Mapping[str, Scenario]) -> None:
             prefix = "" if one_group else f"{plain(', '.join(names))}: "
             text = f"Four of five measurements are expected within {plain(in_brief(bands))}."
             st.caption(f":material/target: {prefix}{text}", width="content")
-        hidden_groups = len(groups) - SHOWN
-        label = "What this rests on" + (f", and {hidden_groups} more" if hidden_groups > 0 else "")
+        hidden_count = len(groups) - SHOWN
+        label = "What this rests on" + (f", and {hidden_count} more" if hidden_count > 0 else "")
         with st.popover(label, type="tertiary"):
             for names, bands in groups:
                 if not one_group:

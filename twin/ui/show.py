@@ -65,8 +65,8 @@ a:focus-visible { outline: 2px solid light-dark(#4B45C6, #A5A1FF); outline-offse
 
 
 def frame(page: str, sought: tuple[int, str] = (0, "")) -> None:
-    """Common frame of every page: styles, SVG and CSV of charts, the phone's drawer, closed after a
-    choice; sought: number of a search, and key of the widget to mark once."""
+    """Draw what all pages have: styles, tools of charts, the phone's drawer, closed after a choice.
+    sought: number of a search, and key of the widget to mark once."""
     st.html(_LOOK)
     search_count, key = sought
     css_class = f"st-key-{re.sub(r'[^a-zA-Z0-9_-]', '-', key)}"

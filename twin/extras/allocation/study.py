@@ -61,16 +61,16 @@ def allocation(
         heapq.heappush(departures, (now_s + stay, supernode, size))
     total_npus = count * supernode_npus
     moments, shares = np.array(times), np.array(used_levels) / total_npus
-    start = min(int(FILLING * moments.size), moments.size - 1)
-    spans = np.diff(moments[start:])
-    mean_share = (shares[start:-1] * spans).sum() / spans.sum() if spans.sum() > 0.0 else shares[-1]
+    first = min(int(FILLING * moments.size), moments.size - 1)
+    spans = np.diff(moments[first:])
+    mean_share = (shares[first:-1] * spans).sum() / spans.sum() if spans.sum() > 0.0 else shares[-1]
     return Allocation(supernode_npus, count, min(1.0, float(mean_share)), moments, shares)
 
 
 def _best_fit(free: Sequence[int], size: int) -> int:
     """The supernode in which a block leaves the least room, ties to the first; -1: none."""
-    least = min((room for room in free if room >= size), default=-1)
-    return free.index(least) if least >= 0 else -1
+    least_npus = min((npus for npus in free if npus >= size), default=-1)
+    return free.index(least_npus) if least_npus >= 0 else -1
 
 
 @lru_cache(maxsize=32)

@@ -123,8 +123,8 @@ def spread_merged(parts: Sequence[tuple[int, np.ndarray]], prefix: str) -> dict[
     if not values.size:
         return spread_of(values, prefix)
     counts = np.concatenate([np.full(sample.size, count) for count, sample in parts])
-    order = np.argsort(values, kind="stable")
-    values, count_up_to = values[order], np.cumsum(counts[order])
+    ranks = np.argsort(values, kind="stable")
+    values, count_up_to = values[ranks], np.cumsum(counts[ranks])
     positions = (count_up_to[-1] - 1) * (np.array(PERCENTILES) / 100)
     lower_index = np.floor(positions)
     low, high = (
@@ -133,9 +133,9 @@ def spread_merged(parts: Sequence[tuple[int, np.ndarray]], prefix: str) -> dict[
     )
     fraction, width = positions - lower_index, high - low
     percentiles = np.where(fraction < 0.5, low + width * fraction, high - width * (1.0 - fraction))
-    mean = sum(count * float(sample.sum()) for count, sample in parts) / int(count_up_to[-1])
+    mean_value = sum(count * float(sample.sum()) for count, sample in parts) / int(count_up_to[-1])
     names = [f"{prefix}_mean", *(f"{prefix}_p{p}" for p in PERCENTILES)]
-    return dict(zip(names, [mean, *map(float, percentiles)], strict=True))
+    return dict(zip(names, [mean_value, *map(float, percentiles)], strict=True))
 
 
 HOURS = 24  # of a run that has no hours of its own

@@ -362,9 +362,9 @@ class _Maker:
         middle_s = 0.5 * (edges_s[1:] + edges_s[:-1])
         shares = layout.share[layout.span(middle_s), :, u]
         by_region = layout.by_region(middle_s, self.facts).T * shares
-        load = by_region.sum(axis=1) + self._again(u, middle_s)
-        mean_rate = float((load * np.diff(edges_s)).sum() / (end_s - begin_s))
-        factors = {"rate": load / max(mean_rate, 1e-9)}
+        load_per_s = by_region.sum(axis=1) + self._again(u, middle_s)
+        mean_rate = float((load_per_s * np.diff(edges_s)).sum() / (end_s - begin_s))
+        factors = {"rate": load_per_s / max(mean_rate, 1e-9)}
         for side in ("input", "output"):
             lengths = [length_at(w, middle_s, side, self.facts) for w in layout.regions]
             weights = by_region + 1e-12  # where nothing comes, lengths are any

@@ -263,15 +263,15 @@ class _Config:
         routed, top_k = self._count(experts_key), self._count(picks_key)
         if top_k.value > routed.value:
             self._fail(picks_key, f"must be at most {experts_key}, {routed.value}")
-        inner = self._count(width := self.family.width)
+        inner = self._count(width_key := self.family.width)
         shared_key = self._first_of("n_shared_experts", "num_shared_experts")
         shared_experts = self._count(shared_key, low=0, absent=0)
         if self.table.get("shared_expert_intermediate_size"):
             shared_width = self._count("shared_expert_intermediate_size").value
             if shared_width % inner.value:
-                self._fail("shared_expert_intermediate_size", f"must be a multiple of {width}, "
+                self._fail("shared_expert_intermediate_size", f"must be a multiple of {width_key}, "
                            f"{inner.value}: shared experts are as wide as routed ones")  # fmt: skip
-            source_text = f"shared_expert_intermediate_size / {width} of {self.file}"
+            source_text = f"shared_expert_intermediate_size / {width_key} of {self.file}"
             shared_experts = self._derived(shared_width // inner.value, source_text)
         return {
             "routed_experts": routed, "top_k": top_k, "expert_intermediate": inner,

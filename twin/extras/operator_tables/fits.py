@@ -86,9 +86,9 @@ def _fit(table: Table, part: Part, held: float, seed: int) -> Fitted:
 
         def log_error(x: Floats, predict: Predict = predict) -> float:
             """Mean absolute log error on the fitted rows, with a penalty for shares above 1."""
-            values = dict(zip(names, np.exp(x), strict=True))
-            excess = sum(max(0.0, v - 1.0) for k, v in values.items() if k not in UNBOUNDED)
-            errors = np.log(predict(values)[~held_rows] / measured_s[~held_rows])
+            parameters = dict(zip(names, np.exp(x), strict=True))
+            excess = sum(max(0.0, v - 1.0) for k, v in parameters.items() if k not in UNBOUNDED)
+            errors = np.log(predict(parameters)[~held_rows] / measured_s[~held_rows])
             return float(np.abs(errors).mean()) + excess
 
         log_start = np.log(np.array(list(start_values.values())))
@@ -331,8 +331,8 @@ def _by_dies(rows: pl.DataFrame, passes: float, start: float) -> list[Part]:
     start_values = {"start": start, "rate": 1.5e11, "later": 2e-5, "gain": 2.0}
     parts: list[Part] = []
     for (dies,), dies_rows in sorted(rows.group_by(["num_gpus"])):
-        message_values, latency_ms = _columns(dies_rows, "message_size", "latency")
-        sent_bytes = passes * (1.0 - 1.0 / float(dies)) * ACTIVATION_BYTES * message_values
+        message_sizes, latency_ms = _columns(dies_rows, "message_size", "latency")
+        sent_bytes = passes * (1.0 - 1.0 / float(dies)) * ACTIVATION_BYTES * message_sizes
         one_kernel = [(predict, {"later": 0.0, "gain": 0.0}) for predict, _ in _at_rate(sent_bytes)]
         candidates: Candidates = [*one_kernel, (partial(_faster, sent_bytes), {})]
         parts.append((f"{dies} dies", latency_ms * 1e-3, candidates, start_values))

@@ -73,11 +73,11 @@ def _tables(file: Path) -> Iterator[Table]:
     columns = set(frame.columns)
     if columns >= PROFILE:
         frame, columns = _profiled(frame), OPERATORS["gemm"]
-    name_hits = [operator for name, operator in NAMED.items() if file.name.startswith(name)]
+    by_name = [operator for name, operator in NAMED.items() if file.name.startswith(name)]
     column_hits = [operator for operator, needed in OPERATORS.items() if columns >= needed]
-    if not name_hits + column_hits:
+    if not by_name + column_hits:
         return
-    operator = (name_hits + column_hits)[0]
+    operator = (by_name + column_hits)[0]
     engine = " ".join(file.parts[-3:-1]) if len(file.parts) > 2 else file.stem
     if (only_format := ONE_FORMAT.get(operator)) is not None:
         yield Table(operator, only_format, engine, frame)

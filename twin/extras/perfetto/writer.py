@@ -181,9 +181,9 @@ def _put_streams(sink: _Events, one: Instance, plan: Timeline) -> None:
             name = f"layer {turn.layer} microbatch {turn.microbatch}"
             events.append(track.slice(name, *turn_ns, of="formula at the mean load"))
             for operator, low, high in turn.operators:
-                edges_ns = (begin_ns + int(low * length_ns), begin_ns + int(high * length_ns))
-                if edges_ns[1] > edges_ns[0]:
-                    events.append(track.slice(operator, *edges_ns))
+                operator_ns = (begin_ns + int(low * length_ns), begin_ns + int(high * length_ns))
+                if operator_ns[1] > operator_ns[0]:
+                    events.append(track.slice(operator, *operator_ns))
         event_count = len(events)
         sink.put(events)
 

@@ -36,9 +36,9 @@ def distribution(
     factor, unit = base.time_unit(axis_end_s)
     fig, sentences = figure(), []
     for curve, x in quantiles_of:
-        hover = f"%{{y:.1f}} % within %{{x:,.3~g}} {unit}<extra>{curve.name}</extra>"
+        hover_text = f"%{{y:.1f}} % within %{{x:,.3~g}} {unit}<extra>{curve.name}</extra>"
         name = base.in_legend(curve.name)
-        base.line(fig, x * factor, 100 * share, curve.colour, hover, width=2.4, name=name)
+        base.line(fig, x * factor, 100 * share, curve.colour, hover_text, width=2.4, name=name)
         median_text, p99_text = map(seconds, np.interp([0.5, 0.99], share, x))
         sentences.append(f"{curve.name}: half within {median_text}, 99 % within {p99_text}")
     if slo_s is not None and slo_s <= axis_end_s:

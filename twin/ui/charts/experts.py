@@ -58,7 +58,7 @@ def die_map(
 
 
 def by_layer(layers: np.ndarray, before: np.ndarray, after: np.ndarray | None = None) -> base.Chart:
-    """Hottest die over the mean by layer, at one moment or on the two sides of a rebalance."""
+    """Chart of the hottest die over the mean by layer, at one moment or around a rebalance."""
     if not layers.size:
         return base.empty("No expert load was recorded")
     fig, sentences = base.figure(height=320), []
@@ -81,20 +81,20 @@ def by_layer(layers: np.ndarray, before: np.ndarray, after: np.ndarray | None = 
 
 
 def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: float) -> base.Chart:
-    """Hottest die over the mean at each measurement: mean, median and worst layer."""
+    """Chart of the hottest die over the mean over time: mean, median and worst layer."""
     if not hottest.height:
         return base.empty("No measurement was made in this run")
     factor, unit = base.time_axis(horizon_s)
     fig, sentences, top_ratio = base.figure(), [], 0.0
     ratio = pl.col("hottest")
-    by_moment = hottest.group_by("t_s").agg(
+    ratios_by_time = hottest.group_by("t_s").agg(
         ratio.max().alias("worst layer"), ratio.mean().alias("mean of layers"),
         ratio.median().alias("median layer"),
     ).sort("t_s")  # fmt: skip
     colours = (theme.SERIES[number] for number in (3, 0, 4))
-    for label, colour in zip(by_moment.columns[1:], colours, strict=True):
-        values = by_moment[label].to_numpy()
-        base.line(fig, by_moment["t_s"].to_numpy() * factor, values, colour, HOVER, name=label,
+    for label, colour in zip(ratios_by_time.columns[1:], colours, strict=True):
+        values = ratios_by_time[label].to_numpy()
+        base.line(fig, ratios_by_time["t_s"].to_numpy() * factor, values, colour, HOVER, name=label,
              mode="lines+markers", marker={"size": 5})  # fmt: skip
         sentences.append(f"{label} {values.min():.2f} to {values.max():.2f}")
         top_ratio = max(top_ratio, float(values.max()))

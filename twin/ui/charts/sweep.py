@@ -162,8 +162,8 @@ def _colours(series: Series) -> list[str]:
     if len(series) == 1:
         return [theme.SERIES[0]]
     scale = theme.SEQUENTIAL[3:]
-    intervals = len(series) - 1
-    return [scale[round(k * (len(scale) - 1) / intervals)] for k in range(len(series))]
+    last_index = len(series) - 1
+    return [scale[round(k * (len(scale) - 1) / last_index)] for k in range(len(series))]
 
 
 FAR = 1.0  # share of the baseline's value; larger changes are drawn with this length

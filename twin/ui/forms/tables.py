@@ -58,8 +58,8 @@ def editor(
 
 def columns_of(declared: Mapping[str, ScenarioField], path: str) -> dict[str, ScenarioField]:
     """The fields of the rows of a list, by their names in a row."""
-    head = f"{path}[]."
-    row_fields = {p.removeprefix(head): f for p, f in declared.items() if p.startswith(head)}
+    prefix = f"{path}[]."
+    row_fields = {p.removeprefix(prefix): f for p, f in declared.items() if p.startswith(prefix)}
     return row_fields | {name: declared[name] for name in ALSO.get(path, ())}
 
 

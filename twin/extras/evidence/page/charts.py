@@ -65,7 +65,7 @@ def _place(error: float) -> float:
 
 
 def _points(fig: Any, rows: Rows) -> None:
-    """Markers of rows: filled where no fit helped, hollow for others; a colour per group."""
+    """Add markers of rows: filled where no fit helped, hollow for others; a colour per group."""
     for number, group in enumerate(sorted({row["group"] for row in rows})):
         colour = theme.SERIES[number % len(theme.SERIES)]
         for name, (kinds, symbol) in POINTS.items():

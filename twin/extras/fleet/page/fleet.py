@@ -31,8 +31,8 @@ st.caption(PAGES["fleet"].about)
 
 def run_of(scenario: Scenario) -> RunRow | None:
     """Run of a scenario started here, or a stored one."""
-    run = st.session_state.setdefault(BEGUN, {}).get(scenario_digest(scenario))
-    return session.store().runs.get(run) if run else find_run(session.store(), scenario)
+    run_id = st.session_state.setdefault(BEGUN, {}).get(scenario_digest(scenario))
+    return session.store().runs.get(run_id) if run_id else find_run(session.store(), scenario)
 
 
 def left(scenario: Scenario) -> int | None:

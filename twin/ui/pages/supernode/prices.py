@@ -160,8 +160,8 @@ def _slowest(
         prices = [price(instance) for instance in instance_by_key.values()]
     except HardwareError as error:
         return Headline(label, None, per, str(error))
-    slowest = min(reversed(prices), key=lambda p: p.bytes_per_s)
-    return Headline(label, slowest.bytes_per_s, per, slowest.bottleneck, slowest.latency_s)
+    price_ = min(reversed(prices), key=lambda p: p.bytes_per_s)
+    return Headline(label, price_.bytes_per_s, per, price_.bottleneck, price_.latency_s)
 
 
 FIELDS = {"ub": "supernode.ub_routing", "rdma": "supernode.rdma_routing"}

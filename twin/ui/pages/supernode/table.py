@@ -136,7 +136,7 @@ def _tools(picked: list[Row]) -> None:
 
 
 def change(picked: Sequence[Row], amount: float, unit: str = SHARE) -> None:
-    """Set rows to a share of capacity, to GB/s, or to a multiple of latency, as the result."""
+    """Edit rows so that each has this share of capacity, GB/s, or multiple of latency."""
     edits = {(e.element, e.to): e for e in session.draft().supernode.edits}
     elements_by_factor: dict[float, list[editor.Element]] = defaultdict(list)
     for row in picked:

@@ -127,8 +127,8 @@ def _racks(sheet: Boxes, nodes: Mapping[int, list[int]], switches: Mapping[str, 
         for i, node in enumerate(rack_nodes):
             if i and i % nodes_per_column == 0:
                 x, y = right + 4.0, HEAD
-            blade = _blade(sheet, node, nodes[node], rack, x, y)
-            _, _, width, height = sheet.rect[blade]
+            node_box = _blade(sheet, node, nodes[node], rack, x, y)
+            _, _, width, height = sheet.rect[node_box]
             right, y = max(right, x + width), y + height + 4.0
             bottom = max(bottom, y)
         rack_switches = switches.get(name, [])
@@ -142,7 +142,7 @@ def _racks(sheet: Boxes, nodes: Mapping[int, list[int]], switches: Mapping[str, 
 
 def _blade(sheet: Boxes, n: int, inside: Sequence[int], parent: int, x: float, y: float) -> int:
     """Add one node: rows of NPUs, with its switches and hosts below. Returns its box."""
-    blade, attrs = sheet.add(f"node {n}", "node", parent, (x, y, 0, 0)), sheet.net.vertex_data
+    node_box, attrs = sheet.add(f"node {n}", "node", parent, (x, y, 0, 0)), sheet.net.vertex_data
     npus: dict[int, list[int]] = defaultdict(list)
     for v in inside:
         if "npu" in attrs[v]:
@@ -150,7 +150,7 @@ def _blade(sheet: Boxes, n: int, inside: Sequence[int], parent: int, x: float, y
     npus_per_row = max(4, min(NPUS_IN_ROW, len(npus)))
     for k, (npu_number, npu_vertices) in enumerate(npus.items()):
         corner = GUTTER + STEP * (k % npus_per_row), 4.0 + (NPU_H + 2.0) * (k // npus_per_row)
-        npu = sheet.add(f"NPU {n}.{npu_number}", "npu", blade, (*corner, NPU_W, NPU_H))
+        npu = sheet.add(f"NPU {n}.{npu_number}", "npu", node_box, (*corner, NPU_W, NPU_H))
         _package(sheet, npu, npu_vertices)
     width = STEP * npus_per_row - 2.0
     strip_top = 4.0 + (NPU_H + 2.0) * math.ceil(len(npus) / npus_per_row)
@@ -160,10 +160,10 @@ def _blade(sheet: Boxes, n: int, inside: Sequence[int], parent: int, x: float, y
         strip = other_vertices[start : start + STRIP]
         box_width = min(40.0, (width + 2.0) / len(strip) - 2.0)
         for k, v in enumerate(strip):
-            sheet.put(v, blade, GUTTER + k * (box_width + 2.0), strip_top, box_width, 9.0)
+            sheet.put(v, node_box, GUTTER + k * (box_width + 2.0), strip_top, box_width, 9.0)
         strip_top += 11.0
-    sheet.grow(blade, GUTTER + width + 4.0, strip_top + 2.0)
-    return blade
+    sheet.grow(node_box, GUTTER + width + 4.0, strip_top + 2.0)
+    return node_box
 
 
 def _package(sheet: Boxes, npu: int, parts: Sequence[int]) -> None:

@@ -216,7 +216,7 @@ def loads(fabric: Fabric, each: Array) -> list[float | None]:
 
 def _rounded(values: Array) -> list[float | None]:
     """Values rounded to visible precision; NaN becomes None."""
-    return [None if np.isnan(v) else float(f"{v:.3g}") for v in values.tolist()]
+    return [None if np.isnan(value) else float(f"{value:.3g}") for value in values.tolist()]
 
 
 def deflated(message: Any) -> str:

@@ -195,9 +195,9 @@ def _look_at_trace(table: Any) -> Look:
         "Output, half under": f"{preview['output_tokens']['p50']:,.0f} tokens",
         "Reusable prompt tokens": amount(reuse_share, "share") if table.has_prefix else no_reuse,
     }
-    reasons = preview["counts"].items()
+    count_by_reason = preview["counts"].items()
     left_out_texts = (
-        f"{numbered(count, 'row')}: {why.replace('_', ' ')}" for why, count in reasons
+        f"{numbered(count, 'row')}: {why.replace('_', ' ')}" for why, count in count_by_reason
     )
     warnings = (f":material/warning: {plain(warning)}" for warning in preview["warnings"])
     title = f"**{preview['format'].capitalize()}** · {numbered(preview['rows'], 'request')}"

@@ -178,7 +178,7 @@ def differences() -> list[tuple[str, Callable[[], None]]]:
 
 def _in_words(group: list[Edit]) -> str:
     """Equal edits as one line: the elements, and the edit."""
-    names = [f"{e.element} – {e.to}" if e.to else e.element for e in group]
+    names = [f"{edit.element} – {edit.to}" if edit.to else edit.element for edit in group]
     range_text = f"{names[0]} to {names[-1]}, {len(names)} in all"
     elements_text = range_text if len(names) > 3 else ", ".join(names)
     change = effect(group[0].capacity_factor, group[0].latency_factor)

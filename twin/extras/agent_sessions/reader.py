@@ -73,13 +73,13 @@ def read_weka(reading: Reading) -> Columns:
                 sessions.requests += short_rows
     cells = _cells(sessions.requests)
     session_of = np.repeat(np.arange(len(sessions.lengths)), sessions.lengths)
-    offset, hashes = c.hash_array(c.hash_lists(cells), cells.where)
+    offsets, hashes = c.hash_array(c.hash_lists(cells), cells.where)
     columns = Columns(
         ticks=_clock(np.array([time_s for time_s, _, _ in sessions.requests]), session_of),
         ticks_per_s=1.0, in_order=False,
         input_tokens=cells.tokens("in"), output_tokens=cells.tokens("out"),
         source_row=np.arange(1, session_of.size + 1), session=session_of,
-        hash_offset=offset, hashes=hashes, scope=np.array(sessions.scopes, np.int64)[session_of],
+        hash_offset=offsets, hashes=hashes, scope=np.array(sessions.scopes, np.int64)[session_of],
         block_tokens=block_tokens, think_s=cells.times_if_known("think_time"),
     )  # fmt: skip
     return _finished(columns, sessions.left_out, len(sessions.lengths), most_tokens)
@@ -154,10 +154,10 @@ def read_session_table(reading: Reading) -> Columns:
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
         raise TraceError(f"{piece.name} is not a sound parquet file: copy it again") from None
     session = chosen_rows["trace"].rank("dense").cast(pl.Int64).to_numpy() - 1
-    offset = np.zeros(chosen_rows.height + 1, np.int64)
-    np.cumsum(hash_lists.list.len().cast(pl.Int64).to_numpy(), out=offset[1:])
+    offsets = np.zeros(chosen_rows.height + 1, np.int64)
+    np.cumsum(hash_lists.list.len().cast(pl.Int64).to_numpy(), out=offsets[1:])
     hashes = hash_lists.explode().drop_nulls()  # of an empty list a null comes out
-    if hashes.len() != offset[-1]:
+    if hashes.len() != offsets[-1]:
         raise TraceError(f"{piece.name}: hash_ids must hold whole numbers, and some are missing")
     is_unsigned = hashes.dtype == pl.UInt64
     hashes = hashes.reinterpret(signed=True) if is_unsigned else hashes.cast(pl.Int64)
@@ -166,7 +166,7 @@ def read_session_table(reading: Reading) -> Columns:
         ticks=_clock(chosen_rows["t"].to_numpy(), session), ticks_per_s=1.0, in_order=False,
         input_tokens=lengths["input_length"].to_numpy(),
         output_tokens=lengths["output_length"].to_numpy(), source_row=lengths["row"].to_numpy(),
-        session=session, hash_offset=offset, scope=session, block_tokens=PARQUET_BLOCK_TOKENS,
+        session=session, hash_offset=offsets, scope=session, block_tokens=PARQUET_BLOCK_TOKENS,
         hashes=np.array(hashes, np.int64),  # a copy that may be overwritten
         think_s=chosen_rows["think_time"].cast(pl.Float64).fill_null(np.nan).to_numpy(),
     )  # fmt: skip

@@ -43,8 +43,8 @@ def allocation(
             f"a block of {sizes.max()} NPUs does not fit a supernode of {supernode_npus}: take "
             "smaller blocks or a larger supernode"
         )
-    count = max(1, fleet_npus // supernode_npus)
-    free_npus = [supernode_npus] * count
+    supernodes = max(1, fleet_npus // supernode_npus)
+    free_npus = [supernode_npus] * supernodes
     departures: list[tuple[float, int, int]] = []  # when, which supernode, NPUs
     now_s, used_npus = 0.0, 0
     times, used_levels = [0.0], [0]
@@ -59,12 +59,12 @@ def allocation(
         used_npus += size
         used_levels[-1] = used_npus
         heapq.heappush(departures, (now_s + stay, supernode, size))
-    total_npus = count * supernode_npus
+    total_npus = supernodes * supernode_npus
     moments, shares = np.array(times), np.array(used_levels) / total_npus
     first = min(int(FILLING * moments.size), moments.size - 1)
     spans = np.diff(moments[first:])
     mean_share = (shares[first:-1] * spans).sum() / spans.sum() if spans.sum() > 0.0 else shares[-1]
-    return Allocation(supernode_npus, count, min(1.0, float(mean_share)), moments, shares)
+    return Allocation(supernode_npus, supernodes, min(1.0, float(mean_share)), moments, shares)
 
 
 def _best_fit(free: Sequence[int], size: int) -> int:

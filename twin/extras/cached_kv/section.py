@@ -78,7 +78,7 @@ def break_even(found: Sequence[Read]) -> Chart:
     places = [read.place for read in found]
     bars(fig, places, read_ms, theme.ROLE["memory_pool"], text=texts, textposition="outside")
     line_at(fig, "computed again", "top left", x=1e6 * recompute_s)
-    listing = "; ".join(f"{place} {time}" for place, time in zip(places, texts, strict=True))
+    listing = "; ".join(f"{place} {text}" for place, text in zip(places, texts, strict=True))
     computed, end_ms = amount(1e3 * recompute_s, "time"), 1.25 * max(1e6 * recompute_s, *read_ms)
     return chart(
         fig, f"Reading a thousand cached tokens: {listing}; computing them again: {computed}.",

@@ -89,16 +89,16 @@ class Space:
         answer: Callable[[Row, Facts], float] = answer_row,
     ) -> None:  # fmt: skip
         self.facts, self.rows, self.constants, self.answer = facts, rows, constants, answer
-        self.low = np.array([c.low for c in constants])
-        self.span = np.array([c.high for c in constants]) - self.low
-        self.start = (np.array([c.start for c in constants]) - self.low) / self.span
-        present_values = [facts[f"calibration.{c.name}"].value for c in constants]
+        self.low = np.array([constant.low for constant in constants])
+        self.span = np.array([constant.high for constant in constants]) - self.low
+        self.start = (np.array([constant.start for constant in constants]) - self.low) / self.span
+        present_values = [facts[f"calibration.{constant.name}"].value for constant in constants]
         self.present = (np.array(present_values, np.float64) - self.low) / self.span
 
     def values(self, x: Vector) -> dict[str, float]:
         """The constants at a point, in their units."""
         values = (self.low + x * self.span).tolist()
-        return dict(zip([c.name for c in self.constants], values, strict=True))
+        return dict(zip([constant.name for constant in self.constants], values, strict=True))
 
     def errors(self, x: Vector, chosen: Iterable[int] | None = None) -> Vector:
         """Signed relative errors of the rows, or of some, at a point."""
@@ -131,7 +131,7 @@ def weight(row: Row) -> float:
 
 def with_constants(facts: Facts, values: Mapping[str, float]) -> Facts:
     """Facts with calibration constants set, in the units of CONSTANTS."""
-    units = {c.name: c.unit for c in CONSTANTS}
+    units = {constant.name: constant.unit for constant in CONSTANTS}
     fitted_facts = {f"calibration.{n}": Fact(v, units[n], "fit", "f") for n, v in values.items()}
     return facts.replaced(fitted_facts)
 
@@ -230,8 +230,8 @@ def cross_validate(
         if by == "row":
             refits.append((name, space.low + point * space.span))
     spans = [
-        _span(c, facts[f"calibration.{c.name}"].value, [(n, x[i]) for n, x in refits])
-        for i, c in enumerate(constants)
+        _span(constant, facts[f"calibration.{constant.name}"].value, [(n, x[i]) for n, x in refits])
+        for i, constant in enumerate(constants)
     ]
     return CrossValidation(spans, left_out_errors)
 

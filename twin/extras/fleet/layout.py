@@ -202,14 +202,14 @@ def _score(tenant: str, kind: str, number: int, weight: float) -> float:
 def _shares(fleet: Fleet, units: Sequence[Unit], traffic: Scenario, live: np.ndarray) -> np.ndarray:
     """Share of each region's traffic that each supernode takes, f8[regions, units]."""
     regions = [r.name for r in fleet.regions] or [""]
-    may_take = np.array([[fleet.kinds[u.kind].region in ("", name) for u in units]
+    may_take = np.array([[fleet.kinds[unit.kind].region in ("", name) for unit in units]
                       for name in regions])  # fmt: skip
-    if any(u.tenants is not None for u in units):
-        parts = np.array([t.share for t in traffic.tenants])
-        tenant_shares = [parts[list(u.tenants or ())].sum() / parts.sum() for u in units]
+    if any(unit.tenants is not None for unit in units):
+        parts = np.array([tenant.share for tenant in traffic.tenants])
+        tenant_shares = [parts[list(unit.tenants or ())].sum() / parts.sum() for unit in units]
         return np.where(may_take, np.array(tenant_shares), 0.0)
-    weight = np.array([fleet.kinds[u.kind].weight for u in units])
-    count = np.array([u.count for u in units])
+    weight = np.array([fleet.kinds[unit.kind].weight for unit in units])
+    count = np.array([unit.count for unit in units])
     share = np.where(may_take, weight / (may_take * weight * count).sum(axis=1, keepdims=True), 0.0)
     lost_share = (share * count)[:, ~live].sum(axis=1, keepdims=True)
     share[:, ~live] = 0.0

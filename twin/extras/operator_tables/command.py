@@ -45,7 +45,7 @@ def operator_facts(
                 fits += fit(table, peaks, held, seed)
     except NoTable as refusal:
         raise typer.BadParameter(str(refusal)) from refusal
-    end_with_json([asdict(fitted) | {"table": fitted.table} for fitted in fits], as_json)
+    end_with_json([asdict(fit_row) | {"table": fit_row.table} for fit_row in fits], as_json)
     if source and engine:
         typer.echo(library(choose_tables(fits, engine), source, engine, link))
         return
@@ -53,7 +53,7 @@ def operator_facts(
         typer.echo(lines(choose_tables(fits), source, {"inside": link, "across": nic}))
         return
     heads = ("table", "start", "peak or rate", "memory", "tile or power", "rows", "held", "worst")
-    print_rows("Facts", heads, [_row(fitted) for fitted in fits])
+    print_rows("Facts", heads, [_row(fit_row) for fit_row in fits])
 
 
 def _row(each: "Fitted") -> tuple[str, ...]:

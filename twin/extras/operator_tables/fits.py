@@ -63,7 +63,7 @@ def fit(table: Table, peaks: Peaks, held: float = HELD, seed: int = SEED) -> lis
     """Facts of a table; empty if it has too few rows or no peak for its format."""
     if table.operator not in SENT and computes(table.format) not in peaks.flops:
         return []
-    if any(x.unpacked == table.format and x.operand in peaks.flops for x in FORMATS.values()):
+    if any(fmt.unpacked == table.format and fmt.operand in peaks.flops for fmt in FORMATS.values()):
         return []  # how chips without such weights compute, which this one is not
     parts = FITS[table.operator](table.rows, peaks, table.format)
     return [_fit(table, part, held, seed) for part in parts if part[1].size >= FEWEST]
@@ -162,13 +162,13 @@ def _grouped(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     # Engines' own tables with experts on several dies do not say which rows a die has.
     if "deepepmoe" not in even["kernel_source"].unique().to_list():
         even = even.filter(pl.col("moe_ep_size") == 1)
-    parts = []
+    fits = []
     for (kernel,), part in sorted(even.group_by(["kernel_source"]), key=lambda each: str(each[0])):
         if not any(word in str(kernel) for word in OTHER_FFN):
-            parts.append(_grouped_part(str(kernel), part, peaks, fmt))
+            fits.append(_grouped_part(str(kernel), part, peaks, fmt))
             if kernel != SPREAD:
-                parts.append(_grouped_part(f"{kernel}{SUMMED}", part, peaks, fmt))
-    return parts
+                fits.append(_grouped_part(f"{kernel}{SUMMED}", part, peaks, fmt))
+    return fits
 
 
 def _grouped_part(
@@ -329,14 +329,14 @@ def _gather(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 def _by_dies(rows: pl.DataFrame, passes: float, start: float) -> list[Part]:
     """Fits of collectives by dies; passes: how often the bytes of a message leave a die."""
     start_values = {"start": start, "rate": 1.5e11, "later": 2e-5, "gain": 2.0}
-    parts: list[Part] = []
+    fits: list[Part] = []
     for (dies,), dies_rows in sorted(rows.group_by(["num_gpus"])):
         message_sizes, latency_ms = _columns(dies_rows, "message_size", "latency")
         sent_bytes = passes * (1.0 - 1.0 / float(dies)) * ACTIVATION_BYTES * message_sizes
         one_kernel = [(predict, {"later": 0.0, "gain": 0.0}) for predict, _ in _at_rate(sent_bytes)]
         candidates: Candidates = [*one_kernel, (partial(_faster, sent_bytes), {})]
-        parts.append((f"{dies} dies", latency_ms * 1e-3, candidates, start_values))
-    return parts
+        fits.append((f"{dies} dies", latency_ms * 1e-3, candidates, start_values))
+    return fits
 
 
 def _faster(moving: Floats, at: Mapping[str, float]) -> Floats:
@@ -352,7 +352,7 @@ def _at_rate(moving: Floats) -> Candidates:
 
 def _exchange(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     """Fit of dispatch (FP8) and combine (BF16): start, bytes/s of a die inside or across nodes."""
-    parts: list[Part] = []
+    fits: list[Part] = []
     chosen_rows = rows.filter((pl.col("hidden_size") == HIDDEN) & (pl.col("num_topk") == TOP_K))
     for across in (False, True):
         network_rows = chosen_rows.filter((pl.col("node_num") > 1) == across)
@@ -364,15 +364,15 @@ def _exchange(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
             seconds = _columns(network_rows, f"{phase}_avg_t_us")[0] * 1e-6
             start_values = {"start": 2e-5, "rate": 5e10 if across else 2e11}
             candidates = _at_rate(tokens * TOP_K * leaving_share * size)
-            parts.append((f"{phase} {where}", seconds, candidates, start_values))
-    return parts
+            fits.append((f"{phase} {where}", seconds, candidates, start_values))
+    return fits
 
 
 def _alltoall(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     """Fit of TensorRT-LLM's one-sided dispatch (NVFP4, a scale of one byte for 16 numbers) and
     combine (BF16) inside a node, of as many ranks as a token has experts or more: to fewer it is
     sent once for several of them."""
-    parts: list[Part] = []
+    fits: list[Part] = []
     chosen_rows = rows.filter(
         (pl.col("kernel_source") == "NVLinkOneSided") & (pl.col("hidden_size") == HIDDEN)
         & (pl.col("topk") == TOP_K) & (pl.col("moe_ep_size") >= TOP_K)
@@ -382,8 +382,8 @@ def _alltoall(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
         ranks, tokens, milliseconds = _columns(phase_rows, "moe_ep_size", "num_tokens", "latency")
         candidates = _at_rate(tokens * TOP_K * (1.0 - 1.0 / ranks) * row_bytes)
         start_values = {"start": 2e-5, "rate": 5e11}
-        parts.append((f"{phase} inside a node", 1e-3 * milliseconds, candidates, start_values))
-    return parts
+        fits.append((f"{phase} inside a node", 1e-3 * milliseconds, candidates, start_values))
+    return fits
 
 
 def _sparse(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:

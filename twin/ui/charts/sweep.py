@@ -103,7 +103,7 @@ def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Char
     label_sides = ["left" if 1.0 / p.tpot_s > 0.6 * top_speed else "right" for p in published]
     _crosses(fig, published, "published", mode="markers+text", textfont={"size": 11},
              textposition=[f"top {side}" for side in label_sides])  # fmt: skip
-    all_limits = (p.limits for ps in series.values() for p in ps)
+    all_limits = (p.limits for points_ in series.values() for p in points_)
     limits = {by_metric["tpot_s_p99"] for by_metric in all_limits if "tpot_s_p99" in by_metric}
     if len(limits) == 1:
         slo_s = limits.pop()
@@ -139,8 +139,8 @@ def _bars(
     ends = [(1.0, 1.0) if band is None else band for band in bands]
     return {
         "type": "data", "symmetric": False, "thickness": 1, "width": 3, "color": colour,
-        "array": [v * (high - 1.0) for v, (_, high) in zip(values, ends, strict=True)],
-        "arrayminus": [v * (1.0 - low) for v, (low, _) in zip(values, ends, strict=True)],
+        "array": [value * (high - 1.0) for value, (_, high) in zip(values, ends, strict=True)],
+        "arrayminus": [value * (1.0 - low) for value, (low, _) in zip(values, ends, strict=True)],
     }  # fmt: skip
 
 

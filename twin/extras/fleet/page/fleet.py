@@ -125,9 +125,9 @@ def results() -> None:
 def show(answer: dict[str, Any]) -> None:
     """Draw figures of the fleet, supernodes over time, and the table."""
     intact = answer["without_loss"]
-    tiles = st.grid(4, min_column_width=150, gap="small")
+    grid = st.grid(4, min_column_width=150, gap="small")
     for key in TILES:
-        with tiles.cell():
+        with grid.cell():
             value = shown(key, answer["summary"][key])
             text = f"{shown(key, intact[key])} without a loss" if intact else None
             meaning = glossed(METRICS[key].label, METRICS[key].help)

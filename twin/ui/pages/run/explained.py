@@ -309,7 +309,7 @@ def _about(row: Mapping[str, Any]) -> str:
             numbered(row["output_tokens"], "output token")]  # fmt: skip
     texts += [f"{role} instance {row[f'{role}_instance']}" for role in ("prefill", "decode")
              if row[f"{role}_instance"] is not None]  # fmt: skip
-    texts += [f"{n} {one if n == 1 else many}" for one, many in EVENTS if (n := row.get(many))]
+    texts += [f"{n} {noun if n == 1 else nouns}" for noun, nouns in EVENTS if (n := row.get(nouns))]
     ending = "" if str(row["status"]) == "finished" else f" It is {row['status']}."
     return sentence(", ".join(texts)) + ending
 

@@ -250,10 +250,10 @@ def _costs(draft: Scenario, planes: list[str], found: Collisions) -> str:
             f"TPOT is {1e3 * hashed.tpot_s:.3g} ms by formula, and {1e3 * even.tpot_s:.3g} ms with "
             "an even split"
         )
-    if slowest := max((c.mean for (k, _), c in found.items() if k == "KV transfers"), default=0.0):
+    if factor := max((c.mean for (k, _), c in found.items() if k == "KV transfers"), default=0.0):
         clauses.append(
-            "KV transfers meet no other on their paths" if slowest < 1.005 else
-            f"a KV transfer takes {slowest:.2f} times as long"
+            "KV transfers meet no other on their paths" if factor < 1.005 else
+            f"a KV transfer takes {factor:.2f} times as long"
         )  # fmt: skip
     text = "; ".join(clauses) or "no die decodes, and no KV moves"
     return f"{text[0].upper()}{text[1:]}."

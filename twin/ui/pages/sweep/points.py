@@ -139,7 +139,7 @@ def series(
 def scenarios(axes: Sequence[Axis], points: Sequence[Point]) -> dict[str, Scenario]:
     """Scenario of every point by its values in words."""
     return {
-        ", ".join(a.said(value) for a, value in zip(axes, p.values, strict=True)): p.scenario
+        ", ".join(axis.said(value) for axis, value in zip(axes, p.values, strict=True)): p.scenario
         for p in points
         if p.scenario is not None
     }

@@ -351,11 +351,9 @@ def coverage(
     errors: Sequence[Error], bands: Mapping[str, Band], seen: bool = False
 ) -> list[Coverage]:
     """Share of first errors (seen: of rows in sight) within bands: of all, and by quantity."""
-    judged_errors = [
-        error for error in errors if error.row in bands and (error.first is None) == seen
-    ]
-    errors_by_name = {"all": judged_errors}
-    for error in judged_errors:
+    judgements = [error for error in errors if error.row in bands and (error.first is None) == seen]
+    errors_by_name = {"all": judgements}
+    for error in judgements:
         errors_by_name.setdefault(str(error.levels[0]), []).append(error)
     return [
         Coverage(name, len(named_errors), *(

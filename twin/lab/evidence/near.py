@@ -145,15 +145,13 @@ def _stale(facts: Facts) -> bool:
 def figures_of(scenario: Scenario, run: bool = False) -> list[Figure]:
     """Headline figures of a deployment; run: without throughput if arrivals determine it."""
     roles = {role for role, *_ in pools(scenario)}
-    has_figure = {
+    exists = {
         DECODE: bool(roles & {"decode", "colocated"}),
         PREFILL: bool(roles & {"prefill", "colocated"}),
         "ttft": len(roles) > 1 or "colocated" in roles,
     }
     with_rates = not run or scenario.workload.arrivals == "closed_loop"
-    return [
-        figure for figure in FIGURES if has_figure[figure.quantity] and (with_rates or figure.time)
-    ]
+    return [figure for figure in FIGURES if exists[figure.quantity] and (with_rates or figure.time)]
 
 
 def near(scenario: Scenario, facts: Facts, run: bool = False) -> list[Near]:
@@ -236,9 +234,6 @@ def in_brief(bands: Sequence[Near]) -> str:
     )
 
 
-# Two deployments.
-
-
 @dataclass(frozen=True, slots=True)
 class Apart:
     """Difference of a figure of two runs, and the known error of such a ratio."""
@@ -293,9 +288,6 @@ def throughput_apart(one: Scenario, other: Scenario, ratio: float) -> Apart:
     """Whether measurements may find two deployments equal whose throughputs have this ratio."""
     figure = next(candidate for candidate in figures_of(one) if not candidate.time)
     return _apart(figure, one, other, ratio)
-
-
-# The record itself.
 
 
 @lru_cache(maxsize=1)

@@ -124,11 +124,9 @@ def searching(
         return Capacity(path, low_load, low_load, high_load, run_count, low_load)
     share_above, lack = met[-1].beyond, max(-least_missed.beyond, 0.0)
     fraction = 0.0 if count_gap else share_above / max(share_above + (lack or share_above), TINY)
-    sure_loads = [
-        level for level in tried if level.sure and level.meets == (level.load <= low_load)
-    ]
-    range_low = max((level.load for level in sure_loads if level.meets), default=low_load)
-    range_high = min((level.load for level in sure_loads if not level.meets), default=high_load)
+    verdicts = [level for level in tried if level.sure and level.meets == (level.load <= low_load)]
+    range_low = max((level.load for level in verdicts if level.meets), default=low_load)
+    range_high = min((level.load for level in verdicts if not level.meets), default=high_load)
     best_load = low_load + (high_load - low_load) * fraction
     range_low, range_high = range_low / CLOSE, range_high * CLOSE
     seeds_differ = met[-1].runs_of is long_run and len(met[-1].shares) > _fewest(long_run)  # seeds

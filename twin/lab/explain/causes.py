@@ -131,19 +131,14 @@ def _score(view: View, base: Expected, after: Expected) -> float:
         gained_share = min(max(after.attained - base.attained, 0.0), missing_share)
         score_gain += SERVED * (missing_share if late <= 1.0 and slow <= 1.0 else gained_share)
     if finished_share(view.summary, view.scenario) < BEHIND and view.arrived_per_s:
-        finished_per_s = [
-            min(view.arrived_per_s, figures.requests_per_s) for figures in (base, after)
-        ]
-        score_gain += math.log(max(finished_per_s[1], 1e-9) / max(finished_per_s[0], 1e-9))
+        done_per_s = [min(view.arrived_per_s, figures.requests_per_s) for figures in (base, after)]
+        score_gain += math.log(max(done_per_s[1], 1e-9) / max(done_per_s[0], 1e-9))
     return score_gain
 
 
 REFERENCE_ACCEPTANCE = 0.7  # of a draft token: what the paper assumes
 AFTER_A_FAILURE = 0.5  # score of a failure that lasts no time
 BALANCED = 0.7  # of what even experts bring: what a better balancing of moving ones may
-
-
-# What breaks.
 
 
 @cause("fault", "Fault", "Repair it, or replace the element by a spare.", FAULT)
@@ -317,7 +312,7 @@ def host(v: View) -> Found:
 
 @cause("switches", "Optimisations that are off", "Switch them on.")
 def switches(v: View) -> Found:
-    """Every usual optimisation that is off, and all rare ones together."""
+    """Every usual optimisation that is off, and all of these together."""
     goals = {
         "deployment.optimisations.attention_kernel": "fused_mla",
         "deployment.optimisations.shared_expert_scheduling": True,
@@ -331,17 +326,14 @@ def switches(v: View) -> Found:
         "deployment.decode.rank_choice": "kv_and_requests",
     }  # fmt: skip
     if not v.experts:  # nothing is exchanged, and no other microbatch hides anything
-        goals = {path: goals[path] for path in goals if path.endswith(_WITHOUT_EXPERTS)}
-    settings_off = {path: value for path, value in goals.items() if read(v.scenario, path) != value
-           and (path, read(v.scenario, path)) not in _BETTER}  # fmt: skip
+        endings = ("attention_kernel", "flash_comm", "rank_choice")
+        goals = {path: goals[path] for path in goals if path.endswith(endings)}
+    settings_off = {path: value for path, value in goals.items()  # "amla": a better kernel
+                    if read(v.scenario, path) not in (value, "amla")}  # fmt: skip
     for path, value in settings_off.items():
         yield Change({path: value})
     if len(settings_off) > 1:
         yield Change(settings_off)
-
-
-_WITHOUT_EXPERTS = ("attention_kernel", "flash_comm", "rank_choice")
-_BETTER = {("deployment.optimisations.attention_kernel", "amla")}
 
 
 @cause("weights", "Number format of the weights", "Serve in INT8.")
@@ -381,9 +373,6 @@ def afd(v: View) -> Found:
             yield Change({"deployment.decode.expert_npus": expert_npus})
 
 
-# Demand.
-
-
 @cause(
     "prompts", "Long prompts", "Cap the length of prompts, or serve long ones elsewhere.", DEMAND
 )
@@ -395,7 +384,5 @@ def prompts(v: View) -> Found:
         return
     if v.mode != "decode_only" and (v.late > 1 and alone_s > 0.4 * scenario.slo.ttft_s):
         for factor in (0.5, 0.25, 0.125):
-            shorter_tokens = max(1, round(factor * scenario.workload.input_tokens))
-            yield Change(
-                {"workload.input_tokens": shorter_tokens}, promise=v.gone(1 - factor, "prefill")
-            )
+            tokens = max(1, round(factor * scenario.workload.input_tokens))
+            yield Change({"workload.input_tokens": tokens}, promise=v.gone(1 - factor, "prefill"))

@@ -230,8 +230,7 @@ def _meets(runs: Runs, view: View, change: Change) -> bool:
 
 
 def _confirmed(runs: Runs, view: View, group: list[Look]) -> Measured | None:
-    """The change that is confirmed on every seed: the least intrusive one that meets the SLO,
-    otherwise one nearly as good as the best; None if there is none."""
+    """The least intrusive confirmed change that meets the SLO or is nearly the best; or None."""
     scenario = view.scenario
     doable = [option for option in group if option.change.doable]
     good = [option for option in doable if not view.held and _meets(runs, view, option.change)]
@@ -314,8 +313,6 @@ def _limit(view: View, room: Capacity) -> str:
         return f", at its limit: it surely does up to {load_text}"
     return f", up to {load_text}" if view.held else f"; it is met up to {load_text}"
 
-
-# As an engine.
 
 _SOURCES = hashlib.sha256((ENGINE + source_digest(("lab/explain",))).encode()).hexdigest()
 ENGINE_VERSION = f"{EXPLAINED}{_SOURCES[:12]}"

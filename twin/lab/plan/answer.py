@@ -52,9 +52,8 @@ def answered(finish: Finish) -> dict[str, Any]:
 def gap_words(gap: float, goal: str, npus: int) -> str:
     """Sentence: by how much (`gap`) an unsimulated deployment may beat the first, of `npus`."""
     if goal == "npus":
-        return (
-            f"Of those priced none needs fewer than {numbered(round(npus / (1.0 + gap)), 'NPU')}."
-        )
+        least_text = numbered(round(npus / (1.0 + gap)), "NPU")
+        return f"Of those priced none needs fewer than {least_text}."
     amount = f" by more than {math.ceil(1e3 * gap) / 10:.1f} %" if gap > 0.0 else ""
     return f"Of those priced none beats the first{amount}."
 

@@ -251,8 +251,7 @@ class Space:
         return candidates
 
     def _tied(self, settings: Settings, c: Candidate) -> list[Candidate]:
-        """Candidates with attention offload: the counts of a deployment, or an instance more that
-        lends cores (prefill), an instance fewer that uses them (decode), or both."""
+        """Candidates with attention offload: counts of `c`, a prefill more, a decode less, both."""
         lenders, users = (pool_size(self.base, c.given, role)[0] for role in ("prefill", "decode"))
         added = 1 if "instances" in self.plan.vary else 0
         candidates = []

@@ -133,19 +133,16 @@ class Finish:
             self.finalists += passing_finalists
 
     def _nearly(self) -> Steps:
-        """If nothing fits: simulate longer the deployments that may miss the share by chance only,
-        seed by seed, until chance no longer explains it."""
+        """If nothing fits: simulate longer, seed by seed, those that may miss it by chance."""
         search, required_share = self.search, self.search.space.base.slo.share
-        near_misses = [
+        misses = [
             (missing_share, tested.candidate.settings, tested, rate)
             for tested in search.tested.values()
             if search.one_load
             for rate, trial in tested.trials
             if 0.0 < (missing_share := required_share - trial["share"]) <= by_chance(trial)
         ]
-        finalists = [
-            self._finalist(tested, rate) for _, _, tested, rate in sorted(near_misses)[:SPARES]
-        ]
+        finalists = [self._finalist(tested, rate) for _, _, tested, rate in sorted(misses)[:SPARES]]
         undecided = finalists
         for seed_index in range(1 + len(SEEDS)):
             yield from self._seeded(undecided, slice(seed_index, seed_index + 1))
@@ -240,14 +237,12 @@ class Finish:
         pairs = []
         for finalist in finalists:
             origin = finalist.scenario
-            elements = list(lost_elements(origin, self.facts, loss))
+            losses = list(lost_elements(origin, self.facts, loss))
             try:
-                pairs += [
-                    ((finalist, name), after_loss(origin, faults)) for name, faults in elements
-                ]
+                pairs += [((finalist, name), after_loss(origin, faults)) for name, faults in losses]
             except SpecError as error:
                 finalist.losses[loss] = {"status": "failed", "reason": str(error)}
-            if not elements:
+            if not losses:
                 finalist.losses[loss] = {"status": "unsupported", "reason": "the machine has none"}
         for ((finalist, element), scenario), trial in (yield from answers(pairs)):
             row = margin_after(scenario, element, trial)
@@ -262,10 +257,8 @@ class Finish:
             if any(finalist.survives for finalist in self.finalists):
                 return
             candidate_by_kind: dict[Any, Candidate] = {}
-            smallest_first = sorted(
-                search.space.open, key=lambda c: (c.npus, c.price.tpot_s, c.settings)
-            )
-            for candidate in smallest_first:
+            by_size = sorted(search.space.open, key=lambda c: (c.npus, c.price.tpot_s, c.settings))
+            for candidate in by_size:
                 is_enough = candidate.price.expected * FRESH >= reserve * (rate_per_s or 0.0)
                 if is_enough and candidate.price.tpot_s < search.space.prices.tpot_s:
                     candidate_by_kind.setdefault(candidate.different, candidate)

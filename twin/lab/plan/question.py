@@ -104,10 +104,8 @@ def in_brief(plan: Plan) -> str:
     """Goal and limits of a plan in a sentence."""
     scenario = plan.scenario
     share_text = f"met by {100 * scenario.slo.share:g} % of requests"
-    condition = share_text if plan.by == "share" else "on the mean"
-    limit_texts = [
-        f"TTFT {scenario.slo.ttft_s:g} s and TPOT {scenario.slo.tpot_ms:g} ms {condition}"
-    ]
+    rule = share_text if plan.by == "share" else "on the mean"
+    limit_texts = [f"TTFT {scenario.slo.ttft_s:g} s and TPOT {scenario.slo.tpot_ms:g} ms {rule}"]
     limit_texts += [f"{plan.npus:,} NPUs at most"] if plan.npus else []
     limit_texts += [f"{plan.power_kw:g} kW at most"] if plan.power_kw else []
     cost_limit = plan.cost_per_million_tokens

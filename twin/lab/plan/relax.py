@@ -80,10 +80,8 @@ class Relax:
         nearest = tested.copy()
         for _ in range(HALVED if tested else 0):
             load_per_s = (max(carried_rate, LEAST * rate) + missed_per_s) / 2.0
-            scenarios = [
-                scenario_of(self.search.space, t.candidate.given, load_per_s) for t in tested
-            ]
-            for t, trial in zip(tested, (yield tuple(scenarios)), strict=True):
+            batch = [scenario_of(self.search.space, t.candidate.given, load_per_s) for t in tested]
+            for t, trial in zip(tested, (yield tuple(batch)), strict=True):
                 if not isinstance(trial, str):
                     t.trials.append((load_per_s, trial | {"within": not self.search.misses(trial)}))
             if carriers := [t for t in tested if t.low == load_per_s]:
@@ -221,8 +219,7 @@ class Relax:
         return deployment
 
     def _fastest(self, limit: str) -> Steps:
-        """Simulate the deployments that by formula need least of a limit; for TPOT also those that
-        only plans with a longer TPOT let in."""
+        """Simulate those that by formula need least of a limit; of TPOT also with longer limits."""
         search = self.search
         space, rate_per_s = search.space, (search.space.rate or 0.0)
 

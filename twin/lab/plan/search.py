@@ -171,11 +171,9 @@ class Search:
         """Simulated (score, tokens/s per user); None if a limit was missed."""
         if (trial := t.best) is None:
             return None
-        rate_per_s = (
-            self.answered(t.candidate, trial) if self.space.prices.offered is None else t.low
-        )
+        req_rate = self.answered(t.candidate, trial) if self.space.prices.offered is None else t.low
         user_tokens_per_s = 1.0 / (trial["tpot_s_mean"] or trial["ttft_s_mean"] or math.inf)
-        return score(self.plan.goal, rate_per_s, t.candidate.npus), user_tokens_per_s
+        return score(self.plan.goal, req_rate, t.candidate.npus), user_tokens_per_s
 
     def answered(self, c: Candidate, trial: Trial) -> float:
         """Requests/s from a simulation's tokens, as answers end in waves in a short one."""

@@ -51,8 +51,7 @@ def load_settings(space: Space, settings: Settings, rate: float) -> Settings:
 
 
 def scenario_of(space: Space, settings: Settings, rate: float) -> Scenario:
-    """Scenario of a deployment with a load (requests/s), short; with a controller, or if it is not
-    steady, as long as the plan's own. Raises SpecError."""
+    """Scenario of a deployment at a load (requests/s), short if it is steady. Raises SpecError."""
     changes = settings | load_settings(space, settings, rate)
     if settings.get(CONTROLLER, "fixed") == "fixed" and steady_by_itself(space.base):
         least_span_s = LIVES * space.life_s

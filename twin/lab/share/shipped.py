@@ -108,8 +108,7 @@ def write(key: str, scenario: Scenario, run: "Run", engine: str, folder: Path = 
 
 
 def judged(facts: Facts) -> dict[str, Any]:
-    """The published rows (`rows`), each with its `band` as `row_bands` has it, and what bands hold
-    of rows left out (`held`, sentences); half a minute."""
+    """Published rows (`rows`), each with a `band` of `row_bands`; `held`: `covered_in_words`."""
     band_by_row = row_bands()
     rows = [{**row, "band": band_by_row.get(row["id"])} for row in evidence(facts)]
     return {"rows": rows, "held": covered_in_words()}

@@ -206,8 +206,6 @@ class Runs:
         with self._database.read() as session:
             return session.scalars(query).all()
 
-    # Making a run.
-
     def add(
         self, scenario: str, facts: Facts, engine_version: str, seed: int, *,
         owner: Owner | None = None, again: bool = True,

@@ -120,9 +120,8 @@ class Notes:
 
     def tags(self) -> list[str]:
         """Every tag in use, in alphabetical order."""
-        query = select(NoteRow.tags).where(
-            NoteRow.visitor == self._visitor.name, NoteRow.tags != ""
-        )
+        is_own = NoteRow.visitor == self._visitor.name
+        query = select(NoteRow.tags).where(is_own, NoteRow.tags != "")
         with self._database.read() as session:
             tag_texts = session.scalars(query.distinct()).all()
         return sorted({tag for text in tag_texts for tag in split_tags(text)}, key=str.casefold)

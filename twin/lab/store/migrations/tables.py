@@ -11,10 +11,8 @@ def make(
     name: str, key: Sequence[str], index: Sequence[str], /, *more: sa.Constraint, **columns: Any
 ) -> sa.Table:
     """Create a table with its primary key, an index, further constraints and typed columns."""
-    new_columns = [sa.Column(column, kind, nullable=False) for column, kind in columns.items()]
-    table = op.create_table(
-        name, *new_columns, sa.PrimaryKeyConstraint(*key, name=f"pk_{name}"), *more
-    )
+    fields = [sa.Column(column, kind, nullable=False) for column, kind in columns.items()]
+    table = op.create_table(name, *fields, sa.PrimaryKeyConstraint(*key, name=f"pk_{name}"), *more)
     op.create_index(f"ix_{name}_{'_'.join(index)}", name, index)
     return table
 

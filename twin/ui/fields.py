@@ -164,7 +164,7 @@ def _chosen(match: re.Match[str]) -> str:
 
 @cache
 def _leaves() -> dict[str, str]:
-    """Labels of fields with a unique last name, by that name."""
+    """Labels of fields whose last name (after the last dot) is unique, by that name."""
     paths = [path for path in fields() if "[]" not in path]
     name_counts = Counter(path.rpartition(".")[2] for path in paths)
     return {

@@ -111,7 +111,7 @@ def passes(
 
 
 def two_columns(pictures: Iterable[tuple[str, Chart, str]]) -> None:
-    """Draw charts in two columns, each under its title; sentences of several stand below."""
+    """Draw charts in two columns, each under its title; captions of several stand below once."""
     columns, chart_rows = st.columns(2, gap="large"), list(pictures)
     caption_counts = Counter(chart.reads for _, chart, _ in chart_rows)
     for number, (title, chart, key) in enumerate(chart_rows):

@@ -86,7 +86,7 @@ def brief(s: Scenario) -> str:
 
 
 def remaining(seconds: float) -> str:
-    """A wall time that is still to come, as roughly as it is known.
+    """A remaining wall time as text, roughly rounded.
 
     >>> remaining(0.3), remaining(47), remaining(141), remaining(700)
     ('1 s', '50 s', '2.5 min', '12 min')

@@ -54,7 +54,7 @@ class Fitted:
 
     @property
     def table(self) -> str:
-        """'gemm fp8, sglang 0.5.14'."""
+        """Name of the table: 'gemm fp8, sglang 0.5.14'."""
         name = f"{self.operator} {self.format}, {self.engine}"
         return f"{name}, {self.part}" if self.part else name
 

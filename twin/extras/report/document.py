@@ -33,7 +33,7 @@ def tag(name: str, /, *inside: Part, cls: str = "", **attributes: str | float) -
 
 
 def page(title: str, *body: Part) -> str:
-    """The whole HTML file."""
+    """The text of a whole HTML file with this title and body."""
     head = tag(
         "head", tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width,initial-scale=1"),
@@ -115,7 +115,7 @@ def plot(
     y_high = max(yticks[-1], y_most or max(ys))
 
     def at(px: float, py: float) -> Point:
-        """Place on the drawing of a point of the chart."""
+        """Coordinates on the drawing of a point of the chart."""
         right, up = WIDE - LEFT - RIGHT, HIGH - TOP - BOTTOM
         return LEFT + right * (px - x_low) / (x_high - x_low), TOP + up * (1.0 - py / y_high)
 

@@ -21,7 +21,7 @@ TOP_REASONS = 8
 def distribution(
     curves: Sequence[Curve], slo_s: float | None = None, of: str = "requests"
 ) -> Chart:
-    """Cumulative distribution of durations, with the SLO as a line. Values in seconds."""
+    """Chart of cumulative distributions of durations in seconds, with the SLO as a line."""
     share = np.linspace(0.0, 1.0, QUANTILES)
     quantiles_of = []
     for curve in curves:
@@ -148,7 +148,7 @@ def over_time(name: str, windows: pl.DataFrame, warmup_s: float = 0.0) -> Chart:
 
 
 def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:
-    """Parts of the TTFT as one stacked bar per row, parts as (stage, mean seconds)."""
+    """Chart of the TTFT's parts as one stacked bar per row, parts as (stage, mean seconds)."""
     total = max((sum(value for _, value in parts) for parts in rows.values()), default=0.0)
     if total <= 0:
         return empty("No first token was made")
@@ -187,7 +187,7 @@ def _stage_title(stage: str) -> str:
 def iteration_over_time(
     windows: pl.DataFrame, warmup_s: float = 0.0, in_sequence: bool = True
 ) -> Chart:
-    """The decode iteration over time, its operators stacked where they run `in_sequence`."""
+    """Chart of the decode iteration over time, operators stacked if `in_sequence`."""
     axis: dict[str, Any] = {
         "y_title": "ms per iteration", "scale": 1e3, "warmup_s": warmup_s,
         "reads": "An iteration gives each request 1 + accepted MTP tokens: TPOT is its time over "
@@ -210,7 +210,7 @@ def iteration_over_time(
 
 
 def shares(rows: Sequence[tuple[str, float, str]]) -> Chart:
-    """Horizontal bars of shares 0..1 as (label, share, colour), on one axis to 100 %."""
+    """Chart of shares 0..1 as horizontal bars to 100 %, given as (label, share, colour)."""
     if not rows:
         return empty("Nothing was recorded")
     fig = figure(height=70 + 30 * len(rows))
@@ -228,7 +228,7 @@ def shares(rows: Sequence[tuple[str, float, str]]) -> Chart:
 def dies(
     ranks: pl.DataFrame, column: str, label: str, *, percent: bool, dark: bool = False
 ) -> Chart:
-    """One figure of every die in use as a map."""
+    """Map of one figure of every die in use."""
     if not ranks.height or column not in ranks.columns:
         return empty("No die served")
     node_dies = int(ranks.group_by("node").agg(n=pl.col("die").n_unique())["n"].max() or 1)  # type: ignore[arg-type]
@@ -260,7 +260,7 @@ def dies(
 
 
 def operators_of(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
-    """Seconds by operator of several runs, a bar each: runs maps name to (colour, seconds)."""
+    """Chart of seconds by operator of several runs; runs maps name to (colour, seconds)."""
     times_by_run = {name: times for name, (_, times) in runs.items() if sum(times.values()) > 0}
     if not times_by_run:
         return empty("No iteration ran")
@@ -288,7 +288,7 @@ def operators_of(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
 
 
 def tenants(rows: Sequence[Mapping[str, Any]]) -> Chart:
-    """Two bars per tenant: offered requests per second, and those that met their SLO."""
+    """Chart of two bars per tenant: offered requests/s, and those that met their SLO."""
     fig, listing = figure(height=110 + 44 * len(rows)), []
     names = [str(row["tenant"]) for row in rows]
     for key, name, colour in (
@@ -309,7 +309,7 @@ def tenants(rows: Sequence[Mapping[str, Any]]) -> Chart:
 
 
 def reasons(counts: Mapping[str, int]) -> Chart:
-    """Numbers of requests that ended without an answer, by reason."""
+    """Chart of the numbers of requests that ended without an answer, by reason."""
     if not counts:
         return empty("Every request that ended was answered")
     top_counts = dict(list(counts.items())[:TOP_REASONS])

@@ -38,7 +38,7 @@ MOST = 60  # rows of a picture
 
 
 def lives(table: pl.DataFrame, horizon_s: float, warmup_s: float = 0.0) -> Chart:
-    """One row per instance, sorted by its first NPU, with a bar for each state."""
+    """Chart of instances over time, a row each by its first NPU, with a bar for each state."""
     key_columns = [name for name in ("role", "instance", "model") if name in table.columns]
     instances = table.group_by(key_columns).agg(pl.col("first_npu").first())
     instances = instances.sort("first_npu", "role", "instance").head(MOST)
@@ -79,7 +79,7 @@ def pressures(decisions: pl.DataFrame, column: str, marks: tuple[float, float] |
 
 
 def hourly(hours: pl.DataFrame, columns: Mapping[str, tuple[str, str]], unit: str) -> Chart:
-    """Stacked bars, one per hour; `columns` maps name to (label, colour)."""
+    """Chart of stacked bars, one per hour; `columns` maps name to (label, colour)."""
     fig, sentences = figure(height=240), []
     for name, (label, colour) in columns.items():
         if name not in hours.columns or not hours[name].max():
@@ -106,7 +106,7 @@ TIERS = {"pool_read": ("DRAM", theme.ROLE["memory_pool"]), "ssd_read": ("SSD", t
 
 
 def tiers(windows: pl.DataFrame, traffic: pl.DataFrame, warmup_s: float) -> base.Chart:
-    """Bytes per second read from each tier of the memory pool, over simulated time."""
+    """Chart of the bytes/s read from each tier of the memory pool over simulated time."""
     reads = traffic.filter(pl.col("traffic").is_in(list(TIERS)))
     rates = reads.pivot("traffic", index="t_s", values="bytes", aggregate_function="sum")
     table = windows.select("t_s", "window_s").join(rates, on="t_s", how="left")
@@ -123,7 +123,7 @@ def tiers_read(traffic: pl.DataFrame) -> list[str]:
 
 
 def namespaces(hits: pl.DataFrame, names: Sequence[str], warmup_s: float) -> base.Chart:
-    """Hit ratio of each namespace over simulated time; columns are numbers of tenants."""
+    """Chart of the hit ratio of each namespace over time; columns are numbers of tenants."""
     styles = zip(names, itertools.cycle(theme.SERIES), strict=False)
     columns = {str(k): style for k, style in enumerate(styles)}
     reads = "Each tenant hits only blocks of its own namespace."
@@ -131,7 +131,7 @@ def namespaces(hits: pl.DataFrame, names: Sequence[str], warmup_s: float) -> bas
 
 
 def servers(read: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> base.Chart:
-    """Bytes per second read from each memory server over simulated time, a row a node."""
+    """Map of the bytes/s read from each memory server over simulated time, a row a node."""
     nodes, times_s = read["node"].unique().sort(), read["t_s"].unique().sort()
     read, shape = read.sort("node", "t_s"), (nodes.len(), times_s.len())
     rates = (read["read_bytes"] / read["window_s"]).to_numpy().reshape(shape) / 1e9

@@ -22,7 +22,7 @@ KIND: dict[str, tuple[str, str]] = {
 def die_map(
     layers: np.ndarray, load: np.ndarray, replicas: np.ndarray, *, dark: bool = False
 ) -> base.Chart:
-    """Load f8[n, dies] over its layer's mean (layers i8[n], down); dots: copies i8[n, dies]."""
+    """Map of load f8[n, dies] over its layer's mean (layers i8[n], down); dots: copies on dies."""
     if not load.size:
         return base.empty("No expert load was recorded")
     fig = base.figure(height=120 + 7 * layers.size)
@@ -110,7 +110,7 @@ def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: fl
 
 
 def tpot(windows: pl.DataFrame, events: pl.DataFrame, slo_s: float, warmup_s: float) -> base.Chart:
-    """Mean TPOT (ms) by window with each rebalance and shift marked, and the SLO as a line."""
+    """Chart of mean TPOT (ms) by window, rebalances and shifts marked, the SLO as a line."""
     if not windows.height or not windows["tpot_s_mean"].cast(pl.Float64).max():
         return base.empty("No answer ended in this run")
     curve = {"tpot_s_mean": ("TPOT mean", theme.ROLE["decode"])}
@@ -153,7 +153,7 @@ def _mark(fig: go.Figure, events: pl.DataFrame, factor: float, height: float) ->
 def node_matrix(
     nodes: np.ndarray, moved: np.ndarray, window: str, *, dark: bool = False
 ) -> base.Chart:
-    """Bytes of expert exchange from node (down) to node (across)."""
+    """Map of the bytes of expert exchange from node (down) to node (across)."""
     if not moved.size or not moved.max():
         return base.empty("No expert exchange was recorded")
     scale, unit = base.bytes_unit(float(moved.max()))

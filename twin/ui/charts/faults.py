@@ -23,7 +23,7 @@ MARKS = {
 
 
 def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> Chart:
-    """One bar per fault from its begin to its repair, over the simulated time."""
+    """Chart of faults over simulated time, a bar each from its begin to its repair."""
     shown_events = [e for e in events if e.at_s < horizon_s][:MOST]
     if not shown_events:
         return empty("Nothing breaks within the simulated time")

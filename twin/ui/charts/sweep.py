@@ -82,7 +82,7 @@ def _along(axis: Axis, numeric: bool) -> dict[str, Any]:
 
 
 def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Chart:
-    """Tokens/s of an NPU over tokens/s of one user, with published operating points."""
+    """Chart of tokens/s of an NPU over tokens/s of one user, with published operating points."""
     fig, sentences, shown_speeds = base.figure(height=380), [], [0.0]
     for (name, points), colour in zip(series.items(), _colours(series), strict=True):
         decoding = [p for p in points if p.summary.get(FOR_USER) and p.summary.get(PER_NPU)]
@@ -183,7 +183,7 @@ class Difference(NamedTuple):
 
 
 def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> Chart:
-    """Bars to both sides of the baseline, for the runs in `names`."""
+    """Chart of bars to both sides of the baseline, for the runs in `names`."""
     if not rows:
         return base.empty(f"Nothing {what}")
     labels = list(dict.fromkeys(row.label for row in rows))
@@ -229,7 +229,7 @@ NEAR = 4.0  # times the slowest or fastest deployment: published points beyond a
 def front(
     points: Sequence[Mapping[str, Any]], ranks: Mapping[str, int], published: Sequence[Published]
 ) -> Chart:
-    """Deployments within the limits, their front as a line, ranks, and published points."""
+    """Chart of deployments within the limits: front as a line, ranks, and published points."""
     decoding = [p for p in points if p["tokens_per_s_per_user"]]
     if not decoding:
         return base.empty("No deployment is within the limits")

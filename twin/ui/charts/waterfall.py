@@ -56,7 +56,7 @@ def waterfall(
 
 
 def layer(plan: Timeline, layer_s: float) -> Chart:
-    """A layer over time: streams, microbatches and slack; an overrun is drawn at the begin."""
+    """Chart of a layer over time: streams, microbatches, slack; an overrun stands at the begin."""
     factor, unit = time_unit(layer_s)
     names = [f"{name[0].upper()}{name[1:]}" for name in plan.streams]
     bars_of: dict[str, list[tuple[str, float, float, int, float]]] = {}
@@ -116,7 +116,7 @@ def pace(plan: Timeline | None, rows: Sequence[tuple[str, str, float]]) -> str:
 
 
 def at_work(rows: Sequence[tuple[str, str, float]], name_of: str) -> Chart:
-    """Busy time of each operator in one iteration, on either stream; slack last."""
+    """Chart of each operator's busy time in one iteration, on either stream; slack last."""
     if not rows:
         return empty(f"No {name_of} ran")
     rows = [row for row in rows if row[2] > SHOWN * sum(value for _, _, value in rows)]

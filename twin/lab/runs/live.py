@@ -210,10 +210,10 @@ class Answering:
         tables = {name: result.tables[name] for name in TABLES if name in result.tables}
         capacity_key = _of_capacity(question) if steady_by_itself(question) else ""
         known_capacity = self._found.get(capacity_key, {})
-        is_open = bool(capacity_key and not known_capacity)
-        state = Look(1.0, summary=dict(result.summary), searching=is_open, capacity=known_capacity)
+        is_new = bool(capacity_key and not known_capacity)
+        state = Look(1.0, summary=dict(result.summary), searching=is_new, capacity=known_capacity)
         self._report(run, state, tables)
-        if is_open:
+        if is_new:
             search = searching(question, self._facts)
             self._searches[run] = search, next(search), state, capacity_key
 

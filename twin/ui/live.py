@@ -209,8 +209,7 @@ def _room(draft: Scenario, expected: Outlook, holds: bool | None) -> str:
 
 
 def _simulated(draft: Scenario, capacity: Mapping[str, Any], holds: bool | None) -> str:
-    """Clause on the load that meets the SLO by simulation: the interval of the largest such load,
-    of which the low end meets it beyond chance and the high end misses it."""
+    """Clause on the load that meets the SLO by simulation: the ends of its interval."""
     unit, load = capacity["unit"], load_of(draft)[1]
     if not capacity["load"]:
         return ":red[**no load keeps its SLO**]"

@@ -172,8 +172,7 @@ def fleet_answer(
     fleet: Fleet, named: Named, run: Callable[[Sequence[Scenario]], Iterator[Served]],
     facts: Facts | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The answer of a fleet as one object. run: runs distinct scenarios, in order. Raises
-    FleetError, SpecError, and the errors of `run`."""
+    """The answer of a fleet as one object, of runs by `run`. Raises FleetError, SpecError."""
     known_runs: dict[str, Served] = {}  # by the digest of their scenario
 
     def left(s: Scenario) -> int | None:

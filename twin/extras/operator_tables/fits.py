@@ -241,8 +241,7 @@ def _core(computed: str, computing: Floats, moving: Floats, latency: Floats, beg
 
 
 def _gqa(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Fit of decode's GQA core: heads of 128, up to 8 KV heads with 2 to 16 query heads each, as
-    models have, 1,024 cached tokens and more, in BF16."""
+    """Fit of decode's GQA core in BF16, with heads of 128 and 1,024 cached tokens or more."""
     group = pl.col("num_heads") / pl.col("num_key_value_heads")
     core_rows = rows.filter(
         (pl.col("head_dim") == 128) & (pl.col("window_size") == 0) & group.is_between(2, 16)
@@ -261,8 +260,7 @@ def _gqa(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 def _prompts(
     values: float, chosen: pl.Expr, rows: pl.DataFrame, peaks: Peaks, fmt: str
 ) -> list[Part]:
-    """Fit of a prefill attention core of whole prompts, computed in BF16 for every KV format:
-    start, share of the peak, and additional pairs per token."""
+    """Fit of a prefill attention core of whole prompts: start, share of peak, pairs per token."""
     names = ("num_heads", "batch_size", "isl", "latency")
     heads, batch, isl, latency_ms = _columns(rows.filter(chosen), *names)
     pair_s = heads * 2.0 * values / peaks.flops["bf16"]
@@ -306,9 +304,8 @@ def _contiguous(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 
 
 def _collective(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Fit of all-reduces of 1 KB to 256 MB in a graph, by dies: start, and bytes/s of a die, of the
-    faster of two kernels. A message's size is its number of values: NCCL's table has half the time
-    for half the bytes of a value."""
+    """Fit of all-reduces of 1 KB to 256 MB in a graph, by dies, of the faster of two kernels. A
+    message's size is its number of values: in NCCL's table half the bytes take half the time."""
     graph_rows = rows.filter(
         pl.col("kernel_source").str.ends_with("graph") & (pl.col("message_size") <= 1 << 27)
         & (pl.col("message_size") >= 1 << 9)
@@ -369,9 +366,8 @@ def _exchange(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
 
 
 def _alltoall(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Fit of TensorRT-LLM's one-sided dispatch (NVFP4, a scale of one byte for 16 numbers) and
-    combine (BF16) inside a node, of as many ranks as a token has experts or more: to fewer it is
-    sent once for several of them."""
+    """Fit of TensorRT-LLM's one-sided dispatch (NVFP4, a scale byte for 16 numbers) and combine
+    (BF16) inside a node, of as many ranks as a token has experts or more."""
     fits: list[Part] = []
     chosen_rows = rows.filter(
         (pl.col("kernel_source") == "NVLinkOneSided") & (pl.col("hidden_size") == HIDDEN)

@@ -169,9 +169,8 @@ def row_of(s: Scenario, facts: Facts) -> Row:
 def between_nodes(
     snap: Snapshot, nodes_of_rank: np.ndarray, total_bytes: float, row: Row
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(nodes i8[n], bytes f8[n, n] from row to column) of an instance's expert exchange in both
-    directions: every die sends to `row.top_k` experts by the dies' load, and to the shared one.
-    They share `total_bytes`."""
+    """(nodes i8[n], bytes f8[n, n] from row to column) of an instance's expert exchange: dies send
+    to `row.top_k` experts by the dies' load, and to the shared one, `total_bytes` in all."""
     nodes, node_of = np.unique(nodes_of_rank, return_inverse=True)
     source = np.bincount(node_of, minlength=nodes.size) / max(1, node_of.size)
     die_messages = np.zeros(node_of.size)

@@ -254,8 +254,7 @@ def _look_at_machine(machine: ImportedMachine) -> Look:
         "NPUs": f"{machine.npus:,}", "Dies": f"{kind_counts['die']:,}",
         "CPUs": f"{kind_counts['cpu']:,}", "Links": f"{len(machine.links):,}",
     }  # fmt: skip
-    help_texts = {"Links": "Each direction counts."}
-    return Look(f"**{plain(machine.name)}**", figures, help=help_texts)
+    return Look(f"**{plain(machine.name)}**", figures, help={"Links": "Each direction counts."})
 
 
 def _routed(machine: ImportedMachine) -> ImportedMachine:

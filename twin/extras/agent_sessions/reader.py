@@ -159,8 +159,7 @@ def read_session_table(reading: Reading) -> Columns:
     hashes = hash_lists.explode().drop_nulls()  # of an empty list a null comes out
     if hashes.len() != offsets[-1]:
         raise TraceError(f"{piece.name}: hash_ids must hold whole numbers, and some are missing")
-    is_unsigned = hashes.dtype == pl.UInt64
-    hashes = hashes.reinterpret(signed=True) if is_unsigned else hashes.cast(pl.Int64)
+    hashes = hashes.reinterpret(signed=True) if hashes.dtype == pl.UInt64 else hashes.cast(pl.Int64)
     lengths = chosen_rows.select(pl.col("input_length", "output_length", "row").cast(pl.Int64))
     columns = Columns(
         ticks=_clock(chosen_rows["t"].to_numpy(), session), ticks_per_s=1.0, in_order=False,

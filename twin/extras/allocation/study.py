@@ -101,10 +101,8 @@ def mix_of_mean(sizes: Sequence[int], mean: float) -> list[tuple[int, float]]:
 
     low, high = -50.0, 50.0
     for _ in range(100):
-        middle = 0.5 * (low + high)
-        low, high = (
-            (middle, high) if (weights(middle) * sorted_sizes).sum() < mean else (low, middle)
-        )
+        mid = 0.5 * (low + high)
+        low, high = (mid, high) if (weights(mid) * sorted_sizes).sum() < mean else (low, mid)
     return [(int(s), float(weight)) for s, weight in zip(sorted_sizes, weights(high), strict=True)]
 
 

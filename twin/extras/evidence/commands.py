@@ -115,6 +115,5 @@ def print_evidence(rows: Sequence[Mapping[str, Any]], held: Sequence[str]) -> No
     _print_table("Absolute error: mean (worst, rows)", score_table(rows))
     record, skew_text = load_made(), one_skew(load_facts())
     moving = f"{record.counted} figures without a source of their own move a row: calibrate --help"
-    texts = (*headlines(rows), today(rows), *held, skew_text, record.default_skew, moving)
-    for sentence in texts:
+    for sentence in (*headlines(rows), today(rows), *held, skew_text, record.default_skew, moving):
         out.print(escape(sentence))

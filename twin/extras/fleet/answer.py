@@ -194,8 +194,7 @@ def stored(store: Store, row: RunRow, scenario: Scenario) -> Served:
     table = store.runs.table(row.id, "requests")
     columns = [name for name in table.columns if name.endswith("_s")]  # stamps
     columns += [name for name in ("output_tokens", "tenant") if name in table.columns]
-    summary = row.summary | {"run": row.id}
-    return Served(scenario, summary, table.select(columns), row.result_digest)
+    return Served(scenario, row.summary | {"run": row.id}, table.select(columns), row.result_digest)
 
 
 def in_store(
@@ -227,8 +226,7 @@ def answered(found: Wanted, known: Mapping[str, Served]) -> dict[str, Any]:
         row = _row(found.fleet, unit, [run for _, run in runs_of_unit], steady_s)
         rows.append(row | _by_hour(runs_of_unit, length_s, hour_count))
         if not runs_of_unit:
-            npus = npus_used(layout.kinds[unit.kind])
-            rows[-1]["npu_hours"] = npus * traffic.horizon_s / 3600.0
+            rows[-1]["npu_hours"] = npus_used(layout.kinds[unit.kind]) * traffic.horizon_s / 3600.0
     summary = merged([(count, run) for count, _, run in served_lives], steady_s)
     idle_rows = [row for row, unit in zip(rows, layout.units, strict=True) if unit.tenants == ()]
     if idle_rows:

@@ -163,9 +163,7 @@ def _disagreements(f: Fleet) -> list[str]:
     for i, row in enumerate(f.lost):
         other_losses = [o for o in f.lost[:i] if (o.kind, o.number) == (row.kind, row.number)]
         if any(not o.to_s or o.to_s >= row.from_s for o in other_losses):
-            problems.append(
-                f"lost.{i}: {row.kind} {row.number} is lost already at {row.from_s:g} s"
-            )
+            problems += [f"lost.{i}: {row.kind} {row.number} is lost already at {row.from_s:g} s"]
     return problems
 
 

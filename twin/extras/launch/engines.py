@@ -154,8 +154,7 @@ def start_check(s: Scenario, facts: Facts, found: list[Worker]) -> list[str]:
     """Memory of a die by pool, captured graphs, ports. Raises ValueErrors of the pricing."""
     costs, notes = assemble(s, facts).costs, []
     for worker in found:
-        pool_costs = getattr(costs, f"{worker.role}_role")
-        memory = pool_costs.memory
+        memory = getattr(costs, f"{worker.role}_role").memory
         notes.append(
             f"{worker.role}: weights {memory.weights / 1e9:.1f} GB, exchange buffers "
             f"{memory.buffers / 1e9:.1f} GB, reserved for graphs and the runtime "

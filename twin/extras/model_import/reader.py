@@ -303,8 +303,7 @@ class _Config:
             facts = [heads, heads, head_dim, head_dim, inner._count("short_conv_kernel_size")]
         else:
             if self.table.get("layer_types") is None:
-                interval = self._count("full_attention_interval", low=2).value
-                layer_count = layers - layers // interval
+                layer_count = layers - layers // self._count("full_attention_interval", low=2).value
             else:
                 layer_count = self._layers_of("linear_attention", layers)
             layers_fact = self._derived(layer_count, f"layers of {self.file}")

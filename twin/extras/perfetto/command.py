@@ -38,8 +38,7 @@ def trace_run(
         begin_s, end_s = watched.span_of_request(source, request)
         err.print(escape(stages_of(source, request)))
     target = to if to is not None else bytes_out()
-    contents = write_trace(source, target, begin_s, end_s, most_events)
-    err.print(escape(contents.sentence))
+    err.print(escape(write_trace(source, target, begin_s, end_s, most_events).sentence))
     if to is not None:
         out.print(escape(f"{printable(str(to))} is written: open it in ui.perfetto.dev"))
 

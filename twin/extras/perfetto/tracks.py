@@ -43,8 +43,7 @@ class Track:
     def slice(self, name: str, begin_ns: int, end_ns: int, **args: Any) -> Event:
         """A slice: work from begin to end."""
         extra: Event = {"args": args} if args else {}
-        duration_us = (end_ns - begin_ns) / 1000
-        return self.event("X", name, begin_ns, dur=duration_us, cat="work", **extra)
+        return self.event("X", name, begin_ns, dur=(end_ns - begin_ns) / 1000, cat="work", **extra)
 
     def bar(
         self, name: str, begin_ns: int, end_ns: int, cat: str, number: int, args: Event

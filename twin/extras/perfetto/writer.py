@@ -204,8 +204,7 @@ def _names(instances: Iterable[Instance], streams: Mapping[str, Timeline]) -> It
     yield tracks.named(tracks.RUN, "run", {0: "events"})
     yield tracks.named(tracks.REQUESTS, "requests", {0: "arrivals"})
     for instance in instances:
-        pass_word = "batches" if instance.role == "prefill" else "iterations"
-        lanes = {ITERATIONS: pass_word}
+        lanes = {ITERATIONS: "batches" if instance.role == "prefill" else "iterations"}
         if instance.role == "decode":
             lanes[KV_IN] = "KV in place"
         if instance.role in streams:

@@ -127,8 +127,7 @@ def plot(
     for value in xticks:
         x_tick, y_axis = at(value, 0.0)
         drawing.append(tag("text", _figure(value), x=x_tick, y=y_axis + 17, text_anchor="middle"))
-    x_middle = (LEFT + WIDE - RIGHT) / 2
-    drawing.append(tag("text", x, x=x_middle, y=HIGH - 6, text_anchor="middle"))
+    drawing.append(tag("text", x, x=(LEFT + WIDE - RIGHT) / 2, y=HIGH - 6, text_anchor="middle"))
     if limit is not None:
         (x_line, y_low), (_, y_top) = at(limit, 0.0), at(limit, y_high)
         drawing.append(tag("line", cls="limit", x1=x_line, y1=y_low, x2=x_line, y2=y_top))

@@ -81,8 +81,7 @@ def _ranking(plan: Plan, rows: Sequence[Row]) -> Part:
 
 def _survived(after: Row) -> Part:
     """How a deployment fares after a loss, as a good or bad word."""
-    is_held = after.get("status") == "feasible"
-    return tag("span", survived(after), cls="good" if is_held else "bad")
+    return tag("span", survived(after), cls="good" if after.get("status") == "feasible" else "bad")
 
 
 def _deployment(row: Row) -> Part:

@@ -112,8 +112,7 @@ def _pairs(text: str, where: str) -> tuple[np.ndarray, np.ndarray]:
     if not (inner := text.strip(" {}\n")):
         return np.zeros(0), np.zeros(0)  # a window without requests
     try:
-        numbers = np.array(inner.replace(":", ",").split(","), np.float64)
-        values, chances = numbers.reshape(-1, 2).T
+        values, chances = np.array(inner.replace(":", ",").split(","), np.float64).reshape(-1, 2).T
     except ValueError:
         raise TraceError(f"{where} must be a text like {{45: 0.01, 46: 0.02}}") from None
     is_possible = (values >= 0) & (values <= MOST_TOKENS) & (chances >= 0) & (chances <= 1)

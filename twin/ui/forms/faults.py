@@ -64,8 +64,7 @@ def _add(rows: list[Row], draft: Scenario, fabric: Fabric) -> None:
         new_fault = Fault(element="node 0", at_s=draft.warmup_s).model_dump()
         _button("Add a fault", "fault-add", [*rows, new_fault], icon=":material/add:")
         if rows:
-            icon = ":material/delete_sweep:"
-            _button("Remove all", "fault-none", [], icon=icon, type="tertiary")
+            _button("Remove all", "fault-none", [], icon=":material/delete_sweep:", type="tertiary")
 
 
 def _button(text: str, key: str, rows: list[Row], **look: Any) -> None:

@@ -55,8 +55,7 @@ def models() -> None:
         "Further models on the same machine, each with its own instances and requests. A file sets "
         "every other field of theirs."
     )
-    model_names = options("deployment.model", session.facts()) or []
-    rows_table("models", {"deployment.model": model_names})
+    rows_table("models", {"deployment.model": options("deployment.model", session.facts()) or []})
 
 
 def scaling() -> None:

@@ -280,8 +280,7 @@ def delete_all(names: list[str], delete: Callable[[str], Undo], kind: str) -> No
         except StoreError as error:
             refusals.append(sentence(str(error)))
     if undo_acts:
-        text = f"{numbered(len(undo_acts), kind)} deleted."
-        st.session_state[DELETED] = (text, undo_acts)
+        st.session_state[DELETED] = (f"{numbered(len(undo_acts), kind)} deleted.", undo_acts)
     for refusal in list(dict.fromkeys(refusals))[:REFUSALS_SHOWN]:
         st.toast(refusal, icon=":material/lock:", duration="long")
 

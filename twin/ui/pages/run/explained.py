@@ -167,8 +167,7 @@ def _cause(row: RunRow, scenario: Scenario, cause: dict[str, Any], number: int) 
                 name = f"{scenario.name[:100]} · suggestion {number + 1}"
                 with session.refusals_toasted():
                     variant = with_overrides(scenario, {**gain["settings"], "name": name})
-                    run_ids = f"{row.id},{session.run(variant)}"
-                    go_to(links.COMPARE_PAGE, {links.RUNS: run_ids})
+                    go_to(links.COMPARE_PAGE, {links.RUNS: f"{row.id},{session.run(variant)}"})
 
 
 PICKED = "request"  # of the address and of the session: the number of the request

@@ -84,8 +84,7 @@ def get_ready() -> None:
     try:
         draft, facts = session.first(), session.facts()
         load.outlook(Priced(draft, facts))
-        fabric = fabric_of(draft.supernode)
-        machine_text(built(fabric))
+        machine_text(built(fabric_of(draft.supernode)))
         if shipped_run := _shipped_run(scenario_digest(draft), draft):
             player.shipped_film(draft, shipped_run, shipped_run.scenario)
     except (FactError, ValueError, OSError, BadZipFile) as error:

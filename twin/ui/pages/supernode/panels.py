@@ -142,9 +142,7 @@ def _chips(
     pool_tb = pool.gb_per_node * dram(net, range(net.nodes)) / 1e3 if pool.enabled else 0.0
     unit = "OPS" if best_format[:3] == "int" else "FLOPS"
     node_text = "a node with NPUs, of others by their CPUs" if np.ptp(net.cpus) else "every node"
-    pool_text = (
-        f"{pool.gb_per_node:,.4g} GB of {node_text}." if pool_tb else "No blocks are stored."
-    )
+    tooltip = f"{pool.gb_per_node:,.4g} GB of {node_text}." if pool_tb else "No blocks are stored."
     chips_tile = f"{switches:,}", "Of every level, scale-up and scale-out."
     if l1_chips + l2_chips == switches > 0:
         ports_text = f"{100 * port_share:.0f} % of the L2 ports are used"
@@ -153,7 +151,7 @@ def _chips(
     return {
         "NPUs": (f"{total['npus']:,}", f"{chips_text}, in {nodes_text}{supernodes_text}."),
         "HBM": (f"{hbm_tb:,.1f} TB", "Of all dies."),
-        "Memory pool, DRAM": (f"{pool_tb:,.4g} TB" if pool_tb else NOTHING, pool_text),
+        "Memory pool, DRAM": (f"{pool_tb:,.4g} TB" if pool_tb else NOTHING, tooltip),
         f"Peak, {best_format.upper()}": (
             f"{peaks[best_format] / 1e15:,.0f} P{unit}",
             "Dense, of all dies; what operators reach of it is the model's work.",

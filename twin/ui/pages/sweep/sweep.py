@@ -90,8 +90,7 @@ def results() -> None:
     if len(axes) == 1 and not open_rows and len(possible_points) > 1:
         values, scenarios, point_runs = zip(*possible_points, strict=True)
         summaries = [row.summary if row else {} for row in point_runs]
-        axis = sweep.Axis(axes[0].path, values)
-        if conclusion := sweep.conclusion(axis, scenarios, summaries):
+        if conclusion := sweep.conclusion(sweep.Axis(axes[0].path, values), scenarios, summaries):
             st.subheader(plain(conclusion), anchor=False)
     grid = st.grid(2, min_column_width=330, gap="medium")
     for key in pts.figures("panel", rows):

@@ -36,6 +36,22 @@ def test_a_sweep_asks_for_each_point_and_draws_what_came(app, begun):
     assert app.button(key="simulate").disabled
 
 
+@pytest.mark.parametrize(
+    "over",
+    [
+        f"{RATE}=1:1e99:7",
+        f"{RATE}=-5:100:3",
+        f"{RATE}=" + ",".join(map(str, range(1, 60))),
+        "router.policy=least_loaded,<b>x",
+        "deployment.prefill.instances=1,1e99",
+        "memory_pool.enabled=true,5",
+    ],
+)
+def test_an_address_with_values_that_no_field_has_opens(app, over):
+    opened(app, over)
+    assert not any("unforeseen" in error.value for error in app.error)
+
+
 def test_a_sweep_under_way_goes_on_in_a_page_that_is_loaded_again(app, store, monkeypatch):
     monkeypatch.setattr(session, "run", lambda scenario: queued(store, scenario))
     monkeypatch.setattr(session, "stop", store.runs.ask_cancel)

@@ -22,7 +22,7 @@ from twin.ui.fields import choice_label, formed, label, options, sentence, why_i
 STARTED = "sweep-runs"  # session state: the run of each scenario that was started here
 NOW = "sweep-now"  # session state: whoever led here wants it simulated at once
 SPAN = (0.5, 2.0)  # of a field's value: where a sweep begins and ends by default
-POINTS = 7
+POINTS, MOST_POINTS = 7, 32
 COST = "cost_per_million_tokens"
 
 
@@ -66,22 +66,27 @@ def chosen(
         return None
     spec, axis = fields()[path], given if given and given.path == path else usual(path)
     if spec.kind not in (int, float):
+        known_values = list(usual(path).values)  # an address may say others, here and below
         picked_values = st.multiselect(
-            "Values", list(usual(path).values), list(axis.values), key=f"sweep-values-{path}",
+            "Values", known_values, [value for value in axis.values if value in known_values],
+            key=f"sweep-values-{path}",
             format_func=lambda option: choice_label(path, option, session.facts()),
         )  # fmt: skip
         return sweep.axis(f"{path}={','.join(str(p).lower() for p in picked_values)}")
     cast, printf = spec.kind, "%d" if spec.kind is int else "%.6g"
+    least, most = cast(spec.low or 0), cast(spec.high or 1e9)
     with st.container(horizontal=True):
         bounds = [
             st.number_input(
-                name, cast(spec.low or 0), cast(spec.high or 1e9), cast(value),
+                name, least, most, cast(min(max(value, least), most)),
                 step=cast(spec.step or 1), format=printf, key=f"sweep-{name}-{path}", width=130,
             )
             for name, value in (("From", min(axis.values)), ("To", max(axis.values)))
         ]  # fmt: skip
         key = f"sweep-points-{path}"
-        count = st.number_input("Points", 2, 32, len(axis.values), key=key, width=100)
+        count = st.number_input(
+            "Points", 2, MOST_POINTS, min(len(axis.values), MOST_POINTS), key=key, width=100
+        )
     low, high = (float(bound if bound is not None else 0) for bound in bounds)
     is_as_given = (min(axis.values), max(axis.values), len(axis.values)) == (low, high, count)
     return axis if axis is given and is_as_given else sweep.between(path, low, high, int(count))

@@ -35,12 +35,13 @@ def quoted(value: Any) -> str:
     """A value that a person typed, as Python writes it but numbers with separators, cut to
     `QUOTED_MOST` characters.
 
-    >>> quoted("x" * 100)[-5:], quoted(1e6)
-    ('xx...', '1,000,000')
+    >>> quoted("x" * 100)[-5:], quoted(1e6), quoted(10**99)
+    ('xx...', '1,000,000', '1e+99')
     """
     try:
         text = f"{value:,}".removesuffix(".0") if type(value) in (int, float) else repr(value)
-    except ValueError:  # an integer of thousands of digits
+        text = text if type(value) is not int or len(text) <= QUOTED_MOST else f"{value:g}"
+    except (ValueError, OverflowError):  # an integer of hundreds of digits
         text = "a number of too many digits"
     return text if len(text) <= QUOTED_MOST else text[:QUOTED_MOST] + "..."
 
@@ -91,6 +92,8 @@ def explain(error: ValidationError, within: str = "") -> str:
         verdict = PATTERNS[context["pattern"]]
     limit = re.sub(r"\d{4,}", lambda digits: f"{int(digits[0]):,}", message.removeprefix("Input "))
     unit = "" if problem == "value_error" else field_unit(path)
+    if limit.endswith(" 1") and unit.isalpha() and len(unit) > len("ms"):
+        unit = {"copies": "copy", "prefixes": "prefix"}.get(unit, unit.removesuffix("s"))
     verdict = verdict.format(**context) or f"{limit} {unit}".rstrip()
     return f"{path} = {quoted(problem_details['input'])} {verdict}"
 

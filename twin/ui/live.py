@@ -167,8 +167,7 @@ def _verdict(
         summary, capacity = {}, {}
     holds_slo = sweep.holds(draft, dict(summary))
     if summary.get("steady_state") == "overloaded":
-        sustained_text = _rate(outlook.sustained_req_per_s)
-        load_text = f":red[**overloaded**]: queues grow above {sustained_text}"
+        load_text = f":red[**overloaded**]: queues grow above {_rate(outlook.sustained_req_per_s)}"
     elif capacity:
         load_text = _simulated(draft, capacity, holds_slo)
     else:

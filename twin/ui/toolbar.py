@@ -135,8 +135,7 @@ def popover() -> None:
     rows = differences()
     if not rows:
         return
-    count_text = numbered(len(rows), "change")
-    with st.popover(count_text, icon=":material/difference:"):
+    with st.popover(numbered(len(rows), "change"), icon=":material/difference:"):
         st.caption(f"Against {plain(session.preset().name)}")
         with st.container(gap="xsmall"):
             for number, (text, take_back) in enumerate(rows[:SHOWN]):

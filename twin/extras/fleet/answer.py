@@ -256,10 +256,9 @@ def in_words(answer: Mapping[str, Any]) -> list[str]:
     ]
     if not without_loss:
         return sentences
-    keys = ("goodput_req_per_s", "slo_attainment", "ttft_s_p99", "tpot_s_p99")
     figures_text = ", ".join(
         f"{METRICS[key].label} {shown(key, s[key])} instead of {shown(key, without_loss[key])}"
-        for key in keys
+        for key in ("goodput_req_per_s", "slo_attainment", "ttft_s_p99", "tpot_s_p99")
         if shown(key, s[key]) != shown(key, without_loss[key])
         and None not in (s[key], without_loss[key])
     )

@@ -234,10 +234,9 @@ def front(
     if not decoding:
         return base.empty("No deployment is within the limits")
     fig = base.figure(height=380)
-    other_points = [p for p in decoding if not p["on_front"]]
     best = sorted((p for p in decoding if p["on_front"]), key=_speed)
     for name, rows, mode, colour in (
-        ("simulated", other_points, "markers", theme.OTHER),
+        ("simulated", [p for p in decoding if not p["on_front"]], "markers", theme.OTHER),
         ("front", best, "lines+markers", theme.SERIES[0]),
     ):
         base.line(

@@ -170,9 +170,8 @@ def _shares(
     (0 out, 1 in), share, first and end window (`t_s` to `end_s`, null: to the end)."""
     starts_s = windows["t_s"].to_numpy()
     series_index = {tuple(key): k for k, key in enumerate(series)}
-    instance_of = _numbers(shares, number)
     rows: list[tuple[float, ...]] = []
-    for row, instance in zip(shares.iter_rows(named=True), instance_of, strict=True):
+    for row, instance in zip(shares.iter_rows(named=True), _numbers(shares, number), strict=True):
         series_k = series_index.get((row["plane"], row["traffic"], int(instance)))
         if series_k is None or row["node"] is None:
             continue

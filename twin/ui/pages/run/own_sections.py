@@ -169,9 +169,8 @@ def clients(row: RunRow, scenario: Scenario) -> None:
             "tenant more than it offered."
         )
     curve = charts.Curve("Session", theme.ROLE["memory_pool"], session_times)
-    times_chart = charts.distribution([curve], of="sessions")
     reasons_picture = "Why requests came to nothing", charts.reasons(reasons), "reasons"
-    sessions_picture = "Sessions", times_chart, "session-times"
+    sessions_picture = "Sessions", charts.distribution([curve], of="sessions"), "session-times"
     two_columns([reasons_picture] * bool(reasons) + [sessions_picture] * bool(session_times.size))
     if not reasons:
         st.caption("Every request that ended was answered.")
@@ -214,9 +213,8 @@ def models(row: RunRow, scenario: Scenario) -> None:
     st.subheader("Models", anchor=False)
     plot(charts.tenants(load_rows), "models")
     metrics = [METRICS[key] for key in OF_A_MODEL if any(item[key] is not None for item in figures)]
-    all_row = {"model": "all", **row.summary}
     rows = [{"": item["model"], **{m.label: shown(m.key, item.get(m.key)) for m in metrics}}
-            for item in (*figures, all_row)]  # fmt: skip
+            for item in (*figures, {"model": "all", **row.summary})]  # fmt: skip
     st.dataframe(rows, hide_index=True)
     st.caption("Steady state; each request is judged by the SLO of its own model.")
 

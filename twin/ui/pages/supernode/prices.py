@@ -110,9 +110,8 @@ def headlines(s: Scenario, fabric: Fabric) -> list[Headline]:
 def link_shares(s: Scenario, fabric: Fabric, traffic: str) -> np.ndarray[Any, Any]:
     """Used share of each directed link while all instances send a class at their full rate."""
     net = network(fabric)
-    instances = place(s, fabric).instances
     shares = np.zeros(net.capacity.size)
-    for load in _loads(s, net, instances, traffic):
+    for load in _loads(s, net, place(s, fabric).instances, traffic):
         bytes_per_s, _ = load.alone(net)
         if 0.0 < bytes_per_s < np.inf:
             shares[load.links] += bytes_per_s * load.amounts / net.capacity[load.links]

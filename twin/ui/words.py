@@ -167,8 +167,8 @@ def cut(text: str, most: int) -> str:
 
 
 def taken_apart(scenario: Scenario, presets: Iterable[Scenario]) -> tuple[Scenario, Scenario]:
-    """A scenario as a draft, and the reference of its differences: the preset with whose name and a
-    change it is named, and which then names the draft; otherwise both are the scenario."""
+    """A scenario as a draft, and the reference of its differences: a preset, if the scenario's name
+    is the preset's with a change (the draft then gets the preset's name); otherwise itself."""
     for preset in presets:
         if scenario.name.startswith(preset.name + BETWEEN):
             draft = scenario.model_copy(update={"name": preset.name, "question": preset.question})

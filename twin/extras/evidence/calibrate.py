@@ -42,7 +42,7 @@ class Constant:
 
     def saw(self, rows: Iterable[str]) -> list[str]:
         """The fitted rows that inform it most."""
-        prefixes = tuple(head.strip() for head in self.prefix.split(","))
+        prefixes = tuple(prefix.strip() for prefix in self.prefix.split(","))
         return [row for row in rows if row.startswith(prefixes)]
 
 

@@ -114,8 +114,8 @@ def _sum(parts: Sequence[tuple[int, float | None]]) -> float | None:
 
 
 def spread_merged(parts: Sequence[tuple[int, np.ndarray]], prefix: str) -> dict[str, float | None]:
-    """Mean and percentiles of samples f8[n], each counted so many times, as `spread_of` has them
-    of the samples repeated and put together.
+    """Mean and percentiles of samples f8[n], each sample repeated its count of times, by the keys
+    that `spread_of` uses.
 
     >>> spread_merged([(2, np.array([1.0])), (1, np.array([4.0]))], "ttft_s")["ttft_s_p50"]
     1.0"""

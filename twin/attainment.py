@@ -1,6 +1,8 @@
 """Which share of the requests meets its SLO at a load, by formula: TTFT from the bulk-service queue
 of prefill (`model/waiting.py`) over a sample, TPOT from the time of an iteration and its swings."""
 
+from __future__ import annotations
+
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -8,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,7 +20,7 @@ from twin.kernels.rng import exponential, stream_key
 from twin.model.batch import Hot, attention_s_per_token, batch_line, batch_s
 from twin.model.costs import RoleCosts
 from twin.model.layer import collective_s
-from twin.model.mixed import longest_wait
+from twin.model.mixed import longest_wait, mixed_iteration_s
 from twin.model.offload import bytes_per_token
 from twin.model.predict import Traffic
 from twin.model.prefill import next_piece, prefill_batch_s, prefill_hits_s
@@ -30,9 +33,11 @@ from twin.policies.batching import (
 )
 from twin.scenario import Scenario
 from twin.scenario.deployment import Prefill
-from twin.stationary import Swings
 from twin.steady import Assembly, Priced
 from twin.workload.offered import Offered
+
+if TYPE_CHECKING:  # a formula waits for no compiler
+    from twin.stationary import Swings
 
 CLOSE, LEAST = 0.01, 1 / 256  # of a rate; of the largest: lower ones are not tried
 SAFE = 0.95  # of the rate found: what samples and passes of this size leave open, see DESIGN.md
@@ -249,7 +254,8 @@ def attainment(priced: Priced) -> Attainment:
         repeats = math.ceil(ROUNDS * batch / len(prompts.fresh))
         prompts = prompts.repeated(min(max(repeats, 1), TIMES))
     role = costs.colocated_role
-    piece = role.prompt_tokens if role else pool.chunk if pool else 0.0
+    piece = role.prompt_tokens / role.ranks * role.pool.prompt_ranks if role else 0.0
+    piece = pool.chunk if pool else piece
     if piece:  # fewer prompts where each is computed in thousands of pieces
         pieces = math.fsum(math.ceil(tokens / piece) for tokens in prompts.fresh)
         prompts = prompts.first(math.ceil(len(prompts.fresh) * min(PIECES / pieces, 1.0)))
@@ -370,22 +376,46 @@ def _later_stages_s(
 
 def _mixed(parts: Assembly, role: RoleCosts, traffic: Traffic) -> Callable[[float, float], Pool]:
     """A function of rate (requests/s) and iteration time (s) that returns the pool of colocated
-    instances, whose iterations continue while prompts prolong them."""
+    instances, whose iterations continue while prompts prolong them. A prompt is computed by one
+    group of ranks, of which the one with most tokens and pairs sets the pace."""
     pool, budget, hot = role.pool, role.prompt_tokens, parts.decode_imbalance.table
-    pairs = traffic.fresh_pairs / traffic.fresh_tokens
-    full_s, single_s = (batch_s(role, tokens, tokens * pairs, hot) for tokens in (budget, 1.0))
-    token_s = (full_s - single_s) / budget  # that a prompt token adds to an iteration
     groups = math.ceil(role.ranks / pool.prompt_ranks)
+    chunk = budget / groups  # tokens of a group in an iteration, at most
+    mean_pairs = traffic.fresh_pairs / traffic.fresh_tokens  # of a token
+
+    def of_group(tokens: float, pairs: float) -> float:
+        """Seconds of an iteration in which one group computes prompts, and nothing decodes."""
+        tokens_of_rank, pairs_of_rank = np.zeros(role.ranks), np.zeros(role.ranks)
+        tokens_of_rank[: pool.prompt_ranks] = tokens / pool.prompt_ranks
+        pairs_of_rank[: pool.prompt_ranks] = pairs / pool.prompt_ranks
+        ops, decoding = role.operator_sink(), (np.zeros(role.ranks, np.int64), np.zeros(role.ranks))
+        return float(mixed_iteration_s(
+            role.decode, *decoding, tokens_of_rank, pairs_of_rank, 0, role.ranks, *hot, ops
+        ))  # fmt: skip
+
+    alone_s, single_s = of_group(chunk, chunk * mean_pairs), of_group(1.0, mean_pairs)
+    all_s = batch_s(role, budget, budget * mean_pairs, hot)
+    most_s = (alone_s - single_s) / chunk  # that a token of the fullest group adds, and another's
+    token_s = (all_s - alone_s) / max(budget - chunk, 1.0)
+    pair_s = (of_group(chunk, 2.0 * chunk * mean_pairs) - alone_s) / (chunk * mean_pairs)
+
+    def prolonged_s(tokens: float, pairs: float, most: float, most_pairs: float) -> float:
+        """Seconds that prompts add to an iteration."""
+        beyond_mean = most_pairs - most * mean_pairs
+        return most_s * most + token_s * (tokens - most) + pair_s * beyond_mean
 
     def at(rate: float, took_s: float) -> Pool:
         """The pool of colocated instances at this rate (req/s) and iteration time (s)."""
         prompts_each = rate / pool.instances * took_s  # prompts, in an iteration
-        chunk = min(prompts_each * traffic.fresh_tokens, budget)
-        idle_s = max(took_s - token_s * chunk, 0.1 * took_s)
+        tokens = min(prompts_each * traffic.fresh_tokens, budget)
+        fullest = min(tokens, chunk * -math.expm1(-tokens / chunk))  # groups take turns at random
+        added_s = prolonged_s(tokens, 0.0, fullest, fullest * mean_pairs)
+        idle_s = max(took_s - added_s, 0.1 * took_s)
         return Pool(
-            pool.instances, budget, budget, lambda tokens, *_: idle_s + token_s * tokens,
-            idle_s, token_s, 0.0, idle_s,
+            pool.instances, budget, chunk, lambda *batch: idle_s + prolonged_s(*batch),
+            idle_s, (all_s - single_s) / budget, 0.0, idle_s, dies=groups,
             delay_s=took_s * longest_wait(prompts_each, groups, pool.prompt_delay),
+            attention=(1.0, 0.0), share_s=chunk, is_dealt=True,
         )  # fmt: skip
 
     return at

@@ -100,7 +100,7 @@ def outlook(prices: Priced) -> Outlook:
     sustained = min(full.requests_per_s, judgement.saturated)
     if full.decode is None:
         return Outlook(None, rate, sustained, slo_rate, limiting)
-    tpot_s = at_load(prices, rate).iteration_s / full.decode.tokens_per_iteration
+    tpot_s = at_load(prices, rate).token_s
     if rate is None or rate > slo_rate:  # else it is not needed: uneven ranks lower it
         state = at_load(prices, math.inf, reserved_s=_prefill_s(prices, slo_rate))
         sustained = max(slo_rate, min(sustained, state.rate_req_per_s * prices.pool.instances))
@@ -115,9 +115,8 @@ def standing_at(priced: Priced, rate: float) -> tuple[float, float, float]:
     tpot_s, iteration_s, fluent_share = 0.0, 0.0, 1.0
     if full.decode is not None:
         state = at_load(priced, None if priced.sample.rate_req_per_s is None else rate)
-        iteration_s = state.iteration_s
-        tpot_s = iteration_s / full.decode.tokens_per_iteration
-        fluent_share = judgement.fluent(iteration_s, state.swings)
+        iteration_s, tpot_s = state.iteration_s, state.token_s
+        fluent_share = judgement.fluent(tpot_s * judgement.per_iteration, state.swings)
     prefill_s = judgement.mean_wait_s(rate) if judgement.pool else 0.0
     return tpot_s, prefill_s, judgement.in_time(rate, iteration_s) * fluent_share
 
@@ -150,14 +149,16 @@ def _within(priced: Priced, judged: Attainment) -> Stationary | None:
     time for TTFT; None: there is none. In a closed loop the number of clients is free."""
     limits = [limit_s for _, limit_s, _ in judged.parts]
     patience_s, reserved_s, swings, mean_error = min(limits), None, Swings(), 0.0
+    per_answer = 1.0  # an iteration as answers see it, mean over requests, over the mean iteration
 
     def standing(rate: float, longest_s: float) -> Stationary:
         """The steady state at this rate and longest iteration, for the present wait of a slot."""
         return at_load(priced, rate, None, longest_s, reserved_s, patience_s)
 
     for _ in range(ROUNDS):  # how iterations swing is known once the load is
-        longest_s = judged.longest_iteration_s(swings) * (1.0 - SURE * mean_error)
+        longest_s = judged.longest_iteration_s(swings) * (1.0 - SURE * mean_error) / per_answer
         at_bound = standing(math.inf, longest_s)
+        per_answer = at_bound.token_s * judged.per_iteration / at_bound.iteration_s
         swings, rate = at_bound.swings, at_bound.rate_req_per_s * priced.pool.instances
         mean_error = at_bound.error if math.isfinite(at_bound.error) else 0.0
         # Where TTFT is met no mean wait is longer; near saturation of prefill it has no bound.

@@ -71,10 +71,13 @@ class Population(Columns):
     left = i4("places", "Tokens of the answer after the first.", "tokens")
     joined = i8("places", "Iteration at which it joined.")
     due = i8("places", "Iteration at which it joins or ends.")
+    joined_s = f8("places", "When it joined, by `now_s`; NaN: before the first iteration.", "s")
+    to_compute = f8("places", "What is left of its prompt to compute.", "tokens")
     at = i8("7", "Iteration, places taken, draws, first free place, decoding, waiting, delayed.")
     ahead = f8("1", "Iterations until the next arrival.")
-    backlog = f8("ranks", "Prompts of a rank that wait to be computed.", "tokens")
-    backlog_pairs = f8("ranks", "Query-key pairs of these.")
+    now_s = f8("1", "Seconds of all iterations of a colocated instance.")
+    head = i4("ranks", "First prompt that a group's first rank has to compute.", fill=NONE)
+    tail = i4("ranks", "Last one.", fill=NONE)
     chunk = f8("ranks", "Prompt tokens of a rank in this iteration.", "tokens")
     chunk_pairs = f8("ranks", "Query-key pairs of these.")
     most_waiting = number(float, "Requests without a place that still get a first token in time.")
@@ -82,7 +85,9 @@ class Population(Columns):
     own = number(float, "Share of what comes that follows the instance's own iterations.")
     stretch = f8("3", "Mean of the last stretch of iterations; sum and count of this.")
     seen = f8(
-        "9", "Sums: looks, seconds, decoding, context, late, coming; stretches, squares, by last."
+        "11",
+        "Sums: looks, seconds, decoding, context, late, coming; stretches, squares, by last; "
+        "answers that ended, seconds a token of each (colocated).",
     )
 
 
@@ -144,6 +149,7 @@ def join(p: Population, i: int, past: float) -> None:
     p.requests[rank] += 1
     p.growth[rank] += tokens_per_iteration
     p.context[rank] += p.prompt[i] + 1 + iterations_done * tokens_per_iteration
+    p.joined_s[i] = math.nan if iterations_done > 0 else p.now_s[0]
     p.at[DECODES] += 1
 
 
@@ -164,6 +170,9 @@ def leave(p: Population, i: int) -> None:
         p.growth[rank] -= p.left[i] / (p.due[i] - p.joined[i])
         p.context[rank] -= p.prompt[i] + 1 + p.left[i]
         p.at[DECODES] -= 1
+        if p.colocated and p.joined_s[i] >= 0.0:
+            p.seen[9] += 1.0
+            p.seen[10] += (p.now_s[0] - p.joined_s[i]) / p.left[i]
         if p.requests[rank] == 0:  # no rounding outlives an empty rank
             p.growth[rank] = 0.0
             p.context[rank] = 0.0
@@ -192,15 +201,27 @@ def arrive(p: Population, per_iteration: float, reserved_for: float, pace: float
         p.at[DRAWS] += 1
         if slot == NONE:
             break
-        tokens, first_rank = float(p.inputs[drawn]), p.rank[slot] // p.prompt_ranks * p.prompt_ranks
-        end_rank = min(first_rank + p.prompt_ranks, p.slots.size)
-        for rank in range(first_rank, end_rank):
-            p.backlog[rank] += p.fresh * tokens / (end_rank - first_rank)
-            p.backlog_pairs[rank] += p.pair * tokens * tokens / (end_rank - first_rank)
         p.at[WAITS] -= 1
+        if p.colocated:
+            await_prompt(p, slot)
+            continue
         wait_iterations = int(reserved_for + uniform(p.offset, p.at[DRAWS]))
         p.due[slot] = p.at[ITERATION] + max(wait_iterations, 1)
         enlist(p, slot)
+
+
+@kernel
+def await_prompt(p: Population, i: int) -> None:
+    """Add a slot to those of its group of ranks whose prompts are computed in order."""
+    first = p.rank[i] // p.prompt_ranks * p.prompt_ranks
+    before, p.following[i] = p.tail[first], NONE
+    p.to_compute[i] = p.fresh * p.prompt[i]
+    p.due[i] = p.at[ITERATION] + 1 + int(p.to_compute[i] / (p.chunk_most * p.prompt_ranks))
+    if p.head[first] == NONE:
+        p.head[first] = i
+    else:
+        p.following[before] = i
+    p.tail[first] = i
 
 
 @kernel
@@ -218,10 +239,7 @@ def iterate(p: Population, iterations: int, per_iteration: float, reserved_for: 
         p.ring[bucket] = NONE
         while slot != NONE:
             next_slot = p.following[slot]
-            if p.prompt_delay > 0 and p.status[slot] == COMING and p.backlog[p.rank[slot]] > 0.0:
-                p.due[slot] += 1  # its prompt waits
-                enlist(p, slot)
-            elif p.status[slot] == COMING and p.left[slot] > 0:
+            if p.status[slot] == COMING and p.left[slot] > 0:
                 join(p, slot, 0.0)
             else:
                 leave(p, slot)
@@ -232,9 +250,11 @@ def iterate(p: Population, iterations: int, per_iteration: float, reserved_for: 
         # Prompts that wait make iterations periodic: each is looked at.
         look_interval = LOOK_EVERY if p.prompt_delay == 0 else 1
         is_looked_at = p.at[ITERATION] % look_interval == 0 and p.at[DECODES] > 0
-        if is_looked_at or p.expected_s > 0.0:
+        if is_looked_at or p.colocated:
             took_s = seconds(p, p.requests, p.context, p.chunk, p.chunk_pairs)
-            compare(p, took_s)
+            p.now_s[0] += took_s
+            if is_looked_at or p.expected_s > 0.0:
+                compare(p, took_s)
             if is_looked_at:
                 look(p, took_s)
             if p.expected_s > 0.0 and took_s > 0.0:
@@ -243,23 +263,35 @@ def iterate(p: Population, iterations: int, per_iteration: float, reserved_for: 
 
 @kernel
 def take_prompts(p: Population) -> None:
-    """Add each rank's chunk of its waiting prompts to the present iteration."""
-    may_take = 0.0 if p.prompt_delay > 0 and waits_for_ranks(p) else 1.0
-    for rank in range(p.chunk.size):
-        share = may_take * min(1.0, p.chunk_most / max(p.backlog[rank], 1.0))
-        p.chunk[rank], p.chunk_pairs[rank] = share * p.backlog[rank], share * p.backlog_pairs[rank]
-        p.backlog[rank] -= p.chunk[rank]
-        p.backlog_pairs[rank] -= p.chunk_pairs[rank]
-        if p.chunk[rank] > 0.0 and p.backlog[rank] > 0.0:
+    """Compute each group's next prompts in this iteration, as far as its ranks have room; a request
+    whose prompt is complete decodes from the next one on."""
+    may_take = not (p.prompt_delay > 0 and waits_for_ranks(p))
+    for first in range(0, p.chunk.size, p.prompt_ranks):
+        end = min(first + p.prompt_ranks, p.chunk.size)
+        room, tokens, pairs = p.chunk_most * (end - first) * may_take, 0.0, 0.0
+        while room > 0.0 and p.head[first] != NONE:
+            i = p.head[first]
+            piece = min(room, p.to_compute[i])
+            tokens += piece
+            pairs += piece * (p.prompt[i] - p.to_compute[i] + 0.5 * (piece + 1.0))
+            p.to_compute[i] -= piece
+            room -= piece
+            if p.to_compute[i] <= 0.0:
+                p.head[first] = p.following[i]
+                p.due[i] = p.at[ITERATION] + 1
+                enlist(p, i)
+        for rank in range(first, end):
+            p.chunk[rank], p.chunk_pairs[rank] = tokens / (end - first), pairs / (end - first)
+        if tokens > 0.0 and p.head[first] != NONE:
             p.at[DELAYED] = p.prompt_delay  # what is left of a release waits no further
 
 
 @kernel
 def waits_for_ranks(p: Population) -> bool:
     """Whether prompts wait for ranks without a prompt, as in the engine."""
-    waiting_ranks, groups = 0, math.ceil(p.backlog.size / p.prompt_ranks)
+    waiting_ranks, groups = 0, math.ceil(p.head.size / p.prompt_ranks)
     for group in range(groups):
-        waiting_ranks += p.backlog[group * p.prompt_ranks] > 0.0
+        waiting_ranks += p.head[group * p.prompt_ranks] != NONE
     is_waiting = 0 < waiting_ranks < groups and p.at[DECODES] > 0 and p.at[DELAYED] < p.prompt_delay
     p.at[DELAYED] = p.at[DELAYED] + 1 if is_waiting else 0
     return is_waiting

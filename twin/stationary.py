@@ -21,12 +21,15 @@ from twin.steady import Priced
 from twin.workload.lengths import elapsed_tokens, mean_square, relative_lengths
 
 BURN, MEASURED = 1.5, 2.5  # lives of a request before and while times are taken, each pass
+PROMPTS, LONGEST = 20, 4_000  # of mixed serving: prompts that a pass has at least; iterations
 FEWEST, MOST = 3, 40  # passes
 ITERATIONS = 4_000_000  # after which no pass begins: answers of 25,000 tokens have all of theirs
 SCATTER = 5e-3  # relative standard error of what uneven ranks add: passes end below it
 HALVINGS = 40
 CLOSE = 1e-2  # of the arrivals of an iteration: passes end when they change by less
 LEAST_CV = 0.1  # of gaps: evener ones change nothing
+NONE_COMES = 1e-9  # arrivals of an iteration
+FEW = 30  # answers whose seconds a token have a mean
 OVER = 0.02  # more than full places answer, so that they stay full
 NEAR = 0.05  # of the load: how much longer an iteration gets with it
 
@@ -46,6 +49,7 @@ class Stationary:
 
     population: Population
     iteration_s: float  # mean
+    token_s: float  # of an answer, mean over requests: a few tokens count as much as a thousand
     swings: Swings
     late: float  # share of the time in which too many wait for a place
     rate_req_per_s: float  # what it answers
@@ -125,7 +129,8 @@ def stationary(priced: Priced, arriving: Arriving) -> Stationary:
     slot_count = float(np.minimum(p.slots, requests_per_rank).sum())
     unevenness, ratios, late_shares = 1.0, list[float](), list[float]()
     lasting_squares, own_squares = list[float](), list[float]()
-    prompt_delay = 0.0  # iterations that a prompt waits for other ranks, mean
+    answers = np.zeros(4)  # as `_token_s` reads them
+    prompt_life = 0.0  # iterations from a prompt's arrival to its first token, mean
 
     def took_s(each: float) -> float:
         """Seconds of an iteration with `each` arrivals."""
@@ -135,7 +140,7 @@ def stationary(priced: Priced, arriving: Arriving) -> Stationary:
     each, most_turns = 0.0, max(FEWEST + 1, min(MOST, int(ITERATIONS / (BURN + MEASURED) / life)))
     for turn in range(most_turns):
         last_each = each
-        each, is_full = _arrivals(p, took_s, arriving, life + prompt_delay, slot_count)
+        each, is_full = _arrivals(p, took_s, arriving, life + prompt_life, slot_count)
         if turn >= FEWEST and abs(each / last_each - 1.0) < CLOSE and _scatter(ratios) < SCATTER:
             break
         mean_s = took_s(each)
@@ -144,17 +149,19 @@ def stationary(priced: Priced, arriving: Arriving) -> Stationary:
         p.most_waiting = arriving.patience_s / mean_s * each
         live_through(p, 0 if turn else int(each * life), int(BURN * life) + 1, each, reserved_for)
         p.seen[:] = 0.0
-        live_through(p, 0, int(MEASURED * life) + LOOK_EVERY, each, reserved_for)
-        count, total_s, decoding, context_sum, late, coming, *squares = (float(v) for v in p.seen)
+        live_through(p, 0, _measured(p, life, each), each, reserved_for)
+        count, total_s, decoding, context_sum, late, coming, *squares = map(float, p.seen[:9])
         if decoding > 0.0:  # else none came: one alone is even
             context_tokens = context_sum / decoding
             arrivals = each * total_s / count / mean_s if by_seconds else each
             even_s = count * _even_s(p, decoding / count, context_tokens, arrivals, prompts)
-            if p.prompt_delay > 0:
-                prompt_delay = max(coming / count / each - max(reserved_for, 1.0), 0.0)
+            if p.colocated:
+                prompt_life = coming / count / each
             if turn == 1:  # the first pass is still near where it was begun
                 ratios, late_shares, lasting_squares, own_squares = [], [], [], []
+                answers[:] = 0.0
             ratios.append(total_s / even_s)
+            answers += (p.seen[9], p.seen[10], count, total_s)
             late_shares.append(late / count)
             stretches, square_sum, neighbours = squares
             if stretches > 0.0:  # a pass over few iterations may end within its first one
@@ -162,31 +169,52 @@ def stationary(priced: Priced, arriving: Arriving) -> Stationary:
                 own_square = max(square_sum - neighbours, 0.0) / stretches * (count / total_s) ** 2
                 own_squares.append(own_square * stretch_size(p))
             unevenness = math.fsum(ratios) / len(ratios)
-    each, is_full = _arrivals(p, took_s, arriving, life + prompt_delay, slot_count)
+    each, is_full = _arrivals(p, took_s, arriving, life + prompt_life, slot_count)
     pace = (total_s / count, decoding / count) if is_full and count else (took_s(each), each * life)
     iteration_s, decoding = pace
     rate = decoding / life / iteration_s
     slow_square, share_left = 0.0, 0.0
     if math.isinf(arriving.clients) and not is_full:
-        slope = 0.5 * (took_s(each * (1.0 + NEAR)) - took_s(each * (1.0 - NEAR)))
-        slow_square, share_left = _slow_swing(arriving, decoding, slope / (NEAR * iteration_s))
-    lasting_square = max(
-        math.fsum(lasting_squares) / max(len(lasting_squares), 1) / unevenness**2 - 1.0, 0.0
-    )
+        growth_s = 0.5 * (took_s(each * (1.0 + NEAR)) - took_s(each * (1.0 - NEAR))) / NEAR
+        slow_square, share_left = _slow_swing(arriving, decoding, growth_s / iteration_s)
+    lasting_square = max(_mean(lasting_squares) / unevenness**2 - 1.0, 0.0)
     # Iterations with and without prompts average out within an answer; what ranks add does not.
     lasting_swing = math.sqrt(
         slow_square if p.colocated else lasting_square + share_left * slow_square
     )
-    own_square_mean = math.fsum(own_squares) / max(len(own_squares), 1)
     p.expected_s = iteration_s if by_seconds else 0.0
-    late = math.fsum(late_shares) / max(len(late_shares), 1)
-    swings, error = Swings(lasting_swing, own_square_mean, rate * iteration_s), _scatter(ratios)
-    return Stationary(p, iteration_s, swings, late, rate, life, arriving.reserved_s, is_full, error)
+    swings = Swings(lasting_swing, _mean(own_squares), rate * iteration_s)
+    return Stationary(
+        p, iteration_s, _token_s(p, answers, iteration_s), swings, _mean(late_shares), rate, life,
+        arriving.reserved_s, is_full, _scatter(ratios),
+    )  # fmt: skip
+
+
+def _measured(p: Population, life: float, each: float) -> int:
+    """Iterations of a pass over which times are taken."""
+    iterations = MEASURED * life
+    if p.colocated:  # rare prompts decide what others wait for
+        iterations = max(iterations, min(PROMPTS / max(each, NONE_COMES), LONGEST))
+    return int(iterations) + LOOK_EVERY
+
+
+def _token_s(p: Population, answers: NDArray[np.float64], iteration_s: float) -> float:
+    """Seconds a token, mean over requests. answers: of passes, how many ended, the sum of their
+    seconds a token, iterations looked at and their seconds; few: by a mean iteration."""
+    ended, token_sum_s, looks, looks_s = answers.tolist()
+    if ended < FEW:
+        return iteration_s / tokens_per_iteration(p.draft_tokens, p.acceptance)
+    return float(token_sum_s / ended * iteration_s * looks / looks_s)
+
+
+def _mean(values: list[float]) -> float:
+    """Mean of some passes; 0 of none."""
+    return math.fsum(values) / max(len(values), 1)
 
 
 def _scatter(factors: list[float]) -> float:
     """Relative standard error of the mean of some passes."""
-    count, mean_factor = len(factors), math.fsum(factors) / max(len(factors), 1)
+    count, mean_factor = len(factors), _mean(factors)
     if count < 2:
         return math.inf
     return math.sqrt(math.fsum((x / mean_factor - 1.0) ** 2 for x in factors) / (count - 1) / count)

@@ -13,6 +13,7 @@ from twin import steady
 from twin.attainment import PIECES, SAFE, attainment
 from twin.engine.simulate import simulate
 from twin.lab.library import load_facts, presets
+from twin.model.waiting import waits_s
 from twin.outlook import at_load, outlook
 from twin.scenario import with_overrides
 from twin.stationary import Swings
@@ -142,7 +143,7 @@ def test_iterations_with_and_without_prompts_make_answers_differ_as_the_formula_
         "deployment.mode": "colocated", "deployment.colocated.instances": instances,
         "deployment.colocated.npus_per_instance": 16, "deployment.decode.mtp_draft_tokens": 0,
         "workload.lengths": "fixed", "workload.input_tokens": 400, "workload.output_tokens": 201,
-        "workload.rate_req_per_s": rate, "horizon_s": 400.0 / instances, "warmup_s": 10.0,
+        "workload.rate_req_per_s": rate, "horizon_s": 1000.0 / instances, "warmup_s": 10.0,
     }  # fmt: skip
     priced = Priced(s := with_overrides(QUICK, asked), load_facts())
     state, judged = at_load(priced, rate), attainment(priced)
@@ -222,12 +223,12 @@ def test_prompts_in_thousands_of_pieces_are_followed_over_fewer():
 
 
 @pytest.mark.parametrize(
-    ("balance", "chunk"),
-    some([("tokens", 2048), ("attention", 0)], ("tokens", 0), ("attention", 4096)),
+    "case", some([("tokens", 2048), ("attention", 0)], ("tokens", 0), ("attention", 4096))
 )
-def test_prompts_of_one_die_sustain_and_wait_as_in_a_run(balance, chunk):
+def test_prompts_of_one_die_sustain_and_wait_as_in_a_run(case):
     """Prompts with a long tail on dies that compute their own: the largest rate of a pool, and the
     wait at half of it, by formula and in a run."""
+    balance, chunk = case
     s = with_overrides(QUICK, {
         "deployment.mode": "prefill_only", "deployment.prefill.attention": "dp",
         "deployment.prefill.dp_balance": balance, "deployment.prefill.chunk_tokens": chunk,
@@ -245,3 +246,26 @@ def test_prompts_of_one_die_sustain_and_wait_as_in_a_run(balance, chunk):
     assert outlook(priced).sustained_req_per_s <= found.saturated
     mean_s = found.mean_wait_s(0.5 * found.saturated)
     assert mean_s == pytest.approx(runs[1].summary["ttft_s_mean"], rel=0.15)
+
+
+@pytest.mark.parametrize(
+    "case",
+    some([("azure-2023-conv", 16, 1, 3.0)], ("code-completion", 32, 3, 2.0), ("fixed", 64, 1, 1.5)),
+)
+def test_mixed_serving_waits_and_answers_as_in_a_run(case):
+    """A prompt is computed by its own ranks, a chunk in each iteration, and prolongs the answers of
+    others: TTFT and TPOT by formula and in a run."""
+    lengths, npus, instances, rate = case
+    s = with_overrides(QUICK, {
+        "deployment.mode": "colocated", "deployment.colocated.npus_per_instance": npus,
+        "deployment.colocated.instances": instances, "router.policy": "round_robin",
+        "workload.lengths": lengths, "workload.rate_req_per_s": rate, "horizon_s": 4000.0 / rate,
+        "warmup_s": 60.0,
+    })  # fmt: skip
+    found, run = attainment(priced := Priced(s, load_facts())), simulate(s, load_facts()).summary
+    state = at_load(priced, rate)
+    assert state.token_s == pytest.approx(run["tpot_s_mean"], rel=0.15)
+    waits = np.array(waits_s(found.prompts, found.colocated(rate, state.iteration_s), rate))
+    waits += found.extra_s + found.passes * state.iteration_s
+    assert waits.mean() == pytest.approx(run["ttft_s_mean"], rel=0.2)
+    assert np.quantile(waits, 0.9) == pytest.approx(run["ttft_s_p90"], rel=0.3)

@@ -100,7 +100,8 @@ def _snapshot(
         is_decoding, population.left * (iteration - population.joined) // iterations, 0
     )
     row_numbers = np.flatnonzero((is_decoding | is_coming) & (population.left - emitted_tokens > 0))
-    ready_s = np.where(is_coming, (population.due - iteration) * standing.iteration_s, 0.0)
+    iterations_left = np.maximum(population.due - iteration, 1)  # an estimate where prompts queue
+    ready_s = np.where(is_coming, iterations_left * standing.iteration_s, 0.0)
     return (
         first + population.rank[row_numbers],
         (population.prompt + emitted_tokens)[row_numbers],

@@ -14,10 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapreplace
 
+from twin.kernels.rng import stream_key, uniform
 from twin.model.prefill import next_piece
 
 # Of a batch: tokens and query-key pairs, of all and of the die that has most.
 Seconds = Callable[[float, float, float, float], float]
+DEALT = stream_key(0, "prompts.die")
 Lives = Sequence[tuple[float, float]]  # (how long requests stay, share of the requests)
 
 
@@ -57,9 +59,11 @@ class Pool:
     delay_s: float = 0.0  # that a prompt waits for other ranks, or for later pipeline stages
     evening: float = 0.0  # how far later pieces of a prompt are shorter, as in `next_piece`
     line: tuple[float, float] = (0.0, 0.0)  # seconds of a batch per token and attention pair
-    # Of a layer's attention on a die, per token and pair: the die with most sets the pace.
+    # Of a layer's attention on a die, per token and pair: the die with most sets the pace. Tokens
+    # alone: where a share is one of tokens.
     attention: tuple[float, float] = (1.0, 0.0)
     share_s: float = math.inf  # of that attention, a die's share of a full batch: it takes no more
+    is_dealt: bool = False  # a prompt stays on the die that was drawn for it, else the emptiest
 
 
 def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
@@ -69,38 +73,16 @@ def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
     free_s, queues = [0.0] * count, [deque[int]() for _ in range(count)]
     waiting = [0.0] * count  # tokens
     tokens_left = list(prompts.fresh)
-    waited_s, (token_s, pair_s) = [0.0] * n, pool.attention
+    waited_s = [0.0] * n
     arrivals = [moment / rate for moment in prompts.arrival_s]
-
-    def attention(tokens: float, pairs: float) -> float:
-        """Seconds of a layer's attention on a die."""
-        return token_s * tokens + pair_s * pairs
+    die_of = [int(uniform(DEALT, i) * pool.dies) for i in range(n)] if pool.is_dealt else []
 
     def start(p: int, at_s: float) -> None:
         """Form and compute one batch of the prompts that wait at instance p."""
-        queue, tokens, pairs = queues[p], 0.0, 0.0
-        ending, in_part = list[int](), list[int]()
-        cached, dies = 0.0, [(0.0, 0.0, 0.0)] * pool.dies  # by tokens, or by attention if shared
-        while queue and tokens < pool.budget:
-            prompt = queue[0]
-            earlier = prompts.cached[prompt] + prompts.fresh[prompt] - tokens_left[prompt]
-            take = piece_of(pool, tokens_left[prompt], earlier, tokens, dies[0])
-            if take <= 0.0:
-                break
-            if tokens_left[prompt] == prompts.fresh[prompt]:
-                cached += prompts.cached[prompt]
-            new_pairs = take * (earlier + 0.5 * (take + 1.0))
-            tokens += take
-            pairs += new_pairs
-            _, die_tokens, die_pairs = dies[0]
-            die_tokens, die_pairs = die_tokens + take, die_pairs + new_pairs
-            load = die_tokens if pool.share_s == math.inf else attention(die_tokens, die_pairs)
-            heapreplace(dies, (load, die_tokens, die_pairs))
-            tokens_left[prompt] -= take
-            waiting[p] -= take
-            (in_part if tokens_left[prompt] > 0.0 else ending).append(queue.popleft())
-        queue.extendleft(reversed(in_part))
-        _, most, most_pairs = max(dies, key=lambda die: attention(die[1], die[2]))
+        tokens, pairs, cached, most, most_pairs, ending = _form_batch(
+            prompts, pool, queues[p], tokens_left, die_of
+        )
+        waiting[p] -= tokens
         free_s[p] = at_s + pool.seconds(tokens, pairs, most, most_pairs) + cached * pool.read_s
         for prompt in ending:
             waited_s[prompt] = free_s[p] - arrivals[prompt]
@@ -132,7 +114,44 @@ def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
     return waited_s
 
 
-def piece_of(
+def _form_batch(
+    prompts: Prompts, pool: Pool, queue: deque[int], tokens_left: list[float], die_of: list[int]
+) -> tuple[float, float, float, float, float, list[int]]:
+    """Take the next batch from an instance's queue: its tokens and query-key pairs, tokens that are
+    cached, tokens and pairs of its fullest die, and the prompts that it completes."""
+    tokens, pairs, cached, (token_s, pair_s) = 0.0, 0.0, 0.0, pool.attention
+    ending, in_part, fullest = list[int](), list[int](), (0.0, 0.0, 0.0)  # die, by attention
+    dies = [(0.0, 0.0, 0.0)] * pool.dies  # by tokens, or by attention where it is shared
+    while queue and tokens < pool.budget:
+        prompt = queue[0]
+        earlier = prompts.cached[prompt] + prompts.fresh[prompt] - tokens_left[prompt]
+        die = dies[die_of[prompt]] if pool.is_dealt else dies[0]
+        take = _piece(pool, tokens_left[prompt], earlier, tokens, die)
+        if take <= 0.0 and not pool.is_dealt:
+            break
+        if take <= 0.0:  # others may be on dies that have room
+            in_part.append(queue.popleft())
+            continue
+        if tokens_left[prompt] == prompts.fresh[prompt]:
+            cached += prompts.cached[prompt]
+        new_pairs = take * (earlier + 0.5 * (take + 1.0))
+        tokens += take
+        pairs += new_pairs
+        die_tokens, die_pairs = die[1] + take, die[2] + new_pairs
+        attention_s = token_s * die_tokens + pair_s * die_pairs
+        fullest = max(fullest, (attention_s, die_tokens, die_pairs))
+        load = die_tokens if pool.share_s == math.inf else attention_s
+        if pool.is_dealt:
+            dies[die_of[prompt]] = load, die_tokens, die_pairs
+        else:
+            heapreplace(dies, (load, die_tokens, die_pairs))
+        tokens_left[prompt] -= take
+        (in_part if tokens_left[prompt] > 0.0 else ending).append(queue.popleft())
+    queue.extendleft(reversed(in_part))
+    return tokens, pairs, cached, *fullest[1:], ending
+
+
+def _piece(
     pool: Pool, left: float, earlier: float, taken: float, die: tuple[float, float, float]
 ) -> float:
     """Tokens of a prompt with `left` tokens after `earlier` ones that join a batch of `taken`
@@ -150,7 +169,10 @@ def piece_of(
     if share_left_s <= 0.0:
         return 0.0
     next_s = token_s + earlier * pair_s  # of the piece's first token
-    share = (math.sqrt(next_s**2 + 2.0 * pair_s * share_left_s) - next_s) / pair_s
+    if pair_s > 0.0:
+        share = (math.sqrt(next_s**2 + 2.0 * pair_s * share_left_s) - next_s) / pair_s
+    else:
+        share = share_left_s / token_s
     return min(left_here, room, max(share, 1.0))
 
 

@@ -39,7 +39,21 @@ def test_any_chart_is_taken_away_as_png_svg_and_csv(page: Page):
     assert len(rows) - 1 == drawn > 3
 
 
-def test_a_tap_shows_the_tools_of_a_chart_that_lay_over_its_legend(browser, app_url):
+def swiped(page, chart):
+    """How far the page moves when a finger swipes over a chart."""
+    chart.scroll_into_view_if_needed()
+    box, finger = chart.bounding_box(), page.context.new_cdp_session(page)
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    before = page.get_by_test_id("stMain").evaluate("it => it.scrollTop")
+    steps = [("touchStart", 0), *(("touchMove", 10 * k) for k in range(1, 10)), ("touchEnd", None)]
+    for kind, moved in steps:
+        points = [] if moved is None else [{"x": x, "y": y + moved}]
+        finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+        page.evaluate("() => new Promise(requestAnimationFrame)")
+    return before - page.get_by_test_id("stMain").evaluate("it => it.scrollTop")
+
+
+def test_on_a_phone_a_swipe_over_a_chart_moves_the_page_and_a_tap_shows_its_tools(browser, app_url):
     phone = browser.new_context(
         viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True
     )
@@ -50,8 +64,11 @@ def test_a_tap_shows_the_tools_of_a_chart_that_lay_over_its_legend(browser, app_
     bar.wait_for(state="attached")
     rest(page)
     expect(bar).to_be_hidden()
+    assert swiped(page, chart)
+    expect(bar).to_be_hidden()
     chart.tap()
     expect(bar).to_be_visible()
+    assert not swiped(page, chart)  # it zooms
     phone.close()
 
 

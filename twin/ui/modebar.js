@@ -10,9 +10,9 @@ export default function () {
     waits = true
   })
   window.twinModebars.observe(document.body, { childList: true, subtree: true })
-  document.addEventListener("pointerdown", ({ target }) => {
+  document.addEventListener("click", ({ target }) => {
     for (const chart of document.querySelectorAll(".js-plotly-plot")) {
-      chart.classList.toggle("tapped", chart.contains(target)) // where nothing hovers: its bar is seen
+      chart.classList.toggle("tapped", chart.contains(target)) // what twin/ui/show.py makes of it
     }
   }, true)
   complete()

@@ -43,9 +43,10 @@ _drawn = st.components.v2.component(
 # Streamlit shows where the keyboard is on buttons and fields, and not on links. A line that comes
 # and goes moves the page, and a list that is open closes then: the live answer keeps its room.
 # A figure's words wrap on a phone, where Streamlit cuts them, and no word stands alone there;
-# digests in a table break; a finger finds the sign of help, which has 15 pixels, and a tap shows
-# a chart's tools, which would always lie over its legend there. On light ground Streamlit's grey
-# of a chart's words, and ours of its marks, are too pale for 11 pixels.
+# digests in a table break; a finger finds the sign of help, which has 15 pixels, and a tap gives
+# a chart the gestures and shows its tools, which would else stop the page from being moved and lie
+# over the legend. On light ground Streamlit's grey of a chart's words, and ours of its marks, are
+# too pale for 11 pixels.
 _LOOK = """<style>
 .st-key-drawer { display: none }
 :is([data-variant="segmented_control"][data-selected="true"],
@@ -55,7 +56,10 @@ _LOOK = """<style>
 [data-testid="stTable"] code { overflow-wrap: anywhere }
 .js-plotly-plot text:is([style*="rgb(128, 132, 149)"], [style*="rgb(124, 132, 150)"]) {
   fill: light-dark(#5D6375, #9BA1B0) !important }
-@media (hover: none) { .js-plotly-plot:not(.tapped) .modebar { display: none } }
+@media (hover: none) {
+  .js-plotly-plot:not(.tapped) .modebar { display: none }
+  .js-plotly-plot:not(.tapped) .draglayer * { pointer-events: none !important }
+}
 button[aria-label^="Help"] { position: relative }
 button[aria-label^="Help"]::after { content: ""; position: absolute; inset: -8px }
 a:focus-visible { outline: 2px solid light-dark(#4B45C6, #A5A1FF); outline-offset: 2px }

@@ -38,9 +38,9 @@ RELAXED = {"limit": "slo.tpot_ms", "from": 50.0, "to": 61.0, "settings": SETTING
 def stored(store):
     """A function that stores a plan with its answer and returns its key."""
     folder = store.artefacts.folder / "plans"
-    version = f"{ENGINE_VERSION} {load_facts().digest}"
 
-    def put(answer, scenario, **limits):
+    def put(answer, scenario, engine=ENGINE_VERSION, **limits):
+        version = f"{engine} {load_facts().digest}"
         plans, plan = Plans(folder, version), Plan(scenario=scenario, **limits)
         key = plans.key(plan)
         (folder / key).mkdir(parents=True)
@@ -78,8 +78,15 @@ def test_an_answer_is_shown_with_its_ranking_and_goes_into_the_draft(app, stored
     assert "60 req/s" in question
     captions = " ".join(each.value for each in app.caption)
     assert "Four of five measurements" in captions and "price of an NPU-hour" in captions
+    assert "Another engine" not in captions
     app.button(key="plan-take").click().run()
     assert not app.exception
+
+
+def test_an_answer_of_another_engine_says_so(app, stored):
+    opened(app, plan=stored(ANSWER, Scenario(), engine="1.0"))
+    assert any("Another engine or other facts found this" in each.value for each in app.caption)
+    assert "192 NPUs" in app.subheader[0].value
 
 
 def test_a_visitor_of_a_plan_goes_on_from_its_scenario_unless_they_have_a_draft(app, stored):

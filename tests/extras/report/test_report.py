@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from tests.lab.plan.small import facts, plan, small
-from twin.engine.simulate import simulate
+from twin.engine.simulate import ENGINE_VERSION, simulate
 from twin.extras.report.document import Series, plot, tag, ticks
 from twin.extras.report.plan import plan_report
 from twin.extras.report.run import TABLES, run_report
@@ -118,6 +118,9 @@ def test_a_plan_is_shown_with_its_ranking_front_ledger_and_question():
         assert f"--set {path}={value}" in page.text
     assert "SLO holds" in page.text
     assert answer["gap_sentence"] in page.text and HOSTILE in page.text
+    assert f"engine {answer['engine'][:16]}, facts {answer['facts'][:16]}" in page.text
+    older = read(plan_report(wanted, {**answer, "engine": "1.0"})).text
+    assert "engine 1.0" in older and ENGINE_VERSION[:16] not in older
     assert any(name == "polyline" for name, _ in page.elements)
     assert len(text) < 1_000_000 and plan_report(wanted, json.loads(json.dumps(answer))) == text
 

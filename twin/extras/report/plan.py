@@ -4,10 +4,8 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from twin.engine.simulate import ENGINE_VERSION
 from twin.extras.report.document import Part, Series, bars, folded, page, plot, table, tag
 from twin.extras.report.run import fields_of
-from twin.lab.library import load_facts
 from twin.lab.plan.answer import equal_words, in_words, relaxed, sentences, survived
 from twin.lab.plan.question import LOSSES, Plan, in_brief, plan_digest
 from twin.lab.plan.space import CHOICES
@@ -52,10 +50,11 @@ def plan_report(plan: Plan, found: Row) -> str:
         body += [tag("h2", "What each choice alone does to the first"), _tornado(found["tornado"])]
     body += [tag("h2", "Every deployment"), *_ledger(found)]
     varied_text = ", ".join(CHOICES[key].label for key in plan.vary)
+    made_by = ", ".join(f"{key} {found[key][:16]}" for key in ("engine", "facts") if key in found)
     identity = tag(
         "p", f"What may vary: {varied_text}. {plan.simulations} simulations of a search, seed "
-        f"{plan.scenario.seed}. Engine {ENGINE_VERSION[:16]}, facts {load_facts().digest[:16]}, "
-        f"question {plan_digest(plan)[:16]}: the same question gives the same bytes.", cls="soft",
+        f"{plan.scenario.seed}. The question {plan_digest(plan)[:16]} gives the same bytes with "
+        f"the same engine and facts{f': {made_by}' if made_by else ''}.", cls="soft",
     )  # fmt: skip
     body += [tag("h2", "The question"), fields_of(plan.scenario), identity]
     return page(texts[0], *body)

@@ -256,6 +256,7 @@ def carried_out(
                     break
     finally:
         simulators.close()
-    answer = answered(finish) | {"ledger": ledger(search)}
+    engine = {"engine": ENGINE_VERSION, "facts": facts.digest}  # that the answer is of
+    answer = answered(finish) | engine | {"ledger": ledger(search)}
     answer["counts"]["simulations"] = simulated_count
     return answer

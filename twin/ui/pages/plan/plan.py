@@ -66,6 +66,11 @@ def results() -> None:
     if status.working != LOOKING:  # begun, taken up again or ended: the page, not this part of it
         st.rerun()
     if status.answer:
+        if plans.key(shown) != key:
+            st.caption(
+                ":material/history: Another engine or other facts found this: “Find what to "
+                "deploy” works it out anew."
+            )
         found.answer(shown, status.answer)
         return
     if status.working:

@@ -121,6 +121,10 @@ def test_a_plan_is_shown_with_its_ranking_front_ledger_and_question():
     assert f"engine {answer['engine'][:16]}, facts {answer['facts'][:16]}" in page.text
     older = read(plan_report(wanted, {**answer, "engine": "1.0"})).text
     assert "engine 1.0" in older and ENGINE_VERSION[:16] not in older
+    assert "/ M tokens" not in page.text
+    dear = [{**r, "summary": {**r["summary"], "cost_per_million_tokens": 1.5}}
+            for r in answer["ranked"]]  # fmt: skip
+    assert "1.50 / M tokens" in read(plan_report(wanted, {**answer, "ranked": dear})).text
     assert any(name == "polyline" for name, _ in page.elements)
     assert len(text) < 1_000_000 and plan_report(wanted, json.loads(json.dumps(answer))) == text
 

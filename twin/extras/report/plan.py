@@ -63,8 +63,10 @@ def plan_report(plan: Plan, found: Row) -> str:
 def _ranking(plan: Plan, rows: Sequence[Row]) -> Part:
     """The table of ranked deployments."""
     loss_heads = (f"After: {LOSSES[loss].lower()}" for loss in plan.survives)
+    price = "cost_per_million_tokens"  # none without one of an NPU-hour
+    has_cost = any(row["summary"].get(price) is not None for row in rows)
     heads = ["", "Deployment", "NPUs", "tokens/s per NPU", "TPOT", "TTFT p99", "Headroom", "Power",
-             "Held back by", *loss_heads]  # fmt: skip
+             *(["Cost"] if has_cost else []), "Held back by", *loss_heads]  # fmt: skip
     cells = [
         (f"{r['rank']}{NO_BREAK + '=' if r['equal_to_first'] else ''}",
          in_words(dict(r["settings"])),
@@ -72,10 +74,11 @@ def _ranking(plan: Plan, rows: Sequence[Row]) -> Part:
          amount(r["summary"]["tpot_s_mean"], "time"), amount(r["summary"]["ttft_s_p99"], "time"),
          amount(r["margins"].get("headroom"), "share"),
          amount(r["summary"]["power_kw"], "rate", "kW"),
+         *([amount(r["summary"][price], "rate", "/ M tokens")] if has_cost else []),
          r["held_back_by"], *(_survived(r["losses"].get(loss, {})) for loss in plan.survives))
         for r in rows
     ]  # fmt: skip
-    return table(heads, cells, right=range(2, 8), wide=(1,))
+    return table(heads, cells, right=range(2, 8 + has_cost), wide=(1,))
 
 
 def _survived(after: Row) -> Part:

@@ -112,8 +112,8 @@ def test_starts_say_where_weights_and_npus_came_from():
     alone = pl.DataFrame({"state": states, "t_s": [0.0] * 6, "end_s": [60.0] * 6})
     lives = alone.with_columns(model=pl.lit("a"))
     said = starts(lives, 1)
-    assert "Of 3 starts" in said and "2 found them in DRAM" in said
-    assert "1 took the NPUs of another" in said
+    assert "Of 3 loads of weights" in said and "2 found them in DRAM" in said
+    assert "1 start took the NPUs of another" in said
     assert "another model" not in starts(lives, 2) and "another model" not in starts(alone, 1)
 
 

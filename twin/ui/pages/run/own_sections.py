@@ -80,20 +80,23 @@ def instances(row: RunRow, scenario: Scenario) -> None:
 
 
 def starts(lives: pl.DataFrame, role_changes: int) -> str:
-    """Sentence on where instances that started found their weights and NPUs; '' without any."""
+    """Sentence on where instances found weights and NPUs as they started or changed their role; ''
+    without any."""
     count_by_state = dict(lives["state"].value_counts().iter_rows())
     load_count, fetch_count = count_by_state.get("load", 0), count_by_state.get("fetch", 0)
     # With one model graphs are also made anew where an instance goes on with other dies.
     switch_count = count_by_state.get("graphs", 0) - role_changes if "model" in lives.columns else 0
     if not load_count:
         return ""
-    loads_text, in_dram = numbered(load_count, "start"), max(load_count - fetch_count, 0)
-    text = f"Of {loads_text} that loaded weights, {in_dram} found them in DRAM"
+    loads_text, in_dram = numbered(load_count, "load"), max(load_count - fetch_count, 0)
+    text = f"Of {loads_text} of weights {in_dram} found them in DRAM"
     if fetch_count:
         took_s = lives.filter(state="fetch").select((pl.col("end_s") - pl.col("t_s")).mean())
         mean_text = words.duration(took_s.item())
         text += f"; object storage sent them to the others in {mean_text} on average"
-    return text + (f"; {switch_count} took the NPUs of another model." if switch_count > 0 else ".")
+    if switch_count > 0:
+        text += f"; {numbered(switch_count, 'start')} took the NPUs of another model"
+    return f"{text}."
 
 
 HOURLY = {

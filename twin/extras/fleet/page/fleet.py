@@ -22,8 +22,8 @@ LOOK_S = 1.0
 BEGUN = "fleet-runs"  # session state: the run of each scenario that was begun here
 TILES = ("goodput_req_per_s", "slo_attainment", "ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu",
          "npu_hours", "energy_kwh")  # fmt: skip
-COLUMNS = ("requests", "goodput_req_per_s", "slo_attainment", "ttft_s_p99", "tpot_s_p99",
-           "tokens_per_s_per_npu", "npu_hours", "energy_kwh")  # fmt: skip
+COLUMNS = ("slo_attainment", "goodput_req_per_s", "ttft_s_p99", "tpot_s_p99",
+           "tokens_per_s_per_npu", "requests", "npu_hours", "energy_kwh")  # fmt: skip
 
 st.title(PAGES["fleet"].title, anchor=False)
 st.caption(PAGES["fleet"].about)
@@ -141,10 +141,11 @@ def show(answer: dict[str, Any]) -> None:
     links = {f"Run{' after its return' if k else ''}": k for k in range(2)}
     st.dataframe(
         [
-            {"Each of": row["name"], "Supernodes": row["supernodes"], "Region": row["region"],
+            {"Each of": row["name"], "Supernodes": row["supernodes"],  # a phone shows four columns
+             **{key: charts.cell(METRICS[key], row.get(key)) for key in COLUMNS},
+             "Region": row["region"],
              **{name: f"/run?run={row['runs'][k]}" if row["runs"][k:] else None
-                for name, k in links.items()},
-             **{key: charts.cell(METRICS[key], row.get(key)) for key in COLUMNS}}
+                for name, k in links.items()}}
             for row in answer["rows"]
         ],
         hide_index=True, placeholder="–",

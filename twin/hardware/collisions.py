@@ -162,7 +162,7 @@ class _Hashing:
         `row`) and the cable that each of them takes."""
         groups = flows.ends.group[end], flows.rows.group[row]
         path_hops, flow_state = self.walks.hops[groups], self.arrival[groups].copy()
-        flow_rank = flows.ends.rank[end]
+        number_in_group = flows.ends.rank[end]  # of the head of each flow's next link
         for h in range(len(self.levels), 0, -1):
             moving = np.flatnonzero(path_hops >= h)
             level, share_sums, share_offsets, share_spans, last_step = self.levels[h - 1]
@@ -177,16 +177,19 @@ class _Hashing:
                 step = np.searchsorted(share_sums, drawn_shares, side="right")
                 step = np.clip(step, level.head_start[states], last_step[states])
             link, flow_state[moving] = level.links[step], level.tail[step]
-            tail_rank, tails = (flows.rows.rank[row[moving]], self.members[self.walks.tail[link]])
+            tail_number, tail_count = (
+                flows.rows.rank[row[moving]],
+                self.members[self.walks.tail[link]],
+            )
             if h > 1:
-                tail_rank = np.zeros(moving.size, np.int64)
-                if tails.max(initial=1) > 1:
-                    tail_rank = (chance("switch") * tails).astype(np.int64)
-            offset = tail_rank * self.members[self.walks.head[link]] + flow_rank[moving]
+                tail_number = np.zeros(moving.size, np.int64)
+                if tail_count.max(initial=1) > 1:
+                    tail_number = (chance("switch") * tail_count).astype(np.int64)
+            offset = tail_number * self.members[self.walks.head[link]] + number_in_group[moving]
             offset *= self.cables[link]
             if self.cables[link].max(initial=1) > 1:
                 offset += (chance("cable") * self.cables[link]).astype(np.int64)
-            flow_rank[moving] = tail_rank
+            number_in_group[moving] = tail_number
             yield moving, self.base[link] + offset
 
     def seconds(self, flows: Flows, first: int, draws: int) -> FLOATS:
@@ -195,9 +198,9 @@ class _Hashing:
         cable_bytes_per_s = np.repeat(self.cable_rate, np.diff(np.append(self.base, self.bins)))
         landings: list[tuple[INTS, INTS]] = []
         flow_bytes = np.zeros(0)
-        for placement in flows.placed(first, draws):
-            flow_bytes = flows.sizes(*placement[1:])
-            draw_number, row, end = (column[flow_bytes > 0.0] for column in placement)
+        for flow_columns in flows.placed(first, draws):
+            flow_bytes = flows.sizes(*flow_columns[1:])
+            draw_number, row, end = (column[flow_bytes > 0.0] for column in flow_columns)
             flow_bytes = flow_bytes[flow_bytes > 0.0]
             flow_id = ((first + draw_number) * flows.rows.vertex.size + row) * ends_count + end
             for hop_flows, cable in self.land(flows, flow_id, row, end):

@@ -65,8 +65,8 @@ def dragonfly_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
                 their_router = ((g - h - 1) % groups * links_per_pair + k) // max(1, global_links)
                 ends = g * routers + our_router % routers, h * routers + their_router % routers
                 link_counts[ends] = link_counts.get(ends, 0) + 1
-            for (lower, upper), links_ in link_counts.items():
-                yield lower, upper, links_
+            for (lower, upper), link_count in link_counts.items():
+                yield lower, upper, link_count
 
 
 PAIRS: dict[str, Callable[[Sequence[int], Sequence[int]], Pairs]] = {

@@ -76,8 +76,12 @@ class Names:
 
     def shown(self) -> list[str]:
         """Every name as shown to people: groups first, then vertices by kind."""
-        several = sum(name.startswith("supernode") for name in self._groups) > 1
-        groups = [g for g in self._groups if several or not (":" in g or g.startswith("supernode"))]
+        has_several_supernodes = sum(name.startswith("supernode") for name in self._groups) > 1
+        groups = [
+            g
+            for g in self._groups
+            if has_several_supernodes or not (":" in g or g.startswith("supernode"))
+        ]
         vertices = sorted(self.given, key=lambda v: (v.split()[0], v))
         return [*sorted(groups, key=_by_number), *vertices]
 

@@ -73,7 +73,7 @@ class Quotient:
         self.leave = np.where(passes, vertex_numbers, 2 * vertex_count + vertex_numbers)
         colour = _colours(net, usable.out, usable.into, passes)
         links = self._coloured(colour, links)
-        tail, head, port_links = self._ways(links)
+        tail, head, port_links = self._merged_ends(links)
         senders, receivers = np.flatnonzero(usable.out), np.flatnonzero(usable.into)
         group_of, self.size = _twins(colour, tail, head, self.enter[senders], self.leave[receivers])
         pairs, example, link_group, counts = np.unique(
@@ -94,8 +94,9 @@ class Quotient:
         self.stored: Walks | None = None
         self._pairs(group_of, same_domain)
 
-    def _ways(self, links: INTS) -> tuple[INTS, INTS, INTS]:
-        """Tail and head of links as in `Quotient`; the port's link merged into each (-1: none)."""
+    def _merged_ends(self, links: INTS) -> tuple[INTS, INTS, INTS]:
+        """Tail vertex, head vertex and port link of each of `links`. A sender's or receiver's
+        link is merged with its port's, so that it leads past the port; port link -1: not merged."""
         net = self.usable.net
         tail, head = self.enter[net.tail[links]], self.leave[net.head[links]]
         port_links = np.full(links.size, -1)
@@ -112,7 +113,7 @@ class Quotient:
         usable, net = self.usable, self.usable.net
         self.ports = usable.ports()
         colour[: usable.passes.size] += net.once(("sums", usable.plane), self._sums)
-        tail, head, port_link_of = self._ways(usable.at_ends)
+        tail, head, port_link_of = self._merged_ends(usable.at_ends)
         link_prints = net.link_prints[usable.at_ends]
         link_prints[port_link_of >= 0] ^= mixed(net.link_prints[port_link_of[port_link_of >= 0]])
         _add_links(np.add, colour, link_prints, tail, head)
@@ -145,15 +146,17 @@ class Quotient:
             group[self.leave[receivers]], return_index=True, return_inverse=True
         )
         self.sender, self.receiver = senders[first_sender], receivers[first_receiver]
-        bytes_ = np.outer(np.bincount(row, out[senders]), np.bincount(column, into[receivers]))
+        bytes_per_s = np.outer(np.bincount(row, out[senders]), np.bincount(column, into[receivers]))
         on_both_sides, i, j = np.intersect1d(senders, receivers, return_indices=True)
-        np.subtract.at(bytes_, (row[i], column[j]), out[on_both_sides] * into[on_both_sides])
-        bytes_[bytes_ < 1e-12 * bytes_.max(initial=0.0)] = 0.0
+        np.subtract.at(bytes_per_s, (row[i], column[j]), out[on_both_sides] * into[on_both_sides])
+        bytes_per_s[bytes_per_s < 1e-12 * bytes_per_s.max(initial=0.0)] = 0.0
         a, b = self.sender[:, None], self.receiver[None, :]
         if same_domain is not None:
-            bytes_ = np.where((net.domain[a] == net.domain[b]) == same_domain, bytes_, 0.0)
+            is_counted = (net.domain[a] == net.domain[b]) == same_domain
+            bytes_per_s = np.where(is_counted, bytes_per_s, 0.0)
         same_node = (net.node[a] == net.node[b]) & (net.node[a] >= 0)
-        self.near, self.far = (np.where(same_node, bytes_, 0.0), np.where(same_node, 0.0, bytes_))
+        self.near = np.where(same_node, bytes_per_s, 0.0)
+        self.far = np.where(same_node, 0.0, bytes_per_s)
 
     def _rates(self, operation: str) -> FLOATS:
         """Bytes/s of each group of links together, at the efficiency of an operation."""
@@ -211,8 +214,9 @@ class Quotient:
 
     @cached_property
     def problem(self) -> Problem:
-        """Bytes to be split, with rows on the side with fewer ends: the paths are the same. In a
-        large one, equal vertices and links are represented by one."""
+        """The bytes/s and the links over which `spread` splits them. If senders outnumber
+        receivers, directions are reversed, for the paths are equal. With adaptive routing over more
+        than MANY links, equal vertices and links are represented by one."""
         tail, head, rows, ends = self.tail, self.head, self.rows, self.columns
         parts = np.stack([self.near, self.far])
         turned = rows.size > ends.size
@@ -276,7 +280,7 @@ class Quotient:
         return walks
 
     def _collision(
-        self, walks: Walks, rates: FLOATS, bytes_: FLOATS, each: bool, beyond: float
+        self, walks: Walks, rates: FLOATS, link_bytes: FLOATS, each: bool, beyond: float
     ) -> Collision:
         """Collision factor when each flow uses one of its equal paths."""
         members = self._members()
@@ -296,7 +300,7 @@ class Quotient:
         flows = Flows(rows, ends, each, self.same_domain, beyond)
         cables = np.maximum(self.usable.net.cables[self.first[walks.used]], 1)
         paths = Paths(rates[walks.used], members, cables)
-        return collision(walks, paths, flows, bytes_[0] + bytes_[1] / beyond)
+        return collision(walks, paths, flows, link_bytes[0] + link_bytes[1] / beyond)
 
     def _members(self) -> INTS:
         """Number of vertices of each group."""

@@ -79,8 +79,8 @@ def _spread(
     best_split = walks.by_capacity(link_capacity, members, fan)
     pair_bytes = taken(walks.parts)
     is_sent = (pair_bytes > 0.0) & (walks.hops >= 0)
-    bytes_ = float(pair_bytes[is_sent].sum())
-    if not adaptive or bytes_ <= 0.0:
+    sent_bytes = float(pair_bytes[is_sent].sum())
+    if not adaptive or sent_bytes <= 0.0:
         return best_split
     splits, loads = [best_split], taken(best_split) / capacity
     full, bound, last_slope = loads, 0.0, None
@@ -90,8 +90,8 @@ def _spread(
     log_weight, log_price = np.zeros(0), SHARPNESS * (loads / loads.max() - 1.0)
 
     def prices() -> FLOATS:
-        prices_ = count * each_distinct(math.exp, log_price - log_price.max())
-        return np.asarray(prices_ / prices_.sum())
+        unscaled_prices = count * each_distinct(math.exp, log_price - log_price.max())
+        return np.asarray(unscaled_prices / unscaled_prices.sum())
 
     for round_number in range(ROUNDS):
         for price_guess in _guesses(walks, capacity, full, round_number, prices, is_large, is_slow):
@@ -108,8 +108,8 @@ def _spread(
             log_weight += each_distinct(math.log, fan)
         price_slope = prices() / capacity
         slope = price_slope if last_slope is None else 2.0 * price_slope - last_slope
-        log_weight = log_weight - LINK_STEP * slope * bytes_ / max(bound, LEAST_BOUND * full.max())
-        last_slope = price_slope
+        last_slope, bound_s = price_slope, max(bound, LEAST_BOUND * full.max())
+        log_weight = log_weight - LINK_STEP * slope * sent_bytes / bound_s
         splits.append(walks.by_weight(log_weight))
         new_loads = taken(splits[-1]) / capacity
         log_price = log_price + PRICE_STEP * (2.0 * new_loads - loads) / full.max()
@@ -182,11 +182,12 @@ def _cut(walks: Walks, capacity: FLOATS, full: FLOATS) -> FLOATS:
     if head[far_link] not in walks.ends:
         in_sink[walks.ends] = False
     forward = np.flatnonzero(hops[tail] < np.minimum(most_hops, hops[head]))
-    sink_of = np.where(in_sink[head[forward]], size, head[forward])
+    # The vertices of the sink are one vertex, number `size`.
+    merged_head = np.where(in_sink[head[forward]], size, head[forward])
     source_side = _solvers().source_side(
-        size, tail[forward], sink_of, capacity[forward], walks.rows[is_behind[walks.rows]]
+        size, tail[forward], merged_head, capacity[forward], walks.rows[is_behind[walks.rows]]
     )
-    crosses = forward[source_side[tail[forward]] & ~source_side[sink_of]]
+    crosses = forward[source_side[tail[forward]] & ~source_side[merged_head]]
     prices = np.zeros(tail.size)
     prices[crosses if crosses.size else is_full] = capacity[crosses if crosses.size else is_full]
     return np.asarray(prices / prices.sum())

@@ -61,13 +61,16 @@ class Walks:
         self, size: int, tail: INTS, head: INTS, rows: INTS, ends: INTS, parts: FLOATS,
         detour: int = 0, added: INTS | None = None,
     ) -> None:  # fmt: skip
+        """size: number of vertices; tail, head: vertices of each link; rows, ends: vertices of the
+        senders and receivers; parts: bytes/s to send, f8[parts, rows, ends]; added: stage in which
+        each link was added."""
         self.size, self.rows, self.ends, self.detour = size, rows, ends, detour
         self.parts = parts.transpose(0, 2, 1)  # f8[parts, ends, rows]
         self.wanted = self.parts.sum(axis=0) > 0.0
         order = np.argsort(head, kind="stable")
         stage = np.zeros_like(order) if added is None else added[order]
         reached_by_hops = self._reach(tail[order], head[order], stage)
-        self.levels, self.used = self._needed(order, tail, head, reached_by_hops)
+        self.levels, self.used = self._levels_used(order, tail, head, reached_by_hops)
         self.tail, self.head = tail[self.used], head[self.used]
 
     def _reach(self, tail: INTS, head: INTS, added: INTS) -> list[BOOLS]:
@@ -104,10 +107,11 @@ class Walks:
             reached_by_hops.append(is_reached)
         return hops, reached_by_hops
 
-    def _needed(
+    def _levels_used(
         self, order: INTS, tail: INTS, head: INTS, reach: list[BOOLS]
     ) -> tuple[list[_Level], INTS]:
-        """Levels by number of hops, of steps that end in some row's walks; the links of steps."""
+        """The levels, from one hop on, with only those steps that are on a walk to a receiver; and
+        the links of these steps."""
         rows = self.rows.size
         steps = []
         is_needed = np.zeros_like(reach[0])

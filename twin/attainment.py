@@ -379,15 +379,15 @@ def _mixed(parts: Assembly, role: RoleCosts, traffic: Traffic) -> Callable[[floa
     instances, whose iterations continue while prompts prolong them. A prompt is computed by one
     group of ranks, of which the one with most tokens and pairs sets the pace."""
     pool, budget, hot = role.pool, role.prompt_tokens, parts.decode_imbalance.table
-    groups = math.ceil(role.ranks / pool.prompt_ranks)
+    group = min(pool.prompt_ranks, role.ranks)
+    groups = math.ceil(role.ranks / group)
     chunk = budget / groups  # tokens of a group in an iteration, at most
     mean_pairs = traffic.fresh_pairs / traffic.fresh_tokens  # of a token
 
     def of_group(tokens: float, pairs: float) -> float:
         """Seconds of an iteration in which one group computes prompts, and nothing decodes."""
         tokens_of_rank, pairs_of_rank = np.zeros(role.ranks), np.zeros(role.ranks)
-        tokens_of_rank[: pool.prompt_ranks] = tokens / pool.prompt_ranks
-        pairs_of_rank[: pool.prompt_ranks] = pairs / pool.prompt_ranks
+        tokens_of_rank[:group], pairs_of_rank[:group] = tokens / group, pairs / group
         ops, decoding = role.operator_sink(), (np.zeros(role.ranks, np.int64), np.zeros(role.ranks))
         return float(mixed_iteration_s(
             role.decode, *decoding, tokens_of_rank, pairs_of_rank, 0, role.ranks, *hot, ops

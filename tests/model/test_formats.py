@@ -53,7 +53,7 @@ def test_the_time_to_read_experts_is_that_of_their_bytes(ask, facts, weights):
     ).decode.sequence.experts
     share = own.weight_bytes / FORMATS[own.computes].weight_bytes
     m = load_machine(facts, load_chip(facts, "h200"))
-    packed, wide = (m.product(each, "grouped") for each in (weights, own.computes))
+    packed, wide = (m.product_efficiency(each, "grouped") for each in (weights, own.computes))
     slower = wide.bandwidth / packed.bandwidth
     assert p.weight == pytest.approx(share * slower * plain.weight, rel=1e-9)
     assert p.weight + p.shared == pytest.approx(slower * plain.weight, rel=1e-9)

@@ -96,7 +96,7 @@ def test_kernels_of_linear_attention_start_on_ascend_as_measured(facts):
     for chip, start in (("ascend-910c", 38.5e-6), ("h200", None)):
         p = costs_of(nxt(supernode__chip=chip), facts).decode
         m = load_machine(facts, costs_of(nxt(supernode__chip=chip), facts).decoding.chip)
-        of_full = m.attention("bf16", "gqa").start_s
+        of_full = m.attention_efficiency("bf16", "gqa").start_s
         share = STATES / LAYERS
         by_hand = share * (of_full if start is None else start) + (1 - share) * of_full
         assert p.sequence.core.fixed == pytest.approx(by_hand * m.slowest(16), rel=0.01)
@@ -227,6 +227,6 @@ def attention_edge_s(scenario, facts):
     """Seconds for a token of a prompt besides its pairs, of a layer that has pairs."""
     of_stack_facts = of_stack(facts, scenario.deployment.stack, "ascend-910b")
     machine = load_machine(of_stack_facts, load_chip(of_stack_facts, "ascend-910b"))
-    reach = machine.prompt_attention("bf16", "gqa")
+    reach = machine.prompt_efficiency("bf16", "gqa")
     flops = 4 * HEADS * WIDTH / scenario.deployment.decode.tp_dies
     return reach.edge * flops / (machine.chip.peak(reach.peak) * reach.compute)

@@ -74,7 +74,7 @@ def test_a_token_of_a_prompt_costs_the_pairs_at_its_diagonal(facts):
 def test_a_chip_without_a_table_has_its_familys_share_and_no_diagonal(facts):
     p = prompts(facts, supernode__chip="h800", **WIDE)
     machine = load_machine(facts, load_chip(facts, "h800"))
-    reached = machine.prompt_attention("bf16", "mla")
+    reached = machine.prompt_efficiency("bf16", "mla")
     assert reached.compute == machine.prefill_attention_utilisation and reached.edge == 0.0
     assert p.core.edge == 0.0
 
@@ -137,11 +137,12 @@ def test_the_host_launches_a_layer_by_its_attention(facts, model, attention, lay
 
 def test_grouped_query_attention_has_a_table_of_its_own(facts):
     machine = load_machine(facts, load_chip(facts, "h200"))
-    own = machine.attention("bf16", "gqa")
+    own = machine.attention_efficiency("bf16", "gqa")
     assert own.start_s == facts.si(f"{TABLE}.gqa.bf16.start")
-    assert own != machine.attention("bf16", "mla") == machine.reaches["attention.bf16"]
+    assert own != machine.attention_efficiency("bf16", "mla") == machine.reaches["attention.bf16"]
     without = load_machine(facts, load_chip(facts, "h20"))
-    assert without.attention("int8", "gqa") == without.attention("int8", "mla")
+    of_gqa, of_mla = (without.attention_efficiency("int8", kind) for kind in ("gqa", "mla"))
+    assert of_gqa == of_mla
 
 
 def test_experts_of_one_rank_are_the_kernel_of_tokens_that_nobody_sends(facts):

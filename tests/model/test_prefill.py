@@ -205,7 +205,7 @@ def test_products_of_stacks_that_call_cann_are_slower_than_those_of_the_papers_e
 
     def product(stack, fmt):
         of = of_stack(facts, stack, chip)
-        return load_machine(of, load_chip(of, chip)).product(fmt)
+        return load_machine(of, load_chip(of, chip)).product_efficiency(fmt)
 
     for fmt in ("int8", "bf16"):
         paper = product("plain", fmt)

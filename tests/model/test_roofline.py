@@ -115,7 +115,7 @@ def test_a_stack_takes_the_kernels_of_its_month_and_without_one_the_latest(facts
         dated = {"stacks.own.month": Fact(month, "", "test", "m")} if month else {}
         known = facts.replaced(said | dated)
         of = of_stack(known, "own", "h100")
-        assert load_machine(of, load_chip(of, "h100")).product("fp8").compute == share
+        assert load_machine(of, load_chip(of, "h100")).product_efficiency("fp8").compute == share
         assert kernel_facts(known, "own", "h200") == {}  # nothing is known of that chip
         assert of_stack(known, "own", "h200") == known
 
@@ -166,7 +166,7 @@ def test_grouped_query_prompts_on_ascend_take_what_their_profile_has(
 ):
     """4 query heads of 128 on a die; the last size was held back when the others were fitted."""
     machine = load_machine(facts, load_chip(facts, "ascend-910b"))
-    reach = machine.prompt_attention("bf16", "gqa")
+    reach = machine.prompt_efficiency("bf16", "gqa")
     pair_s = 4 * 4 * 128 / (machine.chip.peak(reach.peak) * reach.compute)
     seconds = reach.start_s + prompts * tokens * (0.5 * tokens + reach.edge) * pair_s
     assert seconds == pytest.approx(1e-6 * us, rel=within)
@@ -186,15 +186,16 @@ def test_decode_attention_of_cann_takes_what_was_measured(
     one made the figure. Engines call these kernels; the paper's has its own."""
     of_engine = of_stack(facts, "vllm-ascend-0-13", "ascend-910b")
     machine = load_machine(of_engine, load_chip(of_engine, "ascend-910b"))
-    reach = machine.attention("bf16", kind)
+    reach = machine.attention_efficiency("bf16", kind)
     values, width = (576, 2 * (576 + 512)) if kind == "latent" else (2 * 8 * 128, 4 * 128)
     compute_s = query * heads * width / (machine.chip.peak(reach.peak) * reach.compute)
     read_s = 2 * values / (machine.chip.hbm_bytes_per_s * reach.bandwidth)
     seconds = reach.start_s + requests * tokens * roof(compute_s, read_s)
     assert seconds == pytest.approx(1e-6 * us, rel=within)
     papers = load_machine(facts, load_chip(facts, "ascend-910c"))
-    assert papers.attention("bf16", "latent").bandwidth == pytest.approx(0.841)
-    assert machine.attention("bf16", "mla").bandwidth == pytest.approx(0.841)  # over selected keys
+    assert papers.attention_efficiency("bf16", "latent").bandwidth == pytest.approx(0.841)
+    over_selected_keys = machine.attention_efficiency("bf16", "mla")
+    assert over_selected_keys.bandwidth == pytest.approx(0.841)
 
 
 @pytest.mark.parametrize("tokens, us, within", [(2, 5.7, 0.6), (32, 22.7, 0.1), (128, 31.6, 0.1),
@@ -244,9 +245,11 @@ def test_attention_bound_by_computing_takes_flops_over_the_peak_that_its_kernel_
     flops = 128 * 2.0 * (2 * 512 + 64)
     for kv, peak in (("bf16", 148e12), ("int8", 296e12)):
         assert core_s(facts, "h20", kv) == pytest.approx(flops / (0.855 * peak), rel=0.02)
-    assert (m.attention("bf16").peak, m.attention("int8").peak) == ("bf16", "fp8")
+    assert [m.attention_efficiency(kv).peak for kv in ("bf16", "int8")] == ["bf16", "fp8"]
 
 
 def test_another_attention_kernel_than_the_measured_one_has_its_own_figures(facts):
     m = load_machine(facts, load_chip(facts, "ascend-910c"), kernel="amla")
-    assert m.attention("bf16").compute == facts.si("operators.ascend.attention_compute.amla")
+    assert m.attention_efficiency("bf16").compute == facts.si(
+        "operators.ascend.attention_compute.amla"
+    )

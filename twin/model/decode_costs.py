@@ -287,7 +287,7 @@ def moe_parts(
     shape, formats, m, operator = x.shape, x.formats, x.machine, x.experts_by(operator)
     gate_weight_s, gate_flop_s, gate_io_s, _ = x.seconds(o.gate(shape, formats), cores)
     weight_s, flop_s, io_s, vector_s = x.seconds(o.expert(shape, formats), cores, operator)
-    reach = m.product(formats.expert, operator)
+    efficiency = m.product_efficiency(formats.expert, operator)
     if not x.communication.early_quantisation and FORMATS[formats.expert].computes != "bf16":
         vector_s += (ACTIVATION_BYTES + 1.0) * shape.hidden / m.vector_bytes_per_s(cores.vector)
     dispatch, combine = (
@@ -305,7 +305,7 @@ def moe_parts(
         ),
         dispatch,
         c.Experts(
-            fixed=reach.start_s + reach.each_s * x.layout.slots_per_die,
+            fixed=efficiency.start_s + efficiency.each_s * x.layout.slots_per_die,
             weight=weight_s,
             shared=formats.shared_more_bytes
             * shape.expert_weights
@@ -313,8 +313,8 @@ def moe_parts(
             flop=flop_s,
             io=io_s,
             vector=vector_s,
-            tile_small=reach.tile_small,
-            tile_large=reach.tile_large,
+            tile_small=efficiency.tile_small,
+            tile_large=efficiency.tile_large,
         ),
         combine,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from twin.model import operators as o
-from twin.model.roofline import Reach
+from twin.model.roofline import Efficiency
 from twin.model.setting import Setting
 
 
@@ -46,16 +46,17 @@ def latent_only(x: Setting) -> bool:
     return x.machine.sparse_every > 0.0 and x.shape.index_top_k > 0
 
 
-def _reach(x: Setting) -> Reach:
-    """Reach of prefill's attention."""
-    return x.machine.prompt_attention(x.formats.kv, x.shape.kind.kernels)
+def _efficiency(x: Setting) -> Efficiency:
+    """Efficiency of prefill's attention."""
+    return x.machine.prompt_efficiency(x.formats.kv, x.shape.kind.kernels)
 
 
 def _flops_per_s(x: Setting) -> float:
     """FLOP/s of prefill's attention core on one die, in multi-head form."""
-    machine, reach = x.machine, _reach(x)
-    peak = machine.chip.peak(reach.peak) * machine.cores if reach.peak else machine.attention_peak
-    return peak * reach.compute
+    machine, efficiency = x.machine, _efficiency(x)
+    if not efficiency.peak:
+        return machine.attention_peak * efficiency.compute
+    return machine.chip.peak(efficiency.peak) * machine.cores * efficiency.compute
 
 
 def _token_s(x: Setting) -> float:
@@ -66,7 +67,7 @@ def _token_s(x: Setting) -> float:
     if shape.index_top_k:
         is_one_by_one = latent_only(x) and x.lanes > 0.0
         return m.sparse_token_s * x.prompt_copies / x.lanes if is_one_by_one else 0.0
-    edge_s = _reach(x).edge * pair_s(x)
+    edge_s = _efficiency(x).edge * pair_s(x)
     if not shape.linear_layers:
         return edge_s
     flops_per_s = m.linear_prompts * m.chip.peak("bf16") * m.cores or _flops_per_s(x)

@@ -19,13 +19,13 @@ from twin.model.formats import computes, kernels_of
 from twin.model.shape import ModelError
 
 MEASURED_KERNEL = "fused_mla"  # of decode attention, in tables of chips
-NO_REACH = ("exchange", "collective", "eager")  # of a chip's tables: networks, and its host
+NO_EFFICIENCY = ("exchange", "collective", "eager")  # of a chip's tables: networks, and its host
 PLAIN = "plain"  # the machine's own figures, no stack's
 ABOUT = ("base", "release", "family", "kernels", "month")  # of a stack, besides its figures
-# Figures of a Reach by their names in a chip's tables, and what is a text there.
+# Figures of an Efficiency by their names in a chip's tables, and what is a text there.
 TEXTS = ("peak", "serves")
-REACH = {n: n for n in ("compute", "bandwidth", "tile_small", "tile_large", "power", "edge")}
-REACH |= {"start_s": "start", "row_bytes": "row", "each_s": "each"}
+FIGURES = {n: n for n in ("compute", "bandwidth", "tile_small", "tile_large", "power", "edge")}
+FIGURES |= {"start_s": "start", "row_bytes": "row", "each_s": "each"}
 ALL_MODELS = "all"
 LATEST = "latest"  # release of a kernel library; after any month as text
 
@@ -36,8 +36,8 @@ def of_family(fact: str, without: float | None = None) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
-    """Shares of a die's peaks that an operator reaches, and its seconds beyond both."""
+class Efficiency:
+    """Shares of a die's peaks that an operator reaches, and seconds of a call besides these."""
 
     compute: float  # share of the peak of its number format
     bandwidth: float  # share of HBM's
@@ -60,7 +60,7 @@ class Machine:
     chip: Chip
     family: str
     fitted: dict[str, float]
-    reaches: dict[str, Reach]  # by operator and format, "gemm.fp8": as measured on this chip
+    reaches: dict[str, Efficiency]  # by operator and format, "gemm.fp8": as measured on this chip
     cores: float = 1.0  # share of the die's cores, cube and vector, that an instance has
     hbm: float = 1.0  # share of the sustained HBM bandwidth that is there for it
     attention_peak: float  # FLOP/s that the next refers to
@@ -140,20 +140,23 @@ class Machine:
         """This machine for models of a kind of attention and a format of weights: where it was
         measured, products of those in FP8 without latent attention are the kernel for one scale a
         tensor (`gemm_gqa`), not for blocks, as NVIDIA's checkpoints have it."""
-        per_tensor_reach = self.reaches.get(f"gemm_gqa.{weights}")
-        if per_tensor_reach is None or attention == "mla":
+        per_tensor_efficiency = self.reaches.get(f"gemm_gqa.{weights}")
+        if per_tensor_efficiency is None or attention == "mla":
             return self
-        return replace(self, reaches=self.reaches | {f"gemm.{weights}": per_tensor_reach})
+        return replace(self, reaches=self.reaches | {f"gemm.{weights}": per_tensor_efficiency})
 
-    def product(self, fmt: str, operator: str = "gemm") -> Reach:
-        """Reach of a matrix product of a number format; `grouped`: decode's, of all experts of a
-        die; `contiguous`: prefill's. The family's reach if this chip's was not measured."""
-        if operator == "contiguous" and (reach := self.reaches.get(f"contiguous.{computes(fmt)}")):
+    def product_efficiency(self, fmt: str, operator: str = "gemm") -> Efficiency:
+        """Efficiency of matrix products of a number format, the family's if this chip was not
+        measured. operator: `gemm`, or of a die's experts `grouped` (decode) or `contiguous`
+        (prefill)."""
+        of_prompts = self.reaches.get(f"contiguous.{computes(fmt)}")
+        if operator == "contiguous" and of_prompts:
             # The host's part of a start is that of a pass that is launched kernel by kernel.
-            return replace(reach, start_s=reach.start_s or self.product(fmt, "grouped").start_s)
+            start_s = of_prompts.start_s or self.product_efficiency(fmt, "grouped").start_s
+            return replace(of_prompts, start_s=start_s)
         kernel_gap_s = self.fitted["kernel_gap"]
         added_s = {"int8": self.int8_start_s, "bf16": self.bf16_start_s}.get(computes(fmt), 0.0)
-        return self.measured(operator, fmt) or Reach(
+        return self.measured(operator, fmt) or Efficiency(
             self.gemm_utilisation,
             self.gemm_bandwidth_utilisation,
             self.tile_small,
@@ -161,34 +164,35 @@ class Machine:
             kernel_gap_s + added_s if operator == "gemm" else 2 * (kernel_gap_s + added_s),
         )
 
-    def measured(self, operator: str, fmt: str) -> Reach | None:
-        """Reach of an operator as measured on this chip, for a number format of weights: of its own
-        kernels, or of those for the format that it computes in; None: neither was."""
+    def measured(self, operator: str, fmt: str) -> Efficiency | None:
+        """Efficiency of an operator as measured on this chip, for a number format of weights: with
+        kernels of that format, or of the format that it computes in; None: neither was measured."""
         format_names = dict.fromkeys((kernels_of(fmt), computes(fmt)))
-        reaches = (self.reaches.get(f"{operator}.{name}") for name in format_names)
-        return next((reach for reach in reaches if reach is not None), None)
+        efficiencies = (self.reaches.get(f"{operator}.{name}") for name in format_names)
+        return next((efficiency for efficiency in efficiencies if efficiency is not None), None)
 
-    def attention(self, kv: str, kind: str = "mla") -> Reach:
-        """Reach of decode's attention core with KV of a number format; kind: `mla`, or `gqa` and
-        `latent` (over all latents, none selected), which some chips have measured separately."""
+    def attention_efficiency(self, kv: str, kind: str = "mla") -> Efficiency:
+        """Efficiency of decode's attention core. kv: number format of KV; kind: `mla`, `gqa`, or
+        `latent` (MLA that attends to all of its context). Kinds that were not measured on this chip
+        have the efficiency of `attention`."""
         kv_format = "bf16" if kv == "bf16" else "8bit"
         return self.reaches.get(f"{kind}.{kv_format}") or self.reaches[f"attention.{kv_format}"]
 
-    def prompt_attention(self, kv: str, kind: str) -> Reach:
-        """Reach of prefill's attention by format of KV; kind: `mla` or `gqa`."""
+    def prompt_efficiency(self, kv: str, kind: str) -> Efficiency:
+        """Efficiency of prefill's attention by format of KV; kind: `mla` or `gqa`."""
         name = f"prefill_{kind}.{'bf16' if kv == 'bf16' else '8bit'}"
-        return self.reaches.get(name) or Reach(self.prefill_attention_utilisation, 1.0)
+        return self.reaches.get(name) or Efficiency(self.prefill_attention_utilisation, 1.0)
 
     def gemm_flops(self, precision: str, cube_share: float = 1.0, operator: str = "gemm") -> float:
         """Sustained FLOP/s of a matrix product on a share of the cube cores."""
-        compute_share = self.product(precision, operator).compute
+        compute_share = self.product_efficiency(precision, operator).compute
         return self.chip.peak(computes(precision)) * compute_share * cube_share * self.cores
 
     def stream_bytes_per_s(
         self, cube_share: float = 1.0, fmt: str = "", operator: str = "gemm"
     ) -> float:
         """Sustained HBM bandwidth of a matrix product that streams its weights, bytes/s."""
-        bandwidth_share = self.product(fmt, operator).bandwidth
+        bandwidth_share = self.product_efficiency(fmt, operator).bandwidth
         return self.chip.hbm_bytes_per_s * bandwidth_share * self.pull(cube_share)
 
     def pull(self, cube_share: float) -> float:
@@ -246,7 +250,7 @@ def stack_facts(facts: Facts, stack: str, table: str = "stacks") -> dict[str, Fa
 
 
 def kernel_facts(facts: Facts, stack: str, chip: str) -> dict[str, Fact]:
-    """Reach of a chip's operators with a stack's kernel libraries, by the name of the fact of
+    """Efficiency of a chip's operators with a stack's kernel libraries, by the name of the fact of
     `operators` that each replaces. A stack names its `kernels` and the `month` of its release, a
     chip has facts of a library up to a month. The first not older than the stack's month hold,
     without a month the latest (LATEST)."""
@@ -288,8 +292,10 @@ def of_stack(facts: Facts, stack: str, chip: str) -> Facts:
     )
 
 
-def _reaches(facts: Facts, chip: Chip, table: str, kernel: str, gap: float) -> dict[str, Reach]:
-    """Reach of operators by "operator.format": as measured on the chip (its `operators` in
+def _efficiencies(
+    facts: Facts, chip: Chip, table: str, kernel: str, gap: float
+) -> dict[str, Efficiency]:
+    """Efficiency of operators by "operator.format": as measured on the chip (its `operators` in
     data/chips); attention otherwise as its family's (data/operators.toml). Raises FactError when
     the family has no figure for that attention kernel."""
     kernel_fact = f"{table}.attention_compute.{kernel}"
@@ -298,29 +304,29 @@ def _reaches(facts: Facts, chip: Chip, table: str, kernel: str, gap: float) -> d
             f"deployment.optimisations.attention_kernel = {kernel!r} has no figure for "
             f"{chip.title}: take one of {facts.names(f'{table}.attention_compute')}"
         )
-    default = Reach(
+    default = Efficiency(
         facts.si(kernel_fact),
         facts.si(f"{table}.attention_bandwidth"),
         start_s=gap + facts.si(f"{table}.attention_fixed"),
         power=facts.si(f"{table}.attention_roof", 2.0),
         peak=str(facts[f"{table}.attention_format"].value),
     )
-    reaches = {"attention.bf16": default, "attention.8bit": default}
+    efficiencies = {"attention.bf16": default, "attention.8bit": default}
     measured_path = f"chips.{measured_on(facts, chip.name)}.operators"
     for operator in facts.names(measured_path):
-        if operator in NO_REACH or (operator == "attention" and kernel != MEASURED_KERNEL):
+        if operator in NO_EFFICIENCY or (operator == "attention" and kernel != MEASURED_KERNEL):
             continue
         operator_table = f"{measured_path}.{operator}"
         for fmt in facts.names(operator_table):
-            format_facts = facts.group(f"{operator_table}.{fmt}")
+            key, format_facts = f"{operator}.{fmt}", facts.group(f"{operator_table}.{fmt}")
             if "compute" not in format_facts:  # a start alone: its rates are the family's
-                reaches[f"{operator}.{fmt}"] = replace(default, start_s=format_facts["start"].si)
+                efficiencies[key] = replace(default, start_s=format_facts["start"].si)
                 continue
-            figure_of = {name: figure for name, figure in REACH.items() if figure in format_facts}
+            figure_of = {name: figure for name, figure in FIGURES.items() if figure in format_facts}
             values: dict[str, Any] = {n: format_facts[figure].si for n, figure in figure_of.items()}
             values |= {n: str(format_facts[n].value) for n in TEXTS if n in format_facts}
-            reaches[f"{operator}.{fmt}"] = Reach(**{"bandwidth": 1.0, **values})
-    return reaches
+            efficiencies[key] = Efficiency(**{"bandwidth": 1.0, **values})
+    return efficiencies
 
 
 def load_machine(
@@ -350,7 +356,7 @@ def load_machine(
         chip=chip,
         family=family,
         fitted=fitted,
-        reaches=_reaches(facts, chip, prefix, kernel, fitted["kernel_gap"]),
+        reaches=_efficiencies(facts, chip, prefix, kernel, fitted["kernel_gap"]),
         core_bytes_per_cycle=facts.si(f"{path}_bytes", 0.0),
         core_flops_per_cycle=facts.si(f"{path}_flops", 0.0),
         cores=cores,

@@ -108,7 +108,7 @@ class Setting:
     @property
     def product_start_s(self) -> float:
         """Seconds of launch and tail of a product in the format of the attention projections."""
-        return self.machine.product(self.formats.linear).start_s
+        return self.machine.product_efficiency(self.formats.linear).start_s
 
     @property
     def exchanges(self) -> bool:
@@ -142,21 +142,22 @@ class Setting:
     def _chooses_in_several(self, operator: str) -> bool:
         """Whether the choice of experts is several kernels: the engine has none for that many
         experts of a group, and the kernel of the experts (operator) does not choose."""
-        shape, reach = self.shape, self.machine.product(self.formats.expert, operator)
+        shape = self.shape
+        efficiency = self.machine.product_efficiency(self.formats.expert, operator)
         is_one_kernel = (
             shape.routed_experts // max(shape.expert_groups, 1) in self.machine.choice_groups
         )
-        return bool(shape.router) and not is_one_kernel and reach.serves == ALL_MODELS
+        return bool(shape.router) and not is_one_kernel and efficiency.serves == ALL_MODELS
 
     @property
     def mixing_s(self) -> tuple[float, float]:
         """Seconds of mixing a layer's residual streams in own kernels: per pass, and per token."""
         machine, shape = self.machine, self.shape
-        measured_reach = machine.measured("mixing", "bf16")  # on this chip, else the family's
-        start_s = measured_reach.start_s if measured_reach is not None else machine.streams_start_s
+        efficiency = machine.measured("mixing", "bf16")  # on this chip, else the family's
+        start_s = efficiency.start_s if efficiency is not None else machine.streams_start_s
         if shape.residual_streams == 1 or start_s <= 0.0:
             return 0.0, 0.0
-        bytes_moved = o.mixing_bytes(shape, 2 if measured_reach is None else 1)
+        bytes_moved = o.mixing_bytes(shape, 2 if efficiency is None else 1)
         return start_s, bytes_moved / machine.vector_bytes_per_s()
 
     @property
@@ -225,8 +226,8 @@ class Setting:
             return operator
         attention_kernels, weight_format = self.shape.kind.kernels, self.formats.expert
         for name in ("fused", "fused_gqa"):
-            reach = self.machine.measured(name, weight_format)
-            if reach is not None and reach.serves in (ALL_MODELS, attention_kernels):
+            efficiency = self.machine.measured(name, weight_format)
+            if efficiency is not None and efficiency.serves in (ALL_MODELS, attention_kernels):
                 return name
         return operator
 
@@ -322,7 +323,8 @@ class Setting:
         weight_bytes_per_s = self.machine.stream_bytes_per_s(cores.cube, w.format, operator)
         copy_bytes_per_s = self.machine.vector_bytes_per_s(cores.vector)
         hbm_bytes_per_s = self.machine.chip.hbm_bytes_per_s * self.machine.pull(cores.cube)
-        row_bytes = self.machine.product(w.format, operator).row_bytes * self.shape.hidden
+        efficiency = self.machine.product_efficiency(w.format, operator)
+        row_bytes = efficiency.row_bytes * self.shape.hidden
         return (
             w.weight_bytes / weight_bytes_per_s + w.unpack_bytes / copy_bytes_per_s,
             w.flops_per_token / self.machine.gemm_flops(w.format, cores.cube, operator),
@@ -333,10 +335,10 @@ class Setting:
     def product(self, w: o.Work, launches: int, cores: Cores = WHOLE, name: str = "") -> Product:
         """Coefficients of a product with its number of launches, booked under `name` if given."""
         weight_s, flop_s, io_s, vector_s = self.seconds(w, cores)
-        reach = self.machine.product(w.format)
+        efficiency = self.machine.product_efficiency(w.format)
         return Product(
-            launches * reach.start_s, weight_s, flop_s, io_s, vector_s, self.place(name),
-            reach.tile_small, reach.tile_large,
+            launches * efficiency.start_s, weight_s, flop_s, io_s, vector_s, self.place(name),
+            efficiency.tile_small, efficiency.tile_large,
         )  # fmt: skip
 
     def place(self, name: str) -> float:
@@ -370,7 +372,7 @@ class Setting:
 
     @property
     def core_kind(self) -> str:
-        """Kind of decode's attention core (`Machine.attention`)."""
+        """Kind of decode's attention core (`Machine.attention_efficiency`)."""
         shape = self.shape
         is_all_latent = shape.kind.kernels == "mla" and not (shape.index_top_k or shape.compressed)
         return "latent" if is_all_latent else shape.kind.kernels
@@ -384,22 +386,23 @@ class Setting:
         core that serves one query token gathers them first. `prompt`: of a prompt's tokens; each of
         the dies that split its heads gathers what all of them attend to."""
         m, shape, kv_format = machine or self.machine, self.shape, self.formats.kv
-        reach = m.attention(kv_format, self.core_kind)
-        sparse = None
+        efficiency, block = m.attention_efficiency(kv_format, self.core_kind), m.sparse_heads
         if prompt and shape.index_top_k:  # its kernel, where that was measured
             sparse = m.reaches.get(f"sparse.{'bf16' if kv_format == 'bf16' else '8bit'}")
-        reach, block = (reach, m.sparse_heads) if sparse is None else (sparse, sparse.tile_small)
-        flops_per_s = m.chip.peak(reach.peak) * m.cores * reach.compute * cores.cube
+            if sparse is not None:
+                efficiency, block = sparse, sparse.tile_small
+        flops_per_s = m.chip.peak(efficiency.peak) * m.cores * efficiency.compute * cores.cube
         head_count = self._head_blocks(prompt, block)
         compute_s = query_tokens * shape.decode_core_flops * head_count / flops_per_s
         bytes_read = shape.core_bytes_per_token_layer(kv_format) * (
             query_tokens if shape.index_top_k else 1.0
         )
         bytes_read *= self.prompt_copies if prompt else 1
-        read_s = bytes_read / (m.chip.hbm_bytes_per_s * reach.bandwidth * m.pull(cores.cube))
+        read_s = bytes_read / (m.chip.hbm_bytes_per_s * efficiency.bandwidth * m.pull(cores.cube))
         if self.lanes > 0.0:
             return float(compute_s + read_s)
-        return float((compute_s**reach.power + read_s**reach.power) ** (1.0 / reach.power))
+        power = efficiency.power
+        return float((compute_s**power + read_s**power) ** (1.0 / power))
 
     def _head_blocks(self, prompt: bool, block: float) -> float:
         """Heads that a sparse kernel computes, in whole blocks, as a multiple of those of a die;
@@ -433,7 +436,7 @@ class Setting:
     def core_start_s(self) -> float:
         """Seconds of the start of decode's attention core, mean layer, by kind and as measured."""
         machine, s = self.machine, self.shape
-        start_s = machine.attention(self.formats.kv, self.core_kind).start_s
+        start_s = machine.attention_efficiency(self.formats.kv, self.core_kind).start_s
         if s.index_top_k and machine.sparse_start_s > 0.0:
             start_s = machine.sparse_start_s
         return (1.0 - s.recurrent) * start_s + s.recurrent * (machine.linear_start_s or start_s)
@@ -445,9 +448,10 @@ class Setting:
         machine, shape, kv_format = self.machine, self.shape, self.formats.kv
         if not shape.index_top_k:
             return 0.0
-        reach = machine.attention(kv_format, self.core_kind)
-        flops_per_s = machine.chip.peak(reach.peak) * machine.cores * reach.compute * cores.cube
-        read_rate = machine.chip.hbm_bytes_per_s * reach.bandwidth * machine.pull(cores.cube)
+        efficiency = machine.attention_efficiency(kv_format, self.core_kind)
+        flops_per_s = machine.chip.peak(efficiency.peak) * machine.cores * efficiency.compute
+        flops_per_s *= cores.cube
+        read_rate = machine.chip.hbm_bytes_per_s * efficiency.bandwidth * machine.pull(cores.cube)
         score_s = query_tokens * o.SCORE_BYTES / machine.vector_bytes_per_s(cores.vector)
         compute_s = query_tokens * shape.index_flops / flops_per_s
         key_bytes = shape.index_bytes_per_token_layer(kv_format)

@@ -299,8 +299,8 @@ def role_costs(at: Deployed, role: str, dies: tuple[int, ...], name: str) -> Rol
     other_groups = {name: group for name, group in setting.groups.items() if name != "heads"}
     moved_bytes = [parallel.sent_bytes(pool, name, setting.part) for name in other_groups]
     far_bytes = [
-        bytes_ * group.off_node * group.slow_between
-        for bytes_, group in zip(moved_bytes, other_groups.values(), strict=True)
+        group_bytes * group.off_node * group.slow_between
+        for group_bytes, group in zip(moved_bytes, other_groups.values(), strict=True)
     ]
     dies_per_node = _dies_per_node(net, dies)
     is_one_npu = net.npus_of(dies) == 1

@@ -25,22 +25,22 @@ def fed(full: Prediction, traffic: Traffic, hot: Hot, clients: int = 0) -> Predi
         return full
     fewest_requests = 1.0 / role.ranks  # one request alone: there is no part of one
     last_count = role.slots(decode.batch_per_npu)
-    last_s = last_count / decode.requests_per_s
-    count, decode_at_load = max(rate * last_s, fewest_requests), decode
+    last_stay_s = last_count / decode.requests_per_s
+    count, decode_at_load = max(rate * last_stay_s, fewest_requests), decode
     ranks, reserved = role.ranks, 0.0  # mean requests with a reserved slot, also those in prefill
     if clients and full.limit == "prefill":  # those that wait for an API server have none
         reserved = min(clients / (ranks * role.pool.instances), last_count)
     for _ in range(STEPS):
         if count == last_count:
             break
-        most_requests = most_of(ranks, reserved, count / reserved) if reserved > count else 0.0
-        decode_at_load = decode_with(costs, traffic, hot, count, full.limit, most_requests)
+        max_rank_requests = most_of(ranks, reserved, count / reserved) if reserved > count else 0.0
+        decode_at_load = decode_with(costs, traffic, hot, count, full.limit, max_rank_requests)
         if abs(decode_at_load.requests_per_s / rate - 1.0) < CLOSE:
             break
-        iteration_time = count / decode_at_load.requests_per_s
-        slope = (iteration_time - last_s) / (count - last_count)
-        last_count, last_s = count, iteration_time
-        next_count = rate * (iteration_time - slope * count) / max(1e-3, 1.0 - rate * slope)
+        stay_s = count / decode_at_load.requests_per_s
+        slope = (stay_s - last_stay_s) / (count - last_count)
+        last_count, last_stay_s = count, stay_s
+        next_count = rate * (stay_s - slope * count) / max(1e-3, 1.0 - rate * slope)
         # A step in the time (one request more on the fullest die) may point far off the line.
         count = min(max(next_count, 0.5 * last_count, fewest_requests), 2.0 * last_count)
     return replace(full, fed=decode_at_load)

@@ -199,8 +199,9 @@ def next_piece(first: float, evening: float, token_s: float, pair_s: float, held
     if evening <= 0.0 or pair_s <= 0.0:
         return first
     first_s = first * (token_s + 0.5 * pair_s * first)
-    next_s = token_s + pair_s * held
-    even_tokens = (math.sqrt(next_s * next_s + 2.0 * pair_s * first_s) - next_s) / pair_s
+    next_token_s = token_s + pair_s * held
+    root_s = math.sqrt(next_token_s * next_token_s + 2.0 * pair_s * first_s)
+    even_tokens = (root_s - next_token_s) / pair_s
     return max(SHORTEST * first, first - evening * (first - even_tokens))
 
 

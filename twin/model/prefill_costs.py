@@ -38,7 +38,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
     down_work, up_work, out_work = o.prefill_down(s, f), o.prefill_up(s, f), o.prefill_output(s, f)
     head_work = o.lm_head(s)
     gate, dispatch, experts, combine = _moe(x)
-    dense_weight_s, dense_flop_s, dense_io_s, dense_vector_s = x.seconds(o.dense_ffn(s, f))
+    dense_weight_s, token_flop_s, token_io_s, token_vector_s = x.seconds(o.dense_ffn(s, f))
     passes = (s.moe_layers + mtp_layers) * (2 if microbatch else 1)
     return c.Prefill(
         before=(
@@ -51,7 +51,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
                 + split_dies * x.mixing_s[1],
                 place=x.place("attention_input"),
             ),
-            *_more(x, "before"),
+            *_plain_products(x, "before"),
         ),
         gather=form.gather,
         context=_context(x),
@@ -64,7 +64,7 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
                 flop=split_dies * x.many_rows(out_work),
                 place=x.place("o_proj"),
             ),
-            *_more(x, "after"),
+            *_plain_products(x, "after"),
         ),
         gate=gate,
         dispatch=dispatch,
@@ -73,8 +73,8 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
         dense=c.Product(
             fixed=3 * x.product_start_s,
             weight=dense_weight_s,
-            flop=split_dies * max(dense_flop_s, dense_io_s),  # of many rows: they overlap
-            vector=split_dies * dense_vector_s,
+            flop=split_dies * max(token_flop_s, token_io_s),  # of many rows: they overlap
+            vector=split_dies * token_vector_s,
         ),
         drafter=_drafter(x),
         drafter_pair=pair_s(x.drafting) if x.drafting else 0.0,
@@ -132,8 +132,9 @@ def _drafter(x: Setting) -> c.Product:
     )
 
 
-def _more(x: Setting, where: str) -> list[c.Product]:
-    """Coefficients of the plain operators of prefill before or after the core (`where`)."""
+def _plain_products(x: Setting, where: str) -> list[c.Product]:
+    """Coefficients of prefill's operators in `operators.PLAIN`; where: `before` or `after` the
+    attention core."""
     return [
         c.Product(
             operator.launches * x.gap,

@@ -69,16 +69,16 @@ def parts(kind: type[R], count: int) -> tuple[R, ...]:
 
 def walk(whole: Record, prefix: str = "") -> Iterator[tuple[Coefficient, float]]:
     """Every number of a record with its declaration, in the order in which they are stored."""
-    for field_ in _fields(type(whole)):  # type: ignore[arg-type]
-        value = getattr(whole, field_.name)
-        name = prefix + field_.name
+    for member in _fields(type(whole)):  # type: ignore[arg-type]
+        value = getattr(whole, member.name)
+        name = prefix + member.name
         if isinstance(value, tuple):
             for index, record in enumerate(value):
                 yield from walk(record, f"{name}[{index}].")
         elif isinstance(value, Record):
             yield from walk(value, f"{name}.")
         else:
-            yield replace(_about(field_), name=name), value
+            yield replace(_about(member), name=name), value
 
 
 def _about(declared: Field[Any]) -> Coefficient:
@@ -175,12 +175,12 @@ def row_of(whole: Record) -> Any:
 def dtype_of(kind: Any) -> np.dtype[Any]:
     """The numpy record that holds the numbers of a kind of record, by the same names."""
     columns: list[tuple[Any, ...]] = []
-    for field_ in fields(kind):
-        value: Any = field_.default
+    for member in fields(kind):
+        value: Any = member.default
         records = value if isinstance(value, tuple) else (value,)
         record_type: Any = type(records[0])
         column_type = dtype_of(record_type) if issubclass(record_type, Record) else np.float64
         shape = [(len(value),)] if isinstance(value, tuple) else []
-        columns.append((field_.name, column_type, *shape))
+        columns.append((member.name, column_type, *shape))
     # As scalars of this type plain Python reads fields as attributes, as compiled code does.
     return np.dtype((np.record, np.dtype(columns, align=True)))

@@ -106,19 +106,21 @@ def _decode_section(
     operators = np.zeros(len(names))
     rank_count = max(1, int(p.layout.dies / p.layout.rank_dies))
     rank_load = np.full(rank_count, max(1, round(requests))), np.full(rank_count, context)
-    iteration_time = decode_iteration_s(p, *rank_load, 0, rank_count, *_curve(hot, wire), operators)
+    imbalance = _constant_imbalance(hot, wire)
+    iteration_s = decode_iteration_s(p, *rank_load, 0, rank_count, *imbalance, operators)
     layers_s = p.moe_layers * layer_s
     seconds_of = dict(zip(names, operators.tolist(), strict=True))
     after_s = sum(
         seconds_of[name] for name in ("mtp", "lm_head", "sampling", "launch_gaps", "pipeline")
     )
-    before_s = max(0.0, iteration_time - layers_s - after_s)
-    iteration_time = before_s + layers_s + after_s
-    return float(before_s / iteration_time), float((before_s + layers_s) / iteration_time)
+    before_s = max(0.0, iteration_s - layers_s - after_s)
+    iteration_s = before_s + layers_s + after_s
+    return float(before_s / iteration_s), float((before_s + layers_s) / iteration_s)
 
 
-def _curve(hot: float, wire: float) -> tuple[np.ndarray, np.ndarray]:
-    """A curve of imbalance with one point, at the mean load."""
+def _constant_imbalance(hot: float, wire: float) -> tuple[np.ndarray, np.ndarray]:
+    """Arguments hot_tokens and hot_factor of `hot_and_wire` with which it returns these two factors
+    for any number of tokens."""
     return np.array([1.0, 2.0]), np.array([hot, hot, wire, wire])
 
 
@@ -133,8 +135,9 @@ def prefill_timeline(
     names = names_of("prefill")
     operators = np.zeros(len(names))
     half, die_share = 0.5 * tokens, 0.5 / p.layout.dies
+    imbalance = _constant_imbalance(hot, wire)
     prefill_batch_s(
-        layers_alone, half, die_share * tokens, die_share * pairs, *_curve(hot, wire), operators
+        layers_alone, half, die_share * tokens, die_share * pairs, *imbalance, operators
     )
     seconds_of = dict(zip(names, (operators / p.moe_layers).tolist(), strict=True))
     attention_names = (*names_of("prefill", "attention"), "gate")

@@ -33,8 +33,8 @@ class Prompts:
 
     def first(self, count: int) -> Prompts:
         """The first requests of the sample, two at least."""
-        most = slice(max(count, 2))
-        return Prompts(self.arrival_s[most], self.fresh[most], self.cached[most])
+        rows = slice(max(count, 2))
+        return Prompts(self.arrival_s[rows], self.fresh[rows], self.cached[rows])
 
     def repeated(self, times: int) -> Prompts:
         """The sample repeated a number of times."""
@@ -121,12 +121,12 @@ def _form_batch(
     cached, tokens and pairs of its fullest die, and the prompts that it completes."""
     tokens, pairs, cached, (token_s, pair_s) = 0.0, 0.0, 0.0, pool.attention
     ending, in_part, fullest = list[int](), list[int](), (0.0, 0.0, 0.0)  # die, by attention
-    dies = [(0.0, 0.0, 0.0)] * pool.dies  # by tokens, or by attention where it is shared
+    die_sums = [(0.0, 0.0, 0.0)] * pool.dies  # load, tokens, pairs of each die
     while queue and tokens < pool.budget:
         prompt = queue[0]
         earlier = prompts.cached[prompt] + prompts.fresh[prompt] - tokens_left[prompt]
-        die = dies[die_of[prompt]] if pool.is_dealt else dies[0]
-        take = _piece(pool, tokens_left[prompt], earlier, tokens, die)
+        sums_of_die = die_sums[die_of[prompt]] if pool.is_dealt else die_sums[0]
+        take = _piece(pool, tokens_left[prompt], earlier, tokens, sums_of_die)
         if take <= 0.0 and not pool.is_dealt:
             break
         if take <= 0.0:  # others may be on dies that have room
@@ -137,14 +137,14 @@ def _form_batch(
         new_pairs = take * (earlier + 0.5 * (take + 1.0))
         tokens += take
         pairs += new_pairs
-        die_tokens, die_pairs = die[1] + take, die[2] + new_pairs
+        die_tokens, die_pairs = sums_of_die[1] + take, sums_of_die[2] + new_pairs
         attention_s = token_s * die_tokens + pair_s * die_pairs
         fullest = max(fullest, (attention_s, die_tokens, die_pairs))
         load = die_tokens if pool.share_s == math.inf else attention_s
         if pool.is_dealt:
-            dies[die_of[prompt]] = load, die_tokens, die_pairs
+            die_sums[die_of[prompt]] = load, die_tokens, die_pairs
         else:
-            heapreplace(dies, (load, die_tokens, die_pairs))
+            heapreplace(die_sums, (load, die_tokens, die_pairs))
         tokens_left[prompt] -= take
         (in_part if tokens_left[prompt] > 0.0 else ending).append(queue.popleft())
     queue.extendleft(reversed(in_part))
@@ -158,22 +158,23 @@ def _piece(
     tokens; 0: none. die: load, tokens and pairs of the die that would compute them."""
     room = pool.budget - taken
     if pool.chunk:
-        left_here = min(left, float(next_piece(pool.chunk, pool.evening, *pool.line, earlier)))
+        piece_tokens = min(left, float(next_piece(pool.chunk, pool.evening, *pool.line, earlier)))
     elif pool.share_s == math.inf:
         return left if left <= room or not taken else 0.0
     else:
-        left_here = left
+        piece_tokens = left
     if pool.share_s == math.inf:
-        return min(left_here, room)
-    (token_s, pair_s), share_left_s = pool.attention, pool.share_s - die[0]
-    if share_left_s <= 0.0:
+        return min(piece_tokens, room)
+    (token_s, pair_s), left_s = pool.attention, pool.share_s - die[0]
+    if left_s <= 0.0:
         return 0.0
-    next_s = token_s + earlier * pair_s  # of the piece's first token
+    next_token_s = token_s + earlier * pair_s  # of the piece's first token
     if pair_s > 0.0:
-        share = (math.sqrt(next_s**2 + 2.0 * pair_s * share_left_s) - next_s) / pair_s
+        root_s = math.sqrt(next_token_s**2 + 2.0 * pair_s * left_s)
+        fitting_tokens = (root_s - next_token_s) / pair_s
     else:
-        share = share_left_s / token_s
-    return min(left_here, room, max(share, 1.0))
+        fitting_tokens = left_s / token_s
+    return min(piece_tokens, room, max(fitting_tokens, 1.0))
 
 
 def saturated_rate(prompts: Prompts, pool: Pool) -> float:

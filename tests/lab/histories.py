@@ -45,7 +45,7 @@ DIGEST = 64  # letters; the id of a run has fewer
 SENTENCES = re.compile(
     r"is full|MB are free|was busy for|cannot be written: Input|its disk fails"
     r"|somebody else's|others' too|was shared|stop it first|share it when it has ended"
-    r"|no [a-z ]+ here has the id|has \d+ runs: delete them"
+    r"|no [a-z ]+ here has the id|has [\d,]+ runs?: delete those"
     r"|deleted meanwhile|this cannot be|checks do not hold"
 )
 VANISHED = "vanished: try again"  # where a clock jumped or a process stood still meanwhile

@@ -1,4 +1,4 @@
-"""Booking: amounts of a moment or of a span go into the record's windows."""
+"""Amounts of a moment or of a span are added to the windows of the record."""
 
 import numpy as np
 
@@ -10,23 +10,24 @@ from twin.kernels.compiled import kernel
 
 
 @kernel
-def add_at(book: np.ndarray, time_s: float, field: int, amount: float, settings: Settings) -> None:
-    """Book an amount that happens at one moment; book f8[windows + 1, fields]."""
-    window_count = book.shape[0] - 1
+def add_at(sums: np.ndarray, time_s: float, field: int, amount: float, settings: Settings) -> None:
+    """Add an amount of one moment to its window; sums f8[windows + 1, fields], the last row: the
+    steady state."""
+    window_count = sums.shape[0] - 1
     if time_s > settings.horizon_s:
         return
-    book[window_of(time_s, settings.horizon_s, window_count), field] += amount
+    sums[window_of(time_s, settings.horizon_s, window_count), field] += amount
     if time_s >= settings.warmup_s:
-        book[window_count, field] += amount
+        sums[window_count, field] += amount
 
 
 @kernel
 def spread(
-    book: np.ndarray, begin_s: float, end_s: float, record: Record, count: int, settings: Settings
+    sums: np.ndarray, begin_s: float, end_s: float, record: Record, count: int, settings: Settings
 ) -> None:
-    """Book amounts that accrue evenly over [begin, end]: amounts[k] of the record's scratch into
-    fields[k], k < count. The part after the horizon is not booked."""
-    fields, amounts, window_count = record.fields, record.amounts, book.shape[0] - 1
+    """Add amounts that accrue evenly over [begin, end] to their windows: amounts[k] of the record's
+    scratch to fields[k], k < count. What accrues after the horizon is not recorded."""
+    fields, amounts, window_count = record.fields, record.amounts, sums.shape[0] - 1
     horizon_s, warmup_s = settings.horizon_s, settings.warmup_s
     span_s = end_s - begin_s
     if span_s <= 0.0 or begin_s >= horizon_s:
@@ -36,25 +37,25 @@ def spread(
     # Most spans, at little cost.
     if first_window == last_window and warmup_s <= begin_s and end_s <= horizon_s:
         for k in range(count):
-            book[first_window, fields[k]] += amounts[k]
-            book[window_count, fields[k]] += amounts[k]
+            sums[first_window, fields[k]] += amounts[k]
+            sums[window_count, fields[k]] += amounts[k]
         return
     width_s = horizon_s / window_count
     for window in range(first_window, last_window + 1):
         share = overlap(begin_s, end_s, window * width_s, (window + 1) * width_s) / span_s
         for k in range(count):
-            book[window, fields[k]] += amounts[k] * share
+            sums[window, fields[k]] += amounts[k] * share
     steady_share = overlap(begin_s, end_s, warmup_s, horizon_s) / span_s
     if steady_share > 0.0:
         for k in range(count):
-            book[window_count, fields[k]] += amounts[k] * steady_share
+            sums[window_count, fields[k]] += amounts[k] * steady_share
 
 
 @kernel
 def book_traffic(
     world: World, kind: int, plane: int, column: int, begin_s: float, end_s: float, amount: float
 ) -> None:
-    """Book bytes of a class of traffic over a span."""
+    """Record bytes of a class of traffic over a span."""
     if amount <= 0.0:
         return
     field = (kind * 3 + plane) * world.instance.running.size + column
@@ -63,12 +64,12 @@ def book_traffic(
 
 @kernel
 def book_one(
-    world: World, book: np.ndarray, begin_s: float, end_s: float, field: int, amount: float
+    world: World, sums: np.ndarray, begin_s: float, end_s: float, field: int, amount: float
 ) -> None:
-    """Book one amount over a span."""
+    """Record one amount over a span."""
     record = world.record
     record.fields[0], record.amounts[0] = field, amount
-    spread(book, begin_s, end_s, record, 1, world.settings)
+    spread(sums, begin_s, end_s, record, 1, world.settings)
 
 
 @kernel
@@ -104,9 +105,9 @@ def book_busy(world: World, column: int, begin_s: float, end_s: float, sign: flo
         return
     world.instance.busy_s[column] += sign * max(0.0, min(end_s, settings.horizon_s) - begin_s)
     busy_column = w.PREFILL_BUSY_S if column < settings.prefills else w.DECODE_BUSY_S
-    for book, field in (
+    for sums, field in (
         (record.windows, busy_column),
         (record.instances, column * w.AT_FIELDS + w.AT_BUSY_S),
     ):
-        book_one(world, book, begin_s, end_s, field, sign * (end_s - begin_s))
-        np.maximum(book[:, field], 0.0, out=book[:, field])  # what rounding leaves
+        book_one(world, sums, begin_s, end_s, field, sign * (end_s - begin_s))
+        np.maximum(sums[:, field], 0.0, out=sums[:, field])  # what rounding leaves

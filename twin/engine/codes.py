@@ -64,7 +64,7 @@ READS, WRITES, ARCHIVES, RECALLS = range(4)
 # Bytes of swapped KV (engine/swap.py): in host memory now; copied there; copied back; dropped.
 HELD, OUT, BACK, DROPPED = range(4)
 
-# Fields of an instance's record: sampled sums, then what iterations and batches book.
+# Fields of an instance's record: sampled sums, then what iterations and batches add.
 (
     AT_QUEUE, AT_RUNNING, AT_HOT, AT_CROWDED, AT_SAMPLES, AT_BUSY_S, AT_ITERATION_S,
     AT_ITERATIONS, AT_FIELDS,

@@ -218,8 +218,9 @@ def swapped_conserved(world: World) -> Check | None:
     settings, decode = world.settings, world.decode
     if settings.swap_bytes <= 0.0:
         return None
-    held, out_bytes, back_bytes, dropped_bytes = decode.swapped_bytes.T
-    present_bytes, present_count = np.zeros(held.size), np.zeros(decode.swapped_out.size, np.int64)
+    held_bytes, out_bytes, back_bytes, dropped_bytes = decode.swapped_bytes.T
+    present_bytes = np.zeros(held_bytes.size)
+    present_count = np.zeros(decode.swapped_out.size, np.int64)
     for rank, first_request in enumerate(decode.swapped[:, w.HEAD]):
         request_row = int(first_request)
         while request_row != w.NONE:
@@ -227,14 +228,16 @@ def swapped_conserved(world: World) -> Check | None:
             present_count[rank // settings.decode_ranks] += 1
             request_row = int(world.request.following[request_row])
     gap_bytes = max(
-        np.abs(out_bytes - back_bytes - dropped_bytes - held).max(),
-        np.abs(held - present_bytes).max(),
+        np.abs(out_bytes - back_bytes - dropped_bytes - held_bytes).max(),
+        np.abs(held_bytes - present_bytes).max(),
     )
-    is_conserved = gap_bytes <= 1.0 + 1e-9 * out_bytes.max() and held.max() <= settings.swap_bytes
+    is_conserved = gap_bytes <= 1.0 + 1e-9 * out_bytes.max()
+    is_conserved = is_conserved and held_bytes.max() <= settings.swap_bytes
     return Check(
         "I5d", "KV copied to host memory = copied back + dropped + there, and fits",
         bool(is_conserved and (present_count == decode.swapped_out).all()),
-        f"{out_bytes.sum():.6g} B out, {back_bytes.sum():.6g} B back, {held.sum():.6g} B there",
+        f"{out_bytes.sum():.6g} B out, {back_bytes.sum():.6g} B back, "
+        f"{held_bytes.sum():.6g} B there",
     )  # fmt: skip
 
 
@@ -277,7 +280,7 @@ def work_conserving(world: World) -> Check:
 
 
 def tokens_conserved(world: World) -> Check:
-    """I10: decode tokens booked = tokens of answers, finished or running."""
+    """I10: decode tokens recorded = tokens of answers, finished or running."""
     request, settings = world.request, world.settings
     booked_tokens = world.record.windows[:-1, w.DECODE_TOKENS].sum()
     is_finished = request.status == w.FINISHED

@@ -164,30 +164,30 @@ def sample(world: World, t1: float, fill: float) -> None:
 @kernel
 def look_at_instances(world: World, t1: float) -> None:
     """Sample waiting and running requests of every instance at the end of a step."""
-    settings, book = world.settings, world.record.instances
+    settings, sums = world.settings, world.record.instances
     crowding, first_exchange = world.traffic.crowding, world.traffic.first[w.EXPERTS]
-    row = window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, book.shape[0] - 1)
+    row = window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, sums.shape[0] - 1)
     prefill, decode, following = world.prefill, world.decode, world.request.following
     instances, prefill_hot = settings.prefills, world.costs.prefill_hot_factor
     most_tokens = world.costs.prefill_hot_tokens.shape[0] - 1
     for prefill_instance in range(instances):
         first_field = prefill_instance * w.AT_FIELDS
-        book[row, first_field + w.AT_QUEUE] += length(prefill.queue, prefill_instance, following)
-        book[row, first_field + w.AT_RUNNING] += length(prefill.batch, prefill_instance, following)
-        book[row, first_field + w.AT_CROWDED] += crowding[first_exchange + prefill_instance]
-        book[row, first_field + w.AT_HOT] += prefill_hot[prefill_instance, most_tokens]
-        book[row, first_field + w.AT_SAMPLES] += 1.0
+        sums[row, first_field + w.AT_QUEUE] += length(prefill.queue, prefill_instance, following)
+        sums[row, first_field + w.AT_RUNNING] += length(prefill.batch, prefill_instance, following)
+        sums[row, first_field + w.AT_CROWDED] += crowding[first_exchange + prefill_instance]
+        sums[row, first_field + w.AT_HOT] += prefill_hot[prefill_instance, most_tokens]
+        sums[row, first_field + w.AT_SAMPLES] += 1.0
     for d in range(decode.taken.size):
         first_field = (instances + d) * w.AT_FIELDS
         verified_tokens = (settings.draft_tokens + 1.0) * decode.in_batch[d]
         hot_factor = interpolate(
             verified_tokens, world.costs.decode_hot_tokens, world.costs.decode_hot_factor[d]
         )
-        book[row, first_field + w.AT_QUEUE] += length(decode.wait, d, following)
-        book[row, first_field + w.AT_RUNNING] += decode.in_batch[d]
-        book[row, first_field + w.AT_CROWDED] += crowding[first_exchange + instances + d]
-        book[row, first_field + w.AT_HOT] += hot_factor
-        book[row, first_field + w.AT_SAMPLES] += 1.0
+        sums[row, first_field + w.AT_QUEUE] += length(decode.wait, d, following)
+        sums[row, first_field + w.AT_RUNNING] += decode.in_batch[d]
+        sums[row, first_field + w.AT_CROWDED] += crowding[first_exchange + instances + d]
+        sums[row, first_field + w.AT_HOT] += hot_factor
+        sums[row, first_field + w.AT_SAMPLES] += 1.0
 
 
 @kernel

@@ -41,8 +41,8 @@ def columns_of(setup: Setup, prefills: int) -> list[tuple[int, Instance]]:
 
 def cells_of(world: World) -> np.ndarray:
     """Recorded bytes, f8[windows + 1, classes, planes, columns]; the last row: the steady state."""
-    book = world.record.traffic
-    return book.reshape(book.shape[0], len(w.TRAFFIC), len(w.PLANES), -1)
+    traffic_bytes = world.record.traffic
+    return traffic_bytes.reshape(traffic_bytes.shape[0], len(w.TRAFFIC), len(w.PLANES), -1)
 
 
 def traffic_table(setup: Setup, world: World) -> pl.DataFrame:
@@ -80,7 +80,7 @@ def shares_table(net: Network, pieces: Sequence[Piece]) -> pl.DataFrame:
     places = pl.Series(_rows(net, pieces)[1].astype(np.uint32))
     place_columns = {column.name: column[places] for column in _columns_of(net)}
     table = stacked(
-        {name: kind for name, kind in SHARES.items() if name not in place_columns}, pieces
+        {name: data_type for name, data_type in SHARES.items() if name not in place_columns}, pieces
     )
     return pl.DataFrame([place_columns[n] if n in place_columns else table[n] for n in SHARES])
 
@@ -215,7 +215,7 @@ def links_table(setup: Setup, world: World, where: Sequence[Piece]) -> pl.DataFr
                 mean_use = np.divide(
                     moved, capacity * horizon_s, out=np.zeros_like(moved), where=capacity > 0.0
                 )
-                # A batch that lasts for several windows is booked in one: no link carries more
+                # A batch that lasts for several windows is recorded in one: no link carries more
                 # than its capacity, so no window is fuller than full.
                 peak_use = np.minimum(mean_use * peak_ratio, np.maximum(mean_use, 1.0))
                 pieces.append(
@@ -264,7 +264,7 @@ def _placed_bytes(
         is_within = (middle_s >= table["t_s"]) & (middle_s < table["end_s"])
         share_bytes[code] = _book(cells, column_of, class_key)[is_within].sum() / class_sizes[code]
         epochs_of_class.setdefault(class_key, []).append(code)
-    # What was booked in a window whose middle found the class without a way had one at its ends.
+    # What was recorded in a window whose middle found the class without a way had one at its ends.
     for class_key, class_indices in epochs_of_class.items():
         placed_bytes = float((share_bytes[class_indices] * class_sizes[class_indices]).sum())
         booked_bytes = float(_book(cells, column_of, class_key).sum())
@@ -292,19 +292,19 @@ def _book(cells: np.ndarray, column: dict[tuple[str, int], int], who: Sequence[A
 def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.DataFrame:
     """A row per window and instance: queue, batch, iteration time, imbalance, crowding of links."""
     world = machine.world
-    book = world.record.instances[:-1]
-    windows = book.shape[0]
-    width_s = world.settings.horizon_s / windows
-    begin_s = np.arange(windows) * width_s
+    sums = world.record.instances[:-1]
+    window_count = sums.shape[0]
+    width_s = world.settings.horizon_s / window_count
+    begin_s = np.arange(window_count) * width_s
     epochs = machine.epochs
     epoch = np.searchsorted([e.t_s for e in epochs], begin_s + width_s) - 1  # at a window's end
     in_service = np.array([[len(seat.dies) for seat in e.seats] for e in epochs], np.int32)
     tables = []
     for number, (column, i) in enumerate(columns_of(setup, world.settings.prefills)):
-        samples = book[:, column * w.AT_FIELDS : (column + 1) * w.AT_FIELDS]
+        samples = sums[:, column * w.AT_FIELDS : (column + 1) * w.AT_FIELDS]
         look_count = np.maximum(samples[:, w.AT_SAMPLES], 1.0)
         is_sampled = samples[:, w.AT_SAMPLES] > 0
-        down_s = np.zeros(windows)
+        down_s = np.zeros(window_count)
         for e in log:
             if e.kind == Kind.INSTANCE_DOWN and (e.role, e.instance) == (i.role, i.index):
                 assert e.end_s is not None  # infinite while it lasts
@@ -313,9 +313,9 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
                 )
         queue, running = samples[:, w.AT_QUEUE] / look_count, samples[:, w.AT_RUNNING] / look_count
         if i.role == "colocated":  # what waits for it waits in its prompt queue
-            queue = queue + book[:, i.index * w.AT_FIELDS + w.AT_QUEUE] / look_count
+            queue = queue + sums[:, i.index * w.AT_FIELDS + w.AT_QUEUE] / look_count
         passes = samples[:, w.AT_ITERATIONS]
-        iteration_s = np.full(windows, np.nan)
+        iteration_s = np.full(window_count, np.nan)
         np.divide(samples[:, w.AT_ITERATION_S], passes, out=iteration_s, where=passes > 1e-9)
         tables.append(
             {

@@ -112,7 +112,7 @@ def begin_reading(world: World, p: int, now_s: float) -> None:
     if ssd_bytes > 0.0:
         add_to_stream(world, w.RECALLS * settings.prefills + p, now_s, ssd_bytes)
     stream = w.READS * settings.prefills + p  # the stream of this read
-    # The last batch's read is through, and perhaps not booked yet.
+    # The last batch's read is through, and perhaps not recorded yet.
     drop_stream(world, stream, now_s)
     begin_s = now_s + settings.fetch_latency_s
     begin_s += state.batch_reads[p] * state.ahead_s_per_token[p]
@@ -199,7 +199,7 @@ def store_blocks(world: World, p: int, i: int, tokens: int) -> None:
 @kernel
 def store_answer(world: World, i: int, now_s: float) -> None:
     """Store the blocks of a finished answer behind those of its prompt. Their writes by decode dies
-    are booked but take no share of a link: tens of MB/s of a die."""
+    are recorded but take no share of a link: tens of MB/s of a die."""
     settings, request = world.settings, world.request
     prefill_instance, d = request.prefill_instance[i], request.rank[i] // settings.decode_ranks
     if prefill_instance == w.NONE or not world.prefill.pool_open[prefill_instance]:

@@ -159,76 +159,76 @@ def windows_table(
     setup: Setup, world: World, arrived: int, limits: dict[str, float], present: Present
 ) -> pl.DataFrame:
     """One row per window of the record."""
-    book = world.record.windows[:-1]
-    window_count = book.shape[0]
+    sums = world.record.windows[:-1]
+    window_count = sums.shape[0]
     width_s = world.settings.horizon_s / window_count
-    sample_count = np.maximum(book[:, w.SAMPLES], 1.0)
+    sample_count = np.maximum(sums[:, w.SAMPLES], 1.0)
     columns = {"t_s": np.arange(window_count) * width_s, "window_s": np.full(window_count, width_s)}
     columns |= _happenings(world, setup.at_start, arrived, window_count)
     for k, name in enumerate((*QUEUES, *RUNNING)):
-        columns[name] = book[:, w.IN_FRONT_END + k] / sample_count
-    columns["pool_used_fraction"] = book[:, w.POOL_USED] / sample_count
-    columns["preempted"] = book[:, w.PREEMPTIONS]
-    columns["input_tokens_per_s"] = book[:, w.PREFILL_TOKENS] / width_s
-    columns["output_tokens_per_s"] = book[:, w.DECODE_TOKENS] / width_s
-    columns["hit_token_ratio"] = ratio(book[:, w.HIT_TOKENS], book[:, w.PROMPT_TOKENS])
-    columns["decode_iteration_s"] = ratio(book[:, w.ITERATION_S], book[:, w.ITERATIONS])
+        columns[name] = sums[:, w.IN_FRONT_END + k] / sample_count
+    columns["pool_used_fraction"] = sums[:, w.POOL_USED] / sample_count
+    columns["preempted"] = sums[:, w.PREEMPTIONS]
+    columns["input_tokens_per_s"] = sums[:, w.PREFILL_TOKENS] / width_s
+    columns["output_tokens_per_s"] = sums[:, w.DECODE_TOKENS] / width_s
+    columns["hit_token_ratio"] = ratio(sums[:, w.HIT_TOKENS], sums[:, w.PROMPT_TOKENS])
+    columns["decode_iteration_s"] = ratio(sums[:, w.ITERATION_S], sums[:, w.ITERATIONS])
     prefills, decodes = present.instances(window_count)
-    columns["prefill_busy"] = book[:, w.PREFILL_BUSY_S] / (width_s * np.maximum(prefills, 1))
-    columns["decode_busy"] = book[:, w.DECODE_BUSY_S] / (width_s * np.maximum(decodes, 1))
-    columns["kv_used_fraction"] = book[:, w.KV_USED_S] / (width_s * np.maximum(decodes, 1))
+    columns["prefill_busy"] = sums[:, w.PREFILL_BUSY_S] / (width_s * np.maximum(prefills, 1))
+    columns["decode_busy"] = sums[:, w.DECODE_BUSY_S] / (width_s * np.maximum(decodes, 1))
+    columns["kv_used_fraction"] = sums[:, w.KV_USED_S] / (width_s * np.maximum(decodes, 1))
     moved_bytes = movement.cells_of(world).sum(axis=(1, 3))[:-1]
     for plane, name in enumerate(w.PLANES):
         columns[f"{name}_utilisation"] = moved_bytes[:, plane] / (width_s * limits[name])
     for name, field in (("hbm", w.HBM_BYTES), ("cube", w.FLOPS)):
-        columns[f"{name}_utilisation"] = book[:, field] / (width_s * limits[name])
-    columns["power_w"] = _power_w(setup, book, columns, present)
+        columns[f"{name}_utilisation"] = sums[:, field] / (width_s * limits[name])
+    columns["power_w"] = _power_w(setup, sums, columns, present)
     columns |= present.npus_by_state(window_count)
     for k, operator in enumerate(DECODE_OPERATORS):
-        operator_s = book[:, w.FIRST_OPERATOR + k]
+        operator_s = sums[:, w.FIRST_OPERATOR + k]
         if operator_s.any() or not OPERATORS[operator].optional:
-            columns[f"decode_{operator}_s"] = ratio(operator_s, book[:, w.ITERATIONS])
+            columns[f"decode_{operator}_s"] = ratio(operator_s, sums[:, w.ITERATIONS])
     return pl.DataFrame({k: pl.Series(values=v, nan_to_null=True) for k, v in columns.items()})
 
 
 def _power_w(
-    setup: Setup, book: np.ndarray, columns: dict[str, np.ndarray], present: Present
+    setup: Setup, sums: np.ndarray, columns: dict[str, np.ndarray], present: Present
 ) -> np.ndarray:
     """Mean watts of the serving NPUs in each window, f8[windows]; NaN without a stated power."""
     if not setup.power:
-        return np.full(book.shape[0], np.nan)
-    npus, prefill_npus = present.npus_held(book.shape[0])
+        return np.full(sums.shape[0], np.nan)
+    npus, prefill_npus = present.npus_held(sums.shape[0])
     prefill_share = columns["prefill_busy"] * core_share(setup.scenario, "prefill")
     if setup.scenario.deployment.mode == "colocated":
-        mixed_share = book[:, w.PREFILL_BATCHES] / np.maximum(book[:, w.ITERATIONS], 1.0)
+        mixed_share = sums[:, w.PREFILL_BATCHES] / np.maximum(sums[:, w.ITERATIONS], 1.0)
         prefill_share = columns["decode_busy"] * np.minimum(mixed_share, 1.0)
     cube_and_hbm = columns["cube_utilisation"], columns["hbm_utilisation"]
     if len(setup.kinds) > 1:
         (cube, hbm), (decode_cube, decode_hbm) = (
-            [work / (columns["window_s"] * limit) for work, limit in amounts_and_limits]
-            for amounts_and_limits in amounts(setup, book).values()
+            [work / (columns["window_s"] * rate_limit) for work, rate_limit in amounts_of_pool]
+            for amounts_of_pool in amounts(setup, sums).values()
         )
         prefill_w: np.ndarray = prefill_npus * setup.power["prefill"].drawn_w(
             prefill_share, cube, hbm, cube
         )
         decode_w = setup.power["decode"].drawn_w(0.0, decode_cube, decode_hbm)
         return prefill_w + (npus - prefill_npus) * decode_w
-    prefill_flops_share = ratio(book[:, w.PREFILL_FLOPS], book[:, w.FLOPS])
+    prefill_flops_share = ratio(sums[:, w.PREFILL_FLOPS], sums[:, w.FLOPS])
     cube_of_prefill = cube_and_hbm[0] * np.nan_to_num(prefill_flops_share)
     prefill_share *= prefill_npus / np.maximum(npus, 1e-9)
     role_power = setup.power[setup.roles[0]]
     return np.asarray(npus * role_power.drawn_w(prefill_share, *cube_and_hbm, cube_of_prefill))
 
 
-def amounts(setup: Setup, book: np.ndarray) -> dict[str, tuple[Amount, Amount]]:
-    """FLOPs and HBM bytes of a prefill and a decode pool in each row of the book, each with what
+def amounts(setup: Setup, sums: np.ndarray) -> dict[str, tuple[Amount, Amount]]:
+    """FLOPs and HBM bytes of a prefill and a decode pool in each window of sums, each with what
     the dies can do a second. Bytes of prefill are those of as many batches of the mean size."""
-    costs, batches = setup.costs.roles["prefill"], book[:, w.PREFILL_BATCHES]
-    sizes = (book[:, w.PREFILL_TOKENS] / np.maximum(batches, 1e-9)).tolist()
+    costs, batches = setup.costs.roles["prefill"], sums[:, w.PREFILL_BATCHES]
+    sizes = (sums[:, w.PREFILL_TOKENS] / np.maximum(batches, 1e-9)).tolist()
     hbm_bytes = batches * np.array([prefill_hbm_bytes(costs.prefill, size) for size in sizes])
-    flops = book[:, w.PREFILL_FLOPS]
-    decode_bytes = np.maximum(book[:, w.HBM_BYTES] - hbm_bytes, 0.0)
-    work = {"prefill": (flops, hbm_bytes), "decode": (book[:, w.FLOPS] - flops, decode_bytes)}
+    flops = sums[:, w.PREFILL_FLOPS]
+    decode_bytes = np.maximum(sums[:, w.HBM_BYTES] - hbm_bytes, 0.0)
+    work = {"prefill": (flops, hbm_bytes), "decode": (sums[:, w.FLOPS] - flops, decode_bytes)}
     limits = {role: capacities(setup, (role,)) for role in work}
     return {
         role: ((computed, limits[role]["cube"]), (moved_bytes, limits[role]["hbm"]))

@@ -95,9 +95,9 @@ class Unfolding:
         tpot_s = (finish_s[is_ended] - first_s[is_ended]) / (
             request.output_tokens[rows][is_ended] - 1
         )
-        book = world.record.windows[:-1]
+        window_sums = world.record.windows[:-1]
         token_field = w.DECODE_TOKENS if world.settings.has_decode else w.PREFILL_TOKENS
-        tokens = float(book[:, token_field].sum())
+        tokens = float(window_sums[:, token_field].sum())
         for name, value in (
             ("t_s", now_s),
             ("ttft_s", _mean(first_s[is_first] - request.arrival_s[rows][is_first])),

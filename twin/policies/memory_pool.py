@@ -225,13 +225,14 @@ def keep_block(pool: BlockPool, row: int, block: int) -> None:
             pool.level[row, block] = 0
         elif pool.policy == S3_FIFO:
             pool.uses[row, block] = 0
-            pool.level[row, block] = MAIN if lately_gone(pool, row, block) else SMALL
+            pool.level[row, block] = MAIN if in_ghost_queue(pool, row, block) else SMALL
     link_newest(pool, row, block)
 
 
 @kernel
-def lately_gone(pool: BlockPool, row: int, block: int) -> bool:
-    """Whether a block is among the last that left the small queue, as many as the main one has."""
+def in_ghost_queue(pool: BlockPool, row: int, block: int) -> bool:
+    """Whether S3-FIFO's ghost queue has the block: it is among the last ones that were evicted from
+    the small queue, as many as the main queue has room for."""
     evictions_then = pool.ghost[row, block]
     main_blocks = pool.capacity[row] - pool.capacity[row] // SMALL_SHARE
     return bool(evictions_then > 0 and pool.gone[row] - evictions_then < main_blocks)

@@ -1,7 +1,7 @@
 """Streams: bytes on their way to and from the memory pool, at a rate that changes on the way.
 
 A stream is what one flow still has to carry. Its rate stays until the flow's share of the links
-changes at a step's border; what it moved is booked then, or when it is through. What begins inside
+changes at a step's border; what it moved is recorded then or when it ends. What begins inside
 a step takes no more than the links have left, since the others hear of it at the border only."""
 
 import math
@@ -37,7 +37,7 @@ def read_through_s(world: World, p: int) -> float:
 
 @kernel
 def settle_stream(world: World, v: int, now_s: float) -> None:
-    """Book the bytes that a stream moved since the last booking."""
+    """Record the bytes that a stream moved since they were last recorded."""
     streams = world.streams
     since_s, left_bytes = streams.since_s[v], streams.left_bytes[v]
     if now_s <= since_s:
@@ -94,7 +94,7 @@ def drop_stream(world: World, v: int, now_s: float) -> None:
 
 @kernel
 def under_way(world: World, v: int, now_s: float) -> bool:
-    """Whether a stream has bytes left at a step's border; a finished one is booked."""
+    """Whether a stream has bytes left at a step's border; those of a finished one are recorded."""
     streams = world.streams
     if streams.left_bytes[v] <= 0.0 or streams.since_s[v] > now_s:
         return False

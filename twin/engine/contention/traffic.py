@@ -131,7 +131,7 @@ def share(world: World) -> None:
                 note_crowding(world, flow)
     if has_full_links or held_before:
         mix_movers(world)
-    hold_hand_off(world, has_full_links or held_before)
+    limit_hand_off_ports(world, has_full_links or held_before)
     levels.forget_notes(flows)
 
 
@@ -144,7 +144,7 @@ def take_up(world: World) -> None:
         note_crowding(world, exchange)
     mix_movers(world)
     for prefill_instance in range(world.settings.prefills):
-        hold_ports(world, prefill_instance)
+        limit_ports(world, prefill_instance)
 
 
 @kernel
@@ -212,24 +212,25 @@ def note_crowding(world: World, c: int) -> None:
 
 
 @kernel
-def hold_hand_off(world: World, held: bool) -> None:
-    """Limit the ports of prefill instances to the level of their whole hand-off: of instances whose
-    hand-off began or ended, and of all active ones if a link is overloaded."""
+def limit_hand_off_ports(world: World, overloaded: bool) -> None:
+    """Limit the ports of prefill instances to the share of their rate that their hand-off has next
+    to other traffic (`limit_ports`): of instances whose hand-off began or ended and, if a link is
+    or was overloaded, of all that hand over."""
     flows, prefills = world.traffic, world.settings.prefills
     first, noted_count = flows.first[w.KV_HAND_OFF], flows.counts[levels.NOTED]
     if world.settings.kv_among_experts:  # ports change with each exchange
         for instance in range(prefills):
-            hold_ports(world, instance)
+            limit_ports(world, instance)
         return
-    for j in range(noted_count + (flows.counts[levels.MOVERS] if held else 0)):
+    for j in range(noted_count + (flows.counts[levels.MOVERS] if overloaded else 0)):
         instance = (flows.noted[j] if j < noted_count else flows.movers[j - noted_count]) - first
         if 0 <= instance < prefills:
-            hold_ports(world, instance)
+            limit_ports(world, instance)
 
 
 @kernel
-def hold_ports(world: World, p: int) -> None:
-    """Limit the ports of one prefill instance to the level of its whole hand-off."""
+def limit_ports(world: World, p: int) -> None:
+    """Limit the ports of one prefill instance to the share of their rate that its hand-off has."""
     transfer = world.transfer
     hand_off_share = hand_off_level(world, p)
     for rank in range(transfer.port_of_prefill.shape[1]):

@@ -5,7 +5,7 @@ requests. A request that loses its KV or its unfinished prefill is tried again, 
 emitted tokens; after `retries` times it is lost, with the reason.
 
 An instance that is to stop (life.py) runs empty, or hands its requests' KV on to others: over the
-ports of its old dies to those of its new ones, as hand-offs from prefill do; it is booked with the
+ports of its old dies to those of its new ones, as hand-offs from prefill do; it counts for the
 prefill instance that computed the prompt. Such a request keeps what it has emitted."""
 
 from collections.abc import Iterator, Sequence

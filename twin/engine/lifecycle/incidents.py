@@ -102,7 +102,7 @@ class Incidents:
                 self.pending.add(instance_number)
                 self._notice(instance_number, t_s)
             elif instance_number not in self.down:
-                self._reprice(instance_number, False, t_s)
+                self._update_costs(instance_number, False, t_s)
                 self._bring_back(instance_number, t_s)
             elif instance_number not in self.pending:  # nothing else will wake it
                 self._recover(instance_number, t_s)
@@ -143,12 +143,13 @@ class Incidents:
     def _rejoin(self, k: int, t_s: float) -> None:
         """Put a repaired die back into its rank if the instance is up and all its dies work."""
         if k not in self.down and k not in self.machine.absent and self._go_home(k):
-            self._reprice(k, True, t_s)
+            self._update_costs(k, True, t_s)
             self._count_dies(k, Kind.REJOINED, t_s)
             self.machine.lay_flows(t_s)
 
-    def _reprice(self, k: int, grown: bool, t_s: float) -> None:
-        """Price an instance again after changes of links or dies; stop it if it cannot serve."""
+    def _update_costs(self, k: int, grown: bool, t_s: float) -> None:
+        """Compute an instance's time coefficients again after links or dies changed; stop it if it
+        cannot serve. grown: dies returned to it."""
         machine = self.machine
         try:
             machine.adopt(k, machine.price(k))
@@ -227,7 +228,8 @@ class Incidents:
         return request_count
 
     def _recover(self, k: int, t_s: float) -> None:
-        """Let the instance serve after what its policy takes; at once if links were missing."""
+        """Let the instance serve again: at once if it lost no die, otherwise after its policy's
+        seconds or, if it shrinks, after it loaded the experts of lost dies."""
         recovery = self.machine.setup.scenario.recovery
         if not self.hit[k]:
             self.agenda.at(t_s, self._recovery(k))

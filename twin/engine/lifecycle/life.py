@@ -268,7 +268,8 @@ class Life:
             del waiting[fetcher]
 
     def _stop_waiting(self, k: int, t_s: float) -> None:
-        """Let another instance fetch what instance k fetched, if any waits for it."""
+        """Take instance k from those that wait for its model. If k was the one that fetches it, the
+        next one that waits fetches it instead."""
         waiting_loads = self._fetching[self.supernode[k], self._stored(k)[0]]
         was_first = next(iter(waiting_loads), None) == k
         if waiting_loads.pop(k, None) is not None and was_first:

@@ -133,8 +133,9 @@ class Machine:
 
     def column(self, k: int) -> int:
         """Column of instance k (its place in setup.instances) in the record and the traffic."""
-        i = self.setup.instances[k]
-        return i.index if i.role == "prefill" else self.world.settings.prefills + i.index
+        instance = self.setup.instances[k]
+        prefills = self.world.settings.prefills
+        return instance.index if instance.role == "prefill" else prefills + instance.index
 
     def weights_flow(self, k: int) -> int:
         """Number of the flow of weights into instance k."""

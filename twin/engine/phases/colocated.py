@@ -52,16 +52,16 @@ def colocated(world: World, t1: float) -> None:
 @kernel
 def finish_pieces(world: World, c: int, now_s: float) -> None:
     """Deliver first tokens of prompts whose last piece is computed; they join the batch."""
-    request = world.request
+    requests = world.request
     pool.look_at_pool(world, c, now_s)
     blocks_before = pool.kept_by(world, c)
     while True:
         i = next_computed(world, c, now_s, now_s)
         if i == w.NONE:
             break
-        if request.emitted[i] == 0:
-            request.transfer_end_s[i] = now_s
-        request.ready_s[i] = now_s
+        if requests.emitted[i] == 0:
+            requests.transfer_end_s[i] = now_s
+        requests.ready_s[i] = now_s
         world.record.counters[w.TRANSFERRED] += 1
         decode.join(world, c, i, now_s)
     pool.write_blocks(world, c, now_s, blocks_before)

@@ -153,8 +153,9 @@ def launch(world: World, d: int, now_s: float) -> None:
 
 
 @kernel
-def sit_through(world: World, d: int, begin_s: float, end_s: float) -> tuple[float, float]:
-    """Book each rank's load over an iteration; returns the instance's new tokens and context."""
+def record_load(world: World, d: int, begin_s: float, end_s: float) -> tuple[float, float]:
+    """Add the requests and the context of each rank, times seconds of an iteration, to its sums.
+    Returns the instance's new tokens and its context tokens."""
     settings, state = world.settings, world.decode
     counted_s = max(0.0, min(end_s, settings.horizon_s) - max(begin_s, settings.warmup_s))
     growth, context, requests = state.growth, state.context, state.requests
@@ -177,7 +178,7 @@ def sit_through(world: World, d: int, begin_s: float, end_s: float) -> tuple[flo
 def begin_iteration(
     world: World, d: int, begin_s: float, end_s: float, prompt_tokens: float, pairs: float
 ) -> None:
-    """Start an iteration and book it: time, tokens, KV in use, operators, bytes of its expert
+    """Start an iteration and record it: time, tokens, KV in use, operators, bytes of its expert
     exchange. prompt_tokens, pairs: of the prompts that a colocated instance computes in it."""
     settings, record, operators = world.settings, world.record, world.costs.decode_operators
     instance, state, decode_prices = world.instance, world.decode, world.costs.decode[d]
@@ -186,7 +187,7 @@ def begin_iteration(
     instance.running[column] = 1
     instance.ends_s[column] = end_s
     instance.busy_s[column] += min(end_s, settings.horizon_s) - begin_s
-    tokens, context = sit_through(world, d, begin_s, end_s)
+    tokens, context = record_load(world, d, begin_s, end_s)
     requests = float(state.in_batch[d])
     hbm_bytes = decode_hbm_bytes(decode_prices, requests, context, float(settings.decode_ranks))
     flops = decode_flops(decode_prices, requests, context)

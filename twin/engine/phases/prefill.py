@@ -329,7 +329,7 @@ def note_batch(world: World, p: int, now_s: float, taken: float, hits: float, pa
 
 @kernel
 def compute_batch(world: World, p: int, now_s: float) -> None:
-    """Set the end of a batch whose cached KV has been read, and book its time from its forming.
+    """Set the end of a batch whose cached KV has been read, and record its time from its forming.
     With layer-wise reads it computes since its first layer arrived."""
     settings, state, costs = world.settings, world.prefill, world.costs
     operators = costs.prefill_operators

@@ -96,7 +96,7 @@ class Attainment:
         if rate > self.saturated:  # a queue that grows without end may be short in a short sample
             return 0.0
         waits = waits_s(self.prompts, pool, rate)
-        first = BEGINS if len(waits) > 2 * BEGINS else 0
+        start = BEGINS if len(waits) > 2 * BEGINS else 0
         fixed_s = self.extra_s + pool.delay_s + took_s * self.passes
         if self.after_pass:  # as often as its instance is busy, what waits meanwhile
             load, fresh = rate / self.saturated, self.prompts.fresh
@@ -105,12 +105,12 @@ class Attainment:
         ttft_s = sorted(
             w + fixed_s + self.transfer_s * (fresh + cached)
             for w, fresh, cached in zip(
-                waits[first:], self.prompts.fresh[first:], self.prompts.cached[first:], strict=True
+                waits[start:], self.prompts.fresh[start:], self.prompts.cached[start:], strict=True
             )
         )
         total_share = math.fsum(share for share, _, _ in self.parts)
-        met_shares = math.fsum(s * bisect_right(ttft_s, limit) for s, limit, _ in self.parts)
-        return met_shares / (total_share * len(ttft_s))
+        met_count = math.fsum(s * bisect_right(ttft_s, limit) for s, limit, _ in self.parts)
+        return met_count / (total_share * len(ttft_s))
 
     @cached_property
     def saturated(self) -> float:
@@ -127,15 +127,18 @@ class Attainment:
         """Share of requests of a TPOT within the SLO, by an iteration's mean seconds and swings."""
         recent = self._recent(swings.joining)
         total_share = math.fsum(share for share, _, _ in self.parts)
-        met_shares = math.fsum(
+        met_count = math.fsum(
             share
             * math.fsum(
-                n * self._fluent(a, took_s, swings.lasting * lasting, swings.single, limit, recent)
-                for (a, n), lasting in zip(self.lengths, self.lasting, strict=True)
+                count
+                * self._fluent(
+                    length, took_s, swings.lasting * lasting, swings.single, limit, recent
+                )
+                for (length, count), lasting in zip(self.lengths, self.lasting, strict=True)
             )
             for share, _, limit in self.parts
         )
-        return met_shares / (total_share * len(self.answers))
+        return met_count / (total_share * len(self.answers))
 
     def longest_iteration_s(self, swings: Swings) -> float:
         """The longest mean iteration with which `slo.share` of the requests meet their TPOT SLO."""

@@ -8,14 +8,14 @@ from twin.lab.evidence.bands import MOST, PRIOR
 from twin.lab.evidence.judge import evidence, stored_errors, write_errors
 from twin.lab.evidence.near import (
     FIGURES,
-    apart,
     covered_in_words,
     in_brief,
+    known_ratios,
+    known_throughput_ratio,
     near,
     near_each,
     row_bands,
     stack_here,
-    throughput_apart,
 )
 from twin.lab.evidence.rows import SUPERNODE, UNJUDGED, UNSEEN, load_published, scenario_of
 from twin.lab.library import load_facts, published_table
@@ -154,7 +154,7 @@ def test_figures_that_measurements_may_well_find_equal_are_said_to_be(facts):
     def told(one, factor):
         figures = {f.metric: 1.0 for f in FIGURES}
         faster = {f.metric: 1.0 / factor if f.time else factor for f in FIGURES}
-        return apart((one, faster), (base, figures))
+        return known_ratios((one, faster), (base, figures))
 
     assert [each.figure.name for each in told(same, 1.01)] == ["TPOT", "decode throughput"]
     assert all(each.equal for each in told(same, 1.01))
@@ -165,7 +165,7 @@ def test_figures_that_measurements_may_well_find_equal_are_said_to_be(facts):
         replace(each, within=w).band for each in told(same, 4.0) for w in (0.3, 0.99)
     }
     assert "equal within what is known" in told(same, 1.01)[0].words
-    assert apart((base, {}), (base, {})) == []
+    assert known_ratios((base, {}), (base, {})) == []
     assert told(same, 1.0) == []  # the same figures
     for by in (1.01, 4.0):  # a plan, which has no figures but a ratio, says the same of it
-        assert throughput_apart(same, base, by) == told(same, by)[1]
+        assert known_throughput_ratio(same, base, by) == told(same, by)[1]

@@ -57,14 +57,14 @@ def together(a: float, b: float, top_groups: int) -> float:
 
 
 @late
-def limited_own(now: Floats, slots: Ints, part: Floats, groups: int, top_groups: int) -> Floats:
-    """`own` of `load.die_moments` (same arguments) under routing limited to groups, f8[layers,
-    dies]: a token's squared chances less twice the covariance of every pair of experts on a die,
-    adjusted to independent counts with equal results for the fixed total, as `peak` needs them."""
+def limited_deficit(now: Floats, slots: Ints, part: Floats, groups: int, top_groups: int) -> Floats:
+    """Mean less variance of a token's picks on each die, f8[layers, dies], when its experts are in
+    `top_groups` of the groups. Picks of dies depend on each other, for their total is fixed: the
+    variances are those of independent picks that given this total vary as much."""
     layers, dies, slots_each = slots.shape
     experts = now.shape[1]
     group_size = experts // groups
-    own_moment = np.zeros((layers, dies))
+    deficits = np.zeros((layers, dies))
     group_chance = np.empty(groups)
     group_var = np.empty(groups)
     group_picks = np.empty(groups)
@@ -113,7 +113,7 @@ def limited_own(now: Floats, slots: Ints, part: Floats, groups: int, top_groups:
                 if part[layer, die, i] > 0.0:
                     mean_picks += now[layer, slots[layer, die, i]] * part[layer, die, i]
             other_variance = max(var_sum - die_var[die], 0.1 * var_sum)
-            own_moment[layer, die] = mean_picks - (
+            deficits[layer, die] = mean_picks - (
                 die_var[die] * var_sum / other_variance if other_variance > 0.0 else 0.0
             )
-    return own_moment
+    return deficits

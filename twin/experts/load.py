@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from twin.experts.groups import limited_own
+from twin.experts.groups import limited_deficit
 from twin.experts.peak import SMALL_MEAN, peak_of_amounts, peak_of_counts, peaks
 from twin.experts.popularity import ExpertsError, Floats, Ints
 from twin.kernels.compiled import is_compiled
@@ -64,7 +64,7 @@ class Peaks:
         if not distinct:  # counts of Poisson variance, given their total, are a multinomial's
             own_variance[:] = 0.0
         elif groups > 1:
-            own_variance = limited_own(now, slots, copy_share, groups, top_groups)
+            own_variance = limited_deficit(now, slots, copy_share, groups, top_groups)
         by_picks = np.argsort(-picks, axis=1, kind="mergesort")
         self._picks, self._own, self._alike = (
             np.take_along_axis(moment, by_picks, 1)

@@ -103,7 +103,8 @@ _known = lru_cache(maxsize=8)(_started)
 
 
 def long_run(process: Process) -> Floats:
-    """Chances f8[layers, experts] for the first placement: without drift, with an even mix."""
+    """Chance that a token picks each expert in the long run, f8[layers, experts]: without drift,
+    with an even mix of topics. Experts are first placed by these."""
     mix = np.full(process.topics, 1.0 / process.topics)
     return _chances(process.base, np.zeros_like(process.base), process.offset, mix, process.top_k)
 

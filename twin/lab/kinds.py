@@ -71,11 +71,11 @@ def _trace_parts(trace: TraceTable) -> Parts:
     field_values = {field.name: getattr(trace, field.name) for field in fields(trace)}
     request_columns = {COUNT: np.diff(field_values.pop(OFFSET)).astype(np.int32)}
     segment_columns = {name: field_values.pop(name) for name in SEGMENTS}
-    name, format_ = field_values.pop("name"), field_values.pop("format")
+    name, format_name = field_values.pop("name"), field_values.pop("format")
     request_columns |= {k: v for k, v in field_values.items() if isinstance(v, np.ndarray)}
     attributes = {k: v for k, v in field_values.items() if k not in request_columns}
     tables = {"requests": pl.DataFrame(request_columns), "segments": pl.DataFrame(segment_columns)}
-    return Parts(name, format_, attributes, tables)
+    return Parts(name, format_name, attributes, tables)
 
 
 def _trace(parts: Parts) -> TraceTable:

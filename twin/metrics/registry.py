@@ -258,10 +258,10 @@ _USE = [
           lambda o: o.instance_mean("kv_used_s", "decode")),
     _used("pool_used_fraction", "Memory pool used", "KV blocks held over what the DRAM holds.",
           lambda o: quotient(o.totals["pool_used"], o.totals["samples"]), ("memory pool",)),
-    *(Metric(f"{name}_bytes_per_s", label, "bytes", "B/s", "", f"{help_}; the whole machine.",
+    *(Metric(f"{name}_bytes_per_s", label, "bytes", "B/s", "", f"{help_text}; the whole machine.",
              "use", lambda o, name=name: o.per_second(o.totals.get(f"{name}_moved", 0.0)),  # type: ignore
              places=TABLE, unless_zero=True)
-      for name, label, help_ in (
+      for name, label, help_text in (
           ("pool_read", "Read from the memory pool", "KV bytes of hits that DRAM answers"),
           ("pool_write", "Written to the memory pool", "KV bytes of prompts stored"),
           ("ssd_read", "Read from the SSD tier", "KV bytes that DRAM had lost"),

@@ -47,7 +47,8 @@ class Dip:
 
 
 def resilience(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list[Dip]:
-    """A dip for each moment of faults. A retried or lost request counts at the first after it."""
+    """The dips, one for each moment of faults. A request that was retried or lost counts for the
+    first fault that could affect it (`_victims`)."""
     events, windows, requests = (tables.get(name) for name in ("events", "windows", "requests"))
     if events is None or windows is None or not windows.height:
         return []

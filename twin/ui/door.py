@@ -34,7 +34,7 @@ POLICY = {
     "object-src": "'none'",
 }
 HEADERS = {
-    "content-security-policy": "; ".join(f"{part} {from_}" for part, from_ in POLICY.items()),
+    "content-security-policy": "; ".join(f"{part} {origins}" for part, origins in POLICY.items()),
     "x-content-type-options": "nosniff",
     "x-frame-options": "SAMEORIGIN",
     "referrer-policy": "same-origin",

@@ -12,7 +12,7 @@ from twin.facts import FactError
 from twin.hardware.chip import HardwareError
 from twin.hardware.network import Wiring
 from twin.hardware.placement import Placement, place_models
-from twin.lab.explain.streams import full_plans
+from twin.lab.explain.streams import full_load_timelines
 from twin.lab.kinds import TRACE
 from twin.scenario import Recovery, Scenario, canonical
 from twin.ui import session
@@ -76,7 +76,7 @@ capacity = formula(
     spinner="Working out the steady state",
 )  # fmt: skip
 # One layer on its two streams by phase, where it runs in microbatches (dict[str, Timeline]).
-layers = formula("layers", lambda s: full_plans(s, session.facts(), *files(s)), no_file)
+layers = formula("layers", lambda s: full_load_timelines(s, session.facts(), *files(s)), no_file)
 # How the deployment fares under its load (Outlook).
 outlook = formula("outlook", lambda s: load.outlook(_priced(s)), no_file, entries=500)
 # (horizon_s, warmup_s) that fit the lives of its requests.

@@ -136,7 +136,7 @@ def set_draft(scenario: Scenario) -> None:
 
 def start_from(scenario: Scenario) -> None:
     """Make a preset, a stored scenario or a variant of a preset the draft."""
-    new_draft, origin = words.taken_apart(scenario, (preset for _, preset in preset_list()))
+    new_draft, origin = words.draft_and_origin(scenario, (preset for _, preset in preset_list()))
     set_draft(new_draft)
     _state().preset = origin
 

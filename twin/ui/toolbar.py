@@ -46,8 +46,8 @@ def header(page: str, *, run: bool = True) -> None:
         for name, action, is_possible in (
             ("undo", session.undo, session.can_undo()), ("redo", session.redo, session.can_redo()),
         ):  # fmt: skip
-            help_ = name.capitalize()
-            st.button(f":material/{name}:", name, help_, on_click=action, disabled=not is_possible)
+            tip = name.capitalize()
+            st.button(f":material/{name}:", name, tip, on_click=action, disabled=not is_possible)
         if run:
             draft_link(page)
             run_button()

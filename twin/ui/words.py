@@ -166,9 +166,10 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
-def taken_apart(scenario: Scenario, presets: Iterable[Scenario]) -> tuple[Scenario, Scenario]:
-    """A scenario as a draft, and the reference of its differences: a preset, if the scenario's name
-    is the preset's with a change (the draft then gets the preset's name); otherwise itself."""
+def draft_and_origin(scenario: Scenario, presets: Iterable[Scenario]) -> tuple[Scenario, Scenario]:
+    """The draft for a stored scenario, and the scenario to which its differences are shown. If its
+    name is that of a preset and a change, the draft has the preset's name and the preset is the
+    origin; otherwise the scenario is both."""
     for preset in presets:
         if scenario.name.startswith(preset.name + BETWEEN):
             draft = scenario.model_copy(update={"name": preset.name, "question": preset.question})

@@ -85,7 +85,8 @@ def _blocks(mix: tuple[tuple[int, float], ...], count: int, seed: int) -> tuple[
 
 
 def mix_of_mean(sizes: Sequence[int], mean: float) -> list[tuple[int, float]]:
-    """Weights of geometric sizes with a given mean size. Raises HardwareError outside of them."""
+    """Block sizes (NPUs) with their shares, which grow or shrink geometrically from size to size so
+    that the mean is the given one. Raises HardwareError unless it is between the sizes."""
     if not min(sizes) < mean < max(sizes):
         raise HardwareError(
             f"blocks of {min(sizes)} to {max(sizes)} NPUs have no mean of {mean:g}: take one "

@@ -111,8 +111,8 @@ class Space:
         solution = least_squares(residuals, begin, bounds=(0.0, 1.0), diff_step=1e-4, x_scale=0.1)
         return {name: float(f"{value:.4g}") for name, value in self.values(solution.x).items()}
 
-    def fit(self, values: Mapping[str, float]) -> Fit:
-        """A `Fit` of these constants with the errors of all rows."""
+    def with_errors(self, values: Mapping[str, float]) -> Fit:
+        """These constants, by name and in their units, with the relative errors of all rows."""
         fitted_facts = with_constants(self.facts, values)
         return Fit(values, {r.id: self.answer(r, fitted_facts) / r.value - 1.0 for r in self.rows})
 
@@ -121,7 +121,7 @@ def calibrate(facts: Facts) -> Fit:
     """Fit of the constants to the calibrating rows."""
     rows = [row for row in load_published() if row.calibrates]
     space, weights = Space(facts, rows, CONSTANTS), np.array([weight(row) for row in rows])
-    return space.fit(space.fitted(lambda x: weights * space.errors(x), space.start))
+    return space.with_errors(space.fitted(lambda x: weights * space.errors(x), space.start))
 
 
 def weight(row: Row) -> float:
@@ -359,7 +359,7 @@ def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTAN
 
     values |= space.fitted(residuals, begin_point)
     other_names = tuple(c.name for c in constants if c not in free_constants)
-    return PrivateFit(full_space.fit(values), other_names, path.name)
+    return PrivateFit(full_space.with_errors(values), other_names, path.name)
 
 
 def write_private(own: PrivateFit, path: Path) -> None:

@@ -87,7 +87,8 @@ OPERATORS = {"decode": LAYER, "prefill": PREFILL_LAYER}
 
 
 def breakdown(row: Row, rows: Sequence[Row], facts: Facts) -> list[Part]:
-    """A layer of the row by operator, next to published figures; empty without a whole pool."""
+    """Seconds of the operators of one layer in the row's deployment, as published and by the twin.
+    Empty if the row is not of decode or prefill."""
     pool = row.measure.split(".")[0]
     if pool not in OPERATORS:
         return []

@@ -101,10 +101,10 @@ def _profiled(frame: pl.DataFrame) -> pl.DataFrame:
     shapes = pl.col("Input Shapes").str.replace_all('"', "").str.split(";").list.slice(0, 2)
     numbers = shapes.list.join(",").str.split(",").cast(pl.List(pl.Int64), strict=False)
     rows = frame.filter(pl.col("Type").str.contains("MatMul") & (numbers.list.len() == 4))
-    m, k, first, second = (numbers.list.get(i) for i in range(4))
+    m, k, second_rows, second_columns = (numbers.list.get(i) for i in range(4))
     formats = pl.col("Input Data Types").str.split(";").list.first()
     return rows.select(
         formats.alias("gemm_dtype"), m.alias("m"), k.alias("k"),
-        pl.when(first == k).then(second).otherwise(first).alias("n"),
+        pl.when(second_rows == k).then(second_columns).otherwise(second_rows).alias("n"),
         (pl.col("Duration(us)") / 1e3).alias("latency"),
     )  # fmt: skip

@@ -138,13 +138,13 @@ def flows(
     tables: Tables, instances: Sequence[Instance], begin_s: float, end_s: float
 ) -> Iterator[list[Event]]:
     """Arrows of requests: arrival, prefill, KV in place, decode, finish, within the span."""
-    instance_of = {(instance_.role, instance_.index): instance_ for instance_ in instances}
+    instance_of = {(instance.role, instance.index): instance for instance in instances}
     rows = moving(tables, begin_s, end_s)
     arrivals = _marks(rows["arrival_s"].to_list(), begin_s, end_s)
     kv_marks: dict[int, list[tuple[int, int] | None]] = {}
-    for instance in rows["decode_instance"].unique().drop_nulls().to_list():
-        transfer_end = pl.when(pl.col("decode_instance") == instance).then("transfer_end_s")
-        kv_marks[instance] = _marks(rows.select(transfer_end).to_series().to_list(), begin_s, end_s)
+    for index in rows["decode_instance"].unique().drop_nulls().to_list():
+        transfer_end = pl.when(pl.col("decode_instance") == index).then("transfer_end_s")
+        kv_marks[index] = _marks(rows.select(transfer_end).to_series().to_list(), begin_s, end_s)
     for k, row in enumerate(rows.iter_rows(named=True)):
         events: list[Event] = []
         points: list[Point | None] = []
@@ -154,19 +154,19 @@ def flows(
             events.append(Track(REQUESTS).slice(f"request {number} arrives", *edges, **args))
             points.append((REQUESTS, 0, edges[0] + 1))
         for role in ("prefill", "colocated"):
-            if (instance_ := instance_of.get((role, row["prefill_instance"]))) is not None:
-                points += [instance_.point(BEGIN, row["prefill_start_s"]),
-                           instance_.point(END, row["prefill_end_s"])]  # fmt: skip
+            if (instance := instance_of.get((role, row["prefill_instance"]))) is not None:
+                points += [instance.point(BEGIN, row["prefill_start_s"]),
+                           instance.point(END, row["prefill_end_s"])]  # fmt: skip
         for role in ("decode", "colocated"):
-            if (instance_ := instance_of.get((role, row["decode_instance"]))) is None:
+            if (instance := instance_of.get((role, row["decode_instance"]))) is None:
                 continue
             if marks and role == "decode" and (edges := marks[k]) is not None:
                 args = {"request": number, "at_s": row["transfer_end_s"]}
                 name = f"KV of request {number} in place"
-                events.append(Track(instance_.pid, KV_IN).slice(name, *edges, **args))
-                points.append((instance_.pid, KV_IN, edges[0] + 1))
-            points += [instance_.point(BEGIN, row["transfer_end_s"], exact=False),
-                       instance_.point(END, row["finish_s"])]  # fmt: skip
+                events.append(Track(instance.pid, KV_IN).slice(name, *edges, **args))
+                points.append((instance.pid, KV_IN, edges[0] + 1))
+            points += [instance.point(BEGIN, row["transfer_end_s"], exact=False),
+                       instance.point(END, row["finish_s"])]  # fmt: skip
         yield events + _arrow(number, [p for p in points if p is not None])
 
 

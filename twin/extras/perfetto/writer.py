@@ -169,11 +169,11 @@ def _json(value: object) -> str:
 def _put_streams(sink: _Events, one: Instance, plan: Timeline) -> None:
     """Write the layers of an instance's iterations on its streams' tracks while there is room."""
     event_count = 0
-    for pass_ in one.passes:
+    for iteration in one.passes:
         if event_count > sink.room:  # not even made
             sink.left_out += event_count
             continue
-        begin_ns, length_ns = ns(pass_.begin_s), ns(pass_.end_s) - ns(pass_.begin_s)
+        begin_ns, length_ns = ns(iteration.begin_s), ns(iteration.end_s) - ns(iteration.begin_s)
         events = []
         for turn in plan.turns():
             track = Track(one.pid, FIRST_STREAM + turn.stream)
@@ -217,16 +217,18 @@ def _work(one: Instance) -> Iterator[list[Event]]:
     """Iterations or batches of an instance, each with its operators inside."""
     track = Track(one.pid, ITERATIONS)
     name = "prefill batch" if one.role == "prefill" else f"{one.role} iteration"
-    for pass_, begin_ns, end_ns in zip(one.passes, *(e.tolist() for e in one.edges), strict=True):
+    for iteration, begin_ns, end_ns in zip(
+        one.passes, *(e.tolist() for e in one.edges), strict=True
+    ):
         if end_ns <= begin_ns:
             continue
-        args = {"tokens": round(pass_.tokens, 1)}
-        args |= {"requests": pass_.requests} if pass_.requests else {}
+        args = {"tokens": round(iteration.tokens, 1)}
+        args |= {"requests": iteration.requests} if iteration.requests else {}
         events = [track.slice(name, begin_ns, end_ns, **args)]
         # What no operator accounts for comes first: the batch reads its hits before it computes.
-        operators_s = sum(time_s for _, time_s in pass_.operators)
-        at_s = pass_.begin_s + max(0.0, pass_.end_s - pass_.begin_s - operators_s)
-        for operator, time_s in pass_.operators:
+        operators_s = sum(time_s for _, time_s in iteration.operators)
+        at_s = iteration.begin_s + max(0.0, iteration.end_s - iteration.begin_s - operators_s)
+        for operator, time_s in iteration.operators:
             low_ns, high_ns = max(ns(at_s), begin_ns), min(ns(at_s + time_s), end_ns)
             at_s += time_s
             if high_ns > low_ns:

@@ -41,9 +41,9 @@ def plan_report(plan: Plan, found: Row) -> str:
         equal_note = tag("p", f"{equal_words(ranked)}. Five seeds each.", cls="soft")
         body += [tag("h2", "Ranking"), _ranking(plan, ranked), equal_note]
     if found["relaxations"]:
-        cells = [row | {"NPUs": f"{row['NPUs']:,}"} for row in relaxed(found["relaxations"])]
-        rows = [list(row.values()) for row in cells]
-        body += [tag("h2", "What would have to give"), table(list(cells[0]), rows, right=(4,))]
+        entries = [row | {"NPUs": f"{row['NPUs']:,}"} for row in relaxed(found["relaxations"])]
+        rows = [list(row.values()) for row in entries]
+        body += [tag("h2", "What would have to give"), table(list(entries[0]), rows, right=(4,))]
     body += [tag("h2", "Throughput against speed"), _front(found)]
     body += [_deployment(row) for row in ranked]
     if found["tornado"]:

@@ -165,27 +165,27 @@ def _kernel(parts: Sequence[str], ask: Ask) -> float:
 
 def _finite(parts: Sequence[str], ask: Ask) -> float:
     """TPOT or tokens/s per NPU from `requests` at once: `drain` decodes, `burst` prefills them."""
-    steady_, scenario = ask.steady, ask.scenario
-    decode, role, requests = steady_.decode, steady_.costs.colocated_role, int(ask.args["requests"])
+    decode, role = ask.steady.decode, ask.steady.costs.colocated_role
+    scenario, requests = ask.scenario, int(ask.args["requests"])
     assert decode is not None and role is not None
     hot = ask.parts.decode_imbalance.table
     npus = scenario.deployment.colocated.npus_per_instance
-    batch = role.prompt_tokens
+    batch_tokens = role.prompt_tokens
     if parts[0] == "drain":
         prompts, answers = drawn_lengths(ask.facts, scenario.workload)
         quantiles = np.modf((0.5 + np.arange(requests)) * 0.5 * (math.sqrt(5.0) - 1.0))[0]
         tokens = np.interp(quantiles, answers.levels, answers.tokens)
         slots = int(decode.batch_per_npu * npus)
         iterations = tokens / decode.tokens_per_iteration
-        spread = prompts.moment(2) / prompts.mean**2
+        spread, rank_tokens = prompts.moment(2) / prompts.mean**2, batch_tokens / role.ranks
         outcome = finite.drain(
-            role, prompts.mean, iterations, slots, batch / role.ranks, hot, spread, prompts.relative
+            role, prompts.mean, iterations, slots, rank_tokens, hot, spread, prompts.relative
         )
     else:
         tokens = np.full(requests, float(scenario.workload.output_tokens))
         answer_iterations = scenario.workload.output_tokens / decode.tokens_per_iteration
         prompt_tokens = float(scenario.workload.input_tokens)
-        outcome = finite.burst(role, prompt_tokens, answer_iterations, requests, batch, hot)
+        outcome = finite.burst(role, prompt_tokens, answer_iterations, requests, batch_tokens, hot)
     if parts[1] == "tpot":
         return outcome.tpot_s / decode.tokens_per_iteration
     return float(tokens.sum()) / outcome.seconds / npus

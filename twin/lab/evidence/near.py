@@ -235,7 +235,7 @@ def in_brief(bands: Sequence[Near]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
+class KnownRatio:
     """Difference of a figure of two runs, and the known error of such a ratio."""
 
     figure: Figure
@@ -255,21 +255,22 @@ class Apart:
         return f"equal within what is known ({band})" if self.equal else f"known to {band}"
 
 
-def apart(
+def known_ratios(
     one: tuple[Scenario, Mapping[str, Any]], other: tuple[Scenario, Mapping[str, Any]]
-) -> list[Apart]:
-    """For each headline figure that two runs differ in: whether measurements may find it equal."""
+) -> list[KnownRatio]:
+    """Comparison of each headline figure that differs between two runs: the known error of such a
+    ratio, and whether the figures are equal within it."""
     comparisons = []
     for figure in figures_of(one[0], run=True):
         value, base = one[1].get(figure.metric), other[1].get(figure.metric)
         of_both = figure in figures_of(other[0], run=True) and figure.quantity in (DECODE, PREFILL)
         if of_both and value and base and value != base:
             faster = base / value if figure.time else value / base
-            comparisons.append(_apart(figure, one[0], other[0], faster))
+            comparisons.append(_known_ratio(figure, one[0], other[0], faster))
     return comparisons
 
 
-def _apart(figure: Figure, one: Scenario, other: Scenario, faster: float) -> Apart:
+def _known_ratio(figure: Figure, one: Scenario, other: Scenario, faster: float) -> KnownRatio:
     """The comparison of a figure; faster: speed of one over that of the other. Of one machine,
     stack, serving mode and model, errors mostly cancel; others count as independent."""
     errors, bands = record()
@@ -281,13 +282,14 @@ def _apart(figure: Figure, one: Scenario, other: Scenario, faster: float) -> Apa
         band, other_band = bands.of(levels), bands.of(other_levels)
         log_centre = band.centre - other_band.centre
         half_width = math.hypot(band.half_width(), other_band.half_width())
-    return Apart(figure, math.expm1(half_width), abs(math.log(faster) - log_centre) <= half_width)
+    is_equal = abs(math.log(faster) - log_centre) <= half_width
+    return KnownRatio(figure, math.expm1(half_width), is_equal)
 
 
-def throughput_apart(one: Scenario, other: Scenario, ratio: float) -> Apart:
-    """Whether measurements may find two deployments equal whose throughputs have this ratio."""
+def known_throughput_ratio(one: Scenario, other: Scenario, ratio: float) -> KnownRatio:
+    """Comparison of the throughputs of two deployments that have this ratio."""
     figure = next(candidate for candidate in figures_of(one) if not candidate.time)
-    return _apart(figure, one, other, ratio)
+    return _known_ratio(figure, one, other, ratio)
 
 
 @lru_cache(maxsize=1)

@@ -146,15 +146,16 @@ def _measured(runs: Runs, view: View, room: Capacity) -> list[Measured]:
 
 
 def _candidates(view: View) -> list[Look]:
-    """All changes that the causes propose, with promised scores; infinite for faults."""
+    """All changes that the causes propose, with their expected scores (`_counted`); infinite for
+    faults."""
     base_figures, candidates = expected(view, view.scenario), []
     for cause in CAUSES.values():
         for change in cause.changes(view):
             if possible(view.scenario, change.settings):
-                promise = math.inf if cause.kind == FAULT else promised(view, change, base_figures)
-                promise = _counted(view, change, promise)
-                if promise >= FELT:
-                    candidates.append(Look(promise, cause, change))
+                gain = math.inf if cause.kind == FAULT else promised(view, change, base_figures)
+                net_gain = _counted(view, change, gain)
+                if net_gain >= FELT:
+                    candidates.append(Look(net_gain, cause, change))
     return candidates
 
 

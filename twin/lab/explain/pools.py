@@ -16,7 +16,7 @@ SPARE = 1.15  # of what arrives: a pool that computes just as much has queues wi
 
 @cause("prefill", "Prefill capacity", "Give prefill more instances or cores.")
 def prefill(v: View) -> Found:
-    """More prefill instances, on idle NPUs or on some of decode's."""
+    """Propose more prefill instances, on idle NPUs or on some of decode's."""
     deployment = v.scenario.deployment
     is_busy = v.late > 0.5 or not v.held or v.figure("prefill_utilisation") > BUSY
     if "prefill" not in v.role_npus or v.parts["prefill_queue"] < WAITS or not is_busy:
@@ -45,7 +45,7 @@ def prefill(v: View) -> Found:
 
 @cause("decode", "Decode capacity", "Give decode more NPUs.")
 def decode(v: View) -> Found:
-    """More decode NPUs, idle ones or some of prefill's; not if their KV space is short."""
+    """Propose more NPUs for decode, idle ones or some of prefill's, unless KV space is short."""
     is_short = v.parts["router"] >= WAITS or v.slow > CLOSE
     if "decode" in v.role_npus and is_short and not _out_of_space(v):
         yield from _cores(v, 0.8, 0.6) if sharing(v.scenario) else _more_decode(v)
@@ -101,7 +101,7 @@ def _smaller(v: View, role: str, npus: int) -> Settings:
 
 @cause("colocated", "Capacity of colocated instances", "Add colocated instances.")
 def colocated(v: View) -> Found:
-    """More instances on idle NPUs."""
+    """Propose more colocated instances on idle NPUs."""
     if "colocated" not in v.role_npus or (v.held and max(v.late, v.slow) < CLOSE):
         return
     count, npus = v.role_npus["colocated"]
@@ -111,7 +111,8 @@ def colocated(v: View) -> Found:
 
 @cause("chunk", "Prefill next to decode", "Change how many prompt tokens an iteration may prefill.")
 def chunk(v: View) -> Found:
-    """Longer or shorter chunks in mixed iterations, down to the shortest that keep up."""
+    """Propose longer or shorter chunks of prompts in mixed iterations, down to the shortest that
+    keep up with arrivals."""
     if "colocated" not in v.role_npus:
         return
     tokens = v.scenario.deployment.colocated.chunk_tokens_per_npu
@@ -125,7 +126,8 @@ def chunk(v: View) -> Found:
 
 @cause("ranks", "Prompts on single ranks", "Change how long prompts wait for other ranks.")
 def ranks(v: View) -> Found:
-    """Delayed prompts of all ranks together if TPOT is missed, less delay if TTFT is."""
+    """Propose longer delays of prompts if TPOT misses its SLO by more than TTFT does, otherwise
+    shorter ones."""
     if "colocated" not in v.role_npus:
         return
     delay_now = v.scenario.deployment.colocated.prompt_delay

@@ -41,26 +41,26 @@ def stream_plans(scenario: Scenario, facts: Facts, tables: Tables) -> dict[str, 
     return {role: plan for role, plan in plans.items() if plan is not None}
 
 
-def full_plans(
+def full_load_timelines(
     scenario: Scenario, facts: Facts, trace: Any = None, counts: Any = None
 ) -> dict[str, Timeline]:
     """Timelines by formula at full load, of the rank with most context. Raises as `steady`."""
     prices = Priced(scenario, facts, trace, counts)
     prediction, traffic, parts = prices.full, prices.traffic, prices.parts
-    costs, plans = parts.costs, dict[str, Timeline | None]()
+    costs, timelines = parts.costs, dict[str, Timeline | None]()
     if costs.decode_role is not None and prediction.decode is not None:
         ranks, query_tokens = costs.decode_role.ranks, costs.decode.query_tokens
         rank_batch = costs.decode_role.slots(prediction.decode.batch_per_npu)
         requests, context = (float(figure[0]) for figure in rank_load(rank_batch, ranks, traffic))
         tokens = 0.5 * query_tokens * rank_batch * ranks / costs.decode.layout.domains
         imbalance = hot_and_wire(costs.decode.layout, tokens, *parts.decode_imbalance.table)
-        plans["decode"] = decode_timeline(costs.decode, requests, context, *imbalance)
+        timelines["decode"] = decode_timeline(costs.decode, requests, context, *imbalance)
     if costs.prefill_role is not None and prediction.prefill is not None:
         tokens = prediction.prefill.batch_tokens
         imbalance = hot_and_wire(costs.prefill.layout, 0.5 * tokens, *parts.prefill_imbalance.table)
         pairs = tokens / traffic.fresh_tokens * traffic.fresh_pairs
-        plans["prefill"] = prefill_timeline(costs.prefill, tokens, pairs, *imbalance)
-    return {role: plan for role, plan in plans.items() if plan is not None}
+        timelines["prefill"] = prefill_timeline(costs.prefill, tokens, pairs, *imbalance)
+    return {role: timeline for role, timeline in timelines.items() if timeline is not None}
 
 
 def _costs(scenario: Scenario, facts: Facts, tables: Tables) -> Costs:

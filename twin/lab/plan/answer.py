@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from twin.lab.evidence.near import throughput_apart
+from twin.lab.evidence.near import known_throughput_ratio
 from twin.lab.explain.view import load_of
 from twin.lab.plan.candidates import Candidate, score
 from twin.lab.plan.finish import Finalist, Finish
@@ -121,7 +121,7 @@ def _ranked(finish: Finish) -> list[dict[str, Any]]:
         score_here = score(goal, finalist.rate, candidate.npus)
         best = rows[0]["score"] if rows else score_here
         best_scenario = finish.finalists[0].scenario
-        comparison = throughput_apart(best_scenario, finalist.scenario, best / score_here)
+        comparison = known_throughput_ratio(best_scenario, finalist.scenario, best / score_here)
         rows.append({
             "rank": rank, "equal_to_first": rank > 1 and comparison.equal,
             "ratio_known_within": comparison.within, "key": candidate.key, "npus": candidate.npus,

@@ -113,12 +113,12 @@ def inside(run: Source, row: Mapping[str, Any]) -> Inside:
 
     def passes(role: str, begin: str, end: str) -> list[Pass]:
         """Passes of the instance that served the request in one role, between two of its stamps."""
-        begin_s, to_s = row[begin], row[end]
+        begin_s, end_s = row[begin], float("inf") if row[end] is None else row[end]
         if begin_s is None:
             return []
         number, passes_of = row[f"{role}_instance"], window.passes
         all_passes = passes_of.get((role, number)) or passes_of.get(("colocated", number), [])
-        return [p for p in all_passes if p.begin_s >= begin_s and (to_s is None or p.end_s <= to_s)]
+        return [p for p in all_passes if p.begin_s >= begin_s and p.end_s <= end_s]
 
     batches = passes("prefill", "prefill_start_s", "prefill_end_s")
     seconds_by_operator, held_s = defaultdict[str, float](float), defaultdict[int, float](float)

@@ -230,19 +230,22 @@ def conclusion(
     known_indices = [i for i, met in enumerate(meets) if met is not None]
     if len(known_indices) < 2:
         return ""
-    borders = knees(meets)
-    if not borders:
+    change_indices = knees(meets)
+    if not change_indices:
         verdict_text = "The SLO holds" if meets[known_indices[0]] else "The SLO is not met"
         low_text, high_text = (over.said(over.values[known_indices[k]]) for k in (0, -1))
         return f"{verdict_text} anywhere from {low_text} to {high_text}."
-    border = borders[0]
-    next_index = next(i for i in known_indices if i > border)
-    met_index, miss = (border, next_index) if meets[border] else (next_index, border)
+    index_before = change_indices[0]  # of the last value before the first change
+    next_index = next(i for i in known_indices if i > index_before)
+    met_index, miss = (
+        (index_before, next_index) if meets[index_before] else (next_index, index_before)
+    )
     metric, limit = broken(*pairs[miss])[0]
     figure, bound = shown(metric.key, summaries[miss][metric.key]), shown(metric.key, limit)
     reason = f"at {over.said(over.values[miss])} {metric.label} is {figure}, {bound} is the limit"
-    direction = "up to" if meets[border] else "from"
-    change_text = "" if len(borders) == 1 else f" It changes {len(borders)} times along the way."
+    direction = "up to" if meets[index_before] else "from"
+    changes = len(change_indices)
+    change_text = "" if changes == 1 else f" It changes {changes} times along the way."
     return f"Holds its SLO {direction} {over.said(over.values[met_index])}; {reason}.{change_text}"
 
 

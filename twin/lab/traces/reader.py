@@ -33,12 +33,13 @@ def read_trace(
     if first_piece is None:
         raise TraceError(f"{label} holds no file")
     head = head_of(label, first_piece)
-    format_ = next((format_ for format_ in FORMATS.values() if format_.fits(head)), None)
-    if format_ is None:
-        titles = ", ".join(dict.fromkeys(format_.title for format_ in FORMATS.values()))
+    trace_format = next((f for f in FORMATS.values() if f.fits(head)), None)
+    if trace_format is None:
+        titles = ", ".join(dict.fromkeys(f.title for f in FORMATS.values()))
         raise TraceError(f"{label} is in no format that is read ({titles}). {OWN}")
-    columns = format_.read(Reading(label, first_piece, pieces, format_.name, block_tokens, limits))
-    columns.name, columns.format = label, format_.name
+    reading = Reading(label, first_piece, pieces, trace_format.name, block_tokens, limits)
+    columns = trace_format.read(reading)
+    columns.name, columns.format = label, trace_format.name
     return build_table(columns, limits.rows)
 
 

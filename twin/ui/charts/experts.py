@@ -166,11 +166,11 @@ def node_matrix(
         colorbar={"title": {"text": unit, "side": "top"}},
     )  # fmt: skip
     diagonal = float(np.trace(moved)) / float(moved.sum())
-    top_node = int(moved.sum(axis=0).argmax())
+    receiver_index = int(moved.sum(axis=0).argmax())
     return base.chart(
         fig, f"Expert exchange between {nodes.size} nodes {window}: "
         f"{amount(float(moved.sum()), 'bytes')} in all, {amount(diagonal, 'share')} within a node; "
-        f"node {nodes[top_node]} receives most.",
+        f"node {nodes[receiver_index]} receives most.",
         "Dispatch sends each token to the dies of its experts, combine brings the results back; "
         "the diagonal stays within a node.", x={"title_text": "to node", "type": "category"},
         y={"title_text": "from node", "type": "category", "autorange": "reversed"},

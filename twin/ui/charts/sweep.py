@@ -103,7 +103,7 @@ def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Char
     label_sides = ["left" if 1.0 / p.tpot_s > 0.6 * top_speed else "right" for p in published]
     _crosses(fig, published, "published", mode="markers+text", textfont={"size": 11},
              textposition=[f"top {side}" for side in label_sides])  # fmt: skip
-    all_limits = (p.limits for points_ in series.values() for p in points_)
+    all_limits = (p.limits for series_points in series.values() for p in series_points)
     limits = {by_metric["tpot_s_p99"] for by_metric in all_limits if "tpot_s_p99" in by_metric}
     if len(limits) == 1:
         slo_s = limits.pop()

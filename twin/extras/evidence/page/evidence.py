@@ -60,8 +60,8 @@ def run_row(scenario: Scenario, label: str, key: str) -> None:
     icon = ":material/play_arrow:"
     if find_run(session.store(), scenario):
         label, icon = label.replace("Run", "Open the run of"), ":material/monitoring:"
-    help_ = "The whole simulation of this row's configuration, with every slot taken."
-    if st.button(label, icon=icon, key=key, help=help_):
+    help_text = "The whole simulation of this row's configuration, with every slot taken."
+    if st.button(label, icon=icon, key=key, help=help_text):
         session.start_from(scenario)
         open_run(scenario)
 
@@ -116,7 +116,7 @@ with worst:
     st.markdown(proof.missing_in_words(load_beyond()))
 outside = [row for row in answers if row["outside"]]
 st.caption(
-    f"{len(outside)} of {len(answers)} rows are outside their bar: {proof.bars_in_words()}. {HOW}"
+    f"{len(outside)} of {len(answers)} rows are outside their bar: {proof.accepted_errors()}. {HOW}"
 )
 
 # 3) One row, open where the address names it.

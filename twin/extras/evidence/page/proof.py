@@ -37,8 +37,8 @@ def by_regime(rows: Found) -> list[dict[str, Any]]:
     return [dict(row) for row in sorted(rows, key=lambda row: regimes.index(row["regime"]))]
 
 
-def bars_in_words() -> str:
-    """Bars of rows in words: '±12 % on CloudMatrix384, ...'."""
+def accepted_errors() -> str:
+    """Largest accepted error of a row by group, in words: '±12 % on CloudMatrix384, ...'."""
     texts = [f"±{100 * bar:.0f} % on {group}" for group, bar in bars().worst.items()]
     texts.append(f"±{100 * bars().exchange:.0f} % for dispatch and combine over EP degree")
     return ", ".join(texts)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 import streamlit as st
 
-from twin.lab.evidence.near import Apart, apart
+from twin.lab.evidence.near import KnownRatio, known_ratios
 from twin.lab.explain.waterfall import SLACK
 from twin.lab.runs.runner import find_run
 from twin.lab.share import links
@@ -272,14 +272,14 @@ def _others(compared: Comparison) -> list[int]:
     return [i for i in range(len(compared.runs)) if i != compared.baseline]
 
 
-Known = dict[int, dict[str, Apart]]  # by run and metric
+Known = dict[int, dict[str, KnownRatio]]  # by run and metric
 
 
 def known(rows: Sequence[RunRow], scenarios: Sequence[Scenario], base: int) -> Known:
     """Known errors of the ratios of each run's headline figures to the baseline's."""
     base_run = (scenarios[base], rows[base].summary)
     return {
-        i: {ratio.figure.metric: ratio for ratio in apart((scenarios[i], run.summary), base_run)}
+        i: {r.figure.metric: r for r in known_ratios((scenarios[i], run.summary), base_run)}
         for i, run in enumerate(rows)
         if i != base
     }

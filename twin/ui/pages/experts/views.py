@@ -106,15 +106,16 @@ def layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
         experts.snapshot(die_load, role, instance, moment)
         for moment in pairs.get(number, moments[:1])
     ]
-    before, *after = (snapshot.hottest for snapshot in snapshots)
-    plot(charts_experts.by_layer(snapshots[0].layers, before, *after), "by-layer")
-    if not after:
+    hottest_before, *hottest_after = (snapshot.hottest for snapshot in snapshots)
+    plot(charts_experts.by_layer(snapshots[0].layers, hottest_before, *hottest_after), "by-layer")
+    if not hottest_after:
         st.caption("Nothing was rebalanced in this run, so there is one line: the start.")
         return
     st.caption(
         f"Rebalance {number} at {words.duration(round(pairs[number][0].t_s, 1))}: from "
-        f"{before.mean():.2f} to {after[0].mean():.2f} × mean on average over layers, from "
-        f"{before.max():.2f} to {after[0].max():.2f} in the worst layer."
+        f"{hottest_before.mean():.2f} to {hottest_after[0].mean():.2f} × mean on average over "
+        f"layers, from {hottest_before.max():.2f} to {hottest_after[0].max():.2f} in the worst "
+        "layer."
     )
 
 

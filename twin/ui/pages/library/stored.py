@@ -67,8 +67,8 @@ def table(rows: Sequence[Row], key: str) -> list[Any]:
     columns |= {"Question": config.TextColumn(width="large"),
                 "Runs": config.NumberColumn(format="%,d")}  # fmt: skip
     for name, figure, _, number_format in figures():
-        help_ = glossed(name, metric_of(figure).help)
-        columns[name] = config.NumberColumn(format=number_format, help=help_)
+        help_text = glossed(name, metric_of(figure).help)
+        columns[name] = config.NumberColumn(format=number_format, help=help_text)
     event = st.dataframe(
         cells, hide_index=True, column_config=columns, key=after_acts(key), on_select="rerun",
         selection_mode="multi-row", height="content", placeholder="–",

@@ -159,8 +159,10 @@ def _slowest(
         prices = [price(instance) for instance in instance_by_key.values()]
     except HardwareError as error:
         return Headline(label, None, per, str(error))
-    price_ = min(reversed(prices), key=lambda p: p.bytes_per_s)
-    return Headline(label, price_.bytes_per_s, per, price_.bottleneck, price_.latency_s)
+    least_price = min(reversed(prices), key=lambda p: p.bytes_per_s)
+    return Headline(
+        label, least_price.bytes_per_s, per, least_price.bottleneck, least_price.latency_s
+    )
 
 
 FIELDS = {"ub": "supernode.ub_routing", "rdma": "supernode.rdma_routing"}

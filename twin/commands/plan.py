@@ -57,19 +57,19 @@ def plan(
     if ledger is not None and not ledger.absolute().parent.is_dir():
         raise typer.BadParameter(f"{ledger.parent} is no folder to write the ledger to")
     report = terminal.report_to("plan", html)
-    plan_ = plan_from(base, settings_given | ({"vary": vary} if vary else {}))
+    new_plan = plan_from(base, settings_given | ({"vary": vary} if vary else {}))
     with terminal.progress(base.name) as watch:
 
         def note(share: float, so_far: Mapping[str, Any]) -> bool:
             watch(share, {"simulations": so_far["simulations"]})
             return True
 
-        answer = carried_out(plan_, note=note)
-    report(plan_, answer)
+        answer = carried_out(new_plan, note=note)
+    report(new_plan, answer)
     if ledger is not None:
         write_text(ledger, json.dumps(answer["ledger"], indent=1))
     terminal.end_with_json(answer, as_json)
-    _printed(base.name, plan_, answer)
+    _printed(base.name, new_plan, answer)
 
 
 def _printed(name: str, wanted: Plan, answer: Mapping[str, Any]) -> None:

@@ -112,6 +112,14 @@ class Attainment:
         met_count = math.fsum(s * bisect_right(ttft_s, limit) for s, limit, _ in self.parts)
         return met_count / (total_share * len(ttft_s))
 
+    def of_stamps(self, waits_s: np.ndarray, tokens_s: np.ndarray, took_s: float) -> float:
+        """Share of answers within the SLO by their waits for a first token and seconds a token, in
+        mixed serving; took_s: of an iteration."""
+        ttft_s = waits_s + self.extra_s + self.passes * took_s
+        shares = [share * np.mean((ttft_s <= first) & (tokens_s <= token))
+                  for share, first, token in self.parts]  # fmt: skip
+        return float(sum(shares)) / math.fsum(share for share, _, _ in self.parts)
+
     @cached_property
     def saturated(self) -> float:
         """Requests/s of prefill with prompts always waiting; infinite without a prefill pool."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from twin.attainment import SAFE, Attainment, attainment
 from twin.model.batch import batch_line
 from twin.policies.router import ROUTERS, SEES_WAITS
-from twin.stationary import Arriving, Stationary, Swings, stationary
+from twin.stationary import Arriving, Stationary, Swings, stamps, stationary
 from twin.steady import Priced
 
 MISSED = 1.02  # of the SLO: no load meets it
@@ -22,6 +22,7 @@ FULL = 0.99  # of what is sustained: beyond it queues have no mean
 SAME = 1.0 - 1e-6  # of what is sustained: all of it
 ENOUGH = 3000  # requests: thirty beyond the 99th percentile
 LEAST_S, MOST_S = 20.0, 7200.0  # of a warm-up; of what counts
+LEAST, NEARLY = 1 / 64, 1.06  # of a rate of mixed serving: least one tried; close to the largest
 HAND_OFF = 1.5  # cycles of prefill that a request spends in it: half of one waiting, one computed
 
 
@@ -139,9 +140,38 @@ def _slo_rate(priced: Priced, judgement: Attainment) -> tuple[float, str]:
     if mode == "decode_only":
         return most_rate, limit
     prefill_rate = judgement.largest_rate(FULL * most_rate, iteration_s)
+    if mode == "colocated" and math.isfinite(priced.sample.rate_req_per_s or math.inf):
+        prefill_rate = _mixed_rate(priced, judgement, prefill_rate or LEAST * full.requests_per_s)
     if prefill_rate < FULL * most_rate:
         return prefill_rate, "prefill" if mode != "colocated" else "colocated"
     return prefill_rate, limit
+
+
+def _mixed_rate(priced: Priced, judged: Attainment, rate: float) -> float:
+    """The largest rate, up to `rate`, at which `slo.share` of a mixed instance's answers meet the
+    SLO by their own stamps: a few tokens come with the prompts of their burst, which no mean of
+    iterations says. 0: none down to `LEAST` of it."""
+
+    def is_met(load: float) -> bool:
+        """Whether the population of a load keeps the SLO."""
+        state = at_load(priced, load)
+        waits_s, tokens_s = stamps(state)
+        if state.overloaded or not waits_s.size:
+            return False
+        share = judged.of_stamps(waits_s, tokens_s, state.iteration_s)
+        return share >= priced.scenario.slo.share
+
+    if is_met(rate):
+        return rate
+    if not is_met(LEAST * rate):
+        return 0.0
+    high, low = rate, 0.5 * rate
+    while low > LEAST * rate and not is_met(low):
+        high, low = low, 0.5 * low
+    while high > NEARLY * low:
+        middle = math.sqrt(high * low)
+        high, low = (high, middle) if is_met(middle) else (middle, low)
+    return SAFE * low
 
 
 def _within(priced: Priced, judged: Attainment) -> Stationary | None:

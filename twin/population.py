@@ -72,10 +72,15 @@ class Population(Columns):
     joined = i8("places", "Iteration at which it joined.")
     due = i8("places", "Iteration at which it joins or ends.")
     joined_s = f8("places", "When it joined, by `now_s`; NaN: before the first iteration.", "s")
+    came_s = f8("places", "When it came, by `now_s`; NaN: before the first iteration.", "s")
+    wait_s = f8("places", "From there to its first token.")
     to_compute = f8("places", "What is left of its prompt to compute.", "tokens")
     at = i8("7", "Iteration, places taken, draws, first free place, decoding, waiting, delayed.")
     ahead = f8("1", "Iterations until the next arrival.")
-    now_s = f8("1", "Seconds of all iterations of a colocated instance.")
+    now_s = f8("2", "Seconds of all iterations of a colocated instance; of the last one.")
+    ended = i8("1", "Answers of a colocated instance that ended, with both stamps.")
+    ended_wait_s = f8("answers", "Wait for the first token of the last of them.", "s")
+    ended_token_s = f8("answers", "Their seconds a token after it; 0 of one token.", "s")
     head = i4("ranks", "First prompt that a group's first rank has to compute.", fill=NONE)
     tail = i4("ranks", "Last one.", fill=NONE)
     chunk = f8("ranks", "Prompt tokens of a rank in this iteration.", "tokens")
@@ -140,6 +145,7 @@ def join(p: Population, i: int, past: float) -> None:
     )
     p.at[DRAWS] += 1
     iterations_done = int(past * iterations)
+    p.wait_s[i] = p.now_s[0] - p.came_s[i]
     p.reserved[rank] -= p.prompt[i]
     p.status[i] = DECODING
     p.joined[i] = p.at[ITERATION] - iterations_done
@@ -164,20 +170,26 @@ def enlist(p: Population, i: int) -> None:
 @kernel
 def leave(p: Population, i: int) -> None:
     """End a request's answer and free its slot."""
-    rank = p.rank[i]
+    rank, token_s = p.rank[i], 0.0
     if p.status[i] == DECODING:
         p.requests[rank] -= 1
         p.growth[rank] -= p.left[i] / (p.due[i] - p.joined[i])
         p.context[rank] -= p.prompt[i] + 1 + p.left[i]
         p.at[DECODES] -= 1
-        if p.colocated and p.joined_s[i] >= 0.0:
+        token_s = (p.now_s[0] - p.joined_s[i]) / p.left[i]
+        if p.colocated and token_s >= 0.0:
             p.seen[9] += 1.0
-            p.seen[10] += (p.now_s[0] - p.joined_s[i]) / p.left[i]
+            p.seen[10] += token_s
         if p.requests[rank] == 0:  # no rounding outlives an empty rank
             p.growth[rank] = 0.0
             p.context[rank] = 0.0
     else:
         p.reserved[rank] -= p.prompt[i]
+        p.wait_s[i] = p.now_s[0] - p.came_s[i]
+    if p.colocated and token_s >= 0.0 and p.wait_s[i] >= 0.0:
+        sample = p.ended[0] % p.ended_wait_s.size
+        p.ended_wait_s[sample], p.ended_token_s[sample] = p.wait_s[i], token_s
+        p.ended[0] += 1
     p.taken[rank] -= 1
     p.at[TAKEN] -= 1
     p.status[i] = FREE
@@ -215,6 +227,7 @@ def await_prompt(p: Population, i: int) -> None:
     """Add a slot to those of its group of ranks whose prompts are computed in order."""
     first = p.rank[i] // p.prompt_ranks * p.prompt_ranks
     before, p.following[i] = p.tail[first], NONE
+    p.came_s[i] = p.now_s[0] - uniform(p.offset, p.at[DRAWS]) * p.now_s[1]
     p.to_compute[i] = p.fresh * p.prompt[i]
     p.due[i] = p.at[ITERATION] + 1 + int(p.to_compute[i] / (p.chunk_most * p.prompt_ranks))
     if p.head[first] == NONE:
@@ -252,7 +265,7 @@ def iterate(p: Population, iterations: int, per_iteration: float, reserved_for: 
         is_looked_at = p.at[ITERATION] % look_interval == 0 and p.at[DECODES] > 0
         if is_looked_at or p.colocated:
             took_s = seconds(p, p.requests, p.context, p.chunk, p.chunk_pairs)
-            p.now_s[0] += took_s
+            p.now_s[0], p.now_s[1] = p.now_s[0] + took_s, took_s
             if is_looked_at or p.expected_s > 0.0:
                 compare(p, took_s)
             if is_looked_at:
@@ -372,6 +385,7 @@ def fill(p: Population, count: int) -> None:
         slot = reserve(p, p.inputs[request], p.outputs[request])
         if slot == NONE:
             continue
+        p.came_s[slot] = math.nan
         past_share += uniform(p.offset, p.rank[slot])
         join(p, slot, past_share - math.floor(past_share))
 

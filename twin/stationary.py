@@ -16,7 +16,15 @@ from twin.model.record import dtype_of, numbers
 from twin.model.waiting import crowd_variance, lasting
 from twin.policies.batching import slots_of_ranks, tokens_per_iteration
 from twin.policies.router import BLOCK, RANK_CHOICES
-from twin.population import LOOK_EVERY, NONE, Population, even_s, live_through, stretch_size
+from twin.population import (
+    ITERATION,
+    LOOK_EVERY,
+    NONE,
+    Population,
+    even_s,
+    live_through,
+    stretch_size,
+)
 from twin.steady import Priced
 from twin.workload.lengths import elapsed_tokens, mean_square, relative_lengths
 
@@ -28,6 +36,8 @@ SCATTER = 5e-3  # relative standard error of what uneven ranks add: passes end b
 HALVINGS = 40
 CLOSE = 1e-2  # of the arrivals of an iteration: passes end when they change by less
 LEAST_CV = 0.1  # of gaps: evener ones change nothing
+SAMPLED, MOST_ITERATIONS = 2_000, 20_000  # answers whose stamps are read; iterations until then
+RARE = 0.01  # arrivals of an iteration: fewer hardly meet, and their stamps take long to see
 NONE_COMES = 1e-9  # arrivals of an iteration
 FEW = 30  # answers whose seconds a token have a mean
 OVER = 0.02  # more than full places answer, so that they stay full
@@ -92,6 +102,7 @@ def _empty(priced: Priced, arriving: Arriving) -> Population:
     next_slot[-1] = NONE
     coefficients = numbers(role.decode).view(dtype_of(Decode))
     array_sizes = {"ranks": role.ranks, "blocks": -(-role.ranks // BLOCK), "places": slot_count,
+                   "answers": SAMPLED if mixes else 1,
                    "operators": operator_s.size,
                    "ring": 1 << (longest_tokens + iterations + 4).bit_length()}  # fmt: skip
     return Population(
@@ -188,6 +199,17 @@ def stationary(priced: Priced, arriving: Arriving) -> Stationary:
         p, iteration_s, _token_s(p, answers, iteration_s), swings, _mean(late_shares), rate, life,
         arriving.reserved_s, is_full, _scatter(ratios),
     )  # fmt: skip
+
+
+def stamps(state: Stationary) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Seconds until the first token and seconds a token after it, of the last answers of a
+    colocated instance, f8[n]. Its population lives on until there are `SAMPLED`, with an arrival in
+    a hundred iterations at least."""
+    p, each = state.population, max(state.swings.joining, RARE)
+    while p.ended[0] < SAMPLED and p.at[ITERATION] < MOST_ITERATIONS:
+        live_through(p, 0, MOST_ITERATIONS // 10, each, 0.0)
+    count = min(int(p.ended[0]), SAMPLED)
+    return p.ended_wait_s[:count], p.ended_token_s[:count]
 
 
 def _measured(p: Population, life: float, each: float) -> int:

@@ -269,3 +269,26 @@ def test_mixed_serving_waits_and_answers_as_in_a_run(case):
     waits += found.extra_s + found.passes * state.iteration_s
     assert waits.mean() == pytest.approx(run["ttft_s_mean"], rel=0.2)
     assert np.quantile(waits, 0.9) == pytest.approx(run["ttft_s_p90"], rel=0.3)
+
+
+@pytest.mark.parametrize(
+    "case",
+    some([("code-completion", 64, 0.9)], ("azure-2023-conv", 16, 0.99), ("sharegpt", 32, 0.9)),
+)
+def test_mixed_serving_keeps_its_slo_at_the_load_found_by_formula(case):
+    """Answers of a few tokens come with the prompts of their own burst: a mean iteration promised
+    three times the load that keeps the SLO in a run."""
+    lengths, npus, share = case
+    s = with_overrides(QUICK, {
+        "deployment.mode": "colocated", "deployment.colocated.npus_per_instance": npus,
+        "deployment.colocated.instances": 1, "workload.lengths": lengths, "slo.share": share,
+    })  # fmt: skip
+    rate = outlook(Priced(s, load_facts())).slo_req_per_s
+    assert rate > 0.0
+    at_rate = {
+        "workload.rate_req_per_s": rate,
+        "horizon_s": 120.0 + 3000.0 / rate,
+        "warmup_s": 60.0,
+    }
+    run = simulate(with_overrides(s, at_rate), load_facts()).summary
+    assert run["slo_attainment"] > share - 0.03

@@ -366,6 +366,7 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
         dies=role.stage_dies // cp_dies if by_data else 1,
         delay_s=_later_stages_s(role, prefill, traffic, hot, line),
         evening=prefill.chunk_evening, line=line, attention=attention, share_s=share_s,
+        in_turn=s.router.policy == "round_robin",
     )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """How many requests are under way, against a simulated queue with a server for each."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -115,3 +116,12 @@ def test_the_largest_rate_does_not_depend_on_long_prompts_at_the_end_of_a_sample
         for tokens in ([10.0] * 390 + [400.0], [400.0] + [10.0] * 390)
     ]
     assert rates[0] == pytest.approx(rates[1], rel=0.05)
+
+
+def test_a_router_that_takes_turns_sends_a_prompt_behind_a_long_one():
+    pool = Pool(2, 1000.0, 0.0, lambda tokens, *_: 0.01 * tokens, 0.0, 0.01)
+    tokens = [1000.0, 100.0, 100.0]  # one a second: the long one is computed until the tenth
+    assert waits_s(line(tokens), pool, 1.0) == pytest.approx([10.0, 1.0, 1.0])
+    assert waits_s(line(tokens), replace(pool, in_turn=True), 1.0) == pytest.approx(
+        [10.0, 1.0, 9.0]
+    )

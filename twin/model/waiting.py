@@ -63,12 +63,13 @@ class Pool:
     # alone: where a share is one of tokens.
     attention: tuple[float, float] = (1.0, 0.0)
     share_s: float = math.inf  # of that attention, a die's share of a full batch: it takes no more
+    in_turn: bool = False  # whether the router takes turns, not the instance that is free first
     is_dealt: bool = False  # a prompt stays on the die that was drawn for it, else the emptiest
 
 
 def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
     """Seconds from the router to the end of prefill, for every request of the sample at a rate
-    (requests/s). The router takes the instance that is free first, equal ones in turn."""
+    (requests/s)."""
     n, count = len(prompts.arrival_s), pool.instances
     free_s, queues = [0.0] * count, [deque[int]() for _ in range(count)]
     waiting = [0.0] * count  # tokens
@@ -92,9 +93,10 @@ def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
         while queues[p] and free_s[p] <= until_s:
             start(p, free_s[p])
 
-    for i, now_s in enumerate(arrivals):
+    def chosen_for(i: int, now_s: float) -> int:
+        """The instance of the next turn, or the one that is free first, equal ones in turn."""
         chosen, least_s = 0, float("inf")
-        for k in range(count):
+        for k in range(1 if pool.in_turn else count):
             p = (i + k) % count
             if queues[p] and free_s[p] <= now_s:
                 advance(p, now_s)
@@ -102,6 +104,10 @@ def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
             ahead_s += waiting[p] // pool.budget * pool.full_s
             if ahead_s < least_s:
                 chosen, least_s = p, ahead_s
+        return chosen
+
+    for i, now_s in enumerate(arrivals):
+        chosen = chosen_for(i, now_s)
         queues[chosen].append(i)
         waiting[chosen] += tokens_left[i]
         if free_s[chosen] <= now_s:

@@ -265,8 +265,9 @@ def attainment(priced: Priced) -> Attainment:
         repeats = math.ceil(ROUNDS * batch / len(prompts.fresh))
         prompts = prompts.repeated(min(max(repeats, 1), TIMES))
     role = costs.colocated_role
-    piece = role.prompt_tokens / role.ranks * role.pool.prompt_ranks if role else 0.0
-    piece = pool.chunk if pool else piece
+    piece = pool.chunk if pool else 0.0  # tokens of a prompt in a batch or an iteration, at most
+    if role is not None:
+        piece = role.prompt_tokens / role.ranks * min(role.pool.prompt_ranks, role.ranks)
     if piece:  # fewer prompts where each is computed in thousands of pieces
         pieces = math.fsum(math.ceil(tokens / piece) for tokens in prompts.fresh)
         prompts = prompts.first(math.ceil(len(prompts.fresh) * min(PIECES / pieces, 1.0)))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from twin.attainment import SAFE, Attainment, attainment
 from twin.model.batch import batch_line
 from twin.policies.router import ROUTERS, SEES_WAITS
+from twin.scenario import Scenario
 from twin.stationary import Arriving, Stationary, Swings, stamps, stationary
 from twin.steady import Priced
 
@@ -117,6 +118,8 @@ def standing_at(priced: Priced, rate: float) -> tuple[float, float, float]:
     if full.decode is not None:
         state = at_load(priced, None if priced.sample.rate_req_per_s is None else rate)
         iteration_s, tpot_s = state.iteration_s, state.token_s
+        if _is_open_mixed(priced.scenario):
+            return tpot_s, 0.0, _stamped_share(judgement, state)
         fluent_share = judgement.fluent(tpot_s * judgement.per_iteration, state.swings)
     prefill_s = judgement.mean_wait_s(rate) if judgement.pool else 0.0
     return tpot_s, prefill_s, judgement.in_time(rate, iteration_s) * fluent_share
@@ -140,11 +143,26 @@ def _slo_rate(priced: Priced, judgement: Attainment) -> tuple[float, str]:
     if mode == "decode_only":
         return most_rate, limit
     prefill_rate = judgement.largest_rate(FULL * most_rate, iteration_s)
-    if mode == "colocated" and math.isfinite(priced.sample.rate_req_per_s or math.inf):
+    if _is_open_mixed(priced.scenario):
         prefill_rate = _mixed_rate(priced, judgement, prefill_rate or LEAST * full.requests_per_s)
     if prefill_rate < FULL * most_rate:
         return prefill_rate, "prefill" if mode != "colocated" else "colocated"
     return prefill_rate, limit
+
+
+def _is_open_mixed(s: Scenario) -> bool:
+    """Whether mixed instances serve arrivals that do not wait for answers: then the population of a
+    load has the stamps of its answers."""
+    return s.deployment.mode == "colocated" and s.workload.arrivals != "closed_loop"
+
+
+def _stamped_share(judged: Attainment, state: Stationary) -> float:
+    """Share of a mixed instance's answers within the SLO by their own stamps; 0: more requests come
+    than it answers."""
+    waits_s, tokens_s = stamps(state)
+    if state.overloaded or not waits_s.size:
+        return 0.0
+    return judged.of_stamps(waits_s, tokens_s, state.iteration_s)
 
 
 def _mixed_rate(priced: Priced, judged: Attainment, rate: float) -> float:
@@ -154,12 +172,7 @@ def _mixed_rate(priced: Priced, judged: Attainment, rate: float) -> float:
 
     def is_met(load: float) -> bool:
         """Whether the population of a load keeps the SLO."""
-        state = at_load(priced, load)
-        waits_s, tokens_s = stamps(state)
-        if state.overloaded or not waits_s.size:
-            return False
-        share = judged.of_stamps(waits_s, tokens_s, state.iteration_s)
-        return share >= priced.scenario.slo.share
+        return _stamped_share(judged, at_load(priced, load)) >= priced.scenario.slo.share
 
     if is_met(rate):
         return rate

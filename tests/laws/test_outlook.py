@@ -14,7 +14,7 @@ from twin.attainment import PIECES, SAFE, attainment
 from twin.engine.simulate import simulate
 from twin.lab.library import load_facts, presets
 from twin.model.waiting import waits_s
-from twin.outlook import at_load, outlook
+from twin.outlook import at_load, outlook, standing_at
 from twin.scenario import with_overrides
 from twin.stationary import Swings
 from twin.steady import Priced
@@ -283,8 +283,8 @@ def test_mixed_serving_keeps_its_slo_at_the_load_found_by_formula(case):
         "deployment.mode": "colocated", "deployment.colocated.npus_per_instance": npus,
         "deployment.colocated.instances": 1, "workload.lengths": lengths, "slo.share": share,
     })  # fmt: skip
-    rate = outlook(Priced(s, load_facts())).slo_req_per_s
-    assert rate > 0.0
+    rate = outlook(priced := Priced(s, load_facts())).slo_req_per_s
+    assert rate > 0.0 and standing_at(priced, rate)[2] > share - 0.03
     at_rate = {
         "workload.rate_req_per_s": rate,
         "horizon_s": 120.0 + 3000.0 / rate,

@@ -5,12 +5,12 @@ import sys
 from queue import SimpleQueue
 
 from tests.conftest import ROOT
-from twin.lab.runs.piped import Piped
+from twin.lab.runs.process import Piped
 
 DOUBLES = """
 from queue import SimpleQueue
 import polars as pl
-from twin.lab.runs.piped import listen
+from twin.lab.runs.process import listen
 values = SimpleQueue()
 say = listen(values.put)
 while True:

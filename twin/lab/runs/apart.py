@@ -9,8 +9,7 @@ import sys
 from twin.hooks import FileKind, found
 from twin.lab.files import printable
 from twin.lab.kinds import KINDS, Kind, Parts, T
-from twin.lab.runs.piped import packed, unpacked
-from twin.lab.runs.process import command_of
+from twin.lab.runs.process import command_of, packed, unpacked
 
 MEMORY_BYTES = 3 << 30  # of address space: the largest upload that is allowed takes about a half
 SECONDS = 90.0

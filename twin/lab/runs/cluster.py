@@ -15,8 +15,18 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from twin.hooks import Hook
-from twin.lab.runs.piped import BEAT_S, Message, Piped, leave, listen
-from twin.lab.runs.process import HUNG_S, PEAK_BYTES_MAX, how_ended, peak_bytes, start_process
+from twin.lab.runs.process import (
+    BEAT_S,
+    HUNG_S,
+    PEAK_BYTES_MAX,
+    Message,
+    Piped,
+    how_ended,
+    leave,
+    listen,
+    peak_bytes,
+    start_process,
+)
 
 SCHEDULER = "TWIN_SCHEDULER"
 MISSING = 'TWIN_SCHEDULER needs Dask here: pip install "distributed==2026.8.0"'

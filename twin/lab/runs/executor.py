@@ -13,10 +13,11 @@ from twin.lab.runs import warm
 from twin.lab.runs.budget import Budget, budget_of
 from twin.lab.runs.cluster import Cluster, ClusterError, scheduler
 from twin.lab.runs.job import ENGINE
-from twin.lab.runs.piped import Message, Piped
 from twin.lab.runs.process import (
     HUNG_S,
     PEAK_BYTES_MAX,
+    Message,
+    Piped,
     available_bytes,
     cores,
     how_ended,

@@ -18,8 +18,7 @@ from twin.kernels import compiled
 from twin.lab.library import load_facts
 from twin.lab.runs import warm
 from twin.lab.runs.budget import Budget, budget_of, limit_bytes
-from twin.lab.runs.piped import leave, listen
-from twin.lab.runs.process import PEAK_BYTES_MAX, peak_bytes, resident_bytes
+from twin.lab.runs.process import PEAK_BYTES_MAX, leave, listen, peak_bytes, resident_bytes
 from twin.lab.store import Owner, RunRow, Store, StoreError, open_store
 from twin.lab.store.models import EXPLAINED
 from twin.lab.store.owner import CLUSTER

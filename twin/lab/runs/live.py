@@ -21,8 +21,7 @@ from twin.lab.library import load_facts
 from twin.lab.runs import warm
 from twin.lab.runs.budget import estimate
 from twin.lab.runs.job import ENGINE, LATER, load_engine, stages_of
-from twin.lab.runs.piped import Message, Piped, listen
-from twin.lab.runs.process import start_process
+from twin.lab.runs.process import Message, Piped, listen, start_process
 from twin.lab.share.shipped import TABLES
 from twin.scenario import Scenario, SpecError, canonical, scenario_from_canonical, with_overrides
 

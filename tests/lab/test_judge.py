@@ -33,7 +33,7 @@ def test_the_headline_is_the_worse_of_unseen_and_seen_rows_and_of_no_other():
 
 @pytest.mark.parametrize("kind", ["circular", "unstated"])
 def test_some_rows_are_judged_by_nothing(kind):
-    assert judge.scores([judged(kind, 0.5)]) == []
+    assert judge.score([judged(kind, 0.5)], "CloudMatrix384", kind) is None
 
 
 def test_a_published_bound_says_nothing_while_it_is_kept():

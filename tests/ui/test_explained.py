@@ -29,7 +29,7 @@ SUMMARY = {"verdict": VERDICT, "headroom_factor": 0.71, "headroom_bounded": 1, "
 
 def explain(store, s, causes=(CAUSE, ONLY_SEEN), verdict=VERDICT):
     """A stored explanation; returns its id."""
-    owner, version = Owner.here(), load_engine(EXPLAIN).version
+    owner, version = Owner.here(), load_engine(EXPLAIN).ENGINE_VERSION
     run = store.runs.add(store.scenarios.save(s), session.facts(), version, s.seed, owner=owner)
     tables = {"causes": causes_table(causes),
               "waterfall": waterfall_table({"weights": 1.0, "queueing": 3.0})}  # fmt: skip
@@ -44,7 +44,7 @@ def explain(store, s, causes=(CAUSE, ONLY_SEEN), verdict=VERDICT):
 @pytest.fixture
 def made(store):
     s = scenario("Base")
-    return s, done(store, s, engine=load_engine().version)
+    return s, done(store, s, engine=load_engine().ENGINE_VERSION)
 
 
 def test_a_result_opens_with_its_verdict_its_headroom_and_its_causes(app, store, made):
@@ -65,7 +65,7 @@ def test_a_run_that_is_not_steady_says_so_once(app, store, state):
     s, note = scenario("Base"), UNSTEADY[state]
     first, rest = VERDICT.split("; ")
     explain(store, s, verdict=f"{first}. {note} {rest}")
-    opened(app, done(store, s, engine=load_engine().version, steady_state=state))
+    opened(app, done(store, s, engine=load_engine().ENGINE_VERSION, steady_state=state))
     assert [w.value for w in app.warning] == [note]
     headings = [str(heading.value) for heading in app.subheader]
     assert not any(note in heading for heading in headings)
@@ -78,7 +78,7 @@ def test_a_suggestion_is_run_at_a_click_and_compared(app, store, made, monkeypat
     asked = []
 
     def ask(question):
-        asked.append((question, done(store, question, engine=load_engine().version)))
+        asked.append((question, done(store, question, engine=load_engine().ENGINE_VERSION)))
         return asked[0][1]
 
     monkeypatch.setattr(session, "run", ask)
@@ -96,7 +96,7 @@ def test_a_quick_run_is_explained_unasked_and_one_that_made_way_is_offered(
 ):
     s, run = made
     waiting = store.runs.add(
-        store.scenarios.save(s), session.facts(), load_engine(EXPLAIN).version, 1
+        store.scenarios.save(s), session.facts(), load_engine(EXPLAIN).ENGINE_VERSION, 1
     )
     monkeypatch.setattr(session, "run", lambda *_: waiting)
     monkeypatch.setattr(session, "stop", store.runs.ask_cancel)

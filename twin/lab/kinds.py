@@ -128,14 +128,10 @@ class MachineNamed:
 
 def _machine_parts(machine: ImportedMachine) -> Parts:
     """A table of vertices and one of links: name or ends, and the attributes as JSON."""
-    vertices = pl.DataFrame(
-        {"vertex": [vertex for vertex, _ in machine.vertices],
-         "data": [json.dumps(attrs, sort_keys=True) for _, attrs in machine.vertices]}
-    )  # fmt: skip
-    links = pl.DataFrame(
-        {"tail": [tail for tail, _, _ in machine.links], "head": [b for _, b, _ in machine.links],
-         "data": [json.dumps(attrs, sort_keys=True) for _, _, attrs in machine.links]}
-    )  # fmt: skip
+    vertex_rows = [(name, json.dumps(attrs, sort_keys=True)) for name, attrs in machine.vertices]
+    vertices = pl.DataFrame(vertex_rows, ["vertex", "data"], orient="row")
+    link_rows = [(*ends, json.dumps(attrs, sort_keys=True)) for *ends, attrs in machine.links]
+    links = pl.DataFrame(link_rows, ["tail", "head", "data"], orient="row")
     attributes = {"graph": dict(machine.about), "npus": machine.npus}
     return Parts(machine.name, "machine", attributes, {"vertices": vertices, "links": links})
 

@@ -83,7 +83,7 @@ def explanation(run: str, _row: RunRow) -> dict[str, Any]:
 def time_of(row: RunRow, scenario: Scenario) -> dict[str, float]:
     """Seconds of a mean request by piece, for an explained run; otherwise empty."""
     explain_run = find_run(session.store(), scenario, engine=EXPLAIN)
-    if explain_run is None or row.engine_version != load_engine().version:
+    if explain_run is None or row.engine_version != load_engine().ENGINE_VERSION:
         return {}
     return dict(explanation(explain_run.id, explain_run)["waterfall_s"])
 

@@ -315,19 +315,11 @@ def score(rows: Judged, group: str, kind: str) -> Score | None:
     return Score(group, kind, len(judged_rows), fmean(errors), median(errors), max(errors))
 
 
-def scores(rows: Judged) -> list[Score]:
-    """Scores of every kind of rows of both groups of machines, the strictest kind first."""
-    rows_of_group = {group: [row for row in rows if row["group"] == group] for group in GROUPS}
-    group_scores = (score(rows_of_group[group], group, kind) for group in GROUPS for kind in JUDGED)
-    return [group_score for group_score in group_scores if group_score is not None]
-
-
 def headline(rows: Judged, group: str) -> Score | None:
     """The worse of a group's scores of kinds `unseen` and `seen`; None without such rows."""
-    candidates = [
-        each for each in scores(rows) if each.group == group and each.kind in ("unseen", "seen")
-    ]
-    return max(candidates, key=lambda each: each.mean, default=None)
+    group_rows = [row for row in rows if row["group"] == group]
+    scores = (score(group_rows, group, kind) for kind in ("unseen", "seen"))
+    return max(filter(None, scores), key=lambda each: each.mean, default=None)
 
 
 def headlines(rows: Judged) -> list[str]:

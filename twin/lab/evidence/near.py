@@ -20,7 +20,6 @@ from twin.lab.evidence.bands import (
     Bands,
     Coverage,
     Error,
-    Levels,
     by_source,
     by_system,
     coverage,
@@ -129,12 +128,6 @@ def record() -> tuple[tuple[Error, ...], Bands]:
     return tuple(errors), Bands(errors)
 
 
-@lru_cache(maxsize=256)
-def _band_of(levels: Levels) -> Band:
-    """Band of a leaf; every page of a run needs some."""
-    return record()[1].of(levels)
-
-
 @lru_cache(maxsize=4)
 def _stale(facts: Facts) -> bool:
     """Whether the errors were stored with other facts or rows."""
@@ -156,13 +149,13 @@ def figures_of(scenario: Scenario, run: bool = False) -> list[Figure]:
 
 def near(scenario: Scenario, facts: Facts, run: bool = False) -> list[Near]:
     """Band of each figure of `figures_of`, with the reasons why the rows may not reach so far."""
-    bands, (errors, _) = [], record()
+    bands, (errors, tree) = [], record()
     for figure in figures_of(scenario, run):
         levels = _levels(figure, scenario)
         stack_errors = [error for error in errors if error.levels[:STACK] == levels[:STACK]]
         title = load_chip(facts, str(levels[1])).title
         bands.append(Near(
-            figure, _band_of(levels), f"{_stack_label(str(levels[2]))}, {title}",
+            figure, tree.of(levels), f"{_stack_label(str(levels[2]))}, {title}",
             sum(error.first is None for error in stack_errors),
             tuple(_beyond(figure, scenario, title, stack_errors)), _stale(facts),
         ))  # fmt: skip
@@ -305,7 +298,6 @@ def _without_system() -> dict[str, Band]:
     return left_out(errors, by_system, leaf_by_row)
 
 
-@lru_cache(maxsize=1)
 def row_bands() -> Mapping[str, tuple[float, float, bool | None]]:
     """By row: low and high end of twin / published - 1 in a band made without the row's system, and
     whether its first error lies within (None: it has none)."""

@@ -10,8 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from twin.kernels import compiled
@@ -40,22 +40,12 @@ LATER = ("colocated engine",)  # compiled by a helper or when first needed: few 
 Watch = Callable[[float, Mapping[str, Any]], bool]  # whether to go on
 
 
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """A function that answers scenarios, its version, and its exception when stopped."""
-
-    simulate: "Callable[..., Run]"
-    version: str
-    cancelled: type[BaseException]
+def load_engine(name: str = ENGINE) -> ModuleType:
+    """Import an engine: a module with `simulate`, `ENGINE_VERSION` and `Cancelled`."""
+    return importlib.import_module(name)
 
 
-def load_engine(name: str = ENGINE) -> Engine:
-    """The engine of a module with `simulate`, `ENGINE_VERSION` and `Cancelled`."""
-    module = importlib.import_module(name)
-    return Engine(module.simulate, module.ENGINE_VERSION, module.Cancelled)
-
-
-def engine_of(row: RunRow, engine: Engine) -> Engine:
+def engine_of(row: RunRow, engine: ModuleType) -> ModuleType:
     """Engine of a run: the given one, or the one that explains."""
     return load_engine(EXPLAIN) if row.engine_version.startswith(EXPLAINED) else engine
 
@@ -98,7 +88,7 @@ def pulse(
 
 
 def execute(
-    store: Store, row: RunRow, owner: Owner, engine: Engine, watch: Watch | None = None,
+    store: Store, row: RunRow, owner: Owner, engine: ModuleType, watch: Watch | None = None,
     limited: bool = False,
 ) -> "Run":  # fmt: skip
     """Carry out a run and store its result; an error is stored and raised again. limited: in a
@@ -113,9 +103,14 @@ def execute(
                 """Pass progress on; returns whether the run goes on."""
                 return note(fraction, live) and (watch is None or watch(fraction, live))
 
+            if row.engine_version != engine.ENGINE_VERSION:
+                raise StoreError(
+                    f"this run was requested of engine {row.engine_version}, and here is "
+                    f"{engine.ENGINE_VERSION}: run the scenario again"
+                )
             run_result = answered(store, row, engine, progress)
             store.runs.finish(row.id, owner, run_result, time.monotonic() - start_s)
-    except (engine.cancelled, KeyboardInterrupt):
+    except (engine.Cancelled, KeyboardInterrupt):
         store.runs.cancelled(row.id, owner)
         raise
     except Exception as error:
@@ -124,20 +119,16 @@ def execute(
     return run_result
 
 
-def answered(store: Store, row: RunRow, engine: Engine, progress: Watch) -> "Run":
-    """Result for the row's scenario, facts and engine."""
-    if row.engine_version != engine.version:
-        raise StoreError(
-            f"this run was requested of engine {row.engine_version}, and here is {engine.version}: "
-            "run the scenario again"
-        )
+def answered(store: Store, row: RunRow, engine: ModuleType, progress: Watch) -> "Run":
+    """An engine's result for the scenario and the facts of a row."""
     scenario = store.scenarios.load(row.scenario)
     facts = load_facts()
     if facts.digest != row.facts_digest:
         facts = store.facts(row.facts_digest)
     trace, table = store.traces.of(scenario), store.counts.of(scenario)
     count_args = {} if table is None else {"counts": table.counts}
-    return engine.simulate(scenario, facts, trace=trace, progress=progress, **count_args)
+    result: Run = engine.simulate(scenario, facts, trace=trace, progress=progress, **count_args)
+    return result
 
 
 def _give_up(store: Store, run: str, owner: Owner, budget: Budget, taken_bytes: int) -> None:
@@ -244,7 +235,7 @@ def carry_out(text: str) -> str:
         store.runs.recover()
     try:
         execute(store, row, owner, engine_of(row, engine), limited=True)
-    except engine.cancelled:
+    except engine.Cancelled:
         log.info("run %s was stopped on request", run)
     except Exception as error:
         log.error("%s", error)
@@ -252,7 +243,7 @@ def carry_out(text: str) -> str:
     return require(store.runs.get(run), "run", run).state
 
 
-def serve(store: Store, owner: Owner, engine: Engine, parent: Parent, idle_s: float) -> None:
+def serve(store: Store, owner: Owner, engine: ModuleType, parent: Parent, idle_s: float) -> None:
     """Carry out queued runs until the parent is gone, `idle_s` passed, or memory grew."""
     idle_since_s = time.monotonic()
     unstored_reason = ""  # why the last run ended, where that may not have been stored
@@ -265,7 +256,7 @@ def serve(store: Store, owner: Owner, engine: Engine, parent: Parent, idle_s: fl
             row = store.runs.claim(owner)
             if row is not None:
                 execute(store, row, owner, engine_of(row, engine), limited=True)
-        except engine.cancelled:
+        except engine.Cancelled:
             log.info("run %s was stopped on request", row.id if row else "")
         except Exception as error:
             log.error("%s", error)

@@ -197,7 +197,7 @@ class Answering:
 
         try:
             result = self._engine.simulate(question, self._facts, progress=progress)
-        except self._engine.cancelled:
+        except self._engine.Cancelled:
             return
         except Exception as error:
             # The formula's answer stands; the run of the draft itself will say why.
@@ -231,7 +231,7 @@ class Answering:
         summary = None
         try:
             summary = self._engine.simulate(trial, self._facts, progress=progress).summary
-        except self._engine.cancelled:
+        except self._engine.Cancelled:
             if run in self._dropped:
                 del self._searches[run]
             return

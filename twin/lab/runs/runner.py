@@ -2,7 +2,7 @@
 Whether runs of an archive are reproduced: each is computed again in a temporary store."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
@@ -44,7 +44,7 @@ def add_run(
     facts = load_facts()
     require_fits(budget_of(store, scenario, facts), waiting)
     digest = store.scenarios.save(scenario)
-    version = load_engine(engine).version
+    version = load_engine(engine).ENGINE_VERSION
     return store.runs.add(digest, facts, version, scenario.seed, owner=owner, again=again)
 
 
@@ -60,7 +60,7 @@ def run_now(
 
 def find_run(store: Store, scenario: Scenario, *, engine: str = ENGINE) -> RunRow | None:
     """Newest finished run of exactly this scenario; None without one."""
-    version = load_engine(engine).version
+    version = load_engine(engine).ENGINE_VERSION
     run = store.runs.find(scenario_digest(scenario), load_facts().digest, version)
     return store.runs.get(run) if run else None
 
@@ -124,10 +124,11 @@ def _compared(store: Store, row: RunRow, watch: Watch) -> Verified:
     if row.state != DONE or row.damaged:
         return Verified(row.id, row.name, "not compared", row.message or f"it is {row.state}")
     engine = load_engine()
-    is_other = row.engine_version != engine.version
-    engine_note = f"by engine {row.engine_version} then, {engine.version} now" if is_other else ""
+    version = engine.ENGINE_VERSION
+    is_other = row.engine_version != version
+    engine_note = f"by engine {row.engine_version} then, {version} now" if is_other else ""
     try:
-        run = answered(store, row, replace(engine, version=row.engine_version), watch)
+        run = answered(store, row, engine, watch)
     except (StoreError, ValueError) as refusal:
         return Verified(row.id, row.name, "not compared", str(refusal))
     if run.digest == row.result_digest:

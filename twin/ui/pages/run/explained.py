@@ -39,7 +39,7 @@ def applies(row: RunRow, scenario: Scenario) -> bool:
     """Whether the run can be explained: of one model, by the present engine and facts."""
     if scenario.models:
         return False
-    same_engine = row.engine_version == load_engine().version
+    same_engine = row.engine_version == load_engine().ENGINE_VERSION
     return row.state == "done" and same_engine and row.facts_digest == session.facts().digest
 
 

@@ -70,7 +70,8 @@ def _words(node: Any) -> Iterator[str]:
     elif isinstance(node, list):
         yield "["
         for item in node:
-            if not _is_remark(item):
+            is_remark = isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant)
+            if not is_remark or not isinstance(item.value.value, str):  # as docstrings are
                 yield from _words(item)
         yield "]"
     else:
@@ -87,15 +88,6 @@ def _joined(parts: list[Any]) -> list[Any]:
         elif text != "":
             merged_parts.append(part)
     return merged_parts
-
-
-def _is_remark(node: Any) -> bool:
-    """Whether a statement is a lone string, as docstrings are."""
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
 
 
 @functools.cache
@@ -220,12 +212,9 @@ def kernel(function: Any = None, *, allocates: bool = False) -> Any:
     whether it makes arrays, or calls a kernel that returns one. All others count no references to
     the arrays they are given, which costs more than most of them compute: such a kernel borrows its
     arrays and returns none."""
-
-    def mark(function: Callable[P, R]) -> Callable[P, R]:
-        """Register the function as a kernel."""
-        return _registered(function, function, allocates)
-
-    return mark if function is None else mark(function)
+    if function is None:
+        return lambda plain: _registered(plain, plain, allocates)
+    return _registered(function, function, allocates)
 
 
 _WAITING: list[Callable[[], None]] = []  # registers kernels with numba, until its first call
@@ -262,12 +251,7 @@ def wake() -> None:
 def compiled_form(plain: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorator: compiled code runs this function in place of `plain`, with equal results. For the
     few functions that are written twice because Python's integers do not wrap around."""
-
-    def mark(function: Callable[P, R]) -> Callable[P, R]:
-        """Register the function to run in place of `plain`."""
-        return _registered(plain, function, False)
-
-    return mark
+    return lambda function: _registered(plain, function, False)
 
 
 def entry(function: Callable[P, R]) -> Callable[P, R]:

@@ -90,19 +90,14 @@ class EntryLibrary(JITCodeLibrary):
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage.name == "linkonce_odr":
                 function.linkage = "internal"
-        pass_builder = _pass_builder(self._codegen._tm)
+        binding: Any = import_module("llvmlite.binding")  # it has no types
+        tuning_options = binding.create_pipeline_tuning_options(speed_level=3)  # numba's own
+        tuning_options.loop_vectorization, tuning_options.slp_vectorization = True, False
+        tuning_options.inlining_threshold = INLINED
+        pass_builder = binding.create_pass_builder(self._codegen._tm, tuning_options)
         module_passes = pass_builder.getModulePassManager()
         module_passes.add_refprune_pass()
         module_passes.run(self._final_module, pass_builder)
-
-
-def _pass_builder(target_machine: Any) -> Any:
-    """LLVM's passes as numba uses them, except that less is inlined."""
-    binding: Any = import_module("llvmlite.binding")  # it has no types
-    tuning_options = binding.create_pipeline_tuning_options(speed_level=3)
-    tuning_options.loop_vectorization, tuning_options.slp_vectorization = True, False
-    tuning_options.inlining_threshold = INLINED
-    return binding.create_pass_builder(target_machine, tuning_options)
 
 
 class KernelFlags(Flags):

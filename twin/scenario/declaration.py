@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
@@ -46,10 +47,7 @@ class When(NamedTuple):
 
     def holds(self, scenario: BaseModel) -> bool:
         """Whether the condition holds in a scenario."""
-        value: Any = scenario
-        for name in self.path.split("."):
-            value = getattr(value, name)
-        return (value in self.values) != self.negated
+        return (attrgetter(self.path)(scenario) in self.values) != self.negated
 
 
 def when(path: str, *values: Any) -> When:

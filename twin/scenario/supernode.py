@@ -58,25 +58,22 @@ class NodeKind(Section):
     """Nodes with another chip: the last ones of every supernode. What is 0 is as in the others."""
 
     chip: str = choice(
-        "ascend-950dt", "Chip of these nodes", files="chips", options={NO_CHIP: "CPUs alone"},
-        since=4,
-    )  # fmt: skip
+        "ascend-950dt", "Chip of these nodes", files="chips", options={NO_CHIP: "CPUs alone"}
+    )
     """Accelerator package of these nodes, a file in data/chips; `none`: they have CPUs and no NPUs.
     [arXiv 2506.12708v2 6.1.3]"""
-    nodes: int = quantity(8, "nodes", "Nodes of this kind", (1, 8192), since=4)
+    nodes: int = quantity(8, "nodes", "Nodes of this kind", (1, 8192))
     """Nodes of a supernode that have it."""
-    cpus_per_node: int = quantity(0, "CPUs", "CPUs per node of the kind", (0, 32), since=4)
+    cpus_per_node: int = quantity(0, "CPUs", "CPUs per node of the kind", (0, 32))
     """CPU sockets in one of these nodes; 0: as many as in the others. DRAM goes with CPUs."""
-    ub_link_gb_per_s: float = quantity(0.0, "GB/s", "UB link of a die", (0, 1000), since=4)
+    ub_link_gb_per_s: float = quantity(0.0, "GB/s", "UB link of a die", (0, 1000))
     """Capacity of one UB link of their dies, one direction; 0: that of the machine."""
-    rdma_gb_per_s_per_npu: float = quantity(0.0, "GB/s", "RDMA plane per NPU", (0, 1000), since=4)
+    rdma_gb_per_s_per_npu: float = quantity(0.0, "GB/s", "RDMA plane per NPU", (0, 1000))
     """RDMA plane, one of their NPUs, one direction; 0: that of the machine."""
-    npu_w: float = quantity(0.0, "W", "Rated power of an NPU", (0, 20_000), since=4)
+    npu_w: float = quantity(0.0, "W", "Rated power of an NPU", (0, 20_000))
     """Rated power of one of their packages; 0: cost.npu_w, or what data/chips says. Without NPUs:
     watts of a node; 0: by its CPUs and links what stands around the NPUs of another node."""
-    price_per_npu_hour: float = quantity(
-        0.0, "per hour", "Price of an NPU-hour", (0, 10_000), since=4
-    )
+    price_per_npu_hour: float = quantity(0.0, "per hour", "Price of an NPU-hour", (0, 10_000))
     """What an hour of one of their NPUs costs; 0: cost.price_per_npu_hour. Without NPUs: what an
     hour of a node costs."""
 

@@ -58,9 +58,7 @@ class Draft:
     def die_link_bytes_per_s(self, n: int) -> float:
         """Capacity of one UB link of a node's dies."""
         kind = self.kind(n)
-        return (
-            kind.ub_link_gb_per_s * 1e9 if kind and kind.ub_link_gb_per_s else self.link_bytes_per_s
-        )
+        return (kind.ub_link_gb_per_s * 1e9 if kind else 0.0) or self.link_bytes_per_s
 
     def add(self, name: str, kind: str, forwards: str = "", **place: Any) -> None:
         """Add a vertex; `forwards`: planes whose traffic it passes on, "": those of its kind."""

@@ -3,12 +3,9 @@
 A `Demand` says who sends how much to whom. Its paths are those of fewest hops on its plane (and,
 where the machine says so, those of one hop more). Links that edits add open paths and close none:
 the limit is the fewest hops of the machine as built. "ecmp" splits bytes over the shortest paths by
-the capacity of what lies ahead; "adaptive" re-weights the links until the fullest one is as empty
-as any split over all these paths can make it, to half a percent: the dual prices of the links bound
-what is possible from below, so it is known when to stop. Vertices that nothing tells apart (dies on
-the same switches, switches between the same switches) are routed as one, exactly. "hashed" splits
-as "ecmp" does, and takes as much longer as whole flows that are hashed to the paths collide
-(collisions.py): time on every link of the plane is multiplied by the mean of that factor.
+the capacity of what lies ahead; "adaptive" splits them so that the fullest link is as empty as can
+be, to half a percent (spread.py). "hashed" splits as "ecmp" does, and time on every link of the
+plane is multiplied by the mean factor by which whole flows collide (collisions.py).
 
 A measured efficiency belongs to a path and is taken once: the rate of a link for an operation is
 its nominal rate times that share, less what the way beyond the node costs. Nothing here knows what
@@ -56,16 +53,6 @@ class Demand:
     planes: tuple[str, ...]
     operation: Operation = "write"
     flows: Whole = "pairs"
-
-    @property
-    def sent(self) -> Side:
-        """Senders and the amount of each."""
-        return self.senders, self.out
-
-    @property
-    def taken(self) -> Side:
-        """Receivers and the amount of each."""
-        return self.receivers, self.into
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,7 +228,10 @@ def _around(net: Network, ends: tuple[int, ...]) -> int:
 
 def _swap_between(net: Network, one: Demand, two: Demand) -> Swap | None:
     """The exchange of places that maps one demand to the other, if one is found."""
-    sides = (one.sent, two.sent), (one.taken, two.taken)
+    sides: list[tuple[Side, Side]] = [
+        ((one.senders, one.out), (two.senders, two.out)),
+        ((one.receivers, one.into), (two.receivers, two.into)),
+    ]
     if any(a != b and a[1] != b[1] for a, b in sides):
         return None
     image_of = {

@@ -7,6 +7,7 @@ from it and says so. It prices nothing, and knows nothing of faults that come la
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -294,9 +295,7 @@ def _in_order(
     npu_lists = [list(free)]
     if supernodes_apart(s):
         npu_lists = list(_grouped(free, npus.node // s.supernode.nodes).values())
-    count_of_role = {one.role: 0 for one in needed}
-    for one in needed:
-        count_of_role[one.role] += 1
+    count_of_role = Counter(one.role for one in needed)
     seat_lists = []
     for one in needed:
         room = npu_lists[one.index * len(npu_lists) // count_of_role[one.role]]

@@ -24,7 +24,10 @@ class Usable:
         self.net, self.plane, self.out, self.into = net, plane, out, into
         self.passes = net.forwards & net.bit(plane) > 0
         self.detour = int(net.about.get("detour_hops", 0))
-        self.inner: BOOLS = net.once(("inner", plane), self._inner)
+        self.inner: BOOLS = net.once(  # open links of the plane between two forwarding vertices
+            ("inner", plane),
+            lambda: net.open_links(plane) & self.passes[net.tail] & self.passes[net.head],
+        )
         self.there = self.inner.copy()
         may_leave, may_enter = self.passes | (out > 0.0), self.passes | (into > 0.0)
         for direction, ends in enumerate((out, into)):
@@ -32,11 +35,6 @@ class Usable:
             may_carry = may_leave[net.tail[links]] & may_enter[net.head[links]]
             self.there[links] = net.open_links(plane)[links] & may_carry
         self.at_ends = np.flatnonzero(self.there & ~self.inner)
-
-    def _inner(self) -> BOOLS:
-        """Whether each link is open on the plane and joins two forwarding vertices, bool[links]."""
-        net = self.net
-        return net.open_links(self.plane) & self.passes[net.tail] & self.passes[net.head]
 
     def at(self, vertices: INTS, way: int) -> INTS:
         """Links out of vertices (way 0) or into them (way 1)."""

@@ -183,9 +183,7 @@ class Walks:
         weights, shares = self._shares(log_weight)
         return self._split(self._arriving(weights), shares)
 
-    def by_capacity(
-        self, capacity: FLOATS, members: INTS | None = None, fan: FLOATS | float = 1.0
-    ) -> FLOATS:
+    def by_capacity(self, capacity: FLOATS, members: INTS | None, fan: FLOATS) -> FLOATS:
         """Bytes/s on every link, f8[parts, links], where every vertex splits by the capacity of the
         paths ahead. members: number of vertices that each vertex represents; None: 1. fan: number
         of links of this capacity into each vertex that a link represents."""
@@ -193,7 +191,7 @@ class Walks:
         return self._split([self.hops[v.end, v.row] == h for h, v in self._numbered()], shares)
 
     def shares_by_capacity(
-        self, capacity: FLOATS, members: INTS | None = None, fan: FLOATS | float = 1.0
+        self, capacity: FLOATS, members: INTS | None, fan: FLOATS | float = 1.0
     ) -> list[FLOATS]:
         """Share of each step among the steps into a state, by level, when split by capacity."""
         state_capacity = np.full(self.rows.size, np.inf)
@@ -235,7 +233,9 @@ class Walks:
         """By level: the sum of the weights of all walks to each state, each step's share of it."""
         # `top_power` of a state is the largest power among its steps: scaled to it, sums neither
         # overflow nor lose a step that matters.
-        link_fraction, link_power = _weights(log_weight)
+        log2_weight = np.floor(log_weight / LOG_2)  # a whole number: the power of two
+        link_fraction = each_distinct(math.exp, log_weight - log2_weight * LOG_2)
+        link_power = log2_weight.astype(np.int32)
         fraction, state_power = np.ones(self.rows.size), np.zeros(self.rows.size, np.int32)
         weights, shares = [], []
         for level in self.levels:
@@ -290,12 +290,6 @@ class Walks:
             is_no_detour = self.most[level.end, level.row] >= h
             longest_s = max(longest_s, float(latency_s[level.state[is_no_detour]].max(initial=0.0)))
         return longest_s
-
-
-def _weights(log_weight: FLOATS) -> SCALED:
-    """Exponentials of the logarithms, as fraction and power of two."""
-    power = np.floor(log_weight / LOG_2)
-    return each_distinct(math.exp, log_weight - power * LOG_2), power.astype(np.int32)
 
 
 def hops_from(start: INTS, tail: INTS, head: INTS, size: int) -> INTS:

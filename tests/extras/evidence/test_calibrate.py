@@ -76,25 +76,25 @@ def test_constants_are_recovered_from_points_of_a_twin_that_has_them(
     path = measured(points, lines, with_constants(facts, changed))
     some = tuple(c for c in CONSTANTS if c.name in changed)
     found = fit_points(path, facts, some)
-    assert found.fit.values == pytest.approx(changed, rel=tolerance)
-    assert found.fit.error_mean < 0.005
+    assert found.values == pytest.approx(changed, rel=tolerance)
+    assert found.error_mean < 0.005
 
 
 def test_all_constants_together_still_explain_the_points_and_the_rest_stays(points, facts):
     changed = with_constants(facts, {"comm_fixed": 20.0, "barrier_round": 5.0})
     found = fit_points(measured(points, COLLECTIVES, changed), facts)
-    assert found.fit.error_mean < 0.005
-    assert found.fit.values["comm_fixed"] == pytest.approx(20.0, rel=0.1)
-    assert found.fit.values["barrier_round"] == pytest.approx(5.0, rel=0.1)
+    assert found.error_mean < 0.005
+    assert found.values["comm_fixed"] == pytest.approx(20.0, rel=0.1)
+    assert found.values["barrier_round"] == pytest.approx(5.0, rel=0.1)
     assert "kernel_gap" in found.untouched
     assert not {"comm_fixed", "barrier_round"} & set(found.untouched)
     for name in found.untouched:
-        assert found.fit.values[name] == facts[f"calibration.{name}"].value
+        assert found.values[name] == facts[f"calibration.{name}"].value
 
 
 def test_points_of_the_twin_itself_move_nothing(points, facts):
     found = fit_points(measured(points, COLLECTIVES, facts), facts)
-    for name, value in found.fit.values.items():
+    for name, value in found.values.items():
         assert value == pytest.approx(facts[f"calibration.{name}"].value, rel=2e-3)
 
 
@@ -108,7 +108,7 @@ def test_a_private_copy_is_laid_over_the_facts_and_nothing_else_changes(
     monkeypatch.setenv("TWIN_CALIBRATION", str(tmp_path / "mine.toml"))
     own = load_facts()
     assert {name for name in facts if own[name] != facts[name]} == {"calibration.comm_fixed"}
-    assert own["calibration.comm_fixed"].value == found.fit.values["comm_fixed"]
+    assert own["calibration.comm_fixed"].value == found.values["comm_fixed"]
     assert "6 points of points.csv" in own["calibration.comm_fixed"].source
     assert own.digest != facts.digest
     assert CALIBRATION.read_bytes() == before

@@ -26,7 +26,6 @@ Mix = Sequence[tuple[int, float]]  # NPUs of a block, and how often it comes
 class Allocation:
     """Allocation of blocks on a fleet of equal supernodes."""
 
-    supernode_npus: int
     supernodes: int
     mean: float  # share of the NPUs that is taken, over time
     times: FLOATS  # in mean stays of a block
@@ -64,7 +63,7 @@ def allocation(
     first = min(int(FILLING * moments.size), moments.size - 1)
     spans = np.diff(moments[first:])
     mean_share = (shares[first:-1] * spans).sum() / spans.sum() if spans.sum() > 0.0 else shares[-1]
-    return Allocation(supernode_npus, supernodes, min(1.0, float(mean_share)), moments, shares)
+    return Allocation(supernodes, min(1.0, float(mean_share)), moments, shares)
 
 
 def _best_fit(free: Sequence[int], size: int) -> int:

@@ -5,7 +5,7 @@ import csv
 import io
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,8 @@ class Fit:
 
     values: Mapping[str, float]
     errors: Mapping[str, float]  # row id -> signed fraction
+    untouched: tuple[str, ...] = ()  # constants that a user's own points do not inform
+    points: str = ""  # name of the file of these points
 
     @property
     def error_mean(self) -> float:
@@ -296,15 +298,6 @@ class PointsError(ValueError):
     """Invalid measured points: one sentence naming the file, the line and what is right."""
 
 
-@dataclass(frozen=True)
-class PrivateFit:
-    """A fit to a user's own points, and constants that the points do not inform."""
-
-    fit: Fit
-    untouched: tuple[str, ...]
-    points: str  # name of the file
-
-
 def check_options(points: Path | None, private: Path | None, write: bool) -> None:
     """Raise PointsError for options that would mix a private fit with published rows."""
     if points and write:
@@ -338,7 +331,7 @@ def read_points(path: Path, facts: Facts) -> list[Row]:
     return rows
 
 
-def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTANTS) -> PrivateFit:
+def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTANTS) -> Fit:
     """Constants that fit measured points best, from present values on. Raises PointsError."""
     rows, answer = read_points(path, facts), partial(_answer, path.name)
     weights = np.array([float(row.args.get("weight", 1.0)) for row in rows])
@@ -359,20 +352,20 @@ def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTAN
 
     values |= space.fitted(residuals, begin_point)
     other_names = tuple(c.name for c in constants if c not in free_constants)
-    return PrivateFit(full_space.with_errors(values), other_names, path.name)
+    return replace(full_space.with_errors(values), untouched=other_names, points=path.name)
 
 
-def write_private(own: PrivateFit, path: Path) -> None:
+def write_private(fit: Fit, path: Path) -> None:
     """Write the private copy; raises NotWritten."""
     _refuse_published(path)
     head = (
         "A private copy of the fitted constants, made by `python -m twin calibrate --points`.",
         "To use it, name this file in TWIN_CALIBRATION.",
-        f"Mean absolute error of its points: {own.fit.error_mean:.1%}.",
+        f"Mean absolute error of its points: {fit.error_mean:.1%}.",
     )
-    source_text = f"least squares over {len(own.fit.errors)} points of {own.points}"
-    sources = dict.fromkeys(own.untouched, "no point informs it: as before")
-    text = calibration_text(own.fit, head, lambda c: {"source": sources.get(c.name, source_text)})
+    source_text = f"least squares over {len(fit.errors)} points of {fit.points}"
+    sources = dict.fromkeys(fit.untouched, "no point informs it: as before")
+    text = calibration_text(fit, head, lambda c: {"source": sources.get(c.name, source_text)})
     write_text(path, text)
 
 

@@ -73,19 +73,15 @@ def calibrate(
         for title, table in results.tables().items():
             _print_table(title, table)
         return
-    untouched: Sequence[str] = ()
     with err.status("fitting"):
-        if points is None:
-            result = fitted(load_facts())
-        else:
-            private_fit = fit_points(points, load_facts())
-            result, untouched = private_fit.fit, private_fit.untouched
+        result = fit_points(points, load_facts()) if points else fitted(load_facts())
     if write:
         write_calibration(result)
     if private:
-        write_private(private_fit, private)
-    end_with_json(asdict(result) | ({"untouched": untouched} if points else {}), as_json)
-    remarks = {name: "as before: no point informs it" for name in untouched}
+        write_private(result, private)
+    answer = {"values": result.values, "errors": result.errors}
+    end_with_json(answer | ({"untouched": result.untouched} if points else {}), as_json)
+    remarks = dict.fromkeys(result.untouched, "as before: no point informs it")
     rows = [(k, f"{v:g}", remarks.get(k, "")) for k, v in result.values.items()]
     print_rows("Constants", ("constant", "value", ""), rows)
     errors = [(k, f"{100 * v:+.1f} %") for k, v in result.errors.items()]

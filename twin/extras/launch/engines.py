@@ -206,8 +206,12 @@ def _script(worker: Worker, command: str, options: Mapping[str, Value]) -> str:
     """A shell script with one option per line; words with $ are expanded, all others are quoted."""
 
     def quoted(word: str) -> str:
-        """A word as the shell reads it."""
-        return f'"{word}"' if "$" in word and "{" not in word else shlex.quote(word)
+        """A word as the shell reads it; JSON may hold the place of the instance's number."""
+        if word.startswith("$( "):  # a command that may print another option
+            return word
+        if "$" in word and "{" not in word:
+            return f'"{word}"'
+        return shlex.quote(word).replace("@INSTANCE@", "'\"$INSTANCE\"'")
 
     text = HEAD.format(role=worker.role, last=worker.nodes - 1, instances=worker.instances - 1)
     lines = (" ".join(map(quoted, words({flag: value}))) for flag, value in options.items())
@@ -225,6 +229,7 @@ def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str
             "--host": "0.0.0.0",  # noqa: S104 - the proxy and other nodes have to reach it
             "--port": FIRST_PORT, "--served-model-name": SERVED, "--trust-remote-code": True,
             "--data-parallel-size": w.data_parallel, "--data-parallel-size-local": local_dp,
+            '$( [ "$NODE" -gt 0 ] && echo --headless )': True,
             "--data-parallel-start-rank": f"$((NODE * {local_dp}))",
             "--data-parallel-address": "$HEAD_IP", "--data-parallel-rpc-port": RPC_PORT,
             "--tensor-parallel-size": w.tensor_parallel,
@@ -246,20 +251,13 @@ def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str
             "--additional-config": w.experts and balancing and {"eplb_config": {
                 "dynamic_eplb": True, "num_redundant_experts": s.experts.redundant,
             }},
-        }  # fmt: skip
-        text = _script(w, f'vllm serve "{MODEL}"', options)
-        text = text.replace(f"--data-parallel-start-rank \"$((NODE * {local_dp}))\"",
-                            f"$( [ \"$NODE\" -gt 0 ] && echo --headless ) \\\n"
-                            f"  --data-parallel-start-rank \"$((NODE * {local_dp}))\"")  # fmt: skip
-        if len(found) > 1:  # KV goes from one pool to the other
-            kv_config = {
+            "--kv-transfer-config": len(found) > 1 and {  # KV goes from one pool to the other
                 "kv_connector": "MooncakeConnectorV1", "kv_port": str(KV_PORT),
                 "kv_role": "kv_producer" if w.role == "prefill" else "kv_consumer",
                 "engine_id": "@INSTANCE@", "kv_connector_extra_config": sizes,
-            }  # fmt: skip
-            kv_text = shlex.quote(json.dumps(kv_config)).replace("@INSTANCE@", "'\"$INSTANCE\"'")
-            text = text.rstrip("\n") + f" \\\n  --kv-transfer-config {kv_text}\n"
-        files[f"{w.role}.sh"] = text
+            },
+        }  # fmt: skip
+        files[f"{w.role}.sh"] = _script(w, f'vllm serve "{MODEL}"', options)
     return files
 
 

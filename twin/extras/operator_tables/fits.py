@@ -275,12 +275,6 @@ def _prompts(
     return [("computed in bf16", latency_ms * 1e-3, [(predict, {})], start_values)]
 
 
-def _eager_mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Fit of an attention layer launched kernel by kernel on 128 tokens: only host time counts."""
-    few_tokens = pl.col("batch_size") * pl.col("isl") <= 128
-    return [_host(rows.filter(few_tokens & (pl.col("num_heads").cast(pl.Int64) == 128)))]
-
-
 def _host(rows: pl.DataFrame) -> Part:
     """Fit of calls of which only the host's time counts: one number of seconds."""
     (latency_ms,) = _columns(rows, "latency")
@@ -303,31 +297,16 @@ def _contiguous(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     return [(name, seconds, candidates, guess), _host(few_rows)]
 
 
-def _collective(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Fit of all-reduces of 1 KB to 256 MB in a graph, by dies, of the faster of two kernels. A
-    message's size is its number of values: in NCCL's table half the bytes take half the time."""
-    graph_rows = rows.filter(
-        pl.col("kernel_source").str.ends_with("graph") & (pl.col("message_size") <= 1 << 27)
-        & (pl.col("message_size") >= 1 << 9)
-    )  # fmt: skip
-    return _by_dies(graph_rows, 2.0, 4e-6)
-
-
-def _gather(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
-    """Fit of NCCL's all-gathers and reduce-scatters, half an all-reduce each, as `_collective`."""
-    size = pl.col("message_size")
-    half_rows = rows.filter(
-        pl.col("op_name").is_in(["all_gather", "reduce_scatter"])
-        & (pl.col("nccl_dtype") == "half") & (size >= 1 << 9) & (size <= 1 << 27)
-    )  # fmt: skip
-    return _by_dies(half_rows, 1.0, 1e-5)
-
-
-def _by_dies(rows: pl.DataFrame, passes: float, start: float) -> list[Part]:
-    """Fits of collectives by dies; passes: how often the bytes of a message leave a die."""
+def _collective(
+    chosen: pl.Expr, passes: float, start: float, rows: pl.DataFrame, peaks: Peaks, fmt: str
+) -> list[Part]:
+    """Fits of collectives of 1 KB to 256 MB by dies, of the faster of two kernels; passes: how
+    often the bytes of a message leave a die; start: seconds to begin with. A message's size is its
+    number of values: in NCCL's table half the bytes take half the time."""
     start_values = {"start": start, "rate": 1.5e11, "later": 2e-5, "gain": 2.0}
     fits: list[Part] = []
-    for (dies,), dies_rows in sorted(rows.group_by(["num_gpus"])):
+    sized_rows = rows.filter(chosen & pl.col("message_size").is_between(1 << 9, 1 << 27))
+    for (dies,), dies_rows in sorted(sized_rows.group_by(["num_gpus"])):
         message_sizes, latency_ms = _columns(dies_rows, "message_size", "latency")
         sent_bytes = passes * (1.0 - 1.0 / float(dies)) * ACTIVATION_BYTES * message_sizes
         one_kernel = [(predict, {"later": 0.0, "gain": 0.0}) for predict, _ in _at_rate(sent_bytes)]
@@ -438,7 +417,15 @@ FITS: Mapping[str, Callable[[pl.DataFrame, Peaks, str], list[Part]]] = {
         LONG & (pl.col("head_dim") == 128) & (pl.col("window_size") == 0)
         & (pl.col("num_heads") >= 4) & (pl.col("attn_dtype") == "bfloat16"),
     ),
-    "sparse": _sparse, "eager_mla": _eager_mla, "exchange": _exchange, "alltoall": _alltoall,
-    "collective": _collective,
-    "gather": _gather,
+    "sparse": _sparse, "exchange": _exchange, "alltoall": _alltoall,
+    # An attention layer launched kernel by kernel on few tokens: only the host's time counts.
+    "eager_mla": lambda rows, peaks, fmt: [_host(rows.filter(
+        (pl.col("batch_size") * pl.col("isl") <= 128) & (pl.col("num_heads").cast(pl.Int64) == 128)
+    ))],
+    # All-reduces in a graph; all-gathers and reduce-scatters, half an all-reduce each.
+    "collective": partial(_collective, pl.col("kernel_source").str.ends_with("graph"), 2.0, 4e-6),
+    "gather": partial(
+        _collective, pl.col("op_name").is_in(["all_gather", "reduce_scatter"])
+        & (pl.col("nccl_dtype") == "half"), 1.0, 1e-5,
+    ),
 }  # fmt: skip

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.model.agreement import MODES, agree
+from twin.model.alone import ALONE
 from twin.model.decode import decode_flops, decode_hbm_bytes
 from twin.model.layer import local_s, product_s, prompt_core_s, window_pairs
 from twin.model.memory import whole_model_bytes
@@ -33,6 +34,12 @@ PLAIN += HEADS * WIDTH * GROUP + GROUPS * GROUP * HIDDEN
 CHOICE = QUERY * INDEX * INDEX_WIDTH + HIDDEN * (INDEX + 4 * INDEX_WIDTH + 4 * WIDTH)
 POOLING = 2 * HIDDEN * WIDTH
 ATTENTION = LAYERS * PLAIN + SELECT * CHOICE + POOL * POOLING
+
+
+@pytest.fixture(scope="module")
+def facts(facts):
+    """Of kernels alone, as they were measured."""
+    return facts.replaced(ALONE)
 
 
 def flash(**more):

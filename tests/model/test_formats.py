@@ -108,14 +108,14 @@ def test_only_chips_with_a_peak_of_fp4_read_4_bits_in_their_products(
             ask, weights, supernode__chip=chip, deployment__decode__npus_per_instance=64
         ).decode
         m = load_machine(facts, load_chip(facts, chip))
-        own = costs.sequence.experts
+        own, slower = costs.sequence.experts, m.slowest(64) * m.in_decode
         there = on_chip(weights, m.chip.flops)
         at = FORMATS[there]
         assert at.computes == (native if chip == "b200" else "bf16") and at.linear == wide
         rate = m.gemm_flops(there, operator="grouped")
-        assert own.flop == pytest.approx(2 * EXPERT / rate * m.slowest(64), rel=1e-6)
+        assert own.flop == pytest.approx(2 * EXPERT / rate * slower, rel=1e-6)
         read = EXPERT * at.weight_bytes / m.stream_bytes_per_s(1.0, there, "grouped")
-        assert own.weight == pytest.approx(read * m.slowest(64), rel=1e-6)
+        assert own.weight == pytest.approx(read * slower, rel=1e-6)
         found[chip] = costs.demand
     assert found["b200"].expert_bytes == found["h200"].expert_bytes
     assert found["b200"].attention_bytes == found["h200"].attention_bytes

@@ -11,7 +11,7 @@ from tests.draws import draws
 from twin.hardware.chip import load_chip
 from twin.hardware.fabric import wired
 from twin.lab.library import load_facts
-from twin.model.alone import grouped_product_s
+from twin.model.alone import ALONE, grouped_product_s
 from twin.model.coefficients import Product
 from twin.model.costs import build_costs
 from twin.model.layer import grouped_tiles, product_s, whole_tiles
@@ -61,7 +61,7 @@ def test_tiles_are_those_of_the_makers(chip, small, large):
 
 def product_on_h20(rows: float, experts: float = 16.0) -> float:
     """Seconds of up and down products of a die's experts on an H20, evenly loaded."""
-    facts = load_facts()
+    facts = load_facts().replaced(ALONE)
     fields = {"deployment.mode": "decode_only", "supernode.chip": "h20",
               "deployment.precision.weights": "fp8"}  # fmt: skip
     s = with_overrides(Scenario(), fields)

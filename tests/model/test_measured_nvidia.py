@@ -10,6 +10,7 @@ import pytest
 from twin.hardware.chip import load_chip
 from twin.hardware.fabric import wired
 from twin.metrics.operators import DECODE_OPERATORS
+from twin.model.alone import ALONE
 from twin.model.coefficients import Collective, Decode
 from twin.model.costs import build_costs
 from twin.model.decode import decode_iteration_s, launch_gap_s
@@ -30,6 +31,12 @@ NODE = {
 }  # fmt: skip
 WIDE = {"supernode__nodes": 2, "deployment__prefill__npus_per_instance": 16}
 TABLE = "chips.h200.operators"
+
+
+@pytest.fixture(scope="module")
+def facts(facts):
+    """Of kernels alone, as they were measured."""
+    return facts.replaced(ALONE)
 
 
 def costs(facts, **fields):

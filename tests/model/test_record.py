@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from twin.model.coefficients import Decode, Prefill
-from twin.model.record import changed, dtype_of, numbers, places, row_of, slowed, walk
+from twin.model.record import changed, dtype_of, in_network, numbers, places, row_of, slowed, walk
 
 
 def test_a_slow_die_takes_longer_for_all_that_its_cores_do_and_for_nothing_else(ask):
@@ -11,9 +11,20 @@ def test_a_slow_die_takes_longer_for_all_that_its_cores_do_and_for_nothing_else(
         assert after == before * (2.0 if declared.scale == "computed" else 1.0), declared.name
 
 
+def test_in_a_network_kernels_and_exchanges_take_longer_and_hosts_do_not(ask):
+    alone = ask().costs.decode
+    for (declared, before), (_, after) in zip(
+        walk(alone), walk(in_network(alone, 1.25)), strict=True
+    ):
+        of_kernels = declared.scale in ("computed", "carried", "started")
+        assert after == before * (1.25 if of_kernels else 1.0), declared.name
+    assert in_network(alone, 1.25).sequence.dispatch.fixed > alone.sequence.dispatch.fixed > 0.0
+    assert in_network(alone, 1.25).host == alone.host
+
+
 def test_launches_of_the_exchange_and_the_host_wait_for_no_die():
     fixed = {c.name: c.scale for c, _ in walk(Decode()) if c.name.startswith(("seq", "host"))}
-    assert fixed["sequence.dispatch.fixed"] == fixed["sequence.combine.fixed"] == ""
+    assert fixed["sequence.dispatch.fixed"] == fixed["sequence.combine.fixed"] == "started"
     assert fixed["host.launch"] == fixed["host.gap"] == fixed["host.answer"] == ""
     assert fixed["sequence.dispatch.message"] == fixed["sequence.experts.ahead"] == "computed"
 

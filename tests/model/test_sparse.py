@@ -3,6 +3,7 @@
 import pytest
 
 from twin.engine.simulate import simulate
+from twin.model.alone import ALONE
 from twin.model.coefficients import PromptCore
 from twin.model.decode import decode_flops, decode_hbm_bytes
 from twin.model.layer import local_s, product_s, prompt_core_s, prompt_pairs
@@ -11,6 +12,12 @@ from twin.scenario import Scenario, with_overrides
 from twin.steady import Priced
 
 SPARSE = with_overrides(Scenario(), {"deployment.model": "deepseek-v3-2"})
+
+
+@pytest.fixture(scope="module")
+def facts(facts):
+    """Of kernels alone, as they were measured."""
+    return facts.replaced(ALONE)
 
 
 def decode_of(scenario, facts):

@@ -22,6 +22,8 @@ from twin.model.shape import load_shape
 from twin.scenario import Scenario
 
 PAPER_SPLIT = 4  # 16 of 24 cube cores for attention
+# Facts of kernels that run one at a time, outside a pass.
+ALONE = dict.fromkeys((f"operators.nvidia.in_network.{x}" for x in ("decode", "prefill")), 1.0)
 BEFORE_DISPATCH = (*names_of("decode", "attention"), "gate")
 
 

@@ -4,7 +4,7 @@ One record per kind of instance, filled by decode_costs.py and prefill_costs.py.
 declarations follow compiled arrays, what slow dies or crowded links change, and causes of time."""
 
 from twin.model.operators import plain_operators
-from twin.model.record import Record, carried, computed, copied, given, part, parts, record
+from twin.model.record import Record, carried, computed, copied, given, part, parts, record, started
 
 LAUNCHES = "launches and the host"
 WEIGHTS = "reading weights"
@@ -74,7 +74,7 @@ class Gate(Record):
 class Transfer(Record):
     """Tokens to the dies of their experts (dispatch), or the answers back (combine)."""
 
-    fixed: float = given("Launch and barrier.", "s", EXCHANGE)
+    fixed: float = started("Launch and barrier.", EXCHANGE)
     message: float = computed("Vector cores, per token of the busiest die.", EXCHANGE)
     token: float = carried("Per token of the busiest die.", EXCHANGE)
     row: float = carried("Per row that an expert die receives or sends back.", EXCHANGE)
@@ -87,7 +87,7 @@ class Transfer(Record):
 class Collective(Record):
     """A collective of dies that share attention, around its core, or from one stage to the next."""
 
-    fixed: float = given("Launch and barrier.", "s")
+    fixed: float = started("Launch and barrier.")
     token: float = carried("Per token of a rank or a batch; after prefill's core, of a die.")
     beyond: float = given("Tokens from which another kernel is faster.", "tokens")
     saved: float = carried("By that kernel, per token beyond.")

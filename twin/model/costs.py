@@ -31,7 +31,7 @@ from twin.model.offload import Offload, offload
 from twin.model.operators import formats, rank_bytes
 from twin.model.prefill import bandwidth_for_decode, bandwidth_for_prefill
 from twin.model.prefill_costs import prefill_costs
-from twin.model.record import changed
+from twin.model.record import changed, in_network
 from twin.model.roofline import family_of, laid_out_bytes_per_s, load_machine, of_stack
 from twin.model.setting import Setting
 from twin.model.shape import ModelError, Shape, load_shape
@@ -459,8 +459,9 @@ def _priced_over(
         costs = decode_costs(setting, draft_tokens, deployment.decode.microbatch)
     else:
         costs = colocated_costs(setting, draft_tokens, deployment.colocated.prompt_delay)
+    slowdown = machine.in_prefill if pool.role == "prefill" else machine.in_decode
     # Plain Python computes faster with these.
-    return setting, changed(costs, lambda _, value: float(value))
+    return setting, changed(in_network(costs, slowdown), lambda _, value: float(value))
 
 
 def _dies_per_node(net: Network, dies: tuple[int, ...]) -> int:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 T = TypeVar("T")
 R = TypeVar("R", bound="Record")
-Scale = Literal["", "computed", "carried", "copied"]
+Scale = Literal["", "computed", "carried", "copied", "started"]
 SCALES: tuple[Scale, ...] = ("computed", "carried", "copied")
 
 
@@ -25,7 +25,8 @@ class Coefficient:
     meaning: str
     unit: str
     cause: str  # of an iteration's time, as people name it
-    # Stretched by a slow die (computed), crowded links (carried; to host memory: copied), nothing.
+    # Stretched by a slow die (computed), crowded links (carried; to host memory: copied), nothing;
+    # started: of a kernel or an exchange, whatever die or link.
     scale: Scale
     name: str = ""  # dotted, from the outermost record
 
@@ -53,6 +54,7 @@ def _seconds(scale: Scale, meaning: str, cause: str = "") -> Any:
 
 
 computed, carried, copied = (partial(_seconds, scale) for scale in SCALES)
+started = partial(_seconds, "started")
 
 
 def part(kind: type[R]) -> R:
@@ -111,6 +113,12 @@ def slowed(whole: R, speed: float) -> R:
     """A copy of the record for a die that computes at `speed` (1: rated). Every exchange is a
     barrier, so one slow die sets the pace of all (a straggler)."""
     return changed(whole, lambda c, v: v / speed if c.scale == "computed" else v)
+
+
+def in_network(whole: R, slowdown: float) -> R:
+    """A copy of the record whose kernels and exchanges take `slowdown` times as long as alone."""
+    kernels = ("computed", "carried", "started")  # not the host, nor copies to its memory
+    return changed(whole, lambda c, v: v * slowdown if c.scale in kernels else v)
 
 
 def without(whole: R, cause: str) -> R:

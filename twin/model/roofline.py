@@ -80,6 +80,9 @@ class Machine:
     prefill_compute_share: float = of_family("prefill_compute_share")  # cores left during transfers
     routing_in_stream: float = of_family("routing_in_stream")  # 1: rows are sorted where computed
     restoring_passes: float = of_family("restoring_passes")  # over answers, to restore their order
+    # Seconds of a kernel in a pass of decode or of prompts, over those of the kernel alone.
+    in_decode: float = of_family("in_network.decode", 1.0)
+    in_prefill: float = of_family("in_network.prefill", 1.0)
     graph_launch_s: float = of_family("graph_launch")  # host time to launch one graph
     host_gap_s: float = of_family("host_gap")  # between iterations, on the host
     host_answer_s: float = of_family("host_answer")  # host time to hand out one request's token

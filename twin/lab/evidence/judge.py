@@ -33,6 +33,7 @@ from twin.lab.library import RECORD, published_table
 from twin.metrics.measures import numbered
 from twin.metrics.operators import names_of
 from twin.model import alone, finite
+from twin.model.costs import Costs
 from twin.model.predict import Prediction, decode_with
 from twin.model.roofline import of_stack
 from twin.scenario import Scenario, npus_used, with_overrides
@@ -65,6 +66,11 @@ class Ask:
     def parts(self) -> Assembly:
         """The scenario's fabric, costs and expert imbalance."""
         return assemble(self.scenario, self.facts)
+
+    @property
+    def alone(self) -> Costs:
+        """Costs whose kernels take as long as those of no pass."""
+        return assemble(self.scenario, self.facts.replaced(alone.ALONE)).costs
 
 
 def answer_row(row: Row, facts: Facts) -> float:
@@ -157,10 +163,9 @@ def _stream(parts: Sequence[str], ask: Ask) -> float:
 
 def _kernel(parts: Sequence[str], ask: Ask) -> float:
     """Seconds of one kernel alone on a die: attention core or grouped product."""
-    costs = ask.parts.costs
     if parts[0] == "attention":
-        return alone.attention_core_s(costs, float(ask.args["batch"]) * float(ask.args["kv"]))
-    return alone.grouped_product_s(costs, float(ask.args["experts"]), float(ask.args["rows"]))
+        return alone.attention_core_s(ask.alone, float(ask.args["batch"]) * float(ask.args["kv"]))
+    return alone.grouped_product_s(ask.alone, float(ask.args["experts"]), float(ask.args["rows"]))
 
 
 def _finite(parts: Sequence[str], ask: Ask) -> float:
@@ -230,7 +235,7 @@ MEASURES: dict[str, Callable[[Sequence[str], Ask], float]] = {
     "stream": _stream,
     "kernel": _kernel,
     "collective": lambda parts, ask: alone.collective_alone_s(  # by bytes on a die
-        ask.parts.costs, parts[0], 1e6 * float(ask.args["megabytes"])
+        ask.alone, parts[0], 1e6 * float(ask.args["megabytes"])
     ),
     "finite": _finite,
     "benchmark": _benchmark,

@@ -40,6 +40,22 @@ def test_an_edited_draft_survives_a_reload_and_travels_in_its_link(app_url, page
     expect(rate(page_elsewhere)).to_have_value("77")
 
 
+@pytest.mark.parametrize("section, name", [(None, "Plan"), ("Compare and sweep", "Sweep")])
+def test_an_edited_draft_survives_a_reload_of_pages_that_are_about_it(app_url, page, section, name):
+    open_page(page, f"{app_url}/workload")
+    set_rate(page, "77", "77.0 req/s")
+    if section:
+        opened_from(page, section, name)
+    else:
+        page.get_by_role("link", name=name).first.click()
+    page.wait_for_url(f"**/{name.lower()}?*s=*")
+    rest(page)
+    page.reload()
+    expect(page.get_by_text("1 change", exact=True)).to_be_visible()
+    page.get_by_role("link", name="Start").first.click()
+    expect(page.get_by_text("77.0 req/s").first).to_be_visible()
+
+
 def test_a_page_that_is_left_before_it_is_drawn_gives_no_address_to_the_one_before(app_url, page):
     open_page(page, f"{app_url}/workload")
     set_rate(page, "77", "77.0 req/s")

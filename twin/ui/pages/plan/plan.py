@@ -9,7 +9,7 @@ from twin.ui.link import copy_link
 from twin.ui.pages.plan import found, requested
 from twin.ui.progress import getting_ready
 from twin.ui.show import plain
-from twin.ui.toolbar import header, refusal
+from twin.ui.toolbar import draft_link, header, refusal
 
 LOOK_S = 0.7
 READS = access.mode() == access.READ_ONLY  # nothing may be begun or stopped here
@@ -39,7 +39,7 @@ if refused:
 def begin(plan: Plan) -> None:
     """Start or continue a plan, and show it."""
     try:
-        st.query_params[requested.PLAN] = plans.start(plan)
+        st.query_params.from_dict({requested.PLAN: plans.start(plan)})
     except (PlanError, OSError) as error:
         st.toast(sentence(str(error)), icon=":material/error:")
 
@@ -54,6 +54,8 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     )  # fmt: skip
     if key:
         copy_link(f"/plan?{requested.PLAN}={key}", label="Copy link of this plan")
+    else:
+        draft_link("plan")
 
 # 2) What it found, drawn anew while it searches.
 LOOKING = bool(shown) and plans.look(key).working

@@ -55,7 +55,7 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         on_click=pts.simulate, args=(wanted, rows),
     )  # fmt: skip
     address = f"{session.link('sweep')}&" + "&".join(f"{OVER}={axis.text}" for axis in axes)
-    copy_link(address, label="Copy link of this sweep")
+    copy_link(address, label="Copy link of this sweep", save=session.edited())
     st.caption("Each point is a full simulation and stays in the library.", width="content")
 refused = [p for p in wanted if p.scenario is None]
 for point in refused[:REFUSED_SHOWN]:

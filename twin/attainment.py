@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # a formula waits for no compiler
 CLOSE, LEAST = 0.01, 1 / 256  # of a rate; of the largest: lower ones are not tried
 SAFE = 0.95  # of the rate found: what samples and passes of this size leave open, see DESIGN.md
 SAMPLE, BEGINS = 4000, 200  # requests that the queue is followed over; of them, while it fills
-ROUNDS, TIMES = 10, 2  # full batches of each instance, at least; of the sample, at most
+ROUNDS, TIMES = 10, 2  # full batches of each instance, at least; of a full sample, at most
 PIECES = 600_000  # of prompts that the queue is followed over, at most
 DIGITS = 9  # of times in seconds: the same sample for every rate of a scenario
 NO_CHANCE = 1e-9  # smaller ones are neglected
@@ -263,7 +263,7 @@ def attainment(priced: Priced) -> Attainment:
         pool, passes = _pool(s, parts, costs.prefill_role, traffic), 0.5 * costs.first_by_decode
         batch = pool.budget / traffic.fresh_tokens * pool.instances  # requests of a batch of each
         repeats = math.ceil(ROUNDS * batch / len(prompts.fresh))
-        prompts = prompts.repeated(min(max(repeats, 1), TIMES))
+        prompts = prompts.repeated(min(max(repeats, 1), TIMES * SAMPLE // len(prompts.fresh)))
     role = costs.colocated_role
     piece = pool.chunk if pool else 0.0  # tokens of a prompt in a batch or an iteration, at most
     if role is not None:

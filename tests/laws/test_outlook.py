@@ -9,9 +9,11 @@ import polars as pl
 import pytest
 
 from tests.draws import some
+from tests.made_trace import made_trace
 from twin import steady
 from twin.attainment import PIECES, SAFE, attainment
 from twin.engine.simulate import simulate
+from twin.lab.ask import replayed
 from twin.lab.library import load_facts, presets
 from twin.model.waiting import waits_s
 from twin.outlook import at_load, outlook, standing_at
@@ -43,6 +45,16 @@ def test_the_load_that_keeps_the_slo_keeps_it_and_no_more():
     assert of(workload__rate_req_per_s=found.slo_req_per_s).tpot_s <= bound_s * 1.001
     # The answer is on the safe side by a stated share.
     assert of(workload__rate_req_per_s=1.05 / SAFE * found.slo_req_per_s).tpot_s > bound_s
+
+
+@pytest.mark.parametrize("mode", ["disaggregated", "colocated", "prefill_only"])
+def test_a_trace_of_one_request_is_priced_as_many_of_its_kind(mode):
+    one, many = (made_trace(times, np.full(times.size, 4096), np.full(times.size, 512))
+                 for times in (np.zeros(1), np.arange(4000.0)))  # fmt: skip
+    scenario = with_overrides(QUICK, {"deployment.mode": mode})
+    found = [outlook(Priced(replayed(scenario, each), load_facts(), each)) for each in (one, many)]
+    rates = [each.sustained_req_per_s for each in found]
+    assert rates[0] == pytest.approx(rates[1], rel=0.03)
 
 
 def test_a_looser_slo_allows_at_least_as_much_and_one_too_tight_nothing():

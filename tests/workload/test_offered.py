@@ -52,6 +52,15 @@ def test_reuse_of_a_trace_counts_the_blocks_that_the_trace_has():
     assert list(asked.seen) == [0.0, 4096.0] * 20
 
 
+def test_a_trace_whose_requests_come_at_one_time_offers_them_over_the_run():
+    table = made_trace(np.zeros(5), np.full(5, 100), np.full(5, 10))
+    scenario = Scenario(
+        workload={"arrivals": "trace", "trace": {"digest": table.digest, "name": table.name}},
+        horizon_s=2.0, warmup_s=0.0,
+    )  # fmt: skip
+    assert offered(scenario, load_facts(), table).rate_req_per_s == pytest.approx(2.5)
+
+
 def test_lru_caches_hit_more_the_larger_they_are_and_never_more_than_there_is():
     scenario = Scenario(
         workload={"prefix": "sessions", "follow_up_probability": 0.8, "input_tokens": 600}

@@ -38,7 +38,8 @@ class Prompts:
 
     def repeated(self, times: int) -> Prompts:
         """The sample repeated a number of times."""
-        span_s = self.arrival_s[-1] * (1.0 + 1.0 / max(len(self.arrival_s) - 1, 1))
+        gaps = len(self.arrival_s) - 1  # one alone has none
+        span_s = self.arrival_s[-1] * (1.0 + 1.0 / gaps) if gaps else 1.0
         arrival_s = [moment + k * span_s for k in range(times) for moment in self.arrival_s]
         return Prompts(arrival_s, list(self.fresh) * times, list(self.cached) * times)
 

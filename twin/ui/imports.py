@@ -187,8 +187,9 @@ def _look_at_trace(table: Any) -> Look:
     # As the Workload page will say it, in the blocks of this draft's memory pool.
     reuse_share = offered(ask.replayed(session.draft(), table), session.facts(), table).reuse
     no_reuse = "nothing: no prefixes in the file"
+    no_time = "no times in the file" if duration_s is None else "all at one time"
     figures = {
-        "Lasts": words.duration(duration_s) if duration_s else "no times in the file",
+        "Lasts": words.duration(duration_s) if duration_s else no_time,
         "Requests": amount(preview["rate_req_per_s"], "rate", "req/s"),
         "Prompt : output tokens": f"{preview['prefill_decode_ratio']:,.3g} : 1",
         "Prompt, half under": f"{preview['input_tokens']['p50']:,.0f} tokens",

@@ -70,7 +70,7 @@ def _sample(
     # Lengths and reuse do not hang on when requests come.
     workload = workload.model_copy(update={"profile": Profile()})
     req_per_s: float | None = workload.rate_req_per_s * factor
-    count, horizon_s = SAMPLE, 2.0 * SAMPLE / workload.rate_req_per_s
+    run_s, count, horizon_s = horizon_s, SAMPLE, 2.0 * SAMPLE / workload.rate_req_per_s
     if workload.arrivals == "closed_loop":
         req_per_s = None
     elif trace is not None:
@@ -78,9 +78,8 @@ def _sample(
         count, horizon_s = len(trace), math.inf
         trace_s = trace.duration_s if trace.has_time else len(trace) / workload.rate_req_per_s
         options = workload.trace
-        req_per_s = (
-            len(trace) / max(trace_s, 1e-9) * options.tree_copies * options.rate_multiplier * factor
-        )
+        trace_s = trace_s or run_s * options.rate_multiplier  # all at one time: over the run
+        req_per_s = len(trace) / trace_s * options.tree_copies * options.rate_multiplier * factor
         one_copy = options.model_copy(update={"tree_copies": 1, "rate_multiplier": 1.0})
         workload = workload.model_copy(update={"trace": one_copy})
     with plainly():

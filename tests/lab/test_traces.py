@@ -168,6 +168,34 @@ def test_burstgpt_is_read_by_name_and_failures_are_counted():
     assert read_trace(BURST_3).session.tolist() == [0, 1, 0]
 
 
+@pytest.mark.parametrize("data", [
+    BURST_3.replace(b",b,", b",,").replace(b"6,,", b"5.5,,1.0,GPT-4,5,5,10,API log\n6,,"),
+    lines(*(mooncake(t, 512, [1], session_id=s) for t, s in enumerate(("a", None, None, "a")))),
+    lines(mooncake(0, 512, [1], session_id="a"), mooncake(1, 512, [1]), mooncake(2, 512, [1]),
+          mooncake(3, 512, [1], session_id="a")),
+])  # fmt: skip
+def test_requests_without_a_session_are_sessions_of_their_own(data):
+    assert read_trace(data).session.tolist() == [0, 1, 2, 0]
+
+
+def test_commas_within_quotes_are_part_of_a_text():
+    t = read_trace(b'arrived_at,prompt,num_prefill_tokens,num_decode_tokens\n'
+                   b'0,"hi, you",100,10\n1,plain,200,20\n2,"a ""b"", c",300,30\n')  # fmt: skip
+    assert t.input_tokens.tolist() == [100, 200, 300]
+
+
+@pytest.mark.parametrize("data, result", [
+    (VIDUR.replace(b"0.5", b"1700000000000").replace(b"1.75", b"1700000000500"), ["slowly"]),
+    (lines(mooncake(1700000000, 512, [1])), ["fast"]),
+    (VIDUR.replace(b"0.5", b"1700000000").replace(b"1.75", b"1700000000.5"), []),
+    (lines(mooncake(1700000000000, 512, [1])), []),
+    (VIDUR, []),
+])  # fmt: skip
+def test_times_in_another_unit_than_the_format_has_are_said(data, result):
+    said = [w for w in read_trace(data).warnings if "1,000 times too" in w]
+    assert [w.split()[-1] for w in said] == result
+
+
 def test_vidur_splitwise_and_bare_lengths():
     assert read_trace(VIDUR).arrival_s.tolist() == [0, 1.25]
     assert read_trace(SPLITWISE).output_tokens.tolist() == [30, 40]
@@ -216,6 +244,8 @@ BAD = {
     "is empty ": b"  \n ",
     "holds a header and no row": b"arrived_at,num_prefill_tokens,num_decode_tokens\n",
     "line 3: num_prefill_tokens = 'x'": VIDUR.replace(b"200", b"x"),
+    "line 3: num_decode_tokens is empty": VIDUR.replace(b",20\n", b",\n"),
+    "line 1: input_length is empty": lines(mooncake(0, None, [1])),
     "line 3: num_decode_tokens = 'nan'": VIDUR.replace(b",20\n", b",nan\n"),
     "line 2: arrived_at = '1e999'": VIDUR.replace(b"0.5", b"1e999"),
     "line 3 has 2 values where the header names 3": VIDUR.replace(b",20\n", b"\n"),

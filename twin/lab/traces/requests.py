@@ -2,6 +2,7 @@
 partial last block, Bailian (Qwen) 16; RAGPulse's hashes are not chained and so not used. Columns
 (by name) are checked alike in every format; a fault has its place, value and what is right."""
 
+import csv
 import io
 import json
 import math
@@ -30,7 +31,7 @@ class Cells:
     size: int  # rows
     floats: Callable[[str], np.ndarray]  # f8[n]; NaN: nothing stands there, -1: no number does
     value: Callable[[str, int], Any]  # one cell as it stands, MISSING where there is none
-    texts: Callable[[str], pl.Series | None]  # a column as text, None where a row has none
+    texts: Callable[[str], pl.Series | None]  # a column as text, null where a row has none
     where: Callable[[int], str]  # a row for people: 'x.csv line 3'
 
     def wrong(self, column: str, row: int, wanted: str) -> TraceError:
@@ -38,6 +39,8 @@ class Cells:
         value = self.value(column, row)
         if value is MISSING:
             return TraceError(f"{self.where(row)} has no {column}: it must be {wanted}")
+        if value is None:
+            return TraceError(f"{self.where(row)}: {column} is empty: it must be {wanted}")
         value_text = repr(value)
         value_text = value_text if len(value_text) <= 40 else value_text[:37] + "..."
         return TraceError(f"{self.where(row)}: {column} = {value_text} must be {wanted}")
@@ -75,10 +78,11 @@ def cells_of_rows(rows: Sequence[dict[str, Any]], where: Callable[[int], str]) -
     """Cells of JSON objects; numbers as text are invalid."""
 
     def texts(key: str) -> pl.Series | None:
-        """The texts of a column; None if a row lacks it."""
-        if not all(key in row for row in rows):
+        """The texts of a column, null in rows without; None if all rows lack it."""
+        cells = [row.get(key) for row in rows]
+        if all(cell is None for cell in cells):
             return None
-        return pl.Series([str(row[key]) for row in rows], dtype=pl.String)
+        return pl.Series([None if cell is None else str(cell) for cell in cells], dtype=pl.String)
 
     return Cells(
         len(rows),
@@ -212,6 +216,7 @@ def hash_array(
 MOST_ROW_BYTES = 64 << 10
 MOST_COLUMNS = 64
 BLANK = " \t\r"
+COMMA = "\u201a"  # in place of one that is part of a text
 STAMP = (
     r"^\s*(?<day>\d{4}-\d\d-\d\d)[ T](?<time>\d\d:\d\d:\d\d)(?:\.(?<fraction>\d{1,9}))?"
     r"\s*(?<zone>Z|[+-]\d\d:?\d\d)?\s*$"
@@ -236,7 +241,10 @@ def csv_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
             if len(set(header)) < len(header):
                 raise TraceError(f"{piece.name} names a column twice: {', '.join(header)}")
         for i in filled_indices:
-            if (cell_count := lines[i].count(",") + 1) != len(header):
+            if (cell_count := lines[i].count(",") + 1) != len(header) and '"' in lines[i]:
+                lines[i] = unquoted(lines[i])
+                cell_count = lines[i].count(",") + 1
+            if cell_count != len(header):
                 raise TraceError(
                     f"{piece.name} line {first_line + i} has {cell_count} values where the header "
                     f"names {len(header)} columns"
@@ -247,6 +255,11 @@ def csv_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
             yield _cells(piece, header, [lines[i] for i in filled_indices], line_nos), line_nos
     if not row_count:
         raise TraceError(f"{piece.name} holds a header and no row")
+
+
+def unquoted(line: str) -> str:
+    """A line of a CSV file without its quotes; a comma within them is a look-alike from then on."""
+    return ",".join(cell.replace(",", COMMA) for cell in next(csv.reader([line])))
 
 
 def _cells(piece: Piece, header: list[str], body: list[str], numbers: np.ndarray) -> Cells:
@@ -274,6 +287,9 @@ def clock_ns(cells: Cells, column: str) -> np.ndarray:
 
 CLOCK = "wall clock"  # the unit of times that are dates and times of day
 TICKS_PER_S = {"": 1.0, "s": 1.0, "ms": 1e3, CLOCK: 1e9}
+SINCE_1970_S = 1e9  # in 2001
+# By the unit of a format the one that its times may be in, that unit's ticks of a second, result.
+OTHER_UNITS = {"s": ("ms", 1e3, "slowly"), "ms": ("s", 1.0, "fast")}
 
 # Checked cells and the line of each row, a portion of the file at a time.
 Opener = Callable[[Piece], Iterator[tuple[Cells, np.ndarray]]]
@@ -308,6 +324,8 @@ class Layout:
         for cells, lines in self.opened(reading.only()):
             number_columns = self._ticks(cells), cells.tokens(self.input), cells.tokens(self.output)
             names = _by_parent(cells, root_by_chat) if self.parents else cells.texts(self.session)
+            if names is None:
+                names = pl.Series([None] * cells.size, dtype=pl.String)
             portions_read.append((*number_columns, lines, names))
             if self.block_tokens is None:
                 continue
@@ -325,6 +343,12 @@ class Layout:
             has_time=bool(self.time), time_unit=self.unit,
             warnings=[self.warning] if self.warning else [],
         )  # fmt: skip
+        other_unit, factor, result = OTHER_UNITS.get(self.unit, ("", 1.0, ""))
+        if other_unit and 1.0 <= ticks.min() / (factor * SINCE_1970_S) < 4.0:
+            columns_read.warnings.append(
+                f"times look like {other_unit} since 1970, but this format has {self.unit}: the "
+                f"trace is replayed 1,000 times too {result}"
+            )
         if hash_portions:
             lengths, columns_read.hashes = map(np.concatenate, zip(*hash_portions, strict=True))
             columns_read.hash_offset = np.append(0, np.cumsum(lengths))
@@ -342,12 +366,14 @@ class Layout:
         return cells.times(self.time)
 
 
-def _codes(names: Sequence[pl.Series | None]) -> np.ndarray | None:
-    """A number i8[n] for every name, equal for equal names; None for rows without a name."""
-    named_columns = [column for column in names if column is not None]
-    if len(named_columns) < len(names) or not sum(map(len, named_columns)):
+def _codes(names: Sequence[pl.Series]) -> np.ndarray | None:
+    """A number i8[n] for every name, equal for equal names, one of its own for each row without;
+    None if no row has a name."""
+    every_name = pl.concat(names)
+    if every_name.null_count() == len(every_name):
         return None
-    return pl.concat(named_columns).cast(pl.Categorical).to_physical().cast(pl.Int64).to_numpy()
+    codes = every_name.cast(pl.Categorical).to_physical().cast(pl.Int64)
+    return codes.fill_null(-1 - pl.int_range(len(codes), eager=True)).to_numpy()
 
 
 def _by_parent(cells: Cells, root: dict[str, str]) -> pl.Series:

@@ -74,7 +74,7 @@ def test_a_table_after_a_shift_is_near_what_every_point_of_it_would_say():
         if group.role == "prefill":
             first = found.setup.prefill_imbalance
         every = x.hot_factors(
-            now, group.slots, first.tokens, found.crowd.tokens_per_request[group.role],
+            now, group.slots, first.tokens, found.setup.tokens_per_request[group.role],
             found.process.correlation,
         )  # fmt: skip
         np.testing.assert_allclose(found._factors(group, now), every, rtol=0.03)
@@ -94,7 +94,7 @@ def test_weights_on_the_wire_are_what_the_events_say():
     events = rebalances(found).filter(pl.col("end_s").is_not_null())
     moved = found.tables["traffic"].filter(pl.col("traffic") == "weights")["bytes"].sum()
     assert moved == pytest.approx(events["bytes"].sum(), rel=1e-9)
-    _, expert = balance(PERIODIC)[0], balance(PERIODIC)[0].crowd.expert_bytes["decode"]
+    _, expert = balance(PERIODIC)[0], balance(PERIODIC)[0].setup.expert_bytes("decode")
     copies = events["bytes"].to_numpy() / expert / 2  # two instances of each role
     np.testing.assert_allclose(copies, np.round(copies), rtol=1e-9)
 
@@ -124,7 +124,7 @@ def test_kv_gives_way_to_weights_that_arrive_in_the_background():
         return balance(SHIFTS | asked)[0].machine.world.decode.kv_tokens[0]
 
     found = balance(PERIODIC)[0]
-    layer = found.machine.roles[2].layout.slots_per_die * found.crowd.expert_bytes["decode"]
+    layer = found.machine.roles[2].layout.slots_per_die * found.setup.expert_bytes("decode")
     fewer = room("none") - room("periodic")
     assert fewer == pytest.approx(layer / found.setup.costs.kv_bytes_per_token, abs=1)
     assert room("periodic", "stall") == room("none") == room("oracle")

@@ -42,7 +42,7 @@ def machine(uplinks=16):
         }
     )  # fmt: skip
     setup = set_up(s, FACTS, None)
-    return setup.fabric, setup.crowd, x.long_run(setup.crowd.process)[LAYER : LAYER + 1]
+    return setup.fabric, setup.routed, x.long_run(setup.process)[LAYER : LAYER + 1]
 
 
 @cache
@@ -61,10 +61,10 @@ def popularity(seed=None):
 
 
 def placed(placement, seed=None):
-    _, crowd, _ = machine()
+    _, routed, _ = machine()
     load = popularity(seed)
     rule = Experts(placement=placement, redundant=32)
-    return x.place(rule, load, 128, SLOTS, 8, groups=crowd.routed.groups)[0]
+    return x.place(rule, load, 128, SLOTS, 8, groups=routed.groups)[0]
 
 
 @cache
@@ -227,7 +227,7 @@ def test_eplb_lowers_the_fullest_link_between_nodes(seed):
 def test_an_exchange_takes_as_long_as_its_fullest_link_does(uplinks, placed_by):
     """A port that is as full as its die is hot, or a link that is as full as its node is: against
     the graph with the weights of every die, where nodes share a part of their uplinks."""
-    net, crowd, _ = machine(uplinks)
+    net, _, _ = machine(uplinks)
     load, slots = popularity(placed_by[1]), placed(*placed_by)[None]
     even = demands.exchange(net, range(128))
     uneven = dispatch(net, x.die_load(load, slots)[0])

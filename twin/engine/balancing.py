@@ -51,12 +51,11 @@ class Balance:
     def __init__(self, machine: Machine, agenda: Agenda, log: list[Event]) -> None:
         self.machine, self.agenda, self.log = machine, agenda, log
         self.setup = machine.setup
-        self.experts = self.setup.crowd.routed.experts
+        self.experts = self.setup.routed.experts
         self.rule = self.experts.balancing
         self.loads: list[dict[str, Any]] = []  # pieces of the table of dies' loads
         self.hottest: list[dict[str, Any]] = []  # and of hottest dies, by layer
-        self.crowd = self.setup.crowd
-        self.process = self.crowd.process
+        self.process = self.setup.process
         self.perfect = self.experts.placement == "perfect" or self.rule.policy == "oracle"
         self.groups: dict[Key, Group] = {}
         self.of: list[Key] = [self._key(number) for number in range(len(machine.roles))]
@@ -89,7 +88,7 @@ class Balance:
     def _placed(self, k: int, load: np.ndarray | None = None) -> Group:
         """Slots of experts in instance k's layout, placed for a load; None: for the long run."""
         role, places, slots = self._key(k)
-        nodes, groups = self.crowd.nodes_of(role, places), self.crowd.routed.groups
+        nodes, groups = self.setup.expert_nodes(role, places), self.setup.routed.groups
         if load is None:
             placed_slots = x.first_slots(self.experts, self.process, places, slots, nodes, groups)
         else:
@@ -130,7 +129,7 @@ class Balance:
             return x.mix_at(self.process, t_s)
         topic_weight = np.zeros(self.process.topics)
         tokens = (requests.input_tokens + requests.output_tokens)[first_row:end].astype(np.float64)
-        np.add.at(topic_weight, self.crowd.topics[first_row:end], tokens)
+        np.add.at(topic_weight, self.setup.topics[first_row:end], tokens)
         return topic_weight / topic_weight.sum()
 
     def _measured(self, t_s: float) -> np.ndarray:
@@ -146,11 +145,9 @@ class Balance:
         for group in self._used():
             group.factor = self._factors(group, chances)
             group.gets(x.die_load(chances, group.slots, self._nearest(group)).mean(axis=0), t_s)
-        for instance_number, group_key in enumerate(self.of):
-            instance = self.setup.instances[instance_number]
-            hot_factors = (
-                costs.prefill_hot_factor if instance.role == "prefill" else costs.decode_hot_factor
-            )
+        for instance, group_key in zip(self.setup.instances, self.of, strict=True):
+            is_prefill = instance.role == "prefill"
+            hot_factors = costs.prefill_hot_factor if is_prefill else costs.decode_hot_factor
             hot_factors[instance.index] = self.groups[group_key].factor
 
     def _used(self) -> list[Group]:
@@ -164,8 +161,8 @@ class Balance:
         setup, is_prefill = self.setup, group.role == "prefill"
         imbalance = setup.prefill_imbalance if is_prefill else setup.decode_imbalance
         hot_args = (
-            self.crowd.tokens_per_request[group.role], self.process.correlation,
-            *self.crowd.routed.limits, self._nearest(group),
+            setup.tokens_per_request[group.role], self.process.correlation,
+            *setup.routed.limits, self._nearest(group),
         )  # fmt: skip
         token_counts = np.arange(imbalance.tokens.size, dtype=np.float64)
         factors = []
@@ -206,16 +203,15 @@ class Balance:
         self, key: Key, group: Group, load: np.ndarray, layers: np.ndarray, t_s: float
     ) -> None:
         """Place the chosen layers anew and send the weights that dies do not have yet."""
-        _, dies, slots_per_die = key
+        role, dies, slots_per_die = key
         new_slots = group.slots.copy()
         new_slots[layers] = x.place(
             self.experts, load[layers], dies, slots_per_die, group.nodes, group.slots[layers],
-            groups=self.crowd.routed.groups,
+            groups=self.setup.routed.groups,
         )  # fmt: skip
-        incoming_bytes = (
-            x.moves(group.slots, new_slots).sum(axis=0) * self.crowd.expert_bytes[group.role]
-        )
-        most_bytes = float(incoming_bytes.max()) / self.crowd.split[key[0]]
+        expert_bytes, layout = self.setup.expert_bytes(role), self.setup.costs.roles[role].layout
+        incoming_bytes = x.moves(group.slots, new_slots).sum(axis=0) * expert_bytes
+        most_bytes = float(incoming_bytes.max()) / layout.split
         total_bytes = float(incoming_bytes.sum())
         if most_bytes <= 0.0:
             return

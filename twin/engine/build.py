@@ -29,13 +29,6 @@ from twin.workload.profile import first_turns
 from twin.workload.requests import Requests
 
 
-def build_world(setup: Setup) -> c.World:
-    """Return every array of the run at time zero."""
-    world = _empty_world(setup)
-    _take_seats(world, setup.residents)
-    return world
-
-
 def _sizes(
     setup: Setup, settings: Settings, slots: np.ndarray, ports: int, flows: int
 ) -> dict[str, int]:
@@ -92,8 +85,8 @@ def _sizes(
     }
 
 
-def _empty_world(setup: Setup) -> c.World:
-    """The world of a setup with sizes and settings, before requests and prices are written."""
+def build_world(setup: Setup) -> c.World:
+    """Every array of the run at time zero; engine/lifecycle/machine.py writes the prices."""
     s, router, requests = setup.scenario, setup.scenario.router, setup.requests
     prefill, decode = setup.of_role("prefill"), setup.of_role("decode")
     is_disaggregated = s.deployment.mode != "colocated"
@@ -109,7 +102,9 @@ def _empty_world(setup: Setup) -> c.World:
     first_flow, flow_end = numbers_of(prefills, prefills + decodes, settings.copies_kv > 0)
     sizes = _sizes(setup, settings, rank_slots, port_count, int(flow_end.max()))
     port_bytes_per_s = np.full(port_count, float(port_price.bytes_per_s))
-    return c.World(
+    score_weights = [router.queue_weight, router.prefix_weight, router.kv_weight]
+    stream_flows = [first_flow[kind] + np.arange(prefills) for kind in w.STREAMS]
+    world = c.World(
         settings=settings,
         request=c.Requests(
             sizes,
@@ -125,9 +120,7 @@ def _empty_world(setup: Setup) -> c.World:
             of_decode=_rows([setup.supernode_of(instance) for instance in decode]),
         ),
         prefill=c.Prefill(sizes, pool=_rows(setup.pool_of)),
-        seen=View(
-            sizes, weights=np.array([router.queue_weight, router.prefix_weight, router.kv_weight])
-        ),
+        seen=View(sizes, weights=np.array(score_weights)),
         transfer=c.Transfers(
             sizes,
             capacity=port_bytes_per_s.copy(),
@@ -142,15 +135,15 @@ def _empty_world(setup: Setup) -> c.World:
         prefix=PrefixCache(sizes),
         costs=_costs(setup, sizes),
         traffic=_traffic(sizes, first_flow, flow_end, settings),
-        streams=Streams(
-            sizes, flow=np.concatenate([first_flow[k] + np.arange(prefills) for k in w.STREAMS])
-        ),
+        streams=Streams(sizes, flow=np.concatenate(stream_flows)),
         loop=clients_due(setup, sizes, settings),
         turn=prepared_turns(requests, settings),
         gate=gate_of(setup, sizes),
         record=c.Record(sizes),
         log=c.Log(sizes),
     )
+    _take_seats(world, setup.residents)
+    return world
 
 
 def _rows(numbers: list[int]) -> np.ndarray:
@@ -311,13 +304,8 @@ def _take_seats(world: c.World, found: Residents | None) -> None:
         request.output_tokens[:n] = found.output_tokens
         request.session[:n], request.turn[:n] = world.turn.session[:n], row_numbers
         world.turn.asked_s[:n] = 0.0
-    for stamp_column in (
-        request.front_end_s,
-        request.routed_s,
-        request.prefill_start_s,
-        request.prefill_end_s,
-    ):
-        stamp_column[:n] = 0.0
+    request.front_end_s[:n] = request.routed_s[:n] = 0.0
+    request.prefill_start_s[:n] = request.prefill_end_s[:n] = 0.0
     request.transfer_end_s[:n] = request.ready_s[:n] = found.ready_s
     request.rank[:n], request.status[:n] = found.rank, w.DECODING
     instance_of_row = found.rank // world.settings.decode_ranks

@@ -70,7 +70,14 @@ HELD, OUT, BACK, DROPPED = range(4)
     AT_ITERATIONS, AT_FIELDS,
 ) = range(9)  # fmt: skip
 
-# Fields of the record, one column each; the operators follow.
+# Fields of the record, one column each, with the names of their sums; the operators follow.
+FIELDS = (
+    "iterations", "iteration_s", "decode_tokens", "decode_busy_s", "kv_used_s", "prefill_batches",
+    "prefill_busy_s", "prefill_tokens", "prompt_tokens", "hit_tokens", "hbm_hit_tokens",
+    "hbm_amount", "cube_amount", "prefill_cube_amount", "in_front_end", "in_router",
+    "in_prefill_queue", "in_prefill", "in_transfer", "in_decode", "samples", "pool_used",
+    "preemptions",
+)  # fmt: skip
 ITERATIONS, ITERATION_S, DECODE_TOKENS, DECODE_BUSY_S, KV_USED_S = range(5)
 PREFILL_BATCHES, PREFILL_BUSY_S, PREFILL_TOKENS, PROMPT_TOKENS = range(5, 9)
 HIT_TOKENS, HBM_HIT_TOKENS, HBM_BYTES, FLOPS, PREFILL_FLOPS = range(9, 14)

@@ -92,28 +92,24 @@ def little(world: World) -> Check:
     for chunk in parts(begin_s.size):
         least_samples, most_samples = samples_of_stays(begin_s[chunk], end_s[chunk], sample_times_s)
         fewest, most = fewest + least_samples, most + most_samples
-    return Check(
-        "I2", "requests counted inside at step ends = step ends within their stays",
-        fewest <= counted <= most, f"{counted:,} counted, {fewest:,} to {most:,} in the stamps",
-    )  # fmt: skip
+    law_text = "requests counted inside at step ends = step ends within their stays"
+    detail = f"{counted:,} counted, {fewest:,} to {most:,} in the stamps"
+    return Check("I2", law_text, fewest <= counted <= most, detail)
 
 
 def ends_of(world: World, arrived: int) -> np.ndarray:
     """End time of each arrived request, with or without an answer (s); NaN while it is inside."""
     request = world.request
-    return np.asarray(
-        np.where(request.status >= w.REJECTED, request.ready_s, request.finish_s)[:arrived]
-    )
+    end_s = np.where(request.status >= w.REJECTED, request.ready_s, request.finish_s)
+    return np.asarray(end_s[:arrived])
 
 
 def busy_within_time(world: World) -> Check:
     """I3: no instance is busy longer than the run."""
-    busiest_s = float(world.instance.busy_s.max())
-    limit_s = world.settings.horizon_s
-    return Check(
-        "I3", "0 <= busy time <= horizon", 0 <= busiest_s <= limit_s * (1 + ROUNDING),
-        f"busiest instance {busiest_s:,.3f} of {limit_s:,.3f} s",
-    )  # fmt: skip
+    busiest_s, limit_s = float(world.instance.busy_s.max()), world.settings.horizon_s
+    is_within = 0 <= busiest_s <= limit_s * (1 + ROUNDING)
+    detail = f"busiest instance {busiest_s:,.3f} of {limit_s:,.3f} s"
+    return Check("I3", "0 <= busy time <= horizon", is_within, detail)
 
 
 def bytes_conserved(world: World) -> Check:
@@ -125,20 +121,16 @@ def bytes_conserved(world: World) -> Check:
     for part in range(int(transfer.active[0])):
         in_transfer_bytes += die_bytes(world, transfer.request[part])
     ok = math.isclose(sent_bytes, received_bytes + in_transfer_bytes, rel_tol=ROUNDING, abs_tol=1.0)
-    return Check(
-        "I4a", "KV bytes sent = received + under way", ok,
-        f"{sent_bytes:.6g} B = {received_bytes:.6g} B + {in_transfer_bytes:.6g} B",
-    )  # fmt: skip
+    detail = f"{sent_bytes:.6g} B = {received_bytes:.6g} B + {in_transfer_bytes:.6g} B"
+    return Check("I4a", "KV bytes sent = received + under way", ok, detail)
 
 
 def within_capacity(windows: pl.DataFrame) -> Check:
     """I4: no plane carries more than its capacity."""
     planes = [f"{plane}_utilisation" for plane in ("ub", "rdma", "vpc")]
     most_use = max(float(windows[plane].max() or 0.0) for plane in planes)  # type: ignore[arg-type]
-    return Check(
-        "I4b", "no plane above its capacity in any window", most_use <= 1 + ROUNDING,
-        f"fullest plane at {100 * most_use:.2f} %",
-    )  # fmt: skip
+    ok, detail = most_use <= 1 + ROUNDING, f"fullest plane at {100 * most_use:.2f} %"
+    return Check("I4b", "no plane above its capacity in any window", ok, detail)
 
 
 def kv_space(setup: Setup, world: World) -> Check:
@@ -183,10 +175,8 @@ def pool_consistent(world: World) -> Check:
             resident_blocks = int((tier.newer[row] != -2).sum())
             ok = ok and resident_blocks == tier.used[row] <= max(tier.capacity[row], 0)
     used_blocks, capacity = int(pool.used.sum()), int(pool.capacity.sum())
-    return Check(
-        "I5b", "memory pool: resident blocks = counted blocks <= capacity", bool(ok),
-        f"{used_blocks:,} of {capacity:,} blocks",
-    )  # fmt: skip
+    law_text = "memory pool: resident blocks = counted blocks <= capacity"
+    return Check("I5b", law_text, bool(ok), f"{used_blocks:,} of {capacity:,} blocks")
 
 
 def prefix_cache_fits(world: World) -> Check | None:
@@ -249,10 +239,9 @@ def causal(requests: pl.DataFrame) -> Check:
         for earlier, later in pairwise(column[chunk].to_numpy() for column in columns):
             wrong_rows += int(np.count_nonzero(earlier > later))
             gaps += int(np.count_nonzero(np.isnan(earlier) & ~np.isnan(later)))
-    return Check(
-        "I6", "arrival <= front end <= routed <= prefill <= transfer <= first token <= finish",
-        wrong_rows == 0 and gaps == 0, f"{wrong_rows} out of order, {gaps} with a stamp missing",
-    )  # fmt: skip
+    law_text = "arrival <= front end <= routed <= prefill <= transfer <= first token <= finish"
+    detail = f"{wrong_rows} out of order, {gaps} with a stamp missing"
+    return Check("I6", law_text, wrong_rows == 0 and gaps == 0, detail)
 
 
 def work_conserving(world: World) -> Check:
@@ -263,9 +252,8 @@ def work_conserving(world: World) -> Check:
     for k in range(prefill.queue.shape[0]):
         head, column = prefill.queue[k, w.HEAD], world.settings.prompt_row + k
         is_busy = prefill.reading[k] or instance.running[column]
-        is_waiting = (
-            head != w.NONE and max(request.ready_s[head], instance.ends_s[column]) <= horizon_s
-        )
+        start_s = max(request.ready_s[head], instance.ends_s[column])
+        is_waiting = head != w.NONE and start_s <= horizon_s
         idle_count += int(instance.up[column] and is_waiting and not is_busy)
     for k in range(decode.wait.shape[0]):
         head, column = decode.wait[k, w.HEAD], world.settings.prefills + k
@@ -274,9 +262,8 @@ def work_conserving(world: World) -> Check:
         may_start = instance.up[column] and instance.ends_s[column] <= horizon_s
         is_busy = instance.running[column] or (world.settings.colocated and prefill.reading[k])
         idle_count += int(may_start and is_waiting and not is_busy)
-    return Check(
-        "I8", "no instance idle while work waits", idle_count == 0, f"{idle_count} idle with work"
-    )
+    detail = f"{idle_count} idle with work"
+    return Check("I8", "no instance idle while work waits", idle_count == 0, detail)
 
 
 def tokens_conserved(world: World) -> Check:
@@ -293,9 +280,8 @@ def tokens_conserved(world: World) -> Check:
     decode_of_request = request.rank[running] // settings.decode_ranks
     passes = decode.iteration[decode_of_request] - request.joined[running]
     tokens_left = request.output_tokens[running] - request.emitted[running]
-    in_progress_tokens = float(
-        (tokens_left * passes / np.maximum(request.due[running] - request.joined[running], 1)).sum()
-    )
+    passes_due = np.maximum(request.due[running] - request.joined[running], 1)
+    in_progress_tokens = float((tokens_left * passes / passes_due).sum())
     in_progress_tokens += float((np.maximum(request.emitted[~is_finished], 1) - 1).sum())
     # Open to the last iteration of each instance, cut off at the horizon, and to one token each
     # preemption rounds away or has prefill compute anew.
@@ -321,10 +307,9 @@ def one_role(setup: Setup, life: Life) -> Check:
         overlaps += sum(later[0] < earlier[1] for earlier, later in pairwise(spans))
     npus = setup.fabric.npus_of(spans_of_die)
     npus_allowed = max(setup.scenario.elastic.npus, npus_used(setup.scenario))
-    return Check(
-        "I12", "an NPU belongs to one instance at a time", overlaps == 0 and npus <= npus_allowed,
-        f"{overlaps} shared; {npus} of {npus_allowed} NPUs were used",
-    )  # fmt: skip
+    ok = overlaps == 0 and npus <= npus_allowed
+    detail = f"{overlaps} shared; {npus} of {npus_allowed} NPUs were used"
+    return Check("I12", "an NPU belongs to one instance at a time", ok, detail)
 
 
 def one_model(seats: pl.DataFrame) -> Check:
@@ -337,12 +322,8 @@ def one_model(seats: pl.DataFrame) -> Check:
     for spans in spans_by_die.values():
         pairs = combinations(spans, 2) if len({model for _, _, model in spans}) > 1 else ()
         shared_dies += any(a[2] != b[2] and a[0] < b[1] and b[0] < a[1] for a, b in pairs)
-    return Check(
-        "I12",
-        "a die serves one model at a time",
-        shared_dies == 0,
-        f"{shared_dies} dies served two models",
-    )
+    detail = f"{shared_dies} dies served two models"
+    return Check("I12", "a die serves one model at a time", shared_dies == 0, detail)
 
 
 def experts_conserved(setup: Setup) -> Check:
@@ -350,10 +331,8 @@ def experts_conserved(setup: Setup) -> Check:
     largest_gap = 0.0
     for imbalance in (setup.prefill_imbalance, setup.decode_imbalance):
         largest_gap = max(largest_gap, float(np.abs(imbalance.die_load.mean(axis=1) - 1.0).max()))
-    return Check(
-        "I11", "expert load over dies = tokens x top-k in every layer", largest_gap <= 1e-6,
-        f"largest gap {largest_gap:.1e}",
-    )  # fmt: skip
+    ok, detail = largest_gap <= 1e-6, f"largest gap {largest_gap:.1e}"
+    return Check("I11", "expert load over dies = tokens x top-k in every layer", ok, detail)
 
 
 def finite(tables: dict[str, pl.DataFrame]) -> Check:
@@ -366,7 +345,5 @@ def finite(tables: dict[str, pl.DataFrame]) -> Check:
         and (lowest_value := column.min()) is not None
         and not (lowest_value >= 0 and math.isfinite(column.sum()))  # type: ignore[operator]
     ]
-    wrong_names = ", ".join(wrong_columns) or "none"
-    return Check(
-        "I14", "every figure finite and not negative", not wrong_columns, f"bad: {wrong_names}"
-    )
+    detail = f"bad: {', '.join(wrong_columns) or 'none'}"
+    return Check("I14", "every figure finite and not negative", not wrong_columns, detail)

@@ -142,17 +142,12 @@ def sample(world: World, t1: float, fill: float) -> None:
         decode_ended = counts[w.FINISHED_PREFILL]
     last_row = windows.shape[0] - 1
     due_clients = heap_count(world.loop.due_s, world.loop.size[0], t1)
-    rows = 2 if t1 > settings.warmup_s else 1
-    for k in range(rows):
-        row = (
-            last_row
-            if k == 1
-            else window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, last_row)
-        )
+    in_front_end = counts[w.ARRIVED] - counts[w.FRONTED] - counts[w.LEFT_EARLY] + due_clients
+    window = window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, last_row)
+    for k in range(2 if t1 > settings.warmup_s else 1):
+        row = last_row if k == 1 else window
         windows[row, w.SAMPLES] += 1.0
-        windows[row, w.IN_FRONT_END] += (
-            counts[w.ARRIVED] - counts[w.FRONTED] - counts[w.LEFT_EARLY] + due_clients
-        )
+        windows[row, w.IN_FRONT_END] += in_front_end
         windows[row, w.IN_ROUTER] += counts[w.FRONTED] + sent_back - left_front_end
         windows[row, w.IN_PREFILL_QUEUE] += counts[w.ROUTED] - begun - counts[w.BACK_FROM_QUEUE]
         windows[row, w.IN_PREFILL] += begun - prefilled - counts[w.BACK_FROM_PREFILL]
@@ -166,10 +161,11 @@ def look_at_instances(world: World, t1: float) -> None:
     """Sample waiting and running requests of every instance at the end of a step."""
     settings, sums = world.settings, world.record.instances
     crowding, first_exchange = world.traffic.crowding, world.traffic.first[w.EXPERTS]
+    costs = world.costs
     row = window_of(t1 - 0.5 * settings.step_s, settings.horizon_s, sums.shape[0] - 1)
     prefill, decode, following = world.prefill, world.decode, world.request.following
-    instances, prefill_hot = settings.prefills, world.costs.prefill_hot_factor
-    most_tokens = world.costs.prefill_hot_tokens.shape[0] - 1
+    instances, prefill_hot = settings.prefills, costs.prefill_hot_factor
+    most_tokens = costs.prefill_hot_tokens.shape[0] - 1
     for prefill_instance in range(instances):
         first_field = prefill_instance * w.AT_FIELDS
         sums[row, first_field + w.AT_QUEUE] += length(prefill.queue, prefill_instance, following)
@@ -180,13 +176,11 @@ def look_at_instances(world: World, t1: float) -> None:
     for d in range(decode.taken.size):
         first_field = (instances + d) * w.AT_FIELDS
         verified_tokens = (settings.draft_tokens + 1.0) * decode.in_batch[d]
-        hot_factor = interpolate(
-            verified_tokens, world.costs.decode_hot_tokens, world.costs.decode_hot_factor[d]
-        )
+        hot_table = costs.decode_hot_tokens, costs.decode_hot_factor[d]
         sums[row, first_field + w.AT_QUEUE] += length(decode.wait, d, following)
         sums[row, first_field + w.AT_RUNNING] += decode.in_batch[d]
         sums[row, first_field + w.AT_CROWDED] += crowding[first_exchange + instances + d]
-        sums[row, first_field + w.AT_HOT] += hot_factor
+        sums[row, first_field + w.AT_HOT] += interpolate(verified_tokens, *hot_table)
         sums[row, first_field + w.AT_SAMPLES] += 1.0
 
 

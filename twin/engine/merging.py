@@ -16,6 +16,7 @@ from twin.engine.columns import Record
 from twin.engine.invariants import Check
 from twin.engine.setup import Setup
 from twin.engine.tabling import window_of
+from twin.metrics.latency import ratio
 from twin.metrics.observed import Observed
 from twin.metrics.registry import Summary
 from twin.scenario import Scenario, first_numbers
@@ -96,12 +97,8 @@ def merged(s: Scenario, parts: Sequence[Part]) -> Tables:
         if any(name in part.tables for part in parts)
     }
     tables["requests"] = _requests(parts, offsets)
-    events = [
-        _events(part, first_instance) for part, first_instance in zip(parts, offsets, strict=True)
-    ]
-    tables["events"] = pl.concat(events).unique(maintain_order=True).sort(
-        "t_s", maintain_order=True
-    )  # fmt: skip
+    events = pl.concat(map(_events, parts, offsets)).unique(maintain_order=True)
+    tables["events"] = events.sort("t_s", maintain_order=True)
     tables["windows"] = windows_of(parts)
     tables["operators"] = _operators([part.tables["operators"] for part in parts])
     tables["links"] = _links([part.tables["links"] for part in parts], tables["traffic"])
@@ -183,8 +180,7 @@ def windows_of(parts: Sequence[Part]) -> pl.DataFrame:
         model_weights = [weight[weight_name] for weight in weights]
         weight_sum = sum(model_weights[1:], model_weights[0])
         weighted = sum((v * n for v, n in zip(values, model_weights, strict=True)), np.zeros(count))
-        means = np.divide(weighted, weight_sum, out=np.full(count, np.nan), where=weight_sum > 0.0)
-        columns[name] = pl.Series(values=means, nan_to_null=True)
+        columns[name] = pl.Series(values=ratio(weighted, weight_sum), nan_to_null=True)
     if any(table["power_w"].null_count() for table in tables):
         columns["power_w"] = tables[0]["power_w"].clear(count)
     return pl.DataFrame(columns)

@@ -79,9 +79,8 @@ def shares_table(net: Network, pieces: Sequence[Piece]) -> pl.DataFrame:
     """Nodes (or sub-planes) of `shares_of_classes`."""
     places = pl.Series(_rows(net, pieces)[1].astype(np.uint32))
     place_columns = {column.name: column[places] for column in _columns_of(net)}
-    table = stacked(
-        {name: data_type for name, data_type in SHARES.items() if name not in place_columns}, pieces
-    )
+    others = {name: data_type for name, data_type in SHARES.items() if name not in place_columns}
+    table = stacked(others, pieces)
     return pl.DataFrame([place_columns[n] if n in place_columns else table[n] for n in SHARES])
 
 
@@ -111,14 +110,9 @@ def _columns_of(net: Network) -> list[pl.Series]:
 
 def _ways_of(net: Network) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Plane and direction (as one number), node, and sub-plane or 0 of the same places, i8 each."""
-
-    def ways() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The three arrays, computed anew."""
-        plane, node, sub_plane, direction = (column.to_list() for column in _columns_of(net))
-        way_codes = [WAYS.index(pair) for pair in zip(plane, direction, strict=True)]
-        return np.array(way_codes), np.array(node), np.array([value or 0 for value in sub_plane])
-
-    return net.once("ways of places", ways)
+    plane, node, sub_plane, direction = (column.to_list() for column in _columns_of(net))
+    way_codes = [WAYS.index(pair) for pair in zip(plane, direction, strict=True)]
+    return np.array(way_codes), np.array(node), np.array([value or 0 for value in sub_plane])
 
 
 def seats_table(machine: Machine, horizon_s: float) -> pl.DataFrame:
@@ -212,9 +206,8 @@ def links_table(setup: Setup, world: World, where: Sequence[Piece]) -> pl.DataFr
         for direction in ("out", "in"):
             for sub_plane, capacity in enumerate(limits[plane].T):
                 moved = moved_bytes[plane, direction][:, sub_plane]
-                mean_use = np.divide(
-                    moved, capacity * horizon_s, out=np.zeros_like(moved), where=capacity > 0.0
-                )
+                offered = capacity * horizon_s
+                mean_use = np.divide(moved, offered, out=np.zeros_like(moved), where=offered > 0.0)
                 # A batch that lasts for several windows is recorded in one: no link carries more
                 # than its capacity, so no window is fuller than full.
                 peak_use = np.minimum(mean_use * peak_ratio, np.maximum(mean_use, 1.0))
@@ -308,9 +301,8 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
         for e in log:
             if e.kind == Kind.INSTANCE_DOWN and (e.role, e.instance) == (i.role, i.index):
                 assert e.end_s is not None  # infinite while it lasts
-                down_s += np.clip(
-                    np.minimum(e.end_s, begin_s + width_s) - np.maximum(e.t_s, begin_s), 0, None
-                )
+                out_s = np.minimum(e.end_s, begin_s + width_s) - np.maximum(e.t_s, begin_s)
+                down_s += np.maximum(out_s, 0.0)
         queue, running = samples[:, w.AT_QUEUE] / look_count, samples[:, w.AT_RUNNING] / look_count
         if i.role == "colocated":  # what waits for it waits in its prompt queue
             queue = queue + sums[:, i.index * w.AT_FIELDS + w.AT_QUEUE] / look_count

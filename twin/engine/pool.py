@@ -167,16 +167,15 @@ def stop_reading(world: World, p: int, now_s: float) -> None:
 @kernel
 def write_blocks(world: World, p: int, now_s: float, before: tuple[int, int]) -> None:
     """Write blocks stored since `before` to DRAM, and on to the SSD tier, during the next batch."""
-    instances, block_bytes = world.settings.prefills, world.settings.block_bytes
+    settings = world.settings
     kept_blocks, ssd_blocks = kept_by(world, p)
-    if kept_blocks > before[0]:
-        add_to_stream(
-            world, w.WRITES * instances + p, now_s, (kept_blocks - before[0]) * block_bytes
-        )
-    if ssd_blocks > before[1]:
-        add_to_stream(
-            world, w.ARCHIVES * instances + p, now_s, (ssd_blocks - before[1]) * block_bytes
-        )
+    for kind, new_blocks in (
+        (w.WRITES, kept_blocks - before[0]),
+        (w.ARCHIVES, ssd_blocks - before[1]),
+    ):
+        if new_blocks > 0:
+            new_bytes = new_blocks * settings.block_bytes
+            add_to_stream(world, kind * settings.prefills + p, now_s, new_bytes)
 
 
 @kernel

@@ -17,6 +17,7 @@ from twin.engine.setup import Setup
 from twin.engine.tabling import parts, schema, stacked, window_of
 from twin.hardware.prices import port_rates
 from twin.metrics.events import Event, events_table
+from twin.metrics.latency import ratio
 from twin.metrics.operators import DECODE_OPERATORS, OPERATORS, PREFILL_OPERATORS
 from twin.metrics.steadiness import QUEUES, RUNNING
 from twin.model.parallel import place_in_stage
@@ -98,9 +99,7 @@ def requests_table(world: World, arrived: int, stamps: Mapping[str, np.ndarray])
     statuses = STATUS_OF_CLIENTS if may_leave else STATUS
     reasons = REASON_OF_CLIENTS if may_leave else REASON
     status_names = STATUS_OF_CLIENTS.categories.to_list()
-    status_codes = np.array([status_names.index(name) for name in w.STATUS_NAMES], np.uint8)[
-        request.status[:arrived]
-    ]
+    index_of_code = np.array([status_names.index(name) for name in w.STATUS_NAMES], np.uint8)
     ranks = world.settings.decode_ranks
     rank_of = request.rank[:arrived]
     return pl.DataFrame(
@@ -116,7 +115,7 @@ def requests_table(world: World, arrived: int, stamps: Mapping[str, np.ndarray])
             "decode_rank": _index(np.where(rank_of < 0, -1, rank_of % ranks).astype(np.int32)),
             "preemptions": request.preemptions[:arrived],
             "retries": request.retries[:arrived],
-            "status": pl.Series(values=status_codes).cat.to(statuses),
+            "status": pl.Series(values=index_of_code[request.status[:arrived]]).cat.to(statuses),
             "reason": pl.Series(values=request.reason[:arrived].astype(np.uint8)).cat.to(reasons),
         }
     )
@@ -272,11 +271,6 @@ def _happenings(world: World, at_start: int, arrived: int, count: int) -> dict[s
     }
 
 
-def ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """Quotients; NaN where the denominator is 0."""
-    return np.divide(above, below, out=np.full(len(above), np.nan), where=below > 0)
-
-
 def capacities(setup: Setup, pools: Sequence[str] = ()) -> dict[str, float]:
     """Capacity per second of planes, and HBM and cube cores of some pools (none named: of all)."""
     net, hbm, cube = setup.fabric, 0.0, 0.0
@@ -330,14 +324,12 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
         context_tokens = world.decode.context_s[of_die] / steady_s if decodes else unknown
         imbalance = setup.decode_imbalance if decodes else setup.prefill_imbalance
         load_of_die = unknown.copy()
-        layout = setup.costs.roles[instance.role].layout
-        if layout.slots_per_die:
-            die_load = np.repeat(imbalance.die_load.mean(axis=0), layout.split)
-            pool = setup.costs.roles[instance.role].pool
+        costs = setup.costs.roles[instance.role]
+        if costs.layout.slots_per_die:
+            die_load = np.repeat(imbalance.die_load.mean(axis=0), costs.layout.split)
             load_of_die[: die_load.size] = die_load[:count]
-            load_of_die = load_of_die[
-                [place_in_stage(pool, place, count) for place in range(count)]
-            ]
+            places = [place_in_stage(costs.pool, die, count) for die in range(count)]
+            load_of_die = load_of_die[places]
         kv_space = float(world.decode.kv_tokens[instance.index]) if decodes else np.inf
         pieces.append(
             {

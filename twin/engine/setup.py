@@ -39,7 +39,7 @@ from twin.scenario import (
     remarks,
     supernodes_apart,
 )
-from twin.steady import Assembly, Priced
+from twin.steady import Priced
 from twin.workload.generate import Requests, TraceTable, generate, mean_lengths
 from twin.workload.requests import MOST_REQUESTS
 
@@ -69,7 +69,10 @@ class Setup:
     decode_imbalance: Imbalance
     requests: Requests
     notes: list[str]
-    crowd: ExpertCrowd
+    routed: x.Routed  # experts; for a model without any, ones that change nothing
+    process: x.Process  # popularity of experts over time
+    topics: np.ndarray  # i1[requests], topic class
+    tokens_per_request: Mapping[str, float]  # by role: tokens of a pass that come from one request
     power: Mapping[str, Power]  # watts of an NPU of each pool; empty where a chip states none
     node_dram_bytes: float  # of each node, that hold blocks of the memory pool
     declared: int  # instances that serve at the start: the first ones; others may come
@@ -120,13 +123,23 @@ class Setup:
 
     def kv_tokens(self, costs: RoleCosts) -> float:
         """KV tokens of a rank, less the space of one layer's new experts while they arrive."""
-        balancing = self.crowd.routed.experts.balancing
+        balancing = self.routed.experts.balancing
         if balancing.policy in ("none", "oracle") or balancing.swap == "stall":
             return float(costs.kv_tokens_per_rank)
-        expert_bytes = self.crowd.expert_bytes[costs.pool.role]
+        expert_bytes = self.expert_bytes(costs.pool.role)
         layer_bytes = costs.layout.slots_per_die * expert_bytes / costs.layout.split
         token_bytes = (costs.kv_bytes_per_token - costs.kv_spared) * costs.die_kv  # of each die
         return float(int(costs.kv_tokens_per_rank - layer_bytes / token_bytes))
+
+    def expert_bytes(self, role: str) -> float:
+        """Bytes of the weights of one routed expert in one layer, as a pool stores them."""
+        weight_format = FORMATS[self.costs.roles[role].pool.precision.weights]
+        return self.costs.shape.expert_weights * weight_format.weight_bytes
+
+    def expert_nodes(self, role: str, places: int) -> int:
+        """Number of nodes that so many places of experts take: dies, or groups that split them."""
+        costs = self.costs.roles[role]
+        return min(places, -(-places * costs.layout.split // costs.dies_per_node))
 
     @property
     def dynamic(self) -> bool:
@@ -238,23 +251,6 @@ class Setup:
         return int(bytes_per_node * dram_nodes / block_bytes)
 
 
-@dataclass(frozen=True)
-class ExpertCrowd:
-    """Routed experts, their popularity, and the layout of the instances that use them."""
-
-    routed: x.Routed  # as in the scenario, or for a model without any, ones that change nothing
-    process: x.Process  # popularity over time
-    topics: np.ndarray  # i1[requests], topic class
-    tokens_per_request: Mapping[str, float]  # by role: tokens of a pass that come from one request
-    expert_bytes: dict[str, float]  # by role: weights of one routed expert in one layer
-    dies_per_node: dict[str, int]  # by role: most dies of an instance that one node has
-    split: dict[str, int]  # by role: dies that hold a part of each of their experts
-
-    def nodes_of(self, role: str, places: int) -> int:
-        """Number of nodes that so many places of experts take: dies, or groups that split them."""
-        return min(places, -(-places * self.split[role] // self.dies_per_node[role]))
-
-
 def set_up(
     scenario: Scenario, facts: Facts, trace: TraceTable | None, counts: np.ndarray | None = None
 ) -> Setup:
@@ -286,7 +282,8 @@ def set_up(
     priced_setup = Setup(
         scenario, parts.net, instances, costs, parts.prefill_imbalance, parts.decode_imbalance,
         notes=[], power=watts, declared=len(placement.instances), node_dram_bytes=dram_bytes,
-        requests=None, crowd=None,  # type: ignore[arg-type]
+        routed=parts.routed, tokens_per_request=parts.tokens_per_request,
+        requests=None, process=None, topics=None,  # type: ignore[arg-type]
     )  # fmt: skip
     _refuse_across(priced_setup)
     request_count = None
@@ -315,8 +312,12 @@ def set_up(
         for role, share in costs.deployed.clocks.items()
         if share < 1.0
     ]
-    crowd = _crowd(scenario, parts, requests, counts)
-    return replace(priced_setup, requests=requests, notes=notes, crowd=crowd, residents=in_progress)
+    process = x.start(parts.routed, counts)
+    topics = x.topics_of(process, requests.arrival_s, requests.session, scenario.seed)
+    return replace(
+        priced_setup, requests=requests, notes=notes, process=process, topics=topics,
+        residents=in_progress,
+    )  # fmt: skip
 
 
 def set_up_models(
@@ -330,9 +331,8 @@ def set_up_models(
     scenarios, names, setups = of_models(scenario), model_names(scenario), []
     for number, (model_scenario, name) in enumerate(zip(scenarios, names, strict=True)):
         try:
-            setups.append(
-                set_up(model_scenario, facts, None if number else trace, None if number else counts)
-            )
+            tables = (None, None) if number else (trace, counts)
+            setups.append(set_up(model_scenario, facts, *tables))
         except ValueError as error:
             if number == 0:  # its fields, and the machine's, are the scenario's own
                 raise
@@ -359,25 +359,6 @@ def _keeps_answers(s: Scenario) -> bool:
     """Whether chains include answers' blocks: the pool stores them, or HBM that decoded them."""
     in_hbm = s.memory_pool.in_hbm and s.deployment.mode == "colocated"
     return in_hbm or (s.memory_pool.enabled and s.memory_pool.answers)
-
-
-def _crowd(
-    s: Scenario, parts: Assembly, requests: Requests, counts: np.ndarray | None
-) -> ExpertCrowd:
-    """Experts of a run: popularity over time, placement and imbalance of each pool."""
-    costs, process = parts.costs, x.start(parts.routed, counts)
-    return ExpertCrowd(
-        routed=parts.routed,
-        process=process,
-        topics=x.topics_of(process, requests.arrival_s, requests.session, s.seed),
-        tokens_per_request=parts.tokens_per_request,
-        expert_bytes={
-            name: costs.shape.expert_weights * FORMATS[role.pool.precision.weights].weight_bytes
-            for name, role in costs.roles.items()
-        },
-        split={name: role.layout.split for name, role in costs.roles.items()},
-        dies_per_node={name: role.dies_per_node for name, role in costs.roles.items()},
-    )
 
 
 def _refuse_across(setup: Setup) -> None:

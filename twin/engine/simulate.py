@@ -3,6 +3,7 @@
 The same scenario, facts and trace give the same bytes: a Run is a value."""
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -91,10 +92,9 @@ class Unfolding:
         first_s, finish_s = request.transfer_end_s[rows], request.finish_s[rows]
         # Requests that were decoding at the start were never routed.
         is_first = (first_s > before_s) & (first_s <= now_s) & (request.routed_s[rows] > 0.0)
-        is_ended = (finish_s > before_s) & (finish_s <= now_s) & (request.output_tokens[rows] > 1)
-        tpot_s = (finish_s[is_ended] - first_s[is_ended]) / (
-            request.output_tokens[rows][is_ended] - 1
-        )
+        tokens_after_first = request.output_tokens[rows] - 1
+        is_ended = (finish_s > before_s) & (finish_s <= now_s) & (tokens_after_first > 0)
+        tpot_s = (finish_s[is_ended] - first_s[is_ended]) / tokens_after_first[is_ended]
         window_sums = world.record.windows[:-1]
         token_field = w.DECODE_TOKENS if world.settings.has_decode else w.PREFILL_TOKENS
         tokens = float(window_sums[:, token_field].sum())
@@ -165,7 +165,7 @@ def simulate(
 
 def pass_time(
     setups: Sequence[Setup], facts: Facts, progress: Progress | None = None,
-    logs: Sequence[Log] = (), until_s: float | None = None,
+    logs: Sequence[Log] = (), until_s: float = math.inf,
 ) -> list[Running]:  # fmt: skip
     """Advance to the horizon; returns the state of each of the models that share the machine. logs:
     one each, filled with passes that overlap its span; until_s: stop there, before the horizon."""
@@ -176,9 +176,7 @@ def pass_time(
     if len(models) > 1:
         share_npus([model.life for model in models])
     shares_links = share_links([model.machine for model in models])
-    steps = steps_in(
-        scenario.horizon_s if until_s is None else min(until_s, scenario.horizon_s), scenario.step_s
-    )
+    steps = steps_in(min(until_s, scenario.horizon_s), scenario.step_s)
     stride = max(1, steps // REPORTS if progress else steps)
     next_step, report_at = 0, stride
     while next_step < steps:
@@ -206,9 +204,8 @@ def _report(running: Sequence[Running], now_s: float) -> dict[str, Any]:
     unfolding.note(now_s)
     points = {name: list(values) for name, values in unfolding.points.items()}
     numbers = [live(model.world) for model in running]
-    return {name: sum(model_numbers[name] for model_numbers in numbers) for name in numbers[0]} | {
-        "points": points
-    }
+    sums = {name: sum(model_numbers[name] for model_numbers in numbers) for name in numbers[0]}
+    return sums | {"points": points}
 
 
 def live(world: World) -> dict[str, float]:
@@ -232,13 +229,11 @@ def left_by(name: str, setup: Setup, passed: Running) -> Part:
     tables = recorder.tables(
         setup, passed.machine, passed.balance, passed.events, limits, stamps, present
     )
-    little_error = little_gap(world)
-    totals = steady_totals(setup, world, limits) | {"little_error": little_error}
-    totals |= present.totals()
-    npus = present.npus()
+    totals = steady_totals(setup, world, limits) | present.totals()
+    totals["little_error"] = little_gap(world)
     gaps = ITERATION_EDGES_S, world.record.gaps
     observed = Observed(
-        setup.scenario, tables["requests"], totals, npus, tables["events"], gaps, stamps
+        setup.scenario, tables["requests"], totals, present.npus(), tables["events"], gaps, stamps
     )
     summary = summarise(observed)
     summary["steady_state"] = steadiness(setup.scenario, tables["windows"])
@@ -314,28 +309,13 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
     """Amounts of the steady state, counts of the whole run; limits: of `recorder.capacities`."""
     steady_row = world.record.windows[-1]
     counters = world.record.counters
-    totals = {
-        name: float(steady_row[field])
-        for name, field in (
-            ("iterations", w.ITERATIONS), ("iteration_s", w.ITERATION_S),
-            ("decode_tokens", w.DECODE_TOKENS), ("decode_busy_s", w.DECODE_BUSY_S),
-            ("kv_used_s", w.KV_USED_S), ("prefill_batches", w.PREFILL_BATCHES),
-            ("prefill_busy_s", w.PREFILL_BUSY_S), ("prefill_tokens", w.PREFILL_TOKENS),
-            ("prompt_tokens", w.PROMPT_TOKENS), ("hit_tokens", w.HIT_TOKENS),
-            ("hbm_hit_tokens", w.HBM_HIT_TOKENS),
-            ("samples", w.SAMPLES), ("pool_used", w.POOL_USED),
-            ("preemptions", w.PREEMPTIONS),
-            ("hbm_amount", w.HBM_BYTES), ("cube_amount", w.FLOPS),
-            ("prefill_cube_amount", w.PREFILL_FLOPS),
-        )
-    }  # fmt: skip
+    totals = dict(zip(w.FIELDS, steady_row.tolist(), strict=False))  # operators have no name here
     cells = cells_of(world)
     moved_bytes = cells.sum(axis=(1, 3))[-1]
     totals |= {f"{name}_amount": float(moved_bytes[plane]) for plane, name in enumerate(w.PLANES)}
     bytes_by_class = cells.sum(axis=(2, 3))[-1]
-    totals |= {
-        f"{name}_moved": float(bytes_by_class[plane]) for plane, name in enumerate(w.TRAFFIC)
-    }
+    for name, class_bytes in zip(w.TRAFFIC, bytes_by_class, strict=True):
+        totals[f"{name}_moved"] = float(class_bytes)
     totals["block_bytes"] = world.settings.block_bytes
     totals["block_tokens"] = float(world.settings.block_tokens)
     totals["inside"] = float(steady_row[w.IN_FRONT_END : w.IN_DECODE + 1].sum())

@@ -71,9 +71,8 @@ def residents(priced: Priced, requests: Requests) -> Residents | None:
         if instance_number > 0:
             arrivals = population.rate_req_per_s * population.iteration_s
             iterations = population.reserved_s / population.iteration_s
-            live_through(
-                population.population, 0, int(APART * population.life) + 1, arrivals, iterations
-            )
+            iterations_apart = int(APART * population.life) + 1
+            live_through(population.population, 0, iterations_apart, arrivals, iterations)
         snapshots.append(_snapshot(population, instance_number * ranks))
     columns = [np.concatenate(parts) for parts in zip(*snapshots, strict=True)]
     if is_closed:  # no more than there are clients
@@ -96,9 +95,8 @@ def _snapshot(
     population, iteration = standing.population, standing.population.at[ITERATION]
     is_decoding, is_coming = population.status == DECODING, population.status == COMING
     iterations = np.maximum(population.due - population.joined, 1)
-    emitted_tokens = np.where(
-        is_decoding, population.left * (iteration - population.joined) // iterations, 0
-    )
+    tokens_done = population.left * (iteration - population.joined) // iterations
+    emitted_tokens = np.where(is_decoding, tokens_done, 0)
     row_numbers = np.flatnonzero((is_decoding | is_coming) & (population.left - emitted_tokens > 0))
     iterations_left = np.maximum(population.due - iteration, 1)  # an estimate where prompts queue
     ready_s = np.where(is_coming, iterations_left * standing.iteration_s, 0.0)
@@ -118,7 +116,7 @@ def with_residents(requests: Requests, found: Residents | None, closed: bool) ->
     arrival_s = requests.arrival_s
     if closed:
         arrival_s = np.full(arrival_s.size, np.inf)
-    first_session = int(requests.session.max(initial=-1)) + 1
+    sessions = int(requests.session.max(initial=-1)) + 1 + np.arange(count, dtype=np.int32)
     turn_before, pause_s = requests.waits_for, requests.pause_s
     if turn_before is not None and pause_s is not None:
         no_turn = np.full(count, w.NONE, turn_before.dtype)
@@ -130,9 +128,7 @@ def with_residents(requests: Requests, found: Residents | None, closed: bool) ->
         arrival_s=np.concatenate((np.zeros(count), arrival_s)),
         input_tokens=np.concatenate((found.input_tokens, requests.input_tokens)),
         output_tokens=np.concatenate((found.output_tokens, requests.output_tokens)),
-        session=np.concatenate(
-            (first_session + np.arange(count, dtype=np.int32), requests.session)
-        ),
+        session=np.concatenate((sessions, requests.session)),
         segment_offset=np.concatenate((np.zeros(count, np.int64), requests.segment_offset)),
         waits_for=turn_before,
         pause_s=pause_s,

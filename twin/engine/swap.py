@@ -70,9 +70,8 @@ def swap_in(world: World, d: int, rank: int) -> int:
         return w.NONE
     tokens = float(request.input_tokens[request_row] + request.emitted[request_row])
     used_tokens = state.context[rank] + state.reserved_tokens[rank] - state.swapped_tokens[rank]
-    used_tokens += 0.5 * settings.page_tokens * (state.requests[rank] + 1) - shared_tokens(
-        world, rank
-    )
+    half_pages = 0.5 * settings.page_tokens * (state.requests[rank] + 1)
+    used_tokens += half_pages - shared_tokens(world, rank)
     if state.requests[rank] > 0 and used_tokens + tokens > settings.swap_share * state.kv_tokens[d]:
         return w.NONE
     pop(state.swapped, rank, request.following)
@@ -126,10 +125,8 @@ def copies_s(world: World, d: int, now_s: float, operators: np.ndarray) -> float
     longest_s = copying_s(world, d, decode.copying[d], longest_s)
     operators[PLACE] += longest_s
     decode.copies_end_s[d] = now_s + longest_s
-    book_traffic(
-        world, w.SWAP, w.UB, settings.prefills + d, now_s, now_s + longest_s,
-        total(decode.copying[d]),
-    )  # fmt: skip
+    column, copied = settings.prefills + d, total(decode.copying[d])
+    book_traffic(world, w.SWAP, w.UB, column, now_s, now_s + longest_s, copied)
     fill(decode.copying[d], 0.0)
     return longest_s
 

@@ -70,10 +70,8 @@ def place_eplb(load: Floats, physical: int, groups: int, nodes: int, slots: Ints
         node_load = load_f4[rows, node_experts]
         slot_expert, copies = replicate(node_load, slots_used)
         slot_load = np.zeros((layers, node_dies * die_slots), np.float32)
-        slot_load[:, :slots_used] = node_load[rows, slot_expert] / copies[rows, slot_expert].astype(
-            np.float32
-        )
-        die_of_slot, slot_in_die = pack(slot_load, node_dies)
-        slots[rows, node * node_dies + die_of_slot[:, :slots_used], slot_in_die[:, :slots_used]] = (
-            node_experts[rows, slot_expert]
-        )
+        slot_copies = copies[rows, slot_expert].astype(np.float32)
+        slot_load[:, :slots_used] = node_load[rows, slot_expert] / slot_copies
+        die_of_slot, slot_in_die = (place[:, :slots_used] for place in pack(slot_load, node_dies))
+        dies_of_slots = node * node_dies + die_of_slot
+        slots[rows, dies_of_slots, slot_in_die] = node_experts[rows, slot_expert]

@@ -99,9 +99,8 @@ def limited_deficit(now: Floats, slots: Ints, part: Floats, groups: int, top_gro
                 if group_picks[g] == 0.0:
                     continue
                 die_var[die] += group_picks[g] * group_picks[g] * (1.0 / group_chance[g] - 1.0)
-                die_var[die] -= (
-                    group_chance[g] * (1.0 - EVEN) * var_of_part[g] * var_of_part[g] / group_var[g]
-                )
+                evened = group_chance[g] * (1.0 - EVEN)
+                die_var[die] -= evened * var_of_part[g] * var_of_part[g] / group_var[g]
                 for other_group in range(g):
                     ratio = together(group_chance[g], group_chance[other_group], top_groups)
                     die_var[die] += 2.0 * group_picks[g] * group_picks[other_group] * (ratio - 1.0)
@@ -113,7 +112,6 @@ def limited_deficit(now: Floats, slots: Ints, part: Floats, groups: int, top_gro
                 if part[layer, die, i] > 0.0:
                     mean_picks += now[layer, slots[layer, die, i]] * part[layer, die, i]
             other_variance = max(var_sum - die_var[die], 0.1 * var_sum)
-            deficits[layer, die] = mean_picks - (
-                die_var[die] * var_sum / other_variance if other_variance > 0.0 else 0.0
-            )
+            free_var = die_var[die] * var_sum / other_variance if other_variance > 0.0 else 0.0
+            deficits[layer, die] = mean_picks - free_var
     return deficits

@@ -23,9 +23,8 @@ def hot_factors(
     `tokens_per_request` pick alike by `correlation`. groups > 1: routing limited to `top_groups`.
     nearest > 1: nodes within which tokens prefer a copy. distinct = False: a multinomial (groups =
     1). Raises ExpertsError."""
-    return Peaks(now, slots, groups, top_groups, nearest, distinct).factors(
-        tokens, tokens_per_request, correlation
-    )
+    moments = Peaks(now, slots, groups, top_groups, nearest, distinct)
+    return moments.factors(tokens, tokens_per_request, correlation)
 
 
 def by_node(slots: Ints, nodes: int) -> Ints:
@@ -73,9 +72,8 @@ class Peaks:
 
     def factors(self, tokens: Floats, tokens_per_request: float, correlation: float) -> Floats:
         """Expected load of the hottest die over the mean, averaged over layers, f8[g]."""
-        return np.array(
-            [self._mean_factor(peaks, float(n), tokens_per_request, correlation) for n in tokens]
-        )
+        of_requests = tokens_per_request, correlation
+        return np.array([self._mean_factor(peaks, float(n), *of_requests) for n in tokens])
 
     def factor(self, tokens: float, tokens_per_request: float, correlation: float) -> float:
         """A point of `factors` without a compiler: in numpy, equal bit for bit, much slower."""
@@ -152,11 +150,8 @@ def copy_shares(slots: Ints, experts: int, nearest: int) -> Floats:
         return np.where(is_first, copies_on_die / np.where(is_filled, copies, 1.0), 0.0)
     nodes_without = (node_copies == 0.0).sum(axis=1)[layer_index, slots]
     near_share = 1.0 / np.where(is_filled, node_copies[layer_index, node_index, slots], 1.0)
-    return np.where(
-        is_first,
-        copies_on_die * (near_share + nodes_without / np.where(is_filled, copies, 1.0)) / nearest,
-        0.0,
-    )
+    far_share = nodes_without / np.where(is_filled, copies, 1.0)
+    return np.where(is_first, copies_on_die * (near_share + far_share) / nearest, 0.0)
 
 
 def die_moments(now: Floats, slots: Ints, part: Floats) -> tuple[Floats, Floats, Floats]:

@@ -46,23 +46,15 @@ def log_loads(
     if experts.popularity == "imported":
         return skew * _logs(_checked(counts, layers, routed_experts, experts.counts.name))
     layer_scales = [float(number) for number in facts["experts.popularity.layer_scale"].value]
-    load_span = facts.si("experts.popularity.power_law_span")
+    alpha, load_span = experts.power_law_alpha, facts.si("experts.popularity.power_law_span")
     for layer in range(layers):
         order_key = stream_key(seed, f"experts/order/{layer}")
         if experts.popularity == "power_law":
-            rank_loads(
-                POWER_LAW, skew, experts.power_law_alpha, load_span, order_key, log_load[layer]
-            )
+            rank_loads(POWER_LAW, skew, alpha, load_span, order_key, log_load[layer])
         else:
             layer_scale = skew * layer_scales[layer * len(layer_scales) // layers]
             rank_loads(SKEWED, layer_scale, 0.0, 0.0, order_key, log_load[layer])
     return log_load
-
-
-def refuse_picks(top_k: int, routed_experts: int) -> None:
-    """Raise ExpertsError unless a token can pick top_k different experts."""
-    if not min(1, routed_experts) <= top_k <= routed_experts:
-        raise ExpertsError(f"top_k = {top_k} must be from 1 to {routed_experts} routed experts")
 
 
 def _checked(counts: Floats | None, layers: int, routed_experts: int, name: str) -> Floats:
@@ -101,9 +93,8 @@ def rank_loads(shape: int, scale: float, alpha: float, span: float, order_key: n
         out[expert_order] = scale * quantile * math.log(span)
     else:
         exponent = 1.0 - alpha
-        out[expert_order] = (
-            scale * each(math.log, 1.0 + quantile * (math.pow(span, exponent) - 1.0)) / exponent
-        )
+        power = 1.0 + quantile * (math.pow(span, exponent) - 1.0)
+        out[expert_order] = scale * each(math.log, power) / exponent
 
 
 def to_chances(load: Floats, top_k: float) -> Floats:
@@ -117,9 +108,8 @@ def to_chances(load: Floats, top_k: float) -> Floats:
         is_scaled = (full_count != count_before) & (free_load > 0.0)
         if not is_scaled.any():
             return np.where(is_full, 1.0, load)
-        row_scale = np.where(
-            is_scaled, (top_k - full_count) / np.where(free_load > 0.0, free_load, 1.0), 1.0
-        )
+        free_picks = top_k - full_count
+        row_scale = np.divide(free_picks, free_load, np.ones(free_load.size), where=is_scaled)
         load = np.where(is_full, 1.0, load * row_scale[:, None])
         count_before = np.where(is_scaled, full_count, count_before)
         is_full |= (load >= 1.0) & is_scaled[:, None]

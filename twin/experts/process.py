@@ -79,7 +79,9 @@ def _started(routed: Routed, counts: Floats | None = None) -> Process:
     """The popularity process of a scenario, drawn anew; see `start`."""
     experts, facts, seed = routed.experts, routed.facts, routed.seed
     layers, routed_experts, top_k = routed.layers, routed.routed_experts, routed.top_k
-    popularity.refuse_picks(top_k, routed_experts)
+    if not min(1, routed_experts) <= top_k <= routed_experts:
+        sentence = f"top_k = {top_k} must be from 1 to {routed_experts} routed experts"
+        raise popularity.ExpertsError(sentence)
     skew = popularity.strength(experts)
     # Counts are of the very time that is simulated: without drift they are the popularity.
     is_constant = experts.popularity == "imported" and experts.drift_s == 0.0
@@ -235,7 +237,6 @@ def _chances(base: Floats, noise: Floats, offset: Floats, mix: Floats, top_k: in
     """Chances f8[layers, experts]: those of the topic classes, averaged by mix f8[topics]."""
     mean_chance = np.zeros_like(base)
     for topic in np.flatnonzero(mix):
-        mean_chance += mix[topic] * popularity.to_chances(
-            each(math.exp, base + noise + offset[topic]), float(top_k)
-        )
+        load = each(math.exp, base + noise + offset[topic])
+        mean_chance += mix[topic] * popularity.to_chances(load, float(top_k))
     return mean_chance

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from twin.metrics.latency import ratio
 from twin.metrics.observed import Observed
 
 
@@ -48,12 +49,8 @@ def _of_fair_share(o: Observed) -> np.ndarray:
     """Tokens served to each tenant over its max-min fair share by weight; NaN without demand."""
     served_tokens, offered_tokens = _tokens(o, o.finished), _tokens(o, _first_attempt(o))
     weight = np.array([tenant.weight for tenant in o.scenario.tenants])
-    fair_tokens = fair_shares(
-        float(served_tokens.sum()), np.maximum(offered_tokens, served_tokens), weight
-    )
-    return np.divide(
-        served_tokens, fair_tokens, out=np.full(fair_tokens.size, np.nan), where=fair_tokens > 0.0
-    )
+    demand = np.maximum(offered_tokens, served_tokens)
+    return ratio(served_tokens, fair_shares(float(served_tokens.sum()), demand, weight))
 
 
 def _first_attempt(o: Observed) -> np.ndarray:

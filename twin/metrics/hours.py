@@ -32,9 +32,8 @@ def by_hour(windows: pl.DataFrame, s: Scenario, length_s: float) -> pl.DataFrame
     changing_npus = pl.col("changing_npus") if "changing_npus" in windows.columns else pl.lit(0.0)
     hit_ratio = pl.col("hit_token_ratio").fill_nan(None)
     # Only computed prompt tokens are known: a share 1 - hit ratio of all.
-    prompt_tokens = (
-        pl.col("input_tokens_per_s") * pl.col("window_s") / (1.0 - hit_ratio.clip(0.0, 0.999))
-    )
+    computed_tokens = pl.col("input_tokens_per_s") * pl.col("window_s")
+    prompt_tokens = computed_tokens / (1.0 - hit_ratio.clip(0.0, 0.999))
     watts = pl.col("power_w").fill_nan(None)
     middle_s = pl.col("t_s") + 0.5 * pl.col("window_s")
     covered_s = pl.col("window_s").sum()

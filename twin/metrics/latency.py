@@ -111,6 +111,11 @@ def quotient(above: float, below: float) -> float | None:
     return above / below if below > 0 else None
 
 
+def ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+    """Quotients; NaN where the denominator is 0."""
+    return np.divide(above, below, out=np.full(len(above), np.nan), where=below > 0)
+
+
 def waited_s(requests: pl.DataFrame) -> np.ndarray | float:
     """Seconds between a turn's first attempt and this one, f8[n]; 0 where no client retries."""
     if "asked_s" not in requests.columns:

@@ -224,9 +224,8 @@ class Observed:
                 used_amount += totals["prefill_cube"] * totals["prefill_cube_amount"]
             used_share = used_amount / (totals[f"{unit}_capacity"] * self.steady_s)
             drawn_w += totals[f"{unit}_w"] * used_share * npus
-        return drawn_w + npus * (
-            totals["idle_w"] + totals["host_w"] + totals["switches_w"] + totals["optics_w"]
-        )
+        npu_w = totals["idle_w"] + totals["host_w"] + totals["switches_w"] + totals["optics_w"]
+        return drawn_w + npus * npu_w
 
     def _drawn_w(self, role: str) -> float:
         """Mean watts of the NPUs of a pool that has a kind of its own."""
@@ -249,8 +248,7 @@ class Observed:
     def price_per_npu_hour(self) -> float:
         """Price of an hour of a mean NPU that belongs to an instance."""
         pools, cost = serving(self.scenario), self.scenario.cost
-        supernode = self.scenario.supernode
-        npus_at: dict[float, float] = {}
+        supernode, npus_at = self.scenario.supernode, dict[float, float]()
         for role, npu_count in self.npus.items():
             if not pools[role].over:
                 kind = supernode.kind_with(pools[role].chip)
@@ -260,10 +258,8 @@ class Observed:
         cpu_price = sum(n * kind.price_per_npu_hour for kind, n in supernode.cpu_nodes_per_npu)
         if len(npus_at) < 2 or not any(npus_at.values()):
             return next(iter(npus_at), cost.price_per_npu_hour) + cpu_price
-        return (
-            sum(price * npu_count for price, npu_count in npus_at.items()) / sum(npus_at.values())
-            + cpu_price
-        )
+        total_price = sum(price * npu_count for price, npu_count in npus_at.items())
+        return total_price / sum(npus_at.values()) + cpu_price
 
     def clock(self, role: str) -> float | None:
         """Share of the rated clock of a pool, or of the colocated one; None without a cap."""

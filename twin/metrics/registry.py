@@ -72,15 +72,12 @@ def _latency(
 ) -> list[Metric]:  # fmt: skip
     """Mean and percentiles of one latency; the SLO is about its p99."""
 
-    def formula(key: str) -> Formula:
-        """Formula that reads one figure of the spreads."""
-        return lambda o: o.spreads[key]
-
     return [
         Metric(
             f"{prefix}_{statistic}", f"{name} {statistic}", "time", "s", "lower", what, "times",
-            formula(f"{prefix}_{statistic}"), PER_REQUEST, places=at.get(statistic, ()),
-            slo=slo if statistic == "p99" else None, term=name,
+            lambda o, key=f"{prefix}_{statistic}": o.spreads[key],  # type: ignore[misc]
+            PER_REQUEST, places=at.get(statistic, ()), slo=slo if statistic == "p99" else None,
+            term=name,
         )
         for statistic in ("mean", "p50", "p90", "p95", "p99")
     ]  # fmt: skip

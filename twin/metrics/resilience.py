@@ -89,9 +89,8 @@ def resilience(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list
             what="",
         )  # fmt: skip
         dips.append(replace(dip, what=_sentences(dip, stop_s)))
-        earlier_rate = (
-            usual_rate if ((outages["t_s"] < stop_s) & (outages["end_s"] > stop_s)).any() else None
-        )
+        goes_on = ((outages["t_s"] < stop_s) & (outages["end_s"] > stop_s)).any()
+        earlier_rate = usual_rate if goes_on else None
     return dips
 
 
@@ -286,8 +285,7 @@ def incidents(
         moved_bytes = float(rebalance_events["bytes"].fill_null(0.0).sum())
         outage_events = events.filter(pl.col("kind") == Kind.INSTANCE_DOWN)
         # Filled first: an open end of a column that is all null has no type of its own.
-        end_times_s = (
-            outage_events["end_s"].cast(pl.Float64).fill_null(horizon_s).clip(upper_bound=horizon_s)
-        )
-        down_s = float((end_times_s - outage_events["t_s"]).clip(lower_bound=0.0).sum())
+        end_s = outage_events["end_s"].cast(pl.Float64).fill_null(horizon_s)
+        outage_s = end_s.clip(upper_bound=horizon_s) - outage_events["t_s"]
+        down_s = float(outage_s.clip(lower_bound=0.0).sum())
     return Incidents(lost_count, retried_count, rebalance_count, moved_bytes, down_s)

@@ -104,20 +104,8 @@ def samples_of_stays(
     (4, 5)
     """
     end = np.where(np.isnan(end_s), np.inf, end_s)
-    samples_before, samples_until = _earlier(sampled_at_s, begin_s), _earlier(sampled_at_s, end)
+    samples_before, samples_until = (np.searchsorted(sampled_at_s, t) for t in (begin_s, end))
     end_sample = samples_until[samples_until < sampled_at_s.size]
     ends_at_sample = int((sampled_at_s[end_sample] == end[samples_until < sampled_at_s.size]).sum())
     fewest = int(samples_until.sum()) - int(samples_before.sum())
     return fewest, fewest + ends_at_sample
-
-
-def _earlier(sampled_at_s: np.ndarray, times_s: np.ndarray) -> np.ndarray:
-    """Number of samples before each time, from their distance, corrected by one: no slow search."""
-    count = sampled_at_s.size
-    if count < 2:
-        return np.searchsorted(sampled_at_s, times_s, "left")
-    step_s = sampled_at_s[1] - sampled_at_s[0]
-    before_it = np.clip((times_s - sampled_at_s[0]) / step_s + 1.0, 0, count).astype(np.int64)
-    before_it -= (before_it > 0) & (sampled_at_s[np.maximum(before_it - 1, 0)] >= times_s)
-    before_it += (before_it < count) & (sampled_at_s[np.minimum(before_it, count - 1)] < times_s)
-    return before_it

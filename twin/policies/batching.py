@@ -94,9 +94,9 @@ def iterations_needed(
     tokens_variance = token_variance(draft_tokens, acceptance)
     overshoot = ((tokens_variance + mean_tokens * mean_tokens) / mean_tokens - 1.0) / 2.0
     sd = math.sqrt(tokens_variance * tokens / (mean_tokens * mean_tokens * mean_tokens))
-    iterations = math.floor(
-        (tokens + overshoot) / mean_tokens + sd * normal(key, index) + uniform(rounding_key, index)
-    )
+    mean_iterations = (tokens + overshoot) / mean_tokens
+    drawn_iterations = mean_iterations + sd * normal(key, index) + uniform(rounding_key, index)
+    iterations = math.floor(drawn_iterations)
     return int(min(max(iterations, least_iterations), tokens))
 
 

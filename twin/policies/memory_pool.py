@@ -257,9 +257,8 @@ def leaving(pool: BlockPool, row: int) -> int:
     """The block that S3-FIFO evicts next; blocks that were used move on in their queues."""
     while True:
         small_blocks = pool.held[row, SMALL]
-        if small_blocks > 0 and (
-            small_blocks * SMALL_SHARE >= pool.capacity[row] or pool.held[row, MAIN] == 0
-        ):
+        has_its_share = small_blocks * SMALL_SHARE >= pool.capacity[row]
+        if small_blocks > 0 and (has_its_share or pool.held[row, MAIN] == 0):
             block = pool.oldest[row, SMALL]
             if pool.uses[row, block] <= 1:
                 pool.gone[row] += 1

@@ -40,10 +40,8 @@ def own_chains(input_tokens: np.ndarray, block_tokens: int) -> Chains:
     rows = input_tokens.size
     blocks = (input_tokens // block_tokens).astype(np.int32)
     ends = np.cumsum(blocks, dtype=np.int64)
-    total_blocks = int(ends[-1]) if rows else 0
-    return Chains(
-        np.arange(rows, dtype=np.int32), np.arange(rows + 1), ends - blocks, blocks, total_blocks
-    )
+    session = np.arange(rows, dtype=np.int32)
+    return Chains(session, np.arange(rows + 1), ends - blocks, blocks, int(blocks.sum()))
 
 
 def shared_chains(
@@ -95,9 +93,8 @@ def session_chains(
     np.maximum.at(own_blocks, session, whole_blocks - head_blocks)
     first_own_block = (head_blocks + np.cumsum(own_blocks) - own_blocks)[session]
     shared_blocks = np.minimum(head_blocks, whole_blocks)
-    segments = _one_behind_the_other(
-        np.zeros_like(first_own_block), shared_blocks, first_own_block, whole_blocks - head_blocks
-    )
+    head, blocks_after = np.zeros_like(first_own_block), whole_blocks - head_blocks
+    segments = _one_behind_the_other(head, shared_blocks, first_own_block, blocks_after)
     return Chains(session, *segments, int(head_blocks + own_blocks.sum()))
 
 

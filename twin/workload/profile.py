@@ -42,9 +42,8 @@ def rate_at(workload: Workload, t: np.ndarray, horizon_s: float, facts: Facts) -
     elif profile.shape == "day":  # quietest at its ends, busiest in its middle
         share = 0.5 - 0.5 * each(math.cos, 2.0 * np.pi * (t + profile.begins_s) / profile.period_s)
     else:
-        day_curve = np.array(
-            facts[f"days.{profile.shape.removesuffix('_day')}"].value, dtype=np.float64
-        )
+        day = profile.shape.removesuffix("_day")
+        day_curve = np.array(facts[f"days.{day}"].value, dtype=np.float64)
         return _of_day(workload, t, day_curve) / day_curve.mean() * piece_factor
     return (profile.low + (profile.high - profile.low) * share) * piece_factor
 
@@ -77,9 +76,7 @@ def follow_day(
     workload: Workload, arrival_s: np.ndarray, tokens: np.ndarray, side: str, facts: Facts
 ) -> np.ndarray:
     """Lengths i4[n] scaled to these times of the day; side: "input" or "output"."""
-    day_profile = workload.profile
-    if not (day_profile.pieces or (day_profile.lengths and day_profile.shape == "servegen_r1_day")):
-        return tokens
+
     length_factor = length_at(workload, arrival_s, side, facts)
     return np.maximum(np.rint(tokens * length_factor), 1.0).astype(np.int32)
 

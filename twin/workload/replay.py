@@ -40,11 +40,9 @@ def replay(
         arrival_key, req_per_s = stream("arrivals"), workload.rate_req_per_s
         arrival_s = renewal_arrivals(arrival_key, POISSON, req_per_s, 1.0, NEVER, rows)
     quantum_s = timestamp_quantum(arrival_s) if settings.dequantise else 0.0
-    times_s = copied_times(
-        arrival_s, quantum_s, settings.tree_copies, stream("spread"), stream("copies")
-    )
-    times_s /= settings.rate_multiplier
-    times_s = clock.seconds(times_s)
+    keys = stream("spread"), stream("copies")
+    times_s = copied_times(arrival_s, quantum_s, settings.tree_copies, *keys)
+    times_s = clock.seconds(times_s / settings.rate_multiplier)
     time_order = np.argsort(times_s, kind="stable")
     turn_before = earlier_turn(table.session)
     turns_wait = workload.turns == "wait" and bool((turn_before >= 0).any())

@@ -104,9 +104,8 @@ def _distances(  # type: ignore[no-untyped-def]
                 blocks_before -= 1
                 if share < 1.0 and (scattered(block) >> np.uint64(32)) > hash_limit:
                     continue
-                tokens_in_block = max(
-                    0, min(block_tokens, input_tokens[row] - blocks_before * block_tokens)
-                )
+                tokens_left = input_tokens[row] - blocks_before * block_tokens
+                tokens_in_block = max(0, min(block_tokens, tokens_left))
                 followed_tokens += tokens_in_block
                 touch_tokens[touch], block_at[touch] = tokens_in_block, block
                 if last_touch[block] > 0:

@@ -84,9 +84,8 @@ def bring_forward(
     chosen_request, chosen_before, least_charged = i, before, math.inf
     while i != NONE and request.ready_s[i] <= now_s:
         tenant = tenant_of(world, i)
-        charged_tokens = gate.served[tenant] + (
-            gate.handed[tenant] / gate.weight[tenant] if routing else 0.0
-        )
+        handed_tokens = gate.handed[tenant] / gate.weight[tenant] if routing else 0.0
+        charged_tokens = gate.served[tenant] + handed_tokens
         if charged_tokens < least_charged:
             least_charged, chosen_request, chosen_before = charged_tokens, i, previous
         previous, i = i, following[i]

@@ -45,9 +45,8 @@ def ask_again(world: World, i: int, left_s: float, now_s: float) -> None:
     back_off_s *= 1.0 - JITTER * uniform(settings.key_backoff, i)
     turn_attempt = request.turn[i] * ATTEMPTS + request.attempt[i] + 1
     world.record.counters[w.ASKED_AGAIN] += 1
-    heap_push(
-        loop.due_s, loop.turn, loop.size, max(left_s + back_off_s, now_s + SOON_S), turn_attempt
-    )
+    due_s = max(left_s + back_off_s, now_s + SOON_S)
+    heap_push(loop.due_s, loop.turn, loop.size, due_s, turn_attempt)
 
 
 @kernel

@@ -304,9 +304,8 @@ class _Family:
             if flow.groups is not None:
                 server_of[:] = flow.groups[index]
             elif is_port.any():
-                server_of[is_port] = np.searchsorted(
-                    flow.nodes, net.node[net.tail[links[index[is_port]]]]
-                )
+                port_nodes = net.node[net.tail[links[index[is_port]]]]
+                server_of[is_port] = np.searchsorted(flow.nodes, port_nodes)
             yield (flow.number, row_of[links[index]], server_of, self.part[index], self.most[index])
 
     def add_up(self, table: NDArray[Any], of_link: NDArray[Any], of_flow: NDArray[Any]) -> None:
@@ -349,14 +348,12 @@ def _shared(flows: Sequence[Flow], net: Network) -> INTS:
         family.add_up(flow_count, np.ones(family.part.size), ones)
         family.add_up(ports, family.port.astype(np.float64), ones)
         hashes = mixed(np.array([flow.number for flow in family.flows], np.uint64))
-        family.add_up(
-            flow_marks, mixed(family.part.view(np.uint64) + family.of.astype(np.uint64)), hashes
-        )
+        link_marks = mixed(family.part.view(np.uint64) + family.of.astype(np.uint64))
+        family.add_up(flow_marks, link_marks, hashes)
     shared_links = np.flatnonzero((load_sum > 1.0 + SPARE) & ((flow_count > 1.5) | (ports > 0.5)))
-    node_mark = mixed(net.node[net.tail[shared_links]].view(np.uint64) + np.uint64(7))
-    _, first_alike = np.unique(
-        flow_marks[shared_links] + node_mark * (ports[shared_links] > 0.5), return_index=True
-    )
+    node_marks = mixed(net.node[net.tail[shared_links]].view(np.uint64) + np.uint64(7))
+    marks = flow_marks[shared_links] + node_marks * (ports[shared_links] > 0.5)
+    _, first_alike = np.unique(marks, return_index=True)
     return np.sort(shared_links[first_alike])
 
 

@@ -61,9 +61,8 @@ def mark(world: World, now_s: float) -> None:
     for index in range(streams.count[0]):
         stream = streams.busy[index]
         has_bytes = streams.left_bytes[stream] > 0.0 and under_way(world, stream, now_s)
-        is_active[streams.flow[stream]] = has_bytes and (
-            stream >= instances or is_up[prompt_row + stream]
-        )
+        may_move = stream >= instances or is_up[prompt_row + stream]
+        is_active[streams.flow[stream]] = has_bytes and may_move
         streams.is_busy[stream] = streams.left_bytes[stream] > 0.0
         streams.busy[busy_count] = stream
         busy_count += streams.is_busy[stream]
@@ -169,12 +168,11 @@ def mix_movers(world: World) -> None:
     first_exchange, end_exchange = flows.first[w.EXPERTS], flows.last[w.EXPERTS]
     first_stream, end_stream = flows.first[w.POOL_READ], flows.last[w.SSD_READ]
     duty = mean_duty(flows, first_exchange, end_exchange) if flows.held[0] == 1 else 1.0
+    all_there, without = flows.levels[levels.ALL], flows.levels[levels.NONE_OF_THEM]
     for index in range(counts[levels.MOVERS]):
         flow = flows.movers[index]
         if first_stream <= flow < end_stream:
-            flows.level[flow] = mixed(
-                flows.levels[levels.ALL, flow], flows.levels[levels.NONE_OF_THEM, flow], duty
-            )
+            flows.level[flow] = mixed(all_there[flow], without[flow], duty)
 
 
 @kernel
@@ -371,10 +369,8 @@ def first_rate(world: World, p: int, now_s: float, amount: float) -> float:
     exchange = flows.first[w.EXPERTS] + world.settings.prompt_row + p
     if flows.most[exchange] > 0.0:  # it comes after
         levels.take_note(flows, exchange, 0.0)
-    if (
-        levels.take_note(flows, first_read + p, flows.wish[first_read + p]) > 1.0 + SLACK
-        or must_share
-    ):
+    fullest_load = levels.take_note(flows, first_read + p, flows.wish[first_read + p])
+    if fullest_load > 1.0 + SLACK or must_share:
         share(world)
     rate_share = min(float(flows.level[first_read + p]), room_for(world, p, now_s, amount))
     return float(flows.alone[first_read + p]) * rate_share

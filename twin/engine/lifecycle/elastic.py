@@ -7,7 +7,6 @@ then goes through is in life.py. Behind a front router supernodes have equal par
 
 import math
 from collections import Counter, deque
-from dataclasses import dataclass
 from functools import partial
 
 from twin.engine import codes as w
@@ -17,23 +16,10 @@ from twin.engine.loop import requests_inside
 from twin.policies.controllers import BY_PRESSURE, PoolSeen, Rule, Seen, Wanted, named
 
 HOUR_S = 3600.0
-# Columns of a decision: of what was seen of each pool, and of what came of it.
+# Columns of a decision: of what was seen of each pool; changes begun, and why not all of them.
 SHOWN = ("serving", "starting", "draining", "waiting", "in_hand", "busy", "latency")
-OUTCOME = ("started", "stopped", "changed_role", "held_back")
+CHANGES = ("started", "stopped", "changed_role", "held_back")
 Pool = tuple[str, int]  # role and supernode
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """One decision of a controller: its input, its target, and the part of it that was begun."""
-
-    t_s: float
-    seen: Seen
-    wanted: Wanted
-    started: int
-    stopped: int
-    changed_role: int
-    held_back: str  # why not all of it
 
 
 class Elastic:
@@ -46,7 +32,7 @@ class Elastic:
         self.pools = [
             (role, supernode) for supernode in range(self.setup.apart) for role in self.roles
         ]
-        self.decisions: list[Decision] = []
+        self.decisions: list[dict[str, object]] = []  # rows of their table
         self.role_changes = 0
         self._npus = max(self.rule.npus, self.setup.fabric.npus_of(self.life.held()))
         self._changed_s: deque[float] = deque()
@@ -210,7 +196,9 @@ class Elastic:
             obstacle = "cool-down" if not all(calm.values()) else "bound of changes per hour"
         self.role_changes += changed
         if seen is not None:
-            self.decisions.append(Decision(t_s, seen, wanted, starts, stops, changed, obstacle))
+            changes = starts, stops, changed, obstacle
+            row = _decision_row(t_s, seen, wanted) | dict(zip(CHANGES, changes, strict=True))
+            self.decisions.append(row)
 
     def _others(self, pool: Pool) -> list[Pool]:
         """The other pools of a supernode."""
@@ -286,19 +274,14 @@ def _load(life: Life, k: int) -> tuple[int, int]:
     return int(world.decode.taken[instance.index]), -instance.index
 
 
-def decision_rows(elastic: Elastic) -> list[dict[str, object]]:
-    """One row per decision: time, inputs with their age, target, and the changes begun."""
-    rows = []
-    for one in elastic.decisions:
-        row: dict[str, object] = {
-            "t_s": one.t_s, "seen_s": one.seen.t_s, "arrivals_per_s": one.seen.arrivals_per_s,
-        }  # fmt: skip
-        for (role, pool_seen), wanted_count in zip(one.seen.pools.items(), one.wanted, strict=True):
-            for name in SHOWN:
-                row[f"{role}_{name}"] = getattr(pool_seen, name)
-            if not math.isnan(pool_seen.needed):
-                row[f"{role}_needed"] = pool_seen.needed
-            row[f"{role}_wanted"] = wanted_count
-        row |= {name: getattr(one, name) for name in OUTCOME}
-        rows.append(row)
-    return rows
+def _decision_row(t_s: float, seen: Seen, wanted: Wanted) -> dict[str, object]:
+    """Time of a decision, its inputs with their age, and its target, by name of the column."""
+    row: dict[str, object] = {"t_s": t_s, "seen_s": seen.t_s}
+    row["arrivals_per_s"] = seen.arrivals_per_s
+    for (role, pool_seen), wanted_count in zip(seen.pools.items(), wanted, strict=True):
+        for name in SHOWN:
+            row[f"{role}_{name}"] = getattr(pool_seen, name)
+        if not math.isnan(pool_seen.needed):
+            row[f"{role}_needed"] = pool_seen.needed
+        row[f"{role}_wanted"] = wanted_count
+    return row

@@ -100,7 +100,6 @@ class Incidents:
                 self._stop(instance_number, t_s, "")  # until the failure is detected
                 self.hit[instance_number] |= lost_ranks
                 self.pending.add(instance_number)
-                self._notice(instance_number, t_s)
             elif instance_number not in self.down:
                 self._update_costs(instance_number, False, t_s)
                 self._bring_back(instance_number, t_s)
@@ -157,12 +156,6 @@ class Incidents:
                 self.life.restored(k, t_s)
         except (HardwareError, ModelError, ExpertsError) as error:
             self._stop(k, t_s, str(error))
-            self._notice(k, t_s)
-
-    def _notice(self, k: int, t_s: float) -> None:
-        """Plan the detection of an instance's failure."""
-        detection_s = self.machine.setup.scenario.recovery.detection_s
-        self.agenda.at(t_s + detection_s, self._in_turn(k, partial(self._detected, k)))
 
     def _in_turn(self, k: int, action: Then) -> Then:
         """An action that is void once another recovery of the instance begins."""
@@ -171,7 +164,10 @@ class Incidents:
         return lambda now_s: action(now_s) if recovery_turn == self.turn[k] else None
 
     def _stop(self, k: int, t_s: float, why: str) -> None:
-        """Stop everything of an instance; its running iteration ends now."""
+        """Stop everything of an instance, and plan the detection of its failure. Its running
+        iteration ends now."""
+        detected_s = t_s + self.machine.setup.scenario.recovery.detection_s
+        self.agenda.at(detected_s, self._in_turn(k, partial(self._detected, k)))
         seat, column = self.machine.setup.instances[k], self.machine.column(k)
         world, instance = self.machine.world, self.machine.world.instance
         if k in self.down:
@@ -250,11 +246,9 @@ class Incidents:
             for place, die in enumerate(dies)
             if die in machine.out
         }
-        expert_bytes = machine.setup.crowd.expert_bytes[machine.setup.instances[k].role]
+        expert_bytes = machine.setup.expert_bytes(machine.setup.instances[k].role)
         expert_bytes /= pool.own.pp_stages  # a die has those of its stage
-        die_bytes = (
-            self.missing(k, lost_places) * expert_bytes if live_dies and lost_places else 0.0
-        )
+        die_bytes = self.missing(k, lost_places) * expert_bytes if live_dies else 0.0
         if die_bytes <= 0.0:
             return self.agenda.at(t_s, self._recovery(k))
         try:
@@ -349,9 +343,8 @@ class Incidents:
             self.shrunk.pop(k).end_s = t_s
         elif die_count == instance.dies:
             return
-        event = self._note(
-            k, kind, t_s, f"{instance.name} serves with {die_count} of {instance.dies} dies"
-        )
+        sentence = f"{instance.name} serves with {die_count} of {instance.dies} dies"
+        event = self._note(k, kind, t_s, sentence)
         if die_count < instance.dies:
             event.end_s = math.inf
             self.shrunk[k] = event
@@ -393,9 +386,8 @@ class MemoryServers:
         lost_blocks = 0
         namespaces = machine.setup.namespaces
         for pool_row in range(pool.capacity.size):
-            node_of_part = equal_parts(
-                machine.fabric, machine.setup.pool_nodes(pool_row // namespaces)
-            )
+            nodes = machine.setup.pool_nodes(pool_row // namespaces)
+            node_of_part = equal_parts(machine.fabric, nodes)
             if node in node_of_part:
                 is_up = (~np.isin(node_of_part, list(self._out))).astype(np.int8)
                 for part_number in np.flatnonzero(node_of_part == node).tolist():
@@ -415,6 +407,5 @@ class MemoryServers:
             nodes = machine.setup.pool_nodes(row // len(quotas))
             dram_left = dram(machine.fabric, [node for node in nodes if node not in self._out])
             dram_share = dram_left / max(dram(machine.fabric, nodes), 1e-9)
-            resize(
-                pool, row, int(machine.setup.pool_blocks * dram_share * quotas[row % len(quotas)])
-            )
+            blocks = machine.setup.pool_blocks * dram_share * quotas[row % len(quotas)]
+            resize(pool, row, int(blocks))

@@ -66,9 +66,7 @@ class Residency:
             lent_bytes += pool.weights_share * pool.gb_per_node * 1e9 if pool.enabled else 0.0
         first_setup = setups[0]
         is_shared = first_setup.scenario.memory_pool.scope == "shared"
-        pool_nodes = (
-            dram(first_setup.fabric, first_setup.pool_nodes(0)) if lent_bytes and is_shared else 1
-        )
+        pool_nodes = dram(first_setup.fabric, first_setup.pool_nodes(0)) if is_shared else 1
         self.pools = [Dram(lent_bytes * pool_nodes or math.inf) for _ in range(first_setup.apart)]
         # Of each supernode.
         self._nodes = first_setup.scenario.supernode.nodes if first_setup.apart > 1 else math.inf
@@ -150,20 +148,13 @@ class Loading:
 
     def _set_paces(self) -> None:
         """Limit loads to what loaders take in; fetches, of all models, share the bucket evenly."""
-        fetch_count = sum(len(loading.fetching()) for loading in self.together)
-        for loading in self.together:
-            fetching_instances = loading.fetching()
-            for instance in loading._under_way:
-                bytes_per_s = self._bucket_bytes_per_s / max(fetch_count, 1)
-                if instance not in fetching_instances:
-                    bytes_per_s = self._loader_bytes_per_s * len(
-                        loading._machine.coming[instance].dies
-                    )
-                loading._machine.set_pace(loading._machine.weights_flow(instance), bytes_per_s)
-
-    def fetching(self) -> list[int]:
-        """Instances to which object storage sends weights."""
-        return [instance for instance in self._under_way if self._machine.coming[instance].stored]
+        transfers = [(loading._machine, k) for loading in self.together for k in loading._under_way]
+        fetch_count = sum(machine.coming[k].stored for machine, k in transfers)
+        for machine, k in transfers:
+            bytes_per_s = self._loader_bytes_per_s * len(machine.coming[k].dies)
+            if machine.coming[k].stored:
+                bytes_per_s = self._bucket_bytes_per_s / fetch_count
+            machine.set_pace(machine.weights_flow(k), bytes_per_s)
 
     def _rate(self, k: int) -> float:
         """Bytes/s now; what links leave is known from the border after a transfer began on."""
@@ -178,10 +169,8 @@ class Loading:
         moved_bytes = min(transfer.left, bytes_per_s * (t_s - transfer.since_s))
         end_s = transfer.since_s + moved_bytes / bytes_per_s if bytes_per_s > 0.0 else t_s
         plane = w.VPC if self._machine.coming[k].stored else self._plane
-        column = self._machine.column(k)
-        book_traffic(
-            self._machine.world, w.WEIGHTS, plane, column, transfer.since_s, end_s, moved_bytes
-        )
+        world, column = self._machine.world, self._machine.column(k)
+        book_traffic(world, w.WEIGHTS, plane, column, transfer.since_s, end_s, moved_bytes)
         transfer.left, transfer.since_s = transfer.left - moved_bytes, t_s
 
     def _look_again(self, k: int, t_s: float) -> None:

@@ -148,15 +148,11 @@ class Look:
         coming_tokens_per_s = mean_rates["tokens"] * fresh_share
         later_rate = pool_tokens_per_s + starting * one_rate  # when one that starts now serves
         # Prompt tokens in the queue when an instance that starts now serves.
-        backlog = max(
-            0.0,
-            fresh_share * queued_tokens
-            + (coming_tokens_per_s - 0.5 * (pool_tokens_per_s + later_rate)) * self._lead_s,
-        )
+        excess_per_s = coming_tokens_per_s - 0.5 * (pool_tokens_per_s + later_rate)
+        backlog = max(0.0, fresh_share * queued_tokens + excess_per_s * self._lead_s)
+        needed_now = self._rate["tokens"] * fresh_share / one_rate
         needed = max(
-            self._forecasts[0].at(
-                t_s, self._rate["tokens"] * fresh_share / one_rate, coming_tokens_per_s / one_rate
-            ),
+            self._forecasts[0].at(t_s, needed_now, coming_tokens_per_s / one_rate),
             (coming_tokens_per_s + backlog / self._lead_s) / one_rate,  # and is gone as long after
         )
         measurement = (
@@ -194,11 +190,9 @@ class Look:
         needed = math.nan
         if self._foresees:
             requests_coming = waiting + float(decode.taken.sum()) - decoding
-            most_requests = self._requests_of_one()
+            of_one = self._requests_of_one()
             later_requests = self._decoding_ahead(decoding, requests_coming, handed_on)
-            needed = self._forecasts[1].at(
-                t_s, decoding / most_requests, later_requests / most_requests
-            )
+            needed = self._forecasts[1].at(t_s, decoding / of_one, later_requests / of_one)
         return (waiting, (taken + waiting) / slots, busy, max(0.0, tpot_s) / self._tpot_s, needed)
 
     def _decoding_ahead(self, decoding: float, under_way: float, handed_on: float) -> float:
@@ -234,23 +228,20 @@ class Look:
                 decode_iteration_s(role.decode, requests, context, 0, ranks, *hot_table, times)
             )
 
-        highest_fullness = max(
-            request_count / float(decode.room[k]),
-            float(loads_of_ranks[1].sum()) / (decode.kv_tokens[k] * ranks),
-        )
+        kv_share = float(loads_of_ranks[1].sum()) / (decode.kv_tokens[k] * ranks)
+        highest_fullness = max(request_count / float(decode.room[k]), kv_share)
         least_load, most_load = 1.0 / request_count, 1.0 / highest_fullness
         limit_s = NEAR_SLO * self._tpot_s * self._per_iteration
         least_s, most_s = iteration_s(least_load), iteration_s(most_load)
         if least_s <= limit_s < most_s:
             for _ in range(STEPS):  # along lines: seconds are nearly linear in requests
-                requests_of_one = least_load + (limit_s - least_s) / (most_s - least_s) * (
-                    most_load - least_load
-                )
-                tried_s = iteration_s(requests_of_one)
+                share = (limit_s - least_s) / (most_s - least_s)
+                tried_load = least_load + share * (most_load - least_load)
+                tried_s = iteration_s(tried_load)
                 if tried_s > limit_s:
-                    most_load, most_s = requests_of_one, tried_s
+                    most_load, most_s = tried_load, tried_s
                 else:
-                    least_load, least_s = requests_of_one, tried_s
-            most_load, most_s = requests_of_one, tried_s
+                    least_load, least_s = tried_load, tried_s
+            most_load, most_s = tried_load, tried_s
         # As many tokens a second, at the TPOT that the requests have now.
         return request_count * most_load * iteration_s(1.0) / most_s

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -46,9 +47,8 @@ def _sent(role: RoleCosts) -> np.ndarray:
         return np.array((*(exchange_bytes + context_bytes), 0.0, 0.0))
     prefill_costs = role.prefill
     gather_s = prefill_costs.gather.token * role.stage_dies + prefill_costs.exchange.token
-    gather_s *= (
-        prefill_costs.moe_layers + (1.0 + prefill_costs.split_ffn) * prefill_costs.dense_layers
-    ) * role.stages
+    dense_layers = (1.0 + prefill_costs.split_ffn) * prefill_costs.dense_layers
+    gather_s *= (prefill_costs.moe_layers + dense_layers) * role.stages
     gather_bytes = gather_s * role.gather_bytes_per_s if gather_s > 0.0 else 0.0
     return np.array((*exchange_bytes, *(split(gather_bytes, role.gather_off_node) + context_bytes)))
 
@@ -164,9 +164,8 @@ class Machine:
     def change(self, in_force: Sequence[Fault]) -> None:
         """Put these faults in force: network, ports, and dies that cannot serve."""
         self.in_force, faults = list(in_force), tuple(in_force)
-        self.fabric = recently(  # with its prices
-            self._states, faults, lambda: broken(self._whole, faults), STATES_KEPT
-        )
+        network = partial(broken, self._whole, faults)
+        self.fabric = recently(self._states, faults, network, STATES_KEPT)  # with its prices
         self._lay_ports()
         self.out = dies_unfit(self.fabric, self.setup.scenario.deployment)
 
@@ -197,9 +196,8 @@ class Machine:
                 costs = replace(costs, coefficients=slowed(costs.coefficients, slowest_speed))
             return costs
 
-        return recently(
-            self._priced, (tuple(self.in_force), instance.role, dies), priced, PRICES_KEPT
-        )
+        state = tuple(self.in_force), instance.role, dies
+        return recently(self._priced, state, priced, PRICES_KEPT)
 
     def adopt(self, k: int, costs: RoleCosts) -> None:
         """Use these costs for instance k from now on."""
@@ -231,14 +229,12 @@ class Machine:
         dies = [die for die in rank if die is not None]
         if self.world.settings.swap_bytes <= 0.0 or not dies:
             return
-        scenario, costs = self.setup.scenario, self.setup.costs
+        costs, block_tokens = self.setup.costs, self.setup.scenario.memory_pool.block_tokens
         layers = kv_layers(costs.deployed.shape, costs.deployed.drafter)
         token_bytes = costs.held_kv * costs.kv_bytes_per_token
         role = self.roles[k]
         layer_bytes = token_bytes / layers * role.die_kv * role.pool.own.pp_stages
-        copies_rate = copies_bytes_per_s(
-            self.facts, scenario.memory_pool.block_tokens * layer_bytes
-        )
+        copies_rate = copies_bytes_per_s(self.facts, block_tokens * layer_bytes)
         bytes_per_s = host_copy(self.fabric, dies, "ub")
         instance_row = self.setup.instances[k].index
         self.world.decode.s_per_host_byte[instance_row] = [
@@ -253,9 +249,8 @@ class Machine:
             hot_table = world_costs.decode_hot_tokens, world_costs.decode_hot_factor[at]
         mean_prompt = float(self.setup.requests.input_tokens[self.setup.at_start :].mean())
         prefill.read_bytes_per_token[at] = costs.fetch.bytes_per_token
-        self.set_pace(
-            int(self.world.traffic.first[w.POOL_READ]) + at, costs.fetch.copies_bytes_per_s
-        )
+        read_flow = int(self.world.traffic.first[w.POOL_READ]) + at
+        self.set_pace(read_flow, costs.fetch.copies_bytes_per_s)
         prefill.ahead_s_per_token[at] = costs.fetch.ahead_s_per_token(settings.fetch_latency_s)
         batch_args = costs, float(settings.prefill_budget), mean_prompt, hot_table
         prefill.recompute_s_per_token[at] = recompute_s_per_token(*batch_args)
@@ -306,9 +301,8 @@ class Machine:
         seats, settings = self.seats(), (scenario.deployment, scenario.memory_pool)
         flows_by_key = self.fabric.once("flows", dict[Hashable, list[Flow]])
         flows_key = (*settings, *first.tolist(), *seats)
-        self.flows = recently(
-            flows_by_key, flows_key, lambda: flows_of(scenario, self.fabric, seats, first)
-        )
+        flows = partial(flows_of, scenario, self.fabric, seats, first)
+        self.flows = recently(flows_by_key, flows_key, flows)
         if self.epochs and self.epochs[-1].t_s == t_s:
             self.epochs.pop()
         self.epochs.append(Epoch(t_s, self.fabric, self.flows, seats))
@@ -320,9 +314,8 @@ class Machine:
     def meet(self, machines: Sequence[Machine]) -> None:
         """Number the flows of this model anew, among those of all models' machines."""
         self.together = list(machines)
-        self.flows = flows_of(
-            self.setup.scenario, self.fabric, self.seats(), self.world.traffic.first
-        )
+        first = self.world.traffic.first
+        self.flows = flows_of(self.setup.scenario, self.fabric, self.seats(), first)
 
     def seats(self) -> list[Seat]:
         """Serving instances as flows need them, without failed dies."""
@@ -364,9 +357,8 @@ class Machine:
     def _find_hosts(self, swaps: Flow) -> None:
         """Set the node of each rank of the flow's instance (that of the rank's first die), and
         bytes/s of copies between dies and their nodes' memory: in all, and mean."""
-        instance = [
-            number for number, seat in enumerate(self.setup.instances) if seat.role != "prefill"
-        ][swaps.instance]
+        decoders = [k for k, seat in enumerate(self.setup.instances) if seat.role != "prefill"]
+        instance = decoders[swaps.instance]
         dies = [next((die for die in rank if die is not None), 0) for rank in self.ranks(instance)]
         node_index = np.searchsorted(swaps.nodes, self.fabric.node[self.fabric.dies[dies]])
         decode = self.world.decode

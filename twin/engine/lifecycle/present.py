@@ -5,7 +5,7 @@ Where instances are fixed, what the deployment declares is there all the time.""
 import numpy as np
 import polars as pl
 
-from twin.engine.lifecycle.elastic import Elastic, decision_rows
+from twin.engine.lifecycle.elastic import Elastic
 from twin.engine.lifecycle.life import STATES
 from twin.engine.setup import Setup
 from twin.engine.tabling import schema
@@ -86,11 +86,8 @@ class Present:
 
     def _steady(self, role: str, *states: str) -> float:
         """Mean number of a role's instances in these states after the warm-up."""
-        scenario = self._setup.scenario
-        edges_s = np.array([scenario.warmup_s, scenario.horizon_s])
-        return float(self._time(role, edges_s, *states)[0]) / (
-            scenario.horizon_s - scenario.warmup_s
-        )
+        edges_s = np.array([self._setup.scenario.warmup_s, self._setup.scenario.horizon_s])
+        return float((self._time(role, edges_s, *states) / np.diff(edges_s))[0])
 
     def totals(self) -> dict[str, float]:
         """Instances of the steady state that can compute; NPU-seconds held, and changes."""
@@ -122,6 +119,6 @@ class Present:
                     int(self._setup.fabric.npu[instance.die_of_rank[0]]),
                 ))  # fmt: skip
         life_tables = {"lives": pl.DataFrame(rows, schema=LIVES, orient="row")}
-        if decisions := decision_rows(self._elastic):
+        if decisions := self._elastic.decisions:
             life_tables["decisions"] = pl.DataFrame(decisions, infer_schema_length=None)
         return life_tables

@@ -38,9 +38,8 @@ def share_links(machines: Sequence[Machine]) -> bool:
     scaling they share from the start, since flows may cross later."""
     first_machine = machines[0]
     may_change = any(m.setup.scenario.faults or is_elastic(m.setup.scenario) for m in machines)
-    if len(machines) == 1 or not (
-        may_change or meet([m.flows for m in machines], first_machine.fabric)
-    ):
+    flows_of_models = [machine.flows for machine in machines]
+    if len(machines) == 1 or not (may_change or meet(flows_of_models, first_machine.fabric)):
         return False
     worlds = [machine.world for machine in machines]
     sizes = [

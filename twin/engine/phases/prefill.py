@@ -101,9 +101,9 @@ def form_batch(world: World, p: int, now_s: float) -> int:
         )
         tokens_left = request.input_tokens[i] + request.emitted[i] - cached_tokens
         piece_tokens = piece_of(world, p, i, die, cached_tokens, tokens_left, batch_tokens)
-        if piece_tokens <= 0 or (
-            batch_tokens > 0 and kv_tokens + cached_tokens + piece_tokens > settings.batch_kv_tokens
-        ):
+        new_kv_tokens = kv_tokens + cached_tokens + piece_tokens
+        is_kv_full = batch_tokens > 0 and new_kv_tokens > settings.batch_kv_tokens
+        if piece_tokens <= 0 or is_kv_full:
             break
         if is_first_piece:
             not_in_hbm = max(cached_tokens - hbm_blocks * settings.block_tokens, 0)
@@ -120,7 +120,7 @@ def form_batch(world: World, p: int, now_s: float) -> int:
         if settings.colocated:
             give_to_ranks(world, p, i, float(piece_tokens), new_pairs)
         batch_tokens += piece_tokens
-        kv_tokens += cached_tokens + piece_tokens
+        kv_tokens = new_kv_tokens
         pairs += new_pairs
         request.progress[i] += piece_tokens
         next_request = request.following[i]
@@ -447,12 +447,11 @@ def finish_batch(world: World, p: int) -> None:
         i = next_computed(world, p, end_s, last_stage_end_s)
         if i == w.NONE:
             break
-        request.ready_s[i] = last_stage_end_s + settings.transfer_latency_s
+        request.ready_s[i] = last_stage_end_s
         if settings.has_decode:
+            request.ready_s[i] += settings.transfer_latency_s
             request.status[i] = w.TRANSFERRING
-            append(world.transfer.unsent, 0, request.following, i)
-        elif settings.stages > 1:
-            request.ready_s[i] = last_stage_end_s
+        if settings.has_decode or settings.stages > 1:
             append(world.transfer.unsent, 0, request.following, i)
         else:
             end_alone(world, i, end_s)

@@ -227,9 +227,8 @@ def unservable(world: World, i: int) -> int:
     """Reason code of a request that can never be served; 0 for others."""
     settings = world.settings
     prompt_tokens = world.request.input_tokens[i] + world.request.emitted[i]
-    if settings.has_decode and not any_of(
-        world.decode.kv_tokens, prompt_tokens + settings.page_tokens
-    ):
+    needed_tokens = prompt_tokens + settings.page_tokens
+    if settings.has_decode and not any_of(world.decode.kv_tokens, needed_tokens):
         return w.OUTGREW_DECODE if world.request.emitted[i] > 0 else w.TOO_LONG_FOR_DECODE
     if settings.has_prefill and prompt_tokens > settings.prompt_kv_tokens:
         return w.TOO_LONG_FOR_PREFILL
@@ -344,9 +343,8 @@ def see_queues(world: World, i: int, now_s: float) -> None:
                 pass_s = max(pass_s, ends_s[p] - prefill.begin_s[p])
             if left_s <= 0.0:  # the next batch has begun since
                 tokens = waiting_tokens
-                has_work = waiting_tokens > 0 or (
-                    settings.colocated and world.decode.in_batch[p] > 0
-                )
+                is_decoding = settings.colocated and world.decode.in_batch[p] > 0
+                has_work = waiting_tokens > 0 or is_decoding
                 left_s = max(0.0, left_s + pass_s + work_s) if has_work else 0.0
                 waiting_tokens, work_s = max(0, waiting_tokens - budget), 0.0
         view.queued_tokens[p] = tokens
@@ -379,9 +377,8 @@ def too_late(world: World, i: int, now_s: float) -> bool:
         p = choose_prefill(world, i, now_s)
         if p != w.NONE:  # else it waits, as `place` says
             hit_tokens, hbm_tokens = cached_at(world, p, i)
-            ahead_s = prefilled_in_s(
-                world, p, i, hit_tokens, work_s(world, p, i, hit_tokens, hbm_tokens), now_s
-            )
+            own_s = work_s(world, p, i, hit_tokens, hbm_tokens)
+            ahead_s = prefilled_in_s(world, p, i, hit_tokens, own_s, now_s)
             ahead_s += handed_over_in_s(world, p, i)
     limit_s = settings.shed_at * world.gate.ttft_s[tenant_of(world, i)]
     return now_s - request.arrival_s[i] + ahead_s > limit_s
@@ -429,10 +426,10 @@ def join_queue(world: World, p: int, i: int) -> None:
         prompt_tokens = request.input_tokens[i] + request.emitted[i]
         request.fresh_tokens[i] = max(prompt_tokens - hit_tokens, 1)
         prefill.queued_s[p] += request.work_s[i]
-    if world.settings.order != w.PRIORITY:
+    if world.settings.order == w.PRIORITY:
+        insert(prefill.queue, p, request.following, request.place, request.progress, i)
+    else:
         append(prefill.queue, p, request.following, i)
-        return
-    insert(prefill.queue, p, request.following, request.place, request.progress, i)
 
 
 @kernel

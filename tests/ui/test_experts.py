@@ -81,31 +81,34 @@ def test_a_snapshot_has_a_mean_of_one_in_every_layer(tables):
 
 
 def test_a_move_tells_its_bytes_its_time_and_its_slow_down(tables):
-    found = experts.moves(tables["events"], tables["instances"], "decode", 0)
-    assert [m.bytes for m in found] == [MOVED_BYTES] * 2
-    assert [(m.t_s, m.end_s) for m in found] == list(MOVES)
-    for move in found:
-        assert move.slow_down == pytest.approx(1.15, abs=0.02)
-        assert move.after_s == pytest.approx(move.before_s, rel=0.02)
+    found = experts.moves(tables["events"], "decode", 0)
+    assert [m["bytes"] for m in found] == [MOVED_BYTES] * 2
+    assert [(m["t_s"], m["end_s"]) for m in found] == list(MOVES)
+    windows = tables["instances"].filter(experts.of("decode", 0))
+    for move in MOVES:
+        before_s, during_s, after_s = experts.iteration_around(windows, *move)
+        assert during_s / before_s == pytest.approx(1.15, abs=0.02)
+        assert after_s == pytest.approx(before_s, rel=0.02)
 
 
 def test_the_moves_of_a_whole_pool_are_those_of_each_of_its_instances(tables):
     events = tables["events"].with_columns(instance=pl.lit(None, pl.Int32))
-    assert len(experts.moves(events, None, "decode", 3)) == 2
-    assert experts.moves(events, None, "prefill", 0) == []
-    assert experts.moves(events, None, "decode", 0)[0].slow_down is None
+    assert len(experts.moves(events, "decode", 3)) == 2
+    assert experts.moves(events, "prefill", 0) == []
+    none = tables["instances"].clear()
+    assert experts.iteration_around(none, *MOVES[0]) == (None, None, None)
 
 
 def test_node_traffic_keeps_its_bytes_and_hot_and_shared_dies_draw_more(tables):
     quantised, plain = (
-        experts.row_of(
+        experts.messages_of(
             scenario(f"{early}", deployment__communication__early_quantisation=early),
             session.facts(),
         )
         for early in (True, False)
     )
-    assert (quantised.top_k, quantised.combine_bytes) == (8, plain.dispatch_bytes)
-    assert quantised.dispatch_bytes < plain.dispatch_bytes
+    assert quantised[0] == 8 and quantised[2] == plain[1]
+    assert quantised[1] < plain[1]
     load = np.ones((4, 6))
     load[:, 0], load[:, 1] = 1.6, 0.4
     snap = experts.Snapshot(np.arange(4), load, np.zeros((4, 6), int))

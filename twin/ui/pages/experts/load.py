@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -40,25 +40,6 @@ class Snapshot:
     def hottest(self) -> np.ndarray:
         """Hottest die over the mean, f8[layers]."""
         return self.load.max(axis=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """One rebalance: moved weights, duration, and its effect on the iteration."""
-
-    t_s: float
-    end_s: float | None
-    bytes: float
-    detail: str
-    before_s: float | None  # mean iteration in as long a time before
-    during_s: float | None
-    after_s: float | None
-
-    @property
-    def slow_down(self) -> float | None:
-        """Iteration time during the move over that before."""
-        is_known = self.before_s and self.during_s is not None
-        return self.during_s / self.before_s if is_known else None  # type: ignore[operator]
 
 
 def instances(die_load: pl.DataFrame) -> list[tuple[str, int]]:
@@ -114,26 +95,17 @@ def concerns(role: str, instance: int) -> pl.Expr:
     return (pl.col("role") == role) & is_instance
 
 
-def moves(
-    events: pl.DataFrame, per_window: pl.DataFrame | None, role: str, instance: int
-) -> list[Move]:
-    """Rebalances of an instance, or of its whole pool, with their costs and gains."""
-    rows = events.filter(pl.col("kind") == Kind.REBALANCE, concerns(role, instance)).sort("t_s")
-    instance_windows = None if per_window is None else per_window.filter(of(role, instance))
-    return [
-        Move(
-            row["t_s"], row["end_s"], row["bytes"] or 0.0, row["detail"] or "",
-            *iteration_around(instance_windows, row["t_s"], row["end_s"] or row["t_s"]),
-        )
-        for row in rows.iter_rows(named=True)
-    ]  # fmt: skip
+def moves(events: pl.DataFrame, role: str, instance: int) -> list[dict[str, Any]]:
+    """Rows of `events` of the rebalances of an instance, or of its whole pool, in order."""
+    rebalances = events.filter(pl.col("kind") == Kind.REBALANCE, concerns(role, instance))
+    return rebalances.sort("t_s").to_dicts()
 
 
 def iteration_around(
-    windows: pl.DataFrame | None, t_s: float, end_s: float
+    windows: pl.DataFrame, t_s: float, end_s: float
 ) -> tuple[float | None, float | None, float | None]:
     """Mean iteration (s) before, during and after a span, over as many windows; None: unknown."""
-    if windows is None or not windows.height or "iteration_s" not in windows.columns:
+    if "iteration_s" not in windows.columns:
         return None, None, None
     begins_s, widths_s = windows["t_s"].to_numpy(), windows["window_s"].to_numpy()
     iteration_s = windows["iteration_s"].cast(pl.Float64).to_numpy()
@@ -149,38 +121,31 @@ def iteration_around(
     return tuple(float(span_s.mean()) if span_s.size else None for span_s in finite_s)  # type: ignore[return-value]
 
 
-class Row(NamedTuple):
-    """Bytes that a token sends to each of its experts, and receives."""
-
-    top_k: int
-    dispatch_bytes: float
-    combine_bytes: float
-
-
-def row_of(s: Scenario, facts: Facts) -> Row:
-    """The messages of a scenario's model on its chip."""
+def messages_of(s: Scenario, facts: Facts) -> tuple[int, float, float]:
+    """Experts per token, and bytes that a token sends to each of them and receives from it."""
     shape = load_shape(facts, s.deployment.model)
     machine = load_machine(facts, load_chip(facts, chip_of(s, "decode")))
     is_quantised = s.deployment.communication.early_quantisation
     sent_bytes = dispatch_bytes(shape, is_quantised, machine.message_scale_bytes)
-    return Row(shape.top_k, sent_bytes, combine_bytes(shape))
+    return shape.top_k, sent_bytes, combine_bytes(shape)
 
 
 def between_nodes(
-    snap: Snapshot, nodes_of_rank: np.ndarray, total_bytes: float, row: Row
-) -> tuple[np.ndarray, np.ndarray]:
+    snap: Snapshot, nodes_of_rank: np.ndarray, total_bytes: float,
+    messages: tuple[int, float, float],
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """(nodes i8[n], bytes f8[n, n] from row to column) of an instance's expert exchange: dies send
-    to `row.top_k` experts by the dies' load, and to the shared one, `total_bytes` in all."""
+    `messages` to experts by the dies' load, and to the shared one, `total_bytes` in all."""
+    top_k, sent_bytes, back_bytes = messages
     nodes, node_of = np.unique(nodes_of_rank, return_inverse=True)
     source = np.bincount(node_of, minlength=nodes.size) / max(1, node_of.size)
     die_messages = np.zeros(node_of.size)
     routed_dies = min(snap.load.shape[1], node_of.size)
     die_messages[:routed_dies] = snap.load.mean(axis=0)[:routed_dies]
-    die_messages[:routed_dies] *= row.top_k / max(float(die_messages.sum()), 1e-12)
+    die_messages[:routed_dies] *= top_k / max(float(die_messages.sum()), 1e-12)
     if routed_dies < node_of.size:
         die_messages[routed_dies:] = 1.0 / (node_of.size - routed_dies)
     total_messages = max(float(die_messages.sum()), 1e-12)
     target = np.bincount(node_of, die_messages, nodes.size) / total_messages
-    sent_bytes, back_bytes = row.dispatch_bytes, row.combine_bytes
     pair_bytes = sent_bytes * np.outer(source, target) + back_bytes * np.outer(target, source)
     return nodes, total_bytes * (pair_bytes / (sent_bytes + back_bytes))

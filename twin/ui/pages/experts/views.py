@@ -53,12 +53,12 @@ def tiles(row: RunRow, role: str, instance: int) -> None:
     die_load = record.table(row.id, "die_load")
     moments = experts.moments(die_load, role, instance)
     start, end = (experts.snapshot(die_load, role, instance, m) for m in (moments[0], moments[-1]))
-    moves = experts.moves(record.table(row.id, "events"), None, role, instance)
-    took_s = sum((m.end_s or m.t_s) - m.t_s for m in moves)
+    moves = experts.moves(record.table(row.id, "events"), role, instance)
+    took_s = sum((move["end_s"] or move["t_s"]) - move["t_s"] for move in moves)
     note = "Load of the hottest die over the mean die, averaged over layers; 1 is perfectly even."
     old_ratio, new_ratio = float(start.hottest.mean()), float(end.hottest.mean())
     change_text = f"{new_ratio - old_ratio:+.2f}" if abs(new_ratio - old_ratio) >= 0.005 else None
-    moved_bytes = sum(m.bytes for m in moves)
+    moved_bytes = sum(move["bytes"] or 0.0 for move in moves)
     moves_text = f"in {seconds(took_s)}" if moves else None
     grey_delta: dict[str, Any] = {"delta_color": "off", "delta_arrow": "off"}
     with st.grid(5, min_column_width=165):
@@ -137,24 +137,25 @@ def over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None
 
 def cost(row: RunRow, role: str, instance: int) -> None:
     """Draw the moves as a table: bytes, seconds, slow-down, iterations before and after."""
-    events, instances = (record.table(row.id, name) for name in ("events", "instances"))
-    moves = experts.moves(events, instances, role, instance)
+    moves = experts.moves(record.table(row.id, "events"), role, instance)
     if not moves:
         st.caption("No expert was moved in this run.")
         return
-    rows = [
-        {
-            "Begins, s": move.t_s,
-            "Took, s": None if move.end_s is None else move.end_s - move.t_s,
-            "Moved": amount(move.bytes or None, "bytes"),
-            "Iteration before": amount(move.before_s, "time"),
-            "While moving": amount(move.during_s, "time"),
-            "Slow-down": f"{100 * (move.slow_down - 1):+.1f} %" if move.slow_down else NOTHING,
-            "After": amount(move.after_s, "time"),
-            "What": move.detail.replace("->", "→"),
-        }
-        for move in moves
-    ]
+    windows, rows = record.table(row.id, "instances").filter(experts.of(role, instance)), []
+    for move in moves:
+        begin_s, end_s = move["t_s"], move["end_s"]
+        before_s, during_s, after_s = experts.iteration_around(windows, begin_s, end_s or begin_s)
+        slow_down = during_s / before_s if before_s and during_s is not None else None
+        rows.append({
+            "Begins, s": begin_s,
+            "Took, s": None if end_s is None else end_s - begin_s,
+            "Moved": amount(move["bytes"] or None, "bytes"),
+            "Iteration before": amount(before_s, "time"),
+            "While moving": amount(during_s, "time"),
+            "Slow-down": f"{100 * (slow_down - 1):+.1f} %" if slow_down else NOTHING,
+            "After": amount(after_s, "time"),
+            "What": (move["detail"] or "").replace("->", "→"),
+        })  # fmt: skip
     digits = st.column_config.NumberColumn(format="%.4g")
     st.dataframe(rows, hide_index=True, column_config={"Begins, s": digits, "Took, s": digits})
     st.caption(
@@ -177,7 +178,7 @@ def nodes(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     if not total_bytes or not node_of_rank.size:
         st.caption("This run recorded no expert exchange of this instance.")
         return
-    messages = experts.row_of(scenario, session.facts())
+    messages = experts.messages_of(scenario, session.facts())
     node_numbers, bytes_between = experts.between_nodes(snap, node_of_rank, total_bytes, messages)
     span_text = f"in {words.duration(scenario.horizon_s)}"
     plot(charts_experts.node_matrix(node_numbers, bytes_between, span_text, dark=dark()), "nodes")

@@ -48,13 +48,8 @@ else:
 
     @asynccontextmanager
     async def while_serving(_app: st.App) -> AsyncIterator[None]:
-        """Import every page's modules, start the processes of runs, which no page waits for, and
-        work out the first page.
-
-        Before the first visitor: threads that import the same modules at once may find them half
-        made.
-        """
-        load_pages()
+        """Import all pages, start the runner, and compute the first page's answers."""
+        load_pages()  # first: threads that import one module at once may find it half made
         from twin.ui.pages.start import answer
 
         threading.Thread(target=session.get_ready, name="get ready", daemon=True).start()
@@ -62,15 +57,11 @@ else:
         gc.freeze()  # none of this is garbage: it need not be looked through again
         yield
 
+    api = application(session.store_of, session.runner, st.get_option("server.allowedHosts"))
     app = st.App(
         __file__,
         lifespan=while_serving,
-        routes=[
-            Mount(
-                "/api",
-                application(session.store_of, session.runner, st.get_option("server.allowedHosts")),
-            )
-        ],
+        routes=[Mount("/api", api)],
         middleware=[Middleware(door)],
         on_script_error=unforeseen,
     )

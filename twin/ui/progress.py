@@ -125,7 +125,7 @@ def live(place: DeltaGenerator, row: RunRow, scenario: Scenario) -> RunRow | Non
         heading(row, scenario.question or words.brief(scenario))
         bar = st.empty()
     shown_state = ""
-    while not row.ended and _age_s(row) < AT_ONCE_S:
+    while not row.ended and time.time() - row.queued_s < AT_ONCE_S:
         if _state(row) != shown_state:
             shown_state = _state(row)
             bar.progress(row.progress, shown_state)
@@ -143,14 +143,10 @@ def live(place: DeltaGenerator, row: RunRow, scenario: Scenario) -> RunRow | Non
     return None
 
 
-def _age_s(row: RunRow) -> float:
-    """Seconds since a run was queued."""
-    return time.time() - row.queued_s
-
-
 def _pace_s(row: RunRow) -> float:
     """Seconds between checks of a run, longer for runs that take long."""
-    return next(interval_s for age_s, interval_s in PACE_S if _age_s(row) < age_s)
+    age_s = time.time() - row.queued_s
+    return next(interval_s for limit_s, interval_s in PACE_S if age_s < limit_s)
 
 
 def _watch(run: str, every_s: float) -> None:

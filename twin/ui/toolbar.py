@@ -11,18 +11,7 @@ from twin.lab.share import links
 from twin.lab.sweep.compare import input_rows
 from twin.metrics.measures import numbered
 from twin.scenario import Edit, Scenario
-from twin.ui import forms, formulas, live, session, words
-from twin.ui.fields import (
-    LISTS,
-    change_line,
-    declared,
-    effect,
-    formed,
-    label,
-    sentence,
-    show,
-    why_idle,
-)
+from twin.ui import fields, forms, formulas, live, session, words
 from twin.ui.link import copy_link, go_to, page_link
 from twin.ui.pages import BUILD, PAGES, SECTIONS
 from twin.ui.pages.supernode import editor
@@ -52,7 +41,7 @@ def header(page: str, *, run: bool = True) -> None:
             draft_link(page)
             run_button()
     if session.link_problem():
-        st.error(sentence(session.link_problem()), icon=":material/link_off:")
+        st.error(fields.sentence(session.link_problem()), icon=":material/link_off:")
 
 
 def workspace(page: str) -> live.Strip:
@@ -74,18 +63,20 @@ def _parts(page: str) -> None:
         st.space("stretch")
         draft = session.draft()
         search_count, _ = forms.sought()
+        useful_paths = [path for path in fields.formed() if not fields.why_idle(path, draft)]
+        labels = {p: (fields.label(p), fields.declared(p).also) for p in useful_paths}
         path = st.selectbox(
-            "Find a field", [p for p in formed() if not why_idle(p, draft)], index=None,
-            placeholder="Find a field", label_visibility="collapsed",
-            format_func=lambda path: " · ".join(filter(None, (label(path), declared(path).also))),
-            key=f"find-field:{search_count}", filter_mode="contains", width=260,
+            "Find a field", useful_paths, index=None, placeholder="Find a field",
+            label_visibility="collapsed", width=260, filter_mode="contains",
+            format_func=lambda path: " · ".join(filter(None, labels[path])),
+            key=f"find-field:{search_count}",
         )  # fmt: skip
     if path is None:
         return
     forms.seek(path)  # the box begins anew: it leads there once
-    if declared(path).form == page:
+    if fields.declared(path).form == page:
         st.rerun()
-    go_to(declared(path).form)
+    go_to(fields.declared(path).form)
 
 
 def draft_link(page: str) -> None:
@@ -112,7 +103,7 @@ def run_button() -> None:
     text = f"Run {words.duration(draft.horizon_s)} of traffic"
     if budget_text := "" if reason else budget_of(session.store(), draft, session.facts()).said:
         text = f"{text} · {budget_text}"
-    tooltip = f"Not yet: {sentence(reason)}" if reason else None
+    tooltip = f"Not yet: {fields.sentence(reason)}" if reason else None
     if st.button(
         text, type="primary", icon=":material/play_arrow:", disabled=bool(reason), help=tooltip,
         key="run-draft",
@@ -127,7 +118,7 @@ def open_run(scenario: Scenario) -> None:
 
 
 SHOWN = 30  # differences listed one by one
-LISTED = {*LISTS} - {"supernode.edits"}  # in no group of a form; edits are grouped by kind
+LISTED = {*fields.LISTS} - {"supernode.edits"}  # in no group of a form; edits are grouped by kind
 
 
 def popover() -> None:
@@ -157,10 +148,10 @@ def differences() -> list[tuple[str, Callable[[], None]]]:
     """Each difference as Markdown, with its undo; equal edits of one kind are grouped."""
     changes = {row.path: row.values for row in input_rows(session.preset(), session.draft())}
     rows: list[tuple[str, Callable[[], None]]] = [
-        (change_line(path, plain(show(old, path)), plain(show(new, path))),
+        (fields.change_line(path, plain(fields.show(old, path)), plain(fields.show(new, path))),
          partial(editor.take_back, path))
         for path, (old, new) in changes.items()
-        if declared(path).group or path in LISTED
+        if fields.declared(path).group or path in LISTED
     ]  # fmt: skip
     draft_edits, preset_edits = session.draft().supernode.edits, session.preset().supernode.edits
     new_edits = [e for e in draft_edits if e not in preset_edits]
@@ -180,5 +171,5 @@ def _in_words(group: list[Edit]) -> str:
     names = [f"{edit.element} – {edit.to}" if edit.to else edit.element for edit in group]
     range_text = f"{names[0]} to {names[-1]}, {len(names)} in all"
     elements_text = range_text if len(names) > 3 else ", ".join(names)
-    change = effect(group[0].capacity_factor, group[0].latency_factor)
+    change = fields.effect(group[0].capacity_factor, group[0].latency_factor)
     return f"{plain(elements_text)}: **{change}**"

@@ -116,12 +116,6 @@ def tiers(windows: pl.DataFrame, traffic: pl.DataFrame, warmup_s: float) -> base
     return timeline(table, TIERS, "GB/s", scale=1e-9, warmup_s=warmup_s, reads=caption)
 
 
-def tiers_read(traffic: pl.DataFrame) -> list[str]:
-    """Tiers with any reads."""
-    read_tiers = set(traffic.filter(pl.col("bytes") > 0.0)["traffic"])
-    return [name for tier, (name, _) in TIERS.items() if tier in read_tiers]
-
-
 def namespaces(hits: pl.DataFrame, names: Sequence[str], warmup_s: float) -> base.Chart:
     """Chart of the hit ratio of each namespace over time; columns are numbers of tenants."""
     styles = zip(names, itertools.cycle(theme.SERIES), strict=False)

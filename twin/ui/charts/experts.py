@@ -171,8 +171,7 @@ def node_matrix(
         fig, f"Expert exchange between {nodes.size} nodes {window}: "
         f"{amount(float(moved.sum()), 'bytes')} in all, {amount(diagonal, 'share')} within a node; "
         f"node {nodes[receiver_index]} receives most.",
-        "Dispatch sends each token to the dies of its experts, combine brings the results back; "
-        "the diagonal stays within a node.", x={"title_text": "to node", "type": "category"},
+        "The diagonal stays within a node.", x={"title_text": "to node", "type": "category"},
         y={"title_text": "from node", "type": "category", "autorange": "reversed"},
         margin={"t": 16, "b": 40},
     )  # fmt: skip

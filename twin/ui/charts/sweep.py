@@ -61,8 +61,7 @@ def over(axis: Axis, key: str, series: Series) -> Chart:
         y_axis |= {"range": [0, 1.3 * top_value * factor or 1], "showticklabels": top_value > 0}
     listing = "; ".join(filter(None, sentences)) or "No point is done yet"
     return base.chart(
-        fig, f"{metric.label} over {axis.label}. {listing}.",
-        "Each point is simulated; points marked x were in no steady state.",
+        fig, f"{metric.label} over {axis.label}. {listing}.", "",
         x=_along(axis, is_numeric), y=y_axis, hovermode="closest", showlegend=len(series) > 1,
     )  # fmt: skip
 

@@ -8,16 +8,7 @@ import streamlit as st
 
 from twin.scenario import ScenarioField, form_groups
 from twin.scenario.words import titled
-from twin.ui import session
-from twin.ui.fields import (
-    choice_label,
-    declared,
-    field_name,
-    options,
-    sentence,
-    tooltip,
-    why_idle,
-)
+from twin.ui import fields, session
 
 # Session state: how often a field was looked for, the last one, and that its form has to open it.
 SEARCHES, SOUGHT, OPENS = "field-searches", "field-sought", "field-opens"
@@ -30,9 +21,9 @@ def group(paths: Iterable[str]) -> None:
     names_by_reason: dict[str, list[str]] = {}
     grid = st.grid(2, min_column_width=230, vertical_alignment="top", gap=("small", "medium"))
     for path in paths:
-        reason = why_idle(path, scenario)
+        reason = fields.why_idle(path, scenario)
         if reason and not session.refusal(path):
-            names_by_reason.setdefault(reason, []).append(field_name(path))
+            names_by_reason.setdefault(reason, []).append(fields.field_name(path))
             continue
         with grid.cell():
             field(path)
@@ -43,7 +34,8 @@ def group(paths: Iterable[str]) -> None:
 
 def field(path: str) -> None:
     """Draw the widget of one field, with a refused edit's reason below."""
-    widget(declared(path), session.value(path), names=options(path, session.facts()), **edits(path))
+    names = fields.options(path, session.facts())
+    widget(fields.declared(path), session.value(path), names=names, **edits(path))
     if refusal := session.blame(path):
         problem(refusal)
 
@@ -63,7 +55,7 @@ def sought() -> tuple[int, str]:
 def to_open(form: str) -> str | None:
     """Field of this form that was searched for and is not open yet; returned once."""
     path = st.session_state.get(OPENS)
-    if path is None or declared(path).form != form:
+    if path is None or fields.declared(path).form != form:
         return None
     del st.session_state[OPENS]
     return str(path)
@@ -72,20 +64,20 @@ def to_open(form: str) -> str | None:
 def edits(path: str) -> dict[str, Any]:
     """Arguments that make a widget edit a field of the draft: key, help and callback."""
     callback = {"on_change": session.edit, "args": (path,)}
-    return {"key": session.field_key(path), "help": tooltip(path), **callback}
+    return {"key": session.field_key(path), "help": fields.tooltip(path), **callback}
 
 
 def refused() -> bool:
     """Whether an edit is refused; if so, say why, as answers to older settings would mislead."""
     if refusal := session.refusal():
-        text = f"No answer with these settings. {sentence(refusal)} Undo goes back."
+        text = f"No answer with these settings. {fields.sentence(refusal)} Undo goes back."
         st.warning(text, icon=":material/error:")
     return bool(refusal)
 
 
 def problem(refusal: str) -> None:
     """Show a refused edit's sentence below its field."""
-    st.markdown(f":small[:red[:material/error: {sentence(refusal)}]]")
+    st.markdown(f":small[:red[:material/error: {fields.sentence(refusal)}]]")
 
 
 def widget(
@@ -112,7 +104,7 @@ def _choice(known: ScenarioField, value: str, names: Sequence[str], common: dict
         """Label of an option."""
         if not known.files and option in known.options:
             return known.options[option]
-        return choice_label(known.path, option, session.facts())
+        return fields.choice_label(known.path, option, session.facts())
 
     common |= {"format_func": label_of}
     if "[]" not in known.path and sum(len(label_of(o)) for o in names) <= ROW_CHARACTERS:
@@ -158,7 +150,7 @@ def behind(form: str) -> dict[str, list[str]]:
     """Paths by group of a form, without leading fields that have an effect."""
     draft = session.wished()
     return {
-        name: [path for path in paths if path not in FIRST[form] or why_idle(path, draft)]
+        name: [path for path in paths if path not in FIRST[form] or fields.why_idle(path, draft)]
         for name, paths in form_groups(form).items() if set(paths) - set(FIRST[form])
     }  # fmt: skip
 
@@ -166,10 +158,10 @@ def behind(form: str) -> dict[str, list[str]]:
 def whole(form: str, own: Mapping[str, Callable[[], None]]) -> str | None:
     """Draw a form; returns the open group. `own` draws a group differently."""
     draft = session.wished()
-    group(path for path in FIRST[form] if not why_idle(path, draft))
+    group(path for path in FIRST[form] if not fields.why_idle(path, draft))
     paths_by_group, key = behind(form), f"{form}-group"
     if path := to_open(form):
-        st.session_state[key] = None if path in FIRST[form] else declared(path).group
+        st.session_state[key] = None if path in FIRST[form] else fields.declared(path).group
     if st.session_state.get(key) not in paths_by_group:
         st.session_state[key] = None
     st.markdown("**More fields**")

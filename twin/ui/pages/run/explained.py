@@ -9,7 +9,7 @@ from twin.hooks import drawn
 from twin.lab.explain.words import change, effect
 from twin.lab.runs.job import EXPLAIN, load_engine
 from twin.lab.runs.runner import find_run
-from twin.lab.runs.watched import DECODE, Inside, stages
+from twin.lab.runs.watched import DECODE, STAGES, Inside, stages
 from twin.lab.share import links
 from twin.lab.store import RunRow
 from twin.metrics.measures import amount, numbered, seconds, three_figures
@@ -171,13 +171,7 @@ def _cause(row: RunRow, scenario: Scenario, cause: dict[str, Any], number: int) 
 
 
 PICKED = "request"  # of the address and of the session: the number of the request
-PART_COLOURS = {
-    "front end": theme.STAGE["front_end"],
-    "waiting for admission": theme.STAGE["router"],
-    "prefill queue": theme.STAGE["prefill_queue"],
-    "prefill": theme.STAGE["prefill"],
-    "KV transfer": theme.STAGE["kv_transfer"],
-}
+STAGE_COLOURS = dict(zip(STAGES, theme.STAGE.values(), strict=True))
 EVENTS = (("preemption", "preemptions"), ("retry", "retries"))  # of a request, and its columns
 WAITS = "pool reads and other batches"  # of the time of prefill that no operator accounts for
 
@@ -203,7 +197,7 @@ def one_request(row: RunRow, scenario: Scenario) -> None:
             f"A hot memory server held the read of its cached tokens back: {nodes_text}. "
             "Its port had more to send than those of the others."
         )
-    colour_of = PART_COLOURS | {_prefill(name): colour for name, colour in theme.OPERATOR.items()}
+    colour_of = STAGE_COLOURS | {_prefill(name): colour for name, colour in theme.OPERATOR.items()}
     colours = {n: colour_of.get(n, theme.STAGE["prefill_queue"]) for n in {**times_s, **median_s}}
     key_text = "Stages of this request next to the median of all."
     plot(waterfall.waterfall(times_s, key_text, colours=colours, median=median_s), "request")

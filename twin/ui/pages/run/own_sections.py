@@ -238,7 +238,8 @@ def memory_pool(row: RunRow, scenario: Scenario) -> None:
     table_names, warmup_s = ("windows", "servers", "traffic"), scenario.warmup_s
     windows, servers, traffic = (record.table(row.id, name) for name in table_names)
     _figures(row.summary, "memory pool")
-    tiers = elastic.tiers_read(traffic)
+    moved = set(traffic.filter(pl.col("bytes") > 0.0)["traffic"])
+    tiers = [name for tier, (name, _) in elastic.TIERS.items() if tier in moved]
     pictures = [
         ("Hit ratio and fill", charts.over_time("pool", windows, warmup_s), "pool-hits"),
         (f"Read from {' and '.join(tiers)}" if tiers else "Nothing was read",

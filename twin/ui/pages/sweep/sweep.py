@@ -95,7 +95,7 @@ def results() -> None:
     grid = st.grid(2, min_column_width=330, gap="medium")
     for key in pts.figures("panel", rows):
         with grid.cell():  # how they are read stands below all of them
-            plot(charts.over(axes[0], key, series)._replace(reads=""), f"sweep-{key}")
+            plot(charts.over(axes[0], key, series), f"sweep-{key}")
     plot(charts.frontier(axes[0], series, sweep.published()), "sweep-frontier")
     st.caption(
         "Filled: the SLO is met. Hollow: it is broken. x: overloaded or still filling, so the "

@@ -18,6 +18,7 @@ from tests.ui.experts_run import (
 from tests.ui.stored_runs import scenario
 from twin.lab.kinds import CountsTable
 from twin.lab.library import presets
+from twin.scenario import serving
 from twin.ui import record, session
 from twin.ui.charts import experts as charts_experts
 from twin.ui.pages import PAGES
@@ -217,6 +218,20 @@ def test_the_slider_goes_through_the_moments(app, store, tables):
     slider.set_value(moments[2]).run()
     assert not app.exception
     assert words(app) != copies
+
+
+def test_an_instance_of_a_further_model_has_that_models_deployment(tables):
+    """A colocated model next to disaggregated ones: the first model's scenario has no such pool."""
+    s = PRESETS["eight-models"]
+    as_colocated = pl.col("role").replace("decode", "colocated")
+    models = (
+        pl.when(pl.col("role") == "prefill").then(pl.lit("kimi-k2")).otherwise(pl.lit("glm-4-7"))
+    )
+    die_load = tables["die_load"].with_columns(models.alias("model"), role=as_colocated)
+    for role, mode in (("colocated", "colocated"), ("prefill", "disaggregated")):
+        own = experts.scenario_of(s, die_load, role, 0)
+        assert own.deployment.mode == mode and role in serving(own)
+    assert experts.scenario_of(skewed(), tables["die_load"], "decode", 0) == skewed()
 
 
 def test_without_moves_the_page_says_there_were_none(app, store):

@@ -13,7 +13,7 @@ from twin.metrics.events import Kind
 from twin.model.operators import combine_bytes, dispatch_bytes
 from twin.model.roofline import load_machine
 from twin.model.shape import load_shape
-from twin.scenario import Scenario, chip_of
+from twin.scenario import Scenario, chip_of, model_names, of_models
 
 MOMENTS = {"start": "Start", "before": "Before rebalance", "after": "After rebalance", "end": "End"}
 ORDER = {name: place for place, name in enumerate(MOMENTS)}
@@ -82,6 +82,14 @@ def pairs(every: Sequence[Moment]) -> dict[int, tuple[Moment, Moment]]:
     after_by_number = {m.number: m for m in every if m.name == "after"}
     return {m.number: (m, after_by_number[m.number])
             for m in every if m.name == "before" and m.number in after_by_number}  # fmt: skip
+
+
+def scenario_of(s: Scenario, die_load: pl.DataFrame, role: str, instance: int) -> Scenario:
+    """The scenario of the model that an instance serves; that of the run if it is the only one."""
+    if not s.models:
+        return s
+    model_name = die_load.filter(of(role, instance))["model"][0]
+    return of_models(s)[model_names(s).index(model_name)]
 
 
 def of(role: str, instance: int) -> pl.Expr:

@@ -166,6 +166,8 @@ def cost(row: RunRow, role: str, instance: int) -> None:
 
 def nodes(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     """Draw the bytes of the expert exchange from node to node."""
+    die_load = record.table(row.id, "die_load")
+    scenario = experts.scenario_of(scenario, die_load, role, instance)
     if serving(scenario)[role].own.experts_tp > 1:
         st.caption("Every die has a part of its experts and gathers all tokens: dies send alike.")
         return
@@ -174,7 +176,7 @@ def nodes(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     total_bytes = float(traffic.filter(is_instance, traffic="experts")["bytes"].sum())
     node_of_rank = ranks.filter(is_instance)["node"].to_numpy()
     moment = chosen_moment(row, role, instance)
-    snap = experts.snapshot(record.table(row.id, "die_load"), role, instance, moment)
+    snap = experts.snapshot(die_load, role, instance, moment)
     if not total_bytes or not node_of_rank.size:
         st.caption("This run recorded no expert exchange of this instance.")
         return

@@ -254,7 +254,8 @@ def attainment(priced: Priced) -> Attainment:
     s, parts, traffic = priced.scenario, priced.parts, priced.traffic
     costs, deployed = parts.costs, s.deployment
     colocated, pool, passes = None, None, 0.0
-    prompts = _prompts(s, priced.sample, traffic.hit_tokens / traffic.input_tokens)
+    hit_share = traffic.hit_tokens / traffic.input_tokens
+    prompts = _prompts(s, priced.sample, priced.seen, hit_share)
     if costs.colocated_role is not None:
         colocated = _mixed(parts, costs.colocated_role, traffic)
         # Half of the interval at which prompts are received, and passes that are formed ahead.
@@ -297,10 +298,10 @@ def attainment(priced: Priced) -> Attainment:
     )  # fmt: skip
 
 
-def _prompts(s: Scenario, sample: Offered, share: float) -> Prompts:
+def _prompts(s: Scenario, sample: Offered, seen_tokens: np.ndarray, share: float) -> Prompts:
     """The first requests of a sample, at one per second; clients of a closed loop arrive at random.
-    share: mean share of prompt tokens that hit. A prompt hits in proportion to the blocks that it
-    shares with earlier ones."""
+    share: mean share of prompt tokens that hit. A prompt hits in proportion to `seen_tokens`, which
+    earlier ones left, f8[requests]."""
     arrivals = [float(v) for v in sample.arrivals[:SAMPLE]]
     if not arrivals or math.isinf(arrivals[-1]) or arrivals[-1] <= arrivals[0]:
         now_s, arrivals, draw = 0.0, [], stream_key(s.seed, "arrivals")
@@ -309,9 +310,9 @@ def _prompts(s: Scenario, sample: Offered, share: float) -> Prompts:
             arrivals.append(now_s)
     # One alone has no gap.
     span_s = (arrivals[-1] - arrivals[0]) / (len(arrivals) - 1) if len(arrivals) > 1 else 1.0
-    count, tokens_seen = len(arrivals), float(sample.seen.sum())
+    count, tokens_seen = len(arrivals), float(seen_tokens.sum())
     per_seen = share * float(sample.prompts.sum()) / tokens_seen if tokens_seen > 0.0 else 0.0
-    tokens, seen = (v[:count].tolist() for v in (sample.prompts, sample.seen))
+    tokens, seen = (v[:count].tolist() for v in (sample.prompts, seen_tokens))
     hits = [min(per_seen * h, v - 1.0) for v, h in zip(tokens, seen, strict=True)]
     return Prompts(
         [round((moment - arrivals[0]) / span_s, DIGITS) for moment in arrivals],

@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 from twin.experts import Imbalance, imbalance
 from twin.experts.process import Routed
 from twin.facts import Facts
+from twin.hardware.demands import dram
 from twin.hardware.fabric import wired
 from twin.hardware.network import Network
 from twin.kernels.compiled import plainly
 from twin.model.batch import recompute_s_per_token
 from twin.model.costs import Costs, RoleCosts, build_costs
 from twin.model.feeding import fed
+from twin.model.fetch import node_dram_bytes
 from twin.model.parallel import kv_cells
 from twin.model.predict import Held, Prediction, Traffic, clocks, predict, shares_by_cause
 from twin.model.shape import ModelError
@@ -28,7 +30,7 @@ from twin.scenario import Pool, Scenario, with_overrides
 from twin.scenario.policies import HIT_ROUTERS
 from twin.workload.generate import MeanLengths, mean_lengths
 from twin.workload.lengths import drawn_lengths
-from twin.workload.offered import Offered, lru_reuse, offered
+from twin.workload.offered import Caches, Offered, lru_reuse, offered
 from twin.workload.requests import TraceTable
 
 Counts = NDArray[np.float64]  # imported expert counts f8[layers, experts]
@@ -140,6 +142,15 @@ class Priced:
         """A sample of the scenario's requests."""
         return offered(self.scenario, self.facts, self.trace)
 
+    @cached_property
+    def seen(self) -> NDArray[np.float64]:
+        """Tokens of each of its prompts that earlier ones left, in the memory pool if there is one,
+        f8[requests]."""
+        s = self.scenario
+        if not s.memory_pool.enabled or s.deployment.mode == "decode_only":
+            return self.sample.seen
+        return pool_hits(s, self.facts, self.trace, self.parts.costs)
+
     @property
     def pool(self) -> Pool:
         """The pool that decodes, colocated or not."""
@@ -158,19 +169,65 @@ def capacity(priced: Priced) -> Prediction:
 def traffic_of(
     scenario: Scenario, facts: Facts, trace: TraceTable | None = None, costs: Costs | None = None
 ) -> Traffic:
-    """Mean lengths of a long run, and the reuse of a sample: in an unlimited memory pool, and in
-    the HBM of its instances; costs: of the scenario, computed where HBM has blocks if None."""
+    """Mean lengths of a long run, and the reuse of a sample: in the memory pool, and in the HBM of
+    its instances; costs: of the scenario, computed where blocks are looked for if None."""
     means, pool_tokens, hbm_tokens = mean_lengths(scenario.workload, facts, trace), 0.0, 0.0
     if scenario.deployment.mode != "decode_only":
-        if scenario.memory_pool.in_hbm:
+        sample = offered(scenario, facts, trace)
+        if sample.reuse > 0.0:
             costs = costs or build_costs(scenario, facts, wired(scenario.supernode, facts))
+        if costs and scenario.memory_pool.in_hbm:
             hbm_tokens = _reuse_here(scenario, facts, trace, means, costs) * means.input_tokens
-        if scenario.memory_pool.enabled:
-            pool_tokens = offered(scenario, facts, trace).reuse * means.input_tokens
+        if costs and scenario.memory_pool.enabled:
+            seen_tokens = pool_hits(scenario, facts, trace, costs)
+            pool_share = float(seen_tokens.sum()) / float(sample.prompts.sum())
+            pool_tokens = pool_share * means.input_tokens
     return Traffic(
         means.input_tokens, means.output_tokens, max(pool_tokens, hbm_tokens),
         spread=means.prompt_spread, prompts=means.prompts, here_tokens=hbm_tokens,
     )  # fmt: skip
+
+
+def pool_hits(
+    scenario: Scenario, facts: Facts, trace: TraceTable | None, costs: Costs
+) -> NDArray[np.float64]:
+    """Tokens of each prompt of a sample that the memory pool has, f8[requests]. Supernodes behind a
+    front router have a pool each, local instances a cache each, among which prompts are dealt; SSD
+    has what DRAM has. An LRU over its first requests, unless all blocks have room in one pool."""
+    pool, sample = scenario.memory_pool, offered(scenario, facts, trace)
+    keeps_answers, role = pool.answers, costs.prefilling
+    if role is None:
+        return np.zeros(sample.prompts.size)
+    net, pool_count = wired(scenario.supernode, facts), 1
+    lent_nodes = dram(net, np.unique(net.node[net.of_kind("cpu")]).tolist())
+    if scenario.router.front != "none":
+        pool_count = scenario.supernode.supernodes
+        lent_nodes /= pool_count
+    if pool.scope == "local":
+        pool_count, lent_nodes = role.pool.instances, role.dies / net.dies_per_node
+        if _meets_prefixes(scenario):
+            pool_count, lent_nodes = 1, lent_nodes * pool_count
+    node_bytes = max(node_dram_bytes(pool, facts, net.dies_per_node), pool.ssd_gb_per_node * 1e9)
+    blocks_held = node_bytes * lent_nodes / costs.held_bytes(sample.block_tokens)
+    if pool.policy == "infinite":
+        blocks_held = math.inf
+    ttl_s = pool.ttl_s if pool.policy == "ttl" else math.inf
+    has_room = pool_count == 1 and sample.blocks <= blocks_held and math.isinf(ttl_s)
+    if has_room and not keeps_answers:
+        return sample.seen
+    hits = lru_reuse(
+        scenario, facts, trace, Caches(pool_count, blocks_held, ttl_s), keeps_answers
+    ).astype(np.float64)  # fmt: skip
+    if hits.size == sample.seen.size:
+        return hits
+    # Of a longer trace, as much less as in its first part.
+    return sample.seen * (hits.sum() / max(float(sample.seen[: hits.size].sum()), 1.0))
+
+
+def _meets_prefixes(scenario: Scenario) -> bool:
+    """Whether prompts go to the cache that has their beginning."""
+    router, prefix = scenario.router.policy, scenario.workload.prefix
+    return router in HIT_ROUTERS or (router == "session_sticky" and prefix == "sessions")
 
 
 def _reuse_here(
@@ -193,7 +250,9 @@ def _reuse_here(
     blocks_held = cache_tokens * costs.kv_bytes_per_token / costs.held_bytes(block_tokens)
     if scenario.router.policy in HIT_ROUTERS:
         cache_count, blocks_held = 1, blocks_held * cache_count
-    return lru_reuse(scenario, facts, trace, cache_count, int(blocks_held))
+    hits = lru_reuse(scenario, facts, trace, Caches(cache_count, float(int(blocks_held))))
+    prompt_tokens = offered(scenario, facts, trace).prompts[: hits.size]
+    return float(hits.sum()) / float(prompt_tokens.sum())
 
 
 def traffic_under_way(scenario: Scenario, facts: Facts, hit_share: float = 0.0) -> Traffic:

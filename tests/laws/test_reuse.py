@@ -3,13 +3,15 @@
 import random
 from itertools import pairwise
 
+import polars as pl
 import pytest
 
-from tests.draws import seeds
+from tests.draws import seeds, some
+from twin.engine.simulate import simulate
 from twin.lab.library import load_facts
 from twin.model.fetch import fullest_share
 from twin.scenario import Scenario, with_overrides
-from twin.steady import steady
+from twin.steady import Priced, steady
 
 CHOICES = {
     "deployment.mode": ["prefill_only", "colocated", "disaggregated"],
@@ -47,3 +49,31 @@ def test_reuse_never_slows_and_larger_blocks_never_slow_a_read(seed):
     fullest = [fullest_share(0.75 * 8192 / n, 2) for n in sizes]
     for (few, many), (hot, even) in zip(pairwise(by_block), pairwise(fullest), strict=True):
         assert many >= few * hot / even
+
+
+SHARED = {"workload.prefix": "shared", "workload.shared_fraction": 0.7}
+SESSIONS = {"workload.prefix": "sessions", "workload.follow_up_probability": 0.7}
+SMALL = {"memory_pool.gb_per_node": 2.0}
+FRONT = {"supernode.supernodes": 2, "router.front": "round_robin", "deployment.decode.instances": 2}
+TTL = {"memory_pool.policy": "ttl", "memory_pool.ttl_s": 60.0}
+POOLS = {
+    "prefixes that fill it": SHARED | SMALL,
+    "sessions that fill it": SESSIONS | SMALL,
+    "blocks that nobody touches go": SESSIONS | TTL,
+    "each instance has its own": SESSIONS | {"memory_pool.scope": "local"},
+    "each supernode has its own": SESSIONS | FRONT,
+    "answers stay": SESSIONS | {"memory_pool.answers": True},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", some(list(POOLS)))
+def test_the_formula_expects_the_hits_of_the_memory_pool_that_there_is(name):
+    """The sample of the formula is the begin of the run, so that sessions are as young in both."""
+    s = with_overrides(Scenario(), POOLS[name] | {
+        "workload.lengths": "deepseek-service", "workload.rate_req_per_s": 3.0,
+        "memory_pool.ssd_gb_per_node": 0.0, "horizon_s": 4000.0 / 3.0, "warmup_s": 0.0,
+    })  # fmt: skip
+    traffic = Priced(s, load_facts()).traffic
+    rows = simulate(s, load_facts()).tables["requests"].filter(pl.col("hit_tokens") >= 0)
+    hit = rows["hit_tokens"].sum() / rows["input_tokens"].sum()
+    assert traffic.hit_tokens / traffic.input_tokens == pytest.approx(hit, abs=0.04)

@@ -36,6 +36,8 @@ class Offered:
     arrivals: np.ndarray = field(compare=False, repr=False)  # f8[requests] s
     # f8[requests]: of each prompt, tokens that earlier ones of the sample held
     seen: np.ndarray = field(compare=False, repr=False)
+    blocks: int = 0  # of KV, distinct, of all of its prompts
+    block_tokens: int = 128
 
     @property
     def input_per_output(self) -> float:
@@ -103,47 +105,67 @@ def _sample(
         answers=answer_tokens,
         arrivals=sample.arrival_s,
         seen=reused_tokens,
+        blocks=sample.blocks,
+        block_tokens=sample.block_tokens,
     )
 
 
 _sampled = lru_cache(maxsize=32)(_sample)
 
 
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """LRU caches of KV blocks that take turns at a stream of requests."""
+
+    count: int
+    blocks: float  # that each has room for; infinite: all
+    ttl_s: float = math.inf  # that a block stays which nobody touches
+
+
 def lru_reuse(
-    scenario: Scenario, facts: Facts, trace: TraceTable | None, caches: int, blocks: int
-) -> float:
-    """Share of a sample's prompt tokens that hit in LRU caches of `blocks`, which take turns."""
+    scenario: Scenario, facts: Facts, trace: TraceTable | None, caches: Caches,
+    answers: bool = False,
+) -> np.ndarray:  # fmt: skip
+    """Tokens that hit of each prompt of a sample, i8[requests]; answers: caches keep theirs too."""
     sample_args = scenario.workload, scenario.seed, scenario.memory_pool.block_tokens
-    reuse_share_of = _lru_reused if trace is None else _lru_reuse
-    return reuse_share_of(*sample_args, facts, trace, caches, blocks)
+    hits_of = _lru_reused if trace is None else _lru_reuse
+    return hits_of(*sample_args, facts, trace, caches, answers)
 
 
 def _lru_reuse(
     workload: Workload, seed: int, block_tokens: int, facts: Facts, trace: TraceTable | None,
-    caches: int, blocks: int,
-) -> float:  # fmt: skip
+    caches: Caches, answers: bool,
+) -> np.ndarray:  # fmt: skip
     """`lru_reuse` of a workload, in KV blocks of `block_tokens`."""
     workload = workload.model_copy(update={"profile": Profile()})
     horizon_s = 2.0 * SAMPLE / workload.rate_req_per_s if trace is None else math.inf
     with plainly():
-        sample = generate(workload, horizon_s, seed, block_tokens, facts, trace, SAMPLE, even=True)
-    # The oldest first; a dict would look over all that it lost before its first key.
-    lru_caches = [OrderedDict[int, None]() for _ in range(caches)]
-    hit_tokens, first = 0, sample.segment_first.tolist()
+        sample = generate(
+            workload, horizon_s, seed, block_tokens, facts, trace, SAMPLE, answers, even=True
+        )
+    # Block and last touch, the oldest first; a dict would look over all that it lost before its
+    # first key.
+    lru_caches = [OrderedDict[int, float]() for _ in range(caches.count)]
+    hits, first = np.zeros(len(sample), np.int64), sample.segment_first.tolist()
     block_counts, segment_offset = sample.segment_blocks.tolist(), sample.segment_offset.tolist()
+    # Clients of a closed loop have no times.
+    touches_s = np.where(np.isfinite(sample.arrival_s), sample.arrival_s, 0.0).tolist()
     for i, tokens in enumerate(sample.input_tokens.tolist()):
-        lru = lru_caches[i % caches]
+        lru, oldest_s = lru_caches[i % caches.count], touches_s[i] - caches.ttl_s
         segments = range(segment_offset[i], segment_offset[i + 1])
         chain = [b for s in segments for b in range(first[s], first[s] + block_counts[s])]
-        chain = chain[: tokens // sample.block_tokens]
-        hit_blocks = next((k for k, block in enumerate(chain) if block not in lru), len(chain))
-        hit_tokens += min(hit_blocks * sample.block_tokens, tokens - 1)
+        looked_up = chain[: tokens // sample.block_tokens]
+        hit_blocks = next(
+            (k for k, b in enumerate(looked_up) if b not in lru or lru[b] < oldest_s),
+            len(looked_up),
+        )
+        hits[i] = min(hit_blocks * sample.block_tokens, tokens - 1)
         for block in reversed(chain):
-            lru[block] = None
+            lru[block] = touches_s[i]
             lru.move_to_end(block)
-        while len(lru) > blocks:
+        while len(lru) > caches.blocks:
             lru.popitem(last=False)
-    return hit_tokens / float(sample.input_tokens.sum())
+    return hits
 
 
 _lru_reused = lru_cache(maxsize=32)(_lru_reuse)

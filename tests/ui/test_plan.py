@@ -8,8 +8,10 @@ from twin.engine.simulate import ENGINE_VERSION
 from twin.lab.library import load_facts
 from twin.lab.plan.question import Plan
 from twin.lab.plan.work import Look, Plans
+from twin.lab.sweep.sweep import Published
 from twin.scenario import Scenario, with_overrides
 from twin.ui import access
+from twin.ui.charts import sweep as charts
 from twin.ui.pages import PAGES
 from twin.ui.pages.plan import requested
 
@@ -58,6 +60,13 @@ def opened(app, **query):
     app.run()
     assert not app.exception
     return app
+
+
+@pytest.mark.parametrize("per_npu, count", [(800.0, 2), (18.0, 1)])
+def test_published_points_are_drawn_where_they_leave_the_plans_own_legible(per_npu, count):
+    fast = [Published("one", 0.03, 2000.0, "a source")]
+    drawn = charts.front([POINT | {"tokens_per_s_per_npu": per_npu}], {}, fast).figure
+    assert sum(len(trace.x) > 0 for trace in drawn.data) == count
 
 
 def test_the_form_starts_the_plan_that_it_shows(app, monkeypatch):

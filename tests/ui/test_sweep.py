@@ -175,6 +175,8 @@ def test_the_pictures_mark_knee_slo_and_published_points():
     names = [name for name in front.figure.data[1].text if name]
     assert names and len(set(names)) == len(names)  # more would cover each other on a phone
     assert "50 tokens/s a user" in front.alt
+    slow = [p._replace(summary={**p.summary, "decode_tokens_per_s_per_npu": 20.0}) for p in ran]
+    assert len(charts.frontier(axis, {"": slow}, sweep.published()).figure.data) == 1  # 100 x less
     assert list(front.figure.data[0].error_x.array) == [0.0] * 3  # nothing is known of these
     known = [p._replace(bands={charts.FOR_USER: (0.8, 1.25)}) for p in ran]
     bars = charts.frontier(axis, {"": known}, []).figure.data[0].error_x

@@ -82,7 +82,7 @@ def _along(axis: Axis, numeric: bool) -> dict[str, Any]:
 
 def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Chart:
     """Chart of tokens/s of an NPU over tokens/s of one user, with published operating points."""
-    fig, sentences, shown_speeds = base.figure(height=380), [], [0.0]
+    fig, sentences, shown_speeds, shown_rates = base.figure(height=380), [], [], []
     for (name, points), colour in zip(series.items(), _colours(series), strict=True):
         decoding = [p for p in points if p.summary.get(FOR_USER) and p.summary.get(PER_NPU)]
         speeds = [1.0 / p.summary[FOR_USER] for p in decoding]
@@ -96,9 +96,11 @@ def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Char
         fig.data[-1].error_y = _bars(rates, rate_bands, colour)
         sentences += texts
         shown_speeds += speeds
+        shown_rates += rates
+    published = _near(published, shown_rates)
     if not sentences and all(p.summary for points in series.values() for p in points):
         return base.empty("No point decodes")
-    top_speed = max([*(1.0 / p.tpot_s for p in published), *shown_speeds])
+    top_speed = max([0.0, *(1.0 / p.tpot_s for p in published), *shown_speeds])
     label_sides = ["left" if 1.0 / p.tpot_s > 0.6 * top_speed else "right" for p in published]
     _crosses(fig, published, "published", mode="markers+text", textfont={"size": 11},
              textposition=[f"top {side}" for side in label_sides])  # fmt: skip
@@ -119,8 +121,19 @@ def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Char
 TIP = "%{customdata}<br>%{x:.3g} tokens/s a user, %{y:,.0f} per NPU<extra></extra>"
 
 
+NEAR = 4.0  # times the slowest, fastest or best point: published ones beyond are not drawn
+
+
+def _near(published: Sequence[Published], rates: Sequence[float]) -> list[Published]:
+    """Published points that leave those of a chart legible; rates: tokens/s per NPU of these."""
+    most_rate = NEAR * max(rates, default=float("inf"))
+    return [p for p in published if p.tokens_per_s_per_npu < most_rate]
+
+
 def _crosses(fig: go.Figure, points: Sequence[Published], name: str, **look: Any) -> None:
     """Add published operating points as crosses, of each system the first with its name."""
+    if not points:
+        return
     systems = [p.name.partition(",")[0] for p in points]
     shown_names = [system if system not in systems[:i] else "" for i, system in enumerate(systems)]
     marker = {"symbol": "cross-thin", "size": 11, "line": {"width": 2, "color": PUBLISHED}}
@@ -222,9 +235,6 @@ def _tick(percent: float) -> str:
     return f"≥ {text}" if percent >= 100 * FAR else text
 
 
-NEAR = 4.0  # times the slowest or fastest deployment: published points beyond are not drawn
-
-
 def front(
     points: Sequence[Mapping[str, Any]], ranks: Mapping[str, int], published: Sequence[Published]
 ) -> Chart:
@@ -249,7 +259,8 @@ def front(
                 yshift=13, font={"size": 13},
             )  # fmt: skip
     speeds = [_speed(p) for p in decoding]
-    crosses = [p for p in published if min(speeds) / NEAR < 1.0 / p.tpot_s < NEAR * max(speeds)]
+    crosses = [p for p in _near(published, [p["tokens_per_s_per_npu"] for p in decoding])
+               if min(speeds) / NEAR < 1.0 / p.tpot_s < NEAR * max(speeds)]  # fmt: skip
     _crosses(fig, crosses, "published, decode NPUs alone", mode="markers")
     text = "; ".join(f"{_named(p, ranks)}: {p['tokens_per_s_per_npu']:,.0f} per NPU" for p in best)
     return base.chart(

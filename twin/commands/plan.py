@@ -46,19 +46,19 @@ def plan(
         choices = [(key, c.label, "yes" if c.crossed else "") for key, c in CHOICES.items()]
         terminal.print_rows("What may vary", ("--vary", "choice", "by default"), choices)
         return
-    base, recorded = question(scenario, settings or [], trace)
-    if recorded is not None:
-        open_store().traces.save(recorded)  # where processes of the plan find it
+    base_scenario, recorded_trace = question(scenario, settings or [], trace)
+    if recorded_trace is not None:
+        open_store().traces.save(recorded_trace)  # where processes of the plan find it
     settings_given = {
-        "goal": goal or usual_goal(base), "by": by, "npus": npus, "power_kw": power_kw,
+        "goal": goal or usual_goal(base_scenario), "by": by, "npus": npus, "power_kw": power_kw,
         "cost_per_million_tokens": cost, "survives": survives or (), "simulations": simulations,
         "seconds": seconds, "more": more,
     }  # fmt: skip
     if ledger is not None and not ledger.absolute().parent.is_dir():
         raise typer.BadParameter(f"{ledger.parent} is no folder to write the ledger to")
     report = terminal.report_to("plan", html)
-    new_plan = plan_from(base, settings_given | ({"vary": vary} if vary else {}))
-    with terminal.progress(base.name) as watch:
+    new_plan = plan_from(base_scenario, settings_given | ({"vary": vary} if vary else {}))
+    with terminal.progress(base_scenario.name) as watch:
 
         def note(share: float, so_far: Mapping[str, Any]) -> bool:
             watch(share, {"simulations": so_far["simulations"]})
@@ -69,7 +69,7 @@ def plan(
     if ledger is not None:
         write_text(ledger, json.dumps(answer["ledger"], indent=1))
     terminal.end_with_json(answer, as_json)
-    _printed(base.name, new_plan, answer)
+    _printed(base_scenario.name, new_plan, answer)
 
 
 def _printed(name: str, wanted: Plan, answer: Mapping[str, Any]) -> None:

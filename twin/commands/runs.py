@@ -47,14 +47,14 @@ def run(
     resolved, recorded = question(scenario, settings or [], trace, rate_multiplier, tree_copies)
     print_remarks(resolved)
     with terminal.progress(resolved.name) as watch:
-        finished = lab("runs.answer:answer")(
+        answer = lab("runs.answer:answer")(
             resolved, recorded, watch, keep=not no_store, tables=table or (), also=report
         )
     if as_json:
-        terminal.print_json(finished)
+        terminal.print_json(answer)
     else:
-        print_run(finished)
-    raise typer.Exit(0 if finished["valid"] else 1)
+        print_run(answer)
+    raise typer.Exit(0 if answer["valid"] else 1)
 
 
 def compare(

@@ -67,10 +67,10 @@ def _swap(net: Network, ours: INTS, theirs: INTS) -> Swap | None:
             return None
         front, images = neighbours
     vertices = np.flatnonzero((image >= 0) & (image != np.arange(image.size)))
-    touched = np.zeros(net.tail.size, bool)
+    is_touched = np.zeros(net.tail.size, bool)
     for direction in net.ways:
-        touched[direction.at(vertices)[0]] = True
-    links = np.flatnonzero(touched)
+        is_touched[direction.at(vertices)[0]] = True
+    links = np.flatnonzero(is_touched)
     image = np.where(image < 0, np.arange(image.size), image)
     image_links = net.links_between(image[net.tail[links]], image[net.head[links]])
     same_kind = (image_links >= 0) & (net.link_kinds[links] == net.link_kinds[image_links])
@@ -80,8 +80,8 @@ def _swap(net: Network, ours: INTS, theirs: INTS) -> Swap | None:
     place_pairs = [
         np.concatenate([net.leaves[side], net.enters[side]]) for side in (links, image_links)
     ]
-    touched = place_pairs[0] >= 0
-    places = _pairs(place_pairs[0][touched], place_pairs[1][touched], len(net.places))
+    is_touched = place_pairs[0] >= 0
+    places = _pairs(place_pairs[0][is_touched], place_pairs[1][is_touched], len(net.places))
     return Swap(*map(short, (vertices, image[vertices], links, image_links, *places)))
 
 
@@ -103,11 +103,11 @@ def _neighbours(net: Network, image: INTS, front: INTS, others: INTS) -> tuple[I
         shared_vertices = ends[ours[index]]
         shared_vertices = shared_vertices[image[shared_vertices] < 0]
         image[shared_vertices] = shared_vertices
-        unpaired = [np.flatnonzero(image[ends[links]] < 0) for links in (ours, theirs)]
-        if unpaired[0].size != unpaired[1].size:
+        unpaired_links = [np.flatnonzero(image[ends[links]] < 0) for links in (ours, theirs)]
+        if unpaired_links[0].size != unpaired_links[1].size:
             return None
         sides = []
-        for links, free_links in zip((ours, theirs), unpaired, strict=True):
+        for links, free_links in zip((ours, theirs), unpaired_links, strict=True):
             ordered = free_links[np.lexsort((net.link_kinds[links[free_links]], pair[free_links]))]
             sides.append((pair[ordered], net.link_kinds[links[ordered]], ends[links[ordered]]))
         if any((x != y).any() for x, y in zip(sides[0][:2], sides[1][:2], strict=True)):

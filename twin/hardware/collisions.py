@@ -102,8 +102,8 @@ class Flows:
             yield (np.repeat(np.arange(draws), flow_count), orders[0].ravel(), orders[1].ravel())
             return
         rows_per_piece = max(1, BALLS // max(1, end_count * draws))
-        for start in range(0, row_count, rows_per_piece):
-            row_ids = np.arange(start, min(start + rows_per_piece, row_count))
+        for first_row in range(0, row_count, rows_per_piece):
+            row_ids = np.arange(first_row, min(first_row + rows_per_piece, row_count))
             draw, row, end = np.meshgrid(
                 np.arange(draws), row_ids, np.arange(end_count), indexing="ij"
             )
@@ -153,9 +153,9 @@ class _Hashing:
             self.levels.append((level, sums, sums_below, sums[stop - 1] - sums_below, stop - 1))
         self.arrival = np.full(walks.hops.shape, -1)
         for hops, level in enumerate(walks.levels, 1):
-            shortest = walks.hops[level.end, level.row] == hops
-            end_rows = level.end[shortest], level.row[shortest]
-            self.arrival[end_rows] = level.state[shortest]
+            is_shortest = walks.hops[level.end, level.row] == hops
+            end_rows = level.end[is_shortest], level.row[is_shortest]
+            self.arrival[end_rows] = level.state[is_shortest]
 
     def land(self, flows: Flows, number: INTS, row: INTS, end: INTS) -> Iterator[tuple[INTS, INTS]]:
         """Yields, hop by hop from the ends, the flows that cross a link there (as indices into
@@ -171,12 +171,12 @@ class _Hashing:
                 return uniforms(stream_key(0, f"{of} at hop {h}"), number[at])
 
             states = flow_state[moving]
-            step = last_step[states]
+            level_step = last_step[states]
             if share_sums.size > last_step.size:  # else every state is reached by one link only
                 drawn_shares = share_offsets[states] + chance("link") * share_spans[states]
-                step = np.searchsorted(share_sums, drawn_shares, side="right")
-                step = np.clip(step, level.head_start[states], last_step[states])
-            link, flow_state[moving] = level.links[step], level.tail[step]
+                level_step = np.searchsorted(share_sums, drawn_shares, side="right")
+                level_step = np.clip(level_step, level.head_start[states], last_step[states])
+            link, flow_state[moving] = level.links[level_step], level.tail[level_step]
             tail_number, tail_count = (
                 flows.rows.rank[row[moving]],
                 self.members[self.walks.tail[link]],

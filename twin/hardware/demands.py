@@ -94,16 +94,16 @@ def pool(
     own_nodes = set(net.node[list(readers)].tolist())
     node_key, cut_off = None if nodes is None else tuple(nodes), frozenset[int]()
     while readers:
-        lenders = net.once(("lent", node_key, cut_off), partial(_lent, net, node_key, cut_off))
-        if lenders is None:
+        lent = net.once(("lent", node_key, cut_off), partial(_lent, net, node_key, cut_off))
+        if lent is None:
             return None
-        sources, cpus, cpu_shares = lenders
-        sides = (
+        sources, cpus, cpu_shares = lent
+        ends_and_shares = (
             (cpus, readers, cpu_shares, reader_shares)
             if operation == "read"
             else (readers, cpus, reader_shares, cpu_shares)
         )
-        load = load_of(net, Demand(*sides, WAYS[plane], operation))
+        load = load_of(net, Demand(*ends_and_shares, WAYS[plane], operation))
         lender_position = 0 if operation == "read" else 1
         newly_cut = {int(net.node[pair[lender_position]]) for pair in load.unreached}
         if not newly_cut:

@@ -165,10 +165,10 @@ def built(fabric: network.Wiring) -> Fabric:
 def edits(fabric: network.Wiring) -> dict[Edge, float]:
     """Current bytes/s (0: removed) of each link whose capacity differs from the fabric as built.
     Each link is listed once, by its reverse direction if only that differs."""
-    present, as_built = network.network(fabric), network.network(built(fabric))
+    present_network, built_network = network.network(fabric), network.network(built(fabric))
     bytes_per_s: dict[Edge, float] = {}
-    for link in np.flatnonzero(present.capacity != as_built.capacity).tolist():
-        tail, head = present.edge(link)
+    for link in np.flatnonzero(present_network.capacity != built_network.capacity).tolist():
+        tail, head = present_network.edge(link)
         if (head, tail) not in bytes_per_s:
-            bytes_per_s[tail, head] = float(present.capacity[link])
+            bytes_per_s[tail, head] = float(present_network.capacity[link])
     return bytes_per_s

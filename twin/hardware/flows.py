@@ -197,17 +197,17 @@ def _load_by_symmetry(net: Network, demand: Demand) -> Load:
     computed. Computed loads, and those with many vertices swapped, serve later demands."""
     end_lists = demand.senders, demand.receivers
     key = demand.planes, demand.operation, *((len(ends), _around(net, ends)) for ends in end_lists)
-    recent = net.once(("found", key), list[tuple[Demand, Load]])
-    for recent_demand, load in reversed(recent[-TRIED:]):
+    recent_loads = net.once(("found", key), list[tuple[Demand, Load]])
+    for recent_demand, load in reversed(recent_loads[-TRIED:]):
         swap = _swap_between(net, recent_demand, demand)
         if swap is None:
             continue
         if swap.vertices.size <= NEAR:
             return load.swapped(swap)
-        recent.append((demand, load.swapped(swap).settled()))
-        return recent[-1][1]
-    recent.append((demand, _load(net, demand)))
-    return recent[-1][1]
+        recent_loads.append((demand, load.swapped(swap).settled()))
+        return recent_loads[-1][1]
+    recent_loads.append((demand, _load(net, demand)))
+    return recent_loads[-1][1]
 
 
 def _around(net: Network, ends: tuple[int, ...]) -> int:

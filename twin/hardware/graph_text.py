@@ -163,7 +163,7 @@ def _cables(lines: Any) -> tuple[LinkRows, list[str]]:
         if not any(cell.strip() for cell in row):
             continue
         try:
-            first, second, *attributes = (row[i].strip() for i in positions)
+            tail, head, *attributes = (row[i].strip() for i in positions)
             gb_per_s, latency_ns, plane = attributes
             link_data = {
                 "capacity_bytes_per_s": float(gb_per_s) * 1e9,
@@ -176,9 +176,7 @@ def _cables(lines: Any) -> tuple[LinkRows, list[str]]:
                 break
             continue
         link_data = cables.setdefault((*attributes,), link_data)
-        links.append(
-            (spelling.setdefault(first, first), spelling.setdefault(second, second), link_data)
-        )
+        links.append((spelling.setdefault(tail, tail), spelling.setdefault(head, head), link_data))
         if len(links) > MOST_CABLES:
             raise FabricFileError(
                 [f"A cable list of more than {MOST_CABLES:,} cables is more than a machine has."]

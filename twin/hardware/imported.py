@@ -146,12 +146,12 @@ def plan_of(s: Supernode, facts: Facts) -> Plan:
     efficiency |= measured_shares(s.chip, facts)
     efficiency["package"] = efficiency["npu_read"]
     tails, heads, attributes = [], [], []
-    for tail, head, given in machine.links:
-        plane = given["plane"]
+    for tail, head, link_data in machine.links:
+        plane = link_data["plane"]
         read, write = ("npu_read", "write") if plane == "ub" else (plane, plane)
         defaults = {"read_efficiency": efficiency[read], "write_efficiency": efficiency[write]}
         tails.append(tail)
         heads.append(head)
-        attributes.append({**defaults, **given})
+        attributes.append({**defaults, **link_data})
     links = tails, heads, attributes
     return Plan(UNTOLD | dict(machine.about), dict(machine.vertices), links)

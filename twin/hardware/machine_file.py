@@ -5,6 +5,7 @@ and the planes of its links. `write_machine` writes any fabric so that it comes 
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import permutations
 from typing import Any
 
 from twin.hardware.graph_text import (
@@ -81,12 +82,12 @@ def _check_about(about: Mapping[str, Any]) -> None:
 def _links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
     """Yield every directed link by its ends, with attributes; two for one of both directions."""
     given_links: dict[tuple[str, str], dict[str, Any]] = {}
-    names, errors = {v for v, _ in graph.vertices}, []
+    names, errors = {vertex for vertex, _ in graph.vertices}, []
     for tail, head, cells in graph.links:
         name = f"The link of {tail[:60]!r} and {head[:60]!r}"
-        given = {k: cells[k] for k in STORED["link"] if k in cells}
-        bytes_per_s, latency_s = given.get("capacity_bytes_per_s"), given.get("latency_s")
-        plane = given.setdefault("plane", "ub")
+        stated = {k: cells[k] for k in STORED["link"] if k in cells}
+        bytes_per_s, latency_s = stated.get("capacity_bytes_per_s"), stated.get("latency_s")
+        plane = stated.setdefault("plane", "ub")
         if (tail, head) in given_links:
             errors.append(f"{name} stands there twice: add up parallel cables in one line.")
         elif tail == head or tail not in names or head not in names:
@@ -98,23 +99,23 @@ def _links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]
             )
         elif not isinstance(plane, str) or plane not in BETWEEN:
             errors.append(f"{name} is on no plane: take one of {', '.join(BETWEEN)}.")
-        elif not all(_fits(given.get(k, 1.0), 1.0) and given.get(k, 1.0) for k in SHARES):
+        elif not all(_fits(stated.get(k, 1.0), 1.0) and stated.get(k, 1.0) for k in SHARES):
             errors.append(f"{name} has an efficiency that is not above 0 and at most 1.")
         elif not (
-            _whole(given.get("links", 1)) and _whole(given.get("added", 0))
-            and _whole(given.get("sub_plane", 0), MOST_SUB_PLANES)
-            and _fits(given.get("write_extra_s", 0.0), MOST_LATENCY_S)
-            and all(_word(given.get(k, "")) for k in ("kind", "serves"))
+            _whole(stated.get("links", 1)) and _whole(stated.get("added", 0))
+            and _whole(stated.get("sub_plane", 0), MOST_SUB_PLANES)
+            and _fits(stated.get("write_extra_s", 0.0), MOST_LATENCY_S)
+            and all(_word(stated.get(k, "")) for k in ("kind", "serves"))
         ):  # fmt: skip
             errors.append(f"{name} has an attribute that is no such number or word.")
-        given_links[tail, head] = given
+        given_links[tail, head] = stated
     if errors:
         raise FabricFileError(errors)
-    for (tail, head), given in given_links.items():
-        plane = "ub" if given["plane"] == "package" else given["plane"]
+    for (tail, head), stated in given_links.items():
+        plane = "ub" if stated["plane"] == "package" else stated["plane"]
         defaults = {"kind": _kind(tail, head), "links": 1, "write_extra_s": 0.0}
-        attributes = {**defaults, **given, "plane": plane}
-        if given["plane"] == "package":
+        attributes = {**defaults, **stated, "plane": plane}
+        if stated["plane"] == "package":
             attributes.setdefault("serves", "package")
         for key in ("capacity_bytes_per_s", "latency_s"):
             attributes[key] = float(attributes[key])
@@ -148,11 +149,11 @@ def _vertices(rows: Rows, links: Links) -> Vertices:
     """Attributes of every vertex: as stated, otherwise derived from its name and links."""
     errors: list[str] = []
     vertices: dict[str, dict[str, Any]] = {}
-    for name, given in rows:
+    for name, stated in rows:
         attributes = _named(name) | {
-            k: given[k] for k in STORED["vertex"] if given.get(k) is not None
+            k: stated[k] for k in STORED["vertex"] if stated.get(k) is not None
         }
-        grid = given.get("grid")
+        grid = stated.get("grid")
         if isinstance(grid, str) and re.fullmatch(r"\d{1,6}(x\d{1,6}){0,5}", grid):
             attributes["grid"] = [int(number) for number in grid.split("x")]
         if name in vertices:
@@ -163,10 +164,10 @@ def _vertices(rows: Rows, links: Links) -> Vertices:
             errors.append(f"{name!r}: {invalid[0]} must be a whole number from 0 to {MOST_NODES}.")
         elif not all(_word(attributes.get(k, "")) for k in ("kind", "rack", "forwards", "chip")):
             errors.append(f"{name!r}: kind, rack, forwards and chip must be words.")
-        elif absent := [
+        elif absent_keys := [
             k for k in getattr(VERTICES.get(attributes["kind"]), "place", ()) if k not in attributes
         ]:
-            errors.append(f"{name!r} has no {absent[0]}: call it like die 20.1.0 or CPU 20.2.")
+            errors.append(f"{name!r} has no {absent_keys[0]}: call it like die 20.1.0 or CPU 20.2.")
         vertices[name] = attributes
     if errors:
         raise FabricFileError(errors)
@@ -181,12 +182,12 @@ def _planes(vertices: Vertices, links: Links) -> None:
     cable between two dies on switches counts as added: the pair keeps its paths over these."""
     on_switch = {
         vertex
-        for (a, b), data in links.items() if data["plane"] == "ub"
-        for vertex, far in ((a, b), (b, a)) if vertices[far]["kind"] not in ("die", "cpu")
+        for ends, data in links.items() if data["plane"] == "ub"
+        for vertex, far in permutations(ends) if vertices[far]["kind"] not in ("die", "cpu")
     }  # fmt: skip
     planes_at: dict[str, set[str]] = {vertex: set() for vertex in vertices}
-    for (a, b), data in links.items():
-        tail_data, head_data = vertices[a], vertices[b]
+    for (tail, head), data in links.items():
+        tail_data, head_data = vertices[tail], vertices[head]
         kinds = {tail_data["kind"], head_data["kind"]}
         same_node = "node" in tail_data and tail_data.get("node") == head_data.get("node")
         for end in (tail_data, head_data):
@@ -195,9 +196,9 @@ def _planes(vertices: Vertices, links: Links) -> None:
         if data["plane"] == "ub" and ("cpu" in kinds or (same_node and "die" in kinds)):
             data.setdefault("serves", INSIDE)
         serves = set(data.setdefault("serves", BETWEEN[data["plane"]]).split()) - {"package"}
-        if kinds == {"die"} and "ub" in serves and {a, b} <= on_switch:
+        if kinds == {"die"} and "ub" in serves and {tail, head} <= on_switch:
             data.setdefault("added", 1)
-        for vertex, end, far in ((a, tail_data, head_data), (b, head_data, tail_data)):
+        for vertex, end, far in ((tail, tail_data, head_data), (head, head_data, tail_data)):
             if end["kind"] != "die" or (data["plane"] == "ub" and far["kind"] in ("die", "cpu")):
                 planes_at[vertex] |= serves
     for vertex, attributes in vertices.items():
@@ -289,9 +290,11 @@ def _refuse_useless(vertices: Vertices, links: Links) -> None:
                 [f"NPU {node}.{npu} has the dies {sorted(package_dies)}: every NPU needs "
                  "as many as others of its chip, numbered from 0."]
             )  # fmt: skip
-    working = lazy_networkx().Graph(e for e, d in links.items() if d["capacity_bytes_per_s"] > 0.0)
+    live_graph = lazy_networkx().Graph(
+        e for e, d in links.items() if d["capacity_bytes_per_s"] > 0.0
+    )
     part_dies = (
-        len(part.intersection(dies)) for part in lazy_networkx().connected_components(working)
+        len(part.intersection(dies)) for part in lazy_networkx().connected_components(live_graph)
     )
     if len(dies) > 1 and max(part_dies, default=0) < 2:
         raise FabricFileError(["No path of links joins any two dies of the machine."])

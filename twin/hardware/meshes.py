@@ -47,9 +47,9 @@ def dragonfly_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
     dealt evenly over all pairs of the `shape[1]` groups (consecutive arrangement)."""
     routers, groups = shape
     local_links, global_links = links
-    for g, lower in product(range(groups), range(routers)):
-        for upper in range(lower + 1, routers):
-            yield g * routers + lower, g * routers + upper, local_links
+    for g, lower_router in product(range(groups), range(routers)):
+        for upper_router in range(lower_router + 1, routers):
+            yield g * routers + lower_router, g * routers + upper_router, local_links
     links_per_pair = routers * global_links // max(1, groups - 1)
     if groups > 1 and links_per_pair < 1:
         raise HardwareError(
@@ -58,15 +58,17 @@ def dragonfly_pairs(shape: Sequence[int], links: Sequence[int]) -> Pairs:
             "supernode.l1_uplinks"
         )
     for g in range(groups):
-        for h in range(g + 1, groups):
+        for other in range(g + 1, groups):
             link_counts: dict[tuple[int, int], int] = {}
             for k in range(links_per_pair):
-                our_router = ((h - g - 1) * links_per_pair + k) // max(1, global_links)
-                their_router = ((g - h - 1) % groups * links_per_pair + k) // max(1, global_links)
-                ends = g * routers + our_router % routers, h * routers + their_router % routers
+                our_router = ((other - g - 1) * links_per_pair + k) // max(1, global_links)
+                their_router = ((g - other - 1) % groups * links_per_pair + k) // max(
+                    1, global_links
+                )
+                ends = g * routers + our_router % routers, other * routers + their_router % routers
                 link_counts[ends] = link_counts.get(ends, 0) + 1
-            for (lower, upper), link_count in link_counts.items():
-                yield lower, upper, link_count
+            for (lower_router, upper_router), link_count in link_counts.items():
+                yield lower_router, upper_router, link_count
 
 
 PAIRS: dict[str, Callable[[Sequence[int], Sequence[int]], Pairs]] = {

@@ -78,9 +78,9 @@ class Names:
         """Every name as shown to people: groups first, then vertices by kind."""
         has_several_supernodes = sum(name.startswith("supernode") for name in self._groups) > 1
         groups = [
-            g
-            for g in self._groups
-            if has_several_supernodes or not (":" in g or g.startswith("supernode"))
+            group
+            for group in self._groups
+            if has_several_supernodes or not (":" in group or group.startswith("supernode"))
         ]
         vertices = sorted(self.given, key=lambda v: (v.split()[0], v))
         return [*sorted(groups, key=_by_number), *vertices]

@@ -95,8 +95,8 @@ class Network:
         """The result of `answer`, cached under this question."""
         if question not in self.memo:
             self.memo[question] = answer()
-        cached: T = self.memo[question]
-        return cached
+        cached_answer: T = self.memo[question]
+        return cached_answer
 
     @cached_property
     def place_ends(self) -> tuple[INTS, INTS]:

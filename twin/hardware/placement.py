@@ -151,7 +151,9 @@ def place(s: Scenario, fabric: Wiring) -> Placement:
     deployed = s.deployment
     chips = {role: pool.chip for role, pool in serving(s).items()}
     pool_dies = tuple((pool.layer_dies, pool.rank_dies) for pool in serving(s).values())
-    to_place = [Needed(role, i, npus, chips[role]) for role, n, npus in seated(s) for i in range(n)]
+    to_place = [
+        Needed(role, i, npus, chips[role]) for role, count, npus in seated(s) for i in range(count)
+    ]
     prefill_on_decode = (
         (deployed.prefill.instances, deployed.prefill.npus_per_instance) if sharing(s) else ()
     )
@@ -298,14 +300,14 @@ def _in_order(
     count_of_role = Counter(one.role for one in needed)
     seat_lists = []
     for one in needed:
-        room = npu_lists[one.index * len(npu_lists) // count_of_role[one.role]]
-        if len(room) < one.npus:
+        own_npus = npu_lists[one.index * len(npu_lists) // count_of_role[one.role]]
+        if len(own_npus) < one.npus:
             raise HardwareError(
-                f"{one.name} has no room in its supernode, where {len(room)} of the {one.npus} "
+                f"{one.name} has no room in its supernode, where {len(own_npus)} of the {one.npus} "
                 "NPUs that it needs are left: add nodes or take fewer or smaller instances"
             )
-        seat_lists.append(room[: one.npus])
-        del room[: one.npus]
+        seat_lists.append(own_npus[: one.npus])
+        del own_npus[: one.npus]
     return seat_lists
 
 

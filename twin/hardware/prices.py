@@ -51,9 +51,10 @@ def _price(net: Network, load: Load, what: str, **more: Any) -> Price:
     """Price of a load alone; more: further fields. Raises HardwareError where a path is cut."""
     bytes_per_s, link = load.alone(net)
     if load.unreached:
-        a, b = (net.vertices[vertex] for vertex in load.unreached[0])
+        sender, receiver = (net.vertices[vertex] for vertex in load.unreached[0])
         raise HardwareError(
-            f"{what} is cut off: no path of links from {a} to {b} is left; restore a link there"
+            f"{what} is cut off: no path of links from {sender} to {receiver} is left; "
+            "restore a link there"
         )
     price_fields: dict[str, Any] = {
         "off_node_fraction": load.off_node,
@@ -70,17 +71,17 @@ def between(
     VPC plane a die goes over its own node's UB links to the CPU with the DPU; dies of one node stay
     in it, dies of one NPU use their link. Raises HardwareError if the plane does not join them."""
     net = network(fabric)
-    a, b = _vertex(net, src), _vertex(net, dst)
-    if a == b:
-        raise HardwareError(f"{net.vertices[a]} to itself needs no link: name two elements")
-    used_plane = "package" if plane == "ub" and net.joined(a, b, "package") else plane
-    load = load_of(net, Demand((a,), (b,), (1.0,), (1.0,), (used_plane,), operation))
+    start, end = _vertex(net, src), _vertex(net, dst)
+    if start == end:
+        raise HardwareError(f"{net.vertices[start]} to itself needs no link: name two elements")
+    used_plane = "package" if plane == "ub" and net.joined(start, end, "package") else plane
+    load = load_of(net, Demand((start,), (end,), (1.0,), (1.0,), (used_plane,), operation))
     if load.unreached:
         raise HardwareError(
-            f"{net.vertices[a]} cannot reach {net.vertices[b]} on the {plane} plane: no path of "
-            "links is left"
+            f"{net.vertices[start]} cannot reach {net.vertices[end]} on the {plane} plane: "
+            "no path of links is left"
         )
-    return _price(net, load, "the way", off_node_fraction=float(net.node[a] != net.node[b]))
+    return _price(net, load, "the way", off_node_fraction=float(net.node[start] != net.node[end]))
 
 
 def _vertex(net: Network, element: int | str) -> int:
@@ -100,8 +101,8 @@ def all_to_all(
     rate, the farthest pair the latency. Raises HardwareError for a die that is cut off."""
     net = network(fabric)
     load = demands.exchange(net, dies, plane, operation)
-    what, ports = f"all-to-all over {plane}", load.ports(net)
-    return _price(net, load, what, peers=len(dies) - 1, ports=ports)
+    name_text, port_share = f"all-to-all over {plane}", load.ports(net)
+    return _price(net, load, name_text, peers=len(dies) - 1, ports=port_share)
 
 
 def pool_read(
@@ -114,8 +115,8 @@ def pool_read(
     pool_load = demands.pool(net, dies, plane, nodes)
     if pool_load is None:
         die_vertices = demands.dies_of(net, dies)
-        unlinked = die_vertices[net.offers(plane, die_vertices) <= 0.0]
-        cause = f": {net.vertices[unlinked[0]]} has no link left" if unlinked.size else ""
+        unlinked_dies = die_vertices[net.offers(plane, die_vertices) <= 0.0]
+        cause = f": {net.vertices[unlinked_dies[0]]} has no link left" if unlinked_dies.size else ""
         raise HardwareError(
             f"a pool read over {plane} needs dies and a node whose CPUs they can reach{cause}"
         )
@@ -166,8 +167,8 @@ def nic(fabric: Wiring, die: int, plane: Plane = "rdma", operation: Operation = 
     used_plane = "rdma" if plane == "ub" and not net.spans_nodes else plane
     load = demands.one_to_others(net, die, used_plane, operation)
     sharing_dies = net.dies_per_node if used_plane == "vpc" and net.storage_ports != "nic" else 1
-    what = f"{used_plane} of die {die}"
-    return _price(net, load, what, off_node_fraction=1.0, shared_by_dies=sharing_dies)
+    name_text = f"{used_plane} of die {die}"
+    return _price(net, load, name_text, off_node_fraction=1.0, shared_by_dies=sharing_dies)
 
 
 def ports_of(fabric: Wiring, dies: Sequence[int], price: Price) -> INTS:
@@ -187,8 +188,8 @@ def hand_off_bytes_per_s(
         best_bytes_per_s = float(port_bytes_per_s[ports_of(fabric, dies, price)].max())
         best_of_role[role] = max(best_of_role.get(role, 0.0), best_bytes_per_s)
     first_bytes_per_s = float(port_bytes_per_s[ports_of(fabric, [0], price)[0]])
-    share = min(best_of_role.values()) / first_bytes_per_s if first_bytes_per_s > 0.0 else 1.0
-    return price.bytes_per_s * share / price.shared_by_dies
+    share_left = min(best_of_role.values()) / first_bytes_per_s if first_bytes_per_s > 0.0 else 1.0
+    return price.bytes_per_s * share_left / price.shared_by_dies
 
 
 def transfer_collision(
@@ -201,8 +202,8 @@ def transfer_collision(
     planes = ("ub", "rdma") if plane == "ub" else (plane,)
     if all(net.routing(plane_name) != "hashed" for plane_name in planes):
         return Collision()
-    unlinked = dies_without(net, plane)
-    linked = [(role, [die for die in dies if die not in unlinked]) for role, dies in instances]
+    unlinked_dies = dies_without(net, plane)
+    linked = [(role, [die for die in dies if die not in unlinked_dies]) for role, dies in instances]
     decode_dies = [die for role, dies in linked if role == "decode" for die in dies]
     return worst_collision(
         demands.hand_off(net, dies, decode_dies, plane)
@@ -271,7 +272,7 @@ def summary(fabric: Fabric) -> dict[str, float]:
     is_from_die &= ~np.isin(net.head, net.of_kind("cpu"))
     node_bytes_per_s = np.bincount(net.node[net.tail[is_from_die]], net.capacity[is_from_die])
     l2_ports = count_of_kind["l2"] * net.about["supernode"].l2_ports_per_chip
-    weakest, most_bytes_per_s = float(uplinks[node_of_die].min()), float(node_bytes_per_s.max())
+    uplink_rate, most_bytes_per_s = float(uplinks[node_of_die].min()), float(node_bytes_per_s.max())
     npu_of = np.zeros(len(net.vertices), np.int64)
     npu_of[net.dies] = net.npu
     npu_bytes_per_s = np.bincount(npu_of[net.tail[is_from_die]], net.capacity[is_from_die])
@@ -294,8 +295,8 @@ def summary(fabric: Fabric) -> dict[str, float]:
         "l2_port_utilisation": (links["L1-L2"] + links["L2-L3"]) / l2_ports if l2_ports else 0.0,
         "npu_bytes_per_s": float(npu_bytes_per_s.max()),
         "node_npu_bytes_per_s": most_bytes_per_s,
-        "node_uplink_bytes_per_s": weakest,
-        "oversubscription": most_bytes_per_s / weakest if weakest > 0.0 else 0.0,
+        "node_uplink_bytes_per_s": uplink_rate,
+        "oversubscription": most_bytes_per_s / uplink_rate if uplink_rate > 0.0 else 0.0,
         "bisection_bytes_per_s": _bisection(net),
         "rdma_bytes_per_s": float(_capacity_out_of_nodes(net, "nic", "rdma")),
         "vpc_bytes_per_s": float(_capacity_out_of_nodes(net, "qingtian", "vpc")),
@@ -323,15 +324,17 @@ def _bisection(net: Network) -> float:
         net.node[net.tail[is_ub & (net.node[net.head] < 0)]],
         net.capacity[is_ub & (net.node[net.head] < 0)], minlength=net.nodes,
     ) if net.spans_nodes else np.zeros(net.nodes)  # fmt: skip
-    smallest = math.inf
+    least_rate = math.inf
     for supernode in np.unique(supernode_of).tolist():
         nodes = np.flatnonzero(supernode_of == supernode)
         in_half = np.isin(np.arange(net.nodes), nodes[: nodes.size // 2])
         other_half = np.isin(np.arange(net.nodes), nodes[nodes.size // 2 :])
         is_link_out = node_to_node & in_half[net.node[net.tail]] & other_half[net.node[net.head]]
         weaker_half_bytes_per_s = np.sort(bytes_per_s_to_switches[nodes])[: nodes.size // 2].sum()
-        smallest = min(smallest, float(weaker_half_bytes_per_s + net.capacity[is_link_out].sum()))
-    return smallest
+        least_rate = min(
+            least_rate, float(weaker_half_bytes_per_s + net.capacity[is_link_out].sum())
+        )
+    return least_rate
 
 
 def point_to_point(fabric: Fabric) -> dict[tuple[str, Operation, str], Price]:

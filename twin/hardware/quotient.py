@@ -150,11 +150,11 @@ class Quotient:
         on_both_sides, i, j = np.intersect1d(senders, receivers, return_indices=True)
         np.subtract.at(bytes_per_s, (row[i], column[j]), out[on_both_sides] * into[on_both_sides])
         bytes_per_s[bytes_per_s < 1e-12 * bytes_per_s.max(initial=0.0)] = 0.0
-        a, b = self.sender[:, None], self.receiver[None, :]
+        from_ends, to_ends = self.sender[:, None], self.receiver[None, :]
         if same_domain is not None:
-            is_counted = (net.domain[a] == net.domain[b]) == same_domain
+            is_counted = (net.domain[from_ends] == net.domain[to_ends]) == same_domain
             bytes_per_s = np.where(is_counted, bytes_per_s, 0.0)
-        same_node = (net.node[a] == net.node[b]) & (net.node[a] >= 0)
+        same_node = (net.node[from_ends] == net.node[to_ends]) & (net.node[from_ends] >= 0)
         self.near = np.where(same_node, bytes_per_s, 0.0)
         self.far = np.where(same_node, 0.0, bytes_per_s)
 
@@ -194,10 +194,10 @@ class Quotient:
             ]
             if self.reach < FAR and (pairs_cut_off or walks.most.max() + walks.detour > self.reach):
                 return None
-            balance = problem.rows.size <= rows_at_once and routing == "adaptive"
+            balanced = problem.rows.size <= rows_at_once and routing == "adaptive"
             members = None if routing == "adaptive" else self._members()
             links, weights = walks.used, (problem.number[walks.used], problem.fan[walks.used])
-            walk_bytes = spread.spread(walks, capacity[links], beyond, balance, members, weights)
+            walk_bytes = spread.spread(walks, capacity[links], beyond, balanced, members, weights)
             link_bytes[:, links] += walk_bytes
             if routing == "hashed" and flows != "none":
                 collision = self._collision(walks, bytes_per_s, walk_bytes, flows == "each", beyond)

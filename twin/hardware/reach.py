@@ -78,11 +78,13 @@ class Usable:
         """Yield sets of links, and the maximum hops for which paths in them are complete: those of
         the last demand with as many ends, then by the farthest of some pairs, then all links."""
         end_counts = int(np.count_nonzero(self.out)), int(np.count_nonzero(self.into))
-        farthest = self.net.once(("farthest", self.plane, same_domain), dict[tuple[int, int], int])
-        last_hops = farthest.get(end_counts, FAR)
+        hop_counts = self.net.once(
+            ("farthest", self.plane, same_domain), dict[tuple[int, int], int]
+        )
+        last_hops = hop_counts.get(end_counts, FAR)
         if 0 < last_hops < FAR and self.net.routing(self.plane) != "hashed":
             yield self._between(last_hops), last_hops
-        most_hops = farthest[end_counts] = self._farthest(same_domain) + self.detour
+        most_hops = hop_counts[end_counts] = self._farthest(same_domain) + self.detour
         if 0 < most_hops < FAR and most_hops != last_hops:
             yield self._between(most_hops), most_hops
         yield np.flatnonzero(self.there), FAR
@@ -122,10 +124,12 @@ class Usable:
         first receiver, whichever is more; at least FAR if one is cut off."""
         domain_of, most_hops = self.net.domain, 0
         senders, receivers = np.flatnonzero(self.out), np.flatnonzero(self.into)
-        for direction, (near, far) in enumerate(((senders, receivers), (receivers, senders))):
-            targets = far[far != near[0]]
+        for direction, (near_ends, far_ends) in enumerate(
+            ((senders, receivers), (receivers, senders))
+        ):
+            targets = far_ends[far_ends != near_ends[0]]
             if same_domain is not None:
-                targets = targets[(domain_of[targets] == domain_of[near[0]]) == same_domain]
-            hops = self._hops(near[:1], direction, FAR, targets)[targets]
+                targets = targets[(domain_of[targets] == domain_of[near_ends[0]]) == same_domain]
+            hops = self._hops(near_ends[:1], direction, FAR, targets)[targets]
             most_hops = max(most_hops, int(hops.max(initial=0)))
         return most_hops

@@ -39,10 +39,10 @@ def problems(supernode: Supernode, facts: Facts) -> list[str]:
         except HardwareError as error:
             sentences.append(_sentence(f"edit {i + 1} changes nothing: {error}"))
     try:
-        edited = with_edits(base_network, changing_edits)
+        edited_network = with_edits(base_network, changing_edits)
     except HardwareError as error:
         return [*sentences, _sentence(f"the edits together cannot be: {error}")]
-    return sentences + unreachable(edited)
+    return sentences + unreachable(edited_network)
 
 
 def unreachable(fabric: Wiring) -> list[str]:
@@ -73,8 +73,8 @@ def _apart(net: Network) -> list[str]:
     """Nodes whose dies UB does not join with most nodes of their UB plane."""
     node_of_die, domain = net.node[net.dies], net.domain[net.dies]
     parts_of_plane, cut_off = list(net.parts("ub")), set[int]()
-    for number in np.unique(domain).tolist():
-        nodes = [set(node_of_die[part & (domain == number)].tolist()) for part in parts_of_plane]
+    for domain_id in np.unique(domain).tolist():
+        nodes = [set(node_of_die[part & (domain == domain_id)].tolist()) for part in parts_of_plane]
         cut_off |= set().union(*nodes) - max(nodes, key=len, default=set())
     return [f"Node {node}" for node in sorted(cut_off)]
 

@@ -175,7 +175,7 @@ class Walks:
     def apart(self, first_row: int) -> list[tuple[int, int]]:
         """(row, end) of each pair that has bytes to send but no path."""
         end, row = np.nonzero(self.wanted & (self.hops < 0))
-        return [(int(r) + first_row, int(e)) for r, e in zip(row, end, strict=True)]
+        return list(zip((row + first_row).tolist(), end.tolist(), strict=True))
 
     def by_weight(self, log_weight: FLOATS) -> FLOATS:
         """Bytes/s on every link, f8[parts, links]: the bytes of a pair are split over its paths in
@@ -220,13 +220,13 @@ class Walks:
         for part_index, pair_bytes in enumerate(self.parts):
             if not pair_bytes.any() or not self.levels:
                 continue
-            arrived = np.zeros(self.levels[-1].head_start.size)
+            at_state = np.zeros(self.levels[-1].head_start.size)
             for h, level in reversed(self._numbered()):
-                arrived[level.state] += pair_bytes[level.end, level.row] * arriving[h - 1]
-                step_bytes = shares[h - 1] * arrived[level.head]
+                at_state[level.state] += pair_bytes[level.end, level.row] * arriving[h - 1]
+                step_bytes = shares[h - 1] * at_state[level.head]
                 link_bytes[part_index] += np.bincount(level.links, step_bytes, self.tail.size)
-                arrived = np.zeros(self.levels[h - 2].head_start.size if h > 1 else self.rows.size)
-                arrived[level.tails] = np.add.reduceat(step_bytes[level.by_tail], level.tail_start)
+                at_state = np.zeros(self.levels[h - 2].head_start.size if h > 1 else self.rows.size)
+                at_state[level.tails] = np.add.reduceat(step_bytes[level.by_tail], level.tail_start)
         return link_bytes
 
     def _shares(self, log_weight: FLOATS) -> tuple[list[SCALED], list[FLOATS]]:

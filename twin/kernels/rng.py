@@ -34,10 +34,10 @@ def stream_key(seed: int, name: str) -> np.uint64:
 
 def bits(key: np.uint64, index: int) -> np.uint64:
     """64 random bits: SplitMix64 started at `key`, at step `index` (any integer)."""
-    z = int(key) + (int(index) + 1) * int(GOLDEN) & MASK
-    z = (z ^ (z >> 30)) * int(MIX_1) & MASK
-    z = (z ^ (z >> 27)) * int(MIX_2) & MASK
-    return np.uint64(z ^ (z >> 31))
+    mixed_bits = int(key) + (int(index) + 1) * int(GOLDEN) & MASK
+    mixed_bits = (mixed_bits ^ (mixed_bits >> 30)) * int(MIX_1) & MASK
+    mixed_bits = (mixed_bits ^ (mixed_bits >> 27)) * int(MIX_2) & MASK
+    return np.uint64(mixed_bits ^ (mixed_bits >> 31))
 
 
 @compiled_form(bits)

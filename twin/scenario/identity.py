@@ -25,10 +25,10 @@ Fields = dict[str, Any]
 
 def with_old_defaults(schema: int, plain: Fields) -> Fields:
     """A copy of plain fields that states older defaults of fields whose default changed later."""
-    completed: Fields = json.loads(json.dumps(plain))
+    fields_with_defaults: Fields = json.loads(json.dumps(plain))
     for path, value in BEFORE[schema].items():
-        _state(completed, path, value)
-    return completed
+        _state(fields_with_defaults, path, value)
+    return fields_with_defaults
 
 
 MIGRATIONS: dict[int, Callable[[Fields], Fields]] = {  # from schema: how
@@ -52,7 +52,7 @@ def legacy_digests(s: Scenario) -> tuple[str, ...]:
     """Ids the scenario had under older schemas; none where those could not express it."""
     digests = []
     for schema in range(1, SCHEMA_VERSION):
-        defaults_since = (old for since, old in BEFORE.items() if since > schema)
+        defaults_since = (old for since_schema, old in BEFORE.items() if since_schema > schema)
         old_defaults = {path: value for old in defaults_since for path, value in old.items()}
         newer_paths = [path for path, field in fields().items() if field.since > schema]
         if any(_is_set(s, path, old_defaults) for path in newer_paths):

@@ -37,13 +37,13 @@ def _of_models(s: Scenario) -> tuple[Scenario, ...]:
     given_shares = [0.0, *(row.pool_share for row in s.models)]
     default_share = (1.0 - sum(given_shares)) / given_shares.count(0.0)
     rows: tuple[Scenario | Model, ...] = (s, *s.models)
-    for k, (row, share) in enumerate(zip(rows, given_shares, strict=True)):
+    for k, (row, given_share) in enumerate(zip(rows, given_shares, strict=True)):
         first_npu = row.deployment.first_npu or next_free_npu
         if owner_of[k] != k:
             first_npu = scenarios[owner_of[k]].deployment.first_npu
         own_sections = {name: getattr(row, name) for name in OWN}
         own_sections["deployment"] = row.deployment.model_copy(update={"first_npu": first_npu})
-        memory_pool, pool_share = s.memory_pool, share or default_share
+        memory_pool, pool_share = s.memory_pool, given_share or default_share
         capacities = ("gb_per_node", "ssd_gb_per_node")
         capacity_of = {name: getattr(memory_pool, name) * pool_share for name in capacities}
         own_sections["memory_pool"] = memory_pool.model_copy(update=capacity_of)

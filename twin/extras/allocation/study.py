@@ -45,24 +45,24 @@ def allocation(
     supernodes = max(1, fleet_npus // supernode_npus)
     free_npus = [supernode_npus] * supernodes
     departures: list[tuple[float, int, int]] = []  # when, which supernode, NPUs
-    now_s, used_npus = 0.0, 0
+    now, used_npus = 0.0, 0
     times, used_levels = [0.0], [0]
     for size, stay in zip(sizes.tolist(), stay_times.tolist(), strict=True):
         while (supernode := _best_fit(free_npus, size)) < 0:
-            now_s, left_supernode, freed_npus = heapq.heappop(departures)
+            now, left_supernode, freed_npus = heapq.heappop(departures)
             free_npus[left_supernode] += freed_npus
             used_npus -= freed_npus
-            times.append(now_s)
+            times.append(now)
             used_levels.append(used_npus)
         free_npus[supernode] -= size
         used_npus += size
         used_levels[-1] = used_npus
-        heapq.heappush(departures, (now_s + stay, supernode, size))
+        heapq.heappush(departures, (now + stay, supernode, size))
     total_npus = supernodes * supernode_npus
     moments, shares = np.array(times), np.array(used_levels) / total_npus
-    first = min(int(FILLING * moments.size), moments.size - 1)
-    spans = np.diff(moments[first:])
-    mean_share = (shares[first:-1] * spans).sum() / spans.sum() if spans.sum() > 0.0 else shares[-1]
+    begin = min(int(FILLING * moments.size), moments.size - 1)  # index from which it is counted
+    lasts = np.diff(moments[begin:])  # how long each share lasts
+    mean_share = (shares[begin:-1] * lasts).sum() / lasts.sum() if lasts.sum() > 0.0 else shares[-1]
     return Allocation(supernodes, min(1.0, float(mean_share)), moments, shares)
 
 
@@ -99,11 +99,12 @@ def mix_of_mean(sizes: Sequence[int], mean: float) -> list[tuple[int, float]]:
         unscaled_weights = rng.each(math.exp, slope * exponents)
         return np.asarray(unscaled_weights / unscaled_weights.sum())
 
-    low, high = -50.0, 50.0
+    low, high = -50.0, 50.0  # slopes between which the wanted one lies
     for _ in range(100):
         mid = 0.5 * (low + high)
         low, high = (mid, high) if (weights(mid) * sorted_sizes).sum() < mean else (low, mid)
-    return [(int(s), float(weight)) for s, weight in zip(sorted_sizes, weights(high), strict=True)]
+    shares = weights(high).tolist()
+    return [(int(size), share) for size, share in zip(sorted_sizes, shares, strict=True)]
 
 
 Shares = dict[str, dict[int, float | None]]  # of the NPUs, over time, by mix and supernode size

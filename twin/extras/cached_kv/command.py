@@ -15,9 +15,9 @@ def hit_curve(
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Hit ratio against the size of the memory pool, in one pass over the prompts, before a run."""
-    resolved, stream = question(scenario, settings or [], trace)
+    scenario_asked, stream = question(scenario, settings or [], trace)
     facts = load_facts()
-    curve, kv_reads = curve_of(resolved, facts, stream), reads(resolved, facts, stream)
+    curve, kv_reads = curve_of(scenario_asked, facts, stream), reads(scenario_asked, facts, stream)
     sizes = {"DRAM": curve.dram_bytes, "DRAM and SSD": curve.pool_bytes}
     if as_json:
         print_json({
@@ -32,7 +32,7 @@ def hit_curve(
         })  # fmt: skip
         return
     rows = [(amount(size, "bytes"), amount(ratio, "share")) for size, ratio in curve.points()]
-    print_rows(f"{resolved.name}: hit ratio by size", ("memory pool", "hit ratio"), rows)
+    print_rows(f"{scenario_asked.name}: hit ratio by size", ("memory pool", "hit ratio"), rows)
     pool_rows = [("requests looked at", f"{curve.requests:,}"),
             ("endless", amount(curve.curve.ideal, "share")),
             ("95 % of that from", amount(curve.knee_bytes, "bytes"))]  # fmt: skip

@@ -79,9 +79,9 @@ def break_even(found: Sequence[Read]) -> Chart:
     bars(fig, places, read_ms, theme.ROLE["memory_pool"], text=texts, textposition="outside")
     line_at(fig, "computed again", "top left", x=1e6 * recompute_s)
     listing = "; ".join(f"{place} {text}" for place, text in zip(places, texts, strict=True))
-    computed, end_ms = amount(1e3 * recompute_s, "time"), 1.25 * max(1e6 * recompute_s, *read_ms)
+    anew_text, end_ms = amount(1e3 * recompute_s, "time"), 1.25 * max(1e6 * recompute_s, *read_ms)
     return chart(
-        fig, f"Reading a thousand cached tokens: {listing}; computing them again: {computed}.",
+        fig, f"Reading a thousand cached tokens: {listing}; computing them again: {anew_text}.",
         "Reading pays where its bar is shorter than computing the same tokens again.",
         x={"title_text": "ms for 1,000 cached tokens", "range": [0, end_ms]},
         hovermode="closest",

@@ -207,9 +207,11 @@ def _from_placement(name: str, array: NDArray[Any]) -> tuple[Floats, str]:
             "with redundant experts, or counts"
         )
     bound = (copies - 1.0) * experts / slots
-    hot = bound > 1.0
-    cold = (experts - (bound * hot).sum(axis=1, keepdims=True)) / (~hot).sum(axis=1, keepdims=True)
-    load = np.where(hot, bound, np.maximum(cold, 0.0))
+    is_hot = bound > 1.0
+    cold = (experts - (bound * is_hot).sum(axis=1, keepdims=True)) / (~is_hot).sum(
+        axis=1, keepdims=True
+    )
+    load = np.where(is_hot, bound, np.maximum(cold, 0.0))
     return load, (
         "a placement, not counts: the least loads for which greedy copying makes it, the other "
         "experts alike"

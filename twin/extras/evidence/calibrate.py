@@ -205,8 +205,10 @@ class CrossValidation:
 
     def mean(self, by: str) -> float:
         """Mean absolute error of rows predicted by fits without them."""
-        entries = [each for each in self.left_out if each.by == by]
-        return sum(e.predicted * e.rows for e in entries) / sum(e.rows for e in entries)
+        entries = [left_out for left_out in self.left_out if left_out.by == by]
+        return sum(entry.predicted * entry.rows for entry in entries) / sum(
+            entry.rows for entry in entries
+        )
 
 
 def cross_validate(
@@ -220,16 +222,16 @@ def cross_validate(
     slopes = [start_slopes, *[_jacobian(space, space.present, errors_now)] * STEPS]
     left_out_errors, refits = [], []
     groups = [("row", row.id, [i]) for i, row in enumerate(used)]
-    for by in ("source", "system"):  # with more than one row
-        for name in dict.fromkeys(getattr(row, by) for row in used):
-            indices = [i for i, row in enumerate(used) if getattr(row, by) == name]
-            groups += [(by, str(name), indices)] if 1 < len(indices) < len(used) else []
-    for by, name, left_out in groups:
+    for kind in ("source", "system"):  # with more than one row
+        for name in dict.fromkeys(getattr(row, kind) for row in used):
+            indices = [i for i, row in enumerate(used) if getattr(row, kind) == name]
+            groups += [(kind, str(name), indices)] if 1 < len(indices) < len(used) else []
+    for kind, name, left_out in groups:
         point = _refit(space, slopes, weights, [i for i in range(len(used)) if i not in left_out])
         errors = errors_now[left_out], space.errors(point, left_out)
         means = (float(np.abs(errors_of_fit).mean()) for errors_of_fit in errors)
-        left_out_errors.append(LeftOut(by, name, len(left_out), *means))
-        if by == "row":
+        left_out_errors.append(LeftOut(kind, name, len(left_out), *means))
+        if kind == "row":
             refits.append((name, space.low + point * space.span))
     spans = [
         _span(constant, facts[f"calibration.{constant.name}"].value, [(n, x[i]) for n, x in refits])
@@ -252,17 +254,17 @@ def _refit(space: Space, slopes: Sequence[Vector], weights: Vector, rows: list[i
         """Weighted errors of the remaining rows, and the pull back to the start."""
         return np.append(weights[rows] * space.errors(at, rows), PULL * (at - start))
 
-    best, residual = start, residuals(start)
+    best_x, best_residual = start, residuals(start)
     for slope in slopes:
         matrix = np.vstack([weights[rows, None] * slope[rows], PULL * np.eye(len(start))])
-        step = lsq_linear(matrix, -residual, bounds=(-best - 1e-12, 1.0 - best + 1e-12)).x
+        step = lsq_linear(matrix, -best_residual, bounds=(-best_x - 1e-12, 1.0 - best_x + 1e-12)).x
         for share in SHARES:
-            trial = np.clip(best + share * step, 0.0, 1.0)
-            trial_residual = residuals(trial)
-            if trial_residual @ trial_residual < residual @ residual:
-                best, residual = trial, trial_residual
+            trial_point = np.clip(best_x + share * step, 0.0, 1.0)
+            trial_residual = residuals(trial_point)
+            if trial_residual @ trial_residual < best_residual @ best_residual:
+                best_x, best_residual = trial_point, trial_residual
                 break
-    return best
+    return best_x
 
 
 def _span(constant: Constant, value: float, refits: Sequence[tuple[str, float]]) -> Span:
@@ -394,7 +396,7 @@ def _row(cells: Mapping[str | None, Any], here: str, line: int, facts: Facts) ->
     """One row of a file of points. Raises PointsError."""
     if None in cells or None in cells.values():
         raise PointsError(f"{here}: it must have a cell, if an empty one, for each column")
-    texts = {str(k): v.strip() for k, v in cells.items() if v.strip()}
+    texts = {str(k): cell.strip() for k, cell in cells.items() if cell.strip()}
     quantity = texts.get("quantity", "")
     if quantity not in QUANTITIES:
         names = ", ".join(QUANTITIES)
@@ -403,7 +405,7 @@ def _row(cells: Mapping[str | None, Any], here: str, line: int, facts: Facts) ->
     args: dict[str, float] = {"weight": _number(texts, "weight", here, "1")}
     try:
         base = scenario_named(texts["preset"]) if "preset" in texts else Scenario()
-        settings = settings_from([f"{k}={v}" for k, v in texts.items() if k not in COLUMNS])
+        settings = settings_from([f"{k}={cell}" for k, cell in texts.items() if k not in COLUMNS])
         scenario = with_overrides(base, settings)
     except SpecError as error:
         raise PointsError(f"{here}: {error}") from None

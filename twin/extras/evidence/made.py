@@ -92,7 +92,7 @@ def figures(facts: Facts) -> list[Figure]:
 
 def moved(figure: Figure, facts: Facts, rows: Sequence[Row], known: Mapping[str, float]) -> Moved:
     """The row that a change of the figure moves most; `known`: the present answers."""
-    largest = Moved(figure.name, figure.kind, "", 0.0)
+    largest_effect = Moved(figure.name, figure.kind, "", 0.0)
     for row in rows:
         if not _concerns(figure, row):
             continue
@@ -100,24 +100,24 @@ def moved(figure: Figure, facts: Facts, rows: Sequence[Row], known: Mapping[str,
             share = abs(_changed(figure, facts, row) / known[row.id] - 1.0)
         except (ValueError, FactError):  # without this value the twin has no answer at all
             share = float("inf")
-        if share > largest.share:
-            largest = replace(largest, row=row.id, share=share)
-    return largest
+        if share > largest_effect.share:
+            largest_effect = replace(largest_effect, row=row.id, share=share)
+    return largest_effect
 
 
 def _concerns(figure: Figure, row: Row) -> bool:
     """Whether a row can depend on the figure: not if the figure is of another machine or stack."""
     if figure.rows:
         return row.id in figure.rows
-    room, name, *_ = (*figure.fact.split("."), "")
+    data_folder, name, *_ = (*figure.fact.split("."), "")
     defaults = leaves(Scenario())
     settings_of_row = [row.scenario] if row.against is None else [row.scenario, row.against]
-    field = READ_BY.get(room)
-    if room == "stacks":  # any may be based on it
+    field = READ_BY.get(data_folder)
+    if data_folder == "stacks":  # any may be based on it
         return any(field in settings for settings in settings_of_row)
     if field:
         return any(settings.get(field, defaults[field]) == name for settings in settings_of_row)
-    if room == "operators" and name in ("ascend", "nvidia"):
+    if data_folder == "operators" and name in ("ascend", "nvidia"):
         chip = str(row.scenario.get("supernode.chip", defaults["supernode.chip"]))
         return chip.startswith("ascend") == (name == "ascend")
     return True
@@ -264,8 +264,10 @@ def write_made(made: Made) -> None:
 def load_made() -> Made:
     """The last stored results."""
     table = published_table(MADE)
-    figures, spans, left = (table.pop(name) for name in ("figure", "constant", "left_out"))
-    cross = CrossValidation([Span(**span) for span in spans], [LeftOut(**rows) for rows in left])
+    figures, spans, left_out = (table.pop(name) for name in ("figure", "constant", "left_out"))
+    cross = CrossValidation(
+        [Span(**span) for span in spans], [LeftOut(**rows) for rows in left_out]
+    )
     return Made(figures=[Moved(**figure) for figure in figures], cross=cross, **table)
 
 
@@ -335,8 +337,8 @@ def accuracy_table(rows: Rows, table: Table) -> str:
 
 def cross_table(rows: Rows, table: Table) -> str:
     """Tables of constants without rows, errors of such fits, and figures that count."""
-    (_, constants), (_, errors), (counted_figures, figures) = load_made().tables().items()
-    for row in (*constants, *figures):
+    (_, constants), (_, errors), (counted_figures, figure_rows) = load_made().tables().items()
+    for row in (*constants, *figure_rows):
         first_key = next(iter(row))
         row[first_key] = f"`{row[first_key]}`"
-    return "\n\n".join([table(constants), table(errors), f"{counted_figures}:", table(figures)])
+    return "\n\n".join([table(constants), table(errors), f"{counted_figures}:", table(figure_rows)])

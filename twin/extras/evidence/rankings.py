@@ -33,7 +33,7 @@ def rankings(twin: Mapping[str, float], published: Sequence[Row] | None = None) 
     sweeps: dict[str, list[Row]] = {}
     for row in load_published() if published is None else published:
         if row.measure in SERVED and row.against is None and row.kind != "derived":
-            settings = {p: v for p, v in row.scenario.items() if not _chosen(p)}
+            settings = {p: value for p, value in row.scenario.items() if not _chosen(p)}
             keys = [row.system, row.measure, row.unit, settings, dict(row.facts), dict(row.args)]
             sweeps.setdefault(json.dumps(keys, sort_keys=True), []).append(row)
     results = []

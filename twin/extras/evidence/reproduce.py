@@ -99,15 +99,15 @@ def breakdown(row: Row, rows: Sequence[Row], facts: Facts) -> list[Part]:
         and other.scenario == row.scenario and other.facts == row.facts
     ]  # fmt: skip
     head = heads[any(other.measure.startswith(heads[1]) for other in siblings)]
-    order = list(OPERATORS[pool])
-    open_names, parts = set(order), list[tuple[list[str], float | None]]()
+    operator_order = list(OPERATORS[pool])
+    open_names, parts = set(operator_order), list[tuple[list[str], float | None]]()
     for other in sorted(siblings, key=lambda r: r.measure.count("+")):  # single operators first
         names = other.measure.removeprefix(head).split("+")
         if open_names.issuperset(names):
             open_names -= set(names)
             parts.append((names, other.value / TO_UNIT.get(other.unit, 1.0)))
     parts += [([name], None) for name in open_names]
-    parts.sort(key=lambda part: order.index(part[0][0]))
+    parts.sort(key=lambda part: operator_order.index(part[0][0]))
     layer = replace(row, unit="s", against=None, args={})
     return [
         Part(tuple(names), value, answer_row(replace(layer, measure=head + "+".join(names)), facts))

@@ -127,12 +127,14 @@ def spread_merged(parts: Sequence[tuple[int, np.ndarray]], prefix: str) -> dict[
     values, count_up_to = values[ranks], np.cumsum(counts[ranks])
     positions = (count_up_to[-1] - 1) * (np.array(PERCENTILES) / 100)
     lower_index = np.floor(positions)
-    low, high = (
+    low_values, high_values = (
         values[np.searchsorted(count_up_to, np.minimum(level, count_up_to[-1] - 1), "right")]
         for level in (lower_index, lower_index + 1)
     )
-    fraction, width = positions - lower_index, high - low
-    percentiles = np.where(fraction < 0.5, low + width * fraction, high - width * (1.0 - fraction))
+    fraction, width = positions - lower_index, high_values - low_values
+    percentiles = np.where(
+        fraction < 0.5, low_values + width * fraction, high_values - width * (1.0 - fraction)
+    )
     mean_value = sum(count * float(sample.sum()) for count, sample in parts) / int(count_up_to[-1])
     names = [f"{prefix}_mean", *(f"{prefix}_p{p}" for p in PERCENTILES)]
     return dict(zip(names, [mean_value, *map(float, percentiles)], strict=True))
@@ -164,8 +166,8 @@ def wanted(
     if fleet.lost:
         whole_fleet = fleet.model_copy(update={"lost": ()})
         lives_without_loss = lives_of(whole_fleet, named, facts, left, empty=True)
-    result = Wanted(fleet, lives, lives_without_loss)
-    return replace(result, missing=tuple(s for s in result.all() if left(s) is None))
+    all_wanted = Wanted(fleet, lives, lives_without_loss)
+    return replace(all_wanted, missing=tuple(s for s in all_wanted.all() if left(s) is None))
 
 
 def fleet_answer(
@@ -262,9 +264,9 @@ def in_words(answer: Mapping[str, Any]) -> list[str]:
         if shown(key, s[key]) != shown(key, without_loss[key])
         and None not in (s[key], without_loss[key])
     )
-    hours = (without_loss["npu_hours"] or 0.0) - (s["npu_hours"] or 0.0)
+    npu_hours_lost = (without_loss["npu_hours"] or 0.0) - (s["npu_hours"] or 0.0)
     sentences.append(
-        f"{hours:,.3g} NPU-hours were out of service; "
+        f"{npu_hours_lost:,.3g} NPU-hours were out of service; "
         f"{numbered(answer['began_again'], 'request')} under way began again elsewhere."
         f"{f' {figures_text}.' if figures_text else ''}"
     )

@@ -95,7 +95,7 @@ def lay_out(fleet: Fleet, named: Named) -> Layout:
     workload = traffic.workload
     return Layout(
         traffic, kinds, units, edges_s,
-        share=np.stack([_shares(fleet, units, traffic, now) for now in live_by_span]),
+        share=np.stack([_shares(fleet, units, traffic, live) for live in live_by_span]),
         whole=_shares(fleet, units, traffic, np.ones(len(units), bool)),
         region_rate=workload.rate_req_per_s * (region_parts / region_parts.sum()),
         regions=tuple(workload.model_copy(update={"profile": ahead(workload.profile, hours / 24.0)})

@@ -24,8 +24,8 @@ def launch(
     """Launch files of a deployment for an engine, what they leave out, and a start check."""
     from twin.extras.launch.engines import launched
 
-    resolved, _ = question(scenario, settings or [])
-    files = launched(resolved, load_facts(), engine)
+    scenario_asked, _ = question(scenario, settings or [])
+    files = launched(scenario_asked, load_facts(), engine)
     if folder is not None:
         if not folder.is_dir():
             raise typer.BadParameter(f"{folder} is no folder to write to")

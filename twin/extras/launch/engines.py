@@ -81,8 +81,8 @@ def _worker(s: Scenario, pool: Pool, dies: int, experts: bool) -> Worker:
             f"take a multiple of {s.supernode.npus_per_node} NPUs"
         )
     tp, drafts = pool.own.tp_dies * pool.prompt_ranks, deployment.decode.mtp_draft_tokens
-    context = pool.own.cp_dies
-    prefill_cp, decode_cp = (context, 1) if pool.role == "prefill" else (1, context)
+    context_dies = pool.own.cp_dies
+    prefill_cp, decode_cp = (context_dies, 1) if pool.role == "prefill" else (1, context_dies)
     sequences = max(1, round(deployment.decode.batch_per_npu / dies * tp))
     tokens = sequences * (1 + drafts)
     if pool.role == "prefill":
@@ -220,7 +220,7 @@ def _script(worker: Worker, command: str, options: Mapping[str, Value]) -> str:
 
 def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str]:
     """A script for each pool, `vllm serve` on every node of an instance."""
-    files, balancing = {}, s.experts.balancing.policy not in ("none", "oracle")
+    files, is_balancing = {}, s.experts.balancing.policy not in ("none", "oracle")
     has_cache = s.memory_pool.enabled or s.memory_pool.in_hbm
     sizes = {w.role: {"dp_size": w.data_parallel, "tp_size": w.tensor_parallel} for w in found}
     for w in found:
@@ -248,7 +248,7 @@ def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str
             "--compilation-config": w.role != "prefill" and {
                 "cudagraph_mode": "FULL_DECODE_ONLY", "cudagraph_capture_sizes": w.graphs,
             },
-            "--additional-config": w.experts and balancing and {"eplb_config": {
+            "--additional-config": w.experts and is_balancing and {"eplb_config": {
                 "dynamic_eplb": True, "num_redundant_experts": s.experts.redundant,
             }},
             "--kv-transfer-config": len(found) > 1 and {  # KV goes from one pool to the other
@@ -373,7 +373,7 @@ def launched(s: Scenario, facts: Facts, engine: str) -> Launch:
     families = {family_of(facts, pool.chip): pool.chip for pool in serving(s).values()}
     for family, chip in families.items():
         if family not in engine_families:
-            engines = [name for name, (others, _) in ENGINES.items() if family in others]
+            engines = [name for name, (runs_on, _) in ENGINES.items() if family in runs_on]
             raise LaunchError(f"{engine} does not run on {chip}: take {' or '.join(engines)}")
     if len(families) > 1:
         raise LaunchError(

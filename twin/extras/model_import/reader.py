@@ -260,21 +260,21 @@ class _Config:
         """Facts of routed and shared experts and of the router."""
         experts_key = self._first_of("n_routed_experts", "num_experts", "num_local_experts")
         picks_key = self._first_of("num_experts_per_tok", "num_experts_per_token")
-        routed, top_k = self._count(experts_key), self._count(picks_key)
-        if top_k.value > routed.value:
-            self._fail(picks_key, f"must be at most {experts_key}, {routed.value}")
-        inner = self._count(width_key := self.family.width)
+        routed_experts, top_k = self._count(experts_key), self._count(picks_key)
+        if top_k.value > routed_experts.value:
+            self._fail(picks_key, f"must be at most {experts_key}, {routed_experts.value}")
+        width = self._count(width_key := self.family.width)
         shared_key = self._first_of("n_shared_experts", "num_shared_experts")
         shared_experts = self._count(shared_key, low=0, absent=0)
         if self.table.get("shared_expert_intermediate_size"):
             shared_width = self._count("shared_expert_intermediate_size").value
-            if shared_width % inner.value:
+            if shared_width % width.value:
                 self._fail("shared_expert_intermediate_size", f"must be a multiple of {width_key}, "
-                           f"{inner.value}: shared experts are as wide as routed ones")  # fmt: skip
+                           f"{width.value}: shared experts are as wide as routed ones")  # fmt: skip
             source_text = f"shared_expert_intermediate_size / {width_key} of {self.file}"
-            shared_experts = self._derived(shared_width // inner.value, source_text)
+            shared_experts = self._derived(shared_width // width.value, source_text)
         return {
-            "routed_experts": routed, "top_k": top_k, "expert_intermediate": inner,
+            "routed_experts": routed_experts, "top_k": top_k, "expert_intermediate": width,
             "shared_experts": shared_experts, "most_nodes": self._most_nodes(top_k.value),
             "expert_groups": self._count(self._first_of("n_group", "num_expert_group"), absent=1),
             "router": self._derived(self.family.router, f"model_type {self.named}"),

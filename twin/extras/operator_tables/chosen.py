@@ -199,9 +199,12 @@ def _table(each: Fitted, source: str, above: str = "operators", apart: bool = Fa
             lines.append(_line("tile_small", int(each.facts["tile_small"]), "heads", origin))
     else:
         rows = [int(each.facts[k]) for k in TILES]
-        tiled = rows[1] > 1  # else it computes no more than its rows
-        if tiled or above != "operators":  # a library says what replaces other tiles
-            lines += [_line(k, n * tiled, "rows", origin) for k, n in zip(TILES, rows, strict=True)]
+        in_tiles = rows[1] > 1  # else it computes no more than its rows
+        if in_tiles or above != "operators":  # a library says what replaces other tiles
+            lines += [
+                _line(k, size * in_tiles, "rows", origin)
+                for k, size in zip(TILES, rows, strict=True)
+            ]
     if apart:
         lines.append(_line("serves", "mla", "", SERVED))
     elif operator == "fused" and above != "operators":

@@ -82,7 +82,7 @@ def _fit(table: Table, part: Part, held: float, seed: int) -> Fitted:
     held_rows = np.random.default_rng(seed).random(measured_s.size) < held
     names = list(start_values)
     best_fit: tuple[float, Mapping[str, float], Floats] | None = None
-    for predict, choice in candidates:
+    for predict, chosen in candidates:
 
         def log_error(x: Floats, predict: Predict = predict) -> float:
             """Mean absolute log error on the fitted rows, with a penalty for shares above 1."""
@@ -96,7 +96,7 @@ def _fit(table: Table, part: Part, held: float, seed: int) -> Fitted:
                         options={"maxiter": 900, "xatol": 1e-4, "fatol": 1e-6})  # fmt: skip
         if best_fit is None or solution.fun < best_fit[0] - 1e-3:  # a simpler choice stands first
             fitted_values = dict(zip(names, np.exp(solution.x).tolist(), strict=True))
-            best_fit = float(solution.fun), {**fitted_values, **choice}, predict(fitted_values)
+            best_fit = float(solution.fun), {**fitted_values, **chosen}, predict(fitted_values)
     assert best_fit is not None
     errors = np.abs(best_fit[2][held_rows] / measured_s[held_rows] - 1.0)
     return Fitted(
@@ -155,15 +155,17 @@ def _by_tile(predict: Callable[..., Floats]) -> Candidates:
 
 def _grouped(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     """Fit of a die's grouped products gate, up and down, with equal rows per expert."""
-    even = rows.filter(
+    even_rows = rows.filter(
         pl.col("distribution").is_in(["balanced", "uniform"])
         & (pl.col("inter_size") / pl.col("moe_tp_size") >= 256) & (pl.col("num_experts") >= 32)
     )  # fmt: skip
     # Engines' own tables with experts on several dies do not say which rows a die has.
-    if "deepepmoe" not in even["kernel_source"].unique().to_list():
-        even = even.filter(pl.col("moe_ep_size") == 1)
+    if "deepepmoe" not in even_rows["kernel_source"].unique().to_list():
+        even_rows = even_rows.filter(pl.col("moe_ep_size") == 1)
     fits = []
-    for (kernel,), part in sorted(even.group_by(["kernel_source"]), key=lambda each: str(each[0])):
+    for (kernel,), part in sorted(
+        even_rows.group_by(["kernel_source"]), key=lambda each: str(each[0])
+    ):
         if not any(word in str(kernel) for word in OTHER_FFN):
             fits.append(_grouped_part(str(kernel), part, peaks, fmt))
             if kernel != SPREAD:
@@ -219,11 +221,11 @@ def _mla(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     heads, batch, isl, step, latency_ms = _columns(core_rows, *names)
     tokens = batch * (isl + step)
     moving_s = tokens * 576.0 * FORMATS[fmt].weight_bytes / peaks.memory
-    begin = {"start": 1.5e-5, "compute": 0.6, "bandwidth": 0.8}
+    start_values = {"start": 1.5e-5, "compute": 0.6, "bandwidth": 0.8}
     # 8-bit KV may still be computed with in BF16.
     return [
         _core(computed, tokens * heads * 2.0 * (2 * 512 + 64) / peaks.flops[computed], moving_s,
-              latency_ms, begin)
+              latency_ms, start_values)
         for computed in dict.fromkeys(("bf16", fmt))
     ]  # fmt: skip
 
@@ -376,7 +378,7 @@ def _sparse(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     )
     heads, batch, isl, latency_ms = _columns(cases, "num_heads", "batch_size", "isl", "latency")
     is_glm = cases["architecture"].str.starts_with("Glm").to_numpy()
-    scored = ~cases["op_name"].str.contains("skip").to_numpy()
+    is_scored = ~cases["op_name"].str.contains("skip").to_numpy()
     hidden, query, key, value, index_heads = (
         np.where(is_glm, *widths)
         for widths in ((6144.0, 7168.0), (2048.0, 1536.0), (192.0, 128.0), (256.0, 128.0),
@@ -385,10 +387,10 @@ def _sparse(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     tokens, pairs = batch * isl, batch * isl * 0.5 * (isl + 1.0)
     weight_values = hidden * (query + 576.0) + query * heads * (key + 64.0)
     weight_values += heads * 512.0 * (key + value) + heads * value * hidden
-    weight_values += scored * (query * index_heads * 128.0 + hidden * (128.0 + index_heads))
+    weight_values += is_scored * (query * index_heads * 128.0 + hidden * (128.0 + index_heads))
     bytes_per_token = 576.0 * FORMATS[fmt].weight_bytes + (64.0 + 16.0) * (fmt != "bf16")
     moving_s = tokens * SELECTED * bytes_per_token / peaks.memory
-    pairs_s = scored * pairs * 2.0 * index_heads * 129.0 / peaks.flops["fp8"]
+    pairs_s = is_scored * pairs * 2.0 * index_heads * 129.0 / peaks.flops["fp8"]
 
     def predict(at: Mapping[str, float], block: int) -> Floats:
         """Seconds of every row with these parameters, in blocks of heads."""
@@ -396,7 +398,9 @@ def _sparse(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
         compute_s = flops / peaks.flops["bf16"]
         core_s = _roofs(compute_s / at["compute"], moving_s / at["bandwidth"], 3.0)
         gemm_s = 2.0 * tokens * weight_values / peaks.flops["fp8"] / at["linear"]
-        return np.asarray(core_s + gemm_s + pairs_s / at["index"] + at["passing"] * tokens * scored)
+        return np.asarray(
+            core_s + gemm_s + pairs_s / at["index"] + at["passing"] * tokens * is_scored
+        )
 
     candidates: Candidates = [
         (partial(predict, block=size), {"power": 3.0, "tile_small": size}) for size in (1, 64, 128)

@@ -120,16 +120,23 @@ def lives(tables: Tables, begin_s: float, end_s: float) -> Iterator[list[Event]]
     track = Track(REQUESTS)
     for row in moving(tables, begin_s, end_s).iter_rows(named=True):
         events: list[Event] = []
-        number = row["request_id"]
+        request_number = row["request_id"]
         for name, from_column, to_column in PHASES:
-            low, high = row[from_column], row[to_column]
-            if low is None or low >= end_s or (high is not None and high <= max(low, begin_s)):
+            since_s, until_s = row[from_column], row[to_column]
+            if (
+                since_s is None
+                or since_s >= end_s
+                or (until_s is not None and until_s <= max(since_s, begin_s))
+            ):
                 continue
-            if high is None and str(row["status"]) in ("rejected", "lost"):
+            if until_s is None and str(row["status"]) in ("rejected", "lost"):
                 continue  # it left, and no stamp says when
-            span_ns = ns(max(low, begin_s)), ns(end_s if high is None else min(high, end_s))
-            args = {"request": number, "from_s": low, "to_s": high}
-            events += track.bar(name, *span_ns, "request", number, args)
+            span_ns = (
+                ns(max(since_s, begin_s)),
+                ns(end_s if until_s is None else min(until_s, end_s)),
+            )
+            args = {"request": request_number, "from_s": since_s, "to_s": until_s}
+            events += track.bar(name, *span_ns, "request", request_number, args)
         if events:
             yield events
 
@@ -148,10 +155,10 @@ def flows(
     for k, row in enumerate(rows.iter_rows(named=True)):
         events: list[Event] = []
         points: list[Point | None] = []
-        number, marks = row["request_id"], kv_marks.get(row["decode_instance"])
+        request, marks = row["request_id"], kv_marks.get(row["decode_instance"])
         if (edges := arrivals[k]) is not None:
-            args = {"request": number, "at_s": row["arrival_s"]}
-            events.append(Track(REQUESTS).slice(f"request {number} arrives", *edges, **args))
+            args = {"request": request, "at_s": row["arrival_s"]}
+            events.append(Track(REQUESTS).slice(f"request {request} arrives", *edges, **args))
             points.append((REQUESTS, 0, edges[0] + 1))
         for role in ("prefill", "colocated"):
             if (instance := instance_of.get((role, row["prefill_instance"]))) is not None:
@@ -161,13 +168,13 @@ def flows(
             if (instance := instance_of.get((role, row["decode_instance"]))) is None:
                 continue
             if marks and role == "decode" and (edges := marks[k]) is not None:
-                args = {"request": number, "at_s": row["transfer_end_s"]}
-                name = f"KV of request {number} in place"
+                args = {"request": request, "at_s": row["transfer_end_s"]}
+                name = f"KV of request {request} in place"
                 events.append(Track(instance.pid, KV_IN).slice(name, *edges, **args))
                 points.append((instance.pid, KV_IN, edges[0] + 1))
             points += [instance.point(BEGIN, row["transfer_end_s"], exact=False),
                        instance.point(END, row["finish_s"])]  # fmt: skip
-        yield events + _arrow(number, [p for p in points if p is not None])
+        yield events + _arrow(request, [p for p in points if p is not None])
 
 
 def _arrow(request: int, points: Sequence[Point]) -> list[Event]:

@@ -96,9 +96,9 @@ def _deployment(row: Row) -> Part:
         if (value := row["margins"].get(key)) is not None
     ]
     losses = [
-        (LOSSES.get(loss, loss), after.get("element", ""), _survived(after),
-         after.get("reason", ""))
-        for loss, after in row["losses"].items()
+        (LOSSES.get(loss, loss), state_after.get("element", ""), _survived(state_after),
+         state_after.get("reason", ""))
+        for loss, state_after in row["losses"].items()
     ]  # fmt: skip
     return folded(
         f"{row['rank']}. {in_words(dict(row['settings']))}",
@@ -113,9 +113,9 @@ def _deployment(row: Row) -> Part:
 def _front(found: Row) -> Part:
     """The chart of speed per user against throughput per NPU."""
     ranks = {row["key"]: str(row["rank"]) for row in found["ranked"]}
-    decoding = [p for p in found["front"] if p["tokens_per_s_per_user"]]
-    front_points = sorted((p for p in decoding if p["on_front"]), key=_speed)
-    speeds = [_speed(p) for p in decoding]
+    decoding_points = [p for p in found["front"] if p["tokens_per_s_per_user"]]
+    front_points = sorted((p for p in decoding_points if p["on_front"]), key=_speed)
+    speeds = [_speed(p) for p in decoding_points]
     near_points = [p for p in published()
             if speeds and min(speeds) / NEAR < 1.0 / p.tpot_s < NEAR * max(speeds)]  # fmt: skip
 
@@ -129,7 +129,7 @@ def _front(found: Row) -> Part:
 
     series = [
         simulated("front", front_points, 0, True),
-        simulated("simulated", [p for p in decoding if not p["on_front"]], 3, False),
+        simulated("simulated", [p for p in decoding_points if not p["on_front"]], 3, False),
         Series("published, decode NPUs alone", [(1.0 / p.tpot_s, p.tokens_per_s_per_npu)
                for p in near_points], 1, False, True, (), [p.name for p in near_points]),
     ]  # fmt: skip

@@ -90,10 +90,12 @@ def band_in_words(row: Mapping[str, Any]) -> str:
     if not (text := band(row)):
         return ""
     inside, ends_text = row["band"][2], text.removeprefix("\u26a0 ")
-    first = "" if inside is None else f"; its first error lies {'within' if inside else 'outside'}"
+    first_text = (
+        "" if inside is None else f"; its first error lies {'within' if inside else 'outside'}"
+    )
     return (
         f"As if nothing of {row['system']} were known, four of five errors of such a row are "
-        f"expected within {ends_text} %{first}."
+        f"expected within {ends_text} %{first_text}."
     )
 
 
@@ -117,8 +119,8 @@ def table(rows: Found, links: Mapping[str, str]) -> list[dict[str, Any]]:
 
 def worst(rows: Found) -> str:
     """Id of the row with the largest error in the first group."""
-    group = [row for row in rows if row["group"] == rows[0]["group"] and row["kind"] in HONEST]
-    return str(max(group or rows, key=lambda row: abs(row["error"]))["id"])
+    group_rows = [row for row in rows if row["group"] == rows[0]["group"] and row["kind"] in HONEST]
+    return str(max(group_rows or rows, key=lambda row: abs(row["error"]))["id"])
 
 
 def farthest(rows: Found) -> list[Mapping[str, Any]]:

@@ -124,12 +124,12 @@ def results() -> None:
 
 def show(answer: dict[str, Any]) -> None:
     """Draw figures of the fleet, supernodes over time, and the table."""
-    intact = answer["without_loss"]
+    without_loss = answer["without_loss"]
     grid = st.grid(4, min_column_width=150, gap="small")
     for key in TILES:
         with grid.cell():
             value = shown(key, answer["summary"][key])
-            text = f"{shown(key, intact[key])} without a loss" if intact else None
+            text = f"{shown(key, without_loss[key])} without a loss" if without_loss else None
             meaning = glossed(METRICS[key].label, METRICS[key].help)
             st.metric(
                 METRICS[key].label, value, text, delta_color="off", delta_arrow="off", help=meaning,

@@ -60,12 +60,12 @@ def test_the_links_between_ends_carry_what_they_carry_among_all_links(kind):
         out, into = np.zeros((2, len(net.vertices)))
         out[list(asked.senders)], into[list(asked.receivers)] = asked.out, asked.into
         usable = Usable(net, "ub", out, into)
-        *few, (all_links, most) = usable.tried(None)
-        whole = Quotient(usable, None, all_links, most).routed("nominal")
+        *few, (all_links, most) = usable.link_sets(None)
+        whole = Quotient(usable, None, all_links, most).route("nominal")
         expected = np.zeros(net.tail.size)
         expected[whole.links] = whole.near + whole.far
         for fewer, reach in few:
-            part = Quotient(usable, None, fewer, reach).routed("nominal")
+            part = Quotient(usable, None, fewer, reach).route("nominal")
             if part is not None:
                 narrowed += fewer.size < all_links.size
                 found = np.zeros(net.tail.size)
@@ -88,12 +88,12 @@ def test_groups_whose_uplinks_are_dealt_to_other_switches_are_alike():
 
 def test_a_load_of_which_much_moves_is_stored_with_its_own_links(monkeypatch):
     net = machine(20, l2_levels=2, l2_ports_per_chip=8)
-    listed = KINDS["read"](net, range(DIES)).swapped(
+    listed = KINDS["read"](net, range(DIES)).with_ends_swapped(
         swap_of(net, net.dies[:DIES].tolist(), net.dies[64 : 64 + DIES].tolist())
     )
-    assert listed.settled() is listed
+    assert listed.with_own_pattern() is listed
     monkeypatch.setattr(flows, "MANY", 100)
-    own = listed.settled()
+    own = listed.with_own_pattern()
     assert not own.moved.at.size and (np.diff(own.pattern.links) > 0).all()
     assert np.array_equal(by_link(net, own), by_link(net, listed))
 

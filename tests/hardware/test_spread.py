@@ -43,14 +43,14 @@ def test_a_large_problem_is_as_good_as_the_linear_program(monkeypatch, kind, bou
 def test_a_dead_link_of_a_mesh_costs_few_slow_turns(monkeypatch):
     mesh = Supernode(nodes=256, machine="ub-mesh", chip="ascend-950dt", sub_planes=4)
     wired = network(build_fabric(mesh, FACTS))
-    turns, rates, real = {0: 0, np.inf: 0}, [], Walks.by_weight
+    turns, rates, real = {0: 0, np.inf: 0}, [], Walks.split_by_weight
     for bound in turns:
 
         def counted(*of, bound=bound):
             turns[bound] += 1
             return real(*of)
 
-        monkeypatch.setattr(Walks, "by_weight", counted)
+        monkeypatch.setattr(Walks, "split_by_weight", counted)
         monkeypatch.setattr(spread, "SLOW", bound)
         spread.forget()
         net = with_edits(wired, [Edit(element="port 1.3", to="port 1.4", capacity_factor=0.0)])
@@ -64,8 +64,8 @@ def test_a_dead_link_of_a_mesh_costs_few_slow_turns(monkeypatch):
 @pytest.mark.parametrize("operation", ["read", "write"])
 def test_a_dead_link_costs_few_turns_of_a_large_problem(large, monkeypatch, to, operation):
     turns = []
-    real = Walks.by_weight
-    monkeypatch.setattr(Walks, "by_weight", lambda *of: turns.append(1) or real(*of))
+    real = Walks.split_by_weight
+    monkeypatch.setattr(Walks, "split_by_weight", lambda *of: turns.append(1) or real(*of))
     wired = network(build_fabric(Supernode(nodes=12, l2_levels=2, l2_ports_per_chip=8), FACTS))
     element = "L1 1.2" if to.startswith("L2") else "die 1.3.1"
     net = with_edits(wired, [Edit(element=element, to=to, capacity_factor=0.5)])

@@ -15,7 +15,7 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, wired
 from twin.hardware.imported import bring
 from twin.hardware.machine_file import read_machine, write_machine
-from twin.hardware.placement import further, place
+from twin.hardware.placement import further_instances, place
 from twin.hardware.prices import hand_off_bytes_per_s, nic
 from twin.lab.library import load_facts
 from twin.outlook import outlook
@@ -106,7 +106,7 @@ def test_instances_that_come_and_spares_are_of_their_pools_chip():
     net = wired(s.supernode, FACTS)
     chips = net.chips(s.supernode.chip)
     own = {"prefill": "ascend-910c", "decode": "ascend-950dt"}
-    found = [*place(s, net).instances, *further(s, net)]
+    found = [*place(s, net).instances, *further_instances(s, net)]
     assert sum(i.role == "decode" for i in found) == 6  # 24 NPUs
     for i in found:
         assert {chips[npu] for npu in net.npu[list(i.die_of_rank)]} == {own[i.role]}

@@ -17,7 +17,7 @@ from twin.facts import Facts
 from twin.hardware.demands import dram
 from twin.hardware.faults import broken
 from twin.hardware.network import Network
-from twin.hardware.placement import Instance, further, place
+from twin.hardware.placement import Instance, further_instances, place
 from twin.hardware.power import Power, powers
 from twin.metrics.measures import numbered
 from twin.metrics.operators import DECODE_OPERATORS, PREFILL_OPERATORS
@@ -278,7 +278,7 @@ def set_up(
     placement = place(scenario, parts.net)
     instances = list(placement.instances)
     if is_elastic(scenario):
-        instances += further(scenario, parts.net)
+        instances += further_instances(scenario, parts.net)
     priced_setup = Setup(
         scenario, parts.net, instances, costs, parts.prefill_imbalance, parts.decode_imbalance,
         notes=[], power=watts, declared=len(placement.instances), node_dram_bytes=dram_bytes,

@@ -22,7 +22,7 @@ def additions(edits: Iterable[Edit]) -> tuple[Edit, ...]:
     return tuple(edit for edit in edits if edit.add != "nothing")
 
 
-def extended(plan: Plan, added: Iterable[Edit]) -> Plan:
+def with_additions(plan: Plan, added: Iterable[Edit]) -> Plan:
     """The plan with the links and switches that edits add, in order. Raises HardwareError for a
     link without two single ends, a used name, or a plane that the machine lacks."""
     tails, heads, attributes = plan.links
@@ -34,7 +34,7 @@ def extended(plan: Plan, added: Iterable[Edit]) -> Plan:
                 raise HardwareError(
                     f"there is a {edit.element} already: call the added switch otherwise"
                 )
-            vertices[edit.element] = {"kind": "switch", "forwards": _serves(edit.plane)}
+            vertices[edit.element] = {"kind": "switch", "forwards": _planes_served(edit.plane)}
         else:
             _add_link(vertices, links, edit, edit_number)
     tails, heads = zip(*links, strict=True)
@@ -43,14 +43,14 @@ def extended(plan: Plan, added: Iterable[Edit]) -> Plan:
 
 def _add_link(vertices: Vertices, links: Links, edit: Edit, order: int) -> None:
     """Add a link in both directions, like present links between such elements."""
-    end, other = _end(vertices, edit.element), _end(vertices, edit.to)
+    end, other = _single_vertex(vertices, edit.element), _single_vertex(vertices, edit.to)
     if end == other:
         raise HardwareError(f"{end} to itself needs no link: name two elements")
     bytes_per_s, latency_s = edit.gb_per_s * 1e9, edit.latency_ns * 1e-9
     for ends in ((end, other), (other, end)):
         if (bundle := links.get(ends)) is None:
             new_attributes = {CAPACITY: bytes_per_s, LATENCY: latency_s, "links": 1, "added": order}
-            links[ends] = {**_like(vertices, links, ends, edit.plane), **new_attributes}
+            links[ends] = {**_attributes(vertices, links, ends, edit.plane), **new_attributes}
             continue
         if bundle["plane"] != edit.plane:
             raise HardwareError(
@@ -61,12 +61,12 @@ def _add_link(vertices: Vertices, links: Links, edit: Edit, order: int) -> None:
         links[ends] = {**bundle, **sums, "links": bundle["links"] + 1}
 
 
-def _serves(plane: str) -> str:
+def _planes_served(plane: str) -> str:
     """Names of the planes whose bytes an added link of a plane carries, whatever it joins."""
     return INSIDE if plane == "ub" else BETWEEN[plane]
 
 
-def _end(vertices: Vertices, name: str) -> str:
+def _single_vertex(vertices: Vertices, name: str) -> str:
     """The vertex that a name stands for. Raises HardwareError if it is none or several."""
     if not name:
         raise HardwareError("an added link joins two elements: name the other end with `to`")
@@ -76,7 +76,7 @@ def _end(vertices: Vertices, name: str) -> str:
     return matches[0]
 
 
-def _like(vertices: Vertices, links: Links, ends: Edge, plane: str) -> dict[str, Any]:
+def _attributes(vertices: Vertices, links: Links, ends: Edge, plane: str) -> dict[str, Any]:
     """Attributes of a new link: those of a link between such kinds of ends, otherwise of any link
     of its plane, but never of one inside a package, where no traffic that leaves the NPU goes."""
     end_kinds = {vertices[end]["kind"] for end in ends}
@@ -90,7 +90,7 @@ def _like(vertices: Vertices, links: Links, ends: Edge, plane: str) -> dict[str,
     example = next((attributes for kinds, attributes in plane_links if kinds == end_kinds), None)
     attributes = dict(example or plane_links[0][1])
     if example is None:
-        attributes |= {"kind": "added", "serves": _serves(plane), "write_extra_s": 0.0}
+        attributes |= {"kind": "added", "serves": _planes_served(plane), "write_extra_s": 0.0}
     attributes.pop("sub_plane", None)
     for end in ends:
         if "sub_plane" in vertices[end]:

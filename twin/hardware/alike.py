@@ -34,13 +34,13 @@ class Swap:
     to_places: SHORT
 
 
-def exchanged(numbers: NUMBERS, of: NUMBERS, to: NUMBERS) -> NUMBERS:
+def renumber(numbers: NUMBERS, of: NUMBERS, to: NUMBERS) -> NUMBERS:
     """The numbers, with each that is in the ascending `of` replaced by its counterpart in `to`."""
     positions = np.minimum(np.searchsorted(of, numbers), max(of.size - 1, 0))
     return np.where(of[positions] == numbers, to[positions], numbers) if of.size else numbers
 
 
-def short(numbers: NUMBERS) -> SHORT:
+def as_int32(numbers: NUMBERS) -> SHORT:
     """The numbers as int32: a large machine holds hundreds of millions of them."""
     return numbers.astype(np.int32)
 
@@ -82,7 +82,7 @@ def _swap(net: Network, ours: INTS, theirs: INTS) -> Swap | None:
     ]
     is_touched = place_pairs[0] >= 0
     places = _pairs(place_pairs[0][is_touched], place_pairs[1][is_touched], len(net.places))
-    return Swap(*map(short, (vertices, image[vertices], links, image_links, *places)))
+    return Swap(*map(as_int32, (vertices, image[vertices], links, image_links, *places)))
 
 
 def _neighbours(net: Network, image: INTS, front: INTS, others: INTS) -> tuple[INTS, INTS] | None:

@@ -25,26 +25,26 @@ def draw(s: Supernode, recipe: Recipe) -> Plan:
     draft = Draft(s, recipe)
     SCALE_UP[recipe.scale_up](draft)
     SCALE_OUT[recipe.scale_out](draft)
-    draft.storage_links()
+    draft.link_storage()
     return Plan(draft.about, draft.vertices, draft.links)
 
 
 def one_switch(draft: Draft) -> None:
-    """NICs on one non-blocking network."""
-    draft.nics(lambda n, die: ("RDMA network", "NIC-RDMA"))
+    """Draw the RDMA network as one non-blocking switch, to which every NIC is linked."""
+    draft.link_nics(lambda n, die: ("RDMA network", "NIC-RDMA"))
 
 
 def unified(draft: Draft) -> None:
-    """RDMA and VPC are one network (arXiv 2506.12708v2 section 6.1.1), so NICs reach storage."""
+    """Draw RDMA and VPC as one network: NICs reach storage (arXiv 2506.12708v2 section 6.1.1)."""
     del draft.vertices["RDMA network"], draft.vertices["VPC network"]
     draft.storage = "RDMA and VPC network"
     draft.about["counted"] = {"host": "rdma", "vpc": "rdma"}
     draft.add(draft.storage, "vpc", "rdma host vpc")
-    draft.nics(lambda n, die: (draft.storage, "NIC-RDMA"))
+    draft.link_nics(lambda n, die: (draft.storage, "NIC-RDMA"))
 
 
 def rails(draft: Draft) -> None:
-    """A rail-optimised fat tree: NIC i of every node of a pod on leaf i, leaves on all spines."""
+    """Draw a rail-optimised fat tree: NIC i of a pod's nodes on leaf i, leaves on all spines."""
     supernode, recipe = draft.s, draft.recipe
     most_dies = max(kind_recipe.dies_per_npu for kind_recipe in (recipe, *recipe.further))
     nics = supernode.npus_per_node * most_dies
@@ -54,7 +54,7 @@ def rails(draft: Draft) -> None:
             draft.add(f"leaf {pod}.{nic}", "leaf", index=nic)
         for k in range(recipe.spines):
             draft.add(f"spine {pod}.{k}", "spine", index=k)
-    draft.nics(lambda n, die: (f"leaf {n // recipe.nodes_per_pod}.{die}", "NIC-leaf"))
+    draft.link_nics(lambda n, die: (f"leaf {n // recipe.nodes_per_pod}.{die}", "NIC-leaf"))
     # Non-blocking: a leaf's uplinks carry what the nodes of a whole pod send into it.
     nic_bytes_per_s = supernode.rdma_gb_per_s_per_npu * 1e9 / most_dies
     up_rate = recipe.nodes_per_pod * nic_bytes_per_s / recipe.spines

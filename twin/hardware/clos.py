@@ -16,7 +16,7 @@ def clos(draft: Draft) -> None:
     s, per_rack = draft.s, draft.recipe.l2_chips_per_rack_and_sub_plane
     chips = l2_chips_per_sub_plane(s, per_rack)
     draft.about["l2_chips_per_sub_plane"] = chips
-    draft.nodes(lambda n: n // s.nodes if chips else n)
+    draft.add_nodes(lambda n: n // s.nodes if chips else n)
     groups = math.ceil(s.nodes / nodes_per_group(s))
     racks = math.ceil(chips / per_rack)
     for g, p, i in product(range(s.supernodes), range(s.sub_planes), range(chips * groups)):
@@ -28,19 +28,19 @@ def clos(draft: Draft) -> None:
         rack = f"communication rack L3 {g}.{k % l3_per_l2}"
         name = switch_name("L3", g, p, k)
         draft.add(name, "l3", supernode=g, sub_plane=p, index=k, rack=rack)
-    draft.networks()
+    draft.add_networks()
     for n in range(s.all_nodes):
-        draft.inside(n)
+        draft.link_inside(n)
         group = n % s.nodes // nodes_per_group(s)
         switches = [(p, f"L1 {n}.{p}") for p in range(s.sub_planes)]
-        for i, links in dealt(n % s.nodes % nodes_per_group(s), s.l1_uplinks, chips):
+        for i, links in deal_uplinks(n % s.nodes % nodes_per_group(s), s.l1_uplinks, chips):
             rate = links * draft.link_bytes_per_s
             for p, switch in switches:
                 above = switch_name("L2", n // s.nodes, p, group * chips + i)
                 draft.link(switch, above, "L1-L2", rate, p, links)
     uplinks = s.l2_ports_per_chip - nodes_per_group(s)  # of an L2 chip
     for g, p, i in product(range(s.supernodes), range(s.sub_planes), range(chips * groups)):
-        for j, links in dealt(i // chips, uplinks, l3_per_l2):
+        for j, links in deal_uplinks(i // chips, uplinks, l3_per_l2):
             above, rate = switch_name("L3", g, p, i % chips * l3_per_l2 + j), draft.link_bytes_per_s
             draft.link(switch_name("L2", g, p, i), above, "L2-L3", links * rate, p, links)
 
@@ -90,7 +90,7 @@ def _l3_per_l2(s: Supernode, groups: int) -> int:
     return math.ceil(groups * uplinks / s.l2_ports_per_chip)
 
 
-def dealt(turn: int, uplinks: int, chips: int) -> list[tuple[int, int]]:
+def deal_uplinks(turn: int, uplinks: int, chips: int) -> list[tuple[int, int]]:
     """(chip, links) of one switch's uplinks, dealt round robin from the chip at which the previous
     switch ended, so that all chips use equally many ports and every switch reaches every chip."""
     if not chips:
@@ -103,22 +103,22 @@ def dealt(turn: int, uplinks: int, chips: int) -> list[tuple[int, int]]:
 def one_hop(draft: Draft) -> None:
     """NVL72: draws links from every die to every switch chip of the supernode, and CPUs to dies."""
     s = draft.s
-    die_count = s.npus_per_node * sum(draft.of(n).dies_per_npu for n in range(s.nodes))
+    die_count = s.npus_per_node * sum(draft.recipe_of(n).dies_per_npu for n in range(s.nodes))
     if die_count > s.l2_ports_per_chip:
         raise HardwareError(
             f"supernode.nodes = {s.nodes:,} of {s.npus_per_node} NPUs have {die_count:,} dies, a "
             f"switch chip has {s.l2_ports_per_chip} ports (l2_ports_per_chip), one a die: take "
             "fewer nodes"
         )
-    draft.nodes(lambda n: n // s.nodes, switches=False, die_forwards="ub vpc host")
+    draft.add_nodes(lambda n: n // s.nodes, switches=False, die_forwards="ub vpc host")
     for g, p in product(range(s.supernodes), range(s.sub_planes)):
         rack = f"rack {g * math.ceil(s.nodes / draft.recipe.nodes_per_rack)}"
         draft.add(switch_name("NVSwitch", g, p), "nvswitch", supernode=g, sub_plane=p, rack=rack)
-    draft.networks()
+    draft.add_networks()
     for n in range(s.all_nodes):
-        g, dies_per_npu = n // s.nodes, draft.of(n).dies_per_npu
+        g, dies_per_npu = n // s.nodes, draft.recipe_of(n).dies_per_npu
         for i in range(s.npus_per_node):
-            draft.packages(n, i)
+            draft.link_package(n, i)
             for d, p in product(range(dies_per_npu), range(s.sub_planes)):
                 rate, chip = draft.die_link_bytes_per_s(n), switch_name("NVSwitch", g, p)
                 draft.link(f"die {n}.{i}.{d}", chip, "die-NVSwitch", rate, p)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from twin.hardware.walks import FLOATS, INTS, Walks, numbered
+from twin.hardware.walks import FLOATS, INTS, Walks, numbering
 from twin.kernels.rng import stream_key, uniforms
 
 # Balls of all placements together, and numbers of placements: many flows lie alike, few do not.
@@ -81,13 +81,13 @@ class Flows:
         for of_rows, of_ends in ((self.rows.vertex, self.ends.vertex),
                                  (self.rows.node, self.ends.node),
                                  (self.rows.domain, self.ends.domain)):  # fmt: skip
-            digest.update(numbered(np.concatenate([of_rows, of_ends]))[0].data)
+            digest.update(numbering(np.concatenate([of_rows, of_ends]))[0].data)
         for side in (self.rows, self.ends):
             for column in (side.group, side.rank, side.amount):
                 digest.update(np.ascontiguousarray(column).data)
         return digest.digest()
 
-    def placed(self, first: int, draws: int) -> Iterator[tuple[INTS, INTS, INTS]]:
+    def random_placements(self, first: int, draws: int) -> Iterator[tuple[INTS, INTS, INTS]]:
         """Yield random placements first to first + draws in pieces: for each flow the number of its
         placement (from 0), of its row and of its end."""
         row_count, end_count = self.rows.vertex.size, self.ends.vertex.size
@@ -157,9 +157,9 @@ class _Hashing:
             end_rows = level.end[is_shortest], level.row[is_shortest]
             self.arrival[end_rows] = level.state[is_shortest]
 
-    def land(self, flows: Flows, number: INTS, row: INTS, end: INTS) -> Iterator[tuple[INTS, INTS]]:
-        """Yields, hop by hop from the ends, the flows that cross a link there (as indices into
-        `row`) and the cable that each of them takes."""
+    def walk(self, flows: Flows, number: INTS, row: INTS, end: INTS) -> Iterator[tuple[INTS, INTS]]:
+        """Follow flows from their ends, and yield for each hop those that cross a link there (as
+        indices into `row`) with the cable that each of them takes."""
         groups = flows.ends.group[end], flows.rows.group[row]
         path_hops, flow_state = self.walks.hops[groups], self.arrival[groups].copy()
         number_in_group = flows.ends.rank[end]  # of the head of each flow's next link
@@ -168,6 +168,7 @@ class _Hashing:
             level, share_sums, share_offsets, share_spans, last_step = self.levels[h - 1]
 
             def chance(of: str, at: INTS = moving, h: int = h) -> FLOATS:
+                """Uniform random number of each moving flow, for its choice at this hop."""
                 return uniforms(stream_key(0, f"{of} at hop {h}"), number[at])
 
             states = flow_state[moving]
@@ -198,12 +199,12 @@ class _Hashing:
         cable_bytes_per_s = np.repeat(self.cable_rate, np.diff(np.append(self.base, self.bins)))
         landings: list[tuple[INTS, INTS]] = []
         flow_bytes = np.zeros(0)
-        for flow_columns in flows.placed(first, draws):
+        for flow_columns in flows.random_placements(first, draws):
             flow_bytes = flows.sizes(*flow_columns[1:])
             draw_number, row, end = (column[flow_bytes > 0.0] for column in flow_columns)
             flow_bytes = flow_bytes[flow_bytes > 0.0]
             flow_id = ((first + draw_number) * flows.rows.vertex.size + row) * ends_count + end
-            for hop_flows, cable in self.land(flows, flow_id, row, end):
+            for hop_flows, cable in self.walk(flows, flow_id, row, end):
                 bin_index = draw_number[hop_flows] * self.bins + cable
                 busy_s += np.bincount(
                     bin_index, flow_bytes[hop_flows] / cable_bytes_per_s[cable], busy_s.size
@@ -233,11 +234,11 @@ def collision(walks: Walks, paths: Paths, flows: Flows, even: FLOATS) -> Collisi
     if problem_key not in _known:
         if len(_known) >= KNOWN:
             _known.pop(next(iter(_known)))
-        _known[problem_key] = _drawn(_Hashing(walks, paths), flows, fullest_s)
+        _known[problem_key] = _collision_of_draws(_Hashing(walks, paths), flows, fullest_s)
     return _known[problem_key]
 
 
-def _drawn(hashing: _Hashing, flows: Flows, fullest: float) -> Collision:
+def _collision_of_draws(hashing: _Hashing, flows: Flows, fullest: float) -> Collision:
     """Mean, 99th percentile and number of flows of a collision, over random placements."""
     draws = int(np.clip(BALLS // flows.most, FEWEST, MOST))
     draws_at_once = int(np.clip(min(BALLS // flows.most, BINS // hashing.bins), 1, draws))

@@ -41,18 +41,19 @@ def _demand(
     )  # fmt: skip
 
 
-def _even(ends: INTS) -> FLOATS:
+def _shares(ends: INTS) -> FLOATS:
     """Equal shares, sum 1, for these vertices."""
     return np.full(ends.size, 1.0 / ends.size)
 
 
-def _evenly(net: Network, dies: Sequence[int]) -> Side:
+def _side_of(net: Network, dies: Sequence[int]) -> Side:
     """Dies as one side of a demand with equal shares; equal arguments share one object."""
     dies_key = tuple(dies)
 
     def side() -> Side:
+        """Vertices of the dies and the share of each."""
         ends = dies_of(net, dies_key)
-        return tuple(ends.tolist()), tuple(_even(ends).tolist() if ends.size else ())
+        return tuple(ends.tolist()), tuple(_shares(ends).tolist() if ends.size else ())
 
     return net.once(("evenly", dies_key), side)
 
@@ -60,7 +61,7 @@ def _evenly(net: Network, dies: Sequence[int]) -> Side:
 def exchange(
     net: Network, dies: Sequence[int], plane: str = "ub", operation: Operation = "write"
 ) -> Load:
-    """All-to-all among `dies`: each sends one unit, evenly to the others. Where the UB plane ends,
+    """Load of an all-to-all: each of `dies` sends one unit, evenly to the others. Where UB ends,
     bytes take the RDMA plane at the same time. A sibling die's bytes use the switches, too, unless
     there is one NPU alone. Raises HardwareError below two dies."""
     ends = dies_of(net, dies)
@@ -68,13 +69,13 @@ def exchange(
         die_names = [net.vertices[vertex] for vertex in ends[:4].tolist()]
         raise HardwareError(f"all-to-all needs two or more different dies, not {die_names}")
     planes: Sequence[str] = ("ub", "rdma") if plane == "ub" else (plane,)
-    if plane == "ub" and _one_package(net, ends):
+    if plane == "ub" and _is_one_package(net, ends):
         planes = ("package",)
     received_shares = np.full(ends.size, 1.0 / (ends.size - 1.0))
     return load_of(net, _demand(ends, ends, np.ones(ends.size), received_shares, planes, operation))
 
 
-def _one_package(net: Network, at: INTS) -> bool:
+def _is_one_package(net: Network, at: INTS) -> bool:
     """Whether these dies belong to one NPU and each is joined to each by a link in its package."""
     packages = {(net.vertex_data[v]["node"], net.vertex_data[v]["npu"]) for v in at.tolist()}
     if len(packages) > 1:
@@ -90,11 +91,11 @@ def pool(
     """Load of reading blocks from (or writing them to) the DRAM of the CPUs of `nodes` (default:
     all), and these nodes; None without any node or die. Blocks are spread over reachable nodes by
     their DRAM (consistent hashing), and over a node's CPUs by their links."""
-    readers, reader_shares = _evenly(net, dies)
+    readers, reader_shares = _side_of(net, dies)
     own_nodes = set(net.node[list(readers)].tolist())
     node_key, cut_off = None if nodes is None else tuple(nodes), frozenset[int]()
     while readers:
-        lent = net.once(("lent", node_key, cut_off), partial(_lent, net, node_key, cut_off))
+        lent = net.once(("lent", node_key, cut_off), partial(_lenders, net, node_key, cut_off))
         if lent is None:
             return None
         sources, cpus, cpu_shares = lent
@@ -127,7 +128,7 @@ def equal_parts(net: Network, nodes: Sequence[int] | INTS) -> INTS:
     return np.repeat(node_numbers, cpus // max(1, np.gcd.reduce(cpus, initial=0)))
 
 
-def _lent(
+def _lenders(
     net: Network, nodes: tuple[int, ...] | None, lost: frozenset[int]
 ) -> tuple[INTS, tuple[int, ...], tuple[float, ...]] | None:
     """Nodes with memory servers, their CPUs, and each CPU's share of the bytes; None without."""
@@ -175,7 +176,7 @@ def hand_off(
 ) -> Load:  # fmt: skip
     """Load of a KV cache transfer from some dies to others, spread evenly over both. Hashed planes:
     single transfers, one per sending die, or all pairs at once (`flows`)."""
-    (source, sent_shares), (sink, received_shares) = _evenly(net, out_dies), _evenly(net, in_dies)
+    (source, sent_shares), (sink, received_shares) = _side_of(net, out_dies), _side_of(net, in_dies)
     if not source or not sink:
         raise HardwareError("a hand-off needs at least one die that sends and one that receives")
     planes = ("ub", "rdma") if plane == "ub" else (plane,)
@@ -184,15 +185,15 @@ def hand_off(
 
 def from_storage(net: Network, dies: Sequence[int]) -> Load:
     """Load of reading volumes and objects (EVS, OBS) over the VPC plane into `dies`."""
-    receivers, received_shares = _evenly(net, dies)
+    receivers, received_shares = _side_of(net, dies)
     if not receivers:
         raise HardwareError("storage is read into at least one die")
     storage = net.of_kind("vpc")
-    sides = tuple(storage.tolist()), receivers, tuple(_even(storage).tolist()), received_shares
+    sides = tuple(storage.tolist()), receivers, tuple(_shares(storage).tolist()), received_shares
     return load_of(net, Demand(*sides, ("vpc",), "read"))
 
 
-def _storing(net: Network) -> INTS:
+def _cpus_at_storage(net: Network) -> INTS:
     """Vertices of CPUs whose DPU reaches storage."""
     dpus, open_links = net.of_kind("qingtian"), net.open_links("vpc")
     is_cpu_to_dpu = open_links & np.isin(net.head, dpus) & np.isin(net.tail, net.of_kind("cpu"))
@@ -202,20 +203,20 @@ def _storing(net: Network) -> INTS:
 
 def to_storage(net: Network) -> Load | None:
     """Load of writing stored blocks to storage, equally from each CPU that reaches it, or None."""
-    cpus, storage = _storing(net), net.of_kind("vpc")
+    cpus, storage = _cpus_at_storage(net), net.of_kind("vpc")
     if not cpus.size:
         return None
-    return load_of(net, _demand(cpus, storage, _even(cpus), _even(storage), ("vpc",), "write"))
+    return load_of(net, _demand(cpus, storage, _shares(cpus), _shares(storage), ("vpc",), "write"))
 
 
 def into_memory(net: Network, dies: Sequence[int]) -> Load | None:
     """Load of reading objects (OBS) over the VPC plane into the DRAM of the nodes of `dies`; None:
     no CPU of them reaches storage."""
-    cpus, storage = _storing(net), net.of_kind("vpc")
+    cpus, storage = _cpus_at_storage(net), net.of_kind("vpc")
     cpus = cpus[np.isin(net.node[cpus], net.node[dies_of(net, dies)])]
     if not cpus.size:
         return None
-    return load_of(net, _demand(storage, cpus, _even(storage), _even(cpus), ("vpc",), "read"))
+    return load_of(net, _demand(storage, cpus, _shares(storage), _shares(cpus), ("vpc",), "read"))
 
 
 def one_to_others(net: Network, die: int, plane: str, operation: Operation = "write") -> Load:
@@ -232,5 +233,5 @@ def one_to_others(net: Network, die: int, plane: str, operation: Operation = "wr
             f"{net.vertices[sender[0]]} has no link left on the {plane} plane: restore one"
         )
     return load_of(
-        net, _demand(sender, receivers, np.ones(1), _even(receivers), (plane,), operation, "none")
+        net, _demand(sender, receivers, np.ones(1), _shares(receivers), (plane,), operation, "none")
     )

@@ -51,7 +51,7 @@ class Draft:
         kind = self.kind(n)
         return range((kind.cpus_per_node if kind else 0) or self.s.cpus_per_node)
 
-    def of(self, n: int) -> Recipe:
+    def recipe_of(self, n: int) -> Recipe:
         """The recipe with the figures of a node's chip."""
         return self._recipes[self._kind[n]]
 
@@ -107,7 +107,7 @@ class Draft:
             "write_extra_s": self.hop["write_extra"] if link_kind.write_waits else 0.0,
         }
 
-    def nodes(
+    def add_nodes(
         self, domain: Callable[[int], int], *, switches: bool = True, ports: bool = False,
         die_forwards: str = "",
     ) -> None:  # fmt: skip
@@ -128,7 +128,7 @@ class Draft:
             kind = self.kind(n)
             chip = {"chip": kind.chip} if kind else {}
             for i in self.npus(n):
-                for die_index in range(self.of(n).dies_per_npu):
+                for die_index in range(self.recipe_of(n).dies_per_npu):
                     die_place = end_place | {"npu": i, "die": die_index}
                     add(f"die {n}.{i}.{die_index}", "die", die_forwards, **die_place, **chip)
                     add(f"NIC {n}.{i}.{die_index}", "nic", nic_forwards, **die_place)
@@ -140,21 +140,21 @@ class Draft:
                 add(f"L1 {n}.{sub_plane}", "l1", **place, sub_plane=sub_plane)
             add(f"Qingtian {n}", "qingtian", **place)
 
-    def networks(self) -> None:
+    def add_networks(self) -> None:
         """Add the networks outside the supernodes, one vertex per plane."""
         self.add("RDMA network", "rdma")
         self.add("VPC network", "vpc")
 
-    def packages(self, n: int, i: int) -> None:
+    def link_package(self, n: int, i: int) -> None:
         """Add the links between the dies of one NPU."""
-        recipe = self.of(n)
+        recipe = self.recipe_of(n)
         for d in range(recipe.dies_per_npu):
             for e in range(d + 1, recipe.dies_per_npu):
                 self.link(
                     f"die {n}.{i}.{d}", f"die {n}.{i}.{e}", "die-die", recipe.cross_die_bytes_per_s
                 )
 
-    def inside(self, n: int) -> None:
+    def link_inside(self, n: int) -> None:
         """Add the links of a node whose dies and CPUs meet at its L1 switches."""
         s = self.s
         link_counts = self.recipe.links or (1,) * s.sub_planes
@@ -167,8 +167,8 @@ class Draft:
         switches = [(p, f"L1 {n}.{p}") for p in range(s.sub_planes)]
         rate = self.die_link_bytes_per_s(n)
         for i in self.npus(n):
-            self.packages(n, i)
-            for die_index in range(self.of(n).dies_per_npu):
+            self.link_package(n, i)
+            for die_index in range(self.recipe_of(n).dies_per_npu):
                 die = f"die {n}.{i}.{die_index}"
                 for p, switch in switches:
                     self.link(die, switch, "die-L1", link_counts[p] * rate, p, link_counts[p])
@@ -177,11 +177,11 @@ class Draft:
             for p, switch in switches:
                 self.link(f"CPU {n}.{i}", switch, "CPU-L1", rate, p)
 
-    def nics(self, beyond: Callable[[int, int], tuple[str, str]]) -> None:
+    def link_nics(self, beyond: Callable[[int, int], tuple[str, str]]) -> None:
         """Add every die's NIC and its link to (vertex, kind of link), given by node and die."""
         supernode = self.s
         for node in range(supernode.all_nodes):
-            kind_row, dies = self.kind(node), self.of(node).dies_per_npu
+            kind_row, dies = self.kind(node), self.recipe_of(node).dies_per_npu
             own_gb_per_s = kind_row.rdma_gb_per_s_per_npu if kind_row else 0.0
             nic_bytes_per_s = (own_gb_per_s or supernode.rdma_gb_per_s_per_npu) * 1e9 / dies
             for i in self.npus(node):
@@ -191,7 +191,7 @@ class Draft:
                     vertex, kind = beyond(node, i * dies + die_index)
                     self.link(nic, vertex, kind, nic_bytes_per_s)
 
-    def storage_links(self) -> None:
+    def link_storage(self) -> None:
         """Link every node's DPU, joined to one of its CPUs or to all, with storage."""
         bytes_per_s = self.s.vpc_gb_per_s_per_node * 1e9
         cpu_with_dpu = self.recipe.cpu_with_dpu

@@ -46,7 +46,7 @@ import numpy as np
 
 from twin.facts import Facts
 from twin.hardware import network
-from twin.hardware.additions import additions, extended
+from twin.hardware.additions import additions, with_additions
 from twin.hardware.builders import draw
 from twin.hardware.chip import HardwareError
 from twin.hardware.imported import plan_of
@@ -61,12 +61,12 @@ MOST_LATENCY_S = 3600.0
 def build_fabric(supernode: Supernode, facts: Facts) -> Fabric:
     """The frozen graph of a supernode with its edits; equal supernodes share one graph. Raises
     HardwareError when wiring leaves a node out, or for an unknown element or imported machine."""
-    return _drawn(supernode, _made_of(supernode, facts))
+    return _graph_of(supernode, _made_of(supernode, facts))
 
 
 def wired(supernode: Supernode, facts: Facts) -> network.Network:
     """The arrays of `build_fabric` without a graph; raises the same errors."""
-    return _wired(supernode, _made_of(supernode, facts))
+    return _arrays_of(supernode, _made_of(supernode, facts))
 
 
 def _made_of(s: Supernode, facts: Facts) -> Recipe | Facts:
@@ -85,25 +85,25 @@ def _as_built(s: Supernode) -> Supernode:
 
 
 @lru_cache(maxsize=16)
-def _drawn(s: Supernode, made_of: Recipe | Facts) -> Fabric:
+def _graph_of(s: Supernode, made_of: Recipe | Facts) -> Fabric:
     """The graph of a machine with all its edits in force."""
-    net, as_built = _wired(s, made_of), _wired(_as_built(s), made_of)
-    graph = _plan(_as_built(s), made_of).drawn()
+    net, as_built = _arrays_of(s, made_of), _arrays_of(_as_built(s), made_of)
+    graph = _plan(_as_built(s), made_of).graph()
     graph.graph["supernode"] = s
     is_changed = (net.capacity != as_built.capacity) | (net.latency != as_built.latency)
     for link in np.flatnonzero(is_changed).tolist():
         edge_data = graph.edges[net.edge(link)]
         edge_data[network.CAPACITY] = float(net.capacity[link])
         edge_data[network.LATENCY] = float(net.latency[link])
-    return network.frozen(graph, net)
+    return network.freeze(graph, net)
 
 
 @lru_cache(maxsize=16)
-def _wired(s: Supernode, made_of: Recipe | Facts) -> network.Network:
+def _arrays_of(s: Supernode, made_of: Recipe | Facts) -> network.Network:
     """The arrays of a machine with all its edits in force."""
     if (as_built := _as_built(s)) is s:
         return network.compiled(_plan(s, made_of))
-    net = with_edits(_wired(as_built, made_of), s.edits)
+    net = with_edits(_arrays_of(as_built, made_of), s.edits)
     return replace(net, about={**net.about, "supernode": s}, memo={})
 
 
@@ -111,7 +111,7 @@ def _wired(s: Supernode, made_of: Recipe | Facts) -> network.Network:
 def _plan(s: Supernode, made_of: Recipe | Facts) -> network.Plan:
     """The plan of a machine as built, with the links and switches that its edits add."""
     if s.edits:
-        plan = extended(_plan(s.model_copy(update={"edits": ()}), made_of), s.edits)
+        plan = with_additions(_plan(s.model_copy(update={"edits": ()}), made_of), s.edits)
     else:
         plan = draw(s, made_of) if isinstance(made_of, Recipe) else plan_of(s, made_of)
         die_names = tuple(vertex for vertex, data in plan.vertices.items() if data["kind"] == "die")
@@ -125,7 +125,7 @@ def edited(fabric: Fabric, edits: Iterable[Edit]) -> Fabric:
     capacity 0 stays, for the numbering of dies. Raises HardwareError for unknown names or links."""
     s: Supernode = fabric.graph["supernode"]
     new_supernode = s.model_copy(update={"edits": (*s.edits, *edits)})
-    return _drawn(new_supernode, fabric.graph["made_of"])
+    return _graph_of(new_supernode, fabric.graph["made_of"])
 
 
 def with_edits(net: network.Network, edits: Iterable[Edit]) -> network.Network:
@@ -136,15 +136,15 @@ def with_edits(net: network.Network, edits: Iterable[Edit]) -> network.Network:
     rates, latency_s, shares = net.capacity.copy(), net.latency.copy(), np.ones(net.capacity.size)
     for edit in edits:
         links = net.links_at(edit.element, edit.to)
-        share_left = net.left_without(links, edit.links_out, edit.element)
+        share_left = net.share_left(links, edit.links_out, edit.element)
         rates[links] *= edit.capacity_factor * share_left
         shares[links] *= share_left
         latency_s[links] *= edit.latency_factor
-        _refuse_absurd(rates[links], latency_s[links], edit.element)
+        _refuse_out_of_bounds(rates[links], latency_s[links], edit.element)
     return net.changed(rates, latency_s, np.rint(net.cables * shares).astype(np.int64))
 
 
-def _refuse_absurd(rates: Any, waits: Any, what: str) -> None:
+def _refuse_out_of_bounds(rates: Any, waits: Any, what: str) -> None:
     """Raise HardwareError where a rate or a latency is out of bounds."""
     in_bounds = (
         (rates >= 0.0) & (rates <= MOST_BYTES_PER_S) & (waits >= 0.0) & (waits <= MOST_LATENCY_S)
@@ -159,7 +159,7 @@ def _refuse_absurd(rates: Any, waits: Any, what: str) -> None:
 def built(fabric: network.Wiring) -> Fabric:
     """The fabric as built: with added links and switches, before any change of a link."""
     about = network.network(fabric).about
-    return _drawn(_as_built(about["supernode"]), about["made_of"])
+    return _graph_of(_as_built(about["supernode"]), about["made_of"])
 
 
 def edits(fabric: network.Wiring) -> dict[Edge, float]:

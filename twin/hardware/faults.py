@@ -28,12 +28,12 @@ def broken(fabric: Wiring, faults: Sequence[Fault]) -> Network:
                 "ends: name the other one with `to`, such as L1 20.3 and sub-plane 3"
             )
         if kind.speed is not None:
-            slowed(fabric, fault)
+            dies_slowed(fabric, fault)
         edits += kind.edits(fault)
     return with_edits(network(fabric), edits)
 
 
-def slowed(fabric: Wiring, fault: Fault) -> list[int]:
+def dies_slowed(fabric: Wiring, fault: Fault) -> list[int]:
     """Numbers of the dies that a fault slows; raises HardwareError for what has no dies."""
     if fault.to:
         raise HardwareError(
@@ -56,7 +56,7 @@ def slow_dies(fabric: Wiring, faults: Sequence[Fault]) -> dict[int, float]:
     for fault in faults:
         speed_share = KINDS[fault.kind].speed
         if speed_share is not None:
-            for die in slowed(fabric, fault):
+            for die in dies_slowed(fabric, fault):
                 speed_factors[die] = speed_factors.get(die, 1.0) * speed_share(fault)
     return speed_factors
 
@@ -66,7 +66,8 @@ def dies_out(fabric: Wiring) -> frozenset[int]:
     reach another node although their UB plane spans nodes."""
     net = network(fabric)
     return net.once(
-        "dies_out", lambda: _numbers(_apart(net, "ub") if net.spans_nodes else ~_linked(net, "ub"))
+        "dies_out",
+        lambda: _numbers(_is_cut_off(net, "ub") if net.spans_nodes else ~_has_link(net, "ub")),
     )
 
 
@@ -74,7 +75,7 @@ def dies_without(fabric: Wiring, plane: Plane) -> frozenset[int]:
     """Dies that cannot send to another node on a plane (through NICs, outside the UB plane)."""
     net = network(fabric)
     used_plane = "rdma" if plane == "ub" and not net.spans_nodes else plane
-    return net.once(("dies_without", used_plane), lambda: _numbers(_apart(net, used_plane)))
+    return net.once(("dies_without", used_plane), lambda: _numbers(_is_cut_off(net, used_plane)))
 
 
 def dies_unfit(fabric: Wiring, deployment: Deployment) -> frozenset[int]:
@@ -100,17 +101,17 @@ def _numbers(dies: BOOLS) -> frozenset[int]:
     return frozenset(np.flatnonzero(dies).tolist())
 
 
-def _linked(net: Network, plane: str) -> BOOLS:
+def _has_link(net: Network, plane: str) -> BOOLS:
     """Whether each die has an open link on a plane, bool[dies]."""
     return net.offers(plane, net.dies) > 0.0
 
 
-def _apart(net: Network, plane: str) -> BOOLS:
+def _is_cut_off(net: Network, plane: str) -> BOOLS:
     """Whether each die reaches no other node (or, on a single node, has no link), bool[dies]."""
-    is_apart = ~_linked(net, plane)
+    is_apart = ~_has_link(net, plane)
     node_of_die = net.node[net.dies]
     if np.unique(node_of_die).size > 1:
-        for is_in_part in net.parts(plane):
+        for is_in_part in net.linked_parts(plane):
             if np.unique(node_of_die[is_in_part]).size == 1:
                 is_apart |= is_in_part
     return is_apart

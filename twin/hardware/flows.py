@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.hardware.alike import SHORT, Swap, exchanged, short, swap_of
+from twin.hardware.alike import SHORT, Swap, as_int32, renumber, swap_of
 from twin.hardware.collisions import Collision
 from twin.hardware.network import Network
 from twin.hardware.quotient import Quotient, Route
@@ -88,9 +88,9 @@ class Moved:
             is_gone[self.at] = True
             is_exchanged &= ~is_gone[positions]
         moved_positions = np.concatenate([self.at, positions[is_exchanged]])
-        images = np.concatenate([exchanged(self.to, of, to), to[is_exchanged]])
+        images = np.concatenate([renumber(self.to, of, to), to[is_exchanged]])
         is_changed = images != numbers[moved_positions]
-        return Moved(short(moved_positions[is_changed]), short(images[is_changed]))
+        return Moved(as_int32(moved_positions[is_changed]), as_int32(images[is_changed]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,9 +130,9 @@ class Load:
         order = np.argsort(self.moved_places.of(self.pattern.places), kind="stable")
         return self.pattern.placed[order]
 
-    def swapped(self, swap: Swap) -> Load:
+    def with_ends_swapped(self, swap: Swap) -> Load:
         """The load of the demand with ends exchanged for others at equivalent places."""
-        unreached = exchanged(np.array(self.unreached, np.int64), swap.vertices, swap.to_vertices)
+        unreached = renumber(np.array(self.unreached, np.int64), swap.vertices, swap.to_vertices)
         return replace(
             self,
             moved=self.moved.then(self.pattern.links, swap.links, swap.to_links),
@@ -140,7 +140,7 @@ class Load:
             unreached=tuple((sender, receiver) for sender, receiver in unreached.tolist()),
         )
 
-    def settled(self) -> Load:
+    def with_own_pattern(self) -> Load:
         """The same load with a pattern of its own, if many of its links differ from those of its
         pattern."""
         if self.moved.at.size < max(MANY, QUARTER * self.pattern.links.size):
@@ -150,8 +150,8 @@ class Load:
         return replace(self, pattern=pattern, moved=Moved(), moved_places=Moved())
 
     def alone(self, net: Network) -> tuple[float, int]:
-        """Rate without other traffic, and the link that limits it: (0, -1) where the path is cut,
-        (inf, -1) without traffic. Of several limiting links one between switches is named first."""
+        """Bytes/s without other traffic, and the link that limits it: (0, -1) where the path is
+        cut, (inf, -1) without traffic. Of several such links one between switches comes first."""
         if self.unreached:
             return 0.0, -1
         if not self.pattern.links.size:
@@ -176,6 +176,7 @@ class Load:
         the fullest link of all, which may carry bytes of many ends."""
 
         def share() -> float:
+            """Time of the fullest link at an end over that of the fullest link."""
             links = self.pattern.links
             link_times = self.amounts / net.capacity[links]
             port_times = link_times[(net.leaves[links] >= 0) | (net.enters[links] >= 0)]
@@ -196,29 +197,30 @@ def _load_by_symmetry(net: Network, demand: Demand) -> Load:
     """Load of a demand: that of a recent demand with two equivalent places swapped, otherwise
     computed. Computed loads, and those with many vertices swapped, serve later demands."""
     end_lists = demand.senders, demand.receivers
-    key = demand.planes, demand.operation, *((len(ends), _around(net, ends)) for ends in end_lists)
+    key = demand.planes, demand.operation, *((len(ends), _hash_at(net, ends)) for ends in end_lists)
     recent_loads = net.once(("found", key), list[tuple[Demand, Load]])
     for recent_demand, load in reversed(recent_loads[-TRIED:]):
         swap = _swap_between(net, recent_demand, demand)
         if swap is None:
             continue
         if swap.vertices.size <= NEAR:
-            return load.swapped(swap)
-        recent_loads.append((demand, load.swapped(swap).settled()))
+            return load.with_ends_swapped(swap)
+        recent_loads.append((demand, load.with_ends_swapped(swap).with_own_pattern()))
         return recent_loads[-1][1]
     recent_loads.append((demand, _load(net, demand)))
     return recent_loads[-1][1]
 
 
-def _around(net: Network, ends: tuple[int, ...]) -> int:
+def _hash_at(net: Network, ends: tuple[int, ...]) -> int:
     """A hash of the links at the nodes of some ends, which an exchange of places does not change:
     so ends that a dead link touches are not compared with others."""
 
     def sums() -> NDArray[np.uint64]:
+        """Sum of the hashes of the links at each node, u8[nodes + 1]; the last is of no node."""
         node_hashes = np.zeros(net.nodes + 1, np.uint64)
         for vertices in (net.tail, net.head):
             np.add.at(node_hashes, net.node[vertices], net.link_kinds)
-        node_hashes[-1] = 0  # of no node
+        node_hashes[-1] = 0
         return node_hashes
 
     return net.once(
@@ -242,16 +244,17 @@ def _swap_between(net: Network, one: Demand, two: Demand) -> Swap | None:
         if vertex != image
     }
     swap = swap_of(net, image_of, image_of.values())
-    is_fitting = swap is not None and all(_carried_over(net, swap, a, b) for a, b in sides)
+    is_fitting = swap is not None and all(_maps_side(net, swap, a, b) for a, b in sides)
     return swap if is_fitting else None
 
 
-def _carried_over(net: Network, swap: Swap, one: Side, two: Side) -> bool:
+def _maps_side(net: Network, swap: Swap, one: Side, two: Side) -> bool:
     """Whether an exchange maps the ends and amounts of one side to the other's."""
     if one != two:
-        return exchanged(np.array(one[0]), swap.vertices, swap.to_vertices).tolist() == list(two[0])
+        return renumber(np.array(one[0]), swap.vertices, swap.to_vertices).tolist() == list(two[0])
 
     def amounts() -> FLOATS:
+        """Amount that each vertex sends or receives, f8[vertices]."""
         amounts_by_vertex = np.zeros(len(net.vertices))
         amounts_by_vertex[list(one[0])] = one[1]
         return amounts_by_vertex
@@ -262,7 +265,7 @@ def _carried_over(net: Network, swap: Swap, one: Side, two: Side) -> bool:
 
 def _load(net: Network, demand: Demand) -> Load:
     """Load of a demand on all its planes, added up by link."""
-    routes = [_routed(net, demand, plane, same) for plane, same in _planes_of(net, demand)]
+    routes = [_route(net, demand, plane, same) for plane, same in _planes_of(net, demand)]
     is_used = np.zeros(net.tail.size, bool)
     for route in routes:
         is_used[route.links] = True
@@ -325,14 +328,14 @@ def _planes_of(net: Network, demand: Demand) -> list[tuple[str, bool | None]]:
     return [*planes, (far_plane, False)] if len(out_domains | in_domains) > 1 else planes
 
 
-def _opposite(net: Network) -> INTS | None:
+def _reverse_links(net: Network) -> INTS | None:
     """The reverse link of each link; None where routing distinguishes a link from its reverse."""
     reverse = net.links_between(net.head, net.tail)
     is_alike = (net.link_prints == net.link_prints[reverse]) & (net.serves == net.serves[reverse])
     return reverse if (is_alike & (reverse >= 0)).all() else None
 
 
-def _routed(net: Network, demand: Demand, plane: str, same_domain: bool | None) -> Route:
+def _route(net: Network, demand: Demand, plane: str, same_domain: bool | None) -> Route:
     """Bytes of a demand on the links of a plane; links near its ends are tried first. The part of
     the network that was routed last serves other operations between the same ends. A demand to many
     ends is routed in reverse, where each link has its equal in the opposite direction."""
@@ -340,7 +343,7 @@ def _routed(net: Network, demand: Demand, plane: str, same_domain: bool | None) 
     out[list(demand.senders)], into[list(demand.receivers)] = demand.out, demand.into
     reverse_links = None
     if len(demand.receivers) > max(WIDE, len(demand.senders)) and net.routing(plane) == "adaptive":
-        reverse_links = net.once("opposite", lambda: _opposite(net))
+        reverse_links = net.once("opposite", lambda: _reverse_links(net))
     if reverse_links is not None:
         out, into = into, out
     routed_last = net.once("routed last", dict[tuple[str, bool | None], Quotient])
@@ -348,11 +351,13 @@ def _routed(net: Network, demand: Demand, plane: str, same_domain: bool | None) 
     if quotient and all(
         map(np.array_equal, (quotient.usable.out, quotient.usable.into), (out, into))
     ):
-        route = quotient.routed(demand.operation, demand.flows)
+        route = quotient.route(demand.operation, demand.flows)
     if route is None:
         usable = Usable(net, plane, out, into)
-        quotients = (Quotient(usable, same_domain, *links) for links in usable.tried(same_domain))
-        routes = (candidate.routed(demand.operation, demand.flows) for candidate in quotients)
+        quotients = (
+            Quotient(usable, same_domain, *links) for links in usable.link_sets(same_domain)
+        )
+        routes = (candidate.route(demand.operation, demand.flows) for candidate in quotients)
         route = next(each for each in routes if each is not None)  # all links reach far enough
     routed_last[plane, same_domain] = route.part
     if reverse_links is None:

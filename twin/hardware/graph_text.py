@@ -126,7 +126,7 @@ COLUMNS = ("from", "to", "GB/s", "ns", "plane")
 
 def _from_csv(text: str) -> GraphText:
     """Read a cable list: a line per cable, both directions; a second line may state the reverse."""
-    rows = csv.reader(short_lines(text.splitlines()))
+    rows = csv.reader(checked_lines(text.splitlines()))
     try:
         links, faults = _cables(rows)
     except csv.Error as error:
@@ -137,7 +137,7 @@ def _from_csv(text: str) -> GraphText:
     return GraphText({}, [(name, {}) for name in names], links)
 
 
-def short_lines(lines: Iterable[str]) -> Iterator[str]:
+def checked_lines(lines: Iterable[str]) -> Iterator[str]:
     """Yield the lines of a table; raises csv.Error for a line too long for a table."""
     for line in lines:
         if len(line) > LONGEST_LINE:

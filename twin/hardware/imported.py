@@ -67,7 +67,7 @@ class ImportedMachine:
         return 1 + max(d["die"] for d in [d for d in die_data if "chip" not in d] or die_data)
 
     @property
-    def named(self) -> dict[str, set[int]]:
+    def die_counts_by_chip(self) -> dict[str, set[int]]:
         """Numbers of dies that packages have, by the chip that their dies state."""
         npu_dies = Counter((data["chip"], data["node"], data["npu"]) for _, data in self.vertices
                         if data["kind"] == "die" and "chip" in data)  # fmt: skip
@@ -82,7 +82,7 @@ _brought: WeakValueDictionary[str, ImportedMachine] = WeakValueDictionary()
 def look_in(source: Source) -> None:
     """Set the source in which imported machines are looked up."""
     _sources[:] = [source]
-    _known.cache_clear()
+    _machine_of.cache_clear()
 
 
 def bring(machine: ImportedMachine) -> None:
@@ -96,7 +96,7 @@ def brought(digest: str) -> ImportedMachine | None:
 
 
 @lru_cache(maxsize=8)
-def _known(digest: str) -> ImportedMachine:
+def _machine_of(digest: str) -> ImportedMachine:
     """The imported machine of a digest, from where it is stored. Raises HardwareError."""
     if (machine := brought(digest)) is not None:
         return machine
@@ -108,7 +108,7 @@ def _known(digest: str) -> ImportedMachine:
 def find(digest: str) -> ImportedMachine | None:
     """An imported machine by digest; None if it is unknown here."""
     try:
-        return _known(digest)
+        return _machine_of(digest)
     except (ValueError, LookupError):
         return None
 
@@ -125,7 +125,7 @@ def plan_of(s: Supernode, facts: Facts) -> Plan:
     """Plan of the imported machine that a supernode names. Efficiencies that its file does not
     state are the measured ones. Raises HardwareError."""
     try:
-        machine = _known(s.machine)
+        machine = _machine_of(s.machine)
     except (ValueError, LookupError):
         raise HardwareError(
             f"the machine {s.machine} is not stored here: ask for its file and import that first"
@@ -136,7 +136,7 @@ def plan_of(s: Supernode, facts: Facts) -> Plan:
             f"the NPUs of {machine.name} have {dies_per_npu} dies each, and {chip.title} has "
             f"{chip.dies_per_npu}: choose another supernode.chip"
         )
-    for name, counts in machine.named.items():
+    for name, counts in machine.die_counts_by_chip.items():
         if counts != {expected := load_chip(facts, name).dies_per_npu}:
             raise HardwareError(
                 f"{machine.name} has NPUs of {name} with {max(counts - {expected})} dies, and such "

@@ -50,10 +50,10 @@ def read_machine(text: str, name: str) -> ImportedMachine:
             [f"The file has {len(graph.vertices):,} vertices and {len(graph.links):,} links: a "
              f"machine has at most {MOST_VERTICES:,} and {MOST_LINKS:,}."]
         )  # fmt: skip
-    links = dict(_links(graph))
-    vertices = _vertices(graph.vertices, links)
+    links = dict(_read_links(graph))
+    vertices = _read_vertices(graph.vertices, links)
     _refuse_useless(vertices, links)
-    ordered = dict(sorted(vertices.items(), key=lambda item: _order(item[0], item[1])))
+    ordered = dict(sorted(vertices.items(), key=lambda item: _sort_key(item[0], item[1])))
     position = {vertex: i for i, vertex in enumerate(ordered)}
     link_rows = sorted(links.items(), key=lambda item: (position[item[0][0]], position[item[0][1]]))
     attributes = {k: graph.about[k] for k in STORED["graph"] if k in graph.about}
@@ -79,7 +79,7 @@ def _check_about(about: Mapping[str, Any]) -> None:
         raise FabricFileError(errors)
 
 
-def _links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
+def _read_links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
     """Yield every directed link by its ends, with attributes; two for one of both directions."""
     given_links: dict[tuple[str, str], dict[str, Any]] = {}
     names, errors = {vertex for vertex, _ in graph.vertices}, []
@@ -102,10 +102,10 @@ def _links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]
         elif not all(_fits(stated.get(k, 1.0), 1.0) and stated.get(k, 1.0) for k in SHARES):
             errors.append(f"{name} has an efficiency that is not above 0 and at most 1.")
         elif not (
-            _whole(stated.get("links", 1)) and _whole(stated.get("added", 0))
-            and _whole(stated.get("sub_plane", 0), MOST_SUB_PLANES)
+            _is_whole(stated.get("links", 1)) and _is_whole(stated.get("added", 0))
+            and _is_whole(stated.get("sub_plane", 0), MOST_SUB_PLANES)
             and _fits(stated.get("write_extra_s", 0.0), MOST_LATENCY_S)
-            and all(_word(stated.get(k, "")) for k in ("kind", "serves"))
+            and all(_is_word(stated.get(k, "")) for k in ("kind", "serves"))
         ):  # fmt: skip
             errors.append(f"{name} has an attribute that is no such number or word.")
         given_links[tail, head] = stated
@@ -113,7 +113,7 @@ def _links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]
         raise FabricFileError(errors)
     for (tail, head), stated in given_links.items():
         plane = "ub" if stated["plane"] == "package" else stated["plane"]
-        defaults = {"kind": _kind(tail, head), "links": 1, "write_extra_s": 0.0}
+        defaults = {"kind": _link_kind(tail, head), "links": 1, "write_extra_s": 0.0}
         attributes = {**defaults, **stated, "plane": plane}
         if stated["plane"] == "package":
             attributes.setdefault("serves", "package")
@@ -124,7 +124,7 @@ def _links(graph: GraphText) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]
             yield (head, tail), dict(attributes)
 
 
-def _kind(*ends: str) -> str:
+def _link_kind(*ends: str) -> str:
     """Kind of a link between two names, equal for both directions: "die-L1"."""
     words = [name.split(maxsplit=1)[0] if name.split() else "link" for name in ends]
 
@@ -145,12 +145,12 @@ def _fits(value: Any, most: float) -> bool:
     return is_number and 0.0 <= value <= most
 
 
-def _vertices(rows: Rows, links: Links) -> Vertices:
+def _read_vertices(rows: Rows, links: Links) -> Vertices:
     """Attributes of every vertex: as stated, otherwise derived from its name and links."""
     errors: list[str] = []
     vertices: dict[str, dict[str, Any]] = {}
     for name, stated in rows:
-        attributes = _named(name) | {
+        attributes = _kind_and_place(name) | {
             k: stated[k] for k in STORED["vertex"] if stated.get(k) is not None
         }
         grid = stated.get("grid")
@@ -160,9 +160,9 @@ def _vertices(rows: Rows, links: Links) -> Vertices:
             errors.append(f"The vertex {name[:60]!r} stands there twice.")
         elif not name or len(name) > 60 or not name.isprintable() or "," in name:
             errors.append(f"{name[:60]!r} is no name of 1 to 60 printable letters without commas.")
-        elif invalid := [k for k in WHOLE if k in attributes and not _whole(attributes[k])]:
+        elif invalid := [k for k in WHOLE if k in attributes and not _is_whole(attributes[k])]:
             errors.append(f"{name!r}: {invalid[0]} must be a whole number from 0 to {MOST_NODES}.")
-        elif not all(_word(attributes.get(k, "")) for k in ("kind", "rack", "forwards", "chip")):
+        elif not all(_is_word(attributes.get(k, "")) for k in ("kind", "rack", "forwards", "chip")):
             errors.append(f"{name!r}: kind, rack, forwards and chip must be words.")
         elif absent_keys := [
             k for k in getattr(VERTICES.get(attributes["kind"]), "place", ()) if k not in attributes
@@ -171,12 +171,12 @@ def _vertices(rows: Rows, links: Links) -> Vertices:
         vertices[name] = attributes
     if errors:
         raise FabricFileError(errors)
-    _planes(vertices, links)
-    _domains(vertices, links)
+    _derive_planes(vertices, links)
+    _derive_domains(vertices, links)
     return vertices
 
 
-def _planes(vertices: Vertices, links: Links) -> None:
+def _derive_planes(vertices: Vertices, links: Links) -> None:
     """Derive, where not given, the planes of links and what vertices forward. Links of dies and
     CPUs inside their node also lead to storage and NICs; dies joined without a switch forward. A
     cable between two dies on switches counts as added: the pair keeps its paths over these."""
@@ -209,17 +209,17 @@ def _planes(vertices: Vertices, links: Links) -> None:
         attributes.setdefault("forwards", " ".join(sorted(of_links.union(of_kind))))
 
 
-def _whole(value: Any, most: int = MOST_NODES) -> bool:
+def _is_whole(value: Any, most: int = MOST_NODES) -> bool:
     """Whether a value is a whole number from 0 to `most`."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
 
 
-def _word(value: Any) -> bool:
+def _is_word(value: Any) -> bool:
     """Whether a value is printable text of at most 60 characters."""
     return isinstance(value, str) and len(value) <= 60 and value.isprintable()
 
 
-def _named(name: str) -> dict[str, Any]:
+def _kind_and_place(name: str) -> dict[str, Any]:
     """Kind and place of a vertex by its name: "CPU 3.1" is CPU 1 of node 3; others are switches."""
     lower_name = name.lower()
     for kind, spec in VERTICES.items():
@@ -232,7 +232,7 @@ def _named(name: str) -> dict[str, Any]:
     return {"kind": "switch"}
 
 
-def _domains(vertices: Vertices, links: Links) -> None:
+def _derive_domains(vertices: Vertices, links: Links) -> None:
     """Set missing scale-up domains: sets joined by UB links, in order of first dies."""
     ends = [end for end, data in vertices.items() if data["kind"] in ("die", "cpu", "nic")]
     if any("domain" in vertices[end] for end in ends):
@@ -243,7 +243,7 @@ def _domains(vertices: Vertices, links: Links) -> None:
     ub_graph.add_nodes_from(vertices)
     ub_graph.add_edges_from(e for e, data in links.items() if "ub" in data["serves"].split())
     domain_of: dict[str, int] = {}
-    for end in sorted(ends, key=lambda v: _order(v, vertices[v])):
+    for end in sorted(ends, key=lambda v: _sort_key(v, vertices[v])):
         if end not in domain_of:
             domain = len(set(domain_of.values()))
             domain_of |= dict.fromkeys(
@@ -258,7 +258,7 @@ def _domains(vertices: Vertices, links: Links) -> None:
         vertices[end]["domain"] = die_domain.get(place, domain_of[end])  # type: ignore[arg-type]
 
 
-def _order(name: str, data: Mapping[str, Any]) -> tuple[Any, ...]:
+def _sort_key(name: str, data: Mapping[str, Any]) -> tuple[Any, ...]:
     """Sort key of a vertex: dies first, by node, NPU and die; then the others by kind and name."""
     numbers = tuple(data.get(key, -1) for key in ("node", "npu", "die", "sub_plane", "index"))
     return (data["kind"] != "die", data["kind"], numbers, name)

@@ -98,7 +98,7 @@ def shape_of(s: Supernode, recipe: Recipe, cells: int) -> tuple[int, ...]:
     return shape
 
 
-def _of_nodes(draft: Draft) -> None:
+def _draw_of_nodes(draft: Draft) -> None:
     """Draws a mesh, torus or dragonfly of nodes: L1 switches are its routers, by sub-plane."""
     s, recipe = draft.s, draft.recipe
     shape = shape_of(s, recipe, s.nodes)
@@ -118,13 +118,13 @@ def _of_nodes(draft: Draft) -> None:
             if count and unused_links >= count:
                 links[k] += 1
                 unused_links -= count
-    draft.nodes(lambda n: n // s.nodes)
+    draft.add_nodes(lambda n: n // s.nodes)
     for n in range(s.all_nodes):
         for p in range(s.sub_planes):
             draft.vertices[f"L1 {n}.{p}"]["grid"] = grid_of(shape, n % s.nodes)
-    draft.networks()
+    draft.add_networks()
     for n in range(s.all_nodes):
-        draft.inside(n)
+        draft.link_inside(n)
     pairs = list(PAIRS[recipe.scale_up](shape, links))
     for g, (lower, upper, count) in product(range(s.supernodes), pairs):
         for p in range(s.sub_planes):
@@ -142,18 +142,20 @@ def _too_few_uplinks(s: Supernode, needed: int) -> HardwareError:
     )
 
 
-def _of_npus(draft: Draft) -> None:
+def _draw_of_npus(draft: Draft) -> None:
     """Draws a mesh or torus of NPUs, each with a port that forwards; racks may be joined too."""
     s, recipe = draft.s, draft.recipe
     in_node = s.scale_up == "node"
     cells = s.npus_per_node if in_node else s.nodes * s.npus_per_node
     cells_per_rack = recipe.nodes_per_rack * s.npus_per_node if recipe.racks_across else cells
     shape = shape_of(s, recipe, min(cells, cells_per_rack))
-    draft.nodes((lambda n: n) if in_node else (lambda n: n // s.nodes), switches=False, ports=True)
+    draft.add_nodes(
+        (lambda n: n) if in_node else (lambda n: n // s.nodes), switches=False, ports=True
+    )
     pairs = list(PAIRS[recipe.scale_up](shape, recipe.links or (1,) * len(shape)))
     if recipe.racks_across:
-        _rack_switches(draft)
-    draft.networks()
+        _add_rack_switches(draft)
+    draft.add_networks()
     links_per_cell = [0] * math.prod(shape)
     for near, far, count in pairs:
         links_per_cell[near] += count
@@ -162,9 +164,9 @@ def _of_npus(draft: Draft) -> None:
         n, i = divmod(npu, s.npus_per_node)
         port, cell = f"port {n}.{i}", npu % math.prod(shape)
         draft.vertices[port]["grid"] = grid_of(shape, cell)
-        draft.packages(n, i)
+        draft.link_package(n, i)
         port_links = links_per_cell[cell] + s.sub_planes * bool(recipe.racks_across)
-        dies_per_npu = draft.of(n).dies_per_npu
+        dies_per_npu = draft.recipe_of(n).dies_per_npu
         for die in range(dies_per_npu):
             rate = max(1, port_links) * draft.die_link_bytes_per_s(n) / dies_per_npu
             draft.link(f"die {n}.{i}.{die}", port, "die-port", rate, links=max(1, port_links))
@@ -176,7 +178,7 @@ def _of_npus(draft: Draft) -> None:
                 count * draft.link_bytes_per_s, links=count,
             )  # fmt: skip
     if recipe.racks_across:
-        _between_racks(draft)
+        _link_racks(draft)
         return
     bytes_per_s = recipe.cpu_bytes_per_s / s.npus_per_node
     for n in range(s.all_nodes):
@@ -184,10 +186,10 @@ def _of_npus(draft: Draft) -> None:
             draft.link(f"CPU {n}.{i}", f"port {n}.{k}", "CPU-port", bytes_per_s)
 
 
-def _rack_switches(draft: Draft) -> None:
+def _add_rack_switches(draft: Draft) -> None:
     """UB-Mesh: draws low-radix switches of racks, and high-radix ones between pods of racks."""
     s = draft.s
-    racks, racks_per_pod = _racks(draft)
+    racks, racks_per_pod = _rack_counts(draft)
     for g, r, p in product(range(s.supernodes), range(racks), range(s.sub_planes)):
         rack_number = g * racks + r
         grid = (*grid_of(draft.recipe.racks_across, r % racks_per_pod), r // racks_per_pod)
@@ -199,7 +201,7 @@ def _rack_switches(draft: Draft) -> None:
         draft.add(switch_name("HRS", g, p, k), "hrs", supernode=g, sub_plane=p, index=k, rack=rack)
 
 
-def _racks(draft: Draft) -> tuple[int, int]:
+def _rack_counts(draft: Draft) -> tuple[int, int]:
     """Number of racks of a supernode, and of a pod."""
     s = draft.s
     racks, remainder = divmod(s.nodes, draft.recipe.nodes_per_rack)
@@ -213,10 +215,10 @@ def _racks(draft: Draft) -> tuple[int, int]:
     return racks, per_pod
 
 
-def _between_racks(draft: Draft) -> None:
+def _link_racks(draft: Draft) -> None:
     """Link NPUs and CPUs to their rack's switches, racks of a pod as a mesh, pods over spines."""
     s, recipe = draft.s, draft.recipe
-    racks, racks_per_pod = _racks(draft)
+    racks, racks_per_pod = _rack_counts(draft)
     link_bytes_per_s, cpu_rate = draft.link_bytes_per_s, recipe.cpu_bytes_per_s / s.sub_planes
     for node in range(s.all_nodes):
         rack = node // s.nodes * racks + node % s.nodes // recipe.nodes_per_rack
@@ -244,4 +246,4 @@ def _between_racks(draft: Draft) -> None:
 
 def grid(draft: Draft) -> None:
     """Draws a mesh, torus or dragonfly, of NPUs or of nodes, as the recipe says."""
-    {"npu": _of_npus, "node": _of_nodes}[draft.recipe.wired](draft)
+    {"npu": _draw_of_npus, "node": _draw_of_nodes}[draft.recipe.wired](draft)

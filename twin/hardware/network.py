@@ -196,14 +196,14 @@ class Network:
     def link_prints(self) -> NDArray[np.uint64]:
         """A hash of each link, equal for links that differ only in their ends."""
         properties = self.capacity, self.latency, *self.efficiency.values(), self.added
-        return _mixed(np.zeros(self.tail.size, np.uint64), *properties)
+        return _hashes(np.zeros(self.tail.size, np.uint64), *properties)
 
     @cached_property
     def link_kinds(self) -> NDArray[np.uint64]:
         """A hash of each link, equal where routing and byte counts do not distinguish links."""
         planes = np.append(np.unique(self.place_plane, return_inverse=True)[1], -1)
         counts = planes[self.leaves], planes[self.enters]
-        return _mixed(self.link_prints, self.serves, self.write_extra_s, self.sub_plane, *counts)
+        return _hashes(self.link_prints, self.serves, self.write_extra_s, self.sub_plane, *counts)
 
     @cached_property
     def vertex_kinds(self) -> INTS:
@@ -215,7 +215,7 @@ class Network:
         return np.array([number_of.setdefault(trait, len(number_of)) for trait in traits], np.int64)
 
     @cached_property
-    def _by_ends(self) -> tuple[INTS, INTS]:
+    def _links_by_ends(self) -> tuple[INTS, INTS]:
         """Links in order of both ends: a key of the ends, and the link's number."""
         keys = self.tail * len(self.vertices) + self.head
         order = np.argsort(keys, kind="stable")
@@ -223,7 +223,7 @@ class Network:
 
     def links_between(self, tail: INTS, head: INTS) -> INTS:
         """Number of the link from each of `tail` to its partner in `head`; -1: none."""
-        keys, order = self._by_ends
+        keys, order = self._links_by_ends
         wanted_keys = tail * len(self.vertices) + head
         positions = np.minimum(np.searchsorted(keys, wanted_keys), keys.size - 1)
         return np.where(keys[positions] == wanted_keys, order[positions], -1)
@@ -259,7 +259,7 @@ class Network:
             )
         return links
 
-    def left_without(self, links: INTS, lost: int, what: str) -> FLOATS:
+    def share_left(self, links: INTS, lost: int, what: str) -> FLOATS:
         """Share left of each link's capacity after the loss of `lost` parallel ones: whole bundles
         first, in the graph's order, equal in both directions. Raises HardwareError if fewer."""
         if not lost:
@@ -280,7 +280,7 @@ class Network:
         domain, node = self.domain[self.dies], self.node[self.dies]
         return bool(np.unique(domain).size < np.unique(node).size)
 
-    def joined(self, a: int, b: int, plane: str) -> bool:
+    def is_joined(self, a: int, b: int, plane: str) -> bool:
         """Whether an open link of a plane leads from vertex a straight to vertex b."""
         return bool(((self.tail == a) & (self.head == b) & self.open_links(plane)).any())
 
@@ -309,6 +309,7 @@ class Network:
         """Bytes/s of all open links of a plane out of each of these vertices."""
 
         def offered() -> FLOATS:
+            """Bytes/s of the open links out of each vertex, f8[vertices]."""
             open_links = np.flatnonzero(self.open_links(plane))
             bytes_per_s = np.bincount(
                 self.tail[open_links], self.capacity[open_links], len(self.vertices)
@@ -324,7 +325,7 @@ class Network:
         links = np.flatnonzero(self.open_links(plane) & forwards_plane[self.tail])
         return hops_from(start, self.tail[links], self.head[links], vertex_count) < vertex_count
 
-    def parts(self, plane: str) -> Iterator[BOOLS]:
+    def linked_parts(self, plane: str) -> Iterator[BOOLS]:
         """Yield sets of linked dies that reach each other on a plane, bool[dies]."""
         is_unassigned = self.offers(plane, self.dies) > 0.0
         is_linked = is_unassigned.copy()
@@ -335,7 +336,7 @@ class Network:
             yield is_in_part
 
 
-def _mixed(total: NDArray[np.uint64], *columns: NDArray[Any]) -> NDArray[np.uint64]:
+def _hashes(total: NDArray[np.uint64], *columns: NDArray[Any]) -> NDArray[np.uint64]:
     """Hash u8[rows] of each row of the columns; equal rows have equal hashes."""
     with np.errstate(over="ignore"):
         for values in columns:
@@ -358,7 +359,7 @@ class Plan:
     # Tails, heads and attributes of one-way links: Python would search a tuple of each for garbage.
     links: tuple[Sequence[str], Sequence[str], Sequence[Mapping[str, Any]]]
 
-    def drawn(self) -> Fabric:
+    def graph(self) -> Fabric:
         """The machine's networkx graph."""
         graph: Fabric = lazy_networkx().DiGraph(**self.about)
         graph.add_nodes_from(self.vertices.items())
@@ -379,7 +380,7 @@ def network(fabric: Wiring) -> Network:
     return net
 
 
-def frozen(graph: Fabric, net: Network) -> Fabric:
+def freeze(graph: Fabric, net: Network) -> Fabric:
     """The graph made immutable, with its arrays."""
     _compiled[graph] = net
     frozen_graph: Fabric = lazy_networkx().freeze(graph)

@@ -64,7 +64,7 @@ class Placement:
 
     @classmethod
     def of(cls, parts: Sequence[Placement]) -> Placement:
-        """The instances of some placements, in their order."""
+        """One placement with the instances of several, in their order."""
         instances = tuple(instance for part in parts for instance in part.instances)
         return cls(instances, tuple(sentence for part in parts for sentence in part.moved))
 
@@ -162,9 +162,10 @@ def place(s: Scenario, fabric: Wiring) -> Placement:
            supernodes_apart(s))  # fmt: skip
 
     def answer() -> Placement:
+        """The instances placed chip by chip, prefill on decode's NPUs last."""
         npus = _npus(s, net)
         placements = [
-            _on_chip(s, npus.of_chip(chip), [one for one in to_place if one.chip == chip])
+            _place_on_chip(s, npus.of_chip(chip), [one for one in to_place if one.chip == chip])
             for chip in dict.fromkeys(one.chip for one in to_place)
         ]
         instances = Placement.of(placements)
@@ -173,7 +174,7 @@ def place(s: Scenario, fabric: Wiring) -> Placement:
     return net.once(key, answer)
 
 
-def further(s: Scenario, fabric: Wiring) -> list[Instance]:
+def further_instances(s: Scenario, fabric: Wiring) -> list[Instance]:
     """Instances that may start later: of each pool on the NPUs of other pools' instances and on as
     many free NPUs as `elastic.npus` adds. Only one of them uses an NPU at a time. Behind a front
     router each lies in one supernode, and each supernode has an equal part of the free NPUs."""
@@ -198,7 +199,7 @@ def further(s: Scenario, fabric: Wiring) -> list[Instance]:
         ] + free_npus
         candidates = [npu for npu in candidates if npus.chips[npu] == chip]
         next_index = sum(instance.role == role for instance in seated_instances)
-        for role_npus in _grouped(candidates, home_of).values():
+        for role_npus in _group_by(candidates, home_of).values():
             for k in range(len(role_npus) // npus_per_instance):
                 dies = npus.dies_of(role_npus[k * npus_per_instance : (k + 1) * npus_per_instance])
                 later_instances.append(Instance(role, next_index, rank_by_rank(dies, s, role)))
@@ -217,7 +218,7 @@ def place_models(s: Scenario, fabric: Wiring) -> Placement:
     return replace(Placement.of(placements), instances=instances)
 
 
-def _on_chip(s: Scenario, npus: Npus, needed: Sequence[Needed]) -> Placement:
+def _place_on_chip(s: Scenario, npus: Npus, needed: Sequence[Needed]) -> Placement:
     """Instances of a chip on its NPUs by the scenario's placement, moved off NPUs that are off."""
     npus_needed, free_count = sum(one.npus for one in needed), len(npus.free)
     with_chip = "" if npus.fits.all() else f" of {npus.chip}"
@@ -290,13 +291,13 @@ def _npus(s: Scenario, net: Network) -> Npus:
     return Npus(net, net.node[dies], rack, net.domain[dies], is_on, chips, fits, place, first_npu)
 
 
-def _in_order(
+def _place_in_order(
     needed: Sequence[Needed], npus: Npus, free: Sequence[int], s: Scenario
 ) -> list[list[int]]:
-    """Consecutive free NPUs for each instance, behind a front router equally by supernode."""
+    """NPUs of each instance, consecutive free ones; behind a front router equally by supernode."""
     npu_lists = [list(free)]
     if supernodes_apart(s):
-        npu_lists = list(_grouped(free, npus.node // s.supernode.nodes).values())
+        npu_lists = list(_group_by(free, npus.node // s.supernode.nodes).values())
     count_of_role = Counter(one.role for one in needed)
     seat_lists = []
     for one in needed:
@@ -312,8 +313,8 @@ def _in_order(
 
 
 def spread(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
-    """Each instance over the largest number of nodes, those with the most free NPUs first."""
-    free = _grouped(npus.usable, npus.node)
+    """NPUs of each instance, over as many nodes as can be, those with the most free ones first."""
+    free = _group_by(npus.usable, npus.node)
     seats = []
     for instance in needed:
         seat_npus: list[int] = []
@@ -325,10 +326,10 @@ def spread(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]
 
 
 def by_rack(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int]]:
-    """Each instance in the first rack with room for all of it, otherwise in the emptiest racks."""
+    """NPUs of each instance, in the first rack with room for all, else in the emptiest ones."""
     if (npus.rack < 0).any():
         raise HardwareError("not every node of this machine is in a rack: take another placement")
-    free_npus = _grouped(npus.usable, npus.rack)
+    free_npus = _group_by(npus.usable, npus.rack)
     seats = []
     for instance in needed:
         instance_npus: list[int] = []
@@ -343,7 +344,7 @@ def by_rack(needed: Sequence[Needed], npus: Npus, _s: Scenario) -> list[list[int
 
 
 def by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]]:
-    """Instances at the places of `deployment.seats`, the others packed around them. An instance
+    """NPUs of each instance by `deployment.seats`, other instances packed around. An instance
     whose rows name fewer NPUs than it needs continues on the following ones."""
     row_of = {(instance.role, instance.index): index for index, instance in enumerate(needed)}
     allowed_npus = {*npus.free}
@@ -381,11 +382,11 @@ def by_hand(needed: Sequence[Needed], npus: Npus, s: Scenario) -> list[list[int]
 
 PLACEMENTS: dict[str, Policy] = {
     # One after the other from the first NPU that may be taken on.
-    "packed": lambda needed, npus, s: _in_order(needed, npus, npus.free, s),
+    "packed": lambda needed, npus, s: _place_in_order(needed, npus, npus.free, s),
     "spread": spread,
     "racks": by_rack,
     # One after the other over the NPUs that are on.
-    "around_off": lambda needed, npus, s: _in_order(needed, npus, npus.usable, s),
+    "around_off": lambda needed, npus, s: _place_in_order(needed, npus, npus.usable, s),
     "by_hand": by_hand,
 }
 MAY_SIT_ON_WHAT_IS_OFF = ("packed", "by_hand")
@@ -400,8 +401,8 @@ def _move_off(seats: list[list[int]], names: Sequence[str], npus: Npus) -> list[
     for seat, name in zip(seats, names, strict=True):
         npus_off = [npu for npu in seat if not npus.on[npu]]
         new_npus: list[int] = []
-        for node_npus in _grouped(npus_off, npus.node).values():
-            new_places = _room_for(node_npus, free_npus, npus)
+        for node_npus in _group_by(npus_off, npus.node).values():
+            new_places = _replacements(node_npus, free_npus, npus)
             free_npus = [n for n in free_npus if n not in new_places]
             new_npus += new_places
             for old_npu, new_npu in zip(node_npus, new_places, strict=True):
@@ -412,15 +413,15 @@ def _move_off(seats: list[list[int]], names: Sequence[str], npus: Npus) -> list[
     return sentences
 
 
-def _room_for(group: Sequence[int], free: Sequence[int], npus: Npus) -> list[int]:
+def _replacements(group: Sequence[int], free: Sequence[int], npus: Npus) -> list[int]:
     """Free NPUs that replace a group's, in one node if possible."""
     own_domain = npus.domain[group[0]]
     nearest = sorted(free, key=lambda n: (npus.domain[n] != own_domain, n))
-    rooms = _grouped(nearest, npus.node).values()
+    rooms = _group_by(nearest, npus.node).values()
     return next((list(room) for room in rooms if len(room) >= len(group)), nearest)[: len(group)]
 
 
-def _grouped(numbers: Iterable[int], of: INTS) -> dict[int, list[int]]:
+def _group_by(numbers: Iterable[int], of: INTS) -> dict[int, list[int]]:
     """Numbers grouped by their value of `of`, both in the given order."""
     groups: dict[int, list[int]] = {}
     for number in numbers:
@@ -431,7 +432,7 @@ def _grouped(numbers: Iterable[int], of: INTS) -> dict[int, list[int]]:
 def _off_names(off: Sequence[int], npus: Npus) -> list[str]:
     """Names of elements that are off: whole nodes, or single NPUs."""
     names = []
-    for node, node_npus in _grouped(off, npus.node).items():
+    for node, node_npus in _group_by(off, npus.node).items():
         is_whole_node = not npus.on[npus.node == node].any()
         names += [f"node {node}"] if is_whole_node else [npus.name(npu) for npu in node_npus]
     return names

@@ -74,7 +74,7 @@ def between(
     start, end = _vertex(net, src), _vertex(net, dst)
     if start == end:
         raise HardwareError(f"{net.vertices[start]} to itself needs no link: name two elements")
-    used_plane = "package" if plane == "ub" and net.joined(start, end, "package") else plane
+    used_plane = "package" if plane == "ub" and net.is_joined(start, end, "package") else plane
     load = load_of(net, Demand((start,), (end,), (1.0,), (1.0,), (used_plane,), operation))
     if load.unreached:
         raise HardwareError(
@@ -150,6 +150,7 @@ def server_port(
     load, sources = pool_load
 
     def rate() -> float:  # the same for all that are alike
+        """Bytes/s out of each equal part of the median server, read from its port."""
         is_port, _ = demands.server_ports(net, load, plane)
         bytes_per_s, links = np.full(net.nodes, np.inf), load.links[is_port]
         np.minimum.at(

@@ -13,7 +13,7 @@ from twin.hardware import spread
 from twin.hardware.collisions import Collision, Flows, Paths, Side, collision
 from twin.hardware.network import Network
 from twin.hardware.reach import FAR, Usable
-from twin.hardware.walks import BOOLS, FLOATS, INTS, Walks, numbered, numbers
+from twin.hardware.walks import BOOLS, FLOATS, INTS, Walks, numbering, numbers_in
 
 HASHES = NDArray[np.uint64]
 # Links from which on those alike are made one; fewer keep the order of sums, which digests show.
@@ -72,10 +72,10 @@ class Quotient:
         self.enter = np.where(passes, vertex_numbers, vertex_count + vertex_numbers)
         self.leave = np.where(passes, vertex_numbers, 2 * vertex_count + vertex_numbers)
         colour = _colours(net, usable.out, usable.into, passes)
-        links = self._coloured(colour, links)
-        tail, head, port_links = self._merged_ends(links)
+        links = self._colour(colour, links)
+        tail, head, port_links = self._merge_ends(links)
         senders, receivers = np.flatnonzero(usable.out), np.flatnonzero(usable.into)
-        group_of, self.size = _twins(colour, tail, head, self.enter[senders], self.leave[receivers])
+        group_of, self.size = _group(colour, tail, head, self.enter[senders], self.leave[receivers])
         pairs, example, link_group, counts = np.unique(
             group_of[tail] * self.size + group_of[head],
             return_index=True, return_inverse=True, return_counts=True,
@@ -92,9 +92,9 @@ class Quotient:
         self.first, self.second = links[example], port_links[example]  # an example of each link
         self.group = group_of
         self.stored: Walks | None = None
-        self._pairs(group_of, same_domain)
+        self._set_pair_bytes(group_of, same_domain)
 
-    def _merged_ends(self, links: INTS) -> tuple[INTS, INTS, INTS]:
+    def _merge_ends(self, links: INTS) -> tuple[INTS, INTS, INTS]:
         """Tail vertex, head vertex and port link of each of `links`. A sender's or receiver's
         link is merged with its port's, so that it leads past the port; port link -1: not merged."""
         net = self.usable.net
@@ -107,15 +107,15 @@ class Quotient:
             head[is_out], tail[is_in] = net.head[port_links[is_out]], net.tail[port_links[is_in]]
         return tail, head, port_links
 
-    def _coloured(self, colour: HASHES, links: INTS) -> INTS:
+    def _colour(self, colour: HASHES, links: INTS) -> INTS:
         """Add to each vertex's colour a hash of its links: of all that the demand may use, even if
         paths take only `links`. Returns those of `links` that are not merged into others."""
         usable, net = self.usable, self.usable.net
         self.ports = usable.ports()
-        colour[: usable.passes.size] += net.once(("sums", usable.plane), self._sums)
-        tail, head, port_link_of = self._merged_ends(usable.at_ends)
+        colour[: usable.passes.size] += net.once(("sums", usable.plane), self._link_sums)
+        tail, head, port_link_of = self._merge_ends(usable.at_ends)
         link_prints = net.link_prints[usable.at_ends]
-        link_prints[port_link_of >= 0] ^= mixed(net.link_prints[port_link_of[port_link_of >= 0]])
+        link_prints[port_link_of >= 0] ^= mix(net.link_prints[port_link_of[port_link_of >= 0]])
         _add_links(np.add, colour, link_prints, tail, head)
         if self.ports is None:
             return links
@@ -126,7 +126,7 @@ class Quotient:
         is_port_link[port_links] = True
         return links[~is_port_link[links]]
 
-    def _sums(self) -> HASHES:
+    def _link_sums(self) -> HASHES:
         """Fingerprint of each vertex's links, u8[vertices]."""
         net, inner_links = self.usable.net, np.flatnonzero(self.usable.inner)
         sums = np.zeros(self.usable.passes.size, np.uint64)
@@ -135,7 +135,7 @@ class Quotient:
         )
         return sums
 
-    def _pairs(self, group: INTS, same_domain: bool | None) -> None:
+    def _set_pair_bytes(self, group: INTS, same_domain: bool | None) -> None:
         """Set the bytes/s between groups, f8[senders, receivers]: within a node, and outside it."""
         net, out, into = self.usable.net, self.usable.out, self.usable.into
         senders, receivers = np.flatnonzero(out), np.flatnonzero(into)
@@ -169,7 +169,7 @@ class Quotient:
         )
         return np.asarray(bytes_per_s * self.count)
 
-    def routed(self, operation: str, flows: str = "none") -> Route | None:
+    def route(self, operation: str, flows: str = "none") -> Route | None:
         """Bytes on every link; None if some pair may use more than `reach` hops. flows: whole flows
         of the demand, for planes that hash them (see Demand)."""
         if self.reach < FAR and self.added.any():
@@ -190,18 +190,20 @@ class Quotient:
         for start in range(0, problem.rows.size if problem.parts.any() else 0, rows_at_once):
             walks = self._walks(start, rows_at_once)
             pairs_cut_off = [
-                (i, k) for i, j in walks.apart(start) for k in np.flatnonzero(problem.end_of == j)
+                (i, k)
+                for i, j in walks.pairs_apart(start)
+                for k in np.flatnonzero(problem.end_of == j)
             ]
             if self.reach < FAR and (pairs_cut_off or walks.most.max() + walks.detour > self.reach):
                 return None
             balanced = problem.rows.size <= rows_at_once and routing == "adaptive"
-            members = None if routing == "adaptive" else self._members()
+            members = None if routing == "adaptive" else self._group_sizes()
             links, weights = walks.used, (problem.number[walks.used], problem.fan[walks.used])
             walk_bytes = spread.spread(walks, capacity[links], beyond, balanced, members, weights)
             link_bytes[:, links] += walk_bytes
             if routing == "hashed" and flows != "none":
                 collision = self._collision(walks, bytes_per_s, walk_bytes, flows == "each", beyond)
-            longest_s = max(longest_s, walks.longest(latency_s[problem.first][links]))
+            longest_s = max(longest_s, walks.longest_latency_s(latency_s[problem.first][links]))
             unreached += [
                 (int(self.sender[j]), int(self.receiver[i])) if problem.turned
                 else (int(self.sender[i]), int(self.receiver[j]))
@@ -228,9 +230,9 @@ class Quotient:
             link_ones, link = np.ones(tail.size), np.arange(tail.size)
             fields = self.size, tail, head, rows, ends, parts, self.added, turned
             return Problem(*fields, link, link, link_ones, link_ones, np.arange(ends.size))
-        class_of, link_hashes = self._alike(tail, head, rows, ends, parts)
+        class_of, link_hashes = self._find_classes(tail, head, rows, ends, parts)
         size = int(class_of.max()) + 1
-        link_key = mixed((class_of[tail] * size + class_of[head]).astype(np.uint64)) + link_hashes
+        link_key = mix((class_of[tail] * size + class_of[head]).astype(np.uint64)) + link_hashes
         _, first, link, counts = np.unique(
             link_key, return_index=True, return_inverse=True, return_counts=True
         )
@@ -242,28 +244,28 @@ class Quotient:
             counts.astype(np.float64), counts / np.bincount(class_of)[head], end_of,
         )  # fmt: skip
 
-    def _alike(
+    def _find_classes(
         self, tail: INTS, head: INTS, rows: INTS, ends: INTS, parts: FLOATS
     ) -> tuple[INTS, HASHES]:
         """Class of every vertex, and a number for each link, equal for equal links. Vertices of a
         class have equally many equal links with those of every other class, and equal bytes for
         each row, which is a class by itself: so a best split exists that treats them alike."""
         net = self.usable.net
-        colours = mixed(self._members().astype(np.uint64))
-        row = mixed(np.arange(rows.size, dtype=np.uint64) + np.uint64(5))
+        colours = mix(self._group_sizes().astype(np.uint64))
+        row = mix(np.arange(rows.size, dtype=np.uint64) + np.uint64(5))
         for part in parts:
-            colours[ends] = mixed(colours[ends]) + mixed(_bits(part) ^ row[:, None]).sum(axis=0)
+            colours[ends] = mix(colours[ends]) + mix(_bits(part) ^ row[:, None]).sum(axis=0)
         colours[rows] += row
         merged_prints = np.where(self.second < 0, np.uint64(0), net.link_prints[self.second])
-        link_hashes = mixed(net.link_prints[self.first] + mixed(merged_prints + _bits(self.count)))
+        link_hashes = mix(net.link_prints[self.first] + mix(merged_prints + _bits(self.count)))
         link_hashes += _bits(self.added)
-        (class_of, size), last_size = numbered(colours), 0
+        (class_of, size), last_size = numbering(colours), 0
         while size > last_size:
-            last_colour = mixed(colours)
+            last_colour = mix(colours)
             colours = last_colour.copy()
-            np.add.at(colours, tail, mixed(link_hashes + last_colour[head]))
-            np.add.at(colours, head, mixed(link_hashes ^ last_colour[tail]))
-            (class_of, size), last_size = numbered(colours), size
+            np.add.at(colours, tail, mix(link_hashes + last_colour[head]))
+            np.add.at(colours, head, mix(link_hashes ^ last_colour[tail]))
+            (class_of, size), last_size = numbering(colours), size
         return class_of, link_hashes
 
     def _walks(self, start: int, each: int) -> Walks:
@@ -283,7 +285,7 @@ class Quotient:
         self, walks: Walks, rates: FLOATS, link_bytes: FLOATS, each: bool, beyond: float
     ) -> Collision:
         """Collision factor when each flow uses one of its equal paths."""
-        members = self._members()
+        members = self._group_sizes()
         by_group = np.argsort(self.group, kind="stable")
         rank_in_group = np.empty_like(by_group)
         rank_in_group[by_group] = np.arange(by_group.size) - np.searchsorted(
@@ -302,7 +304,7 @@ class Quotient:
         paths = Paths(rates[walks.used], members, cables)
         return collision(walks, paths, flows, link_bytes[0] + link_bytes[1] / beyond)
 
-    def _members(self) -> INTS:
+    def _group_sizes(self) -> INTS:
         """Number of vertices of each group."""
         return np.bincount(self.group[self.group >= 0], minlength=self.size)
 
@@ -315,7 +317,7 @@ class Quotient:
         )  # fmt: skip
 
 
-def mixed(x: HASHES) -> HASHES:
+def mix(x: HASHES) -> HASHES:
     """The finaliser of splitmix64 (Steele, Lea, Flood 2014): a bijection of 64 bits in which each
     bit changes half of the result, so that sums of such numbers identify sets."""
     with np.errstate(over="ignore"):
@@ -338,12 +340,12 @@ def _colours(net: Network, out: FLOATS, into: FLOATS, passes: BOOLS) -> HASHES:
     sending_nodes, nodes_to = (np.bincount(nodes[x[ends] > 0.0] + 1, minlength=net.nodes + 1) > 0
                       for x in (out, into))  # fmt: skip
     nodes = np.where((sending_nodes & nodes_to)[nodes + 1], nodes, -1)
-    mixed_colour = mixed(mixed(_bits(nodes)) + _bits(net.domain[ends]))
-    mixed_colour = mixed(mixed(mixed_colour + _bits(out[ends])) + _bits(into[ends]))
+    mixed_colour = mix(mix(_bits(nodes)) + _bits(net.domain[ends]))
+    mixed_colour = mix(mix(mixed_colour + _bits(out[ends])) + _bits(into[ends]))
     colours[0, passes] = 1
     end_vertices = ends[passes[ends]]
-    colours[0, end_vertices] = mixed(end_vertices.astype(np.uint64) + np.uint64(7))
-    colours[1:, ends] = mixed_colour, mixed(mixed_colour)
+    colours[0, end_vertices] = mix(end_vertices.astype(np.uint64) + np.uint64(7))
+    colours[1:, ends] = mixed_colour, mix(mixed_colour)
     return colours.ravel()
 
 
@@ -352,13 +354,13 @@ def _add_links(by: np.ufunc, colour: HASHES, prints: HASHES, tail: INTS, head: I
     and the vertex at its other end. Sums do not depend on the order of links; 11 and 13 let links
     in and out differ. Two vertices get the same sum with a chance of 2**-64."""
     with np.errstate(over="ignore"):  # whole numbers wrap round, as in every hash
-        by.at(colour, tail, mixed(prints + mixed(head.astype(np.uint64) + np.uint64(11))))
-        by.at(colour, head, mixed(prints ^ mixed(tail.astype(np.uint64) + np.uint64(13))))
+        by.at(colour, tail, mix(prints + mix(head.astype(np.uint64) + np.uint64(11))))
+        by.at(colour, head, mix(prints ^ mix(tail.astype(np.uint64) + np.uint64(13))))
 
 
-def _twins(colour: HASHES, tail: INTS, head: INTS, enter: INTS, leave: INTS) -> tuple[INTS, int]:
+def _group(colour: HASHES, tail: INTS, head: INTS, enter: INTS, leave: INTS) -> tuple[INTS, int]:
     """Group of every vertex in use; vertices with equal links to the same neighbours share one."""
-    in_use = numbers(colour.size, tail, head, enter, leave)
+    in_use = numbers_in(colour.size, tail, head, enter, leave)
     group_of = np.full(colour.size, -1, np.int64)
-    group_of[in_use], group_count = numbered(colour[in_use])
+    group_of[in_use], group_count = numbering(colour[in_use])
     return group_of, group_count

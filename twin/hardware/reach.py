@@ -36,7 +36,7 @@ class Usable:
             self.there[links] = net.open_links(plane)[links] & may_carry
         self.at_ends = np.flatnonzero(self.there & ~self.inner)
 
-    def at(self, vertices: INTS, way: int) -> INTS:
+    def links(self, vertices: INTS, way: int) -> INTS:
         """Links out of vertices (way 0) or into them (way 1)."""
         links = self.net.ways[way].at(vertices)[0]
         return links[self.there[links]]
@@ -54,7 +54,9 @@ class Usable:
         if not self.at_ends.size or (is_out & is_in).any() or np.max(owners) > 1:
             return None
         ports = np.flatnonzero(owners[0] + owners[1])
-        link_sides = [links[self.inner[links]] for links in (self.at(ports, 0), self.at(ports, 1))]
+        link_sides = [
+            links[self.inner[links]] for links in (self.links(ports, 0), self.links(ports, 1))
+        ]
         out_link, in_link, owner_of = np.full((3, vertex_count), -1)
         out_link[net.tail[link_sides[0]]], in_link[net.head[link_sides[1]]] = link_sides
         owner_of[leaving[1]] = leaving[0]
@@ -74,7 +76,7 @@ class Usable:
             return out_link, in_link
         return None
 
-    def tried(self, same_domain: bool | None) -> Iterator[tuple[INTS, int]]:
+    def link_sets(self, same_domain: bool | None) -> Iterator[tuple[INTS, int]]:
         """Yield sets of links, and the maximum hops for which paths in them are complete: those of
         the last demand with as many ends, then by the farthest of some pairs, then all links."""
         end_counts = int(np.count_nonzero(self.out)), int(np.count_nonzero(self.into))
@@ -83,20 +85,23 @@ class Usable:
         )
         last_hops = hop_counts.get(end_counts, FAR)
         if 0 < last_hops < FAR and self.net.routing(self.plane) != "hashed":
-            yield self._between(last_hops), last_hops
-        most_hops = hop_counts[end_counts] = self._farthest(same_domain) + self.detour
+            yield self._near_links(last_hops), last_hops
+        most_hops = hop_counts[end_counts] = self._most_hops(same_domain) + self.detour
         if 0 < most_hops < FAR and most_hops != last_hops:
-            yield self._between(most_hops), most_hops
+            yield self._near_links(most_hops), most_hops
         yield np.flatnonzero(self.there), FAR
 
-    def _between(self, most: int) -> INTS:
+    def _near_links(self, most: int) -> INTS:
         """Links on walks of at most `most` hops from a sender to a receiver: the first half is
         searched from the senders, the second back from the receivers."""
         net, half_hops = self.net, (most + 1) // 2
         ahead = self._hops(np.flatnonzero(self.out), 0, half_hops)
         behind = self._hops(np.flatnonzero(self.into), 1, most - half_hops)
         links = np.concatenate(
-            [self.at(np.flatnonzero(ahead < FAR), 0), self.at(np.flatnonzero(behind < FAR), 1)]
+            [
+                self.links(np.flatnonzero(ahead < FAR), 0),
+                self.links(np.flatnonzero(behind < FAR), 1),
+            ]
         )
         ahead, behind = np.minimum(ahead, half_hops + 1), np.minimum(behind, most - half_hops + 1)
         on_walk = np.zeros(net.tail.size, bool)
@@ -111,7 +116,7 @@ class Usable:
         for hop in range(1, most + 1):
             if targets is not None and (hops[targets] < FAR).all():
                 break
-            next_vertices = (self.net.head, self.net.tail)[way][self.at(start, way)]
+            next_vertices = (self.net.head, self.net.tail)[way][self.links(start, way)]
             next_vertices = next_vertices[hops[next_vertices] == FAR]
             if not next_vertices.size:
                 break
@@ -119,7 +124,7 @@ class Usable:
             start = np.flatnonzero((hops == hop) & self.passes)
         return hops
 
-    def _farthest(self, same_domain: bool | None) -> int:
+    def _most_hops(self, same_domain: bool | None) -> int:
         """Hops from the first sender to its farthest receiver or from the farthest sender to the
         first receiver, whichever is more; at least FAR if one is cut off."""
         domain_of, most_hops = self.net.domain, 0

@@ -67,13 +67,13 @@ def recipe(machine: str, chip_name: str, facts: Facts) -> Recipe:
     chip = load_chip(facts, chip_name)
     recipe_facts = facts.group(f"{FOLDER}.{machine}")
     wiring = facts.group("fabric.wiring") | recipe_facts
-    efficiencies = _merged("efficiency", recipe_facts, facts) | measured_shares(chip_name, facts)
+    efficiencies = _figures("efficiency", recipe_facts, facts) | measured_shares(chip_name, facts)
     return Recipe(
         name=machine,
         dies_per_npu=chip.dies_per_npu,
         cross_die_bytes_per_s=chip.cross_die_bytes_per_s,
         cpu_bytes_per_s=wiring["cpu_ub_bandwidth"].si,
-        hop_s=tuple(_merged("hop", recipe_facts, facts).items()),
+        hop_s=tuple(_figures("hop", recipe_facts, facts).items()),
         efficiency=tuple(sorted(efficiencies.items())),
         **{f.name: wiring[f.name].value for f in fields(Recipe) if f.name in wiring},
     )
@@ -86,7 +86,7 @@ def measured_shares(chip: str, facts: Facts) -> dict[str, float]:
     return {share: facts.si(path) for share in names}
 
 
-def _merged(group: str, own: dict[str, Fact], facts: Facts) -> dict[str, float]:
+def _figures(group: str, own: dict[str, Fact], facts: Facts) -> dict[str, float]:
     """Figures of a group by name: those of the recipe, otherwise those of the fabric."""
     prefix = group + "."
     values = {k.removeprefix(prefix): f.si for k, f in own.items() if k.startswith(prefix)}

@@ -44,8 +44,8 @@ def spread(
     alike: tuple[FLOATS, FLOATS] | None = None,
 ) -> FLOATS:  # fmt: skip
     """Bytes/s on every link, f8[near and far, links]; far bytes take 1 / beyond as long. members:
-    as in `by_capacity`; alike: number of equal links that each link represents, and of those into
-    each vertex. Equal problems are solved once."""
+    as in `split_by_capacity`; alike: number of equal links that each link represents, and of those
+    into each vertex. Equal problems are solved once."""
     count, fan = np.ones((2, capacity.size)) if alike is None else alike
     key = walks.digest(capacity, beyond, adaptive) + count.tobytes() + fan.tobytes()
     key += b"" if members is None else members.tobytes()
@@ -76,7 +76,7 @@ def _spread(
         return np.asarray(parts[0] + parts[1] / beyond)
 
     link_capacity = capacity / count  # of one of the links
-    best_split = walks.by_capacity(link_capacity, members, fan)
+    best_split = walks.split_by_capacity(link_capacity, members, fan)
     pair_bytes = taken(walks.parts)
     is_sent = (pair_bytes > 0.0) & (walks.hops >= 0)
     sent_bytes = float(pair_bytes[is_sent].sum())
@@ -85,7 +85,7 @@ def _spread(
     splits, loads = [best_split], taken(best_split) / capacity
     full, bound, last_slope = loads, 0.0, None
     last_full, proved_bound = math.inf, 0.0  # fullest link and bound MIX rounds ago
-    is_large, is_slow = count.sum() > LARGE, _steps(walks, count) > SLOW
+    is_large, is_slow = count.sum() > LARGE, _step_count(walks, count) > SLOW
     mix_interval = LARGE_MIX if is_large else MIX
     log_weight, log_price = np.zeros(0), SHARPNESS * (loads / loads.max() - 1.0)
 
@@ -95,7 +95,7 @@ def _spread(
 
     for round_number in range(ROUNDS):
         for price_guess in _guesses(walks, capacity, full, round_number, prices, is_large, is_slow):
-            least_cost = pair_bytes[is_sent] * walks.cheapest(price_guess / capacity)[is_sent]
+            least_cost = pair_bytes[is_sent] * walks.least_costs(price_guess / capacity)[is_sent]
             bound = max(bound, float(least_cost.sum()))
         if full.max() <= bound * (1.0 + GAP):
             break
@@ -110,7 +110,7 @@ def _spread(
         slope = price_slope if last_slope is None else 2.0 * price_slope - last_slope
         last_slope, bound_s = price_slope, max(bound, LEAST_BOUND * full.max())
         log_weight = log_weight - LINK_STEP * slope * sent_bytes / bound_s
-        splits.append(walks.by_weight(log_weight))
+        splits.append(walks.split_by_weight(log_weight))
         new_loads = taken(splits[-1]) / capacity
         log_price = log_price + PRICE_STEP * (2.0 * new_loads - loads) / full.max()
         log_price = np.maximum(log_price - log_price.max(), LEAST_LOG_PRICE)
@@ -128,7 +128,7 @@ def _spread(
     return best_split
 
 
-def _steps(walks: Walks, count: FLOATS) -> float:
+def _step_count(walks: Walks, count: FLOATS) -> float:
     """Number of steps of all walks, over all links that each represents."""
     return sum(float(count[level.links].sum()) for level in walks.levels)
 
@@ -144,14 +144,14 @@ def _guesses(
 ) -> Iterator[FLOATS]:
     """Prices (sum 1) to try for the bound of `_spread` in a round; `prices`: those of its game."""
     if large:
-        yield prices() if turn % LARGE_MIX else _cut(walks, capacity, full)
+        yield prices() if turn % LARGE_MIX else _cut_prices(walks, capacity, full)
         return
-    yield prices() if turn % 5 == 4 else _guess(walks, capacity, full, turn)
+    yield prices() if turn % 5 == 4 else _guess_prices(walks, capacity, full, turn)
     if turn and turn % MIX == 0 and slow:  # after a mixture, near the best split
-        yield _cut(walks, capacity, full)
+        yield _cut_prices(walks, capacity, full)
 
 
-def _guess(walks: Walks, capacity: FLOATS, full: FLOATS, turn: int) -> FLOATS:
+def _guess_prices(walks: Walks, capacity: FLOATS, full: FLOATS, turn: int) -> FLOATS:
     """Prices (sum 1) for the bound of `_spread`, different ones each turn. A bottleneck is usually
     a set of links that all bytes of some pairs cross, so equal prices per byte are tried on the
     fullest links, and on all links into or out of one vertex."""
@@ -166,7 +166,7 @@ def _guess(walks: Walks, capacity: FLOATS, full: FLOATS, turn: int) -> FLOATS:
     return np.asarray(prices / prices.sum())
 
 
-def _cut(walks: Walks, capacity: FLOATS, full: FLOATS) -> FLOATS:
+def _cut_prices(walks: Walks, capacity: FLOATS, full: FLOATS) -> FLOATS:
     """Prices (sum 1) for the bound of `_spread`: of a minimum cut between the rows that lead to the
     farthest full link and everything as far as its head. Where bytes cross several full links in a
     row this is the narrowest place, found by a maximum flow."""

@@ -56,30 +56,34 @@ def unreachable(fabric: Wiring) -> list[str]:
         return list(dict.fromkeys(npu_names))
 
     is_linked = net.offers("ub", net.dies) > 0.0
-    sentences = _each(npus(~is_linked), "has a die without a UB link", "it cannot serve")
+    sentences = _sentences_on(npus(~is_linked), "has a die without a UB link", "it cannot serve")
     off_rdma = port_rates(net, "rdma") <= 0.0
-    sentences += _each(npus(off_rdma), "has a die off the RDMA plane", "it cannot hand off there")
-    lost = _apart(net) if net.spans_nodes else []
-    sentences += _each(lost, "cannot reach the rest of its UB plane", "restore uplinks to L2 chips")
+    sentences += _sentences_on(
+        npus(off_rdma), "has a die off the RDMA plane", "it cannot hand off there"
+    )
+    lost = _nodes_cut_off(net) if net.spans_nodes else []
+    sentences += _sentences_on(
+        lost, "cannot reach the rest of its UB plane", "restore uplinks to L2 chips"
+    )
     server_nodes = [f"Node {node}" for node in sorted(servers_out(net))]
-    sentences += _each(server_nodes, "has no CPU on the UB plane", "its DRAM is lost")
+    sentences += _sentences_on(server_nodes, "has no CPU on the UB plane", "its DRAM is lost")
     port_vertices = net.of_kind(net.storage_ports)
     nodes_off_vpc = np.unique(net.node[port_vertices[port_rates(net, "vpc") <= 0.0]]).tolist()
     server_nodes = [f"Node {node}" for node in nodes_off_vpc]
-    return sentences + _each(server_nodes, "is off the VPC plane", "it reads no storage")
+    return sentences + _sentences_on(server_nodes, "is off the VPC plane", "it reads no storage")
 
 
-def _apart(net: Network) -> list[str]:
+def _nodes_cut_off(net: Network) -> list[str]:
     """Nodes whose dies UB does not join with most nodes of their UB plane."""
     node_of_die, domain = net.node[net.dies], net.domain[net.dies]
-    parts_of_plane, cut_off = list(net.parts("ub")), set[int]()
+    parts_of_plane, cut_off = list(net.linked_parts("ub")), set[int]()
     for domain_id in np.unique(domain).tolist():
         nodes = [set(node_of_die[part & (domain == domain_id)].tolist()) for part in parts_of_plane]
         cut_off |= set().union(*nodes) - max(nodes, key=len, default=set())
     return [f"Node {node}" for node in sorted(cut_off)]
 
 
-def _each(names: Sequence[str], has: str, so: str) -> list[str]:
+def _sentences_on(names: Sequence[str], has: str, so: str) -> list[str]:
     """One sentence for all named elements, the first few named; has: the fault; so: its effect."""
     if not names:
         return []

@@ -47,7 +47,7 @@ class _Level:
     state: INTS
 
 
-def _starts(ordered: INTS) -> INTS:
+def _run_starts(ordered: INTS) -> INTS:
     """Position of the first element of each run of equal values."""
     return np.flatnonzero(np.diff(ordered, prepend=-1))
 
@@ -69,26 +69,26 @@ class Walks:
         self.wanted = self.parts.sum(axis=0) > 0.0
         order = np.argsort(head, kind="stable")
         stage = np.zeros_like(order) if added is None else added[order]
-        reached_by_hops = self._reach(tail[order], head[order], stage)
+        reached_by_hops = self._reached_by_hops(tail[order], head[order], stage)
         self.levels, self.used = self._levels_used(order, tail, head, reached_by_hops)
         self.tail, self.head = tail[self.used], head[self.used]
 
-    def _reach(self, tail: INTS, head: INTS, added: INTS) -> list[BOOLS]:
+    def _reached_by_hops(self, tail: INTS, head: INTS, added: INTS) -> list[BOOLS]:
         """For each number of hops whether a vertex is that far from a row's own, bool[vertices,
         rows]; fills `hops`, of a pair's shortest walk, and `most`, of its shortest walk before the
         first added link that is not needed to join the pair (-1: no path)."""
-        self.hops, reached_by_hops = self._fewest(tail, head)
+        self.hops, reached_by_hops = self._fewest_hops(tail, head)
         self.most = np.full_like(self.hops, -1)
         for stage in np.flatnonzero(np.bincount(added))[:-1].tolist():
             is_earlier = added <= stage
-            hops, _ = self._fewest(tail[is_earlier], head[is_earlier])
+            hops, _ = self._fewest_hops(tail[is_earlier], head[is_earlier])
             self.most = np.where(self.most < 0, hops, self.most)
         self.most = np.where(self.most < 0, self.hops, self.most)
         while len(reached_by_hops) <= self.most.max(initial=0) + self.detour:
             reached_by_hops.append(_one_hop(reached_by_hops[-1], tail, head))
         return reached_by_hops
 
-    def _fewest(self, tail: INTS, head: INTS) -> tuple[INTS, list[BOOLS]]:
+    def _fewest_hops(self, tail: INTS, head: INTS) -> tuple[INTS, list[BOOLS]]:
         """Hops of each pair's shortest walk, i8[ends, rows] (-1: none); which vertices are reached,
         by hops."""
         is_reached = np.zeros((self.size, self.rows.size), bool)
@@ -124,7 +124,7 @@ class Walks:
             is_needed[self.ends[end], row] = True
             is_needed &= reach[hops]
             live_links = np.flatnonzero(
-                _somewhere(is_needed)[head_in_order] & _somewhere(reach[hops - 1])[tail_in_order]
+                _any_row(is_needed)[head_in_order] & _any_row(reach[hops - 1])[tail_in_order]
             )
             heads, sources = head_in_order[live_links], tail_in_order[live_links]
             is_step = is_needed.T.take(heads, axis=1) & reach[hops - 1].T.take(sources, axis=1)
@@ -135,19 +135,19 @@ class Walks:
             is_needed = np.zeros_like(is_needed)
             # Walks go back from the ends: what leads nowhere drops out.
             is_needed[source, row_index] = True
-        links_used = numbers(tail.size, *(links for links, *_ in steps))
+        links_used = numbers_in(tail.size, *(links for links, *_ in steps))
         position_of = np.zeros_like(tail)
         position_of[links_used] = np.arange(links_used.size)
         levels = []
         last_states = np.arange(rows) * self.size + self.rows
         state_of = np.zeros(self.size * rows, np.int64)  # by row and vertex: index in `last_states`
         for links, source, head_rows, end, row in reversed(steps):
-            head_start = _starts(head_rows)
+            head_start = _run_starts(head_rows)
             states = head_rows[head_start]
             state_of[last_states] = np.arange(last_states.size)
             tails = state_of[source]
             by_tail = np.argsort(tails, kind="stable")
-            tail_start = _starts(tails[by_tail])
+            tail_start = _run_starts(tails[by_tail])
             levels.append(
                 _Level(
                     position_of[links], tails, np.repeat(
@@ -164,7 +164,7 @@ class Walks:
         """Digest of what decides how bytes spread; equal for instances at equivalent places."""
         digest = hashlib.sha1(f"{beyond} {adaptive} {self.detour}".encode(), usedforsecurity=False)
         position_of = np.zeros(self.size, np.int64)
-        vertices = numbers(self.size, self.tail, self.head)
+        vertices = numbers_in(self.size, self.tail, self.head)
         position_of[vertices] = np.arange(vertices.size)
         # All walks follow from these.
         ends = position_of[np.concatenate([self.tail, self.head, self.rows, self.ends])]
@@ -172,23 +172,23 @@ class Walks:
             digest.update(np.ascontiguousarray(array).data)
         return digest.digest()
 
-    def apart(self, first_row: int) -> list[tuple[int, int]]:
+    def pairs_apart(self, first_row: int) -> list[tuple[int, int]]:
         """(row, end) of each pair that has bytes to send but no path."""
         end, row = np.nonzero(self.wanted & (self.hops < 0))
         return list(zip((row + first_row).tolist(), end.tolist(), strict=True))
 
-    def by_weight(self, log_weight: FLOATS) -> FLOATS:
+    def split_by_weight(self, log_weight: FLOATS) -> FLOATS:
         """Bytes/s on every link, f8[parts, links]: the bytes of a pair are split over its paths in
         proportion to the product of their links' weights. log_weight: their natural logarithms."""
         weights, shares = self._shares(log_weight)
-        return self._split(self._arriving(weights), shares)
+        return self._split(self._arrival_shares(weights), shares)
 
-    def by_capacity(self, capacity: FLOATS, members: INTS | None, fan: FLOATS) -> FLOATS:
+    def split_by_capacity(self, capacity: FLOATS, members: INTS | None, fan: FLOATS) -> FLOATS:
         """Bytes/s on every link, f8[parts, links], where every vertex splits by the capacity of the
         paths ahead. members: number of vertices that each vertex represents; None: 1. fan: number
         of links of this capacity into each vertex that a link represents."""
         shares = self.shares_by_capacity(capacity, members, fan)
-        return self._split([self.hops[v.end, v.row] == h for h, v in self._numbered()], shares)
+        return self._split([self.hops[v.end, v.row] == h for h, v in self._hop_levels()], shares)
 
     def shares_by_capacity(
         self, capacity: FLOATS, members: INTS | None, fan: FLOATS | float = 1.0
@@ -200,7 +200,7 @@ class Walks:
         fan_of_link = np.broadcast_to(fan, self.tail.size)
         if members is not None:  # from one member to another
             capacity = capacity / (tail_members * members[self.head])
-        for h, level in self._numbered():
+        for h, level in self._hop_levels():
             step_capacity = np.minimum(state_capacity[level.tail], capacity[level.links])
             step_capacity *= fan_of_link[level.links]
             if members is not None and h > 1:  # a walk begins at one
@@ -209,7 +209,7 @@ class Walks:
             shares.append(step_capacity / state_capacity[level.head])
         return shares
 
-    def _numbered(self) -> list[tuple[int, _Level]]:
+    def _hop_levels(self) -> list[tuple[int, _Level]]:
         """Levels with their number of hops, from 1."""
         return list(enumerate(self.levels, 1))
 
@@ -221,7 +221,7 @@ class Walks:
             if not pair_bytes.any() or not self.levels:
                 continue
             at_state = np.zeros(self.levels[-1].head_start.size)
-            for h, level in reversed(self._numbered()):
+            for h, level in reversed(self._hop_levels()):
                 at_state[level.state] += pair_bytes[level.end, level.row] * arriving[h - 1]
                 step_bytes = shares[h - 1] * at_state[level.head]
                 link_bytes[part_index] += np.bincount(level.links, step_bytes, self.tail.size)
@@ -250,14 +250,14 @@ class Walks:
             shares.append(step_weight / state_weight[level.head])
         return weights, shares
 
-    def _arriving(self, weights: list[SCALED]) -> Sequence[FLOATS | BOOLS]:
+    def _arrival_shares(self, weights: list[SCALED]) -> Sequence[FLOATS | BOOLS]:
         """Share of a pair's bytes that arrives by walks of each length."""
         lengths = int((self.most - self.hops).max(initial=0)) + self.detour + 1
         if lengths == 1:
             return [np.ones(level.end.size) for level in self.levels]
         fraction = np.zeros((lengths, *self.hops.shape))  # of all walks of `hops` + 0, 1, ... hops
         power = np.zeros(fraction.shape, np.int32)
-        for h, v in self._numbered():
+        for h, v in self._hop_levels():
             arrival = h - self.hops[v.end, v.row], v.end, v.row
             fraction[arrival], power[arrival] = (column[v.state] for column in weights[h - 1])
         top_power = np.where(fraction > 0.0, power, np.iinfo(np.int32).min // 2)[1:].max(axis=0)
@@ -267,9 +267,9 @@ class Walks:
             longer_ratio = np.ldexp(longer_sum / fraction[0], top_power - power[0])
             shortest_share = np.where(self.hops > 0, 1.0 / (1.0 + longer_ratio), 0.0)
             share = np.stack([shortest_share, *(1.0 - shortest_share) * (by_detour / longer_sum)])
-        return [share[h - self.hops[v.end, v.row], v.end, v.row] for h, v in self._numbered()]
+        return [share[h - self.hops[v.end, v.row], v.end, v.row] for h, v in self._hop_levels()]
 
-    def cheapest(self, price: FLOATS) -> FLOATS:
+    def least_costs(self, price: FLOATS) -> FLOATS:
         """Least sum of link prices of a pair's admissible paths, f8[ends, rows]."""
         costs = np.zeros(self.rows.size)
         least_cost = np.full(self.hops.shape, np.inf)
@@ -279,11 +279,11 @@ class Walks:
             least_cost[end_rows] = np.minimum(least_cost[end_rows], costs[level.state])
         return least_cost
 
-    def longest(self, latency: FLOATS) -> float:
+    def longest_latency_s(self, latency: FLOATS) -> float:
         """Largest sum of latencies (s) over the paths of any pair, without detours."""
         latency_s = np.zeros(self.rows.size)
         longest_s = 0.0
-        for h, level in self._numbered():
+        for h, level in self._hop_levels():
             latency_s = np.maximum.reduceat(
                 latency_s[level.tail] + latency[level.links], level.head_start
             )
@@ -304,7 +304,7 @@ def hops_from(start: INTS, tail: INTS, head: INTS, size: int) -> INTS:
     return hops
 
 
-def numbers(size: int, *some: INTS) -> INTS:
+def numbers_in(size: int, *some: INTS) -> INTS:
     """Numbers below `size` that occur in any of some arrays, ascending."""
     is_member = np.zeros(size, bool)
     for member_numbers in some:
@@ -312,14 +312,14 @@ def numbers(size: int, *some: INTS) -> INTS:
     return np.flatnonzero(is_member)
 
 
-def numbered(values: NDArray[Any]) -> tuple[INTS, int]:
+def numbering(values: NDArray[Any]) -> tuple[INTS, int]:
     """Number of each value in order of first occurrence, and the count of different ones: in the
     machine's order, so that alike parts look alike."""
     _, first_at, index = np.unique(values, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first_at, kind="stable"), kind="stable")[index], first_at.size
 
 
-def _somewhere(table: BOOLS) -> BOOLS:
+def _any_row(table: BOOLS) -> BOOLS:
     """Whether each vertex is true in any row."""
     return np.asarray(table.any(axis=1))
 
@@ -327,8 +327,8 @@ def _somewhere(table: BOOLS) -> BOOLS:
 def _one_hop(here: BOOLS, tail: INTS, head: INTS) -> BOOLS:
     """Whether each vertex is one more hop away, bool[vertices, rows]; links are ordered by head."""
     is_reached = np.zeros_like(here)
-    live = np.flatnonzero(_somewhere(here)[tail])
+    live = np.flatnonzero(_any_row(here)[tail])
     if live.size:
-        starts = _starts(head[live])
+        starts = _run_starts(head[live])
         is_reached[head[live][starts]] = np.logical_or.reduceat(here[tail[live]], starts, axis=0)
     return is_reached

@@ -18,7 +18,7 @@ from twin.hardware import demands
 from twin.hardware.faults import dies_without
 from twin.hardware.flows import Load, Moved, Operation, Pattern
 from twin.hardware.network import Network
-from twin.hardware.quotient import mixed
+from twin.hardware.quotient import mix
 from twin.hardware.walks import BOOLS, FLOATS, INTS
 from twin.scenario import Scenario, copies_kv, offloaded_share
 
@@ -347,11 +347,11 @@ def _shared(flows: Sequence[Flow], net: Network) -> INTS:
         family.add_up(load_sum, family.most, ones)
         family.add_up(flow_count, np.ones(family.part.size), ones)
         family.add_up(ports, family.port.astype(np.float64), ones)
-        hashes = mixed(np.array([flow.number for flow in family.flows], np.uint64))
-        link_marks = mixed(family.part.view(np.uint64) + family.of.astype(np.uint64))
+        hashes = mix(np.array([flow.number for flow in family.flows], np.uint64))
+        link_marks = mix(family.part.view(np.uint64) + family.of.astype(np.uint64))
         family.add_up(flow_marks, link_marks, hashes)
     shared_links = np.flatnonzero((load_sum > 1.0 + SPARE) & ((flow_count > 1.5) | (ports > 0.5)))
-    node_marks = mixed(net.node[net.tail[shared_links]].view(np.uint64) + np.uint64(7))
+    node_marks = mix(net.node[net.tail[shared_links]].view(np.uint64) + np.uint64(7))
     marks = flow_marks[shared_links] + node_marks * (ports[shared_links] > 0.5)
     _, first_alike = np.unique(marks, return_index=True)
     return np.sort(shared_links[first_alike])
@@ -389,9 +389,9 @@ def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
     rows, servers, parts, most_parts = (np.concatenate(column) for column in columns)
     del crossings, columns
     row_fingerprint = np.zeros(links.size, np.uint64)
-    fingerprint = np.repeat(mixed(flow_number_of.view(np.uint64)), sizes)
+    fingerprint = np.repeat(mix(flow_number_of.view(np.uint64)), sizes)
     fingerprint += (parts + (servers + 1.0)).view(np.uint64)
-    np.add.at(row_fingerprint, rows, mixed(fingerprint))
+    np.add.at(row_fingerprint, rows, mix(fingerprint))
     rows = np.argsort(np.argsort(row_fingerprint, kind="stable"), kind="stable")[rows]
     flow_count, link_count = rate_alone.size, links.size
     start, link_start = _ends(np.repeat(flow_number_of, sizes), flow_count), _ends(rows, link_count)

@@ -98,6 +98,24 @@ def test_an_answer_of_another_engine_says_so(app, stored):
     assert "192 NPUs" in app.subheader[0].value
 
 
+def test_a_stopped_plan_of_another_engine_promises_no_simulation_that_is_kept(app, stored):
+    for engine, kept in ((ENGINE_VERSION, True), ("1.0", False)):
+        opened(app, plan=stored({}, Scenario(), engine=engine))
+        (text,) = [w.value for w in app.warning]
+        assert ("nothing is simulated twice" in text, "begins anew" in text) == (kept, not kept)
+        assert app.button(key="resume-plan")
+
+
+def test_a_page_of_a_stopped_plan_notices_that_another_browser_goes_on(app, stored, monkeypatch):
+    periods = []
+    monkeypatch.setattr("streamlit.fragment", lambda drawn, run_every: periods.append(run_every)
+                        or drawn)  # fmt: skip
+    opened(app, plan=stored({}, Scenario()))
+    opened(app, plan=stored(ANSWER, Scenario(seed=2)))
+    stopped_s, ended_s = periods
+    assert stopped_s is not None and ended_s is None
+
+
 def test_a_visitor_of_a_plan_goes_on_from_its_scenario_unless_they_have_a_draft(app, stored):
     settings = {"name": "Quick start · mine", "question": "Old?", "workload.rate_req_per_s": 33.0}
     planned = with_overrides(Scenario(), settings)

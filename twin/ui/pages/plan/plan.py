@@ -11,7 +11,7 @@ from twin.ui.progress import getting_ready
 from twin.ui.show import plain
 from twin.ui.toolbar import draft_link, header, refusal
 
-LOOK_S = 0.7
+LOOK_S, LOOK_STOPPED_S = 0.7, 4.0  # how often a plan is looked at; one that another may resume
 READS = access.mode() == access.READ_ONLY  # nothing may be begun or stopped here
 
 session.open_link()
@@ -58,7 +58,9 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         draft_link("plan")
 
 # 2) What it found, drawn anew while it searches.
-LOOKING = bool(shown) and plans.look(key).working
+STATUS = plans.look(key) if shown else None
+LOOKING = STATUS is not None and STATUS.working
+STALE = shown is not None and plans.key(shown) != key  # of another engine or other facts
 
 
 def results() -> None:
@@ -68,7 +70,7 @@ def results() -> None:
     if status.working != LOOKING:  # begun, taken up again or ended: the page, not this part of it
         st.rerun()
     if status.answer:
-        if plans.key(shown) != key:
+        if STALE:
             st.caption(
                 ":material/history: Another engine or other facts found this: “Find what to "
                 "deploy” works it out anew."
@@ -90,7 +92,8 @@ def results() -> None:
             getting_ready()
     elif status.problem:
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.warning(plain(status.problem), icon=":material/info:")
+            stale_text = "It did not end, and is of another engine or other facts: it begins anew."
+            st.warning(stale_text if STALE else plain(status.problem), icon=":material/info:")
             st.button("Go on", icon=":material/play_arrow:", key="resume-plan", disabled=READS,
                       on_click=begin, args=(shown,))  # fmt: skip
     if status.so_far:
@@ -101,7 +104,8 @@ if shown is not None:
     if wanted and not words.same(wanted.scenario, shown.scenario):
         st.caption("The plan below is of another scenario than the draft above.")
     with session.damage_shown():
-        st.fragment(results, run_every=LOOK_S if LOOKING else None)()
+        period_s = None if STATUS is None or STATUS.answer else LOOK_STOPPED_S
+        st.fragment(results, run_every=LOOK_S if LOOKING else period_s)()
 else:
     st.caption(
         "Prices every deployment by formula, simulates the promising ones on the same requests, "

@@ -194,6 +194,9 @@ def test_the_page_opens_with_what_imbalance_costs_by_the_run_s_own_waterfall(
     assert "imbalance is free" in app.run().subheader[0].value
     monkeypatch.setattr(record, "time_of", lambda row, scenario: {})
     app.run()
+    assert "Another engine or other facts made this one: run it again" in words(app)
+    monkeypatch.setattr("twin.ui.pages.run.explained.applies", lambda row, scenario: True)
+    app.run()
     assert "measured when the run is explained" in words(app)
 
 

@@ -8,6 +8,7 @@ from twin.model.shape import load_shape
 from twin.scenario import Scenario
 from twin.ui import progress, record, session
 from twin.ui.pages.experts import views as experts_views
+from twin.ui.pages.run import explained
 from twin.ui.show import choice
 
 
@@ -25,6 +26,9 @@ def conclusion(row: RunRow, scenario: Scenario) -> None:
     if not pieces_s:
         if not scenario.models:  # runs of several are not explained
             text = "What imbalance costs is measured when the run is explained, on its results."
+            if not explained.applies(row, scenario):
+                text = ("What imbalance costs is measured when a run is explained. Another engine "
+                        "or other facts made this one: run it again, on its results.")  # fmt: skip
             st.markdown(text)
         return
     cost_s, whole_s = pieces_s["imbalance"], sum(pieces_s.values())

@@ -85,6 +85,18 @@ def test_a_plan_stops_when_it_is_told_to():
         drive.carried_out(plan(), facts(), note=lambda _share, _so_far: False, helpers=0)
 
 
+def test_a_plan_in_progress_says_that_nothing_fits_while_it_looks_for_what_would():
+    stages = []
+
+    def note(_share, so_far):
+        stages.append(so_far["stage"])
+        return not stages[-1].startswith("Nothing fits")
+
+    with pytest.raises(drive.Stopped):
+        drive.carried_out(plan(small(slo__ttft_s=0.01)), facts(), note=note, helpers=0)
+    assert "Searching" in stages
+
+
 def test_it_is_told_in_sentences():
     text = sentences(answer())
     assert "NPUs" in text[0] and any("none needs fewer than" in t for t in text)

@@ -241,9 +241,10 @@ def carried_out(
         space = space_of(plan, facts, beat=beat)
         search = Search(space, facts, over)
         finish = Finish(search, facts)
-        for stage, generator in (("Searching", search.steps()), ("Making sure", finish.steps())):
+        for generator in (searching := search.steps(), finish.steps()):
             scenarios = next(generator, None)
             while scenarios is not None:
+                stage = "Searching" if generator is searching else finish.stage
                 latest_answer = so_far(search) | {"stage": stage, "simulations": simulated_count}
                 beat()
                 pairs = zip(simulators.all(scenarios, beat), scenarios, strict=True)

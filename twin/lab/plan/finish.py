@@ -66,6 +66,7 @@ class Finish:
     fallen: list[Finalist] = field(default_factory=list)  # those that a loss takes out
     relaxations: list[dict[str, Any]] = field(default_factory=list)
     brief: bool = False  # whether it is enough to know that something fits
+    stage: str = "Making sure"  # in words
 
     def steps(self) -> Steps:
         """Prove the finalists or, if there are none, find relaxations of the limits."""
@@ -85,6 +86,7 @@ class Finish:
         toughest = max(self.fallen, key=lambda f: len(_survived(f)), default=None)
         hardiest_losses = (toughest.candidate, _survived(toughest)) if toughest else None
         relax = Relax(self.search, self.facts, proved, hardiest_losses, self.relaxations)
+        self.stage = "Nothing fits, looking for the smallest change of each limit"
         yield from relax.steps()
 
     def _found(self) -> Steps:

@@ -257,7 +257,7 @@ def attainment(priced: Priced) -> Attainment:
     hit_share = traffic.hit_tokens / traffic.input_tokens
     prompts = _prompts(s, priced.sample, priced.seen, hit_share)
     if costs.colocated_role is not None:
-        colocated = _mixed(parts, costs.colocated_role, traffic)
+        colocated = _mixed(parts, costs.colocated_role, traffic, front_routers(s))
         # Half of the interval at which prompts are received, and passes that are formed ahead.
         passes = 0.5 * deployed.colocated.receive_every + costs.runs_ahead
     elif costs.prefill_role is not None:
@@ -368,8 +368,14 @@ def _pool(s: Scenario, parts: Assembly, role: RoleCosts, traffic: Traffic) -> Po
         dies=role.stage_dies // cp_dies if by_data else 1,
         delay_s=_later_stages_s(role, prefill, traffic, hot, line),
         evening=prefill.chunk_evening, line=line, attention=attention, share_s=share_s,
-        in_turn=s.router.policy == "round_robin",
+        in_turn=s.router.policy == "round_robin", routers=front_routers(s),
+        report_s=s.router.front_report_s if s.router.front == "least_loaded" else 0.0,
     )  # fmt: skip
+
+
+def front_routers(s: Scenario) -> int:
+    """Routers that have requests, instances and queues of their own: 1, or one of a supernode."""
+    return 1 if s.router.front == "none" else s.supernode.supernodes
 
 
 def _later_stages_s(
@@ -388,7 +394,9 @@ def _later_stages_s(
     return (d.pp_stages - 1) * (batch_s(role, tokens, pairs, hot) + float(hop_s))
 
 
-def _mixed(parts: Assembly, role: RoleCosts, traffic: Traffic) -> Callable[[float, float], Pool]:
+def _mixed(
+    parts: Assembly, role: RoleCosts, traffic: Traffic, routers: int
+) -> Callable[[float, float], Pool]:
     """A function of rate (requests/s) and iteration time (s) that returns the pool of colocated
     instances, whose iterations continue while prompts prolong them. A prompt is computed by one
     group of ranks, of which the one with most tokens and pairs sets the pace."""
@@ -429,7 +437,7 @@ def _mixed(parts: Assembly, role: RoleCosts, traffic: Traffic) -> Callable[[floa
             pool.instances, budget, chunk, lambda *batch: idle_s + prolonged_s(*batch),
             idle_s, (all_s - single_s) / budget, 0.0, idle_s, dies=groups,
             delay_s=took_s * longest_wait(prompts_each, groups, pool.prompt_delay),
-            attention=(1.0, 0.0), share_s=chunk, is_dealt=True,
+            attention=(1.0, 0.0), share_s=chunk, is_dealt=True, routers=routers,
         )  # fmt: skip
 
     return at

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.attainment import SAFE, Attainment, attainment
+from twin.attainment import SAFE, Attainment, attainment, front_routers
 from twin.model.batch import batch_line
 from twin.policies.router import ROUTERS, SEES_WAITS
 from twin.scenario import Scenario
@@ -60,12 +60,13 @@ def at_load(
     if s.workload.arrivals == "closed_loop" and not math.isfinite(most_iteration_s):
         clients = s.workload.concurrency / instances
     absent_s = reserved_s + s.workload.think_s + s.front_end.service_ms * 1e-3
-    # Of mixed instances that begins an iteration next which takes what comes; else the router
+    # Of a router's mixed instances that begins an iteration next which takes what comes; else it
     # takes turns, and gaps of an instance add up.
     sharing, cv = 1, {"gamma": s.workload.cv, "uniform": 0.0}.get(s.workload.arrivals, 1.0)
     if costs.colocated_role is not None:
         absent_s += costs.tokenise_s * priced.traffic.input_tokens
-        sharing = instances if ROUTERS[s.router.policy] in SEES_WAITS else 1
+        own_instances = instances // front_routers(s)
+        sharing = own_instances if ROUTERS[s.router.policy] in SEES_WAITS else 1
     inputs, outputs = lengths or (priced.sample.prompts, priced.sample.answers)
     state = stationary(priced, Arriving(
         inputs, outputs, admitted_rate / instances, reserved_s, clients, absent_s,

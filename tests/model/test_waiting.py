@@ -125,3 +125,22 @@ def test_a_router_that_takes_turns_sends_a_prompt_behind_a_long_one():
     assert waits_s(line(tokens), replace(pool, in_turn=True), 1.0) == pytest.approx(
         [10.0, 1.0, 9.0]
     )
+
+
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_routers_behind_a_front_router_are_pools_of_their_own(in_turn):
+    draw = np.random.default_rng(3)
+    arrivals = np.cumsum(draw.exponential(size=400)).tolist()
+    fresh = draw.integers(100, 9000, 400).astype(float).tolist()
+    whole = Pool(4, 16e3, 0.0, lambda tokens, *_: 0.1 + 1e-4 * tokens, 0.1, 1e-4, in_turn=in_turn)
+    apart = waits_s(Prompts(arrivals, fresh, [0.0] * 400), replace(whole, routers=2), 3.0)
+    for own in (slice(0, None, 2), slice(1, None, 2)):
+        half = Prompts(arrivals[own], fresh[own], [0.0] * 200)
+        assert apart[own] == waits_s(half, replace(whole, instances=2), 3.0)
+
+
+def test_a_front_router_with_old_reports_sends_what_comes_in_between_to_one_supernode():
+    crowd = Prompts([0.1 * k for k in range(40)], [1000.0] * 40, [0.0] * 40)
+    pool = Pool(2, 1e3, 0.0, lambda tokens, *_: 1.5e-4 * tokens, 0.0, 1.5e-4, routers=2)
+    knows, late = (waits_s(crowd, replace(pool, report_s=s), 1.0) for s in (0.0, 1.0))
+    assert max(late) > 0.5 > max(knows)

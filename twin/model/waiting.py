@@ -66,6 +66,10 @@ class Pool:
     share_s: float = math.inf  # of that attention, a die's share of a full batch: it takes no more
     in_turn: bool = False  # whether the router takes turns, not the instance that is free first
     is_dealt: bool = False  # a prompt stays on the die that was drawn for it, else the emptiest
+    # Routers behind a front router, each with an equal part of the instances. They get prompts in
+    # turn, or all of so many seconds, where the front router knows no more in between.
+    routers: int = 1
+    report_s: float = 0.0
 
 
 def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
@@ -95,10 +99,13 @@ def waits_s(prompts: Prompts, pool: Pool, rate: float) -> list[float]:
             start(p, free_s[p])
 
     def chosen_for(i: int, now_s: float) -> int:
-        """The instance of the next turn, or the one that is free first, equal ones in turn."""
-        chosen, least_s = 0, float("inf")
-        for k in range(1 if pool.in_turn else count):
-            p = (i + k) % count
+        """The instance of the next turn, or the one that is free first, equal ones in turn; of
+        those of a router."""
+        chosen, least_s, own_count = 0, float("inf"), count // pool.routers
+        turn = i if pool.report_s == 0.0 else int(now_s / pool.report_s)
+        first, own_turn = turn % pool.routers * own_count, i // pool.routers
+        for k in range(1 if pool.in_turn else own_count):
+            p = first + (own_turn + k) % own_count
             if queues[p] and free_s[p] <= now_s:
                 advance(p, now_s)
             ahead_s = max(0.0, free_s[p] - now_s) + waiting[p] * pool.token_s
@@ -187,7 +194,7 @@ def _piece(
 def saturated_rate(prompts: Prompts, pool: Pool) -> float:
     """Requests/s of a pool that always has waiting prompts: by what a second copy of the sample
     adds, so that batches before its first and after its last long prompt do not count."""
-    one_instance = replace(pool, instances=1)
+    one_instance = replace(pool, instances=1, routers=1)
     once_s, twice_s = (
         max(waits_s(Prompts([0.0] * len(p.fresh), p.fresh, p.cached), one_instance, 1.0))
         for p in (prompts, prompts.repeated(2))

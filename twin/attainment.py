@@ -44,6 +44,8 @@ SAFE = 0.95  # of the rate found: what samples and passes of this size leave ope
 SAMPLE, BEGINS = 4000, 200  # requests that the queue is followed over; of them, while it fills
 ROUNDS, TIMES = 10, 2  # full batches of each instance, at least; of a full sample, at most
 PIECES = 600_000  # of prompts that the queue is followed over, at most
+# Of the largest rate, beyond which queues last longer than the sample: more prompts are followed.
+BUSY, LONGER, HALVINGS = 0.5, 64_000, 4
 DIGITS = 9  # of times in seconds: the same sample for every rate of a scenario
 NO_CHANCE = 1e-9  # smaller ones are neglected
 NORMAL = tuple(NormalDist().inv_cdf((i + 0.5) / 32) for i in range(32))  # its law, by mean weights
@@ -71,6 +73,7 @@ class Attainment:
     # Decode instances among which a request is placed by load as its wait for an iteration begins;
     # 1 with prefill in between, or where mixed instances take turns.
     choices: int = 1
+    longer_prompts: int = 0  # that a queue which lasts long is followed over; 0: no more
 
     @cached_property
     def lengths(self) -> list[tuple[int, int]]:
@@ -87,25 +90,32 @@ class Attainment:
             for t in s.tenants
         ] or [(1.0, s.slo.ttft_s, 1e-3 * s.slo.tpot_ms)]
 
-    def in_time(self, rate: float, took_s: float) -> float:
+    @cached_property
+    def longer(self) -> Prompts:
+        """Prompts of a long run: the sample in many orders."""
+        copies = self.longer_prompts // len(self.prompts.fresh)
+        return self.prompts.shuffled(copies) if copies > 1 else self.prompts
+
+    def in_time(self, rate: float, took_s: float, *, is_long: bool = False) -> float:
         """Share of requests with a TTFT within the SLO at `rate` requests/s; took_s: of an
-        iteration."""
+        iteration; is_long: of a long run."""
         pool = self.colocated(rate, took_s) if self.colocated else self.pool
         if pool is None:
             return 1.0
         if rate > self.saturated:  # a queue that grows without end may be short in a short sample
             return 0.0
-        waits = waits_s(self.prompts, pool, rate)
+        prompts = self.longer if is_long and rate > BUSY * self.saturated else self.prompts
+        waits = waits_s(prompts, pool, rate)
         start = BEGINS if len(waits) > 2 * BEGINS else 0
         fixed_s = self.extra_s + pool.delay_s + took_s * self.passes
         if self.after_pass:  # as often as its instance is busy, what waits meanwhile
-            load, fresh = rate / self.saturated, self.prompts.fresh
+            load, fresh = rate / self.saturated, prompts.fresh
             batch_tokens = min(pool.budget, max(math.fsum(fresh) / len(fresh), load * pool.budget))
             fixed_s += load * (pool.full_s + batch_tokens * pool.token_s)
         ttft_s = sorted(
             w + fixed_s + self.transfer_s * (fresh + cached)
             for w, fresh, cached in zip(
-                waits[start:], self.prompts.fresh[start:], self.prompts.cached[start:], strict=True
+                waits[start:], prompts.fresh[start:], prompts.cached[start:], strict=True
             )
         )
         total_share = math.fsum(share for share, _, _ in self.parts)
@@ -236,7 +246,7 @@ class Attainment:
         """Largest rate up to `most` at which `slo.share` of first tokens are in time; 0: none."""
         most = min(most, SAFE * self.saturated)
         if self.in_time(most, took_s) >= self.scenario.slo.share:
-            return most
+            return self._lasting_rate(most, took_s)
         low_rate, high = most * LEAST, most
         if self.in_time(low_rate, took_s) < self.scenario.slo.share:
             return 0.0
@@ -246,6 +256,22 @@ class Attainment:
                 low_rate = rate
             else:
                 high = rate
+        return self._lasting_rate(SAFE * low_rate, took_s)
+
+    def _lasting_rate(self, rate: float, took_s: float) -> float:
+        """The largest rate, up to one that a short run keeps, that a long one keeps. Near its
+        largest rate a queue takes thousands of requests to show how long it gets."""
+
+        def is_kept(rate: float) -> bool:
+            """Whether a long run keeps the SLO."""
+            return self.in_time(rate, took_s, is_long=True) >= self.scenario.slo.share
+
+        if rate <= BUSY * self.saturated or is_kept(rate):
+            return rate
+        low_rate, high = BUSY * self.saturated, rate
+        for _ in range(HALVINGS):
+            middle = 0.5 * (low_rate + high)
+            low_rate, high = (middle, high) if is_kept(middle) else (low_rate, middle)
         return SAFE * low_rate
 
 
@@ -269,8 +295,10 @@ def attainment(priced: Priced) -> Attainment:
     piece = pool.chunk if pool else 0.0  # tokens of a prompt in a batch or an iteration, at most
     if role is not None:
         piece = role.prompt_tokens / role.ranks * min(role.pool.prompt_ranks, role.ranks)
+    longer_prompts = LONGER if pool is not None and s.workload.arrivals != "trace" else 0
     if piece:  # fewer prompts where each is computed in thousands of pieces
         pieces = math.fsum(math.ceil(tokens / piece) for tokens in prompts.fresh)
+        longer_prompts = min(longer_prompts, int(len(prompts.fresh) * PIECES / pieces))
         prompts = prompts.first(math.ceil(len(prompts.fresh) * min(PIECES / pieces, 1.0)))
     transfer_s, extra_s = 0.0, 1e-3 * s.front_end.service_ms
     if pool is not None or colocated is not None:
@@ -294,7 +322,7 @@ def attainment(priced: Priced) -> Attainment:
         s, prompts, priced.sample.answers, pool, extra_s,
         transfer_s, tokens_per_iteration(drafts, acceptance), token_variance(drafts, acceptance),
         acceptance, passes, bool(costs.first_after_pass and pool and costs.decode_role), colocated,
-        deployed.decode.instances if deployed.mode == "decode_only" else 1,
+        deployed.decode.instances if deployed.mode == "decode_only" else 1, longer_prompts,
     )  # fmt: skip
 
 

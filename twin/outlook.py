@@ -123,7 +123,8 @@ def standing_at(priced: Priced, rate: float) -> tuple[float, float, float]:
             return tpot_s, 0.0, _stamped_share(judgement, state)
         fluent_share = judgement.fluent(tpot_s * judgement.per_iteration, state.swings)
     prefill_s = judgement.mean_wait_s(rate) if judgement.pool else 0.0
-    return tpot_s, prefill_s, judgement.in_time(rate, iteration_s) * fluent_share
+    share = judgement.in_time(rate, iteration_s, is_long=True)
+    return tpot_s, prefill_s, share * fluent_share
 
 
 def _slo_rate(priced: Priced, judgement: Attainment) -> tuple[float, str]:

@@ -304,3 +304,18 @@ def test_mixed_serving_keeps_its_slo_at_the_load_found_by_formula(case):
     }
     run = simulate(with_overrides(s, at_rate), load_facts()).summary
     assert run["slo_attainment"] > share - 0.03
+
+
+def test_a_queue_that_takes_long_to_build_up_is_followed_as_long():
+    """Long prompts meet rarely: 4,000 requests may pass without, an hour of them does not."""
+    s = with_overrides(QUICK, {
+        "workload.lengths": "servegen-deepseek-r1", "workload.prefix": "none", "seed": 662,
+        "router.policy": "round_robin", "deployment.prefill.instances": 2, "slo.tpot_ms": 100.0,
+        "workload.rate_req_per_s": 90.0, "horizon_s": 3660.0, "warmup_s": 60.0,
+    })  # fmt: skip
+    priced = Priced(s, load_facts())
+    run = simulate(s, load_facts()).summary
+    assert run["slo_attainment"] < 0.97
+    _, _, share = standing_at(priced, 90.0)
+    assert share == pytest.approx(run["slo_attainment"], abs=0.03)
+    assert outlook(priced).slo_req_per_s < 81.0

@@ -14,12 +14,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapreplace
 
-from twin.kernels.rng import stream_key, uniform
+import numpy as np
+
+from twin.kernels.rng import stream_key, uniform, uniforms
 from twin.model.prefill import next_piece
 
 # Of a batch: tokens and query-key pairs, of all and of the die that has most.
 Seconds = Callable[[float, float, float, float], float]
-DEALT = stream_key(0, "prompts.die")
+DEALT, SHUFFLED = stream_key(0, "prompts.die"), stream_key(0, "prompts.order")
 Lives = Sequence[tuple[float, float]]  # (how long requests stay, share of the requests)
 
 
@@ -42,6 +44,16 @@ class Prompts:
         span_s = self.arrival_s[-1] * (1.0 + 1.0 / gaps) if gaps else 1.0
         arrival_s = [moment + k * span_s for k in range(times) for moment in self.arrival_s]
         return Prompts(arrival_s, list(self.fresh) * times, list(self.cached) * times)
+
+    def shuffled(self, times: int) -> Prompts:
+        """So many copies of the sample, each in an order of its own, and its gaps in another."""
+        count, mean_gap_s = len(self.fresh), self.arrival_s[-1] / max(len(self.fresh) - 1, 1)
+        gaps_s = np.diff(np.array(self.arrival_s), append=self.arrival_s[-1] + mean_gap_s)
+        draws = np.arange(2 * times * count).reshape(2, times, count)
+        orders, gap_orders = np.argsort(uniforms(SHUFFLED, draws), axis=-1, kind="stable")
+        arrival_s = np.cumsum(gaps_s[gap_orders])
+        tokens = (np.array(v)[orders].ravel().tolist() for v in (self.fresh, self.cached))
+        return Prompts((arrival_s - arrival_s[0]).tolist(), *tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,15 +49,15 @@ def fitted(scenario: Scenario, npus: int) -> Scenario:
         scaled_npus = round(npus * count * size / npus_now)
         pool_npus = npus_left if is_last else max(1, min(npus_left - 1, scaled_npus))
         instances = min(count, pool_npus) if role == "decode" else max(1, pool_npus // size)
-        pool = f"deployment.{role}"
+        pool_path = f"deployment.{role}"
         npus_each = pool_npus // instances if role == "decode" else min(size, pool_npus)
-        sizes = {f"{pool}.instances": instances, f"{pool}.npus_per_instance": npus_each}
+        sizes = {f"{pool_path}.instances": instances, f"{pool_path}.npus_per_instance": npus_each}
         if role == "decode" and (expert_npus := scenario.deployment.decode.expert_npus):
-            sizes[f"{pool}.expert_npus"] = max(1, round(expert_npus / size * npus_each))
+            sizes[f"{pool_path}.expert_npus"] = max(1, round(expert_npus / size * npus_each))
         for path, value in sizes.items():
             field = field_info(path)
             changes[path] = min(value, field.high) if field and field.high else value
-        npus_left -= changes[f"{pool}.instances"] * changes[f"{pool}.npus_per_instance"]
+        npus_left -= changes[f"{pool_path}.instances"] * changes[f"{pool_path}.npus_per_instance"]
     return with_overrides(scenario, changes)
 
 

@@ -369,14 +369,14 @@ def coverage(
 def ratio_within(errors: Sequence[Error], levels: Levels, model: str) -> tuple[float, int]:
     """Error of a ratio of two deployments of one stack, as a logarithm, and the pairs that it comes
     from: each branch counts once, and all other systems together count as PRIOR rows."""
-    unseen = [entry for entry in errors if entry.first is not None]
+    unseen_errors = [entry for entry in errors if entry.first is not None]
     errors_by_branch: dict[tuple[Hashable, ...], list[float]] = {}
     rows_by_branch: dict[tuple[Hashable, ...], int] = {}
-    for position, error in enumerate(unseen):
+    for position, error in enumerate(unseen_errors):
         branch = (*error.levels[1 : STACK + 1], error.model, error.system)
         if error.levels[0] == RATIO:
             errors_by_branch.setdefault(branch, []).append(abs(error.judged))
-        for earlier in unseen[:position]:
+        for earlier in unseen_errors[:position]:
             if error.levels[0] in (DECODE, PREFILL) and error.levels[: STACK + 1] == (
                 earlier.levels[: STACK + 1]
             ) and (error.model, error.system) == (earlier.model, earlier.system):  # fmt: skip

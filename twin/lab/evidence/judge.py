@@ -98,10 +98,10 @@ def _decode(parts: Sequence[str], ask: Ask) -> float:
     prediction = ask.steady
     decode, traffic = prediction.decode, traffic_under_way(ask.scenario, ask.facts)
     if "requests" in ask.args:  # on an instance: fewer than it has slots
-        role, hot = prediction.costs.decode_role, ask.parts.decode_imbalance.table
+        role, hot_table = prediction.costs.decode_role, ask.parts.decode_imbalance.table
         assert role is not None
         rank_requests = float(ask.args["requests"]) / role.ranks
-        decode = decode_with(prediction.costs, traffic, hot, rank_requests, "clients")
+        decode = decode_with(prediction.costs, traffic, hot_table, rank_requests, "clients")
     assert decode is not None
     layers = prediction.costs.shape.layers
     if parts[0] == "profile":
@@ -177,14 +177,14 @@ def _finite(parts: Sequence[str], ask: Ask) -> float:
     npus = scenario.deployment.colocated.npus_per_instance
     batch_tokens = role.prompt_tokens
     if parts[0] == "drain":
-        prompts, answers = drawn_lengths(ask.facts, scenario.workload)
+        prompts, answer_lengths = drawn_lengths(ask.facts, scenario.workload)
         quantiles = np.modf((0.5 + np.arange(requests)) * 0.5 * (math.sqrt(5.0) - 1.0))[0]
-        tokens = np.interp(quantiles, answers.levels, answers.tokens)
+        tokens = np.interp(quantiles, answer_lengths.levels, answer_lengths.tokens)
         slots = int(decode.batch_per_npu * npus)
         iterations = tokens / decode.tokens_per_iteration
-        spread, rank_tokens = prompts.moment(2) / prompts.mean**2, batch_tokens / role.ranks
+        prompt_spread, rank_tokens = prompts.moment(2) / prompts.mean**2, batch_tokens / role.ranks
         outcome = finite.drain(
-            role, prompts.mean, iterations, slots, rank_tokens, hot, spread, prompts.relative
+            role, prompts.mean, iterations, slots, rank_tokens, hot, prompt_spread, prompts.relative
         )
     else:
         tokens = np.full(requests, float(scenario.workload.output_tokens))

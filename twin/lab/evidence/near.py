@@ -153,11 +153,11 @@ def near(scenario: Scenario, facts: Facts, run: bool = False) -> list[Near]:
     for figure in figures_of(scenario, run):
         levels = _levels(figure, scenario)
         stack_errors = [error for error in errors if error.levels[:STACK] == levels[:STACK]]
-        title = load_chip(facts, str(levels[1])).title
+        chip_title = load_chip(facts, str(levels[1])).title
         bands.append(Near(
-            figure, tree.of(levels), f"{_stack_label(str(levels[2]))}, {title}",
+            figure, tree.of(levels), f"{_stack_label(str(levels[2]))}, {chip_title}",
             sum(error.first is None for error in stack_errors),
-            tuple(_beyond(figure, scenario, title, stack_errors)), _stale(facts),
+            tuple(_beyond(figure, scenario, chip_title, stack_errors)), _stale(facts),
         ))  # fmt: skip
     return bands
 

@@ -122,8 +122,8 @@ def searching(
     low_load, high_load = met[-1].load if met else 0.0, least_missed.load
     if not low_load or math.isinf(high_load):
         return Capacity(path, low_load, low_load, high_load, run_count, low_load)
-    share_above, lack = met[-1].beyond, max(-least_missed.beyond, 0.0)
-    fraction = 0.0 if count_gap else share_above / max(share_above + (lack or share_above), TINY)
+    share_above, deficit = met[-1].beyond, max(-least_missed.beyond, 0.0)
+    fraction = 0.0 if count_gap else share_above / max(share_above + (deficit or share_above), TINY)
     verdicts = [level for level in tried if level.sure and level.meets == (level.load <= low_load)]
     range_low = max((level.load for level in verdicts if level.meets), default=low_load)
     range_high = min((level.load for level in verdicts if not level.meets), default=high_load)
@@ -186,9 +186,9 @@ def longer(s: Scenario, load: float | None = None) -> Scenario:
     most for MOST_REQUESTS at a load (None: its own); unchanged if its times are its own."""
     if not steady_by_itself(s):
         return s
-    counted_once_s, (path, own_load) = s.horizon_s - s.warmup_s, load_of(s)
+    own_counted_s, (path, own_load) = s.horizon_s - s.warmup_s, load_of(s)
     enough_s = MOST_REQUESTS / (load or own_load) if path == "workload.rate_req_per_s" else math.inf
-    counted_s = min(LONGER * counted_once_s, max(counted_once_s, enough_s))
+    counted_s = min(LONGER * own_counted_s, max(own_counted_s, enough_s))
     warmup_s = 2.0 * s.warmup_s
     return with_overrides(s, {"horizon_s": warmup_s + counted_s, "warmup_s": warmup_s})
 

@@ -160,15 +160,15 @@ def recovery(v: View) -> Found:
     """Other recovery policies; each promises the saved share of the outage."""
     if not any(f.kind == "fail" and f.at_s < v.scenario.horizon_s for f in v.scenario.faults):
         return
-    setting = v.scenario.recovery
-    lasts_s = {"restart": setting.restart_s, "in_place": setting.in_place_s, "shrink": 0.0}
-    outage_s = setting.detection_s + lasts_s[setting.policy] + 1e-3
+    fields = v.scenario.recovery
+    policy_s = {"restart": fields.restart_s, "in_place": fields.in_place_s, "shrink": 0.0}
+    outage_s = fields.detection_s + policy_s[fields.policy] + 1e-3
     for policy in ("in_place", "shrink"):
-        saved_s = max(0.0, lasts_s[setting.policy] - lasts_s[policy])
+        saved_s = max(0.0, policy_s[fields.policy] - policy_s[policy])
         yield Change({"recovery.policy": policy}, promise=AFTER_A_FAILURE * saved_s / outage_s)
     yield Change({"recovery.spares": True}, promise=0.5 * AFTER_A_FAILURE)
-    saved_s = 0.75 * setting.detection_s
-    yield Change({"recovery.detection_s": setting.detection_s - saved_s},
+    saved_s = 0.75 * fields.detection_s
+    yield Change({"recovery.detection_s": fields.detection_s - saved_s},
                  promise=AFTER_A_FAILURE * saved_s / outage_s)  # fmt: skip
 
 
@@ -313,7 +313,7 @@ def host(v: View) -> Found:
 @cause("switches", "Optimisations that are off", "Switch them on.")
 def switches(v: View) -> Found:
     """Every usual optimisation that is off, and all of these together."""
-    goals = {
+    usual_values = {
         "deployment.optimisations.attention_kernel": "fused_mla",
         "deployment.optimisations.shared_expert_scheduling": True,
         "deployment.optimisations.flash_comm": True,
@@ -327,8 +327,8 @@ def switches(v: View) -> Found:
     }  # fmt: skip
     if not v.experts:  # nothing is exchanged, and no other microbatch hides anything
         endings = ("attention_kernel", "flash_comm", "rank_choice")
-        goals = {path: goals[path] for path in goals if path.endswith(endings)}
-    settings_off = {path: value for path, value in goals.items()  # "amla": a better kernel
+        usual_values = {path: usual_values[path] for path in usual_values if path.endswith(endings)}
+    settings_off = {path: value for path, value in usual_values.items()  # "amla": a better kernel
                     if read(v.scenario, path) not in (value, "amla")}  # fmt: skip
     for path, value in settings_off.items():
         yield Change({path: value})
@@ -352,16 +352,16 @@ def seats(v: View) -> Found:
 @cause("supernodes", "An instance across supernodes", "Keep each instance within one supernode.")
 def supernodes(v: View) -> Found:
     """Instances small enough for the rest of a supernode, and one supernode with all nodes."""
-    node = v.scenario.supernode
-    if node.imported or node.supernodes == 1:
+    machine = v.scenario.supernode
+    if machine.imported or machine.supernodes == 1:
         return
     for role, (count, npus) in v.role_npus.items():
         for divisor in (2, 4):
             if role != "prefill" and npus % divisor == 0:
                 yield Change({f"deployment.{role}.instances": count * divisor,
                               f"deployment.{role}.npus_per_instance": npus // divisor})  # fmt: skip
-    settings = {"supernode.supernodes": 1, "supernode.nodes": node.nodes * node.supernodes}
-    yield Change(settings, doable=False, named=f"{node.supernodes} supernodes")
+    settings = {"supernode.supernodes": 1, "supernode.nodes": machine.nodes * machine.supernodes}
+    yield Change(settings, doable=False, named=f"{machine.supernodes} supernodes")
 
 
 @cause("afd", "NPUs that hold experts alone", "Change how many NPUs hold experts alone.")
@@ -379,10 +379,10 @@ def afd(v: View) -> Found:
 def prompts(v: View) -> Found:
     """Shorter prompts, if computing one alone takes much of the SLO."""
     scenario = v.scenario
-    alone_s = v.figure("ttft_prefill_s_mean")
+    prefill_s = v.figure("ttft_prefill_s_mean")
     if scenario.workload.arrivals == "trace" or scenario.workload.lengths != "fixed":
         return
-    if v.mode != "decode_only" and (v.late > 1 and alone_s > 0.4 * scenario.slo.ttft_s):
+    if v.mode != "decode_only" and (v.late > 1 and prefill_s > 0.4 * scenario.slo.ttft_s):
         for factor in (0.5, 0.25, 0.125):
             tokens = max(1, round(factor * scenario.workload.input_tokens))
             yield Change({"workload.input_tokens": tokens}, promise=v.gone(1 - factor, "prefill"))

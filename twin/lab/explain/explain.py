@@ -113,12 +113,12 @@ def explain(
     pieces = waterfall(runs, view)  # first: its re-runs are looks, too
     even_summary = runs.summaries.get(with_overrides(brief, EVEN))
     view = replace(view, uneven=score(base_summary, even_summary, brief) if even_summary else 0.0)
-    highest = capacity(brief, facts, runs.of)
-    causes = ranked(_measured(runs, view, highest))
-    whole_view = View(scenario, facts, summary, view.full, view.operators)
-    text = verdict(whole_view, highest, causes)
+    limit = capacity(brief, facts, runs.of)
+    causes = ranked(_measured(runs, view, limit))
+    full_view = View(scenario, facts, summary, view.full, view.operators)
+    text = verdict(full_view, limit, causes)
     run_count = len(runs.summaries)
-    return Explanation(scenario, summary, text, whole_view.held, highest, causes, pieces, run_count)
+    return Explanation(scenario, summary, text, full_view.held, limit, causes, pieces, run_count)
 
 
 def _measured(runs: Runs, view: View, room: Capacity) -> list[Measured]:
@@ -168,22 +168,22 @@ def _counted(view: View, change: Change, gain: float) -> float:
 
 def _looked(runs: Runs, view: View, candidates: list[Look]) -> list[Look]:
     """Changes that gain on the scenario's seed, run in order of promise, least intrusive first."""
-    helpful, looks_left, best_gain = [], LOOKS, FELT
+    helpful_looks, looks_left, best_gain = [], LOOKS, FELT
     runs_by_cause: dict[str, int] = {}
-    gains: dict[str, float] = {}
+    gain_of: dict[str, float] = {}
 
     def weight(k: int) -> float:
         """Promise less what its cause gained, times AGAIN for each earlier run for the cause."""
         key = candidates[k].cause.key
-        return (candidates[k].worth - gains.get(key, 0.0)) * AGAIN ** runs_by_cause.get(key, 0)
+        return (candidates[k].worth - gain_of.get(key, 0.0)) * AGAIN ** runs_by_cause.get(key, 0)
 
     indices = list(range(len(candidates)))
     while looks_left and indices:
-        favourite = max(indices, key=weight)
-        if weight(favourite) < max(FELT, WORTH_A_RUN * best_gain):
+        best_index = max(indices, key=weight)
+        if weight(best_index) < max(FELT, WORTH_A_RUN * best_gain):
             break
-        k = next(k for k in indices if candidates[k].cause is candidates[favourite].cause
-                 and weight(k) >= NEARLY * weight(favourite))  # fmt: skip
+        k = next(k for k in indices if candidates[k].cause is candidates[best_index].cause
+                 and weight(k) >= NEARLY * weight(best_index))  # fmt: skip
         indices.remove(k)
         look, runs_before = candidates[k], len(runs.summaries)
         summary = runs.changed(view.scenario, look.change.settings)
@@ -196,11 +196,11 @@ def _looked(runs: Runs, view: View, candidates: list[Look]) -> list[Look]:
         if gain >= FELT:
             best_gain = max(best_gain, gain if look.cause.kind != DEMAND else 0.0)
             if look.change.doable:
-                gains[look.cause.key] = max(gain, gains.get(look.cause.key, 0.0))
-            helpful.append((k, Look(gain, look.cause, look.change)))
+                gain_of[look.cause.key] = max(gain, gain_of.get(look.cause.key, 0.0))
+            helpful_looks.append((k, Look(gain, look.cause, look.change)))
     if not view.held:
-        helpful += _smaller(runs, view, candidates, helpful)
-    return [look for _, look in sorted(helpful, key=lambda pair: pair[0])]
+        helpful_looks += _smaller(runs, view, candidates, helpful_looks)
+    return [look for _, look in sorted(helpful_looks, key=lambda pair: pair[0])]
 
 
 def _smaller(
@@ -262,8 +262,8 @@ def _first_that_holds(runs: Runs, s: Scenario, looks: Sequence[Look]) -> tuple[L
 
 def ranked(measured: list[Measured]) -> tuple[Measured, ...]:
     """Causes by gain, then unchangeable ones; faults first, demand last."""
-    removable = [m for m in measured if m.cause.kind == CAUSE and m.suggestion is not None]
-    best_score = max((m.score for m in removable), default=0.0)
+    removable_causes = [m for m in measured if m.cause.kind == CAUSE and m.suggestion is not None]
+    best_score = max((m.score for m in removable_causes), default=0.0)
 
     def order(m: Measured) -> tuple[int, float]:
         """Sort key of a cause: place of its kind, then the higher score."""
@@ -284,10 +284,10 @@ def verdict(view: View, room: Capacity, ranks: Sequence[Measured]) -> str:
     if view.held:
         sentences = [f"It keeps its SLO{limit_text}."]
     else:
-        met = served_well(view.summary)
-        subject = f"Only {amount(met, 'share')} of requests keep" if met else "No request keeps"
-        if met >= view.scenario.slo.share:  # overloaded: the growing queue is not judged yet
-            subject = f"{amount(met, 'share')} of the requests that finish keep"
+        share = served_well(view.summary)
+        subject = f"Only {amount(share, 'share')} of requests keep" if share else "No request keeps"
+        if share >= view.scenario.slo.share:  # overloaded: the growing queue is not judged yet
+            subject = f"{amount(share, 'share')} of the requests that finish keep"
         sentences = [f"{subject} the SLO{limit_text}."]
     if ranks and (not view.held or ranks[0].score > WORTH_SAYING):
         label, top_name = ranks[0].cause.label, ranks[0].named

@@ -116,9 +116,9 @@ def chunk(v: View) -> Found:
     if "colocated" not in v.role_npus:
         return
     tokens = v.scenario.deployment.colocated.chunk_tokens_per_npu
-    arriving = v.figure("prefill_tokens_per_s_per_npu") * v.figure("decode_iteration_s_mean")
+    new_tokens = v.figure("prefill_tokens_per_s_per_npu") * v.figure("decode_iteration_s_mean")
     # A limit far above what comes with an iteration binds at no factor of itself.
-    enough = [2.0 * arriving, 1.25 * arriving] if 0 < 2.0 * arriving < 0.25 * tokens else []
+    enough = [2.0 * new_tokens, 1.25 * new_tokens] if 0 < 2.0 * new_tokens < 0.25 * tokens else []
     default_tokens = Scenario().deployment.colocated.chunk_tokens_per_npu
     for chunk_tokens in (max(2 * tokens, default_tokens), 0.5 * tokens, 0.25 * tokens, *enough):
         yield Change({"deployment.colocated.chunk_tokens_per_npu": max(2, round(chunk_tokens))})
@@ -158,8 +158,8 @@ def batch(v: View) -> Found:
     path, batch_now = "deployment.decode.batch_per_npu", v.scenario.deployment.decode.batch_per_npu
     if v.slow > CLOSE and v.full is not None:
         tpot_bound_s = 0.9e-3 * v.scenario.slo.tpot_ms
-        largest = largest_batch(Priced(v.scenario, v.facts, v.trace, v.counts), tpot_bound_s)
-        for batch_size in sorted({largest.batch_per_npu, round(0.75 * batch_now), batch_now // 2}):
+        target = largest_batch(Priced(v.scenario, v.facts, v.trace, v.counts), tpot_bound_s)
+        for batch_size in sorted({target.batch_per_npu, round(0.75 * batch_now), batch_now // 2}):
             if 0 < batch_size < batch_now:
                 yield Change({path: batch_size})
     elif v.parts["router"] >= WAITS:

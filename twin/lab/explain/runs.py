@@ -168,8 +168,8 @@ def _agree(pairs: list[tuple[Summary, Summary]], s: Scenario) -> bool:
     gain, other_gain = (_gain([pair], s, {}) for pair in pairs)
     if not is_clear or gain is None or other_gain is None or gain.metric != other_gain.metric:
         return False
-    smaller, larger = sorted((gain.promise, other_gain.promise))
-    return smaller >= AGREES * larger
+    smaller_gain, larger_gain = sorted((gain.promise, other_gain.promise))
+    return smaller_gain >= AGREES * larger_gain
 
 
 def _gain(pairs: list[tuple[Summary, Summary]], s: Scenario, settings: Settings) -> Gain | None:
@@ -193,8 +193,8 @@ def harms(before: Summary, after: Summary, s: Scenario) -> bool:
         return True
     # Where a run falls behind, TTFT is that of the few served early: more of them may lengthen it.
     ratio_functions = (tpot_share,) if catches_up(before, after, s) else (ttft_share, tpot_share)
-    verdicts = (ratio(after, s) > max(ratio(before, s) * 1.02, 0.85) for ratio in ratio_functions)
-    return share_rise < CLEAR and any(verdicts)
+    are_worse = (ratio(after, s) > max(ratio(before, s) * 1.02, 0.85) for ratio in ratio_functions)
+    return share_rise < CLEAR and any(are_worse)
 
 
 def _gain_in(
@@ -205,8 +205,8 @@ def _gain_in(
     if any(figure is None for pair in figures for figure in pair):
         return None
     values = np.array(figures, float)
-    sign = 1.0 if METRICS[metric].better == "higher" else -1.0
-    gains = sign * (values[:, 1] - values[:, 0])
+    direction = 1.0 if METRICS[metric].better == "higher" else -1.0
+    gains = direction * (values[:, 1] - values[:, 0])
     mean_change, least_change = float(gains.mean()), float(gains.min())
     base_value = max(abs(float(values[:, 0].mean())), 1e-12)
     threshold = SAID * base_value

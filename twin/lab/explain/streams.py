@@ -21,13 +21,13 @@ def stream_plans(scenario: Scenario, facts: Facts, tables: Tables) -> dict[str, 
     """Timelines of the roles that run in microbatches at the run's mean load; may be empty. A run
     has the load of the hottest die alone: its port counts as the fullest link of the exchange."""
     costs = _costs(scenario, facts, tables)
-    plans: dict[str, Timeline | None] = {}
+    timelines: dict[str, Timeline | None] = {}
     if costs.decode_role is not None:
         ranks = tables["ranks"].filter(pl.col("role") == "decode")
         column_names = ("requests_mean", "context_tokens_mean")
         mean_requests, context_tokens = (_mean(ranks[name].fill_null(0.0)) for name in column_names)
         hot = _mean_hot(tables, "decode")
-        plans["decode"] = decode_timeline(costs.decode, mean_requests, context_tokens, hot, hot)
+        timelines["decode"] = decode_timeline(costs.decode, mean_requests, context_tokens, hot, hot)
     if costs.prefill_role is not None:
         operators = tables["operators"].filter(pl.col("phase") == "prefill")
         batch_count = float(operators["iterations"].max() or 0.0) if operators.height else 0.0  # type: ignore[arg-type]
@@ -35,10 +35,10 @@ def stream_plans(scenario: Scenario, facts: Facts, tables: Tables) -> dict[str, 
         total_tokens = float((windows["input_tokens_per_s"] * windows["window_s"]).sum() or 0.0)
         tokens = total_tokens / batch_count if batch_count > 0 else 0.0  # of a mean batch
         prompt_tokens = _mean(tables["requests"]["input_tokens"]) or 1.0
-        pairs = tokens * 0.5 * min(prompt_tokens, tokens)
+        attention_pairs = tokens * 0.5 * min(prompt_tokens, tokens)
         hot = _mean_hot(tables, "prefill")
-        plans["prefill"] = prefill_timeline(costs.prefill, tokens, pairs, hot, hot)
-    return {role: plan for role, plan in plans.items() if plan is not None}
+        timelines["prefill"] = prefill_timeline(costs.prefill, tokens, attention_pairs, hot, hot)
+    return {role: timeline for role, timeline in timelines.items() if timeline is not None}
 
 
 def full_load_timelines(
@@ -58,8 +58,8 @@ def full_load_timelines(
     if costs.prefill_role is not None and prediction.prefill is not None:
         tokens = prediction.prefill.batch_tokens
         imbalance = hot_and_wire(costs.prefill.layout, 0.5 * tokens, *parts.prefill_imbalance.table)
-        pairs = tokens / traffic.fresh_tokens * traffic.fresh_pairs
-        timelines["prefill"] = prefill_timeline(costs.prefill, tokens, pairs, *imbalance)
+        attention_pairs = tokens / traffic.fresh_tokens * traffic.fresh_pairs
+        timelines["prefill"] = prefill_timeline(costs.prefill, tokens, attention_pairs, *imbalance)
     return {role: timeline for role, timeline in timelines.items() if timeline is not None}
 
 
@@ -68,12 +68,12 @@ def _costs(scenario: Scenario, facts: Facts, tables: Tables) -> Costs:
     if scenario.cost.cap_w <= 0.0:
         return build_costs(scenario, facts, wired(scenario.supernode, facts))
     if scenario.workload.arrivals == "trace":
-        means = {
+        mean_lengths = {
             f"workload.{column}": max(1, round(_mean(tables["requests"][column])))
             for column in ("input_tokens", "output_tokens")
         }
         fixed_settings = {"workload.arrivals": "poisson", "workload.lengths": "fixed"}
-        scenario = with_overrides(scenario, fixed_settings | means)
+        scenario = with_overrides(scenario, fixed_settings | mean_lengths)
     return assemble(scenario, facts).costs
 
 

@@ -67,8 +67,8 @@ class View:
     def gone(self, share: float, *parts: str) -> float:
         """Score that the run would gain if a share of some parts of the TTFT disappeared."""
         share_left = 1.0 - share * sum(self.parts[stage] for stage in parts)
-        remaining = self.late * share_left + self.slow + 1e-3
-        return math.log((self.late + self.slow + 1e-3) / remaining)
+        ratios_left = self.late * share_left + self.slow + 1e-3
+        return math.log((self.late + self.slow + 1e-3) / ratios_left)
 
     @property
     def free_npus(self) -> int:
@@ -116,8 +116,8 @@ class View:
 def waiting_s(requests: pl.DataFrame, horizon_s: float) -> dict[str, float]:
     """Seconds that requests without a first token have waited by the end, by part of the TTFT."""
     seconds = {}
-    for stage, begin, end in TTFT_PARTS:
-        stamps = [requests[column].cast(pl.Float64).to_numpy() for column in (begin, end)]
+    for stage, begin_column, end in TTFT_PARTS:
+        stamps = [requests[column].cast(pl.Float64).to_numpy() for column in (begin_column, end)]
         has_begun, has_ended = (np.isfinite(values) for values in stamps)
         seconds[stage] = float((horizon_s - stamps[0][has_begun & ~has_ended]).sum())
     return seconds

@@ -43,9 +43,9 @@ def waterfall(runs: Runs, view: View) -> dict[str, float]:
         "kv": transfer_s,
         "queueing": front_s - served_s + router_s + queue_s,
     }
-    plans = stream_plans(clean_view.scenario, clean_view.facts, tables)
+    timelines = stream_plans(clean_view.scenario, clean_view.facts, tables)
     for phase, spent_s in (("prefill", prefill_s), ("decode", decode_s)):
-        for piece, piece_share in _shares(tables, phase, plans.get(phase)).items():
+        for piece, piece_share in _shares(tables, phase, timelines.get(phase)).items():
             seconds[piece] += piece_share * spent_s
     _set_weights_apart(seconds, clean_view, decode_s)
     unexplained_s = mean_s - sum(removed_s.values()) - sum(seconds.values())
@@ -91,10 +91,10 @@ def _shares(
     """Share of a phase's time by piece; in the layers, by the busy time of operators."""
     rows = [row for row in iteration_of(tables["operators"], phase, plan) if row[1] != SLACK]
     in_streams_s = sum(seconds for stream, _, seconds in rows if stream)
-    other_s = sum(seconds for stream, _, seconds in rows if not stream)
-    layers = plan.end - plan.begin if plan is not None else 0.0
+    outer_s = sum(seconds for stream, _, seconds in rows if not stream)
+    share = plan.end - plan.begin if plan is not None else 0.0
     # The streams overlap: what both are at work shares the time that the layers last.
-    scale = layers / (1.0 - layers) * other_s / in_streams_s if in_streams_s and other_s else 1.0
+    scale = share / (1.0 - share) * outer_s / in_streams_s if in_streams_s and outer_s else 1.0
     piece_s: dict[str, float] = {}
     for stream, name, seconds in rows:
         scaled_s = seconds * (scale if stream else 1.0)
@@ -143,8 +143,8 @@ def piece_of(operator: str) -> str:
     """The piece to which an operator's time belongs."""
     if piece := _PIECES.get(operator):
         return piece
-    declared = OPERATORS.get(operator)
-    return "attention" if declared is not None and declared.place == "attention" else "experts"
+    entry = OPERATORS.get(operator)
+    return "attention" if entry is not None and entry.place == "attention" else "experts"
 
 
 def _set_weights_apart(seconds: dict[str, float], view: View, decode_s: float) -> None:

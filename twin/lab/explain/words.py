@@ -50,8 +50,8 @@ def effect(gain: Mapping[str, Any]) -> str:
     metric = METRICS[gain["metric"]]
     value_texts = (shown(metric.key, gain[side]) for side in ("before", "after"))
     text = f"{metric.label} {' → '.join(value_texts)}"
-    rise = gain["attained_after"] - gain["attained_before"]
-    if gain["metric"] == "slo_attainment" or rise < 0.01:
+    share_rise = gain["attained_after"] - gain["attained_before"]
+    if gain["metric"] == "slo_attainment" or share_rise < 0.01:
         return text
-    shares = (shown("slo_attainment", gain[f"attained_{side}"]) for side in ("before", "after"))
-    return f"{text}, SLO attainment {' → '.join(shares)}"
+    texts = (shown("slo_attainment", gain[f"attained_{side}"]) for side in ("before", "after"))
+    return f"{text}, SLO attainment {' → '.join(texts)}"

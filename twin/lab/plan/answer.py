@@ -52,10 +52,10 @@ def answered(finish: Finish) -> dict[str, Any]:
 def gap_words(gap: float, goal: str, npus: int) -> str:
     """Sentence: by how much (`gap`) an unsimulated deployment may beat the first, of `npus`."""
     if goal == "npus":
-        least_text = numbered(round(npus / (1.0 + gap)), "NPU")
-        return f"Of those priced none needs fewer than {least_text}."
-    amount = f" by more than {math.ceil(1e3 * gap) / 10:.1f} %" if gap > 0.0 else ""
-    return f"Of those priced none beats the first{amount}."
+        least_npus_text = numbered(round(npus / (1.0 + gap)), "NPU")
+        return f"Of those priced none needs fewer than {least_npus_text}."
+    amount_text = f" by more than {math.ceil(1e3 * gap) / 10:.1f} %" if gap > 0.0 else ""
+    return f"Of those priced none beats the first{amount_text}."
 
 
 def counts(search: Search) -> dict[str, int]:
@@ -118,14 +118,14 @@ def _ranked(finish: Finish) -> list[dict[str, Any]]:
     goal = search.plan.goal
     for rank, finalist in enumerate(finish.finalists, 1):
         candidate = finalist.candidate
-        score_here = score(goal, finalist.rate, candidate.npus)
-        best = rows[0]["score"] if rows else score_here
+        own_score = score(goal, finalist.rate, candidate.npus)
+        top_score = rows[0]["score"] if rows else own_score
         best_scenario = finish.finalists[0].scenario
-        comparison = known_throughput_ratio(best_scenario, finalist.scenario, best / score_here)
+        comparison = known_throughput_ratio(best_scenario, finalist.scenario, top_score / own_score)
         rows.append({
             "rank": rank, "equal_to_first": rank > 1 and comparison.equal,
             "ratio_known_within": comparison.within, "key": candidate.key, "npus": candidate.npus,
-            "score": score_here, "req_per_s": finalist.rate,
+            "score": own_score, "req_per_s": finalist.rate,
             # As arguments of `--set`, with the load and the times of its simulations:
             "settings": candidate.given | dict([load_of(finalist.scenario)]) | {
                 path: getattr(finalist.scenario, path) for path in ("horizon_s", "warmup_s")},
@@ -139,9 +139,9 @@ def _ranked(finish: Finish) -> list[dict[str, Any]]:
 
 def equal_words(rows: Sequence[Mapping[str, Any]]) -> str:
     """Meaning of the sign of equality in a ranking, with the known error of such ratios."""
-    percents = sorted({round(100 * percent) for r in rows if (percent := r["ratio_known_within"])})
+    percents = sorted({round(100 * ratio) for r in rows if (ratio := r["ratio_known_within"])})
     extremes = dict.fromkeys(percents[:1] + percents[-1:])
-    band_text = " to ".join(f"±{percent} %" for percent in extremes) or "nothing"
+    band_text = " to ".join(f"±{ratio} %" for ratio in extremes) or "nothing"
     return f"=: equal to the first within what is known of such a ratio ({band_text})"
 
 
@@ -172,14 +172,14 @@ def _margins(search: Search, f: Finalist) -> dict[str, Any]:
 
 def next_step(search: Search, own: Candidate) -> str:
     """Sentence on the cheapest single change that carries clearly more load, by formula."""
-    steps = []
+    options = []
     for candidate in search.space.open:
         changed_paths = [path for path, v in candidate.settings if own.given.get(path) != v]
         if len(changed_paths) == 1 and candidate.price.expected >= NEXT_GAIN * own.price.expected:
-            steps.append((candidate.npus - own.npus, candidate, changed_paths[0]))
-    if not steps:
+            options.append((candidate.npus - own.npus, candidate, changed_paths[0]))
+    if not options:
         return ""
-    extra_npus, candidate, path = min(steps, key=lambda step: (step[0], -step[1].price.expected))
+    extra_npus, candidate, path = min(options, key=lambda step: (step[0], -step[1].price.expected))
     field = fields()[path]
     gain_percent = 100 * (candidate.price.expected / own.price.expected - 1.0)
     npu_text = numbered(extra_npus, "more NPU") if extra_npus > 0 else "no more NPUs"
@@ -189,14 +189,14 @@ def next_step(search: Search, own: Candidate) -> str:
 
 def _front(search: Search) -> list[dict[str, Any]]:
     """Deployments on the Pareto front of tokens/s per NPU and tokens/s per user."""
-    pairs = []
+    rate_pairs = []
     for tested in search.tested.values():
         if (trial := tested.best) is None or not trial["tokens_per_s_per_npu"]:
             continue
         user_tokens_per_s = 1.0 / (trial["tpot_s_mean"] or math.inf)
-        pairs.append(((trial["tokens_per_s_per_npu"], user_tokens_per_s), tested))
+        rate_pairs.append(((trial["tokens_per_s_per_npu"], user_tokens_per_s), tested))
     front_settings, fastest_so_far = set(), -math.inf
-    for (_, user_rate), tested in sorted(pairs, key=lambda p: (-p[0][0], -p[0][1])):
+    for (_, user_rate), tested in sorted(rate_pairs, key=lambda p: (-p[0][0], -p[0][1])):
         if user_rate > fastest_so_far:
             fastest_so_far = user_rate
             front_settings.add(tested.candidate.settings)
@@ -206,7 +206,7 @@ def _front(search: Search) -> list[dict[str, Any]]:
          "tokens_per_s_per_user": user_rate,
          "on_front": tested.candidate.settings in front_settings, "req_per_s": tested.low}
         for (npu_rate, user_rate), tested
-        in sorted(pairs, key=lambda p: (-p[0][0], p[1].candidate.settings))
+        in sorted(rate_pairs, key=lambda p: (-p[0][0], p[1].candidate.settings))
     ]  # fmt: skip
 
 

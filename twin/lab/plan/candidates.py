@@ -168,8 +168,8 @@ class Space:
             values_by_path[DRAFTS] = finer(DRAFTS, kind[DRAFTS])
         for path, options in _concerned(values_by_path, kind[MODE]).items():
             for value in options:
-                for derived in self._along(path, value, kind):
-                    changed_kind = kind | {path: value} | derived
+                for tied_settings in self._along(path, value, kind):
+                    changed_kind = kind | {path: value} | tied_settings
                     if changed_kind.get(OFFLOAD):
                         self.candidates += self._tied(changed_kind, c)
                     else:
@@ -217,10 +217,10 @@ class Space:
             return []
         if "instances" not in self.plan.vary:
             return self._judged(settings, pools)
-        npus = {pool: pool_size(base, settings, pool)[1] for pool in roles}
+        sizes = {pool: pool_size(base, settings, pool)[1] for pool in roles}
         one_of_each = settings | {COUNTED[pool]: 1 for pool in roles}
         price = prices.price(one_of_each, pools)
-        if price.refused or price.expected <= 0.0 or sum(npus.values()) > machine.npus:
+        if price.refused or price.expected <= 0.0 or sum(sizes.values()) > machine.npus:
             return self._judged(one_of_each, pools)
         candidates, load = [], prices.rate or math.inf
         batch = float(settings.get(BATCH, base.deployment.decode.batch_per_npu))
@@ -230,10 +230,10 @@ class Space:
             for pool in roles
         }  # fmt: skip
         for count in _near(COUNTS, load / rate_by_role[role]):
-            if count * npus[role] > machine.npus - sum(npus[pool] for pool in other_roles):
+            if count * sizes[role] > machine.npus - sum(sizes[pool] for pool in other_roles):
                 break
             rate_per_s = count * rate_by_role[role]
-            if self._never_full(settings, pools[role][0], load / count, npus[role], batches):
+            if self._never_full(settings, pools[role][0], load / count, sizes[role], batches):
                 continue
             # Fewer cannot carry a load that is given, and many more are never the fewest NPUs.
             if math.isfinite(load) and not load / LUCK <= rate_per_s <= SPARE * load and count > 1:
@@ -255,9 +255,9 @@ class Space:
         lenders, users = (pool_size(self.base, c.given, role)[0] for role in ("prefill", "decode"))
         added = 1 if "instances" in self.plan.vary else 0
         candidates = []
-        for lender_count, user_count in product((lenders, lenders + added), (users, users - added)):
-            counts = {COUNTED["prefill"]: lender_count, COUNTED["decode"]: user_count}
-            if user_count > 0 and npus_of(self.base, settings | counts) <= self.machine.npus:
+        for prefills, decodes in product((lenders, lenders + added), (users, users - added)):
+            counts = {COUNTED["prefill"]: prefills, COUNTED["decode"]: decodes}
+            if decodes > 0 and npus_of(self.base, settings | counts) <= self.machine.npus:
                 candidates += self._judged(settings | counts)  # empty for what is known
         return candidates
 

@@ -122,11 +122,11 @@ class Simulators:
         for digest, key in run_keys.items():
             if key in self.runs:
                 store(digest, rejudged(*self.runs[key], to_run.pop(digest)))
-        remaining = list(to_run.items())
+        remaining_runs = list(to_run.items())
         if self.cluster is not None:
-            self._elsewhere(self.cluster, remaining, store, beat)
+            self._elsewhere(self.cluster, remaining_runs, store, beat)
         else:
-            self._here(remaining, store, beat)
+            self._here(remaining_runs, store, beat)
         return [stored[sha] for sha in digests]
 
     def _held(self, key: str, trial: Trial) -> Trial:

@@ -83,8 +83,8 @@ class Finish:
             yield from other_finish._found()
             return other_finish.finalists[0].candidate if other_finish.finalists else None
 
-        toughest = max(self.fallen, key=lambda f: len(_survived(f)), default=None)
-        hardiest_losses = (toughest.candidate, _survived(toughest)) if toughest else None
+        hardiest = max(self.fallen, key=lambda f: len(_survived(f)), default=None)
+        hardiest_losses = (hardiest.candidate, _survived(hardiest)) if hardiest else None
         relax = Relax(self.search, self.facts, proved, hardiest_losses, self.relaxations)
         self.stage = "Nothing fits, looking for the smallest change of each limit"
         yield from relax.steps()
@@ -145,11 +145,11 @@ class Finish:
             if 0.0 < (missing_share := required_share - trial["share"]) <= by_chance(trial)
         ]
         finalists = [self._finalist(tested, rate) for _, _, tested, rate in sorted(misses)[:SPARES]]
-        undecided = finalists
+        undecided_finalists = finalists
         for seed_index in range(1 + len(SEEDS)):
-            yield from self._seeded(undecided, slice(seed_index, seed_index + 1))
-            undecided = [  # those that miss the share by no more than chance explains
-                finalist for finalist in undecided
+            yield from self._seeded(undecided_finalists, slice(seed_index, seed_index + 1))
+            undecided_finalists = [  # those that miss the share by no more than chance explains
+                finalist for finalist in undecided_finalists
                 if finalist.seeds and required_share - statistics.fmean(finalist.shares)
                 <= by_chance({"share_error": _error_of_mean(finalist)})
             ]  # fmt: skip
@@ -209,8 +209,8 @@ class Finish:
                 except StopIteration as ended:
                     finalist.capacity, held = ended.value, ended.value.held
                     # Loads were run as `with_load` rounds them.
-                    held_load = load_of(with_load(finalist.scenario, held))[1] if held else 0.0
-                    loads = [load for load, _ in misses if load > held_load]
+                    rounded_held = load_of(with_load(finalist.scenario, held))[1] if held else 0.0
+                    loads = [load for load, _ in misses if load > rounded_held]
                     if loads:  # of the least load that is too much
                         trials = [trial for load, trial in misses if load == min(loads)]
                         finalist.breaks = most_break(trials, self.search.plan)
@@ -221,18 +221,18 @@ class Finish:
 
     def _losses(self, finalists: Sequence[Finalist]) -> Steps:
         """Simulate every loss at each deployment's load, or at lower loads until the SLO is met."""
-        remaining = list(finalists)
+        not_surviving = list(finalists)
         for load_share in (1.0,) if self.search.one_load else CARRIED:
-            rates_before = [(finalist, finalist.rate) for finalist in remaining]
+            rates_before = [(finalist, finalist.rate) for finalist in not_surviving]
             for finalist, rate_per_s in rates_before:
                 finalist.losses, finalist.rate = {}, load_share * rate_per_s
                 if load_share < 1.0:
                     finalist.scenario = self.search.at_steady(finalist.candidate, finalist.rate)
             for loss in self.search.plan.survives:
-                yield from self._lost(loss, remaining)
+                yield from self._lost(loss, not_surviving)
             for finalist, rate_per_s in rates_before:
                 finalist.rate = finalist.rate if finalist.survives else rate_per_s
-            remaining = [finalist for finalist in remaining if not finalist.survives]
+            not_surviving = [finalist for finalist in not_surviving if not finalist.survives]
 
     def _lost(self, loss: str, finalists: Sequence[Finalist]) -> Steps:
         """Simulate each deployment after each loss of a kind; store the worst of the results."""
@@ -266,12 +266,12 @@ class Finish:
                     candidate_by_kind.setdefault(candidate.different, candidate)
             reserves = list(candidate_by_kind.values())[:SPARES]
             yield from search.tried([c for c in reserves if c.settings not in search.tested])
-            chosen = [self._finalist(t) for c in reserves if (t := search.tested[c.settings]).low]
-            yield from self._seeded(chosen)
-            chosen = [finalist for finalist in chosen if self._holds(finalist)]
-            yield from self._losses(chosen)
-            yield from self._capacities([finalist for finalist in chosen if finalist.survives])
-            self.finalists += chosen
+            spares = [self._finalist(t) for c in reserves if (t := search.tested[c.settings]).low]
+            yield from self._seeded(spares)
+            spares = [finalist for finalist in spares if self._holds(finalist)]
+            yield from self._losses(spares)
+            yield from self._capacities([finalist for finalist in spares if finalist.survives])
+            self.finalists += spares
 
 
 def _error_of_mean(f: Finalist) -> float:

@@ -193,8 +193,8 @@ class Prices:
             paths = (OFFLOAD, LENT, *(LENDERS if role == "decode" else ()))
             own_settings |= {path: settings.get(path, read(self.base, path)) for path in paths}
         if role == "prefill":  # its costs know only whether there are drafts
-            drafts = self.base.deployment.decode.mtp_draft_tokens
-            own_settings[DRAFTS] = min(1, own_settings.get(DRAFTS, drafts))
+            draft_tokens = self.base.deployment.decode.mtp_draft_tokens
+            own_settings[DRAFTS] = min(1, own_settings.get(DRAFTS, draft_tokens))
         return (role, *sorted(own_settings.items()))
 
     def pools(self, settings: Settings) -> dict[str, Pool]:
@@ -226,12 +226,12 @@ class Prices:
             limits = (math.inf, math.inf) if role == "prefill" else (batch, limit_s)
             rate_per_s, rate_tpot_s = pool_curve.within(*limits)
             # TPOT with less than a request on each die is not priced: no bound is below that rate.
-            bound = max(pool_best_case.within(*limits)[0], pool_best_case.rates[0])
-            bounds[role], rates[role] = LUCK * count * bound, count * rate_per_s
+            bound_per_s = max(pool_best_case.within(*limits)[0], pool_best_case.rates[0])
+            bounds[role], rates[role] = LUCK * count * bound_per_s, count * rate_per_s
             rates["front end"] = min(rates["front end"], count * pool_curve.tokenised)
             bounds["front end"] = LUCK * rates["front end"]
             npus_taken += count * npus
-            npus_per_rate += npus / max(bound, 1e-12)
+            npus_per_rate += npus / max(bound_per_s, 1e-12)
             if role != "prefill":
                 tpot_s = rate_tpot_s
                 if self.rate is not None:
@@ -274,8 +274,8 @@ class Prices:
             base = with_overrides(self.base, one_instance)
             # Pools that differ in draft tokens alone share their imbalance, which is slow to
             # compute and hardly depends on them.
-            drafts = self.base.deployment.decode.mtp_draft_tokens
-            shared_settings = own_fields | {OFFLOAD: 0.0, DRAFTS: drafts}
+            draft_tokens = self.base.deployment.decode.mtp_draft_tokens
+            shared_settings = own_fields | {OFFLOAD: 0.0, DRAFTS: draft_tokens}
             key = (role, *sorted(shared_settings.items()))
             if key not in self.parts:
                 scenario = with_overrides(base, shared_settings)
@@ -288,7 +288,7 @@ class Prices:
                 raise
             return Curve(refused=str(error)), Curve()
         load_compiled()
-        hottest = assembly.prefill_imbalance.table, assembly.decode_imbalance.table
+        tables = assembly.prefill_imbalance.table, assembly.decode_imbalance.table
         tokenised_per_s = math.inf
         if role != "decode":
             tokenised_per_s = assembly.costs.tokenised_per_s(self.traffic.input_tokens)
@@ -302,7 +302,7 @@ class Prices:
             batches = {assembly.costs.roles[role].chip.dies_per_npu, *CURVE, own_batch}
         traffics = [uniform, replace(uniform, hit_tokens=0.0)] if uniform.hit_tokens else [uniform]
         expected: list[Point] = []
-        best_case: list[Point] = []
+        best_points: list[Point] = []
         problem, both_curves = "", (Curve(), Curve())
         for batch in sorted(batches):
             if all(len(each.tpots_s) > 1 and each.tpots_s[-1] > until_s for each in both_curves):
@@ -312,7 +312,7 @@ class Prices:
                 batch_scenario = with_overrides(base, {BATCH: batch})
                 costs = build_costs(batch_scenario, self.facts, assembly.net)
                 # What is read of a prefix may take longer than computing it.
-                predicted = [(traffic, predict(costs, traffic, *hottest)) for traffic in traffics]
+                predicted = [(traffic, predict(costs, traffic, *tables)) for traffic in traffics]
             except ValueError as error:
                 if not type(error).__module__.startswith("twin."):
                     raise
@@ -320,8 +320,8 @@ class Prices:
                 continue
             expected.append(max(_point(role, instances, prediction) for _, prediction in predicted))
             points = ((_point(role, instances, f), f, traffic) for traffic, f in predicted)
-            best_case.append(max(_bunched(*point, hottest[1]) for point in points))
-            both_curves = _curve(expected, tokenised_per_s), _curve(best_case, tokenised_per_s)
+            best_points.append(max(_bunched(*point, tables[1]) for point in points))
+            both_curves = _curve(expected, tokenised_per_s), _curve(best_points, tokenised_per_s)
         return both_curves if expected else (Curve(refused=problem), Curve())
 
 

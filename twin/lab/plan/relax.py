@@ -61,8 +61,8 @@ class Relax:
         if plan.npus:
             any_size_search = Search(self._space(npus=0), self.facts, search.over)
             yield from any_size_search.steps()
-            if fits := any_size_search.ranked():
-                candidate = min((t.candidate for t in fits), key=lambda c: (c.npus, c.settings))
+            if fitting := any_size_search.ranked():
+                candidate = min((t.candidate for t in fitting), key=lambda c: (c.npus, c.settings))
                 self._relax("npus", plan.npus, candidate.npus, candidate)
         rate_per_s = search.space.rate if search.space.prices.offered is not None else None
         if rate_per_s is not None and (carried_per_s := (yield from self._most(rate_per_s))):
@@ -80,8 +80,8 @@ class Relax:
         nearest = tested.copy()
         for _ in range(HALVED if tested else 0):
             load_per_s = (max(carried_rate, LEAST * rate) + missed_per_s) / 2.0
-            batch = [scenario_of(self.search.space, t.candidate.given, load_per_s) for t in tested]
-            for t, trial in zip(tested, (yield tuple(batch)), strict=True):
+            runs = [scenario_of(self.search.space, t.candidate.given, load_per_s) for t in tested]
+            for t, trial in zip(tested, (yield tuple(runs)), strict=True):
                 if not isinstance(trial, str):
                     t.trials.append((load_per_s, trial | {"within": not self.search.misses(trial)}))
             if carriers := [t for t in tested if t.low == load_per_s]:

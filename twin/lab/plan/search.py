@@ -181,20 +181,20 @@ class Search:
 
     def _next(self, left: Sequence[Candidate], count: int) -> list[Candidate]:
         """Candidates of largest gain beyond the front times their chance; ties by reserve."""
-        ratios = self.reached
+        reached = self.reached
         proved_points = [p for t in self.tested.values() if (p := self.found(t)) is not None]
         may_fit = [c for c in left if self._may_do(c)]
         may_fit.sort(key=lambda c: (-c.price.expected, c.settings))
-        chances = np.array([self._chance(c, ratios.tpot) for c in may_fit])
+        chances = np.array([self._chance(c, reached.tpot) for c in may_fit])
         if not proved_points and not (chances > UNLIKELY).any():
             # None is expected to fit: half by the shortest TPOT, half by the largest bounds.
             by_tpot = sorted(left, key=lambda c: (c.price.tpot_s, c.npus, c.settings))
             by_bound = sorted(left, key=lambda c: (-c.price.bound, c.npus, c.settings))
             both_orders = itertools.chain.from_iterable(zip(by_tpot, by_bound, strict=True))
             return list({c.settings: c for c in itertools.islice(both_orders, count)}.values())
-        expected = np.array([self.point(c, ratios) for c in may_fit]).reshape(-1, 2)
-        for factor in PROMISING:
-            points = factor * expected
+        expected_points = np.array([self.point(c, reached) for c in may_fit]).reshape(-1, 2)
+        for promise_factor in PROMISING:
+            points = promise_factor * expected_points
             chosen_candidates: list[Candidate] = []
             reference_points = proved_points or [tuple(points.min(axis=0))]
             gains = np.min([beyond(points, *point) for point in reference_points], axis=0)
@@ -242,7 +242,7 @@ class Search:
         """For each of the best and each single change, the most promising untried candidate."""
         for best_candidate in best:
             self.space.around(best_candidate)
-        ratios, candidates_by_kind = self.reached, defaultdict(list)
+        reached, candidates_by_kind = self.reached, defaultdict(list)
         for candidate in self.space.open:
             candidates_by_kind[candidate.kind].append(candidate)
         best_of: dict[Any, tuple[float, Candidate]] = {}
@@ -253,9 +253,9 @@ class Search:
                 if len(changed_settings) > 1 or (changed_settings and len(untried) < len(members)):
                     continue
                 scores = [
-                    (self.point(c, ratios)[0], c)
+                    (self.point(c, reached)[0], c)
                     for c in untried
-                    if self._may_do(c) and self._chance(c, ratios.tpot) > 0.0
+                    if self._may_do(c) and self._chance(c, reached.tpot) > 0.0
                 ]
                 if scores:
                     top_pair = max(scores, key=lambda pair: (pair[0], pair[1].price.expected))
@@ -323,10 +323,10 @@ class Search:
                 for name in ("TTFT", "TPOT")
                 if (value := trial[f"{name.lower()}_s_{statistic}"]) is not None
             ]
-            state = "overloaded, " if trial["steady_state"] == "overloaded" else ""
+            prefix = "overloaded, " if trial["steady_state"] == "overloaded" else ""
             share_text = f"{100 * trial['share']:.1f} % of requests keep the SLO, "
             share_text += f"{100 * base.slo.share:g} % have to: "
-            problems.append(state + (share_text if plan.by == "share" else "") + ", ".join(texts))
+            problems.append(prefix + (share_text if plan.by == "share" else "") + ", ".join(texts))
         for key, unit in (("power_kw", "kW"), ("cost_per_million_tokens", "per million tokens")):
             limit, value = getattr(plan, key), trial[key]
             if limit and (value is None or value > limit):

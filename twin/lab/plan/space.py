@@ -233,9 +233,9 @@ def varied(s: Scenario, vary: tuple[str, ...], m: Machine) -> dict[str, list[Any
     """Values of every varying field that has an effect in some mode of the plan."""
     values_by_path = {}
     for path, values in (pair for key in vary for pair in CHOICES[key].values.items()):
-        reason = unmet(path, s)
-        modes = _modes(s, m) if reason and reason.path == MODE and "mode" in vary else []
-        if not reason or any((mode in reason.values) != reason.negated for mode in modes):
+        condition = unmet(path, s)
+        modes = _modes(s, m) if condition and condition.path == MODE and "mode" in vary else []
+        if not condition or any((mode in condition.values) != condition.negated for mode in modes):
             values_by_path[path] = values(s, m)
     return values_by_path
 
@@ -255,4 +255,4 @@ def pool_size(base: Scenario, settings: Settings, role: str) -> tuple[int, int]:
 
 def products(values: dict[str, list[Any]]) -> Iterator[Settings]:
     """Every combination of values, the last field first."""
-    return (dict(zip(values, combined, strict=True)) for combined in product(*values.values()))
+    return (dict(zip(values, choice, strict=True)) for choice in product(*values.values()))

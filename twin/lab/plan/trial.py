@@ -55,9 +55,9 @@ def scenario_of(space: Space, settings: Settings, rate: float) -> Scenario:
     changes = settings | load_settings(space, settings, rate)
     if settings.get(CONTROLLER, "fixed") == "fixed" and steady_by_itself(space.base):
         least_span_s = LIVES * space.life_s
-        warm_s = math.ceil(np.clip(least_span_s, *WARM_S))
+        warmup_s = math.ceil(np.clip(least_span_s, *WARM_S))
         counted_s = math.ceil(np.clip(max(least_span_s, REQUESTS / rate), *COUNTED_S))
-        changes |= {"warmup_s": warm_s, "horizon_s": warm_s + counted_s}
+        changes |= {"warmup_s": warmup_s, "horizon_s": warmup_s + counted_s}
     return with_overrides(space.base, changes)
 
 
@@ -73,9 +73,9 @@ class Latencies(NamedTuple):
 def measured(run: Run) -> Trial:
     """A run's stored figures; and `latencies` for `rejudged`, if they judge another SLO exactly."""
     s, latencies = run.scenario, _latencies(run)
-    stored = {key: run.summary.get(key) for key in STORED}
+    stored_figures = {key: run.summary.get(key) for key in STORED}
     slo_figures = _under_slo(run.summary, latencies, run.valid, s)
-    trial = stored | slo_figures | {"digest": run.digest, "seed": s.seed}
+    trial = stored_figures | slo_figures | {"digest": run.digest, "seed": s.seed}
     if latencies is None or not judged_by_alone(s) or rejudged(trial, latencies, s) != trial:
         return trial
     return trial | {"latencies": latencies}

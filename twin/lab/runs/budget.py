@@ -52,8 +52,8 @@ class Budget:
 
 def estimate(s: Scenario, facts: Facts, trace_requests: int = 0) -> Budget:
     """Estimated budget of a scenario's run; trace_requests: of the recorded stream it replays."""
-    budgets = [_of_one(model, facts, trace_requests) for model in of_models(s)]
-    memory_bytes = BASE_BYTES + sum(model.memory_bytes - BASE_BYTES for model in budgets)
+    budgets = [_of_one(budget, facts, trace_requests) for budget in of_models(s)]
+    memory_bytes = BASE_BYTES + sum(budget.memory_bytes - BASE_BYTES for budget in budgets)
     return Budget(sum(o.requests for o in budgets), memory_bytes, sum(o.seconds for o in budgets))
 
 

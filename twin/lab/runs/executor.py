@@ -192,8 +192,8 @@ class Runner:
         if self._cluster is not None:
             return self._look_at(self._cluster)
         with self._lock:
-            running = self._store.runs.running(list(self._processes))
-            for row in self._deaf_of(running):
+            running_rows = self._store.runs.running(list(self._processes))
+            for row in self._deaf_of(running_rows):
                 self._processes[row.owner.name].kill()
             # Time is counted in ticks, because this machine may have slept.
             passed_s, self._looked_s = min(now_s - self._looked_s, QUIET_TICK_S), now_s
@@ -203,16 +203,16 @@ class Runner:
                     log.error("process %d hung for %.0f s and was killed", process.pid, HUNG_S)
                     process.kill()
                     self._hung.add(name)
-            if running:
+            if running_rows:
                 self._stillborn, self.trouble = 0, ""
             waiting_count = len(self._store.runs.queued())
-            self._hire(waiting_count, len(running))
-        return bool(running or waiting_count)
+            self._hire(waiting_count, len(running_rows))
+        return bool(running_rows or waiting_count)
 
     def _look_at(self, cluster: Cluster) -> bool:
         """Send queued runs to a cluster, stop or end others; returns whether one waits or runs."""
-        running = self._store.runs.running((), cluster=True)
-        for row in self._deaf_of(running):
+        running_rows = self._store.runs.running((), cluster=True)
+        for row in self._deaf_of(running_rows):
             cluster.stop([row.id])
             self._store.runs.release(row.id, row.owner)  # it is to stop: so it ends here
         waiting_ids = self._store.runs.queued()
@@ -231,7 +231,7 @@ class Runner:
                 run_row = self._store.runs.claim(owner, run) or self._store.runs.get(run)
                 if run_row is not None:
                     self._store.runs.fail(run, run_row.owner, f"the cluster gave it up: {answer}")
-        return bool(running or waiting_ids)
+        return bool(running_rows or waiting_ids)
 
     def _bury(self) -> None:
         """Remove processes that ended, and end their runs."""

@@ -27,14 +27,14 @@ def _of_one(scenario: Scenario) -> dict[str, Any]:
     facts = load_facts()
     start_s = time.perf_counter()
     prices = Priced(scenario, facts)
-    full = prices.full
-    rate, limit = full.requests_per_s, full.limit
-    if full.prefill is not None and scenario.deployment.prefill.attention == "dp":
+    prediction = prices.full
+    rate, limit = prediction.requests_per_s, prediction.limit
+    if prediction.prefill is not None and scenario.deployment.prefill.attention == "dp":
         # By a sample of prompts: a long one on one die leaves the others without work.
         rate, limit = min((rate, limit), (attainment(prices).saturated, "prefill"))
     summary: dict[str, Any] = {"throughput_req_per_s": rate, "limit": limit}
     operators = {}
-    advice = full.advice
+    advice = prediction.advice
     if scenario.deployment.mode != "prefill_only":
         target = largest_batch(prices, scenario.slo.tpot_ms * 1e-3)
         advice += f" {target.sentence}"
@@ -44,14 +44,14 @@ def _of_one(scenario: Scenario) -> dict[str, Any]:
             "slo_best_tpot_s": target.best_tpot_s,
             "slo_binds": target.bottleneck,
         }
-    if (prefill := full.prefill) is not None:
+    if (prefill := prediction.prefill) is not None:
         operators["prefill"] = prefill.operators
         summary |= {
             "prefill_tokens_per_s_per_npu": prefill.tokens_per_s_per_npu,
             "prefill_batch_s_mean": prefill.batch_s,
             "prefill_limit": f"{prefill.longest_operator}: {prefill.resource}",
         }
-    if (decode := full.serving) is not None:  # as what limits it feeds it
+    if (decode := prediction.serving) is not None:  # as what limits it feeds it
         operators["decode"] = decode.operators
         summary |= {
             "decode_tokens_per_s_per_npu": decode.tokens_per_s_per_npu,

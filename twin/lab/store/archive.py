@@ -66,24 +66,24 @@ def write_archive(store: Store, file: IO[bytes], runs: Iterable[str] | None = No
     writer = _Writer(store, file, holders=runs is None and not store.visitor)
     if runs is None:  # all that the visitor sees, of runs those that have ended
         scenario_rows, import_rows, r = models.ScenarioRow, models.ImportRow, models.RunRow
-        ended = r.state.in_(models.ENDED_STATES)
+        has_ended = r.state.in_(models.ENDED_STATES)
         queries = (
             store.scenarios.visible(select(scenario_rows.digest)),
-            store.runs.visible(select(r.scenario).where(ended)).distinct(),
+            store.runs.visible(select(r.scenario).where(has_ended)).distinct(),
             store.traces.visible(select(import_rows.digest)).order_by(import_rows.digest),
-            store.runs.visible(select(r.id).where(ended)).order_by(r.queued_s, r.id),
+            store.runs.visible(select(r.id).where(has_ended)).order_by(r.queued_s, r.id),
         )
         with store.database.read() as session:
-            own_digests, run_digests, imports, ids = (list(session.scalars(q)) for q in queries)
+            own_digests, run_digests, imports, run_ids = (list(session.scalars(q)) for q in queries)
         scenarios = sorted({*own_digests, *run_digests})
     else:
         rows = [require(store.runs.get(run), RUN, run) for run in runs]
-        scenarios, imports, ids = [row.scenario for row in rows], [], [row.id for row in rows]
+        scenarios, imports, run_ids = [row.scenario for row in rows], [], [row.id for row in rows]
     for digest in dict.fromkeys(scenarios):
         writer.attempt(writer.scenario, digest)
     for digest in dict.fromkeys((*imports, *writer.used)):
         writer.attempt(writer.imported, digest)
-    for run in dict.fromkeys(ids):
+    for run in dict.fromkeys(run_ids):
         writer.attempt(writer.run, run)
     file.write(bytes(2 * tarfile.BLOCKSIZE))
     return writer.moved
@@ -163,12 +163,12 @@ class _Writer:
                 of_holders = select(models.HoldingRow.visitor).where(models.HoldingRow.name == name)
                 fields[HOLDERS] = list(session.scalars(of_holders))
             # The exporter's notes; in a full export all, else without the visitor's name.
-            n, no_visitor = models.NoteRow, {} if self._holders else {"visitor": ""}
+            n, hidden_visitor = models.NoteRow, {} if self._holders else {"visitor": ""}
             query = select(*(getattr(n, key) for key in columns_of(n))).where(n.name == name)
-            if no_visitor:
+            if hidden_visitor:
                 query = query.where(n.visitor == self.store.visitor)
             rows = session.execute(query.order_by(n.visitor)).mappings()
-            if notes := [{**row, **no_visitor} for row in rows]:
+            if notes := [{**row, **hidden_visitor} for row in rows]:
                 fields[WRITTEN] = notes
         if kind in TABLES:
             fields[FILES] = dict(files)

@@ -211,8 +211,8 @@ def _sync_folder(folder: Path) -> None:
     """Force the names in a folder to the disk, where the system can."""
     if os.name != "posix" or not os.access(folder, os.R_OK):
         return  # who may not read a folder cannot force it to the disk
-    handle = os.open(folder, os.O_RDONLY)
+    folder_descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        os.fsync(folder_descriptor)
     finally:
-        os.close(handle)
+        os.close(folder_descriptor)

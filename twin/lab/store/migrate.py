@@ -113,11 +113,11 @@ def _fixed(name: str, table: str, message: str, columns: str = "") -> Guard:
 
 def _stays(one: str) -> tuple[Guard, Guard]:
     """Guards against deleting published rows and changing their time, until the link is revoked."""
-    table, is_shared, message = f"{one}s", "OLD.published_s IS NOT NULL", SHARED.format(one=one)
+    table, is_shared, refusal = f"{one}s", "OLD.published_s IS NOT NULL", SHARED.format(one=one)
     stays = f"{is_shared} AND NEW.published_s IS NOT NULL"
     return (
-        Guard(f"published_{one}_stays", table, "DELETE", is_shared, message),
-        Guard(f"published_{one}_stays_published", table, "UPDATE OF published_s", stays, message),
+        Guard(f"published_{one}_stays", table, "DELETE", is_shared, refusal),
+        Guard(f"published_{one}_stays_published", table, "UPDATE OF published_s", stays, refusal),
     )
 
 
@@ -168,10 +168,10 @@ def make_guards(connection: Connection) -> None:
 
 def _statement(guard: Guard, *, sqlite: bool) -> str:
     """SQL that creates a guard."""
-    head = f"CREATE TRIGGER {guard.name} BEFORE {guard.event} ON {guard.table} FOR EACH ROW"
-    refuse = f"BEGIN SELECT RAISE(ABORT, '{guard.message}'); END"
-    action = refuse if sqlite else f"EXECUTE FUNCTION twin_refuse('{guard.message}')"
-    return f"{head} WHEN ({guard.condition}) {action}"
+    trigger_head = f"CREATE TRIGGER {guard.name} BEFORE {guard.event} ON {guard.table} FOR EACH ROW"
+    sqlite_action = f"BEGIN SELECT RAISE(ABORT, '{guard.message}'); END"
+    action = sqlite_action if sqlite else f"EXECUTE FUNCTION twin_refuse('{guard.message}')"
+    return f"{trigger_head} WHEN ({guard.condition}) {action}"
 
 
 def check_guards(database: Database) -> list[str]:

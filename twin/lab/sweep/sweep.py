@@ -88,13 +88,13 @@ def axis(text: str) -> Axis:
     path, _, values_text = text.partition("=")
     path = path.strip()
     label_of(path)
-    parts = values_text.split(":")
-    if len(parts) in (3, 4) and parts[3:] in ([], ["log"]):
+    range_parts = values_text.split(":")
+    if len(range_parts) in (3, 4) and range_parts[3:] in ([], ["log"]):
         try:
-            low, high, count = float(parts[0]), float(parts[1]), int(parts[2])
+            low, high, count = float(range_parts[0]), float(range_parts[1]), int(range_parts[2])
         except ValueError:
             raise SweepError(_usage(path)) from None
-        return between(path, low, high, count, log=len(parts) == 4)
+        return between(path, low, high, count, log=len(range_parts) == 4)
     values = [_read(path, word.strip()) for word in values_text.split(",") if word.strip()]
     return _axis(path, values)
 
@@ -132,12 +132,12 @@ def _usage(path: str) -> str:
 def _read(path: str, word: str) -> Any:
     """A field's value from a word; raises SweepError if a number is needed and it is none."""
     field = field_info(path)
-    kind = field.kind if field else str
-    if kind is bool:
+    field_kind = field.kind if field else str
+    if field_kind is bool:
         return {"true": True, "on": True, "false": False, "off": False}.get(word.lower(), word)
-    if kind in (int, float):
+    if field_kind in (int, float):
         try:
-            return kind(word)
+            return field_kind(word)
         except ValueError:
             raise SweepError(_usage(path)) from None
     return word
@@ -227,7 +227,7 @@ def conclusion(
     """Conclusion of a sweep of one field, in one sentence."""
     pairs = list(zip(scenarios, summaries, strict=True))
     meets = [holds(scenario, summary) for scenario, summary in pairs]
-    known_indices = [i for i, met in enumerate(meets) if met is not None]
+    known_indices = [i for i, is_met in enumerate(meets) if is_met is not None]
     if len(known_indices) < 2:
         return ""
     change_indices = knees(meets)
@@ -244,8 +244,8 @@ def conclusion(
     figure, bound = shown(metric.key, summaries[miss][metric.key]), shown(metric.key, limit)
     reason = f"at {over.said(over.values[miss])} {metric.label} is {figure}, {bound} is the limit"
     direction = "up to" if meets[index_before] else "from"
-    changes = len(change_indices)
-    change_text = "" if changes == 1 else f" It changes {changes} times along the way."
+    change_count = len(change_indices)
+    change_text = "" if change_count == 1 else f" It changes {change_count} times along the way."
     return f"Holds its SLO {direction} {over.said(over.values[met_index])}; {reason}.{change_text}"
 
 

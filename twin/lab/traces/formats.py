@@ -118,11 +118,11 @@ def build_table(c: Columns, most_rows: int) -> TraceTable:
     if row_count > most_rows:
         raise TraceError(f"{c.name} holds {row_count:,} requests, more than {most_rows:,}: cut it")
     counts = Counter(c.counts)
-    no_input = c.input_tokens < 1
-    no_output = ~no_input & (c.output_tokens < 1)
-    counts["dropped: no input tokens"] += int(no_input.sum())
-    counts["dropped: no output tokens"] += int(no_output.sum())
-    chosen_rows = np.flatnonzero(~(no_input | no_output))
+    has_no_input = c.input_tokens < 1
+    has_no_output = ~has_no_input & (c.output_tokens < 1)
+    counts["dropped: no input tokens"] += int(has_no_input.sum())
+    counts["dropped: no output tokens"] += int(has_no_output.sum())
+    chosen_rows = np.flatnonzero(~(has_no_input | has_no_output))
     chosen_rows = chosen_rows[np.argsort(c.ticks[chosen_rows], kind="stable")]
     if c.in_order and (np.diff(chosen_rows) < 0).any():
         c.warnings.append("rows were not in order of time and have been sorted")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.benchmarks.whole_runs import BRIEF, COPIES, Benchmark, benchmarks
 from twin.engine.simulate import simulate
-from twin.lab.ask import replayed
+from twin.lab.ask import with_trace
 from twin.lab.library import load_facts
 from twin.scenario import with_overrides
 
@@ -20,7 +20,7 @@ def bench_simulate(benchmark, chosen: Benchmark):
         from twin.lab.traces.reader import read_trace
 
         trace = read_trace(chosen.trace)
-        scenario = replayed(scenario, trace, tree_copies=COPIES)
+        scenario = with_trace(scenario, trace, tree_copies=COPIES)
     facts = load_facts()
     simulate(with_overrides(scenario, BRIEF), facts, trace)  # compile
     run = benchmark.pedantic(simulate, (scenario, facts, trace), rounds=1)

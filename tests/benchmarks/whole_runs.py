@@ -163,14 +163,14 @@ def measure(
 def _measure(benchmark: Benchmark) -> Measured:
     """Warm up, then run once against the clock; runs in its own process."""
     from twin.engine.simulate import simulate
-    from twin.lab.ask import replayed
+    from twin.lab.ask import with_trace
     from twin.lab.library import load_facts
     from twin.lab.traces.reader import read_trace
 
     scenario, trace = benchmark.scenario, None
     if benchmark.trace is not None:
         trace = read_trace(benchmark.trace)
-        scenario = replayed(scenario, trace, tree_copies=COPIES)
+        scenario = with_trace(scenario, trace, tree_copies=COPIES)
     facts = load_facts()
     simulate(with_overrides(scenario, BRIEF), facts, trace)
     gc.freeze()  # as a job and the command line do

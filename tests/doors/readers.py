@@ -28,7 +28,7 @@ from twin.lab.library import (
     CALIBRATION,
     DATA,
     SCENARIOS,
-    _private,
+    _private_tables,
     load_facts,
     published_table,
     scenario_from_toml,
@@ -88,7 +88,7 @@ def _settings(data: bytes) -> object:
 
 def _calibration(data: bytes) -> object:
     known = published_table(CALIBRATION)
-    return on_disk(lambda path: _private(path, known), "mine.toml")(data)
+    return on_disk(lambda path: _private_tables(path, known), "mine.toml")(data)
 
 
 def _archive(data: bytes) -> object:

@@ -9,7 +9,7 @@ from tests.engine.small import end_of, facts_with_kv_space, recorded, run, small
 from tests.engine.test_pool import BLOCK, conversations
 from twin.engine.invariants import prefix_cache_fits
 from twin.engine.simulate import simulate
-from twin.lab.ask import replayed
+from twin.lab.ask import with_trace
 from twin.lab.library import load_facts
 from twin.scenario import with_overrides
 
@@ -67,7 +67,7 @@ def test_each_prompt_hits_what_a_dictionary_with_users_has():
     lengths = [BLOCK * len(chain) + 1 for chain in chains]
     arrivals = np.cumsum(np.random.default_rng(4).exponential(0.004, len(chains))).tolist()
     trace = recorded(arrivals, lengths, [1] * len(chains), chains, BLOCK)
-    s = replayed(
+    s = with_trace(
         small(ALONE | {"deployment.mode": "prefill_only", "deployment.prefill.instances": 1}), trace
     )
     s = with_overrides(s, {"horizon_s": arrivals[-1] + 1.0, "step_s": 0.02})

@@ -13,7 +13,7 @@ from twin.engine.simulate import result_digest, simulate
 from twin.engine.swap import stream_kv
 from twin.hardware.fabric import build_fabric
 from twin.hardware.prices import host_copy
-from twin.lab.ask import replayed
+from twin.lab.ask import with_trace
 from twin.lab.library import load_facts
 from twin.model import layer
 from twin.model.costs import build_costs
@@ -48,7 +48,7 @@ def costs_of(settings: dict[str, Any]):
 def one_request(share: float, tokens: int = 1000):
     """A request of so many tokens alone on a rank of two dies, whose answer has 100."""
     trace = recorded([0.001], [tokens], [100])
-    s = replayed(small(ONE_RANK | {SHARE: share}), trace)
+    s = with_trace(small(ONE_RANK | {SHARE: share}), trace)
     s = with_overrides(s, {"horizon_s": 6.0, "warmup_s": 0.0})
     return simulate(s, load_facts(), trace), end_of(s, load_facts(), trace)
 

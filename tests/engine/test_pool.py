@@ -7,7 +7,7 @@ import numpy as np
 from tests.engine.small import recorded, small
 from twin.engine.simulate import simulate
 from twin.hardware.demands import dram
-from twin.lab.ask import replayed
+from twin.lab.ask import with_trace
 from twin.lab.library import load_facts
 from twin.model.fetch import node_dram_bytes
 from twin.scenario import Scenario, with_overrides
@@ -57,12 +57,12 @@ def question(chains: list[list[int]]) -> tuple[Scenario, TraceTable]:
         "deployment.mode": "prefill_only", "memory_pool.ssd_gb_per_node": 0.0,
         "memory_pool.gb_per_node": 1.0, "deployment.prefill.instances": 1,
     }  # fmt: skip
-    s, facts = replayed(small(one_gb), trace), load_facts()
+    s, facts = with_trace(small(one_gb), trace), load_facts()
     parts = assemble(s, facts, trace)
     node_bytes = node_dram_bytes(s.memory_pool, facts, parts.net.dies_per_node)
     pool_bytes = node_bytes * dram(parts.net, range(parts.net.nodes))
     gb = (ROOM + 0.5) * parts.costs.held_bytes(BLOCK) / pool_bytes
-    s = replayed(small(one_gb | {"memory_pool.gb_per_node": gb}), trace)
+    s = with_trace(small(one_gb | {"memory_pool.gb_per_node": gb}), trace)
     return with_overrides(s, {"horizon_s": arrivals[-1] + 1.0}), trace  # all end
 
 

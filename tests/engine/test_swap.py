@@ -14,9 +14,9 @@ from twin.engine.invariants import swapped_conserved
 from twin.engine.simulate import simulate
 from twin.engine.swap import begin_copy, copies_s
 from twin.hardware.prices import host_copy
-from twin.lab.ask import replayed
+from twin.lab.ask import with_trace
 from twin.lab.library import load_facts
-from twin.lab.schedulers import by_default
+from twin.lab.schedulers import default_fields
 from twin.metrics.operators import DECODE_OPERATORS
 from twin.scenario import with_overrides
 
@@ -39,7 +39,7 @@ SPACE = 6000  # tokens of a die: five prompts
 def two_on_one_rank(gb: float, more: dict[str, Any] | None = None):
     """Two requests that outgrow the KV space of one rank together, and neither alone."""
     trace = recorded([0.001, 0.002], [1000, 1000], [400, 300])
-    s = replayed(small(ONE_RANK | {SWAP: gb} | (more or {})), trace)
+    s = with_trace(small(ONE_RANK | {SWAP: gb} | (more or {})), trace)
     s = with_overrides(s, {"horizon_s": 6.0, "warmup_s": 0.0})
     facts = facts_with_kv_space(s, 2300)
     return simulate(s, facts, trace), end_of(s, facts, trace)
@@ -129,10 +129,10 @@ def test_space_without_preemptions_changes_no_figure():
 def test_stacks_say_whether_they_swap():
     s = small({SWAP: 5.0, "deployment.stack": "vllm-0-24", "supernode.chip": "h200"})
     facts = load_facts()
-    assert by_default(s, facts)[SWAP] == 0.0
+    assert default_fields(s, facts)[SWAP] == 0.0
     assert any("has no swap" in note for note in simulate(s, facts).notes)
     mindie = with_overrides(s, {"deployment.stack": "mindie", "supernode.chip": "ascend-910c"})
-    assert by_default(mindie, facts)[SWAP] == 0.0
+    assert default_fields(mindie, facts)[SWAP] == 0.0
     assert not any("has no swap" in note for note in simulate(mindie, facts).notes)
 
 

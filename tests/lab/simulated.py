@@ -707,7 +707,7 @@ def simulated(seed: int, folder: Path, template: Path, spy: Callable[[], None]) 
         put(real, "subprocess", SimpleNamespace(Popen=_popen(world), PIPE=None))
         put(owner, "os", SimpleNamespace(getpid=lambda: world.process.pid))
         put(owner, "this_host", lambda: world.process.host.name)
-        put(owner, "_started", lambda pid: _started(world, pid))
+        put(owner, "_start_time", lambda pid: _started(world, pid))
         put(artefacts, "os", _os(world))
         put(artefacts, "ThreadPoolExecutor", _OneByOne)
         usage = SimpleNamespace(

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tests.made_trace import made_trace
-from twin.lab.ask import fields_like, question, replayed, scenario_named, settings_from
+from twin.lab.ask import fields_like, question, scenario_named, settings_from, with_trace
 from twin.lab.library import presets
 from twin.scenario import SpecError
 from twin.workload.generate import TraceTable
@@ -49,7 +49,7 @@ def test_settings_come_last():
 
 def test_a_trace_replaces_workload_and_horizon():
     table = trace_of([0.0, 10.5, 300.25])
-    replay = replayed(QUICK, table, rate_multiplier=2.0)
+    replay = with_trace(QUICK, table, rate_multiplier=2.0)
     assert replay.workload.arrivals == "trace"
     assert replay.workload.trace.digest == table.digest
     assert replay.warmup_s == 0
@@ -57,7 +57,7 @@ def test_a_trace_replaces_workload_and_horizon():
 
 
 def test_a_trace_without_times_keeps_the_horizon():
-    assert replayed(QUICK, trace_of([0.0, 0.0], has_time=False)).horizon_s == QUICK.horizon_s
+    assert with_trace(QUICK, trace_of([0.0, 0.0], has_time=False)).horizon_s == QUICK.horizon_s
 
 
 @pytest.mark.parametrize("copies", [1, 3])
@@ -66,7 +66,7 @@ def test_every_request_of_a_replay_lies_inside_the_horizon(copies):
     from twin.workload.generate import generate
 
     table = trace_of([3.0 * (i // 5) for i in range(500)])  # five share each coarse timestamp
-    s = replayed(QUICK, table, rate_multiplier=1.5, tree_copies=copies)
+    s = with_trace(QUICK, table, rate_multiplier=1.5, tree_copies=copies)
     made = generate(s.workload, s.horizon_s, s.seed, 128, load_facts(), table)
     assert len(made) == copies * len(table)
 
@@ -74,14 +74,14 @@ def test_every_request_of_a_replay_lies_inside_the_horizon(copies):
 @pytest.mark.parametrize("multiplier", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_multiplier_out_of_bounds_is_named(multiplier):
     with pytest.raises(SpecError, match="workload.trace.rate_multiplier"):
-        replayed(QUICK, trace_of([0.0, 1.0]), multiplier)
+        with_trace(QUICK, trace_of([0.0, 1.0]), multiplier)
 
 
 def test_a_trace_longer_than_any_run_is_named_and_faster_it_fits():
     month = trace_of([0.0, 30 * 86_400.0])
     with pytest.raises(SpecError, match=r"made.csv lasts 2.592e\+06 s"):
-        replayed(QUICK, month)
-    assert replayed(QUICK, month, 10.0).horizon_s > 259_200
+        with_trace(QUICK, month)
+    assert with_trace(QUICK, month, 10.0).horizon_s > 259_200
 
 
 def test_a_multiplier_without_a_trace_is_refused():

@@ -18,15 +18,15 @@ from twin.lab.evidence.bands import (
     batch_range,
     by_system,
     coverage,
+    error_of_ratio,
     errors_of,
     left_out,
     levels_of,
     quantity_of,
-    ratio_within,
     speed,
-    student,
+    student_t,
 )
-from twin.lab.evidence.near import covered, record
+from twin.lab.evidence.near import coverages, recorded
 from twin.lab.evidence.rows import UNJUDGED, load_first, load_published, scenario_of
 
 
@@ -53,8 +53,8 @@ UNKNOWN = (DECODE, "another chip", "another stack", "apart", 3)
 
 @pytest.mark.parametrize("what", ["system", "source"])
 def test_bands_hold_what_they_say_of_rows_left_out(what):
-    held = {each.rows_of: each for each in covered()[f"first errors, their {what} left out"]}
-    assert held["all"].rows == sum(e.first is not None for e in record()[0]) > 100
+    held = {each.rows_of: each for each in coverages()[f"first errors, their {what} left out"]}
+    assert held["all"].rows == sum(e.first is not None for e in recorded()[0]) > 100
     assert 0.7 <= held["all"].most <= 0.9
     assert 0.4 <= held["all"].half <= 0.65
     assert held[DECODE].rows > 50 and 0.7 <= held[DECODE].most <= 0.9
@@ -68,7 +68,7 @@ def test_bands_hold_what_they_say_of_systems_that_are_drawn():
 
 
 def test_a_regime_without_rows_has_the_band_of_other_systems():
-    errors, bands = record()
+    errors, bands = recorded()
     band = bands.of(UNKNOWN)
     assert band.own == 0 and band.freedom == PRIOR
     other = bands.of((DECODE, "a third chip", "a third stack", "colocated", 0))
@@ -78,9 +78,9 @@ def test_a_regime_without_rows_has_the_band_of_other_systems():
 
 
 def test_a_quantity_without_rows_is_no_better_known_than_any_other():
-    _, bands = record()
+    _, bands = recorded()
     band = bands.of(("a new quantity", *UNKNOWN[1:]))
-    quantities = {e.levels[0] for e in record()[0]}
+    quantities = {e.levels[0] for e in recorded()[0]}
     assert all(band.spread >= bands.of((q, *UNKNOWN[1:])).spread for q in quantities)
 
 
@@ -165,7 +165,7 @@ def test_every_judged_row_with_a_first_error_counts_and_bounds_do_not():
 @pytest.mark.parametrize("share", [0.5, 0.75, 0.9, 0.95])
 def test_quantiles_are_students(share):
     for freedom in (PRIOR, PRIOR + 1, 3 * PRIOR, 1000):
-        assert student(share, freedom) == pytest.approx(stdtrit(freedom, share), abs=1e-3)
+        assert student_t(share, freedom) == pytest.approx(stdtrit(freedom, share), abs=1e-3)
 
 
 def test_batches_of_one_range_share_a_leaf():
@@ -178,8 +178,8 @@ def test_batches_of_one_range_share_a_leaf():
 def test_a_ratio_is_better_known_than_a_figure_where_errors_of_pairs_cancel():
     errors = [e for k in range(4) for e in (an_error(f"s{k}", 0.5, number=0),
               an_error(f"s{k}", 0.52, number=1))]  # fmt: skip
-    within, own = ratio_within(errors, errors[0].levels, "a model")
+    within, own = error_of_ratio(errors, errors[0].levels, "a model")
     assert within == pytest.approx(0.02) and own == 1
-    assert ratio_within(errors, UNKNOWN, "a model") == (pytest.approx(0.02), 0)
-    assert ratio_within(errors, errors[0].levels, "another model")[1] == 0
-    assert ratio_within([], UNKNOWN, "a model")[0] == math.inf
+    assert error_of_ratio(errors, UNKNOWN, "a model") == (pytest.approx(0.02), 0)
+    assert error_of_ratio(errors, errors[0].levels, "another model")[1] == 0
+    assert error_of_ratio([], UNKNOWN, "a model")[0] == math.inf

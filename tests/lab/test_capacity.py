@@ -14,8 +14,8 @@ from twin.lab.explain.capacity import (
     SEEDS,
     at_steady,
     capacity,
-    longer,
     with_load,
+    with_longer_times,
 )
 from twin.lab.explain.view import holds, load_of
 from twin.lab.library import load_facts
@@ -40,9 +40,9 @@ def known(most, noise=0.0, requests=10_000):
 
 @pytest.mark.parametrize("factor", [0.4, 0.97, 1.0, 1.2, 3.0])
 def test_the_capacity_is_found_wherever_the_formula_begins(factor):
-    from twin.lab.explain.capacity import first_load
+    from twin.lab.explain.capacity import load_by_formula
 
-    most = factor * first_load(QUICK, load_facts())
+    most = factor * load_by_formula(QUICK, load_facts())
     found = capacity(QUICK, load_facts(), known(most))
     assert found.load == pytest.approx(most, rel=0.01)
     assert found.low <= most <= found.high
@@ -97,7 +97,7 @@ def test_seeds_are_added_where_some_fall_behind_for_good_and_others_do_not():
 
 def test_the_range_of_a_thorough_search_holds_the_load_where_runs_fall_behind_for_good():
     most, holds_it, draws = 100.0, 0, 20
-    longest_s = longer(at_steady(QUICK, load_facts(), most)).horizon_s
+    longest_s = with_longer_times(at_steady(QUICK, load_facts(), most)).horizon_s
     for seed in range(draws):
         rng = random.Random(seed)
 

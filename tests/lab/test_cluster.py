@@ -244,7 +244,7 @@ def test_what_a_cluster_cannot_do_is_one_sentence(monkeypatch):
 
 def test_a_worker_with_another_twin_refuses_to_simulate():
     with pytest.raises(ValueError, match="install the same version"):
-        drive.trial("another version\n{}")
+        drive.trial_of_text("another version\n{}")
 
 
 def test_a_process_that_has_grown_ends_in_order_while_its_input_is_open():

@@ -19,8 +19,8 @@ EXAMPLE = Path(__file__).parents[2] / "data" / "examples" / "one_by_one.py"
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv(controllers.VARIABLE, str(tmp_path))
-    controllers.own.cache_clear()
-    look_in(controllers.own)
+    controllers.load_own.cache_clear()
+    look_in(controllers.load_own)
     return tmp_path
 
 
@@ -56,7 +56,7 @@ def test_a_changed_file_is_another_controller(folder):
     digest = kept(folder, "one", EXAMPLE.read_text())
     kept(folder, "one", EXAMPLE.read_text() + "# another")
     with pytest.raises(ControllerError, match="no file of TWIN_CONTROLLERS"):
-        controllers.own(digest)
+        controllers.load_own(digest)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from twin.lab.runs.executor import Runner
 from twin.lab.runs.process import start_process
 from twin.lab.runs.runner import add_run
 from twin.lab.store import Owner, UnknownId
-from twin.lab.store.owner import _started, this_host
+from twin.lab.store.owner import _start_time, this_host
 from twin.scenario import Scenario
 
 ENGINE = "tests.lab.fake_engine"
@@ -173,7 +173,7 @@ def test_without_standby_a_process_starts_for_a_run_alone(store):
 def test_a_live_process_of_another_server_keeps_its_run(store):
     """Another server's process is a process all the same: here, one that sleeps."""
     other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    owner = Owner("other", this_host(), other.pid, _started(other.pid))
+    owner = Owner("other", this_host(), other.pid, _start_time(other.pid))
     run = add_run(store, LONG, owner=owner, engine=ENGINE)
     Runner(store, processes=1, engine=ENGINE)._store.runs.recover()
     assert store.runs.get(run).state == "running"
@@ -191,4 +191,4 @@ def test_processes_are_as_many_as_cores_and_memory_allow(monkeypatch):
     monkeypatch.setattr(executor, "cores", lambda: 9)
     for available, processes in ((float("inf"), 8), (7e9, 3), (1e9, 1)):
         monkeypatch.setattr(executor, "available_bytes", lambda a=available: a)
-        assert executor._size() == processes
+        assert executor._process_count() == processes

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from tests.laws.advice import LITE
-from twin.lab.explain.causes import Change, expected, promised
+from twin.lab.explain.causes import Change, expected_figures, score_of
 from twin.lab.explain.view import View, waiting_s
 from twin.lab.library import load_facts
 from twin.scenario import parse_scenario, with_overrides
@@ -25,9 +25,9 @@ def overloaded() -> View:
 
 
 def test_the_formula_promises_most_of_what_takes_the_bottleneck_away(overloaded):
-    base = expected(overloaded, overloaded.scenario)
+    base = expected_figures(overloaded, overloaded.scenario)
     promises = {
-        path: promised(overloaded, Change({path: value}), base)
+        path: score_of(overloaded, Change({path: value}), base)
         for path, value in (
             ("deployment.prefill.instances", 4),
             ("deployment.decode.batch_per_npu", 64),
@@ -40,10 +40,10 @@ def test_the_formula_promises_most_of_what_takes_the_bottleneck_away(overloaded)
 
 
 def test_what_no_formula_knows_promises_what_the_record_leaves_to_gain(overloaded):
-    base = expected(overloaded, overloaded.scenario)
+    base = expected_figures(overloaded, overloaded.scenario)
     settings = {"router.policy": "power_of_two"}
-    assert promised(overloaded, Change(settings, promise=0.4), base) == 0.4
-    assert promised(overloaded, Change(settings, promise=0.4), None) == 0.4
+    assert score_of(overloaded, Change(settings, promise=0.4), base) == 0.4
+    assert score_of(overloaded, Change(settings, promise=0.4), None) == 0.4
 
 
 def test_a_part_of_the_first_token_is_worth_no_more_than_the_time_that_it_takes(overloaded):

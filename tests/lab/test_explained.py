@@ -8,18 +8,18 @@ from tests.lab.searched import ends_soon
 from tests.laws.advice import LITE, varied
 from twin.lab.explain import explain as engine
 from twin.lab.explain.capacity import Capacity
-from twin.lab.explain.causes import CAUSES, possible
+from twin.lab.explain.causes import CAUSES, is_possible
 from twin.lab.explain.explain import as_json
 from twin.lab.explain.explain import simulate as explained
 from twin.lab.explain.runs import (
     MORE_SEEDS,
     RARE_SEEDS,
     Runs,
-    gained,
+    gain_on_seeds,
     harms,
     score,
-    seeded,
-    shortened,
+    shorten,
+    with_seeds,
 )
 from twin.lab.explain.words import change, effect
 from twin.lab.library import load_facts
@@ -60,7 +60,7 @@ def test_the_cause_that_was_planted_comes_first_with_its_gain_and_a_change_that_
 ):
     first = known["causes"][0]
     assert first["key"] == "front_end" and first["suggestion"]["promise"] > 0
-    assert possible(short_of_servers, first["suggestion"]["settings"])
+    assert is_possible(short_of_servers, first["suggestion"]["settings"])
     assert "SLO" in known["verdict"] and "front end" in known["verdict"]
     assert json.loads(json.dumps(known)) == known
 
@@ -169,10 +169,10 @@ def test_far_from_the_slo_what_comes_nearer_still_counts():
 
 def test_a_long_question_is_asked_of_a_shorter_time_that_still_holds_its_answers():
     s = Scenario(horizon_s=1000.0, warmup_s=100.0)
-    assert shortened(s, {"requests": 10_000.0}) == s
-    brief = shortened(s, {"requests": 100_000.0, "e2e_s_p99": 20.0})
+    assert shorten(s, {"requests": 10_000.0}) == s
+    brief = shorten(s, {"requests": 100_000.0, "e2e_s_p99": 20.0})
     assert brief.horizon_s == pytest.approx(240, rel=0.01) and brief.warmup_s < brief.horizon_s
-    slow = shortened(s, {"requests": 1_000_000.0, "e2e_s_p99": 200.0})
+    slow = shorten(s, {"requests": 1_000_000.0, "e2e_s_p99": 200.0})
     assert slow.horizon_s == pytest.approx(700)
 
 
@@ -197,10 +197,10 @@ def test_half_of_the_few_that_miss_the_slo_are_worth_saying(after, said):
     """96.5 % keep the SLO where 99 % should: no change can bring five points more."""
     s, settings = parse_scenario(LITE), {"workload.output_tokens": 32}
     runs = Runs(load_facts())
-    for each in seeded(s, MORE_SEEDS):
+    for each in with_seeds(s, MORE_SEEDS):
         runs.summaries[each] = GOOD | {"slo_attainment": 0.965, "tpot_s_p99": 0.03}
         runs.summaries[with_overrides(each, settings)] = GOOD | {"slo_attainment": after}
-    found = gained(runs, s, settings)
+    found = gain_on_seeds(runs, s, settings)
     assert (found is not None) is said
     assert found is None or (found.metric, found.promise) == ("slo_attainment", after - 0.965)
 
@@ -210,9 +210,9 @@ def test_a_change_is_tried_on_more_seeds_where_requests_are_few(requests, found)
     """A change that helps on three seeds and harms on the fifth: chance, with 50 requests each."""
     s, settings = parse_scenario(LITE), {"workload.output_tokens": 32}
     runs = Runs(load_facts())
-    for k, each in enumerate(seeded(s, MORE_SEEDS + RARE_SEEDS)):
+    for k, each in enumerate(with_seeds(s, MORE_SEEDS + RARE_SEEDS)):
         run = GOOD | {"requests": requests, "tpot_s_p99": 0.03}
         runs.summaries[each] = run | {"slo_attainment": 0.9}
         after = 0.86 if k == 4 else 0.98
         runs.summaries[with_overrides(each, settings)] = run | {"slo_attainment": after}
-    assert (gained(runs, s, settings) is not None) is found
+    assert (gain_on_seeds(runs, s, settings) is not None) is found

@@ -15,7 +15,7 @@ from twin.hardware.prices import summary
 from twin.hardware.recipes import recipe_names
 from twin.lab.ask import question
 from twin.lab.library import load_facts
-from twin.lab.machines import fitted, read_machine, supernode_of
+from twin.lab.machines import fit_to_npus, read_machine, supernode_of
 from twin.lab.runs.runner import add_run
 from twin.lab.share import links
 from twin.lab.store import StoreError, open_store
@@ -139,17 +139,17 @@ def test_a_fitted_deployment_uses_no_more_than_the_machine_has_and_keeps_its_sha
         mode = drawn.choice(("disaggregated", "colocated", "prefill_only", "decode_only"))
         own = with_overrides(Scenario(), {**LARGE, **sizes, "deployment.mode": mode})
         npus = drawn.randint(2, 900)
-        fits = fitted(own, npus)
+        fits = fit_to_npus(own, npus)
         assert [role for role, *_ in pools(fits)] == [role for role, *_ in pools(own)]
         smallest = min(each for _, _, each in pools(fits))
         assert 0 < npus_used(fits) <= npus and smallest >= 1
 
 
 def test_the_paper_s_deployment_fits_a_machine_of_a_twelfth_and_one_of_twice_its_size():
-    assert pools(fitted(Scenario(), 32)) == [("prefill", 1, 12), ("decode", 1, 20)]
-    assert pools(fitted(with_overrides(Scenario(), LARGE), 768)) == [
+    assert pools(fit_to_npus(Scenario(), 32)) == [("prefill", 1, 12), ("decode", 1, 20)]
+    assert pools(fit_to_npus(with_overrides(Scenario(), LARGE), 768)) == [
         ("prefill", 24, 16),
         ("decode", 1, 384),
     ]
     with pytest.raises(SpecError, match="1 NPUs cannot hold 2 pools"):
-        fitted(Scenario(), 1)
+        fit_to_npus(Scenario(), 1)

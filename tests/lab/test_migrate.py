@@ -9,7 +9,7 @@ from alembic.migration import MigrationContext
 
 from twin.lab.store import StoreError, open_store
 from twin.lab.store.engines import open_database
-from twin.lab.store.migrate import BACKUPS_MOST, GUARDS, VERSIONS, current, revisions, upgrade
+from twin.lab.store.migrate import BACKUPS_MOST, GUARDS, VERSIONS, revision_of, revisions, upgrade
 from twin.lab.store.models import Row
 from twin.scenario import Scenario
 
@@ -64,7 +64,7 @@ def test_an_upgrade_keeps_rows_references_and_guards_and_makes_a_backup(tmp_path
     before = schema(store)
     store.close()
     upgrade(store.database, with_next(tmp_path))
-    assert current(store.database) == "v9999"
+    assert revision_of(store.database) == "v9999"
     assert store.runs.get(run).name == "kept"
     assert schema(store) == before
     if store.database.path is None:

@@ -8,14 +8,14 @@ from twin.lab.evidence.bands import MOST, PRIOR
 from twin.lab.evidence.judge import evidence, stored_errors, write_errors
 from twin.lab.evidence.near import (
     FIGURES,
-    covered_in_words,
+    bands_by_run,
+    coverage_texts,
     in_brief,
     known_ratios,
     known_throughput_ratio,
     near,
-    near_each,
     row_bands,
-    stack_here,
+    stack_of_scenario,
 )
 from twin.lab.evidence.rows import SUPERNODE, UNJUDGED, UNSEEN, load_published, scenario_of
 from twin.lab.library import load_facts, published_table
@@ -42,7 +42,7 @@ def test_a_band_says_how_far_measurements_may_be_and_what_it_rests_on(facts):
     assert f"{100 * (high - 1):+.0f} % from it" in found.sentence
     assert f"{found.band.own} unseen rows of the stack of {SUPERNODE}" in found.sentence
     assert f"other systems weigh as {PRIOR}" in found.sentence
-    assert found.around(0.05) == f"{50 * low:.1f} to {50 * high:.1f} ms"
+    assert found.range_text(0.05) == f"{50 * low:.1f} to {50 * high:.1f} ms"
 
 
 def test_a_time_and_a_rate_of_one_run_have_one_band(facts):
@@ -75,9 +75,9 @@ def test_a_figure_that_was_never_published_of_a_stack_says_so(facts):
 
 
 def test_a_stack_by_name_has_its_own_rows_and_none_is_the_supernodes_on_its_chip_only():
-    assert stack_here(scenario_of({"deployment.stack": "sglang-npu"})) == "sglang-npu"
-    assert stack_here(scenario_of({})) == SUPERNODE
-    assert stack_here(scenario_of({"supernode.chip": "h20"})) == ""
+    assert stack_of_scenario(scenario_of({"deployment.stack": "sglang-npu"})) == "sglang-npu"
+    assert stack_of_scenario(scenario_of({})) == SUPERNODE
+    assert stack_of_scenario(scenario_of({"supernode.chip": "h20"})) == ""
 
 
 def test_errors_are_kept_of_every_row_that_no_fit_helped_and_earlier_facts_are_said(
@@ -108,9 +108,9 @@ def test_a_pool_that_is_not_deployed_has_no_band(facts):
 def test_a_band_that_runs_share_is_said_once(facts):
     one = scenario_of(ALONE)
     other = scenario_of({"deployment.mode": "prefill_only"})
-    ((names, bands),) = near_each({"A": one, "B": one}, facts)
+    ((names, bands),) = bands_by_run({"A": one, "B": one}, facts)
     assert names == ("A", "B") and [each.figure.name for each in bands] == ["TPOT"]
-    assert [names for names, _ in near_each({"A": one, "B": other}, facts)] == [("A",), ("B",)]
+    assert [names for names, _ in bands_by_run({"A": one, "B": other}, facts)] == [("A",), ("B",)]
     assert in_brief(bands) == f"TPOT {bands[0].said(MOST)}"
     far = near(scenario_of({"deployment.mode": "colocated"}), facts)
     assert in_brief(far).count("(extrapolated)") == len(far)
@@ -136,11 +136,11 @@ def test_every_row_that_is_judged_has_a_band_made_without_its_system():
     assert {r["id"] for r in came["rows"] if r["band"]} == judged
     for r in came["rows"]:
         assert r["band"] is None or tuple(r["band"]) == pytest.approx(found[r["id"]], abs=1e-6)
-    assert came["held"] == covered_in_words()
+    assert came["held"] == coverage_texts()
 
 
 def test_what_bands_hold_is_computed_and_said():
-    said = covered_in_words()
+    said = coverage_texts()
     assert all(each.startswith("Bands of 50 and 80 % hold ") for each in said)
     held = [each for _, _, each in row_bands().values() if each is not None]
     assert f"and {100 * sum(held) / len(held):.0f} % of {len(held)} first errors" in said[0]

@@ -4,7 +4,7 @@ import pytest
 
 from twin.lab.ask import question
 from twin.lab.library import load_facts
-from twin.lab.schedulers import by_default, scheduled
+from twin.lab.schedulers import default_fields, with_scheduler
 from twin.scenario import Scenario, SpecError, fields, with_overrides
 from twin.scenario.fields import read
 
@@ -16,11 +16,11 @@ ASCEND = COLOCATED | {"deployment.stack": "vllm-ascend-0-13"}
 
 
 def changed(changes):
-    return by_default(with_overrides(Scenario(), changes), load_facts())
+    return default_fields(with_overrides(Scenario(), changes), load_facts())
 
 
 def chunk(changes, path=CHUNK):
-    return read(scheduled(with_overrides(Scenario(), changes), load_facts()), path)
+    return read(with_scheduler(with_overrides(Scenario(), changes), load_facts()), path)
 
 
 def test_a_budget_of_ranks_is_counted_per_npu_and_by_the_memory_of_a_device():
@@ -62,13 +62,13 @@ def test_a_scheduled_scenario_has_nothing_left_to_set():
     for stack in facts.names("schedulers"):
         assert stack in facts.names("stacks")
         for chip in ("ascend-910c", "h200"):
-            once = scheduled(
+            once = with_scheduler(
                 with_overrides(
                     Scenario(), H200 | {"supernode.chip": chip, "deployment.stack": stack}
                 ),
                 facts,
             )
-            assert by_default(once, facts) == {}
+            assert default_fields(once, facts) == {}
     assert changed({}) == {}  # no stack
     changes = changed(ASCEND | {"deployment.decode.tp_dies": 16})
     assert all(fields()[path].low <= value for path, value in changes.items() if path != RANK)

@@ -40,8 +40,8 @@ def test_a_run_of_today_is_within_tolerance_and_is_written_the_same_twice(tmp_pa
     came = shipped.shipped(scenario)
     for key in HEADLINE:
         assert came.summary[key] == pytest.approx(run.summary[key], rel=TOLERANCE), key
-    one = shipped.write("quickstart", scenario, run, "engine", tmp_path / "a")
-    two = shipped.write("quickstart", scenario, run, "engine", tmp_path / "b")
+    one = shipped.write_run("quickstart", scenario, run, "engine", tmp_path / "a")
+    two = shipped.write_run("quickstart", scenario, run, "engine", tmp_path / "b")
     assert one.read_bytes() == two.read_bytes()
     assert shipped.shipped(scenario, tmp_path / "a").stale
 

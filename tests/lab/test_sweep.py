@@ -99,9 +99,9 @@ def test_the_knee_is_said_in_one_sentence(ttft_s, sentence):
 
 
 def test_published_points_are_those_of_the_evidence():
-    points = {(round(1e3 * p.tpot_s, 1), p.tokens_per_s_per_npu) for p in sweep.published()}
+    points = {(round(1e3 * p.tpot_s, 1), p.tokens_per_s_per_npu) for p in sweep.published_points()}
     assert {(49.4, 1943.0), (14.9, 538.0), (24.6, 974.0)} <= points
-    assert all(p.source for p in sweep.published())
+    assert all(p.source for p in sweep.published_points())
 
 
 def test_the_command_simulates_every_point_and_keeps_its_run(twin):

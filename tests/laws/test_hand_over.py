@@ -15,7 +15,7 @@ from twin.engine.invariants import bytes_conserved
 from twin.engine.setup import set_up
 from twin.engine.swap import copied_bytes
 from twin.hardware.prices import nic
-from twin.lab.ask import replayed
+from twin.lab.ask import with_trace
 from twin.lab.library import load_facts
 from twin.steady import Priced
 
@@ -49,7 +49,7 @@ def layout(model: str, tp: int, stages: int, more: dict[str, Any]) -> dict[str, 
 def test_a_lone_hand_over_takes_its_bytes_over_the_fullest_port_by_hand(name):
     model, tp, stages, more, share, copies = BY_HAND[name]
     trace, s = recorded([0.1], [3000], [4]), small(layout(model, tp, stages, more))
-    setup, world = end_of(replayed(s, trace), FACTS, trace)
+    setup, world = end_of(with_trace(s, trace), FACTS, trace)
     assert setup.costs.kv_bytes_per_token == KV[model]
     port, each_s = nic(setup.fabric, 0, "rdma"), KV[model] * share
     took_s = world.request.transfer_end_s[0] - world.request.prefill_end_s[0]

@@ -13,7 +13,7 @@ from tests.made_trace import made_trace
 from twin import steady
 from twin.attainment import PIECES, SAFE, attainment
 from twin.engine.simulate import simulate
-from twin.lab.ask import replayed
+from twin.lab.ask import with_trace
 from twin.lab.library import load_facts, presets
 from twin.model.waiting import waits_s
 from twin.outlook import at_load, outlook, standing_at
@@ -52,7 +52,9 @@ def test_a_trace_of_one_request_is_priced_as_many_of_its_kind(mode):
     one, many = (made_trace(times, np.full(times.size, 4096), np.full(times.size, 512))
                  for times in (np.zeros(1), np.arange(4000.0)))  # fmt: skip
     scenario = with_overrides(QUICK, {"deployment.mode": mode})
-    found = [outlook(Priced(replayed(scenario, each), load_facts(), each)) for each in (one, many)]
+    found = [
+        outlook(Priced(with_trace(scenario, each), load_facts(), each)) for each in (one, many)
+    ]
     rates = [each.sustained_req_per_s for each in found]
     assert rates[0] == pytest.approx(rates[1], rel=0.03)
 

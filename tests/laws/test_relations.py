@@ -17,7 +17,7 @@ from tests.laws.test_invariants_hold import recorded_streams
 from tests.workload.test_reuse_curve import lru_hits
 from twin.engine.setup import set_up
 from twin.engine.simulate import simulate
-from twin.lab.ask import replayed
+from twin.lab.ask import with_trace
 from twin.lab.library import load_facts, presets
 from twin.lab.traces.reader import EVERY, read_trace
 from twin.scenario import Scenario, with_overrides
@@ -115,7 +115,7 @@ def mooncake(traces):
 
 def test_mooncake_hits_on_the_preset_stay_below_the_lru_bound_of_the_trace(mooncake):
     table, golden = mooncake
-    answer = simulate(replayed(presets()[0].scenario, table), load_facts(), table)
+    answer = simulate(with_trace(presets()[0].scenario, table), load_facts(), table)
     assert answer.valid
     # The preset's DRAM holds more than all blocks of the trace: the ideal is the bound.
     bound = golden["lru"]["1.0"]["token_hit_ratio"]
@@ -128,7 +128,7 @@ def test_a_small_pool_hits_as_an_lru_of_whole_blocks_in_trace_order(mooncake, sh
     # Not a bound: concurrent prompts store later than they look, so blocks live a little longer,
     # and a trace's partial last blocks take no room here.
     table, golden = mooncake
-    scenario = replayed(presets()[0].scenario, table)
+    scenario = with_trace(presets()[0].scenario, table)
     setup = set_up(scenario, load_facts(), table)
     r, blocks = setup.requests, golden["lru"][share]["blocks"]
     runs = [

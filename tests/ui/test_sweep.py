@@ -169,14 +169,16 @@ def test_the_pictures_mark_knee_slo_and_published_points():
     assert list(figure.data[0].marker.symbol) == ["circle", "circle", "circle-open"]
     assert {a.text for a in figure.layout.annotations} == {"knee", "SLO 5.00 s"}
     assert [s.x0 for s in figure.layout.shapes if s.x0 == s.x1] == [125.0]
-    front = charts.frontier(axis, {"": ran}, sweep.published())
+    front = charts.frontier(axis, {"": ran}, sweep.published_points())
     assert list(front.figure.data[0].x) == [50.0] * 3
-    assert len(front.figure.data[1].x) == len(sweep.published())
+    assert len(front.figure.data[1].x) == len(sweep.published_points())
     names = [name for name in front.figure.data[1].text if name]
     assert names and len(set(names)) == len(names)  # more would cover each other on a phone
     assert "50 tokens/s a user" in front.alt
     slow = [p._replace(summary={**p.summary, "decode_tokens_per_s_per_npu": 20.0}) for p in ran]
-    assert len(charts.frontier(axis, {"": slow}, sweep.published()).figure.data) == 1  # 100 x less
+    assert (
+        len(charts.frontier(axis, {"": slow}, sweep.published_points()).figure.data) == 1
+    )  # 100 x less
     assert list(front.figure.data[0].error_x.array) == [0.0] * 3  # nothing is known of these
     known = [p._replace(bands={charts.FOR_USER: (0.8, 1.25)}) for p in ran]
     bars = charts.frontier(axis, {"": known}, []).figure.data[0].error_x

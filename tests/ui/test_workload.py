@@ -101,7 +101,7 @@ def recorded(name="a.jsonl", requests=40):
 
 
 def replaying(table):
-    return ask.replayed(presets()[0].scenario, table)
+    return ask.with_trace(presets()[0].scenario, table)
 
 
 def form_of(draft):

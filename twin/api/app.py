@@ -13,9 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from twin.engine.simulate import ENGINE_VERSION
-from twin.lab.ask import scenario_named, with_machine
+from twin.lab.ask import scenario_named, with_settings
 from twin.lab.library import load_facts, presets
-from twin.lab.plan.question import Plan, PlanError, plan_from, usual_goal
+from twin.lab.plan.question import Plan, PlanError, default_goal, plan_from
 from twin.lab.plan.work import Plans, PlansBusy, plans_of
 from twin.lab.runs.budget import TooLarge, budget_of, require_fits
 from twin.lab.runs.executor import Runner
@@ -49,10 +49,10 @@ class Question(BaseModel):
     def resolved(self) -> Scenario:
         """The scenario; raises SpecError. A file's name is refused: presets and tables only."""
         if isinstance(self.scenario, dict):
-            return with_machine(parse_scenario(self.scenario), self.settings)
+            return with_settings(parse_scenario(self.scenario), self.settings)
         if self.scenario.endswith(".toml"):
             raise SpecError("name a preset, or send the scenario's fields as a table")
-        return with_machine(scenario_named(self.scenario), self.settings)
+        return with_settings(scenario_named(self.scenario), self.settings)
 
 
 # Its fields but the scenario, whose declarations no schema of JSON holds.
@@ -79,7 +79,7 @@ class PlanQuestion(Question):
         if unknown := self.limits.keys() - LIMITS.keys():
             raise PlanError(f"limits have no {min(unknown)!r}: choose of {', '.join(LIMITS)}")
         scenario = self.resolved()
-        return plan_from(scenario, {"goal": usual_goal(scenario)} | self.limits)
+        return plan_from(scenario, {"goal": default_goal(scenario)} | self.limits)
 
 
 class PlanState(BaseModel):

@@ -10,9 +10,9 @@ import typer
 from twin.commands import terminal
 from twin.lab.ask import question
 from twin.lab.files import write_text
-from twin.lab.plan.answer import in_words, sentences
-from twin.lab.plan.drive import carried_out
-from twin.lab.plan.question import Plan, plan_from, usual_goal
+from twin.lab.plan.answer import answer_sentences, in_words
+from twin.lab.plan.drive import carry_out
+from twin.lab.plan.question import Plan, default_goal, plan_from
 from twin.lab.plan.space import CHOICES
 from twin.lab.store import open_store
 from twin.metrics.measures import amount
@@ -50,7 +50,7 @@ def plan(
     if recorded_trace is not None:
         open_store().traces.save(recorded_trace)  # where processes of the plan find it
     settings_given = {
-        "goal": goal or usual_goal(base_scenario), "by": by, "npus": npus, "power_kw": power_kw,
+        "goal": goal or default_goal(base_scenario), "by": by, "npus": npus, "power_kw": power_kw,
         "cost_per_million_tokens": cost, "survives": survives or (), "simulations": simulations,
         "seconds": seconds, "more": more,
     }  # fmt: skip
@@ -64,7 +64,7 @@ def plan(
             watch(share, {"simulations": so_far["simulations"]})
             return True
 
-        answer = carried_out(new_plan, note=note)
+        answer = carry_out(new_plan, note=note)
     report(new_plan, answer)
     if ledger is not None:
         write_text(ledger, json.dumps(answer["ledger"], indent=1))
@@ -87,5 +87,5 @@ def _printed(name: str, wanted: Plan, answer: Mapping[str, Any]) -> None:
              *(f"without a {failure}" for failure in wanted.survives))  # fmt: skip
     if rows:
         terminal.print_rows(f"{name}: what to deploy", columns, rows)
-    for sentence in sentences(dict(answer)):
+    for sentence in answer_sentences(dict(answer)):
         terminal.out.print(sentence)

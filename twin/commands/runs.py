@@ -85,7 +85,7 @@ def explain(
 ) -> None:
     """Say why a run is as fast as it is and what would help, each measured by re-runs."""
     with terminal.progress(scenario) as watch:
-        answer = lab("runs.answer:explained")(scenario, settings or [], trace, lambda name: watch)
+        answer = lab("runs.answer:explain_run")(scenario, settings or [], trace, lambda name: watch)
     terminal.end_with_json(answer, as_json)
     terminal.out.print(escape(f"{answer['name']}: {answer['verdict']}"), soft_wrap=True)
     rows = []
@@ -112,7 +112,7 @@ def sweep(
     """Simulate a scenario over a range of one or two fields, and say where its SLO breaks."""
     resolved, _ = question(scenario, settings or [])
     with terminal.progress(resolved.name) as watch:
-        answer = lab("runs.answer:swept")(resolved, over, watch)
+        answer = lab("runs.answer:sweep_fields")(resolved, over, watch)
     terminal.end_with_json(answer, as_json)
     if as_csv:
         terminal.out.file.write(lab("sweep.sweep:csv_of")(answer["points"]))

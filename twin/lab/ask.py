@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from twin.lab.files import printable, toml_table
 from twin.lab.library import load_facts, load_scenario_file, preset, presets
-from twin.lab.schedulers import AS_STACK, SCHEDULER, scheduled
+from twin.lab.schedulers import AS_STACK, SCHEDULER, with_scheduler
 from twin.scenario import Scenario, SpecError, fields, with_overrides
 from twin.scenario.fields import plain
 from twin.scenario.words import condition_text, no_field, quoted
@@ -33,18 +33,18 @@ def question(
         from twin.lab.traces.reader import read_trace
 
         table = read_trace(trace)
-        scenario = replayed(scenario, table, rate_multiplier, tree_copies)
-    return with_machine(scenario, settings_from(settings)), table
+        scenario = with_trace(scenario, table, rate_multiplier, tree_copies)
+    return with_settings(scenario, settings_from(settings)), table
 
 
-def with_machine(scenario: Scenario, settings: dict[str, Any]) -> Scenario:
+def with_settings(scenario: Scenario, settings: dict[str, Any]) -> Scenario:
     """The scenario with settings. Before the others come those that set many fields: a named
     machine, and `scheduler=stack`, the defaults of the stack's scheduler. Raises SpecError."""
     settings = dict(settings)
     if (scheduler := settings.pop(SCHEDULER, None)) is not None:
         if scheduler != AS_STACK:
             raise SpecError(f"{SCHEDULER} is {AS_STACK} or not set, not {quoted(str(scheduler))}")
-        scenario = scheduled(with_machine(scenario, settings), load_facts())
+        scenario = with_scheduler(with_settings(scenario, settings), load_facts())
     machine_name = settings.get("supernode.machine")
     result = with_overrides(scenario, settings) if machine_name is None else scenario
     if machine_name is None and not result.supernode.imported:
@@ -116,7 +116,7 @@ def settings_from(words: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
-def replayed(
+def with_trace(
     scenario: Scenario, table: "TraceTable", rate_multiplier: float = 1.0, tree_copies: int = 1
 ) -> Scenario:
     """The scenario with a trace as workload, up to its end; without times the horizon stays."""
@@ -148,7 +148,7 @@ def replayed(
     return scenario
 
 
-def counted(scenario: Scenario, table: "CountsTable") -> Scenario:
+def with_counts(scenario: Scenario, table: "CountsTable") -> Scenario:
     """The scenario with expert popularity from a table of counts."""
     reference = {"name": table.name, "digest": table.digest}
     return with_overrides(scenario, {"experts.popularity": "imported", "experts.counts": reference})

@@ -24,10 +24,10 @@ def controllers() -> dict[str, str]:
     if not folder:
         return {}
     files = sorted(Path(folder).glob("*.py"))
-    return {path.stem: hashlib.sha256(_source(path)).hexdigest() for path in files}
+    return {path.stem: hashlib.sha256(_read_source(path)).hexdigest() for path in files}
 
 
-def _source(path: Path) -> bytes:
+def _read_source(path: Path) -> bytes:
     """Contents of a file directly in the folder; raises ControllerError."""
     source = path.read_bytes()
     if path.is_symlink() or len(source) > LONGEST:
@@ -47,14 +47,14 @@ class _Checked(InspectLoader):
 
 
 @cache
-def own(digest: str) -> Decide:
+def load_own(digest: str) -> Decide:
     """Load the user's controller with this digest; returns its function. Raises ControllerError."""
     stem = next((stem for stem, sha256 in controllers().items() if sha256 == digest), None)
     if stem is None:
         raise ControllerError(
             f"no file of {VARIABLE} has the digest {digest[:12]}: see the command controllers"
         )
-    source = _source(Path(os.environ[VARIABLE]) / f"{stem}.py")
+    source = _read_source(Path(os.environ[VARIABLE]) / f"{stem}.py")
     if hashlib.sha256(source).hexdigest() != digest:
         raise ControllerError(f"{stem}.py of {VARIABLE} has just changed: run it again")
     loader = _Checked(source.decode("utf-8", "replace"))

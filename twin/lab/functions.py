@@ -9,11 +9,11 @@ from typing import Any
 import polars as pl
 
 from twin.engine import simulate as engine
-from twin.lab.ask import replayed, scenario_named, with_machine
+from twin.lab.ask import scenario_named, with_settings, with_trace
 from twin.lab.library import load_facts
-from twin.lab.plan.answer import in_words, sentences
-from twin.lab.plan.drive import carried_out
-from twin.lab.plan.question import plan_from, usual_goal
+from twin.lab.plan.answer import answer_sentences, in_words
+from twin.lab.plan.drive import carry_out
+from twin.lab.plan.question import default_goal, plan_from
 from twin.lab.runs.predicted import predicted
 from twin.lab.sweep.sweep import Axis, holds, label_of, points
 from twin.lab.traces.reader import read_trace
@@ -54,7 +54,7 @@ class Plan(dict[str, Any]):
             for row in self["ranked"]
         ]  # fmt: skip
         heads = ("", "deployment", "NPUs", *PLANNED)
-        return _markdown("What to deploy", heads, rows, sentences(self))
+        return _markdown("What to deploy", heads, rows, answer_sentences(self))
 
 
 PLANNED = ("tokens_per_s_per_npu", "tpot_s_mean", "ttft_s_p99")
@@ -71,8 +71,8 @@ def load(
     120.0
     """
     if isinstance(scenario, Mapping):
-        return with_machine(parse_scenario(dict(scenario)), dict(settings or {}))
-    return with_machine(scenario_named(str(scenario)), dict(settings or {}))
+        return with_settings(parse_scenario(dict(scenario)), dict(settings or {}))
+    return with_settings(scenario_named(str(scenario)), dict(settings or {}))
 
 
 def predict(scenario: Scenario) -> Prediction:
@@ -89,7 +89,7 @@ def simulate(scenario: Scenario, trace: str | Path | None = None) -> Run:
     table = None
     if trace is not None:
         table = read_trace(Path(trace))
-        scenario = replayed(scenario, table)
+        scenario = with_trace(scenario, table)
     run = engine.simulate(scenario, load_facts(), table)
     return Run(**{field.name: getattr(run, field.name) for field in fields(run)})
 
@@ -118,7 +118,7 @@ def plan(scenario: Scenario, **limits: Any) -> Plan:
     limits: `goal` (npus, efficiency or rate), `npus`, `power_kw`, `cost_per_million_tokens`,
     `survives` (die, node, sub_plane, memory_server), `vary`, `more`, `simulations`, `seconds`, as
     docs/PLAN.md has them. Raises PlanError, a ValueError, for an unknown or impossible limit."""
-    return Plan(carried_out(plan_from(scenario, {"goal": usual_goal(scenario)} | limits)))
+    return Plan(carry_out(plan_from(scenario, {"goal": default_goal(scenario)} | limits)))
 
 
 def _markdown(title: str, heads: tuple[str, ...], rows: Rows, said: Sequence[str]) -> str:

@@ -78,7 +78,7 @@ def _trace_parts(trace: TraceTable) -> Parts:
     return Parts(name, format_name, attributes, tables)
 
 
-def _trace(parts: Parts) -> TraceTable:
+def _join_trace(parts: Parts) -> TraceTable:
     """The trace of its parts."""
     frames = (parts.tables["requests"], parts.tables["segments"])
     columns: dict[str, Any] = {c.name: c.to_numpy() for frame in frames for c in frame}
@@ -111,7 +111,7 @@ def _counts_parts(table: CountsTable) -> Parts:
     return Parts(table.name, table.format, attributes, {"counts": counts})
 
 
-def _counts(parts: Parts) -> CountsTable:
+def _join_counts(parts: Parts) -> CountsTable:
     """The table of counts of its parts."""
     attrs = parts.about
     counts = parts.tables["counts"]["count"].to_numpy().reshape(attrs["layers"], attrs["experts"])
@@ -136,7 +136,7 @@ def _machine_parts(machine: ImportedMachine) -> Parts:
     return Parts(machine.name, "machine", attributes, {"vertices": vertices, "links": links})
 
 
-def _machine(parts: Parts) -> ImportedMachine:
+def _join_machine(parts: Parts) -> ImportedMachine:
     """The machine of its parts."""
     vertices, links = parts.tables["vertices"], parts.tables["links"]
     return ImportedMachine(
@@ -149,20 +149,20 @@ def _machine(parts: Parts) -> ImportedMachine:
 
 TRACE = Kind(
     key="trace", reader=Hook("trace", "twin.lab.traces.reader:read_trace"), split=_trace_parts,
-    join=_trace, named=lambda s: s.workload.trace if s.workload.arrivals == "trace" else None,
+    join=_join_trace, named=lambda s: s.workload.trace if s.workload.arrivals == "trace" else None,
     absent="the trace {} is not stored here: import its file first", in_use="this trace is",
     smaller="keep only its first requests",
 )  # fmt: skip
 COUNTS = Kind(
     key="table of expert counts", reader=found(Reader).get("table of expert counts"),
-    split=_counts_parts, join=_counts,
+    split=_counts_parts, join=_join_counts,
     named=lambda s: s.experts.counts if s.experts.popularity == "imported" else None,
     absent="the expert counts {} are not stored here: import their file first",
     in_use="these counts are", smaller="sum its steps first",
 )  # fmt: skip
 MACHINE = Kind(
     key="machine", reader=Hook("machine", "twin.lab.machines:read_machine"), split=_machine_parts,
-    join=_machine,
+    join=_join_machine,
     named=lambda s: MachineNamed(s.supernode.machine) if s.supernode.imported else None,
     absent="the machine {} is not stored here: ask for its file and import that first",
     in_use="this machine is", smaller="leave out what serves no NPU",

@@ -67,7 +67,7 @@ def _facts_of(folder: Path, calibration: str) -> Facts:
             table = table.setdefault(folder_name, {})
         table[stem] = _fact_table(path, str(path))
     if calibration:
-        tables["calibration"] = _private(Path(calibration), tables["calibration"])
+        tables["calibration"] = _private_tables(Path(calibration), tables["calibration"])
     return facts_from_tables(tables)
 
 
@@ -82,7 +82,7 @@ def _fact_table(path: Path, name: str) -> dict[str, Any]:
     return toml_table(text, name, FactError)
 
 
-def _private(path: Path, known: dict[str, Any]) -> dict[str, Any]:
+def _private_tables(path: Path, known: dict[str, Any]) -> dict[str, Any]:
     """Calibration tables replaced by those of a private copy."""
     subject = f"{CALIBRATION_VARIABLE} = {path}"
     try:

@@ -36,7 +36,7 @@ def read_machine(source: Path | bytes, name: str | None = None) -> ImportedMachi
         raise FabricFileError([f"{name}: {error.faults[0]}", *error.faults[1:]]) from None
 
 
-def fitted(scenario: Scenario, npus: int) -> Scenario:
+def fit_to_npus(scenario: Scenario, npus: int) -> Scenario:
     """The scenario resized to a number of NPUs (at most what its shape allows), with equal shares
     of pools: decode by the size of instances, others by their number. Raises SpecError."""
     pools_used = sorted(seated(scenario))  # decode before prefill, which takes what decode leaves
@@ -61,7 +61,7 @@ def fitted(scenario: Scenario, npus: int) -> Scenario:
     return with_overrides(scenario, changes)
 
 
-def keep_brought(store: Store, scenario: Scenario) -> None:
+def save_brought(store: Store, scenario: Scenario) -> None:
     """Store the machine that arrived with a scenario's link, if any."""
     if scenario.supernode.imported and (machine := brought(scenario.supernode.machine)):
         store.machines.save(machine)

@@ -14,7 +14,7 @@ SCHEDULER, AS_STACK = "scheduler", "stack"  # `--set scheduler=stack` on the com
 LARGE = ("token_budget", "sequences")  # figures that devices with much memory have others of
 
 
-def by_default(s: Scenario, facts: Facts) -> dict[str, Any]:
+def default_fields(s: Scenario, facts: Facts) -> dict[str, Any]:
     """Fields that the scheduler of `deployment.stack` sets otherwise than the scenario; {} without
     figures. Budgets and batches of ranks are counted per NPU and stay within the fields' bounds."""
     changes: dict[str, Any] = {}
@@ -41,13 +41,13 @@ def by_default(s: Scenario, facts: Facts) -> dict[str, Any]:
                 changes["deployment.decode.swap_gb_per_die"] = float(traits["swap_gb"])
             if rank_choice := traits.get("rank_choice"):
                 changes["deployment.decode.rank_choice"] = rank_choice
-    bounded_values = {path: _within(path, value) for path, value in changes.items()}
+    bounded_values = {path: _bounded(path, value) for path, value in changes.items()}
     return {path: value for path, value in bounded_values.items() if read(s, path) != value}
 
 
-def scheduled(s: Scenario, facts: Facts) -> Scenario:
+def with_scheduler(s: Scenario, facts: Facts) -> Scenario:
     """The scenario with the scheduler of its stack."""
-    return with_overrides(s, by_default(s, facts))
+    return with_overrides(s, default_fields(s, facts))
 
 
 def _traits(facts: Facts, stack: str, pool: Pool) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def _traits(facts: Facts, stack: str, pool: Pool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _within(path: str, value: Any) -> Any:
+def _bounded(path: str, value: Any) -> Any:
     """A value, or the nearest that its field takes."""
     field = fields()[path]
     if not isinstance(value, int):

@@ -9,7 +9,7 @@ import streamlit as st
 from twin.hardware.imported import ImportedMachine, npus_of
 from twin.lab import ask, machines
 from twin.lab.kinds import TRACE, CountsTable, Kind
-from twin.lab.runs.apart import Refused, apart
+from twin.lab.runs.apart import Refused, read_apart
 from twin.lab.store import ImportRow, StoreError, UnknownId
 from twin.lab.store.values import Values
 from twin.lab.traces import reader
@@ -96,7 +96,7 @@ def upload(kind: Import) -> None:
 @st.cache_data(show_spinner="Reading the file", max_entries=4)
 def _content(one: str, data: bytes, name: str, _kind: Kind[Any]) -> Any:
     """The value in an uploaded file, cached. Raises Refused."""
-    return apart(_kind, data, name)
+    return read_apart(_kind, data, name)
 
 
 def _choose(kind: Import, own: str) -> None:
@@ -185,7 +185,7 @@ def _look_at_trace(table: Any) -> Look:
     preview = reader.preview(table)
     duration_s = preview["duration_s"]
     # As the Workload page will say it, in the blocks of this draft's memory pool.
-    reuse_share = offered(ask.replayed(session.draft(), table), session.facts(), table).reuse
+    reuse_share = offered(ask.with_trace(session.draft(), table), session.facts(), table).reuse
     no_reuse = "nothing: no prefixes in the file"
     no_time = "no times in the file" if duration_s is None else "all at one time"
     figures = {
@@ -207,11 +207,11 @@ def _look_at_trace(table: Any) -> Look:
 
 TRACES = Import(
     one="trace", many="traces", says="Replays **{}**", label="Trace file",
-    help=f"{reader.OWN}. Others: {reader.known()}; plain or gzip. Found by content.",
+    help=f"{reader.OWN}. Others: {reader.known_formats()}; plain or gzip. Found by content.",
     called=lambda row: (
         f"{row.name} ({numbered(row.rows, 'request')}, {amount(row.bytes, 'bytes')})"
     ),
-    look=_look_at_trace, take=ask.replayed,
+    look=_look_at_trace, take=ask.with_trace,
 )  # fmt: skip
 
 
@@ -244,7 +244,7 @@ COUNTS = Import(
     "[steps, layers, experts] (.npy, .npz), a JSON with SGLang's logical_count, a CSV of layer, "
     "expert, count, or a placement pattern of omni-infer; plain or gzip. Found by content.",
     called=lambda row: f"{row.name} ({row.about.get('layers')} × {row.about.get('experts')})",
-    look=_look_at_counts, take=ask.counted,
+    look=_look_at_counts, take=ask.with_counts,
 )  # fmt: skip
 
 
@@ -284,7 +284,7 @@ def machine_upload() -> None:
     if not draft.supernode.imported or not (npus := npus_of(draft.supernode)):
         return
     try:
-        fitted_draft = machines.fitted(draft, npus)
+        fitted_draft = machines.fit_to_npus(draft, npus)
     except SpecError as error:
         st.caption(f":material/info: No deployment of this kind fits: {sentence(str(error))}")
         return

@@ -9,7 +9,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from twin.attainment import SAFE
-from twin.lab.explain.view import load_of, one_slo
+from twin.lab.explain.view import has_one_slo, load_of
 from twin.lab.runs.live import Live, Look, question_of
 from twin.lab.runs.warm import is_ready as ready  # before that a live run delays a stored one
 from twin.lab.sweep import sweep
@@ -138,12 +138,12 @@ def _chip(place: DeltaGenerator, text: str) -> None:
 
 def _against_slo(summary: Mapping[str, Any], draft: Scenario) -> str:
     """Figures of a run against the SLO, as Markdown; violations are red."""
-    broken_keys = [metric.key for metric, _ in sweep.broken(draft, dict(summary))]
+    broken_keys = [metric.key for metric, _ in sweep.broken_limits(draft, dict(summary))]
     texts = []
     for metric in sweep.SLOS:
         if (value := summary.get(metric.key)) is not None:
             text = f"{metric.label} {shown(metric.key, value)}"
-            if metric.slo and one_slo(draft):
+            if metric.slo and has_one_slo(draft):
                 text += f" of {shown(metric.key, metric.slo(draft))}"
             texts.append(f":red[{text}]" if metric.key in broken_keys else text)
     if (attained_share := summary.get("slo_attainment")) is not None:

@@ -135,7 +135,7 @@ def inside(run: str, number: int) -> watched.Inside:
     """Passes of the instances during a request's stay. Raises SpecError and the engine's errors."""
     row = request(run, number)
     assert row is not None
-    return watched.inside(watched.stored(session.store(), run), row)
+    return watched.passes_inside(watched.stored_source(session.store(), run), row)
 
 
 def fabric(row: RunRow, scenario: Scenario) -> Fabric:

@@ -6,7 +6,7 @@ from typing import Any
 
 import streamlit as st
 
-from twin.lab.evidence.near import in_brief, near_each
+from twin.lab.evidence.near import bands_by_run, in_brief
 from twin.lab.runs.executor import WAITING_MAX
 from twin.lab.store import RunRow
 from twin.lab.store.visitors import split_tags
@@ -121,7 +121,7 @@ def _made(run: RunRow) -> str:
 
 def how_far_off(scenarios: Mapping[str, Scenario]) -> None:
     """Draw the error bands of scenarios (by the names of their runs); details in a popover."""
-    groups = [(names, bands) for names, bands in near_each(scenarios, session.facts()) if bands]
+    groups = [(names, bands) for names, bands in bands_by_run(scenarios, session.facts()) if bands]
     if not groups:
         return
     one_group = len(groups) == 1

@@ -82,7 +82,7 @@ def test_what_cannot_be_is_said_and_nothing_runs(page, begun):
 
 def test_a_fleet_is_opened_from_its_link_and_a_damaged_one_is_said(app, begun):
     app.switch_page(PAGES["fleet"].script)
-    app.query_params[form.LINK] = links.packed(fleet_to_toml(fleet_from(TWO)))
+    app.query_params[form.LINK] = links.pack_text(fleet_to_toml(fleet_from(TWO)))
     app.run()
     assert app.session_state[form.BEGUN] == fleet_from(TWO)
     del app.session_state[form.BEGUN]

@@ -58,7 +58,7 @@ def test_a_wish_at_fault_is_one_sentence_and_a_status(twin, words, status, said)
 def test_what_no_run_can_give_is_refused_before_one_is_made(
     monkeypatch, capsys, words, status, said
 ):
-    monkeypatch.setattr("twin.lab.runs.watched.traced", lambda *_: pytest.fail("it was run"))
+    monkeypatch.setattr("twin.lab.runs.watched.source_of", lambda *_: pytest.fail("it was run"))
     monkeypatch.setattr(sys, "argv", ["twin", "trace", "quickstart", *words])
     with pytest.raises(SystemExit) as ended:
         main()

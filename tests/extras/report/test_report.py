@@ -69,7 +69,7 @@ def run():
 @cache
 def found():
     wanted = plan(small(name=HOSTILE, start="empty"), simulations=3, finalists=1)
-    answer = drive.carried_out(wanted, facts(), helpers=0)
+    answer = drive.carry_out(wanted, facts(), helpers=0)
     # A loss as a plan that asks for it answers; simulating one takes as long as all the rest.
     answer["ranked"][0]["losses"] = {"die": {"status": "feasible", "element": HOSTILE}}
     return wanted.model_copy(update={"survives": ("die",)}), answer

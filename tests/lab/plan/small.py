@@ -63,7 +63,7 @@ def brief() -> Plan:
 @cache
 def brief_answer() -> str:
     """Its answer in one process, as bytes; its simulations are in MEMORY."""
-    return as_bytes(drive.carried_out(brief(), facts(), helpers=0, memory=MEMORY))
+    return as_bytes(drive.carry_out(brief(), facts(), helpers=0, memory=MEMORY))
 
 
 def as_bytes(answer: object) -> str:

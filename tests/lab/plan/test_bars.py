@@ -11,12 +11,12 @@ from tests.draws import some
 from tests.lab.plan.small import facts, plan, small
 from tests.lab.plan.test_finish import TIGHT, finished
 from tests.lab.plan.test_search import driven
-from twin.lab.explain.capacity import at_steady, longer, with_load
+from twin.lab.explain.capacity import at_steady, with_load, with_longer_times
 from twin.lab.plan.candidates import score, space_of
 from twin.lab.plan.drive import one
-from twin.lab.plan.finish import Finish, most_break
+from twin.lab.plan.finish import Finish, most_missed
 from twin.lab.plan.search import Search
-from twin.lab.plan.trial import judged, load_settings
+from twin.lab.plan.trial import judge, load_settings
 from twin.scenario import with_overrides
 
 SEEDS = range(101, 133)  # none that a plan takes
@@ -72,7 +72,7 @@ def keeps(scenario, wanted):
     for seed in SEEDS[:3]:
         found = one(with_overrides(scenario, {"seed": seed}), facts())
         lost = isinstance(found, str) or found["steady_state"] == "overloaded"
-        shares.append(0.0 if lost else judged(found, wanted, scenario)["share"])
+        shares.append(0.0 if lost else judge(found, wanted, scenario)["share"])
         if shares[0] < scenario.slo.share - FAR:
             return False
     return statistics.fmean(shares) >= scenario.slo.share
@@ -168,7 +168,7 @@ MANY = (
 def on_a_grid(scenario, load, wanted):
     """(largest load of a fine grid around one that keeps the SLO, what the next one breaks), by the
     mean over seeds. What is kept falls with load, so the grid is halved."""
-    low, high, missed, long, slo = -GRID, GRID, {}, longer(scenario), scenario.slo.share
+    low, high, missed, long, slo = -GRID, GRID, {}, with_longer_times(scenario), scenario.slo.share
     while high - low > 1:
         middle, trials = (low + high) // 2, []
         at = with_load(long, load * (1.0 + FINE) ** middle)
@@ -182,7 +182,7 @@ def on_a_grid(scenario, load, wanted):
                 break
         missed[middle] = [t for t in trials if not t["holds"]]
         low, high = (middle, high) if keeps else (low, middle)
-    return load * (1.0 + FINE) ** (low + 0.5), most_break(missed.get(high, missed[low]), wanted)
+    return load * (1.0 + FINE) ** (low + 0.5), most_missed(missed.get(high, missed[low]), wanted)
 
 
 @pytest.mark.parametrize("load", some([], *range(len(LARGEST))))

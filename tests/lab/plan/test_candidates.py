@@ -6,7 +6,7 @@ import pytest
 
 from tests.lab.plan.small import VARY, facts, plan, small
 from twin.lab.plan.answer import in_words, next_step
-from twin.lab.plan.candidates import npus_of, score, short_of, space_of
+from twin.lab.plan.candidates import chip_shortage, npus_of, score, space_of
 from twin.lab.plan.question import PlanError, plan_digest, plan_from, plan_from_text, question_text
 from twin.lab.plan.search import Search
 from twin.lab.plan.space import (
@@ -18,7 +18,7 @@ from twin.lab.plan.space import (
     OFFLOADED,
     SIZED,
     Machine,
-    varied,
+    varied_values,
 )
 from twin.scenario import field_info, fields, npus_used, read, unmet, with_overrides
 
@@ -29,7 +29,7 @@ def test_every_field_of_every_choice_exists_and_takes_its_values():
         for path in choice.values:
             assert field_info(path) is not None, path
     space = space_of(plan(base, vary=tuple(CHOICES)), facts())
-    space.around(space.open[0])
+    space.add_neighbours(space.open[0])
     changed = {path for c in space.candidates for path in c.given}
     assert {"router.policy", "deployment.precision.kv", "experts.redundant"} <= changed
     for candidate in space.open[::100]:
@@ -54,7 +54,7 @@ def test_a_next_step_is_named_whatever_kind_of_value_it_sets(path, value, text):
 def test_experts_apart_bring_their_domains_as_one_choice():
     space = space_of(plan(vary=(*VARY, "afd")), facts())
     best = max(space.open, key=lambda c: c.npus)
-    space.around(best)
+    space.add_neighbours(best)
     apart = [c for c in space.candidates if c.given.get("deployment.decode.expert_npus")]
     counts = {c.given["deployment.decode.domains"] for c in apart}
     known = fields()["deployment.decode.domains"]
@@ -64,11 +64,11 @@ def test_experts_apart_bring_their_domains_as_one_choice():
 
 def test_around_experts_apart_are_the_next_numbers_of_domains():
     space = space_of(plan(vary=(*VARY, "afd")), facts())
-    space.around(max(space.open, key=lambda c: c.npus))
+    space.add_neighbours(max(space.open, key=lambda c: c.npus))
     two = {"deployment.decode.expert_npus": 8, "deployment.decode.domains": 2}
     one = next(c for c in space.candidates if two.items() <= c.given.items())
     before = {c.settings for c in space.candidates}
-    space.around(one)
+    space.add_neighbours(one)
     new = [c.given for c in space.candidates if c.settings not in before]
     assert 3 in {g["deployment.decode.domains"] for g in new if two.keys() <= g.keys()}
 
@@ -77,7 +77,7 @@ def test_offloaded_attention_is_priced_with_the_instances_that_lend_and_ask():
     space = space_of(plan(vary=(*VARY, "offload"), goal="efficiency"), facts())
     two = {COUNTED["prefill"]: 2, COUNTED["decode"]: 2}
     best = next(c for c in space.open if two.items() <= c.given.items() and c.npus <= 24)
-    space.around(best)
+    space.add_neighbours(best)
     away = [c for c in space.open if c.given.get(OFFLOAD)]
     assert {c.given[OFFLOAD] for c in away} == set(OFFLOADED)
     assert len({c.given[LENT] for c in away}) == 3
@@ -128,14 +128,14 @@ def test_a_controller_has_the_bound_of_npus_that_change_pools_at_no_cost():
 def test_controllers_that_need_rows_or_a_file_vary_where_the_scenario_has_them():
     rows = {"elastic.controller": "schedule", "elastic.schedule": [{"at_s": 5.0}]}
     for s, has in ((small(), False), (with_overrides(small(), rows), True)):
-        values = varied(s, ("controller",), Machine.of(s, facts()))[CONTROLLER]
+        values = varied_values(s, ("controller",), Machine.of(s, facts()))[CONTROLLER]
         assert ("schedule" in values) == has and "own" not in values and "rebalance" in values
 
 
 @pytest.mark.parametrize("section", ["router", "memory_pool"])
 def test_every_policy_that_a_section_declares_varies(section):
     s = with_overrides(small(), {"workload.prefix": "shared"})
-    values = varied(s, (section,), Machine.of(s, facts()))
+    values = varied_values(s, (section,), Machine.of(s, facts()))
     for path, known in fields().items():
         if path.startswith(f"{section}.") and known.options and not unmet(path, s):
             assert set(values[path]) == set(known.options), path
@@ -151,7 +151,7 @@ def test_more_drafts_than_are_crossed_are_tried_up_to_what_the_field_declares():
     space = space_of(plan(s, vary=("mtp",), goal="efficiency"), facts())
     most = max(c.given[path] for c in space.candidates)
     for _ in range(int(fields()[path].high)):
-        space.around(max(space.candidates, key=lambda c: c.given[path]))
+        space.add_neighbours(max(space.candidates, key=lambda c: c.given[path]))
     assert most < max(c.given[path] for c in space.candidates) == fields()[path].high
 
 
@@ -221,8 +221,8 @@ def test_a_deployment_has_no_more_npus_of_a_chip_than_the_machine():
              "deployment.decode.chip": "ascend-950dt"}  # fmt: skip
     base = with_overrides(small(), {"deployment.decode.npus_per_instance": 8,
                                     "deployment.decode.instances": 1, **kinds})  # fmt: skip
-    assert short_of(base, {}) == "" == short_of(small(), {COUNTED["decode"]: 9})
-    more = short_of(base, {COUNTED["decode"]: 2})
+    assert chip_shortage(base, {}) == "" == chip_shortage(small(), {COUNTED["decode"]: 9})
+    more = chip_shortage(base, {COUNTED["decode"]: 2})
     assert more == "needs 16 NPUs of ascend-950dt, and the machine has 8"
     space = space_of(plan(base), facts())
-    assert space.open and all(short_of(base, c.given) == "" for c in space.open)
+    assert space.open and all(chip_shortage(base, c.given) == "" for c in space.open)

@@ -11,7 +11,7 @@ from tests.lab.searched import ends_soon
 from twin.engine.simulate import simulate
 from twin.lab.explain.view import holds
 from twin.lab.plan import drive
-from twin.lab.plan.answer import equal_words, in_words, sentences
+from twin.lab.plan.answer import answer_sentences, equality_note, in_words
 from twin.scenario import with_overrides
 
 
@@ -20,13 +20,13 @@ def answer():
     """The answer of the small plan, found once. In the suite the largest rate of one deployment is
     searched, in `make long` of two."""
     with ends_soon():
-        return drive.carried_out(plan(finalists=min(FACTOR, 2)), facts(), helpers=0)
+        return drive.carry_out(plan(finalists=min(FACTOR, 2)), facts(), helpers=0)
 
 
 @cache
 def two_ranked():
     """The same of runs that begin empty, for which no largest rate is searched."""
-    return drive.carried_out(plan(small(start="empty")), facts(), helpers=0)
+    return drive.carry_out(plan(small(start="empty")), facts(), helpers=0)
 
 
 def test_the_first_of_the_ranking_keeps_its_slo_when_it_is_run_by_its_settings():
@@ -53,7 +53,7 @@ def test_ranked_deployments_differ_and_scores_fall():
     scores = [r["score"] for r in rows]
     assert scores == sorted(scores, reverse=True)
     known = [r["ratio_known_within"] for r in rows]
-    assert all(f"±{100 * within:.0f} %" in equal_words(rows) for within in known)
+    assert all(f"±{100 * within:.0f} %" in equality_note(rows) for within in known)
     for row, within in zip(rows, known, strict=True):  # of one mode, so the ratio is centred
         near = scores[0] / row["score"] <= 1.0 + within
         assert row["equal_to_first"] == (row is not rows[0] and near)
@@ -76,13 +76,13 @@ def test_the_same_plan_gives_the_same_bytes_and_remembers_its_simulations(monkey
     """With processes that help and on a cluster too: test_work.py, ../test_cluster.py."""
     once = brief_answer()
     monkeypatch.setattr(drive, "one", lambda *_: pytest.fail("simulated again"))
-    again = drive.carried_out(brief(), facts(), helpers=0, memory=MEMORY)
+    again = drive.carry_out(brief(), facts(), helpers=0, memory=MEMORY)
     assert as_bytes(again) == once
 
 
 def test_a_plan_stops_when_it_is_told_to():
     with pytest.raises(drive.Stopped):
-        drive.carried_out(plan(), facts(), note=lambda _share, _so_far: False, helpers=0)
+        drive.carry_out(plan(), facts(), note=lambda _share, _so_far: False, helpers=0)
 
 
 def test_a_plan_in_progress_says_that_nothing_fits_while_it_looks_for_what_would():
@@ -93,12 +93,12 @@ def test_a_plan_in_progress_says_that_nothing_fits_while_it_looks_for_what_would
         return not stages[-1].startswith("Nothing fits")
 
     with pytest.raises(drive.Stopped):
-        drive.carried_out(plan(small(slo__ttft_s=0.01)), facts(), note=note, helpers=0)
+        drive.carry_out(plan(small(slo__ttft_s=0.01)), facts(), note=note, helpers=0)
     assert "Searching" in stages
 
 
 def test_it_is_told_in_sentences():
-    text = sentences(answer())
+    text = answer_sentences(answer())
     assert "NPUs" in text[0] and any("none needs fewer than" in t for t in text)
     assert "prefill" in in_words(answer()["ranked"][0]["settings"])
 
@@ -107,11 +107,11 @@ def test_the_sentences_name_headroom_and_the_next_step_for_more_load():
     margins = {"largest_req_per_s": 165.0, "headroom": 0.1, "breaks_first": "TPOT",
                "largest_low": 160.04, "largest_high": None}  # fmt: skip
     row = answer()["ranked"][0] | {"margins": margins, "next_step": "Prefill instances 2: more."}
-    text = " ".join(sentences(answer() | {"ranked": [row]}))
+    text = " ".join(answer_sentences(answer() | {"ranked": [row]}))
     assert "It carries 165 requests/s (at least 160), 10.0 % above the load; with" in text
     assert "Next step for more load: Prefill instances 2: more." in text
     margins["largest_high"] = 170.04
-    own_load = " ".join(sentences(answer() | {"ranked": [row], "goal": "rate"}))
+    own_load = " ".join(answer_sentences(answer() | {"ranked": [row], "goal": "rate"}))
     assert "It carries 165 requests/s (surely 160, at most 170); with more, TPOT misses" in own_load
 
 

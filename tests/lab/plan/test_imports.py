@@ -9,11 +9,11 @@ from twin.engine.simulate import simulate
 from twin.hardware.fabric import build_fabric
 from twin.hardware.imported import look_in
 from twin.hardware.machine_file import write_machine
-from twin.lab.ask import counted, replayed
+from twin.lab.ask import with_counts, with_trace
 from twin.lab.kinds import CountsTable
 from twin.lab.machines import fields_of, read_machine
 from twin.lab.plan.candidates import space_of
-from twin.lab.plan.drive import carried_out, one
+from twin.lab.plan.drive import carry_out, one
 from twin.lab.plan.trial import scenario_of
 from twin.lab.store import StoreError, open_store
 from twin.scenario import with_overrides
@@ -31,7 +31,7 @@ def store(tmp_path, monkeypatch):
 
 def test_a_plan_of_a_trace_has_its_rate_and_simulates_its_requests():
     open_store().traces.save(TABLE)
-    s = replayed(small(), TABLE)
+    s = with_trace(small(), TABLE)
     space = space_of(plan(s, simulations=1), facts())
     assert space.rate == pytest.approx(1.0 / GAP_S, rel=0.02)
     best = scenario_of(space, space.open[0].given, space.rate)
@@ -41,7 +41,7 @@ def test_a_plan_of_a_trace_has_its_rate_and_simulates_its_requests():
 
 
 def test_a_trace_that_is_not_stored_is_named():
-    s = replayed(small(), TABLE)
+    s = with_trace(small(), TABLE)
     unknown = with_overrides(s, {"workload.trace.digest": "0" * 64})
     with pytest.raises(StoreError, match="trace"):
         space_of(plan(unknown), facts())
@@ -56,7 +56,7 @@ def imported():
     counts = CountsTable("rising", "npy", np.tile(np.arange(1.0, 65.0), (26, 1)))
     store.counts.save(counts)
     s = small(start="empty", workload__rate_req_per_s=60.0)
-    return counted(with_overrides(s, fields_of(digest, facts(), lambda: store)), counts)
+    return with_counts(with_overrides(s, fields_of(digest, facts(), lambda: store)), counts)
 
 
 def nowhere(digest):
@@ -67,7 +67,7 @@ def nowhere(digest):
 def test_a_plan_of_an_imported_machine_and_counts_ends_in_a_process_that_opened_no_store():
     s = imported()
     look_in(nowhere)
-    answer = carried_out(plan(s, simulations=6, finalists=1), facts(), helpers=0)
+    answer = carry_out(plan(s, simulations=6, finalists=1), facts(), helpers=0)
     first = answer["ranked"][0]
     assert first["npus"] + first["margins"]["npus"] == 16
     assert not [row for row in answer["ledger"] if row["status"] == "failed"]

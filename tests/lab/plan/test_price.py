@@ -82,7 +82,7 @@ def test_none_does_that_offloads_attention_or_has_a_controller(seed, key):
     wanted = Plan(scenario=s, goal="efficiency", vary=("instances", "sizes", "decode_batch", key))
     space = space_of(wanted, facts())
     if space.open:
-        space.around(r.choice(space.open))
+        space.add_neighbours(r.choice(space.open))
     path = {"offload": OFFLOAD, "controller": CONTROLLER}[key]
     if not (able := [c for c in space.open if c.given.get(path)]):
         return

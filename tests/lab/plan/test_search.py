@@ -10,9 +10,9 @@ from tests.draws import FACTOR, some
 from tests.lab.plan.small import facts, plan, small
 from twin.lab.plan.candidates import space_of
 from twin.lab.plan.drive import Simulators, one
-from twin.lab.plan.search import Search, beyond
+from twin.lab.plan.search import Search, excess
 from twin.lab.plan.space import BATCH
-from twin.lab.plan.trial import STORED, judged, scenario_of
+from twin.lab.plan.trial import STORED, judge, scenario_of
 
 LOADS = [
     {"workload__rate_req_per_s": 60.0, "supernode__nodes": 2, "slo__tpot_ms": 15.0},
@@ -42,7 +42,7 @@ def test_a_fifth_of_the_simulations_misses_no_point_of_the_front(load, seed):
     s = small(**LOADS[load], **begins, seed=seed)
     every = Search(space_of(plan(s, simulations=10_000), facts()), facts())
     deployments = every.space.open
-    driven(every.tried(deployments))
+    driven(every.simulate_new(deployments))
     some_of = plan(s, simulations=len(deployments) // 5)
     search = Search(space_of(some_of, facts()), facts())
     driven(search.steps())
@@ -50,7 +50,7 @@ def test_a_fifth_of_the_simulations_misses_no_point_of_the_front(load, seed):
         np.array([p for t in each.tested.values() if (p := each.found(t)) is not None])
         for each in (every, search)
     )
-    missed = np.min([beyond(every_point, *point) for point in some_points], axis=0)
+    missed = np.min([excess(every_point, *point) for point in some_points], axis=0)
     assert missed.max() <= MISSED  # a point behind the front is missed by less than one on it
 
 
@@ -80,7 +80,7 @@ def test_where_clients_take_every_slot_the_largest_batch_that_keeps_tpot_is_foun
     driven(search.steps())
     best = search.ranked()[0].candidate.given
     more = scenario_of(search.space, best | {BATCH: best[BATCH] + 4}, 1.0)
-    assert not judged(one(more, facts()), wanted, more)["holds"]
+    assert not judge(one(more, facts()), wanted, more)["holds"]
     in_vain = sum(not t.low for t in search.tested.values())
     assert in_vain <= search.runs // 4  # what cannot keep it by formula is hardly tried
 
@@ -94,5 +94,5 @@ def test_no_full_batch_that_is_refused_for_its_tpot_keeps_it(tpot_ms):
     refused = [c for c in space.candidates if "with a full batch" in c.reason]
     for c in sorted(refused, key=lambda c: c.given[BATCH])[:3]:
         tried = scenario_of(space, c.given, 1.0)
-        assert not judged(one(tried, facts()), wanted, tried)["holds"]
+        assert not judge(one(tried, facts()), wanted, tried)["holds"]
     assert refused

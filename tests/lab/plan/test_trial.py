@@ -8,11 +8,11 @@ from tests.lab.plan.small import facts, small
 from twin.engine.simulate import simulate
 from twin.lab.plan.trial import (
     BLOCKS,
-    but_for_slo,
+    digest_without_slo,
     error_of_share,
-    judged_by_alone,
-    measured,
-    rejudged,
+    rejudge,
+    slo_only_judges,
+    trial_of,
 )
 from twin.scenario import with_overrides
 
@@ -42,17 +42,17 @@ SLOS = [{"slo.ttft_s": 0.3}, {"slo.tpot_ms": 4.0}, {"slo.share": 0.8, "slo.tpot_
 @pytest.mark.parametrize("mode", some(["disaggregated"], "decode_only", "prefill_only"))
 def test_a_run_judged_by_another_slo_is_the_run_of_a_scenario_with_it(mode):
     s = small(deployment__mode=mode, horizon_s=8.0, workload__lengths="sharegpt")
-    trial = measured(simulate(s, facts()))
+    trial = trial_of(simulate(s, facts()))
     latencies = trial.pop("latencies")
     for slo in SLOS:
         other = with_overrides(s, slo)
-        again = measured(simulate(other, facts()))
-        assert but_for_slo(other) == but_for_slo(s)
+        again = trial_of(simulate(other, facts()))
+        assert digest_without_slo(other) == digest_without_slo(s)
         again.pop("latencies")
-        assert rejudged(trial, latencies, other) == again != trial
+        assert rejudge(trial, latencies, other) == again != trial
 
 
 def test_an_slo_that_decides_what_happens_judges_no_other_run():
     acting = {"admission.shed_at": 1.0}, {"elastic.controller": "slo"}
-    assert judged_by_alone(small())
-    assert not any(judged_by_alone(with_overrides(small(), each)) for each in acting)
+    assert slo_only_judges(small())
+    assert not any(slo_only_judges(with_overrides(small(), each)) for each in acting)

@@ -16,7 +16,7 @@ from twin.facts import Facts
 from twin.lab.library import load_facts
 from twin.lab.runs.executor import Runner
 from twin.lab.store import RunRow, Store
-from twin.lab.sweep.sweep import Point, carried_out
+from twin.lab.sweep.sweep import Point, run_points
 from twin.metrics.hours import hour_s
 from twin.metrics.latency import PERCENTILES, per_second, quotient, spread_of
 from twin.metrics.measures import numbered
@@ -206,7 +206,7 @@ def in_store(
 
     def run(scenarios: Sequence[Scenario]) -> Iterator[Served]:
         """Runs of scenarios, in their order."""
-        rows = carried_out(runner, [Point((), scenario) for scenario in scenarios])
+        rows = run_points(runner, [Point((), scenario) for scenario in scenarios])
         for count, (scenario, row) in enumerate(zip(scenarios, rows, strict=True), 1):
             assert row is not None
             watch(count / len(scenarios), {"runs": count})

@@ -33,7 +33,7 @@ def trace_run(
         check_writable(to)
 
     with progress(run) as watch:
-        source = watched.traced(run, settings or [], watch)
+        source = watched.source_of(run, settings or [], watch)
     if request is not None:
         begin_s, end_s = watched.span_of_request(source, request)
         err.print(escape(stages_of(source, request)))

@@ -5,7 +5,7 @@ import io
 import streamlit as st
 
 from twin.extras.perfetto.writer import SPAN_S, packed, write_trace
-from twin.lab.runs.watched import repeatable, stored
+from twin.lab.runs.watched import repeatable, stored_source
 from twin.lab.store import RunRow, Store
 from twin.scenario import Scenario
 from twin.ui.pages.run.results import stem
@@ -42,7 +42,7 @@ def download_trace(store: Store, row: RunRow, scenario: Scenario) -> None:
 
 def trace_bytes(store: Store, run: str, begin_s: float, end_s: float) -> bytes:
     """A span of a stored run as trace-event JSON, compressed; the same bytes each time."""
-    source, file = stored(store, run), io.BytesIO()
+    source, file = stored_source(store, run), io.BytesIO()
     with packed(file) as compressor:
         write_trace(source, compressor, begin_s, end_s, may_be_empty=True)
     return file.getvalue()

@@ -6,10 +6,10 @@ from typing import Any
 
 from twin.extras.report.document import Part, Series, bars, folded, page, plot, table, tag
 from twin.extras.report.run import fields_of
-from twin.lab.plan.answer import equal_words, in_words, relaxed, sentences, survived
+from twin.lab.plan.answer import answer_sentences, equality_note, in_words, loss_text, relaxed
 from twin.lab.plan.question import LOSSES, Plan, in_brief, plan_digest
 from twin.lab.plan.space import CHOICES
-from twin.lab.sweep.sweep import published
+from twin.lab.sweep.sweep import published_points
 from twin.metrics.measures import Kind, amount
 from twin.scenario import field_info
 
@@ -34,11 +34,11 @@ LEDGER_MOST = 400  # rows of what was not simulated that are listed; the rest is
 
 def plan_report(plan: Plan, found: Row) -> str:
     """The answer of a plan (`answer.answered` with its ledger) as one HTML file."""
-    texts = [s for s in sentences(dict(found)) if s]
+    texts = [s for s in answer_sentences(dict(found)) if s]
     body: list[Part] = [tag("p", plan.scenario.name, ": ", in_brief(plan), cls="soft")]
     body += [tag("p", sentence) for sentence in texts[1:]]
     if ranked := found["ranked"]:
-        equal_note = tag("p", f"{equal_words(ranked)}. Five seeds each.", cls="soft")
+        equal_note = tag("p", f"{equality_note(ranked)}. Five seeds each.", cls="soft")
         body += [tag("h2", "Ranking"), _ranking(plan, ranked), equal_note]
     if found["relaxations"]:
         entries = [row | {"NPUs": f"{row['NPUs']:,}"} for row in relaxed(found["relaxations"])]
@@ -83,7 +83,7 @@ def _ranking(plan: Plan, rows: Sequence[Row]) -> Part:
 
 def _survived(after: Row) -> Part:
     """How a deployment fares after a loss, as a good or bad word."""
-    return tag("span", survived(after), cls="good" if after.get("status") == "feasible" else "bad")
+    return tag("span", loss_text(after), cls="good" if after.get("status") == "feasible" else "bad")
 
 
 def _deployment(row: Row) -> Part:
@@ -116,7 +116,7 @@ def _front(found: Row) -> Part:
     decoding_points = [p for p in found["front"] if p["tokens_per_s_per_user"]]
     front_points = sorted((p for p in decoding_points if p["on_front"]), key=_speed)
     speeds = [_speed(p) for p in decoding_points]
-    near_points = [p for p in published()
+    near_points = [p for p in published_points()
             if speeds and min(speeds) / NEAR < 1.0 / p.tpot_s < NEAR * max(speeds)]  # fmt: skip
 
     def simulated(name: str, some: Sequence[Row], colour: int, joined: bool) -> Series:

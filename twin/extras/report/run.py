@@ -8,7 +8,7 @@ import polars as pl
 from twin.engine.simulate import Run
 from twin.extras.report import document as doc
 from twin.extras.report.document import Part, Point, Series, folded, plot, table, tag
-from twin.lab.explain.view import one_slo
+from twin.lab.explain.view import has_one_slo
 from twin.lab.sweep.compare import changed
 from twin.metrics.latency import tpot_s
 from twin.metrics.measures import amount, numbered
@@ -60,7 +60,7 @@ def run_report(run: Run) -> str:
 
 def _against(metric: Metric, run: Run) -> str:
     """The limit of a figure, in words; where tenants or models have their own, there is none."""
-    if metric.slo is None or not one_slo(run.scenario):
+    if metric.slo is None or not has_one_slo(run.scenario):
         return ""
     return f"SLO {shown(metric.key, metric.slo(run.scenario))}"
 
@@ -109,7 +109,7 @@ def _of_requests(run: Run) -> Iterable[Part]:
             shares = np.linspace(0.0, 1.0, 101)[:-1]  # to p99: one slow request sets no scale
             quantiles = np.quantile(values, shares)
             points = [(float(q), 100 * float(p)) for q, p in zip(quantiles, shares, strict=True)]
-            drawn_limit = limit if one_slo(scenario) and limit < NEAR * points[-1][0] else None
+            drawn_limit = limit if has_one_slo(scenario) and limit < NEAR * points[-1][0] else None
             yield plot(f"{title} up to p99", [Series("", points, colour)], f"{title}, {unit}",
                        "% of requests", limit=drawn_limit, y_most=100.0)  # fmt: skip
 

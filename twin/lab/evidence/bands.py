@@ -128,7 +128,7 @@ def errors_of(
     return errors
 
 
-def student(share: float, freedom: int) -> float:
+def student_t(share: float, freedom: int) -> float:
     """Student's t quantile within 0.001 (Abramowitz and Stegun 26.7.5); scipy is slow to import."""
     z = NormalDist().inv_cdf(share)
     terms = (
@@ -151,7 +151,7 @@ class Band:
 
     def half_width(self, share: float = MOST) -> float:
         """Half width of the band that contains this share."""
-        return self.spread * student(0.5 + 0.5 * share, self.freedom)
+        return self.spread * student_t(0.5 + 0.5 * share, self.freedom)
 
     def ends(self, share: float = MOST) -> tuple[float, float]:
         """Lower and upper end of the band that contains this share."""
@@ -193,7 +193,7 @@ class Bands:
         residual_variance = np.maximum(np.diag(projection)[: len(unseen)], 1e-12)
         predicted = scaled[: len(unseen)] - (projection @ scaled)[: len(unseen)] / residual_variance
         self._apart = (first - predicted) * np.sqrt(residual_variance)
-        self._priors = _priors(projection, scaled, first, self.errors)
+        self._priors = _variance_factors(projection, scaled, first, self.errors)
 
     def of(self, levels: Levels) -> Band:
         """The band of a leaf. A stack without rows has that of all other systems."""
@@ -221,7 +221,7 @@ class Bands:
         return self._variogram[0] - self._variogram[shared]
 
 
-def _priors(
+def _variance_factors(
     projected: Vector, today: Vector, first: Vector, errors: Sequence[Error]
 ) -> dict[Hashable, float]:
     """Factor on the variance, by quantity (None: of all), of rows without others of their kind:
@@ -246,7 +246,7 @@ def _priors(
                     deviation = abs(first[row] - expected[i]) / spread[i]
                     for key in (None, errors[row].levels[0]):
                         misses_by_key.setdefault(key, []).append(deviation)
-    t_quantile = student(0.5 + 0.5 * MOST, PRIOR)
+    t_quantile = student_t(0.5 + 0.5 * MOST, PRIOR)
     return {
         key: max((float(np.quantile(misses, MOST, method="higher")) / t_quantile) ** 2, DIGITS)
         for key, misses in misses_by_key.items()
@@ -342,7 +342,7 @@ class Coverage:
     most: float  # of those that are to hold MOST
 
     @property
-    def held(self) -> str:
+    def text(self) -> str:
         """'57 and 81 % of 54', for the two shares."""
         return f"{100 * self.half:.0f} and {100 * self.most:.0f} % of {self.rows}"
 
@@ -366,7 +366,7 @@ def coverage(
 # Ratios of two figures, where most of the error cancels.
 
 
-def ratio_within(errors: Sequence[Error], levels: Levels, model: str) -> tuple[float, int]:
+def error_of_ratio(errors: Sequence[Error], levels: Levels, model: str) -> tuple[float, int]:
     """Error of a ratio of two deployments of one stack, as a logarithm, and the pairs that it comes
     from: each branch counts once, and all other systems together count as PRIOR rows."""
     unseen_errors = [entry for entry in errors if entry.first is not None]

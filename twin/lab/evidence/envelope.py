@@ -117,7 +117,7 @@ def _prompt(c: Configuration, facts: Facts) -> Value:
     return None if workload.arrivals == "trace" else mean_lengths(workload, facts).input_tokens
 
 
-def _of_drafts(name: str, c: Configuration, _facts: Facts) -> Value:
+def _draft_field(name: str, c: Configuration, _facts: Facts) -> Value:
     """Value of a decode field; None without draft tokens."""
     decode = c.scenario.deployment.decode
     return getattr(decode, name) if decode.mtp_draft_tokens else None
@@ -171,11 +171,11 @@ ASPECTS = (
            partial(_field, "deployment.decode.batch_per_npu", "decode")),
     Aspect("mean decode context", "tokens", "decode", partial(_context, False)),
     Aspect("mean decode context of sparse attention", "tokens", "decode", partial(_context, True)),
-    Aspect("drafter", "", "decode", partial(_of_drafts, "drafter"), "deployment.decode.drafter"),
+    Aspect("drafter", "", "decode", partial(_draft_field, "drafter"), "deployment.decode.drafter"),
     Aspect("decode EP degree", "dies", "decode", partial(_ep, "decode")),
     Aspect("MTP draft", "tokens", "decode",
            partial(_field, "deployment.decode.mtp_draft_tokens", "decode")),
-    Aspect("MTP acceptance", "", "decode", partial(_of_drafts, "mtp_acceptance")),
+    Aspect("MTP acceptance", "", "decode", partial(_draft_field, "mtp_acceptance")),
     Aspect("expert skew in decode", "", "decode", _skew),
     Aspect("prompt length", "tokens", "prefill", _prompt),
     Aspect("prefill EP degree", "dies", "prefill", partial(_ep, "prefill")),
@@ -273,7 +273,7 @@ def outside_evidence(
     for has_feature, sentence in UNCOMMON:
         if has_feature(scenario) and not any(has_feature(each.scenario) for each in known):
             texts.append(f"No published row {sentence}.")
-    return [*dict.fromkeys(texts), *_traffic(scenario, known)]
+    return [*dict.fromkeys(texts), *_traffic_remarks(scenario, known)]
 
 
 # What a scenario may have and no published row has.
@@ -286,7 +286,7 @@ UNCOMMON: tuple[tuple[Callable[[Scenario], object], str], ...] = (
 )  # fmt: skip
 
 
-def _traffic(s: Scenario, known: Sequence[Configuration]) -> Iterator[str]:
+def _traffic_remarks(s: Scenario, known: Sequence[Configuration]) -> Iterator[str]:
     """Features of the traffic that no published row has."""
     lengths_vary = s.workload.arrivals == "trace" or s.workload.lengths != "fixed"
     if lengths_vary and all(each.scenario.workload.lengths == "fixed" for each in known):

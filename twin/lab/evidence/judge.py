@@ -257,7 +257,7 @@ def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, 
     - 1; `judged_error` is the error that counts (the first of an unseen row, none of a circular or
     unstated one); `outside`: it exceeds the row's `bar`."""
     if rows is None:
-        return [dict(answer) for answer in _published(facts)]
+        return [dict(answer) for answer in _published_answers(facts)]
     first_errors = load_first()
     others_of_row: dict[str, list[list[Any]]] = {}
     for other in load_others():
@@ -289,7 +289,7 @@ def evidence(facts: Facts, rows: Sequence[Row] | None = None) -> list[dict[str, 
 
 
 @lru_cache(maxsize=1)
-def _published(facts: Facts) -> list[dict[str, Any]]:
+def _published_answers(facts: Facts) -> list[dict[str, Any]]:
     """Answers to the published rows, computed once."""
     return evidence(facts, load_published())
 
@@ -327,14 +327,14 @@ def headline(rows: Judged, group: str) -> Score | None:
     return max(filter(None, scores), key=lambda each: each.mean, default=None)
 
 
-def headlines(rows: Judged) -> list[str]:
+def summaries(rows: Judged) -> list[str]:
     """Headline of every group as a sentence, and that of unseen rows of known families."""
     group_scores = [headline(rows, group) for group in GROUPS]
     group_scores += [score([r for r in rows if r["group"] == g], g, UNSEEN[1]) for g in GROUPS]
     return [
         f"{result.group[0].upper()}{result.group[1:]}: {100 * result.mean:.1f} % off on average, "
         f"{100 * result.median:.1f} % in the median, {100 * result.worst:.0f} % at worst "
-        f"({result.rows} {result.kind} rows{_balance(result.group)})."
+        f"({result.rows} {result.kind} rows{_skew_clause(result.group)})."
         for result in group_scores
         if result is not None
     ]
@@ -350,7 +350,7 @@ def today(rows: Judged) -> str:
     )
 
 
-def _balance(group: str) -> str:
+def _skew_clause(group: str) -> str:
     """Skew of experts of the supernode's rows, if it is not the default."""
     if group != SUPERNODE:
         return ""

@@ -23,11 +23,11 @@ from twin.lab.evidence.bands import (
     by_source,
     by_system,
     coverage,
+    error_of_ratio,
     errors_of,
     left_out,
     levels_of,
     quantity_of,
-    ratio_within,
     speed,
     stack_of,
 )
@@ -82,9 +82,9 @@ class Near:
     def said(self, share: float) -> str:
         """'−22 to +26 %': the band of measurements around the twin's figure."""
         low, high = self.ends(share)
-        return f"{_percent(low)} to {_percent(high)} %"
+        return f"{_signed_percent(low)} to {_signed_percent(high)} %"
 
-    def around(self, value: float) -> str:
+    def range_text(self, value: float) -> str:
         """'39.2 to 62.3 ms': the band around a figure of this size."""
         low_text, high_text = (shown(self.figure.metric, value * end) for end in self.ends(MOST))
         number, _, unit = low_text.partition(" ")
@@ -105,31 +105,31 @@ class Near:
         """Rows from which the band is made, in words."""
         facts_text = ", with earlier facts" if self.stale else ""
         if not self.band.own:
-            in_sight = f"; its {_rows(self.seen)} were in sight of its making" if self.seen else ""
+            in_sight = f"; its {_count(self.seen)} were in sight of its making" if self.seen else ""
             return f"as far as other systems were off at first{in_sight}{facts_text}"
         weight_text = "" if self.band.own >= PRIOR else f", other systems weigh as {PRIOR}"
-        return f"{_rows(self.band.own, 'unseen ')} of {self.where}{weight_text}{facts_text}"
+        return f"{_count(self.band.own, 'unseen ')} of {self.where}{weight_text}{facts_text}"
 
 
-def _percent(ratio: float) -> str:
+def _signed_percent(ratio: float) -> str:
     """A ratio as a signed percentage."""
     return f"{100 * (ratio - 1):+.0f}".replace("-", "−")
 
 
-def _rows(count: int, kind: str = "") -> str:
+def _count(count: int, kind: str = "") -> str:
     """A number of rows in words."""
     return f"{count} {kind}{'row' if count == 1 else 'rows'}"
 
 
 @lru_cache(maxsize=1)
-def record() -> tuple[tuple[Error, ...], Bands]:
+def recorded() -> tuple[tuple[Error, ...], Bands]:
     """Recorded errors and the bands made from them, computed once."""
     errors = errors_of(load_published(), load_first(), stored_errors()["today"])
     return tuple(errors), Bands(errors)
 
 
 @lru_cache(maxsize=4)
-def _stale(facts: Facts) -> bool:
+def _is_stale(facts: Facts) -> bool:
     """Whether the errors were stored with other facts or rows."""
     errors = stored_errors()
     return (errors["facts"], errors["rows"]) != (facts.digest, rows_digest(load_published()))
@@ -149,31 +149,31 @@ def figures_of(scenario: Scenario, run: bool = False) -> list[Figure]:
 
 def near(scenario: Scenario, facts: Facts, run: bool = False) -> list[Near]:
     """Band of each figure of `figures_of`, with the reasons why the rows may not reach so far."""
-    bands, (errors, tree) = [], record()
+    bands, (errors, tree) = [], recorded()
     for figure in figures_of(scenario, run):
-        levels = _levels(figure, scenario)
+        levels = _leaf_of(figure, scenario)
         stack_errors = [error for error in errors if error.levels[:STACK] == levels[:STACK]]
         chip_title = load_chip(facts, str(levels[1])).title
         bands.append(Near(
             figure, tree.of(levels), f"{_stack_label(str(levels[2]))}, {chip_title}",
             sum(error.first is None for error in stack_errors),
-            tuple(_beyond(figure, scenario, chip_title, stack_errors)), _stale(facts),
+            tuple(_gaps(figure, scenario, chip_title, stack_errors)), _is_stale(facts),
         ))  # fmt: skip
     return bands
 
 
-def _levels(figure: Figure, scenario: Scenario) -> tuple[Any, ...]:
+def _leaf_of(figure: Figure, scenario: Scenario) -> tuple[Any, ...]:
     """The leaf of the tree of errors for a figure of a scenario."""
-    return levels_of(figure.quantity, scenario, stack_here(scenario))
+    return levels_of(figure.quantity, scenario, stack_of_scenario(scenario))
 
 
-def stack_here(scenario: Scenario) -> str:
+def stack_of_scenario(scenario: Scenario) -> str:
     """A scenario's stack: its own, else the supernode's on the supernode's chip, otherwise ''."""
     stack = scenario.deployment.stack
     if stack != PLAIN:
         return stack
     chip = chip_of(scenario, "decode")
-    is_supernode = any(error.levels[1:STACK] == (chip, SUPERNODE) for error in record()[0])
+    is_supernode = any(error.levels[1:STACK] == (chip, SUPERNODE) for error in recorded()[0])
     return SUPERNODE if is_supernode else ""
 
 
@@ -184,17 +184,17 @@ def _stack_label(stack: str) -> str:
     return choice_label("deployment.stack", stack)
 
 
-def _beyond(figure: Figure, scenario: Scenario, title: str, same: Sequence[Error]) -> list[str]:
+def _gaps(figure: Figure, scenario: Scenario, title: str, same: Sequence[Error]) -> list[str]:
     """Parts of a figure's regime that no row has, in words."""
-    if not any(e.levels[0] == figure.quantity for e in record()[0]):
+    if not any(e.levels[0] == figure.quantity for e in recorded()[0]):
         return [f"no row of {figure.name} was published, so this is the band of other figures"]
     if not same:
-        stack = stack_here(scenario)
+        stack = stack_of_scenario(scenario)
         if not stack:
             return [f"the scenario names no stack, and rows on {title} are of engines by name"]
         return [f"no row of {figure.name} is of {_stack_label(stack)} on {title}"]
     reasons = []
-    mode = _levels(figure, scenario)[STACK]
+    mode = _leaf_of(figure, scenario)[STACK]
     if all(e.levels[STACK] != mode for e in same):
         reason = "are of colocated instances" if mode == "apart" else "measure the pools apart"
         reasons.append(f"all rows of this stack {reason}")
@@ -207,7 +207,7 @@ def _beyond(figure: Figure, scenario: Scenario, title: str, same: Sequence[Error
     return reasons
 
 
-def near_each(
+def bands_by_run(
     scenarios: Mapping[str, Scenario], facts: Facts
 ) -> list[tuple[tuple[str, ...], list[Near]]]:
     """Bands of several runs by name, with the names of the runs that share them."""
@@ -266,11 +266,11 @@ def known_ratios(
 def _known_ratio(figure: Figure, one: Scenario, other: Scenario, faster: float) -> KnownRatio:
     """The comparison of a figure; faster: speed of one over that of the other. Of one machine,
     stack, serving mode and model, errors mostly cancel; others count as independent."""
-    errors, bands = record()
-    levels, other_levels = _levels(figure, one), _levels(figure, other)
+    errors, bands = recorded()
+    levels, other_levels = _leaf_of(figure, one), _leaf_of(figure, other)
     model = one.deployment.model
     if levels[1 : STACK + 1] == other_levels[1 : STACK + 1] and model == other.deployment.model:
-        log_centre, half_width = 0.0, ratio_within(errors, levels, model)[0]
+        log_centre, half_width = 0.0, error_of_ratio(errors, levels, model)[0]
     else:
         band, other_band = bands.of(levels), bands.of(other_levels)
         log_centre = band.centre - other_band.centre
@@ -286,9 +286,9 @@ def known_throughput_ratio(one: Scenario, other: Scenario, ratio: float) -> Know
 
 
 @lru_cache(maxsize=1)
-def _without_system() -> dict[str, Band]:
+def _bands_without_system() -> dict[str, Band]:
     """Band of every judged row, made without its system."""
-    errors, _ = record()
+    errors, _ = recorded()
     quantities = {error.levels[0] for error in errors}
     rows = [r for r in load_published() if r.kind not in UNJUDGED and quantity_of(r) in quantities]
     leaf_by_row = {
@@ -301,7 +301,7 @@ def _without_system() -> dict[str, Band]:
 def row_bands() -> Mapping[str, tuple[float, float, bool | None]]:
     """By row: low and high end of twin / published - 1 in a band made without the row's system, and
     whether its first error lies within (None: it has none)."""
-    bands, first_errors, ends_by_row = _without_system(), load_first(), {}
+    bands, first_errors, ends_by_row = _bands_without_system(), load_first(), {}
     for row in load_published():
         if row.id not in bands:
             continue
@@ -315,10 +315,10 @@ def row_bands() -> Mapping[str, tuple[float, float, bool | None]]:
 
 
 @lru_cache(maxsize=1)
-def covered() -> dict[str, list[Coverage]]:
+def coverages() -> dict[str, list[Coverage]]:
     """Coverage of bands over rows that were left out, by what was left out with them."""
-    errors, _ = record()
-    bands = _without_system()
+    errors, _ = recorded()
+    bands = _bands_without_system()
     return {
         "first errors, their system left out": coverage(errors, bands),
         "first errors, their source left out": coverage(errors, left_out(errors, by_source)),
@@ -326,11 +326,11 @@ def covered() -> dict[str, list[Coverage]]:
     }
 
 
-def covered_in_words() -> list[str]:
+def coverage_texts() -> list[str]:
     """Sentences on the coverage of bands, one for each way of leaving rows out."""
     sentences = []
-    for subject, (overall, *quantities) in covered().items():
-        quantity_text = ", ".join(f"{part.rows_of} {part.held}" for part in quantities)
+    for subject, (overall, *quantities) in coverages().items():
+        quantity_text = ", ".join(f"{part.rows_of} {part.text}" for part in quantities)
         shares_text = f"{100 * HALF:.0f} and {100 * MOST:.0f} %"
-        sentences.append(f"Bands of {shares_text} hold {overall.held} {subject} ({quantity_text}).")
+        sentences.append(f"Bands of {shares_text} hold {overall.text} {subject} ({quantity_text}).")
     return sentences

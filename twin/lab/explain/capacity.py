@@ -11,7 +11,7 @@ import numpy as np
 
 from twin.engine.start import begins_steady
 from twin.facts import Facts
-from twin.lab.explain.view import Summary, load_of, served_well
+from twin.lab.explain.view import Summary, load_of, slo_share
 from twin.outlook import outlook, times
 from twin.scenario import Scenario, SpecError, require_one_model, with_overrides
 from twin.steady import Priced
@@ -63,7 +63,7 @@ def capacity(
     s: Scenario, facts: Facts, simulated: Simulated, *, thorough: bool = False
 ) -> Capacity:
     """The capacity of a scenario. Raises what `simulated` raises."""
-    search = searching(s, facts, thorough=thorough)
+    search = search_steps(s, facts, thorough=thorough)
     scenario = next(search)
     while True:
         try:
@@ -72,7 +72,7 @@ def capacity(
             return ended.value
 
 
-def searching(
+def search_steps(
     s: Scenario, facts: Facts, begin: float | None = None, *, thorough: bool = False
 ) -> Search:
     """Generator of the search: yields scenarios, receives summaries, returns the capacity. Steps
@@ -80,9 +80,9 @@ def searching(
     by share. thorough: more seeds where few leave the load open, in up to three times as long."""
     require_one_model(s, "a capacity")
     path, own_load = load_of(s)
-    begin_load = load = begin or first_load(s, facts) or own_load
+    begin_load = load = begin or load_by_formula(s, facts) or own_load
     short_run, step_factor, run_count = at_steady(s, facts, begin_load), STEP, 0
-    long_run, is_at_ends = longer(short_run, begin_load), False
+    long_run, is_at_ends = with_longer_times(short_run, begin_load), False
     met: list[_Load] = []  # loads that meet the SLO, growing
     least_missed = _Load(math.inf, s.slo.share)  # the least that does not
     tried: list[_Load] = []
@@ -92,9 +92,9 @@ def searching(
         trial_load = _Load(load, s.slo.share)
         tried.append(trial_load)
         if is_at_ends:
-            run_count += yield from _judged(long_run, trial_load, [], least=_fewest(long_run))
+            run_count += yield from _run_load(long_run, trial_load, [], least=_seeds(long_run))
         else:
-            run_count += yield from _judged(short_run, trial_load, share_variances)
+            run_count += yield from _run_load(short_run, trial_load, share_variances)
         if trial_load.meets:
             met.append(trial_load)
         else:
@@ -103,7 +103,7 @@ def searching(
         # Two loads are near enough to be the ends within a ratio, or as neighbouring counts.
         while met and least_missed.load <= max(CLOSE * met[-1].load, met[-1].load + count_gap):
             low_end, is_at_ends, step_factor = met[-1], True, CLOSE
-            run_count += yield from _both(long_run, low_end, least_missed, thorough)
+            run_count += yield from _run_both_ends(long_run, low_end, least_missed, thorough)
             is_settled = low_end.meets and not least_missed.meets
             if is_settled:
                 break
@@ -129,10 +129,10 @@ def searching(
     range_high = min((level.load for level in verdicts if not level.meets), default=high_load)
     best_load = low_load + (high_load - low_load) * fraction
     range_low, range_high = range_low / CLOSE, range_high * CLOSE
-    seeds_differ = met[-1].runs_of is long_run and len(met[-1].shares) > _fewest(long_run)  # seeds
+    seeds_differ = met[-1].runs_of is long_run and len(met[-1].shares) > _seeds(long_run)  # seeds
     if thorough and seeds_differ and s.slo.share < 1.0:
         long_loads = [level for level in tried if level.runs_of is long_run and level.shares]
-        likely_low, likely_high = _range(long_loads, s.slo.share)
+        likely_low, likely_high = _probable_range(long_loads, s.slo.share)
         range_low, range_high = min(likely_low, best_load), max(likely_high, best_load)
     return Capacity(path, best_load, range_low, range_high, run_count, low_load)
 
@@ -160,7 +160,7 @@ class _Load:
         return self.beyond >= 0.0 and 2 * self.overloaded <= len(self.shares)
 
 
-def first_load(s: Scenario, facts: Facts) -> float | None:
+def load_by_formula(s: Scenario, facts: Facts) -> float | None:
     """Capacity by formula; None if the formula has none in the load's unit."""
     if load_of(s)[0] != "workload.rate_req_per_s":
         return None
@@ -181,7 +181,7 @@ def at_steady(s: Scenario, facts: Facts, load: float) -> Scenario:
     return with_overrides(s, {"horizon_s": horizon_s, "warmup_s": warmup_s})
 
 
-def longer(s: Scenario, load: float | None = None) -> Scenario:
+def with_longer_times(s: Scenario, load: float | None = None) -> Scenario:
     """The scenario of `at_steady` with LONGER times the counted time after twice the warm-up, at
     most for MOST_REQUESTS at a load (None: its own); unchanged if its times are its own."""
     if not steady_by_itself(s):
@@ -206,30 +206,30 @@ def with_load(s: Scenario, load: float) -> Scenario:
     return with_overrides(s, {path: max(1, round(rounded_load)) if is_count else rounded_load})
 
 
-def _fewest(s: Scenario) -> int:
+def _seeds(s: Scenario) -> int:
     """Minimum number of seeds for a load at the ends."""
     return FEWER if steady_by_itself(s) else SEEDS
 
 
-def _both(
+def _run_both_ends(
     s: Scenario, low: _Load, missed: _Load, thorough: bool
 ) -> Generator[Scenario, Summary | None, int]:
     """Run both ends of the interval with several seeds; returns the number of runs. thorough: more
     seeds while chance may explain the ends, as near capacity some runs fall behind for good."""
     run_count = 0
     for end_load in (low, missed):
-        run_count += yield from _judged(s, end_load, [], least=_fewest(s))
+        run_count += yield from _run_load(s, end_load, [], least=_seeds(s))
     thorough = thorough and steady_by_itself(s)
-    while thorough and low.meets and not missed.meets and _unsettled(low, missed):
+    while thorough and low.meets and not missed.meets and _is_unsettled(low, missed):
         open_ends = [end_load for end_load in (low, missed) if len(end_load.shares) < MANY]
         if not open_ends:
             break
         for end_load in open_ends:
-            run_count += yield from _judged(s, end_load, [], least=2 * len(end_load.shares))
+            run_count += yield from _run_load(s, end_load, [], least=2 * len(end_load.shares))
     return run_count
 
 
-def _unsettled(low: _Load, missed: _Load) -> bool:
+def _is_unsettled(low: _Load, missed: _Load) -> bool:
     """Whether the standard error over seeds leaves the load open by more than SETTLED of it."""
     if missed.refused:
         return False
@@ -238,7 +238,7 @@ def _unsettled(low: _Load, missed: _Load) -> bool:
     return error * math.log(missed.load / low.load) > SETTLED * (low.beyond - missed.beyond)
 
 
-def _range(judged: Sequence[_Load], share: float) -> tuple[float, float]:
+def _probable_range(judged: Sequence[_Load], share: float) -> tuple[float, float]:
     """Range of loads in which the mean of runs probably falls to the share, from all longer runs:
     the odds of a miss are logistic, of unknown steepness, and all seeds may meet it by chance."""
     log_loads = np.log([level.load for level in judged])
@@ -256,7 +256,7 @@ def _range(judged: Sequence[_Load], share: float) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _judged(
+def _run_load(
     s: Scenario, at: _Load, variances: list[float], *, least: int = 0
 ) -> Generator[Scenario, Summary | None, int]:
     """Run a load until it is sure whether the SLO is met (least: that many seeds, no more); returns
@@ -264,7 +264,7 @@ def _judged(
     if at.runs_of is not s:
         at.runs_of, at.shares, at.overloaded, at.sure = s, [], 0, False
     seeds_before, own_variance = len(at.shares), 0.0
-    most_seeds, every = least or _fewest(s), least > 0
+    most_seeds, every = least or _seeds(s), least > 0
     try:
         scenario = with_load(s, at.load)
     except SpecError:
@@ -276,7 +276,7 @@ def _judged(
         if summary is None:
             at.refused = at.sure = True
             return len(at.shares) + 1 - seeds_before
-        at.shares.append(served_well(summary))
+        at.shares.append(slo_share(summary))
         at.overloaded += summary.get("steady_state") == "overloaded"
         seed_count = len(at.shares)
         if seed_count < (2 if variances else min(FIRST, most_seeds)):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from twin.hardware.recipes import as_sold
-from twin.lab.explain.view import BEHIND, SERVED, Settings, View, finished_share, served_well
+from twin.lab.explain.view import BEHIND, SERVED, Settings, View, finished_share, slo_share
 from twin.outlook import standing_at
 from twin.scenario import KINDS, Fault, Scenario, SpecError, read, with_overrides
 from twin.steady import Priced
@@ -57,7 +57,7 @@ def cause(
     return register
 
 
-def possible(s: Scenario, settings: Settings) -> bool:
+def is_possible(s: Scenario, settings: Settings) -> bool:
     """Whether the scenario can have these settings and does not have them already."""
     try:
         return with_overrides(s, settings) != s
@@ -78,15 +78,15 @@ class Expected:
     waits_s: dict[str, float]  # by part of the TTFT; only their ratios to another one's count
 
 
-def promised(view: View, change: Change, base: Expected | None) -> float:
+def score_of(view: View, change: Change, base: Expected | None) -> float:
     """Expected score of a change: by formula, and at least what the record allows."""
     if base is None:
         return change.promise
-    figures = expected(view, with_overrides(view.scenario, change.settings))
-    return change.promise if figures is None else max(change.promise, _score(view, base, figures))
+    figures = expected_figures(view, with_overrides(view.scenario, change.settings))
+    return change.promise if figures is None else max(change.promise, _gain(view, base, figures))
 
 
-def expected(view: View, s: Scenario) -> Expected | None:
+def expected_figures(view: View, s: Scenario) -> Expected | None:
     """Closed-form figures of a scenario under the view's load; None if there are none."""
     try:
         prices = Priced(s, view.facts, view.trace, view.counts)
@@ -117,7 +117,7 @@ def _wait_s(view: View, rate: float, service_s: float) -> float:
     return utilisation * service_s + utilisation / (1.0 - utilisation) / rate + max(0.0, backlog_s)
 
 
-def _score(view: View, base: Expected, after: Expected) -> float:
+def _gain(view: View, base: Expected, after: Expected) -> float:
     """`explain.score` of the run and of its figures scaled by the ratios of two closed forms."""
     before_s, after_s = base.waits_s, after.waits_s
     late = view.late
@@ -127,7 +127,7 @@ def _score(view: View, base: Expected, after: Expected) -> float:
     slow = view.slow * (after.tpot_s / base.tpot_s if base.tpot_s else 1.0)
     score_gain = math.log((view.late + view.slow + 1e-3) / (max(late, 0.0) + slow + 1e-3))
     if not view.held:
-        missing_share = 1.0 - served_well(view.summary)
+        missing_share = 1.0 - slo_share(view.summary)
         gained_share = min(max(after.attained - base.attained, 0.0), missing_share)
         score_gain += SERVED * (missing_share if late <= 1.0 and slow <= 1.0 else gained_share)
     if finished_share(view.summary, view.scenario) < BEHIND and view.arrived_per_s:
@@ -149,9 +149,9 @@ def fault(v: View) -> Found:
     if not faults:
         return
     for removed_fault in faults[:3] if len(faults) > 1 else []:
-        yield Change({"faults": _dumped([f for f in scenario.faults if f is not removed_fault])},
-                     named=_broken(removed_fault))  # fmt: skip
-    fault_text = _broken(faults[0]) if len(faults) == 1 else f"{len(faults)} faults"
+        yield Change({"faults": _json_rows([f for f in scenario.faults if f is not removed_fault])},
+                     named=_fault_text(removed_fault))  # fmt: skip
+    fault_text = _fault_text(faults[0]) if len(faults) == 1 else f"{len(faults)} faults"
     yield Change({"faults": []}, named=fault_text)
 
 
@@ -178,15 +178,15 @@ def edits(v: View) -> Found:
     edits = v.scenario.supernode.edits
     intact = [e for e in edits if e.capacity_factor >= 1 >= e.latency_factor and not e.links_out]
     if len(intact) < len(edits):
-        yield Change({"supernode.edits": _dumped(intact)})
+        yield Change({"supernode.edits": _json_rows(intact)})
 
 
-def _dumped(rows: list[Any]) -> list[dict[str, Any]]:
+def _json_rows(rows: list[Any]) -> list[dict[str, Any]]:
     """Rows as JSON objects."""
     return [row.model_dump(mode="json") for row in rows]
 
 
-def _broken(broken: Fault) -> str:
+def _fault_text(broken: Fault) -> str:
     """A fault in words."""
     return f"{broken.where} {KINDS[broken.kind].says(broken)} at {broken.at_s:g} s"
 

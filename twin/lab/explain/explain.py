@@ -25,12 +25,12 @@ from twin.lab.explain.causes import (
     FAULT,
     Cause,
     Change,
-    expected,
-    possible,
-    promised,
+    expected_figures,
+    is_possible,
+    score_of,
 )
-from twin.lab.explain.runs import Gain, Runs, gained, score, shortened
-from twin.lab.explain.view import Summary, View, holds, load_of, served_well, waiting_s
+from twin.lab.explain.runs import Gain, Runs, gain_on_seeds, score, shorten
+from twin.lab.explain.view import Summary, View, holds, load_of, slo_share, waiting_s
 from twin.lab.explain.waterfall import EVEN, waterfall
 from twin.lab.store.models import EXPLAINED
 from twin.metrics.measures import amount, three_figures
@@ -98,9 +98,9 @@ def explain(
     """Explain the speed of a scenario's run. Raises as `simulate`; ExplainError: a broken law."""
     require_one_model(scenario, "an explanation")
     runs = Runs(facts, trace, counts, note)
-    summary = runs.needed(scenario)
-    brief = shortened(scenario, summary)
-    base_summary = runs.needed(brief)
+    summary = runs.run_with_tables(scenario)
+    brief = shorten(scenario, summary)
+    base_summary = runs.run_with_tables(brief)
     try:
         full_prediction = steady(brief, facts, trace, counts)
     except ModelError:  # a single request of mean length does not fit
@@ -114,14 +114,14 @@ def explain(
     even_summary = runs.summaries.get(with_overrides(brief, EVEN))
     view = replace(view, uneven=score(base_summary, even_summary, brief) if even_summary else 0.0)
     limit = capacity(brief, facts, runs.of)
-    causes = ranked(_measured(runs, view, limit))
+    causes = rank_causes(_confirmed_causes(runs, view, limit))
     full_view = View(scenario, facts, summary, view.full, view.operators)
     text = verdict(full_view, limit, causes)
     run_count = len(runs.summaries)
     return Explanation(scenario, summary, text, full_view.held, limit, causes, pieces, run_count)
 
 
-def _measured(runs: Runs, view: View, room: Capacity) -> list[Measured]:
+def _confirmed_causes(runs: Runs, view: View, room: Capacity) -> list[Measured]:
     """All causes that are confirmed on all seeds."""
     scenario = view.scenario
     candidates = _candidates(view)
@@ -130,7 +130,7 @@ def _measured(runs: Runs, view: View, room: Capacity) -> list[Measured]:
         less_load = Change({path: load_of(with_load(scenario, room.low))[1]})
         candidates.append(Look(math.inf, LOAD, less_load))
     looks_by_cause: dict[str, list[Look]] = {}
-    for look in _looked(runs, view, candidates):
+    for look in _run_changes(runs, view, candidates):
         looks_by_cause.setdefault(look.cause.key, []).append(look)
 
     def weightiest(group: list[Look]) -> tuple[bool, float]:
@@ -139,34 +139,34 @@ def _measured(runs: Runs, view: View, room: Capacity) -> list[Measured]:
 
     measured: list[Measured] = []
     for group in sorted(looks_by_cause.values(), key=weightiest)[:LOOKED_INTO]:
-        cause = _confirmed(runs, view, group) if len(measured) < CONFIRMED else None
+        cause = _confirm_cause(runs, view, group) if len(measured) < CONFIRMED else None
         if cause and all(cause.removal.settings != past.removal.settings for past in measured):
             measured.append(cause)
     return measured
 
 
 def _candidates(view: View) -> list[Look]:
-    """All changes that the causes propose, with their expected scores (`_counted`); infinite for
+    """All changes that the causes propose, with their expected scores (`_net_gain`); infinite for
     faults."""
-    base_figures, candidates = expected(view, view.scenario), []
+    base_figures, candidates = expected_figures(view, view.scenario), []
     for cause in CAUSES.values():
         for change in cause.changes(view):
-            if possible(view.scenario, change.settings):
-                gain = math.inf if cause.kind == FAULT else promised(view, change, base_figures)
-                net_gain = _counted(view, change, gain)
+            if is_possible(view.scenario, change.settings):
+                gain = math.inf if cause.kind == FAULT else score_of(view, change, base_figures)
+                net_gain = _net_gain(view, change, gain)
                 if net_gain >= FELT:
                     candidates.append(Look(net_gain, cause, change))
     return candidates
 
 
-def _counted(view: View, change: Change, gain: float) -> float:
+def _net_gain(view: View, change: Change, gain: float) -> float:
     """Gain of a change less the logarithm of its growth in NPUs; times IDEAL if not doable."""
     npus = [npus_used(s) for s in (view.scenario, with_overrides(view.scenario, change.settings))]
     added_cost = math.log(max(1.0, npus[1] / npus[0]))
     return (gain - added_cost) * (1.0 if change.doable else IDEAL)
 
 
-def _looked(runs: Runs, view: View, candidates: list[Look]) -> list[Look]:
+def _run_changes(runs: Runs, view: View, candidates: list[Look]) -> list[Look]:
     """Changes that gain on the scenario's seed, run in order of promise, least intrusive first."""
     helpful_looks, looks_left, best_gain = [], LOOKS, FELT
     runs_by_cause: dict[str, int] = {}
@@ -186,24 +186,24 @@ def _looked(runs: Runs, view: View, candidates: list[Look]) -> list[Look]:
                  and weight(k) >= NEARLY * weight(best_index))  # fmt: skip
         indices.remove(k)
         look, runs_before = candidates[k], len(runs.summaries)
-        summary = runs.changed(view.scenario, look.change.settings)
+        summary = runs.summary_with(view.scenario, look.change.settings)
         if look.worth < math.inf and len(runs.summaries) > runs_before:
             runs_by_cause[look.cause.key] = runs_by_cause.get(look.cause.key, 0) + 1
             looks_left -= 1
         if summary is None:
             continue
-        gain = _counted(view, look.change, score(view.summary, summary, view.scenario))
+        gain = _net_gain(view, look.change, score(view.summary, summary, view.scenario))
         if gain >= FELT:
             best_gain = max(best_gain, gain if look.cause.kind != DEMAND else 0.0)
             if look.change.doable:
                 gain_of[look.cause.key] = max(gain, gain_of.get(look.cause.key, 0.0))
             helpful_looks.append((k, Look(gain, look.cause, look.change)))
     if not view.held:
-        helpful_looks += _smaller(runs, view, candidates, helpful_looks)
+        helpful_looks += _smaller_steps(runs, view, candidates, helpful_looks)
     return [look for _, look in sorted(helpful_looks, key=lambda pair: pair[0])]
 
 
-def _smaller(
+def _smaller_steps(
     runs: Runs, view: View, candidates: list[Look], helped: list[tuple[int, Look]]
 ) -> list[tuple[int, Look]]:
     """Smaller steps of a change that still meet the SLO, so that no more is added than needed."""
@@ -217,8 +217,8 @@ def _smaller(
             is_smaller = is_smaller and candidate.cause is look.cause
             if j in seen_indices or not is_smaller or not _meets(runs, view, candidate.change):
                 continue
-            summary = runs.changed(view.scenario, candidate.change.settings) or {}
-            gain = _counted(view, candidate.change, score(view.summary, summary, view.scenario))
+            summary = runs.summary_with(view.scenario, candidate.change.settings) or {}
+            gain = _net_gain(view, candidate.change, score(view.summary, summary, view.scenario))
             smaller_steps.append((j, Look(gain, candidate.cause, candidate.change)))
             break
     return smaller_steps
@@ -226,11 +226,11 @@ def _smaller(
 
 def _meets(runs: Runs, view: View, change: Change) -> bool:
     """Whether the run with a change meets the SLO."""
-    summary = runs.changed(view.scenario, change.settings)
+    summary = runs.summary_with(view.scenario, change.settings)
     return summary is not None and holds(summary, with_overrides(view.scenario, change.settings))
 
 
-def _confirmed(runs: Runs, view: View, group: list[Look]) -> Measured | None:
+def _confirm_cause(runs: Runs, view: View, group: list[Look]) -> Measured | None:
     """The least intrusive confirmed change that meets the SLO or is nearly the best; or None."""
     scenario = view.scenario
     doable = [option for option in group if option.change.doable]
@@ -238,12 +238,12 @@ def _confirmed(runs: Runs, view: View, group: list[Look]) -> Measured | None:
     best_worth = max((option.worth for option in doable), default=0.0)
     good = good or [option for option in doable if option.worth >= NEARLY * best_worth]
     others = sorted((option for option in doable if option not in good), key=lambda k: -k.worth)
-    best_doable = _first_that_holds(runs, scenario, [*good, *others][:TRIED])
+    best_doable = _first_gain(runs, scenario, [*good, *others][:TRIED])
     ideals = [option for option in group if not option.change.doable]
     ideal = max(ideals, key=lambda k: k.worth, default=None)
     if ideal and best_doable and ideal.worth <= best_doable[0].worth:
         ideal = None  # what can be done removes enough of it
-    best_ideal = _first_that_holds(runs, scenario, [ideal] if ideal else [])
+    best_ideal = _first_gain(runs, scenario, [ideal] if ideal else [])
     if not (best_doable or best_ideal):
         return None
     top_look, removal = max(filter(None, (best_doable, best_ideal)), key=lambda row: row[0].worth)
@@ -254,13 +254,13 @@ def _confirmed(runs: Runs, view: View, group: list[Look]) -> Measured | None:
     return Measured(top_look.cause, top_look.change.named, score_gain, removal, suggestion)
 
 
-def _first_that_holds(runs: Runs, s: Scenario, looks: Sequence[Look]) -> tuple[Look, Gain] | None:
+def _first_gain(runs: Runs, s: Scenario, looks: Sequence[Look]) -> tuple[Look, Gain] | None:
     """The first change that improves the run on every seed, with its gain; None: none does."""
-    gains = ((look, gained(runs, s, look.change.settings)) for look in looks)
+    gains = ((look, gain_on_seeds(runs, s, look.change.settings)) for look in looks)
     return next(((look, gain) for look, gain in gains if gain is not None), None)
 
 
-def ranked(measured: list[Measured]) -> tuple[Measured, ...]:
+def rank_causes(measured: list[Measured]) -> tuple[Measured, ...]:
     """Causes by gain, then unchangeable ones; faults first, demand last."""
     removable_causes = [m for m in measured if m.cause.kind == CAUSE and m.suggestion is not None]
     best_score = max((m.score for m in removable_causes), default=0.0)
@@ -280,11 +280,11 @@ def ranked(measured: list[Measured]) -> tuple[Measured, ...]:
 
 def verdict(view: View, room: Capacity, ranks: Sequence[Measured]) -> str:
     """Sentence: whether the SLO is met, how much load meets it, and what to improve first."""
-    limit_text = _limit(view, room)
+    limit_text = _limit_clause(view, room)
     if view.held:
         sentences = [f"It keeps its SLO{limit_text}."]
     else:
-        share = served_well(view.summary)
+        share = slo_share(view.summary)
         subject = f"Only {amount(share, 'share')} of requests keep" if share else "No request keeps"
         if share >= view.scenario.slo.share:  # overloaded: the growing queue is not judged yet
             subject = f"{amount(share, 'share')} of the requests that finish keep"
@@ -301,7 +301,7 @@ def verdict(view: View, room: Capacity, ranks: Sequence[Measured]) -> str:
     return " ".join(sentences)
 
 
-def _limit(view: View, room: Capacity) -> str:
+def _limit_clause(view: View, room: Capacity) -> str:
     """The load at which the deployment surely meets its SLO, as the end of a sentence."""
     if not room.load:
         return "; less traffic alone does not bring it back"

@@ -22,7 +22,7 @@ def prefill(v: View) -> Found:
     if "prefill" not in v.role_npus or v.parts["prefill_queue"] < WAITS or not is_busy:
         return
     if sharing(v.scenario):
-        yield from _cores(v, 1.25, 1.5)
+        yield from _propose_cores(v, 1.25, 1.5)
         return
     count, npus = v.role_npus["prefill"]
     needed = count + 1
@@ -32,11 +32,11 @@ def prefill(v: View) -> Found:
     for instances in sorted({min(count + 1, largest), min(needed, largest), largest} - {count}):
         yield Change({"deployment.prefill.instances": instances})
     if v.mode == "disaggregated":  # what prefill hands on is to be decoded
-        yield from _both(v, range(min(needed, largest), min(needed + 1, largest) + 1))
+        yield from _propose_both(v, range(min(needed, largest), min(needed + 1, largest) + 1))
     if v.mode != "disaggregated" or needed <= largest:
         return
     for added in sorted({largest - count + 1, needed - count}):
-        freed_npus = _smaller(v, "decode", added * npus - v.free_npus)
+        freed_npus = _shrunken_pool(v, "decode", added * npus - v.free_npus)
         yield Change({"deployment.prefill.instances": count + added} | freed_npus)
     if deployment.prefill.npus_per_instance > 1:
         yield Change({"deployment.prefill.instances": 2 * count,
@@ -47,38 +47,38 @@ def prefill(v: View) -> Found:
 def decode(v: View) -> Found:
     """Propose more NPUs for decode, idle ones or some of prefill's, unless KV space is short."""
     is_short = v.parts["router"] >= WAITS or v.slow > CLOSE
-    if "decode" in v.role_npus and is_short and not _out_of_space(v):
-        yield from _cores(v, 0.8, 0.6) if sharing(v.scenario) else _more_decode(v)
+    if "decode" in v.role_npus and is_short and not _lacks_kv_space(v):
+        yield from _propose_cores(v, 0.8, 0.6) if sharing(v.scenario) else _propose_decode(v)
 
 
-def _cores(v: View, *factors: float) -> Found:
+def _propose_cores(v: View, *factors: float) -> Found:
     """Prefill's share of a die's cores multiplied by each of these factors."""
     core_share = v.scenario.deployment.prefill.core_share
     for factor in factors:
         yield Change({"deployment.prefill.core_share": min(0.95, round(factor * core_share, 2))})
 
 
-def _more_decode(v: View) -> Found:
+def _propose_decode(v: View) -> Found:
     """More or larger decode instances, on idle NPUs or in place of prefill instances."""
     count, npus = v.role_npus["decode"]
-    for added in _steps(v.free_npus // npus):
+    for added in _doubling_counts(v.free_npus // npus):
         yield Change({"deployment.decode.instances": count + added})
     node_npus = v.scenario.supernode.npus_per_node
-    for nodes in _steps(v.free_npus // count // node_npus):
+    for nodes in _doubling_counts(v.free_npus // count // node_npus):
         yield Change({"deployment.decode.npus_per_instance": npus + nodes * node_npus})
     if v.mode == "disaggregated":
         prefill_count, _ = v.role_npus["prefill"]
         rate_per_s = v.sustained.get("prefill", 0.0) / prefill_count
         needed = math.ceil(SPARE * v.arrived_per_s / rate_per_s) if rate_per_s else prefill_count
-        yield from _both(v, {max(1, prefill_count - 2), max(1, prefill_count - 1), needed})
+        yield from _propose_both(v, {max(1, prefill_count - 2), max(1, prefill_count - 1), needed})
 
 
-def _steps(most: int) -> list[int]:
+def _doubling_counts(most: int) -> list[int]:
     """1, 2, 4, ... up to `most`, and `most` itself: the smallest that suffices counts."""
     return sorted({*(1 << k for k in range(most.bit_length())), most} - {0})
 
 
-def _both(v: View, prefills: Iterable[int]) -> Found:
+def _propose_both(v: View, prefills: Iterable[int]) -> Found:
     """Changes to these numbers of prefill instances, with all other NPUs for decode."""
     (prefill_count, prefill_npus), (count, npus) = v.role_npus["prefill"], v.role_npus["decode"]
     for instances in prefills:
@@ -88,7 +88,7 @@ def _both(v: View, prefills: Iterable[int]) -> Found:
                           "deployment.decode.npus_per_instance": decode_npus})  # fmt: skip
 
 
-def _smaller(v: View, role: str, npus: int) -> Settings:
+def _shrunken_pool(v: View, role: str, npus: int) -> Settings:
     """Settings of a pool that gives up NPUs: whole instances of several, or smaller ones."""
     count, instance_npus = v.role_npus[role]
     if npus <= 0:
@@ -105,7 +105,7 @@ def colocated(v: View) -> Found:
     if "colocated" not in v.role_npus or (v.held and max(v.late, v.slow) < CLOSE):
         return
     count, npus = v.role_npus["colocated"]
-    for added in _steps(v.free_npus // npus):
+    for added in _doubling_counts(v.free_npus // npus):
         yield Change({"deployment.colocated.instances": count + added})
 
 
@@ -191,7 +191,7 @@ def ep(v: View) -> Found:
 @cause("kv_space", "KV space of the decode dies", "Make room for more KV on the decode dies.")
 def kv_space(v: View) -> Found:
     """Smaller KV or weights, fewer redundant experts, or more dies."""
-    is_full, decode = _out_of_space(v), v.full.decode if v.full is not None else None
+    is_full, decode = _lacks_kv_space(v), v.full.decode if v.full is not None else None
     is_kv_limited = decode is not None and decode.limited_by == "KV space"  # by formula
     if not (is_full or is_kv_limited or v.parts["prefill_queue"] >= WAITS):
         return
@@ -201,7 +201,7 @@ def kv_space(v: View) -> Found:
     if v.experts:
         yield Change({"experts.redundant": 0})
     if is_full and "decode" in v.role_npus:
-        yield from _more_decode(v)
+        yield from _propose_decode(v)
 
 
 @cause("offload", "Attention offloaded to prefill NPUs", "Offload less, or to other cores.")
@@ -219,6 +219,6 @@ def offload(v: View) -> Found:
         yield Change({"deployment.prefill.lent_cores": max(0.05, round(0.5 * lent_cores, 2))})
 
 
-def _out_of_space(v: View) -> bool:
+def _lacks_kv_space(v: View) -> bool:
     """Whether decode dies were full of KV, so that more dies would help by their HBM."""
     return v.figure("kv_used_fraction_mean") > CLOSE or v.figure("preemptions") > 0

@@ -13,10 +13,10 @@ from twin.lab.explain.view import (
     SERVED,
     Settings,
     Summary,
-    attained,
+    attained_share,
     catches_up,
     finished_share,
-    served_well,
+    slo_share,
     tpot_share,
     ttft_share,
 )
@@ -51,7 +51,7 @@ class Runs:
     summaries: dict[Scenario, Summary | None] = field(default_factory=dict)
     tables: dict[Scenario, Mapping[str, pl.DataFrame]] = field(default_factory=dict)
 
-    def needed(self, scenario: Scenario) -> Summary:
+    def run_with_tables(self, scenario: Scenario) -> Summary:
         """Summary of a run whose tables stay available. Raises as the engine, or ExplainError."""
         if scenario not in self.tables:
             run = self._run(scenario)
@@ -85,7 +85,7 @@ class Runs:
 
         return simulate(scenario, self.facts, self.trace, note, **count_args)
 
-    def changed(self, scenario: Scenario, settings: Settings) -> Summary | None:
+    def summary_with(self, scenario: Scenario, settings: Settings) -> Summary | None:
         """Summary with some fields replaced; None if the scenario is invalid or cannot run."""
         try:
             return self.of(with_overrides(scenario, settings))
@@ -93,7 +93,7 @@ class Runs:
             return None
 
 
-def shortened(s: Scenario, summary: Summary) -> Scenario:
+def shorten(s: Scenario, summary: Summary) -> Scenario:
     """The scenario with a shorter horizon if it has no fault and many requests."""
     requests = float(summary.get("requests") or 0)
     if s.faults or requests <= REQUESTS_MAX or s.workload.arrivals == "trace":
@@ -104,7 +104,7 @@ def shortened(s: Scenario, summary: Summary) -> Scenario:
     return with_overrides(s, {path: float(f"{time_s:.3g}") for path, time_s in times.items()})
 
 
-def seeded(s: Scenario, seeds: Sequence[int]) -> list[Scenario]:
+def with_seeds(s: Scenario, seeds: Sequence[int]) -> list[Scenario]:
     """The scenario with its own and with other seeds."""
     all_seeds = [s.seed, *(seed for seed in seeds if seed != s.seed)]
     return [with_overrides(s, {"seed": seed}) for seed in all_seeds]
@@ -137,21 +137,21 @@ def score(before: Summary, after: Summary, s: Scenario) -> float:
     """Improvement of a run: more requests within the SLO, latencies nearer to it, more served."""
     # Without an upper end: far off, too, what comes nearer to the SLO is better.
     ratios = [ttft_share(summary, s) + tpot_share(summary, s) + 1e-3 for summary in (before, after)]
-    gain = SERVED * (served_well(after) - served_well(before)) + math.log(ratios[0] / ratios[1])
+    gain = SERVED * (slo_share(after) - slo_share(before)) + math.log(ratios[0] / ratios[1])
     if catches_up(before, after, s):
         finished_before = max(finished_share(before, s), LEAST_FINISHED)
         gain += math.log(finished_share(after, s) / finished_before)
     return gain
 
 
-def gained(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
+def gain_on_seeds(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
     """Gain of a change on all seeds, more where requests are few; None if it fails or harms."""
     pairs: list[tuple[Summary, Summary]] = []
-    for seed_scenario in seeded(s, MORE_SEEDS + RARE_SEEDS):
+    for seed_scenario in with_seeds(s, MORE_SEEDS + RARE_SEEDS):
         has_enough = math.fsum(float(before.get("requests") or 0.0) for before, _ in pairs) >= FEW
         if has_enough and (len(pairs) > len(MORE_SEEDS) or len(pairs) == 2 and _agree(pairs, s)):
             break
-        before, after = runs.of(seed_scenario), runs.changed(seed_scenario, settings)
+        before, after = runs.of(seed_scenario), runs.summary_with(seed_scenario, settings)
         if before is None or after is None or harms(before, after, seed_scenario):
             return None
         pairs.append((before, after))
@@ -161,7 +161,7 @@ def gained(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
 def _agree(pairs: list[tuple[Summary, Summary]], s: Scenario) -> bool:
     """Whether two seeds agree, and on both the SLO is met easily or by far more requests."""
     is_clear = all(
-        served_well(after) - served_well(before) >= 2 * CLEAR
+        slo_share(after) - slo_share(before) >= 2 * CLEAR
         or max(ttft_share(after, s), tpot_share(after, s)) < EASY
         for before, after in pairs
     )
@@ -176,8 +176,8 @@ def _gain(pairs: list[tuple[Summary, Summary]], s: Scenario, settings: Settings)
     """Gain of a change by its clearest metric over pairs of runs; None: no metric moves."""
     catches = all(catches_up(before, after, s) for before, after in pairs)
     metrics = NAMED if catches else NAMED[:-1]  # else as many finish as arrive, whatever is changed
-    gains = [gain for metric in metrics if (gain := _gain_in(metric, pairs, s)) is not None]
-    shares = [float(np.mean([attained(pair[side]) for pair in pairs])) for side in (0, 1)]
+    gains = [gain for metric in metrics if (gain := _metric_gain(metric, pairs, s)) is not None]
+    shares = [float(np.mean([attained_share(pair[side]) for pair in pairs])) for side in (0, 1)]
     if CLEAR < shares[0] < s.slo.share:  # some requests keep the SLO and others do not: that counts
         gains = [gain for gain in gains if gain[1] == "slo_attainment"]
     if not gains:
@@ -188,8 +188,8 @@ def _gain(pairs: list[tuple[Summary, Summary]], s: Scenario, settings: Settings)
 
 def harms(before: Summary, after: Summary, s: Scenario) -> bool:
     """Whether a change lowers SLO attainment, or moves a p99 close to the SLO."""
-    share_rise = served_well(after) - served_well(before)
-    if share_rise < 0 or attained(after) < attained(before):
+    share_rise = slo_share(after) - slo_share(before)
+    if share_rise < 0 or attained_share(after) < attained_share(before):
         return True
     # Where a run falls behind, TTFT is that of the few served early: more of them may lengthen it.
     ratio_functions = (tpot_share,) if catches_up(before, after, s) else (ttft_share, tpot_share)
@@ -197,7 +197,7 @@ def harms(before: Summary, after: Summary, s: Scenario) -> bool:
     return share_rise < CLEAR and any(are_worse)
 
 
-def _gain_in(
+def _metric_gain(
     metric: str, pairs: list[tuple[Summary, Summary]], s: Scenario
 ) -> tuple[float, str, float, float, float] | None:
     """(weight, metric, before, after, least improvement); None if it does not clearly move."""

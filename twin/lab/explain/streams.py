@@ -26,7 +26,7 @@ def stream_plans(scenario: Scenario, facts: Facts, tables: Tables) -> dict[str, 
         ranks = tables["ranks"].filter(pl.col("role") == "decode")
         column_names = ("requests_mean", "context_tokens_mean")
         mean_requests, context_tokens = (_mean(ranks[name].fill_null(0.0)) for name in column_names)
-        hot = _mean_hot(tables, "decode")
+        hot = _hottest_load(tables, "decode")
         timelines["decode"] = decode_timeline(costs.decode, mean_requests, context_tokens, hot, hot)
     if costs.prefill_role is not None:
         operators = tables["operators"].filter(pl.col("phase") == "prefill")
@@ -36,7 +36,7 @@ def stream_plans(scenario: Scenario, facts: Facts, tables: Tables) -> dict[str, 
         tokens = total_tokens / batch_count if batch_count > 0 else 0.0  # of a mean batch
         prompt_tokens = _mean(tables["requests"]["input_tokens"]) or 1.0
         attention_pairs = tokens * 0.5 * min(prompt_tokens, tokens)
-        hot = _mean_hot(tables, "prefill")
+        hot = _hottest_load(tables, "prefill")
         timelines["prefill"] = prefill_timeline(costs.prefill, tokens, attention_pairs, hot, hot)
     return {role: timeline for role, timeline in timelines.items() if timeline is not None}
 
@@ -83,7 +83,7 @@ def _mean(column: pl.Series) -> float:
     return float(mean) if isinstance(mean, int | float) else 0.0
 
 
-def _mean_hot(tables: Tables, role: str) -> float:
+def _hottest_load(tables: Tables, role: str) -> float:
     """Mean expert load of the hottest die over the mean, as recorded in the run."""
     ranks = tables["ranks"].filter(pl.col("role") == role)
     hottest = ranks["expert_load"].max() if "expert_load" in ranks.columns else None

@@ -143,14 +143,14 @@ def tpot_share(summary: Summary, s: Scenario) -> float:
     return float(p99_s) / (1e-3 * s.slo.tpot_ms)
 
 
-def attained(summary: Summary) -> float:
+def attained_share(summary: Summary) -> float:
     """Share of finished requests that met the SLO; 0 if none finished."""
     return float(summary.get("slo_attainment") or 0.0)
 
 
-def served_well(summary: Summary) -> float:
+def slo_share(summary: Summary) -> float:
     """Share of all requests that met the SLO."""
-    return attained(summary) * (1.0 - given_up(summary))
+    return attained_share(summary) * (1.0 - given_up_share(summary))
 
 
 def finished_share(summary: Summary, s: Scenario) -> float:
@@ -166,13 +166,13 @@ def catches_up(before: Summary, after: Summary, s: Scenario) -> bool:
     return share_before < BEHIND and finished_share(after, s) > CLEARLY * share_before
 
 
-def given_up(summary: Summary) -> float:
+def given_up_share(summary: Summary) -> float:
     """Share of the requests that were rejected or lost."""
     given_up_count = float(summary.get("rejected") or 0) + float(summary.get("lost") or 0)
     return given_up_count / max(1.0, float(summary.get("requests") or 0))
 
 
-def one_slo(scenario: Scenario) -> bool:
+def has_one_slo(scenario: Scenario) -> bool:
     """Whether all requests have the scenario's SLO, none a tenant's or another model's own."""
     own_limits = (tenant.ttft_s or tenant.tpot_ms for tenant in scenario.tenants)
     return not scenario.models and not any(own_limits)
@@ -181,7 +181,7 @@ def one_slo(scenario: Scenario) -> bool:
 def holds(summary: Summary, s: Scenario) -> bool:
     """Whether a run meets its SLO: not overloaded, and `slo.share` of requests met TTFT and TPOT (a
     tenant's own if it has one); requests given up count as missed."""
-    return summary.get("steady_state") != "overloaded" and served_well(summary) >= s.slo.share
+    return summary.get("steady_state") != "overloaded" and slo_share(summary) >= s.slo.share
 
 
 def load_of(s: Scenario) -> tuple[str, float]:

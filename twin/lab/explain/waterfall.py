@@ -28,11 +28,11 @@ def waterfall(runs: Runs, view: View) -> dict[str, float]:
     mean_s = _mean_s(runs, view)
     clean_view, removed_s = view, {}
     if view.scenario.faults:
-        clean_view, removed_s["faults"] = _without(runs, clean_view, {"faults": []})
+        clean_view, removed_s["faults"] = _run_without(runs, clean_view, {"faults": []})
     if view.experts and view.scenario.experts.popularity != "uniform":
-        clean_view, removed_s["imbalance"] = _without(runs, clean_view, EVEN)
+        clean_view, removed_s["imbalance"] = _run_without(runs, clean_view, EVEN)
     tables = runs.tables[clean_view.scenario]
-    spans = _spans(tables["requests"], clean_view.scenario.warmup_s)
+    spans = _stage_s(tables["requests"], clean_view.scenario.warmup_s)
     if not mean_s or spans is None:
         return {}
     front_s, router_s, queue_s, prefill_s, transfer_s, decode_s = spans
@@ -45,7 +45,7 @@ def waterfall(runs: Runs, view: View) -> dict[str, float]:
     }
     timelines = stream_plans(clean_view.scenario, clean_view.facts, tables)
     for phase, spent_s in (("prefill", prefill_s), ("decode", decode_s)):
-        for piece, piece_share in _shares(tables, phase, timelines.get(phase)).items():
+        for piece, piece_share in _piece_shares(tables, phase, timelines.get(phase)).items():
             seconds[piece] += piece_share * spent_s
     _set_weights_apart(seconds, clean_view, decode_s)
     unexplained_s = mean_s - sum(removed_s.values()) - sum(seconds.values())
@@ -53,11 +53,11 @@ def waterfall(runs: Runs, view: View) -> dict[str, float]:
     return seconds | removed_s
 
 
-def _without(runs: Runs, view: View, settings: Settings) -> tuple[View, float]:
+def _run_without(runs: Runs, view: View, settings: Settings) -> tuple[View, float]:
     """The run without a cause, and the seconds of a mean request due to it, at least 0."""
     try:
         scenario = with_overrides(view.scenario, settings)
-        summary = runs.needed(scenario)
+        summary = runs.run_with_tables(scenario)
     except (SpecError, ValueError) as error:
         if not type(error).__module__.startswith("twin."):
             raise
@@ -69,11 +69,11 @@ def _without(runs: Runs, view: View, settings: Settings) -> tuple[View, float]:
 
 def _mean_s(runs: Runs, view: View) -> float:
     """Mean seconds of a request of a view's run; 0 if none finished."""
-    spans = _spans(runs.tables[view.scenario]["requests"], view.scenario.warmup_s)
+    spans = _stage_s(runs.tables[view.scenario]["requests"], view.scenario.warmup_s)
     return float(sum(spans)) if spans is not None else 0.0
 
 
-def _spans(requests: pl.DataFrame, warmup_s: float) -> np.ndarray | None:
+def _stage_s(requests: pl.DataFrame, warmup_s: float) -> np.ndarray | None:
     """Mean seconds between stamps of finished requests, f8[6]; a missing stamp takes no time."""
     finished = requests.filter(pl.col("finish_s") >= warmup_s)
     if not finished.height:
@@ -85,7 +85,7 @@ def _spans(requests: pl.DataFrame, warmup_s: float) -> np.ndarray | None:
     return np.asarray(np.diff(stamps, axis=1).mean(axis=0))
 
 
-def _shares(
+def _piece_shares(
     tables: Mapping[str, pl.DataFrame], phase: str, plan: Timeline | None
 ) -> dict[str, float]:
     """Share of a phase's time by piece; in the layers, by the busy time of operators."""

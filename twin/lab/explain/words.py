@@ -30,10 +30,10 @@ def change(settings: Mapping[str, Any], before: Scenario | None = None) -> str:
     >>> change({"deployment.prefill.instances": 10})
     'Prefill instances 10'
     """
-    return ", ".join(_one(path, value, before) for path, value in settings.items())
+    return ", ".join(_field_text(path, value, before) for path, value in settings.items())
 
 
-def _one(path: str, value: Any, before: Scenario | None) -> str:
+def _field_text(path: str, value: Any, before: Scenario | None) -> str:
     """A field with its new value, and with its value in `before` if there is one."""
     if isinstance(value, list):
         label = ROWS.get(path, path)

@@ -26,25 +26,25 @@ LEDGER_MOST = 12_000
 NEXT_GAIN = 1.1  # of its rate: what a next step has to bring
 
 
-def answered(finish: Finish) -> dict[str, Any]:
+def answer_of(finish: Finish) -> dict[str, Any]:
     """The whole answer as a JSON object; equal for equal plans if simulations are the budget."""
     search = finish.search
-    ranked = _ranked(finish)
+    ranked = _ranking_rows(finish)
     best_score = ranked[0]["score"] if ranked else 0.0
     plan, space = search.plan, search.space
     finalist_settings = {finalist.candidate.settings for finalist in finish.finalists}
     gap_share = search.gap(best_score, finalist_settings) if best_score else None
-    return _rounded({
+    return _round_numbers({
         "goal": plan.goal,
         "load": {"path": load_of(space.base)[0], "req_per_s": space.rate},
         "ranked": ranked,
         "gap": gap_share, "gap_sentence": "" if gap_share is None
         else gap_words(gap_share, plan.goal, ranked[0]["npus"]),
-        "front": _front(search),
-        "tornado": _tornado(search, finish.finalists[0]) if finish.finalists else [],
+        "front": _front_rows(search),
+        "tornado": _tornado_rows(search, finish.finalists[0]) if finish.finalists else [],
         "relaxations": finish.relaxations,
         "notes": list(space.notes),
-        "counts": counts(search),
+        "counts": count_statuses(search),
         "left_out": space.left_out,
     })  # fmt: skip
 
@@ -58,7 +58,7 @@ def gap_words(gap: float, goal: str, npus: int) -> str:
     return f"Of those priced none beats the first{amount_text}."
 
 
-def counts(search: Search) -> dict[str, int]:
+def count_statuses(search: Search) -> dict[str, int]:
     """Number of deployments by status, and number of simulations."""
     statuses = Counter(status_of(search, candidate)[0] for candidate in search.space.candidates)
     return {"simulations": search.runs, **statuses}
@@ -72,7 +72,7 @@ def so_far(search: Search) -> dict[str, Any]:
         assert best_point is not None
         rows.append({"settings": tested.candidate.given, "npus": tested.candidate.npus,
                      "score": best_point[0], "summary": tested.best})  # fmt: skip
-    return _rounded({"so_far": rows, "simulations": search.runs, "front": _front(search),
+    return _round_numbers({"so_far": rows, "simulations": search.runs, "front": _front_rows(search),
                      "deployments": len(search.space.candidates)})  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def ledger(search: Search) -> list[dict[str, Any]]:
                 for rate_per_s, trial in (tested.trials if tested else ())
             ],
         })  # fmt: skip
-    return [_rounded(row) for row in rows]
+    return [_round_numbers(row) for row in rows]
 
 
 def status_of(search: Search, c: Candidate) -> tuple[str, str]:
@@ -111,7 +111,7 @@ def status_of(search: Search, c: Candidate) -> tuple[str, str]:
     return "infeasible", search.misses(tested.trials[-1][1]) or "keeps the SLO with too few seeds"
 
 
-def _ranked(finish: Finish) -> list[dict[str, Any]]:
+def _ranking_rows(finish: Finish) -> list[dict[str, Any]]:
     """Rows of the ranking, best first, with margins, losses and the next step."""
     search = finish.search
     rows: list[dict[str, Any]] = []
@@ -137,7 +137,7 @@ def _ranked(finish: Finish) -> list[dict[str, Any]]:
     return rows
 
 
-def equal_words(rows: Sequence[Mapping[str, Any]]) -> str:
+def equality_note(rows: Sequence[Mapping[str, Any]]) -> str:
     """Meaning of the sign of equality in a ranking, with the known error of such ratios."""
     percents = sorted({round(100 * ratio) for r in rows if (ratio := r["ratio_known_within"])})
     extremes = dict.fromkeys(percents[:1] + percents[-1:])
@@ -187,7 +187,7 @@ def next_step(search: Search, own: Candidate) -> str:
     return f"{field.label} {value_label}: {gain_percent:.0f} % more load by formula, {npu_text}."
 
 
-def _front(search: Search) -> list[dict[str, Any]]:
+def _front_rows(search: Search) -> list[dict[str, Any]]:
     """Deployments on the Pareto front of tokens/s per NPU and tokens/s per user."""
     rate_pairs = []
     for tested in search.tested.values():
@@ -210,7 +210,7 @@ def _front(search: Search) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _tornado(search: Search, best: Finalist) -> list[dict[str, Any]]:
+def _tornado_rows(search: Search, best: Finalist) -> list[dict[str, Any]]:
     """A row per single change of the best deployment: its best score over that of the best."""
     point = search.found(best.tested)
     assert point is not None
@@ -227,7 +227,7 @@ def _tornado(search: Search, best: Finalist) -> list[dict[str, Any]]:
     ]
 
 
-def _rounded(value: Any) -> Any:
+def _round_numbers(value: Any) -> Any:
     """Numbers to six figures, so that texts of answers stay short."""
     return json.loads(
         json.dumps(value),
@@ -262,7 +262,7 @@ def named(limit: str) -> str:
     return f"{field.label}{unit}" if field else LIMITS[limit]
 
 
-def survived(after: Mapping[str, Any]) -> str:
+def loss_text(after: Mapping[str, Any]) -> str:
     """Performance of a deployment after a loss, in words."""
     texts = {"feasible": "SLO holds", "infeasible": "SLO breaks", "unsupported": "no such part"}
     return texts.get(after.get("status", ""), "failed")
@@ -271,20 +271,20 @@ def survived(after: Mapping[str, Any]) -> str:
 def relaxed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """For each limit alone the smallest relaxation, as rows of a table."""
     return [
-        {"Limit": named(row["limit"]), "Now": amount_of(row["from"]),
-         "Fits from": amount_of(row["to"]), "Then": in_words(row["settings"]), "NPUs": row["npus"]}
+        {"Limit": named(row["limit"]), "Now": limit_text(row["from"]),
+         "Fits from": limit_text(row["to"]), "Then": in_words(row["settings"]), "NPUs": row["npus"]}
         for row in rows
     ]  # fmt: skip
 
 
-def amount_of(value: Any) -> str:
+def limit_text(value: Any) -> str:
     """A limit as text."""
     if isinstance(value, list | tuple):
         return ", ".join(LOSSES[loss].lower() for loss in value) or "none"
     return f"{value:.5g}"
 
 
-def sentences(answer: dict[str, Any]) -> Sequence[str]:
+def answer_sentences(answer: dict[str, Any]) -> Sequence[str]:
     """The answer for people, a sentence each."""
     counts = answer["counts"]
     lines = [f"{numbered(sum(counts.values()) - counts['simulations'], 'deployment')} priced, "
@@ -292,21 +292,21 @@ def sentences(answer: dict[str, Any]) -> Sequence[str]:
     if answer["ranked"]:
         best_row = answer["ranked"][0]
         lines.insert(0, f"{in_words(best_row['settings'])}: {numbered(best_row['npus'], 'NPU')}.")
-        lines += _headroom(answer.get("goal", ""), best_row["margins"])
+        lines += _headroom_sentence(answer.get("goal", ""), best_row["margins"])
         if best_row["next_step"]:
             lines.append(f"Next step for more load: {best_row['next_step']}")
         lines.append(answer["gap_sentence"])
     else:
         lines.insert(0, "Nothing fits within the limits.")
         lines += [
-            f"{named(row['limit'])}: {amount_of(row['to'])} in place of {amount_of(row['from'])} "
+            f"{named(row['limit'])}: {limit_text(row['to'])} in place of {limit_text(row['from'])} "
             f"makes {in_words(row['settings'])} ({numbered(row['npus'], 'NPU')}) fit."
             for row in answer["relaxations"]
         ]
     return [*lines, *answer["notes"]]
 
 
-def _headroom(goal: str, margins: Mapping[str, Any]) -> list[str]:
+def _headroom_sentence(goal: str, margins: Mapping[str, Any]) -> list[str]:
     """Sentence on the largest load and what it misses beyond; none if it was not searched."""
     if not margins.get("breaks_first"):
         return []

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from twin.facts import Facts
 from twin.lab.explain.view import load_of
 from twin.lab.plan.price import LUCK, Curve, Pool, Price, Prices
-from twin.lab.plan.question import Plan, PlanError, base_of, freed
+from twin.lab.plan.question import Plan, PlanError, base_scenario, freed_paths
 from twin.lab.plan.space import (
     BATCH,
     CHOICES,
@@ -25,11 +25,11 @@ from twin.lab.plan.space import (
     SIZED,
     Machine,
     Settings,
-    finer,
+    next_values,
     pool_size,
     products,
     roles_of,
-    varied,
+    varied_values,
 )
 from twin.scenario import Scenario, read
 from twin.scenario.deployment import AS_MACHINE
@@ -64,7 +64,7 @@ class Candidate:
         return tuple(pair for pair in self.settings if pair[0] not in COUNTED.values())
 
     @property
-    def different(self) -> tuple[tuple[str, Any], ...]:
+    def family(self) -> tuple[tuple[str, Any], ...]:
         """Its mode, sizes of instances and drafts, by which deployments differ in kind."""
         return tuple(pair for pair in self.settings if pair[0] in (MODE, DRAFTS, *SIZED.values()))
 
@@ -113,7 +113,7 @@ class Space:
 
     def is_own(self, c: Candidate) -> bool:
         """Whether a candidate is the scenario's own deployment."""
-        varying_paths = freed(self.plan)
+        varying_paths = freed_paths(self.plan)
         settings = {path: read(self.base, path) for path in varying_paths} | c.given
         return all(
             read(self.plan.scenario if path in varying_paths else self.base, path) == value
@@ -129,24 +129,24 @@ class Space:
         first, second = ({p: read(self.base, p) for p in paths} | kind for kind in (first, second))
         return {p: first[p] for p in paths if first[p] != second[p]}
 
-    def crossed(self) -> None:
+    def add_crossed(self) -> None:
         """Add every combination of crossed choices and the scenario's own."""
         base, choice_keys = self.base, [key for key in self.plan.vary if CHOICES[key].crossed]
-        values_by_path, candidates = varied(base, tuple(choice_keys), self.machine), []
+        values_by_path, candidates = varied_values(base, tuple(choice_keys), self.machine), []
         kinds = [
             {MODE: mode, **choice}
             for mode in values_by_path.get(MODE, [base.deployment.mode])
             for choice in products(_concerned(values_by_path, mode))
         ]
         for kind in kinds:
-            candidates += self._counted(kind, values_by_path.get(BATCH, []))
+            candidates += self._with_counts(kind, values_by_path.get(BATCH, []))
         mode = base.deployment.mode
         own_paths = (MODE, *_concerned(values_by_path, mode), *(COUNTED[r] for r in roles_of(mode)))
         base_settings = {path: read(base, path) for path in own_paths}
-        for path in _concerned(dict.fromkeys(freed(self.plan), []), mode):
+        for path in _concerned(dict.fromkeys(freed_paths(self.plan), []), mode):
             if (value := read(self.plan.scenario, path)) != read(base, path):
                 base_settings[path] = value
-        candidates += self._judged(base_settings)
+        candidates += self._candidate(base_settings)
         goal = self.plan.goal
 
         def order(c: Candidate) -> tuple[Any, ...]:
@@ -157,25 +157,25 @@ class Space:
         candidates.sort(key=order)
         self.candidates, self.left_out = candidates[:MOST], len(candidates[MOST:])
 
-    def around(self, c: Candidate) -> None:
+    def add_neighbours(self, c: Candidate) -> None:
         """Add candidates that differ from a deployment in one further choice, and its counts."""
         choice_keys = tuple(key for key in self.plan.vary if not CHOICES[key].crossed)
         kind = dict(c.kind)
-        values_by_path = varied(self.base, choice_keys, self.machine)
+        values_by_path = varied_values(self.base, choice_keys, self.machine)
         if self.prices.offered is None and BATCH in kind:  # the batch is the load: finer steps
             values_by_path[BATCH] = [batch for step in FINER if (batch := kind[BATCH] + step) > 0]
         if kind.get(DRAFTS, 0) >= DRAFTS_CROSSED:
-            values_by_path[DRAFTS] = finer(DRAFTS, kind[DRAFTS])
+            values_by_path[DRAFTS] = next_values(DRAFTS, kind[DRAFTS])
         for path, options in _concerned(values_by_path, kind[MODE]).items():
             for value in options:
-                for tied_settings in self._along(path, value, kind):
+                for tied_settings in self._tied_settings(path, value, kind):
                     changed_kind = kind | {path: value} | tied_settings
                     if changed_kind.get(OFFLOAD):
-                        self.candidates += self._tied(changed_kind, c)
+                        self.candidates += self._with_offload(changed_kind, c)
                     else:
-                        self.candidates += self._counted(changed_kind, [])
+                        self.candidates += self._with_counts(changed_kind, [])
 
-    def _along(self, path: str, value: Any, kind: Settings) -> Iterator[Settings]:
+    def _tied_settings(self, path: str, value: Any, kind: Settings) -> Iterator[Settings]:
         """Settings of the fields that vary along with a field (ALONG): all their values if the
         field gets a new `value`, else finer steps around the present ones of `kind`."""
         present_values = {p: kind.get(p, read(self.base, p)) for p in (path, *ALONG.get(path, ()))}
@@ -183,9 +183,9 @@ class Space:
             sources = (ALONG.get(path, {}) if value else {}).items()
             yield from products({p: values(self.base, self.machine) for p, values in sources})
         elif value and path in ALONG:
-            yield from products({p: finer(p, present_values[p]) for p in ALONG[path]})
+            yield from products({p: next_values(p, present_values[p]) for p in ALONG[path]})
 
-    def _judged(
+    def _candidate(
         self, settings: Settings, pools: Mapping[str, Pool] | None = None
     ) -> list[Candidate]:
         """A new candidate with its price, or the reason why it is impossible; empty if known."""
@@ -197,7 +197,7 @@ class Space:
         price, rate = Price(0.0, 0.0, "", 0.0), prices.rate
         if npus > npus_limit:
             reason = f"needs {npus:,} NPUs, and {npus_limit:,} may be taken"
-        elif not (reason := short_of(self.base, settings)):
+        elif not (reason := chip_shortage(self.base, settings)):
             price = prices.price(settings, pools)
             reason = price.refused
             if not reason and rate and prices.offered is not None and price.bound < rate:
@@ -207,7 +207,7 @@ class Space:
         candidate = Candidate(settings_key, npus, price)
         return [candidate.refused(reason) if reason else candidate]
 
-    def _counted(self, settings: Settings, batches: list[int]) -> list[Candidate]:
+    def _with_counts(self, settings: Settings, batches: list[int]) -> list[Candidate]:
         """Candidates of a kind with numbers of instances that match each other, or the load."""
         base, machine, prices = self.base, self.machine, self.prices
         roles = roles_of(settings[MODE])
@@ -216,17 +216,17 @@ class Space:
         if not prices.batch_matters(role, settings, batches, pools[role][0]):
             return []
         if "instances" not in self.plan.vary:
-            return self._judged(settings, pools)
+            return self._candidate(settings, pools)
         sizes = {pool: pool_size(base, settings, pool)[1] for pool in roles}
         one_of_each = settings | {COUNTED[pool]: 1 for pool in roles}
         price = prices.price(one_of_each, pools)
         if price.refused or price.expected <= 0.0 or sum(sizes.values()) > machine.npus:
-            return self._judged(one_of_each, pools)
+            return self._candidate(one_of_each, pools)
         candidates, load = [], prices.rate or math.inf
         batch = float(settings.get(BATCH, base.deployment.decode.batch_per_npu))
         rate_by_role = {  # requests/s of one instance
             pool: pools[pool][0].rates[0] if pool == "prefill"
-            else pools[pool][0].within(batch, prices.tpot_s)[0]
+            else pools[pool][0].largest_rate(batch, prices.tpot_s)[0]
             for pool in roles
         }  # fmt: skip
         for count in _near(COUNTS, load / rate_by_role[role]):
@@ -247,10 +247,10 @@ class Space:
                 choices = [counts | {COUNTED[pool]: c} for counts in choices for c in near_counts]
             for counts in choices:
                 if npus_of(base, settings | counts) <= machine.npus:
-                    candidates += self._judged(settings | counts, pools)
+                    candidates += self._candidate(settings | counts, pools)
         return candidates
 
-    def _tied(self, settings: Settings, c: Candidate) -> list[Candidate]:
+    def _with_offload(self, settings: Settings, c: Candidate) -> list[Candidate]:
         """Candidates with attention offload: counts of `c`, a prefill more, a decode less, both."""
         lenders, users = (pool_size(self.base, c.given, role)[0] for role in ("prefill", "decode"))
         added = 1 if "instances" in self.plan.vary else 0
@@ -258,7 +258,7 @@ class Space:
         for prefills, decodes in product((lenders, lenders + added), (users, users - added)):
             counts = {COUNTED["prefill"]: prefills, COUNTED["decode"]: decodes}
             if decodes > 0 and npus_of(self.base, settings | counts) <= self.machine.npus:
-                candidates += self._judged(settings | counts)  # empty for what is known
+                candidates += self._candidate(settings | counts)  # empty for what is known
         return candidates
 
     def _never_full(
@@ -267,7 +267,7 @@ class Space:
         """Whether even a smaller batch would never be full (Poisson, three deviations)."""
         if math.isinf(known.batches[-1]) or not math.isfinite(rate):  # prefill has no batch
             return False
-        mean_requests = known.under_way(rate) * npus
+        mean_requests = known.requests_at(rate) * npus
         most_per_npu = (mean_requests + 3.0 * math.sqrt(mean_requests)) / npus
         return any(most_per_npu <= batch < settings.get(BATCH, 0) for batch in batches)
 
@@ -277,7 +277,7 @@ def space_of(
 ) -> Space:
     """Priced candidates of a plan; like: a space whose prices and length of runs are used; beat:
     called before each price. Raises PlanError."""
-    base, notes = base_of(plan)
+    base, notes = base_scenario(plan)
     prices = Prices(base, facts, None, like.prices.known if like else {}, beat=beat)
     machine = Machine.of(base, facts, plan.npus)
     output_tokens = prices.traffic.output_tokens
@@ -289,7 +289,7 @@ def space_of(
         prices.rate = rate_per_s * (1.0 + plan.more)
     life_s = base.slo.ttft_s * STARTED + prices.tpot_s * output_tokens
     space = Space(plan, base, machine, prices, tuple(notes), life_s=like.life_s if like else life_s)
-    space.crossed()
+    space.add_crossed()
     if not space.candidates:
         raise PlanError("no deployment fits the NPUs of this plan: raise the limit or vary sizes")
     return space
@@ -301,7 +301,7 @@ def npus_of(base: Scenario, settings: Settings) -> int:
     return sum(math.prod(pool_size(base, settings, role)) for role in roles)
 
 
-def short_of(base: Scenario, settings: Settings) -> str:
+def chip_shortage(base: Scenario, settings: Settings) -> str:
     """Sentence on the chip of which a deployment needs more NPUs than there are; empty if none."""
     npus_by_chip: Counter[str] = Counter()
     for role in roles_of(settings.get(MODE, base.deployment.mode)):

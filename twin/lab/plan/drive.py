@@ -14,7 +14,7 @@ import numpy as np
 from twin.engine.simulate import ENGINE_VERSION, simulate
 from twin.facts import Facts
 from twin.lab.library import load_facts
-from twin.lab.plan.answer import answered, ledger, so_far
+from twin.lab.plan.answer import answer_of, ledger, so_far
 from twin.lab.plan.candidates import space_of
 from twin.lab.plan.finish import Finish
 from twin.lab.plan.price import imports_of
@@ -23,11 +23,11 @@ from twin.lab.plan.search import Search
 from twin.lab.plan.trial import (
     Latencies,
     Trial,
-    but_for_slo,
-    judged,
-    judged_by_alone,
-    measured,
-    rejudged,
+    digest_without_slo,
+    judge,
+    rejudge,
+    slo_only_judges,
+    trial_of,
 )
 from twin.lab.runs.cluster import Child, Cluster, ClusterError, scheduler
 from twin.lab.runs.process import cores
@@ -72,7 +72,7 @@ def one(scenario: Scenario, facts: Facts) -> Trial | str:
     """Figures of one simulation, or why it is impossible; also called in helper processes."""
     try:
         trace, counts = imports_of(scenario)
-        return measured(simulate(scenario, facts, trace, counts=counts))
+        return trial_of(simulate(scenario, facts, trace, counts=counts))
     except ValueError as error:
         if not type(error).__module__.startswith("twin."):
             raise
@@ -84,7 +84,7 @@ def version_of(facts: Facts) -> str:
     return f"{ENGINE_VERSION} {facts.digest}"
 
 
-def trial(text: str) -> str:
+def trial_of_text(text: str) -> str:
     """A simulation's figures as JSON; text: version, scenario (a line each). Raises PlanError."""
     version, _, scenario = text.partition("\n")
     # First: a scenario of another version may not be readable here.
@@ -109,27 +109,27 @@ class Simulators:
         """Figures of each scenario, in order; `beat` is called between two, and may raise."""
         digests, stored = [scenario_digest(s) for s in scenarios], self.memory.known
         to_run = {sha: s for sha, s in zip(digests, scenarios, strict=True) if sha not in stored}
-        run_keys = {sha: but_for_slo(s) for sha, s in to_run.items() if judged_by_alone(s)}
+        run_keys = {sha: digest_without_slo(s) for sha, s in to_run.items() if slo_only_judges(s)}
         lock = threading.Lock()
 
         def store(digest: str, answer: Trial | str) -> None:
             """Store the figures of a simulation; any thread may call it."""
             with lock:
                 if not isinstance(answer, str):
-                    answer = self._held(run_keys.get(digest, ""), answer)
+                    answer = self._without_latencies(run_keys.get(digest, ""), answer)
                 self.memory.put(digest, answer)
 
         for digest, key in run_keys.items():
             if key in self.runs:
-                store(digest, rejudged(*self.runs[key], to_run.pop(digest)))
+                store(digest, rejudge(*self.runs[key], to_run.pop(digest)))
         remaining_runs = list(to_run.items())
         if self.cluster is not None:
-            self._elsewhere(self.cluster, remaining_runs, store, beat)
+            self._simulate_there(self.cluster, remaining_runs, store, beat)
         else:
-            self._here(remaining_runs, store, beat)
+            self._simulate_here(remaining_runs, store, beat)
         return [stored[sha] for sha in digests]
 
-    def _held(self, key: str, trial: Trial) -> Trial:
+    def _without_latencies(self, key: str, trial: Trial) -> Trial:
         """Figures of a run without its latencies, which are held under `key` for other SLOs."""
         figures = {name: value for name, value in trial.items() if name != "latencies"}
         latencies = trial.get("latencies")
@@ -142,7 +142,7 @@ class Simulators:
             self.runs[key] = figures, latencies
         return figures
 
-    def _here(
+    def _simulate_here(
         self, left: list[tuple[str, Scenario]], store: Callable[[str, Trial | str], None],
         beat: Callable[[], None],
     ) -> None:  # fmt: skip
@@ -153,7 +153,7 @@ class Simulators:
             """Have a helper process simulate until nothing is left or it fails."""
             for digest, scenario in queue:
                 try:
-                    store(digest, json.loads(helper.answer("trial", self._text(scenario))))
+                    store(digest, json.loads(helper.answer("trial", self._trial_text(scenario))))
                 except (OSError, ValueError):
                     undone.append((digest, scenario))
                     return
@@ -173,11 +173,11 @@ class Simulators:
             left.clear()
             raise
 
-    def _text(self, scenario: Scenario) -> str:
-        """Version and scenario on two lines, as `trial` reads them."""
+    def _trial_text(self, scenario: Scenario) -> str:
+        """Version and scenario on two lines, as `trial_of_text` reads them."""
         return f"{version_of(self.facts)}\n{canonical(scenario)}"
 
-    def _elsewhere(
+    def _simulate_there(
         self, cluster: Cluster, left: Sequence[tuple[str, Scenario]],
         store: Callable[[str, Trial | str], None], beat: Callable[[], None],
     ) -> None:  # fmt: skip
@@ -186,7 +186,7 @@ class Simulators:
         for digest, scenario in left:
             key = f"{version_of(self.facts)} {digest}"
             digest_by_key[key] = digest
-            cluster.send(key, "trial", self._text(scenario))
+            cluster.send(key, "trial", self._trial_text(scenario))
         last_heard_s = time.monotonic()
         while digest_by_key:
             beat()
@@ -209,7 +209,7 @@ class Simulators:
             simulator.close()
 
 
-def carried_out(
+def carry_out(
     plan: Plan, facts: Facts | None = None, note: Note = lambda _share, _so_far: True, *,
     helpers: int | None = None, memory: Memory | None = None,
 ) -> dict[str, Any]:  # fmt: skip
@@ -218,7 +218,7 @@ def carried_out(
     facts = facts or load_facts()
     began_s = time.monotonic()
 
-    def over() -> bool:
+    def is_over() -> bool:
         """Whether the seconds of the plan are used up."""
         return bool(plan.seconds) and time.monotonic() - began_s > plan.seconds
 
@@ -239,7 +239,7 @@ def carried_out(
                 raise Stopped
 
         space = space_of(plan, facts, beat=beat)
-        search = Search(space, facts, over)
+        search = Search(space, facts, is_over)
         finish = Finish(search, facts)
         for generator in (searching := search.steps(), finish.steps()):
             scenarios = next(generator, None)
@@ -250,7 +250,7 @@ def carried_out(
                 pairs = zip(simulators.all(scenarios, beat), scenarios, strict=True)
                 simulated_count += len(scenarios)
                 # A string is the sentence of a refusal.
-                trials = [r if isinstance(r, str) else judged(r, plan, s) for r, s in pairs]
+                trials = [r if isinstance(r, str) else judge(r, plan, s) for r, s in pairs]
                 try:
                     scenarios = generator.send(trials)
                 except StopIteration:
@@ -258,6 +258,6 @@ def carried_out(
     finally:
         simulators.close()
     engine = {"engine": ENGINE_VERSION, "facts": facts.digest}  # that the answer is of
-    answer = answered(finish) | engine | {"ledger": ledger(search)}
+    answer = answer_of(finish) | engine | {"ledger": ledger(search)}
     answer["counts"]["simulations"] = simulated_count
     return answer

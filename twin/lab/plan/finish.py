@@ -13,14 +13,14 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import wired
 from twin.hardware.faults import broken
 from twin.hardware.placement import Instance, place
-from twin.lab.explain.capacity import Capacity, at_steady, searching, steady_by_itself, with_load
-from twin.lab.explain.runs import seeded
+from twin.lab.explain.capacity import Capacity, at_steady, search_steps, steady_by_itself, with_load
+from twin.lab.explain.runs import with_seeds
 from twin.lab.explain.view import load_of
 from twin.lab.plan.candidates import Candidate, score
 from twin.lab.plan.question import Plan
 from twin.lab.plan.relax import Proved, Relax
-from twin.lab.plan.search import FRESH, Search, Steps, Tested, answers
-from twin.lab.plan.trial import SEEDS, Trial, by_chance, scenario_of
+from twin.lab.plan.search import FRESH, Search, Steps, Tested, simulate_pairs
+from twin.lab.plan.trial import SEEDS, Trial, chance_error, scenario_of
 from twin.scenario import Fault, Scenario, SpecError, with_overrides
 
 CARRIED = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)  # of its largest load, tried until a loss is survived
@@ -70,52 +70,52 @@ class Finish:
 
     def steps(self) -> Steps:
         """Prove the finalists or, if there are none, find relaxations of the limits."""
-        yield from self._found()
-        self.finalists.sort(key=self._worth)
+        yield from self._find()
+        self.finalists.sort(key=self._sort_key)
         del self.finalists[self.search.plan.finalists :]
         if self.finalists:
             return
 
-        def proved(search: Search) -> Proved:
+        def prove(search: Search) -> Proved:
             """Prove the finalists of a search; returns the first deployment left, None without
             one."""
             other_finish = Finish(search, self.facts, brief=True)
-            yield from other_finish._found()
+            yield from other_finish._find()
             return other_finish.finalists[0].candidate if other_finish.finalists else None
 
-        hardiest = max(self.fallen, key=lambda f: len(_survived(f)), default=None)
-        hardiest_losses = (hardiest.candidate, _survived(hardiest)) if hardiest else None
-        relax = Relax(self.search, self.facts, proved, hardiest_losses, self.relaxations)
+        hardiest = max(self.fallen, key=lambda f: len(_survived_losses(f)), default=None)
+        hardiest_losses = (hardiest.candidate, _survived_losses(hardiest)) if hardiest else None
+        relax = Relax(self.search, self.facts, prove, hardiest_losses, self.relaxations)
         self.stage = "Nothing fits, looking for the smallest change of each limit"
         yield from relax.steps()
 
-    def _found(self) -> Steps:
+    def _find(self) -> Steps:
         """Find finalists, else deployments that nearly suffice; drop what a loss takes out."""
-        yield from self._chosen()
+        yield from self._prove_best()
         if not self.finalists:
-            yield from self._nearly()
-            yield from self._capacities(self.finalists)
+            yield from self._find_nearly()
+            yield from self._find_loads(self.finalists)
         if self.search.plan.survives:
-            yield from self._losses(self.finalists)
-            yield from self._spared()
+            yield from self._try_losses(self.finalists)
+            yield from self._find_spares()
             self.fallen = [finalist for finalist in self.finalists if not finalist.survives]
             self.finalists = [finalist for finalist in self.finalists if finalist.survives]
 
-    def _worth(self, f: Finalist) -> tuple[float, float, Any]:
+    def _sort_key(self, f: Finalist) -> tuple[float, float, Any]:
         """Sort key of a finalist: the higher score first, then the larger load."""
         load = f.capacity.load if f.capacity else f.rate
         return -score(self.search.plan.goal, f.rate, f.candidate.npus), -load, f.candidate.settings
 
-    def _chosen(self) -> Steps:
+    def _prove_best(self) -> Steps:
         """Prove the best deployment of each kind; one that fails is replaced by the next best."""
         search, tried_settings = self.search, set()
         # One is enough to know that something fits, unless losses take it out.
         finalist_limit = 1 if self.brief and not search.plan.survives else search.plan.finalists
         while not self.finalists or not search.over():
-            by_kind: dict[Any, Tested] = {f.candidate.different: f.tested for f in self.finalists}
+            by_kind: dict[Any, Tested] = {f.candidate.family: f.tested for f in self.finalists}
             for tested in search.ranked():
                 if tested.candidate.settings not in tried_settings:
-                    by_kind.setdefault(tested.candidate.different, tested)
+                    by_kind.setdefault(tested.candidate.family, tested)
             untried = [
                 tested
                 for tested in by_kind.values()
@@ -127,14 +127,14 @@ class Finish:
             tried_settings |= {tested.candidate.settings for tested in untried}
             finalists = [self._finalist(tested) for tested in untried]
             if not search.one_load:  # the largest load first: it is what they are ranked by
-                yield from self._capacities(finalists)
-            yield from self._seeded(finalists)
+                yield from self._find_loads(finalists)
+            yield from self._run_seeds(finalists)
             passing_finalists = [f for f in finalists if self._holds(f)]
             if search.one_load:
-                yield from self._capacities(passing_finalists)
+                yield from self._find_loads(passing_finalists)
             self.finalists += passing_finalists
 
-    def _nearly(self) -> Steps:
+    def _find_nearly(self) -> Steps:
         """If nothing fits: simulate longer, seed by seed, those that may miss it by chance."""
         search, required_share = self.search, self.search.space.base.slo.share
         misses = [
@@ -142,16 +142,16 @@ class Finish:
             for tested in search.tested.values()
             if search.one_load
             for rate, trial in tested.trials
-            if 0.0 < (missing_share := required_share - trial["share"]) <= by_chance(trial)
+            if 0.0 < (missing_share := required_share - trial["share"]) <= chance_error(trial)
         ]
         finalists = [self._finalist(tested, rate) for _, _, tested, rate in sorted(misses)[:SPARES]]
         undecided_finalists = finalists
         for seed_index in range(1 + len(SEEDS)):
-            yield from self._seeded(undecided_finalists, slice(seed_index, seed_index + 1))
+            yield from self._run_seeds(undecided_finalists, slice(seed_index, seed_index + 1))
             undecided_finalists = [  # those that miss the share by no more than chance explains
                 finalist for finalist in undecided_finalists
                 if finalist.seeds and required_share - statistics.fmean(finalist.shares)
-                <= by_chance({"share_error": _error_of_mean(finalist)})
+                <= chance_error({"share_error": _error_of_mean(finalist)})
             ]  # fmt: skip
         for finalist in finalists:
             if self._holds(finalist):
@@ -166,10 +166,10 @@ class Finish:
             rate = self.search.answered(t.candidate, t.best)
         return Finalist(t, rate, at_steady(scenario, self.facts, rate))
 
-    def _seeded(self, chosen: Sequence[Finalist], which: slice = slice(None)) -> Steps:
+    def _run_seeds(self, chosen: Sequence[Finalist], which: slice = slice(None)) -> Steps:
         """Simulate the load of each finalist with several seeds, or with those of a slice."""
-        pairs = [(f, scenario) for f in chosen for scenario in seeded(f.scenario, SEEDS)[which]]
-        for (finalist, _), trial in (yield from answers(pairs)):
+        pairs = [(f, scenario) for f in chosen for scenario in with_seeds(f.scenario, SEEDS)[which]]
+        for (finalist, _), trial in (yield from simulate_pairs(pairs)):
             if not isinstance(trial, str):
                 finalist.seeds.append(trial | {"within": not self.search.misses(trial)})
 
@@ -187,7 +187,7 @@ class Finish:
         tested.trials = [*lower_trials, (low_rate, mean_trial)]
         return False
 
-    def _capacities(self, finalists: Sequence[Finalist]) -> Steps:
+    def _find_loads(self, finalists: Sequence[Finalist]) -> Steps:
         """Find the largest load of each finalist, all searches interleaved."""
         space, are_needed = self.search.space, not (self.brief and self.search.one_load)
         if not are_needed or not steady_by_itself(space.base) or space.prices.offered is None:
@@ -195,7 +195,7 @@ class Finish:
         in_progress: list[tuple[Finalist, Any, Scenario, list[tuple[float, Trial]]]] = []
         for finalist in finalists:
             begin_rate = finalist.rate if self.search.one_load else finalist.tested.middle
-            search = searching(finalist.scenario, self.facts, begin_rate, thorough=True)
+            search = search_steps(finalist.scenario, self.facts, begin_rate, thorough=True)
             in_progress.append((finalist, search, next(search), []))
         while in_progress:
             answers = yield tuple(scenario for _, _, scenario, _ in in_progress)
@@ -213,13 +213,13 @@ class Finish:
                     loads = [load for load, _ in misses if load > rounded_held]
                     if loads:  # of the least load that is too much
                         trials = [trial for load, trial in misses if load == min(loads)]
-                        finalist.breaks = most_break(trials, self.search.plan)
+                        finalist.breaks = most_missed(trials, self.search.plan)
                     if held and not self.search.one_load:
                         finalist.rate = held
                         finalist.scenario = self.search.at_steady(finalist.candidate, finalist.rate)
             in_progress = still_open
 
-    def _losses(self, finalists: Sequence[Finalist]) -> Steps:
+    def _try_losses(self, finalists: Sequence[Finalist]) -> Steps:
         """Simulate every loss at each deployment's load, or at lower loads until the SLO is met."""
         not_surviving = list(finalists)
         for load_share in (1.0,) if self.search.one_load else CARRIED:
@@ -229,12 +229,12 @@ class Finish:
                 if load_share < 1.0:
                     finalist.scenario = self.search.at_steady(finalist.candidate, finalist.rate)
             for loss in self.search.plan.survives:
-                yield from self._lost(loss, not_surviving)
+                yield from self._try_loss(loss, not_surviving)
             for finalist, rate_per_s in rates_before:
                 finalist.rate = finalist.rate if finalist.survives else rate_per_s
             not_surviving = [finalist for finalist in not_surviving if not finalist.survives]
 
-    def _lost(self, loss: str, finalists: Sequence[Finalist]) -> Steps:
+    def _try_loss(self, loss: str, finalists: Sequence[Finalist]) -> Steps:
         """Simulate each deployment after each loss of a kind; store the worst of the results."""
         pairs = []
         for finalist in finalists:
@@ -246,13 +246,13 @@ class Finish:
                 finalist.losses[loss] = {"status": "failed", "reason": str(error)}
             if not losses:
                 finalist.losses[loss] = {"status": "unsupported", "reason": "the machine has none"}
-        for ((finalist, element), scenario), trial in (yield from answers(pairs)):
-            row = margin_after(scenario, element, trial)
+        for ((finalist, element), scenario), trial in (yield from simulate_pairs(pairs)):
+            row = loss_row(scenario, element, trial)
             worst_row = finalist.losses.get(loss)
             if worst_row is None or (row.get("margin") or -1.0) < (worst_row.get("margin") or -1.0):
                 finalist.losses[loss] = row
 
-    def _spared(self) -> Steps:
+    def _find_spares(self) -> Steps:
         """If no finalist survives: simulate deployments with growing reserve until one does."""
         search, rate_per_s = self.search, self.search.space.rate
         for reserve in SPARED if rate_per_s is not None else ():
@@ -263,14 +263,14 @@ class Finish:
             for candidate in by_size:
                 is_enough = candidate.price.expected * FRESH >= reserve * (rate_per_s or 0.0)
                 if is_enough and candidate.price.tpot_s < search.space.prices.tpot_s:
-                    candidate_by_kind.setdefault(candidate.different, candidate)
+                    candidate_by_kind.setdefault(candidate.family, candidate)
             reserves = list(candidate_by_kind.values())[:SPARES]
-            yield from search.tried([c for c in reserves if c.settings not in search.tested])
+            yield from search.simulate_new([c for c in reserves if c.settings not in search.tested])
             spares = [self._finalist(t) for c in reserves if (t := search.tested[c.settings]).low]
-            yield from self._seeded(spares)
+            yield from self._run_seeds(spares)
             spares = [finalist for finalist in spares if self._holds(finalist)]
-            yield from self._losses(spares)
-            yield from self._capacities([finalist for finalist in spares if finalist.survives])
+            yield from self._try_losses(spares)
+            yield from self._find_loads([finalist for finalist in spares if finalist.survives])
             self.finalists += spares
 
 
@@ -280,13 +280,13 @@ def _error_of_mean(f: Finalist) -> float:
     return math.hypot(*standard_errors) / max(len(standard_errors), 1)
 
 
-def most_break(missed: Sequence[Trial], plan: Plan) -> str:
+def most_missed(missed: Sequence[Trial], plan: Plan) -> str:
     """TTFT or TPOT, whichever most of the runs miss first; at a tie, as the worst of them."""
     worst_first = sorted(missed, key=lambda trial: trial["share"])
-    return Counter(breaks_first(trial, plan) for trial in worst_first).most_common(1)[0][0]
+    return Counter(first_missed(trial, plan) for trial in worst_first).most_common(1)[0][0]
 
 
-def breaks_first(trial: Trial, plan: Plan) -> str:
+def first_missed(trial: Trial, plan: Plan) -> str:
     """TTFT or TPOT, whichever a run misses first: the one that alone misses, or the farther."""
     ttft_limit_s, tpot_limit_s = trial.get("needs_ttft_s"), trial.get("needs_tpot_s")
     if (ttft_limit_s is None) != (tpot_limit_s is None):
@@ -299,7 +299,7 @@ def breaks_first(trial: Trial, plan: Plan) -> str:
     return max(excess_by_limit, key=lambda name: excess_by_limit[name])
 
 
-def _survived(f: Finalist) -> list[str]:
+def _survived_losses(f: Finalist) -> list[str]:
     """Losses after which a finalist meets the SLO."""
     return [loss for loss, row in f.losses.items() if row["status"] == "feasible"]
 
@@ -347,7 +347,7 @@ def after_loss(s: Scenario, faults: Sequence[dict[str, Any]]) -> Scenario:
     return with_overrides(s, {"faults": fault_rows} | times)
 
 
-def margin_after(s: Scenario, element: str, trial: Trial | str) -> dict[str, Any]:
+def loss_row(s: Scenario, element: str, trial: Trial | str) -> dict[str, Any]:
     """Result of a loss: share of requests within the SLO after it, also less the required one."""
     if isinstance(trial, str):
         return {"status": "failed", "reason": trial, "element": element, "margin": None}

@@ -53,11 +53,11 @@ def imports_of(s: Scenario) -> Imports:
     references = [kind.named(s) for kind in (TRACE, COUNTS, MACHINE)]
     if not any(references) and not s.elastic.own.digest:
         return Imports()
-    return _loaded(*(reference.digest if reference else "" for reference in references))
+    return _load_imports(*(reference.digest if reference else "" for reference in references))
 
 
 @lru_cache(maxsize=2)
-def _loaded(trace: str, counts: str, machine: str) -> Imports:
+def _load_imports(trace: str, counts: str, machine: str) -> Imports:
     """Imports of these digests ('' for none), from the store of this process."""
     store = open_store()  # from here on machines are found there, and controllers in their folder
     if machine and find(machine) is None:
@@ -90,14 +90,14 @@ class Curve:
     until_s: float = math.inf  # TPOT up to which it is priced
     tokenised: float = math.inf  # requests/s of the one tokeniser of an instance
 
-    def within(self, batch: float, tpot_s: float) -> tuple[float, float]:
+    def largest_rate(self, batch: float, tpot_s: float) -> tuple[float, float]:
         """(largest rate with at most a number of requests per NPU and this TPOT, its TPOT)."""
         largest_batch = min(batch, self.batches[-1])
         if math.isinf(largest_batch):
             return self.rates[-1], self.tpots_s[-1]
         if tpot_s >= self.tpots_s[0]:
-            return self._at(min(largest_batch, _line(tpot_s, self.tpots_s, self.batches)))
-        slope_s = self._rise
+            return self._rate_at(min(largest_batch, _line(tpot_s, self.tpots_s, self.batches)))
+        slope_s = self._slope_s
         batch = self.batches[0] - (self.tpots_s[0] - tpot_s) / slope_s if slope_s > 0.0 else 0.0
         return max(0.0, self._per_request * batch / tpot_s), tpot_s
 
@@ -109,29 +109,29 @@ class Curve:
         """TPOT at a rate; infinite if no priced batch keeps up. Other requests are about Poisson:
         half the time one deviation above their mean, half the time one below."""
         largest_batch = min(batch, self.batches[-1])
-        if rate > self._at(largest_batch)[0]:
+        if rate > self._rate_at(largest_batch)[0]:
             return math.inf
-        requests = self.under_way(rate) * npus
+        requests = self.requests_at(rate) * npus
         other_counts = (requests + sign * math.sqrt(requests) for sign in (-1.0, 1.0))
         return sum(self._tpot_s(min(largest_batch, max(n, 0.0) / npus)) for n in other_counts) / 2.0
 
     def _tpot_s(self, batch: float) -> float:
         """TPOT with a batch per NPU; below the smallest priced batch, from the slope above it."""
         if batch < self.batches[0]:
-            return self.tpots_s[0] - self._rise * (self.batches[0] - batch)
+            return self.tpots_s[0] - self._slope_s * (self.batches[0] - batch)
         return _line(batch, self.batches, self.tpots_s)
 
-    def under_way(self, rate: float) -> float:
+    def requests_at(self, rate: float) -> float:
         """Requests per NPU at a rate of the instance, by Little's law."""
         return _line(rate, (0.0, *self.rates), (0.0, *self.batches))
 
-    def _at(self, batch: float) -> tuple[float, float]:
+    def _rate_at(self, batch: float) -> tuple[float, float]:
         """(rate, TPOT) with a batch; TPOT is concave, so a line between points is a lower bound."""
         tpot_s = _line(batch, self.batches, self.tpots_s)
         return self._per_request * batch / tpot_s, tpot_s
 
     @property
-    def _rise(self) -> float:
+    def _slope_s(self) -> float:
         """Slope of TPOT per request of an NPU below one per die, from the two smallest batches."""
         if len(self.batches) < 2:
             return 0.0
@@ -206,7 +206,7 @@ class Prices:
             if curves is None or curves[0].until_s < self.tpot_s:
                 self.beat()
                 until_s = math.inf if curves else BEYOND * self.tpot_s
-                curves = self.known[key] = self._priced(role, dict(key[1:]), until_s)
+                curves = self.known[key] = self._price_curves(role, dict(key[1:]), until_s)
             pools[role] = curves
         return pools
 
@@ -224,9 +224,9 @@ class Prices:
             if pool_curve.refused:
                 return Price(0.0, 0.0, role, 0.0, pool_curve.refused)
             limits = (math.inf, math.inf) if role == "prefill" else (batch, limit_s)
-            rate_per_s, rate_tpot_s = pool_curve.within(*limits)
+            rate_per_s, rate_tpot_s = pool_curve.largest_rate(*limits)
             # TPOT with less than a request on each die is not priced: no bound is below that rate.
-            bound_per_s = max(pool_best_case.within(*limits)[0], pool_best_case.rates[0])
+            bound_per_s = max(pool_best_case.largest_rate(*limits)[0], pool_best_case.rates[0])
             bounds[role], rates[role] = LUCK * count * bound_per_s, count * rate_per_s
             rates["front end"] = min(rates["front end"], count * pool_curve.tokenised)
             bounds["front end"] = LUCK * rates["front end"]
@@ -260,10 +260,10 @@ class Prices:
             return True
         if known.refused:
             return False
-        rate_per_s, tpot_s = known.within(float(smaller_batches[-1]), self.tpot_s)
+        rate_per_s, tpot_s = known.largest_rate(float(smaller_batches[-1]), self.tpot_s)
         return rate_per_s > 0.0 and tpot_s < self.tpot_s and smaller_batches[-1] < known.batches[-1]
 
-    def _priced(self, role: str, own: Settings, until_s: float) -> Pool:
+    def _price_curves(self, role: str, own: Settings, until_s: float) -> Pool:
         """Curves of one role: capacity and TPOT by batch, expected and at best."""
         mode = {"prefill": "prefill_only", "decode": "decode_only"}.get(role, "colocated")
         # Attention that is offloaded does not make experts less even: parts are those without.
@@ -320,7 +320,7 @@ class Prices:
                 continue
             expected.append(max(_point(role, instances, prediction) for _, prediction in predicted))
             points = ((_point(role, instances, f), f, traffic) for traffic, f in predicted)
-            best_points.append(max(_bunched(*point, tables[1]) for point in points))
+            best_points.append(max(_bound_point(*point, tables[1]) for point in points))
             both_curves = _curve(expected, tokenised_per_s), _curve(best_points, tokenised_per_s)
         return both_curves if expected else (Curve(refused=problem), Curve())
 
@@ -344,7 +344,7 @@ def _point(role: str, count: int, found: Prediction) -> Point:
     return found.decode.requests_per_s / count, found.decode.batch_per_npu, found.decode.tpot_s
 
 
-def _bunched(own: Point, found: Prediction, traffic: Traffic, hot: Hot) -> Point:
+def _bound_point(own: Point, found: Prediction, traffic: Traffic, hot: Hot) -> Point:
     """The point of an instance's bound: its prompts fill as few iterations as chunks allow."""
     role, (rate_per_s, batch, tpot_s) = found.costs.colocated_role, own
     if role is None or found.decode is None or found.prefill is None:

@@ -64,7 +64,7 @@ class Plan(Section):
 
     @field_validator("vary")
     @classmethod
-    def _known(cls, vary: tuple[str, ...]) -> tuple[str, ...]:
+    def _order_choices(cls, vary: tuple[str, ...]) -> tuple[str, ...]:
         """The choices that vary, in their declared order. Raises ValueError for an unknown one."""
         for key in vary:
             if key not in CHOICES:
@@ -72,7 +72,7 @@ class Plan(Section):
         return tuple(key for key in CHOICES if key in vary)
 
     @model_validator(mode="after")
-    def _priced(self) -> "Plan":
+    def _check_price(self) -> "Plan":
         """Check that a cost limit has a price, and that there is one model. Raises ValueError."""
         if self.cost_per_million_tokens and not self.scenario.cost.price_per_npu_hour:
             raise ValueError("a limit of cost needs cost.price_per_npu_hour of the scenario")
@@ -95,7 +95,7 @@ def plan_from(scenario: Scenario, given: dict[str, Any]) -> Plan:
         raise PlanError(f"{field_name}: {fault['msg']}".replace("Value error, ", "")) from None
 
 
-def usual_goal(s: Scenario) -> Goal:
+def default_goal(s: Scenario) -> Goal:
     """Default goal for the traffic; clients of a closed loop fill any deployment."""
     return "efficiency" if s.workload.arrivals == "closed_loop" else "npus"
 
@@ -116,15 +116,15 @@ def in_brief(plan: Plan) -> str:
     return f"{goal[0].lower()}{goal[1:]}; {', '.join(limit_texts)}."
 
 
-def freed(plan: Plan) -> tuple[str, ...]:
+def freed_paths(plan: Plan) -> tuple[str, ...]:
     """Paths of `PLAIN` that the plan varies, where the scenario's own value is tried too."""
     paths = {path for key in plan.vary for path in CHOICES[key].values}
     return tuple(path for path, *_ in PLAIN if path in paths)
 
 
-def base_of(plan: Plan) -> tuple[Scenario, list[str]]:
+def base_scenario(plan: Plan) -> tuple[Scenario, list[str]]:
     """The plan's scenario with `PLAIN`, on which candidates are based; a sentence per change."""
-    scenario, notes, overrides, free_paths = plan.scenario, [], {}, freed(plan)
+    scenario, notes, overrides, free_paths = plan.scenario, [], {}, freed_paths(plan)
     for path, value, sentence in PLAIN:
         present_value = read(scenario, path)
         if present_value == value or (path == PLACEMENT and present_value != "by_hand"):

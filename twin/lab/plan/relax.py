@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 from twin.facts import Facts
-from twin.lab.explain.runs import seeded
+from twin.lab.explain.runs import with_seeds
 from twin.lab.plan.candidates import Candidate, Space, space_of
-from twin.lab.plan.search import FRESH, Search, Steps, Tested, answers
-from twin.lab.plan.trial import SEEDS, by_chance, scenario_of
+from twin.lab.plan.search import FRESH, Search, Steps, Tested, simulate_pairs
+from twin.lab.plan.trial import SEEDS, chance_error, scenario_of
 from twin.scenario import Scenario, with_overrides
 
 NEAREST = 3  # deployments of which more seeds say what they need of a limit
@@ -48,25 +48,25 @@ class Relax:
         for limit, key, scale in (
             ("slo.tpot_ms", "needs_tpot_s", 1e3), ("slo.ttft_s", "needs_ttft_s", 1.0),
         ):  # fmt: skip
-            yield from self._fastest(limit)
+            yield from self._try_fastest(limit)
             present_limit = plan.scenario.slo.tpot_ms if scale > 1.0 else base.slo.ttft_s
-            yield from self._least(limit, present_limit, key, scale)
-        yield from self._least("slo.share", base.slo.share, "share", -1.0)
+            yield from self._relax_least(limit, present_limit, key, scale)
+        yield from self._relax_least("slo.share", base.slo.share, "share", -1.0)
         for name in ("power_kw", "cost_per_million_tokens"):
             if getattr(plan, name):
-                yield from self._least(name, getattr(plan, name), name, 1.0)
+                yield from self._relax_least(name, getattr(plan, name), name, 1.0)
         if self.fallen is not None:
             candidate, survived_losses = self.fallen
-            self._relax("survives", list(plan.survives), survived_losses, candidate)
+            self._add("survives", list(plan.survives), survived_losses, candidate)
         if plan.npus:
             any_size_search = Search(self._space(npus=0), self.facts, search.over)
             yield from any_size_search.steps()
             if fitting := any_size_search.ranked():
                 candidate = min((t.candidate for t in fitting), key=lambda c: (c.npus, c.settings))
-                self._relax("npus", plan.npus, candidate.npus, candidate)
+                self._add("npus", plan.npus, candidate.npus, candidate)
         rate_per_s = search.space.rate if search.space.prices.offered is not None else None
         if rate_per_s is not None and (carried_per_s := (yield from self._most(rate_per_s))):
-            yield from self._stepwise(LOAD, rate_per_s, carried_per_s)
+            yield from self._relax_steps(LOAD, rate_per_s, carried_per_s)
 
     def _most(self, rate: float) -> Generator[tuple[Scenario, ...], Any, float]:
         """About the largest load (requests/s) below `rate` that a deployment carries, 0 if none
@@ -76,7 +76,7 @@ class Relax:
         yield from search.steps()
         self._note_loads(search.tested.values())
         carried_rate, missed_per_s = max((t.low for t in search.tested.values()), default=0.0), rate
-        tested = [Tested(candidate) for candidate in self._nearest()]
+        tested = [Tested(candidate) for candidate in self._nearest_ones()]
         nearest = tested.copy()
         for _ in range(HALVED if tested else 0):
             load_per_s = (max(carried_rate, LEAST * rate) + missed_per_s) / 2.0
@@ -91,10 +91,10 @@ class Relax:
         self._note_loads(nearest)
         if carried_rate:
             return min(carried_rate, PART * rate)  # up from there, little of each search is new
-        least_carrier = yield from self._fits(LOAD, LEAST * rate)
+        least_carrier = yield from self._fitting(LOAD, LEAST * rate)
         return LEAST * rate if least_carrier else 0.0
 
-    def _nearest(self) -> list[Candidate]:
+    def _nearest_ones(self) -> list[Candidate]:
         """Simulated deployments that are nearest to the limits."""
         slo = self.search.space.base.slo
         limits = (("needs_ttft_s", slo.ttft_s), ("needs_tpot_s", 1e-3 * slo.tpot_ms))
@@ -117,7 +117,7 @@ class Relax:
                 deficit, overloaded = share - trial["share"], trial["steady_state"] == "overloaded"
                 if trial["within"]:
                     self.carried[settings] = max(rate_per_s, self.carried.get(settings, 0.0))
-                elif overloaded or deficit > by_chance(trial):
+                elif overloaded or deficit > chance_error(trial):
                     self.too_much[settings] = min(rate_per_s, self.too_much.get(settings, math.inf))
 
     def _space(self, **changed: Any) -> Space:
@@ -125,7 +125,7 @@ class Relax:
         plan = self.search.plan.model_copy(update=changed)
         return space_of(plan, self.facts, self.search.space)
 
-    def _least(self, limit: str, own: Any, key: str, scale: float) -> Steps:
+    def _relax_least(self, limit: str, own: Any, key: str, scale: float) -> Steps:
         """Find the smallest relaxation of a limit. The search begins with the smallest value (with
         a negative scale the largest) that simulated deployments need over all seeds."""
         search, is_share = self.search, scale < 0.0
@@ -143,10 +143,10 @@ class Relax:
         pairs = [
             (candidate, s)
             for rate, candidate in nearest_pairs
-            for s in seeded(search.at_steady(candidate, rate), SEEDS)
+            for s in with_seeds(search.at_steady(candidate, rate), SEEDS)
         ]
         needs_by_settings: dict[Any, list[Any]] = {}
-        for (candidate, _), trial in (yield from answers(pairs)):
+        for (candidate, _), trial in (yield from simulate_pairs(pairs)):
             value = None if isinstance(trial, str) else trial[key]
             needs_by_settings.setdefault(candidate.settings, []).append(value)
         met_needs = [
@@ -157,9 +157,9 @@ class Relax:
         smallest_need, need_rank = min(met_needs, default=(0.0, 0))
         value = abs(smallest_need)
         if value > (0.5 if is_share else 0.0) and (value < own if is_share else value > own):
-            yield from self._stepwise(limit, own, value, nearest_pairs[need_rank][1])
+            yield from self._relax_steps(limit, own, value, nearest_pairs[need_rank][1])
 
-    def _stepwise(
+    def _relax_steps(
         self, limit: str, own: float, value: float, nearest: Candidate | None = None,
     ) -> Steps:  # fmt: skip
         """Find the smallest step of a geometric series through `value` with which a search finds a
@@ -168,9 +168,9 @@ class Relax:
         failing_steps: set[int] = set()
         step, stride = 1, 1
         for _ in range(TRIED):
-            if (tried_limit := _level(own, value, step)) <= 0.0 or self.search.over():
+            if (tried_limit := _relaxed_limit(own, value, step)) <= 0.0 or self.search.over():
                 break
-            candidate = yield from self._fits(limit, tried_limit)
+            candidate = yield from self._fitting(limit, tried_limit)
             if candidate is None:
                 failing_steps.add(step)
             else:
@@ -185,9 +185,9 @@ class Relax:
                 step = (max(fitting_by_step) + min(failing_steps)) // 2
         last_fitting = max(fitting_by_step, default=0)
         if candidate := fitting_by_step.get(last_fitting, nearest if self.search.over() else None):
-            self._relax(limit, own, _level(own, value, last_fitting), candidate)
+            self._add(limit, own, _relaxed_limit(own, value, last_fitting), candidate)
 
-    def _fits(
+    def _fitting(
         self, limit: str, value: float
     ) -> Generator[tuple[Scenario, ...], Any, Candidate | None]:
         """A deployment that a search finds with another value of a limit; None if it finds none."""
@@ -208,7 +208,7 @@ class Relax:
                         candidates[k] = candidate.refused(reason)
                 carriers = [c for c in search.space.open if c.settings in self.carried]
                 carriers.sort(key=lambda c: (-self.carried[c.settings], c.settings))
-                yield from search.tried(carriers[:NEAR])
+                yield from search.simulate_new(carriers[:NEAR])
             yield from search.steps()
             stopped_early = bool(search.ranked())
             deployment = yield from self.proved(search)
@@ -218,7 +218,7 @@ class Relax:
                 break
         return deployment
 
-    def _fastest(self, limit: str) -> Steps:
+    def _try_fastest(self, limit: str) -> Steps:
         """Simulate those that by formula need least of a limit; of TPOT also with longer limits."""
         search = self.search
         space, rate_per_s = search.space, (search.space.rate or 0.0)
@@ -230,12 +230,12 @@ class Relax:
 
         if limit != "slo.tpot_ms":
             best_first = sorted(able(), key=lambda c: (-c.price.bound, c.npus, c.settings))
-            yield from search.tried(best_first[:RELAXED])
+            yield from search.simulate_new(best_first[:RELAXED])
             return
         tpot_s, levels_left = space.prices.tpot_s, LEVELS
         while True:
             best_first = sorted(able(), key=lambda c: (c.price.tpot_s, c.npus, c.settings))
-            yield from search.tried(best_first[:RELAXED])
+            yield from search.simulate_new(best_first[:RELAXED])
             levels_left -= bool(best_first)
             tpot_s *= LONGER
             if not levels_left or tpot_s > LONGEST_S:
@@ -243,12 +243,12 @@ class Relax:
             looser_scenario = with_overrides(search.plan.scenario, {limit: 1e3 * tpot_s})
             space = self._space(scenario=looser_scenario)
 
-    def _relax(self, limit: str, own: Any, value: Any, c: Candidate) -> None:
+    def _add(self, limit: str, own: Any, value: Any, c: Candidate) -> None:
         """Add a relaxation: a limit, its present value, and the value with which `c` fits."""
         relaxation = {"limit": limit, "from": own, "to": value}
         self.found.append(relaxation | {"settings": c.given, "npus": c.npus})
 
 
-def _level(own: float, value: float, step: int) -> float:
+def _relaxed_limit(own: float, value: float, step: int) -> float:
     """A limit relaxed by a step of a geometric series; step 0 is `value`."""
     return float(f"{own + (value - own) * PART**step:.{DIGITS}g}")

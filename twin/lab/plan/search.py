@@ -115,7 +115,7 @@ class Search:
         # The scenario's own deployment, where it is one of the candidates: the baseline.
         own_candidate = next((c for c in self.space.open if self.space.is_own(c)), None)
         screening_budget = run_budget if self.one_load else SCREENED * run_budget
-        yield from self.tried([own_candidate] if own_candidate else [])
+        yield from self.simulate_new([own_candidate] if own_candidate else [])
         # Neighbours have other choices, or finer batches where these are the load.
         has_neighbours = self.full or any(not CHOICES[key].crossed for key in self.plan.vary)
         screening_end = int(screening_budget * (1.0 - NEAR * has_neighbours))
@@ -126,16 +126,16 @@ class Search:
                 break
             taken_settings = {c.settings for c in chosen_batch}
             untried = [c for c in untried if c.settings not in taken_settings]
-            yield from self.tried(chosen_batch)
+            yield from self.simulate_new(chosen_batch)
         # One choice at a time around the best deployments, with matching counts.
         while (runs_left := int(screening_budget) - self.runs) > 0 and not self.over():
             best_tested = self.ranked()[:BEST]
             neighbours = self._near([t.candidate for t in best_tested])[: min(BATCHED, runs_left)]
             if not neighbours:
                 break
-            yield from self.tried(neighbours)
+            yield from self.simulate_new(neighbours)
         if not self.one_load:
-            yield from self._halved(run_budget)
+            yield from self._halve(run_budget)
 
     @property
     def reached(self) -> Reached:
@@ -183,7 +183,7 @@ class Search:
         """Candidates of largest gain beyond the front times their chance; ties by reserve."""
         reached = self.reached
         proved_points = [p for t in self.tested.values() if (p := self.found(t)) is not None]
-        may_fit = [c for c in left if self._may_do(c)]
+        may_fit = [c for c in left if self._may_fit(c)]
         may_fit.sort(key=lambda c: (-c.price.expected, c.settings))
         chances = np.array([self._chance(c, reached.tpot) for c in may_fit])
         if not proved_points and not (chances > UNLIKELY).any():
@@ -197,13 +197,13 @@ class Search:
             points = promise_factor * expected_points
             chosen_candidates: list[Candidate] = []
             reference_points = proved_points or [tuple(points.min(axis=0))]
-            gains = np.min([beyond(points, *point) for point in reference_points], axis=0)
+            gains = np.min([excess(points, *point) for point in reference_points], axis=0)
             while len(chosen_candidates) < min(count, len(may_fit)):
                 best_index = int(np.argmax(chances * gains))
                 if chances[best_index] * gains[best_index] < LITTLE:
                     break
                 chosen_candidates.append(may_fit[best_index])
-                gains = np.minimum(gains, beyond(points, *points[best_index]))
+                gains = np.minimum(gains, excess(points, *points[best_index]))
             if chosen_candidates:
                 return chosen_candidates
         return []
@@ -231,7 +231,7 @@ class Search:
         ratio = c.price.expected / rate_per_s
         return 0.5 * float(ratio >= lowest) + 0.5 * float(ratio > highest) or UNLIKELY
 
-    def _may_do(self, c: Candidate) -> bool:
+    def _may_fit(self, c: Candidate) -> bool:
         """Whether a deployment may meet TPOT, and carry a common load."""
         rate_per_s = self.space.rate
         if rate_per_s is None or self.space.prices.offered is None:
@@ -241,7 +241,7 @@ class Search:
     def _near(self, best: Sequence[Candidate]) -> list[Candidate]:
         """For each of the best and each single change, the most promising untried candidate."""
         for best_candidate in best:
-            self.space.around(best_candidate)
+            self.space.add_neighbours(best_candidate)
         reached, candidates_by_kind = self.reached, defaultdict(list)
         for candidate in self.space.open:
             candidates_by_kind[candidate.kind].append(candidate)
@@ -255,14 +255,14 @@ class Search:
                 scores = [
                     (self.point(c, reached)[0], c)
                     for c in untried
-                    if self._may_do(c) and self._chance(c, reached.tpot) > 0.0
+                    if self._may_fit(c) and self._chance(c, reached.tpot) > 0.0
                 ]
                 if scores:
                     top_pair = max(scores, key=lambda pair: (pair[0], pair[1].price.expected))
                     best_of[top_pair[1].settings] = top_pair
         return [c for _, c in sorted(best_of.values(), key=lambda x: (-x[0], x[1].settings))]
 
-    def _halved(self, budget: int) -> Steps:
+    def _halve(self, budget: int) -> Steps:
         """Simulate further loads of the best half, of its best half, ..., within the budget."""
         kept_share = 0.5
         while self.runs < budget and not self.over():
@@ -280,9 +280,9 @@ class Search:
             if not still_open:
                 return
             kept_share = max(0.5 * kept_share, 0.05)
-            yield from self._simulated([(tested, _next_load(tested)) for tested in still_open])
+            yield from self._simulate([(tested, _next_load(tested)) for tested in still_open])
 
-    def tried(self, candidates: Iterable[Candidate]) -> Steps:
+    def simulate_new(self, candidates: Iterable[Candidate]) -> Steps:
         """Simulate each deployment for the first time."""
         reached_rates, pairs = self.reached.rates, []
         for candidate in candidates:
@@ -292,9 +292,9 @@ class Search:
                 reached_rate = reached_rates.get(candidate.price.limit, FRESH)
                 rate_per_s = max(candidate.price.expected * reached_rate, 1e-3)
             pairs.append((tested, rate_per_s))
-        yield from self._simulated(pairs)
+        yield from self._simulate(pairs)
 
-    def _simulated(self, pairs: Sequence[tuple[Tested, float]]) -> Steps:
+    def _simulate(self, pairs: Sequence[tuple[Tested, float]]) -> Steps:
         """Simulate pairs of deployment and rate, and note the results."""
         to_simulate, scenarios = [], []
         for tested, rate_per_s in pairs:
@@ -351,7 +351,7 @@ class Search:
         return best_possible / best - 1.0
 
 
-def beyond(points: FLOATS, x: float, y: float) -> FLOATS:
+def excess(points: FLOATS, x: float, y: float) -> FLOATS:
     """Relative excess of points f8[n, 2] over (x, y) in either figure; 0 where there is none."""
     return np.asarray(np.maximum(0.0, 1.0 - np.array([x, y]) / points).max(axis=1))
 
@@ -363,7 +363,7 @@ def _next_load(t: Tested) -> float:
     return t.low * STEP if math.isinf(t.high) else math.sqrt(t.low * t.high)
 
 
-def answers(
+def simulate_pairs(
     pairs: Sequence[tuple[Any, Scenario]],
 ) -> Generator[tuple[Scenario, ...], Any, list[tuple[tuple[Any, Scenario], Trial | str]]]:
     """Generator: yields scenarios of (key, scenario) pairs; returns the pairs with figures."""

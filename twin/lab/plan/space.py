@@ -63,7 +63,7 @@ def _within(path: str, values: list[Any]) -> list[Any]:
     return [value for value in values if low <= value <= high]
 
 
-def _around(path: str, s: Scenario, _: Machine) -> list[Any]:
+def _half_to_twice(path: str, s: Scenario, _: Machine) -> list[Any]:
     """Half, once and twice a field's own value."""
     current = read(s, path)
     return _within(path, [type(current)(current * multiple) for multiple in (0.5, 1.0, 2.0)])
@@ -84,21 +84,21 @@ def _policies(section: str) -> dict[str, Values]:
     }
 
 
-def _doubled(path: str) -> Values:
+def _doublings(path: str) -> Values:
     """The minimum of a whole-number field, doubled up to its maximum, and the scenario's value."""
     field = fields()[path]
     low, high = int(field.low or 1), int(field.high or 1)
-    return _and_own(path, lambda _: (low << k for k in range((high // low).bit_length())))
+    return _with_own(path, lambda _: (low << k for k in range((high // low).bit_length())))
 
 
-def finer(path: str, value: float) -> list[Any]:
+def next_values(path: str, value: float) -> list[Any]:
     """Next smaller and larger value of a field: by one, or by its declared step."""
     field = fields()[path]
     step = 1 if field.kind is int else field.step
     return _within(path, [round(value + sign * step, 9) for sign in (-1, 1)])
 
 
-def _and_own(path: str, values: Callable[[Machine], Iterable[Any]]) -> Values:
+def _with_own(path: str, values: Callable[[Machine], Iterable[Any]]) -> Values:
     """Values that follow from the machine and the scenario's own value of a field, sorted."""
     return lambda s, m: sorted({*values(m), read(s, path)})
 
@@ -118,7 +118,7 @@ def _modes(s: Scenario, _: Machine) -> list[Any]:
 
 def _experts_tp(path: str) -> Values:
     """Experts whole, split over the dies of an NPU's node, or as the scenario has them."""
-    with_own = _and_own(path, lambda m: (1, m.npus_per_node * m.dies_per_npu))
+    with_own = _with_own(path, lambda m: (1, m.npus_per_node * m.dies_per_npu))
     return lambda s, m: with_own(s, m) if m.routed_experts else [1]
 
 
@@ -161,13 +161,13 @@ CHOICES: dict[str, Choice] = {
     ),
     "prefill_batch": Choice(
         "Prefill batch and chunk",
-        {path: partial(_around, path)
+        {path: partial(_half_to_twice, path)
          for path in (f"{PREFILL}.tokens_per_npu", f"{MIXED}.chunk_tokens_per_npu")},
         crossed=False,
     ),
     "attention_tp": Choice(
         "Attention TP in decode",
-        {f"{DECODE}.tp_dies": _and_own(f"{DECODE}.tp_dies", lambda m: (
+        {f"{DECODE}.tp_dies": _with_own(f"{DECODE}.tp_dies", lambda m: (
             1, 2 * m.dies_per_npu, m.npus_per_node * m.dies_per_npu))},
         crossed=False,
     ),
@@ -175,13 +175,13 @@ CHOICES: dict[str, Choice] = {
         "Context parallelism",
         {f"{DECODE}.cp_dies": lambda s, _: sorted({
             1, s.deployment.decode.tp_dies, s.deployment.decode.cp_dies}),
-         f"{PREFILL}.cp_dies": _and_own(f"{PREFILL}.cp_dies", lambda m: (
+         f"{PREFILL}.cp_dies": _with_own(f"{PREFILL}.cp_dies", lambda m: (
             1, m.npus_per_node * m.dies_per_npu))},
         crossed=False,
     ),
     "pipeline": Choice(
         "Pipeline stages",
-        {path: _and_own(path, lambda _: (1, 2, 4))
+        {path: _with_own(path, lambda _: (1, 2, 4))
          for path in (f"{PREFILL}.pp_stages", f"{DECODE}.pp_stages")},
         crossed=False,
     ),
@@ -192,7 +192,7 @@ CHOICES: dict[str, Choice] = {
     ),
     "prompt_delay": Choice(
         "Prompts that wait for ranks",
-        {f"{MIXED}.prompt_delay": _and_own(f"{MIXED}.prompt_delay", lambda _: (0, 10, 30))},
+        {f"{MIXED}.prompt_delay": _with_own(f"{MIXED}.prompt_delay", lambda _: (0, 10, 30))},
         crossed=False,
     ),
     "mtp": Choice(
@@ -204,7 +204,7 @@ CHOICES: dict[str, Choice] = {
     "memory_pool": Choice(
         "Memory pool",
         _policies("memory_pool")
-        | {"memory_pool.gb_per_node": partial(_around, "memory_pool.gb_per_node")},
+        | {"memory_pool.gb_per_node": partial(_half_to_twice, "memory_pool.gb_per_node")},
         crossed=False,
     ),
     "kv_plane": Choice(
@@ -214,11 +214,11 @@ CHOICES: dict[str, Choice] = {
     "router": Choice("Router", _policies("router"), crossed=False),
     "afd": Choice(
         "Experts on NPUs of their own (AFD)", {f"{DECODE}.expert_npus": _expert_npus},
-        crossed=False, along={f"{DECODE}.domains": _doubled(f"{DECODE}.domains")},
+        crossed=False, along={f"{DECODE}.domains": _doublings(f"{DECODE}.domains")},
     ),
     "offload": Choice(
-        "Attention offload", {OFFLOAD: _and_own(OFFLOAD, lambda _: (0.0, *OFFLOADED))},
-        crossed=False, along={LENT: partial(_around, LENT)},
+        "Attention offload", {OFFLOAD: _with_own(OFFLOAD, lambda _: (0.0, *OFFLOADED))},
+        crossed=False, along={LENT: partial(_half_to_twice, LENT)},
     ),
     "controller": Choice("Controller", {CONTROLLER: _controllers}, crossed=False),
     "kv_format": Choice(
@@ -229,7 +229,7 @@ CHOICES: dict[str, Choice] = {
 TICKED = tuple(key for key, choice in CHOICES.items() if choice.crossed)
 
 
-def varied(s: Scenario, vary: tuple[str, ...], m: Machine) -> dict[str, list[Any]]:
+def varied_values(s: Scenario, vary: tuple[str, ...], m: Machine) -> dict[str, list[Any]]:
     """Values of every varying field that has an effect in some mode of the plan."""
     values_by_path = {}
     for path, values in (pair for key in vary for pair in CHOICES[key].values.items()):

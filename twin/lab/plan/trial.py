@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from twin.engine.simulate import Run
 from twin.lab.explain.capacity import OTHERS, steady_by_itself
-from twin.lab.explain.view import Summary, given_up, holds, load_of, one_slo, served_well
+from twin.lab.explain.view import Summary, given_up_share, has_one_slo, holds, load_of, slo_share
 from twin.lab.plan.candidates import Space
 from twin.lab.plan.question import Plan
 from twin.lab.plan.space import BATCH, CONTROLLER, MODE, Settings, pool_size, roles_of
@@ -18,7 +18,7 @@ from twin.scenario import Scenario, scenario_digest, with_overrides
 from twin.scenario.clients import Admission, Clients
 from twin.scenario.policies import Slo
 
-Trial = dict[str, Any]  # figures of `STORED`, SI, and what `measured` adds
+Trial = dict[str, Any]  # figures of `STORED`, SI, and what `trial_of` adds
 STORED = (
     "slo_attainment", "tokens_per_s_per_npu", "throughput_req_per_s", "goodput_req_per_s",
     "ttft_s_mean", "ttft_s_p99", "tpot_s_mean", "tpot_s_p99", "power_kw",
@@ -70,39 +70,39 @@ class Latencies(NamedTuple):
     valid: bool  # whether the laws held
 
 
-def measured(run: Run) -> Trial:
-    """A run's stored figures; and `latencies` for `rejudged`, if they judge another SLO exactly."""
+def trial_of(run: Run) -> Trial:
+    """A run's stored figures; and `latencies` for `rejudge`, if they judge another SLO exactly."""
     s, latencies = run.scenario, _latencies(run)
     stored_figures = {key: run.summary.get(key) for key in STORED}
-    slo_figures = _under_slo(run.summary, latencies, run.valid, s)
+    slo_figures = _slo_figures(run.summary, latencies, run.valid, s)
     trial = stored_figures | slo_figures | {"digest": run.digest, "seed": s.seed}
-    if latencies is None or not judged_by_alone(s) or rejudged(trial, latencies, s) != trial:
+    if latencies is None or not slo_only_judges(s) or rejudge(trial, latencies, s) != trial:
         return trial
     return trial | {"latencies": latencies}
 
 
-def _under_slo(summary: Summary, latencies: Latencies | None, valid: bool, s: Scenario) -> Trial:
+def _slo_figures(summary: Summary, latencies: Latencies | None, valid: bool, s: Scenario) -> Trial:
     """Figures that depend on the SLO: share within it, whether it holds, least limits that do."""
     return {
-        "share": served_well(summary),
+        "share": slo_share(summary),
         "holds": bool(holds(summary, s)) and valid,
-        **_needs(latencies, summary, s),
+        **_needed_limits(latencies, summary, s),
         "scenario": scenario_digest(s),
     }
 
 
-def judged_by_alone(s: Scenario) -> bool:
+def slo_only_judges(s: Scenario) -> bool:
     """Whether the SLO decides only which requests meet it, not what happens in a run."""
     is_fixed = s.elastic.controller == "fixed" and s.admission == Admission()
-    return is_fixed and s.clients == Clients() and one_slo(s) and not s.tenants
+    return is_fixed and s.clients == Clients() and has_one_slo(s) and not s.tenants
 
 
-def but_for_slo(s: Scenario) -> str:
+def digest_without_slo(s: Scenario) -> str:
     """Digest of a scenario without its SLO."""
     return scenario_digest(s.model_copy(update={"slo": Slo()}))
 
 
-def rejudged(trial: Trial, latencies: Latencies, s: Scenario) -> Trial:
+def rejudge(trial: Trial, latencies: Latencies, s: Scenario) -> Trial:
     """Figures of the same run under the SLO of `s`, which differs in nothing else."""
     meets_slo = met_slo(latencies.ttft_s, latencies.tpot_s, s.slo.ttft_s, 1e-3 * s.slo.tpot_ms)
     met_count = float(meets_slo.sum()) * latencies.finished / max(meets_slo.size, 1)
@@ -111,10 +111,10 @@ def rejudged(trial: Trial, latencies: Latencies, s: Scenario) -> Trial:
         "slo_attainment": quotient(met_count, float(latencies.finished)),
         "goodput_req_per_s": per_second(met_count, s.horizon_s - s.warmup_s),
     }
-    return trial | summary | _under_slo(summary, latencies, latencies.valid, s)
+    return trial | summary | _slo_figures(summary, latencies, latencies.valid, s)
 
 
-def judged(trial: Trial, plan: Plan, s: Scenario) -> Trial:
+def judge(trial: Trial, plan: Plan, s: Scenario) -> Trial:
     """A trial as the plan judges it: if means have to meet the SLO, the share is 1 or 0."""
     if plan.by == "share":
         return trial
@@ -142,7 +142,7 @@ def _latencies(run: Run) -> Latencies | None:
     return Latencies(ttft_s, per_token_s, int(is_steady.sum()), run.valid)
 
 
-def _needs(latencies: Latencies | None, summary: Summary, s: Scenario) -> Trial:
+def _needed_limits(latencies: Latencies | None, summary: Summary, s: Scenario) -> Trial:
     """Shortest limits of TTFT and TPOT with which the run meets the SLO, each with the other limit
     unchanged (None: no limit is enough), and the standard error of the share within the SLO."""
     needs: Trial = {"needs_ttft_s": None, "needs_tpot_s": None, "share_error": 0.0}
@@ -153,7 +153,7 @@ def _needs(latencies: Latencies | None, summary: Summary, s: Scenario) -> Trial:
     needs["share_error"] = error_of_share(meets_slo)
     if summary.get("steady_state") == "overloaded":
         return needs
-    share = 1.0 - given_up(summary)
+    share = 1.0 - given_up_share(summary)
     enough = math.ceil(s.slo.share / share * ttft_s.size - 1e-9) if share > 0 else ttft_s.size + 1
 
     def least_limit(time_s: np.ndarray, other_s: np.ndarray, limit_s: float) -> float | None:
@@ -176,6 +176,6 @@ def error_of_share(met: NDArray[np.bool_]) -> float:
     return float(block_shares.std(ddof=1)) / math.sqrt(BLOCKS)
 
 
-def by_chance(trial: Trial) -> float:
+def chance_error(trial: Trial) -> float:
     """Deviation of a run's share within the SLO that chance hardly exceeds."""
     return NEARLY * float(trial.get("share_error", 0.0))

@@ -15,7 +15,7 @@ from typing import Any
 from twin.facts import Facts
 from twin.lab.files import locked, write_text
 from twin.lab.library import ROOT, facts_environment, load_facts
-from twin.lab.plan.drive import Memory, Stopped, carried_out, version_of
+from twin.lab.plan.drive import Memory, Stopped, carry_out, version_of
 from twin.lab.plan.question import Plan, PlanError, plan_digest, plan_from_text, question_text
 from twin.lab.runs.process import command_of
 
@@ -54,9 +54,9 @@ class Plans:
         """Begin or continue a plan; returns its key. Raises PlansBusy if too many are running."""
         key = self.key(plan)
         folder = self.folder / key
-        if self.look(key).answer or _taken(folder):
+        if self.look(key).answer or _is_locked(folder):
             return key
-        if sum(map(_taken, self.folder.glob("*"))) >= WORKING_MOST:
+        if sum(map(_is_locked, self.folder.glob("*"))) >= WORKING_MOST:
             raise PlansBusy(f"{WORKING_MOST} plans are at work: stop one, or wait for it")
         folder.mkdir(parents=True, exist_ok=True)
         self.write_question(key, plan)
@@ -69,7 +69,7 @@ class Plans:
                 stdout=log_file, stderr=log_file, start_new_session=True,
             )  # fmt: skip
         deadline_s = time.monotonic() + BEGUN_S
-        while not _taken(folder) and process.poll() is None and time.monotonic() < deadline_s:
+        while not _is_locked(folder) and process.poll() is None and time.monotonic() < deadline_s:
             time.sleep(0.05)
         return key
 
@@ -79,19 +79,19 @@ class Plans:
 
     def write_question(self, key: str, plan: Plan) -> None:
         """Store what a plan answers."""
-        write_text(self._of(key) / QUESTION, question_text(plan))
+        write_text(self._folder_of(key) / QUESTION, question_text(plan))
 
     def stop(self, key: str) -> None:
         """Request a plan to stop; its simulations stay stored."""
-        folder = self._of(key)
+        folder = self._folder_of(key)
         if folder.is_dir():
             (folder / STOP).touch()
 
     def look(self, key: str) -> Look:
         """State of a plan; an unknown plan has not begun."""
-        folder = self._of(key)
+        folder = self._folder_of(key)
         status, answer = _json(folder / STATUS), _json(folder / ANSWER)
-        is_working, problem = _taken(folder), ""
+        is_working, problem = _is_locked(folder), ""
         if not is_working and not answer and folder.is_dir():
             default_problem = "It was interrupted; go on, and nothing is simulated twice."
             problem = str(status.get("problem", default_problem))
@@ -102,11 +102,11 @@ class Plans:
     def question(self, key: str) -> Plan | None:
         """The question of a plan; None where it is not known here."""
         try:
-            return plan_from_text((self._of(key) / QUESTION).read_text("utf-8"))
+            return plan_from_text((self._folder_of(key) / QUESTION).read_text("utf-8"))
         except (OSError, ValueError):
             return None
 
-    def _of(self, key: str) -> Path:
+    def _folder_of(self, key: str) -> Path:
         """Folder of a plan's key; characters that a folder's name may not have are dropped."""
         return self.folder / ("".join(letter for letter in key if letter.isalnum())[:64] or "none")
 
@@ -116,7 +116,7 @@ def plans_of(artefacts: Path, facts: Facts) -> Plans:
     return Plans(artefacts / "plans", version_of(facts))
 
 
-def work(here: Path) -> None:
+def carry_out_folder(here: Path) -> None:
     """Carry out the plan of a folder; does nothing if another process is doing so."""
     with locked(here / LOCK, patience_s=2.0) as has_lock:  # who only looks has it for a moment
         if not has_lock:
@@ -135,7 +135,7 @@ def work(here: Path) -> None:
             return not (here / STOP).exists() and os.getppid() == server_pid
 
         try:
-            answer = carried_out(plan, facts, note, memory=memory)
+            answer = carry_out(plan, facts, note, memory=memory)
         except (Stopped, ValueError) as error:
             stop_text = "It was stopped; go on, and nothing is simulated twice."
             problem = stop_text if isinstance(error, Stopped) else str(error)
@@ -154,7 +154,7 @@ def _json(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _taken(here: Path) -> bool:
+def _is_locked(here: Path) -> bool:
     """Whether a process is at work in the folder of a plan."""
     if not (here / LOCK).exists():
         return False
@@ -165,7 +165,7 @@ def _taken(here: Path) -> bool:
 def main() -> None:
     """Carry out the plan of the folder that is named."""
     os.nice(5)  # the pages stay quick
-    work(Path(sys.argv[1]))
+    carry_out_folder(Path(sys.argv[1]))
 
 
 if __name__ == "__main__":

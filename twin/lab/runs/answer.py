@@ -16,7 +16,7 @@ from twin.lab.library import load_facts
 from twin.lab.runs.budget import estimate, require_fits
 from twin.lab.runs.executor import Runner
 from twin.lab.runs.job import EXPLAIN, Watch
-from twin.lab.runs.runner import found_or_made, run_now, run_or_question
+from twin.lab.runs.runner import find_or_make, run_now, run_or_question
 from twin.lab.store import RunRow, open_store
 from twin.lab.sweep import sweep
 from twin.lab.sweep.compare import LEAST, Comparison, check_number, compare, seeded, with_pairs
@@ -73,7 +73,7 @@ def answer(
 def _load_named(scenario: Scenario) -> np.ndarray | None:
     """Load the controllers and the machine that a scenario names; returns its imported expert
     counts, f8[layers, experts], or None. Raises StoreError."""
-    ask_controllers(controllers.own)
+    ask_controllers(controllers.load_own)
     if not (COUNTS.named(scenario) or MACHINE.named(scenario)):
         return None
     with closing(open_store()) as store:
@@ -89,7 +89,7 @@ def compared(names: Sequence[str], watching: Callable[[str], Watch], seeds: int 
     with closing(open_store()) as store:
         questions = [run_or_question(store, name) for name in names]  # before any of them is run
         rows = [
-            row or found_or_made(store, scenario, watching(name))
+            row or find_or_make(store, scenario, watching(name))
             for name, (row, scenario) in zip(names, questions, strict=True)
         ]
         scenarios = [scenario for _, scenario in questions]
@@ -97,30 +97,30 @@ def compared(names: Sequence[str], watching: Callable[[str], Watch], seeds: int 
         if seeds < LEAST:
             return comparison
         return with_pairs(comparison, [
-            [found_or_made(store, question, watching(name)).summary for question in own_scenarios]
+            [find_or_make(store, question, watching(name)).summary for question in own_scenarios]
             for name, own_scenarios in zip(names, seeded(scenarios, 0, seeds), strict=True)
         ])  # fmt: skip
 
 
-def explained(
+def explain_run(
     name: str, settings: Sequence[str], trace: Path | None, watch: Callable[[str], Watch]
 ) -> dict[str, Any]:
     """Explanation of a scenario's run as one object, stored and reused. Raises ValueErrors."""
     with closing(open_store()) as store:
         _, scenario = run_or_question(store, name, settings, trace)
-        row = found_or_made(store, scenario, watch(scenario.name), EXPLAIN)
+        row = find_or_make(store, scenario, watch(scenario.name), EXPLAIN)
         head_fields = {"scenario": row.scenario, "name": scenario.name, "run": row.id}
         tables = (store.runs.table(row.id, name) for name in ("causes", "waterfall"))
         return head_fields | as_json(row.summary, *tables)
 
 
-def swept(scenario: Scenario, over: Sequence[str], watch: Watch) -> dict[str, Any]:
+def sweep_fields(scenario: Scenario, over: Sequence[str], watch: Watch) -> dict[str, Any]:
     """A sweep over one or two fields (`sweep.axis`): `over`, `conclusion` and `points`."""
     axes = [sweep.axis(text) for text in over]
     points = sweep.points(scenario, axes)
     rows: list[RunRow | None] = []
     with closing(open_store()) as store, closing(Runner(store, standby=0).start()) as runner:
-        for row in sweep.carried_out(runner, points):
+        for row in sweep.run_points(runner, points):
             rows.append(row)
             watch(len(rows) / len(points), {"points": len(rows)})
     scenarios = [point.scenario or scenario for point in points]

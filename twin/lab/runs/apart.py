@@ -9,7 +9,7 @@ import sys
 from twin.hooks import FileKind, found
 from twin.lab.files import printable
 from twin.lab.kinds import KINDS, Kind, Parts, T
-from twin.lab.runs.process import command_of, packed, unpacked
+from twin.lab.runs.process import command_of, pack, unpack
 
 MEMORY_BYTES = 3 << 30  # of address space: the largest upload that is allowed takes about a half
 SECONDS = 90.0
@@ -20,7 +20,7 @@ class Refused(ValueError):
     """A file that is not accepted: the reader's own sentence, or the exceeded limit."""
 
 
-def apart(
+def read_apart(
     kind: Kind[T], data: bytes, name: str, *, memory_bytes: int = MEMORY_BYTES,
     seconds: float = SECONDS,
 ) -> T:  # fmt: skip
@@ -41,7 +41,7 @@ def apart(
             "read: cut it into parts"
         )
     stream = io.BytesIO(answer)
-    header, tables = unpacked(stream.readline(), stream)
+    header, tables = unpack(stream.readline(), stream)
     if "refused" in header:
         raise Refused(header["refused"])
     return kind.join(Parts(**header, tables=tables))
@@ -62,9 +62,9 @@ def main() -> None:
     try:
         parts = kind.split(reader(content, file_name))
         header = {"name": parts.name, "format": parts.format, "about": dict(parts.about)}
-        answer = packed(header, parts.tables)
+        answer = pack(header, parts.tables)
     except ValueError as error:
-        answer = packed({"refused": str(error)}, {})
+        answer = pack({"refused": str(error)}, {})
     except MemoryError:
         return  # the other end knows what an empty answer means
     sys.stdout.buffer.write(answer)

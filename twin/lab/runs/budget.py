@@ -52,12 +52,12 @@ class Budget:
 
 def estimate(s: Scenario, facts: Facts, trace_requests: int = 0) -> Budget:
     """Estimated budget of a scenario's run; trace_requests: of the recorded stream it replays."""
-    budgets = [_of_one(budget, facts, trace_requests) for budget in of_models(s)]
+    budgets = [_budget_of_one(budget, facts, trace_requests) for budget in of_models(s)]
     memory_bytes = BASE_BYTES + sum(budget.memory_bytes - BASE_BYTES for budget in budgets)
     return Budget(sum(o.requests for o in budgets), memory_bytes, sum(o.seconds for o in budgets))
 
 
-def _of_one(s: Scenario, facts: Facts, trace_requests: int) -> Budget:
+def _budget_of_one(s: Scenario, facts: Facts, trace_requests: int) -> Budget:
     """Budget of one model's run."""
     workload, deployment, experts = s.workload, s.deployment, s.experts
     if workload.arrivals == "trace":

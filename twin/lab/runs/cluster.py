@@ -21,8 +21,8 @@ from twin.lab.runs.process import (
     PEAK_BYTES_MAX,
     Message,
     Piped,
+    end_now,
     how_ended,
-    leave,
     listen,
     peak_bytes,
     start_process,
@@ -46,7 +46,7 @@ def dask() -> Any:
         raise ClusterError(MISSING) from None
 
 
-def lost() -> tuple[type[BaseException], ...]:
+def lost_errors() -> tuple[type[BaseException], ...]:
     """Exceptions that mean a lost connection."""
     client = dask().client
     return OSError, client.ClosedClientError, client.FutureCancelledError
@@ -85,16 +85,16 @@ class Cluster:
                     if key not in self._futures:
                         arguments = (work, key, task, text)
                         self._futures[key] = client.submit(*arguments, key=key, retries=AGAIN)
-            except lost():
+            except lost_errors():
                 self._drop()
             deadline_s = time.monotonic() + wait_s
             while not any(future.done() for future in self._futures.values()):
                 if time.monotonic() >= deadline_s:
                     return {}
                 time.sleep(LOOK_S)
-            return self._ended()
+            return self._take_ended()
 
-    def _ended(self) -> dict[str, str | Exception]:
+    def _take_ended(self) -> dict[str, str | Exception]:
         """Answers of futures that ended, or their errors, by key."""
         answer_by_key: dict[str, str | Exception] = {}
         for key, future in list(self._futures.items()):
@@ -108,7 +108,7 @@ class Cluster:
                 answer_by_key[key] = fetch(timeout=CONNECT_S)
             except TimeoutError:  # its worker is gone: the scheduler has it done once more
                 continue
-            except lost():
+            except lost_errors():
                 self._drop()
                 break
             del self._futures[key]
@@ -118,7 +118,7 @@ class Cluster:
 
     def stop(self, keys: Iterable[str]) -> None:
         """Cancel work, whoever submitted it; a process that runs it is killed."""
-        with self._lock, suppress(*lost(), ClusterError):  # gone: nothing is at work
+        with self._lock, suppress(*lost_errors(), ClusterError):  # gone: nothing is at work
             keys_to_stop = list(keys)
             for key in keys_to_stop:
                 self._sent.pop(key, None)
@@ -132,7 +132,7 @@ class Cluster:
         with self._lock:
             try:
                 return len(self._connected().nthreads())
-            except lost():
+            except lost_errors():
                 self._drop()
                 return 0
 
@@ -160,7 +160,7 @@ class Cluster:
         client, self._client = self._client, None
         self._futures.clear()
         if client is not None:
-            with suppress(*lost()):
+            with suppress(*lost_errors()):
                 client.close(timeout=1)
 
 
@@ -170,7 +170,7 @@ log = logging.getLogger(__name__)
 DONE = {
     "warm": "twin.lab.runs.job:warm_up",
     "run": "twin.lab.runs.job:carry_out",
-    "trial": "twin.lab.plan.drive:trial",
+    "trial": "twin.lab.plan.drive:trial_of_text",
 }
 REJOIN_S = 1.0
 # What Dask measures of itself would take a core's twentieth from what simulates.
@@ -245,7 +245,7 @@ def stop(keys: Collection[str]) -> None:
     CHILD.stop(keys)
 
 
-async def joined(address: str) -> None:
+async def join(address: str) -> None:
     """Work for the scheduler of an address, and for the next one there when it is gone, until
     stopped. The process stays warm meanwhile."""
     library = dask()
@@ -269,7 +269,7 @@ def serve(address: str) -> None:
     log.setLevel(logging.INFO)
     os.nice(5)  # pages and scheduler on the same machine stay quick
     try:
-        asyncio.run(joined(address))
+        asyncio.run(join(address))
     except KeyboardInterrupt:
         log.info("stopped")
     finally:
@@ -293,7 +293,7 @@ def main() -> None:
             reply = {"refused": str(error)}
         is_last = peak_bytes() > PEAK_BYTES_MAX
         say({**reply, "last": is_last})
-    leave()
+    end_now()
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ class Runner:
     def __init__(
         self, store: Store, *, processes: int | None = None, engine: str = ENGINE, standby: int = 1
     ):
-        self._store, self._engine, self._size = store, engine, processes or _size()
+        self._store, self._engine, self._size = store, engine, processes or _process_count()
         self._standby = standby  # processes that run without work too: the next run begins at once
         address = scheduler()
         self._cluster = Cluster(address) if address else None
@@ -110,7 +110,7 @@ class Runner:
             self._explaining = run if engine else self._explaining
             self._budgets[run] = budget_of(self._store, scenario, load_facts())
         self._stillborn, self.trouble = 0, ""
-        self._nudge()
+        self._wake_all()
         return run
 
     def progress(self, run: str) -> RunRow:
@@ -120,7 +120,7 @@ class Runner:
     def cancel(self, run: str, seen: Store | None = None) -> str:
         """Request the end of a run (within two seconds); returns its state. Raises StoreError."""
         state = (seen or self._store).runs.ask_cancel(run)
-        self._nudge()
+        self._wake_all()
         return state
 
     def result(self, run: str, timeout_s: float) -> RunRow | None:
@@ -154,7 +154,7 @@ class Runner:
             self._helpers.clear()
             self._processes.clear()
 
-    def _nudge(self) -> None:
+    def _wake_all(self) -> None:
         """Wake the processes and the watching thread."""
         with self._lock:
             for process in self._processes.values():
@@ -179,10 +179,10 @@ class Runner:
         """Handle queue, processes and cluster once; returns whether a run waits or runs."""
         now_s = time.monotonic()
         with self._lock:
-            self._bury()
+            self._remove_ended()
         if now_s >= self._recover_at_s:
             self._recover_at_s = now_s + RECOVER_S
-            # Of a process of ours only `_bury` says that it ended.
+            # Of a process of ours only `_remove_ended` says that it ended.
             self._store.runs.recover(
                 lambda owner, silent_s: owner.name in self._processes or owner.lives(silent_s)
             )
@@ -190,10 +190,10 @@ class Runner:
             self._sweep_at_s = now_s + SWEEP_S
             self._store.sweep()
         if self._cluster is not None:
-            return self._look_at(self._cluster)
+            return self._tick_cluster(self._cluster)
         with self._lock:
             running_rows = self._store.runs.running(list(self._processes))
-            for row in self._deaf_of(running_rows):
+            for row in self._unresponsive(running_rows):
                 self._processes[row.owner.name].kill()
             # Time is counted in ticks, because this machine may have slept.
             passed_s, self._looked_s = min(now_s - self._looked_s, QUIET_TICK_S), now_s
@@ -206,13 +206,13 @@ class Runner:
             if running_rows:
                 self._stillborn, self.trouble = 0, ""
             waiting_count = len(self._store.runs.queued())
-            self._hire(waiting_count, len(running_rows))
+            self._start_needed(waiting_count, len(running_rows))
         return bool(running_rows or waiting_count)
 
-    def _look_at(self, cluster: Cluster) -> bool:
+    def _tick_cluster(self, cluster: Cluster) -> bool:
         """Send queued runs to a cluster, stop or end others; returns whether one waits or runs."""
         running_rows = self._store.runs.running((), cluster=True)
-        for row in self._deaf_of(running_rows):
+        for row in self._unresponsive(running_rows):
             cluster.stop([row.id])
             self._store.runs.release(row.id, row.owner)  # it is to stop: so it ends here
         waiting_ids = self._store.runs.queued()
@@ -233,7 +233,7 @@ class Runner:
                     self._store.runs.fail(run, run_row.owner, f"the cluster gave it up: {answer}")
         return bool(running_rows or waiting_ids)
 
-    def _bury(self) -> None:
+    def _remove_ended(self) -> None:
         """Remove processes that ended, and end their runs."""
         self._helpers = [process for process in self._helpers if process.poll() is None]
         for name, process in list(self._processes.items()):
@@ -259,14 +259,14 @@ class Runner:
                 self.trouble = f"no run can be started ({end_text}): the server's log says why"
                 log.error(self.trouble)
 
-    def _deaf_of(self, running: Sequence[RunRow]) -> list[RunRow]:
+    def _unresponsive(self, running: Sequence[RunRow]) -> list[RunRow]:
         """Runs that ignored a request to stop for too long, to be killed."""
         now_s = time.monotonic()
         stopping_rows = [row for row in running if row.cancel_s is not None]
         self._deaf = {row.id: self._deaf.get(row.id, now_s) for row in stopping_rows}
         return [row for row in stopping_rows if now_s - self._deaf[row.id] > DEAF_S]
 
-    def _hire(self, waiting: int, running: int) -> None:
+    def _start_needed(self, waiting: int, running: int) -> None:
         """Start as many processes as there is work for, at least those on standby."""
         if self._stillborn >= STILLBORN_MAX and time.monotonic() < self._rested_at_s:
             return
@@ -280,9 +280,9 @@ class Runner:
         """Start a process that takes runs under a name, and listen to it."""
         arguments = (f"--owner={name}", f"--engine={self._engine}", f"--idle-s={idle_s}", *more)
         process = start_process("twin.lab.runs.job", *arguments, **self._store.environment)
-        return Piped(process, self._hear)
+        return Piped(process, self._note_stage)
 
-    def _hear(self, news: Message | None) -> None:
+    def _note_stage(self, news: Message | None) -> None:
         """Note the begin or the end of a process's stage of preparation."""
         if news is not None:
             stage, took_s = news[0]["stage"], news[0]["took_s"]
@@ -290,6 +290,6 @@ class Runner:
             self.stages[stage] = Stage(began_s, took_s)
 
 
-def _size() -> int:
+def _process_count() -> int:
     """Number of processes: a core stays free for pages, and each may reach its memory limit."""
     return max(1, int(min(cores() - 1, available_bytes() / PEAK_BYTES_MAX)))

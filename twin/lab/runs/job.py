@@ -18,7 +18,7 @@ from twin.kernels import compiled
 from twin.lab.library import load_facts
 from twin.lab.runs import warm
 from twin.lab.runs.budget import Budget, budget_of, limit_bytes
-from twin.lab.runs.process import PEAK_BYTES_MAX, leave, listen, peak_bytes, resident_bytes
+from twin.lab.runs.process import PEAK_BYTES_MAX, end_now, listen, peak_bytes, resident_bytes
 from twin.lab.store import Owner, RunRow, Store, StoreError, open_store
 from twin.lab.store.models import EXPLAINED
 from twin.lab.store.owner import CLUSTER
@@ -108,18 +108,18 @@ def execute(
                     f"this run was requested of engine {row.engine_version}, and here is "
                     f"{engine.ENGINE_VERSION}: run the scenario again"
                 )
-            run_result = answered(store, row, engine, progress)
+            run_result = compute(store, row, engine, progress)
             store.runs.finish(row.id, owner, run_result, time.monotonic() - start_s)
     except (engine.Cancelled, KeyboardInterrupt):
         store.runs.cancelled(row.id, owner)
         raise
     except Exception as error:
-        store.runs.fail(row.id, owner, _sentence(error, row.id))
+        store.runs.fail(row.id, owner, _error_text(error, row.id))
         raise
     return run_result
 
 
-def answered(store: Store, row: RunRow, engine: ModuleType, progress: Watch) -> "Run":
+def compute(store: Store, row: RunRow, engine: ModuleType, progress: Watch) -> "Run":
     """An engine's result for the scenario and the facts of a row."""
     scenario = store.scenarios.load(row.scenario)
     facts = load_facts()
@@ -145,7 +145,7 @@ def _give_up(store: Store, run: str, owner: Owner, budget: Budget, taken_bytes: 
         os._exit(0)
 
 
-def _sentence(error: Exception, run: str) -> str:
+def _error_text(error: Exception, run: str) -> str:
     """Sentence about an error for a person; internal errors refer to the log."""
     if type(error).__module__.startswith("twin."):
         return str(error)
@@ -166,7 +166,7 @@ class Parent:
     def _end(self) -> None:
         """End this process at the end of the input, at once while it only prepares."""
         if not self.ready:
-            leave()  # no process waits for what is being compiled
+            end_now()  # no process waits for what is being compiled
         self.gone = True
         self._woken.set()
 
@@ -204,7 +204,7 @@ def compile_once(tell: warm.Tell) -> None:
 
 
 @cache
-def _of_cluster() -> tuple[Store, Owner]:
+def _cluster_owner() -> tuple[Store, Owner]:
     """The environment's store, and this process as one of a cluster."""
     return open_store(), Owner.here(CLUSTER + secrets.token_urlsafe(12))
 
@@ -219,7 +219,7 @@ def carry_out(text: str) -> str:
     """Carry out a stored run ("engine's-module id") for a cluster; returns its state. Waits while
     another process has it, restarts it after a dead one. Raises StoreError."""
     module, _, run = text.partition(" ")
-    store, owner = _of_cluster()
+    store, owner = _cluster_owner()
     store.runs.disown(owner.name, "how it ended could not be stored")
     engine = load_engine(module)
     while (row := store.runs.claim(owner, run)) is None:
@@ -291,7 +291,7 @@ def main() -> None:
         warm.prepare(stages, parent.tell, later=LATER)
         parent.ready = True
         serve(open_store(), Owner.here(arguments.owner), engine, parent, arguments.idle_s)
-    leave()
+    end_now()
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from twin.facts import Facts
-from twin.lab.explain.capacity import Search, searching, steady_by_itself, with_load
+from twin.lab.explain.capacity import Search, search_steps, steady_by_itself, with_load
 from twin.lab.kinds import COUNTS, TRACE
 from twin.lab.library import load_facts
 from twin.lab.runs import warm
@@ -146,7 +146,7 @@ def question_of(draft: Scenario, facts: Facts) -> Scenario | None:
         return None
 
 
-def _of_capacity(question: Scenario) -> str:
+def _capacity_key(question: Scenario) -> str:
     """The scenario without load, times and names, on which its capacity does not depend."""
     fixed_fields = {"name": "", "question": "", "source": "", "horizon_s": 2.0, "warmup_s": 1.0}
     return canonical(with_overrides(with_load(question, 1.0), fixed_fields))
@@ -207,13 +207,13 @@ class Answering:
             self._report(run, None)
             return
         tables = {name: result.tables[name] for name in TABLES if name in result.tables}
-        capacity_key = _of_capacity(question) if steady_by_itself(question) else ""
+        capacity_key = _capacity_key(question) if steady_by_itself(question) else ""
         known_capacity = self._found.get(capacity_key, {})
         is_new = bool(capacity_key and not known_capacity)
         state = Look(1.0, summary=dict(result.summary), searching=is_new, capacity=known_capacity)
         self._report(run, state, tables)
         if is_new:
-            search = searching(question, self._facts)
+            search = search_steps(question, self._facts)
             self._searches[run] = search, next(search), state, capacity_key
 
     def _search_on(self) -> None:

@@ -14,15 +14,15 @@ def predicted(scenario: Scenario) -> dict[str, Any]:
     """Steady state by formula: a flat summary with a run's keys, and seconds by operator; of
     several models those of the first, and in `models` each by its name."""
     if not scenario.models:
-        return _of_one(scenario)
+        return _predict_one(scenario)
     named_scenarios = zip(model_names(scenario), of_models(scenario), strict=True)
-    answer_of = {name: _of_one(model) for name, model in named_scenarios}
+    answer_of = {name: _predict_one(model) for name, model in named_scenarios}
     first = next(iter(answer_of.values()))
     wall_s = sum(answer["wall_s"] for answer in answer_of.values())
     return first | {"scenario": scenario_digest(scenario), "wall_s": wall_s, "models": answer_of}
 
 
-def _of_one(scenario: Scenario) -> dict[str, Any]:
+def _predict_one(scenario: Scenario) -> dict[str, Any]:
     """Predicted figures of one model by formula, with their bands."""
     facts = load_facts()
     start_s = time.perf_counter()

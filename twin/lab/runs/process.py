@@ -135,7 +135,7 @@ class Piped:
             for line in stream:
                 self._lines += 1
                 if line.strip():
-                    hear(unpacked(line, stream))
+                    hear(unpack(line, stream))
         hear(None)
 
     def say(self, value: object = None) -> None:
@@ -159,12 +159,12 @@ class Piped:
         return self._silent_s
 
 
-def leave() -> None:
+def end_now() -> None:
     """End this process at once, whatever its threads do."""
     os._exit(0)
 
 
-def listen(hear: Callable[[Any], object], end: Callable[[], object] = leave) -> Say:
+def listen(hear: Callable[[Any], object], end: Callable[[], object] = end_now) -> Say:
     """The process's own side: `hear` gets each value and `end` is called at the end of the input,
     on a thread. Returns a function that sends a message from any thread."""
     # What a library prints must not come between messages.
@@ -191,10 +191,10 @@ def listen(hear: Callable[[Any], object], end: Callable[[], object] = leave) -> 
 
     for work in (read, beat):
         threading.Thread(target=work, daemon=True).start()
-    return lambda head, tables={}: write(packed(head, tables))
+    return lambda head, tables={}: write(pack(head, tables))
 
 
-def packed(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> bytes:
+def pack(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> bytes:
     """A message: a line of JSON that ends with the tables' sizes, then the tables as Arrow."""
     table_bytes = {}
     for name, frame in tables.items():
@@ -205,7 +205,7 @@ def packed(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> bytes
     return json.dumps({**head, "tables": sizes}).encode() + b"\n" + b"".join(table_bytes.values())
 
 
-def unpacked(line: bytes, stream: IO[bytes]) -> Message:
+def unpack(line: bytes, stream: IO[bytes]) -> Message:
     """The message that begins with a line; its tables are read from the stream."""
     head = json.loads(line)
     sizes = head.pop("tables")

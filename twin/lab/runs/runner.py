@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal
 
 from twin.lab import ask
 from twin.lab.library import load_facts
-from twin.lab.machines import keep_brought
+from twin.lab.machines import save_brought
 from twin.lab.runs.budget import Budget, budget_of, require_fits
-from twin.lab.runs.job import ENGINE, Watch, answered, execute, load_engine
+from twin.lab.runs.job import ENGINE, Watch, compute, execute, load_engine
 from twin.lab.store import Owner, RunRow, Store, StoreError, open_store
 from twin.lab.store.archive import read_archive_file
 from twin.lab.store.models import DONE
@@ -38,7 +38,7 @@ def add_run(
     """Store a scenario and its run; returns its id, with `again` false that of an identical one;
     waiting: budgets of earlier ones. Raises StoreError, TooLarge."""
     store.artefacts.require_space()
-    keep_brought(store, scenario)
+    save_brought(store, scenario)
     if fault := store.lacking(scenario):
         raise StoreError(fault)
     facts = load_facts()
@@ -65,7 +65,7 @@ def find_run(store: Store, scenario: Scenario, *, engine: str = ENGINE) -> RunRo
     return store.runs.get(run) if run else None
 
 
-def found_or_made(store: Store, scenario: Scenario, watch: Watch, engine: str = ENGINE) -> RunRow:
+def find_or_make(store: Store, scenario: Scenario, watch: Watch, engine: str = ENGINE) -> RunRow:
     """Newest finished run of exactly this scenario, else one carried out here."""
     if (row := find_run(store, scenario, engine=engine)) is not None:
         return row
@@ -113,13 +113,13 @@ def verified(file: Path, watch: Watch = lambda _share, _live: True) -> Iterator[
                 yield Verified("", "", "not compared", damage)
             offset = 0
             while rows := store.runs.search(offset=offset).rows:
-                yield from (_compared(store, row, watch) for row in rows)
+                yield from (_verify_run(store, row, watch) for row in rows)
                 offset += len(rows)
         finally:
             store.close()
 
 
-def _compared(store: Store, row: RunRow, watch: Watch) -> Verified:
+def _verify_run(store: Store, row: RunRow, watch: Watch) -> Verified:
     """Compute a run of an archive again and compare the bytes of its result."""
     if row.state != DONE or row.damaged:
         return Verified(row.id, row.name, "not compared", row.message or f"it is {row.state}")
@@ -128,7 +128,7 @@ def _compared(store: Store, row: RunRow, watch: Watch) -> Verified:
     is_other = row.engine_version != version
     engine_note = f"by engine {row.engine_version} then, {version} now" if is_other else ""
     try:
-        run = answered(store, row, engine, watch)
+        run = compute(store, row, engine, watch)
     except (StoreError, ValueError) as refusal:
         return Verified(row.id, row.name, "not compared", str(refusal))
     if run.digest == row.result_digest:

@@ -15,7 +15,7 @@ from twin.facts import Facts
 from twin.lab.explain.streams import stream_plans
 from twin.lab.library import load_facts
 from twin.lab.runs.job import Watch
-from twin.lab.runs.runner import found_or_made, run_or_question
+from twin.lab.runs.runner import find_or_make, run_or_question
 from twin.lab.store import RunRow, Store, open_store
 from twin.lab.store.statements import require
 from twin.metrics.latency import STAMPS
@@ -50,13 +50,13 @@ class Source:
         return stream_plans(self.scenario, self.facts, self.tables)
 
 
-def traced(name: str, settings: Sequence[str], progress: Watch) -> Source:
+def source_of(name: str, settings: Sequence[str], progress: Watch) -> Source:
     """A stored run of the present engine, else a new one. Raises ValueErrors of the simulation."""
     with closing(open_store()) as store:
         row, scenario = run_or_question(store, name, settings)
         if row is None or (row.state == "done" and not repeatable(row)):
-            row = found_or_made(store, scenario, progress)
-        return stored(store, row.id)
+            row = find_or_make(store, scenario, progress)
+        return stored_source(store, row.id)
 
 
 def repeatable(row: RunRow) -> bool:
@@ -64,7 +64,7 @@ def repeatable(row: RunRow) -> bool:
     return row.engine_version == ENGINE_VERSION
 
 
-def stored(store: Store, run: str) -> Source:
+def stored_source(store: Store, run: str) -> Source:
     """A stored run that is done; raises SpecError while it has no tables."""
     row = require(store.runs.get(run), "run", run)
     stored_tables: Mapping[str, Any] = store.runs.tables(run)
@@ -107,7 +107,7 @@ def stages(row: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def inside(run: Source, row: Mapping[str, Any]) -> Inside:
+def passes_inside(run: Source, row: Mapping[str, Any]) -> Inside:
     """Work of a request's instances during its stay, from a repeated run. Raises as `simulate`."""
     window = run.window(*span_of_request(run, row["request_id"]), MOST_PASSES)
 

@@ -14,7 +14,7 @@ from twin.hardware.chip import HardwareError
 from twin.hardware.imported import ImportedMachine, bring, find
 from twin.hardware.machine_file import machine_text
 from twin.lab.library import SCENARIO_BYTES_MAX
-from twin.lab.machines import keep_brought, read_machine
+from twin.lab.machines import read_machine, save_brought
 from twin.lab.store import RunRow, Store, StoreError, UnknownId
 from twin.lab.sweep.compare import RUNS_MAX, RUNS_MIN
 from twin.scenario import Scenario, SpecError, canonical, scenario_digest, scenario_from_canonical
@@ -48,16 +48,16 @@ class NotHere:
 
 def run_url(run: str, scenario: Scenario | None = None) -> str:
     """The address of a run, with its scenario inside if it fits."""
-    return _url(RUN_PAGE, {RUN: run} | _asking([scenario] if scenario else []))
+    return _url(RUN_PAGE, {RUN: run} | _scenario_parameter([scenario] if scenario else []))
 
 
 def compare_url(runs: Sequence[str], baseline: str = "", scenarios: Sequence[Scenario] = ()) -> str:
     """The address of two to six compared runs, baseline first, scenarios inside if they fit."""
     query = {RUNS: ",".join(runs)} | ({BASELINE: baseline} if baseline else {})
-    return _url(COMPARE_PAGE, query | _asking(scenarios))
+    return _url(COMPARE_PAGE, query | _scenario_parameter(scenarios))
 
 
-def _asking(scenarios: Sequence[Scenario]) -> dict[str, str]:
+def _scenario_parameter(scenarios: Sequence[Scenario]) -> dict[str, str]:
     """The query parameter that holds scenarios; empty if they do not fit."""
     try:
         text = ",".join(pack(scenario) for scenario in scenarios)
@@ -69,7 +69,7 @@ def _asking(scenarios: Sequence[Scenario]) -> dict[str, str]:
 def questions(query: Mapping[str, str], hold: Hold) -> list[Scenario]:
     """Scenarios inside a link, in order; `hold` receives their machines. Raises ShareError."""
     texts = [text for text in query.get(QUESTIONS, "")[:LINK_CHARS_MAX].split(",") if text]
-    return [_with_machine(text, hold) for text in texts[:COMPARED_MAX]]
+    return [_unpack_scenario(text, hold) for text in texts[:COMPARED_MAX]]
 
 
 def scenario_link(scenario: Scenario, page: str = "") -> str:
@@ -92,7 +92,7 @@ def carries(url: str) -> bool:
 
 def share_scenario(store: Store, scenario: Scenario) -> str:
     """Store a scenario permanently; returns its short address in this twin."""
-    keep_brought(store, scenario)
+    save_brought(store, scenario)
     digest = store.scenarios.save(scenario)
     store.scenarios.publish(digest)
     return _url("", {SCENARIO: digest})
@@ -112,14 +112,14 @@ def scenario_query(query: Mapping[str, str]) -> str:
 def open_scenario(query: Mapping[str, str], store: Store, hold: Hold) -> Scenario:
     """The scenario of an address; `hold` receives a machine inside it. Raises ShareError."""
     if query.get(PORTABLE):
-        return _with_machine(query[PORTABLE], hold)
+        return _unpack_scenario(query[PORTABLE], hold)
     digest = query.get(SCENARIO, "")
     if not DIGEST.fullmatch(digest):
         raise ShareError("this link names no scenario: its id must be 64 characters of 0-9 and a-f")
     try:
         return store.scenarios.load(digest)
     except UnknownId:
-        raise ShareError(_absent(SCENARIO, digest)) from None
+        raise ShareError(_absence_text(SCENARIO, digest)) from None
     except StoreError as error:
         raise ShareError(str(error)) from None
 
@@ -147,8 +147,8 @@ def pack(scenario: Scenario) -> str:
     """The scenario as text for a link: canonical JSON, zlib, base64url. Raises ShareError."""
     # An imported machine stands behind its scenario; a recipe, or an unknown one, does not.
     machine = find(scenario.supernode.machine) if scenario.supernode.imported else None
-    text = packed(canonical(scenario) + (f"\n{machine_text(machine)}" if machine else ""))
-    text = text if len(text) <= LINK_CHARS_MAX else packed(canonical(scenario))
+    text = pack_text(canonical(scenario) + (f"\n{machine_text(machine)}" if machine else ""))
+    text = text if len(text) <= LINK_CHARS_MAX else pack_text(canonical(scenario))
     if len(text) > LINK_CHARS_MAX:
         raise ShareError(
             f"this scenario takes {len(text):,} characters, a link holds {LINK_CHARS_MAX:,}: "
@@ -157,14 +157,14 @@ def pack(scenario: Scenario) -> str:
     return text
 
 
-def packed(text: str) -> str:
+def pack_text(text: str) -> str:
     """Text for a link: zlib, base64url."""
     return base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode().rstrip("=")
 
 
-def _with_machine(text: str, hold: Hold) -> Scenario:
+def _unpack_scenario(text: str, hold: Hold) -> Scenario:
     """The scenario inside a link; its machine is available while it is referenced."""
-    scenario_text, _, machine_text = unpacked(text).partition("\n")
+    scenario_text, _, machine_text = unpack_text(text).partition("\n")
     try:
         scenario = scenario_from_canonical(scenario_text)
     except SpecError as error:
@@ -180,7 +180,7 @@ def _with_machine(text: str, hold: Hold) -> Scenario:
     return scenario
 
 
-def unpacked(text: str) -> str:
+def unpack_text(text: str) -> str:
     """The text inside a link. Raises ShareError if it is damaged or too long."""
     if len(text) > LINK_CHARS_MAX:
         raise ShareError(f"this link is longer than the {LINK_CHARS_MAX:,} characters of any")
@@ -210,10 +210,10 @@ def _find_run(name: str, store: Store) -> RunRow | NotHere:
         row = store.runs.get(name)
     except StoreError as error:
         return NotHere(str(error))
-    return row if row is not None else NotHere(_absent(RUN, name))
+    return row if row is not None else NotHere(_absence_text(RUN, name))
 
 
-def _absent(kind: str, name: str) -> str:
+def _absence_text(kind: str, name: str) -> str:
     """A sentence that this twin does not store a run or scenario."""
     return (
         f"no {kind} here has the id {name}: a link opens only in the twin that stored it, and it "

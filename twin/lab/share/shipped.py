@@ -18,7 +18,7 @@ from twin.facts import Facts
 from twin.kernels.compiled import ANSWERS as ROOMS
 from twin.kernels.compiled import source_digest
 from twin.lab.evidence.judge import evidence
-from twin.lab.evidence.near import covered_in_words, row_bands
+from twin.lab.evidence.near import coverage_texts, row_bands
 from twin.lab.library import ROOT, load_facts, preset
 from twin.lab.runs.executor import Runner
 from twin.lab.store import Store
@@ -82,7 +82,7 @@ def summaries() -> dict[str, dict[str, Any]]:
     return answers
 
 
-def write(key: str, scenario: Scenario, run: "Run", engine: str, folder: Path = FOLDER) -> Path:
+def write_run(key: str, scenario: Scenario, run: "Run", engine: str, folder: Path = FOLDER) -> Path:
     """Write the file of one preset's run."""
     # In single precision, except columns of times that join tables.
     time_columns = cs.by_name("t_s", "end_s", "window_s", require_all=False)
@@ -107,28 +107,28 @@ def write(key: str, scenario: Scenario, run: "Run", engine: str, folder: Path = 
     return path
 
 
-def judged(facts: Facts) -> dict[str, Any]:
-    """Published rows (`rows`), each with a `band` of `row_bands`; `held`: `covered_in_words`."""
+def judge_rows(facts: Facts) -> dict[str, Any]:
+    """Published rows (`rows`), each with a `band` of `row_bands`; `held`: `coverage_texts`."""
     band_by_row = row_bands()
     rows = [{**row, "band": band_by_row.get(row["id"])} for row in evidence(facts)]
-    return {"rows": rows, "held": covered_in_words()}
+    return {"rows": rows, "held": coverage_texts()}
 
 
 def shipped_evidence(facts: Facts, folder: Path = FOLDER) -> dict[str, Any] | None:
-    """The shipped result of `judged`; None if sources or figures have changed."""
+    """The shipped result of `judge_rows`; None if sources or figures have changed."""
     try:
         stored: dict[str, Any] = json.loads(gzip.decompress((folder / EVIDENCE).read_bytes()))
     except (OSError, ValueError):
         return None
-    return stored if stored["of"] == _evidence_of(facts) else None
+    return stored if stored["of"] == _evidence_digest(facts) else None
 
 
-def known_evidence(facts: Facts) -> dict[str, Any]:
-    """The result of `judged`: the shipped one, or computed where sources or figures differ."""
-    return shipped_evidence(facts) or judged(facts)
+def evidence_now(facts: Facts) -> dict[str, Any]:
+    """The result of `judge_rows`: the shipped one, or computed where sources or figures differ."""
+    return shipped_evidence(facts) or judge_rows(facts)
 
 
-def _evidence_of(facts: Facts) -> str:
+def _evidence_digest(facts: Facts) -> str:
     """SHA-256 over everything that determines the answers to published rows."""
     content = hashlib.sha256(f"{facts.digest} {source_digest((*ROOMS, 'lab/evidence'))}".encode())
     for path in (ROOT / "data" / "published.toml", *sorted((ROOT / "data" / "record").iterdir())):
@@ -153,10 +153,10 @@ def main() -> None:
         scenario = preset(key)
         if scenario is None:
             raise ValueError(f"no preset is called {key}: PRESETS of this module names one")
-        path = write(key, scenario, simulate(scenario, load_facts()), ENGINE_VERSION)
+        path = write_run(key, scenario, simulate(scenario, load_facts()), ENGINE_VERSION)
         sys.stdout.write(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1e3:.0f} kB\n")
     facts = load_facts()
-    text = json.dumps({"of": _evidence_of(facts), **judged(facts)}, sort_keys=True)
+    text = json.dumps({"of": _evidence_digest(facts), **judge_rows(facts)}, sort_keys=True)
     (FOLDER / EVIDENCE).write_bytes(gzip.compress(text.encode(), mtime=0))
 
 

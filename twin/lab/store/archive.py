@@ -25,8 +25,8 @@ from twin.lab.store.handle import Store
 from twin.lab.store.models import Cell, Seconds
 from twin.lab.store.runs import ANSWER, facts_of_text, seal
 from twin.lab.store.statements import insert_once, remember, require
-from twin.lab.store.values import files_of, sealed
-from twin.lab.store.visitors import joined_tags, require_bounded, split_tags
+from twin.lab.store.values import files_of, seal_of
+from twin.lab.store.visitors import join_tags, require_bounded, split_tags
 from twin.scenario import scenario_from_canonical
 
 VERSION = 1
@@ -82,9 +82,9 @@ def write_archive(store: Store, file: IO[bytes], runs: Iterable[str] | None = No
     for digest in dict.fromkeys(scenarios):
         writer.attempt(writer.scenario, digest)
     for digest in dict.fromkeys((*imports, *writer.used)):
-        writer.attempt(writer.imported, digest)
+        writer.attempt(writer.write_import, digest)
     for run in dict.fromkeys(run_ids):
-        writer.attempt(writer.run, run)
+        writer.attempt(writer.write_run, run)
     file.write(bytes(2 * tarfile.BLOCKSIZE))
     return writer.moved
 
@@ -121,29 +121,29 @@ class _Writer:
         refs = (part.kind.named(scenario) for part in self.store.imports.values())
         digests, parts = [v.digest for v in refs if v is not None], self.store.imports.values()
         self.used += [d for d in digests if any(part.get(d) for part in parts)]
-        self._row(SCENARIO, digest, {})
+        self._write_row(SCENARIO, digest, {})
 
-    def imported(self, digest: str) -> None:
+    def write_import(self, digest: str) -> None:
         """Write an imported file, its tables first."""
         with self.store.database.read() as session:
             row = require(session.get(models.ImportRow, digest), IMPORT, digest)
             files = files_of(session, digest)
-        if sealed(row, files) != row.seal:
+        if seal_of(row, files) != row.seal:
             raise StoreError(f"the {row.kind} {row.name} is damaged in the database")
-        self._row(IMPORT, digest, files)
+        self._write_row(IMPORT, digest, files)
 
-    def run(self, run: str) -> None:
+    def write_run(self, run: str) -> None:
         """Write an ended run, its facts and tables first."""
         row = require(self.store.runs.get(run), RUN, run)
         if not row.ended:
             raise StoreError(f"run {run} is {row.state}: export it when it has ended")
         if row.facts_digest not in self._written:
             self.store.facts(row.facts_digest)
-            self._row(FACTS, row.facts_digest, {})
+            self._write_row(FACTS, row.facts_digest, {})
         tables = self.store.runs.tables(run)
-        self._row(RUN, run, {name: artefact.sha256 for name, artefact in tables.items()})
+        self._write_row(RUN, run, {name: artefact.sha256 for name, artefact in tables.items()})
 
-    def _row(self, kind: str, name: str, files: Mapping[str, str]) -> None:
+    def _write_row(self, kind: str, name: str, files: Mapping[str, str]) -> None:
         """Write a row as JSON, behind its tables; nothing if one of them is damaged."""
         new_sha256s = [sha256 for sha256 in files.values() if sha256 not in self._written]
         for sha256 in new_sha256s:
@@ -152,7 +152,7 @@ class _Writer:
             with self.store.artefacts.path(sha256).open("rb") as source:
                 size_bytes = source.seek(0, io.SEEK_END)
                 source.seek(0)
-                self._member(TABLE, sha256, size_bytes, source)
+                self._write_member(TABLE, sha256, size_bytes, source)
             self._written.add(sha256)
         model = KINDS[kind]
         columns = [getattr(model, key) for key in columns_of(model)]
@@ -173,11 +173,11 @@ class _Writer:
         if kind in TABLES:
             fields[FILES] = dict(files)
         body = json_text(fields).encode()
-        self._member(kind, hashlib.sha256(body).hexdigest(), len(body), io.BytesIO(body))
+        self._write_member(kind, hashlib.sha256(body).hexdigest(), len(body), io.BytesIO(body))
         self._written.add(name)
         self.moved.new[kind] += 1
 
-    def _member(self, kind: str, sha256: str, size: int, source: Source) -> None:
+    def _write_member(self, kind: str, sha256: str, size: int, source: Source) -> None:
         """Write one member of the tar: its header, bytes and padding."""
         suffix = "parquet" if kind == TABLE else "json"
         header = tarfile.TarInfo(f"twin-{VERSION}/{kind}/{sha256}.{suffix}")
@@ -214,7 +214,7 @@ def read_archive(store: Store, file: IO[bytes], name: str) -> Moved:
                 with store.database.write() as session:
                     remember(session, store.artefacts, artefact)
                 continue
-            is_new = _take(store, kind, _row_in(reader, sha256))
+            is_new = _store_row(store, kind, _read_row(reader, sha256))
             (tally.new if is_new else tally.here)[kind] += 1
         except StoreFull:
             raise
@@ -305,7 +305,7 @@ def _members(file: IO[bytes], name: str, moved: Moved) -> Iterator[tuple[str, st
         moved.leave_out(f"{name} is cut off: what came before is taken, the rest is missing")
 
 
-def _row_in(part: _Part, sha256: str) -> dict[str, Any]:
+def _read_row(part: _Part, sha256: str) -> dict[str, Any]:
     """The row of a member, as JSON. Raises StoreError if it is damaged."""
     row_bytes = part.read(ROW_BYTES_MAX)
     if hashlib.sha256(row_bytes).hexdigest() != sha256:
@@ -321,12 +321,12 @@ def _values(kind: str, model: type[models.Row], fields: Mapping[str, Any]) -> di
     columns = columns_of(model)
     name = printable(str(fields.get(str(inspect(model).primary_key[0].key), "")))
     for key, column in columns.items():
-        if fault := _wrong(column, fields.get(key)):
+        if fault := _fault_of(column, fields.get(key)):
             raise StoreError(f"the {kind} {name} is left out: its {key} {fault}")
     return {key: fields.get(key) for key in columns}
 
 
-def _wrong(column: Column[Any], value: Any) -> str:
+def _fault_of(column: Column[Any], value: Any) -> str:
     """Fault of a JSON value for a column, '' if it has none."""
     column_type: Any = column.type
     if value is None:
@@ -344,20 +344,20 @@ def _wrong(column: Column[Any], value: Any) -> str:
     return f"is longer than {length} characters" if length and len(value) > length else ""
 
 
-def _take(store: Store, kind: str, fields: Mapping[str, Any]) -> bool:
+def _store_row(store: Store, kind: str, fields: Mapping[str, Any]) -> bool:
     """Store a new row; returns whether it was new. Raises StoreError."""
     values = _values(kind, KINDS[kind], fields)
     files, holders, notes = fields.get(FILES, {}), fields.get(HOLDERS, []), fields.get(WRITTEN, [])
     if not (isinstance(files, dict) and isinstance(holders, list) and isinstance(notes, list)):
         raise StoreError(f"a {kind} here has no {FILES}, {HOLDERS} or {WRITTEN} that can be")
-    note_rows = [_note(store, note) for note in notes]
+    note_rows = [_note_row(store, note) for note in notes]
     if kind == SCENARIO:
         body, digest = values["body"], values["digest"]
         if hashlib.sha256(body.encode()).hexdigest() != digest:
             raise StoreError(f"the scenario {digest} is damaged (its SHA-256 is not its digest)")
         name, is_new = store.scenarios.keep(scenario_from_canonical(body), **values)
     else:
-        row = {FACTS: _facts, IMPORT: _imported, RUN: _run}[kind](store, values, files)
+        row = {FACTS: _facts_row, IMPORT: _import_row, RUN: _run_row}[kind](store, values, files)
         name = str(inspect(KINDS[kind]).primary_key_from_instance(row)[0])
         with store.database.write(durable=True) as session:
             if is_new := session.get(KINDS[kind], name) is None:
@@ -380,29 +380,29 @@ def _take(store: Store, kind: str, fields: Mapping[str, Any]) -> bool:
     return is_new
 
 
-def _note(store: Store, fields: object) -> models.NoteRow:
+def _note_row(store: Store, fields: object) -> models.NoteRow:
     """Store a note; one without a visitor becomes the importing visitor's."""
     if not isinstance(fields, dict):
         raise StoreError("a note in this archive is no table of columns")
     row = models.NoteRow(**_values("note", models.NoteRow, fields))
-    row.visitor, row.tags = row.visitor or store.visitor, joined_tags(split_tags(row.tags))
+    row.visitor, row.tags = row.visitor or store.visitor, join_tags(split_tags(row.tags))
     require_bounded(row)
     return row
 
 
-def _facts(_: Store, values: Mapping[str, Any], __: Mapping[str, str]) -> models.Row:
+def _facts_row(_: Store, values: Mapping[str, Any], __: Mapping[str, str]) -> models.Row:
     """A row of facts, after a check of their digest."""
     facts_of_text(values["body"], values["digest"])
     return models.FactsRow(**values)
 
 
-def _imported(store: Store, values: Mapping[str, Any], files: Mapping[str, str]) -> models.Row:
+def _import_row(store: Store, values: Mapping[str, Any], files: Mapping[str, str]) -> models.Row:
     """The row of an imported value, after a check of its seal and tables. Raises StoreError."""
     row = models.ImportRow(**values)
     name = printable(row.name)
     if (value_store := store.imports.get(row.kind)) is None:
         raise StoreError(f"{name} is of a kind that this twin does not know")
-    if sealed(row, dict(files)) != row.seal:
+    if seal_of(row, dict(files)) != row.seal:
         raise StoreError(f"the {row.kind} {name} is damaged: its seal is broken")
     attrs = value_store.kind.split(value_store.joined(row, files)).about
     faults = [k for k, value in row.about.items() if json_text(attrs.get(k)) != json_text(value)]
@@ -411,7 +411,7 @@ def _imported(store: Store, values: Mapping[str, Any], files: Mapping[str, str])
     return row
 
 
-def _run(store: Store, values: Mapping[str, Any], files: Mapping[str, str]) -> models.Row:
+def _run_row(store: Store, values: Mapping[str, Any], files: Mapping[str, str]) -> models.Row:
     """A run's row. Raises StoreError if its scenario or facts are missing or its seal is broken."""
     run, state = values["id"], values["state"]
     scenario_row = store.scenarios.get(values["scenario"])

@@ -93,7 +93,7 @@ class Artefacts:
         """A temporary file to write and publish; raises StoreFull if it cannot be made."""
         draft = self.folder / (UNFINISHED + secrets.token_hex(8))
         try:
-            self._keep(self.folder)
+            self._make_folder(self.folder)
             yield draft
         except (OSError, pl.exceptions.PolarsError) as error:
             raise StoreFull(self._explain(error)) from error
@@ -138,14 +138,14 @@ class Artefacts:
     def _publish(self, draft: Path, sha256: str) -> None:
         """Move a complete draft to its path and sync; if an undamaged file exists, it is used."""
         final_path = self.path(sha256)
-        self._keep(final_path.parent)
+        self._make_folder(final_path.parent)
         if not self.renew(sha256):
             with draft.open("rb+") as file:
                 os.fsync(file.fileno())
             draft.replace(final_path)
         _sync_folder(final_path.parent)
 
-    def _keep(self, folder: Path) -> None:
+    def _make_folder(self, folder: Path) -> None:
         """Make a folder if necessary, and sync its parent."""
         if folder in self._made and folder.is_dir():
             return
@@ -156,11 +156,11 @@ class Artefacts:
     def old(self, older_than_s: float = SWEEP_AGE_S) -> list[Path]:
         """Files that a sweep may delete if no row names them."""
         files = [*self.folder.glob(f"*/*{SUFFIX}"), *self.folder.glob(UNFINISHED + "*")]
-        return [path for path in files if _older(path, older_than_s)]
+        return [path for path in files if _is_older(path, older_than_s)]
 
     def drop(self, files: Sequence[Path], named: Collection[str], older_than_s: float) -> int:
         """Delete files, still old, that no row names (by SHA-256); returns how many."""
-        unused_files = [p for p in files if p.stem not in named and _older(p, older_than_s)]
+        unused_files = [p for p in files if p.stem not in named and _is_older(p, older_than_s)]
         for path in unused_files:
             path.unlink(missing_ok=True)
         return len(unused_files)
@@ -192,7 +192,7 @@ class Artefacts:
         return f"{self.folder} cannot be written: {reason}"
 
 
-def _older(path: Path, age_s: float) -> bool:
+def _is_older(path: Path, age_s: float) -> bool:
     """Whether a file is older than an age; False if it vanished."""
     try:
         return path.stat().st_mtime < time.time() - age_s

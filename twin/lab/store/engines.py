@@ -52,14 +52,14 @@ class Database:
     @contextmanager
     def write(self, *, durable: bool = False) -> Iterator[Session]:
         """A short writing transaction, exclusive; durable: synced to disk at its end."""
-        with self._sentences(), _session(self.writer) as session, session.begin():
+        with self._translated(), _session(self.writer) as session, session.begin():
             session.connection(execution_options={"durable": durable})
             yield session
 
     @contextmanager
     def read(self) -> Iterator[Session]:
         """A read-only transaction with one consistent state."""
-        with self._sentences(), _session(self.reader) as session, session.begin():
+        with self._translated(), _session(self.reader) as session, session.begin():
             yield session
 
     def close(self) -> None:
@@ -68,7 +68,7 @@ class Database:
         self.reader.dispose()
 
     @contextmanager
-    def _sentences(self) -> Iterator[None]:
+    def _translated(self) -> Iterator[None]:
         """Raise errors of the database as StoreError."""
         try:
             yield
@@ -226,7 +226,7 @@ def migration_connection(database: Database) -> Iterator[Connection]:
         """Switch foreign keys off, so that a rebuilt table deletes no rows of others."""
         connection.execute("PRAGMA foreign_keys=OFF")
 
-    with database._sentences(), engine.connect() as connection:
+    with database._translated(), engine.connect() as connection:
         connection.execution_options(durable=True)
         with connection.begin():
             yield connection
@@ -257,7 +257,7 @@ def prepare_file(database: Database, artefact_folder: Path) -> None:
 
 def outside_transactions(database: Database, statement: str, *values: str) -> None:
     """Execute statements that SQLite requires outside transactions."""
-    with database._sentences():
+    with database._translated():
         raw_connection = database.writer.raw_connection()
         try:
             raw_connection.driver_connection.execute(statement, values)  # type: ignore[union-attr]
@@ -286,7 +286,7 @@ def json_text(value: Any) -> str:
     """JSON with sorted keys; refuses NaN and infinity, takes numpy scalars."""
     options: dict[str, Any] = {"sort_keys": True, "separators": (",", ":"), "allow_nan": False}
     try:
-        return json.dumps(value, default=_plain, **options)
+        return json.dumps(value, default=_plain_value, **options)
     except ValueError as error:
         raise StoreError(f"a number that is not finite cannot be stored: {error}") from None
 
@@ -299,7 +299,7 @@ def json_value(stored: str | bytes) -> Any:
         return None
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     """The Python value of a numpy scalar. Raises TypeError for anything else."""
     if hasattr(value, "item"):
         return value.item()

@@ -95,7 +95,7 @@ class Store:
             (self.facts, models.FactsRow.digest),
             (self.scenarios.require_sound, models.ScenarioRow.digest),
             (self.runs.get, models.RunRow.id),
-            (self._imported, models.ImportRow.digest),
+            (self._load_import, models.ImportRow.digest),
         ]
         for check, column in checks:
             with self.database.read() as session:
@@ -107,7 +107,7 @@ class Store:
                     faults.append(str(error))
         return faults
 
-    def _imported(self, digest: str) -> object:
+    def _load_import(self, digest: str) -> object:
         """Load an imported value, which checks it."""
         with self.database.read() as session:
             row = require(session.get(models.ImportRow, digest), "import", digest)
@@ -131,7 +131,7 @@ def open_store(url: str | None = None, artefacts: Path | None = None) -> Store:
     upgrade(database)
     store = Store(database, Artefacts(folder))
     look_in(store.machines.load)
-    ask_controllers(controllers.own)
+    ask_controllers(controllers.load_own)
     with suppress(StoreFull):  # who may only read leaves what dead processes left as it is
         store.runs.recover()
     return store

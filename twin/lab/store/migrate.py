@@ -24,16 +24,16 @@ def revisions(versions: Path = VERSIONS) -> list[str]:
     return sorted(path.stem.split("_")[0] for path in versions.glob("v[0-9]*.py"))
 
 
-def current(database: Database) -> str:
+def revision_of(database: Database) -> str:
     """The revision a database is at, '' when it is new."""
     with database.read() as session:
-        return _current(session.connection())
+        return _revision_of(session.connection())
 
 
 def upgrade(database: Database, versions: Path = VERSIONS) -> None:
     """Migrate to the newest revision, after a backup. Raises StoreError for a newer one."""
     known_revisions = revisions(versions)
-    revision = current(database)
+    revision = revision_of(database)
     if revision and revision not in known_revisions:
         raise StoreError(
             f"{database.path or 'the database'} was written by a newer twin (schema {revision}, "
@@ -50,14 +50,14 @@ def upgrade(database: Database, versions: Path = VERSIONS) -> None:
         for backup in backups[:-BACKUPS_MOST]:
             backup.unlink()
     with migration_connection(database) as connection:
-        if _current(connection) != known_revisions[-1]:
+        if _revision_of(connection) != known_revisions[-1]:
             drop_guards(connection)
             _run_alembic(connection, versions)
             make_guards(connection)
             stamp(connection)
 
 
-def _current(connection: Connection) -> str:
+def _revision_of(connection: Connection) -> str:
     """The revision that a database is at; '' if it is new."""
     if not inspect(connection).has_table("alembic_version"):
         return ""
@@ -75,7 +75,7 @@ def _run_alembic(connection: Connection, versions: Path) -> None:
     config.set_main_option("version_locations", str(versions).replace("%", "%%"))
     config.set_main_option("path_separator", "newline")
     config.attributes["connection"] = connection
-    if _current(connection):
+    if _revision_of(connection):
         command.upgrade(config, "head")
     else:
         Row.metadata.create_all(connection)
@@ -111,7 +111,7 @@ def _fixed(name: str, table: str, message: str, columns: str = "") -> Guard:
     return Guard(name, table, f"UPDATE OF {columns}" if columns else "UPDATE", "1 = 1", message)
 
 
-def _stays(one: str) -> tuple[Guard, Guard]:
+def _publication_guards(one: str) -> tuple[Guard, Guard]:
     """Guards against deleting published rows and changing their time, until the link is revoked."""
     table, is_shared, refusal = f"{one}s", "OLD.published_s IS NOT NULL", SHARED.format(one=one)
     stays = f"{is_shared} AND NEW.published_s IS NOT NULL"
@@ -131,8 +131,8 @@ GUARDS = (
           "a run cannot change its state that way"),
     Guard("ended_run_is_a_value", "runs", f"UPDATE OF {ENDED_RUN}", f"OLD.state IN ({ENDED})",
           "this run has ended: its result is a value"),
-    *_stays("scenario"),
-    *_stays("run"),
+    *_publication_guards("scenario"),
+    *_publication_guards("run"),
     _fixed("alias_is_a_value", "scenario_aliases", "another digest of a scenario is a value"),
     _fixed("tables_of_a_run_are_values", "run_tables", "a table of a run is a value"),
     _fixed("facts_are_values", "facts", "a set of facts is a value"),

@@ -27,7 +27,7 @@ class Owner:
     def here(name: str = "") -> "Owner":
         """Owner of the calling process."""
         pid = os.getpid()
-        return Owner(name or secrets.token_urlsafe(12), this_host(), pid, _started(pid) or "")
+        return Owner(name or secrets.token_urlsafe(12), this_host(), pid, _start_time(pid) or "")
 
     @property
     def of_cluster(self) -> bool:
@@ -38,7 +38,7 @@ class Owner:
         """Whether the process still runs, given for how long (s) it sent no heartbeat."""
         if self.host != this_host():
             return silent_s < SILENT_S
-        started = _started(self.pid)
+        started = _start_time(self.pid)
         is_awake = self.pid == os.getpid() or silent_s < STUCK_S
         return started in ("", self.started) and is_awake
 
@@ -55,7 +55,7 @@ def this_host() -> str:
     return " ".join(texts)[:255]
 
 
-def _started(pid: int) -> str | None:
+def _start_time(pid: int) -> str | None:
     """Start time of a process in clock ticks ('' if unknown), None if it has ended."""
     try:
         text = PROC.joinpath(str(pid), "stat").read_text("utf-8", "replace")

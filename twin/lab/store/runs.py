@@ -34,9 +34,9 @@ from twin.lab.store.models import (
     ScenarioRow,
 )
 from twin.lab.store.owner import CLUSTER, Owner
-from twin.lab.store.scenarios import called, stored_as
+from twin.lab.store.scenarios import has_digest, stored_as
 from twin.lab.store.statements import PAGE, Page, insert_once, page_of, publish, remember, require
-from twin.lab.store.visitors import WRITTEN, Undo, Visitor, forget, noted, undo_of
+from twin.lab.store.visitors import WRITTEN, Undo, Visitor, delete_note, join_notes, undo_of
 
 if TYPE_CHECKING:
     from twin.engine.simulate import Run
@@ -65,9 +65,9 @@ def tables_of(session: Session, run: str) -> dict[str, Artefact]:
     return {name: Artefact(sha256, size, height) for name, sha256, size, height in rows}
 
 
-def of_question(scenario: str, facts: str, version: str) -> Select[str]:
+def ids_of_question(scenario: str, facts: str, version: str) -> Select[str]:
     """Query for the ids of a question's runs, the newest first."""
-    is_same = called(RunRow.scenario, scenario) & (RunRow.facts_digest == facts)
+    is_same = has_digest(RunRow.scenario, scenario) & (RunRow.facts_digest == facts)
     is_same &= RunRow.engine_version == version
     return select(RunRow.id).where(is_same).order_by(RunRow.queued_s.desc(), RunRow.id).limit(1)
 
@@ -117,7 +117,7 @@ class Runs:
     def get(self, run: str) -> RunRow | None:
         """A run by id, None if absent or invisible. Raises StoreError for a damaged row."""
         with self._database.read() as session:
-            row = self._seen(session, run)
+            row = self._visible_row(session, run)
             if row and row.seal:
                 digest_by_table = {name: a.sha256 for name, a in tables_of(session, run).items()}
                 if seal({key: getattr(row, key) for key in ANSWER}, digest_by_table) != row.seal:
@@ -127,7 +127,7 @@ class Runs:
                     )
         return row
 
-    def _seen(self, session: Session, run: str) -> RunRow | None:
+    def _visible_row(self, session: Session, run: str) -> RunRow | None:
         """A run that this visitor may see, or that is shared; None otherwise."""
         row = session.get(RunRow, run)
         is_shared = row is not None and row.published_s is not None
@@ -139,7 +139,7 @@ class Runs:
     ) -> Page[RunRow]:  # fmt: skip
         """Runs whose scenario, note or id prefix contains every word and tag, newest first."""
         query = select(RunRow).join(ScenarioRow, RunRow.scenario == ScenarioRow.digest)
-        query = noted(query, RunRow.id, self._visitor.name, tags)
+        query = join_notes(query, RunRow.id, self._visitor.name, tags)
         query = self.visible(query.where(~RunRow.engine_version.startswith(EXPLAINED)))
         if states:
             query = query.where(RunRow.state.in_(list(states)))
@@ -166,7 +166,7 @@ class Runs:
 
     def find(self, scenario: str, facts_digest: str, engine_version: str) -> str | None:
         """Newest finished run of a question; None without one."""
-        query = of_question(scenario, facts_digest, engine_version).where(RunRow.state == DONE)
+        query = ids_of_question(scenario, facts_digest, engine_version).where(RunRow.state == DONE)
         with self._database.read() as session:
             return session.scalar(query)
 
@@ -221,7 +221,7 @@ class Runs:
         )  # fmt: skip
         is_usable = RunRow.state.in_((QUEUED, RUNNING)) & RunRow.cancel_s.is_(None)
         is_usable |= RunRow.state == DONE
-        equal_query = of_question(scenario, facts.digest, engine_version).where(is_usable)
+        equal_query = ids_of_question(scenario, facts.digest, engine_version).where(is_usable)
         with self._database.write(durable=True) as session:
             if not again and (run := session.scalar(equal_query)):
                 self._visitor.hold(session, run)
@@ -251,10 +251,10 @@ class Runs:
 
     def release(self, run: str, owner: Owner) -> bool:
         """Return a run, or end one with a request to stop; False if it has another owner by now."""
-        if self._end(_held(run, owner) & STOPPING, CANCELLED, STOPPED):
+        if self._end(_is_held(run, owner) & STOPPING, CANCELLED, STOPPED):
             return True
         values = {RunRow.owner: NO_OWNER, RunRow.progress: 0.0, RunRow.live: {}}
-        return self._change(_held(run, owner), values)
+        return self._change(_is_held(run, owner), values)
 
     def beat(
         self, run: str, owner: Owner, progress: float | None = None,
@@ -264,7 +264,7 @@ class Runs:
         values: dict[str, Any] = {"beat_s": time.time()}
         if progress is not None:
             values |= {"progress": min(1.0, max(0.0, progress)), "live": dict(live or {})}
-        statement = update(RunRow).where(_held(run, owner)).values(values)
+        statement = update(RunRow).where(_is_held(run, owner)).values(values)
         with self._database.write() as session:
             row = session.execute(statement.returning(RunRow.cancel_s)).first()
         if row is None:
@@ -285,10 +285,10 @@ class Runs:
             "progress": 1.0, "finished_s": time.time(), "wall_s": wall_s,
         }  # fmt: skip
         with self._database.write(durable=True) as session:
-            row = session.scalar(select(RunRow).where(_held(run, owner)))
+            row = session.scalar(select(RunRow).where(_is_held(run, owner)))
             if row is None:
                 return False
-            equal_query = of_question(row.scenario, row.facts_digest, row.engine_version)
+            equal_query = ids_of_question(row.scenario, row.facts_digest, row.engine_version)
             has_other_result = (RunRow.state == DONE) & (RunRow.result_digest != result.digest)
             if result.valid and (other_run := session.scalar(equal_query.where(has_other_result))):
                 values["message"] = f"the same question gave another result in run {other_run}"
@@ -296,16 +296,16 @@ class Runs:
                 remember(session, self._artefacts, artefact)
                 session.add(RunTableRow(run=run, name=name, sha256=artefact.sha256))
             session.flush()
-            session.execute(update(RunRow).where(_held(run, owner)).values(values))
+            session.execute(update(RunRow).where(_is_held(run, owner)).values(values))
         return True
 
     def fail(self, run: str, owner: Owner, message: str) -> bool:
         """End a run with the sentence that says why; False if it has another owner by now."""
-        return self._end(_held(run, owner), FAILED, message)
+        return self._end(_is_held(run, owner), FAILED, message)
 
     def cancelled(self, run: str, owner: Owner) -> bool:
         """End a run that obeyed a request to stop; False if it has another owner by now."""
-        return self._end(_held(run, owner), CANCELLED, STOPPED)
+        return self._end(_is_held(run, owner), CANCELLED, STOPPED)
 
     # Ending what dead processes left.
 
@@ -395,9 +395,9 @@ class Runs:
         is_own_table, is_ended = RunTableRow.run == run, RunRow.state.in_(ENDED_STATES)
         condition_by_table = {RunRow: (RunRow.id == run) & is_ended, RunTableRow: is_own_table}
         with self._database.write(durable=True) as session:
-            row = require(self._seen(session, run), "run", run)
+            row = require(self._visible_row(session, run), "run", run)
             undo = undo_of(self._database, session, ("run", run), condition_by_table, self._visitor)
-            forget(session, run, self._visitor.name)
+            delete_note(session, run, self._visitor.name)
             if not self._visitor.let_go(session, "run", run):
                 return undo
             if not row.ended:
@@ -418,7 +418,7 @@ def new_id() -> str:
     return token
 
 
-def _held(run: str, owner: Owner) -> ColumnElement[bool]:
+def _is_held(run: str, owner: Owner) -> ColumnElement[bool]:
     """Condition that an owner has a run and it runs."""
     runs = RunRow
     return (runs.id == run) & (runs.state == RUNNING) & (runs.owner_name == owner.name)

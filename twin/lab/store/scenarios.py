@@ -15,7 +15,7 @@ from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError
 from twin.lab.store.models import AliasRow, RunRow, ScenarioRow
 from twin.lab.store.statements import PAGE, Page, insert_once, page_of, publish, require
-from twin.lab.store.visitors import WRITTEN, Undo, Visitor, forget, noted, undo_of
+from twin.lab.store.visitors import WRITTEN, Undo, Visitor, delete_note, join_notes, undo_of
 from twin.metrics.measures import numbered
 from twin.scenario import (
     SCHEMA_VERSION,
@@ -69,7 +69,7 @@ class Scenarios:
         """The scenario of a digest. Raises UnknownId, StoreError when changed on disk."""
         with self._database.read() as session:
             body_option = undefer(ScenarioRow.body)
-            row = require(self._seen(session, digest, body_option), "scenario", digest)
+            row = require(self._visible(session, digest, body_option), "scenario", digest)
             stored_digest, body = row.digest, row.body
         if hashlib.sha256(body.encode()).hexdigest() != stored_digest:
             raise StoreError(f"scenario {digest} is damaged on disk: restore a backup")
@@ -84,11 +84,11 @@ class Scenarios:
     def get(self, digest: str) -> ScenarioRow | None:
         """The row of a scenario; None: unknown, or another visitor's and not shared."""
         with self._database.read() as session:
-            return self._seen(session, digest)
+            return self._visible(session, digest)
 
-    def _seen(self, session: Session, digest: str, *options: LoaderOption) -> ScenarioRow | None:
+    def _visible(self, session: Session, digest: str, *options: LoaderOption) -> ScenarioRow | None:
         """A scenario's row that the visitor may see, by any of its digests."""
-        statement = select(ScenarioRow).where(called(ScenarioRow.digest, digest))
+        statement = select(ScenarioRow).where(has_digest(ScenarioRow.digest, digest))
         row = session.scalar(statement.options(*options))
         if row is None or row.preset or row.published or self._visitor.sees(session, row.digest):
             return row
@@ -102,7 +102,7 @@ class Scenarios:
     ) -> Page[ScenarioRow]:  # fmt: skip
         """Scenarios whose name, question, note or digest contains every word, newest first."""
         r = ScenarioRow
-        query = noted(select(r), r.digest, self._visitor.name, tags)
+        query = join_notes(select(r), r.digest, self._visitor.name, tags)
         if kind != "all":
             query = query.where(r.preset != "" if kind == "presets" else r.preset == "")
         order = (r.preset, r.digest) if kind == "presets" else (r.created_s.desc(), r.digest)
@@ -131,11 +131,11 @@ class Scenarios:
     def delete(self, digest: str) -> Undo:
         """Delete a draft; returns the undo. Raises StoreError if preset, shared or run."""
         with self._database.write(durable=True) as session:
-            row = require(self._seen(session, digest), "scenario", digest)
+            row = require(self._visible(session, digest), "scenario", digest)
             is_own_row, is_alias = ScenarioRow.digest == row.digest, AliasRow.scenario == row.digest
             rows = {ScenarioRow: is_own_row, AliasRow: is_alias}
             undo = undo_of(self._database, session, ("scenario", row.digest), rows, self._visitor)
-            forget(session, row.digest, self._visitor.name)
+            delete_note(session, row.digest, self._visitor.name)
             if not self._visitor.let_go(session, "scenario", row.digest):
                 return undo
             if row.preset:
@@ -164,7 +164,7 @@ def _said(scenario: Scenario) -> dict[str, str]:
             "trace_digest": scenario.workload.trace.digest}  # fmt: skip
 
 
-def called(column: InstrumentedAttribute[str], digest: str) -> ColumnElement[bool]:
+def has_digest(column: InstrumentedAttribute[str], digest: str) -> ColumnElement[bool]:
     """Condition: a column is the stored digest of a scenario, given its digest of any schema."""
     aliased_digest = select(AliasRow.scenario).where(AliasRow.digest == digest).scalar_subquery()
     return or_(column == digest, column == aliased_digest)

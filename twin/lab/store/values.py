@@ -48,10 +48,10 @@ class Values(Generic[T]):
             about=dict(parts.about), rows=next(iter(artefacts.values())).rows,
             created_s=time.time(),
         )  # fmt: skip
-        row.seal = sealed(row, {name: artefact.sha256 for name, artefact in artefacts.items()})
+        row.seal = seal_of(row, {name: artefact.sha256 for name, artefact in artefacts.items()})
         with self._database.write(durable=True) as session:
             present_row = session.get(ImportRow, digest)
-            if present_row and sealed(present_row, files_of(session, digest)) != present_row.seal:
+            if present_row and seal_of(present_row, files_of(session, digest)) != present_row.seal:
                 session.delete(present_row)
                 session.flush()
                 present_row = None
@@ -74,7 +74,7 @@ class Values(Generic[T]):
         with self._database.read() as session:
             row = require(self._row(session, digest), self.kind.key, digest)
             files = files_of(session, digest)
-        if sealed(row, files) != row.seal:
+        if seal_of(row, files) != row.seal:
             raise StoreError(f"the {self.kind.key} {digest} is damaged in the database: {AGAIN}")
         return self.joined(row, files)
 
@@ -148,7 +148,7 @@ class Values(Generic[T]):
         return session.scalar(query.where(ImportRow.kind == self.kind.key))
 
 
-def sealed(row: ImportRow, files: dict[str, str]) -> str:
+def seal_of(row: ImportRow, files: dict[str, str]) -> str:
     """SHA-256 over a row's contents and the hashes of its tables, by name."""
     return seal({key: getattr(row, key) for key in row.SEALED}, files)
 

@@ -131,21 +131,21 @@ class Notes:
         self._visitor.require_writes()
         row = NoteRow(
             visitor=self._visitor.name, name=name, title=" ".join(title.split()),
-            tags=joined_tags(tags), text=text.strip(),
+            tags=join_tags(tags), text=text.strip(),
         )  # fmt: skip
         require_bounded(row)
         with self._database.write(durable=True) as session:
-            forget(session, name, self._visitor.name)
+            delete_note(session, name, self._visitor.name)
             if row.title or row.tags or row.text:
                 session.add(row)
 
 
-def forget(session: Session, name: str, visitor: str) -> None:
+def delete_note(session: Session, name: str, visitor: str) -> None:
     """Delete a visitor's note on something."""
     session.execute(delete(NoteRow).where(NoteRow.name == name, NoteRow.visitor == visitor))
 
 
-def noted(
+def join_notes(
     query: Select[Any], column: InstrumentedAttribute[str], visitor: str, tags: Iterable[str]
 ) -> Select[Any]:
     """A query joined with a visitor's notes; only rows that have all these tags."""
@@ -165,7 +165,7 @@ def split_tags(text: str) -> list[str]:
     return text.strip("\n").split("\n") if text else []
 
 
-def joined_tags(tags: Iterable[str]) -> str:
+def join_tags(tags: Iterable[str]) -> str:
     """Tags as stored in a row: each once, one per line, with a line break first."""
     distinct_tags = dict.fromkeys(filter(None, (" ".join(tag.split()) for tag in tags)))
     return "\n" + "".join(f"{tag}\n" for tag in distinct_tags) if distinct_tags else ""

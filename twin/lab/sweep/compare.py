@@ -122,7 +122,7 @@ def compare(
     inputs = input_rows(*scenarios)
     names = list(dict.fromkeys(name for run in runs for name in run.summary))
     rows = [metric_row(name, [run.summary.get(name) for run in runs], baseline) for name in names]
-    rows = [_spared(row, runs, baseline) for row in rows]
+    rows = [_excuse_npus(row, runs, baseline) for row in rows]
     return Comparison(
         runs=tuple(run.id for run in runs), names=titles, baseline=baseline, inputs=inputs,
         metrics=[row for row in rows if any(value is not None for value in row.values)],
@@ -130,7 +130,7 @@ def compare(
     )  # fmt: skip
 
 
-def change(name: str, value: float, base: float) -> tuple[str, str]:
+def change_text(name: str, value: float, base: float) -> tuple[str, str]:
     """How far a figure is from another run's, and whether that is better, worse or the same: shares
     in percentage points, from three times on as a factor, everything else in per cent.
 
@@ -173,7 +173,7 @@ def metric_row(name: str, values: Sequence[Any], baseline: int) -> MetricRow:
     )  # fmt: skip
 
 
-def _spared(row: MetricRow, runs: Sequence[RunRow], baseline: int) -> MetricRow:
+def _excuse_npus(row: MetricRow, runs: Sequence[RunRow], baseline: int) -> MetricRow:
     """The row with verdict 'different' for runs worse only by more NPUs for the same load."""
     if not row.unit.endswith("per NPU"):
         return row
@@ -251,7 +251,7 @@ def with_pairs(
             ]
             if run == compared.baseline or len(value_pairs) < LEAST:
                 continue
-            differences[run] = pair = paired(value_pairs)
+            differences[run] = pair = pair_difference(value_pairs)
             if math.isclose(pair.base + abs(pair.mean) + pair.half, pair.base):
                 verdicts[run] = "same"
             elif abs(pair.mean) <= pair.half:
@@ -262,7 +262,7 @@ def with_pairs(
     return replace(compared, metrics=rows)
 
 
-def paired(both: Sequence[tuple[float, float]]) -> Paired:
+def pair_difference(both: Sequence[tuple[float, float]]) -> Paired:
     """The mean difference of pairs (value, baseline) with its interval, by Student's t."""
     from scipy.special import stdtrit  # a seventh of the imports of `twin run`, which has no pairs
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from twin.hardware.chip import HardwareError
-from twin.lab.ask import with_machine
+from twin.lab.ask import with_settings
 from twin.lab.evidence.rows import load_published
 from twin.lab.explain import view
-from twin.lab.explain.view import one_slo
+from twin.lab.explain.view import has_one_slo
 from twin.lab.runs.executor import Runner
 from twin.lab.store import RunRow
 from twin.lab.sweep.compare import is_number
@@ -55,7 +55,7 @@ class Axis:
     @property
     def text(self) -> str:
         """The axis as a person writes it: `axis` reads it back."""
-        return f"{self.path}={','.join(_plain(value) for value in self.values)}"
+        return f"{self.path}={','.join(_value_text(value) for value in self.values)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +94,12 @@ def axis(text: str) -> Axis:
             low, high, count = float(range_parts[0]), float(range_parts[1]), int(range_parts[2])
         except ValueError:
             raise SweepError(_usage(path)) from None
-        return between(path, low, high, count, log=len(range_parts) == 4)
-    values = [_read(path, word.strip()) for word in values_text.split(",") if word.strip()]
-    return _axis(path, values)
+        return spaced_axis(path, low, high, count, log=len(range_parts) == 4)
+    values = [_read_value(path, word.strip()) for word in values_text.split(",") if word.strip()]
+    return _axis_of(path, values)
 
 
-def between(path: str, low: float, high: float, count: int, *, log: bool = False) -> Axis:
+def spaced_axis(path: str, low: float, high: float, count: int, *, log: bool = False) -> Axis:
     """Values from one end to the other, evenly or (log) in even ratios; raises SweepError."""
     field = field_info(path)
     if field is None or field.kind not in (int, float) or not 2 <= count <= POINTS_MAX:
@@ -109,11 +109,11 @@ def between(path: str, low: float, high: float, count: int, *, log: bool = False
     spacing = np.geomspace if log else np.linspace
     numbers = [float(number) for number in spacing(low, high, count)]
     inner_values = [float(f"{number:.{FIGURES}g}") for number in numbers[1:-1]]
-    return _axis(path, [field.kind(round(value) if field.kind is int else value) for value in
+    return _axis_of(path, [field.kind(round(value) if field.kind is int else value) for value in
                         (numbers[0], *inner_values, numbers[-1])])  # fmt: skip
 
 
-def _axis(path: str, values: Sequence[Any]) -> Axis:
+def _axis_of(path: str, values: Sequence[Any]) -> Axis:
     """An axis of the distinct values. Raises SweepError for fewer than two."""
     distinct_values = tuple(dict.fromkeys(values))
     if len(distinct_values) < 2:
@@ -129,7 +129,7 @@ def _usage(path: str) -> str:
     )
 
 
-def _read(path: str, word: str) -> Any:
+def _read_value(path: str, word: str) -> Any:
     """A field's value from a word; raises SweepError if a number is needed and it is none."""
     field = field_info(path)
     field_kind = field.kind if field else str
@@ -143,7 +143,7 @@ def _read(path: str, word: str) -> Any:
     return word
 
 
-def _plain(value: Any) -> str:
+def _value_text(value: Any) -> str:
     """A value as text that `axis` reads back."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -163,16 +163,16 @@ def points(
     for values in itertools.product(*(axis.values for axis in axes)):
         try:
             changes = zip((axis.path for axis in axes), values, strict=True)
-            point_scenario = with_machine(scenario, dict(changes))
+            point_scenario = with_settings(scenario, dict(changes))
         except (SpecError, HardwareError) as error:
             new_points.append(Point(values, None, str(error)))
             continue
-        point_scenario = named(point_scenario) if named else _named(point_scenario, scenario, axes)
+        point_scenario = named(point_scenario) if named else _rename(point_scenario, scenario, axes)
         new_points.append(Point(values, point_scenario))
     return new_points
 
 
-def _named(question: Scenario, origin: Scenario, axes: Sequence[Axis]) -> Scenario:
+def _rename(question: Scenario, origin: Scenario, axes: Sequence[Axis]) -> Scenario:
     """A point named after its values; the sweep's own scenario keeps its name."""
     change_texts = [
         f"{axis.label} {axis.said(value)}"
@@ -183,7 +183,7 @@ def _named(question: Scenario, origin: Scenario, axes: Sequence[Axis]) -> Scenar
     return question.model_copy(update={"name": name})
 
 
-def carried_out(runner: Runner, points: Sequence[Point]) -> Iterator[RunRow | None]:
+def run_points(runner: Runner, points: Sequence[Point]) -> Iterator[RunRow | None]:
     """Run of each point in order; None: no scenario. All are queued first. Raises StoreError."""
     run_ids = [runner.submit(point.scenario) if point.scenario else None for point in points]
     for run_id in run_ids:
@@ -193,7 +193,7 @@ def carried_out(runner: Runner, points: Sequence[Point]) -> Iterator[RunRow | No
         yield row
 
 
-def broken(scenario: Scenario, summary: dict[str, Any]) -> list[tuple[Metric, float]]:
+def broken_limits(scenario: Scenario, summary: dict[str, Any]) -> list[tuple[Metric, float]]:
     """Figures of a run outside the SLO, with limits (SI): a p99, or the share that met it."""
     if holds(scenario, summary) is not False:
         return []
@@ -204,7 +204,7 @@ def broken(scenario: Scenario, summary: dict[str, Any]) -> list[tuple[Metric, fl
         for metric, limit in limits
         if (value := summary.get(metric.key)) is not None and value > limit
     ]
-    one_limit = one_slo(scenario) and required_share >= P99
+    one_limit = has_one_slo(scenario) and required_share >= P99
     return limits_broken if one_limit and limits_broken else [(METRICS[ATTAINED], required_share)]
 
 
@@ -240,7 +240,7 @@ def conclusion(
     met_index, miss = (
         (index_before, next_index) if meets[index_before] else (next_index, index_before)
     )
-    metric, limit = broken(*pairs[miss])[0]
+    metric, limit = broken_limits(*pairs[miss])[0]
     figure, bound = shown(metric.key, summaries[miss][metric.key]), shown(metric.key, limit)
     reason = f"at {over.said(over.values[miss])} {metric.label} is {figure}, {bound} is the limit"
     direction = "up to" if meets[index_before] else "from"
@@ -259,7 +259,7 @@ class Published:
     source: str
 
 
-def published() -> list[Published]:
+def published_points() -> list[Published]:
     """Operating points with a published TPOT and a published throughput per NPU."""
     rows = load_published()
     rate_by_stem = {r.id.removesuffix("-tput"): r for r in rows if r.id.endswith("-tput")}

@@ -43,7 +43,7 @@ def read_trace(
     return build_table(columns, limits.rows)
 
 
-def known() -> str:
+def known_formats() -> str:
     """The known formats in one line, grouped by shape."""
     titles_by_shape: dict[str, list[str]] = {}
     for entry in FORMATS.values():
@@ -85,8 +85,8 @@ def preview(table: TraceTable) -> dict[str, Any]:
         "interarrival_cv": gap_variation,
         "time_unit": table.time_unit,
         "timestamp_step_s": quantum_s or None,
-        "input_tokens": _spread(input_tokens),
-        "output_tokens": _spread(output_tokens),
+        "input_tokens": _percentiles(input_tokens),
+        "output_tokens": _percentiles(output_tokens),
         "prefill_decode_ratio": float(input_tokens.sum() / output_tokens.sum()),
         "block_tokens": table.block_tokens or None,
         "blocks": table.blocks,
@@ -97,7 +97,7 @@ def preview(table: TraceTable) -> dict[str, Any]:
     }
 
 
-def _spread(values: np.ndarray) -> dict[str, float]:
+def _percentiles(values: np.ndarray) -> dict[str, float]:
     """Percentiles, maximum and mean of values."""
     percentiles = {f"p{level}": float(np.percentile(values, level)) for level in LEVELS}
     return {**percentiles, "max": float(values.max()), "mean": float(values.sum() / values.size)}

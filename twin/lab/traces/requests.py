@@ -252,7 +252,7 @@ def csv_cells(piece: Piece) -> Iterator[tuple[Cells, np.ndarray]]:
         if filled_indices:
             line_nos = np.array(filled_indices) + first_line
             row_count += line_nos.size
-            yield _cells(piece, header, [lines[i] for i in filled_indices], line_nos), line_nos
+            yield _csv_block(piece, header, [lines[i] for i in filled_indices], line_nos), line_nos
     if not row_count:
         raise TraceError(f"{piece.name} holds a header and no row")
 
@@ -262,7 +262,7 @@ def unquoted(line: str) -> str:
     return ",".join(cell.replace(",", COMMA) for cell in next(csv.reader([line])))
 
 
-def _cells(piece: Piece, header: list[str], body: list[str], numbers: np.ndarray) -> Cells:
+def _csv_block(piece: Piece, header: list[str], body: list[str], numbers: np.ndarray) -> Cells:
     """Cells of the lines of a CSV file that have values."""
     frame = pl.read_csv(
         io.BytesIO("\n".join(body).encode()), has_header=False, new_columns=header,
@@ -323,7 +323,7 @@ class Layout:
         missing_hashes_error: TraceError | None = None  # a portion none of whose rows has hashes
         for cells, lines in self.opened(reading.only()):
             number_columns = self._ticks(cells), cells.tokens(self.input), cells.tokens(self.output)
-            names = _by_parent(cells, root_by_chat) if self.parents else cells.texts(self.session)
+            names = _root_chats(cells, root_by_chat) if self.parents else cells.texts(self.session)
             if names is None:
                 names = pl.Series([None] * cells.size, dtype=pl.String)
             portions_read.append((*number_columns, lines, names))
@@ -376,7 +376,7 @@ def _codes(names: Sequence[pl.Series]) -> np.ndarray | None:
     return codes.fill_null(-1 - pl.int_range(len(codes), eager=True)).to_numpy()
 
 
-def _by_parent(cells: Cells, root: dict[str, str]) -> pl.Series:
+def _root_chats(cells: Cells, root: dict[str, str]) -> pl.Series:
     """Sessions of chats that continue their parent, named by the root chat."""
     sessions = []
     for i in range(cells.size):
@@ -397,7 +397,7 @@ def _json(name: str, title: str, tells: str, key: str, **layout: Any) -> Format:
     return Format(name, title, "JSON lines", tells, lambda head: key in head.keys, reader)
 
 
-def _csv(name: str, title: str, layout: Layout) -> Format:
+def _csv_format(name: str, title: str, layout: Layout) -> Format:
     """A format of CSV that its columns identify."""
     tells = {"": "no times", CLOCK: "wall-clock times"}.get(layout.unit, f"times in {layout.unit}")
     tells += ", sessions at times" if layout.session else ""
@@ -413,14 +413,14 @@ FORMATS = (
           "blocks: they are not used, and no prompt shares a block"),
     _json("mooncake", "Mooncake", "times in ms, hashes of 512-token blocks, sessions at times",
           '"input_length":', unit="ms", session="session_id", block_tokens=0),
-    _csv("azure", "Azure LLM inference",
+    _csv_format("azure", "Azure LLM inference",
          Layout("TIMESTAMP", "ContextTokens", "GeneratedTokens", CLOCK)),
-    _csv("burstgpt", "BurstGPT",
+    _csv_format("burstgpt", "BurstGPT",
          Layout("Timestamp", "Request tokens", "Response tokens", session="Session ID")),
-    _csv("vidur", "vidur", Layout("arrived_at", "num_prefill_tokens", "num_decode_tokens")),
-    _csv("splitwise", "splitwise", Layout("arrival_timestamp", "prompt_size", "token_size")),
-    _csv("guidellm", "GuideLLM", Layout("timestamp", "input_length", "output_length")),
-    _csv("vidur lengths", "vidur lengths",
+    _csv_format("vidur", "vidur", Layout("arrived_at", "num_prefill_tokens", "num_decode_tokens")),
+    _csv_format("splitwise", "splitwise", Layout("arrival_timestamp", "prompt_size", "token_size")),
+    _csv_format("guidellm", "GuideLLM", Layout("timestamp", "input_length", "output_length")),
+    _csv_format("vidur lengths", "vidur lengths",
          Layout("", "num_prefill_tokens", "num_decode_tokens", "")),
-    _csv("lengths", "bare lengths", Layout("", "input", "output", "")),
+    _csv_format("lengths", "bare lengths", Layout("", "input", "output", "")),
 )  # fmt: skip

@@ -69,25 +69,25 @@ def open_source(
     """(name, limits, pieces) of a file, folder or upload. Raises TraceError."""
     if isinstance(source, bytes):
         label, limits = printable(name or "upload"), limits or UPLOAD
-        return label, limits, _unpacked(label, _sized(label, source, limits), limits)
+        return label, limits, _unpack(label, _require_size(label, source, limits), limits)
     path, limits = Path(source), limits or LOCAL
     label = printable(name or path.name or path.resolve().name or str(path))
     try:
         if path.is_dir():
-            return label, limits, _folder(path, Budget(label, limits))
+            return label, limits, _folder_pieces(path, Budget(label, limits))
         if not path.is_file():
             raise TraceError(f"{printable(str(path))} is not a file or a folder")
     except OSError as error:
         raise TraceError(f"{printable(str(path))} cannot be read: {error.strerror}") from None
-    return label, limits, _unpacked(label, _read(path, label, limits), limits, path)
+    return label, limits, _unpack(label, _read(path, label, limits), limits, path)
 
 
 def _read(path: Path, label: str, limits: Limits) -> bytes:
     """The bytes of a file within the limits."""
-    return _sized(label, read_bytes(path, limits.packed_bytes, TraceError), limits)
+    return _require_size(label, read_bytes(path, limits.packed_bytes, TraceError), limits)
 
 
-def _sized(name: str, data: bytes, limits: Limits) -> bytes:
+def _require_size(name: str, data: bytes, limits: Limits) -> bytes:
     """The bytes, if they are not more than the limit. Raises TraceError."""
     if len(data) > limits.packed_bytes:
         raise TraceError(
@@ -97,7 +97,7 @@ def _sized(name: str, data: bytes, limits: Limits) -> bytes:
     return data
 
 
-def _unpacked(name: str, data: bytes, limits: Limits, path: Path | None = None) -> Iterator[Piece]:
+def _unpack(name: str, data: bytes, limits: Limits, path: Path | None = None) -> Iterator[Piece]:
     """Pieces of a file: itself, or members of an archive. Raises TraceError."""
     budget = Budget(name, limits)
     if data.startswith(PARQUET_MAGIC):
@@ -105,7 +105,7 @@ def _unpacked(name: str, data: bytes, limits: Limits, path: Path | None = None) 
         return
     content, was_packed = _plain(name, data, budget)
     if content[257:263] in TAR_MAGIC or content[257:262] == b"ustar":
-        yield from _tar(name, content, budget, was_packed)
+        yield from _tar_pieces(name, content, budget, was_packed)
     else:
         yield Piece(name, content)
 
@@ -146,15 +146,15 @@ def gunzip(name: str, data: bytes, budget: Budget) -> bytes:
     return b"".join(unpacked_chunks)
 
 
-def _tar(name: str, data: bytes, budget: Budget, packed: bool) -> Iterator[Piece]:
+def _tar_pieces(name: str, data: bytes, budget: Budget, packed: bool) -> Iterator[Piece]:
     """Pieces of the files in a tar archive, without hidden ones."""
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
             file_count = 0
             for member in archive:
-                if not member.isreg() or _hidden(member.name):
+                if not member.isreg() or _is_hidden(member.name):
                     continue
-                file_count = _counted(name, file_count)
+                file_count = _count_file(name, file_count)
                 if member.issparse() or member.size > len(data):  # more than the archive holds
                     budget.spend(member.size)
                 file = archive.extractfile(member)
@@ -167,14 +167,14 @@ def _tar(name: str, data: bytes, budget: Budget, packed: bool) -> Iterator[Piece
         raise TraceError(f"{name} is not a sound tar archive: pack it again") from None
 
 
-def _folder(folder: Path, budget: Budget) -> Iterator[Piece]:
+def _folder_pieces(folder: Path, budget: Budget) -> Iterator[Piece]:
     """Pieces of the files in a folder, without hidden ones."""
     file_count = 0
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if not path.is_file() or _hidden(name):
+        if not path.is_file() or _is_hidden(name):
             continue
-        file_count = _counted(budget.name, file_count)
+        file_count = _count_file(budget.name, file_count)
         content = _read(path, name, budget.limits)
         if content.startswith(PARQUET_MAGIC):
             yield Piece(name, content, path)
@@ -182,12 +182,12 @@ def _folder(folder: Path, budget: Budget) -> Iterator[Piece]:
             yield Piece(name, _plain(name, content, budget)[0])
 
 
-def _hidden(name: str) -> bool:
+def _is_hidden(name: str) -> bool:
     """Whether a part of a path begins with a dot."""
     return any(part.startswith(".") for part in name.split("/"))
 
 
-def _counted(name: str, seen: int) -> int:
+def _count_file(name: str, seen: int) -> int:
     """The number of files seen and one more. Raises TraceError if they are too many."""
     if seen >= MOST_PIECES:
         raise TraceError(f"{name} holds more than {MOST_PIECES:,} files, the most that are read")

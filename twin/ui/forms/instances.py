@@ -5,7 +5,7 @@ import streamlit as st
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric
 from twin.lab.controllers import VARIABLE, controllers
-from twin.lab.schedulers import by_default, scheduled
+from twin.lab.schedulers import default_fields, with_scheduler
 from twin.scenario import Scenario, npus_used, pools, read
 from twin.scenario import seated as seated_pools
 from twin.ui import forms, session, words
@@ -35,7 +35,7 @@ def seats() -> None:
 def scheduler() -> None:
     """Draw a button that sets what the draft's stack schedules by default, where that differs."""
     draft = session.draft()
-    changes = by_default(draft, session.facts())
+    changes = default_fields(draft, session.facts())
     if not changes:
         return
     stack_title = choice_label("deployment.stack", draft.deployment.stack)
@@ -44,7 +44,7 @@ def scheduler() -> None:
         f"Schedule as {stack_title.partition(',')[0]} does by default", icon=":material/schedule:",
         help="  \n".join(lines), key="as-stack",
         on_click=session.refusals_toasted()(
-            lambda: session.set_draft(scheduled(session.draft(), session.facts()))
+            lambda: session.set_draft(with_scheduler(session.draft(), session.facts()))
         ),
     )  # fmt: skip
 

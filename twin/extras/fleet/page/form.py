@@ -82,7 +82,7 @@ def _linked(query: Mapping[str, str]) -> Fleet | None:
     """The fleet of the address; a damaged one is reported, None without one."""
     if text := query.get(LINK):
         try:
-            return fleet_of_toml(links.unpacked(text).encode(), "this link")
+            return fleet_of_toml(links.unpack_text(text).encode(), "this link")
         except (links.ShareError, FleetError) as error:
             st.error(problem(error), icon=":material/link_off:")
     return None
@@ -91,7 +91,7 @@ def _linked(query: Mapping[str, str]) -> Fleet | None:
 def offer_link(fleet: Fleet) -> None:
     """Draw a button that copies the fleet's address; an edited fleet stays in the address bar."""
     is_edited = fleet != example(EXAMPLES[0]) or st.session_state[TIMES] > 1
-    path = f"/fleet?{LINK}={links.packed(fleet_to_toml(fleet))}"
+    path = f"/fleet?{LINK}={links.pack_text(fleet_to_toml(fleet))}"
     copy_link(path, label="Copy link of this fleet", save=is_edited)
 
 

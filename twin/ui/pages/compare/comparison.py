@@ -22,7 +22,7 @@ from twin.lab.sweep.compare import (
     seeded,
     with_pairs,
 )
-from twin.lab.sweep.compare import change as changed
+from twin.lab.sweep.compare import change_text as changed
 from twin.metrics.measures import NOTHING
 from twin.metrics.registry import METRICS, metric_of, placed, shown
 from twin.scenario import Scenario, scenario_digest

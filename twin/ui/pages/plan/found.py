@@ -6,10 +6,10 @@ from typing import Any
 import streamlit as st
 
 from twin.hooks import drawn
-from twin.lab.plan.answer import equal_words, in_words, relaxed, sentences, survived
+from twin.lab.plan.answer import answer_sentences, equality_note, in_words, loss_text, relaxed
 from twin.lab.plan.question import LOSSES, Loss, Plan, in_brief
 from twin.lab.share import links
-from twin.lab.sweep.sweep import published
+from twin.lab.sweep.sweep import published_points
 from twin.scenario import Scenario, SpecError, with_overrides
 from twin.ui import runs, session, words
 from twin.ui.charts import sweep as charts
@@ -29,14 +29,14 @@ def progress(so_far: Mapping[str, Any]) -> None:
         st.markdown("**Best so far**, with one seed")
         st.dataframe([_cells(k + 1, row, ()) for k, row in enumerate(rows)], hide_index=True)
     if front := so_far.get("front"):  # without: nothing is simulated yet
-        plot(charts.front(front, {}, published()), "plan-front")
+        plot(charts.front(front, {}, published_points()), "plan-front")
 
 
 def answer(plan: Plan, found: Mapping[str, Any]) -> None:
     """Draw a plan's answer: conclusion, ranking, front, effects of each choice, downloads."""
     scenario = plan.scenario
     # Relaxations are a table of their own.
-    first_sentence, *other_sentences = sentences({**found, "relaxations": []})
+    first_sentence, *other_sentences = answer_sentences({**found, "relaxations": []})
     st.subheader(plain(first_sentence), anchor=False)
     texts = words.traffic(scenario), words.lengths(scenario), words.reuse(scenario), in_brief(plan)
     st.caption(plain(f"{scenario.name}: {' · '.join(filter(None, texts))}"))
@@ -49,7 +49,7 @@ def answer(plan: Plan, found: Mapping[str, Any]) -> None:
         st.markdown("Each of these changes alone makes a deployment fit:")
         st.dataframe(relaxed(found["relaxations"]), hide_index=True)
     ranks = {row["key"]: row["rank"] for row in rows}
-    plot(charts.front(found["front"], ranks, published()), "plan-front")
+    plot(charts.front(found["front"], ranks, published_points()), "plan-front")
     if found["tornado"]:
         with st.expander("What each choice alone does to the first"):
             st.dataframe(
@@ -64,7 +64,7 @@ def answer(plan: Plan, found: Mapping[str, Any]) -> None:
     with st.container(horizontal=True, gap="small"):
         download("plan.json", lambda: json_text(dict(found)), "plan.json", "plan-json")
         drawn("plan.download", plan, found)
-    note = f"{equal_words(rows)}. What is ranked was simulated with five seeds. " if rows else ""
+    note = f"{equality_note(rows)}. What is ranked was simulated with five seeds. " if rows else ""
     if rows and rows[0]["summary"]["cost_per_million_tokens"] is None:
         note += f"{PRICE} "
     st.caption(
@@ -136,7 +136,7 @@ def _cells(rank: int | str, row: Mapping[str, Any], survives: Sequence[Loss]) ->
         if figures["cost_per_million_tokens"] is not None:
             cells["Cost (/ M tokens)"] = _round(figures["cost_per_million_tokens"], 1.0)
     for loss in survives:
-        cells[f"After: {LOSSES[loss].lower()}"] = survived(row["losses"].get(loss, {}))
+        cells[f"After: {LOSSES[loss].lower()}"] = loss_text(row["losses"].get(loss, {}))
     return cells
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import streamlit as st
 
 from twin.hardware.imported import npus_of
-from twin.lab.plan.question import GOALS, LOSSES, Plan, plan_from, usual_goal
+from twin.lab.plan.question import GOALS, LOSSES, Plan, default_goal, plan_from
 from twin.lab.plan.space import CHOICES, TICKED
 from twin.lab.plan.work import Plans, plans_of
 from twin.ui import forms, session, words
@@ -31,7 +31,7 @@ def form(shown: Plan | None) -> Plan:
     with st.container(border=True):
         goal = st.radio(
             "Find", list(GOALS), format_func=GOALS.__getitem__, horizontal=True, key="plan-goal",
-            index=list(GOALS).index(values.get("goal") or usual_goal(draft)),
+            index=list(GOALS).index(values.get("goal") or default_goal(draft)),
         )  # fmt: skip
         with st.container(horizontal=True, vertical_alignment="bottom"):
             for path in ("slo.ttft_s", "slo.tpot_ms", "slo.share"):

@@ -10,7 +10,7 @@ import streamlit as st
 from twin.hooks import Section, found
 from twin.lab.evidence.envelope import outside_evidence
 from twin.lab.evidence.near import near
-from twin.lab.explain.view import one_slo
+from twin.lab.explain.view import has_one_slo
 from twin.lab.library import scenario_to_toml
 from twin.lab.share import links
 from twin.lab.store import RunRow, Store, StoreError
@@ -100,14 +100,14 @@ def headline(
             "value": shown(metric.key, value).removesuffix(" per NPU").removesuffix(" requests"),
             "help": glossed(f"{metric.tile} {metric.term}", metric.help),
         }
-        if metric.slo is not None and one_slo(s):
+        if metric.slo is not None and has_one_slo(s):
             tile |= against_slo(float(value), metric.slo(s))
         other_key, pattern = metric.note
         if summary.get(other_key) is not None:
             note_text = pattern.format(shown(other_key, summary[other_key]))
             tile |= {"delta": note_text, "delta_color": "off", "delta_arrow": "off"}
         if (band := bands.get(metric.key)) is not None and value:
-            band_text = band.around(float(value)).removesuffix(" tokens/s per NPU")
+            band_text = band.range_text(float(value)).removesuffix(" tokens/s per NPU")
             tile["help"] += f"\n\n{band.sentence}"
             tile |= {"delta": f"80 % band: {band_text}", "delta_color": "off", "delta_arrow": "off"}
         tiles.append(tile)
@@ -134,7 +134,7 @@ def validity(row: RunRow, scenario: Scenario) -> None:
             model = note.partition(":")[0] if scenario.models else ""  # a key, as tables have it
             st.caption(f":material/info: {sentence(note, model)}")
     is_slow = (row.summary.get("tpot_s_mean") or 0.0) > scenario.slo.tpot_ms * 1e-3
-    if is_slow and one_slo(scenario):
+    if is_slow and has_one_slo(scenario):
         st.caption(f":material/timer: {formulas.bound(scenario)}")
     runs.how_far_off({scenario.name: scenario})
     if respects_outside := outside_evidence(scenario, session.facts()):

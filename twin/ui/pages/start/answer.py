@@ -56,7 +56,7 @@ def break_point(draft: Scenario) -> sweep.Axis:
     if isinstance(outlook, str) or not outlook.slo_req_per_s:
         return usual("workload.rate_req_per_s")
     low, high = (float(f"{outlook.slo_req_per_s * multiple:.2g}") for multiple in BREAKS)
-    return sweep.between("workload.rate_req_per_s", low, high, BREAK_POINTS)
+    return sweep.spaced_axis("workload.rate_req_per_s", low, high, BREAK_POINTS)
 
 
 def controls(draft: Scenario) -> None:

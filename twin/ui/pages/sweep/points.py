@@ -7,7 +7,7 @@ import streamlit as st
 
 from twin.lab.evidence.bands import MOST
 from twin.lab.evidence.near import near
-from twin.lab.explain.view import one_slo
+from twin.lab.explain.view import has_one_slo
 from twin.lab.runs.runner import find_run
 from twin.lab.store import RunRow
 from twin.lab.sweep import sweep
@@ -48,7 +48,7 @@ def usual(path: str) -> Axis:
     low, high = (max(spec.low or 0, min(spec.high or value, value * multiple)) for multiple in SPAN)
     if low == high:
         low, high = spec.low or 0, value or spec.step or 1
-    return sweep.between(path, low, high, POINTS)
+    return sweep.spaced_axis(path, low, high, POINTS)
 
 
 def chosen(
@@ -89,7 +89,7 @@ def chosen(
         )
     low, high = (float(bound if bound is not None else 0) for bound in bounds)
     is_as_given = (min(axis.values), max(axis.values), len(axis.values)) == (low, high, count)
-    return axis if axis is given and is_as_given else sweep.between(path, low, high, int(count))
+    return axis if axis is given and is_as_given else sweep.spaced_axis(path, low, high, int(count))
 
 
 def runs(points: Sequence[Point]) -> list[RunRow | None]:
@@ -131,7 +131,7 @@ def series(
         if (scenario := point.scenario) is None:
             continue
         summary = row.summary if row else {}
-        slo_limits = {m.key: m.slo(scenario) for m in sweep.SLOS if m.slo and one_slo(scenario)}
+        slo_limits = {m.key: m.slo(scenario) for m in sweep.SLOS if m.slo and has_one_slo(scenario)}
         name = f"{axes[1].label} {axes[1].said(point.values[1])}" if axes[1:] else ""
         estimates = near(scenario, session.facts(), run=True)
         bands = {estimate.figure.metric: estimate.ends(MOST) for estimate in estimates}

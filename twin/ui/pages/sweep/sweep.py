@@ -96,7 +96,7 @@ def results() -> None:
     for key in pts.figures("panel", rows):
         with grid.cell():  # how they are read stands below all of them
             plot(charts.over(axes[0], key, series), f"sweep-{key}")
-    plot(charts.frontier(axes[0], series, sweep.published()), "sweep-frontier")
+    plot(charts.frontier(axes[0], series, sweep.published_points()), "sweep-frontier")
     st.caption(
         "Filled: the SLO is met. Hollow: it is broken. x: overloaded or still filling, so the "
         "figure depends on the horizon. Thin crosses: published operating points. Bars: where four "

@@ -159,6 +159,7 @@ class Host(Record):
     alongside: float = given("For the layers of a captured pass, while it runs.", "s", LAUNCHES)
     kernels: float = given("To launch a pass kernel by kernel, while it runs.", "s", LAUNCHES)
     prompts: float = given("The same, besides, of a pass with prompts.", "s", LAUNCHES)
+    before_prompts: float = given("Before a pass with prompts.", "s", LAUNCHES)
     captured: float = given("Tokens of a rank in the largest captured pass; 0: any.")
     captured_prompts: float = given("As `captured`, with prompts in the pass; 0: none is.")
 

@@ -123,6 +123,7 @@ def launch_gap_s(
     kernels_s = times.kernels + times.prompts if pieces else times.kernels
     host_s += times.alongside if is_captured else max(times.alongside, kernels_s)
     gap_s = times.gap + times.apart * total + times.replay * (1.0 + min(p.passes, times.drafting))
+    gap_s += times.before_prompts if pieces else 0.0
     gap_s += max(0.0, host_s - busy)
     ops[_GAPS] += gap_s
     return gap_s

@@ -132,6 +132,7 @@ def _host(x: Setting) -> c.Host:
         alongside=machine.layer_host_s * layers,
         kernels=x.launched_s(x.decode_kernels, x.shape.moe_layers, layers + draft_layers),
         prompts=machine.kernel_launch_s * machine.linear_prefill_kernels * x.shape.linear_layers,
+        before_prompts=machine.prompt_gap_s,
         captured=machine.captured_tokens,
         captured_prompts=machine.captured_prompts,
     )

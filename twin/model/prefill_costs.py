@@ -82,7 +82,9 @@ def prefill_costs(x: Setting, microbatch: bool) -> c.Prefill:
         hop=x.hop,
         demand=changed(_demand(x, s.moe_layers + mtp_layers, form), lambda _, one: x.stages * one),
         head=head_work.weight_bytes / machine.stream_bytes_per_s(fmt=head_work.format) + 2 * x.gap,
-        launch=machine.graph_launch_s + passes * x.traffic(own_streams=False).host_s,
+        launch=machine.graph_launch_s
+        + machine.prompt_gap_s
+        + passes * x.traffic(own_streams=False).host_s,
         kernels=x.launched_s(x.prefill_kernels, passes, passes + s.dense_layers),
         captured=machine.captured_prompts / x.head_dies,
         moe_layers=float(s.moe_layers + mtp_layers),

@@ -85,6 +85,7 @@ class Machine:
     in_prefill: float = of_family("in_network.prefill", 1.0)
     graph_launch_s: float = of_family("graph_launch")  # host time to launch one graph
     host_gap_s: float = of_family("host_gap")  # between iterations, on the host
+    prompt_gap_s: float = of_family("prompt_gap", 0.0)  # before a pass with prompts, on the host
     host_answer_s: float = of_family("host_answer")  # host time to hand out one request's token
     works_ahead: float = of_family("works_ahead", 1.0)  # 1: hosts agree and answer meanwhile
     rank_sync_s: float = of_family("rank_sync", 0.0)  # of this, for each further rank

@@ -248,7 +248,7 @@ def component(name: str, home: Path, own: str, parts: Sequence[str]) -> Callable
     code_js = f"{script_js}\n{ready_js}\nexport default function () {{}}"
     code_component = st.components.v2.component(f"{name}_code", js=code_js)
     html, css = text(home / f"{own}.html"), text(_HERE / "picture.css", home / f"{own}.css")
-    picture_js = _WHEN_THERE.replace("NAME", name)
+    picture_js = text(_HERE / "wait.js").replace("NAME", name)
     picture = st.components.v2.component(name, html=html, css=css, js=picture_js)
 
     def draw(**options: Any) -> Any:
@@ -259,21 +259,8 @@ def component(name: str, home: Path, own: str, parts: Sequence[str]) -> Callable
     return draw
 
 
-_WHEN_THERE = """
-export default function (given) {
-  let stop = null, gone = false
-  const draw = () => { if (!gone) stop = globalThis.NAME(given) }
-  globalThis.NAME ? draw() : document.addEventListener("NAME", draw, { once: true })
-  return () => { gone = true; stop?.() }
-}"""
-_GEOMETRY = """
-export default function ({ data }) {
-  const known = (globalThis.machinesAsBuilt ??= new Map())
-  known.set(data.digest, data.machine)
-  if (known.size > 4) known.delete(known.keys().next().value)
-  document.dispatchEvent(new CustomEvent("machine-as-built"))
-}"""
 # The machine as built goes to the browser by itself, too.
+_GEOMETRY = (_HERE / "geometry.js").read_text("utf-8")
 _geometry = st.components.v2.component("fabric_geometry", js=_GEOMETRY)
 _canvas = component("fabric_picture", _HERE, "view", ["view"])
 

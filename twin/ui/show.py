@@ -39,39 +39,12 @@ _drawn = st.components.v2.component(
     "drawn", html='<div class="drawn"></div>', js=_JS["drawn"],
     css=(_HERE / "drawn.css").read_text("utf-8"),
 )  # fmt: skip
-# On dark ground the accent that carries white words is itself too dark to be a word's colour.
-# Streamlit shows where the keyboard is on buttons and fields, and not on links. A line that comes
-# and goes moves the page, and a list that is open closes then: the live answer keeps its room.
-# A figure's words wrap on a phone, where Streamlit cuts them, and no word stands alone there;
-# digests in a table break; a finger finds the sign of help, which has 15 pixels, and a tap gives
-# a chart the gestures and shows its tools, which would else stop the page from being moved and lie
-# over the legend. On light ground Streamlit's grey of a chart's words, and ours of its marks, are
-# too pale for 11 pixels.
-_LOOK = """<style>
-.st-key-drawer { display: none }
-:is([data-variant="segmented_control"][data-selected="true"],
-  [data-testid="stSliderThumbValue"]) p { color: light-dark(#4B45C6, #A5A1FF) }
-[data-testid="stMetric"] :is(.stMarkdownEllipsis, .stMarkdownEllipsis p) { white-space: normal }
-[data-testid="stMetricDelta"] { text-wrap: balance }
-[data-testid="stTable"] code { overflow-wrap: anywhere }
-.js-plotly-plot text:is([style*="rgb(128, 132, 149)"], [style*="rgb(124, 132, 150)"]) {
-  fill: light-dark(#5D6375, #9BA1B0) !important }
-@media (hover: none) {
-  .js-plotly-plot:not(.tapped) .modebar { display: none }
-  .js-plotly-plot:not(.tapped) .draglayer * { pointer-events: none !important }
-}
-button[aria-label^="Help"] { position: relative }
-button[aria-label^="Help"]::after { content: ""; position: absolute; inset: -8px }
-a:focus-visible { outline: 2px solid light-dark(#4B45C6, #A5A1FF); outline-offset: 2px }
-.st-key-simulated { min-height: 1.7rem } .st-key-second-answer { container-type: inline-size }
-@container (max-width: 680px) { .st-key-simulated { min-height: 6.6rem } }
-</style>"""
 
 
 def frame(page: str, sought: tuple[int, str] = (0, "")) -> None:
     """Draw what all pages have: styles, tools of charts, the phone's drawer, closed after a choice.
     sought: number of a search, and key of the widget to mark once."""
-    st.html(_LOOK)
+    st.html(_HERE / "page.css")
     search_count, key = sought
     css_class = f"st-key-{re.sub(r'[^a-zA-Z0-9_-]', '-', key)}"
     with st.container(key="drawer"):

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -208,9 +209,7 @@ def formats(
             "JSON": lambda: json_text(answer(row)).encode(),
         }
 
-    def table() -> pl.DataFrame:
-        """The chosen table of the run."""
-        return store.runs.table(row.id, chosen.lower())
+    table = partial(store.runs.table, row.id, chosen.lower())
 
     def parquet() -> bytes:
         """The chosen table as a Parquet file."""

@@ -14,7 +14,7 @@ from starlette.routing import Mount
 from twin import ui
 from twin.api.app import application
 from twin.ui import access, forms, link, session, show
-from twin.ui.door import door, unforeseen
+from twin.ui.door import guard, report_error
 from twin.ui.pages import FIRST, PAGES, SECTIONS, load_pages
 
 MARK = Path(ui.__file__).with_name("mark.svg").read_text("utf-8")
@@ -38,9 +38,9 @@ if __name__ == "__main__":
     shown = st.navigation(pages, position="top")
     st.set_page_config(f"{shown.title} · Supernode twin")
     st.logo(MARK, size="small")
-    link.arrived()
-    access.gate()
-    show.frame(shown.title, forms.sought())
+    link.drop_mark()
+    access.require_login()
+    show.draw_frame(shown.title, forms.last_search())
     session.open_link()
     shown.run()
 
@@ -62,6 +62,6 @@ else:
         __file__,
         lifespan=while_serving,
         routes=[Mount("/api", api)],
-        middleware=[Middleware(door)],
-        on_script_error=unforeseen,
+        middleware=[Middleware(guard)],
+        on_script_error=report_error,
     )

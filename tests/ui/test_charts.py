@@ -141,7 +141,7 @@ def test_a_sentence_that_charts_of_two_columns_share_stands_once(monkeypatch):
     said = []
     monkeypatch.setattr(show, "plot", lambda chart, key: said.append(chart.reads))
     monkeypatch.setattr(show.st, "caption", said.append)
-    one = base.empty("Nothing")
+    one = base.empty_chart("Nothing")
     show.two_columns((n, one._replace(reads=r), n) for n, r in (("a", "x"), ("b", "x"), ("c", "y")))
     assert said == ["", "", "y", "x"]
 
@@ -188,7 +188,7 @@ def test_a_layer_shows_both_streams_and_what_each_waits(plan):
 
 
 def test_what_is_at_work_names_the_slack_of_the_stream_that_waits(plan):
-    chart = waterfall.at_work([("MoE", "experts", 0.02), ("attention", "slack", 0.008),
+    chart = waterfall.operator_times([("MoE", "experts", 0.02), ("attention", "slack", 0.008),
                                ("", "lm_head", 0.003)], "iteration")  # fmt: skip
     assert list(chart.figure.data[0].y) == ["Experts", "LM head", "Slack of attention"]
     assert "ms" in chart.figure.layout.xaxis.title.text

@@ -127,7 +127,7 @@ def test_seven_runs_are_refused_in_a_sentence(app, runs):
 
 def test_every_figure_that_is_shown_has_a_unit(found):
     for group in comparison.GROUPS:
-        for row in comparison.chosen(found[0].metrics, group):
+        for row in comparison.figures_of(found[0].metrics, group):
             assert METRICS[row.name].unit, row.name
     listed = comparison.metric_table(found[0], "All")
     assert len(listed) == len(found[0].metrics)
@@ -139,11 +139,11 @@ def test_a_difference_says_whether_it_is_within_what_is_known(store, runs, facto
     base = SimpleNamespace(summary={"tpot_s_mean": 0.05})
     other = SimpleNamespace(summary={"tpot_s_mean": 0.05 * factor})
     pair = [store.scenarios.load(row.scenario)] * 2
-    known = comparison.known([base, other], pair, 0)
+    known = comparison.ratios_known_of([base, other], pair, 0)
     (apart,) = known[1].values()
     assert apart.equal is equal and list(known) == [1]
-    assert bool(comparison.equal_in_words(known)) is equal
-    assert comparison.known([base, base], pair, 0) == {1: {}}
+    assert bool(comparison.equality_sentences(known)) is equal
+    assert comparison.ratios_known_of([base, base], pair, 0) == {1: {}}
 
 
 def test_a_table_of_figures_says_how_well_their_ratios_are_known(found):
@@ -151,7 +151,7 @@ def test_a_table_of_figures_says_how_well_their_ratios_are_known(found):
     i = next(k for k, row in enumerate(compared.metrics) if row.name == "tpot_s_mean")
     values = (0.05, 0.051)
     rows = [SimpleNamespace(summary={"tpot_s_mean": v}) for v in values]
-    known = comparison.known(rows, scenarios, 0)
+    known = comparison.ratios_known_of(rows, scenarios, 0)
     row = replace(compared.metrics[i], values=values)
     (cells,) = comparison.metric_table(replace(compared, metrics=[row]), "All", known)
     assert "equal within what is known (±" in list(cells.values())[2]
@@ -228,7 +228,7 @@ def test_npus_that_idle_make_no_figure_worse():
 
 
 def test_a_run_is_called_by_its_letter_and_its_name_to_the_end():
-    assert comparison.lettered(["Base", "Quick start · Request rate 125 req/s"]) == [
+    assert comparison.letter_names(["Base", "Quick start · Request rate 125 req/s"]) == [
         "A · Base",
         "B · Quick start · Request rate 125 req/s",
     ]
@@ -246,7 +246,7 @@ def seen(base, *others, fields=()):
     scenarios = [scenario("Base"), *(scenario(f"Other {i}", **more) for i, more in
                                      enumerate(fields or [{} for _ in others]))]  # fmt: skip
     rows = [judged(f"r{i}", values) for i, values in enumerate([base, *others])]
-    names = comparison.lettered([s.name for s in scenarios])
+    names = comparison.letter_names([s.name for s in scenarios])
     return compare(rows, scenarios, 0, names), scenarios
 
 

@@ -15,9 +15,9 @@ def test_an_error_that_nobody_foresaw_is_a_reference_here_and_in_the_log(monkeyp
     monkeypatch.setattr(door.log, "handlers", [logging.StreamHandler(written)])
 
     def page():
-        from twin.ui.door import unforeseen
+        from twin.ui.door import report_error
 
-        unforeseen(KeyError("the path of a secret"))
+        report_error(KeyError("the path of a secret"))
 
     app = patient(page).run()
     (told,) = app.error
@@ -30,7 +30,7 @@ def test_an_error_that_nobody_foresaw_is_a_reference_here_and_in_the_log(monkeyp
 def test_the_server_asks_for_it():
     import app
 
-    assert app.app._on_script_error is door.unforeseen
+    assert app.app._on_script_error is door.report_error
 
 
 def test_only_a_page_of_this_server_logs_out():
@@ -48,7 +48,7 @@ def test_only_a_page_of_this_server_logs_out():
             told.append(message.get("status"))
 
         with pytest.raises(StopIteration):  # nothing waits: the first step is the whole
-            door.door(app)(scope, None, send).send(None)
+            door.guard(app)(scope, None, send).send(None)
         return told[0] == path
 
     for path in ("/auth/logout", "/twin/auth/logout/"):

@@ -71,7 +71,7 @@ def test_the_summary_names_units_and_pins_the_run(store):
 
 def test_a_file_name_is_plain_whatever_the_run_is_called(store):
     row = store.runs.get(done(store, scenario("../é = <b> Köln")))
-    assert set(results.stem(row)) <= set(
+    assert set(results.file_stem(row)) <= set(
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
     )
 

@@ -85,7 +85,7 @@ def test_a_move_tells_its_bytes_its_time_and_its_slow_down(tables):
     found = experts.moves(tables["events"], "decode", 0)
     assert [m["bytes"] for m in found] == [MOVED_BYTES] * 2
     assert [(m["t_s"], m["end_s"]) for m in found] == list(MOVES)
-    windows = tables["instances"].filter(experts.of("decode", 0))
+    windows = tables["instances"].filter(experts.is_of("decode", 0))
     for move in MOVES:
         before_s, during_s, after_s = experts.iteration_around(windows, *move)
         assert during_s / before_s == pytest.approx(1.15, abs=0.02)
@@ -195,7 +195,7 @@ def test_the_page_opens_with_what_imbalance_costs_by_the_run_s_own_waterfall(
     monkeypatch.setattr(record, "time_of", lambda row, scenario: {})
     app.run()
     assert "Another engine or other facts made this one: run it again" in words(app)
-    monkeypatch.setattr("twin.ui.pages.run.explained.applies", lambda row, scenario: True)
+    monkeypatch.setattr("twin.ui.pages.run.explained.can_explain", lambda row, scenario: True)
     app.run()
     assert "measured when the run is explained" in words(app)
 

@@ -14,7 +14,7 @@ from twin.hardware.recipes import as_sold
 from twin.lab.library import load_facts
 from twin.lab.machines import read_machine
 from twin.scenario import Edit, Supernode
-from twin.ui.fabric_message import changes, layout, loads, machine, machine_text, spread
+from twin.ui.fabric_message import changes, layout, link_values, loads, machine, machine_text
 from twin.ui.fields import rows_in_words
 
 FACTS = load_facts()
@@ -122,7 +122,7 @@ def test_values_of_a_runs_cells_reach_the_links_of_their_plane(name):
     s = fabric.graph["supernode"]
     cells = np.zeros((s.all_nodes, s.sub_planes + 2))
     cells[3, :-2], cells[3, -2], cells[3, -1] = 10.0, 20.0, 30.0
-    known, each = layout(fabric), np.array(spread(fabric, cells), float)
+    known, each = layout(fabric), np.array(link_values(fabric, cells), float)
     plane = {"ub": 10.0, "rdma": 20.0, "vpc": 30.0}
     first, _ = known.net.pairs
     counted = [d["plane"] for _, _, d in fabric.edges(data=True)]
@@ -142,7 +142,7 @@ def test_a_run_colours_the_links_to_switches_that_are_of_no_sub_plane(cpus):
     fabric = build_fabric(Supernode(machine=imported.digest, nodes=2, npus_per_node=2), FACTS)
     cells = np.zeros((2, network(fabric).sub_planes + 2))
     cells[0, 0], cells[1, 0] = 12.0, 3.0
-    assert {12.0, 3.0} <= {*spread(fabric, cells)}
+    assert {12.0, 3.0} <= {*link_values(fabric, cells)}
 
 
 def test_a_link_is_as_full_as_its_busier_direction():

@@ -8,7 +8,7 @@ from twin.hardware.placement import place
 from twin.scenario import Fault
 from twin.ui import formulas, session
 from twin.ui.charts import faults as charts_playback
-from twin.ui.forms.faults import offered_names, typical, wrong
+from twin.ui.forms.faults import element_names, typical, wrong
 from twin.ui.pages import PAGES
 
 
@@ -168,7 +168,7 @@ def test_a_wrong_fault_has_one_sentence_and_a_right_one_none():
     assert "no element is named" in wrong(fabric, row | {"element": "nobody"})
     assert wrong(fabric, row | {"element": "node 3", "to": "node 40"})
     assert not wrong(fabric, row | {"element": "L1 3.2", "to": "L2 2.1"})
-    assert {"node 3", "sub-plane 3", "die 3.0.1", "L2 3.12"} <= set(offered_names(fabric))
+    assert {"node 3", "sub-plane 3", "die 3.0.1", "L2 3.12"} <= set(element_names(fabric))
 
 
 def test_the_picture_names_every_fault():

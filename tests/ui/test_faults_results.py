@@ -59,7 +59,7 @@ def test_dips_are_found_once_and_marked_in_the_charts(app, store):
     assert dip.at_s == 60.0
     assert dip.down == (("decode 0", 15.0),)
     windows, events = record.table(run, "windows"), record.table(run, "events")
-    chart = charts_faults.around(windows, events, (), 20.0, "output_tokens_per_s")
+    chart = charts_faults.around_faults(windows, events, (), 20.0, "output_tokens_per_s")
     assert "1 fault" in chart.alt
     lines = [s for s in chart.figure.layout.shapes if s.type == "line"]
     assert 60.0 in [line.x0 for line in lines]
@@ -67,7 +67,7 @@ def test_dips_are_found_once_and_marked_in_the_charts(app, store):
 
 def test_an_old_run_is_not_offered_for_playback(app, store):
     run = done_broken(store, traffic=False)
-    assert playback.missing(run) == ["traffic"]
+    assert playback.missing_tables(run) == ["traffic"]
     at = opened(app, run)
     assert "Play back" not in [link.label for link in at.get("page_link")]
 
@@ -78,6 +78,6 @@ def test_what_is_slow_is_shaded_like_what_is_out(app, store, column):
     run = done_broken(store)
     windows, events = record.table(run, "windows"), record.table(run, "events")
     slow = Fault(element="plane ub", kind="derate", at_s=30.0, duration_s=20.0, factor=0.5)
-    chart = charts_faults.around(windows, events, (slow,), 20.0, column)
+    chart = charts_faults.around_faults(windows, events, (slow,), 20.0, column)
     shades = [(s.x0, s.x1) for s in chart.figure.layout.shapes if s.type == "rect"]
     assert (30.0, 50.0) in shades

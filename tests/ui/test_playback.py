@@ -15,7 +15,7 @@ from twin.hardware.placement import place
 from twin.lab.library import load_facts
 from twin.ui import session
 from twin.ui.pages import PAGES
-from twin.ui.pages.playback.player import KINDS, happened, message
+from twin.ui.pages.playback.player import KINDS, event_rows, message
 
 
 @pytest.fixture(autouse=True)
@@ -119,7 +119,7 @@ def test_curves_are_in_the_unit_they_name(made):
 
 def test_what_happened_is_in_order_and_points_at_the_picture(made):
     _, tables, _ = made
-    rows = happened(tables["events"], 120.0)
+    rows = event_rows(tables["events"], 120.0)
     assert [r["t"] for r in rows] == sorted(r["t"] for r in rows)
     assert next(r for r in rows if r["kind"] == "fault")["element"] == "node 6"
     assert next(r for r in rows if r["kind"] == "detected")["end"] is None

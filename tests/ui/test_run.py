@@ -350,7 +350,7 @@ def test_the_slowest_request_is_one_that_the_figures_count(store):
     run = done(store, s)
     rows = store.runs.table(run, "requests")
     warmup_s = float(rows["first_token_s"].median())
-    slowest, _ = record.requests_by(run, warmup_s)["TTFT"]
+    slowest, _ = record.slow_requests(run, warmup_s)["TTFT"]
     counted = rows.filter(pl.col("first_token_s") >= warmup_s, pl.col("finish_s").is_not_nan())
     ttft_s = counted["first_token_s"] - counted["arrival_s"]
     assert slowest in counted["request_id"]

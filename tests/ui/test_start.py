@@ -15,7 +15,7 @@ from twin.ui.pages import PAGES
 from twin.ui.pages.playback import player
 from twin.ui.pages.run import explained
 from twin.ui.pages.start import answer
-from twin.ui.pages.start.gallery import SHELVES, chosen, picture
+from twin.ui.pages.start.gallery import SHELVES, find_presets, picture
 from twin.ui.runs import headlines
 from twin.ui.show import plain
 
@@ -80,7 +80,7 @@ def test_no_shelf_is_empty(app, shelf):
 def test_every_preset_answers_one_of_the_questions_and_says_its_answer_in_a_picture_and_figures():
     named = [(p.key, p.scenario) for p in presets()]
     asked = [words for name, words in SHELVES.items() if name != "All"]
-    assert {key for words in asked for key, _ in chosen(named, words, "")} == {
+    assert {key for words in asked for key, _ in find_presets(named, words, "")} == {
         p.key for p in presets()
     }
     for preset in presets():
@@ -179,7 +179,7 @@ def test_a_linked_scenario_keeps_its_difference_and_its_name(app):
     first = presets()[0].scenario
     varied = with_overrides(first, {"deployment.prefill.instances": 8})
     app.run()
-    link = links.draft_url(words.named(varied, first))
+    link = links.draft_url(words.name_draft(varied, first))
     app.query_params["s"] = link.partition("?s=")[2]
     app.run()
     assert not app.exception

@@ -108,7 +108,7 @@ def test_the_picture_asks_once_for_each_thing(store):
         from twin.ui import session
         from twin.ui.pages.supernode import editor
 
-        editor.on_act(wishes)
+        editor.act_all(wishes)
         session.draft()
 
     nics = [f"NIC 2.{npu}.{die}" for npu in range(8) for die in range(2)]
@@ -134,7 +134,7 @@ def dragged(*wishes):
         from twin.ui.pages.supernode import editor as fabric_editor
 
         session.draft()
-        fabric_editor.on_act(wishes)
+        fabric_editor.act_all(wishes)
 
     at = patient(script, args=([{"number": k, **w} for k, w in enumerate(wishes, 1)],)).run()
     assert not at.exception
@@ -188,13 +188,13 @@ def test_rows_of_the_table_are_changed_and_restored_as_one_step(store):
         def link():
             fabric = editor.fabric_of(session.draft().supernode)
             [row] = (
-                table.matching(table.rows(fabric, "link"), "L2 3.12")
+                table.matching_rows(table.rows(fabric, "link"), "L2 3.12")
                 .filter(table.pl.col("Element") == "L1 20.3")
                 .to_dicts()
             )
             return row
 
-        editor.take((Edit(element="sub-plane 3", capacity_factor=0.5),))
+        editor.apply((Edit(element="sub-plane 3", capacity_factor=0.5),))
         assert link()[table.NOW] == 0.5 * link()[table.BUILT]
         table.change([link()], 7.0, table.RATE)
         table.change([link()], 7.0, table.RATE)  # a second time is no other step
@@ -219,12 +219,12 @@ BUILT = build_fabric(Supernode(), load_facts())
 
 def test_a_row_counts_what_leaves_its_element():
     slow = build_fabric(Supernode(edits=(HALF,)), load_facts())
-    assert table.kinds(BUILT).keys() >= {"rack", "node", "NPU", "die", "L1", "L2", "sub-plane"}
-    [row] = table.matching(table.rows(slow, "L1"), "L1 20.3").to_dicts()
+    assert table.groups(BUILT).keys() >= {"rack", "node", "NPU", "die", "L1", "L2", "sub-plane"}
+    [row] = table.matching_rows(table.rows(slow, "L1"), "L1 20.3").to_dicts()
     inside = 16 * 28.0 + 4 * 160.0 / 7  # of dies and CPUs
     assert row[table.BUILT] == pytest.approx(448 + inside)
     assert row[table.NOW] == pytest.approx(row[table.BUILT] / 2)
-    [row] = table.matching(table.rows(slow, "node"), "node 7").to_dicts()
+    [row] = table.matching_rows(table.rows(slow, "node"), "node 7").to_dicts()
     assert row[table.BUILT] == pytest.approx(7 * 448 + 400 + 50)
     assert row[table.NOW] == pytest.approx(6.5 * 448 + 400 + 50)
 
@@ -241,19 +241,19 @@ def test_a_row_counts_what_leaves_its_element():
     ],
 )
 def test_names_are_found_however_they_are_spelled(kind, typed, names):
-    assert table.matching(table.rows(BUILT, kind), typed)[table.NAME].to_list() == names
+    assert table.matching_rows(table.rows(BUILT, kind), typed)[table.NAME].to_list() == names
 
 
 def test_what_is_selected_is_shown_with_the_links_of_a_single_chip():
-    assert table.chosen(BUILT, ["node 3", "L1 0.0"])[table.NAME].to_list() == ["node 3", "L1 0.0"]
-    assert len(table.chosen(BUILT, ["L1 20.3"])) == 1 + 16 + 4 + 16
+    assert table.selected(BUILT, ["node 3", "L1 0.0"])[table.NAME].to_list() == ["node 3", "L1 0.0"]
+    assert len(table.selected(BUILT, ["L1 20.3"])) == 1 + 16 + 4 + 16
 
 
 def test_an_edit_travels_in_the_drafts_link(page):
     edit(page, HALF)
     draft = page.session_state["history"][-1]
     query = dict(parse_qsl(urlsplit(links.scenario_link(draft, "supernode")).query))
-    assert links.open_scenario(query, session.store(), session.hold).supernode.edits == (HALF,)
+    assert links.open_scenario(query, session.store(), session.retain).supernode.edits == (HALF,)
 
 
 def test_several_supernodes_can_be_edited(page):

@@ -9,9 +9,9 @@ from twin.hardware.prices import all_to_all, pool_read
 from twin.lab.library import load_facts
 from twin.scenario import Edit, Scenario, Supernode, with_overrides
 from twin.ui import fields
-from twin.ui.fields import effect
+from twin.ui.fields import edited
 from twin.ui.pages import PAGES
-from twin.ui.pages.supernode.editor import change, restore
+from twin.ui.pages.supernode.editor import change, edits_without
 from twin.ui.pages.supernode.prices import TRAFFIC, headlines, link_shares
 
 FACTS = load_facts()
@@ -42,18 +42,18 @@ def test_too_many_edits_are_refused():
 
 def test_restoring_takes_back_what_is_within_and_names_what_is_around():
     edits = change((), ["node 3", "die 3.0.0", ("L1 3.0", "L2 0.0"), "sub-plane 1"], capacity=0.5)
-    left, wider = restore(edits, ["node 3"], FULL)
+    left, wider = edits_without(edits, ["node 3"], FULL)
     assert [e.element for e in left] == ["sub-plane 1"]
     assert [e.element for e in wider] == ["sub-plane 1"]
-    left, wider = restore(edits, ["die 3.0.0"], FULL)
+    left, wider = edits_without(edits, ["die 3.0.0"], FULL)
     assert "die 3.0.0" not in {e.element for e in left}
     assert [e.element for e in wider] == ["node 3"]
 
 
 def test_an_effect_in_words():
-    assert effect(0.0, 2.0) == "off"
-    assert effect(0.5, 2.0) == "50 % of capacity, latency ×2"
-    assert effect(1.0, None) == "as built"
+    assert edited(0.0, 2.0) == "off"
+    assert edited(0.5, 2.0) == "50 % of capacity, latency ×2"
+    assert edited(1.0, None) == "as built"
 
 
 def rates(s: Scenario, graph) -> dict[str, float | None]:

@@ -115,7 +115,7 @@ def test_every_field_that_is_offered_has_a_usual_range(app):
     seen = {}
 
     def remember():
-        seen.update({path: points.usual(path) for path in points.offered()})
+        seen.update({path: points.default_axis(path) for path in points.sweepable_fields()})
 
     app.run()
     session_of(app, remember)
@@ -143,12 +143,12 @@ CALLS = []
 def test_the_axes_stand_with_the_slo_before_the_first_point():
     axis = sweep.axis(f"{RATE}=50:150:3")
     waiting = [charts.Ran(x, {}, False, {"ttft_s_p99": 5.0}) for x in axis.values]
-    figure = charts.over(axis, "ttft_s_p99", {"": waiting}).figure
+    figure = charts.metric_over_field(axis, "ttft_s_p99", {"": waiting}).figure
     assert {a.text for a in figure.layout.annotations} == {"SLO 5.00 s"}
     assert figure.layout.xaxis.range == (46.0, 154.0)
     assert figure.layout.yaxis.range == (0, 6.5)
     done = [charts.Ran(x, {"ttft_s_p99": 0.5}, True, {"ttft_s_p99": 5.0}) for x in axis.values]
-    later = charts.over(axis, "ttft_s_p99", {"": done[:1] + waiting[1:]}).figure
+    later = charts.metric_over_field(axis, "ttft_s_p99", {"": done[:1] + waiting[1:]}).figure
     assert later.layout.xaxis.range == figure.layout.xaxis.range  # points come, the axis stays
     assert list(later.data[0].x) == [50.0]
 
@@ -165,7 +165,7 @@ def test_the_pictures_mark_knee_slo_and_published_points():
         )
         for x, t in ((50.0, 1.0), (100.0, 2.0), (150.0, 8.0))
     ]  # fmt: skip
-    figure = charts.over(axis, "ttft_s_p99", {"": ran}).figure
+    figure = charts.metric_over_field(axis, "ttft_s_p99", {"": ran}).figure
     assert list(figure.data[0].marker.symbol) == ["circle", "circle", "circle-open"]
     assert {a.text for a in figure.layout.annotations} == {"knee", "SLO 5.00 s"}
     assert [s.x0 for s in figure.layout.shapes if s.x0 == s.x1] == [125.0]

@@ -30,15 +30,15 @@ def varied(**fields):
 )
 def test_a_varied_run_is_named_by_its_weightiest_change(fields, name):
     draft, preset = scenario(**fields), scenario()
-    assert words.named(draft, preset).name == name
+    assert words.name_draft(draft, preset).name == name
 
 
 def test_a_varied_run_has_a_question_of_its_own():
     preset = scenario()
-    question = words.named(varied(), preset).question
+    question = words.name_draft(varied(), preset).question
     edits = "sub-plane 3: 50 % of capacity"
     assert question == f"Quick start with these changes: node 31 fails at 106 s, {edits}."
-    question = words.named(scenario(faults=[FAULT]), preset).question
+    question = words.name_draft(scenario(faults=[FAULT]), preset).question
     assert question == "Quick start with this change: node 31 fails at 106 s."
 
 
@@ -46,8 +46,8 @@ def test_a_long_name_keeps_its_count_and_its_bound():
     draft, preset = varied(faults=[{**FAULT, "element": "L2 3.12", "kind": "derate"}]), scenario()
     draft = draft.model_copy(update={"name": "x" * 78})
     preset = preset.model_copy(update={"name": "x" * 78})
-    assert len(words.named(draft, preset).name) <= words.NAME_MOST
-    assert words.named(draft, preset).name.endswith("+1")
+    assert len(words.name_draft(draft, preset).name) <= words.NAME_MOST
+    assert words.name_draft(draft, preset).name.endswith("+1")
 
 
 def test_lists_are_told_in_words_as_models_and_as_plain_values():
@@ -60,7 +60,7 @@ def test_lists_are_told_in_words_as_models_and_as_plain_values():
         == "node 31 computes at 0.5 x of its speed from 106 s for 20 s"
     )
     assert fields.rows_in_words("faults", [slow] * 5).endswith("2 more")
-    assert fields.lists_of(scenario()) == []
+    assert fields.list_sentences(scenario()) == []
 
 
 def test_every_field_lists_faults_and_edits_and_says_what_is_not_used():
@@ -77,7 +77,7 @@ def test_tenants_are_told_in_words_wherever_a_scenario_is():
     words_of = "chat, 1 part of the sessions; batch, 4 parts of the sessions"
     s = scenario(tenants=rows)
     assert show(s.tenants, "tenants") == words_of
-    assert fields.lists_of(s) == [f"Tenants: {words_of}"]
+    assert fields.list_sentences(s) == [f"Tenants: {words_of}"]
     told = [row["Value"] for row in sections.field_rows(s) if row["Field"] == "Tenants"]
     assert told == words_of.split("; ")
 

@@ -9,7 +9,7 @@ from tests.ui.stored_runs import queued
 from twin.lab import ask
 from twin.lab.library import presets
 from twin.lab.traces.reader import read_trace
-from twin.ui.forms import behind
+from twin.ui.forms import further_fields
 from twin.ui.pages import PAGES
 
 MOONCAKE = "\n".join(
@@ -66,7 +66,7 @@ def test_a_draft_survives_a_page_change(page):
 
 
 def test_every_group_opens(page):
-    for group in behind("workload"):
+    for group in further_fields("workload"):
         page.get_by_key("workload-group").set_value(group)
         page.run()
         assert not page.exception

@@ -28,7 +28,7 @@ def mode() -> str:
 
 def visitor() -> str:
     """Name of this visitor in the store: issuer and subject of the login; '' without logins."""
-    return _named(st.user.to_dict()) if mode() == LOGIN else ""
+    return _login_name(st.user.to_dict()) if mode() == LOGIN else ""
 
 
 def visitor_of(request: Request) -> str:
@@ -41,18 +41,18 @@ def visitor_of(request: Request) -> str:
     cookie_text = _get_signed_cookie_with_chunks(request.cookies, USER_COOKIE_NAME)
     user = json.loads(cookie_text) if cookie_text else {}
     same_host = urlsplit(str(user.get("origin", ""))).netloc == request.headers.get("host", "")
-    if not (user.get("is_logged_in") and same_host and (name := _named(user))):
+    if not (user.get("is_logged_in") and same_host and (name := _login_name(user))):
         login_hint = "log in on the pages of this server first"
         raise PermissionError(f"{login_hint}; the same cookie counts here")
     return name
 
 
-def _named(user: dict[str, Any]) -> str:
+def _login_name(user: dict[str, Any]) -> str:
     """Name of a login in the store: its issuer and subject; '' without both."""
     return f"{user.get('iss', '')} {user.get('sub', '')}".strip()
 
 
-def gate() -> None:
+def require_login() -> None:
     """On a server with logins, stop the page with a log-in button for anyone not logged in."""
     try:
         if mode() != LOGIN:

@@ -43,7 +43,7 @@ HEADERS = {
 }
 
 
-def unforeseen(error: Exception) -> bool:
+def report_error(error: Exception) -> bool:
     """Show the reference of an unexpected error that Streamlit has logged; True: it was shown."""
     reference = secrets.token_hex(4)
     log.error("reference %s: %s on a page", reference, type(error).__name__, exc_info=error)
@@ -55,7 +55,7 @@ def unforeseen(error: Exception) -> bool:
     return True
 
 
-def door(app: ASGIApp) -> ASGIApp:
+def guard(app: ASGIApp) -> ASGIApp:
     """The app with our headers on every answer; it hides counters and refuses foreign log-outs."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:

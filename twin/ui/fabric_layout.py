@@ -92,17 +92,17 @@ def boxes(fabric: Fabric) -> Boxes:
         }
     if sheet.fixed and not rack_switches:
         for node, members in nodes.items():
-            sheet.blocks.append((_blade(sheet, node, members, -1, 0.0, 0.0), -1, "rack"))
+            sheet.blocks.append((_add_node(sheet, node, members, -1, 0.0, 0.0), -1, "rack"))
     else:
         _racks(sheet, nodes, rack_switches)
     several_supernodes = len({supernode for supernode, _ in switches if supernode >= 0}) > 1
     switch_groups = sorted(switches.items(), key=lambda item: item[0][1][0] in PLANES)
     for (supernode, _), members in switch_groups:
-        block = _switches(sheet, members, supernode if several_supernodes else -1)
+        block = _add_switches(sheet, members, supernode if several_supernodes else -1)
         sheet.blocks.append((block, supernode, "hub"))
     if sheet.fixed:
-        _fix(sheet, layout_name)
-    _rows(sheet)
+        _place_blocks(sheet, layout_name)
+    _set_rows(sheet)
     return sheet
 
 
@@ -127,7 +127,7 @@ def _racks(sheet: Boxes, nodes: Mapping[int, list[int]], switches: Mapping[str, 
         for i, node in enumerate(rack_nodes):
             if i and i % nodes_per_column == 0:
                 x, y = right + 4.0, HEAD
-            node_box = _blade(sheet, node, nodes[node], rack, x, y)
+            node_box = _add_node(sheet, node, nodes[node], rack, x, y)
             _, _, width, height = sheet.rect[node_box]
             right, y = max(right, x + width), y + height + 4.0
             bottom = max(bottom, y)
@@ -140,7 +140,7 @@ def _racks(sheet: Boxes, nodes: Mapping[int, list[int]], switches: Mapping[str, 
         sheet.blocks.append((rack, supernode, "rack"))
 
 
-def _blade(sheet: Boxes, n: int, inside: Sequence[int], parent: int, x: float, y: float) -> int:
+def _add_node(sheet: Boxes, n: int, inside: Sequence[int], parent: int, x: float, y: float) -> int:
     """Add one node: rows of NPUs, with its switches and hosts below. Returns its box."""
     node_box, attrs = sheet.add(f"node {n}", "node", parent, (x, y, 0, 0)), sheet.net.vertex_data
     npus: dict[int, list[int]] = defaultdict(list)
@@ -151,7 +151,7 @@ def _blade(sheet: Boxes, n: int, inside: Sequence[int], parent: int, x: float, y
     for k, (npu_number, npu_vertices) in enumerate(npus.items()):
         corner = GUTTER + STEP * (k % npus_per_row), 4.0 + (NPU_H + 2.0) * (k // npus_per_row)
         npu = sheet.add(f"NPU {n}.{npu_number}", "npu", node_box, (*corner, NPU_W, NPU_H))
-        _package(sheet, npu, npu_vertices)
+        _add_dies(sheet, npu, npu_vertices)
     width = STEP * npus_per_row - 2.0
     strip_top = 4.0 + (NPU_H + 2.0) * math.ceil(len(npus) / npus_per_row)
     kind_of = {v: attrs[v]["kind"] for v in inside if "npu" not in attrs[v]}
@@ -166,7 +166,7 @@ def _blade(sheet: Boxes, n: int, inside: Sequence[int], parent: int, x: float, y
     return node_box
 
 
-def _package(sheet: Boxes, npu: int, parts: Sequence[int]) -> None:
+def _add_dies(sheet: Boxes, npu: int, parts: Sequence[int]) -> None:
     """Add the dies of an NPU side by side, with a NIC above each die that has one."""
     dies = [vertex for vertex in parts if sheet.net.vertex_data[vertex]["kind"] == "die"]
     nics = [vertex for vertex in parts if vertex not in dies]
@@ -177,7 +177,7 @@ def _package(sheet: Boxes, npu: int, parts: Sequence[int]) -> None:
             sheet.put(vertex, npu, 2.0 + k * (width + 2.0), top, width, height)
 
 
-def _switches(sheet: Boxes, inside: Sequence[int], part: int) -> int:
+def _add_switches(sheet: Boxes, inside: Sequence[int], part: int) -> int:
     """Add a block of switches, or one switch as its own box; returns the block's box."""
     attrs = sheet.net.vertex_data[inside[0]]
     chips_per_row = CHIPS_IN_ROW if len(inside) <= 4 * CHIPS_IN_ROW else 2 * CHIPS_IN_ROW
@@ -197,15 +197,15 @@ def _switches(sheet: Boxes, inside: Sequence[int], part: int) -> int:
     return block
 
 
-def _fix(sheet: Boxes, wish: str) -> None:
+def _place_blocks(sheet: Boxes, wish: str) -> None:
     """Set the places of blocks that are no racks: by the vertices' `grid`, otherwise by links."""
     x_unit, y_unit = (max(sheet.rect[box][k] for box, _, _ in sheet.blocks) + 44.0 for k in (2, 3))
     if wish == "grid":
-        positions = _on_grid(sheet, x_unit / y_unit)
+        positions = _grid_places(sheet, x_unit / y_unit)
     elif any(kind == "hub" for _, _, kind in sheet.blocks):
-        positions = _in_levels(sheet)
+        positions = _level_places(sheet)
     else:
-        positions = _pulled(sheet)
+        positions = _spring_places(sheet)
     next_row = 1.2 + max((y for _, y in positions.values()), default=0.0)
     boxes_left = [box for box, _, _ in sheet.blocks if box not in positions]
     columns = max(1, round(1.0 + max((x for x, _ in positions.values()), default=len(boxes_left))))
@@ -215,7 +215,7 @@ def _fix(sheet: Boxes, wish: str) -> None:
         sheet.rect[box] = (round(x * x_unit, 1), round(y * y_unit, 1), *sheet.rect[box][2:])
 
 
-def _on_grid(sheet: Boxes, aspect: float) -> dict[int, tuple[float, float]]:
+def _grid_places(sheet: Boxes, aspect: float) -> dict[int, tuple[float, float]]:
     """Column and row of blocks by the grid's dimensions, inner first, filling a screen's shape."""
     cells: dict[int, list[tuple[int, ...]]] = defaultdict(list)
     for vertex, attrs in enumerate(sheet.net.vertex_data):
@@ -237,13 +237,13 @@ def _on_grid(sheet: Boxes, aspect: float) -> dict[int, tuple[float, float]]:
     return {box: (x, y) for box, (x, y) in zip(corner_of, positions.tolist(), strict=True)}
 
 
-def _in_levels(sheet: Boxes) -> dict[int, tuple[float, float]]:
+def _level_places(sheet: Boxes) -> dict[int, tuple[float, float]]:
     """Column and row of blocks: nodes, and below them switches by links to the nearest node."""
     racks = [box for box, _, kind in sheet.blocks if kind == "rack"]
     vertices = enumerate(sheet.net.vertex_data)
     node_number = {sheet.outer[sheet.of[v]]: d["node"] for v, d in vertices if "node" in d}
     racks.sort(key=lambda box: node_number.get(box, 0))
-    hops_away = nx.multi_source_dijkstra_path_length(_joined(sheet), set(racks)) if racks else {}
+    hops_away = nx.multi_source_dijkstra_path_length(_graph_of(sheet), set(racks)) if racks else {}
     levels: dict[int, list[int]] = defaultdict(list)
     for box, _, kind in sheet.blocks:
         if kind != "rack":
@@ -262,7 +262,7 @@ def _in_levels(sheet: Boxes) -> dict[int, tuple[float, float]]:
     }
 
 
-def _joined(sheet: Boxes) -> nx.Graph:
+def _graph_of(sheet: Boxes) -> nx.Graph:
     """The blocks as a graph, with an edge where any of their vertices are linked."""
     graph, net = nx.Graph(), sheet.net
     graph.add_nodes_from(box for box, _, _ in sheet.blocks)
@@ -272,9 +272,9 @@ def _joined(sheet: Boxes) -> nx.Graph:
     return graph
 
 
-def _pulled(sheet: Boxes) -> dict[int, tuple[float, float]]:
+def _spring_places(sheet: Boxes) -> dict[int, tuple[float, float]]:
     """Column and row of every block on a lattice, with linked blocks near each other."""
-    positions = nx.spring_layout(_joined(sheet), seed=1, iterations=60)
+    positions = nx.spring_layout(_graph_of(sheet), seed=1, iterations=60)
     column_count = max(1, math.ceil(math.sqrt(len(positions) / 2)))
     sorted_boxes = sorted(positions, key=lambda box: positions[box][0])
     rows = math.ceil(len(sorted_boxes) / column_count)
@@ -285,7 +285,7 @@ def _pulled(sheet: Boxes) -> dict[int, tuple[float, float]]:
     return cells
 
 
-def _rows(sheet: Boxes) -> None:
+def _set_rows(sheet: Boxes) -> None:
     """Set the rows of the load matrix: sub-planes, the RDMA and the VPC plane, further switches."""
     sub_planes = [attrs["sub_plane"] for attrs in sheet.net.vertex_data if "sub_plane" in attrs]
     for sub_plane in range(max(sub_planes, default=0) + 1):

@@ -141,7 +141,7 @@ def machine(fabric: Fabric) -> dict[str, Any]:
 @lru_cache(maxsize=8)
 def machine_text(fabric: Fabric) -> str:
     """`machine` as it is sent."""
-    return deflated(machine(fabric))
+    return deflate(machine(fabric))
 
 
 @lru_cache(maxsize=16)
@@ -150,7 +150,7 @@ def changes(fabric: Fabric) -> dict[str, Any]:
     picture = layout(built(fabric))
     edited_rates = picture.least(network(fabric).capacity)
     changed_links = np.flatnonzero(edited_rates != picture.rates)
-    factors_of, holders = _marks(picture, fabric.graph["supernode"].edits)
+    factors_of, holders = _edit_marks(picture, fabric.graph["supernode"].edits)
     return {
         "edits": len(fabric.graph["supernode"].edits),
         "links": np.diff(changed_links, prepend=0).tolist(),
@@ -159,7 +159,7 @@ def changes(fabric: Fabric) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _marks(known: Layout, edits: Iterable[Edit]) -> tuple[dict[str, list[float]], set[str]]:
+def _edit_marks(known: Layout, edits: Iterable[Edit]) -> tuple[dict[str, list[float]], set[str]]:
     """Factors of capacity and latency by element, and the boxes that contain edited elements."""
     names = [name for name, _ in known.elements]
     member_vertices = np.concatenate([members for _, members in known.elements])
@@ -192,7 +192,7 @@ def columns(plane: str, sub_plane: int | None, planes: int) -> list[int]:
     return list(range(planes)) if sub_plane is None else [sub_plane]
 
 
-def spread(fabric: Fabric, cells: Array) -> list[float | None]:
+def link_values(fabric: Fabric, cells: Array) -> list[float | None]:
     """Values of a run's cells f8[nodes, planes + 2], assigned to the links that belong to each."""
     picture = layout(built(fabric))
     planes = cells.shape[1] - 2
@@ -219,13 +219,13 @@ def _rounded(values: Array) -> list[float | None]:
     return [None if np.isnan(value) else float(f"{value:.3g}") for value in values.tolist()]
 
 
-def deflated(message: Any) -> str:
+def deflate(message: Any) -> str:
     """A message as base64 of its deflated JSON."""
     json_bytes = json.dumps(message, separators=(",", ":"), allow_nan=False).encode()
     return base64.b64encode(zlib.compress(json_bytes, 6)).decode()
 
 
-def packed(values: Array, kind: str = "<f4") -> str:
+def pack(values: Array, kind: str = "<f4") -> str:
     """Numbers as base64 of little-endian values of a type."""
     return base64.b64encode(np.ascontiguousarray(values, kind).tobytes()).decode()
 
@@ -285,12 +285,12 @@ def fabric_picture(
         result = _canvas(
             data={
                 "title": title,
-                "machine": geometry(fabric, key),
-                "changes": deflated(changes(fabric)),
+                "machine": send_geometry(fabric, key),
+                "changes": deflate(changes(fabric)),
                 "instances": ranges,
                 "colours": theme.PLANE | theme.ROLE | theme.KIND,
                 "chips": [choice_label(CHIPS, chip, facts) for chip in chips],
-                "carried": "" if carried is None else deflated(list(carried)),
+                "carried": "" if carried is None else deflate(list(carried)),
                 "high": max((v for v in carried or () if v is not None), default=0.0) or 1.0,
                 "unit": unit,
                 "modes": list((modes or {}).items()),
@@ -306,7 +306,7 @@ def fabric_picture(
     return dict(result.selection or {})
 
 
-def geometry(fabric: Fabric, picture: str) -> str:
+def send_geometry(fabric: Fabric, picture: str) -> str:
     """Send the machine as built; returns the name under which picture `picture` finds it."""
     text = machine_text(built(fabric))
     digest = f"{crc32(text.encode()):08x}"

@@ -35,7 +35,7 @@ CODE = re.compile(r"`([a-z_.]+)`")  # a field's path or last name in a help
 NAME = re.compile(r"(?<![\w.'\"])[a-z0-9]+(?:_[a-z0-9]+)+\b(?!\.\w)")  # of a field, not quoted
 
 
-def declared(path: str) -> ScenarioField:
+def field_of(path: str) -> ScenarioField:
     """Declaration of a field; raises KeyError for an unknown path."""
     field = field_info(path)
     if field is None:
@@ -43,26 +43,26 @@ def declared(path: str) -> ScenarioField:
     return field
 
 
-def formed() -> list[str]:
+def form_paths() -> list[str]:
     """Paths of all fields with a form, in order."""
     return [path for form in FORMS for group in form_groups(form).values() for path in group]
 
 
 def field_name(path: str) -> str:
     """A field's label without its unit: 'Request rate'."""
-    return declared(path).label
+    return field_of(path).label
 
 
 def label(path: str) -> str:
     """A field's label with its unit: 'Request rate (req/s)'."""
-    return scenario_words.titled(declared(path))
+    return scenario_words.titled(field_of(path))
 
 
 def choice_label(path: str, option: str, facts: Facts | None = None) -> str:
     """One option of a field: 'sp_tp_sp' -> 'SP-TP-SP'; a file by its own title."""
     if path == "supernode.machine" and IMPORTED.fullmatch(option):
         return f"Imported: {option[:8]}"
-    title_fact = f"{declared(path).files}.{option}.title"
+    title_fact = f"{field_of(path).files}.{option}.title"
     if facts is not None and title_fact in facts:
         return str(facts[title_fact].value)
     return scenario_words.choice_label(path, option)
@@ -70,7 +70,7 @@ def choice_label(path: str, option: str, facts: Facts | None = None) -> str:
 
 def options(path: str, facts: Facts) -> list[str] | None:
     """Options of a choice: as declared, or the names in the facts; None for no choice."""
-    field = declared(path)
+    field = field_of(path)
     if field.closed:
         return list(field.options)
     if not field.files:
@@ -103,15 +103,15 @@ def change_line(path: str, before: str, now: str) -> str:
 
 def tooltip(path: str) -> str:
     """Tooltip of a field: its meaning, bounds, default and source, and the terms in its label."""
-    field = declared(path)
+    field = field_of(path)
     bounds_text = f"{field.low:,.9g} to {field.high:,.9g}. " if field.low is not None else ""
     source_text = f" ({field.source})" if field.source else ""
     default_text = f"{bounds_text}Default {show(field.default, path)}{source_text}."
-    help_text = in_labels(f"{field.help}\n\n{default_text}" if field.help else default_text)
-    return glossed(field.label, help_text)
+    help_text = with_labels(f"{field.help}\n\n{default_text}" if field.help else default_text)
+    return with_glossary(field.label, help_text)
 
 
-def in_labels(text: str) -> str:
+def with_labels(text: str) -> str:
     """A text of ours in which fields in backticks stand by their labels.
 
     >>> in_labels("As `deployment.prefill.chip` says; each has a `workload`.")
@@ -121,14 +121,14 @@ def in_labels(text: str) -> str:
     def name_of(match: re.Match[str]) -> str:
         """The label of the field in backticks; what is no field stays."""
         field = field_info(match.group(1))
-        name = field.label if field else _leaves().get(match.group(1))
+        name = field.label if field else _labels_by_name().get(match.group(1))
         return f"*{plain(name)}*" if name else match.group()
 
     return CODE.sub(name_of, text)
 
 
 @lru_cache(maxsize=1024)
-def glossed(name: str, says: str = "") -> str:
+def with_glossary(name: str, says: str = "") -> str:
     """A tooltip: what it says itself, and the glossary's meaning of the terms in a label.
 
     >>> print(glossed("Nodes in use", "Of all."))
@@ -136,7 +136,7 @@ def glossed(name: str, says: str = "") -> str:
     <BLANKLINE>
     node: Server; on CloudMatrix384 8 NPUs, 4 CPUs and one L1 switch of each sub-plane.
     """
-    meanings = "  \n".join(f"{term.name}: {in_labels(term.meaning)}" for term in terms_in(name))
+    meanings = "  \n".join(f"{term.name}: {with_labels(term.meaning)}" for term in terms_in(name))
     return "\n\n".join(filter(None, (says, meanings)))
 
 
@@ -147,13 +147,13 @@ def sentence(refusal: str, file: str = "") -> str:
     >>> sentence("conv.jsonl: line 2 is not JSON", "conv.jsonl")
     'conv.jsonl: line 2 is not JSON.'
     """
-    text = scenario_words.labelled(CHOSEN.sub(_chosen, refusal))
+    text = scenario_words.labelled(CHOSEN.sub(_label_option, refusal))
     if file and refusal.startswith(file):
         text = file[0] + text[len(file[0].upper()) :]
-    return plain(NAME.sub(lambda match: _leaves().get(match.group(), match.group()), text))
+    return plain(NAME.sub(lambda match: _labels_by_name().get(match.group(), match.group()), text))
 
 
-def _chosen(match: re.Match[str]) -> str:
+def _label_option(match: re.Match[str]) -> str:
     """`deployment.mode = 'prefill_only'` with the option's label."""
     path, option = match.groups()
     field = field_info(path)
@@ -163,12 +163,12 @@ def _chosen(match: re.Match[str]) -> str:
 
 
 @cache
-def _leaves() -> dict[str, str]:
+def _labels_by_name() -> dict[str, str]:
     """Labels of fields whose last name (after the last dot) is unique, by that name."""
     paths = [path for path in fields() if "[]" not in path]
     name_counts = Counter(path.rpartition(".")[2] for path in paths)
     return {
-        name: declared(path).label
+        name: field_of(path).label
         for path in paths
         if name_counts[name := path.rpartition(".")[2]] == 1 and "_" in name
     }
@@ -210,34 +210,34 @@ def rows_in_words(path: str, rows: Sequence[Any], most: int = ROWS_SHOWN) -> str
     return "; ".join(sentences) or "none"
 
 
-def _fault(row: dict[str, Any]) -> str:
+def _fault_text(row: dict[str, Any]) -> str:
     """A fault as text: element, effect, begin and duration."""
     fault = Fault.model_validate(row)
     effect_text = KINDS[fault.kind].says(fault)
     duration_text = f" for {fault.duration_s:g} s" if fault.duration_s else ""
     preposition = "at" if effect_text == "fails" else "from"
-    return f"{_named(row)} {effect_text} {preposition} {fault.at_s:g} s{duration_text}"
+    return f"{_element_text(row)} {effect_text} {preposition} {fault.at_s:g} s{duration_text}"
 
 
-def _edit(row: dict[str, Any]) -> str:
+def _edit_text(row: dict[str, Any]) -> str:
     """One edit of the fabric as text: element and remaining share."""
     if row.get("add", "nothing") == "switch":
         return f"{row['element']}: a switch that is added"
     if row.get("add") == "link":
-        return f"{_named(row)}: a link of {row['gb_per_s']:g} GB/s that is added"
+        return f"{_element_text(row)}: a link of {row['gb_per_s']:g} GB/s that is added"
     if row.get("links_out"):
-        return f"{_named(row)}: {numbered(row['links_out'], 'link')} out"
-    return f"{_named(row)}: {effect(row.get('capacity_factor'), row.get('latency_factor'))}"
+        return f"{_element_text(row)}: {numbered(row['links_out'], 'link')} out"
+    return f"{_element_text(row)}: {edited(row.get('capacity_factor'), row.get('latency_factor'))}"
 
 
-def _piece(row: dict[str, Any]) -> str:
+def _piece_text(row: dict[str, Any]) -> str:
     """One stretch of a profile as text: its begin, and factors that are not 1."""
     factors = ((key, row.get(key, 1.0)) for key in ("rate", "input", "output"))
     texts = [f"{key} ×{value:,.4g}" for key, value in factors if value != 1.0]
     return f"from {row['at_s']:g} s {', '.join(texts) or 'as the profile says'}"
 
 
-def _model(row: dict[str, Any]) -> str:
+def _model_text(row: dict[str, Any]) -> str:
     """A further model as text: its name and load."""
     model = Model.model_validate(row)
     workload = model.workload
@@ -247,19 +247,19 @@ def _model(row: dict[str, Any]) -> str:
     return f"{name}, {workload.rate_req_per_s:,.6g} req/s"
 
 
-def _tenant(row: dict[str, Any]) -> str:
+def _tenant_text(row: dict[str, Any]) -> str:
     """A tenant as text: its name and its part of the traffic."""
     share = row["share"]
     return f"{row['name']}, {share:,.4g} part{'s' if share != 1 else ''} of the sessions"
 
 
-def _kind(row: dict[str, Any]) -> str:
+def _kind_text(row: dict[str, Any]) -> str:
     """Further nodes as text: how many, and their chip by its title."""
     kind = NodeKind.model_validate(row)
     return f"{numbered(kind.nodes, 'node')} of {choice_label(CHIPS, kind.chip, load_facts())}"
 
 
-def _named(row: dict[str, Any]) -> str:
+def _element_text(row: dict[str, Any]) -> str:
     """Element of a fault or edit as text; of a link, both ends."""
     return f"{row['element']} – {row['to']}" if row.get("to") else str(row["element"])
 
@@ -268,26 +268,26 @@ CHIPS = "supernode.kinds.0.chip"
 
 # What each list is called, and one row of it in words; those that name a run come first.
 LISTS: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
-    "faults": ("Faults", _fault),
-    "supernode.kinds": ("Further kinds of nodes", _kind),
-    "supernode.edits": ("Fabric edits", _edit),
+    "faults": ("Faults", _fault_text),
+    "supernode.kinds": ("Further kinds of nodes", _kind_text),
+    "supernode.edits": ("Fabric edits", _edit_text),
     "deployment.seats": ("Seats", "{role} {index} on {element}".format_map),
-    "models": ("Further models", _model),
-    "tenants": ("Tenants", _tenant),
+    "models": ("Further models", _model_text),
+    "tenants": ("Tenants", _tenant_text),
     "elastic.schedule": (
         "Instances", "from {at_s:g} s {prefill} prefill and {decode} decode".format_map,
     ),
-    "workload.profile.pieces": ("Rate by piece", _piece),
+    "workload.profile.pieces": ("Rate by piece", _piece_text),
 }  # fmt: skip
 
 
-def lists_of(scenario: Scenario) -> list[str]:
+def list_sentences(scenario: Scenario) -> list[str]:
     """Sentences on the lists of a scenario that have rows: faults, edits, seats and others."""
     lists = ((path, title, read(scenario, path)) for path, (title, _) in LISTS.items())
     return [f"{title}: {rows_in_words(path, rows)}" for path, title, rows in lists if rows]
 
 
-def effect(capacity: float | None, latency: float | None) -> str:
+def edited(capacity: float | None, latency: float | None) -> str:
     """Effect of an edit for people: 'off', '50 % of capacity', 'latency ×2'."""
     if capacity == 0.0:
         return "off"

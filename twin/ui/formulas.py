@@ -34,14 +34,14 @@ def formula(
 
     def cached(key: str, _scenario: Scenario) -> Any:
         """The answer, or the sentence why there is none; `key` is what the cache compares."""
-        return or_why(lambda: compute(_scenario))
+        return or_reason(lambda: compute(_scenario))
 
     cached.__qualname__ = name  # Streamlit tells functions apart by name and source
     cached_answer = st.cache_resource(show_spinner=spinner, max_entries=entries)(cached)
     return lambda scenario: lacking(scenario) or cached_answer(canonical(scenario), scenario)
 
 
-def or_why(compute: Callable[[], Any]) -> Any:
+def or_reason(compute: Callable[[], Any]) -> Any:
     """The answer, or the sentence why there is none."""
     try:
         with _PLACES:
@@ -62,12 +62,12 @@ def no_file(s: Scenario) -> str:
 
 def _priced(s: Scenario) -> steady.Priced:
     """The inputs of formulas for a scenario, with its stored trace and routing counts."""
-    return steady.Priced(s, session.facts(), *files(s))
+    return steady.Priced(s, session.facts(), *files_of(s))
 
 
 # What the traffic demands, by a sample of its requests (Offered).
 offered = formula(
-    "offered", lambda s: offer.offered(s, session.facts(), replayed(s)), _no_trace,
+    "offered", lambda s: offer.offered(s, session.facts(), replayed_trace(s)), _no_trace,
     spinner="Drawing a sample of the requests",
 )  # fmt: skip
 # What the deployment sustains (Prediction).
@@ -76,7 +76,7 @@ capacity = formula(
     spinner="Working out the steady state",
 )  # fmt: skip
 # One layer on its two streams by phase, where it runs in microbatches (dict[str, Timeline]).
-layers = formula("layers", lambda s: full_load_timelines(s, session.facts(), *files(s)), no_file)
+layers = formula("layers", lambda s: full_load_timelines(s, session.facts(), *files_of(s)), no_file)
 # How the deployment fares under its load (Outlook).
 outlook = formula("outlook", lambda s: load.outlook(_priced(s)), no_file, entries=500)
 # (horizon_s, warmup_s) that fit the lives of its requests.
@@ -86,12 +86,12 @@ bound = formula("bound", lambda s: steady.largest_batch(
     _priced(s), 1e-3 * s.slo.tpot_ms).sentence, no_file)  # fmt: skip
 
 
-def whole(scenario: Scenario) -> Scenario:
+def without_faults(scenario: Scenario) -> Scenario:
     """The scenario without faults, which formulas do not read."""
     return scenario.model_copy(update={"faults": (), "recovery": Recovery()})
 
 
-def seated(scenario: Scenario, fabric: Wiring) -> tuple[Placement, str]:
+def place_instances(scenario: Scenario, fabric: Wiring) -> tuple[Placement, str]:
     """Placement of the instances; an empty one and the reason if it is impossible."""
     try:
         return place_models(scenario, fabric), ""
@@ -105,13 +105,13 @@ def _trace(digest: str) -> TraceTable:
     return session.store().traces.load(digest)
 
 
-def replayed(scenario: Scenario) -> TraceTable | None:
+def replayed_trace(scenario: Scenario) -> TraceTable | None:
     """The trace that a scenario replays; None without one."""
     trace = TRACE.named(scenario)
     return _trace(trace.digest) if trace else None
 
 
-def files(scenario: Scenario) -> tuple[TraceTable | None, Any]:
+def files_of(scenario: Scenario) -> tuple[TraceTable | None, Any]:
     """The trace and the routing counts f8[layers, experts] that a scenario uses; None without."""
     routing_counts = session.store().counts.of(scenario)
-    return replayed(scenario), routing_counts.counts if routing_counts else None
+    return replayed_trace(scenario), routing_counts.counts if routing_counts else None

@@ -71,7 +71,7 @@ def upload(kind: Import) -> None:
     if file is None:
         return
     try:
-        value = _content(kind.one, file.getvalue(), file.name, stored_values.kind)
+        value = _read_upload(kind.one, file.getvalue(), file.name, stored_values.kind)
         if value.digest == digest and not missing_text:
             return
         preview = kind.look(value)
@@ -94,7 +94,7 @@ def upload(kind: Import) -> None:
 
 
 @st.cache_data(show_spinner="Reading the file", max_entries=4)
-def _content(one: str, data: bytes, name: str, _kind: Kind[Any]) -> Any:
+def _read_upload(one: str, data: bytes, name: str, _kind: Kind[Any]) -> Any:
     """The value in an uploaded file, cached. Raises Refused."""
     return read_apart(_kind, data, name)
 
@@ -103,7 +103,7 @@ def _choose(kind: Import, own: str) -> None:
     """Draw the choice among stored values (own: digest of the draft's), its use, and deletion."""
     stored_values = kind.stored()
     rows = stored_values.search(limit=OFFERED).rows
-    label_of = distinct({row.digest: kind.called(row) for row in rows})
+    label_of = distinct_labels({row.digest: kind.called(row) for row in rows})
     if not label_of:
         return
     chosen_digest = st.selectbox(
@@ -129,7 +129,7 @@ def _use(kind: Import, value: Callable[[], Any]) -> None:
         st.rerun()
 
 
-def distinct(names: Mapping[str, str]) -> dict[str, str]:
+def distinct_labels(names: Mapping[str, str]) -> dict[str, str]:
     """What each digest is called, alike ones with the beginning of their digest.
 
     A choice is sent by what it is called: of two alike, the last would be taken.
@@ -165,7 +165,7 @@ def _forget(kind: Import, names: Mapping[str, str], own: str) -> None:
 def _delete(kind: Import, key: str, own: str) -> None:
     """Delete an imported file that the draft does not use, and report it in a toast."""
     # What is chosen now, not when the button was drawn: a click may overtake the page.
-    if session.gone(key) or not (digest := st.session_state[key]):
+    if session.is_gone(key) or not (digest := st.session_state[key]):
         return
     name, icon = kind.one.capitalize(), ":material/delete:"
     try:
@@ -258,7 +258,7 @@ def _look_at_machine(machine: ImportedMachine) -> Look:
     return Look(f"**{plain(machine.name)}**", figures, help={"Links": "Each direction counts."})
 
 
-def _routed(machine: ImportedMachine) -> ImportedMachine:
+def _choose_routing(machine: ImportedMachine) -> ImportedMachine:
     """Draw the choice of routing; returns the machine with it."""
     routing = st.selectbox(
         "Routing", list(ROUTINGS), index=list(ROUTINGS).index(machine.routing),
@@ -304,5 +304,5 @@ MACHINES = Import(
     help="Dies are called die NODE.NPU.DIE. A cable list, node-link JSON and other forms of graphs "
     "are distinguished by content.",
     called=lambda row: f"{row.name} ({row.about.get('npus')} NPUs)",
-    look=_look_at_machine, take=_with_machine, settle=_routed,
+    look=_look_at_machine, take=_with_machine, settle=_choose_routing,
 )  # fmt: skip

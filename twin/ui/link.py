@@ -25,7 +25,7 @@ def copy_link(
 
     def copied() -> None:
         """Publish what was copied, or show why it is impossible."""
-        with session.refusals_toasted("lock"):
+        with session.toast_refusals("lock"):
             if on_copy:
                 on_copy()
 
@@ -39,7 +39,7 @@ def go_to(page: str, query: Mapping[str, str] | None = None) -> NoReturn:
     st.switch_page(PAGES[page].script, query_params={**(query or {}), GOES: page})
 
 
-def arrived() -> None:
+def drop_mark() -> None:
     """Take the mark of `go_to` out of the address."""
     st.query_params.pop(GOES, None)
 

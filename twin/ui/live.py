@@ -44,9 +44,9 @@ def strip(draft: Scenario) -> Strip:
     """Draw the verdict by formula; returns the place below it for the simulation."""
     _begin(draft)  # concurrent with the formulas, which take as long
     head = st.container(key="verdict")
-    verdict = _verdict(head, draft)  # replaced, and never empty between two answers
-    is_refused = session.refusal() or isinstance(formulas.outlook(formulas.whole(draft)), str)
-    for remark in () if is_refused else remarks(draft):
+    verdict = _draw_verdict(head, draft)  # replaced, and never empty between two answers
+    outlook = formulas.outlook(formulas.without_faults(draft))
+    for remark in () if session.refusal() or isinstance(outlook, str) else remarks(draft):
         head.warning(sentence(remark), icon=":material/event_busy:")
     with st.container(key="second-answer"), st.container(key="simulated", **LINE):
         return Strip(verdict, st.empty(), st.container(width="content"))
@@ -56,14 +56,14 @@ def answer(strip: Strip, draft: Scenario) -> str:
     """Show the draft's simulation in `strip`; returns its run or ''. An edit interrupts it."""
     container = strip.simulated
     run, horizon_s = _begin(draft)
-    status = _awaited(container, run) if run else None
+    status = _await_run(container, run) if run else None
     if status is None or not status.ended:
         if status is not None:
             container.empty()
             with strip.again:
                 _look_again(run)
         elif not session.refusal():
-            _chip(container, "By formula")
+            _draw_badge(container, "By formula")
         return ""
     with container.container(width="content", **LINE):
         label = f"Simulated: {words.duration(horizon_s)}"
@@ -72,12 +72,12 @@ def answer(strip: Strip, draft: Scenario) -> str:
         fault_hint = " · what fails later is not in it: press Run" if has_later_faults else ""
         state = status.summary.get("steady_state")
         fill_hint = " · still filling: press Run for a longer one" if state == "filling" else ""
-        st.markdown(_against_slo(status.summary, draft) + fault_hint + fill_hint, width="content")
+        st.markdown(_slo_figures(status.summary, draft) + fault_hint + fill_hint, width="content")
     if status.searching:
         with strip.again:
             _look_again(run, until_found=True)
     figures = {} if state == "filling" else status.summary
-    _verdict(strip.verdict, draft, figures, status.capacity)
+    _draw_verdict(strip.verdict, draft, figures, status.capacity)
     return run
 
 
@@ -100,12 +100,12 @@ def _begin(draft: Scenario) -> tuple[str, float]:
     return run_id, question.horizon_s
 
 
-def _awaited(place: DeltaGenerator, run: str) -> Look | None:
+def _await_run(place: DeltaGenerator, run: str) -> Look | None:
     """Draw a run's progress until its end or for PATIENCE_S; returns its state, None if gone."""
     deadline_s, drawn_status = time.monotonic() + PATIENCE_S, None
     while (status := _live().look(run, LOOK_S)) is not None and not status.ended:
         if status != drawn_status:
-            _going(place, drawn_status := status)
+            _draw_progress(place, drawn_status := status)
         st.session_state.get(STATE)  # as drawing does, it lets an edit interrupt the wait
         if time.monotonic() > deadline_s:
             break
@@ -121,22 +121,22 @@ def _look_again(run: str, *, until_found: bool = False) -> None:
     if until_found:
         st.caption("Searching the largest load that keeps the SLO …")
     else:
-        _going(st.container(), status)
+        _draw_progress(st.container(), status)
 
 
-def _going(place: DeltaGenerator, seen: Look) -> None:
+def _draw_progress(place: DeltaGenerator, seen: Look) -> None:
     """Draw a badge with the progress of a live run."""
     finished = seen.live.get("finished")
     text = f" · {numbered(int(finished), 'request')} served" if finished else ""
-    _chip(place, f"By formula; simulating {100 * seen.progress:.0f} %{text}")
+    _draw_badge(place, f"By formula; simulating {100 * seen.progress:.0f} %{text}")
 
 
-def _chip(place: DeltaGenerator, text: str) -> None:
+def _draw_badge(place: DeltaGenerator, text: str) -> None:
     """Draw a grey badge with a text."""
     place.badge(text, icon=":material/function:", color="gray", width="content")
 
 
-def _against_slo(summary: Mapping[str, Any], draft: Scenario) -> str:
+def _slo_figures(summary: Mapping[str, Any], draft: Scenario) -> str:
     """Figures of a run against the SLO, as Markdown; violations are red."""
     broken_keys = [metric.key for metric, _ in sweep.broken_limits(draft, dict(summary))]
     texts = []
@@ -152,14 +152,14 @@ def _against_slo(summary: Mapping[str, Any], draft: Scenario) -> str:
     return " · ".join(texts) or "too short for a figure: press Run"
 
 
-def _verdict(
+def _draw_verdict(
     place: DeltaGenerator, draft: Scenario, summary: Mapping[str, Any] = {},
     capacity: Mapping[str, Any] = {},
 ) -> DeltaGenerator:  # fmt: skip
     """Draw a sentence on speed, headroom and idle NPUs, best as simulated; returns its place."""
-    if forms.refused():
+    if forms.warn_if_refused():
         return place.empty()
-    outlook = formulas.outlook(formulas.whole(draft))
+    outlook = formulas.outlook(formulas.without_faults(draft))
     if isinstance(outlook, str):
         return place.markdown(f":red[:material/error: {sentence(outlook)}]")
     model_text = f"First of {1 + len(draft.models)} models: " if draft.models else ""
@@ -169,16 +169,16 @@ def _verdict(
     if summary.get("steady_state") == "overloaded":
         load_text = f":red[**overloaded**]: queues grow above {_rate(outlook.sustained_req_per_s)}"
     elif capacity:
-        load_text = _simulated(draft, capacity, holds_slo)
+        load_text = _simulation_clause(draft, capacity, holds_slo)
     else:
-        load_text = _room(draft, outlook, holds_slo)
+        load_text = _formula_clause(draft, outlook, holds_slo)
     idle_npus = words.idle_npus(draft)
     idle_text = f"**{numbered(idle_npus, 'NPU')} idle**" if idle_npus else "no NPU idle"
-    text = f"{model_text}{_speed(outlook, summary)}; {load_text}; {idle_text}."
+    text = f"{model_text}{_speed_clause(outlook, summary)}; {load_text}; {idle_text}."
     return place.subheader(text, anchor=False)
 
 
-def _speed(expected: Outlook, summary: Mapping[str, Any]) -> str:
+def _speed_clause(expected: Outlook, summary: Mapping[str, Any]) -> str:
     """Clause on seconds a token, by simulation where there is one, and on the load."""
     tpot_s = summary.get("tpot_s_mean") or expected.tpot_s
     if tpot_s is None:
@@ -187,7 +187,7 @@ def _speed(expected: Outlook, summary: Mapping[str, Any]) -> str:
     return f"**{seconds(tpot_s)} a token**{load_text}"
 
 
-def _room(draft: Scenario, expected: Outlook, holds: bool | None) -> str:
+def _formula_clause(draft: Scenario, expected: Outlook, holds: bool | None) -> str:
     """Clause on the load that keeps the SLO by formula; holds: by simulation, None without one."""
     if not expected.slo_req_per_s:
         tpot_text = f"no batch keeps its SLO of {draft.slo.tpot_ms:g} ms"
@@ -207,7 +207,7 @@ def _room(draft: Scenario, expected: Outlook, holds: bool | None) -> str:
     return f"by formula holds its SLO up to **{most_text}**"
 
 
-def _simulated(draft: Scenario, capacity: Mapping[str, Any], holds: bool | None) -> str:
+def _simulation_clause(draft: Scenario, capacity: Mapping[str, Any], holds: bool | None) -> str:
     """Clause on the load that meets the SLO by simulation: the ends of its interval."""
     unit, load = capacity["unit"], load_of(draft)[1]
     if not capacity["load"]:

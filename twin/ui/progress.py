@@ -14,7 +14,7 @@ from twin.ui import record, runs, session, words
 from twin.ui.fields import sentence
 from twin.ui.link import copy_link, go_to, page_link
 from twin.ui.pages import PAGES
-from twin.ui.show import against_slo, plain
+from twin.ui.show import against_limit, plain
 from twin.ui.toolbar import open_run
 
 RECENT = 8
@@ -26,15 +26,15 @@ LOOK_S = 0.02
 PACE_S = ((10.0, 0.25), (60.0, 0.5), (float("inf"), 1.0))
 
 
-def nothing_chosen(page: str) -> None:
+def offer_latest_runs(page: str) -> None:
     """Draw the latest runs if the address names none, or the way to the first one."""
     st.title(PAGES[page].title, anchor=False)
     st.caption(PAGES[page].about)
-    recent_runs = runs.latest(RECENT)
+    recent_runs = runs.latest_runs(RECENT)
     empty_text = "Nothing has been run here yet. Choose a preset and press Run."
     st.markdown("Choose one of the latest runs, or start a new one." if recent_runs else empty_text)
-    _to_start()
-    runs.links(page, recent_runs)
+    _offer_presets()
+    runs.draw_links(page, recent_runs)
 
 
 def heading(row: RunRow, question: str = "") -> None:
@@ -48,18 +48,18 @@ def heading(row: RunRow, question: str = "") -> None:
     if note.title:
         st.caption(f"Scenario: {plain(row.name)}")
     if note.tags or note.text:
-        lines = [runs.badges(note.tags), *map(plain, note.text.splitlines())]
+        lines = [runs.tag_badges(note.tags), *map(plain, note.text.splitlines())]
         st.markdown("  \n".join(lines).strip())
 
 
-def absent(page: str, missing: addresses.NotHere) -> None:
+def draw_absent_run(page: str, missing: addresses.NotHere) -> None:
     """Draw the page for a run that is not stored here."""
     st.title(PAGES[page].title, anchor=False)
     st.error(sentence(missing.message), icon=":material/link_off:")
     if not (scenarios := linked_scenarios()):
-        _to_start()
+        _offer_presets()
         return
-    offered(scenarios[0])
+    draw_offer(scenarios[0])
     if st.button("Run it here", type="primary", icon=":material/play_arrow:", key="run-here"):
         open_run(scenarios[0])
 
@@ -67,26 +67,26 @@ def absent(page: str, missing: addresses.NotHere) -> None:
 def linked_scenarios() -> list[Scenario]:
     """Scenarios inside the address; a damaged one is reported."""
     try:
-        return addresses.questions(st.query_params.to_dict(), session.hold)
+        return addresses.questions(st.query_params.to_dict(), session.retain)
     except addresses.ShareError as error:
         st.error(sentence(str(error)), icon=":material/link_off:")
         return []
 
 
-def offered(scenario: Scenario) -> None:
+def draw_offer(scenario: Scenario) -> None:
     """Draw a scenario that came with a link, to be run here."""
     st.markdown(f"The link carries the scenario: **{plain(scenario.name)}**")
-    st.caption(plain(f"{words.machine(scenario)} · {words.brief(scenario)}"))
+    st.caption(plain(f"{words.machine(scenario)} · {words.one_line(scenario)}"))
 
 
 def named_run(page: str) -> tuple[RunRow, Scenario]:
     """The run in the address and its scenario; without one, the page says why and stops."""
     row = addresses.open_run(st.query_params.to_dict(), session.store())
     if row is None:
-        nothing_chosen(page)
+        offer_latest_runs(page)
         st.stop()
     if isinstance(row, addresses.NotHere):
-        absent(page, row)
+        draw_absent_run(page, row)
         st.stop()
     st.set_page_config(page_title=f"{runs.titles([row])[0]} · {PAGES[page].title}")
     try:
@@ -95,7 +95,7 @@ def named_run(page: str) -> tuple[RunRow, Scenario]:
         heading(row)
         text = f"The scenario of this run cannot be read. {sentence(str(error))}"
         st.error(text, icon=":material/broken_image:")
-        _to_start()
+        _offer_presets()
         st.stop()
     return row, scenario
 
@@ -112,22 +112,22 @@ def ended_run(page: str) -> tuple[RunRow, Scenario]:
     return row, scenario
 
 
-def _to_start() -> None:
+def _offer_presets() -> None:
     """Draw a button to the page of presets."""
     if st.button("Choose a preset", type="primary", icon=":material/home:", key="to-start"):
         go_to("start")
 
 
-def live(place: DeltaGenerator, row: RunRow, scenario: Scenario) -> RunRow | None:
+def follow_run(place: DeltaGenerator, row: RunRow, scenario: Scenario) -> RunRow | None:
     """Draw a queued or running run in `place`; returns it when it has ended, with an empty place.
     The script waits for a young run, a fragment for an older one."""
     with place.container():
-        heading(row, scenario.question or words.brief(scenario))
+        heading(row, scenario.question or words.one_line(scenario))
         bar = st.empty()
     shown_state = ""
     while not row.ended and time.time() - row.queued_s < AT_ONCE_S:
-        if _state(row) != shown_state:
-            shown_state = _state(row)
+        if _state_text(row) != shown_state:
+            shown_state = _state_text(row)
             bar.progress(row.progress, shown_state)
         time.sleep(LOOK_S)
         row = session.store().runs.get(row.id) or row
@@ -135,24 +135,24 @@ def live(place: DeltaGenerator, row: RunRow, scenario: Scenario) -> RunRow | Non
         place.empty()
         return row
     with bar.container():
-        interval_s = _pace_s(row)
-        st.fragment(_watch, run_every=interval_s)(row.id, interval_s)
+        interval_s = _check_interval_s(row)
+        st.fragment(_draw_progress, run_every=interval_s)(row.id, interval_s)
         with st.container(horizontal=True, vertical_alignment="center"):
             copy_link(addresses.run_url(row.id, scenario))
             st.caption("This page can be closed: the run goes on, and its link opens the results.")
     return None
 
 
-def _pace_s(row: RunRow) -> float:
+def _check_interval_s(row: RunRow) -> float:
     """Seconds between checks of a run, longer for runs that take long."""
     age_s = time.time() - row.queued_s
     return next(interval_s for limit_s, interval_s in PACE_S if age_s < limit_s)
 
 
-def _watch(run: str, every_s: float) -> None:
+def _draw_progress(run: str, every_s: float) -> None:
     """Draw a run's progress again each time the fragment runs."""
     row = session.store().runs.get(run)
-    if row is None or row.ended or _pace_s(row) != every_s:
+    if row is None or row.ended or _check_interval_s(row) != every_s:
         st.rerun()  # the whole page: it shows the results, or looks at another pace
     assert row is not None
     with st.container(border=True):
@@ -162,22 +162,22 @@ def _watch(run: str, every_s: float) -> None:
             if 0.02 < row.progress < 1.0:
                 remaining_s = _elapsed_s(row) * (1 - row.progress) / row.progress
                 clock_text += f", about {words.remaining(remaining_s)} to go"
-            st.markdown(f"**{_state(row)}** · {clock_text}")
+            st.markdown(f"**{_state_text(row)}** · {clock_text}")
         with stop_place:
             st.button(
                 "Stopping" if row.cancel_s else "Stop this run",
                 icon=":material/stop_circle:", args=(run,), key="stop",
-                on_click=session.refusals_toasted("lock")(session.stop), width="stretch",
+                on_click=session.toast_refusals("lock")(session.stop), width="stretch",
                 disabled=row.cancel_s is not None,
             )  # fmt: skip
         st.progress(row.progress)
         if row.live:
-            _numbers(row, record.scenario(row.scenario))
+            _draw_figures(row, record.scenario(row.scenario))
         elif time.time() - (row.started_s or row.queued_s) > PATIENCE_S:
-            getting_ready()
+            draw_compilation()
 
 
-def getting_ready() -> None:
+def draw_compilation() -> None:
     """Draw the stages of compilation that queued runs wait for, if any, or why none can begin."""
     runner = session.runner()
     if runner is not None and runner.trouble:
@@ -197,7 +197,7 @@ def getting_ready() -> None:
                 st.badge(text, icon=":material/check:", color="green", width="content")
 
 
-def _state(row: RunRow) -> str:
+def _state_text(row: RunRow) -> str:
     """What an unended run does now, as a sentence."""
     if row.cancel_s is not None:
         return "Stopping"
@@ -218,7 +218,7 @@ def _elapsed_s(row: RunRow) -> float:
     return max(time.time() - (row.started_s or row.queued_s), 1e-3)
 
 
-def _numbers(row: RunRow, scenario: Scenario) -> None:
+def _draw_figures(row: RunRow, scenario: Scenario) -> None:
     """Draw the live figures of a run: requests by state, latencies, pace."""
     figures = row.live
     simulated = words.duration(round(row.progress * scenario.horizon_s, 1))
@@ -229,13 +229,13 @@ def _numbers(row: RunRow, scenario: Scenario) -> None:
             ("In the machine", "inside", "right now"), ("Decoding", "decoding", "right now"),
         ):  # fmt: skip
             st.metric(label, f"{figures.get(key, 0):,.0f}", help=f"Requests {when_text}.")
-    _so_far(figures.get("points") or {}, scenario)
+    _draw_points(figures.get("points") or {}, scenario)
     pace = f"{three_figures(figures.get('arrived', 0) / _elapsed_s(row))} requests per wall second"
     rejected_text = f" · {figures['rejected']:,.0f} rejected" if figures.get("rejected") else ""
     st.caption(f"{pace}{rejected_text}")
 
 
-def _so_far(points: Mapping[str, Sequence[float | None]], scenario: Scenario) -> None:
+def _draw_points(points: Mapping[str, Sequence[float | None]], scenario: Scenario) -> None:
     """Draw latency and throughput of a run's past spans of time; the latest against the SLO."""
     slo, has_output = scenario.slo, scenario.deployment.mode != "prefill_only"
     with st.grid(3, min_column_width=230):
@@ -248,17 +248,17 @@ def _so_far(points: Mapping[str, Sequence[float | None]], scenario: Scenario) ->
                 continue
             text, options = amount(values[-1], "rate", "tokens/s"), {}
             if limit_s is not None:
-                text, options = seconds(values[-1]), against_slo(values[-1], limit_s)
+                text, options = seconds(values[-1]), against_limit(values[-1], limit_s)
             st.metric(label, text, chart_data=values, **options)
 
 
-def ended_without_results(row: RunRow, scenario: Scenario) -> None:
+def draw_failure(row: RunRow, scenario: Scenario) -> None:
     """Draw why a run failed, was stopped or interrupted, and the next action."""
-    heading(row, scenario.question or words.brief(scenario))
+    heading(row, scenario.question or words.one_line(scenario))
     if row.state == "failed":
         st.error(f"This run failed: {sentence(row.message)}", icon=":material/error:")
         if AGAIN in row.message:
-            _again(scenario)
+            _offer_again(scenario)
         elif st.button("Edit a copy", type="primary", icon=":material/tune:", key="edit-copy"):
             session.start_from(scenario)
             go_to("workload")
@@ -271,10 +271,10 @@ def ended_without_results(row: RunRow, scenario: Scenario) -> None:
         when_text += f" ({plain(row.message.rstrip('.'))})" if row.message else ""
         text = f"This run was interrupted {when_text}, so it has no results."
         st.warning(text, icon=":material/power_off:")
-    _again(scenario)
+    _offer_again(scenario)
 
 
-def _again(scenario: Scenario) -> None:
+def _offer_again(scenario: Scenario) -> None:
     """Draw a button that runs a scenario again."""
     if st.button("Run it again", type="primary", icon=":material/replay:", key="run-again"):
         open_run(scenario)

@@ -103,7 +103,7 @@ def iteration(row: RunRow, scenario: Scenario, phase: str) -> list[tuple[str, st
 
 
 @st.cache_data(show_spinner=False, max_entries=100)
-def requests_by(run: str, warmup_s: float) -> dict[str, tuple[int, int]]:
+def slow_requests(run: str, warmup_s: float) -> dict[str, tuple[int, int]]:
     """Ids of the slowest and the median request of the steady state, by TTFT, TPOT and E2E."""
     requests = session.store().runs.table(run, "requests", ["request_id", *_STAMPS])
     requests = requests.filter(pl.col("finish_s") >= warmup_s)
@@ -131,7 +131,7 @@ def request(run: str, number: int) -> dict[str, Any] | None:
 
 
 @st.cache_data(show_spinner="Running its span again, watched", max_entries=200)
-def inside(run: str, number: int) -> watched.Inside:
+def passes_inside(run: str, number: int) -> watched.Inside:
     """Passes of the instances during a request's stay. Raises SpecError and the engine's errors."""
     row = request(run, number)
     assert row is not None

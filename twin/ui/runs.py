@@ -34,18 +34,18 @@ def titles(rows: Sequence[RunRow]) -> list[str]:
     return [notes[run.id].title or run.name if run.id in notes else run.name for run in rows]
 
 
-def latest(count: int, *states: str) -> list[RunRow]:
+def latest_runs(count: int, *states: str) -> list[RunRow]:
     """The latest runs of the store, all or those in some states."""
     return session.store().runs.search(states=states, limit=count).rows
 
 
-def under_way() -> dict[str, RunRow]:
+def unfinished_runs() -> dict[str, RunRow]:
     """Queued and running runs by their scenario's digest; a reloaded page follows them."""
     rows = session.store().runs.search(states=("queued", "running"), limit=WAITING_MAX).rows
     return {run.scenario: run for run in rows if run.cancel_s is None}
 
 
-def line(run: RunRow, figures: int | None = None) -> tuple[str, str]:
+def list_line(run: RunRow, figures: int | None = None) -> tuple[str, str]:
     """A run in a list: icon, one line of progress or its first `figures`, and time."""
     queued_text = words.ago(time.time() - run.queued_s)
     if run.state == "running":
@@ -60,33 +60,33 @@ def line(run: RunRow, figures: int | None = None) -> tuple[str, str]:
 def headlines(summary: Mapping[str, Any], place: Place = "line") -> list[str]:
     """Figures of a summary for a place, as parts of a line, with units."""
     metrics = [metric for metric in placed(place) if summary.get(metric.key)]
-    return [f"{_in_a_line(m.short or m.label)} {shown(m.key, summary[m.key])}" for m in metrics]
+    return [f"{_lower_first(m.short or m.label)} {shown(m.key, summary[m.key])}" for m in metrics]
 
 
-def _in_a_line(text: str) -> str:
+def _lower_first(text: str) -> str:
     """A label inside a sentence: 'decode', but 'TTFT p50'."""
     return text[:1].lower() + text[1:] if text[1:2].islower() else text
 
 
-def choices(rows: Iterable[RunRow], figures: int | None = None) -> dict[str, str]:
+def choice_labels(rows: Iterable[RunRow], figures: int | None = None) -> dict[str, str]:
     """Title and line of each run by id, for a choice among them."""
     row_by_id = {run.id: run for run in rows}
     titled_rows = zip(titles([*row_by_id.values()]), row_by_id.values(), strict=True)
-    return {run.id: f"{title} · {line(run, figures)[1]}" for title, run in titled_rows}
+    return {run.id: f"{title} · {list_line(run, figures)[1]}" for title, run in titled_rows}
 
 
-def links(page: str, rows: list[RunRow]) -> None:
+def draw_links(page: str, rows: list[RunRow]) -> None:
     """Draw runs as links to a page, with state, figures and the visitor's tags."""
     notes = session.store().notes.of([run.id for run in rows])
     for run, title in zip(rows, titles(rows), strict=True):
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-            icon, text = line(run)
+            icon, text = list_line(run)
             page_link(page, plain(title), {"run": run.id}, icon)
-            tags = badges(notes[run.id].tags) if run.id in notes else ""
+            tags = tag_badges(notes[run.id].tags) if run.id in notes else ""
             st.caption(f"{text} {tags}", width="content")
 
 
-def badges(tags: str) -> str:
+def tag_badges(tags: str) -> str:
     """Tags of a note as Markdown."""
     return " ".join(f":gray-badge[{plain(tag)}]" for tag in split_tags(tags))
 
@@ -99,15 +99,15 @@ def watch(ids: Sequence[str], text: str = "") -> None:
         st.rerun()
     if text:
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.progress(rows[0].progress, f"{text} {_made(rows[0])}")
+            st.progress(rows[0].progress, f"{text} {_rerun_progress(rows[0])}")
             st.button(
                 "Stop", icon=":material/stop_circle:", key="stop-watched", args=(rows[0].id,),
-                on_click=session.refusals_toasted("lock")(session.stop),
+                on_click=session.toast_refusals("lock")(session.stop),
                 disabled=rows[0].cancel_s is not None,
             )  # fmt: skip
 
 
-def _made(run: RunRow) -> str:
+def _rerun_progress(run: RunRow) -> str:
     """How many of its re-runs an explanation has made, and how long the others may take."""
     rerun_count, share = run.live.get("runs"), run.progress
     if run.state == "queued":
@@ -119,7 +119,7 @@ def _made(run: RunRow) -> str:
     return f"{made_text}, about {words.remaining(remaining_s)} to go"
 
 
-def how_far_off(scenarios: Mapping[str, Scenario]) -> None:
+def draw_error_bands(scenarios: Mapping[str, Scenario]) -> None:
     """Draw the error bands of scenarios (by the names of their runs); details in a popover."""
     groups = [(names, bands) for names, bands in bands_by_run(scenarios, session.facts()) if bands]
     if not groups:

@@ -18,7 +18,7 @@ from twin.lab.share import links, shipped
 from twin.lab.store import RunRow, Store, StoreError, open_store
 from twin.scenario import Scenario, SpecError, read, with_overrides
 from twin.ui import access, words
-from twin.ui.fields import declared, sentence
+from twin.ui.fields import field_of, sentence
 from twin.ui.show import plain
 
 log = logging.getLogger(__name__)
@@ -34,15 +34,15 @@ def facts() -> Facts:
 
 def store() -> Store:
     """The store with the rights of this visitor."""
-    return _seen_by(access.visitor())
+    return _store_for(access.visitor())
 
 
 def store_of(request: Request) -> Store:
     """The store with the rights of a request's visitor. Raises PermissionError without a login."""
-    return _seen_by(access.visitor_of(request))
+    return _store_for(access.visitor_of(request))
 
 
-def _seen_by(visitor: str) -> Store:
+def _store_for(visitor: str) -> Store:
     """The store with the rights of a visitor; with all rights on a server of open access."""
     shared_store = _store()
     if access.mode() == "":
@@ -59,7 +59,7 @@ def _store() -> Store:
 
 
 @contextmanager
-def refusals_toasted(icon: str = "error") -> Iterator[None]:
+def toast_refusals(icon: str = "error") -> Iterator[None]:
     """Context that shows refusals in a toast and continues the page."""
     try:
         yield
@@ -68,7 +68,7 @@ def refusals_toasted(icon: str = "error") -> Iterator[None]:
 
 
 @contextmanager
-def damage_shown() -> Iterator[None]:
+def show_damage() -> Iterator[None]:
     """Context that shows missing or damaged parts of the store in place of the contents."""
     try:
         yield
@@ -97,7 +97,7 @@ def preset_list() -> list[tuple[str, Scenario]]:
     return [(p.key, p.scenario) for p in library.presets()]
 
 
-def first() -> Scenario:
+def initial_draft() -> Scenario:
     """Initial draft of a visitor."""
     return dict(preset_list()).get(library.FIRST_PRESET) or Scenario()
 
@@ -105,7 +105,7 @@ def first() -> Scenario:
 def _state() -> Any:
     """The session's state, made at its first use."""
     if "history" not in st.session_state:
-        first_draft = first()
+        first_draft = initial_draft()
         st.session_state.update(
             history=[first_draft], position=0, preset=first_draft, generation=0, pending={},
             refusal="", addresses=[], link_problem="", edited_path="",
@@ -159,13 +159,13 @@ def propose(changes: dict[str, Any]) -> str:
 
 def edit(path: str) -> None:
     """Callback of every form: write a widget's value into the draft."""
-    if gone(field_key(path)):
+    if is_gone(field_key(path)):
         return
     value = st.session_state[field_key(path)]
     _state().edited_path = path
     if value is None:  # an emptied field: show the last value again
         _state().generation += 1
-    elif declared(path).kind is int and float(value).is_integer():
+    elif field_of(path).kind is int and float(value).is_integer():
         propose({path: int(value)})
     elif path == "supernode.machine" and value in recipe_names(facts()):
         propose(as_sold(value, facts()))
@@ -173,7 +173,7 @@ def edit(path: str) -> None:
         propose({path: value})
 
 
-def gone(key: str) -> bool:
+def is_gone(key: str) -> bool:
     """Whether a widget has left the page; browsers send old widgets again with a new page's."""
     return key not in st.session_state
 
@@ -184,7 +184,7 @@ def value(path: str) -> Any:
     return pending_edits[path] if path in pending_edits else read(draft(), path)
 
 
-def wished() -> Scenario:
+def draft_with_pending() -> Scenario:
     """The draft with pending edits, possibly invalid: only to decide what a form shows."""
     scenario = draft()
     for path, value in _state().pending.items():
@@ -205,7 +205,7 @@ def refusal(path: str = "") -> str:
     return state.refusal if not path or path in state.pending else ""
 
 
-def blame(path: str) -> str:
+def latest_refusal(path: str) -> str:
     """Why this field's edit was refused, if that was the last refused edit; otherwise ''."""
     return refusal(path) if _state().edited_path in ("", path) else ""
 
@@ -266,12 +266,12 @@ def open_link() -> None:
     state.addresses.append(scenario_text)
     state.link_problem = ""
     try:
-        start_from(links.open_scenario(query, store(), hold))
+        start_from(links.open_scenario(query, store(), retain))
     except links.ShareError as error:
         state.link_problem = str(error)
 
 
-def hold(machine: ImportedMachine) -> None:
+def retain(machine: ImportedMachine) -> None:
     """Reference a link's machine for this session; it is stored with its run or copied link."""
     machines = {**st.session_state.get("held", {}), machine.digest: machine}
     st.session_state["held"] = dict(list(machines.items())[-HELD_MAX:])
@@ -280,7 +280,7 @@ def hold(machine: ImportedMachine) -> None:
 def resume() -> None:
     """Make the address's run's scenario the draft unless that was edited, for the Back button."""
     query = st.query_params.to_dict()
-    if edited() or links.scenario_query(query):
+    if is_edited() or links.scenario_query(query):
         return
     row = links.open_run(query, store())
     if isinstance(row, RunRow):
@@ -297,7 +297,7 @@ def link_problem() -> str:
 
 def named_draft() -> Scenario:
     """The draft with the name of its runs and links."""
-    return words.named(draft(), preset())
+    return words.name_draft(draft(), preset())
 
 
 def link(page: str) -> str:
@@ -308,7 +308,7 @@ def link(page: str) -> str:
     return path
 
 
-def edited() -> bool:
+def is_edited() -> bool:
     """Whether this visitor has edited the draft, which then stays in the address bar."""
     return len(_state().history) > 1
 

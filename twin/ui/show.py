@@ -41,7 +41,7 @@ _drawn = st.components.v2.component(
 )  # fmt: skip
 
 
-def frame(page: str, sought: tuple[int, str] = (0, "")) -> None:
+def draw_frame(page: str, sought: tuple[int, str] = (0, "")) -> None:
     """Draw what all pages have: styles, tools of charts, the phone's drawer, closed after a choice.
     sought: number of a search, and key of the widget to mark once."""
     st.html(_HERE / "page.css")
@@ -52,7 +52,7 @@ def frame(page: str, sought: tuple[int, str] = (0, "")) -> None:
         _modebar(key="modebar-tools")
 
 
-def drawn(markup: str, key: str) -> None:
+def draw_markup(markup: str, key: str) -> None:
     """Show HTML made by the twin, replaced in place; all text in it must be escaped."""
     _drawn(data={"markup": markup}, key=key)
 
@@ -69,12 +69,12 @@ def plot(chart: Chart, key: str) -> None:
         st.caption(chart.reads)
 
 
-def passes(
+def draw_pass_times(
     plan: Timeline | None, rows: Sequence[tuple[str, str, float]], took_s: float, name_of: str,
     key: str = "", columns: int = 1,
 ) -> None:  # fmt: skip
     """Draw the time of an iteration or a batch: one layer on both streams, then the whole."""
-    st.markdown(waterfall.pace(plan, rows))
+    st.markdown(waterfall.pace_sentence(plan, rows))
     containers = st.columns(columns, gap="large") if plan else [st.container()]
     with containers[0]:
         if plan is not None:
@@ -84,7 +84,7 @@ def passes(
     with containers[-1]:
         if plan is not None:
             st.markdown(f"**At work in the whole {name_of}**")
-        plot(waterfall.at_work(rows, name_of), f"operators{key}")
+        plot(waterfall.operator_times(rows, name_of), f"operators{key}")
 
 
 def two_columns(pictures: Iterable[tuple[str, Chart, str]]) -> None:
@@ -107,7 +107,7 @@ def choice(label: str, options: Iterable[str], key: str, **look: Any) -> str:
     )
 
 
-def against_slo(value_s: float, limit_s: float) -> dict[str, Any]:
+def against_limit(value_s: float, limit_s: float) -> dict[str, Any]:
     """Arguments of a metric that compare a time with its SLO."""
     excess_s = value_s - limit_s
     side_word, colour = ("over", "inverse") if excess_s > 0 else ("under", "normal")
@@ -121,7 +121,7 @@ def download(label: str, make: Callable[[], str | bytes], name: str, key: str, *
     st.download_button(label, make, name, MIME[name.rpartition(".")[2]], **options | look)
 
 
-def dark() -> bool:
+def is_dark() -> bool:
     """Whether the visitor's page is dark."""
     return st.context.theme.type == "dark"
 
@@ -156,7 +156,7 @@ def csv_text(rows: Iterable[Sequence[Any]]) -> str:
     "name,value\\r\\n'=1+1,-2.5\\r\\n"
     """
     buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\r\n").writerows(map(_safe, row) for row in rows)
+    csv.writer(buffer, lineterminator="\r\n").writerows(map(_safe_cell, row) for row in rows)
     return buffer.getvalue()
 
 
@@ -169,7 +169,7 @@ def table_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     return csv_text([list(rows[0]), *(list(row.values()) for row in rows)])
 
 
-def _safe(value: Any) -> Any:
+def _safe_cell(value: Any) -> Any:
     """A cell of a CSV; text that a spreadsheet would take for a formula gets a quote before it."""
     text = str(value) if isinstance(value, str | list | dict) else ""
     return f"'{text}" if text.startswith(FORMULA_SIGNS) else value

@@ -30,7 +30,7 @@ def header(page: str, *, run: bool = True) -> None:
             forms.field("question")
             if session.draft().source:
                 st.caption(f"Figures: {plain(session.draft().source)}")
-        popover()
+        draw_changes()
         st.space("stretch")
         for name, action, is_possible in (
             ("undo", session.undo, session.can_undo()), ("redo", session.redo, session.can_redo()),
@@ -47,11 +47,11 @@ def header(page: str, *, run: bool = True) -> None:
 def workspace(page: str) -> live.Strip:
     """Draw the head of a scenario page, links to the others; returns places of the live answer."""
     header(page)
-    _parts(page)
+    _draw_links(page)
     return live.strip(session.draft())
 
 
-def _parts(page: str) -> None:
+def _draw_links(page: str) -> None:
     """Draw links to the parts of the scenario, and the search for a field by name."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         for name in SECTIONS[BUILD]:
@@ -62,9 +62,9 @@ def _parts(page: str) -> None:
                 page_link(name, entry_page.title)
         st.space("stretch")
         draft = session.draft()
-        search_count, _ = forms.sought()
-        useful_paths = [path for path in fields.formed() if not fields.why_idle(path, draft)]
-        labels = {p: (fields.label(p), fields.declared(p).also) for p in useful_paths}
+        search_count, _ = forms.last_search()
+        useful_paths = [path for path in fields.form_paths() if not fields.why_idle(path, draft)]
+        labels = {p: (fields.label(p), fields.field_of(p).also) for p in useful_paths}
         path = st.selectbox(
             "Find a field", useful_paths, index=None, placeholder="Find a field",
             label_visibility="collapsed", width=260, filter_mode="contains",
@@ -74,16 +74,16 @@ def _parts(page: str) -> None:
     if path is None:
         return
     forms.seek(path)  # the box begins anew: it leads there once
-    if fields.declared(path).form == page:
+    if fields.field_of(path).form == page:
         st.rerun()
-    go_to(fields.declared(path).form)
+    go_to(fields.field_of(path).form)
 
 
 def draft_link(page: str) -> None:
     """Draw a button that copies the draft's address; a draft too long for one is stored."""
     path, draft_of_link = session.link(page), session.named_draft
     if links.carries(path):
-        copy_link(path, save=session.edited())
+        copy_link(path, save=session.is_edited())
     else:
         copy_link(path, on_copy=lambda: links.share_scenario(session.store(), draft_of_link()))
 
@@ -93,7 +93,7 @@ def refusal() -> str:
     reason, draft = session.refusal(), session.draft()
     if reason or not draft.supernode.imported:
         return reason
-    outlook = formulas.outlook(formulas.whole(draft))
+    outlook = formulas.outlook(formulas.without_faults(draft))
     return outlook if isinstance(outlook, str) else ""
 
 
@@ -113,7 +113,7 @@ def run_button() -> None:
 
 def open_run(scenario: Scenario) -> None:
     """Start a run and open its page; if refused, say why and stay."""
-    with session.refusals_toasted():
+    with session.toast_refusals():
         go_to("run", {"run": session.run(scenario)})
 
 
@@ -121,7 +121,7 @@ SHOWN = 30  # differences listed one by one
 LISTED = {*fields.LISTS} - {"supernode.edits"}  # in no group of a form; edits are grouped by kind
 
 
-def popover() -> None:
+def draw_changes() -> None:
     """Draw a button with the number of differences, which opens their list; nothing without."""
     rows = differences()
     if not rows:
@@ -151,7 +151,7 @@ def differences() -> list[tuple[str, Callable[[], None]]]:
         (fields.change_line(path, plain(fields.show(old, path)), plain(fields.show(new, path))),
          partial(editor.take_back, path))
         for path, (old, new) in changes.items()
-        if fields.declared(path).group or path in LISTED
+        if fields.field_of(path).group or path in LISTED
     ]  # fmt: skip
     draft_edits, preset_edits = session.draft().supernode.edits, session.preset().supernode.edits
     new_edits = [e for e in draft_edits if e not in preset_edits]
@@ -162,14 +162,14 @@ def differences() -> list[tuple[str, Callable[[], None]]]:
         e.element.split()[0], e.to.split(" ")[0], e.capacity_factor, e.latency_factor
     )):  # fmt: skip
         edits = list(group)
-        rows.append((_in_words(edits), partial(editor.take_back_edits, edits)))
+        rows.append((_edits_text(edits), partial(editor.take_back_edits, edits)))
     return rows
 
 
-def _in_words(group: list[Edit]) -> str:
+def _edits_text(group: list[Edit]) -> str:
     """Equal edits as one line: the elements, and the edit."""
     names = [f"{edit.element} – {edit.to}" if edit.to else edit.element for edit in group]
     range_text = f"{names[0]} to {names[-1]}, {len(names)} in all"
     elements_text = range_text if len(names) > 3 else ", ".join(names)
-    change = fields.effect(group[0].capacity_factor, group[0].latency_factor)
+    change = fields.edited(group[0].capacity_factor, group[0].latency_factor)
     return f"{plain(elements_text)}: **{change}**"

@@ -7,7 +7,7 @@ from twin.lab.sweep.compare import changed
 from twin.metrics.measures import numbered
 from twin.scenario import Scenario, field_unit, npus_used, pools, read, sharing
 from twin.ui import fields
-from twin.ui.fields import choice_label, declared, field_name, label, show
+from twin.ui.fields import choice_label, field_name, field_of, label, show
 
 WORDS = ("name", "question", "source")
 ARRIVALS, TRACE_NAME = "workload.arrivals", "workload.trace.name"
@@ -68,7 +68,7 @@ def split(s: Scenario) -> tuple[str, str]:
     return f"{separator.join(roles).capitalize()} NPUs", separator.join(counts)
 
 
-def of_first(s: Scenario) -> str:
+def first_model_note(s: Scenario) -> str:
     """Sentence that says that a formula is of the first of several models; '' if there is one."""
     if not s.models:
         return ""
@@ -76,7 +76,7 @@ def of_first(s: Scenario) -> str:
     return f"Of {name}, the first of {1 + len(s.models)} models. A run has figures of each."
 
 
-def brief(s: Scenario) -> str:
+def one_line(s: Scenario) -> str:
     """One line for a card: traffic, lengths, split."""
     npu_counts = [count * npus_each for _, count, npus_each in pools(s)]
     used_text = numbered(npu_counts[0], "NPU") if len(npu_counts) == 1 else f"{split(s)[1]} NPUs"
@@ -122,23 +122,23 @@ def ago(seconds: float) -> str:
     return "just now"
 
 
-def same(one: Scenario, other: Scenario) -> bool:
+def differ_in_words_only(one: Scenario, other: Scenario) -> bool:
     """Whether two scenarios differ in their words alone."""
     return changed(one, other).keys() <= {*WORDS}
 
 
-def named(draft: Scenario, origin: Scenario) -> Scenario:
+def name_draft(draft: Scenario, origin: Scenario) -> Scenario:
     """The draft, named after its first change if it still has its origin's name."""
     paths = [path for path in changed(origin, draft) if path not in WORDS]
     if draft.name != origin.name or not paths:
         return draft
-    form_paths = [p for p in paths if declared(p).group or p in fields.LISTS or p == TRACE_NAME]
+    form_paths = [p for p in paths if field_of(p).group or p in fields.LISTS or p == TRACE_NAME]
     lists = list(fields.LISTS)  # those that name a run come first, times last
     form_paths = sorted(
         form_paths or paths,
         key=lambda path: lists.index(path) if path in lists else 2 if "." in path else 3,
     )
-    first_change, *other_changes = dict.fromkeys(_changed_to(path, draft) for path in form_paths)
+    first_change, *other_changes = dict.fromkeys(_change_text(path, draft) for path in form_paths)
     more_text = f" +{len(other_changes)}" if other_changes else ""
     name = cut(f"{draft.name}{BETWEEN}{first_change}", NAME_MOST - len(more_text)) + more_text
     these_text = "these changes" if other_changes else "this change"
@@ -146,7 +146,7 @@ def named(draft: Scenario, origin: Scenario) -> Scenario:
     return draft.model_copy(update={"name": name, "question": cut(question, QUESTION_MOST)})
 
 
-def _changed_to(path: str, draft: Scenario) -> str:
+def _change_text(path: str, draft: Scenario) -> str:
     """A changed field with its value: 'Request rate 80 req/s'."""
     value = read(draft, path)
     if path in (ARRIVALS, TRACE_NAME) and draft.workload.arrivals == "trace":
@@ -173,6 +173,6 @@ def draft_and_origin(scenario: Scenario, presets: Iterable[Scenario]) -> tuple[S
     for preset in presets:
         if scenario.name.startswith(preset.name + BETWEEN):
             draft = scenario.model_copy(update={"name": preset.name, "question": preset.question})
-            if named(draft, preset).name == scenario.name:
+            if name_draft(draft, preset).name == scenario.name:
                 return draft, preset
     return scenario, scenario

@@ -8,19 +8,19 @@ from twin.extras.cached_kv.hit_curve import Read, hit_curve, reads
 from twin.metrics.measures import amount
 from twin.scenario import Scenario
 from twin.ui import session, theme
-from twin.ui.charts.base import Chart, bars, chart, empty, figure, line, line_at
+from twin.ui.charts.base import Chart, bars, chart, empty_chart, figure, line, line_at
 from twin.ui.fields import sentence
-from twin.ui.formulas import files, formula, no_file, replayed
+from twin.ui.formulas import files_of, formula, no_file, replayed_trace
 from twin.ui.show import plot
 from twin.workload.offered import Offered
 
 # Hit ratio against the size of the memory pool (HitCurve).
 curve_of = formula(
-    "hit curve", lambda s: hit_curve(s, session.facts(), replayed(s)), no_file,
+    "hit curve", lambda s: hit_curve(s, session.facts(), replayed_trace(s)), no_file,
     spinner="Following the blocks of every prompt", entries=20,
 )  # fmt: skip
 # What reading cached KV takes against computing it (list[Read]).
-reads_of = formula("reads", lambda s: reads(s, session.facts(), *files(s)), no_file)
+reads_of = formula("reads", lambda s: reads(s, session.facts(), *files_of(s)), no_file)
 
 
 def hits(draft: Scenario, demand: Offered) -> None:
@@ -93,7 +93,7 @@ def hit_ratio(
 ) -> Chart:
     """Chart of the hit ratio; points are (bytes, hit ratio), tiers are the pool's by name."""
     if not points or points[-1][1] <= 0.0:
-        return empty("No prompt shares a block with another")
+        return empty_chart("No prompt shares a block with another")
     fig = figure(height=260)
     sizes_gb, percents = [size / 1e9 for size, _ in points], [100 * ratio for _, ratio in points]
     hover = "%{y:.1f} % with %{x:,.3~g} GB<extra></extra>"

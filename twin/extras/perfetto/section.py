@@ -8,7 +8,7 @@ from twin.extras.perfetto.writer import SPAN_S, packed, write_trace
 from twin.lab.runs.watched import repeatable, stored_source
 from twin.lab.store import RunRow, Store
 from twin.scenario import Scenario
-from twin.ui.pages.run.results import stem
+from twin.ui.pages.run.results import file_stem
 from twin.ui.show import download
 from twin.ui.toolbar import open_run
 
@@ -36,7 +36,7 @@ def download_trace(store: Store, row: RunRow, scenario: Scenario) -> None:
         length_s = st.number_input("Length, s", 0.01, LONGEST_TRACE_S, span_s, key="trace-length")
     download(
         "JSON, gzip", lambda: trace_bytes(store, row.id, begin_s, begin_s + length_s),
-        f"{stem(row)}-{begin_s:g}s.json.gz", "download-trace",
+        f"{file_stem(row)}-{begin_s:g}s.json.gz", "download-trace",
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from twin.metrics.measures import amount, seconds, three_figures
 from twin.metrics.registry import METRICS
 from twin.ui import theme
 from twin.ui.charts import base
-from twin.ui.charts.base import Chart, Curve, empty, figure
+from twin.ui.charts.base import Chart, Curve, empty_chart, figure
 
 QUANTILES = 240  # points of a distribution curve
 TOP_OPERATORS = 5  # bands of a stacked picture before the rest is one band
@@ -29,7 +29,7 @@ def distribution(
         if (values := values[np.isfinite(values)]).size:
             quantiles_of.append((curve, np.quantile(values, share)))
     if not quantiles_of:
-        return empty("No finished request to show")
+        return empty_chart("No finished request to show")
     axis_end_s = max(float(x[round(0.995 * (QUANTILES - 1))]) for _, x in quantiles_of)
     if slo_s is not None and slo_s < 2.5 * axis_end_s:
         axis_end_s = max(axis_end_s, 1.08 * slo_s)
@@ -37,7 +37,7 @@ def distribution(
     fig, sentences = figure(), []
     for curve, x in quantiles_of:
         hover_text = f"%{{y:.1f}} % within %{{x:,.3~g}} {unit}<extra>{curve.name}</extra>"
-        name = base.in_legend(curve.name)
+        name = base.shorten(curve.name)
         base.line(fig, x * factor, 100 * share, curve.colour, hover_text, width=2.4, name=name)
         median_text, p99_text = map(seconds, np.interp([0.5, 0.99], share, x))
         sentences.append(f"{curve.name}: half within {median_text}, 99 % within {p99_text}")
@@ -68,7 +68,7 @@ def timeline(
     # What is nothing all along (a pool that is not there) would only be a line on the axis.
     shown_columns = {c: v for c, v in shown_columns.items() if windows[c].max()} or shown_columns
     if not windows.height or not shown_columns:
-        return empty("Nothing was recorded")
+        return empty_chart("Nothing was recorded")
     time_factor, time_unit = base.time_axis(float(windows["t_s"].max() or 0.0))  # type: ignore[arg-type]
     t = windows["t_s"].to_numpy() * time_factor
     fig, sentences, curves = figure(height=260), [], []
@@ -82,7 +82,7 @@ def timeline(
         sentences.append(f"{label} {mean} on average, {peak} at most")
     warmup_end = warmup_s * time_factor
     word_fits = warmup_end > 0.1 * float(t.max())  # else the word would lie on the data
-    base.warm_up(fig, warmup_end, "warm-up" if word_fits else "")
+    base.shade_warm_up(fig, warmup_end, "warm-up" if word_fits else "")
     highest = float(np.max(np.sum(curves, axis=0) if stacked else curves))
     if word_fits and highest > 0:  # the word stands above the data
         top = max(top or 0.0, WORD_ABOVE * highest)
@@ -151,7 +151,7 @@ def stages(rows: Mapping[str, Sequence[tuple[str, float]]]) -> Chart:
     """Chart of the TTFT's parts as one stacked bar per row, parts as (stage, mean seconds)."""
     total = max((sum(value for _, value in parts) for parts in rows.values()), default=0.0)
     if total <= 0:
-        return empty("No first token was made")
+        return empty_chart("No first token was made")
     factor, unit = base.time_unit(total)
     names = list(rows)
     # A stage that takes no time at all would only be a word in the legend.
@@ -199,7 +199,7 @@ def iteration_over_time(
     names = [c for c in windows.columns if c.startswith("decode_") and c.endswith("_s")
              and c != "decode_iteration_s"]  # fmt: skip
     if not names:
-        return empty("No decode iteration ran")
+        return empty_chart("No decode iteration ran")
     mean_s = {c: float(windows[c].mean() or 0.0) for c in names}  # type: ignore[arg-type]
     names.sort(key=lambda c: (-mean_s[c], c))
     other_s = pl.sum_horizontal(*names[TOP_OPERATORS:]) if names[TOP_OPERATORS:] else pl.lit(0.0)
@@ -212,7 +212,7 @@ def iteration_over_time(
 def shares(rows: Sequence[tuple[str, float, str]]) -> Chart:
     """Chart of shares 0..1 as horizontal bars to 100 %, given as (label, share, colour)."""
     if not rows:
-        return empty("Nothing was recorded")
+        return empty_chart("Nothing was recorded")
     fig = figure(height=70 + 30 * len(rows))
     labels, values, colours = zip(*rows, strict=True)
     text, percent = [amount(share, "share") for share in values], [100 * share for share in values]
@@ -230,7 +230,7 @@ def dies(
 ) -> Chart:
     """Map of one figure of every die in use."""
     if not ranks.height or column not in ranks.columns:
-        return empty("No die served")
+        return empty_chart("No die served")
     node_dies = int(ranks.group_by("node").agg(n=pl.col("die").n_unique())["n"].max() or 1)  # type: ignore[arg-type]
     nodes = int(ranks["node"].max() or 0) + 1  # type: ignore[arg-type]
     node_dies = max(node_dies, int((ranks["die"] - ranks["die"].min()).max() or 0) // nodes + 1)  # type: ignore[arg-type]
@@ -263,7 +263,7 @@ def operators_of(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
     """Chart of seconds by operator of several runs; runs maps name to (colour, seconds)."""
     times_by_run = {name: times for name, (_, times) in runs.items() if sum(times.values()) > 0}
     if not times_by_run:
-        return empty("No iteration ran")
+        return empty_chart("No iteration ran")
     operators = {operator for times in times_by_run.values() for operator in times}
     longest = {o: max(times.get(o, 0.0) for times in times_by_run.values()) for o in operators}
     order = sorted((o for o in longest if longest[o] > 0), key=lambda o: (-longest[o], o))
@@ -275,7 +275,7 @@ def operators_of(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
         values = [times.get(operator, 0.0) for operator in order]
         values += [sum(times.get(operator, 0.0) for operator in other_names)] * bool(other_names)
         base.bars(
-            fig, names, [v * factor for v in values], runs[name][0], name=base.in_legend(name),
+            fig, names, [v * factor for v in values], runs[name][0], name=base.shorten(name),
             customdata=[seconds(v) for v in values], hover="%{customdata}",
         )  # fmt: skip
     totals = [f"{name}: {seconds(sum(times.values()))}" for name, times in times_by_run.items()]
@@ -311,7 +311,7 @@ def tenants(rows: Sequence[Mapping[str, Any]]) -> Chart:
 def reasons(counts: Mapping[str, int]) -> Chart:
     """Chart of the numbers of requests that ended without an answer, by reason."""
     if not counts:
-        return empty("Every request that ended was answered")
+        return empty_chart("Every request that ended was answered")
     top_counts = dict(list(counts.items())[:TOP_REASONS])
     fig = figure(height=90 + 34 * len(top_counts))
     texts = [f"{count:,}" for count in top_counts.values()]

@@ -55,7 +55,7 @@ class Curve(NamedTuple):
     values: Sequence[float] | np.ndarray | pl.Series
 
 
-def in_legend(name: str) -> str:
+def shorten(name: str) -> str:
     """A name that a legend on a phone does not cut: what is long loses its middle.
 
     >>> in_legend("Quick start, 8 prefill instances and a larger memory pool")
@@ -78,7 +78,7 @@ def chart(
     return Chart(fig, alt, reads if fig.data else "")
 
 
-def empty(message: str) -> Chart:
+def empty_chart(message: str) -> Chart:
     """A figure with only a sentence that says why there is no chart."""
     fig, hidden = figure(height=120), {"visible": False}
     fig.add_annotation(text=message, showarrow=False, font={"color": theme.OTHER, "size": 14})
@@ -114,7 +114,7 @@ def spans(
                 base=[factor * begin for begin in begins_s], name=label, customdata=labels,
                 hover="%{y}: from %{base:,.4~g} " + unit + ", %{customdata}<extra></extra>",
             )  # fmt: skip
-    warm_up(fig, factor * warmup_s)
+    shade_warm_up(fig, factor * warmup_s)
     return chart(
         fig, alt, reads,
         x={"range": [0, factor * horizon_s], "title_text": f"simulated time ({unit})"},
@@ -157,7 +157,7 @@ def shade(
     fig.add_vrect(x0=begin, x1=end, fillcolor=colour, opacity=opacity, **options, **more)
 
 
-def warm_up(fig: go.Figure, until: float, label: str = "") -> None:
+def shade_warm_up(fig: go.Figure, until: float, label: str = "") -> None:
     """Shade the warm-up, from 0 to `until` of the time axis; nothing if it is 0."""
     if until > 0:
         shade(fig, 0, until, theme.OTHER, 0.12, annotation_text=label,

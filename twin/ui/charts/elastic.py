@@ -42,14 +42,14 @@ def lives(table: pl.DataFrame, horizon_s: float, warmup_s: float = 0.0) -> Chart
     key_columns = [name for name in ("role", "instance", "model") if name in table.columns]
     instances = table.group_by(key_columns).agg(pl.col("first_npu").first())
     instances = instances.sort("first_npu", "role", "instance").head(MOST)
-    names = [_named(row) for row in instances.iter_rows(named=True)]
+    names = [_instance_name(row) for row in instances.iter_rows(named=True)]
     series: dict[str, tuple[str, list[tuple[str, float, float, str]]]] = {}
     styles = {role: (f"{role} serves", theme.ROLE[role]) for role in ROLES} | STATES
     for state, (label, colour) in styles.items():
         series[label] = colour, [
             (name, row["t_s"], row["end_s"], f"{label} for {row['end_s'] - row['t_s']:,.4g} s")
             for row in table.iter_rows(named=True)
-            if (name := _named(row)) in names
+            if (name := _instance_name(row)) in names
             and state == (row["role"] if row["state"] == "serve" else row["state"])
         ]  # fmt: skip
     drains_text = numbered(table.filter(pl.col("state") == "drain").height, "drain")
@@ -58,7 +58,7 @@ def lives(table: pl.DataFrame, horizon_s: float, warmup_s: float = 0.0) -> Chart
     return spans(names, series, alt, reads, horizon_s=horizon_s, warmup_s=warmup_s)
 
 
-def _named(row: dict[str, Any]) -> str:
+def _instance_name(row: dict[str, Any]) -> str:
     """Name of an instance, with its model where there are several."""
     return f"{row['role']} {row['instance']}" + (f", {row['model']}" if "model" in row else "")
 
@@ -78,7 +78,7 @@ def pressures(decisions: pl.DataFrame, column: str, marks: tuple[float, float] |
     return chart
 
 
-def hourly(hours: pl.DataFrame, columns: Mapping[str, tuple[str, str]], unit: str) -> Chart:
+def hourly_bars(hours: pl.DataFrame, columns: Mapping[str, tuple[str, str]], unit: str) -> Chart:
     """Chart of stacked bars, one per hour; `columns` maps name to (label, colour)."""
     fig, sentences = figure(height=240), []
     for name, (label, colour) in columns.items():
@@ -138,7 +138,7 @@ def servers(read: pl.DataFrame, warmup_s: float, *, dark: bool = False) -> base.
         customdata=np.array(delays).reshape(shape),
         hovertemplate="%{y}, %{x:.3~g} " + unit + "<br>%{z:.3~g} GB/s%{customdata}<extra></extra>",
     )  # fmt: skip
-    base.warm_up(fig, warmup_s * factor)
+    base.shade_warm_up(fig, warmup_s * factor)
     node_means = rates.mean(axis=1)
     return base.chart(
         fig, f"Read from {nodes.len()} memory servers over simulated time: on average "

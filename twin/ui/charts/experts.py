@@ -24,7 +24,7 @@ def die_map(
 ) -> base.Chart:
     """Map of load f8[n, dies] over its layer's mean (layers i8[n], down); dots: copies on dies."""
     if not load.size:
-        return base.empty("No expert load was recorded")
+        return base.empty_chart("No expert load was recorded")
     fig = base.figure(height=120 + 7 * layers.size)
     base.heat(
         fig, np.round(load, 3), dark=dark, y=layers, customdata=replicas, zmax=LOAD_TOP,
@@ -60,7 +60,7 @@ def die_map(
 def by_layer(layers: np.ndarray, before: np.ndarray, after: np.ndarray | None = None) -> base.Chart:
     """Chart of the hottest die over the mean by layer, at one moment or around a rebalance."""
     if not layers.size:
-        return base.empty("No expert load was recorded")
+        return base.empty_chart("No expert load was recorded")
     fig, sentences = base.figure(height=320), []
     curves = [("hottest die", before, AFTER, "circle")]
     if after is not None:
@@ -83,7 +83,7 @@ def by_layer(layers: np.ndarray, before: np.ndarray, after: np.ndarray | None = 
 def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: float) -> base.Chart:
     """Chart of the hottest die over the mean over time: mean, median and worst layer."""
     if not hottest.height:
-        return base.empty("No measurement was made in this run")
+        return base.empty_chart("No measurement was made in this run")
     factor, unit = base.time_axis(horizon_s)
     fig, sentences, top_ratio = base.figure(), [], 0.0
     ratio = pl.col("hottest")
@@ -112,7 +112,7 @@ def hottest_over_time(hottest: pl.DataFrame, events: pl.DataFrame, horizon_s: fl
 def tpot(windows: pl.DataFrame, events: pl.DataFrame, slo_s: float, warmup_s: float) -> base.Chart:
     """Chart of mean TPOT (ms) by window, rebalances and shifts marked, the SLO as a line."""
     if not windows.height or not windows["tpot_s_mean"].cast(pl.Float64).max():
-        return base.empty("No answer ended in this run")
+        return base.empty_chart("No answer ended in this run")
     curve = {"tpot_s_mean": ("TPOT mean", theme.ROLE["decode"])}
     reads = "A rebalance costs the time to move weights, and gives back even dies."
     time_chart = timeline(windows, curve, "TPOT, ms", scale=1e3, warmup_s=warmup_s, reads=reads)
@@ -155,7 +155,7 @@ def node_matrix(
 ) -> base.Chart:
     """Map of the bytes of expert exchange from node (down) to node (across)."""
     if not moved.size or not moved.max():
-        return base.empty("No expert exchange was recorded")
+        return base.empty_chart("No expert exchange was recorded")
     scale, unit = base.bytes_unit(float(moved.max()))
     names = [str(node) for node in nodes]
     fig = base.figure(height=max(260, min(640, 130 + 28 * nodes.size)))

@@ -10,7 +10,7 @@ from twin.metrics.measures import numbered
 from twin.scenario import KINDS, Fault
 from twin.ui import theme
 from twin.ui.charts import timeline
-from twin.ui.charts.base import Chart, empty, shade, spans, time_axis
+from twin.ui.charts.base import Chart, empty_chart, shade, spans, time_axis
 
 FAULT = "#D03B2F"  # a thing out of service; 4.5:1 on white, 3.9:1 on the dark page
 LOOKS = {"out": FAULT, "reduced": theme.PLANE["rdma"], "slow": theme.ROLE["colocated"]}
@@ -26,17 +26,17 @@ def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> 
     """Chart of faults over simulated time, a bar each from its begin to its repair."""
     shown_events = [e for e in events if e.at_s < horizon_s][:MOST]
     if not shown_events:
-        return empty("Nothing breaks within the simulated time")
+        return empty_chart("Nothing breaks within the simulated time")
     names = [f"{k + 1}  {e.where}" for k, e in enumerate(shown_events)]
     series = {
         kind.label: (LOOKS[kind.look], [
-            (name, begin_s, end_s, _lasts(e))
+            (name, begin_s, end_s, _effect_text(e))
             for name, e in zip(names, shown_events, strict=True) if e.kind == kind.name
             for begin_s, end_s in _spans(e, horizon_s)
         ])
         for kind in KINDS.values()
     }  # fmt: skip
-    listing = "; ".join(f"{e.element} at {e.at_s:g} s, {_lasts(e)}" for e in shown_events[:5])
+    listing = "; ".join(f"{e.element} at {e.at_s:g} s, {_effect_text(e)}" for e in shown_events[:5])
     alt = f"{numbered(len(shown_events), 'fault')} over {horizon_s:g} s. {listing}."
     reads = "A bar lasts from the fault to its repair; the warm-up is shaded."
     return spans(names, series, alt, reads, horizon_s=horizon_s, warmup_s=warmup_s)
@@ -52,7 +52,7 @@ def _spans(fault: Fault, horizon_s: float) -> list[tuple[float, float]]:
     return spans_s if len(spans_s) <= MOST else [(fault.at_s, horizon_s)]
 
 
-def _lasts(fault: Fault) -> str:
+def _effect_text(fault: Fault) -> str:
     """Duration of a fault and what it does, as text."""
     duration_text = f"for {fault.duration_s:g} s" if fault.duration_s else "to the end"
     return f"{duration_text}: {KINDS[fault.kind].says(fault)}"
@@ -69,7 +69,7 @@ AROUND = {
 SHADES = 0.06, 0.12  # while a fault is in force; while an instance was out of service
 
 
-def around(
+def around_faults(
     windows: pl.DataFrame, events: pl.DataFrame, faults: Sequence[Fault], warmup_s: float,
     column: str,
 ) -> Chart:  # fmt: skip

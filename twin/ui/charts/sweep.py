@@ -32,12 +32,12 @@ class Ran(NamedTuple):
 Series = Mapping[str, Sequence[Ran]]  # by the value of the second field; '' where there is none
 
 
-def over(axis: Axis, key: str, series: Series) -> Chart:
+def metric_over_field(axis: Axis, key: str, series: Series) -> Chart:
     """Chart of a metric over the swept field; hollow: SLO missed; x: unsteady; lines: knee, SLO."""
     all_points = [p for points in series.values() for p in points]
     values = [p.summary[key] for p in all_points if p.summary.get(key)]
     if not values and all(p.summary for p in all_points):
-        return base.empty("No point has this figure")
+        return base.empty_chart("No point has this figure")
     metric, limits = METRICS[key], {p.limits[key] for p in all_points if key in p.limits}
     top_value = max([*values, *([] if values else limits)], default=0.0)
     factor, unit = base.time_unit(top_value) if metric.kind == "time" else (1.0, metric.unit)
@@ -61,12 +61,13 @@ def over(axis: Axis, key: str, series: Series) -> Chart:
         y_axis |= {"range": [0, 1.3 * top_value * factor or 1], "showticklabels": top_value > 0}
     listing = "; ".join(filter(None, sentences)) or "No point is done yet"
     return base.chart(
-        fig, f"{metric.label} over {axis.label}. {listing}.", "",
-        x=_along(axis, is_numeric), y=y_axis, hovermode="closest", showlegend=len(series) > 1,
+        fig, f"{metric.label} over {axis.label}. {listing}.",
+        "Each point is simulated; points marked x were in no steady state.",
+        x=_field_axis(axis, is_numeric), y=y_axis, hovermode="closest", showlegend=len(series) > 1,
     )  # fmt: skip
 
 
-def _along(axis: Axis, numeric: bool) -> dict[str, Any]:
+def _field_axis(axis: Axis, numeric: bool) -> dict[str, Any]:
     """The x axis of a swept field: the range of its numbers, or its values in order."""
     if not numeric:
         names = [axis.said(value) for value in axis.values]
@@ -92,14 +93,14 @@ def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Char
         _points(fig, name or "this sweep", colour, speeds, rates, decoding, texts)
         tpots, rate_bands = ([p.bands.get(key) for p in decoding] for key in (FOR_USER, PER_NPU))
         speed_bands = [ends and (1.0 / ends[1], 1.0 / ends[0]) for ends in tpots]
-        fig.data[-1].error_x = _bars(speeds, speed_bands, colour)
-        fig.data[-1].error_y = _bars(rates, rate_bands, colour)
+        fig.data[-1].error_x = _error_bars(speeds, speed_bands, colour)
+        fig.data[-1].error_y = _error_bars(rates, rate_bands, colour)
         sentences += texts
         shown_speeds += speeds
         shown_rates += rates
     published = _near(published, shown_rates)
     if not sentences and all(p.summary for points in series.values() for p in points):
-        return base.empty("No point decodes")
+        return base.empty_chart("No point decodes")
     top_speed = max([0.0, *(1.0 / p.tpot_s for p in published), *shown_speeds])
     label_sides = ["left" if 1.0 / p.tpot_s > 0.6 * top_speed else "right" for p in published]
     _crosses(fig, published, "published", mode="markers+text", textfont={"size": 11},
@@ -144,7 +145,7 @@ def _crosses(fig: go.Figure, points: Sequence[Published], name: str, **look: Any
     )  # fmt: skip
 
 
-def _bars(
+def _error_bars(
     values: Sequence[float], bands: Sequence[tuple[float, float] | None], colour: str
 ) -> dict[str, Any]:
     """Error bars that cover most expected measurements; none where errors are unknown."""
@@ -197,7 +198,7 @@ class Difference(NamedTuple):
 def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> Chart:
     """Chart of bars to both sides of the baseline, for the runs in `names`."""
     if not rows:
-        return base.empty(f"Nothing {what}")
+        return base.empty_chart(f"Nothing {what}")
     labels = list(dict.fromkeys(row.label for row in rows))
     fig = base.figure(height=100 + (14 + 20 * len(names)) * len(labels))
     for run, name in enumerate(names):
@@ -206,7 +207,7 @@ def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> 
         bar_lengths = [max(-FAR, min(FAR, row.change)) for row in all_rows]
         base.bars(
             fig, labels, [100 * length for length in bar_lengths],
-            [COLOURS.get(row.standing, theme.OTHER) for row in all_rows], name=base.in_legend(name),
+            [COLOURS.get(row.standing, theme.OTHER) for row in all_rows], name=base.shorten(name),
             text=[row.text for row in all_rows], textposition="outside",
             customdata=[row.whole for row in all_rows],
             hover=f"%{{y}}: %{{customdata}}<extra>{name}</extra>",
@@ -235,13 +236,13 @@ def _tick(percent: float) -> str:
     return f"≥ {text}" if percent >= 100 * FAR else text
 
 
-def front(
+def plan_front(
     points: Sequence[Mapping[str, Any]], ranks: Mapping[str, int], published: Sequence[Published]
 ) -> Chart:
     """Chart of deployments within the limits: front as a line, ranks, and published points."""
     decoding = [p for p in points if p["tokens_per_s_per_user"]]
     if not decoding:
-        return base.empty("No deployment is within the limits")
+        return base.empty_chart("No deployment is within the limits")
     fig = base.figure(height=380)
     best = sorted((p for p in decoding if p["on_front"]), key=_speed)
     for name, rows, mode, colour in (

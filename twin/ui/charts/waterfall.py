@@ -7,7 +7,7 @@ from twin.lab.explain.waterfall import SLACK, busy_of
 from twin.metrics.measures import amount, seconds
 from twin.model.timeline import Timeline
 from twin.ui import theme
-from twin.ui.charts.base import Chart, bars, chart, empty, figure, time_unit
+from twin.ui.charts.base import Chart, bars, chart, empty_chart, figure, time_unit
 
 SHOWN = 0.002  # of the whole: a smaller piece is not drawn
 HATCHED = {"fillmode": "overlay", "fgcolor": "rgba(255, 255, 255, 0.75)"}
@@ -23,7 +23,7 @@ def waterfall(
     total_s = max(sum(parts.values()), sum(median.values()))
     names = [n for n in parts if max(parts[n], median.get(n, 0.0)) > SHOWN * total_s]
     if not names:
-        return empty("No request finished")
+        return empty_chart("No request finished")
     factor, unit = time_unit(total_s)
     rows = [f"{n[0].upper()}{n[1:]}" for n in names] + [total] * bool(total)
     fig = figure(height=110 + (40 if median else 27) * len(rows))
@@ -97,7 +97,7 @@ def slack_of(plan: Timeline) -> list[tuple[str, float]]:
     return [(stream, share) for stream, name, share in busy_of(plan) if name == SLACK]
 
 
-def pace(plan: Timeline | None, rows: Sequence[tuple[str, str, float]]) -> str:
+def pace_sentence(plan: Timeline | None, rows: Sequence[tuple[str, str, float]]) -> str:
     """Sentence on the stream that limits an iteration."""
     busy_rows = sorted((row for row in rows if row[1] != SLACK), key=lambda row: -row[2])
     longest_text = " and ".join(theme.title(name).lower() for _, name, _ in busy_rows[:2])
@@ -115,10 +115,10 @@ def pace(plan: Timeline | None, rows: Sequence[tuple[str, str, float]]) -> str:
     )
 
 
-def at_work(rows: Sequence[tuple[str, str, float]], name_of: str) -> Chart:
+def operator_times(rows: Sequence[tuple[str, str, float]], name_of: str) -> Chart:
     """Chart of each operator's busy time in one iteration, on either stream; slack last."""
     if not rows:
-        return empty(f"No {name_of} ran")
+        return empty_chart(f"No {name_of} ran")
     rows = [row for row in rows if row[2] > SHOWN * sum(value for _, _, value in rows)]
     rows = sorted(rows, key=lambda row: (row[1] == SLACK, -row[2]))
     longest_s = max(value for _, _, value in rows)

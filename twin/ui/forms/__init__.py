@@ -17,7 +17,7 @@ ROW_CHARACTERS = 30  # choices up to this many letters in all stand side by side
 
 def group(paths: Iterable[str]) -> None:
     """Draw the fields that have an effect, two per row, and name the others."""
-    scenario = session.wished()
+    scenario = session.draft_with_pending()
     names_by_reason: dict[str, list[str]] = {}
     grid = st.grid(2, min_column_width=230, vertical_alignment="top", gap=("small", "medium"))
     for path in paths:
@@ -35,9 +35,9 @@ def group(paths: Iterable[str]) -> None:
 def field(path: str) -> None:
     """Draw the widget of one field, with a refused edit's reason below."""
     names = fields.options(path, session.facts())
-    widget(fields.declared(path), session.value(path), names=names, **edits(path))
-    if refusal := session.blame(path):
-        problem(refusal)
+    widget(fields.field_of(path), session.value(path), names=names, **edit_arguments(path))
+    if refusal := session.latest_refusal(path):
+        draw_problem(refusal)
 
 
 def seek(path: str) -> None:
@@ -46,7 +46,7 @@ def seek(path: str) -> None:
     st.session_state[SOUGHT] = st.session_state[OPENS] = path
 
 
-def sought() -> tuple[int, str]:
+def last_search() -> tuple[int, str]:
     """Number of searches so far, and the key of the last one's widget."""
     path = st.session_state.get(SOUGHT)
     return (st.session_state[SEARCHES], session.field_key(path)) if path else (0, "")
@@ -55,19 +55,19 @@ def sought() -> tuple[int, str]:
 def to_open(form: str) -> str | None:
     """Field of this form that was searched for and is not open yet; returned once."""
     path = st.session_state.get(OPENS)
-    if path is None or fields.declared(path).form != form:
+    if path is None or fields.field_of(path).form != form:
         return None
     del st.session_state[OPENS]
     return str(path)
 
 
-def edits(path: str) -> dict[str, Any]:
+def edit_arguments(path: str) -> dict[str, Any]:
     """Arguments that make a widget edit a field of the draft: key, help and callback."""
     callback = {"on_change": session.edit, "args": (path,)}
     return {"key": session.field_key(path), "help": fields.tooltip(path), **callback}
 
 
-def refused() -> bool:
+def warn_if_refused() -> bool:
     """Whether an edit is refused; if so, say why, as answers to older settings would mislead."""
     if refusal := session.refusal():
         text = f"No answer with these settings. {fields.sentence(refusal)} Undo goes back."
@@ -75,7 +75,7 @@ def refused() -> bool:
     return bool(refusal)
 
 
-def problem(refusal: str) -> None:
+def draw_problem(refusal: str) -> None:
     """Show a refused edit's sentence below its field."""
     st.markdown(f":small[:red[:material/error: {fields.sentence(refusal)}]]")
 
@@ -146,22 +146,22 @@ FIRST: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-def behind(form: str) -> dict[str, list[str]]:
+def further_fields(form: str) -> dict[str, list[str]]:
     """Paths by group of a form, without leading fields that have an effect."""
-    draft = session.wished()
+    draft = session.draft_with_pending()
     return {
         name: [path for path in paths if path not in FIRST[form] or fields.why_idle(path, draft)]
         for name, paths in form_groups(form).items() if set(paths) - set(FIRST[form])
     }  # fmt: skip
 
 
-def whole(form: str, own: Mapping[str, Callable[[], None]]) -> str | None:
+def draw_form(form: str, own: Mapping[str, Callable[[], None]]) -> str | None:
     """Draw a form; returns the open group. `own` draws a group differently."""
-    draft = session.wished()
+    draft = session.draft_with_pending()
     group(path for path in FIRST[form] if not fields.why_idle(path, draft))
-    paths_by_group, key = behind(form), f"{form}-group"
+    paths_by_group, key = further_fields(form), f"{form}-group"
     if path := to_open(form):
-        st.session_state[key] = None if path in FIRST[form] else fields.declared(path).group
+        st.session_state[key] = None if path in FIRST[form] else fields.field_of(path).group
     if st.session_state.get(key) not in paths_by_group:
         st.session_state[key] = None
     st.markdown("**More fields**")

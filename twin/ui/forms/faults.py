@@ -14,8 +14,8 @@ from twin.hardware.placement import Instance
 from twin.scenario import KINDS, Fault, Scenario, form_groups, remarks, with_overrides
 from twin.ui import forms, session
 from twin.ui.charts import faults as charts_faults
-from twin.ui.fields import choice_label, declared, options, sentence
-from twin.ui.formulas import seated
+from twin.ui.fields import choice_label, field_of, options, sentence
+from twin.ui.formulas import place_instances
 from twin.ui.show import plot
 
 Row = dict[str, Any]  # the fields of a `twin.scenario.Fault`
@@ -49,7 +49,7 @@ def form() -> None:
         chart = charts_faults.faults(draft.faults, draft.horizon_s, draft.warmup_s)
         plot(chart, "faults-over-time")
     recovery = form_groups("deployment")["Faults"]
-    if rows or forms.sought()[1] in map(session.field_key, recovery):
+    if rows or forms.last_search()[1] in map(session.field_key, recovery):
         st.subheader("Recovery", anchor=False)
         forms.group(recovery)
 
@@ -58,7 +58,7 @@ def _add(rows: list[Row], draft: Scenario, fabric: Fabric) -> None:
     """Draw the buttons that add faults or remove all of them."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         with st.popover("Typical faults", icon=":material/bolt:"):
-            instances, _ = seated(draft, fabric)
+            instances, _ = place_instances(draft, fabric)
             for name, typical_rows in typical(draft, fabric, instances.instances).items():
                 _button(name, f"typical:{name}", [*rows, *typical_rows], type="tertiary")
         new_fault = Fault(element="node 0", at_s=draft.warmup_s).model_dump()
@@ -69,7 +69,7 @@ def _add(rows: list[Row], draft: Scenario, fabric: Fabric) -> None:
 
 def _button(text: str, key: str, rows: list[Row], **look: Any) -> None:
     """Draw a button that makes `rows` the draft's faults."""
-    st.button(text, key=key, on_click=_keep, args=(rows,), **look)
+    st.button(text, key=key, on_click=_set_faults, args=(rows,), **look)
 
 
 def _rows(rows: list[Row], fabric: Fabric) -> None:
@@ -107,7 +107,7 @@ def _row(rows: list[Row], number: int, fabric: Fabric) -> None:
                 _button(name, f"fault-{action}:{number}", new_rows, icon=f":material/{icon}:")
         reason = st.session_state.get(key(number, "refused")) or wrong(fabric, row)
         if reason:
-            forms.problem(reason)
+            forms.draw_problem(reason)
 
 
 def _cell(row: Row, number: int, field: str, fabric: Fabric) -> None:
@@ -116,13 +116,13 @@ def _cell(row: Row, number: int, field: str, fabric: Fabric) -> None:
     kinds_text = "\n".join(f"- **{kind.label}**: {kind.help}" for kind in KINDS.values())
     field_options: dict[str, dict[str, Any]] = {
         "kind": {"help": f"What happens to it.\n\n{kinds_text}"},
-        "element": {"names": offered_names(fabric), "accept_new_options": True},
+        "element": {"names": element_names(fabric), "accept_new_options": True},
         "to": {"placeholder": "the whole element"},
         "factor": {"disabled": "factor" not in KINDS[row["kind"]].uses},
     }
-    common: dict[str, Any] = {"names": options(path, session.facts()), "help": declared(path).help}
+    common: dict[str, Any] = {"names": options(path, session.facts()), "help": field_of(path).help}
     edits = {"key": key(number, field), "on_change": _take, "args": (number, field, fabric)}
-    forms.widget(declared(path), row[field], **common | edits | field_options.get(field, {}))
+    forms.widget(field_of(path), row[field], **common | edits | field_options.get(field, {}))
 
 
 def key(number: int, field: str) -> str:
@@ -132,7 +132,7 @@ def key(number: int, field: str) -> str:
 
 def _take(number: int, field: str, fabric: Fabric) -> None:
     """Apply a widget of a row to the draft, or show a sentence below the row."""
-    if session.gone(key(number, field)):
+    if session.is_gone(key(number, field)):
         return
     value = st.session_state[key(number, field)]
     rows = [fault.model_dump() for fault in session.draft().faults]
@@ -153,9 +153,9 @@ def _take(number: int, field: str, fabric: Fabric) -> None:
         st.session_state[key(number, "refused")] = reason
 
 
-def _keep(rows: list[Row]) -> None:
+def _set_faults(rows: list[Row]) -> None:
     """Set the draft's list of faults, as one undo step."""
-    with session.refusals_toasted():
+    with session.toast_refusals():
         session.set_draft(with_overrides(session.draft(), {"faults": rows}))
 
 
@@ -203,6 +203,6 @@ def wrong(fabric: Fabric, row: Row) -> str:
 
 
 @lru_cache(maxsize=4)
-def offered_names(fabric: Fabric) -> list[str]:
+def element_names(fabric: Fabric) -> list[str]:
     """Elements to choose from: groups first, then chips by kind."""
     return [name for name in network(fabric).names.shown() if not name.startswith(LEFT_OUT)]

@@ -11,7 +11,7 @@ from twin.scenario import seated as seated_pools
 from twin.ui import forms, session, words
 from twin.ui.fields import change_line, choice_label, options, sentence, show
 from twin.ui.forms.tables import rows_table
-from twin.ui.formulas import seated
+from twin.ui.formulas import place_instances
 
 CHOICE = "own-controller"  # session state: the file that was chosen
 
@@ -20,11 +20,11 @@ def seats() -> None:
     """Draw instances moved off elements, or why one has no place, and the table of seats."""
     draft = session.draft()
     try:
-        placement, reason = seated(draft, build_fabric(draft.supernode, session.facts()))
+        placement, reason = place_instances(draft, build_fabric(draft.supernode, session.facts()))
     except HardwareError as error:
         reason, placement = sentence(str(error)), None
     if reason:
-        forms.problem(reason)
+        forms.draw_problem(reason)
     for move in placement.moved if placement else ():
         st.caption(f":material/event_seat: {sentence(move)}")
     if draft.deployment.placement == "by_hand":
@@ -43,7 +43,7 @@ def scheduler() -> None:
     st.button(
         f"Schedule as {stack_title.partition(',')[0]} does by default", icon=":material/schedule:",
         help="  \n".join(lines), key="as-stack",
-        on_click=session.refusals_toasted()(
+        on_click=session.toast_refusals()(
             lambda: session.set_draft(with_scheduler(session.draft(), session.facts()))
         ),
     )  # fmt: skip
@@ -64,7 +64,7 @@ def scaling() -> None:
     if controller == "schedule":
         st.caption("How many instances of each pool are wanted, and from when on.")
         rows_table("elastic.schedule")
-        for warning in out_of_reach(session.draft()):
+        for warning in unreachable_rows(session.draft()):
             st.warning(warning, icon=":material/event_busy:")
     elif controller == "own" and (names := controllers()):
         digests = list(names.values())
@@ -78,7 +78,7 @@ def scaling() -> None:
         st.caption(f"The operator of this server has named no folder of controllers ({VARIABLE}).")
 
 
-def out_of_reach(draft: Scenario) -> list[str]:
+def unreachable_rows(draft: Scenario) -> list[str]:
     """Impossible rows of a schedule: more NPUs than its bound, or times after the end."""
     rows, sentences = draft.elastic.schedule, []
     most_npus = max(draft.elastic.npus, npus_used(draft))

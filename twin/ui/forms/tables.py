@@ -11,7 +11,7 @@ from twin.scenario import ScenarioField, fields, read
 from twin.scenario.fields import value_at
 from twin.scenario.words import titled
 from twin.ui import forms, session
-from twin.ui.fields import in_labels
+from twin.ui.fields import with_labels
 
 # Fields of a row's own sections that stand in its table; the others are set in a file.
 ALSO = {
@@ -26,7 +26,7 @@ ALSO = {
 TYPES = {int: pl.Int64, float: pl.Float64, bool: pl.Boolean, str: pl.String}
 
 
-def _shown(widget: str, rows: Any = None) -> list[dict[str, Any]]:
+def _first_rows(widget: str, rows: Any = None) -> list[dict[str, Any]]:
     """Rows of a table until the draft changes elsewhere: with new input editors lose edits."""
     first_rows: list[dict[str, Any]] = st.session_state.setdefault(f"{widget}:rows", rows)
     return first_rows
@@ -35,12 +35,12 @@ def _shown(widget: str, rows: Any = None) -> list[dict[str, Any]]:
 def rows_table(path: str, options: dict[str, list[str]] | None = None) -> None:
     """Draw a list's rows as an editable table; incomplete rows do not count. options: by field."""
     widget = session.field_key(path)
-    rows = _shown(widget, [row.model_dump() for row in read(session.draft(), path)])
+    rows = _first_rows(widget, [row.model_dump() for row in read(session.draft(), path)])
     columns = columns_of(fields(), path)
     cells = [{name: value_at(row, name) for name in columns} for row in rows]
     editor(columns, cells, options or {}, widget, on_change=_take_rows, args=(path, widget))
     if refusal := session.refusal(path):
-        forms.problem(refusal)
+        forms.draw_problem(refusal)
 
 
 def editor(
@@ -63,7 +63,7 @@ def columns_of(declared: Mapping[str, ScenarioField], path: str) -> dict[str, Sc
     return row_fields | {name: declared[name] for name in ALSO.get(path, ())}
 
 
-def whole(
+def complete_rows(
     rows: Iterable[dict[str, Any]], columns: Mapping[str, ScenarioField]
 ) -> list[dict[str, Any]]:
     """Rows whose required cells are all filled, each without its empty cells."""
@@ -92,7 +92,7 @@ def _with_cells(row: dict[str, Any], cells: dict[str, Any]) -> dict[str, Any]:
 def column(known: ScenarioField, options: list[str] | None = None) -> Any:
     """Column of a declared field. options: accepted names."""
     title = titled(known)
-    arguments: dict[str, Any] = {"help": in_labels(known.help), "required": known.required}
+    arguments: dict[str, Any] = {"help": with_labels(known.help), "required": known.required}
     if options:
         more_options = [option for option in known.options if option not in options]
         return st.column_config.SelectboxColumn(title, options=options + more_options, **arguments)
@@ -106,13 +106,13 @@ def column(known: ScenarioField, options: list[str] | None = None) -> Any:
 
 def _take_rows(path: str, widget: str) -> None:
     """Apply the table's complete rows to the draft."""
-    if session.gone(widget):
+    if session.is_gone(widget):
         return
     edits = st.session_state[widget]
     rows = [
         _with_cells(row, edits["edited_rows"].get(i, {}))
-        for i, row in enumerate(_shown(widget))
+        for i, row in enumerate(_first_rows(widget))
         if i not in edits["deleted_rows"]
     ]
     rows += [_with_cells({}, row) for row in edits["added_rows"]]
-    session.propose({path: whole(rows, columns_of(fields(), path))})
+    session.propose({path: complete_rows(rows, columns_of(fields(), path))})

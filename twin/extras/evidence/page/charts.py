@@ -8,7 +8,7 @@ from twin.extras.evidence.reproduce import Part
 from twin.lab.evidence.judge import HONEST
 from twin.metrics.measures import seconds, three_figures
 from twin.ui import theme
-from twin.ui.charts.base import Chart, bars, chart, empty, figure, time_unit
+from twin.ui.charts.base import Chart, bars, chart, empty_chart, figure, time_unit
 
 BAND = 0.1
 # Errors on the axis, of which those that fit are drawn: close to zero they stand evenly, beyond the
@@ -33,7 +33,7 @@ Rows = Sequence[Mapping[str, Any]]
 def errors(rows: Rows) -> Chart:
     """Chart of signed error over the published value."""
     if not rows:
-        return empty("No published row to show")
+        return empty_chart("No published row to show")
     fig, band_y = figure(height=400), _place(BAND)
     fig.add_hrect(y0=-band_y, y1=band_y, fillcolor=theme.OTHER, opacity=0.22, line_width=0)
     fig.add_hline(y=0, line={"color": theme.OTHER, "width": 1})
@@ -89,7 +89,7 @@ def _row_text(row: Mapping[str, Any]) -> list[str]:
 def parts(rows: Sequence[Part]) -> Chart:
     """Chart of one layer by operator: the published figure if any, and the twin's below it."""
     if not rows:
-        return empty("This row has no operators")
+        return empty_chart("This row has no operators")
     longest = max(max(row.twin_s, row.published_s or 0.0) for row in rows)
     factor, unit = time_unit(longest)
     known_rows = [row for row in rows if row.published_s is not None]

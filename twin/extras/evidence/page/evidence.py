@@ -18,7 +18,7 @@ from twin.lab.share import links, shipped
 from twin.scenario import Scenario
 from twin.ui import session
 from twin.ui.fields import choice_label, sentence
-from twin.ui.runs import how_far_off
+from twin.ui.runs import draw_error_bands
 from twin.ui.show import download, plain, plot, table_csv
 from twin.ui.toolbar import open_run
 
@@ -181,7 +181,7 @@ with right:
 # 4) Every row, and what kinds of rows there are.
 def take_row() -> None:
     """Show the row that was clicked in the table."""
-    picked_rows = [] if session.gone(table_key) else st.session_state[table_key].selection.rows
+    picked_rows = [] if session.is_gone(table_key) else st.session_state[table_key].selection.rows
     if picked_rows:
         name_row(shown[picked_rows[0]]["id"])
 
@@ -271,7 +271,7 @@ with holding:
     )
     for text in found["held"]:
         st.markdown(f"- {text}")
-    how_far_off({session.draft().name: session.draft()})
+    draw_error_bands({session.draft().name: session.draft()})
     draft = session.draft()
     left, right = st.columns([3, 2], gap="large")
     with left:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from twin.metrics.registry import Metric
-from twin.ui.charts.base import Chart, chart, empty, figure, heat, time_axis
+from twin.ui.charts.base import Chart, chart, empty_chart, figure, heat, time_axis
 
 # What is drawn of each hour: key -> what it is called, factor from SI, unit.
 DRAWN = {
@@ -22,7 +22,7 @@ def over_time(answer: Mapping[str, Any], key: str, *, dark: bool = False) -> Cha
     rows = answer["rows"]
     values = np.array([row["hours"][key] for row in rows], dtype=float) * scale
     if np.isnan(values).all():
-        return empty("No request finished")
+        return empty_chart("No request finished")
     hours, length_s = values.shape[1], answer["hour_s"]
     factor, time_unit = time_axis(hours * length_s)
     names = [row["name"] for row in rows]

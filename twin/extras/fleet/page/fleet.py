@@ -13,10 +13,10 @@ from twin.metrics.measures import numbered
 from twin.metrics.registry import METRICS, shown
 from twin.scenario import Scenario, SpecError, scenario_digest
 from twin.ui import access, session
-from twin.ui.fields import glossed, sentence
+from twin.ui.fields import sentence, with_glossary
 from twin.ui.pages import PAGES
-from twin.ui.progress import getting_ready
-from twin.ui.show import choice, dark, download, json_text, plain, plot
+from twin.ui.progress import draw_compilation
+from twin.ui.show import choice, download, is_dark, json_text, plain, plot
 
 LOOK_S = 1.0
 BEGUN = "fleet-runs"  # session state: the run of each scenario that was begun here
@@ -111,7 +111,7 @@ def results() -> None:
                 st.button("Stop", icon=":material/stop_circle:", key="fleet-stop", on_click=stop,
                           args=(state,))  # fmt: skip
             if not done_count and not any(row.live for row in rows):
-                getting_ready()
+                draw_compilation()
         if is_under_way != LOOKING:
             st.rerun()
         return
@@ -130,14 +130,14 @@ def show(answer: dict[str, Any]) -> None:
         with grid.cell():
             value = shown(key, answer["summary"][key])
             text = f"{shown(key, without_loss[key])} without a loss" if without_loss else None
-            meaning = glossed(METRICS[key].label, METRICS[key].help)
+            meaning = with_glossary(METRICS[key].label, METRICS[key].help)
             st.metric(
                 METRICS[key].label, value, text, delta_color="off", delta_arrow="off", help=meaning,
             )  # fmt: skip
     for line in in_words(answer):
         st.markdown(plain(line))
     key = choice("Over time", charts.DRAWN, "fleet-drawn", format_func=lambda k: charts.DRAWN[k][0])
-    plot(charts.over_time(answer, key, dark=dark()), "fleet-over-time")
+    plot(charts.over_time(answer, key, dark=is_dark()), "fleet-over-time")
     links = {f"Run{' after its return' if k else ''}": k for k in range(2)}
     st.dataframe(
         [
@@ -183,5 +183,5 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         "one run, and stays in the library.", width="content",
     )  # fmt: skip
 LOOKING = bool(todo) and mark(fleet) in under_way()
-with session.damage_shown():
+with session.show_damage():
     st.fragment(results, run_every=LOOK_S if LOOKING else None)()

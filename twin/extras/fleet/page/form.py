@@ -126,5 +126,5 @@ def edited(fleet: Fleet) -> Fleet:
                 keys = [entry.key for entry in presets()]
                 options["scenario"] = list(dict.fromkeys([*keys, *(r["scenario"] for r in rows)]))
             table = tables.editor(columns, rows, options, f"fleet-{path}:{st.session_state[TIMES]}")
-            new_values[path] = tables.whole(table.to_dicts(), columns)  # not incomplete rows
+            new_values[path] = tables.complete_rows(table.to_dicts(), columns)
     return fleet_from(new_values)

@@ -35,7 +35,7 @@ if len(runs) < links.COMPARED_MIN:
 base = comparison.baseline(runs)
 st.set_page_config(page_title=" / ".join(lists.titles(runs)) + " · Compare")
 scenarios = [session.store().scenarios.load(run.scenario) for run in runs]
-compared = compare(runs, scenarios, base, comparison.lettered(lists.titles(runs)))
+compared = compare(runs, scenarios, base, comparison.letter_names(lists.titles(runs)))
 compared, unseeded = comparison.with_seeds(compared, runs, scenarios)
 titles = compared.names
 
@@ -56,8 +56,8 @@ for note in compared.notes:
 
 # 3) The differences: what they come to, and as a picture.
 st.subheader(plain(comparison.conclusion(compared, scenarios)), anchor=False)
-known = comparison.known(runs, scenarios, base)
-for text in comparison.equal_in_words(known):
+known = comparison.ratios_known_of(runs, scenarios, base)
+for text in comparison.equality_sentences(known):
     st.caption(f":material/balance: {text}")
 comparison.offer_seeds(compared, unseeded)
 others = [title for i, title in enumerate(titles) if i != base]
@@ -90,7 +90,7 @@ if figures := comparison.metric_table(compared, group, known):
     st.table(figures, border="horizontal", hide_index=True)
     with st.expander("What these figures count"):
         st.markdown(comparison.meanings(compared, group))
-    lists.how_far_off(dict(zip(titles, scenarios, strict=True)))
+    lists.draw_error_bands(dict(zip(titles, scenarios, strict=True)))
 else:
     st.caption("None of these figures is in the runs.")
 

@@ -71,10 +71,10 @@ def offer_missing(rows: list[RunRow]) -> None:
     pairs = list(zip(ids, scenarios, strict=True))
     missing_scenarios = [scenario for run, scenario in pairs if run not in here_ids]
     for scenario in missing_scenarios:
-        progress.offered(scenario)
+        progress.draw_offer(scenario)
     what = "it" if len(missing_scenarios) == 1 else f"these {len(missing_scenarios)}"
     if st.button(f"Run {what} here", type="primary", icon=":material/play_arrow:", key="run-here"):
-        with session.refusals_toasted():
+        with session.toast_refusals():
             all_ids = dict.fromkeys(run if run in here_ids else session.run(s) for run, s in pairs)
             go_to("compare", {links.RUNS: ",".join(all_ids)})
 
@@ -103,7 +103,7 @@ def publish(rows: list[RunRow]) -> None:
 
 def choose(rows: list[RunRow]) -> None:
     """Draw the choice among the latest finished runs, and the button that compares them."""
-    label_of = runs.choices([*rows, *runs.latest(OFFERED, "done")], figures=2)
+    label_of = runs.choice_labels([*rows, *runs.latest_runs(OFFERED, "done")], figures=2)
     if len(label_of) < links.COMPARED_MIN:
         st.markdown("A comparison needs two finished runs, and there are not two here yet.")
         page_link("start", "Run a preset", icon=":material/play_arrow:")
@@ -137,9 +137,9 @@ def cards(rows: list[RunRow], scenarios: list[Scenario], base: int) -> None:
 
 def _card(run: RunRow, scenario: Scenario, i: int, ids: list[str], base: int) -> None:
     """Draw what a card says below its title, and its buttons."""
-    st.caption(f"{words.brief(scenario)} · {words.duration(scenario.horizon_s)} simulated")
+    st.caption(f"{words.one_line(scenario)} · {words.duration(scenario.horizon_s)} simulated")
     if run.state != "done":
-        st.caption(" ".join(runs.line(run)))
+        st.caption(" ".join(runs.list_line(run)))
     st.space("stretch")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if i == base and run.state == "done":
@@ -167,13 +167,13 @@ def decode_operators(run: RunRow, scenario: Scenario) -> dict[str, float]:
     return busy_s
 
 
-def lettered(names: Sequence[str]) -> list[str]:
+def letter_names(names: Sequence[str]) -> list[str]:
     """Name of each run on the page: its letter and its scenario's name, shortened."""
     return [f"{letter} · {words.cut(name, NAME_CHARS)}"
             for letter, name in zip(LETTERS, names, strict=False)]  # fmt: skip
 
 
-def _differing(compared: Comparison) -> list[tuple[str, InputRow]]:
+def _different_fields(compared: Comparison) -> list[tuple[str, InputRow]]:
     """Label and row of every field that differs and may change a result."""
     return [("Trace" if row.path == "workload.trace.name" else label(row.path), row)
             for row in compared.inputs if row.path not in WORDS]  # fmt: skip
@@ -182,7 +182,7 @@ def _differing(compared: Comparison) -> list[tuple[str, InputRow]]:
 def input_table(compared: Comparison, scenarios: Sequence[Scenario]) -> list[Cells]:
     """A row for each effective field that differs; bold: from the baseline; dash: no effect."""
     table = []
-    for name, row in _differing(compared):
+    for name, row in _different_fields(compared):
         idle_flags = [bool(why_idle(row.path, scenario)) for scenario in scenarios]
         if all(idle_flags):
             continue
@@ -197,9 +197,9 @@ def input_table(compared: Comparison, scenarios: Sequence[Scenario]) -> list[Cel
 def settings_that_differ(compared: Comparison, scenarios: Sequence[Scenario]) -> list[Difference]:
     """Every field that matters and differs from the baseline's, of every other run."""
     rows = []
-    for name, row in _differing(compared):
+    for name, row in _different_fields(compared):
         base = row.values[compared.baseline]
-        for position, i in enumerate(_others(compared)):
+        for position, i in enumerate(_other_runs(compared)):
             value = row.values[i]
             is_idle = all(why_idle(row.path, scenarios[k]) for k in (i, compared.baseline))
             if value == base or is_idle:
@@ -214,9 +214,9 @@ def settings_that_differ(compared: Comparison, scenarios: Sequence[Scenario]) ->
 def results_that_differ(compared: Comparison) -> list[Difference]:
     """Every headline figure that is not the same as the baseline's, of every other run."""
     rows = []
-    for row in chosen(compared.metrics, "Headlines"):
+    for row in figures_of(compared.metrics, "Headlines"):
         base_value, metric = row.values[compared.baseline], metric_of(row.name)
-        for k, i in enumerate(_others(compared)):
+        for k, i in enumerate(_other_runs(compared)):
             value = row.values[i]
             if value is None or base_value is None or row.verdicts[i] in EQUAL:
                 continue
@@ -232,7 +232,7 @@ def results_that_differ(compared: Comparison) -> list[Difference]:
 
 def conclusion(compared: Comparison, scenarios: Sequence[Scenario]) -> str:
     """Conclusion of a comparison in one sentence."""
-    results, other_runs = results_that_differ(compared), _others(compared)
+    results, other_runs = results_that_differ(compared), _other_runs(compared)
     if len(other_runs) > 1:
         return _leaders(compared)
     edit_texts = [f"{r.label} {r.whole}" for r in settings_that_differ(compared, scenarios)]
@@ -267,7 +267,7 @@ def _leaders(compared: Comparison) -> str:
     return "Best: " + "; ".join(f"{run} in {' and '.join(best[run])}" for run in sorted(best)) + "."
 
 
-def _others(compared: Comparison) -> list[int]:
+def _other_runs(compared: Comparison) -> list[int]:
     """Indices of all runs but the baseline."""
     return [i for i in range(len(compared.runs)) if i != compared.baseline]
 
@@ -275,7 +275,7 @@ def _others(compared: Comparison) -> list[int]:
 Known = dict[int, dict[str, KnownRatio]]  # by run and metric
 
 
-def known(rows: Sequence[RunRow], scenarios: Sequence[Scenario], base: int) -> Known:
+def ratios_known_of(rows: Sequence[RunRow], scenarios: Sequence[Scenario], base: int) -> Known:
     """Known errors of the ratios of each run's headline figures to the baseline's."""
     base_run = (scenarios[base], rows[base].summary)
     return {
@@ -285,7 +285,7 @@ def known(rows: Sequence[RunRow], scenarios: Sequence[Scenario], base: int) -> K
     }
 
 
-def equal_in_words(known: Known) -> list[str]:
+def equality_sentences(known: Known) -> list[str]:
     """Sentence for each run, by its letter, with the figures that a measurement may find equal."""
     names_by_run = {i: " and ".join(f"{ratio.figure.name} ({ratio.band})"
                              for ratio in pairs.values() if ratio.equal)
@@ -300,7 +300,7 @@ def equal_in_words(known: Known) -> list[str]:
 def metric_table(compared: Comparison, group: str, known: Known | None = None) -> list[Cells]:
     """One row per figure: values, difference from the baseline, known error of the ratio."""
     table = []
-    for row in chosen(compared.metrics, group):
+    for row in figures_of(compared.metrics, group):
         base_value, cells = row.values[compared.baseline], {"Figure": metric_of(row.name).label}
         for i, value in enumerate(row.values):
             text = shown(row.name, value)
@@ -317,14 +317,14 @@ def metric_table(compared: Comparison, group: str, known: Known | None = None) -
 def meanings(compared: Comparison, group: str) -> str:
     """Meaning and span of each figure of a group, as a list in Markdown; each once."""
     labels: dict[str, list[str]] = {}  # by their help
-    for row in chosen(compared.metrics, group):
+    for row in figures_of(compared.metrics, group):
         metric = metric_of(row.name)
         if metric.help:
             labels.setdefault(metric.help, []).append(metric.label)
     return "\n".join(f"- **{', '.join(names)}**: {text}" for text, names in labels.items())
 
 
-def chosen(rows: Sequence[MetricRow], group: str) -> list[MetricRow]:
+def figures_of(rows: Sequence[MetricRow], group: str) -> list[MetricRow]:
     """The figures of a group, in the order of their declaration."""
     order = list(METRICS)
     sorted_rows = sorted(rows, key=lambda row: (*order, row.name).index(row.name))
@@ -371,7 +371,7 @@ def offer_seeds(compared: Comparison, missing: list[Scenario]) -> None:
             "the mean difference: of 20 figures about one differs by chance alone."
         )
     key = f"seeds:{','.join(compared.runs)}"
-    under_way = runs.under_way() if missing else {}
+    under_way = runs.unfinished_runs() if missing else {}
     begun_ids = [under_way[d].id for d in map(scenario_digest, missing) if d in under_way]
     ids = st.session_state.get(key, begun_ids)
     rows = [session.store().runs.get(run) for run in ids]
@@ -384,7 +384,7 @@ def offer_seeds(compared: Comparison, missing: list[Scenario]) -> None:
         help="Whether a difference is more than chance is said over pairs of runs with the same "
         "requests.",
     ):  # fmt: skip
-        with session.refusals_toasted():
+        with session.toast_refusals():
             st.session_state[key] = [session.run(s) for s in missing]
             st.rerun()
 

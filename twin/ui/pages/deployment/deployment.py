@@ -11,16 +11,16 @@ from twin.metrics.measures import amount, seconds
 from twin.model.predict import DecodePrediction, Prediction
 from twin.scenario import Scenario
 from twin.ui import formulas, imports, live, session, theme, words
-from twin.ui.fields import glossed, sentence
-from twin.ui.forms import faults, instances, whole
-from twin.ui.show import against_slo, passes
+from twin.ui.fields import sentence, with_glossary
+from twin.ui.forms import draw_form, faults, instances
+from twin.ui.show import against_limit, draw_pass_times
 from twin.ui.toolbar import workspace
 from twin.workload.offered import Offered
 
 Tile = dict[str, Any]
 
 
-def capacity(s: Scenario, prediction: Prediction, demand: Offered | str) -> list[Tile]:
+def capacity_tiles(s: Scenario, prediction: Prediction, demand: Offered | str) -> list[Tile]:
     """Tiles: sustained rates, their limit, and how they meet load and SLO."""
     req_per_s, costs = prediction.requests_per_s, prediction.costs
     help_text = (
@@ -29,9 +29,9 @@ def capacity(s: Scenario, prediction: Prediction, demand: Offered | str) -> list
         "within the SLO stands in the sentence above."
     )
     tiles = [_tile("Most requests, SLO aside", amount(req_per_s, "rate", "req/s"), help_text),
-             _load(prediction, demand)]  # fmt: skip
+             _load_tile(prediction, demand)]  # fmt: skip
     if prediction.decode is not None:
-        tiles += _decode(s, prediction.decode)
+        tiles += _decode_tiles(s, prediction.decode)
     dies = decoding.pool.rank_dies if (decoding := costs.decoding) else 1
     kv_tokens = role_costs.kv_tokens_per_rank if (role_costs := decoding or costs.prefilling) else 0
     owner, owner_text = ("die", "one die") if dies == 1 else ("rank", f"the {dies} dies of a rank")
@@ -48,7 +48,7 @@ def capacity(s: Scenario, prediction: Prediction, demand: Offered | str) -> list
     return tiles
 
 
-def _load(prediction: Prediction, demand: Offered | str) -> Tile:
+def _load_tile(prediction: Prediction, demand: Offered | str) -> Tile:
     """Tile of the offered load against the capacity."""
     if isinstance(demand, str) or demand.rate_req_per_s is None:
         return _tile("Limited by", theme.title(prediction.limit), "The pool that is full first.")
@@ -61,14 +61,14 @@ def _load(prediction: Prediction, demand: Offered | str) -> Tile:
     return _tile("Offered load", f":red[{text}]" if load_share > 1 else text, help_text)
 
 
-def _decode(s: Scenario, part: DecodePrediction) -> list[Tile]:
+def _decode_tiles(s: Scenario, part: DecodePrediction) -> list[Tile]:
     """Tiles of decode with all slots taken: TPOT, tokens per second, batch."""
     tpot_help = (
         f"Time per output token. An iteration takes {seconds(part.iteration_s)} and gives each "
         f"request {part.tokens_per_iteration:.3g} tokens; it waits longest for {part.resource} in "
         f"{theme.title(part.longest_operator).lower()}."
     )
-    slo_delta = against_slo(part.tpot_s, 1e-3 * s.slo.tpot_ms)
+    slo_delta = against_limit(part.tpot_s, 1e-3 * s.slo.tpot_ms)
     help_text = "Output tokens per second of one NPU (two dies on a 910C) of the decode pool."
     batch_help = f"Requests one NPU decodes at once; limited by {part.limited_by}."
     return [
@@ -80,7 +80,7 @@ def _decode(s: Scenario, part: DecodePrediction) -> list[Tile]:
 
 def _tile(label: str, value: str, help_: str, **more: Any) -> Tile:
     """A tile: arguments of `st.metric`, with the meanings of the label's terms in its help."""
-    return {"label": label, "value": value, "help": glossed(label, help_), **more}
+    return {"label": label, "value": value, "help": with_glossary(label, help_), **more}
 
 
 simulated = workspace("deployment")
@@ -88,7 +88,7 @@ form, facts = st.columns([3, 2], gap="large")
 
 # 1) The form.
 with form:
-    group = whole("deployment", {"Faults": faults.form})
+    group = draw_form("deployment", {"Faults": faults.form})
     instances.seats()
     instances.scheduler()
     if group == "Pools":
@@ -104,11 +104,11 @@ with form:
 # 2) What it sustains when every slot is taken, by the formulas that a run uses too.
 with facts, st.container(border=True):
     st.markdown("**What this sustains**")
-    if first := words.of_first(session.draft()):
+    if first := words.first_model_note(session.draft()):
         st.caption(first)
     if session.refusal():
         st.stop()
-    draft = formulas.whole(session.draft())
+    draft = formulas.without_faults(session.draft())
     prediction, demand = formulas.capacity(draft), formulas.offered(draft)
     if isinstance(prediction, str):
         st.markdown(f":red[:material/error: {sentence(prediction)}]")
@@ -118,7 +118,7 @@ with facts, st.container(border=True):
         advice = advice.replace(remark, "")
         st.warning(sentence(remark), icon=":material/event_busy:")
     with st.grid(2, min_column_width=180):
-        for tile in capacity(draft, prediction, demand):
+        for tile in capacity_tiles(draft, prediction, demand):
             st.metric(**tile)
     st.caption(
         f"{sentence(advice.strip())} By formula, with every slot taken and the traffic's mean "
@@ -139,7 +139,7 @@ with facts:
     table = table.with_columns(phase=pl.lit(phase.lower()), total_s="per_iteration_s")  # as a run's
     rows = iteration_of(table, phase.lower(), plan)
     took_s = part.iteration_s if isinstance(part, DecodePrediction) else part.batch_s
-    passes(plan, rows, took_s, name_of)
+    draw_pass_times(plan, rows, took_s, name_of)
 
 # 4) The second answer: the draft simulated under its own load.
 live.answer(simulated, session.draft())

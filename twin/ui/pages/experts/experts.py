@@ -26,7 +26,7 @@ def conclusion(row: RunRow, scenario: Scenario) -> None:
     if not pieces_s:
         if not scenario.models:  # runs of several are not explained
             text = "What imbalance costs is measured when the run is explained, on its results."
-            if not explained.applies(row, scenario):
+            if not explained.can_explain(row, scenario):
                 text = ("What imbalance costs is measured when a run is explained. Another engine "
                         "or other facts made this one: run it again, on its results.")  # fmt: skip
             st.markdown(text)
@@ -47,7 +47,7 @@ row, scenario = progress.ended_run("experts")
 conclusion(row, scenario)
 
 view = choice("View", experts_views.VIEWS, "experts-view", bind="query-params", wrap=True)
-with session.damage_shown():
-    role, instance = experts_views.chosen_instance(row)
+with session.show_damage():
+    role, instance = experts_views.choose_instance(row)
     experts_views.tiles(row, role, instance)
     experts_views.VIEWS[view](row, scenario, role, instance)

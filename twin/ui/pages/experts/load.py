@@ -51,7 +51,7 @@ def instances(die_load: pl.DataFrame) -> list[tuple[str, int]]:
 def moments(die_load: pl.DataFrame, role: str, instance: int) -> list[Moment]:
     """Moments of an instance in order; both sides of a rebalance share a number, and of pools that
     rebalance together the last counts."""
-    instance_load = die_load.filter(of(role, instance))
+    instance_load = die_load.filter(is_of(role, instance))
     stamps = [(float(t), str(m)) for t, m in instance_load.select("t_s", "moment").unique().rows()]
     stamps.sort(key=lambda x: (x[0], ORDER.get(x[1], len(ORDER))))
     moment_list: list[Moment] = []
@@ -67,7 +67,7 @@ def moments(die_load: pl.DataFrame, role: str, instance: int) -> list[Moment]:
 def snapshot(die_load: pl.DataFrame, role: str, instance: int, moment: Moment) -> Snapshot:
     """Load of an instance at a moment; dies without experts have load 0."""
     is_moment = (pl.col("t_s") == moment.t_s) & (pl.col("moment") == moment.name)
-    rows = die_load.filter(of(role, instance) & is_moment)
+    rows = die_load.filter(is_of(role, instance) & is_moment)
     layers, layer_index = np.unique(rows["layer"].to_numpy(), return_inverse=True)
     dies = rows["die"].to_numpy()
     load = np.zeros((layers.size, int(dies.max()) + 1 if dies.size else 0))
@@ -88,16 +88,16 @@ def scenario_of(s: Scenario, die_load: pl.DataFrame, role: str, instance: int) -
     """The scenario of the model that an instance serves; that of the run if it is the only one."""
     if not s.models:
         return s
-    model_name = die_load.filter(of(role, instance))["model"][0]
+    model_name = die_load.filter(is_of(role, instance))["model"][0]
     return of_models(s)[model_names(s).index(model_name)]
 
 
-def of(role: str, instance: int) -> pl.Expr:
+def is_of(role: str, instance: int) -> pl.Expr:
     """Filter of an instance's rows."""
     return (pl.col("role") == role) & (pl.col("instance") == instance)
 
 
-def concerns(role: str, instance: int) -> pl.Expr:
+def events_of(role: str, instance: int) -> pl.Expr:
     """Filter of an instance's events: its own, and those of its whole pool."""
     is_instance = pl.col("instance").is_null() | (pl.col("instance") == instance)
     return (pl.col("role") == role) & is_instance
@@ -105,7 +105,7 @@ def concerns(role: str, instance: int) -> pl.Expr:
 
 def moves(events: pl.DataFrame, role: str, instance: int) -> list[dict[str, Any]]:
     """Rows of `events` of the rebalances of an instance, or of its whole pool, in order."""
-    rebalances = events.filter(pl.col("kind") == Kind.REBALANCE, concerns(role, instance))
+    rebalances = events.filter(pl.col("kind") == Kind.REBALANCE, events_of(role, instance))
     return rebalances.sort("t_s").to_dicts()
 
 

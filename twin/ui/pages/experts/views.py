@@ -15,10 +15,10 @@ from twin.ui import record, session, theme, words
 from twin.ui.charts import experts as charts_experts
 from twin.ui.pages.experts import load as experts
 from twin.ui.pages.experts.load import MOMENTS, Moment
-from twin.ui.show import dark, plot
+from twin.ui.show import is_dark, plot
 
 
-def chosen_instance(row: RunRow) -> tuple[str, int]:
+def choose_instance(row: RunRow) -> tuple[str, int]:
     """Draw the choice of an instance with experts; returns its role and number."""
     instances = experts.instances(record.table(row.id, "die_load"))
     if len(instances) == 1:
@@ -29,19 +29,19 @@ def chosen_instance(row: RunRow) -> tuple[str, int]:
     )  # fmt: skip
 
 
-def chosen_moment(row: RunRow, role: str, instance: int) -> Moment:
+def choose_moment(row: RunRow, role: str, instance: int) -> Moment:
     """Draw the slider of moments of recorded load; returns the chosen one."""
     moments = experts.moments(record.table(row.id, "die_load"), role, instance)
     if len(moments) == 1:
-        st.caption(_moment(moments[0]))
+        st.caption(_moment_text(moments[0]))
         return moments[0]
     return st.select_slider(
-        "Moment", moments, format_func=_moment, key=f"moment:{row.id}:{role}:{instance}",
+        "Moment", moments, format_func=_moment_text, key=f"moment:{row.id}:{role}:{instance}",
         help="Load is written down at the start, on both sides of each rebalance, and at the end.",
     )  # fmt: skip
 
 
-def _moment(moment: Moment) -> str:
+def _moment_text(moment: Moment) -> str:
     """A moment as text: its name, the rebalance's number, and the time."""
     number = f" {moment.number}" if moment.number else ""
     name = MOMENTS.get(moment.name, moment.name)
@@ -79,9 +79,9 @@ def tiles(row: RunRow, role: str, instance: int) -> None:
 
 def dies(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     """Draw the load of every die in every layer at one moment, as a map."""
-    moment = chosen_moment(row, role, instance)
+    moment = choose_moment(row, role, instance)
     snap = experts.snapshot(record.table(row.id, "die_load"), role, instance, moment)
-    plot(charts_experts.die_map(snap.layers, snap.load, snap.replicas, dark=dark()), "die-map")
+    plot(charts_experts.die_map(snap.layers, snap.load, snap.replicas, dark=is_dark()), "die-map")
     dots = "an orange dot marks a die that holds a redundant copy"
     if (snap.replicas > 0).sum() > charts_experts.MARKS_MOST:
         dots = "nearly every die holds redundant copies, so they are listed where the pointer is"
@@ -122,14 +122,14 @@ def layers(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
 def over_time(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     """Draw TPOT and the hottest die over time, with rebalances and shifts, and costs of moves."""
     events = record.table(row.id, "events")
-    marks = events.filter((pl.col("kind") == Kind.SHIFT) | experts.concerns(role, instance))
+    marks = events.filter((pl.col("kind") == Kind.SHIFT) | experts.events_of(role, instance))
     windows = record.table(row.id, "windows")
     if scenario.deployment.mode != "prefill_only":
         st.subheader("Time per output token", anchor=False)
         chart = charts_experts.tpot(windows, marks, 1e-3 * scenario.slo.tpot_ms, scenario.warmup_s)
         plot(chart, "tpot")
     st.subheader("Hottest die", anchor=False)
-    hottest = record.table(row.id, "hottest").filter(experts.of(role, instance))
+    hottest = record.table(row.id, "hottest").filter(experts.is_of(role, instance))
     plot(charts_experts.hottest_over_time(hottest, marks, scenario.horizon_s), "hottest")
     st.subheader("What each move cost", anchor=False)
     cost(row, role, instance)
@@ -141,7 +141,7 @@ def cost(row: RunRow, role: str, instance: int) -> None:
     if not moves:
         st.caption("No expert was moved in this run.")
         return
-    windows, rows = record.table(row.id, "instances").filter(experts.of(role, instance)), []
+    windows, rows = record.table(row.id, "instances").filter(experts.is_of(role, instance)), []
     for move in moves:
         begin_s, end_s = move["t_s"], move["end_s"]
         before_s, during_s, after_s = experts.iteration_around(windows, begin_s, end_s or begin_s)
@@ -172,10 +172,10 @@ def nodes(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
         st.caption("Every die has a part of its experts and gathers all tokens: dies send alike.")
         return
     traffic, ranks = record.table(row.id, "traffic"), record.table(row.id, "ranks")
-    is_instance = experts.of(role, instance)
+    is_instance = experts.is_of(role, instance)
     total_bytes = float(traffic.filter(is_instance, traffic="experts")["bytes"].sum())
     node_of_rank = ranks.filter(is_instance)["node"].to_numpy()
-    moment = chosen_moment(row, role, instance)
+    moment = choose_moment(row, role, instance)
     snap = experts.snapshot(die_load, role, instance, moment)
     if not total_bytes or not node_of_rank.size:
         st.caption("This run recorded no expert exchange of this instance.")
@@ -183,7 +183,9 @@ def nodes(row: RunRow, scenario: Scenario, role: str, instance: int) -> None:
     messages = experts.messages_of(scenario, session.facts())
     node_numbers, bytes_between = experts.between_nodes(snap, node_of_rank, total_bytes, messages)
     span_text = f"in {words.duration(scenario.horizon_s)}"
-    plot(charts_experts.node_matrix(node_numbers, bytes_between, span_text, dark=dark()), "nodes")
+    plot(
+        charts_experts.node_matrix(node_numbers, bytes_between, span_text, dark=is_dark()), "nodes"
+    )
     ratios = bytes_between.sum(axis=0) / max(1e-12, float(np.mean(bytes_between.sum(axis=0))))
     st.caption(
         f"{amount(total_bytes, 'bytes')} of dispatch and combine {span_text}, split by the "

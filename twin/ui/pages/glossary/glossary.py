@@ -3,7 +3,7 @@
 import streamlit as st
 
 from twin.lab.library import terms
-from twin.ui.fields import in_labels
+from twin.ui.fields import with_labels
 from twin.ui.pages import PAGES
 from twin.ui.show import plain
 
@@ -16,7 +16,7 @@ sought = st.text_input(
 known = [t for t in terms().values() if sought in f"{t.name} {t.meaning}".lower()]
 if known:
     names = {t.name: f"**{plain(t.name)}**{f' ({plain(t.unit)})' if t.unit else ''}" for t in known}
-    rows = [{"Term": names[t.name], "Meaning": in_labels(t.meaning)} for t in known]
+    rows = [{"Term": names[t.name], "Meaning": with_labels(t.meaning)} for t in known]
     st.table(rows, border="horizontal", hide_index=True)
 else:
     st.markdown("No term is called so, and no meaning says it.")

@@ -80,7 +80,7 @@ rows = search_page(stored.ROWS, first).rows
 count.caption(f"{first + 1:,} to {first + len(rows):,} of {total:,} {shown.lower()}")
 with body:
     picked = stored.table(rows, f"table:{search}:{page}")
-stored.about(picked)
+stored.draw_details(picked)
 with bar:
     stored.actions(picked, runs=shown == "Runs")
     acts = "open, name, compare, export or delete" if shown == "Runs" else "run, name or delete"

@@ -17,7 +17,7 @@ from twin.metrics.measures import numbered
 from twin.metrics.registry import metric_of, placed
 from twin.scenario import Scenario, SpecError
 from twin.ui import session, words
-from twin.ui.fields import glossed, sentence
+from twin.ui.fields import sentence, with_glossary
 from twin.ui.link import go_to
 from twin.ui.show import download, file_name, plain
 from twin.ui.toolbar import open_run
@@ -58,8 +58,8 @@ def table(rows: Sequence[Row], key: str) -> list[Any]:
         note = notes.get(_name(row))
         tags = {"Tags": split_tags(note.tags) if note else []} if has_tags else {}
         title = note.title if note and note.title else row.name
-        cells.append(_run(row, title, tags) if isinstance(row, RunRow)
-                     else _scenario(row, title, tags))  # fmt: skip
+        cells.append(_run_cells(row, title, tags) if isinstance(row, RunRow)
+                     else _scenario_cells(row, title, tags))  # fmt: skip
     config = st.column_config
     name_column: Any = config.TextColumn(pinned=True, width=NAME_PX)
     columns = dict.fromkeys(("Run", "Scenario"), name_column)
@@ -67,16 +67,16 @@ def table(rows: Sequence[Row], key: str) -> list[Any]:
     columns |= {"Question": config.TextColumn(width="large"),
                 "Runs": config.NumberColumn(format="%,d")}  # fmt: skip
     for name, figure, _, number_format in figures():
-        help_text = glossed(name, metric_of(figure).help)
+        help_text = with_glossary(name, metric_of(figure).help)
         columns[name] = config.NumberColumn(format=number_format, help=help_text)
     event = st.dataframe(
-        cells, hide_index=True, column_config=columns, key=after_acts(key), on_select="rerun",
+        cells, hide_index=True, column_config=columns, key=key_after_acts(key), on_select="rerun",
         selection_mode="multi-row", height="content", placeholder="–",
     )  # fmt: skip
     return [rows[i] for i in event.selection.rows if i < len(rows)]
 
 
-def _run(run: RunRow, called: str, tags: dict[str, Any]) -> dict[str, Any]:
+def _run_cells(run: RunRow, called: str, tags: dict[str, Any]) -> dict[str, Any]:
     """Cells of a run in the table."""
     state = f"{run.state} {100 * run.progress:.0f} %" if run.state == "running" else run.state
     figure_cells = ((name, run.summary.get(key), factor) for name, key, factor, _ in figures())
@@ -91,7 +91,7 @@ def _run(run: RunRow, called: str, tags: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _scenario(row: ScenarioRow, called: str, tags: dict[str, Any]) -> dict[str, Any]:
+def _scenario_cells(row: ScenarioRow, called: str, tags: dict[str, Any]) -> dict[str, Any]:
     """Cells of a scenario in the table."""
     return {
         "Scenario": called,
@@ -104,17 +104,17 @@ def _scenario(row: ScenarioRow, called: str, tags: dict[str, Any]) -> dict[str, 
     }
 
 
-def after_acts(key: str) -> str:
+def key_after_acts(key: str) -> str:
     """Widget key that changes after each action, so that no selection remains."""
     return f"{key}:{st.session_state.get(ACTS, 0)}"
 
 
-def _acted() -> None:
-    """Count an action, so that keys by `after_acts` change."""
+def _count_act() -> None:
+    """Count an action, so that keys by `key_after_acts` change."""
     st.session_state[ACTS] = st.session_state.get(ACTS, 0) + 1
 
 
-def about(picked: Sequence[Row]) -> None:
+def draw_details(picked: Sequence[Row]) -> None:
     """Draw details of the selected row: its note, its question, and why it ended."""
     if len(picked) != 1:
         return
@@ -131,7 +131,7 @@ def about(picked: Sequence[Row]) -> None:
     else:
         origin = "preset" if row.preset else "own scenario"
     if scenario := _load(_digest(row)):
-        st.caption(plain(" · ".join((words.machine(scenario), words.brief(scenario), origin))))
+        st.caption(plain(" · ".join((words.machine(scenario), words.one_line(scenario), origin))))
         st.caption(plain(scenario.question))
 
 
@@ -145,15 +145,15 @@ def _digest(row: Row) -> str:
     return row.scenario if isinstance(row, RunRow) else row.digest
 
 
-def describe(picked: Sequence[Row]) -> None:
+def draw_note_form(picked: Sequence[Row]) -> None:
     """Draw the form of a row's name, tags and note; for several rows of their tags alone."""
     names, store = [_name(row) for row in picked], session.store()
     with st.popover(
         "Name and tags" if len(names) < 2 else "Add tags", icon=":material/edit_note:",
-        disabled=not names, key=after_acts("describe"), on_change="rerun",
+        disabled=not names, key=key_after_acts("describe"), on_change="rerun",
     ):  # fmt: skip
         note = store.notes.of(names).get(names[0]) if len(names) == 1 else None
-        key = after_acts(f"note:{','.join(names)}")
+        key = key_after_acts(f"note:{','.join(names)}")
         if len(names) == 1:
             title, name = note.title if note else "", picked[0].name
             st.text_input("Name", title, TITLE_CHARS, key=f"{key}:title", placeholder=name)
@@ -171,7 +171,7 @@ def _save_note(names: list[str], key: str) -> None:
     """Store the form: all fields for one row, for several the added tags."""
     notes, form = session.store().notes, st.session_state
     old_notes = notes.of(names)
-    with session.refusals_toasted("lock"):
+    with session.toast_refusals("lock"):
         for name in names:
             title, text = form.get(f"{key}:title", ""), form.get(f"{key}:text", "")
             tags = form[f"{key}:tags"]
@@ -179,7 +179,7 @@ def _save_note(names: list[str], key: str) -> None:
                 title, text = old_note.title, old_note.text
                 tags = [*split_tags(old_note.tags), *tags]
             notes.write(name, title, tags, text)
-        _acted()
+        _count_act()
 
 
 def actions(picked: Sequence[Row], *, runs: bool) -> None:
@@ -201,7 +201,7 @@ def actions(picked: Sequence[Row], *, runs: bool) -> None:
     ):
         open_run(scenario)
     _copy(_digest(row) if row else "")
-    describe(picked)
+    draw_note_form(picked)
     if runs:
         _archive([run for run in picked if isinstance(run, RunRow)])
     kind, store_table = ("run", store.runs) if runs else ("scenario", store.scenarios)
@@ -216,9 +216,9 @@ def actions(picked: Sequence[Row], *, runs: bool) -> None:
 
 def _carry_out(acts: Sequence[Callable[[], object]]) -> None:
     """Callback: carry out acts, each refusal as a toast."""
-    _acted()
+    _count_act()
     for act in acts:
-        with session.refusals_toasted("lock"):
+        with session.toast_refusals("lock"):
             act()
 
 
@@ -251,7 +251,7 @@ def _copy(digest: str) -> None:
 
 def _load(digest: str) -> Scenario | None:
     """A stored scenario; None, with the reason as a toast, if it cannot be read."""
-    with session.refusals_toasted():
+    with session.toast_refusals():
         return session.store().scenarios.load(digest)
     return None
 
@@ -260,7 +260,7 @@ def _delete(names: list[str], delete: Callable[[str], Undo], kind: str) -> None:
     """Draw the button that deletes chosen rows, with a question first."""
     with st.popover(
         "Delete", icon=":material/delete:", disabled=not names, width="content",
-        key=after_acts("delete"), on_change="rerun",
+        key=key_after_acts("delete"), on_change="rerun",
     ):  # fmt: skip
         count_text = numbered(len(names), kind)
         st.markdown(f"**{count_text}** will be deleted. Presets, and what was shared, stay.")
@@ -272,7 +272,7 @@ def _delete(names: list[str], delete: Callable[[str], Undo], kind: str) -> None:
 
 def delete_all(names: list[str], delete: Callable[[str], Undo], kind: str) -> None:
     """Delete rows; refused ones are reported, the others can be restored."""
-    _acted()
+    _count_act()
     refusals, undo_acts = [], []
     for name in names:
         try:
@@ -309,10 +309,10 @@ def import_scenario() -> None:
         st.error(plain(f"{error}."), icon=":material/error:")
         return
     st.markdown(f"**{plain(scenario.name)}**")
-    st.caption(plain(f"{words.machine(scenario)} · {words.brief(scenario)}"))
+    st.caption(plain(f"{words.machine(scenario)} · {words.one_line(scenario)}"))
     with st.container(horizontal=True):
         if st.button("Store it", type="primary", icon=":material/check:", key="keep-file"):
-            with session.refusals_toasted("lock"):
+            with session.toast_refusals("lock"):
                 session.store().scenarios.save(scenario)
                 st.toast(f"{plain(scenario.name)} is in the library.", icon=":material/check:")
         if st.button("Edit it", icon=":material/tune:", key="edit-file"):

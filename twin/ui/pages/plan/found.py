@@ -23,16 +23,16 @@ PRICE = "Costs appear with a price of an NPU-hour, under Power and price on Work
 LIMITED = {"prefill": "prefill", "decode": "decode", "colocated": "its instances"}
 
 
-def progress(so_far: Mapping[str, Any]) -> None:
+def draw_progress(so_far: Mapping[str, Any]) -> None:
     """Draw the ranking while the search goes on."""
     if rows := so_far.get("so_far"):
         st.markdown("**Best so far**, with one seed")
-        st.dataframe([_cells(k + 1, row, ()) for k, row in enumerate(rows)], hide_index=True)
+        st.dataframe([_row_cells(k + 1, row, ()) for k, row in enumerate(rows)], hide_index=True)
     if front := so_far.get("front"):  # without: nothing is simulated yet
-        plot(charts.front(front, {}, published_points()), "plan-front")
+        plot(charts.plan_front(front, {}, published_points()), "plan-front")
 
 
-def answer(plan: Plan, found: Mapping[str, Any]) -> None:
+def draw_answer(plan: Plan, found: Mapping[str, Any]) -> None:
     """Draw a plan's answer: conclusion, ranking, front, effects of each choice, downloads."""
     scenario = plan.scenario
     # Relaxations are a table of their own.
@@ -44,12 +44,12 @@ def answer(plan: Plan, found: Mapping[str, Any]) -> None:
     rows = found["ranked"]
     if rows:
         _ranking(plan, rows)
-        runs.how_far_off({"the first": deployed(plan, rows[0])})
+        runs.draw_error_bands({"the first": scenario_of(plan, rows[0])})
     elif found["relaxations"]:
         st.markdown("Each of these changes alone makes a deployment fit:")
         st.dataframe(relaxed(found["relaxations"]), hide_index=True)
     ranks = {row["key"]: row["rank"] for row in rows}
-    plot(charts.front(found["front"], ranks, published_points()), "plan-front")
+    plot(charts.plan_front(found["front"], ranks, published_points()), "plan-front")
     if found["tornado"]:
         with st.expander("What each choice alone does to the first"):
             st.dataframe(
@@ -76,7 +76,7 @@ def answer(plan: Plan, found: Mapping[str, Any]) -> None:
 def _ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
     """Draw the ranked deployments and what can be done with chosen ones."""
     ranks = [f"{row['rank']}{' =' if row['equal_to_first'] else ''}" for row in rows]
-    cells = [_cells(rank, row, plan.survives) for rank, row in zip(ranks, rows, strict=True)]
+    cells = [_row_cells(rank, row, plan.survives) for rank, row in zip(ranks, rows, strict=True)]
     event = st.dataframe(
         cells, hide_index=True, placeholder="–", on_select="rerun", selection_mode="multi-row",
         key="plan-ranking",
@@ -90,7 +90,7 @@ def _ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
             "Run it", icon=":material/play_arrow:", key="plan-run",
             help="Simulates the first of the marked ones: Playback and Why follow.",
         ):  # fmt: skip
-            open_run(deployed(plan, first_row))
+            open_run(scenario_of(plan, first_row))
         if st.button("Take it into the draft", icon=":material/edit:", key="plan-take"):
             # Without load and times, which are those of the short run.
             changes = {path: value for path, value in first_row["settings"].items()
@@ -102,12 +102,12 @@ def _ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
         compared_rows = (picked_rows if len(picked_rows) > 1 else rows)[: links.COMPARED_MAX]
         text, icon = f"Compare {len(compared_rows)}", ":material/compare_arrows:"
         if len(compared_rows) > 1 and st.button(text, icon=icon, key="plan-compare"):
-            with session.refusals_toasted():
-                run_ids = [session.run(deployed(plan, row)) for row in compared_rows]
+            with session.toast_refusals():
+                run_ids = [session.run(scenario_of(plan, row)) for row in compared_rows]
                 go_to(links.COMPARE_PAGE, {links.RUNS: ",".join(run_ids)})
 
 
-def deployed(plan: Plan, row: Mapping[str, Any]) -> Scenario:
+def scenario_of(plan: Plan, row: Mapping[str, Any]) -> Scenario:
     """The scenario of a ranked deployment, named after it."""
     name = f"{plan.scenario.name} · plan {row['rank']}"[:80]
     try:
@@ -116,30 +116,30 @@ def deployed(plan: Plan, row: Mapping[str, Any]) -> Scenario:
         return plan.scenario
 
 
-def _cells(rank: int | str, row: Mapping[str, Any], survives: Sequence[Loss]) -> dict[str, Any]:
+def _row_cells(rank: int | str, row: Mapping[str, Any], survives: Sequence[Loss]) -> dict[str, Any]:
     """Cells of a deployment in the table; survives: losses with a column each."""
     figures = row["summary"]
     margins = row.get("margins", {})
     cells = {
         "": str(rank), "NPUs": row["npus"], "Deployment": in_words(dict(row["settings"])),
-        "Tokens/s per NPU": _round(figures["tokens_per_s_per_npu"], 1),
-        "TPOT (ms)": _round(figures["tpot_s_mean"], 1e3),
-        "TTFT p99 (s)": _round(figures["ttft_s_p99"], 1.0),
+        "Tokens/s per NPU": _rounded(figures["tokens_per_s_per_npu"], 1),
+        "TPOT (ms)": _rounded(figures["tpot_s_mean"], 1e3),
+        "TTFT p99 (s)": _rounded(figures["ttft_s_p99"], 1.0),
     }  # fmt: skip
     if margins:
         cells |= {
-            "Headroom (%)": _round(margins.get("headroom"), 100, 2),
+            "Headroom (%)": _rounded(margins.get("headroom"), 100, 2),
             "Then misses": margins.get("breaks_first") or None,
-            "Power (kW)": _round(figures["power_kw"], 1.0),
+            "Power (kW)": _rounded(figures["power_kw"], 1.0),
             "Held back by": LIMITED.get(row["held_back_by"], row["held_back_by"]),
         }
         if figures["cost_per_million_tokens"] is not None:
-            cells["Cost (/ M tokens)"] = _round(figures["cost_per_million_tokens"], 1.0)
+            cells["Cost (/ M tokens)"] = _rounded(figures["cost_per_million_tokens"], 1.0)
     for loss in survives:
         cells[f"After: {LOSSES[loss].lower()}"] = loss_text(row["losses"].get(loss, {}))
     return cells
 
 
-def _round(value: float | None, by: float, figures: int = 4) -> float | None:
+def _rounded(value: float | None, by: float, figures: int = 4) -> float | None:
     """A value times `by`, rounded to significant figures; None stays None."""
     return None if value is None else float(f"{by * value:.{figures}g}")

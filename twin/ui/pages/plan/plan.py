@@ -7,7 +7,7 @@ from twin.ui import access, session, words
 from twin.ui.fields import sentence
 from twin.ui.link import copy_link
 from twin.ui.pages.plan import found, requested
-from twin.ui.progress import getting_ready
+from twin.ui.progress import draw_compilation
 from twin.ui.show import plain
 from twin.ui.toolbar import draft_link, header, refusal
 
@@ -18,7 +18,7 @@ session.open_link()
 plans = requested.plans()
 key = st.query_params.get(requested.PLAN, "")
 shown = plans.question(key) if key else None
-if shown and not session.edited():  # whoever opens a plan's link goes on from its scenario
+if shown and not session.is_edited():  # whoever opens a plan's link goes on from its scenario
     session.start_from(shown.scenario)
 header("plan", run=False)
 if key and shown is None:
@@ -75,7 +75,7 @@ def results() -> None:
                 ":material/history: Another engine or other facts found this: “Find what to "
                 "deploy” works it out anew."
             )
-        found.answer(shown, status.answer)
+        found.draw_answer(shown, status.answer)
         return
     if status.working:
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -89,7 +89,7 @@ def results() -> None:
                       key="stop-plan", disabled=READS or status.stopping, on_click=plans.stop,
                       args=(key,))  # fmt: skip
         if not simulation_count:
-            getting_ready()
+            draw_compilation()
     elif status.problem:
         with st.container(horizontal=True, vertical_alignment="center"):
             stale_text = "It did not end, and is of another engine or other facts: it begins anew."
@@ -97,13 +97,13 @@ def results() -> None:
             st.button("Go on", icon=":material/play_arrow:", key="resume-plan", disabled=READS,
                       on_click=begin, args=(shown,))  # fmt: skip
     if status.so_far:
-        found.progress(status.so_far)
+        found.draw_progress(status.so_far)
 
 
 if shown is not None:
-    if wanted and not words.same(wanted.scenario, shown.scenario):
+    if wanted and not words.differ_in_words_only(wanted.scenario, shown.scenario):
         st.caption("The plan below is of another scenario than the draft above.")
-    with session.damage_shown():
+    with session.show_damage():
         period_s = None if STATUS is None or STATUS.answer else LOOK_STOPPED_S
         st.fragment(results, run_every=LOOK_S if LOOKING else period_s)()
 else:

@@ -26,7 +26,7 @@ def plans() -> Plans:
 def form(shown: Plan | None) -> Plan:
     """Draw the form; returns the plan's question; shown: the address's plan. Raises PlanError."""
     draft = session.draft()
-    previous_plan = shown if shown and words.same(shown.scenario, draft) else None
+    previous_plan = shown if shown and words.differ_in_words_only(shown.scenario, draft) else None
     values: dict[str, Any] = previous_plan.model_dump(exclude={"scenario"}) if previous_plan else {}
     with st.container(border=True):
         goal = st.radio(

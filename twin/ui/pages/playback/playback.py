@@ -9,7 +9,7 @@ from twin.ui.pages.playback import player as playback
 from twin.ui.toolbar import open_run
 
 
-def happened(events: pl.DataFrame) -> None:
+def draw_events(events: pl.DataFrame) -> None:
     """Draw the table of the events that the player marks."""
     if not events.height:
         st.caption("Nothing broke in this run and no expert was moved.")
@@ -30,14 +30,14 @@ def happened(events: pl.DataFrame) -> None:
 
 
 row, scenario = progress.ended_run("playback")
-if playback.missing(row.id):
+if playback.missing_tables(row.id):
     st.markdown("This run was made by an earlier engine, which did not record what moved when.")
     if st.button("Run it again", type="primary", icon=":material/play_arrow:", key="again"):
         open_run(scenario)
     st.stop()
 
 # 1) The player, and what happened as words.
-with session.damage_shown():
+with session.show_damage():
     playback.player(row, scenario)
     st.subheader("What happened", anchor=False)
-    happened(record.table(row.id, "events"))
+    draw_events(record.table(row.id, "events"))

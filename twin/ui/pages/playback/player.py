@@ -21,8 +21,8 @@ from twin.lab.store import RunRow
 from twin.metrics.events import Kind
 from twin.scenario import Scenario
 from twin.ui import record, session, theme
-from twin.ui.fabric_message import changes, columns, component, deflated, geometry, packed
-from twin.ui.formulas import seated
+from twin.ui.fabric_message import changes, columns, component, deflate, pack, send_geometry
+from twin.ui.formulas import place_instances
 
 TABLES = ("windows", "instances", "traffic", "shares", "events", "links")
 MEASURED = ("queue", "running", "busy", "iteration_s", "hot_factor", "contention", "up", "dies")
@@ -68,7 +68,7 @@ def message(
     windows = tables["windows"]
     window_count = windows.height
     instance_number = {(i.role, i.index): k for k, i in enumerate(instances)}
-    series_keys, moved_bytes = _moved(tables["traffic"], windows, instance_number)
+    series_keys, moved_bytes = _bytes_by_series(tables["traffic"], windows, instance_number)
     return {
         "nodes": net.nodes,
         "planes": net.sub_planes,
@@ -78,19 +78,19 @@ def message(
         "warmup_s": scenario.warmup_s,
         "instances": [[i.role, i.name] for i in instances],
         "seats": _seats(tables.get("seats"), instances, windows, instance_number),
-        "measured": _measured(tables["instances"], windows, instance_number),
+        "measured": _figures_by_window(tables["instances"], windows, instance_number),
         "series": series_keys,
-        "bytes": packed(moved_bytes),
+        "bytes": pack(moved_bytes),
         "shares": _shares(tables["shares"], windows, series_keys, net.sub_planes, instance_number),
-        "capacity": packed(_capacity(tables["links"], net.nodes, net.sub_planes)),
+        "capacity": pack(_capacity(tables["links"], net.nodes, net.sub_planes)),
         "traffic": TRAFFIC,
         "strip": _curves(windows, STRIP),
         "way": _curves(windows, [(c, title, unit, 1.0, colour) for c, title, unit, colour in WAY]),
-        "pool": packed(_floats(windows[POOL]))
+        "pool": pack(_floats(windows[POOL]))
         if scenario.memory_pool.enabled and POOL in windows.columns
         else "",
-        "events": happened(tables["events"], scenario.horizon_s),
-        "changes": deflated(changes(fabric)),
+        "events": event_rows(tables["events"], scenario.horizon_s),
+        "changes": deflate(changes(fabric)),
         "colours": theme.PLANE | theme.ROLE,
     }
 
@@ -130,7 +130,7 @@ def _seats(
     return rows
 
 
-def _measured(
+def _figures_by_window(
     frame: pl.DataFrame, windows: pl.DataFrame, number: Mapping[tuple[str, int], int]
 ) -> dict[str, str]:
     """Each figure of the instances as f4[windows, instances]."""
@@ -139,7 +139,7 @@ def _measured(
     for name in [name for name in MEASURED if name in frame.columns]:
         values = np.full((windows.height, len(number)), np.nan)
         values[window_of[is_known], instance_of[is_known]] = _floats(frame[name])[is_known]
-        figures[name] = packed(values)
+        figures[name] = pack(values)
     return figures
 
 
@@ -148,7 +148,7 @@ def _floats(column: pl.Series) -> Array:
     return column.cast(pl.Float64).fill_null(np.nan).to_numpy()
 
 
-def _moved(
+def _bytes_by_series(
     traffic: pl.DataFrame, windows: pl.DataFrame, number: Mapping[tuple[str, int], int]
 ) -> tuple[list[list[Any]], Array]:
     """Series as [plane, class, instance], and their bytes f8[series, windows]."""
@@ -184,7 +184,7 @@ def _shares(
         rows += [(series_k, row["node"], c, is_inward, share, first, end) for c in cells]
     names = ("series", "node", "column", "direction", "share", "from", "until")
     table = np.array(rows, float).reshape(-1, len(names))
-    return {name: packed(table[:, k]) for k, name in enumerate(names)}
+    return {name: pack(table[:, k]) for k, name in enumerate(names)}
 
 
 def _capacity(links: pl.DataFrame, nodes: int, planes: int) -> Array:
@@ -205,13 +205,13 @@ def _curves(
     frame = windows.with_columns(waiting=pl.sum_horizontal(*names) if names else pl.lit(None))
     return [
         {"title": title, "unit": unit, "colour": theme.ROLE[colour],
-         "values": packed(_floats(frame[name]) * factor)}
+         "values": pack(_floats(frame[name]) * factor)}
         for name, title, unit, factor, colour in wanted
         if name in frame.columns and frame[name].null_count() < frame.height
     ]  # fmt: skip
 
 
-def happened(events: pl.DataFrame, horizon_s: float) -> list[dict[str, Any]]:
+def event_rows(events: pl.DataFrame, horizon_s: float) -> list[dict[str, Any]]:
     """Events for the player, in order of time: time, text, place on the picture."""
     return [
         {
@@ -243,7 +243,7 @@ _PARTS = ("playback_frames", "playback_strip", "playback_tools", "playback")
 _player = component("playback", Path(__file__).parent, "playback", _PARTS)
 
 
-def missing(run: str) -> list[str]:
+def missing_tables(run: str) -> list[str]:
     """Tables that playback needs and a run of an earlier engine lacks."""
     names = session.store().runs.tables(run)
     return [name for name in TABLES if name not in names]
@@ -256,32 +256,32 @@ def film(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Any]:
     names = session.store().runs.tables(run)
     table_names = [*TABLES, *(name for name in ("seats",) if name in names)]
     tables = {name: record.table(run, name) for name in table_names}
-    instances, _ = seated(_scenario, fabric)
+    instances, _ = place_instances(_scenario, fabric)
     return message(_scenario, tables, instances.instances, fabric)
 
 
 @st.fragment
 def player(row: RunRow, scenario: Scenario) -> None:
     """Draw the player; its resting view goes into the address, and no more is redrawn."""
-    view, key = _address(), f"playback:{row.id}"
+    view, key = _address_view(), f"playback:{row.id}"
     # It starts with the view of the opened address, not with its own later ones.
     if view not in st.session_state.get(key, {}).values():
         st.session_state[key] = {"start": view}
     start_view = st.session_state[key]["start"]
     content = {"run": row.id, "film": film(row.id, row, scenario), "start": start_view}
-    if view := _playing(content, record.fabric(row, scenario), "playback"):
+    if view := _draw_player(content, record.fabric(row, scenario), "playback"):
         st.query_params[AT] = f"{float(view.get('at', 0.0)):.6g}"
         if view.get("see"):
             st.query_params[SEE] = str(view["see"])
         else:
             st.query_params.pop(SEE, None)
-        st.session_state[key]["now"] = _address()
+        st.session_state[key]["now"] = _address_view()
 
 
-def _playing(data: dict[str, Any], fabric: Fabric, key: str) -> dict[str, Any]:
+def _draw_player(data: dict[str, Any], fabric: Fabric, key: str) -> dict[str, Any]:
     """Draw the player; returns its resting view."""
     with st.container(gap=None):
-        data |= {"machine": geometry(fabric, key)}
+        data |= {"machine": send_geometry(fabric, key)}
         return dict(_player(data=data, key=key, on_view_change=lambda: None).view or {})
 
 
@@ -289,16 +289,16 @@ def _playing(data: dict[str, Any], fabric: Fabric, key: str) -> dict[str, Any]:
 def shipped_film(_scenario: Scenario, _run: Shipped, digest: str) -> dict[str, Any]:
     """A result that came with the project as the player's message; shared, so never changed."""
     fabric = build_fabric(_scenario.supernode, session.facts())
-    instances, _ = seated(_scenario, fabric)
+    instances, _ = place_instances(_scenario, fabric)
     return message(_scenario, _run.tables, instances.instances, fabric)
 
 
 def brief(name: str, film: dict[str, Any], fabric: Fabric) -> None:
     """Draw a run on its machine's picture without controls; its view is not sent back."""
-    _playing({"run": name, "film": film, "start": {}, "brief": True}, fabric, "playback-brief")
+    _draw_player({"run": name, "film": film, "start": {}, "brief": True}, fabric, "playback-brief")
 
 
-def _address() -> dict[str, Any]:
+def _address_view() -> dict[str, Any]:
     """View that the address names: simulated time in s, and the selected element."""
     query = st.query_params
     try:

@@ -19,7 +19,7 @@ from twin.scenario import Scenario, scenario_digest, with_overrides
 from twin.scenario.words import cut
 from twin.ui import access, record, runs, session, theme
 from twin.ui.charts import waterfall
-from twin.ui.fields import glossed, sentence
+from twin.ui.fields import sentence, with_glossary
 from twin.ui.link import go_to
 from twin.ui.pages.run import results
 from twin.ui.show import plain, plot
@@ -35,7 +35,7 @@ HEADROOM = (
 )
 
 
-def applies(row: RunRow, scenario: Scenario) -> bool:
+def can_explain(row: RunRow, scenario: Scenario) -> bool:
     """Whether the run can be explained: of one model, by the present engine and facts."""
     if scenario.models:
         return False
@@ -64,14 +64,14 @@ def card(row: RunRow, scenario: Scenario) -> None:
         with st.grid(4, min_column_width=135):
             for tile in results.headline(row.summary, scenario, HEAD):
                 st.metric(**tile)
-            st.metric("Headroom", **_headroom(done_run), help=glossed("SLO", HEADROOM))
+            st.metric("Headroom", **_headroom(done_run), help=with_glossary("SLO", HEADROOM))
 
 
 def causes(row: RunRow, scenario: Scenario) -> None:
     """Draw the run's limits and what would help, or the progress of the explanation."""
     job = _explanation(row, scenario)
     if job is None:
-        _offer(row, scenario, "What limits this run, and what would help?")
+        _offer_explanation(row, scenario, "What limits this run, and what would help?")
     elif not job.ended:
         runs.watch([job.id], "Looking for causes by removing one at a time.")
     elif job.state == "done":
@@ -82,7 +82,7 @@ def causes(row: RunRow, scenario: Scenario) -> None:
             if job.state == "failed"
             else "It was stopped, or made way for a run."
         )
-        _offer(row, scenario, f"This run is not explained yet. {reason}")
+        _offer_explanation(row, scenario, f"This run is not explained yet. {reason}")
 
 
 def _explanation(row: RunRow, scenario: Scenario) -> RunRow | None:
@@ -94,25 +94,25 @@ def _explanation(row: RunRow, scenario: Scenario) -> RunRow | None:
     is_quick = (row.wall_s or 0.0) <= AT_ONCE_S
     is_wanted = is_quick or st.session_state.get(NOW) == scenario_digest(scenario)
     is_wanted = is_wanted and access.mode() != access.READ_ONLY
-    if stored_run is None and is_wanted and _ask(row, scenario):
+    if stored_run is None and is_wanted and _request_explanation(row, scenario):
         stored_run = session.store().runs.get(st.session_state[key])
     return stored_run
 
 
-def _ask(row: RunRow, scenario: Scenario) -> bool:
+def _request_explanation(row: RunRow, scenario: Scenario) -> bool:
     """Start the explanation of a run; returns whether it was accepted, a refusal is a toast."""
-    with session.refusals_toasted():
+    with session.toast_refusals():
         st.session_state[f"explained:{row.id}"] = session.run(scenario, EXPLAIN)
         return True
     return False
 
 
-def _offer(row: RunRow, scenario: Scenario, why: str) -> None:
+def _offer_explanation(row: RunRow, scenario: Scenario, why: str) -> None:
     """Draw a sentence, and a button that starts the explanation."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.markdown(plain(why))
         clicked = st.button("Explain this run", icon=":material/troubleshoot:", key="explain")
-        if clicked and _ask(row, scenario):
+        if clicked and _request_explanation(row, scenario):
             st.rerun()
 
 
@@ -165,7 +165,7 @@ def _cause(row: RunRow, scenario: Scenario, cause: dict[str, Any], number: int) 
             st.markdown(f":green[:material/trending_up:] {plain(effect(gain))}")
             if st.button("Apply and compare", icon=":material/science:", key=f"apply-{number}"):
                 name = f"{scenario.name[:100]} · suggestion {number + 1}"
-                with session.refusals_toasted():
+                with session.toast_refusals():
                     variant = with_overrides(scenario, {**gain["settings"], "name": name})
                     go_to(links.COMPARE_PAGE, {links.RUNS: f"{row.id},{session.run(variant)}"})
 
@@ -178,19 +178,19 @@ WAITS = "pool reads and other batches"  # of the time of prefill that no operato
 
 def one_request(row: RunRow, scenario: Scenario) -> None:
     """Draw the choice of a request, its time to the first token, and its decoding."""
-    ids_of = record.requests_by(row.id, scenario.warmup_s)
+    ids_of = record.slow_requests(row.id, scenario.warmup_s)
     if not ids_of:
         st.markdown("No request finished after the warm-up.")
         return
-    criterion, number = _picked(ids_of, int(row.summary.get("requests") or 1))
+    criterion, number = _choose_request(ids_of, int(row.summary.get("requests") or 1))
     request, median = (record.request(row.id, number), record.request(row.id, ids_of[criterion][1]))
     if request is None or median is None:
         st.warning(f"Request {number} is not in this run.", icon=":material/search_off:")
         return
-    both_inside = _watched(row, scenario, number, ids_of[criterion][1])
-    times_s, median_s = map(_to_first_token, (request, median), both_inside)
+    both_inside = _passes_of(row, scenario, number, ids_of[criterion][1])
+    times_s, median_s = map(_seconds_to_first_token, (request, median), both_inside)
     st.subheader(_conclusion(number, times_s, median_s, request, median), anchor=False)
-    st.caption(_about(request))
+    st.caption(_description(request))
     if both_inside[0] is not None and (reads := both_inside[0].hot_reads):
         nodes_text = ", ".join(f"node {node} by {seconds(held_s)}" for node, held_s in reads)
         st.markdown(
@@ -205,10 +205,10 @@ def one_request(row: RunRow, scenario: Scenario) -> None:
         f"To the first token. Grey: request {ids_of[criterion][1]:,}, the median by {criterion}."
     )
     drawn("run.request", row, number)
-    _decoded((request, median), both_inside)
+    _draw_decoding((request, median), both_inside)
 
 
-def _picked(picks: Mapping[str, tuple[int, int]], count: int) -> tuple[str, int]:
+def _choose_request(picks: Mapping[str, tuple[int, int]], count: int) -> tuple[str, int]:
     """Criterion and number of the selected request: the slowest unless one is named."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         criterion = st.segmented_control(
@@ -230,10 +230,10 @@ def _picked(picks: Mapping[str, tuple[int, int]], count: int) -> tuple[str, int]
     return criterion, int(number)
 
 
-def _watched(row: RunRow, scenario: Scenario, *numbers: int) -> list[Inside | None]:
+def _passes_of(row: RunRow, scenario: Scenario, *numbers: int) -> list[Inside | None]:
     """Passes during the stay of these requests; None if unknown."""
     no_passes: list[Inside | None] = [None] * len(numbers)
-    if not applies(row, scenario):
+    if not can_explain(row, scenario):
         return no_passes
     key, wall_s = f"watch:{row.id}", row.wall_s or 0.0
     if wall_s > AT_ONCE_S and not st.session_state.get(key):
@@ -242,7 +242,7 @@ def _watched(row: RunRow, scenario: Scenario, *numbers: int) -> list[Inside | No
             return no_passes
         st.session_state[key] = True
     try:
-        return [record.inside(row.id, number) for number in numbers]
+        return [record.passes_inside(row.id, number) for number in numbers]
     except ValueError as error:
         if not type(error).__module__.startswith("twin."):
             raise
@@ -250,7 +250,7 @@ def _watched(row: RunRow, scenario: Scenario, *numbers: int) -> list[Inside | No
         return no_passes
 
 
-def _to_first_token(row: Mapping[str, Any], seen: Inside | None) -> dict[str, float]:
+def _seconds_to_first_token(row: Mapping[str, Any], seen: Inside | None) -> dict[str, float]:
     """Seconds by part up to the first token; prefill by operator if known."""
     parts_s: dict[str, float] = {}
     for name, stage_s in stages(row).items():
@@ -282,19 +282,19 @@ def _conclusion(
         text += f", {three_figures(total_s / median_total_s)} times the median's"
     if worst_part and excess_s[worst_part] > 0.05 * total_s:
         text += f"; {seconds(excess_s[worst_part])} of the difference is “{worst_part}”"
-    own_token_s, usual_token_s = _per_token(here), _per_token(median)
+    own_token_s, usual_token_s = _tpot_s(here), _tpot_s(median)
     if own_token_s and usual_token_s:
         text += f". TPOT {seconds(own_token_s)}, the median's {seconds(usual_token_s)}"
     return text + "."
 
 
-def _per_token(row: Mapping[str, Any]) -> float:
+def _tpot_s(row: Mapping[str, Any]) -> float:
     """Seconds per token; 0 if unknown."""
     decode_s = stages(row).get(DECODE, 0.0)
     return decode_s / (row["output_tokens"] - 1) if row["output_tokens"] > 1 else 0.0
 
 
-def _about(row: Mapping[str, Any]) -> str:
+def _description(row: Mapping[str, Any]) -> str:
     """The request in one sentence, and its events."""
     texts = [f"arrived at {seconds(row['arrival_s'])}",
             f"{numbered(row['input_tokens'], 'prompt token')}, "
@@ -307,7 +307,7 @@ def _about(row: Mapping[str, Any]) -> str:
     return sentence(", ".join(texts)) + ending
 
 
-def _decoded(rows: tuple[Mapping[str, Any], ...], both: list[Inside | None]) -> None:
+def _draw_decoding(rows: tuple[Mapping[str, Any], ...], both: list[Inside | None]) -> None:
     """Draw how the request decoded: its wait, its iterations and their tokens; and the median's."""
     figures = [
         {

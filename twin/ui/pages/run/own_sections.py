@@ -17,10 +17,10 @@ from twin.metrics.resilience import Dip, resilience
 from twin.scenario import Scenario, is_elastic, of_models
 from twin.ui import charts, record, session, theme, words
 from twin.ui.charts import elastic
-from twin.ui.charts.faults import around
+from twin.ui.charts.faults import around_faults
 from twin.ui.fields import choice_label, sentence
 from twin.ui.link import page_link
-from twin.ui.show import dark, plot, two_columns
+from twin.ui.show import is_dark, plot, two_columns
 
 
 def _figures(summary: Mapping[str, Any], place: Place) -> None:
@@ -50,7 +50,7 @@ def instances(row: RunRow, scenario: Scenario) -> None:
     )
     npus_over_time = charts.over_time("npus", windows, scenario.warmup_s)
     npus_picture = "NPUs by pool", npus_over_time, "npus-by-pool"
-    if not _wrote(row, "decisions") or scenario.models:  # each model's controller decides alone
+    if not _has(row, "decisions") or scenario.models:  # each model's controller decides alone
         two_columns([npus_picture])
         return
     decisions, rules = record.table(row.id, "decisions"), scenario.elastic
@@ -124,7 +124,7 @@ def day(row: RunRow, scenario: Scenario) -> None:
         figures.append(f"energy: **{amount(float(hours['energy_kwh'].sum()), 'rate', 'kWh')}**")
     busiest_hour = hours.sort("arrived", descending=True)["hour"][0]
     st.markdown(" · ".join([*figures, f"busiest hour: **{busiest_hour}**"]))
-    two_columns((title, elastic.hourly(hours, series, unit), f"day-{next(iter(series))}")
+    two_columns((title, elastic.hourly_bars(hours, series, unit), f"day-{next(iter(series))}")
            for title, (series, unit) in elastic.DAY.items() if columns & set(series))  # fmt: skip
     table = hours.select(Hour="hour", **{HOURLY[c]: c for c in HOURLY if c in columns})
     st.dataframe(table.with_columns(pl.col(pl.Float64).round(1)), hide_index=True)
@@ -158,7 +158,7 @@ def clients(row: RunRow, scenario: Scenario) -> None:
             for metric in count_metrics:
                 value = shown(metric.key, row.summary[metric.key])
                 st.metric(metric.label, value, help=metric.help, border=True)
-    tenants, reasons, session_times = _clients(row.id, scenario)
+    tenants, reasons, session_times = _client_figures(row.id, scenario)
     if tenants:
         st.subheader("Tenants", anchor=False)
         plot(charts.tenants(tenants), "tenants")
@@ -189,7 +189,7 @@ def _cell(key: str, value: Any) -> str:
 
 
 @st.cache_data(show_spinner="Looking at the clients", max_entries=50)
-def _clients(
+def _client_figures(
     run: str, _scenario: Scenario
 ) -> tuple[list[dict[str, Any]], dict[str, int], np.ndarray]:
     """Figures of tenants, reasons for failed requests (most first), session times."""
@@ -208,7 +208,7 @@ OF_A_MODEL = ("requests", "slo_attainment", "goodput_req_per_s", "ttft_s_p50", "
 def models(row: RunRow, scenario: Scenario) -> None:
     """Draw the load and the goodput of each model, and its figures next to those of all."""
     figures = record.table(row.id, "models").to_dicts()
-    arrived_by_model = _arrived(row.id, scenario.warmup_s)
+    arrived_by_model = _arrivals_by_model(row.id, scenario.warmup_s)
     per_s = 1.0 / (scenario.horizon_s - scenario.warmup_s)
     load_rows = [{"tenant": item["model"], "goodput_req_per_s": item["goodput_req_per_s"],
                 "asked_req_per_s": per_s * arrived_by_model.get(item["model"], 0)}
@@ -223,7 +223,7 @@ def models(row: RunRow, scenario: Scenario) -> None:
 
 
 @st.cache_data(show_spinner=False, max_entries=50)
-def _arrived(run: str, warmup_s: float) -> dict[str, int]:
+def _arrivals_by_model(run: str, warmup_s: float) -> dict[str, int]:
     """Requests of each model that arrived after the warm-up."""
     requests = session.store().runs.table(run, "requests", ["model", "arrival_s"])
     model_of = requests.filter(pl.col("arrival_s") >= warmup_s)["model"].cast(pl.String)
@@ -251,7 +251,7 @@ def memory_pool(row: RunRow, scenario: Scenario) -> None:
         pictures.append(("Hit ratio by namespace", hits_chart, "pool-namespaces"))
     two_columns(pictures)
     st.subheader("Memory servers", anchor=False)
-    plot(elastic.servers(servers, warmup_s, dark=dark()), "pool-servers")
+    plot(elastic.servers(servers, warmup_s, dark=is_dark()), "pool-servers")
     steady_rows = servers.filter(pl.col("t_s") >= warmup_s).group_by("node")
     by_node = steady_rows.agg(pl.col("read_bytes", "held_s").sum()).sort("read_bytes", "node")
     read_bytes, most_bytes = by_node["read_bytes"].sum(), by_node["read_bytes"][-1]
@@ -261,7 +261,7 @@ def memory_pool(row: RunRow, scenario: Scenario) -> None:
             "reads it; above, on the plane, each die that shares out a prompt's heads reads it "
             f"again. Node {by_node['node'][-1]} served {amount(most_bytes, 'bytes')}, "
             f"{most_bytes * by_node.height / read_bytes:.2f} x the mean; the least "
-            f"{amount(by_node['read_bytes'][0], 'bytes')}. {_held_back(by_node)}"
+            f"{amount(by_node['read_bytes'][0], 'bytes')}. {_hold_sentence(by_node)}"
         )
 
 
@@ -272,7 +272,7 @@ def _hits(run: str, width_s: float) -> pl.DataFrame:
     return hits_over_time(session.store().runs.table(run, "requests", columns), width_s)
 
 
-def _held_back(by_node: pl.DataFrame) -> str:
+def _hold_sentence(by_node: pl.DataFrame) -> str:
     """Sentence on how much hot memory servers prolonged batches' reads."""
     total_s = float(by_node["held_s"].sum())
     if total_s <= 0:
@@ -284,7 +284,7 @@ def _held_back(by_node: pl.DataFrame) -> str:
     )
 
 
-def _wrote(row: RunRow, table: str) -> bool:
+def _has(row: RunRow, table: str) -> bool:
     """Whether a run has a table."""
     return table in session.store().runs.tables(row.id)
 
@@ -308,7 +308,7 @@ def faults(row: RunRow, scenario: Scenario) -> None:
                 st.markdown(f"- {outage.what}")
     token_column = (f"{outages[0].phase.capitalize()} tokens", f"{outages[0].phase}_tokens_per_s")
     time_columns = ("Time to first token", "ttft_s_mean"), ("Time per output token", "tpot_s_mean")
-    two_columns((title, around(windows, events, scenario.faults, scenario.warmup_s, column),
+    two_columns((title, around_faults(windows, events, scenario.faults, scenario.warmup_s, column),
             f"fault-{column}") for title, column in (token_column, *time_columns))  # fmt: skip
     st.caption(
         "✕ something breaks · ⇄ experts rebalanced · ≈ popularity shifts. Before: the minute "
@@ -373,13 +373,13 @@ def _dip_tiles(dip: Dip) -> None:
 
 # Whether a run has each section, and what draws it.
 SECTIONS = {
-    "Faults": (lambda row, s: bool(s.faults) and _wrote(row, "events"), faults),
+    "Faults": (lambda row, s: bool(s.faults) and _has(row, "events"), faults),
     "Instances": (
-        lambda row, s: any(map(is_elastic, of_models(s))) and _wrote(row, "lives"),
+        lambda row, s: any(map(is_elastic, of_models(s))) and _has(row, "lives"),
         instances,
     ),
-    "Models": (lambda row, s: bool(s.models) and _wrote(row, "models"), models),
+    "Models": (lambda row, s: bool(s.models) and _has(row, "models"), models),
     "Day": (lambda row, s: hour_s(s) is not None, day),
     "Clients": (lambda row, s: _has_clients(s), clients),
-    "Memory pool": (lambda row, s: s.memory_pool.enabled and _wrote(row, "servers"), memory_pool),
+    "Memory pool": (lambda row, s: s.memory_pool.enabled and _has(row, "servers"), memory_pool),
 }

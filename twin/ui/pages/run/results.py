@@ -22,28 +22,28 @@ from twin.metrics.registry import metric_of, placed, shown
 from twin.metrics.steadiness import UNSTEADY
 from twin.scenario import Scenario, SpecError
 from twin.ui import formulas, progress, record, runs, session, words
-from twin.ui.fields import formed, glossed, lists_of, sentence
+from twin.ui.fields import form_paths, list_sentences, sentence, with_glossary
 from twin.ui.link import copy_link, go_to, page_link
 from twin.ui.pages import PAGES
 from twin.ui.pages.playback import player as playback
-from twin.ui.show import against_slo, download, file_name, json_text, plain
+from twin.ui.show import against_limit, download, file_name, json_text, plain
 
 OFFERED = 30  # runs to compare with
 
 
 def header(row: RunRow, scenario: Scenario) -> None:
     """Draw title and question, and the buttons for the run."""
-    progress.heading(row, scenario.question or words.brief(scenario))
-    for line in lists_of(scenario):
+    progress.heading(row, scenario.question or words.one_line(scenario))
+    for line in list_sentences(scenario):
         st.markdown(f":material/bolt: {plain(line)}")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if st.button("Edit a copy", icon=":material/tune:", key="edit-copy"):
             session.start_from(scenario)
             go_to("workload")
-        if not playback.missing(row.id):
+        if not playback.missing_tables(row.id):
             page_link("playback", "Play back", {links.RUN: row.id})
         with st.popover("Compare with", icon=":material/compare_arrows:"):
-            _compare(row, scenario)
+            _choose_baseline(row, scenario)
         with st.popover("Download", icon=":material/download:"):
             downloads(row, scenario)
         publish = session.store().runs.publish
@@ -55,7 +55,7 @@ def header(row: RunRow, scenario: Scenario) -> None:
         st.warning(sentence(row.message), icon=":material/warning:")
 
 
-def _compare(row: RunRow, scenario: Scenario) -> None:
+def _choose_baseline(row: RunRow, scenario: Scenario) -> None:
     """Draw the choice of a run to compare with, those that differ in the fewest fields first."""
 
     def distance(run: RunRow) -> tuple[int, bool]:
@@ -63,11 +63,11 @@ def _compare(row: RunRow, scenario: Scenario) -> None:
         try:
             field_count = len(changed(record.scenario(run.scenario), scenario))
         except (StoreError, SpecError):  # damaged, or of fields this twin does not know
-            field_count = len(formed())
+            field_count = len(form_paths())
         return field_count, words.BETWEEN in run.name  # a preset before its edits
 
-    rows = [run for run in runs.latest(OFFERED + 1, "done") if run.id != row.id]
-    choice_labels = runs.choices(sorted(rows, key=distance))
+    rows = [run for run in runs.latest_runs(OFFERED + 1, "done") if run.id != row.id]
+    choice_labels = runs.choice_labels(sorted(rows, key=distance))
     if not choice_labels:
         st.markdown("There is no other finished run yet: edit a copy and run it.")
         return
@@ -99,10 +99,10 @@ def headline(
         tile: dict[str, Any] = {
             "label": metric.tile,
             "value": shown(metric.key, value).removesuffix(" per NPU").removesuffix(" requests"),
-            "help": glossed(f"{metric.tile} {metric.term}", metric.help),
+            "help": with_glossary(f"{metric.tile} {metric.term}", metric.help),
         }
         if metric.slo is not None and has_one_slo(s):
-            tile |= against_slo(float(value), metric.slo(s))
+            tile |= against_limit(float(value), metric.slo(s))
         other_key, pattern = metric.note
         if summary.get(other_key) is not None:
             note_text = pattern.format(shown(other_key, summary[other_key]))
@@ -129,7 +129,7 @@ def validity(row: RunRow, scenario: Scenario) -> None:
                 sign_icon = ":green[:material/check:]" if check["ok"] else ":red[:material/close:]"
                 detail_text = f" :gray[{check['detail']}]" if check.get("detail") else ""
                 st.markdown(f"{sign_icon} **{check['id']}** {check['statement']}{detail_text}")
-        st.caption(_counted(scenario), width="content")
+        st.caption(_span_sentence(scenario), width="content")
     for note in row.notes:
         if note not in UNSTEADY.values() and not note.startswith("Steady-state figures leave out"):
             model = note.partition(":")[0] if scenario.models else ""  # a key, as tables have it
@@ -137,7 +137,7 @@ def validity(row: RunRow, scenario: Scenario) -> None:
     is_slow = (row.summary.get("tpot_s_mean") or 0.0) > scenario.slo.tpot_ms * 1e-3
     if is_slow and has_one_slo(scenario):
         st.caption(f":material/timer: {formulas.bound(scenario)}")
-    runs.how_far_off({scenario.name: scenario})
+    runs.draw_error_bands({scenario.name: scenario})
     if respects_outside := outside_evidence(scenario, session.facts()):
         count_text = numbered(len(respects_outside), "respect")
         label = f"Outside the published evidence in {count_text}"
@@ -148,7 +148,7 @@ def validity(row: RunRow, scenario: Scenario) -> None:
                 page_link("evidence", "How far the evidence reaches")
 
 
-def _counted(s: Scenario) -> str:
+def _span_sentence(s: Scenario) -> str:
     """Sentence about which requests the figures count."""
     end_text = words.duration(s.horizon_s)
     if not s.warmup_s:
@@ -188,7 +188,7 @@ def downloads(row: RunRow, scenario: Scenario) -> None:
         st.caption(f"{numbered(rows, 'row')}; times in seconds, sizes in bytes.")
     with st.container(horizontal=True):
         for kind, make in formats(store, row, scenario, selected_name, rows).items():
-            file = f"{stem(row)}-{selected_name.lower()}.{ENDINGS[kind]}"
+            file = f"{file_stem(row)}-{selected_name.lower()}.{ENDINGS[kind]}"
             download(kind, make, file, f"download-{selected_name}-{kind}")
 
 
@@ -206,7 +206,7 @@ def formats(
     if chosen == SUMMARY:
         return {
             "CSV": lambda: csv_bytes(summary_table(row)),
-            "JSON": lambda: json_text(answer(row)).encode(),
+            "JSON": lambda: json_text(run_object(row)).encode(),
         }
 
     table = partial(store.runs.table, row.id, chosen.lower())
@@ -226,7 +226,7 @@ def formats(
     }
 
 
-def stem(row: RunRow) -> str:
+def file_stem(row: RunRow) -> str:
     """The start of a file's name: the scenario's name and enough of the run's id."""
     return f"{file_name(row.name, nameless='run')[:60]}-{row.id[:8]}"
 
@@ -239,7 +239,7 @@ def csv_bytes(frame: pl.DataFrame, *, packed: bool = False) -> bytes:
     return buffer.getvalue()
 
 
-def answer(row: RunRow) -> dict[str, Any]:
+def run_object(row: RunRow) -> dict[str, Any]:
     """A run as one object, named as the command line names it."""
     return {
         "run": row.id, "scenario": row.scenario, "digest": row.result_digest,

@@ -10,29 +10,29 @@ from twin.ui.show import choice
 row, scenario = progress.named_run("run")
 place = st.empty()  # there when the run has ended too: what follows keeps its place, and its state
 if not row.ended:
-    ended = progress.live(place, row, scenario)
+    ended = progress.follow_run(place, row, scenario)
     if ended is None:
         st.stop()
     row = ended
 if not row.summary:
-    progress.ended_without_results(row, scenario)
+    progress.draw_failure(row, scenario)
     st.stop()
 
 # 2) The headline, and what it is worth.
 results.header(row, scenario)
-if explained.applies(row, scenario):
+if explained.can_explain(row, scenario):
     explained.card(row, scenario)
-results.tiles(row, scenario, explained.HEAD if explained.applies(row, scenario) else ())
+results.tiles(row, scenario, explained.HEAD if explained.can_explain(row, scenario) else ())
 results.validity(row, scenario)
 
 # 3) One section at a time: only the chosen one reads its tables.
 some = own_sections.SECTIONS.items()
 own = {name: draw for name, (applies, draw) in some if applies(row, scenario)}
 last = {name: own.pop(name) for name in ("Memory pool",) if name in own}
-causes = {"Causes": explained.causes} if explained.applies(row, scenario) else {}
+causes = {"Causes": explained.causes} if explained.can_explain(row, scenario) else {}
 shown = causes | own | sections.SECTIONS | last
 if scenario.models:  # a formula's layers are those of one model
     del shown["Iteration"]
 section = choice("Section", shown, "section", bind="query-params", wrap=True)
-with session.damage_shown():
+with session.show_damage():
     shown[section](row, scenario)

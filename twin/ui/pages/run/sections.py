@@ -14,10 +14,10 @@ from twin.metrics.registry import METRICS, shown
 from twin.scenario import FORMS, Scenario, field_unit, form_groups, read
 from twin.ui import charts, formulas, record, theme, words
 from twin.ui.charts import waterfall
-from twin.ui.fabric_message import cells_of_links, fabric_picture, spread
+from twin.ui.fabric_message import cells_of_links, fabric_picture, link_values
 from twin.ui.fields import field_name, show, why_idle
 from twin.ui.pages.run import explained
-from twin.ui.show import choice, dark, passes, plain, plot, two_columns
+from twin.ui.show import choice, draw_pass_times, is_dark, plain, plot, two_columns
 from twin.ui.toolbar import open_run
 
 Draw = Callable[[RunRow, Scenario], None]
@@ -45,7 +45,7 @@ def why(row: RunRow, scenario: Scenario) -> None:
                 "Mean over the requests that finished after the warm-up, from ideal to actual. "
                 "Faults and expert imbalance: what re-runs without them save."
             )
-        elif explained.applies(row, scenario):
+        elif explained.can_explain(row, scenario):
             st.markdown(
                 "The time of a request, from ideal to actual, is here once this run is explained: "
                 "see Causes."
@@ -111,8 +111,8 @@ def iteration(row: RunRow, scenario: Scenario) -> None:
         name_of = "iteration" if phase == "decode" else "batch"
         st.subheader(f"A mean {phase} {name_of} takes {seconds(took_s)}", anchor=False)
         if phase == "decode":
-            _per_token(row, scenario, took_s)
-        passes(plan, rows, took_s, name_of, f"-{phase}", columns=2)
+            _draw_per_token(row, scenario, took_s)
+        draw_pass_times(plan, rows, took_s, name_of, f"-{phase}", columns=2)
     if "decode" in phases:
         st.subheader("The decode iteration over time", anchor=False)
         windows = record.table(row.id, "windows")
@@ -121,7 +121,7 @@ def iteration(row: RunRow, scenario: Scenario) -> None:
     st.caption("Mean over all iterations of all instances; layers at the run's mean load.")
 
 
-def _per_token(row: RunRow, scenario: Scenario, took_s: float) -> None:
+def _draw_per_token(row: RunRow, scenario: Scenario, took_s: float) -> None:
     """Draw a sentence that relates the time of an iteration to that of a token."""
     prediction, tpot_s = formulas.capacity(scenario), row.summary.get("tpot_s_mean")
     if isinstance(prediction, str) or prediction.decode is None or tpot_s is None:
@@ -158,7 +158,7 @@ def load(row: RunRow, scenario: Scenario) -> None:
     left_column, right = st.columns(2, gap="large")
     with left_column:
         st.subheader("Used in the steady state", anchor=False)
-        plot(charts.shares(used(row.summary)), "shares")
+        plot(charts.shares(use_shares(row.summary)), "shares")
     with right:
         st.subheader("Over time", anchor=False)
         plot(charts.over_time("busy", windows, scenario.warmup_s), "busy")
@@ -170,14 +170,14 @@ def load(row: RunRow, scenario: Scenario) -> None:
     figures = [name for name, (key, _) in DIE_FIGURES.items() if not ranks[key].is_null().all()]
     figure = choice("Figure", figures, "die-figure", wrap=True)
     column, percent = DIE_FIGURES[figure]
-    plot(charts.dies(ranks, column, figure, percent=percent, dark=dark()), "dies")
+    plot(charts.dies(ranks, column, figure, percent=percent, dark=is_dark()), "dies")
     st.caption(
         "A die is busy while it computes, however few requests it holds; how full it is, requests "
         "held and KV space say."
     )
 
 
-def used(summary: Mapping[str, Any]) -> list[tuple[str, float, str]]:
+def use_shares(summary: Mapping[str, Any]) -> list[tuple[str, float, str]]:
     """Label, value and colour of every non-zero utilisation."""
     return [
         (m.label, float(summary[m.key]), USE_COLOURS.get(m.key.partition("_")[0], theme.OTHER))
@@ -195,9 +195,9 @@ def fabric(row: RunRow, scenario: Scenario) -> None:
     machine = record.fabric(row, scenario)
     values = 100 * cells_of_links(machine, record.table(row.id, "links"), USES[figure])
     fabric_picture(
-        machine, title=f"Links used, {figure.lower()}", carried=spread(machine, values),
+        machine, title=f"Links used, {figure.lower()}", carried=link_values(machine, values),
         unit="% of capacity, busier direction", key="run-fabric",
-        instances=formulas.seated(scenario, machine)[0].instances,
+        instances=formulas.place_instances(scenario, machine)[0].instances,
     )  # fmt: skip
     st.caption(
         "Colours run from idle to the fullest link of this run. The load matrix shows nodes by "
@@ -205,7 +205,7 @@ def fabric(row: RunRow, scenario: Scenario) -> None:
     )
 
 
-def about(row: RunRow, scenario: Scenario) -> None:
+def scenario_section(row: RunRow, scenario: Scenario) -> None:
     """Draw the scenario, and the digests that identify the result."""
     left_column, right = st.columns([3, 2], gap="large")
     with left_column:
@@ -219,12 +219,12 @@ def about(row: RunRow, scenario: Scenario) -> None:
             st.caption(f"Figures: {plain(scenario.source)}")
     with right:
         st.subheader("What pins the result", anchor=False)
-        st.table(_pins(row), border="horizontal", hide_index=True, hide_header=True)
+        st.table(_identities(row), border="horizontal", hide_index=True, hide_header=True)
     st.subheader("Every field", anchor=False)
     st.dataframe(field_rows(scenario), hide_index=True, height=420)
 
 
-def _pins(row: RunRow) -> list[dict[str, str]]:
+def _identities(row: RunRow) -> list[dict[str, str]]:
     """Identities of a run: ids, digests and versions."""
     pairs = {
         "Run": row.id,
@@ -242,18 +242,18 @@ def _pins(row: RunRow) -> list[dict[str, str]]:
 def field_rows(scenario: Scenario) -> list[dict[str, Any]]:
     """Rows of the table of all fields: group, field, value, unit."""
     groups = [item for form in FORMS for item in form_groups(form).items()]
-    rows = [_field(scenario, group, path) for group, paths in groups for path in paths]
+    rows = [_field_row(scenario, group, path) for group, paths in groups for path in paths]
     group_of = {
         "models": "Pools", "tenants": "Clients", "faults": "Faults", "supernode.kinds": "Machine",
         "supernode.edits": "Machine", "deployment.seats": "Pools", "elastic.schedule": "Elasticity",
         "workload.profile.pieces": "Traffic",
     }  # fmt: skip
     for path, group in group_of.items():
-        rows += [_field(scenario, group, path, [row]) for row in read(scenario, path)]
-    return rows if scenario.faults else [*rows, _field(scenario, "Faults", "faults")]
+        rows += [_field_row(scenario, group, path, [row]) for row in read(scenario, path)]
+    return rows if scenario.faults else [*rows, _field_row(scenario, "Faults", "faults")]
 
 
-def _field(scenario: Scenario, group: str, path: str, value: Any = None) -> dict[str, Any]:
+def _field_row(scenario: Scenario, group: str, path: str, value: Any = None) -> dict[str, Any]:
     """Row of a field in the table; a field without effect has its reason."""
     idle_reason = why_idle(path, scenario)
     value = read(scenario, path) if value is None else value
@@ -273,5 +273,5 @@ SECTIONS: dict[str, Draw] = {
     "Iteration": iteration,
     "Load": load,
     "Fabric": fabric,
-    "Scenario": about,
+    "Scenario": scenario_section,
 }

@@ -25,7 +25,7 @@ from twin.ui.forms.faults import typical
 from twin.ui.link import page_link
 from twin.ui.pages.playback import player
 from twin.ui.pages.supernode.editor import fabric_of
-from twin.ui.pages.sweep.points import usual
+from twin.ui.pages.sweep.points import default_axis
 
 log = logging.getLogger(__name__)
 
@@ -50,26 +50,26 @@ def break_point(draft: Scenario) -> sweep.Axis:
     """Axis of a sweep over rate, concurrency or replay speed, around where the SLO breaks."""
     outlook = formulas.outlook(draft)
     if draft.workload.arrivals == "closed_loop":
-        return usual("workload.concurrency")
+        return default_axis("workload.concurrency")
     if draft.workload.arrivals == "trace":
-        return usual("workload.trace.rate_multiplier")
+        return default_axis("workload.trace.rate_multiplier")
     if isinstance(outlook, str) or not outlook.slo_req_per_s:
-        return usual("workload.rate_req_per_s")
+        return default_axis("workload.rate_req_per_s")
     low, high = (float(f"{outlook.slo_req_per_s * multiple:.2g}") for multiple in BREAKS)
     return sweep.spaced_axis("workload.rate_req_per_s", low, high, BREAK_POINTS)
 
 
-def controls(draft: Scenario) -> None:
+def sliders(draft: Scenario) -> None:
     """Draw sliders of the fields that change the verdict most; present values are stops."""
     for path, stops in STOPS.items():
         if why_idle(path, draft):
             continue
         value = session.value(path)
         stop_values = sorted({type(value)(option) for option in stops} | {value})
-        options = {"format_func": lambda v: f"{v:,g}"} | forms.edits(path)
+        options = {"format_func": lambda v: f"{v:,g}"} | forms.edit_arguments(path)
         st.select_slider(label(path), stop_values, value, **options)
-        if refusal := session.blame(path):
-            forms.problem(refusal)
+        if refusal := session.latest_refusal(path):
+            forms.draw_problem(refusal)
 
 
 @st.cache_resource(show_spinner=False, max_entries=20)
@@ -82,7 +82,7 @@ def get_ready() -> None:
     """Compute the first page's answers before its first visitor arrives."""
     inspect.stack()  # Streamlit asks at its first element, and Python then looks at every module
     try:
-        draft, facts = session.first(), session.facts()
+        draft, facts = session.initial_draft(), session.facts()
         load.outlook(Priced(draft, facts))
         machine_text(built(fabric_of(draft.supernode)))
         if shipped_run := _shipped_run(scenario_digest(draft), draft):
@@ -97,7 +97,7 @@ def fail_a_node(draft: Scenario) -> str:
         fabric = fabric_of(draft.supernode)
     except HardwareError as error:
         return sentence(str(error))
-    placement, reason = formulas.seated(draft, fabric)
+    placement, reason = formulas.place_instances(draft, fabric)
     if reason:
         return reason
     node_faults = typical(draft, fabric, placement.instances).get("A node")
@@ -110,7 +110,7 @@ def fail_a_node(draft: Scenario) -> str:
 
 def use_idle(draft: Scenario) -> str:
     """Give idle NPUs to the limiting pool; returns '' or why it is impossible."""
-    outlook = formulas.outlook(formulas.whole(draft))
+    outlook = formulas.outlook(formulas.without_faults(draft))
     if isinstance(outlook, str):
         return sentence(outlook)
     pool_sizes = {role: (count, npus) for role, count, npus in pools(draft)}
@@ -126,11 +126,11 @@ def use_idle(draft: Scenario) -> str:
     return session.propose({f"deployment.{role}.instances": count + idle_npus // npus})
 
 
-def _played(draft: Scenario, fabric: Fabric) -> bool:
+def _play_stored(draft: Scenario, fabric: Fabric) -> bool:
     """Draw a stored run of exactly this scenario on the machine; returns False without one."""
     digest = scenario_digest(draft)
     row = session.store().runs.latest([digest]).get(digest)
-    if row and row.summary and not player.missing(row.id):
+    if row and row.summary and not player.missing_tables(row.id):
         player.brief(row.id, player.film(row.id, row, draft), fabric)
         page_link("run", f"A run of {words.ago(time.time() - row.queued_s)}", {"run": row.id})
         return True
@@ -159,9 +159,9 @@ def picture(draft: Scenario) -> bool:
     except HardwareError as error:
         st.error(sentence(str(error)), icon=":material/device_hub:")
         return True
-    if _played(draft, fabric):
+    if _play_stored(draft, fabric):
         return True
-    placement, reason = formulas.seated(draft, fabric)
+    placement, reason = formulas.place_instances(draft, fabric)
     if reason:
         st.error(reason, icon=":material/event_seat:")
     title = numbered(npus_of(draft.supernode), "NPU")

@@ -13,7 +13,7 @@ from twin.lab.share import shipped
 from twin.scenario import Scenario, pools, scenario_digest, sharing
 from twin.ui import runs, session, theme, words
 from twin.ui.link import go_to
-from twin.ui.show import drawn, plain
+from twin.ui.show import draw_markup, plain
 from twin.ui.toolbar import open_run
 
 Named = tuple[str, Scenario]
@@ -49,7 +49,7 @@ CELLS, ROW = 96, 24  # of a card's picture: nodes at most, and nodes in a row
 came_along = st.cache_resource(show_spinner=False, max_entries=1)(shipped.summaries)
 
 
-def chosen(presets: Iterable[Named], shelf: Iterable[str], sought: str) -> list[Named]:
+def find_presets(presets: Iterable[Named], shelf: Iterable[str], sought: str) -> list[Named]:
     """Presets of a shelf; with a search text, all that contain every word."""
     shelf, search_words = tuple(shelf), sought.lower().split()
     if not search_words:
@@ -67,10 +67,10 @@ def card(key: str, scenario: Scenario, summary: Mapping[str, Any]) -> None:
     title = plain(scenario.name)
     st.markdown(f"**{title}**")
     st.markdown(plain(scenario.question))
-    drawn(picture(scenario), f"card-{key}")
+    draw_markup(picture(scenario), f"card-{key}")
     if figures := runs.headlines(summary, "card")[:CARD_FIGURES]:
         st.markdown(f":small[:material/speed: {', '.join(figures)}]")
-    st.caption(words.brief(scenario))
+    st.caption(words.one_line(scenario))
     st.space("stretch")
     with st.container(horizontal=True, vertical_alignment="center"):
         if st.button("Run", icon=":material/play_arrow:", key=f"run-{key}", help=f"Run “{title}”"):

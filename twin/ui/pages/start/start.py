@@ -15,7 +15,7 @@ from twin.ui.pages.run import explained
 from twin.ui.pages.start import answer, gallery
 from twin.ui.pages.sweep import points
 from twin.ui.show import choice, plain
-from twin.ui.toolbar import draft_link, open_run, popover, refusal, run_button
+from twin.ui.toolbar import draft_link, draw_changes, open_run, refusal, run_button
 
 RECENT = 5
 
@@ -42,11 +42,11 @@ with st.container(border=True):
         with st.container(key="tour-verdict"):
             simulated = live.strip(draft)
         with st.container(key="tour-controls"):
-            answer.controls(draft)
+            answer.sliders(draft)
         with st.container(horizontal=True, vertical_alignment="center", key="tour-run"):
             run_button()
             draft_link("")
-            popover()
+            draw_changes()
         with st.container(
             horizontal=True, vertical_alignment="center", gap="small", key="tour-questions"
         ):
@@ -94,17 +94,17 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         "Search the presets", key="preset-search", type="search", live="100ms",
         placeholder="Search: prefix, H800, fault", label_visibility="collapsed", width=260,
     )  # fmt: skip
-chosen = gallery.chosen(presets, gallery.SHELVES[shelf], sought or "")
+chosen = gallery.find_presets(presets, gallery.SHELVES[shelf], sought or "")
 if not chosen:
     st.markdown("No preset says that. Clear the search to see all of them.")
 gallery.cards(chosen)
 
 # 4) Recent runs.
 st.subheader("Recent runs", anchor=False)
-recent = runs.latest(RECENT)
+recent = runs.latest_runs(RECENT)
 if not recent:
     st.caption("None yet: press Run above, and it will be listed here.")
-runs.links("run", recent)
+runs.draw_links("run", recent)
 
 # 5) The second answer: the draft simulated, on the picture too where no stored run plays there.
 live_run = live.answer(simulated, draft)

@@ -1,4 +1,4 @@
-"""Changes of the draft's fabric by picture and table; each is a call of `take`, an undo step."""
+"""Changes of the draft's fabric by picture and table; each is a call of `apply`, an undo step."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def refuse(text: str) -> bool:
     return False
 
 
-def take(edits: Sequence[Edit]) -> bool:
+def apply(edits: Sequence[Edit]) -> bool:
     """Set the draft's edits; returns whether they are valid."""
     supernode = session.draft().supernode
     if tuple(edits) == supernode.edits:
@@ -72,13 +72,13 @@ def propose(fields: dict[str, Any]) -> bool:
     return refuse(reason) if reason else True
 
 
-def set_all(wishes: Iterable[tuple[Iterable[Element], dict[str, float]]]) -> bool:
+def set_shares(wishes: Iterable[tuple[Iterable[Element], dict[str, float]]]) -> bool:
     """Set factors of capacity or latency of elements or links at once; returns whether valid."""
     edits = session.draft().supernode.edits
     try:
         for names, factors in wishes:
             edits = change(edits, names, **factors)
-        return take(edits)
+        return apply(edits)
     except ValidationError as error:  # a factor that cannot be
         return refuse(explain(error, "supernode.edits[]."))
     except ValueError as error:  # too many
@@ -92,14 +92,14 @@ def restore_elements(names: Sequence[Element]) -> bool:
     edits = tuple(e for e in edits if not any((e.element, e.to) in ends for ends in link_ends))
     fabric_as_built = fabric_of(session.draft().supernode.model_copy(update={"edits": ()}))
     elements = [name for name in names if isinstance(name, str)]
-    edits_left, wider_edits = restore(edits, elements, fabric_as_built)
+    edits_left, wider_edits = edits_without(edits, elements, fabric_as_built)
     if wider_edits:
         wider_names = ", ".join(dict.fromkeys(e.element for e in wider_edits))
         say(f"Still edited as part of {wider_names}: restore that to have all of it as built.")
-    return take(edits_left)
+    return apply(edits_left)
 
 
-def seat(instance: str, element: str) -> bool:
+def seat_by_hand(instance: str, element: str) -> bool:
     """Put an instance ("decode 0") on the NPUs of an element and those that follow, by hand.
     Instances that it displaces are packed anew, the others stay. Returns whether it is possible."""
     role, _, index = instance.partition(" ")
@@ -117,7 +117,7 @@ def seat(instance: str, element: str) -> bool:
         rows = [
             kept_row for one in place(draft, fabric).instances
             if one.name != instance and taken.isdisjoint(one.die_of_rank)
-            for kept_row in _rows(one, fabric)
+            for kept_row in _seat_rows(one, fabric)
         ]  # fmt: skip
         rows.append(row)
         place(with_overrides(draft, fields(rows)), fabric)
@@ -126,7 +126,7 @@ def seat(instance: str, element: str) -> bool:
     return propose(fields(rows))
 
 
-def _rows(instance: Instance, fabric: Fabric) -> Iterator[dict[str, Any]]:
+def _seat_rows(instance: Instance, fabric: Fabric) -> Iterator[dict[str, Any]]:
     """Rows of `deployment.seats` that put an instance where it is: one for its last unbroken part,
     and one for each NPU before it."""
     net = network(fabric)
@@ -138,10 +138,10 @@ def _rows(instance: Instance, fabric: Fabric) -> Iterator[dict[str, Any]]:
             yield {"role": instance.role, "index": instance.index, "element": element}
 
 
-def on_act(wishes: Sequence[dict[str, Any]]) -> None:
+def act_all(wishes: Sequence[dict[str, Any]]) -> None:
     """Carry out the actions of the picture, each once and in their order."""
     for action in wishes:
-        if (number := int(action.get("number", 0))) > acted():
+        if (number := int(action.get("number", 0))) > last_act():
             st.session_state["fabric-acted"] = number
             try:
                 _act(action)
@@ -149,7 +149,7 @@ def on_act(wishes: Sequence[dict[str, Any]]) -> None:
                 refuse(str(error))
 
 
-def acted() -> int:
+def last_act() -> int:
     """Number of the picture's last action that was handled."""
     return int(st.session_state.get("fabric-acted", 0))
 
@@ -161,7 +161,7 @@ def _act(wish: dict[str, Any]) -> None:
         return
     names: list[Element] = [str(name) for name in wish.get("names", ())]
     if wish.get("move"):
-        seat(str(wish["move"]), str(names[0]))
+        seat_by_hand(str(wish["move"]), str(names[0]))
         return
     if wish.get("link") and len(names) == 2:
         names = [(str(names[0]), str(names[1]))]
@@ -169,7 +169,7 @@ def _act(wish: dict[str, Any]) -> None:
         restore_elements(names)
     else:
         factors = {name: wish.get(name) for name in ("capacity", "latency")}
-        set_all([(names, {name: float(v) for name, v in factors.items() if v is not None})])
+        set_shares([(names, {name: float(v) for name, v in factors.items() if v is not None})])
 
 
 def take_back(path: str) -> None:
@@ -186,7 +186,7 @@ def take_back_edits(edits: Sequence[Edit]) -> None:
     preset_edits = {(e.element, e.to): e for e in session.preset().supernode.edits}
     draft_edits = session.draft().supernode.edits
     other_edits = (e for e in draft_edits if (e.element, e.to) not in edited_ends)
-    take([*other_edits, *(preset_edits[k] for k in edited_ends if k in preset_edits)])
+    apply([*other_edits, *(preset_edits[k] for k in edited_ends if k in preset_edits)])
 
 
 MOST = 2000  # edits a scenario may hold
@@ -214,7 +214,7 @@ def change(
     return remaining
 
 
-def restore(
+def edits_without(
     edits: Sequence[Edit], names: Iterable[str], fabric: Fabric
 ) -> tuple[tuple[Edit, ...], list[Edit]]:
     """Edits without those of named elements and of what is within them; and, of the remaining ones,

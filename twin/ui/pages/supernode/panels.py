@@ -26,7 +26,7 @@ from twin.ui.pages.supernode.prices import PLANES, Headline, headlines
 from twin.ui.show import download, file_name
 
 
-def prices(draft: Scenario, fabric: Fabric) -> None:
+def draw_prices(draft: Scenario, fabric: Fabric) -> None:
     """Draw the deployment's prices on this fabric, and their change since the draft began."""
     preset_machine = session.preset().supernode
     begun_draft = draft.model_copy(update={"supernode": preset_machine})
@@ -37,23 +37,23 @@ def prices(draft: Scenario, fabric: Fabric) -> None:
     rate_before = {price.label: price.bytes_per_s for price in preset_prices}
     with st.grid(3, min_column_width=150, gap="small"):
         for price in headlines(draft, fabric):
-            _price(price, rate_before.get(price.label))
+            _draw_price(price, rate_before.get(price.label))
 
 
-def _price(price: Headline, before: float | None) -> None:
+def _draw_price(price: Headline, before: float | None) -> None:
     """Draw one price, with its value before the edits."""
     # Always a line below the figure: the picture must not move when the first edit is priced.
     delta, is_changed, text, help_text = "now", False, "cut off", sentence(price.where)
     if price.bytes_per_s is None:
-        delta = f"was {_rate(before)}" if before else delta
+        delta = f"was {_rate_text(before)}" if before else delta
     else:
         change = price.bytes_per_s / before - 1 if before else 0.0
         if is_changed := abs(change) >= 5e-5:
-            delta = f"{100 * change:+.3g} % of {_rate(before or 0.0)}"
+            delta = f"{100 * change:+.3g} % of {_rate_text(before or 0.0)}"
         elif before:
             delta = "unchanged"
         latency_text = f" Latency {1e6 * price.latency_s:.3g} µs." if price.latency_s else ""
-        text = _rate(price.bytes_per_s)
+        text = _rate_text(price.bytes_per_s)
         help_text = (
             f"A {price.per} gets this, one direction, with no other traffic on the way; the "
             f"slowest one. Full first: {price.where}.{latency_text} The change is against the "
@@ -65,7 +65,7 @@ def _price(price: Headline, before: float | None) -> None:
     )  # fmt: skip
 
 
-def _rate(bytes_per_s: float) -> str:
+def _rate_text(bytes_per_s: float) -> str:
     """Bytes/s for people.
 
     >>> _rate(2.15e10), _rate(5.24e12)
@@ -106,7 +106,7 @@ ADDED = {
 ADDED["hashed"] = ADDED["ecmp"]
 
 
-def in_all(fabric: Fabric, facts: Facts, draft: Scenario) -> None:
+def draw_totals(fabric: Fabric, facts: Facts, draft: Scenario) -> None:
     """Draw counts and capacities of the whole machine, each with its unit."""
     net, pool = network(fabric), draft.memory_pool
     chip_of_npu = net.chips(draft.supernode.chip)
@@ -114,7 +114,7 @@ def in_all(fabric: Fabric, facts: Facts, draft: Scenario) -> None:
     chips = [(load_chip(facts, name), count) for name, count in dies_by_chip.items()]
     st.subheader("In all", anchor=False)
     figures, edits = totals(fabric), fabric.graph["supernode"].edits
-    tiles = _chips(figures, chips, pool, net) | _rates(figures, bool(edits))
+    tiles = _chip_tiles(figures, chips, pool, net) | _rate_tiles(figures, bool(edits))
     with st.grid(5, min_column_width=160):
         for name, (text, note) in tiles.items():
             st.metric(name, text, help=note)
@@ -125,7 +125,7 @@ def in_all(fabric: Fabric, facts: Facts, draft: Scenario) -> None:
         st.caption(ADDED[ub_routing])
 
 
-def _chips(
+def _chip_tiles(
     total: dict[str, float], dies: Sequence[tuple[Chip, int]], pool: MemoryPool, net: Network
 ) -> dict[str, tuple[str, str]]:
     """Totals of chips: value and meaning; dies: of each chip."""
@@ -160,7 +160,7 @@ def _chips(
     }  # fmt: skip
 
 
-def _rates(total: dict[str, float], uneven: bool) -> dict[str, tuple[str, str]]:
+def _rate_tiles(total: dict[str, float], uneven: bool) -> dict[str, tuple[str, str]]:
     """Totals of links: value and meaning; uneven: some are edited."""
     oversubscription = total["oversubscription"]
     local_text = "." if oversubscription else ", and none of it leaves the node over UB."

@@ -97,7 +97,7 @@ def headlines(s: Scenario, fabric: Fabric) -> list[Headline]:
     if s.deployment.mode == "disaggregated":
         plane = s.deployment.kv_transfer_plane
         label, per = f"KV hand-off, die · {PLANES[plane]}", "die" if plane != "vpc" else "node"
-        prices.append(_slowest(label, per, pool("prefill", "decode"), key_of, lambda i: _colliding(
+        prices.append(_slowest(label, per, pool("prefill", "decode"), key_of, lambda i: _hand_off(
             fabric, instances, i, plane)))  # fmt: skip
     if s.memory_pool.enabled and s.deployment.mode != "decode_only":
         pool_plane, readers = s.memory_pool.plane, pool("prefill", "colocated")
@@ -137,7 +137,7 @@ def _loads(s: Scenario, net: Network, placed: Sequence[Instance], traffic: str) 
             yield pool_load[0]
 
 
-def _colliding(
+def _hand_off(
     fabric: Fabric, placed: Sequence[Instance], instance: Instance, plane: Plane
 ) -> Price:
     """Price of the hand-off of an instance's slowest die, divided by the mean hash collision."""
@@ -181,7 +181,7 @@ def hashed_planes(fabric: Fabric) -> list[str]:
 def collisions(s: Scenario, fabric: Fabric) -> Collisions:
     """The collision factors of the deployment: by traffic and plane those of the worst instance."""
     worst_by: Collisions = {}
-    for traffic, load in _of_traffic(s, fabric):
+    for traffic, load in _traffic_loads(s, fabric):
         for plane, collision in load.collisions:
             key = traffic, WAY.get(plane, plane)
             candidates = worst_by.get(key, Collision()), collision
@@ -189,7 +189,7 @@ def collisions(s: Scenario, fabric: Fabric) -> Collisions:
     return worst_by
 
 
-def _of_traffic(s: Scenario, fabric: Fabric) -> Iterator[tuple[str, Load]]:
+def _traffic_loads(s: Scenario, fabric: Fabric) -> Iterator[tuple[str, Load]]:
     """Loads of every kind of traffic, for one of all equivalent instances."""
     net, key_of = network(fabric), likeness(fabric)
     instances = place(s, fabric).instances
@@ -207,7 +207,7 @@ def _of_traffic(s: Scenario, fabric: Fabric) -> Iterator[tuple[str, Load]]:
                 yield "Pool reads", pool_load[0]
 
 
-def hashed_flows(draft: Scenario, fabric: Fabric) -> None:
+def draw_hashed_flows(draft: Scenario, fabric: Fabric) -> None:
     """Draw collisions of flows and their cost; nothing if no plane hashes flows."""
     planes = hashed_planes(fabric)
     if not planes:
@@ -238,10 +238,10 @@ def hashed_flows(draft: Scenario, fabric: Fabric) -> None:
         ],
         hide_index=True,
     )
-    st.markdown(_costs(draft, planes, collision_by))
+    st.markdown(_cost_sentence(draft, planes, collision_by))
 
 
-def _costs(draft: Scenario, planes: list[str], found: Collisions) -> str:
+def _cost_sentence(draft: Scenario, planes: list[str], found: Collisions) -> str:
     """One sentence on what hashed flows cost: TPOT, and the duration of KV transfers."""
     even_scenario = with_overrides(draft, {FIELDS[plane]: "ecmp" for plane in planes})
     hashed, even = formulas.outlook(draft), formulas.outlook(even_scenario)

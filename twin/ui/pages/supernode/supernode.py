@@ -8,11 +8,11 @@ from twin.metrics.measures import numbered
 from twin.scenario import form_groups
 from twin.ui import forms, live, session
 from twin.ui.fabric_message import ROLE, colour, fabric_picture, loads
-from twin.ui.fields import declared, in_labels, options, sentence, why_idle
+from twin.ui.fields import field_of, options, sentence, why_idle, with_labels
 from twin.ui.forms.tables import rows_table
-from twin.ui.formulas import seated
+from twin.ui.formulas import place_instances
 from twin.ui.pages.supernode import editor, panels
-from twin.ui.pages.supernode.prices import TRAFFIC, hashed_flows, link_shares
+from twin.ui.pages.supernode.prices import TRAFFIC, draw_hashed_flows, link_shares
 from twin.ui.pages.supernode.table import parts_table
 from twin.ui.toolbar import workspace
 
@@ -38,13 +38,13 @@ fabric, fault = editor.shown_fabric()
 # of it stands below: above, it would move the picture, which then loses selection and zoom.
 selected = {}
 if fabric is not None:
-    machine, (placed, no_place) = network(fabric), seated(draft, fabric)
+    machine, (placed, no_place) = network(fabric), place_instances(draft, fabric)
     mode = ROLE if fault or no_place else colour(PICTURE)
     selected = fabric_picture(
         fabric, title=f"{numbered(machine.npus, 'NPU')} in {numbered(machine.nodes, 'node')}",
         instances=() if fault else placed.instances,
         carried=None if mode == ROLE else loads(fabric, link_shares(draft, fabric, mode)),
-        modes={ROLE: "Role"} | TRAFFIC, key=PICTURE, on_act=editor.on_act, acted=editor.acted(),
+        modes={ROLE: "Role"} | TRAFFIC, key=PICTURE, on_act=editor.act_all, acted=editor.last_act(),
     )  # fmt: skip
     if no_place and not fault:
         st.error(no_place, icon=":material/event_seat:")
@@ -57,7 +57,7 @@ if fault:
 if fabric is not None and not fault:
     with costs:
         if not session.refusal():
-            panels.prices(draft, fabric)
+            panels.draw_prices(draft, fabric)
     if impossible := panels.cannot_work(draft.supernode, session.facts()):
         st.warning("  \n".join(impossible[:8]), icon=":material/report:")
 
@@ -73,7 +73,7 @@ with numbers:
     if numbers.open:
         forms.group(BEHIND)
         st.markdown("**Further kinds of nodes**")
-        st.caption(in_labels(declared("supernode.kinds").help))
+        st.caption(with_labels(field_of("supernode.kinds").help))
         rows_table("supernode.kinds", {"chip": options("supernode.chip", session.facts()) or []})
 with file:
     if file.open and fabric is not None and not fault:
@@ -81,8 +81,8 @@ with file:
 
 # 4) What it adds up to.
 if fabric is not None and not fault:
-    panels.in_all(fabric, session.facts(), draft)
-    hashed_flows(draft, fabric)
+    panels.draw_totals(fabric, session.facts(), draft)
+    draw_hashed_flows(draft, fabric)
     drawn("supernode.end", fabric)
 
 # 5) The second answer: the draft simulated.

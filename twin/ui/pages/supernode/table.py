@@ -27,7 +27,7 @@ SHARE, RATE, WAIT = "% of built", "GB/s", "× latency"
 
 
 @lru_cache(maxsize=8)
-def kinds(fabric: Fabric) -> dict[str, list[str]]:
+def groups(fabric: Fabric) -> dict[str, list[str]]:
     """Kind of element -> its names, groups first; pass a fabric as built."""
     picture, names_of = layout(fabric), defaultdict(list)
     for name in [*(name for name, _ in picture.elements), *picture.net.vertices]:
@@ -40,8 +40,8 @@ def rows(fabric: Fabric, kind: str) -> pl.DataFrame:
     """All rows of a kind of element, or of the links."""
     picture, net = layout(built(fabric)), network(fabric)
     if kind == LINKS:
-        return _links(fabric, picture)
-    names = kinds(built(fabric))[kind]
+        return _link_rows(fabric, picture)
+    names = groups(built(fabric))[kind]
     element_of = np.full(len(net.vertices), -1)
     for k, name in enumerate(names):
         element_of[net.members(name)] = k
@@ -54,7 +54,7 @@ def rows(fabric: Fabric, kind: str) -> pl.DataFrame:
     return pl.DataFrame({NAME: names, BUILT: out(picture.net.capacity), NOW: out(net.capacity)})
 
 
-def _links(fabric: Fabric, known: Layout) -> pl.DataFrame:
+def _link_rows(fabric: Fabric, known: Layout) -> pl.DataFrame:
     """All links: their ends, rates as built and now in GB/s, and latency over that as built."""
     net, (first_links, _) = network(fabric), known.net.pairs
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -65,9 +65,9 @@ def _links(fabric: Fabric, known: Layout) -> pl.DataFrame:
     return pl.DataFrame(ends | rates | {DELAY: np.nan_to_num(latency_factor, nan=1.0)})
 
 
-def chosen(fabric: Fabric, names: Sequence[str]) -> pl.DataFrame:
+def selected(fabric: Fabric, names: Sequence[str]) -> pl.DataFrame:
     """The rows of elements selected in the picture; of a single one, with its links."""
-    kind_items = kinds(built(fabric)).items()
+    kind_items = groups(built(fabric)).items()
     selected_kinds = [kind for kind, members in kind_items if not set(members).isdisjoint(names)]
     frame = pl.concat([rows(fabric, kind) for kind in selected_kinds])
     frame = frame.filter(pl.col(NAME).is_in(names))
@@ -77,7 +77,7 @@ def chosen(fabric: Fabric, names: Sequence[str]) -> pl.DataFrame:
     return frame
 
 
-def matching(frame: pl.DataFrame, typed: str) -> pl.DataFrame:
+def matching_rows(frame: pl.DataFrame, typed: str) -> pl.DataFrame:
     """Rows with a name that was typed: "L1 20.3, node 7", "20.*", "L2 3"; all if none was."""
     typed_names = [plain(name) for name in re.split(r"[,;]", typed) if plain(name)]
     if not typed_names:
@@ -91,16 +91,16 @@ def matching(frame: pl.DataFrame, typed: str) -> pl.DataFrame:
 
 def parts_table(fabric: Fabric, selection: Sequence[str]) -> None:
     """Draw the choice of a kind, the search, the table, and tools for selected rows."""
-    names = [name for name in selection if any(name in k for k in kinds(built(fabric)).values())]
-    options = [*([SELECTED] if names else []), *kinds(built(fabric)), LINKS]
+    names = [name for name in selection if any(name in k for k in groups(built(fabric)).values())]
+    options = [*([SELECTED] if names else []), *groups(built(fabric)), LINKS]
     left_column, right = st.columns([1, 2])
     kind = left_column.selectbox("Show", options, key=f"parts-kind:{bool(names)}")
     typed_text = right.text_input(
         "Find", key="parts-find", placeholder="20.3, L2 3.*, node 7",
         help="Names or parts of names, several with commas; * stands for any number.",
     )  # fmt: skip
-    frame = chosen(fabric, names) if kind == SELECTED else rows(fabric, kind)
-    frame = matching(frame, typed_text)
+    frame = selected(fabric, names) if kind == SELECTED else rows(fabric, kind)
+    frame = matching_rows(frame, typed_text)
     page = frame.head(MOST_ROWS)
     tools = st.container(horizontal=True, vertical_alignment="bottom", gap="small")
     # The table's name says which rows it has, not their values: so it keeps its place and what is
@@ -140,7 +140,7 @@ def change(picked: Sequence[Row], amount: float, unit: str = SHARE) -> None:
     edits = {(e.element, e.to): e for e in session.draft().supernode.edits}
     elements_by_factor: dict[float, list[editor.Element]] = defaultdict(list)
     for row in picked:
-        element = _named(row)
+        element = _element_of(row)
         edit = edits.get((element, "") if isinstance(element, str) else element)
         factor = amount / 100
         if unit == RATE:
@@ -150,14 +150,14 @@ def change(picked: Sequence[Row], amount: float, unit: str = SHARE) -> None:
             factor = amount / (row.get(DELAY) or 1.0) * (edit.latency_factor if edit else 1.0)
         elements_by_factor[round(factor, 9)].append(element)
     field = "latency" if unit == WAIT else "capacity"
-    editor.set_all([(names, {field: factor}) for factor, names in elements_by_factor.items()])
+    editor.set_shares([(names, {field: factor}) for factor, names in elements_by_factor.items()])
 
 
 def restore(picked: Sequence[Row]) -> None:
     """Remove the edits of rows."""
-    editor.restore_elements([_named(row) for row in picked])
+    editor.restore_elements([_element_of(row) for row in picked])
 
 
-def _named(row: Row) -> editor.Element:
+def _element_of(row: Row) -> editor.Element:
     """Element of a row; of a link, its two ends."""
     return (str(row[NAME]), str(row[TO])) if row.get(TO) else str(row[NAME])

@@ -17,7 +17,7 @@ from twin.scenario import Scenario, fields, read, scenario_digest
 from twin.ui import runs as lists
 from twin.ui import session
 from twin.ui.charts.sweep import Ran
-from twin.ui.fields import choice_label, formed, label, options, sentence, why_idle
+from twin.ui.fields import choice_label, form_paths, label, options, sentence, why_idle
 
 STARTED = "sweep-runs"  # session state: the run of each scenario that was started here
 NOW = "sweep-now"  # session state: whoever led here wants it simulated at once
@@ -26,19 +26,19 @@ POINTS, MOST_POINTS = 7, 32
 COST = "cost_per_million_tokens"
 
 
-def offered() -> list[str]:
+def sweepable_fields() -> list[str]:
     """Fields of the draft that have an effect and can be swept."""
     draft, all_fields = session.draft(), fields()
     return [
         path
-        for path in formed()
+        for path in form_paths()
         if "[]" not in path
         and (all_fields[path].kind in (int, float, bool) or all_fields[path].options)
         and not why_idle(path, draft)
     ]
 
 
-def usual(path: str) -> Axis:
+def default_axis(path: str) -> Axis:
     """Default range of an axis: half to twice a field's value, within bounds; or all options."""
     spec, value = fields()[path], read(session.draft(), path)
     if spec.kind is bool:
@@ -51,11 +51,11 @@ def usual(path: str) -> Axis:
     return sweep.spaced_axis(path, low, high, POINTS)
 
 
-def chosen(
+def choose_axis(
     place: int, given: Axis | None, default: str = "", but: Axis | None = None
 ) -> Axis | None:
     """Draw the form of an axis, at first `given`; returns it or None. but: the other axis."""
-    paths = [path for path in offered() if but is None or path != but.path]
+    paths = [path for path in sweepable_fields() if but is None or path != but.path]
     first_path = given.path if given and given.path in paths else default
     path = st.selectbox(
         "Sweep" if place == 0 else "For each value of (optional)", paths,
@@ -64,9 +64,9 @@ def chosen(
     )  # fmt: skip
     if path is None:
         return None
-    spec, axis = fields()[path], given if given and given.path == path else usual(path)
+    spec, axis = fields()[path], given if given and given.path == path else default_axis(path)
     if spec.kind not in (int, float):
-        known_values = list(usual(path).values)  # an address may say others, here and below
+        known_values = list(default_axis(path).values)  # an address may say others, here and below
         picked_values = st.multiselect(
             "Values", known_values, [value for value in axis.values if value in known_values],
             key=f"sweep-values-{path}",
@@ -95,7 +95,7 @@ def chosen(
 def runs(points: Sequence[Point]) -> list[RunRow | None]:
     """Run of each point: one started here, a finished or an unfinished one; None without."""
     store, run_ids = session.store(), st.session_state.get(STARTED, {})
-    under_way = lists.under_way()
+    under_way = lists.unfinished_runs()
 
     def run_of(scenario: Scenario) -> RunRow | None:
         """The run started here, a finished or an unfinished one; None without."""
@@ -109,7 +109,7 @@ def runs(points: Sequence[Point]) -> list[RunRow | None]:
 def simulate(points: Sequence[Point], rows: Sequence[RunRow | None]) -> None:
     """Callback: queue every point without a run."""
     run_ids = st.session_state.setdefault(STARTED, {})
-    with session.refusals_toasted():
+    with session.toast_refusals():
         for point, row in zip(points, rows, strict=True):
             if point.scenario is not None and (row is None or not (row.summary or not row.ended)):
                 run_ids[scenario_digest(point.scenario)] = session.run(point.scenario)

@@ -9,8 +9,8 @@ from twin.ui.charts import sweep as charts
 from twin.ui.fields import field_name, sentence
 from twin.ui.link import copy_link
 from twin.ui.pages.sweep import points as pts
-from twin.ui.progress import getting_ready
-from twin.ui.runs import how_far_off
+from twin.ui.progress import draw_compilation
+from twin.ui.runs import draw_error_bands
 from twin.ui.show import download, plain, plot, table_csv
 from twin.ui.toolbar import header
 
@@ -29,12 +29,12 @@ except sweep.SweepError as error:
 first_field, second_field = st.columns(2, gap="large")
 try:
     with first_field:
-        one = pts.chosen(0, given[0] if given else None, "workload.rate_req_per_s")
+        one = pts.choose_axis(0, given[0] if given else None, "workload.rate_req_per_s")
     with second_field:
-        two = pts.chosen(1, given[1] if given[1:] else None, but=one)
+        two = pts.choose_axis(1, given[1] if given[1:] else None, but=one)
     axes = [axis for axis in (one, two) if axis is not None]
     # Each point under the name that its own run would bear.
-    wanted = sweep.points(session.draft(), axes, lambda s: words.named(s, session.preset()))
+    wanted = sweep.points(session.draft(), axes, lambda s: words.name_draft(s, session.preset()))
 except sweep.SweepError as error:
     st.warning(sentence(str(error)), icon=":material/error:")
     st.stop()
@@ -55,7 +55,7 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         on_click=pts.simulate, args=(wanted, rows),
     )  # fmt: skip
     address = f"{session.link('sweep')}&" + "&".join(f"{OVER}={axis.text}" for axis in axes)
-    copy_link(address, label="Copy link of this sweep", save=session.edited())
+    copy_link(address, label="Copy link of this sweep", save=session.is_edited())
     st.caption("Each point is a full simulation and stays in the library.", width="content")
 refused = [p for p in wanted if p.scenario is None]
 for point in refused[:REFUSED_SHOWN]:
@@ -80,7 +80,7 @@ def results() -> None:
             st.button("Stop the sweep", icon=":material/stop_circle:", key="stop-sweep",
                       on_click=pts.stop, args=(rows,))  # fmt: skip
         if not done_count and not any(row.live for row in open_rows):
-            getting_ready()
+            draw_compilation()
     series = pts.series(axes, wanted, rows)
     if not series or not any(rows):
         return
@@ -95,14 +95,15 @@ def results() -> None:
     grid = st.grid(2, min_column_width=330, gap="medium")
     for key in pts.figures("panel", rows):
         with grid.cell():  # how they are read stands below all of them
-            plot(charts.over(axes[0], key, series), f"sweep-{key}")
+            chart = charts.metric_over_field(axes[0], key, series)
+            plot(chart._replace(reads=""), f"sweep-{key}")
     plot(charts.frontier(axes[0], series, sweep.published_points()), "sweep-frontier")
     st.caption(
         "Filled: the SLO is met. Hollow: it is broken. x: overloaded or still filling, so the "
         "figure depends on the horizon. Thin crosses: published operating points. Bars: where four "
         "of five measurements are expected."
     )
-    how_far_off(pts.scenarios(axes, wanted))
+    draw_error_bands(pts.scenarios(axes, wanted))
     with st.expander("Points as a table, each with its run"):
         st.dataframe(
             pts.cells(axes, wanted, rows), hide_index=True, placeholder="–",
@@ -113,5 +114,5 @@ def results() -> None:
 
 
 LOOKING = any(row is not None and not row.ended for row in rows)
-with session.damage_shown():
+with session.show_damage():
     st.fragment(results, run_every=LOOK_S if LOOKING else None)()

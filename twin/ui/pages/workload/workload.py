@@ -8,7 +8,7 @@ from twin.metrics.steadiness import stationary
 from twin.scenario import npus_used, of_models
 from twin.ui import formulas, imports, live, session, words
 from twin.ui.fields import sentence
-from twin.ui.forms import whole
+from twin.ui.forms import draw_form
 from twin.ui.forms.tables import rows_table
 from twin.ui.toolbar import workspace
 
@@ -17,7 +17,7 @@ form, facts = st.columns([3, 2], gap="large")
 
 # 1) The form.
 with form:
-    group = whole("workload", {})
+    group = draw_form("workload", {})
     if group == "Clients":
         st.caption("Tenants: who shares the machine. Without a row, all requests are of one.")
         rows_table("tenants")
@@ -27,7 +27,7 @@ with form:
 # 2) What it asks of the machine, by a sample of the very requests a run would see.
 with facts, st.container(border=True):
     st.markdown("**What this asks for**")
-    if first := words.of_first(session.draft()):
+    if first := words.first_model_note(session.draft()):
         st.caption(first)
     if session.refusal():
         st.stop()

@@ -20,7 +20,7 @@ from twin.hooks import Command, Hook, MadePart, TraceFormat, extras, found
 from twin.lab.evidence.judge import evidence, score_table, write_errors
 from twin.lab.evidence.rows import UNJUDGED
 from twin.lab.library import ROOT, load_facts, preset, presets
-from twin.lab.share.shipped import evidence_now, summaries
+from twin.lab.share.shipped import current_evidence, summaries
 from twin.lab.traces.reader import FORMATS
 from twin.metrics.measures import seconds
 from twin.metrics.operators import OPERATORS
@@ -306,7 +306,7 @@ def _page_of(extra: str, root: Path) -> Path:
 
 def pages(root: Path = ROOT) -> dict[Path, str]:
     """Every page that holds made parts, with those parts as they should be now."""
-    rows = evidence_now(load_facts())["rows"]
+    rows = current_evidence(load_facts())["rows"]
     made = {
         "fields": field_table(),
         "first_presets": preset_table(FIRST),

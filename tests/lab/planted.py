@@ -74,7 +74,7 @@ def _row_first() -> Iterator[None]:
         row = ArtefactRow(**asdict(artefact), created_s=runs.time.time())
         insert_once(session, artefact.sha256, row)
 
-    with patch.object(runs.Runs, "finish", late), patch.object(runs, "remember", unseen):
+    with patch.object(runs.Runs, "finish", late), patch.object(runs, "add_file", unseen):
         yield
 
 

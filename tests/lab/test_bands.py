@@ -26,7 +26,7 @@ from twin.lab.evidence.bands import (
     speed,
     student_t,
 )
-from twin.lab.evidence.near import coverages, recorded
+from twin.lab.evidence.near import coverages, error_record
 from twin.lab.evidence.rows import UNJUDGED, load_first, load_published, scenario_of
 
 
@@ -54,7 +54,7 @@ UNKNOWN = (DECODE, "another chip", "another stack", "apart", 3)
 @pytest.mark.parametrize("what", ["system", "source"])
 def test_bands_hold_what_they_say_of_rows_left_out(what):
     held = {each.rows_of: each for each in coverages()[f"first errors, their {what} left out"]}
-    assert held["all"].rows == sum(e.first is not None for e in recorded()[0]) > 100
+    assert held["all"].rows == sum(e.first is not None for e in error_record()[0]) > 100
     assert 0.7 <= held["all"].most <= 0.9
     assert 0.4 <= held["all"].half <= 0.65
     assert held[DECODE].rows > 50 and 0.7 <= held[DECODE].most <= 0.9
@@ -68,7 +68,7 @@ def test_bands_hold_what_they_say_of_systems_that_are_drawn():
 
 
 def test_a_regime_without_rows_has_the_band_of_other_systems():
-    errors, bands = recorded()
+    errors, bands = error_record()
     band = bands.of(UNKNOWN)
     assert band.own == 0 and band.freedom == PRIOR
     other = bands.of((DECODE, "a third chip", "a third stack", "colocated", 0))
@@ -78,9 +78,9 @@ def test_a_regime_without_rows_has_the_band_of_other_systems():
 
 
 def test_a_quantity_without_rows_is_no_better_known_than_any_other():
-    _, bands = recorded()
+    _, bands = error_record()
     band = bands.of(("a new quantity", *UNKNOWN[1:]))
-    quantities = {e.levels[0] for e in recorded()[0]}
+    quantities = {e.levels[0] for e in error_record()[0]}
     assert all(band.spread >= bands.of((q, *UNKNOWN[1:])).spread for q in quantities)
 
 

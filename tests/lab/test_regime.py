@@ -111,7 +111,7 @@ def test_a_band_that_runs_share_is_said_once(facts):
     ((names, bands),) = bands_by_run({"A": one, "B": one}, facts)
     assert names == ("A", "B") and [each.figure.name for each in bands] == ["TPOT"]
     assert [names for names, _ in bands_by_run({"A": one, "B": other}, facts)] == [("A",), ("B",)]
-    assert in_brief(bands) == f"TPOT {bands[0].said(MOST)}"
+    assert in_brief(bands) == f"TPOT {bands[0].percents(MOST)}"
     far = near(scenario_of({"deployment.mode": "colocated"}), facts)
     assert in_brief(far).count("(extrapolated)") == len(far)
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.engine.small import run
 from twin.lab.library import load_facts
-from twin.lab.runs.watched import Source, passes_inside, stages
+from twin.lab.runs.watched import Source, request_work, stages
 
 
 @pytest.fixture(scope="module", params=["disaggregated", "colocated"])
@@ -32,7 +32,7 @@ def test_a_request_without_stamps_has_no_stages(row):
 
 
 def test_what_ran_inside_fills_prefill_and_gives_every_token(source, row):
-    seen = passes_inside(source, row)
+    seen = request_work(source, row)
     assert sum(took for _, took in seen.prefill) == pytest.approx(stages(row)["prefill"], rel=1e-6)
     decode_s = stages(row)["decode"]
     assert 0 <= seen.decode_wait_s < decode_s

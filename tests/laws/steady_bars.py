@@ -16,7 +16,7 @@ import numpy as np
 
 from twin.engine.simulate import simulate
 from twin.lab.explain.capacity import at_steady, capacity, load_by_formula, with_load
-from twin.lab.explain.view import slo_share
+from twin.lab.explain.view import share_met
 from twin.lab.library import load_facts
 from twin.scenario import Scenario, SpecError, with_overrides
 from twin.steady import Priced
@@ -102,9 +102,9 @@ def steady_start(number: int) -> dict[str, Any]:
         found[name] = [round(off, 4), round(half, 4)]
         if abs(off) > max(near, half):
             misses.append(name)
-    share = float(np.mean([slo_share(run) for run in runs]))
-    found["kept"] = [round(slo_share(long), 4), round(share, 4)]
-    if (share >= s.slo.share) != (slo_share(long) >= s.slo.share):
+    share = float(np.mean([share_met(run) for run in runs]))
+    found["kept"] = [round(share_met(long), 4), round(share, 4)]
+    if (share >= s.slo.share) != (share_met(long) >= s.slo.share):
         misses.append("kept")
     called = [run.get("steady_state") for run in runs]
     found["called"] = {name: called.count(name) for name in sorted(set(map(str, called)))}
@@ -123,7 +123,7 @@ def one_capacity(number: int) -> dict[str, Any]:
             simulate(with_overrides(hour, {"seed": seed}), FACTS).summary for seed in (71, 72, 73)
         ]
         overloaded = sum(run.get("steady_state") == "overloaded" for run in runs)
-        return 2 * overloaded <= 3 and float(np.mean([slo_share(r) for r in runs])) >= share
+        return 2 * overloaded <= 3 and float(np.mean([share_met(r) for r in runs])) >= share
 
     load = found.load or most
     while not (low and high < 1.006 * low) and 0.05 * most < load < 20 * most:

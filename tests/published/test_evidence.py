@@ -5,7 +5,7 @@ import pytest
 from twin.lab.evidence.judge import answer_row
 from twin.lab.evidence.rows import OTHER, SUPERNODE, bars, load_published
 from twin.lab.library import load_facts
-from twin.lab.share.shipped import evidence_now
+from twin.lab.share.shipped import current_evidence
 
 PAPER = "CloudMatrix384"
 END_TO_END = ("decode", "prefill", "ablation", "caching")
@@ -13,7 +13,7 @@ END_TO_END = ("decode", "prefill", "ablation", "caching")
 
 @pytest.fixture(scope="module")
 def found():
-    return evidence_now(load_facts())["rows"]
+    return current_evidence(load_facts())["rows"]
 
 
 def test_calibrating_rows_agree_within_their_bar_on_average(found):

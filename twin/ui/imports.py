@@ -150,7 +150,7 @@ def _forget(kind: Import, names: Mapping[str, str], own: str) -> None:
             format_func=lambda d: names.get(d, d), placeholder=f"Choose the {kind.one}",
         )  # fmt: skip
         why_not = OWN if digest == own else ""
-        if digest and not why_not and (users := kind.stored().used(digest)):
+        if digest and not why_not and (users := kind.stored().use_text(digest)):
             why_not = sentence(users)
         if why_not:
             st.markdown(f":material/lock: {why_not}")

@@ -135,7 +135,7 @@ def passes_inside(run: str, number: int) -> watched.Inside:
     """Passes of the instances during a request's stay. Raises SpecError and the engine's errors."""
     row = request(run, number)
     assert row is not None
-    return watched.passes_inside(watched.stored_source(session.store(), run), row)
+    return watched.request_work(watched.stored_source(session.store(), run), row)
 
 
 def fabric(row: RunRow, scenario: Scenario) -> Fabric:

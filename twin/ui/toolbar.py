@@ -101,7 +101,7 @@ def run_button() -> None:
     """Draw the primary button: run the draft in the background and open the run's page."""
     reason, draft = refusal(), session.draft()
     text = f"Run {words.duration(draft.horizon_s)} of traffic"
-    if budget_text := "" if reason else budget_of(session.store(), draft, session.facts()).said:
+    if budget_text := "" if reason else budget_of(session.store(), draft, session.facts()).text:
         text = f"{text} · {budget_text}"
     tooltip = f"Not yet: {fields.sentence(reason)}" if reason else None
     if st.button(

@@ -13,7 +13,7 @@ from tests.lab.plan.test_finish import TIGHT, finished
 from tests.lab.plan.test_search import driven
 from twin.lab.explain.capacity import at_steady, with_load, with_longer_times
 from twin.lab.plan.candidates import score, space_of
-from twin.lab.plan.drive import one
+from twin.lab.plan.drive import run_one
 from twin.lab.plan.finish import Finish, most_missed
 from twin.lab.plan.search import Search
 from twin.lab.plan.trial import judge, load_settings
@@ -70,7 +70,7 @@ def keeps(scenario, wanted):
     far from it is enough."""
     shares = []
     for seed in SEEDS[:3]:
-        found = one(with_overrides(scenario, {"seed": seed}), facts())
+        found = run_one(with_overrides(scenario, {"seed": seed}), facts())
         lost = isinstance(found, str) or found["steady_state"] == "overloaded"
         shares.append(0.0 if lost else judge(found, wanted, scenario)["share"])
         if shares[0] < scenario.slo.share - FAR:
@@ -174,7 +174,7 @@ def on_a_grid(scenario, load, wanted):
         at = with_load(long, load * (1.0 + FINE) ** middle)
         for many in MANY:  # one of eight may fall behind for good at a load that others carry
             seeds = SEEDS[len(trials) : many]
-            trials += [one(with_overrides(at, {"seed": seed}), facts()) for seed in seeds]
+            trials += [run_one(with_overrides(at, {"seed": seed}), facts()) for seed in seeds]
             shares = [t["share"] for t in trials]
             share, lost = statistics.fmean(shares), [t["steady_state"] for t in trials]
             keeps = share >= slo and 2 * lost.count("overloaded") <= len(lost)

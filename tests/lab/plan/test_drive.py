@@ -75,7 +75,7 @@ def test_the_ledger_has_every_deployment_with_its_status():
 def test_the_same_plan_gives_the_same_bytes_and_remembers_its_simulations(monkeypatch):
     """With processes that help and on a cluster too: test_work.py, ../test_cluster.py."""
     once = brief_answer()
-    monkeypatch.setattr(drive, "one", lambda *_: pytest.fail("simulated again"))
+    monkeypatch.setattr(drive, "run_one", lambda *_: pytest.fail("simulated again"))
     again = drive.carry_out(brief(), facts(), helpers=0, memory=MEMORY)
     assert as_bytes(again) == once
 
@@ -117,7 +117,7 @@ def test_the_sentences_name_headroom_and_the_next_step_for_more_load():
 
 def test_a_scenario_is_simulated_once_in_a_plan(monkeypatch):
     simulated = []
-    monkeypatch.setattr(drive, "one", lambda s, _: simulated.append(s) or "refused")
+    monkeypatch.setattr(drive, "run_one", lambda s, _: simulated.append(s) or "refused")
     simulators = drive.Simulators(facts())
     for _ in range(2):
         assert simulators.all([plan().scenario], lambda: None) == ["refused"]

@@ -13,7 +13,7 @@ from twin.lab.ask import with_counts, with_trace
 from twin.lab.kinds import CountsTable
 from twin.lab.machines import fields_of, read_machine
 from twin.lab.plan.candidates import space_of
-from twin.lab.plan.drive import carry_out, one
+from twin.lab.plan.drive import carry_out, run_one
 from twin.lab.plan.trial import scenario_of
 from twin.lab.store import StoreError, open_store
 from twin.scenario import with_overrides
@@ -35,7 +35,7 @@ def test_a_plan_of_a_trace_has_its_rate_and_simulates_its_requests():
     space = space_of(plan(s, simulations=1), facts())
     assert space.rate == pytest.approx(1.0 / GAP_S, rel=0.02)
     best = scenario_of(space, space.open[0].given, space.rate)
-    trial = one(best, facts())
+    trial = run_one(best, facts())
     assert trial["requests"] == COUNT
     assert trial["digest"] == simulate(best, facts(), TABLE).digest
 

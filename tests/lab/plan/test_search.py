@@ -9,7 +9,7 @@ import pytest
 from tests.draws import FACTOR, some
 from tests.lab.plan.small import facts, plan, small
 from twin.lab.plan.candidates import space_of
-from twin.lab.plan.drive import Simulators, one
+from twin.lab.plan.drive import Simulators, run_one
 from twin.lab.plan.search import Search, excess
 from twin.lab.plan.space import BATCH
 from twin.lab.plan.trial import STORED, judge, scenario_of
@@ -80,7 +80,7 @@ def test_where_clients_take_every_slot_the_largest_batch_that_keeps_tpot_is_foun
     driven(search.steps())
     best = search.ranked()[0].candidate.given
     more = scenario_of(search.space, best | {BATCH: best[BATCH] + 4}, 1.0)
-    assert not judge(one(more, facts()), wanted, more)["holds"]
+    assert not judge(run_one(more, facts()), wanted, more)["holds"]
     in_vain = sum(not t.low for t in search.tested.values())
     assert in_vain <= search.runs // 4  # what cannot keep it by formula is hardly tried
 
@@ -94,5 +94,5 @@ def test_no_full_batch_that_is_refused_for_its_tpot_keeps_it(tpot_ms):
     refused = [c for c in space.candidates if "with a full batch" in c.reason]
     for c in sorted(refused, key=lambda c: c.given[BATCH])[:3]:
         tried = scenario_of(space, c.given, 1.0)
-        assert not judge(one(tried, facts()), wanted, tried)["holds"]
+        assert not judge(run_one(tried, facts()), wanted, tried)["holds"]
     assert refused

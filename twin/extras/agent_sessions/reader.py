@@ -53,7 +53,7 @@ def read_weka(reading: Reading) -> Columns:
     """Sessions of one or more JSON files, each one object or one object a line."""
     sessions = _Sessions()
     block_tokens, most_tokens = reading.block_tokens or 0, _most_tokens(reading.limits)
-    for piece in reading.every():
+    for piece in reading.pieces():
         for where, body in _objects(piece):
             block_size = body.get("block_size")
             if type(block_size) is not int or not 1 <= block_size <= MOST_BLOCK_TOKENS:

@@ -18,10 +18,10 @@ from twin.extras.evidence.calibrate import (
 )
 from twin.extras.evidence.made import keep_first, load_made, make, one_skew, write_made
 from twin.lab.evidence.judge import evidence as rows_of
-from twin.lab.evidence.judge import score_table, summaries, today, write_errors
+from twin.lab.evidence.judge import headlines, score_table, today, write_errors
 from twin.lab.evidence.near import row_bands
 from twin.lab.library import load_facts
-from twin.lab.share.shipped import evidence_now
+from twin.lab.share.shipped import current_evidence
 
 
 def evidence(
@@ -43,7 +43,7 @@ def evidence(
         return
     if write:
         write_errors(facts, rows_of(facts))
-    evidence_table = evidence_now(facts)
+    evidence_table = current_evidence(facts)
     if as_json:
         print_json(evidence_table["rows"])
     else:
@@ -111,5 +111,5 @@ def print_evidence(rows: Sequence[Mapping[str, Any]], held: Sequence[str]) -> No
     _print_table("Absolute error: mean (worst, rows)", score_table(rows))
     record, skew_text = load_made(), one_skew(load_facts())
     moving = f"{record.counted} figures without a source of their own move a row: calibrate --help"
-    for sentence in (*summaries(rows), today(rows), *held, skew_text, record.default_skew, moving):
+    for sentence in (*headlines(rows), today(rows), *held, skew_text, record.default_skew, moving):
         out.print(escape(sentence))

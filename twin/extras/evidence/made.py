@@ -15,7 +15,7 @@ import tomli_w
 
 from twin.extras.evidence.calibrate import CrossValidation, LeftOut, Span, cross_validate
 from twin.facts import FactError, Facts
-from twin.lab.evidence.judge import answer_row, evidence, score_table, summaries, today
+from twin.lab.evidence.judge import answer_row, evidence, headlines, score_table, today
 from twin.lab.evidence.near import coverage_texts
 from twin.lab.evidence.rows import (
     FIRST,
@@ -331,7 +331,7 @@ Table: TypeAlias = Callable[[Sequence[Mapping[str, str]]], str]  # rows as a Mar
 def accuracy_table(rows: Rows, table: Table) -> str:
     """Headlines of both groups of machines, and the errors by kind of row."""
     skew = f"{one_skew(load_facts())} {load_made().default_skew}"
-    lines = [f"- {line}" for line in (*summaries(rows), today(rows), *coverage_texts(), skew)]
+    lines = [f"- {line}" for line in (*headlines(rows), today(rows), *coverage_texts(), skew)]
     return "\n".join([*lines, "", table(score_table(rows))])
 
 

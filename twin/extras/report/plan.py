@@ -6,7 +6,7 @@ from typing import Any
 
 from twin.extras.report.document import Part, Series, bars, folded, page, plot, table, tag
 from twin.extras.report.run import fields_of
-from twin.lab.plan.answer import answer_sentences, equality_note, in_words, loss_text, relaxed
+from twin.lab.plan.answer import answer_sentences, equality_note, in_words, loss_text, relax_rows
 from twin.lab.plan.question import LOSSES, Plan, in_brief, plan_digest
 from twin.lab.plan.space import CHOICES
 from twin.lab.sweep.sweep import published_points
@@ -41,7 +41,7 @@ def plan_report(plan: Plan, found: Row) -> str:
         equal_note = tag("p", f"{equality_note(ranked)}. Five seeds each.", cls="soft")
         body += [tag("h2", "Ranking"), _ranking(plan, ranked), equal_note]
     if found["relaxations"]:
-        entries = [row | {"NPUs": f"{row['NPUs']:,}"} for row in relaxed(found["relaxations"])]
+        entries = [row | {"NPUs": f"{row['NPUs']:,}"} for row in relax_rows(found["relaxations"])]
         rows = [list(row.values()) for row in entries]
         body += [tag("h2", "What would have to give"), table(list(entries[0]), rows, right=(4,))]
     body += [tag("h2", "Throughput against speed"), _front(found)]

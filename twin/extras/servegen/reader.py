@@ -34,7 +34,7 @@ class _Client:
 def read_servegen(reading: Reading) -> Columns:
     """Columns of the day's requests; raises TraceError for an incomplete set of files."""
     name, clients = reading.label, dict[int, _Client]()
-    for piece in reading.every():
+    for piece in reading.pieces():
         if chunk := PIECE_NAME.search(piece.name):
             client = clients.setdefault(int(chunk[1]), _Client())
             if chunk[2] == "trace.csv":

@@ -327,7 +327,7 @@ def headline(rows: Judged, group: str) -> Score | None:
     return max(filter(None, scores), key=lambda each: each.mean, default=None)
 
 
-def summaries(rows: Judged) -> list[str]:
+def headlines(rows: Judged) -> list[str]:
     """Headline of every group as a sentence, and that of unseen rows of known families."""
     group_scores = [headline(rows, group) for group in GROUPS]
     group_scores += [score([r for r in rows if r["group"] == g], g, UNSEEN[1]) for g in GROUPS]

@@ -79,7 +79,7 @@ class Near:
         low, high = (end if self.figure.time else -end for end in self.band.ends(share))
         return math.exp(min(low, high)), math.exp(max(low, high))
 
-    def said(self, share: float) -> str:
+    def percents(self, share: float) -> str:
         """'−22 to +26 %': the band of measurements around the twin's figure."""
         low, high = self.ends(share)
         return f"{_signed_percent(low)} to {_signed_percent(high)} %"
@@ -95,8 +95,8 @@ class Near:
         """Both bands, their basis, and what is extrapolated, as a sentence."""
         name = self.figure.name[:1].upper() + self.figure.name[1:]
         return (
-            f"{name}: four of five measurements are expected {self.said(MOST)} from it, half "
-            f"of them {self.said(HALF)} ({self.basis})."
+            f"{name}: four of five measurements are expected {self.percents(MOST)} from it, half "
+            f"of them {self.percents(HALF)} ({self.basis})."
             + "".join(f" Extrapolated: {reason}." for reason in self.extrapolated)
         )
 
@@ -105,10 +105,12 @@ class Near:
         """Rows from which the band is made, in words."""
         facts_text = ", with earlier facts" if self.stale else ""
         if not self.band.own:
-            in_sight = f"; its {_count(self.seen)} were in sight of its making" if self.seen else ""
+            in_sight = (
+                f"; its {_rows_text(self.seen)} were in sight of its making" if self.seen else ""
+            )
             return f"as far as other systems were off at first{in_sight}{facts_text}"
         weight_text = "" if self.band.own >= PRIOR else f", other systems weigh as {PRIOR}"
-        return f"{_count(self.band.own, 'unseen ')} of {self.where}{weight_text}{facts_text}"
+        return f"{_rows_text(self.band.own, 'unseen ')} of {self.where}{weight_text}{facts_text}"
 
 
 def _signed_percent(ratio: float) -> str:
@@ -116,13 +118,13 @@ def _signed_percent(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.0f}".replace("-", "−")
 
 
-def _count(count: int, kind: str = "") -> str:
+def _rows_text(count: int, kind: str = "") -> str:
     """A number of rows in words."""
     return f"{count} {kind}{'row' if count == 1 else 'rows'}"
 
 
 @lru_cache(maxsize=1)
-def recorded() -> tuple[tuple[Error, ...], Bands]:
+def error_record() -> tuple[tuple[Error, ...], Bands]:
     """Recorded errors and the bands made from them, computed once."""
     errors = errors_of(load_published(), load_first(), stored_errors()["today"])
     return tuple(errors), Bands(errors)
@@ -149,7 +151,7 @@ def figures_of(scenario: Scenario, run: bool = False) -> list[Figure]:
 
 def near(scenario: Scenario, facts: Facts, run: bool = False) -> list[Near]:
     """Band of each figure of `figures_of`, with the reasons why the rows may not reach so far."""
-    bands, (errors, tree) = [], recorded()
+    bands, (errors, tree) = [], error_record()
     for figure in figures_of(scenario, run):
         levels = _leaf_of(figure, scenario)
         stack_errors = [error for error in errors if error.levels[:STACK] == levels[:STACK]]
@@ -157,7 +159,7 @@ def near(scenario: Scenario, facts: Facts, run: bool = False) -> list[Near]:
         bands.append(Near(
             figure, tree.of(levels), f"{_stack_label(str(levels[2]))}, {chip_title}",
             sum(error.first is None for error in stack_errors),
-            tuple(_gaps(figure, scenario, chip_title, stack_errors)), _is_stale(facts),
+            tuple(_unmatched(figure, scenario, chip_title, stack_errors)), _is_stale(facts),
         ))  # fmt: skip
     return bands
 
@@ -173,7 +175,7 @@ def stack_of_scenario(scenario: Scenario) -> str:
     if stack != PLAIN:
         return stack
     chip = chip_of(scenario, "decode")
-    is_supernode = any(error.levels[1:STACK] == (chip, SUPERNODE) for error in recorded()[0])
+    is_supernode = any(error.levels[1:STACK] == (chip, SUPERNODE) for error in error_record()[0])
     return SUPERNODE if is_supernode else ""
 
 
@@ -184,9 +186,9 @@ def _stack_label(stack: str) -> str:
     return choice_label("deployment.stack", stack)
 
 
-def _gaps(figure: Figure, scenario: Scenario, title: str, same: Sequence[Error]) -> list[str]:
+def _unmatched(figure: Figure, scenario: Scenario, title: str, same: Sequence[Error]) -> list[str]:
     """Parts of a figure's regime that no row has, in words."""
-    if not any(e.levels[0] == figure.quantity for e in recorded()[0]):
+    if not any(e.levels[0] == figure.quantity for e in error_record()[0]):
         return [f"no row of {figure.name} was published, so this is the band of other figures"]
     if not same:
         stack = stack_of_scenario(scenario)
@@ -222,7 +224,7 @@ def bands_by_run(
 def in_brief(bands: Sequence[Near]) -> str:
     """'TPOT −21 to +28 %, TTFT −40 to +85 % (extrapolated)': bands that contain MOST."""
     return ", ".join(
-        f"{band.figure.name} {band.said(MOST)}{' (extrapolated)' if band.extrapolated else ''}"
+        f"{band.figure.name} {band.percents(MOST)}{' (extrapolated)' if band.extrapolated else ''}"
         for band in bands
     )
 
@@ -266,7 +268,7 @@ def known_ratios(
 def _known_ratio(figure: Figure, one: Scenario, other: Scenario, faster: float) -> KnownRatio:
     """The comparison of a figure; faster: speed of one over that of the other. Of one machine,
     stack, serving mode and model, errors mostly cancel; others count as independent."""
-    errors, bands = recorded()
+    errors, bands = error_record()
     levels, other_levels = _leaf_of(figure, one), _leaf_of(figure, other)
     model = one.deployment.model
     if levels[1 : STACK + 1] == other_levels[1 : STACK + 1] and model == other.deployment.model:
@@ -288,7 +290,7 @@ def known_throughput_ratio(one: Scenario, other: Scenario, ratio: float) -> Know
 @lru_cache(maxsize=1)
 def _bands_without_system() -> dict[str, Band]:
     """Band of every judged row, made without its system."""
-    errors, _ = recorded()
+    errors, _ = error_record()
     quantities = {error.levels[0] for error in errors}
     rows = [r for r in load_published() if r.kind not in UNJUDGED and quantity_of(r) in quantities]
     leaf_by_row = {
@@ -317,7 +319,7 @@ def row_bands() -> Mapping[str, tuple[float, float, bool | None]]:
 @lru_cache(maxsize=1)
 def coverages() -> dict[str, list[Coverage]]:
     """Coverage of bands over rows that were left out, by what was left out with them."""
-    errors, _ = recorded()
+    errors, _ = error_record()
     bands = _bands_without_system()
     return {
         "first errors, their system left out": coverage(errors, bands),

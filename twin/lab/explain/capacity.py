@@ -11,7 +11,7 @@ import numpy as np
 
 from twin.engine.start import begins_steady
 from twin.facts import Facts
-from twin.lab.explain.view import Summary, load_of, slo_share
+from twin.lab.explain.view import Summary, load_of, share_met
 from twin.outlook import outlook, times
 from twin.scenario import Scenario, SpecError, require_one_model, with_overrides
 from twin.steady import Priced
@@ -92,7 +92,7 @@ def search_steps(
         trial_load = _Load(load, s.slo.share)
         tried.append(trial_load)
         if is_at_ends:
-            run_count += yield from _run_load(long_run, trial_load, [], least=_seeds(long_run))
+            run_count += yield from _run_load(long_run, trial_load, [], least=_min_seeds(long_run))
         else:
             run_count += yield from _run_load(short_run, trial_load, share_variances)
         if trial_load.meets:
@@ -129,7 +129,9 @@ def search_steps(
     range_high = min((level.load for level in verdicts if not level.meets), default=high_load)
     best_load = low_load + (high_load - low_load) * fraction
     range_low, range_high = range_low / CLOSE, range_high * CLOSE
-    seeds_differ = met[-1].runs_of is long_run and len(met[-1].shares) > _seeds(long_run)  # seeds
+    seeds_differ = met[-1].runs_of is long_run and len(met[-1].shares) > _min_seeds(
+        long_run
+    )  # seeds
     if thorough and seeds_differ and s.slo.share < 1.0:
         long_loads = [level for level in tried if level.runs_of is long_run and level.shares]
         likely_low, likely_high = _probable_range(long_loads, s.slo.share)
@@ -171,7 +173,7 @@ def load_by_formula(s: Scenario, facts: Facts) -> float | None:
 
 
 def at_steady(s: Scenario, facts: Facts, load: float) -> Scenario:
-    """The scenario, long enough to be steady; unchanged with faults or without a steady begin."""
+    """The scenario with a warm-up and horizon for a load; unchanged if not `steady_by_itself`."""
     if not steady_by_itself(s):
         return s
     try:
@@ -182,8 +184,8 @@ def at_steady(s: Scenario, facts: Facts, load: float) -> Scenario:
 
 
 def with_longer_times(s: Scenario, load: float | None = None) -> Scenario:
-    """The scenario of `at_steady` with LONGER times the counted time after twice the warm-up, at
-    most for MOST_REQUESTS at a load (None: its own); unchanged if its times are its own."""
+    """A scenario of `at_steady` with twice the warm-up and LONGER times the counted time, at most
+    for MOST_REQUESTS at a load (None: its own); unchanged if it is not `steady_by_itself`."""
     if not steady_by_itself(s):
         return s
     own_counted_s, (path, own_load) = s.horizon_s - s.warmup_s, load_of(s)
@@ -206,7 +208,7 @@ def with_load(s: Scenario, load: float) -> Scenario:
     return with_overrides(s, {path: max(1, round(rounded_load)) if is_count else rounded_load})
 
 
-def _seeds(s: Scenario) -> int:
+def _min_seeds(s: Scenario) -> int:
     """Minimum number of seeds for a load at the ends."""
     return FEWER if steady_by_itself(s) else SEEDS
 
@@ -218,7 +220,7 @@ def _run_both_ends(
     seeds while chance may explain the ends, as near capacity some runs fall behind for good."""
     run_count = 0
     for end_load in (low, missed):
-        run_count += yield from _run_load(s, end_load, [], least=_seeds(s))
+        run_count += yield from _run_load(s, end_load, [], least=_min_seeds(s))
     thorough = thorough and steady_by_itself(s)
     while thorough and low.meets and not missed.meets and _is_unsettled(low, missed):
         open_ends = [end_load for end_load in (low, missed) if len(end_load.shares) < MANY]
@@ -264,7 +266,7 @@ def _run_load(
     if at.runs_of is not s:
         at.runs_of, at.shares, at.overloaded, at.sure = s, [], 0, False
     seeds_before, own_variance = len(at.shares), 0.0
-    most_seeds, every = least or _seeds(s), least > 0
+    most_seeds, every = least or _min_seeds(s), least > 0
     try:
         scenario = with_load(s, at.load)
     except SpecError:
@@ -276,7 +278,7 @@ def _run_load(
         if summary is None:
             at.refused = at.sure = True
             return len(at.shares) + 1 - seeds_before
-        at.shares.append(slo_share(summary))
+        at.shares.append(share_met(summary))
         at.overloaded += summary.get("steady_state") == "overloaded"
         seed_count = len(at.shares)
         if seed_count < (2 if variances else min(FIRST, most_seeds)):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from twin.hardware.recipes import as_sold
-from twin.lab.explain.view import BEHIND, SERVED, Settings, View, finished_share, slo_share
+from twin.lab.explain.view import BEHIND, SERVED, Settings, View, finished_share, share_met
 from twin.outlook import standing_at
 from twin.scenario import KINDS, Fault, Scenario, SpecError, read, with_overrides
 from twin.steady import Priced
@@ -127,7 +127,7 @@ def _gain(view: View, base: Expected, after: Expected) -> float:
     slow = view.slow * (after.tpot_s / base.tpot_s if base.tpot_s else 1.0)
     score_gain = math.log((view.late + view.slow + 1e-3) / (max(late, 0.0) + slow + 1e-3))
     if not view.held:
-        missing_share = 1.0 - slo_share(view.summary)
+        missing_share = 1.0 - share_met(view.summary)
         gained_share = min(max(after.attained - base.attained, 0.0), missing_share)
         score_gain += SERVED * (missing_share if late <= 1.0 and slow <= 1.0 else gained_share)
     if finished_share(view.summary, view.scenario) < BEHIND and view.arrived_per_s:
@@ -143,7 +143,7 @@ BALANCED = 0.7  # of what even experts bring: what a better balancing of moving 
 
 @cause("fault", "Fault", "Repair it, or replace the element by a spare.", FAULT)
 def fault(v: View) -> Found:
-    """Changes that remove each fault, remove all faults, or shorten them."""
+    """Propose the removal of each of the first three faults, and of all."""
     scenario = v.scenario
     faults = [f for f in scenario.faults if f.at_s < scenario.horizon_s]
     if not faults:
@@ -157,7 +157,7 @@ def fault(v: View) -> Found:
 
 @cause("recovery", "Recovery after a fault", "Change how the stack recovers.")
 def recovery(v: View) -> Found:
-    """Other recovery policies; each promises the saved share of the outage."""
+    """Propose other recovery policies; each promises the saved share of the outage."""
     if not any(f.kind == "fail" and f.at_s < v.scenario.horizon_s for f in v.scenario.faults):
         return
     fields = v.scenario.recovery
@@ -174,7 +174,7 @@ def recovery(v: View) -> Found:
 
 @cause("edits", "Links out of order", "Bring the links back to what was built.", FAULT)
 def edits(v: View) -> Found:
-    """The fabric without edits that remove capacity."""
+    """Propose the fabric without the edits that lower rates or remove links."""
     edits = v.scenario.supernode.edits
     intact = [e for e in edits if e.capacity_factor >= 1 >= e.latency_factor and not e.links_out]
     if len(intact) < len(edits):
@@ -193,7 +193,7 @@ def _fault_text(broken: Fault) -> str:
 
 @cause("imbalance", "Expert imbalance", "Balance the experts.")
 def imbalance(v: View) -> Found:
-    """Perfectly even experts, and placements and rebalancing that approach them."""
+    """Propose perfectly even experts, and placements and rebalancing that approach them."""
     e, path = v.scenario.experts, "experts"
     even = e.popularity == "uniform" or e.placement == "perfect" or e.balancing.policy == "oracle"
     if even or not v.experts:
@@ -220,7 +220,7 @@ def imbalance(v: View) -> Found:
 
 @cause("router", "Choice of the prefill instance", "Let another router choose the instance.")
 def router(v: View) -> Found:
-    """Other router policies, if there is a choice of instances."""
+    """Propose other router policies, if there is a choice of instances."""
     role = "prefill" if "prefill" in v.role_npus else "colocated"
     if v.role_npus.get(role, (1, 0))[0] > 1 and (v.parts["prefill_queue"] > WAITS or v.late > 0.5):
         for policy in ("least_loaded", "prefix_affinity", "power_of_two"):
@@ -229,7 +229,7 @@ def router(v: View) -> Found:
 
 @cause("front_end", "Front end", "Start more API servers.")
 def front_end(v: View) -> Found:
-    """More API servers: the least number that keeps up, and larger ones."""
+    """Propose more API servers: the least number that keeps up, and larger ones."""
     front = v.scenario.front_end
     if v.parts["front_end"] < WAITS and v.figure("ttft_front_end_s_mean") < 0.1:
         return
@@ -243,7 +243,7 @@ def front_end(v: View) -> Found:
 
 @cause("links", "Bandwidth of the planes", "Build the planes as the machine is sold, or faster.")
 def links(v: View) -> Found:
-    """The machine's rates as sold if edits lowered them, otherwise a UB plane twice as fast."""
+    """Propose the rates of the machine as sold if lower now, else a UB plane twice as fast."""
     supernode = v.scenario.supernode
     if supernode.imported:
         return
@@ -261,7 +261,7 @@ def links(v: View) -> Found:
 
 @cause("kv_transfer", "KV transfer", "Move KV over another plane.")
 def kv_transfer(v: View) -> Found:
-    """Other planes for the hand-off."""
+    """Propose other planes for the KV transfer."""
     if v.mode == "disaggregated" and v.parts["kv_transfer"] > 0.1:
         for plane in ("ub", "rdma"):
             gain = v.gone(0.5, "kv_transfer")
@@ -270,7 +270,7 @@ def kv_transfer(v: View) -> Found:
 
 @cause("memory_pool", "Memory pool", "Give the memory pool what it lacks.")
 def memory_pool(v: View) -> Found:
-    """A memory pool if there is none, one shared by all, a larger one, or one on a faster plane."""
+    """Propose a memory pool if there is none, otherwise a larger, a shared or a faster one."""
     scenario, path = v.scenario, "memory_pool"
     has_reuse = scenario.workload.prefix != "none" or scenario.workload.arrivals == "trace"
     if not has_reuse or v.mode == "decode_only":
@@ -290,7 +290,7 @@ def memory_pool(v: View) -> Found:
 
 @cause("acceptance", "MTP acceptance", "Draft otherwise: fewer tokens, or with a better module.")
 def acceptance(v: View) -> Found:
-    """The paper's assumed acceptance, and other numbers of draft tokens."""
+    """Propose the acceptance that the paper assumes, and other numbers of draft tokens."""
     decode = v.scenario.deployment.decode
     if not decode.mtp_draft_tokens or v.mode == "prefill_only":
         return
@@ -303,7 +303,7 @@ def acceptance(v: View) -> Found:
 
 @cause("host", "Host", "Take the host out of the way of the iterations.")
 def host(v: View) -> Found:
-    """No gap between iterations, graphs launched ahead."""
+    """Propose no gap of the host between iterations, and graphs that are launched ahead."""
     path = "deployment.optimisations"
     if v.scenario.deployment.optimisations.host_gap_ms > 0:
         yield Change({f"{path}.host_gap_ms": 0.0})
@@ -312,7 +312,7 @@ def host(v: View) -> Found:
 
 @cause("switches", "Optimisations that are off", "Switch them on.")
 def switches(v: View) -> Found:
-    """Every usual optimisation that is off, and all of these together."""
+    """Propose each usual optimisation that is off, and all of these together."""
     usual_values = {
         "deployment.optimisations.attention_kernel": "fused_mla",
         "deployment.optimisations.shared_expert_scheduling": True,
@@ -338,20 +338,20 @@ def switches(v: View) -> Found:
 
 @cause("weights", "Number format of the weights", "Serve in INT8.")
 def weights(v: View) -> Found:
-    """INT8 where weights are BF16."""
+    """Propose INT8 weights if they are BF16."""
     if v.scenario.deployment.precision.weights == "bf16":
         yield Change({"deployment.precision.weights": "int8"})
 
 
 @cause("seats", "Where instances sit", "Place each instance in one unbroken row of NPUs.")
 def seats(v: View) -> Found:
-    """Packed placement of instances."""
+    """Propose a packed placement of instances."""
     yield Change({"deployment.placement": "packed"})
 
 
 @cause("supernodes", "An instance across supernodes", "Keep each instance within one supernode.")
 def supernodes(v: View) -> Found:
-    """Instances small enough for the rest of a supernode, and one supernode with all nodes."""
+    """Propose more and smaller instances of decode, and one supernode with all nodes."""
     machine = v.scenario.supernode
     if machine.imported or machine.supernodes == 1:
         return
@@ -366,7 +366,7 @@ def supernodes(v: View) -> Found:
 
 @cause("afd", "NPUs that hold experts alone", "Change how many NPUs hold experts alone.")
 def afd(v: View) -> Found:
-    """Attention/FFN disaggregation: no expert NPUs, half as many, or twice as many."""
+    """Propose no NPUs for experts alone (AFD), half as many, or twice as many."""
     npus = v.scenario.deployment.decode.expert_npus
     if npus:
         for expert_npus in (0, npus // 2, min(383, 2 * npus)):
@@ -377,7 +377,7 @@ def afd(v: View) -> Found:
     "prompts", "Long prompts", "Cap the length of prompts, or serve long ones elsewhere.", DEMAND
 )
 def prompts(v: View) -> Found:
-    """Shorter prompts, if computing one alone takes much of the SLO."""
+    """Propose shorter prompts, if the prefill of one takes much of the TTFT limit."""
     scenario = v.scenario
     prefill_s = v.figure("ttft_prefill_s_mean")
     if scenario.workload.arrivals == "trace" or scenario.workload.lengths != "fixed":

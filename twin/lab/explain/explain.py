@@ -30,7 +30,7 @@ from twin.lab.explain.causes import (
     score_of,
 )
 from twin.lab.explain.runs import Gain, Runs, gain_on_seeds, score, shorten
-from twin.lab.explain.view import Summary, View, holds, load_of, slo_share, waiting_s
+from twin.lab.explain.view import Summary, View, holds, load_of, share_met, waiting_s
 from twin.lab.explain.waterfall import EVEN, waterfall
 from twin.lab.store.models import EXPLAINED
 from twin.metrics.measures import amount, three_figures
@@ -146,8 +146,7 @@ def _confirmed_causes(runs: Runs, view: View, room: Capacity) -> list[Measured]:
 
 
 def _candidates(view: View) -> list[Look]:
-    """All changes that the causes propose, with their expected scores (`_net_gain`); infinite for
-    faults."""
+    """All changes that the causes propose, with expected scores; infinite for faults."""
     base_figures, candidates = expected_figures(view, view.scenario), []
     for cause in CAUSES.values():
         for change in cause.changes(view):
@@ -284,7 +283,7 @@ def verdict(view: View, room: Capacity, ranks: Sequence[Measured]) -> str:
     if view.held:
         sentences = [f"It keeps its SLO{limit_text}."]
     else:
-        share = slo_share(view.summary)
+        share = share_met(view.summary)
         subject = f"Only {amount(share, 'share')} of requests keep" if share else "No request keeps"
         if share >= view.scenario.slo.share:  # overloaded: the growing queue is not judged yet
             subject = f"{amount(share, 'share')} of the requests that finish keep"

@@ -52,14 +52,14 @@ def decode(v: View) -> Found:
 
 
 def _propose_cores(v: View, *factors: float) -> Found:
-    """Prefill's share of a die's cores multiplied by each of these factors."""
+    """Propose prefill's share of a die's cores times each of these factors."""
     core_share = v.scenario.deployment.prefill.core_share
     for factor in factors:
         yield Change({"deployment.prefill.core_share": min(0.95, round(factor * core_share, 2))})
 
 
 def _propose_decode(v: View) -> Found:
-    """More or larger decode instances, on idle NPUs or in place of prefill instances."""
+    """Propose more or larger decode instances, on idle NPUs or in place of prefill's."""
     count, npus = v.role_npus["decode"]
     for added in _doubling_counts(v.free_npus // npus):
         yield Change({"deployment.decode.instances": count + added})
@@ -79,7 +79,7 @@ def _doubling_counts(most: int) -> list[int]:
 
 
 def _propose_both(v: View, prefills: Iterable[int]) -> Found:
-    """Changes to these numbers of prefill instances, with all other NPUs for decode."""
+    """Propose these numbers of prefill instances, with all other NPUs for decode."""
     (prefill_count, prefill_npus), (count, npus) = v.role_npus["prefill"], v.role_npus["decode"]
     for instances in prefills:
         decode_npus = npus + (v.free_npus - (instances - prefill_count) * prefill_npus) // count
@@ -111,8 +111,7 @@ def colocated(v: View) -> Found:
 
 @cause("chunk", "Prefill next to decode", "Change how many prompt tokens an iteration may prefill.")
 def chunk(v: View) -> Found:
-    """Propose longer or shorter chunks of prompts in mixed iterations, down to the shortest that
-    keep up with arrivals."""
+    """Propose longer or shorter chunks of prompts in mixed iterations."""
     if "colocated" not in v.role_npus:
         return
     tokens = v.scenario.deployment.colocated.chunk_tokens_per_npu
@@ -126,8 +125,7 @@ def chunk(v: View) -> Found:
 
 @cause("ranks", "Prompts on single ranks", "Change how long prompts wait for other ranks.")
 def ranks(v: View) -> Found:
-    """Propose longer delays of prompts if TPOT misses its SLO by more than TTFT does, otherwise
-    shorter ones."""
+    """Propose longer delays of prompts if TPOT is farther off its limit than TTFT, else shorter."""
     if "colocated" not in v.role_npus:
         return
     delay_now = v.scenario.deployment.colocated.prompt_delay
@@ -138,7 +136,7 @@ def ranks(v: View) -> Found:
 
 @cause("prefill_batch", "Prefill batches", "Change how prompts are put into prefill batches.")
 def prefill_batch(v: View) -> Found:
-    """Larger or smaller batches, prompts in pieces or whole, another parallel form of attention."""
+    """Propose larger or smaller batches, prompts in chunks or whole, other attention."""
     if "prefill" not in v.role_npus or v.late < 0.25:
         return
     section, path = v.scenario.deployment.prefill, "deployment.prefill"
@@ -152,7 +150,7 @@ def prefill_batch(v: View) -> Found:
 
 @cause("batch", "Decode batch", "Change the largest decode batch.")
 def batch(v: View) -> Found:
-    """Smaller decode batches if TPOT is near the SLO, larger ones if requests wait for a slot."""
+    """Propose smaller decode batches if TPOT is near its limit, larger if requests wait."""
     if "decode" not in v.role_npus and "colocated" not in v.role_npus:
         return
     path, batch_now = "deployment.decode.batch_per_npu", v.scenario.deployment.decode.batch_per_npu
@@ -169,7 +167,7 @@ def batch(v: View) -> Found:
 
 @cause("ep", "Expert-parallel degree", "Serve with instances of another size.")
 def ep(v: View) -> Found:
-    """Instances of twice or half the size; a redundant expert for dies without one."""
+    """Propose instances of twice or half the size, and an expert for each die without one."""
     if not v.experts:
         return
     for role in ("decode", "prefill", "colocated"):
@@ -190,7 +188,7 @@ def ep(v: View) -> Found:
 
 @cause("kv_space", "KV space of the decode dies", "Make room for more KV on the decode dies.")
 def kv_space(v: View) -> Found:
-    """Smaller KV or weights, fewer redundant experts, or more dies."""
+    """Propose smaller KV or weights, fewer redundant experts, or more dies."""
     is_full, decode = _lacks_kv_space(v), v.full.decode if v.full is not None else None
     is_kv_limited = decode is not None and decode.limited_by == "KV space"  # by formula
     if not (is_full or is_kv_limited or v.parts["prefill_queue"] >= WAITS):
@@ -206,7 +204,7 @@ def kv_space(v: View) -> Found:
 
 @cause("offload", "Attention offloaded to prefill NPUs", "Offload less, or to other cores.")
 def offload(v: View) -> Found:
-    """Less offload or more lent cores if decode waits for it, fewer if prompts wait."""
+    """Propose less offload or more lent cores if decode waits for it, fewer if prompts do."""
     pool = serving(v.scenario).get("decode")
     if pool is None or pool.away is None:
         return

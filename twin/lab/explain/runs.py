@@ -16,7 +16,7 @@ from twin.lab.explain.view import (
     attained_share,
     catches_up,
     finished_share,
-    slo_share,
+    share_met,
     tpot_share,
     ttft_share,
 )
@@ -137,7 +137,7 @@ def score(before: Summary, after: Summary, s: Scenario) -> float:
     """Improvement of a run: more requests within the SLO, latencies nearer to it, more served."""
     # Without an upper end: far off, too, what comes nearer to the SLO is better.
     ratios = [ttft_share(summary, s) + tpot_share(summary, s) + 1e-3 for summary in (before, after)]
-    gain = SERVED * (slo_share(after) - slo_share(before)) + math.log(ratios[0] / ratios[1])
+    gain = SERVED * (share_met(after) - share_met(before)) + math.log(ratios[0] / ratios[1])
     if catches_up(before, after, s):
         finished_before = max(finished_share(before, s), LEAST_FINISHED)
         gain += math.log(finished_share(after, s) / finished_before)
@@ -161,7 +161,7 @@ def gain_on_seeds(runs: Runs, s: Scenario, settings: Settings) -> Gain | None:
 def _agree(pairs: list[tuple[Summary, Summary]], s: Scenario) -> bool:
     """Whether two seeds agree, and on both the SLO is met easily or by far more requests."""
     is_clear = all(
-        slo_share(after) - slo_share(before) >= 2 * CLEAR
+        share_met(after) - share_met(before) >= 2 * CLEAR
         or max(ttft_share(after, s), tpot_share(after, s)) < EASY
         for before, after in pairs
     )
@@ -188,7 +188,7 @@ def _gain(pairs: list[tuple[Summary, Summary]], s: Scenario, settings: Settings)
 
 def harms(before: Summary, after: Summary, s: Scenario) -> bool:
     """Whether a change lowers SLO attainment, or moves a p99 close to the SLO."""
-    share_rise = slo_share(after) - slo_share(before)
+    share_rise = share_met(after) - share_met(before)
     if share_rise < 0 or attained_share(after) < attained_share(before):
         return True
     # Where a run falls behind, TTFT is that of the few served early: more of them may lengthen it.

@@ -65,7 +65,7 @@ class View:
         return {name: part_s / total_s if total_s else 0.0 for name, part_s in seconds.items()}
 
     def gone(self, share: float, *parts: str) -> float:
-        """Score that the run would gain if a share of some parts of the TTFT disappeared."""
+        """Score that the run would gain if a share of some stages of the TTFT took no time."""
         share_left = 1.0 - share * sum(self.parts[stage] for stage in parts)
         ratios_left = self.late * share_left + self.slow + 1e-3
         return math.log((self.late + self.slow + 1e-3) / ratios_left)
@@ -148,7 +148,7 @@ def attained_share(summary: Summary) -> float:
     return float(summary.get("slo_attainment") or 0.0)
 
 
-def slo_share(summary: Summary) -> float:
+def share_met(summary: Summary) -> float:
     """Share of all requests that met the SLO."""
     return attained_share(summary) * (1.0 - given_up_share(summary))
 
@@ -181,7 +181,7 @@ def has_one_slo(scenario: Scenario) -> bool:
 def holds(summary: Summary, s: Scenario) -> bool:
     """Whether a run meets its SLO: not overloaded, and `slo.share` of requests met TTFT and TPOT (a
     tenant's own if it has one); requests given up count as missed."""
-    return summary.get("steady_state") != "overloaded" and slo_share(summary) >= s.slo.share
+    return summary.get("steady_state") != "overloaded" and share_met(summary) >= s.slo.share
 
 
 def load_of(s: Scenario) -> tuple[str, float]:

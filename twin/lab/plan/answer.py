@@ -268,7 +268,7 @@ def loss_text(after: Mapping[str, Any]) -> str:
     return texts.get(after.get("status", ""), "failed")
 
 
-def relaxed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def relax_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """For each limit alone the smallest relaxation, as rows of a table."""
     return [
         {"Limit": named(row["limit"]), "Now": limit_text(row["from"]),

@@ -136,14 +136,14 @@ class Space:
         kinds = [
             {MODE: mode, **choice}
             for mode in values_by_path.get(MODE, [base.deployment.mode])
-            for choice in products(_concerned(values_by_path, mode))
+            for choice in products(_of_mode(values_by_path, mode))
         ]
         for kind in kinds:
             candidates += self._with_counts(kind, values_by_path.get(BATCH, []))
         mode = base.deployment.mode
-        own_paths = (MODE, *_concerned(values_by_path, mode), *(COUNTED[r] for r in roles_of(mode)))
+        own_paths = (MODE, *_of_mode(values_by_path, mode), *(COUNTED[r] for r in roles_of(mode)))
         base_settings = {path: read(base, path) for path in own_paths}
-        for path in _concerned(dict.fromkeys(freed_paths(self.plan), []), mode):
+        for path in _of_mode(dict.fromkeys(freed_paths(self.plan), []), mode):
             if (value := read(self.plan.scenario, path)) != read(base, path):
                 base_settings[path] = value
         candidates += self._candidate(base_settings)
@@ -166,7 +166,7 @@ class Space:
             values_by_path[BATCH] = [batch for step in FINER if (batch := kind[BATCH] + step) > 0]
         if kind.get(DRAFTS, 0) >= DRAFTS_CROSSED:
             values_by_path[DRAFTS] = next_values(DRAFTS, kind[DRAFTS])
-        for path, options in _concerned(values_by_path, kind[MODE]).items():
+        for path, options in _of_mode(values_by_path, kind[MODE]).items():
             for value in options:
                 for tied_settings in self._tied_settings(path, value, kind):
                     changed_kind = kind | {path: value} | tied_settings
@@ -229,7 +229,7 @@ class Space:
             else pools[pool][0].largest_rate(batch, prices.tpot_s)[0]
             for pool in roles
         }  # fmt: skip
-        for count in _near(COUNTS, load / rate_by_role[role]):
+        for count in _close_to(COUNTS, load / rate_by_role[role]):
             if count * sizes[role] > machine.npus - sum(sizes[pool] for pool in other_roles):
                 break
             rate_per_s = count * rate_by_role[role]
@@ -242,7 +242,7 @@ class Space:
             for pool in other_roles:
                 needed_count = min(rate_per_s, load) / rate_by_role[pool]
                 low_count, high = MATCHED[0] * needed_count, MATCHED[1] * needed_count
-                near_counts = [c for c in _near(COUNTS, needed_count) if low_count <= c <= high]
+                near_counts = [c for c in _close_to(COUNTS, needed_count) if low_count <= c <= high]
                 near_counts = near_counts or [min(COUNTS, key=lambda c: abs(c - needed_count))]
                 choices = [counts | {COUNTED[pool]: c} for counts in choices for c in near_counts]
             for counts in choices:
@@ -314,7 +314,7 @@ def chip_shortage(base: Scenario, settings: Settings) -> str:
     return ""
 
 
-def _concerned(values: dict[str, list[Any]], mode: str) -> dict[str, list[Any]]:
+def _of_mode(values: dict[str, list[Any]], mode: str) -> dict[str, list[Any]]:
     """Varied values that have an effect in a mode."""
     roles = roles_of(mode)
     absent_prefixes = tuple(f"deployment.{role}." for role in COUNTED if role not in roles)
@@ -327,6 +327,6 @@ def _concerned(values: dict[str, list[Any]], mode: str) -> dict[str, list[Any]]:
     }
 
 
-def _near(counts: Sequence[int], need: float) -> list[int]:
+def _close_to(counts: Sequence[int], need: float) -> list[int]:
     """Counts near a number, and the fewest that suffice."""
     return sorted({*counts, math.ceil(need)} if 0.0 < need < math.inf else counts)

@@ -68,7 +68,7 @@ class Memory:
                 file.write(json.dumps(entry) + "\n")
 
 
-def one(scenario: Scenario, facts: Facts) -> Trial | str:
+def run_one(scenario: Scenario, facts: Facts) -> Trial | str:
     """Figures of one simulation, or why it is impossible; also called in helper processes."""
     try:
         trace, counts = imports_of(scenario)
@@ -91,7 +91,7 @@ def trial_of_text(text: str) -> str:
     if version != version_of(facts := load_facts()):
         problem = "a process of the cluster has another twin or other facts"
         raise PlanError(f"{problem}: install the same version")
-    return json.dumps(one(scenario_from_canonical(scenario), facts), default=np.ndarray.tolist)
+    return json.dumps(run_one(scenario_from_canonical(scenario), facts), default=np.ndarray.tolist)
 
 
 @dataclass
@@ -166,7 +166,7 @@ class Simulators:
             for pairs in (queue, undone):
                 for digest, scenario in pairs:
                     beat()
-                    store(digest, one(scenario, self.facts))
+                    store(digest, run_one(scenario, self.facts))
                 for thread in threads:  # of which the last gives back what it failed at
                     thread.join()
         except BaseException:

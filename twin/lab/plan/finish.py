@@ -77,8 +77,7 @@ class Finish:
             return
 
         def prove(search: Search) -> Proved:
-            """Prove the finalists of a search; returns the first deployment left, None without
-            one."""
+            """Prove the finalists of a search; returns the first that remains, or None."""
             other_finish = Finish(search, self.facts, brief=True)
             yield from other_finish._find()
             return other_finish.finalists[0].candidate if other_finish.finalists else None
@@ -93,7 +92,7 @@ class Finish:
         """Find finalists, else deployments that nearly suffice; drop what a loss takes out."""
         yield from self._prove_best()
         if not self.finalists:
-            yield from self._find_nearly()
+            yield from self._find_close()
             yield from self._find_loads(self.finalists)
         if self.search.plan.survives:
             yield from self._try_losses(self.finalists)
@@ -134,7 +133,7 @@ class Finish:
                 yield from self._find_loads(passing_finalists)
             self.finalists += passing_finalists
 
-    def _find_nearly(self) -> Steps:
+    def _find_close(self) -> Steps:
         """If nothing fits: simulate longer, seed by seed, those that may miss it by chance."""
         search, required_share = self.search, self.search.space.base.slo.share
         misses = [

@@ -96,7 +96,7 @@ class Curve:
         if math.isinf(largest_batch):
             return self.rates[-1], self.tpots_s[-1]
         if tpot_s >= self.tpots_s[0]:
-            return self._rate_at(min(largest_batch, _line(tpot_s, self.tpots_s, self.batches)))
+            return self._rate_at(min(largest_batch, _interp(tpot_s, self.tpots_s, self.batches)))
         slope_s = self._slope_s
         batch = self.batches[0] - (self.tpots_s[0] - tpot_s) / slope_s if slope_s > 0.0 else 0.0
         return max(0.0, self._per_request * batch / tpot_s), tpot_s
@@ -119,15 +119,15 @@ class Curve:
         """TPOT with a batch per NPU; below the smallest priced batch, from the slope above it."""
         if batch < self.batches[0]:
             return self.tpots_s[0] - self._slope_s * (self.batches[0] - batch)
-        return _line(batch, self.batches, self.tpots_s)
+        return _interp(batch, self.batches, self.tpots_s)
 
     def requests_at(self, rate: float) -> float:
         """Requests per NPU at a rate of the instance, by Little's law."""
-        return _line(rate, (0.0, *self.rates), (0.0, *self.batches))
+        return _interp(rate, (0.0, *self.rates), (0.0, *self.batches))
 
     def _rate_at(self, batch: float) -> tuple[float, float]:
         """(rate, TPOT) with a batch; TPOT is concave, so a line between points is a lower bound."""
-        tpot_s = _line(batch, self.batches, self.tpots_s)
+        tpot_s = _interp(batch, self.batches, self.tpots_s)
         return self._per_request * batch / tpot_s, tpot_s
 
     @property
@@ -325,7 +325,7 @@ class Prices:
         return both_curves if expected else (Curve(refused=problem), Curve())
 
 
-def _line(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
+def _interp(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:
     """y at x on the polyline through points of growing x, clamped; quicker than numpy for few."""
     k = bisect_right(xs, x)
     if k in (0, len(xs)):

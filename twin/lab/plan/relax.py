@@ -65,10 +65,10 @@ class Relax:
                 candidate = min((t.candidate for t in fitting), key=lambda c: (c.npus, c.settings))
                 self._add("npus", plan.npus, candidate.npus, candidate)
         rate_per_s = search.space.rate if search.space.prices.offered is not None else None
-        if rate_per_s is not None and (carried_per_s := (yield from self._most(rate_per_s))):
+        if rate_per_s is not None and (carried_per_s := (yield from self._max_load(rate_per_s))):
             yield from self._relax_steps(LOAD, rate_per_s, carried_per_s)
 
-    def _most(self, rate: float) -> Generator[tuple[Scenario, ...], Any, float]:
+    def _max_load(self, rate: float) -> Generator[tuple[Scenario, ...], Any, float]:
         """About the largest load (requests/s) below `rate` that a deployment carries, 0 if none
         carries the least: by a search with own loads, then by halving with the nearest
         deployments."""
@@ -91,7 +91,7 @@ class Relax:
         self._note_loads(nearest)
         if carried_rate:
             return min(carried_rate, PART * rate)  # up from there, little of each search is new
-        least_carrier = yield from self._fitting(LOAD, LEAST * rate)
+        least_carrier = yield from self._find_fit(LOAD, LEAST * rate)
         return LEAST * rate if least_carrier else 0.0
 
     def _nearest_ones(self) -> list[Candidate]:
@@ -170,7 +170,7 @@ class Relax:
         for _ in range(TRIED):
             if (tried_limit := _relaxed_limit(own, value, step)) <= 0.0 or self.search.over():
                 break
-            candidate = yield from self._fitting(limit, tried_limit)
+            candidate = yield from self._find_fit(limit, tried_limit)
             if candidate is None:
                 failing_steps.add(step)
             else:
@@ -187,7 +187,7 @@ class Relax:
         if candidate := fitting_by_step.get(last_fitting, nearest if self.search.over() else None):
             self._add(limit, own, _relaxed_limit(own, value, last_fitting), candidate)
 
-    def _fitting(
+    def _find_fit(
         self, limit: str, value: float
     ) -> Generator[tuple[Scenario, ...], Any, Candidate | None]:
         """A deployment that a search finds with another value of a limit; None if it finds none."""
@@ -223,18 +223,18 @@ class Relax:
         search = self.search
         space, rate_per_s = search.space, (search.space.rate or 0.0)
 
-        def able() -> list[Candidate]:
+        def candidates() -> list[Candidate]:
             """Deployments without a simulation that may carry the load by formula."""
             untried = [c for c in space.open if c.settings not in search.tested]
             return [c for c in untried if c.price.expected > FRESH * rate_per_s]
 
         if limit != "slo.tpot_ms":
-            best_first = sorted(able(), key=lambda c: (-c.price.bound, c.npus, c.settings))
+            best_first = sorted(candidates(), key=lambda c: (-c.price.bound, c.npus, c.settings))
             yield from search.simulate_new(best_first[:RELAXED])
             return
         tpot_s, levels_left = space.prices.tpot_s, LEVELS
         while True:
-            best_first = sorted(able(), key=lambda c: (c.price.tpot_s, c.npus, c.settings))
+            best_first = sorted(candidates(), key=lambda c: (c.price.tpot_s, c.npus, c.settings))
             yield from search.simulate_new(best_first[:RELAXED])
             levels_left -= bool(best_first)
             tpot_s *= LONGER

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from twin.engine.simulate import Run
 from twin.lab.explain.capacity import OTHERS, steady_by_itself
-from twin.lab.explain.view import Summary, given_up_share, has_one_slo, holds, load_of, slo_share
+from twin.lab.explain.view import Summary, given_up_share, has_one_slo, holds, load_of, share_met
 from twin.lab.plan.candidates import Space
 from twin.lab.plan.question import Plan
 from twin.lab.plan.space import BATCH, CONTROLLER, MODE, Settings, pool_size, roles_of
@@ -84,7 +84,7 @@ def trial_of(run: Run) -> Trial:
 def _slo_figures(summary: Summary, latencies: Latencies | None, valid: bool, s: Scenario) -> Trial:
     """Figures that depend on the SLO: share within it, whether it holds, least limits that do."""
     return {
-        "share": slo_share(summary),
+        "share": share_met(summary),
         "holds": bool(holds(summary, s)) and valid,
         **_needed_limits(latencies, summary, s),
         "scenario": scenario_digest(s),

@@ -19,7 +19,7 @@ from twin.lab.runs.job import EXPLAIN, Watch
 from twin.lab.runs.runner import find_or_make, run_now, run_or_question
 from twin.lab.store import RunRow, open_store
 from twin.lab.sweep import sweep
-from twin.lab.sweep.compare import LEAST, Comparison, check_number, compare, seeded, with_pairs
+from twin.lab.sweep.compare import LEAST, Comparison, check_count, compare, seeded, with_pairs
 from twin.metrics.clients import by_tenant
 from twin.metrics.observed import Observed
 from twin.policies.controllers import look_in as ask_controllers
@@ -85,7 +85,7 @@ def _load_named(scenario: Scenario) -> np.ndarray | None:
 
 def compared(names: Sequence[str], watching: Callable[[str], Watch], seeds: int = 1) -> Comparison:
     """Comparison of presets, files or run ids, the first as baseline; seeds: of pairs."""
-    check_number(len(names))
+    check_count(len(names))
     with closing(open_store()) as store:
         questions = [run_or_question(store, name) for name in names]  # before any of them is run
         rows = [

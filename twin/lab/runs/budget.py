@@ -37,7 +37,7 @@ class Budget:
     seconds: float
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """For people, where it is worth saying: '' for what takes a few seconds.
 
         >>> Budget(1e4, 4e8, 0.4).said, Budget(2e7, 9e9, 200.0).said

@@ -246,8 +246,7 @@ def stop(keys: Collection[str]) -> None:
 
 
 async def join(address: str) -> None:
-    """Work for the scheduler of an address, and for the next one there when it is gone, until
-    stopped. The process stays warm meanwhile."""
+    """Work for the scheduler of an address, and for the next one there, until stopped."""
     library = dask()
     import_module("dask").config.set(QUIET)
     threading.Thread(target=CHILD.answer, args=("warm", ""), daemon=True).start()

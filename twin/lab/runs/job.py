@@ -108,7 +108,7 @@ def execute(
                     f"this run was requested of engine {row.engine_version}, and here is "
                     f"{engine.ENGINE_VERSION}: run the scenario again"
                 )
-            run_result = compute(store, row, engine, progress)
+            run_result = compute_run(store, row, engine, progress)
             store.runs.finish(row.id, owner, run_result, time.monotonic() - start_s)
     except (engine.Cancelled, KeyboardInterrupt):
         store.runs.cancelled(row.id, owner)
@@ -119,7 +119,7 @@ def execute(
     return run_result
 
 
-def compute(store: Store, row: RunRow, engine: ModuleType, progress: Watch) -> "Run":
+def compute_run(store: Store, row: RunRow, engine: ModuleType, progress: Watch) -> "Run":
     """An engine's result for the scenario and the facts of a row."""
     scenario = store.scenarios.load(row.scenario)
     facts = load_facts()

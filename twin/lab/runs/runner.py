@@ -11,7 +11,7 @@ from twin.lab import ask
 from twin.lab.library import load_facts
 from twin.lab.machines import save_brought
 from twin.lab.runs.budget import Budget, budget_of, require_fits
-from twin.lab.runs.job import ENGINE, Watch, compute, execute, load_engine
+from twin.lab.runs.job import ENGINE, Watch, compute_run, execute, load_engine
 from twin.lab.store import Owner, RunRow, Store, StoreError, open_store
 from twin.lab.store.archive import read_archive_file
 from twin.lab.store.models import DONE
@@ -128,7 +128,7 @@ def _verify_run(store: Store, row: RunRow, watch: Watch) -> Verified:
     is_other = row.engine_version != version
     engine_note = f"by engine {row.engine_version} then, {version} now" if is_other else ""
     try:
-        run = compute(store, row, engine, watch)
+        run = compute_run(store, row, engine, watch)
     except (StoreError, ValueError) as refusal:
         return Verified(row.id, row.name, "not compared", str(refusal))
     if run.digest == row.result_digest:

@@ -107,7 +107,7 @@ def stages(row: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def passes_inside(run: Source, row: Mapping[str, Any]) -> Inside:
+def request_work(run: Source, row: Mapping[str, Any]) -> Inside:
     """Work of a request's instances during its stay, from a repeated run. Raises as `simulate`."""
     window = run.window(*span_of_request(run, row["request_id"]), MOST_PASSES)
 

@@ -123,7 +123,7 @@ def shipped_evidence(facts: Facts, folder: Path = FOLDER) -> dict[str, Any] | No
     return stored if stored["of"] == _evidence_digest(facts) else None
 
 
-def evidence_now(facts: Facts) -> dict[str, Any]:
+def current_evidence(facts: Facts) -> dict[str, Any]:
     """The result of `judge_rows`: the shipped one, or computed where sources or figures differ."""
     return shipped_evidence(facts) or judge_rows(facts)
 

@@ -24,7 +24,7 @@ from twin.lab.store.errors import StoreError, StoreFull
 from twin.lab.store.handle import Store
 from twin.lab.store.models import Cell, Seconds
 from twin.lab.store.runs import ANSWER, facts_of_text, seal
-from twin.lab.store.statements import insert_once, remember, require
+from twin.lab.store.statements import add_file, insert_once, require
 from twin.lab.store.values import files_of, seal_of
 from twin.lab.store.visitors import join_tags, require_bounded, split_tags
 from twin.scenario import scenario_from_canonical
@@ -212,7 +212,7 @@ def read_archive(store: Store, file: IO[bytes], name: str) -> Moved:
             if kind == TABLE:
                 artefact = store.artefacts.take(reader, sha256)
                 with store.database.write() as session:
-                    remember(session, store.artefacts, artefact)
+                    add_file(session, store.artefacts, artefact)
                 continue
             is_new = _store_row(store, kind, _read_row(reader, sha256))
             (tally.new if is_new else tally.here)[kind] += 1

@@ -52,14 +52,14 @@ class Database:
     @contextmanager
     def write(self, *, durable: bool = False) -> Iterator[Session]:
         """A short writing transaction, exclusive; durable: synced to disk at its end."""
-        with self._translated(), _session(self.writer) as session, session.begin():
+        with self._store_errors(), _session(self.writer) as session, session.begin():
             session.connection(execution_options={"durable": durable})
             yield session
 
     @contextmanager
     def read(self) -> Iterator[Session]:
         """A read-only transaction with one consistent state."""
-        with self._translated(), _session(self.reader) as session, session.begin():
+        with self._store_errors(), _session(self.reader) as session, session.begin():
             yield session
 
     def close(self) -> None:
@@ -68,7 +68,7 @@ class Database:
         self.reader.dispose()
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _store_errors(self) -> Iterator[None]:
         """Raise errors of the database as StoreError."""
         try:
             yield
@@ -226,7 +226,7 @@ def migration_connection(database: Database) -> Iterator[Connection]:
         """Switch foreign keys off, so that a rebuilt table deletes no rows of others."""
         connection.execute("PRAGMA foreign_keys=OFF")
 
-    with database._translated(), engine.connect() as connection:
+    with database._store_errors(), engine.connect() as connection:
         connection.execution_options(durable=True)
         with connection.begin():
             yield connection
@@ -257,7 +257,7 @@ def prepare_file(database: Database, artefact_folder: Path) -> None:
 
 def outside_transactions(database: Database, statement: str, *values: str) -> None:
     """Execute statements that SQLite requires outside transactions."""
-    with database._translated():
+    with database._store_errors():
         raw_connection = database.writer.raw_connection()
         try:
             raw_connection.driver_connection.execute(statement, values)  # type: ignore[union-attr]

@@ -35,7 +35,7 @@ from twin.lab.store.models import (
 )
 from twin.lab.store.owner import CLUSTER, Owner
 from twin.lab.store.scenarios import has_digest, stored_as
-from twin.lab.store.statements import PAGE, Page, insert_once, page_of, publish, remember, require
+from twin.lab.store.statements import PAGE, Page, add_file, insert_once, page_of, publish, require
 from twin.lab.store.visitors import WRITTEN, Undo, Visitor, delete_note, join_notes, undo_of
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class Runs:
 
     def visible(self, query: Select[Any]) -> Select[Any]:
         """The query, limited to rows that this visitor holds."""
-        return self._visitor.shown(query, RunRow.id)
+        return self._visitor.limit(query, RunRow.id)
 
     def find(self, scenario: str, facts_digest: str, engine_version: str) -> str | None:
         """Newest finished run of a question; None without one."""
@@ -210,8 +210,7 @@ class Runs:
         self, scenario: str, facts: Facts, engine_version: str, seed: int, *,
         owner: Owner | None = None, again: bool = True,
     ) -> str:  # fmt: skip
-        """Store a run, queued or (with an owner) running; its id, or if not `again` an equal
-        run's."""
+        """Store a queued run, or a running one of an owner; returns its id, or an equal run's."""
         now_s = time.time()
         row = RunRow(
             id=new_id(), scenario=scenario, facts_digest=facts.digest,
@@ -293,7 +292,7 @@ class Runs:
             if result.valid and (other_run := session.scalar(equal_query.where(has_other_result))):
                 values["message"] = f"the same question gave another result in run {other_run}"
             for name, artefact in sorted(artefacts.items()):
-                remember(session, self._artefacts, artefact)
+                add_file(session, self._artefacts, artefact)
                 session.add(RunTableRow(run=run, name=name, sha256=artefact.sha256))
             session.flush()
             session.execute(update(RunRow).where(_is_held(run, owner)).values(values))

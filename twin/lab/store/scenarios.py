@@ -93,7 +93,7 @@ class Scenarios:
         if row is None or row.preset or row.published or self._visitor.sees(session, row.digest):
             return row
         run_query = select(RunRow.id).where(RunRow.scenario == row.digest).limit(1)
-        run_query = self._visitor.shown(run_query, RunRow.id, RunRow.published_s.is_not(None))
+        run_query = self._visitor.limit(run_query, RunRow.id, RunRow.published_s.is_not(None))
         return row if session.scalar(run_query) else None
 
     def search(
@@ -111,7 +111,7 @@ class Scenarios:
 
     def visible(self, query: Select[Any]) -> Select[Any]:
         """The query, limited to presets and the rows that this visitor holds."""
-        return self._visitor.shown(query, ScenarioRow.digest, ScenarioRow.preset != "")
+        return self._visitor.limit(query, ScenarioRow.digest, ScenarioRow.preset != "")
 
     def publish(self, digest: str) -> None:
         """Protect the scenario, because its link was shared."""

@@ -32,7 +32,7 @@ def insert_once(session: Session, key: str | tuple[str, ...], row: Row) -> None:
         session.flush()
 
 
-def remember(session: Session, artefacts: Artefacts, artefact: Artefact) -> None:
+def add_file(session: Session, artefacts: Artefacts, artefact: Artefact) -> None:
     """Write the row of a stored file; raises StoreError if a sweep has just deleted it."""
     if not artefacts.path(artefact.sha256).exists():
         raise StoreError(f"the file of artefact {artefact.sha256} vanished: try again")

@@ -16,7 +16,7 @@ from twin.lab.store.engines import Database
 from twin.lab.store.errors import StoreError
 from twin.lab.store.models import ImportRow, ImportTableRow, RunRow, ScenarioRow
 from twin.lab.store.runs import seal
-from twin.lab.store.statements import PAGE, Page, page_of, remember, require
+from twin.lab.store.statements import PAGE, Page, add_file, page_of, require
 from twin.lab.store.visitors import Visitor
 from twin.metrics.measures import numbered
 from twin.scenario import Scenario
@@ -59,7 +59,7 @@ class Values(Generic[T]):
                 session.add(row)
                 session.flush()
                 for name, artefact in artefacts.items():
-                    remember(session, self._artefacts, artefact)
+                    add_file(session, self._artefacts, artefact)
                     session.add(ImportTableRow(digest=digest, name=name, sha256=artefact.sha256))
             self._visitor.hold(session, digest)
         return digest
@@ -112,9 +112,9 @@ class Values(Generic[T]):
 
     def visible(self, query: Select[Any]) -> Select[Any]:
         """The query, limited to rows that this visitor holds."""
-        return self._visitor.shown(query, ImportRow.digest)
+        return self._visitor.limit(query, ImportRow.digest)
 
-    def used(self, digest: str) -> str:
+    def use_text(self, digest: str) -> str:
         """Reason against deletion: number of scenarios that name it; '' if none."""
         with self._database.read() as session:
             return self._used(session, digest)

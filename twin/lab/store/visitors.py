@@ -32,7 +32,7 @@ class Visitor:
         if not self.writes:
             raise StoreError(READ_ONLY)
 
-    def shown(
+    def limit(
         self, query: Select[Any], column: InstrumentedAttribute[str], *others: ColumnElement[bool]
     ) -> Select[Any]:
         """The query, limited to rows that this visitor holds and to some others."""

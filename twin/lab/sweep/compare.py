@@ -115,7 +115,7 @@ def compare(
     titles: Sequence[str] = (),
 ) -> Comparison:  # fmt: skip
     """Two to six runs side by side; titles: by default their names. Raises CompareError."""
-    check_number(len(runs))
+    check_count(len(runs))
     if not 0 <= baseline < len(runs) or len(scenarios) != len(runs):
         raise CompareError("the baseline must be one of the runs, and each needs its scenario")
     titles = tuple(titles) or tuple(run.name for run in runs)
@@ -154,7 +154,7 @@ def change_text(name: str, value: float, base: float) -> tuple[str, str]:
     return ("+" if value > base else "−") + text, judgement
 
 
-def check_number(runs: int) -> None:
+def check_count(runs: int) -> None:
     """Raise CompareError for other than two to six runs."""
     if not RUNS_MIN <= runs <= RUNS_MAX:
         raise CompareError(f"a comparison takes {RUNS_MIN} to {RUNS_MAX} runs, not {runs}")

@@ -37,7 +37,7 @@ class Reading:
     block_tokens: int | None  # tokens of a hashed block; None: as the file says
     limits: Limits
 
-    def every(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[Piece]:
         """All files of the source."""
         return chain([self.first], self.rest)
 

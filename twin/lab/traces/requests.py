@@ -34,7 +34,7 @@ class Cells:
     texts: Callable[[str], pl.Series | None]  # a column as text, null where a row has none
     where: Callable[[int], str]  # a row for people: 'x.csv line 3'
 
-    def wrong(self, column: str, row: int, wanted: str) -> TraceError:
+    def error_at(self, column: str, row: int, wanted: str) -> TraceError:
         """The error for a missing or invalid cell."""
         value = self.value(column, row)
         if value is MISSING:
@@ -48,7 +48,7 @@ class Cells:
     def refuse(self, column: str, bad: np.ndarray, wanted: str) -> None:
         """Raise for the first row of bad b[n], if there is one."""
         if bad.any():
-            raise self.wrong(column, int(np.argmax(bad)), wanted)
+            raise self.error_at(column, int(np.argmax(bad)), wanted)
 
     def numbers(self, column: str, wanted: str, most: float, *, whole: bool = False) -> np.ndarray:
         """Values of a column, f8[n]; refuses what is not in 0..`most`, and fractions if `whole`."""
@@ -188,7 +188,7 @@ def hash_lists(cells: Cells) -> list[list[int]]:
     lists_by_row = [cells.value("hash_ids", i) for i in range(cells.size)]
     for i, hashes in enumerate(lists_by_row):
         if type(hashes) is not list:
-            raise cells.wrong("hash_ids", i, "a list of block hashes")
+            raise cells.error_at("hash_ids", i, "a list of block hashes")
     return lists_by_row
 
 
@@ -333,7 +333,7 @@ class Layout:
                 offset, hashes = hash_array(hash_lists(cells), cells.where)
                 hash_portions.append((np.diff(offset), hashes))
             elif cells.size and missing_hashes_error is None:
-                missing_hashes_error = cells.wrong("hash_ids", 0, "a list of block hashes")
+                missing_hashes_error = cells.error_at("hash_ids", 0, "a list of block hashes")
             if hash_portions and missing_hashes_error is not None:
                 raise missing_hashes_error
         *columns, sessions = zip(*portions_read, strict=True)
@@ -384,7 +384,7 @@ def _root_chats(cells: Cells, root: dict[str, str]) -> pl.Series:
         parent = -1 if parent is MISSING else parent
         for key, value in (("chat_id", chat), ("parent_chat_id", parent)):
             if type(value) not in {int, str}:
-                raise cells.wrong(key, i, "a number or a name (-1: no parent)")
+                raise cells.error_at(key, i, "a number or a name (-1: no parent)")
         sessions.append(str(chat) if parent in {-1, "-1"} else root.get(str(parent), str(parent)))
         root[str(chat)] = sessions[-1]
     return pl.Series(sessions, dtype=pl.String)

@@ -11,7 +11,7 @@ from twin.extras.evidence.page import charts, proof
 from twin.extras.evidence.rankings import ranking_table
 from twin.extras.evidence.slides import slide_table
 from twin.lab.evidence.envelope import outside_evidence, reach
-from twin.lab.evidence.judge import score_table, summaries, today
+from twin.lab.evidence.judge import headlines, score_table, today
 from twin.lab.evidence.rows import KINDS, UNJUDGED, EvidenceError, Row, load_beyond, load_published
 from twin.lab.runs.runner import find_run
 from twin.lab.share import links, shipped
@@ -31,7 +31,7 @@ SEARCHED = ("quantity", "system", "kind", "regime", "source", "note")  # of a ro
 @st.cache_resource(show_spinner="Working out every published row", max_entries=2)
 def judged(digest: str) -> dict[str, Any]:
     """The judged rows and what bands hold, shipped where these facts made them; never changed."""
-    evidence = shipped.evidence_now(session.facts())
+    evidence = shipped.current_evidence(session.facts())
     return {**evidence, "rows": proof.by_regime(evidence["rows"])}
 
 
@@ -97,7 +97,7 @@ def name_row(row: str = "") -> None:
 
 
 # 2) In a few numbers, one picture, and what is worst.
-for sentence_of_group in summaries(answers):
+for sentence_of_group in headlines(answers):
     st.markdown(f"**{sentence_of_group}**")
 st.caption(today(answers))
 picture, worst = st.columns([3, 2], gap="large")

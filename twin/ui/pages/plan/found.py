@@ -6,7 +6,7 @@ from typing import Any
 import streamlit as st
 
 from twin.hooks import drawn
-from twin.lab.plan.answer import answer_sentences, equality_note, in_words, loss_text, relaxed
+from twin.lab.plan.answer import answer_sentences, equality_note, in_words, loss_text, relax_rows
 from twin.lab.plan.question import LOSSES, Loss, Plan, in_brief
 from twin.lab.share import links
 from twin.lab.sweep.sweep import published_points
@@ -47,7 +47,7 @@ def draw_answer(plan: Plan, found: Mapping[str, Any]) -> None:
         runs.draw_error_bands({"the first": scenario_of(plan, rows[0])})
     elif found["relaxations"]:
         st.markdown("Each of these changes alone makes a deployment fit:")
-        st.dataframe(relaxed(found["relaxations"]), hide_index=True)
+        st.dataframe(relax_rows(found["relaxations"]), hide_index=True)
     ranks = {row["key"]: row["rank"] for row in rows}
     plot(charts.plan_front(found["front"], ranks, published_points()), "plan-front")
     if found["tornado"]:

@@ -114,7 +114,7 @@ def tooltip(path: str) -> str:
 def with_labels(text: str) -> str:
     """A text of ours in which fields in backticks stand by their labels.
 
-    >>> in_labels("As `deployment.prefill.chip` says; each has a `workload`.")
+    >>> with_labels("As `deployment.prefill.chip` says; each has a `workload`.")
     'As *Chip of prefill* says; each has a `workload`.'
     """
 
@@ -131,7 +131,7 @@ def with_labels(text: str) -> str:
 def with_glossary(name: str, says: str = "") -> str:
     """A tooltip: what it says itself, and the glossary's meaning of the terms in a label.
 
-    >>> print(glossed("Nodes in use", "Of all."))
+    >>> print(with_glossary("Nodes in use", "Of all."))
     Of all.
     <BLANKLINE>
     node: Server; on CloudMatrix384 8 NPUs, 4 CPUs and one L1 switch of each sub-plane.

@@ -134,7 +134,7 @@ def distinct_labels(names: Mapping[str, str]) -> dict[str, str]:
 
     A choice is sent by what it is called: of two alike, the last would be taken.
 
-    >>> distinct({"0ab1": "a.csv", "77c2": "b.csv", "0ef3": "a.csv"})
+    >>> distinct_labels({"0ab1": "a.csv", "77c2": "b.csv", "0ef3": "a.csv"})
     {'0ab1': 'a.csv · 0ab1', '77c2': 'b.csv', '0ef3': 'a.csv · 0ef3'}
     """
     labels = list(names.values())

@@ -58,7 +58,7 @@ class Curve(NamedTuple):
 def shorten(name: str) -> str:
     """A name that a legend on a phone does not cut: what is long loses its middle.
 
-    >>> in_legend("Quick start, 8 prefill instances and a larger memory pool")
+    >>> shorten("Quick start, 8 prefill instances and a larger memory pool")
     'Quick start, 8 pre…ger memory pool'
     """
     return name if len(name) <= LEGEND else f"{name[: LEGEND // 2 + 2]}…{name[-LEGEND // 2 + 1 :]}"

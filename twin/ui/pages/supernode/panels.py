@@ -68,7 +68,7 @@ def _draw_price(price: Headline, before: float | None) -> None:
 def _rate_text(bytes_per_s: float) -> str:
     """Bytes/s for people.
 
-    >>> _rate(2.15e10), _rate(5.24e12)
+    >>> _rate_text(2.15e10), _rate_text(5.24e12)
     ('21.5 GB/s', '5.24 TB/s')
     """
     if bytes_per_s >= 1e12:

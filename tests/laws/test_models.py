@@ -19,7 +19,7 @@ from twin.engine.simulate import Run, simulate
 from twin.engine.window import watch
 from twin.lab.library import load_facts
 from twin.lab.plan.question import PlanError, plan_from
-from twin.lab.runs.predicted import predicted
+from twin.lab.runs.predicted import predict_all
 from twin.lab.sweep.sweep import axis, points
 from twin.scenario import (
     Scenario,
@@ -246,7 +246,7 @@ def test_eight_models_fit_in_a_run() -> None:
 
 def test_the_formula_answers_for_each_model_as_for_it_alone() -> None:
     s = pair({"models.0.deployment.mode": "decode_only"})
-    each = predicted(s)["models"]
+    each = predict_all(s)["models"]
     assert list(each) == model_names(s)
     for answer, one in zip(each.values(), of_models(s), strict=True):
         assert answer["summary"]["throughput_req_per_s"] == steady(one, FACTS).requests_per_s

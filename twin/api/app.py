@@ -19,7 +19,7 @@ from twin.lab.plan.question import Plan, PlanError, default_goal, plan_from
 from twin.lab.plan.work import Plans, PlansBusy, plans_of
 from twin.lab.runs.budget import TooLarge, budget_of, require_fits
 from twin.lab.runs.executor import Runner
-from twin.lab.runs.predicted import predicted
+from twin.lab.runs.predicted import predict_all
 from twin.lab.store import Store, StoreError
 from twin.lab.store.errors import NoTable, UnknownId
 from twin.lab.store.statements import require
@@ -211,7 +211,7 @@ def application(
     @app.post("/predict")
     def predict(question: Question, _seen: Seen) -> dict[str, Any]:
         """The steady state by formula: `summary`, seconds by operator, advice, known errors."""
-        return predicted(question.resolved())
+        return predict_all(question.resolved())
 
     @app.post("/runs", status_code=202)
     def submit(question: Question, seen: Seen) -> Run:

@@ -141,7 +141,7 @@ def predict(
 ) -> None:
     """The steady state by formula alone: no arrivals, no queues, milliseconds of wall time."""
     resolved, _ = question(scenario, settings or [])
-    prediction = lab("runs.predicted:predicted")(resolved)
+    prediction = lab("runs.predicted:predict_all")(resolved)
     terminal.end_with_json(prediction, as_json)
     for model, answer in prediction.get("models", {"": prediction}).items():
         print_prediction(": ".join(filter(None, (resolved.name, model))), answer)

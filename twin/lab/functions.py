@@ -14,7 +14,7 @@ from twin.lab.library import load_facts
 from twin.lab.plan.answer import answer_sentences, in_words
 from twin.lab.plan.drive import carry_out
 from twin.lab.plan.question import default_goal, plan_from
-from twin.lab.runs.predicted import predicted
+from twin.lab.runs.predicted import predict_all
 from twin.lab.sweep.sweep import Axis, holds, label_of, points
 from twin.lab.traces.reader import read_trace
 from twin.metrics.registry import placed, shown
@@ -78,7 +78,7 @@ def load(
 def predict(scenario: Scenario) -> Prediction:
     """The steady state by formula in milliseconds: `summary` (SI units), seconds by operator,
     advice, known errors. Raises ValueError where the deployment does not fit."""
-    return Prediction(predicted(scenario))
+    return Prediction(predict_all(scenario))
 
 
 def simulate(scenario: Scenario, trace: str | Path | None = None) -> Run:

@@ -62,7 +62,7 @@ class Aspect:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class AspectRange:
     """Range of the published rows in one aspect."""
 
     aspect: Aspect
@@ -207,10 +207,10 @@ def _published() -> tuple[Configuration, ...]:
 
 def reach(
     facts: Facts, configurations: Sequence[Configuration] | None = None, chip: str = ""
-) -> list[Reach]:
+) -> list[AspectRange]:
     """Range of each aspect over the rows of a chip, or over all rows if the chip has none."""
     if configurations is None:
-        return list(_published_reach(facts, chip))
+        return list(_published_ranges(facts, chip))
     if chip:
         configurations = [c for c in configurations if _chip(c, facts) == chip] or configurations
     reaches = []
@@ -219,12 +219,12 @@ def reach(
         readings = [(row, value) for row, value in pairs if value is not None]
         values = sorted({value for _, value in readings}, key=lambda v: (isinstance(v, str), v))
         if values:
-            reaches.append(Reach(aspect, tuple(values), len({row for row, _ in readings})))
+            reaches.append(AspectRange(aspect, tuple(values), len({row for row, _ in readings})))
     return reaches
 
 
 @lru_cache(maxsize=16)
-def _published_reach(facts: Facts, chip: str) -> tuple[Reach, ...]:
+def _published_ranges(facts: Facts, chip: str) -> tuple[AspectRange, ...]:
     """Ranges of the published rows of a chip, computed once."""
     return tuple(reach(facts, _published(), chip))
 

@@ -105,10 +105,10 @@ class Near:
         """Rows from which the band is made, in words."""
         facts_text = ", with earlier facts" if self.stale else ""
         if not self.band.own:
-            in_sight = (
+            sight_text = (
                 f"; its {_rows_text(self.seen)} were in sight of its making" if self.seen else ""
             )
-            return f"as far as other systems were off at first{in_sight}{facts_text}"
+            return f"as far as other systems were off at first{sight_text}{facts_text}"
         weight_text = "" if self.band.own >= PRIOR else f", other systems weigh as {PRIOR}"
         return f"{_rows_text(self.band.own, 'unseen ')} of {self.where}{weight_text}{facts_text}"
 

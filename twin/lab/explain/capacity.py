@@ -122,7 +122,7 @@ def search_steps(
     low_load, high_load = met[-1].load if met else 0.0, least_missed.load
     if not low_load or math.isinf(high_load):
         return Capacity(path, low_load, low_load, high_load, run_count, low_load)
-    share_above, deficit = met[-1].beyond, max(-least_missed.beyond, 0.0)
+    share_above, deficit = met[-1].excess, max(-least_missed.excess, 0.0)
     fraction = 0.0 if count_gap else share_above / max(share_above + (deficit or share_above), TINY)
     verdicts = [level for level in tried if level.sure and level.meets == (level.load <= low_load)]
     range_low = max((level.load for level in verdicts if level.meets), default=low_load)
@@ -152,14 +152,14 @@ class _Load:
     sure: bool = False  # whether it meets or misses the SLO beyond chance
 
     @property
-    def beyond(self) -> float:
+    def excess(self) -> float:
         """Mean share over seeds less the required share."""
         return -1.0 if self.refused else sum(self.shares) / len(self.shares) - self.share
 
     @property
     def meets(self) -> bool:
         """Whether the SLO is met."""
-        return self.beyond >= 0.0 and 2 * self.overloaded <= len(self.shares)
+        return self.excess >= 0.0 and 2 * self.overloaded <= len(self.shares)
 
 
 def load_by_formula(s: Scenario, facts: Facts) -> float | None:
@@ -237,7 +237,7 @@ def _is_unsettled(low: _Load, missed: _Load) -> bool:
         return False
     variance = (statistics.variance(low.shares) + statistics.variance(missed.shares)) / 2.0
     error = math.sqrt(variance / min(len(low.shares), len(missed.shares)))
-    return error * math.log(missed.load / low.load) > SETTLED * (low.beyond - missed.beyond)
+    return error * math.log(missed.load / low.load) > SETTLED * (low.excess - missed.excess)
 
 
 def _probable_range(judged: Sequence[_Load], share: float) -> tuple[float, float]:
@@ -289,7 +289,7 @@ def _run_load(
         judged_requests = max(float(summary.get("requests_steady") or 0), 1.0)
         least_variance = CLUSTERED**2 * s.slo.share * (1.0 - s.slo.share) / judged_requests
         margin = SURE * math.sqrt(max(variance, least_variance) / seed_count)
-        at.sure = at.overloaded == seed_count or (not at.overloaded and abs(at.beyond) > margin)
+        at.sure = at.overloaded == seed_count or (not at.overloaded and abs(at.excess) > margin)
     if not every and not at.overloaded and seeds_before < 3 <= len(at.shares):
         variances.append(own_variance)
     return len(at.shares) - seeds_before

@@ -118,7 +118,7 @@ def _wait_s(view: View, rate: float, service_s: float) -> float:
 
 
 def _gain(view: View, base: Expected, after: Expected) -> float:
-    """`explain.score` of the run and of its figures scaled by the ratios of two closed forms."""
+    """Expected score of a change: the run's figures, scaled by the ratios of two closed forms."""
     before_s, after_s = base.waits_s, after.waits_s
     late = view.late
     for stage, stage_share in view.parts.items():

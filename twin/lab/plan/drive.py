@@ -241,10 +241,10 @@ def carry_out(
         space = space_of(plan, facts, beat=beat)
         search = Search(space, facts, is_over)
         finish = Finish(search, facts)
-        for generator in (searching := search.steps(), finish.steps()):
+        for generator in (search_phase := search.steps(), finish.steps()):
             scenarios = next(generator, None)
             while scenarios is not None:
-                stage = "Searching" if generator is searching else finish.stage
+                stage = "Searching" if generator is search_phase else finish.stage
                 latest_answer = so_far(search) | {"stage": stage, "simulations": simulated_count}
                 beat()
                 pairs = zip(simulators.all(scenarios, beat), scenarios, strict=True)

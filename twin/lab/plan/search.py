@@ -122,7 +122,7 @@ class Search:
         # Once each in order of promise, until none promises more.
         untried = [c for c in self.space.open if c.settings not in self.tested]
         while untried and self.runs < screening_end and not self.over():
-            if not (chosen_batch := self._next(untried, min(BATCHED, screening_end - self.runs))):
+            if not (chosen_batch := self._pick(untried, min(BATCHED, screening_end - self.runs))):
                 break
             taken_settings = {c.settings for c in chosen_batch}
             untried = [c for c in untried if c.settings not in taken_settings]
@@ -179,7 +179,7 @@ class Search:
         """Requests/s from a simulation's tokens, as answers end in waves in a short one."""
         return (trial["tokens_per_s_per_npu"] or 0.0) * c.npus / self.space.prices.per_request
 
-    def _next(self, left: Sequence[Candidate], count: int) -> list[Candidate]:
+    def _pick(self, left: Sequence[Candidate], count: int) -> list[Candidate]:
         """Candidates of largest gain beyond the front times their chance; ties by reserve."""
         reached = self.reached
         proved_points = [p for t in self.tested.values() if (p := self.found(t)) is not None]

@@ -10,7 +10,7 @@ from twin.scenario import Scenario, model_names, of_models, scenario_digest
 from twin.steady import Priced, largest_batch
 
 
-def predicted(scenario: Scenario) -> dict[str, Any]:
+def predict_all(scenario: Scenario) -> dict[str, Any]:
     """Steady state by formula: a flat summary with a run's keys, and seconds by operator; of
     several models those of the first, and in `models` each by its name."""
     if not scenario.models:

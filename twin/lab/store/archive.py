@@ -75,11 +75,11 @@ def write_archive(store: Store, file: IO[bytes], runs: Iterable[str] | None = No
         )
         with store.database.read() as session:
             own_digests, run_digests, imports, run_ids = (list(session.scalars(q)) for q in queries)
-        scenarios = sorted({*own_digests, *run_digests})
+        digests = sorted({*own_digests, *run_digests})
     else:
         rows = [require(store.runs.get(run), RUN, run) for run in runs]
-        scenarios, imports, run_ids = [row.scenario for row in rows], [], [row.id for row in rows]
-    for digest in dict.fromkeys(scenarios):
+        digests, imports, run_ids = [row.scenario for row in rows], [], [row.id for row in rows]
+    for digest in dict.fromkeys(digests):
         writer.attempt(writer.scenario, digest)
     for digest in dict.fromkeys((*imports, *writer.used)):
         writer.attempt(writer.write_import, digest)

@@ -27,20 +27,20 @@ def batch_grid(points):
 @pytest.fixture(scope="module")
 def process():
     fields = {"drift_s": 600.0, "shift_every_s": 900.0, "topics": 4}
-    return x.start(x.Routed(Experts(**fields), 256, 58, 8, load_facts(), 1))
+    return x.start_process(x.Routed(Experts(**fields), 256, 58, 8, load_facts(), 1))
 
 
 def bench_now(benchmark, process):
-    benchmark(x.now, process, 1000.0)
+    benchmark(x.chances_at, process, 1000.0)
 
 
 def bench_measured(benchmark, process):
-    benchmark(x.measured, process, 1000.0, 60.0, 1e4)
+    benchmark(x.measured_load, process, 1000.0, 60.0, 1e4)
 
 
 @pytest.mark.parametrize("placement", ["round_robin", "eplb", "eplb_groups", "greedy", "topology"])
 def bench_place_on_320_dies(benchmark, process, placement):
-    load = x.measured(process, 1000.0, 60.0)
+    load = x.measured_load(process, 1000.0, 60.0)
     current = x.place(Experts(placement=placement, redundant=64), load, 320, 1, 20, groups=8)
     question = (Experts(placement=placement, redundant=64), load, 320, 1, 20, current)
     benchmark(x.place, *question, groups=8)
@@ -48,8 +48,8 @@ def bench_place_on_320_dies(benchmark, process, placement):
 
 @pytest.mark.parametrize("points", [6, 11])
 def bench_hot_factors_of_320_dies(benchmark, process, points):
-    chances = x.now(process, 1000.0)
-    slots = x.place(Experts(redundant=64), x.long_run(process), 320, 1)
+    chances = x.chances_at(process, 1000.0)
+    slots = x.place(Experts(redundant=64), x.long_run_chances(process), 320, 1)
     benchmark(x.hot_factors, chances, slots, batch_grid(points), 2.0, process.correlation)
 
 

@@ -14,7 +14,7 @@ from twin.engine.columns import World
 from twin.engine.lifecycle.agenda import Agenda
 from twin.engine.lifecycle.machine import Machine
 from twin.engine.lifecycle.present import Present
-from twin.engine.loop import advance, close_books
+from twin.engine.loop import advance, record_unfinished
 from twin.engine.recorder import capacities, stamps_of, tables
 from twin.engine.setup import Setup, set_up
 from twin.engine.simulate import Run, simulate
@@ -88,7 +88,7 @@ def machine_at_end(
     machine = Machine(setup, facts, build_world(setup))
     steps = steps_in(scenario.horizon_s, scenario.step_s)
     advance(machine.world, 0, steps)
-    close_books(machine.world)
+    record_unfinished(machine.world)
     return setup, machine
 
 

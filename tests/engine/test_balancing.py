@@ -68,8 +68,8 @@ def test_looking_again_at_what_has_not_changed_changes_nothing():
 
 def test_a_table_after_a_shift_is_near_what_every_point_of_it_would_say():
     found, _ = balance(SHIFTS)
-    for group in found._used():
-        now = x.now(found.process, 2.5)
+    for group in found._used_groups():
+        now = x.chances_at(found.process, 2.5)
         first = found.setup.decode_imbalance
         if group.role == "prefill":
             first = found.setup.prefill_imbalance

@@ -8,7 +8,7 @@ import pytest
 from tests.engine.contention.test_flows import machine
 from tests.engine.small import end_of, recorded, run, small
 from twin.engine import codes as w
-from twin.engine.contention.traffic import load_servers, mark, settle_links
+from twin.engine.contention.traffic import load_servers, mark_active, settle_links
 from twin.engine.simulate import result_digest, simulate
 from twin.engine.swap import stream_kv
 from twin.hardware.fabric import build_fabric
@@ -191,7 +191,7 @@ def test_reads_share_links_with_other_traffic():
 
     def slowed(now_s: float) -> float:
         """Time of a pass's reads over that with all links as built."""
-        mark(world, now_s)
+        mark_active(world, now_s)
         settle_links(world)
         stream_kv(world, 0, now_s)
         return float(world.costs.decode[0].sequence.core.ahead) / alone_s

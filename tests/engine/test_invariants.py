@@ -72,8 +72,8 @@ def work_after_the_end(world):
 
 
 CHECKS = {
-    invariants.conserved: lose_a_request,
-    invariants.little: stamp_too_late,
+    invariants.requests_conserved: lose_a_request,
+    invariants.little_law: stamp_too_late,
     invariants.busy_within_time: work_after_the_end,
     invariants.bytes_conserved: receive_what_was_not_sent,
     invariants.pool_consistent: forget_a_block,
@@ -101,11 +101,11 @@ def test_kv_space_and_slots_are_checked(state, fault):
 
 def test_stamps_out_of_order_or_missing_are_found(state):
     rows = tables_of(*state)["requests"]
-    assert invariants.causal(rows).ok
+    assert invariants.stamps_in_order(rows).ok
     early = pl.col("finish_s") - 100.0
     gap = pl.when(pl.col("finish_s").is_not_null()).then(None).otherwise(pl.col("routed_s"))
-    assert not invariants.causal(rows.with_columns(finish_s=early)).ok
-    assert not invariants.causal(rows.with_columns(routed_s=gap)).ok
+    assert not invariants.stamps_in_order(rows.with_columns(finish_s=early)).ok
+    assert not invariants.stamps_in_order(rows.with_columns(routed_s=gap)).ok
 
 
 def test_a_plane_above_its_capacity_is_found(state):
@@ -118,9 +118,9 @@ def test_a_plane_above_its_capacity_is_found(state):
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1e-3])
 def test_one_bad_figure_anywhere_is_found(state, bad):
     found = tables_of(*state)
-    assert invariants.finite(found).ok
+    assert invariants.figures_finite(found).ok
     links = found["links"].with_columns(bytes=pl.lit(bad))
-    assert not invariants.finite(found | {"links": links}).ok
+    assert not invariants.figures_finite(found | {"links": links}).ok
 
 
 def test_expert_load_that_does_not_add_up_is_found(state):

@@ -14,7 +14,7 @@ from twin.engine.lists import (
     HEAD,
     NONE,
     TAIL,
-    any_of,
+    any_at_least,
     append,
     heap_count,
     heap_pop,
@@ -23,8 +23,8 @@ from twin.engine.lists import (
     length,
     pop,
     remove_after,
+    remove_item,
     total,
-    unlist,
 )
 
 
@@ -121,7 +121,7 @@ def test_items_are_inserted_by_place_behind_what_has_begun_and_taken_out_anywher
         at = following[at]
     assert walked == known and ends[0, TAIL] == (known[-1] if known else NONE)
     for i in random.sample(range(n), n):
-        assert unlist(ends, 0, following, i) and not unlist(ends, 0, following, i)
+        assert remove_item(ends, 0, following, i) and not remove_item(ends, 0, following, i)
     assert (ends == NONE).all()
 
 
@@ -130,5 +130,5 @@ def test_items_are_inserted_by_place_behind_what_has_begun_and_taken_out_anywher
 def test_sums_and_bounds_of_a_row(numbers, least):
     values = np.array(numbers, np.float64)
     assert total(values) == sum(numbers) == compiled(total)(values)
-    assert any_of(values, least) == any(n >= least for n in numbers)
-    assert any_of(values, least) == compiled(any_of)(values, least)
+    assert any_at_least(values, least) == any(n >= least for n in numbers)
+    assert any_at_least(values, least) == compiled(any_at_least)(values, least)

@@ -9,7 +9,7 @@ import pytest
 from tests.engine.contention.test_flows import machine
 from tests.engine.small import end_of, facts_with_kv_space, recorded, run, small
 from twin.engine import codes as w
-from twin.engine.contention.traffic import load_servers, mark, settle_links
+from twin.engine.contention.traffic import load_servers, mark_active, settle_links
 from twin.engine.invariants import swapped_conserved
 from twin.engine.simulate import simulate
 from twin.engine.swap import begin_copy, copies_s
@@ -176,7 +176,7 @@ def test_ranks_of_a_node_that_copy_at_once_share_the_links_of_its_cpus(out, fact
 def at(found, t_s: float):
     """Flows and links as at a border at this time; no link has more than it can carry."""
     flows = found.world.traffic
-    mark(found.world, t_s)
+    mark_active(found.world, t_s)
     settle_links(found.world)
     use = np.zeros(flows.load.size)
     for f in np.flatnonzero(flows.active):

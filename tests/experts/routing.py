@@ -6,14 +6,14 @@ import numpy as np
 from numba import njit
 
 from twin import experts as x
-from twin.experts import EMPTY, Routed, long_run, now, start
+from twin.experts import EMPTY, Routed, chances_at, long_run_chances, start_process
 from twin.experts.eplb import place_eplb
 
 
 def popularity(experts, routed_experts, layers, facts, seed, top_k=8):
     """(measured, now): what a placement is computed from and what tokens follow, at 0 s."""
-    process = start(Routed(experts, routed_experts, layers, top_k, facts, seed))
-    return long_run(process), now(process, 0.0)
+    process = start_process(Routed(experts, routed_experts, layers, top_k, facts, seed))
+    return long_run_chances(process), chances_at(process, 0.0)
 
 
 class Assignment(NamedTuple):
@@ -62,7 +62,7 @@ def tables(slots, experts):
 def different_picks(now, tokens, rng):
     """Experts i8[tokens, top_k] that tokens pick, all of a token's different.
 
-    By systematic sampling in a random order: inclusion probabilities are `now` exactly.
+    By systematic sampling in a random order: inclusion probabilities are `chances_at` exactly.
     """
     experts = now.size
     top_k = round(now.sum())

@@ -19,12 +19,12 @@ from twin.experts import (
     EMPTY,
     ExpertsError,
     Routed,
+    chances_at,
     die_load,
     imbalance,
     load,
-    now,
     place,
-    start,
+    start_process,
 )
 from twin.experts.eplb import replicate
 from twin.experts.peak import peak_of_amounts, peak_of_counts
@@ -178,9 +178,9 @@ def test_fitted_shape_respects_the_real_pattern_in_every_layer():
     bound = (count.max(axis=1) - 1) * 256 / count.sum(axis=1)
     assert np.median(bound) == pytest.approx(1.88, abs=0.01)
     assert bound.max() == pytest.approx(6.59, abs=0.01)
-    measured = start(Routed(Experts(drift_s=3600.0), *R1, FACTS, 1))
+    measured = start_process(Routed(Experts(drift_s=3600.0), *R1, FACTS, 1))
     for t in (0.0, 7200.0):  # now, and with the drift of another hour
-        chances = now(measured, t)
+        chances = chances_at(measured, t)
         hottest = chances.max(axis=1) / chances.mean(axis=1)
         assert (hottest >= 0.85 * bound).all() and np.median(hottest) > np.median(bound)
         assert hottest[:5].max() < 0.6 * hottest.max()  # the first layers are flat
@@ -219,8 +219,8 @@ def test_traffic_of_one_topic_is_less_even_as_one_data_set_of_r1_was():
     # traffic is made. Neither how many there are nor how far apart they lie was fitted to it.
     by_die, by_slot = [], []
     for seed in (1, 2, 3):
-        process = start(Routed(Experts(topics=4), *R1, FACTS, seed))
-        chances = now(process, 0.0, np.array([1.0, 0.0, 0.0, 0.0]))
+        process = start_process(Routed(Experts(topics=4), *R1, FACTS, seed))
+        chances = chances_at(process, 0.0, np.array([1.0, 0.0, 0.0, 0.0]))
         held = place(Experts(placement="round_robin", redundant=0), chances, 32, 8)
         by_die.append(die_load(chances, held).max(axis=1).mean())
         by_slot.append((chances.max(axis=1) / chances.mean(axis=1)).mean())
@@ -240,7 +240,7 @@ def test_prefill_of_long_prompts_is_as_uneven_as_the_note_of_its_fit_says():
 
 
 def simulate(now, held, tokens, requests, rounds, seed, correlation=0.0):
-    """Mean of hottest die / mean over multinomial batches, topics Dirichlet around `now`."""
+    """Mean of hottest die / mean over multinomial batches, topics Dirichlet around `chances_at`."""
     rng = np.random.default_rng(seed)
     dies = held.shape[0]
     full = held != EMPTY

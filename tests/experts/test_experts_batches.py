@@ -13,7 +13,7 @@ from twin.experts import (
     hot_factors,
     place,
 )
-from twin.experts.load import side_by_side
+from twin.experts.load import peaks_in_numpy
 from twin.experts.peak import peaks
 from twin.facts import facts_from_tables
 from twin.lab.library import DATA
@@ -75,7 +75,7 @@ def test_both_ways_to_the_hottest_die_agree_to_the_last_bit(dies, tokens_each):
     mean[2, :3] = mean[2, 0]  # copies of one expert
     spread = rng.uniform(0.3, 3.0, (5, dies))
     spread[3] = 1.0
-    assert peaks(mean, spread).tobytes() == side_by_side(mean, spread).tobytes()
+    assert peaks(mean, spread).tobytes() == peaks_in_numpy(mean, spread).tobytes()
 
 
 def test_different_picks_even_out_the_hot_expert_of_a_small_batch():

@@ -9,16 +9,16 @@ import pytest
 from twin.experts import (
     ExpertsError,
     Routed,
+    chances_at,
     first_slots,
-    long_run,
-    measured,
+    long_run_chances,
+    measured_load,
     mix_at,
-    now,
     place,
-    start,
+    start_process,
     topics_of,
 )
-from twin.experts.process import _noise
+from twin.experts.process import _drift
 from twin.facts import facts_from_tables
 from twin.lab.library import DATA
 from twin.scenario import Experts
@@ -28,7 +28,7 @@ SD = FACTS.si("experts.drift.log_sd")
 
 
 def process(layers=8, seed=1, counts=None, **fields):
-    return start(Routed(Experts(**fields), 256, layers, 8, FACTS, seed), counts)
+    return start_process(Routed(Experts(**fields), 256, layers, 8, FACTS, seed), counts)
 
 
 def hot(chances, share=0.05):
@@ -40,23 +40,25 @@ def hot(chances, share=0.05):
 
 def test_frozen_popularity_is_one_draw():
     got = process()
-    drawn = now(got, 0.0).tobytes()
+    drawn = chances_at(got, 0.0).tobytes()
     for t in (17.0, 1e6):
-        assert now(got, t).tobytes() == drawn
-    assert now(process(drift_s=60.0), 0.0).tobytes() == drawn
-    assert measured(got, 60.0, 60.0).tobytes() == drawn != long_run(got).tobytes()
+        assert chances_at(got, t).tobytes() == drawn
+    assert chances_at(process(drift_s=60.0), 0.0).tobytes() == drawn
+    assert measured_load(got, 60.0, 60.0).tobytes() == drawn != long_run_chances(got).tobytes()
 
 
 def test_equal_questions_share_what_is_drawn_and_placed():
     asked = {"drift_s": 60.0, "topics": 2}
     got = process(**asked)
     assert process(**asked) is got and process(seed=2, **asked) is not got
-    assert now(got, 17.0) is now(got, 17.0) and now(got, 17.0) is not now(got, 18.0)
-    assert now(got, 17.0, np.ones(2)) is now(got, 17.0, np.full(2, 0.5))
+    assert chances_at(got, 17.0) is chances_at(got, 17.0) and chances_at(
+        got, 17.0
+    ) is not chances_at(got, 18.0)
+    assert chances_at(got, 17.0, np.ones(2)) is chances_at(got, 17.0, np.full(2, 0.5))
     experts = Experts(**asked)
     slots = first_slots(experts, got, 32, 9, 4, 8)
     assert first_slots(experts, got, 32, 9, 4, 8) is slots
-    assert (slots == place(experts, long_run(got), 32, 9, 4, groups=8)).all()
+    assert (slots == place(experts, long_run_chances(got), 32, 9, 4, groups=8)).all()
     counts = np.ones((8, 256))
     given = {"popularity": "imported", "counts": counts}
     assert process(**given) is not process(**given)  # counts may change under the same name
@@ -73,7 +75,7 @@ def test_equal_questions_share_what_is_drawn_and_placed():
 def test_chances_are_chances_at_every_time(fields):
     got = process(**fields)
     for t in (0.0, 33.0, 211.0):
-        chances = now(got, t)
+        chances = chances_at(got, t)
         assert chances.min() > 0 and chances.max() <= 1.0
         assert np.allclose(chances.sum(axis=1), 8.0, rtol=1e-12)
     if fields.get("popularity") == "uniform":
@@ -83,35 +85,37 @@ def test_chances_are_chances_at_every_time(fields):
 def test_asked_again_or_out_of_order_it_answers_the_same():
     got = process(drift_s=100.0, shift_every_s=170.0, topics=2)
     times = [0.0, 40.0, 250.0, 900.0]
-    forward = [now(got, t).tobytes() for t in times]
-    assert [now(got, t).tobytes() for t in reversed(times)] == forward[::-1]
+    forward = [chances_at(got, t).tobytes() for t in times]
+    assert [chances_at(got, t).tobytes() for t in reversed(times)] == forward[::-1]
     other = process(drift_s=100.0, shift_every_s=170.0, topics=2, seed=2)
-    assert now(other, 40.0).tobytes() != forward[1]
+    assert chances_at(other, 40.0).tobytes() != forward[1]
 
 
 def test_drift_is_stationary_and_forgets_within_its_time():
     got = process(layers=20, drift_s=100.0)
-    noise = {t: _noise(got, t).ravel() for t in np.arange(0.0, 2000.0, 31.0).tolist()}
+    noise = {t: _drift(got, t).ravel() for t in np.arange(0.0, 2000.0, 31.0).tolist()}
     assert all(v.std() == pytest.approx(SD, rel=0.04) for v in noise.values())
     assert all(abs(v.mean()) < 4 * SD / math.sqrt(v.size) for v in noise.values())
     lag = 2.5  # the autocorrelation integrates to drift_s, averaged over where between knots
     pairs = 0.0
     for begin in np.arange(0.0, 123.0, 24.6).tolist():
-        first = _noise(got, begin)
+        first = _drift(got, begin)
         for step in range(104):
-            pairs += float((first * _noise(got, begin + (step + 0.5) * lag)).mean()) / SD**2
+            pairs += float((first * _drift(got, begin + (step + 0.5) * lag)).mean()) / SD**2
     assert pairs / 5 * lag == pytest.approx(100.0, rel=0.03)
 
 
 def test_hot_set_is_stable_under_drift_and_changes_with_a_shift():
     got = process(layers=58, drift_s=600.0, shift_every_s=3600.0)
-    first = hot(now(got, 0.0))
-    stays = len(first & hot(now(got, 3500.0))) / len(first)
-    after = len(first & hot(now(got, 3700.0))) / len(first)
+    first = hot(chances_at(got, 0.0))
+    stays = len(first & hot(chances_at(got, 3500.0))) / len(first)
+    after = len(first & hot(chances_at(got, 3700.0))) / len(first)
     assert stays > 0.75 and after < stays - 0.15
     unchanged = process(layers=58, shift_every_s=3600.0)
-    assert now(unchanged, 10.0).tobytes() == now(unchanged, 3599.0).tobytes()
-    sizes = [np.sort(now(unchanged, t), axis=1)[:, -10:].mean() for t in (10.0, 3700.0, 7300.0)]
+    assert chances_at(unchanged, 10.0).tobytes() == chances_at(unchanged, 3599.0).tobytes()
+    sizes = [
+        np.sort(chances_at(unchanged, t), axis=1)[:, -10:].mean() for t in (10.0, 3700.0, 7300.0)
+    ]
     assert np.ptp(sizes) < 0.05 * sizes[0]  # another hot set, not another skew
 
 
@@ -121,8 +125,8 @@ def test_topics_swing_round_and_average_to_even():
     assert np.allclose(mix.sum(axis=1), 1) and np.allclose(mix.mean(axis=0), 0.25)
     assert mix[0].argmax() == 0 and mix[25].argmax() == 1 and mix[75].argmax() == 3
     assert np.allclose(mix_at(got, 10.0), mix_at(got, 410.0))
-    alone = [now(got, 0.0, np.eye(4)[k]) for k in range(4)]
-    both = now(got, 0.0, np.array([1.0, 0.0, 3.0, 0.0]))
+    alone = [chances_at(got, 0.0, np.eye(4)[k]) for k in range(4)]
+    both = chances_at(got, 0.0, np.array([1.0, 0.0, 3.0, 0.0]))
     assert np.allclose(both, 0.25 * alone[0] + 0.75 * alone[2])
     assert len(hot(alone[0]) & hot(alone[1])) < len(hot(alone[0]))
 
@@ -145,31 +149,33 @@ def test_requests_follow_the_mix_and_sessions_keep_their_topic():
 
 def test_measuring_averages_the_window():
     got = process(drift_s=50.0)
-    exact = measured(got, 1000.0, 1000.0)
-    far = np.abs(np.log(exact) - np.log(long_run(got))).mean()
-    assert far < np.abs(np.log(now(got, 1000.0)) - np.log(long_run(got))).mean()
+    exact = measured_load(got, 1000.0, 1000.0)
+    far = np.abs(np.log(exact) - np.log(long_run_chances(got))).mean()
+    assert far < np.abs(np.log(chances_at(got, 1000.0)) - np.log(long_run_chances(got))).mean()
 
 
 def test_power_law_is_as_skewed_in_every_layer_as_nvidia_draws_it():
-    chances = long_run(process(layers=6, popularity="power_law"))
+    chances = long_run_chances(process(layers=6, popularity="power_law"))
     hottest = chances.max(axis=1) / chances.mean(axis=1)
     assert np.allclose(hottest, hottest[0]) and 8 < hottest[0] < 11
     ordered = np.sort(chances[0])
     gini = 1 - 2 * float((np.cumsum(ordered) / ordered.sum()).mean()) + 1 / 256
     assert 0.74 < gini < 0.84
-    even = long_run(process(layers=2, popularity="power_law", skew=0.0))
+    even = long_run_chances(process(layers=2, popularity="power_law", skew=0.0))
     assert np.ptp(even) < 1e-12
-    steep = long_run(process(layers=1, popularity="power_law", power_law_alpha=2.0))
+    steep = long_run_chances(process(layers=1, popularity="power_law", power_law_alpha=2.0))
     assert steep.max() > chances.max()
 
 
 def test_imported_counts_are_the_long_run():
     counts = np.random.default_rng(1).integers(0, 50, (4, 256)).astype(float) + 1
-    got = long_run(process(layers=4, popularity="imported", counts=counts))
+    got = long_run_chances(process(layers=4, popularity="imported", counts=counts))
     assert np.allclose(got, 8 * counts / counts.sum(axis=1, keepdims=True))
     counts[0, 0] = 0.0
-    assert 0 < long_run(process(layers=4, popularity="imported", counts=counts))[0, 0] < 1e-3
-    flat = long_run(process(layers=4, popularity="imported", counts=counts, skew=0.0))
+    assert (
+        0 < long_run_chances(process(layers=4, popularity="imported", counts=counts))[0, 0] < 1e-3
+    )
+    flat = long_run_chances(process(layers=4, popularity="imported", counts=counts, skew=0.0))
     assert np.ptp(flat) < 1e-12
 
 
@@ -185,14 +191,14 @@ def test_counts_that_do_not_fit_are_refused(counts, words):
     named = {"name": "my.csv", "digest": "0" * 64}
     experts = Experts(popularity="imported", counts=named)
     with pytest.raises(ExpertsError, match=words):
-        start(Routed(experts, 256, 4, 8, FACTS, 1), counts)
+        start_process(Routed(experts, 256, 4, 8, FACTS, 1), counts)
 
 
 def test_questions_outside_time_or_topics_are_refused():
     with pytest.raises(ExpertsError, match="popularity begins at 0 s"):
-        now(process(), -1.0)
+        chances_at(process(), -1.0)
     with pytest.raises(ExpertsError, match="give 2 weights"):
-        now(process(topics=2), 0.0, np.ones(3))
+        chances_at(process(topics=2), 0.0, np.ones(3))
 
 
 def test_imported_counts_without_drift_are_the_popularity_to_the_digit():
@@ -200,8 +206,11 @@ def test_imported_counts_without_drift_are_the_popularity_to_the_digit():
     imported = Experts.model_validate(
         {"popularity": "imported", "counts": {"name": "mine", "digest": "0" * 64}}
     )
-    found = start(Routed(imported, 256, 58, 8, FACTS, 1), counts)
+    found = start_process(Routed(imported, 256, 58, 8, FACTS, 1), counts)
     for t_s in (0.0, 500.0):
-        assert now(found, t_s).tobytes() == long_run(found).tobytes()
+        assert chances_at(found, t_s).tobytes() == long_run_chances(found).tobytes()
     moving = imported.model_copy(update={"drift_s": 100.0})
-    assert (now(start(Routed(moving, 256, 58, 8, FACTS, 1), counts), 0.0) != long_run(found)).any()
+    assert (
+        chances_at(start_process(Routed(moving, 256, 58, 8, FACTS, 1), counts), 0.0)
+        != long_run_chances(found)
+    ).any()

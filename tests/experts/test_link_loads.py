@@ -42,7 +42,7 @@ def machine(uplinks=16):
         }
     )  # fmt: skip
     setup = set_up(s, FACTS, None)
-    return setup.fabric, setup.routed, x.long_run(setup.process)[LAYER : LAYER + 1]
+    return setup.fabric, setup.routed, x.long_run_chances(setup.process)[LAYER : LAYER + 1]
 
 
 @cache
@@ -56,8 +56,8 @@ def popularity(seed=None):
     if not seed:
         counts[:, 5] = 20.0
     named = {"popularity": "imported", "counts": {"name": "mine", "digest": "0" * 64}}
-    process = x.start(x.Routed(Experts.model_validate(named), 256, 58, 8, FACTS, 1), counts)
-    return x.long_run(process)[:1]
+    process = x.start_process(x.Routed(Experts.model_validate(named), 256, 58, 8, FACTS, 1), counts)
+    return x.long_run_chances(process)[:1]
 
 
 def placed(placement, seed=None):
@@ -233,7 +233,7 @@ def test_an_exchange_takes_as_long_as_its_fullest_link_does(uplinks, placed_by):
     uneven = dispatch(net, x.die_load(load, slots)[0])
     longer = even.alone(net)[0] / uneven.alone(net)[0]
     tokens = np.array([2.0**19, 2.0**20])
-    hot, node = (x.hot_factors(load, at, tokens) for at in (slots, x.by_node(slots, 8)))
+    hot, node = (x.hot_factors(load, at, tokens) for at in (slots, x.slots_by_node(slots, 8)))
     layout = Layout(ports=even.ports(net))
     _, wire = hot_and_wire(layout, 2.0**20, tokens, np.concatenate([hot, node]))
     assert (even.ports(net) == 1.0) == (uplinks == 16)

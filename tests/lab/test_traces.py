@@ -127,7 +127,7 @@ def test_mooncake():
     t = read_trace(MOONCAKE)
     assert t.arrival_s.tolist() == [0, 0, 3] and t.block_tokens == 512
     assert chains(t) == [[0, 1, 2], [0, 1], [0, 3]]
-    assert reuse_curve(t, EVERY).ideal == (1024 + 512) / (1300 + 1024 + 700)
+    assert reuse_curve(t, EVERY).ideal_hit_ratio == (1024 + 512) / (1300 + 1024 + 700)
     assert t.source_row.tolist() == [1, 2, 3]
 
 

@@ -52,7 +52,7 @@ DUMMIES = {
             ("ROUTERS = {\n", "DUMMY = 7\n"),
             ('    "weighted": WEIGHTED,\n', '    "dummy": DUMMY,\n'),
             ("    if policy == WEIGHTED:\n",
-             "    if policy == DUMMY:\n        return in_turn(view.opened, 0)\n")],
+             "    if policy == DUMMY:\n        return round_robin(view.opened, 0)\n")],
          "twin/scenario/policies.py": [('"predicted_ttft", "weighted",', '"dummy", ')]},
         units=2,
     ),
@@ -135,7 +135,7 @@ DUMMIES = {
         'found = run(elastic__controller="dummy", elastic__npus=24)\n'
         'assert found.summary["finished"] > 0',
         {"twin/policies/controllers.py": [
-            ('    "slo": pool_by_pool(', '    "dummy": pool_by_pool(lambda pool: pool.busy),\n')],
+            ('    "slo": scale_by(', '    "dummy": scale_by(lambda pool: pool.busy),\n')],
          "twin/scenario/elastic.py": [('"slo", "kv", "rebalance"', '"dummy", ')]},
         units=2,  # as a placement; one of the operator's own is 1 file, in a folder of theirs
     ),

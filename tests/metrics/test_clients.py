@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.draws import draws
-from twin.metrics.clients import by_tenant, fair_shares, fairness, jain
+from twin.metrics.clients import by_tenant, fair_shares, fairness, jain_index
 from twin.metrics.observed import Observed
 from twin.scenario import Scenario, with_overrides
 
@@ -94,6 +94,6 @@ def test_a_total_is_shared_out_max_min_fairly(asked, total):
 @draws(60)
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=8))
 def test_jain_lies_between_one_of_n_and_1(values):
-    index = jain(np.array(values))
+    index = jain_index(np.array(values))
     if index is not None:
         assert 1 / len(values) - 1e-9 <= index <= 1 + 1e-9

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.draws import draws
 from twin.engine.simulate import simulate
 from twin.lab.library import load_facts, preset
-from twin.metrics.steadiness import gap, samples_of_stays, slope, stays_s, steadiness
+from twin.metrics.steadiness import relative_gap, samples_of_stays, slope, stays_s, steadiness
 from twin.scenario import Scenario, with_overrides
 
 QUICK = preset("quickstart")
@@ -103,8 +103,10 @@ def test_stays_end_at_the_horizon():
 
 
 def test_the_gap_is_relative_and_signed():
-    assert gap(110.0, 100.0) == pytest.approx(0.1) and gap(90.0, 100.0) == pytest.approx(-0.1)
-    assert gap(0.0, 0.0) == 0.0
+    assert relative_gap(110.0, 100.0) == pytest.approx(0.1) and relative_gap(
+        90.0, 100.0
+    ) == pytest.approx(-0.1)
+    assert relative_gap(0.0, 0.0) == 0.0
 
 
 @draws(100)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.draws import draws
-from twin.policies.controllers import GAIN, PoolSeen, Rule, Seen, rebalanced
+from twin.policies.controllers import GAIN, PoolSeen, Rule, Seen, rebalance
 
 RELEASE = Rule(0.8, 0.5, 1, keep=False)
 KEEP = Rule(0.8, 0.5, 1, keep=True)
@@ -23,24 +23,24 @@ def seen(
 
 
 def test_each_pool_gets_what_it_needs_and_the_rest_is_given_back():
-    assert rebalanced(seen((1.2, 3.9), (2, 6)), RELEASE) == (2, 4)
-    assert rebalanced(seen((0.0, 0.0), (2, 6)), RELEASE) == (1, 1)
+    assert rebalance(seen((1.2, 3.9), (2, 6)), RELEASE) == (2, 4)
+    assert rebalance(seen((0.0, 0.0), (2, 6)), RELEASE) == (1, 1)
 
 
 def test_a_full_decode_pool_gives_nothing_to_a_burst_of_prompts():
-    assert rebalanced(seen((1.5, 5.6), (2, 6)), RELEASE) == (2, 6)
-    assert rebalanced(seen((2.05, 5.7), (2, 6)), RELEASE) == (2, 6)  # too few, and 3 : 5 lacks more
+    assert rebalance(seen((1.5, 5.6), (2, 6)), RELEASE) == (2, 6)
+    assert rebalance(seen((2.05, 5.7), (2, 6)), RELEASE) == (2, 6)  # too few, and 3 : 5 lacks more
 
 
 def test_too_few_npus_move_only_for_more_than_the_move_takes():
-    assert rebalanced(seen((2.2, 5.9), (2, 6)), RELEASE) == (2, 6)
-    assert rebalanced(seen((3.2, 5.2), (2, 6)), RELEASE) == (3, 5)
-    assert rebalanced(seen((3.2, 5.2), (2, 5)), RELEASE) == (3, 5)  # one is free: nobody moves
+    assert rebalance(seen((2.2, 5.9), (2, 6)), RELEASE) == (2, 6)
+    assert rebalance(seen((3.2, 5.2), (2, 6)), RELEASE) == (3, 5)
+    assert rebalance(seen((3.2, 5.2), (2, 5)), RELEASE) == (3, 5)  # one is free: nobody moves
 
 
 def test_npus_that_are_kept_stay_while_they_are_enough():
-    assert rebalanced(seen((1.2, 2.0), (3, 5)), KEEP) == (3, 5)
-    assert rebalanced(seen((1.2, 5.6), (3, 5)), KEEP) == (2, 6)
+    assert rebalance(seen((1.2, 2.0), (3, 5)), KEEP) == (3, 5)
+    assert rebalance(seen((1.2, 5.6), (3, 5)), KEEP) == (2, 6)
 
 
 @given(
@@ -49,7 +49,7 @@ def test_npus_that_are_kept_stay_while_they_are_enough():
 )  # fmt: skip
 @draws(200)
 def test_no_other_split_lacks_much_less(needs, serving, rule):
-    prefill, decode = rebalanced(seen(needs, serving), rule)
+    prefill, decode = rebalance(seen(needs, serving), rule)
     assert min(prefill, decode) >= 1 and prefill + decode <= 8
 
     def lack(a, b):

@@ -19,11 +19,11 @@ from twin.policies.memory_pool import (
     hold_chain,
     keep_chain,
     keep_run,
-    look,
     lose_server,
     matched_blocks,
     resize,
     server_of,
+    set_clock,
 )
 
 NO_SSD = empty_pool(1, 1, 0)
@@ -321,7 +321,7 @@ def test_blocks_are_conserved_over_thousands_of_operations_of_every_policy(polic
         elif act < 0.93:
             now_s += 4.0 * random.random()
             for tier, reference in zip(tiers, known, strict=True):
-                look(tier, 0, now_s)
+                set_clock(tier, 0, now_s)
                 reference.look(now_s)
         elif act < 0.96:
             server, keeps = random.randrange(servers), random.randrange(2)

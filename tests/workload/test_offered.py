@@ -33,7 +33,7 @@ def test_each_prompt_says_what_earlier_ones_held():
         assert asked.seen[i] == len(known & {*own}) * stream.block_tokens
         known |= {*own}
     assert asked.reuse == pytest.approx(asked.seen.sum() / asked.prompts.sum())
-    assert asked.reuse == pytest.approx(reuse_curve(stream).ideal)
+    assert asked.reuse == pytest.approx(reuse_curve(stream).ideal_hit_ratio)
 
 
 def test_reuse_of_a_trace_counts_the_blocks_that_the_trace_has():
@@ -48,7 +48,7 @@ def test_reuse_of_a_trace_counts_the_blocks_that_the_trace_has():
         memory_pool={"block_tokens": 128},
     )
     asked = offered(scenario, load_facts(), table)
-    assert asked.reuse == 0.5 == pytest.approx(reuse_curve(table).ideal)
+    assert asked.reuse == 0.5 == pytest.approx(reuse_curve(table).ideal_hit_ratio)
     assert list(asked.seen) == [0.0, 4096.0] * 20
 
 

@@ -59,9 +59,9 @@ def test_every_capacity_hits_what_an_ordered_dictionary_would(chains, capacity):
     curve = reuse_curve(table)
     assert curve.sampled == 1.0
     assert curve.hit_ratio(capacity) * sum(lengths) == pytest.approx(hits.sum(), abs=1e-6)
-    assert curve.hit_ratio(0) == 0.0 and curve.hit_ratio(capacity) <= curve.ideal
-    if curve.ideal:
-        assert curve.hit_ratio(curve.knee_blocks()) >= 0.95 * curve.ideal
+    assert curve.hit_ratio(0) == 0.0 and curve.hit_ratio(capacity) <= curve.ideal_hit_ratio
+    if curve.ideal_hit_ratio:
+        assert curve.hit_ratio(curve.knee_blocks()) >= 0.95 * curve.ideal_hit_ratio
 
 
 def test_a_sample_of_the_blocks_tells_what_all_tell():

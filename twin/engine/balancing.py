@@ -13,7 +13,7 @@ import numpy as np
 
 from twin import experts as x
 from twin.engine import codes as w
-from twin.engine.books import book_traffic
+from twin.engine.books import record_traffic
 from twin.engine.lifecycle.agenda import Agenda
 from twin.engine.lifecycle.machine import Machine
 from twin.metrics.events import Event, Kind
@@ -39,7 +39,7 @@ class Group:
     load_s: np.ndarray = field(default_factory=lambda: np.zeros(1))
     noted: tuple[np.ndarray, ...] = ()  # popularity and slots noted last, and the load of dies
 
-    def gets(self, load: np.ndarray, t_s: float) -> None:
+    def set_load(self, load: np.ndarray, t_s: float) -> None:
         """Set each die's share of the tokens from t_s on, f8[dies]."""
         self.load_s = self.load_s + (t_s - self.since_s) * self.load
         self.load, self.since_s = load, t_s
@@ -58,16 +58,16 @@ class Balance:
         self.process = self.setup.process
         self.perfect = self.experts.placement == "perfect" or self.rule.policy == "oracle"
         self.groups: dict[Key, Group] = {}
-        self.of: list[Key] = [self._key(number) for number in range(len(machine.roles))]
+        self.of: list[Key] = [self._group_key(number) for number in range(len(machine.roles))]
         if self.perfect:
             return
         for number, group_key in enumerate(self.of):
             if group_key not in self.groups:
-                self.groups[group_key] = self._placed(number)
-        self._note("start", 0.0)
-        self._enter()
+                self.groups[group_key] = self._new_group(number)
+        self._record_loads("start", 0.0)
+        self._schedule()
 
-    def _enter(self) -> None:
+    def _schedule(self) -> None:
         """Enter changes of popularity and rebalancing decisions into the agenda."""
         scenario = self.setup.scenario
         if self.process.changes or self.process.topics > 1:
@@ -80,14 +80,14 @@ class Balance:
         if self.rule.policy != "none":
             self.agenda.at(self.rule.interval_s, self._decide)
 
-    def _key(self, k: int) -> Key:
+    def _group_key(self, k: int) -> Key:
         """Group of an instance: same role, same places of dies, same slots per die."""
         layout = self.machine.roles[k].layout
         return (self.setup.instances[k].role, layout.places, layout.slots_per_die)
 
-    def _placed(self, k: int, load: np.ndarray | None = None) -> Group:
+    def _new_group(self, k: int, load: np.ndarray | None = None) -> Group:
         """Slots of experts in instance k's layout, placed for a load; None: for the long run."""
-        role, places, slots = self._key(k)
+        role, places, slots = self._group_key(k)
         nodes, groups = self.setup.expert_nodes(role, places), self.setup.routed.groups
         if load is None:
             placed_slots = x.first_slots(self.experts, self.process, places, slots, nodes, groups)
@@ -95,18 +95,18 @@ class Balance:
             placed_slots = x.place(self.experts, load, places, slots, nodes, groups=groups)
         return Group(role, placed_slots, nodes)
 
-    def changed(self, k: int, t_s: float) -> None:
+    def update_placement(self, k: int, t_s: float) -> None:
         """Give instance k, whose dies changed, the placement of a group with the same number of
         dies; without one, experts placed by load. Raises ExpertsError if they do not fit."""
-        group_key = self._key(k)
+        group_key = self._group_key(k)
         if not self.perfect and group_key not in self.groups:
-            self.groups[group_key] = self._placed(k, self._measured(t_s))
+            self.groups[group_key] = self._new_group(k, self._measured_load(t_s))
         self.of[k] = group_key
         self.refresh(t_s)
 
-    def missing(self, k: int, dies: set[int]) -> int:
-        """Expert weights of instance k, over all layers, only on these dies (places among the
-        serving). With even experts there are no slots: all experts of the dies count."""
+    def experts_only_on(self, k: int, dies: set[int]) -> int:
+        """Number of expert weights of instance k, over all layers, that only these of its dies
+        hold. With even experts there are no slots: all experts of the dies count."""
         layout = self.machine.roles[k].layout
         expert_places = {die // layout.split for die in dies}
         if self.perfect:
@@ -119,38 +119,41 @@ class Balance:
         experts = self.process.base.shape[1]
         return int(((x.copies(slots, experts) > 0) & (x.copies(slots_left, experts) == 0)).sum())
 
-    def mix(self, t_s: float) -> np.ndarray:
+    def topic_mix(self, t_s: float) -> np.ndarray:
         """Weights of the topics among prompt tokens that arrived in the last window."""
         if self.process.topics == 1:
             return np.ones(1)
         requests = self.setup.requests
-        first_row, end = np.searchsorted(requests.arrival_s, [t_s - self.rule.window_s, t_s])
-        if end == first_row:
+        window_s = [t_s - self.rule.window_s, t_s]
+        rows = slice(*np.searchsorted(requests.arrival_s, window_s))
+        if rows.start == rows.stop:
             return x.mix_at(self.process, t_s)
         topic_weight = np.zeros(self.process.topics)
-        tokens = (requests.input_tokens + requests.output_tokens)[first_row:end].astype(np.float64)
-        np.add.at(topic_weight, self.setup.topics[first_row:end], tokens)
+        tokens = (requests.input_tokens + requests.output_tokens)[rows].astype(np.float64)
+        np.add.at(topic_weight, self.setup.topics[rows], tokens)
         return topic_weight / topic_weight.sum()
 
-    def _measured(self, t_s: float) -> np.ndarray:
+    def _measured_load(self, t_s: float) -> np.ndarray:
         """Load of each expert over the window that ends at t_s, f8[layers, experts]."""
-        return x.measured(self.process, t_s, self.rule.window_s, mix=self.mix(t_s))
+        return x.measured_load(self.process, t_s, self.rule.window_s, mix=self.topic_mix(t_s))
 
     def refresh(self, t_s: float) -> None:
         """Compute the imbalance of every placement under the present popularity."""
         if self.perfect:
             return
-        chances = x.now(self.process, t_s, self.mix(t_s))
+        chances = x.chances_at(self.process, t_s, self.topic_mix(t_s))
         costs = self.machine.world.costs
-        for group in self._used():
+        for group in self._used_groups():
             group.factor = self._factors(group, chances)
-            group.gets(x.die_load(chances, group.slots, self._nearest(group)).mean(axis=0), t_s)
+            group.set_load(
+                x.die_load(chances, group.slots, self._near_nodes(group)).mean(axis=0), t_s
+            )
         for instance, group_key in zip(self.setup.instances, self.of, strict=True):
             is_prefill = instance.role == "prefill"
             hot_factors = costs.prefill_hot_factor if is_prefill else costs.decode_hot_factor
             hot_factors[instance.index] = self.groups[group_key].factor
 
-    def _used(self) -> list[Group]:
+    def _used_groups(self) -> list[Group]:
         """Groups that instances belong to now, in order of their keys."""
         return [self.groups[group_key] for group_key in sorted(set(self.of))]
 
@@ -162,19 +165,19 @@ class Balance:
         imbalance = setup.prefill_imbalance if is_prefill else setup.decode_imbalance
         hot_args = (
             setup.tokens_per_request[group.role], self.process.correlation,
-            *setup.routed.limits, self._nearest(group),
+            *setup.routed.limits, self._near_nodes(group),
         )  # fmt: skip
         token_counts = np.arange(imbalance.tokens.size, dtype=np.float64)
         factors = []
         # One row for dies, one for nodes.
         for is_of_nodes, row in enumerate(imbalance.factor.reshape(-1, token_counts.size)):
-            slots = x.by_node(group.slots, group.nodes) if is_of_nodes else group.slots
+            slots = x.slots_by_node(group.slots, group.nodes) if is_of_nodes else group.slots
             points = x.hot_factors(now, slots, imbalance.tokens[::EVERY], *hot_args)
             ratio = np.interp(token_counts, token_counts[::EVERY], points / row[::EVERY])
             factors.append(np.maximum(row * ratio, 1.0))
         return np.concatenate(factors)
 
-    def _nearest(self, group: Group) -> int:
+    def _near_nodes(self, group: Group) -> int:
         """Nodes within which tokens prefer a copy of an expert; 1: they prefer none."""
         return group.nodes if self.experts.placement == "topology" else 1
 
@@ -186,20 +189,20 @@ class Balance:
     def _decide(self, t_s: float) -> None:
         """Measure the load, choose layers to rebalance, and start the transfer of weights."""
         self.agenda.at(t_s + self.rule.interval_s, self._decide)
-        load = self._measured(t_s)
+        load = self._measured_load(t_s)
         for group_key in sorted(set(self.of)):
             group = self.groups[group_key]
-            self._keep_hottest(t_s, group, x.die_load(load, group.slots, self._nearest(group)))
+            self._record_hottest(t_s, group, x.die_load(load, group.slots, self._near_nodes(group)))
             if group.moving:
                 continue
             chosen_layers = x.choose_layers(
                 self.rule.policy, load, group.slots, self.rule.threshold, self.rule.layers,
-                self._nearest(group),
+                self._near_nodes(group),
             )  # fmt: skip
             if chosen_layers.size:
-                self._move(group_key, group, load, chosen_layers, t_s)
+                self._move_experts(group_key, group, load, chosen_layers, t_s)
 
-    def _move(
+    def _move_experts(
         self, key: Key, group: Group, load: np.ndarray, layers: np.ndarray, t_s: float
     ) -> None:
         """Place the chosen layers anew and send the weights that dies do not have yet."""
@@ -218,18 +221,18 @@ class Balance:
         is_background = self.rule.swap == "background"
         up, column = self.machine.world.instance.up, self.machine.column
         # One that failed or loads weights gets its experts with these.
-        instances = [k for k, other in enumerate(self.of)
-                    if other == key and up[column(k)] and k not in self.machine.coming]  # fmt: skip
+        members = [k for k, group_key in enumerate(self.of) if group_key == key]
+        instances = [k for k in members if up[column(k)] and k not in self.machine.coming]
         pause_s = max(
-            (self._carry(k, most_bytes, total_bytes, t_s, is_background) for k in instances),
+            (self._transfer(k, most_bytes, total_bytes, t_s, is_background) for k in instances),
             default=0.0,
         )
         group.moving = True
         old_ratio, new_ratio = (
-            float(x.hottest_by_layer(load, slots, self._nearest(group)).mean())
+            float(x.hottest_by_layer(load, slots, self._near_nodes(group)).mean())
             for slots in (group.slots, new_slots)
         )
-        self._note("before", t_s)
+        self._record_loads("before", t_s)
         sentence = f"{layers.size} layers, hottest/mean {old_ratio:.2f} -> {new_ratio:.2f}"
         self.log.append(Event(
             t_s, Kind.REBALANCE, sentence, role=group.role, end_s=t_s + pause_s,
@@ -243,11 +246,11 @@ class Balance:
             for k in instances:
                 self.machine.set_pace(self.machine.weights_flow(k), 0.0)
             self.refresh(now_s)
-            self._note("after", now_s)
+            self._record_loads("after", now_s)
 
         self.agenda.at(t_s + pause_s, arrived)
 
-    def _carry(self, k: int, most: float, total: float, t_s: float, background: bool) -> float:
+    def _transfer(self, k: int, most: float, total: float, t_s: float, background: bool) -> float:
         """Start a transfer of weights to an instance; returns seconds; most: into one die."""
         world, instance_column = self.machine.world, self.machine.column(k)
         flow_number = self.machine.weights_flow(k)
@@ -256,12 +259,12 @@ class Balance:
             bytes_per_s = min(bytes_per_s, self.rule.move_gb_per_s * 1e9)
             self.machine.set_pace(flow_number, bytes_per_s)
         transfer_s = most / bytes_per_s
-        book_traffic(world, w.WEIGHTS, w.UB, instance_column, t_s, t_s + transfer_s, total)
+        record_traffic(world, w.WEIGHTS, w.UB, instance_column, t_s, t_s + transfer_s, total)
         if not background:
-            self._stand_still(k, transfer_s, t_s)
+            self._pause_instance(k, transfer_s, t_s)
         return transfer_s
 
-    def _stand_still(self, k: int, span_s: float, t_s: float) -> None:
+    def _pause_instance(self, k: int, span_s: float, t_s: float) -> None:
         """Delay the running and the next iterations of an instance; the pause counts as busy."""
         instance, column = self.machine.world.instance, self.machine.column(k)
         begin_s = max(float(instance.ends_s[column]), t_s)
@@ -270,45 +273,46 @@ class Balance:
             horizon_s = self.setup.scenario.horizon_s
             instance.busy_s[column] += max(0.0, min(begin_s + span_s, horizon_s) - begin_s)
 
-    def _keep_hottest(self, t_s: float, group: Group, load: np.ndarray) -> None:
+    def _record_hottest(self, t_s: float, group: Group, load: np.ndarray) -> None:
         """Store each layer's hottest die, load f8[layers, dies]; at most MEASUREMENTS of a role."""
         if sum(table["role"] == group.role for table in self.hottest) < MEASUREMENTS:
             columns = {"layer": np.arange(load.shape[0]), "hottest": load.max(axis=1)}
-            self.hottest.append(self._whose(t_s, group) | columns)
+            self.hottest.append(self._measurement_key(t_s, group) | columns)
 
-    def _whose(self, t_s: float, group: Group) -> dict[str, Any]:
-        """Time, role and number of a measurement of a group: those of its first instance."""
+    def _measurement_key(self, t_s: float, group: Group) -> dict[str, Any]:
+        """Time, role and instance number of a group's measurement, by column (first instance)."""
         number = next(number for number, key in enumerate(self.of) if self.groups[key] is group)
         return {"t_s": t_s, "role": group.role, "instance": self.setup.instances[number].index}
 
-    def _note(self, moment: str, t_s: float) -> None:
-        """Store the present load of every die in every layer."""
+    def _record_loads(self, moment: str, t_s: float) -> None:
+        """Record the present load of every die in every layer; moment: start, before, after,
+        end."""
         noted_moments = {(table["t_s"], table["moment"]) for table in self.loads}
         if self.perfect or (len(noted_moments) >= SNAPSHOTS and moment != "end"):
             return
-        chances = x.now(self.process, t_s, self.mix(t_s))
-        for group in self._used():
+        chances = x.chances_at(self.process, t_s, self.topic_mix(t_s))
+        for group in self._used_groups():
             if [*map(id, group.noted[:2])] != [id(chances), id(group.slots)]:  # else as before
-                die_load = x.die_load(chances, group.slots, self._nearest(group))
+                die_load = x.die_load(chances, group.slots, self._near_nodes(group))
                 group.noted = chances, group.slots, die_load
             *_, die_load = group.noted
             if moment == "start":
-                group.gets(die_load.mean(axis=0), t_s)
+                group.set_load(die_load.mean(axis=0), t_s)
             layer, die = np.indices(die_load.shape).reshape(2, -1)
-            self.loads.append(self._whose(t_s, group) | {
+            self.loads.append(self._measurement_key(t_s, group) | {
                 "moment": moment, "layer": layer, "die": die, "load": die_load.reshape(-1),
                 "replicas": x.replicas(group.slots, chances.shape[1]).reshape(-1),
             })  # fmt: skip
             if moment in ("start", "end"):
-                self._keep_hottest(t_s, group, die_load)
+                self._record_hottest(t_s, group, die_load)
 
     def finish(self, t_s: float) -> None:
         """Measure once more at the end of the run."""
-        self._note("end", t_s)
+        self._record_loads("end", t_s)
         for group in self.groups.values():
-            group.gets(group.load, t_s)
+            group.set_load(group.load, t_s)
 
-    def taken(self, k: int) -> np.ndarray | None:
+    def tokens_of_dies(self, k: int) -> np.ndarray | None:
         """Tokens received by the experts of each die of instance k over the run, f8[dies]; dies
         with shared experts only have the mean. None: all dies received the same."""
         layout = self.machine.roles[k].layout

@@ -11,8 +11,7 @@ from twin.kernels.compiled import kernel
 
 @kernel
 def add_at(sums: np.ndarray, time_s: float, field: int, amount: float, settings: Settings) -> None:
-    """Add an amount of one moment to its window; sums f8[windows + 1, fields], the last row: the
-    steady state."""
+    """Add an amount of one moment to its window and, in the steady state, to the last row."""
     window_count = sums.shape[0] - 1
     if time_s > settings.horizon_s:
         return
@@ -26,7 +25,7 @@ def spread(
     sums: np.ndarray, begin_s: float, end_s: float, record: Record, count: int, settings: Settings
 ) -> None:
     """Add amounts that accrue evenly over [begin, end] to their windows: amounts[k] of the record's
-    scratch to fields[k], k < count. What accrues after the horizon is not recorded."""
+    scratch to fields[k], k < count. Amounts after the horizon are not recorded."""
     fields, amounts, window_count = record.fields, record.amounts, sums.shape[0] - 1
     horizon_s, warmup_s = settings.horizon_s, settings.warmup_s
     span_s = end_s - begin_s
@@ -42,9 +41,9 @@ def spread(
         return
     width_s = horizon_s / window_count
     for window in range(first_window, last_window + 1):
-        share = overlap(begin_s, end_s, window * width_s, (window + 1) * width_s) / span_s
+        window_share = overlap(begin_s, end_s, window * width_s, (window + 1) * width_s) / span_s
         for k in range(count):
-            sums[window, fields[k]] += amounts[k] * share
+            sums[window, fields[k]] += amounts[k] * window_share
     steady_share = overlap(begin_s, end_s, warmup_s, horizon_s) / span_s
     if steady_share > 0.0:
         for k in range(count):
@@ -52,18 +51,18 @@ def spread(
 
 
 @kernel
-def book_traffic(
+def record_traffic(
     world: World, kind: int, plane: int, column: int, begin_s: float, end_s: float, amount: float
 ) -> None:
     """Record bytes of a class of traffic over a span."""
     if amount <= 0.0:
         return
     field = (kind * 3 + plane) * world.instance.running.size + column
-    book_one(world, world.record.traffic, begin_s, max(end_s, begin_s + 1e-12), field, amount)
+    record_amount(world, world.record.traffic, begin_s, max(end_s, begin_s + 1e-12), field, amount)
 
 
 @kernel
-def book_one(
+def record_amount(
     world: World, sums: np.ndarray, begin_s: float, end_s: float, field: int, amount: float
 ) -> None:
     """Record one amount over a span."""
@@ -92,13 +91,13 @@ def log_pass(
     log.tokens[log_row] = tokens
     log.hot[log_row] = w.NONE
     if requests == 0 or world.settings.colocated:  # it may have read of the memory pool
-        p = column % world.settings.prefills
-        log.hot[log_row], log.held_s[log_row] = world.streams.hot[p], world.streams.held_s[p]
+        reader, streams = column % world.settings.prefills, world.streams
+        log.hot[log_row], log.held_s[log_row] = streams.hot[reader], streams.held_s[reader]
     for operator in range(operators.size):
         log.operators[log_row, operator] = operators[operator]
 
 
-def book_busy(world: World, column: int, begin_s: float, end_s: float, sign: float) -> None:
+def record_busy(world: World, column: int, begin_s: float, end_s: float, sign: float) -> None:
     """Add (sign 1) or subtract (-1) a span, within the horizon, to an instance's busy time."""
     settings, record = world.settings, world.record
     if end_s <= begin_s:
@@ -109,5 +108,5 @@ def book_busy(world: World, column: int, begin_s: float, end_s: float, sign: flo
         (record.windows, busy_column),
         (record.instances, column * w.AT_FIELDS + w.AT_BUSY_S),
     ):
-        book_one(world, sums, begin_s, end_s, field, sign * (end_s - begin_s))
+        record_amount(world, sums, begin_s, end_s, field, sign * (end_s - begin_s))
         np.maximum(sums[:, field], 0.0, out=sums[:, field])  # what rounding leaves

@@ -8,7 +8,7 @@ from twin.engine import codes as w
 from twin.engine import columns as c
 from twin.engine.clients.returns import ATTEMPTS, BEGUN
 from twin.engine.clock import EDGES, WINDOWS
-from twin.engine.contention.flows import numbers_of
+from twin.engine.contention.flows import number_flows
 from twin.engine.contention.shared_links import Streams, Traffic
 from twin.engine.loop import DECODE, PREFILL
 from twin.engine.settings import Settings, Source
@@ -32,8 +32,8 @@ from twin.workload.requests import Requests
 def _sizes(
     setup: Setup, settings: Settings, slots: np.ndarray, ports: int, flows: int
 ) -> dict[str, int]:
-    """Length of every dimension of the state, by the name that its columns declare: a number of
-    the run, or one of these."""
+    """Length of every dimension of the state, by the name that columns declare: numbers of the run
+    (`Settings`), and those computed here."""
     prepared_rows = setup.requests.arrival_s.size
     turn_rows = prepared_rows if settings.dynamic else 0
     rows = prepared_rows + turn_rows * settings.client_retries
@@ -87,22 +87,23 @@ def _sizes(
 
 def build_world(setup: Setup) -> c.World:
     """Every array of the run at time zero; engine/lifecycle/machine.py writes the prices."""
-    s, router, requests = setup.scenario, setup.scenario.router, setup.requests
+    scenario, router, requests = setup.scenario, setup.scenario.router, setup.requests
     prefill, decode = setup.of_role("prefill"), setup.of_role("decode")
-    is_disaggregated = s.deployment.mode != "colocated"
+    is_disaggregated = scenario.deployment.mode != "colocated"
     settings = Settings.computed(
         Source(setup),
         prefill_code=PREFILL.code(c.World) if prefill and is_disaggregated else 0,
         decode_code=DECODE.code(c.World) if decode and is_disaggregated else 0,
     )
     prefills, decodes = max(len(prefill), 1), max(len(decode), 1)
-    port_price = nic(setup.fabric, setup.first_die, s.deployment.kv_transfer_plane)
+    port_price = nic(setup.fabric, setup.first_die, scenario.deployment.kv_transfer_plane)
     port_count = setup.fabric.nodes if port_price.shared_by_dies > 1 else setup.fabric.dies.size
     rank_slots = slots_of(setup, decode)
-    first_flow, flow_end = numbers_of(prefills, prefills + decodes, settings.copies_kv > 0)
+    first_flow, flow_end = number_flows(prefills, prefills + decodes, settings.copies_kv > 0)
     sizes = _sizes(setup, settings, rank_slots, port_count, int(flow_end.max()))
     port_bytes_per_s = np.full(port_count, float(port_price.bytes_per_s))
     score_weights = [router.queue_weight, router.prefix_weight, router.kv_weight]
+    ssd_blocks = setup.blocks(scenario.memory_pool.ssd_gb_per_node * 1e9)
     stream_flows = [first_flow[kind] + np.arange(prefills) for kind in w.STREAMS]
     world = c.World(
         settings=settings,
@@ -116,10 +117,10 @@ def build_world(setup: Setup) -> c.World:
         instance=c.Instances(sizes),
         front=c.Front(
             sizes,
-            of_prefill=_rows([setup.supernode_of(instance) for instance in prefill]),
-            of_decode=_rows([setup.supernode_of(instance) for instance in decode]),
+            of_prefill=_instance_numbers([setup.supernode_of(instance) for instance in prefill]),
+            of_decode=_instance_numbers([setup.supernode_of(instance) for instance in decode]),
         ),
-        prefill=c.Prefill(sizes, pool=_rows(setup.pool_of)),
+        prefill=c.Prefill(sizes, pool=_instance_numbers(setup.pool_of)),
         seen=View(sizes, weights=np.array(score_weights)),
         transfer=c.Transfers(
             sizes,
@@ -129,12 +130,12 @@ def build_world(setup: Setup) -> c.World:
             port_of_decode=_ports(setup, decode, port_price).reshape(-1, setup.rank_dies),
         ),
         decode=c.Decode(sizes, room=rank_slots.reshape(decodes, -1).sum(axis=1), slots=rank_slots),
-        pool=_tier(setup, prefill, setup.pool_blocks),
-        ssd=_tier(setup, prefill, setup.blocks(s.memory_pool.ssd_gb_per_node * 1e9), ssd=True),
+        pool=_empty_tier(setup, prefill, setup.pool_blocks),
+        ssd=_empty_tier(setup, prefill, ssd_blocks, ssd=True),
         hbm=empty_pool(sizes["kv_cells"], sizes["cached"], 0),
         prefix=PrefixCache(sizes),
-        costs=_costs(setup, sizes),
-        traffic=_traffic(sizes, first_flow, flow_end, settings),
+        costs=_empty_costs(setup, sizes),
+        traffic=_flow_table(sizes, first_flow, flow_end, settings),
         streams=Streams(sizes, flow=np.concatenate(stream_flows)),
         loop=clients_due(setup, sizes, settings),
         turn=prepared_turns(requests, settings),
@@ -142,11 +143,11 @@ def build_world(setup: Setup) -> c.World:
         record=c.Record(sizes),
         log=c.Log(sizes),
     )
-    _take_seats(world, setup.residents)
+    _place_residents(world, setup.residents)
     return world
 
 
-def _rows(numbers: list[int]) -> np.ndarray:
+def _instance_numbers(numbers: list[int]) -> np.ndarray:
     """Numbers of instances, i4[instances]; one row without any."""
     return np.array(numbers or [0], np.int32)
 
@@ -167,7 +168,7 @@ def slots_of(setup: Setup, decode: list[Instance]) -> np.ndarray:
     return slots_of_ranks(rank_count, batch_per_npu, setup.rank_dies, dies_per_npu)
 
 
-def _tier(setup: Setup, prefill: list[Instance], blocks: int, ssd: bool = False) -> BlockPool:
+def _empty_tier(setup: Setup, prefill: list[Instance], blocks: int, ssd: bool = False) -> BlockPool:
     """An empty tier of `blocks` per row; the SSD tier is LRU unless blocks have a time to live."""
     pool = setup.scenario.memory_pool
     if not pool.enabled or not prefill:
@@ -179,7 +180,7 @@ def _tier(setup: Setup, prefill: list[Instance], blocks: int, ssd: bool = False)
     return empty_pool(capacities.size, block_ids, capacities, policy_name, float(pool.ttl_s))
 
 
-def _costs(setup: Setup, sizes: dict[str, int]) -> c.Costs:
+def _empty_costs(setup: Setup, sizes: dict[str, int]) -> c.Costs:
     """Empty cost coefficients of every instance; engine/lifecycle/machine.py fills them in."""
     priced, prefill_hot, decode_hot = setup.costs, setup.prefill_imbalance, setup.decode_imbalance
 
@@ -202,7 +203,7 @@ def _costs(setup: Setup, sizes: dict[str, int]) -> c.Costs:
     )  # fmt: skip
 
 
-def _traffic(
+def _flow_table(
     sizes: dict[str, int], first: np.ndarray, end: np.ndarray, settings: Settings
 ) -> Traffic:
     """Table of flows, without links; pace: maximum bytes/s, 0 for weights, which start later."""
@@ -270,7 +271,7 @@ def clients_due(setup: Setup, sizes: dict[str, int], settings: Settings) -> c.Lo
 
 
 def gate_of(setup: Setup, sizes: dict[str, int]) -> c.Gate:
-    """Limits of each tenant, and in the last row those of the whole machine."""
+    """Limits of each tenant, one row each; the last row has the limits of the whole machine."""
     scenario, turn_count = setup.scenario, sizes["tenanted"]
     tenants = scenario.tenants or (Tenant(name="all"),)
     limits: tuple[Tenant | Admission, ...] = (*tenants, scenario.admission)
@@ -292,22 +293,21 @@ def tenants_of(s: Scenario, session: np.ndarray) -> np.ndarray:
     return np.searchsorted(share_ends, draws, side="right").astype(np.int8)
 
 
-def _take_seats(world: c.World, found: Residents | None) -> None:
+def _place_residents(world: c.World, found: Residents | None) -> None:
     """Make the residents wait for the first iteration of their instance."""
     if found is None:
         return
-    n, request, decode = len(found), world.request, world.decode
-    row_numbers = np.arange(n)
+    request, decode, rows = world.request, world.decode, slice(len(found))
     if world.settings.dynamic:
-        request.arrival_s[:n] = 0.0
-        request.input_tokens[:n] = found.input_tokens
-        request.output_tokens[:n] = found.output_tokens
-        request.session[:n], request.turn[:n] = world.turn.session[:n], row_numbers
-        world.turn.asked_s[:n] = 0.0
-    request.front_end_s[:n] = request.routed_s[:n] = 0.0
-    request.prefill_start_s[:n] = request.prefill_end_s[:n] = 0.0
-    request.transfer_end_s[:n] = request.ready_s[:n] = found.ready_s
-    request.rank[:n], request.status[:n] = found.rank, w.DECODING
+        request.arrival_s[rows] = 0.0
+        request.input_tokens[rows] = found.input_tokens
+        request.output_tokens[rows] = found.output_tokens
+        request.session[rows], request.turn[rows] = world.turn.session[rows], np.arange(len(found))
+        world.turn.asked_s[rows] = 0.0
+    request.front_end_s[rows] = request.routed_s[rows] = 0.0
+    request.prefill_start_s[rows] = request.prefill_end_s[rows] = 0.0
+    request.transfer_end_s[rows] = request.ready_s[rows] = found.ready_s
+    request.rank[rows], request.status[rows] = found.rank, w.DECODING
     instance_of_row = found.rank // world.settings.decode_ranks
     np.add.at(decode.taken, instance_of_row, 1)
     np.add.at(decode.taken_slots, found.rank, 1)
@@ -318,12 +318,13 @@ def _take_seats(world: c.World, found: Residents | None) -> None:
             decode.wait[decode_instance] = rows_of_instance[0], rows_of_instance[-1]
             request.following[rows_of_instance[:-1]] = rows_of_instance[1:]
     if world.settings.gated:
-        tenant = world.gate.tenant[:n] if world.settings.tenants > 1 else np.zeros(n, np.int64)
-        request.held[:n] = BEGUN
+        has_tenants = world.settings.tenants > 1
+        tenant = world.gate.tenant[rows] if has_tenants else np.zeros(len(found), np.int64)
+        request.held[rows] = BEGUN
         np.add.at(world.gate.inside, tenant, 1)
-        world.gate.inside[-1] += n
+        world.gate.inside[-1] += len(found)
     for counter_code in (
         w.ARRIVED, w.FRONTED, w.ROUTED, w.ROUTER_SEEN, w.PREFILL_BEGUN, w.PREFILLED, w.TRANSFERRED,
         w.TURNS_TAKEN,
     ):  # fmt: skip
-        world.record.counters[counter_code] = n
+        world.record.counters[counter_code] = len(found)

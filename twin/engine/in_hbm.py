@@ -17,7 +17,7 @@ from twin.policies.router import SEES_HITS
 
 
 @kernel
-def blocks_here(world: World, cell: int, i: int) -> int:
+def cell_blocks(world: World, cell: int, i: int) -> int:
     """Blocks of a request's chain in a cell, from its start to the first gap."""
     return matched_blocks(world.hbm, world.hbm, False, cell, world.request, turn_of(world, i), 0)
 
@@ -29,14 +29,14 @@ def first_cell(world: World, p: int) -> int:
 
 
 @kernel
-def expected_here(world: World, p: int, i: int) -> float:
+def expected_blocks(world: World, p: int, i: int) -> float:
     """Blocks of a request in an instance's HBM: of the best cell if routed by it, else the mean."""
     settings = world.settings
     if not settings.in_hbm:
         return 0.0
     most_blocks, block_sum, base_cell = 0, 0, first_cell(world, p)
     for cell in range(base_cell, base_cell + settings.kv_cells):
-        blocks = blocks_here(world, cell, i)
+        blocks = cell_blocks(world, cell, i)
         most_blocks, block_sum = max(most_blocks, blocks), block_sum + blocks
     return (
         float(most_blocks) if settings.router_policy in SEES_HITS else block_sum / settings.kv_cells
@@ -44,22 +44,22 @@ def expected_here(world: World, p: int, i: int) -> float:
 
 
 @kernel
-def nearest(world: World, p: int, i: int, load: np.ndarray) -> int:
+def lightest_cell(world: World, p: int, i: int, load: np.ndarray) -> int:
     """The cell of an instance with the least load f8[cells] (tokens, infinite: no room) less the
     tokens of the request that it holds, as `prefix_affinity` chooses instances; NONE: no room."""
     best_cell, least_tokens = w.NONE, np.inf
     base_cell, block_tokens = first_cell(world, p), world.settings.block_tokens
     for offset in range(world.settings.kv_cells):
         if load[offset] < np.inf:
-            tokens = load[offset] - float(block_tokens * blocks_here(world, base_cell + offset, i))
+            tokens = load[offset] - float(block_tokens * cell_blocks(world, base_cell + offset, i))
             if tokens < least_tokens:
                 best_cell, least_tokens = offset, tokens
     return best_cell
 
 
 @kernel
-def begin_here(world: World, cell: int, i: int, blocks: int) -> None:
-    """Use a request's first blocks of a cell, and set room aside for the rest of its prompt."""
+def claim_cell(world: World, cell: int, i: int, blocks: int) -> None:
+    """Pin a request's first blocks in a cell, and reserve room for the rest of its prompt."""
     prefix, request = world.prefix, world.request
     if not world.settings.in_hbm:
         return
@@ -67,7 +67,7 @@ def begin_here(world: World, cell: int, i: int, blocks: int) -> None:
     prefix.cell[i], prefix.pinned[i], prefix.own_tokens[i] = cell, blocks, length
     prefix.begun_tokens[cell] += length
     pin(world.hbm, prefix, cell, request, turn_of(world, i), 0, blocks)
-    make_way(world, cell)
+    trim_cell(world, cell)
 
 
 @kernel
@@ -77,7 +77,7 @@ def cell_of(world: World, i: int) -> int:
 
 
 @kernel
-def keep_here(world: World, i: int, tokens: int) -> None:
+def store_computed(world: World, i: int, tokens: int) -> None:
     """Make blocks of a request's first tokens, which have been computed, blocks of its cell."""
     prefix, request, cell = world.prefix, world.request, cell_of(world, i)
     if cell == w.NONE:
@@ -92,8 +92,8 @@ def keep_here(world: World, i: int, tokens: int) -> None:
 
 
 @kernel
-def has_joined(world: World, i: int) -> None:
-    """Count a request's tokens in its rank's context and no longer as begun."""
+def count_joined(world: World, i: int) -> None:
+    """Count a request's tokens no longer as begun: they are in its rank's context now."""
     prefix, cell = world.prefix, cell_of(world, i)
     if cell != w.NONE:
         prefix.begun_tokens[cell] -= prefix.own_tokens[i]
@@ -101,11 +101,11 @@ def has_joined(world: World, i: int) -> None:
 
 
 @kernel
-def let_go(world: World, i: int) -> None:
-    """End a request's use of its cell, if it has one: its blocks become idle."""
+def release_cell(world: World, i: int) -> None:
+    """Unpin a request's blocks in its cell, if it has one: they become idle."""
     prefix, cell = world.prefix, cell_of(world, i)
     if cell != w.NONE:
-        has_joined(world, i)
+        count_joined(world, i)
         unpin(world.hbm, prefix, cell, world.request, turn_of(world, i), int(prefix.pinned[i]))
         prefix.cell[i], prefix.pinned[i] = w.NONE, 0
 
@@ -121,8 +121,8 @@ def shared_tokens(world: World, cell: int) -> float:
 
 
 @kernel
-def make_way(world: World, cell: int) -> None:
-    """Evict the idle blocks of a cell for which requests leave no room."""
+def trim_cell(world: World, cell: int) -> None:
+    """Evict idle blocks of a cell until the KV of its requests has room."""
     settings, prefix, decode = world.settings, world.prefix, world.decode
     if not settings.in_hbm:
         return
@@ -135,8 +135,8 @@ def make_way(world: World, cell: int) -> None:
 
 
 @kernel
-def forget(world: World, first: int, end: int) -> None:
-    """Drop the idle blocks of cells first..end - 1, whose HBM was lost or given back."""
+def drop_idle(world: World, first: int, end: int) -> None:
+    """Drop the idle blocks of cells first..end - 1, whose dies failed or stopped."""
     if world.settings.in_hbm:
         for cell in range(first, end):
             evict_idle(world.hbm, world.prefix, cell, -1.0)

@@ -19,7 +19,7 @@ from twin.engine.in_hbm import shared_tokens
 from twin.engine.lifecycle.life import Life
 from twin.engine.setup import Setup
 from twin.engine.swap import copied_bytes
-from twin.engine.tabling import parts
+from twin.engine.tabling import row_chunks
 from twin.metrics.latency import STAMPS
 from twin.metrics.steadiness import samples_of_stays
 from twin.policies.memory_pool import ABSENT
@@ -42,22 +42,22 @@ def check_all(setup: Setup, world: World, tables: dict[str, pl.DataFrame]) -> li
     """Check every invariant of a finished run but the memory pool's, which is checked earlier."""
     swap_check = swapped_conserved(world)
     return [
-        conserved(world),
-        little(world),
+        requests_conserved(world),
+        little_law(world),
         busy_within_time(world),
         bytes_conserved(world),
         within_capacity(tables["windows"]),
         kv_space(setup, world),
         *([swap_check] if swap_check else []),
-        causal(tables["requests"]),
+        stamps_in_order(tables["requests"]),
         work_conserving(world),
         tokens_conserved(world),
         experts_conserved(setup),
-        finite(tables),
+        figures_finite(tables),
     ]
 
 
-def conserved(world: World) -> Check:
+def requests_conserved(world: World) -> Check:
     """I1, I13: every request that arrived is in exactly one place."""
     arrived = int(world.record.counters[w.ARRIVED])
     status = world.request.status[:arrived]
@@ -76,7 +76,7 @@ def conserved(world: World) -> Check:
     return Check("I1", law_text, bool(agree and unfinished >= 0), f"{counts_text} requests")
 
 
-def little(world: World) -> Check:
+def little_law(world: World) -> Check:
     """I2: Little's law, exactly: requests counted inside at step ends = samples in their stays."""
     settings, request, counters = world.settings, world.request, world.record.counters
     steps = steps_in(settings.horizon_s, settings.step_s)
@@ -88,13 +88,13 @@ def little(world: World) -> Check:
     return_times_s = world.loop.due_s[: world.loop.size[0]]
     begin_s = np.concatenate((request.arrival_s[:arrived_count], return_times_s))
     end_s = np.concatenate((ends_of(world, arrived_count), np.full(return_times_s.size, np.nan)))
-    fewest = most = int(counters[w.EXHAUSTED])
-    for chunk in parts(begin_s.size):
-        least_samples, most_samples = samples_of_stays(begin_s[chunk], end_s[chunk], sample_times_s)
-        fewest, most = fewest + least_samples, most + most_samples
+    fewest_samples = most_samples = int(counters[w.EXHAUSTED])
+    for chunk in row_chunks(begin_s.size):
+        chunk_fewest, chunk_most = samples_of_stays(begin_s[chunk], end_s[chunk], sample_times_s)
+        fewest_samples, most_samples = fewest_samples + chunk_fewest, most_samples + chunk_most
     law_text = "requests counted inside at step ends = step ends within their stays"
-    detail = f"{counted:,} counted, {fewest:,} to {most:,} in the stamps"
-    return Check("I2", law_text, fewest <= counted <= most, detail)
+    detail = f"{counted:,} counted, {fewest_samples:,} to {most_samples:,} in the stamps"
+    return Check("I2", law_text, fewest_samples <= counted <= most_samples, detail)
 
 
 def ends_of(world: World, arrived: int) -> np.ndarray:
@@ -118,8 +118,8 @@ def bytes_conserved(world: World) -> Check:
     received_bytes = float(world.decode.received_bytes.sum())
     transfer = world.transfer
     in_transfer_bytes = 0.0
-    for part in range(int(transfer.active[0])):
-        in_transfer_bytes += die_bytes(world, transfer.request[part])
+    for part_row in range(int(transfer.active[0])):
+        in_transfer_bytes += die_bytes(world, transfer.request[part_row])
     ok = math.isclose(sent_bytes, received_bytes + in_transfer_bytes, rel_tol=ROUNDING, abs_tol=1.0)
     detail = f"{sent_bytes:.6g} B = {received_bytes:.6g} B + {in_transfer_bytes:.6g} B"
     return Check("I4a", "KV bytes sent = received + under way", ok, detail)
@@ -134,7 +134,7 @@ def within_capacity(windows: pl.DataFrame) -> Check:
 
 
 def kv_space(setup: Setup, world: World) -> Check:
-    """I5: each rank's KV tokens equal those of its requests and fit; slots add up."""
+    """I5: each rank's KV tokens equal the sum over its requests, and fit; slots add up."""
     decode, request = world.decode, world.request
     is_taken = np.arange(decode.slot_table.shape[1]) < decode.requests[:, None]
     rank, slot = np.nonzero(is_taken)
@@ -203,8 +203,8 @@ def prefix_cache_fits(world: World) -> Check | None:
 
 
 def swapped_conserved(world: World) -> Check | None:
-    """I5: KV copied to host memory = copied back + dropped + there, which is that of the requests
-    whose KV is there; None without swap."""
+    """I5: KV copied to host memory = copied back + dropped + present, and the present bytes are
+    those of the requests listed there; None without swap."""
     settings, decode = world.settings, world.decode
     if settings.swap_bytes <= 0.0:
         return None
@@ -231,14 +231,14 @@ def swapped_conserved(world: World) -> Check | None:
     )  # fmt: skip
 
 
-def causal(requests: pl.DataFrame) -> Check:
+def stamps_in_order(requests: pl.DataFrame) -> Check:
     """I6, I7: the stamps of every request are in order."""
     columns, wrong_rows, gaps = [requests[name] for name in STAMPS], 0, 0
-    for chunk in parts(requests.height):
+    for chunk in row_chunks(requests.height):
         # NaN: missing. The end of a transfer is the first token.
-        for earlier, later in pairwise(column[chunk].to_numpy() for column in columns):
-            wrong_rows += int(np.count_nonzero(earlier > later))
-            gaps += int(np.count_nonzero(np.isnan(earlier) & ~np.isnan(later)))
+        for earlier_s, later_s in pairwise(column[chunk].to_numpy() for column in columns):
+            wrong_rows += int(np.count_nonzero(earlier_s > later_s))
+            gaps += int(np.count_nonzero(np.isnan(earlier_s) & ~np.isnan(later_s)))
     law_text = "arrival <= front end <= routed <= prefill <= transfer <= first token <= finish"
     detail = f"{wrong_rows} out of order, {gaps} with a stamp missing"
     return Check("I6", law_text, wrong_rows == 0 and gaps == 0, detail)
@@ -285,14 +285,13 @@ def tokens_conserved(world: World) -> Check:
     in_progress_tokens += float((np.maximum(request.emitted[~is_finished], 1) - 1).sum())
     # Open to the last iteration of each instance, cut off at the horizon, and to one token each
     # preemption rounds away or has prefill compute anew.
-    slack = float(world.decode.growth.sum()) + 1.0
-    slack += 2.0 * float(request.preemptions.sum()) + 2.0 * float(request.retries.sum())
-    slack += 2.0 * float((request.status == w.CANCELLED).sum())
-    gap = abs(booked_tokens - answered_tokens - in_progress_tokens)
-    return Check(
-        "I10", "decode tokens booked = tokens of answers", gap <= slack + 1e-6 * answered_tokens,
-        f"{booked_tokens:,.0f} booked, {answered_tokens + in_progress_tokens:,.0f} in answers",
-    )  # fmt: skip
+    slack_tokens = float(world.decode.growth.sum()) + 1.0
+    slack_tokens += 2.0 * float(request.preemptions.sum()) + 2.0 * float(request.retries.sum())
+    slack_tokens += 2.0 * float((request.status == w.CANCELLED).sum())
+    gap_tokens = abs(booked_tokens - answered_tokens - in_progress_tokens)
+    ok = gap_tokens <= slack_tokens + 1e-6 * answered_tokens
+    detail = f"{booked_tokens:,.0f} booked, {answered_tokens + in_progress_tokens:,.0f} in answers"
+    return Check("I10", "decode tokens booked = tokens of answers", ok, detail)
 
 
 def one_role(setup: Setup, life: Life) -> Check:
@@ -335,7 +334,7 @@ def experts_conserved(setup: Setup) -> Check:
     return Check("I11", "expert load over dies = tokens x top-k in every layer", ok, detail)
 
 
-def finite(tables: dict[str, pl.DataFrame]) -> Check:
+def figures_finite(tables: dict[str, pl.DataFrame]) -> Check:
     """I14: no NaN, no infinity, no negative value in columns that cannot be negative."""
     wrong_columns = [
         f"{name}.{column.name}"

@@ -59,14 +59,14 @@ def put_after(ends: np.ndarray, row: int, following: np.ndarray, before: int, it
 @kernel
 def length(ends: np.ndarray, row: int, following: np.ndarray) -> int:
     """Number of items in list `row`."""
-    count, item = 0, ends[row, HEAD]
+    item_count, item = 0, ends[row, HEAD]
     while item != NONE:
-        count, item = count + 1, following[item]
-    return count
+        item_count, item = item_count + 1, following[item]
+    return item_count
 
 
 @kernel
-def unlist(ends: np.ndarray, row: int, following: np.ndarray, item: int) -> bool:
+def remove_item(ends: np.ndarray, row: int, following: np.ndarray, item: int) -> bool:
     """Take an item out of list `row`; False when it is not in it."""
     item_before, item_now = NONE, ends[row, HEAD]
     while item_now not in (NONE, item):
@@ -82,7 +82,7 @@ def insert(
     ends: np.ndarray, row: int, following: np.ndarray, place: np.ndarray,
     begun: np.ndarray, item: int,
 ) -> None:  # fmt: skip
-    """Put an item into list `row` before those of a higher place, behind those that have begun."""
+    """Put an item into list `row` by its place: before items of a higher one, after begun items."""
     last_item = ends[row, TAIL]
     if last_item == NONE or place[last_item] <= place[item]:
         append(ends, row, following, item)
@@ -111,14 +111,14 @@ def heap_pop(values: np.ndarray, items: np.ndarray, size: np.ndarray) -> float:
     """Remove and return the least value of a non-empty heap; items[0] was its item."""
     least = values[0]
     size[0] -= 1
-    count = size[0]
-    last_value, item = values[count], items[count]
+    item_count = size[0]
+    last_value, item = values[item_count], items[item_count]
     hole = 0
     while True:
         child = 2 * hole + 1
-        if child >= count:
+        if child >= item_count:
             break
-        if child + 1 < count and values[child + 1] < values[child]:
+        if child + 1 < item_count and values[child + 1] < values[child]:
             child += 1
         if values[child] >= last_value:
             break
@@ -131,21 +131,21 @@ def heap_pop(values: np.ndarray, items: np.ndarray, size: np.ndarray) -> float:
 @kernel
 def heap_count(values: np.ndarray, size: int, limit: float) -> int:
     """Number of heap values that are at most `limit`; subtrees of larger values are skipped."""
-    count = node = 0
+    value_count = node = 0
     while True:
         if node < size and values[node] <= limit:
-            count += 1
+            value_count += 1
             node = 2 * node + 1
             continue
         while node > 0 and node % 2 == 0:
             node = (node - 1) // 2
         if node == 0:
-            return count
+            return value_count
         node += 1
 
 
 @kernel
-def put_in(items: np.ndarray, first: int, end: int, item: int) -> int:
+def insert_sorted(items: np.ndarray, first: int, end: int, item: int) -> int:
     """Insert a number into the sorted items[first:end]; returns its index."""
     while end > first and items[end - 1] > item:
         items[end] = items[end - 1]
@@ -155,7 +155,7 @@ def put_in(items: np.ndarray, first: int, end: int, item: int) -> int:
 
 
 @kernel
-def place_in(items: np.ndarray, first: int, item: int) -> int:
+def index_of(items: np.ndarray, first: int, item: int) -> int:
     """Index of a number that is among items[first:]."""
     while items[first] != item:
         first += 1
@@ -170,7 +170,7 @@ def fill(values: np.ndarray, value: float) -> None:
 
 
 @kernel
-def any_of(values: np.ndarray, least: float) -> bool:
+def any_at_least(values: np.ndarray, least: float) -> bool:
     """Whether one of some values is `least` or more."""
     is_found = False
     for k in range(values.size):

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 
 from twin.engine import codes as w
-from twin.engine.books import book_busy
-from twin.engine.clients.arrivals import arrivals, expire, front_end, let_in
+from twin.engine.books import record_busy
+from twin.engine.clients.arrivals import arrivals, front_end, make_rows, withdraw_expired
 from twin.engine.clock import window_of
 from twin.engine.columns import World
 from twin.engine.contention.kv_transfer import kv_transfer
 from twin.engine.contention.streams import settle_stream
-from twin.engine.contention.traffic import several, traffic
+from twin.engine.contention.traffic import has_other_models, traffic
 from twin.engine.lists import heap_count, length
 from twin.engine.phases.colocated import colocated
 from twin.engine.phases.decode import decode
@@ -23,7 +23,7 @@ Serve = Callable[[World, float], None]
 
 
 def _loop(serve: Serve) -> Callable[[World, int, int], None]:
-    """Return the loop of a run whose instances are advanced by `serve`; compiled at first use."""
+    """Return the loop over steps, whose instances `serve` advances; compiled at first use."""
 
     @entry
     def advance(world: World, first_step: int, last_step: int) -> None:
@@ -40,9 +40,9 @@ def _loop(serve: Serve) -> Callable[[World, int, int], None]:
             t0 = k * settings.step_s
             t1 = min((k + 1) * settings.step_s, settings.horizon_s)
             if settings.patient:
-                expire(world, t0)
+                withdraw_expired(world, t0)
             if settings.dynamic:
-                let_in(world, t0)
+                make_rows(world, t0)
             else:
                 arrivals(world, t0, t1)
             front_end(world, t1)
@@ -51,14 +51,14 @@ def _loop(serve: Serve) -> Callable[[World, int, int], None]:
             traffic(world, t1)
             sample(world, t1, pool_fill(world))
             if k % settings.sample_every == 0:
-                look_at_instances(world, t1)
+                sample_instances(world, t1)
             k += 1
 
     return advance
 
 
 @kernel
-def disaggregated(world: World, t1: float) -> None:
+def advance_pools(world: World, t1: float) -> None:
     """Advance prefill, KV transfer and decode; either pool may be missing."""
     settings = world.settings
     if settings.has_prefill:
@@ -70,7 +70,7 @@ def disaggregated(world: World, t1: float) -> None:
 
 
 PREFILL, DECODE = Piece(prefill), Piece(decode)
-advance_disaggregated, advance_colocated = _loop(disaggregated), _loop(colocated)
+advance_disaggregated, advance_colocated = _loop(advance_pools), _loop(colocated)
 
 
 stage("loop")(lambda: prepare(advance_disaggregated, World, int, int))
@@ -85,7 +85,7 @@ def advance(world: World, first_step: int, last_step: int) -> None:
     advance_loop(world, first_step, last_step)
 
 
-def close_books(world: World) -> None:
+def record_unfinished(world: World) -> None:
     """Book, at the horizon, unfinished streams and the time of batches that are still reading."""
     horizon_s = world.settings.horizon_s
     for stream in range(world.streams.flow.size):
@@ -93,7 +93,7 @@ def close_books(world: World) -> None:
     for prefill_instance in range(world.prefill.reading.size):
         if world.prefill.reading[prefill_instance]:
             column = world.settings.prompt_row + prefill_instance
-            book_busy(world, column, world.prefill.begin_s[prefill_instance], horizon_s, 1.0)
+            record_busy(world, column, world.prefill.begin_s[prefill_instance], horizon_s, 1.0)
 
 
 @kernel
@@ -109,7 +109,7 @@ def requests_inside(world: World) -> int:
 def idle_until(world: World, step: int, last_step: int) -> int:
     """Step of the next arrival if no request is inside, otherwise `step` itself."""
     settings = world.settings
-    if settings.closed_loop or requests_inside(world) > 0 or several(world):
+    if settings.closed_loop or requests_inside(world) > 0 or has_other_models(world):
         return step
     if settings.dynamic:
         if world.loop.size[0] == 0:
@@ -157,7 +157,7 @@ def sample(world: World, t1: float, fill: float) -> None:
 
 
 @kernel
-def look_at_instances(world: World, t1: float) -> None:
+def sample_instances(world: World, t1: float) -> None:
     """Sample waiting and running requests of every instance at the end of a step."""
     settings, sums = world.settings, world.record.instances
     crowding, first_exchange = world.traffic.crowding, world.traffic.first[w.EXPERTS]
@@ -173,13 +173,13 @@ def look_at_instances(world: World, t1: float) -> None:
         sums[row, first_field + w.AT_CROWDED] += crowding[first_exchange + prefill_instance]
         sums[row, first_field + w.AT_HOT] += prefill_hot[prefill_instance, most_tokens]
         sums[row, first_field + w.AT_SAMPLES] += 1.0
-    for d in range(decode.taken.size):
-        first_field = (instances + d) * w.AT_FIELDS
-        verified_tokens = (settings.draft_tokens + 1.0) * decode.in_batch[d]
-        hot_table = costs.decode_hot_tokens, costs.decode_hot_factor[d]
-        sums[row, first_field + w.AT_QUEUE] += length(decode.wait, d, following)
-        sums[row, first_field + w.AT_RUNNING] += decode.in_batch[d]
-        sums[row, first_field + w.AT_CROWDED] += crowding[first_exchange + instances + d]
+    for decode_row in range(decode.taken.size):
+        first_field = (instances + decode_row) * w.AT_FIELDS
+        verified_tokens = (settings.draft_tokens + 1.0) * decode.in_batch[decode_row]
+        hot_table = costs.decode_hot_tokens, costs.decode_hot_factor[decode_row]
+        sums[row, first_field + w.AT_QUEUE] += length(decode.wait, decode_row, following)
+        sums[row, first_field + w.AT_RUNNING] += decode.in_batch[decode_row]
+        sums[row, first_field + w.AT_CROWDED] += crowding[first_exchange + instances + decode_row]
         sums[row, first_field + w.AT_HOT] += interpolate(verified_tokens, *hot_table)
         sums[row, first_field + w.AT_SAMPLES] += 1.0
 

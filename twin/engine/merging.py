@@ -37,7 +37,7 @@ AXIS = ("t_s", "window_s")
 
 
 @dataclass(frozen=True)
-class Part:
+class ModelResult:
     """Results of one model at the horizon."""
 
     name: str
@@ -56,7 +56,7 @@ class Part:
         """DRAM of a node that it may have of the memory pool."""
         return self.setup.scenario.memory_pool.gb_per_node
 
-    def always_there(self, name: str) -> float:
+    def unrecorded_value(self, name: str) -> float:
         """Value of a column of windows that is not recorded: NPUs of `<role>_npus`, else 0."""
         role = name.removesuffix("_npus")
         instances = (i for i in self.setup.instances if i.role == role)
@@ -88,68 +88,72 @@ def _by_window(times_s: pl.Series, horizon_s: float, windows: int) -> np.ndarray
     return np.bincount(window_of_time, minlength=windows).astype(float)
 
 
-def merged(s: Scenario, parts: Sequence[Part]) -> Tables:
-    """The tables of all models of a scenario as those of one run."""
+def merge_tables(s: Scenario, results: Sequence[ModelResult]) -> Tables:
+    """The tables of one run, made of the tables of all its models."""
     offsets = first_numbers(s)
     tables = {
-        name: _stacked(parts, name, offsets)
+        name: _stack_tables(results, name, offsets)
         for name in OF_INSTANCES
-        if any(name in part.tables for part in parts)
+        if any(name in result.tables for result in results)
     }
-    tables["requests"] = _requests(parts, offsets)
-    events = pl.concat(map(_events, parts, offsets)).unique(maintain_order=True)
+    tables["requests"] = _requests(results, offsets)
+    events = pl.concat(map(_events, results, offsets)).unique(maintain_order=True)
     tables["events"] = events.sort("t_s", maintain_order=True)
-    tables["windows"] = windows_of(parts)
-    tables["operators"] = _operators([part.tables["operators"] for part in parts])
-    tables["links"] = _links([part.tables["links"] for part in parts], tables["traffic"])
-    if server_tables := [p.tables["servers"] for p in parts if "servers" in p.tables]:
+    tables["windows"] = windows_of(results)
+    tables["operators"] = _operators([result.tables["operators"] for result in results])
+    tables["links"] = _links([result.tables["links"] for result in results], tables["traffic"])
+    if server_tables := [p.tables["servers"] for p in results if "servers" in p.tables]:
         keys = ["t_s", "window_s", "node"]
         tables["servers"] = pl.concat(server_tables).group_by(keys, maintain_order=True).sum()
     return tables
 
 
-def _named(part: Part, parts: Sequence[Part]) -> pl.Series:
+def _model_series(result: ModelResult, results: Sequence[ModelResult]) -> pl.Series:
     """The name of a model as a value of the column `model`."""
-    return pl.Series("model", [part.name], pl.Enum([model.name for model in parts]))
+    return pl.Series("model", [result.name], pl.Enum([model.name for model in results]))
 
 
-def _stacked(parts: Sequence[Part], name: str, offsets: Sequence[dict[str, int]]) -> pl.DataFrame:
+def _stack_tables(
+    results: Sequence[ModelResult], name: str, offsets: Sequence[dict[str, int]]
+) -> pl.DataFrame:
     """A table of all models, instances numbered through; a model without the table has no rows."""
     tables = []
-    for part, first in zip(parts, offsets, strict=True):
-        if name not in part.tables:  # of models whose instances come and go
+    for result, first in zip(results, offsets, strict=True):
+        if name not in result.tables:  # of models whose instances come and go
             continue
-        table = part.tables[name]
+        table = result.tables[name]
         if "instance" in table.columns:
             first_number = pl.col("role").replace_strict(first, default=0, return_dtype=pl.Int32)
             table = table.with_columns((pl.col("instance") + first_number).alias("instance"))
-        tables.append(table.with_columns(pl.lit(_named(part, parts)).first().alias("model")))
+        tables.append(
+            table.with_columns(pl.lit(_model_series(result, results)).first().alias("model"))
+        )
     return pl.concat(tables, how="diagonal")
 
 
-def _events(part: Part, first: dict[str, int]) -> pl.DataFrame:
+def _events(result: ModelResult, first: dict[str, int]) -> pl.DataFrame:
     """Events of a model with the numbers that its instances have in the whole run, also inside
     their texts. Events of the machine itself have no instance and are the same for each model."""
-    rows = part.tables["events"].to_dicts()
+    rows = result.tables["events"].to_dicts()
     for row in rows:
         if row["instance"] is not None:
             name_pattern = rf"\b{row['role']} {row['instance']}\b"
             row["instance"] += first[row["role"]]
             for column in ("element", "detail"):
                 row[column] = re.sub(name_pattern, f"{row['role']} {row['instance']}", row[column])
-    return pl.DataFrame(rows, schema=part.tables["events"].schema)
+    return pl.DataFrame(rows, schema=result.tables["events"].schema)
 
 
-def _requests(parts: Sequence[Part], offsets: Sequence[dict[str, int]]) -> pl.DataFrame:
+def _requests(results: Sequence[ModelResult], offsets: Sequence[dict[str, int]]) -> pl.DataFrame:
     """Requests of all models in order of arrival; sessions are numbered through."""
     tables, session_count = [], 0
-    for part, first_by_role in zip(parts, offsets, strict=True):
-        table = part.tables["requests"]
+    for result, first_by_role in zip(results, offsets, strict=True):
+        table = result.tables["requests"]
         table = table.with_columns(
             pl.col("session") + session_count,
             pl.col("prefill_instance") + first_by_role["prefill"],
             pl.col("decode_instance") + first_by_role["decode"],
-            pl.lit(_named(part, parts)).first().alias("model"),
+            pl.lit(_model_series(result, results)).first().alias("model"),
         )
         session_count = int(table["session"].max() or 0) + 1  # type: ignore[arg-type]
         tables.append(table)
@@ -157,20 +161,20 @@ def _requests(parts: Sequence[Part], offsets: Sequence[dict[str, int]]) -> pl.Da
     return requests.with_columns(pl.int_range(requests.height, dtype=pl.Int32).alias("request_id"))
 
 
-def windows_of(parts: Sequence[Part]) -> pl.DataFrame:
+def windows_of(results: Sequence[ModelResult]) -> pl.DataFrame:
     """Windows of the whole machine: sums of the models' columns, or means by their weights."""
-    tables = [part.tables["windows"] for part in parts]
+    tables = [result.tables["windows"] for result in results]
     count = tables[0].height
-    weights = [part.weights(count) for part in parts]
+    weights = [result.weights(count) for result in results]
     columns = {name: tables[0][name] for name in AXIS}
     for name in dict.fromkeys(name for table in tables for name in table.columns):
         if name in AXIS:
             continue
         values = [
-            part.tables["windows"][name].fill_null(0).to_numpy()
-            if name in part.tables["windows"].columns
-            else np.full(count, part.always_there(name))
-            for part in parts
+            result.tables["windows"][name].fill_null(0).to_numpy()
+            if name in result.tables["windows"].columns
+            else np.full(count, result.unrecorded_value(name))
+            for result in results
         ]
         weight_name = MEANS.get(name) or ("iterations" if name.startswith("decode_") and
                                  name.endswith("_s") else "")  # fmt: skip
@@ -202,28 +206,28 @@ def _operators(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 
 def _links(tables: Sequence[pl.DataFrame], traffic: pl.DataFrame) -> pl.DataFrame:
-    """Traffic of every node with the bytes of all models; peaks are those of the plane."""
+    """Traffic of every node, bytes summed over models; peaks by the peak of the whole plane."""
     first, *others = tables  # rows are the machine's: the same of each model, in the same order
     all_models = first.with_columns(
         sum((table[name] for table in others), first[name]).alias(name)
         for name in ("bytes", "utilisation_mean")
     )  # fmt: skip
     mean_use = pl.col("utilisation_mean")
-    by_time = traffic.group_by("plane", "t_s").agg(pl.col("bytes").sum())
-    peak_share = by_time.group_by("plane").agg(pl.col("bytes").max() / pl.col("bytes").sum())
-    window_count = traffic.select((pl.col("t_s") / pl.col("window_s")).max()).item() or 0.0
-    peaks = {plane: share * (round(window_count) + 1) for plane, share in peak_share.rows()}
+    bytes_by_time = traffic.group_by("plane", "t_s").agg(pl.col("bytes").sum())
+    peak_share = bytes_by_time.group_by("plane").agg(pl.col("bytes").max() / pl.col("bytes").sum())
+    last_window = traffic.select((pl.col("t_s") / pl.col("window_s")).max()).item() or 0.0
+    peaks = {plane: share * (round(last_window) + 1) for plane, share in peak_share.rows()}
     peak = pl.col("plane").replace_strict(peaks, default=0.0, return_dtype=pl.Float64)
     peak_use = pl.min_horizontal(mean_use * peak, pl.max_horizontal(mean_use, pl.lit(1.0)))
     return all_models.with_columns(peak_use.alias("utilisation_peak"))
 
 
-def models_table(parts: Sequence[Part]) -> pl.DataFrame:
+def models_table(results: Sequence[ModelResult]) -> pl.DataFrame:
     """A row for each model: all figures of its own requests and instances."""
-    names = [part.name for part in parts]
-    columns = {"model": pl.Series(names, dtype=pl.Enum(names))}
-    for key in parts[0].summary:
-        values = [part.summary[key] for part in parts]
+    model_names = [result.name for result in results]
+    columns = {"model": pl.Series(model_names, dtype=pl.Enum(model_names))}
+    for key in results[0].summary:
+        values = [result.summary[key] for result in results]
         is_text = any(isinstance(value, str) for value in values)
         columns[key] = pl.Series(values, dtype=pl.String if is_text else pl.Float64, strict=False)
     return pl.DataFrame(columns)

@@ -12,14 +12,14 @@ from twin.engine.columns import World
 from twin.engine.contention.flows import shares_of
 from twin.engine.lifecycle.machine import Epoch, Machine
 from twin.engine.setup import Setup
-from twin.engine.tabling import schema, stacked
+from twin.engine.tabling import schema, stack_pieces
 from twin.hardware.network import Network
 from twin.hardware.placement import Instance
 from twin.hardware.prices import port_rates
 from twin.metrics.events import Event, Kind
 
 Uneven = tuple[np.ndarray, np.ndarray]  # of what enters, of what leaves
-Piece = dict[str, Any]  # rows of a table, see `stacked`
+Piece = dict[str, Any]  # rows of a table, see `stack_pieces`
 WAYS = [(plane, direction) for plane in w.PLANES for direction in ("out", "in")]
 STORED = (w.TRAFFIC[w.SSD_READ], w.TRAFFIC[w.SSD_WRITE])
 
@@ -61,7 +61,7 @@ def traffic_table(setup: Setup, world: World) -> pl.DataFrame:
                          "traffic": class_name, "role": instance.role, "instance": instance.index,
                          "bytes": moved_bytes[window_rows]}
                     )  # fmt: skip
-    return stacked(TRAFFIC, pieces)
+    return stack_pieces(TRAFFIC, pieces)
 
 
 def shares_of_classes(machine: Machine, balance: Balance, horizon_s: float) -> list[Piece]:
@@ -71,20 +71,20 @@ def shares_of_classes(machine: Machine, balance: Balance, horizon_s: float) -> l
     return [
         piece
         for epoch, end_s in _spans(machine, horizon_s)
-        for piece in _shares_of(epoch, end_s, _of_experts(epoch, machine, balance))
+        for piece in _shares_of(epoch, end_s, _unevenness(epoch, machine, balance))
     ]
 
 
 def shares_table(net: Network, pieces: Sequence[Piece]) -> pl.DataFrame:
     """Nodes (or sub-planes) of `shares_of_classes`."""
-    places = pl.Series(_rows(net, pieces)[1].astype(np.uint32))
+    places = pl.Series(_pieces_and_places(net, pieces)[1].astype(np.uint32))
     place_columns = {column.name: column[places] for column in _columns_of(net)}
-    others = {name: data_type for name, data_type in SHARES.items() if name not in place_columns}
-    table = stacked(others, pieces)
+    other_names = [name for name in SHARES if name not in place_columns]
+    table = stack_pieces({name: SHARES[name] for name in other_names}, pieces)
     return pl.DataFrame([place_columns[n] if n in place_columns else table[n] for n in SHARES])
 
 
-def _rows(net: Network, pieces: Sequence[Piece]) -> tuple[np.ndarray, np.ndarray]:
+def _pieces_and_places(net: Network, pieces: Sequence[Piece]) -> tuple[np.ndarray, np.ndarray]:
     """Piece and place of each row, both i8[rows]. Where one network has the ports of both planes,
     bytes of storage are on a second set of places, those of the VPC plane."""
     piece_of_row = np.repeat(np.arange(len(pieces)), [table["place"].size for table in pieces])
@@ -96,7 +96,7 @@ def _rows(net: Network, pieces: Sequence[Piece]) -> tuple[np.ndarray, np.ndarray
 
 
 def _columns_of(net: Network) -> list[pl.Series]:
-    """What is known of each place of a fabric, a column each; and of `_rows`' second set."""
+    """Plane, node, sub-plane and direction of each place, of both sets, as columns."""
 
     def column(name: str) -> pl.Series:
         """A column of the places, and of the second set."""
@@ -104,8 +104,8 @@ def _columns_of(net: Network) -> list[pl.Series]:
         second_values = ["vpc" if value == "rdma" else value for value in place_values]
         return pl.Series(name, [*place_values, *second_values], SHARES[name])
 
-    names = ("plane", "node", "sub_plane", "direction")
-    return net.once("columns of places", lambda: [*map(column, names)])
+    column_names = ("plane", "node", "sub_plane", "direction")
+    return net.once("columns of places", lambda: [*map(column, column_names)])
 
 
 def _ways_of(net: Network) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -136,14 +136,14 @@ def _spans(machine: Machine, horizon_s: float) -> list[tuple[Epoch, float]]:
     return list(zip(epochs, ends_s, strict=True))
 
 
-def _of_experts(epoch: Epoch, machine: Machine, balance: Balance) -> dict[tuple[str, int], Uneven]:
+def _unevenness(epoch: Epoch, machine: Machine, balance: Balance) -> dict[tuple[str, int], Uneven]:
     """Bytes of dispatch and combine at each node over those of an even exchange, where dies got
     uneven tokens, by role and number. An instance that had other dies meanwhile counts as even."""
     uneven_by_instance: dict[tuple[str, int], Uneven] = {}
     dies = {(seat.role, seat.index): seat.dies for seat in epoch.seats}
     for number, instance in enumerate(machine.setup.instances):
         dies_of_instance = dies.get((instance.role, instance.index), ())
-        tokens_taken, dispatched = balance.taken(number), machine.roles[number].dispatched
+        tokens_taken, dispatched = balance.tokens_of_dies(number), machine.roles[number].dispatched
         if tokens_taken is None or dispatched is None:
             continue
         if tokens_taken.size == len(dies_of_instance):
@@ -183,13 +183,13 @@ def _shares_of(
             if flow.role == "prefill":
                 shares_of_class["attention"] = even_shares
             if node_factors := uneven.get((flow.role, flow.instance)):
-                node, enters = (array[flow.load.places] for array in epoch.fabric.place_ends)
-                factors = np.where(enters, node_factors[0][node], node_factors[1][node])
-                shares_of_class["experts"] = shares_of(epoch.fabric, flow.load, factors)
-        for name, share in shares_of_class.items():
+                node, is_entering = (array[flow.load.places] for array in epoch.fabric.place_ends)
+                place_factors = np.where(is_entering, node_factors[0][node], node_factors[1][node])
+                shares_of_class["experts"] = shares_of(epoch.fabric, flow.load, place_factors)
+        for name, place_shares in shares_of_class.items():
             yield {
                 "t_s": epoch.t_s, "end_s": end_s, "traffic": name, "role": flow.role,
-                "instance": flow.instance, "place": flow.load.places, "share": share,
+                "instance": flow.instance, "place": flow.load.places, "share": place_shares,
             }  # fmt: skip
 
 
@@ -217,7 +217,7 @@ def links_table(setup: Setup, world: World, where: Sequence[Piece]) -> pl.DataFr
                      "capacity_bytes_per_s": capacity, "utilisation_mean": mean_use,
                      "utilisation_peak": peak_use}
                 )  # fmt: skip
-    return stacked(LINKS, pieces)
+    return stack_pieces(LINKS, pieces)
 
 
 def _limits(net: Network) -> dict[str, np.ndarray]:
@@ -226,14 +226,14 @@ def _limits(net: Network) -> dict[str, np.ndarray]:
     is_leaving = net.links_of("ub") & np.isin(net.tail, net.dies)
     node_and_sub_plane = net.node[net.tail[is_leaving]], np.maximum(net.sub_plane[is_leaving], 0)
     np.add.at(ub_rates, node_and_sub_plane, net.capacity[is_leaving])
-    rates: dict[str, np.ndarray] = {"ub": ub_rates}
+    bytes_per_s: dict[str, np.ndarray] = {"ub": ub_rates}
     ports: tuple[tuple[Literal["rdma", "vpc"], str], ...] = (
         ("rdma", "nic"), ("vpc", net.storage_ports),
     )  # fmt: skip
     for plane, kind in ports:
         node_of_port = net.node[net.of_kind(kind)]
-        rates[plane] = np.bincount(node_of_port, port_rates(net, plane), net.nodes)[:, None]
-    return rates
+        bytes_per_s[plane] = np.bincount(node_of_port, port_rates(net, plane), net.nodes)[:, None]
+    return bytes_per_s
 
 
 def _placed_bytes(
@@ -244,28 +244,30 @@ def _placed_bytes(
     column_of = {(i.role, i.index): c for c, i in columns_of(setup, world.settings.prefills)}
     middle_s = (np.arange(len(cells)) + 0.5) * setup.scenario.horizon_s / len(cells)
     # What a plane carries of a class is known; its shares there are brought back to a whole.
-    piece, places = _rows(net, where)
+    piece_of_row, places = _pieces_and_places(net, where)
     way, node, sub_plane = (values[places] for values in _ways_of(net))
-    share = np.concatenate([table["share"] for table in where]) if where else np.zeros(0)
-    class_of = piece * len(WAYS) + way
-    class_sizes = np.bincount(class_of, share)
+    row_share = np.concatenate([table["share"] for table in where]) if where else np.zeros(0)
+    class_of = piece_of_row * len(WAYS) + way
+    class_sizes = np.bincount(class_of, row_share)
     share_bytes, epochs_of_class = np.zeros(class_sizes.size), dict[tuple[Any, ...], list[int]]()
     for code in np.unique(class_of).tolist():
         plane, direction = WAYS[code % len(WAYS)]
         table = where[code // len(WAYS)]
         class_key = plane, table["traffic"], table["role"], table["instance"], direction
         is_within = (middle_s >= table["t_s"]) & (middle_s < table["end_s"])
-        share_bytes[code] = _book(cells, column_of, class_key)[is_within].sum() / class_sizes[code]
+        share_bytes[code] = (
+            _recorded_bytes(cells, column_of, class_key)[is_within].sum() / class_sizes[code]
+        )
         epochs_of_class.setdefault(class_key, []).append(code)
     # What was recorded in a window whose middle found the class without a way had one at its ends.
     for class_key, class_indices in epochs_of_class.items():
         placed_bytes = float((share_bytes[class_indices] * class_sizes[class_indices]).sum())
-        booked_bytes = float(_book(cells, column_of, class_key).sum())
+        booked_bytes = float(_recorded_bytes(cells, column_of, class_key).sum())
         if booked_bytes > placed_bytes == 0.0:  # in spans that hold no window's middle
             share_bytes[class_indices] = booked_bytes / class_sizes[class_indices].sum()
         elif booked_bytes > placed_bytes * (1.0 + 1e-12):
             share_bytes[class_indices] *= booked_bytes / placed_bytes
-    row_bytes = share_bytes[class_of] * share
+    row_bytes = share_bytes[class_of] * row_share
     bytes_by_way = {}
     for way_index, (plane, direction) in enumerate(WAYS):
         rows = np.flatnonzero(way == way_index)
@@ -275,7 +277,9 @@ def _placed_bytes(
     return bytes_by_way
 
 
-def _book(cells: np.ndarray, column: dict[tuple[str, int], int], who: Sequence[Any]) -> np.ndarray:
+def _recorded_bytes(
+    cells: np.ndarray, column: dict[tuple[str, int], int], who: Sequence[Any]
+) -> np.ndarray:
     """Bytes by window of a (plane, class of traffic, role, instance ...), f8[windows]."""
     plane, traffic, role, instance = who[:4]
     class_index = w.TRAFFIC.index(traffic), w.PLANES.index(plane), column[role, instance]
@@ -298,10 +302,11 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
         look_count = np.maximum(samples[:, w.AT_SAMPLES], 1.0)
         is_sampled = samples[:, w.AT_SAMPLES] > 0
         down_s = np.zeros(window_count)
-        for e in log:
-            if e.kind == Kind.INSTANCE_DOWN and (e.role, e.instance) == (i.role, i.index):
-                assert e.end_s is not None  # infinite while it lasts
-                out_s = np.minimum(e.end_s, begin_s + width_s) - np.maximum(e.t_s, begin_s)
+        for event in log:
+            is_of_instance = (event.role, event.instance) == (i.role, i.index)
+            if event.kind == Kind.INSTANCE_DOWN and is_of_instance:
+                assert event.end_s is not None  # infinite while it lasts
+                out_s = np.minimum(event.end_s, begin_s + width_s) - np.maximum(event.t_s, begin_s)
                 down_s += np.maximum(out_s, 0.0)
         queue, running = samples[:, w.AT_QUEUE] / look_count, samples[:, w.AT_RUNNING] / look_count
         if i.role == "colocated":  # what waits for it waits in its prompt queue
@@ -325,7 +330,7 @@ def instances_table(setup: Setup, machine: Machine, log: list[Event]) -> pl.Data
                 "dies": in_service[epoch, number],
             }
         )
-    return stacked(INSTANCES, tables, gaps=True)
+    return stack_pieces(INSTANCES, tables, gaps=True)
 
 
 def servers_table(setup: Setup, machine: Machine) -> dict[str, pl.DataFrame]:

@@ -4,7 +4,7 @@ Lookups happen when a prompt joins a batch and stores when the batch ends: the p
 prefill and of colocated instances call these functions, which have no clock of their own."""
 
 from twin.engine import codes as w
-from twin.engine.books import add_at, book_busy, book_traffic
+from twin.engine.books import add_at, record_busy, record_traffic
 from twin.engine.clients.returns import tenant_of, turn_of
 from twin.engine.columns import World
 from twin.engine.contention.streams import (
@@ -14,7 +14,7 @@ from twin.engine.contention.streams import (
     enlist,
     read_through_s,
 )
-from twin.engine.contention.traffic import first_rate, hot_server, load_servers
+from twin.engine.contention.traffic import hot_server, load_servers, new_read_rate
 from twin.engine.lists import fill
 from twin.kernels.compiled import kernel
 from twin.policies.batching import fetch_pays
@@ -24,8 +24,8 @@ from twin.policies.memory_pool import (
     count_servers,
     hold_chain,
     keep_chain,
-    look,
     matched_blocks,
+    set_clock,
 )
 
 
@@ -39,14 +39,14 @@ def pool_row(world: World, p: int, i: int) -> int:
 
 
 @kernel
-def look_at_pool(world: World, p: int, now_s: float) -> None:
-    """Set the clock of both tiers of instance p before a lookup or a store."""
+def set_pool_clock(world: World, p: int, now_s: float) -> None:
+    """Set the clock of both tiers of instance p's pool, before a lookup or a store."""
     if world.settings.pool_enabled:
         namespaces = world.settings.namespaces
         first_row = world.prefill.pool[p] * namespaces
         for row in range(first_row, first_row + namespaces):
-            look(world.pool, row, now_s)
-            look(world.ssd, row, now_s)
+            set_clock(world.pool, row, now_s)
+            set_clock(world.ssd, row, now_s)
 
 
 @kernel
@@ -74,30 +74,30 @@ def worth_reading(world: World, p: int, i: int, blocks: int, here: int) -> bool:
     tokens = float((blocks - here) * settings.block_tokens)
     read_s = settings.fetch_latency_s + tokens * prefill.ahead_s_per_token[p]
     read_s += tokens * prefill.read_bytes_per_token[p] / prefill.read_bytes_per_s[p]
-    ssd_blocks = cold_of(world, p, i, blocks, here)
+    ssd_blocks = count_cold(world, p, i, blocks, here)
     if ssd_blocks > 0:  # comes in while the batch before computes
         read_s = max(read_s, ssd_blocks * settings.block_bytes / prefill.ssd_bytes_per_s[p])
     return fetch_pays(read_s, tokens * prefill.recompute_s_per_token[p])
 
 
 @kernel
-def cold_of(world: World, p: int, i: int, blocks: int, here: int) -> int:
+def count_cold(world: World, p: int, i: int, blocks: int, here: int) -> int:
     """Number of a request's first blocks, after the first `here`, that only the SSD tier has."""
     row = pool_row(world, p, i)
     return cold_blocks(world.pool, row, world.request, turn_of(world, i), blocks, here)
 
 
 @kernel
-def warm(world: World, p: int, i: int, held: int, here: int) -> int:
-    """Note the servers of a request's cached tokens but the first `here` blocks; returns the number
-    of their blocks read from the SSD tier, which DRAM has afterwards."""
+def note_servers(world: World, p: int, i: int, held: int, here: int) -> int:
+    """Count the blocks that a request reads from each memory server, after the first `here`;
+    returns how many of them only the SSD tier has. They are put into DRAM."""
     streams = world.streams
     blocks = -(-held // world.settings.block_tokens)
     count_servers(
         world.request, turn_of(world, i), blocks, here, streams.answers[p], streams.parts[p],
         streams.home[p], streams.requested[p],
     )  # fmt: skip
-    ssd_blocks = cold_of(world, p, i, blocks, here)
+    ssd_blocks = count_cold(world, p, i, blocks, here)
     if ssd_blocks > 0:
         keep_chain(world.pool, pool_row(world, p, i), world.request, turn_of(world, i), blocks)
     return ssd_blocks
@@ -120,11 +120,11 @@ def begin_reading(world: World, p: int, now_s: float) -> None:
     streams.since_s[stream] = begin_s
     load_servers(world, p)
     server_count = streams.requested.shape[1]
-    for s in range(server_count):
-        if streams.requested[p, s] > 0:
-            server_row, blocks = state.pool[p] * server_count + s, float(streams.requested[p, s])
+    for k in range(server_count):
+        if streams.requested[p, k] > 0:
+            server_row, blocks = state.pool[p] * server_count + k, float(streams.requested[p, k])
             add_at(record.servers, now_s, server_row, blocks, settings)
-    streams.rate[stream] = first_rate(world, p, begin_s, left_bytes)
+    streams.rate[stream] = new_read_rate(world, p, begin_s, left_bytes)
     streams.left_bytes[stream] = left_bytes
     enlist(world, stream)
     state.fetched_bytes[p] += left_bytes
@@ -143,7 +143,7 @@ def forget_servers(world: World, p: int) -> None:
 
 @kernel
 def note_read(world: World, p: int) -> None:
-    """Book the seconds by which a hot memory server delayed a batch's read."""
+    """Record the seconds by which a hot memory server delayed a batch's read."""
     streams = world.streams
     server = streams.hot[p]
     if server == w.NONE:
@@ -160,7 +160,7 @@ def stop_reading(world: World, p: int, now_s: float) -> None:
         drop_stream(world, w.READS * world.settings.prefills + p, now_s)
         drop_stream(world, w.RECALLS * world.settings.prefills + p, now_s)
         column = world.settings.prompt_row + p  # it was busy, and will not compute
-        book_busy(world, column, world.prefill.begin_s[p], now_s, 1.0)
+        record_busy(world, column, world.prefill.begin_s[p], now_s, 1.0)
         world.prefill.reading[p] = 0
 
 
@@ -168,7 +168,7 @@ def stop_reading(world: World, p: int, now_s: float) -> None:
 def write_blocks(world: World, p: int, now_s: float, before: tuple[int, int]) -> None:
     """Write blocks stored since `before` to DRAM, and on to the SSD tier, during the next batch."""
     settings = world.settings
-    kept_blocks, ssd_blocks = kept_by(world, p)
+    kept_blocks, ssd_blocks = blocks_stored(world, p)
     for kind, new_blocks in (
         (w.WRITES, kept_blocks - before[0]),
         (w.ARCHIVES, ssd_blocks - before[1]),
@@ -200,21 +200,22 @@ def store_answer(world: World, i: int, now_s: float) -> None:
     """Store the blocks of a finished answer behind those of its prompt. Their writes by decode dies
     are recorded but take no share of a link: tens of MB/s of a die."""
     settings, request = world.settings, world.request
-    prefill_instance, d = request.prefill_instance[i], request.rank[i] // settings.decode_ranks
+    prefill_instance = request.prefill_instance[i]
     if prefill_instance == w.NONE or not world.prefill.pool_open[prefill_instance]:
         return
-    look_at_pool(world, prefill_instance, now_s)
-    blocks_before = kept_by(world, prefill_instance)
+    set_pool_clock(world, prefill_instance, now_s)
+    blocks_before = blocks_stored(world, prefill_instance)
     store_blocks(world, prefill_instance, i, request.input_tokens[i] + request.output_tokens[i])
-    kept_blocks, _ = kept_by(world, prefill_instance)
+    kept_blocks, _ = blocks_stored(world, prefill_instance)
     write_blocks(world, prefill_instance, now_s, (kept_blocks, blocks_before[1]))
-    column, begin_s = world.settings.prefills + d, request.transfer_end_s[i]
+    column = settings.prefills + request.rank[i] // settings.decode_ranks
+    begin_s = request.transfer_end_s[i]
     stored_bytes = (kept_blocks - blocks_before[0]) * settings.block_bytes
-    book_traffic(world, w.POOL_WRITE, settings.pool_plane, column, begin_s, now_s, stored_bytes)
+    record_traffic(world, w.POOL_WRITE, settings.pool_plane, column, begin_s, now_s, stored_bytes)
 
 
 @kernel
-def kept_by(world: World, p: int) -> tuple[int, int]:
+def blocks_stored(world: World, p: int) -> tuple[int, int]:
     """Blocks ever stored in DRAM and in the SSD tier, in the rows that instance p uses."""
     namespaces, dram_blocks, ssd_blocks = world.settings.namespaces, 0, 0
     first_row = world.prefill.pool[p] * namespaces

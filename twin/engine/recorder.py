@@ -14,7 +14,7 @@ from twin.engine.columns import World
 from twin.engine.lifecycle.machine import Machine
 from twin.engine.lifecycle.present import Present
 from twin.engine.setup import Setup
-from twin.engine.tabling import parts, schema, stacked, window_of
+from twin.engine.tabling import row_chunks, schema, stack_pieces, window_of
 from twin.hardware.prices import port_rates
 from twin.metrics.events import Event, events_table
 from twin.metrics.latency import ratio
@@ -48,23 +48,23 @@ def tables(
     stamps: from `stamps_of`; present: presence of instances over time."""
     world = machine.world
     arrived_count = stamps["arrival_s"].size
-    shares = movement.shares_of_classes(machine, balance, world.settings.horizon_s)
+    share_pieces = movement.shares_of_classes(machine, balance, world.settings.horizon_s)
     requests = requests_table(world, arrived_count, stamps)
     return {
         **present.tables(),
         **movement.servers_table(setup, machine),
-        "requests": requests.hstack(asking_columns(setup, world, arrived_count)),
+        "requests": requests.hstack(client_columns(setup, world, arrived_count)),
         "windows": windows_table(setup, world, arrived_count, limits, present),
         "operators": operators_table(world),
         "ranks": ranks_table(setup, world),
         "events": events_table(log, world.settings.horizon_s),
         "instances": movement.instances_table(setup, machine, log),
         "traffic": movement.traffic_table(setup, world),
-        "shares": movement.shares_table(setup.fabric, shares),
+        "shares": movement.shares_table(setup.fabric, share_pieces),
         "seats": movement.seats_table(machine, world.settings.horizon_s),
-        "links": movement.links_table(setup, world, shares),
-        "hottest": stacked(HOTTEST, balance.hottest),
-        "die_load": stacked(DIE_LOAD, balance.loads),
+        "links": movement.links_table(setup, world, share_pieces),
+        "hottest": stack_pieces(HOTTEST, balance.hottest),
+        "die_load": stack_pieces(DIE_LOAD, balance.loads),
     }
 
 
@@ -74,17 +74,17 @@ def stamps_of(world: World, arrived: int) -> dict[str, np.ndarray]:
     request.front_end_s[world.record.counters[w.FRONTED] :] = np.nan
     return {
         "arrival_s": request.arrival_s[:arrived],
-        "frontend_s": happened(request.front_end_s[:arrived], horizon_s),
-        "routed_s": happened(request.routed_s[:arrived], horizon_s),
-        "prefill_start_s": happened(request.prefill_start_s[:arrived], horizon_s),
-        "prefill_end_s": happened(request.prefill_end_s[:arrived], horizon_s),
-        "transfer_end_s": happened(request.transfer_end_s[:arrived], horizon_s),
+        "frontend_s": drop_after_horizon(request.front_end_s[:arrived], horizon_s),
+        "routed_s": drop_after_horizon(request.routed_s[:arrived], horizon_s),
+        "prefill_start_s": drop_after_horizon(request.prefill_start_s[:arrived], horizon_s),
+        "prefill_end_s": drop_after_horizon(request.prefill_end_s[:arrived], horizon_s),
+        "transfer_end_s": drop_after_horizon(request.transfer_end_s[:arrived], horizon_s),
         "first_token_s": request.transfer_end_s[:arrived],
-        "finish_s": happened(request.finish_s[:arrived], horizon_s),
+        "finish_s": drop_after_horizon(request.finish_s[:arrived], horizon_s),
     }
 
 
-def happened(stamps: np.ndarray, horizon_s: float) -> np.ndarray:
+def drop_after_horizon(stamps: np.ndarray, horizon_s: float) -> np.ndarray:
     """A column of stamps with those after the horizon set to NaN, in place."""
     stamps[stamps > horizon_s] = np.nan
     return stamps
@@ -110,9 +110,11 @@ def requests_table(world: World, arrived: int, stamps: Mapping[str, np.ndarray])
             "output_tokens": request.output_tokens[:arrived],
             "hit_tokens": request.hit_tokens[:arrived],
             "session": request.session[:arrived],
-            "prefill_instance": _index(request.prefill_instance[:arrived].astype(np.int32)),
-            "decode_instance": _index(np.where(rank_of < 0, -1, rank_of // ranks).astype(np.int32)),
-            "decode_rank": _index(np.where(rank_of < 0, -1, rank_of % ranks).astype(np.int32)),
+            "prefill_instance": _indices(request.prefill_instance[:arrived].astype(np.int32)),
+            "decode_instance": _indices(
+                np.where(rank_of < 0, -1, rank_of // ranks).astype(np.int32)
+            ),
+            "decode_rank": _indices(np.where(rank_of < 0, -1, rank_of % ranks).astype(np.int32)),
             "preemptions": request.preemptions[:arrived],
             "retries": request.retries[:arrived],
             "status": pl.Series(values=index_of_code[request.status[:arrived]]).cat.to(statuses),
@@ -121,15 +123,15 @@ def requests_table(world: World, arrived: int, stamps: Mapping[str, np.ndarray])
     )
 
 
-def asking_columns(setup: Setup, world: World, arrived: int) -> list[pl.Series]:
+def client_columns(setup: Setup, world: World, arrived: int) -> list[pl.Series]:
     """Tenant, turn and attempt of each request, where there are tenants or dynamic rows."""
     settings, tenants = world.settings, setup.scenario.tenants
     turn_of = world.request.turn[:arrived] if settings.dynamic else np.arange(arrived)
     columns = []
     if tenants:
         tenant_of = world.gate.tenant[turn_of] if len(tenants) > 1 else np.zeros(arrived, np.int8)
-        names = pl.Enum([tenant.name for tenant in tenants])
-        columns.append(pl.Series("tenant", tenant_of.astype(np.uint8)).cat.to(names))
+        tenant_names = pl.Enum([tenant.name for tenant in tenants])
+        columns.append(pl.Series("tenant", tenant_of.astype(np.uint8)).cat.to(tenant_names))
     if settings.dynamic:
         turns_after = turns_left(world.turn.following)
         columns += [
@@ -141,7 +143,7 @@ def asking_columns(setup: Setup, world: World, arrived: int) -> list[pl.Series]:
 
 
 def turns_left(following: np.ndarray) -> np.ndarray:
-    """Number of later turns of its session for each turn, i4[turns]; a turn precedes those."""
+    """Number of later turns of the same session after each turn, i4[turns]; rows are in order."""
     turns_after = np.zeros(following.size, np.int32)
     for turn in range(following.size - 1, -1, -1):
         if following[turn] != w.NONE:
@@ -149,7 +151,7 @@ def turns_left(following: np.ndarray) -> np.ndarray:
     return turns_after
 
 
-def _index(column: np.ndarray) -> pl.Series:
+def _indices(column: np.ndarray) -> pl.Series:
     """An index column with null where there is none."""
     return pl.Series(values=column).set(pl.Series(values=column == -1), None)
 
@@ -163,7 +165,7 @@ def windows_table(
     width_s = world.settings.horizon_s / window_count
     sample_count = np.maximum(sums[:, w.SAMPLES], 1.0)
     columns = {"t_s": np.arange(window_count) * width_s, "window_s": np.full(window_count, width_s)}
-    columns |= _happenings(world, setup.at_start, arrived, window_count)
+    columns |= _events_by_window(world, setup.at_start, arrived, window_count)
     for k, name in enumerate((*QUEUES, *RUNNING)):
         columns[name] = sums[:, w.IN_FRONT_END + k] / sample_count
     columns["pool_used_fraction"] = sums[:, w.POOL_USED] / sample_count
@@ -204,8 +206,8 @@ def _power_w(
     cube_and_hbm = columns["cube_utilisation"], columns["hbm_utilisation"]
     if len(setup.kinds) > 1:
         (cube, hbm), (decode_cube, decode_hbm) = (
-            [work / (columns["window_s"] * rate_limit) for work, rate_limit in amounts_of_pool]
-            for amounts_of_pool in amounts(setup, sums).values()
+            [work / (columns["window_s"] * peak_per_s) for work, peak_per_s in amounts_of_pool]
+            for amounts_of_pool in pool_amounts(setup, sums).values()
         )
         prefill_w: np.ndarray = prefill_npus * setup.power["prefill"].drawn_w(
             prefill_share, cube, hbm, cube
@@ -219,9 +221,9 @@ def _power_w(
     return np.asarray(npus * role_power.drawn_w(prefill_share, *cube_and_hbm, cube_of_prefill))
 
 
-def amounts(setup: Setup, sums: np.ndarray) -> dict[str, tuple[Amount, Amount]]:
-    """FLOPs and HBM bytes of a prefill and a decode pool in each window of sums, each with what
-    the dies can do a second. Bytes of prefill are those of as many batches of the mean size."""
+def pool_amounts(setup: Setup, sums: np.ndarray) -> dict[str, tuple[Amount, Amount]]:
+    """FLOPs and HBM bytes of the prefill and the decode pool in each window of sums, each with the
+    peak per second of its dies. Bytes of prefill are those of as many batches of the mean size."""
     costs, batches = setup.costs.roles["prefill"], sums[:, w.PREFILL_BATCHES]
     sizes = (sums[:, w.PREFILL_TOKENS] / np.maximum(batches, 1e-9)).tolist()
     hbm_bytes = batches * np.array([prefill_hbm_bytes(costs.prefill, size) for size in sizes])
@@ -235,9 +237,11 @@ def amounts(setup: Setup, sums: np.ndarray) -> dict[str, tuple[Amount, Amount]]:
     }
 
 
-def _happenings(world: World, at_start: int, arrived: int, count: int) -> dict[str, np.ndarray]:
+def _events_by_window(
+    world: World, at_start: int, arrived: int, count: int
+) -> dict[str, np.ndarray]:
     """Arrivals, ends and mean latencies of each window, from the stamps."""
-    r, horizon_s = world.request, world.settings.horizon_s
+    request, horizon_s = world.request, world.settings.horizon_s
     arrivals, ended, rejected, lost_requests, first_tokens, answers = np.zeros((6, count), np.int64)
     ttft_s, tpot_s = np.zeros((2, count))
 
@@ -247,14 +251,15 @@ def _happenings(world: World, at_start: int, arrived: int, count: int) -> dict[s
         number += np.bincount(window, minlength=count)
         return window
 
-    for rows in parts(arrived):
-        arrival_s, first_s, finish_s = r.arrival_s[rows], r.transfer_end_s[rows], r.finish_s[rows]
-        gaps, status = r.output_tokens[rows] - 1, r.status[rows]
+    for rows in row_chunks(arrived):
+        arrival_s, first_s = request.arrival_s[rows], request.transfer_end_s[rows]
+        finish_s, status = request.finish_s[rows], request.status[rows]
+        gaps = request.output_tokens[rows] - 1
         is_new = np.arange(rows.start, rows.start + arrival_s.size) >= at_start
         windows(arrival_s[is_new], arrivals)
         windows(finish_s[finish_s <= horizon_s], ended)
-        windows(r.ready_s[rows][status == w.REJECTED], rejected)
-        windows(r.ready_s[rows][status == w.LOST], lost_requests)
+        windows(request.ready_s[rows][status == w.REJECTED], rejected)
+        windows(request.ready_s[rows][status == w.LOST], lost_requests)
         in_time = (first_s <= horizon_s) & is_new
         window = windows(first_s[in_time], first_tokens)
         np.add.at(ttft_s, window, first_s[in_time] - arrival_s[in_time])
@@ -304,9 +309,9 @@ def operators_table(world: World) -> pl.DataFrame:
         ]
         total_s = float(seconds[indices].sum())
         for k in indices:
-            share = float(seconds[k]) / total_s if total_s > 0 else 0.0
+            time_share = float(seconds[k]) / total_s if total_s > 0 else 0.0
             each_s = float(seconds[k] / pass_count) if pass_count > 0 else 0.0
-            rows.append((phase, names[k], float(seconds[k]), share, each_s, float(pass_count)))
+            rows.append((phase, names[k], float(seconds[k]), time_share, each_s, float(pass_count)))
     return pl.DataFrame(rows, schema=OF_OPERATORS, orient="row")
 
 
@@ -319,11 +324,11 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
         count, decodes = instance.dies, instance.role != "prefill"
         dies = np.array(instance.die_of_rank)
         of_die = (instance.index * count + np.arange(count)) // setup.rank_dies  # row of its rank
-        unknown = np.full(count, np.nan)
-        requests = world.decode.request_s[of_die] / steady_s if decodes else unknown
-        context_tokens = world.decode.context_s[of_die] / steady_s if decodes else unknown
+        no_values = np.full(count, np.nan)
+        requests = world.decode.request_s[of_die] / steady_s if decodes else no_values
+        context_tokens = world.decode.context_s[of_die] / steady_s if decodes else no_values
         imbalance = setup.decode_imbalance if decodes else setup.prefill_imbalance
-        load_of_die = unknown.copy()
+        load_of_die = no_values.copy()
         costs = setup.costs.roles[instance.role]
         if costs.layout.slots_per_die:
             die_load = np.repeat(imbalance.die_load.mean(axis=0), costs.layout.split)
@@ -346,4 +351,4 @@ def ranks_table(setup: Setup, world: World) -> pl.DataFrame:
                 "expert_load": load_of_die,
             }
         )
-    return stacked(RANKS, pieces, gaps=True)
+    return stack_pieces(RANKS, pieces, gaps=True)

@@ -115,12 +115,12 @@ class Source:
         return bytes_per_token(self.costs.deployed, self.costs.kv_bytes_per_token)
 
 
-def taken(kind: type[T], path: str) -> T:
+def from_scenario(kind: type[T], path: str) -> T:
     """Declare a number that is the scenario's value at this path."""
     return number(kind, f"{path} of the scenario.", lambda f: attrgetter(path)(f.s))
 
 
-def drawn(stream: str, meaning: str) -> np.uint64:
+def random_key(stream: str, meaning: str) -> np.uint64:
     """Declare the key of the scenario's random stream of this name."""
     return number(np.uint64, meaning, lambda f: stream_key(f.s.seed, stream))
 
@@ -128,26 +128,26 @@ def drawn(stream: str, meaning: str) -> np.uint64:
 class Settings(Columns):
     """Numbers of a run: one compiled engine serves all scenarios. Units are in the names."""
 
-    horizon_s = taken(float, "horizon_s")
-    warmup_s = taken(float, "warmup_s")
-    step_s = taken(float, "step_s")
+    horizon_s = from_scenario(float, "horizon_s")
+    warmup_s = from_scenario(float, "warmup_s")
+    step_s = from_scenario(float, "step_s")
     sample_every = number(int, "Steps between two looks at instances.", lambda f: f.sample_every())
 
     # Clients, tenants and admission.
     closed_loop = number(int, "Whether clients wait for answers.", lambda f: f.closed_loop)
-    think_s = taken(float, "workload.think_s")
+    think_s = from_scenario(float, "workload.think_s")
     dynamic = number(int, "Whether rows are made as clients come.", lambda f: f.setup.dynamic)
     patient = number(int, "Whether clients leave after a time-out.", lambda f: f.patient)
-    timeout_s = taken(float, "clients.timeout_s")
-    answer_timeout_s = taken(float, "clients.answer_timeout_s")
+    timeout_s = from_scenario(float, "clients.timeout_s")
+    answer_timeout_s = from_scenario(float, "clients.answer_timeout_s")
     client_retries = number(int, "How often a client tries again.", lambda f: f.client_retries)
-    backoff_s = taken(float, "clients.backoff_s")
-    backoff_most_s = taken(float, "clients.backoff_most_s")
+    backoff_s = from_scenario(float, "clients.backoff_s")
+    backoff_most_s = from_scenario(float, "clients.backoff_most_s")
     gated = number(int, "Whether requests are lined up or refused.", lambda f: f.setup.gated)
     order = number(int, "Who goes first, as in `codes.ORDERS`.", lambda f: f.order)
-    shed_at = taken(float, "admission.shed_at")
+    shed_at = from_scenario(float, "admission.shed_at")
     tenants = number(int, "Tenants.", lambda f: max(len(f.s.tenants), 1))
-    api_servers = taken(int, "front_end.api_servers")
+    api_servers = from_scenario(int, "front_end.api_servers")
     service_s = number(float, "Of an API server.", lambda f: f.s.front_end.service_ms * 1e-3)
     tokenise_s = number(float, "Of a prompt token.", lambda f: f.costs.tokenise_s)
 
@@ -162,11 +162,11 @@ class Settings(Columns):
     decode_ranks = number(int, "Ranks of a decode instance.", lambda f: f.ranks())
     decode_dies = number(int, "Dies of a decode instance.", lambda f: f.dies(f.decode))
     shares_npus = number(int, "Whether pools lie on the same NPUs.", lambda f: bool(sharing(f.s)))
-    retries = taken(int, "recovery.retries")
+    retries = from_scenario(int, "recovery.retries")
 
     # Routing and batching.
     front = number(int, "As in FRONTS; 0: no front router.", lambda f: f.front())
-    front_report_s = taken(float, "router.front_report_s")
+    front_report_s = from_scenario(float, "router.front_report_s")
     router_policy = number(int, "As in ROUTERS.", lambda f: ROUTERS[f.s.router.policy])
     rank_choice = number(int, "As named.", lambda f: RANK_CHOICES[f.d.decode.rank_choice])
     prefill_budget = number(int, "Prompt tokens of a batch.", lambda f: f.budget)
@@ -180,8 +180,8 @@ class Settings(Columns):
     prompt_ranks = number(
         int, "Ranks that split a prompt.", lambda f: serving(f.s)[f.setup.roles[-1]].prompt_ranks
     )
-    prompt_delay = taken(int, "deployment.colocated.prompt_delay")
-    receive_every = taken(int, "deployment.colocated.receive_every")
+    prompt_delay = from_scenario(int, "deployment.colocated.prompt_delay")
+    receive_every = from_scenario(int, "deployment.colocated.receive_every")
     runs_ahead = number(int, "A pass is formed while one runs.", lambda f: f.costs.runs_ahead)
     first_by_decode = number(int, "Decode's loop gives it.", lambda f: f.costs.first_by_decode)
     first_after_pass = number(int, "When prefill's looks.", lambda f: f.costs.first_after_pass)
@@ -191,7 +191,7 @@ class Settings(Columns):
     batch_kv_tokens = number(
         float, "KV of a prefill batch.", lambda f: f.kv_space(f.setup.kv_cells)
     )  # fmt: skip
-    draft_tokens = taken(int, "deployment.decode.mtp_draft_tokens")
+    draft_tokens = from_scenario(int, "deployment.decode.mtp_draft_tokens")
     acceptance = number(float, "Share of drafts accepted.", lambda f: f.costs.mtp_acceptance)
 
     # The memory pool.
@@ -203,12 +203,12 @@ class Settings(Columns):
         float, "KV tokens that a block takes of HBM.",
         lambda f: f.block_bytes / f.costs.kv_bytes_per_token,
     )  # fmt: skip
-    layerwise = taken(int, "memory_pool.layerwise")
+    layerwise = from_scenario(int, "memory_pool.layerwise")
     namespaces = number(int, "Rows of a memory pool.", lambda f: f.setup.namespaces)
     keep_answers = number(int, "Whether KV of answers is stored.", lambda f: f.keep_answers)
     block_tokens = number(int, "Of a KV block.", lambda f: f.setup.requests.block_tokens)
     block_bytes = number(float, "KV of a block.", lambda f: f.block_bytes)
-    page_tokens = taken(int, "memory_pool.block_tokens")
+    page_tokens = from_scenario(int, "memory_pool.block_tokens")
     copies_kv = number(int, "KV goes to and from host memory.", lambda f: copies_kv(f.s))
     kv_on_die = number(
         float, "Of a decoding request's KV, the share that is not in host memory.",
@@ -252,9 +252,9 @@ class Settings(Columns):
 
     prefill_code = number(int, "Where the compiled phase of prefill begins.")
     decode_code = number(int, "Where the compiled phase of decode begins.")
-    key_route_a = drawn("router.first", "Router, first draw.")
-    key_route_b = drawn("router.second", "Router, second draw.")
-    key_accept = drawn("mtp.acceptance", "MTP acceptance.")
-    key_round = drawn("mtp.rounding", "Rounding of iterations.")
-    key_think = drawn("clients.think", "Pauses of clients.")
-    key_backoff = drawn("clients.backoff", "Pauses before clients try again.")
+    key_route_a = random_key("router.first", "Router, first draw.")
+    key_route_b = random_key("router.second", "Router, second draw.")
+    key_accept = random_key("mtp.acceptance", "MTP acceptance.")
+    key_round = random_key("mtp.rounding", "Rounding of iterations.")
+    key_think = random_key("clients.think", "Pauses of clients.")
+    key_backoff = random_key("clients.backoff", "Pauses before clients try again.")

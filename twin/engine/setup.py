@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from twin import experts as x
-from twin.engine.start import Residents, limits, residents, with_residents
+from twin.engine.start import Residents, is_limited, residents, with_residents
 from twin.experts import Imbalance
 from twin.facts import Facts
 from twin.hardware.demands import dram
@@ -145,13 +145,13 @@ class Setup:
     def dynamic(self) -> bool:
         """Whether requests get rows during the run: turns wait for answers, or clients retry."""
         clients = self.scenario.clients
-        may_be_refused = clients.timeout_s or clients.answer_timeout_s or limits(self.scenario)
+        may_be_refused = clients.timeout_s or clients.answer_timeout_s or is_limited(self.scenario)
         return self.requests.waits_for is not None or bool(clients.retries and may_be_refused)
 
     @property
     def gated(self) -> bool:
         """Whether admission queues requests by tenant, or refuses some."""
-        return len(self.scenario.tenants) > 1 or limits(self.scenario)
+        return len(self.scenario.tenants) > 1 or is_limited(self.scenario)
 
     @property
     def in_hbm(self) -> bool:
@@ -207,9 +207,9 @@ class Setup:
         """Share of the memory pool of each namespace."""
         if self.namespaces == 1:
             return [1.0]
-        shares = [tenant.pool_share for tenant in self.scenario.tenants]
-        default_share = max(0.0, 1.0 - sum(shares)) / max(shares.count(0.0), 1)
-        return [share or default_share for share in shares]
+        pool_shares = [tenant.pool_share for tenant in self.scenario.tenants]
+        default_share = max(0.0, 1.0 - sum(pool_shares)) / max(pool_shares.count(0.0), 1)
+        return [share or default_share for share in pool_shares]
 
     @property
     def pool_blocks(self) -> int:
@@ -312,7 +312,7 @@ def set_up(
         for role, share in costs.deployed.clocks.items()
         if share < 1.0
     ]
-    process = x.start(parts.routed, counts)
+    process = x.start_process(parts.routed, counts)
     topics = x.topics_of(process, requests.arrival_s, requests.session, scenario.seed)
     return replace(
         priced_setup, requests=requests, notes=notes, process=process, topics=topics,
@@ -432,10 +432,10 @@ def closed_loop_count(setup: Setup, facts: Facts) -> int:
         decode = scenario.deployment.decode
         tokens_each = tokens_per_iteration(decode.mtp_draft_tokens, setup.costs.mtp_acceptance)
         fastest_s += pass_s * mean_output / tokens_each
-    count = clients * (math.ceil(scenario.horizon_s / max(fastest_s, 1e-3)) + 2)
-    if count > MOST_REQUESTS:
+    request_count = clients * (math.ceil(scenario.horizon_s / max(fastest_s, 1e-3)) + 2)
+    if request_count > MOST_REQUESTS:
         raise ScenarioError(
             f"a closed loop of {clients:,} clients over {scenario.horizon_s:g} s may make "
-            f"{count:,} requests, more than {MOST_REQUESTS:,}: shorten horizon_s"
+            f"{request_count:,} requests, more than {MOST_REQUESTS:,}: shorten horizon_s"
         )
-    return count
+    return request_count

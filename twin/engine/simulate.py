@@ -24,8 +24,8 @@ from twin.engine.lifecycle.life import Life
 from twin.engine.lifecycle.machine import Machine
 from twin.engine.lifecycle.present import Present
 from twin.engine.lifecycle.together import share_links, share_npus
-from twin.engine.loop import advance, close_books, requests_inside
-from twin.engine.merging import Part, merged, models_table
+from twin.engine.loop import advance, record_unfinished, requests_inside
+from twin.engine.merging import ModelResult, merge_tables, models_table
 from twin.engine.movement import cells_of
 from twin.engine.setup import Setup, set_up_models
 from twin.facts import Facts
@@ -35,7 +35,7 @@ from twin.metrics.latency import PERCENTILES
 from twin.metrics.measures import numbered
 from twin.metrics.observed import Observed, Several, npus_of, totals_of
 from twin.metrics.registry import Summary, summarise
-from twin.metrics.steadiness import UNSTEADY, gap, stays_s, steadiness
+from twin.metrics.steadiness import UNSTEADY, relative_gap, stays_s, steadiness
 from twin.policies.memory_pool import empty_pool
 from twin.scenario import Scenario, is_elastic, model_names
 from twin.workload.generate import TraceTable
@@ -116,14 +116,14 @@ def _mean(values: np.ndarray) -> float | None:
 
 
 class Running:
-    """A model while time passes: its machine, and what happens between steps."""
+    """State of one model during a run: machine, agenda, placement of experts, life cycle."""
 
     def __init__(self, setup: Setup, facts: Facts) -> None:
         self.machine = Machine(setup, facts, build_world(setup))
         self.agenda, self.events = Agenda(setup.scenario.step_s), list[Event]()
         self.balance = Balance(self.machine, self.agenda, self.events)
-        self.life = Life(self.machine, self.agenda, self.balance.changed)
-        Incidents(self.life, self.events, self.balance.missing)
+        self.life = Life(self.machine, self.agenda, self.balance.update_placement)
+        Incidents(self.life, self.events, self.balance.experts_only_on)
         # None: no instance comes or goes.
         self.elastic = Elastic(self.life) if is_elastic(setup.scenario) else None
         self.unfolding = Unfolding(self.machine.world)
@@ -137,7 +137,7 @@ class Running:
 
     def conclude(self) -> None:
         """End the run at its horizon; the large memory pool is checked and freed before tables."""
-        close_books(self.world)
+        record_unfinished(self.world)
         self.balance.finish(self.world.settings.horizon_s)
         self.pool_check = invariants.pool_consistent(self.world)
         self.cache_check = invariants.prefix_cache_fits(self.world)
@@ -156,10 +156,12 @@ def simulate(
     WorkloadError or ScenarioError when the scenario cannot run."""
     setups = set_up_models(scenario, facts, trace, counts)
     passed = pass_time(setups, facts, progress)
-    parts = [left_by(*each) for each in zip(model_names(scenario), setups, passed, strict=True)]
-    if len(parts) > 1:
-        return conclude_together(scenario, parts, facts)
-    (model,) = parts
+    results = [
+        conclude_model(*each) for each in zip(model_names(scenario), setups, passed, strict=True)
+    ]
+    if len(results) > 1:
+        return conclude_together(scenario, results, facts)
+    (model,) = results
     return _run(scenario, facts, model.summary, model.tables, model.checks, model.notes)
 
 
@@ -203,13 +205,13 @@ def _report(running: Sequence[Running], now_s: float) -> dict[str, Any]:
     unfolding = running[0].unfolding
     unfolding.note(now_s)
     points = {name: list(values) for name, values in unfolding.points.items()}
-    numbers = [live(model.world) for model in running]
+    numbers = [live_counts(model.world) for model in running]
     sums = {name: sum(model_numbers[name] for model_numbers in numbers) for name in numbers[0]}
     return sums | {"points": points}
 
 
-def live(world: World) -> dict[str, float]:
-    """Counts of requests to show while a run goes on, by name."""
+def live_counts(world: World) -> dict[str, float]:
+    """Numbers of arrived, finished, rejected, present and decoding requests so far, by name."""
     counters = world.record.counters
     return {
         "arrived": float(counters[w.ARRIVED]),
@@ -220,7 +222,7 @@ def live(world: World) -> dict[str, float]:
     }
 
 
-def left_by(name: str, setup: Setup, passed: Running) -> Part:
+def conclude_model(name: str, setup: Setup, passed: Running) -> ModelResult:
     """Tables, figures, checks and notes of a model at the horizon."""
     world = passed.machine.world
     limits = recorder.capacities(setup)
@@ -244,15 +246,15 @@ def left_by(name: str, setup: Setup, passed: Running) -> Part:
         checks.append(passed.cache_check)
     notes = list(setup.notes) + remarks(setup, world, summary)
     instances = present.instances(tables["windows"].height)
-    return Part(
+    return ModelResult(
         name, setup, world.record, limits, tables, instances, observed, summary, checks, notes
     )
 
 
-def conclude_together(s: Scenario, parts: Sequence[Part], facts: Facts) -> Run:
-    """The run of several models on a machine: figures of all, those of each in `models`."""
-    tables, observed = merged(s, parts), tuple(part.observed for part in parts)
-    pool_sizes = np.array([part.pool for part in parts])
+def conclude_together(s: Scenario, results: Sequence[ModelResult], facts: Facts) -> Run:
+    """The run of several models on one machine; its table `models` has each one's figures."""
+    tables, observed = merge_tables(s, results), tuple(result.observed for result in results)
+    pool_sizes = np.array([result.pool for result in results])
     summary = summarise(
         Several(
             s, tables["requests"], totals_of(observed, (pool_sizes / pool_sizes.sum()).tolist()),
@@ -260,24 +262,26 @@ def conclude_together(s: Scenario, parts: Sequence[Part], facts: Facts) -> Run:
             (observed[0].gaps[0], np.sum([o.gaps[1] for o in observed], axis=0)), parts=observed,
         )
     )  # fmt: skip
-    states = [part.summary["steady_state"] for part in parts]
+    states = [result.summary["steady_state"] for result in results]
     calm_state = None if None in states else states[0]
     summary["steady_state"] = next((state for state in UNSTEADY if state in states), calm_state)
     checks = [
-        replace(check, id=f"{check.id} {part.name}", statement=f"{part.name}: {check.statement}")
-        for part in parts
-        for check in part.checks
+        replace(
+            check, id=f"{check.id} {result.name}", statement=f"{result.name}: {check.statement}"
+        )
+        for result in results
+        for check in result.checks
     ]
     checks += [
         invariants.within_capacity(tables["windows"]),
         invariants.one_model(tables["seats"]),
-        invariants.finite(tables),
+        invariants.figures_finite(tables),
     ]
-    tables["models"] = models_table(parts)
+    tables["models"] = models_table(results)
     notes = [
-        note if all(note in other_part.notes for other_part in parts) else f"{part.name}: {note}"
-        for part in parts
-        for note in part.notes
+        note if all(note in other.notes for other in results) else f"{result.name}: {note}"
+        for result in results
+        for note in result.notes
     ]
     return _run(s, facts, summary, tables, checks, list(dict.fromkeys(notes)))
 
@@ -302,7 +306,7 @@ def little_gap(world: World) -> float:
     inside_at_end = arrived - int((end_s <= world.settings.horizon_s).sum())
     inside_at_start = int((arrival_s <= 0.0).sum())
     sampled_s = (request_samples + 0.5 * (inside_at_start - inside_at_end)) * world.settings.step_s
-    return gap(sampled_s, stays_s(arrival_s, end_s, world.settings.horizon_s))
+    return relative_gap(sampled_s, stays_s(arrival_s, end_s, world.settings.horizon_s))
 
 
 def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[str, float]:
@@ -326,7 +330,7 @@ def steady_totals(setup: Setup, world: World, limits: dict[str, float]) -> dict[
             prefix = f"{role}." if role else ""
             totals |= {prefix + name: float(value) for name, value in asdict(power).items()}
     if len(setup.kinds) > 1:
-        for role, amounts_and_limits in recorder.amounts(setup, steady_row[None]).items():
+        for role, amounts_and_limits in recorder.pool_amounts(setup, steady_row[None]).items():
             for unit, (amount, limit) in zip(("cube", "hbm"), amounts_and_limits, strict=True):
                 totals[f"{role}.{unit}_amount"] = float(amount[0])
                 totals[f"{role}.{unit}_capacity"] = limit
@@ -386,7 +390,7 @@ def result_digest(tables: dict[str, pl.DataFrame]) -> str:
         for column in table.iter_columns():
             dtype = column.dtype
             tables_hash.update(f"{column.name} {dtype}".encode())
-            values, missing_masks = _plain(column)
+            values, missing_masks = _hashable_pieces(column)
             for is_missing in missing_masks:
                 tables_hash.update(is_missing.data)
             if isinstance(dtype, pl.Enum):
@@ -396,7 +400,7 @@ def result_digest(tables: dict[str, pl.DataFrame]) -> str:
     return tables_hash.hexdigest()
 
 
-def _plain(column: pl.Series) -> tuple[Iterable[Any], Iterable[np.ndarray]]:
+def _hashable_pieces(column: pl.Series) -> tuple[Iterable[Any], Iterable[np.ndarray]]:
     """Pieces of a column without nulls (NaN, 0 or "" in their place), and where they were, if that
     is not plain: no figure of a run is NaN, so a float that is has no other meaning."""
     if column.dtype == pl.String:
@@ -407,7 +411,7 @@ def _plain(column: pl.Series) -> tuple[Iterable[Any], Iterable[np.ndarray]]:
     if not column.null_count():
         return [np.ascontiguousarray(numbers.to_numpy())], []
     # numpy has no nulls: where there are some, a copy is made, with floats.
-    chunks = [numbers[chunk] for chunk in tabling.parts(len(numbers))]
+    chunks = [numbers[chunk] for chunk in tabling.row_chunks(len(numbers))]
     if column.dtype.is_float():
         return (chunk_values.to_numpy() for chunk_values in chunks), []
     dtype = numbers.clear().to_numpy().dtype

@@ -41,11 +41,11 @@ def begins_steady(s: Scenario) -> bool:
     has_ramp = workload.arrivals == "closed_loop" and workload.ramp_s != 0.0
     full_start = workload.prompts == 0 and not has_ramp
     has_decode = s.deployment.mode != "prefill_only"
-    has_limits = may_be_none(s) or limits(s)
+    has_limits = may_be_none(s) or is_limited(s)
     return s.start == "steady" and is_flat and full_start and has_decode and not has_limits
 
 
-def limits(s: Scenario) -> bool:
+def is_limited(s: Scenario) -> bool:
     """Whether admission admits less than arrives: the population is not that of the load."""
     admission = s.admission
     return bool(
@@ -112,24 +112,27 @@ def with_residents(requests: Requests, found: Residents | None, closed: bool) ->
     """Prepend residents to a stream; in a closed loop they replace clients that begin at once."""
     if found is None:
         return requests
-    count = len(found)
+    resident_count = len(found)
     arrival_s = requests.arrival_s
     if closed:
         arrival_s = np.full(arrival_s.size, np.inf)
-    sessions = int(requests.session.max(initial=-1)) + 1 + np.arange(count, dtype=np.int32)
+    first_session = int(requests.session.max(initial=-1)) + 1
+    sessions = first_session + np.arange(resident_count, dtype=np.int32)
     turn_before, pause_s = requests.waits_for, requests.pause_s
     if turn_before is not None and pause_s is not None:
-        no_turn = np.full(count, w.NONE, turn_before.dtype)
-        turn_before = np.where(turn_before >= 0, turn_before + count, turn_before)
+        no_turn = np.full(resident_count, w.NONE, turn_before.dtype)
+        turn_before = np.where(turn_before >= 0, turn_before + resident_count, turn_before)
         turn_before = np.concatenate((no_turn, turn_before))
-        pause_s = np.concatenate((np.zeros(count), pause_s))
+        pause_s = np.concatenate((np.zeros(resident_count), pause_s))
     return replace(
         requests,
-        arrival_s=np.concatenate((np.zeros(count), arrival_s)),
+        arrival_s=np.concatenate((np.zeros(resident_count), arrival_s)),
         input_tokens=np.concatenate((found.input_tokens, requests.input_tokens)),
         output_tokens=np.concatenate((found.output_tokens, requests.output_tokens)),
         session=np.concatenate((sessions, requests.session)),
-        segment_offset=np.concatenate((np.zeros(count, np.int64), requests.segment_offset)),
+        segment_offset=np.concatenate(
+            (np.zeros(resident_count, np.int64), requests.segment_offset)
+        ),
         waits_for=turn_before,
         pause_s=pause_s,
     )

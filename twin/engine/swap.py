@@ -17,11 +17,11 @@ from __future__ import annotations
 import numpy as np
 
 from twin.engine import codes as w
-from twin.engine.books import book_traffic
+from twin.engine.books import record_traffic
 from twin.engine.columns import World
 from twin.engine.contention.kv_transfer import kv_bytes
 from twin.engine.contention.traffic import copying_s
-from twin.engine.in_hbm import let_go, shared_tokens
+from twin.engine.in_hbm import release_cell, shared_tokens
 from twin.engine.lists import append, fill, pop, total
 from twin.kernels.compiled import kernel
 from twin.metrics.operators import DECODE_OPERATORS
@@ -46,7 +46,7 @@ def swap_out(world: World, d: int, i: int) -> bool:
     die_bytes = copied_bytes(world, i)
     if decode.swapped_bytes[rank, w.HELD] + die_bytes > world.settings.swap_bytes:
         return False
-    let_go(world, i)
+    release_cell(world, i)
     kv_tokens = float(request.input_tokens[i] + request.emitted[i])
     decode.changed[d] = 1
     decode.reserved_tokens[rank] += kv_tokens
@@ -76,7 +76,7 @@ def swap_in(world: World, d: int, rank: int) -> int:
         return w.NONE
     pop(state.swapped, rank, request.following)
     die_bytes = copied_bytes(world, request_row)
-    take_away(world, request_row)
+    remove_swapped(world, request_row)
     state.changed[d] = 1
     state.reserved_tokens[rank] -= tokens
     state.swapped_bytes[rank, w.BACK] += die_bytes
@@ -93,7 +93,7 @@ def begin_copy(world: World, d: int, rank: int, size: float, out: int) -> None:
 
 
 @kernel
-def take_away(world: World, i: int) -> None:
+def remove_swapped(world: World, i: int) -> None:
     """Count a request, already removed from the list, as no longer in host memory."""
     decode, request, rank = world.decode, world.request, world.request.rank[i]
     decode.swapped_bytes[rank, w.HELD] -= copied_bytes(world, i)
@@ -105,10 +105,10 @@ def take_away(world: World, i: int) -> None:
 
 
 @kernel
-def forget_copy(world: World, i: int) -> None:
+def drop_copy(world: World, i: int) -> None:
     """Drop a request's KV in host memory; the request has been removed from the list."""
     world.decode.swapped_bytes[world.request.rank[i], w.DROPPED] += copied_bytes(world, i)
-    take_away(world, i)
+    remove_swapped(world, i)
 
 
 @kernel
@@ -126,27 +126,27 @@ def copies_s(world: World, d: int, now_s: float, operators: np.ndarray) -> float
     operators[PLACE] += longest_s
     decode.copies_end_s[d] = now_s + longest_s
     column, copied = settings.prefills + d, total(decode.copying[d])
-    book_traffic(world, w.SWAP, w.UB, column, now_s, now_s + longest_s, copied)
+    record_traffic(world, w.SWAP, w.UB, column, now_s, now_s + longest_s, copied)
     fill(decode.copying[d], 0.0)
     return longest_s
 
 
 @kernel
 def send_to_host(world: World, d: int, i: int) -> None:
-    """Count what is to lie in host memory of a request that joins its rank as written there."""
+    """Add the KV that a joining request has in host memory to the bytes written there."""
     request, tokens = world.request, world.request.input_tokens[i] + world.request.emitted[i]
     world.decode.written[request.rank[i]] += tokens * world.costs.decode[d].demand.written_bytes
 
 
 @kernel
 def stream_kv(world: World, d: int, now_s: float) -> None:
-    """Begin a pass's reads and writes of host memory; price its reads by what traffic leaves."""
+    """Begin a pass's reads and writes of host memory; price reads by the present traffic."""
     decode, costs, prices = world.decode, world.costs, world.costs.decode[d]
     per_layer, layout, reach = prices.demand, prices.layout, prices.sequence.core.reach
     if per_layer.written_bytes <= 0.0:
         return
-    streaming, layers, alone_s = decode.streaming[d], prices.moe_layers + prices.dense_layers, 0.0
-    fill(streaming, 0.0)
+    host_bytes, layers, alone_s = decode.streaming[d], prices.moe_layers + prices.dense_layers, 0.0
+    fill(host_bytes, 0.0)
     for rank in range(d * world.settings.decode_ranks, (d + 1) * world.settings.decode_ranks):
         requests = prices.concentration * decode.requests[rank]
         context = prices.concentration * decode.context[rank]
@@ -157,11 +157,11 @@ def stream_kv(world: World, d: int, now_s: float) -> None:
         written_bytes *= prices.concentration
         alone_s = max(alone_s, read_bytes * per_layer.host_s, written_bytes * per_layer.written_s)
         die_factor = layout.rank_dies / prices.concentration
-        streaming[2 * decode.host[rank]] += die_factor * read_bytes
-        streaming[2 * decode.host[rank] + 1] += die_factor * written_bytes
-    if total(streaming) <= 0.0:
+        host_bytes[2 * decode.host[rank]] += die_factor * read_bytes
+        host_bytes[2 * decode.host[rank] + 1] += die_factor * written_bytes
+    if total(host_bytes) <= 0.0:
         return
-    copy_s = copying_s(world, d, streaming, alone_s)
+    copy_s = copying_s(world, d, host_bytes, alone_s)
     decode.copies_end_s[d] = now_s + copy_s
     for operator in costs.decode_copied:
         costs.decode_now[d, operator] = costs.decode_alone[d, operator] * copy_s / alone_s

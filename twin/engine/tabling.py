@@ -22,7 +22,7 @@ def window_of(times_s: np.ndarray, horizon_s: float, windows: int) -> np.ndarray
     return np.minimum((times_s / horizon_s * windows).astype(np.int64), windows - 1)
 
 
-def parts(rows: int) -> Iterator[slice]:
+def row_chunks(rows: int) -> Iterator[slice]:
     """Parts of columns, in order."""
     return (slice(first_row, min(first_row + PART, rows)) for first_row in range(0, rows, PART))
 
@@ -32,7 +32,7 @@ def schema(columns: str) -> dict[str, Any]:
     return {name: TYPES.get(name, pl.Float64) for name in columns.split(",")}
 
 
-def stacked(
+def stack_pieces(
     schema: Mapping[str, Any], pieces: Sequence[Mapping[str, Any]], gaps: bool = False
 ) -> pl.DataFrame:
     """One table of all pieces, in order: each has an array or one value for every column. Arrays of

@@ -72,12 +72,13 @@ def _passes(passed: Running, log: Log, most: int) -> dict[tuple[str, int], list[
         column = int(log.instance[k])
         is_decode = column >= prefills
         seat = (decode_role, column - prefills) if is_decode else ("prefill", column)
-        names: tuple[str, ...] = DECODE_OPERATORS if is_decode else PREFILL_OPERATORS
-        op_times = zip(names, log.operators[k].tolist(), strict=False)
-        server, p = int(log.hot[k]), column % prefills
-        hot_server = (
-            () if server < 0 else (float(log.held_s[k]), setup.pool_nodes(setup.pool_of[p])[server])
-        )
+        operator_names: tuple[str, ...] = DECODE_OPERATORS if is_decode else PREFILL_OPERATORS
+        op_times = zip(operator_names, log.operators[k].tolist(), strict=False)
+        server, reader = int(log.hot[k]), column % prefills
+        hot_server: tuple[float, int] | tuple[()] = ()
+        if server >= 0:
+            nodes = setup.pool_nodes(setup.pool_of[reader])
+            hot_server = float(log.held_s[k]), nodes[server]
         passes.setdefault(seat, []).append(
             Pass(
                 float(log.begin_s[k]), float(log.end_s[k]), int(log.requests[k]),
@@ -85,10 +86,10 @@ def _passes(passed: Running, log: Log, most: int) -> dict[tuple[str, int], list[
                 *hot_server,
             )
         )  # fmt: skip
-    return {seat: _cut_short(seat, rows, passed.events) for seat, rows in passes.items()}
+    return {seat: _shorten_passes(seat, rows, passed.events) for seat, rows in passes.items()}
 
 
-def _cut_short(where: tuple[str, int], rows: list[Pass], events: list[Event]) -> list[Pass]:
+def _shorten_passes(where: tuple[str, int], rows: list[Pass], events: list[Event]) -> list[Pass]:
     """Passes shortened to the time at which their instance goes out of service."""
     down_s = [
         e.t_s for e in events if e.kind == Kind.INSTANCE_DOWN and (e.role, e.instance) == where

@@ -49,7 +49,7 @@ def group_chances(chance: Floats, groups: int, top_groups: int, out: Floats) -> 
 
 
 @kernel
-def together(a: float, b: float, top_groups: int) -> float:
+def joint_ratio(a: float, b: float, top_groups: int) -> float:
     """P(two groups are both reached) / (a b), for groups reached with chances a and b. Exact for
     groups with equal chances: (m - 1) G / (m (G - 1)) for m of G groups."""
     groups_left = top_groups - 0.5 * (a + b)
@@ -99,10 +99,10 @@ def limited_deficit(now: Floats, slots: Ints, part: Floats, groups: int, top_gro
                 if group_picks[g] == 0.0:
                     continue
                 die_var[die] += group_picks[g] * group_picks[g] * (1.0 / group_chance[g] - 1.0)
-                evened = group_chance[g] * (1.0 - EVEN)
-                die_var[die] -= evened * var_of_part[g] * var_of_part[g] / group_var[g]
+                even_share = group_chance[g] * (1.0 - EVEN)
+                die_var[die] -= even_share * var_of_part[g] * var_of_part[g] / group_var[g]
                 for other_group in range(g):
-                    ratio = together(group_chance[g], group_chance[other_group], top_groups)
+                    ratio = joint_ratio(group_chance[g], group_chance[other_group], top_groups)
                     die_var[die] += 2.0 * group_picks[g] * group_picks[other_group] * (ratio - 1.0)
             die_var[die] = max(0.0, die_var[die])
             var_sum += die_var[die]

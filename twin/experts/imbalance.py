@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from twin.experts.load import Peaks, by_node, copy_shares, die_moments
+from twin.experts.load import Peaks, copy_shares, die_moments, slots_by_node
 from twin.experts.placement import place
 from twin.experts.popularity import ExpertsError, Floats, Ints
-from twin.experts.process import Process, Routed, long_run, now, start
+from twin.experts.process import Process, Routed, chances_at, long_run_chances, start_process
 from twin.scenario import Experts
 
 GRID = 41  # batch sizes 1, sqrt(2), 2 ... 2**20 tokens
@@ -62,7 +62,9 @@ def first_slots(
 ) -> Ints:
     """Slots of the placement that balances the long run, i8[layers, dies, slots_per_die]; shared
     between equal questions: do not write them. Raises as `place`."""
-    return place(experts, long_run(process), dies, slots_per_die, nodes=nodes, groups=groups)
+    return place(
+        experts, long_run_chances(process), dies, slots_per_die, nodes=nodes, groups=groups
+    )
 
 
 def imbalance(
@@ -80,13 +82,13 @@ def imbalance(
     batch_tokens = np.array([math.sqrt(2.0**i) for i in range(GRID)])
     if experts.placement == "perfect":
         return Imbalance(batch_tokens, np.ones(GRID), np.ones((routed.layers, routed_dies)))
-    process = start(routed, counts)
+    process = start_process(routed, counts)
     slots = first_slots(experts, process, routed_dies, slots_per_die, nodes, routed.groups)
-    chances = now(process, 0.0)
+    chances = chances_at(process, 0.0)
     near_nodes = nodes if experts.placement == "topology" else 1
     peaks = [Peaks(chances, slots, *routed.limits, near_nodes)]
     if links:
-        peaks.append(Peaks(chances, by_node(slots, nodes), *routed.limits, near_nodes))
+        peaks.append(Peaks(chances, slots_by_node(slots, nodes), *routed.limits, near_nodes))
     request_args = tokens_per_request, process.correlation
 
     def point(i: int) -> float:

@@ -27,7 +27,7 @@ def hot_factors(
     return moments.factors(tokens, tokens_per_request, correlation)
 
 
-def by_node(slots: Ints, nodes: int) -> Ints:
+def slots_by_node(slots: Ints, nodes: int) -> Ints:
     """Slots regrouped by node, i8[layers, nodes, most slots of a node]; the rest is EMPTY."""
     layers, dies, room = slots.shape
     node_of_die = np.arange(dies) * nodes // dies
@@ -38,7 +38,7 @@ def by_node(slots: Ints, nodes: int) -> Ints:
 
 
 class Peaks:
-    """Moments of a token's load on each die, for any batch; of nodes with slots `by_node`."""
+    """Moments of a token's load on each die, for any batch; of nodes with `slots_by_node`."""
 
     def __init__(
         self, now: Floats, slots: Ints, groups: int = 1, top_groups: int = 1, nearest: int = 1,
@@ -77,7 +77,7 @@ class Peaks:
 
     def factor(self, tokens: float, tokens_per_request: float, correlation: float) -> float:
         """A point of `factors` without a compiler: in numpy, equal bit for bit, much slower."""
-        peaks_of = peaks if is_compiled(peaks) else side_by_side
+        peaks_of = peaks if is_compiled(peaks) else peaks_in_numpy
         return self._mean_factor(peaks_of, tokens, tokens_per_request, correlation)
 
     def _mean_factor(
@@ -102,7 +102,7 @@ def load_compiled() -> None:
     peaks(np.ones((1, 1)), np.ones((1, 1)))
 
 
-def side_by_side(mean: Floats, spread: Floats) -> Floats:
+def peaks_in_numpy(mean: Floats, spread: Floats) -> Floats:
     """Expected maximum over dies, f8[layers], as `peaks`, in plain numpy."""
     is_small = mean[:, 0] <= SMALL_MEAN
     peak_tokens = np.empty(mean.shape[0])

@@ -109,7 +109,7 @@ def renumber(current: Ints, new: Ints, node_of: Ints, experts: int) -> Ints:
     renumbered = np.empty_like(new)
     for layer in range(layers):
         holds_expert = np.zeros((dies, experts), np.bool_)
-        common = np.zeros((dies, dies), np.int64)
+        in_common = np.zeros((dies, dies), np.int64)
         for die in range(dies):
             for expert in current[layer, die]:
                 if expert >= 0:
@@ -118,18 +118,18 @@ def renumber(current: Ints, new: Ints, node_of: Ints, experts: int) -> Ints:
             for expert in new[layer, i]:
                 for die in range(dies):
                     if expert >= 0 and node_of[die] == node_of[i] and holds_expert[die, expert]:
-                        common[i, die] += 1
+                        in_common[i, die] += 1
         is_numbered, is_taken = np.zeros(dies, np.bool_), np.zeros(dies, np.bool_)
-        for level in range(common.max(), -2, -1):  # 0: a die of the same number; -1: of the node
+        for level in range(in_common.max(), -2, -1):  # 0: a die of the same number; -1: of the node
             for i in range(dies):
                 chosen_die = -1
                 if is_numbered[i]:
                     continue
-                if not is_taken[i] and (level < 1 or common[i, i] == level):
+                if not is_taken[i] and (level < 1 or in_common[i, i] == level):
                     chosen_die = i
                 elif level != 0:
                     for die in range(dies):
-                        fits_level = level < 0 or common[i, die] == level
+                        fits_level = level < 0 or in_common[i, die] == level
                         if fits_level and node_of[die] == node_of[i] and not is_taken[die]:
                             chosen_die = die
                             break

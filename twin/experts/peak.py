@@ -38,7 +38,7 @@ def peak_of_counts(mean: Floats, spread: Floats) -> Floats:
     expected_max = np.zeros(mean.shape[0])
     open_rows = np.arange(mean.shape[0])
     for k in range(1, MOST_COUNTS):
-        chance_above = 1.0 - _all(cdf, 1e-10)
+        chance_above = 1.0 - _row_product(cdf, 1e-10)
         expected_max[open_rows] += chance_above
         is_open = chance_above >= 1e-7
         if not is_open.all():
@@ -60,7 +60,7 @@ def peak_of_amounts(mean: Floats, spread: Floats) -> Floats:
     lowest_count = np.maximum(0.0, np.where(has_load, mean - 3.5 * sd, 0.0).max(axis=1))
     highest_count = np.where(has_load, mean + (5.5 + 5.0 * skew) * sd, 0.0).max(axis=1)
     step_width = (highest_count - lowest_count) / STEPS
-    # So many deviations from the mean on a count is surely below: `_likely` would say 1.
+    # So many deviations from the mean on a count is surely below: `_chance_below` would say 1.
     certain_above = 2.0 * ((1.0 + skew * (SURE - skew / 6.0) / 6.0) ** 3 - 1.0) / skew
     certain_above = np.where(has_load, np.minimum(12.0, np.maximum(certain_above, 0.0)), -np.inf)
     die_moments = np.where(has_load, np.maximum(sd, 1e-300), np.inf), skew, certain_above, mean
@@ -69,15 +69,17 @@ def peak_of_amounts(mean: Floats, spread: Floats) -> Floats:
         count = lowest_count + (i + 0.5) * step_width
         all_below = np.ones(count.size)
         rows = np.arange(count.size)
-        for block in (slice(HOT_DIES), slice(HOT_DIES, None)):
-            chance = _likely(count[rows, None], *(moment[rows, block] for moment in die_moments))
-            all_below[rows] = _all(np.column_stack([all_below[rows], chance]), 1e-9)
+        for die_block in (slice(HOT_DIES), slice(HOT_DIES, None)):
+            chance = _chance_below(
+                count[rows, None], *(moment[rows, die_block] for moment in die_moments)
+            )
+            all_below[rows] = _row_product(np.column_stack([all_below[rows], chance]), 1e-9)
             rows = rows[all_below[rows] >= 1e-9]
         expected_max += (1.0 - all_below) * step_width
     return expected_max
 
 
-def _likely(x: Floats, sd: Floats, skew: Floats, sure: Floats, mean: Floats) -> Floats:
+def _chance_below(x: Floats, sd: Floats, skew: Floats, sure: Floats, mean: Floats) -> Floats:
     """P(count <= x) of each die of each row; 1 from `sure` deviations on."""
     sds_above = (x - mean) / sd
     cube = 1.0 + 0.5 * skew * sds_above
@@ -91,7 +93,7 @@ def _likely(x: Floats, sd: Floats, skew: Floats, sure: Floats, mean: Floats) -> 
     return chance
 
 
-def _all(chance: Floats, least: float) -> Floats:
+def _row_product(chance: Floats, least: float) -> Floats:
     """Product of each row, f8[layers], die by die until it is below `least`."""
     product = np.multiply.accumulate(chance, axis=1)
     is_small = product < least

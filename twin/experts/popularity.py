@@ -18,17 +18,17 @@ SKEWED, POWER_LAW = 0, 1  # shapes of `rank_loads`
 
 
 class ExpertsError(ValueError):
-    """Experts that cannot be placed or counted: one sentence naming what is missing."""
+    """Experts that cannot be placed or counted; one sentence says why."""
 
 
 def topic_correlation(experts: Experts, facts: Facts) -> float:
     """Correlation between two tokens of one request picking the same expert. Scales with the square
     of `skew`, as the variance of log popularity does; 0 when uniform."""
-    skew = strength(experts)
+    skew = log_scale(experts)
     return min(1.0, facts.si("experts.topic.correlation") * skew * skew)
 
 
-def strength(experts: Experts) -> float:
+def log_scale(experts: Experts) -> float:
     """Scale of the logarithms of popularity, drift and topics."""
     return 0.0 if experts.popularity == "uniform" else experts.skew
 
@@ -41,10 +41,12 @@ def log_loads(
     counts: needed by imported popularity alone. The power law is NVIDIA's (aiconfigurator,
     collector/helper.py `sample_power_law`): density x**-alpha between 1 and a largest load, at its
     mid-rank quantiles."""
-    skew = strength(experts)
+    skew = log_scale(experts)
     log_load = np.zeros((layers, routed_experts))
     if experts.popularity == "imported":
-        return skew * _logs(_checked(counts, layers, routed_experts, experts.counts.name))
+        return skew * _log_ratios(
+            _check_counts(counts, layers, routed_experts, experts.counts.name)
+        )
     layer_scales = [float(number) for number in facts["experts.popularity.layer_scale"].value]
     alpha, load_span = experts.power_law_alpha, facts.si("experts.popularity.power_law_span")
     for layer in range(layers):
@@ -57,7 +59,7 @@ def log_loads(
     return log_load
 
 
-def _checked(counts: Floats | None, layers: int, routed_experts: int, name: str) -> Floats:
+def _check_counts(counts: Floats | None, layers: int, routed_experts: int, name: str) -> Floats:
     """Counts of the model's layers and experts, f8. Raises ExpertsError with what is wrong."""
     subject = f"the expert counts {name}" if name else "the imported expert counts"
     if counts is None:
@@ -75,7 +77,7 @@ def _checked(counts: Floats | None, layers: int, routed_experts: int, name: str)
     return np.ascontiguousarray(counts, np.float64)
 
 
-def _logs(counts: Floats) -> Floats:
+def _log_ratios(counts: Floats) -> Floats:
     """Logarithm of counts f8[layers, experts] over their layer's mean, at least LEAST_SHARE."""
     mean_count = np.add.accumulate(counts, axis=1)[:, -1:] / counts.shape[1]
     return each(math.log, np.maximum(counts / mean_count, LEAST_SHARE))
@@ -93,8 +95,8 @@ def rank_loads(shape: int, scale: float, alpha: float, span: float, order_key: n
         out[expert_order] = scale * quantile * math.log(span)
     else:
         exponent = 1.0 - alpha
-        power = 1.0 + quantile * (math.pow(span, exponent) - 1.0)
-        out[expert_order] = scale * each(math.log, power) / exponent
+        scaled_power = 1.0 + quantile * (math.pow(span, exponent) - 1.0)
+        out[expert_order] = scale * each(math.log, scaled_power) / exponent
 
 
 def to_chances(load: Floats, top_k: float) -> Floats:
@@ -108,8 +110,8 @@ def to_chances(load: Floats, top_k: float) -> Floats:
         is_scaled = (full_count != count_before) & (free_load > 0.0)
         if not is_scaled.any():
             return np.where(is_full, 1.0, load)
-        free_picks = top_k - full_count
-        row_scale = np.divide(free_picks, free_load, np.ones(free_load.size), where=is_scaled)
+        picks_left = top_k - full_count
+        row_scale = np.divide(picks_left, free_load, np.ones(free_load.size), where=is_scaled)
         load = np.where(is_full, 1.0, load * row_scale[:, None])
         count_before = np.where(is_scaled, full_count, count_before)
         is_full |= (load >= 1.0) & is_scaled[:, None]

@@ -25,9 +25,9 @@ NO_SESSION = -1
 
 @dataclass(frozen=True, eq=False)
 class Process:
-    """Popularity of an instance's experts over time, made by `start`, read by `now`. base
-    f8[layers, experts]: long-run log loads. offset f8[topics, layers, experts]: what each topic
-    class adds. correlation: between two tokens of one request, for `hot_factors`."""
+    """Popularity of an instance's experts over time, made by `start_process`, read by `chances_at`.
+    base f8[layers, experts]: long-run log loads. offset f8[topics, layers, experts]: added by each
+    topic class. correlation: between two tokens of one request, for `hot_factors`."""
 
     experts: Experts
     base: Floats
@@ -41,12 +41,12 @@ class Process:
 
     @property
     def topics(self) -> int:
-        """Topic classes."""
+        """Number of topic classes."""
         return int(self.offset.shape[0])
 
     @property
     def changes(self) -> bool:
-        """Whether `now` depends on time with a constant mix."""
+        """Whether `chances_at` depends on time with a constant mix."""
         return self.experts.drift_s > 0.0 or self.experts.shift_every_s > 0.0
 
 
@@ -69,23 +69,23 @@ class Routed:
         return (self.groups, self.top_groups) if self.experts.group_limited else (1, 1)
 
 
-def start(routed: Routed, counts: Floats | None = None) -> Process:
+def start_process(routed: Routed, counts: Floats | None = None) -> Process:
     """The popularity process of a scenario; counts f8[layers, experts] when imported. Raises
     ExpertsError for fewer experts than a token picks, or counts that do not fit the model."""
     return _known(routed) if counts is None else _started(routed, counts)
 
 
 def _started(routed: Routed, counts: Floats | None = None) -> Process:
-    """The popularity process of a scenario, drawn anew; see `start`."""
+    """The popularity process of a scenario, drawn anew; see `start_process`."""
     experts, facts, seed = routed.experts, routed.facts, routed.seed
     layers, routed_experts, top_k = routed.layers, routed.routed_experts, routed.top_k
     if not min(1, routed_experts) <= top_k <= routed_experts:
         sentence = f"top_k = {top_k} must be from 1 to {routed_experts} routed experts"
         raise popularity.ExpertsError(sentence)
-    skew = popularity.strength(experts)
+    skew = popularity.log_scale(experts)
     # Counts are of the very time that is simulated: without drift they are the popularity.
     is_constant = experts.popularity == "imported" and experts.drift_s == 0.0
-    base = popularity.log_loads(experts, routed_experts, layers, facts, seed, counts)
+    log_load = popularity.log_loads(experts, routed_experts, layers, facts, seed, counts)
     offset = np.zeros((experts.topics, layers, routed_experts))
     if experts.topics > 1:
         log_sd = skew * facts.si("experts.topic.class_log_sd")
@@ -93,7 +93,7 @@ def _started(routed: Routed, counts: Floats | None = None) -> Process:
             keys = _keys(seed, f"experts/topic/{topic}", layers)
             offset[topic] = _normal_rows(keys, 0, log_sd, routed_experts)
     return Process(
-        experts, base, offset, top_k, popularity.topic_correlation(experts, facts),
+        experts, log_load, offset, top_k, popularity.topic_correlation(experts, facts),
         drift_sd=0.0 if is_constant else skew * facts.si("experts.drift.log_sd"),
         shift_share=facts.si("experts.shift.share") if skew > 0.0 else 0.0,
         swing=facts.si("experts.topic.swing"), seed=seed,
@@ -104,14 +104,14 @@ def _started(routed: Routed, counts: Floats | None = None) -> Process:
 _known = lru_cache(maxsize=8)(_started)
 
 
-def long_run(process: Process) -> Floats:
+def long_run_chances(process: Process) -> Floats:
     """Chance that a token picks each expert in the long run, f8[layers, experts]: without drift,
     with an even mix of topics. Experts are first placed by these."""
     mix = np.full(process.topics, 1.0 / process.topics)
     return _chances(process.base, np.zeros_like(process.base), process.offset, mix, process.top_k)
 
 
-def now(process: Process, t_s: float, mix: Floats | None = None) -> Floats:
+def chances_at(process: Process, t_s: float, mix: Floats | None = None) -> Floats:
     """Chance that a token picks each expert at `t_s`, f8[layers, experts]; rows sum to top_k. mix
     f8[topics]: weights of the topic classes among the tokens; None: `mix_at(process, t_s)`. The
     array is shared between equal questions: do not write it."""
@@ -122,15 +122,15 @@ def now(process: Process, t_s: float, mix: Floats | None = None) -> Floats:
         raise popularity.ExpertsError(
             f"mix has shape {weights.shape}: give {process.topics} weights with a sum above 0"
         )
-    shares = weights / weights.sum()
-    return _now(process, t_s if process.changes else 0.0, tuple(shares.tolist()))
+    topic_shares = weights / weights.sum()
+    return _now(process, t_s if process.changes else 0.0, tuple(topic_shares.tolist()))
 
 
 @lru_cache(maxsize=8)
 def _now(process: Process, t_s: float, mix: tuple[float, ...]) -> Floats:
-    """`now` for shares of the topic classes, which sum to 1."""
-    noise, base = _noise(process, t_s), _shifted(process, t_s)
-    return _chances(base, noise, process.offset, np.array(mix), process.top_k)
+    """`chances_at` for shares of the topic classes, which sum to 1."""
+    noise, log_load = _drift(process, t_s), _shifted_loads(process, t_s)
+    return _chances(log_load, noise, process.offset, np.array(mix), process.top_k)
 
 
 def mix_at(process: Process, t_s: float) -> Floats:
@@ -172,14 +172,18 @@ def topics_of(
     return topic_class
 
 
-def measured(process: Process, t_s: float, window_s: float, mix: Floats | None = None) -> Floats:
+def measured_load(
+    process: Process, t_s: float, window_s: float, mix: Floats | None = None
+) -> Floats:
     """Load as a balancer measures it at `t_s`: mean load f8[layers, experts] over the window before
     it; rows sum to top_k. mix f8[topics]: weights of the classes (None: the traffic's)."""
     begin_s = max(0.0, t_s - window_s)
     point_count = WINDOW_POINTS if process.changes or (process.topics > 1 and mix is None) else 1
     chance_sum = np.zeros_like(process.base)
     for point in range(point_count):
-        chance_sum += now(process, begin_s + (t_s - begin_s) * (point + 0.5) / point_count, mix)
+        chance_sum += chances_at(
+            process, begin_s + (t_s - begin_s) * (point + 0.5) / point_count, mix
+        )
     return chance_sum / point_count
 
 
@@ -188,16 +192,16 @@ def _keys(seed: int, name: str, layers: int) -> Keys:
     return np.array([stream_key(seed, f"{name}/{layer}") for layer in range(layers)], np.uint64)
 
 
-def _epoch(process: Process, t_s: float) -> int:
+def _shift_number(process: Process, t_s: float) -> int:
     """Number of popularity shifts up to `t_s`."""
     shift_every_s = process.experts.shift_every_s
     return int(t_s // shift_every_s) if shift_every_s > 0.0 else 0
 
 
-def _noise(process: Process, t_s: float) -> Floats:
+def _drift(process: Process, t_s: float) -> Floats:
     """Drift of the log loads at `t_s`, f8[layers, experts], before any topic."""
     layers = process.base.shape[0]
-    epoch = _epoch(process, t_s)
+    epoch = _shift_number(process, t_s)
     stream_name = "experts/drift" if epoch == 0 else f"experts/drift/after/{epoch}"
     keys = _keys(process.seed, stream_name, layers)
     experts = process.base.shape[1]
@@ -213,23 +217,23 @@ def _noise(process: Process, t_s: float) -> Floats:
     return process.drift_sd * (old_noise + new_noise)
 
 
-def _shifted(process: Process, t_s: float) -> Floats:
+def _shifted_loads(process: Process, t_s: float) -> Floats:
     """Long-run log loads after the last shift, which rotated a share of each row by one place."""
-    epoch, base = _epoch(process, t_s), process.base
+    epoch, log_load = _shift_number(process, t_s), process.base
     if epoch == 0 or process.shift_share == 0.0:
-        return base
-    layers, experts = base.shape
+        return log_load
+    layers, experts = log_load.shape
     order_draws = uniforms(_keys(process.seed, f"experts/shift/{epoch}", layers)[:, None],
                      np.arange(experts))  # fmt: skip
     expert_order = np.argsort(order_draws, axis=1, kind="mergesort")
     moved_experts = expert_order[:, : round(process.shift_share * experts)]
-    shifted, layer_rows = base.copy(), np.arange(layers)[:, None]
-    shifted[layer_rows, moved_experts] = base[layer_rows, np.roll(moved_experts, -1, axis=1)]
+    shifted, layer_rows = log_load.copy(), np.arange(layers)[:, None]
+    shifted[layer_rows, moved_experts] = log_load[layer_rows, np.roll(moved_experts, -1, axis=1)]
     return shifted
 
 
 def _normal_rows(keys: Keys, first: int, sd: float, experts: int) -> Floats:
-    """Normal numbers x sd, f8[layers, experts], draw `first` of each layer's stream on."""
+    """Normal numbers x sd, f8[layers, experts], from draw `first` of each layer's stream on."""
     return sd * normals(keys[:, None], np.arange(first, first + experts))
 
 
@@ -237,6 +241,6 @@ def _chances(base: Floats, noise: Floats, offset: Floats, mix: Floats, top_k: in
     """Chances f8[layers, experts]: those of the topic classes, averaged by mix f8[topics]."""
     mean_chance = np.zeros_like(base)
     for topic in np.flatnonzero(mix):
-        load = each(math.exp, base + noise + offset[topic])
-        mean_chance += mix[topic] * popularity.to_chances(load, float(top_k))
+        topic_load = each(math.exp, base + noise + offset[topic])
+        mean_chance += mix[topic] * popularity.to_chances(topic_load, float(top_k))
     return mean_chance

@@ -27,7 +27,7 @@ def fair_shares(total: float, offered: np.ndarray, weight: np.ndarray) -> np.nda
     return granted
 
 
-def jain(values: np.ndarray) -> float | None:
+def jain_index(values: np.ndarray) -> float | None:
     """Jain's index: 1 when all are alike, 1/n when one has everything; None of nothing.
 
     >>> jain(np.array([1.0, 1.0])), jain(np.array([1.0, 0.0]))
@@ -41,11 +41,11 @@ def fairness(o: Observed) -> float | None:
     """Jain's index of each tenant's served tokens over its max-min fair share; None: no tenants."""
     if len(o.scenario.tenants) < 2:
         return None
-    fair_share_ratio = _of_fair_share(o)
-    return jain(fair_share_ratio[np.isfinite(fair_share_ratio)])
+    fair_share_ratio = _fair_share_ratios(o)
+    return jain_index(fair_share_ratio[np.isfinite(fair_share_ratio)])
 
 
-def _of_fair_share(o: Observed) -> np.ndarray:
+def _fair_share_ratios(o: Observed) -> np.ndarray:
     """Tokens served to each tenant over its max-min fair share by weight; NaN without demand."""
     served_tokens, offered_tokens = _tokens(o, o.finished), _tokens(o, _first_attempt(o))
     weight = np.array([tenant.weight for tenant in o.scenario.tenants])
@@ -74,7 +74,7 @@ def by_tenant(o: Observed) -> list[dict[str, Any]]:
     tenant_index = requests["tenant"].to_physical().to_numpy()
     status = requests["status"].cast(str).to_numpy()
     first_attempts, served_tokens = _first_attempt(o), _tokens(o, o.finished)
-    fair_share_ratios = _of_fair_share(o)
+    fair_share_ratios = _fair_share_ratios(o)
     for index, tenant in enumerate(o.scenario.tenants):
         is_of_tenant = tenant_index == index
         is_finished, is_started = is_of_tenant & o.finished, is_of_tenant & o.started

@@ -30,11 +30,11 @@ def spread_of(values: np.ndarray, prefix: str) -> dict[str, float | None]:
     >>> spread_of(np.array([1.0, 3.0]), "ttft_s")["ttft_s_p50"]
     2.0
     """
-    names = [f"{prefix}_mean", *(f"{prefix}_p{percent}" for percent in PERCENTILES)]
+    figure_names = [f"{prefix}_mean", *(f"{prefix}_p{percent}" for percent in PERCENTILES)]
     if values.size == 0:
-        return dict.fromkeys(names)
+        return dict.fromkeys(figure_names)
     quantiles = np.percentile(values, PERCENTILES)
-    return dict(zip(names, [float(values.mean()), *map(float, quantiles)], strict=True))
+    return dict(zip(figure_names, [float(values.mean()), *map(float, quantiles)], strict=True))
 
 
 def span(requests: pl.DataFrame, begin: str, end: str) -> np.ndarray:
@@ -83,8 +83,8 @@ def gap_spread(edges: np.ndarray, weights: np.ndarray, tokens: float) -> dict[st
 
 def ttft_parts(summary: Mapping[str, object]) -> list[tuple[str, float]]:
     """(part, mean seconds) in pipeline order, for the parts in the summary."""
-    parts = [(name, summary.get(f"ttft_{name}_s_mean")) for name, *_ in TTFT_PARTS]
-    return [(name, float(mean_s)) for name, mean_s in parts if isinstance(mean_s, int | float)]
+    means = [(name, summary.get(f"ttft_{name}_s_mean")) for name, *_ in TTFT_PARTS]
+    return [(name, float(mean_s)) for name, mean_s in means if isinstance(mean_s, int | float)]
 
 
 def met_slo(

@@ -23,8 +23,8 @@ def amount(value: float | None, kind: Kind, unit: str = "") -> str:
         return f"{three_figures(100 * value)} %"
     if kind == "bytes":
         return _bytes(value, unit or "B")
-    figures = f"{value:,.0f}" if kind == "count" and value == round(value) else three_figures(value)
-    return f"{figures} {unit.removesuffix('s') if figures == '1' else unit}".rstrip()
+    digits = f"{value:,.0f}" if kind == "count" and value == round(value) else three_figures(value)
+    return f"{digits} {unit.removesuffix('s') if digits == '1' else unit}".rstrip()
 
 
 def seconds(value: float) -> str:

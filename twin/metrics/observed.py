@@ -90,7 +90,7 @@ class Observed:
 
     @cached_property
     def whole(self) -> np.ndarray:
-        """Mask over the finished requests: those that began within the run."""
+        """Mask over the finished requests: arrived within the run, not in progress at its start."""
         return np.asarray(np.flatnonzero(self.finished) >= self.at_start)
 
     @cached_property
@@ -125,7 +125,7 @@ class Observed:
 
     @property
     def met(self) -> float:
-        """Finished requests that met the whole SLO, also those in progress at the start."""
+        """Finished requests that met the whole SLO; those of the start at the others' share."""
         judged_requests = max(int(self.whole.sum()), 1)
         return float(self.within_slo[self.whole].sum()) * self.finished_steady / judged_requests
 
@@ -155,8 +155,8 @@ class Observed:
 
     def part_mean(self, name: str) -> float | None:
         """Mean seconds of one part of the TTFT; None when no request went through it."""
-        _, begin, end = next(stamps for stamps in latency.TTFT_PARTS if stamps[0] == name)
-        part_s = self._span(begin, end)[self.started]
+        _, *stamps = next(part for part in latency.TTFT_PARTS if part[0] == name)
+        part_s = self._span(*stamps)[self.started]
         is_missing = np.isnan(part_s)
         measured_s = part_s[~is_missing] if is_missing.any() else part_s
         return float(measured_s.mean()) if measured_s.size else None

@@ -56,41 +56,41 @@ def resilience(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list
     outages = events.filter(pl.col("kind") == Kind.INSTANCE_DOWN).with_columns(
         pl.col("end_s").cast(pl.Float64).fill_null(float("inf"))
     )
-    moments: list[float] = faults["t_s"].unique().sort().to_list()
-    if not moments:
+    fault_times_s: list[float] = faults["t_s"].unique().sort().to_list()
+    if not fault_times_s:
         return []
     begin_s, length_s = (windows[name].to_numpy().astype(float) for name in ("t_s", "window_s"))
-    phase, rate = _rates(windows)
+    phase, rates = _rates(windows)
     end_s = float(begin_s[-1] + length_s[-1])
-    affected = _victims(requests, events, moments)
+    affected = _victims(requests, events, fault_times_s)
     good_ends_s = _good_ends(requests, ttft_limit_s, tpot_limit_s)
     dips: list[Dip] = []
     earlier_rate: float | None = None  # usual rate from before an outage that still goes on
-    for k, (at_s, stop_s) in enumerate(pairwise((*moments, end_s))):
-        usual_windows = _before(begin_s, length_s, at_s, moments[k - 1] if k else 0.0)
+    for k, (at_s, stop_s) in enumerate(pairwise((*fault_times_s, end_s))):
+        usual_windows = _usual_windows(begin_s, length_s, at_s, fault_times_s[k - 1] if k else 0.0)
         usual_rate, sd = earlier_rate, 0.0
         if earlier_rate is None and usual_windows.sum() >= FEWEST_WINDOWS:
-            usual_rate, sd = float(rate[usual_windows].mean()), float(rate[usual_windows].std())
+            usual_rate, sd = float(rates[usual_windows].mean()), float(rates[usual_windows].std())
         in_span = (begin_s >= at_s - 1e-9) & (begin_s + length_s <= stop_s + 1e-9)
-        recovery_s, low_rate = _recovery(begin_s[in_span], rate[in_span], usual_rate, sd, at_s)
+        recovery_s, low_rate = _recovery(begin_s[in_span], rates[in_span], usual_rate, sd, at_s)
         dip_end_s = stop_s if recovery_s is None else min(stop_s, at_s + recovery_s)
-        tail = rate[in_span][-SUSTAINED:]
+        tail = rates[in_span][-SUSTAINED:]
         usual_from_s = float(begin_s[usual_windows][0]) if usual_windows.any() else at_s
         broken = faults.filter(pl.col("t_s") == at_s)
         dip = Dip(
-            at_s=at_s, element=_listed(broken["element"].to_list()),
-            detail=_listed(sorted({str(d) for d in broken["detail"].to_list() if d})), phase=phase,
+            at_s=at_s, phase=phase, element=_join_names(broken["element"].to_list()),
+            detail=_join_names(sorted({str(d) for d in broken["detail"].to_list() if d})),
             before_tokens_per_s=usual_rate, lowest_tokens_per_s=low_rate,
             end_tokens_per_s=float(tail.mean()) if tail.size else None, recovery_s=recovery_s,
-            cut_short=recovery_s is None and k + 1 < len(moments), until_s=dip_end_s,
+            cut_short=recovery_s is None and k + 1 < len(fault_times_s), until_s=dip_end_s,
             goodput_before_req_per_s=_goodput(good_ends_s, usual_from_s, at_s),
             goodput_during_req_per_s=_goodput(good_ends_s, at_s, dip_end_s),
-            down=_down(outages, at_s, stop_s, end_s), retried=affected[k][0], lost=affected[k][1],
-            what="",
+            down=_outages(outages, at_s, stop_s, end_s), what="",
+            retried=affected[k][0], lost=affected[k][1],
         )  # fmt: skip
         dips.append(replace(dip, what=_sentences(dip, stop_s)))
-        goes_on = ((outages["t_s"] < stop_s) & (outages["end_s"] > stop_s)).any()
-        earlier_rate = usual_rate if goes_on else None
+        outage_goes_on = ((outages["t_s"] < stop_s) & (outages["end_s"] > stop_s)).any()
+        earlier_rate = usual_rate if outage_goes_on else None
     return dips
 
 
@@ -103,7 +103,9 @@ def _rates(windows: pl.DataFrame) -> tuple[str, np.ndarray]:
     return "output", np.zeros(windows.height)
 
 
-def _before(begin: np.ndarray, length: np.ndarray, at_s: float, since_s: float) -> np.ndarray:
+def _usual_windows(
+    begin: np.ndarray, length: np.ndarray, at_s: float, since_s: float
+) -> np.ndarray:
     """Mask of the windows that define the usual rate: after the previous fault, before this one."""
     span_s = min(BEFORE_S, BEFORE_WINDOWS * float(length[0]))
     span_s = max(span_s, FEWEST_WINDOWS * float(length[0]))
@@ -129,7 +131,7 @@ def _recovery(
     return None, float(rate.min())
 
 
-def _down(
+def _outages(
     outages: pl.DataFrame, at_s: float, stop_s: float, end_s: float
 ) -> tuple[tuple[str, float], ...]:
     """Instances that went out of service in a span, with their seconds out, longest first."""
@@ -153,7 +155,7 @@ def _victims(
     """(retried, lost) requests of each fault: of the first one that could affect the request."""
     if requests is None or "retries" not in requests.columns:
         return [(0, 0)] * len(moments)
-    noticed_s = _noticed(events, moments)
+    noticed_s = _detection_times(events, moments)
     is_retried = requests["retries"].to_numpy() > 0
     is_given_up = is_lost(requests)
     # Who came after the last fault was noticed met its long shadow: no instance to go to.
@@ -164,7 +166,7 @@ def _victims(
     return list(zip(retried_of_fault.tolist(), lost_of_fault.tolist(), strict=True))
 
 
-def _noticed(events: pl.DataFrame, moments: Sequence[float]) -> np.ndarray:
+def _detection_times(events: pl.DataFrame, moments: Sequence[float]) -> np.ndarray:
     """Detection time of each fault: the last 'detected' before the next, or the fault's own."""
     detected_s = events.filter(pl.col("kind") == Kind.DETECTED)["t_s"].to_list()
     noticed_s = []
@@ -201,7 +203,7 @@ def _goodput(good_s: np.ndarray | None, begin_s: float, end_s: float) -> float |
     return float(end_index - first_index) / (end_s - begin_s)
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     """Names joined as 'a, b and c', shortened to a few."""
     if len(names) > FEW:
         return first_few(names, FEW)
@@ -214,10 +216,10 @@ def _sentences(dip: Dip, stop_s: float) -> str:
     fault_text = (
         dip.detail if names_all else f"{dip.element} ({dip.detail})" if dip.detail else dip.element
     )
-    sentences = [f"{fault_text} at {seconds(dip.at_s)}: {_course(dip, stop_s)}."]
+    sentences = [f"{fault_text} at {seconds(dip.at_s)}: {_describe_output(dip, stop_s)}."]
     if dip.down:
         outages = [f"{name} was down for {seconds(down_time_s)}" for name, down_time_s in dip.down]
-        listed_outages = _listed(outages)
+        listed_outages = _join_names(outages)
         sentences.append(listed_outages[0].upper() + listed_outages[1:] + ".")
     if dip.retried or dip.lost:
         lost_text = f"{dip.lost:,}" if dip.lost else "none"
@@ -232,28 +234,32 @@ def _sentences(dip: Dip, stop_s: float) -> str:
     return " ".join(sentences)
 
 
-def _course(dip: Dip, stop_s: float) -> str:
+def _describe_output(dip: Dip, stop_s: float) -> str:
     """A clause on the output: its usual and lowest rate, and whether it recovered."""
     usual_rate, low_rate = dip.before_tokens_per_s, dip.lowest_tokens_per_s
     if low_rate is None:
         return "the run ends too soon to say what it did"
     if usual_rate is None:
-        return f"too early in the run to say what was usual; {dip.phase} fell to " + _rate(low_rate)
+        return f"too early in the run to say what was usual; {dip.phase} fell to " + _rate_text(
+            low_rate
+        )
     if dip.recovery_s == 0.0:
-        return f"{dip.phase} kept its {_rate(usual_rate)}, within 5 % or the usual noise"
-    fall = f"{dip.phase} fell from {_rate(usual_rate)} to {three_figures(low_rate)}"
+        return f"{dip.phase} kept its {_rate_text(usual_rate)}, within 5 % or the usual noise"
+    fall = f"{dip.phase} fell from {_rate_text(usual_rate)} to {three_figures(low_rate)}"
     if usual_rate > 0:
         fall += f" ({amount(1 - low_rate / usual_rate, 'share')} less) at its lowest"
     if dip.recovery_s is not None:
         return f"{fall} and was back within 5 % after {seconds(dip.recovery_s)}"
     rest_text = seconds(stop_s - dip.at_s)
-    end_rate_text = "" if dip.end_tokens_per_s is None else f", at {_rate(dip.end_tokens_per_s)}"
+    end_rate_text = (
+        "" if dip.end_tokens_per_s is None else f", at {_rate_text(dip.end_tokens_per_s)}"
+    )
     if dip.cut_short:
         return f"{fall} and was not back{end_rate_text} when the next fault came {rest_text} later"
     return f"{fall} and was not back{end_rate_text} when the run ended {rest_text} later"
 
 
-def _rate(value: float) -> str:
+def _rate_text(value: float) -> str:
     """A rate of tokens for people."""
     return amount(value, "rate", "tokens/s")
 

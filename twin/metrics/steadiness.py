@@ -27,7 +27,7 @@ QUEUES = ("front_end_queue", "router_queue", "prefill_queue")
 RUNNING = ("prefill_running", "transfer_running", "decode_running")
 
 
-def stationary(s: Scenario) -> bool:
+def is_stationary(s: Scenario) -> bool:
     """Whether load and machine are constant, so that a steady state exists."""
     is_flat = s.workload.profile.flat and s.workload.arrivals != "trace"
     return is_flat and not s.workload.prompts and not s.faults and not is_elastic(s)
@@ -36,7 +36,7 @@ def stationary(s: Scenario) -> bool:
 def steadiness(s: Scenario, windows: pl.DataFrame) -> Steadiness | None:
     """Steadiness of the windows after the warm-up; None: none is expected, or too few windows."""
     counted_windows = windows[int((windows["t_s"].to_numpy() < s.warmup_s).sum()) :]
-    if not stationary(s) or counted_windows.height < FEWEST:
+    if not is_stationary(s) or counted_windows.height < FEWEST:
         return None
     is_closed = s.workload.arrivals == "closed_loop"  # clients wait, so that no queue outgrows them
     t_s = counted_windows["t_s"].to_numpy()
@@ -47,18 +47,18 @@ def steadiness(s: Scenario, windows: pl.DataFrame) -> Steadiness | None:
     )
     arrived_requests = float(counted_windows["arrived"].sum())
     arrivals_per_s = arrived_requests / (span_s + float(counted_windows["window_s"][0]))
-    growth, se = slope(t_s, queued_requests)
+    growth, error = slope(t_s, queued_requests)
     # Growth by chance, where arrivals and answers are both Poisson.
     chance_growth = math.sqrt(2.0 * arrived_requests) / span_s
-    if growth > max(EXCESS * arrivals_per_s, CERTAIN * min(se, chance_growth)) and not is_closed:
+    if growth > max(EXCESS * arrivals_per_s, CERTAIN * min(error, chance_growth)) and not is_closed:
         return "overloaded"
-    drift, se = slope(t_s, running_requests)
+    drift, error = slope(t_s, running_requests)
     mean_running = float(np.cumsum(running_requests)[-1]) / running_requests.size
     if not is_closed:
         # By chance alone: the autocovariance of the count in an M/D/inf queue falls linearly over
         # one stay (Takacs, Introduction to the Theory of Queues, 1962), and a run has few stays.
-        se = max(se, mean_running * math.sqrt(12.0 / max(arrived_requests, 1.0)) / span_s)
-    if abs(drift) > CERTAIN * se and abs(drift) * span_s > MOVED * max(mean_running, 1.0):
+        error = max(error, mean_running * math.sqrt(12.0 / max(arrived_requests, 1.0)) / span_s)
+    if abs(drift) > CERTAIN * error and abs(drift) * span_s > MOVED * max(mean_running, 1.0):
         return "filling"
     return "steady"
 
@@ -69,15 +69,15 @@ def slope(t: np.ndarray, values: np.ndarray) -> tuple[float, float]:
     centred_t = t - float(np.cumsum(t)[-1]) / point_count
     centred_values = values - float(np.cumsum(values)[-1]) / point_count
     time_squares = float(np.cumsum(centred_t * centred_t)[-1])
-    trend = float(np.cumsum(centred_t * centred_values)[-1]) / time_squares
-    residuals = centred_values - trend * centred_t
+    slope_per_s = float(np.cumsum(centred_t * centred_values)[-1]) / time_squares
+    residuals = centred_values - slope_per_s * centred_t
     error_squares = float(np.cumsum(residuals * residuals)[-1])
     if error_squares <= 0.0:
-        return trend, 0.0
+        return slope_per_s, 0.0
     autocorrelation = float(np.cumsum(residuals[1:] * residuals[:-1])[-1]) / error_squares
     autocorrelation = min(max(autocorrelation, 0.0), 1.0 - 2.0 / point_count)
     independent_points = point_count * (1.0 - autocorrelation) / (1.0 + autocorrelation)
-    return trend, math.sqrt(error_squares / max(independent_points - 2.0, 1.0) / time_squares)
+    return slope_per_s, math.sqrt(error_squares / max(independent_points - 2.0, 1.0) / time_squares)
 
 
 def stays_s(arrival_s: np.ndarray, end_s: np.ndarray, horizon_s: float) -> float:
@@ -86,8 +86,8 @@ def stays_s(arrival_s: np.ndarray, end_s: np.ndarray, horizon_s: float) -> float
     return float((clipped_end_s - arrival_s).sum())
 
 
-def gap(sampled_s: float, stayed_s: float) -> float:
-    """Signed relative difference of the two, 0 when no request came."""
+def relative_gap(sampled_s: float, stayed_s: float) -> float:
+    """Relative difference of sampled request-seconds from those by stamps; 0 without requests."""
     return (sampled_s - stayed_s) / stayed_s if stayed_s > 0 else 0.0
 
 

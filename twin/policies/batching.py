@@ -89,7 +89,7 @@ def iterations_needed(
     if acceptance >= 1.0:
         return least_iterations
     if tokens <= SHORT_TOKENS:
-        return walk(tokens, draft_tokens, acceptance, np.uint64(bits(key, index)))
+        return simulate_iterations(tokens, draft_tokens, acceptance, np.uint64(bits(key, index)))
     mean_tokens = tokens_per_iteration(draft_tokens, acceptance)
     tokens_variance = token_variance(draft_tokens, acceptance)
     overshoot = ((tokens_variance + mean_tokens * mean_tokens) / mean_tokens - 1.0) / 2.0
@@ -101,7 +101,7 @@ def iterations_needed(
 
 
 @kernel
-def walk(tokens: int, draft_tokens: int, acceptance: float, key: np.uint64) -> int:
+def simulate_iterations(tokens: int, draft_tokens: int, acceptance: float, key: np.uint64) -> int:
     """Iterations until `tokens` tokens are emitted, with every draft token drawn individually."""
     emitted_tokens, iterations, draws = 0, 0, 0
     while emitted_tokens < tokens:

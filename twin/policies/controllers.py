@@ -60,7 +60,7 @@ Wanted = tuple[int, ...]  # instances of each pool
 Controller = Callable[[Seen, Rule], Wanted]
 
 
-def _scaled(pool: PoolSeen, pressure: float, rule: Rule) -> int:
+def _scaled_count(pool: PoolSeen, pressure: float, rule: Rule) -> int:
     """Instances that bring the pressure below the high mark; fewer if it is below the low one."""
     present = pool.committed
     if rule.low <= pressure <= rule.high:
@@ -69,13 +69,15 @@ def _scaled(pool: PoolSeen, pressure: float, rule: Rule) -> int:
     return max(present, needed) if pressure > rule.high else max(rule.least, min(present, needed))
 
 
-def pool_by_pool(pressure: Callable[[PoolSeen], float]) -> Controller:
+def scale_by(pressure: Callable[[PoolSeen], float]) -> Controller:
     """A controller that scales each pool by itself, by one of its measurements."""
-    return lambda seen, rule: tuple(_scaled(p, pressure(p), rule) for p in seen.pools.values())
+    return lambda seen, rule: tuple(
+        _scaled_count(p, pressure(p), rule) for p in seen.pools.values()
+    )
 
 
-def rebalanced(seen: Seen, rule: Rule) -> Wanted:
-    """Instances that each pool needs, or the split of all NPUs whose worst pool lacks least."""
+def rebalance(seen: Seen, rule: Rule) -> Wanted:
+    """Instances that each pool needs; with too few NPUs, the split whose worst pool is best off."""
     pools = tuple(seen.pools.values())
     split_now = tuple(pool.committed for pool in pools)
 
@@ -104,11 +106,11 @@ def rebalanced(seen: Seen, rule: Rule) -> Wanted:
 
 # Controllers that read one measurement of each pool: for them `needed` is not computed.
 BY_PRESSURE: dict[str, Controller] = {
-    "queue": pool_by_pool(lambda pool: pool.in_hand),  # KPA's concurrency
-    "slo": pool_by_pool(lambda pool: pool.latency),  # mean TTFT or TPOT over its SLO
-    "kv": pool_by_pool(lambda pool: pool.busy),  # Dynamo's load-based planner
+    "queue": scale_by(lambda pool: pool.in_hand),  # KPA's concurrency
+    "slo": scale_by(lambda pool: pool.latency),  # mean TTFT or TPOT over its SLO
+    "kv": scale_by(lambda pool: pool.busy),  # Dynamo's load-based planner
 }
-CONTROLLERS: dict[str, Controller] = BY_PRESSURE | {"rebalance": rebalanced}
+CONTROLLERS: dict[str, Controller] = BY_PRESSURE | {"rebalance": rebalance}
 
 Source = Callable[[str], Callable[[dict[str, Any]], Mapping[str, int]]]
 _SOURCES: list[Source] = []
@@ -119,7 +121,7 @@ def look_in(source: Source) -> None:
     _SOURCES[:] = [source]
 
 
-def named(name: str, digest: str) -> Controller:
+def controller_named(name: str, digest: str) -> Controller:
     """The controller of this name; digest: of the operator's own. Raises ControllerError."""
     return own_controller(digest) if name == "own" else CONTROLLERS[name]
 

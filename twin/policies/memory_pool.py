@@ -243,7 +243,7 @@ def evict(pool: BlockPool, row: int) -> None:
     """Evict the block that is next by the pool's policy."""
     victim_block = NONE
     if pool.policy == S3_FIFO:
-        victim_block = leaving(pool, row)
+        victim_block = next_of_s3_fifo(pool, row)
     else:
         for queue in range(pool.newest.shape[1]):
             if victim_block == NONE:
@@ -253,7 +253,7 @@ def evict(pool: BlockPool, row: int) -> None:
 
 
 @kernel
-def leaving(pool: BlockPool, row: int) -> int:
+def next_of_s3_fifo(pool: BlockPool, row: int) -> int:
     """The block that S3-FIFO evicts next; blocks that were used move on in their queues."""
     while True:
         small_blocks = pool.held[row, SMALL]
@@ -277,8 +277,8 @@ def leaving(pool: BlockPool, row: int) -> int:
 
 
 @kernel
-def look(pool: BlockPool, row: int, now_s: float) -> None:
-    """Set the pool's clock and drop blocks older than their time to live."""
+def set_clock(pool: BlockPool, row: int, now_s: float) -> None:
+    """With a time to live: set the pool's clock, and drop blocks that are older."""
     if pool.policy != 3:
         return
     pool.now_s[row] = now_s
@@ -350,7 +350,7 @@ def count_servers(
 def pin(
     hbm: BlockPool, prefix: PrefixCache, cell: int, chains: Chains, k: int, first: int, end: int
 ) -> None:
-    """Use blocks first..end - 1 of chain k; those that are not there are put there."""
+    """Add a user to blocks first..end - 1 of chain k; absent blocks are added to the cell."""
     blocks_before = 0
     for segment in range(chains.segment_offset[k], chains.segment_offset[k + 1]):
         begin, length = chains.segment_first[segment], chains.segment_blocks[segment]

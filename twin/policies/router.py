@@ -57,7 +57,7 @@ class View(Columns):
 
 
 @kernel
-def taking(opened: np.ndarray) -> int:
+def count_open(opened: np.ndarray) -> int:
     """Number of open instances."""
     open_count = 0
     for i in range(opened.size):
@@ -67,9 +67,9 @@ def taking(opened: np.ndarray) -> int:
 
 
 @kernel
-def in_turn(opened: np.ndarray, turn: int) -> int:
+def round_robin(opened: np.ndarray, turn: int) -> int:
     """Round robin over open instances; returns -1 if none is open. Closed ones are skipped."""
-    open_count = taking(opened)
+    open_count = count_open(opened)
     turns_left = turn % open_count if open_count > 0 else 0
     for i in range(opened.size):
         if opened[i]:
@@ -82,7 +82,7 @@ def in_turn(opened: np.ndarray, turn: int) -> int:
 @kernel
 def least_loaded(opened: np.ndarray, wait_s: np.ndarray, routed: int) -> int:
     """The instance whose queue ends first, ties in turn; wait_s f8[instances]: seconds to wait."""
-    best_instance = in_turn(opened, routed)
+    best_instance = round_robin(opened, routed)
     i = max(best_instance, 0)
     for _ in range(wait_s.size):
         if opened[i] and wait_s[i] < wait_s[best_instance]:
@@ -94,9 +94,9 @@ def least_loaded(opened: np.ndarray, wait_s: np.ndarray, routed: int) -> int:
 @kernel
 def power_of_two(opened: np.ndarray, wait_s: np.ndarray, draw: float, second_draw: float) -> int:
     """The less loaded of two instances drawn at random; draws are uniform in (0, 1)."""
-    open_count = taking(opened)
-    first_drawn = in_turn(opened, min(int(draw * open_count), open_count - 1))
-    second_drawn = in_turn(opened, min(int(second_draw * open_count), open_count - 1))
+    open_count = count_open(opened)
+    first_drawn = round_robin(opened, min(int(draw * open_count), open_count - 1))
+    second_drawn = round_robin(opened, min(int(second_draw * open_count), open_count - 1))
     return first_drawn if wait_s[first_drawn] <= wait_s[second_drawn] else second_drawn
 
 
@@ -104,7 +104,7 @@ def power_of_two(opened: np.ndarray, wait_s: np.ndarray, draw: float, second_dra
 def prefix_affinity(opened: np.ndarray, queued_tokens: np.ndarray, hit_tokens: np.ndarray) -> int:
     """The instance with the least work left after this request's prefix hits."""
     # A hit saves exactly its own prefill, so load and locality share one currency, tokens.
-    best = in_turn(opened, 0)
+    best = round_robin(opened, 0)
     for i in range(queued_tokens.size):
         if opened[i] and queued_tokens[i] - hit_tokens[i] < queued_tokens[best] - hit_tokens[best]:
             best = i
@@ -116,13 +116,15 @@ def session_sticky(opened: np.ndarray, session: int) -> int:
     """The same instance for every turn of a session, spread by a multiplicative hash."""
     session_hash: int = np.int64(scattered(session) >> np.uint64(33))  # type: ignore[assignment]
     home_instance = session_hash % opened.size
-    return home_instance if opened[home_instance] else in_turn(opened, session_hash // opened.size)
+    return (
+        home_instance if opened[home_instance] else round_robin(opened, session_hash // opened.size)
+    )
 
 
 @kernel
 def predicted_ttft(opened: np.ndarray, wait_s: np.ndarray, serve_s: np.ndarray, routed: int) -> int:
     """The instance with the earliest predicted first token, ties in turn; serve_s: see `View`."""
-    best_instance = in_turn(opened, routed)
+    best_instance = round_robin(opened, routed)
     i = max(best_instance, 0)
     for _ in range(wait_s.size):
         if opened[i] and wait_s[i] + serve_s[i] < wait_s[best_instance] + serve_s[best_instance]:
@@ -132,12 +134,12 @@ def predicted_ttft(opened: np.ndarray, wait_s: np.ndarray, serve_s: np.ndarray, 
 
 
 @kernel
-def weighted(view: View, routed: int) -> int:
+def best_weighted(view: View, routed: int) -> int:
     """The open instance with the highest weighted score, ties in turn. Scorers from 0 to 1, as in
     llm-d: shortness of the queue among all, cached share of the prompt, free share of KV space."""
     is_open, wait_s, weights = view.opened, view.wait_s, view.weights
     instances = wait_s.size
-    best_instance = in_turn(is_open, routed)
+    best_instance = round_robin(is_open, routed)
     first_instance = best_instance
     longest_s, shortest_s = wait_s[best_instance], wait_s[best_instance]
     for i in range(instances):
@@ -160,7 +162,7 @@ def choose_supernode(front: int, opened: np.ndarray, known: np.ndarray, sent: in
     """The supernode that a front router selects, or -1 if none serves. known f8[supernodes]:
     requests in progress, as reported; sent: requests so far."""
     if front == FRONT_IN_TURN:
-        return in_turn(opened, sent)
+        return round_robin(opened, sent)
     return least_loaded(opened, known, sent)
 
 
@@ -170,7 +172,7 @@ def choose_instance(
 ) -> int:
     """The instance that a policy selects, or -1. routed: requests so far; draws in (0, 1)."""
     if policy == ROUND_ROBIN:
-        return in_turn(view.opened, routed)
+        return round_robin(view.opened, routed)
     if policy == POWER_OF_TWO:
         return power_of_two(view.opened, view.wait_s, draw_a, draw_b)
     if policy == PREFIX_AFFINITY:
@@ -180,7 +182,7 @@ def choose_instance(
     if policy == PREDICTED_TTFT:
         return predicted_ttft(view.opened, view.wait_s, view.serve_s, routed)
     if policy == WEIGHTED:
-        return weighted(view, routed)
+        return best_weighted(view, routed)
     return least_loaded(view.opened, view.wait_s, routed)
 
 
@@ -242,8 +244,8 @@ def lightest(
         tokens, slots_taken = taken_tokens[begin:end], taken_slots[begin:end]
         slot_limits, loads, block_bits = slots[begin:end], price[begin:end], load_bits[begin:end]
         for k in range(tokens.size):
-            load = by_tokens * tokens[k] + by_slots * slots_taken[k]
-            loads[k] = load if slots_taken[k] < slot_limits[k] else np.inf
+            rank_load = by_tokens * tokens[k] + by_slots * slots_taken[k]
+            loads[k] = rank_load if slots_taken[k] < slot_limits[k] else np.inf
         lowest_bits = INFINITE
         for k in range(block_bits.size):
             lowest_bits = min(lowest_bits, block_bits[k])

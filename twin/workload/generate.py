@@ -62,7 +62,7 @@ def generate(
     )  # fmt: skip
 
 
-def _refuse_floods(expected: float) -> None:
+def _refuse_too_many(expected: float) -> None:
     """Raise WorkloadError where more requests are expected than a run may have."""
     if expected > MOST_REQUESTS:
         raise WorkloadError(
@@ -96,7 +96,7 @@ def _parents(
     stream: Streams, facts: Facts,
 ) -> np.ndarray:  # fmt: skip
     """The earlier turn i4[n] that each request extends; raises fixed inputs to whole prompts. In a
-    closed loop it is looked for `concurrency` requests back, whatever `turn_gap_s` says."""
+    closed loop it is sought `concurrency` requests earlier, and `turn_gap_s` has no effect."""
     is_fixed = workload.lengths == "fixed"
     is_closed = workload.arrivals == "closed_loop"
     turns = Turns(
@@ -125,11 +125,11 @@ def _arrivals(
     if workload.arrivals == "closed_loop":
         if count is None:
             raise WorkloadError("workload.arrivals = closed_loop needs a count of requests")
-        _refuse_floods(count)
+        _refuse_too_many(count)
         return profile.closed_loop_arrivals(workload.concurrency, count, workload.ramp_s)
     rate_clock = profile.Clock(workload, horizon_s, facts)
     own_horizon_s = rate_clock.own_horizon_s
-    _refuse_floods(min(req_per_s * own_horizon_s, most_requests))
+    _refuse_too_many(min(req_per_s * own_horizon_s, most_requests))
     if workload.arrivals == "uniform":
         return rate_clock.seconds(profile.uniform_arrivals(req_per_s, own_horizon_s, most_requests))
     gap_process = profile.GAMMA if workload.arrivals == "gamma" else profile.POISSON
@@ -149,9 +149,8 @@ class MeanLengths(NamedTuple):
 
 
 def mean_lengths(workload: Workload, facts: Facts, trace: TraceTable | None = None) -> MeanLengths:
-    """Long-run mean lengths of the workload, by formula. Sessions of fixed lengths add
-    `input_tokens` per turn: with follow-up probability p their mean prompt solves E = input + p (E
-    + output)."""
+    """Long-run mean lengths of the workload, by formula. Sessions of fixed lengths add the input
+    per turn: with follow-up probability p their mean prompt solves E = input + p (E + output)."""
     if workload.arrivals == "trace":
         if trace is None or not len(trace):
             raise WorkloadError("workload.arrivals = trace needs the trace: load its file first")

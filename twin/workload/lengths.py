@@ -37,13 +37,15 @@ class Quantiles:
     @property
     def relative(self) -> tuple[float, ...]:
         """RELATIVE equally likely lengths, each over the mean."""
-        return _over_mean(np.interp(MIDDLES, self.levels, self.tokens))
+        return _relative_to_mean(np.interp(MIDDLES, self.levels, self.tokens))
 
 
 def relative_lengths(tokens: np.ndarray) -> tuple[float, ...]:
     """`Quantiles.relative` of token counts that were drawn or recorded."""
     sorted_tokens = np.sort(tokens).astype(np.float64)
-    return _over_mean(np.interp(MIDDLES, np.linspace(0.0, 1.0, sorted_tokens.size), sorted_tokens))
+    return _relative_to_mean(
+        np.interp(MIDDLES, np.linspace(0.0, 1.0, sorted_tokens.size), sorted_tokens)
+    )
 
 
 def elapsed_tokens(outputs: np.ndarray) -> float:
@@ -56,7 +58,7 @@ def mean_square(tokens: np.ndarray) -> float:
     return float(np.cumsum(tokens.astype(np.float64) ** 2)[-1] / tokens.size)
 
 
-def _over_mean(tokens: np.ndarray) -> tuple[float, ...]:
+def _relative_to_mean(tokens: np.ndarray) -> tuple[float, ...]:
     """Token counts over their mean."""
     return tuple((tokens / (float(np.cumsum(tokens)[-1]) / tokens.size)).tolist())
 

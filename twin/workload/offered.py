@@ -67,7 +67,7 @@ def _sample(
     workload: Workload, horizon_s: float, seed: int, block_tokens: int, facts: Facts,
     trace: TraceTable | None = None,
 ) -> Offered:  # fmt: skip
-    """`offered` of a workload over a time, in KV blocks of a size."""
+    """Figures of a workload's traffic over a time, from a sample; blocks of `block_tokens`."""
     factor = mean_factor(workload, horizon_s, facts)
     # Lengths and reuse do not hang on when requests come.
     workload = workload.model_copy(update={"profile": Profile()})

@@ -58,12 +58,12 @@ def shared_chains(
     np.maximum.at(longest_blocks, group_of, prefix_blocks)
     prefix_first = np.cumsum(longest_blocks) - longest_blocks
     own_first = longest_blocks.sum() + np.cumsum(own_blocks) - own_blocks
-    segments = _one_behind_the_other(prefix_first[group_of], prefix_blocks, own_first, own_blocks)
+    segments = _join_runs(prefix_first[group_of], prefix_blocks, own_first, own_blocks)
     session = np.arange(request_count, dtype=np.int32)
     return Chains(session, *segments, int(longest_blocks.sum() + own_blocks.sum()))
 
 
-def _one_behind_the_other(
+def _join_runs(
     first: np.ndarray, blocks: np.ndarray, next_first: np.ndarray, next_blocks: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(segment_offset, segment_first, segment_blocks) of two runs per row, without empty ones."""
@@ -93,8 +93,8 @@ def session_chains(
     np.maximum.at(own_blocks, session, whole_blocks - head_blocks)
     first_own_block = (head_blocks + np.cumsum(own_blocks) - own_blocks)[session]
     shared_blocks = np.minimum(head_blocks, whole_blocks)
-    head, blocks_after = np.zeros_like(first_own_block), whole_blocks - head_blocks
-    segments = _one_behind_the_other(head, shared_blocks, first_own_block, blocks_after)
+    head_first, blocks_after = np.zeros_like(first_own_block), whole_blocks - head_blocks
+    segments = _join_runs(head_first, shared_blocks, first_own_block, blocks_after)
     return Chains(session, *segments, int(head_blocks + own_blocks.sum()))
 
 

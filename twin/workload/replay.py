@@ -58,7 +58,7 @@ def replay(
     sessions = int(table.session.max()) + 1 if rows else 0
     waits_for, pause_s = None, None
     if turns_wait:
-        waits_for = _places(chosen_rows, copy * rows + turn_before[row], turn_before[row] >= 0)
+        waits_for = _index_among(chosen_rows, copy * rows + turn_before[row], turn_before[row] >= 0)
         # Think times if the trace has them, otherwise gaps.
         turn_gaps_s = arrival_s - arrival_s[turn_before]
         pause_s = np.where(np.isnan(table.think_s), turn_gaps_s, table.think_s)[row]
@@ -82,7 +82,7 @@ def earlier_turn(session: np.ndarray) -> np.ndarray:
     return turn_before
 
 
-def _places(chosen: np.ndarray, wanted: np.ndarray, some: np.ndarray) -> np.ndarray:
+def _index_among(chosen: np.ndarray, wanted: np.ndarray, some: np.ndarray) -> np.ndarray:
     """Index of each wanted row among the chosen ones; NONE for others."""
     order = np.argsort(chosen, kind="stable")
     index = order[np.minimum(np.searchsorted(chosen[order], wanted), max(chosen.size - 1, 0))]
@@ -118,7 +118,7 @@ def _replay_counts(table: TraceTable, offered: int, inside: int, chosen: int) ->
 def _replay_notes(
     workload: Workload, table: TraceTable, quantum_s: float, used: int, wanted: int
 ) -> tuple[str, ...]:
-    """Sentences about what the replay assumed where the trace says nothing."""
+    """Sentences about assumptions of the replay where the trace has no information."""
     notes = []
     if not table.has_time:
         notes.append(
@@ -158,7 +158,7 @@ def timestamp_quantum(arrival_s: np.ndarray) -> float:
 
 
 @late
-def _spread(
+def _spread_equal_times(
     arrival_s: np.ndarray, quantum_s: float, key: np.uint64, first_index: int, out: np.ndarray
 ) -> None:
     """Spread equal times at random over the next quantum into out f8[n], in the file's order."""
@@ -191,7 +191,7 @@ def copied_times(
     for copy_number in range(copies):
         copy_times_s = times_s[copy_number * rows : (copy_number + 1) * rows]
         if quantum_s > 0:
-            _spread(arrival_s, quantum_s, key_time, copy_number * rows, copy_times_s)
+            _spread_equal_times(arrival_s, quantum_s, key_time, copy_number * rows, copy_times_s)
         else:
             copy_times_s[:] = arrival_s
         copy_times_s += offsets_s[copy_number]

@@ -31,7 +31,7 @@ class ReuseCurve:
         return hit_tokens / self.input_tokens if self.input_tokens else 0.0
 
     @property
-    def ideal(self) -> float:
+    def ideal_hit_ratio(self) -> float:
         """Hit ratio with unlimited capacity."""
         return self.hit_ratio(np.inf)
 
@@ -58,11 +58,12 @@ def reuse_curve(stream: Stream, most_touches: int = MOST_TOUCHES) -> ReuseCurve:
     is_repeated = distance >= 0
     distance_order = np.argsort(distance[is_repeated], kind="stable")
     distance, tokens = distance[is_repeated][distance_order], tokens[is_repeated][distance_order]
-    last = np.flatnonzero(np.diff(distance, append=-1))  # of each run of equals
+    last_of_run = np.flatnonzero(np.diff(distance, append=-1))  # of equal distances
     all_tokens = _tokens_in_blocks(stream) if share < 1.0 else followed_tokens
     scale = all_tokens / max(followed_tokens, 1)
     return ReuseCurve(
-        (distance[last] / share).astype(np.int64), np.cumsum(tokens, dtype=np.int64)[last] * scale,
+        (distance[last_of_run] / share).astype(np.int64),
+        np.cumsum(tokens, dtype=np.int64)[last_of_run] * scale,
         input_tokens, stream.blocks, stream.block_tokens, share,
     )  # fmt: skip
 

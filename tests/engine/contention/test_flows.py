@@ -12,7 +12,7 @@ from tests.hardware.max_min import max_min_rates
 from tests.hardware.wired import settled
 from twin.engine import codes as w
 from twin.engine.build import build_world
-from twin.engine.contention.flows import from_storage, lay_out, recently
+from twin.engine.contention.flows import cached_answer, from_storage, lay_out
 from twin.engine.contention.traffic import price_exchange, settle_links
 from twin.engine.lifecycle.machine import Machine
 from twin.engine.setup import set_up
@@ -32,7 +32,7 @@ def machine(settings=None, faults=()):
     setup = set_up(small(settings), load_facts(), None)
     found = Machine(setup, load_facts(), build_world(setup))
     if faults:
-        found.change([Fault(**f) for f in faults])
+        found.put_in_force([Fault(**f) for f in faults])
         found.lay_flows()
     return found
 
@@ -175,7 +175,7 @@ def test_recent_answers_are_remembered_and_the_oldest_forgotten():
     known, numbers = {}, []
 
     def squared(n):
-        return recently(known, n, lambda: numbers.append(n) or n * n, most=2)
+        return cached_answer(known, n, lambda: numbers.append(n) or n * n, most=2)
 
     assert [squared(n) for n in (1, 2, 2, 1, 3, 3, 1)] == [1, 4, 4, 1, 9, 9, 1]
     assert numbers == [1, 2, 3, 1]

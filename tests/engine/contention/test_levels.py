@@ -16,7 +16,7 @@ from twin.engine.contention.levels import (
     find_groups,
     find_levels,
     forget_notes,
-    take_note,
+    note_demand,
 )
 from twin.engine.contention.traffic import load_servers
 
@@ -40,7 +40,7 @@ def at_once(wants):
     """A machine that has all these flows from the start; exchanges are in no second view."""
     flows = machine(VPC, NARROW).world.traffic
     for f in np.flatnonzero(wants):
-        take_note(flows, f, wants[f])
+        note_demand(flows, f, wants[f])
     return flows, share(flows)
 
 
@@ -53,7 +53,7 @@ def test_flows_that_come_and_go_have_the_levels_of_those_that_were_always_there(
     held = 0
     for _ in range(30):
         for f in draw.sample(there, draw.randint(1, 4)):
-            take_note(flows, f, draw.choice([0.0, 0.4, 1.0]))
+            note_demand(flows, f, draw.choice([0.0, 0.4, 1.0]))
         levels = share(flows)
         whole, expected = at_once(flows.most)
         other = np.arange(flows.most.size) >= flows.duty.size
@@ -72,10 +72,10 @@ def test_a_flow_that_meets_nobody_on_a_full_link_costs_nobody_else_a_look():
     flows = found.world.traffic
     found.world.streams.requested[0] = [0, 0, 4, 0, 0]  # node 2's way is narrow
     load_servers(found.world, 0)
-    take_note(flows, number(found, "pool_read", "prefill", 0), 1.0)
+    note_demand(flows, number(found, "pool_read", "prefill", 0), 1.0)
     share(flows)
     assert flows.counts[FULL] > 0 and flows.counts[GROUP_FLOWS] == 1
-    take_note(flows, number(found, "experts", "decode", 0), 1e-3)
+    note_demand(flows, number(found, "experts", "decode", 0), 1e-3)
     share(flows)
     assert flows.counts[FULL] > 0 and flows.counts[GROUP_FLOWS] == 0
 
@@ -87,9 +87,9 @@ def test_a_full_server_holds_only_those_that_read_from_it():
     requested[0], requested[1] = [0, 0, 4, 0, 0], [4, 0, 0, 0, 0]
     for p in (0, 1):
         load_servers(found.world, p)
-    take_note(flows, other, 1.0)
+    note_demand(flows, other, 1.0)
     alone = share(flows)[0][other]
-    take_note(flows, one, 1.0)
+    note_demand(flows, one, 1.0)
     both = share(flows)[0]
     assert both[one] < 0.2
     assert both[other] == alone > both[one]

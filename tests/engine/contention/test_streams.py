@@ -6,7 +6,7 @@ import pytest
 
 from tests.engine.small import end_of, machine_at_end, run, small
 from twin.engine import codes as w
-from twin.engine.contention.streams import add_to_stream, room_for, settle_stream
+from twin.engine.contention.streams import add_to_stream, free_rate_share, settle_stream
 from twin.engine.contention.streams import end_of as stream_end
 from twin.engine.contention.traffic import traffic
 from twin.engine.pool import begin_reading, note_read
@@ -74,10 +74,10 @@ def test_what_begins_beside_others_takes_what_they_leave(machine):
     """Two instances of one node read through its one DPU."""
     streams, shared = machine.world.streams, machine.world
     add_to_stream(shared, 1, 1.1, float(machine.world.traffic.alone[streams.flow[1]]))
-    assert room_for(shared, 0, 1.2, 1e9) < 0.1
-    assert room_for(shared, 0, 3.0, 1e9) == 1.0  # by then it is through
+    assert free_rate_share(shared, 0, 1.2, 1e9) < 0.1
+    assert free_rate_share(shared, 0, 3.0, 1e9) == 1.0  # by then it is through
     streams.rate[1] /= 2.0
-    assert 0.4 < room_for(shared, 0, 1.2, 1e9) < 0.6
+    assert 0.4 < free_rate_share(shared, 0, 1.2, 1e9) < 0.6
 
 
 # Reads of memory servers that have unlike parts of a batch.
@@ -102,7 +102,7 @@ def port_rate(machine, server, p=0):
 
 def slow(machine, factor=0.01):
     """Node 2's way into the VPC plane carries less; instances read from other nodes."""
-    machine.change([Fault(element="Qingtian 2", kind="derate", factor=factor)])
+    machine.put_in_force([Fault(element="Qingtian 2", kind="derate", factor=factor)])
     machine.lay_flows(1.0)
     return machine
 

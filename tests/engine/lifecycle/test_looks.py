@@ -15,21 +15,23 @@ LOADED = {"horizon_s": 20.0, "warmup_s": 1.0, "workload.rate_req_per_s": 100.0,
 
 def test_what_was_foreseen_needs_no_margin():
     forecast = Forecast(10.0)
-    assert [forecast.at(t, 2.0, 2.0) for t in range(0, 100, 5)] == [2.0] * 20
+    assert [forecast.forecast(t, 2.0, 2.0) for t in range(0, 100, 5)] == [2.0] * 20
 
 
 def test_loads_that_outgrow_their_forecasts_raise_it_and_smaller_ones_do_not():
     less, more = Forecast(10.0), Forecast(10.0)
     for t in range(0, 100, 5):
-        assert less.at(t, 1.0, 2.0) == 2.0
-        margin = more.at(t, 3.0, 2.0) - 2.0
+        assert less.forecast(t, 1.0, 2.0) == 2.0
+        margin = more.forecast(t, 3.0, 2.0) - 2.0
     assert margin == pytest.approx(np.sqrt(2.0))
 
 
 def test_an_error_of_long_ago_is_forgotten():
     forecast = Forecast(10.0)
-    forecast.at(0.0, 1.0, 1.0)
-    after = [forecast.at(t, 4.0 if t == 30.0 else 1.0, 1.0) for t in np.arange(30.0, 20_000, 30.0)]
+    forecast.forecast(0.0, 1.0, 1.0)
+    after = [
+        forecast.forecast(t, 4.0 if t == 30.0 else 1.0, 1.0) for t in np.arange(30.0, 20_000, 30.0)
+    ]
     assert after[0] > 3.0 and after[-1] - 1.0 < 0.01 * (after[0] - 1.0)
 
 
@@ -37,7 +39,7 @@ def looked(settings: dict[str, object]) -> tuple[float, float]:
     """Instances needed of both pools at the end of a small run."""
     setup, machine = machine_at_end(small(LOADED | settings))
     at = {role: [i.index for i in setup.of_role(role)] for role in ("prefill", "decode")}
-    found = Look(machine, 5.0).at(at, dict.fromkeys(at, 0), machine.world.settings.horizon_s)
+    found = Look(machine, 5.0).measure(at, dict.fromkeys(at, 0), machine.world.settings.horizon_s)
     return found["prefill"][-1], found["decode"][-1]
 
 

@@ -35,7 +35,7 @@ def test_prices_come_back_with_the_links_to_the_last_bit(mode):
     found = machine({"deployment.mode": mode})
     before = everything(found)
     for faults in ([Fault(element="sub-plane 3"), Fault(element="die 0.1.0", kind="slow")], []):
-        found.change(faults)
+        found.put_in_force(faults)
         for k in range(len(found.members)):
             found.adopt(k, found.price(k))
         found.lay_flows(1.0)
@@ -46,7 +46,7 @@ def test_prices_come_back_with_the_links_to_the_last_bit(mode):
 def test_a_slow_die_slows_what_its_instance_computes_and_nothing_else():
     found = machine()
     usual = [numbers(found.price(k).coefficients) for k in range(4)]
-    found.change([Fault(element="die 1.1.0", kind="slow", factor=0.5)])
+    found.put_in_force([Fault(element="die 1.1.0", kind="slow", factor=0.5)])
     slow = [numbers(found.price(k).coefficients) for k in range(4)]
     computed = places(Decode, "computed")
     np.testing.assert_array_equal(slow[2][computed], 2.0 * usual[2][computed])
@@ -115,9 +115,9 @@ def test_an_instance_on_a_node_that_is_off_is_whole_elsewhere_at_the_same_price(
 def test_dies_without_a_way_for_kv_cannot_serve_while_others_have_one():
     for plane, element in (("rdma", "NIC 1.1.0"), ("vpc", "Qingtian 1")):
         found = machine({"deployment.kv_transfer_plane": plane})
-        found.change([Fault(element=element)])
+        found.put_in_force([Fault(element=element)])
         assert len(found.out) == (1 if plane == "rdma" else 16)
-    found.change([Fault(element="VPC network")])
+    found.put_in_force([Fault(element="VPC network")])
     assert not found.out  # nobody's fault: all wait until it is back
 
 

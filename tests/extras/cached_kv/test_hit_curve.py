@@ -39,9 +39,9 @@ def test_a_run_hits_no_more_than_the_curve_says(settings):
     curve = hit_curve(scenario, load_facts())
     most = curve.hit_ratio(curve.pool_bytes)
     hits = run(settings).summary["hit_token_ratio"]
-    assert 0.0 < hits <= most <= curve.curve.ideal
+    assert 0.0 < hits <= most <= curve.curve.ideal_hit_ratio
     ratios = [ratio for _, ratio in curve.points()]
-    assert ratios == sorted(ratios) and ratios[-1] == curve.curve.ideal
+    assert ratios == sorted(ratios) and ratios[-1] == curve.curve.ideal_hit_ratio
 
 
 def test_the_command_says_the_curve_as_one_object(twin):

@@ -4,8 +4,8 @@ Prefill queues keep the same order. Fair queues are in order of arrival, and who
 when there is room (engine/clients/fair.py). Shedding refuses by a TTFT that the router predicts."""
 
 from twin.engine import codes as w
-from twin.engine.clients.fair import begin_waiting, line_up
-from twin.engine.clients.returns import LET_IN, ask_again, tenant_of
+from twin.engine.clients.fair import begin_waiting, set_places
+from twin.engine.clients.returns import LET_IN, schedule_retry, tenant_of
 from twin.engine.columns import World
 from twin.engine.contention.kv_transfer import kv_bytes
 from twin.engine.lists import append, insert
@@ -16,7 +16,7 @@ CLASS = 1e9  # places between two priorities: longer than any run, in seconds
 
 
 @kernel
-def take_in(world: World, t0: float, t1: float) -> None:
+def admit_arrivals(world: World, t0: float, t1: float) -> None:
     """Queue requests that left the front end by t1, or refuse them."""
     request, counters, gate = world.request, world.record.counters, world.gate
     while counters[w.ROUTER_SEEN] < counters[w.FRONTED]:
@@ -25,11 +25,11 @@ def take_in(world: World, t0: float, t1: float) -> None:
             now_s = max(t0, request.ready_s[i])
             if now_s > t1:
                 return
-            reason_code = beyond_limits(world, i, now_s)
+            reason_code = limit_reason(world, i, now_s)
             if reason_code:
                 refuse(world, i, reason_code, now_s)
             else:
-                hold(world, i)
+                admit_request(world, i)
                 if world.settings.order == w.PRIORITY:
                     insert(gate.wait, 0, request.following, request.place, request.progress, i)
                 else:
@@ -38,7 +38,7 @@ def take_in(world: World, t0: float, t1: float) -> None:
 
 
 @kernel
-def beyond_limits(world: World, i: int, now_s: float) -> int:
+def limit_reason(world: World, i: int, now_s: float) -> int:
     """Reason code for refusing a request that arrives now; 0: it is not refused."""
     gate, tenant = world.gate, tenant_of(world, i)
     machine_row = gate.inside.size - 1
@@ -57,7 +57,7 @@ def beyond_limits(world: World, i: int, now_s: float) -> int:
 
 
 @kernel
-def hold(world: World, i: int) -> None:
+def admit_request(world: World, i: int) -> None:
     """Admit a request and set its position in the queues."""
     settings, request, gate = world.settings, world.request, world.gate
     tenant_index = tenant_of(world, i)
@@ -78,7 +78,7 @@ def refuse(world: World, i: int, reason: int, now_s: float) -> None:
     request.reason[i] = reason
     request.ready_s[i] = now_s
     world.record.counters[w.REJECTED_ROUTER] += 1
-    ask_again(world, i, now_s, now_s)
+    schedule_retry(world, i, now_s, now_s)
 
 
 @kernel
@@ -119,7 +119,7 @@ def waiting_before(world: World, p: int, i: int) -> tuple[int, int, float]:
     """Work at instance p ahead of a request: uncached tokens, all tokens, seconds."""
     settings, request = world.settings, world.request
     if settings.order == w.FAIR:
-        line_up(world, p, i)
+        set_places(world, p, i)
     uncached_tokens, all_tokens, work_s = 0, 0, 0.0
     request_row = world.prefill.queue[p, w.HEAD]
     while request_row != w.NONE:

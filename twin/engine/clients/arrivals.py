@@ -7,14 +7,14 @@ API servers, the front end, tokenise and check, first come, first served. Each t
 for every request, so request k starts when it has arrived and request k - servers is done."""
 
 from twin.engine import codes as w
-from twin.engine.clients.returns import ATTEMPTS, ask_again, cancel
+from twin.engine.clients.returns import ATTEMPTS, cancel, schedule_retry
 from twin.engine.columns import World
-from twin.engine.contention.kv_transfer import take_back
-from twin.engine.lists import heap_pop, unlist
+from twin.engine.contention.kv_transfer import undo_part
+from twin.engine.lists import heap_pop, remove_item
 from twin.engine.phases.decode import give_slot_back, pull
 from twin.engine.phases.prefill import leave_queue
 from twin.engine.phases.router import leave_front
-from twin.engine.swap import forget_copy
+from twin.engine.swap import drop_copy
 from twin.kernels.compiled import kernel
 
 
@@ -39,7 +39,7 @@ def arrivals(world: World, t0: float, t1: float) -> None:
 
 
 @kernel
-def let_in(world: World, t0: float) -> None:
+def make_rows(world: World, t0: float) -> None:
     """Make a row for every client that is due by this step's border, with its exact time."""
     request, client_loop, turn = world.request, world.loop, world.turn
     counters = world.record.counters
@@ -67,8 +67,8 @@ def let_in(world: World, t0: float) -> None:
 
 
 @kernel
-def expire(world: World, t0: float) -> None:
-    """Take out the requests whose clients have given up by this step's border."""
+def withdraw_expired(world: World, t0: float) -> None:
+    """Withdraw the requests whose client's time-out has passed by this step's border."""
     settings, request, client_loop = world.settings, world.request, world.loop
     arrived = world.record.counters[w.ARRIVED]
     for limit in range(2):
@@ -79,7 +79,7 @@ def expire(world: World, t0: float) -> None:
             if not is_gone and (limit == 1 or not request.transfer_end_s[next_row] <= t0):
                 request.reason[next_row] = w.ANSWER_TIMED_OUT if limit else w.TIMED_OUT
                 withdraw(world, next_row, t0)
-                ask_again(world, next_row, request.arrival_s[next_row] + limit_s, t0)
+                schedule_retry(world, next_row, request.arrival_s[next_row] + limit_s, t0)
             next_row += 1
         client_loop.expired[limit] = next_row
 
@@ -92,9 +92,9 @@ def withdraw(world: World, i: int, now_s: float) -> None:
     if i >= counters[w.FRONTED]:  # the API server and the router pass over it
         counters[w.LEFT_EARLY] += 1
     elif i < counters[w.ROUTER_SEEN]:
-        was_waiting = unlist(gate.wait, 0, following, i) or leave_front(world, i)
-        if not was_waiting and not unlist(decode.returned, 0, following, i):
-            counter_code = taken_out(world, i)
+        was_waiting = remove_item(gate.wait, 0, following, i) or leave_front(world, i)
+        if not was_waiting and not remove_item(decode.returned, 0, following, i):
+            counter_code = take_out(world, i)
             if counter_code == w.NONE:
                 request.gone[i] = 1
                 return
@@ -105,8 +105,8 @@ def withdraw(world: World, i: int, now_s: float) -> None:
 
 @kernel
 def idle_until_now(world: World, i: int, now_s: float) -> None:
-    """Set to now the earliest start of requests queued behind one that left an idle decode
-    instance. Their KV arrived earlier, but their turn comes only now."""
+    """Set to now the earliest start of an idle decode instance that a request has left: the KV of
+    the requests behind it arrived earlier, but they become first in the queue only now."""
     settings, instance = world.settings, world.instance
     if settings.has_decode and world.request.rank[i] != w.NONE:
         instance_column = settings.prefills + world.request.rank[i] // settings.decode_ranks
@@ -115,7 +115,7 @@ def idle_until_now(world: World, i: int, now_s: float) -> None:
 
 
 @kernel
-def taken_out(world: World, i: int) -> int:
+def take_out(world: World, i: int) -> int:
     """Remove a request from its queue, transfer or decode batch; returns the counter of that place.
     NONE: it is in a running prefill batch, and leaves when the batch ends."""
     request, following, status = world.request, world.request.following, world.request.status[i]
@@ -126,7 +126,7 @@ def taken_out(world: World, i: int) -> int:
         return w.BACK_FROM_TRANSFER
     if status == w.PREFILLING or request.prefill_instance[i] != w.NONE:
         prefill_instance = request.prefill_instance[i]
-        if unlist(prefill.queue, prefill_instance, following, i):
+        if remove_item(prefill.queue, prefill_instance, following, i):
             is_computing = request.progress[i] != w.NONE
             leave_queue(world, prefill_instance, i)
             give_slot_back(world, i)
@@ -134,11 +134,11 @@ def taken_out(world: World, i: int) -> int:
     if status == w.PREFILLING or not settings.has_decode or request.rank[i] == w.NONE:
         return w.NONE
     decode_instance = request.rank[i] // settings.decode_ranks
-    if unlist(decode.wait, decode_instance, following, i):
+    if remove_item(decode.wait, decode_instance, following, i):
         give_slot_back(world, i)
         return w.BACK_FROM_DECODE
-    if status == w.DECODING and unlist(decode.swapped, request.rank[i], following, i):
-        forget_copy(world, i)
+    if status == w.DECODING and remove_item(decode.swapped, request.rank[i], following, i):
+        drop_copy(world, i)
         give_slot_back(world, i)
         return w.BACK_FROM_DECODE
     if status == w.DECODING:
@@ -155,14 +155,14 @@ def taken_out(world: World, i: int) -> int:
 def stop_transfer(world: World, i: int) -> None:
     """End a request's KV transfer, or remove it from those that have not begun."""
     transfers = world.transfer
-    if unlist(transfers.unsent, 0, world.request.following, i):
+    if remove_item(transfers.unsent, 0, world.request.following, i):
         return
-    part = 0
+    part_row = 0
     while world.request.parts[i] > 0:
-        if transfers.request[part] == i:
-            take_back(world, part)
+        if transfers.request[part_row] == i:
+            undo_part(world, part_row)
         else:
-            part += 1
+            part_row += 1
 
 
 @kernel

@@ -80,15 +80,15 @@ def bring_forward(
     is in order of arrival; requests that are not ready by now_s stay in place."""
     request, gate = world.request, world.gate
     following = request.following
-    previous, i = before, ends[row, HEAD] if before == NONE else following[before]
+    previous_request, i = before, ends[row, HEAD] if before == NONE else following[before]
     chosen_request, chosen_before, least_charged = i, before, math.inf
     while i != NONE and request.ready_s[i] <= now_s:
         tenant = tenant_of(world, i)
         handed_tokens = gate.handed[tenant] / gate.weight[tenant] if routing else 0.0
         charged_tokens = gate.served[tenant] + handed_tokens
         if charged_tokens < least_charged:
-            least_charged, chosen_request, chosen_before = charged_tokens, i, previous
-        previous, i = i, following[i]
+            least_charged, chosen_request, chosen_before = charged_tokens, i, previous_request
+        previous_request, i = i, following[i]
     if chosen_before != before:
         remove_after(ends, row, following, chosen_before, chosen_request)
         put_after(ends, row, following, before, chosen_request)
@@ -96,7 +96,7 @@ def bring_forward(
 
 
 @kernel
-def line_up(world: World, p: int, i: int) -> None:
+def set_places(world: World, p: int, i: int) -> None:
     """Set the place of each request that waits at instance p, and that of one arriving now."""
     request, gate = world.request, world.gate
     for tenant in range(gate.served.size):

@@ -15,7 +15,7 @@ JITTER = 0.25  # of a back-off, at most (openai-python)
 
 
 @kernel
-def come_back(world: World, i: int, now_s: float) -> None:
+def schedule_next(world: World, i: int, now_s: float) -> None:
     """After the end of a request, schedule its client's next one, in a closed loop or a session."""
     settings, loop = world.settings, world.loop
     if settings.gated:
@@ -33,11 +33,11 @@ def come_back(world: World, i: int, now_s: float) -> None:
 
 
 @kernel
-def ask_again(world: World, i: int, left_s: float, now_s: float) -> None:
+def schedule_retry(world: World, i: int, left_s: float, now_s: float) -> None:
     """After a failed request at left_s, schedule a retry after a back-off, or give up."""
     settings, request, loop = world.settings, world.request, world.loop
     if settings.client_retries == 0 or request.attempt[i] >= settings.client_retries:
-        come_back(world, i, max(left_s, now_s + SOON_S))
+        schedule_next(world, i, max(left_s, now_s + SOON_S))
         return
     if settings.gated:
         leave_gate(world, i)

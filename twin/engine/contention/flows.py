@@ -1,6 +1,6 @@
 """Which flows there are in a deployment, and which links they may meet on.
 
-Each class of traffic is a row of flows (`numbers_of`): one per instance, or one per instance that
+Each class of traffic is a row of flows (`number_flows`): one per instance, or one per instance that
 computes prompts. Links that only one flow crosses
 are left out: they are in that flow's rate alone. Links that the same flows cross in the same
 proportion count as one, and those that all flows together cannot fill as none."""
@@ -36,7 +36,7 @@ OF_FLOWS = ("is_listed", "group_flows", "in_group_flows", "near_end", "bound", "
 SPARE = 1e-9  # how much more than a link flows may want in all before it holds them
 
 
-def numbers_of(
+def number_flows(
     prefills: int, columns: int, swaps: bool, exchanges: int = 0, others: int | None = None
 ) -> tuple[INTS, INTS]:
     """Number of the first flow of each class of traffic, and the one after its last, both
@@ -106,7 +106,7 @@ class Seat:
     supernode: int = 0  # behind a front router: no KV crosses from one to another
 
 
-def recently(
+def cached_answer(
     known: dict[Hashable, T], state: Hashable, answer: Callable[[], T], most: int = 8
 ) -> T:
     """The known answer for a state, else a new one; the oldest beyond `most` are forgotten."""
@@ -118,7 +118,7 @@ def recently(
 
 
 def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> list[Flow]:
-    """All flows of the serving instances on this network. first: of `numbers_of`."""
+    """All flows of the serving instances on this network. first: of `number_flows`."""
     plane, kv_plane = s.memory_pool.read_plane, s.deployment.kv_transfer_plane
     cut_dies = dies_without(net, kv_plane)
     decode_dies: dict[int, list[int]] = {seat.supernode: [] for seat in seats}
@@ -137,7 +137,10 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
         flows.append(Flow(flow_number, kind, seat.role, seat.index, load, **reads))
 
     for seat in seats:
-        if seat.coming is not None and (weights := _weights(net, seat.coming, plane)) is not None:
+        if (
+            seat.coming is not None
+            and (weights := _weights_load(net, seat.coming, plane)) is not None
+        ):
             add(w.WEIGHTS, seat, weights)
         if not seat.dies:
             continue
@@ -156,10 +159,10 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
         pool_enabled = s.memory_pool.enabled
         pool_read = demands.pool(net, seat.dies, plane, seat.pool_nodes) if pool_enabled else None
         if pool_read is not None:
-            load, server_nodes = pool_read
-            is_port, is_near = demands.server_ports(net, load, plane)
-            add(w.POOL_READ, seat, load, sources=server_nodes, nodes=seat.pool_nodes, port=is_port,
-                beyond=~is_near)  # fmt: skip
+            read_load, server_nodes = pool_read
+            is_port, is_near = demands.server_ports(net, read_load, plane)
+            add(w.POOL_READ, seat, read_load, sources=server_nodes, nodes=seat.pool_nodes,
+                port=is_port, beyond=~is_near)  # fmt: skip
             pool_write = demands.pool(net, seat.dies, plane, seat.pool_nodes, "write")
             if pool_write is not None:
                 add(w.POOL_WRITE, seat, pool_write[0])
@@ -173,13 +176,13 @@ def flows_of(s: Scenario, net: Network, seats: Sequence[Seat], first: INTS) -> l
             kv_load = demands.hand_off(net, senders, decode_dies[seat.supernode], kv_plane)
             add(w.KV_HAND_OFF, seat, kv_load)
     if copies_kv(s):
-        flows += _swaps(net, seats, int(first[w.SWAP]))
+        flows += _swap_flows(net, seats, int(first[w.SWAP]))
     if offloaded_share(s):
-        flows += _offloads(net, seats, cut_dies, kv_plane)
+        flows += _offload_flows(net, seats, cut_dies, kv_plane)
     return flows
 
 
-def _weights(net: Network, coming: Coming, plane: str) -> Load | None:
+def _weights_load(net: Network, coming: Coming, plane: str) -> Load | None:
     """Load of a transfer of weights on links; None: there is no path."""
     if coming.stored:
         return demands.into_memory(net, coming.dies) or from_storage(net, coming.dies)
@@ -187,13 +190,13 @@ def _weights(net: Network, coming: Coming, plane: str) -> Load | None:
     return load_and_nodes[0] if load_and_nodes is not None else None
 
 
-def _swaps(net: Network, seats: Sequence[Seat], first: int) -> Iterator[Flow]:
-    """Flows of KV between dies that decode and the memory of their nodes. The links of a
-    node and a direction are a group, of which a pass uses a part by its bytes (`aim`). The places
-    of the bytes are those of all dies evenly, as many out as back."""
+def _swap_flows(net: Network, seats: Sequence[Seat], first: int) -> Iterator[Flow]:
+    """Flows of KV between decoding dies and the memory of their nodes. The links of a node and a
+    direction are a group, of which a pass uses a part by its bytes (`set_parts`). The bytes are
+    placed evenly over all dies, as many out as back."""
     for seat in seats:
         nodes = tuple(net.nodes_of(seat.dies)) if seat.role != "prefill" else ()
-        loads_of_groups, groups, rates = list[tuple[Load, float]](), list[int](), 0.0
+        loads_of_groups, groups, bytes_per_s = list[tuple[Load, float]](), list[int](), 0.0
         for node_index, node in enumerate(nodes):
             dies = [die for die in seat.dies if net.node[net.dies[die]] == node]
             for is_out, operation in enumerate(DIRECTIONS):
@@ -201,22 +204,23 @@ def _swaps(net: Network, seats: Sequence[Seat], first: int) -> Iterator[Flow]:
                 if load_and_nodes is not None:
                     loads_of_groups.append((load_and_nodes[0], float(len(dies))))
                     groups.append(2 * node_index + is_out)
-                    rates += _of_ends(net, load_and_nodes[0], dies)
+                    bytes_per_s += _end_bytes_per_s(net, load_and_nodes[0], dies)
         if loads_of_groups:
-            load, of_load = _joined(loads_of_groups)
+            swap_load, load_of_link = _join_loads(loads_of_groups)
             yield Flow(
-                first + seat.column, w.SWAP, seat.role, seat.index, load, nodes=nodes, rate=rates,
-                sources=np.array(groups), port=of_load >= 0, groups=np.array(groups)[of_load],
+                first + seat.column, w.SWAP, seat.role, seat.index, swap_load, nodes=nodes,
+                sources=np.array(groups), port=load_of_link >= 0, rate=bytes_per_s,
+                groups=np.array(groups)[load_of_link],
             )  # fmt: skip
 
 
-def _of_ends(net: Network, load: Load, dies: Sequence[int]) -> float:
+def _end_bytes_per_s(net: Network, load: Load, dies: Sequence[int]) -> float:
     """Bytes/s of a load through the links of these dies, at least 1."""
     is_end = np.isin([net.tail[load.links], net.head[load.links]], net.dies[dies]).any(axis=0)
     return max(float((net.capacity[load.links] / load.amounts)[is_end].min()), 1.0)
 
 
-def _joined(loads: Sequence[tuple[Load, float]]) -> tuple[Load, INTS]:
+def _join_loads(loads: Sequence[tuple[Load, float]]) -> tuple[Load, INTS]:
     """Some loads, each in equal parts, as one load on all of their links, with the bytes at their
     places times the factor of each; and for each link the number of the load that it is of."""
     links, amounts, places = (
@@ -233,7 +237,7 @@ def _joined(loads: Sequence[tuple[Load, float]]) -> tuple[Load, INTS]:
     return joined_load, load_of_link[by_link]
 
 
-def _offloads(
+def _offload_flows(
     net: Network, seats: Sequence[Seat], no_way: frozenset[int], plane: str
 ) -> Iterator[Flow]:
     """Flows of offloaded attention between each decode instance and all prefill dies: queries out,
@@ -245,7 +249,7 @@ def _offloads(
         if seat.role == "decode" and linked_dies and lending_dies:
             query_load = demands.hand_off(net, linked_dies, lending_dies, plane)
             value_load = demands.hand_off(net, lending_dies, linked_dies, plane)
-            exchange_load, _ = _joined([(query_load, 1.0), (value_load, 1.0)])
+            exchange_load, _ = _join_loads([(query_load, 1.0), (value_load, 1.0)])
             yield Flow(w.NONE, w.OFFLOAD, seat.role, seat.index, exchange_load)
 
 
@@ -268,7 +272,7 @@ def shares_of(net: Network, load: Load, uneven: FLOATS | float = 1.0) -> FLOATS:
     return np.asarray(place_bytes / np.bincount(is_entering, place_bytes, 2)[is_entering])
 
 
-def _rounded(amounts: FLOATS) -> FLOATS:
+def _round_amounts(amounts: FLOATS) -> FLOATS:
     """Amounts rounded to nine digits, so that links that differ only by rounding compare equal."""
     mantissa, exponent = np.frexp(amounts)
     return np.asarray(np.ldexp(np.round(mantissa * 2.0**30) / 2.0**30, exponent))
@@ -294,10 +298,10 @@ class _Family:
         read from one server."""
         has_row = row_of[self.pattern.links] >= 0
         for flow in self.flows:
-            is_crossed, moved = has_row.copy(), flow.load.moved
-            is_crossed[moved.at] = row_of[moved.to] >= 0
+            is_crossed, moved_links = has_row.copy(), flow.load.moved
+            is_crossed[moved_links.at] = row_of[moved_links.to] >= 0
             index, links = np.flatnonzero(is_crossed), flow.load.links
-            if moved.at.size:  # else they are in order
+            if moved_links.at.size:  # else they are in order
                 index = index[np.argsort(links[index], kind="stable")]
             server_of = np.full(index.size, -1, np.int32)
             is_port = self.port[index]
@@ -326,8 +330,9 @@ def _families(flows: Sequence[Flow], net: Network) -> Iterator[_Family]:
             flows_by_key.setdefault(family_key, []).append(flow)
     for family_flows in flows_by_key.values():
         first_flow, pattern = family_flows[0], family_flows[0].load.pattern
-        rate = first_flow.alone(net)
-        link_part = _rounded(pattern.amounts * rate / np.maximum(net.capacity[pattern.links], TINY))
+        bytes_per_s = first_flow.alone(net)
+        capacity = np.maximum(net.capacity[pattern.links], TINY)
+        link_part = _round_amounts(pattern.amounts * bytes_per_s / capacity)
         is_port = np.zeros(link_part.size, bool) if first_flow.port is None else first_flow.port
         servers: FLOATS | int = len(first_flow.sources)
         if first_flow.groups is None:  # of one server's DRAM
@@ -335,10 +340,10 @@ def _families(flows: Sequence[Flow], net: Network) -> Iterator[_Family]:
             servers = net.cpus[first_flow.sources].sum() / np.maximum(net.cpus[node_of_link], 1)
         most_part = np.where(is_port, link_part * servers, link_part)
         link_class = is_port if first_flow.groups is None else first_flow.groups + 1
-        yield _Family(family_flows, pattern, rate, link_part, most_part, is_port, link_class)
+        yield _Family(family_flows, pattern, bytes_per_s, link_part, most_part, is_port, link_class)
 
 
-def _shared(flows: Sequence[Flow], net: Network) -> INTS:
+def _shared_links(flows: Sequence[Flow], net: Network) -> INTS:
     """Links on which flows limit each other, one of each set that the same flows cross alike."""
     load_sum, flow_count, ports = np.zeros((3, net.capacity.size))
     flow_marks = np.zeros(net.capacity.size, np.uint64)  # equal for links that the same flows take
@@ -352,12 +357,12 @@ def _shared(flows: Sequence[Flow], net: Network) -> INTS:
         family.add_up(flow_marks, link_marks, hashes)
     shared_links = np.flatnonzero((load_sum > 1.0 + SPARE) & ((flow_count > 1.5) | (ports > 0.5)))
     node_marks = mix(net.node[net.tail[shared_links]].view(np.uint64) + np.uint64(7))
-    marks = flow_marks[shared_links] + node_marks * (ports[shared_links] > 0.5)
-    _, first_alike = np.unique(marks, return_index=True)
+    alike_marks = flow_marks[shared_links] + node_marks * (ports[shared_links] > 0.5)
+    _, first_alike = np.unique(alike_marks, return_index=True)
     return np.sort(shared_links[first_alike])
 
 
-def meet(groups: Sequence[Sequence[Flow]], net: Network) -> bool:
+def can_meet(groups: Sequence[Sequence[Flow]], net: Network) -> bool:
     """Whether flows of several groups cross a link that they all together can overload."""
     demands = np.zeros((len(groups), net.capacity.size))
     for demand_of_group, flows in zip(demands, groups, strict=True):
@@ -374,7 +379,7 @@ def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
     flows count as one. A memory server's port stays separate: a batch's blocks decide its load."""
     traffic, *other_tables = tables
     links_by_flows = net.once("shared links", dict[Hashable, INTS])
-    links = recently(links_by_flows, tuple(flows), lambda: _shared(flows, net))
+    links = cached_answer(links_by_flows, tuple(flows), lambda: _shared_links(flows, net))
     row_of = np.full(net.capacity.size, -1)
     row_of[links] = np.arange(links.size)
     rate_alone = np.full(traffic.alone.size, IDLE)
@@ -386,20 +391,21 @@ def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
     crossings.sort(key=lambda crossing: crossing[0])
     flow_numbers, *columns = zip(*crossings, strict=True)
     flow_number_of, sizes = np.array(flow_numbers), [rows.size for rows in columns[0]]
-    rows, servers, parts, most_parts = (np.concatenate(column) for column in columns)
+    rows, servers, link_parts, most_parts = (np.concatenate(column) for column in columns)
     del crossings, columns
     row_fingerprint = np.zeros(links.size, np.uint64)
     fingerprint = np.repeat(mix(flow_number_of.view(np.uint64)), sizes)
-    fingerprint += (parts + (servers + 1.0)).view(np.uint64)
+    fingerprint += (link_parts + (servers + 1.0)).view(np.uint64)
     np.add.at(row_fingerprint, rows, mix(fingerprint))
     rows = np.argsort(np.argsort(row_fingerprint, kind="stable"), kind="stable")[rows]
     flow_count, link_count = rate_alone.size, links.size
-    start, link_start = _ends(np.repeat(flow_number_of, sizes), flow_count), _ends(rows, link_count)
+    start = _offsets(np.repeat(flow_number_of, sizes), flow_count)
+    link_start = _offsets(rows, link_count)
     columns_of = dict(
         alone=rate_alone, wish=np.minimum(traffic.pace / rate_alone, 1.0),
         # As laid out, and now: until a batch says otherwise, reads are even over servers.
         start=start, way=rows, whole=most_parts, port=servers,
-        end=start[1:].copy(), links=rows, parts=parts, server=servers.copy(),
+        end=start[1:].copy(), links=rows, parts=link_parts, server=servers.copy(),
         # Nothing is under way; look at everything at the next border.
         most=np.zeros(flow_count), level=np.zeros(flow_count), levels=np.zeros((4, flow_count)),
         held=np.ones(1), counts=np.array([flow_count, 0, 0, 0, 0, 0]),
@@ -415,6 +421,6 @@ def lay_out(flows: Sequence[Flow], net: Network, *tables: Traffic) -> None:
         other_table.assign(**{name: getattr(traffic, name) for name in columns_of})
 
 
-def _ends(rows: INTS, count: int) -> INTS:
+def _offsets(rows: INTS, count: int) -> INTS:
     """First index of each of `count` rows, and the end of the last."""
     return np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))])

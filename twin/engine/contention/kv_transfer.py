@@ -10,7 +10,7 @@ from each of which consecutive decode ranks draw. A request goes on when its las
 import numpy as np
 
 from twin.engine import codes as w
-from twin.engine.books import book_traffic
+from twin.engine.books import record_traffic
 from twin.engine.columns import Transfers, World
 from twin.engine.lists import append, pop
 from twin.kernels.compiled import kernel
@@ -29,7 +29,7 @@ def sending_die(rank: int, ranks: int, die: int, dies: int, senders: int, of: in
 @kernel
 def kv_transfer(world: World, t1: float) -> None:
     """Advance every KV transfer to t1; new ones start at their exact times."""
-    fresh_count = collect(world)
+    fresh_count = collect_due(world)
     transfers = world.transfer
     fresh, ready_s = transfers.fresh, world.request.ready_s
     set_rates(transfers)  # what the ports have may have changed at the border
@@ -53,7 +53,7 @@ def kv_transfer(world: World, t1: float) -> None:
 
 
 @kernel
-def collect(world: World) -> int:
+def collect_due(world: World) -> int:
     """Put requests whose transfer is due into `fresh` in order of time; returns their number. Equal
     times keep their order; the input consists of sorted runs."""
     transfers = world.transfer
@@ -98,7 +98,7 @@ def set_rates(state: Transfers) -> None:
     """Share the ports max-min fairly. In each round a port whose parts all get least there stops
     them at its equal share. What they leave of their other ports is for those that go on: shares
     only grow from round to round, so who was limited by such a port stays limited by it."""
-    rate, growing, rest, open_parts = state.rate, state.growing, state.rest, state.open
+    bytes_per_s, growing, rest, open_parts = state.rate, state.growing, state.rest, state.open
     capacity, limited = state.capacity, state.limited
     port_out, port_in = state.port_out, state.port_in
     growing_count = state.active[0]
@@ -112,30 +112,32 @@ def set_rates(state: Transfers) -> None:
             limited[OUT, port_out[k]] = limited[IN, port_in[k]] = 0
         for index in range(growing_count):
             k = growing[index]
-            i, j = port_out[k], port_in[k]
-            share_out, share_in = rest[OUT, i] / open_parts[OUT, i], rest[IN, j] / open_parts[IN, j]
-            limited[OUT, i] += share_out <= share_in
-            limited[IN, j] += share_in <= share_out
-            rate[k] = max(0.0, min(share_out, share_in))
+            exit_port, entry_port = port_out[k], port_in[k]
+            share_out = rest[OUT, exit_port] / open_parts[OUT, exit_port]
+            share_in = rest[IN, entry_port] / open_parts[IN, entry_port]
+            limited[OUT, exit_port] += share_out <= share_in
+            limited[IN, entry_port] += share_in <= share_out
+            bytes_per_s[k] = max(0.0, min(share_out, share_in))
         growing_after = 0
         for index in range(growing_count):
             k = growing[index]
-            i, j = port_out[k], port_in[k]
-            must_stop = limited[OUT, i] == open_parts[OUT, i] or limited[IN, j] == open_parts[IN, j]
-            if not must_stop:
+            exit_port, entry_port = port_out[k], port_in[k]
+            stops_out = limited[OUT, exit_port] == open_parts[OUT, exit_port]
+            stops_in = limited[IN, entry_port] == open_parts[IN, entry_port]
+            if not (stops_out or stops_in):
                 growing[index], growing[growing_after] = growing[growing_after], k
                 growing_after += 1
         for index in range(growing_after, growing_count):
             k = growing[index]
             for way, port in ((OUT, port_out[k]), (IN, port_in[k])):
-                rest[way, port] -= rate[k]
+                rest[way, port] -= bytes_per_s[k]
                 open_parts[way, port] -= 1
         growing_count = growing_after
 
 
 @kernel
 def sender_of(world: World, i: int, die: int) -> int:
-    """Prefill die that the mapping names for what a die of a request's rank receives."""
+    """Number of the prefill die that sends the KV of this die of a request's rank."""
     settings = world.settings
     rank, ranks = world.request.rank[i] % settings.decode_ranks, settings.decode_ranks
     rank_dies, sender_count = settings.rank_dies, settings.senders
@@ -165,22 +167,22 @@ def die_bytes(world: World, i: int) -> float:
 
 
 @kernel
-def take_back(world: World, k: int) -> None:
+def undo_part(world: World, k: int) -> None:
     """End a part of a transfer early and undo its counts: it counts as not sent."""
     i = world.transfer.request[k]
-    p, sender = world.request.prefill_instance[i], sender_of(world, i, world.transfer.die[k])
-    world.prefill.sent_bytes[p, sender] -= die_bytes(world, i)
-    forget(world, k)
+    instance, sender = world.request.prefill_instance[i], sender_of(world, i, world.transfer.die[k])
+    world.prefill.sent_bytes[instance, sender] -= die_bytes(world, i)
+    remove_part(world, k)
 
 
 @kernel
 def begin_transfer(world: World, i: int, from_rank: int) -> None:
     """Start the transfer of KV to each die of a request's rank, from prefill (NONE) or a rank."""
-    request, transfers, p = world.request, world.transfer, world.request.prefill_instance[i]
+    request, transfers, source = world.request, world.transfer, world.request.prefill_instance[i]
     part_bytes = die_bytes(world, i)
     for die in range(world.settings.rank_dies):
         sender, part_row = sender_of(world, i, die), transfers.active[0]
-        port_out = transfers.port_of_prefill[p, sender]
+        port_out = transfers.port_of_prefill[source, sender]
         if from_rank != w.NONE:
             port_out = transfers.port_of_decode[from_rank, die]
         transfers.active[0] += 1
@@ -190,15 +192,15 @@ def begin_transfer(world: World, i: int, from_rank: int) -> None:
         transfers.port_in[part_row] = transfers.port_of_decode[request.rank[i], die]
         transfers.left_bytes[part_row] = part_bytes
         request.parts[i] += 1
-        world.prefill.sending[p] += 1
+        world.prefill.sending[source] += 1
         transfers.crossing[OUT, transfers.port_out[part_row]] += 1
         transfers.crossing[IN, transfers.port_in[part_row]] += 1
-        world.prefill.sent_bytes[p, sender] += part_bytes
+        world.prefill.sent_bytes[source, sender] += part_bytes
 
 
 @kernel
 def end_transfers(world: World, now_s: float) -> None:
-    """Hand requests whose KV has arrived to their decode instances."""
+    """Remove complete parts of transfers, and hand over requests whose last part arrived."""
     transfers = world.transfer
     part_row = 0
     while part_row < transfers.active[0]:
@@ -207,12 +209,12 @@ def end_transfers(world: World, now_s: float) -> None:
             part_row += 1
             continue
         i = transfers.request[part_row]
-        forget(world, part_row)
+        remove_part(world, part_row)
         arrive(world, i, now_s)
 
 
 @kernel
-def forget(world: World, k: int) -> None:
+def remove_part(world: World, k: int) -> None:
     """Remove a part of a transfer from the list, after its arrival or a fault."""
     transfers = world.transfer
     world.request.parts[transfers.request[k]] -= 1
@@ -235,8 +237,8 @@ def arrive(world: World, i: int, now_s: float) -> None:
     settings, request, record = world.settings, world.request, world.record
     rank = request.rank[i]
     part_bytes = die_bytes(world, i)
-    begun_s, p = request.ready_s[i], request.prefill_instance[i]
-    book_traffic(world, w.KV_HAND_OFF, settings.kv_plane, p, begun_s, now_s, part_bytes)
+    begun_s, prefill_row = request.ready_s[i], request.prefill_instance[i]
+    record_traffic(world, w.KV_HAND_OFF, settings.kv_plane, prefill_row, begun_s, now_s, part_bytes)
     world.decode.received_bytes[rank] += part_bytes
     if request.parts[i] > 0:
         return

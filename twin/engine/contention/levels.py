@@ -9,7 +9,7 @@ no rounding adds up and no answer depends on what happened elsewhere."""
 import numpy as np
 
 from twin.engine.contention.shared_links import Traffic
-from twin.engine.lists import place_in, put_in
+from twin.engine.lists import index_of, insert_sorted
 from twin.hardware.sharing import NO_CRUMB, max_min_levels
 from twin.kernels.compiled import kernel
 
@@ -19,16 +19,16 @@ ALL, NONE_OF_THEM, OF_PREFILL, OF_DECODE = range(4)
 
 
 @kernel
-def take_note(flows: Traffic, f: int, wants: float) -> float:
+def note_demand(flows: Traffic, f: int, wants: float) -> float:
     """Note a flow's changed demand on its links; returns the load of the fullest of them."""
-    links, parts, load, counts = flows.links, flows.parts, flows.load, flows.counts
+    links, link_parts, link_loads, counts = flows.links, flows.parts, flows.load, flows.counts
     old_demand = flows.most[f]
     demand_change = wants - old_demand
     highest_load = 0.0
     for k in range(flows.start[f], flows.end[f]):
         link = links[k]
-        load[link] += parts[k] * demand_change
-        highest_load = max(highest_load, load[link])
+        link_loads[link] += link_parts[k] * demand_change
+        highest_load = max(highest_load, link_loads[link])
         if not flows.is_touched[link]:
             flows.is_touched[link] = 1
             flows.touched[counts[TOUCHED]] = link
@@ -51,11 +51,11 @@ def count_mover(flows: Traffic, f: int, begins: bool) -> None:
     """Add a flow that begins to the list of movers, or remove one that ended."""
     mover_count = flows.counts[MOVERS]
     if begins:
-        put_in(flows.movers, 0, mover_count, f)
+        insert_sorted(flows.movers, 0, mover_count, f)
         flows.counts[MOVERS] = mover_count + 1
         return
-    for place in range(place_in(flows.movers, 0, f), mover_count - 1):
-        flows.movers[place] = flows.movers[place + 1]
+    for index in range(index_of(flows.movers, 0, f), mover_count - 1):
+        flows.movers[index] = flows.movers[index + 1]
     flows.counts[MOVERS] = mover_count - 1
 
 
@@ -67,7 +67,7 @@ def join_lists(flows: Traffic, f: int) -> None:
     for crossing in range(flows.start[f], flows.end[f]):
         link = flows.links[crossing]
         list_end = link_end[link]
-        position = put_in(owners, flows.link_start[link], list_end, f)
+        position = insert_sorted(owners, flows.link_start[link], list_end, f)
         for j in range(list_end, position, -1):
             owner_parts[j] = owner_parts[j - 1]
         owner_parts[position] = flows.parts[crossing]
@@ -84,7 +84,7 @@ def leave_lists(flows: Traffic, f: int) -> None:
     for crossing in range(flows.start[f], flows.end[f]):
         link = flows.links[crossing]
         list_last = link_end[link] - 1
-        for j in range(place_in(owners, flows.link_start[link], f), list_last):
+        for j in range(index_of(owners, flows.link_start[link], f), list_last):
             owners[j], owner_parts[j] = owners[j + 1], owner_parts[j + 1]
         link_end[link] = list_last
 
@@ -92,11 +92,11 @@ def leave_lists(flows: Traffic, f: int) -> None:
 @kernel
 def load_without(flows: Traffic, link: int, low: int, high: int) -> float:
     """Load of a link if all its flows but low..high - 1 had their full demand."""
-    link_load, owners, parts, full_demand = 0.0, flows.owners, flows.owner_parts, flows.most
+    link_load, owners, owner_parts, full_demand = 0.0, flows.owners, flows.owner_parts, flows.most
     for crossing in range(flows.link_start[link], flows.link_end[link]):
         flow = owners[crossing]
         if not low <= flow < high:
-            link_load += parts[crossing] * full_demand[flow]
+            link_load += owner_parts[crossing] * full_demand[flow]
     return link_load
 
 
@@ -161,11 +161,11 @@ def join_group(flows: Traffic, f: int, found: int) -> int:
 @kernel
 def find_levels(flows: Traffic, view: int, low: int, high: int) -> None:
     """Compute max-min fair levels of the groups' flows without the exchanges low..high - 1."""
-    bound, most, level = flows.bound, flows.most, flows.levels[view]
+    bound, full_demand, view_levels = flows.bound, flows.most, flows.levels[view]
     for j in range(flows.counts[GROUP_FLOWS]):
         flow = flows.group_flows[j]
-        bound[flow] = 0.0 if low <= flow < high else most[flow]
-        level[flow] = bound[flow]
+        bound[flow] = 0.0 if low <= flow < high else full_demand[flow]
+        view_levels[flow] = bound[flow]
         flows.stopped[flow] = 0
     link_count = 0
     for j in range(flows.counts[GROUP_LINKS]):
@@ -181,7 +181,7 @@ def find_levels(flows: Traffic, view: int, low: int, high: int) -> None:
         max_min_levels(
             flows.start, flows.near_end, flows.near, flows.near_parts, flows.link_start,
             flows.link_end, flows.owners, flows.owner_parts, bound, flows.rest, link_count,
-            flows.scratch, flows.full_at, flows.outdated, flows.stopped, level,
+            flows.scratch, flows.full_at, flows.outdated, flows.stopped, view_levels,
         )  # fmt: skip
 
 

@@ -7,11 +7,11 @@ a step takes no more than the links have left, since the others hear of it at th
 import math
 
 from twin.engine import codes as w
-from twin.engine.books import book_traffic
+from twin.engine.books import record_traffic
 from twin.engine.columns import World
 from twin.engine.contention.levels import MOVERS
 from twin.engine.contention.shared_links import Traffic
-from twin.engine.lists import fill, put_in
+from twin.engine.lists import fill, insert_sorted
 from twin.kernels.compiled import kernel
 
 ABSENT = 1e30  # bytes/s of a flow that is not laid out (contention/flows.IDLE)
@@ -54,7 +54,7 @@ def settle_stream(world: World, v: int, now_s: float) -> None:
     kind, prefill_instance = v // instances, v % instances
     column = settings.prompt_row + prefill_instance
     plane = settings.pool_plane if kind <= w.WRITES else w.VPC
-    book_traffic(world, w.STREAMS[kind], plane, column, since_s, min(end_s, now_s), sent_bytes)
+    record_traffic(world, w.STREAMS[kind], plane, column, since_s, min(end_s, now_s), sent_bytes)
 
 
 @kernel
@@ -68,7 +68,7 @@ def add_to_stream(world: World, v: int, now_s: float, amount: float) -> None:
         drop_stream(world, v, now_s)
         flow_number = streams.flow[v]
         streams.since_s[v] = max(streams.since_s[v], now_s)
-        rate_share = min(world.traffic.wish[flow_number], room_for(world, v, now_s, amount))
+        rate_share = min(world.traffic.wish[flow_number], free_rate_share(world, v, now_s, amount))
         streams.rate[v] = world.traffic.alone[flow_number] * rate_share
     streams.left_bytes[v] += amount
     enlist(world, v)
@@ -80,7 +80,7 @@ def enlist(world: World, v: int) -> None:
     streams = world.streams
     if not streams.is_busy[v]:
         streams.is_busy[v] = 1
-        put_in(streams.busy, 0, streams.count[0], v)
+        insert_sorted(streams.busy, 0, streams.count[0], v)
         streams.count[0] += 1
 
 
@@ -93,8 +93,8 @@ def drop_stream(world: World, v: int, now_s: float) -> None:
 
 
 @kernel
-def under_way(world: World, v: int, now_s: float) -> bool:
-    """Whether a stream has bytes left at a step's border; those of a finished one are recorded."""
+def has_bytes_left(world: World, v: int, now_s: float) -> bool:
+    """Whether a stream has bytes left at a step's border; if it has ended, record the last."""
     streams = world.streams
     if streams.left_bytes[v] <= 0.0 or streams.since_s[v] > now_s:
         return False
@@ -105,11 +105,11 @@ def under_way(world: World, v: int, now_s: float) -> bool:
 
 
 @kernel
-def steer(world: World, now_s: float) -> None:
+def update_rates(world: World, now_s: float) -> None:
     """Give every stream the present rate of its flow."""
     streams, flows = world.streams, world.traffic
     left_bytes, since_s = streams.left_bytes, streams.since_s
-    rates, flow_of = streams.rate, streams.flow
+    stream_rates, flow_of = streams.rate, streams.flow
     alone_rate, level, is_active = flows.alone, flows.level, flows.active
     read_end_s = world.prefill.read_end_s
     for index in range(streams.count[0]):
@@ -119,19 +119,19 @@ def steer(world: World, now_s: float) -> None:
         flow = flow_of[stream]
         bytes_per_s = alone_rate[flow] * level[flow] if is_active[flow] else 0.0
         if alone_rate[flow] >= ABSENT:  # the pool is out of reach: what was requested still comes
-            bytes_per_s = rates[stream]
+            bytes_per_s = stream_rates[stream]
             if bytes_per_s <= 0.0:
                 left_bytes[stream] = 0.0
-        if bytes_per_s != rates[stream]:
+        if bytes_per_s != stream_rates[stream]:
             settle_stream(world, stream, now_s)
-            rates[stream] = bytes_per_s
+            stream_rates[stream] = bytes_per_s
         prefill_instance = stream % read_end_s.size
         if stream == prefill_instance or stream // read_end_s.size == w.RECALLS:
             read_end_s[prefill_instance] = read_through_s(world, prefill_instance)
 
 
 @kernel
-def room_for(world: World, v: int, begin_s: float, amount: float) -> float:
+def free_rate_share(world: World, v: int, begin_s: float, amount: float) -> float:
     """Share (0..1) of a stream's full rate that the other streams leave if it begins now. Within a
     step instances advance one after the other, so a known stream may begin later: it counts if this
     one, alone, would not have ended by then. Exchanges do not count: they yield at the border."""
@@ -149,7 +149,7 @@ def room_for(world: World, v: int, begin_s: float, amount: float) -> float:
             if not has_others:
                 fill(link_loads, 0.0)
                 has_others = True
-            take_room(flows, flow_of[other], rates[other] / alone_rate[flow_of[other]])
+            add_link_use(flows, flow_of[other], rates[other] / alone_rate[flow_of[other]])
     first_stream_flow, end_flow = flows.first[w.POOL_READ], flows.last[w.SSD_READ]
     for index in range(flows.counts[MOVERS]):  # flows that are neither exchanges nor streams
         flow = flows.movers[index]
@@ -158,20 +158,20 @@ def room_for(world: World, v: int, begin_s: float, amount: float) -> float:
             if not has_others:
                 fill(link_loads, 0.0)
                 has_others = True
-            take_room(flows, flow, level[flow])
+            add_link_use(flows, flow, level[flow])
     least_share = 1.0
     if has_others:
-        links, parts = flows.links, flows.parts
+        links, link_parts = flows.links, flows.parts
         for k in range(flows.start[flow_of[v]], flows.end[flow_of[v]]):
             free_share = max(0.0, 1.0 - link_loads[links[k]])
-            if free_share < parts[k]:  # to divide at every link would cost more than all else
-                least_share = min(least_share, free_share / parts[k])
+            if free_share < link_parts[k]:  # to divide at every link would cost more than all else
+                least_share = min(least_share, free_share / link_parts[k])
     return least_share
 
 
 @kernel
-def take_room(flows: Traffic, f: int, level: float) -> None:
+def add_link_use(flows: Traffic, f: int, level: float) -> None:
     """Add a flow's use of each link at this level to the scratch column of the links."""
-    link_loads, links, parts = flows.scratch, flows.links, flows.parts
+    link_loads, links, link_parts = flows.scratch, flows.links, flows.parts
     for crossing in range(flows.start[f], flows.end[f]):
-        link_loads[links[crossing]] += parts[crossing] * level
+        link_loads[links[crossing]] += link_parts[crossing] * level

@@ -16,12 +16,12 @@ world marks its own, those from `first` to `last` of a class, and takes up their
 import numpy as np
 
 from twin.engine import codes as w
-from twin.engine.books import book_traffic
+from twin.engine.books import record_traffic
 from twin.engine.columns import Transfers, World
 from twin.engine.contention import levels
 from twin.engine.contention.kv_transfer import IN, OUT
 from twin.engine.contention.shared_links import Traffic
-from twin.engine.contention.streams import end_of, room_for, steer, under_way
+from twin.engine.contention.streams import end_of, free_rate_share, has_bytes_left, update_rates
 from twin.engine.lists import total
 from twin.kernels.compiled import kernel
 
@@ -31,18 +31,18 @@ SLACK = 0.01  # overload of a link that is let pass: less than what its capacity
 @kernel
 def traffic(world: World, t1: float) -> None:
     """Compute the levels of flows again if the set of active flows changed by t1."""
-    mark(world, t1)
+    mark_active(world, t1)
     settle_links(world)
-    if several(world):
-        take_up(world)
-    steer(world, t1)
+    if has_other_models(world):
+        take_levels(world)
+    update_rates(world, t1)
     if world.settings.kv_among_experts:
-        leave_to_hand_off(world)
+        set_transfer_capacity(world)
 
 
 @kernel
-def mark(world: World, now_s: float) -> None:
-    """Mark the flows that are active at now_s."""
+def mark_active(world: World, now_s: float) -> None:
+    """Set which flows are active at now_s."""
     flows, instances, prompt_row = world.traffic, world.settings.prefills, world.settings.prompt_row
     # Into locals: each access through a reference costs.
     is_active, pace_bytes_per_s = flows.active, flows.pace
@@ -52,15 +52,16 @@ def mark(world: World, now_s: float) -> None:
         is_active[first_exchange + column] = running[column] and is_up[column]
     for prefill_instance in range(instances):
         is_active[flows.first[w.KV_HAND_OFF] + prefill_instance] = sending[prefill_instance] > 0
-    for flow in range(flows.first[w.SWAP] + instances, flows.last[w.SWAP]):
-        d = flow - flows.first[w.SWAP] - instances
-        is_active[flow] = world.decode.copies_end_s[d] > now_s and is_up[instances + d]
+    first_swap = flows.first[w.SWAP] + instances
+    for decode_row in range(flows.last[w.SWAP] - first_swap):
+        is_copying = world.decode.copies_end_s[decode_row] > now_s
+        is_active[first_swap + decode_row] = is_copying and is_up[instances + decode_row]
     for flow in range(flows.first[w.WEIGHTS], flows.last[w.WEIGHTS]):
         is_active[flow] = pace_bytes_per_s[flow] > 0.0
     streams, busy_count = world.streams, 0
     for index in range(streams.count[0]):
         stream = streams.busy[index]
-        has_bytes = streams.left_bytes[stream] > 0.0 and under_way(world, stream, now_s)
+        has_bytes = streams.left_bytes[stream] > 0.0 and has_bytes_left(world, stream, now_s)
         may_move = stream >= instances or is_up[prompt_row + stream]
         is_active[streams.flow[stream]] = has_bytes and may_move
         streams.is_busy[stream] = streams.left_bytes[stream] > 0.0
@@ -70,7 +71,7 @@ def mark(world: World, now_s: float) -> None:
 
 
 @kernel
-def several(world: World) -> bool:
+def has_other_models(world: World) -> bool:
     """Whether the table of flows also has flows of other models."""
     return bool(world.traffic.duty.size > world.instance.running.size)
 
@@ -79,32 +80,34 @@ def several(world: World) -> bool:
 def settle_links(world: World) -> None:
     """Apply ended, then begun flows to their links; share again where a link is overloaded."""
     flows = world.traffic
-    is_active, most, wanted_levels = flows.active, flows.most, flows.wish
+    is_active, noted_demand, wanted_levels = flows.active, flows.most, flows.wish
     must_share = flows.held[0] == 1
     has_changed = False
     for flow in range(is_active.size):  # on vectors: mostly all are as they were
-        has_changed |= (wanted_levels[flow] if is_active[flow] else 0.0) != most[flow]
+        has_changed |= (wanted_levels[flow] if is_active[flow] else 0.0) != noted_demand[flow]
     if has_changed:
         changed_flows, changed_count = flows.group_flows, 0
         for flow in range(is_active.size):
             changed_flows[changed_count] = flow
-            changed_count += (wanted_levels[flow] if is_active[flow] else 0.0) != most[flow]
+            changed_count += (wanted_levels[flow] if is_active[flow] else 0.0) != noted_demand[flow]
         for index in range(changed_count):
             flow = changed_flows[index]
             wanted_level = wanted_levels[flow] if is_active[flow] else 0.0
-            if wanted_level < most[flow]:
-                levels.take_note(flows, flow, wanted_level)
+            if wanted_level < noted_demand[flow]:
+                levels.note_demand(flows, flow, wanted_level)
         for index in range(changed_count):
             flow = changed_flows[index]
             wanted_level = wanted_levels[flow] if is_active[flow] else 0.0
-            if wanted_level > most[flow]:
-                must_share = levels.take_note(flows, flow, wanted_level) > 1.0 + SLACK or must_share
+            if wanted_level > noted_demand[flow]:
+                must_share = (
+                    levels.note_demand(flows, flow, wanted_level) > 1.0 + SLACK or must_share
+                )
     if must_share:
-        share(world)
+        compute_levels(world)
 
 
 @kernel
-def share(world: World) -> None:
+def compute_levels(world: World) -> None:
     """Compute the levels of active flows, and from them the slowdown of each exchange. Other flows
     see all-to-all traffic scaled by the share of time it is on the wire."""
     flows, settings = world.traffic, world.settings
@@ -115,8 +118,8 @@ def share(world: World) -> None:
     levels.find_levels(flows, levels.NONE_OF_THEM, 0, exchanges)
     has_full_links = counts[levels.FULL] > 0
     flows.held[0] = has_full_links
-    if several(world):
-        take_up(world)
+    if has_other_models(world):
+        take_levels(world)
         levels.forget_notes(flows)
         return
     if settings.shares_npus:
@@ -135,7 +138,7 @@ def share(world: World) -> None:
 
 
 @kernel
-def take_up(world: World) -> None:
+def take_levels(world: World) -> None:
     """Take this model's levels, and the slowdowns that follow, from the table that models share."""
     flows = world.traffic
     for exchange in range(flows.first[w.EXPERTS], flows.last[w.EXPERTS]):
@@ -168,15 +171,15 @@ def mix_movers(world: World) -> None:
     first_exchange, end_exchange = flows.first[w.EXPERTS], flows.last[w.EXPERTS]
     first_stream, end_stream = flows.first[w.POOL_READ], flows.last[w.SSD_READ]
     duty = mean_duty(flows, first_exchange, end_exchange) if flows.held[0] == 1 else 1.0
-    all_there, without = flows.levels[levels.ALL], flows.levels[levels.NONE_OF_THEM]
+    levels_with, levels_without = flows.levels[levels.ALL], flows.levels[levels.NONE_OF_THEM]
     for index in range(counts[levels.MOVERS]):
         flow = flows.movers[index]
         if first_stream <= flow < end_stream:
-            flows.level[flow] = mixed(all_there[flow], without[flow], duty)
+            flows.level[flow] = mean_level(levels_with[flow], levels_without[flow], duty)
 
 
 @kernel
-def mixed(all_there: float, without: float, duty: float) -> float:
+def mean_level(all_there: float, without: float, duty: float) -> float:
     """Mean level of a flow that meets exchanges for a share `duty` of time; NaN: no exchange."""
     return all_there if np.isnan(duty) else duty * all_there + (1.0 - duty) * without
 
@@ -185,7 +188,9 @@ def mixed(all_there: float, without: float, duty: float) -> float:
 def mix(flows: Traffic, low: int, high: int, view: int, duty: float) -> None:
     """Average levels with and without exchanges low..high - 1, by the share of time on the wire."""
     for flow in range(low, high):
-        flows.level[flow] = mixed(flows.levels[levels.ALL, flow], flows.levels[view, flow], duty)
+        flows.level[flow] = mean_level(
+            flows.levels[levels.ALL, flow], flows.levels[view, flow], duty
+        )
 
 
 @kernel
@@ -201,7 +206,7 @@ def mean_duty(flows: Traffic, first: int, last: int) -> float:
 
 @kernel
 def note_crowding(world: World, c: int) -> None:
-    """Set by what factor shared links prolong an exchange. c: its flow."""
+    """Set the factor by which shared links prolong an exchange; c: number of its flow."""
     flows = world.traffic
     slowdown = 1.0
     if flows.most[c] > 0.0 and flows.level[c] > 0.0:
@@ -211,9 +216,9 @@ def note_crowding(world: World, c: int) -> None:
 
 @kernel
 def limit_hand_off_ports(world: World, overloaded: bool) -> None:
-    """Limit the ports of prefill instances to the share of their rate that their hand-off has next
-    to other traffic (`limit_ports`): of instances whose hand-off began or ended and, if a link is
-    or was overloaded, of all that hand over."""
+    """Limit the ports of prefill instances to the share of their rate that other traffic leaves to
+    their hand-off (`limit_ports`): of instances whose hand-off began or ended and, if a link is or
+    was overloaded, of all instances that hand over."""
     flows, prefills = world.traffic, world.settings.prefills
     first, noted_count = flows.first[w.KV_HAND_OFF], flows.counts[levels.NOTED]
     if world.settings.kv_among_experts:  # ports change with each exchange
@@ -265,10 +270,10 @@ def price_exchange(world: World, column: int, more: float) -> None:
 
 
 @kernel
-def leave_to_hand_off(world: World) -> None:
+def set_transfer_capacity(world: World) -> None:
     """Set the capacity that KV transfers get of ports that also carry exchanges: during an exchange
-    n transfers get n / (n + 1), as many as there are now. Ports of a prefill instance are also
-    limited to the level of its hand-off."""
+    n transfers get n / (n + 1). Ports of a prefill instance are also limited to the level of its
+    hand-off."""
     transfer, flows = world.transfer, world.traffic
     instances, dies_each = transfer.port_of_prefill.shape
     exchange = flows.first[w.EXPERTS]
@@ -276,7 +281,7 @@ def leave_to_hand_off(world: World) -> None:
         duty = flows.duty[exchange + instance] if flows.active[exchange + instance] else 0.0
         for rank in range(dies_each):
             port = transfer.port_of_prefill[instance, rank]
-            share = min(beside_exchange(transfer, OUT, port, duty), hand_off_level(world, instance))
+            share = min(transfer_share(transfer, OUT, port, duty), hand_off_level(world, instance))
             transfer.capacity[port] = transfer.granted[port] * share
     decode_ranks = world.settings.decode_ranks
     for decode_instance in range(world.decode.taken.size):
@@ -284,20 +289,20 @@ def leave_to_hand_off(world: World) -> None:
         duty = flows.duty[flow] if flows.active[flow] else 0.0
         for rank in range(decode_instance * decode_ranks, (decode_instance + 1) * decode_ranks):
             for port in transfer.port_of_decode[rank]:
-                share = beside_exchange(transfer, IN, port, duty)
+                share = transfer_share(transfer, IN, port, duty)
                 transfer.capacity[port] = transfer.granted[port] * share
 
 
 @kernel
-def beside_exchange(transfer: Transfers, way: int, port: int, duty: float) -> float:
-    """Share of a port for KV transfers if an exchange is on it for a share `duty` of the time, as
-    one more flow; without transfers, what a first one would get."""
+def transfer_share(transfer: Transfers, way: int, port: int, duty: float) -> float:
+    """Share of a port's rate for KV transfers if an exchange uses it for a share `duty` of the
+    time, as one more flow; without transfers, the share that a first one would get."""
     return 1.0 - duty / (1.0 + max(transfer.crossing[way, port], 1))
 
 
 @kernel
-def give_ports_back(world: World, p: int) -> None:
-    """Give a prefill instance's ports wholly to its hand-off from a batch's end to the border."""
+def restore_ports(world: World, p: int) -> None:
+    """Give a prefill instance's hand-off the full rate of its ports until the next border."""
     if world.settings.kv_among_experts:
         transfer = world.transfer
         for port in transfer.port_of_prefill[p]:
@@ -305,14 +310,14 @@ def give_ports_back(world: World, p: int) -> None:
 
 
 @kernel
-def slowed_by_hand_off(world: World, d: int) -> float:
-    """Factor by which arriving KV prolongs the exchange of instance d. The slowest die decides: at
-    a port with n transfers the exchange gets 1 / (n + 1), or what they leave."""
+def hand_off_slowdown(world: World, d: int) -> float:
+    """Factor by which arriving KV prolongs the exchange of decode instance d, on its slowest die:
+    at a port with n transfers the exchange gets 1 / (n + 1), or the unused rate if that is more."""
     transfers, ranks = world.transfer, world.settings.decode_ranks
     slowdown = 1.0
-    for part in range(transfers.active[0]):
-        if world.request.rank[transfers.request[part]] // ranks == d:
-            port = transfers.port_in[part]
+    for part_row in range(transfers.active[0]):
+        if world.request.rank[transfers.request[part_row]] // ranks == d:
+            port = transfers.port_in[part_row]
             transfer_count, port_rate = transfers.crossing[IN, port], transfers.granted[port]
             used_bytes_per_s = transfers.capacity[port] - transfers.rest[IN, port]
             bytes_per_s_left = max(port_rate / (transfer_count + 1.0), port_rate - used_bytes_per_s)
@@ -324,15 +329,15 @@ def slowed_by_hand_off(world: World, d: int) -> float:
 @kernel
 def load_servers(world: World, p: int) -> None:
     """Set the load of memory servers' ports by the blocks that the batch of p reads from each."""
-    aim(world.traffic, world.traffic.first[w.POOL_READ] + p, world.streams.requested[p], 1.0)
+    set_parts(world.traffic, world.traffic.first[w.POOL_READ] + p, world.streams.requested[p], 1.0)
 
 
 @kernel
-def aim(flows: Traffic, f: int, amounts: np.ndarray, scale: float) -> None:
-    """Set a flow's parts of links by what it carries from, or to, each server; scale: its `alone`
-    over that for which it was laid out."""
+def set_parts(flows: Traffic, f: int, amounts: np.ndarray, scale: float) -> None:
+    """Set a flow's parts of its links by the bytes it carries from, or to, each server; scale: its
+    rate alone over the rate for which it was laid out."""
     if flows.most[f] > 0.0:  # what it carried before is through
-        levels.take_note(flows, f, 0.0)
+        levels.note_demand(flows, f, 0.0)
     total_bytes = total(amounts)
     if total_bytes == 0:
         return
@@ -350,7 +355,7 @@ def aim(flows: Traffic, f: int, amounts: np.ndarray, scale: float) -> None:
 
 
 @kernel
-def first_rate(world: World, p: int, now_s: float, amount: float) -> float:
+def new_read_rate(world: World, p: int, now_s: float, amount: float) -> float:
     """Bytes/s of a read from the memory pool that an instance begins now: its fair share, at most
     what other streams leave, because these adapt only at the step's border."""
     flows = world.traffic
@@ -365,14 +370,14 @@ def first_rate(world: World, p: int, now_s: float, amount: float) -> float:
         if flows.most[first_read + reader] > 0.0 and reader != p:
             is_reading = streams.since_s[reader] <= now_s < end_of(world, reader)
             if not is_reading:
-                levels.take_note(flows, first_read + reader, 0.0)
+                levels.note_demand(flows, first_read + reader, 0.0)
     exchange = flows.first[w.EXPERTS] + world.settings.prompt_row + p
     if flows.most[exchange] > 0.0:  # it comes after
-        levels.take_note(flows, exchange, 0.0)
-    fullest_load = levels.take_note(flows, first_read + p, flows.wish[first_read + p])
+        levels.note_demand(flows, exchange, 0.0)
+    fullest_load = levels.note_demand(flows, first_read + p, flows.wish[first_read + p])
     if fullest_load > 1.0 + SLACK or must_share:
-        share(world)
-    rate_share = min(float(flows.level[first_read + p]), room_for(world, p, now_s, amount))
+        compute_levels(world)
+    rate_share = min(float(flows.level[first_read + p]), free_rate_share(world, p, now_s, amount))
     return float(flows.alone[first_read + p]) * rate_share
 
 
@@ -387,13 +392,13 @@ def copying_s(world: World, d: int, copied: np.ndarray, alone_s: float) -> float
     flows.alone[f] = 0.0  # of nodes and directions with copies, so that a flow of many weighs more
     for group in range(copied.size):
         flows.alone[f] += host_bytes_per_s if copied[group] > 0.0 else 0.0
-    aim(flows, f, copied, flows.alone[f] / all_bytes_per_s)
+    set_parts(flows, f, copied, flows.alone[f] / all_bytes_per_s)
     rate = total(copied) / alone_s
     flows.pace[f], flows.wish[f], flows.active[f] = rate, min(rate / flows.alone[f], 1.0), 1
     if flows.most[exchange] > 0.0:  # it comes after
-        levels.take_note(flows, exchange, 0.0)
-    if levels.take_note(flows, f, flows.wish[f]) > 1.0 + SLACK or flows.held[0] == 1:
-        share(world)
+        levels.note_demand(flows, exchange, 0.0)
+    if levels.note_demand(flows, f, flows.wish[f]) > 1.0 + SLACK or flows.held[0] == 1:
+        compute_levels(world)
     return float(alone_s * max(1.0, rate / (flows.alone[f] * flows.level[f])))
 
 
@@ -405,24 +410,22 @@ def hot_server(world: World, p: int) -> int:
     hot_port_server, highest_load = w.NONE, 0.0
     if world.streams.rate[p] < (1.0 - SLACK) * flows.wish[flow] * flows.alone[flow]:
         for crossing in range(flows.start[flow], flows.end[flow]):
-            load = flows.load[flows.links[crossing]]
-            if load > highest_load:
-                hot_port_server, highest_load = flows.server[crossing], load
+            link_load = flows.load[flows.links[crossing]]
+            if link_load > highest_load:
+                hot_port_server, highest_load = flows.server[crossing], link_load
     return hot_port_server
 
 
 @kernel
-def move_activations(
-    world: World, column: int, begin_s: float, end_s: float, tokens: float
-) -> None:
-    """Book the bytes of a pass's collectives; set the share of it that they are on the wire."""
+def record_exchange(world: World, column: int, begin_s: float, end_s: float, tokens: float) -> None:
+    """Record the bytes of a pass's collectives, and set the share of the pass that they take."""
     settings, flows, moved_bytes = world.settings, world.traffic, 0.0
     for sent_index, kind, plane in (
         (0, w.EXPERTS, w.UB), (1, w.EXPERTS, w.RDMA),
         (2, w.ATTENTION, w.UB), (3, w.ATTENTION, w.RDMA),
     ):  # fmt: skip
         sent_bytes = tokens * world.costs.sent[column, sent_index]
-        book_traffic(world, kind, plane, column, begin_s, end_s, sent_bytes)
+        record_traffic(world, kind, plane, column, begin_s, end_s, sent_bytes)
         moved_bytes += sent_bytes
     die_count = settings.prefill_ranks if column < settings.prefills else settings.decode_dies
     flow, span_s = flows.first[w.EXPERTS] + column, end_s - begin_s

@@ -13,7 +13,7 @@ from twin.engine import codes as w
 from twin.engine.lifecycle.life import LOOK_S, STARTS, Life, Over
 from twin.engine.lifecycle.looks import Look
 from twin.engine.loop import requests_inside
-from twin.policies.controllers import BY_PRESSURE, PoolSeen, Rule, Seen, Wanted, named
+from twin.policies.controllers import BY_PRESSURE, PoolSeen, Rule, Seen, Wanted, controller_named
 
 HOUR_S = 3600.0
 # Columns of a decision: of what was seen of each pool; changes begun, and why not all of them.
@@ -37,7 +37,7 @@ class Elastic:
         self._npus = max(self.rule.npus, self.setup.fabric.npus_of(self.life.held()))
         self._changed_s: deque[float] = deque()
         self._calm_s = dict.fromkeys(self.pools, 0.0)  # until when a pool is left alone
-        self._lately = deque([(0.0, self._all_committed())])
+        self._lately = deque([(0.0, self._committed_by_role())])
         # With none but at its time in a schedule; a controller leaves the last one to `_watch`.
         has_controller = self.rule.controller != "schedule"
         self._least = max(self.rule.least_instances, int(has_controller))
@@ -55,22 +55,24 @@ class Elastic:
             return
         rule, lead_s = self.rule, self.rule.metrics_age_s + self.life.start_s()
         self._look = Look(self.machine, lead_s, forecasts=rule.controller not in BY_PRESSURE)
-        self._choose = named(rule.controller, rule.own.digest)
+        self._choose = controller_named(rule.controller, rule.own.digest)
         least = self._least * self.setup.apart
         self._limits = Rule(rule.high, rule.low, least, rule.idle == "keep")
         self.agenda.at(rule.interval_s, self._measure)
 
-    def _committed(self, pool: Pool) -> int:
+    def _count(self, pool: Pool) -> int:
         """Instances of a pool that serve, start or recover, or start once others have drained."""
-        planned_count = sum(_pool(self.life, instance) == pool for instance in self.life.planned)
-        return len(self.life.of(pool[0], *STARTS, "serve", "down", at=pool[1])) + planned_count
+        planned_count = sum(_pool_of(self.life, instance) == pool for instance in self.life.planned)
+        return (
+            len(self.life.in_state(pool[0], *STARTS, "serve", "down", at=pool[1])) + planned_count
+        )
 
-    def _all_committed(self) -> Wanted:
+    def _committed_by_role(self) -> Wanted:
         """Instances of each role that serve, start or recover, of all supernodes."""
-        counts = {pool: self._committed(pool) for pool in self.pools}
+        counts = {pool: self._count(pool) for pool in self.pools}
         return tuple(sum(n for pool, n in counts.items() if pool[0] == role) for role in self.roles)
 
-    def _parts(self, wanted: Wanted) -> dict[Pool, int]:
+    def _targets(self, wanted: Wanted) -> dict[Pool, int]:
         """Instances of each pool in each supernode: equal parts, and no fewer than the least."""
         count_of, supernodes = dict(zip(self.roles, wanted, strict=True)), self.setup.apart
         return {(role, g): max(self._least, (count_of[role] + supernodes - 1 - g) // supernodes)
@@ -80,15 +82,15 @@ class Elastic:
         """Measure the pools at every interval; the controller decides `metrics_age_s` later."""
         self.agenda.at(t_s + self.rule.interval_s, self._measure)
         columns_of_pool, starting_count = {}, {}
-        for role, committed in zip(self.roles, self._all_committed(), strict=True):
-            serving = self.life.of(role, "serve")
+        for role, committed in zip(self.roles, self._committed_by_role(), strict=True):
+            serving = self.life.in_state(role, "serve")
             columns_of_pool[role] = [self.setup.instances[instance].index for instance in serving]
             starting_count[role] = committed - len(serving)
-        measurements = self._look.at(columns_of_pool, starting_count, t_s)
+        measurements = self._look.measure(columns_of_pool, starting_count, t_s)
         pools = {
             role: PoolSeen(
-                len(columns_of_pool[role]), starting_count[role], len(self.life.of(role, "drain")),
-                self._size[role], *measurements[role],
+                len(columns_of_pool[role]), starting_count[role],
+                len(self.life.in_state(role, "drain")), self._size[role], *measurements[role],
             )
             for role in self.roles
         }  # fmt: skip
@@ -103,41 +105,42 @@ class Elastic:
         if inside_count or arrived_count > self._arrived:
             self._arrived, self._idle_since_s = arrived_count, t_s
         for pool in self.pools:
-            if inside_count and not self._committed(pool):
+            if inside_count and not self._count(pool):
                 self._grow(pool, {}, t_s, urgent=True)
             elif not inside_count and t_s >= self._idle_since_s + idle_s:
-                for instance in self.life.of(pool[0], "serve", at=pool[1]):
+                for instance in self.life.in_state(pool[0], "serve", at=pool[1]):
                     self.life.drain(instance, t_s)
 
     def _decide(self, seen: Seen, t_s: float) -> None:
         """Choose sizes of pools from an observation and start moving towards them."""
-        if not self.rule.least_instances and 0 in self._all_committed():
+        if not self.rule.least_instances and 0 in self._committed_by_role():
             return  # until a request comes
         targets = self._choose(seen, self._limits)
         is_calm = {pool: t_s >= self._calm_s[pool] for pool in self.pools}
-        self._reach(targets, t_s, is_calm, seen, self._patient(targets, t_s))
+        self._begin_changes(targets, t_s, is_calm, seen, self._delay_shrinking(targets, t_s))
 
-    def _patient(self, wanted: Wanted, t_s: float) -> Wanted:
-        """Targets no smaller than recent ones of the stabilisation window, if NPUs suffice."""
+    def _delay_shrinking(self, wanted: Wanted, t_s: float) -> Wanted:
+        """Targets, no smaller than recent ones of the stabilisation window if NPUs suffice."""
         self._lately.append((t_s, wanted))
         while self._lately[0][0] < t_s - self.rule.shrink_after_s:
             self._lately.popleft()
-        recent = zip(*(counts for _, counts in self._lately), strict=True)
-        patient_targets = tuple(
+        recent_counts = zip(*(counts for _, counts in self._lately), strict=True)
+        raised_targets = tuple(
             max(target, min(max(pool), committed))
-            for target, pool, committed in zip(wanted, recent, self._all_committed(), strict=True)
+            for target, pool, committed in zip(
+                wanted, recent_counts, self._committed_by_role(), strict=True
+            )
         )
         npus = sum(
-            count * self._size[role]
-            for count, role in zip(patient_targets, self.roles, strict=True)
+            count * self._size[role] for count, role in zip(raised_targets, self.roles, strict=True)
         )
-        return patient_targets if npus <= self._npus else wanted
+        return raised_targets if npus <= self._npus else wanted
 
     def _follow(self, wanted: Wanted, t_s: float) -> None:
-        """Apply a row of the schedule; what cannot begin yet is retried until the next."""
+        """Apply a row of the schedule; what cannot begin yet is retried until the next row."""
         self._goal = wanted
-        self._reach(wanted, t_s, dict.fromkeys(self.pools, True), None, wanted)
-        if any(count != self._committed(pool) for pool, count in self._parts(wanted).items()):
+        self._begin_changes(wanted, t_s, dict.fromkeys(self.pools, True), None, wanted)
+        if any(count != self._count(pool) for pool, count in self._targets(wanted).items()):
 
             def again(now_s: float) -> None:
                 """Follow the row once more, unless another row has begun."""
@@ -146,61 +149,61 @@ class Elastic:
 
             self.agenda.at(t_s + self.rule.interval_s, again)
 
-    def _may(self, t_s: float) -> bool:
-        """Whether the hourly limit allows another change."""
+    def _may_change(self, t_s: float) -> bool:
+        """Whether the hourly limit of changes allows another one."""
         while self._changed_s and self._changed_s[0] <= t_s - HOUR_S:
             self._changed_s.popleft()
         return self.rule.controller == "schedule" or (
             len(self._changed_s) < self.rule.changes_per_hour
         )
 
-    def _note(self, t_s: float, *pools: Pool) -> None:
+    def _note_change(self, t_s: float, *pools: Pool) -> None:
         """Note a change of these pools; their cool-down begins."""
         self._changed_s.append(t_s)
         for pool in pools:
             self._calm_s[pool] = t_s + self.rule.cool_down_s
 
-    def _reach(
+    def _begin_changes(
         self, wanted: Wanted, t_s: float, calm: dict[Pool, bool], seen: Seen | None, now: Wanted
     ) -> None:
         """Begin changes towards the target counts `now`: starts and role changes before stops."""
-        missing = {pool: count - self._committed(pool) for pool, count in self._parts(now).items()}
-        starts = stops = changed = 0
+        missing = {pool: count - self._count(pool) for pool, count in self._targets(now).items()}
+        start_count = stop_count = role_changes = 0
         obstacle = ""
         for pool in self.pools:
-            other_pools = self._others(pool)
+            other_pools = self._other_pools(pool)
             while missing[pool] > 0 and calm[pool]:
-                if not self._may(t_s):
+                if not self._may_change(t_s):
                     obstacle = "bound of changes per hour"
                     break
                 spare = {other: max(0, -missing[other]) for other in other_pools if calm[other]}
-                started_counts = self._grow(pool, spare, t_s)
-                if started_counts is None:
+                giving_pools = self._grow(pool, spare, t_s)
+                if giving_pools is None:
                     obstacle = "no NPUs are free"
                     break
                 missing[pool] -= 1
-                for other in started_counts:
+                for other in giving_pools:
                     missing[other] += 1
-                changed += bool(started_counts)
-                starts += not started_counts
+                role_changes += bool(giving_pools)
+                start_count += not giving_pools
         for pool in self.pools:
-            while missing[pool] < 0 and calm[pool] and self._may(t_s):
-                serving = self.life.of(pool[0], "serve", at=pool[1])
+            while missing[pool] < 0 and calm[pool] and self._may_change(t_s):
+                serving = self.life.in_state(pool[0], "serve", at=pool[1])
                 if len(serving) <= self._least:
                     break
-                self.life.drain(min(serving, key=partial(_load, self.life)), t_s)
-                self._note(t_s, pool)
+                self.life.drain(min(serving, key=partial(_drain_key, self.life)), t_s)
+                self._note_change(t_s, pool)
                 missing[pool] += 1
-                stops += 1
+                stop_count += 1
         if any(missing.values()) and not obstacle:
             obstacle = "cool-down" if not all(calm.values()) else "bound of changes per hour"
-        self.role_changes += changed
+        self.role_changes += role_changes
         if seen is not None:
-            changes = starts, stops, changed, obstacle
+            changes = start_count, stop_count, role_changes, obstacle
             row = _decision_row(t_s, seen, wanted) | dict(zip(CHANGES, changes, strict=True))
             self.decisions.append(row)
 
-    def _others(self, pool: Pool) -> list[Pool]:
+    def _other_pools(self, pool: Pool) -> list[Pool]:
         """The other pools of a supernode."""
         return [other for other in self.pools if other != pool and other[1] == pool[1]]
 
@@ -212,29 +215,30 @@ class Elastic:
         free NPUs, preferring places that other pools need least; otherwise at most `spare` of each
         other pool drain for it, or instances of other models that yield."""
         life, (role, at) = self.life, pool
-        for k in life.of(role, "drain", at=at):
+        for k in life.in_state(role, "drain", at=at):
             if life.reopen(k, t_s):
-                self._note(t_s, pool)
+                self._note_change(t_s, pool)
                 return []
         held_dies, failed_dies = life.held(), self.machine.out
         claimed_dies = {die for each in life.together for k in each.planned for die in each.dies[k]}
-        free_seats = [life.dies[j] for other, _ in self._others(pool)
-                for j in life.of(other, "off", at=at) if not life.dies[j] & held_dies]  # fmt: skip
+        other_off = [j for other, _ in self._other_pools(pool)
+                     for j in life.in_state(other, "off", at=at)]  # fmt: skip
+        free_seats = [life.dies[j] for j in other_off if not life.dies[j] & held_dies]
         candidates = []
-        for k in life.of(role, "off", at=at):
+        for k in life.in_state(role, "off", at=at):
             if k in life.planned or life.dies[k] & (claimed_dies | failed_dies):
                 continue
             to_stop = [(each, j) for each in life.together for j, state in enumerate(each.state)
-                        if state != "off" and each.has(j) & life.dies[k]]  # fmt: skip
-            to_drain = Counter(_pool(each, j) for each, j in to_stop if each is life)
+                        if state != "off" and each.dies_of(j) & life.dies[k]]  # fmt: skip
+            to_drain = Counter(_pool_of(each, j) for each, j in to_stop if each is life)
             if any(each.state[j] != "serve" for each, j in to_stop) or any(
                 count > spare.get(other, 0) for other, count in to_drain.items()
             ):
                 continue
-            if not all(each is life or each.yields(j, urgent=urgent) for each, j in to_stop):
+            if not all(each is life or each.may_yield(j, urgent=urgent) for each, j in to_stop):
                 continue
             blocked_seats = sum(not dies.isdisjoint(life.dies[k]) for dies in free_seats)
-            load_to_drain = sum(_load(each, j)[0] for each, j in to_stop)
+            load_to_drain = sum(_drain_key(each, j)[0] for each, j in to_stop)
             candidates.append(
                 (len(to_stop), blocked_seats, load_to_drain, not life.is_warm(k), k, to_stop)
             )
@@ -243,17 +247,17 @@ class Elastic:
         *_, k, to_stop = min(candidates, key=lambda one: one[:-1])
         if not to_stop:
             self.life.start(k, t_s)
-            self._note(t_s, pool)
+            self._note_change(t_s, pool)
             return []
         replaced: Over = "role" if life.dies[k] <= held_dies else "model"
         all_held = life.dies[k] <= set().union(*(each.held() for each in life.together))
         life.planned[k] = len(to_stop)
         for each, j in to_stop:
-            each.drain(j, t_s, partial(self._drained, k, replaced if all_held else ""))
-        self._note(t_s, pool, *self._others(pool))
-        return [_pool(life, j) for each, j in to_stop if each is life]
+            each.drain(j, t_s, partial(self._start_after_drain, k, replaced if all_held else ""))
+        self._note_change(t_s, pool, *self._other_pools(pool))
+        return [_pool_of(life, j) for each, j in to_stop if each is life]
 
-    def _drained(self, k: int, over: Over, t_s: float) -> None:
+    def _start_after_drain(self, k: int, over: Over, t_s: float) -> None:
         """Start instance k once the last instance that it waits for and replaces has drained."""
         self.life.planned[k] -= 1
         if not self.life.planned[k]:
@@ -261,12 +265,12 @@ class Elastic:
             self.life.start(k, t_s, over)
 
 
-def _pool(life: Life, k: int) -> Pool:
+def _pool_of(life: Life, k: int) -> Pool:
     """Role and supernode of instance k."""
     return life.setup.instances[k].role, life.supernode[k]
 
 
-def _load(life: Life, k: int) -> tuple[int, int]:
+def _drain_key(life: Life, k: int) -> tuple[int, int]:
     """(queued tokens or taken slots, -index) of an instance; the least drains first."""
     instance, world = life.setup.instances[k], life.machine.world
     if instance.role == "prefill":

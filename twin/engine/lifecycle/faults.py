@@ -13,17 +13,17 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from twin.engine import codes as w
-from twin.engine.books import book_busy
-from twin.engine.clients.returns import come_back
+from twin.engine.books import record_busy
+from twin.engine.clients.returns import schedule_next
 from twin.engine.columns import World
-from twin.engine.contention.kv_transfer import begin_transfer, collect, take_back
-from twin.engine.in_hbm import first_cell, forget
+from twin.engine.contention.kv_transfer import begin_transfer, collect_due, undo_part
+from twin.engine.in_hbm import drop_idle, first_cell
 from twin.engine.lists import append, length, pop
 from twin.engine.phases.decode import give_slot_back, pull, settle
 from twin.engine.phases.prefill import leave_queue, note_ending
 from twin.engine.phases.router import refresh_view, reserve
 from twin.engine.pool import stop_reading
-from twin.engine.swap import forget_copy
+from twin.engine.swap import drop_copy
 
 
 def send_back(world: World, i: int, now_s: float, came_from: int) -> None:
@@ -36,7 +36,7 @@ def send_back(world: World, i: int, now_s: float, came_from: int) -> None:
         request.status[i] = w.LOST
         request.reason[i] = w.OUT_OF_RETRIES
         counters[w.GIVEN_UP] += 1
-        come_back(world, i, now_s)
+        schedule_next(world, i, now_s)
         return
     request.status[i] = w.WAITING
     if request.emitted[i] == 0:  # its first token comes, or comes again, with the next prefill
@@ -46,8 +46,8 @@ def send_back(world: World, i: int, now_s: float, came_from: int) -> None:
     append(world.decode.returned, 0, request.following, i)
 
 
-def taken_from(world: World, ends: np.ndarray, row: int, ranks: Sequence[int]) -> Iterator[int]:
-    """Requests of some decode ranks, each removed from a list, in which the others stay."""
+def take_from(world: World, ends: np.ndarray, row: int, ranks: Sequence[int]) -> Iterator[int]:
+    """Remove the requests of some decode ranks from a list, which keeps the others; yields them."""
     request = world.request
     for _ in range(length(ends, row, request.following)):
         request_row = pop(ends, row, request.following)
@@ -59,61 +59,62 @@ def taken_from(world: World, ends: np.ndarray, row: int, ranks: Sequence[int]) -
 
 def empty_decode(world: World, ranks: range, now_s: float) -> int:
     """Remove requests from some ranks of a decode instance; returns their number."""
-    decode, decode_instance, count = world.decode, ranks[0] // world.settings.decode_ranks, 0
+    decode, decode_instance = world.decode, ranks[0] // world.settings.decode_ranks
+    request_count = 0
     for rank in ranks:
         while decode.requests[rank] > 0:
             request_row = decode.slot_table[rank, decode.requests[rank] - 1]
             pull(world, decode_instance, request_row)
             send_back(world, request_row, now_s, w.BACK_FROM_DECODE)
-            count += 1
-        for request_row in taken_from(world, decode.swapped, rank, ranks):
-            forget_copy(world, request_row)
+            request_count += 1
+        for request_row in take_from(world, decode.swapped, rank, ranks):
+            drop_copy(world, request_row)
             give_slot_back(world, request_row)
             send_back(world, request_row, now_s, w.BACK_FROM_DECODE)
-            count += 1
+            request_count += 1
         if world.settings.colocated:
-            forget(world, rank, rank + 1)
-    for request_row in taken_from(world, decode.wait, decode_instance, ranks):
+            drop_idle(world, rank, rank + 1)
+    for request_row in take_from(world, decode.wait, decode_instance, ranks):
         give_slot_back(world, request_row)
         send_back(world, request_row, now_s, w.BACK_FROM_DECODE)
-        count += 1
-    return count
+        request_count += 1
+    return request_count
 
 
 def empty_transfers(
     world: World, now_s: float, prefill: int = w.NONE, ranks: Sequence[int] = ()
 ) -> int:
     """End KV transfers from a prefill instance, or to some decode ranks; returns how many."""
-    transfers, request, count, part = world.transfer, world.request, 0, 0
+    transfers, request, request_count, part_row = world.transfer, world.request, 0, 0
 
     def ends(i: int) -> bool:
         """Whether transfers of this request are to end."""
         return request.prefill_instance[i] == prefill or int(request.rank[i]) in ranks
 
-    while part < transfers.active[0]:
-        i = transfers.request[part]
+    while part_row < transfers.active[0]:
+        i = transfers.request[part_row]
         if not ends(i):
-            part += 1
+            part_row += 1
             continue
-        take_back(world, part)
+        undo_part(world, part_row)
         if request.parts[i] == 0:  # else there are others, further on in the list
             give_slot_back(world, i)
             send_back(world, i, now_s, w.BACK_FROM_TRANSFER)
-            count += 1
-    for part in range(collect(world)):
-        i = transfers.fresh[part]
+            request_count += 1
+    for part_row in range(collect_due(world)):
+        i = transfers.fresh[part_row]
         if ends(i):
             give_slot_back(world, i)
             send_back(world, i, now_s, w.BACK_FROM_TRANSFER)
-            count += 1
+            request_count += 1
         else:
             append(transfers.unsent, 0, request.following, i)
-    return count
+    return request_count
 
 
 def empty_prefill(world: World, p: int, now_s: float) -> int:
     """Remove all requests and the batch of a prefill instance; returns their number."""
-    prefill, following, count = world.prefill, world.request.following, 0
+    prefill, following, request_count = world.prefill, world.request.following, 0
     while True:
         request_row = pop(prefill.batch, p, following)
         if request_row == w.NONE:
@@ -121,12 +122,12 @@ def empty_prefill(world: World, p: int, now_s: float) -> int:
         if request_row == w.NONE:
             break
         send_from_prefill(world, p, request_row, now_s)
-        count += 1
+        request_count += 1
     world.instance.running[world.settings.prompt_row + p] = 0
     stop_reading(world, p, now_s)
     if not world.settings.colocated:
-        forget(world, first_cell(world, p), first_cell(world, p + 1))
-    return count
+        drop_idle(world, first_cell(world, p), first_cell(world, p + 1))
+    return request_count
 
 
 def send_from_prefill(world: World, p: int, i: int, now_s: float) -> None:
@@ -141,23 +142,23 @@ def send_from_prefill(world: World, p: int, i: int, now_s: float) -> None:
 def free_rank(world: World, rank: int, now_s: float) -> int:
     """Remove every request from a lost decode rank and from transfers to it; returns how many."""
     one_rank = range(rank, rank + 1)
-    count = empty_decode(world, one_rank, now_s)
+    request_count = empty_decode(world, one_rank, now_s)
     if world.settings.has_prefill and not world.settings.colocated:
-        count += empty_transfers(world, now_s, ranks=one_rank)
-        count += leave_prefill(world, rank, now_s)
-    return count
+        request_count += empty_transfers(world, now_s, ranks=one_rank)
+        request_count += free_prefill_of_rank(world, rank, now_s)
+    return request_count
 
 
-def leave_prefill(world: World, rank: int, now_s: float) -> int:
+def free_prefill_of_rank(world: World, rank: int, now_s: float) -> int:
     """Send back requests in prefill with a decode slot on a lost rank; returns their number."""
-    prefill, count = world.prefill, 0
+    prefill, request_count = world.prefill, 0
     for prefill_instance in range(prefill.queue.shape[0]):
         for queue in (prefill.queue, prefill.batch):
-            for request_row in taken_from(world, queue, prefill_instance, (rank,)):
+            for request_row in take_from(world, queue, prefill_instance, (rank,)):
                 send_from_prefill(world, prefill_instance, request_row, now_s)
-                count += 1
+                request_count += 1
         note_ending(world, prefill_instance)
-    return count
+    return request_count
 
 
 def is_empty_prefill(world: World, p: int) -> bool:
@@ -188,19 +189,19 @@ def empty_by_moving(world: World, d: int, now_s: float) -> int:
     if decode.in_batch[d] == 0 or free_slots <= 0:
         return 0
     if instance.running[first_decode + d]:
-        book_busy(world, first_decode + d, now_s, instance.ends_s[first_decode + d], -1.0)
+        record_busy(world, first_decode + d, now_s, instance.ends_s[first_decode + d], -1.0)
         settle(world, d, now_s)
         instance.running[first_decode + d] = 0
         instance.ends_s[first_decode + d] = now_s
     refresh_view(world)
-    count, ranks = 0, world.settings.decode_ranks
+    request_count, ranks = 0, world.settings.decode_ranks
     for rank in range(d * ranks, (d + 1) * ranks):
         for slot in range(decode.requests[rank] - 1, -1, -1):
             moved_requests = hand_over(world, d, decode.slot_table[rank, slot], now_s)
             if moved_requests == w.NONE:
-                return count
-            count += moved_requests
-    return count
+                return request_count
+            request_count += moved_requests
+    return request_count
 
 
 def hand_over(world: World, d: int, i: int, now_s: float) -> int:

@@ -17,7 +17,7 @@ from functools import partial
 
 import numpy as np
 
-from twin.engine.books import book_busy, log_pass
+from twin.engine.books import log_pass, record_busy
 from twin.engine.lifecycle import faults as phase
 from twin.engine.lifecycle.life import Life
 from twin.engine.lifecycle.loading import Then
@@ -58,37 +58,37 @@ class Incidents:
         """Put a fault in force."""
         sentence = f"{fault.where} {KINDS[fault.kind].says(fault)}"
         self.log.append(Event(t_s, Kind.FAULT, sentence, element=fault.where))
-        self._in_force(fault, KINDS[fault.kind].spans(fault), self.log[-1])
+        self._apply_spans(fault, KINDS[fault.kind].spans(fault), self.log[-1])
 
-    def _in_force(self, fault: Fault, spans: Spans, event: Event) -> None:
-        """Apply a fault during each of its spans, counted from its event, and then end it."""
+    def _apply_spans(self, fault: Fault, spans: Spans, event: Event) -> None:
+        """Apply a fault during each of its spans (s from its event on), and end it after each."""
         begin_s, end_s = next(spans, (math.inf, math.inf))
 
-        def breaks(t_s: float) -> None:
+        def begin_span(t_s: float) -> None:
             """Add the fault to those in force, and plan its end."""
             event.end_s = None
             self._adjust([*self.machine.in_force, fault], t_s)
             if end_s < math.inf:
-                self.agenda.at(event.t_s + end_s, works)
+                self.agenda.at(event.t_s + end_s, end_span)
 
-        def works(t_s: float) -> None:
+        def end_span(t_s: float) -> None:
             """End a span of the fault: what it broke works again; plan the next span."""
             event.end_s = t_s
             other_faults = list(self.machine.in_force)
             other_faults.remove(fault)
             self._adjust(other_faults, t_s)
-            self._in_force(fault, spans, event)
+            self._apply_spans(fault, spans, event)
 
         if begin_s == 0.0:
-            breaks(event.t_s)
+            begin_span(event.t_s)
         elif begin_s < math.inf:
-            self.agenda.at(event.t_s + begin_s, breaks)
+            self.agenda.at(event.t_s + begin_s, begin_span)
 
     def _adjust(self, in_force: list[Fault], t_s: float) -> None:
         """Handle a changed machine: instances that lost or regained dies, and new prices."""
         machine = self.machine
         dies_out_before = machine.out
-        machine.change(in_force)
+        machine.put_in_force(in_force)
         self.servers.adjust(t_s)
         lost_dies = machine.out - dies_out_before
         self.life.lose(lost_dies, t_s)
@@ -107,16 +107,16 @@ class Incidents:
                 self._recover(instance_number, t_s)
         machine.lay_flows(t_s)
 
-    def _vacant(self, k: int) -> list[int]:
-        """Ranks without a die whose original die works and is not in use elsewhere."""
+    def _free_ranks(self, k: int) -> list[int]:
+        """Ranks of instance k without a die, whose original die works and has no other use."""
         machine = self.machine
         home_dies = enumerate(machine.setup.instances[k].die_of_rank)
-        used_dies = machine.in_use() | machine.out
+        used_dies = machine.dies_in_use() | machine.out
         return [r for r, die in home_dies if machine.members[k][r] is None and die not in used_dies]
 
-    def _go_home(self, k: int) -> bool:
+    def _return_dies(self, k: int) -> bool:
         """Return repaired dies to their original ranks; returns whether there was one."""
-        vacant_ranks = self._vacant(k)
+        vacant_ranks = self._free_ranks(k)
         for rank in vacant_ranks:
             self.machine.members[k][rank] = self.machine.setup.instances[k].die_of_rank[rank]
         return bool(vacant_ranks)
@@ -130,7 +130,9 @@ class Incidents:
             self.life.loading.stop(k, t_s)
             weights = None
         home = machine.setup.instances[k].die_of_rank
-        dies = [home[r] for r in self._vacant(k) if weights is None or home[r] not in weights.dies]
+        dies = [
+            home[r] for r in self._free_ranks(k) if weights is None or home[r] not in weights.dies
+        ]
         if not dies:
             return
         weight_bytes, rejoin = machine.roles[k].memory.weights * len(dies), partial(self._rejoin, k)
@@ -141,9 +143,9 @@ class Incidents:
 
     def _rejoin(self, k: int, t_s: float) -> None:
         """Put a repaired die back into its rank if the instance is up and all its dies work."""
-        if k not in self.down and k not in self.machine.absent and self._go_home(k):
+        if k not in self.down and k not in self.machine.absent and self._return_dies(k):
             self._update_costs(k, True, t_s)
-            self._count_dies(k, Kind.REJOINED, t_s)
+            self._log_die_count(k, Kind.REJOINED, t_s)
             self.machine.lay_flows(t_s)
 
     def _update_costs(self, k: int, grown: bool, t_s: float) -> None:
@@ -157,8 +159,8 @@ class Incidents:
         except (HardwareError, ModelError, ExpertsError) as error:
             self._stop(k, t_s, str(error))
 
-    def _in_turn(self, k: int, action: Then) -> Then:
-        """An action that is void once another recovery of the instance begins."""
+    def _unless_superseded(self, k: int, action: Then) -> Then:
+        """An action that does nothing once another recovery of the instance has begun."""
         self.turn[k] += 1
         recovery_turn = self.turn[k]
         return lambda now_s: action(now_s) if recovery_turn == self.turn[k] else None
@@ -167,17 +169,17 @@ class Incidents:
         """Stop everything of an instance, and plan the detection of its failure. Its running
         iteration ends now."""
         detected_s = t_s + self.machine.setup.scenario.recovery.detection_s
-        self.agenda.at(detected_s, self._in_turn(k, partial(self._detected, k)))
+        self.agenda.at(detected_s, self._unless_superseded(k, partial(self._handle_detection, k)))
         seat, column = self.machine.setup.instances[k], self.machine.column(k)
         world, instance = self.machine.world, self.machine.world.instance
         if k in self.down:
             self.down[k].detail = why
             return
-        self.down[k] = self._note(k, Kind.INSTANCE_DOWN, t_s, why)
+        self.down[k] = self._log_event(k, Kind.INSTANCE_DOWN, t_s, why)
         self.down[k].end_s = math.inf
         self.life.fail(k, t_s)
         if instance.running[column]:
-            book_busy(world, column, t_s, instance.ends_s[column], -1.0)
+            record_busy(world, column, t_s, instance.ends_s[column], -1.0)
         if seat.role == "prefill":  # its batch goes on where it was, if its dies come back in time
             return
         if instance.running[column]:
@@ -187,25 +189,28 @@ class Incidents:
                 finish_pieces(world, seat.index, t_s)
         instance.ends_s[column] = t_s
 
-    def _detected(self, k: int, t_s: float) -> None:
-        """Apply the recovery policy: remove requests and set when the instance serves again. A die
-        that failed has lost its KV, even if it works again by now. Where only links are missing,
-        the instance goes on when they are repaired; the time is not known."""
+    def _handle_detection(self, k: int, t_s: float) -> None:
+        """Apply the recovery policy: remove requests and plan when the instance serves again. A
+        failed die has lost its KV even if it works again by now. If only links are missing, the
+        instance goes on when they are repaired, at a time that is not known."""
         instance, recovery = self.machine.setup.instances[k], self.machine.setup.scenario.recovery
-        requests = self._throw_out(k, t_s)
+        requests = self._remove_requests(k, t_s)
         what_happens = {"restart": "starts anew", "in_place": "recovers in place",
                 "shrink": "goes on with fewer dies"}[recovery.policy]  # fmt: skip
         if not self.hit[k]:
             what_happens = "waits for its links"
-        self._note(k, Kind.DETECTED, t_s, f"{instance.name} {what_happens}").requests = requests
+        self._log_event(
+            k, Kind.DETECTED, t_s, f"{instance.name} {what_happens}"
+        ).requests = requests
         self.down[k].requests += requests
         if k in self.life.stops:
-            self._leave(k, t_s)
+            self._free_instance(k, t_s)
         elif self.hit[k]:
             self._recover(k, t_s)
 
-    def _throw_out(self, k: int, t_s: float) -> int:
-        """Close an instance to the router, return what cannot stay; returns how many requests."""
+    def _remove_requests(self, k: int, t_s: float) -> int:
+        """Close an instance to the router; send back requests that cannot stay; returns how
+        many."""
         instance, recovery = self.machine.setup.instances[k], self.machine.setup.scenario.recovery
         world, rank_rows, request_count = self.machine.world, self.machine.rows(k), 0
         self.life.set_open(k, 0, up=0)
@@ -228,12 +233,12 @@ class Incidents:
         seconds or, if it shrinks, after it loaded the experts of lost dies."""
         recovery = self.machine.setup.scenario.recovery
         if not self.hit[k]:
-            self.agenda.at(t_s, self._recovery(k))
+            self.agenda.at(t_s, self._end_of_recovery(k))
         elif recovery.policy == "shrink":
             self._reload(k, t_s)
         else:
             wait_s = recovery.restart_s if recovery.policy == "restart" else recovery.in_place_s
-            self.agenda.at(t_s + wait_s, self._recovery(k))
+            self.agenda.at(t_s + wait_s, self._end_of_recovery(k))
 
     def _reload(self, k: int, t_s: float) -> None:
         """Load onto the remaining dies the experts of lost ones alone, from DRAM; then serve."""
@@ -242,32 +247,32 @@ class Incidents:
         dies, pool = machine.serving(k), machine.roles[k].pool
         live_dies = [die for die in dies if die not in machine.out]
         lost_places = {
-            place_in_stage(pool, place, len(dies))
-            for place, die in enumerate(dies)
+            place_in_stage(pool, index, len(dies))
+            for index, die in enumerate(dies)
             if die in machine.out
         }
         expert_bytes = machine.setup.expert_bytes(machine.setup.instances[k].role)
         expert_bytes /= pool.own.pp_stages  # a die has those of its stage
         die_bytes = self.missing(k, lost_places) * expert_bytes if live_dies else 0.0
         if die_bytes <= 0.0:
-            return self.agenda.at(t_s, self._recovery(k))
+            return self.agenda.at(t_s, self._end_of_recovery(k))
         try:
-            self.life.loading.load(k, live_dies, die_bytes, t_s, self._recovery(k))
+            self.life.loading.load(k, live_dies, die_bytes, t_s, self._end_of_recovery(k))
         except HardwareError:  # no DRAM is left to read from
-            self.agenda.at(t_s, self._recovery(k))
+            self.agenda.at(t_s, self._end_of_recovery(k))
         return None
 
-    def _recovery(self, k: int) -> Then:
+    def _end_of_recovery(self, k: int) -> Then:
         """The end of a recovery, unless another begins before it."""
         self.pending.add(k)
-        return self._in_turn(k, partial(self._recovered, k))
+        return self._unless_superseded(k, partial(self._finish_recovery, k))
 
-    def _recovered(self, k: int, t_s: float) -> None:
+    def _finish_recovery(self, k: int, t_s: float) -> None:
         """Open a recovered instance to requests, with spares or fewer dies, if it can serve."""
         self.pending.discard(k)
         machine = self.machine
         recovery, members = machine.setup.scenario.recovery, machine.members[k]
-        self._go_home(k)
+        self._return_dies(k)
         may_replace, spares_taken = recovery.spares and recovery.policy != "shrink", []
         for rank, die in enumerate(members):
             if die is None or die in machine.out:
@@ -275,20 +280,20 @@ class Incidents:
                 if may_replace and (spares := machine.spares(k)):
                     spares_taken.append(spares[0])
                     members[rank] = spares_taken[-1]
-        self._tell_spares(k, spares_taken, t_s)
+        self._log_spares(k, spares_taken, t_s)
         if not machine.serving(k):
             self.down[k].detail = "no die is left to serve"
-            return self._leave(k, t_s)
+            return self._free_instance(k, t_s)
         try:
             machine.adopt(k, machine.price(k))
             self.life.restored(k, t_s)
         except (HardwareError, ModelError, ExpertsError) as error:
             self.down[k].detail = f"cannot serve: {error}"
-            return self._leave(k, t_s)
-        self._go_on(k, t_s)
+            return self._free_instance(k, t_s)
+        self._resume(k, t_s)
         return None
 
-    def _leave(self, k: int, t_s: float) -> None:
+    def _free_instance(self, k: int, t_s: float) -> None:
         """With elastic instances, free the NPUs of one that will not serve again."""
         if not self.life.moves:
             return
@@ -298,7 +303,7 @@ class Incidents:
         if i.role == "decode" and world.settings.has_prefill:
             phase.empty_transfers(world, t_s, ranks=rows)
             for rank in rows:
-                phase.leave_prefill(world, rank, t_s)
+                phase.free_prefill_of_rank(world, rank, t_s)
         self.turn[k] += 1
         self.pending.discard(k)
         self.hit[k].clear()
@@ -307,15 +312,15 @@ class Incidents:
             self.shrunk.pop(k).end_s = t_s
         self.life.end(k, t_s)
 
-    def _tell_spares(self, k: int, came: Sequence[int], t_s: float) -> None:
+    def _log_spares(self, k: int, came: Sequence[int], t_s: float) -> None:
         """Add an event that names the nodes of the spare dies of an instance."""
         fabric, instance = self.machine.fabric, self.machine.setup.instances[k]
         node_of_spare = fabric.node[fabric.dies[list(came)]].tolist()
-        for node, count in sorted(Counter(node_of_spare).items()):
-            sentence = f"{instance.name} goes on with spare dies: {count}"
-            self._note(k, Kind.SPARE, t_s, sentence).element = f"node {node}"
+        for node, die_count in sorted(Counter(node_of_spare).items()):
+            sentence = f"{instance.name} goes on with spare dies: {die_count}"
+            self._log_event(k, Kind.SPARE, t_s, sentence).element = f"node {node}"
 
-    def _go_on(self, k: int, t_s: float) -> None:
+    def _resume(self, k: int, t_s: float) -> None:
         """Serve again after a recovery; a prefill batch in progress goes on where it was."""
         machine = self.machine
         seat, column = machine.setup.instances[k], machine.column(k)
@@ -327,16 +332,16 @@ class Incidents:
             world.prefill.begin_s[seat.index] += t_s - event.t_s  # so long it was not busy
         if instance.running[column]:  # a batch of prefill goes on where it was
             instance.ends_s[column] += t_s - event.t_s
-            book_busy(world, column, t_s, instance.ends_s[column], 1.0)
+            record_busy(world, column, t_s, instance.ends_s[column], 1.0)
             no_operators = world.costs.prefill_operators[:0]
             log_pass(world, column, t_s, instance.ends_s[column], 0, 0.0, no_operators)
         else:
             instance.ends_s[column] = t_s
         self.life.recover(k, t_s)
-        self._count_dies(k, Kind.SHRUNK, t_s)
+        self._log_die_count(k, Kind.SHRUNK, t_s)
         machine.lay_flows(t_s)
 
-    def _count_dies(self, k: int, kind: Kind, t_s: float) -> None:
+    def _log_die_count(self, k: int, kind: Kind, t_s: float) -> None:
         """Add an event with the number of serving dies if it is, or was, not all of them."""
         instance, die_count = self.machine.setup.instances[k], len(self.machine.serving(k))
         if k in self.shrunk:
@@ -344,12 +349,12 @@ class Incidents:
         elif die_count == instance.dies:
             return
         sentence = f"{instance.name} serves with {die_count} of {instance.dies} dies"
-        event = self._note(k, kind, t_s, sentence)
+        event = self._log_event(k, kind, t_s, sentence)
         if die_count < instance.dies:
             event.end_s = math.inf
             self.shrunk[k] = event
 
-    def _note(self, k: int, kind: Kind, t_s: float, sentence: str) -> Event:
+    def _log_event(self, k: int, kind: Kind, t_s: float, sentence: str) -> Event:
         """Add an event of an instance to the log; returns it."""
         i = self.machine.setup.instances[k]
         event = Event(t_s, kind, sentence, element=i.name, role=i.role, instance=i.index)
@@ -372,13 +377,13 @@ class MemoryServers:
         lost_nodes, back_nodes = out_now - self._out, self._out - out_now
         if self._machine.world.settings.pool_enabled:
             for node in sorted(lost_nodes):
-                self._lose(node, t_s)
+                self._lose_blocks(node, t_s)
                 self._out |= {node}
         self._out = out_now
         if lost_nodes or back_nodes:
             self._resize()
 
-    def _lose(self, node: int, t_s: float) -> None:
+    def _lose_blocks(self, node: int, t_s: float) -> None:
         """Drop the KV blocks of a node that failed, and log their number."""
         machine = self._machine
         pool, ssd = machine.world.pool, machine.world.ssd
@@ -397,7 +402,7 @@ class MemoryServers:
         self._log.append(Event(t_s, Kind.POOL_LOST, sentence, element=f"node {node}"))
 
     def _resize(self) -> None:
-        """Set the pool's capacity to that of the nodes whose servers run."""
+        """Set the memory pool's capacity to the DRAM of the nodes whose servers work."""
         machine = self._machine
         pool = machine.world.pool
         if not machine.world.settings.pool_enabled:

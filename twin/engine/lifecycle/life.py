@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from twin.engine.in_hbm import first_cell, forget
+from twin.engine.in_hbm import drop_idle, first_cell
 from twin.engine.lifecycle.agenda import Agenda
 from twin.engine.lifecycle.faults import empty_by_moving, is_empty_decode, is_empty_prefill
 from twin.engine.lifecycle.loading import Dram, Loading, Residency, Then
@@ -82,27 +82,27 @@ class Life:
         self._failed: set[int] = set()  # instances that have failed since they were built
         for number in range(len(self.dies)):
             if number < self.setup.declared:
-                self._enter(number, "serve", 0.0)
+                self._enter_state(number, "serve", 0.0)
             else:
                 self.set_open(number, 0, up=0)
-                self._enter(number, "off", 0.0)
+                self._enter_state(number, "off", 0.0)
                 machine.members[number] = [None] * len(self.dies[number])
-        self.settle(self.residency, 0)
+        self.share_dram(self.residency, 0)
         if self.moves:
             machine.lay_flows()
 
-    def settle(self, residency: Residency, model: int) -> None:
-        """Share the DRAM for weights with other models, as the model of this number. It has the
-        weights of what serves, and without bounds those of every model."""
+    def share_dram(self, residency: Residency, model: int) -> None:
+        """Use this table of DRAM with other models, as the model of this number. Stores the weights
+        of the serving instances, and those of all pools where DRAM is unbounded."""
         self.residency, self._model = residency, model
         for pool in residency.pools:
             for stored, weight_bytes in self._weights_of.values() if not pool.bounded else ():
-                pool.keep((model, stored), weight_bytes)
+                pool.store((model, stored), weight_bytes)
         for number, state in enumerate(self.state):
             if state == "serve":
-                self._keep(number)
+                self._store_model(number)
 
-    def of(self, role: str, *states: str, at: int | None = None) -> list[int]:
+    def in_state(self, role: str, *states: str, at: int | None = None) -> list[int]:
         """Instances of a role in one of some states; at: of that supernode."""
         return [
             k for k, instance in enumerate(self.setup.instances)
@@ -112,15 +112,15 @@ class Life:
     def held(self) -> set[int]:
         """Dies that belong to any instance now."""
         dies = {die for k, state in enumerate(self.state) if state != "off" for die in self.dies[k]}
-        return dies | self.machine.in_use()  # spare dies too
+        return dies | self.machine.dies_in_use()  # spare dies too
 
-    def yields(self, k: int, *, urgent: bool) -> bool:
+    def may_yield(self, k: int, *, urgent: bool) -> bool:
         """Whether another model may take instance k: a spare one, idle unless `urgent`."""
-        serving = self.of(self.setup.instances[k].role, "serve", at=self.supernode[k])
+        serving = self.in_state(self.setup.instances[k].role, "serve", at=self.supernode[k])
         may_yield = k in serving and len(serving) > self.rule.least_instances
         return may_yield and (urgent or not requests_inside(self.machine.world))
 
-    def has(self, k: int) -> set[int]:
+    def dies_of(self, k: int) -> set[int]:
         """Dies of instance k: its original ones, and spares that replace some of them."""
         return set(self.machine.serving(k)) | self.dies[k]
 
@@ -131,7 +131,7 @@ class Life:
             if state in STARTS and self.dies[number] & dies:
                 self._begun[number] += 1
                 self.loading.stop(number, t_s)
-                self._enter(number, "off", t_s)
+                self._enter_state(number, "off", t_s)
                 self._stop_waiting(number, t_s)
 
     def fail(self, k: int, t_s: float) -> None:
@@ -140,7 +140,7 @@ class Life:
         if self.state[k] == "drain":
             self.stops.add(k)
         self._failed.add(k)
-        self._enter(k, "down", t_s)
+        self._enter_state(k, "down", t_s)
 
     def recover(self, k: int, t_s: float) -> None:
         """Let a failed instance serve, or drain, again."""
@@ -149,17 +149,19 @@ class Life:
             self.drain(k, t_s, self._then.get(k))
         else:
             self.set_open(k, 1, up=1)
-            self._enter(k, "serve", t_s)
+            self._enter_state(k, "serve", t_s)
 
     def end(self, k: int, t_s: float) -> None:
-        """Free the dies of an instance, whose HBM loses its blocks; start what waits for them."""
+        """Take an instance off its dies, whose HBM loses its blocks; run the action that waits."""
         instance, world = self.setup.instances[k], self.machine.world
         if instance.role != "decode":
-            forget(world, first_cell(world, instance.index), first_cell(world, instance.index + 1))
+            drop_idle(
+                world, first_cell(world, instance.index), first_cell(world, instance.index + 1)
+            )
         self.stops.discard(k)
         self.set_open(k, 0, up=0)
         self.machine.members[k] = [None] * len(self.dies[k])
-        self._enter(k, "off", t_s)
+        self._enter_state(k, "off", t_s)
         self.machine.lay_flows(t_s)
         if (next_action := self._then.pop(k, None)) is not None:
             next_action(t_s)
@@ -175,7 +177,7 @@ class Life:
                 spans_of_instance.append((span.t_s, span.end_s))
         return periods
 
-    def _enter(self, k: int, state: str, t_s: float) -> None:
+    def _enter_state(self, k: int, state: str, t_s: float) -> None:
         """Change an instance's state and begin the span of the new one."""
         if k in self._span:
             self._span[k].end_s = t_s
@@ -200,9 +202,9 @@ class Life:
         instance. over: it replaces instances on the same NPUs and keeps their processes; where
         these were of its model, its weights are in the DRAM of its nodes."""
         together = self.machine.together
-        if self.dies[k] & self.machine.out.union(*(machine.in_use() for machine in together)):
+        if self.dies[k] & self.machine.out.union(*(machine.dies_in_use() for machine in together)):
             return
-        self._enter(k, "process", t_s)
+        self._enter_state(k, "process", t_s)
         self._begun[k] += 1
         start_number = self._begun[k]
 
@@ -211,33 +213,33 @@ class Life:
             return lambda now_s: action(now_s) if start_number == self._begun[k] else None
 
         if over == "role" and len({*self._weights_of.values()}) == 1:
-            self._keep(k)
+            self._store_model(k)
         graphs_s = self._regroup_s if over else 0.0
         after_s = 0.0 if over else self._process_s
 
         def graphs(now_s: float) -> None:
             """Capture graphs, where that takes time, then serve."""
             if graphs_s:
-                self._enter(k, "graphs", now_s)
+                self._enter_state(k, "graphs", now_s)
                 self.agenda.at(now_s + graphs_s, unless_aborted(partial(self._serve, k)))
             else:
                 self._serve(k, now_s)
 
         def load(now_s: float) -> None:
             """Load weights from DRAM to HBM."""
-            self._keep(k)
-            self._enter(k, "load", now_s)
-            self._send(self.loading.load, k, self._weights(k)[0], now_s, graphs)
+            self._store_model(k)
+            self._enter_state(k, "load", now_s)
+            self._send_weights(self.loading.load, k, self._weights(k)[0], now_s, graphs)
 
         def weights(now_s: float) -> None:
             """Load the weights from DRAM if they are there, otherwise from object storage."""
-            model, model_bytes = self._stored(k)
-            is_in_dram = [dram.read(model) for dram in self._drams(k)]
+            model, model_bytes = self._stored_model(k)
+            is_in_dram = [dram.touch(model) for dram in self._drams(k)]
             if is_in_dram and all(is_in_dram):
                 return load(now_s)
-            self._enter(k, "fetch", now_s)
+            self._enter_state(k, "fetch", now_s)
             if self.rule.weights != "pool":
-                self._send(self.loading.fetch, k, model_bytes, now_s, load)
+                self._send_weights(self.loading.fetch, k, model_bytes, now_s, load)
                 return None
             waiting_loads = self._fetching[self.supernode[k], model]
             waiting_loads[k] = load
@@ -262,15 +264,17 @@ class Life:
 
         while waiting:
             fetcher = next(iter(waiting))
-            self._send(self.loading.fetch, fetcher, self._stored(fetcher)[1], t_s, arrived)
+            self._send_weights(
+                self.loading.fetch, fetcher, self._stored_model(fetcher)[1], t_s, arrived
+            )
             if self.state[fetcher] == "fetch":
                 return
             del waiting[fetcher]
 
     def _stop_waiting(self, k: int, t_s: float) -> None:
-        """Take instance k from those that wait for its model. If k was the one that fetches it, the
-        next one that waits fetches it instead."""
-        waiting_loads = self._fetching[self.supernode[k], self._stored(k)[0]]
+        """Remove instance k from those that wait for their model. If k was fetching it, the next
+        one that waits fetches it instead."""
+        waiting_loads = self._fetching[self.supernode[k], self._stored_model(k)[0]]
         was_first = next(iter(waiting_loads), None) == k
         if waiting_loads.pop(k, None) is not None and was_first:
             self._fetch(waiting_loads, t_s)
@@ -280,21 +284,21 @@ class Life:
         nodes = self.machine.fabric.nodes_of(self.setup.instances[k].die_of_rank)
         return self.residency.drams(self.rule.weights, nodes)
 
-    def _stored(self, k: int) -> tuple[Hashable, float]:
+    def _stored_model(self, k: int) -> tuple[Hashable, float]:
         """The stored model that the instance reads, in the format of its pool, and its bytes."""
         model_name, size_bytes = self._weights_of[self.setup.instances[k].role]
         return (self._model, model_name), size_bytes
 
-    def _keep(self, k: int) -> None:
+    def _store_model(self, k: int) -> None:
         """Store the model in the DRAM that the instance reads."""
-        drams, (model_name, size_bytes) = self._drams(k), self._stored(k)
+        drams, (model_name, size_bytes) = self._drams(k), self._stored_model(k)
         for dram in drams:
-            dram.keep(model_name, size_bytes / len(drams))
+            dram.store(model_name, size_bytes / len(drams))
 
     def is_warm(self, k: int) -> bool:
         """Whether the DRAM that the instance reads contains the model."""
         drams = self._drams(k)
-        return bool(drams) and all(self._stored(k)[0] in dram.held for dram in drams)
+        return bool(drams) and all(self._stored_model(k)[0] in dram.held for dram in drams)
 
     def start_s(self) -> float:
         """Seconds from a start on free NPUs to serving, of the slower of the two pools."""
@@ -312,12 +316,12 @@ class Life:
         link_rate = float(pool_read(self.machine.fabric, i.die_of_rank, plane, nodes).bytes_per_s)
         return weight_bytes, weight_bytes / min(link_rate, self._loader_bytes_per_s * i.dies)
 
-    def _send(self, way: Send, k: int, size: float, t_s: float, then: Then) -> None:
+    def _send_weights(self, way: Send, k: int, size: float, t_s: float, then: Then) -> None:
         """Start the transfer of weights to an instance; without a path, the instance stays off."""
         try:
             way(k, self.setup.instances[k].die_of_rank, size, t_s, then)
         except HardwareError:
-            self._enter(k, "off", t_s)
+            self._enter_state(k, "off", t_s)
 
     def _serve(self, k: int, t_s: float) -> None:
         """Put an instance in service on its own dies, with prices of the present network."""
@@ -327,11 +331,11 @@ class Life:
             machine.adopt(k, machine.price(k))
         except HardwareError:  # links have failed since it began to start
             machine.members[k] = [None] * instance.dies
-            self._enter(k, "off", t_s)
+            self._enter_state(k, "off", t_s)
             return
         self.set_open(k, 1, up=1)
         machine.world.instance.ends_s[machine.column(k)] = t_s
-        self._enter(k, "serve", t_s)
+        self._enter_state(k, "serve", t_s)
         if k in self._failed:  # it may have served with fewer dies
             self._failed.discard(k)
             self.restored(k, t_s)
@@ -340,19 +344,19 @@ class Life:
     def drain(self, k: int, t_s: float, then: Then | None = None) -> None:
         """Close an instance to new requests; when it is empty, stop it and call `then`."""
         self.set_open(k, 0, up=1)
-        self._enter(k, "drain", t_s)
+        self._enter_state(k, "drain", t_s)
         self._then[k] = then
-        self.agenda.at(t_s + LOOK_S, partial(self._look, k, self._span[k]))
+        self.agenda.at(t_s + LOOK_S, partial(self._end_if_empty, k, self._span[k]))
 
     def reopen(self, k: int, t_s: float) -> bool:
         """Let a draining instance serve again; returns whether it does: not with a successor."""
         if self._then[k] is not None:
             return False
         self.set_open(k, 1, up=1)
-        self._enter(k, "serve", t_s)
+        self._enter_state(k, "serve", t_s)
         return True
 
-    def _look(self, k: int, span: Span, t_s: float) -> None:
+    def _end_if_empty(self, k: int, span: Span, t_s: float) -> None:
         """End an instance once its last request has left."""
         if self._span.get(k) is not span:
             return  # it has been opened again
@@ -361,6 +365,6 @@ class Life:
             empty_by_moving(world, i.index, t_s)
         has_prompts = i.role != "decode" and not is_empty_prefill(world, i.index)
         if has_prompts or (i.role != "prefill" and not is_empty_decode(world, i.index)):
-            self.agenda.at(t_s + LOOK_S, partial(self._look, k, span))
+            self.agenda.at(t_s + LOOK_S, partial(self._end_if_empty, k, span))
         else:
             self.end(k, t_s)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass, replace
 
 from twin.engine import codes as w
-from twin.engine.books import book_traffic
+from twin.engine.books import record_traffic
 from twin.engine.contention.flows import IDLE, Coming
 from twin.engine.lifecycle.agenda import Agenda
 from twin.engine.lifecycle.machine import Machine
@@ -41,15 +41,15 @@ class Dram:
         """Whether it may have to evict a model."""
         return self._room_bytes < math.inf
 
-    def read(self, model: Hashable) -> bool:
-        """Whether the model is there; it becomes the most recently used."""
+    def touch(self, model: Hashable) -> bool:
+        """Whether the model is stored here; if so, it becomes the most recently used."""
         if model in self.held:
             self.held.move_to_end(model)
         return model in self.held
 
-    def keep(self, model: Hashable, size_bytes: float) -> None:
+    def store(self, model: Hashable, size_bytes: float) -> None:
         """Store a model and evict others for it; a model that is larger than all is not stored."""
-        if self.read(model) or size_bytes > self._room_bytes:
+        if self.touch(model) or size_bytes > self._room_bytes:
             return
         self.held[model] = size_bytes
         while sum(self.held.values()) > self._room_bytes:
@@ -80,7 +80,7 @@ class Residency:
         return [self.nodes[node] for node in sorted(nodes)] if source == "local" else []
 
     def lose(self, out: Set[int]) -> None:
-        """Forget models of nodes that are out, and of bounded pools: each lacks a part now."""
+        """Forget models of failed nodes, and all of bounded pools, which lost a part of each."""
         for node in out:
             self.nodes.pop(node, None)
         for supernode in {int(node // self._nodes) for node in out - self._out}:
@@ -144,10 +144,10 @@ class Loading:
             self._machine.lay_flows(t_s)
             raise HardwareError(f"no weights reach {self._machine.setup.instances[k].name}")
         self._set_paces()
-        self._look_again(k, t_s)
+        self._plan_look(k, t_s)
 
     def _set_paces(self) -> None:
-        """Limit loads to what loaders take in; fetches, of all models, share the bucket evenly."""
+        """Limit loads to the rate of the loaders; fetches of all models share the bucket evenly."""
         transfers = [(loading._machine, k) for loading in self.together for k in loading._under_way]
         fetch_count = sum(machine.coming[k].stored for machine, k in transfers)
         for machine, k in transfers:
@@ -156,37 +156,37 @@ class Loading:
                 bytes_per_s = self._bucket_bytes_per_s / fetch_count
             machine.set_pace(machine.weights_flow(k), bytes_per_s)
 
-    def _rate(self, k: int) -> float:
-        """Bytes/s now; what links leave is known from the border after a transfer began on."""
+    def _bytes_per_s(self, k: int) -> float:
+        """Present bytes/s of the transfer to instance k; its level is known from a border on."""
         traffic, flow = self._machine.world.traffic, self._machine.weights_flow(k)
         if traffic.alone[flow] >= IDLE:  # the way is gone: a fault
             return 0.0
         return float(traffic.alone[flow] * (traffic.level[flow] or traffic.wish[flow]))
 
     def _settle(self, k: int, t_s: float) -> None:
-        """Book what came since the last look."""
-        transfer, bytes_per_s = self._under_way[k], self._rate(k)
+        """Record the bytes that have arrived since the last look."""
+        transfer, bytes_per_s = self._under_way[k], self._bytes_per_s(k)
         moved_bytes = min(transfer.left, bytes_per_s * (t_s - transfer.since_s))
         end_s = transfer.since_s + moved_bytes / bytes_per_s if bytes_per_s > 0.0 else t_s
         plane = w.VPC if self._machine.coming[k].stored else self._plane
         world, column = self._machine.world, self._machine.column(k)
-        book_traffic(world, w.WEIGHTS, plane, column, transfer.since_s, end_s, moved_bytes)
+        record_traffic(world, w.WEIGHTS, plane, column, transfer.since_s, end_s, moved_bytes)
         transfer.left, transfer.since_s = transfer.left - moved_bytes, t_s
 
-    def _look_again(self, k: int, t_s: float) -> None:
+    def _plan_look(self, k: int, t_s: float) -> None:
         """Plan when a transfer is looked at next: at its end, or earlier if rates may change."""
-        transfer, bytes_per_s = self._under_way[k], self._rate(k)
+        transfer, bytes_per_s = self._under_way[k], self._bytes_per_s(k)
         transfer_turn = transfer.turn
         after_s = min(LOOK_S, transfer.left / bytes_per_s) if bytes_per_s > 0.0 else LOOK_S
 
         def go_on(now_s: float) -> None:
-            """Book what has come, then end the transfer or plan the next look."""
+            """Record arrived bytes, then end the transfer or plan the next look."""
             if k not in self._under_way or self._under_way[k].turn != transfer_turn:
                 return None
             self._settle(k, now_s)
             if transfer.left > DONE * transfer.size:
                 self._set_paces()  # a rebalance may have stopped the flow
-                return self._look_again(k, now_s)
+                return self._plan_look(k, now_s)
             self._end(k)
             transfer.then(now_s)
             self._machine.lay_flows(now_s)

@@ -26,7 +26,7 @@ LEAST = 0.05  # instances: of less, no share says anything
 STEPS = 4  # towards the load that keeps the SLO
 
 
-def _both(prefill: Measured, decode: Measured) -> Measured:
+def _combine(prefill: Measured, decode: Measured) -> Measured:
     """Measurements of colocated instances: waiting work and needed instances add up, as an
     iteration computes prompts, then answers; of use and latency the worse counts."""
     return (
@@ -44,7 +44,7 @@ class Forecast:
         self._looked_s = 0.0
         self._squares, self._weight = 0.0, 0.0
 
-    def at(self, t_s: float, now: float, ahead: float) -> float:
+    def forecast(self, t_s: float, now: float, ahead: float) -> float:
         """The forecast `ahead` plus one standard deviation of past underestimates."""
         forecast = None
         while self._made and self._made[0][0] <= t_s - self._lead_s:
@@ -84,26 +84,28 @@ class Look:
         self._reached = 1.0  # of predicted tokens/s of prefill, by batches that were half full
         self.arrivals_per_s = 0.0
 
-    def at(
+    def measure(
         self, instances: Mapping[str, Sequence[int]], starting: Mapping[str, int], t_s: float
     ) -> dict[str, Measured]:
         """Measurement of each pool over its serving instances, given by number; starting: instances
         that will serve within the lead time."""
         span_s = max(t_s - self._looked_s, 1e-9)
         self._looked_s = t_s
-        self._count(span_s)
+        self._update_rates(span_s)
         handed_on_per_s, pools = math.inf, {}
         for role, numbers in instances.items():
             columns, measures = np.array(numbers, np.int64), []
             if role != "decode":
-                measurement, handed_on_per_s = self._prefill(columns, starting[role], t_s, span_s)
+                measurement, handed_on_per_s = self._measure_prefill(
+                    columns, starting[role], t_s, span_s
+                )
                 measures.append(measurement)
             if role != "prefill":
-                measures.append(self._decode(columns, handed_on_per_s, t_s))
-            pools[role] = measures[0] if len(measures) == 1 else _both(*measures)
+                measures.append(self._measure_decode(columns, handed_on_per_s, t_s))
+            pools[role] = measures[0] if len(measures) == 1 else _combine(*measures)
         return pools
 
-    def _count(self, span_s: float) -> None:
+    def _update_rates(self, span_s: float) -> None:
         """Set rates of arrived, computed and departed work, and their means over a lead time."""
         request, record, decode = self.world.request, self.world.record, self.world.decode
         windows, counters, last_totals = record.windows[:-1], record.counters, self._counted
@@ -128,7 +130,7 @@ class Look:
         decay = math.exp(-span_s / self._lead_s)
         self._mean = {k: r + decay * (self._mean.get(k, r) - r) for k, r in self._rate.items()}
 
-    def _prefill(
+    def _measure_prefill(
         self, at: np.ndarray, starting: int, t_s: float, span_s: float
     ) -> tuple[Measured, float]:
         """Measurement of prefill (used share: of full batches); and requests/s it can hand on."""
@@ -152,7 +154,7 @@ class Look:
         backlog = max(0.0, fresh_share * queued_tokens + excess_per_s * self._lead_s)
         needed_now = self._rate["tokens"] * fresh_share / one_rate
         needed = max(
-            self._forecasts[0].at(t_s, needed_now, coming_tokens_per_s / one_rate),
+            self._forecasts[0].forecast(t_s, needed_now, coming_tokens_per_s / one_rate),
             (coming_tokens_per_s + backlog / self._lead_s) / one_rate,  # and is gone as long after
         )
         measurement = (
@@ -173,8 +175,8 @@ class Look:
         self._oldest += int(is_unfinished.argmax()) if is_unfinished.any() else is_unfinished.size
         return float((first_token_s[is_new] - arrival_s[is_new]).mean()) if is_new.any() else 0.0
 
-    def _decode(self, at: np.ndarray, handed_on: float, t_s: float) -> Measured:
-        """Measurements of decode: used share of slots or KV space; waiting: those without room."""
+    def _measure_decode(self, at: np.ndarray, handed_on: float, t_s: float) -> Measured:
+        """Measurement of decode: used share of slots or KV space; requests without room wait."""
         decode, counters = self.world.decode, self.world.record.counters
         waiting = int(counters[w.FRONTED]) + sum(int(counters[counter]) for counter in BACK)
         waiting -= int(counters[w.ROUTED] + counters[w.REJECTED_ROUTER] + counters[w.GIVEN_UP])
@@ -184,19 +186,20 @@ class Look:
         kv_space = float(decode.kv_tokens[at].sum()) * ranks
         context_tokens = float(decode.context.reshape(-1, ranks)[at].sum())
         busy = max(float(decode.in_batch[at].sum()) / slots, context_tokens / max(kv_space, 1.0))
-        rates = self._rate
-        tpot_s = rates["iteration_s"] / max(rates["iterations"], 1e-9) / self._per_iteration
+        iteration_s = self._rate["iteration_s"] / max(self._rate["iterations"], 1e-9)
+        tpot_s = iteration_s / self._per_iteration
         decoding = float(decode.in_batch.sum())
         needed = math.nan
         if self._foresees:
             requests_coming = waiting + float(decode.taken.sum()) - decoding
-            of_one = self._requests_of_one()
+            requests_of_one = self._requests_of_one()
             later_requests = self._decoding_ahead(decoding, requests_coming, handed_on)
-            needed = self._forecasts[1].at(t_s, decoding / of_one, later_requests / of_one)
+            needed_later = later_requests / requests_of_one
+            needed = self._forecasts[1].forecast(t_s, decoding / requests_of_one, needed_later)
         return (waiting, (taken + waiting) / slots, busy, max(0.0, tpot_s) / self._tpot_s, needed)
 
     def _decoding_ahead(self, decoding: float, under_way: float, handed_on: float) -> float:
-        """Decoding requests after the lead time: who remains, by Little's law, and arrivals."""
+        """Expected decoding requests after the lead time: remaining (Little's law) and new ones."""
         leave_per_s = max(self._mean["left"], 0.0) / max(decoding, 1e-9)
         join_per_s = min(self._mean["requests"] + under_way / self._lead_s, handed_on)
         if decoding < 1.0 or leave_per_s * self._lead_s < 1e-6:
@@ -223,9 +226,9 @@ class Look:
                 np.maximum(0.0, load.mean() * more + (load - load.mean()) * math.sqrt(more))
                 for load in loads_of_ranks
             )
-            times = role.operator_sink()
+            operator_s = role.operator_sink()
             return float(
-                decode_iteration_s(role.decode, requests, context, 0, ranks, *hot_table, times)
+                decode_iteration_s(role.decode, requests, context, 0, ranks, *hot_table, operator_s)
             )
 
         kv_share = float(loads_of_ranks[1].sum()) / (decode.kv_tokens[k] * ranks)
@@ -235,8 +238,8 @@ class Look:
         least_s, most_s = iteration_s(least_load), iteration_s(most_load)
         if least_s <= limit_s < most_s:
             for _ in range(STEPS):  # along lines: seconds are nearly linear in requests
-                share = (limit_s - least_s) / (most_s - least_s)
-                tried_load = least_load + share * (most_load - least_load)
+                range_share = (limit_s - least_s) / (most_s - least_s)
+                tried_load = least_load + range_share * (most_load - least_load)
                 tried_s = iteration_s(tried_load)
                 if tried_s > limit_s:
                     most_load, most_s = tried_load, tried_s

@@ -14,7 +14,7 @@ import numpy as np
 from twin.engine import codes as w
 from twin.engine.build import slots_of
 from twin.engine.columns import World
-from twin.engine.contention.flows import Coming, Flow, Seat, flows_of, lay_out, recently
+from twin.engine.contention.flows import Coming, Flow, Seat, cached_answer, flows_of, lay_out
 from twin.engine.contention.traffic import load_servers
 from twin.engine.setup import Setup
 from twin.facts import Facts
@@ -33,7 +33,7 @@ from twin.scenario import Fault
 STATES_KEPT, PRICES_KEPT = 4, 256  # a link that flaps goes to and fro between two states
 
 
-def _sent(role: RoleCosts) -> np.ndarray:
+def _sent_bytes(role: RoleCosts) -> np.ndarray:
     """Bytes of a token within nodes and beyond: of the exchange, and of what attention gathers."""
 
     def split(amount: float, far: float) -> np.ndarray:
@@ -79,19 +79,19 @@ class Machine:
         plane = setup.scenario.deployment.kv_transfer_plane
         self._port = nic(self._whole, setup.first_die, plane)  # of one die, for KV hand-off
         self._priced: dict[Hashable, RoleCosts] = {}  # by faults in force, role and dies
-        self.change([])
+        self.put_in_force([])
         for members in self.members:  # an edit of the supernode may have cut dies off
             members[:] = [None if die in self.out else die for die in members]
         self.off: set[int] = set()  # instances that hold no die: engine/lifecycle/life.py
         self.absent: set[int] = set()  # these, and those that start
         self.epochs: list[Epoch] = []
         self._slots = slots_of(setup, setup.of_role("decode"))
-        self.roles: list[RoleCosts] = [self._as_built(k) for k in range(len(self.members))]
+        self.roles: list[RoleCosts] = [self._built_costs(k) for k in range(len(self.members))]
         for k, costs in enumerate(self.roles):
             self.adopt(k, costs)
         self.lay_flows()
 
-    def _as_built(self, k: int) -> RoleCosts:
+    def _built_costs(self, k: int) -> RoleCosts:
         """Costs of instance k on the undamaged machine; the first of a role is priced already.
         Raises HardwareError when no die of the instance is linked."""
         instance = self.setup.instances[k]
@@ -104,13 +104,13 @@ class Machine:
             return self.price(k)
         return built_costs
 
-    def in_use(self) -> set[int]:
+    def dies_in_use(self) -> set[int]:
         """Dies that are members of an instance, serving or failed."""
         return {die for members in self.members for die in members if die is not None}
 
     def held(self) -> set[int]:
         """Dies that belong to an instance: members, and original places of ranks without a die."""
-        held_dies = self.in_use()
+        held_dies = self.dies_in_use()
         for number, (i, members) in enumerate(zip(self.setup.instances, self.members, strict=True)):
             if number not in self.off:
                 homes_and_dies = zip(i.die_of_rank, members, strict=True)
@@ -161,11 +161,11 @@ class Machine:
         rank_count = instance.dies // self.setup.rank_dies
         return range(instance.index * rank_count, (instance.index + 1) * rank_count)
 
-    def change(self, in_force: Sequence[Fault]) -> None:
+    def put_in_force(self, in_force: Sequence[Fault]) -> None:
         """Put these faults in force: network, ports, and dies that cannot serve."""
         self.in_force, faults = list(in_force), tuple(in_force)
         network = partial(broken, self._whole, faults)
-        self.fabric = recently(self._states, faults, network, STATES_KEPT)  # with its prices
+        self.fabric = cached_answer(self._states, faults, network, STATES_KEPT)  # with its prices
         self._lay_ports()
         self.out = dies_unfit(self.fabric, self.setup.scenario.deployment)
 
@@ -196,8 +196,8 @@ class Machine:
                 costs = replace(costs, coefficients=slowed(costs.coefficients, slowest_speed))
             return costs
 
-        state = tuple(self.in_force), instance.role, dies
-        return recently(self._priced, state, priced, PRICES_KEPT)
+        state_key = tuple(self.in_force), instance.role, dies
+        return cached_answer(self._priced, state_key, priced, PRICES_KEPT)
 
     def adopt(self, k: int, costs: RoleCosts) -> None:
         """Use these costs for instance k from now on."""
@@ -205,7 +205,7 @@ class Machine:
         instance = self.setup.instances[k]
         costs_in_use, traffic = self.world.costs, self.world.traffic
         instance_row, coefficients = instance.index, numbers(costs.coefficients)
-        costs_in_use.sent[self.column(k)] = _sent(costs)
+        costs_in_use.sent[self.column(k)] = _sent_bytes(costs)
         carried_now, prices_now, prices_alone = (
             (costs_in_use.prefill_carried, costs_in_use.prefill_now, costs_in_use.prefill_alone)
             if instance.role == "prefill"
@@ -213,7 +213,7 @@ class Machine:
         )
         prices_now[instance_row] = prices_alone[instance_row] = coefficients
         if instance.role != "prefill":
-            self._seat(k)
+            self._set_slots(k)
             self.world.decode.kv_tokens[instance_row] = self.setup.kv_tokens(costs)
             self._price_copies(k)
         if instance.role != "decode":
@@ -221,7 +221,7 @@ class Machine:
         crowding = traffic.crowding[int(traffic.first[w.EXPERTS]) + self.column(k)]
         prices_now[instance_row, carried_now] *= crowding
         costs_in_use.priced[self.column(k)] = crowding
-        self._plug_in(k)
+        self._set_ports(k)
 
     def _price_copies(self, k: int) -> None:
         """Set the seconds that a byte takes between a die and its node's memory, by one rank."""
@@ -267,7 +267,7 @@ class Machine:
         traffic.pace[flow] = bytes_per_s
         traffic.wish[flow] = min(bytes_per_s / traffic.alone[flow], 1.0)
 
-    def _plug_in(self, k: int) -> None:
+    def _set_ports(self, k: int) -> None:
         """Set the ports over which dies hand on KV; a rank without a die uses those of others."""
         dies = self.serving(k)
         if self.setup.scenario.deployment.mode != "disaggregated" or not dies:
@@ -276,8 +276,8 @@ class Machine:
         ranks = self.ranks(k)
         dies_per_rank = len(ranks[0])
         port_dies = [
-            dies[(r * dies_per_rank + index) % len(dies)] if die is None or None in rank else die
-            for r, rank in enumerate(ranks)
+            dies[(j * dies_per_rank + index) % len(dies)] if die is None or None in rank else die
+            for j, rank in enumerate(ranks)
             for index, die in enumerate(rank)
         ]
         ports = ports_of(self._whole, port_dies, self._port)
@@ -286,7 +286,7 @@ class Machine:
         else:
             transfer.port_of_decode[self.rows(k)] = ports.reshape(-1, dies_per_rank)
 
-    def _seat(self, k: int) -> None:
+    def _set_slots(self, k: int) -> None:
         """Set the slots of the instance's ranks: none where no die serves."""
         instance, ranks = self.setup.instances[k], self.rows(k)
         has_all_dies = np.array([None not in rank for rank in self.ranks(k)])
@@ -297,12 +297,12 @@ class Machine:
 
     def lay_flows(self, t_s: float = 0.0) -> None:
         """Lay out all flows again from t_s on, after a change of the fabric or of members."""
-        scenario, first = self.setup.scenario, self.world.traffic.first
+        scenario, first_flows = self.setup.scenario, self.world.traffic.first
         seats, settings = self.seats(), (scenario.deployment, scenario.memory_pool)
         flows_by_key = self.fabric.once("flows", dict[Hashable, list[Flow]])
-        flows_key = (*settings, *first.tolist(), *seats)
-        flows = partial(flows_of, scenario, self.fabric, seats, first)
-        self.flows = recently(flows_by_key, flows_key, flows)
+        flows_key = (*settings, *first_flows.tolist(), *seats)
+        flows = partial(flows_of, scenario, self.fabric, seats, first_flows)
+        self.flows = cached_answer(flows_by_key, flows_key, flows)
         if self.epochs and self.epochs[-1].t_s == t_s:
             self.epochs.pop()
         self.epochs.append(Epoch(t_s, self.fabric, self.flows, seats))
@@ -311,11 +311,11 @@ class Machine:
         for machine in self.together:
             machine.reach_storage()
 
-    def meet(self, machines: Sequence[Machine]) -> None:
-        """Number the flows of this model anew, among those of all models' machines."""
+    def number_flows(self, machines: Sequence[Machine]) -> None:
+        """Make this model's flows again, numbered in the common table of these machines' models."""
         self.together = list(machines)
-        first = self.world.traffic.first
-        self.flows = flows_of(self.setup.scenario, self.fabric, self.seats(), first)
+        first_flows = self.world.traffic.first
+        self.flows = flows_of(self.setup.scenario, self.fabric, self.seats(), first_flows)
 
     def seats(self) -> list[Seat]:
         """Serving instances as flows need them, without failed dies."""
@@ -331,7 +331,7 @@ class Machine:
         ]  # fmt: skip
 
     def reach_storage(self) -> None:
-        """Set memory servers an instance reaches, and its bytes/s from these and the SSD tier."""
+        """Set each instance's memory servers, and its bytes/s from these and the SSD tier."""
         prefill, streams, traffic = self.world.prefill, self.world.streams, self.world.traffic
         prefill.pool_open[:] = 0
         prefill.ssd_bytes_per_s[:] = 0.0

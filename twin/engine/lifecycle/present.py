@@ -22,7 +22,7 @@ class Present:
     def __init__(self, setup: Setup, elastic: Elastic | None) -> None:
         self._setup, self._elastic = setup, elastic
 
-    def _time(self, role: str, edges_s: np.ndarray, *states: str) -> np.ndarray:
+    def _instance_s(self, role: str, edges_s: np.ndarray, *states: str) -> np.ndarray:
         """Instance-seconds of a pool in some states (none given: in any) between edges."""
         assert self._elastic is not None
         instance_s = np.zeros(edges_s.size - 1)
@@ -33,44 +33,46 @@ class Present:
                 instance_s += np.clip(end_s - np.maximum(span.t_s, edges_s[:-1]), 0.0, None)
         return instance_s
 
-    def _mean(self, windows: int, role: str, *states: str) -> Counts:
+    def _mean_instances(self, windows: int, role: str, *states: str) -> Counts:
         """Mean instances of a pool in each window."""
         if self._elastic is None:
             return len(self._setup.of_role(role))
         window_edges_s = np.linspace(0.0, self._setup.scenario.horizon_s, windows + 1)
-        return self._time(role, window_edges_s, *states) / np.diff(window_edges_s)
+        return self._instance_s(role, window_edges_s, *states) / np.diff(window_edges_s)
 
-    def _size(self, role: str) -> float:
+    def _npus_each(self, role: str) -> float:
         """NPUs of an instance of a pool."""
         instances = self._setup.of_role(role)
         return instances[0].dies / self._setup.dies_per_npu(instances[0].role) if instances else 0.0
 
     def instances(self, windows: int) -> tuple[Counts, Counts]:
         """Prefill and decode instances that can compute, mean of each window."""
-        prefill, decode = (self._mean(windows, role, "serve", "drain") for role in DUTIES)
+        prefill, decode = (self._mean_instances(windows, role, "serve", "drain") for role in DUTIES)
         return prefill, decode
 
     def npus_held(self, windows: int) -> tuple[Counts, Counts]:
         """NPUs that belong to an instance, and those of prefill, mean of each window."""
-        prefill_npus = self._mean(windows, "prefill") * self._size("prefill")
+        prefill_npus = self._mean_instances(windows, "prefill") * self._npus_each("prefill")
         if self._elastic is None:  # pools may share NPUs
             used_dies = {die for instance in self._setup.instances for die in instance.die_of_rank}
             return float(self._setup.fabric.npus_of(used_dies)), prefill_npus
-        return self._sum(windows), prefill_npus
+        return self._mean_npus(windows), prefill_npus
 
-    def _sum(self, windows: int, *states: str) -> Counts:
+    def _mean_npus(self, windows: int, *states: str) -> Counts:
         """NPUs of all pools in some states, mean of each window."""
         roles = self._setup.roles
-        return sum(self._mean(windows, role, *states) * self._size(role) for role in roles)
+        return sum(
+            self._mean_instances(windows, role, *states) * self._npus_each(role) for role in roles
+        )
 
     def npus_by_state(self, windows: int) -> dict[str, np.ndarray]:
         """NPUs that serve in each pool, start, or drain; empty without elasticity."""
         if self._elastic is None:
             return {}
         columns = {
-            f"{role}_npus": self._mean(windows, role, "serve") * self._size(role)
+            f"{role}_npus": self._mean_instances(windows, role, "serve") * self._npus_each(role)
             for role in self._setup.roles
-        } | {"changing_npus": self._sum(windows, *NOT_SERVING)}
+        } | {"changing_npus": self._mean_npus(windows, *NOT_SERVING)}
         return {name: np.asarray(values) for name, values in columns.items()}
 
     def npus(self) -> dict[str, float]:
@@ -82,22 +84,24 @@ class Present:
                 // self._setup.dies_per_npu(role)
                 for role in roles
             }
-        return {role: self._steady(role) * self._size(role) for role in roles}
+        return {role: self._steady_instances(role) * self._npus_each(role) for role in roles}
 
-    def _steady(self, role: str, *states: str) -> float:
+    def _steady_instances(self, role: str, *states: str) -> float:
         """Mean number of a role's instances in these states after the warm-up."""
         edges_s = np.array([self._setup.scenario.warmup_s, self._setup.scenario.horizon_s])
-        return float((self._time(role, edges_s, *states) / np.diff(edges_s))[0])
+        return float((self._instance_s(role, edges_s, *states) / np.diff(edges_s))[0])
 
     def totals(self) -> dict[str, float]:
         """Instances of the steady state that can compute; NPU-seconds held, and changes."""
         if self._elastic is None:
             return {f"{duty}_instances": float(len(self._setup.of_role(duty))) for duty in DUTIES}
-        totals = {f"{duty}_instances": self._steady(duty, "serve", "drain") for duty in DUTIES}
+        totals = {
+            f"{duty}_instances": self._steady_instances(duty, "serve", "drain") for duty in DUTIES
+        }
         run_span = np.array([0.0, self._setup.scenario.horizon_s])
         for name, states in (("held", ()), ("not_serving", NOT_SERVING)):
             totals[f"npu_s_{name}"] = sum(
-                float(self._time(role, run_span, *states)[0]) * self._size(role)
+                float(self._instance_s(role, run_span, *states)[0]) * self._npus_each(role)
                 for role in self._setup.roles
             )
         starts = [s for s in self._elastic.life.spans if s.state == "process" and s.t_s < s.end_s]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from twin.engine import codes as w
-from twin.engine.contention.flows import meet, numbers_of
+from twin.engine.contention.flows import can_meet, number_flows
 from twin.engine.lifecycle.life import Life
 from twin.engine.lifecycle.loading import Residency
 from twin.engine.lifecycle.machine import Machine
@@ -30,7 +30,7 @@ def share_npus(lives: Sequence[Life]) -> None:
             if life.state[number] == "serve" and dies & taken_dies:
                 life.end(number, 0.0)
         taken_dies |= life.held()
-        life.settle(residency, model)
+        life.share_dram(residency, model)
 
 
 def share_links(machines: Sequence[Machine]) -> bool:
@@ -39,7 +39,7 @@ def share_links(machines: Sequence[Machine]) -> bool:
     first_machine = machines[0]
     may_change = any(m.setup.scenario.faults or is_elastic(m.setup.scenario) for m in machines)
     flows_of_models = [machine.flows for machine in machines]
-    if len(machines) == 1 or not (may_change or meet(flows_of_models, first_machine.fabric)):
+    if len(machines) == 1 or not (may_change or can_meet(flows_of_models, first_machine.fabric)):
         return False
     worlds = [machine.world for machine in machines]
     sizes = [
@@ -49,7 +49,7 @@ def share_links(machines: Sequence[Machine]) -> bool:
     columns = sum(size for _, size, _ in sizes)
     flow_numbers, next_exchange, next_other = [], 0, columns
     for prefills, exchanges, swaps in sizes:
-        flow_numbers.append(numbers_of(prefills, exchanges, swaps, next_exchange, next_other))
+        flow_numbers.append(number_flows(prefills, exchanges, swaps, next_exchange, next_other))
         next_exchange += exchanges
         next_other = int(flow_numbers[-1][1].max(initial=next_other))
     pace_bytes_per_s, is_active = np.full(next_other, np.inf), np.zeros(next_other, np.int8)
@@ -66,6 +66,6 @@ def share_links(machines: Sequence[Machine]) -> bool:
             crowding=crowding, alone=np.ones(next_other), wish=np.ones(next_other),
         )  # fmt: skip
     for machine in machines:
-        machine.meet(machines)
+        machine.number_flows(machines)
     first_machine.lay_flows()
     return True

@@ -5,9 +5,9 @@ prompt delays everyone's next token: the contrast that shows what disaggregation
 
 from twin.engine import codes as w
 from twin.engine import pool
-from twin.engine.books import book_one
+from twin.engine.books import record_amount
 from twin.engine.columns import World
-from twin.engine.contention.traffic import move_activations, price_exchange
+from twin.engine.contention.traffic import price_exchange, record_exchange
 from twin.engine.lists import fill
 from twin.engine.phases import decode
 from twin.engine.phases.prefill import form_batch, next_computed
@@ -30,8 +30,8 @@ def colocated(world: World, t1: float) -> None:
                 launch_mixed(world, number, read_s)
             # Those whose KV is there from the start wait to join, with or without a prompt.
             now_s = min(
-                decode.acts_s(world, number, prefill.queue[number, w.HEAD]),
-                decode.acts_s(world, number, state.wait[number, w.HEAD]),
+                decode.next_action_s(world, number, prefill.queue[number, w.HEAD]),
+                decode.next_action_s(world, number, state.wait[number, w.HEAD]),
             )
             if now_s > t1:
                 break
@@ -53,8 +53,8 @@ def colocated(world: World, t1: float) -> None:
 def finish_pieces(world: World, c: int, now_s: float) -> None:
     """Deliver first tokens of prompts whose last piece is computed; they join the batch."""
     requests = world.request
-    pool.look_at_pool(world, c, now_s)
-    blocks_before = pool.kept_by(world, c)
+    pool.set_pool_clock(world, c, now_s)
+    blocks_before = pool.blocks_stored(world, c)
     while True:
         i = next_computed(world, c, now_s, now_s)
         if i == w.NONE:
@@ -90,7 +90,7 @@ def launch_mixed(world: World, c: int, read_s: float) -> None:
     iteration_s += read_s - now_s
     end_s, windows = now_s + iteration_s, world.record.windows
     if batch_tokens > 0.0:
-        book_one(world, windows, now_s, end_s, w.PREFILL_TOKENS, batch_tokens)
-        book_one(world, windows, now_s, end_s, w.PREFILL_BATCHES, 1.0)
-        move_activations(world, settings.prefills + c, now_s, end_s, batch_tokens)
+        record_amount(world, windows, now_s, end_s, w.PREFILL_TOKENS, batch_tokens)
+        record_amount(world, windows, now_s, end_s, w.PREFILL_BATCHES, 1.0)
+        record_exchange(world, settings.prefills + c, now_s, end_s, batch_tokens)
     decode.begin_iteration(world, c, now_s, end_s, batch_tokens, pairs)

@@ -6,13 +6,19 @@ An iteration touches ranks, not requests: a request that joins knows at which it
 import numpy as np
 
 from twin.engine import codes as w
-from twin.engine.books import add_at, book_traffic, log_pass, spread
+from twin.engine.books import add_at, log_pass, record_traffic, spread
 from twin.engine.clients.fair import charge, charge_iteration, note_growth
-from twin.engine.clients.returns import come_back, tenant_of
+from twin.engine.clients.returns import schedule_next, tenant_of
 from twin.engine.clock import bin_of
 from twin.engine.columns import World
-from twin.engine.contention.traffic import move_activations, price_exchange, slowed_by_hand_off
-from twin.engine.in_hbm import has_joined, keep_here, let_go, make_way, shared_tokens
+from twin.engine.contention.traffic import hand_off_slowdown, price_exchange, record_exchange
+from twin.engine.in_hbm import (
+    count_joined,
+    release_cell,
+    shared_tokens,
+    store_computed,
+    trim_cell,
+)
 from twin.engine.lists import append, fill, pop, total
 from twin.engine.pool import store_answer
 from twin.engine.swap import copies_s, send_to_host, stream_kv, swap_in, swap_out
@@ -28,7 +34,9 @@ def decode(world: World, t1: float) -> None:
     decode_state, instance, first_decode = world.decode, world.instance, world.settings.prefills
     for instance_number in range(decode_state.taken.size):
         while instance.up[first_decode + instance_number]:
-            now_s = acts_s(world, instance_number, decode_state.wait[instance_number, w.HEAD])
+            now_s = next_action_s(
+                world, instance_number, decode_state.wait[instance_number, w.HEAD]
+            )
             if now_s > t1:
                 break
             if instance.running[first_decode + instance_number]:
@@ -43,7 +51,7 @@ def decode(world: World, t1: float) -> None:
 
 
 @kernel
-def acts_s(world: World, d: int, head: int) -> float:
+def next_action_s(world: World, d: int, head: int) -> float:
     """Time at which an instance ends its iteration, or can begin one (s)."""
     column = world.settings.prefills + d
     ends_s = world.instance.ends_s[column]
@@ -70,16 +78,16 @@ def admit(world: World, d: int, now_s: float) -> None:
 
 
 @kernel
-def first_token(world: World, i: int, now_s: float) -> None:
+def deliver_first_token(world: World, i: int, now_s: float) -> None:
     """Deliver a first token as its request joins decode's loop. Where the router waits for
     prefill's own answer, it comes at the end of the prefill pass that ran when the KV arrived."""
     request = world.request
     if world.settings.colocated:
         return
-    p, first_s = request.prefill_instance[i], now_s
-    pass_is_older = world.prefill.begin_s[p] <= request.ready_s[i]
-    if world.settings.first_after_pass and world.instance.running[p] and pass_is_older:
-        first_s = max(first_s, world.instance.ends_s[p])
+    prefill_row, first_s = request.prefill_instance[i], now_s
+    pass_is_older = world.prefill.begin_s[prefill_row] <= request.ready_s[i]
+    if world.settings.first_after_pass and world.instance.running[prefill_row] and pass_is_older:
+        first_s = max(first_s, world.instance.ends_s[prefill_row])
     request.transfer_end_s[i] = first_s
 
 
@@ -90,10 +98,10 @@ def join(world: World, d: int, i: int, now_s: float) -> None:
     rank = request.rank[i]
     kv_tokens = request.input_tokens[i] + request.emitted[i]
     if request.emitted[i] == 0 and settings.first_by_decode and settings.has_prefill:
-        first_token(world, i, now_s)
+        deliver_first_token(world, i, now_s)
     state.changed[d] = 1
     state.reserved_tokens[rank] -= kv_tokens
-    has_joined(world, i)
+    count_joined(world, i)
     world.record.counters[w.JOINED] += 1
     request.emitted[i] += 1  # the token that prefill computed
     if settings.order == w.FAIR:
@@ -141,7 +149,7 @@ def launch(world: World, d: int, now_s: float) -> None:
     first_rank = d * settings.decode_ranks
     operators = costs.decode_operators
     fill(operators, 0.0)
-    slowdown = slowed_by_hand_off(world, d) if settings.kv_among_experts else 1.0
+    slowdown = hand_off_slowdown(world, d) if settings.kv_among_experts else 1.0
     price_exchange(world, settings.prefills + d, slowdown)
     stream_kv(world, d, now_s)
     iteration_s = decode_iteration_s(
@@ -212,10 +220,10 @@ def begin_iteration(
     spread(record.instances, begin_s, end_s, record, 3, settings)
     log_pass(world, column, begin_s, end_s, state.in_batch[d], tokens, operators)
     verified_tokens = requests * (settings.draft_tokens + 1)
-    move_activations(world, column, begin_s, end_s, verified_tokens)
+    record_exchange(world, column, begin_s, end_s, verified_tokens)
     offloaded_bytes = verified_tokens * settings.offloaded_bytes_per_token
-    book_traffic(world, w.OFFLOAD, settings.kv_plane, column, begin_s, end_s, offloaded_bytes)
-    book_traffic(world, w.SWAP, w.UB, column, begin_s, end_s, total(state.streaming[d]))
+    record_traffic(world, w.OFFLOAD, settings.kv_plane, column, begin_s, end_s, offloaded_bytes)
+    record_traffic(world, w.SWAP, w.UB, column, begin_s, end_s, total(state.streaming[d]))
 
 
 @kernel
@@ -236,7 +244,9 @@ def settle(world: World, d: int, now_s: float) -> None:
     while due_row != w.NONE:
         next_due = request.following[due_row]
         leave(world, d, due_row)
-        keep_here(world, due_row, request.input_tokens[due_row] + request.output_tokens[due_row])
+        store_computed(
+            world, due_row, request.input_tokens[due_row] + request.output_tokens[due_row]
+        )
         release(world, d, due_row)
         request.emitted[due_row] = request.output_tokens[due_row]
         end_request(world, due_row, now_s)
@@ -245,24 +255,24 @@ def settle(world: World, d: int, now_s: float) -> None:
 
 @kernel
 def make_room(world: World, d: int, now_s: float) -> None:
-    """Preempt on every rank whose requests hold more KV than fits; idle blocks go before."""
+    """Preempt requests on every rank whose KV does not fit, after evicting its idle blocks."""
     settings = world.settings
     context, requests = world.decode.context, world.decode.requests
     half_page = 0.5 * settings.page_tokens
     kv_space = world.decode.kv_tokens[d]
     first_rank = d * settings.decode_ranks
-    for r in range(first_rank, first_rank + settings.decode_ranks):
-        while requests[r] > 0 and context[r] + requests[r] * half_page > kv_space + shared_tokens(
-            world, r
-        ):
-            preempt(world, d, r, now_s)
+    for rank in range(first_rank, first_rank + settings.decode_ranks):
+        while requests[rank] > 0 and context[rank] + requests[
+            rank
+        ] * half_page > kv_space + shared_tokens(world, rank):
+            preempt(world, d, rank, now_s)
         if world.settings.colocated:
-            make_way(world, r)
+            trim_cell(world, rank)
 
 
 @kernel
 def leave(world: World, d: int, i: int) -> None:
-    """Remove a request from its rank's slots and sums."""
+    """Subtract a request from its rank's slots, context and growth."""
     request, state = world.request, world.decode
     rank = request.rank[i]
     iterations_due = request.due[i] - request.joined[i]
@@ -287,8 +297,8 @@ def leave(world: World, d: int, i: int) -> None:
 
 @kernel
 def release(world: World, d: int, i: int) -> None:
-    """Free a request's slot, and what it uses of a prefix cache."""
-    let_go(world, i)
+    """Free a request's slot, and its blocks in a prefix cache."""
+    release_cell(world, i)
     world.decode.changed[d] = 1
     world.decode.taken[d] -= 1
     world.decode.taken_slots[world.request.rank[i]] -= 1
@@ -318,7 +328,7 @@ def end_request(world: World, i: int, now_s: float) -> None:
     world.record.counters[w.FINISHED_DECODE] += 1
     if world.settings.keep_answers:
         store_answer(world, i, now_s)
-    come_back(world, i, now_s)
+    schedule_next(world, i, now_s)
 
 
 @kernel
@@ -341,7 +351,7 @@ def preempt(world: World, d: int, rank: int, now_s: float) -> None:
         request.status[victim] = w.REJECTED
         request.reason[victim] = w.OUTGREW_DECODE
         world.record.counters[w.REJECTED_DECODE] += 1
-        come_back(world, victim, now_s)
+        schedule_next(world, victim, now_s)
         return
     request.preemptions[victim] += 1
     add_at(world.record.windows, now_s, w.PREEMPTIONS, 1.0, world.settings)

@@ -4,12 +4,19 @@ import math
 
 from twin.engine import codes as w
 from twin.engine import pool
-from twin.engine.books import add_at, book_one, log_pass, spread
+from twin.engine.books import add_at, log_pass, record_amount, spread
 from twin.engine.clients.fair import bring_forward, charge_prompt
-from twin.engine.clients.returns import cancel, come_back
+from twin.engine.clients.returns import cancel, schedule_next
 from twin.engine.columns import World
-from twin.engine.contention.traffic import give_ports_back, move_activations, price_exchange
-from twin.engine.in_hbm import begin_here, blocks_here, first_cell, keep_here, let_go, nearest
+from twin.engine.contention.traffic import price_exchange, record_exchange, restore_ports
+from twin.engine.in_hbm import (
+    cell_blocks,
+    claim_cell,
+    first_cell,
+    lightest_cell,
+    release_cell,
+    store_computed,
+)
 from twin.engine.lists import append, fill, pop, remove_after
 from twin.engine.phases.decode import give_slot_back
 from twin.kernels.compiled import kernel
@@ -80,10 +87,10 @@ def form_batch(world: World, p: int, now_s: float) -> int:
             world.decode.prompt_tokens[rank] = world.decode.prompt_pairs[rank] = 0.0
     state.cold_blocks[0] = 0
     pool.forget_servers(world, p)
-    pool.look_at_pool(world, p, now_s)
+    pool.set_pool_clock(world, p, now_s)
     batch_tokens, kv_tokens, hit_tokens, read_tokens, pairs, hbm_blocks = 0, 0, 0, 0, 0.0, 0
     last_kept = w.NONE  # the last prompt that stays in the queue with a part of it
-    seen_s = received_by(world, p, now_s)
+    seen_s = latest_arrival_s(world, p, now_s)
     i = w.NONE if waits_for_ranks(world, p, seen_s) else state.queue[p, w.HEAD]
     while i != w.NONE and request.ready_s[i] <= seen_s and batch_tokens < settings.prefill_budget:
         if settings.order == w.FAIR and request.progress[i] == w.NONE:
@@ -95,7 +102,7 @@ def form_batch(world: World, p: int, now_s: float) -> int:
         die = die_for(world, p, i, is_first_piece) if settings.data_parallel_attention else 0
         cell = request.rank[i] if settings.colocated else first_cell(world, p) + die
         if is_first_piece and settings.in_hbm:
-            hbm_blocks = blocks_here(world, cell, i)
+            hbm_blocks = cell_blocks(world, cell, i)
         cached_tokens = (
             pool.cached_tokens(world, p, i, hbm_blocks) if is_first_piece else request.progress[i]
         )
@@ -108,11 +115,11 @@ def form_batch(world: World, p: int, now_s: float) -> int:
         if is_first_piece:
             not_in_hbm = max(cached_tokens - hbm_blocks * settings.block_tokens, 0)
             begin_pass(world, i, cached_tokens, not_in_hbm, now_s)
-            begin_here(world, cell, i, hbm_blocks)
+            claim_cell(world, cell, i, hbm_blocks)
             hit_tokens += cached_tokens
             read_tokens += not_in_hbm
             if not_in_hbm > 0:
-                state.cold_blocks[0] += pool.warm(world, p, i, cached_tokens, hbm_blocks)
+                state.cold_blocks[0] += pool.note_servers(world, p, i, cached_tokens, hbm_blocks)
         # Each token attends to all before it.
         new_pairs = piece_tokens * (cached_tokens + 0.5 * (piece_tokens + 1))
         state.die_tokens[die] += piece_tokens
@@ -140,7 +147,7 @@ def form_batch(world: World, p: int, now_s: float) -> int:
 
 
 @kernel
-def received_by(world: World, p: int, now_s: float) -> float:
+def latest_arrival_s(world: World, p: int, now_s: float) -> float:
     """Latest arrival of prompts that a pass beginning now can include (s). A decoding colocated
     instance receives prompts once in a number of iterations, and after one with prompts; where
     passes are formed ahead, only those that arrived before the running pass began."""
@@ -178,9 +185,9 @@ def groups_with_prompts(world: World, p: int, now_s: float) -> int:
     has_prompt, first_rank = world.decode.prompt_tokens, p * world.settings.decode_ranks
     group_count, queued_request = 0, world.prefill.queue[p, w.HEAD]
     while queued_request != w.NONE and world.request.ready_s[queued_request] <= now_s:
-        first, _ = sharers(world, p, queued_request)
-        group_count += has_prompt[first] == 0.0
-        has_prompt[first] = 1.0
+        sharing_rank, _ = ranks_of_prompt(world, p, queued_request)
+        group_count += has_prompt[sharing_rank] == 0.0
+        has_prompt[sharing_rank] = 1.0
         queued_request = world.request.following[queued_request]
     for rank in range(first_rank, first_rank + world.settings.decode_ranks):
         has_prompt[rank] = 0.0
@@ -200,7 +207,7 @@ def die_for(world: World, p: int, i: int, begins: bool) -> int:
     """Die, or group of dies that split prompts, that takes the next piece of a prompt: with least
     attention work. If the router looks for hits in HBM, they are weighed against a die's load."""
     if begins and world.settings.in_hbm and world.settings.router_policy in SEES_HITS:
-        return nearest(world, p, i, world.prefill.die_tokens)
+        return lightest_cell(world, p, i, world.prefill.die_tokens)
     state, lightest_die, layout = world.prefill, 0, world.costs.prefill[p].layout
     for die in range(1, int(layout.dies / layout.context_dies)):
         is_lighter = state.die_tokens[die] < state.die_tokens[lightest_die]
@@ -212,7 +219,7 @@ def die_for(world: World, p: int, i: int, begins: bool) -> int:
 
 
 @kernel
-def share_left(world: World, p: int, die: int, held: int) -> int:
+def tokens_to_share(world: World, p: int, die: int, held: int) -> int:
     """Tokens of a prompt after `held` until a die has its share of a full batch's attention."""
     state, prices = world.prefill, world.costs.prefill[p]
     token_s, pair_s = state.attention_s_per_token[p], prices.core.pair
@@ -238,7 +245,7 @@ def piece_of(world: World, p: int, i: int, die: int, held: int, remaining: int, 
     if not (settings.data_parallel_attention and settings.even_attention):
         return tokens_to_take(remaining, budget_left, longest_piece(world, p, held), taken == 0)
     most_tokens = longest_piece(world, p, held) if settings.chunk_tokens > 0 else remaining
-    return min(remaining, budget_left, share_left(world, p, die, held), most_tokens)
+    return min(remaining, budget_left, tokens_to_share(world, p, die, held), most_tokens)
 
 
 @kernel
@@ -255,7 +262,7 @@ def longest_piece(world: World, p: int, held: int) -> int:
 
 
 @kernel
-def sharers(world: World, p: int, i: int) -> tuple[int, int]:
+def ranks_of_prompt(world: World, p: int, i: int) -> tuple[int, int]:
     """Ranks (first, one after the last) that share a prompt on a colocated instance."""
     ranks, group_size = world.settings.decode_ranks, world.settings.prompt_ranks
     group_start = (world.request.rank[i] - p * ranks) // group_size * group_size
@@ -265,7 +272,7 @@ def sharers(world: World, p: int, i: int) -> tuple[int, int]:
 @kernel
 def rank_room(world: World, p: int, i: int) -> int:
     """Prompt tokens that a request's ranks can still compute in this iteration."""
-    first_rank, end_rank = sharers(world, p, i)
+    first_rank, end_rank = ranks_of_prompt(world, p, i)
     chunk_tokens_left = world.settings.chunk_tokens - world.decode.prompt_tokens[first_rank]
     return int(chunk_tokens_left * (end_rank - first_rank))
 
@@ -273,7 +280,7 @@ def rank_room(world: World, p: int, i: int) -> int:
 @kernel
 def give_to_ranks(world: World, p: int, i: int, tokens: float, pairs: float) -> None:
     """Add a piece of a prompt to its rank, or to the ranks that share the prompt."""
-    first_rank, end_rank = sharers(world, p, i)
+    first_rank, end_rank = ranks_of_prompt(world, p, i)
     for rank in range(first_rank, end_rank):
         world.decode.prompt_tokens[rank] += tokens / (end_rank - first_rank)
         world.decode.prompt_pairs[rank] += pairs / (end_rank - first_rank)
@@ -298,7 +305,7 @@ def leave_queue(world: World, p: int, i: int) -> None:
     """Subtract from the queue of instance p a request that no longer waits or computes there."""
     state, request = world.prefill, world.request
     if not world.settings.colocated:
-        let_go(world, i)
+        release_cell(world, i)
     state.queued_tokens[p] -= request.input_tokens[i] + request.emitted[i]
     state.queued_s[p] -= request.work_s[i]
 
@@ -329,8 +336,8 @@ def note_batch(world: World, p: int, now_s: float, taken: float, hits: float, pa
 
 @kernel
 def compute_batch(world: World, p: int, now_s: float) -> None:
-    """Set the end of a batch whose cached KV has been read, and record its time from its forming.
-    With layer-wise reads it computes since its first layer arrived."""
+    """Set the end of a batch whose cached KV has been read, and record it from the time it was
+    formed. With layer-wise reads it computes since its first layer arrived."""
     settings, state, costs = world.settings, world.prefill, world.costs
     operators = costs.prefill_operators
     fill(operators, 0.0)
@@ -355,18 +362,18 @@ def compute_batch(world: World, p: int, now_s: float) -> None:
         state.full_s[p] += end_s - state.begin_s[p]
         state.full_line_s[p] += state.pass_s[p] + state.batch_tokens[p] * state.s_per_token[p]
         state.full_line_s[p] += state.batch_pairs[p] * state.s_per_pair[p]
-    book_batch(world, p, state.begin_s[p], end_s, max(0.0, end_s - compute_s - state.begin_s[p]))
+    record_batch(world, p, state.begin_s[p], end_s, max(0.0, end_s - compute_s - state.begin_s[p]))
 
 
 @kernel
 def leave_last_stage(world: World, t1: float) -> None:
-    """End the requests of prefill alone whose batch has left its last pipeline stage by t1."""
+    """Without a decode pool: end requests whose batch has left its last pipeline stage by t1."""
     request, unsent = world.request, world.transfer.unsent
     last_request = unsent[0, w.TAIL]
     while unsent[0, w.HEAD] != w.NONE:
         i = pop(unsent, 0, request.following)
         if request.ready_s[i] <= t1:
-            end_alone(world, i, request.ready_s[i])
+            end_prefill_only(world, i, request.ready_s[i])
         else:
             append(unsent, 0, request.following, i)
         if i == last_request:
@@ -374,17 +381,17 @@ def leave_last_stage(world: World, t1: float) -> None:
 
 
 @kernel
-def end_alone(world: World, i: int, now_s: float) -> None:
+def end_prefill_only(world: World, i: int, now_s: float) -> None:
     """End a request of prefill alone: its first token is its end."""
     request = world.request
     request.transfer_end_s[i] = request.finish_s[i] = now_s
     request.status[i] = w.FINISHED
     world.record.counters[w.FINISHED_PREFILL] += 1
-    come_back(world, i, now_s)
+    schedule_next(world, i, now_s)
 
 
 @kernel
-def book_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: float) -> None:
+def record_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: float) -> None:
     """Book a batch: time, tokens, operators, and bytes of its collectives."""
     settings = world.settings
     tokens, attention_pairs = world.prefill.batch_tokens[p], world.prefill.batch_pairs[p]
@@ -404,9 +411,9 @@ def book_batch(world: World, p: int, begin_s: float, end_s: float, fetch_s: floa
     record.amounts[6 + operators.size] = fetch_s
     spread(record.windows, begin_s, end_s, record, 7 + operators.size, settings)
     busy_field = p * w.AT_FIELDS + w.AT_BUSY_S
-    book_one(world, record.instances, begin_s, end_s, busy_field, end_s - begin_s)
+    record_amount(world, record.instances, begin_s, end_s, busy_field, end_s - begin_s)
     log_pass(world, p, begin_s, end_s, 0, tokens, operators)
-    move_activations(world, p, begin_s + fetch_s, end_s, tokens)
+    record_exchange(world, p, begin_s + fetch_s, end_s, tokens)
 
 
 @kernel
@@ -419,7 +426,7 @@ def next_computed(world: World, p: int, now_s: float, last_stage_end_s: float) -
         i = pop(state.batch, p, request.following)
         if i == w.NONE:
             return i
-        keep_here(world, i, request.input_tokens[i])
+        store_computed(world, i, request.input_tokens[i])
         leave_queue(world, p, i)
         if world.settings.patient and request.gone[i]:
             give_slot_back(world, i)
@@ -440,9 +447,9 @@ def finish_batch(world: World, p: int) -> None:
     settings, request, end_s = world.settings, world.request, world.instance.ends_s[p]
     last_stage_end_s = world.prefill.stage_s[p, settings.stages - 1]
     world.instance.running[p] = 0
-    give_ports_back(world, p)
-    pool.look_at_pool(world, p, end_s)
-    blocks_before = pool.kept_by(world, p)
+    restore_ports(world, p)
+    pool.set_pool_clock(world, p, end_s)
+    blocks_before = pool.blocks_stored(world, p)
     while True:
         i = next_computed(world, p, end_s, last_stage_end_s)
         if i == w.NONE:
@@ -454,7 +461,7 @@ def finish_batch(world: World, p: int) -> None:
         if settings.has_decode or settings.stages > 1:
             append(world.transfer.unsent, 0, request.following, i)
         else:
-            end_alone(world, i, end_s)
+            end_prefill_only(world, i, end_s)
     pool.write_blocks(world, p, end_s, blocks_before)
 
 

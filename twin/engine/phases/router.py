@@ -10,12 +10,12 @@ is known at once, for it would refuse the request."""
 import numpy as np
 
 from twin.engine import codes as w
-from twin.engine.clients.admission import handed_over_in_s, prefilled_in_s, refuse, take_in
+from twin.engine.clients.admission import admit_arrivals, handed_over_in_s, prefilled_in_s, refuse
 from twin.engine.clients.fair import bring_forward, charge_prompt, note_handed_on
-from twin.engine.clients.returns import come_back, tenant_of, turn_of
+from twin.engine.clients.returns import schedule_next, tenant_of, turn_of
 from twin.engine.columns import World
-from twin.engine.in_hbm import expected_here, nearest, shared_tokens
-from twin.engine.lists import any_of, append, fill, insert, pop, total, unlist
+from twin.engine.in_hbm import expected_blocks, lightest_cell, shared_tokens
+from twin.engine.lists import any_at_least, append, fill, insert, pop, remove_item, total
 from twin.engine.pool import pool_row
 from twin.kernels.compiled import kernel
 from twin.kernels.rng import uniform
@@ -39,11 +39,11 @@ def router(world: World, t0: float, t1: float) -> None:
     request, decode, counters = world.request, world.decode, world.record.counters
     settings, gate = world.settings, world.gate
     if settings.gated:
-        take_in(world, t0, t1)
+        admit_arrivals(world, t0, t1)
     if settings.front:
-        report(world, t0)
+        update_reports(world, t0)
     has_requests = counters[w.ROUTER_SEEN] < counters[w.FRONTED] or gate.wait[0, w.HEAD] != w.NONE
-    has_requests = has_requests or (settings.front > 0 and any_of(world.front.waiting, 1))
+    has_requests = has_requests or (settings.front > 0 and any_at_least(world.front.waiting, 1))
     if decode.returned[0, w.HEAD] == w.NONE and not has_requests:
         return
     refresh_view(world)
@@ -71,13 +71,13 @@ def router(world: World, t0: float, t1: float) -> None:
         if request.ready_s[request_row] > t1:
             break
         now_s = max(now_s, request.ready_s[request_row])
-        reason_code, must_wait = unservable(world, request_row), False
+        reason_code, must_wait = unservable_reason(world, request_row), False
         if settings.front and reason_code == 0:
-            send(world, request_row)
+            send_to_supernode(world, request_row)
             must_wait = world.front.wait[request.supernode[request_row], w.HEAD] != w.NONE
-        if reason_code == 0 and settings.shed_at > 0.0 and too_late(world, request_row, now_s):
+        if reason_code == 0 and settings.shed_at > 0.0 and misses_ttft(world, request_row, now_s):
             reason_code = w.TOO_LATE
-        must_wait = reason_code == 0 and (must_wait or not place(world, request_row, now_s))
+        must_wait = reason_code == 0 and (must_wait or not place_request(world, request_row, now_s))
         if must_wait and not settings.front:
             break
         if returned_request != w.NONE:
@@ -87,7 +87,7 @@ def router(world: World, t0: float, t1: float) -> None:
         else:
             counters[w.ROUTER_SEEN] += 1
         if must_wait:
-            wait_there(world, request_row)
+            enqueue_at_supernode(world, request_row)
         elif reason_code == w.TOO_LATE:
             refuse(world, request_row, reason_code, now_s)
         elif reason_code != 0:
@@ -95,37 +95,37 @@ def router(world: World, t0: float, t1: float) -> None:
             request.reason[request_row] = reason_code
             request.ready_s[request_row] = now_s
             counters[w.REJECTED_ROUTER] += 1
-            come_back(world, request_row, now_s)
+            schedule_next(world, request_row, now_s)
         else:
-            hand_on(world, request_row, now_s)
+            enqueue_routed(world, request_row, now_s)
 
 
 @kernel
 def route_waiting(world: World, t0: float) -> None:
     """Route the requests that wait in each supernode, in order; if it serves no more, elsewhere."""
     front = world.front
-    for g in range(front.waiting.size):
-        for _ in range(front.waiting[g]):
-            i = front.wait[g, w.HEAD]
+    for row in range(front.waiting.size):
+        for _ in range(front.waiting[row]):
+            i = front.wait[row, w.HEAD]
             now_s = max(t0, world.request.ready_s[i])
-            if front.opened[g] and world.settings.shed_at > 0.0 and too_late(world, i, now_s):
-                wait_no_more(world, g)
+            if front.opened[row] and world.settings.shed_at > 0.0 and misses_ttft(world, i, now_s):
+                dequeue_at_supernode(world, row)
                 refuse(world, i, w.TOO_LATE, now_s)
-            elif front.opened[g]:
-                if not place(world, i, now_s):
+            elif front.opened[row]:
+                if not place_request(world, i, now_s):
                     break
-                wait_no_more(world, g)
-                hand_on(world, i, now_s)
-            elif any_of(front.opened, 1):
-                wait_no_more(world, g)
-                send(world, i)
-                wait_there(world, i)
+                dequeue_at_supernode(world, row)
+                enqueue_routed(world, i, now_s)
+            elif any_at_least(front.opened, 1):
+                dequeue_at_supernode(world, row)
+                send_to_supernode(world, i)
+                enqueue_at_supernode(world, i)
             else:
                 break
 
 
 @kernel
-def report(world: World, t0: float) -> None:
+def update_reports(world: World, t0: float) -> None:
     """Note which supernodes serve and, when a report is due, requests in progress in each."""
     front, settings, decode = world.front, world.settings, world.decode
     is_open = world.instance.open
@@ -150,7 +150,7 @@ def report(world: World, t0: float) -> None:
 
 
 @kernel
-def send(world: World, i: int) -> None:
+def send_to_supernode(world: World, i: int) -> None:
     """Send request i to a supernode; one that was sent before returns to its own while that serves.
     With a report at every step the front router counts what it has sent since."""
     front, request = world.front, world.request
@@ -166,7 +166,7 @@ def send(world: World, i: int) -> None:
 
 
 @kernel
-def wait_there(world: World, i: int) -> None:
+def enqueue_at_supernode(world: World, i: int) -> None:
     """Put a request at the end of its supernode's list of waiting requests."""
     supernode = int(world.request.supernode[i])
     append(world.front.wait, supernode, world.request.following, i)
@@ -174,7 +174,7 @@ def wait_there(world: World, i: int) -> None:
 
 
 @kernel
-def wait_no_more(world: World, g: int) -> int:
+def dequeue_at_supernode(world: World, g: int) -> int:
     """Take the first request that waits in supernode g out of its list; returns it."""
     world.front.waiting[g] -= 1
     return pop(world.front.wait, g, world.request.following)
@@ -186,7 +186,7 @@ def leave_front(world: World, i: int) -> bool:
     if not world.settings.front or world.request.supernode[i] == w.NONE:
         return False
     supernode = int(world.request.supernode[i])
-    is_waiting = unlist(world.front.wait, supernode, world.request.following, i)
+    is_waiting = remove_item(world.front.wait, supernode, world.request.following, i)
     if is_waiting:
         world.front.waiting[supernode] -= 1
     return is_waiting
@@ -223,12 +223,12 @@ def refresh_view(world: World) -> None:
 
 
 @kernel
-def unservable(world: World, i: int) -> int:
+def unservable_reason(world: World, i: int) -> int:
     """Reason code of a request that can never be served; 0 for others."""
     settings = world.settings
     prompt_tokens = world.request.input_tokens[i] + world.request.emitted[i]
     needed_tokens = prompt_tokens + settings.page_tokens
-    if settings.has_decode and not any_of(world.decode.kv_tokens, needed_tokens):
+    if settings.has_decode and not any_at_least(world.decode.kv_tokens, needed_tokens):
         return w.OUTGREW_DECODE if world.request.emitted[i] > 0 else w.TOO_LONG_FOR_DECODE
     if settings.has_prefill and prompt_tokens > settings.prompt_kv_tokens:
         return w.TOO_LONG_FOR_PREFILL
@@ -236,7 +236,7 @@ def unservable(world: World, i: int) -> int:
 
 
 @kernel
-def place(world: World, i: int, now_s: float) -> bool:
+def place_request(world: World, i: int, now_s: float) -> bool:
     """Reserve decode room and choose a prefill instance; False when there is no room."""
     settings, request = world.settings, world.request
     first_row = settings.prompt_row
@@ -249,7 +249,7 @@ def place(world: World, i: int, now_s: float) -> bool:
         if instance == w.NONE:
             return False
     if settings.has_decode:
-        if instance == w.NONE and settings.has_prefill and not any_of(is_open, 1):
+        if instance == w.NONE and settings.has_prefill and not any_at_least(is_open, 1):
             return False
         tokens = float(request.input_tokens[i] + request.emitted[i]) + 0.5 * settings.page_tokens
         rank = reserve(world, instance, i, tokens)
@@ -289,11 +289,11 @@ def reserve(world: World, instance: int, i: int, need: float) -> int:
             continue
         first, end = d * ranks, (d + 1) * ranks
         if settings.in_hbm and settings.colocated and settings.router_policy in SEES_HITS:
-            for r in range(first, end):
-                has_slot = decode.taken_slots[r] < decode.slots[r]
-                has_slot = has_slot and decode.taken_tokens[r] + need <= decode.kv_tokens[d]
-                decode.price[r] = decode.taken_tokens[r] if has_slot else np.inf
-            rank_place = nearest(world, d, i, decode.price[first:end])
+            for j in range(first, end):
+                has_slot = decode.taken_slots[j] < decode.slots[j]
+                has_slot = has_slot and decode.taken_tokens[j] + need <= decode.kv_tokens[d]
+                decode.price[j] = decode.taken_tokens[j] if has_slot else np.inf
+            rank_place = lightest_cell(world, d, i, decode.price[first:end])
         else:
             rank_place = choose_rank(
                 settings.rank_choice, world.record.counters[w.ROUTED],
@@ -328,35 +328,35 @@ def see_queues(world: World, i: int, now_s: float) -> None:
     instance, first_row, budget = world.instance, settings.prompt_row, settings.prefill_budget
     is_open, running = instance.open[first_row:], instance.running[first_row:]
     ends_s = instance.ends_s[first_row:]
-    for p in range(view.wait_s.size):
-        view.opened[p] = serves(world, is_open[p], world.front.of_prefill[p], i)
-        tokens, work_s, left_s = prefill.queued_tokens[p], prefill.queued_s[p], 0.0
-        pass_s, waiting_tokens = prefill.pass_s[p], tokens
-        if prefill.reading[p]:
-            waiting_tokens -= prefill.ending_tokens[p]
-            left_s = max(0.0, prefill.read_end_s[p] - now_s) + pass_s  # its work is in queued_s
-        elif running[p]:
-            waiting_tokens -= prefill.ending_tokens[p]
-            work_s -= prefill.ending_s[p]
-            left_s = ends_s[p] - now_s
+    for row in range(view.wait_s.size):
+        view.opened[row] = serves(world, is_open[row], world.front.of_prefill[row], i)
+        tokens, work_s, left_s = prefill.queued_tokens[row], prefill.queued_s[row], 0.0
+        pass_s, waiting_tokens = prefill.pass_s[row], tokens
+        if prefill.reading[row]:
+            waiting_tokens -= prefill.ending_tokens[row]
+            left_s = max(0.0, prefill.read_end_s[row] - now_s) + pass_s  # its work is in queued_s
+        elif running[row]:
+            waiting_tokens -= prefill.ending_tokens[row]
+            work_s -= prefill.ending_s[row]
+            left_s = ends_s[row] - now_s
             if settings.colocated:  # the next iterations decode as this one does
-                pass_s = max(pass_s, ends_s[p] - prefill.begin_s[p])
+                pass_s = max(pass_s, ends_s[row] - prefill.begin_s[row])
             if left_s <= 0.0:  # the next batch has begun since
                 tokens = waiting_tokens
-                is_decoding = settings.colocated and world.decode.in_batch[p] > 0
+                is_decoding = settings.colocated and world.decode.in_batch[row] > 0
                 has_work = waiting_tokens > 0 or is_decoding
                 left_s = max(0.0, left_s + pass_s + work_s) if has_work else 0.0
                 waiting_tokens, work_s = max(0, waiting_tokens - budget), 0.0
-        view.queued_tokens[p] = tokens
+        view.queued_tokens[row] = tokens
         full_batches = waiting_tokens // budget if waiting_tokens >= budget else 0  # batches ahead
-        view.wait_s[p] = left_s + max(0.0, work_s) + full_batches * pass_s
+        view.wait_s[row] = left_s + max(0.0, work_s) + full_batches * pass_s
 
 
 @kernel
 def cached_at(world: World, p: int, i: int) -> tuple[int, int]:
     """Cached tokens of a request's prompt for instance p, and how many of them are in its HBM."""
     settings = world.settings
-    hbm_blocks = int(expected_here(world, p, i))
+    hbm_blocks = int(expected_blocks(world, p, i))
     blocks = hbm_blocks
     if settings.pool_enabled:
         ssd_open, row = world.prefill.ssd_bytes_per_s[p] > 0.0, pool_row(world, p, i)
@@ -367,19 +367,19 @@ def cached_at(world: World, p: int, i: int) -> tuple[int, int]:
 
 
 @kernel
-def too_late(world: World, i: int, now_s: float) -> bool:
+def misses_ttft(world: World, i: int, now_s: float) -> bool:
     """Whether a request's first token would miss its limit at the instance it would get."""
     settings, request = world.settings, world.request
     if request.emitted[i] > 0 or not np.isnan(request.routed_s[i]):
         return False  # it has been let in
     ahead_s = 0.0
     if settings.has_prefill:
-        p = choose_prefill(world, i, now_s)
-        if p != w.NONE:  # else it waits, as `place` says
-            hit_tokens, hbm_tokens = cached_at(world, p, i)
-            own_s = work_s(world, p, i, hit_tokens, hbm_tokens)
-            ahead_s = prefilled_in_s(world, p, i, hit_tokens, own_s, now_s)
-            ahead_s += handed_over_in_s(world, p, i)
+        prefill_row = choose_prefill(world, i, now_s)
+        if prefill_row != w.NONE:  # else it waits, as in `place_request`
+            hit_tokens, hbm_tokens = cached_at(world, prefill_row, i)
+            own_s = work_s(world, prefill_row, i, hit_tokens, hbm_tokens)
+            ahead_s = prefilled_in_s(world, prefill_row, i, hit_tokens, own_s, now_s)
+            ahead_s += handed_over_in_s(world, prefill_row, i)
     limit_s = settings.shed_at * world.gate.ttft_s[tenant_of(world, i)]
     return now_s - request.arrival_s[i] + ahead_s > limit_s
 
@@ -436,12 +436,12 @@ def join_queue(world: World, p: int, i: int) -> None:
 def see_kv(world: World) -> None:
     """Set the used share of each instance's KV space."""
     settings, view, decode = world.settings, world.seen, world.decode
-    for p in range(view.kv_used.size):
-        queued_tokens, kv_space = float(view.queued_tokens[p]), settings.batch_kv_tokens
+    for prefill_row in range(view.kv_used.size):
+        queued_tokens, kv_space = float(view.queued_tokens[prefill_row]), settings.batch_kv_tokens
         if settings.colocated:
-            queued_tokens = decode.all_tokens[p]
-            kv_space = decode.kv_tokens[p] * settings.decode_ranks
-        view.kv_used[p] = min(1.0, queued_tokens / kv_space)
+            queued_tokens = decode.all_tokens[prefill_row]
+            kv_space = decode.kv_tokens[prefill_row] * settings.decode_ranks
+        view.kv_used[prefill_row] = min(1.0, queued_tokens / kv_space)
 
 
 @kernel
@@ -465,7 +465,7 @@ def choose_prefill(world: World, i: int, now_s: float) -> int:
 
 
 @kernel
-def hand_on(world: World, i: int, now_s: float) -> None:
+def enqueue_routed(world: World, i: int, now_s: float) -> None:
     """Stamp the request and add it to its prefill queue (or directly to decode)."""
     settings, request = world.settings, world.request
     first_pass = request.emitted[i] == 0

@@ -23,7 +23,7 @@ def hit_curve(
         print_json({
             "requests": curve.requests, "blocks": curve.curve.blocks,
             "block_bytes": curve.block_bytes, "sampled": curve.curve.sampled,
-            "ideal_hit_token_ratio": curve.curve.ideal, "knee_bytes": curve.knee_bytes,
+            "ideal_hit_token_ratio": curve.curve.ideal_hit_ratio, "knee_bytes": curve.knee_bytes,
             "pool": [{"tier": name, "bytes": size, "hit_token_ratio": curve.hit_ratio(size)}
                      for name, size in sizes.items()],
             "curve": [{"bytes": size, "hit_token_ratio": ratio} for size, ratio in curve.points()],
@@ -34,7 +34,7 @@ def hit_curve(
     rows = [(amount(size, "bytes"), amount(ratio, "share")) for size, ratio in curve.points()]
     print_rows(f"{scenario_asked.name}: hit ratio by size", ("memory pool", "hit ratio"), rows)
     pool_rows = [("requests looked at", f"{curve.requests:,}"),
-            ("endless", amount(curve.curve.ideal, "share")),
+            ("endless", amount(curve.curve.ideal_hit_ratio, "share")),
             ("95 % of that from", amount(curve.knee_bytes, "bytes"))]  # fmt: skip
     for name, size in sizes.items():
         hits_text = f"{amount(size, 'bytes')}: {amount(curve.hit_ratio(size), 'share')}"

@@ -90,7 +90,9 @@ def preview(table: TraceTable) -> dict[str, Any]:
         "prefill_decode_ratio": float(input_tokens.sum() / output_tokens.sum()),
         "block_tokens": table.block_tokens or None,
         "blocks": table.blocks,
-        "ideal_hit_token_ratio": reuse_curve(table, EVERY).ideal if table.has_prefix else None,
+        "ideal_hit_token_ratio": reuse_curve(table, EVERY).ideal_hit_ratio
+        if table.has_prefix
+        else None,
         "think_s_p50": float(np.median(think_s)) if think_s.size else None,
         "counts": dict(table.counts),
         "warnings": warnings,

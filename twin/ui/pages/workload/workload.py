@@ -4,7 +4,7 @@ import streamlit as st
 
 from twin.hooks import drawn
 from twin.metrics.measures import amount
-from twin.metrics.steadiness import stationary
+from twin.metrics.steadiness import is_stationary
 from twin.scenario import npus_used, of_models
 from twin.ui import formulas, imports, live, session, words
 from twin.ui.fields import sentence
@@ -72,7 +72,7 @@ with facts, st.container(border=True):
             f"95\u00a0% under {demand.output_tokens_p95:,.0f}. From {demand.requests:,} requests."
         )
 
-    if stationary(session.draft()):
+    if is_stationary(session.draft()):
         fitting = formulas.times(session.draft())
         now = session.draft().horizon_s, session.draft().warmup_s
         if not isinstance(fitting, str) and fitting != now:

@@ -145,9 +145,8 @@ class Balance:
         costs = self.machine.world.costs
         for group in self._used_groups():
             group.factor = self._factors(group, chances)
-            group.set_load(
-                x.die_load(chances, group.slots, self._near_nodes(group)).mean(axis=0), t_s
-            )
+            die_load = x.die_load(chances, group.slots, self._near_nodes(group))
+            group.set_load(die_load.mean(axis=0), t_s)
         for instance, group_key in zip(self.setup.instances, self.of, strict=True):
             is_prefill = instance.role == "prefill"
             hot_factors = costs.prefill_hot_factor if is_prefill else costs.decode_hot_factor

@@ -125,9 +125,8 @@ def _stack_tables(
         if "instance" in table.columns:
             first_number = pl.col("role").replace_strict(first, default=0, return_dtype=pl.Int32)
             table = table.with_columns((pl.col("instance") + first_number).alias("instance"))
-        tables.append(
-            table.with_columns(pl.lit(_model_series(result, results)).first().alias("model"))
-        )
+        model_name = pl.lit(_model_series(result, results)).first()
+        tables.append(table.with_columns(model_name.alias("model")))
     return pl.concat(tables, how="diagonal")
 
 

@@ -148,9 +148,8 @@ def _unevenness(epoch: Epoch, machine: Machine, balance: Balance) -> dict[tuple[
             continue
         if tokens_taken.size == len(dies_of_instance):
             node_of_die = epoch.fabric.node[epoch.fabric.dies[list(dies_of_instance)]]
-            uneven_by_instance[instance.role, instance.index] = uneven_ends(
-                node_of_die, epoch.fabric.nodes, tokens_taken, dispatched
-            )
+            ends = uneven_ends(node_of_die, epoch.fabric.nodes, tokens_taken, dispatched)
+            uneven_by_instance[instance.role, instance.index] = ends
     return uneven_by_instance
 
 
@@ -255,9 +254,8 @@ def _placed_bytes(
         table = where[code // len(WAYS)]
         class_key = plane, table["traffic"], table["role"], table["instance"], direction
         is_within = (middle_s >= table["t_s"]) & (middle_s < table["end_s"])
-        share_bytes[code] = (
-            _recorded_bytes(cells, column_of, class_key)[is_within].sum() / class_sizes[code]
-        )
+        bytes_by_window = _recorded_bytes(cells, column_of, class_key)
+        share_bytes[code] = bytes_by_window[is_within].sum() / class_sizes[code]
         epochs_of_class.setdefault(class_key, []).append(code)
     # What was recorded in a window whose middle found the class without a way had one at its ends.
     for class_key, class_indices in epochs_of_class.items():

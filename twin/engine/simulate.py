@@ -156,9 +156,7 @@ def simulate(
     WorkloadError or ScenarioError when the scenario cannot run."""
     setups = set_up_models(scenario, facts, trace, counts)
     passed = pass_time(setups, facts, progress)
-    results = [
-        conclude_model(*each) for each in zip(model_names(scenario), setups, passed, strict=True)
-    ]
+    results = list(map(conclude_model, model_names(scenario), setups, passed))
     if len(results) > 1:
         return conclude_together(scenario, results, facts)
     (model,) = results

@@ -118,6 +118,7 @@ def with_residents(requests: Requests, found: Residents | None, closed: bool) ->
         arrival_s = np.full(arrival_s.size, np.inf)
     first_session = int(requests.session.max(initial=-1)) + 1
     sessions = first_session + np.arange(resident_count, dtype=np.int32)
+    no_segments = np.zeros(resident_count, np.int64)
     turn_before, pause_s = requests.waits_for, requests.pause_s
     if turn_before is not None and pause_s is not None:
         no_turn = np.full(resident_count, w.NONE, turn_before.dtype)
@@ -130,9 +131,7 @@ def with_residents(requests: Requests, found: Residents | None, closed: bool) ->
         input_tokens=np.concatenate((found.input_tokens, requests.input_tokens)),
         output_tokens=np.concatenate((found.output_tokens, requests.output_tokens)),
         session=np.concatenate((sessions, requests.session)),
-        segment_offset=np.concatenate(
-            (np.zeros(resident_count, np.int64), requests.segment_offset)
-        ),
+        segment_offset=np.concatenate((no_segments, requests.segment_offset)),
         waits_for=turn_before,
         pause_s=pause_s,
     )

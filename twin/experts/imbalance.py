@@ -62,9 +62,8 @@ def first_slots(
 ) -> Ints:
     """Slots of the placement that balances the long run, i8[layers, dies, slots_per_die]; shared
     between equal questions: do not write them. Raises as `place`."""
-    return place(
-        experts, long_run_chances(process), dies, slots_per_die, nodes=nodes, groups=groups
-    )
+    chances = long_run_chances(process)
+    return place(experts, chances, dies, slots_per_die, nodes=nodes, groups=groups)
 
 
 def imbalance(

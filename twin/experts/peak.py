@@ -70,9 +70,8 @@ def peak_of_amounts(mean: Floats, spread: Floats) -> Floats:
         all_below = np.ones(count.size)
         rows = np.arange(count.size)
         for die_block in (slice(HOT_DIES), slice(HOT_DIES, None)):
-            chance = _chance_below(
-                count[rows, None], *(moment[rows, die_block] for moment in die_moments)
-            )
+            moments = (moment[rows, die_block] for moment in die_moments)
+            chance = _chance_below(count[rows, None], *moments)
             all_below[rows] = _row_product(np.column_stack([all_below[rows], chance]), 1e-9)
             rows = rows[all_below[rows] >= 1e-9]
         expected_max += (1.0 - all_below) * step_width

@@ -44,9 +44,8 @@ def log_loads(
     skew = log_scale(experts)
     log_load = np.zeros((layers, routed_experts))
     if experts.popularity == "imported":
-        return skew * _log_ratios(
-            _check_counts(counts, layers, routed_experts, experts.counts.name)
-        )
+        checked_counts = _check_counts(counts, layers, routed_experts, experts.counts.name)
+        return skew * _log_ratios(checked_counts)
     layer_scales = [float(number) for number in facts["experts.popularity.layer_scale"].value]
     alpha, load_span = experts.power_law_alpha, facts.si("experts.popularity.power_law_span")
     for layer in range(layers):

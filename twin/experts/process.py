@@ -181,9 +181,8 @@ def measured_load(
     point_count = WINDOW_POINTS if process.changes or (process.topics > 1 and mix is None) else 1
     chance_sum = np.zeros_like(process.base)
     for point in range(point_count):
-        chance_sum += chances_at(
-            process, begin_s + (t_s - begin_s) * (point + 0.5) / point_count, mix
-        )
+        point_s = begin_s + (t_s - begin_s) * (point + 0.5) / point_count
+        chance_sum += chances_at(process, point_s, mix)
     return chance_sum / point_count
 
 

@@ -240,9 +240,8 @@ def _describe_output(dip: Dip, stop_s: float) -> str:
     if low_rate is None:
         return "the run ends too soon to say what it did"
     if usual_rate is None:
-        return f"too early in the run to say what was usual; {dip.phase} fell to " + _rate_text(
-            low_rate
-        )
+        low_text = _rate_text(low_rate)
+        return f"too early in the run to say what was usual; {dip.phase} fell to {low_text}"
     if dip.recovery_s == 0.0:
         return f"{dip.phase} kept its {_rate_text(usual_rate)}, within 5 % or the usual noise"
     fall = f"{dip.phase} fell from {_rate_text(usual_rate)} to {three_figures(low_rate)}"

@@ -43,9 +43,8 @@ class Quantiles:
 def relative_lengths(tokens: np.ndarray) -> tuple[float, ...]:
     """`Quantiles.relative` of token counts that were drawn or recorded."""
     sorted_tokens = np.sort(tokens).astype(np.float64)
-    return _relative_to_mean(
-        np.interp(MIDDLES, np.linspace(0.0, 1.0, sorted_tokens.size), sorted_tokens)
-    )
+    levels = np.linspace(0.0, 1.0, sorted_tokens.size)
+    return _relative_to_mean(np.interp(MIDDLES, levels, sorted_tokens))
 
 
 def elapsed_tokens(outputs: np.ndarray) -> float:

@@ -99,9 +99,8 @@ def settle_links(world: World) -> None:
             flow = changed_flows[index]
             wanted_level = wanted_levels[flow] if is_active[flow] else 0.0
             if wanted_level > noted_demand[flow]:
-                must_share = (
-                    levels.note_demand(flows, flow, wanted_level) > 1.0 + SLACK or must_share
-                )
+                fullest_load = levels.note_demand(flows, flow, wanted_level)
+                must_share = fullest_load > 1.0 + SLACK or must_share
     if must_share:
         compute_levels(world)
 
@@ -187,10 +186,9 @@ def mean_level(all_there: float, without: float, duty: float) -> float:
 @kernel
 def mix(flows: Traffic, low: int, high: int, view: int, duty: float) -> None:
     """Average levels with and without exchanges low..high - 1, by the share of time on the wire."""
+    levels_with, levels_without = flows.levels[levels.ALL], flows.levels[view]
     for flow in range(low, high):
-        flows.level[flow] = mean_level(
-            flows.levels[levels.ALL, flow], flows.levels[view, flow], duty
-        )
+        flows.level[flow] = mean_level(levels_with[flow], levels_without[flow], duty)
 
 
 @kernel

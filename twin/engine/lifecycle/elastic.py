@@ -63,9 +63,8 @@ class Elastic:
     def _count(self, pool: Pool) -> int:
         """Instances of a pool that serve, start or recover, or start once others have drained."""
         planned_count = sum(_pool_of(self.life, instance) == pool for instance in self.life.planned)
-        return (
-            len(self.life.in_state(pool[0], *STARTS, "serve", "down", at=pool[1])) + planned_count
-        )
+        instances = self.life.in_state(pool[0], *STARTS, "serve", "down", at=pool[1])
+        return len(instances) + planned_count
 
     def _committed_by_role(self) -> Wanted:
         """Instances of each role that serve, start or recover, of all supernodes."""
@@ -153,9 +152,8 @@ class Elastic:
         """Whether the hourly limit of changes allows another one."""
         while self._changed_s and self._changed_s[0] <= t_s - HOUR_S:
             self._changed_s.popleft()
-        return self.rule.controller == "schedule" or (
-            len(self._changed_s) < self.rule.changes_per_hour
-        )
+        is_below = len(self._changed_s) < self.rule.changes_per_hour
+        return self.rule.controller == "schedule" or is_below
 
     def _note_change(self, t_s: float, *pools: Pool) -> None:
         """Note a change of these pools; their cool-down begins."""

@@ -130,9 +130,8 @@ class Incidents:
             self.life.loading.stop(k, t_s)
             weights = None
         home = machine.setup.instances[k].die_of_rank
-        dies = [
-            home[r] for r in self._free_ranks(k) if weights is None or home[r] not in weights.dies
-        ]
+        free_dies = [home[rank] for rank in self._free_ranks(k)]
+        dies = [die for die in free_dies if weights is None or die not in weights.dies]
         if not dies:
             return
         weight_bytes, rejoin = machine.roles[k].memory.weights * len(dies), partial(self._rejoin, k)
@@ -199,9 +198,8 @@ class Incidents:
                 "shrink": "goes on with fewer dies"}[recovery.policy]  # fmt: skip
         if not self.hit[k]:
             what_happens = "waits for its links"
-        self._log_event(
-            k, Kind.DETECTED, t_s, f"{instance.name} {what_happens}"
-        ).requests = requests
+        sentence = f"{instance.name} {what_happens}"
+        self._log_event(k, Kind.DETECTED, t_s, sentence).requests = requests
         self.down[k].requests += requests
         if k in self.life.stops:
             self._free_instance(k, t_s)

@@ -155,9 +155,8 @@ class Life:
         """Take an instance off its dies, whose HBM loses its blocks; run the action that waits."""
         instance, world = self.setup.instances[k], self.machine.world
         if instance.role != "decode":
-            drop_idle(
-                world, first_cell(world, instance.index), first_cell(world, instance.index + 1)
-            )
+            cell = first_cell(world, instance.index)
+            drop_idle(world, cell, first_cell(world, instance.index + 1))
         self.stops.discard(k)
         self.set_open(k, 0, up=0)
         self.machine.members[k] = [None] * len(self.dies[k])
@@ -264,9 +263,8 @@ class Life:
 
         while waiting:
             fetcher = next(iter(waiting))
-            self._send_weights(
-                self.loading.fetch, fetcher, self._stored_model(fetcher)[1], t_s, arrived
-            )
+            _, model_bytes = self._stored_model(fetcher)
+            self._send_weights(self.loading.fetch, fetcher, model_bytes, t_s, arrived)
             if self.state[fetcher] == "fetch":
                 return
             del waiting[fetcher]

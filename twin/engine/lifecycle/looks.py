@@ -69,9 +69,8 @@ class Look:
         self.machine, self.world, self._lead_s = machine, machine.world, lead_s
         self._foresees, scenario = forecasts, machine.setup.scenario
         self._ttft_s, self._tpot_s = scenario.slo.ttft_s, 1e-3 * scenario.slo.tpot_ms
-        self._per_iteration = tokens_per_iteration(
-            scenario.deployment.decode.mtp_draft_tokens, machine.setup.costs.mtp_acceptance
-        )
+        draft_tokens, costs = scenario.deployment.decode.mtp_draft_tokens, machine.setup.costs
+        self._per_iteration = tokens_per_iteration(draft_tokens, costs.mtp_acceptance)
         self._forecasts = Forecast(lead_s), Forecast(lead_s)
         instances = machine.setup.instances
         self._place = {i.index: number for number, i in enumerate(instances) if i.role != "prefill"}

@@ -12,6 +12,7 @@ from twin.engine.tabling import schema
 
 Counts = np.ndarray | float
 NOT_SERVING = tuple(state for state in STATES if state != "serve")
+COMPUTING = ("serve", "drain")  # states in which an instance may compute
 DUTIES = ("prefill", "decode")
 LIVES = schema("role,instance,state,t_s,end_s,npus,first_npu")
 
@@ -47,7 +48,7 @@ class Present:
 
     def instances(self, windows: int) -> tuple[Counts, Counts]:
         """Prefill and decode instances that can compute, mean of each window."""
-        prefill, decode = (self._mean_instances(windows, role, "serve", "drain") for role in DUTIES)
+        prefill, decode = (self._mean_instances(windows, role, *COMPUTING) for role in DUTIES)
         return prefill, decode
 
     def npus_held(self, windows: int) -> tuple[Counts, Counts]:
@@ -95,9 +96,7 @@ class Present:
         """Instances of the steady state that can compute; NPU-seconds held, and changes."""
         if self._elastic is None:
             return {f"{duty}_instances": float(len(self._setup.of_role(duty))) for duty in DUTIES}
-        totals = {
-            f"{duty}_instances": self._steady_instances(duty, "serve", "drain") for duty in DUTIES
-        }
+        totals = {f"{duty}_instances": self._steady_instances(duty, *COMPUTING) for duty in DUTIES}
         run_span = np.array([0.0, self._setup.scenario.horizon_s])
         for name, states in (("held", ()), ("not_serving", NOT_SERVING)):
             totals[f"npu_s_{name}"] = sum(

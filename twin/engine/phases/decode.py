@@ -34,9 +34,8 @@ def decode(world: World, t1: float) -> None:
     decode_state, instance, first_decode = world.decode, world.instance, world.settings.prefills
     for instance_number in range(decode_state.taken.size):
         while instance.up[first_decode + instance_number]:
-            now_s = next_action_s(
-                world, instance_number, decode_state.wait[instance_number, w.HEAD]
-            )
+            head = decode_state.wait[instance_number, w.HEAD]
+            now_s = next_action_s(world, instance_number, head)
             if now_s > t1:
                 break
             if instance.running[first_decode + instance_number]:
@@ -244,9 +243,8 @@ def settle(world: World, d: int, now_s: float) -> None:
     while due_row != w.NONE:
         next_due = request.following[due_row]
         leave(world, d, due_row)
-        store_computed(
-            world, due_row, request.input_tokens[due_row] + request.output_tokens[due_row]
-        )
+        kv_tokens = request.input_tokens[due_row] + request.output_tokens[due_row]
+        store_computed(world, due_row, kv_tokens)
         release(world, d, due_row)
         request.emitted[due_row] = request.output_tokens[due_row]
         end_request(world, due_row, now_s)

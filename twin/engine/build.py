@@ -182,7 +182,7 @@ def _empty_tier(setup: Setup, prefill: list[Instance], blocks: int, ssd: bool = 
 
 def _empty_costs(setup: Setup, sizes: dict[str, int]) -> c.Costs:
     """Empty cost coefficients of every instance; engine/lifecycle/machine.py fills them in."""
-    priced, prefill_hot, decode_hot = setup.costs, setup.prefill_imbalance, setup.decode_imbalance
+    priced = setup.costs
 
     def rows(values: np.ndarray, of: str) -> np.ndarray:
         """The same values for every instance."""
@@ -197,9 +197,10 @@ def _empty_costs(setup: Setup, sizes: dict[str, int]) -> c.Costs:
         prefill_alone=prefill_rows.copy(), decode_alone=decode.copy(),
         prefill_carried=places(Prefill, "carried"), decode_carried=places(Decode, "carried"),
         decode_copied=places(Decode, "copied"),
-        prefill_hot_tokens=prefill_hot.tokens,
-        prefill_hot_factor=rows(prefill_hot.factor, "prefills"),
-        decode_hot_tokens=decode_hot.tokens, decode_hot_factor=rows(decode_hot.factor, "decodes"),
+        prefill_hot_tokens=setup.prefill_imbalance.tokens,
+        prefill_hot_factor=rows(setup.prefill_imbalance.factor, "prefills"),
+        decode_hot_tokens=setup.decode_imbalance.tokens,
+        decode_hot_factor=rows(setup.decode_imbalance.factor, "decodes"),
     )  # fmt: skip
 
 

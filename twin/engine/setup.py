@@ -410,7 +410,7 @@ def _refuse_too_large(setup: Setup, requests: Requests) -> None:
 
 
 def closed_loop_count(setup: Setup, facts: Facts) -> int:
-    """More requests than a closed loop finishes: no client beats an otherwise empty instance."""
+    """More requests than a closed loop can finish: as if every client had an empty instance."""
     scenario = setup.scenario
     mean_input, mean_output, *_ = mean_lengths(scenario.workload, facts)
     clients = scenario.workload.concurrency

@@ -132,7 +132,7 @@ class Running:
 
     @property
     def world(self) -> World:
-        """Its state."""
+        """Columns of the model's state."""
         return self.machine.world
 
     def conclude(self) -> None:
@@ -178,18 +178,18 @@ def pass_time(
     shares_links = share_links([model.machine for model in models])
     steps = steps_in(min(until_s, scenario.horizon_s), scenario.step_s)
     stride = max(1, steps // REPORTS if progress else steps)
-    next_step, report_at = 0, stride
+    next_step, report_step = 0, stride
     while next_step < steps:
         for model in models:
             model.agenda.run(next_step)
         due_steps = [step for model in models if (step := model.agenda.next_step()) is not None]
-        stop_step = min(report_at, steps, *due_steps)
+        stop_step = min(report_step, steps, *due_steps)
         for k in range(next_step, stop_step) if shares_links else (next_step,):
             for model in models:
                 advance(model.world, k, k + 1 if shares_links else stop_step)
         next_step = stop_step
-        if next_step >= report_at or next_step == steps:
-            report_at = next_step + stride
+        if next_step >= report_step or next_step == steps:
+            report_step = next_step + stride
             now_s = next_step * scenario.step_s
             if progress and not progress(next_step / steps, _report(models, now_s)):
                 raise Cancelled

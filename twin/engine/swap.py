@@ -113,7 +113,7 @@ def drop_copy(world: World, i: int) -> None:
 
 @kernel
 def copies_s(world: World, d: int, now_s: float, operators: np.ndarray) -> float:
-    """Seconds of copies before a pass that begins now, of the slowest rank; records all ranks'."""
+    """Seconds of KV copies before a pass that begins now, on the slowest rank; records them."""
     settings, decode, longest_s = world.settings, world.decode, 0.0
     if settings.swap_bytes <= 0.0:
         return 0.0

@@ -23,7 +23,7 @@ def window_of(times_s: np.ndarray, horizon_s: float, windows: int) -> np.ndarray
 
 
 def row_chunks(rows: int) -> Iterator[slice]:
-    """Parts of columns, in order."""
+    """Slices of at most PART rows that cover all rows, in order."""
     return (slice(first_row, min(first_row + PART, rows)) for first_row in range(0, rows, PART))
 
 

@@ -23,8 +23,8 @@ def hot_factors(
     `tokens_per_request` pick alike by `correlation`. groups > 1: routing limited to `top_groups`.
     nearest > 1: nodes within which tokens prefer a copy. distinct = False: a multinomial (groups =
     1). Raises ExpertsError."""
-    moments = Peaks(now, slots, groups, top_groups, nearest, distinct)
-    return moments.factors(tokens, tokens_per_request, correlation)
+    load_peaks = Peaks(now, slots, groups, top_groups, nearest, distinct)
+    return load_peaks.factors(tokens, tokens_per_request, correlation)
 
 
 def slots_by_node(slots: Ints, nodes: int) -> Ints:

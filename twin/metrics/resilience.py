@@ -62,7 +62,7 @@ def resilience(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list
     begin_s, length_s = (windows[name].to_numpy().astype(float) for name in ("t_s", "window_s"))
     phase, rates = _rates(windows)
     end_s = float(begin_s[-1] + length_s[-1])
-    affected = _victims(requests, events, fault_times_s)
+    victim_counts = _victims(requests, events, fault_times_s)
     good_ends_s = _good_ends(requests, ttft_limit_s, tpot_limit_s)
     dips: list[Dip] = []
     earlier_rate: float | None = None  # usual rate from before an outage that still goes on
@@ -86,7 +86,7 @@ def resilience(tables: Tables, ttft_limit_s: float, tpot_limit_s: float) -> list
             goodput_before_req_per_s=_goodput(good_ends_s, usual_from_s, at_s),
             goodput_during_req_per_s=_goodput(good_ends_s, at_s, dip_end_s),
             down=_outages(outages, at_s, stop_s, end_s), what="",
-            retried=affected[k][0], lost=affected[k][1],
+            retried=victim_counts[k][0], lost=victim_counts[k][1],
         )  # fmt: skip
         dips.append(replace(dip, what=_sentences(dip, stop_s)))
         outage_goes_on = ((outages["t_s"] < stop_s) & (outages["end_s"] > stop_s)).any()

@@ -30,7 +30,7 @@ def factors(workload: Workload, horizon_s: float, facts: Facts) -> tuple[np.ndar
 def rate_at(workload: Workload, t: np.ndarray, horizon_s: float, facts: Facts) -> np.ndarray:
     """The factor on the rate at times f8[n] of a run, f8[n]."""
     profile = workload.profile
-    piece_factor = _of_pieces(workload, t, "rate")
+    piece_factor = _piece_factors(workload, t, "rate")
     if profile.shape == "constant":
         return piece_factor
     if profile.shape == "ramp":
@@ -44,28 +44,28 @@ def rate_at(workload: Workload, t: np.ndarray, horizon_s: float, facts: Facts) -
     else:
         day = profile.shape.removesuffix("_day")
         day_curve = np.array(facts[f"days.{day}"].value, dtype=np.float64)
-        return _of_day(workload, t, day_curve) / day_curve.mean() * piece_factor
+        return _day_values(workload, t, day_curve) / day_curve.mean() * piece_factor
     return (profile.low + (profile.high - profile.low) * share) * piece_factor
 
 
 def length_at(workload: Workload, t: np.ndarray, side: str, facts: Facts) -> np.ndarray:
     """The factor on lengths at times f8[n] of a run, f8[n]; side: "input" or "output"."""
     profile = workload.profile
-    piece_factor = _of_pieces(workload, t, side)
+    piece_factor = _piece_factors(workload, t, side)
     if profile.lengths and profile.shape == "servegen_r1_day":
         day_curve = np.array(facts[f"days.servegen_r1_{side}"].value, dtype=np.float64)
-        piece_factor = _of_day(workload, t, day_curve) * piece_factor
+        piece_factor = _day_values(workload, t, day_curve) * piece_factor
     return piece_factor
 
 
-def _of_day(workload: Workload, t: np.ndarray, curve: np.ndarray) -> np.ndarray:
+def _day_values(workload: Workload, t: np.ndarray, curve: np.ndarray) -> np.ndarray:
     """Values of a day's curve at times t f8[n] of the run, f8[n]."""
     profile = workload.profile
     share_of_day: np.ndarray = (t + profile.begins_s) / profile.period_s % 1.0
     return curve[(share_of_day * curve.size).astype(np.int64)]
 
 
-def _of_pieces(workload: Workload, t: np.ndarray, name: str) -> np.ndarray:
+def _piece_factors(workload: Workload, t: np.ndarray, name: str) -> np.ndarray:
     """Factor `name` of the profile at times t f8[n]: of the piece in force, 1 before the first."""
     begins_s = np.array([piece.at_s for piece in workload.profile.pieces])
     piece_factors = np.array([1.0, *(getattr(piece, name) for piece in workload.profile.pieces)])

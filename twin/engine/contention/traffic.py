@@ -262,9 +262,9 @@ def price_exchange(world: World, column: int, more: float) -> None:
             for k in costs.prefill_carried:
                 costs.prefill_now[column, k] = costs.prefill_alone[column, k] * wire_factor
     elif world.settings.has_decode or world.settings.colocated:
-        receiver = column - instances
+        decode_row = column - instances
         for k in costs.decode_carried:
-            costs.decode_now[receiver, k] = costs.decode_alone[receiver, k] * wire_factor
+            costs.decode_now[decode_row, k] = costs.decode_alone[decode_row, k] * wire_factor
 
 
 @kernel

@@ -152,8 +152,8 @@ class Elastic:
         """Whether the hourly limit of changes allows another one."""
         while self._changed_s and self._changed_s[0] <= t_s - HOUR_S:
             self._changed_s.popleft()
-        is_below = len(self._changed_s) < self.rule.changes_per_hour
-        return self.rule.controller == "schedule" or is_below
+        is_below_limit = len(self._changed_s) < self.rule.changes_per_hour
+        return self.rule.controller == "schedule" or is_below_limit
 
     def _note_change(self, t_s: float, *pools: Pool) -> None:
         """Note a change of these pools; their cool-down begins."""

@@ -91,7 +91,7 @@ class Incidents:
         machine.put_in_force(in_force)
         self.servers.adjust(t_s)
         lost_dies = machine.out - dies_out_before
-        self.life.lose(lost_dies, t_s)
+        self.life.lose_dies(lost_dies, t_s)
         for instance_number, members in enumerate(machine.members):
             if instance_number in machine.absent:
                 continue

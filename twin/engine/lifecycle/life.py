@@ -124,9 +124,9 @@ class Life:
         """Dies of instance k: its original ones, and spares that replace some of them."""
         return set(self.machine.serving(k)) | self.dies[k]
 
-    def lose(self, dies: Set[int], t_s: float) -> None:
+    def lose_dies(self, dies: Set[int], t_s: float) -> None:
         """Handle failed dies: instances starting on them stop, failed DRAM loses its models."""
-        self.residency.lose(servers_out(self.machine.fabric))
+        self.residency.lose_nodes(servers_out(self.machine.fabric))
         for number, state in enumerate(self.state):
             if state in STARTS and self.dies[number] & dies:
                 self._begun[number] += 1

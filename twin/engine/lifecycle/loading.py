@@ -79,7 +79,7 @@ class Residency:
             return [self.pools[int(nodes[0] // self._nodes)]]
         return [self.nodes[node] for node in sorted(nodes)] if source == "local" else []
 
-    def lose(self, out: Set[int]) -> None:
+    def lose_nodes(self, out: Set[int]) -> None:
         """Forget models of failed nodes, and all of bounded pools, which lost a part of each."""
         for node in out:
             self.nodes.pop(node, None)

@@ -29,7 +29,7 @@ def export_library(
     store = open_store()
     with whole_file(file) as target:
         counts = write_archive(store, target, run)
-    _tell(f"written to {file.name}", counts, as_json)
+    _print_moved(f"written to {file.name}", counts, as_json)
 
 
 @app.command("import")
@@ -38,10 +38,10 @@ def import_library(
     as_json: AsJson = False,
 ) -> None:
     """Import an archive; values that are here already stay unchanged."""
-    _tell(f"taken from {file.name}", read_archive_file(open_store(), file), as_json)
+    _print_moved(f"taken from {file.name}", read_archive_file(open_store(), file), as_json)
 
 
-def _tell(what: str, moved: Moved, as_json: bool) -> None:
+def _print_moved(what: str, moved: Moved, as_json: bool) -> None:
     """Say what moved and what was left out; exit status 1 where something was."""
     if as_json:
         print_json({"new": moved.new, "here": moved.here, "left_out": moved.left_out})

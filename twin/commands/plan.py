@@ -61,6 +61,7 @@ def plan(
     with terminal.progress(base_scenario.name) as watch:
 
         def note(share: float, so_far: Mapping[str, Any]) -> bool:
+            """Move the bar to a share of the search, with the simulations so far; go on."""
             watch(share, {"simulations": so_far["simulations"]})
             return True
 
@@ -69,10 +70,10 @@ def plan(
     if ledger is not None:
         write_text(ledger, json.dumps(answer["ledger"], indent=1))
     terminal.end_with_json(answer, as_json)
-    _printed(base_scenario.name, new_plan, answer)
+    _print_answer(base_scenario.name, new_plan, answer)
 
 
-def _printed(name: str, wanted: Plan, answer: Mapping[str, Any]) -> None:
+def _print_answer(name: str, wanted: Plan, answer: Mapping[str, Any]) -> None:
     """Print an answer's ranked deployments as a table, and its sentences."""
     rows = [
         (f"{row['rank']}{' =' if row['equal_to_first'] else ''}", in_words(row["settings"]),

@@ -27,7 +27,7 @@ Over = Annotated[
 NoStore = Annotated[bool, typer.Option("--no-store", help="Do not keep the run.")]
 
 
-def lab(code: str) -> Any:
+def load_lab(code: str) -> Any:
     """A function of twin/lab as "module:function", imported now: no help waits a second for it."""
     return Hook("", f"twin.lab.{code}").load()
 
@@ -47,7 +47,7 @@ def run(
     resolved, recorded = question(scenario, settings or [], trace, rate_multiplier, tree_copies)
     print_remarks(resolved)
     with terminal.progress(resolved.name) as watch:
-        answer = lab("runs.answer:answer")(
+        answer = load_lab("runs.answer:answer")(
             resolved, recorded, watch, keep=not no_store, tables=table or (), also=report
         )
     if as_json:
@@ -65,7 +65,7 @@ def compare(
 ) -> None:  # fmt: skip
     """Compare runs with the first one; scenarios without a run are simulated first."""
     with terminal.progress("compare") as watch:
-        comparison = lab("runs.answer:compared")(runs, lambda name: watch, seeds)
+        comparison = load_lab("runs.answer:compared")(runs, lambda name: watch, seeds)
     terminal.end_with_json(asdict(comparison), as_json)
     heads = [f"{i + 1} {name}" for i, name in enumerate(comparison.names)]
     differing = [r for r in comparison.inputs if r.path not in {"name", "question", "source"}]
@@ -85,7 +85,9 @@ def explain(
 ) -> None:
     """Say why a run is as fast as it is and what would help, each measured by re-runs."""
     with terminal.progress(scenario) as watch:
-        answer = lab("runs.answer:explain_run")(scenario, settings or [], trace, lambda name: watch)
+        answer = load_lab("runs.answer:explain_run")(
+            scenario, settings or [], trace, lambda name: watch
+        )
     terminal.end_with_json(answer, as_json)
     terminal.out.print(escape(f"{answer['name']}: {answer['verdict']}"), soft_wrap=True)
     rows = []
@@ -112,12 +114,12 @@ def sweep(
     """Simulate a scenario over a range of one or two fields, and say where its SLO breaks."""
     resolved, _ = question(scenario, settings or [])
     with terminal.progress(resolved.name) as watch:
-        answer = lab("runs.answer:sweep_fields")(resolved, over, watch)
+        answer = load_lab("runs.answer:sweep_fields")(resolved, over, watch)
     terminal.end_with_json(answer, as_json)
     if as_csv:
-        terminal.out.file.write(lab("sweep.sweep:csv_of")(answer["points"]))
+        terminal.out.file.write(load_lab("sweep.sweep:csv_of")(answer["points"]))
         return
-    axes = [lab("sweep.sweep:axis")(text) for text in answer["over"]]
+    axes = [load_lab("sweep.sweep:axis")(text) for text in answer["over"]]
     keys = ["ttft_s_p99", "tpot_s_p99", "tokens_per_s_per_npu"]
     cells = [
         (
@@ -141,7 +143,7 @@ def predict(
 ) -> None:
     """The steady state by formula alone: no arrivals, no queues, milliseconds of wall time."""
     resolved, _ = question(scenario, settings or [])
-    prediction = lab("runs.predicted:predict_all")(resolved)
+    prediction = load_lab("runs.predicted:predict_all")(resolved)
     terminal.end_with_json(prediction, as_json)
     for model, answer in prediction.get("models", {"": prediction}).items():
         print_prediction(": ".join(filter(None, (resolved.name, model))), answer)
@@ -171,7 +173,7 @@ def warm() -> None:
         if took_s is not None:
             terminal.err.print(f"{stage}: {took_s:.1f} s", style="dim")
 
-    lab("runs.job:compile_once")(tell)
+    load_lab("runs.job:compile_once")(tell)
     terminal.out.print("Runs are compiled: the first one begins at once.")
 
 
@@ -180,7 +182,7 @@ def worker(
         metavar="[SCHEDULER]", help="tcp://host:8786; else TWIN_SCHEDULER.")] = "",
 ) -> None:  # fmt: skip
     """Simulate for a Dask scheduler with one process, until Ctrl-C."""
-    lab("runs.cluster:serve")(lab("runs.cluster:scheduler")(address, required=True))
+    load_lab("runs.cluster:serve")(load_lab("runs.cluster:scheduler")(address, required=True))
 
 
 def print_remarks(named: Scenario) -> None:

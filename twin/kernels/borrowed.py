@@ -74,7 +74,7 @@ def _type_of_column(declaration: type[Columns], name: str) -> Any:
     return ColumnType(element, len(column.shape)) if column.shape else element
 
 
-def _is_place(kind: Any, index_kind: Any) -> bool:
+def _is_element(kind: Any, index_kind: Any) -> bool:
     """Whether an index of a column is that of one number."""
     axis_kinds = index_kind.types if isinstance(index_kind, SEVERAL) else (index_kind,)
     is_number = isinstance(kind.dtype, types.Number) and len(axis_kinds) == kind.ndim
@@ -90,14 +90,16 @@ class _Reading(templates.AbstractTemplate):
         """Signature of the reading of an integer; None for all else."""
         kind, index_kind = args
         is_column = isinstance(kind, ColumnType) and kind.dtype in types.signed_domain
-        if not is_column or not _is_place(kind, index_kind):
+        if not is_column or not _is_element(kind, index_kind):
             return None
         return templates.signature(types.int64, kind, types.unliteral(index_kind))
 
 
-def _place(context: Any, builder: Any, kind: Any, array: Any, index_kind: Any, index: Any) -> Any:
+def _element_pointer(
+    context: Any, builder: Any, kind: Any, array: Any, index_kind: Any, index: Any
+) -> Any:
     """Address offset of an element of a column; None for indices of a view, or non-numbers."""
-    if not _is_place(kind, index_kind):
+    if not _is_element(kind, index_kind):
         return None
     axis_kinds, places = (index_kind,), [index]
     if isinstance(index_kind, SEVERAL):
@@ -117,7 +119,7 @@ def _place(context: Any, builder: Any, kind: Any, array: Any, index_kind: Any, i
     return cgutils.gep_inbounds(builder, array_model.get(builder, array, "data"), offset)
 
 
-def _of_one_type(builder: Any, access: Any, element: Any) -> None:
+def _mark_type(builder: Any, access: Any, element: Any) -> None:
     """Mark an access with its type of numbers (TBAA metadata), for alias analysis."""
     module = builder.module
     root_node = module.add_metadata(["columns"])
@@ -128,28 +130,28 @@ def _of_one_type(builder: Any, access: Any, element: Any) -> None:
 
 @extending.lower_builtin(operator.getitem, ColumnType, types.Integer)
 @extending.lower_builtin(operator.getitem, ColumnType, SEVERAL)
-def _read(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+def _compile_read(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """Compile the reading of an element."""
     kind, index_kind = sig.args
-    pointer = _place(context, builder, kind, args[0], index_kind, args[1])
+    pointer = _element_pointer(context, builder, kind, args[0], index_kind, args[1])
     if pointer is None:
         is_several = isinstance(index_kind, SEVERAL)
         read_plain = arrayobj.getitem_array_tuple if is_several else arrayobj.getitem_arraynd_intp
         return read_plain(context, builder, sig, args)
     value = builder.load(pointer)
-    _of_one_type(builder, value, kind.dtype)
+    _mark_type(builder, value, kind.dtype)
     return context.cast(builder, value, kind.dtype, sig.return_type)
 
 
 @extending.lower_builtin(operator.setitem, ColumnType, types.Any, types.Any)
-def _write(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+def _compile_write(context: Any, builder: Any, sig: Any, args: Any) -> Any:
     """Compile the writing of an element."""
     kind, index_kind, value_kind = sig.args
-    pointer = _place(context, builder, kind, args[0], index_kind, args[1])
+    pointer = _element_pointer(context, builder, kind, args[0], index_kind, args[1])
     if pointer is None:
         return arrayobj.setitem_array(context, builder, sig, args)
     value = context.cast(builder, args[2], value_kind, kind.dtype)
-    _of_one_type(builder, builder.store(value, pointer), kind.dtype)
+    _mark_type(builder, builder.store(value, pointer), kind.dtype)
     return context.get_dummy_value()
 
 
@@ -164,7 +166,7 @@ class _Attributes(templates.AttributeTemplate):
 
 
 @extending.lower_getattr_generic(GroupType)
-def _get(context: Any, builder: Any, kind: Any, block: Any, name: str) -> Any:
+def _compile_attribute(context: Any, builder: Any, kind: Any, block: Any, name: str) -> Any:
     """Compile access to a column: its address, and its shape where it is an array."""
     column = kind.declaration.declared[name]
     column_type = _type_of_column(kind.declaration, name)
@@ -238,7 +240,7 @@ def run_piece(code: int, group: Any, time: float) -> None:
     Piece.plain[code](group, time)
 
 
-def _by_address(_: Any, code: Any, group: Any, time: Any) -> Any:
+def _compile_call(_: Any, code: Any, group: Any, time: Any) -> Any:
     """Compile a call through an address."""
 
     def call(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -259,7 +261,7 @@ def _by_address(_: Any, code: Any, group: Any, time: Any) -> Any:
     return types.none(types.int64, group, types.float64), call
 
 
-_call: Any = extending.intrinsic(_by_address)
+_call: Any = extending.intrinsic(_compile_call)
 UNCOUNTED: Any = {"_nrt": False}
 
 

@@ -50,7 +50,7 @@ def column(
     fill: float | None = 0,
 ) -> np.ndarray:  # fmt: skip
     """Declare an array; shape: symbols with commas; by: modules that write it; fill None: given."""
-    declared: Any = Column(np.dtype(dtype), _names(shape), meaning, unit, _names(by), fill)
+    declared: Any = Column(np.dtype(dtype), _split(shape), meaning, unit, _split(by), fill)
     return declared
 
 
@@ -71,7 +71,7 @@ def group(kind: type[C]) -> C:
     return declared
 
 
-def _names(text: str) -> tuple[str, ...]:
+def _split(text: str) -> tuple[str, ...]:
     """Parts of a text between commas, without spaces."""
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
@@ -100,7 +100,7 @@ class Columns:
             if value is None:
                 if c.fill is None or c.dtype is None:
                     raise TypeError(f"{type(self).__name__}.{name} is not given")
-                shape = [_length(symbol, sizes or {}) for symbol in c.shape]
+                shape = [_dimension(symbol, sizes or {}) for symbol in c.shape]
                 # Zeros come with the memory, page by page when they are first touched.
                 value = np.full(shape, c.fill, c.dtype) if c.fill else np.zeros(shape, c.dtype)
             setattr(self, name, value)
@@ -145,7 +145,7 @@ class Columns:
         return self
 
 
-def _length(symbol: str, sizes: Mapping[str, int]) -> int:
+def _dimension(symbol: str, sizes: Mapping[str, int]) -> int:
     """A dimension: a figure, a symbol, or a sum of these."""
     terms = [term.strip() for term in symbol.split("+")]
     return sum(int(term) if term.isdigit() else sizes[term] for term in terms)

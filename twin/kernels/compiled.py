@@ -47,13 +47,13 @@ STAGES: dict[str, Callable[[], Any]] = {}
 def meaning(source: str) -> str:
     """SHA-256 of the syntax tree of a Python source without docstrings and comments."""
     tree_hash = hashlib.sha256()
-    for word in _words(ast.parse(source)):
+    for word in _flat_tree(ast.parse(source)):
         tree_hash.update(word.encode())
         tree_hash.update(b"\0")
     return tree_hash.hexdigest()
 
 
-def _words(node: Any) -> Iterator[str]:
+def _flat_tree(node: Any) -> Iterator[str]:
     """A syntax tree as a flat sequence, equal under every Python that can read the source: empty
     fields are left out, so that fields of newer Pythons have no effect until used."""
     if isinstance(node, ast.AST):
@@ -61,24 +61,24 @@ def _words(node: Any) -> Iterator[str]:
         for name in node._fields:
             value: Any = getattr(node, name, None)
             if isinstance(node, ast.JoinedStr):
-                value = _joined(value)
+                value = _merge_texts(value)
             if value is None or value == [] or (name == "kind" and isinstance(node, ast.Constant)):
                 continue
             yield name
-            yield from _words(value)
+            yield from _flat_tree(value)
         yield ")"
     elif isinstance(node, list):
         yield "["
         for item in node:
             is_remark = isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant)
             if not is_remark or not isinstance(item.value.value, str):  # as docstrings are
-                yield from _words(item)
+                yield from _flat_tree(item)
         yield "]"
     else:
         yield ascii(node)  # repr would depend on the Unicode tables of this Python
 
 
-def _joined(parts: list[Any]) -> list[Any]:
+def _merge_texts(parts: list[Any]) -> list[Any]:
     """The parts of an f-string, texts in one piece: Python 3.12 may add an empty one."""
     merged_parts: list[Any] = []
     for part in parts:

@@ -61,7 +61,7 @@ class KernelLibrary(JITCodeLibrary):
         """This kernel and all kernels it calls, each once."""
         if self._linked is None:
             module = super()._get_module_for_linking().clone()
-            for library in self._called({}):
+            for library in self._called_libraries({}):
                 callee_module = (
                     JITCodeLibrary._get_module_for_linking(library)
                     if isinstance(library, KernelLibrary)
@@ -71,13 +71,13 @@ class KernelLibrary(JITCodeLibrary):
             self._linked = module
         return self._linked
 
-    def _called(self, seen: dict[Any, None]) -> dict[Any, None]:
+    def _called_libraries(self, seen: dict[Any, None]) -> dict[Any, None]:
         """Libraries that this one calls, also through others, added to `seen`."""
         for library in self._linking_libraries:
             if library not in seen:
                 seen[library] = None
                 if isinstance(library, KernelLibrary):
-                    library._called(seen)
+                    library._called_libraries(seen)
         return seen
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from twin.scenario.declaration import broken
+from twin.scenario.declaration import broken_rules
 from twin.scenario.deployment import AS_MACHINE
 from twin.scenario.faults import MOST_FLAPS, Fault
 from twin.scenario.groups import (
@@ -23,7 +23,7 @@ def disagreements(s: Scenario) -> list[str]:
     """Sentences about fields that are each in bounds but cannot hold together."""
     npus_needed, machine, pool = s.deployment.first_npu + npus_used(s), s.supernode, s.memory_pool
     quotas = sum(tenant.pool_share for tenant in s.tenants)
-    problems = broken(
+    problems = broken_rules(
         (s.warmup_s >= s.horizon_s,
          f"warmup_s = {s.warmup_s:,g} s must end before horizon_s = {s.horizon_s:,g} s"),
         (s.step_s > s.horizon_s,
@@ -38,9 +38,9 @@ def disagreements(s: Scenario) -> list[str]:
         f"faults.{i} flaps {count:,} times: take a longer period_s or a shorter duration_s, for at "
         f"most {MOST_FLAPS:,}"
         for i, fault in enumerate(s.faults)
-        if fault.kind == "flap" and (count := _flaps(fault, s.horizon_s)) > MOST_FLAPS
+        if fault.kind == "flap" and (count := _flap_count(fault, s.horizon_s)) > MOST_FLAPS
     ]
-    problems += broken(
+    problems += broken_rules(
         (len({tenant.name for tenant in s.tenants}) < len(s.tenants),
          "two tenants have one name: give each its own"),
         (quotas > 1.0 + 1e-9,
@@ -77,7 +77,7 @@ def _kinds_disagree(s: Scenario) -> list[str]:
     ub_is_split = machine.scale_up == "node" or (machine.supernodes > 1 and not supernodes_apart(s))
     pool = s.memory_pool
     reads_over_ub = pool.enabled and pool.scope == "shared" and pool.plane == "ub"
-    problems = broken(
+    problems = broken_rules(
         (further_nodes > machine.nodes,
          f"supernode.kinds has {further_nodes} nodes and the supernode {machine.nodes}: raise "
          "supernode.nodes, which counts all kinds, or take fewer nodes of a kind"),
@@ -113,7 +113,7 @@ def _offload_disagreements(s: Scenario) -> list[str]:
         return []
     precision, field_name = s.deployment.precision, "deployment.decode.attention_offload"
     advice = "is not modelled: set one of them back to its default"
-    return broken(
+    return broken_rules(
         (sharing(s), f"{field_name} needs prefill NPUs that are not decode's own: set "
          "deployment.prefill.on = own_npus"),
         (precision.prefill_kv not in ("as_decode", precision.kv),
@@ -135,7 +135,7 @@ def _front_disagreements(s: Scenario) -> list[str]:
     ]
     is_prefill_only = any(model.deployment.mode == "prefill_only" for model in of_models(s))
     needed_text = "models that all decode, for it counts requests with a decode slot"
-    return problems + broken(
+    return problems + broken_rules(
         (s.supernode.imported, f"{setting} needs a machine of a recipe"),
         (is_prefill_only, f"{setting} needs {needed_text}"),
     )
@@ -145,7 +145,7 @@ def _elastic_disagreements(s: Scenario) -> list[str]:
     """Sentences about scaling that cannot run."""
     elastic, supernodes, npus_at_start = s.elastic, supernodes_apart(s), own_npus(s)
     where_text = " in each supernode" if supernodes else ""
-    return broken(
+    return broken_rules(
         (0 < elastic.npus < npus_at_start,
          f"elastic.npus = {elastic.npus:,} is less than the {npus_at_start:,} NPUs that the "
          "deployment starts with: raise it, or start with fewer instances"),
@@ -185,7 +185,7 @@ def _sharing_disagreements(s: Scenario) -> list[str]:
             "fewer of them"
         )
     has_prefill_seats = any(row.role == "prefill" for row in s.deployment.seats)
-    return problems + broken(
+    return problems + broken_rules(
         (decode.expert_npus > 0, f"{setting} needs deployment.decode.expert_npus = 0"),
         (prefill.chip not in (AS_MACHINE, decode.chip),
          f"{setting} needs deployment.prefill.chip = as_machine"),
@@ -196,7 +196,7 @@ def _sharing_disagreements(s: Scenario) -> list[str]:
     )  # fmt: skip
 
 
-def _flaps(fault: Fault, horizon_s: float) -> int:
+def _flap_count(fault: Fault, horizon_s: float) -> int:
     """How often a flapping fault goes down within the run."""
     duration_s = min(fault.duration_s or horizon_s, horizon_s - fault.at_s)
     return math.ceil(max(0.0, duration_s) / fault.period_s)

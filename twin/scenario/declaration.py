@@ -65,13 +65,13 @@ def quantity(
 ) -> Any:
     """A field that holds a number, with unit, label and inclusive bounds; step: of its widget."""
     low, high = bounds
-    return Field(default, ge=low, le=high, json_schema_extra=_about(label, unit=unit, **about))
+    return Field(default, ge=low, le=high, json_schema_extra=_metadata(label, unit=unit, **about))
 
 
 def choice(default: Any, label: str, **about: Any) -> Any:
     """A field that is a switch or one of several names. `options`: their labels, or a function that
     returns them; `files`: the folder of data/ with further names; `closed`: no others are valid."""
-    return Field(default, json_schema_extra=_about(label, **about))
+    return Field(default, json_schema_extra=_metadata(label, **about))
 
 
 def text(
@@ -84,7 +84,7 @@ def text(
         min_length=least,
         max_length=most,
         pattern=pattern,
-        json_schema_extra=_about(label, **about),
+        json_schema_extra=_metadata(label, **about),
     )
 
 
@@ -95,16 +95,16 @@ def element_name(label: str, *, needed: bool = True, **about: Any) -> Any:
 
 def rows(label: str, *, most: int, **about: Any) -> Any:
     """A field that holds a list of tables, empty by default, of at most `most` rows, in no form."""
-    return Field((), max_length=most, json_schema_extra=_about(label, group="", **about))
+    return Field((), max_length=most, json_schema_extra=_metadata(label, group="", **about))
 
 
 def section(model: type[Section], **about: Any) -> Any:
     """A section with all its defaults; its fields inherit its group, conditions and schema."""
     # Defaults need no validator, and so none is built for them.
-    return Field(model.model_construct(), json_schema_extra=_about("", **about))
+    return Field(model.model_construct(), json_schema_extra=_metadata("", **about))
 
 
-def _about(
+def _metadata(
     label: str, *, unit: str = "", group: str | None = None, applies: When | tuple[When, ...] = (),
     options: Names | None = None, closed: bool = False, files: str = "", step: float = 0,
     since: int = 1, also: str = "",
@@ -125,7 +125,7 @@ def _about(
     }
 
 
-def broken(*rules: tuple[Any, str]) -> list[str]:
+def broken_rules(*rules: tuple[Any, str]) -> list[str]:
     """Sentences of the rules that are broken; a rule is a pair (is it broken, its sentence)."""
     return [sentence for is_wrong, sentence in rules if is_wrong]
 
@@ -139,7 +139,7 @@ class Section(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _no_switch(cls, value: Any, info: ValidationInfo) -> Any:
+    def _refuse_switch(cls, value: Any, info: ValidationInfo) -> Any:
         """The value; ValueError for true or false in a field of numbers (to pydantic 1 or 0)."""
         kind = cls.model_fields[str(info.field_name)].annotation if type(value) is bool else None
         if kind is int or kind is float:

@@ -17,7 +17,7 @@ MOST_FLAPS = 2000  # of one fault: each is a change of every price
 Spans = Iterator[tuple[float, float]]  # seconds since a fault began: in force from, to
 
 
-def _whole(fault: Fault) -> Spans:
+def _until_repair(fault: Fault) -> Spans:
     """Yields the one span (begin, end) in seconds after the fault: from 0 to its repair."""
     yield 0.0, fault.duration_s or math.inf
 
@@ -47,7 +47,7 @@ class FaultKind:
     capacity: Callable[[Fault], float] | None = None  # share that its links keep
     links: Callable[[Fault], int] | None = None  # parallel links that are lost
     speed: Callable[[Fault], float] | None = None  # share of computing speed that its dies keep
-    spans: Callable[[Fault], Spans] = _whole
+    spans: Callable[[Fault], Spans] = _until_repair
 
     def edits(self, fault: Fault) -> tuple[Edit, ...]:
         """What it does to the fabric while it is in force."""
@@ -125,7 +125,7 @@ class Fault(Section):
 
     @field_validator("kind")
     @classmethod
-    def _known(cls, kind: str) -> str:
+    def _refuse_unknown(cls, kind: str) -> str:
         """Raise ValueError unless the kind of fault is one of `KINDS`."""
         if kind not in KINDS:
             raise ValueError(f"should be one of {', '.join(KINDS)}")

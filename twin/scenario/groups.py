@@ -132,7 +132,7 @@ class Pool:
 
 def serving(s: Scenario) -> Mapping[str, Pool]:
     """The pools by role, in the order of a request: prefill, decode; or colocated."""
-    return _serving(s.deployment, s.supernode.chip)
+    return _pools_by_role(s.deployment, s.supernode.chip)
 
 
 def chip_of(s: Scenario, phase: str) -> str:
@@ -186,12 +186,12 @@ def seated(s: Scenario) -> list[tuple[str, int, int]]:
 
 
 @lru_cache(maxsize=64)
-def _serving(deployment: Deployment, chip: str) -> Mapping[str, Pool]:
+def _pools_by_role(deployment: Deployment, chip: str) -> Mapping[str, Pool]:
     """Pools by role, for each mode; chip: of the machine."""
     if deployment.mode == "colocated":
         settings = deployment.colocated
-        group = _decoding(
-            deployment, LAYER, settings.npus_per_instance, _named(settings.chip, chip)
+        group = _decoder(
+            deployment, LAYER, settings.npus_per_instance, _chip_name(settings.chip, chip)
         )
         prompt_ranks = -(-settings.prompt_dies // group.tp_dies)
         pool = Pool(
@@ -200,26 +200,26 @@ def _serving(deployment: Deployment, chip: str) -> Mapping[str, Pool]:
             tokens_per_npu=settings.chunk_tokens_per_npu, prompt_delay=settings.prompt_delay,
         )  # fmt: skip
         return {"colocated": pool}
-    pools = {"prefill": _prefill(deployment, chip), "decode": _decode(deployment, chip)}
+    pools = {"prefill": _prefill_pool(deployment, chip), "decode": _decode_pool(deployment, chip)}
     if deployment.mode == "disaggregated":
         return pools
     role = deployment.mode.removesuffix("_only")
     return {role: pools[role]}
 
 
-def _named(own: str, chip: str) -> str:
+def _chip_name(own: str, chip: str) -> str:
     """Name of a pool's chip: its own, or that of the machine (chip) for "as_machine"."""
     return chip if own == AS_MACHINE else own
 
 
-def _prefill(deployment: Deployment, chip: str) -> Pool:
+def _prefill_pool(deployment: Deployment, chip: str) -> Pool:
     """Prefill's pool, on NPUs of its own or on decode's dies with a share of their cores."""
     prefill, is_disaggregated = deployment.prefill, deployment.mode == "disaggregated"
     host_pool = "decode" if is_disaggregated and prefill.on == "decode_npus" else ""
     core_share = prefill.core_share if host_pool else 1.0
     group = Group(
         LAYER, prefill.npus_per_instance,
-        _named(deployment.decode.chip if host_pool else prefill.chip, chip),
+        _chip_name(deployment.decode.chip if host_pool else prefill.chip, chip),
         core_share * (1.0 - _lent_cores(deployment)), host_pool, attention=prefill.attention,
         tp_dies=prefill.tp_dies if prefill.attention == "tp" else 1,
         cp_dies=prefill.cp_dies if prefill.attention != "sp_tp_sp" else 1,
@@ -236,15 +236,15 @@ def _prefill(deployment: Deployment, chip: str) -> Pool:
     )  # fmt: skip
 
 
-def _decode(deployment: Deployment, chip: str) -> Pool:
+def _decode_pool(deployment: Deployment, chip: str) -> Pool:
     """Decode's pool: attention, experts and offloaded attention."""
     prefill, decode = deployment.prefill, deployment.decode
     is_disaggregated = deployment.mode == "disaggregated"
     cores = 1.0 - prefill.core_share if is_disaggregated and prefill.on == "decode_npus" else 1.0
     offloaded_share = decode.attention_offload if is_disaggregated else 0.0
-    expert_npus, own_chip = decode.expert_npus, _named(decode.chip, chip)
+    expert_npus, own_chip = decode.expert_npus, _chip_name(decode.chip, chip)
     stages = ("attention", "dense") if expert_npus else LAYER
-    own_group = _decoding(deployment, stages, decode.npus_per_instance - expert_npus, own_chip)
+    own_group = _decoder(deployment, stages, decode.npus_per_instance - expert_npus, own_chip)
     domains = decode.domains if expert_npus else 1
     groups = [replace(own_group, cores=cores, requests=1.0 - offloaded_share, domains=domains)]
     if expert_npus:
@@ -252,7 +252,7 @@ def _decode(deployment: Deployment, chip: str) -> Pool:
     if offloaded_share:
         groups.append(Group(
             ("attention_core",), prefill.instances * prefill.npus_per_instance,
-            _named(prefill.chip, chip), _lent_cores(deployment), over="prefill",
+            _chip_name(prefill.chip, chip), _lent_cores(deployment), over="prefill",
             requests=offloaded_share, coupling="iteration",
         ))  # fmt: skip
     return Pool(
@@ -261,7 +261,7 @@ def _decode(deployment: Deployment, chip: str) -> Pool:
     )  # fmt: skip
 
 
-def _decoding(deployment: Deployment, stages: tuple[Stage, ...], npus: int, chip: str) -> Group:
+def _decoder(deployment: Deployment, stages: tuple[Stage, ...], npus: int, chip: str) -> Group:
     """A group that decodes with attention, on NPUs of a chip."""
     decode, in_host = deployment.decode, InHost()
     if decode.kv_offload > 0.0:

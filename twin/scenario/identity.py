@@ -27,7 +27,7 @@ def with_old_defaults(schema: int, plain: Fields) -> Fields:
     """A copy of plain fields that states older defaults of fields whose default changed later."""
     fields_with_defaults: Fields = json.loads(json.dumps(plain))
     for path, value in BEFORE[schema].items():
-        _state(fields_with_defaults, path, value)
+        _state_field(fields_with_defaults, path, value)
     return fields_with_defaults
 
 
@@ -40,7 +40,7 @@ MIGRATIONS: dict[int, Callable[[Fields], Fields]] = {  # from schema: how
 
 def canonical(s: Scenario) -> str:
     """The scenario as JSON with sorted keys: equal scenarios give equal text."""
-    return _text(SCHEMA_VERSION, s.model_dump(mode="json", exclude_defaults=True))
+    return _canonical_text(SCHEMA_VERSION, s.model_dump(mode="json", exclude_defaults=True))
 
 
 def scenario_digest(s: Scenario) -> str:
@@ -59,12 +59,12 @@ def legacy_digests(s: Scenario) -> tuple[str, ...]:
             continue
         values = s.model_dump(mode="json", exclude_defaults=schema > 1)
         for path in newer_paths:
-            _drop(values, path.split("."))
+            _drop_field(values, path.split("."))
         for path in old_defaults.keys() - newer_paths if schema > 1 else ():
-            _drop(values, path.split("."))
+            _drop_field(values, path.split("."))
             if read(s, path) != old_defaults[path]:
-                _state(values, path, read(s, path))
-        digests.append(hashlib.sha256(_text(schema, values).encode()).hexdigest())
+                _state_field(values, path, read(s, path))
+        digests.append(hashlib.sha256(_canonical_text(schema, values).encode()).hexdigest())
     return tuple(digests)
 
 
@@ -93,7 +93,7 @@ def scenario_from_canonical(text: str) -> Scenario:
     return parse_scenario(values)
 
 
-def _text(schema: int, plain: Fields) -> str:
+def _canonical_text(schema: int, plain: Fields) -> str:
     """JSON text with sorted keys of a scenario's plain fields and their schema."""
     body = {"schema": schema, "scenario": plain}
     return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -111,7 +111,7 @@ def _is_set(s: Scenario, path: str, before: Mapping[str, Any]) -> bool:
     return any(getattr(t, leaf) != default for t, default in defaults)
 
 
-def _state(values: Fields, path: str, value: Any) -> None:
+def _state_field(values: Fields, path: str, value: Any) -> None:
     """Write a field into plain values if absent; a value in a table's place is refused later."""
     *parents, name = path.split(".")
     for section in parents:
@@ -121,7 +121,7 @@ def _state(values: Fields, path: str, value: Any) -> None:
     values.setdefault(name, value)
 
 
-def _drop(values: Any, parts: list[str]) -> None:
+def _drop_field(values: Any, parts: list[str]) -> None:
     """Take a field out of plain values, from every row where it is of a list."""
     first_part, *other_parts = parts
     name = first_part.removesuffix("[]")
@@ -130,7 +130,7 @@ def _drop(values: Any, parts: list[str]) -> None:
         return
     # Rows may be gone with their list, when that is newer too.
     for table in values.get(name, ()) if first_part.endswith("[]") else [values.get(name, {})]:
-        _drop(table, other_parts)
+        _drop_field(table, other_parts)
         # A section that schema 1 did not have.
         if not table and name in values and not first_part.endswith("[]"):
             del values[name]

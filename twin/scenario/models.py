@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 
-from twin.scenario.declaration import SpecError, broken
+from twin.scenario.declaration import SpecError, broken_rules
 from twin.scenario.groups import is_elastic, serving
 from twin.scenario.scenario import Model, Scenario
 
@@ -129,7 +129,7 @@ def models_disagree(s: Scenario) -> list[str]:
     advice = "next to several models is not modelled: take one model, or"
     first_npus = [model.deployment.first_npu for model in models]
     end_npus = [first + most_npus(model) for first, model in zip(first_npus, models, strict=True)]
-    problems = broken(
+    problems = broken_rules(
         (len(set(names)) < len(names),
          "two models have one name: give each row of models a name of its own"),
         (sum(row.pool_share for row in s.models) > 0.99,
@@ -152,7 +152,7 @@ def models_disagree(s: Scenario) -> list[str]:
             )
     problems += _turns_disagree(s, models)
     for name, row in zip(names[1:], s.models, strict=True):
-        problems += broken(
+        problems += broken_rules(
             (row.workload.arrivals == "trace",
              f"{name} cannot replay a trace: only the first model can"),
             (row.experts.popularity == "imported",
@@ -165,7 +165,7 @@ def _turns_disagree(s: Scenario, alone: Sequence[Scenario]) -> list[str]:
     """Sentences about models that cannot take turns on the same NPUs."""
     names, owner_of, problems = model_names(s), owners(s), list[str]()
     for k, row in enumerate(s.models, start=1):
-        problems += broken(
+        problems += broken_rules(
             (row.npus_of and owner_of[k] == k,
              f"{names[k]} takes the NPUs of {row.npus_of!r}, and no model above it has that "
              f"name: let its npus_of be one of {', '.join(names[:k])}"),
@@ -175,7 +175,7 @@ def _turns_disagree(s: Scenario, alone: Sequence[Scenario]) -> list[str]:
         )  # fmt: skip
     for k in sorted({k for turns in enumerate(owner_of) if len({*turns}) > 1 for k in turns}):
         elastic, pools = alone[k].elastic, serving(alone[k])
-        problems += broken(
+        problems += broken_rules(
             (elastic.least_instances or elastic.controller in ("fixed", "schedule"),
              f"{names[k]} shares NPUs in turns, and they have to come free: set its "
              "elastic.least_instances to 0 with a controller that decides, such as queue"),

@@ -105,7 +105,7 @@ class Profile(Section):
 
     @field_validator("pieces")
     @classmethod
-    def _in_order(cls, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
+    def _refuse_disorder(cls, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
         """Raise ValueError unless pieces are in order of their begin."""
         begins_s = [piece.at_s for piece in pieces]
         if any(next_s <= first_s for first_s, next_s in pairwise(begins_s)):

@@ -66,15 +66,15 @@ def test_figures_that_move_a_row_are_counted_and_no_more_than_the_bar(facts, row
             continue
         row = rows[each.row]
         known.setdefault(row.id, answer_row(row, facts))
-        counted += made.moved(figures[name], facts, [row], known).counts
+        counted += made.largest_move(figures[name], facts, [row], known).counts
     assert counted <= bars().figures
-    assert counted >= 0.9 * load_made().counted
+    assert counted >= 0.9 * load_made().count
 
 
 def test_a_change_of_a_figure_moves_the_row_that_it_saw(facts, rows):
     figure = next(f for f in made.figures(facts) if f.name == "calibration.quantise")
     row = rows["cm384-dispatch-ep8"]
-    most = made.moved(figure, facts, [row], {row.id: answer_row(row, facts)})
+    most = made.largest_move(figure, facts, [row], {row.id: answer_row(row, facts)})
     assert most.row == row.id
     assert most.counts
     assert not math.isinf(most.share)
@@ -84,7 +84,7 @@ def test_a_first_error_is_never_asked_for_twice_and_belongs_to_a_commit(tmp_path
     row = next(r for r in load_published() if r.id == "cm384-kv-bytes")
     unseen = Row(**{**vars(row), "kind": "unseen"})
     monkeypatch.setattr(made, "load_published", lambda: [unseen])
-    monkeypatch.setattr(made, "committed", lambda root: "c" * 40)
+    monkeypatch.setattr(made, "clean_commit", lambda root: "c" * 40)
     path = tmp_path / "first.toml"
     assert [new["id"] for new in made.keep_first(load_facts(), path)] == [row.id]
     before = path.read_text("utf-8")
@@ -94,11 +94,11 @@ def test_a_first_error_is_never_asked_for_twice_and_belongs_to_a_commit(tmp_path
 
 def test_a_first_error_needs_a_clone_without_changes(tmp_path):
     with pytest.raises(EvidenceError, match="git clone"):
-        made.committed(tmp_path)
+        made.clean_commit(tmp_path)
     for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "empty"]):
         subprocess.run(["git", "-C", str(tmp_path), *IDENTITY, *words], check=True)
-    assert len(made.committed(tmp_path)) == 40
+    assert len(made.clean_commit(tmp_path)) == 40
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.toml").write_text("", "utf-8")
     with pytest.raises(EvidenceError, match="commit the changes"):
-        made.committed(tmp_path)
+        made.clean_commit(tmp_path)

@@ -50,17 +50,17 @@ def row(**changes):
 
 def test_a_row_outside_its_bar_is_marked_and_its_reason_told():
     outside = row(error=-0.3, note="another kernel", outside=True)
-    assert proof.why(row()) == ""
-    assert proof.why(outside) == "Outside its bar of 12 %: another kernel"
-    assert "not known" in proof.why({**outside, "note": ""})
+    assert proof.reason_of(row()) == ""
+    assert proof.reason_of(outside) == "Outside its bar of 12 %: another kernel"
+    assert "not known" in proof.reason_of({**outside, "note": ""})
 
 
 def test_a_row_says_what_it_can_say_and_what_others_answered():
     half = row(kind="derived", because="half of a sum")
-    assert proof.standing(half) == "derived: half of a sum"
+    assert proof.kind_in_words(half) == "derived: half of a sum"
     begun = row(kind="unseen", first_error=0.2, first_commit="0123456789")
-    assert proof.standing(begun).endswith("first error +20.0 % at 0123456")
-    assert proof.others(row(others=[["another", -0.05]])) == "another -5 %"
+    assert proof.kind_in_words(begun).endswith("first error +20.0 % at 0123456")
+    assert proof.other_answers(row(others=[["another", -0.05]])) == "another -5 %"
 
 
 def test_every_row_that_is_judged_has_its_band_and_says_whether_it_held(found):
@@ -94,7 +94,7 @@ def test_one_row_far_off_leaves_the_others_their_room_on_the_axis():
                 for k, error in enumerate((-0.2, 0.0, 0.2, worst))]  # fmt: skip
         axis = drawings.errors(rows).figure.layout.yaxis
         assert list(axis.tickvals) == sorted(axis.tickvals) and "0 %" in axis.ticktext
-        near = drawings._place(0.2) - drawings._place(-0.2)
+        near = drawings._axis_place(0.2) - drawings._axis_place(-0.2)
         return near / (axis.range[1] - axis.range[0])
 
     assert drawn(5.66) > 0.4 * drawn(0.25)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.engine.small import small
 from twin.engine.simulate import simulate
-from twin.extras.fleet.answer import Served, fleet_answer, in_words, spread_merged
+from twin.extras.fleet.answer import Served, answer_in_words, fleet_answer, merged_spread
 from twin.extras.fleet.layout import lay_out, lives_of
 from twin.extras.fleet.question import (
     FleetError,
@@ -61,7 +61,7 @@ def kind(scenario="one", count=1, **more):
 
 def offered(laid, t):
     """Expected arrivals per second at each supernode of a unit, without restarts."""
-    return (laid.by_region(t, FACTS).T[:, :, None] * laid.share[laid.span(t)]).sum(axis=1)
+    return (laid.by_region(t, FACTS).T[:, :, None] * laid.share[laid.span_at(t)]).sum(axis=1)
 
 
 def counted(laid):
@@ -167,12 +167,12 @@ def test_merged_figures_are_those_of_all_requests_in_one_table():
         parts = [(int(rng.integers(1, 6)), rng.gamma(2.0, size=rng.integers(0, 40)).round(1))
                  for _ in range(4)]  # fmt: skip
         table = np.concatenate([np.tile(values, count) for count, values in parts])
-        found = spread_merged(parts, "x")
+        found = merged_spread(parts, "x")
         if table.size:
             wanted = np.percentile(table, PERCENTILES)
             assert [found[f"x_p{p}"] for p in PERCENTILES] == wanted.tolist()
             assert found["x_mean"] == pytest.approx(table.mean())
-    assert spread_merged([], "x")["x_p99"] is None
+    assert merged_spread([], "x")["x_p99"] is None
 
 
 def test_what_a_lost_supernode_cost_is_the_fleet_without_a_loss():
@@ -186,11 +186,11 @@ def test_what_a_lost_supernode_cost_is_the_fleet_without_a_loss():
     row = next(row for row in answer["rows"] if row["lost_at"])
     rate = np.array(row["hours"]["rate_req_per_s"]).reshape(4, 6).sum(axis=1)
     assert rate[2] == 0.0 and (rate[[0, 1, 3]] > 0.0).all()
-    assert answer["began_again"] > 0 and "began again" in in_words(answer)[1]
+    assert answer["began_again"] > 0 and "began again" in answer_in_words(answer)[1]
     unmoved = answer | {"summary": answer["without_loss"] | {"finished": 1, "requests": 1}}
-    assert in_words(unmoved)[1].endswith("began again elsewhere.")
+    assert answer_in_words(unmoved)[1].endswith("began again elsewhere.")
     arrived = answer["summary"]["requests"] - answer["began_again"]  # not once more elsewhere
-    assert f"of {arrived:,} requests by the end" in in_words(answer)[0]
+    assert f"of {arrived:,} requests by the end" in answer_in_words(answer)[0]
 
 
 @pytest.mark.parametrize(

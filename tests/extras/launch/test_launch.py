@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from tests.draws import some
-from twin.extras.launch.engines import ENGINES, LaunchError, launched, workers
+from twin.extras.launch.engines import ENGINES, LaunchError, launch_files, workers
 from twin.extras.launch.section import packed
 from twin.lab.library import load_facts, preset, presets
 from twin.scenario import with_overrides
@@ -82,7 +82,7 @@ def test_every_preset_gives_commands_of_known_options_or_one_sentence(engine, ev
     for key in [*KEYS[::every], "gb200-nvl72-decode", "quickstart"]:
         s = preset(key)
         try:
-            found = launched(s, FACTS, engine)
+            found = launch_files(s, FACTS, engine)
         except ValueError as refusal:
             assert "\n" not in str(refusal) and "take " in str(refusal), key
             continue
@@ -103,7 +103,7 @@ def test_every_preset_gives_commands_of_known_options_or_one_sentence(engine, ev
 def test_a_model_without_experts_is_started_as_copies_over_dies(engine):
     """No option of experts, whatever the scenario says of balancing; TP of a rank's dies."""
     s = with_overrides(preset("dense-qwen3-32b"), {"experts.balancing.policy": "periodic"})
-    for name, text in launched(s, FACTS, engine).files.items():
+    for name, text in launch_files(s, FACTS, engine).files.items():
         assert not any(word in text for word in ("expert", "eplb", "--ep-", "moe", "deepep"))
         if not name.endswith(".json"):
             options = options_in(command_of(text))
@@ -117,9 +117,9 @@ def test_ranks_batches_and_graphs_are_those_of_the_scenario():
     d = s.deployment
     assert decode.ranks == 2 * d.decode.npus_per_instance == 16 * decode.nodes
     assert decode.sequences * 2 == d.decode.batch_per_npu
-    assert decode.graphs[-1] == decode.rows == decode.sequences * (1 + decode.drafts)
+    assert decode.graph_sizes[-1] == decode.pass_tokens == decode.sequences * (1 + decode.drafts)
     assert prefill.data_parallel * prefill.tensor_parallel == prefill.ranks
-    options = options_in(command_of(launched(s, FACTS, "vllm-ascend").files["decode.sh"]))
+    options = options_in(command_of(launch_files(s, FACTS, "vllm-ascend").files["decode.sh"]))
     assert int(options["--data-parallel-size"]) == decode.ranks
     assert int(options["--max-num-seqs"]) == decode.sequences
     kv = json.loads(options["--kv-transfer-config"])
@@ -154,7 +154,7 @@ def test_contexts_and_stages_are_the_engines_own_options(engine, names):
     prefill, decode = workers(s, FACTS)
     assert prefill.ranks == 32 == prefill.data_parallel * 2 * 2 * 4 and prefill.data_parallel == 2
     assert decode.data_parallel * decode.tensor_parallel == decode.ranks
-    found = launched(s, FACTS, engine)
+    found = launch_files(s, FACTS, engine)
     first, second = (
         options_in(command_of(found.files[name])) for name in ("prefill.sh", "decode.sh")
     )
@@ -181,7 +181,7 @@ def test_stages_of_mixed_serving_share_requests_and_have_passes_of_their_own(
         "deployment.decode.mtp_draft_tokens": 0, "deployment.decode.batch_per_npu": 32,
         "deployment.colocated.chunk_tokens_per_npu": 512, "deployment.decode.experts_tp": 8,
     })  # fmt: skip
-    options = options_in(command_of(launched(s, FACTS, engine).files["colocated.sh"]))
+    options = options_in(command_of(launch_files(s, FACTS, engine).files["colocated.sh"]))
     checked(engine, options)
     assert (options[stages], options[total]) == ("2", str(32 * 8))
     assert int(options[tokens]) == 512 * 8 // 2 + 32 * 8 // 2
@@ -191,11 +191,11 @@ def test_prompts_that_wait_are_sglangs_prefill_delayer():
     mixed = {"deployment.mode": "colocated", "deployment.colocated.npus_per_instance": 16,
              "deployment.colocated.prompt_delay": 30}  # fmt: skip
     s = with_overrides(preset("quickstart"), mixed)
-    options = options_in(command_of(launched(s, FACTS, "sglang").files["colocated.sh"]))
+    options = options_in(command_of(launch_files(s, FACTS, "sglang").files["colocated.sh"]))
     assert options["--prefill-delayer-max-delay-passes"] == "30"
     assert "--enable-prefill-delayer" in options
     assert any(
-        "wait for other ranks" in line for line in launched(s, FACTS, "vllm-ascend").left_out
+        "wait for other ranks" in line for line in launch_files(s, FACTS, "vllm-ascend").left_out
     )
 
 
@@ -204,16 +204,18 @@ def test_prompts_that_are_received_now_and_then_are_sglangs_interval():
     always = with_overrides(preset("quickstart"), mixed)
     s = with_overrides(always, {"deployment.colocated.receive_every": 30})
     for scenario, interval in ((always, None), (s, "30")):
-        options = options_in(command_of(launched(scenario, FACTS, "sglang").files["colocated.sh"]))
+        options = options_in(
+            command_of(launch_files(scenario, FACTS, "sglang").files["colocated.sh"])
+        )
         assert options.get("--scheduler-recv-interval") == interval
-    assert any("received once" in line for line in launched(s, FACTS, "vllm-ascend").left_out)
+    assert any("received once" in line for line in launch_files(s, FACTS, "vllm-ascend").left_out)
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="no bash")
 @pytest.mark.parametrize("engine", ["vllm-ascend", "sglang"])
 def test_a_script_runs_in_a_shell_and_passes_what_is_written(engine, tmp_path):
     """With a stand-in for the engine, on the second node of an instance."""
-    text = launched(preset("quickstart"), FACTS, engine).files["decode.sh"]
+    text = launch_files(preset("quickstart"), FACTS, engine).files["decode.sh"]
     (tmp_path / "run.sh").write_text(text)
     for name in ("vllm", "python3"):
         (tmp_path / name).write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
@@ -247,16 +249,16 @@ def test_a_script_runs_in_a_shell_and_passes_what_is_written(engine, tmp_path):
 )  # fmt: skip
 def test_what_cannot_be_launched_is_one_sentence(engine, settings, sentence):
     with pytest.raises(LaunchError, match=sentence):
-        launched(with_overrides(preset("quickstart"), settings), FACTS, engine)
+        launch_files(with_overrides(preset("quickstart"), settings), FACTS, engine)
 
 
 def test_what_an_engine_is_not_told_is_listed():
-    found = launched(preset("attention-offload"), FACTS, "vllm-ascend")
+    found = launch_files(preset("attention-offload"), FACTS, "vllm-ascend")
     assert any(sentence.startswith("Attention offload") for sentence in found.left_out)
 
 
 def test_an_archive_of_the_same_files_has_the_same_bytes():
-    first, second = (launched(preset("quickstart"), FACTS, "sglang") for _ in range(2))
+    first, second = (launch_files(preset("quickstart"), FACTS, "sglang") for _ in range(2))
     assert packed(first) == packed(second)
 
 
@@ -264,7 +266,7 @@ def test_ranks_that_gather_tokens_on_nvidia_name_no_exchange():
     s = preset("gb200-nvl72-decode")
     off = with_overrides(s, {"deployment.communication.fused": False})
     named, none = (
-        options_in(command_of(launched(one, FACTS, "sglang").files["decode.sh"]))
+        options_in(command_of(launch_files(one, FACTS, "sglang").files["decode.sh"]))
         for one in (s, off)
     )
     assert named.pop("--moe-a2a-backend") == "deepep" and named.pop("--deepep-mode")

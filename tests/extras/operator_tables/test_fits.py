@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from twin.extras.operator_tables.fits import Peaks, fit, whole
+from twin.extras.operator_tables.fits import Peaks, computed_rows, fit
 from twin.extras.operator_tables.tables import Table
 
 PEAKS = Peaks({"bf16": 1e15, "fp8": 2e15}, 4e12, 8)
@@ -19,7 +19,7 @@ def gemm_table(noise: float = 0.0) -> Table:
         for k in (2048, 7168, 16384)
     ]
     m, n, k = (np.array(side, dtype=float) for side in zip(*shapes, strict=True))
-    computing = 2 * whole(m, (64, 128)) * n * k / 2e15 / COMPUTE
+    computing = 2 * computed_rows(m, (64, 128)) * n * k / 2e15 / COMPUTE
     moving = (n * k + m * (k + 2 * n)) / 4e12 / BANDWIDTH
     scaling = 3 * m * k / 4e12 / 0.8  # BF16 read and FP8 written, at 0.8 of the memory's rate
     seconds = START + np.hypot(computing, moving) + scaling
@@ -211,7 +211,7 @@ def test_a_kernel_that_passes_over_all_experts_takes_time_for_each(kernel, each)
     read = np.minimum(experts, total)
     moving = read * weights + total * (7168 + 2048 + 2 * (2 * 2048 + 7168))
     between = total * (4 * 2048 + 2048) / (4e12 * 0.8) + 4 * total * 7168 / 4e12
-    computing = 2 * read * whole(total / read, (128, 128)) * weights / 2e15
+    computing = 2 * read * computed_rows(total / read, (128, 128)) * weights / 2e15
     took = 2e-5 + (each or 0.0) * experts + np.hypot(computing / 0.7, moving / 4e12 / 0.8)
     rows = pl.DataFrame(
         {"num_tokens": tokens, "num_experts": experts, "hidden_size": 7168, "inter_size": 2048}

@@ -2,7 +2,7 @@
 
 A schedule or controller (elastic.py) starts and drains instances, faults (incidents.py) fail them
 and let them recover; here are the states, and what each step does to the instance table. Which
-instances there may be is settled before time starts (`hardware.placement.further`): they share
+instances there may be is settled before time starts (`placement.further_instances`): they share
 NPUs, and an NPU belongs to one of them at a time. What a step of a start takes is bytes over a rate
 or a published figure (data/startup.toml)."""
 

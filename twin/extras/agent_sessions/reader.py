@@ -54,7 +54,7 @@ def read_weka(reading: Reading) -> Columns:
     sessions = _Sessions()
     block_tokens, most_tokens = reading.block_tokens or 0, _most_tokens(reading.limits)
     for piece in reading.pieces():
-        for where, body in _objects(piece):
+        for where, body in _session_objects(piece):
             block_size = body.get("block_size")
             if type(block_size) is not int or not 1 <= block_size <= MOST_BLOCK_TOKENS:
                 raise TraceError(f"{where} has no block_size: it must be a number of tokens")
@@ -63,7 +63,7 @@ def read_weka(reading: Reading) -> Columns:
                     f"{where} has blocks of {block_size} tokens where others have {block_tokens}"
                 )
             block_tokens = reading.block_tokens or block_size
-            rows = list(_requests(where, body["requests"], 0.0, 0))
+            rows = list(_session_requests(where, body["requests"], 0.0, 0))
             short_rows = [rows[i] for i in np.flatnonzero(_cells(rows).tokens("in") <= most_tokens)]
             sessions.left_out += len(rows) - len(short_rows)
             if short_rows:
@@ -75,14 +75,14 @@ def read_weka(reading: Reading) -> Columns:
     session_of = np.repeat(np.arange(len(sessions.lengths)), sessions.lengths)
     offsets, hashes = c.hash_array(c.hash_lists(cells), cells.where)
     columns = Columns(
-        ticks=_clock(np.array([time_s for time_s, _, _ in sessions.requests]), session_of),
+        ticks=_clock_s(np.array([time_s for time_s, _, _ in sessions.requests]), session_of),
         ticks_per_s=1.0, in_order=False,
         input_tokens=cells.tokens("in"), output_tokens=cells.tokens("out"),
         source_row=np.arange(1, session_of.size + 1), session=session_of,
         hash_offset=offsets, hashes=hashes, scope=np.array(sessions.scopes, np.int64)[session_of],
         block_tokens=block_tokens, think_s=cells.times_if_known("think_time"),
     )  # fmt: skip
-    return _finished(columns, sessions.left_out, len(sessions.lengths), most_tokens)
+    return _with_remarks(columns, sessions.left_out, len(sessions.lengths), most_tokens)
 
 
 def _most_tokens(limits: Limits) -> int:
@@ -93,7 +93,7 @@ def _most_tokens(limits: Limits) -> int:
     return max(int(facts.si(f"models.{name}.max_context")) for name in facts.names("models"))
 
 
-def _finished(columns: Columns, left_out: int, sessions: int, most: int) -> Columns:
+def _with_remarks(columns: Columns, left_out: int, sessions: int, most: int) -> Columns:
     """The columns with the number of requests that were left out and the warning on clocks."""
     if left_out:
         columns.counts[f"dropped: prompts beyond {most:,} tokens"] = left_out
@@ -102,7 +102,7 @@ def _finished(columns: Columns, left_out: int, sessions: int, most: int) -> Colu
     return columns
 
 
-def _objects(piece: Piece) -> Iterator[tuple[str, dict[str, Any]]]:
+def _session_objects(piece: Piece) -> Iterator[tuple[str, dict[str, Any]]]:
     """(place in the file, object) of each session. Raises TraceError."""
     text = c.text_of(piece)
     lines = [(i, line) for i, line in enumerate(text.split("\n"), 1) if line.strip()]
@@ -120,7 +120,9 @@ def _cells(rows: Sequence[Request]) -> c.Cells:
     return c.cells_of_rows([body for _, body, _ in rows], lambda i: rows[i][2])
 
 
-def _requests(where: str, requests: list[Any], start_s: float, depth: int) -> Iterator[Request]:
+def _session_requests(
+    where: str, requests: list[Any], start_s: float, depth: int
+) -> Iterator[Request]:
     """Requests of a session or of a called agent, in the order of the file."""
     for i, body in enumerate(requests, 1):
         location = f"{where} request {i}"
@@ -130,12 +132,12 @@ def _requests(where: str, requests: list[Any], start_s: float, depth: int) -> It
         if type(body.get("requests")) is list:
             if depth >= MOST_DEPTH:
                 raise TraceError(f"{location} is nested more than {MOST_DEPTH} agents deep")
-            yield from _requests(location, body["requests"], time_s, depth + 1)
+            yield from _session_requests(location, body["requests"], time_s, depth + 1)
         else:
             yield time_s, body, location
 
 
-def _clock(t: np.ndarray, session: np.ndarray) -> np.ndarray:
+def _clock_s(t: np.ndarray, session: np.ndarray) -> np.ndarray:
     """Seconds f8[n] on one clock: a single session starts at 0, several within a day."""
     count = int(session.max()) + 1 if session.size else 0
     key = stream_key(SEED, "session starts")
@@ -162,14 +164,14 @@ def read_session_table(reading: Reading) -> Columns:
     hashes = hashes.reinterpret(signed=True) if hashes.dtype == pl.UInt64 else hashes.cast(pl.Int64)
     lengths = chosen_rows.select(pl.col("input_length", "output_length", "row").cast(pl.Int64))
     columns = Columns(
-        ticks=_clock(chosen_rows["t"].to_numpy(), session), ticks_per_s=1.0, in_order=False,
+        ticks=_clock_s(chosen_rows["t"].to_numpy(), session), ticks_per_s=1.0, in_order=False,
         input_tokens=lengths["input_length"].to_numpy(),
         output_tokens=lengths["output_length"].to_numpy(), source_row=lengths["row"].to_numpy(),
         session=session, hash_offset=offsets, scope=session, block_tokens=PARQUET_BLOCK_TOKENS,
         hashes=np.array(hashes, np.int64),  # a copy that may be overwritten
         think_s=chosen_rows["think_time"].cast(pl.Float64).fill_null(np.nan).to_numpy(),
     )  # fmt: skip
-    return _finished(columns, rows - chosen_rows.height, int(session.max(initial=-1)) + 1, most)
+    return _with_remarks(columns, rows - chosen_rows.height, int(session.max(initial=-1)) + 1, most)
 
 
 def _session_rows(

@@ -4,6 +4,6 @@ from twin.hooks import Command, Section
 
 HOOKS = (
     Command("hit-curve", "twin.extras.cached_kv.command:hit_curve"),
-    Section("hit ratio", "twin.extras.cached_kv.section:hits", "workload.facts"),
-    Section("read or compute", "twin.extras.cached_kv.section:reading", "deployment.memory_pool"),
+    Section("hit ratio", "twin.extras.cached_kv.section:draw_hit_curve", "workload.facts"),
+    Section("read or compute", "twin.extras.cached_kv.section:draw_cost", "deployment.memory_pool"),
 )

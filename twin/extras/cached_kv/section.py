@@ -23,7 +23,7 @@ curve_of = formula(
 reads_of = formula("reads", lambda s: reads(s, session.facts(), *files_of(s)), no_file)
 
 
-def hits(draft: Scenario, demand: Offered) -> None:
+def draw_hit_curve(draft: Scenario, demand: Offered) -> None:
     """Draw the hit ratio by size of the memory pool, on request, if prompts share blocks."""
     if demand.reuse > 0.0 and st.toggle(
         "Hit ratio by size of the memory pool", key="hit-curve",
@@ -45,7 +45,7 @@ def hits(draft: Scenario, demand: Offered) -> None:
             )
 
 
-def reading(draft: Scenario) -> None:
+def draw_cost(draft: Scenario) -> None:
     """Draw the seconds per thousand cached tokens by place, and the break-even of reading them."""
     kv_reads = reads_of(draft)
     if not kv_reads:

@@ -40,7 +40,7 @@ class Constant:
     meaning: str
     prefix: str  # ids of the rows that inform it most, for the file
 
-    def saw(self, rows: Iterable[str]) -> list[str]:
+    def informing_rows(self, rows: Iterable[str]) -> list[str]:
         """The fitted rows that inform it most."""
         prefixes = tuple(prefix.strip() for prefix in self.prefix.split(","))
         return [row for row in rows if row.startswith(prefixes)]
@@ -108,7 +108,7 @@ class Space:
         rows = self.rows if chosen is None else [self.rows[i] for i in chosen]
         return np.array([self.answer(row, fitted_facts) / row.value - 1.0 for row in rows])
 
-    def fitted(self, residuals: Callable[[Vector], Vector], begin: Vector) -> dict[str, float]:
+    def fit(self, residuals: Callable[[Vector], Vector], begin: Vector) -> dict[str, float]:
         """Constants with the least sum of squared residuals, rounded to four figures."""
         solution = least_squares(residuals, begin, bounds=(0.0, 1.0), diff_step=1e-4, x_scale=0.1)
         return {name: float(f"{value:.4g}") for name, value in self.values(solution.x).items()}
@@ -123,7 +123,7 @@ def calibrate(facts: Facts) -> Fit:
     """Fit of the constants to the calibrating rows."""
     rows = [row for row in load_published() if row.calibrates]
     space, weights = Space(facts, rows, CONSTANTS), np.array([weight(row) for row in rows])
-    return space.with_errors(space.fitted(lambda x: weights * space.errors(x), space.start))
+    return space.with_errors(space.fit(lambda x: weights * space.errors(x), space.start))
 
 
 def weight(row: Row) -> float:
@@ -159,7 +159,7 @@ def write_calibration(fit: Fit, path: Path = CALIBRATION) -> None:
     )
     text = calibration_text(fit, head, lambda c: {
         "source": f"least squares over the calibrating rows; chiefly {c.prefix}",
-        "saw": c.saw(fit.errors), "low": c.low, "high": c.high,
+        "saw": c.informing_rows(fit.errors), "low": c.low, "high": c.high,
     })  # fmt: skip
     write_text(path, text)
 
@@ -324,7 +324,7 @@ def read_points(path: Path, facts: Facts) -> list[Row]:
             where = f"{path.name}, line {reader.line_num}"
             if len(rows) == POINTS_MAX:
                 raise PointsError(f"{where}: more than {POINTS_MAX} points: keep as many")
-            rows.append(_row(cells, where, reader.line_num, facts))
+            rows.append(_row_of(cells, where, reader.line_num, facts))
     except csv.Error as error:
         sentence = f"line {reader.line_num + 1}: {error}"
         raise PointsError(f"{path.name}, {sentence}: it must be comma-separated") from None
@@ -352,7 +352,7 @@ def fit_points(path: Path, facts: Facts, constants: Sequence[Constant] = CONSTAN
         """Weighted errors of the points, and what the constants' moves cost."""
         return np.append(weights * space.errors(x), HOLD * (x - begin_point))
 
-    values |= space.fitted(residuals, begin_point)
+    values |= space.fit(residuals, begin_point)
     other_names = tuple(c.name for c in constants if c not in free_constants)
     return replace(full_space.with_errors(values), untouched=other_names, points=path.name)
 
@@ -392,7 +392,7 @@ def _check_heads(heads: Sequence[str], file: str) -> None:
             raise PointsError(f"{file}, line 1: two columns are called {head!r}: keep one")
 
 
-def _row(cells: Mapping[str | None, Any], here: str, line: int, facts: Facts) -> Row:
+def _row_of(cells: Mapping[str | None, Any], here: str, line: int, facts: Facts) -> Row:
     """One row of a file of points. Raises PointsError."""
     if None in cells or None in cells.values():
         raise PointsError(f"{here}: it must have a cell, if an empty one, for each column")
@@ -402,7 +402,7 @@ def _row(cells: Mapping[str | None, Any], here: str, line: int, facts: Facts) ->
         names = ", ".join(QUANTITIES)
         raise PointsError(f"{here}: quantity {quantity[:40]!r} must be one of {names}")
     measure, unit, role = QUANTITIES[quantity]
-    args: dict[str, float] = {"weight": _number(texts, "weight", here, "1")}
+    args: dict[str, float] = {"weight": _positive(texts, "weight", here, "1")}
     try:
         base = scenario_named(texts["preset"]) if "preset" in texts else Scenario()
         settings = settings_from([f"{k}={cell}" for k, cell in texts.items() if k not in COLUMNS])
@@ -410,7 +410,7 @@ def _row(cells: Mapping[str | None, Any], here: str, line: int, facts: Facts) ->
     except SpecError as error:
         raise PointsError(f"{here}: {error}") from None
     if not role:
-        args |= {k: _number(texts, k, here) for k in ("ep", "tokens")}
+        args |= {k: _positive(texts, k, here) for k in ("ep", "tokens")}
         npus = scenario.supernode.nodes * scenario.supernode.npus_per_node
         dies = npus * load_chip(facts, scenario.supernode.chip).dies_per_npu
         if args["ep"] != int(args["ep"]) or not 2 <= args["ep"] <= dies:
@@ -426,12 +426,12 @@ def _row(cells: Mapping[str | None, Any], here: str, line: int, facts: Facts) ->
         raise PointsError(f"{here}: workload.prefix must be none: prefill is measured unshared")
     return Row(
         id=f"line {line}: {quantity}", system="", regime="", quantity=quantity, unit=unit,
-        value=_number(texts, "value", here), basis="", measure=measure, kind="calibrating",
+        value=_positive(texts, "value", here), basis="", measure=measure, kind="calibrating",
         source=here, mark="m", scenario=leaves(scenario), args=args,
     )  # fmt: skip
 
 
-def _number(filled: Mapping[str, str], name: str, here: str, absent: str = "") -> float:
+def _positive(filled: Mapping[str, str], name: str, here: str, absent: str = "") -> float:
     """A cell as a positive number. Raises PointsError."""
     text = filled.get(name, absent)
     try:

@@ -16,7 +16,7 @@ from twin.extras.evidence.calibrate import (
     write_calibration,
     write_private,
 )
-from twin.extras.evidence.made import keep_first, load_made, make, one_skew, write_made
+from twin.extras.evidence.made import compute_made, keep_first, load_made, one_skew, write_made
 from twin.lab.evidence.judge import evidence as rows_of
 from twin.lab.evidence.judge import headlines, score_table, today, write_errors
 from twin.lab.evidence.near import row_bands
@@ -66,7 +66,7 @@ def calibrate(
     check_options(points, private, write)
     if cross:
         with err.status("fitting without each row in turn"):
-            results = make(load_facts())
+            results = compute_made(load_facts())
         if write:
             write_made(results)
         end_with_json(asdict(results), as_json)
@@ -110,6 +110,6 @@ def print_evidence(rows: Sequence[Mapping[str, Any]], held: Sequence[str]) -> No
     print_rows("Published figures", heads, cells)
     _print_table("Absolute error: mean (worst, rows)", score_table(rows))
     record, skew_text = load_made(), one_skew(load_facts())
-    moving = f"{record.counted} figures without a source of their own move a row: calibrate --help"
+    moving = f"{record.count} figures without a source of their own move a row: calibrate --help"
     for sentence in (*headlines(rows), today(rows), *held, skew_text, record.default_skew, moving):
         out.print(escape(sentence))

@@ -83,21 +83,23 @@ def figures(facts: Facts) -> list[Figure]:
     own_figures = [
         Figure(name, kinds[fact.mark], fact.source, fact.saw, fact=name)
         for name, fact in facts.items()
-        if fact.mark in kinds and (fact.mark != "f" or fact.saw) and _numbers(fact.value)
+        if fact.mark in kinds and (fact.mark != "f" or fact.saw) and _is_numeric(fact.value)
         and fact.unit != "W" and not name.startswith((PUBLISHED_SHAPES, WATTS))
     ]  # fmt: skip
     choices = published_table(RECORD / "choices.toml")["choice"]
     return own_figures + [Figure(**entry, kind="chosen") for entry in choices]
 
 
-def moved(figure: Figure, facts: Facts, rows: Sequence[Row], known: Mapping[str, float]) -> Moved:
+def largest_move(
+    figure: Figure, facts: Facts, rows: Sequence[Row], known: Mapping[str, float]
+) -> Moved:
     """The row that a change of the figure moves most; `known`: the present answers."""
     largest_effect = Moved(figure.name, figure.kind, "", 0.0)
     for row in rows:
-        if not _concerns(figure, row):
+        if not _may_depend(figure, row):
             continue
         try:
-            share = abs(_changed(figure, facts, row) / known[row.id] - 1.0)
+            share = abs(_answer_changed(figure, facts, row) / known[row.id] - 1.0)
         except (ValueError, FactError):  # without this value the twin has no answer at all
             share = float("inf")
         if share > largest_effect.share:
@@ -105,7 +107,7 @@ def moved(figure: Figure, facts: Facts, rows: Sequence[Row], known: Mapping[str,
     return largest_effect
 
 
-def _concerns(figure: Figure, row: Row) -> bool:
+def _may_depend(figure: Figure, row: Row) -> bool:
     """Whether a row can depend on the figure: not if the figure is of another machine or stack."""
     if figure.rows:
         return row.id in figure.rows
@@ -123,7 +125,7 @@ def _concerns(figure: Figure, row: Row) -> bool:
     return True
 
 
-def _changed(figure: Figure, facts: Facts, row: Row) -> float:
+def _answer_changed(figure: Figure, facts: Facts, row: Row) -> float:
     """The twin's answer to a row with the figure changed."""
     if figure.field:
         against = None if row.against is None else _with_other_value(figure, row.against)
@@ -132,7 +134,7 @@ def _changed(figure: Figure, facts: Facts, row: Row) -> float:
         row = replace(row, facts={**row.facts, name: CHANGE * row.facts[name]})
     else:
         fact = facts[name]
-        facts = facts.replaced({name: _scaled(fact.value, fact.unit in COUNTED)})
+        facts = facts.replaced({name: _raised(fact.value, fact.unit in COUNTED)})
     return answer_row(row, facts)
 
 
@@ -148,17 +150,17 @@ def _with_other_value(figure: Figure, scenario: Mapping[str, Any]) -> dict[str, 
     return {**scenario, figure.field: value}
 
 
-def _scaled(value: Any, counted: bool) -> Any:
+def _raised(value: Any, counted: bool) -> Any:
     """A figure of data/, or a whole table, increased by a tenth; counts by whole numbers."""
     if isinstance(value, tuple):
-        return tuple(_scaled(v, counted) for v in value)
+        return tuple(_raised(v, counted) for v in value)
     return round(CHANGE * value) if counted else CHANGE * value
 
 
-def _numbers(value: Any) -> bool:
+def _is_numeric(value: Any) -> bool:
     """Whether a fact is a number, or a table of numbers alone."""
     if isinstance(value, tuple):
-        return all(_numbers(v) for v in value)
+        return all(_is_numeric(v) for v in value)
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -205,7 +207,7 @@ class Made:
         )
 
     @property
-    def counted(self) -> int:
+    def count(self) -> int:
         """Fitted, chosen, assumed or recalled figures that move a row."""
         return sum(figure.counts for figure in self.figures)
 
@@ -224,24 +226,24 @@ class Made:
                  "predicted": f"{100 * entry.predicted:.1f} %"}
                 for entry in self.cross.left_out
             ],
-            f"{self.counted} figures without a source of their own move a row by more than 1 %": [
+            f"{self.count} figures without a source of their own move a row by more than 1 %": [
                 {"figure": figure.name, "kind": figure.kind, "row moved most": figure.row,
                  "by": "all of it" if math.isinf(figure.share) else f"{100 * figure.share:.1f} %"}
                 for figure in self.figures if figure.counts
             ],
         }  # fmt: skip
 
-    def stale(self, facts: Facts) -> bool:
+    def is_stale(self, facts: Facts) -> bool:
         """Whether facts or rows have changed since."""
         return (self.facts, self.rows) != (facts.digest, rows_digest(load_published()))
 
 
-def make(facts: Facts) -> Made:
+def compute_made(facts: Facts) -> Made:
     """Compute everything; takes some minutes."""
     rows = load_published()
     judged_rows = [row for row in rows if row.kind != "unstated"]
     answers = {row.id: answer_row(row, facts) for row in judged_rows}
-    effects = [moved(figure, facts, judged_rows, answers) for figure in figures(facts)]
+    effects = [largest_move(figure, facts, judged_rows, answers) for figure in figures(facts)]
     effects.sort(key=lambda effect: (-effect.share, effect.name))
     seen_rows = [at_default_skew(r) for r in rows if r.group == SUPERNODE and r.kind == "seen"]
     errors = [abs(row["error"]) for row in evidence(facts, seen_rows)]
@@ -293,7 +295,7 @@ def keep_first(facts: Facts, path: Path = FIRST, root: Path = ROOT) -> list[dict
     rows = [row for row in load_published() if row.kind in UNSEEN and row.id not in stored_first]
     if not rows:
         return []
-    commit, new_entries = committed(root), {}
+    commit, new_entries = clean_commit(root), {}
     for row in rows:
         answer = answer_row(row, facts)
         error = round(answer / row.value - 1.0, 6)
@@ -303,7 +305,7 @@ def keep_first(facts: Facts, path: Path = FIRST, root: Path = ROOT) -> list[dict
     return [{"id": name, **asdict(entry)} for name, entry in new_entries.items()]
 
 
-def committed(root: Path) -> str:
+def clean_commit(root: Path) -> str:
     """Commit of a clone's files; raises EvidenceError if they differ from it."""
     changes = _git(root, "status", "--porcelain", "--untracked-files=all", "--", "twin", "data")
     if changes:

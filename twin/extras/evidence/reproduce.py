@@ -17,7 +17,7 @@ RUNNABLE = {
 }  # measure -> figure of a run's summary that is the same quantity
 
 
-def question(row: Row, *, against: bool = False) -> Scenario | None:
+def closed_loop(row: Row, *, against: bool = False) -> Scenario | None:
     """The row's configuration as a closed loop that fills every slot; None: it cannot run."""
     pool = row.measure.split(".")[0]
     overrides = row.against if against else row.scenario
@@ -66,7 +66,7 @@ def preset_of(wanted: Scenario, presets: Sequence[tuple[str, Scenario]]) -> Scen
     return next((s for _, s in presets if core(s) == core(wanted)), wanted)
 
 
-def simulated(row: Row, summary: Mapping[str, Any]) -> float | None:
+def simulated_value(row: Row, summary: Mapping[str, Any]) -> float | None:
     """The row's quantity in a run, in the row's unit; None if a run does not have it."""
     key = RUNNABLE.get(row.measure, "")
     if row.against is not None or summary.get(key) is None:
@@ -86,7 +86,7 @@ class Part:
 OPERATORS = {"decode": LAYER, "prefill": PREFILL_LAYER}
 
 
-def breakdown(row: Row, rows: Sequence[Row], facts: Facts) -> list[Part]:
+def layer_parts(row: Row, rows: Sequence[Row], facts: Facts) -> list[Part]:
     """Seconds of the operators of one layer in the row's deployment, as published and by the twin.
     Empty if the row is not of decode or prefill."""
     pool = row.measure.split(".")[0]

@@ -78,7 +78,7 @@ class Served:
         }  # fmt: skip
 
 
-def merged(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[str, Any]:
+def merge(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[str, Any]:
     """Figures of runs, each of some supernodes, over a fleet's steady state, by summary keys."""
     totals = {key: _sum([(n, run.summary.get(key)) for n, run in runs]) for key in COUNTS}
     met_count = sum(count * run.observed.met for count, run in runs)
@@ -98,8 +98,8 @@ def merged(runs: Sequence[tuple[int, Served]], steady_s: float) -> dict[str, Any
         "slo_attainment": quotient(met_count, float(totals["requests_steady"] or 0.0)),
         "output_tokens_per_s": tokens_per_s,
         "tokens_per_s_per_npu": quotient(tokens_per_s, mean_npus),
-        **spread_merged([(count, run.ttft_s) for count, run in runs], "ttft_s"),
-        **spread_merged([(count, run.tpot_s) for count, run in runs], "tpot_s"),
+        **merged_spread([(count, run.ttft_s) for count, run in runs], "ttft_s"),
+        **merged_spread([(count, run.tpot_s) for count, run in runs], "tpot_s"),
         "joules_per_token": quotient(3.6e6 * kwh, tokens) if kwh is not None else None,
         "cost": cost or None,
         "cost_per_million_tokens": quotient(1e6 * cost_steady, tokens) if cost else None,
@@ -113,7 +113,7 @@ def _sum(parts: Sequence[tuple[int, float | None]]) -> float | None:
     return sum(count * value for count, value in parts if value is not None)
 
 
-def spread_merged(parts: Sequence[tuple[int, np.ndarray]], prefix: str) -> dict[str, float | None]:
+def merged_spread(parts: Sequence[tuple[int, np.ndarray]], prefix: str) -> dict[str, float | None]:
     """Mean and percentiles of samples f8[n], each sample repeated its count of times, by the keys
     that `spread_of` uses.
 
@@ -152,12 +152,12 @@ class Wanted:
     without: Lives | None
     missing: tuple[Scenario, ...] = ()
 
-    def all(self) -> list[Scenario]:
+    def scenarios(self) -> list[Scenario]:
         """All distinct scenarios known so far."""
         return list(((self.without.needs if self.without else {}) | self.lives.needs).values())
 
 
-def wanted(
+def find_wanted(
     fleet: Fleet, named: Named, facts: Facts, left: Callable[[Scenario], int | None]
 ) -> Wanted:
     """Scenarios of a fleet that follow from the present runs. left: requests inside at the end of a
@@ -167,7 +167,7 @@ def wanted(
         whole_fleet = fleet.model_copy(update={"lost": ()})
         lives_without_loss = lives_of(whole_fleet, named, facts, left, empty=True)
     all_wanted = Wanted(fleet, lives, lives_without_loss)
-    return replace(all_wanted, missing=tuple(s for s in all_wanted.all() if left(s) is None))
+    return replace(all_wanted, missing=tuple(s for s in all_wanted.scenarios() if left(s) is None))
 
 
 def fleet_answer(
@@ -183,13 +183,13 @@ def fleet_answer(
         return None if served_run is None else int(served_run.summary["running"])
 
     facts = facts or load_facts()
-    while (state := wanted(fleet, named, facts, left)).missing:
+    while (state := find_wanted(fleet, named, facts, left)).missing:
         for scenario, served_run in zip(state.missing, run(state.missing), strict=True):
             known_runs[scenario_digest(scenario)] = served_run
-    return answered(state, known_runs)
+    return answer_of(state, known_runs)
 
 
-def stored(store: Store, row: RunRow, scenario: Scenario) -> Served:
+def stored_run(store: Store, row: RunRow, scenario: Scenario) -> Served:
     """A run of the store; raises FleetError if it is not finished."""
     if row.state != "done":
         raise FleetError(f"the run {row.id} of {scenario.name} {row.state}: {row.message}")
@@ -210,44 +210,47 @@ def in_store(
         for count, (scenario, row) in enumerate(zip(scenarios, rows, strict=True), 1):
             assert row is not None
             watch(count / len(scenarios), {"runs": count})
-            yield stored(store, row, scenario)
+            yield stored_run(store, row, scenario)
 
     return run
 
 
-def answered(found: Wanted, known: Mapping[str, Served]) -> dict[str, Any]:
+def answer_of(found: Wanted, known: Mapping[str, Served]) -> dict[str, Any]:
     """The answer of a fleet with all runs known, as one object of plain values."""
     layout, traffic = found.lives.laid, found.lives.laid.traffic
     steady_s = traffic.horizon_s - traffic.warmup_s
     length_s = hour_s(traffic) or traffic.horizon_s / HOURS
     hour_count = int(np.ceil(traffic.horizon_s / length_s - 1e-9))
-    served_lives = _served(found.lives, known)
+    served_lives = _runs_of_lives(found.lives, known)
     rows = []
     for k, unit in enumerate(layout.units):
         runs_of_unit = [(life.begin_s, run) for _, life, run in served_lives if life.unit == k]
-        row = _row(found.fleet, unit, [run for _, run in runs_of_unit], steady_s)
+        row = _unit_row(found.fleet, unit, [run for _, run in runs_of_unit], steady_s)
         rows.append(row | _by_hour(runs_of_unit, length_s, hour_count))
         if not runs_of_unit:
             rows[-1]["npu_hours"] = npus_used(layout.kinds[unit.kind]) * traffic.horizon_s / 3600.0
-    summary = merged([(count, run) for count, _, run in served_lives], steady_s)
+    summary = merge([(count, run) for count, _, run in served_lives], steady_s)
     idle_rows = [row for row, unit in zip(rows, layout.units, strict=True) if unit.tenants == ()]
     if idle_rows:
         summary["npu_hours"] += sum(row["supernodes"] * row["npu_hours"] for row in idle_rows)
         summary |= {"energy_kwh": None, "joules_per_token": None}
     without_loss = None
     if found.without is not None:
-        served_without_loss = [(count, run) for count, _, run in _served(found.without, known)]
-        without_loss = merged(served_without_loss, steady_s)
+        served_without_loss = [
+            (count, run) for count, _, run in _runs_of_lives(found.without, known)
+        ]
+        without_loss = merge(served_without_loss, steady_s)
     digests = sorted(f"{count} {life.begin_s!r} {run.digest}" for count, life, run in served_lives)
     return {
-        "name": found.fleet.name, "supernodes": found.fleet.supernodes, "runs": len(found.all()),
+        "name": found.fleet.name, "supernodes": found.fleet.supernodes,
+        "runs": len(found.scenarios()),
         "digest": hashlib.sha256("\n".join(digests).encode()).hexdigest(), "hour_s": length_s,
         "began_again": sum(burst.requests for burst in layout.bursts),
         "summary": summary, "without_loss": without_loss, "rows": rows,
     }  # fmt: skip
 
 
-def in_words(answer: Mapping[str, Any]) -> list[str]:
+def answer_in_words(answer: Mapping[str, Any]) -> list[str]:
     """Sentences on the answer."""
     s, without_loss = answer["summary"], answer["without_loss"]
     requests = s["requests"] - answer["began_again"]  # those have a row in two runs
@@ -273,7 +276,7 @@ def in_words(answer: Mapping[str, Any]) -> list[str]:
     return sentences
 
 
-def _served(lives: Lives, known: Mapping[str, Served]) -> list[tuple[int, Life, Served]]:
+def _runs_of_lives(lives: Lives, known: Mapping[str, Served]) -> list[tuple[int, Life, Served]]:
     """Each stretch with the number of supernodes it represents, and its run."""
     return [
         (lives.laid.units[life.unit].count, life, known[scenario_digest(life.scenario)])
@@ -281,7 +284,7 @@ def _served(lives: Lives, known: Mapping[str, Served]) -> list[tuple[int, Life, 
     ]
 
 
-def _row(fleet: Fleet, unit: Unit, runs: Sequence[Served], steady_s: float) -> dict[str, Any]:
+def _unit_row(fleet: Fleet, unit: Unit, runs: Sequence[Served], steady_s: float) -> dict[str, Any]:
     """Equal supernodes as one row, with figures of each."""
     kind = fleet.kinds[unit.kind]
     numbers = list(unit.numbers)
@@ -290,7 +293,7 @@ def _row(fleet: Fleet, unit: Unit, runs: Sequence[Served], steady_s: float) -> d
         "name": name, "kind": kind.name, "region": kind.region, "numbers": numbers,
         "supernodes": unit.count, "seed": unit.seed, "lost_at": [list(span) for span in unit.lost],
         "runs": [run.summary.get("run") for run in runs],
-        **(merged([(1, run) for run in runs], steady_s) if runs else {}),
+        **(merge([(1, run) for run in runs], steady_s) if runs else {}),
     }  # fmt: skip
 
 

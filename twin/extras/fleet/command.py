@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from twin.commands.terminal import AsJson, end_with_json, out, print_rows, progress
-from twin.extras.fleet.answer import fleet_answer, in_store, in_words
+from twin.extras.fleet.answer import answer_in_words, fleet_answer, in_store
 from twin.extras.fleet.question import load_fleet
 from twin.lab.runs.executor import Runner
 from twin.lab.store import open_store
@@ -38,5 +38,5 @@ def fleet(
     ]
     heads = ("each of", "supernodes", *(METRICS[key].tile for key in COLUMNS))
     print_rows(answer["name"], heads, rows)
-    for sentence in in_words(answer):
+    for sentence in answer_in_words(answer):
         out.print(sentence)

@@ -70,7 +70,7 @@ class Layout:
     regions: tuple[Workload, ...]  # the traffic as the clocks of each region have it
     bursts: list[Burst] = field(default_factory=list)
 
-    def span(self, t: np.ndarray | float) -> Any:
+    def span_at(self, t: np.ndarray | float) -> Any:
         """Index of the span that contains a time."""
         return np.searchsorted(self.edges[1:-1], t, "right")
 
@@ -98,12 +98,12 @@ def lay_out(fleet: Fleet, named: Named) -> Layout:
         share=np.stack([_shares(fleet, units, traffic, live) for live in live_by_span]),
         whole=_shares(fleet, units, traffic, np.ones(len(units), bool)),
         region_rate=workload.rate_req_per_s * (region_parts / region_parts.sum()),
-        regions=tuple(workload.model_copy(update={"profile": ahead(workload.profile, hours / 24.0)})
+        regions=tuple(workload.model_copy(update={"profile": shift(workload.profile, hours / 24.0)})
                       for hours in [r.shift_h for r in fleet.regions] or [0.0]),
     )  # fmt: skip
 
 
-def ahead(profile: Profile, days: float) -> Profile:
+def shift(profile: Profile, days: float) -> Profile:
     """A daily profile shifted by a number of days; other profiles are unchanged."""
     if not days or profile.shape not in DAILY:
         return profile
@@ -159,7 +159,7 @@ def _check(fleet: Fleet, traffic: Scenario, scenarios: Sequence[Scenario]) -> No
 def _units(fleet: Fleet, traffic: Scenario) -> list[Unit]:
     """Supernodes of a fleet, equal ones as one unit."""
     units, end_s = list[Unit](), traffic.horizon_s
-    tenants_of = _homes(fleet, traffic)
+    tenants_of = _tenants_of(fleet, traffic)
     for k, kind in enumerate(fleet.kinds):
         units_by_key: dict[tuple[Any, ...], list[int]] = {}
         outs: dict[int, list[tuple[float, float]]] = {}
@@ -176,7 +176,7 @@ def _units(fleet: Fleet, traffic: Scenario) -> list[Unit]:
     return units
 
 
-def _homes(fleet: Fleet, traffic: Scenario) -> dict[tuple[int, int], list[int]] | None:
+def _tenants_of(fleet: Fleet, traffic: Scenario) -> dict[tuple[int, int], list[int]] | None:
     """Tenants of each supernode (kind, number) by weighted rendezvous hashing; None: by none."""
     if fleet.router != "hash" or fleet.sticky != "tenant":
         return None
@@ -262,7 +262,7 @@ def lives_of(fleet: Fleet, named: Named, facts: Facts, left: Left, *, empty: boo
         if (requests_inside := left(life.scenario)) is None:
             return Lives(layout, [life])
         # They are spread over those that take the share of the lost one.
-        span = int(layout.span(at_s))
+        span = int(layout.span_at(at_s))
         added = np.maximum(layout.share[span] - layout.share[span - 1], 0.0)
         rate_per_share, count = layout.region_rate @ added, [unit.count for unit in layout.units]
         end_s = min(at_s + fleet.resend_s, float(layout.edges[span + 1]))
@@ -303,7 +303,7 @@ class _Maker:
             "warmup_s": 0.0 if begin_s else traffic.warmup_s,
             "start": "empty" if self.empty or begin_s else traffic.start,
             "tenants": tenants if unit.tenants is None else [tenants[t] for t in unit.tenants],
-            "workload": values["workload"] | self._load(u, begin_s, end_s),
+            "workload": values["workload"] | self._workload_fields(u, begin_s, end_s),
         }
         if begin_s and kind.faults:
             faults = (row.model_dump(mode="json") for row in kind.faults if row.at_s >= begin_s)
@@ -319,22 +319,24 @@ class _Maker:
             made = made.model_copy(update={"name": name})
         return Life(u, begin_s, end_s, made)
 
-    def _load(self, u: int, begin_s: float, end_s: float) -> dict[str, Any]:
+    def _workload_fields(self, u: int, begin_s: float, end_s: float) -> dict[str, Any]:
         """Workload fields that differ from the whole fleet's."""
         layout, workload = self.laid, self.laid.traffic.workload
         region_indices = np.flatnonzero(layout.whole[:, u] + layout.share[:, :, u].sum(axis=0))
         one_clock = len({layout.regions[r] for r in region_indices}) == 1
-        scaled = self._scaled(u, int(region_indices[0]), begin_s, end_s) if one_clock else None
-        mean_rate, profile = scaled or self._tabled(u, begin_s, end_s)
+        scaled = (
+            self._scaled_profile(u, int(region_indices[0]), begin_s, end_s) if one_clock else None
+        )
+        mean_rate, profile = scaled or self._table_profile(u, begin_s, end_s)
         drawn_share = float(layout.region_rate @ layout.whole[:, u]) / workload.rate_req_per_s
         taken_share = 1.0
         if self.fleet.router == "round_robin":
             taken_share = float(layout.whole[region_indices[0], u])
             drawn_share /= taken_share
-        stream = _stream(workload.arrivals, workload.cv, drawn_share, taken_share)
+        stream = _thinned(workload.arrivals, workload.cv, drawn_share, taken_share)
         return {"rate_req_per_s": mean_rate, "profile": profile} | stream
 
-    def _scaled(
+    def _scaled_profile(
         self, u: int, region: int, begin_s: float, end_s: float
     ) -> tuple[float, dict[str, Any]] | None:
         """(mean rate, profile) if one region's profile can be cut to the span; otherwise None."""
@@ -343,26 +345,28 @@ class _Maker:
         if profile.pieces or not (is_whole or profile.shape in (*DAILY, "constant")):
             return None
         mean_rate = float(layout.region_rate @ layout.whole[:, u])
-        edges_s = self._edges(u, begin_s, end_s, ())
+        edges_s = self._load_edges(u, begin_s, end_s, ())
         middle_s = 0.5 * (edges_s[1:] + edges_s[:-1])
-        restarts = self._again(u, middle_s)
+        restarts = self._restarts_per_s(u, middle_s)
         load = mean_rate * rate_at(workload, middle_s, layout.traffic.horizon_s, self.facts)
         if (restarts[load <= 0.0] > 0.0).any():
             return None
-        factors = layout.share[layout.span(middle_s), :, u] @ layout.region_rate / mean_rate
+        factors = layout.share[layout.span_at(middle_s), :, u] @ layout.region_rate / mean_rate
         factors = factors + np.divide(restarts, load, out=np.zeros_like(restarts), where=load > 0.0)
-        profile_fields = ahead(profile, begin_s / profile.period_s).model_dump(mode="json")
-        return mean_rate, profile_fields | {"pieces": _pieces(edges_s - begin_s, {"rate": factors})}
+        profile_fields = shift(profile, begin_s / profile.period_s).model_dump(mode="json")
+        return mean_rate, profile_fields | {
+            "pieces": _piece_rows(edges_s - begin_s, {"rate": factors})
+        }
 
-    def _tabled(self, u: int, begin_s: float, end_s: float) -> tuple[float, dict[str, Any]]:
+    def _table_profile(self, u: int, begin_s: float, end_s: float) -> tuple[float, dict[str, Any]]:
         """(mean rate, profile) as a table: of several regions, or of a part of a profile."""
         layout, p = self.laid, self.laid.traffic.workload.profile
         own_edges = {p.at_s, p.at_s + p.lasts_s, *(piece.at_s for piece in p.pieces)}
-        edges_s = self._edges(u, begin_s, end_s, {*self._minutes(begin_s, end_s), *own_edges})
+        edges_s = self._load_edges(u, begin_s, end_s, {*self._minutes(begin_s, end_s), *own_edges})
         middle_s = 0.5 * (edges_s[1:] + edges_s[:-1])
-        shares = layout.share[layout.span(middle_s), :, u]
+        shares = layout.share[layout.span_at(middle_s), :, u]
         by_region = layout.by_region(middle_s, self.facts).T * shares
-        load_per_s = by_region.sum(axis=1) + self._again(u, middle_s)
+        load_per_s = by_region.sum(axis=1) + self._restarts_per_s(u, middle_s)
         mean_rate = float((load_per_s * np.diff(edges_s)).sum() / (end_s - begin_s))
         factors = {"rate": load_per_s / max(mean_rate, 1e-9)}
         for side in ("input", "output"):
@@ -370,9 +374,11 @@ class _Maker:
             weights = by_region + 1e-12  # where nothing comes, lengths are any
             factors[side] = (weights * np.stack(lengths, axis=1)).sum(axis=1) / weights.sum(axis=1)
         profile_fields = Profile().model_dump(mode="json")
-        return mean_rate, profile_fields | {"pieces": _pieces(edges_s - begin_s, factors)}
+        return mean_rate, profile_fields | {"pieces": _piece_rows(edges_s - begin_s, factors)}
 
-    def _edges(self, u: int, begin_s: float, end_s: float, more: Iterable[float]) -> np.ndarray:
+    def _load_edges(
+        self, u: int, begin_s: float, end_s: float, more: Iterable[float]
+    ) -> np.ndarray:
         """Times between two times at which the load of a unit changes."""
         inner_s = {*self.laid.edges.tolist(), *more}
         for burst in self.laid.bursts:
@@ -388,14 +394,14 @@ class _Maker:
         minutes = range(math.ceil(begin_s / minute_s), math.ceil(end_s / minute_s))
         return [minute * minute_s for minute in minutes]
 
-    def _again(self, u: int, t: np.ndarray) -> np.ndarray:
+    def _restarts_per_s(self, u: int, t: np.ndarray) -> np.ndarray:
         """Restarted requests per second at a supernode at times t f8[n], f8[n]."""
         bursts = self.laid.bursts
         rates = (burst.rate[u] * ((t >= burst.begin_s) & (t < burst.end_s)) for burst in bursts)
         return sum(rates, np.zeros_like(t))
 
 
-def _pieces(edges: np.ndarray, factors: dict[str, np.ndarray]) -> list[dict[str, float]]:
+def _piece_rows(edges: np.ndarray, factors: dict[str, np.ndarray]) -> list[dict[str, float]]:
     """Rows of `workload.profile.pieces`, one for each change of a factor."""
     rows, row_before = list[dict[str, float]](), dict.fromkeys(factors, 1.0)
     for k, at_s in enumerate(edges[:-1].tolist()):
@@ -406,7 +412,7 @@ def _pieces(edges: np.ndarray, factors: dict[str, np.ndarray]) -> list[dict[str,
     return rows
 
 
-def _stream(arrivals: str, cv: float, part: float, turn: float) -> dict[str, Any]:
+def _thinned(arrivals: str, cv: float, part: float, turn: float) -> dict[str, Any]:
     """Arrivals and their burstiness in a stream of which a part is drawn, and of that every
     1/turn-th taken; nothing where they stay.
 

@@ -100,7 +100,8 @@ class Fleet(Section):
 
     @field_validator("router", mode="before")
     @classmethod
-    def _looks_inside(cls, router: object) -> object:
+    def _refuse_least_loaded(cls, router: object) -> object:
+        """The router; raises ValueError for one that looks at load, which is no fleet's."""
         if router == "least_loaded":
             raise ValueError(
                 "looks at what runs inside, which needs one simulation of all supernodes: take "
@@ -110,7 +111,8 @@ class Fleet(Section):
         return router
 
     @model_validator(mode="after")
-    def _agrees(self) -> Self:
+    def _rows_agree(self) -> Self:
+        """The fleet; raises ValueError with the first disagreement between its rows."""
         for problem in _disagreements(self):
             raise ValueError(problem)
         return self

@@ -22,10 +22,10 @@ def launch(
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Launch files of a deployment for an engine, what they leave out, and a start check."""
-    from twin.extras.launch.engines import launched
+    from twin.extras.launch.engines import launch_files
 
     scenario_asked, _ = question(scenario, settings or [])
-    files = launched(scenario_asked, load_facts(), engine)
+    files = launch_files(scenario_asked, load_facts(), engine)
     if folder is not None:
         if not folder.is_dir():
             raise typer.BadParameter(f"{folder} is no folder to write to")

@@ -48,7 +48,7 @@ class Worker:
         return self.ranks // (self.tensor_parallel * self.prefill_cp * self.stages)
 
     @property
-    def rows(self) -> int:
+    def pass_tokens(self) -> int:
         """Tokens of the largest decode-only pass of a data-parallel rank."""
         return self.batch * (1 + self.drafts)
 
@@ -58,7 +58,7 @@ class Worker:
         return -(-self.sequences // self.stages)
 
     @property
-    def graphs(self) -> list[int]:
+    def graph_sizes(self) -> list[int]:
         """Token counts of passes with captured graphs: up to the largest batch, 16 sizes."""
         tokens, requests = 1 + self.drafts, self.batch
         return sorted({tokens * max(1, round(requests * k / 16)) for k in range(1, 17)})
@@ -162,10 +162,10 @@ def start_check(s: Scenario, facts: Facts, found: list[Worker]) -> list[str]:
             f"{memory.hbm / 1e9:.0f} GB."
         )
         if worker.role != "prefill":
-            too_many_rows = worker.rows > CAPTURED
+            too_many_rows = worker.pass_tokens > CAPTURED
             notes.append(
-                f"{worker.role}: graphs are captured up to {worker.graphs[-1]} tokens, the whole "
-                f"batch of a rank; " + (
+                f"{worker.role}: graphs are captured up to {worker.graph_sizes[-1]} tokens, the "
+                f"whole batch of a rank; " + (
                     f"an engine left alone captures {CAPTURED} and runs larger batches eagerly."
                     if too_many_rows else "one request more falls back to eager launches."
                 )
@@ -190,7 +190,7 @@ set -euo pipefail
 """
 
 
-def words(options: Mapping[str, Value]) -> list[str]:
+def command_words(options: Mapping[str, Value]) -> list[str]:
     """Options as words of a command line, without those that are False."""
     option_words: list[str] = []
     for flag, value in options.items():
@@ -214,7 +214,7 @@ def _script(worker: Worker, command: str, options: Mapping[str, Value]) -> str:
         return shlex.quote(word).replace("@INSTANCE@", "'\"$INSTANCE\"'")
 
     text = HEAD.format(role=worker.role, last=worker.nodes - 1, instances=worker.instances - 1)
-    lines = (" ".join(map(quoted, words({flag: value}))) for flag, value in options.items())
+    lines = (" ".join(map(quoted, command_words({flag: value}))) for flag, value in options.items())
     return text + " \\\n  ".join([command, *filter(None, lines)]) + "\n"
 
 
@@ -246,7 +246,7 @@ def vllm_ascend(s: Scenario, found: list[Worker], _family: str) -> dict[str, str
             },
             "--enforce-eager": w.role == "prefill",
             "--compilation-config": w.role != "prefill" and {
-                "cudagraph_mode": "FULL_DECODE_ONLY", "cudagraph_capture_sizes": w.graphs,
+                "cudagraph_mode": "FULL_DECODE_ONLY", "cudagraph_capture_sizes": w.graph_sizes,
             },
             "--additional-config": w.experts and is_balancing and {"eplb_config": {
                 "dynamic_eplb": True, "num_redundant_experts": s.experts.redundant,
@@ -326,7 +326,9 @@ def dynamo(s: Scenario, found: list[Worker], family: str) -> dict[str, str]:
     services: dict[str, Any] = {"Frontend": {"componentType": "frontend", "replicas": 1}}
     for worker in found:
         options = sglang_options(s, worker, family, len(found) > 1)
-        args = words({key: value for key, value in options.items() if key not in own_options})
+        args = command_words(
+            {key: value for key, value in options.items() if key not in own_options}
+        )
         services[worker.role] = {
             "componentType": "worker", "replicas": worker.instances,
             "multinode": {"nodeCount": worker.nodes},
@@ -365,7 +367,7 @@ class Launch:
     checks: list[str]
 
 
-def launched(s: Scenario, facts: Facts, engine: str) -> Launch:
+def launch_files(s: Scenario, facts: Facts, engine: str) -> Launch:
     """Launch files of a deployment for one of ENGINES. Raises LaunchError."""
     if engine not in ENGINES:
         raise LaunchError(f"{engine} is no engine here: take one of {', '.join(ENGINES)}")

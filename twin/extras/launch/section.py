@@ -6,7 +6,7 @@ from functools import partial
 
 import streamlit as st
 
-from twin.extras.launch.engines import ENGINES, Launch, launched
+from twin.extras.launch.engines import ENGINES, Launch, launch_files
 from twin.facts import FactError
 from twin.scenario import Scenario
 from twin.ui import session
@@ -19,7 +19,7 @@ def section(draft: Scenario) -> None:
         return
     engine = choice("Engine", ENGINES, "launch-engine")
     try:
-        files = launched(draft, session.facts(), engine)
+        files = launch_files(draft, session.facts(), engine)
     except (ValueError, FactError) as refusal:
         st.warning(plain(str(refusal)))
         return

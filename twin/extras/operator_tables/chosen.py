@@ -55,11 +55,11 @@ def choose_tables(found: Iterable[Fitted], engine: str = "") -> list[Fitted]:
     engine_fits = [fit for fit in engine_fits if not fit.part.endswith(SUMMED)]
     engine_fits += rank_fits + [
         replace(fit, operator="fused") for fit in engine_fits
-        if _fused(fit) and (fit.engine, fit.format, fit.part) not in rank_keys
+        if _is_fused(fit) and (fit.engine, fit.format, fit.part) not in rank_keys
     ]  # fmt: skip
-    engine_fits += [replace(fit, operator="fused_gqa") for fit in engine_fits if _compiled(fit)]
+    engine_fits += [replace(fit, operator="fused_gqa") for fit in engine_fits if _is_compiled(fit)]
     best_by_key: dict[tuple[int, str, str], Fitted] = {}
-    for fit in sorted(filter(_worth, engine_fits), key=_rank):
+    for fit in sorted(filter(_is_worth, engine_fits), key=_preference):
         network = fit.part if fit.operator in APART or fit.part == "host" else ""
         best_by_key.setdefault((ORDER.index(fit.operator), fit.format, network), fit)
     fused_names = {fit.table for fit in best_by_key.values() if fit.operator == "fused"}
@@ -69,18 +69,18 @@ def choose_tables(found: Iterable[Fitted], engine: str = "") -> list[Fitted]:
     ]  # fmt: skip
 
 
-def _compiled(each: Fitted) -> bool:
+def _is_compiled(each: Fitted) -> bool:
     """Whether a table is of the kernel that SGLang's experts have, of models without latent
     attention, where those of DeepSeek's family have a faster one (pull request 38374)."""
     return each.operator == "fused" and TRITON in each.part and each.engine.startswith(ENGINES[0])
 
 
-def _fused(each: Fitted) -> bool:
+def _is_fused(each: Fitted) -> bool:
     """Whether a table is of experts without dispatch of tokens."""
     return each.operator == "grouped" and each.part != SPREAD
 
 
-def _worth(each: Fitted) -> bool:
+def _is_worth(each: Fitted) -> bool:
     """Whether a fit has enough rows and small enough errors to become facts."""
     fact = "bandwidth" if each.format in PACKED else BINDS.get(each.operator)
     is_high_enough = fact is None or each.facts[fact] >= FALLBACK
@@ -88,7 +88,7 @@ def _worth(each: Fitted) -> bool:
     return each.operator in ORDER and each.mean <= error_max and is_high_enough
 
 
-def _rank(each: Fitted) -> tuple[object, ...]:
+def _preference(each: Fitted) -> tuple[object, ...]:
     """Sort key of fits: preferred engine first, then the newest release."""
     engine, _, release = each.engine.partition(" ")
     releases = tuple(-int(number) for number in re.findall(r"\d+", release))
@@ -96,12 +96,12 @@ def _rank(each: Fitted) -> tuple[object, ...]:
     return engine_rank, each.part != SPREAD, releases, -each.rows, round(each.mean, 3), each.part
 
 
-def library(found: Iterable[Fitted], source: str, name: str, link: float = 0.0) -> str:
+def library_facts(found: Iterable[Fitted], source: str, name: str, link: float = 0.0) -> str:
     """Facts of a library's latest release, as in data/chips; link: GB/s of a die inside a node."""
     found = list(found)
     kernels = [
         fit for fit in found
-        if fit.operator not in APART and fit.part != "host" and not _fused(fit)
+        if fit.operator not in APART and fit.part != "host" and not _is_fused(fit)
     ]  # fmt: skip
     tables = [_table(fit, source, f"kernels.{name}.latest") for fit in kernels]
     if exchange_lines := _exchange(found, "inside a node", source, link, "alltoall"):
@@ -109,7 +109,9 @@ def library(found: Iterable[Fitted], source: str, name: str, link: float = 0.0) 
     return "\n\n".join(tables)
 
 
-def lines(found: Iterable[Fitted], source: str, links: Mapping[str, float] | None = None) -> str:
+def fact_lines(
+    found: Iterable[Fitted], source: str, links: Mapping[str, float] | None = None
+) -> str:
     """Facts as lines of data/chips; links: GB/s of a die, `inside` a node and `across` nodes."""
     found = list(found)
     compiled_formats = {fit.format for fit in found if fit.operator == "fused_gqa"}
@@ -131,8 +133,8 @@ def lines(found: Iterable[Fitted], source: str, links: Mapping[str, float] | Non
 def _host(each: Fitted, source: str) -> str:
     """Host time of a part of a layer that is launched kernel by kernel."""
     origin = {"source": f"{source}: {each.table}", "mark": "d"}
-    lines = [_line("host", round(1e6 * each.facts["host"]), "us", origin),
-            _held("held_back", each, origin)]  # fmt: skip
+    lines = [_toml("host", round(1e6 * each.facts["host"]), "us", origin),
+            _held_line("held_back", each, origin)]  # fmt: skip
     return "\n".join((f"[operators.eager.{HOSTS[each.operator]}]", *lines))
 
 
@@ -149,12 +151,12 @@ def _collective(sums: list[Fitted], source: str, link: float) -> str:
     rates = [round(1e-7 * fit["rate"] / link, 1) for fit in fits]
     large_rates = [round(1e-7 * fit["rate"] * (1.0 + fit["gain"]) / link, 1) for fit in fits]
     lines = [
-        _line("dies", [int(each.part.split()[0]) for each in by_dies], "", entry),
-        _line("start", starts_us, "us", entry),
-        _line("rate", rates, "%", rate_entry),
-        _line("large_start", large_starts_us, "us", entry),
-        _line("large_rate", large_rates, "%", rate_entry),
-        _line("held_back", round(100 * error, 1), "%", entry | {"note": "the worst mean of these"}),
+        _toml("dies", [int(each.part.split()[0]) for each in by_dies], "", entry),
+        _toml("start", starts_us, "us", entry),
+        _toml("rate", rates, "%", rate_entry),
+        _toml("large_start", large_starts_us, "us", entry),
+        _toml("large_rate", large_rates, "%", rate_entry),
+        _toml("held_back", round(100 * error, 1), "%", entry | {"note": "the worst mean of these"}),
     ]  # fmt: skip
     return "\n".join((f"[operators.collective.{name}]", *lines))
 
@@ -173,9 +175,9 @@ def _exchange(
         gb_per_s = fit.facts["rate"] / 1e9
         rate_note = origin | {"note": f"{gb_per_s:.0f} of {link:g} GB/s"}
         lines += [
-            _line(f"{phase}_start", round(1e6 * fit.facts["start"], 1), "us", origin),
-            _line(f"{phase}_rate", round(100 * gb_per_s / link, 1), "%", rate_note),
-            _held(f"{phase}_held_back", fit, origin),
+            _toml(f"{phase}_start", round(1e6 * fit.facts["start"], 1), "us", origin),
+            _toml(f"{phase}_rate", round(100 * gb_per_s / link, 1), "%", rate_note),
+            _held_line(f"{phase}_held_back", fit, origin),
         ]
     return "\n".join(lines)
 
@@ -188,38 +190,38 @@ def _table(each: Fitted, source: str, above: str = "operators", apart: bool = Fa
     name = "8bit" if is_by_cache and each.format != "bf16" else each.format
     origin = {"source": f"{source}: {each.table}", "mark": "d"}
     lines = [
-        _line(fact, round(factor * each.facts[fact], digits), unit, origin)
+        _toml(fact, round(factor * each.facts[fact], digits), unit, origin)
         for fact, (factor, digits, unit) in FACTS.items()
         # The start of some is the host's (`eager`).
         if fact in each.facts and not (fact == "start" and operator in ("contiguous", "sparse"))
     ]
     if "edge" in each.facts or "power" in each.facts:
-        lines.append(_line("peak", each.part.removeprefix("computed in "), "", origin))
+        lines.append(_toml("peak", each.part.removeprefix("computed in "), "", origin))
         if operator == "sparse":  # heads that are computed together
-            lines.append(_line("tile_small", int(each.facts["tile_small"]), "heads", origin))
+            lines.append(_toml("tile_small", int(each.facts["tile_small"]), "heads", origin))
     else:
         rows = [int(each.facts[k]) for k in TILES]
         in_tiles = rows[1] > 1  # else it computes no more than its rows
         if in_tiles or above != "operators":  # a library says what replaces other tiles
             lines += [
-                _line(k, size * in_tiles, "rows", origin)
+                _toml(k, size * in_tiles, "rows", origin)
                 for k, size in zip(TILES, rows, strict=True)
             ]
     if apart:
-        lines.append(_line("serves", "mla", "", SERVED))
+        lines.append(_toml("serves", "mla", "", SERVED))
     elif operator == "fused" and above != "operators":
-        lines.append(_line("serves", "all", "", origin))
-    lines.append(_held("held_back", each, origin))
+        lines.append(_toml("serves", "all", "", origin))
+    lines.append(_held_line("held_back", each, origin))
     return "\n".join((f"[{above}.{operator}.{name}]", *lines))
 
 
-def _held(name: str, each: Fitted, named: dict[str, str]) -> str:
+def _held_line(name: str, each: Fitted, named: dict[str, str]) -> str:
     """TOML line of the error on rows that were left out of the fit."""
     note = f"of {each.held:,} of {each.rows:,} rows; {100 * each.worst:.0f} % at worst"
-    return _line(name, round(100 * each.mean, 1), "%", named | {"note": note})
+    return _toml(name, round(100 * each.mean, 1), "%", named | {"note": note})
 
 
-def _line(name: str, value: object, unit: str, named: dict[str, str]) -> str:
+def _toml(name: str, value: object, unit: str, named: dict[str, str]) -> str:
     """TOML line of a fact: value, unit, and the entries of `named`, as source and mark."""
     fact = {"value": value, "unit": unit, **named}
     inline_table = ", ".join(f"{key} = {json.dumps(entry)}" for key, entry in fact.items())

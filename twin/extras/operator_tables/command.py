@@ -29,7 +29,7 @@ def operator_facts(
     """Print a chip's operator efficiencies by a measured table, with errors of rows left out."""
     from dataclasses import asdict
 
-    from twin.extras.operator_tables.chosen import choose_tables, library, lines
+    from twin.extras.operator_tables.chosen import choose_tables, fact_lines, library_facts
     from twin.extras.operator_tables.fits import Peaks, fit
     from twin.extras.operator_tables.tables import NoTable, read_tables
     from twin.hardware.chip import load_chip
@@ -47,10 +47,10 @@ def operator_facts(
         raise typer.BadParameter(str(refusal)) from refusal
     end_with_json([asdict(fit_row) | {"table": fit_row.table} for fit_row in fits], as_json)
     if source and engine:
-        typer.echo(library(choose_tables(fits, engine), source, engine, link))
+        typer.echo(library_facts(choose_tables(fits, engine), source, engine, link))
         return
     if source:
-        typer.echo(lines(choose_tables(fits), source, {"inside": link, "across": nic}))
+        typer.echo(fact_lines(choose_tables(fits), source, {"inside": link, "across": nic}))
         return
     heads = ("table", "start", "peak or rate", "memory", "tile or power", "rows", "held", "worst")
     print_rows("Facts", heads, [_row(fit_row) for fit_row in fits])

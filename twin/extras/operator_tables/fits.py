@@ -110,7 +110,7 @@ def _columns(rows: pl.DataFrame, *names: str) -> list[Floats]:
     return [rows[name].cast(pl.Float64).to_numpy() for name in names]
 
 
-def whole(rows: Floats, tile: tuple[int, int]) -> Floats:
+def computed_rows(rows: Floats, tile: tuple[int, int]) -> Floats:
     """Rows computed by a product in tiles: `tile` is the small and the large one."""
     tile_rows = np.where(rows <= tile[0], tile[0], tile[1])
     return np.asarray(tile_rows * np.ceil(np.maximum(rows, 1e-9) / tile_rows))
@@ -139,7 +139,7 @@ def _gemm(rows: pl.DataFrame, peaks: Peaks, fmt: str, scaled: bool = False) -> l
 
     def predict(at: Mapping[str, float], tile: tuple[int, int]) -> Floats:
         """Seconds of every row with these parameters, in tiles of small and large rows."""
-        compute_s = 2.0 * whole(m, tile) * n * k / peaks.flops[computes(fmt)]
+        compute_s = 2.0 * computed_rows(m, tile) * n * k / peaks.flops[computes(fmt)]
         roofs_s = _roofs(compute_s / at["compute"], moving_s / at["bandwidth"], 2.0)
         return np.asarray(at["start"] + roofs_s + scaling_s + at.get("row", 0.0) * value_s)
 
@@ -196,7 +196,7 @@ def _grouped_part(
 
     def predict(at: Mapping[str, float], tile: tuple[int, int]) -> Floats:
         """Seconds of every row with these parameters, in tiles of small and large rows."""
-        rows_each = whole(pairs / experts_used, tile)
+        rows_each = computed_rows(pairs / experts_used, tile)
         compute_s = 2.0 * experts_used * rows_each * weights / peaks.flops[computes(fmt)]
         roofs_s = _roofs(compute_s / at["compute"], moving_s / at["bandwidth"], 2.0)
         add_s = at.get("passing", 0.0) * tokens + at.get("row", 0.0) * pairs * hidden / peaks.memory
@@ -312,12 +312,12 @@ def _collective(
         message_sizes, latency_ms = _columns(dies_rows, "message_size", "latency")
         sent_bytes = passes * (1.0 - 1.0 / float(dies)) * ACTIVATION_BYTES * message_sizes
         one_kernel = [(predict, {"later": 0.0, "gain": 0.0}) for predict, _ in _at_rate(sent_bytes)]
-        candidates: Candidates = [*one_kernel, (partial(_faster, sent_bytes), {})]
+        candidates: Candidates = [*one_kernel, (partial(_faster_s, sent_bytes), {})]
         fits.append((f"{dies} dies", latency_ms * 1e-3, candidates, start_values))
     return fits
 
 
-def _faster(moving: Floats, at: Mapping[str, float]) -> Floats:
+def _faster_s(moving: Floats, at: Mapping[str, float]) -> Floats:
     """Seconds of the faster of two kernels; the second starts `later` and gains in rate."""
     wire_s = moving / at["rate"]
     return np.asarray(at["start"] + np.minimum(wire_s, at["later"] + wire_s / (1.0 + at["gain"])))

@@ -72,7 +72,7 @@ def _tables(file: Path) -> Iterator[Table]:
     frame = (pl.read_parquet if file.suffix == ".parquet" else pl.read_csv)(file)
     columns = set(frame.columns)
     if columns >= PROFILE:
-        frame, columns = _profiled(frame), OPERATORS["gemm"]
+        frame, columns = _gemm_rows(frame), OPERATORS["gemm"]
     by_name = [operator for name, operator in NAMED.items() if file.name.startswith(name)]
     column_hits = [operator for operator, needed in OPERATORS.items() if columns >= needed]
     if not by_name + column_hits:
@@ -96,7 +96,7 @@ def _tables(file: Path) -> Iterator[Table]:
         yield Table("gemm_gqa" if by_tensor else operator, formats[str(dtype)], engine, rows)
 
 
-def _profiled(frame: pl.DataFrame) -> pl.DataFrame:
+def _gemm_rows(frame: pl.DataFrame) -> pl.DataFrame:
     """Rows of a gemm table from the matrix products of an Ascend profile (shapes "m,k;k,n", µs)."""
     shapes = pl.col("Input Shapes").str.replace_all('"', "").str.split(";").list.slice(0, 2)
     numbers = shapes.list.join(",").str.split(",").cast(pl.List(pl.Int64), strict=False)

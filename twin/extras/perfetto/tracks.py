@@ -53,7 +53,7 @@ class Track:
         return [begin_event, self.event("e", name, end_ns, cat=cat, id=number)]
 
 
-def named(pid: int, name: str, tracks: Mapping[int, str]) -> list[Event]:
+def name_tracks(pid: int, name: str, tracks: Mapping[int, str]) -> list[Event]:
     """Name and order of a process and its tracks."""
     rows: list[tuple[str, int, Event]] = [
         ("process_name", 0, {"name": name}), ("process_sort_index", 0, {"sort_index": pid}),
@@ -109,16 +109,16 @@ MARK_NS = 1_000  # a moment needs some length to be seen and to hold an arrow,
 LEAST_NS = 10  # less where many fall together
 
 
-def moving(tables: Tables, begin_s: float, end_s: float) -> pl.DataFrame:
+def moving_requests(tables: Tables, begin_s: float, end_s: float) -> pl.DataFrame:
     """Requests that changed their stage within a span."""
     is_inside = pl.col(STAMPS).is_between(begin_s, end_s, closed="left").fill_null(False)
     return tables["requests"].filter(pl.any_horizontal(is_inside))
 
 
-def lives(tables: Tables, begin_s: float, end_s: float) -> Iterator[list[Event]]:
+def request_bars(tables: Tables, begin_s: float, end_s: float) -> Iterator[list[Event]]:
     """Stages of each request of the span, as bars cut to the span."""
     track = Track(REQUESTS)
-    for row in moving(tables, begin_s, end_s).iter_rows(named=True):
+    for row in moving_requests(tables, begin_s, end_s).iter_rows(named=True):
         events: list[Event] = []
         request_number = row["request_id"]
         for name, from_column, to_column in PHASES:
@@ -141,12 +141,12 @@ def lives(tables: Tables, begin_s: float, end_s: float) -> Iterator[list[Event]]
             yield events
 
 
-def flows(
+def request_arrows(
     tables: Tables, instances: Sequence[Instance], begin_s: float, end_s: float
 ) -> Iterator[list[Event]]:
     """Arrows of requests: arrival, prefill, KV in place, decode, finish, within the span."""
     instance_of = {(instance.role, instance.index): instance for instance in instances}
-    rows = moving(tables, begin_s, end_s)
+    rows = moving_requests(tables, begin_s, end_s)
     arrivals = _marks(rows["arrival_s"].to_list(), begin_s, end_s)
     kv_marks: dict[int, list[tuple[int, int] | None]] = {}
     for index in rows["decode_instance"].unique().drop_nulls().to_list():
@@ -225,7 +225,7 @@ INSTANCE_COUNTERS = {
 }
 
 
-def happenings(
+def event_marks(
     tables: Tables, instances: Iterable[Instance], begin_s: float, end_s: float
 ) -> Iterator[list[Event]]:
     """Faults, rebalances and their consequences: instants, and bars for intervals."""
@@ -260,7 +260,7 @@ def counters(
     """Means of the span's windows, of run and instances; every n-th if more than `most`."""
     most = max(1, most // (len(WINDOW_COUNTERS) + len(INSTANCE_COUNTERS) * len(instances)))
     for name, columns in WINDOW_COUNTERS.items():
-        yield _counted(Track(RUN), name, tables["windows"], columns, (begin_s, end_s), most)
+        yield _counter(Track(RUN), name, tables["windows"], columns, (begin_s, end_s), most)
     table = tables.get("instances")
     if table is None:
         return
@@ -268,10 +268,10 @@ def counters(
         is_instance = (pl.col("role") == instance.role) & (pl.col("instance") == instance.index)
         rows = table.filter(is_instance).sort("t_s")
         for name, columns in INSTANCE_COUNTERS.items():
-            yield _counted(Track(instance.pid), name, rows, columns, (begin_s, end_s), most)
+            yield _counter(Track(instance.pid), name, rows, columns, (begin_s, end_s), most)
 
 
-def _counted(
+def _counter(
     track: Track, name: str, rows: pl.DataFrame, columns: Iterable[str],
     span_s: tuple[float, float], most: int,
 ) -> list[Event]:  # fmt: skip

@@ -78,18 +78,18 @@ def write_trace(
         "slices": "iterations and batches as the engine ran them; operators are seconds on the "
         "critical path, all layers together, laid out one after the other",
     }  # fmt: skip
-    with _opened(to) as file:
+    with _open(to) as file:
         header = f'{{"displayTimeUnit":"ms","otherData":{_json(metadata)},"traceEvents":['
         file.write(header.encode())
         sink = _Events(file, most_events, left_out=window.left_out * events_each)
         most_counters = int(ROOM_FOR_COUNTERS * most_events)
         for group in chain(
-            _names(instances, streams),
-            tracks.happenings(run.tables, instances, begin_s, end_s),
+            _name_all(instances, streams),
+            tracks.event_marks(run.tables, instances, begin_s, end_s),
             tracks.counters(run.tables, instances, begin_s, end_s, most_counters),
-            *map(_work, instances),
-            tracks.flows(run.tables, instances, begin_s, end_s),
-            tracks.lives(run.tables, begin_s, end_s),
+            *map(_work_slices, instances),
+            tracks.request_arrows(run.tables, instances, begin_s, end_s),
+            tracks.request_bars(run.tables, begin_s, end_s),
         ):
             sink.put(group)
         for instance in instances:
@@ -127,7 +127,7 @@ def span_of(run: Source, begin_s: float | None, end_s: float | None) -> tuple[fl
 
 
 @contextmanager
-def _opened(to: Path | Sink) -> Iterator[Sink]:
+def _open(to: Path | Sink) -> Iterator[Sink]:
     """Output stream of a path; one ending in .gz is compressed."""
     if not isinstance(to, Path):
         yield to
@@ -199,10 +199,12 @@ def _instances(tables: Tables, window: Window) -> list[Instance]:
     ]
 
 
-def _names(instances: Iterable[Instance], streams: Mapping[str, Timeline]) -> Iterator[list[Event]]:
+def _name_all(
+    instances: Iterable[Instance], streams: Mapping[str, Timeline]
+) -> Iterator[list[Event]]:
     """Names of all processes and of their tracks."""
-    yield tracks.named(tracks.RUN, "run", {0: "events"})
-    yield tracks.named(tracks.REQUESTS, "requests", {0: "arrivals"})
+    yield tracks.name_tracks(tracks.RUN, "run", {0: "events"})
+    yield tracks.name_tracks(tracks.REQUESTS, "requests", {0: "arrivals"})
     for instance in instances:
         lanes = {ITERATIONS: "batches" if instance.role == "prefill" else "iterations"}
         if instance.role == "decode":
@@ -210,10 +212,10 @@ def _names(instances: Iterable[Instance], streams: Mapping[str, Timeline]) -> It
         if instance.role in streams:
             names = (f"{name} stream" for name in streams[instance.role].streams)
             lanes |= dict(enumerate(names, FIRST_STREAM))
-        yield tracks.named(instance.pid, instance.name, lanes)
+        yield tracks.name_tracks(instance.pid, instance.name, lanes)
 
 
-def _work(one: Instance) -> Iterator[list[Event]]:
+def _work_slices(one: Instance) -> Iterator[list[Event]]:
     """Iterations or batches of an instance, each with its operators inside."""
     track = Track(one.pid, ITERATIONS)
     name = "prefill batch" if one.role == "prefill" else f"{one.role} iteration"

@@ -82,7 +82,7 @@ def bars(rows: Sequence[tuple[str, float, str]]) -> Part:
     return tag("div", tag("table", tag("tbody", *body)), cls="scroll")
 
 
-def folded(summary: str, *inside: Part) -> Part:
+def fold(summary: str, *inside: Part) -> Part:
     """A section that is closed until it is clicked."""
     return tag("details", tag("summary", summary), *inside)
 
@@ -123,16 +123,16 @@ def plot(
     for value in yticks:  # grid lines and numbers of y, numbers of x, and the title of x
         x_left, y_line = at(xticks[0], value)
         drawing.append(tag("line", cls="grid", x1=x_left, y1=y_line, x2=WIDE - RIGHT, y2=y_line))
-        drawing.append(tag("text", _figure(value), x=x_left - 6, y=y_line + 4, text_anchor="end"))
+        drawing.append(tag("text", _number(value), x=x_left - 6, y=y_line + 4, text_anchor="end"))
     for value in xticks:
         x_tick, y_axis = at(value, 0.0)
-        drawing.append(tag("text", _figure(value), x=x_tick, y=y_axis + 17, text_anchor="middle"))
+        drawing.append(tag("text", _number(value), x=x_tick, y=y_axis + 17, text_anchor="middle"))
     drawing.append(tag("text", x, x=(LEFT + WIDE - RIGHT) / 2, y=HIGH - 6, text_anchor="middle"))
     if limit is not None:
         (x_line, y_low), (_, y_top) = at(limit, 0.0), at(limit, y_high)
         drawing.append(tag("line", cls="limit", x1=x_line, y1=y_low, x2=x_line, y2=y_top))
     for curve in curves:
-        drawing += _drawn(curve, [at(*p) for p in curve.points])
+        drawing += _draw(curve, [at(*p) for p in curve.points])
     svg = tag("svg", tag("title", title), *drawing, viewBox=f"0 0 {WIDE:g} {HIGH:g}", role="img")
     legend = [tag("span", tag("span", cls=f"key k{curve.colour}"), curve.name, cls="whole")
            for curve in curves if curve.name]  # fmt: skip
@@ -152,7 +152,7 @@ def ticks(low: float, high: float) -> list[float]:
     return [k * step for k in range(first_step, max(last_step, first_step + 1) + 1)]
 
 
-def _drawn(s: Series, places: Sequence[Point]) -> Iterable[Part]:
+def _draw(s: Series, places: Sequence[Point]) -> Iterable[Part]:
     """A series as a line, as points, or both; places: of its points on the drawing."""
     if s.joined:
         yield tag("polyline", cls=f"s{s.colour}",
@@ -164,7 +164,7 @@ def _drawn(s: Series, places: Sequence[Point]) -> Iterable[Part]:
             yield tag("text", s.labels[k], cls="rank", x=x, y=y - 8, text_anchor="middle")
 
 
-def _figure(value: float) -> str:
+def _number(value: float) -> str:
     """A number of an axis, short: 12,500 as 12.5k."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= size:

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from twin.extras.report.document import Part, Series, bars, folded, page, plot, table, tag
+from twin.extras.report.document import Part, Series, bars, fold, page, plot, table, tag
 from twin.extras.report.run import fields_of
 from twin.lab.plan.answer import answer_sentences, equality_note, in_words, loss_text, relax_rows
 from twin.lab.plan.question import LOSSES, Plan, in_brief, plan_digest
@@ -75,13 +75,13 @@ def _ranking(plan: Plan, rows: Sequence[Row]) -> Part:
          amount(r["margins"].get("headroom"), "share"),
          amount(r["summary"]["power_kw"], "rate", "kW"),
          *([amount(r["summary"][price], "rate", "/ M tokens")] if has_cost else []),
-         r["held_back_by"], *(_survived(r["losses"].get(loss, {})) for loss in plan.survives))
+         r["held_back_by"], *(_loss_word(r["losses"].get(loss, {})) for loss in plan.survives))
         for r in rows
     ]  # fmt: skip
     return table(heads, cells, right=range(2, 8 + has_cost), wide=(1,))
 
 
-def _survived(after: Row) -> Part:
+def _loss_word(after: Row) -> Part:
     """How a deployment fares after a loss, as a good or bad word."""
     return tag("span", loss_text(after), cls="good" if after.get("status") == "feasible" else "bad")
 
@@ -96,11 +96,11 @@ def _deployment(row: Row) -> Part:
         if (value := row["margins"].get(key)) is not None
     ]
     losses = [
-        (LOSSES.get(loss, loss), state_after.get("element", ""), _survived(state_after),
+        (LOSSES.get(loss, loss), state_after.get("element", ""), _loss_word(state_after),
          state_after.get("reason", ""))
         for loss, state_after in row["losses"].items()
     ]  # fmt: skip
-    return folded(
+    return fold(
         f"{row['rank']}. {in_words(dict(row['settings']))}",
         *([tag("p", "Next step: ", row["next_step"])] if row["next_step"] else []),
         table(("Margin", "Value"), margins, right=(1,)),
@@ -158,14 +158,14 @@ def _ledger(found: Row) -> Iterable[Part]:
     yield tag("p", "; ".join(f"{k}: {v:,}" for k, v in counts.items()), ".", cls="soft")
     rows = [row for row in found["ledger"] if row["simulated"]]
     ranked_rows = sorted(rows, key=lambda row: row["rank"] or len(rows))
-    yield folded(f"{len(rows):,} that were simulated", _listed(ranked_rows))
+    yield fold(f"{len(rows):,} that were simulated", _list_table(ranked_rows))
     if priced_rows := [row for row in found["ledger"] if not row["simulated"]]:
         more_text = f", the first {LEDGER_MOST} of them" if len(priced_rows) > LEDGER_MOST else ""
         title = f"{len(priced_rows):,} that were priced by formula alone{more_text}"
-        yield folded(title, _listed(priced_rows[:LEDGER_MOST]))
+        yield fold(title, _list_table(priced_rows[:LEDGER_MOST]))
 
 
-def _listed(rows: Sequence[Row]) -> Part:
+def _list_table(rows: Sequence[Row]) -> Part:
     """The table of deployments with status and reason."""
     cells = [
         (str(row["rank"] or ""),

@@ -7,7 +7,7 @@ import polars as pl
 
 from twin.engine.simulate import Run
 from twin.extras.report import document as doc
-from twin.extras.report.document import Part, Point, Series, folded, plot, table, tag
+from twin.extras.report.document import Part, Point, Series, fold, plot, table, tag
 from twin.lab.explain.view import has_one_slo
 from twin.lab.sweep.compare import changed
 from twin.metrics.latency import tpot_s
@@ -33,23 +33,23 @@ def run_report(run: Run) -> str:
     if not run.valid:
         body.append(tag("p", "This run broke a law of its own: do not use its figures.", cls="bad"))
     tiles = (m for m in placed("tile") if m.shows("tile", summary.get(m.key), s))
-    body += [doc.tiles((m.tile, shown(m.key, summary[m.key]), _against(m, run)) for m in tiles)]
-    charts = [*_over_time(run.tables.get("windows")), *_of_requests(run)]
+    body += [doc.tiles((m.tile, shown(m.key, summary[m.key]), _slo_text(m, run)) for m in tiles)]
+    charts = [*_over_time(run.tables.get("windows")), *_over_requests(run)]
     if charts:
         body += [tag("h2", "How it went"), tag("div", *charts, cls="charts")]
-    body += _operators(run.tables.get("operators"))
+    body += _operator_bars(run.tables.get("operators"))
     rows = [
-        (m.label, shown(m.key, summary[m.key]), _against(m, run), m.help)
+        (m.label, shown(m.key, summary[m.key]), _slo_text(m, run), m.help)
         for m in METRICS.values()
         if m.shows("table", summary.get(m.key), s)
     ]
     figures = table(("Figure", "Value", "SLO", "What it counts"), rows, right=(1,), wide=(0, 3))
-    body += [tag("h2", "Figures"), folded(f"All {len(rows)} figures", figures)]
+    body += [tag("h2", "Figures"), fold(f"All {len(rows)} figures", figures)]
     body += [tag("p", note, cls="soft") for note in run.notes]
     checks = [(c["statement"], "holds" if c["ok"] else "broken", c["detail"]) for c in run.checks]
     checks_held = sum(bool(c["ok"]) for c in run.checks)
     laws_table = table(("Law", "", ""), checks, wide=(0, 2))
-    body.append(folded(f"{checks_held} of {len(checks)} laws hold", laws_table))
+    body.append(fold(f"{checks_held} of {len(checks)} laws hold", laws_table))
     identity = tag(
         "p", f"Result {run.digest[:16]}, engine {run.engine_version[:16]}, facts "
         f"{run.facts_digest[:16]}: the same question gives the same bytes.", cls="soft",
@@ -58,7 +58,7 @@ def run_report(run: Run) -> str:
     return doc.page(s.name, *body)
 
 
-def _against(metric: Metric, run: Run) -> str:
+def _slo_text(metric: Metric, run: Run) -> str:
     """The limit of a figure, in words; where tenants or models have their own, there is none."""
     if metric.slo is None or not has_one_slo(run.scenario):
         return ""
@@ -76,7 +76,7 @@ def _over_time(windows: pl.DataFrame | None) -> Iterable[Part]:
     }  # fmt: skip
     for title, (unit, columns) in curves.items():
         series = [
-            Series(name, thinned(windows["t_s"], windows[column]), colour)
+            Series(name, thin(windows["t_s"], windows[column]), colour)
             for colour, (name, column) in enumerate(columns.items())
             if column in windows.columns and windows[column].fill_null(0).max()
         ]
@@ -84,7 +84,7 @@ def _over_time(windows: pl.DataFrame | None) -> Iterable[Part]:
             yield plot(title, series, "time, s", unit)
 
 
-def thinned(x: pl.Series, y: pl.Series) -> Sequence[Point]:
+def thin(x: pl.Series, y: pl.Series) -> Sequence[Point]:
     """Points of a line, averaged over neighbours if there are more than `POINTS`."""
     pairs = np.column_stack([x.to_numpy(), y.cast(pl.Float64).to_numpy()])
     pairs = pairs[np.isfinite(pairs).all(axis=1)]
@@ -92,7 +92,7 @@ def thinned(x: pl.Series, y: pl.Series) -> Sequence[Point]:
     return [(float(group[:, 0].mean()), float(group[:, 1].mean())) for group in groups]
 
 
-def _of_requests(run: Run) -> Iterable[Part]:
+def _over_requests(run: Run) -> Iterable[Part]:
     """Cumulative share of requests over TTFT and TPOT, with the SLO."""
     table, scenario = run.tables.get("requests"), run.scenario
     if table is None or not table.height:
@@ -114,7 +114,7 @@ def _of_requests(run: Run) -> Iterable[Part]:
                        "% of requests", limit=drawn_limit, y_most=100.0)  # fmt: skip
 
 
-def _operators(operators: pl.DataFrame | None) -> Iterable[Part]:
+def _operator_bars(operators: pl.DataFrame | None) -> Iterable[Part]:
     """A heading and bars for each phase: the operators that take most of an iteration."""
     if operators is None or not operators.height:
         return
@@ -142,7 +142,7 @@ def fields_of(scenario: Scenario) -> Part:
         "div",
         *([tag("p", scenario.question)] if scenario.question else []),
         *([tag("p", "Source: ", scenario.source, cls="soft")] if scenario.source else []),
-        folded(f"Unlike the defaults: {numbered(len(rows), 'field')}",
+        fold(f"Unlike the defaults: {numbered(len(rows), 'field')}",
                table(("Field", "", "Value"), rows)),
         tag("p", f"Scenario {scenario_digest(scenario)[:16]}, seed {scenario.seed}.", cls="soft"),
     )  # fmt: skip

@@ -47,7 +47,7 @@ def read_servegen(reading: Reading) -> Columns:
                 raise TraceError(f"{name} has no chunk-{number}-{file}: the set is incomplete")
         if any(w[1] for w in client.windows) and not all(client.lengths.values()):
             raise TraceError(f"{name}: chunk-{number} has requests but no lengths for them")
-    return _sampled(name, clients, reading.limits.rows)
+    return _sample(name, clients, reading.limits.rows)
 
 
 FORMAT = Format(
@@ -121,7 +121,7 @@ def _pairs(text: str, where: str) -> tuple[np.ndarray, np.ndarray]:
     return values, chances
 
 
-def _sampled(name: str, clients: dict[int, _Client], most_rows: int) -> Columns:
+def _sample(name: str, clients: dict[int, _Client], most_rows: int) -> Columns:
     """Requests of all clients, sampled from their windows."""
     times_s, request_count = [np.zeros(0)], 0
     lengths = {name: [np.zeros(0, np.int64)] for name in FIELDS}
@@ -137,13 +137,13 @@ def _sampled(name: str, clients: dict[int, _Client], most_rows: int) -> Columns:
                     f"{name} stands for more than {most_rows:,} requests: keep some of its clients"
                 )
             shares = np.empty(count)  # of the window
-            _renewals(stream_key(SEED, f"{stream_name}/arrivals/{index}"), pattern, shape, shares)
+            _set_times(stream_key(SEED, f"{stream_name}/arrivals/{index}"), pattern, shape, shares)
             arrivals.append(start_s + width_s * shares)
         if arrivals:
             times_s.append(np.concatenate(arrivals))
             for column, lengths_drawn in lengths.items():
                 key = stream_key(SEED, f"{stream_name}/{column}")
-                lengths_drawn.append(_draw_all(client.lengths[column], times_s[-1], key))
+                lengths_drawn.append(_lengths_of(client.lengths[column], times_s[-1], key))
     all_times_s = np.concatenate(times_s)
     return Columns(
         ticks=all_times_s, ticks_per_s=1.0, in_order=False,
@@ -154,7 +154,7 @@ def _sampled(name: str, clients: dict[int, _Client], most_rows: int) -> Columns:
 
 
 @late
-def _renewals(key: np.uint64, pattern: int, shape: float, at: np.ndarray) -> None:
+def _set_times(key: np.uint64, pattern: int, shape: float, at: np.ndarray) -> None:
     """Fill at f8[n] with sorted times in (0, 1): n + 1 gaps of the pattern, scaled to sum to 1."""
     sum_of_gaps = 0.0
     for i in range(at.size + 1):
@@ -170,7 +170,7 @@ def _renewals(key: np.uint64, pattern: int, shape: float, at: np.ndarray) -> Non
         at[i] = at[i] / sum_of_gaps if sum_of_gaps > 0.0 else 0.5
 
 
-def _draw_all(
+def _lengths_of(
     tables: list[tuple[float, np.ndarray, np.ndarray]], times: np.ndarray, key: np.uint64
 ) -> np.ndarray:
     """Lengths i8[n] for sorted times f8[n], each drawn from the window that contains it."""
@@ -180,13 +180,13 @@ def _draw_all(
     first_row = 0
     for k, (_, values, cumulative) in enumerate(tables):
         end_row = int(np.searchsorted(window_of, k, side="right"))
-        _draw(values, cumulative, key, first_row, lengths[first_row:end_row])
+        _draw_lengths(values, cumulative, key, first_row, lengths[first_row:end_row])
         first_row = end_row
     return lengths
 
 
 @late
-def _draw(
+def _draw_lengths(
     values: np.ndarray, cumulative: np.ndarray, key: np.uint64, first: int, lengths: np.ndarray
 ) -> None:
     """Fill lengths i8[n] with draws of the stream from `first` on, by inversion."""

@@ -2,4 +2,4 @@
 
 from twin.hooks import Section
 
-HOOKS = (Section("tour", "twin.extras.tour.tour:offer", "start.top"),)
+HOOKS = (Section("tour", "twin.extras.tour.tour:draw_tour", "start.top"),)

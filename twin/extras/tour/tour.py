@@ -41,7 +41,7 @@ STEPS = {
 }
 
 
-def offer() -> None:
+def draw_tour() -> None:
     """Draw the button of the tour, highlighted in a browser that has not seen it yet."""
     with st.container(key="tour"):
         steps = [{"target": key, "title": title, "text": text}

@@ -34,13 +34,16 @@ def errors(rows: Rows) -> Chart:
     """Chart of signed error over the published value."""
     if not rows:
         return empty_chart("No published row to show")
-    fig, band_y = figure(height=400), _place(BAND)
+    fig, band_y = figure(height=400), _axis_place(BAND)
     fig.add_hrect(y0=-band_y, y1=band_y, fillcolor=theme.OTHER, opacity=0.22, line_width=0)
     fig.add_hline(y=0, line={"color": theme.OTHER, "width": 1})
-    _points(fig, rows)
+    _add_points(fig, rows)
     errors = [row["error"] for row in rows]
-    axis_ends = [_place(min(1.15 * min(errors), -0.15)), _place(max(1.15 * max(errors), 0.15))]
-    ticks = [tick for tick in TICKS if axis_ends[0] <= _place(tick) <= axis_ends[1]]
+    axis_ends = [
+        _axis_place(min(1.15 * min(errors), -0.15)),
+        _axis_place(max(1.15 * max(errors), 0.15)),
+    ]
+    ticks = [tick for tick in TICKS if axis_ends[0] <= _axis_place(tick) <= axis_ends[1]]
     worst = max(rows, key=lambda row: abs(row["error"]))
     return chart(
         fig, f"Signed error of {len(rows)} rows; the largest is {100 * worst['error']:+.1f} % for "
@@ -51,12 +54,12 @@ def errors(rows: Rows) -> Chart:
         x={"title_text": PUBLISHED, "type": "log", "dtick": 1, "tickformat": ",~r",
            "showgrid": True},
         y={"title_text": "twin over published, %", "range": axis_ends, "rangemode": "normal",
-           "tickvals": [_place(tick) for tick in ticks],
+           "tickvals": [_axis_place(tick) for tick in ticks],
            "ticktext": [f"{100 * tick:+.0f} %" if tick else "0 %" for tick in ticks]},
     )  # fmt: skip
 
 
-def _place(error: float) -> float:
+def _axis_place(error: float) -> float:
     """Where a signed error stands on the axis: by its logarithm, and evenly within the band.
 
     >>> round(_place(-0.5) + _place(0.5), 9), _place(0.0)
@@ -64,7 +67,7 @@ def _place(error: float) -> float:
     return math.asinh(error / BAND)
 
 
-def _points(fig: Any, rows: Rows) -> None:
+def _add_points(fig: Any, rows: Rows) -> None:
     """Add markers of rows: filled where no fit helped, hollow for others; a colour per group."""
     for number, group in enumerate(sorted({row["group"] for row in rows})):
         colour = theme.SERIES[number % len(theme.SERIES)]
@@ -72,7 +75,7 @@ def _points(fig: Any, rows: Rows) -> None:
             points = [r for r in rows if r["group"] == group and r["kind"] in kinds]
             if points:
                 fig.add_scatter(
-                    x=[r["published"] for r in points], y=[_place(r["error"]) for r in points],
+                    x=[r["published"] for r in points], y=[_axis_place(r["error"]) for r in points],
                     mode="markers", name=f"{group}, {name}",
                     customdata=[_row_text(r) for r in points], hovertemplate=HOVER,
                     marker={"symbol": symbol, "size": 9, "color": colour,

@@ -29,7 +29,7 @@ SEARCHED = ("quantity", "system", "kind", "regime", "source", "note")  # of a ro
 
 
 @st.cache_resource(show_spinner="Working out every published row", max_entries=2)
-def judged(digest: str) -> dict[str, Any]:
+def judged_evidence(digest: str) -> dict[str, Any]:
     """The judged rows and what bands hold, shipped where these facts made them; never changed."""
     evidence = shipped.current_evidence(session.facts())
     return {**evidence, "rows": proof.by_regime(evidence["rows"])}
@@ -38,24 +38,24 @@ def judged(digest: str) -> dict[str, Any]:
 @st.cache_data(show_spinner=False, max_entries=4)
 def scenario_links(digest: str) -> dict[str, str]:
     """The address of each row's scenario, where it has one that can run."""
-    scenarios = {row.id: runnable(row) for row in load_published()}
+    scenarios = {row.id: scenario_to_run(row) for row in load_published()}
     return {name: links.scenario_link(s, "") for name, s in scenarios.items() if s is not None}
 
 
 @st.cache_data(show_spinner="Working out the operators", max_entries=64)
-def operators(digest: str, name: str) -> list[reproduce.Part]:
+def layer_of(digest: str, name: str) -> list[reproduce.Part]:
     """One layer of a row's configuration by operator."""
     rows = {row.id: row for row in load_published()}
-    return reproduce.breakdown(rows[name], list(rows.values()), session.facts())
+    return reproduce.layer_parts(rows[name], list(rows.values()), session.facts())
 
 
-def runnable(row: Row, *, against: bool = False) -> Scenario | None:
+def scenario_to_run(row: Row, *, against: bool = False) -> Scenario | None:
     """The row's scenario, or a preset with the same question; None if it cannot run."""
-    question = reproduce.question(row, against=against)
+    question = reproduce.closed_loop(row, against=against)
     return None if question is None else reproduce.preset_of(question, session.preset_list())
 
 
-def run_row(scenario: Scenario, label: str, key: str) -> None:
+def draw_run_button(scenario: Scenario, label: str, key: str) -> None:
     """Draw a button that makes the scenario the draft and runs it, or opens the stored run."""
     icon = ":material/play_arrow:"
     if find_run(session.store(), scenario):
@@ -66,7 +66,7 @@ def run_row(scenario: Scenario, label: str, key: str) -> None:
         open_run(scenario)
 
 
-def widths(**columns: int) -> dict[str, Any]:
+def text_columns(**columns: int) -> dict[str, Any]:
     """Column settings by header (`_` stands for a space), with widths in px."""
     column = st.column_config.TextColumn
     return {name.replace("_", " "): column(width=width) for name, width in columns.items()}
@@ -78,7 +78,7 @@ st.title("Evidence", anchor=False)
 st.caption("How far the twin is from what was measured and published, and where it stops holding.")
 try:
     published = {row.id: row for row in load_published()}
-    found = judged(facts.digest)
+    found = judged_evidence(facts.digest)
 except EvidenceError as error:
     st.error(sentence(str(error)), icon=":material/fact_check:")
     st.stop()
@@ -87,7 +87,7 @@ answers = found["rows"]
 by_id = {row["id"]: row for row in answers}
 named = st.query_params.get("row", "") in by_id
 if st.session_state.get("row") not in by_id:
-    st.session_state["row"] = st.query_params["row"] if named else proof.worst(answers)
+    st.session_state["row"] = st.query_params["row"] if named else proof.worst_id(answers)
 
 
 def name_row(row: str = "") -> None:
@@ -106,7 +106,7 @@ with picture:
 with worst:
     st.markdown("**Farthest off**")
     st.html("<style>[class*='st-key-worst'] button { text-align: left }</style>")
-    for row in proof.farthest(answers):
+    for row in proof.farthest_rows(answers):
         st.button(
             f"{100 * row['error']:+.0f} % · {row['quantity']} · {row['system']}",
             key=f"worst:{row['id']}", type="tertiary", wrap=True,
@@ -129,45 +129,49 @@ with left:
         format_func=lambda key: f"{by_id[key]['quantity']} · {by_id[key]['system']}",
     )  # fmt: skip
     row, source = by_id[name], published[name]
-    scenario = runnable(source)
-    each = proof.per(row).replace("/", ", per ")
+    scenario = scenario_to_run(source)
+    each = proof.unit_suffix(row).replace("/", ", per ")
     with st.grid(3, min_column_width=175):
-        st.metric(f"Published{each}", proof.figures(row, "published"))
-        st.metric(f"Twin{each}", proof.figures(row, "twin"), help="By formula.")
+        st.metric(f"Published{each}", proof.figure_text(row, "published"))
+        st.metric(f"Twin{each}", proof.figure_text(row, "twin"), help="By formula.")
         st.metric("Error", f"{100 * row['error']:+.1f} %".replace("-", "−"))
     if row["outside"]:
-        st.markdown(f":red[:material/warning: {sentence(proof.why(row))}]")
+        st.markdown(f":red[:material/warning: {sentence(proof.reason_of(row))}]")
     elif row["note"]:
         st.markdown(sentence(row["note"]))
-    text = "; ".join(proof.differs(source))
+    text = "; ".join(proof.differences(source))
     st.caption(f"{sentence(text) if text else ''} Basis: {row['basis']}.")
-    st.caption(sentence(proof.standing(row)))
+    st.caption(sentence(proof.kind_in_words(row)))
     if expected := proof.band_in_words(row):
         st.caption(expected)
     if row["others"]:
-        st.caption(f"Other simulators on this row: {proof.others(row)}.")
+        st.caption(f"Other simulators on this row: {proof.other_answers(row)}.")
     st.caption(f"Source: {row['source']} ({row['mark']}: {proof.MARKS[row['mark']]}).")
     if scenario is None:
         st.caption("One operator or one size alone: there is nothing to run.")
     else:
         stored = find_run(session.store(), scenario)
-        value = reproduce.simulated(source, stored.summary) if stored else None
+        value = reproduce.simulated_value(source, stored.summary) if stored else None
         if value is not None:
-            figure = proof.figures({**row, "twin": value}, "twin")
+            figure = proof.figure_text({**row, "twin": value}, "twin")
             off = f"{100 * (value / row['published'] - 1):+.1f} % against the published figure"
             st.markdown(f"By the full simulation: **{figure}**{each}, {off}.")
         with st.container(horizontal=True):
-            run_row(scenario, "Run this row", "run-row")
-            if other := runnable(source, against=True) if source.against is not None else None:
-                run_row(other, "Run what it is compared to", "run-against")
+            draw_run_button(scenario, "Run this row", "run-row")
+            if (
+                other := scenario_to_run(source, against=True)
+                if source.against is not None
+                else None
+            ):
+                draw_run_button(other, "Run what it is compared to", "run-against")
         for fact, value in source.facts.items():  # what its answer changes in data/
             st.caption(
-                f"This answer takes {fact} = {proof.short(value)} {facts[fact].unit} in place of "
-                f"{proof.short(facts[fact].value)}; a run takes the figure in data/ as it is."
+                f"This answer takes {fact} = {proof.shorten(value)} {facts[fact].unit} in place of "
+                f"{proof.shorten(facts[fact].value)}; a run takes the figure in data/ as it is."
             )
 with right:
     st.markdown("**One layer by operator**")
-    if layer := operators(facts.digest, name):
+    if layer := layer_of(facts.digest, name):
         plot(charts.parts(layer), "parts")
         if any(part.twin_s == 0 for part in layer):
             st.caption(
@@ -227,7 +231,7 @@ with st.expander(f"All {len(answers)} rows: search, kinds", expanded=named_rows)
             "First error, %": number(format="%+.1f", width=95),
             "Band, %": st.column_config.TextColumn(width=110),
             "Scenario": st.column_config.LinkColumn(display_text="open", width=75),
-        } | widths(Bar=80, Kind=85, Others=180, System=190, Note=340, Source=340, Mark=55),
+        } | text_columns(Bar=80, Kind=85, Others=180, System=190, Note=340, Source=340, Mark=55),
     )  # fmt: skip
     st.caption(
         f"{HOW} Die and NPU differ by two on a 910C. Band: where four of five errors are "
@@ -252,7 +256,7 @@ with order:
     st.table(ranking_table(answers), border="horizontal", hide_index=True)
 with chosen:
     made = load_made()
-    if made.stale(facts):
+    if made.is_stale(facts):
         st.caption(
             ":material/history: Worked out with other facts or rows than these: "
             "`python -m twin calibrate --cross-validate --write` makes it anew."
@@ -321,7 +325,7 @@ with every_fact:
     st.dataframe(
         found_facts, hide_index=True, height=min(420, 38 + 35 * max(1, len(found_facts))),
         key="facts", column_config={"Fact": st.column_config.TextColumn(width=300, pinned=True)}
-        | widths(Value=150, Unit=80, Mark=55, Source=420, Note=420),
+        | text_columns(Value=150, Unit=80, Mark=55, Source=420, Note=420),
     )  # fmt: skip
     meanings = "; ".join(f"**{mark}** {proof.MARKS[mark]}" for mark in proof.marks_in(facts))
     st.caption(f"{len(found_facts):,} of {len(facts):,} facts. Marks: {meanings}.")

@@ -53,7 +53,7 @@ def unit(row: Mapping[str, Any]) -> str:
     return f"{text}, per {basis}" if "tokens/s" in text else f"{text} ({basis})"
 
 
-def why(row: Mapping[str, Any]) -> str:
+def reason_of(row: Mapping[str, Any]) -> str:
     """Sentence on a row: whether it exceeds its bar, and its note."""
     if row["outside"]:
         reason = row["note"] or "the reason is not known yet"
@@ -63,12 +63,12 @@ def why(row: Mapping[str, Any]) -> str:
     return row["note"]
 
 
-def others(row: Mapping[str, Any]) -> str:
+def other_answers(row: Mapping[str, Any]) -> str:
     """Other simulators' answers to a row: 'msmodeling +8 %'."""
     return ", ".join(f"{name} {100 * error:+.0f} %" for name, error in row["others"])
 
 
-def standing(row: Mapping[str, Any]) -> str:
+def kind_in_words(row: Mapping[str, Any]) -> str:
     """Kind of a row, its reason, and its first error if it has one."""
     text = row["because"] or KINDS[row["kind"]]
     if row["first_error"] is not None:
@@ -109,21 +109,21 @@ def table(rows: Found, links: Mapping[str, str]) -> list[dict[str, Any]]:
             "Unit (basis)": unit(row),
             "Bar": f"\u26a0 over {100 * row['bar']:.0f} %" if row["outside"] else "within",
             "First error, %": None if row["first_error"] is None else 100 * row["first_error"],
-            "Band, %": band(row), "Kind": row["kind"], "Others": others(row),
-            "Regime": row["regime"], "System": row["system"], "Note": why(row),
+            "Band, %": band(row), "Kind": row["kind"], "Others": other_answers(row),
+            "Regime": row["regime"], "System": row["system"], "Note": reason_of(row),
             "Source": row["source"], "Mark": row["mark"], "Scenario": links.get(row["id"], ""),
         }
         for row in rows
     ]  # fmt: skip
 
 
-def worst(rows: Found) -> str:
+def worst_id(rows: Found) -> str:
     """Id of the row with the largest error in the first group."""
     group_rows = [row for row in rows if row["group"] == rows[0]["group"] and row["kind"] in HONEST]
     return str(max(group_rows or rows, key=lambda row: abs(row["error"]))["id"])
 
 
-def farthest(rows: Found) -> list[Mapping[str, Any]]:
+def farthest_rows(rows: Found) -> list[Mapping[str, Any]]:
     """Judged rows by error, the largest first."""
     judged_rows = [row for row in rows if row["kind"] in HONEST]
     return sorted(judged_rows, key=lambda row: -abs(row["error"]))[:FARTHEST]
@@ -137,18 +137,18 @@ def missing_in_words(rows: Sequence[Beyond]) -> str:
     return "\n".join([*lines, f"- {len(rows)} in all, under *Beyond the twin*"])
 
 
-def differs(row: Row) -> list[str]:
+def differences(row: Row) -> list[str]:
     """The row's differences from the default scenario, in words."""
     field_texts = (f"{field_name(path)}: {show(value, path)} {field_unit(path)}".rstrip()
               for path, value in row.scenario.items())  # fmt: skip
-    sizes = (f"{k.replace('_', ' ')}: {short(v)}" for k, v in row.args.items() if k != "weight")
+    sizes = (f"{k.replace('_', ' ')}: {shorten(v)}" for k, v in row.args.items() if k != "weight")
     return [*field_texts, *sizes]
 
 
 def fact_table(facts: Facts, words: str = "", marks: Sequence[str] = ()) -> list[dict[str, str]]:
     """Facts whose displayed row contains every word, with one of the marks."""
     rows = (
-        {"Fact": name, "Value": short(fact.value), "Unit": UNITS.get(fact.unit, fact.unit),
+        {"Fact": name, "Value": shorten(fact.value), "Unit": UNITS.get(fact.unit, fact.unit),
          "Mark": fact.mark, "Source": fact.source, "Note": fact.note}
         for name, fact in facts.items() if not marks or fact.mark in marks
     )  # fmt: skip
@@ -156,24 +156,24 @@ def fact_table(facts: Facts, words: str = "", marks: Sequence[str] = ()) -> list
     return [row for row in rows if all(word in " ".join(row.values()).lower() for word in sought)]
 
 
-def short(value: Any) -> str:
+def shorten(value: Any) -> str:
     """A fact's value, shortened if long."""
     if isinstance(value, list | tuple):
-        text = f"{len(value)} values: " + ", ".join(short(v) for v in value[:6])
+        text = f"{len(value)} values: " + ", ".join(shorten(v) for v in value[:6])
     else:
         text = value if isinstance(value, str) else f"{value:,.6g}"
     return text if len(text) <= VALUE_CHARS else text[: VALUE_CHARS - 1] + "…"
 
 
-def figures(row: Mapping[str, Any], key: str) -> str:
+def figure_text(row: Mapping[str, Any], key: str) -> str:
     """A row's figure with its unit for a tile, without the part that `per` gives."""
     text = three_figures(row[key]) if row["unit"] != "B" else f"{row[key]:,.0f}"
     if row["unit"] == "ratio":
         return f"× {text}"
-    return f"{text} {UNITS.get(row['unit'], row['unit']).removesuffix(per(row))}"
+    return f"{text} {UNITS.get(row['unit'], row['unit']).removesuffix(unit_suffix(row))}"
 
 
-def per(row: Mapping[str, Any]) -> str:
+def unit_suffix(row: Mapping[str, Any]) -> str:
     """'/NPU' where a rate is given per die, NPU or card, else ''."""
     suffix = f"/{row['basis']}"
     return suffix if row["unit"].endswith(suffix) else ""

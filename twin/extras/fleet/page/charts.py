@@ -48,13 +48,13 @@ def over_time(answer: Mapping[str, Any], key: str, *, dark: bool = False) -> Cha
 IN_MS = "tpot_s"  # the metrics whose seconds the table shows as ms begin so
 
 
-def headed(metric: Metric) -> str:
+def column_header(metric: Metric) -> str:
     """Header of a metric's column: its name, and its unit unless it is a count or share."""
     name = metric.short or metric.label
     unit = "ms" if metric.key.startswith(IN_MS) else metric.unit
     return name if metric.kind in ("count", "share") or unit == name else f"{name} ({unit})"
 
 
-def cell(metric: Metric, value: float | None) -> float | None:
+def cell_value(metric: Metric, value: float | None) -> float | None:
     """A metric's figure in the unit of its column."""
     return 1e3 * value if value is not None and metric.key.startswith(IN_MS) else value

@@ -4,7 +4,7 @@ from typing import Any
 
 import streamlit as st
 
-from twin.extras.fleet.answer import Wanted, answered, in_words, stored, wanted
+from twin.extras.fleet.answer import Wanted, answer_in_words, answer_of, find_wanted, stored_run
 from twin.extras.fleet.page import charts, form
 from twin.extras.fleet.question import Fleet, FleetError, fleet_to_toml
 from twin.lab.runs.runner import find_run
@@ -35,44 +35,44 @@ def run_of(scenario: Scenario) -> RunRow | None:
     return session.store().runs.get(run_id) if run_id else find_run(session.store(), scenario)
 
 
-def left(scenario: Scenario) -> int | None:
+def requests_left(scenario: Scenario) -> int | None:
     """Requests inside at the end of a scenario's run; None without a run."""
     row = run_of(scenario)
     return int(row.summary["running"]) if row is not None and row.state == "done" else None
 
 
-def needs(fleet: Fleet) -> Wanted:
+def find_needs(fleet: Fleet) -> Wanted:
     """Scenarios that a fleet still needs; raises FleetError, SpecError."""
-    return wanted(fleet, form.named, session.facts(), left)
+    return find_wanted(fleet, form.scenario_of, session.facts(), requests_left)
 
 
 @st.cache_resource(show_spinner=False)
-def under_way() -> set[tuple[str, str]]:
+def fleets_under_way() -> set[tuple[str, str]]:
     """Visitor and TOML of each fleet whose next runs begin by themselves, in whatever tab."""
     return set()
 
 
-def mark(fleet: Fleet) -> tuple[str, str]:
-    """Key of a fleet of this visitor in `under_way`."""
+def fleet_key(fleet: Fleet) -> tuple[str, str]:
+    """Key of a fleet of this visitor in `fleets_under_way`."""
     return access.visitor(), fleet_to_toml(fleet)
 
 
 def begin(found: Wanted) -> None:
     """Callback: queue all scenarios without a run; dependent ones follow when these are done."""
-    under_way().add(mark(found.fleet))
+    fleets_under_way().add(fleet_key(found.fleet))
     try:
         for scenario in found.missing:
             row = run_of(scenario)
             if row is None or (row.ended and row.state != "done"):
                 st.session_state[BEGUN][scenario_digest(scenario)] = session.run(scenario)
     except (StoreError, SpecError) as error:
-        under_way().discard(mark(found.fleet))
+        fleets_under_way().discard(fleet_key(found.fleet))
         st.toast(sentence(str(error)), icon=":material/error:")
 
 
 def stop(found: Wanted) -> None:
     """Callback: stop queued and running scenarios."""
-    under_way().discard(mark(found.fleet))
+    fleets_under_way().discard(fleet_key(found.fleet))
     for row in map(run_of, found.missing):
         if row is not None and not row.ended:
             session.stop(row.id)
@@ -80,30 +80,30 @@ def stop(found: Wanted) -> None:
 
 
 @st.cache_data(show_spinner="Merging the runs", max_entries=4)
-def figures(text: str, runs: tuple[str, ...], _found: Wanted) -> dict[str, Any]:
+def answer_figures(text: str, runs: tuple[str, ...], _found: Wanted) -> dict[str, Any]:
     """Answer of a fleet, cached by its text and its runs."""
     served_by_digest = {}
-    for scenario in _found.all():
+    for scenario in _found.scenarios():
         row = run_of(scenario)
         assert row is not None
-        served_by_digest[scenario_digest(scenario)] = stored(session.store(), row, scenario)
-    return answered(_found, served_by_digest)
+        served_by_digest[scenario_digest(scenario)] = stored_run(session.store(), row, scenario)
+    return answer_of(_found, served_by_digest)
 
 
-def results() -> None:
+def draw_results() -> None:
     """Draw the progress of the runs, or the answer."""
-    state = needs(fleet)
-    is_under_way = mark(fleet) in under_way()
+    state = find_needs(fleet)
+    is_under_way = fleet_key(fleet) in fleets_under_way()
     if state.missing:
         rows = [row for row in map(run_of, state.missing) if row is not None]
         bad_rows = [row for row in rows if row.ended and row.state != "done"]
         if bad_rows:
-            under_way().discard(mark(fleet))
+            fleets_under_way().discard(fleet_key(fleet))
             st.error(plain(f"{bad_rows[0].name} {bad_rows[0].state}: {bad_rows[0].message}"))
         elif is_under_way:
             if len(rows) < len(state.missing):
                 begin(state)
-            count = len(state.all())
+            count = len(state.scenarios())
             done_count = count - len(state.missing)
             share = (done_count + sum(row.progress for row in rows)) / count
             with st.container(horizontal=True, vertical_alignment="center"):
@@ -115,14 +115,14 @@ def results() -> None:
         if is_under_way != LOOKING:
             st.rerun()
         return
-    under_way().discard(mark(fleet))
+    fleets_under_way().discard(fleet_key(fleet))
     if LOOKING:
         st.rerun()
-    runs = tuple(row.id for row in map(run_of, state.all()) if row is not None)
-    show(figures(fleet_to_toml(fleet), runs, state))
+    runs = tuple(row.id for row in map(run_of, state.scenarios()) if row is not None)
+    draw_answer(answer_figures(fleet_to_toml(fleet), runs, state))
 
 
-def show(answer: dict[str, Any]) -> None:
+def draw_answer(answer: dict[str, Any]) -> None:
     """Draw figures of the fleet, supernodes over time, and the table."""
     without_loss = answer["without_loss"]
     grid = st.grid(4, min_column_width=150, gap="small")
@@ -134,7 +134,7 @@ def show(answer: dict[str, Any]) -> None:
             st.metric(
                 METRICS[key].label, value, text, delta_color="off", delta_arrow="off", help=meaning,
             )  # fmt: skip
-    for line in in_words(answer):
+    for line in answer_in_words(answer):
         st.markdown(plain(line))
     key = choice("Over time", charts.DRAWN, "fleet-drawn", format_func=lambda k: charts.DRAWN[k][0])
     plot(charts.over_time(answer, key, dark=is_dark()), "fleet-over-time")
@@ -142,7 +142,7 @@ def show(answer: dict[str, Any]) -> None:
     st.dataframe(
         [
             {"Each of": row["name"], "Supernodes": row["supernodes"],  # a phone shows four columns
-             **{key: charts.cell(METRICS[key], row.get(key)) for key in COLUMNS},
+             **{key: charts.cell_value(METRICS[key], row.get(key)) for key in COLUMNS},
              "Region": row["region"],
              **{name: f"/run?run={row['runs'][k]}" if row["runs"][k:] else None
                 for name, k in links.items()}}
@@ -152,7 +152,7 @@ def show(answer: dict[str, Any]) -> None:
         column_config={
             **{name: st.column_config.LinkColumn(display_text="Open") for name in links},
             **{key: st.column_config.NumberColumn(
-                charts.headed(METRICS[key]),
+                charts.column_header(METRICS[key]),
                 format="percent" if METRICS[key].kind == "share" else "localized")
                for key in COLUMNS},
         },
@@ -163,10 +163,10 @@ def show(answer: dict[str, Any]) -> None:
 
 
 try:
-    fleet = form.edited(form.begun())
-    ahead = needs(fleet)
+    fleet = form.edit_form(form.begin_form())
+    ahead = find_needs(fleet)
 except (FleetError, SpecError) as error:
-    st.warning(form.problem(error), icon=":material/error:")
+    st.warning(form.refusal_text(error), icon=":material/error:")
     st.stop()
 todo = len(ahead.missing)
 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -179,9 +179,9 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     more = " at least" if fleet.lost and todo else ""
     st.caption(
         f"{numbered(fleet.supernodes, 'supernode')}, "
-        f"{numbered(len(ahead.all()), 'different simulation')}{more}: each is "
+        f"{numbered(len(ahead.scenarios()), 'different simulation')}{more}: each is "
         "one run, and stays in the library.", width="content",
     )  # fmt: skip
-LOOKING = bool(todo) and mark(fleet) in under_way()
+LOOKING = bool(todo) and fleet_key(fleet) in fleets_under_way()
 with session.show_damage():
-    st.fragment(results, run_every=LOOK_S if LOOKING else None)()
+    st.fragment(draw_results, run_every=LOOK_S if LOOKING else None)()

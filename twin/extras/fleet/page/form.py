@@ -29,7 +29,7 @@ BEGUN, TIMES = "fleet-begun", "fleet-times"
 LINK = "fleet"  # of the address: the fleet
 
 
-def named(name: str) -> Scenario:
+def scenario_of(name: str) -> Scenario:
     """Scenario of a preset, or a stored one by its digest; files are refused (FleetError)."""
     if (scenario := preset(name)) is not None:
         return scenario
@@ -38,7 +38,7 @@ def named(name: str) -> Scenario:
     raise FleetError(f"{quoted(name)} is no preset, and no digest of a scenario stored here")
 
 
-def problem(error: Exception, file: str = "") -> str:
+def refusal_text(error: Exception, file: str = "") -> str:
     """A refusal as Markdown, with the form's labels and the file's name as it is."""
     text, declared = str(error), fields(Fleet)
 
@@ -58,10 +58,10 @@ def example(name: str) -> Fleet:
     return fleet_of_toml((DATA / "examples" / name).read_bytes(), name)
 
 
-def begun() -> Fleet:
+def begin_form() -> Fleet:
     """Draw the examples and the upload; returns the fleet that the form begins with."""
     if BEGUN not in st.session_state:
-        _begin(_linked(st.query_params) or example(EXAMPLES[0]))
+        _begin(_fleet_of_link(st.query_params) or example(EXAMPLES[0]))
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         for name in EXAMPLES:
             st.button(example(name).name, key=f"fleet:{name}", type="tertiary",
@@ -73,18 +73,18 @@ def begun() -> Fleet:
                     _begin(fleet_of_toml(file.getvalue(), file.name))
                     st.rerun()
                 except FleetError as error:
-                    st.error(problem(error, file.name))
+                    st.error(refusal_text(error, file.name))
     fleet: Fleet = st.session_state[BEGUN]
     return fleet
 
 
-def _linked(query: Mapping[str, str]) -> Fleet | None:
+def _fleet_of_link(query: Mapping[str, str]) -> Fleet | None:
     """The fleet of the address; a damaged one is reported, None without one."""
     if text := query.get(LINK):
         try:
             return fleet_of_toml(links.unpack_text(text).encode(), "this link")
         except (links.ShareError, FleetError) as error:
-            st.error(problem(error), icon=":material/link_off:")
+            st.error(refusal_text(error), icon=":material/link_off:")
     return None
 
 
@@ -101,7 +101,7 @@ def _begin(fleet: Fleet) -> None:
     st.session_state[TIMES] = st.session_state.get(TIMES, 0) + 1
 
 
-def edited(fleet: Fleet) -> Fleet:
+def edit_form(fleet: Fleet) -> Fleet:
     """Draw the form; returns the edited fleet. Raises FleetError."""
     declared, values = fields(Fleet), fleet.model_dump()
     new_values: dict[str, Any] = {}

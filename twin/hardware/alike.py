@@ -110,7 +110,8 @@ def _neighbours(net: Network, image: INTS, front: INTS, others: INTS) -> tuple[I
         for links, free_links in zip((ours, theirs), unpaired_links, strict=True):
             ordered = free_links[np.lexsort((net.link_kinds[links[free_links]], pair[free_links]))]
             sides.append((pair[ordered], net.link_kinds[links[ordered]], ends[links[ordered]]))
-        if any((x != y).any() for x, y in zip(sides[0][:2], sides[1][:2], strict=True)):
+        columns = zip(sides[0][:2], sides[1][:2], strict=True)
+        if any((our_column != their_column).any() for our_column, their_column in columns):
             return None
         neighbours.append((sides[0][2], sides[1][2]))
         image[sides[0][2]], image[sides[1][2]] = sides[1][2], sides[0][2]

@@ -119,11 +119,11 @@ def one_hop(draft: Draft) -> None:
         g, dies_per_npu = n // s.nodes, draft.recipe_of(n).dies_per_npu
         for i in range(s.npus_per_node):
             draft.link_package(n, i)
-            for d, p in product(range(dies_per_npu), range(s.sub_planes)):
+            for die, p in product(range(dies_per_npu), range(s.sub_planes)):
                 rate, chip = draft.die_link_bytes_per_s(n), switch_name("NVSwitch", g, p)
-                draft.link(f"die {n}.{i}.{d}", chip, "die-NVSwitch", rate, p)
+                draft.link(f"die {n}.{i}.{die}", chip, "die-NVSwitch", rate, p)
         npus_per_cpu = math.ceil(s.npus_per_node / len(draft.cpus(n)))  # NPUs of one CPU
         for i in range(s.npus_per_node):
-            for d in range(dies_per_npu):
+            for die in range(dies_per_npu):
                 rate = draft.recipe.cpu_bytes_per_s / npus_per_cpu / dies_per_npu
-                draft.link(f"CPU {n}.{i // npus_per_cpu}", f"die {n}.{i}.{d}", "CPU-die", rate)
+                draft.link(f"CPU {n}.{i // npus_per_cpu}", f"die {n}.{i}.{die}", "CPU-die", rate)

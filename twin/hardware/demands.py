@@ -77,7 +77,7 @@ def exchange(
 
 def _is_one_package(net: Network, at: INTS) -> bool:
     """Whether these dies belong to one NPU and each is joined to each by a link in its package."""
-    packages = {(net.vertex_data[v]["node"], net.vertex_data[v]["npu"]) for v in at.tolist()}
+    packages = {(net.vertex_data[die]["node"], net.vertex_data[die]["npu"]) for die in at.tolist()}
     if len(packages) > 1:
         return False
     is_inner_link = net.open_links("package") & np.isin(net.tail, at) & np.isin(net.head, at)

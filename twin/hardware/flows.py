@@ -234,18 +234,18 @@ def _swap_between(net: Network, one: Demand, two: Demand) -> Swap | None:
         ((one.senders, one.out), (two.senders, two.out)),
         ((one.receivers, one.into), (two.receivers, two.into)),
     ]
-    if any(a != b and a[1] != b[1] for a, b in sides):
+    if any(ours != theirs and ours[1] != theirs[1] for ours, theirs in sides):
         return None
     image_of = {
         vertex: image
-        for a, b in sides
-        if a != b
-        for vertex, image in zip(a[0], b[0], strict=True)
+        for ours, theirs in sides
+        if ours != theirs
+        for vertex, image in zip(ours[0], theirs[0], strict=True)
         if vertex != image
     }
     swap = swap_of(net, image_of, image_of.values())
-    is_fitting = swap is not None and all(_maps_side(net, swap, a, b) for a, b in sides)
-    return swap if is_fitting else None
+    fits = swap is not None and all(_maps_side(net, swap, *pair) for pair in sides)
+    return swap if fits else None
 
 
 def _maps_side(net: Network, swap: Swap, one: Side, two: Side) -> bool:

@@ -41,8 +41,8 @@ class ImportedMachine:
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) of attributes, vertices and links: equal for equal machines."""
-        parts = [dict(sorted(self.about.items())), self.vertices, self.links]
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        contents = [dict(sorted(self.about.items())), self.vertices, self.links]
+        return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
 
     @property
     def routing(self) -> str:
@@ -58,7 +58,7 @@ class ImportedMachine:
     @property
     def npus(self) -> int:
         """Number of NPU packages."""
-        return len({(d["node"], d["npu"]) for _, d in self.vertices if d["kind"] == "die"})
+        return len({(die["node"], die["npu"]) for _, die in self.vertices if die["kind"] == "die"})
 
     @property
     def dies_per_npu(self) -> int:

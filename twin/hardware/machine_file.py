@@ -241,7 +241,7 @@ def _derive_domains(vertices: Vertices, links: Links) -> None:
         return
     ub_graph = lazy_networkx().Graph()
     ub_graph.add_nodes_from(vertices)
-    ub_graph.add_edges_from(e for e, data in links.items() if "ub" in data["serves"].split())
+    ub_graph.add_edges_from(pair for pair, data in links.items() if "ub" in data["serves"].split())
     domain_of: dict[str, int] = {}
     for end in sorted(ends, key=lambda v: _sort_key(v, vertices[v])):
         if end not in domain_of:
@@ -291,7 +291,7 @@ def _refuse_useless(vertices: Vertices, links: Links) -> None:
                  "as many as others of its chip, numbered from 0."]
             )  # fmt: skip
     live_graph = lazy_networkx().Graph(
-        e for e, d in links.items() if d["capacity_bytes_per_s"] > 0.0
+        pair for pair, link in links.items() if link["capacity_bytes_per_s"] > 0.0
     )
     part_dies = (
         len(part.intersection(dies)) for part in lazy_networkx().connected_components(live_graph)

@@ -120,17 +120,17 @@ def _draw_of_nodes(draft: Draft) -> None:
                 unused_links -= count
     draft.add_nodes(lambda n: n // s.nodes)
     for n in range(s.all_nodes):
-        for p in range(s.sub_planes):
-            draft.vertices[f"L1 {n}.{p}"]["grid"] = grid_of(shape, n % s.nodes)
+        for plane in range(s.sub_planes):
+            draft.vertices[f"L1 {n}.{plane}"]["grid"] = grid_of(shape, n % s.nodes)
     draft.add_networks()
     for n in range(s.all_nodes):
         draft.link_inside(n)
     pairs = list(PAIRS[recipe.scale_up](shape, links))
     for g, (lower, upper, count) in product(range(s.supernodes), pairs):
-        for p in range(s.sub_planes):
+        for plane in range(s.sub_planes):
             draft.link(
-                f"L1 {g * s.nodes + lower}.{p}", f"L1 {g * s.nodes + upper}.{p}", "L1-L1",
-                count * draft.link_bytes_per_s, p, count,
+                f"L1 {g * s.nodes + lower}.{plane}", f"L1 {g * s.nodes + upper}.{plane}", "L1-L1",
+                count * draft.link_bytes_per_s, plane, count,
             )  # fmt: skip
 
 

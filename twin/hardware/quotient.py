@@ -197,9 +197,9 @@ class Quotient:
             if self.reach < FAR and (pairs_cut_off or walks.most.max() + walks.detour > self.reach):
                 return None
             balanced = problem.rows.size <= rows_at_once and routing == "adaptive"
-            members = None if routing == "adaptive" else self._group_sizes()
+            sizes = None if routing == "adaptive" else self._group_sizes()
             links, weights = walks.used, (problem.number[walks.used], problem.fan[walks.used])
-            walk_bytes = spread.spread(walks, capacity[links], beyond, balanced, members, weights)
+            walk_bytes = spread.spread(walks, capacity[links], beyond, balanced, sizes, weights)
             link_bytes[:, links] += walk_bytes
             if routing == "hashed" and flows != "none":
                 collision = self._collision(walks, bytes_per_s, walk_bytes, flows == "each", beyond)
@@ -337,8 +337,8 @@ def _colours(net: Network, out: FLOATS, into: FLOATS, passes: BOOLS) -> HASHES:
     colours, ends = np.zeros((3, out.size), np.uint64), np.flatnonzero((out > 0.0) | (into > 0.0))
     # A node matters where bytes stay in it: where nothing is received, senders are all far.
     nodes = net.node[ends]
-    sending_nodes, nodes_to = (np.bincount(nodes[x[ends] > 0.0] + 1, minlength=net.nodes + 1) > 0
-                      for x in (out, into))  # fmt: skip
+    sending_nodes, nodes_to = (np.bincount(nodes[side[ends] > 0.0] + 1, minlength=net.nodes + 1) > 0
+                      for side in (out, into))  # fmt: skip
     nodes = np.where((sending_nodes & nodes_to)[nodes + 1], nodes, -1)
     mixed_colour = mix(mix(_bits(nodes)) + _bits(net.domain[ends]))
     mixed_colour = mix(mix(mixed_colour + _bits(out[ends])) + _bits(into[ends]))

@@ -200,10 +200,10 @@ class Walks:
         fan_of_link = np.broadcast_to(fan, self.tail.size)
         if members is not None:  # from one member to another
             capacity = capacity / (tail_members * members[self.head])
-        for h, level in self._hop_levels():
+        for hops, level in self._hop_levels():
             step_capacity = np.minimum(state_capacity[level.tail], capacity[level.links])
             step_capacity *= fan_of_link[level.links]
-            if members is not None and h > 1:  # a walk begins at one
+            if members is not None and hops > 1:  # a walk begins at one
                 step_capacity *= tail_members[level.links]
             state_capacity = np.add.reduceat(step_capacity, level.head_start)
             shares.append(step_capacity / state_capacity[level.head])
@@ -283,11 +283,11 @@ class Walks:
         """Largest sum of latencies (s) over the paths of any pair, without detours."""
         latency_s = np.zeros(self.rows.size)
         longest_s = 0.0
-        for h, level in self._hop_levels():
+        for hops, level in self._hop_levels():
             latency_s = np.maximum.reduceat(
                 latency_s[level.tail] + latency[level.links], level.head_start
             )
-            is_no_detour = self.most[level.end, level.row] >= h
+            is_no_detour = self.most[level.end, level.row] >= hops
             longest_s = max(longest_s, float(latency_s[level.state[is_no_detour]].max(initial=0.0)))
         return longest_s
 

@@ -110,7 +110,7 @@ class Columns:
     @classmethod
     def computed(cls, source: Any, /, **given: Any) -> Self:
         """The group with its numbers computed from a source, except given ones."""
-        numbers = {name: c.of(source) for name, c in cls.declared.items() if c.of is not None}
+        numbers = {name: col.of(source) for name, col in cls.declared.items() if col.of is not None}
         return cls(**(numbers | given))
 
     @property

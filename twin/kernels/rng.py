@@ -43,10 +43,10 @@ def bits(key: np.uint64, index: int) -> np.uint64:
 @compiled_form(bits)
 def _bits(key: Any, index: Any) -> Any:
     """`bits` for compiled code and arrays, where numbers wrap around."""
-    z = key + (np.uint64(index) + np.uint64(1)) * GOLDEN
-    z = (z ^ (z >> SHIFT_30)) * MIX_1
-    z = (z ^ (z >> SHIFT_27)) * MIX_2
-    return z ^ (z >> SHIFT_31)
+    mixed_bits = key + (np.uint64(index) + np.uint64(1)) * GOLDEN
+    mixed_bits = (mixed_bits ^ (mixed_bits >> SHIFT_30)) * MIX_1
+    mixed_bits = (mixed_bits ^ (mixed_bits >> SHIFT_27)) * MIX_2
+    return mixed_bits ^ (mixed_bits >> SHIFT_31)
 
 
 def scattered(number: int) -> np.uint64:

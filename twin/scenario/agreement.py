@@ -53,7 +53,7 @@ def disagreements(s: Scenario) -> list[str]:
         (s.workload.arrivals == "trace" and not s.workload.trace.digest,
          "workload.arrivals = trace needs a trace: load a trace file first"),
     )  # fmt: skip
-    problems += _kinds_disagree(s)
+    problems += _chip_disagreements(s)
     problems += _front_disagreements(s) if any(map(supernodes_apart, of_models(s))) else []
     problems += _sharing_disagreements(s) if sharing(s) else []
     problems += _offload_disagreements(s)
@@ -68,8 +68,8 @@ def disagreements(s: Scenario) -> list[str]:
     return problems + (_elastic_disagreements(s) if is_elastic(s) else [])
 
 
-def _kinds_disagree(s: Scenario) -> list[str]:
-    """Sentences about pools that need NPUs of a chip which the machine does not have."""
+def _chip_disagreements(s: Scenario) -> list[str]:
+    """Sentences about kinds of nodes that cannot be, and pools whose chip no node has."""
     machine = s.supernode
     if machine.imported:  # its file says what each die is
         return []

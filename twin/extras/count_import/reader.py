@@ -93,7 +93,7 @@ def _array(name: str, data: bytes, limits: Limits) -> NDArray[Any]:
         if isinstance(array, np.lib.npyio.NpzFile):
             if any(member.endswith("data.pkl") for member in array.files):
                 raise CountsError(UNSAFE.format(name=name))
-            members = [n for n in array.files if n == "logical_count"] or array.files
+            members = [key for key in array.files if key == "logical_count"] or array.files
             if len(members) != 1:
                 raise CountsError(
                     f"{name} holds {len(members)} arrays, none named logical_count: keep the "
@@ -162,7 +162,7 @@ def _column(name: str, cells: Cells, what: str) -> str:
 
 def _table(name: str, kind: str, array: NDArray[Any]) -> CountsTable:
     """Counts from any array of a file; raises CountsError if it cannot be counts."""
-    shape_text = " x ".join(str(n) for n in array.shape)
+    shape_text = " x ".join(str(size) for size in array.shape)
     if array.ndim not in (2, 3) or 0 in array.shape:
         raise CountsError(f"{name} holds an array of {shape_text or 'one number'}: give {SHAPES}")
     layers, experts = array.shape[-2:]

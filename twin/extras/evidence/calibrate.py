@@ -203,8 +203,8 @@ class CrossValidation:
     constants: list[Span]
     left_out: list[LeftOut]
 
-    def mean(self, by: str) -> float:
-        """Mean absolute error of rows predicted by fits without them."""
+    def mean_error(self, by: str) -> float:
+        """Mean absolute error of rows predicted by fits without them; by: row, source or system."""
         entries = [left_out for left_out in self.left_out if left_out.by == by]
         return sum(entry.predicted * entry.rows for entry in entries) / sum(
             entry.rows for entry in entries
@@ -270,7 +270,7 @@ def _refit(space: Space, slopes: Sequence[Vector], weights: Vector, rows: list[i
 def _span(constant: Constant, value: float, refits: Sequence[tuple[str, float]]) -> Span:
     """Range of a constant over refits, with the row that moves it most."""
     row, farthest_value = max(refits, key=lambda refit: abs(refit[1] - value))
-    low, high = (float(bound(x for _, x in refits)) for bound in (min, max))
+    low, high = (float(bound(value_at for _, value_at in refits)) for bound in (min, max))
     moved_share = abs(farthest_value - value) / (constant.high - constant.low)
     return Span(constant.name, value, low, high, row, bool(moved_share <= IDENTIFIED))
 

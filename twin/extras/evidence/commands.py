@@ -82,9 +82,9 @@ def calibrate(
     answer = {"values": result.values, "errors": result.errors}
     end_with_json(answer | ({"untouched": result.untouched} if points else {}), as_json)
     remarks = dict.fromkeys(result.untouched, "as before: no point informs it")
-    rows = [(k, f"{v:g}", remarks.get(k, "")) for k, v in result.values.items()]
+    rows = [(k, f"{value:g}", remarks.get(k, "")) for k, value in result.values.items()]
     print_rows("Constants", ("constant", "value", ""), rows)
-    errors = [(k, f"{100 * v:+.1f} %") for k, v in result.errors.items()]
+    errors = [(k, f"{100 * value:+.1f} %") for k, value in result.errors.items()]
     print_rows("Rows fitted to", ("row", "error"), errors)
     if private:
         out.print(escape(f"to use it: TWIN_CALIBRATION={private}"))

@@ -153,14 +153,14 @@ def _with_other_value(figure: Figure, scenario: Mapping[str, Any]) -> dict[str, 
 def _raised(value: Any, counted: bool) -> Any:
     """A figure of data/, or a whole table, increased by a tenth; counts by whole numbers."""
     if isinstance(value, tuple):
-        return tuple(_raised(v, counted) for v in value)
+        return tuple(_raised(part, counted) for part in value)
     return round(CHANGE * value) if counted else CHANGE * value
 
 
 def _is_numeric(value: Any) -> bool:
     """Whether a fact is a number, or a table of numbers alone."""
     if isinstance(value, tuple):
-        return all(_is_numeric(v) for v in value)
+        return all(_is_numeric(item) for item in value)
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

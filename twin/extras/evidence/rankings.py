@@ -33,14 +33,14 @@ def rankings(twin: Mapping[str, float], published: Sequence[Row] | None = None) 
     sweeps: dict[str, list[Row]] = {}
     for row in load_published() if published is None else published:
         if row.measure in SERVED and row.against is None and row.kind != "derived":
-            settings = {p: value for p, value in row.scenario.items() if not _is_choice(p)}
+            settings = {key: value for key, value in row.scenario.items() if not _is_choice(key)}
             keys = [row.system, row.measure, row.unit, settings, dict(row.facts), dict(row.args)]
             sweeps.setdefault(json.dumps(keys, sort_keys=True), []).append(row)
     results = []
     for rows in sweeps.values():
         tau = kendall([row.value for row in rows], [twin[row.id] for row in rows])
         if len(rows) >= LEAST and tau is not None:
-            paths = sorted({p for row in rows for p in row.scenario if _is_choice(p)})
+            paths = sorted({key for row in rows for key in row.scenario if _is_choice(key)})
             labels = tuple(fields()[path].label for path in paths
                            if len({str(row.scenario.get(path)) for row in rows}) > 1)  # fmt: skip
             names = tuple(row.id for row in rows)

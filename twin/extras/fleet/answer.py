@@ -136,7 +136,7 @@ def merged_spread(parts: Sequence[tuple[int, np.ndarray]], prefix: str) -> dict[
         fraction < 0.5, low_values + width * fraction, high_values - width * (1.0 - fraction)
     )
     mean_value = sum(count * float(sample.sum()) for count, sample in parts) / int(count_up_to[-1])
-    names = [f"{prefix}_mean", *(f"{prefix}_p{p}" for p in PERCENTILES)]
+    names = [f"{prefix}_mean", *(f"{prefix}_p{percent}" for percent in PERCENTILES)]
     return dict(zip(names, [mean_value, *map(float, percentiles)], strict=True))
 
 

@@ -87,7 +87,7 @@ def lay_out(fleet: Fleet, named: Named) -> Layout:
     traffic = _traffic(fleet, named(fleet.traffic) if fleet.traffic else kinds[0])
     _check(fleet, traffic, kinds)
     units = tuple(_units(fleet, traffic))
-    loss_times_s = {t for unit in units for span in unit.lost for t in span}
+    loss_times_s = {time_s for unit in units for span in unit.lost for time_s in span}
     edges_s = np.array(sorted({0.0, traffic.horizon_s} | loss_times_s))
     live_by_span = [np.array([not any(low <= at_s < high for low, high in u.lost) for u in units])
             for at_s in edges_s[:-1]]  # fmt: skip
@@ -99,7 +99,7 @@ def lay_out(fleet: Fleet, named: Named) -> Layout:
         whole=_shares(fleet, units, traffic, np.ones(len(units), bool)),
         region_rate=workload.rate_req_per_s * (region_parts / region_parts.sum()),
         regions=tuple(workload.model_copy(update={"profile": shift(workload.profile, hours / 24.0)})
-                      for hours in [r.shift_h for r in fleet.regions] or [0.0]),
+                      for hours in [row.shift_h for row in fleet.regions] or [0.0]),
     )  # fmt: skip
 
 
@@ -181,7 +181,7 @@ def _tenants_of(fleet: Fleet, traffic: Scenario) -> dict[tuple[int, int], list[i
     if fleet.router != "hash" or fleet.sticky != "tenant":
         return None
     tenants_of: dict[tuple[int, int], list[int]] = {}
-    for region in [r.name for r in fleet.regions] or [""]:
+    for region in [area.name for area in fleet.regions] or [""]:
         for tenant_index, tenant in enumerate(traffic.tenants):
             best_home = max(
                 ((_score(tenant.name, kind.name, number, kind.weight), -k, -number)
@@ -201,7 +201,7 @@ def _score(tenant: str, kind: str, number: int, weight: float) -> float:
 
 def _shares(fleet: Fleet, units: Sequence[Unit], traffic: Scenario, live: np.ndarray) -> np.ndarray:
     """Share of each region's traffic that each supernode takes, f8[regions, units]."""
-    regions = [r.name for r in fleet.regions] or [""]
+    regions = [area.name for area in fleet.regions] or [""]
     may_take = np.array([[fleet.kinds[unit.kind].region in ("", name) for unit in units]
                       for name in regions])  # fmt: skip
     if any(unit.tenants is not None for unit in units):
@@ -252,8 +252,8 @@ class Lives:
 
 
 def lives_of(fleet: Fleet, named: Named, facts: Facts, left: Left, *, empty: bool = False) -> Lives:
-    """Spans and scenarios of a fleet. left: from earlier runs; empty: none begins in a steady
-    state. Raises FleetError, SpecError with one sentence."""
+    """The spans in which supernodes of a fleet serve, with a scenario each. left: from earlier
+    runs; empty: none begins in a steady state. Raises FleetError, SpecError with one sentence."""
     layout = lay_out(fleet, named)
     maker, lives = _Maker(fleet, layout, facts, empty or bool(fleet.lost)), Lives(layout)
     for at_s, k in sorted((gap[0], k) for k, unit in enumerate(layout.units) for gap in unit.lost):
@@ -262,10 +262,10 @@ def lives_of(fleet: Fleet, named: Named, facts: Facts, left: Left, *, empty: boo
         if (requests_inside := left(life.scenario)) is None:
             return Lives(layout, [life])
         # They are spread over those that take the share of the lost one.
-        span = int(layout.span_at(at_s))
-        added = np.maximum(layout.share[span] - layout.share[span - 1], 0.0)
+        span_index = int(layout.span_at(at_s))
+        added = np.maximum(layout.share[span_index] - layout.share[span_index - 1], 0.0)
         rate_per_share, count = layout.region_rate @ added, [unit.count for unit in layout.units]
-        end_s = min(at_s + fleet.resend_s, float(layout.edges[span + 1]))
+        end_s = min(at_s + fleet.resend_s, float(layout.edges[span_index + 1]))
         req_per_s = requests_inside * rate_per_share / ((rate_per_share @ count) * (end_s - at_s))
         layout.bursts.append(Burst(at_s, end_s, requests_inside, req_per_s))
     for k, unit in enumerate(layout.units):
@@ -302,7 +302,7 @@ class _Maker:
             "horizon_s": end_s - begin_s,
             "warmup_s": 0.0 if begin_s else traffic.warmup_s,
             "start": "empty" if self.empty or begin_s else traffic.start,
-            "tenants": tenants if unit.tenants is None else [tenants[t] for t in unit.tenants],
+            "tenants": tenants if unit.tenants is None else [tenants[k] for k in unit.tenants],
             "workload": values["workload"] | self._workload_fields(u, begin_s, end_s),
         }
         if begin_s and kind.faults:
@@ -323,7 +323,7 @@ class _Maker:
         """Workload fields that differ from the whole fleet's."""
         layout, workload = self.laid, self.laid.traffic.workload
         region_indices = np.flatnonzero(layout.whole[:, u] + layout.share[:, :, u].sum(axis=0))
-        one_clock = len({layout.regions[r] for r in region_indices}) == 1
+        one_clock = len({layout.regions[region] for region in region_indices}) == 1
         scaled = (
             self._scaled_profile(u, int(region_indices[0]), begin_s, end_s) if one_clock else None
         )
@@ -370,7 +370,7 @@ class _Maker:
         mean_rate = float((load_per_s * np.diff(edges_s)).sum() / (end_s - begin_s))
         factors = {"rate": load_per_s / max(mean_rate, 1e-9)}
         for side in ("input", "output"):
-            lengths = [length_at(w, middle_s, side, self.facts) for w in layout.regions]
+            lengths = [length_at(load, middle_s, side, self.facts) for load in layout.regions]
             weights = by_region + 1e-12  # where nothing comes, lengths are any
             factors[side] = (weights * np.stack(lengths, axis=1)).sum(axis=1) / weights.sum(axis=1)
         profile_fields = Profile().model_dump(mode="json")

@@ -125,7 +125,7 @@ class Fleet(Section):
 
 def _disagreements(f: Fleet) -> list[str]:
     """Sentences about rows that are each within bounds but contradict each other."""
-    kinds, regions = {k.name: k for k in f.kinds}, {r.name for r in f.regions}
+    kinds, regions = {k.name: k for k in f.kinds}, {region.name for region in f.regions}
     is_by_tenant = f.router == "hash" and f.sticky == "tenant"
     problems = [] if f.kinds else ["kinds is empty: a fleet needs a kind of supernodes"]
     if f.supernodes > SUPERNODES_MAX:
@@ -139,14 +139,14 @@ def _disagreements(f: Fleet) -> list[str]:
     ]  # fmt: skip
     served_regions = {k.region for k in f.kinds}
     problems += [
-        f"regions.{i}: no kind takes the traffic of {r.name}: give one that region, or none"
-        for i, r in enumerate(f.regions) if not served_regions & {r.name, ""}
+        f"regions.{i}: no kind takes the traffic of {region.name}: give one that region, or none"
+        for i, region in enumerate(f.regions) if not served_regions & {region.name, ""}
     ]  # fmt: skip
     if f.router == "round_robin" and any(k.weight != 1.0 for k in f.kinds):
         problems.append("router = round_robin has no weights: take weighted, or weights of 1")
     if f.lost and is_by_tenant:
         problems.append("sticky = tenant needs no lost supernodes: a run's tenants cannot change")
-    regions_apart = {r.name for r in f.regions} if len(f.regions) > 1 else set()
+    regions_apart = {region.name for region in f.regions} if len(f.regions) > 1 else set()
     if regions_apart and "" in served_regions and (f.router == "round_robin" or is_by_tenant):
         routing_text = "router = round_robin" if f.router == "round_robin" else "sticky = tenant"
         problems.append(

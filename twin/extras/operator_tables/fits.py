@@ -238,7 +238,7 @@ def _core(computed: str, computing: Floats, moving: Floats, latency: Floats, beg
         roofs_s = _roofs(computing / at["compute"], moving / at["bandwidth"], power)
         return np.asarray(at["start"] + roofs_s)
 
-    candidates: Candidates = [(partial(predict, power=p), {"power": p}) for p in POWERS]
+    candidates: Candidates = [(partial(predict, power=sharp), {"power": sharp}) for sharp in POWERS]
     return f"computed in {computed}", latency * 1e-3, candidates, begin
 
 
@@ -311,7 +311,9 @@ def _collective(
     for (dies,), dies_rows in sorted(sized_rows.group_by(["num_gpus"])):
         message_sizes, latency_ms = _columns(dies_rows, "message_size", "latency")
         sent_bytes = passes * (1.0 - 1.0 / float(dies)) * ACTIVATION_BYTES * message_sizes
-        one_kernel = [(predict, {"later": 0.0, "gain": 0.0}) for predict, _ in _at_rate(sent_bytes)]
+        one_kernel = [
+            (predict, {"later": 0.0, "gain": 0.0}) for predict, _ in _start_and_rate(sent_bytes)
+        ]
         candidates: Candidates = [*one_kernel, (partial(_faster_s, sent_bytes), {})]
         fits.append((f"{dies} dies", latency_ms * 1e-3, candidates, start_values))
     return fits
@@ -323,8 +325,8 @@ def _faster_s(moving: Floats, at: Mapping[str, float]) -> Floats:
     return np.asarray(at["start"] + np.minimum(wire_s, at["later"] + wire_s / (1.0 + at["gain"])))
 
 
-def _at_rate(moving: Floats) -> Candidates:
-    """The one candidate of a start and a rate: seconds of moved bytes."""
+def _start_and_rate(moving: Floats) -> Candidates:
+    """Candidates of a fit by a start and a rate: one, that predicts seconds of moved bytes."""
     return [(lambda at: np.asarray(at["start"] + moving / at["rate"]), {})]
 
 
@@ -341,7 +343,7 @@ def _exchange(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
         for phase, size in (("dispatch", HIDDEN * (1.0 + 4.0 / 128.0)), ("combine", 2.0 * HIDDEN)):
             seconds = _columns(network_rows, f"{phase}_avg_t_us")[0] * 1e-6
             start_values = {"start": 2e-5, "rate": 5e10 if across else 2e11}
-            candidates = _at_rate(tokens * TOP_K * leaving_share * size)
+            candidates = _start_and_rate(tokens * TOP_K * leaving_share * size)
             fits.append((f"{phase} {where}", seconds, candidates, start_values))
     return fits
 
@@ -357,7 +359,7 @@ def _alltoall(rows: pl.DataFrame, peaks: Peaks, fmt: str) -> list[Part]:
     for phase, row_bytes in (("dispatch", HIDDEN * (0.5 + 1.0 / 16.0)), ("combine", 2.0 * HIDDEN)):
         phase_rows = chosen_rows.filter(pl.col("op_name") == f"alltoall_{phase}")
         ranks, tokens, milliseconds = _columns(phase_rows, "moe_ep_size", "num_tokens", "latency")
-        candidates = _at_rate(tokens * TOP_K * (1.0 - 1.0 / ranks) * row_bytes)
+        candidates = _start_and_rate(tokens * TOP_K * (1.0 - 1.0 / ranks) * row_bytes)
         start_values = {"start": 2e-5, "rate": 5e11}
         fits.append((f"{phase} inside a node", 1e-3 * milliseconds, candidates, start_values))
     return fits

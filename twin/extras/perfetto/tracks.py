@@ -84,8 +84,8 @@ class Instance:
     @cached_property
     def edges(self) -> tuple[np.ndarray, np.ndarray]:
         """Begins and ends of the passes, ns, rounded without overlaps."""
-        begins_ns = np.array([ns(p.begin_s) for p in self.passes], np.int64)
-        ends_ns = np.array([ns(p.end_s) for p in self.passes], np.int64)
+        begins_ns = np.array([ns(one_pass.begin_s) for one_pass in self.passes], np.int64)
+        ends_ns = np.array([ns(one_pass.end_s) for one_pass in self.passes], np.int64)
         begins_ns[1:] = np.maximum(begins_ns[1:], ends_ns[:-1])
         return begins_ns, ends_ns
 
@@ -174,7 +174,7 @@ def request_arrows(
                 points.append((instance.pid, KV_IN, edges[0] + 1))
             points += [instance.point(BEGIN, row["transfer_end_s"], exact=False),
                        instance.point(END, row["finish_s"])]  # fmt: skip
-        yield events + _arrow(request, [p for p in points if p is not None])
+        yield events + _arrow(request, [point for point in points if point is not None])
 
 
 def _arrow(request: int, points: Sequence[Point]) -> list[Event]:

@@ -220,7 +220,7 @@ def _work_slices(one: Instance) -> Iterator[list[Event]]:
     track = Track(one.pid, ITERATIONS)
     name = "prefill batch" if one.role == "prefill" else f"{one.role} iteration"
     for iteration, begin_ns, end_ns in zip(
-        one.passes, *(e.tolist() for e in one.edges), strict=True
+        one.passes, *(edges.tolist() for edges in one.edges), strict=True
     ):
         if end_ns <= begin_ns:
             continue

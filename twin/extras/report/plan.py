@@ -154,8 +154,8 @@ def _tornado(rows: Sequence[Row]) -> Part:
 
 def _ledger(found: Row) -> Iterable[Part]:
     """Counts, and tables of simulated and of priced deployments."""
-    counts = {k: v for k, v in found["counts"].items() if k != "simulations"}
-    yield tag("p", "; ".join(f"{k}: {v:,}" for k, v in counts.items()), ".", cls="soft")
+    counts = {k: count for k, count in found["counts"].items() if k != "simulations"}
+    yield tag("p", "; ".join(f"{k}: {count:,}" for k, count in counts.items()), ".", cls="soft")
     rows = [row for row in found["ledger"] if row["simulated"]]
     ranked_rows = sorted(rows, key=lambda row: row["rank"] or len(rows))
     yield fold(f"{len(rows):,} that were simulated", _list_table(ranked_rows))

@@ -45,7 +45,7 @@ def read_servegen(reading: Reading) -> Columns:
         for file, contents in (("trace.csv", client.windows), ("dataset.json", client.lengths)):
             if not contents:
                 raise TraceError(f"{name} has no chunk-{number}-{file}: the set is incomplete")
-        if any(w[1] for w in client.windows) and not all(client.lengths.values()):
+        if any(window[1] for window in client.windows) and not all(client.lengths.values()):
             raise TraceError(f"{name}: chunk-{number} has requests but no lengths for them")
     return _sample(name, clients, reading.limits.rows)
 
@@ -91,7 +91,7 @@ def _length_tables(piece: Piece) -> dict[str, list[tuple[float, np.ndarray, np.n
     body = decode(text_of(piece), piece.name, "an object of windows")
     if type(body) is not dict or not body:
         raise TraceError(f"{piece.name} is not an object of windows")
-    tables: dict[str, list[tuple[float, np.ndarray, np.ndarray]]] = {f: [] for f in FIELDS}
+    tables: dict[str, list[tuple[float, np.ndarray, np.ndarray]]] = {field: [] for field in FIELDS}
     for key in body:
         if not str(key).isdecimal() or type(body[key]) is not dict:
             raise TraceError(f"{piece.name}: window {key[:20]!r} must be a start in seconds")
@@ -109,10 +109,10 @@ def _length_tables(piece: Piece) -> dict[str, list[tuple[float, np.ndarray, np.n
 
 def _pairs(text: str, where: str) -> tuple[np.ndarray, np.ndarray]:
     """(values f8[k], probabilities f8[k]) of text like '{45: 0.01, 46: 0.02}'."""
-    if not (inner := text.strip(" {}\n")):
+    if not (listed := text.strip(" {}\n")):
         return np.zeros(0), np.zeros(0)  # a window without requests
     try:
-        values, chances = np.array(inner.replace(":", ",").split(","), np.float64).reshape(-1, 2).T
+        values, chances = np.array(listed.replace(":", ",").split(","), np.float64).reshape(-1, 2).T
     except ValueError:
         raise TraceError(f"{where} must be a text like {{45: 0.01, 46: 0.02}}") from None
     is_possible = (values >= 0) & (values <= MOST_TOKENS) & (chances >= 0) & (chances <= 1)
@@ -127,7 +127,7 @@ def _sample(name: str, clients: dict[int, _Client], most_rows: int) -> Columns:
     lengths = {name: [np.zeros(0, np.int64)] for name in FIELDS}
     for number, client in sorted(clients.items()):
         stream_name = f"servegen/{number}"
-        width_s = min(np.diff([w[0] for w in client.windows]), default=DAY_S)
+        width_s = min(np.diff([window[0] for window in client.windows]), default=DAY_S)
         arrivals = []
         for index, (start_s, req_per_s, shape, pattern) in enumerate(client.windows):
             if (count := round(req_per_s * width_s)) == 0:

@@ -97,7 +97,7 @@ def parts(rows: Sequence[Part]) -> Chart:
     factor, unit = time_unit(longest)
     known_rows = [row for row in rows if row.published_s is not None]
     fig = figure(height=110 + (46 if known_rows else 30) * len(rows))
-    names = [" +<br>".join(theme.title(n) for n in row.operators) for row in rows]
+    names = [" +<br>".join(theme.title(operator) for operator in row.operators) for row in rows]
     for name, colour, values in (
         ("published", theme.OTHER, [row.published_s for row in rows if known_rows]),
         ("twin", theme.SERIES[0], [row.twin_s for row in rows]),

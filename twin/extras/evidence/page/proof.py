@@ -159,7 +159,7 @@ def fact_table(facts: Facts, words: str = "", marks: Sequence[str] = ()) -> list
 def shorten(value: Any) -> str:
     """A fact's value, shortened if long."""
     if isinstance(value, list | tuple):
-        text = f"{len(value)} values: " + ", ".join(shorten(v) for v in value[:6])
+        text = f"{len(value)} values: " + ", ".join(shorten(item) for item in value[:6])
     else:
         text = value if isinstance(value, str) else f"{value:,.6g}"
     return text if len(text) <= VALUE_CHARS else text[: VALUE_CHARS - 1] + "…"

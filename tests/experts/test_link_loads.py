@@ -18,7 +18,7 @@ from twin.engine.movement import uneven_ends
 from twin.engine.setup import set_up
 from twin.engine.simulate import simulate
 from twin.hardware import demands
-from twin.hardware.faults import broken
+from twin.hardware.faults import with_faults
 from twin.hardware.flows import Demand, load_of
 from twin.lab.library import load_facts
 from twin.model.coefficients import Layout
@@ -181,7 +181,7 @@ def test_dispatch_and_combine_load_links_as_counted_tokens_do(seed):
 @pytest.mark.parametrize("seed", some([0], *range(1, 9)))
 def test_bytes_at_nodes_are_those_of_the_graph_with_the_weights_of_every_die(seed, cut):
     """Also where a node has lost switches: which sub-planes its bytes take then is not unique."""
-    net, part = broken(machine()[0], [Fault(element=name) for name in cut]), 0.4
+    net, part = with_faults(machine()[0], [Fault(element=name) for name in cut]), 0.4
     weights = x.die_load(popularity(seed), placed("eplb_groups", seed)[None])[0]
     even = demands.exchange(net, range(128))
     node = net.node[net.dies[:128]]

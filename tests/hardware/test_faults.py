@@ -5,7 +5,7 @@ import pytest
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import build_fabric, edits
-from twin.hardware.faults import broken, dies_out, dies_without, servers_out, slow_dies
+from twin.hardware.faults import dies_out, dies_without, servers_out, slow_dies, with_faults
 from twin.hardware.network import network
 from twin.hardware.prices import all_to_all
 from twin.lab.library import load_facts
@@ -30,29 +30,29 @@ FULL = build_fabric(Supernode(), FACTS)
     ],
 )
 def test_a_failure_takes_out_what_it_names(element, dies, servers):
-    left = broken(FULL, [Fault(element=element)])
+    left = with_faults(FULL, [Fault(element=element)])
     assert dies_out(left) == dies
     assert servers_out(left) == servers
     assert not left.capacity[left.links_at(element)].any()
 
 
 def test_a_node_without_any_uplink_cannot_serve():
-    left = broken(FULL, [Fault(element=f"L1 7.{p}") for p in range(7)])
+    left = with_faults(FULL, [Fault(element=f"L1 7.{p}") for p in range(7)])
     assert dies_out(left) == set(range(112, 128))
 
 
 def test_a_server_is_lost_with_the_last_of_its_cpus():
     faults = [Fault(element=f"CPU 3.{i}") for i in range(4)]
-    assert servers_out(broken(FULL, faults[:3])) == set()
-    assert servers_out(broken(FULL, faults)) == {3}
+    assert servers_out(with_faults(FULL, faults[:3])) == set()
+    assert servers_out(with_faults(FULL, faults)) == {3}
 
 
 def test_what_a_plane_lost_is_known_by_die():
-    left = broken(FULL, [Fault(element="NIC 2.0.1"), Fault(element="CPU 4.0")])
+    left = with_faults(FULL, [Fault(element="NIC 2.0.1"), Fault(element="CPU 4.0")])
     assert dies_without(left, "rdma") == {33}
     assert dies_without(left, "vpc") == set(range(64, 80))
     assert dies_without(left, "ub") == set()
-    assert len(dies_without(broken(FULL, [Fault(element="RDMA network")]), "rdma")) == 768
+    assert len(dies_without(with_faults(FULL, [Fault(element="RDMA network")]), "rdma")) == 768
 
 
 def test_a_derated_link_keeps_its_share_and_a_slow_die_all_its_links():
@@ -61,43 +61,43 @@ def test_a_derated_link_keeps_its_share_and_a_slow_die_all_its_links():
         Fault(element="NPU 1.0", kind="slow", factor=0.5),
         Fault(element="die 1.0.1", kind="slow", factor=0.5),
     ]
-    left = broken(FULL, faults)
+    left = with_faults(FULL, faults)
     assert edits(left) == {("L1 20.3", "L2 3.12"): 14e9}
     assert slow_dies(left, faults) == {16: 0.5, 17: 0.25}
-    assert broken(FULL, faults[1:]) is network(FULL)
+    assert with_faults(FULL, faults[1:]) is network(FULL)
 
 
 def test_a_repaired_fabric_is_the_one_before():
     one = Fault(element="L2 3.12")
     other = Fault(element="node 5", kind="derate", factor=0.3)
-    both = broken(FULL, [one, other])
-    again = broken(FULL, [other])
+    both = with_faults(FULL, [one, other])
+    again = with_faults(FULL, [other])
     assert edits(both) != edits(again)
-    assert edits(broken(FULL, [])) == {}
+    assert edits(with_faults(FULL, [])) == {}
     assert all_to_all(FULL, range(768)).bytes_per_s > all_to_all(both, range(768)).bytes_per_s
 
 
 @pytest.mark.parametrize("kind", ["fail", "derate", "slow"])
 def test_a_fault_of_nothing_is_refused(kind):
     with pytest.raises(HardwareError, match="no element is named 'NPU 99.1'"):
-        broken(FULL, [Fault(element="NPU 99.1", kind=kind)])
+        with_faults(FULL, [Fault(element="NPU 99.1", kind=kind)])
 
 
 def test_only_dies_can_be_slow():
     with pytest.raises(HardwareError, match="L2 3.12 has no dies"):
-        broken(FULL, [Fault(element="L2 3.12", kind="slow")])
+        with_faults(FULL, [Fault(element="L2 3.12", kind="slow")])
 
 
 def test_a_link_cannot_be_slow():
     with pytest.raises(HardwareError, match="does not compute, so it cannot be slow"):
-        broken(FULL, [Fault(element="die 0.0.0", to="L1 0.3", kind="slow")])
+        with_faults(FULL, [Fault(element="die 0.0.0", to="L1 0.3", kind="slow")])
 
 
 def test_an_optical_module_takes_exactly_its_share_of_the_links():
     whole = network(FULL)
     for lost in (1, 4, 16):
         fault = Fault(element="L1 20.3", to="sub-plane 3", kind="module", links=lost)
-        left = broken(FULL, [fault])
+        left = with_faults(FULL, [fault])
         up = whole.links_at("L1 20.3", "sub-plane 3")
         assert whole.bundle[up].sum() == 2 * 16  # both ways
         for ends in (whole.tail, whole.head):  # and alike each way
@@ -114,18 +114,18 @@ def test_a_module_of_a_bundle_leaves_the_rest_of_the_bundle():
     up = bundled.links_at("L1 2.3", "L2 3.0")
     size = int(bundled.bundle[up[0]])
     assert size > 2
-    left = broken(bundled, [Fault(element="L1 2.3", to="L2 3.0", kind="module", links=2)])
+    left = with_faults(bundled, [Fault(element="L1 2.3", to="L2 3.0", kind="module", links=2)])
     share = (size - 2) / size
     assert (left.capacity[up] == bundled.capacity[up] * share).all()
     with pytest.raises(HardwareError, match=f"has {size} links there, and {size + 1} cannot"):
-        broken(bundled, [Fault(element="L1 2.3", to="L2 3.0", kind="module", links=size + 1)])
+        with_faults(bundled, [Fault(element="L1 2.3", to="L2 3.0", kind="module", links=size + 1)])
 
 
 def test_a_module_needs_both_its_ends():
     with pytest.raises(HardwareError, match="name the other one with `to`"):
-        broken(FULL, [Fault(element="L1 20.3", kind="module")])
+        with_faults(FULL, [Fault(element="L1 20.3", kind="module")])
 
 
 def test_a_rack_takes_its_nodes_with_it():
-    left = broken(FULL, [Fault(element="rack 1")])
+    left = with_faults(FULL, [Fault(element="rack 1")])
     assert dies_out(left) == set(range(64, 128)) and servers_out(left) == {4, 5, 6, 7}

@@ -12,7 +12,7 @@ from tests.engine.small import run, small
 from tests.laws.lawful import lawful
 from twin.engine.setup import set_up
 from twin.engine.simulate import simulate
-from twin.hardware.faults import broken
+from twin.hardware.faults import with_faults
 from twin.lab.library import load_facts
 from twin.metrics.operators import DECODE_OPERATORS
 from twin.model.costs import role_costs
@@ -46,7 +46,7 @@ def answer(settings, **deployment):
 def priced(settings, faults):
     """Seconds from a lone request's first token to its last, iteration by iteration."""
     setup = set_up(small(settings), load_facts(), None)
-    fabric = broken(setup.fabric, faults)
+    fabric = with_faults(setup.fabric, faults)
     (i,) = setup.instances
     at = replace(setup.costs.deployed, net=fabric)
     role = role_costs(at, i.role, i.die_of_rank, i.name)

@@ -9,7 +9,7 @@ from tests.engine.small import run, small
 from twin.commands import runs
 from twin.engine.simulate import simulate
 from twin.hardware.fabric import build_fabric
-from twin.hardware.faults import broken
+from twin.hardware.faults import with_faults
 from twin.hardware.network import network
 from twin.lab.library import load_facts, scenario_from_toml, scenario_to_toml
 from twin.scenario import KINDS, Fault, FaultKind, SpecError, fields, parse_scenario, remarks
@@ -42,7 +42,7 @@ def test_a_new_kind_is_one_entry(dirt):
     chart = charts.faults(s.faults, s.horizon_s)
     assert [trace.name for trace in chart.figure.data] == ["Dirty connectors"]
     whole = network(build_fabric(s.supernode, load_facts()))
-    left, at = broken(whole, s.faults), whole.links_at("node 1")
+    left, at = with_faults(whole, s.faults), whole.links_at("node 1")
     assert (left.capacity[at] == 0.1 * whole.capacity[at]).all()
     found = simulate(s, load_facts()).tables["events"]
     assert found["detail"][0] == "node 1 is full of dirt"

@@ -15,7 +15,7 @@ from twin.engine.start import Residents, is_limited, residents, with_residents
 from twin.experts import Imbalance
 from twin.facts import Facts
 from twin.hardware.demands import dram
-from twin.hardware.faults import broken
+from twin.hardware.faults import with_faults
 from twin.hardware.network import Network
 from twin.hardware.placement import Instance, further_instances, place
 from twin.hardware.power import Power, powers
@@ -274,7 +274,7 @@ def set_up(
     chips = {role: role_costs.chip.name for role, role_costs in costs.roles.items()}
     watts = powers(scenario, facts, costs.deployed.clocks, chips)
     for fault in scenario.faults:
-        broken(parts.net, [fault])  # refuses an element that is not there
+        with_faults(parts.net, [fault])  # refuses an element that is not there
     placement = place(scenario, parts.net)
     instances = list(placement.instances)
     if is_elastic(scenario):

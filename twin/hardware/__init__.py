@@ -6,4 +6,4 @@ its arrays alone (network.py), `edited` another graph. A demand says who sends t
 sit alike (alike.py), and prices.py reads rate, latency and bottleneck off the load. What other
 rooms and the screen use: `build_fabric`, `wired`, `built`, `edited`, `edits`;
 `all_to_all`, `between`, `nic`, `pool_read`, `port_rates`, `summary`,
-`uplink_matrix`; `place`; `broken` and what it leaves."""
+`uplink_matrix`; `place`; `with_faults` and what it leaves."""

@@ -16,7 +16,7 @@ from twin.hardware.walks import BOOLS
 from twin.scenario import KINDS, Deployment, Edit, Fault
 
 
-def broken(fabric: Wiring, faults: Sequence[Fault]) -> Network:
+def with_faults(fabric: Wiring, faults: Sequence[Fault]) -> Network:
     """The fabric with these faults in force; the same object if no fault touches a link. Faults of
     one link multiply. Raises HardwareError for an unknown element."""
     edits: list[Edit] = []

@@ -202,7 +202,7 @@ def further_instances(s: Scenario, fabric: Wiring) -> list[Instance]:
         for role_npus in _group_by(candidates, home_of).values():
             for k in range(len(role_npus) // npus_per_instance):
                 dies = npus.dies_of(role_npus[k * npus_per_instance : (k + 1) * npus_per_instance])
-                later_instances.append(Instance(role, next_index, rank_by_rank(dies, s, role)))
+                later_instances.append(Instance(role, next_index, dies_by_rank(dies, s, role)))
                 next_index += 1
     return later_instances
 
@@ -241,14 +241,14 @@ def _place_on_chip(s: Scenario, npus: Npus, needed: Sequence[Needed]) -> Placeme
     sentences = _move_off(instance_npus_list, [one.name for one in needed], npus) if moves else []
     return Placement(
         tuple(
-            Instance(one.role, one.index, rank_by_rank(npus.dies_of(instance_npus), s, one.role))
+            Instance(one.role, one.index, dies_by_rank(npus.dies_of(instance_npus), s, one.role))
             for one, instance_npus in zip(needed, instance_npus_list, strict=True)
         ),
         tuple(sentences),
     )
 
 
-def rank_by_rank(dies: Sequence[int], s: Scenario, role: str) -> tuple[int, ...]:
+def dies_by_rank(dies: Sequence[int], s: Scenario, role: str) -> tuple[int, ...]:
     """Dies of an instance rank by rank: of each those of its first pipeline stage, then of the next
     ones. A stage of all ranks is an unbroken part of the dies."""
     pool = serving(s)[role]

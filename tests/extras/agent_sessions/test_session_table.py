@@ -43,7 +43,7 @@ def test_hashes_of_any_width_name_the_same_blocks(tmp_path):
     [
         ({"t": ["a", "b", "c"]}, "t is of type String"),
         ({"t": [float("nan"), 0.0, 0.0]}, "row 1: t = nan must be a time from 0 on"),
-        ({"t": [0.0, None, 0.0]}, "row 2: t = None"),
+        ({"t": [0.0, None, 0.0]}, "row 2: t is empty"),
         ({"t": [0.0, -1.0, 0.0]}, "row 2: t = -1.0"),
         ({"input_length": [1, 2, 2**40]}, "row 3: input_length = 1099511627776 must be a whole"),
         ({"input_length": [1.5, 2.0, 3.0]}, "row 1: input_length = 1.5"),

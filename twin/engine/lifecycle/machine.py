@@ -20,7 +20,7 @@ from twin.engine.setup import Setup
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError
 from twin.hardware.demands import equal_parts
-from twin.hardware.faults import broken, dies_unfit, slow_dies
+from twin.hardware.faults import dies_unfit, slow_dies, with_faults
 from twin.hardware.network import Network
 from twin.hardware.prices import host_copy, nic, port_rates, ports_of, transfer_collision
 from twin.model.batch import attention_s_per_token, batch_line, recompute_s_per_token
@@ -164,7 +164,7 @@ class Machine:
     def put_in_force(self, in_force: Sequence[Fault]) -> None:
         """Put these faults in force: network, ports, and dies that cannot serve."""
         self.in_force, faults = list(in_force), tuple(in_force)
-        network = partial(broken, self._whole, faults)
+        network = partial(with_faults, self._whole, faults)
         self.fabric = cached_answer(self._states, faults, network, STATES_KEPT)  # with its prices
         self._lay_ports()
         self.out = dies_unfit(self.fabric, self.setup.scenario.deployment)

@@ -11,7 +11,7 @@ from typing import Any
 from twin.facts import Facts
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import wired
-from twin.hardware.faults import broken
+from twin.hardware.faults import with_faults
 from twin.hardware.placement import Instance, place
 from twin.lab.explain.capacity import Capacity, at_steady, search_steps, steady_by_itself, with_load
 from twin.lab.explain.runs import with_seeds
@@ -326,7 +326,7 @@ def lost_elements(
         }[loss]
         faults = tuple({"element": name, "at_s": 0.0} for name in names)
         try:
-            broken(fabric, [Fault.model_validate(fault) for fault in faults])
+            with_faults(fabric, [Fault.model_validate(fault) for fault in faults])
         except (HardwareError, ValueError):
             continue
         yield (f"{names[0]} ({role})" if loss in ("die", "node") else names[0]), faults

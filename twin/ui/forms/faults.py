@@ -8,7 +8,7 @@ import streamlit as st
 
 from twin.hardware.chip import HardwareError
 from twin.hardware.fabric import Fabric, build_fabric
-from twin.hardware.faults import broken
+from twin.hardware.faults import with_faults
 from twin.hardware.network import network
 from twin.hardware.placement import Instance
 from twin.scenario import KINDS, Fault, Scenario, form_groups, remarks, with_overrides
@@ -196,7 +196,7 @@ def typical(s: Scenario, fabric: Fabric, instances: Iterable[Instance]) -> dict[
 def wrong(fabric: Fabric, row: Row) -> str:
     """Sentence why a fault is impossible on this machine; '' if it is possible."""
     try:
-        broken(fabric, [Fault.model_validate(row)])
+        with_faults(fabric, [Fault.model_validate(row)])
     except (HardwareError, ValueError) as error:
         return str(error)
     return ""

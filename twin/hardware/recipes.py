@@ -83,7 +83,7 @@ def measured_shares(chip: str, facts: Facts) -> dict[str, float]:
     """Shares of nominal rates that UB links reach, as measured on a chip, or {}; these win."""
     path = f"chips.{chip}.link_efficiency"
     names = ("npu_read", "cpu_read", "write") if path in facts else ()
-    return {share: facts.si(path) for share in names}
+    return {name: facts.si(path) for name in names}
 
 
 def _figures(group: str, own: dict[str, Fact], facts: Facts) -> dict[str, float]:

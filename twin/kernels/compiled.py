@@ -279,7 +279,7 @@ def plainly() -> Iterator[None]:
 
 
 def late(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator of an `entry` compiled when first called: imports cost nothing; for Python."""
+    """Decorator: the first call by Python compiles the function as an `entry`; imports do not."""
     compiled_forms: list[Callable[P, R]] = []
 
     @functools.wraps(function)

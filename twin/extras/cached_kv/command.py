@@ -15,9 +15,10 @@ def hit_curve(
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Hit ratio against the size of the memory pool, in one pass over the prompts, before a run."""
-    scenario_asked, stream = question(scenario, settings or [], trace)
+    scenario_asked, recorded_trace = question(scenario, settings or [], trace)
     facts = load_facts()
-    curve, kv_reads = curve_of(scenario_asked, facts, stream), reads(scenario_asked, facts, stream)
+    curve = curve_of(scenario_asked, facts, recorded_trace)
+    kv_reads = reads(scenario_asked, facts, recorded_trace)
     sizes = {"DRAM": curve.dram_bytes, "DRAM and SSD": curve.pool_bytes}
     if as_json:
         print_json({

@@ -134,7 +134,7 @@ def _answer_changed(figure: Figure, facts: Facts, row: Row) -> float:
         row = replace(row, facts={**row.facts, name: CHANGE * row.facts[name]})
     else:
         fact = facts[name]
-        facts = facts.replaced({name: _raised(fact.value, fact.unit in COUNTED)})
+        facts = facts.replaced({name: _increase(fact.value, fact.unit in COUNTED)})
     return answer_row(row, facts)
 
 
@@ -150,10 +150,10 @@ def _with_other_value(figure: Figure, scenario: Mapping[str, Any]) -> dict[str, 
     return {**scenario, figure.field: value}
 
 
-def _raised(value: Any, counted: bool) -> Any:
+def _increase(value: Any, counted: bool) -> Any:
     """A figure of data/, or a whole table, increased by a tenth; counts by whole numbers."""
     if isinstance(value, tuple):
-        return tuple(_raised(part, counted) for part in value)
+        return tuple(_increase(part, counted) for part in value)
     return round(CHANGE * value) if counted else CHANGE * value
 
 

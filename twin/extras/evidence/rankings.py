@@ -59,8 +59,15 @@ def kendall(one: Sequence[float], other: Sequence[float]) -> float | None:
         ((a > b) - (a < b), (x > y) - (x < y))
         for (a, x), (b, y) in itertools.combinations(zip(one, other, strict=True), 2)
     ]
-    untied_pairs = math.sqrt(sum(s != 0 for s, _ in signs) * sum(t != 0 for _, t in signs))
-    return sum(s * t for s, t in signs) / untied_pairs if untied_pairs else None
+    untied_pairs = math.sqrt(
+        sum(one_sign != 0 for one_sign, _ in signs)
+        * sum(other_sign != 0 for _, other_sign in signs)
+    )
+    return (
+        sum(one_sign * other_sign for one_sign, other_sign in signs) / untied_pairs
+        if untied_pairs
+        else None
+    )
 
 
 def ranking_table(answers: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:

@@ -199,10 +199,10 @@ def stored_run(store: Store, row: RunRow, scenario: Scenario) -> Served:
     return Served(scenario, row.summary | {"run": row.id}, table.select(columns), row.result_digest)
 
 
-def in_store(
+def run_in_store(
     store: Store, runner: Runner, watch: Callable[[float, Mapping[str, Any]], object]
 ) -> Callable[[Sequence[Scenario]], Iterator[Served]]:
-    """Runs found in the store, or carried out by a runner's processes or its cluster."""
+    """A function that finds runs of scenarios in the store, or carries them out by a runner."""
 
     def run(scenarios: Sequence[Scenario]) -> Iterator[Served]:
         """Runs of scenarios, in their order."""

@@ -103,8 +103,8 @@ def library_facts(found: Iterable[Fitted], source: str, name: str, link: float =
         fit for fit in found
         if fit.operator not in APART and fit.part != "host" and not _is_fused(fit)
     ]  # fmt: skip
-    tables = [_table(fit, source, f"kernels.{name}.latest") for fit in kernels]
-    if exchange_lines := _exchange(found, "inside a node", source, link, "alltoall"):
+    tables = [_op_text(fit, source, f"kernels.{name}.latest") for fit in kernels]
+    if exchange_lines := _exchange_lines(found, "inside a node", source, link, "alltoall"):
         tables.append(f"[kernels.{name}.latest.exchange.inside]\n{exchange_lines}")
     return "\n\n".join(tables)
 
@@ -116,30 +116,30 @@ def fact_lines(
     found = list(found)
     compiled_formats = {fit.format for fit in found if fit.operator == "fused_gqa"}
     tables = [
-        _table(fit, source, apart=fit.operator == "fused" and fit.format in compiled_formats)
+        _op_text(fit, source, apart=fit.operator == "fused" and fit.format in compiled_formats)
         for fit in found if fit.operator not in APART and fit.part != "host"
     ]  # fmt: skip
-    tables += [_host(fit, source) for fit in found if fit.part == "host"]
-    texts = {name: _exchange(found, network, source, (links or {}).get(name, 0.0))
+    tables += [_host_text(fit, source) for fit in found if fit.part == "host"]
+    texts = {name: _exchange_lines(found, network, source, (links or {}).get(name, 0.0))
             for network, name in NETWORKS.items()}  # fmt: skip
     exchanges = [f"[operators.exchange.{name}]\n{text}" for name, text in texts.items() if text]
     link = (links or {}).get("inside", 0.0)
     for operator in COLLECTIVES:
         if link and (operator_fits := [fit for fit in found if fit.operator == operator]):
-            exchanges.append(_collective(operator_fits, source, link))
+            exchanges.append(_collective_text(operator_fits, source, link))
     return "\n\n".join((*tables, *exchanges))
 
 
-def _host(each: Fitted, source: str) -> str:
-    """Host time of a part of a layer that is launched kernel by kernel."""
+def _host_text(each: Fitted, source: str) -> str:
+    """TOML text of the host's time for a part of a layer that is launched kernel by kernel."""
     origin = {"source": f"{source}: {each.table}", "mark": "d"}
     lines = [_toml("host", round(1e6 * each.facts["host"]), "us", origin),
             _held_line("held_back", each, origin)]  # fmt: skip
     return "\n".join((f"[operators.eager.{HOSTS[each.operator]}]", *lines))
 
 
-def _collective(sums: list[Fitted], source: str, link: float) -> str:
-    """Collectives inside a node by dies: start and link share, for small and for large messages."""
+def _collective_text(sums: list[Fitted], source: str, link: float) -> str:
+    """TOML text of collectives inside a node: start and link share of small and large messages."""
     name, sizes_text = COLLECTIVES[sums[0].operator]
     by_dies = sorted(sums, key=lambda each: int(each.part.split()[0]))
     engines = ", ".join(dict.fromkeys(each.engine for each in by_dies))
@@ -161,7 +161,7 @@ def _collective(sums: list[Fitted], source: str, link: float) -> str:
     return "\n".join((f"[operators.collective.{name}]", *lines))
 
 
-def _exchange(
+def _exchange_lines(
     found: Iterable[Fitted], where: str, source: str, link: float, operator: str = "exchange"
 ) -> str:
     """Lines of a chip file: fixed time of dispatch and of combine over one network, and the share
@@ -182,7 +182,7 @@ def _exchange(
     return "\n".join(lines)
 
 
-def _table(each: Fitted, source: str, above: str = "operators", apart: bool = False) -> str:
+def _op_text(each: Fitted, source: str, above: str = "operators", apart: bool = False) -> str:
     """TOML text of one operator's facts, with source and error of the fit; apart: models without
     latent attention have another kernel for experts."""
     operator = PARTS.get(each.operator, each.operator)

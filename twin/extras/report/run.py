@@ -108,7 +108,7 @@ def _over_requests(run: Run) -> Iterable[Part]:
         if values.size:
             shares = np.linspace(0.0, 1.0, 101)[:-1]  # to p99: one slow request sets no scale
             quantiles = np.quantile(values, shares)
-            points = [(float(q), 100 * float(p)) for q, p in zip(quantiles, shares, strict=True)]
+            points = list(zip(quantiles.tolist(), (100 * shares).tolist(), strict=True))
             drawn_limit = limit if has_one_slo(scenario) and limit < NEAR * points[-1][0] else None
             yield plot(f"{title} up to p99", [Series("", points, colour)], f"{title}, {unit}",
                        "% of requests", limit=drawn_limit, y_most=100.0)  # fmt: skip

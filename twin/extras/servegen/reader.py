@@ -109,10 +109,10 @@ def _length_tables(piece: Piece) -> dict[str, list[tuple[float, np.ndarray, np.n
 
 def _pairs(text: str, where: str) -> tuple[np.ndarray, np.ndarray]:
     """(values f8[k], probabilities f8[k]) of text like '{45: 0.01, 46: 0.02}'."""
-    if not (listed := text.strip(" {}\n")):
+    if not (items := text.strip(" {}\n")):
         return np.zeros(0), np.zeros(0)  # a window without requests
     try:
-        values, chances = np.array(listed.replace(":", ",").split(","), np.float64).reshape(-1, 2).T
+        values, chances = np.array(items.replace(":", ",").split(","), np.float64).reshape(-1, 2).T
     except ValueError:
         raise TraceError(f"{where} must be a text like {{45: 0.01, 46: 0.02}}") from None
     is_possible = (values >= 0) & (values <= MOST_TOKENS) & (chances >= 0) & (chances <= 1)

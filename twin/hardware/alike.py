@@ -68,8 +68,8 @@ def _swap(net: Network, ours: INTS, theirs: INTS) -> Swap | None:
         front, images = neighbours
     vertices = np.flatnonzero((image >= 0) & (image != np.arange(image.size)))
     is_touched = np.zeros(net.tail.size, bool)
-    for direction in net.ways:
-        is_touched[direction.at(vertices)[0]] = True
+    for links_of in net.ways:
+        is_touched[links_of.at(vertices)[0]] = True
     links = np.flatnonzero(is_touched)
     image = np.where(image < 0, np.arange(image.size), image)
     image_links = net.links_between(image[net.tail[links]], image[net.head[links]])
@@ -88,8 +88,8 @@ def _swap(net: Network, ours: INTS, theirs: INTS) -> Swap | None:
 def _neighbours(net: Network, image: INTS, front: INTS, others: INTS) -> tuple[INTS, INTS] | None:
     """Neighbours of `front` and their images; None where links differ."""
     neighbours = []
-    for direction, ends in zip(net.ways, (net.head, net.tail), strict=True):
-        (ours, degrees), (theirs, their_degrees) = direction.at(front), direction.at(others)
+    for links_of, ends in zip(net.ways, (net.head, net.tail), strict=True):
+        (ours, degrees), (theirs, their_degrees) = links_of.at(front), links_of.at(others)
         if (degrees != their_degrees).any():
             return None
         pair = np.repeat(np.arange(front.size), degrees)

@@ -337,9 +337,9 @@ def _colours(net: Network, out: FLOATS, into: FLOATS, passes: BOOLS) -> HASHES:
     colours, ends = np.zeros((3, out.size), np.uint64), np.flatnonzero((out > 0.0) | (into > 0.0))
     # A node matters where bytes stay in it: where nothing is received, senders are all far.
     nodes = net.node[ends]
-    sending_nodes, nodes_to = (np.bincount(nodes[side[ends] > 0.0] + 1, minlength=net.nodes + 1) > 0
+    is_sender, is_taker = (np.bincount(nodes[side[ends] > 0.0] + 1, minlength=net.nodes + 1) > 0
                       for side in (out, into))  # fmt: skip
-    nodes = np.where((sending_nodes & nodes_to)[nodes + 1], nodes, -1)
+    nodes = np.where((is_sender & is_taker)[nodes + 1], nodes, -1)
     mixed_colour = mix(mix(_bits(nodes)) + _bits(net.domain[ends]))
     mixed_colour = mix(mix(mixed_colour + _bits(out[ends])) + _bits(into[ends]))
     colours[0, passes] = 1

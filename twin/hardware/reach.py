@@ -49,8 +49,8 @@ class Usable:
         tail, head = net.tail[self.at_ends], net.head[self.at_ends]
         is_out, is_in = ~self.passes[tail], ~self.passes[head]
         # End and port of each.
-        leaving, arriving = (tail[is_out], head[is_out]), (head[is_in], tail[is_in])
-        owners = [np.bincount(port, minlength=vertex_count) for _, port in (leaving, arriving)]
+        out_pair, in_pair = (tail[is_out], head[is_out]), (head[is_in], tail[is_in])
+        owners = [np.bincount(port, minlength=vertex_count) for _, port in (out_pair, in_pair)]
         if not self.at_ends.size or (is_out & is_in).any() or np.max(owners) > 1:
             return None
         ports = np.flatnonzero(owners[0] + owners[1])
@@ -59,19 +59,19 @@ class Usable:
         ]
         out_link, in_link, owner_of = np.full((3, vertex_count), -1)
         out_link[net.tail[link_sides[0]]], in_link[net.head[link_sides[1]]] = link_sides
-        owner_of[leaving[1]] = leaving[0]
+        owner_of[out_pair[1]] = out_pair[0]
         out_end, in_end = net.head[out_link[ports]], net.tail[in_link[ports]]
         has_out, has_in = out_link[ports] >= 0, in_link[ports] >= 0
         is_simple = (~has_out | ~has_in | (out_end == in_end)) & (has_out | (owners[0][ports] == 0))
         is_simple &= has_in | (owners[1][ports] == 0)
-        owner_of_port = owner_of[arriving[1]]
+        owner_of_port = owner_of[in_pair[1]]
         is_unique = has_out.sum() == link_sides[0].size and has_in.sum() == link_sides[1].size
         is_separate = not np.isin(net.head[link_sides[0]], ports).any()
         if (
             is_unique
             and is_separate
             and is_simple.all()
-            and ((owner_of_port < 0) | (owner_of_port == arriving[0])).all()
+            and ((owner_of_port < 0) | (owner_of_port == in_pair[0])).all()
         ):
             return out_link, in_link
         return None

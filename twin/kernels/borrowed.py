@@ -98,7 +98,7 @@ class _Reading(templates.AbstractTemplate):
 def _element_pointer(
     context: Any, builder: Any, kind: Any, array: Any, index_kind: Any, index: Any
 ) -> Any:
-    """Address offset of an element of a column; None for indices of a view, or non-numbers."""
+    """Compiled pointer to an element of a column; None for indices of a view, or non-numbers."""
     if not _is_element(kind, index_kind):
         return None
     axis_kinds, places = (index_kind,), [index]

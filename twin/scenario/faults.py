@@ -50,7 +50,7 @@ class FaultKind:
     spans: Callable[[Fault], Spans] = _until_repair
 
     def edits(self, fault: Fault) -> tuple[Edit, ...]:
-        """What it does to the fabric while it is in force."""
+        """Edits that change the fabric while a fault of this kind is in force."""
         links_of = {"element": fault.element, "to": fault.to}
         if self.capacity is not None:
             return (Edit(**links_of, capacity_factor=self.capacity(fault)),)

@@ -161,10 +161,10 @@ def parse_scenario(data: dict[str, Any]) -> Scenario:
 
 def with_overrides(s: Scenario, settings: dict[str, Any]) -> Scenario:
     """A scenario with fields replaced by dotted path (`models.0.slo.ttft_s`); raises SpecError."""
-    data = s.model_dump(mode="json")
+    plain_fields = s.model_dump(mode="json")
     for path, value in settings.items():
         *parents, name = path.split(".")
-        table: Any = data
+        table: Any = plain_fields
         for section in parents:
             if isinstance(table, list):  # a row, by its number
                 has_row = section.isdigit() and int(section) < len(table)
@@ -176,4 +176,4 @@ def with_overrides(s: Scenario, settings: dict[str, Any]) -> Scenario:
         if not isinstance(table, dict) or name not in table:
             raise SpecError(no_field(path))
         table[name] = value
-    return parse_scenario(data)
+    return parse_scenario(plain_fields)

@@ -108,8 +108,8 @@ def first_numbers(s: Scenario) -> list[dict[str, int]]:
         if "colocated" in most_of:
             next_number = dict.fromkeys(next_number, max(next_number.values()))
         numbers.append(next_number | {"colocated": next_number["prefill"]})
-        mixed_most = most_of.get("colocated", 0)
-        next_number = {role: n + most_of.get(role, mixed_most) for role, n in next_number.items()}
+        fallback = most_of.get("colocated", 0)  # colocated ones count in both roles
+        next_number = {role: n + most_of.get(role, fallback) for role, n in next_number.items()}
     return numbers
 
 

@@ -234,9 +234,12 @@ def cross_validate(
         if kind == "row":
             refits.append((name, space.low + point * space.span))
     spans = [
-        _span(constant, facts[f"calibration.{constant.name}"].value, [(n, x[i]) for n, x in refits])
+        _span(
+            constant, facts[f"calibration.{constant.name}"].value,
+            [(row_id, refit_values[i]) for row_id, refit_values in refits],
+        )
         for i, constant in enumerate(constants)
-    ]
+    ]  # fmt: skip
     return CrossValidation(spans, left_out_errors)
 
 
@@ -270,7 +273,7 @@ def _refit(space: Space, slopes: Sequence[Vector], weights: Vector, rows: list[i
 def _span(constant: Constant, value: float, refits: Sequence[tuple[str, float]]) -> Span:
     """Range of a constant over refits, with the row that moves it most."""
     row, farthest_value = max(refits, key=lambda refit: abs(refit[1] - value))
-    low, high = (float(bound(value_at for _, value_at in refits)) for bound in (min, max))
+    low, high = (float(bound(value_of for _, value_of in refits)) for bound in (min, max))
     moved_share = abs(farthest_value - value) / (constant.high - constant.low)
     return Span(constant.name, value, low, high, row, bool(moved_share <= IDENTIFIED))
 

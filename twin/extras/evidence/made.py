@@ -249,8 +249,8 @@ def compute_made(facts: Facts) -> Made:
     errors = [abs(row["error"]) for row in evidence(facts, seen_rows)]
     return Made(
         facts.digest, rows_digest(rows),
-        [replace(effect, share=_short(effect.share)) for effect in effects], cross_validate(facts),
-        _short(sum(errors) / len(errors)), _short(max(errors)),
+        [replace(effect, share=_round(effect.share)) for effect in effects], cross_validate(facts),
+        _round(sum(errors) / len(errors)), _round(max(errors)),
     )  # fmt: skip
 
 
@@ -259,7 +259,10 @@ def write_made(made: Made) -> None:
     table = asdict(made)
     cross = table.pop("cross")
     table["figure"] = table.pop("figures")
-    table |= {"constant": _rounded(cross["constants"]), "left_out": _rounded(cross["left_out"])}
+    table |= {
+        "constant": _round_entries(cross["constants"]),
+        "left_out": _round_entries(cross["left_out"]),
+    }
     write_text(MADE, HEAD + tomli_w.dumps(table))
 
 
@@ -273,12 +276,12 @@ def load_made() -> Made:
     return Made(figures=[Moved(**figure) for figure in figures], cross=cross, **table)
 
 
-def _rounded(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _round_entries(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Entries with every float rounded."""
-    return [{k: _short(v) if isinstance(v, float) else v for k, v in e.items()} for e in entries]
+    return [{k: _round(v) if isinstance(v, float) else v for k, v in e.items()} for e in entries]
 
 
-def _short(value: float) -> float:
+def _round(value: float) -> float:
     """A number rounded to four figures."""
     return value if math.isinf(value) else float(f"{value:.4g}")
 

@@ -29,7 +29,7 @@ class Ranking:
 
 
 def rankings(twin: Mapping[str, float], published: Sequence[Row] | None = None) -> list[Ranking]:
-    """All sweeps of at least three rows, without derived ones; twin: its answers by row."""
+    """The twin's order of each published sweep of three rows or more; twin: its answers by row."""
     sweeps: dict[str, list[Row]] = {}
     for row in load_published() if published is None else published:
         if row.measure in SERVED and row.against is None and row.kind != "derived":

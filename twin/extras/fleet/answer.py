@@ -40,8 +40,8 @@ class Served:
     @cached_property
     def observed(self) -> Observed:
         """Input for formulas of metrics; requests in progress at its start are not judged."""
-        stamps = self.requests.select(pl.col("arrival_s", "prefill_end_s") == 0.0)
-        count_at_start = int(stamps.select(pl.all_horizontal(pl.all())).to_series().sum())
+        is_zero = self.requests.select(pl.col("arrival_s", "prefill_end_s") == 0.0)
+        count_at_start = int(is_zero.select(pl.all_horizontal(pl.all())).to_series().sum())
         return Observed(self.scenario, self.requests, {"at_start": float(count_at_start)})
 
     @cached_property
@@ -277,7 +277,7 @@ def answer_in_words(answer: Mapping[str, Any]) -> list[str]:
 
 
 def _runs_of_lives(lives: Lives, known: Mapping[str, Served]) -> list[tuple[int, Life, Served]]:
-    """Each stretch with the number of supernodes it represents, and its run."""
+    """Each `Life` with the number of supernodes that it stands for, and its run."""
     return [
         (lives.laid.units[life.unit].count, life, known[scenario_digest(life.scenario)])
         for life in lives.lives

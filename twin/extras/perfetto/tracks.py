@@ -41,7 +41,7 @@ class Track:
         return {"ph": phase, "name": name, "ts": at_ns / 1000, **track_ids, **more}
 
     def slice(self, name: str, begin_ns: int, end_ns: int, **args: Any) -> Event:
-        """A slice: work from begin to end."""
+        """An event that shows work from begin to end, which viewers call a slice."""
         extra: Event = {"args": args} if args else {}
         return self.event("X", name, begin_ns, dur=(end_ns - begin_ns) / 1000, cat="work", **extra)
 

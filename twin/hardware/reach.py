@@ -54,9 +54,8 @@ class Usable:
         if not self.at_ends.size or (is_out & is_in).any() or np.max(owners) > 1:
             return None
         ports = np.flatnonzero(owners[0] + owners[1])
-        link_sides = [
-            links[self.inner[links]] for links in (self.links(ports, 0), self.links(ports, 1))
-        ]
+        links_by_way = [self.links(ports, way) for way in (0, 1)]
+        link_sides = [links[self.inner[links]] for links in links_by_way]
         out_link, in_link, owner_of = np.full((3, vertex_count), -1)
         out_link[net.tail[link_sides[0]]], in_link[net.head[link_sides[1]]] = link_sides
         owner_of[out_pair[1]] = out_pair[0]
@@ -80,9 +79,8 @@ class Usable:
         """Yield sets of links, and the maximum hops for which paths in them are complete: those of
         the last demand with as many ends, then by the farthest of some pairs, then all links."""
         end_counts = int(np.count_nonzero(self.out)), int(np.count_nonzero(self.into))
-        hop_counts = self.net.once(
-            ("farthest", self.plane, same_domain), dict[tuple[int, int], int]
-        )
+        question = "farthest", self.plane, same_domain
+        hop_counts = self.net.once(question, dict[tuple[int, int], int])
         last_hops = hop_counts.get(end_counts, FAR)
         if 0 < last_hops < FAR and self.net.routing(self.plane) != "hashed":
             yield self._near_links(last_hops), last_hops
@@ -97,12 +95,8 @@ class Usable:
         net, half_hops = self.net, (most + 1) // 2
         ahead = self._hops(np.flatnonzero(self.out), 0, half_hops)
         behind = self._hops(np.flatnonzero(self.into), 1, most - half_hops)
-        links = np.concatenate(
-            [
-                self.links(np.flatnonzero(ahead < FAR), 0),
-                self.links(np.flatnonzero(behind < FAR), 1),
-            ]
-        )
+        near_vertices = [np.flatnonzero(hops < FAR) for hops in (ahead, behind)]
+        links = np.concatenate(list(map(self.links, near_vertices, (0, 1))))
         ahead, behind = np.minimum(ahead, half_hops + 1), np.minimum(behind, most - half_hops + 1)
         on_walk = np.zeros(net.tail.size, bool)
         on_walk[links[ahead[net.tail[links]] + 1 + behind[net.head[links]] <= most]] = True
@@ -129,9 +123,8 @@ class Usable:
         first receiver, whichever is more; at least FAR if one is cut off."""
         domain_of, most_hops = self.net.domain, 0
         senders, receivers = np.flatnonzero(self.out), np.flatnonzero(self.into)
-        for direction, (near_ends, far_ends) in enumerate(
-            ((senders, receivers), (receivers, senders))
-        ):
+        sides = (senders, receivers), (receivers, senders)
+        for direction, (near_ends, far_ends) in enumerate(sides):
             targets = far_ends[far_ends != near_ends[0]]
             if same_domain is not None:
                 targets = targets[(domain_of[targets] == domain_of[near_ends[0]]) == same_domain]

@@ -1,11 +1,12 @@
 """How well the twin ranks: Kendall's tau with each published sweep of layouts of one machine."""
 
-import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from scipy.stats import kendalltau
 
 from twin.lab.evidence.rows import Row, load_published
 from twin.scenario import fields
@@ -38,8 +39,10 @@ def rankings(twin: Mapping[str, float], published: Sequence[Row] | None = None) 
             sweeps.setdefault(json.dumps(keys, sort_keys=True), []).append(row)
     results = []
     for rows in sweeps.values():
+        if len(rows) < LEAST:
+            continue
         tau = kendall([row.value for row in rows], [twin[row.id] for row in rows])
-        if len(rows) >= LEAST and tau is not None:
+        if tau is not None:
             paths = sorted({key for row in rows for key in row.scenario if _is_choice(key)})
             labels = tuple(fields()[path].label for path in paths
                            if len({str(row.scenario.get(path)) for row in rows}) > 1)  # fmt: skip
@@ -55,19 +58,8 @@ def _is_choice(path: str) -> bool:
 
 def kendall(one: Sequence[float], other: Sequence[float]) -> float | None:
     """Kendall's tau b of two orders; None if one has only ties."""
-    signs = [
-        ((a > b) - (a < b), (x > y) - (x < y))
-        for (a, x), (b, y) in itertools.combinations(zip(one, other, strict=True), 2)
-    ]
-    untied_pairs = math.sqrt(
-        sum(one_sign != 0 for one_sign, _ in signs)
-        * sum(other_sign != 0 for _, other_sign in signs)
-    )
-    return (
-        sum(one_sign * other_sign for one_sign, other_sign in signs) / untied_pairs
-        if untied_pairs
-        else None
-    )
+    tau = float(kendalltau(one, other).statistic)
+    return None if math.isnan(tau) else tau
 
 
 def ranking_table(answers: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:

@@ -158,6 +158,7 @@ class _Config:
         self._refuse_other_layers()
         attention = {"mla": self._mla, "shared_kv": self._compressed}
         figures = {"title": Fact(title, "", f"name given to {self.file}", "e")}
+        figures["attention"] = self._derived(self.family.attention, f"model_type {self.named}")
         figures |= attention.get(self.family.attention, self._gqa)()
         if self.family.experts:
             figures |= self._experts()
@@ -203,7 +204,6 @@ class _Config:
             keys |= {"index_heads": "index_n_heads", "index_dim": "index_head_dim",
                      "index_top_k": "index_topk"}  # fmt: skip
         return {
-            "attention": self._derived("mla", f"model_type {self.named}"),
             "heads": heads, "kv_heads": kv_heads,
             "q_lora": self._count("q_lora_rank", low=0, absent=0),
             **{name: self._count(key) for name, key in keys.items()},
@@ -229,7 +229,6 @@ class _Config:
                  "index_dim": "index_head_dim", "index_top_k": "index_topk",
                  "residual_streams": "hc_mult", "window": "sliding_window"}  # fmt: skip
         return {
-            "attention": derived("shared_kv", f"model_type {self.named}"),
             "kv_heads": self._count("num_key_value_heads"), "value_dim": head_dim, "rope_dim": rope,
             "nope_dim": derived(head_dim.value - rope.value, "head_dim - qk_rope_head_dim"),
             **{name: self._count(key) for name, key in keys.items()},
@@ -250,7 +249,6 @@ class _Config:
         head_dim = self._count("head_dim", absent=hidden.value // heads.value)
         zero = self._derived(0, f"{self.named} has no latent attention")
         return {
-            "attention": self._derived(self.family.attention, f"model_type {self.named}"),
             "heads": heads, "kv_heads": kv_heads, "q_lora": zero, "kv_lora": zero,
             "nope_dim": head_dim, "value_dim": head_dim,
             "rope_dim": self._derived(0, "the positional part is within the head's dimension"),

@@ -6,6 +6,8 @@ from tests.engine.small import end_of, small
 from twin.engine.simulate import simulate
 from twin.engine.start import begins_steady
 from twin.lab.library import load_facts
+from twin.metrics.clients import by_tenant
+from twin.metrics.observed import Observed
 
 STEADY = {"start": "steady"}
 FACTS = load_facts()
@@ -82,3 +84,14 @@ def test_laws_hold_where_rows_are_made_as_clients_come(asked):
     run = simulate(small(STEADY | {"workload.output_tokens": 200} | asked), FACTS)
     assert run.valid, [check for check in run.checks if not check["ok"]]
     assert float(run.tables["windows"]["decode_running"][2]) > 0
+
+
+@pytest.mark.parametrize("output_tokens", [40, 2000])
+def test_tenants_meet_the_slo_as_the_whole_run_does(output_tokens):
+    """Also where answers are so long that none began and ended within the run."""
+    asked = {"tenants": [{"name": "a"}, {"name": "b"}], "workload.output_tokens": output_tokens}
+    run = simulate(small(STEADY | asked | {"slo.ttft_s": 10.0, "slo.tpot_ms": 1000.0}), FACTS)
+    assert run.summary["requests_steady"] and run.summary["slo_attainment"] > 0.5
+    seen = Observed.by_requests(run.scenario, run.tables["requests"])
+    shares = [tenant["slo_attainment"] for tenant in by_tenant(seen)]
+    assert shares == pytest.approx([run.summary["slo_attainment"]] * 2, abs=0.02)

@@ -1,5 +1,7 @@
 """What clients and tenants saw, from small tables worked out by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -60,6 +62,24 @@ def test_a_tenant_s_figures_are_its_own_and_a_retry_counts_from_the_first_attemp
     assert b["refused"] == 1 and a["refused"] == 0 and o.met == 3.0
     assert a["ttft_s_p50"] == 1.0 and a["asked_req_per_s"] == pytest.approx(2 / 9)
     assert b["asked_req_per_s"] == pytest.approx(3 / 9)  # the retry is no new question
+
+
+def test_requests_in_progress_at_the_start_meet_the_slo_as_often_as_others_of_their_tenant():
+    residents = [(tenant, 0.0, 0.0, 2.0, 90, 0, 0.0, 4, 0) for tenant in ("a", "b")]
+    o = replace(observed([*residents, *ROWS[:2], ROWS[3]]), totals={"at_start": 2.0})
+    a, b = by_tenant(o)
+    # Of b, the only one that began within the run had its first token too late.
+    assert (a["slo_attainment"], b["slo_attainment"]) == (1.0, 0.0)
+    assert a["goodput_req_per_s"] == pytest.approx(3 / 9)
+
+
+def test_where_no_request_began_and_ended_both_limits_are_judged_alone():
+    rows = [("a", 0.0, 0.0, 4.0, 90, 0, 0.0, 0, 0), ("a", 0.0, 0.0, 8.0, 90, 0, 0.0, 1, 0),
+            ("a", 2.0, 3.0, None, 90, 0, 2.0, 2, 0),
+            ("a", 3.0, 6.0, None, 90, 0, 3.0, 3, 0)]  # fmt: skip
+    o = replace(observed(rows), totals={"at_start": 2.0})
+    # Of two first tokens one is within 2 s; of two answers one has its nine tokens within 4.5 s.
+    assert o.met == pytest.approx(0.5 * 1.0)
 
 
 def test_a_session_lasts_from_its_first_question_to_its_last_answer():

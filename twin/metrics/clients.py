@@ -81,12 +81,12 @@ def by_tenant(o: Observed) -> list[dict[str, Any]]:
         ttft_s, hit_tokens = o.ttft[is_started], requests["hit_tokens"].to_numpy()[is_started]
         prompts = requests["input_tokens"].to_numpy()[is_started]
         tpot_s = o.tpot[is_of_tenant[o.finished]]
-        met_count = float(o.within_slo[is_of_tenant[o.finished]].sum())
+        met_count = o.met_of(is_of_tenant)
         rows.append({
             "tenant": tenant.name,
             "asked_req_per_s": float((is_of_tenant & first_attempts).sum()) / o.steady_s,
             "goodput_req_per_s": met_count / o.steady_s,
-            "slo_attainment": met_count / is_finished.sum() if is_finished.any() else None,
+            "slo_attainment": met_count / float(is_finished.sum()) if is_finished.any() else None,
             "refused": int((is_of_tenant & (status == "rejected")).sum()),
             "cancelled": int((is_of_tenant & (status == "cancelled")).sum()),
             "tokens_per_s": served_tokens[index] / o.steady_s,

@@ -35,6 +35,13 @@ class Observed:
     gaps: tuple[np.ndarray, np.ndarray] = NO_GAPS
     stamps: Mapping[str, np.ndarray] = field(default_factory=dict)
 
+    @classmethod
+    def by_requests(cls, scenario: Scenario, requests: pl.DataFrame) -> Observed:
+        """A run by its requests alone; the stamps tell which were in progress at its start."""
+        stamps = requests["arrival_s"], requests["prefill_end_s"]
+        at_start = (stamps[0] == 0.0) & (stamps[1] == 0.0)
+        return cls(scenario, requests, {"at_start": float(at_start.sum() or 0)})
+
     @property
     def steady_s(self) -> float:
         """Length of the steady state."""
@@ -113,21 +120,41 @@ class Observed:
         return latency.per_token_s(emitting_s[self.finished], output_tokens[self.finished])
 
     @cached_property
-    def within_slo(self) -> np.ndarray:
-        """Mask of finished requests that met the whole SLO, counted from their first attempt."""
-        ttft_s, is_finished = self.ttft, self.finished
+    def in_time(self) -> tuple[np.ndarray, np.ndarray]:
+        """Masks: requests whose TTFT, counted from their first attempt, is within its SLO; finished
+        requests whose TPOT is, if they have one."""
+        ttft_s = self.ttft
         ttft_limit_s, tpot_limit_s = latency.limits(self.scenario, self.requests)
         if self.scenario.tenants:
-            ttft_limit_s, tpot_limit_s = ttft_limit_s[is_finished], tpot_limit_s[is_finished]
+            tpot_limit_s = tpot_limit_s[self.finished]
         if "asked_s" in self.requests.columns:
             ttft_s = ttft_s + latency.waited_s(self.requests)
-        return latency.met_slo(ttft_s[is_finished], self.tpot, ttft_limit_s, tpot_limit_s)
+        return ttft_s <= ttft_limit_s, np.isnan(self.tpot) | (self.tpot <= tpot_limit_s)
+
+    @cached_property
+    def within_slo(self) -> np.ndarray:
+        """Mask of finished requests that met the whole SLO."""
+        ttft_met, tpot_met = self.in_time
+        return np.asarray(ttft_met[self.finished] & tpot_met)
+
+    def met_of(self, chosen: np.ndarray) -> float:
+        """Finished requests of a mask b[requests] that met the whole SLO; those of the start at the
+        others' share. Without others no request has both latencies: the share is the product of
+        the share of first tokens in time and the share of TPOT in time."""
+        is_chosen = chosen[self.finished]
+        is_judged, finished_count = is_chosen & self.whole, int(is_chosen.sum())
+        if judged_count := int(is_judged.sum()):
+            return float(self.within_slo[is_judged].sum()) * finished_count / judged_count
+        ttft_met, tpot_met = self.in_time
+        has_token = chosen & self.started
+        if not finished_count or not has_token.any():
+            return 0.0
+        return float(ttft_met[has_token].mean()) * float(tpot_met[is_chosen].sum())
 
     @property
     def met(self) -> float:
-        """Finished requests that met the whole SLO; those of the start at the others' share."""
-        judged_requests = max(int(self.whole.sum()), 1)
-        return float(self.within_slo[self.whole].sum()) * self.finished_steady / judged_requests
+        """Finished requests that met the whole SLO, see `met_of`."""
+        return self.met_of(np.ones(self.finished.size, bool))
 
     @cached_property
     def spreads(self) -> Mapping[str, float | None]:

@@ -40,9 +40,7 @@ class Served:
     @cached_property
     def observed(self) -> Observed:
         """Input for formulas of metrics; requests in progress at its start are not judged."""
-        is_zero = self.requests.select(pl.col("arrival_s", "prefill_end_s") == 0.0)
-        count_at_start = int(is_zero.select(pl.all_horizontal(pl.all())).to_series().sum())
-        return Observed(self.scenario, self.requests, {"at_start": float(count_at_start)})
+        return Observed.by_requests(self.scenario, self.requests)
 
     @cached_property
     def ttft_s(self) -> np.ndarray:

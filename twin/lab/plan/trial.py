@@ -76,7 +76,9 @@ def trial_of(run: Run) -> Trial:
     stored_figures = {key: run.summary.get(key) for key in STORED}
     slo_figures = _slo_figures(run.summary, latencies, run.valid, s)
     trial = stored_figures | slo_figures | {"digest": run.digest, "seed": s.seed}
-    if latencies is None or not slo_only_judges(s) or rejudge(trial, latencies, s) != trial:
+    if latencies is None or not latencies.ttft_s.size or not slo_only_judges(s):
+        return trial
+    if rejudge(trial, latencies, s) != trial:
         return trial
     return trial | {"latencies": latencies}
 

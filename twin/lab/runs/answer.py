@@ -51,7 +51,9 @@ def answer(
     also(run)
     requests = run.tables.get("requests")
     tenants_seen = (
-        Observed(scenario, requests, {}) if scenario.tenants and requests is not None else None
+        Observed.by_requests(scenario, requests)
+        if scenario.tenants and requests is not None
+        else None
     )
     return {
         "run": run_id,

@@ -83,7 +83,9 @@ def results() -> None:
             simulation_count = status.so_far.get("simulations", 0)
             if priced_count := status.so_far.get("deployments", 0):
                 stage = status.so_far.get("stage")
-                text = f"{stage}: {simulation_count:,} simulated, {priced_count:,} priced by formula"
+                text = (
+                    f"{stage}: {simulation_count:,} simulated, {priced_count:,} priced by formula"
+                )
             st.progress(status.progress, text)
             st.button("Stopping" if status.stopping else "Stop", icon=":material/stop_circle:",
                       key="stop-plan", disabled=READS or status.stopping, on_click=plans.stop,

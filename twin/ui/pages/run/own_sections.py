@@ -193,7 +193,7 @@ def _client_figures(
     run: str, _scenario: Scenario
 ) -> tuple[list[dict[str, Any]], dict[str, int], np.ndarray]:
     """Figures of tenants, reasons for failed requests (most first), session times."""
-    observed = Observed(_scenario, session.store().runs.table(run, "requests"), {})
+    observed = Observed.by_requests(_scenario, session.store().runs.table(run, "requests"))
     reasons = observed.requests.filter(pl.col("reason") != "")["reason"].cast(str)
     tenants = by_tenant(observed) if _scenario.tenants else []
     counts = dict(reasons.value_counts(sort=True).iter_rows())

@@ -144,9 +144,9 @@ def _add_node(sheet: Boxes, n: int, inside: Sequence[int], parent: int, x: float
     """Add one node: rows of NPUs, with its switches and hosts below. Returns its box."""
     node_box, attrs = sheet.add(f"node {n}", "node", parent, (x, y, 0, 0)), sheet.net.vertex_data
     npus: dict[int, list[int]] = defaultdict(list)
-    for v in inside:
-        if "npu" in attrs[v]:
-            npus[attrs[v]["npu"]].append(v)
+    for vertex in inside:
+        if "npu" in attrs[vertex]:
+            npus[attrs[vertex]["npu"]].append(vertex)
     npus_per_row = max(4, min(NPUS_IN_ROW, len(npus)))
     for k, (npu_number, npu_vertices) in enumerate(npus.items()):
         corner = GUTTER + STEP * (k % npus_per_row), 4.0 + (NPU_H + 2.0) * (k // npus_per_row)
@@ -154,13 +154,13 @@ def _add_node(sheet: Boxes, n: int, inside: Sequence[int], parent: int, x: float
         _add_dies(sheet, npu, npu_vertices)
     width = STEP * npus_per_row - 2.0
     strip_top = 4.0 + (NPU_H + 2.0) * math.ceil(len(npus) / npus_per_row)
-    kind_of = {v: attrs[v]["kind"] for v in inside if "npu" not in attrs[v]}
+    kind_of = {vertex: attrs[vertex]["kind"] for vertex in inside if "npu" not in attrs[vertex]}
     other_vertices = sorted(kind_of, key=lambda v: (STRIP_ORDER + (kind_of[v],)).index(kind_of[v]))
-    for start in range(0, len(other_vertices), STRIP):
-        strip = other_vertices[start : start + STRIP]
+    for strip_start in range(0, len(other_vertices), STRIP):
+        strip = other_vertices[strip_start : strip_start + STRIP]
         box_width = min(40.0, (width + 2.0) / len(strip) - 2.0)
-        for k, v in enumerate(strip):
-            sheet.put(v, node_box, GUTTER + k * (box_width + 2.0), strip_top, box_width, 9.0)
+        for k, vertex in enumerate(strip):
+            sheet.put(vertex, node_box, GUTTER + k * (box_width + 2.0), strip_top, box_width, 9.0)
         strip_top += 11.0
     sheet.grow(node_box, GUTTER + width + 4.0, strip_top + 2.0)
     return node_box
@@ -250,9 +250,9 @@ def _level_places(sheet: Boxes) -> dict[int, tuple[float, float]]:
             levels[int(hops_away.get(box, len(sheet.name)))].append(box)
     boxes_per_row = max(NODES_IN_COLUMN, math.ceil(math.sqrt(2 * len(sheet.blocks))))
     rows = [
-        level[start : start + boxes_per_row]
+        level[row_start : row_start + boxes_per_row]
         for level in (racks, *(levels[k] for k in sorted(levels)))
-        for start in range(0, len(level), boxes_per_row)
+        for row_start in range(0, len(level), boxes_per_row)
     ]
     column_count = max(map(len, rows))
     return {
@@ -266,7 +266,7 @@ def _graph_of(sheet: Boxes) -> nx.Graph:
     """The blocks as a graph, with an edge where any of their vertices are linked."""
     graph, net = nx.Graph(), sheet.net
     graph.add_nodes_from(box for box, _, _ in sheet.blocks)
-    outer_box = np.array([sheet.outer[sheet.of[v]] for v in range(len(net.vertices))])
+    outer_box = np.array([sheet.outer[sheet.of[vertex]] for vertex in range(len(net.vertices))])
     box_pairs = np.unique(np.stack([outer_box[net.tail], outer_box[net.head]], axis=1), axis=0)
     graph.add_edges_from((tail, head) for tail, head in box_pairs.tolist() if tail != head)
     return graph
@@ -278,11 +278,11 @@ def _spring_places(sheet: Boxes) -> dict[int, tuple[float, float]]:
     column_count = max(1, math.ceil(math.sqrt(len(positions) / 2)))
     sorted_boxes = sorted(positions, key=lambda box: positions[box][0])
     rows = math.ceil(len(sorted_boxes) / column_count)
-    cells: dict[int, tuple[float, float]] = {}
+    place_of: dict[int, tuple[float, float]] = {}
     for x in range(column_count):
         column = sorted(sorted_boxes[x * rows : (x + 1) * rows], key=lambda box: positions[box][1])
-        cells |= {box: (float(x), float(y)) for y, box in enumerate(column)}
-    return cells
+        place_of |= {box: (float(x), float(y)) for y, box in enumerate(column)}
+    return place_of
 
 
 def _set_rows(sheet: Boxes) -> None:

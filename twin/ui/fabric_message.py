@@ -64,7 +64,7 @@ class Layout:
         """Cell (node x rows + row) where each link leaves or enters its node, -1: none."""
         net, rows = self.net, row_of(self.boxes)
         node_index = {int(name.split()[1]): k for k, name in enumerate(self.nodes)}
-        nodes = np.array([node_index.get(n, -1) for n in net.node.tolist()])[self.ends]
+        nodes = np.array([node_index.get(node, -1) for node in net.node.tolist()])[self.ends]
         first_links, _ = net.pairs
         planes = np.where(nodes.min(axis=1) >= 0, np.maximum(net.sub_plane[first_links], 0), -1)
         link_rows = np.maximum(rows[self.ends].max(axis=1), planes)
@@ -73,8 +73,8 @@ class Layout:
         is_entering = (nodes[:, 0] == nodes[:, 1]) & (rows[self.ends].max(axis=1) >= 0) & has_die
         has_cell = is_leaving | (is_entering & ~np.isin(link_rows, link_rows[is_leaving]))
         home_node = np.where(nodes[:, 0] >= 0, nodes[:, 0], nodes[:, 1])
-        cells = home_node * len(self.boxes.rows) + link_rows
-        return np.where(has_cell & (home_node >= 0), cells, -1)
+        cell_numbers = home_node * len(self.boxes.rows) + link_rows
+        return np.where(has_cell & (home_node >= 0), cell_numbers, -1)
 
     @cached_property
     def elements(self) -> list[tuple[str, Array]]:
@@ -130,9 +130,9 @@ def machine(fabric: Fabric) -> dict[str, Any]:
             for k, name in enumerate(sheet.name) if sheet.kind[k] == "plane" and name in boxes_in
         ],
         "named": [name for name, _ in picture.elements],
-        "rows": [[text, plane] for text, (plane, _) in sheet.rows.items()],
-        "ends": [np.diff(end, prepend=0).tolist() for end in box_of[picture.ends].T],
-        "sorts": [[plane, count, rate / 1e9] for plane, count, rate in sort_index],
+        "rows": [[row_title, plane] for row_title, (plane, _) in sheet.rows.items()],
+        "ends": [np.diff(end_boxes, prepend=0).tolist() for end_boxes in box_of[picture.ends].T],
+        "sorts": [[plane, link_count, rate / 1e9] for plane, link_count, rate in sort_index],
         "sort": [sort_index[sort] for sort in link_sorts],
         "cell": np.diff(picture.cell, prepend=0).tolist(),
     }  # fmt: skip
@@ -161,7 +161,7 @@ def changes(fabric: Fabric) -> dict[str, Any]:
 
 def _edit_marks(known: Layout, edits: Iterable[Edit]) -> tuple[dict[str, list[float]], set[str]]:
     """Factors of capacity and latency by element, and the boxes that contain edited elements."""
-    names = [name for name, _ in known.elements]
+    element_names = [name for name, _ in known.elements]
     member_vertices = np.concatenate([members for _, members in known.elements])
     element_sizes = np.array([members.size for _, members in known.elements])
     element_index = np.repeat(np.arange(element_sizes.size), element_sizes)
@@ -174,11 +174,11 @@ def _edit_marks(known: Layout, edits: Iterable[Edit]) -> tuple[dict[str, list[fl
                 is_edited[known.net.members(element)] = True
         edited_counts = np.bincount(element_index, is_edited[member_vertices], element_sizes.size)
         is_whole = (edited_counts == element_sizes) & (not edit.to)
-        holders.update(names[k] for k in np.flatnonzero((edited_counts > 0) & ~is_whole))
+        holders.update(element_names[k] for k in np.flatnonzero((edited_counts > 0) & ~is_whole))
         if edit.to:
             continue
         vertex_names = [known.net.vertices[k] for k in np.flatnonzero(is_edited)]
-        for name in vertex_names + [names[k] for k in np.flatnonzero(is_whole)]:
+        for name in vertex_names + [element_names[k] for k in np.flatnonzero(is_whole)]:
             factors = factors_of.get(name, (1.0, 1.0))
             factors_of[name] = [factors[0] * edit.capacity_factor, factors[1] * edit.latency_factor]
     return factors_of, holders
@@ -308,9 +308,9 @@ def fabric_picture(
 
 def send_geometry(fabric: Fabric, picture: str) -> str:
     """Send the machine as built; returns the name under which picture `picture` finds it."""
-    text = machine_text(built(fabric))
-    digest = f"{crc32(text.encode()):08x}"
-    _geometry(data={"digest": digest, "machine": text}, key=f"geometry-{picture}-{digest}")
+    message_text = machine_text(built(fabric))
+    digest = f"{crc32(message_text.encode()):08x}"
+    _geometry(data={"digest": digest, "machine": message_text}, key=f"geometry-{picture}-{digest}")
     return digest
 
 

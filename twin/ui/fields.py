@@ -75,8 +75,8 @@ def options(path: str, facts: Facts) -> list[str] | None:
         return list(field.options)
     if not field.files:
         return None
-    names = facts.names(field.files)
-    return [default for default in [field.default] if default not in names] + names
+    file_names = facts.names(field.files)
+    return [default for default in [field.default] if default not in file_names] + file_names
 
 
 def show(value: Any, path: str = "") -> str:
@@ -233,8 +233,8 @@ def _edit_text(row: dict[str, Any]) -> str:
 def _piece_text(row: dict[str, Any]) -> str:
     """One stretch of a profile as text: its begin, and factors that are not 1."""
     factors = ((key, row.get(key, 1.0)) for key in ("rate", "input", "output"))
-    texts = [f"{key} ×{value:,.4g}" for key, value in factors if value != 1.0]
-    return f"from {row['at_s']:g} s {', '.join(texts) or 'as the profile says'}"
+    factor_texts = [f"{key} ×{value:,.4g}" for key, value in factors if value != 1.0]
+    return f"from {row['at_s']:g} s {', '.join(factor_texts) or 'as the profile says'}"
 
 
 def _model_text(row: dict[str, Any]) -> str:
@@ -291,9 +291,9 @@ def edited(capacity: float | None, latency: float | None) -> str:
     """Effect of an edit for people: 'off', '50 % of capacity', 'latency ×2'."""
     if capacity == 0.0:
         return "off"
-    texts = []
+    factor_texts = []
     if capacity is not None and capacity != 1.0:
-        texts.append(f"{100 * capacity:,.4g} % of capacity")
+        factor_texts.append(f"{100 * capacity:,.4g} % of capacity")
     if latency is not None and latency != 1.0:
-        texts.append(f"latency ×{latency:,.4g}")
-    return ", ".join(texts) or "as built"
+        factor_texts.append(f"latency ×{latency:,.4g}")
+    return ", ".join(factor_texts) or "as built"

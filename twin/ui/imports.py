@@ -81,8 +81,8 @@ def upload(kind: Import) -> None:
     with st.container(border=True):
         st.markdown(preview.title)
         with st.grid(4 if len(preview.figures) == 4 else 3, min_column_width=130):
-            for name, text in preview.figures.items():
-                st.metric(name, text, help=preview.help.get(name))
+            for name, figure_text in preview.figures.items():
+                st.metric(name, figure_text, help=preview.help.get(name))
         for note in preview.notes:
             st.caption(note)
         value = kind.settle(value)
@@ -138,7 +138,7 @@ def distinct_labels(names: Mapping[str, str]) -> dict[str, str]:
     {'0ab1': 'a.csv · 0ab1', '77c2': 'b.csv', '0ef3': 'a.csv · 0ef3'}
     """
     labels = list(names.values())
-    return {d: f"{n} · {d[:8]}" if labels.count(n) > 1 else n for d, n in names.items()}
+    return {d: f"{name} · {d[:8]}" if labels.count(name) > 1 else name for d, name in names.items()}
 
 
 def _forget(kind: Import, names: Mapping[str, str], own: str) -> None:
@@ -172,12 +172,12 @@ def _delete(kind: Import, key: str, own: str) -> None:
         if digest == own:
             raise StoreError(OWN)
         kind.stored().delete(digest)
-        text = f"{name} deleted."
+        outcome_text = f"{name} deleted."
     except UnknownId:
-        text = f"{name} already deleted."
+        outcome_text = f"{name} already deleted."
     except StoreError as error:
-        text, icon = sentence(str(error)), ":material/lock:"
-    st.toast(text, icon=icon, duration="long")
+        outcome_text, icon = sentence(str(error)), ":material/lock:"
+    st.toast(outcome_text, icon=icon, duration="long")
 
 
 def _look_at_trace(table: Any) -> Look:

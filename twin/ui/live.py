@@ -127,8 +127,8 @@ def _look_again(run: str, *, until_found: bool = False) -> None:
 def _draw_progress(place: DeltaGenerator, seen: Look) -> None:
     """Draw a badge with the progress of a live run."""
     finished = seen.live.get("finished")
-    text = f" · {numbered(int(finished), 'request')} served" if finished else ""
-    _draw_badge(place, f"By formula; simulating {100 * seen.progress:.0f} %{text}")
+    served_text = f" · {numbered(int(finished), 'request')} served" if finished else ""
+    _draw_badge(place, f"By formula; simulating {100 * seen.progress:.0f} %{served_text}")
 
 
 def _draw_badge(place: DeltaGenerator, text: str) -> None:
@@ -139,17 +139,17 @@ def _draw_badge(place: DeltaGenerator, text: str) -> None:
 def _slo_figures(summary: Mapping[str, Any], draft: Scenario) -> str:
     """Figures of a run against the SLO, as Markdown; violations are red."""
     broken_keys = [metric.key for metric, _ in sweep.broken_limits(draft, dict(summary))]
-    texts = []
+    figure_texts = []
     for metric in sweep.SLOS:
         if (value := summary.get(metric.key)) is not None:
             text = f"{metric.label} {shown(metric.key, value)}"
             if metric.slo and has_one_slo(draft):
                 text += f" of {shown(metric.key, metric.slo(draft))}"
-            texts.append(f":red[{text}]" if metric.key in broken_keys else text)
+            figure_texts.append(f":red[{text}]" if metric.key in broken_keys else text)
     if (attained_share := summary.get("slo_attainment")) is not None:
         text = f"{shown('slo_attainment', attained_share)} within the SLO"
-        texts.append(f":red[{text}]" if broken_keys else text)
-    return " · ".join(texts) or "too short for a figure: press Run"
+        figure_texts.append(f":red[{text}]" if broken_keys else text)
+    return " · ".join(figure_texts) or "too short for a figure: press Run"
 
 
 def _draw_verdict(
@@ -174,8 +174,8 @@ def _draw_verdict(
         load_text = _formula_clause(draft, outlook, holds_slo)
     idle_npus = words.idle_npus(draft)
     idle_text = f"**{numbered(idle_npus, 'NPU')} idle**" if idle_npus else "no NPU idle"
-    text = f"{model_text}{_speed_clause(outlook, summary)}; {load_text}; {idle_text}."
-    return place.subheader(text, anchor=False)
+    verdict_text = f"{model_text}{_speed_clause(outlook, summary)}; {load_text}; {idle_text}."
+    return place.subheader(verdict_text, anchor=False)
 
 
 def _speed_clause(expected: Outlook, summary: Mapping[str, Any]) -> str:

@@ -190,11 +190,11 @@ def draw_compilation() -> None:
     with st.container(horizontal=True, gap="small"):
         for name, stage in stages.items():
             if stage.took_s is None:
-                text = f"{name} {time.monotonic() - stage.began_s:.0f} s"
-                st.badge(text, icon=":material/progress_activity:", color="blue", width="content")
+                label = f"{name} {time.monotonic() - stage.began_s:.0f} s"
+                st.badge(label, icon=":material/progress_activity:", color="blue", width="content")
             else:
-                text = f"{name} {stage.took_s:.0f} s"
-                st.badge(text, icon=":material/check:", color="green", width="content")
+                label = f"{name} {stage.took_s:.0f} s"
+                st.badge(label, icon=":material/check:", color="green", width="content")
 
 
 def _state_text(row: RunRow) -> str:
@@ -246,10 +246,10 @@ def _draw_points(points: Mapping[str, Sequence[float | None]], scenario: Scenari
             values = [value for value in points.get(key, ()) if value is not None]
             if not values:
                 continue
-            text, options = amount(values[-1], "rate", "tokens/s"), {}
+            latest_text, options = amount(values[-1], "rate", "tokens/s"), {}
             if limit_s is not None:
-                text, options = seconds(values[-1]), against_limit(values[-1], limit_s)
-            st.metric(label, text, chart_data=values, **options)
+                latest_text, options = seconds(values[-1]), against_limit(values[-1], limit_s)
+            st.metric(label, latest_text, chart_data=values, **options)
 
 
 def draw_failure(row: RunRow, scenario: Scenario) -> None:
@@ -265,12 +265,12 @@ def draw_failure(row: RunRow, scenario: Scenario) -> None:
         return
     when_text = f"at {100 * row.progress:.0f} %"
     if row.state == "cancelled":
-        text = f"This run was stopped {when_text}, so it has no results."
-        st.info(text, icon=":material/do_not_disturb_on:")
+        ending_text = f"This run was stopped {when_text}, so it has no results."
+        st.info(ending_text, icon=":material/do_not_disturb_on:")
     else:
         when_text += f" ({plain(row.message.rstrip('.'))})" if row.message else ""
-        text = f"This run was interrupted {when_text}, so it has no results."
-        st.warning(text, icon=":material/power_off:")
+        ending_text = f"This run was interrupted {when_text}, so it has no results."
+        st.warning(ending_text, icon=":material/power_off:")
     _offer_again(scenario)
 
 

@@ -117,9 +117,9 @@ def slow_requests(run: str, warmup_s: float) -> dict[str, tuple[int, int]]:
     }
     ids_by_criterion = {}
     for name, values_s in times_s.items():
-        if count := np.isfinite(values_s).sum():  # what is not known is sorted to the end
-            ids = requests["request_id"].to_numpy()[np.argsort(values_s, kind="stable")[:count]]
-            ids_by_criterion[name] = int(ids[-1]), int(ids[count // 2])
+        if finite := np.isfinite(values_s).sum():  # what is not known is sorted to the end
+            ids = requests["request_id"].to_numpy()[np.argsort(values_s, kind="stable")[:finite]]
+            ids_by_criterion[name] = int(ids[-1]), int(ids[finite // 2])
     return ids_by_criterion
 
 

@@ -80,10 +80,10 @@ def draw_links(page: str, rows: list[RunRow]) -> None:
     notes = session.store().notes.of([run.id for run in rows])
     for run, title in zip(rows, titles(rows), strict=True):
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-            icon, text = list_line(run)
+            icon, status_text = list_line(run)
             page_link(page, plain(title), {"run": run.id}, icon)
             tags = tag_badges(notes[run.id].tags) if run.id in notes else ""
-            st.caption(f"{text} {tags}", width="content")
+            st.caption(f"{status_text} {tags}", width="content")
 
 
 def tag_badges(tags: str) -> str:
@@ -121,20 +121,20 @@ def _rerun_progress(run: RunRow) -> str:
 
 def draw_error_bands(scenarios: Mapping[str, Scenario]) -> None:
     """Draw the error bands of scenarios (by the names of their runs); details in a popover."""
-    groups = [(names, bands) for names, bands in bands_by_run(scenarios, session.facts()) if bands]
+    groups = [(runs, bands) for runs, bands in bands_by_run(scenarios, session.facts()) if bands]
     if not groups:
         return
     one_group = len(groups) == 1
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        for names, bands in groups[:SHOWN]:
-            prefix = "" if one_group else f"{plain(', '.join(names))}: "
-            text = f"Four of five measurements are expected within {plain(in_brief(bands))}."
-            st.caption(f":material/target: {prefix}{text}", width="content")
+        for runs, bands in groups[:SHOWN]:
+            prefix = "" if one_group else f"{plain(', '.join(runs))}: "
+            band_text = f"Four of five measurements are expected within {plain(in_brief(bands))}."
+            st.caption(f":material/target: {prefix}{band_text}", width="content")
         hidden_count = len(groups) - SHOWN
         label = "What this rests on" + (f", and {hidden_count} more" if hidden_count > 0 else "")
         with st.popover(label, type="tertiary"):
-            for names, bands in groups:
+            for runs, bands in groups:
                 if not one_group:
-                    st.markdown(f"**{plain(', '.join(names))}**")
+                    st.markdown(f"**{plain(', '.join(runs))}**")
                 for band in bands:
                     st.markdown(f"- {plain(band.sentence)}")

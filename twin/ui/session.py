@@ -94,7 +94,7 @@ def get_ready() -> None:
 @st.cache_resource(show_spinner=False, max_entries=1)
 def preset_list() -> list[tuple[str, Scenario]]:
     """Key and scenario of every preset, in the order the gallery shows them; never changed."""
-    return [(p.key, p.scenario) for p in library.presets()]
+    return [(preset.key, preset.scenario) for preset in library.presets()]
 
 
 def initial_draft() -> Scenario:
@@ -256,8 +256,8 @@ def open_link() -> None:
         st.error(plain(f"{error}."), title="The facts cannot be read", icon=":material/rule:")
         st.stop()
     except StoreError as error:
-        text = plain(str(error))
-        st.error(text, title="Nothing can be stored here", icon=":material/database_off:")
+        error_text = plain(str(error))
+        st.error(error_text, title="Nothing can be stored here", icon=":material/database_off:")
         st.stop()
     state, query = _state(), st.query_params.to_dict()
     scenario_text = links.scenario_query(query)

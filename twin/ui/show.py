@@ -95,7 +95,7 @@ def two_columns(pictures: Iterable[tuple[str, Chart, str]]) -> None:
         with columns[number % 2]:
             st.subheader(title, anchor=False)
             plot(chart if caption_counts[chart.reads] == 1 else chart._replace(reads=""), key)
-    for sentence in (text for text, count in caption_counts.items() if text and count > 1):
+    for sentence in (caption for caption, uses in caption_counts.items() if caption and uses > 1):
         st.caption(sentence)
 
 
@@ -111,8 +111,8 @@ def against_limit(value_s: float, limit_s: float) -> dict[str, Any]:
     """Arguments of a metric that compare a time with its SLO."""
     excess_s = value_s - limit_s
     side_word, colour = ("over", "inverse") if excess_s > 0 else ("under", "normal")
-    text = f"{seconds(abs(excess_s))} {side_word} the SLO of {seconds(limit_s)}"
-    return {"delta": text, "delta_color": colour, "delta_arrow": "off"}
+    delta_text = f"{seconds(abs(excess_s))} {side_word} the SLO of {seconds(limit_s)}"
+    return {"delta": delta_text, "delta_color": colour, "delta_arrow": "off"}
 
 
 def download(label: str, make: Callable[[], str | bytes], name: str, key: str, **look: Any) -> None:
@@ -171,8 +171,8 @@ def table_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _safe_cell(value: Any) -> Any:
     """A cell of a CSV; text that a spreadsheet would take for a formula gets a quote before it."""
-    text = str(value) if isinstance(value, str | list | dict) else ""
-    return f"'{text}" if text.startswith(FORMULA_SIGNS) else value
+    cell_text = str(value) if isinstance(value, str | list | dict) else ""
+    return f"'{cell_text}" if cell_text.startswith(FORMULA_SIGNS) else value
 
 
 def json_text(value: object) -> str:

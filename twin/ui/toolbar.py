@@ -100,12 +100,12 @@ def refusal() -> str:
 def run_button() -> None:
     """Draw the primary button: run the draft in the background and open the run's page."""
     reason, draft = refusal(), session.draft()
-    text = f"Run {words.duration(draft.horizon_s)} of traffic"
+    label = f"Run {words.duration(draft.horizon_s)} of traffic"
     if budget_text := "" if reason else budget_of(session.store(), draft, session.facts()).text:
-        text = f"{text} · {budget_text}"
+        label = f"{label} · {budget_text}"
     tooltip = f"Not yet: {fields.sentence(reason)}" if reason else None
     if st.button(
-        text, type="primary", icon=":material/play_arrow:", disabled=bool(reason), help=tooltip,
+        label, type="primary", icon=":material/play_arrow:", disabled=bool(reason), help=tooltip,
         key="run-draft",
     ):  # fmt: skip
         open_run(session.named_draft())
@@ -129,9 +129,9 @@ def draw_changes() -> None:
     with st.popover(numbered(len(rows), "change"), icon=":material/difference:"):
         st.caption(f"Against {plain(session.preset().name)}")
         with st.container(gap="xsmall"):
-            for number, (text, take_back) in enumerate(rows[:SHOWN]):
+            for number, (change_text, take_back) in enumerate(rows[:SHOWN]):
                 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-                    st.markdown(text, width="stretch")
+                    st.markdown(change_text, width="stretch")
                     st.button(
                         "", icon=":material/settings_backup_restore:", type="tertiary",
                         key=f"take-back-{number}", help="Back to the preset", on_click=take_back,
@@ -168,8 +168,8 @@ def differences() -> list[tuple[str, Callable[[], None]]]:
 
 def _edits_text(group: list[Edit]) -> str:
     """Equal edits as one line: the elements, and the edit."""
-    names = [f"{edit.element} – {edit.to}" if edit.to else edit.element for edit in group]
-    range_text = f"{names[0]} to {names[-1]}, {len(names)} in all"
-    elements_text = range_text if len(names) > 3 else ", ".join(names)
+    element_names = [f"{edit.element} – {edit.to}" if edit.to else edit.element for edit in group]
+    range_text = f"{element_names[0]} to {element_names[-1]}, {len(element_names)} in all"
+    elements_text = range_text if len(element_names) > 3 else ", ".join(element_names)
     change = fields.edited(group[0].capacity_factor, group[0].latency_factor)
     return f"{plain(elements_text)}: **{change}**"

@@ -215,8 +215,8 @@ def shares(rows: Sequence[tuple[str, float, str]]) -> Chart:
         return empty_chart("Nothing was recorded")
     fig = figure(height=70 + 30 * len(rows))
     labels, values, colours = zip(*rows, strict=True)
-    text, percent = [amount(share, "share") for share in values], [100 * share for share in values]
-    base.bars(fig, labels, percent, list(colours), text=text, textposition="outside")
+    text, percents = [amount(share, "share") for share in values], [100 * share for share in values]
+    base.bars(fig, labels, percents, list(colours), text=text, textposition="outside")
     return base.chart(
         fig, "; ".join(f"{label} {share}" for label, share in zip(labels, text, strict=True)) + ".",
         "Share of what could be used, mean of the steady state.",
@@ -239,10 +239,10 @@ def dies(
     text = pl.format("{} {}, rank {}, die {}", "role", "instance", "rank", "die")
     # Instances that share a die, in turn or at once: the one with the highest figure is shown.
     used_dies = ranks.sort(column, nulls_last=False).group_by("die").last().with_columns(name=text)
-    cells = (used_dies["die"] % node_dies).to_numpy(), used_dies["node"].to_numpy()
+    cell_of_die = (used_dies["die"] % node_dies).to_numpy(), used_dies["node"].to_numpy()
     scale, unit = (100.0, " %") if percent else (1.0, "")
-    values[cells] = scale * used_dies[column].cast(pl.Float64).to_numpy()
-    hover_texts[cells] = used_dies["name"].to_numpy()
+    values[cell_of_die] = scale * used_dies[column].cast(pl.Float64).to_numpy()
+    hover_texts[cell_of_die] = used_dies["name"].to_numpy()
     fig = figure(height=120 + 14 * node_dies)
     base.heat(
         fig, values, dark=dark, customdata=hover_texts, xgap=1.5, ygap=1.5, hoverongaps=False,
@@ -268,14 +268,14 @@ def operators_of(runs: Mapping[str, tuple[str, Mapping[str, float]]]) -> Chart:
     longest = {o: max(times.get(o, 0.0) for times in times_by_run.values()) for o in operators}
     order = sorted((o for o in longest if longest[o] > 0), key=lambda o: (-longest[o], o))
     order, other_names = order[:TOP_COMPARED], order[TOP_COMPARED:]
-    names = [theme.title(o) for o in order] + ["All other"] * bool(other_names)
+    row_titles = [theme.title(o) for o in order] + ["All other"] * bool(other_names)
     factor, unit = base.time_unit(max(longest.values()))
-    fig = figure(height=90 + (12 + 11 * len(times_by_run)) * len(names))
+    fig = figure(height=90 + (12 + 11 * len(times_by_run)) * len(row_titles))
     for name, times in times_by_run.items():
         values = [times.get(operator, 0.0) for operator in order]
         values += [sum(times.get(operator, 0.0) for operator in other_names)] * bool(other_names)
         base.bars(
-            fig, names, [v * factor for v in values], runs[name][0], name=base.shorten(name),
+            fig, row_titles, [v * factor for v in values], runs[name][0], name=base.shorten(name),
             customdata=[seconds(v) for v in values], hover="%{customdata}",
         )  # fmt: skip
     totals = [f"{name}: {seconds(sum(times.values()))}" for name, times in times_by_run.items()]

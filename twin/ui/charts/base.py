@@ -107,11 +107,11 @@ def spans(
     fig = figure(height=115 + 23 * len(rows))
     for label, (colour, row_spans) in series.items():
         if row_spans:
-            names, begins_s, ends_s, labels = zip(*row_spans, strict=True)
-            durations_s = (end - begin for begin, end in zip(begins_s, ends_s, strict=True))
+            row_names, begins_s, ends_s, labels = zip(*row_spans, strict=True)
+            durations_s = (end_s - begin_s for begin_s, end_s in zip(begins_s, ends_s, strict=True))
             bars(
-                fig, names, [factor * max(s, VISIBLE * horizon_s) for s in durations_s], colour,
-                base=[factor * begin for begin in begins_s], name=label, customdata=labels,
+                fig, row_names, [factor * max(s, VISIBLE * horizon_s) for s in durations_s], colour,
+                base=[factor * begin_s for begin_s in begins_s], name=label, customdata=labels,
                 hover="%{y}: from %{base:,.4~g} " + unit + ", %{customdata}<extra></extra>",
             )  # fmt: skip
     shade_warm_up(fig, factor * warmup_s)

@@ -42,20 +42,20 @@ def lives(table: pl.DataFrame, horizon_s: float, warmup_s: float = 0.0) -> Chart
     key_columns = [name for name in ("role", "instance", "model") if name in table.columns]
     instances = table.group_by(key_columns).agg(pl.col("first_npu").first())
     instances = instances.sort("first_npu", "role", "instance").head(MOST)
-    names = [_instance_name(row) for row in instances.iter_rows(named=True)]
+    row_names = [_instance_name(row) for row in instances.iter_rows(named=True)]
     series: dict[str, tuple[str, list[tuple[str, float, float, str]]]] = {}
     styles = {role: (f"{role} serves", theme.ROLE[role]) for role in ROLES} | STATES
     for state, (label, colour) in styles.items():
         series[label] = colour, [
             (name, row["t_s"], row["end_s"], f"{label} for {row['end_s'] - row['t_s']:,.4g} s")
             for row in table.iter_rows(named=True)
-            if (name := _instance_name(row)) in names
+            if (name := _instance_name(row)) in row_names
             and state == (row["role"] if row["state"] == "serve" else row["state"])
         ]  # fmt: skip
     drains_text = numbered(table.filter(pl.col("state") == "drain").height, "drain")
     alt = f"{numbered(instances.height, 'instance')} over the run; {drains_text}."
     reads = "Each row is an instance: what it costs lasts from its start to the end of its drain."
-    return spans(names, series, alt, reads, horizon_s=horizon_s, warmup_s=warmup_s)
+    return spans(row_names, series, alt, reads, horizon_s=horizon_s, warmup_s=warmup_s)
 
 
 def _instance_name(row: dict[str, Any]) -> str:
@@ -73,8 +73,8 @@ def pressures(decisions: pl.DataFrame, column: str, marks: tuple[float, float] |
         reads="What the controller saw; where it has marks, it acts on a pool that leaves the band "
         "between them.",
     )  # fmt: skip
-    for name, side, y in zip(("high", "low"), ("top", "bottom"), marks or (), strict=False):
-        line_at(chart.figure, f"{name} mark", f"{side} left", y=y)
+    for name, side, mark in zip(("high", "low"), ("top", "bottom"), marks or (), strict=False):
+        line_at(chart.figure, f"{name} mark", f"{side} left", y=mark)
     return chart
 
 

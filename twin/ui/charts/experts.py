@@ -157,10 +157,10 @@ def node_matrix(
     if not moved.size or not moved.max():
         return base.empty_chart("No expert exchange was recorded")
     scale, unit = base.bytes_unit(float(moved.max()))
-    names = [str(node) for node in nodes]
+    node_names = [str(node) for node in nodes]
     fig = base.figure(height=max(260, min(640, 130 + 28 * nodes.size)))
     base.heat(
-        fig, moved * scale, dark=dark, x=names, y=names, zmax=float(moved.max()) * scale,
+        fig, moved * scale, dark=dark, x=node_names, y=node_names, zmax=float(moved.max()) * scale,
         xgap=1, ygap=1, texttemplate="%{z:.3~g}" if nodes.size <= 12 else None,
         hovertemplate=f"node %{{y}} → node %{{x}}<br>%{{z:,.3~g}} {unit}<extra></extra>",
         colorbar={"title": {"text": unit, "side": "top"}},

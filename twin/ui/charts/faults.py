@@ -27,11 +27,11 @@ def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> 
     shown_events = [e for e in events if e.at_s < horizon_s][:MOST]
     if not shown_events:
         return empty_chart("Nothing breaks within the simulated time")
-    names = [f"{k + 1}  {e.where}" for k, e in enumerate(shown_events)]
+    row_names = [f"{k + 1}  {e.where}" for k, e in enumerate(shown_events)]
     series = {
         kind.label: (LOOKS[kind.look], [
             (name, begin_s, end_s, _effect_text(e))
-            for name, e in zip(names, shown_events, strict=True) if e.kind == kind.name
+            for name, e in zip(row_names, shown_events, strict=True) if e.kind == kind.name
             for begin_s, end_s in _spans(e, horizon_s)
         ])
         for kind in KINDS.values()
@@ -39,7 +39,7 @@ def faults(events: Sequence[Fault], horizon_s: float, warmup_s: float = 0.0) -> 
     listing = "; ".join(f"{e.element} at {e.at_s:g} s, {_effect_text(e)}" for e in shown_events[:5])
     alt = f"{numbered(len(shown_events), 'fault')} over {horizon_s:g} s. {listing}."
     reads = "A bar lasts from the fault to its repair; the warm-up is shaded."
-    return spans(names, series, alt, reads, horizon_s=horizon_s, warmup_s=warmup_s)
+    return spans(row_names, series, alt, reads, horizon_s=horizon_s, warmup_s=warmup_s)
 
 
 def _spans(fault: Fault, horizon_s: float) -> list[tuple[float, float]]:
@@ -81,7 +81,7 @@ def around_faults(
     end_s = float(windows["t_s"].max() or 0.0)  # type: ignore[arg-type]
     factor, _ = time_axis(end_s)
     next_s = -1.0
-    for fault in [f for f in faults if f.at_s < end_s][:MOST]:
+    for fault in [candidate for candidate in faults if candidate.at_s < end_s][:MOST]:
         for begin_s, stop_s in _spans(fault, end_s):
             colour = LOOKS[KINDS[fault.kind].look]
             shade(time_chart.figure, begin_s * factor, stop_s * factor, colour, SHADES[0])

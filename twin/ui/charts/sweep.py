@@ -88,8 +88,8 @@ def frontier(axis: Axis, series: Series, published: Sequence[Published]) -> Char
         decoding = [p for p in points if p.summary.get(FOR_USER) and p.summary.get(PER_NPU)]
         speeds = [1.0 / p.summary[FOR_USER] for p in decoding]
         rates = [p.summary[PER_NPU] for p in decoding]
-        texts = [f"{axis.said(p.x)}: {s:.3g} tokens/s a user, {r:,.0f} tokens/s per NPU"
-                for p, s, r in zip(decoding, speeds, rates, strict=True)]  # fmt: skip
+        texts = [f"{axis.said(p.x)}: {speed:.3g} tokens/s a user, {rate:,.0f} tokens/s per NPU"
+                for p, speed, rate in zip(decoding, speeds, rates, strict=True)]  # fmt: skip
         _points(fig, name or "this sweep", colour, speeds, rates, decoding, texts)
         tpots, rate_bands = ([p.bands.get(key) for p in decoding] for key in (FOR_USER, PER_NPU))
         speed_bands = [ends and (1.0 / ends[1], 1.0 / ends[0]) for ends in tpots]
@@ -128,7 +128,7 @@ NEAR = 4.0  # times the slowest, fastest or best point: published ones beyond ar
 def _near(published: Sequence[Published], rates: Sequence[float]) -> list[Published]:
     """Published points that leave those of a chart legible; rates: tokens/s per NPU of these."""
     most_rate = NEAR * max(rates, default=float("inf"))
-    return [p for p in published if p.tokens_per_s_per_npu < most_rate]
+    return [point for point in published if point.tokens_per_s_per_npu < most_rate]
 
 
 def _crosses(fig: go.Figure, points: Sequence[Published], name: str, **look: Any) -> None:
@@ -232,8 +232,8 @@ def differences(rows: Sequence[Difference], names: Sequence[str], what: str) -> 
 
 def _tick(percent: float) -> str:
     """A share of the baseline's value as a label of the axis."""
-    text = f"{percent:+.3g} %".replace("-", "−")
-    return f"≥ {text}" if percent >= 100 * FAR else text
+    percent_text = f"{percent:+.3g} %".replace("-", "−")
+    return f"≥ {percent_text}" if percent >= 100 * FAR else percent_text
 
 
 def plan_front(

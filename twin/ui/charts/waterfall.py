@@ -58,7 +58,7 @@ def waterfall(
 def layer(plan: Timeline, layer_s: float) -> Chart:
     """Chart of a layer over time: streams, microbatches, slack; an overrun stands at the begin."""
     factor, unit = time_unit(layer_s)
-    names = [f"{name[0].upper()}{name[1:]}" for name in plan.streams]
+    stream_names = [f"{name[0].upper()}{name[1:]}" for name in plan.streams]
     bars_of: dict[str, list[tuple[str, float, float, int, float]]] = {}
     for piece in plan.pieces:
         piece_s = sum(time_s for _, time_s in piece.operators)
@@ -67,12 +67,12 @@ def layer(plan: Timeline, layer_s: float) -> Chart:
             share = time_s / piece_s * (piece.high - piece.low)
             low, high = begin - int(begin), begin + share - int(begin)
             for start, end in [(low, high)] if high <= 1.0 else [(low, 1.0), (0.0, high - 1.0)]:
-                bar = names[piece.stream], start, end - start, piece.microbatch, share
+                bar = stream_names[piece.stream], start, end - start, piece.microbatch, share
                 bars_of.setdefault(operator, []).append(bar)
             begin += share
-    fig = figure(height=170 + 62 * len(names))
+    fig = figure(height=170 + 62 * len(stream_names))
     scale = layer_s * factor
-    bars(fig, names, [scale] * len(names), SLACK_COLOUR, name="Slack", hover="Slack")
+    bars(fig, stream_names, [scale] * len(stream_names), SLACK_COLOUR, name="Slack", hover="Slack")
     for operator, bars_cut in bars_of.items():
         fig.add_bar(
             y=[bar[0] for bar in bars_cut], x=[scale * bar[2] for bar in bars_cut],

@@ -34,8 +34,8 @@ def group(paths: Iterable[str]) -> None:
 
 def field(path: str) -> None:
     """Draw the widget of one field, with a refused edit's reason below."""
-    names = fields.options(path, session.facts())
-    widget(fields.field_of(path), session.value(path), names=names, **edit_arguments(path))
+    option_names = fields.options(path, session.facts())
+    widget(fields.field_of(path), session.value(path), names=option_names, **edit_arguments(path))
     if refusal := session.latest_refusal(path):
         draw_problem(refusal)
 

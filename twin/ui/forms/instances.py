@@ -66,11 +66,11 @@ def scaling() -> None:
         rows_table("elastic.schedule")
         for warning in unreachable_rows(session.draft()):
             st.warning(warning, icon=":material/event_busy:")
-    elif controller == "own" and (names := controllers()):
-        digests = list(names.values())
+    elif controller == "own" and (digest_by_name := controllers()):
+        digests = list(digest_by_name.values())
         used_digest = read(session.draft(), "elastic.own.digest")
         st.selectbox(
-            "Own controller", list(names),
+            "Own controller", list(digest_by_name),
             index=digests.index(used_digest) if used_digest in digests else None,
             key=CHOICE, placeholder="A file of the operator's folder", on_change=_take,
         )  # fmt: skip

@@ -37,8 +37,8 @@ def rows_table(path: str, options: dict[str, list[str]] | None = None) -> None:
     widget = session.field_key(path)
     rows = _first_rows(widget, [row.model_dump() for row in read(session.draft(), path)])
     columns = columns_of(fields(), path)
-    cells = [{name: value_at(row, name) for name in columns} for row in rows]
-    editor(columns, cells, options or {}, widget, on_change=_take_rows, args=(path, widget))
+    row_cells = [{name: value_at(row, name) for name in columns} for row in rows]
+    editor(columns, row_cells, options or {}, widget, on_change=_take_rows, args=(path, widget))
     if refusal := session.refusal(path):
         forms.draw_problem(refusal)
 

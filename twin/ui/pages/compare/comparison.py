@@ -188,8 +188,8 @@ def input_table(compared: Comparison, scenarios: Sequence[Scenario]) -> list[Cel
             continue
         base_value, cells = row.values[compared.baseline], {"Field": name}
         for run, value, is_idle in zip(compared.names, row.values, idle_flags, strict=True):
-            text = NOTHING if is_idle else plain(show(value, row.path))
-            cells[plain(run)] = text if value == base_value or is_idle else f"**{text}**"
+            cell = NOTHING if is_idle else plain(show(value, row.path))
+            cells[plain(run)] = cell if value == base_value or is_idle else f"**{cell}**"
         table.append(cells)
     return table
 
@@ -206,8 +206,8 @@ def settings_that_differ(compared: Comparison, scenarios: Sequence[Scenario]) ->
                 continue
             change = value / base - 1.0 if is_number(value) and is_number(base) and base else 0.0
             full_text = f"{show(base, row.path)} → {show(value, row.path)}"
-            text = words.cut(full_text, CHANGE_CHARS)
-            rows.append(Difference(name, position, change, text, full_text))
+            short_text = words.cut(full_text, CHANGE_CHARS)
+            rows.append(Difference(name, position, change, short_text, full_text))
     return rows
 
 
@@ -222,11 +222,11 @@ def results_that_differ(compared: Comparison) -> list[Difference]:
                 continue
             divisor = 1.0 if metric.kind == "share" else base_value
             change = (value - base_value) / divisor if divisor else math.copysign(FAR, value)
-            text = row.pair(i) or changed(row.name, value, base_value)[0]
-            if len(text) > BAR_CHARS:  # the table and the label say the unit
-                text = text.partition(" ")[0]
+            delta = row.pair(i) or changed(row.name, value, base_value)[0]
+            if len(delta) > BAR_CHARS:  # the table and the label say the unit
+                delta = delta.partition(" ")[0]
             pair_text = f"{shown(row.name, base_value)} → {shown(row.name, value)}"
-            rows.append(Difference(metric.label, k, change, text, pair_text, row.verdicts[i]))
+            rows.append(Difference(metric.label, k, change, delta, pair_text, row.verdicts[i]))
     return rows
 
 
@@ -246,8 +246,8 @@ def conclusion(compared: Comparison, scenarios: Sequence[Scenario]) -> str:
     for direction in ("worse", "better") if is_slo_worse else ("better", "worse"):
         rows = [row for row in results if row.standing == direction]
         row_texts = ", ".join(f"{row.label} {row.text}" for row in rows[:FEW])
-        more = f" and {len(rows) - FEW} more" if len(rows) > FEW else ""
-        clauses.append(f"{direction} in {row_texts}{more}" if rows else f"{direction} in nothing")
+        extra = f" and {len(rows) - FEW} more" if len(rows) > FEW else ""
+        clauses.append(f"{direction} in {row_texts}{extra}" if rows else f"{direction} in nothing")
     return f"With {edits or 'the same question'}, {LETTERS[other_runs[0]]} is {'; '.join(clauses)}."
 
 
@@ -259,7 +259,7 @@ def _leaders(compared: Comparison) -> str:
         if "leading" not in metric_of(row.name).places or len({value for value, _ in pairs}) < 2:
             continue
         best_pair = max(pairs) if row.better == "higher" else min(pairs)
-        if all(v in EQUAL for i, v in enumerate(row.verdicts) if i != compared.baseline):
+        if all(word in EQUAL for i, word in enumerate(row.verdicts) if i != compared.baseline):
             continue
         best[LETTERS[best_pair[1]]].append(metric_of(row.name).label)
     if not best:
@@ -288,12 +288,12 @@ def ratios_known_of(rows: Sequence[RunRow], scenarios: Sequence[Scenario], base:
 def equality_sentences(known: Known) -> list[str]:
     """Sentence for each run, by its letter, with the figures that a measurement may find equal."""
     names_by_run = {i: " and ".join(f"{ratio.figure.name} ({ratio.band})"
-                             for ratio in pairs.values() if ratio.equal)
-             for i, pairs in known.items()}  # fmt: skip
+                             for ratio in ratios.values() if ratio.equal)
+             for i, ratios in known.items()}  # fmt: skip
     return [
-        f"{LETTERS[i]} may equal the baseline in {names}: four of five published ratios are met "
+        f"{LETTERS[i]} may equal the baseline in {labels}: four of five published ratios are met "
         "within that."
-        for i, names in names_by_run.items() if names
+        for i, labels in names_by_run.items() if labels
     ]  # fmt: skip
 
 
@@ -303,13 +303,13 @@ def metric_table(compared: Comparison, group: str, known: Known | None = None) -
     for row in figures_of(compared.metrics, group):
         base_value, cells = row.values[compared.baseline], {"Figure": metric_of(row.name).label}
         for i, value in enumerate(row.values):
-            text = shown(row.name, value)
+            cell_text = shown(row.name, value)
             if i != compared.baseline and value is not None and base_value is not None:
                 change_text = change(row.name, value, base_value, row.verdicts[i], row.pair(i))
-                text = f"{text}  \n{change_text}"
+                cell_text = f"{cell_text}  \n{change_text}"
                 if row.name in (ratios := (known or {}).get(i, {})):
-                    text += f"  \n:gray[{ratios[row.name].words}]"
-            cells[plain(compared.names[i])] = text
+                    cell_text += f"  \n:gray[{ratios[row.name].words}]"
+            cells[plain(compared.names[i])] = cell_text
         table.append(cells)
     return table
 
@@ -321,7 +321,7 @@ def meanings(compared: Comparison, group: str) -> str:
         metric = metric_of(row.name)
         if metric.help:
             labels.setdefault(metric.help, []).append(metric.label)
-    return "\n".join(f"- **{', '.join(names)}**: {text}" for text, names in labels.items())
+    return "\n".join(f"- **{', '.join(names)}**: {help}" for help, names in labels.items())
 
 
 def figures_of(rows: Sequence[MetricRow], group: str) -> list[MetricRow]:
@@ -342,12 +342,12 @@ def change(name: str, value: float, base: float, verdict: str = "", pairs: str =
     >>> change("ttft_s_p50", 0.9, 1.0), change("slo_attainment", 0.8, 0.9)
     (':green[−10.0 %, better]', ':red[−10.0 points, worse]')
     """
-    text, judgement = changed(name, value, base)
+    change_text, judgement = changed(name, value, base)
     if pairs:
-        text, judgement = pairs, verdict if verdict in ("better", "worse") else ""
+        change_text, judgement = pairs, verdict if verdict in ("better", "worse") else ""
     judgement = "" if verdict == "different" else judgement
     colour = {"better": "green", "worse": "red"}.get(judgement, "gray")
-    return f":{colour}[{text}{f', {judgement}' if judgement not in ('', 'same') else ''}]"
+    return f":{colour}[{change_text}{f', {judgement}' if judgement not in ('', 'same') else ''}]"
 
 
 def with_seeds(
@@ -385,7 +385,7 @@ def offer_seeds(compared: Comparison, missing: list[Scenario]) -> None:
         "requests.",
     ):  # fmt: skip
         with session.toast_refusals():
-            st.session_state[key] = [session.run(s) for s in missing]
+            st.session_state[key] = [session.run(scenario) for scenario in missing]
             st.rerun()
 
 

@@ -53,12 +53,12 @@ def _load_tile(prediction: Prediction, demand: Offered | str) -> Tile:
     if isinstance(demand, str) or demand.rate_req_per_s is None:
         return _tile("Limited by", theme.title(prediction.limit), "The pool that is full first.")
     load_share = demand.rate_req_per_s / prediction.requests_per_s
-    text = amount(load_share, "share")
+    load_text = amount(load_share, "share")
     help_text = (
         f"{amount(demand.rate_req_per_s, 'rate', 'req/s')} offered, over what is sustained; the "
         f"{prediction.limit} is full first. Above 100 % queues grow without end."
     )
-    return _tile("Offered load", f":red[{text}]" if load_share > 1 else text, help_text)
+    return _tile("Offered load", f":red[{load_text}]" if load_share > 1 else load_text, help_text)
 
 
 def _decode_tiles(s: Scenario, part: DecodePrediction) -> list[Tile]:

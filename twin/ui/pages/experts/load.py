@@ -44,8 +44,8 @@ class Snapshot:
 
 def instances(die_load: pl.DataFrame) -> list[tuple[str, int]]:
     """Role and number of every instance whose load is known, decode first."""
-    pairs = die_load.select("role", "instance").unique().rows()
-    return sorted(((str(role), int(i)) for role, i in pairs), key=lambda x: (x[0] == "prefill", *x))
+    keys = die_load.select("role", "instance").unique().rows()
+    return sorted(((str(role), int(i)) for role, i in keys), key=lambda x: (x[0] == "prefill", *x))
 
 
 def moments(die_load: pl.DataFrame, role: str, instance: int) -> list[Moment]:
@@ -118,12 +118,12 @@ def iteration_around(
     begins_s, widths_s = windows["t_s"].to_numpy(), windows["window_s"].to_numpy()
     iteration_s = windows["iteration_s"].cast(pl.Float64).to_numpy()
     is_during = (begins_s < max(end_s, t_s + 1e-9)) & (begins_s + widths_s > t_s)
-    count = max(1, int(is_during.sum()))
+    window_count = max(1, int(is_during.sum()))
     if not is_during.any():
         return None, None, None
     first_window, last_window = np.flatnonzero(is_during)[[0, -1]]
-    windows_before = slice(max(0, first_window - count), first_window)
-    windows_after = slice(last_window + 1, last_window + 1 + count)
+    windows_before = slice(max(0, first_window - window_count), first_window)
+    windows_after = slice(last_window + 1, last_window + 1 + window_count)
     spans_s = (iteration_s[rows] for rows in (windows_before, is_during, windows_after))
     finite_s = (span_s[np.isfinite(span_s)] for span_s in spans_s)
     return tuple(float(span_s.mean()) if span_s.size else None for span_s in finite_s)  # type: ignore[return-value]

@@ -147,14 +147,14 @@ def _digest(row: Row) -> str:
 
 def draw_note_form(picked: Sequence[Row]) -> None:
     """Draw the form of a row's name, tags and note; for several rows of their tags alone."""
-    names, store = [_name(row) for row in picked], session.store()
+    row_ids, store = [_name(row) for row in picked], session.store()
     with st.popover(
-        "Name and tags" if len(names) < 2 else "Add tags", icon=":material/edit_note:",
-        disabled=not names, key=key_after_acts("describe"), on_change="rerun",
+        "Name and tags" if len(row_ids) < 2 else "Add tags", icon=":material/edit_note:",
+        disabled=not row_ids, key=key_after_acts("describe"), on_change="rerun",
     ):  # fmt: skip
-        note = store.notes.of(names).get(names[0]) if len(names) == 1 else None
-        key = key_after_acts(f"note:{','.join(names)}")
-        if len(names) == 1:
+        note = store.notes.of(row_ids).get(row_ids[0]) if len(row_ids) == 1 else None
+        key = key_after_acts(f"note:{','.join(row_ids)}")
+        if len(row_ids) == 1:
             title, name = note.title if note else "", picked[0].name
             st.text_input("Name", title, TITLE_CHARS, key=f"{key}:title", placeholder=name)
         st.multiselect(
@@ -162,9 +162,9 @@ def draw_note_form(picked: Sequence[Row]) -> None:
             accept_new_options=True, max_selections=TAGS_MAX, key=f"{key}:tags",
             placeholder="Choose one or type a new one",
         )  # fmt: skip
-        if len(names) == 1:
+        if len(row_ids) == 1:
             st.text_area("Note", note.text if note else "", max_chars=TEXT_CHARS, key=f"{key}:text")
-        st.button("Save", type="primary", key="save-note", on_click=_save_note, args=(names, key))
+        st.button("Save", type="primary", key="save-note", on_click=_save_note, args=(row_ids, key))
 
 
 def _save_note(names: list[str], key: str) -> None:
@@ -173,12 +173,12 @@ def _save_note(names: list[str], key: str) -> None:
     old_notes = notes.of(names)
     with session.toast_refusals("lock"):
         for name in names:
-            title, text = form.get(f"{key}:title", ""), form.get(f"{key}:text", "")
+            title, note_text = form.get(f"{key}:title", ""), form.get(f"{key}:text", "")
             tags = form[f"{key}:tags"]
             if len(names) > 1 and (old_note := old_notes.get(name)):
-                title, text = old_note.title, old_note.text
+                title, note_text = old_note.title, old_note.text
                 tags = [*split_tags(old_note.tags), *tags]
-            notes.write(name, title, tags, text)
+            notes.write(name, title, tags, note_text)
         _count_act()
 
 
@@ -289,9 +289,9 @@ def undo_deletion() -> None:
     """Draw the last deletion with a button that undoes it; nothing without one."""
     if DELETED not in st.session_state:
         return
-    text, undo_acts = st.session_state[DELETED]
+    deleted_text, undo_acts = st.session_state[DELETED]
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.markdown(f":material/delete: {text}", width="content")
+        st.markdown(f":material/delete: {deleted_text}", width="content")
         st.button(
             "Undo the deletion", icon=":material/undo:", key="undo-delete", on_click=_carry_out,
             args=([partial(st.session_state.pop, DELETED), *undo_acts],),

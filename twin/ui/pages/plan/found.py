@@ -100,8 +100,8 @@ def _ranking(plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
             else:
                 go_to("deployment")
         compared_rows = (picked_rows if len(picked_rows) > 1 else rows)[: links.COMPARED_MAX]
-        text, icon = f"Compare {len(compared_rows)}", ":material/compare_arrows:"
-        if len(compared_rows) > 1 and st.button(text, icon=icon, key="plan-compare"):
+        compare_text, icon = f"Compare {len(compared_rows)}", ":material/compare_arrows:"
+        if len(compared_rows) > 1 and st.button(compare_text, icon=icon, key="plan-compare"):
             with session.toast_refusals():
                 run_ids = [session.run(scenario_of(plan, row)) for row in compared_rows]
                 go_to(links.COMPARE_PAGE, {links.RUNS: ",".join(run_ids)})

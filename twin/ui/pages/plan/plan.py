@@ -79,14 +79,13 @@ def results() -> None:
         return
     if status.working:
         with st.container(horizontal=True, vertical_alignment="center"):
-            text = "Pricing deployments by formula"
+            label = "Pricing deployments by formula"
             simulation_count = status.so_far.get("simulations", 0)
             if priced_count := status.so_far.get("deployments", 0):
                 stage = status.so_far.get("stage")
-                text = (
-                    f"{stage}: {simulation_count:,} simulated, {priced_count:,} priced by formula"
-                )
-            st.progress(status.progress, text)
+                counts_text = f"{simulation_count:,} simulated, {priced_count:,} priced by formula"
+                label = f"{stage}: {counts_text}"
+            st.progress(status.progress, label)
             st.button("Stopping" if status.stopping else "Stop", icon=":material/stop_circle:",
                       key="stop-plan", disabled=READS or status.stopping, on_click=plans.stop,
                       args=(key,))  # fmt: skip

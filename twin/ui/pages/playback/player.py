@@ -104,8 +104,8 @@ def _window_of(frame: pl.DataFrame, windows: pl.DataFrame) -> Array:
 
 def _numbers(frame: pl.DataFrame, number: Mapping[tuple[str, int], int]) -> Array:
     """Number of each row's instance, -1 if the scenario does not place it."""
-    pairs = zip(frame["role"].cast(pl.String), frame["instance"], strict=True)
-    return np.fromiter((number.get(pair, -1) for pair in pairs), np.int64, frame.height)
+    instance_keys = zip(frame["role"].cast(pl.String), frame["instance"], strict=True)
+    return np.fromiter((number.get(pair, -1) for pair in instance_keys), np.int64, frame.height)
 
 
 def _seats(
@@ -115,8 +115,8 @@ def _seats(
     """Rows [instance, first die, end die, first window, end window] of where instances are. Without
     the table `seats`, and for dies of an instance that never moves, over all windows."""
     if seats is None:
-        return [[k, first, last + 1, 0, windows.height]
-                for k, i in enumerate(instances) for first, last in i.parts()]  # fmt: skip
+        return [[k, first_die, last_die + 1, 0, windows.height]
+                for k, i in enumerate(instances) for first_die, last_die in i.parts()]  # fmt: skip
     starts_s = windows["t_s"].to_numpy()
     seats_of: dict[int, dict[float, list[tuple[int, int]]]] = {}
     for row, instance in zip(seats.iter_rows(named=True), _numbers(seats, number), strict=True):
@@ -126,7 +126,7 @@ def _seats(
     for instance, by_time in seats_of.items():
         begins = [int(np.searchsorted(starts_s, t_s - 1e-9)) for t_s in by_time] + [windows.height]
         for (begin, end), ranges in zip(pairwise(begins), by_time.values(), strict=True):
-            rows += [[instance, low, high, begin, end] for low, high in ranges if begin < end]
+            rows += [[instance, low, end_die, begin, end] for low, end_die in ranges if begin < end]
     return rows
 
 
@@ -176,33 +176,33 @@ def _shares(
         if series_k is None or row["node"] is None:
             continue
         is_inward = float(row["direction"] == "in")
-        cells = columns(row["plane"], row["sub_plane"], planes)
+        column_numbers = columns(row["plane"], row["sub_plane"], planes)
         first, end = int(np.searchsorted(starts_s, row["t_s"] - 1e-9)), len(starts_s)
         if row["end_s"] is not None:
             end = int(np.searchsorted(starts_s, row["end_s"] - 1e-9))
-        share = row["share"] / len(cells)
-        rows += [(series_k, row["node"], c, is_inward, share, first, end) for c in cells]
-    names = ("series", "node", "column", "direction", "share", "from", "until")
-    table = np.array(rows, float).reshape(-1, len(names))
-    return {name: pack(table[:, k]) for k, name in enumerate(names)}
+        share = row["share"] / len(column_numbers)
+        rows += [(series_k, row["node"], c, is_inward, share, first, end) for c in column_numbers]
+    column_names = ("series", "node", "column", "direction", "share", "from", "until")
+    table = np.array(rows, float).reshape(-1, len(column_names))
+    return {name: pack(table[:, k]) for k, name in enumerate(column_names)}
 
 
 def _capacity(links: pl.DataFrame, nodes: int, planes: int) -> Array:
     """Bytes/s of one direction by node and column, f8[nodes, planes + 2]; NaN without a link."""
-    cells = np.full((nodes, planes + 2), np.nan)
+    capacities = np.full((nodes, planes + 2), np.nan)
     for row in links.iter_rows(named=True):
         if row["node"] is not None and row["capacity_bytes_per_s"]:
             cell_of = columns(row["plane"], row["sub_plane"], planes)
-            cells[row["node"], cell_of] = row["capacity_bytes_per_s"] / len(cell_of)
-    return cells
+            capacities[row["node"], cell_of] = row["capacity_bytes_per_s"] / len(cell_of)
+    return capacities
 
 
 def _curves(
     windows: pl.DataFrame, wanted: Sequence[tuple[str, str, str, float, str]]
 ) -> list[dict[str, Any]]:
     """Available columns of the windows, as curves."""
-    names = [name for name in WAITING if name in windows.columns]
-    frame = windows.with_columns(waiting=pl.sum_horizontal(*names) if names else pl.lit(None))
+    queues = [name for name in WAITING if name in windows.columns]
+    frame = windows.with_columns(waiting=pl.sum_horizontal(*queues) if queues else pl.lit(None))
     return [
         {"title": title, "unit": unit, "colour": theme.ROLE[colour],
          "values": pack(_floats(frame[name]) * factor)}
@@ -245,16 +245,16 @@ _player = component("playback", Path(__file__).parent, "playback", _PARTS)
 
 def missing_tables(run: str) -> list[str]:
     """Tables that playback needs and a run of an earlier engine lacks."""
-    names = session.store().runs.tables(run)
-    return [name for name in TABLES if name not in names]
+    stored_tables = session.store().runs.tables(run)
+    return [name for name in TABLES if name not in stored_tables]
 
 
 @st.cache_resource(show_spinner="Reading the run", max_entries=20)
 def film(run: str, _row: RunRow, _scenario: Scenario) -> dict[str, Any]:
     """The run as the player's message; shared, so never changed. Raises StoreError."""
     fabric = record.fabric(_row, _scenario)
-    names = session.store().runs.tables(run)
-    table_names = [*TABLES, *(name for name in ("seats",) if name in names)]
+    stored_tables = session.store().runs.tables(run)
+    table_names = [*TABLES, *(name for name in ("seats",) if name in stored_tables)]
     tables = {name: record.table(run, name) for name in table_names}
     instances, _ = place_instances(_scenario, fabric)
     return message(_scenario, tables, instances.instances, fabric)

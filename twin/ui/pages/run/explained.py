@@ -49,18 +49,18 @@ def card(row: RunRow, scenario: Scenario) -> None:
     done_run = explain_run if explain_run is not None and explain_run.state == "done" else None
     attainment = row.summary.get("slo_attainment")
     if explain_run is not None and not explain_run.ended:
-        text = "Looking for what limits this run …"
+        verdict_text = "Looking for what limits this run …"
     elif done_run:  # without the note on steadiness, which `results.tiles` draws as a warning
-        text = str(done_run.summary["verdict"])
+        verdict_text = str(done_run.summary["verdict"])
         for note in UNSTEADY.values():
-            text = text.replace(f" {note}", "")
-        text = plain(text)
+            verdict_text = verdict_text.replace(f" {note}", "")
+        verdict_text = plain(verdict_text)
     elif attainment is not None:
-        text = f"{amount(float(attainment), 'share')} of requests met the SLO."
+        verdict_text = f"{amount(float(attainment), 'share')} of requests met the SLO."
     else:
-        text = "This run is not explained yet."
+        verdict_text = "This run is not explained yet."
     with st.container(border=True, key="explained"):
-        st.subheader(text, anchor=False)
+        st.subheader(verdict_text, anchor=False)
         with st.grid(4, min_column_width=135):
             for tile in results.headline(row.summary, scenario, HEAD):
                 st.metric(**tile)
@@ -222,8 +222,8 @@ def _choose_request(picks: Mapping[str, tuple[int, int]], count: int) -> tuple[s
         )  # fmt: skip
     if number is None:
         if picked_text and not is_known:
-            text = f"The link names request {cut(picked_text)}; this run has 0 to {count - 1:,}."
-            st.warning(plain(text), icon=":material/link_off:")
+            warning = f"The link names request {cut(picked_text)}; this run has 0 to {count - 1:,}."
+            st.warning(plain(warning), icon=":material/link_off:")
         st.query_params.pop(PICKED, None)
         return criterion, picks[criterion][0]
     st.query_params[PICKED] = str(number)
@@ -237,8 +237,8 @@ def _passes_of(row: RunRow, scenario: Scenario, *numbers: int) -> list[Inside | 
         return no_passes
     key, wall_s = f"watch:{row.id}", row.wall_s or 0.0
     if wall_s > AT_ONCE_S and not st.session_state.get(key):
-        text = f"Look inside its prefill: about {seconds(2 * wall_s)}"
-        if not st.button(text, icon=":material/zoom_in:", key="look-inside"):
+        button_text = f"Look inside its prefill: about {seconds(2 * wall_s)}"
+        if not st.button(button_text, icon=":material/zoom_in:", key="look-inside"):
             return no_passes
         st.session_state[key] = True
     try:
@@ -275,17 +275,17 @@ def _conclusion(
     total_s, median_total_s = sum(parts.values()), sum(usual.values())
     excess_s = {name: part_s - usual.get(name, 0.0) for name, part_s in parts.items()}
     worst_part = max(excess_s, key=lambda name: excess_s[name], default="")
-    text = f"Request {number:,}: first token after {seconds(total_s)}"
+    sentence_text = f"Request {number:,}: first token after {seconds(total_s)}"
     if total_s == 0.0:  # a resident of the start
-        text = f"Request {number:,} had its first token before this run began"
+        sentence_text = f"Request {number:,} had its first token before this run began"
     elif median_total_s > 0:
-        text += f", {three_figures(total_s / median_total_s)} times the median's"
+        sentence_text += f", {three_figures(total_s / median_total_s)} times the median's"
     if worst_part and excess_s[worst_part] > 0.05 * total_s:
-        text += f"; {seconds(excess_s[worst_part])} of the difference is “{worst_part}”"
+        sentence_text += f"; {seconds(excess_s[worst_part])} of the difference is “{worst_part}”"
     own_token_s, usual_token_s = _tpot_s(here), _tpot_s(median)
     if own_token_s and usual_token_s:
-        text += f". TPOT {seconds(own_token_s)}, the median's {seconds(usual_token_s)}"
-    return text + "."
+        sentence_text += f". TPOT {seconds(own_token_s)}, the median's {seconds(usual_token_s)}"
+    return sentence_text + "."
 
 
 def _tpot_s(row: Mapping[str, Any]) -> float:
@@ -296,15 +296,15 @@ def _tpot_s(row: Mapping[str, Any]) -> float:
 
 def _description(row: Mapping[str, Any]) -> str:
     """The request in one sentence, and its events."""
-    texts = [f"arrived at {seconds(row['arrival_s'])}",
+    facts = [f"arrived at {seconds(row['arrival_s'])}",
             f"{numbered(row['input_tokens'], 'prompt token')}, "
              f"{row['hit_tokens']:,} of them in the pool",
             numbered(row["output_tokens"], "output token")]  # fmt: skip
-    texts += [f"{role} instance {row[f'{role}_instance']}" for role in ("prefill", "decode")
+    facts += [f"{role} instance {row[f'{role}_instance']}" for role in ("prefill", "decode")
              if row[f"{role}_instance"] is not None]  # fmt: skip
-    texts += [f"{n} {noun if n == 1 else nouns}" for noun, nouns in EVENTS if (n := row.get(nouns))]
+    facts += [f"{n} {noun if n == 1 else nouns}" for noun, nouns in EVENTS if (n := row.get(nouns))]
     ending = "" if str(row["status"]) == "finished" else f" It is {row['status']}."
-    return sentence(", ".join(texts)) + ending
+    return sentence(", ".join(facts)) + ending
 
 
 def _draw_decoding(rows: tuple[Mapping[str, Any], ...], both: list[Inside | None]) -> None:

@@ -89,14 +89,14 @@ def starts(lives: pl.DataFrame, role_changes: int) -> str:
     if not load_count:
         return ""
     loads_text, in_dram = numbered(load_count, "load"), max(load_count - fetch_count, 0)
-    text = f"Of {loads_text} of weights {in_dram} found them in DRAM"
+    starts_text = f"Of {loads_text} of weights {in_dram} found them in DRAM"
     if fetch_count:
         took_s = lives.filter(state="fetch").select((pl.col("end_s") - pl.col("t_s")).mean())
         mean_text = words.duration(took_s.item())
-        text += f"; object storage sent them to the others in {mean_text} on average"
+        starts_text += f"; object storage sent them to the others in {mean_text} on average"
     if switch_count > 0:
-        text += f"; {numbered(switch_count, 'start')} took the NPUs of another model"
-    return f"{text}."
+        starts_text += f"; {numbered(switch_count, 'start')} took the NPUs of another model"
+    return f"{starts_text}."
 
 
 HOURLY = {
@@ -129,10 +129,10 @@ def day(row: RunRow, scenario: Scenario) -> None:
     table = hours.select(Hour="hour", **{HOURLY[c]: c for c in HOURLY if c in columns})
     st.dataframe(table.with_columns(pl.col(pl.Float64).round(1)), hide_index=True)
     is_daily = scenario.workload.profile.shape in DAILY
-    text = "Hours of the day that the rate follows." if is_daily else "Hours of simulated time."
+    caption = "Hours of the day that the rate follows." if is_daily else "Hours of simulated time."
     if hour_length_s != 3600.0:
-        text += f" An hour lasts {words.duration(hour_length_s)} of simulated time."
-    st.caption(f"{text} Without work: an instance has no request, starts or drains.")
+        caption += f" An hour lasts {words.duration(hour_length_s)} of simulated time."
+    st.caption(f"{caption} Without work: an instance has no request, starts or drains.")
 
 
 TENANT = {
@@ -246,8 +246,8 @@ def memory_pool(row: RunRow, scenario: Scenario) -> None:
          elastic.tiers(windows, traffic, warmup_s), "pool-tiers"),
     ]  # fmt: skip
     if scenario.tenants and scenario.memory_pool.namespaces:
-        names = [tenant.name for tenant in scenario.tenants]
-        hits_chart = elastic.namespaces(_hits(row.id, scenario.horizon_s / BINS), names, warmup_s)
+        tenants = [tenant.name for tenant in scenario.tenants]
+        hits_chart = elastic.namespaces(_hits(row.id, scenario.horizon_s / BINS), tenants, warmup_s)
         pictures.append(("Hit ratio by namespace", hits_chart, "pool-namespaces"))
     two_columns(pictures)
     st.subheader("Memory servers", anchor=False)
@@ -334,7 +334,7 @@ def _dip(row: RunRow, dip: Dip, number: int) -> None:
             page_link("playback", "Watch it", {"run": row.id, "at": f"{dip.at_s:.6g}", "see": seen})
         with st.grid(5, min_column_width=170, key=f"dip-{number}"):
             _dip_tiles(dip)
-        down_texts = [f"{name} was out of service for {seconds(t)}" for name, t in dip.down[:SHOWN]]
+        down_texts = [f"{name} was out of service for {seconds(s)}" for name, s in dip.down[:SHOWN]]
         if dip.down[SHOWN:]:
             down_texts.append(f"{len(dip.down) - SHOWN} more were out of service for less")
         if down_texts:

@@ -49,8 +49,8 @@ def header(row: RunRow, scenario: Scenario) -> None:
         publish = session.store().runs.publish
         copy_link(links.run_url(row.id, scenario), on_copy=lambda: publish(row.id))
     if row.state == "failed":
-        text = "The engine's own laws do not hold in this run, so do not rely on its figures."
-        st.error(f"{text} {sentence(row.message)}", icon=":material/error:")
+        warning = "The engine's own laws do not hold in this run, so do not rely on its figures."
+        st.error(f"{warning} {sentence(row.message)}", icon=":material/error:")
     elif row.message:
         st.warning(sentence(row.message), icon=":material/warning:")
 
@@ -256,5 +256,5 @@ def summary_table(row: RunRow) -> pl.DataFrame:
          "1 = 100 %" if (metric := metric_of(key)).kind == "share" else metric.unit, metric.help)
         for key, value in row.summary.items()
     ]  # fmt: skip
-    names = {"figure": pl.String, "value": pl.Float64, "unit": pl.String, "what": pl.String}
-    return pl.DataFrame(rows, schema=names, orient="row")
+    column_types = {"figure": pl.String, "value": pl.Float64, "unit": pl.String, "what": pl.String}
+    return pl.DataFrame(rows, schema=column_types, orient="row")

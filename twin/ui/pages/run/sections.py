@@ -82,9 +82,9 @@ def latency(row: RunRow, scenario: Scenario) -> None:
             if len(values):
                 met_text = amount(float((values <= slo_s).mean()), "share")
                 st.caption(f"{met_text} of requests within the SLO of {seconds(slo_s)}.")
-    columns = ("mean", "p50", "p90", "p95", "p99")
+    statistics = ("mean", "p50", "p90", "p95", "p99")
     table = [
-        {"": name} | {c: shown(f"{key}_{c}", row.summary.get(f"{key}_{c}")) for c in columns}
+        {"": name} | {c: shown(f"{key}_{c}", row.summary.get(f"{key}_{c}")) for c in statistics}
         for name, key in SPREADS.items()
         if row.summary.get(f"{key}_mean") is not None
     ]
@@ -226,7 +226,7 @@ def scenario_section(row: RunRow, scenario: Scenario) -> None:
 
 def _identities(row: RunRow) -> list[dict[str, str]]:
     """Identities of a run: ids, digests and versions."""
-    pairs = {
+    identities = {
         "Run": row.id,
         "Scenario": row.scenario,
         "Result digest": row.result_digest,
@@ -236,7 +236,7 @@ def _identities(row: RunRow) -> list[dict[str, str]]:
         "Ended": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(row.finished_s or row.queued_s)),
         "Wall time": f"{row.wall_s:.2f} s" if row.wall_s is not None else NOTHING,
     }
-    return [{"": name, "Value": f"`{value}`"} for name, value in pairs.items()]
+    return [{"": name, "Value": f"`{value}`"} for name, value in identities.items()]
 
 
 def field_rows(scenario: Scenario) -> list[dict[str, Any]]:

@@ -63,7 +63,7 @@ def apply(edits: Sequence[Edit]) -> bool:
         fabric_of(supernode.model_copy(update={"edits": tuple(edits)}))
     except HardwareError as error:
         return refuse(str(error))
-    return propose({"supernode.edits": [e.model_dump() for e in edits]})
+    return propose({"supernode.edits": [edit.model_dump() for edit in edits]})
 
 
 def propose(fields: dict[str, Any]) -> bool:
@@ -76,8 +76,8 @@ def set_shares(wishes: Iterable[tuple[Iterable[Element], dict[str, float]]]) -> 
     """Set factors of capacity or latency of elements or links at once; returns whether valid."""
     edits = session.draft().supernode.edits
     try:
-        for names, factors in wishes:
-            edits = change(edits, names, **factors)
+        for elements, factors in wishes:
+            edits = change(edits, elements, **factors)
         return apply(edits)
     except ValidationError as error:  # a factor that cannot be
         return refuse(explain(error, "supernode.edits[]."))
@@ -159,17 +159,17 @@ def _act(wish: dict[str, Any]) -> None:
     if step := wish.get("step"):
         session.undo() if step < 0 else session.redo()
         return
-    names: list[Element] = [str(name) for name in wish.get("names", ())]
+    elements: list[Element] = [str(name) for name in wish.get("names", ())]
     if wish.get("move"):
-        seat_by_hand(str(wish["move"]), str(names[0]))
+        seat_by_hand(str(wish["move"]), str(elements[0]))
         return
-    if wish.get("link") and len(names) == 2:
-        names = [(str(names[0]), str(names[1]))]
+    if wish.get("link") and len(elements) == 2:
+        elements = [(str(elements[0]), str(elements[1]))]
     if wish.get("restore"):
-        restore_elements(names)
+        restore_elements(elements)
     else:
         factors = {name: wish.get(name) for name in ("capacity", "latency")}
-        set_shares([(names, {name: float(v) for name, v in factors.items() if v is not None})])
+        set_shares([(elements, {name: float(v) for name, v in factors.items() if v is not None})])
 
 
 def take_back(path: str) -> None:
@@ -182,11 +182,11 @@ def take_back(path: str) -> None:
 
 def take_back_edits(edits: Sequence[Edit]) -> None:
     """Set edits back to what the preset has for the same elements."""
-    edited_ends = {(e.element, e.to) for e in edits}
-    preset_edits = {(e.element, e.to): e for e in session.preset().supernode.edits}
+    edited_ends = {(edit.element, edit.to) for edit in edits}
+    preset_edits = {(edit.element, edit.to): edit for edit in session.preset().supernode.edits}
     draft_edits = session.draft().supernode.edits
-    other_edits = (e for e in draft_edits if (e.element, e.to) not in edited_ends)
-    apply([*other_edits, *(preset_edits[k] for k in edited_ends if k in preset_edits)])
+    other_edits = (edit for edit in draft_edits if (edit.element, edit.to) not in edited_ends)
+    apply([*other_edits, *(preset_edits[ends] for ends in edited_ends if ends in preset_edits)])
 
 
 MOST = 2000  # edits a scenario may hold

@@ -43,7 +43,7 @@ def draw_prices(draft: Scenario, fabric: Fabric) -> None:
 def _draw_price(price: Headline, before: float | None) -> None:
     """Draw one price, with its value before the edits."""
     # Always a line below the figure: the picture must not move when the first edit is priced.
-    delta, is_changed, text, help_text = "now", False, "cut off", sentence(price.where)
+    delta, is_changed, rate_text, help_text = "now", False, "cut off", sentence(price.where)
     if price.bytes_per_s is None:
         delta = f"was {_rate_text(before)}" if before else delta
     else:
@@ -53,14 +53,14 @@ def _draw_price(price: Headline, before: float | None) -> None:
         elif before:
             delta = "unchanged"
         latency_text = f" Latency {1e6 * price.latency_s:.3g} µs." if price.latency_s else ""
-        text = _rate_text(price.bytes_per_s)
+        rate_text = _rate_text(price.bytes_per_s)
         help_text = (
             f"A {price.per} gets this, one direction, with no other traffic on the way; the "
             f"slowest one. Full first: {price.where}.{latency_text} The change is against the "
             "machine that this draft began with."
         )
     st.metric(
-        price.label, text, delta, delta_color="normal" if is_changed else "off",
+        price.label, rate_text, delta, delta_color="normal" if is_changed else "off",
         delta_arrow="auto" if is_changed else "off", help=help_text,
     )  # fmt: skip
 
@@ -82,10 +82,10 @@ cannot_work = lru_cache(maxsize=16)(problems)
 
 def outcome() -> None:
     """Show the result of the last change, if any."""
-    text, is_refused = editor.outcome()
-    if text:
+    outcome_text, is_refused = editor.outcome()
+    if outcome_text:
         colour, icon = ("red", "error") if is_refused else ("green", "check")
-        st.markdown(f":small[:{colour}[:material/{icon}: {text}]]")
+        st.markdown(f":small[:{colour}[:material/{icon}: {outcome_text}]]")
 
 
 totals = lru_cache(maxsize=8)(summary)  # of a fabric, each with its unit in its name
@@ -111,13 +111,13 @@ def draw_totals(fabric: Fabric, facts: Facts, draft: Scenario) -> None:
     net, pool = network(fabric), draft.memory_pool
     chip_of_npu = net.chips(draft.supernode.chip)
     dies_by_chip = Counter(chip_of_npu[npu] for npu in net.npu.tolist())
-    chips = [(load_chip(facts, name), count) for name, count in dies_by_chip.items()]
+    chips = [(load_chip(facts, name), die_count) for name, die_count in dies_by_chip.items()]
     st.subheader("In all", anchor=False)
     figures, edits = totals(fabric), fabric.graph["supernode"].edits
     tiles = _chip_tiles(figures, chips, pool, net) | _rate_tiles(figures, bool(edits))
     with st.grid(5, min_column_width=160):
-        for name, (text, note) in tiles.items():
-            st.metric(name, text, help=note)
+        for name, (value_text, note) in tiles.items():
+            st.metric(name, value_text, help=note)
     ub_routing, rdma_routing = net.routing("ub"), net.routing("rdma")
     both_text = f"{PLANES['ub']}: {ROUTED[ub_routing]}  \n{PLANES['rdma']}: {ROUTED[rdma_routing]}"
     st.caption(ROUTED[ub_routing] if ub_routing == rdma_routing else both_text)
@@ -131,10 +131,10 @@ def _chip_tiles(
     """Totals of chips: value and meaning; dies: of each chip."""
     nodes, supernodes = total["nodes"], total["supernodes"]
     shared_formats = set.intersection(*(set(chip.flops) for chip, _ in dies))  # that all compute
-    peaks = {p: sum(count * chip.flops[p] for chip, count in dies) for p in shared_formats}
+    peaks = {p: sum(die_count * chip.flops[p] for chip, die_count in dies) for p in shared_formats}
     best_format = max(peaks, key=lambda p: (peaks[p], p))
-    hbm_tb = sum(count * chip.hbm_bytes_per_die for chip, count in dies) / 1e12
-    chips_text = " and ".join(f"{chip.title}, {count:,} dies" for chip, count in dies)
+    hbm_tb = sum(die_count * chip.hbm_bytes_per_die for chip, die_count in dies) / 1e12
+    chips_text = " and ".join(f"{chip.title}, {die_count:,} dies" for chip, die_count in dies)
     nodes_text = numbered(int(nodes), "node")
     supernodes_text = f" in {supernodes} supernodes" if supernodes > 1 else ""
     l1_chips, l2_chips, switches = total["l1_chips"], total["l2_chips"], total["switches"]

@@ -61,7 +61,7 @@ def likeness(fabric: Fabric) -> Key:
     links_by_node = np.argsort(node_of_link, kind="stable")
     link_values = np.stack([net.capacity, net.latency], axis=1)[links_by_node]
     first_link = np.searchsorted(node_of_link[links_by_node], np.arange(net.nodes + 1))
-    node_links = [link_values[start:end].tobytes() for start, end in pairwise(first_link)]
+    node_links = [link_values[first_row:end].tobytes() for first_row, end in pairwise(first_link)]
 
     def key(instance: Instance) -> tuple[bytes, ...]:
         """Bytes of the instance's places and of its nodes' links, or of its dies."""
@@ -256,5 +256,5 @@ def _cost_sentence(draft: Scenario, planes: list[str], found: Collisions) -> str
             "KV transfers meet no other on their paths" if factor < 1.005 else
             f"a KV transfer takes {factor:.2f} times as long"
         )  # fmt: skip
-    text = "; ".join(clauses) or "no die decodes, and no KV moves"
-    return f"{text[0].upper()}{text[1:]}."
+    cost_text = "; ".join(clauses) or "no die decodes, and no KV moves"
+    return f"{cost_text[0].upper()}{cost_text[1:]}."

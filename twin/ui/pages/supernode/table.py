@@ -59,8 +59,8 @@ def _link_rows(fabric: Fabric, known: Layout) -> pl.DataFrame:
     net, (first_links, _) = network(fabric), known.net.pairs
     with np.errstate(invalid="ignore", divide="ignore"):
         latency_factor = net.latency[first_links] / known.net.latency[first_links]
-    names = np.array(net.vertices, object)[known.ends]
-    ends = {NAME: names[:, 0].tolist(), TO: names[:, 1].tolist()}
+    end_names = np.array(net.vertices, object)[known.ends]
+    ends = {NAME: end_names[:, 0].tolist(), TO: end_names[:, 1].tolist()}
     rates = {BUILT: known.rates / 1e9, NOW: known.least(net.capacity) / 1e9}
     return pl.DataFrame(ends | rates | {DELAY: np.nan_to_num(latency_factor, nan=1.0)})
 

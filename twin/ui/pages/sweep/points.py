@@ -72,7 +72,7 @@ def choose_axis(
             key=f"sweep-values-{path}",
             format_func=lambda option: choice_label(path, option, session.facts()),
         )  # fmt: skip
-        return sweep.axis(f"{path}={','.join(str(p).lower() for p in picked_values)}")
+        return sweep.axis(f"{path}={','.join(str(picked).lower() for picked in picked_values)}")
     cast, printf = spec.kind, "%d" if spec.kind is int else "%.6g"
     least, most = cast(spec.low or 0), cast(spec.high or 1e9)
     with st.container(horizontal=True):
@@ -103,7 +103,7 @@ def runs(points: Sequence[Point]) -> list[RunRow | None]:
         run = run_ids.get(digest)
         return store.runs.get(run) if run else find_run(store, scenario) or under_way.get(digest)
 
-    return [None if p.scenario is None else run_of(p.scenario) for p in points]
+    return [None if point.scenario is None else run_of(point.scenario) for point in points]
 
 
 def simulate(points: Sequence[Point], rows: Sequence[RunRow | None]) -> None:
